@@ -1,0 +1,335 @@
+#pragma once
+// What the benchmarks of reel and of its peers share: the way of timing, the numbers that parameters start from, the
+// trees, and the lines that are printed. C++17 and the standard library only, so that every peer can include it.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+// ---- options -------------------------------------------------------------------------------------------------------
+
+struct Options {
+  std::string workload;  // this one or this group: op.chain_add.fwd, op.chain_add, op
+  std::string data;      // a folder with sst/train.txt or train.txt
+  std::string json;      // append the results to this file
+  double secs = 3;       // of each measurement
+  int trees = 300;       // in one pass, spread evenly over the file
+  int threads = 1;
+};
+
+inline Options parse(int argc, char** argv) {
+  Options options;
+  if (const char* data = std::getenv("REEL_DATA")) options.data = data;
+  try {
+    for (int i = 1; i < argc; i += 2) {
+      const std::string flag = argv[i];
+      if (i + 1 == argc) throw std::invalid_argument(flag);
+      const std::string value = argv[i + 1];
+      if (flag == "--workload")
+        options.workload = value;
+      else if (flag == "--data")
+        options.data = value;
+      else if (flag == "--json")
+        options.json = value;
+      else if (flag == "--secs")
+        options.secs = std::stod(value);
+      else if (flag == "--trees")
+        options.trees = std::stoi(value);
+      else if (flag == "--threads")
+        options.threads = std::stoi(value);
+      else
+        throw std::invalid_argument(flag);
+    }
+  } catch (const std::exception&) {
+    std::fprintf(
+        stderr,
+        "usage: %s [--workload NAME] [--data DIR] [--secs S] [--trees N] [--threads N] [--json FILE]\n"
+        "  NAME is a workload or the first words of several: op.chain_add.fwd, op.chain_add, op\n"
+        "  DIR holds the Stanford Sentiment Treebank's (sst/)train.txt; default $REEL_DATA, else random trees\n",
+        argv[0]);
+    std::exit(2);
+  }
+  return options;
+}
+
+// ---- timing --------------------------------------------------------------------------------------------------------
+
+/// Wall clock and CPU time of the process, in seconds. On a machine that others use, too, the second says what a quiet
+/// one would show for one thread.
+struct Time {
+  double wall, cpu;
+};
+inline Time now() {
+  timespec cpu;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+  const auto wall = std::chrono::steady_clock::now().time_since_epoch();
+  return {std::chrono::duration<double>(wall).count(),
+          static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) * 1e-9};
+}
+
+/// The times of many repeats.
+class Samples {
+ public:
+  void add(Time from, Time to) {
+    wall_.push_back(to.wall - from.wall);
+    cpu_.push_back(to.cpu - from.cpu);
+  }
+  double wall(double quantile = 0.5) const { return at(wall_, quantile); }
+  double cpu() const { return at(cpu_, 0.5); }
+  int count() const { return static_cast<int>(wall_.size()); }
+
+ private:
+  static double at(std::vector<double> times, double quantile) {
+    std::sort(times.begin(), times.end());
+    const auto i = static_cast<size_t>(quantile * static_cast<double>(times.size()));
+    return times[std::min(i, times.size() - 1)];
+  }
+  std::vector<double> wall_, cpu_;
+};
+
+/// Repeats f for `secs` seconds, at least `least` times, after `warm_up` repeats that do not count.
+template <class F>
+Samples measure(const F& f, double secs, int warm_up = 3, int least = 7) {
+  for (int i = 0; i < warm_up; ++i) f();
+  Samples samples;
+  for (const double end = now().wall + secs; samples.count() < least || now().wall < end;) {
+    const Time from = now();
+    f();
+    samples.add(from, now());
+  }
+  return samples;
+}
+
+// ---- results -------------------------------------------------------------------------------------------------------
+
+/// A table on stdout and, if asked for, lines of JSON.
+class Report {
+ public:
+  Report(std::string library, const Options& options) : library_(std::move(library)), options_(options) {
+    std::printf("%s, %d thread%s\n%-22s %10s %10s %10s %10s  %-8s %8s\n", library_.c_str(), options.threads,
+                options.threads == 1 ? "" : "s", "workload", "median", "cpu", "best", "p90", "unit", "peak MiB");
+    std::fflush(stdout);
+  }
+
+  /// Runs f(), which measures one workload and calls time() or rate(), in a process of its own: each has its own peak
+  /// of memory, and none finds what another left in the caches. Returns whether all has gone well so far.
+  bool run(const std::string& workload, const std::function<void()>& f) {
+    if (!within(workload, options_.workload) && !within(options_.workload, workload)) return good_;
+    const pid_t child = fork();
+    if (child == 0) {
+      int status = 0;
+      try {
+        f();
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "%s: %s\n", workload.c_str(), e.what());
+        status = 1;
+      }
+      std::fflush(stdout);
+      _exit(status);
+    }
+    int status = 1;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) good_ = false;
+    return good_;
+  }
+
+  /// Seconds times `scale`, in `unit`.
+  void time(const std::string& workload, const Samples& samples, double scale, const char* unit) const {
+    print(workload, samples, unit, [=](double seconds) { return seconds * scale; }, {});
+  }
+  /// `count` things a repeat. `more` goes into the JSON line: "key": value.
+  void rate(const std::string& workload, const Samples& samples, double count, const char* unit,
+            const std::string& more = {}) const {
+    print(
+        workload, samples, unit, [=](double seconds) { return count / seconds; }, more);
+  }
+
+ private:
+  /// op.chain_add.fwd is within op.chain_add, op.chain_addx is not; everything is within "".
+  static bool within(const std::string& name, const std::string& group) {
+    return group.empty() || name == group || name.rfind(group + ".", 0) == 0;
+  }
+  template <class Convert>
+  void print(const std::string& workload, const Samples& s, const char* unit, const Convert& value,
+             const std::string& more) const {
+    if (!within(workload, options_.workload)) return;
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    const double peak = static_cast<double>(usage.ru_maxrss) / 1024;
+    const double median = value(s.wall()), cpu = value(s.cpu()), best = value(s.wall(0)), p90 = value(s.wall(0.9));
+    std::printf("%-22s %10.4g %10.4g %10.4g %10.4g  %-8s %8.0f\n", workload.c_str(), median, cpu, best, p90, unit,
+                peak);
+    if (!more.empty()) std::printf("  %s\n", more.c_str());
+    std::fflush(stdout);
+    if (options_.json.empty()) return;
+    std::FILE* file = std::fopen(options_.json.c_str(), "a");
+    if (!file) throw std::runtime_error("cannot write " + options_.json);
+    std::fprintf(file,
+                 "{\"workload\": \"%s\", \"library\": \"%s\", \"threads\": %d, \"median\": %.6g, \"unit\": \"%s\", "
+                 "\"cpu_median\": %.6g, \"best\": %.6g, \"p90\": %.6g, \"n\": %d, \"peak_rss_mib\": %.1f%s%s}\n",
+                 workload.c_str(), library_.c_str(), options_.threads, median, unit, cpu, best, p90, s.count(), peak,
+                 more.empty() ? "" : ", ", more.c_str());
+    std::fclose(file);
+  }
+
+  const std::string library_;
+  const Options options_;
+  bool good_ = true;
+};
+
+// ---- numbers that are the same everywhere --------------------------------------------------------------------------
+
+/// SplitMix64 (Steele, Lea & Flood 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+  }
+  int below(int n) { return static_cast<int>(next() % static_cast<uint64_t>(n)); }
+  float uniform(float bound) { return (static_cast<float>(next() >> 40) / 16777216.0f * 2 - 1) * bound; }
+
+ private:
+  uint64_t state_;
+};
+
+/// n numbers, uniform in ±bound.
+inline std::vector<float> filled(size_t n, uint64_t seed, float bound) {
+  Random random(seed);
+  std::vector<float> values(n);
+  for (float& value : values) value = random.uniform(bound);
+  return values;
+}
+
+// ---- trees ---------------------------------------------------------------------------------------------------------
+
+/// The TreeLSTM that all libraries train.
+namespace tree {
+constexpr int kEmbedding = 300, kHidden = 150, kClasses = 5, kBatch = 25;
+constexpr double kLearningRate = 0.05;
+/// What 300 trees of the treebank give in the first training pass with these parameters, in every library.
+constexpr double kFirstPassLoss = 1.2362;
+}  // namespace tree
+
+/// Nodes in postorder, the root last. A leaf has no children, left < 0, but a word.
+struct Tree {
+  std::vector<int> left, right, label, word;
+  int size() const { return static_cast<int>(label.size()); }
+  int add(int l, int r, int y, int w) {
+    left.push_back(l), right.push_back(r), label.push_back(y), word.push_back(w);
+    return size() - 1;
+  }
+};
+
+struct Treebank {
+  std::vector<Tree> trees;
+  int words = 0;
+  bool real = false;
+  int64_t nodes() const {
+    int64_t n = 0;
+    for (const Tree& tree : trees) n += tree.size();
+    return n;
+  }
+};
+
+class TreeReader {
+ public:
+  Tree read(const std::string& line) {
+    line_ = &line, at_ = 0, tree_ = {};
+    node();
+    return std::move(tree_);
+  }
+  int words() const { return static_cast<int>(ids_.size()); }
+
+ private:
+  int node() {
+    at_ = line_->find('(', at_) + 1;
+    const int label = line_->at(at_++) - '0';
+    while (line_->at(at_) == ' ') ++at_;
+    int left = -1, right = -1, word = -1;
+    if (line_->at(at_) == '(') {
+      left = node();
+      right = node();
+    } else {
+      const size_t end = line_->find(')', at_);
+      word = ids_.try_emplace(line_->substr(at_, end - at_), words()).first->second;
+    }
+    at_ = line_->find(')', at_) + 1;
+    return tree_.add(left, right, label, word);
+  }
+
+  const std::string* line_ = nullptr;
+  size_t at_ = 0;
+  Tree tree_;
+  std::unordered_map<std::string, int> ids_{{"<unk>", 0}};
+};
+
+inline int random_node(Tree& tree, Random& random, int leaves, int words) {
+  int left = -1, right = -1, word = -1;
+  if (leaves == 1) {
+    word = random.below(words);
+  } else {
+    const int first = 1 + random.below(leaves - 1);
+    left = random_node(tree, random, first, words);
+    right = random_node(tree, random, leaves - first, words);
+  }
+  return tree.add(left, right, random.below(tree::kClasses), word);
+}
+
+/// The treebank under options.data or, where there is none, random trees of about its sizes.
+inline Treebank load_trees(const Options& options) {
+  Treebank bank;
+  std::ifstream file(options.data + "/sst/train.txt");
+  if (!file) file = std::ifstream(options.data + "/train.txt");
+  TreeReader reader;
+  for (std::string line; std::getline(file, line);)
+    if (!line.empty()) bank.trees.push_back(reader.read(line));
+  bank.words = reader.words();
+  bank.real = !bank.trees.empty();
+  if (!bank.real) {
+    if (!options.data.empty()) throw std::runtime_error("no trees in " + options.data);
+    std::fprintf(stderr, "no --data, random trees are used\n");
+    constexpr int kWords = 16000;
+    Random random(7);
+    bank.trees.resize(std::max(options.trees, 1000));
+    for (Tree& tree : bank.trees) random_node(tree, random, 4 + random.below(31), kWords);
+    bank.words = kWords + 1;
+  }
+  const size_t all = bank.trees.size(), wanted = static_cast<size_t>(options.trees);
+  if (wanted < all) {
+    std::vector<Tree> some;
+    for (size_t i = 0; i < wanted; ++i) some.push_back(std::move(bank.trees[i * all / wanted]));
+    bank.trees = std::move(some);
+  }
+  return bank;
+}
+
+/// Throws when the model did not compute what it should; otherwise what to tell about it.
+inline std::string check_first_pass(const Treebank& bank, double loss) {
+  if (bank.real && bank.trees.size() == 300) {
+    const double difference = loss - tree::kFirstPassLoss;
+    if (!(difference < 1e-3 && difference > -1e-3))
+      throw std::runtime_error("first-pass loss is " + std::to_string(loss) + " a node, expected " +
+                               std::to_string(tree::kFirstPassLoss));
+  }
+  return "\"first_pass_loss_per_node\": " + std::to_string(loss) + ", \"real_data\": " + (bank.real ? "true" : "false");
+}
+
+}  // namespace bench

@@ -1,0 +1,78 @@
+// What one small op costs in libtorch; the same measurements as bench/ops.cpp.
+#include "bench/libtorch/torch.h"
+
+using torch::Tensor;
+
+namespace {
+
+void add1(const bench::Report& report, double secs, const std::string& name, bool requires_grad) {
+  constexpr int kOps = 1000;
+  const Tensor a = torch::rand({1}).set_requires_grad(requires_grad), b = torch::rand({1});
+  const auto samples = bench::measure(
+      [&] {
+        for (int i = 0; i < kOps; ++i) const Tensor sum = a + b;
+      },
+      secs);
+  report.time(name, samples, 1e9 / kOps, "ns/op");
+}
+
+template <class Step>
+void chain(const bench::Report& report, double secs, const std::string& name, int length, std::vector<Tensor> leaves,
+           const Step& step) {
+  constexpr int kWarmUp = 3, kLeast = 7;
+  for (Tensor& leaf : leaves) leaf.set_requires_grad(true);
+  bench::Samples forward, backward, release;
+  const double end = bench::now().wall + secs;
+  for (int i = 0; i < kWarmUp + kLeast || bench::now().wall < end; ++i) {
+    for (Tensor& leaf : leaves) leaf.mutable_grad() = Tensor();
+    const bench::Time start = bench::now();
+    Tensor y = leaves[0];
+    for (int k = 0; k < length; ++k) y = step(y);
+    const bench::Time forward_done = bench::now();
+    y.backward(torch::ones_like(y));
+    const bench::Time backward_done = bench::now();
+    y = Tensor();
+    const bench::Time released = bench::now();
+    if (i < kWarmUp) continue;
+    forward.add(start, forward_done);
+    backward.add(forward_done, backward_done);
+    release.add(backward_done, released);
+  }
+  report.time(name + ".fwd", forward, 1e9 / length, "ns/op");
+  report.time(name + ".bwd", backward, 1e9 / length, "ns/op");
+  report.time(name + ".free", release, 1e9 / length, "ns/op");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bench::Options options = bench::parse(argc, argv);
+  bench::Report report = torch_report(options);
+  const double secs = options.secs;
+  const auto run = [&](const std::string& workload, const std::function<void()>& f) {
+    return report.run(workload, [&] {
+      use_threads(options);
+      f();
+    });
+  };
+
+  run("op.add1.nograd", [&] { add1(report, secs, "op.add1.nograd", false); });
+  run("op.add1.grad", [&] { add1(report, secs, "op.add1.grad", true); });
+  run("op.chain_add", [&] {
+    const Tensor x = torch::rand({1}), b = torch::rand({1});
+    chain(report, secs, "op.chain_add", 1000, {x}, [&](const Tensor& y) { return y + b; });
+  });
+  run("op.chain_addx", [&] {
+    const Tensor x = torch::rand({1});
+    chain(report, secs, "op.chain_addx", 1000, {x}, [&](const Tensor& y) { return y + x; });
+  });
+  run("op.chain_tanh64", [&] {
+    const Tensor x = torch::rand({64});
+    chain(report, secs, "op.chain_tanh64", 1000, {x}, [](const Tensor& y) { return torch::tanh(y); });
+  });
+  const bool good = run("op.chain_mm64", [&] {
+    const Tensor x = torch::rand({1, 64}), w = filled({64, 64}, 3, 0.2f);
+    chain(report, secs, "op.chain_mm64", 200, {x, w}, [&](const Tensor& y) { return y.mm(w); });
+  });
+  return good ? 0 : 1;
+}

@@ -1,0 +1,19 @@
+#pragma once
+#include <cstdint>
+
+namespace reel {
+
+/// What the caching CPU allocator holds, in bytes, over all threads. Blocks are counted in full, up to a quarter more
+/// than was asked for.
+struct MemoryStats {
+  int64_t in_use = 0;       ///< Handed out at the moment.
+  int64_t peak_in_use = 0;  ///< The sum of each thread's peak since its start or reset_peak_memory().
+  int64_t cached = 0;       ///< Free, kept for reuse.
+};
+MemoryStats memory_stats();
+void reset_peak_memory();
+/// Gives cached blocks of more than 32 KiB back to the system: those that the calling thread freed, and those that other
+/// threads had too many of. Smaller ones are parts of slabs, which stay.
+void empty_cache();
+
+}  // namespace reel

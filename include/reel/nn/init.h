@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+
+#include "reel/tensor.h"
+
+/// Initial values, written into a tensor in place and without recording; each returns the tensor it was given.
+/// For a weight [out, in, k…], fan_in is in·k… and fan_out is out·k…; functions that need them refuse tensors of fewer
+/// than two dimensions.
+namespace reel::nn::init {
+
+enum class Nonlinearity { kLinear, kSigmoid, kTanh, kRelu, kLeakyRelu, kSelu };
+inline constexpr Nonlinearity kLinear = Nonlinearity::kLinear, kSigmoid = Nonlinearity::kSigmoid,
+                              kTanh = Nonlinearity::kTanh, kRelu = Nonlinearity::kRelu,
+                              kLeakyRelu = Nonlinearity::kLeakyRelu, kSelu = Nonlinearity::kSelu;
+enum class FanMode { kFanIn, kFanOut };
+inline constexpr FanMode kFanIn = FanMode::kFanIn, kFanOut = FanMode::kFanOut;
+
+/// The factor that keeps the variance of a layer's output at 1 through this nonlinearity, as PyTorch has it: 1, 1, 5/3,
+/// √2, √(2 / (1 + slope²)), 3/4.
+double calculate_gain(Nonlinearity nonlinearity, double negative_slope = 0.01);
+
+Tensor uniform_(Tensor tensor, double low = 0, double high = 1);
+Tensor normal_(Tensor tensor, double mean = 0, double std = 1);
+Tensor constant_(Tensor tensor, double value);
+Tensor zeros_(Tensor tensor);
+Tensor ones_(Tensor tensor);
+Tensor eye_(Tensor matrix);  ///< Ones on the diagonal of a matrix, which need not be square.
+
+/// Glorot & Bengio 2010: standard deviation gain √(2 / (fan_in + fan_out)).
+Tensor xavier_uniform_(Tensor tensor, double gain = 1);
+Tensor xavier_normal_(Tensor tensor, double gain = 1);
+
+struct KaimingOptions {
+  double a = 0;  ///< The negative slope of the leaky ReLU that follows.
+  FanMode mode = kFanIn;
+  Nonlinearity nonlinearity = kLeakyRelu;
+};
+/// He et al. 2015: standard deviation gain / √fan.
+Tensor kaiming_uniform_(Tensor tensor, KaimingOptions options = {});
+Tensor kaiming_normal_(Tensor tensor, KaimingOptions options = {});
+
+/// A random matrix with orthonormal rows or columns, whichever are fewer, times gain (Saxe et al. 2014); dimensions
+/// after the first are taken as one.
+Tensor orthogonal_(Tensor tensor, double gain = 1);
+
+}  // namespace reel::nn::init

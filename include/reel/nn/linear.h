@@ -1,0 +1,26 @@
+#pragma once
+#include "reel/nn/module.h"
+
+namespace reel::nn {
+
+struct LinearOptions {
+  bool bias = true;
+};
+
+/// x · weightᵀ + bias, for x […, in_features]. weight is [out_features, in_features] and bias [out_features]; both
+/// start uniform in ±1/√in_features.
+struct Linear : Layer<Linear> {
+  Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
+  Linear(Module& parent, std::string name, int64_t in_features, int64_t out_features, LinearOptions options = {})
+      : Linear(in_features, out_features, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x) const;
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const int64_t in_features, out_features;
+  Tensor weight, bias;
+};
+
+}  // namespace reel::nn

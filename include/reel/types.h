@@ -1,0 +1,171 @@
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "reel/error.h"
+
+namespace reel {
+
+// ---- element types -------------------------------------------------------------------------------------------------
+
+enum class DType : uint8_t { kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
+inline constexpr DType kBool = DType::kBool, kUInt8 = DType::kUInt8, kInt32 = DType::kInt32, kInt64 = DType::kInt64,
+                       kFloat16 = DType::kFloat16, kBFloat16 = DType::kBFloat16, kFloat32 = DType::kFloat32,
+                       kFloat64 = DType::kFloat64;
+
+/// IEEE half precision, storage only: arithmetic goes through float.
+struct Float16 {
+  uint16_t bits = 0;
+  Float16() = default;
+  explicit Float16(float value);
+  operator float() const;
+};
+
+/// The upper half of a float, rounded to nearest even; storage only: arithmetic goes through float.
+struct BFloat16 {
+  uint16_t bits = 0;
+  BFloat16() = default;
+  explicit BFloat16(float value);
+  operator float() const;
+};
+
+/// Bytes of one element.
+constexpr int64_t size_of(DType type) {
+  constexpr int8_t sizes[] = {1, 1, 4, 8, 2, 2, 4, 8};
+  return sizes[static_cast<int>(type)];
+}
+constexpr bool is_floating_point(DType type) { return type >= kFloat16; }
+constexpr bool is_half(DType type) { return type == kFloat16 || type == kBFloat16; }
+const char* name_of(DType type);  ///< "float32", "int64", "bool", … as NumPy writes them.
+std::ostream& operator<<(std::ostream& out, DType type);
+
+/// The DType whose C++ type is T: dtype_of<float>() == kFloat32. Any 32- or 64-bit signed integer type is accepted.
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, bool>)
+    return kBool;
+  else if constexpr (std::is_same_v<T, Float16>)
+    return kFloat16;
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return kBFloat16;
+  else if constexpr (std::is_same_v<T, float>)
+    return kFloat32;
+  else if constexpr (std::is_same_v<T, double>)
+    return kFloat64;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return kUInt8;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 4)
+    return kInt32;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 8)
+    return kInt64;
+  else
+    static_assert(!sizeof(T), "reel has no tensor of this element type");
+}
+
+/// The common type of two operands, PyTorch's rule: bool < integers < floats, then the wider; float16 with bfloat16
+/// gives float32, uint8 with int32 gives int32.
+DType promote_types(DType a, DType b);
+
+// ---- devices -------------------------------------------------------------------------------------------------------
+
+enum class DeviceType : uint8_t { kCPU, kCUDA };
+struct Device {
+  DeviceType type = DeviceType::kCPU;
+  int8_t index = 0;
+  constexpr bool operator==(const Device&) const = default;
+};
+inline constexpr Device kCPU{DeviceType::kCPU, 0}, kCUDA{DeviceType::kCUDA, 0};
+std::ostream& operator<<(std::ostream& out, Device device);  ///< "cpu", "cuda:0"
+
+// ---- shapes --------------------------------------------------------------------------------------------------------
+
+/// Tensors have at most this many dimensions.
+inline constexpr int kMaxDims = 8;
+
+/// Up to kMaxDims int64 sizes (or strides), held in place: no heap.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> sizes) { assign(sizes.begin(), sizes.size()); }
+  Shape(std::span<const int64_t> sizes) { assign(sizes.data(), sizes.size()); }
+  Shape(const std::vector<int64_t>& sizes) { assign(sizes.data(), sizes.size()); }
+  Shape(const Shape& other) { copy(other); }
+  Shape& operator=(const Shape& other) { return copy(other), *this; }
+
+  int size() const { return rank_; }
+  bool empty() const { return rank_ == 0; }
+  int64_t operator[](int i) const { return dims_[i]; }
+  int64_t& operator[](int i) { return dims_[i]; }
+  int64_t back() const { return dims_[rank_ - 1]; }
+  const int64_t* begin() const { return dims_; }
+  const int64_t* end() const { return dims_ + rank_; }
+  int64_t* begin() { return dims_; }
+  int64_t* end() { return dims_ + rank_; }
+  /// All of these throw when the result would have more than kMaxDims dimensions.
+  void push_back(int64_t size) { insert(rank_, size); }
+  void insert(int at, int64_t size);
+  void erase(int at);
+  void resize(int rank, int64_t fill = 0);
+
+  /// The product of the sizes, 1 for no dimensions. Throws when it does not fit into 63 bits or a size is negative.
+  int64_t numel() const;
+  bool operator==(const Shape& other) const {
+    if (rank_ != other.rank_) return false;
+    for (int i = 0; i < rank_; ++i)
+      if (dims_[i] != other.dims_[i]) return false;
+    return true;
+  }
+  std::string to_string() const;  ///< "[2, 3]"
+
+ private:
+  void assign(const int64_t* sizes, size_t count);
+  // Element by element: whole-object copies would read bytes that were just written in smaller pieces and stall.
+  void copy(const Shape& other) {
+    rank_ = other.rank_;
+    for (int i = 0; i < rank_; ++i) dims_[i] = other.dims_[i];
+  }
+  int64_t dims_[kMaxDims];
+  uint8_t rank_ = 0;
+};
+using Strides = Shape;
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
+
+/// The shape that NumPy broadcasting gives a and b. `op` opens the message of the Error thrown when there is none.
+Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op = "broadcast_shapes");
+
+// ---- scalars -------------------------------------------------------------------------------------------------------
+
+/// One number that remembers whether it was a bool, an integer or a float: type promotion asks.
+class Scalar {
+ public:
+  template <class T>
+  requires std::is_arithmetic_v<T> Scalar(T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      float_ = value, kind_ = Kind::kFloat;
+    } else {
+      int_ = static_cast<int64_t>(value), kind_ = std::is_same_v<T, bool> ? Kind::kBool : Kind::kInt;
+    }
+  }
+  bool is_bool() const { return kind_ == Kind::kBool; }
+  bool is_integral() const { return kind_ == Kind::kInt; }
+  bool is_floating_point() const { return kind_ == Kind::kFloat; }
+  template <class T>
+  T to() const {
+    return is_floating_point() ? static_cast<T>(float_) : static_cast<T>(int_);
+  }
+
+ private:
+  enum class Kind : uint8_t { kBool, kInt, kFloat };
+  union {
+    double float_;
+    int64_t int_;
+  };
+  Kind kind_;
+};
+
+}  // namespace reel

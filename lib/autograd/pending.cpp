@@ -1,0 +1,236 @@
+#include "lib/autograd/pending.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace reel {
+
+/// Packs of rows; kept for reuse by the thread, with their vectors.
+struct Pending {
+  Tensor g_rows, x_rows;  // [capacity, out], [capacity, in]
+  int64_t rows = 0, capacity = 0;
+  std::vector<int64_t> ids;
+  Tensor values;  // [capacity, …] rows for ids
+  bool sparse = true;
+  Pending* next = nullptr;
+};
+
+namespace {
+
+constexpr int64_t kMostRows = 512, kMostBytes = 8 << 20;
+
+struct Spare {
+  Pending* head = nullptr;
+  ~Spare() {
+    while (head) delete std::exchange(head, head->next);
+  }
+};
+thread_local Spare spare;
+
+Pending& pending_of(GradSlot& slot) {
+  if (!slot.pending) {
+    slot.pending = spare.head ? std::exchange(spare.head, spare.head->next) : new Pending;
+  }
+  return *slot.pending;
+}
+void retire(GradSlot& slot) {
+  Pending* pending = std::exchange(slot.pending, nullptr);
+  pending->g_rows.reset(), pending->x_rows.reset(), pending->values.reset();
+  pending->ids.clear();
+  pending->rows = pending->capacity = 0;
+  pending->sparse = true;
+  pending->next = std::exchange(spare.head, pending);
+}
+
+const View& filled(const Tensor& tensor, Scalar value) {
+  backend_of(tensor).fill(view_of(tensor), value);
+  return view_of(tensor);
+}
+
+// A dense gradient that this slot alone can see: made of zeros, or copied, if need be. An engine-owned buffer.
+Tensor& own_dense(GradSlot& slot, const GradShape& target) {
+  if (!slot.grad.defined()) {
+    slot.grad = make_tensor(target.shape, target.dtype, target.device);
+    filled(slot.grad, 0);
+  } else if (!is_exclusive(slot.grad) || !slot.grad.is_contiguous()) {
+    slot.grad = slot.grad.clone();
+  }
+  return slot.grad;
+}
+
+const View rows_of(const View& pack, int64_t rows, int64_t from = 0) {
+  View part = pack;
+  const int64_t row = pack.shape[0] ? pack.numel / pack.shape[0] : 0;
+  part.shape[0] = rows;
+  part.numel = rows * row;
+  part.data = static_cast<char*>(pack.data) + from * row * size_of(pack.dtype);
+  return part;
+}
+
+void multiply(GradSlot& slot, const GradShape& target, const View& g, const View& x) {
+  double beta = 1;
+  if (!slot.grad.defined()) {
+    slot.grad = make_tensor(target.shape, target.dtype, target.device);
+    beta = 0;
+  } else {
+    own_dense(slot, target);
+  }
+  const int64_t out = g.shape[1], in = x.shape[1];
+  backend(target.device)
+      .gemm({.dtype = target.dtype,
+             .trans_a = true,
+             .m = out,
+             .n = in,
+             .k = g.shape[0],
+             .a = g.data,
+             .lda = out,
+             .b = x.data,
+             .ldb = in,
+             .c = view_of(slot.grad).data,
+             .ldc = in,
+             .beta = beta});
+}
+
+void flush_products(GradSlot& slot, const GradShape& target) {
+  Pending& pending = *slot.pending;
+  if (!pending.rows) return;
+  multiply(slot, target, rows_of(view_of(pending.g_rows), pending.rows),
+           rows_of(view_of(pending.x_rows), pending.rows));
+  pending.rows = 0;
+}
+
+}  // namespace
+
+void add_grad(GradSlot& slot, Tensor g) {
+  if (!slot.grad.defined()) {
+    slot.grad = std::move(g);
+  } else if (!grad_enabled() && is_exclusive(slot.grad) && slot.grad.is_contiguous()) {
+    const View& sum = view_of(slot.grad);
+    const scalar::Add add;
+    if (is_half(sum.dtype))
+      slot.grad = accumulate(slot.grad, g);
+    else
+      backend_of(slot.grad).binary[scalar::index_of<scalar::BinaryList, scalar::Add>](&add, sum, view_of(g), sum);
+  } else {
+    slot.grad = accumulate(slot.grad, g);
+  }
+}
+
+void add_product(GradSlot& slot, const GradShape& target, const Tensor& g, const Tensor& x) {
+  const View &gv = view_of(g), &xv = view_of(x);
+  const int64_t n = gv.shape[0], row_bytes = (gv.shape[1] + xv.shape[1]) * size_of(target.dtype);
+  if (n == 0) return;
+  Pending& pending = pending_of(slot);
+  if (!pending.capacity) {
+    pending.capacity = std::clamp<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1), 8, kMostRows);
+    if (n * 4 < pending.capacity) {
+      pending.g_rows = make_tensor({pending.capacity, gv.shape[1]}, target.dtype, target.device);
+      pending.x_rows = make_tensor({pending.capacity, xv.shape[1]}, target.dtype, target.device);
+    }
+  }
+  if (n * 4 >= pending.capacity || !pending.g_rows.defined()) {  // large enough by itself
+    multiply(slot, target, gv, xv);
+    return;
+  }
+  if (pending.rows + n > pending.capacity) flush_products(slot, target);
+  const Backend& kernels = backend(target.device);
+  kernels.copy(gv, rows_of(view_of(pending.g_rows), n, pending.rows));
+  kernels.copy(xv, rows_of(view_of(pending.x_rows), n, pending.rows));
+  pending.rows += n;
+}
+
+void add_rows(GradSlot& slot, const Tensor& ids, const Tensor& values, bool sparse) {
+  const View &iv = view_of(ids), &vv = view_of(values);
+  const int64_t n = iv.numel;
+  if (n == 0) return;
+  Pending& pending = pending_of(slot);
+  pending.sparse = pending.sparse && sparse;
+  const int64_t have = static_cast<int64_t>(pending.ids.size());
+  const int64_t capacity = pending.values.defined() ? pending.values.size(0) : 0;
+  Shape shape = vv.shape;
+  if (have + n > capacity) {
+    shape[0] = std::max(have + n, 2 * capacity);
+    Tensor larger = make_tensor(shape, vv.dtype, values.device());
+    if (have) backend_of(larger).copy(rows_of(view_of(pending.values), have), rows_of(view_of(larger), have));
+    pending.values = std::move(larger);
+  }
+  backend_of(values).copy(vv, rows_of(view_of(pending.values), n, have));
+  const Tensor host = ids.to(kCPU).contiguous();
+  pending.ids.insert(pending.ids.end(), host.data<int64_t>(), host.data<int64_t>() + n);
+}
+
+void add_region(GradSlot& slot, const GradShape& target, int64_t offset, const Strides& strides, const Tensor& g) {
+  Shape shape = view_of(g).shape;
+  for (int d = 0; d < shape.size(); ++d)
+    if (strides[d] == 0) shape[d] = 1;  // the view repeats these elements: their gradients add up
+  const Tensor part = sum_to(g, shape).to(target.dtype);
+  Tensor& whole = own_dense(slot, target);
+  char* first = static_cast<char*>(view_of(whole).data) + offset * size_of(target.dtype);
+  if (is_half(target.dtype)) {  // the kernels know no sum of these
+    const Tensor region = alias(whole, first, shape, strides);
+    backend_of(whole).copy(view_of(accumulate(region, part)), view_of(region));
+    return;
+  }
+  const View region = make_view(first, shape, strides, target.dtype);
+  const scalar::Add add;
+  backend_of(whole).binary[scalar::index_of<scalar::BinaryList, scalar::Add>](&add, region, view_of(part), region);
+}
+
+FinalGrad finish(GradSlot& slot, const GradShape& target, bool sparse_wanted) {
+  FinalGrad result;
+  if (slot.pending) {
+    flush_products(slot, target);
+    if (!slot.pending->ids.empty()) {
+      const int64_t n = static_cast<int64_t>(slot.pending->ids.size());
+      const Tensor values = slot.pending->values.narrow(0, 0, n);
+      if (sparse_wanted && slot.pending->sparse && !slot.grad.defined()) {
+        result.rows = coalesce(slot.pending->ids, values);
+      } else {
+        own_dense(slot, target);
+        const Tensor ids = from(slot.pending->ids).to(target.device);
+        backend(target.device).index_add(view_of(slot.grad), 0, view_of(ids), view_of(values));
+      }
+    }
+    retire(slot);
+  }
+  result.dense = std::move(slot.grad);
+  return result;
+}
+
+void clear(GradSlot& slot) {
+  slot.grad.reset();
+  if (slot.pending) retire(slot);
+}
+
+RowSparse coalesce(const std::vector<int64_t>& ids, const Tensor& values) {
+  NoGrad guard;
+  std::vector<int64_t> distinct = ids;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::vector<int64_t> place(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i)
+    place[i] = std::lower_bound(distinct.begin(), distinct.end(), ids[i]) - distinct.begin();
+  Shape shape = values.shape();
+  shape[0] = static_cast<int64_t>(distinct.size());
+  RowSparse rows{from(distinct).to(values.device()), make_tensor(shape, values.dtype(), values.device())};
+  const Tensor places = from(place).to(values.device());
+  backend_of(values).index_add(filled(rows.values, 0), 0, view_of(places), view_of(values));
+  return rows;
+}
+
+void accumulate_rows(Tensor& grad, RowSparse& rows, const RowSparse& more, const Shape& shape) {
+  if (!grad.defined() && !rows.ids.defined()) {
+    rows = more;
+  } else if (!grad.defined()) {
+    GradSlot slot;
+    add_rows(slot, rows.ids, rows.values, true);
+    add_rows(slot, more.ids, more.values, true);
+    rows = finish(slot, {shape, more.values.dtype(), more.values.device()}, true).rows;
+  } else {
+    if (!is_exclusive(grad) || !grad.is_contiguous()) grad = no_grad([&] { return grad.clone(); });
+    backend_of(grad).index_add(view_of(grad), 0, view_of(more.ids), view_of(more.values));
+    TensorImpl::of(grad)->storage->changed();
+  }
+}
+
+}  // namespace reel

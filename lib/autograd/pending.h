@@ -1,0 +1,38 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "lib/autograd/tape.h"
+
+namespace reel {
+
+// The parts of a gradient that wait to be added up together. A weight that is used at a thousand places would get a
+// thousand outer products, each a pass over memory of the weight's size; instead the rows of g and x of all uses are
+// packed, and multiplied by one GEMM when the pack is full or the last use is reached. Rows for an embedding matrix
+// wait likewise until it is known which rows there are.
+
+/// slot.grad += g, of the target's shape and dtype.
+void add_grad(GradSlot& slot, Tensor g);
+/// slot.grad += gᵀ x for contiguous float g [n, out] and x [n, in].
+void add_product(GradSlot& slot, const GradShape& target, const Tensor& g, const Tensor& x);
+/// slot.grad[ids] += values.
+void add_rows(GradSlot& slot, const Tensor& ids, const Tensor& values, bool sparse);
+/// The part of slot.grad that a view shows += g.
+void add_region(GradSlot& slot, const GradShape& target, int64_t offset, const Strides& strides, const Tensor& g);
+
+/// What the slot has come to: a dense gradient or, where `sparse_wanted` and all parts agree, rows. Empties the slot.
+struct FinalGrad {
+  Tensor dense;
+  RowSparse rows;
+  bool defined() const { return dense.defined() || rows.ids.defined(); }
+};
+FinalGrad finish(GradSlot& slot, const GradShape& target, bool sparse_wanted);
+/// Forgets everything.
+void clear(GradSlot& slot);
+
+/// Distinct sorted ids with the values of equal ids added.
+RowSparse coalesce(const std::vector<int64_t>& ids, const Tensor& values);
+/// Adds rows to a gradient that may be undefined, dense or rows itself.
+void accumulate_rows(Tensor& grad, RowSparse& rows, const RowSparse& more, const Shape& shape);
+
+}  // namespace reel

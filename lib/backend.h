@@ -1,0 +1,145 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include "lib/scalar.h"
+#include "reel/types.h"
+
+// The seam between the ops and the machines that carry them out: kernels see Views, never Tensors, and a device is one
+// table of function pointers. An op has checked everything before it calls a kernel: shapes agree (operands of a
+// pointwise kernel are expanded to the result's shape by stride 0), dtypes agree, indices are in range. Kernels
+// neither throw nor keep what they are given.
+namespace reel {
+
+/// Strided elements in memory: element (i, j, …) of `dtype` is at data + (i strides[0] + j strides[1] + …) elements.
+struct View {
+  void* data = nullptr;
+  int64_t numel = 0;
+  Shape shape;
+  Strides strides;
+  DType dtype = kFloat32;
+  bool contiguous = true;  // row-major without gaps
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+/// C = alpha op(A) op(B) + beta C (+ bias, for each row), row-major, `batch` times at the given distances in elements.
+struct Gemm {
+  DType dtype;  // kFloat32 or kFloat64
+  bool trans_a = false, trans_b = false;
+  int64_t m, n, k;
+  const void* a;
+  int64_t lda;
+  const void* b;
+  int64_t ldb;
+  void* c;
+  int64_t ldc;
+  double alpha = 1, beta = 0;
+  const void* bias = nullptr;  // [n]; only with beta = 0
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+};
+
+/// The pointwise part of an LSTM or Tree-LSTM cell over `rows` × `hidden`, everything contiguous. The columns input,
+/// forget, output, update say where in a row of gates each gate's block begins (child k's forget gate at forget + k
+/// hidden).
+struct Cell {
+  DType dtype;  // kFloat32 or kFloat64
+  int64_t rows, hidden;
+  int children;
+  int64_t input, forget, output, update;
+  const void* gates;           // [rows, (3 + children) hidden], pre-activations; unused in backward
+  const void* const* child_c;  // children × [rows, hidden]
+  void* h;                     // [rows, hidden]
+  void* c;                     // [rows, hidden]
+  void* activated;             // σ or tanh of each gate, laid out like gates
+  void* tanh_c;                // [rows, hidden]
+  // Backward: gradients in (nullptr is zero) and out (nullptr is not wanted).
+  const void* grad_h;
+  const void* grad_c;
+  void* grad_gates;
+  void* const* grad_child_c;
+};
+
+enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
+enum class RandomKind { kUniform, kNormal, kInteger };  // [a, b); mean a, std b; integers [a, b)
+
+struct Backend {
+  // Memory. allocate throws reel::Error when there is none; both are called for storage only.
+  void* (*allocate)(size_t bytes);
+  void (*release)(void* data, size_t bytes);
+
+  // Any dtype to any dtype, any strides (also negative ones) to any strides.
+  void (*copy)(const View& from, const View& to);
+  void (*fill)(const View& to, Scalar value);
+
+  // Pointwise, one row a functor of scalar.h. All operands have one dtype: float32, float64 or, where the functor is
+  // kIntegers, uint8, int32 and int64. Gradient kernels get nullptr for what the functor's `save` does not name.
+  using Unary = void (*)(const void* functor, const View& x, const View& y);
+  using UnaryGrad = void (*)(const void* functor, const View& g, const View* x, const View* y, const View& gx);
+  using Binary = void (*)(const void* functor, const View& a, const View& b, const View& y);
+  using BinaryGrad = void (*)(const void* functor, const View& g, const View* a, const View* b, const View* y,
+                              const View& out);
+  std::array<Unary, std::tuple_size_v<scalar::UnaryList>> unary;
+  std::array<UnaryGrad, std::tuple_size_v<scalar::UnaryList>> unary_grad;
+  std::array<Binary, std::tuple_size_v<scalar::BinaryList>> binary;
+  std::array<BinaryGrad, std::tuple_size_v<scalar::BinaryList>> grad_a, grad_b;
+  std::array<Binary, std::tuple_size_v<scalar::CompareList>> compare;  // y is bool; bool operands come as uint8
+  void (*where)(const View& condition, const View& a, const View& b, const View& y);  // any dtype
+
+  // Reductions. y has x's rank, with size 1 where x is reduced. kSum, kProd: y is float32, float64 or int64 and x has
+  // the same dtype; kMax, kMin: any one dtype; kAny, kAll: bools.
+  void (*reduce)(ReduceOp op, const View& x, const View& y);
+  // The largest (smallest) element along dim and its first position; NaN wins. y: int64 with size 1 at dim.
+  void (*arg_reduce)(bool largest, const View& x, int dim, const View& y);
+  void (*cumsum)(const View& x, int dim, const View& y);
+
+  // Rows: contiguous [rows, n], float32 or float64.
+  void (*softmax)(bool log, const View& x, const View& y);
+  void (*softmax_grad)(bool log, const View& g, const View& y, const View& gx);
+  // loss[i] = -log softmax(logits[i])[target[i]]; probs is the softmax.
+  void (*cross_entropy)(const View& logits, const View& target, const View& loss, const View& probs);
+  // gx[i] = g[i] (probs[i] - one_hot(target[i]))
+  void (*cross_entropy_grad)(const View& g, const View& probs, const View& target, const View& gx);
+
+  void (*gemm)(const Gemm& gemm);
+  void (*cell)(const Cell& cell);
+  void (*cell_grad)(const Cell& cell);
+
+  // Indexing; ids and index are int64.
+  // The first element outside [low, high), through *bad; false when there is none.
+  bool (*find_out_of_range)(const View& ids, int64_t low, int64_t high, int64_t* bad);
+  void (*index_select)(const View& x, int dim, const View& ids, const View& y);  // ids 1-d; negative ids count back
+  void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
+  void (*index_add)(const View& y, int dim, const View& ids, const View& from);
+  void (*gather)(const View& x, int dim, const View& index, const View& y);
+  void (*scatter)(bool add, const View& y, int dim, const View& index, const View& from);  // from has index's shape
+  int64_t (*count_nonzero)(const View& x);
+  void (*nonzero)(const View& x, const View& positions);  // int64 [count, rank]
+  // Stable, along the last dimension; NaN is the largest. x may be strided, results are contiguous.
+  void (*sort)(bool descending, const View& x, const View& values, const View& indices);
+
+  // Random numbers number offset, offset + 1, … of the stream `seed` (Philox4x32-10), one an element.
+  void (*random)(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
+  // y = x / (1 - p) where keep, 0 elsewhere; contiguous, keep is bool, P(keep) = 1 - p.
+  void (*dropout)(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
+
+  // Optimizer steps, contiguous. With `ids` (int64 [n]) g is [n, …] and only those rows of p, s, t are changed. s and t
+  // are nullptr where the functor has no such state.
+  using Update = void (*)(const void* functor, const View& p, const View& g, const View* s, const View* t,
+                          const View* ids);
+  std::array<Update, std::tuple_size_v<scalar::UpdateList>> update;
+};
+
+/// The table of a device. Throws one clear Error for a device that this build or this machine does not have.
+const Backend& backend(Device device);
+
+/// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU
+/// (baseline, avx2 or avx512) asks for.
+const Backend& cpu_backend();
+
+}  // namespace reel

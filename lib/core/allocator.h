@@ -1,0 +1,17 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace reel {
+
+// The caching CPU allocator. Blocks are 64-byte aligned and come in size classes, four to a doubling. Each thread keeps
+// free blocks of every class in lists of its own, so that taking and giving back touches no lock and no other thread;
+// only when a list overflows or runs dry does a whole batch of blocks go to or come from a shared depot. Blocks of up
+// to 32 KiB are cut from slabs; larger ones come from the system one by one and empty_cache() returns them.
+
+/// At least `bytes` bytes. Throws reel::Error when the system has none left, even after emptying the cache.
+void* allocate_cpu(size_t bytes);
+/// Gives back what allocate_cpu(bytes) returned, on any thread.
+void release_cpu(void* block, size_t bytes);
+
+}  // namespace reel

@@ -1,0 +1,378 @@
+#include "reel/tensor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/autograd/pending.h"
+#include "lib/autograd/tape.h"
+#include "lib/core/tensor_impl.h"
+
+namespace reel {
+
+// ---- life of a tensor ----------------------------------------------------------------------------------------------
+
+void detail::destroy(Counted* counted) {
+  auto* impl = static_cast<TensorImpl*>(counted);
+  if (impl->node) {
+    if (impl->keeps_grad && impl->node->extras) std::erase(impl->node->extras->keepers, impl);
+    drop_node(impl->node);
+  }
+  delete impl->leaf;
+  impl->storage->drop();
+  if (impl->base) TensorImpl::wrap(impl->base).reset();
+  impl->~TensorImpl();
+  release_cpu(impl, sizeof(TensorImpl));
+}
+
+Strides contiguous_strides(const Shape& shape) {
+  Strides strides = shape;
+  int64_t step = 1;
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    strides[d] = step;
+    step *= std::max<int64_t>(shape[d], 1);
+  }
+  return strides;
+}
+
+bool is_contiguous(const Shape& shape, const Strides& strides) {
+  int64_t step = 1;
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    if (shape[d] == 0) return true;
+    if (shape[d] != 1 && strides[d] != step) return false;
+    step *= shape[d];
+  }
+  return true;
+}
+
+View make_view(void* data, const Shape& shape, const Strides& strides, DType dtype) {
+  View view;
+  view.data = data;
+  view.shape = shape;
+  view.strides = strides;
+  view.dtype = dtype;
+  view.numel = shape.numel();
+  view.contiguous = is_contiguous(shape, strides) || view.numel == 0;
+  return view;
+}
+
+View expand_view(const View& view, const Shape& shape) {
+  View wide = view;
+  wide.shape = wide.strides = shape;
+  const int lead = shape.size() - view.shape.size();
+  for (int d = 0; d < shape.size(); ++d) {
+    const bool repeated = d < lead || (view.shape[d - lead] == 1 && shape[d] != 1);
+    wide.strides[d] = repeated ? 0 : view.strides[d - lead];
+  }
+  wide.numel = shape.numel();
+  wide.contiguous = is_contiguous(wide.shape, wide.strides) || wide.numel == 0;
+  return wide;
+}
+
+Tensor make_tensor(const Shape& shape, DType dtype, Device device) {
+  const int64_t numel = shape.numel();
+  REEL_CHECK(numel <= INT64_MAX / 8 - 64, "shape ", shape, ": too many bytes for 63 bits");
+  Storage* storage = Storage::make(static_cast<size_t>(numel * size_of(dtype)), device, shape, dtype);
+  TensorImpl* impl = TensorImpl::make();
+  impl->storage = storage;
+  View& view = impl->view;
+  view.data = storage->data;
+  view.numel = numel;
+  view.dtype = dtype;
+  view.shape = shape;
+  view.strides = shape;
+  int64_t step = 1;
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    view.strides[d] = step;
+    step *= std::max<int64_t>(shape[d], 1);
+  }
+  return TensorImpl::wrap(impl);
+}
+
+Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides) {
+  TensorImpl* source = TensorImpl::of(x);
+  TensorImpl* impl = TensorImpl::make();
+  impl->storage = source->storage;
+  impl->storage->retain();
+  impl->view = make_view(data, shape, strides, source->view.dtype);
+  if (grad_enabled()) {
+    impl->base = source->base ? source->base : source;
+    impl->base->refs.fetch_add(1, std::memory_order_relaxed);
+    impl->rewrites_seen = impl->base->rewrites;
+  } else {
+    impl->unrecorded_view = true;
+  }
+  return TensorImpl::wrap(impl);
+}
+
+int wrap_dim(int64_t dim, int rank, const char* op) {
+  const int64_t count = std::max(rank, 1);
+  REEL_CHECK(dim >= -count && dim < count, op, ": dimension ", dim, " is out of range for a tensor of ", rank,
+             " dimensions");
+  return static_cast<int>(dim < 0 ? dim + count : dim);
+}
+
+// ---- metadata and values -------------------------------------------------------------------------------------------
+
+Tensor::Tensor(Scalar number) : impl_(nullptr) {
+  const DType dtype = number.is_bool() ? kBool : number.is_integral() ? kInt64 : kFloat64;
+  *this = make_tensor({}, dtype);
+  TensorImpl* impl = TensorImpl::of(*this);
+  if (dtype == kFloat64)
+    *impl->view.as<double>() = number.to<double>();
+  else if (dtype == kInt64)
+    *impl->view.as<int64_t>() = number.to<int64_t>();
+  else
+    *impl->view.as<bool>() = number.to<bool>();
+  impl->number = true;
+}
+
+const Shape& Tensor::shape() const { return view_of(*this, "shape").shape; }
+const Strides& Tensor::strides() const { return view_of(*this, "strides").strides; }
+int64_t Tensor::size(int64_t dim) const {
+  const Shape& sizes = view_of(*this, "size").shape;
+  const int d = wrap_dim(dim, sizes.size(), "size");
+  REEL_CHECK(!sizes.empty(), "size: a 0-d tensor has no dimension ", dim);
+  return sizes[d];
+}
+int64_t Tensor::numel() const { return view_of(*this, "numel").numel; }
+DType Tensor::dtype() const { return view_of(*this, "dtype").dtype; }
+Device Tensor::device() const { return view_of(*this, "device"), TensorImpl::of(*this)->device(); }
+bool Tensor::is_contiguous() const { return view_of(*this, "is_contiguous").contiguous; }
+uint32_t Tensor::version() const {
+  return view_of(*this, "version"), TensorImpl::of(*this)->storage->version.load(std::memory_order_relaxed);
+}
+
+void* Tensor::data(DType wanted) const {
+  const View& view = view_of(*this, "data");
+  REEL_CHECK(view.dtype == wanted, "data: asked for ", wanted, " elements of a ", view.dtype, " tensor");
+  return view.data;
+}
+
+Scalar Tensor::item() const {
+  const View& view = view_of(*this, "item");
+  REEL_CHECK(view.numel == 1, "item: the tensor has ", view.numel, " elements, shape ", view.shape);
+  const Tensor host = to(kCPU);
+  const View& one = view_of(host);
+  switch (one.dtype) {
+    case kBool: return *one.as<bool>();
+    case kUInt8: return *one.as<uint8_t>();
+    case kInt32: return *one.as<int32_t>();
+    case kInt64: return *one.as<int64_t>();
+    case kFloat16: return static_cast<float>(*one.as<Float16>());
+    case kBFloat16: return static_cast<float>(*one.as<BFloat16>());
+    case kFloat32: return *one.as<float>();
+    default: return *one.as<double>();
+  }
+}
+
+Tensor Tensor::detach() const {
+  const View& view = view_of(*this, "detach");
+  TensorImpl* impl = TensorImpl::make();
+  impl->storage = TensorImpl::of(*this)->storage;
+  impl->storage->retain();
+  impl->view = view;
+  return TensorImpl::wrap(impl);
+}
+
+namespace detail {
+// target's handle goes on with source's elements, shape and dtype; gradient and hooks stay.
+void set_data(const Tensor& target, const Tensor& source) {
+  view_of(target, "set_data"), view_of(source, "set_data");
+  TensorImpl *to = TensorImpl::of(target), *from = TensorImpl::of(source);
+  REEL_CHECK(!to->node && !to->base, "set_data: the tensor is not a leaf of its own");
+  from->storage->retain();
+  std::exchange(to->storage, from->storage)->drop();
+  to->view = from->view;
+}
+}  // namespace detail
+
+// ---- autograd ------------------------------------------------------------------------------------------------------
+
+bool Tensor::requires_grad() const { return view_of(*this, "requires_grad"), tracked(*this); }
+
+bool Tensor::is_leaf() const {
+  view_of(*this, "is_leaf");
+  fresh_history(TensorImpl::of(*this));
+  return !TensorImpl::of(*this)->node;
+}
+
+Tensor& Tensor::requires_grad_(bool value) {
+  const View& view = view_of(*this, "requires_grad_");
+  REEL_CHECK(is_leaf(), "requires_grad_: only leaves can be changed; detach() gives one");
+  REEL_CHECK(!value || reel::is_floating_point(view.dtype), "requires_grad_: a ", view.dtype,
+             " tensor has no gradient, only floating point ones do");
+  TensorImpl::of(*this)->requires_grad = value;
+  if (value) leaf_grad(TensorImpl::of(*this));
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  view_of(*this, "grad");
+  LeafGrad* leaf = TensorImpl::of(*this)->leaf;
+  if (!leaf) return {};
+  if (leaf->rows.ids.defined()) {
+    leaf->grad = zeros_like(detach());
+    accumulate_rows(leaf->grad, leaf->rows, std::exchange(leaf->rows, {}), shape());
+  }
+  return leaf->grad;
+}
+
+const RowSparse* Tensor::grad_rows() const {
+  view_of(*this, "grad_rows");
+  const LeafGrad* leaf = TensorImpl::of(*this)->leaf;
+  return leaf && leaf->rows.ids.defined() ? &leaf->rows : nullptr;
+}
+
+void Tensor::set_grad(const Tensor& grad) {
+  const View& view = view_of(*this, "set_grad");
+  REEL_CHECK(!grad.defined() || (grad.shape() == view.shape && grad.dtype() == view.dtype), "set_grad: a ",
+             grad.dtype(), " gradient of shape ", grad.shape(), " for a ", view.dtype, " tensor of shape ", view.shape);
+  if (!grad.defined() && !TensorImpl::of(*this)->leaf) return;
+  LeafGrad& leaf = leaf_grad(TensorImpl::of(*this));
+  leaf.grad = grad;
+  leaf.rows = {};
+}
+
+namespace {
+NodeExtras& extras_of(Node* node) {
+  if (!node->extras) node->extras = new NodeExtras;
+  return *node->extras;
+}
+std::atomic<int64_t> hook_ids{0};
+}  // namespace
+
+Tensor& Tensor::retain_grad() {
+  REEL_CHECK(requires_grad(), "retain_grad: the tensor does not require grad");
+  TensorImpl* impl = TensorImpl::of(*this);
+  if (impl->node && !std::exchange(impl->keeps_grad, true)) {
+    leaf_grad(impl);
+    extras_of(impl->node).keepers.push_back(impl);
+  }
+  return *this;
+}
+
+int64_t Tensor::register_hook(GradHook hook) {
+  REEL_CHECK(requires_grad(), "register_hook: the tensor does not require grad");
+  TensorImpl* impl = TensorImpl::of(*this);
+  const int64_t id = ++hook_ids;
+  if (impl->node)
+    extras_of(impl->node).hooks.push_back({id, impl->output, std::move(hook)});
+  else
+    leaf_grad(impl).hooks.push_back({id, std::move(hook), {}});
+  return id;
+}
+
+int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) {
+  REEL_CHECK(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook: not a leaf that requires grad");
+  const int64_t id = ++hook_ids;
+  leaf_grad(TensorImpl::of(*this)).hooks.push_back({id, {}, std::move(hook)});
+  return id;
+}
+
+void Tensor::remove_hook(int64_t id) {
+  view_of(*this, "remove_hook");
+  TensorImpl* impl = TensorImpl::of(*this);
+  const auto matches = [id](const auto& hook) { return hook.id == id; };
+  size_t removed = 0;
+  if (impl->leaf) removed += std::erase_if(impl->leaf->hooks, matches);
+  if (impl->node && impl->node->extras) removed += std::erase_if(impl->node->extras->hooks, matches);
+  REEL_CHECK(removed, "remove_hook: the tensor has no hook ", id);
+}
+
+// ---- factories -----------------------------------------------------------------------------------------------------
+
+namespace {
+Tensor filled(const Shape& shape, Scalar value, DType dtype, const TensorOptions& options) {
+  Tensor result = make_tensor(shape, dtype, options.device);
+  backend(options.device).fill(view_of(result), value);
+  return result.requires_grad_(options.requires_grad), result;
+}
+// A tensor whose element i is value(i), computed in double precision or exactly in int64.
+template <class F>
+Tensor sequence(int64_t n, DType dtype, const TensorOptions& options, F value) {
+  using T = decltype(value(int64_t{0}));
+  Tensor exact = make_tensor({n}, dtype_of<T>());
+  for (int64_t i = 0; i < n; ++i) exact.data<T>()[i] = value(i);
+  Tensor result = exact.to(dtype).to(options.device);
+  return result.requires_grad_(options.requires_grad), result;
+}
+}  // namespace
+
+Tensor empty(const Shape& shape, TensorOptions options) {
+  Tensor result = make_tensor(shape, options.dtype.value_or(kFloat32), options.device);
+  return result.requires_grad_(options.requires_grad), result;
+}
+Tensor zeros(const Shape& shape, TensorOptions options) {
+  return filled(shape, 0, options.dtype.value_or(kFloat32), options);
+}
+Tensor ones(const Shape& shape, TensorOptions options) {
+  return filled(shape, 1, options.dtype.value_or(kFloat32), options);
+}
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+  const DType natural = value.is_bool() ? kBool : value.is_integral() ? kInt64 : kFloat32;
+  return filled(shape, value, options.dtype.value_or(natural), options);
+}
+Tensor empty_like(const Tensor& other) { return make_tensor(other.shape(), other.dtype(), other.device()); }
+Tensor full_like(const Tensor& other, Scalar value) {
+  return full(other.shape(), value, {.dtype = other.dtype(), .device = other.device()});
+}
+Tensor zeros_like(const Tensor& other) { return full_like(other, 0); }
+Tensor ones_like(const Tensor& other) { return full_like(other, 1); }
+
+Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
+  const bool integral = !start.is_floating_point() && !end.is_floating_point() && !step.is_floating_point();
+  REEL_CHECK(step.to<double>() != 0, "arange: step 0");
+  const DType dtype = options.dtype.value_or(integral ? kInt64 : kFloat32);
+  if (integral) {
+    const int64_t from = start.to<int64_t>(), by = step.to<int64_t>(), distance = end.to<int64_t>() - from;
+    const int64_t n = std::max<int64_t>(0, (distance + by - (by > 0 ? 1 : -1)) / by);
+    return sequence(n, dtype, options, [=](int64_t i) { return from + i * by; });
+  }
+  const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);
+  REEL_CHECK(n < 9e15, "arange: ", n, " elements");
+  return sequence(std::max<int64_t>(0, static_cast<int64_t>(n)), dtype, options,
+                  [=](int64_t i) { return from + static_cast<double>(i) * by; });
+}
+Tensor arange(Scalar end) { return arange(end.is_floating_point() ? Scalar(0.0) : Scalar(0), end); }
+
+Tensor linspace(double start, double end, int64_t steps, TensorOptions options) {
+  REEL_CHECK(steps >= 0, "linspace: ", steps, " steps");
+  const double by = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  return sequence(steps, options.dtype.value_or(kFloat32), options, [=](int64_t i) {
+    return i < steps / 2 ? start + by * static_cast<double>(i)
+           : steps == 1  ? start
+                         : end - by * static_cast<double>(steps - 1 - i);
+  });
+}
+
+Tensor eye(int64_t n, std::optional<int64_t> m, TensorOptions options) {
+  Tensor result = zeros({n, m.value_or(n)}, {.dtype = options.dtype, .device = options.device});
+  const View& view = view_of(result);
+  const int64_t count = std::min(view.shape[0], view.shape[1]);
+  const View diagonal = make_view(view.data, {count}, {view.shape[1] + 1}, view.dtype);
+  backend_of(result).fill(diagonal, 1);
+  return result.requires_grad_(options.requires_grad), result;
+}
+
+Tensor from_blob(void* data, DType dtype, const Shape& shape, std::function<void()> release) {
+  const int64_t numel = shape.numel();
+  REEL_CHECK(data || numel == 0, "from_blob: null pointer for shape ", shape);
+  TensorImpl* impl = TensorImpl::make();
+  impl->storage = Storage::adopt(data, static_cast<size_t>(numel * size_of(dtype)), std::move(release));
+  impl->view = make_view(data, shape, contiguous_strides(shape), dtype);
+  return TensorImpl::wrap(impl);
+}
+
+Tensor detail::copy_of(const void* data, DType dtype, const Shape& shape, TensorOptions options) {
+  Tensor result = make_tensor(shape, options.dtype.value_or(dtype));
+  const View& to = view_of(result);
+  if (to.numel) cpu_backend().copy(make_view(const_cast<void*>(data), shape, contiguous_strides(shape), dtype), to);
+  result = result.to(options.device);
+  return result.requires_grad_(options.requires_grad), result;
+}
+
+void detail::check_nested(size_t got, int64_t expected) {
+  REEL_CHECK(static_cast<int64_t>(got) == expected, "from: rows of different lengths, ", expected, " and ", got);
+}
+
+}  // namespace reel

@@ -1,0 +1,74 @@
+#pragma once
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "lib/backend.h"
+#include "lib/core/allocator.h"
+#include "lib/core/storage.h"
+#include "reel/tensor.h"
+
+namespace reel {
+
+struct Node;
+struct LeafGrad;
+
+/// What a Tensor points to. `base` links every view to the tensor whose storage it looks into, so that an in-place
+/// change of either is known to both: the base counts the changes of its history in `rewrites`, and a view that has
+/// seen fewer of them has to have its own history made anew (see fresh_history in autograd/inplace.cpp).
+struct TensorImpl : detail::Counted {
+  bool requires_grad = false;    // a leaf that the user wants a gradient for
+  bool number = false;           // made from a C++ number: weak in type promotion
+  bool unrecorded_view = false;  // a view made under no_grad: may not be changed in place while recording
+  bool keeps_grad = false;       // retain_grad
+  uint32_t output = 0;           // which output of node this is
+  View view;
+  Storage* storage = nullptr;
+  Node* node = nullptr;      // how it was computed, nullptr for leaves
+  LeafGrad* leaf = nullptr;  // gradient and hooks
+  TensorImpl* base = nullptr;
+  uint32_t rewrites = 0;       // as a base: how often its history was replaced
+  uint32_t rewrites_seen = 0;  // as a view: of the base's
+
+  static TensorImpl* of(const Tensor& tensor) { return static_cast<TensorImpl*>(tensor.impl_); }
+  /// Takes over one reference.
+  static Tensor wrap(TensorImpl* impl) { return Tensor(static_cast<detail::Counted*>(impl)); }
+  static Tensor share(TensorImpl* impl) {
+    impl->refs.fetch_add(1, std::memory_order_relaxed);
+    return wrap(impl);
+  }
+  static TensorImpl* make() { return new (allocate_cpu(sizeof(TensorImpl))) TensorImpl; }
+  Device device() const { return storage->device; }
+};
+
+/// The kernels' side of a tensor; an Error that names the op if it is undefined.
+inline const View& view_of(const Tensor& tensor, const char* op) {
+  REEL_CHECK(tensor.defined(), op, ": undefined tensor");
+  return TensorImpl::of(tensor)->view;
+}
+inline const View& view_of(const Tensor& tensor) { return TensorImpl::of(tensor)->view; }
+inline const Backend& backend_of(const Tensor& tensor) { return backend(TensorImpl::of(tensor)->device()); }
+
+/// Row-major strides of shape.
+Strides contiguous_strides(const Shape& shape);
+bool is_contiguous(const Shape& shape, const Strides& strides);
+/// A View with all members filled in.
+View make_view(void* data, const Shape& shape, const Strides& strides, DType dtype);
+/// `view` repeated by stride 0 to `shape`, which it broadcasts to.
+View expand_view(const View& view, const Shape& shape);
+
+/// An uninitialised contiguous tensor: what every op starts its result with.
+Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
+/// Another look at x's storage, without history. The caller checks that it stays inside, and records it.
+Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides);
+
+/// dim in [-rank, rank) as an index from 0; an Error that names the op otherwise. A 0-d tensor counts as 1-d.
+int wrap_dim(int64_t dim, int rank, const char* op);
+
+/// True when nobody else can see this tensor or its storage, so that it may be overwritten.
+inline bool is_exclusive(const Tensor& tensor) {
+  const TensorImpl* impl = TensorImpl::of(tensor);
+  return impl->refs.load(std::memory_order_acquire) == 1 && impl->storage->unique() && !impl->storage->release;
+}
+
+}  // namespace reel

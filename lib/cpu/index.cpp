@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <cstring>
+
+#include "lib/cpu/dispatch.h"
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/loop.h"
+
+namespace reel::cpu {
+namespace {
+
+/// a + b in the type of the elements; halves are summed as floats, bools are or-ed.
+template <class T>
+T plus(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(uint64_t(a) + uint64_t(b));
+  else if constexpr (std::is_floating_point_v<T>)
+    return a + b;
+  else
+    return T(static_cast<float>(a) + static_cast<float>(b));
+}
+
+/// The id-th slice of x along dim, as a view with size 1 there.
+View slice(const View& x, int dim, int64_t id) {
+  View result = x;
+  result.data = x.as<char>() + id * x.strides[dim] * size_of(x.dtype);
+  result.numel = x.numel / x.shape[dim];
+  result.shape[dim] = 1;
+  result.contiguous = false;
+  return result;
+}
+
+int64_t wrap(int64_t id, int64_t size) { return id < 0 ? id + size : id; }
+
+int64_t id_at(const View& ids, int64_t i) {
+  return ids.as<const int64_t>()[ids.shape.empty() ? 0 : i * ids.strides[0]];
+}
+
+/// f(id, i) for the 1-d ids, each wrapped into [0, size).
+template <class F>
+void for_each_id(const View& ids, int64_t size, const F& f) {
+  for (int64_t i = 0; i < ids.numel; ++i) f(wrap(id_at(ids, i), size), i);
+}
+
+/// A contiguous view as [outer, shape[dim], inner].
+struct Blocks {
+  int64_t outer = 1, size, inner = 1;
+  Blocks(const View& x, int dim) : size(x.shape[dim]) {
+    for (int d = 0; d < dim; ++d) outer *= x.shape[d];
+    for (int d = dim + 1; d < x.shape.size(); ++d) inner *= x.shape[d];
+  }
+};
+
+/// y's slice id = from's slice i, for every pair of `ids`; which of the two is looked up says `select`.
+enum class Lookup { kSource, kTarget };
+template <Lookup lookup>
+void move_slices(const View& from, int dim, const View& ids, const View& to) {
+  if (ids.numel == 0 || to.numel == 0 || from.numel == 0) return;
+  const int64_t size = lookup == Lookup::kSource ? from.shape[dim] : to.shape[dim];
+  if (from.contiguous && to.contiguous) {
+    const Blocks source(from, dim), target(to, dim);
+    const int64_t bytes = source.inner * size_of(from.dtype);
+    for (int64_t o = 0; o < source.outer; ++o) {
+      const char* a = from.as<char>() + o * source.size * bytes;
+      char* b = to.as<char>() + o * target.size * bytes;
+      for_each_id(ids, size, [&](int64_t id, int64_t i) {
+        if constexpr (lookup == Lookup::kSource)
+          std::memcpy(b + i * bytes, a + id * bytes, bytes);
+        else
+          std::memcpy(b + id * bytes, a + i * bytes, bytes);
+      });
+    }
+  } else {
+    for_each_id(ids, size, [&](int64_t id, int64_t i) {
+      if constexpr (lookup == Lookup::kSource)
+        copy(slice(from, dim, id), slice(to, dim, i));
+      else
+        copy(slice(from, dim, i), slice(to, dim, id));
+    });
+  }
+}
+
+/// f(position in x, element of y) for every element of index: x[…, index, …] where x's dimension dim is looked up.
+template <class T, class F>
+void for_each_indexed(const View& x, int dim, const View& index, const View& y, const F& f) {
+  const bool scalar = index.shape.empty();
+  View base = x;  // x in index's shape, standing still along dim
+  base.shape = index.shape;
+  if (!scalar) base.strides[dim] = 0;
+  const int64_t size = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
+  const View* const views[] = {&index, &base, &y};
+  plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t id = wrap(plain::element<const int64_t>(p[0], i * s[0]), size);
+      f(plain::element<T>(p[1], i * s[1] + id * stride * int64_t(sizeof(T))), plain::element<T>(p[2], i * s[2]));
+    }
+  });
+}
+
+}  // namespace
+
+bool find_out_of_range(const View& ids, int64_t low, int64_t high, int64_t* bad) {
+  bool found = false;
+  const View* const views[] = {&ids};
+  plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+    for (int64_t i = 0; i < n && !found; ++i) {
+      const int64_t id = plain::element<const int64_t>(p[0], i * s[0]);
+      if (id < low || id >= high) found = true, *bad = id;
+    }
+  });
+  return found;
+}
+
+void index_select(const View& x, int dim, const View& ids, const View& y) {
+  if (x.shape.empty()) return copy(x, y);
+  move_slices<Lookup::kSource>(x, dim, ids, y);
+}
+
+void index_copy(const View& y, int dim, const View& ids, const View& from) {
+  if (y.shape.empty()) return copy(from, y);
+  move_slices<Lookup::kTarget>(from, dim, ids, y);
+}
+
+void index_add(const View& y, int dim, const View& ids, const View& from) {
+  if (ids.numel == 0 || y.numel == 0 || from.numel == 0) return;
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    if (y.contiguous && from.contiguous && !y.shape.empty()) {
+      const Blocks target(y, dim), source(from, dim);
+      for (int64_t o = 0; o < target.outer; ++o)
+        for_each_id(ids, target.size, [&](int64_t id, int64_t i) {
+          T* to = y.as<T>() + (o * target.size + id) * target.inner;
+          const T* row = from.as<const T>() + (o * source.size + i) * source.inner;
+          for (int64_t k = 0; k < target.inner; ++k) to[k] = plus(to[k], row[k]);
+        });
+    } else if (y.shape.empty()) {
+      for (int64_t i = 0; i < ids.numel; ++i) *y.as<T>() = plus(*y.as<T>(), *from.as<const T>());
+    } else {
+      for_each_id(ids, y.shape[dim], [&](int64_t id, int64_t i) {
+        const View to = slice(y, dim, id), row = slice(from, dim, i);
+        plain::map_elements<T, T>(plus<T>, to, to, row);
+      });
+    }
+  });
+}
+
+void gather(const View& x, int dim, const View& index, const View& y) {
+  with_word(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for_each_indexed<T>(x, dim, index, y, [](const T& from, T& to) { to = from; });
+  });
+}
+
+void scatter(bool add, const View& y, int dim, const View& index, const View& from) {
+  if (add) {
+    with_type(y.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      for_each_indexed<T>(y, dim, index, from, [](T& to, const T& value) { to = plus(to, value); });
+    });
+  } else {
+    with_word(y.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      for_each_indexed<T>(y, dim, index, from, [](T& to, const T& value) { to = value; });
+    });
+  }
+}
+
+int64_t count_nonzero(const View& x) {
+  int64_t count = 0;
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const View* const views[] = {&x};
+    plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+      for (int64_t i = 0; i < n; ++i) count += plain::element<const T>(p[0], i * s[0]) != 0;
+    });
+  });
+  return count;
+}
+
+void nonzero(const View& x, const View& positions) {
+  if (x.numel == 0 || positions.numel == 0) return;
+  const int rank = x.shape.size();
+  int64_t* out = positions.as<int64_t>();
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const T* at = x.as<const T>();
+    int64_t position[kMaxDims] = {};
+    for (int64_t i = 0; i < x.numel; ++i) {
+      if (*at != 0) out = std::copy_n(position, rank, out);
+      for (int d = rank - 1; d >= 0; --d) {
+        at += x.strides[d];
+        if (++position[d] < x.shape[d]) break;
+        at -= x.strides[d] * x.shape[d];
+        position[d] = 0;
+      }
+    }
+  });
+}
+
+}  // namespace reel::cpu

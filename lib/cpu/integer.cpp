@@ -1,0 +1,55 @@
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/loop.h"
+
+// The pointwise ops on integers. The compiler vectorises them for the baseline, and memory is the limit anyway.
+namespace reel::cpu {
+namespace {
+
+template <class F, class... Operands>
+void apply(const F& f, DType dtype, const View& y, const Operands&... x) {
+  switch (dtype) {
+    case kInt32: return plain::map_elements<int32_t, int32_t>(f, y, x...);
+    case kInt64: return plain::map_elements<int64_t, int64_t>(f, y, x...);
+    default: return plain::map_elements<uint8_t, uint8_t>(f, y, x...);
+  }
+}
+
+template <class F>
+void unary(const void* functor, const View& x, const View& y) {
+  apply(*static_cast<const F*>(functor), x.dtype, y, x);
+}
+template <class F>
+void binary(const void* functor, const View& a, const View& b, const View& y) {
+  apply(*static_cast<const F*>(functor), a.dtype, y, a, b);
+}
+
+template <class F>
+constexpr Backend::Unary unary_row() {
+  if constexpr (F::kIntegers)
+    return unary<F>;
+  else
+    return nullptr;
+}
+template <class F>
+constexpr Backend::Binary binary_row() {
+  if constexpr (F::kIntegers)
+    return binary<F>;
+  else
+    return nullptr;
+}
+
+template <class... F>
+constexpr decltype(Backend::unary) unary_rows(std::tuple<F...>*) {
+  return {unary_row<F>()...};
+}
+template <class... F>
+constexpr decltype(Backend::binary) binary_rows(std::tuple<F...>*) {
+  return {binary_row<F>()...};
+}
+
+}  // namespace
+
+constinit const decltype(Backend::unary) integer_unary = unary_rows(static_cast<scalar::UnaryList*>(nullptr));
+constinit const decltype(Backend::binary) integer_binary = binary_rows(static_cast<scalar::BinaryList*>(nullptr));
+
+}  // namespace reel::cpu

@@ -1,0 +1,50 @@
+#pragma once
+#include "lib/backend.h"
+
+// What the files of the CPU backend share. Kernels in simd/ are compiled once for each instruction set, into a
+// namespace of that name, and fill in their rows of the table; everything else is compiled once.
+namespace reel::cpu {
+
+void copy(const View& from, const View& to);
+void fill(const View& to, Scalar value);
+
+// The integer rows of the pointwise tables; nullptr where the functor is not defined for integers.
+extern const decltype(Backend::unary) integer_unary;
+extern const decltype(Backend::binary) integer_binary;
+void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
+void arg_reduce(bool largest, const View& x, int dim, const View& y);
+void cumsum(const View& x, int dim, const View& y);
+
+void blas_gemm(const Gemm& gemm);
+
+bool find_out_of_range(const View& ids, int64_t low, int64_t high, int64_t* bad);
+void index_select(const View& x, int dim, const View& ids, const View& y);
+void index_copy(const View& y, int dim, const View& ids, const View& from);
+void index_add(const View& y, int dim, const View& ids, const View& from);
+void gather(const View& x, int dim, const View& index, const View& y);
+void scatter(bool add, const View& y, int dim, const View& index, const View& from);
+int64_t count_nonzero(const View& x);
+void nonzero(const View& x, const View& positions);
+void sort(bool descending, const View& x, const View& values, const View& indices);
+
+void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
+void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
+
+#define REEL_SIMD_KERNELS(isa)             \
+  namespace isa {                          \
+  void install_unary(Backend& table);      \
+  void install_unary_grad(Backend& table); \
+  void install_binary(Backend& table);     \
+  void install_compare(Backend& table);    \
+  void install_reduce(Backend& table);     \
+  void install_softmax(Backend& table);    \
+  void install_gemv(Backend& table);       \
+  void install_cell(Backend& table);       \
+  void install_update(Backend& table);     \
+  }
+REEL_SIMD_KERNELS(baseline)
+REEL_SIMD_KERNELS(avx2)
+REEL_SIMD_KERNELS(avx512)
+#undef REEL_SIMD_KERNELS
+
+}  // namespace reel::cpu

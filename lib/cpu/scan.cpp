@@ -1,0 +1,151 @@
+#include <limits>
+
+#include "lib/cpu/dispatch.h"
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/reduce.h"
+
+// Reductions that are not worth vector code, and those that look at elements in order.
+namespace reel::cpu {
+namespace {
+
+/// A comparable, summable value of an element.
+template <class T>
+auto value_of(T x) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+    return static_cast<float>(x);
+  else
+    return x;
+}
+
+template <class T>
+bool is_nan(T x) {
+  return x != x;
+}
+
+/// NaN is larger and smaller than everything.
+template <class V>
+bool beats(bool largest, V x, V best) {
+  if (is_nan(best)) return false;
+  return is_nan(x) || (largest ? x > best : x < best);
+}
+
+/// y = start joined with every element of x, each in turn.
+template <class T, class Join>
+void reduce_elements(const View& x, const View& y, T start, const Join& join) {
+  const T* from = x.as<const T>();
+  T* to = y.as<T>();
+  if (y.numel == 0) return;
+  if (x.numel == 0) {
+    plain::for_each_point(plain::Reduction(y, y).kept, 0, [&](int64_t offset, int64_t) { to[offset] = start; });
+    return;
+  }
+  const plain::Reduction r(x, y);
+  const int64_t n = r.gone.sizes[0], stride = r.gone.x_strides[0];
+  plain::for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
+    T total = start;
+    plain::for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
+      const T* row = from + x_offset + offset;
+      for (int64_t i = 0; i < n; ++i) total = join(total, row[i * stride]);
+    });
+    to[y_offset] = total;
+  });
+}
+
+/// The loops of all dimensions but one.
+plain::Nest other_dims(const View& x, int dim, const View& y) {
+  plain::Nest nest;
+  for (int d = x.shape.size() - 1; d >= 0; --d)
+    if (d != dim && x.shape[d] != 1) nest.add(x.shape[d], x.strides[d], y.strides[d]);
+  if (nest.rank == 0) nest.add(1, 0, 0);
+  return nest;
+}
+
+template <class T>
+T lowest() {
+  if constexpr (std::is_integral_v<T>)
+    return std::numeric_limits<T>::lowest();
+  else
+    return T(-std::numeric_limits<float>::infinity());
+}
+template <class T>
+T highest() {
+  if constexpr (std::is_integral_v<T>)
+    return std::numeric_limits<T>::max();
+  else
+    return T(std::numeric_limits<float>::infinity());
+}
+
+}  // namespace
+
+void reduce(ReduceOp op, const View& x, const View& y) {
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto best = [&](bool largest) {
+      return [largest](T a, T b) { return beats(largest, value_of(b), value_of(a)) ? b : a; };
+    };
+    switch (op) {
+      case ReduceOp::kSum:
+        // Sums of narrow types do not occur: the op widens them first. Integers wrap.
+        if constexpr (std::is_integral_v<T>)
+          reduce_elements<T>(x, y, 0, [](T a, T b) { return static_cast<T>(uint64_t(a) + uint64_t(b)); });
+        return;
+      case ReduceOp::kProd:
+        if constexpr (std::is_integral_v<T>)
+          reduce_elements<T>(x, y, 1, [](T a, T b) { return static_cast<T>(uint64_t(a) * uint64_t(b)); });
+        return;
+      case ReduceOp::kMax: return reduce_elements<T>(x, y, lowest<T>(), best(true));
+      case ReduceOp::kMin: return reduce_elements<T>(x, y, highest<T>(), best(false));
+      case ReduceOp::kAny:
+        if constexpr (sizeof(T) == 1) reduce_elements<T>(x, y, 0, [](T a, T b) { return T(a | (b != 0)); });
+        return;
+      case ReduceOp::kAll:
+        if constexpr (sizeof(T) == 1) reduce_elements<T>(x, y, 1, [](T a, T b) { return T(a & (b != 0)); });
+        return;
+    }
+  });
+}
+
+void arg_reduce(bool largest, const View& x, int dim, const View& y) {
+  if (x.numel == 0) return;
+  const bool scalar = x.shape.empty();
+  const int64_t n = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    plain::for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
+      const T* row = x.as<const T>() + x_offset;
+      int64_t position = 0;
+      auto best = value_of(row[0]);
+      for (int64_t i = 1; i < n; ++i) {
+        const auto value = value_of(row[i * stride]);
+        if (beats(largest, value, best)) best = value, position = i;
+      }
+      y.as<int64_t>()[y_offset] = position;
+    });
+  });
+}
+
+void cumsum(const View& x, int dim, const View& y) {
+  if (x.numel == 0) return;
+  const bool scalar = x.shape.empty();
+  const int64_t n = scalar ? 1 : x.shape[dim];
+  const int64_t x_stride = scalar ? 0 : x.strides[dim], y_stride = scalar ? 0 : y.strides[dim];
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    // Floats are summed in double: the last of many sums is as exact as the first.
+    using Total = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+    plain::for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
+      const T* from = x.as<const T>() + x_offset;
+      T* to = y.as<T>() + y_offset;
+      Total total = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        total += static_cast<Total>(value_of(from[i * x_stride]));
+        if constexpr (std::is_integral_v<T> || std::is_floating_point_v<T>)
+          to[i * y_stride] = static_cast<T>(total);
+        else
+          to[i * y_stride] = T(static_cast<float>(total));
+      }
+    });
+  });
+}
+
+}  // namespace reel::cpu

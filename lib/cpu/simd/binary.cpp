@@ -1,0 +1,61 @@
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/simd/map.h"
+
+namespace reel::cpu::REEL_ISA {
+namespace {
+
+template <size_t I>
+using Functor = std::tuple_element_t<I, scalar::BinaryList>;
+
+template <class T, class F>
+void apply(const F& f, const View& a, const View& b, const View& y) {
+  if constexpr (std::is_same_v<F, scalar::Fmod>) {
+    map_elements<T, T>(f, y, a, b);
+  } else {
+    map<T>(f, y, a, b);
+  }
+}
+
+template <size_t I>
+void binary(const void* functor, const View& a, const View& b, const View& y) {
+  const auto& f = *static_cast<const Functor<I>*>(functor);
+  switch (a.dtype) {
+    case kFloat32: return apply<float>(f, a, b, y);
+    case kFloat64: return apply<double>(f, a, b, y);
+    default: return integer_binary[I](functor, a, b, y);
+  }
+}
+
+enum class Side { kA, kB };
+
+template <size_t I, Side side>
+void binary_grad(const void* functor, const View& g, const View* a, const View* b, const View* y, const View& out) {
+  const auto& f = *static_cast<const Functor<I>*>(functor);
+  const auto grad = [&f](const auto& g, const auto& a, const auto& b, const auto& y) {
+    if constexpr (side == Side::kA)
+      return f.grad_a(g, a, b, y);
+    else
+      return f.grad_b(g, a, b, y);
+  };
+  // What the functor does not read may as well be g.
+  if (g.dtype == kFloat32) {
+    map<float>(grad, out, g, a ? *a : g, b ? *b : g, y ? *y : g);
+  } else {
+    map<double>(grad, out, g, a ? *a : g, b ? *b : g, y ? *y : g);
+  }
+}
+
+template <size_t... I>
+void install(Backend& table, std::index_sequence<I...>) {
+  table.binary = {binary<I>...};
+  table.grad_a = {binary_grad<I, Side::kA>...};
+  table.grad_b = {binary_grad<I, Side::kB>...};
+}
+
+}  // namespace
+
+void install_binary(Backend& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<scalar::BinaryList>>());
+}
+
+}  // namespace reel::cpu::REEL_ISA

@@ -1,0 +1,214 @@
+#include <algorithm>
+
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/simd/batch.h"
+
+// Products with few rows, at which BLAS is slow. Blocks of C of up to four rows are kept in registers; neither A nor B
+// is packed.
+namespace reel::cpu::REEL_ISA {
+namespace {
+
+constexpr bool kManyRegisters = sizeof(Batch<float>) == 64;  // 32 instead of 16
+
+/// One product; element (i, p) of A is at a[i * a_row + p * a_column].
+template <class T>
+struct Product {
+  int64_t m, n, k;
+  const T* a;
+  int64_t a_row, a_column;
+  const T* b;
+  int64_t ldb;
+  T* c;
+  int64_t ldc;
+  T alpha, beta;
+  const T* bias;
+};
+
+/// What alpha A B is added to: `n` elements of C or the bias from (i, j) on.
+template <class T, class Load>
+Batch<T> base(const Product<T>& g, int64_t i, int64_t j, const Load& get) {
+  if (g.bias) return get(g.bias + j);
+  if (g.beta == T(0)) return Batch<T>(T(0));
+  return Batch<T>(g.beta) * get(g.c + i * g.ldc + j);
+}
+
+/// Rows i … i + M of C, C batches of columns from j on; of these the last `keep` elements are stored.
+template <int M, int C, class T>
+void block_nn(const Product<T>& g, int64_t i, int64_t j, int64_t keep = C * kWidth<T>) {
+  constexpr int64_t kStep = kWidth<T>;
+  Batch<T> sum[M][C];
+  for (auto& row : sum)
+    for (auto& s : row) s = Batch<T>(T(0));
+  const T *a = g.a + i * g.a_row, *b = g.b + j;
+  for (int64_t p = 0; p < g.k; ++p, a += g.a_column, b += g.ldb) {
+    Batch<T> column[C];
+    for (int c = 0; c < C; ++c) column[c] = load(b + c * kStep);
+    for (int r = 0; r < M; ++r) {
+      const Batch<T> x(a[r * g.a_row]);
+      for (int c = 0; c < C; ++c) sum[r][c] = fma(x, column[c], sum[r][c]);
+    }
+  }
+  for (int r = 0; r < M; ++r) {
+    T* to = g.c + (i + r) * g.ldc + j;
+    for (int c = 0; c < C; ++c) {
+      const int64_t at = j + c * kStep;
+      const Batch<T> y = fma(Batch<T>(g.alpha), sum[r][c], base(g, i + r, at, [](const T* p) { return load(p); }));
+      if (keep == C * kStep) {
+        store(to + c * kStep, y);
+      } else {
+        T lanes[kWidth<T>];
+        store(lanes, y);
+        std::copy(lanes + kStep - keep, lanes + kStep, to + kStep - keep);
+      }
+    }
+  }
+}
+
+/// Fewer columns than a batch has lanes.
+template <class T>
+void block_nn_part(const Product<T>& g, int64_t i, int64_t j, int64_t n) {
+  const auto term = [&](int64_t p, const Batch<T>& sum) {
+    return fma(Batch<T>(g.a[i * g.a_row + p * g.a_column]), load_part(g.b + p * g.ldb + j, n), sum);
+  };
+  Batch<T> part[4] = {Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0)), Batch<T>(T(0))};
+  int64_t p = 0;
+  for (; p + 4 <= g.k; p += 4)
+    for (int u = 0; u < 4; ++u) part[u] = term(p + u, part[u]);
+  for (; p < g.k; ++p) part[0] = term(p, part[0]);
+  const Batch<T> sum = (part[0] + part[1]) + (part[2] + part[3]);
+  const Batch<T> y = fma(Batch<T>(g.alpha), sum, base(g, i, j, [n](const T* p) { return load_part(p, n); }));
+  store_part(g.c + i * g.ldc + j, y, n);
+}
+
+template <int M, int C, class T>
+void rows_nn(const Product<T>& g, int64_t i) {
+  constexpr int64_t kStep = kWidth<T>;
+  int64_t j = 0;
+  for (; j + C * kStep <= g.n; j += C * kStep) block_nn<M, C>(g, i, j);
+  if constexpr (C > 4)
+    for (; j + 4 * kStep <= g.n; j += 4 * kStep) block_nn<M, 4>(g, i, j);
+  if constexpr (C > 2)
+    for (; j + 2 * kStep <= g.n; j += 2 * kStep) block_nn<M, 2>(g, i, j);
+  for (; j + kStep <= g.n; j += kStep) block_nn<M, 1>(g, i, j);
+  if (j == g.n) return;
+  if (g.n >= kStep) {
+    block_nn<M, 1>(g, i, g.n - kStep, g.n - j);  // again, some of it
+  } else {
+    for (int r = 0; r < M; ++r) block_nn_part(g, i + r, j, g.n - j);
+  }
+}
+
+template <class T>
+void product_nn(const Product<T>& g) {
+  int64_t i = 0;
+  for (; i + 4 <= g.m; i += 4) rows_nn<4, kManyRegisters ? 4 : 2>(g, i);
+  switch (g.m - i) {
+    case 1: return rows_nn<1, 8>(g, i);
+    case 2: return rows_nn<2, 4>(g, i);
+    case 3: return rows_nn < 3, kManyRegisters ? 4 : 2 > (g, i);
+  }
+}
+
+/// M × N elements of C from (i, j) on: dot products of rows of A (contiguous) with rows of Bᵀ.
+template <int M, int N, class T>
+void block_nt(const Product<T>& g, int64_t i, int64_t j) {
+  constexpr int64_t kStep = kWidth<T>;
+  const T *a = g.a + i * g.a_row, *b = g.b + j * g.ldb;
+  Batch<T> sum[M][N];
+  for (auto& row : sum)
+    for (auto& s : row) s = Batch<T>(T(0));
+  const auto step = [&](const auto& get, int64_t p) {
+    Batch<T> x[M];
+    for (int r = 0; r < M; ++r) x[r] = get(a + r * g.a_row + p);
+    for (int c = 0; c < N; ++c) {
+      const Batch<T> y = get(b + c * g.ldb + p);
+      for (int r = 0; r < M; ++r) sum[r][c] = fma(x[r], y, sum[r][c]);
+    }
+  };
+  int64_t p = 0;
+  for (; p + kStep <= g.k; p += kStep) step([](const T* from) { return load(from); }, p);
+  if (p < g.k) step([rest = g.k - p](const T* from) { return load_part(from, rest); }, p);
+  for (int r = 0; r < M; ++r) {
+    T* to = g.c + (i + r) * g.ldc + j;
+    for (int c = 0; c < N; ++c) {
+      const T start = g.bias ? g.bias[j + c] : g.beta == T(0) ? T(0) : g.beta * to[c];
+      to[c] = g.alpha * hadd(sum[r][c]) + start;
+    }
+  }
+}
+
+template <int M, int N, class T>
+void rows_nt(const Product<T>& g, int64_t i) {
+  int64_t j = 0;
+  for (; j + N <= g.n; j += N) block_nt<M, N>(g, i, j);
+  for (; j < g.n; ++j) block_nt<M, 1>(g, i, j);
+}
+
+template <class T>
+void product_nt(const Product<T>& g) {
+  int64_t i = 0;
+  if constexpr (kManyRegisters)
+    for (; i + 4 <= g.m; i += 4) rows_nt<4, 4>(g, i);
+  for (; i + 2 <= g.m; i += 2) rows_nt<2, 4>(g, i);
+  if (i < g.m) rows_nt<1, kManyRegisters ? 8 : 4>(g, i);
+}
+
+// Measured against OpenBLAS 0.3.21, which spends its time on packing when there are few rows. With AVX-512 registers it
+// is no faster for up to some 64 rows, either, if B stays in the second-level cache, from where it is read again for
+// every four rows, and the inner loop is long enough to pay for what comes after it: a sum over lanes with trans_b.
+constexpr int64_t kFewRows = 8, kSomeRows = kManyRegisters ? 64 : kFewRows, kCacheBytes = 1 << 20;
+
+template <class T>
+bool wins(const Gemm& g) {
+  if (g.m <= kFewRows || g.k == 0) return true;
+  return g.m <= kSomeRows && g.k >= (g.trans_b ? 128 : 8) && g.n * g.k * int64_t(sizeof(T)) <= kCacheBytes;
+}
+
+template <class T>
+bool run(const Gemm& g) {
+  if (!wins<T>(g)) return false;
+  Product<T> p{.m = g.m,
+               .n = g.n,
+               .k = g.k,
+               .a = static_cast<const T*>(g.a),
+               .a_row = g.trans_a ? 1 : g.lda,
+               .a_column = g.trans_a ? g.lda : 1,
+               .b = static_cast<const T*>(g.b),
+               .ldb = g.ldb,
+               .c = static_cast<T*>(g.c),
+               .ldc = g.ldc,
+               .alpha = T(g.alpha),
+               .beta = T(g.beta),
+               .bias = static_cast<const T*>(g.bias)};
+  if (g.trans_b && p.a_column != 1) return false;
+  for (int64_t i = 0; i < g.batch; ++i) {
+    g.trans_b ? product_nt(p) : product_nn(p);
+    p.a += g.stride_a;
+    p.b += g.stride_b;
+    p.c += g.stride_c;
+  }
+  return true;
+}
+
+/// A column of C is a row of Cᵀ = op(B)ᵀ op(A)ᵀ, and rows are what the kernels here are good at.
+Gemm as_row(const Gemm& g) {
+  Gemm t = g;
+  t.m = g.n, t.n = g.m;
+  t.a = g.b, t.lda = g.ldb, t.trans_a = !g.trans_b, t.stride_a = g.stride_b;
+  t.b = g.a, t.ldb = g.lda, t.trans_b = !g.trans_a, t.stride_b = g.stride_a;
+  if (t.trans_a && t.lda == 1) t.trans_a = false, t.lda = t.k;  // one row: both say the same
+  return t;
+}
+
+void gemm(const Gemm& g) {
+  if (g.m == 0 || g.n == 0) return;
+  const bool column = g.n == 1 && g.ldc == 1 && g.m > 1 && !g.bias;
+  const Gemm& product = column ? as_row(g) : g;
+  if (!(g.dtype == kFloat32 ? run<float>(product) : run<double>(product))) blas_gemm(g);
+}
+
+}  // namespace
+
+void install_gemv(Backend& table) { table.gemm = gemm; }
+
+}  // namespace reel::cpu::REEL_ISA

@@ -1,0 +1,179 @@
+#include "lib/cpu/reduce.h"
+
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/simd/batch.h"
+
+// Sums are taken in blocks of a few hundred elements, and the blocks are added in double precision: the sum of 10⁷
+// float32 numbers is as exact as its inputs.
+namespace reel::cpu::REEL_ISA {
+namespace {
+
+using scalar::select;
+
+struct Sum {
+  template <class T>
+  static constexpr T start = T(0);
+  template <class B>
+  static B join(const B& a, const B& b) {
+    return a + b;
+  }
+};
+struct Prod {
+  template <class T>
+  static constexpr T start = T(1);
+  template <class B>
+  static B join(const B& a, const B& b) {
+    return a * b;
+  }
+};
+struct Max {
+  template <class T>
+  static constexpr T start = -std::numeric_limits<T>::infinity();
+  template <class B>
+  static B join(const B& a, const B& b) {
+    return select((b > a) | (b != b), b, a);
+  }
+};
+struct Min {
+  template <class T>
+  static constexpr T start = std::numeric_limits<T>::infinity();
+  template <class B>
+  static B join(const B& a, const B& b) {
+    return select((b < a) | (b != b), b, a);
+  }
+};
+
+template <class T>
+constexpr int64_t kBlock = 128 * kWidth<T>;  // elements of a row whose partial result is in T: 32 for each lane
+constexpr int64_t kRows = 64;                // rows of a column, likewise
+constexpr int kColumns = 4;                  // batches side by side
+
+template <class Op, class T>
+double join_lanes(const Batch<T>& x) {
+  T lanes[kWidth<T>];
+  store(lanes, x);
+  double result = lanes[0];
+  for (int64_t i = 1; i < kWidth<T>; ++i) result = Op::join(result, double(lanes[i]));
+  return result;
+}
+
+template <class Op, class T>
+double reduce_row(const T* x, int64_t n, int64_t stride) {
+  constexpr int64_t kStep = kWidth<T>;
+  const Batch<T> start(Op::template start<T>);
+  if (stride != 1) {
+    double result = Op::template start<double>;
+    for (int64_t i = 0; i < n; ++i) result = Op::join(result, double(x[i * stride]));
+    return result;
+  }
+  double result = Op::template start<double>;
+  for (int64_t begin = 0; begin < n; begin += kBlock<T>) {
+    const int64_t end = begin + kBlock<T> < n ? begin + kBlock<T> : n;
+    Batch<T> a = start, b = start, c = start, d = start;
+    int64_t i = begin;
+    for (; i + 4 * kStep <= end; i += 4 * kStep) {
+      a = Op::join(a, load(x + i));
+      b = Op::join(b, load(x + i + kStep));
+      c = Op::join(c, load(x + i + 2 * kStep));
+      d = Op::join(d, load(x + i + 3 * kStep));
+    }
+    for (; i + kStep <= end; i += kStep) a = Op::join(a, load(x + i));
+    if (end - begin >= kStep) result = Op::join(result, join_lanes<Op, T>(Op::join(Op::join(a, b), Op::join(c, d))));
+    for (; i < end; ++i) result = Op::join(result, double(x[i]));
+  }
+  return result;
+}
+
+/// y[0 … n) for n contiguous columns of x, n at most kColumns batches.
+template <class Op, class T>
+void reduce_columns(const Nest& rows, const T* x, int64_t n, T* y, int64_t y_stride) {
+  constexpr int64_t kStep = kWidth<T>;
+  double total[kColumns * kStep];
+  for (double& t : total) t = Op::template start<double>;
+  Batch<T> part[kColumns];
+  for (auto& p : part) p = Batch<T>(Op::template start<T>);
+  const auto flush = [&] {
+    T lanes[kColumns * kStep];
+    for (int c = 0; c < kColumns; ++c) {
+      store(lanes + c * kStep, part[c]);
+      part[c] = Batch<T>(Op::template start<T>);
+    }
+    for (int i = 0; i < kColumns * kStep; ++i) total[i] = Op::join(total[i], double(lanes[i]));
+  };
+  const int64_t count = rows.sizes[0], stride = rows.x_strides[0];
+  for_each_point(rows, 1, [&](int64_t offset, int64_t) {
+    for (int64_t begin = 0; begin < count; begin += kRows) {
+      const int64_t end = begin + kRows < count ? begin + kRows : count;
+      const T* row = x + offset + begin * stride;
+      if (n == kColumns * kStep) {
+        for (int64_t r = begin; r < end; ++r, row += stride)
+          for (int c = 0; c < kColumns; ++c) part[c] = Op::join(part[c], load(row + c * kStep));
+      } else {
+        const int64_t whole = n / kStep, rest = n % kStep;
+        for (int64_t r = begin; r < end; ++r, row += stride) {
+          for (int64_t c = 0; c < whole; ++c) part[c] = Op::join(part[c], load(row + c * kStep));
+          if (rest) part[whole] = Op::join(part[whole], load_part(row + whole * kStep, rest));
+        }
+      }
+      flush();
+    }
+  });
+  for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<T>(total[i]);
+}
+
+template <class Op, class T>
+void reduce(const View& x, const View& y) {
+  const T* from = x.as<const T>();
+  T* to = y.as<T>();
+  if (y.numel == 0) return;
+  if (x.numel == 0) {
+    for_each_point(Reduction(y, y).kept, 0, [&](int64_t offset, int64_t) { to[offset] = Op::template start<T>; });
+    return;
+  }
+  if (x.contiguous && y.numel == 1) {
+    *to = static_cast<T>(reduce_row<Op>(from, x.numel, 1));
+    return;
+  }
+  const Reduction r(x, y);
+  if (r.columns && r.kept.x_strides[0] == 1) {
+    constexpr int64_t kStep = kColumns * kWidth<T>;
+    for_each_point(r.kept, 1, [&](int64_t x_offset, int64_t y_offset) {
+      const int64_t n = r.kept.sizes[0], stride = r.kept.y_strides[0];
+      for (int64_t i = 0; i < n; i += kStep)
+        reduce_columns<Op>(r.gone, from + x_offset + i, i + kStep < n ? kStep : n - i, to + y_offset + i * stride,
+                           stride);
+    });
+  } else {
+    for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
+      double total = Op::template start<double>;
+      for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
+        total = Op::join(total, reduce_row<Op>(from + x_offset + offset, r.gone.sizes[0], r.gone.x_strides[0]));
+      });
+      to[y_offset] = static_cast<T>(total);
+    });
+  }
+}
+
+template <class T>
+void reduce_floats(ReduceOp op, const View& x, const View& y) {
+  switch (op) {
+    case ReduceOp::kSum: return reduce<Sum, T>(x, y);
+    case ReduceOp::kProd: return reduce<Prod, T>(x, y);
+    case ReduceOp::kMax: return reduce<Max, T>(x, y);
+    default: return reduce<Min, T>(x, y);
+  }
+}
+
+void reduce_any(ReduceOp op, const View& x, const View& y) {
+  switch (x.dtype) {
+    case kFloat32: return reduce_floats<float>(op, x, y);
+    case kFloat64: return reduce_floats<double>(op, x, y);
+    default: return cpu::reduce(op, x, y);
+  }
+}
+
+}  // namespace
+
+void install_reduce(Backend& table) { table.reduce = reduce_any; }
+
+}  // namespace reel::cpu::REEL_ISA

@@ -1,0 +1,27 @@
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/simd/map.h"
+
+namespace reel::cpu::REEL_ISA {
+namespace {
+
+template <size_t I>
+void unary(const void* functor, const View& x, const View& y) {
+  using F = std::tuple_element_t<I, scalar::UnaryList>;
+  const F& f = *static_cast<const F*>(functor);
+  switch (x.dtype) {
+    case kFloat32: return map<float>(f, y, x);
+    case kFloat64: return map<double>(f, y, x);
+    default: return integer_unary[I](functor, x, y);
+  }
+}
+
+template <size_t... I>
+void install(Backend& table, std::index_sequence<I...>) {
+  table.unary = {unary<I>...};
+}
+
+}  // namespace
+
+void install_unary(Backend& table) { install(table, std::make_index_sequence<std::tuple_size_v<scalar::UnaryList>>()); }
+
+}  // namespace reel::cpu::REEL_ISA

@@ -1,0 +1,31 @@
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/simd/map.h"
+
+namespace reel::cpu::REEL_ISA {
+namespace {
+
+template <size_t I>
+void unary_grad(const void* functor, const View& g, const View* x, const View* y, const View& gx) {
+  using F = std::tuple_element_t<I, scalar::UnaryList>;
+  const F& f = *static_cast<const F*>(functor);
+  const auto grad = [&f](const auto& g, const auto& x, const auto& y) { return f.grad(g, x, y); };
+  // What the functor does not read may as well be g.
+  if (g.dtype == kFloat32) {
+    map<float>(grad, gx, g, x ? *x : g, y ? *y : g);
+  } else {
+    map<double>(grad, gx, g, x ? *x : g, y ? *y : g);
+  }
+}
+
+template <size_t... I>
+void install(Backend& table, std::index_sequence<I...>) {
+  table.unary_grad = {unary_grad<I>...};
+}
+
+}  // namespace
+
+void install_unary_grad(Backend& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<scalar::UnaryList>>());
+}
+
+}  // namespace reel::cpu::REEL_ISA

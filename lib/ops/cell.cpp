@@ -1,0 +1,169 @@
+#include <array>
+
+#include "lib/ops/internal.h"
+
+namespace reel {
+namespace {
+
+// Where the blocks of `hidden` columns lie in a row of gates.
+struct Layout {
+  int64_t input, forget, output, update;
+};
+
+constexpr int kMostInPlace = 8;  // children whose addresses need no heap
+
+// A list of addresses, one a child.
+template <class T>
+struct Addresses {
+  explicit Addresses(size_t n) {
+    if (n > kMostInPlace) more.resize(n);
+  }
+  T* data() { return more.empty() ? few.data() : more.data(); }
+  std::array<T, kMostInPlace> few{};
+  std::vector<T> more;
+};
+
+Cell describe(const View& h, int children, const Layout& layout) {
+  const int64_t hidden = h.shape[1];
+  return {.dtype = h.dtype,
+          .rows = h.shape[0],
+          .hidden = hidden,
+          .children = children,
+          .input = layout.input * hidden,
+          .forget = layout.forget * hidden,
+          .output = layout.output * hidden,
+          .update = layout.update * hidden,
+          .gates = nullptr,
+          .child_c = nullptr,
+          .h = nullptr,
+          .c = nullptr,
+          .activated = nullptr,
+          .tanh_c = nullptr,
+          .grad_h = nullptr,
+          .grad_c = nullptr,
+          .grad_gates = nullptr,
+          .grad_child_c = nullptr};
+}
+
+// The equations, in differentiable ops.
+std::vector<Tensor> composed(const Tensor& gates, std::span<const Tensor> children, const Layout& layout) {
+  const int64_t hidden = gates.size(1) / static_cast<int64_t>(3 + children.size());
+  const auto gate = [&](int64_t block) { return gates.narrow(1, block * hidden, hidden); };
+  Tensor c = sigmoid(gate(layout.input)) * tanh(gate(layout.update));
+  for (size_t k = 0; k < children.size(); ++k)
+    c = c + sigmoid(gate(layout.forget + static_cast<int64_t>(k))) * children[k];
+  return {sigmoid(gate(layout.output)) * tanh(c), c};
+}
+
+struct CellRule {
+  Layout layout;
+  int children;
+  Saved gates, activated, tanh_c;
+  std::array<Saved, 2> first;  // the children's memory cells; more than two are rare enough for the heap
+  std::vector<Saved> others;
+
+  const Saved& child(int k) const { return k < 2 ? first[static_cast<size_t>(k)] : others[static_cast<size_t>(k - 2)]; }
+
+  void operator()(Backward& back) {
+    if (back.create_graph()) {
+      std::vector<Tensor> ins{back.get(gates)};
+      for (int k = 0; k < children; ++k) ins.push_back(back.get(child(k)));
+      std::vector<Tensor> grads = differentiate(ins, {back.grad(0), back.grad(1)},
+                                                [&] { return composed(ins[0], std::span(ins).subspan(1), layout); });
+      for (size_t i = 0; i < grads.size(); ++i) back.set(static_cast<int>(i), grads[i]);
+      return;
+    }
+    const Tensor act = back.get(activated), tc = back.get(tanh_c);
+    Cell cell = describe(view_of(tc), children, layout);
+    const Tensor gh = back.grad(0).defined() ? back.grad(0).contiguous() : Tensor();
+    const Tensor gc = back.grad(1).defined() ? back.grad(1).contiguous() : Tensor();
+    Tensor g_gates = make_tensor(act.shape(), act.dtype(), act.device());
+    Addresses<const void*> c_at(children);
+    Addresses<void*> gc_at(children);
+    Addresses<Tensor> c_held(children), g_held(children);
+    for (int k = 0; k < children; ++k) {
+      c_held.data()[k] = back.get(child(k));
+      c_at.data()[k] = view_of(c_held.data()[k]).data;
+      if (!back.needs(1 + k)) continue;
+      g_held.data()[k] = make_tensor(tc.shape(), tc.dtype(), tc.device());
+      gc_at.data()[k] = view_of(g_held.data()[k]).data;
+    }
+    cell.child_c = c_at.data();
+    cell.activated = view_of(act).data;
+    cell.tanh_c = view_of(tc).data;
+    cell.grad_h = gh.defined() ? view_of(gh).data : nullptr;
+    cell.grad_c = gc.defined() ? view_of(gc).data : nullptr;
+    cell.grad_gates = view_of(g_gates).data;
+    cell.grad_child_c = gc_at.data();
+    backend_of(act).cell_grad(cell);
+    back.set(0, std::move(g_gates));
+    for (int k = 0; k < children; ++k) back.set(1 + k, std::move(g_held.data()[k]));
+  }
+};
+
+CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Tensor> children_in,
+                     const Layout& layout) {
+  const View& gv = view_of(gates_in, op);
+  const int n = static_cast<int>(children_in.size());
+  REEL_CHECK(gv.shape.size() == 2 && gv.shape[1] % (3 + n) == 0, op, ": gates of shape ", gv.shape, " are not [n, ",
+             3 + n, " H]");
+  const Shape shape{gv.shape[0], gv.shape[1] / (3 + n)};
+  REEL_CHECK(is_floating_point(gv.dtype), op, ": ", gv.dtype, " gates");
+  for (const Tensor& c : children_in) {
+    REEL_CHECK(view_of(c, op).shape == shape, op, ": a memory cell of shape ", c.shape(), " with gates of shape ",
+               gv.shape, "; it should be ", shape);
+    REEL_CHECK(c.dtype() == gv.dtype, op, ": ", gv.dtype, " gates and a ", c.dtype(), " memory cell");
+  }
+  if (is_half(gv.dtype)) {
+    std::vector<Tensor> wide;
+    for (const Tensor& c : children_in) wide.push_back(c.to(kFloat32));
+    const CellState state = fused_cell(op, gates_in.to(kFloat32), wide, layout);
+    return {state.h.to(gv.dtype), state.c.to(gv.dtype)};
+  }
+  const Tensor gates = gates_in.contiguous();
+  Addresses<Tensor> children(children_in.size());
+  Addresses<const void*> at(children_in.size());
+  for (int k = 0; k < n; ++k) {
+    children.data()[k] = children_in[static_cast<size_t>(k)].contiguous();
+    at.data()[k] = view_of(children.data()[k]).data;
+  }
+  const std::span<const Tensor> cs(children.data(), children_in.size());
+  const Device device = gates.device();
+  const CellState state{make_tensor(shape, gv.dtype, device), make_tensor(shape, gv.dtype, device)};
+  const Tensor activated = make_tensor(gv.shape, gv.dtype, device), tanh_c = make_tensor(shape, gv.dtype, device);
+  Cell cell = describe(view_of(state.h), n, layout);
+  cell.gates = view_of(gates).data;
+  cell.child_c = at.data();
+  cell.h = view_of(state.h).data;
+  cell.c = view_of(state.c).data;
+  cell.activated = view_of(activated).data;
+  cell.tanh_c = view_of(tanh_c).data;
+  backend(device).cell(cell);
+  if (!recording(gates) && !recording(cs)) return state;
+
+  CellRule rule{layout, n, Saved(gates), Saved(activated), Saved(tanh_c), {}, {}};
+  for (size_t k = 0; k < cs.size(); ++k)
+    if (k < 2)
+      rule.first[k] = Saved(cs[k]);
+    else
+      rule.others.emplace_back(cs[k]);
+  Addresses<const Tensor*> ins(children_in.size() + 1);
+  ins.data()[0] = &gates;
+  for (int k = 0; k < n; ++k) ins.data()[k + 1] = &cs[static_cast<size_t>(k)];
+  const Tensor* outs[] = {&state.h, &state.c};
+  record_always(op, outs, {ins.data(), children_in.size() + 1}, std::move(rule));
+  return state;
+}
+
+}  // namespace
+
+CellState lstm_cell(const Tensor& gates, const Tensor& c) {
+  return fused_cell("lstm_cell", gates, {&c, 1}, {.input = 0, .forget = 1, .output = 3, .update = 2});
+}
+
+CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children) {
+  const int64_t n = static_cast<int64_t>(children.size());
+  return fused_cell("tree_lstm_cell", gates, children, {.input = 0, .forget = 1, .output = 1 + n, .update = 2 + n});
+}
+
+}  // namespace reel

@@ -1,0 +1,171 @@
+#include <algorithm>
+
+#include "lib/autograd/tape.h"
+#include "reel/autograd.h"
+#include "reel/random.h"
+
+// Ops of the user's own, and checkpointing.
+namespace reel {
+
+namespace {
+
+void set_all(Backward& back, const char* name, std::vector<Tensor> grads, size_t count) {
+  REEL_CHECK(grads.size() == count, name, ": its rule returned ", grads.size(), " gradients for ", count, " inputs");
+  for (size_t i = 0; i < count; ++i) back.set(static_cast<int>(i), std::move(grads[i]));
+}
+
+// A tensor that nobody else holds, so that it can be given a history.
+Tensor own(const Tensor& output) { return is_exclusive(output) && !tracked(output) ? output : output.detach(); }
+
+}  // namespace
+
+// ---- the short form ------------------------------------------------------------------------------------------------
+
+Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inputs,
+                 std::function<std::vector<Tensor>(const Tensor&)> rule) {
+  view_of(output, name);
+  REEL_CHECK(rule, name, ": no rule");
+  const Tensor y = output.detach();
+  if (is_floating_point(y.dtype()) && recording(inputs))
+    record(name, {&y, 1}, inputs, [name, count = inputs.size(), rule = std::move(rule)](Backward& back) {
+      set_all(back, name, rule(back.grad()), count);
+    });
+  return y;
+}
+
+// ---- the long form -------------------------------------------------------------------------------------------------
+
+struct FunctionRule {
+  const char* name;
+  size_t count;
+  std::function<std::vector<Tensor>(FunctionContext&, const std::vector<Tensor>&)> backward;
+  FunctionContext context;
+  struct Kept {
+    Saved saved;
+    int output = -1;  // which output it is, if one
+  };
+  std::vector<Kept> kept;
+
+  void operator()(Backward& back) {
+    std::vector<Tensor> grads;
+    for (uint32_t i = 0; i < back.num_outputs(); ++i) grads.push_back(back.grad_or_zeros(static_cast<int>(i)));
+    context.saved_.clear();
+    for (const Kept& k : kept) context.saved_.push_back(back.get(k.saved));
+    context.needs_.resize(count);
+    for (size_t i = 0; i < count; ++i) context.needs_[i] = back.needs(static_cast<int>(i));
+    std::vector<Tensor> result = backward(context, grads);
+    context.saved_.clear();
+    set_all(back, name, std::move(result), count);
+  }
+};
+
+std::vector<Tensor> apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form) {
+  const bool recorded = recording(inputs);
+  FunctionRule rule{.name = name, .count = inputs.size(), .backward = form.backward, .context = {}, .kept = {}};
+  for (const Tensor& input : inputs) rule.context.needs_.push_back(recorded && tracked(input));
+  std::vector<Tensor> outputs = no_grad([&] { return form.forward(rule.context, inputs); });
+  std::vector<Tensor> to_save = std::move(rule.context.to_save_);
+  std::vector<Tensor> results;
+  for (const Tensor& output : outputs) {
+    view_of(output, name);
+    results.push_back(own(output));
+  }
+  if (!recorded) return results;
+  // Outputs without gradients (integers) stay out of the record.
+  std::vector<Tensor> differentiable;
+  std::vector<int> number(results.size(), -1);
+  for (size_t i = 0; i < results.size(); ++i)
+    if (is_floating_point(results[i].dtype())) {
+      number[i] = static_cast<int>(differentiable.size());
+      differentiable.push_back(results[i]);
+    }
+  if (differentiable.empty()) return results;
+  for (const Tensor& tensor : to_save) {
+    const auto at = std::find_if(outputs.begin(), outputs.end(), [&](const Tensor& y) { return y.is_same(tensor); });
+    const int index = at == outputs.end() ? -1 : number[static_cast<size_t>(at - outputs.begin())];
+    rule.kept.push_back(index < 0 || !tensor.is_contiguous()
+                            ? FunctionRule::Kept{Saved(tensor), -1}
+                            : FunctionRule::Kept{Saved::output(tensor, static_cast<uint32_t>(index)), index});
+  }
+  record(name, differentiable, inputs, std::move(rule));
+  return results;
+}
+
+// ---- checkpointing -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// What f returns when it is recorded, each output by a node of the recording (an input or parameter that f passes on
+// gets one).
+std::vector<Tensor> run_recorded(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
+                                 const std::vector<Tensor>& inputs, uint64_t since) {
+  std::vector<Tensor> outputs = f(inputs);
+  for (Tensor& y : outputs) {
+    view_of(y, "checkpoint");
+    if (!tracked(y)) continue;
+    const Node* node = TensorImpl::of(y)->node;
+    if (!node || !recorded_here_since(*node, since)) y = y.view(y.shape());
+  }
+  return outputs;
+}
+
+struct CheckpointRule {
+  std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f;
+  std::vector<Saved> inputs;
+  std::vector<Edge> ends;  // the node's edges as they were recorded, for comparison only: a checkpoint around this one
+                           // redirects the node's own while it walks
+  GeneratorState random;
+
+  void operator()(Backward& back) {
+    std::vector<Tensor> arguments;
+    for (const Saved& input : inputs) arguments.push_back(back.get(input));
+    const uint64_t since = next_sequence();
+    std::vector<Tensor> outputs = enable_grad([&] {
+      const GeneratorState now = generator_state();
+      set_generator_state(random);
+      std::vector<Tensor> again = run_recorded(f, arguments, since);
+      set_generator_state(now);
+      return again;
+    });
+    std::vector<Tensor> differentiable, grads;
+    for (const Tensor& y : outputs)
+      if (tracked(y)) differentiable.push_back(y);
+    REEL_CHECK(differentiable.size() == back.num_outputs(), "checkpoint: the second run of the function gave ",
+               differentiable.size(), " outputs with gradients, the first ", back.num_outputs());
+    for (size_t i = 0; i < differentiable.size(); ++i) {
+      REEL_CHECK(differentiable[i].shape() == back.output(static_cast<int>(i)).shape,
+                 "checkpoint: the second run of the function gave shape ", differentiable[i].shape(), ", the first ",
+                 back.output(static_cast<int>(i)).shape);
+      grads.push_back(back.grad(static_cast<int>(i)));
+    }
+    std::vector<Tensor> found = inner_grad(differentiable, std::move(grads), since, ends, back.create_graph());
+    for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
+  }
+};
+
+}  // namespace
+
+std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
+                               const std::vector<Tensor>& inputs) {
+  if (!grad_enabled()) return f(inputs);
+  const GeneratorState random = generator_state();
+  // Recorded only to see which tensors f depends on: they are where its part of the graph ends.
+  const uint64_t since = next_sequence();
+  std::vector<Tensor> outputs = run_recorded(f, inputs, since), results, differentiable;
+  std::vector<Edge> ends = boundary(outputs, since);
+  for (const Tensor& y : outputs) {
+    results.push_back(y.detach());
+    if (tracked(y)) differentiable.push_back(results.back());
+  }
+  outputs.clear();  // and with them what f's rules have saved
+  if (differentiable.empty()) return results;
+  CheckpointRule rule{.f = std::move(f), .inputs = {}, .ends = ends, .random = random};
+  for (const Tensor& input : inputs) rule.inputs.emplace_back(input);
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& y : differentiable) pointers.push_back(&y);
+  record_edges(
+      "checkpoint", pointers, ends.size(), [&](size_t i) { return ends[i]; }, std::move(rule));
+  return results;
+}
+
+}  // namespace reel

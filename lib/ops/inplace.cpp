@@ -1,0 +1,158 @@
+#include "lib/ops/internal.h"
+
+// In-place ops. Without recording they write where they stand. With it, changing a tensor means giving it a new
+// history: the op's result, computed out of place, is copied into the storage, and its history becomes the tensor's.
+// What a view shows is part of its base, so there the base gets a new history, "the old base, but for this region",
+// and every view of it makes its own anew when it is next used (refresh_history).
+namespace reel {
+
+namespace {
+
+// The elements of view as a region of its base.
+Geometry geometry_in_base(const TensorImpl* view) {
+  REEL_CHECK(view->base->view.contiguous, "in-place: the base of the view, shape ", view->base->view.shape,
+             " with strides ", view->base->view.strides, ", is not contiguous; change a clone() of it");
+  const int64_t bytes = static_cast<char*>(view->view.data) - static_cast<char*>(view->base->view.data);
+  return {bytes / size_of(view->view.dtype), view->view.shape, view->view.strides};
+}
+
+}  // namespace
+
+void refresh_history(TensorImpl* impl) {
+  impl->rewrites_seen = impl->base->rewrites;
+  if (impl->node) drop_node(std::exchange(impl->node, nullptr));
+  const Tensor base = TensorImpl::share(impl->base), view = TensorImpl::share(impl);
+  if (!tracked(base)) return;
+  const Geometry part = geometry_in_base(impl);
+  record("view", view, inputs(base), [part, whole = impl->base->view.shape](Backward& back) {
+    if (back.create_graph())
+      back.set(0, embed(back.grad(), whole, part.offset, part.strides));
+    else
+      back.set_region(0, part.offset, part.strides, back.grad());
+  });
+}
+
+void check_in_place(const char* op, const Tensor& self) {
+  const View& view = view_of(self, op);
+  for (int d = 0; d < view.shape.size(); ++d)
+    REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1, op,
+               ": the tensor is expanded, several of its elements are one; clone() it first");
+  if (!grad_enabled()) return;
+  const TensorImpl* impl = TensorImpl::of(self);
+  const TensorImpl* owner = impl->base ? impl->base : impl;
+  REEL_CHECK(!owner->requires_grad || owner->node, op, ": a leaf that requires grad",
+             impl->base ? " (through a view of it)" : "", " can be changed in place only under no_grad");
+  REEL_CHECK(!impl->unrecorded_view, op, ": the view was made under no_grad, its base would not learn of the change");
+}
+
+Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
+  check_in_place(op, self);
+  TensorImpl* impl = TensorImpl::of(self);
+  const View& to = impl->view;
+  const View& from = view_of(value, op);
+  REEL_CHECK(broadcast_shapes(to.shape, from.shape, op) == to.shape, op, ": a value of shape ", from.shape,
+             " for a tensor of shape ", to.shape);
+  const bool recorded = grad_enabled() && is_floating_point(to.dtype) && (tracked(self) || tracked(value));
+  Tensor result = value;
+  if (recorded) {
+    result = value.to(to.dtype).to(impl->device()).expand(to.shape);
+    if (impl->base) {
+      const Tensor base = TensorImpl::share(impl->base);
+      const Geometry part = geometry_in_base(impl);
+      record("assign", base, inputs(base, result), [part](Backward& back) {
+        const Tensor& g = back.grad();
+        const Tensor inside = region(g, part.offset, part.shape, part.strides);
+        if (back.needs(1)) back.set(1, inside.clone());
+        if (back.needs(0)) back.set(0, g - embed(inside, g.shape(), part.offset, part.strides));
+      });
+      ++impl->base->rewrites;
+    } else {
+      // An identity, so that the tensor has a node of its own even where `value` is a leaf.
+      if (tracked(result))
+        record(op, self, inputs(result), [](Backward& back) { back.set(0, back.grad()); });
+      else if (impl->node)
+        drop_node(std::exchange(impl->node, nullptr));
+      ++impl->rewrites;
+    }
+  }
+  const Tensor source =
+      TensorImpl::of(result)->storage == impl->storage ? no_grad([&] { return result.clone(); }) : result;
+  backend_of(self).copy(expand_view(view_of(source), to.shape), to);
+  impl->storage->changed();
+  return self;
+}
+
+namespace {
+
+// self = op(self, other). While recording, `op` sees a copy of the old value, so that what it saves stays as it was.
+template <class Op>
+Tensor& change(const char* name, Tensor& self, Op op, const Tensor& other = {}) {
+  check_in_place(name, self);
+  const Tensor value = op(recording(self, other) ? self.clone() : self);
+  REEL_CHECK(value.shape() == self.shape(), name, ": the result's shape ", value.shape(),
+             " is not that of the tensor, ", self.shape());
+  REEL_CHECK(is_floating_point(self.dtype()) || !is_floating_point(value.dtype()) || self.dtype() == value.dtype(),
+             name, ": the result is ", value.dtype(), ", which does not fit into a ", self.dtype(), " tensor");
+  return assign_in_place(name, self, value);
+}
+
+// For the arithmetic of optimizers and accumulators: straight into self where nothing is recorded and types agree.
+template <class F, class Op>
+Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
+  const View &to = view_of(self, name), &from = view_of(other, name);
+  const bool direct = to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64) &&
+                      !(grad_enabled() && (tracked(self) || tracked(other))) &&
+                      TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
+                      self.device() == other.device();
+  if (!direct) return change(name, self, [&](const Tensor& old) { return op(old, other); }, other);
+  check_in_place(name, self);
+  REEL_CHECK(broadcast_shapes(to.shape, from.shape, name) == to.shape, name, ": an operand of shape ", from.shape,
+             " for a tensor of shape ", to.shape);
+  const F f;
+  backend_of(self).binary[scalar::index_of<scalar::BinaryList, F>](&f, to, expand_view(from, to.shape), to);
+  TensorImpl::of(self)->storage->changed();
+  return self;
+}
+
+}  // namespace
+
+Tensor& Tensor::copy_(const Tensor& source) { return assign_in_place("copy_", *this, source); }
+
+Tensor& Tensor::fill_(Scalar value) {
+  if (grad_enabled() && tracked(*this)) return assign_in_place("fill_", *this, Tensor(value));
+  check_in_place("fill_", *this);
+  backend_of(*this).fill(view_of(*this), value);
+  TensorImpl::of(*this)->storage->changed();
+  return *this;
+}
+
+Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
+  const bool plain = alpha.to<double>() == 1;
+  return arithmetic<scalar::Add>("add_", *this, plain ? other : other * Tensor(alpha), add);
+}
+Tensor& Tensor::sub_(const Tensor& other) { return arithmetic<scalar::Sub>("sub_", *this, other, sub); }
+Tensor& Tensor::mul_(const Tensor& other) { return arithmetic<scalar::Mul>("mul_", *this, other, mul); }
+Tensor& Tensor::div_(const Tensor& other) { return arithmetic<scalar::Div>("div_", *this, other, div); }
+Tensor& Tensor::pow_(const Tensor& exponent) {
+  return change("pow_", *this, [&](const Tensor& old) { return pow(old, exponent); }, exponent);
+}
+Tensor& Tensor::neg_() { return change("neg_", *this, neg); }
+Tensor& Tensor::abs_() { return change("abs_", *this, reel::abs); }
+Tensor& Tensor::exp_() { return change("exp_", *this, reel::exp); }
+Tensor& Tensor::log_() { return change("log_", *this, reel::log); }
+Tensor& Tensor::sqrt_() { return change("sqrt_", *this, reel::sqrt); }
+Tensor& Tensor::square_() { return change("square_", *this, square); }
+Tensor& Tensor::tanh_() { return change("tanh_", *this, reel::tanh); }
+Tensor& Tensor::sigmoid_() { return change("sigmoid_", *this, sigmoid); }
+Tensor& Tensor::relu_() { return change("relu_", *this, relu); }
+Tensor& Tensor::floor_() { return change("floor_", *this, reel::floor); }
+Tensor& Tensor::ceil_() { return change("ceil_", *this, reel::ceil); }
+Tensor& Tensor::round_() { return change("round_", *this, reel::round); }
+Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max) {
+  return change("clamp_", *this, [&](const Tensor& old) { return clamp(old, min, max); });
+}
+Tensor& Tensor::masked_fill_(const Tensor& mask, const Tensor& value) {
+  return change("masked_fill_", *this, [&](const Tensor& old) { return masked_fill(old, mask, value); });
+}
+
+}  // namespace reel

@@ -1,0 +1,84 @@
+#pragma once
+#include <initializer_list>
+
+#include "lib/autograd/tape.h"
+#include "lib/core/tensor_impl.h"
+#include "reel/ops.h"
+
+// What the op families share.
+namespace reel {
+
+// ---- types and devices ---------------------------------------------------------------------------------------------
+
+/// The dtype in which two operands meet, PyTorch's rule: tensors with dimensions outrank 0-d tensors, which outrank
+/// C++ numbers; a lower rank matters only when its category (bool < integer < float) is higher.
+DType result_type(const Tensor& a, const Tensor& b);
+/// The device of all the tensors (numbers go anywhere); an Error if there is more than one.
+Device common_device(const char* op, std::initializer_list<const Tensor*> tensors);
+/// Half types as float32, in which their arithmetic is done; others as they are. Recorded.
+inline Tensor to_compute(const Tensor& x) { return is_half(x.dtype()) ? x.to(kFloat32) : x; }
+/// Half types and integers as float32: for ops that are not defined for integers.
+inline Tensor to_float(const Tensor& x) {
+  const DType dtype = view_of(x).dtype;
+  return dtype == kFloat32 || dtype == kFloat64 ? x : x.to(kFloat32);
+}
+
+// ---- parts of tensors ----------------------------------------------------------------------------------------------
+
+/// Where a view's elements lie among those of a tensor with given strides.
+struct Geometry {
+  int64_t offset = 0;
+  Shape shape;
+  Strides strides;
+};
+
+/// The strided part of a row-major x. Recorded; its adjoint is embed.
+Tensor region(const Tensor& x, int64_t offset, const Shape& shape, const Strides& strides);
+/// Zeros of `shape` but for the part that (offset, g's shape, strides) shows, which is g (summed where the part shows
+/// an element more than once). Recorded.
+Tensor embed(const Tensor& g, const Shape& shape, int64_t offset, const Strides& strides);
+
+/// A recorded view of part of x. `part` maps a Geometry that shows all of x to that of the part; it is asked twice, for
+/// the strides that x has and for those that its gradient will have.
+template <class Part>
+Tensor region_view(const char* name, const Tensor& x, Part part) {
+  const View& view = view_of(x);
+  const Geometry here = part(Geometry{0, view.shape, view.strides});
+  const Tensor y =
+      alias(x, static_cast<char*>(view.data) + here.offset * size_of(view.dtype), here.shape, here.strides);
+  if (recording(x)) {
+    const Geometry there = view.contiguous ? here : part(Geometry{0, view.shape, contiguous_strides(view.shape)});
+    record(name, y, inputs(x), [offset = there.offset, strides = there.strides, whole = view.shape](Backward& back) {
+      if (back.create_graph())
+        back.set(0, embed(back.grad(), whole, offset, strides));
+      else
+        back.set_region(0, offset, strides, back.grad());
+    });
+  }
+  return y;
+}
+
+// ---- in place ------------------------------------------------------------------------------------------------------
+
+/// Gives self the values of `value` (broadcast and cast to self), recorded if need be. Refuses, in op's name, what may
+/// not be changed.
+Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value);
+/// May self be changed in place right now?
+void check_in_place(const char* op, const Tensor& self);
+
+// ---- rules by way of a slow form -----------------------------------------------------------------------------------
+
+/// For the create_graph case of a fused op: records `composed` (the same op in differentiable ops) of the inputs anew
+/// and returns what the gradients of its outputs become at the inputs.
+template <class Composed>
+std::vector<Tensor> differentiate(std::span<const Tensor> ins, std::vector<Tensor> grads, Composed composed) {
+  const uint64_t since = next_sequence();
+  const std::vector<Tensor> outputs = composed();
+  std::vector<Edge> edges;
+  for (const Tensor& input : ins) edges.push_back(edge_to(input));
+  std::vector<Tensor> result = inner_grad(outputs, std::move(grads), since, edges, true);
+  for (Edge& edge : edges) drop_edge(edge);
+  return result;
+}
+
+}  // namespace reel

@@ -1,0 +1,228 @@
+#include <algorithm>
+
+#include "lib/ops/internal.h"
+
+namespace reel {
+namespace {
+
+// A matrix as gemm takes it: rows or columns are contiguous.
+struct Operand {
+  Tensor held;
+  const void* data;
+  int64_t ld;
+  bool transposed;
+};
+// The last two dimensions of x.
+Operand operand(const Tensor& x) {
+  const View& view = view_of(x);
+  const int r = view.shape.size() - 2;
+  const int64_t rows = view.shape[r], cols = view.shape[r + 1], row = view.strides[r], col = view.strides[r + 1];
+  if ((col == 1 || cols <= 1) && (row >= cols || rows <= 1))
+    return {x, view.data, std::max<int64_t>({rows <= 1 ? cols : row, cols, 1}), false};
+  if ((row == 1 || rows <= 1) && (col >= rows || cols <= 1))
+    return {x, view.data, std::max<int64_t>({cols <= 1 ? rows : col, rows, 1}), true};
+  const Tensor dense = x.contiguous();
+  return {dense, view_of(dense).data, std::max<int64_t>(cols, 1), false};
+}
+
+void check_types(const char* op, const Tensor& a, const Tensor& b) {
+  REEL_CHECK(view_of(a, op).dtype == view_of(b, op).dtype, op, ": operands of different types, ", a.dtype(), " and ",
+             b.dtype());
+  common_device(op, {&a, &b});
+}
+
+bool multiplies(DType dtype) { return dtype == kFloat32 || dtype == kFloat64; }
+
+// Other types: halves in float32, integers exactly, as sums of products.
+template <class Op>
+Tensor by_conversion(const Tensor& a, const Tensor& b, Op op) {
+  if (is_half(a.dtype())) return op(a.to(kFloat32), b.to(kFloat32)).to(a.dtype());
+  return sum(a.unsqueeze(-1) * b.unsqueeze(-3), -2).to(a.dtype());
+}
+
+}  // namespace
+
+// ---- two matrices --------------------------------------------------------------------------------------------------
+
+Tensor mm(const Tensor& a, const Tensor& b) {
+  check_types("mm", a, b);
+  const View &av = view_of(a), &bv = view_of(b);
+  REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape, " and ",
+             bv.shape);
+  REEL_CHECK(av.shape[1] == bv.shape[0], "mm: inner sizes differ, ", av.shape, " x ", bv.shape);
+  if (!multiplies(av.dtype)) return by_conversion(a, b, mm);
+  const Operand ao = operand(a), bo = operand(b);
+  const int64_t m = av.shape[0], k = av.shape[1], n = bv.shape[1];
+  Tensor y = make_tensor({m, n}, av.dtype, a.device());
+  backend_of(y).gemm({.dtype = av.dtype,
+                      .trans_a = ao.transposed,
+                      .trans_b = bo.transposed,
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .a = ao.data,
+                      .lda = ao.ld,
+                      .b = bo.data,
+                      .ldb = bo.ld,
+                      .c = view_of(y).data,
+                      .ldc = n});
+  if (recording(a, b))
+    record("mm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
+      const Tensor& g = back.grad();
+      if (back.needs(0)) back.set(0, mm(g, back.get(b).t()));
+      if (back.needs(1)) {
+        if (back.create_graph())
+          back.set(1, mm(back.get(a).t(), g));
+        else
+          back.set_product(1, back.get(a), g);
+      }
+    });
+  return y;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_types("linear", x, weight);
+  const View &xv = view_of(x), &wv = view_of(weight);
+  REEL_CHECK(wv.shape.size() == 2, "linear: the weight's shape is ", wv.shape, ", not [out, in]");
+  REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape[1], "linear: x of shape ", xv.shape,
+             " does not fit the weight's shape ", wv.shape);
+  const int64_t in = wv.shape[1], out = wv.shape[0];
+  if (bias.defined()) {
+    check_types("linear", x, bias);
+    REEL_CHECK(view_of(bias).shape == Shape({out}), "linear: the bias has shape ", bias.shape(), ", the weight ",
+               wv.shape);
+  }
+  if (!multiplies(xv.dtype)) {
+    const Tensor y = matmul(x, weight.t());
+    return bias.defined() ? y + bias : y;
+  }
+  const Tensor rows =
+      xv.shape.size() == 2
+          ? x
+          : x.reshape({in ? xv.numel / in : Shape(std::span(xv.shape.begin(), xv.shape.size() - 1)).numel(), in});
+  const View& rv = view_of(rows);
+  const Operand xo = operand(rows), wo = operand(weight);
+  const Tensor dense_bias = bias.defined() ? bias.contiguous() : bias;
+  const int64_t n = rv.shape[0];
+  Tensor y = make_tensor({n, out}, xv.dtype, x.device());
+  backend_of(y).gemm({.dtype = xv.dtype,
+                      .trans_a = xo.transposed,
+                      .trans_b = !wo.transposed,
+                      .m = n,
+                      .n = out,
+                      .k = in,
+                      .a = xo.data,
+                      .lda = xo.ld,
+                      .b = wo.data,
+                      .ldb = wo.ld,
+                      .c = view_of(y).data,
+                      .ldc = out,
+                      .bias = bias.defined() ? view_of(dense_bias).data : nullptr});
+  if (recording(rows, weight, bias))
+    record("linear", y, inputs(rows, weight, bias),
+           [rows = saved_if(tracked(weight), rows), weight = saved_if(tracked(rows), weight)](Backward& back) {
+             const Tensor& g = back.grad();
+             if (back.needs(0)) back.set(0, mm(g, back.get(weight)));
+             if (back.needs(1)) {
+               if (back.create_graph())
+                 back.set(1, mm(g.t(), back.get(rows)));
+               else
+                 back.set_product(1, g, back.get(rows));
+             }
+             if (back.needs(2)) back.set(2, view_of(g).shape[0] == 1 ? g.select(0, 0) : g);
+           });
+  if (xv.shape.size() == 2) return y;
+  Shape shape = xv.shape;
+  shape[shape.size() - 1] = out;
+  return y.view(shape);
+}
+
+// ---- batches -------------------------------------------------------------------------------------------------------
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  check_types("bmm", a, b);
+  const View &av = view_of(a), &bv = view_of(b);
+  REEL_CHECK(av.shape.size() == 3 && bv.shape.size() == 3 && av.shape[0] == bv.shape[0],
+             "bmm: expected two equally long batches of matrices, got shapes ", av.shape, " and ", bv.shape);
+  REEL_CHECK(av.shape[2] == bv.shape[1], "bmm: inner sizes differ, ", av.shape, " x ", bv.shape);
+  if (!multiplies(av.dtype)) return by_conversion(a, b, bmm);
+  const Operand ao = operand(a), bo = operand(b);
+  const int64_t batch = av.shape[0], m = av.shape[1], k = av.shape[2], n = bv.shape[2];
+  Tensor y = make_tensor({batch, m, n}, av.dtype, a.device());
+  backend_of(y).gemm({.dtype = av.dtype,
+                      .trans_a = ao.transposed,
+                      .trans_b = bo.transposed,
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .a = ao.data,
+                      .lda = ao.ld,
+                      .b = bo.data,
+                      .ldb = bo.ld,
+                      .c = view_of(y).data,
+                      .ldc = n,
+                      .batch = batch,
+                      .stride_a = view_of(ao.held).strides[0],
+                      .stride_b = view_of(bo.held).strides[0],
+                      .stride_c = m * n});
+  if (recording(a, b))
+    record("bmm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
+      if (back.needs(0)) back.set(0, bmm(back.grad(), back.get(b).transpose(1, 2)));
+      if (back.needs(1)) back.set(1, bmm(back.get(a).transpose(1, 2), back.grad()));
+    });
+  return y;
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_types("matmul", a, b);
+  const View &av = view_of(a), &bv = view_of(b);
+  const int ra = av.shape.size(), rb = bv.shape.size();
+  REEL_CHECK(ra && rb, "matmul: 0-d operand, shapes ", av.shape, " and ", bv.shape);
+  REEL_CHECK(av.shape.back() == bv.shape[std::max(rb - 2, 0)], "matmul: inner sizes differ, ", av.shape, " x ",
+             bv.shape);
+  if (ra == 2 && rb == 2) return mm(a, b);
+  // Vectors are matrices of one row (left) or one column (right), whose dimension goes again.
+  if (rb == 1) return matmul(a, b.unsqueeze(1)).squeeze(-1);
+  if (ra == 1) return matmul(a.unsqueeze(0), b).squeeze(-2);
+  const int64_t m = av.shape[ra - 2], k = av.shape.back(), n = bv.shape.back();
+  const auto leading = [](const Shape& s) { return Shape(std::span(s.begin(), static_cast<size_t>(s.size() - 2))); };
+  Shape batch = broadcast_shapes(leading(av.shape), leading(bv.shape), "matmul");
+  const auto with = [&](int64_t rows, int64_t cols) {
+    Shape shape = batch;
+    shape.push_back(rows), shape.push_back(cols);
+    return shape;
+  };
+  if (rb == 2) {  // one matrix for all: a single large product
+    const Shape result = with(m, n);
+    return mm(a.reshape({leading(av.shape).numel() * m, k}), b).view(result);
+  }
+  const int64_t count = batch.numel();
+  return bmm(a.expand(with(m, k)).reshape({count, m, k}), b.expand(with(k, n)).reshape({count, k, n})).view(with(m, n));
+}
+
+// ---- compositions --------------------------------------------------------------------------------------------------
+
+Tensor dot(const Tensor& a, const Tensor& b) {
+  check_types("dot", a, b);
+  REEL_CHECK(a.dim() == 1 && a.shape() == b.shape(), "dot: expected two vectors of one length, got shapes ", a.shape(),
+             " and ", b.shape());
+  return matmul(a, b);
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  view_of(a, "outer"), view_of(b, "outer");
+  REEL_CHECK(a.dim() == 1 && b.dim() == 1, "outer: expected two vectors, got shapes ", a.shape(), " and ", b.shape());
+  return a.unsqueeze(1) * b.unsqueeze(0);
+}
+
+Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
+  view_of(input, "addmm");
+  Tensor product = mm(a, b);
+  const Shape shape = broadcast_shapes(input.shape(), product.shape(), "addmm");
+  REEL_CHECK(shape == product.shape(), "addmm: an input of shape ", input.shape(), " for a product of shape ",
+             product.shape());
+  const auto scaled = [](const Tensor& x, Scalar by) { return by.to<double>() == 1 ? x : x * Tensor(by); };
+  return scaled(product, alpha) + scaled(input, beta);
+}
+
+}  // namespace reel

@@ -1,0 +1,346 @@
+#include <cmath>
+#include <limits>
+
+#include "lib/autograd/tape.h"
+#include "lib/core/tensor_impl.h"
+#include "lib/ops/internal.h"
+#include "reel/ops.h"
+
+namespace reel {
+namespace {
+
+// ---- what is reduced -----------------------------------------------------------------------------------------------
+
+struct Plan {
+  Shape kept;           // the shape that kernels see: size 1 where x is reduced
+  Shape result;         // without these dimensions, unless keepdim
+  unsigned absent = 0;  // bit d: dimension d of x is not in the result
+  int64_t count = 1;    // elements of x that make one of the result
+};
+
+Plan plan_of(const char* op, const Shape& shape, const Dims& dims, bool keepdim) {
+  const int rank = shape.size();
+  unsigned gone = dims.dims.empty() ? (1u << rank) - 1 : 0;
+  for (const int64_t dim : dims.dims) {
+    const unsigned bit = 1u << wrap_dim(dim, rank, op);
+    REEL_CHECK(!(gone & bit), op, ": dimension ", dim, " is named twice in ", dims.dims);
+    gone |= bit;
+  }
+  Plan plan;
+  plan.kept = shape;
+  plan.absent = keepdim ? 0 : gone;
+  for (int d = 0; d < rank; ++d) {
+    if (gone >> d & 1) plan.count *= shape[d], plan.kept[d] = 1;
+    if (!(plan.absent >> d & 1)) plan.result.push_back(plan.kept[d]);
+  }
+  return plan;
+}
+
+/// A result as kernels want it: with x's rank.
+View kept_view(const Tensor& y, const Plan& plan) {
+  const View& view = view_of(y);
+  return make_view(view.data, plan.kept, contiguous_strides(plan.kept), view.dtype);
+}
+
+Tensor run(ReduceOp op, const Tensor& x, const Plan& plan) {
+  const Tensor y = make_tensor(plan.result, x.dtype(), x.device());
+  backend_of(x).reduce(op, view_of(x), kept_view(y, plan));
+  return y;
+}
+
+/// g with the absent dimensions put back as size 1.
+Tensor with_kept_dims(const Tensor& g, unsigned absent) {
+  if (!absent) return g;
+  Shape kept = g.shape();
+  for (int d = 0; absent >> d; ++d)
+    if (absent >> d & 1) kept.insert(d, 1);
+  return g.reshape(kept);
+}
+
+/// g repeated to `shape` along the absent dimensions and those of size 1.
+Tensor spread(const Tensor& g, const Shape& shape, unsigned absent) {
+  if (grad_enabled()) return with_kept_dims(g, absent).expand(shape);
+  const View& view = view_of(g);
+  Strides strides = shape;
+  for (int d = 0, from = 0; d < shape.size(); ++d) {
+    if (absent >> d & 1) {
+      strides[d] = 0;
+    } else {
+      strides[d] = view.shape[from] == shape[d] ? view.strides[from] : 0;
+      ++from;
+    }
+  }
+  return alias(g, view.data, shape, strides);
+}
+
+// ---- what is refused or converted -----------------------------------------------------------------------------------
+
+void check_float(const char* op, const Tensor& x) {
+  const DType dtype = view_of(x, op).dtype;
+  REEL_CHECK(is_floating_point(dtype), op, ": ", dtype, " tensors have no ", op,
+             "; convert to a floating point type first");
+}
+
+void check_some(const char* op, const Shape& shape, const Plan& plan) {
+  REEL_CHECK(plan.count > 0, op, ": nothing to take it of, shape ", shape);
+}
+
+/// The dtype that sums and products are taken in.
+DType sum_type(DType dtype) { return is_half(dtype) ? kFloat32 : is_floating_point(dtype) ? dtype : kInt64; }
+
+Tensor sum_of(const char* name, const Tensor& x, const Plan& plan) {
+  const Tensor y = run(ReduceOp::kSum, x, plan);
+  if (recording(x))
+    record(name, y, inputs(x), [shape = view_of(x).shape, absent = plan.absent](Backward& back) {
+      back.set(0, spread(back.grad(), shape, absent));
+    });
+  return y;
+}
+
+}  // namespace
+
+// ---- sums and products
+// -----------------------------------------------------------------------------------------------
+
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  const View& view = view_of(x, "sum");
+  if (const DType wide = sum_type(view.dtype); wide != view.dtype) {
+    const Tensor y = sum(x.to(wide), dims, keepdim);
+    return is_half(view.dtype) ? y.to(view.dtype) : y;
+  }
+  return sum_of("sum", x, plan_of("sum", view.shape, dims, keepdim));
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  const View& view = view_of(x, "sum_to");
+  if (view.shape == shape) return x;
+  if (is_half(view.dtype)) return sum_to(to_compute(x), shape).to(view.dtype);
+  const int lead = view.shape.size() - shape.size();
+  Plan plan;
+  plan.kept = view.shape;
+  plan.result = shape;
+  plan.absent = (1u << lead) - 1;
+  for (int d = 0; d < view.shape.size(); ++d) plan.kept[d] = d < lead ? 1 : shape[d - lead];
+  return sum_of("sum_to", x, plan);
+}
+
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_float("mean", x);
+  if (is_half(x.dtype())) return mean(to_compute(x), dims, keepdim).to(x.dtype());
+  const Plan plan = plan_of("mean", x.shape(), dims, keepdim);
+  return sum_of("sum", x, plan) / static_cast<double>(plan.count);
+}
+
+Tensor prod(const Tensor& x) { return prod(x.reshape({x.numel()}), 0); }
+
+Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
+  const View& view = view_of(x, "prod");
+  if (const DType wide = sum_type(view.dtype); wide != view.dtype) {
+    const Tensor y = prod(x.to(wide), dim, keepdim);
+    return is_half(view.dtype) ? y.to(view.dtype) : y;
+  }
+  const Plan plan = plan_of("prod", view.shape, dim, keepdim);
+  const Tensor y = run(ReduceOp::kProd, x, plan);
+  // The derivative by x_i is the product of the others. That is y / x_i, but where there are zeros.
+  if (recording(x))
+    record("prod", y, inputs(x), [x = Saved(x), y = Saved::output(y), dim, absent = plan.absent](Backward& back) {
+      const Tensor in = back.get(x), g = with_kept_dims(back.grad(), absent);
+      const Tensor zero = no_grad([&] { return in == 0; });
+      if (!any(zero).item<bool>()) {
+        back.set(0, g * with_kept_dims(back.get(y), absent) / in);
+      } else if (!back.create_graph()) {
+        const Tensor zeros = sum(zero, dim, true), others = prod(where(zero, 1, in), dim, true);
+        const Tensor none = others / in, one = where(logical_and(zero, zeros == 1), others, 0);
+        back.set(0, g * where(zeros == 0, none, one));
+      } else {  // n² factors, but no division: differentiable again
+        const Tensor row = in.dim() ? in.transpose(dim, -1) : in.reshape({1});
+        const Tensor products = prod(where(eye(row.size(-1)).to(in.device()).to(kBool), 1, row.unsqueeze(-2)), -1);
+        back.set(0, g * (in.dim() ? products.transpose(dim, -1) : products.reshape({})));
+      }
+    });
+  return y;
+}
+
+Tensor cumsum(const Tensor& x, int64_t dim) {
+  const View& view = view_of(x, "cumsum");
+  const int d = wrap_dim(dim, view.shape.size(), "cumsum");
+  if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumsum(x.to(kInt64), dim);
+  const Tensor y = make_tensor(view.shape, view.dtype, x.device());
+  backend_of(x).cumsum(view, d, view_of(y));
+  if (recording(x))
+    record("cumsum", y, inputs(x), [d](Backward& back) { back.set(0, flip(cumsum(flip(back.grad(), d), d), d)); });
+  return y;
+}
+
+// ---- extremes
+// ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims, bool keepdim) {
+  const View& view = view_of(x, name);
+  const Plan plan = plan_of(name, view.shape, dims, keepdim);
+  check_some(name, view.shape, plan);
+  const Tensor y = run(op, x, plan);
+  if (recording(x))
+    record(name, y, inputs(x), [x = Saved(x), y = Saved::output(y), dims, absent = plan.absent](Backward& back) {
+      const auto [best, ties] = no_grad([&] {
+        const Tensor equals = (back.get(x) == with_kept_dims(back.get(y), absent)).to(back.output(0).dtype);
+        return std::pair(equals, sum(equals, dims, true));
+      });
+      back.set(0, with_kept_dims(back.grad(), absent) / ties * best);
+    });
+  return y;
+}
+
+/// Where along `dim` the extreme is; the caller knows that there is one.
+Tensor position(bool largest, const Tensor& x, int dim, const Plan& plan) {
+  const Tensor indices = make_tensor(plan.result, kInt64, x.device());
+  backend_of(x).arg_reduce(largest, view_of(x), dim, kept_view(indices, plan));
+  return indices;
+}
+
+ValuesIndices extreme_along(const char* name, bool largest, const Tensor& x, int64_t dim, bool keepdim) {
+  const View& view = view_of(x, name);
+  const int d = wrap_dim(dim, view.shape.size(), name);
+  const Plan plan = plan_of(name, view.shape, dim, keepdim);
+  check_some(name, view.shape, plan);
+  const Tensor indices = position(largest, x, d, plan), y = make_tensor(plan.result, view.dtype, x.device());
+  backend_of(x).gather(view, d, kept_view(indices, plan), kept_view(y, plan));
+  if (recording(x))
+    record(name, y, inputs(x), [shape = view.shape, indices = Saved(indices), d, absent = plan.absent](Backward& back) {
+      const Tensor g = with_kept_dims(back.grad(), absent);
+      back.set(0, scatter_add(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), d,
+                              with_kept_dims(back.get(indices), absent), g));
+    });
+  return {y, indices};
+}
+
+Tensor arg_extreme(const char* name, bool largest, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  const View& view = view_of(x, name);
+  if (!dim) {
+    REEL_CHECK(view.numel > 0, name, ": nothing to take it of, shape ", view.shape);
+    const Tensor flat = no_grad([&] { return x.reshape({view.numel}); });
+    const Tensor at = position(largest, flat, 0, plan_of(name, {view.numel}, 0, false));
+    Shape kept = view.shape;
+    for (int64_t& size : kept) size = 1;
+    return keepdim ? at.reshape(kept) : at;
+  }
+  const Plan plan = plan_of(name, view.shape, *dim, keepdim);
+  check_some(name, view.shape, plan);
+  return position(largest, x, wrap_dim(*dim, view.shape.size(), name), plan);
+}
+
+}  // namespace
+
+Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
+  return extreme("amax", ReduceOp::kMax, x, dims, keepdim);
+}
+Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
+  return extreme("amin", ReduceOp::kMin, x, dims, keepdim);
+}
+Tensor max(const Tensor& x) { return extreme("max", ReduceOp::kMax, x, {}, false); }
+Tensor min(const Tensor& x) { return extreme("min", ReduceOp::kMin, x, {}, false); }
+ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim) { return extreme_along("max", true, x, dim, keepdim); }
+ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim) { return extreme_along("min", false, x, dim, keepdim); }
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  return arg_extreme("argmax", true, x, dim, keepdim);
+}
+Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  return arg_extreme("argmin", false, x, dim, keepdim);
+}
+
+// ---- deviations, norms, logsumexp
+// ------------------------------------------------------------------------------------
+
+namespace {
+
+/// x with 1 for every 0: a divisor under a numerator that is 0 there, too.
+Tensor nonzero_or_one(const Tensor& x) { return where(x == 0, 1, x); }
+
+enum class Root { kNo, kYes };
+
+Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  check_float(name, x);
+  if (is_half(x.dtype())) return deviation(name, root, to_compute(x), dims, correction, keepdim).to(x.dtype());
+  const Plan plan = plan_of(name, x.shape(), dims, keepdim);
+  const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
+  const Tensor y = no_grad([&] {
+    const Tensor variance = sum(square(x - mean(x, dims, true)), dims, keepdim) / freedom;
+    return root == Root::kYes ? sqrt(variance) : variance;
+  });
+  if (recording(x))
+    record(name, y, inputs(x),
+           [x = Saved(x), y = root == Root::kYes ? Saved::output(y) : Saved(), dims, freedom,
+            absent = plan.absent](Backward& back) {
+             const Tensor in = back.get(x);
+             const Tensor g = y.defined() ? back.grad() / nonzero_or_one(back.get(y)) : back.grad() * 2;
+             back.set(0, with_kept_dims(g / freedom, absent) * (in - mean(in, dims, true)));
+           });
+  return y;
+}
+
+/// (Σ |x|^p)^(1/p). The derivative is sign(x) |x / y|^(p-1).
+Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
+  const Plan plan = plan_of("norm", x.shape(), dims, keepdim);
+  const Tensor y = no_grad(
+      [&] { return p == 2 ? sqrt(sum(square(x), dims, keepdim)) : pow(sum(pow(abs(x), p), dims, keepdim), 1 / p); });
+  if (recording(x))
+    record("norm", y, inputs(x), [x = Saved(x), y = Saved::output(y), p, absent = plan.absent](Backward& back) {
+      const Tensor in = back.get(x), divisor = nonzero_or_one(back.get(y));
+      if (p == 2) return back.set(0, in * with_kept_dims(back.grad() / divisor, absent));
+      const Tensor g = with_kept_dims(back.grad() / pow(divisor, p - 1), absent);
+      back.set(0, g * sign(in) * pow(nonzero_or_one(abs(in)), p - 1));
+    });
+  return y;
+}
+
+}  // namespace
+
+Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return deviation("var", Root::kNo, x, dims, correction, keepdim);
+}
+Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return deviation("std", Root::kYes, x, dims, correction, keepdim);
+}
+
+Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
+  check_float("norm", x);
+  REEL_CHECK(p > 0, "norm: p must be positive, got ", p);
+  if (is_half(x.dtype())) return norm(to_compute(x), p, dims, keepdim).to(x.dtype());
+  if (p == 1) return sum(abs(x), dims, keepdim);
+  if (std::isinf(p)) return amax(abs(x), dims, keepdim);
+  return power_norm(x, p, dims, keepdim);
+}
+
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_float("logsumexp", x);
+  if (is_half(x.dtype())) return logsumexp(to_compute(x), dims, keepdim).to(x.dtype());
+  const Plan plan = plan_of("logsumexp", x.shape(), dims, keepdim);
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (plan.count == 0) return full(plan.result, -infinity, {.dtype = x.dtype(), .device = x.device()});
+  const Tensor y = no_grad([&] {
+    const Tensor top = amax(x, dims, true), shift = where(abs(top) == infinity, 0, top);
+    return log(sum(exp(x - shift), dims, keepdim)) + shift.reshape(plan.result);
+  });
+  if (recording(x))
+    record("logsumexp", y, inputs(x), [x = Saved(x), y = Saved::output(y), absent = plan.absent](Backward& back) {
+      const Tensor out = back.get(y), shift = where(out == -std::numeric_limits<double>::infinity(), 0, out);
+      back.set(0, with_kept_dims(back.grad(), absent) * exp(back.get(x) - with_kept_dims(shift, absent)));
+    });
+  return y;
+}
+
+// ---- truth
+// -----------------------------------------------------------------------------------------------------------
+
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
+  const Plan plan = plan_of("any", view_of(x, "any").shape, dims, keepdim);
+  return run(ReduceOp::kAny, x.to(kBool), plan);
+}
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
+  const Plan plan = plan_of("all", view_of(x, "all").shape, dims, keepdim);
+  return run(ReduceOp::kAll, x.to(kBool), plan);
+}
+
+}  // namespace reel

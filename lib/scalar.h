@@ -1,0 +1,402 @@
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+
+// The formula of every pointwise op and of its derivative, once. T is float or double in a CUDA kernel, an
+// xsimd::batch in a CPU kernel, an integer where a functor says so, and Tensor in a gradient that must itself be
+// differentiable. Hence the vocabulary: operators, comparisons, select(c, a, b), and the functions found by
+// argument-dependent lookup or declared here for plain numbers. Parameters are members of the functor.
+//
+// nvcc rejects generic host/device lambdas, so everything is a struct with a template.
+
+#if defined(__CUDACC__)
+#define REEL_HD __host__ __device__
+#else
+#define REEL_HD
+#endif
+
+namespace reel::scalar {
+
+// A formula a line, whatever clang-format makes of templates:
+// clang-format off
+
+// ---- functions of plain numbers ------------------------------------------------------------------------------------
+
+template <class T>
+concept Number = std::is_arithmetic_v<T>;
+template <class T>
+concept Float = std::is_floating_point_v<T>;
+
+template <Number T>
+REEL_HD T select(bool c, T a, T b) {
+  return c ? a : b;
+}
+REEL_HD inline float exp(float x) { return ::expf(x); }
+REEL_HD inline double exp(double x) { return ::exp(x); }
+REEL_HD inline float expm1(float x) { return ::expm1f(x); }
+REEL_HD inline double expm1(double x) { return ::expm1(x); }
+REEL_HD inline float log(float x) { return ::logf(x); }
+REEL_HD inline double log(double x) { return ::log(x); }
+REEL_HD inline float log1p(float x) { return ::log1pf(x); }
+REEL_HD inline double log1p(double x) { return ::log1p(x); }
+REEL_HD inline float sqrt(float x) { return ::sqrtf(x); }
+REEL_HD inline double sqrt(double x) { return ::sqrt(x); }
+REEL_HD inline float sin(float x) { return ::sinf(x); }
+REEL_HD inline double sin(double x) { return ::sin(x); }
+REEL_HD inline float cos(float x) { return ::cosf(x); }
+REEL_HD inline double cos(double x) { return ::cos(x); }
+REEL_HD inline float tanh(float x) { return ::tanhf(x); }
+REEL_HD inline double tanh(double x) { return ::tanh(x); }
+REEL_HD inline float erf(float x) { return ::erff(x); }
+REEL_HD inline double erf(double x) { return ::erf(x); }
+REEL_HD inline float floor(float x) { return ::floorf(x); }
+REEL_HD inline double floor(double x) { return ::floor(x); }
+REEL_HD inline float ceil(float x) { return ::ceilf(x); }
+REEL_HD inline double ceil(double x) { return ::ceil(x); }
+REEL_HD inline float nearbyint(float x) { return ::nearbyintf(x); }
+REEL_HD inline double nearbyint(double x) { return ::nearbyint(x); }
+REEL_HD inline float pow(float x, float y) { return ::powf(x, y); }
+REEL_HD inline double pow(double x, double y) { return ::pow(x, y); }
+REEL_HD inline float trunc(float x) { return ::truncf(x); }
+REEL_HD inline double trunc(double x) { return ::trunc(x); }
+REEL_HD inline float abs(float x) { return ::fabsf(x); }
+REEL_HD inline double abs(double x) { return ::fabs(x); }
+template <class T>
+  requires std::is_integral_v<T>
+REEL_HD T abs(T x) {
+  return x < T(0) ? T(-x) : x;
+}
+/// An integer power; as in NumPy, a negative exponent gives 0 but for bases 1 and -1.
+template <class T>
+  requires std::is_integral_v<T>
+REEL_HD T pow(T base, T exponent) {
+  if (exponent < T(0)) return base == T(1) ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
+  T result = 1;
+  for (; exponent; exponent = T(exponent / 2), base = T(base * base))
+    if (exponent % 2) result = T(result * base);
+  return result;
+}
+
+template <class T>
+REEL_HD T sigmoid(T x) {
+  return T(1) / (T(1) + exp(-x));
+}
+
+/// Which of its tensors a derivative reads: the tape keeps these and nothing else. Flags.
+/// kSame: the derivative is the incoming gradient itself.
+enum Save : int { kNothing = 0, kInput = 1, kOutput = 2, kA = 1, kB = 4, kSame = 8 };
+
+// ---- one argument: operator()(x) and grad(g, x, y) -----------------------------------------------------------------
+// kIntegers: the op is also defined for integers, and stays there.
+
+struct Neg {
+  static constexpr Save save = kNothing;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T x) const { return T(-x); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return -g; }
+};
+struct Abs {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T x) const { return abs(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * select(x > T(0), T(1), select(x < T(0), T(-1), T(0))); }
+};
+struct Sign {
+  static constexpr Save save = kNothing;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(1), select(x < T(0), T(-1), T(x * T(0)))); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+};
+struct Exp {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return exp(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return g * y; }
+};
+struct Expm1 {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return expm1(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return g * (y + T(1)); }
+};
+struct Log {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return log(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / x; }
+};
+struct Log1p {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return log1p(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / (x + T(1)); }
+};
+struct Sqrt {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return sqrt(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return g / (T(2) * y); }
+};
+struct Rsqrt {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return T(1) / sqrt(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return g * T(-0.5) * y * y * y; }
+};
+struct Square {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T x) const { return T(x * x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * T(2) * x; }
+};
+struct Reciprocal {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return T(1) / x; }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return -g * y * y; }
+};
+struct Sin {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return sin(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * cos(x); }
+};
+struct Cos {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return cos(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return -g * sin(x); }
+};
+struct Tanh {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return tanh(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return g * (T(1) - y * y); }
+};
+struct Sigmoid {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return sigmoid(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return g * y * (T(1) - y); }
+};
+struct Erf {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return erf(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * T(1.1283791670955126) * exp(-(x * x)); }  // 2/√π
+};
+struct Floor {
+  static constexpr Save save = kNothing;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return floor(x); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+};
+struct Ceil {
+  static constexpr Save save = kNothing;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return ceil(x); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+};
+struct Round {
+  static constexpr Save save = kNothing;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return nearbyint(x); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+};
+struct Relu {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T x) const { return select(x < T(0), T(0), x); }  // keeps NaN
+  template <class T> REEL_HD T grad(T g, T, T y) const { return select(y > T(0), g, T(0)); }
+};
+struct LeakyRelu {
+  double slope;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), x, T(slope) * x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return select(x > T(0), g, T(slope) * g); }
+};
+struct Elu {
+  double alpha;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), x, T(alpha) * expm1(x)); }
+  // The inner choice keeps exp from overflowing where it is not chosen: 0 times infinity would be the second derivative.
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    return select(x > T(0), g, g * T(alpha) * exp(select(x > T(0), T(0), x)));
+  }
+};
+struct Gelu {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T cdf(T x) const { return T(0.5) * (T(1) + erf(x * T(0.70710678118654752))); }
+  template <class T> REEL_HD T operator()(T x) const { return x * cdf(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    return g * (cdf(x) + x * T(0.3989422804014327) * exp(T(-0.5) * x * x));  // 1/√(2π)
+  }
+};
+struct Softplus {
+  double beta, threshold;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const {
+    const T z = x * T(beta);
+    return select(z > T(threshold), x, log1p(exp(z)) / T(beta));
+  }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    const T z = x * T(beta);
+    return select(z > T(threshold), g, g * sigmoid(z));
+  }
+};
+struct Clamp {
+  double low, high;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;  // exact bounds for integers: maximum(minimum(x, high), low)
+  template <class T> REEL_HD T operator()(T x) const { return select(x < T(low), T(low), select(x > T(high), T(high), x)); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return select(x < T(low), T(0), select(x > T(high), T(0), g)); }
+};
+
+using UnaryList = std::tuple<Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sin, Cos, Tanh,
+                             Sigmoid, Erf, Floor, Ceil, Round, Relu, LeakyRelu, Elu, Gelu, Softplus, Clamp>;
+
+// ---- two arguments: operator()(a, b), grad_a(g, a, b, y) and grad_b(g, a, b, y) ------------------------------------
+// save_a and save_b say what grad_a and grad_b read: kA, kB, kOutput, or kSame.
+
+struct Add {
+  static constexpr int save_a = kSame, save_b = kSame;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T a, T b) const { return T(a + b); }
+  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
+  template <class T> REEL_HD T grad_b(T g, T, T, T) const { return g; }
+};
+struct Sub {
+  static constexpr int save_a = kSame, save_b = kNothing;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T a, T b) const { return T(a - b); }
+  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
+  template <class T> REEL_HD T grad_b(T g, T, T, T) const { return -g; }
+};
+struct Mul {
+  static constexpr int save_a = kB, save_b = kA;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T a, T b) const { return T(a * b); }
+  template <class T> REEL_HD T grad_a(T g, T, T b, T) const { return g * b; }
+  template <class T> REEL_HD T grad_b(T g, T a, T, T) const { return g * a; }
+};
+struct Div {
+  static constexpr int save_a = kB, save_b = kB | kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const { return a / b; }
+  template <class T> REEL_HD T grad_a(T g, T, T b, T) const { return g / b; }
+  template <class T> REEL_HD T grad_b(T g, T, T b, T y) const { return -g * y / b; }
+};
+struct Pow {
+  static constexpr int save_a = kA | kB, save_b = kA | kB | kOutput;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T a, T b) const { return pow(a, b); }
+  // A constant (b = 0) has slope 0 even at a = 0, where pow(a, -1) is infinite.
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(b == T(0), T(0), g * b * pow(a, b - T(1))); }
+  // 0^b for b > 0 stays 0 whatever b does, though log(0) is infinite.
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const {
+    return select((a == T(0)) & (b >= T(0)), T(0), g * y * log(a));
+  }
+};
+struct Maximum {
+  static constexpr int save_a = kA | kB, save_b = kA | kB;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T a, T b) const { return select((a > b) | (a != a), a, b); }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a > b, g, T(0))); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a > b, T(0), g)); }
+};
+struct Minimum {
+  static constexpr int save_a = kA | kB, save_b = kA | kB;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T a, T b) const { return select((a < b) | (a != a), a, b); }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a < b, g, T(0))); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a < b, T(0), g)); }
+};
+
+/// fmod is the one function without a vector form that is exact for all operands, so T is never a batch.
+struct Fmod {
+  static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
+  static constexpr bool kIntegers = true;
+  template <class T> REEL_HD T operator()(T a, T b) const {
+    if constexpr (std::is_same_v<T, float>) return ::fmodf(a, b);
+    else if constexpr (std::is_floating_point_v<T>) return ::fmod(a, b);
+    else return b == T(0) ? T(0) : b == T(-1) ? T(0) : T(a % b);
+  }
+  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
+};
+
+using BinaryList = std::tuple<Add, Sub, Mul, Div, Pow, Maximum, Minimum, Fmod>;
+
+// ---- comparisons: bool results -------------------------------------------------------------------------------------
+
+struct Eq { template <class T> REEL_HD auto operator()(T a, T b) const { return a == b; } };
+struct Ne { template <class T> REEL_HD auto operator()(T a, T b) const { return a != b; } };
+struct Lt { template <class T> REEL_HD auto operator()(T a, T b) const { return a < b; } };
+struct Le { template <class T> REEL_HD auto operator()(T a, T b) const { return a <= b; } };
+struct LogicalAnd { template <class T> REEL_HD auto operator()(T a, T b) const { return (a != T(0)) & (b != T(0)); } };
+struct LogicalOr { template <class T> REEL_HD auto operator()(T a, T b) const { return (a != T(0)) | (b != T(0)); } };
+struct LogicalXor { template <class T> REEL_HD auto operator()(T a, T b) const { return (a != T(0)) != (b != T(0)); } };
+
+using CompareList = std::tuple<Eq, Ne, Lt, Le, LogicalAnd, LogicalOr, LogicalXor>;
+
+// ---- optimizer steps: operator()(p, g, s, t) changes the parameter p and its states s and t in place ----------------
+
+/// p -= lr (g + decay p), with (Nesterov) momentum as in PyTorch: the buffer s starts as the first gradient.
+struct SgdUpdate {
+  double lr, weight_decay, momentum, dampening;
+  bool nesterov, first;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T&) const {
+    g = g + T(weight_decay) * p;
+    if (momentum != 0) {
+      s = first ? g : T(momentum) * s + T(1 - dampening) * g;
+      g = nesterov ? g + T(momentum) * s : s;
+    }
+    p = p - T(lr) * g;
+  }
+};
+/// Duchi et al. 2011, with PyTorch's lr decay folded into lr.
+struct AdagradUpdate {
+  double lr, weight_decay, eps;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T&) const {
+    g = g + T(weight_decay) * p;
+    s = s + g * g;
+    p = p - T(lr) * g / (sqrt(s) + T(eps));
+  }
+};
+/// Kingma & Ba 2015, Algorithm 1; `decoupled` is AdamW (Loshchilov & Hutter 2019). correction1 = 1 - β1ᵗ,
+/// correction2 = sqrt(1 - β2ᵗ).
+struct AdamUpdate {
+  double lr, beta1, beta2, eps, weight_decay, correction1, correction2;
+  bool decoupled;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T& t) const {
+    if (decoupled) p = p * T(1 - lr * weight_decay);
+    else g = g + T(weight_decay) * p;
+    s = T(beta1) * s + T(1 - beta1) * g;
+    t = T(beta2) * t + T(1 - beta2) * g * g;
+    p = p - T(lr / correction1) * s / (sqrt(t) / T(correction2) + T(eps));
+  }
+};
+
+using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate>;
+
+// clang-format on
+
+// ---- positions in the lists ----------------------------------------------------------------------------------------
+
+template <class F, class... All>
+consteval int position(std::tuple<All...>*) {
+  int at = 0;
+  (void)((std::is_same_v<F, All> ? true : (++at, false)) || ...);
+  return at;
+}
+/// The row of F in a backend's table.
+template <class List, class F>
+inline constexpr int index_of = position<F>(static_cast<List*>(nullptr));
+
+}  // namespace reel::scalar

@@ -1,0 +1,252 @@
+// A Tree-LSTM (Tai et al. 2015) reads trees one by one: film reviews, or nested arithmetic that needs no files.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dataset.h"
+#include "listops.h"
+#include "model.h"
+#include "progress.h"
+#include "reel/reel.h"
+
+using namespace reel;
+
+namespace {
+
+struct Options {
+  std::string data, save, load;
+  bool evaluate = false;
+  int classes = kListOpsClasses;
+  int embedding = 32, hidden = 64;
+  double dropout = 0;
+  double embedding_range = 0.5;
+  int epochs = 12, batch = 25;
+  double lr = 0.05, embedding_lr = 0.05, weight_decay = 1e-6;
+  int min_count = 1;
+  bool lower_case = false;
+  uint64_t seed = 1;
+  ListOpsOptions listops;
+};
+
+/// For the Stanford Sentiment Treebank: the setting of Tai et al.
+void set_sentiment_defaults(Options& o) {
+  o.classes = 5;
+  o.embedding = 300, o.hidden = 150, o.dropout = 0.5, o.embedding_range = 0.05;
+  o.epochs = 15, o.lr = 0.05, o.embedding_lr = 0.1, o.weight_decay = 1e-4;
+  o.min_count = 2, o.lower_case = true;
+}
+
+/// Fills the options; a number is the program's exit status.
+std::optional<int> parse(int argc, char** argv, Options& o) {
+  // Defaults depend on the data, and --help shows those that hold.
+  if (std::any_of(argv + 1, argv + argc, [](const char* arg) { return std::string_view(arg).starts_with("--data"); }))
+    set_sentiment_defaults(o);
+
+  CLI::App app("Trains a Tree-LSTM: on the Stanford Sentiment Treebank with --data, on generated ListOps without.");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--data", o.data, "folder with train.txt, dev.txt and test.txt, a labelled tree in brackets a line");
+  app.add_option("--save", o.save, "write the model that is best on dev to this .safetensors file");
+  app.add_option("--load", o.load, "start from this file");
+  app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
+  app.add_option("--seed", o.seed, "of parameters, order and dropout; the same seed gives the same bits");
+
+  const std::string model = "Model";
+  app.add_option("--embedding", o.embedding, "numbers in a word's vector")->group(model)->check(CLI::PositiveNumber);
+  app.add_option("--hidden", o.hidden, "numbers in a node's state")->group(model)->check(CLI::PositiveNumber);
+  app.add_option("--embedding-range", o.embedding_range, "word vectors start uniform in ±this")->group(model);
+  app.add_option("--dropout", o.dropout, "on the classifier's input")->group(model)->check(CLI::Range(0.0, 1.0));
+  app.add_option("--classes", o.classes, "labels are 0 to this - 1")->group(model)->check(CLI::PositiveNumber);
+  app.add_option("--min-count", o.min_count, "rarer words count as unknown")->group(model);
+  app.add_option("--lower-case", o.lower_case, "fold capital letters")->group(model);
+
+  const std::string training = "Training";
+  app.add_option("--epochs", o.epochs, "passes over the training trees")->group(training)->check(CLI::PositiveNumber);
+  app.add_option("--batch", o.batch, "trees in a step")->group(training)->check(CLI::PositiveNumber);
+  app.add_option("--lr", o.lr, "Adagrad's learning rate")->group(training);
+  app.add_option("--embedding-lr", o.embedding_lr, "the same, for word vectors")->group(training);
+  app.add_option("--weight-decay", o.weight_decay, "L2 of all but word vectors")->group(training);
+
+  const std::string listops = "ListOps";
+  app.add_option("--train-trees", o.listops.train, "expressions to learn from")->group(listops);
+  app.add_option("--dev-trees", o.listops.dev, "expressions to choose the best epoch by")->group(listops);
+  app.add_option("--test-trees", o.listops.test, "expressions held out")->group(listops);
+  app.add_option("--max-depth", o.listops.max_depth, "how deep operators nest")->group(listops);
+  app.add_option("--max-arguments", o.listops.max_arguments, "of an operator")->group(listops);
+  app.add_option("--min-leaves", o.listops.min_leaves, "of a tree")->group(listops);
+  app.add_option("--max-leaves", o.listops.max_leaves, "of a tree")->group(listops);
+  app.add_option("--operator-probability", o.listops.operator_probability, "of an argument")->group(listops);
+  app.add_option("--data-seed", o.listops.seed, "of the expressions")->group(listops);
+  try {
+    app.parse(argc, argv);
+    return {};
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e);
+  }
+}
+
+struct Dataset {
+  std::vector<Tree> train, dev, test;
+};
+
+/// How often the model is right, in per cent.
+struct Scores {
+  double nodes = 0, root = 0;
+  double binary = 0;  ///< Of five sentiments: negative or positive, over roots that are either.
+};
+
+std::string to_string(const Scores& scores, int64_t classes) {
+  char text[96];
+  const int n = std::snprintf(text, sizeof text, "nodes %5.2f %%  root %5.2f %%", scores.nodes, scores.root);
+  if (classes == 5) std::snprintf(text + n, sizeof text - n, "  binary %5.2f %%", scores.binary);
+  return text;
+}
+
+Scores evaluate(TreeClassifier& model, const std::vector<Tree>& trees) {
+  NoGrad guard;
+  model.eval();
+  int64_t nodes = 0, right_nodes = 0, right_roots = 0, polar = 0, right_polar = 0;
+  for (const Tree& tree : trees) {
+    const Tensor logits = model.forward(tree);
+    const Tensor right = argmax(logits, 1) == tree.labels;
+    nodes += right.numel();
+    right_nodes += sum(right).item<int64_t>();
+    right_roots += right[-1].item<bool>();
+    const int label = tree.root().label;
+    if (model.out.out_features != 5 || label == 2) continue;
+    const auto p = softmax(logits[-1], 0).to_vector<float>();
+    ++polar;
+    right_polar += (p[3] + p[4] > p[0] + p[1]) == (label > 2);
+  }
+  const auto percent = [](int64_t part, int64_t all) { return all ? 100.0 * part / all : 0; };
+  return {percent(right_nodes, nodes), percent(right_roots, trees.size()), percent(right_polar, polar)};
+}
+
+struct Epoch {
+  double loss_per_node, trees_per_second;
+};
+
+Epoch train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vector<Tree>& trees, size_t batch,
+            const std::string& title) {
+  model.train();
+  Progress progress(title, static_cast<int64_t>(trees.size()));
+  const auto order = randperm(static_cast<int64_t>(trees.size())).to_vector<int64_t>();
+  double total = 0;
+  int64_t nodes = 0;
+  for (size_t begin = 0; begin < trees.size(); begin += batch) {
+    const size_t end = std::min(begin + batch, trees.size());
+    std::vector<Tensor> losses;
+    for (size_t i = begin; i < end; ++i) {
+      const Tree& tree = trees[order[i]];
+      losses.push_back(cross_entropy(model.forward(tree), tree.labels, kSum));
+      nodes += tree.labels.numel();
+    }
+    // One walk over the graphs of all trees: the weights' gradients become few large products.
+    const Tensor loss = sum(stack(losses));
+    optimizer.zero_grad();
+    (loss / static_cast<double>(end - begin)).backward();
+    optimizer.step();
+    total += loss.item<double>();
+    progress.update(static_cast<int64_t>(end), total / static_cast<double>(nodes));
+  }
+  return {total / static_cast<double>(nodes), static_cast<double>(trees.size()) / progress.seconds()};
+}
+
+StateDict copy_of(const StateDict& dict) {
+  StateDict copy;
+  for (const auto& [name, tensor] : dict) copy.emplace_back(name, tensor.clone());
+  return copy;
+}
+
+void print_baseline(const Dataset& data) {
+  std::map<int, int64_t> counts;
+  for (const Tree& tree : data.train) ++counts[tree.root().label];
+  const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const int usual = std::max_element(counts.begin(), counts.end(), less)->first;
+  const auto hits =
+      std::count_if(data.test.begin(), data.test.end(), [&](const Tree& tree) { return tree.root().label == usual; });
+  std::printf("baseline: always the most frequent label, %d, is right for %.2f %% of the test roots\n", usual,
+              100.0 * static_cast<double>(hits) / static_cast<double>(data.test.size()));
+}
+
+void run(Options o) {
+  manual_seed(o.seed);
+  const Corpus corpus = o.data.empty() ? generate_listops(o.listops) : read_corpus(o.data);
+
+  // A saved model says itself how large it is, and which words it knows.
+  StateDict loaded;
+  io::Metadata metadata;
+  if (!o.load.empty()) {
+    loaded = io::load(o.load, &metadata);
+    const Tensor *embedding = find(loaded, "embedding.weight"), *out = find(loaded, "out.weight");
+    REEL_CHECK(embedding && out && embedding->dim() == 2 && out->dim() == 2 && metadata.contains("vocabulary"), o.load,
+               ": this is no model of this program");
+    o.embedding = static_cast<int>(embedding->size(1));
+    o.classes = static_cast<int>(out->size(0)), o.hidden = static_cast<int>(out->size(1));
+    o.lower_case = metadata["lower_case"] == "1";
+  }
+  const Vocabulary words =
+      o.load.empty() ? collect_words(corpus.train, o.min_count, o.lower_case) : Vocabulary(metadata["vocabulary"]);
+  metadata = {{"vocabulary", words.to_string()}, {"lower_case", o.lower_case ? "1" : "0"}};
+
+  const EncodeOptions encoding{.classes = o.classes, .lower_case = o.lower_case};
+  const Dataset data{encode(corpus.train, words, encoding, "train"), encode(corpus.dev, words, encoding, "dev"),
+                     encode(corpus.test, words, encoding, "test")};
+  std::printf("data: %s, %zu + %zu + %zu trees to train, choose and test, %lld words\n",
+              o.data.empty() ? "ListOps" : o.data.c_str(), data.train.size(), data.dev.size(), data.test.size(),
+              static_cast<long long>(words.size()));
+  print_baseline(data);
+
+  TreeClassifier model({.words = words.size(),
+                        .classes = o.classes,
+                        .embedding = o.embedding,
+                        .hidden = o.hidden,
+                        .dropout = o.dropout});
+  nn::init::uniform_(model.embedding.weight, -o.embedding_range, o.embedding_range);
+  if (!o.load.empty()) model.load_state_dict(loaded);
+
+  if (!o.evaluate) {
+    std::vector<Tensor> weights = model.cell.parameters();
+    for (const Tensor& weight : model.out.parameters()) weights.push_back(weight);
+    optim::Adagrad adagrad(weights, {.lr = o.lr, .weight_decay = o.weight_decay});
+    adagrad.add_param_group(model.embedding.parameters(), {.lr = o.embedding_lr});
+
+    double best = -1;
+    StateDict best_state;
+    for (int epoch = 1; epoch <= o.epochs; ++epoch) {
+      const std::string title = "epoch " + std::to_string(epoch);
+      const auto [loss, speed] = train(model, adagrad, data.train, o.batch, title);
+      const Scores dev = evaluate(model, data.dev);
+      const bool better = dev.root > best;
+      std::printf("epoch %2d  loss/node %.4f  dev: %s  %5.0f trees/s%s\n", epoch, loss,
+                  to_string(dev, o.classes).c_str(), speed, better ? "  best" : "");
+      std::fflush(stdout);
+      if (!better) continue;
+      best = dev.root;
+      best_state = copy_of(model.state_dict());
+      if (!o.save.empty()) io::save(best_state, o.save, metadata);
+    }
+    model.load_state_dict(best_state);
+  }
+  std::printf("dev:  %s\n", to_string(evaluate(model, data.dev), o.classes).c_str());
+  std::printf("test: %s\n", to_string(evaluate(model, data.test), o.classes).c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (const auto status = parse(argc, argv, options)) return *status;
+  try {
+    run(options);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "treelstm: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,45 @@
+#include "progress.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+namespace {
+constexpr double kTerminalInterval = 0.1, kLogInterval = 30;  // seconds
+}
+
+Progress::Progress(std::string title, int64_t total)
+    : title_(std::move(title)),
+      total_(total),
+      terminal_(isatty(STDERR_FILENO)),
+      start_(std::chrono::steady_clock::now()),
+      next_(terminal_ ? kTerminalInterval : kLogInterval) {}
+
+Progress::~Progress() {
+  if (terminal_) std::fputs("\r\033[K", stderr);
+}
+
+double Progress::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+void Progress::update(int64_t done, double loss) {
+  if (seconds() < next_) return;
+  next_ = seconds() + (terminal_ ? kTerminalInterval : kLogInterval);
+  draw(done, loss);
+}
+
+void Progress::draw(int64_t done, double loss) const {
+  const double rate = static_cast<double>(done) / seconds();
+  const auto left = static_cast<int64_t>(static_cast<double>(total_ - done) / rate + 0.5);
+  std::string bar;
+  if (terminal_) {
+    constexpr int kWidth = 30;
+    for (int i = 0; i < kWidth; ++i) bar += i * total_ < done * kWidth ? "█" : "░";
+  }
+  std::fprintf(stderr, "%s%s %s %3.0f %%  loss %.4f  %.0f trees/s  %d:%02d left%s", terminal_ ? "\r" : "",
+               title_.c_str(), bar.c_str(), 100.0 * static_cast<double>(done) / static_cast<double>(total_), loss, rate,
+               static_cast<int>(left / 60), static_cast<int>(left % 60), terminal_ ? "\033[K" : "\n");
+  std::fflush(stderr);
+}

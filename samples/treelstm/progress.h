@@ -1,0 +1,26 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+/// What a long loop tells on stderr: on a terminal a bar, drawn in place and wiped off at the end; in a log a line now
+/// and then.
+class Progress {
+ public:
+  Progress(std::string title, int64_t total);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(int64_t done, double loss);
+  double seconds() const;  ///< Since the start.
+
+ private:
+  void draw(int64_t done, double loss) const;
+
+  const std::string title_;
+  const int64_t total_;
+  const bool terminal_;
+  const std::chrono::steady_clock::time_point start_;
+  double next_;  // the time to draw again
+};

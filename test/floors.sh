@@ -1,0 +1,94 @@
+#!/bin/bash
+# The house rules that a program can check: who includes whom, what lies at the top, sizes, a test for every op.
+set -euo pipefail
+shopt -s extglob
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+wrong=0
+complain() {
+  echo "$*"
+  wrong=1
+}
+
+# ---- a file includes its own floor and those below -------------------------------------------------------------------
+
+floor_of() {  # sets floor; it is empty for a path that has none yet
+  case $1 in
+    include/reel/@(error|types).h | lib/core/@(types.cpp|half.h)) floor=0 ;;
+    lib/core/@(allocator|storage).* | lib/@(backend|scalar|philox).h | lib/cpu/* | cuda/*) floor=1 ;;
+    include/reel/@(tensor|autograd).h | lib/core/* | lib/autograd/*) floor=2 ;;
+    include/reel/@(ops|random|xtensor).h | lib/ops/*) floor=3 ;;
+    include/reel/@(nn|optim|data|io|state_dict).h | include/reel/nn/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
+    include/reel/@(reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
+    *) floor= ;;
+  esac
+}
+
+sources() { find "$@" -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'; }
+
+for file in $(sources include lib cuda); do
+  floor_of "$file"
+  [[ $floor ]] || complain "$file: test/floors.sh knows no floor for it"
+done
+
+while IFS=: read -r file line text; do
+  header=${text#*[\"<]}
+  header=${header%%[\">]*}
+  case $header in
+    reel/*) target=include/$header ;;
+    lib/* | cuda/*) target=$header ;;
+    *) target= ;;
+  esac
+  case $file in
+    include/reel/xtensor.h) ;;
+    include/*) [[ $target == include/* || $header != *[./]* ]] ||
+      complain "$file:$line: a public header includes public headers and std only, not $header" ;;
+    samples/* | test/consumer/*) [[ $target != @(lib|cuda)/* ]] ||
+      complain "$file:$line: written as users write, so $header is out of bounds" ;;
+    lib/* | cuda/*) [[ $target || $text != *\"* ]] ||
+      complain "$file:$line: $header is not named from the root, as reel/… or lib/…" ;;
+  esac
+  [[ $target ]] || continue
+  floor_of "$file" && own=${floor:-6}
+  floor_of "$target"
+  ((own >= ${floor:-0})) || complain "$file:$line: floor $own includes $header of floor $floor"
+done < <(grep -rnE '^ *# *include' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
+  include lib cuda samples bench test)
+
+# ---- what lies at the top -------------------------------------------------------------------------------------------
+
+for entry in * .[!.]*; do
+  case $entry in
+    CMakeLists.txt | README.md | LICENSE | .clang-format | .clang-tidy | .gitignore | .ci | .git) ;;
+    include | lib | cuda | test | bench | samples) ;;
+    build* | compile_commands.json) ;;
+    *) git check-ignore -q "$entry" 2>/dev/null || complain "$entry: does not belong at the top" ;;
+  esac
+done
+
+# ---- sizes ----------------------------------------------------------------------------------------------------------
+
+limit=700
+for file in $(sources include lib cuda test bench samples); do
+  lines=$(wc -l <"$file")
+  ((lines <= limit)) || complain "$file: $lines lines, more than $limit"
+done
+for folder in include lib cuda; do
+  echo "$folder: $(sources $folder | xargs cat | wc -l) lines"
+done
+
+# ---- every op has a row in the op table -----------------------------------------------------------------------------
+
+# A row opens with the op's name, {"max", or with the name of one of its overloads, {"max(dim)".
+rows=$(grep -ohE '\{"[a-z]\w*["(]' test/ops*.cpp | tr -d '{"(' | sort -u || true)
+declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' include/reel/ops.h |
+  grep -v '^operator' | sort -u)
+untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
+[[ ! $untested ]] || complain "test/ops.cpp has no row for: ${untested//$'\n'/ }"
+
+# ---- test names that ctest can pass on ------------------------------------------------------------------------------
+
+while IFS= read -r line; do
+  complain "$line: CMake would split this name at its semicolon"
+done < <(grep -noE 'TEST_CASE\("[^"]*;' test/*.cpp || true)
+
+exit $wrong

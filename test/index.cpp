@@ -1,0 +1,295 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "reel/autograd.h"
+#include "reel/ops.h"
+#include "reel/testing.h"
+
+using namespace reel;
+using Catch::Matchers::Contains;
+using Numbers = std::vector<double>;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
+
+Numbers numbers(const Tensor& x) { return x.to_vector<double>(); }
+Numbers grad_of(const Tensor& y, const Tensor& x) { return numbers(grad({y}, {x})[0]); }
+Tensor doubles(std::initializer_list<double> values) { return from(values, {.dtype = kFloat64}); }
+Tensor leaf(std::initializer_list<double> values) { return doubles(values).requires_grad_(); }
+
+}  // namespace
+
+// ---- index lists
+// -------------------------------------------------------------------------------------------------------
+
+TEST_CASE("numbers, slices, kNone and kEllipsis give views") {
+  const Tensor x = arange(24).reshape({2, 3, 4});
+  CHECK(numbers(x.index({1, -1})) == Numbers{20, 21, 22, 23});
+  CHECK(numbers(x.index({kEllipsis, 2})) == Numbers{2, 6, 10, 14, 18, 22});
+  CHECK(numbers(x.index({0, Slice(1, {}), Slice({}, {}, 3)})) == Numbers{4, 7, 8, 11});
+  CHECK(x.index({kNone, Slice(), kNone, 0}).shape() == Shape{1, 2, 1, 4});
+  CHECK(x.index({Slice(5, 9)}).shape() == Shape{0, 3, 4});
+  x.index({0, 0, 0}).fill_(7);
+  CHECK(x.index({0, 0, 0}).item<int>() == 7);
+  CHECK(x[1][2][3].item<int>() == 23);
+}
+
+TEST_CASE("index tensors are broadcast together") {
+  const Tensor x = arange(12).reshape({3, 4});
+  CHECK(numbers(x.index({from({2, 0, 2})})) == Numbers{8, 9, 10, 11, 0, 1, 2, 3, 8, 9, 10, 11});
+  CHECK(numbers(x.index({from({0, -1}), from({1, -2})})) == Numbers{1, 10});
+  const Tensor grid = x.index({from({{0}, {2}}), from({3, 1})});
+  CHECK(grid.shape() == Shape{2, 2});
+  CHECK(numbers(grid) == Numbers{3, 1, 11, 9});
+  CHECK(x.index({full({}, 1)}).shape() == Shape{4});
+  CHECK(x.index({zeros({0}, {.dtype = kInt64})}).shape() == Shape{0, 4});
+}
+
+TEST_CASE("index dimensions stay where neighbours stood, and come first otherwise, as in NumPy") {
+  const Tensor x = zeros({2, 3, 4, 5}), ids = zeros({7, 1}, {.dtype = kInt64});
+  CHECK(x.index({Slice(), ids, ids}).shape() == Shape{2, 7, 1, 5});
+  CHECK(x.index({Slice(), ids, Slice(), ids}).shape() == Shape{7, 1, 2, 4});
+  CHECK(x.index({Slice(), ids, 0}).shape() == Shape{2, 7, 1, 5});
+  CHECK(x.index({0, Slice(), ids}).shape() == Shape{7, 1, 3, 5});
+  CHECK(x.index({ids, kNone, ids}).shape() == Shape{7, 1, 1, 4, 5});
+  CHECK(x.index({kEllipsis, ids}).shape() == Shape{2, 3, 4, 7, 1});
+}
+
+TEST_CASE("masks stand for the positions where they are true") {
+  const Tensor x = arange(12).reshape({3, 4});
+  CHECK(numbers(x.index({x > 8})) == Numbers{9, 10, 11});
+  CHECK(numbers(x.index({from({true, false, true}), 1})) == Numbers{1, 9});
+  CHECK(x.index({Slice(), from({false, false, true, true})}).shape() == Shape{3, 2});
+  CHECK(x.index({full({}, true)}).shape() == Shape{1, 3, 4});
+  CHECK(x.index({full({}, false)}).shape() == Shape{0, 3, 4});
+  CHECK_THROWS_WITH(x.index({from({true, false})}), Contains("mask of shape [2]"));
+}
+
+TEST_CASE("wrong index lists are refused") {
+  const Tensor x = zeros({3, 5});
+  CHECK_THROWS_WITH(x.index({0, 5}), Contains("index: index 5 is out of range for dimension 1 of size 5"));
+  CHECK_THROWS_WITH(x.index({0, from({1, -6})}), Contains("index: index -6 is out of range for dimension 1 of size 5"));
+  CHECK_THROWS_WITH(x.index({0, 0, 0}), Contains("3 indices for a tensor of 2 dimensions"));
+  CHECK_THROWS_WITH(x.index({kEllipsis, 0, kEllipsis}), Contains("more than one ellipsis"));
+  CHECK_THROWS_WITH(x.index({from({1.5})}), Contains("float32 tensor is no index"));
+  CHECK_THROWS_AS(x.index({from({0, 1}), from({0, 1, 2})}), Error);
+}
+
+TEST_CASE("index_put_ writes where index reads") {
+  Tensor x = zeros({3, 4});
+  x.index_put_({1}, 5);
+  x.index_put_({from({0, 2}), from({3, 0})}, from({1., 2.}));
+  CHECK(numbers(x) == Numbers{0, 0, 0, 1, 5, 5, 5, 5, 2, 0, 0, 0});
+  x.index_put_({x == 5}, -1);
+  x.index_put_({from({true, false, true}), Slice(1, 3)}, from({{7}, {8}}));
+  CHECK(numbers(x) == Numbers{0, 7, 7, 1, -1, -1, -1, -1, 2, 8, 8, 0});
+  Tensor apart = zeros({2, 2, 2});
+  apart.index_put_({from({0, 1}), Slice(), from({1, 0})}, from({{1, 2}, {3, 4}}));
+  CHECK(numbers(apart) == Numbers{0, 1, 0, 2, 3, 0, 4, 0});
+  CHECK_THROWS_WITH(x.index_put_({from({0, 1})}, zeros({3})), Contains("index_put_"));
+  CHECK_THROWS_WITH(x.index_put_({from({3})}, 0), Contains("index 3 is out of range for dimension 0 of size 3"));
+}
+
+TEST_CASE("index_put_ from its own memory reads the old values") {
+  Tensor x = arange(4);
+  x.index_put_({from({0, 1, 2, 3})}, flip(x, 0));
+  CHECK(numbers(x) == Numbers{3, 2, 1, 0});
+  x.index_put_({from({1, 2, 3})}, x.slice(0, 0, 3));
+  CHECK(numbers(x) == Numbers{3, 3, 2, 1});
+}
+
+TEST_CASE("gradients pass index and index_put_") {
+  const Tensor x = leaf({1, 2, 3, 4}), value = leaf({5, 6});
+  CHECK(grad_of(sum(x.index({from({2, 2, 0})}) * from({1, 10, 100})), x) == Numbers{100, 0, 11, 0});
+  Tensor y = x * 1;
+  y.index_put_({from({3, 1})}, value);
+  const Tensor loss = sum(y * y);
+  const auto grads = grad({loss}, {x, value});
+  CHECK(numbers(grads[0]) == Numbers{2, 0, 6, 0});
+  CHECK(numbers(grads[1]) == Numbers{10, 12});
+  CHECK_THROWS_WITH(Tensor(x).index_put_({from({0})}, 1), Contains("leaf"));
+  CHECK(grad_of(sum(x.index({zeros({0}, {.dtype = kInt64})})), x) == Numbers{0, 0, 0, 0});
+}
+
+// ---- looking up and spreading out
+// --------------------------------------------------------------------------------------
+
+TEST_CASE("gather and scatter") {
+  const Tensor x = arange(6).reshape({2, 3});
+  CHECK(numbers(gather(x, 1, from({{2, 0}, {1, 1}}))) == Numbers{2, 0, 4, 4});
+  CHECK(numbers(gather(x, 0, from({{1, 0}}))) == Numbers{3, 1});  // a smaller index: the rest is not looked at
+  CHECK(numbers(scatter(x, 1, from({{2}, {0}}), from({{-1, -9}, {-2, -9}}))) == Numbers{0, 1, -1, -2, 4, 5});
+  CHECK(numbers(scatter(x, 1, from({{2}, {0}}), 7)) == Numbers{0, 1, 7, 7, 4, 5});
+  CHECK(numbers(scatter_add(x, 1, from({{0, 0}, {2, 2}}), from({{10, 10}, {20, 20}}))) == Numbers{20, 1, 2, 3, 4, 45});
+  CHECK_THROWS_WITH(gather(x, 1, from({{3}})), Contains("gather: index 3 is out of range for dimension 1 of size 3"));
+  CHECK_THROWS_WITH(gather(x, 0, from({0})), Contains("an index of shape [1] for a tensor of shape [2, 3]"));
+  CHECK_THROWS_WITH(scatter(x, 1, from({{0}}), from({{1.5}})), Contains("float32 source for a int64 tensor"));
+}
+
+TEST_CASE("index_select and embedding refuse what is out of range") {
+  const Tensor x = zeros({5, 2});
+  CHECK_THROWS_WITH(index_select(x, 0, from({1, 7})),
+                    "index_select: index 7 is out of range for dimension 0 of size 5");
+  CHECK_THROWS_WITH(embedding(x, from({{-1}})), "embedding: index -1 is out of range for dimension 0 of size 5");
+  CHECK_THROWS_WITH(embedding(x, from({1.})), Contains("indices must be int64, got float32"));
+}
+
+TEST_CASE("an embedding's gradient is dense or has rows") {
+  const Tensor ids = from({{2, 0}, {2, 2}});
+  Tensor w = zeros({3, 2}, {.dtype = kFloat64}).requires_grad_();
+  sum(embedding(w, ids) * 2).backward();
+  CHECK_FALSE(w.grad_rows());
+  CHECK(numbers(w.grad()) == Numbers{2, 2, 0, 0, 6, 6});
+  Tensor rows = zeros({3, 2}, {.dtype = kFloat64}).requires_grad_();
+  sum(embedding(rows, ids, true) * 2).backward();
+  REQUIRE(rows.grad_rows());
+  CHECK(numbers(rows.grad_rows()->ids) == Numbers{0, 2});
+  CHECK(numbers(rows.grad_rows()->values) == Numbers{2, 2, 6, 6});
+  Tensor none = zeros({3, 2}).requires_grad_();
+  sum(embedding(none, zeros({0}, {.dtype = kInt64}))).backward();
+  CHECK(numbers(none.grad()) == Numbers(6, 0));
+}
+
+TEST_CASE("masks select, fill and are found") {
+  const Tensor x = leaf({1, 2, 3}), mask = from({true, false, true});
+  CHECK(numbers(masked_select(x, mask)) == Numbers{1, 3});
+  CHECK(masked_select(x, from({{1}, {0}}).to(kBool)).shape() == Shape{3});
+  CHECK(numbers(masked_fill(x, mask, -kInfinity)) == Numbers{-kInfinity, 2, -kInfinity});
+  CHECK(grad_of(sum(masked_fill(x, mask, 0) * x.detach()), x) == Numbers{0, 2, 0});
+  const Tensor at = nonzero(from({{0, 3}, {4, 0}}));
+  CHECK(at.shape() == Shape{2, 2});
+  CHECK(numbers(at) == Numbers{0, 1, 1, 0});
+  CHECK(nonzero(full({}, 3)).shape() == Shape{1, 0});
+  CHECK(numbers(one_hot(from({1, 0}))) == Numbers{0, 1, 1, 0});
+  CHECK(one_hot(from({{1}, {0}}), 5).shape() == Shape{2, 1, 5});
+  CHECK_THROWS_WITH(one_hot(from({3}), 3), Contains("index 3 is out of range for 3 classes"));
+}
+
+// ---- order
+// -------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("sort is stable and takes NaN for the largest") {
+  const Tensor x = doubles({2, kNaN, 1, 2, -kInfinity});
+  const auto [up, at] = sort(x);
+  CHECK(numbers(at) == Numbers{4, 2, 0, 3, 1});
+  CHECK(std::isnan(numbers(up).back()));
+  CHECK(numbers(sort(x, 0, true).indices) == Numbers{1, 0, 3, 2, 4});
+  CHECK(numbers(sort(from({{3, 1}, {2, 5}}), 0).values) == Numbers{2, 1, 3, 5});
+  CHECK(sort(full({}, 3)).indices.item<int>() == 0);
+  CHECK(sort(zeros({2, 0})).values.shape() == Shape{2, 0});
+}
+
+TEST_CASE("topk") {
+  const Tensor x = from({{3, 1, 2}, {4, 6, 5}});
+  CHECK(numbers(topk(x, 2).values) == Numbers{3, 2, 6, 5});
+  CHECK(numbers(topk(x, 1, 0, false).indices) == Numbers{0, 0, 0});
+  CHECK(topk(x, 0).values.shape() == Shape{2, 0});
+  CHECK_THROWS_WITH(topk(x, 4), Contains("topk: k = 4 of dimension 1 of size 3"));
+  const Tensor leaf = from({{3., 1., 2.}}).requires_grad_();
+  CHECK(grad_of(sum(topk(leaf, 2).values * from({10, 20})), leaf) == Numbers{10, 0, 20});
+}
+
+TEST_CASE("extremes along a dimension say where they first occur") {
+  const Tensor x = from({{1., 5., 5.}, {7., 7., 0.}});
+  CHECK(numbers(max(x, 1).indices) == Numbers{1, 0});
+  CHECK(numbers(min(x, 0, true).values) == Numbers{1, 5, 0});
+  CHECK(argmax(x).item<int>() == 3);
+  CHECK(argmin(x, {}, true).shape() == Shape{1, 1});
+  CHECK(std::isnan(max(doubles({1, kNaN, 2})).item<double>()));
+  CHECK_THROWS_WITH(max(zeros({0})), Contains("max: nothing to take it of, shape [0]"));
+  CHECK_THROWS_WITH(argmax(zeros({2, 0}), 1), Contains("argmax: nothing to take it of"));
+  CHECK(max(zeros({0, 3}), 1).values.shape() == Shape{0});
+}
+
+TEST_CASE("ties share the gradient of amax, and the first one gets that of max along a dimension") {
+  const Tensor x = leaf({3, 1, 3});
+  CHECK(grad_of(max(x), x) == Numbers{0.5, 0, 0.5});
+  CHECK(grad_of(max(x, 0).values, x) == Numbers{1, 0, 0});
+}
+
+// ---- reductions where they are delicate
+// ----------------------------------------------------------------------------------
+
+TEST_CASE("the gradient of prod is right with one zero, and with two") {
+  for (const auto& [values, expected] :
+       {std::pair(Numbers{2, 3, 4}, Numbers{12, 8, 6}), std::pair(Numbers{2, 0, 4}, Numbers{0, 8, 0}),
+        std::pair(Numbers{0, 3, 0}, Numbers{0, 0, 0})}) {
+    const Tensor x = from(values).requires_grad_();
+    CHECK(grad_of(prod(x), x) == expected);
+    CHECK(numbers(grad({prod(x)}, {x}, {}, {.create_graph = true})[0]) == expected);
+    testing::gradgradcheck([](const auto& in) { return prod(in[0], 0); }, {x});
+  }
+}
+
+TEST_CASE("sums of integers are int64, means of them are refused") {
+  CHECK(sum(full({300}, 200, {.dtype = kUInt8})).item<int>() == 60000);
+  CHECK(sum(from({true, true})).dtype() == kInt64);
+  CHECK(prod(from({true, true})).dtype() == kInt64);
+  CHECK_THROWS_WITH(mean(arange(3)), "mean: int64 tensors have no mean; convert to a floating point type first");
+  CHECK_THROWS_WITH(sum(zeros({2, 3}), {1, -1}), Contains("dimension -1 is named twice"));
+  CHECK_THROWS_WITH(sum(zeros({2}), 1), Contains("sum: dimension 1 is out of range"));
+}
+
+TEST_CASE("half precision sums do not overflow on the way") {
+  const Tensor x = full({1000}, 100, {.dtype = kFloat16});
+  CHECK(mean(x).item<double>() == 100);
+  CHECK(mean(x).dtype() == kFloat16);
+}
+
+TEST_CASE("logsumexp of nothing but -inf is -inf, without NaN in its gradient") {
+  const Tensor x = leaf({-kInfinity, -kInfinity});
+  const Tensor y = logsumexp(x, 0);
+  CHECK(y.item<double>() == -kInfinity);
+  CHECK(grad_of(y, x) == Numbers{0, 0});
+  CHECK(logsumexp(doubles({1000, 1000}), 0).item<double>() == Approx(1000 + std::log(2)));
+  CHECK(logsumexp(zeros({0, 2}), 0).to_vector<double>() == Numbers{-kInfinity, -kInfinity});
+}
+
+TEST_CASE("norm and std of equal elements have no NaN in their gradients") {
+  const Tensor x = leaf({0, 0, 0});
+  for (const double p : {1., 2., 3., kInfinity}) CHECK(grad_of(norm(x, p), x) == Numbers{0, 0, 0});
+  CHECK(grad_of(reel::std(x), x) == Numbers{0, 0, 0});
+}
+
+// ---- joining
+// -----------------------------------------------------------------------------------------------------------
+
+TEST_CASE("cat, stack and split") {
+  const Tensor a = from({{1, 2}}), b = from({{3, 4}, {5, 6}});
+  CHECK(numbers(cat({a, b})) == Numbers{1, 2, 3, 4, 5, 6});
+  CHECK(numbers(cat({b, b}, 1)) == Numbers{3, 4, 3, 4, 5, 6, 5, 6});
+  CHECK(cat({a, a.to(kFloat32)}).dtype() == kFloat32);
+  CHECK(stack({a, a}, -1).shape() == Shape{1, 2, 2});
+  CHECK_THROWS_WITH(cat({a, b}, 1), Contains("cat: shapes [1, 2] and [2, 2] differ in more than dimension 1"));
+  CHECK_THROWS_WITH(cat(std::span<const Tensor>()), "cat: no tensors");
+  CHECK_THROWS_WITH(stack({a, b}), Contains("stack: shapes [1, 2] and [2, 2] differ"));
+  const auto parts = split(arange(5), 2);
+  REQUIRE(parts.size() == 3);
+  CHECK(numbers(parts[2]) == Numbers{4});
+  CHECK(chunk(arange(5), 3).size() == 3);
+  CHECK_THROWS_WITH(split(arange(5), std::vector<int64_t>{2, 2}), Contains("add up to 4"));
+}
+
+TEST_CASE("many inputs of cat and stack get their gradients") {
+  std::vector<Tensor> leaves;
+  for (int i = 0; i < 9; ++i) leaves.push_back(leaf({1. * i, 2}));
+  for (const Tensor& y : {cat(leaves) * arange(18), stack(leaves, 1) * arange(18).reshape({9, 2}).t()}) {
+    const auto grads = grad(std::vector{sum(y)}, leaves);
+    for (int i = 0; i < 9; ++i) CHECK(numbers(grads[i]) == Numbers{2. * i, 2. * i + 1});
+  }
+}
+
+TEST_CASE("other orders of the elements") {
+  const Tensor x = arange(6).reshape({2, 3});
+  CHECK(numbers(flip(x, {0, 1})) == Numbers{5, 4, 3, 2, 1, 0});
+  CHECK(numbers(roll(x, -1, 1)) == Numbers{1, 2, 0, 4, 5, 3});
+  CHECK(numbers(repeat(from({1, 2}), {2, 2})) == Numbers{1, 2, 1, 2, 1, 2, 1, 2});
+  CHECK(repeat(x, {0, 1}).shape() == Shape{0, 3});
+  CHECK(numbers(tril(x)) == Numbers{0, 0, 0, 3, 4, 0});
+  CHECK(numbers(triu(x, 1)) == Numbers{0, 1, 2, 0, 0, 5});
+  CHECK(numbers(diag(x, 1)) == Numbers{1, 5});
+  CHECK(numbers(diag(from({1, 2}), -1)) == Numbers{0, 0, 0, 1, 0, 0, 0, 2, 0});
+  CHECK(triu(full({2, 2}, kInfinity), 1).to_vector<double>() == Numbers{0, kInfinity, 0, 0});
+}

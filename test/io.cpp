@@ -1,0 +1,247 @@
+#include "reel/io.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
+
+#include "reel/autograd.h"
+#include "reel/nn.h"
+#include "reel/random.h"
+
+using namespace reel;
+using namespace std::string_literals;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder of this test's own, which goes when it ends.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("reel-io-" + std::to_string(::getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  fs::path operator/(const char* name) const { return path / name; }
+  int64_t count() const { return std::distance(fs::directory_iterator(path), fs::directory_iterator()); }
+};
+
+void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A file with this header and these data.
+std::string container(const std::string& header, const std::string& data = "") {
+  const uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
+}
+
+// Written by safetensors 0.8 for Python.
+const std::string kFromPython =
+    "\x40\x01\x00\x00\x00\x00\x00\x00"s
+    R"({"__metadata__":{"made by":"Python"},"n":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)"
+    R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]},)"
+    R"("h":{"dtype":"F16","shape":[1],"data_offsets":[24,26]},)"
+    R"("e":{"dtype":"U8","shape":[0,3],"data_offsets":[26,26]},)"
+    R"("b":{"dtype":"BOOL","shape":[3],"data_offsets":[26,29]}})"
+    "       "
+    "\xfb\xff\xff\xff\xff\xff\xff\xff\x00\x00\xc0\x3f\x00\x00\x00\xc0\x00\x00\x40\x40"
+    "\x00\x00\x80\x40\x00\x38\x01\x00\x01"s;
+
+}  // namespace
+
+TEST_CASE("what is saved is loaded: every dtype, empty, 0-d, strided, with odd names") {
+  const Folder folder;
+  const Tensor x = from({{1.5, -2.}, {3., 1e30}});
+  StateDict dict;
+  for (const DType type : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64})
+    dict.emplace_back(name_of(type), from({{0, 1, 1}, {1, 0, 1}}).to(type));
+  dict.emplace_back("scalar", full({}, 7.0, {.dtype = kFloat64}));
+  dict.emplace_back("empty", empty({3, 0, 2}));
+  dict.emplace_back("transposed", x.t());
+  dict.emplace_back("needs \"quotes\" \\ \n und Umlaute: ä", x.clone().requires_grad_());
+  dict.emplace_back("", x[1]);
+  io::Metadata metadata;
+  io::save(dict, folder / "all.safetensors", {{"epoch", "3"}, {"ä", "\""}});
+  const StateDict loaded = io::load(folder / "all.safetensors", &metadata);
+  REQUIRE(loaded.size() == dict.size());
+  for (size_t i = 0; i < dict.size(); ++i) {
+    CHECK(loaded[i].first == dict[i].first);
+    CHECK(loaded[i].second.dtype() == dict[i].second.dtype());
+    CHECK(equal(loaded[i].second, dict[i].second));
+    CHECK_FALSE(loaded[i].second.requires_grad());
+  }
+  CHECK(metadata == io::Metadata{{"epoch", "3"}, {"ä", "\""}});
+  // All data are aligned to their elements, header included.
+  CHECK(static_cast<unsigned char>(contents(folder / "all.safetensors")[0]) % 8 == 0);
+
+  io::save(StateDict{}, folder / "none.safetensors");
+  CHECK(contents(folder / "none.safetensors") == container("{}      "));
+  CHECK(io::load(folder / "none.safetensors").empty());
+}
+
+TEST_CASE("a file that Python wrote is read") {
+  const Folder folder;
+  write(folder / "python.safetensors", kFromPython);
+  io::Metadata metadata;
+  const StateDict dict = io::load(folder / "python.safetensors", &metadata);
+  CHECK(metadata == io::Metadata{{"made by", "Python"}});
+  CHECK(find(dict, "n")->to_vector<int64_t>() == std::vector<int64_t>{-5});
+  CHECK(find(dict, "a")->shape() == Shape{2, 2});
+  CHECK(find(dict, "a")->to_vector<float>() == std::vector<float>{1.5, -2, 3, 4});
+  CHECK(find(dict, "h")->to_vector<float>() == std::vector<float>{0.5});
+  CHECK(find(dict, "e")->shape() == Shape{0, 3});
+  CHECK(find(dict, "b")->to_vector<bool>() == std::vector<bool>{true, false, true});
+  CHECK(find(dict, "z") == nullptr);
+}
+
+TEST_CASE("the bytes of a file are those that the format prescribes") {
+  const Folder folder;
+  io::save({{"n", from({-5})}, {"x", from({1.5})}}, folder / "x");
+  CHECK(contents(folder / "x") == container(R"({"n":{"data_offsets":[0,8],"dtype":"I64","shape":[1]},)"
+                                            R"("x":{"data_offsets":[8,12],"dtype":"F32","shape":[1]}})"
+                                            "    ",
+                                            "\xfb\xff\xff\xff\xff\xff\xff\xff\x00\x00\xc0\x3f"s));
+}
+
+TEST_CASE("a module is saved and loaded, and a file that does not fit leaves it alone") {
+  const Folder folder;
+  manual_seed(1);
+  nn::Sequential a{std::make_unique<nn::Linear>(3, 2)}, b{std::make_unique<nn::Linear>(3, 2)},
+      wider{std::make_unique<nn::Linear>(4, 2)};
+  io::save(a, folder / "net.safetensors", {{"by", "reel"}});
+  io::load(b, folder / "net.safetensors");
+  const Tensor x = ones({1, 3});
+  CHECK(equal(a(x), b(x)));
+  CHECK(b.parameters()[0].requires_grad());
+  CHECK_THROWS_WITH(io::load(wider, folder / "net.safetensors"),
+                    Contains("net.safetensors") && Contains("shape of 0.weight"));
+  nn::Dropout none;
+  CHECK(io::load(none, folder / "net.safetensors", {.strict = false}).unexpected.size() == 2);
+}
+
+TEST_CASE("saving replaces a file in one step and leaves nothing else behind") {
+  const Folder folder;
+  const fs::path path = folder / "x.safetensors";
+  io::save({{"x", ones({2})}}, path);
+  io::save({{"x", zeros({3})}}, path);
+  CHECK(io::load(path)[0].second.shape() == Shape{3});
+  CHECK(folder.count() == 1);
+  struct stat status;
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  CHECK((status.st_mode & 0777) == (0666 & ~mask));
+
+  fs::create_directories(folder / "taken" / "inside");
+  CHECK_THROWS_WITH(io::save({{"x", ones({2})}}, folder / "taken"), Contains("taken"));
+  CHECK_THROWS_WITH(io::save({{"x", ones({2})}}, folder / "no" / "x"), Contains("No such file"));
+  CHECK_THROWS_WITH(io::save({{"x", Tensor()}}, path), Contains("'x' is undefined"));
+  CHECK_THROWS_WITH(io::save({{"x", ones({2})}, {"x", ones({2})}}, path), Contains("'x' is given twice"));
+  CHECK_THROWS_AS(io::save({{"__metadata__", ones({2})}}, path), Error);
+  CHECK_THROWS_WITH(io::save({{"\xff", ones({2})}}, path), Contains("not UTF-8"));
+  CHECK(io::load(path)[0].second.shape() == Shape{3});
+  CHECK(folder.count() == 2);
+}
+
+TEST_CASE("malformed files are refused with the file, the byte and the reason") {
+  const Folder folder;
+  const fs::path path = folder / "bad.safetensors";
+  const auto check = [&](const std::string& bytes, const std::string& reason) {
+    INFO(reason);
+    write(path, bytes);
+    CHECK_THROWS_WITH(io::load(path), Contains("bad.safetensors") && Contains("byte ") && Contains(reason));
+  };
+  // A header with one tensor 'x' of these fields.
+  const auto tensor = [](const std::string& fields, const std::string& data = "") {
+    return container("{\"x\":{" + fields + "}}", data);
+  };
+  const std::string f32 = R"("dtype":"F32",)", four(4, '\0');
+
+  check("", "too few");
+  check("\x02\0\0"s, "too few");
+  check("\xff\xff\xff\xff\xff\xff\xff\xff{}"s, "length is 18446744073709551615");
+  check("\xff\xff\xff\xff\xff\xff\xff\x7f{}"s, "length is 9223372036854775807");
+  check("\x03\0\0\0\0\0\0\0{}"s, "length is 3");
+  check("\0\0\0\0\0\0\0\0"s, "does not begin with '{'");
+  check(container("[]"), "does not begin with '{'");
+  check(container(" {}"), "does not begin with '{'");
+  check(container("{"), "not JSON");
+  check(container("{} x"), "not JSON");
+  check(container("{\"x\":\xff}"), "not JSON");
+  check(container("{\"\xff\":{}}"), "not JSON");
+  check(container("{" + std::string(100000, '\x01')), "not JSON");
+  check(container(R"({"x":1})"), "a number is not expected");
+  check(container(R"({"x":null})"), "null");
+  check(container(R"({"x":true})"), "true and false");
+  check(container(R"({"x":"y"})"), "a string is not expected");
+  check(container(R"({"x":[]})"), "an array is not expected");
+  check(container(R"({"__metadata__":{"a":1}})"), "a number is not expected");
+  check(container(R"({"__metadata__":{"a":{}}})"), "an object is not expected");
+  check(container(R"({"__metadata__":{"a":"b","a":"c"}})"), "'a' appears twice");
+  check(container(R"({"__metadata__":{},"__metadata__":{}})"), "appears twice");
+  std::string nested = "{\"x\":";
+  for (int i = 0; i < 1000000; ++i) nested += "{\"x\":";
+  check(container(nested), "an object is not expected");
+  check(tensor("\"shape\":" + std::string(1000000, '[')), "an array is not expected");
+
+  check(tensor(""), "'x': has no dtype");
+  check(tensor(R"("dtype":"F32")"), "'x': has no shape");
+  check(tensor(f32 + R"("shape":[1])"), "data_offsets are not two numbers");
+  check(tensor(f32 + R"("shape":[1],"data_offsets":[0])"), "data_offsets are not two numbers");
+  check(tensor(f32 + R"("shape":[1],"data_offsets":[0,4,4])", four), "data_offsets are not two numbers");
+  check(tensor(R"("dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1])", "a"), "no dtype 'F8_E4M3'");
+  check(tensor(R"("dtype":32)"), "a number is not expected");
+  check(tensor(f32 + f32), "dtype appears twice");
+  check(tensor(R"("shape":[1],"shape":[1])"), "shape appears twice");
+  check(tensor(R"("color":[1])"), "unknown field 'color'");
+  check(tensor(R"("color":"red")"), "unknown field 'color'");
+  check(tensor(R"("shape":["1"])"), "a string is not expected");
+  check(tensor(R"("shape":[-1])"), "a negative number, -1");
+  check(tensor(R"("shape":[1.0])"), "not a whole number");
+  check(tensor(R"("shape":[1e3])"), "not a whole number");
+  check(tensor(R"("shape":[9223372036854775808])"), "too large");
+  check(tensor(R"("shape":[99999999999999999999999])"), "not a whole number");
+  check(tensor(R"("shape":[1,1,1,1,1,1,1,1,1])"), "more than 8 numbers");
+  check(tensor(f32 + R"("shape":[4611686018427387904],"data_offsets":[0,4])", four), "too large");
+  check(tensor(f32 + R"("shape":[4294967296,4294967296],"data_offsets":[0,0])"), "too large");
+  check(tensor(f32 + R"("shape":[0,4611686018427387904,8],"data_offsets":[0,0])"), "too large");
+  check(tensor(f32 + R"("shape":[1000000000],"data_offsets":[0,4000000000])", four), "outside of the 4 data bytes");
+  check(tensor(f32 + R"("shape":[1],"data_offsets":[0,9223372036854775807])", four), "outside");
+  check(tensor(f32 + R"("shape":[1],"data_offsets":[4,0])", four), "outside");
+  check(tensor(f32 + R"("shape":[2],"data_offsets":[0,4])", four), "has 8 bytes, data_offsets give 4");
+  check(tensor(f32 + R"("shape":[1],"data_offsets":[4,8])", four + four), "after a gap");
+  check(tensor(f32 + R"("shape":[1],"data_offsets":[0,4])", four + "x"), "1 bytes after the last tensor");
+  check(container("{}", "x"), "1 bytes after the last tensor");
+  check(tensor(R"("dtype":"BOOL","shape":[3],"data_offsets":[0,3])", "\0\1\2"s), "'x': a bool is 2");
+  const std::string x = f32 + R"("shape":[1],"data_offsets":[0,4])";
+  check(container("{\"x\":{" + x + "},\"x\":{" + x + "}}", four), "'x': appears twice");
+  check(container("{\"x\":{" + x + "},\"y\":{" + x + "}}", four), "inside another tensor's");
+
+  // Every beginning of a good file is a bad file.
+  for (size_t length = 0; length < kFromPython.size(); ++length) {
+    write(path, kFromPython.substr(0, length));
+    CHECK_THROWS_AS(io::load(path), Error);
+  }
+  CHECK_THROWS_WITH(io::load(folder / "nowhere"), Contains("No such file"));
+  CHECK_THROWS_WITH(io::load(folder.path), Contains("not a regular file"));
+}
+
+TEST_CASE("a file with any one byte changed is read or refused, never more") {
+  const Folder folder;
+  const fs::path path = folder / "changed.safetensors";
+  for (size_t at = 0; at < kFromPython.size(); ++at)
+    for (const char value : {'\0', '9', '"', '{', '\xff'}) {
+      std::string bytes = kFromPython;
+      bytes[at] = value;
+      write(path, bytes);
+      try {
+        io::load(path);
+      } catch (const Error&) {
+      }
+    }
+  SUCCEED();
+}

@@ -1,0 +1,74 @@
+#pragma once
+#include <type_traits>
+#include <vector>
+
+#include "reel/tensor.h"
+#include "test/reference.h"
+
+namespace reel {
+
+using reference::Array, reference::Arrays;
+using Tensors = std::vector<Tensor>;
+
+/// How an input is made up. Floats are distinct and spread over [low, high]; integer dtypes get the same, rounded.
+struct Input {
+  enum Draw {
+    kFloats,        // of the dtype under test
+    kWholeNumbers,  // of the dtype under test, with repetitions
+    kMask,          // bool
+    kIds,           // int64 in [low, high)
+    kDistinctIds,   // the same; along the last dimension no two are equal
+  };
+  Shape shape;
+  double low = -2, high = 2;
+  Draw draw = kFloats;
+};
+/// For pointwise ops, whose shapes the tests choose.
+inline Input range(double low, double high) { return {{}, low, high}; }
+inline Input whole(double low, double high) { return {{}, low, high, Input::kWholeNumbers}; }
+inline Input mask(const Shape& shape = {}) { return {shape, 0, 2, Input::kMask}; }
+inline Input ids(const Shape& shape, double end, double begin = 0) { return {shape, begin, end, Input::kIds}; }
+
+/// The formula in double precision: of single elements for a pointwise op, of whole arrays for any other.
+struct Reference {
+  double (*one)(double) = nullptr;
+  double (*two)(double, double) = nullptr;
+  double (*three)(double, double, double) = nullptr;
+  Array (*arrays)(const Arrays&) = nullptr;
+
+  template <class F>
+  Reference(F f) {
+    if constexpr (std::is_invocable_v<F, double>)
+      one = f;
+    else if constexpr (std::is_invocable_v<F, double, double>)
+      two = f;
+    else if constexpr (std::is_invocable_v<F, double, double, double>)
+      three = f;
+    else
+      arrays = f;
+  }
+  bool pointwise() const { return !arrays; }
+};
+
+enum class Result { kInput, kFloat, kBool, kInt64 };
+
+struct Traits {
+  bool integers = false;  // is defined for uint8, int32 and int64, too
+  bool bools = false;     // … and for bool
+  Result integers_give = Result::kInput;
+  Result floats_give = Result::kInput;
+  bool differentiable = true;
+  double tolerance = 1;  // by this factor less exact than most
+};
+
+/// One op. More than one row may test the same: name(what).
+struct Row {
+  const char* name;
+  Tensor (*call)(const Tensors&);
+  Reference reference;
+  std::vector<Input> inputs;
+  Traits traits = {};
+};
+const std::vector<Row>& op_table();
+
+}  // namespace reel

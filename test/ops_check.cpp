@@ -1,0 +1,411 @@
+#include <catch2/catch.hpp>
+#include <random>
+#include <sstream>
+
+#include "reel/autograd.h"
+#include "reel/ops.h"
+#include "reel/random.h"
+#include "reel/testing.h"
+#include "test/op_table.h"
+
+// The generic tests: every row of the op table, in every dtype, in every layout.
+namespace reel {
+namespace {
+
+// ---- inputs --------------------------------------------------------------------------------------------------------
+
+Tensor make_input(const Input& input, const Shape& shape, DType dtype, int position) {
+  std::mt19937 random(position + 1);
+  const int64_t n = shape.numel();
+  const double low = dtype == kUInt8 ? std::max(input.low, 0.) : input.low, high = input.high;
+  const auto whole = [&](double end) { return std::uniform_int_distribution<int64_t>(low, end)(random); };
+  std::vector<double> values(n);
+  std::iota(values.begin(), values.end(), 0.);
+  if (input.draw == Input::kFloats) std::shuffle(values.begin(), values.end(), random);
+  for (double& v : values) switch (input.draw) {
+      case Input::kFloats:  // off the middle, where the kinks are
+        v = low + (high - low) * (v + 0.37 - 0.07 * position) / static_cast<double>(n);
+        if (!is_floating_point(dtype)) v = std::round(v);
+        break;
+      case Input::kWholeNumbers: v = whole(high); break;
+      case Input::kMask: v = random() % 2; break;
+      case Input::kIds: v = whole(high - 1); break;
+      case Input::kDistinctIds: v = low + std::fmod(v, high - low); break;
+    }
+  if (input.draw == Input::kMask) dtype = kBool;
+  if (input.draw == Input::kIds || input.draw == Input::kDistinctIds) dtype = kInt64;
+  return from(values, shape).to(dtype);
+}
+
+/// For pointwise rows shapes are given, one for every input; the others bring their own.
+Tensors make_inputs(const Row& row, DType dtype, const std::vector<Shape>& shapes = {}) {
+  Tensors inputs;
+  for (size_t i = 0; i < row.inputs.size(); ++i)
+    inputs.push_back(make_input(row.inputs[i], shapes.empty() ? row.inputs[i].shape : shapes[i], dtype, i));
+  return inputs;
+}
+
+enum Layout { kContiguous, kTransposed, kSliced, kRepeatedRows, kRepeatedColumns };
+const char* const kLayoutNames[] = {"contiguous", "transposed", "sliced", "repeated rows", "repeated columns"};
+
+/// x in another layout: the same values, but where they are repeated. Around a slice there are only wrong values.
+Tensor lay_out(const Tensor& x, Layout layout) {
+  const int rank = x.shape().size();
+  if (layout == kTransposed && rank > 1) {
+    Shape back = x.shape();
+    for (int d = 0; d < rank; ++d) back[d] = rank - 1 - d;
+    return x.permute(back).contiguous().permute(back);
+  }
+  if (layout == kSliced) {
+    Shape wide = x.shape();
+    if (rank)
+      wide[rank - 1] = 2 * wide[rank - 1] + 1;
+    else
+      wide.push_back(3);
+    const Scalar wrong = x.is_floating_point() ? Scalar(std::nan("")) : Scalar(77);
+    const Tensor all = full(wide, wrong, {.dtype = x.dtype()});
+    Tensor part = rank ? all.slice(-1, 1, {}, 2) : all.select(0, 1);
+    return part.copy_(x);
+  }
+  if ((layout == kRepeatedRows || layout == kRepeatedColumns) && rank && x.numel())
+    return x.narrow(layout == kRepeatedRows ? 0 : -1, 0, 1).expand(x.shape());
+  return x;
+}
+
+bool has_distinct_ids(const Row& row) {
+  return std::any_of(row.inputs.begin(), row.inputs.end(),
+                     [](const Input& i) { return i.draw == Input::kDistinctIds; });
+}
+
+/// inputs in every layout: all of them, and each alone.
+struct LaidOut {
+  Layout layout;
+  Tensors inputs;
+};
+std::vector<LaidOut> in_all_layouts(const Row& row, const Tensors& inputs) {
+  std::vector<LaidOut> all;
+  for (Layout layout : {kTransposed, kSliced, kRepeatedRows, kRepeatedColumns}) {
+    if (layout >= kRepeatedRows && has_distinct_ids(row)) continue;
+    LaidOut together{layout, inputs};
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      together.inputs[i] = lay_out(inputs[i], layout);
+      LaidOut alone{layout, inputs};
+      alone.inputs[i] = together.inputs[i];
+      if (inputs.size() > 1) all.push_back(alone);
+    }
+    all.push_back(together);
+  }
+  return all;
+}
+
+std::vector<std::vector<Shape>> pointwise_shapes(const Row& row) {
+  const size_t n = row.inputs.size();
+  std::vector<std::vector<Shape>> shapes;
+  for (const Shape& shape : {Shape{3, 4}, Shape{2, 3, 4}, Shape{}, Shape{0}, Shape{2, 0, 3}, Shape{1}, Shape{37}})
+    shapes.emplace_back(n, shape);
+  if (n == 2)
+    for (const auto& [a, b] : std::initializer_list<std::pair<Shape, Shape>>{{{3, 1}, {1, 4}},
+                                                                             {{}, {3}},
+                                                                             {{3}, {}},
+                                                                             {{2, 3, 4}, {4}},
+                                                                             {{2, 1, 4}, {3, 1}},
+                                                                             {{0, 1}, {1, 3}},
+                                                                             {{9, 1}, {1, 37}}})
+      if (row.name[std::string(row.name).size() - 1] != '_' && std::string(row.name) != "operator+=")
+        shapes.push_back({a, b});
+  if (n == 3) shapes.push_back({{3, 1}, {4}, {2, 1, 1}});
+  return shapes;
+}
+std::vector<std::vector<Shape>> shapes_of(const Row& row) {
+  if (row.reference.pointwise()) return pointwise_shapes(row);
+  return {{}};
+}
+
+std::vector<DType> dtypes_of(const Row& row) {
+  std::vector<DType> dtypes{kFloat64, kFloat32, kFloat16, kBFloat16};
+  if (row.traits.integers) dtypes.insert(dtypes.end(), {kInt64, kInt32, kUInt8});
+  if (row.traits.bools) dtypes.push_back(kBool);
+  return dtypes;
+}
+
+// ---- what is expected ----------------------------------------------------------------------------------------------
+
+Array array_of(const Tensor& x) { return {x.shape(), x.to_vector<double>()}; }
+
+Array expected_of(const Row& row, const Tensors& inputs) {
+  Arrays x;
+  for (const Tensor& input : inputs) x.push_back(array_of(input));
+  const Reference& f = row.reference;
+  if (f.arrays) return f.arrays(x);
+  Shape shape;
+  for (const Array& a : x) {
+    while (shape.size() < a.shape.size()) shape.insert(0, 1);
+    for (int d = 1; d <= a.shape.size(); ++d)
+      if (a.shape[a.shape.size() - d] != 1) shape[shape.size() - d] = a.shape[a.shape.size() - d];
+  }
+  return reference::build(shape, [&](const reference::Index& at) {
+    const auto value = [&](int i) { return reference::broadcast(x[i], at); };
+    return f.one ? f.one(value(0)) : f.two ? f.two(value(0), value(1)) : f.three(value(0), value(1), value(2));
+  });
+}
+
+DType expected_dtype(const Row& row, DType dtype) {
+  switch (is_floating_point(dtype) ? row.traits.floats_give : row.traits.integers_give) {
+    case Result::kInput: break;
+    case Result::kFloat: return kFloat32;
+    case Result::kBool: return kBool;
+    case Result::kInt64: return kInt64;
+  }
+  return dtype;
+}
+
+double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case kFloat64: return 1e-12;
+    case kFloat32: return 2e-6;
+    case kFloat16: return 2e-3;
+    case kBFloat16: return 1.6e-2;
+    default: return 0;
+  }
+}
+
+/// Throws what differs first.
+void check_close(const Tensor& y, const Array& expected, double tolerance) {
+  REEL_CHECK(y.shape() == expected.shape, "shape ", y.shape(), ", not ", expected.shape);
+  double scale = 0;
+  for (double e : expected.data)
+    if (std::isfinite(e)) scale = std::max(scale, std::abs(e));
+  const std::vector<double> values = y.to_vector<double>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    double e = expected.data[i];
+    if (y.dtype() == kUInt8) e = static_cast<uint8_t>(static_cast<int64_t>(e));
+    const bool same =
+        values[i] == e || (std::isnan(values[i]) && std::isnan(e)) || std::abs(values[i] - e) <= tolerance * scale;
+    REEL_CHECK(same, "element ", i, " of ", y.shape(), " is ", values[i], ", not ", e);
+  }
+}
+
+/// What f throws, or "".
+std::string problem(const std::function<void()>& f) {
+  try {
+    f();
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+std::string describe(const Tensors& inputs) {
+  std::ostringstream text;
+  for (const Tensor& x : inputs)
+    text << (text.tellp() > 0 ? " and " : "") << x.dtype() << ' ' << x.shape() << " strides " << x.strides();
+  return text.str();
+}
+
+void check_forward(const Row& row, DType dtype, const Tensors& inputs) {
+  std::vector<std::vector<double>> before;
+  for (const Tensor& x : inputs) before.push_back(x.to_vector<double>());
+  const Array expected = expected_of(row, inputs);
+  const Tensor y = row.call(inputs);
+  REEL_CHECK(y.dtype() == expected_dtype(row, dtype), "the result is ", y.dtype());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    REEL_CHECK(array_of(inputs[i]).data == before[i], "input ", i, " has changed");
+  check_close(y, expected, tolerance_of(y.dtype()) * row.traits.tolerance);
+}
+
+// ---- gradients -----------------------------------------------------------------------------------------------------
+
+/// The gradients for the floating inputs, or for input `only`, undefined where there is none.
+Tensors gradients(const Row& row, const Tensors& inputs, const Tensor& cotangent, int only = -1,
+                  bool create_graph = false) {
+  Tensors arguments = inputs, targets;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].is_floating_point() && (only < 0 || only == static_cast<int>(i)))
+      targets.push_back(arguments[i] = inputs[i].detach().requires_grad_());
+  const Tensor y = row.call(arguments);
+  if (!y.requires_grad()) return Tensors(targets.size());
+  return grad({&y, 1}, targets, {&cotangent, 1}, {.create_graph = create_graph, .allow_unused = true});
+}
+
+Tensor cotangent_of(const Row& row, const Tensors& inputs) {
+  const Tensor y = row.call(inputs);
+  manual_seed(17);
+  return randn(y.shape(), {.dtype = kFloat64}).to(y.dtype());
+}
+
+void check_close(const Tensors& got, const Tensors& expected, double tolerance) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const Tensor &g = got[i], &e = expected[i];
+    if (g.defined() && e.defined())
+      check_close(g, array_of(e), tolerance);
+    else if (g.defined() || e.defined())
+      check_close(g.defined() ? g : e, array_of(zeros_like(g.defined() ? g : e)), 0);
+  }
+}
+
+template <class Check>
+void for_differentiable_rows(Check check) {
+  for (const Row& row : op_table())
+    if (row.traits.differentiable) DYNAMIC_SECTION(row.name) {
+        for (const std::vector<Shape>& shapes : shapes_of(row)) check(row, make_inputs(row, kFloat64, shapes));
+      }
+}
+
+}  // namespace
+
+// ---- the tests -----------------------------------------------------------------------------------------------------
+
+TEST_CASE("every op agrees with its double-precision reference", "[ops][isa]") {
+  for (const Row& row : op_table()) DYNAMIC_SECTION(row.name) {
+      for (DType dtype : dtypes_of(row))
+        for (const std::vector<Shape>& shapes : shapes_of(row)) {
+          const Tensors inputs = make_inputs(row, dtype, shapes);
+          INFO(describe(inputs));
+          CHECK(problem([&] { check_forward(row, dtype, inputs); }) == "");
+        }
+    }
+}
+
+TEST_CASE("every op takes its inputs in any layout", "[ops][isa]") {
+  for (const Row& row : op_table()) DYNAMIC_SECTION(row.name) {
+      for (DType dtype : dtypes_of(row))
+        for (const std::vector<Shape>& shapes : shapes_of(row))
+          for (const auto& [layout, inputs] : in_all_layouts(row, make_inputs(row, dtype, shapes))) {
+            INFO(kLayoutNames[layout] << ": " << describe(inputs));
+            CHECK(problem([&, &inputs = inputs] { check_forward(row, dtype, inputs); }) == "");
+          }
+    }
+}
+
+TEST_CASE("every gradient agrees with central differences", "[ops][isa]") {
+  for_differentiable_rows([](const Row& row, const Tensors& inputs) {
+    INFO(describe(inputs));
+    CHECK(problem([&] { testing::gradcheck(row.call, inputs); }) == "");
+  });
+}
+
+TEST_CASE("every gradient of a gradient agrees with central differences", "[ops]") {
+  for_differentiable_rows([](const Row& row, const Tensors& inputs) {
+    INFO(describe(inputs));
+    CHECK(problem([&] { testing::gradgradcheck(row.call, inputs); }) == "");
+  });
+}
+
+TEST_CASE("gradients do not depend on the layout of inputs and incoming gradients", "[ops][isa]") {
+  for_differentiable_rows([](const Row& row, const Tensors& contiguous) {
+    for (const auto& [layout, inputs] : in_all_layouts(row, contiguous)) {
+      INFO(kLayoutNames[layout] << ": " << describe(inputs));
+      CHECK(problem([&, layout = layout, &inputs = inputs] {
+              Tensors dense;
+              for (const Tensor& x : inputs) dense.push_back(x.clone());
+              const Tensor strided = lay_out(cotangent_of(row, inputs), layout);
+              check_close(gradients(row, inputs, strided), gradients(row, dense, strided.clone()), 1e-12);
+            }) == "");
+    }
+  });
+}
+
+TEST_CASE("gradients with create_graph are those without it", "[ops]") {
+  for_differentiable_rows([](const Row& row, const Tensors& inputs) {
+    INFO(describe(inputs));
+    CHECK(problem([&] {
+            const Tensor cotangent = cotangent_of(row, inputs);
+            check_close(gradients(row, inputs, cotangent, -1, true), gradients(row, inputs, cotangent), 1e-12);
+          }) == "");
+  });
+}
+
+TEST_CASE("the gradient for one input does not depend on whether others require one", "[ops]") {
+  for_differentiable_rows([](const Row& row, const Tensors& inputs) {
+    INFO(describe(inputs));
+    CHECK(problem([&] {
+            const Tensor cotangent = cotangent_of(row, inputs);
+            const Tensors together = gradients(row, inputs, cotangent);
+            for (size_t i = 0, k = 0; i < inputs.size(); ++i)
+              if (inputs[i].is_floating_point())
+                check_close(gradients(row, inputs, cotangent, i), {together[k++]}, 1e-12);
+          }) == "");
+  });
+}
+
+TEST_CASE("gradients in single and half precision agree with those in double precision", "[ops][isa]") {
+  for_differentiable_rows([](const Row& row, const Tensors& doubles) {
+    for (DType dtype : {kFloat32, kFloat16, kBFloat16}) {
+      Tensors narrow = doubles, wide = doubles;
+      for (size_t i = 0; i < doubles.size(); ++i)
+        if (doubles[i].is_floating_point()) narrow[i] = doubles[i].to(dtype), wide[i] = narrow[i].to(kFloat64);
+      INFO(describe(narrow));
+      CHECK(problem([&] {
+              const Tensor cotangent = cotangent_of(row, narrow);
+              const Tensors grads = gradients(row, narrow, cotangent);
+              for (const Tensor& g : grads) REEL_CHECK(!g.defined() || g.dtype() == dtype, "a gradient is ", g.dtype());
+              check_close(grads, gradients(row, wide, cotangent.to(kFloat64)),
+                          4 * tolerance_of(dtype) * row.traits.tolerance);
+            }) == "");
+    }
+  });
+}
+
+TEST_CASE("dropout: the gradient is zero where the result is", "[ops]") {
+  const Tensor x = rand({5, 8}, {.dtype = kFloat64}) + 1;
+  const auto drop = [](const Tensors& in) { return dropout(in[0], 0.4); };
+  CHECK_NOTHROW(testing::gradcheck(drop, {x}));
+  CHECK_NOTHROW(testing::gradgradcheck(drop, {x}));
+  const Tensor y = dropout(x, 0.4);
+  CHECK((equal(where(y == 0, 0., x / 0.6), y) || all(abs(where(y == 0, 0., x / 0.6) - y) < 1e-12).item<bool>()));
+}
+
+TEST_CASE("equals share the gradient of a maximum, the first gets that of a maximum along a dimension", "[ops]") {
+  Tensor x = from({{1., 3., 3.}, {3., 2., 0.}}).requires_grad_();
+  const auto gradient = [&](const Tensor& y) { return grad({y}, {x}, {ones_like(y)})[0].to_vector<double>(); };
+  const double third = 1.f / 3;
+  CHECK(gradient(max(x)) == std::vector<double>{0, third, third, third, 0, 0});
+  CHECK(gradient(amax(x)) == std::vector<double>{0, third, third, third, 0, 0});
+  CHECK(gradient(amax(x, 1)) == std::vector<double>{0, 0.5, 0.5, 1, 0, 0});
+  CHECK(gradient(max(x, 1).values) == std::vector<double>{0, 1, 0, 1, 0, 0});
+  CHECK(gradient(min(-x, 1).values) == std::vector<double>{0, -1, 0, -1, 0, 0});
+  CHECK(gradient(maximum(x, 3.)) == std::vector<double>{0, 0.5, 0.5, 0.5, 0, 0});
+  CHECK(gradient(minimum(x, from({3., 2., 3.}))) == std::vector<double>{1, 0, 0.5, 0.5, 0.5, 1});
+  CHECK(gradient(relu(x - 3)) == std::vector<double>(6, 0));
+  CHECK(gradient(abs(x - 3)) == std::vector<double>{-1, 0, 0, 0, -1, -1});
+}
+
+// ---- which dtype two operands give, after PyTorch's documentation
+// ----------------------------------------------------
+
+TEST_CASE("two dtypes meet where PyTorch's documentation says", "[ops]") {
+  const DType b = kBool, u = kUInt8, i = kInt32, l = kInt64, h = kFloat16, g = kBFloat16, f = kFloat32, d = kFloat64;
+  const DType all[] = {b, u, i, l, h, g, f, d};
+  const DType promoted[8][8] = {{b, u, i, l, h, g, f, d}, {u, u, i, l, h, g, f, d}, {i, i, i, l, h, g, f, d},
+                                {l, l, l, l, h, g, f, d}, {h, h, h, h, h, f, f, d}, {g, g, g, g, f, g, f, d},
+                                {f, f, f, f, f, f, f, d}, {d, d, d, d, d, d, d, d}};
+  const auto category = [](DType t) { return t == kBool ? 0 : is_floating_point(t) ? 2 : 1; };
+  for (int row = 0; row < 8; ++row)
+    for (int column = 0; column < 8; ++column) {
+      const DType x = all[row], y = all[column];
+      INFO(x << " and " << y);
+      const Tensor vector = ones({2}, {.dtype = x});
+      CHECK(promote_types(x, y) == promoted[row][column]);
+      CHECK(add(vector, ones({2}, {.dtype = y})).dtype() == promoted[row][column]);
+      CHECK(mul(vector, ones({1, 1}, {.dtype = y})).dtype() == promoted[row][column]);
+      CHECK(add(ones({}, {.dtype = x}), ones({}, {.dtype = y})).dtype() == promoted[row][column]);
+      // A 0-d tensor counts only where it is of a higher category.
+      const DType with_scalar = category(y) > category(x) ? y : x;
+      CHECK(mul(vector, ones({}, {.dtype = y})).dtype() == with_scalar);
+      CHECK(maximum(ones({}, {.dtype = y}), vector).dtype() == with_scalar);
+      CHECK(where(from({true, false}), vector, ones({}, {.dtype = y})).dtype() == with_scalar);
+      CHECK(eq(vector, ones({2}, {.dtype = y})).dtype() == kBool);
+      CHECK(div(vector, ones({2}, {.dtype = y})).dtype() ==
+            (is_floating_point(promoted[row][column]) ? promoted[row][column] : kFloat32));
+    }
+  for (DType x : all)
+    for (const Shape& shape : {Shape{2}, Shape{}}) {
+      INFO(x << ' ' << shape);
+      const Tensor tensor = ones(shape, {.dtype = x});
+      CHECK((tensor * true).dtype() == x);
+      CHECK((tensor + 1).dtype() == (x == kBool ? kInt64 : x));
+      CHECK((1.5 + tensor).dtype() == (is_floating_point(x) ? x : kFloat32));
+    }
+}
+
+}  // namespace reel

@@ -1,0 +1,308 @@
+#include "reel/optim.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "reel/autograd.h"
+#include "reel/nn.h"
+#include "reel/random.h"
+
+using namespace reel;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// sin(start), sin(start + 1), …
+std::vector<double> ramp(int64_t n, double start) {
+  std::vector<double> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = std::sin(start + static_cast<double>(i));
+  return values;
+}
+
+Tensor parameter(const std::vector<double>& values, DType dtype = kFloat64) {
+  return from(values, {.dtype = dtype}).requires_grad_();
+}
+
+void check_close(const Tensor& actual, const std::vector<double>& expected, double tolerance = 1e-12) {
+  const auto values = actual.to_vector<double>();
+  REQUIRE(values.size() == expected.size());
+  for (size_t i = 0; i < values.size(); ++i) CHECK(values[i] == Approx(expected[i]).margin(tolerance));
+}
+
+// The rule for one number: p, its gradient, the step from 1, and two numbers of state.
+using Rule = std::function<void(double& p, double g, int t, double& s, double& v)>;
+
+// Steps the optimizer and the rule side by side; returns the last values.
+void check_steps(optim::Optimizer& optimizer, Tensor p, double tolerance, const Rule& rule,
+                 const std::vector<double>& pytorch) {
+  std::vector<double> expected = p.to_vector<double>(), s(expected.size()), v(expected.size());
+  for (int t = 1; t <= 5; ++t) {
+    const auto gradient = ramp(p.numel(), 10. * (t - 1));
+    p.set_grad(from(gradient, {.dtype = p.dtype()}));
+    optimizer.step();
+    for (size_t i = 0; i < expected.size(); ++i) rule(expected[i], gradient[i], t, s[i], v[i]);
+    check_close(p, expected, tolerance);
+    check_close(p.grad(), gradient, tolerance);
+  }
+  for (size_t i = 0; i < pytorch.size(); ++i) CHECK(p[i].item<double>() == Approx(pytorch[i]).margin(tolerance));
+}
+
+}  // namespace
+
+TEST_CASE("optimizers follow their formulas step by step, and arrive where PyTorch's do") {
+  const DType dtype = GENERATE(kFloat64, kFloat32);
+  const double tolerance = dtype == kFloat64 ? 1e-12 : 1e-5;
+  const Tensor p = parameter(ramp(3, 1), dtype), q = parameter(ramp(37, 1), dtype);
+  SECTION("SGD") {
+    const Rule rule = [](double& p, double g, int, double&, double&) { p -= 0.1 * g; };
+    const optim::SGDOptions options{.lr = 0.1};
+    optim::SGD sgd({p}, options), many({q}, options);
+    check_steps(sgd, p, tolerance, rule, {0.828870417185422, 0.8977498165591343, 0.14124217477377723});
+    check_steps(many, q, tolerance, rule, {});
+  }
+  SECTION("SGD with momentum") {
+    const Rule rule = [](double& p, double g, int t, double& b, double&) {
+      g += 0.01 * p;
+      b = t == 1 ? g : 0.9 * b + 0.7 * g;
+      p -= 0.1 * b;
+    };
+    const optim::SGDOptions options{.lr = 0.1, .momentum = 0.9, .dampening = 0.3, .weight_decay = 0.01};
+    optim::SGD sgd({p}, options), many({q}, options);
+    check_steps(sgd, p, tolerance, rule, {0.8696184687421333, 0.7027995872654664, -0.11016999361671669});
+    check_steps(many, q, tolerance, rule, {});
+  }
+  SECTION("SGD with Nesterov momentum") {
+    const Rule rule = [](double& p, double g, int t, double& b, double&) {
+      g += 0.01 * p;
+      b = t == 1 ? g : 0.9 * b + g;
+      p -= 0.1 * (g + 0.9 * b);
+    };
+    const optim::SGDOptions options{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
+    optim::SGD sgd({p}, options), many({q}, options);
+    check_steps(sgd, p, tolerance, rule, {0.861846102703157, 0.7627383800084663, -0.03762749171774984});
+    check_steps(many, q, tolerance, rule, {});
+  }
+  SECTION("Adagrad") {
+    const Rule rule = [](double& p, double g, int t, double& s, double&) {
+      g += 0.01 * p;
+      s = (t == 1 ? 0.5 : s) + g * g;
+      p -= 0.1 / (1 + (t - 1) * 0.2) * g / (std::sqrt(s) + 1e-10);
+    };
+    const optim::AdagradOptions options{
+        .lr = 0.1, .lr_decay = 0.2, .weight_decay = 0.01, .initial_accumulator_value = 0.5};
+    optim::Adagrad adagrad({p}, options), many({q}, options);
+    check_steps(adagrad, p, tolerance, rule, {0.8535826381477631, 0.8715157562731699, 0.10342006516902946});
+    check_steps(many, q, tolerance, rule, {});
+  }
+  SECTION("Adam") {
+    const Rule rule = [](double& p, double g, int t, double& m, double& v) {
+      g += 0.01 * p;
+      m = 0.8 * m + 0.2 * g;
+      v = 0.95 * v + 0.05 * g * g;
+      p -= 0.1 * (m / (1 - std::pow(0.8, t))) / (std::sqrt(v / (1 - std::pow(0.95, t))) + 1e-8);
+    };
+    const optim::AdamOptions options{.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.01};
+    optim::Adam adam({p}, options), many({q}, options);
+    check_steps(adam, p, tolerance, rule, {0.8007542125272443, 0.8010055244432015, -0.004925571704102943});
+    check_steps(many, q, tolerance, rule, {});
+  }
+  SECTION("AdamW") {
+    const Rule rule = [](double& p, double g, int t, double& m, double& v) {
+      p *= 1 - 0.1 * 0.1;
+      m = 0.9 * m + 0.1 * g;
+      v = 0.999 * v + 0.001 * g * g;
+      p -= 0.1 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.999, t))) + 1e-8);
+    };
+    const optim::AdamWOptions options{.lr = 0.1, .weight_decay = 0.1};
+    optim::AdamW adam({p}, options), many({q}, options);
+    check_steps(adam, p, tolerance, rule, {0.8649150569855171, 0.7523803075533009, -0.02490921372664301});
+    check_steps(many, q, tolerance, rule, {});
+  }
+}
+
+TEST_CASE("groups have options of their own, and parameters without a gradient stay") {
+  Tensor a = parameter({1}), b = parameter({1}), c = parameter({1});
+  optim::SGD sgd({a}, {.lr = 0.1});
+  sgd.add_param_group({b, c}, {.lr = 0.5});
+  a.set_grad(from({1.}, {.dtype = kFloat64}));
+  b.set_grad(from({1.}, {.dtype = kFloat64}));
+  sgd.step();
+  check_close(a, {0.9});
+  check_close(b, {0.5});
+  check_close(c, {1});
+  sgd.set_lr(1, 1);
+  sgd.options(0).weight_decay = 1;
+  CHECK(sgd.lr(1) == 1);
+  sgd.step();
+  check_close(a, {0.9 - 0.1 * 1.9});
+  check_close(b, {-0.5});
+  sgd.zero_grad(false);
+  check_close(a.grad(), {0});
+  CHECK_FALSE(c.grad().defined());
+  sgd.zero_grad();
+  CHECK_FALSE(a.grad().defined());
+}
+
+TEST_CASE("parameters that cannot be trained are refused") {
+  const Tensor p = parameter({1});
+  CHECK_THROWS_WITH(optim::SGD(std::vector<Tensor>{}), Contains("without parameters"));
+  CHECK_THROWS_WITH(optim::SGD({Tensor()}), Contains("parameter 0 is undefined"));
+  CHECK_THROWS_WITH(optim::SGD({p, ones({2})}), Contains("parameter 1 of shape [2] does not require grad"));
+  CHECK_THROWS_WITH(optim::SGD({p * 2}), Contains("no leaf"));
+  CHECK_THROWS_WITH(optim::SGD({ones({1}, {.dtype = kInt64})}), Contains("int64"));
+  CHECK_THROWS_WITH(optim::SGD({p, p}), Contains("twice"));
+  optim::Adam adam({p});
+  CHECK_THROWS_WITH(adam.add_param_group({parameter({2}), p}, {}), Contains("another group"));
+  CHECK(adam.num_groups() == 1);
+  CHECK_THROWS_WITH(optim::SGD({p}, {.lr = -1}), Contains("lr = -1"));
+  CHECK_THROWS_AS(optim::Adam({p}, {.beta1 = 1}), Error);
+  CHECK_THROWS_AS(optim::SGD({p}, {.nesterov = true}), Error);
+}
+
+TEST_CASE("row-sparse gradients change their rows as dense ones do, and no others") {
+  const auto make = GENERATE(0, 1, 2, 3);
+  const auto optimizer = [&](std::vector<Tensor> p) -> std::unique_ptr<optim::Optimizer> {
+    switch (make) {
+      case 0: return std::make_unique<optim::SGD>(p, optim::SGDOptions{.lr = 0.1});
+      case 1: return std::make_unique<optim::Adagrad>(p, optim::AdagradOptions{.lr = 0.1});
+      case 2: return std::make_unique<optim::Adam>(p, optim::AdamOptions{.lr = 0.1});
+      default: return std::make_unique<optim::SGD>(p, optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+    }
+  };
+  nn::Embedding sparse(6, 5, {.sparse = true}), dense(6, 5);
+  dense.load_state_dict(sparse.state_dict());
+  const auto first = optimizer(sparse.parameters()), second = optimizer(dense.parameters());
+  const Tensor untouched = sparse.weight[5].detach().clone();
+  // The same rows at each step, so that Adam's untouched moments (which decay when dense) make no difference.
+  const Tensor ids = from({4, 1, 4, 0});
+  for (int step = 0; step < 3; ++step) {
+    for (const auto& [table, opt] : {std::pair{&sparse, first.get()}, std::pair{&dense, second.get()}}) {
+      opt->zero_grad();
+      sum(square((*table)(ids))).backward();
+      if (table == &sparse) CHECK(table->weight.grad_rows());
+      opt->step();
+    }
+    CHECK(amax(abs(sparse.weight - dense.weight)).item<double>() < 1e-6);
+  }
+  CHECK(equal(sparse.weight[5], untouched));
+  CHECK_FALSE(equal(sparse.weight[4], untouched));
+}
+
+TEST_CASE("with rows, weight decay and Adam's moments concern the touched rows only") {
+  nn::Embedding table(3, 2, {.sparse = true});
+  table.to(kFloat64);
+  {
+    NoGrad guard;
+    table.weight.fill_(1);
+  }
+  optim::SGD sgd({table.weight}, {.lr = 0.1, .weight_decay = 0.5});
+  sum(table(from({1}))).backward();
+  sgd.step();
+  check_close(table.weight, {1, 1, 1 - 0.1 * 1.5, 1 - 0.1 * 1.5, 1, 1});
+
+  {
+    NoGrad guard;
+    table.weight.fill_(1);
+  }
+  optim::Adam adam({table.weight}, {.lr = 0.1});
+  for (const int id : {0, 1, 1}) {
+    adam.zero_grad();
+    sum(table(from({id}))).backward();
+    adam.step();
+  }
+  const StateDict dict = adam.state_dict();
+  const double once = 0.1, twice = 0.9 * 0.1 + 0.1;
+  check_close(*find(dict, "state.0.exp_avg"), {once, once, twice, twice, 0, 0});
+  check_close(table.weight[2], {1, 1});
+}
+
+TEST_CASE("half-precision and strided parameters are trained like any other") {
+  const auto train = [](Tensor p) {
+    optim::Adam adam({p.requires_grad_()}, {.lr = 0.1});
+    for (int t = 0; t < 3; ++t) {
+      adam.zero_grad();
+      sum(square(p - 1)).backward();
+      adam.step();
+    }
+    return std::pair(p, find(adam.state_dict(), "state.0.exp_avg")->dtype());
+  };
+  const Tensor start = from({{0.5, 2.0, -1.0}, {3.0, 0.25, 4.0}});
+  const Tensor expected = train(start.clone()).first;
+  for (const DType type : {kFloat16, kBFloat16}) {
+    const auto [half, moment] = train(start.to(type));
+    CHECK(half.dtype() == type);
+    CHECK(moment == kFloat32);
+    check_close(half, expected.to_vector<double>(), 0.03);
+  }
+  const Tensor strided = train(start.t().contiguous().t()).first;
+  CHECK_FALSE(strided.is_contiguous());
+  check_close(strided, expected.to_vector<double>(), 1e-6);
+}
+
+TEST_CASE("an optimizer goes on from its state dict") {
+  const auto gradient = [](Tensor p, int t) { p.set_grad(from(ramp(3, t), {.dtype = kFloat64})); };
+  Tensor a = parameter(ramp(3, 1)), unused = parameter({1});
+  optim::Adam adam({a, unused}, {.lr = 0.1});
+  for (int t = 0; t < 3; ++t) gradient(a, t), adam.step();
+  StateDict dict;
+  for (const auto& [name, tensor] : adam.state_dict()) dict.emplace_back(name, tensor.clone());
+
+  Tensor b = parameter(a.to_vector<double>()), unused_too = parameter({1});
+  optim::Adam resumed({b, unused_too}, {.lr = 7});
+  resumed.load_state_dict(dict);
+  CHECK(resumed.lr() == 0.1);
+  for (int t = 3; t < 6; ++t) gradient(a, t), adam.step(), gradient(b, t), resumed.step();
+  CHECK(equal(a, b));
+
+  optim::Adam other({parameter({1, 2}), parameter({1})}, {.lr = 7});
+  CHECK_THROWS_WITH(other.load_state_dict(dict), Contains("shape of state.0.exp_avg: expected [2], given is [3]"));
+  CHECK(other.lr() == 7);
+  optim::SGD sgd({parameter(ramp(3, 1))});
+  CHECK_THROWS_WITH(sgd.load_state_dict(dict),
+                    Contains("missing: param_groups.0.momentum") && Contains("unexpected: state.0.exp_avg"));
+}
+
+TEST_CASE("clip_grad_norm scales all gradients together, row-sparse ones too") {
+  Tensor a = parameter({0, 0}), none = parameter({0});
+  nn::Embedding table(5, 2, {.sparse = true});
+  table.to(kFloat64);
+  const std::vector<Tensor> parameters{a, none, table.weight};
+  const auto reset = [&] {
+    table.zero_grad();
+    a.set_grad(from({3., -4.}, {.dtype = kFloat64}));
+    sum(table(from({2})) * from({12., 0.}, {.dtype = kFloat64})).backward();
+  };
+  reset();
+  CHECK(optim::clip_grad_norm(parameters, 100) == Approx(13));
+  check_close(a.grad(), {3, -4});
+  CHECK(optim::clip_grad_norm(parameters, 1.3) == Approx(13));
+  check_close(a.grad(), {0.3, -0.4}, 1e-6);
+  REQUIRE(table.weight.grad_rows());
+  check_close(table.weight.grad_rows()->values, {1.2, 0}, 1e-6);
+  reset();
+  CHECK(optim::clip_grad_norm(parameters, 6, std::numeric_limits<double>::infinity()) == Approx(12));
+  check_close(a.grad(), {1.5, -2}, 1e-6);
+  reset();
+  CHECK(optim::clip_grad_norm(parameters, 1e9, 1) == Approx(19));
+  CHECK(optim::clip_grad_norm(std::vector{none}, 1) == 0);
+  CHECK_THROWS_AS(optim::clip_grad_norm(parameters, 1, 0), Error);
+}
+
+TEST_CASE("a small network learns exclusive or") {
+  manual_seed(1);
+  nn::Sequential net{std::make_unique<nn::Linear>(2, 8), reel::tanh, std::make_unique<nn::Linear>(8, 2)};
+  optim::Adam adam(net.parameters(), {.lr = 0.05});
+  const Tensor x = from({{0., 0.}, {0., 1.}, {1., 0.}, {1., 1.}}), y = from({0, 1, 1, 0});
+  double loss = 0;
+  for (int step = 0; step < 200; ++step) {
+    const Tensor l = nn::cross_entropy(net(x), y);
+    adam.zero_grad();
+    l.backward();
+    adam.step();
+    loss = l.item<double>();
+  }
+  CHECK(loss < 0.01);
+}

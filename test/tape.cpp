@@ -1,0 +1,391 @@
+// The promises of the tape (autograd.h): cost, memory, order, sharing.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+
+#include "reel/reel.h"
+#include "test/pch.h"
+
+using namespace reel;
+
+namespace {
+std::atomic<int64_t> heap_allocations{0};
+}
+// Counts what the C++ heap is asked for in this program.
+void* operator new(size_t bytes) {
+  heap_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* block = std::malloc(bytes ? bytes : 1)) return block;
+  throw std::bad_alloc();
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
+
+namespace {
+
+double resident_mib() {
+  std::ifstream statm("/proc/self/statm");
+  double total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+Tensor parameter(const Shape& shape, double scale = 1) {
+  return no_grad([&] { return randn(shape) * scale; }).requires_grad_();
+}
+
+}  // namespace
+
+TEST_CASE("recording and walking allocate nothing from the heap in the steady state", "[tape]") {
+  manual_seed(1);
+  const Tensor w = parameter({8, 8}, 0.1), b = parameter({8}), e = parameter({10, 8});
+  const Tensor x = randn({1, 8}), ids = from({3});
+  auto iteration = [&] {
+    Tensor h = x, c = x;
+    for (int i = 0; i < 20; ++i) {
+      h = tanh(linear(h, w, b)) * h + embedding(e, ids);
+      h = cat({h, h}, 1).narrow(1, 4, 8);
+      c = lstm_cell(cat({h, h, h, h}, 1), c).c;
+      h = h - c * 0.5;
+    }
+    sum(h).backward();
+  };
+  for (int i = 0; i < 5; ++i) iteration();
+  const int64_t heap = heap_allocations, system = memory_stats().in_use + memory_stats().cached;
+  iteration();
+  // A walk as a whole may ask for a few (its roots and seeds), an op may not.
+  CHECK(heap_allocations - heap < 20);
+  CHECK(memory_stats().in_use + memory_stats().cached == system);
+}
+
+TEST_CASE("a chain of a million ops is built, walked and freed without recursion", "[tape]") {
+  const Tensor x = ones({1}).requires_grad_();
+  Tensor y = x;
+  for (int i = 0; i < 1'000'000; ++i) y = y + 1e-6;
+  CHECK(live_nodes() >= 1'000'000);
+  y.backward();
+  CHECK(x.grad().item<float>() == 1);
+  CHECK(live_nodes() <= 1);
+  y = x;
+  for (int i = 0; i < 1'000'000; ++i) y = y * 1;
+  y.reset();  // dropped without a walk
+  CHECK(live_nodes() == 0);
+}
+
+TEST_CASE("a fan of 100,000 uses is walked once each", "[tape]") {
+  const Tensor x = from({2.0, 3.0}).requires_grad_();
+  std::vector<Tensor> uses;
+  for (int i = 0; i < 100'000; ++i) uses.push_back(x * static_cast<float>(i % 3));
+  int fired = 0;
+  Tensor(x).register_hook([&](const Tensor&) { return ++fired, Tensor(); });
+  sum(stack(uses)).backward();
+  CHECK(x.grad().to_vector<float>() == std::vector<float>{99'999, 99'999});
+  CHECK(fired == 1);
+}
+
+TEST_CASE("graphs that are dropped without backward leave nothing behind", "[tape]") {
+  const Tensor w = parameter({4, 4}), x = randn({1, 4});
+  auto evaluate = [&](int steps) {
+    for (int i = 0; i < steps; ++i) sum(tanh(mm(x, w)) * 2);
+  };
+  evaluate(1000);
+  const double before = resident_mib();
+  evaluate(1'000'000);
+  CHECK(resident_mib() - before < 2);
+  CHECK(live_nodes() == 0);
+}
+
+TEST_CASE("backward frees what rules have saved, node by node", "[tape]") {
+  const Tensor x = ones({1 << 16}).requires_grad_();
+  std::vector<int64_t> in_use;
+  Tensor y = x;
+  for (int i = 0; i < 16; ++i) {
+    y = tanh(y);  // saves its output, 256 KiB
+    y.register_hook([&](const Tensor&) { return in_use.push_back(memory_stats().in_use), Tensor(); });
+  }
+  sum(y).backward();
+  REQUIRE(in_use.size() == 16);
+  CHECK(in_use.front() - in_use.back() > 12 * (1 << 18));
+}
+
+TEST_CASE("retain_graph keeps the graph for another walk, without it a second walk is refused", "[tape]") {
+  const Tensor x = from({3.0}).requires_grad_();
+  const Tensor y = square(x) * x;
+  y.backward({}, true);
+  y.backward();
+  CHECK(x.grad().item<float>() == 54);
+  CHECK_THROWS_WITH(y.backward(), Catch::Contains("freed by an earlier backward") && Catch::Contains("retain_graph"));
+}
+
+TEST_CASE("create_graph gives derivatives of any order", "[tape]") {
+  const Tensor x = from({0.7}).to(kFloat64).requires_grad_();
+  Tensor y = sin(x);
+  const double expected[] = {std::cos(0.7), -std::sin(0.7), -std::cos(0.7), std::sin(0.7), std::cos(0.7)};
+  for (double value : expected) {
+    y = grad({y}, {x}, {}, {.create_graph = true})[0];
+    CHECK(y.item<double>() == Approx(value).margin(1e-12));
+  }
+  CHECK(!x.grad().defined());
+}
+
+TEST_CASE("grad walks only what leads to its inputs and touches no leaf", "[tape]") {
+  const Tensor a = from({2.0}).requires_grad_(), b = from({5.0}).requires_grad_();
+  const Tensor inner = a * 3;
+  Tensor aside = tanh(b);
+  bool walked = false;
+  aside.register_hook([&](const Tensor&) { return walked = true, Tensor(); });
+  const Tensor y = inner * inner + aside;
+  const std::vector<Tensor> g = grad({y}, {inner}, {}, {.retain_graph = true});
+  CHECK(g[0].item<float>() == 12);
+  CHECK(!walked);
+  CHECK(grad({y}, {inner, a}, {}, {.retain_graph = true})[1].item<float>() == 36);
+  CHECK(!a.grad().defined());
+  CHECK(!b.grad().defined());
+  const Tensor other = ones({1}).requires_grad_();
+  CHECK_THROWS_WITH(grad({y}, {other}, {}, {.retain_graph = true}), Catch::Contains("no output depends on input 0"));
+  CHECK(!grad({y}, {other}, {}, {.retain_graph = true, .allow_unused = true})[0].defined());
+  CHECK(grad({y, inner}, {a}, {from({2.0}), from({1.0})})[0].item<float>() == 75);
+}
+
+TEST_CASE("grad with respect to an output itself is the seed", "[tape]") {
+  const Tensor a = from({2.0}).requires_grad_();
+  const Tensor y = a * 3;
+  CHECK(grad({y}, {y}, {from({7.0})}, {.retain_graph = true})[0].item<float>() == 7);
+  CHECK(grad({y}, {a})[0].item<float>() == 3);
+}
+
+TEST_CASE("no_grad and enable_grad nest", "[tape]") {
+  const Tensor x = ones({2}).requires_grad_();
+  {
+    NoGrad off;
+    CHECK(!(x * 2).requires_grad());
+    CHECK(enable_grad([&] { return x * 2; }).requires_grad());
+    CHECK(!grad_enabled());
+  }
+  CHECK((x * 2).requires_grad());
+  CHECK(!x.detach().requires_grad());
+}
+
+TEST_CASE("hooks see the final gradient once and may replace it", "[tape]") {
+  Tensor w = from({1.0, 2.0}).requires_grad_();
+  std::vector<float> seen;
+  const int64_t id = w.register_hook([&](const Tensor& g) { return seen = g.to_vector<float>(), g * 10; });
+  Tensor y = w * 1;
+  for (int i = 0; i < 4; ++i) y = y + w;
+  int inner = 0;
+  Tensor z = y * 2;
+  z.register_hook([&](const Tensor&) { return ++inner, Tensor(); });
+  int after = 0;
+  w.register_post_accumulate_grad_hook([&](const Tensor& leaf) { after += leaf.grad().numel() == 2; });
+  sum(z + z).backward();
+  CHECK(seen == std::vector<float>{20, 20});
+  CHECK(w.grad().to_vector<float>() == std::vector<float>{200, 200});
+  CHECK(inner == 1);
+  CHECK(after == 1);
+  w.remove_hook(id);
+  w.set_grad({});
+  sum(w * 3).backward();
+  CHECK(w.grad().to_vector<float>() == std::vector<float>{3, 3});
+  CHECK_THROWS_WITH(w.remove_hook(id), Catch::Contains("has no hook"));
+}
+
+TEST_CASE("a parameter is final while the walk behind it goes on", "[tape]") {
+  // What lets communication overlap with the walk: the last layer's gradient is there before the first layer's rule
+  // runs.
+  Tensor w1 = from({2.0}).requires_grad_(), w2 = from({3.0}).requires_grad_();
+  std::vector<std::string> order;
+  w1.register_post_accumulate_grad_hook([&](const Tensor&) { order.push_back("w1"); });
+  w2.register_post_accumulate_grad_hook([&](const Tensor&) { order.push_back("w2"); });
+  const Tensor x = ones({1});
+  Tensor h = x * w1;
+  h.register_hook([&](const Tensor&) { return order.push_back("h"), Tensor(); });
+  (h * w2).backward();
+  CHECK(order == std::vector<std::string>{"w2", "h", "w1"});
+}
+
+TEST_CASE("retain_grad keeps the gradient of a tensor in the middle", "[tape]") {
+  const Tensor x = from({3.0}).requires_grad_();
+  Tensor y = x * 2;
+  y.retain_grad();
+  (y * y).backward();
+  CHECK(y.grad().item<float>() == 12);
+  CHECK(x.grad().item<float>() == 24);
+}
+
+TEST_CASE("a saved tensor that was changed in place is found out", "[tape]") {
+  const Tensor x = from({3.0}).requires_grad_();
+  Tensor y = x * 2;
+  const Tensor z = y * y;
+  y.add_(1);
+  CHECK_THROWS_WITH(z.backward(), Catch::Contains("mul") && Catch::Contains("changed in place") &&
+                                      Catch::Contains("float32 [1]") && Catch::Contains("version 0"));
+  CHECK(!x.grad().defined());
+  Tensor t = tanh(x);
+  const Tensor u = t * 1;
+  t.mul_(2);
+  CHECK_THROWS_WITH(u.backward({}, true), Catch::Contains("tanh") || Catch::Contains("changed in place"));
+}
+
+TEST_CASE("a rule that throws leaves everything as it was", "[tape]") {
+  const Tensor x = from({1.0}).requires_grad_();
+  bool broken = true;
+  const Tensor y = x * 2;
+  const Tensor z = custom_op("fragile", y.detach(), {y}, [&](const Tensor& g) {
+    if (broken) throw Error("broken");
+    return std::vector{g};
+  });
+  const Tensor loss = sum(z + y);
+  CHECK_THROWS_WITH(loss.backward({}, true), "broken");
+  CHECK(!x.grad().defined());
+  broken = false;
+  loss.backward({}, true);
+  CHECK(x.grad().item<float>() == 4);
+}
+
+TEST_CASE("a walk that was given up leaves no node behind", "[tape]") {
+  const int64_t before = live_nodes();
+  {
+    const Tensor x = from({1.0}).requires_grad_();
+    const Tensor z = custom_op("fragile", x.detach(), {x * 2}, [](const Tensor&) -> std::vector<Tensor> {
+      throw Error("broken");
+    });
+    CHECK_THROWS_AS(sum(z + z * x).backward(), Error);
+  }
+  CHECK(live_nodes() == before);
+}
+
+TEST_CASE("weight gradients of many uses are merged without changing them", "[tape]") {
+  manual_seed(3);
+  const Tensor w = parameter({7, 5}), b = parameter({7}), v = parameter({5, 7}, 0.3);
+  std::vector<Tensor> xs;
+  for (int i = 0; i < 700; ++i) xs.push_back(randn({1 + i % 3, 5}));
+  auto loss = [&] {
+    Tensor total = 0;
+    for (const Tensor& x : xs) total = total + sum(square(mm(tanh(linear(x, w, b)), v.t())));
+    return total;
+  };
+  const std::vector<Tensor> exact = grad({loss()}, {w, b, v}, {}, {.create_graph = true});  // one product a use
+  loss().backward();
+  const Tensor ps[] = {w, b, v};
+  for (int i = 0; i < 3; ++i) {
+    const double scale = amax(abs(exact[i])).item<double>();
+    CHECK(amax(abs(ps[i].grad() - exact[i])).item<double>() < 2e-5 * scale);
+  }
+}
+
+TEST_CASE("a matrix that is computed, not a leaf, merges its products, too", "[tape]") {
+  manual_seed(4);
+  const Tensor raw = parameter({4, 4});
+  auto loss = [&] {
+    const Tensor w = tanh(raw);
+    Tensor h = ones({1, 4});
+    for (int i = 0; i < 10; ++i) h = linear(h, w);
+    return sum(h);
+  };
+  const Tensor exact = grad({loss()}, {raw}, {}, {.create_graph = true})[0];
+  loss().backward();
+  CHECK(amax(abs(raw.grad() - exact)).item<double>() < 1e-4);
+}
+
+TEST_CASE("embedding gradients are row-sparse where asked for, and add up", "[tape]") {
+  Tensor e = ones({6, 2}).requires_grad_();
+  sum(embedding(e, from({4, 1, 4}), true) * 2).backward();
+  REQUIRE(e.grad_rows());
+  CHECK(e.grad_rows()->ids.to_vector<int64_t>() == std::vector<int64_t>{1, 4});
+  CHECK(e.grad_rows()->values.to_vector<float>() == std::vector<float>{2, 2, 4, 4});
+  sum(embedding(e, from({1, 0}), true)).backward();
+  REQUIRE(e.grad_rows());
+  CHECK(e.grad_rows()->ids.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 4});
+  CHECK(e.grad_rows()->values.to_vector<float>() == std::vector<float>{1, 1, 3, 3, 4, 4});
+  // Another, dense use of the matrix makes all of it dense.
+  (sum(e) + sum(embedding(e, from({5}), true))).backward();
+  CHECK(!e.grad_rows());
+  CHECK(e.grad().to_vector<float>() == std::vector<float>{2, 2, 4, 4, 1, 1, 1, 1, 5, 5, 2, 2});
+  e.set_grad({});
+  sum(embedding(e, from({2}))).backward();
+  CHECK(!e.grad_rows());
+  CHECK(e.grad().to_vector<float>() == std::vector<float>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
+}
+
+TEST_CASE("a hook may walk another graph", "[tape]") {
+  const Tensor a = from({2.0}).requires_grad_(), b = from({3.0}).requires_grad_();
+  Tensor y = a * a;
+  y.register_hook([&](const Tensor& g) {
+    enable_grad([&] { (b * b * b).backward(); });
+    return g * b.grad();
+  });
+  (y * 1).backward();
+  CHECK(b.grad().item<float>() == 27);
+  CHECK(a.grad().item<float>() == 108);
+}
+
+TEST_CASE("the tape prints itself", "[tape]") {
+  const Tensor w = ones({2, 3}).requires_grad_();
+  const Tensor y = sum(tanh(w) * 2);
+  const std::string text = tape_to_string(y);
+  CHECK_THAT(text, Catch::Contains("sum float32 [] <- #") && Catch::Contains("mul float32 [2, 3] <- #") &&
+                       Catch::Contains("tanh float32 [2, 3] <- leaf float32 [2, 3]"));
+  CHECK(text.find("sum") < text.find("tanh"));
+  const std::string dot = tape_to_dot(y);
+  CHECK_THAT(dot, Catch::StartsWith("digraph tape {") && Catch::Contains("label=\"tanh\\nfloat32 [2, 3]\"") &&
+                      Catch::Contains("leaf") && Catch::EndsWith("}\n"));
+  CHECK_THROWS_WITH(tape_to_string(ones({1})), Catch::Contains("no history"));
+}
+
+TEST_CASE("anomaly mode names the op that made a NaN and where it was recorded", "[tape]") {
+  const Tensor x = from({0.0}).requires_grad_();
+  DetectAnomaly guard;
+  const Tensor y = sqrt(x) * 0;  // 0 / 0 in sqrt's gradient
+  CHECK_THROWS_WITH(y.backward(), Catch::Contains("NaN") && Catch::Contains("'sqrt'") && Catch::Contains("  at "));
+}
+
+TEST_CASE("checkpoint gives the same gradients from less memory", "[tape]") {
+  manual_seed(5);
+  const Tensor w = parameter({64, 64}, 0.1);
+  const Tensor outside = parameter({1, 64});
+  const Tensor x = parameter({64, 64});
+  auto segment = [&](const std::vector<Tensor>& in) {
+    Tensor h = in[0];
+    for (int i = 0; i < 8; ++i) h = dropout(tanh(linear(h, w) + outside * outside), 0.2);
+    return std::vector{h};
+  };
+  struct Run {
+    std::vector<float> w, outside, x;
+    int64_t peak;
+  };
+  auto run = [&](bool checkpointed) {
+    manual_seed(7);
+    for (Tensor t : {w, outside, x}) t.set_grad({});
+    const int64_t start = memory_stats().in_use;
+    Tensor h = x;
+    for (int i = 0; i < 4; ++i) h = checkpointed ? checkpoint(segment, {h})[0] : segment({h})[0];
+    const int64_t held = memory_stats().in_use - start;
+    sum(h).backward();
+    return Run{w.grad().to_vector<float>(), outside.grad().to_vector<float>(), x.grad().to_vector<float>(), held};
+  };
+  int fired = 0;
+  Tensor(w).register_post_accumulate_grad_hook([&](const Tensor&) { ++fired; });
+  const Run plain = run(false);
+  const Run saved = run(true);
+  CHECK(fired == 2);
+  for (size_t i = 0; i < plain.w.size(); ++i) REQUIRE(saved.w[i] == Approx(plain.w[i]).margin(1e-4));
+  for (size_t i = 0; i < plain.outside.size(); ++i) REQUIRE(saved.outside[i] == Approx(plain.outside[i]).margin(1e-4));
+  CHECK(saved.x == plain.x);
+  CHECK(saved.peak * 4 < plain.peak);
+}
+
+TEST_CASE("checkpoint can be differentiated twice and nested", "[tape]") {
+  const Tensor x = from({0.5}).to(kFloat64).requires_grad_(), k = from({2.0}).to(kFloat64).requires_grad_();
+  const Tensor outer = k * 1;  // captured, and not a leaf
+  auto inner = [&](const std::vector<Tensor>& in) { return std::vector{sin(in[0] * outer)}; };
+  auto f = [&](const std::vector<Tensor>& in) { return std::vector{checkpoint(inner, in)[0] * in[0]}; };
+  const Tensor y = checkpoint(f, {x})[0];  // x sin(k x)
+  const std::vector<Tensor> g = grad({y}, {x, k}, {}, {.create_graph = true});
+  CHECK(g[0].item<double>() == Approx(std::sin(1.0) + 0.5 * 2 * std::cos(1.0)));
+  CHECK(g[1].item<double>() == Approx(0.25 * std::cos(1.0)));
+  const Tensor second = grad({g[0]}, {x})[0];
+  CHECK(second.item<double>() == Approx(2 * 2 * std::cos(1.0) - 0.5 * 4 * std::sin(1.0)));
+}

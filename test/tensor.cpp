@@ -1,0 +1,174 @@
+// Tensors: making, looking at, viewing, converting, and their memory.
+#include "reel/xtensor.h"
+
+#include <xtensor/xmath.hpp>
+#include <xtensor/xview.hpp>
+
+#include "reel/reel.h"
+#include "reel/testing.h"
+#include "test/pch.h"
+
+using namespace reel;
+using Floats = std::vector<float>;
+using Longs = std::vector<int64_t>;
+
+TEST_CASE("factories make what they say", "[tensor]") {
+  CHECK(zeros({2, 3}).to_vector<float>() == Floats(6, 0));
+  CHECK(ones({2}, {.dtype = kInt32}).dtype() == kInt32);
+  CHECK(full({2}, 7).dtype() == kInt64);
+  CHECK(full({2}, 0.5).dtype() == kFloat32);
+  CHECK(arange(5).to_vector<int64_t>() == Longs{0, 1, 2, 3, 4});
+  CHECK(arange(5, 0, -2).to_vector<int64_t>() == Longs{5, 3, 1});
+  CHECK(arange(0, 1, 0.25).to_vector<float>() == Floats{0, 0.25, 0.5, 0.75});
+  CHECK(arange(3, 3).numel() == 0);
+  CHECK(linspace(0, 1, 5).to_vector<float>() == Floats{0, 0.25, 0.5, 0.75, 1});
+  CHECK(linspace(2, 9, 1).to_vector<float>() == Floats{2});
+  CHECK(eye(2, 3).to_vector<float>() == Floats{1, 0, 0, 0, 1, 0});
+  CHECK(zeros_like(arange(3)).dtype() == kInt64);
+  CHECK(ones({3}, {.requires_grad = true}).requires_grad());
+  CHECK(zeros({0, 4}).numel() == 0);
+}
+
+TEST_CASE("from takes literals, vectors, spans, pointers and foreign memory", "[tensor]") {
+  CHECK(from({1, 2}).dtype() == kInt64);
+  CHECK(from({1.5, 2.0}).dtype() == kFloat32);
+  CHECK(from({true, false}).dtype() == kBool);
+  CHECK(from({{1, 2, 3}, {4, 5, 6}}).shape() == Shape{2, 3});
+  CHECK(from({{{1.0}, {2.0}}, {{3.0}, {4.0}}}).shape() == Shape{2, 2, 1});
+  CHECK_THROWS_WITH(from({{1, 2}, {3}}), "from: rows of different lengths, 2 and 1");
+  const std::vector<double> doubles{1, 2, 3, 4};
+  CHECK(from(doubles).dtype() == kFloat64);
+  CHECK(from(doubles, {2, 2}).shape() == Shape{2, 2});
+  CHECK_THROWS_WITH(from(doubles, {3}), "from: shape [3] needs 3 values, got 4");
+  CHECK(from(std::span(doubles).first(2)).numel() == 2);
+  CHECK(from(doubles.data(), {4}, {.dtype = kFloat32}).dtype() == kFloat32);
+  std::vector<float> mine{1, 2, 3};
+  bool released = false;
+  {
+    Tensor view = from_blob(mine.data(), {3}, [&] { released = true; });
+    const Tensor part = view.narrow(0, 1, 2);
+    view.mul_(2);
+    view.reset();
+    CHECK(!released);
+    CHECK(part.to_vector<float>() == Floats{4, 6});
+  }
+  CHECK(released);
+  CHECK(mine == Floats{2, 4, 6});
+}
+
+TEST_CASE("metadata", "[tensor]") {
+  const Tensor x = zeros({2, 3, 4});
+  CHECK(x.dim() == 3);
+  CHECK(x.size(-1) == 4);
+  CHECK(x.numel() == 24);
+  CHECK(x.strides() == Strides{12, 4, 1});
+  CHECK(x.is_contiguous());
+  CHECK(!x.transpose(0, 1).is_contiguous());
+  CHECK(x.device() == kCPU);
+  CHECK(Tensor(3.5).item<double>() == 3.5);
+  CHECK(from({2.75}).item<int>() == 2);
+  CHECK_FALSE(Tensor().defined());
+}
+
+TEST_CASE("conversions between all types", "[tensor]") {
+  const DType types[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+  for (DType a : types)
+    for (DType b : types) {
+      const Tensor x = from({0, 1, 1, 0}).to(a).to(b);
+      CHECK(x.dtype() == b);
+      CHECK(x.to_vector<int64_t>() == Longs{0, 1, 1, 0});
+    }
+  CHECK(from({-1.75, 2.75}).to(kInt64).to_vector<int64_t>() == Longs{-1, 2});
+  CHECK(from({0.5, -3.0}).to(kBool).to_vector<bool>() == std::vector<bool>{true, true});
+  // Round to nearest even, overflow to infinity, NaN stays NaN.
+  CHECK(from({1.0009765625 / 2, 65504.0, 1e6, 6e-8}).to(kFloat16).to_vector<float>() ==
+        Floats{0.50048828125, 65504, std::numeric_limits<float>::infinity(), 5.9604645e-8f});
+  CHECK(from({1.00390625, 3.3895e38, 1.01171875}).to(kBFloat16).to_vector<float>() ==
+        Floats{1.0, 3.3895314e38f, 1.015625});
+  CHECK(std::isnan(from({std::nan("")}).to(kBFloat16).item<float>()));
+  const Tensor x = from({1.0, 2.0}).requires_grad_();
+  sum(x.to(kBFloat16).to(kFloat64) * 3).backward();
+  CHECK(x.grad().dtype() == kFloat32);
+  CHECK(x.grad().to_vector<float>() == Floats{3, 3});
+}
+
+TEST_CASE("views share storage", "[tensor]") {
+  Tensor x = arange(24).view({2, 3, 4});
+  CHECK(x.select(0, 1).select(0, -1).to_vector<int64_t>() == Longs{20, 21, 22, 23});
+  CHECK(x.narrow(2, 1, 2).shape() == Shape{2, 3, 2});
+  CHECK(x.slice(1, -2, {}, 1).shape() == Shape{2, 2, 4});
+  CHECK(x.slice(2, 0, 100, 3).to_vector<int64_t>() == Longs{0, 3, 4, 7, 8, 11, 12, 15, 16, 19, 20, 23});
+  CHECK(x.permute({2, 0, 1}).shape() == Shape{4, 2, 3});
+  CHECK(x.permute({2, 0, 1}).reshape({4, 6}).select(0, 1).to_vector<int64_t>() == Longs{1, 5, 9, 13, 17, 21});
+  CHECK(x.unsqueeze(-1).shape() == Shape{2, 3, 4, 1});
+  CHECK(x.unsqueeze(1).squeeze().shape() == Shape{2, 3, 4});
+  CHECK(x.flatten(1).shape() == Shape{2, 12});
+  CHECK(ones({3, 1}).expand({2, 3, 4}).strides() == Strides{0, 1, 0});
+  CHECK(x.view({-1, 6}).shape() == Shape{4, 6});
+  CHECK(x.transpose(0, 1).transpose(0, 1).view({24}).numel() == 24);
+  CHECK_THROWS_WITH(x.transpose(0, 1).view({24}), Catch::Contains("without a copy") && Catch::Contains("reshape"));
+  CHECK_THROWS_WITH(x.view({5, -1}), "view: shape [2, 3, 4] has 24 elements, which do not fit [5, -1]");
+  x[0].fill_(-1);
+  CHECK(sum(x).item<int64_t>() == 12 * -1 + (12 + 23) * 6);
+  CHECK(zeros({0, 3}).view({3, 0}).shape() == Shape{3, 0});
+  CHECK(ones({2, 3}).t().shape() == Shape{3, 2});
+}
+
+TEST_CASE("gradients through views", "[tensor]") {
+  CHECK_NOTHROW(testing::gradcheck(
+      [](const std::vector<Tensor>& in) {
+        const Tensor x = in[0];
+        return sum(x.select(0, 1) * x.narrow(0, 0, 1).squeeze(0)) + sum(square(x.slice(1, 0, {}, 2).t())) +
+               sum(x.permute({1, 0}).reshape({2, -1}) * x.flatten().view({2, -1})) +
+               sum(x.unsqueeze(0).expand({3, -1, -1}) * 2) + sum(x.t().slice(0, 1).select(1, 0));
+      },
+      {randn({3, 4}, {.dtype = kFloat64})}));
+}
+
+TEST_CASE("xtensor sees the same memory", "[tensor]") {
+  Tensor x = arange(6.0).view({2, 3});
+  auto xs = reel::view<float>(x.t());
+  CHECK(xs.shape()[0] == 3);
+  CHECK(xs(2, 1) == 5);
+  xs(0, 1) = 100;
+  CHECK(x.to_vector<float>() == Floats{0, 1, 2, 100, 4, 5});
+  CHECK(from(xt::eval(reel::view<float>(x) * 2.0f)).to_vector<float>() == Floats{0, 2, 4, 200, 8, 10});
+  CHECK(from(xt::sin(xt::xarray<double>{0.0})).dtype() == kFloat64);
+  xt::xarray<double> container = xt::ones<double>({2, 2});
+  from_blob(container).mul_(3);
+  CHECK(container(1, 1) == 3);
+  const auto sliced = x.slice(1, 0, {}, 2);
+  const auto sliced_view = reel::view<float>(sliced);
+  CHECK(xt::sum(sliced_view)() == 0 + 2 + 100 + 5);
+  CHECK_THROWS_WITH(reel::view<double>(x), "data: asked for float64 elements of a float32 tensor");
+}
+
+TEST_CASE("the allocator reuses, counts and gives back", "[tensor]") {
+  const int64_t before = memory_stats().in_use;
+  reset_peak_memory();
+  void* first;
+  {
+    const Tensor x = empty({1 << 20});
+    CHECK(reinterpret_cast<uintptr_t>(x.data<float>()) % 64 == 0);
+    CHECK(memory_stats().in_use - before >= 4 << 20);
+    first = x.data<float>();
+  }
+  CHECK(memory_stats().in_use == before);
+  CHECK(memory_stats().peak_in_use - before >= 4 << 20);
+  CHECK(empty({1 << 20}).data<float>() == first);
+  const int64_t cached = memory_stats().cached;
+  empty_cache();
+  CHECK(cached - memory_stats().cached >= 4 << 20);
+}
+
+TEST_CASE("memory that is not there is named, with its largest holders", "[tensor]") {
+  const Tensor big = zeros({300, 10000});
+  try {
+    zeros({int64_t{1} << 46});
+    FAIL("256 TiB were found");
+  } catch (const Error& error) {
+    CHECK_THAT(error.what(), Catch::StartsWith("out of memory: ") && Catch::Contains("256.0 TiB") &&
+                                 Catch::Contains("the largest holders: ") && Catch::Contains("(float32 [300, 10000])"));
+  }
+  CHECK(zeros({2}).numel() == 2);
+}

@@ -1,0 +1,75 @@
+// Several threads at once; run under the thread sanitizer, too.
+#include <thread>
+
+#include "reel/reel.h"
+#include "test/pch.h"
+
+using namespace reel;
+
+namespace {
+void on_threads(int count, const std::function<void(int)>& f) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back(f, i);
+  for (std::thread& thread : threads) thread.join();
+}
+}  // namespace
+
+TEST_CASE("eight threads each train a model of their own", "[threads]") {
+  std::vector<double> losses(8);
+  on_threads(8, [&](int i) {
+    manual_seed(11);
+    struct Net : nn::Module {
+      nn::Linear hidden{*this, "hidden", 4, 16}, out{*this, "out", 16, 1};
+      Tensor forward(const Tensor& x) const { return out(tanh(hidden(x))); }
+    } net;
+    optim::Adam adam(net.parameters(), {.lr = 1e-2});
+    const Tensor x = randn({32, 4}), y = sum(x, 1, true);
+    for (int step = 0; step < 60; ++step) {
+      const Tensor loss = mse_loss(net.forward(x), y);
+      adam.zero_grad();
+      loss.backward();
+      adam.step();
+      losses[i] = loss.item<double>();
+    }
+  });
+  for (double loss : losses) CHECK(loss == losses[0]);  // the same seed, the same numbers
+  CHECK(losses[0] < 1);
+}
+
+TEST_CASE("threads share parameters, and their gradients add up", "[threads]") {
+  const Tensor w = ones({4, 4}).requires_grad_(), e = ones({5, 4}).requires_grad_();
+  on_threads(8, [&](int i) {
+    for (int step = 0; step < 20; ++step) sum(linear(embedding(e, from({i % 5}), true), w)).backward();
+  });
+  CHECK(w.grad().to_vector<float>() == std::vector<float>(16, 160));
+  REQUIRE(e.grad_rows());
+  CHECK(e.grad_rows()->ids.numel() == 5);
+  CHECK(sum(e.grad()).item<float>() == 160 * 16);
+}
+
+TEST_CASE("a graph may be handed to another thread", "[threads]") {
+  const Tensor w = from({3.0}).requires_grad_();
+  Tensor y = w;
+  for (int i = 0; i < 1000; ++i) y = y + w;
+  std::thread([&, z = std::move(y)]() mutable {
+    z.backward();
+    z.reset();
+  }).join();
+  CHECK(w.grad().item<float>() == 1001);
+  CHECK(live_nodes() == 0);
+}
+
+TEST_CASE("memory freed on another thread is used again", "[threads]") {
+  for (int round = 0; round < 4; ++round) {
+    std::vector<Tensor> made;
+    for (int i = 0; i < 2000; ++i) made.push_back(ones({64}));
+    std::thread([&] { made.clear(); }).join();
+  }
+  const int64_t held = memory_stats().in_use + memory_stats().cached;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Tensor> made;
+    for (int i = 0; i < 2000; ++i) made.push_back(ones({64}));
+    std::thread([&] { made.clear(); }).join();
+  }
+  CHECK(memory_stats().in_use + memory_stats().cached - held < (4 << 20));
+}

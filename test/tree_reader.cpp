@@ -1,0 +1,101 @@
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "reel/data.h"
+
+using namespace reel;
+using Catch::Matchers::Contains;
+using Catch::Matchers::Equals;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<int32_t> ids(const data::Tree& tree, int node) {
+  const auto children = tree.children(tree.nodes[node]);
+  return {children.begin(), children.end()};
+}
+
+}  // namespace
+
+TEST_CASE("a bracketed tree is laid out in postorder") {
+  const data::Tree tree = data::parse_tree("(3 (2 It) (4 (2 really) (3 works)))");
+  REQUIRE(tree.nodes.size() == 5);
+  std::string order;
+  for (const auto& node : tree.nodes) order += node.label + (node.is_leaf() ? ":" + node.word : "") + " ";
+  CHECK(order == "2:It 2:really 3:works 4 3 ");
+  CHECK(ids(tree, 0).empty());
+  CHECK(ids(tree, 3) == std::vector{1, 2});
+  CHECK(ids(tree, 4) == std::vector{0, 3});
+  CHECK(&tree.root() == &tree.nodes[4]);
+  CHECK(tree.to_string() == "(3 (2 It) (4 (2 really) (3 works)))");
+}
+
+TEST_CASE("trees of any arity, spacing and tokens") {
+  CHECK(data::parse_tree("(S (NP a)(VP b) (PP (X c)) (Y d))").to_string() == "(S (NP a) (VP b) (PP (X c)) (Y d))");
+  CHECK(data::parse_tree("  (  2   word  )  ").to_string() == "(2 word)");
+  const std::string odd =
+      "(2 (3 -LRB-) (2 8\xc2\xa0"
+      "1\\/2) (1 \\*) (0 caf\xc3\xa9))";
+  const data::Tree tree = data::parse_tree(odd);
+  CHECK(tree.nodes[0].word == "-LRB-");
+  CHECK(tree.nodes[1].word ==
+        "8\xc2\xa0"
+        "1\\/2");
+  CHECK(tree.nodes[2].word == "\\*");
+  CHECK(tree.to_string() == odd);
+}
+
+TEST_CASE("malformed trees are refused with the column and the reason") {
+  const auto check = [](const std::string& text, const std::string& message) {
+    INFO(text);
+    CHECK_THROWS_WITH(data::parse_tree(text), Equals("column " + message));
+  };
+  check("", "1: expected '('");
+  check("   ", "4: expected '('");
+  check("word", "1: expected '('");
+  check(")", "1: expected '('");
+  check("(", "2: expected a label");
+  check("()", "2: expected a label");
+  check("((2 a))", "2: expected a label");
+  check("(2", "3: the line ends inside a bracket");
+  check("(2)", "3: a node has neither a word nor children");
+  check("(2 a", "5: the line ends inside a bracket");
+  check("(2 (3 a)", "9: the line ends inside a bracket");
+  check("(2 (3 a) (1))", "12: a node has neither a word nor children");
+  check("(2 a b)", "6: a node has two words");
+  check("(2 a (3 b))", "6: a node has both a word and children");
+  check("(2 (3 b) a)", "10: a node has both a word and children");
+  check("(2 a))", "6: text after the tree");
+  check("(2 a) (2 b)", "7: text after the tree");
+}
+
+TEST_CASE("a tree a million deep is read and printed without recursion") {
+  const int depth = 1000000;
+  std::string text;
+  for (int i = 0; i < depth; ++i) text += "(1 ";
+  text += "(0 word)" + std::string(depth, ')');
+  const data::Tree tree = data::parse_tree(text);
+  CHECK(tree.nodes.size() == depth + 1);
+  CHECK(tree.to_string() == text);
+  CHECK_THROWS_WITH(data::parse_tree(std::string(depth, '(')), Contains("expected a label"));
+  CHECK_THROWS_AS(data::parse_tree(text.substr(0, text.size() - 1)), Error);
+}
+
+TEST_CASE("a file of trees is read line by line, and errors say where") {
+  const fs::path path = fs::temp_directory_path() / ("reel-trees-" + std::to_string(::getpid()));
+  std::ofstream(path, std::ios::binary) << "(2 a)\r\n\n   \n(3 (2 b) (4 c))";
+  const auto trees = data::read_trees(path);
+  REQUIRE(trees.size() == 2);
+  CHECK(trees[0].root().word == "a");
+  CHECK(trees[1].to_string() == "(3 (2 b) (4 c))");
+
+  std::ofstream(path, std::ios::binary) << "(2 a)\n\n(3 (2 b) 4 c))\n";
+  CHECK_THROWS_WITH(data::read_trees(path), Equals(path.string() + ":3:10: a node has both a word and children"));
+  std::ofstream(path, std::ios::binary) << "";
+  CHECK(data::read_trees(path).empty());
+  fs::remove(path);
+  CHECK_THROWS_WITH(data::read_trees(path), Contains("No such file"));
+  CHECK_THROWS_WITH(data::read_trees(fs::temp_directory_path()), Contains("cannot open"));
+}
