@@ -94,7 +94,8 @@ enum Save : int { kNothing = 0, kInput = 1, kOutput = 2, kA = 1, kB = 4, kSame =
 struct Neg {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = true;
-  template <class T> REEL_HD T operator()(T x) const { return T(-x); }
+  // Not -x, which xsimd 8.1 takes for 0 - x on AVX-512: zeros would lose their sign.
+  template <class T> REEL_HD T operator()(T x) const { return T(x * T(-1)); }
   template <class T> REEL_HD T grad(T g, T, T) const { return -g; }
 };
 struct Abs {

@@ -203,6 +203,16 @@ TEST_CASE("extremes along a dimension say where they first occur") {
   CHECK(max(zeros({0, 3}), 1).values.shape() == Shape{0});
 }
 
+TEST_CASE("dimension 0 of a 0-d tensor may be named") {
+  const Tensor x = full({}, 3, {.dtype = kFloat64, .requires_grad = true});
+  for (const Tensor& y : {sum(x, 0), max(x, 0).values, amax(x, 0), prod(x, 0), logsumexp(x, 0), norm(x, 2, 0),
+                          cumsum(x, 0), sort(x, 0).values, flip(x, 0)}) {
+    CHECK(y.shape() == Shape{});
+    CHECK(numbers(grad({y}, {x}, {}, {.retain_graph = true})[0]) == Numbers{1});
+    CHECK(numbers(grad({y}, {x}, {}, {.create_graph = true})[0]) == Numbers{1});
+  }
+}
+
 TEST_CASE("ties share the gradient of amax, and the first one gets that of max along a dimension") {
   const Tensor x = leaf({3, 1, 3});
   CHECK(grad_of(max(x), x) == Numbers{0.5, 0, 0.5});

@@ -346,6 +346,189 @@ TEST_CASE("gradients in single and half precision agree with those in double pre
   });
 }
 
+TEST_CASE("ops of no elements have results and gradients", "[ops][isa]") {
+  const Tensor none = zeros({0}, {.dtype = kInt64});
+  const struct {
+    const char* name;
+    std::function<Tensor(const Tensor& x)> call;  // of [0, 3]
+    Shape shape;
+  } table[] = {
+      {"sum", [](const Tensor& x) { return sum(x); }, {}},
+      {"sum(0)", [](const Tensor& x) { return sum(x, 0); }, {3}},
+      {"mean(1)", [](const Tensor& x) { return mean(x, 1); }, {0}},
+      {"prod", [](const Tensor& x) { return prod(x); }, {}},
+      {"amax(1)", [](const Tensor& x) { return amax(x, 1); }, {0}},
+      {"max(1)", [](const Tensor& x) { return max(x, 1, true).values; }, {0, 1}},
+      {"std(1)", [](const Tensor& x) { return std(x, 1); }, {0}},
+      {"norm", [](const Tensor& x) { return norm(x); }, {}},
+      {"logsumexp", [](const Tensor& x) { return logsumexp(x, 1); }, {0}},
+      {"cumsum", [](const Tensor& x) { return cumsum(x, 0); }, {0, 3}},
+      {"softmax(0)", [](const Tensor& x) { return softmax(x, 0); }, {0, 3}},
+      {"log_softmax(1)", [](const Tensor& x) { return log_softmax(x, 1); }, {0, 3}},
+      {"cross_entropy", [&](const Tensor& x) { return cross_entropy(x, none, kSum); }, {}},
+      {"nll_loss", [&](const Tensor& x) { return nll_loss(x, none, kNoReduction); }, {0}},
+      {"mse_loss", [](const Tensor& x) { return mse_loss(x, x * 2, kSum); }, {}},
+      {"matmul", [](const Tensor& x) { return matmul(x, x.t()); }, {0, 0}},
+      {"matmul(inner)", [](const Tensor& x) { return matmul(x.t(), x); }, {3, 3}},
+      {"bmm", [](const Tensor& x) { return bmm(x.unsqueeze(2), x.unsqueeze(1)); }, {0, 3, 3}},
+      {"linear",
+       [](const Tensor& x) {
+         return linear(x, ones({2, 3}), ones({2}));
+       },
+       {0, 2}},
+      {"linear(weight)",
+       [](const Tensor& x) {
+         return linear(ones({2, 3}), x);
+       },
+       {2, 0}},
+      {"cat",
+       [](const Tensor& x) {
+         return cat({x, x});
+       },
+       {0, 3}},
+      {"stack",
+       [](const Tensor& x) {
+         return stack({x, x}, 1);
+       },
+       {0, 2, 3}},
+      {"split", [](const Tensor& x) { return split(x, 2)[0]; }, {0, 3}},
+      {"flip",
+       [](const Tensor& x) {
+         return flip(x, {0, 1});
+       },
+       {0, 3}},
+      {"roll", [](const Tensor& x) { return roll(x, 1, 0); }, {0, 3}},
+      {"repeat",
+       [](const Tensor& x) {
+         return repeat(x, {2, 2});
+       },
+       {0, 6}},
+      {"tril", [](const Tensor& x) { return tril(x); }, {0, 3}},
+      {"diag", [](const Tensor& x) { return diag(x); }, {0}},
+      {"index_select", [&](const Tensor& x) { return index_select(x, 1, none); }, {0, 0}},
+      {"gather",
+       [](const Tensor& x) {
+         return gather(x, 1, zeros({0, 2}, {.dtype = kInt64}));
+       },
+       {0, 2}},
+      {"scatter_add",
+       [](const Tensor& x) {
+         return scatter_add(x, 1, zeros({0, 2}, {.dtype = kInt64}), x.narrow(1, 0, 2));
+       },
+       {0, 3}},
+      {"masked_select", [](const Tensor& x) { return masked_select(x, x > 0); }, {0}},
+      {"embedding", [&](const Tensor& x) { return embedding(x, none); }, {0, 3}},
+      {"index",
+       [&](const Tensor& x) {
+         return x.index({none, Slice(0, 2)});
+       },
+       {0, 2}},
+      {"sort", [](const Tensor& x) { return sort(x, 0).values; }, {0, 3}},
+      {"topk", [](const Tensor& x) { return topk(x, 2).values; }, {0, 2}},
+      {"lstm_cell",
+       [](const Tensor& x) {
+         return lstm_cell(repeat(x, {1, 4}), x).h;
+       },
+       {0, 3}},
+      {"tree_lstm_cell",
+       [](const Tensor& x) {
+         return tree_lstm_cell(repeat(x, {1, 5}), {x, x}).c;
+       },
+       {0, 3}},
+      {"dropout", [](const Tensor& x) { return dropout(x); }, {0, 3}},
+      {"reshape",
+       [](const Tensor& x) {
+         return x.reshape({3, 0, 7});
+       },
+       {3, 0, 7}},
+      {"select", [](const Tensor& x) { return x.select(1, 2); }, {0}},
+      {"expand",
+       [](const Tensor& x) {
+         return x.unsqueeze(0).expand({2, 0, 3});
+       },
+       {2, 0, 3}},
+  };
+  for (const auto& op : table) {
+    INFO(op.name);
+    CHECK(problem([&] {
+            const Tensor x = zeros({0, 3}, {.requires_grad = true}), y = op.call(x);
+            REEL_CHECK(y.shape() == op.shape, "shape ", y.shape(), ", not ", op.shape);
+            const Tensor first = grad({y}, {x}, {ones_like(y)}, {.create_graph = true, .allow_unused = true})[0];
+            REEL_CHECK(!first.defined() || first.shape() == x.shape(), "a gradient of shape ", first.shape());
+            op.call(x).backward(ones_like(y));
+          }) == "");
+  }
+  CHECK(sum(zeros({0})).item<double>() == 0);
+  CHECK(prod(zeros({0})).item<double>() == 1);
+  CHECK(std::isnan(mean(zeros({0})).item<double>()));
+  CHECK(std::isnan(var(zeros({1})).item<double>()));
+  CHECK(all(zeros({0})).item<bool>());
+  CHECK(!any(zeros({0})).item<bool>());
+  CHECK(sum(abs(matmul(zeros({2, 0}), zeros({0, 3})))).item<double>() == 0);
+  CHECK(logsumexp(zeros({0}), 0).item<double>() == -reference::kInfinity);
+  CHECK(one_hot(none, 4).shape() == Shape{0, 4});
+  CHECK(nonzero(none).shape() == Shape{0, 1});
+  CHECK(nonzero(Tensor(1)).shape() == Shape{1, 0});
+}
+
+TEST_CASE("gradients have their input's dtype where types are mixed", "[ops]") {
+  using Binary = Tensor (*)(const Tensor&, const Tensor&);
+  for (Binary op : {add, sub, mul, div, pow, maximum, fmod})
+    for (DType a : {kFloat16, kBFloat16, kFloat32, kFloat64})
+      for (DType b : {kFloat16, kFloat32, kFloat64, kInt64, kBool})
+        for (const Shape& shape : {Shape{2, 1}, Shape{}}) {
+          INFO(a << " and " << b << ' ' << shape);
+          CHECK(problem([&] {
+                  Tensor x = full({1, 3}, 1.5, {.dtype = a, .requires_grad = true});
+                  Tensor y = full(shape, 1, {.dtype = b});
+                  if (y.is_floating_point()) y.requires_grad_();
+                  const Tensor z = op(x, y);
+                  z.backward(ones_like(z));
+                  REEL_CHECK(x.grad().dtype() == a && x.grad().shape() == x.shape(), "left ", x.grad().dtype());
+                  if (y.requires_grad())
+                    REEL_CHECK(y.grad().dtype() == b && y.grad().shape() == shape, "right ", y.grad().dtype());
+                }) == "");
+        }
+  Tensor x = ones({2}, {.requires_grad = true}), y = ones({2}, {.dtype = kFloat64, .requires_grad = true});
+  sum(cat({x, y}) * where(from({true, false, true, false}), cat({y, x}), 2.)).backward();
+  CHECK((x.grad().dtype() == kFloat32 && y.grad().dtype() == kFloat64));
+}
+
+TEST_CASE("gradcheck says which element of which input is wrong", "[ops]") {
+  using Catch::Contains;
+  const auto cube = [](std::function<Tensor(const Tensor& x, const Tensor& g)> rule) {
+    return [rule](const Tensors& in) {
+      const Tensor x = in[1];
+      return custom_op("cube", no_grad([&] { return x * x * x; }), {x},
+                       [x, rule](const Tensor& g) { return Tensors{rule(x, g)}; });
+    };
+  };
+  const Tensors inputs{from({0, 1}), from(std::vector<double>{0, 2, -1, 0}, {2, 2})};
+  const auto right = cube([](const Tensor& x, const Tensor& g) { return 3 * g * x * x; });
+  const auto wrong = cube([](const Tensor& x, const Tensor& g) { return 3 * g * x * abs(x); });
+  const auto detached = cube([](const Tensor& x, const Tensor& g) { return 3 * g * (x * x).detach(); });
+  manual_seed(5);
+  const uint64_t offset = generator_state().offset;
+  CHECK_NOTHROW(testing::gradcheck(right, inputs));
+  CHECK_NOTHROW(testing::gradgradcheck(right, inputs));
+  CHECK_THROWS_WITH(testing::gradcheck(wrong, inputs),
+                    Contains("gradcheck: input 1 [2, 2], element [1, 0]: analytic "));
+  CHECK_NOTHROW(testing::gradcheck(detached, inputs));
+  CHECK_THROWS_WITH(testing::gradgradcheck(detached, inputs),
+                    Contains("gradgradcheck: input 1 [2, 2], element [0, 1]: analytic 0, numeric "));
+  CHECK(generator_state().offset == offset);
+  CHECK(!inputs[1].requires_grad());
+
+  const auto same = [](const Tensors& in) { return in[0]; };
+  CHECK_THROWS_WITH(testing::gradcheck(same, {ones({2})}),
+                    "gradcheck: input 0 is float32, too coarse for finite differences; make it float64");
+  CHECK_THROWS_WITH(testing::gradcheck(same, {Tensor()}), "gradcheck: input 0 is undefined");
+  CHECK_THROWS_WITH(testing::gradcheck(same, {from({1, 2})}), "gradcheck: the result is int64, not float64");
+  const auto positive = [](const Tensors& in) { return masked_select(in[0], in[0] > 0); };
+  CHECK_THROWS_WITH(testing::gradcheck(positive, {zeros({1}, {.dtype = kFloat64})}),
+                    "gradcheck: the result's shape changes with the values of input 0, from [0] to [1]");
+}
+
 TEST_CASE("dropout: the gradient is zero where the result is", "[ops]") {
   const Tensor x = rand({5, 8}, {.dtype = kFloat64}) + 1;
   const auto drop = [](const Tensors& in) { return dropout(in[0], 0.4); };

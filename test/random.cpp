@@ -14,7 +14,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-std::vector<double> numbers(const Tensor& x) { return x.to_vector<double>(); }
 double mean_of(const Tensor& x) { return mean(x.to(kFloat64)).item<double>(); }
 double std_of(const Tensor& x) { return reel::std(x.to(kFloat64)).item<double>(); }
 

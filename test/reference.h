@@ -201,12 +201,24 @@ inline Array zip(const Array& a, const Array& b, double (*f)(double, double)) {
   return build(a.shape, [&](const Index& at) { return f(a(at), b(at)); });
 }
 
+/// W x (+ b), as a line.
+inline Line linear(const Line& x, const Array& weight, const Array& bias = {}) {
+  Line y = bias.data;
+  y.resize(weight.shape[0]);
+  for (size_t j = 0; j < y.size(); ++j)
+    for (size_t k = 0; k < x.size(); ++k) y[j] += x[k] * weight.data[j * x.size() + k];
+  return y;
+}
+
 /// -log_probs[i, target[i]] for each row.
 inline Array negative_log_likelihood(const Array& log_probs, const Array& target) {
   return build(target.shape, [&](Index at) { return at.push_back(target(at)), -log_probs(at); });
 }
 
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+inline double squared_error(double a, double b) { return (a - b) * (a - b); }
+inline double cross_entropy(double p, double target) { return -target * std::log(p) - (1 - target) * std::log1p(-p); }
+inline double cross_entropy_of_logit(double z, double target) { return std::log1p(std::exp(z)) - target * z; }
 
 /// [h, c'] of an LSTM cell with gates i f g o, and of an N-ary Tree-LSTM cell with gates i f_1 … f_N o u.
 inline Array lstm_cell(const Array& gates, const Array& c) {

@@ -179,7 +179,8 @@ class Tensor {
   /// (1 for a one-element tensor, required otherwise). The graph is freed unless retain_graph; with create_graph
   /// the gradients carry history themselves.
   void backward(const Tensor& grad = {}, bool retain_graph = false, bool create_graph = false) const;
-  /// The gradient that backward() has summed up, undefined if none. Makes a row-sparse gradient dense.
+  /// The gradient that backward() has summed up, undefined if none. Asking for it finishes products that were put off,
+  /// so ask when it is needed, not after every backward(). Makes a row-sparse gradient dense.
   Tensor grad() const;
   /// The gradient of an embedding matrix as rows, nullptr if there is none or it is dense.
   const RowSparse* grad_rows() const;

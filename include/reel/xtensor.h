@@ -25,7 +25,8 @@ namespace reel {
 
 /// An xtensor adaptor over the elements of a CPU tensor, strided like it: reading and writing it reads and writes the
 /// tensor. T must be the C++ type of its dtype. It does not keep the tensor's memory alive, and autograd does not see
-/// what is written through it.
+/// what is written through it. xtensor's immediate reductions (xt::evaluation_strategy::immediate) take any adaptor for
+/// row-major: give them a contiguous() tensor.
 template <class T>
 auto view(const Tensor& tensor) {
   REEL_CHECK(tensor.device() == kCPU, "view: a tensor on ", tensor.device(), "; copy it to the CPU first");
@@ -33,9 +34,9 @@ auto view(const Tensor& tensor) {
   std::vector<std::ptrdiff_t> strides(tensor.strides().begin(), tensor.strides().end());
   for (size_t d = 0; d < shape.size(); ++d)
     if (shape[d] == 1) strides[d] = 0;  // xtensor's convention
-  size_t reach = 1;                     // elements from the first to the last
-  for (size_t d = 0; d < shape.size(); ++d) reach = shape[d] ? reach + (shape[d] - 1) * strides[d] : 0;
-  return xt::adapt(tensor.data<T>(), reach, xt::no_ownership(), std::move(shape), std::move(strides));
+  // xtensor wants to hear the number of elements here, however far apart they lie.
+  const size_t count = static_cast<size_t>(tensor.numel());
+  return xt::adapt(tensor.data<T>(), count, xt::no_ownership(), std::move(shape), std::move(strides));
 }
 
 /// A tensor with the values of any xtensor expression: its dtype is that of the expression's value_type.

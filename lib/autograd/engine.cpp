@@ -224,12 +224,62 @@ void Walk::prepare_outputs(Node& node) {
   }
 }
 
-void Walk::finish_leaf(TensorImpl* leaf, LeafNote& note) {
-  // Hooks may walk in their turn and move the notes: from here on only local copies.
-  const bool target = note.target;
-  FinalGrad final = finish(note.slot, shape_of(leaf), !target);
-  if (!final.defined() || (!target && !all_leaves)) return;
+namespace {
+
+// leaf's gradient += final. Under the leaf's mutex.
+void add_final(TensorImpl* leaf, FinalGrad final) {
   LeafGrad& mine = *leaf->leaf;
+  if (final.rows.ids.defined()) {
+    accumulate_rows(mine.grad, mine.rows, final.rows, leaf->view.shape);
+    return;
+  }
+  // The seed of backward() and saved tensors may come this far; a leaf's gradient is nobody else's.
+  const bool shared = !is_exclusive(final.dense) || !final.dense.is_contiguous();
+  if (shared && !grad_enabled()) final.dense = final.dense.clone();
+  if (mine.rows.ids.defined()) {
+    if (!is_exclusive(final.dense)) final.dense = final.dense.clone();
+    accumulate_rows(final.dense, mine.rows, std::exchange(mine.rows, {}), leaf->view.shape);
+  }
+  if (!mine.grad.defined())
+    mine.grad = std::move(final.dense);
+  else if (grad_enabled())
+    mine.grad = accumulate(mine.grad, final.dense);
+  else
+    mine.grad.add_(final.dense);
+}
+
+void settle_locked(TensorImpl* leaf) {
+  LeafGrad& mine = *leaf->leaf;
+  if (mine.held.empty()) return;
+  NoGrad guard;
+  add_final(leaf, finish(mine.held, shape_of(leaf), true));
+}
+
+std::mutex& mutex_of(const LeafGrad& leaf) { return leaf_mutexes[leaf.id % std::size(leaf_mutexes)]; }
+
+}  // namespace
+
+void settle(TensorImpl* impl) {
+  if (!impl->leaf) return;
+  std::lock_guard lock(mutex_of(*impl->leaf));
+  settle_locked(impl);
+}
+
+void Walk::finish_leaf(TensorImpl* leaf, LeafNote& note) {
+  LeafGrad& mine = *leaf->leaf;
+  const bool target = note.target;
+  if (!target && !all_leaves) {
+    clear(note.slot);
+    return;
+  }
+  if (!target && mine.hooks.empty() && note.slot.pending) {  // nobody is looking: let it wait for more
+    std::lock_guard lock(mutex_of(mine));
+    if (!absorb(mine.held, note.slot, shape_of(leaf))) settle_locked(leaf);
+    if (!note.slot.grad.defined()) return;
+  }
+  // Hooks may walk in their turn and move the notes: from here on only local copies.
+  FinalGrad final = finish(note.slot, shape_of(leaf), !target);
+  if (!final.defined()) return;
   for (size_t i = 0; i < mine.hooks.size(); ++i) {
     if (!mine.hooks[i].before) continue;
     if (final.rows.ids.defined()) {  // a hook sees a dense gradient
@@ -249,24 +299,8 @@ void Walk::finish_leaf(TensorImpl* leaf, LeafNote& note) {
     return;
   }
   {
-    std::lock_guard lock(leaf_mutexes[mine.id % std::size(leaf_mutexes)]);
-    if (final.rows.ids.defined()) {
-      accumulate_rows(mine.grad, mine.rows, final.rows, leaf->view.shape);
-    } else {
-      if (mine.rows.ids.defined()) {
-        if (!is_exclusive(final.dense) || !final.dense.is_contiguous()) final.dense = final.dense.clone();
-        accumulate_rows(final.dense, mine.rows, std::exchange(mine.rows, {}), leaf->view.shape);
-      }
-      if (!mine.grad.defined()) {
-        // The seed of backward() and saved tensors may come this far; a gradient is nobody else's.
-        const bool shared = !is_exclusive(final.dense) || !final.dense.is_contiguous();
-        mine.grad = shared && !grad_enabled() ? final.dense.clone() : std::move(final.dense);
-      } else if (grad_enabled()) {
-        mine.grad = accumulate(mine.grad, final.dense);
-      } else {
-        mine.grad.add_(final.dense);
-      }
-    }
+    std::lock_guard lock(mutex_of(mine));
+    add_final(leaf, std::move(final));
   }
   for (size_t i = 0; i < mine.hooks.size(); ++i)
     if (mine.hooks[i].after) mine.hooks[i].after(TensorImpl::share(leaf));
@@ -460,7 +494,8 @@ void Backward::set_product(int input, const Tensor& g, const Tensor& x) {
   const Edge& edge = node_.edges()[input];
   if (!wanted(edge)) return;
   GradShape shape;
-  add_product(slot(edge, shape), shape, g.contiguous(), x.contiguous());
+  const Tensor gd = g.contiguous(), xd = x.contiguous();
+  add_product(slot(edge, shape), shape, view_of(gd), view_of(xd));
 }
 
 void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool sparse) {
@@ -468,7 +503,8 @@ void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool
   if (!wanted(edge)) return;
   GradShape shape;
   GradSlot& target = slot(edge, shape);
-  add_rows(target, ids, values.to(shape.dtype), sparse);
+  const Tensor host = ids.to(kCPU).contiguous(), rows = values.to(shape.dtype);
+  add_rows(target, shape, {host.data<int64_t>(), static_cast<size_t>(host.numel())}, view_of(rows), sparse);
 }
 
 void Backward::set_region(int input, int64_t offset, const Strides& strides, const Tensor& g) {

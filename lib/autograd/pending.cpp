@@ -7,8 +7,8 @@ namespace reel {
 
 /// Packs of rows; kept for reuse by the thread, with their vectors.
 struct Pending {
-  Tensor g_rows, x_rows;  // [capacity, out], [capacity, in]
-  int64_t rows = 0, capacity = 0;
+  Tensor g_rows, x_rows;  // [capacity, out], [capacity, in], of which `rows` are filled
+  int64_t rows = 0;
   std::vector<int64_t> ids;
   Tensor values;  // [capacity, …] rows for ids
   bool sparse = true;
@@ -37,7 +37,7 @@ void retire(GradSlot& slot) {
   Pending* pending = std::exchange(slot.pending, nullptr);
   pending->g_rows.reset(), pending->x_rows.reset(), pending->values.reset();
   pending->ids.clear();
-  pending->rows = pending->capacity = 0;
+  pending->rows = 0;
   pending->sparse = true;
   pending->next = std::exchange(spare.head, pending);
 }
@@ -116,47 +116,67 @@ void add_grad(GradSlot& slot, Tensor g) {
   }
 }
 
-void add_product(GradSlot& slot, const GradShape& target, const Tensor& g, const Tensor& x) {
-  const View &gv = view_of(g), &xv = view_of(x);
-  const int64_t n = gv.shape[0], row_bytes = (gv.shape[1] + xv.shape[1]) * size_of(target.dtype);
-  if (n == 0) return;
-  Pending& pending = pending_of(slot);
-  if (!pending.capacity) {
-    pending.capacity = std::clamp<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1), 8, kMostRows);
-    if (n * 4 < pending.capacity) {
-      pending.g_rows = make_tensor({pending.capacity, gv.shape[1]}, target.dtype, target.device);
-      pending.x_rows = make_tensor({pending.capacity, xv.shape[1]}, target.dtype, target.device);
-    }
-  }
-  if (n * 4 >= pending.capacity || !pending.g_rows.defined()) {  // large enough by itself
-    multiply(slot, target, gv, xv);
+void add_product(GradSlot& slot, const GradShape& target, const View& g, const View& x) {
+  const int64_t n = g.shape[0], out = g.shape[1], in = x.shape[1];
+  if (n == 0) {  // zeros are a gradient, too
+    own_dense(slot, target);
     return;
   }
-  if (pending.rows + n > pending.capacity) flush_products(slot, target);
+  const int64_t row_bytes = std::max<int64_t>((out + in) * size_of(target.dtype), 1);
+  const int64_t capacity = std::clamp<int64_t>(kMostBytes / row_bytes, 8, kMostRows);
+  if (n * 4 >= capacity) {  // large enough by itself
+    multiply(slot, target, g, x);
+    return;
+  }
+  Pending& pending = pending_of(slot);
+  if (!pending.g_rows.defined()) {
+    pending.g_rows = make_tensor({capacity, out}, target.dtype, target.device);
+    pending.x_rows = make_tensor({capacity, in}, target.dtype, target.device);
+  }
+  if (pending.rows + n > capacity) flush_products(slot, target);
   const Backend& kernels = backend(target.device);
-  kernels.copy(gv, rows_of(view_of(pending.g_rows), n, pending.rows));
-  kernels.copy(xv, rows_of(view_of(pending.x_rows), n, pending.rows));
+  kernels.copy(g, rows_of(view_of(pending.g_rows), n, pending.rows));
+  kernels.copy(x, rows_of(view_of(pending.x_rows), n, pending.rows));
   pending.rows += n;
 }
 
-void add_rows(GradSlot& slot, const Tensor& ids, const Tensor& values, bool sparse) {
-  const View &iv = view_of(ids), &vv = view_of(values);
-  const int64_t n = iv.numel;
-  if (n == 0) return;
+void add_rows(GradSlot& slot, const GradShape& target, std::span<const int64_t> ids, const View& values, bool sparse) {
+  const int64_t n = static_cast<int64_t>(ids.size());
+  if (n == 0) {
+    if (!sparse) own_dense(slot, target);
+    return;
+  }
   Pending& pending = pending_of(slot);
   pending.sparse = pending.sparse && sparse;
   const int64_t have = static_cast<int64_t>(pending.ids.size());
   const int64_t capacity = pending.values.defined() ? pending.values.size(0) : 0;
-  Shape shape = vv.shape;
+  const Backend& kernels = backend(target.device);
   if (have + n > capacity) {
+    Shape shape = values.shape;
     shape[0] = std::max(have + n, 2 * capacity);
-    Tensor larger = make_tensor(shape, vv.dtype, values.device());
-    if (have) backend_of(larger).copy(rows_of(view_of(pending.values), have), rows_of(view_of(larger), have));
+    Tensor larger = make_tensor(shape, target.dtype, target.device);
+    if (have) kernels.copy(rows_of(view_of(pending.values), have), rows_of(view_of(larger), have));
     pending.values = std::move(larger);
   }
-  backend_of(values).copy(vv, rows_of(view_of(pending.values), n, have));
-  const Tensor host = ids.to(kCPU).contiguous();
-  pending.ids.insert(pending.ids.end(), host.data<int64_t>(), host.data<int64_t>() + n);
+  kernels.copy(values, rows_of(view_of(pending.values), n, have));
+  pending.ids.insert(pending.ids.end(), ids.begin(), ids.end());
+}
+
+bool absorb(GradSlot& held, GradSlot& slot, const GradShape& target) {
+  if (!held.pending) {
+    std::swap(held.pending, slot.pending);
+    return true;
+  }
+  Pending &from = *slot.pending, &to = *held.pending;
+  if (from.rows && !to.g_rows.defined()) {
+    std::swap(from.g_rows, to.g_rows), std::swap(from.x_rows, to.x_rows), std::swap(from.rows, to.rows);
+  } else if (from.rows) {
+    add_product(held, target, rows_of(view_of(from.g_rows), from.rows), rows_of(view_of(from.x_rows), from.rows));
+  }
+  if (!from.ids.empty())
+    add_rows(held, target, from.ids, rows_of(view_of(from.values), static_cast<int64_t>(from.ids.size())), from.sparse);
+  retire(slot);
+  return !to.values.defined() || view_of(to.values).numel * size_of(target.dtype) < kMostBytes;
 }
 
 void add_region(GradSlot& slot, const GradShape& target, int64_t offset, const Strides& strides, const Tensor& g) {
@@ -202,6 +222,11 @@ void clear(GradSlot& slot) {
   if (slot.pending) retire(slot);
 }
 
+void discard(GradSlot& slot) {
+  slot.grad.reset();
+  delete std::exchange(slot.pending, nullptr);
+}
+
 RowSparse coalesce(const std::vector<int64_t>& ids, const Tensor& values) {
   NoGrad guard;
   std::vector<int64_t> distinct = ids;
@@ -223,9 +248,12 @@ void accumulate_rows(Tensor& grad, RowSparse& rows, const RowSparse& more, const
     rows = more;
   } else if (!grad.defined()) {
     GradSlot slot;
-    add_rows(slot, rows.ids, rows.values, true);
-    add_rows(slot, more.ids, more.values, true);
-    rows = finish(slot, {shape, more.values.dtype(), more.values.device()}, true).rows;
+    const GradShape target{shape, more.values.dtype(), more.values.device()};
+    for (const RowSparse* part : {static_cast<const RowSparse*>(&rows), &more}) {
+      const std::vector<int64_t> ids = part->ids.to_vector<int64_t>();
+      add_rows(slot, target, ids, view_of(part->values), true);
+    }
+    rows = finish(slot, target, true).rows;
   } else {
     if (!is_exclusive(grad) || !grad.is_contiguous()) grad = no_grad([&] { return grad.clone(); });
     backend_of(grad).index_add(view_of(grad), 0, view_of(more.ids), view_of(more.values));

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lib/autograd/tape.h"
@@ -9,14 +10,15 @@ namespace reel {
 // The parts of a gradient that wait to be added up together. A weight that is used at a thousand places would get a
 // thousand outer products, each a pass over memory of the weight's size; instead the rows of g and x of all uses are
 // packed, and multiplied by one GEMM when the pack is full or the last use is reached. Rows for an embedding matrix
-// wait likewise until it is known which rows there are.
+// wait likewise until it is known which rows there are. What a walk leaves pending at a leaf waits there until somebody
+// looks at the leaf's gradient.
 
 /// slot.grad += g, of the target's shape and dtype.
 void add_grad(GradSlot& slot, Tensor g);
 /// slot.grad += gᵀ x for contiguous float g [n, out] and x [n, in].
-void add_product(GradSlot& slot, const GradShape& target, const Tensor& g, const Tensor& x);
-/// slot.grad[ids] += values.
-void add_rows(GradSlot& slot, const Tensor& ids, const Tensor& values, bool sparse);
+void add_product(GradSlot& slot, const GradShape& target, const View& g, const View& x);
+/// slot.grad[ids] += values [n, …].
+void add_rows(GradSlot& slot, const GradShape& target, std::span<const int64_t> ids, const View& values, bool sparse);
 /// The part of slot.grad that a view shows += g.
 void add_region(GradSlot& slot, const GradShape& target, int64_t offset, const Strides& strides, const Tensor& g);
 
@@ -27,8 +29,13 @@ struct FinalGrad {
   bool defined() const { return dense.defined() || rows.ids.defined(); }
 };
 FinalGrad finish(GradSlot& slot, const GradShape& target, bool sparse_wanted);
+/// Moves what is pending in `slot` to `held`, a slot that outlives the walk, so that the products of several walks are
+/// merged, too. False when so much has come together that held should be finished.
+bool absorb(GradSlot& held, GradSlot& slot, const GradShape& target);
 /// Forgets everything.
 void clear(GradSlot& slot);
+/// The same for a slot that may outlive the thread's other objects.
+void discard(GradSlot& slot);
 
 /// Distinct sorted ids with the values of equal ids added.
 RowSparse coalesce(const std::vector<int64_t>& ids, const Tensor& values);

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "lib/autograd/pending.h"
 #include "lib/autograd/trace.h"
 
 namespace reel {
@@ -179,6 +180,7 @@ LeafGrad::LeafGrad() {
   }
 }
 LeafGrad::~LeafGrad() {
+  discard(held);
   std::lock_guard lock(leaf_ids().mutex);
   leaf_ids().unused.push_back(id);
 }

@@ -105,6 +105,7 @@ struct LeafGrad {
   uint32_t id;  // small and unique among the living: a walk finds its notes on this leaf at notes[id]
   Tensor grad;
   RowSparse rows;
+  GradSlot held;  // of past walks, not yet part of grad or rows: see settle
   struct Hook {
     int64_t id;
     GradHook before;                           // gets the final gradient of a walk
@@ -115,6 +116,8 @@ struct LeafGrad {
   ~LeafGrad();
 };
 LeafGrad& leaf_grad(TensorImpl* impl);
+/// Brings grad and rows up to date with what past walks have left pending. Whoever reads them calls this first.
+void settle(TensorImpl* impl);
 
 // ---- history of tensors --------------------------------------------------------------------------------------------
 
@@ -173,6 +176,11 @@ class Saved {
 };
 /// Saved(tensor) if it is wanted, nothing otherwise.
 inline Saved saved_if(bool wanted, const Tensor& tensor) { return wanted ? Saved(tensor) : Saved(); }
+/// In the place of a Saved that a rule never reads. The tags keep several of them from needing addresses of their own.
+template <int tag>
+struct NotSaved {
+  NotSaved(Saved&&) {}
+};
 
 // ---- what a rule sees ----------------------------------------------------------------------------------------------
 
@@ -189,6 +197,10 @@ class Backward {
   bool needs(int input) const { return wanted(node_.edges()[input]); }
   bool create_graph() const { return grad_enabled(); }
   Tensor get(const Saved& saved) const;
+  template <int tag>
+  Tensor get(const NotSaved<tag>&) const {
+    return {};
+  }
 
   /// The gradient of an input, of the input's shape or one that it was broadcast to. Undefined is zero.
   void set(int input, Tensor grad);

@@ -151,17 +151,16 @@ void* Tensor::data(DType wanted) const {
 Scalar Tensor::item() const {
   const View& view = view_of(*this, "item");
   REEL_CHECK(view.numel == 1, "item: the tensor has ", view.numel, " elements, shape ", view.shape);
-  const Tensor host = to(kCPU);
-  const View& one = view_of(host);
-  switch (one.dtype) {
-    case kBool: return *one.as<bool>();
-    case kUInt8: return *one.as<uint8_t>();
-    case kInt32: return *one.as<int32_t>();
-    case kInt64: return *one.as<int64_t>();
-    case kFloat16: return static_cast<float>(*one.as<Float16>());
-    case kBFloat16: return static_cast<float>(*one.as<BFloat16>());
-    case kFloat32: return *one.as<float>();
-    default: return *one.as<double>();
+  if (device() != kCPU) return to(kCPU).item();
+  switch (view.dtype) {
+    case kBool: return *view.as<bool>();
+    case kUInt8: return *view.as<uint8_t>();
+    case kInt32: return *view.as<int32_t>();
+    case kInt64: return *view.as<int64_t>();
+    case kFloat16: return static_cast<float>(*view.as<Float16>());
+    case kBFloat16: return static_cast<float>(*view.as<BFloat16>());
+    case kFloat32: return *view.as<float>();
+    default: return *view.as<double>();
   }
 }
 
@@ -179,7 +178,8 @@ namespace detail {
 void set_data(const Tensor& target, const Tensor& source) {
   view_of(target, "set_data"), view_of(source, "set_data");
   TensorImpl *to = TensorImpl::of(target), *from = TensorImpl::of(source);
-  REEL_CHECK(!to->node && !to->base, "set_data: the tensor is not a leaf of its own");
+  REEL_CHECK(!to->node, "set_data: the tensor is not a leaf");
+  if (to->base) TensorImpl::wrap(std::exchange(to->base, nullptr)).reset();
   from->storage->retain();
   std::exchange(to->storage, from->storage)->drop();
   to->view = from->view;
@@ -210,6 +210,7 @@ Tensor Tensor::grad() const {
   view_of(*this, "grad");
   LeafGrad* leaf = TensorImpl::of(*this)->leaf;
   if (!leaf) return {};
+  settle(TensorImpl::of(*this));
   if (leaf->rows.ids.defined()) {
     leaf->grad = zeros_like(detach());
     accumulate_rows(leaf->grad, leaf->rows, std::exchange(leaf->rows, {}), shape());
@@ -219,6 +220,7 @@ Tensor Tensor::grad() const {
 
 const RowSparse* Tensor::grad_rows() const {
   view_of(*this, "grad_rows");
+  settle(TensorImpl::of(*this));
   const LeafGrad* leaf = TensorImpl::of(*this)->leaf;
   return leaf && leaf->rows.ids.defined() ? &leaf->rows : nullptr;
 }
@@ -231,6 +233,7 @@ void Tensor::set_grad(const Tensor& grad) {
   LeafGrad& leaf = leaf_grad(TensorImpl::of(*this));
   leaf.grad = grad;
   leaf.rows = {};
+  clear(leaf.held);
 }
 
 namespace {

@@ -12,11 +12,16 @@ namespace {
 
 enum class Isa { kBaseline, kAvx2, kAvx512 };
 
+#ifdef __x86_64__
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
+#else
+bool has_avx2() { return false; }
+bool has_avx512() { return false; }
+#endif
 
 Isa chosen_isa() {
   const char* wish = std::getenv("REEL_CPU");
@@ -28,19 +33,6 @@ Isa chosen_isa() {
   REEL_CHECK(name != "avx512" || has_avx512(), "REEL_CPU=avx512: this machine does not have AVX-512 F, CD, DQ, BW, VL");
   return name == "baseline" ? Isa::kBaseline : name == "avx2" ? Isa::kAvx2 : Isa::kAvx512;
 }
-
-#define REEL_INSTALL(isa)           \
-  do {                              \
-    isa::install_unary(table);      \
-    isa::install_unary_grad(table); \
-    isa::install_binary(table);     \
-    isa::install_compare(table);    \
-    isa::install_reduce(table);     \
-    isa::install_softmax(table);    \
-    isa::install_gemv(table);       \
-    isa::install_cell(table);       \
-    isa::install_update(table);     \
-  } while (false)
 
 Backend make_table() {
   Backend table{};
@@ -59,12 +51,14 @@ Backend make_table() {
   table.count_nonzero = count_nonzero;
   table.nonzero = nonzero;
   table.sort = sort;
-  table.random = random;
-  table.dropout = dropout;
   switch (chosen_isa()) {
-    case Isa::kBaseline: REEL_INSTALL(baseline); break;
-    case Isa::kAvx2: REEL_INSTALL(avx2); break;
-    case Isa::kAvx512: REEL_INSTALL(avx512); break;
+    case Isa::kBaseline: baseline::install(table); break;
+#ifdef __x86_64__
+    case Isa::kAvx2: avx2::install(table); break;
+    case Isa::kAvx512: avx512::install(table); break;
+#else
+    default: break;
+#endif
   }
   return table;
 }

@@ -27,24 +27,20 @@ int64_t count_nonzero(const View& x);
 void nonzero(const View& x, const View& positions);
 void sort(bool descending, const View& x, const View& values, const View& indices);
 
-void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
-void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
+/// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, ….
+using FillLanes = void (*)(uint64_t seed, uint64_t first, int64_t blocks, uint32_t* lanes);
+void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
+void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 
-#define REEL_SIMD_KERNELS(isa)             \
-  namespace isa {                          \
-  void install_unary(Backend& table);      \
-  void install_unary_grad(Backend& table); \
-  void install_binary(Backend& table);     \
-  void install_compare(Backend& table);    \
-  void install_reduce(Backend& table);     \
-  void install_softmax(Backend& table);    \
-  void install_gemv(Backend& table);       \
-  void install_cell(Backend& table);       \
-  void install_update(Backend& table);     \
-  }
-REEL_SIMD_KERNELS(baseline)
-REEL_SIMD_KERNELS(avx2)
-REEL_SIMD_KERNELS(avx512)
-#undef REEL_SIMD_KERNELS
+// Fill in the rows of simd/ (simd/table.cpp).
+namespace baseline {
+void install(Backend& table);
+}
+namespace avx2 {
+void install(Backend& table);
+}
+namespace avx512 {
+void install(Backend& table);
+}
 
 }  // namespace reel::cpu

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 
 #include "lib/cpu/kernels.h"
@@ -6,15 +7,19 @@
 namespace reel::cpu {
 namespace {
 
-/// set(i, lane, extra) for the numbers offset + i of the stream.
+constexpr int64_t kPiece = 256;
+
+/// piece(i, n, lanes) for runs of n numbers i, i + 1, …, each with the lane of number offset + i of the stream.
 template <class F>
-void for_each_lane(uint64_t seed, uint64_t offset, int64_t n, const F& set) {
-  for (int64_t i = 0; i < n;) {
-    const uint64_t number = offset + i;
-    const PhiloxBlock block = philox(seed, number / 4);
-    for (int lane = number % 4; lane < 4 && i < n; ++lane, ++i) set(i, block.lane[lane]);
+void for_each_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, const F& piece) {
+  uint32_t lanes[kPiece + 4];
+  for (int64_t i = 0; i < n; i += kPiece) {
+    const int64_t count = std::min(kPiece, n - i), skip = static_cast<int64_t>((offset + i) % 4);
+    fill(seed, (offset + i) / 4, (skip + count + 3) / 4, lanes);
+    piece(i, count, lanes + skip);
   }
 }
+/// set(i, lane, extra) for the numbers offset + i of the stream.
 template <class F>
 void for_each_two_lanes(uint64_t seed, uint64_t offset, int64_t n, const F& set) {
   for (int64_t i = 0; i < n;) {
@@ -25,7 +30,7 @@ void for_each_two_lanes(uint64_t seed, uint64_t offset, int64_t n, const F& set)
 }
 
 template <class T>
-void uniform(double low, double high, uint64_t seed, uint64_t offset, int64_t n, T* y) {
+void uniform(FillLanes fill, double low, double high, uint64_t seed, uint64_t offset, int64_t n, T* y) {
   const T scale = T(high) - T(low), start = T(low), end = T(high);
   // Rounding may reach the upper end, which does not belong to the interval.
   const auto place = [&](T u) {
@@ -33,7 +38,9 @@ void uniform(double low, double high, uint64_t seed, uint64_t offset, int64_t n,
     return value < end || start == end ? value : start;
   };
   if constexpr (sizeof(T) == 4) {
-    for_each_lane(seed, offset, n, [&](int64_t i, uint32_t lane) { y[i] = place(uniform_float(lane)); });
+    for_each_piece(fill, seed, offset, n, [&](int64_t start, int64_t count, const uint32_t* lanes) {
+      for (int64_t i = 0; i < count; ++i) y[start + i] = place(uniform_float(lanes[i]));
+    });
   } else {
     for_each_two_lanes(seed, offset, n,
                        [&](int64_t i, uint32_t lane, uint32_t extra) { y[i] = place(uniform_double(lane, extra)); });
@@ -73,21 +80,21 @@ void integers(double low, double high, uint64_t seed, uint64_t offset, int64_t n
   });
 }
 
-void generate(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
+void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   const int64_t n = y.numel;
   if (kind == RandomKind::kInteger) return integers(a, b, seed, offset, n, y.as<int64_t>());
   const auto draw = [&](auto* to) {
-    kind == RandomKind::kUniform ? uniform(a, b, seed, offset, n, to) : normal(a, b, seed, offset, n, to);
+    kind == RandomKind::kUniform ? uniform(fill, a, b, seed, offset, n, to) : normal(a, b, seed, offset, n, to);
   };
   y.dtype == kFloat64 ? draw(y.as<double>()) : draw(y.as<float>());
 }
 
 }  // namespace
 
-void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
+void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   if (y.numel == 0) return;
   const DType native = kind == RandomKind::kInteger ? kInt64 : y.dtype == kFloat64 ? kFloat64 : kFloat32;
-  if (y.contiguous && y.dtype == native) return generate(kind, a, b, seed, offset, y);
+  if (y.contiguous && y.dtype == native) return generate(fill, kind, a, b, seed, offset, y);
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(y.numel * size_of(native));
   View dense = y;
   dense.data = buffer.get();
@@ -95,20 +102,31 @@ void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset,
   dense.contiguous = true;
   int64_t stride = 1;
   for (int d = y.shape.size() - 1; d >= 0; --d) dense.strides[d] = stride, stride *= y.shape[d];
-  generate(kind, a, b, seed, offset, dense);
+  generate(fill, kind, a, b, seed, offset, dense);
   copy(dense, y);
 }
 
-void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
-  const uint64_t threshold = static_cast<uint64_t>(p * 0x1p32);
+void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
+  // Signed, because SSE2 compares nothing else.
+  const int32_t threshold = static_cast<int32_t>(static_cast<uint32_t>(p * 4294967295.0) ^ 0x80000000u);
   const auto apply = [&](auto* to) {
     using T = std::remove_pointer_t<decltype(to)>;
     const T* from = x.as<const T>();
     const T scale = p < 1 ? T(1 / (1 - p)) : T(0);
+    const bool none = p >= 1;
     uint8_t* kept = keep.as<uint8_t>();
-    for_each_lane(seed, offset, x.numel, [&](int64_t i, uint32_t lane) {
-      kept[i] = lane >= threshold;
-      to[i] = kept[i] ? from[i] * scale : T(0);
+    for_each_piece(fill, seed, offset, x.numel, [&](int64_t start, int64_t count, const uint32_t* lanes) {
+      // Branch-free and without aliases: vector code.
+      alignas(64) int32_t keeps[kPiece];
+      for (int64_t i = 0; i < count; ++i)
+        keeps[i] = !none & (static_cast<int32_t>(lanes[i] ^ 0x80000000u) >= threshold);
+      const T* __restrict in = from + start;
+      T* __restrict out = to + start;
+      for (int64_t i = 0; i < count; ++i) {
+        const T scaled = in[i] * scale;
+        out[i] = keeps[i] ? scaled : T(0);
+      }
+      for (int64_t i = 0; i < count; ++i) kept[start + i] = static_cast<uint8_t>(keeps[i]);
     });
   };
   x.dtype == kFloat64 ? apply(y.as<double>()) : apply(y.as<float>());

@@ -45,38 +45,52 @@ Cell describe(const View& h, int children, const Layout& layout) {
           .grad_child_c = nullptr};
 }
 
-// The equations, in differentiable ops.
-std::vector<Tensor> composed(const Tensor& gates, std::span<const Tensor> children, const Layout& layout) {
-  const int64_t hidden = gates.size(1) / static_cast<int64_t>(3 + children.size());
-  const auto gate = [&](int64_t block) { return gates.narrow(1, block * hidden, hidden); };
-  Tensor c = sigmoid(gate(layout.input)) * tanh(gate(layout.update));
-  for (size_t k = 0; k < children.size(); ++k)
-    c = c + sigmoid(gate(layout.forget + static_cast<int64_t>(k))) * children[k];
-  return {sigmoid(gate(layout.output)) * tanh(c), c};
-}
+// The node's outputs are h and c and, unseen by the user, the activated gates and tanh(c): what its rule reads. So
+// these have a history when the rule itself is differentiated, and may then receive gradients like the other two.
+enum Output { kH, kC, kActivated, kTanhC };
 
 struct CellRule {
   Layout layout;
   int children;
-  Saved gates, activated, tanh_c;
+  Saved activated, tanh_c;
   std::array<Saved, 2> first;  // the children's memory cells; more than two are rare enough for the heap
   std::vector<Saved> others;
 
   const Saved& child(int k) const { return k < 2 ? first[static_cast<size_t>(k)] : others[static_cast<size_t>(k - 2)]; }
 
   void operator()(Backward& back) {
-    if (back.create_graph()) {
-      std::vector<Tensor> ins{back.get(gates)};
-      for (int k = 0; k < children; ++k) ins.push_back(back.get(child(k)));
-      std::vector<Tensor> grads = differentiate(ins, {back.grad(0), back.grad(1)},
-                                                [&] { return composed(ins[0], std::span(ins).subspan(1), layout); });
-      for (size_t i = 0; i < grads.size(); ++i) back.set(static_cast<int>(i), grads[i]);
-      return;
+    if (back.create_graph() || back.grad(kActivated).defined() || back.grad(kTanhC).defined())
+      composed(back);
+    else
+      fused(back);
+  }
+
+  void composed(Backward& back) {
+    const Tensor act = back.get(activated), tc = back.get(tanh_c);
+    const Tensor gh = back.grad_or_zeros(kH), gc_in = back.grad_or_zeros(kC), ga = back.grad_or_zeros(kActivated);
+    const int64_t hidden = tc.size(1);
+    const auto block = [&](const Tensor& x, int64_t at) { return x.narrow(1, at * hidden, hidden); };
+    const auto through_sigmoid = [](const Tensor& g, const Tensor& a) { return g * a * (1 - a); };
+    const Tensor i = block(act, layout.input), o = block(act, layout.output), u = block(act, layout.update);
+    const Tensor gc = gc_in + (gh * o + back.grad_or_zeros(kTanhC)) * (1 - tc * tc);
+    std::vector<Tensor> g_gates(static_cast<size_t>(3 + children));
+    g_gates[layout.input] = through_sigmoid(gc * u + block(ga, layout.input), i);
+    g_gates[layout.output] = through_sigmoid(gh * tc + block(ga, layout.output), o);
+    g_gates[layout.update] = (gc * i + block(ga, layout.update)) * (1 - u * u);
+    for (int k = 0; k < children; ++k) {
+      const int64_t at = layout.forget + k;
+      const Tensor f = block(act, at);
+      g_gates[at] = through_sigmoid(gc * back.get(child(k)) + block(ga, at), f);
+      back.set(1 + k, gc * f);
     }
+    back.set(0, cat(g_gates, 1));
+  }
+
+  void fused(Backward& back) {
     const Tensor act = back.get(activated), tc = back.get(tanh_c);
     Cell cell = describe(view_of(tc), children, layout);
-    const Tensor gh = back.grad(0).defined() ? back.grad(0).contiguous() : Tensor();
-    const Tensor gc = back.grad(1).defined() ? back.grad(1).contiguous() : Tensor();
+    const Tensor gh = back.grad(kH).defined() ? back.grad(kH).contiguous() : Tensor();
+    const Tensor gc = back.grad(kC).defined() ? back.grad(kC).contiguous() : Tensor();
     Tensor g_gates = make_tensor(act.shape(), act.dtype(), act.device());
     Addresses<const void*> c_at(children);
     Addresses<void*> gc_at(children);
@@ -141,7 +155,7 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
   backend(device).cell(cell);
   if (!recording(gates) && !recording(cs)) return state;
 
-  CellRule rule{layout, n, Saved(gates), Saved(activated), Saved(tanh_c), {}, {}};
+  CellRule rule{layout, n, Saved::output(activated, kActivated), Saved::output(tanh_c, kTanhC), {}, {}};
   for (size_t k = 0; k < cs.size(); ++k)
     if (k < 2)
       rule.first[k] = Saved(cs[k]);
@@ -150,7 +164,7 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
   Addresses<const Tensor*> ins(children_in.size() + 1);
   ins.data()[0] = &gates;
   for (int k = 0; k < n; ++k) ins.data()[k + 1] = &cs[static_cast<size_t>(k)];
-  const Tensor* outs[] = {&state.h, &state.c};
+  const Tensor* outs[] = {&state.h, &state.c, &activated, &tanh_c};
   record_always(op, outs, {ins.data(), children_in.size() + 1}, std::move(rule));
   return state;
 }

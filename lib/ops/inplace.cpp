@@ -104,7 +104,9 @@ Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
                       !(grad_enabled() && (tracked(self) || tracked(other))) &&
                       TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
                       self.device() == other.device();
-  if (!direct) return change(name, self, [&](const Tensor& old) { return op(old, other); }, other);
+  if (!direct)
+    return change(
+        name, self, [&](const Tensor& old) { return op(old, other); }, other);
   check_in_place(name, self);
   REEL_CHECK(broadcast_shapes(to.shape, from.shape, name) == to.shape, name, ": an operand of shape ", from.shape,
              " for a tensor of shape ", to.shape);
@@ -134,7 +136,8 @@ Tensor& Tensor::sub_(const Tensor& other) { return arithmetic<scalar::Sub>("sub_
 Tensor& Tensor::mul_(const Tensor& other) { return arithmetic<scalar::Mul>("mul_", *this, other, mul); }
 Tensor& Tensor::div_(const Tensor& other) { return arithmetic<scalar::Div>("div_", *this, other, div); }
 Tensor& Tensor::pow_(const Tensor& exponent) {
-  return change("pow_", *this, [&](const Tensor& old) { return pow(old, exponent); }, exponent);
+  return change(
+      "pow_", *this, [&](const Tensor& old) { return pow(old, exponent); }, exponent);
 }
 Tensor& Tensor::neg_() { return change("neg_", *this, neg); }
 Tensor& Tensor::abs_() { return change("abs_", *this, reel::abs); }

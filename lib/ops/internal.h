@@ -66,19 +66,4 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value);
 /// May self be changed in place right now?
 void check_in_place(const char* op, const Tensor& self);
 
-// ---- rules by way of a slow form -----------------------------------------------------------------------------------
-
-/// For the create_graph case of a fused op: records `composed` (the same op in differentiable ops) of the inputs anew
-/// and returns what the gradients of its outputs become at the inputs.
-template <class Composed>
-std::vector<Tensor> differentiate(std::span<const Tensor> ins, std::vector<Tensor> grads, Composed composed) {
-  const uint64_t since = next_sequence();
-  const std::vector<Tensor> outputs = composed();
-  std::vector<Edge> edges;
-  for (const Tensor& input : ins) edges.push_back(edge_to(input));
-  std::vector<Tensor> result = inner_grad(outputs, std::move(grads), since, edges, true);
-  for (Edge& edge : edges) drop_edge(edge);
-  return result;
-}
-
 }  // namespace reel

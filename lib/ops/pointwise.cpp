@@ -50,13 +50,17 @@ namespace {
 
 using scalar::index_of, scalar::kA, scalar::kB, scalar::kInput, scalar::kNothing, scalar::kOutput, scalar::kSame;
 
+template <bool read, int tag>
+using SavedIf = std::conditional_t<read, Saved, NotSaved<tag>>;
+
 template <class F>
 struct UnaryRule {
   [[no_unique_address]] F f;
-  Saved saved;  // x or y, whichever F::save names
+  [[no_unique_address]] SavedIf<F::save != kNothing, 0> saved;  // x or y, whichever F::save names
 
   void operator()(Backward& back) {
-    const Tensor &g = back.grad(), kept = back.get(saved);
+    const Tensor& g = back.grad();
+    const Tensor kept = back.get(saved);
     if (back.create_graph()) {
       back.set(0, f.grad(g, F::save == kInput ? kept : Tensor(), F::save == kOutput ? kept : Tensor()));
       return;
@@ -143,12 +147,16 @@ namespace {
 
 template <class F>
 struct BinaryRule {
+  static constexpr int reads = F::save_a | F::save_b;
   [[no_unique_address]] F f;
-  Saved a, b, y;
+  [[no_unique_address]] SavedIf<(reads & kA) != 0, 0> a;
+  [[no_unique_address]] SavedIf<(reads & kB) != 0, 1> b;
+  [[no_unique_address]] SavedIf<(reads & kOutput) != 0, 2> y;
 
   void operator()(Backward& back) {
     const bool wants_a = back.needs(0), wants_b = back.needs(1);
-    const Tensor &g = back.grad(), at = back.get(a), bt = back.get(b), yt = back.get(y);
+    const Tensor& g = back.grad();
+    const Tensor at = back.get(a), bt = back.get(b), yt = back.get(y);
     if (wants_a) {
       if constexpr (F::save_a == kSame)
         back.set(0, g);
@@ -208,9 +216,27 @@ Tensor binary_same(const char* name, const Tensor& a, const Tensor& b) {
   return y;
 }
 
+// A C++ number as a 0-d tensor of the floating-point type of the other operand.
+Tensor number_as(DType dtype, const Tensor& number) {
+  Tensor value = make_tensor({}, dtype);
+  const double exact = number.item<double>();
+  if (dtype == kFloat32)
+    *view_of(value).as<float>() = static_cast<float>(exact);
+  else
+    *view_of(value).as<double>() = exact;
+  return value;
+}
+
 template <class F>
 Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
   const View &av = view_of(a, name), &bv = view_of(b, name);
+  const auto meets_number = [](const Tensor& x, const Tensor& number) {
+    const TensorImpl* impl = TensorImpl::of(x);
+    return TensorImpl::of(number)->number && !impl->number && impl->device() == kCPU &&
+           (impl->view.dtype == kFloat32 || impl->view.dtype == kFloat64);
+  };
+  if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b));
+  if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b);
   if (av.dtype == bv.dtype && (av.dtype == kFloat32 || av.dtype == kFloat64) &&
       !(TensorImpl::of(a)->number && TensorImpl::of(b)->number)) {
     if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(name, {&a, &b});

@@ -28,7 +28,7 @@ Plan plan_of(const char* op, const Shape& shape, const Dims& dims, bool keepdim)
   }
   Plan plan;
   plan.kept = shape;
-  plan.absent = keepdim ? 0 : gone;
+  plan.absent = keepdim ? 0 : gone & ((1u << rank) - 1);  // a 0-d tensor may be said to have a dimension 0
   for (int d = 0; d < rank; ++d) {
     if (gone >> d & 1) plan.count *= shape[d], plan.kept[d] = 1;
     if (!(plan.absent >> d & 1)) plan.result.push_back(plan.kept[d]);

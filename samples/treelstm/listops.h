@@ -12,11 +12,11 @@
 /// left-branching binary tree: (((([MAX 2) 9) …) 0) ]). A node's label is its value; operators, brackets and lists
 /// that are still open have none.
 struct ListOpsOptions {
-  int train = 6000, dev = 500, test = 1000;
-  int max_depth = 3;                    ///< How deep operators nest.
-  int max_arguments = 4;                ///< Of one operator, at least 2.
-  int min_leaves = 4, max_leaves = 24;  ///< Of a tree: digits, operators and closing brackets.
-  double operator_probability = 0.25;   ///< That an argument is an expression and not a digit.
+  int train = 20000, dev = 500, test = 1000;
+  int max_depth = 4;                    ///< How deep operators nest.
+  int max_arguments = 5;                ///< Of one operator, at least 2.
+  int min_leaves = 4, max_leaves = 40;  ///< Of a tree: digits, operators and closing brackets.
+  double operator_probability = 0.3;    ///< That an argument is an expression and not a digit.
   uint64_t seed = 1;
 };
 inline constexpr int kListOpsClasses = 10;

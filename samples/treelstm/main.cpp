@@ -1,6 +1,4 @@
 // A Tree-LSTM (Tai et al. 2015) reads trees one by one: film reviews, or nested arithmetic that needs no files.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -24,10 +22,10 @@ struct Options {
   std::string data, save, load;
   bool evaluate = false;
   int classes = kListOpsClasses;
-  int embedding = 32, hidden = 64;
+  int embedding = 32, hidden = 96;
   double dropout = 0;
   double embedding_range = 0.5;
-  int epochs = 12, batch = 25;
+  int epochs = 16, batch = 25;
   double lr = 0.05, embedding_lr = 0.05, weight_decay = 1e-6;
   int min_count = 1;
   bool lower_case = false;
@@ -39,15 +37,15 @@ struct Options {
 void set_sentiment_defaults(Options& o) {
   o.classes = 5;
   o.embedding = 300, o.hidden = 150, o.dropout = 0.5, o.embedding_range = 0.05;
-  o.epochs = 15, o.lr = 0.05, o.embedding_lr = 0.1, o.weight_decay = 1e-4;
+  o.epochs = 10, o.lr = 0.05, o.embedding_lr = 0.1, o.weight_decay = 1e-4;
   o.min_count = 2, o.lower_case = true;
 }
 
 /// Fills the options; a number is the program's exit status.
 std::optional<int> parse(int argc, char** argv, Options& o) {
   // Defaults depend on the data, and --help shows those that hold.
-  if (std::any_of(argv + 1, argv + argc, [](const char* arg) { return std::string_view(arg).starts_with("--data"); }))
-    set_sentiment_defaults(o);
+  const auto names_data = [](std::string_view arg) { return arg == "--data" || arg.starts_with("--data="); };
+  if (std::any_of(argv + 1, argv + argc, names_data)) set_sentiment_defaults(o);
 
   CLI::App app("Trains a Tree-LSTM: on the Stanford Sentiment Treebank with --data, on generated ListOps without.");
   app.option_defaults()->always_capture_default();

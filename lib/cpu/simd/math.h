@@ -4,8 +4,8 @@
 #include <xsimd/xsimd.hpp>
 
 // The functions of batches that xsimd 8.1 lacks or gets wrong: exp of float32 flushes results below 2⁻¹²⁶ to zero, log
-// of float64 does not know subnormal numbers, pow is off by tens of ulps and undefined at 0, and sin and cos pull in
-// functions that carry no instruction set in their names. Included by batch.h only.
+// of float64 does not know subnormal numbers, erf of float64 is not exact, pow is off by tens of ulps and undefined at
+// 0, and sin and cos pull in functions that carry no instruction set in their names. Included by batch.h only.
 namespace reel::cpu::REEL_ISA {
 
 template <class T>
@@ -45,6 +45,11 @@ inline Batch<double> log(const Batch<double>& x) {
   const auto tiny = (x > B(0)) & (x < B(std::numeric_limits<double>::min()));
   if (!xsimd::any(tiny)) return xsimd::log(x);
   return select(tiny, xsimd::log(x * B(0x1p54)) - B(54 * 0.69314718055994530942), xsimd::log(x));
+}
+
+/// xsimd's is off by 67 ulp, and NaN from 1e154 on.
+inline Batch<double> erf(const Batch<double>& x) {
+  return per_lane<double>(x, [](double v) { return scalar::erf(v); });
 }
 
 // Both keep the sign of zero.
@@ -92,7 +97,7 @@ Batch<T> sin(const Batch<T>& x) {
   if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane<T>(x, [](T v) { return scalar::sin(v); });
   const auto [n, s, c] = reduce_angle(x);
   const B y = select(abs(n) == B(1), c, s);
-  return select((n == B(-1)) | (abs(n) == B(2)), -y, y);
+  return select(x == B(0), x, select((n == B(-1)) | (abs(n) == B(2)), -y, y));  // keeps the sign of zero
 }
 template <class T>
 Batch<T> cos(const Batch<T>& x) {
@@ -102,6 +107,22 @@ Batch<T> cos(const Batch<T>& x) {
   const B y = select(abs(n) == B(1), s, c);
   return select((n == B(1)) | (abs(n) == B(2)), -y, y);
 }
+
+#if defined(__SSE2__) && !defined(__SSE4_1__)
+// Without an instruction for them xsimd loses the sign of zero.
+template <class T>
+Batch<T> floor(const Batch<T>& x) {
+  return xsimd::floor(x) | xsimd::bitofsign(x);
+}
+template <class T>
+Batch<T> ceil(const Batch<T>& x) {
+  return xsimd::ceil(x) | xsimd::bitofsign(x);
+}
+template <class T>
+Batch<T> nearbyint(const Batch<T>& x) {
+  return xsimd::nearbyint(x) | xsimd::bitofsign(x);
+}
+#endif
 
 /// One common exponent is the usual case, and mostly a small one; all others are left to the C library.
 template <class T>

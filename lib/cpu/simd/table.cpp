@@ -1,0 +1,29 @@
+#include "lib/cpu/kernels.h"
+
+namespace reel::cpu::REEL_ISA {
+
+void install_unary(Backend& table);
+void install_unary_grad(Backend& table);
+void install_binary(Backend& table);
+void install_compare(Backend& table);
+void install_reduce(Backend& table);
+void install_softmax(Backend& table);
+void install_gemv(Backend& table);
+void install_cell(Backend& table);
+void install_random(Backend& table);
+void install_update(Backend& table);
+
+void install(Backend& table) {
+  install_unary(table);
+  install_unary_grad(table);
+  install_binary(table);
+  install_compare(table);
+  install_reduce(table);
+  install_softmax(table);
+  install_gemv(table);
+  install_cell(table);
+  install_random(table);
+  install_update(table);
+}
+
+}  // namespace reel::cpu::REEL_ISA
