@@ -254,8 +254,12 @@ struct Softplus {
 struct Clamp {
   double low, high;
   static constexpr Save save = kInput;
-  static constexpr bool kIntegers = false;  // exact bounds for integers: maximum(minimum(x, high), low)
-  template <class T> REEL_HD T operator()(T x) const { return select(x < T(low), T(low), select(x > T(high), T(high), x)); }
+  static constexpr bool kIntegers = false;  // exact bounds for integers: minimum(maximum(x, low), high)
+  // high wins where it is below low, as in PyTorch.
+  template <class T> REEL_HD T operator()(T x) const {
+    x = select(x < T(low), T(low), x);
+    return select(x > T(high), T(high), x);
+  }
   template <class T> REEL_HD T grad(T g, T x, T) const { return select(x < T(low), T(0), select(x > T(high), T(0), g)); }
 };
 

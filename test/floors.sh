@@ -85,6 +85,13 @@ declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' 
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
 [[ ! $untested ]] || complain "test/ops.cpp has no row for: ${untested//$'\n'/ }"
 
+# ---- the README's first program is a sample that is built ------------------------------------------------------------
+
+# Past the sample's leading comment, word for word.
+if ! diff <(sed -n '/^```cpp$/,/^```$/{//!p};/^```$/q' README.md) <(sed '1{/^\/\//d}' samples/quickstart.cpp); then
+  complain "README.md: the first program is not samples/quickstart.cpp"
+fi
+
 # ---- test names that ctest can pass on ------------------------------------------------------------------------------
 
 while IFS= read -r line; do

@@ -125,7 +125,7 @@ TEST_CASE("gather and scatter") {
   CHECK(numbers(scatter_add(x, 1, from({{0, 0}, {2, 2}}), from({{10, 10}, {20, 20}}))) == Numbers{20, 1, 2, 3, 4, 45});
   CHECK_THROWS_WITH(gather(x, 1, from({{3}})), Contains("gather: index 3 is out of range for dimension 1 of size 3"));
   CHECK_THROWS_WITH(gather(x, 0, from({0})), Contains("an index of shape [1] for a tensor of shape [2, 3]"));
-  CHECK_THROWS_WITH(scatter(x, 1, from({{0}}), from({{1.5}})), Contains("float32 source for a int64 tensor"));
+  CHECK_THROWS_WITH(scatter(x, 1, from({{0}}), from({{1.5}})), Contains("float32 source for a tensor of int64"));
 }
 
 TEST_CASE("index_select and embedding refuse what is out of range") {

@@ -173,7 +173,9 @@ TEST_CASE("malformed files are refused with the file, the byte and the reason") 
   check(container("{} x"), "not JSON");
   check(container("{\"x\":\xff}"), "not JSON");
   check(container("{\"\xff\":{}}"), "not JSON");
-  check(container("{" + std::string(100000, '\x01')), "not JSON");
+  std::string junk = "{";
+  junk.append(100000, '\x01');
+  check(container(junk), "not JSON");
   check(container(R"({"x":1})"), "a number is not expected");
   check(container(R"({"x":null})"), "null");
   check(container(R"({"x":true})"), "true and false");
@@ -186,7 +188,9 @@ TEST_CASE("malformed files are refused with the file, the byte and the reason") 
   std::string nested = "{\"x\":";
   for (int i = 0; i < 1000000; ++i) nested += "{\"x\":";
   check(container(nested), "an object is not expected");
-  check(tensor("\"shape\":" + std::string(1000000, '[')), "an array is not expected");
+  std::string brackets = "\"shape\":";
+  brackets.append(1000000, '[');
+  check(tensor(brackets), "an array is not expected");
 
   check(tensor(""), "'x': has no dtype");
   check(tensor(R"("dtype":"F32")"), "'x': has no shape");

@@ -74,6 +74,8 @@ static const std::vector<Row> table{
 {"clamp", [](In x) { return clamp(x[0], -1, 2); }, [](double x) { return std::clamp(x, -1., 2.); }, {range(-3, 3)}, {}},
 {"clamp(whole)", [](In x) { return clamp(x[0], 1, 2); }, [](double x) { return std::clamp(x, 1., 2.); }, {range(-3, 3)},
  kArithmetic},
+{"clamp(crossed)", [](In x) { return clamp(x[0], 2, 1); }, [](double x) { return x != x ? x : 1; }, {range(-3, 3)},
+ kArithmetic},
 {"clamp(min)", [](In x) { return clamp(x[0], 1); }, [](double x) { return std::max(x, 1.); }, {range(-3, 3)},
  kArithmetic},
 {"clamp(max)", [](In x) { return clamp(x[0], {}, 1); }, [](double x) { return std::min(x, 1.); }, {range(-3, 3)},

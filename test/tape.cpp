@@ -249,9 +249,8 @@ TEST_CASE("a walk that was given up leaves no node behind", "[tape]") {
   const int64_t before = live_nodes();
   {
     const Tensor x = from({1.0}).requires_grad_();
-    const Tensor z = custom_op("fragile", x.detach(), {x * 2}, [](const Tensor&) -> std::vector<Tensor> {
-      throw Error("broken");
-    });
+    const Tensor z =
+        custom_op("fragile", x.detach(), {x * 2}, [](const Tensor&) -> std::vector<Tensor> { throw Error("broken"); });
     CHECK_THROWS_AS(sum(z + z * x).backward(), Error);
   }
   CHECK(live_nodes() == before);

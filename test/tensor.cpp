@@ -140,7 +140,7 @@ TEST_CASE("xtensor sees the same memory", "[tensor]") {
   const auto sliced = x.slice(1, 0, {}, 2);
   const auto sliced_view = reel::view<float>(sliced);
   CHECK(xt::sum(sliced_view)() == 0 + 2 + 100 + 5);
-  CHECK_THROWS_WITH(reel::view<double>(x), "data: asked for float64 elements of a float32 tensor");
+  CHECK_THROWS_WITH(reel::view<double>(x), "data: asked for float64 elements of a tensor of float32");
 }
 
 TEST_CASE("the allocator reuses, counts and gives back", "[tensor]") {

@@ -12,8 +12,8 @@ struct MemoryStats {
 };
 MemoryStats memory_stats();
 void reset_peak_memory();
-/// Gives cached blocks of more than 32 KiB back to the system: those that the calling thread freed, and those that other
-/// threads had too many of. Smaller ones are parts of slabs, which stay.
+/// Gives cached blocks of more than 32 KiB back to the system: those that the calling thread freed, and those that
+/// other threads had too many of. Smaller ones are parts of slabs, which stay.
 void empty_cache();
 
 }  // namespace reel

@@ -8,6 +8,8 @@
 /// Every op of reel. All are differentiable where mathematics allows, to any order, and broadcast as NumPy does where
 /// they take several tensors. Types are promoted by PyTorch's rules; meanings are PyTorch's unless a line here says
 /// otherwise. A dimension `dim` counts from 0, or from the end when negative.
+///
+/// In programs that say `using namespace reel`, call reel::std by its full name: a bare `std` is the standard library.
 namespace reel {
 
 /// The dimensions that a reduction runs over; empty means all of them.
@@ -170,6 +172,7 @@ Tensor diag(const Tensor& x, int64_t diagonal = 0);  ///< Of a matrix its diagon
 /// Index tensors are int64; an index out of range throws and names it.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& ids);
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
+/// Where a place is named twice one of its values is kept, and each of them gets the place's gradient.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 Tensor masked_select(const Tensor& x, const Tensor& mask);

@@ -144,7 +144,7 @@ uint32_t Tensor::version() const {
 
 void* Tensor::data(DType wanted) const {
   const View& view = view_of(*this, "data");
-  REEL_CHECK(view.dtype == wanted, "data: asked for ", wanted, " elements of a ", view.dtype, " tensor");
+  REEL_CHECK(view.dtype == wanted, "data: asked for ", wanted, " elements of a tensor of ", view.dtype, "");
   return view.data;
 }
 
@@ -199,8 +199,8 @@ bool Tensor::is_leaf() const {
 Tensor& Tensor::requires_grad_(bool value) {
   const View& view = view_of(*this, "requires_grad_");
   REEL_CHECK(is_leaf(), "requires_grad_: only leaves can be changed; detach() gives one");
-  REEL_CHECK(!value || reel::is_floating_point(view.dtype), "requires_grad_: a ", view.dtype,
-             " tensor has no gradient, only floating point ones do");
+  REEL_CHECK(!value || reel::is_floating_point(view.dtype), "requires_grad_: a tensor of ", view.dtype,
+             " has no gradient, only floating point ones do");
   TensorImpl::of(*this)->requires_grad = value;
   if (value) leaf_grad(TensorImpl::of(*this));
   return *this;
@@ -228,7 +228,8 @@ const RowSparse* Tensor::grad_rows() const {
 void Tensor::set_grad(const Tensor& grad) {
   const View& view = view_of(*this, "set_grad");
   REEL_CHECK(!grad.defined() || (grad.shape() == view.shape && grad.dtype() == view.dtype), "set_grad: a ",
-             grad.dtype(), " gradient of shape ", grad.shape(), " for a ", view.dtype, " tensor of shape ", view.shape);
+             grad.dtype(), " gradient of shape ", grad.shape(), " for a tensor of ", view.dtype, " of shape ",
+             view.shape);
   if (!grad.defined() && !TensorImpl::of(*this)->leaf) return;
   LeafGrad& leaf = leaf_grad(TensorImpl::of(*this));
   leaf.grad = grad;
@@ -315,8 +316,12 @@ Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
   const DType natural = value.is_bool() ? kBool : value.is_integral() ? kInt64 : kFloat32;
   return filled(shape, value, options.dtype.value_or(natural), options);
 }
-Tensor empty_like(const Tensor& other) { return make_tensor(other.shape(), other.dtype(), other.device()); }
+Tensor empty_like(const Tensor& other) {
+  view_of(other, "empty_like");
+  return make_tensor(other.shape(), other.dtype(), other.device());
+}
 Tensor full_like(const Tensor& other, Scalar value) {
+  view_of(other, "full_like");
   return full(other.shape(), value, {.dtype = other.dtype(), .device = other.device()});
 }
 Tensor zeros_like(const Tensor& other) { return full_like(other, 0); }

@@ -145,7 +145,7 @@ namespace {
 Tensor source_for(const char* op, const Tensor& x, const Tensor& index, const Tensor& source) {
   const Shape &wanted = view_of(index).shape, &got = view_of(source, op).shape;
   if (TensorImpl::of(source)->number) return source.to(x.dtype()).to(x.device()).expand(wanted);
-  REEL_CHECK(source.dtype() == x.dtype(), op, ": a ", source.dtype(), " source for a ", x.dtype(), " tensor");
+  REEL_CHECK(source.dtype() == x.dtype(), op, ": a ", source.dtype(), " source for a tensor of ", x.dtype(), "");
   REEL_CHECK(source.device() == x.device(), op, ": the tensor is on ", x.device(), ", its source on ", source.device());
   REEL_CHECK(got.size() == wanted.size(), op, ": a source of shape ", got, " for an index of shape ", wanted);
   Tensor part = source;
@@ -292,7 +292,7 @@ Indexing read(const char* op, const Tensor& x, const std::vector<TensorIndex>& i
         if (mask.empty()) view = view.unsqueeze(dim), --source;
         for (int d = 0; d < std::max(1, mask.size()); ++d) add_lookup(positions.select(1, d));
       } else {
-        REEL_CHECK(here.dtype() == kInt64, op, ": a ", here.dtype(), " tensor is no index; int64 and bool ones are");
+        REEL_CHECK(here.dtype() == kInt64, op, ": a tensor of ", here.dtype(), " is no index; int64 and bool ones are");
         add_lookup(here);
       }
     } else {

@@ -92,7 +92,7 @@ Tensor& change(const char* name, Tensor& self, Op op, const Tensor& other = {}) 
   REEL_CHECK(value.shape() == self.shape(), name, ": the result's shape ", value.shape(),
              " is not that of the tensor, ", self.shape());
   REEL_CHECK(is_floating_point(self.dtype()) || !is_floating_point(value.dtype()) || self.dtype() == value.dtype(),
-             name, ": the result is ", value.dtype(), ", which does not fit into a ", self.dtype(), " tensor");
+             name, ": the result is ", value.dtype(), ", which does not fit into a tensor of ", self.dtype(), "");
   return assign_in_place(name, self, value);
 }
 

@@ -41,8 +41,8 @@ void fill_random(RandomKind kind, double a, double b, const Tensor& y) {
 
 Tensor random_tensor(const char* op, RandomKind kind, double a, double b, const Shape& shape, DType dtype,
                      const TensorOptions& options) {
-  REEL_CHECK(kind == RandomKind::kInteger || is_floating_point(dtype), op, ": a ", dtype,
-             " tensor; only floating point ones can be filled with fractions");
+  REEL_CHECK(kind == RandomKind::kInteger || is_floating_point(dtype), op, ": a tensor of ", dtype,
+             "; only floating point ones can be filled with fractions");
   Tensor y = make_tensor(shape, dtype, options.device);
   fill_random(kind, a, b, y);
   return y.requires_grad_(options.requires_grad), y;
@@ -50,7 +50,7 @@ Tensor random_tensor(const char* op, RandomKind kind, double a, double b, const 
 
 Tensor& fill_in_place(const char* op, RandomKind kind, double a, double b, Tensor& self) {
   check_in_place(op, self);
-  REEL_CHECK(self.is_floating_point(), op, ": a ", self.dtype(), " tensor; only floating point ones can be filled");
+  REEL_CHECK(self.is_floating_point(), op, ": a tensor of ", self.dtype(), "; only floating point ones can be filled");
   if (grad_enabled() && tracked(self)) {
     const Tensor values = make_tensor(self.shape(), self.dtype(), self.device());
     fill_random(kind, a, b, values);
@@ -113,7 +113,8 @@ Tensor& Tensor::normal_(double mean, double std) {
 Tensor dropout(const Tensor& x, double p, bool training) {
   REEL_CHECK(p >= 0 && p <= 1, "dropout: the probability must be in [0, 1], got ", p);
   const DType dtype = view_of(x, "dropout").dtype;
-  REEL_CHECK(reel::is_floating_point(dtype), "dropout: a ", dtype, " tensor; only floating point ones can be scaled");
+  REEL_CHECK(reel::is_floating_point(dtype), "dropout: a tensor of ", dtype,
+             "; only floating point ones can be scaled");
   if (!training || p == 0) return x;
   if (is_half(dtype)) return dropout(to_compute(x), p, training).to(dtype);
   const Tensor dense = x.contiguous();
