@@ -21,7 +21,7 @@
 
 namespace bench {
 
-// ---- options -------------------------------------------------------------------------------------------------------
+// ---- options --------------------------------------------------------------------------------------------------------
 
 struct Options {
   std::string workload;  // this one or this group: op.chain_add.fwd, op.chain_add, op
@@ -67,7 +67,7 @@ inline Options parse(int argc, char** argv) {
   return options;
 }
 
-// ---- timing --------------------------------------------------------------------------------------------------------
+// ---- timing ---------------------------------------------------------------------------------------------------------
 
 /// Wall clock and CPU time of the process, in seconds. On a machine that others use, too, the second says what a quiet
 /// one would show for one thread.
@@ -115,7 +115,7 @@ Samples measure(const F& f, double secs, int warm_up = 3, int least = 7) {
   return samples;
 }
 
-// ---- results -------------------------------------------------------------------------------------------------------
+// ---- results --------------------------------------------------------------------------------------------------------
 
 /// A table on stdout and, if asked for, lines of JSON.
 class Report {
@@ -191,7 +191,7 @@ class Report {
   bool good_ = true;
 };
 
-// ---- numbers that are the same everywhere --------------------------------------------------------------------------
+// ---- numbers that are the same everywhere ---------------------------------------------------------------------------
 
 /// SplitMix64 (Steele, Lea & Flood 2014).
 class Random {
@@ -218,7 +218,7 @@ inline std::vector<float> filled(size_t n, uint64_t seed, float bound) {
   return values;
 }
 
-// ---- trees ---------------------------------------------------------------------------------------------------------
+// ---- trees ----------------------------------------------------------------------------------------------------------
 
 /// The TreeLSTM that all libraries train.
 namespace tree {

@@ -17,10 +17,10 @@ namespace reel {
 struct View {
   void* data = nullptr;
   int64_t numel = 0;
-  Shape shape;
-  Strides strides;
   DType dtype = kFloat32;
   bool contiguous = true;  // row-major without gaps
+  Shape shape;
+  Strides strides;
 
   template <class T>
   T* as() const {
@@ -135,11 +135,16 @@ struct Backend {
   std::array<Update, std::tuple_size_v<scalar::UpdateList>> update;
 };
 
-/// The table of a device. Throws one clear Error for a device that this build or this machine does not have.
-const Backend& backend(Device device);
-
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU
 /// (baseline, avx2 or avx512) asks for.
 const Backend& cpu_backend();
+/// The table of a device that is not the CPU. Throws one clear Error for one that this build or machine does not have.
+const Backend& other_backend(Device device);
+
+/// The table of a device.
+inline const Backend& backend(Device device) {
+  static const Backend& cpu = cpu_backend();
+  return device.type == DeviceType::kCPU ? cpu : other_backend(device);
+}
 
 }  // namespace reel

@@ -22,7 +22,7 @@ namespace reel::scalar {
 // A formula a line, whatever clang-format makes of templates:
 // clang-format off
 
-// ---- functions of plain numbers ------------------------------------------------------------------------------------
+// ---- functions of plain numbers -------------------------------------------------------------------------------------
 
 template <class T>
 concept Number = std::is_arithmetic_v<T>;
@@ -88,7 +88,7 @@ REEL_HD T sigmoid(T x) {
 /// kSame: the derivative is the incoming gradient itself.
 enum Save : int { kNothing = 0, kInput = 1, kOutput = 2, kA = 1, kB = 4, kSame = 8 };
 
-// ---- one argument: operator()(x) and grad(g, x, y) -----------------------------------------------------------------
+// ---- one argument: operator()(x) and grad(g, x, y) ------------------------------------------------------------------
 // kIntegers: the op is also defined for integers, and stays there.
 
 struct Neg {
@@ -266,7 +266,7 @@ struct Clamp {
 using UnaryList = std::tuple<Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sin, Cos, Tanh,
                              Sigmoid, Erf, Floor, Ceil, Round, Relu, LeakyRelu, Elu, Gelu, Softplus, Clamp>;
 
-// ---- two arguments: operator()(a, b), grad_a(g, a, b, y) and grad_b(g, a, b, y) ------------------------------------
+// ---- two arguments: operator()(a, b), grad_a(g, a, b, y) and grad_b(g, a, b, y) -------------------------------------
 // save_a and save_b say what grad_a and grad_b read: kA, kB, kOutput, or kSame.
 
 struct Add {
@@ -338,7 +338,7 @@ struct Fmod {
 
 using BinaryList = std::tuple<Add, Sub, Mul, Div, Pow, Maximum, Minimum, Fmod>;
 
-// ---- comparisons: bool results -------------------------------------------------------------------------------------
+// ---- comparisons: bool results --------------------------------------------------------------------------------------
 
 struct Eq { template <class T> REEL_HD auto operator()(T a, T b) const { return a == b; } };
 struct Ne { template <class T> REEL_HD auto operator()(T a, T b) const { return a != b; } };
@@ -392,7 +392,7 @@ using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate>;
 
 // clang-format on
 
-// ---- positions in the lists ----------------------------------------------------------------------------------------
+// ---- positions in the lists -----------------------------------------------------------------------------------------
 
 template <class F, class... All>
 consteval int position(std::tuple<All...>*) {

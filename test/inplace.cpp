@@ -51,6 +51,9 @@ TEST_CASE("leaves that require grad change only under no_grad", "[inplace]") {
   no_grad([&] { w.add_(1), w[0].zero_(); });
   CHECK(w.to_vector<float>() == Floats{0, 0, 2, 2});
   CHECK(w.is_leaf());
+  Tensor part = ones({3}).narrow(0, 1, 2).detach().requires_grad_(), view = ones({3}).narrow(0, 1, 2).requires_grad_();
+  CHECK_THROWS_WITH(part.add_(1), Catch::Contains("only under no_grad"));
+  CHECK_THROWS_WITH(view.add_(1), Catch::Contains("only under no_grad"));
   CHECK(w.version() == 2);
 }
 

@@ -60,7 +60,7 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-// ---- Module --------------------------------------------------------------------------------------------------------
+// ---- Module ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("a module lists what is in it in the order of declaration") {
   Net net;
@@ -238,7 +238,7 @@ TEST_CASE("a state dict that does not fit is refused with all of the reasons, an
   CHECK_THROWS_WITH(net.load_state_dict(dict, {.strict = false}), Contains("'hidden.weight' is given twice"));
 }
 
-// ---- layers --------------------------------------------------------------------------------------------------------
+// ---- layers ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("Linear computes x Wᵀ + b and starts within its bounds") {
   nn::Linear layer(3, 2);
@@ -308,7 +308,7 @@ TEST_CASE("LSTMCell gives PyTorch's numbers for PyTorch's weights") {
   CHECK_THROWS_AS(cell(x, CellState{state.h, {}}), Error);
 }
 
-// ---- Tree-LSTM: against the paper's equations, a number at a time --------------------------------------------------
+// ---- Tree-LSTM: against the paper's equations, a number at a time ---------------------------------------------------
 
 namespace {
 
@@ -464,7 +464,7 @@ TEST_CASE("the child-sum Tree-LSTM follows its equations for any number of child
   CHECK_THROWS_AS(cell({}, {}), Error);
 }
 
-// ---- init ----------------------------------------------------------------------------------------------------------
+// ---- init -----------------------------------------------------------------------------------------------------------
 
 TEST_CASE("gains are PyTorch's") {
   using namespace nn::init;

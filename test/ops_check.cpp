@@ -12,7 +12,7 @@
 namespace reel {
 namespace {
 
-// ---- inputs --------------------------------------------------------------------------------------------------------
+// ---- inputs ---------------------------------------------------------------------------------------------------------
 
 Tensor make_input(const Input& input, const Shape& shape, DType dtype, int position) {
   std::mt19937 random(position + 1);
@@ -123,12 +123,13 @@ std::vector<std::vector<Shape>> shapes_of(const Row& row) {
 
 std::vector<DType> dtypes_of(const Row& row) {
   std::vector<DType> dtypes{kFloat64, kFloat32, kFloat16, kBFloat16};
-  if (row.traits.integers) dtypes.insert(dtypes.end(), {kInt64, kInt32, kUInt8});
+  if (row.traits.integers)
+    for (const DType dtype : {kInt64, kInt32, kUInt8}) dtypes.push_back(dtype);
   if (row.traits.bools) dtypes.push_back(kBool);
   return dtypes;
 }
 
-// ---- what is expected ----------------------------------------------------------------------------------------------
+// ---- what is expected -----------------------------------------------------------------------------------------------
 
 Array array_of(const Tensor& x) { return {x.shape(), x.to_vector<double>()}; }
 
@@ -213,7 +214,7 @@ void check_forward(const Row& row, DType dtype, const Tensors& inputs) {
   check_close(y, expected, tolerance_of(y.dtype()) * row.traits.tolerance);
 }
 
-// ---- gradients -----------------------------------------------------------------------------------------------------
+// ---- gradients ------------------------------------------------------------------------------------------------------
 
 /// The gradients for the floating inputs, or for input `only`, undefined where there is none.
 Tensors gradients(const Row& row, const Tensors& inputs, const Tensor& cotangent, int only = -1,
@@ -253,7 +254,7 @@ void for_differentiable_rows(Check check) {
 
 }  // namespace
 
-// ---- the tests -----------------------------------------------------------------------------------------------------
+// ---- the tests ------------------------------------------------------------------------------------------------------
 
 TEST_CASE("every op agrees with its double-precision reference", "[ops][isa]") {
   for (const Row& row : op_table()) DYNAMIC_SECTION(row.name) {
@@ -553,8 +554,7 @@ TEST_CASE("equals share the gradient of a maximum, the first gets that of a maxi
   CHECK(gradient(abs(x - 3)) == std::vector<double>{-1, 0, 0, 0, -1, -1});
 }
 
-// ---- which dtype two operands give, after PyTorch's documentation
-// ----------------------------------------------------
+// ---- which dtype two operands give, after PyTorch's documentation ---------------------------------------------------
 
 TEST_CASE("two dtypes meet where PyTorch's documentation says", "[ops]") {
   const DType b = kBool, u = kUInt8, i = kInt32, l = kInt64, h = kFloat16, g = kBFloat16, f = kFloat32, d = kFloat64;

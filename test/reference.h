@@ -89,7 +89,7 @@ inline Array fold(const Array& x, Shape dims, const std::function<double(const L
   return y;
 }
 
-// ---- what to do with a line ----------------------------------------------------------------------------------------
+// ---- what to do with a line -----------------------------------------------------------------------------------------
 
 inline double total(const Line& x) { return std::accumulate(x.begin(), x.end(), 0.); }
 inline double average(const Line& x) { return total(x) / static_cast<double>(x.size()); }
@@ -151,7 +151,7 @@ inline Line sorted(const Line& x, bool descending = false) {
 }
 inline Line first(Line x, int64_t n) { return x.resize(n), x; }
 
-// ---- whole arrays --------------------------------------------------------------------------------------------------
+// ---- whole arrays ---------------------------------------------------------------------------------------------------
 
 /// [..., m, k] · [..., k, n] with equal or broadcast leading dimensions.
 inline Array matmul(const Array& a, const Array& b) {

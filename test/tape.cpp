@@ -15,14 +15,20 @@ using namespace reel;
 namespace {
 std::atomic<int64_t> heap_allocations{0};
 }
-// Counts what the C++ heap is asked for in this program.
+// Counts what the C++ heap is asked for in this program. Sanitizers have these functions themselves.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 void* operator new(size_t bytes) {
   heap_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* block = std::malloc(bytes ? bytes : 1)) return block;
   throw std::bad_alloc();
 }
 void operator delete(void* block) noexcept { std::free(block); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  heap_allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(bytes ? bytes : 1);
+}
 void operator delete(void* block, size_t) noexcept { std::free(block); }
+#endif
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 namespace reel {
 
-// ---- recording on and off ------------------------------------------------------------------------------------------
+// ---- recording on and off -------------------------------------------------------------------------------------------
 
 bool grad_enabled();  ///< Of the calling thread; true at its start.
 /// Sets recording for as long as it lives: { NoGrad guard; … }.
@@ -43,7 +43,7 @@ decltype(auto) enable_grad(F&& f) {
   return std::forward<F>(f)();
 }
 
-// ---- gradients -----------------------------------------------------------------------------------------------------
+// ---- gradients ------------------------------------------------------------------------------------------------------
 
 struct GradOptions {
   bool retain_graph = false;  ///< Keep the graph for another walk. Implied by create_graph.
@@ -62,7 +62,7 @@ inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs, std::init
 /// backward() of several tensors in one walk.
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
 
-// ---- ops of one's own ----------------------------------------------------------------------------------------------
+// ---- ops of one's own -----------------------------------------------------------------------------------------------
 
 /// The short form. `output` has been computed from `inputs` (without recording: under NoGrad, or by other means);
 /// `rule` maps the gradient of the output to the gradients of the inputs, in order, undefined where there is none.
@@ -122,7 +122,7 @@ struct Function {
   }
 };
 
-// ---- memory for time -----------------------------------------------------------------------------------------------
+// ---- memory for time ------------------------------------------------------------------------------------------------
 
 /// f(inputs) without keeping what its backward needs: f is run again when the walk arrives there (Chen et al. 2016).
 /// f may use parameters and other tensors that it captures; they get their gradients, too. The random numbers of the
@@ -130,7 +130,7 @@ struct Function {
 std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
                                const std::vector<Tensor>& inputs);
 
-// ---- looking at the tape -------------------------------------------------------------------------------------------
+// ---- looking at the tape --------------------------------------------------------------------------------------------
 
 /// While it lives, backward() checks every gradient for NaN, and an Error names the op that made it and where that op
 /// was recorded (a stack trace, taken for every op recorded in this mode: slow).

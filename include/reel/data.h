@@ -10,7 +10,7 @@
 
 namespace reel::data {
 
-// ---- bracketed trees -----------------------------------------------------------------------------------------------
+// ---- bracketed trees ------------------------------------------------------------------------------------------------
 
 /// A labelled tree over words, such as "(3 (2 It) (4 works))". The nodes stand in postorder: children, left to right,
 /// before their parent, the root last. A loop over `nodes` meets every node after its children.

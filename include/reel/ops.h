@@ -27,7 +27,7 @@ struct ValuesIndices {
 enum class Reduction { kMean, kSum, kNone };
 inline constexpr Reduction kMean = Reduction::kMean, kSum = Reduction::kSum, kNoReduction = Reduction::kNone;
 
-// ---- arithmetic ----------------------------------------------------------------------------------------------------
+// ---- arithmetic -----------------------------------------------------------------------------------------------------
 
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
@@ -46,7 +46,7 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> m
 /// a where condition (bool) is true, b elsewhere.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
-// ---- pointwise functions -------------------------------------------------------------------------------------------
+// ---- pointwise functions --------------------------------------------------------------------------------------------
 
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
@@ -74,7 +74,7 @@ Tensor gelu(const Tensor& x);  ///< The exact form, x Φ(x) (Hendrycks & Gimpel 
 Tensor silu(const Tensor& x);  ///< x sigmoid(x).
 Tensor softplus(const Tensor& x, double beta = 1.0, double threshold = 20.0);
 
-// ---- comparison and logic: bool results, no gradient ---------------------------------------------------------------
+// ---- comparison and logic: bool results, no gradient ----------------------------------------------------------------
 
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor ne(const Tensor& a, const Tensor& b);
@@ -94,7 +94,7 @@ Tensor logical_xor(const Tensor& a, const Tensor& b);
 Tensor logical_not(const Tensor& x);
 bool equal(const Tensor& a, const Tensor& b);  ///< Same shape and all elements equal.
 
-// ---- reductions ----------------------------------------------------------------------------------------------------
+// ---- reductions -----------------------------------------------------------------------------------------------------
 
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Integers and bools sum to int64.
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -119,7 +119,7 @@ Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor cumsum(const Tensor& x, int64_t dim);
 
-// ---- softmax and losses --------------------------------------------------------------------------------------------
+// ---- softmax and losses ---------------------------------------------------------------------------------------------
 
 Tensor softmax(const Tensor& x, int64_t dim);
 Tensor log_softmax(const Tensor& x, int64_t dim);
@@ -132,7 +132,7 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction =
 Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, Reduction reduction = kMean);
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction = kMean);
 
-// ---- products ------------------------------------------------------------------------------------------------------
+// ---- products -------------------------------------------------------------------------------------------------------
 
 /// NumPy's matmul: vectors, matrices and batches of matrices, whose leading dimensions broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
@@ -146,7 +146,7 @@ Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta 
 /// that is used many times are merged into few large ones.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
-// ---- joining and rearranging ---------------------------------------------------------------------------------------
+// ---- joining and rearranging ----------------------------------------------------------------------------------------
 
 Tensor cat(std::span<const Tensor> tensors, int64_t dim = 0);
 Tensor stack(std::span<const Tensor> tensors, int64_t dim = 0);
@@ -167,7 +167,7 @@ Tensor tril(const Tensor& x, int64_t diagonal = 0);
 Tensor triu(const Tensor& x, int64_t diagonal = 0);
 Tensor diag(const Tensor& x, int64_t diagonal = 0);  ///< Of a matrix its diagonal, of a vector the matrix.
 
-// ---- indexing ------------------------------------------------------------------------------------------------------
+// ---- indexing -------------------------------------------------------------------------------------------------------
 
 /// Index tensors are int64; an index out of range throws and names it.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& ids);
@@ -186,7 +186,7 @@ ValuesIndices sort(const Tensor& x, int64_t dim = -1, bool descending = false);
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
 Tensor one_hot(const Tensor& ids, int64_t classes = -1);  ///< int64; -1: one more than the largest id.
 
-// ---- recurrent cells (the pointwise parts; products are the caller's) ----------------------------------------------
+// ---- recurrent cells (the pointwise parts; products are the caller's) -----------------------------------------------
 
 struct CellState {
   Tensor h, c;
@@ -203,7 +203,7 @@ inline CellState tree_lstm_cell(const Tensor& gates, std::initializer_list<Tenso
   return tree_lstm_cell(gates, std::span(children.begin(), children.size()));
 }
 
-// ---- chance --------------------------------------------------------------------------------------------------------
+// ---- chance ---------------------------------------------------------------------------------------------------------
 
 /// Zeroes each element with probability p and scales the others by 1 / (1 - p); x itself when not training.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);

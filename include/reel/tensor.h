@@ -25,7 +25,7 @@ void destroy(Counted* impl);                                // the last handle i
 void set_data(const Tensor& target, const Tensor& source);  // target, a leaf, goes on with source's elements and dtype
 }  // namespace detail
 
-// ---- indexing ------------------------------------------------------------------------------------------------------
+// ---- indexing -------------------------------------------------------------------------------------------------------
 
 /// Python's start:stop:step. Negative bounds count from the end; bounds are clipped to the size; step is positive.
 struct Slice {
@@ -45,7 +45,7 @@ struct TensorIndex;
 /// What a gradient hook does: gets the final gradient, returns its replacement, or an undefined Tensor to keep it.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
 
-// ---- the tensor ----------------------------------------------------------------------------------------------------
+// ---- the tensor -----------------------------------------------------------------------------------------------------
 
 /// A handle to an n-dimensional array: copying a Tensor copies the handle, and views share their storage.
 ///
@@ -219,7 +219,7 @@ struct RowSparse {
   Tensor values;  ///< [n, …]: the shape of the matrix but for its first dimension
 };
 
-// ---- factories -----------------------------------------------------------------------------------------------------
+// ---- factories ------------------------------------------------------------------------------------------------------
 
 /// Written as a designated initializer: zeros({2, 3}, {.dtype = kFloat64}). The dtype defaults to float32, or to what
 /// the values say (arange, full, from) or need (randint, randperm: int64).

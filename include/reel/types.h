@@ -11,7 +11,7 @@
 
 namespace reel {
 
-// ---- element types -------------------------------------------------------------------------------------------------
+// ---- element types --------------------------------------------------------------------------------------------------
 
 enum class DType : uint8_t { kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 inline constexpr DType kBool = DType::kBool, kUInt8 = DType::kUInt8, kInt32 = DType::kInt32, kInt64 = DType::kInt64,
@@ -71,7 +71,7 @@ constexpr DType dtype_of() {
 /// gives float32, uint8 with int32 gives int32.
 DType promote_types(DType a, DType b);
 
-// ---- devices -------------------------------------------------------------------------------------------------------
+// ---- devices --------------------------------------------------------------------------------------------------------
 
 enum class DeviceType : uint8_t { kCPU, kCUDA };
 struct Device {
@@ -82,7 +82,7 @@ struct Device {
 inline constexpr Device kCPU{DeviceType::kCPU, 0}, kCUDA{DeviceType::kCUDA, 0};
 std::ostream& operator<<(std::ostream& out, Device device);  ///< "cpu", "cuda:0"
 
-// ---- shapes --------------------------------------------------------------------------------------------------------
+// ---- shapes ---------------------------------------------------------------------------------------------------------
 
 /// Tensors have at most this many dimensions.
 inline constexpr int kMaxDims = 8;
@@ -124,13 +124,17 @@ class Shape {
 
  private:
   void assign(const int64_t* sizes, size_t count);
-  // Element by element: whole-object copies would read bytes that were just written in smaller pieces and stall.
+  // Element by element, and the empty asm keeps the compiler from making a memcpy of it: calls cost more than copying
+  // two sizes, and wide loads of what was just stored in smaller pieces stall.
   void copy(const Shape& other) {
     rank_ = other.rank_;
-    for (int i = 0; i < rank_; ++i) dims_[i] = other.dims_[i];
+    for (int i = 0; i < rank_; ++i) {
+      dims_[i] = other.dims_[i];
+      asm("" ::: "memory");
+    }
   }
+  uint8_t rank_ = 0;  // beside the first sizes, in one cache line
   int64_t dims_[kMaxDims];
-  uint8_t rank_ = 0;
 };
 using Strides = Shape;
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
@@ -138,7 +142,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 /// The shape that NumPy broadcasting gives a and b. `op` opens the message of the Error thrown when there is none.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op = "broadcast_shapes");
 
-// ---- scalars -------------------------------------------------------------------------------------------------------
+// ---- scalars --------------------------------------------------------------------------------------------------------
 
 /// One number that remembers whether it was a bool, an integer or a float: type promotion asks.
 class Scalar {

@@ -52,10 +52,11 @@ struct Walk {
 
 namespace {
 
+constexpr size_t kMostKept = 1 << 16;  // frames that a thread keeps from walk to walk
 std::atomic<uint64_t> walks{0};
 std::mutex leaf_mutexes[64];  // several threads' walks may end at one leaf
 
-GradShape shape_of(const TensorImpl* impl) { return {impl->view.shape, impl->view.dtype, impl->device()}; }
+GradShape shape_of(const TensorImpl* impl) { return {impl->view.dtype, impl->device(), impl->view.shape}; }
 
 // Walks nest: a rule may start another (checkpoint does). Each depth has its notes and stacks.
 struct Walks {
@@ -90,7 +91,7 @@ bool has_nan(const Tensor& tensor) {
 
 }  // namespace
 
-// ---- count ---------------------------------------------------------------------------------------------------------
+// ---- count ----------------------------------------------------------------------------------------------------------
 
 // First meeting of a node: everything behind it is still to be counted.
 void Walk::visit(Node* node) {
@@ -140,7 +141,7 @@ void Walk::count(std::span<const Edge> roots) {
   }
 }
 
-// ---- deliver -------------------------------------------------------------------------------------------------------
+// ---- deliver --------------------------------------------------------------------------------------------------------
 
 void Walk::run(std::span<const Edge> roots, std::vector<Tensor> grads) {
   count(roots);
@@ -185,7 +186,7 @@ void Walk::deliver(Node* node) {
     for (uint32_t i = 0; i < node->num_outputs; ++i) arrived |= node->outputs()[i].slot.grad.defined();
     if (arrived && node->needed) {
       Backward back(*node, *this);
-      node->run(*node, back);
+      node->type->run(*node, back);
     }
     for (uint32_t i = 0; i < node->num_outputs; ++i) node->outputs()[i].slot.grad.reset();
     for (uint32_t i = 0; i < node->num_inputs; ++i) arrive(node->edges()[i]);
@@ -235,14 +236,14 @@ void add_final(TensorImpl* leaf, FinalGrad final) {
   }
   // The seed of backward() and saved tensors may come this far; a leaf's gradient is nobody else's.
   const bool shared = !is_exclusive(final.dense) || !final.dense.is_contiguous();
-  if (shared && !grad_enabled()) final.dense = final.dense.clone();
+  if (shared && !grad_mode) final.dense = final.dense.clone();
   if (mine.rows.ids.defined()) {
     if (!is_exclusive(final.dense)) final.dense = final.dense.clone();
     accumulate_rows(final.dense, mine.rows, std::exchange(mine.rows, {}), leaf->view.shape);
   }
   if (!mine.grad.defined())
     mine.grad = std::move(final.dense);
-  else if (grad_enabled())
+  else if (grad_mode)
     mine.grad = accumulate(mine.grad, final.dense);
   else
     mine.grad.add_(final.dense);
@@ -357,6 +358,9 @@ std::vector<Tensor> walk_graph(std::span<const Edge> roots, std::vector<Tensor> 
     walk.abandon();
     throw;
   }
+  // A graph of a million ops is rare: its stacks are not kept.
+  if (walk.stack.capacity() > kMostKept) walk.stack = {};
+  if (walk.ready.capacity() > kMostKept) walk.ready = {};
   return std::move(walk.found);
 }
 
@@ -449,7 +453,7 @@ std::vector<Tensor> inner_grad(std::span<const Tensor> outputs, std::vector<Tens
   return walk_graph(roots.list, std::move(seeds), targets.list, true, create_graph);
 }
 
-// ---- what a rule delivers ------------------------------------------------------------------------------------------
+// ---- what a rule delivers -------------------------------------------------------------------------------------------
 
 bool Backward::wanted(const Edge& edge) const {
   if (walk_.all_leaves) return static_cast<bool>(edge);
@@ -514,7 +518,7 @@ void Backward::set_region(int input, int64_t offset, const Strides& strides, con
   add_region(slot(edge, shape), shape, offset, strides, g);
 }
 
-// ---- the user's calls ----------------------------------------------------------------------------------------------
+// ---- the user's calls -----------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -104,7 +104,7 @@ void flush_products(GradSlot& slot, const GradShape& target) {
 void add_grad(GradSlot& slot, Tensor g) {
   if (!slot.grad.defined()) {
     slot.grad = std::move(g);
-  } else if (!grad_enabled() && is_exclusive(slot.grad) && slot.grad.is_contiguous()) {
+  } else if (!grad_mode && is_exclusive(slot.grad) && slot.grad.is_contiguous()) {
     const View& sum = view_of(slot.grad);
     const scalar::Add add;
     if (is_half(sum.dtype))
@@ -248,7 +248,7 @@ void accumulate_rows(Tensor& grad, RowSparse& rows, const RowSparse& more, const
     rows = more;
   } else if (!grad.defined()) {
     GradSlot slot;
-    const GradShape target{shape, more.values.dtype(), more.values.device()};
+    const GradShape target{more.values.dtype(), more.values.device(), shape};
     for (const RowSparse* part : {static_cast<const RowSparse*>(&rows), &more}) {
       const std::vector<int64_t> ids = part->ids.to_vector<int64_t>();
       add_rows(slot, target, ids, view_of(part->values), true);

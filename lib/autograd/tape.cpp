@@ -8,7 +8,7 @@
 namespace reel {
 namespace {
 
-// ---- the thread's tape ---------------------------------------------------------------------------------------------
+// ---- the thread's tape ----------------------------------------------------------------------------------------------
 
 struct Tape;
 // Counters outlive their threads: the next thread that starts takes one over.
@@ -51,9 +51,9 @@ thread_local Tape* my_tape = nullptr;
 }
 Tape& tape() { return my_tape ? *my_tape : start_tape(); }
 
-thread_local bool grad_mode = true;
-
 }  // namespace
+
+constinit thread_local bool grad_mode = true;
 
 bool grad_enabled() { return grad_mode; }
 GradMode::GradMode(bool enabled) : before_(std::exchange(grad_mode, enabled)) {}
@@ -71,11 +71,12 @@ bool recorded_here_since(const Node& node, uint64_t sequence) {
   return node.sequence >> kThreadShift == sequence >> kThreadShift && node.sequence >= sequence;
 }
 
-// ---- nodes ---------------------------------------------------------------------------------------------------------
+// ---- nodes ----------------------------------------------------------------------------------------------------------
 
 Node* new_node(const char* name, size_t rule_bytes, size_t num_inputs, size_t num_outputs) {
   const size_t bytes = sizeof(Node) + rule_bytes + num_outputs * sizeof(NodeOutput) + num_inputs * sizeof(Edge);
-  REEL_CHECK(rule_bytes < (1 << 16) && bytes < (1ull << 32), name, ": too many inputs or outputs");
+  REEL_CHECK(rule_bytes < (1 << 16) && num_outputs < (1 << 16) && bytes < (1ull << 32), name,
+             ": too many inputs or outputs");
   Tape& mine = tape();
   Node* node = new (allocate_cpu(bytes)) Node;
   node->name = name;
@@ -83,29 +84,17 @@ Node* new_node(const char* name, size_t rule_bytes, size_t num_inputs, size_t nu
   node->bytes = static_cast<uint32_t>(bytes);
   node->rule_bytes = static_cast<uint16_t>(rule_bytes);
   node->num_inputs = static_cast<uint32_t>(num_inputs);
-  node->num_outputs = static_cast<uint32_t>(num_outputs);
+  node->num_outputs = static_cast<uint16_t>(num_outputs);
   for (size_t i = 0; i < num_outputs; ++i) new (node->outputs() + i) NodeOutput;
   mine.count(1);
   if (anomaly_mode()) (node->extras = new NodeExtras)->trace = stack_trace();
   return node;
 }
 
-void attach_output(Node* node, uint32_t index, const Tensor& y) {
-  TensorImpl* impl = TensorImpl::of(y);
-  if (impl->node) drop_node(impl->node);  // y was computed with history of its own, which this op replaces
-  NodeOutput& out = node->outputs()[index];
-  out.shape = impl->view.shape;
-  out.dtype = impl->view.dtype;
-  out.device = impl->device();
-  impl->node = node;
-  impl->output = index;
-  ++node->refs;
-}
-
 void release_node(Node* node) {
   if (node->released) return;
   node->released = true;
-  node->destroy_rule(*node);
+  node->type->destroy(*node);
   Edge* edges = node->edges();
   for (uint32_t i = 0; i < node->num_inputs; ++i) drop_edge(edges[i]);
 }
@@ -127,26 +116,6 @@ void drop_node(Node* node) {
   mine.draining = false;
 }
 
-// ---- edges ---------------------------------------------------------------------------------------------------------
-
-Edge edge_to(const Tensor& tensor) {
-  if (!tracked(tensor)) return {};
-  TensorImpl* impl = TensorImpl::of(tensor);
-  if (impl->node) {
-    ++impl->node->refs;
-    return {.node = impl->node, .output = impl->output};
-  }
-  leaf_grad(impl);
-  impl->refs.fetch_add(1, std::memory_order_relaxed);
-  return {.leaf = impl};
-}
-
-void drop_edge(Edge& edge) {
-  if (edge.node) drop_node(edge.node);
-  if (edge.leaf) TensorImpl::wrap(edge.leaf).reset();
-  edge = {};
-}
-
 bool recording(std::span<const Tensor> tensors) {
   if (!grad_enabled()) return false;
   for (const Tensor& tensor : tensors)
@@ -154,7 +123,7 @@ bool recording(std::span<const Tensor> tensors) {
   return false;
 }
 
-// ---- leaves --------------------------------------------------------------------------------------------------------
+// ---- leaves ---------------------------------------------------------------------------------------------------------
 
 namespace {
 struct LeafIds {
@@ -193,7 +162,7 @@ LeafGrad& leaf_grad(TensorImpl* impl) {
   return *impl->leaf;
 }
 
-// ---- saved tensors -------------------------------------------------------------------------------------------------
+// ---- saved tensors --------------------------------------------------------------------------------------------------
 
 Saved::Saved(const Tensor& input)
     : impl_(TensorImpl::of(input)), storage_(impl_->storage), version_(storage_->version.load()) {

@@ -30,7 +30,7 @@ namespace reel {
 class Backward;
 struct Pending;
 
-// ---- nodes ---------------------------------------------------------------------------------------------------------
+// ---- nodes ----------------------------------------------------------------------------------------------------------
 
 /// Where the gradient of one input goes: an output of the node that computed it, a leaf, or (empty) nowhere.
 struct Edge {
@@ -49,14 +49,16 @@ struct GradSlot {
 
 /// What the engine has to know of a tensor in order to take gradients for it.
 struct GradShape {
-  Shape shape;
   DType dtype;
   Device device;
+  Shape shape;
 };
 
-struct NodeOutput : GradShape {
+struct HasSlot {
   GradSlot slot;
 };
+/// The slot comes first: it shares a cache line with the shape's first sizes.
+struct NodeOutput : HasSlot, GradShape {};
 
 /// The rarely needed parts of a node.
 struct NodeExtras {
@@ -74,23 +76,28 @@ struct NodeExtras {
 /// block, the rule, the outputs and the edges.
 struct Node {
   const char* name;
-  void (*run)(Node&, Backward&);
-  void (*destroy_rule)(Node&);
+  const struct RuleType* type;
   uint64_t sequence;  // per thread; the thread's number is in the upper bits
   uint64_t walk = 0;  // the last walk that met this node
   uint32_t refs = 0;  // tensors that are outputs, and edges
   uint32_t due = 0;   // edges of this walk that have not delivered yet
   uint32_t bytes;     // of the block
-  uint16_t rule_bytes;
+  uint32_t num_inputs;
+  NodeExtras* extras = nullptr;
+  uint16_t num_outputs, rule_bytes;
   bool released = false;  // rule and edges are gone
   bool needed = true;     // in this walk: leads to what is asked for
   bool target = false;    // in this walk: is asked for
-  uint32_t num_inputs, num_outputs;
-  NodeExtras* extras = nullptr;
 
   void* rule() { return this + 1; }
   NodeOutput* outputs() { return reinterpret_cast<NodeOutput*>(reinterpret_cast<char*>(this + 1) + rule_bytes); }
   Edge* edges() { return reinterpret_cast<Edge*>(outputs() + num_outputs); }
+};
+
+/// How to treat the rule inside a node.
+struct RuleType {
+  void (*run)(Node&, Backward&);
+  void (*destroy)(Node&);
 };
 
 /// Drops a reference; frees the node, and what hangs on it, without recursion.
@@ -98,7 +105,7 @@ void drop_node(Node* node);
 /// Destroys rule and edges: saved tensors go, history ends here.
 void release_node(Node* node);
 
-// ---- leaves --------------------------------------------------------------------------------------------------------
+// ---- leaves ---------------------------------------------------------------------------------------------------------
 
 /// Gradient and hooks of a leaf (and the kept gradient of a non-leaf with retain_grad).
 struct LeafGrad {
@@ -119,7 +126,7 @@ LeafGrad& leaf_grad(TensorImpl* impl);
 /// Brings grad and rows up to date with what past walks have left pending. Whoever reads them calls this first.
 void settle(TensorImpl* impl);
 
-// ---- history of tensors --------------------------------------------------------------------------------------------
+// ---- history of tensors ---------------------------------------------------------------------------------------------
 
 /// Brings the history of a view up to date after an in-place change through its base (inplace.cpp).
 void refresh_history(TensorImpl* impl);
@@ -133,10 +140,11 @@ inline bool tracked(const Tensor& tensor) {
   fresh_history(impl);
   return impl->node || impl->requires_grad;
 }
+extern constinit thread_local bool grad_mode;  // grad_enabled(), without a call
 /// Will an op on these be recorded?
 template <std::same_as<Tensor>... Tensors>
 bool recording(const Tensors&... tensors) {
-  return (tracked(tensors) || ...) && grad_enabled();
+  return (tracked(tensors) || ...) && grad_mode;
 }
 bool recording(std::span<const Tensor> tensors);
 
@@ -146,10 +154,24 @@ uint64_t next_sequence();
 bool recorded_here_since(const Node& node, uint64_t sequence);
 
 /// The edge to a tensor, with references of its own.
-Edge edge_to(const Tensor& tensor);
-void drop_edge(Edge& edge);
+inline Edge edge_to(const Tensor& tensor) {
+  if (!tracked(tensor)) return {};
+  TensorImpl* impl = TensorImpl::of(tensor);
+  if (impl->node) {
+    ++impl->node->refs;
+    return {.node = impl->node, .output = impl->output};
+  }
+  leaf_grad(impl);
+  impl->refs.fetch_add(1, std::memory_order_relaxed);
+  return {.leaf = impl};
+}
+inline void drop_edge(Edge& edge) {
+  if (edge.node) drop_node(edge.node);
+  if (edge.leaf) TensorImpl::wrap(edge.leaf).reset();
+  edge = {};
+}
 
-// ---- saved tensors -------------------------------------------------------------------------------------------------
+// ---- saved tensors --------------------------------------------------------------------------------------------------
 
 /// A tensor that a rule needs. It remembers the version of the storage, and Backward::get refuses a changed one. The
 /// op's own output is saved as storage only: holding the tensor, which holds the node, would be a cycle.
@@ -182,7 +204,7 @@ struct NotSaved {
   NotSaved(Saved&&) {}
 };
 
-// ---- what a rule sees ----------------------------------------------------------------------------------------------
+// ---- what a rule sees -----------------------------------------------------------------------------------------------
 
 /// One node's turn in a walk. While a rule runs, recording is on exactly when create_graph() is.
 class Backward {
@@ -195,7 +217,7 @@ class Backward {
   const GradShape& output(int i) const { return node_.outputs()[i]; }
   uint32_t num_outputs() const { return node_.num_outputs; }
   bool needs(int input) const { return wanted(node_.edges()[input]); }
-  bool create_graph() const { return grad_enabled(); }
+  bool create_graph() const { return grad_mode; }
   Tensor get(const Saved& saved) const;
   template <int tag>
   Tensor get(const NotSaved<tag>&) const {
@@ -221,12 +243,22 @@ class Backward {
   struct Walk& walk_;
 };
 
-// ---- recording -----------------------------------------------------------------------------------------------------
+// ---- recording ------------------------------------------------------------------------------------------------------
 
 /// A node without its rule and edges: allocated, counted, numbered.
 Node* new_node(const char* name, size_t rule_bytes, size_t num_inputs, size_t num_outputs);
 /// Makes y output number `index` of node.
-void attach_output(Node* node, uint32_t index, const Tensor& y);
+inline void attach_output(Node* node, uint32_t index, const Tensor& y) {
+  TensorImpl* impl = TensorImpl::of(y);
+  if (impl->node) drop_node(impl->node);  // y was computed with history of its own, which this op replaces
+  NodeOutput& out = node->outputs()[index];
+  out.shape = impl->view.shape;
+  out.dtype = impl->view.dtype;
+  out.device = impl->device();
+  impl->node = node;
+  impl->output = index;
+  ++node->refs;
+}
 
 /// Records an op whose edges, `edge(i)` for each of `count` inputs, come with references of their own.
 template <class Rule, class EdgeOf>
@@ -235,8 +267,9 @@ void record_edges(const char* name, std::span<const Tensor* const> outputs, size
   constexpr size_t rule_bytes = (sizeof(Rule) + 7) / 8 * 8;
   Node* node = new_node(name, rule_bytes, count, outputs.size());
   new (node->rule()) Rule(std::move(rule));
-  node->run = [](Node& n, Backward& back) { (*static_cast<Rule*>(n.rule()))(back); };
-  node->destroy_rule = [](Node& n) { static_cast<Rule*>(n.rule())->~Rule(); };
+  static constexpr RuleType type{[](Node& n, Backward& back) { (*static_cast<Rule*>(n.rule()))(back); },
+                                 [](Node& n) { static_cast<Rule*>(n.rule())->~Rule(); }};
+  node->type = &type;
   for (size_t i = 0; i < count; ++i) new (node->edges() + i) Edge(edge(i));
   for (size_t i = 0; i < outputs.size(); ++i) attach_output(node, static_cast<uint32_t>(i), *outputs[i]);
 }
@@ -276,7 +309,7 @@ void record(const char* name, std::span<const Tensor> outputs, std::span<const T
                 std::span<const Tensor* const>(pointers).subspan(outputs.size()), std::move(rule));
 }
 
-// ---- walks ---------------------------------------------------------------------------------------------------------
+// ---- walks ----------------------------------------------------------------------------------------------------------
 
 /// Walks the graph from `roots` with their gradients. With `targets` the gradients that reach these edges are returned
 /// (undefined where none does) and no leaf is touched; without, they are added to the leaves.
@@ -291,7 +324,7 @@ std::vector<Edge> boundary(std::span<const Tensor> outputs, uint64_t since);
 std::vector<Tensor> inner_grad(std::span<const Tensor> outputs, std::vector<Tensor> grads, uint64_t since,
                                std::span<const Edge> edges, bool create_graph);
 
-// ---- what the engine asks of the ops (defined in lib/ops) ----------------------------------------------------------
+// ---- what the engine asks of the ops (defined in lib/ops) -----------------------------------------------------------
 
 /// a + b, recorded if need be.
 Tensor accumulate(const Tensor& a, const Tensor& b);

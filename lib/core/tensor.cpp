@@ -9,7 +9,7 @@
 
 namespace reel {
 
-// ---- life of a tensor ----------------------------------------------------------------------------------------------
+// ---- life of a tensor -----------------------------------------------------------------------------------------------
 
 void detail::destroy(Counted* counted) {
   auto* impl = static_cast<TensorImpl*>(counted);
@@ -94,7 +94,7 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
   impl->storage = source->storage;
   impl->storage->retain();
   impl->view = make_view(data, shape, strides, source->view.dtype);
-  if (grad_enabled()) {
+  if (grad_mode) {
     impl->base = source->base ? source->base : source;
     impl->base->refs.fetch_add(1, std::memory_order_relaxed);
     impl->rewrites_seen = impl->base->rewrites;
@@ -111,7 +111,7 @@ int wrap_dim(int64_t dim, int rank, const char* op) {
   return static_cast<int>(dim < 0 ? dim + count : dim);
 }
 
-// ---- metadata and values -------------------------------------------------------------------------------------------
+// ---- metadata and values --------------------------------------------------------------------------------------------
 
 Tensor::Tensor(Scalar number) : impl_(nullptr) {
   const DType dtype = number.is_bool() ? kBool : number.is_integral() ? kInt64 : kFloat64;
@@ -186,7 +186,7 @@ void set_data(const Tensor& target, const Tensor& source) {
 }
 }  // namespace detail
 
-// ---- autograd ------------------------------------------------------------------------------------------------------
+// ---- autograd -------------------------------------------------------------------------------------------------------
 
 bool Tensor::requires_grad() const { return view_of(*this, "requires_grad"), tracked(*this); }
 
@@ -283,7 +283,7 @@ void Tensor::remove_hook(int64_t id) {
   REEL_CHECK(removed, "remove_hook: the tensor has no hook ", id);
 }
 
-// ---- factories -----------------------------------------------------------------------------------------------------
+// ---- factories ------------------------------------------------------------------------------------------------------
 
 namespace {
 Tensor filled(const Shape& shape, Scalar value, DType dtype, const TensorOptions& options) {

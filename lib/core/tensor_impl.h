@@ -17,18 +17,19 @@ struct LeafGrad;
 /// change of either is known to both: the base counts the changes of its history in `rewrites`, and a view that has
 /// seen fewer of them has to have its own history made anew (see fresh_history in autograd/inplace.cpp).
 struct TensorImpl : detail::Counted {
+  // One cache line, and the view in the next two.
   bool requires_grad = false;    // a leaf that the user wants a gradient for
   bool number = false;           // made from a C++ number: weak in type promotion
   bool unrecorded_view = false;  // a view made under no_grad: may not be changed in place while recording
   bool keeps_grad = false;       // retain_grad
   uint32_t output = 0;           // which output of node this is
-  View view;
+  uint32_t rewrites = 0;         // as a base: how often its history was replaced
+  uint32_t rewrites_seen = 0;    // as a view: of the base's
   Storage* storage = nullptr;
   Node* node = nullptr;      // how it was computed, nullptr for leaves
   LeafGrad* leaf = nullptr;  // gradient and hooks
   TensorImpl* base = nullptr;
-  uint32_t rewrites = 0;       // as a base: how often its history was replaced
-  uint32_t rewrites_seen = 0;  // as a view: of the base's
+  alignas(64) View view;
 
   static TensorImpl* of(const Tensor& tensor) { return static_cast<TensorImpl*>(tensor.impl_); }
   /// Takes over one reference.

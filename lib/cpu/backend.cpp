@@ -71,7 +71,7 @@ const Backend& cpu_backend() {
   return table;
 }
 
-const Backend& backend(Device device) {
+const Backend& other_backend(Device device) {
   REEL_CHECK(device.type == DeviceType::kCPU, "this build of reel has no CUDA backend");
   return cpu_backend();
 }

@@ -50,7 +50,7 @@ void* bytes_of(const Tensor& tensor) {
   return nullptr;
 }
 
-// ---- reading the header --------------------------------------------------------------------------------------------
+// ---- reading the header ---------------------------------------------------------------------------------------------
 
 struct Entry {
   std::string name;
@@ -235,7 +235,7 @@ void check(const HeaderReader& header, const InputFile& file, int64_t data_begin
 
 }  // namespace
 
-// ---- writing -------------------------------------------------------------------------------------------------------
+// ---- writing --------------------------------------------------------------------------------------------------------
 
 void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata) {
   // Wide elements first: all data are aligned then.
@@ -291,7 +291,7 @@ void save(const nn::Module& module, const std::filesystem::path& path, const Met
   save(module.state_dict(), path, metadata);
 }
 
-// ---- loading -------------------------------------------------------------------------------------------------------
+// ---- loading --------------------------------------------------------------------------------------------------------
 
 StateDict load(const std::filesystem::path& path, Metadata* metadata) {
   const InputFile file(path);

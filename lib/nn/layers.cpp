@@ -23,7 +23,7 @@ std::string text(const Parts&... parts) {
 
 }  // namespace
 
-// ---- Linear --------------------------------------------------------------------------------------------------------
+// ---- Linear ---------------------------------------------------------------------------------------------------------
 
 Linear::Linear(int64_t in, int64_t out, LinearOptions options)
     : in_features(in),
@@ -45,7 +45,7 @@ std::string Linear::extra_repr() const {
   return text("in_features=", in_features, ", out_features=", out_features, ", bias=", bias.defined());
 }
 
-// ---- Embedding -----------------------------------------------------------------------------------------------------
+// ---- Embedding ------------------------------------------------------------------------------------------------------
 
 Embedding::Embedding(int64_t num, int64_t dim, EmbeddingOptions given)
     : num_embeddings(num), embedding_dim(dim), options(given), weight(register_parameter("weight", empty({num, dim}))) {
@@ -75,7 +75,7 @@ std::string Embedding::extra_repr() const {
   return repr;
 }
 
-// ---- Dropout -------------------------------------------------------------------------------------------------------
+// ---- Dropout --------------------------------------------------------------------------------------------------------
 
 Dropout::Dropout(double probability) : p(probability) {
   REEL_CHECK(p >= 0 && p <= 1, "Dropout: p must be between 0 and 1, got ", p);
@@ -84,7 +84,7 @@ Dropout::Dropout(double probability) : p(probability) {
 Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p, is_training()); }
 std::string Dropout::extra_repr() const { return text("p=", p); }
 
-// ---- Sequential ----------------------------------------------------------------------------------------------------
+// ---- Sequential -----------------------------------------------------------------------------------------------------
 
 Tensor Sequential::forward(const Tensor& x) const {
   Tensor y = x;
@@ -92,7 +92,7 @@ Tensor Sequential::forward(const Tensor& x) const {
   return y;
 }
 
-// ---- LSTMCell ------------------------------------------------------------------------------------------------------
+// ---- LSTMCell -------------------------------------------------------------------------------------------------------
 
 LSTMCell::LSTMCell(int64_t input, int64_t hidden, LSTMCellOptions options)
     : input_size(input),

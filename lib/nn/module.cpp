@@ -54,7 +54,7 @@ Module::~Module() {
     if (entry.module) entry.module->parent_ = nullptr;
 }
 
-// ---- registration --------------------------------------------------------------------------------------------------
+// ---- registration ---------------------------------------------------------------------------------------------------
 
 void Module::add(Entry entry) {
   REEL_CHECK(!entry.name.empty(), "Module: a name is empty");
@@ -86,7 +86,7 @@ void Module::register_module(std::string name, Module& child) {
   child.parent_ = this;
 }
 
-// ---- listing -------------------------------------------------------------------------------------------------------
+// ---- listing --------------------------------------------------------------------------------------------------------
 
 template <class Visit>
 void Module::for_each_tensor(const std::string& prefix, const Visit& visit) const {
@@ -144,7 +144,7 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   return result;
 }
 
-// ---- changing everything at once -----------------------------------------------------------------------------------
+// ---- changing everything at once ------------------------------------------------------------------------------------
 
 void Module::train(bool on) {
   for (const auto& [path, module] : named_modules()) module->training_ = on;
@@ -186,7 +186,7 @@ void Module::zero_grad() {
   for (Tensor& parameter : parameters()) parameter.set_grad({});
 }
 
-// ---- saving and loading --------------------------------------------------------------------------------------------
+// ---- saving and loading ---------------------------------------------------------------------------------------------
 
 StateDict Module::state_dict() const {
   StateDict dict;
@@ -229,7 +229,7 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
   return result;
 }
 
-// ---- printing ------------------------------------------------------------------------------------------------------
+// ---- printing -------------------------------------------------------------------------------------------------------
 
 std::string Module::name() const {
   const char* mangled = typeid(*this).name();

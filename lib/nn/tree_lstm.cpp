@@ -28,7 +28,7 @@ void check(const char* cell, const Tensor& x, int64_t input, std::span<const Cel
 
 }  // namespace
 
-// ---- child-sum -----------------------------------------------------------------------------------------------------
+// ---- child-sum ------------------------------------------------------------------------------------------------------
 
 ChildSumTreeLSTM::ChildSumTreeLSTM(int64_t input, int64_t hidden)
     : input_size(input),
@@ -63,7 +63,7 @@ std::string ChildSumTreeLSTM::extra_repr() const {
   return std::to_string(input_size) + ", " + std::to_string(hidden_size);
 }
 
-// ---- N-ary ---------------------------------------------------------------------------------------------------------
+// ---- N-ary ----------------------------------------------------------------------------------------------------------
 
 NaryTreeLSTM::NaryTreeLSTM(int64_t input, int64_t hidden, NaryTreeLSTMOptions given)
     : input_size(input), hidden_size(hidden), options(given) {

@@ -19,7 +19,7 @@ Tensor own(const Tensor& output) { return is_exclusive(output) && !tracked(outpu
 
 }  // namespace
 
-// ---- the short form ------------------------------------------------------------------------------------------------
+// ---- the short form -------------------------------------------------------------------------------------------------
 
 Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inputs,
                  std::function<std::vector<Tensor>(const Tensor&)> rule) {
@@ -33,7 +33,7 @@ Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inp
   return y;
 }
 
-// ---- the long form -------------------------------------------------------------------------------------------------
+// ---- the long form --------------------------------------------------------------------------------------------------
 
 struct FunctionRule {
   const char* name;
@@ -91,7 +91,7 @@ std::vector<Tensor> apply_function(const char* name, std::vector<Tensor> inputs,
   return results;
 }
 
-// ---- checkpointing -------------------------------------------------------------------------------------------------
+// ---- checkpointing --------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -5,7 +5,7 @@
 namespace reel {
 namespace {
 
-// ---- checks --------------------------------------------------------------------------------------------------------
+// ---- checks ---------------------------------------------------------------------------------------------------------
 
 void check_ids(const char* op, const Tensor& x, const Tensor& ids) {
   REEL_CHECK(view_of(ids, op).dtype == kInt64, op, ": indices must be int64, got ", ids.dtype());
@@ -36,8 +36,7 @@ Tensor zeros_of(const Shape& shape, const Tensor& like) {
   return zeros(shape, {.dtype = like.dtype(), .device = like.device()});
 }
 
-// ---- slices along one dimension
-// ----------------------------------------------------------------------------------------
+// ---- slices along one dimension -------------------------------------------------------------------------------------
 
 Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids);
 
@@ -124,8 +123,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse) {
   return y;
 }
 
-// ---- single elements along one dimension
-// -------------------------------------------------------------------------------
+// ---- single elements along one dimension ----------------------------------------------------------------------------
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   const int d = check_index("gather", x, dim, index);
@@ -183,8 +181,7 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
   return y;
 }
 
-// ---- masks and positions
-// -----------------------------------------------------------------------------------------------
+// ---- masks and positions --------------------------------------------------------------------------------------------
 
 Tensor nonzero(const Tensor& x) {
   const View& view = view_of(x, "nonzero");
@@ -225,8 +222,7 @@ Tensor one_hot(const Tensor& ids, int64_t classes) {
   return y;
 }
 
-// ---- index lists
-// -------------------------------------------------------------------------------------------------------
+// ---- index lists ----------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -37,11 +37,12 @@ void check_in_place(const char* op, const Tensor& self) {
   for (int d = 0; d < view.shape.size(); ++d)
     REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1, op,
                ": the tensor is expanded, several of its elements are one; clone() it first");
-  if (!grad_enabled()) return;
+  if (!grad_mode) return;
   const TensorImpl* impl = TensorImpl::of(self);
   const TensorImpl* owner = impl->base ? impl->base : impl;
-  REEL_CHECK(!owner->requires_grad || owner->node, op, ": a leaf that requires grad",
-             impl->base ? " (through a view of it)" : "", " can be changed in place only under no_grad");
+  const auto leaf = [](const TensorImpl* t) { return t->requires_grad && !t->node; };
+  REEL_CHECK(!leaf(impl) && !leaf(owner), op, ": a leaf that requires grad",
+             leaf(impl) ? "" : " (through a view of it)", " can be changed in place only under no_grad");
   REEL_CHECK(!impl->unrecorded_view, op, ": the view was made under no_grad, its base would not learn of the change");
 }
 
@@ -52,7 +53,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
   const View& from = view_of(value, op);
   REEL_CHECK(broadcast_shapes(to.shape, from.shape, op) == to.shape, op, ": a value of shape ", from.shape,
              " for a tensor of shape ", to.shape);
-  const bool recorded = grad_enabled() && is_floating_point(to.dtype) && (tracked(self) || tracked(value));
+  const bool recorded = grad_mode && is_floating_point(to.dtype) && (tracked(self) || tracked(value));
   Tensor result = value;
   if (recorded) {
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
@@ -101,7 +102,7 @@ template <class F, class Op>
 Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
   const View &to = view_of(self, name), &from = view_of(other, name);
   const bool direct = to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64) &&
-                      !(grad_enabled() && (tracked(self) || tracked(other))) &&
+                      !(grad_mode && (tracked(self) || tracked(other))) &&
                       TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
                       self.device() == other.device();
   if (!direct)
@@ -121,7 +122,7 @@ Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
 Tensor& Tensor::copy_(const Tensor& source) { return assign_in_place("copy_", *this, source); }
 
 Tensor& Tensor::fill_(Scalar value) {
-  if (grad_enabled() && tracked(*this)) return assign_in_place("fill_", *this, Tensor(value));
+  if (grad_mode && tracked(*this)) return assign_in_place("fill_", *this, Tensor(value));
   check_in_place("fill_", *this);
   backend_of(*this).fill(view_of(*this), value);
   TensorImpl::of(*this)->storage->changed();

@@ -8,7 +8,7 @@
 // What the op families share.
 namespace reel {
 
-// ---- types and devices ---------------------------------------------------------------------------------------------
+// ---- types and devices ----------------------------------------------------------------------------------------------
 
 /// The dtype in which two operands meet, PyTorch's rule: tensors with dimensions outrank 0-d tensors, which outrank
 /// C++ numbers; a lower rank matters only when its category (bool < integer < float) is higher.
@@ -23,7 +23,7 @@ inline Tensor to_float(const Tensor& x) {
   return dtype == kFloat32 || dtype == kFloat64 ? x : x.to(kFloat32);
 }
 
-// ---- parts of tensors ----------------------------------------------------------------------------------------------
+// ---- parts of tensors -----------------------------------------------------------------------------------------------
 
 /// Where a view's elements lie among those of a tensor with given strides.
 struct Geometry {
@@ -58,7 +58,7 @@ Tensor region_view(const char* name, const Tensor& x, Part part) {
   return y;
 }
 
-// ---- in place ------------------------------------------------------------------------------------------------------
+// ---- in place -------------------------------------------------------------------------------------------------------
 
 /// Gives self the values of `value` (broadcast and cast to self), recorded if need be. Refuses, in op's name, what may
 /// not be changed.

@@ -8,7 +8,7 @@
 namespace reel {
 namespace {
 
-// ---- parts of a result ---------------------------------------------------------------------------------------------
+// ---- parts of a result ----------------------------------------------------------------------------------------------
 
 /// The part start … start + size - 1 of y along dim.
 View part_of(const View& y, int dim, int64_t start, int64_t size) {
@@ -54,7 +54,7 @@ DType joined_type(const char* op, std::span<const Tensor> tensors) {
 
 }  // namespace
 
-// ---- cat, stack and their opposites --------------------------------------------------------------------------------
+// ---- cat, stack and their opposites ---------------------------------------------------------------------------------
 
 Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   const DType dtype = joined_type("cat", tensors);
@@ -150,8 +150,7 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
   return split(x, std::max<int64_t>(1, size / chunks + (size % chunks != 0)), dim);
 }
 
-// ---- other orders and parts of the elements
-// ---------------------------------------------------------------------------
+// ---- other orders and parts of the elements -------------------------------------------------------------------------
 
 Tensor flip(const Tensor& x, const Dims& dims) {
   const View& view = view_of(x, "flip");
@@ -232,8 +231,7 @@ Tensor diag(const Tensor& x, int64_t diagonal) {
   return index_select(x.reshape({shape.numel()}), 0, positions(count, shape[1]));
 }
 
-// ---- sorting
-// -----------------------------------------------------------------------------------------------------------
+// ---- sorting --------------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -3,7 +3,7 @@
 namespace reel {
 namespace {
 
-// ---- softmax along the last dimension of contiguous rows -----------------------------------------------------------
+// ---- softmax along the last dimension of contiguous rows ------------------------------------------------------------
 
 Tensor softmax_rows(bool log, const Tensor& x) {
   const View& xv = view_of(x);
@@ -54,7 +54,7 @@ void check_targets(const char* op, const Tensor& target, int64_t n, int64_t clas
 Tensor softmax(const Tensor& x, int64_t dim) { return softmax_along("softmax", false, x, dim); }
 Tensor log_softmax(const Tensor& x, int64_t dim) { return softmax_along("log_softmax", true, x, dim); }
 
-// ---- classes -------------------------------------------------------------------------------------------------------
+// ---- classes --------------------------------------------------------------------------------------------------------
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction) {
   const View& view = view_of(log_probs, "nll_loss");
@@ -106,7 +106,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
   return y;
 }
 
-// ---- differences and probabilities ---------------------------------------------------------------------------------
+// ---- differences and probabilities ----------------------------------------------------------------------------------
 
 namespace {
 void check_same_shape(const char* op, const Tensor& input, const Tensor& target) {

@@ -5,12 +5,16 @@
 namespace reel {
 namespace {
 
-// A matrix as gemm takes it: rows or columns are contiguous.
+// A matrix, or a batch of them, as gemm takes it: rows or columns are contiguous.
 struct Operand {
   Tensor held;
   const void* data;
-  int64_t ld;
+  int64_t rows, cols, ld;
   bool transposed;
+
+  Operand t() const { return {held, data, cols, rows, ld, !transposed}; }
+  int64_t batch() const { return held.dim() == 3 ? held.size(0) : 1; }
+  int64_t stride() const { return held.dim() == 3 ? view_of(held).strides[0] : 0; }
 };
 // The last two dimensions of x.
 Operand operand(const Tensor& x) {
@@ -18,11 +22,40 @@ Operand operand(const Tensor& x) {
   const int r = view.shape.size() - 2;
   const int64_t rows = view.shape[r], cols = view.shape[r + 1], row = view.strides[r], col = view.strides[r + 1];
   if ((col == 1 || cols <= 1) && (row >= cols || rows <= 1))
-    return {x, view.data, std::max<int64_t>({rows <= 1 ? cols : row, cols, 1}), false};
+    return {x, view.data, rows, cols, std::max<int64_t>({rows <= 1 ? cols : row, cols, 1}), false};
   if ((row == 1 || rows <= 1) && (col >= rows || cols <= 1))
-    return {x, view.data, std::max<int64_t>({cols <= 1 ? rows : col, rows, 1}), true};
+    return {x, view.data, rows, cols, std::max<int64_t>({cols <= 1 ? rows : col, rows, 1}), true};
   const Tensor dense = x.contiguous();
-  return {dense, view_of(dense).data, std::max<int64_t>(cols, 1), false};
+  return {dense, view_of(dense).data, rows, cols, std::max<int64_t>(cols, 1), false};
+}
+
+// a · b, and bias, if there is one, added to each row.
+Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor& bias = {}) {
+  const View& view = view_of(a.held);
+  const int64_t m = a.rows, k = a.cols, n = b.cols;
+  for (const int64_t size : {m, k, n, a.ld, b.ld})
+    REEL_CHECK(size <= INT32_MAX, op, ": size ", size, " is more than BLAS can count, ", INT32_MAX);
+  const bool batched = view.shape.size() == 3;
+  Tensor y = make_tensor(batched ? Shape{a.batch(), m, n} : Shape{m, n}, view.dtype, a.held.device());
+  const Tensor row = bias.defined() ? bias.contiguous() : bias;
+  backend_of(y).gemm({.dtype = view.dtype,
+                      .trans_a = a.transposed,
+                      .trans_b = b.transposed,
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .a = a.data,
+                      .lda = a.ld,
+                      .b = b.data,
+                      .ldb = b.ld,
+                      .c = view_of(y).data,
+                      .ldc = n,
+                      .bias = row.defined() ? view_of(row).data : nullptr,
+                      .batch = a.batch(),
+                      .stride_a = a.stride(),
+                      .stride_b = b.stride(),
+                      .stride_c = m * n});
+  return y;
 }
 
 void check_types(const char* op, const Tensor& a, const Tensor& b) {
@@ -42,7 +75,7 @@ Tensor by_conversion(const Tensor& a, const Tensor& b, Op op) {
 
 }  // namespace
 
-// ---- two matrices --------------------------------------------------------------------------------------------------
+// ---- two matrices ---------------------------------------------------------------------------------------------------
 
 Tensor mm(const Tensor& a, const Tensor& b) {
   check_types("mm", a, b);
@@ -51,21 +84,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
              bv.shape);
   REEL_CHECK(av.shape[1] == bv.shape[0], "mm: inner sizes differ, ", av.shape, " x ", bv.shape);
   if (!multiplies(av.dtype)) return by_conversion(a, b, mm);
-  const Operand ao = operand(a), bo = operand(b);
-  const int64_t m = av.shape[0], k = av.shape[1], n = bv.shape[1];
-  Tensor y = make_tensor({m, n}, av.dtype, a.device());
-  backend_of(y).gemm({.dtype = av.dtype,
-                      .trans_a = ao.transposed,
-                      .trans_b = bo.transposed,
-                      .m = m,
-                      .n = n,
-                      .k = k,
-                      .a = ao.data,
-                      .lda = ao.ld,
-                      .b = bo.data,
-                      .ldb = bo.ld,
-                      .c = view_of(y).data,
-                      .ldc = n});
+  const Tensor y = product("mm", operand(a), operand(b));
   if (recording(a, b))
     record("mm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
       const Tensor& g = back.grad();
@@ -86,7 +105,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   REEL_CHECK(wv.shape.size() == 2, "linear: the weight's shape is ", wv.shape, ", not [out, in]");
   REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape[1], "linear: x of shape ", xv.shape,
              " does not fit the weight's shape ", wv.shape);
-  const int64_t in = wv.shape[1], out = wv.shape[0];
+  const int64_t out = wv.shape[0];
   if (bias.defined()) {
     check_types("linear", x, bias);
     REEL_CHECK(view_of(bias).shape == Shape({out}), "linear: the bias has shape ", bias.shape(), ", the weight ",
@@ -96,28 +115,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     const Tensor y = matmul(x, weight.t());
     return bias.defined() ? y + bias : y;
   }
-  const Tensor rows =
-      xv.shape.size() == 2
-          ? x
-          : x.reshape({in ? xv.numel / in : Shape(std::span(xv.shape.begin(), xv.shape.size() - 1)).numel(), in});
-  const View& rv = view_of(rows);
-  const Operand xo = operand(rows), wo = operand(weight);
-  const Tensor dense_bias = bias.defined() ? bias.contiguous() : bias;
-  const int64_t n = rv.shape[0];
-  Tensor y = make_tensor({n, out}, xv.dtype, x.device());
-  backend_of(y).gemm({.dtype = xv.dtype,
-                      .trans_a = xo.transposed,
-                      .trans_b = !wo.transposed,
-                      .m = n,
-                      .n = out,
-                      .k = in,
-                      .a = xo.data,
-                      .lda = xo.ld,
-                      .b = wo.data,
-                      .ldb = wo.ld,
-                      .c = view_of(y).data,
-                      .ldc = out,
-                      .bias = bias.defined() ? view_of(dense_bias).data : nullptr});
+  const int rank = xv.shape.size();
+  const Tensor rows = rank == 2 ? x : rank == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
+  const Tensor y = product("linear", operand(rows), operand(weight).t(), bias);
   if (recording(rows, weight, bias))
     record("linear", y, inputs(rows, weight, bias),
            [rows = saved_if(tracked(weight), rows), weight = saved_if(tracked(rows), weight)](Backward& back) {
@@ -131,13 +131,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
              }
              if (back.needs(2)) back.set(2, view_of(g).shape[0] == 1 ? g.select(0, 0) : g);
            });
-  if (xv.shape.size() == 2) return y;
+  if (rank == 2) return y;
   Shape shape = xv.shape;
   shape[shape.size() - 1] = out;
   return y.view(shape);
 }
 
-// ---- batches -------------------------------------------------------------------------------------------------------
+// ---- batches --------------------------------------------------------------------------------------------------------
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
   check_types("bmm", a, b);
@@ -146,25 +146,7 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
              "bmm: expected two equally long batches of matrices, got shapes ", av.shape, " and ", bv.shape);
   REEL_CHECK(av.shape[2] == bv.shape[1], "bmm: inner sizes differ, ", av.shape, " x ", bv.shape);
   if (!multiplies(av.dtype)) return by_conversion(a, b, bmm);
-  const Operand ao = operand(a), bo = operand(b);
-  const int64_t batch = av.shape[0], m = av.shape[1], k = av.shape[2], n = bv.shape[2];
-  Tensor y = make_tensor({batch, m, n}, av.dtype, a.device());
-  backend_of(y).gemm({.dtype = av.dtype,
-                      .trans_a = ao.transposed,
-                      .trans_b = bo.transposed,
-                      .m = m,
-                      .n = n,
-                      .k = k,
-                      .a = ao.data,
-                      .lda = ao.ld,
-                      .b = bo.data,
-                      .ldb = bo.ld,
-                      .c = view_of(y).data,
-                      .ldc = n,
-                      .batch = batch,
-                      .stride_a = view_of(ao.held).strides[0],
-                      .stride_b = view_of(bo.held).strides[0],
-                      .stride_c = m * n});
+  const Tensor y = product("bmm", operand(a), operand(b));
   if (recording(a, b))
     record("bmm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
       if (back.needs(0)) back.set(0, bmm(back.grad(), back.get(b).transpose(1, 2)));
@@ -200,7 +182,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   return bmm(a.expand(with(m, k)).reshape({count, m, k}), b.expand(with(k, n)).reshape({count, k, n})).view(with(m, n));
 }
 
-// ---- compositions --------------------------------------------------------------------------------------------------
+// ---- compositions ---------------------------------------------------------------------------------------------------
 
 Tensor dot(const Tensor& a, const Tensor& b) {
   check_types("dot", a, b);

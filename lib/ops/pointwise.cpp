@@ -5,7 +5,7 @@
 
 namespace reel {
 
-// ---- types ---------------------------------------------------------------------------------------------------------
+// ---- types ----------------------------------------------------------------------------------------------------------
 
 namespace {
 int category(DType type) { return type == kBool ? 0 : reel::is_floating_point(type) ? 2 : 1; }
@@ -39,12 +39,12 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
   return first ? first->device() : (*tensors.begin())->device();
 }
 
-// ---- the functors' vocabulary for T = Tensor -----------------------------------------------------------------------
+// ---- the functors' vocabulary for T = Tensor ------------------------------------------------------------------------
 
 static Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return where(c, a, b); }
 static Tensor operator&(const Tensor& a, const Tensor& b) { return logical_and(a, b); }
 
-// ---- one argument --------------------------------------------------------------------------------------------------
+// ---- one argument ---------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -141,7 +141,7 @@ Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> m
   return unary("clamp", x, scalar::Clamp{min ? min->to<double>() : -infinity, max ? max->to<double>() : infinity});
 }
 
-// ---- two arguments -------------------------------------------------------------------------------------------------
+// ---- two arguments --------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -294,7 +294,7 @@ Tensor pow(const Tensor& base, const Tensor& exponent) {
 
 Tensor accumulate(const Tensor& a, const Tensor& b) { return add(a, b); }
 
-// ---- comparison and logic ------------------------------------------------------------------------------------------
+// ---- comparison and logic -------------------------------------------------------------------------------------------
 
 namespace {
 template <class F>

@@ -8,8 +8,7 @@
 namespace reel {
 namespace {
 
-// ---- the thread's generator
-// --------------------------------------------------------------------------------------------
+// ---- the thread's generator -----------------------------------------------------------------------------------------
 
 /// SplitMix64's finalizer (Steele et al. 2014): neighbouring numbers become unrelated seeds.
 uint64_t scramble(uint64_t x) {
@@ -67,8 +66,7 @@ void manual_seed(uint64_t seed) { generator() = {.seed = seed, .offset = 0}; }
 GeneratorState generator_state() { return generator(); }
 void set_generator_state(GeneratorState state) { generator() = state; }
 
-// ---- tensors of random numbers
-// -----------------------------------------------------------------------------------------
+// ---- tensors of random numbers --------------------------------------------------------------------------------------
 
 Tensor rand(const Shape& shape, TensorOptions options) {
   return random_tensor("rand", RandomKind::kUniform, 0, 1, shape, options.dtype.value_or(kFloat32), options);
@@ -107,8 +105,7 @@ Tensor& Tensor::normal_(double mean, double std) {
   return fill_in_place("normal_", RandomKind::kNormal, mean, std, *this);
 }
 
-// ---- dropout
-// -----------------------------------------------------------------------------------------------------------
+// ---- dropout --------------------------------------------------------------------------------------------------------
 
 Tensor dropout(const Tensor& x, double p, bool training) {
   REEL_CHECK(p >= 0 && p <= 1, "dropout: the probability must be in [0, 1], got ", p);

@@ -9,7 +9,7 @@
 namespace reel {
 namespace {
 
-// ---- what is reduced -----------------------------------------------------------------------------------------------
+// ---- what is reduced ------------------------------------------------------------------------------------------------
 
 struct Plan {
   Shape kept;           // the shape that kernels see: size 1 where x is reduced
@@ -99,8 +99,7 @@ Tensor sum_of(const char* name, const Tensor& x, const Plan& plan) {
 
 }  // namespace
 
-// ---- sums and products
-// -----------------------------------------------------------------------------------------------
+// ---- sums and products ----------------------------------------------------------------------------------------------
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
   const View& view = view_of(x, "sum");
@@ -172,8 +171,7 @@ Tensor cumsum(const Tensor& x, int64_t dim) {
   return y;
 }
 
-// ---- extremes
-// ----------------------------------------------------------------------------------------------------------
+// ---- extremes -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -250,8 +248,7 @@ Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
   return arg_extreme("argmin", false, x, dim, keepdim);
 }
 
-// ---- deviations, norms, logsumexp
-// ------------------------------------------------------------------------------------
+// ---- deviations, norms, logsumexp -----------------------------------------------------------------------------------
 
 namespace {
 
@@ -331,8 +328,7 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   return y;
 }
 
-// ---- truth
-// -----------------------------------------------------------------------------------------------------------
+// ---- truth ----------------------------------------------------------------------------------------------------------
 
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
   const Plan plan = plan_of("any", view_of(x, "any").shape, dims, keepdim);

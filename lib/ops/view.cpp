@@ -5,7 +5,7 @@
 
 namespace reel {
 
-// ---- copies --------------------------------------------------------------------------------------------------------
+// ---- copies ---------------------------------------------------------------------------------------------------------
 
 namespace {
 // A row-major copy of x in another dtype or on another device; its gradient goes back through the same conversion.
@@ -35,7 +35,7 @@ Tensor Tensor::contiguous() const {
   return view.contiguous ? *this : converted("contiguous", *this, view.dtype, device());
 }
 
-// ---- regions -------------------------------------------------------------------------------------------------------
+// ---- regions --------------------------------------------------------------------------------------------------------
 
 Tensor region(const Tensor& x, int64_t offset, const Shape& shape, const Strides& strides) {
   return region_view("region", x.contiguous(), [&](const Geometry& whole) {
@@ -59,7 +59,7 @@ Tensor embed(const Tensor& g, const Shape& shape, int64_t offset, const Strides&
   return y;
 }
 
-// ---- views of everything -------------------------------------------------------------------------------------------
+// ---- views of everything --------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -232,7 +232,7 @@ Tensor Tensor::expand(const Shape& requested) const {
   return y;
 }
 
-// ---- views of parts ------------------------------------------------------------------------------------------------
+// ---- views of parts -------------------------------------------------------------------------------------------------
 
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
   const Shape& sizes = view_of(*this, "narrow").shape;

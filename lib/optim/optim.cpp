@@ -19,7 +19,7 @@ DType state_dtype(const Tensor& p) { return is_half(p.dtype()) ? kFloat32 : p.dt
 
 }  // namespace
 
-// ---- what all share ------------------------------------------------------------------------------------------------
+// ---- what all share -------------------------------------------------------------------------------------------------
 
 void Optimizer::add_parameters(std::vector<Tensor> parameters) {
   REEL_CHECK(!parameters.empty(), "Optimizer: a group without parameters");
@@ -144,7 +144,7 @@ void Optimizer::load_state_dict(const StateDict& dict) {
   }
 }
 
-// ---- options -------------------------------------------------------------------------------------------------------
+// ---- options --------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -201,7 +201,7 @@ template class OptimizerWith<AdagradOptions>;
 template class OptimizerWith<AdamOptions>;
 template class OptimizerWith<AdamWOptions>;
 
-// ---- the fused kernels ---------------------------------------------------------------------------------------------
+// ---- the fused kernels ----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -221,7 +221,7 @@ void apply(const Functor& functor, const Tensor& p, const Tensor& grad, const Te
 
 }  // namespace
 
-// ---- the rules (formulas: lib/scalar.h) ----------------------------------------------------------------------------
+// ---- the rules (formulas: lib/scalar.h) -----------------------------------------------------------------------------
 
 void SGD::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
   const SGDOptions& o = options_of(group);
@@ -261,7 +261,7 @@ void AdamW::update(int group, const Tensor& p, const Tensor& grad, const Tensor*
   adam(options_of(group), true, p, grad, ids, state.first, state.second, state.steps);
 }
 
-// ---- gradient clipping ---------------------------------------------------------------------------------------------
+// ---- gradient clipping ----------------------------------------------------------------------------------------------
 
 double clip_grad_norm(std::span<const Tensor> parameters, double max_norm, double norm_type) {
   REEL_CHECK(norm_type > 0, "clip_grad_norm: norm_type must be positive, got ", norm_type);

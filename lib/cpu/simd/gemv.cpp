@@ -101,11 +101,12 @@ void rows_nn(const Product<T>& g, int64_t i) {
 template <class T>
 void product_nn(const Product<T>& g) {
   int64_t i = 0;
-  for (; i + 4 <= g.m; i += 4) rows_nn<4, kManyRegisters ? 4 : 2>(g, i);
+  constexpr int kWide = kManyRegisters ? 4 : 2;
+  for (; i + 4 <= g.m; i += 4) rows_nn<4, kWide>(g, i);
   switch (g.m - i) {
     case 1: return rows_nn<1, 8>(g, i);
     case 2: return rows_nn<2, 4>(g, i);
-    case 3: return rows_nn < 3, kManyRegisters ? 4 : 2 > (g, i);
+    case 3: return rows_nn<3, kWide>(g, i);
   }
 }
 
