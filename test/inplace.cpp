@@ -17,6 +17,13 @@ TEST_CASE("in-place arithmetic is differentiable where the out-of-place op is", 
   }
 }
 
+TEST_CASE("in-place twins without a gradient of their own", "[inplace]") {
+  Tensor x = from({-5.5, 7.0});
+  CHECK(x.clone().sign_().to_vector<float>() == Floats{-1, 1});
+  CHECK(x.clone().fmod_(3).to_vector<float>() == Floats{-2.5, 1});
+  CHECK(x.sub_(1, 2).to_vector<float>() == Floats{-7.5, 5});
+}
+
 TEST_CASE("rows written into a buffer carry their gradients", "[inplace]") {
   const Tensor a = from({1.0, 2.0}).requires_grad_(), b = from({3.0, 4.0}).requires_grad_();
   Tensor buffer = zeros({3, 2});

@@ -21,6 +21,8 @@ TEST_CASE("factories make what they say", "[tensor]") {
   CHECK(arange(5, 0, -2).to_vector<int64_t>() == Longs{5, 3, 1});
   CHECK(arange(0, 1, 0.25).to_vector<float>() == Floats{0, 0.25, 0.5, 0.75});
   CHECK(arange(3, 3).numel() == 0);
+  CHECK(arange(3, {.dtype = kFloat64}).dtype() == kFloat64);
+  CHECK(ones_like(arange(3), {.dtype = kFloat32}).dtype() == kFloat32);
   CHECK(linspace(0, 1, 5).to_vector<float>() == Floats{0, 0.25, 0.5, 0.75, 1});
   CHECK(linspace(2, 9, 1).to_vector<float>() == Floats{2});
   CHECK(eye(2, 3).to_vector<float>() == Floats{1, 0, 0, 0, 1, 0});
@@ -33,6 +35,7 @@ TEST_CASE("from takes literals, vectors, spans, pointers and foreign memory", "[
   CHECK(from({1, 2}).dtype() == kInt64);
   CHECK(from({1.5, 2.0}).dtype() == kFloat32);
   CHECK(from({true, false}).dtype() == kBool);
+  CHECK(from(std::vector<bool>{true, false}).to_vector<bool>() == std::vector<bool>{true, false});
   CHECK(from({{1, 2, 3}, {4, 5, 6}}).shape() == Shape{2, 3});
   CHECK(from({{{1.0}, {2.0}}, {{3.0}, {4.0}}}).shape() == Shape{2, 2, 1});
   CHECK_THROWS_WITH(from({{1, 2}, {3}}), "from: rows of different lengths, 2 and 1");

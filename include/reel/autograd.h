@@ -67,7 +67,8 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outp
 /// The short form. `output` has been computed from `inputs` (without recording: under NoGrad, or by other means);
 /// `rule` maps the gradient of the output to the gradients of the inputs, in order, undefined where there is none.
 /// Written in reel ops it is differentiable in its turn. Gradients may be of the inputs' broadcast shape or another
-/// float dtype: they are summed and cast back. The rule must not hold `output` itself; it may call `saved_output`:
+/// float dtype: they are summed and cast back. The rule must not hold `output` itself (the tape
+/// would hold itself, and never be freed); where it needs its value, take the long form and save_for_backward:
 ///
 ///   Tensor cube(const Tensor& x) {
 ///     return custom_op("cube", no_grad([&] { return x * x * x; }), {x},
@@ -133,7 +134,8 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
 // ---- looking at the tape --------------------------------------------------------------------------------------------
 
 /// While it lives, backward() checks every gradient for NaN, and an Error names the op that made it and where that op
-/// was recorded (a stack trace, taken for every op recorded in this mode: slow).
+/// was recorded (a stack trace, taken for every op recorded in this mode: slow; link the program with -rdynamic to see
+/// names in it).
 class DetectAnomaly {
  public:
   explicit DetectAnomaly(bool enabled = true);

@@ -92,6 +92,10 @@ Tensor logical_and(const Tensor& a, const Tensor& b);
 Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
 Tensor logical_not(const Tensor& x);
+/// Of bool tensors: (x > 0) & !mask.
+Tensor operator&(const Tensor& a, const Tensor& b);
+Tensor operator|(const Tensor& a, const Tensor& b);
+Tensor operator!(const Tensor& x);
 bool equal(const Tensor& a, const Tensor& b);  ///< Same shape and all elements equal.
 
 // ---- reductions -----------------------------------------------------------------------------------------------------
@@ -105,6 +109,10 @@ Tensor min(const Tensor& x);
 /// The maximum along dim and where it first occurs; the gradient goes there.
 ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim = false);
 ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim = false);
+template <std::floating_point T>
+ValuesIndices max(const Tensor& x, T other, bool = false) = delete;  // of two numbers or tensors: maximum, minimum
+template <std::floating_point T>
+ValuesIndices min(const Tensor& x, T other, bool = false) = delete;
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Ties share the gradient evenly.
 Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);  ///< The first, of equals.
@@ -123,6 +131,7 @@ Tensor cumsum(const Tensor& x, int64_t dim);
 
 Tensor softmax(const Tensor& x, int64_t dim);
 Tensor log_softmax(const Tensor& x, int64_t dim);
+/// The losses know no class weights, ignored targets or probability targets yet, and do not broadcast.
 /// -log_probs[i, target[i]] for log_probs [n, classes] (or [classes]) and int64 target [n] (or a scalar).
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction = kMean);
 /// nll_loss(log_softmax(logits), target), in one step: logits [n, classes] (or [classes]), target int64 [n] (or []).

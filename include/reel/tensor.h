@@ -66,8 +66,11 @@ class Tensor {
     if (impl_) impl_->refs.fetch_add(1, std::memory_order_relaxed);
   }
   Tensor(Tensor&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)) {}
-  Tensor& operator=(const Tensor& other) noexcept { return *this = Tensor(other); }
-  Tensor& operator=(Tensor&& other) noexcept { return std::swap(impl_, other.impl_), *this; }
+  /// Assigning makes this handle refer to another tensor. `x[0] = y` would do that to a handle that is gone at once, so
+  /// it does not compile: x[0].copy_(y), x[0].fill_(5) and x.index_put_({…}, y) write.
+  Tensor& operator=(const Tensor& other) & noexcept { return *this = Tensor(other); }
+  Tensor& operator=(Tensor&& other) & noexcept { return std::swap(impl_, other.impl_), *this; }
+  Tensor& operator=(const Tensor&) && = delete;
   ~Tensor() { reset(); }
   void reset() {
     // A handle that sees count 1 holds the only reference, so nobody can be adding one.
@@ -140,25 +143,38 @@ class Tensor {
   /// t[indices] = value, with broadcasting; where an element is named twice, one of its values is kept.
   Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value);
 
-  // In place. The shape and dtype stay; the operand is broadcast and cast. Differentiable where the out-of-place op
-  // is; a leaf that requires grad may be changed only under no_grad.
+  // In place. The shape and dtype stay; the operand is broadcast, and cast within its kind: an integer tensor takes no
+  // float operand. Differentiable where the out-of-place op is; a leaf that requires grad may be changed only under
+  // no_grad.
   Tensor& copy_(const Tensor& source);
   Tensor& fill_(Scalar value);
   Tensor& zero_() { return fill_(0); }
   Tensor& add_(const Tensor& other, Scalar alpha = 1);  ///< this += alpha * other
-  Tensor& sub_(const Tensor& other);
+  Tensor& sub_(const Tensor& other, Scalar alpha = 1);  ///< this -= alpha * other
   Tensor& mul_(const Tensor& other);
   Tensor& div_(const Tensor& other);
   Tensor& pow_(const Tensor& exponent);
+  Tensor& fmod_(const Tensor& other);
   Tensor& neg_();
   Tensor& abs_();
+  Tensor& sign_();
   Tensor& exp_();
+  Tensor& expm1_();
   Tensor& log_();
+  Tensor& log1p_();
   Tensor& sqrt_();
+  Tensor& rsqrt_();
   Tensor& square_();
+  Tensor& reciprocal_();
+  Tensor& sin_();
+  Tensor& cos_();
   Tensor& tanh_();
   Tensor& sigmoid_();
+  Tensor& erf_();
   Tensor& relu_();
+  Tensor& leaky_relu_(double negative_slope = 0.01);
+  Tensor& elu_(double alpha = 1.0);
+  Tensor& silu_();
   Tensor& floor_();
   Tensor& ceil_();
   Tensor& round_();
@@ -206,7 +222,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 struct TensorIndex {
   std::variant<int64_t, Slice, NoneIndex, EllipsisIndex, Tensor> value;
   template <std::integral T>
-  TensorIndex(T index) : value(static_cast<int64_t>(index)) {}
+  requires(!std::same_as<T, bool>) TensorIndex(T index) : value(static_cast<int64_t>(index)) {}
   TensorIndex(Slice slice) : value(slice) {}
   TensorIndex(NoneIndex none) : value(none) {}
   TensorIndex(EllipsisIndex ellipsis) : value(ellipsis) {}
@@ -233,13 +249,14 @@ Tensor empty(const Shape& shape, TensorOptions options = {});  ///< Uninitialise
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
 Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
-Tensor empty_like(const Tensor& other);
-Tensor zeros_like(const Tensor& other);
-Tensor ones_like(const Tensor& other);
-Tensor full_like(const Tensor& other, Scalar value);
+/// Of other's shape, and of its dtype unless options say otherwise.
+Tensor empty_like(const Tensor& other, TensorOptions options = {});
+Tensor zeros_like(const Tensor& other, TensorOptions options = {});
+Tensor ones_like(const Tensor& other, TensorOptions options = {});
+Tensor full_like(const Tensor& other, Scalar value, TensorOptions options = {});
 /// start, start + step, … below end (above, for a negative step).
 Tensor arange(Scalar start, Scalar end, Scalar step = 1, TensorOptions options = {});
-Tensor arange(Scalar end);
+Tensor arange(Scalar end, TensorOptions options = {});
 Tensor linspace(double start, double end, int64_t steps, TensorOptions options = {});  ///< Both ends included.
 Tensor eye(int64_t n, std::optional<int64_t> m = {}, TensorOptions options = {});
 
@@ -247,9 +264,8 @@ Tensor eye(int64_t n, std::optional<int64_t> m = {}, TensorOptions options = {})
 /// it is gone; without it the memory must outlive them all.
 Tensor from_blob(void* data, DType dtype, const Shape& shape, std::function<void()> release = {});
 template <class T>
-Tensor from_blob(T* data, const Shape& shape, std::function<void()> release = {}) {
-  return from_blob(const_cast<std::remove_const_t<T>*>(data), dtype_of<std::remove_const_t<T>>(), shape,
-                   std::move(release));
+requires(!std::is_const_v<T>) Tensor from_blob(T* data, const Shape& shape, std::function<void()> release = {}) {
+  return from_blob(data, dtype_of<T>(), shape, std::move(release));
 }
 
 namespace detail {
@@ -273,9 +289,15 @@ template <class T, size_t N>
 Tensor from(std::span<T, N> values, TensorOptions options = {}) {
   return from(values.data(), {static_cast<int64_t>(values.size())}, options);
 }
+/// A vector keeps its element type: of int it gives int32, which indices are not; use vector<int64_t> or to(kInt64).
 template <class T>
 Tensor from(const std::vector<T>& values, TensorOptions options = {}) {
   return from(values.data(), {static_cast<int64_t>(values.size())}, options);
+}
+inline Tensor from(const std::vector<bool>& values, TensorOptions options = {}) {
+  const std::vector<uint8_t> bytes(values.begin(), values.end());
+  if (!options.dtype) options.dtype = kBool;
+  return from(bytes, options);
 }
 template <class T>
 Tensor from(const std::vector<T>& values, const Shape& shape, TensorOptions options = {}) {

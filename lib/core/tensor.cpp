@@ -316,16 +316,29 @@ Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
   const DType natural = value.is_bool() ? kBool : value.is_integral() ? kInt64 : kFloat32;
   return filled(shape, value, options.dtype.value_or(natural), options);
 }
-Tensor empty_like(const Tensor& other) {
-  view_of(other, "empty_like");
-  return make_tensor(other.shape(), other.dtype(), other.device());
+namespace {
+TensorOptions like(const char* op, const Tensor& other, TensorOptions options) {
+  options.dtype = options.dtype.value_or(view_of(other, op).dtype);
+  options.device = other.device();
+  return options;
 }
-Tensor full_like(const Tensor& other, Scalar value) {
-  view_of(other, "full_like");
-  return full(other.shape(), value, {.dtype = other.dtype(), .device = other.device()});
+}  // namespace
+Tensor empty_like(const Tensor& other, TensorOptions options) {
+  options = like("empty_like", other, options);
+  return empty(other.shape(), options);
 }
-Tensor zeros_like(const Tensor& other) { return full_like(other, 0); }
-Tensor ones_like(const Tensor& other) { return full_like(other, 1); }
+Tensor full_like(const Tensor& other, Scalar value, TensorOptions options) {
+  options = like("full_like", other, options);
+  return full(other.shape(), value, options);
+}
+Tensor zeros_like(const Tensor& other, TensorOptions options) {
+  options = like("zeros_like", other, options);
+  return zeros(other.shape(), options);
+}
+Tensor ones_like(const Tensor& other, TensorOptions options) {
+  options = like("ones_like", other, options);
+  return ones(other.shape(), options);
+}
 
 Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
   const bool integral = !start.is_floating_point() && !end.is_floating_point() && !step.is_floating_point();
@@ -341,7 +354,9 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
   return sequence(std::max<int64_t>(0, static_cast<int64_t>(n)), dtype, options,
                   [=](int64_t i) { return from + static_cast<double>(i) * by; });
 }
-Tensor arange(Scalar end) { return arange(end.is_floating_point() ? Scalar(0.0) : Scalar(0), end); }
+Tensor arange(Scalar end, TensorOptions options) {
+  return arange(end.is_floating_point() ? Scalar(0.0) : Scalar(0), end, 1, options);
+}
 
 Tensor linspace(double start, double end, int64_t steps, TensorOptions options) {
   REEL_CHECK(steps >= 0, "linspace: ", steps, " steps");

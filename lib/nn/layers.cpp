@@ -113,6 +113,9 @@ CellState LSTMCell::forward(const Tensor& x, const CellState& state) const {
   REEL_CHECK(x.defined() && x.dim() == 2 && x.size(1) == input_size, "LSTMCell: expected x of shape [n, ", input_size,
              "], got ", x.defined() ? x.shape().to_string() : "an undefined tensor");
   REEL_CHECK(state.h.defined() == state.c.defined(), "LSTMCell: of the state h and c one is undefined, one is not");
+  for (const Tensor* part : {&state.h, &state.c})
+    REEL_CHECK(!part->defined() || part->shape() == Shape({x.size(0), hidden_size}),
+               "LSTMCell: expected a state of shape [", x.size(0), ", ", hidden_size, "], got ", part->shape());
   const Tensor from_x = linear(x, weight_ih, bias_ih);
   if (state.h.defined()) return lstm_cell(from_x + linear(state.h, weight_hh, bias_hh), state.c);
   const Tensor zero = zeros({x.size(0), hidden_size}, {.dtype = x.dtype(), .device = x.device()});

@@ -8,7 +8,8 @@ namespace {
 // ---- checks ---------------------------------------------------------------------------------------------------------
 
 void check_ids(const char* op, const Tensor& x, const Tensor& ids) {
-  REEL_CHECK(view_of(ids, op).dtype == kInt64, op, ": indices must be int64, got ", ids.dtype());
+  REEL_CHECK(view_of(ids, op).dtype == kInt64, op, ": indices must be int64, got ", ids.dtype(),
+             "; to(kInt64) converts");
   REEL_CHECK(ids.device() == x.device(), op, ": the tensor is on ", x.device(), ", its indices on ", ids.device());
 }
 

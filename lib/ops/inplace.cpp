@@ -93,7 +93,7 @@ Tensor& change(const char* name, Tensor& self, Op op, const Tensor& other = {}) 
   REEL_CHECK(value.shape() == self.shape(), name, ": the result's shape ", value.shape(),
              " is not that of the tensor, ", self.shape());
   REEL_CHECK(is_floating_point(self.dtype()) || !is_floating_point(value.dtype()) || self.dtype() == value.dtype(),
-             name, ": the result is ", value.dtype(), ", which does not fit into a tensor of ", self.dtype(), "");
+             name, ": the result is ", value.dtype(), ", which does not fit into a tensor of ", self.dtype());
   return assign_in_place(name, self, value);
 }
 
@@ -133,15 +133,37 @@ Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
   const bool plain = alpha.to<double>() == 1;
   return arithmetic<scalar::Add>("add_", *this, plain ? other : other * Tensor(alpha), add);
 }
-Tensor& Tensor::sub_(const Tensor& other) { return arithmetic<scalar::Sub>("sub_", *this, other, sub); }
+Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) {
+  const bool plain = alpha.to<double>() == 1;
+  return arithmetic<scalar::Sub>("sub_", *this, plain ? other : other * Tensor(alpha), sub);
+}
 Tensor& Tensor::mul_(const Tensor& other) { return arithmetic<scalar::Mul>("mul_", *this, other, mul); }
 Tensor& Tensor::div_(const Tensor& other) { return arithmetic<scalar::Div>("div_", *this, other, div); }
 Tensor& Tensor::pow_(const Tensor& exponent) {
   return change(
       "pow_", *this, [&](const Tensor& old) { return pow(old, exponent); }, exponent);
 }
+Tensor& Tensor::fmod_(const Tensor& other) {
+  return change(
+      "fmod_", *this, [&](const Tensor& old) { return reel::fmod(old, other); }, other);
+}
 Tensor& Tensor::neg_() { return change("neg_", *this, neg); }
 Tensor& Tensor::abs_() { return change("abs_", *this, reel::abs); }
+Tensor& Tensor::sign_() { return change("sign_", *this, sign); }
+Tensor& Tensor::expm1_() { return change("expm1_", *this, reel::expm1); }
+Tensor& Tensor::log1p_() { return change("log1p_", *this, reel::log1p); }
+Tensor& Tensor::rsqrt_() { return change("rsqrt_", *this, rsqrt); }
+Tensor& Tensor::reciprocal_() { return change("reciprocal_", *this, reciprocal); }
+Tensor& Tensor::sin_() { return change("sin_", *this, reel::sin); }
+Tensor& Tensor::cos_() { return change("cos_", *this, reel::cos); }
+Tensor& Tensor::erf_() { return change("erf_", *this, reel::erf); }
+Tensor& Tensor::silu_() { return change("silu_", *this, silu); }
+Tensor& Tensor::leaky_relu_(double negative_slope) {
+  return change("leaky_relu_", *this, [=](const Tensor& old) { return leaky_relu(old, negative_slope); });
+}
+Tensor& Tensor::elu_(double alpha) {
+  return change("elu_", *this, [=](const Tensor& old) { return elu(old, alpha); });
+}
 Tensor& Tensor::exp_() { return change("exp_", *this, reel::exp); }
 Tensor& Tensor::log_() { return change("log_", *this, reel::log); }
 Tensor& Tensor::sqrt_() { return change("sqrt_", *this, reel::sqrt); }

@@ -42,7 +42,6 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
 // ---- the functors' vocabulary for T = Tensor ------------------------------------------------------------------------
 
 static Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return where(c, a, b); }
-static Tensor operator&(const Tensor& a, const Tensor& b) { return logical_and(a, b); }
 
 // ---- one argument ---------------------------------------------------------------------------------------------------
 
@@ -325,6 +324,20 @@ Tensor logical_and(const Tensor& a, const Tensor& b) { return compare<scalar::Lo
 Tensor logical_or(const Tensor& a, const Tensor& b) { return compare<scalar::LogicalOr>("logical_or", a, b, true); }
 Tensor logical_xor(const Tensor& a, const Tensor& b) { return compare<scalar::LogicalXor>("logical_xor", a, b, true); }
 Tensor logical_not(const Tensor& x) { return compare<scalar::Eq>("logical_not", x, false); }
+
+namespace {
+const Tensor& only_bool(const char* op, const Tensor& x) {
+  REEL_CHECK(view_of(x, op).dtype == kBool, op, ": a tensor of ", x.dtype(), ", not bool");
+  return x;
+}
+}  // namespace
+Tensor operator&(const Tensor& a, const Tensor& b) {
+  return logical_and(only_bool("operator&", a), only_bool("operator&", b));
+}
+Tensor operator|(const Tensor& a, const Tensor& b) {
+  return logical_or(only_bool("operator|", a), only_bool("operator|", b));
+}
+Tensor operator!(const Tensor& x) { return logical_not(only_bool("operator!", x)); }
 
 bool equal(const Tensor& a, const Tensor& b) {
   view_of(a, "equal"), view_of(b, "equal");

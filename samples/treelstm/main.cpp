@@ -47,26 +47,32 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   const auto names_data = [](std::string_view arg) { return arg == "--data" || arg.starts_with("--data="); };
   if (std::any_of(argv + 1, argv + argc, names_data)) set_sentiment_defaults(o);
 
-  CLI::App app("Trains a Tree-LSTM: on the Stanford Sentiment Treebank with --data, on generated ListOps without.");
+  CLI::App app(
+      "Trains a Tree-LSTM: on the Stanford Sentiment Treebank with --data DIR, without it on generated ListOps (Nangia "
+      "& "
+      "Bowman 2018): nested MAX, MIN, MED and SUM_MOD of digits, each labelled with its value. The defaults shown hold "
+      "for the latter; --data DIR --help shows those for the treebank.");
   app.option_defaults()->always_capture_default();
   app.add_option("--data", o.data, "folder with train.txt, dev.txt and test.txt, a labelled tree in brackets a line");
   app.add_option("--save", o.save, "write the model that is best on dev to this .safetensors file");
   app.add_option("--load", o.load, "start from this file");
   app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
-  app.add_option("--seed", o.seed, "of parameters, order and dropout; the same seed gives the same bits");
+  app.add_option("--seed", o.seed, "seed of parameters, order and dropout; the same seed gives the same bits");
 
   const std::string model = "Model";
-  app.add_option("--embedding", o.embedding, "numbers in a word's vector")->group(model)->check(CLI::PositiveNumber);
-  app.add_option("--hidden", o.hidden, "numbers in a node's state")->group(model)->check(CLI::PositiveNumber);
+  app.add_option("--embedding", o.embedding, "numbers in a word's vector")->group(model)->check(CLI::Range(1, 1000000));
+  app.add_option("--hidden", o.hidden, "numbers in a node's state")->group(model)->check(CLI::Range(1, 1000000));
   app.add_option("--embedding-range", o.embedding_range, "word vectors start uniform in ±this")->group(model);
   app.add_option("--dropout", o.dropout, "on the classifier's input")->group(model)->check(CLI::Range(0.0, 1.0));
-  app.add_option("--classes", o.classes, "labels are 0 to this - 1")->group(model)->check(CLI::PositiveNumber);
+  app.add_option("--classes", o.classes, "labels are 0 to this - 1")->group(model)->check(CLI::Range(1, 1000000));
   app.add_option("--min-count", o.min_count, "rarer words count as unknown")->group(model);
   app.add_option("--lower-case", o.lower_case, "fold capital letters")->group(model);
 
   const std::string training = "Training";
-  app.add_option("--epochs", o.epochs, "passes over the training trees")->group(training)->check(CLI::PositiveNumber);
-  app.add_option("--batch", o.batch, "trees in a step")->group(training)->check(CLI::PositiveNumber);
+  app.add_option("--epochs", o.epochs, "passes over the training trees")
+      ->group(training)
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--batch", o.batch, "trees in a step")->group(training)->check(CLI::Range(1, 1000000));
   app.add_option("--lr", o.lr, "Adagrad's learning rate")->group(training);
   app.add_option("--embedding-lr", o.embedding_lr, "the same, for word vectors")->group(training);
   app.add_option("--weight-decay", o.weight_decay, "L2 of all but word vectors")->group(training);
@@ -76,11 +82,14 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--dev-trees", o.listops.dev, "expressions to choose the best epoch by")->group(listops);
   app.add_option("--test-trees", o.listops.test, "expressions held out")->group(listops);
   app.add_option("--max-depth", o.listops.max_depth, "how deep operators nest")->group(listops);
-  app.add_option("--max-arguments", o.listops.max_arguments, "of an operator")->group(listops);
-  app.add_option("--min-leaves", o.listops.min_leaves, "of a tree")->group(listops);
-  app.add_option("--max-leaves", o.listops.max_leaves, "of a tree")->group(listops);
-  app.add_option("--operator-probability", o.listops.operator_probability, "of an argument")->group(listops);
-  app.add_option("--data-seed", o.listops.seed, "of the expressions")->group(listops);
+  app.add_option("--max-arguments", o.listops.max_arguments, "most arguments of an operator")->group(listops);
+  app.add_option("--min-leaves", o.listops.min_leaves, "fewest leaves of an expression")->group(listops);
+  app.add_option("--max-leaves", o.listops.max_leaves, "most leaves of an expression")->group(listops);
+  app.add_option("--operator-probability", o.listops.operator_probability,
+                 "chance that an argument is an expression itself")
+      ->group(listops)
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--data-seed", o.listops.seed, "seed of the expressions")->group(listops);
   try {
     app.parse(argc, argv);
     return {};

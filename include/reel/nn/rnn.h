@@ -23,6 +23,7 @@ struct LSTMCell : Layer<LSTMCell> {
     parent.register_module(std::move(name), *this);
   }
   CellState forward(const Tensor& x, const CellState& state = {}) const;
+  CellState operator()(const Tensor& x, const CellState& state = {}) const { return Layer::operator()(x, state); }
   void reset_parameters();
   std::string extra_repr() const override;
 
