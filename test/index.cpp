@@ -298,3 +298,9 @@ TEST_CASE("other orders of the elements") {
   CHECK(numbers(diag(from({1, 2}), -1)) == Numbers{0, 0, 0, 1, 0, 0, 0, 2, 0});
   CHECK(triu(full({2, 2}, kInfinity), 1).to_vector<double>() == Numbers{0, kInfinity, 0, 0});
 }
+
+TEST_CASE("index_put_ with indices that share the storage reads them first", "[index]") {
+  Tensor t = from({1, 0, 3, 2});
+  t.index_put_({t}, 1000000);
+  CHECK(t.to_vector<int64_t>() == std::vector<int64_t>(4, 1000000));
+}

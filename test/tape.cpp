@@ -17,17 +17,17 @@ std::atomic<int64_t> heap_allocations{0};
 }
 // Counts what the C++ heap is asked for in this program. Sanitizers have these functions themselves.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-void* operator new(size_t bytes) {
+[[gnu::noinline]] void* operator new(size_t bytes) {
   heap_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* block = std::malloc(bytes ? bytes : 1)) return block;
   throw std::bad_alloc();
 }
-void operator delete(void* block) noexcept { std::free(block); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+[[gnu::noinline]] void operator delete(void* block) noexcept { std::free(block); }
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   heap_allocations.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(bytes ? bytes : 1);
 }
-void operator delete(void* block, size_t) noexcept { std::free(block); }
+[[gnu::noinline]] void operator delete(void* block, size_t) noexcept { std::free(block); }
 #endif
 
 namespace {
@@ -313,6 +313,51 @@ TEST_CASE("embedding gradients are row-sparse where asked for, and add up", "[ta
   sum(embedding(e, from({2}))).backward();
   CHECK(!e.grad_rows());
   CHECK(e.grad().to_vector<float>() == std::vector<float>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
+}
+
+TEST_CASE("a hook may remove itself and add others", "[tape]") {
+  Tensor w = from({1.0}).requires_grad_();
+  std::string seen;
+  int64_t id = 0;
+  const std::string name = "a name that is too long to be stored in place";
+  id = w.register_hook([&, name](const Tensor&) {
+    w.remove_hook(id);
+    for (int i = 0; i < 8; ++i) w.register_hook([](const Tensor& g) { return g * 2; });
+    seen = name;
+    return Tensor();
+  });
+  Tensor y = w * 1;
+  y.register_hook([&, name](const Tensor&) {
+    for (int i = 0; i < 8; ++i) y.register_hook([](const Tensor&) { return Tensor(); });
+    return seen = name, Tensor();
+  });
+  sum(y).backward();
+  CHECK(seen == name);
+}
+
+TEST_CASE("gradients are tensors of their own that may be changed in place", "[tape]") {
+  Tensor a = ones({3}).requires_grad_(), b = ones({3}).requires_grad_();
+  Tensor h = a + b;
+  h.retain_grad();
+  const Tensor seed = full({3}, 2.0);
+  h.backward(seed, false, true);
+  CHECK(!a.grad().is_same(b.grad()));
+  no_grad([&] { a.grad().zero_(), h.grad().mul_(3); });
+  CHECK(b.grad().to_vector<float>() == std::vector<float>{2, 2, 2});
+  CHECK(seed.to_vector<float>() == std::vector<float>{2, 2, 2});
+  a.set_grad({});
+  sum(a).backward({}, false, true);
+  sum(a * 2).backward();
+  a.grad().mul_(0.5);
+  CHECK(a.grad().to_vector<float>() == std::vector<float>{1.5, 1.5, 1.5});
+}
+
+TEST_CASE("a loss may be added to in place", "[tape]") {
+  const Tensor x = zeros({1, 2}).requires_grad_();
+  Tensor loss = cross_entropy(x, from({0}), kSum);
+  loss += sum(square(x));
+  loss += 1.0;
+  CHECK_NOTHROW(loss.backward());
 }
 
 TEST_CASE("a hook may walk another graph", "[tape]") {

@@ -205,18 +205,20 @@ void Walk::prepare_outputs(Node& node) {
     Tensor& grad = out.slot.grad;
     if (!grad.defined()) continue;
     if (node.extras) {
-      for (const NodeExtras::Hook& hook : node.extras->hooks) {
+      // A hook may add and remove hooks, so each is called as a copy.
+      for (size_t h = 0; h < node.extras->hooks.size(); ++h) {
+        const NodeExtras::Hook hook = node.extras->hooks[h];
         if (hook.output != i) continue;
         if (Tensor changed = hook.hook(grad); changed.defined()) {
           REEL_CHECK(changed.shape() == out.shape, node.name, ": a hook returned a gradient of shape ", changed.shape(),
                      " for a tensor of shape ", out.shape);
-          grad = changed;
+          grad = changed.to(out.dtype);
         }
       }
       for (TensorImpl* keeper : node.extras->keepers)
         if (keeper->output == i && all_leaves) {
           Tensor& kept = leaf_grad(keeper).grad;
-          kept = kept.defined() ? accumulate(kept, grad) : grad;
+          kept = kept.defined() ? accumulate(kept, grad) : grad.clone();
         }
     }
     if (!all_leaves)
@@ -236,7 +238,7 @@ void add_final(TensorImpl* leaf, FinalGrad final) {
   }
   // The seed of backward() and saved tensors may come this far; a leaf's gradient is nobody else's.
   const bool shared = !is_exclusive(final.dense) || !final.dense.is_contiguous();
-  if (shared && !grad_mode) final.dense = final.dense.clone();
+  if (shared) final.dense = final.dense.clone();
   if (mine.rows.ids.defined()) {
     if (!is_exclusive(final.dense)) final.dense = final.dense.clone();
     accumulate_rows(final.dense, mine.rows, std::exchange(mine.rows, {}), leaf->view.shape);
@@ -288,10 +290,11 @@ void Walk::finish_leaf(TensorImpl* leaf, LeafNote& note) {
                       leaf->view.shape);
       final.rows = {};
     }
-    if (Tensor changed = mine.hooks[i].before(final.dense); changed.defined()) {
+    const GradHook before = mine.hooks[i].before;  // a copy: a hook may add and remove hooks
+    if (Tensor changed = before(final.dense); changed.defined()) {
       REEL_CHECK(changed.shape() == leaf->view.shape, "backward: a hook returned a gradient of shape ", changed.shape(),
                  " for a leaf of shape ", leaf->view.shape);
-      final.dense = changed;
+      final.dense = changed.to(leaf->view.dtype);
     }
   }
   if (target) {
@@ -304,7 +307,7 @@ void Walk::finish_leaf(TensorImpl* leaf, LeafNote& note) {
     add_final(leaf, std::move(final));
   }
   for (size_t i = 0; i < mine.hooks.size(); ++i)
-    if (mine.hooks[i].after) mine.hooks[i].after(TensorImpl::share(leaf));
+    if (const auto after = mine.hooks[i].after) after(TensorImpl::share(leaf));
 }
 
 // An exception has ended the walk: no gradient may stay behind for the next one.

@@ -118,6 +118,9 @@ void add_grad(GradSlot& slot, Tensor g) {
 
 void add_product(GradSlot& slot, const GradShape& target, const View& g, const View& x) {
   const int64_t n = g.shape[0], out = g.shape[1], in = x.shape[1];
+  REEL_CHECK(target.shape == Shape({out, in}) && target.dtype == g.dtype && target.dtype == x.dtype,
+             "backward: a gradient of ", g.dtype, " ", Shape{out, in}, " for a weight of ", target.dtype, " ",
+             target.shape, "; was it replaced after the forward pass?");
   if (n == 0) {  // zeros are a gradient, too
     own_dense(slot, target);
     return;

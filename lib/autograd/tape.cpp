@@ -164,8 +164,10 @@ LeafGrad& leaf_grad(TensorImpl* impl) {
 
 // ---- saved tensors --------------------------------------------------------------------------------------------------
 
-Saved::Saved(const Tensor& input)
-    : impl_(TensorImpl::of(input)), storage_(impl_->storage), version_(storage_->version.load()) {
+Saved::Saved(const Tensor& input) : impl_(TensorImpl::of(input)) {
+  if (!impl_) return;
+  storage_ = impl_->storage;
+  version_ = storage_->version.load();
   impl_->refs.fetch_add(1, std::memory_order_relaxed);
 }
 Saved Saved::output(const Tensor& y, uint32_t index) {

@@ -257,6 +257,7 @@ inline void attach_output(Node* node, uint32_t index, const Tensor& y) {
   out.device = impl->device();
   impl->node = node;
   impl->output = index;
+  impl->unrecorded_view = impl->hides_history = false;  // it has a history of its own
   ++node->refs;
 }
 

@@ -100,6 +100,7 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
     impl->rewrites_seen = impl->base->rewrites;
   } else {
     impl->unrecorded_view = true;
+    impl->hides_history = source->node || source->requires_grad || source->hides_history;
   }
   return TensorImpl::wrap(impl);
 }

@@ -20,7 +20,8 @@ struct TensorImpl : detail::Counted {
   // One cache line, and the view in the next two.
   bool requires_grad = false;    // a leaf that the user wants a gradient for
   bool number = false;           // made from a C++ number: weak in type promotion
-  bool unrecorded_view = false;  // a view made under no_grad: may not be changed in place while recording
+  bool unrecorded_view = false;  // made under no_grad: the base does not learn of changes, so they are not recorded
+  bool hides_history = false;    // and the base has a history, so there may be none at all while recording
   bool keeps_grad = false;       // retain_grad
   uint32_t output = 0;           // which output of node this is
   uint32_t rewrites = 0;         // as a base: how often its history was replaced

@@ -412,7 +412,8 @@ Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor
 
   const Storage* mine = TensorImpl::of(*this)->storage;
   const bool recorded = grad_enabled() && (tracked(*this) || tracked(source));
-  if (!recorded && TensorImpl::of(lookup.tensor)->storage == mine && TensorImpl::of(source)->storage != mine) {
+  if (!recorded && TensorImpl::of(lookup.tensor)->storage == mine && TensorImpl::of(source)->storage != mine &&
+      TensorImpl::of(lookup.ids)->storage != mine) {
     backend_of(*this).index_copy(view_of(lookup.tensor), lookup.dim, view_of(lookup.ids), view_of(source));
     TensorImpl::of(*this)->storage->changed();
     return *this;

@@ -8,6 +8,8 @@ namespace reel {
 
 namespace {
 
+constexpr const char* kMadeUnrecorded = ": the view was made under no_grad, its base would not learn of the change";
+
 // The elements of view as a region of its base.
 Geometry geometry_in_base(const TensorImpl* view) {
   REEL_CHECK(view->base->view.contiguous, "in-place: the base of the view, shape ", view->base->view.shape,
@@ -43,7 +45,7 @@ void check_in_place(const char* op, const Tensor& self) {
   const auto leaf = [](const TensorImpl* t) { return t->requires_grad && !t->node; };
   REEL_CHECK(!leaf(impl) && !leaf(owner), op, ": a leaf that requires grad",
              leaf(impl) ? "" : " (through a view of it)", " can be changed in place only under no_grad");
-  REEL_CHECK(!impl->unrecorded_view, op, ": the view was made under no_grad, its base would not learn of the change");
+  REEL_CHECK(!owner->hides_history, op, kMadeUnrecorded);
 }
 
 Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
@@ -56,6 +58,8 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
   const bool recorded = grad_mode && is_floating_point(to.dtype) && (tracked(self) || tracked(value));
   Tensor result = value;
   if (recorded) {
+    const TensorImpl* owner = impl->base ? impl->base : impl;
+    REEL_CHECK(!owner->unrecorded_view || owner->storage->unique(), op, kMadeUnrecorded);
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);

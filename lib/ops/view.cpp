@@ -261,8 +261,8 @@ Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<in
   return region_view("slice", *this, [=](const Geometry& whole) {
     Geometry part = whole;
     part.offset += from * whole.strides[d];
-    part.shape[d] = (to - from + step - 1) / step;
-    part.strides[d] *= step;
+    part.shape[d] = from < to ? (to - from - 1) / step + 1 : 0;
+    if (part.shape[d] > 1) part.strides[d] *= step;
     return part;
   });
 }
