@@ -352,6 +352,35 @@ TEST_CASE("gradients are tensors of their own that may be changed in place", "[t
   CHECK(a.grad().to_vector<float>() == std::vector<float>{1.5, 1.5, 1.5});
 }
 
+TEST_CASE("a tensor that keeps its gradient may be changed in place, and die", "[tape]") {
+  const Tensor x = ones({3}).requires_grad_();
+  Tensor z;
+  {
+    Tensor y = x * 2;
+    y.retain_grad();
+    y.mul_(3);
+    z = sum(y * 5);
+    z.backward({}, true);
+    CHECK(y.grad().to_vector<float>() == std::vector<float>{5, 5, 5});
+  }
+  std::vector<Tensor> others;
+  for (int i = 0; i < 40; ++i) others.push_back(ones({3}));
+  z.backward();
+  for (const Tensor& other : others) CHECK(!other.grad().defined());
+}
+
+TEST_CASE("a number that losses were added to keeps its history", "[tape]") {
+  const Tensor a = ones({2}).requires_grad_(), b = ones({2}).requires_grad_();
+  Tensor loss = 0.0;
+  loss += sum(a * 2);
+  (loss + sum(b)).backward();
+  REQUIRE(a.grad().defined());
+  CHECK(a.grad().to_vector<float>() == std::vector<float>{2, 2});
+  Tensor power = 2.0;
+  power.requires_grad_();
+  CHECK(pow(ones({2}), power).requires_grad());
+}
+
 TEST_CASE("a loss may be added to in place", "[tape]") {
   const Tensor x = zeros({1, 2}).requires_grad_();
   Tensor loss = cross_entropy(x, from({0}), kSum);

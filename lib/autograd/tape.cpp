@@ -91,6 +91,18 @@ Node* new_node(const char* name, size_t rule_bytes, size_t num_inputs, size_t nu
   return node;
 }
 
+void leave_node(TensorImpl* t) {
+  Node* old = std::exchange(t->node, nullptr);
+  if (!old) return;
+  if (t->keeps_grad && old->extras) std::erase(old->extras->keepers, t);
+  drop_node(old);
+}
+
+void keep_grad(Node* node, TensorImpl* t) {
+  if (!node->extras) node->extras = new NodeExtras;
+  node->extras->keepers.push_back(t);
+}
+
 void release_node(Node* node) {
   if (node->released) return;
   node->released = true;

@@ -247,10 +247,14 @@ class Backward {
 
 /// A node without its rule and edges: allocated, counted, numbered.
 Node* new_node(const char* name, size_t rule_bytes, size_t num_inputs, size_t num_outputs);
+/// Ends t's history; with retain_grad the node must not find t any more.
+void leave_node(TensorImpl* t);
+/// Has node keep the gradient of its output t.
+void keep_grad(Node* node, TensorImpl* t);
 /// Makes y output number `index` of node.
 inline void attach_output(Node* node, uint32_t index, const Tensor& y) {
   TensorImpl* impl = TensorImpl::of(y);
-  if (impl->node) drop_node(impl->node);  // y was computed with history of its own, which this op replaces
+  if (impl->node) leave_node(impl);  // y was computed with history of its own, which this op replaces
   NodeOutput& out = node->outputs()[index];
   out.shape = impl->view.shape;
   out.dtype = impl->view.dtype;
@@ -259,6 +263,7 @@ inline void attach_output(Node* node, uint32_t index, const Tensor& y) {
   impl->output = index;
   impl->unrecorded_view = impl->hides_history = false;  // it has a history of its own
   ++node->refs;
+  if (impl->keeps_grad) keep_grad(node, impl);
 }
 
 /// Records an op whose edges, `edge(i)` for each of `count` inputs, come with references of their own.

@@ -13,10 +13,7 @@ namespace reel {
 
 void detail::destroy(Counted* counted) {
   auto* impl = static_cast<TensorImpl*>(counted);
-  if (impl->node) {
-    if (impl->keeps_grad && impl->node->extras) std::erase(impl->node->extras->keepers, impl);
-    drop_node(impl->node);
-  }
+  leave_node(impl);
   delete impl->leaf;
   impl->storage->drop();
   if (impl->base) TensorImpl::wrap(impl->base).reset();
@@ -251,7 +248,7 @@ Tensor& Tensor::retain_grad() {
   TensorImpl* impl = TensorImpl::of(*this);
   if (impl->node && !std::exchange(impl->keeps_grad, true)) {
     leaf_grad(impl);
-    extras_of(impl->node).keepers.push_back(impl);
+    keep_grad(impl->node, impl);
   }
   return *this;
 }

@@ -53,8 +53,11 @@ struct FunctionRule {
     for (const Kept& k : kept) context.saved_.push_back(back.get(k.saved));
     context.needs_.resize(count);
     for (size_t i = 0; i < count; ++i) context.needs_[i] = back.needs(static_cast<int>(i));
+    struct Clear {  // holding on to the op's own output would be a cycle
+      std::vector<Tensor>& saved;
+      ~Clear() { saved.clear(); }
+    } clear{context.saved_};
     std::vector<Tensor> result = backward(context, grads);
-    context.saved_.clear();
     set_all(back, name, std::move(result), count);
   }
 };
@@ -121,11 +124,12 @@ struct CheckpointRule {
     for (const Saved& input : inputs) arguments.push_back(back.get(input));
     const uint64_t since = next_sequence();
     std::vector<Tensor> outputs = enable_grad([&] {
-      const GeneratorState now = generator_state();
+      struct Restore {
+        GeneratorState state = generator_state();
+        ~Restore() { set_generator_state(state); }
+      } restore;
       set_generator_state(random);
-      std::vector<Tensor> again = run_recorded(f, arguments, since);
-      set_generator_state(now);
-      return again;
+      return run_recorded(f, arguments, since);
     });
     std::vector<Tensor> differentiable, grads;
     for (const Tensor& y : outputs)
@@ -149,6 +153,7 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
                                const std::vector<Tensor>& inputs) {
   if (!grad_enabled()) return f(inputs);
   const GeneratorState random = generator_state();
+  for (const Tensor& input : inputs) tracked(input);  // views bring their history up to date now, not inside f
   // Recorded only to see which tensors f depends on: they are where its part of the graph ends.
   const uint64_t since = next_sequence();
   std::vector<Tensor> outputs = run_recorded(f, inputs, since), results, differentiable;

@@ -21,11 +21,12 @@ Geometry geometry_in_base(const TensorImpl* view) {
 }  // namespace
 
 void refresh_history(TensorImpl* impl) {
-  impl->rewrites_seen = impl->base->rewrites;
-  if (impl->node) drop_node(std::exchange(impl->node, nullptr));
   const Tensor base = TensorImpl::share(impl->base), view = TensorImpl::share(impl);
-  if (!tracked(base)) return;
-  const Geometry part = geometry_in_base(impl);
+  const bool has_history = tracked(base);
+  const Geometry part = has_history ? geometry_in_base(impl) : Geometry{};
+  impl->rewrites_seen = impl->base->rewrites;
+  leave_node(impl);
+  if (!has_history) return;
   record("view", view, inputs(base), [part, whole = impl->base->view.shape](Backward& back) {
     if (back.create_graph())
       back.set(0, embed(back.grad(), whole, part.offset, part.strides));
@@ -76,7 +77,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
       if (tracked(result))
         record(op, self, inputs(result), [](Backward& back) { back.set(0, back.grad()); });
       else if (impl->node)
-        drop_node(std::exchange(impl->node, nullptr));
+        leave_node(impl);
       ++impl->rewrites;
     }
   }

@@ -231,7 +231,7 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
   const View &av = view_of(a, name), &bv = view_of(b, name);
   const auto meets_number = [](const Tensor& x, const Tensor& number) {
     const TensorImpl* impl = TensorImpl::of(x);
-    return TensorImpl::of(number)->number && !impl->number && impl->device() == kCPU &&
+    return TensorImpl::of(number)->number && !tracked(number) && !impl->number && impl->device() == kCPU &&
            (impl->view.dtype == kFloat32 || impl->view.dtype == kFloat64);
   };
   if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b));
@@ -280,7 +280,8 @@ Tensor fmod(const Tensor& a, const Tensor& b) {
 Tensor pow(const Tensor& base, const Tensor& exponent) {
   view_of(base, "pow");
   // The everyday exponents, without the cost of a general power.
-  if (view_of(exponent, "pow").numel == 1 && TensorImpl::of(exponent)->number && is_floating_point(base.dtype())) {
+  if (view_of(exponent, "pow").numel == 1 && TensorImpl::of(exponent)->number && !tracked(exponent) &&
+      is_floating_point(base.dtype())) {
     const double p = exponent.item<double>();
     if (p == 2) return square(base);
     if (p == 0.5) return sqrt(base);
