@@ -29,6 +29,9 @@ TEST_CASE("factories make what they say", "[tensor]") {
   CHECK(zeros_like(arange(3)).dtype() == kInt64);
   CHECK(ones({3}, {.requires_grad = true}).requires_grad());
   CHECK(zeros({0, 4}).numel() == 0);
+  CHECK(zeros({0, int64_t{1} << 40, int64_t{1} << 40}).numel() == 0);
+  CHECK_THROWS_WITH(arange(0, INT64_MAX, 2), Catch::Contains("too many bytes"));
+  CHECK_THROWS_WITH(arange(INT64_MIN, INT64_MAX), Catch::Contains("more elements than 63 bits count"));
 }
 
 TEST_CASE("from takes literals, vectors, spans, pointers and foreign memory", "[tensor]") {

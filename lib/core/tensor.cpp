@@ -21,12 +21,17 @@ void detail::destroy(Counted* counted) {
   release_cpu(impl, sizeof(TensorImpl));
 }
 
+// Only without elements can strides exceed 63 bits, and then nothing reads them.
+static int64_t next_stride(int64_t stride, int64_t size) {
+  return __builtin_mul_overflow(stride, std::max<int64_t>(size, 1), &stride) ? 1 : stride;
+}
+
 Strides contiguous_strides(const Shape& shape) {
   Strides strides = shape;
   int64_t step = 1;
   for (int d = shape.size() - 1; d >= 0; --d) {
     strides[d] = step;
-    step *= std::max<int64_t>(shape[d], 1);
+    step = next_stride(step, shape[d]);
   }
   return strides;
 }
@@ -80,7 +85,7 @@ Tensor make_tensor(const Shape& shape, DType dtype, Device device) {
   int64_t step = 1;
   for (int d = shape.size() - 1; d >= 0; --d) {
     view.strides[d] = step;
-    step *= std::max<int64_t>(shape[d], 1);
+    step = next_stride(step, shape[d]);
   }
   return TensorImpl::wrap(impl);
 }
@@ -343,8 +348,12 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
   REEL_CHECK(step.to<double>() != 0, "arange: step 0");
   const DType dtype = options.dtype.value_or(integral ? kInt64 : kFloat32);
   if (integral) {
-    const int64_t from = start.to<int64_t>(), by = step.to<int64_t>(), distance = end.to<int64_t>() - from;
-    const int64_t n = std::max<int64_t>(0, (distance + by - (by > 0 ? 1 : -1)) / by);
+    const int64_t from = start.to<int64_t>(), by = step.to<int64_t>();
+    __extension__ using Wide = __int128;
+    const Wide distance = Wide{end.to<int64_t>()} - from, count = (distance + by - (by > 0 ? 1 : -1)) / by;
+    REEL_CHECK(count <= INT64_MAX, "arange: from ", from, " to ", end.to<int64_t>(), " by ", by,
+               " are more elements than 63 bits count");
+    const int64_t n = std::max<int64_t>(0, static_cast<int64_t>(count));
     return sequence(n, dtype, options, [=](int64_t i) { return from + i * by; });
   }
   const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);
