@@ -16,7 +16,7 @@ floor_of() {  # sets floor; it is empty for a path that has none yet
     include/reel/@(error|types|memory).h | lib/core/@(types.cpp|half.h)) floor=0 ;;
     lib/core/@(allocator|storage).* | lib/@(backend|scalar|philox).h | lib/cpu/* | cuda/*) floor=1 ;;
     include/reel/@(tensor|autograd).h | lib/core/* | lib/autograd/*) floor=2 ;;
-    include/reel/@(ops|random|xtensor).h | lib/ops/*) floor=3 ;;
+    include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
     include/reel/@(nn|optim|data|io|state_dict).h | include/reel/nn/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
     include/reel/@(reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
     *) floor= ;;
@@ -79,11 +79,11 @@ done
 # ---- every op has a row in the op table -----------------------------------------------------------------------------
 
 # A row opens with the op's name, {"max", or with the name of one of its overloads, {"max(dim)".
-rows=$(grep -ohE '\{"[a-z]\w*["(]' test/ops*.cpp | tr -d '{"(' | sort -u || true)
-declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' include/reel/ops.h |
+rows=$(grep -ohE '\{"[a-z]\w*["(]' test/ops/*.cpp | tr -d '{"(' | sort -u || true)
+declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' include/reel/ops/*.h |
   grep -v '^operator' | sort -u)
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
-[[ ! $untested ]] || complain "test/ops.cpp has no row for: ${untested//$'\n'/ }"
+[[ ! $untested ]] || complain "test/ops/*.cpp has no row for: ${untested//$'\n'/ }"
 
 # ---- the README's first program is a sample that is built ------------------------------------------------------------
 
@@ -96,6 +96,6 @@ fi
 
 while IFS= read -r line; do
   complain "$line: CMake would split this name at its semicolon"
-done < <(grep -noE 'TEST_CASE\("[^"]*;' test/*.cpp || true)
+done < <(grep -noE 'TEST_CASE\("[^"]*;' test/*.cpp test/*/*.cpp || true)
 
 exit $wrong

@@ -5,7 +5,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build
-library_packages=(cmake ninja-build g++ ccache pkg-config libopenblas-dev libxsimd-dev libxtensor-dev
+library_packages=(cmake ninja-build g++ ccache pkg-config libopenblas-dev libdnnl-dev zlib1g-dev libxsimd-dev libxtensor-dev
   libxtensor-blas-dev libfmt-dev nlohmann-json3-dev)
 
 # install_missing PACKAGE…: installs those that are not there. Speaks on stderr only.

@@ -139,6 +139,25 @@ class Shape {
 using Strides = Shape;
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
+/// One number for each of N dimensions: stride = 2 is the same for all, stride = {2, 1} names each.
+template <int N>
+struct PerDim {
+  int64_t values[N];
+
+  template <std::integral T>
+  constexpr PerDim(T all) {
+    for (int64_t& value : values) value = static_cast<int64_t>(all);
+  }
+  template <std::integral... T>
+  requires(N > 1 && sizeof...(T) == N) constexpr PerDim(T... each) : values{static_cast<int64_t>(each)...} {}
+  constexpr int64_t operator[](int i) const { return values[i]; }
+  constexpr bool operator==(const PerDim&) const = default;
+};
+template <int N>
+std::ostream& operator<<(std::ostream& out, const PerDim<N>& sizes) {
+  return out << Shape(std::span<const int64_t>(sizes.values));
+}
+
 /// The shape that NumPy broadcasting gives a and b. `op` opens the message of the Error thrown when there is none.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op = "broadcast_shapes");
 

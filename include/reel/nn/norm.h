@@ -1,0 +1,5 @@
+#pragma once
+#include "reel/nn/module.h"
+
+/// Normalisation layers.
+namespace reel::nn {}  // namespace reel::nn

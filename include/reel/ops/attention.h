@@ -1,0 +1,5 @@
+#pragma once
+#include "reel/ops/common.h"
+
+/// Attention.
+namespace reel {}  // namespace reel

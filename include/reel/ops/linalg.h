@@ -1,0 +1,5 @@
+#pragma once
+#include "reel/ops/common.h"
+
+/// Linear algebra.
+namespace reel {}  // namespace reel

@@ -1,0 +1,5 @@
+#pragma once
+#include "reel/ops/common.h"
+
+/// Normalisation.
+namespace reel {}  // namespace reel

@@ -1,0 +1,35 @@
+#pragma once
+#include <optional>
+
+#include "reel/ops/common.h"
+
+/// Reductions along dimensions.
+namespace reel {
+
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Integers and bools sum to int64.
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor prod(const Tensor& x);
+Tensor prod(const Tensor& x, int64_t dim, bool keepdim = false);
+Tensor max(const Tensor& x);  ///< Like amax over everything: ties share the gradient evenly.
+Tensor min(const Tensor& x);
+/// The maximum along dim and where it first occurs; the gradient goes there.
+ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim = false);
+ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim = false);
+template <std::floating_point T>
+ValuesIndices max(const Tensor& x, T other, bool = false) = delete;  // of two numbers or tensors: maximum, minimum
+template <std::floating_point T>
+ValuesIndices min(const Tensor& x, T other, bool = false) = delete;
+Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Ties share the gradient evenly.
+Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);  ///< The first, of equals.
+Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
+/// The sum of squared deviations over n - correction (Bessel's correction by default).
+Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+/// The p-norm of the elements, p > 0 or infinity. Its gradient at 0 is 0.
+Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim = false);
+Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+
+}  // namespace reel

@@ -1,0 +1,3 @@
+#include "reel/nn/activation.h"
+
+namespace reel::nn {}  // namespace reel::nn

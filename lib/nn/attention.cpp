@@ -1,0 +1,3 @@
+#include "reel/nn/attention.h"
+
+namespace reel::nn {}  // namespace reel::nn

@@ -1,0 +1,3 @@
+#include "reel/nn/container.h"
+
+namespace reel::nn {}  // namespace reel::nn

@@ -1,0 +1,3 @@
+#include "reel/nn/conv.h"
+
+namespace reel::nn {}  // namespace reel::nn

@@ -1,0 +1,3 @@
+#include "reel/nn/distance.h"
+
+namespace reel::nn {}  // namespace reel::nn

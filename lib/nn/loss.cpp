@@ -1,0 +1,3 @@
+#include "reel/nn/loss.h"
+
+namespace reel::nn {}  // namespace reel::nn

@@ -1,0 +1,3 @@
+#include "reel/nn/norm.h"
+
+namespace reel::nn {}  // namespace reel::nn

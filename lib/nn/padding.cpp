@@ -1,0 +1,3 @@
+#include "reel/nn/padding.h"
+
+namespace reel::nn {}  // namespace reel::nn

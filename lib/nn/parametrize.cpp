@@ -1,0 +1,3 @@
+#include "reel/nn/parametrize.h"
+
+namespace reel::nn {}  // namespace reel::nn

@@ -1,0 +1,3 @@
+#include "reel/nn/pooling.h"
+
+namespace reel::nn {}  // namespace reel::nn

@@ -1,0 +1,3 @@
+#include "reel/nn/rnn.h"
+
+namespace reel::nn {}  // namespace reel::nn

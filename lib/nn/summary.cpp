@@ -1,0 +1,3 @@
+#include "reel/nn/summary.h"
+
+namespace reel::nn {}  // namespace reel::nn

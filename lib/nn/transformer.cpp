@@ -1,0 +1,3 @@
+#include "reel/nn/transformer.h"
+
+namespace reel::nn {}  // namespace reel::nn

@@ -1,0 +1,3 @@
+#include "reel/nn/vision.h"
+
+namespace reel::nn {}  // namespace reel::nn

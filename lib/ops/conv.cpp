@@ -1,0 +1,3 @@
+#include "lib/ops/internal.h"
+
+namespace reel {}  // namespace reel

@@ -1,0 +1,90 @@
+#include "test/op_rows.h"
+
+namespace reel {
+
+// clang-format off
+const std::vector<Row>& reduce_rows() {
+  static const std::vector<Row> rows{
+
+// ---- reductions
+
+{"sum", [](In x) { return sum(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::total); }, {{kCube}}, kSums},
+{"sum(0-d)", [](In x) { return sum(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::total); }, {{kNumber}}, kSums},
+{"sum(none)", [](In x) { return sum(x[0], 1); }, [](Ref x) { return fold(x[0], {1}, ref::total); }, {{{3, 0, 2}}},
+ kSums},
+{"sum(first)", [](In x) { return sum(x[0], 0); }, [](Ref x) { return fold(x[0], {0}, ref::total); }, {{kCube}}, kSums},
+{"sum(last)", [](In x) { return sum(x[0], -1); }, [](Ref x) { return fold(x[0], {2}, ref::total); }, {{kCube}}, kSums},
+{"sum(middle)", [](In x) { return sum(x[0], 1, true); }, [](Ref x) { return fold(x[0], {1}, ref::total, true); },
+ {{kCube}}, kSums},
+{"sum(two)", [](In x) { return sum(x[0], {0, -1}); }, [](Ref x) { return fold(x[0], {0, 2}, ref::total); }, {{kCube}},
+ kSums},
+{"sum(long)", [](In x) { return sum(x[0], 1); }, [](Ref x) { return fold(x[0], {1}, ref::total); }, {{{2, 67}}}, kSums},
+{"mean", [](In x) { return mean(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::average); }, {{kCube}}},
+{"mean(dim)", [](In x) { return mean(x[0], 1); }, [](Ref x) { return fold(x[0], {1}, ref::average); }, {{kCube}}},
+{"mean(dims)", [](In x) { return mean(x[0], {0, 2}, true); },
+ [](Ref x) { return fold(x[0], {0, 2}, ref::average, true); }, {{kCube}}},
+{"prod", [](In x) { return prod(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::product); }, {{kVector, 0.5, 2}},
+ kSums},
+{"prod(zeros)", [](In x) { return prod(x[0], 1); }, [](Ref x) { return fold(x[0], {1}, ref::product); },
+ {{{6, 3}, -1, 1, Input::kWholeNumbers}}, kSums},
+{"prod(dim)", [](In x) { return prod(x[0], 1, true); }, [](Ref x) { return fold(x[0], {1}, ref::product, true); },
+ {{kCube, -2, 2}}, kSums},
+{"max", [](In x) { return max(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::largest); }, {{kMatrix}}, kArithmetic},
+{"min", [](In x) { return min(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::smallest); }, {{kMatrix}}, kArithmetic},
+{"max(dim)", [](In x) { return max(x[0], 1).values; }, [](Ref x) { return fold(x[0], {1}, ref::largest); }, {{kCube}},
+ kArithmetic},
+{"max(dim).indices", [](In x) { return max(x[0], 1, true).indices; },
+ [](Ref x) { return fold(x[0], {1}, ref::largest_at, true); }, {{kCube}}, kFinds},
+{"min(dim)", [](In x) { return min(x[0], -1, true).values; },
+ [](Ref x) { return fold(x[0], {2}, ref::smallest, true); }, {{kCube}}, kArithmetic},
+{"min(dim).indices", [](In x) { return min(x[0], 0).indices; }, [](Ref x) { return fold(x[0], {0}, ref::smallest_at); },
+ {{kCube}}, kFinds},
+{"amax", [](In x) { return amax(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::largest); }, {{kMatrix}}, kArithmetic},
+{"amax(dims)", [](In x) { return amax(x[0], {0, 2}); }, [](Ref x) { return fold(x[0], {0, 2}, ref::largest); },
+ {{kCube}}, kArithmetic},
+{"amin", [](In x) { return amin(x[0], 1, true); }, [](Ref x) { return fold(x[0], {1}, ref::smallest, true); },
+ {{kCube}}, kArithmetic},
+{"argmax", [](In x) { return argmax(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::largest_at); }, {{kCube}}, kFinds},
+{"argmax(ties)", [](In x) { return argmax(x[0], 1); }, [](Ref x) { return fold(x[0], {1}, ref::largest_at); },
+ {{{4, 70}, -2, 2, Input::kWholeNumbers}}, kFinds},
+{"argmin", [](In x) { return argmin(x[0], -1, true); }, [](Ref x) { return fold(x[0], {2}, ref::smallest_at, true); },
+ {{kCube}}, kFinds},
+{"var", [](In x) { return var(x[0]); },
+ [](Ref x) { return fold(x[0], {}, [](const Line& v) { return ref::variance(v); }); }, {{kCube}}},
+{"var(dim)", [](In x) { return var(x[0], 1, 0); },
+ [](Ref x) { return fold(x[0], {1}, [](const Line& v) { return ref::variance(v, 0); }); }, {{kCube}}},
+{"std", [](In x) { return std(x[0]); },
+ [](Ref x) { return fold(x[0], {}, [](const Line& v) { return std::sqrt(ref::variance(v)); }); }, {{kCube}}},
+{"std(dims)", [](In x) { return std(x[0], {0, 2}, 1, true); },
+ [](Ref x) { return fold(x[0], {0, 2}, [](const Line& v) { return std::sqrt(ref::variance(v)); }, true); }, {{kCube}}},
+{"norm", [](In x) { return norm(x[0]); },
+ [](Ref x) { return fold(x[0], {}, [](const Line& v) { return ref::norm(v, 2); }); }, {{kCube}}},
+{"norm(1)", [](In x) { return norm(x[0], 1, 1); },
+ [](Ref x) { return fold(x[0], {1}, [](const Line& v) { return ref::norm(v, 1); }); }, {{kCube}}},
+{"norm(3)", [](In x) { return norm(x[0], 3, {0, 2}, true); },
+ [](Ref x) { return fold(x[0], {0, 2}, [](const Line& v) { return ref::norm(v, 3); }, true); }, {{kCube}}},
+{"norm(infinity)", [](In x) { return norm(x[0], ref::kInfinity, 2); },
+ [](Ref x) { return fold(x[0], {2}, [](const Line& v) { return ref::norm(v, ref::kInfinity); }); }, {{kCube}}},
+{"logsumexp", [](In x) { return logsumexp(x[0], 1); }, [](Ref x) { return fold(x[0], {1}, ref::logsumexp); },
+ {{kCube}}},
+{"logsumexp(dims)", [](In x) { return logsumexp(x[0], {0, 2}, true); },
+ [](Ref x) { return fold(x[0], {0, 2}, ref::logsumexp, true); }, {{kCube}}},
+{"any", [](In x) { return any(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::some); },
+ {{{2, 2}, -1, 1, Input::kWholeNumbers}}, kCompares},
+{"any(dim)", [](In x) { return any(x[0], 1); }, [](Ref x) { return fold(x[0], {1}, ref::some); },
+ {{{5, 2}, -1, 1, Input::kWholeNumbers}}, kCompares},
+{"all", [](In x) { return all(x[0]); }, [](Ref x) { return fold(x[0], {}, ref::every); },
+ {{{2, 2}, -1, 1, Input::kWholeNumbers}}, kCompares},
+{"all(dim)", [](In x) { return all(x[0], 0, true); }, [](Ref x) { return fold(x[0], {0}, ref::every, true); },
+ {{{2, 5}, -1, 1, Input::kWholeNumbers}}, kCompares},
+{"cumsum", [](In x) { return cumsum(x[0], -1); }, [](Ref x) { return along(x[0], 2, ref::running_total); }, {{kCube}},
+ kSums},
+{"cumsum(first)", [](In x) { return cumsum(x[0], 0); }, [](Ref x) { return along(x[0], 0, ref::running_total); },
+ {{kCube}}, kSums},
+
+};
+  return rows;
+}
+// clang-format on
+
+}  // namespace reel

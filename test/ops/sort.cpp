@@ -1,0 +1,10 @@
+#include "test/op_rows.h"
+
+namespace reel {
+
+const std::vector<Row>& sort_rows() {
+  static const std::vector<Row> rows;
+  return rows;
+}
+
+}  // namespace reel

@@ -1,0 +1,35 @@
+#include "test/wrong_calls.h"
+
+#include <catch2/catch.hpp>
+
+#include "reel/autograd.h"
+
+namespace reel {
+
+static std::string state_of(const World& w) {
+  std::string state;
+  for (const Tensor& t : w.all())
+    state += t.to_string() + t.strides().to_string() + name_of(t.dtype()) + std::to_string(t.version()) +
+             (t.requires_grad() ? "r" : "") + (t.grad().defined() ? t.grad().to_string() : "") + "\n";
+  return state;
+}
+
+void check_wrong_calls(std::span<const WrongCall> calls) {
+  for (const WrongCall& wrong : calls) {
+    World w;
+    const std::string before = state_of(w), expected = wrong.message;
+    std::string message = "no error";
+    try {
+      wrong.call(w);
+    } catch (const Error& e) {
+      message = e.what();
+    }
+    const size_t open_end = expected.find("…");
+    CHECK(message.substr(0, open_end) == expected.substr(0, open_end));
+    CHECK(state_of(w) == before);
+    CHECK_NOTHROW(sum(w.made).backward());
+  }
+  CHECK(live_nodes() == 0);
+}
+
+}  // namespace reel
