@@ -1,8 +1,13 @@
 #include "reel/testing.h"
 
 #include <cmath>
+#include <exception>
+#include <limits>
+#include <sstream>
 #include <utility>
 
+#include "lib/autograd/tape.h"
+#include "lib/core/watch.h"
 #include "reel/autograd.h"
 #include "reel/ops.h"
 #include "reel/random.h"
@@ -75,6 +80,13 @@ void check(const char* name, const DifferentiableFunction& f, const std::vector<
   const std::vector<double> weights = cotangent.to_vector<double>();
   const Shape shape = y.shape();
 
+  struct {
+    double ratio = 0;
+    size_t input = 0;
+    int64_t element = 0;
+    double analytic = 0, numeric = 0;
+  } worst;
+  int64_t wrong = 0, elements = 0;
   size_t target = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!checked(inputs[i])) continue;
@@ -99,11 +111,17 @@ void check(const char* name, const DifferentiableFunction& f, const std::vector<
       double numeric = 0;
       for (size_t k = 0; k < weights.size(); ++k) numeric += weights[k] * (above[k] - below[k]);
       numeric /= high - low;
-      REEL_CHECK(std::abs(slopes[j] - numeric) <= options.atol + options.rtol * std::abs(numeric), name, ": input ", i,
-                 " ", inputs[i].shape(), ", element ", position(j, inputs[i].shape()), ": analytic ", slopes[j],
-                 ", numeric ", numeric);
+      const double error = std::abs(slopes[j] - numeric), allowed = options.atol + options.rtol * std::abs(numeric);
+      ++elements;
+      if (error <= allowed) continue;
+      ++wrong;
+      if (worst.ratio < error / allowed || std::isnan(error)) worst = {error / allowed, i, j, slopes[j], numeric};
     }
   }
+  if (wrong)
+    detail::fail(name, ": ", wrong, " of ", elements, " elements wrong, the worst: input ", worst.input, " ",
+                 inputs[worst.input].shape(), ", element ", position(worst.element, inputs[worst.input].shape()),
+                 ": analytic ", worst.analytic, ", numeric ", worst.numeric);
 }
 
 }  // namespace
@@ -125,6 +143,89 @@ void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& i
     return flat.empty() ? zeros({0}, {.dtype = kFloat64}) : cat(flat);
   };
   check("gradgradcheck", gradient, with_cotangent, options);
+}
+
+// ---- closeness ------------------------------------------------------------------------------------------------------
+
+namespace {
+CloseOptions with_defaults(CloseOptions options, DType a, DType b) {
+  const auto of = [](DType dtype) -> std::pair<double, double> {
+    switch (dtype) {
+      case kFloat64: return {1e-7, 1e-7};
+      case kFloat32: return {1.3e-6, 1e-5};
+      case kFloat16: return {1e-3, 1e-5};
+      case kBFloat16: return {1.6e-2, 1e-5};
+      default: return {0, 0};
+    }
+  };
+  if (!options.rtol) options.rtol = std::max(of(a).first, of(b).first);
+  if (!options.atol) options.atol = std::max(of(a).second, of(b).second);
+  return options;
+}
+}  // namespace
+
+void assert_close(const Tensor& actual, const Tensor& expected, CloseOptions options) {
+  REEL_CHECK(actual.defined() && expected.defined(), "assert_close: the ", actual.defined() ? "expected" : "actual",
+             " tensor is undefined");
+  REEL_CHECK(actual.shape() == expected.shape(), "assert_close: shape ", actual.shape(), ", not ", expected.shape());
+  REEL_CHECK(!options.check_dtype || actual.dtype() == expected.dtype(), "assert_close: ", actual.dtype(), ", not ",
+             expected.dtype());
+  options = with_defaults(options, actual.dtype(), expected.dtype());
+  const NoGrad guard;
+  const std::vector<double> a = actual.to_vector<double>(), e = expected.to_vector<double>();
+  int64_t wrong = 0, worst = -1;
+  double furthest = -1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == e[i] || (options.equal_nan && std::isnan(a[i]) && std::isnan(e[i]))) continue;
+    const double error = std::abs(a[i] - e[i]);
+    if (error <= *options.atol + *options.rtol * std::abs(e[i]) && std::isfinite(e[i])) continue;
+    ++wrong;
+    const double distance = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+    if (distance > furthest) furthest = distance, worst = static_cast<int64_t>(i);
+  }
+  if (wrong)
+    detail::fail("assert_close: ", wrong, " of ", a.size(), " elements differ, the furthest: ", a[worst], " at ",
+                 position(worst, actual.shape()), ", not ", e[worst], ", with rtol ", *options.rtol, " and atol ",
+                 *options.atol);
+}
+
+void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, CloseOptions options) {
+  REEL_CHECK(actual.size() == expected.size(), "assert_close: ", actual.size(), " tensors, not ", expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) try {
+      assert_close(actual[i], expected[i], options);
+    } catch (const Error& e) {
+      detail::fail("tensor ", i, ": ", e.what());
+    }
+}
+
+// ---- leaks ----------------------------------------------------------------------------------------------------------
+
+LeakScope::LeakScope()
+    : since_(next_watched()), outer_(std::exchange(watching, true)), exceptions_(std::uncaught_exceptions()) {}
+
+LeakScope::~LeakScope() noexcept(false) {
+  watching = outer_;
+  if (!checked_ && std::uncaught_exceptions() == exceptions_) check();
+}
+
+void LeakScope::check() {
+  checked_ = true;
+  int tensors = 0, nodes = 0;
+  std::ostringstream list;
+  for_each_watched(since_, [&](TensorImpl* tensor, Node* node, const std::string& stack) {
+    if (tensor) {
+      ++tensors;
+      list << tensor->view.dtype << " tensor " << tensor->view.shape;
+      if (tensor->node) list << ", result of " << tensor->node->name;
+    } else {
+      ++nodes;
+      list << "recorded op " << node->name << " of " << node->outputs()[0].dtype << ' ' << node->outputs()[0].shape;
+    }
+    list << ", made\n" << stack;
+  });
+  if (tensors + nodes)
+    detail::fail("LeakScope: ", tensors, tensors == 1 ? " tensor" : " tensors", " and ", nodes,
+                 nodes == 1 ? " recorded op" : " recorded ops", " of this scope are still alive:\n", list.str());
 }
 
 }  // namespace reel::testing

@@ -1,5 +1,7 @@
 #pragma once
 #include <functional>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "reel/tensor.h"
@@ -21,12 +23,53 @@ struct GradcheckOptions {
 /// taken at the inputs as they lie in memory, so strided inputs test strided code. f is called twice for every element;
 /// it may draw random numbers, which are the same in every call, and the generator is left as it was found.
 ///
-/// Throws an Error that names the input, the element and both values where they differ, or that says why it cannot be
-/// checked: an input or the result of another float dtype, or a result whose shape depends on the values.
+/// Throws an Error that counts the wrong elements and names the input, the element and both values where they differ
+/// most, or that says why it cannot be checked: an input or the result of another float dtype, or a result whose shape
+/// depends on the values.
 void gradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
 
 /// gradcheck() of the gradients of f, for random weights that are differentiated, too: in messages they are one more
 /// input behind those of f.
 void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
+
+struct CloseOptions {
+  /// Right is |actual - expected| <= atol + rtol |expected|. By default what PyTorch's assert_close takes, of the
+  /// coarser of the two dtypes: rtol 1e-7, 1.3e-6, 1e-3, 1.6e-2 and atol 1e-7, 1e-5, 1e-5, 1e-5 for float64, float32,
+  /// float16, bfloat16, and equality for all others.
+  std::optional<double> rtol = {}, atol = {};
+  bool equal_nan = false;  ///< NaN is NaN.
+  bool check_dtype = true;
+};
+
+/// Throws an Error unless both have the same shape and dtype and all elements are close. It says how many are not, and
+/// which is furthest off, with both values.
+void assert_close(const Tensor& actual, const Tensor& expected, CloseOptions options = {});
+/// The same for lists, one by one: of gradients, say, or of parameters.
+void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, CloseOptions options = {});
+
+/// Finds what is not freed. Of the tensors and recorded ops that the calling thread makes while the scope lives, none
+/// may be alive at its end: the destructor throws an Error (unless another exception is on its way) that lists them
+/// with the stack on which each was made (link with -rdynamic to see names in it).
+///
+///   { testing::LeakScope scope;
+///     sum(net.forward(x)).backward();
+///     net.zero_grad(); }
+///
+/// What is meant to stay, such as the states that an optimizer makes in its first step, has to be made before.
+class LeakScope {
+ public:
+  LeakScope();
+  ~LeakScope() noexcept(false);
+  LeakScope(const LeakScope&) = delete;
+  LeakScope& operator=(const LeakScope&) = delete;
+
+  /// Throws here and now; the destructor then is silent.
+  void check();
+
+ private:
+  uint64_t since_;
+  bool outer_, checked_ = false;
+  int exceptions_;
+};
 
 }  // namespace reel::testing

@@ -491,24 +491,35 @@ void Backward::set(int input, Tensor g) {
     REEL_CHECK(g.is_floating_point(), node_.name, ": its rule returned a ", g.dtype(), " gradient for input ", input);
     g = g.to(dtype);
   }
-  if (anomaly_mode() && has_nan(g))
+  if (anomaly_mode()) check_number(input, g);
+  add_grad(edge.node ? edge.node->outputs()[edge.output].slot : walk_.note(edge.leaf).slot, std::move(g));
+}
+
+void Backward::check_number(int input, const Tensor& g) const {
+  if (has_nan(g))
     detail::fail("backward: NaN in the gradient of input ", input, " of '", node_.name, "', recorded",
                  node_.extras && !node_.extras->trace.empty() ? "\n" + node_.extras->trace : " outside anomaly mode");
-  add_grad(edge.node ? edge.node->outputs()[edge.output].slot : walk_.note(edge.leaf).slot, std::move(g));
 }
 
 void Backward::set_product(int input, const Tensor& g, const Tensor& x) {
   const Edge& edge = node_.edges()[input];
   if (!wanted(edge)) return;
   GradShape shape;
+  GradSlot& target = slot(edge, shape);
   const Tensor gd = g.contiguous(), xd = x.contiguous();
-  add_product(slot(edge, shape), shape, view_of(gd), view_of(xd));
+  if (anomaly_mode()) {
+    GradSlot alone;
+    add_product(alone, shape, view_of(gd), view_of(xd));
+    check_number(input, finish(alone, shape, false).dense);
+  }
+  add_product(target, shape, view_of(gd), view_of(xd));
 }
 
 void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool sparse) {
   const Edge& edge = node_.edges()[input];
   if (!wanted(edge)) return;
   GradShape shape;
+  if (anomaly_mode()) check_number(input, values);
   GradSlot& target = slot(edge, shape);
   const Tensor host = ids.to(kCPU).contiguous(), rows = values.to(shape.dtype);
   add_rows(target, shape, {host.data<int64_t>(), static_cast<size_t>(host.numel())}, view_of(rows), sparse);
@@ -517,6 +528,7 @@ void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool
 void Backward::set_region(int input, int64_t offset, const Strides& strides, const Tensor& g) {
   const Edge& edge = node_.edges()[input];
   if (!wanted(edge)) return;
+  if (anomaly_mode()) check_number(input, g);
   GradShape shape;
   add_region(slot(edge, shape), shape, offset, strides, g);
 }

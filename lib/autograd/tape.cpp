@@ -87,7 +87,9 @@ Node* new_node(const char* name, size_t rule_bytes, size_t num_inputs, size_t nu
   node->num_outputs = static_cast<uint16_t>(num_outputs);
   for (size_t i = 0; i < num_outputs; ++i) new (node->outputs() + i) NodeOutput;
   mine.count(1);
-  if (anomaly_mode()) (node->extras = new NodeExtras)->trace = stack_trace();
+  if (anomaly_mode()) (node->extras = new NodeExtras)->trace = describe_stack(stack_frames());
+  if (watching) [[unlikely]]
+    watch(node);
   return node;
 }
 
@@ -122,6 +124,7 @@ void drop_node(Node* node) {
     release_node(next);
     for (uint32_t i = 0; i < next->num_outputs; ++i) next->outputs()[i].~NodeOutput();
     delete next->extras;
+    if (next->watched) unwatch(next);
     release_cpu(next, next->bytes);
     mine.count(-1);
   }

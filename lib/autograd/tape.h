@@ -88,6 +88,7 @@ struct Node {
   bool released = false;  // rule and edges are gone
   bool needed = true;     // in this walk: leads to what is asked for
   bool target = false;    // in this walk: is asked for
+  bool watched = false;   // see lib/core/watch.h
 
   void* rule() { return this + 1; }
   NodeOutput* outputs() { return reinterpret_cast<NodeOutput*>(reinterpret_cast<char*>(this + 1) + rule_bytes); }
@@ -238,6 +239,7 @@ class Backward {
 
  private:
   bool wanted(const Edge& edge) const;
+  void check_number(int input, const Tensor& g) const;  // anomaly mode
   GradSlot& slot(const Edge& edge, GradShape& shape) const;
   Node& node_;
   struct Walk& walk_;

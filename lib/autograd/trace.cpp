@@ -22,13 +22,16 @@ bool anomaly_mode() { return anomaly; }
 DetectAnomaly::DetectAnomaly(bool enabled) : before_(std::exchange(anomaly, enabled)) {}
 DetectAnomaly::~DetectAnomaly() { anomaly = before_; }
 
-std::string stack_trace() {
+std::vector<void*> stack_frames() {
   void* frames[64];
   const int count = backtrace(frames, 64);
+  return std::vector<void*>(frames + std::min(count, 2), frames + count);  // not this function and its caller
+}
+std::string describe_stack(const std::vector<void*>& frames) {
   std::ostringstream out;
-  for (int i = 2; i < count; ++i) {  // not this function and new_node
+  for (void* frame : frames) {
     Dl_info where{};
-    if (!dladdr(frames[i], &where)) continue;
+    if (!dladdr(frame, &where)) continue;
     out << "  at ";
     if (where.dli_sname) {
       int status = 0;
@@ -36,7 +39,7 @@ std::string stack_trace() {
       out << (status == 0 ? name : where.dli_sname);
       std::free(name);
     } else {
-      out << where.dli_fname << "+0x" << std::hex << static_cast<char*>(frames[i]) - static_cast<char*>(where.dli_fbase)
+      out << where.dli_fname << "+0x" << std::hex << static_cast<char*>(frame) - static_cast<char*>(where.dli_fbase)
           << std::dec;
     }
     out << '\n';

@@ -1,10 +1,12 @@
 #pragma once
 #include <string>
+#include <vector>
 
 namespace reel {
 
 bool anomaly_mode();
-/// The calling thread's stack without reel's own recording frames, a frame a line.
-std::string stack_trace();
+/// The calling thread's stack without the two innermost frames, and the same a frame a line.
+std::vector<void*> stack_frames();
+std::string describe_stack(const std::vector<void*>& frames);
 
 }  // namespace reel

@@ -14,6 +14,8 @@ namespace reel {
 void detail::destroy(Counted* counted) {
   auto* impl = static_cast<TensorImpl*>(counted);
   leave_node(impl);
+  if (impl->watched) [[unlikely]]
+    unwatch(impl);
   delete impl->leaf;
   impl->storage->drop();
   if (impl->base) TensorImpl::wrap(impl->base).reset();

@@ -6,6 +6,7 @@
 #include "lib/backend.h"
 #include "lib/core/allocator.h"
 #include "lib/core/storage.h"
+#include "lib/core/watch.h"
 #include "reel/tensor.h"
 
 namespace reel {
@@ -23,6 +24,7 @@ struct TensorImpl : detail::Counted {
   bool unrecorded_view = false;  // made under no_grad: the base does not learn of changes, so they are not recorded
   bool hides_history = false;    // and the base has a history, so there may be none at all while recording
   bool keeps_grad = false;       // retain_grad
+  bool watched = false;          // see watch.h
   uint32_t output = 0;           // which output of node this is
   uint32_t rewrites = 0;         // as a base: how often its history was replaced
   uint32_t rewrites_seen = 0;    // as a view: of the base's
@@ -39,7 +41,12 @@ struct TensorImpl : detail::Counted {
     impl->refs.fetch_add(1, std::memory_order_relaxed);
     return wrap(impl);
   }
-  static TensorImpl* make() { return new (allocate_cpu(sizeof(TensorImpl))) TensorImpl; }
+  static TensorImpl* make() {
+    auto* impl = new (allocate_cpu(sizeof(TensorImpl))) TensorImpl;
+    if (watching) [[unlikely]]
+      watch(impl);
+    return impl;
+  }
   Device device() const { return storage->device; }
 };
 
