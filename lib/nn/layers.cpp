@@ -7,7 +7,6 @@
 #include "reel/nn/init.h"
 #include "reel/nn/linear.h"
 #include "reel/nn/rnn.h"
-#include "reel/nn/sequential.h"
 #include "reel/ops.h"
 #include "reel/random.h"
 
@@ -83,14 +82,6 @@ Dropout::Dropout(double probability) : p(probability) {
 
 Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p, is_training()); }
 std::string Dropout::extra_repr() const { return text("p=", p); }
-
-// ---- Sequential -----------------------------------------------------------------------------------------------------
-
-Tensor Sequential::forward(const Tensor& x) const {
-  Tensor y = x;
-  for (const auto& step : steps_) y = step(y);
-  return y;
-}
 
 // ---- LSTMCell -------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lib/nn/hooks.h"
 #include "reel/autograd.h"
 
 namespace reel::nn {
@@ -21,6 +22,14 @@ std::string join(const std::string& prefix, const std::string& name) {
 
 bool contains(const std::vector<Tensor>& tensors, const Tensor& tensor) {
   return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& other) { return other.is_same(tensor); });
+}
+
+// The second halves of pairs.
+template <class Second>
+std::vector<Second> seconds(const std::vector<std::pair<std::string, Second>>& pairs) {
+  std::vector<Second> result;
+  for (const auto& [path, second] : pairs) result.push_back(second);
+  return result;
 }
 
 std::string list(const std::vector<std::string>& names) {
@@ -41,17 +50,33 @@ std::string without_namespaces(const std::string& type) {
   return type.substr(start);
 }
 
+// An Error that names the module it left.
+struct ErrorInModule : Error {
+  using Error::Error;
+};
+
 }  // namespace
 
 Module::~Module() {
-  if (parent_) {
-    auto& siblings = parent_->entries_;
-    // Members die in reverse order, so the search from the back finds at once.
-    const auto me = std::find_if(siblings.rbegin(), siblings.rend(), [&](const Entry& e) { return e.module == this; });
-    siblings.erase(std::next(me).base());
-  }
+  if (hooks_) hooks_->module = nullptr;
+  if (parent_) parent_->unregister_module(*this);
   for (const Entry& entry : entries_)
     if (entry.module) entry.module->parent_ = nullptr;
+}
+
+// What refers to a module is its children, its parent's entry and its hooks.
+Module::Module(Module&& other) : training_(other.training_) {
+  REEL_CHECK(!other.hooks_ || other.hooks_->computed.empty(), other.name(),
+             ": a module with parametrizations stays where it is");
+  entries_ = std::move(other.entries_);
+  hooks_ = std::move(other.hooks_);
+  parent_ = std::exchange(other.parent_, nullptr);
+  if (hooks_) hooks_->module = this;
+  for (const Entry& entry : entries_)
+    if (entry.module) entry.module->parent_ = this;
+  if (parent_)
+    for (Entry& entry : parent_->entries_)
+      if (entry.module == &other) entry.module = this;
 }
 
 // ---- registration ---------------------------------------------------------------------------------------------------
@@ -64,17 +89,23 @@ void Module::add(Entry entry) {
   entries_.push_back(std::move(entry));
 }
 
+namespace {
+void check_parameter(const char* op, const std::string& name, const Tensor& tensor) {
+  REEL_CHECK(tensor.is_floating_point(), op, ": '", name, "' is ", tensor.dtype(),
+             ", only floating-point tensors can be trained");
+  REEL_CHECK(tensor.is_leaf(), op, ": '", name, "' was computed from other tensors, detach() it first");
+}
+}  // namespace
+
 Tensor Module::register_parameter(std::string name, Tensor tensor) {
   if (!tensor.defined()) return tensor;
-  REEL_CHECK(tensor.is_floating_point(), "register_parameter: '", name, "' is ", tensor.dtype(),
-             ", only floating-point tensors can be trained");
-  REEL_CHECK(tensor.is_leaf(), "register_parameter: '", name, "' was computed from other tensors, detach() it first");
+  check_parameter("register_parameter", name, tensor);
   add({Entry::kParameter, std::move(name), tensor});
   return tensor.requires_grad_();
 }
 
-Tensor Module::register_buffer(std::string name, Tensor tensor) {
-  if (tensor.defined()) add({Entry::kBuffer, std::move(name), tensor});
+Tensor Module::register_buffer(std::string name, Tensor tensor, bool persistent) {
+  if (tensor.defined()) add({persistent ? Entry::kBuffer : Entry::kTransientBuffer, std::move(name), tensor});
   return tensor;
 }
 
@@ -86,46 +117,55 @@ void Module::register_module(std::string name, Module& child) {
   child.parent_ = this;
 }
 
+void Module::unregister_module(Module& child) {
+  // Members die in reverse order, so the search from the back finds at once.
+  const auto at = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.module == &child; });
+  REEL_CHECK(at != entries_.rend(), "unregister_module: it is not a part of this module");
+  entries_.erase(std::next(at).base());
+  child.parent_ = nullptr;
+}
+
+void Module::replace_parameter(Tensor& member, Tensor tensor) {
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) {
+    return e.kind == Entry::kParameter && e.tensor.is_same(member);
+  });
+  REEL_CHECK(entry != entries_.end(), "replace_parameter: the tensor is no parameter of this ", name());
+  REEL_CHECK(tensor.defined(), "replace_parameter: '", entry->name, "' by an undefined tensor");
+  check_parameter("replace_parameter", entry->name, tensor);
+  entry->tensor = member = tensor.requires_grad_();
+}
+
 // ---- listing --------------------------------------------------------------------------------------------------------
 
 template <class Visit>
-void Module::for_each_tensor(const std::string& prefix, const Visit& visit) const {
+void Module::for_each_tensor(const std::string& prefix, bool recurse, const Visit& visit) const {
   for (const Entry& entry : entries_) {
-    const std::string path = join(prefix, entry.name);
-    if (entry.module)
-      entry.module->for_each_tensor(path, visit);
-    else
-      visit(entry.kind, path, entry.tensor);
+    if (entry.kind != Entry::kModule)
+      visit(entry.kind, join(prefix, entry.name), entry.tensor);
+    else if (recurse)
+      entry.module->for_each_tensor(join(prefix, entry.name), true, visit);
   }
 }
 
-std::vector<std::pair<std::string, Tensor>> Module::named(Entry::Kind kind) const {
+std::vector<std::pair<std::string, Tensor>> Module::named(bool buffers, bool recurse) const {
   std::vector<std::pair<std::string, Tensor>> result;
   std::vector<Tensor> seen;
-  for_each_tensor("", [&](Entry::Kind k, const std::string& path, const Tensor& tensor) {
-    if (k != kind || contains(seen, tensor)) return;
+  for_each_tensor("", recurse, [&](Entry::Kind kind, const std::string& path, const Tensor& tensor) {
+    if ((kind != Entry::kParameter) != buffers || contains(seen, tensor)) return;
     seen.push_back(tensor);
     result.emplace_back(path, tensor);
   });
   return result;
 }
 
-std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const { return named(Entry::kParameter); }
-std::vector<std::pair<std::string, Tensor>> Module::named_buffers() const { return named(Entry::kBuffer); }
-
-std::vector<Tensor> Module::parameters() const {
-  std::vector<Tensor> result;
-  for (auto& [path, tensor] : named_parameters()) result.push_back(std::move(tensor));
-  return result;
+std::vector<std::pair<std::string, Tensor>> Module::named_parameters(bool recurse) const {
+  return named(false, recurse);
 }
+std::vector<std::pair<std::string, Tensor>> Module::named_buffers(bool recurse) const { return named(true, recurse); }
+std::vector<Tensor> Module::parameters(bool recurse) const { return seconds(named(false, recurse)); }
+std::vector<Tensor> Module::buffers(bool recurse) const { return seconds(named(true, recurse)); }
 
-std::vector<Tensor> Module::buffers() const {
-  std::vector<Tensor> result;
-  for (auto& [path, tensor] : named_buffers()) result.push_back(std::move(tensor));
-  return result;
-}
-
-std::vector<std::pair<std::string, Module*>> Module::children() const {
+std::vector<std::pair<std::string, Module*>> Module::named_children() const {
   std::vector<std::pair<std::string, Module*>> result;
   for (const Entry& entry : entries_)
     if (entry.module) result.emplace_back(entry.name, entry.module);
@@ -144,10 +184,65 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   return result;
 }
 
+std::vector<Module*> Module::children() const { return seconds(named_children()); }
+std::vector<Module*> Module::modules() { return seconds(named_modules()); }
+
+void Module::apply(const std::function<void(Module&)>& f) {
+  for (Module* child : children()) child->apply(f);
+  f(*this);
+}
+
+// ---- finding by path ------------------------------------------------------------------------------------------------
+
+Module::Entry* Module::find_entry(std::string_view path) const {
+  const size_t dot = path.find('.');
+  const auto entry =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == path.substr(0, dot); });
+  if (entry == entries_.end()) return nullptr;
+  if (dot == std::string_view::npos) return const_cast<Entry*>(&*entry);
+  return entry->module ? entry->module->find_entry(path.substr(dot + 1)) : nullptr;
+}
+
+Tensor Module::get_parameter(std::string_view path) const {
+  const Entry* entry = find_entry(path);
+  REEL_CHECK(entry && entry->kind == Entry::kParameter, "get_parameter: ", name(), " has no parameter '", path, "'");
+  return entry->tensor;
+}
+
+Tensor Module::get_buffer(std::string_view path) const {
+  const Entry* entry = find_entry(path);
+  REEL_CHECK(entry && (entry->kind == Entry::kBuffer || entry->kind == Entry::kTransientBuffer), "get_buffer: ", name(),
+             " has no buffer '", path, "'");
+  return entry->tensor;
+}
+
+Module& Module::get_submodule(std::string_view path) {
+  if (path.empty()) return *this;
+  const Entry* entry = find_entry(path);
+  REEL_CHECK(entry && entry->module, "get_submodule: ", name(), " has no module '", path, "'");
+  return *entry->module;
+}
+
+std::string Module::path() const {
+  if (!parent_) return {};
+  for (const Entry& entry : parent_->entries_)
+    if (entry.module == this) return join(parent_->path(), entry.name);
+  return {};
+}
+
+void Module::rethrow_with_path() const {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (!parent_ || typeid(error) != typeid(Error)) throw;
+    throw ErrorInModule(std::string(error.what()) + "\n  in " + path() + " (" + name() + ")");
+  }
+}
+
 // ---- changing everything at once ------------------------------------------------------------------------------------
 
 void Module::train(bool on) {
-  for (const auto& [path, module] : named_modules()) module->training_ = on;
+  for (Module* module : modules()) module->training_ = on;
 }
 
 // Converts first and replaces then, so that running out of memory half-way leaves the module as it was.
@@ -190,8 +285,8 @@ void Module::zero_grad() {
 
 StateDict Module::state_dict() const {
   StateDict dict;
-  for_each_tensor("", [&](Entry::Kind, const std::string& path, const Tensor& tensor) {
-    dict.emplace_back(path, tensor.detach());
+  for_each_tensor("", true, [&](Entry::Kind kind, const std::string& path, const Tensor& tensor) {
+    if (kind != Entry::kTransientBuffer) dict.emplace_back(path, tensor.detach());
   });
   return dict;
 }
@@ -206,7 +301,8 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
   std::unordered_set<std::string> expected;
   std::vector<std::pair<Tensor, Tensor>> copies;
   std::string problems;
-  for_each_tensor("", [&](Entry::Kind, const std::string& path, const Tensor& tensor) {
+  for_each_tensor("", true, [&](Entry::Kind kind, const std::string& path, const Tensor& tensor) {
+    if (kind == Entry::kTransientBuffer) return;
     expected.insert(path);
     const auto found = given.find(path);
     if (found == given.end()) {
@@ -239,7 +335,7 @@ std::string Module::name() const {
 
 std::string Module::to_string() const {
   std::string lines;
-  for (const auto& [path, child] : children()) {
+  for (const auto& [path, child] : named_children()) {
     std::string text = child->to_string();
     for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 3))
       text.replace(at, 1, "\n  ");

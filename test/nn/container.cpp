@@ -1,5 +1,111 @@
 #include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <vector>
 
-#include "reel/nn/container.h"
+#include "reel/autograd.h"
+#include "reel/nn.h"
 
-namespace reel {}  // namespace reel
+using namespace reel;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using Names = std::vector<std::string>;
+Names names(const std::vector<std::pair<std::string, Tensor>>& pairs) {
+  Names result;
+  for (const auto& pair : pairs) result.push_back(pair.first);
+  return result;
+}
+
+struct Stack : nn::Layer<Stack> {
+  nn::ModuleList<nn::Linear> layers{*this, "layers"};
+  nn::ModuleDict<> heads{*this, "heads"};
+  nn::ParameterList scales{*this, "scales"};
+  nn::ParameterDict offsets{*this, "offsets"};
+  Stack() {
+    for (int i = 0; i < 3; ++i) layers.emplace(2, 2);
+    layers.add(nn::Linear(2, 2, {.bias = false}));
+    heads.emplace<nn::Linear>("a", 2, 1);
+    heads.add("b", nn::Dropout(0.2));
+    scales.append(ones({2}));
+    scales.append(zeros({3}));
+    offsets.insert("start", ones({1}));
+  }
+  Tensor forward(Tensor x) const {
+    for (const nn::Linear& layer : layers) x = relu(layer(x));
+    return x;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("containers name their parts as PyTorch does") {
+  Stack stack;
+  CHECK(names(stack.named_parameters()) == Names{"layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias",
+                                                 "layers.2.weight", "layers.2.bias", "layers.3.weight",
+                                                 "heads.a.weight", "heads.a.bias", "scales.0", "scales.1",
+                                                 "offsets.start"});
+  CHECK(stack(ones({1, 2})).shape() == Shape{1, 2});
+  CHECK(stack.layers.size() == 4);
+  CHECK(&stack.layers[-1] == &stack.layers[3]);
+  CHECK_THROWS_WITH(stack.layers[4], "ModuleList: there is no module 4 among 4");
+  for (nn::Linear& layer : stack.layers) layer.requires_grad_(false);
+  CHECK_FALSE(stack.layers[2].weight.requires_grad());
+
+  CHECK(stack.heads.keys() == Names{"a", "b"});
+  CHECK(stack.heads.contains("b"));
+  CHECK(stack.heads["a"].as<nn::Linear>().out_features == 1);
+  CHECK_THROWS_WITH(stack.heads["c"], "ModuleDict: there is no module 'c'");
+  CHECK_THROWS_WITH(stack.heads.emplace<nn::Dropout>("a", 0.1), Contains("'a' is used already"));
+  CHECK(stack.heads.size() == 2);
+  for (auto [name, head] : stack.heads.items()) CHECK(head.path() == "heads." + name);
+
+  CHECK(stack.scales.size() == 2);
+  CHECK(stack.scales[-1].numel() == 3);
+  int64_t total = 0;
+  for (const Tensor& scale : stack.scales) total += scale.numel();
+  CHECK(total == 5);
+  CHECK_THROWS_AS(stack.scales[2], Error);
+  CHECK(stack.offsets.contains("start"));
+  CHECK(stack.offsets["start"].requires_grad());
+  CHECK(stack.offsets.keys() == Names{"start"});
+  CHECK_THROWS_WITH(stack.offsets["end"], "ParameterDict: there is no parameter 'end'");
+  CHECK(stack.layers.to_string() ==
+        "ModuleList(\n"
+        "  (0): Linear(in_features=2, out_features=2, bias=true)\n"
+        "  (1): Linear(in_features=2, out_features=2, bias=true)\n"
+        "  (2): Linear(in_features=2, out_features=2, bias=true)\n"
+        "  (3): Linear(in_features=2, out_features=2, bias=false)\n"
+        ")");
+  CHECK(stack.scales.to_string() == "ParameterList(0: float32 [2], 1: float32 [3])");
+}
+
+TEST_CASE("Sequential takes layers by value and functions") {
+  struct Net : nn::Layer<Net> {
+    nn::Sequential body{*this, "body", nn::Linear(2, 3), relu,
+                        nn::Sequential{nn::Dropout(0.1), nn::Linear(3, 1, {.bias = false})}};
+    Tensor forward(const Tensor& x) const { return body(x); }
+  } net;
+  CHECK(names(net.named_parameters()) == Names{"body.0.weight", "body.0.bias", "body.2.1.weight"});
+  CHECK(net(ones({4, 2})).shape() == Shape{4, 1});
+  CHECK(net.body[0].as<nn::Linear>().out_features == 3);
+  CHECK(net.body[-1].as<nn::Sequential>().size() == 2);
+  CHECK_THROWS_WITH(net.body[1], "Sequential: step 1 is a function, not a module");
+  CHECK_THROWS_WITH(net.body[3], "Sequential: there is no step 3 among 3");
+  CHECK_THROWS_WITH(net(ones({4, 5})), Contains("in body.0 (Linear)"));
+
+  nn::Sequential named;
+  named.add("first", nn::Linear(2, 2)).add("act", relu).add(nn::Identity());
+  CHECK(named["first"].as<nn::Linear>().in_features == 2);
+  CHECK(names(named.named_parameters()) == Names{"first.weight", "first.bias"});
+  CHECK_THROWS_WITH(named.add("act", relu), "Sequential: the name 'act' is used already");
+  named.extend(nn::Sequential{nn::Linear(2, 1), sigmoid});
+  CHECK(named.size() == 5);
+  CHECK(names(named.named_parameters()) == Names{"first.weight", "first.bias", "3.weight", "3.bias"});
+  const nn::Sequential moved = std::move(named);
+  CHECK(moved(ones({1, 2})).shape() == Shape{1, 1});
+  CHECK_THROWS_AS(nn::Sequential().add(std::unique_ptr<nn::Linear>()), Error);
+  CHECK_THROWS_AS(nn::Functional(nullptr), Error);
+  CHECK(nn::Identity()(CellState{ones({1}), ones({2})}).c.numel() == 2);
+}

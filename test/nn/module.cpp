@@ -66,7 +66,7 @@ TEST_CASE("a module lists what is in it in the order of declaration") {
   Net net;
   CHECK(names(net.named_parameters()) == Names{"hidden.weight", "hidden.bias", "scale", "out.weight"});
   CHECK(names(net.named_buffers()) == Names{"steps"});
-  CHECK(names(net.children()) == Names{"hidden", "out"});
+  CHECK(names(net.named_children()) == Names{"hidden", "out"});
   CHECK(names(net.named_modules()) == Names{"", "hidden", "out"});
   CHECK(net.parameters().size() == 4);
   CHECK(net.parameters()[2].is_same(net.scale));

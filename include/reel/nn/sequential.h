@@ -2,25 +2,32 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "reel/nn/module.h"
 
 namespace reel::nn {
 
-/// What a Sequential is made of: an owned layer or a function, each from one Tensor to one Tensor.
+/// A layer from one Tensor to one Tensor.
 template <class T>
-concept SequentialItem = !std::derived_from<std::remove_cvref_t<T>, Module> &&
-                         (std::invocable<T, const Tensor&> || requires(std::remove_cvref_t<T> item) {
-                           { *item } -> std::convertible_to<Module&>;
-                           { (*item)(Tensor()) } -> std::convertible_to<Tensor>;
-                         });
+concept TensorLayer = std::derived_from<T, Module> && requires(T& layer) {
+  { layer(Tensor()) } -> std::convertible_to<Tensor>;
+};
+/// What a Sequential is made of: a layer that is moved in or owned, or a function.
+template <class T>
+concept SequentialItem = TensorLayer<T> ||
+    (!std::derived_from<std::remove_cvref_t<T>, Module> &&
+     (std::invocable<T, const Tensor&> ||
+      TensorLayer<typename std::pointer_traits<std::remove_cvref_t<T>>::element_type>));
 
 /// Layers and functions, applied in order:
 ///
-///   nn::Sequential mlp{std::make_unique<nn::Linear>(784, 256), relu, std::make_unique<nn::Linear>(256, 10)};
+///   nn::Sequential mlp{nn::Linear(784, 256), relu, nn::Linear(256, 10)};
 ///
-/// They are named by their positions, functions included, so that paths ("0.weight", "2.weight") are PyTorch's.
+/// They are named by their positions, functions included, so that paths ("0.weight", "2.weight") are PyTorch's; add()
+/// takes other names. A layer that cannot be moved comes as a std::unique_ptr.
 struct Sequential : Layer<Sequential> {
   template <SequentialItem... Items>
   explicit Sequential(Items&&... items) {
@@ -30,27 +37,46 @@ struct Sequential : Layer<Sequential> {
   Sequential(Module& parent, std::string name, Items&&... items) : Sequential(std::forward<Items>(items)...) {
     parent.register_module(std::move(name), *this);
   }
-  /// Appends a layer, which is owned from here on.
-  template <std::derived_from<Module> L>
-  Sequential& add(std::unique_ptr<L> layer) {
-    REEL_CHECK(layer, "Sequential: layer ", steps_.size(), " is null");
-    register_module(std::to_string(steps_.size()), *layer);
-    steps_.push_back([raw = layer.get()](const Tensor& x) -> Tensor { return (*raw)(x); });
-    layers_.push_back(std::move(layer));
+
+  /// Appends a step, under the name of its position or a given one.
+  template <SequentialItem Item>
+  Sequential& add(Item&& item) {
+    return add(std::to_string(size()), std::forward<Item>(item));
+  }
+  template <TensorLayer L>
+  requires(!std::is_reference_v<L>) Sequential& add(std::string name, L&& layer) {
+    return add(std::move(name), std::make_unique<L>(std::move(layer)));
+  }
+  template <TensorLayer L>
+  Sequential& add(std::string name, std::unique_ptr<L> layer) {
+    REEL_CHECK(layer, "Sequential: layer '", name, "' is null");
+    std::function<Tensor(const Tensor&)> run = [raw = layer.get()](const Tensor& x) -> Tensor { return (*raw)(x); };
+    append(std::move(name), std::move(run), std::move(layer));
     return *this;
   }
-  /// Appends a function without parameters.
-  Sequential& add(std::function<Tensor(const Tensor&)> f) {
-    REEL_CHECK(f, "Sequential: function ", steps_.size(), " is empty");
-    steps_.push_back(std::move(f));
+  Sequential& add(std::string name, std::function<Tensor(const Tensor&)> f) {
+    REEL_CHECK(f, "Sequential: function '", name, "' is empty");
+    append(std::move(name), std::move(f), nullptr);
     return *this;
   }
+  /// Takes over the steps of another, which are named by their new positions.
+  Sequential& extend(Sequential&& other);
+
   int64_t size() const { return static_cast<int64_t>(steps_.size()); }
+  /// The layer at a position, which negative numbers count from the end; an Error for a function. Its type is named by
+  /// mlp[0].as<nn::Linear>().
+  Module& operator[](int64_t index);
+  Module& operator[](std::string_view name) { return get_submodule(name); }
   Tensor forward(const Tensor& x) const;
 
  private:
-  std::vector<std::function<Tensor(const Tensor&)>> steps_;
-  std::vector<std::unique_ptr<Module>> layers_;
+  struct Step {
+    std::string name;
+    std::function<Tensor(const Tensor&)> run;
+    std::unique_ptr<Module> layer;
+  };
+  void append(std::string name, std::function<Tensor(const Tensor&)> run, std::unique_ptr<Module> layer);
+  std::vector<Step> steps_;
 };
 
 }  // namespace reel::nn

@@ -1,0 +1,164 @@
+#pragma once
+#include <array>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "reel/tensor.h"
+
+// How hooks find the Tensors in a layer's arguments and results: a Tensor is one, and lists, optionals, pairs, tuples
+// and structs of them have some. Structs are looked into when all of their members are Tensors or structs of Tensors.
+namespace reel::nn::internal {
+
+// ---- structs of Tensors ---------------------------------------------------------------------------------------------
+
+struct TensorField {
+  operator Tensor() const;
+};
+struct AnyField {
+  template <class T>
+  operator T() const;
+};
+template <class Field, size_t>
+using Repeat = Field;
+template <class T, class Field, size_t... i>
+constexpr bool made_of(std::index_sequence<i...>) {
+  return requires { T{Repeat<Field, i>{}...}; };
+}
+inline constexpr size_t kMaxFields = 6;
+
+// As many Tensors as fit, with inner braces left out, are all that it has.
+template <class T>
+constexpr bool is_struct_of_tensors() {
+  if constexpr (std::is_aggregate_v<T> && std::is_class_v<T> && sizeof(T) % sizeof(Tensor) == 0 &&
+                sizeof(T) <= 2 * kMaxFields * sizeof(Tensor))
+    return made_of<T, TensorField>(std::make_index_sequence<sizeof(T) / sizeof(Tensor)>());
+  else
+    return false;
+}
+template <class T, size_t n = kMaxFields>
+constexpr size_t num_fields() {
+  if constexpr (n == 0 || made_of<T, AnyField>(std::make_index_sequence<n>()))
+    return n;
+  else
+    return num_fields<T, n - 1>();
+}
+template <class T>
+auto fields(T& value) {
+  constexpr size_t n = num_fields<std::remove_const_t<T>>();
+  if constexpr (n == 1) {
+    auto& [a] = value;
+    return std::tie(a);
+  } else if constexpr (n == 2) {
+    auto& [a, b] = value;
+    return std::tie(a, b);
+  } else if constexpr (n == 3) {
+    auto& [a, b, c] = value;
+    return std::tie(a, b, c);
+  } else if constexpr (n == 4) {
+    auto& [a, b, c, d] = value;
+    return std::tie(a, b, c, d);
+  } else if constexpr (n == 5) {
+    auto& [a, b, c, d, e] = value;
+    return std::tie(a, b, c, d, e);
+  } else {
+    auto& [a, b, c, d, e, f] = value;
+    return std::tie(a, b, c, d, e, f);
+  }
+}
+
+// ---- what has Tensors in it -----------------------------------------------------------------------------------------
+
+enum class Kind { kNone, kTensor, kList, kOptional, kTuple, kStruct };
+template <class T>
+struct Look {
+  static constexpr Kind kind = std::is_same_v<T, Tensor>   ? Kind::kTensor
+                               : is_struct_of_tensors<T>() ? Kind::kStruct
+                                                           : Kind::kNone;
+};
+template <class T>
+inline constexpr Kind kind_of = Look<std::remove_cvref_t<T>>::kind;
+template <Kind kind, class... T>
+struct LookInto {
+  static constexpr Kind value = ((kind_of<T> != Kind::kNone) || ...) ? kind : Kind::kNone;
+};
+template <class T, class Allocator>
+struct Look<std::vector<T, Allocator>> {
+  static constexpr Kind kind = LookInto<Kind::kList, T>::value;
+};
+template <class T, size_t n>
+struct Look<std::array<T, n>> {
+  static constexpr Kind kind = LookInto<Kind::kList, T>::value;
+};
+template <class T>
+struct Look<std::span<T>> {
+  static constexpr Kind kind = LookInto<Kind::kList, T>::value;
+};
+template <class T>
+struct Look<std::optional<T>> {
+  static constexpr Kind kind = LookInto<Kind::kOptional, T>::value;
+};
+template <class A, class B>
+struct Look<std::pair<A, B>> {
+  static constexpr Kind kind = LookInto<Kind::kTuple, A, B>::value;
+};
+template <class... T>
+struct Look<std::tuple<T...>> {
+  static constexpr Kind kind = LookInto<Kind::kTuple, T...>::value;
+};
+
+/// visit(tensor) for every Tensor in value, in order.
+template <class T, class Visit>
+void visit_tensors(T& value, const Visit& visit) {
+  constexpr Kind kind = kind_of<T>;
+  const auto each = [&](auto&... parts) { (visit_tensors(parts, visit), ...); };
+  if constexpr (kind == Kind::kTensor)
+    visit(value);
+  else if constexpr (kind == Kind::kList)
+    for (auto& part : value) visit_tensors(part, visit);
+  else if constexpr (kind == Kind::kOptional)
+    value ? visit_tensors(*value, visit) : void();
+  else if constexpr (kind == Kind::kTuple)
+    std::apply(each, value);
+  else if constexpr (kind == Kind::kStruct)
+    std::apply(each, fields(value));
+}
+template <class... T>
+std::vector<Tensor> collect_tensors(const T&... values) {
+  std::vector<Tensor> all;
+  (visit_tensors(values, [&](const Tensor& tensor) { all.push_back(tensor); }), ...);
+  return all;
+}
+
+// ---- arguments that hooks may replace -------------------------------------------------------------------------------
+
+// A copy of an argument with Tensors in it, so that they can be replaced; any other argument itself.
+template <class Arg>
+struct Held {
+  using Type = std::conditional_t<kind_of<Arg> == Kind::kNone, Arg&&, std::remove_cvref_t<Arg>>;
+  Type value;
+  explicit Held(Arg&& arg) : value(std::forward<Arg>(arg)) {}
+  decltype(auto) pass() {
+    if constexpr (std::is_lvalue_reference_v<Arg>)
+      return (value);
+    else
+      return std::move(value);
+  }
+};
+template <class T>
+struct HeldList {
+  std::vector<std::remove_const_t<T>> value;
+  explicit HeldList(std::span<const T> list) : value(list.begin(), list.end()) {}
+  auto& pass() { return value; }
+};
+template <class T, class Arg>
+Held<Arg> hold(const T*, Arg&& arg) {
+  return Held<Arg>(std::forward<Arg>(arg));
+}
+template <class T, class Arg>
+requires(kind_of<T> != Kind::kNone) HeldList<T> hold(const std::span<T>*, Arg&& list) { return HeldList<T>(list); }
+
+}  // namespace reel::nn::internal

@@ -1,0 +1,28 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "reel/nn/module.h"
+
+// What a module carries only when somebody looks into its calls.
+namespace reel::nn::internal {
+
+/// A parameter that is computed anew for each call of the module and shown by `member` meanwhile.
+struct Computed {
+  Tensor* member;
+  std::function<Tensor()> value;
+};
+
+struct Hooks {
+  Module* module = nullptr;  // when it is gone, too
+  std::vector<std::pair<int64_t, ForwardPreHook>> before;
+  std::vector<std::pair<int64_t, ForwardHook>> after;
+  std::vector<std::pair<int64_t, FullBackwardHook>> backward;
+  std::vector<Computed> computed;
+  std::unique_ptr<Module> parametrizations;  // what `computed` computes from
+  int depth = 0;                             // of the calls that are running
+};
+
+}  // namespace reel::nn::internal
