@@ -24,11 +24,28 @@
 
 namespace reel::nn {
 
-// Losses have no parameters: they are ops, found here as well.
+// Losses and distances have no parameters: they are ops, found here as well.
 using reel::binary_cross_entropy;
 using reel::binary_cross_entropy_with_logits;
+using reel::cosine_embedding_loss;
+using reel::cosine_similarity;
 using reel::cross_entropy;
+using reel::gaussian_nll_loss;
+using reel::hinge_embedding_loss;
+using reel::huber_loss;
+using reel::kl_div;
+using reel::l1_loss;
+using reel::margin_ranking_loss;
 using reel::mse_loss;
+using reel::multi_margin_loss;
+using reel::multilabel_margin_loss;
+using reel::multilabel_soft_margin_loss;
 using reel::nll_loss;
+using reel::pairwise_distance;
+using reel::poisson_nll_loss;
+using reel::smooth_l1_loss;
+using reel::soft_margin_loss;
+using reel::triplet_margin_loss;
+using reel::triplet_margin_with_distance_loss;
 
 }  // namespace reel::nn

@@ -2,6 +2,7 @@
 #include "reel/ops/attention.h"
 #include "reel/ops/conv.h"
 #include "reel/ops/crf.h"
+#include "reel/ops/distance.h"
 #include "reel/ops/embedding.h"
 #include "reel/ops/index.h"
 #include "reel/ops/join.h"

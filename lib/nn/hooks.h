@@ -1,6 +1,6 @@
 #pragma once
+#include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,13 +9,10 @@
 // What a module carries only when somebody looks into its calls.
 namespace reel::nn::internal {
 
-struct ParametrizationList;
 /// A parameter that is computed anew for each call of the module and shown by `member` meanwhile.
 struct Computed {
   Tensor* member;
-  ParametrizationList* list;
-  std::string name;
-  Tensor value() const;
+  std::function<Tensor()> value;
 };
 
 struct Hooks {

@@ -1,3 +1,7 @@
+#include <cmath>
+#include <numbers>
+#include <optional>
+
 #include "lib/ops/internal.h"
 
 namespace reel {
@@ -34,19 +38,90 @@ Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
   return softmax_rows(log, x.transpose(d, -1).contiguous()).transpose(d, -1);
 }
 
-Tensor reduced(const Tensor& losses, Reduction reduction) {
-  return reduction == kMean ? mean(losses) : reduction == kSum ? sum(losses) : losses;
+Tensor reduced(const char* op, const Tensor& losses, Reduction reduction) {
+  switch (reduction) {
+    case kMean: return mean(losses);
+    case kSum: return sum(losses);
+    case kNoReduction: return losses;
+    case kBatchMean: break;
+  }
+  detail::fail(op, ": kBatchMean is a reduction of kl_div");
 }
 
-// Targets of n rows of `classes` scores.
-void check_targets(const char* op, const Tensor& target, int64_t n, int64_t classes) {
-  const View& view = view_of(target, op);
-  REEL_CHECK(view.dtype == kInt64, op, ": the target is ", view.dtype, ", not int64");
-  REEL_CHECK(view.numel == n && view.shape.size() <= 1, op, ": ", n, " rows of scores but a target of shape ",
-             view.shape);
+// ---- what targets say -----------------------------------------------------------------------------------------------
+
+struct Targets {
+  Tensor ids;             // int64, contiguous; -1 for a row that is ignored
+  bool ignoring = false;  // there may be such rows
+
+  /// In range everywhere.
+  Tensor places() const { return ignoring ? where(ids < 0, 0, ids) : ids; }
+  Tensor masked(const Tensor& rows) const { return ignoring ? where(ids < 0, 0, rows) : rows; }
+  Tensor count() const { return sum(ids >= 0); }
+};
+
+Tensor as_ids(const char* op, const Tensor& target) {
+  const DType dtype = view_of(target, op).dtype;
+  REEL_CHECK(dtype == kInt64 || dtype == kInt32 || dtype == kUInt8, op, ": the target is ", dtype, ", not int64");
+  return target.to(kInt64).contiguous();
+}
+
+void check_range(const char* op, const Tensor& ids, int64_t classes) {
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(target).find_out_of_range(view, 0, classes, &bad), op, ": target ", bad,
+  REEL_CHECK(!backend_of(ids).find_out_of_range(view_of(ids), 0, classes, &bad), op, ": target ", bad,
              " is out of range for ", classes, " classes");
+}
+
+/// Targets for scores of `shape`, [n, classes, d…] or [classes]; a single row's come as [1].
+Targets read_targets(const char* op, const Tensor& target, const Shape& shape, std::optional<int64_t> ignore) {
+  const bool one_row = shape.size() == 1, flat = shape.size() <= 2;
+  const int64_t classes = shape[one_row ? 0 : 1], n = one_row ? 1 : shape[0];
+  Tensor ids = as_ids(op, target);
+  const Shape& given = view_of(ids).shape;
+  bool fits = flat ? given.size() <= 1 && view_of(ids).numel == n : given.size() == shape.size() - 1 && given[0] == n;
+  for (int d = 1; d < given.size() && fits; ++d) fits = given[d] == shape[d + 1];
+  REEL_CHECK(fits, op, ": scores of shape ", shape, " but a target of shape ", given);
+  if (given.empty()) ids = ids.reshape({1});
+  int64_t bad;
+  const bool may_occur = ignore && ((*ignore >= 0 && *ignore < classes) ||
+                                    backend_of(ids).find_out_of_range(view_of(ids), 0, classes, &bad));
+  if (!may_occur) {
+    if (!ignore) check_range(op, ids, classes);
+    return {ids};
+  }
+  const Tensor ignored = ids == *ignore;
+  check_range(op, where(ignored, 0, ids), classes);
+  return {where(ignored, -1, ids), true};
+}
+
+/// The weight of each row's class, 0 for ignored rows.
+Tensor row_weights(const char* op, const Tensor& weight, const Targets& targets, int64_t classes, DType dtype) {
+  REEL_CHECK(view_of(weight).shape == Shape{classes}, op, ": class weights of shape ", weight.shape(), " for ", classes,
+             " classes");
+  const Tensor places = targets.places();
+  return targets.masked(index_select(weight.to(dtype), 0, places.flatten()).reshape(places.shape()));
+}
+
+/// The mean is over the weights, if there are any, or else over the rows that are not ignored.
+Tensor reduced_rows(const char* op, const Tensor& losses, const Targets& targets, const Tensor& weights,
+                    Reduction reduction) {
+  if (reduction == kMean && weights.defined()) return sum(losses) / sum(weights);
+  if (reduction == kMean && targets.ignoring) return sum(losses) / targets.count();
+  return reduced(op, losses, reduction);
+}
+
+void check_scores(const char* op, const Tensor& x) {
+  const View& view = view_of(x, op);
+  REEL_CHECK(is_floating_point(view.dtype), op, ": ", view.dtype, " scores");
+  REEL_CHECK(!view.shape.empty(), op, ": scores of shape ", view.shape, ", not [n, classes]");
+}
+
+/// f(rows) for x [classes] as one row, and its result as that of no rows; otherwise f(x).
+template <class F>
+Tensor for_one_row(const Tensor& x, const F& f) {
+  if (view_of(x).shape.size() != 1) return f(x);
+  const Tensor y = f(x.unsqueeze(0));
+  return y.dim() ? y.reshape({}) : y;
 }
 
 }  // namespace
@@ -56,75 +131,225 @@ Tensor log_softmax(const Tensor& x, int64_t dim) { return softmax_along("log_sof
 
 // ---- classes --------------------------------------------------------------------------------------------------------
 
-Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction) {
-  const View& view = view_of(log_probs, "nll_loss");
-  REEL_CHECK(view.shape.size() == 1 || view.shape.size() == 2, "nll_loss: log probabilities of shape ", view.shape,
-             ", not [n, classes]");
-  const Tensor rows = view.shape.size() == 1 ? log_probs.unsqueeze(0) : log_probs;
-  check_targets("nll_loss", target, rows.size(0), rows.size(1));
-  const Tensor losses = -gather(rows, 1, target.reshape({rows.size(0), 1})).squeeze(1);
-  return view.shape.size() == 1 ? losses.reshape({}) : reduced(losses, reduction);
+Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
+  const char* op = "nll_loss";
+  check_scores(op, log_probs);
+  const DType dtype = log_probs.dtype();
+  if (is_half(dtype)) return nll_loss(to_compute(log_probs), target, options).to(dtype);
+  const Targets targets = read_targets(op, target, log_probs.shape(), options.ignore_index);
+  return for_one_row(log_probs, [&](const Tensor& x) {
+    Tensor losses = targets.masked(-gather(x, 1, targets.places().unsqueeze(1)).squeeze(1)), weights;
+    if (options.weight.defined()) {
+      weights = row_weights(op, options.weight, targets, x.size(1), dtype);
+      losses = losses * weights;
+    }
+    return reduced_rows(op, losses, targets, weights, options.reduction);
+  });
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction) {
-  const View& view = view_of(logits, "cross_entropy");
-  REEL_CHECK(is_floating_point(view.dtype), "cross_entropy: ", view.dtype, " logits");
-  if (is_half(view.dtype)) return cross_entropy(logits.to(kFloat32), target, reduction).to(view.dtype);
-  REEL_CHECK(view.shape.size() == 1 || view.shape.size() == 2, "cross_entropy: logits of shape ", view.shape,
-             ", not [n, classes]");
-  if (view.shape.size() == 1) return cross_entropy(logits.unsqueeze(0), target, kSum);
-  const Tensor x = logits.contiguous();
-  const int64_t n = view.shape[0], classes = view.shape[1];
-  REEL_CHECK(classes > 0, "cross_entropy: no classes, logits of shape ", view.shape);
-  check_targets("cross_entropy", target, n, classes);
-  const Tensor ids = target.contiguous();
-  Tensor losses = make_tensor({n}, view.dtype, x.device());
-  Tensor probs = make_tensor({n, classes}, view.dtype, x.device());
-  backend_of(x).cross_entropy(view_of(x), view_of(ids), view_of(losses), view_of(probs));
+namespace {
 
-  const double scale = reduction == kMean ? 1.0 / static_cast<double>(n) : 1.0;
+/// The fused kernel: rows [n, classes], contiguous, one loss each, reduced.
+Tensor cross_entropy_rows(const Tensor& x, const Targets& targets, double smoothing, Reduction reduction) {
+  const View& view = view_of(x);
+  const int64_t n = view.shape[0];
+  const Tensor& ids = targets.ids;
+  Tensor losses = make_tensor({n}, view.dtype, x.device());
+  Tensor probs = make_tensor(view.shape, view.dtype, x.device());
+  backend_of(x).cross_entropy(smoothing, view, view_of(ids), view_of(losses), view_of(probs));
+
+  double scale = 1;
+  if (reduction == kMean) scale /= static_cast<double>(targets.ignoring ? targets.count().item<int64_t>() : n);
   Tensor y = losses;
   if (reduction != kNoReduction) {
     NoGrad guard;
-    y = n == 1 ? losses.view({}) : reduced(losses, reduction);
+    y = n == 1 ? losses.view({}) : sum(losses);
+    if (scale != 1) y = y * scale;
   }
   if (recording(x))
     record("cross_entropy", y, inputs(x),
-           [x = Saved(x), probs = Saved(probs), ids = Saved(ids), scale](Backward& back) {
+           [x = Saved(x), probs = Saved(probs), ids = Saved(ids), scale, smoothing](Backward& back) {
              const Tensor p = back.get(probs), t = back.get(ids);
              Tensor g = back.grad().expand({p.size(0)});
              if (scale != 1) g = g * scale;
              if (back.create_graph()) {
-               back.set(0, g.unsqueeze(1) * (softmax(back.get(x), 1) - one_hot(t, p.size(1)).to(p.dtype())));
-               return;
+               const Tensor hot = one_hot(where(t < 0, 0, t), p.size(1)).to(p.dtype()) * (1 - smoothing);
+               const Tensor gap = softmax(back.get(x), 1) - hot - smoothing / static_cast<double>(p.size(1));
+               return back.set(0, where(t < 0, 0, g).unsqueeze(1) * gap);
              }
              Tensor gx = make_tensor(p.shape(), p.dtype(), p.device());
              g = g.contiguous();
-             backend_of(p).cross_entropy_grad(view_of(g), view_of(p), view_of(t), view_of(gx));
+             backend_of(p).cross_entropy_grad(smoothing, view_of(g), view_of(p), view_of(t), view_of(gx));
              back.set(0, std::move(gx));
            });
   return y;
 }
 
-// ---- differences and probabilities ----------------------------------------------------------------------------------
+/// Class weights weigh the share of the target and, each class by its own, the share of all classes.
+Tensor weighted_smooth_rows(const Tensor& x, const Targets& targets, const Tensor& weights, const Tensor& weight,
+                            double smoothing) {
+  const Tensor log_probs = log_softmax(x, 1);
+  const Tensor nll = -gather(log_probs, 1, targets.places().unsqueeze(1)).squeeze(1);
+  const Tensor all = -sum(log_probs * weight.to(x.dtype()), 1);
+  return targets.masked((1 - smoothing) * weights * nll + smoothing / static_cast<double>(x.size(1)) * all);
+}
+
+/// Probability targets [n, classes, d…].
+Tensor soft_cross_entropy(const Tensor& x, const Tensor& target, const CrossEntropyLossOptions& options) {
+  const int64_t classes = x.size(1);
+  Tensor share = target.to(x.dtype());
+  if (const double s = options.label_smoothing; s != 0) share = share * (1 - s) + s / static_cast<double>(classes);
+  if (options.weight.defined()) {
+    REEL_CHECK(options.weight.shape() == Shape{classes}, "cross_entropy: class weights of shape ",
+               options.weight.shape(), " for ", classes, " classes");
+    Shape column(std::vector<int64_t>(static_cast<size_t>(x.dim() - 1), 1));
+    column[0] = classes;
+    share = share * options.weight.to(x.dtype()).reshape(column);
+  }
+  const Tensor losses = -sum(log_softmax(x, 1) * share, 1);
+  return reduced("cross_entropy", losses, options.reduction);
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
+  const char* op = "cross_entropy";
+  check_scores(op, logits);
+  const View& view = view_of(logits);
+  if (is_half(view.dtype)) {
+    const Tensor share = view_of(target, op).dtype == view.dtype ? to_compute(target) : target;
+    return cross_entropy(to_compute(logits), share, options).to(view.dtype);
+  }
+  const double smoothing = options.label_smoothing;
+  REEL_CHECK(smoothing >= 0 && smoothing <= 1, op, ": label_smoothing must be between 0 and 1, got ", smoothing);
+  REEL_CHECK(view.shape[view.shape.size() == 1 ? 0 : 1] > 0, op, ": no classes, logits of shape ", view.shape);
+  if (is_floating_point(view_of(target, op).dtype)) {
+    REEL_CHECK(view_of(target).shape == view.shape, op, ": logits of shape ", view.shape, " and a ", target.dtype(),
+               " target of shape ", target.shape(), "; classes are int64, probabilities have the logits' shape");
+    const bool one = view.shape.size() == 1;
+    return for_one_row(
+        logits, [&](const Tensor& x) { return soft_cross_entropy(x, one ? target.unsqueeze(0) : target, options); });
+  }
+  REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
+  const Targets targets = read_targets(op, target, view.shape, options.ignore_index);
+  return for_one_row(logits, [&](const Tensor& x) {
+    const bool spatial = x.dim() > 2;
+    const Targets flat = spatial ? Targets{targets.ids.flatten(), targets.ignoring} : targets;
+    const int64_t classes = x.size(1);
+    const Tensor rows = (spatial ? x.flatten(2).transpose(1, 2).reshape({flat.ids.numel(), classes}) : x).contiguous();
+    Tensor y;
+    if (options.weight.defined()) {
+      const Tensor weights = row_weights(op, options.weight, flat, classes, rows.dtype());
+      const Tensor losses = smoothing == 0 ? cross_entropy_rows(rows, flat, 0, kNoReduction) * weights
+                                           : weighted_smooth_rows(rows, flat, weights, options.weight, smoothing);
+      y = reduced_rows(op, losses, flat, weights, options.reduction);
+    } else {
+      y = cross_entropy_rows(rows, flat, smoothing, options.reduction);
+    }
+    return spatial && options.reduction == kNoReduction ? y.reshape(targets.ids.shape()) : y;
+  });
+}
+
+Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMarginLossOptions& options) {
+  const char* op = "multi_margin_loss";
+  check_scores(op, x);
+  REEL_CHECK(x.dim() <= 2, op, ": scores of shape ", x.shape(), ", not [n, classes]");
+  REEL_CHECK(options.p == 1 || options.p == 2, op, ": p must be 1 or 2, got ", options.p);
+  if (is_half(x.dtype())) return multi_margin_loss(to_compute(x), target, options).to(x.dtype());
+  const Targets targets = read_targets(op, target, x.shape(), {});
+  return for_one_row(x, [&](const Tensor& rows) {
+    const int64_t classes = rows.size(1);
+    Tensor gaps = relu(rows - gather(rows, 1, targets.ids.unsqueeze(1)) + options.margin);
+    if (options.p == 2) gaps = square(gaps);
+    if (options.weight.defined())
+      gaps = gaps * row_weights(op, options.weight, targets, classes, rows.dtype()).unsqueeze(1);
+    const Tensor others = masked_fill(gaps, one_hot(targets.ids, classes).to(kBool), 0);
+    return reduced(op, sum(others, 1) / static_cast<double>(classes), options.reduction);
+  });
+}
+
+Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const char* op = "multilabel_margin_loss";
+  check_scores(op, x);
+  REEL_CHECK(x.dim() <= 2 && view_of(target, op).shape == x.shape(), op, ": scores of shape ", x.shape(),
+             " but a target of shape ", target.shape());
+  if (is_half(x.dtype())) return multilabel_margin_loss(to_compute(x), target, reduction).to(x.dtype());
+  if (x.dim() == 1) {
+    const Tensor y = multilabel_margin_loss(x.unsqueeze(0), target.unsqueeze(0), reduction);
+    return y.dim() ? y.squeeze(0) : y;
+  }
+  const int64_t n = x.size(0), classes = x.size(1);
+  const Tensor labels = as_ids(op, target), named = cumsum(labels < 0, 1) == 0;
+  const int64_t most = n && classes ? max(sum(named, 1)).item<int64_t>() : 0;
+  const Tensor some = named.narrow(1, 0, most), ids = where(some, labels.narrow(1, 0, most), 0);
+  check_range(op, ids, classes);
+  const Tensor is_target =
+      scatter_add(zeros({n, classes}, {.dtype = kInt64, .device = x.device()}), 1, ids, some.to(kInt64)) > 0;
+  const Tensor gaps = relu(1 - gather(x, 1, ids).unsqueeze(2) + x.unsqueeze(1));  // [n, target, class]
+  const Tensor counts = some.unsqueeze(2) & !is_target.unsqueeze(1);
+  return reduced(op, sum(where(counts, gaps, 0), {1, 2}) / static_cast<double>(classes), reduction);
+}
+
+// ---- differences ----------------------------------------------------------------------------------------------------
 
 namespace {
+
+/// f(a, b), reduced, in the type that losses of a and b are computed in; the result has the type that they promote to.
+template <class F>
+Tensor loss_of(const char* op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f) {
+  broadcast_shapes(view_of(a, op).shape, view_of(b, op).shape, op);
+  const DType dtype = result_type(a, b), wide = is_half(dtype) ? kFloat32 : dtype;
+  REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
+             " tensors, neither of a floating point type");
+  return reduced(op, f(a.to(wide), b.to(wide)), reduction).to(dtype);
+}
+
 void check_same_shape(const char* op, const Tensor& input, const Tensor& target) {
   REEL_CHECK(view_of(input, op).shape == view_of(target, op).shape, op, ": input of shape ", input.shape(),
              " and target of shape ", target.shape());
 }
-}  // namespace
 
-Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  check_same_shape("mse_loss", input, target);
-  return reduced(square(input - target), reduction);
+/// max(0, x); unlike relu with a slope at 0.
+Tensor hinge(const Tensor& x) { return clamp(x, 0); }
+
+/// Huber's function of a distance d ≥ 0: c (d - c / 2) for c = min(d, delta).
+Tensor huber(const Tensor& d, double delta) {
+  const Tensor c = clamp(d, {}, delta);
+  return c * (d - c * 0.5);
 }
 
-Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, Reduction reduction) {
-  check_same_shape("binary_cross_entropy", probability, target);
+}  // namespace
+
+Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return loss_of("l1_loss", reduction, input, target, [](const Tensor& x, const Tensor& t) { return abs(x - t); });
+}
+
+Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return loss_of("mse_loss", reduction, input, target, [](const Tensor& x, const Tensor& t) { return square(x - t); });
+}
+
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& options) {
+  const double beta = options.beta;
+  REEL_CHECK(beta >= 0, "smooth_l1_loss: beta ", beta, " is negative");
+  return loss_of("smooth_l1_loss", options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+    return beta == 0 ? abs(x - t) : huber(abs(x - t), beta) / beta;
+  });
+}
+
+Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& options) {
+  REEL_CHECK(options.delta > 0, "huber_loss: delta ", options.delta, " is not positive");
+  return loss_of("huber_loss", options.reduction, input, target,
+                 [&](const Tensor& x, const Tensor& t) { return huber(abs(x - t), options.delta); });
+}
+
+// ---- probabilities --------------------------------------------------------------------------------------------------
+
+Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, const BCELossOptions& options) {
+  const char* op = "binary_cross_entropy";
+  check_same_shape(op, probability, target);
   const Tensor p = to_float(probability), t = target.to(p.dtype());
-  REEL_CHECK(!any(logical_not(logical_and(p >= 0, p <= 1))).item<bool>(),
-             "binary_cross_entropy: the input is not a probability, some element is outside [0, 1]");
+  REEL_CHECK(!any(logical_not(logical_and(p >= 0, p <= 1))).item<bool>(), op,
+             ": the input is not a probability, some element is outside [0, 1]");
   const auto losses = [](const Tensor& pt, const Tensor& tt) {
     return -(tt * clamp(log(pt), -100) + (1 - tt) * clamp(log1p(-pt), -100));
   };
@@ -136,13 +361,132 @@ Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, Red
       if (back.needs(0)) back.set(0, g * (pt - tt) / maximum((1 - pt) * pt, 1e-12));
       if (back.needs(1)) back.set(1, g * (clamp(log1p(-pt), -100) - clamp(log(pt), -100)));
     });
-  return reduced(y, reduction).to(is_half(probability.dtype()) ? probability.dtype() : y.dtype());
+  if (options.weight.defined()) y = y * options.weight.to(y.dtype());
+  return reduced(op, y, options.reduction).to(is_half(probability.dtype()) ? probability.dtype() : y.dtype());
 }
 
-Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {
-  check_same_shape("binary_cross_entropy_with_logits", logits, target);
-  // -t log σ(x) - (1 - t) log(1 - σ(x)); above 40 softplus(x) is x to the last bit of a double.
-  return reduced(softplus(logits, 1, 40) - logits * target, reduction);
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                        const BCEWithLogitsLossOptions& options) {
+  const char* op = "binary_cross_entropy_with_logits";
+  check_same_shape(op, logits, target);
+  return loss_of(op, options.reduction, logits, target, [&](const Tensor& x, const Tensor& t) {
+    // -t log σ(x) - (1 - t) log(1 - σ(x)); above 40 softplus(x) is x to the last bit of a double.
+    Tensor y = options.pos_weight.defined()
+                   ? (1 - t) * x + (1 + (options.pos_weight.to(x.dtype()) - 1) * t) * softplus(-x, 1, 40)
+                   : softplus(x, 1, 40) - x * t;
+    return options.weight.defined() ? y * options.weight.to(x.dtype()) : y;
+  });
+}
+
+Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
+                                   const MultiLabelSoftMarginLossOptions& options) {
+  const char* op = "multilabel_soft_margin_loss";
+  check_same_shape(op, x, target);
+  return loss_of(op, options.reduction, x, target, [&](const Tensor& z, const Tensor& t) {
+    return mean(binary_cross_entropy_with_logits(z, t, {.weight = options.weight, .reduction = kNoReduction}), -1);
+  });
+}
+
+Tensor kl_div(const Tensor& input, const Tensor& target, const KLDivLossOptions& options) {
+  const bool per_batch = options.reduction == kBatchMean && view_of(input, "kl_div").shape.size() > 0;
+  const Reduction reduction = options.reduction == kBatchMean ? kSum : options.reduction;
+  const Tensor y = loss_of("kl_div", reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+    if (options.log_target) return exp(t) * (t - x);
+    return t * log(where(t == 0, 1, t)) - t * x;
+  });
+  return per_batch ? y / static_cast<double>(input.size(0)) : y;
+}
+
+Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNLLLossOptions& options) {
+  return loss_of("poisson_nll_loss", options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+    const Tensor y = options.log_input ? exp(x) - t * x : x - t * log(x + options.eps);
+    if (!options.full) return y;
+    const Tensor large = where(t > 1, t, 1);
+    const Tensor stirling = large * log(large) - large + 0.5 * log(2 * std::numbers::pi * large);
+    return y + where(t > 1, stirling, 0);
+  });
+}
+
+Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& var,
+                         const GaussianNLLLossOptions& options) {
+  const char* op = "gaussian_nll_loss";
+  REEL_CHECK(options.eps > 0, op, ": eps ", options.eps, " is not positive");
+  view_of(var, op);
+  REEL_CHECK(!any(var < 0).item<bool>(), op, ": a variance is negative");
+  const Shape &shape = view_of(input, op).shape, &given = view_of(var).shape;
+  Shape without_last = shape;
+  if (shape.size()) without_last.resize(shape.size() - 1);
+  const Tensor spread = shape.size() && !(given == shape) && given == without_last ? var.unsqueeze(-1) : var;
+  REEL_CHECK(broadcast_shapes(spread.shape(), shape, op) == shape, op, ": an input of shape ", shape,
+             " and variances of shape ", given);
+  return loss_of(op, options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+    const Tensor v = spread.to(x.dtype()), bounded = v + no_grad([&] { return clamp(v, options.eps) - v; });
+    const Tensor y = 0.5 * (log(bounded) + square(x - t) / bounded);
+    return options.full ? y + 0.5 * std::log(2 * std::numbers::pi) : y;
+  });
+}
+
+// ---- margins --------------------------------------------------------------------------------------------------------
+
+Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  return loss_of("soft_margin_loss", reduction, x, target,
+                 [](const Tensor& z, const Tensor& t) { return softplus(-t * z, 1, 40); });
+}
+
+Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, const HingeEmbeddingLossOptions& options) {
+  return loss_of("hinge_embedding_loss", options.reduction, x, target, [&](const Tensor& z, const Tensor& t) {
+    // A target that is neither gets both, as in PyTorch.
+    return where(t == -1, 0, z) + where(t == 1, 0, hinge(options.margin - z));
+  });
+}
+
+Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {
+  view_of(target, "margin_ranking_loss");
+  return loss_of("margin_ranking_loss", options.reduction, a, b, [&](const Tensor& x, const Tensor& y) {
+    return hinge(-target.to(x.dtype()) * (x - y) + options.margin);
+  });
+}
+
+Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {
+  const char* op = "cosine_embedding_loss";
+  const int rank = view_of(target, op).shape.size();
+  REEL_CHECK(rank <= 1 && view_of(a, op).shape.size() == rank + 1 && view_of(b, op).shape.size() == rank + 1, op,
+             ": vectors of shape ", a.shape(), " and ", b.shape(), " with a target of shape ", target.shape());
+  return loss_of(op, options.reduction, a, b, [&](const Tensor& x, const Tensor& y) {
+    constexpr double kLeast = 1e-12;  // PyTorch's, too
+    const Tensor norms = (sum(square(x), -1) + kLeast) * (sum(square(y), -1) + kLeast);
+    const Tensor cosine = sum(x * y, -1) / sqrt(norms);
+    return where(target == 1, 1 - cosine, 0) + where(target == -1, hinge(cosine - options.margin), 0);
+  });
+}
+
+Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                                         const TripletMarginWithDistanceLossOptions& options) {
+  const auto distance = [&](const Tensor& a, const Tensor& b) {
+    return options.distance ? options.distance(a, b) : pairwise_distance(a, b);
+  };
+  const Tensor near = distance(anchor, positive);
+  Tensor far = distance(anchor, negative);
+  if (options.swap) far = minimum(far, distance(positive, negative));
+  return loss_of("triplet_margin_loss", options.reduction, near, far,
+                 [&](const Tensor& x, const Tensor& y) { return hinge(x - y + options.margin); });
+}
+
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                           const TripletMarginLossOptions& options) {
+  const char* op = "triplet_margin_loss";
+  const int rank = view_of(anchor, op).shape.size();
+  REEL_CHECK(rank == view_of(positive, op).shape.size() && rank == view_of(negative, op).shape.size(), op,
+             ": vectors of shape ", anchor.shape(), ", ", positive.shape(), " and ", negative.shape());
+  if (is_half(anchor.dtype()))
+    return triplet_margin_loss(to_compute(anchor), to_compute(positive), to_compute(negative), options)
+        .to(anchor.dtype());
+  const auto distance = [&](const Tensor& a, const Tensor& b) {
+    return pairwise_distance(a, b, {.p = options.p, .eps = options.eps});
+  };
+  return triplet_margin_with_distance_loss(
+      anchor, positive, negative,
+      {.distance = distance, .margin = options.margin, .swap = options.swap, .reduction = options.reduction});
 }
 
 }  // namespace reel

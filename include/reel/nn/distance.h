@@ -1,5 +1,32 @@
 #pragma once
+#include <utility>
+
 #include "reel/nn/module.h"
+#include "reel/ops/distance.h"
 
 /// Distances and similarities.
-namespace reel::nn {}  // namespace reel::nn
+namespace reel::nn {
+
+struct CosineSimilarityOptions {
+  int64_t dim = 1;
+  double eps = 1e-8;
+};
+struct CosineSimilarity : Layer<CosineSimilarity> {
+  explicit CosineSimilarity(CosineSimilarityOptions given = {}) : options(given) {}
+  CosineSimilarity(Module& parent, std::string name, CosineSimilarityOptions given = {}) : CosineSimilarity(given) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& a, const Tensor& b) const { return cosine_similarity(a, b, options.dim, options.eps); }
+  const CosineSimilarityOptions options;
+};
+
+struct PairwiseDistance : Layer<PairwiseDistance> {
+  explicit PairwiseDistance(PairwiseDistanceOptions given = {}) : options(given) {}
+  PairwiseDistance(Module& parent, std::string name, PairwiseDistanceOptions given = {}) : PairwiseDistance(given) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& a, const Tensor& b) const { return pairwise_distance(a, b, options); }
+  const PairwiseDistanceOptions options;
+};
+
+}  // namespace reel::nn

@@ -16,7 +16,8 @@ struct Dims {
 struct ValuesIndices {
   Tensor values, indices;  // indices: int64
 };
-enum class Reduction { kMean, kSum, kNone };
-inline constexpr Reduction kMean = Reduction::kMean, kSum = Reduction::kSum, kNoReduction = Reduction::kNone;
+enum class Reduction { kMean, kSum, kNone, kBatchMean };
+inline constexpr Reduction kMean = Reduction::kMean, kSum = Reduction::kSum, kNoReduction = Reduction::kNone,
+                           kBatchMean = Reduction::kBatchMean;
 
 }  // namespace reel

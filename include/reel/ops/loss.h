@@ -1,19 +1,181 @@
 #pragma once
+#include <functional>
+
 #include "reel/ops/common.h"
 
 /// Softmax and losses.
+///
+/// Every loss is averaged (kMean), summed (kSum) or given for each element or row (kNoReduction). Half types are
+/// computed in float32 and give their own type again. Meanings and defaults are PyTorch's.
 namespace reel {
 
 Tensor softmax(const Tensor& x, int64_t dim);
 Tensor log_softmax(const Tensor& x, int64_t dim);
-/// The losses know no class weights, ignored targets or probability targets yet, and do not broadcast.
-/// -log_probs[i, target[i]] for log_probs [n, classes] (or [classes]) and int64 target [n] (or a scalar).
-Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction = kMean);
-/// nll_loss(log_softmax(logits), target), in one step: logits [n, classes] (or [classes]), target int64 [n] (or []).
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction = kMean);
-Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = kMean);
-/// Logarithms are clamped at -100, as in PyTorch.
-Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, Reduction reduction = kMean);
-Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction = kMean);
+
+// ---- classes --------------------------------------------------------------------------------------------------------
+
+struct NLLLossOptions {
+  Tensor weight = {};           ///< [classes]: how much a row counts, by its target. kMean divides by the sum of these.
+  int64_t ignore_index = -100;  ///< Rows with this target count nothing.
+  Reduction reduction = kMean;
+};
+/// -log_probs[i, target[i]] for log_probs [n, classes, d…] (or [classes]) and target [n, d…] (or []) of int64, int32 or
+/// uint8. Without any target that counts the mean is NaN. A target out of range is an Error.
+Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options = {});
+inline Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction) {
+  return nll_loss(log_probs, target, {.reduction = reduction});
+}
+
+struct CrossEntropyLossOptions {
+  Tensor weight = {};
+  int64_t ignore_index = -100;
+  Reduction reduction = kMean;
+  double label_smoothing = 0;  ///< This share of the target is spread evenly over all classes (Szegedy et al. 2016).
+};
+/// nll_loss(log_softmax(logits, 1), target), in one step. A floating-point target of the logits' shape holds the
+/// probability of each class, and is differentiable; its mean is over rows, whatever they weigh.
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options = {});
+inline Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction) {
+  return cross_entropy(logits, target, {.reduction = reduction});
+}
+
+struct MultiMarginLossOptions {
+  int64_t p = 1;  ///< 1 or 2.
+  double margin = 1;
+  Tensor weight = {};  ///< [classes]; kMean divides by the number of rows all the same.
+  Reduction reduction = kMean;
+};
+/// The multi-class hinge loss Σ max(0, margin - x[y] + x[j])^p / classes, j ≠ y, of x [n, classes] (or [classes]) and
+/// target y, integers [n] (or []).
+Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMarginLossOptions& options = {});
+
+/// Σ max(0, 1 - x[y] + x[j]) / classes over the classes y that a row's target names and those, j, that it does not.
+/// x and target, integers, are [n, classes] (or [classes]); a negative number ends a row's list of classes.
+Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction = kMean);
+
+struct MultiLabelSoftMarginLossOptions {
+  Tensor weight = {};  ///< Of each class; broadcast to x.
+  Reduction reduction = kMean;
+};
+/// binary_cross_entropy_with_logits, averaged over the last dimension.
+Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
+                                   const MultiLabelSoftMarginLossOptions& options = {});
+
+// ---- differences: input and target broadcast ------------------------------------------------------------------------
+
+Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = kMean);   ///< |input - target|
+Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = kMean);  ///< (input - target)²
+
+struct SmoothL1LossOptions {
+  double beta = 1;  ///< Where the parabola ends; 0 is l1_loss.
+  Reduction reduction = kMean;
+};
+/// d² / (2 beta) below beta and d - beta / 2 above, d = |input - target| (Girshick 2015).
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& options = {});
+
+struct HuberLossOptions {
+  double delta = 1;
+  Reduction reduction = kMean;
+};
+/// d² / 2 below delta and delta (d - delta / 2) above (Huber 1964).
+Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& options = {});
+
+// ---- probabilities --------------------------------------------------------------------------------------------------
+
+struct BCELossOptions {
+  Tensor weight = {};  ///< Of each element; broadcast.
+  Reduction reduction = kMean;
+};
+/// -t log p - (1 - t) log(1 - p), elementwise for equal shapes. Logarithms are clamped at -100; p outside [0, 1] is an
+/// Error.
+Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, const BCELossOptions& options = {});
+inline Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, Reduction reduction) {
+  return binary_cross_entropy(probability, target, {.reduction = reduction});
+}
+
+struct BCEWithLogitsLossOptions {
+  Tensor weight = {};      ///< Of each element; broadcast.
+  Tensor pos_weight = {};  ///< How much more positive targets count; broadcast.
+  Reduction reduction = kMean;
+};
+/// binary_cross_entropy(sigmoid(logits), target) without overflow.
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                        const BCEWithLogitsLossOptions& options = {});
+inline Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {
+  return binary_cross_entropy_with_logits(logits, target, {.reduction = reduction});
+}
+
+struct KLDivLossOptions {
+  bool log_target = false;      ///< The target is given as logarithms, too.
+  Reduction reduction = kMean;  ///< kBatchMean, the sum over size(0), is the divergence itself.
+};
+/// target (log target - input), for a distribution `target` and the logarithms `input` of another; 0 log 0 is 0. Both
+/// broadcast.
+Tensor kl_div(const Tensor& input, const Tensor& target, const KLDivLossOptions& options = {});
+
+struct PoissonNLLLossOptions {
+  bool log_input = true;  ///< The input is the logarithm of the rate.
+  bool full = false;      ///< Adds Stirling's approximation of log target!, for targets above 1.
+  double eps = 1e-8;      ///< Keeps the logarithm from 0 without log_input.
+  Reduction reduction = kMean;
+};
+/// exp(input) - target input, or input - target log(input + eps): counts under a Poisson distribution. Both broadcast.
+Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNLLLossOptions& options = {});
+
+struct GaussianNLLLossOptions {
+  bool full = false;  ///< Adds the constant log(2π) / 2.
+  double eps = 1e-6;  ///< The least variance that is divided by. The gradient takes no notice of this bound.
+  Reduction reduction = kMean;
+};
+/// (log var + (input - target)² / var) / 2. var, never negative, is of input's shape, or without its last dimension, or
+/// broadcasts to it.
+Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& var,
+                         const GaussianNLLLossOptions& options = {});
+
+// ---- margins: targets are 1 and -1 ----------------------------------------------------------------------------------
+
+/// log(1 + exp(-target x)). Both broadcast.
+Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction = kMean);
+
+struct HingeEmbeddingLossOptions {
+  double margin = 1;
+  Reduction reduction = kMean;
+};
+/// x where the target is 1, max(0, margin - x) where it is -1. Both broadcast.
+Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, const HingeEmbeddingLossOptions& options = {});
+
+struct MarginLossOptions {
+  double margin = 0;
+  Reduction reduction = kMean;
+};
+/// max(0, -target (a - b) + margin): a should rank above b where the target is 1. All broadcast.
+Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target,
+                           const MarginLossOptions& options = {});
+/// 1 - cos(a, b) where the target is 1, max(0, cos(a, b) - margin) where it is -1, for vectors a and b [n, d] (or [d])
+/// and target [n] (or []).
+Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target,
+                             const MarginLossOptions& options = {});
+
+struct TripletMarginLossOptions {
+  double margin = 1;
+  double p = 2;       ///< Of the norm that is the distance.
+  double eps = 1e-6;  ///< Is added to each difference.
+  bool swap = false;  ///< The negative's distance is that to the anchor or the positive, whichever is less.
+  Reduction reduction = kMean;
+};
+/// max(0, margin + distance(anchor, positive) - distance(anchor, negative)) for vectors [n, d] (Schroff et al. 2015;
+/// swap: Balntas et al. 2016).
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                           const TripletMarginLossOptions& options = {});
+
+struct TripletMarginWithDistanceLossOptions {
+  /// From two batches of vectors to a distance for each pair; pairwise_distance if there is none.
+  std::function<Tensor(const Tensor& a, const Tensor& b)> distance = {};
+  double margin = 1;
+  bool swap = false;
+  Reduction reduction = kMean;
+};
+Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                                         const TripletMarginWithDistanceLossOptions& options = {});
 
 }  // namespace reel

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
 
@@ -113,27 +115,39 @@ void softmax_grad_rows(bool log, const View& g, const View& y, const View& gx) {
 }
 
 template <class T>
-void cross_entropy_rows(const View& logits, const View& target, const View& loss, const View& probs) {
+void cross_entropy_rows(double smoothing, const View& logits, const View& target, const View& loss, const View& probs) {
   for_each_row(logits, [&](int64_t row, int64_t n) {
     const T* from = logits.as<const T>() + row * n;
     T* to = probs.as<T>() + row * n;
+    const int64_t id = target.as<const int64_t>()[row];
+    if (id < 0) {
+      std::fill(to, to + n, T(0));
+      loss.as<T>()[row] = 0;
+      return;
+    }
     const T shift = largest(from, n);
-    const T picked = from[target.as<const int64_t>()[row]];
+    const T picked = from[id];
     const T sum = exp_row(from, to, n, shift);
     const Batch<T> scale(T(1) / sum);
     map_row([&](auto v, auto) { return v * scale; }, n, to, to, to);
     loss.as<T>()[row] = log_of(sum) - (picked - shift);
+    if (smoothing != 0) {  // the mean of the logits takes the place of part of the picked one
+      const T total = sum_row([&](auto v, auto) { return v; }, n, from, from);
+      loss.as<T>()[row] += T(smoothing) * (picked - total / T(n));
+    }
   });
 }
 
 template <class T>
-void cross_entropy_grad_rows(const View& g, const View& probs, const View& target, const View& gx) {
+void cross_entropy_grad_rows(double smoothing, const View& g, const View& probs, const View& target, const View& gx) {
   for_each_row(probs, [&](int64_t row, int64_t n) {
     const T* p = probs.as<const T>() + row * n;
     T* to = gx.as<T>() + row * n;
-    const T scale = g.as<const T>()[row];
-    map_row([&](auto v, auto) { return v * Batch<T>(scale); }, n, to, p, p);
-    to[target.as<const int64_t>()[row]] -= scale;
+    const int64_t id = target.as<const int64_t>()[row];
+    const T scale = id < 0 ? T(0) : g.as<const T>()[row];
+    const Batch<T> spread(T(smoothing) / T(n));
+    map_row([&](auto v, auto) { return (v - spread) * Batch<T>(scale); }, n, to, p, p);
+    if (id >= 0) to[id] -= scale * T(1 - smoothing);
   });
 }
 
@@ -143,13 +157,13 @@ void softmax(bool log, const View& x, const View& y) {
 void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
   g.dtype == kFloat32 ? softmax_grad_rows<float>(log, g, y, gx) : softmax_grad_rows<double>(log, g, y, gx);
 }
-void cross_entropy(const View& logits, const View& target, const View& loss, const View& probs) {
-  logits.dtype == kFloat32 ? cross_entropy_rows<float>(logits, target, loss, probs)
-                           : cross_entropy_rows<double>(logits, target, loss, probs);
+void cross_entropy(double smoothing, const View& logits, const View& target, const View& loss, const View& probs) {
+  logits.dtype == kFloat32 ? cross_entropy_rows<float>(smoothing, logits, target, loss, probs)
+                           : cross_entropy_rows<double>(smoothing, logits, target, loss, probs);
 }
-void cross_entropy_grad(const View& g, const View& probs, const View& target, const View& gx) {
-  g.dtype == kFloat32 ? cross_entropy_grad_rows<float>(g, probs, target, gx)
-                      : cross_entropy_grad_rows<double>(g, probs, target, gx);
+void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View& gx) {
+  g.dtype == kFloat32 ? cross_entropy_grad_rows<float>(smoothing, g, probs, target, gx)
+                      : cross_entropy_grad_rows<double>(smoothing, g, probs, target, gx);
 }
 
 }  // namespace

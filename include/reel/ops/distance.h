@@ -1,0 +1,23 @@
+#pragma once
+#include "reel/ops/common.h"
+
+/// Distances and similarities of vectors.
+namespace reel {
+
+/// a · b / (max(‖a‖, eps) max(‖b‖, eps)) along dim; a and b broadcast.
+Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim = 1, double eps = 1e-8);
+
+struct PairwiseDistanceOptions {
+  double p = 2;
+  double eps = 1e-6;
+  bool keepdim = false;
+};
+/// The p-norm of a - b + eps along the last dimension; a and b broadcast.
+Tensor pairwise_distance(const Tensor& a, const Tensor& b, const PairwiseDistanceOptions& options = {});
+
+/// The p-norm of a[…, i, :] - b[…, j, :] for every i and j: a […, m, d] and b […, n, d] give […, m, n], leading
+/// dimensions broadcast. Differences are taken one by one, so that points close to each other keep their digits. The
+/// gradient at distance 0 is 0.
+Tensor cdist(const Tensor& a, const Tensor& b, double p = 2);
+
+}  // namespace reel

@@ -1,0 +1,101 @@
+#include <catch2/catch.hpp>
+
+#include "reel/autograd.h"
+#include "test/op_rows.h"
+#include "test/wrong_calls.h"
+
+namespace reel {
+namespace {
+
+double distance(const Array& a, const Array& b, Index i, Index j, double p, double eps) {
+  Line gaps;
+  for (int64_t k = 0; k < a.shape.back(); ++k)
+    gaps.push_back(a(with(i, i.size() - 1, double(k))) - b(with(j, j.size() - 1, double(k))) + eps);
+  return ref::norm(gaps, p);
+}
+double cosine(const Line& a, const Line& b, double eps) {
+  double product = 0;
+  for (size_t k = 0; k < a.size(); ++k) product += a[k] * b[k];
+  return product / (std::max(ref::norm(a, 2), eps) * std::max(ref::norm(b, 2), eps));
+}
+Line line_of(const Array& x, Index at, int dim) {
+  Line line;
+  for (int64_t k = 0; k < x.shape[dim]; ++k) line.push_back(x(with(at, dim, double(k))));
+  return line;
+}
+
+}  // namespace
+
+// clang-format off
+const std::vector<Row>& distance_rows() {
+  static const std::vector<Row> rows{
+
+{"cosine_similarity", [](In x) { return cosine_similarity(x[0], x[1]); },
+ [](Ref x) {
+   return build({2, 4}, [&](Index at) {
+     at.insert(1, 0);
+     return cosine(line_of(x[0], at, 1), line_of(x[1], at, 1), 1e-8);
+   });
+ },
+ {{kCube}, {kCube}}, kProduct},
+{"cosine_similarity(broadcast)", [](In x) { return cosine_similarity(x[0], x[1], -1, 2.5); },
+ [](Ref x) { return build({3}, [&](const Index& at) { return cosine(line_of(x[0], {at[0], 0}, 1), x[1].data, 2.5); }); },
+ {{kMatrix}, {{4}}}, kProduct},
+{"pairwise_distance", [](In x) { return pairwise_distance(x[0], x[1]); },
+ [](Ref x) {
+   return build({3}, [&](const Index& at) { return distance(x[0], x[1], {at[0], 0}, {at[0], 0}, 2, 1e-6); });
+ },
+ {{kMatrix}, {kMatrix, -3, 1}}, kProduct},
+{"pairwise_distance(p)", [](In x) { return pairwise_distance(x[0], x[1], {.p = 1, .eps = 0.01, .keepdim = true}); },
+ [](Ref x) { return build({3, 1}, [&](const Index& at) { return distance(x[0], x[1], {at[0], 0}, {0}, 1, 0.01); }); },
+ {{kMatrix}, {{4}, -3, 1}}, kProduct},
+{"cdist", [](In x) { return cdist(x[0], x[1]); },
+ [](Ref x) {
+   return build({2, 3, 2}, [&](const Index& at) {
+     return distance(x[0], x[1], {at[0], at[1], 0}, {at[0], at[2], 0}, 2, 0);
+   });
+ },
+ {{kCube}, {{2, 2, 4}, -3, 1}}, kProduct},
+{"cdist(p)", [](In x) { return cdist(x[0], x[1], 1.5); },
+ [](Ref x) {
+   return build({2, 3, 5}, [&](const Index& at) { return distance(x[0], x[1], {at[0], at[1], 0}, {at[2], 0}, 1.5, 0); });
+ },
+ {{kCube}, {{5, 4}, -3, 1}}, kProduct},
+{"cdist(largest)", [](In x) { return cdist(x[0], x[1], INFINITY); },
+ [](Ref x) {
+   return build({3, 2}, [&](const Index& at) {
+     return distance(x[0], x[1], {at[0], 0}, {at[1], 0}, ref::kInfinity, 0);
+   });
+ },
+ {{kMatrix}, {{2, 4}, -3, 1}}, kProduct},
+
+};
+  return rows;
+}
+// clang-format on
+
+TEST_CASE("the gradient of a distance is zero where the distance is", "[ops]") {
+  for (double p : {1., 1.5, 2., 3.}) {
+    const Tensor x = from({{1., 2.}, {3., 5.}}).requires_grad_();
+    sum(cdist(x, x, p)).backward();
+    INFO(p);
+    CHECK(all(abs(x.grad()) < 100).item<bool>());
+    CHECK(std::abs(sum(x.grad()).item<double>()) < 1e-6);
+  }
+  const Tensor zero = zeros({2, 3}, {.requires_grad = true});
+  sum(cosine_similarity(zero, ones({2, 3}))).backward();
+  CHECK(all(zero.grad() < 1e9).item<bool>());
+}
+
+TEST_CASE("distances say what is wrong", "[ops]") {
+  static constexpr WrongCall calls[] = {
+      {[](World& w) { cdist(w.matrix, w.vector); },
+       "cdist: vectors of shape [3, 4] and [3], not […, m, d] and […, n, d]"},
+      {[](World& w) { cosine_similarity(w.ids, w.ids); },
+       "cosine_similarity: int64 and int64 tensors, neither of a floating point type"},
+      {[](World& w) { pairwise_distance(w.undefined, w.ids); }, "pairwise_distance: undefined tensor"},
+  };
+  check_wrong_calls(calls);
+}
+
+}  // namespace reel

@@ -1,0 +1,303 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "reel/autograd.h"
+#include "reel/ops.h"
+
+// Losses against PyTorch's figures: reference/loss.py made reference/loss.txt, and says what its lines are.
+namespace reel {
+namespace {
+
+Tensor made(const Shape& shape, const std::function<double(double i)>& f) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < shape.numel(); ++i) values.push_back(f(static_cast<double>(i)));
+  return from(values, shape);
+}
+Tensor wave(double phase, const Shape& shape, double scale = 2, double middle = 0) {
+  return made(shape, [=](double i) { return middle + scale * std::sin(1.7 * i + phase); });
+}
+double checksum(const Tensor& x) {
+  return x.defined() ? sum(x.flatten() * made({x.numel()}, [](double i) { return std::cos(i); })).item<double>() : 0;
+}
+
+struct Case {
+  std::function<Tensor(const Tensor& x)> f;
+  Tensor x;
+};
+
+std::map<std::string, Case> cases() {
+  std::map<std::string, Case> all;
+  const auto add = [&](const std::string& name, std::function<Tensor(const Tensor&)> f, const Tensor& x) {
+    all[name] = {std::move(f), x};
+  };
+  const Tensor x = wave(0.1, {5, 4}), y = wave(0.7, {5, 4}), z = wave(1.1, {5, 4}), v = wave(0.4, {5, 4}, 0.9, 1);
+  const Tensor p = wave(0.2, {5, 4}, 0.4, 0.5), q = wave(0.9, {5, 4}, 0.5, 0.5), w = wave(0.5, {4}, 0.5, 1);
+  const Tensor t = from({2, 0, 3, 1, 2}), signs = from({1, -1, -1, 1, 1}), grid = sign(wave(0.3, {5, 4}));
+  const Tensor labels = from({{1, 3, -1, 0}, {0, -1, 2, 2}, {3, 2, 1, 0}, {-1, 0, 0, 0}, {2, 2, -1, 1}});
+  const Tensor deep = wave(0.6, {2, 4, 3, 2}), deep_t = from({{{0, 1}, {2, 3}, {3, 1}}, {{2, 2}, {0, 3}, {1, 1}}});
+  const auto manhattan = [](const Tensor& a, const Tensor& b) { return sum(abs(a - b), -1); };
+
+  for (const auto& [how, r] :
+       {std::pair<std::string, Reduction>{" mean", kMean}, {" sum", kSum}, {" none", kNoReduction}}) {
+    add(
+        "l1" + how, [=, r = r](auto& a) { return l1_loss(a, y, r); }, x);
+    add(
+        "mse" + how, [=, r = r](auto& a) { return mse_loss(a, y, r); }, x);
+    add(
+        "smooth_l1" + how,
+        [=, r = r](auto& a) {
+          return smooth_l1_loss(a, y, {1.5, r});
+        },
+        x);
+    add(
+        "huber" + how,
+        [=, r = r](auto& a) {
+          return huber_loss(a, y, {1.5, r});
+        },
+        x);
+    add(
+        "soft_margin" + how, [=, r = r](auto& a) { return soft_margin_loss(a, grid, r); }, x);
+    for (const int k : {1, 2}) {
+      const std::string power = "p=" + std::to_string(k) + how;
+      add(
+          "multi_margin " + power,
+          [=, r = r](auto& a) {
+            return multi_margin_loss(a, t, {k, 0.8, {}, r});
+          },
+          x);
+      add(
+          "multi_margin weight " + power,
+          [=, r = r](auto& a) {
+            return multi_margin_loss(a, t, {k, 1, w, r});
+          },
+          x);
+    }
+    add(
+        "multilabel_margin" + how, [=, r = r](auto& a) { return multilabel_margin_loss(a, labels, r); }, x);
+    add(
+        "multilabel_soft_margin" + how,
+        [=, r = r](auto& a) {
+          return multilabel_soft_margin_loss(a, q, {w, r});
+        },
+        x);
+    add(
+        "hinge_embedding" + how,
+        [=, r = r](auto& a) {
+          return hinge_embedding_loss(a, grid, {0.6, r});
+        },
+        x);
+    add(
+        "margin_ranking" + how,
+        [=, r = r](auto& a) {
+          return margin_ranking_loss(a, y, grid, {0.3, r});
+        },
+        x);
+    add(
+        "cosine_embedding" + how,
+        [=, r = r](auto& a) {
+          return cosine_embedding_loss(a, y, signs, {-0.5, r});
+        },
+        x);
+    for (const bool swap : {false, true}) {
+      const std::string swapped = swap ? "swap=1" + how : "swap=0" + how;
+      add(
+          "triplet " + swapped,
+          [=, r = r](auto& a) {
+            return triplet_margin_loss(a, y, z, {2, 3, 0.01, swap, r});
+          },
+          x);
+      add(
+          "triplet distance " + swapped,
+          [=, r = r](auto& a) {
+            return triplet_margin_with_distance_loss(a, y, z, {manhattan, 1, swap, r});
+          },
+          x);
+    }
+    add(
+        "bce" + how,
+        [=, r = r](auto& a) {
+          return binary_cross_entropy(a, q, {w, r});
+        },
+        p);
+    add(
+        "bce_with_logits" + how, [=, r = r](auto& a) { return binary_cross_entropy_with_logits(a, q, r); }, x);
+    add(
+        "bce_with_logits weight" + how,
+        [=, r = r](auto& a) {
+          return binary_cross_entropy_with_logits(a, q, {v, w, r});
+        },
+        x);
+    for (const bool weighted : {false, true})
+      for (const bool ignoring : {false, true}) {
+        const Tensor weight = weighted ? w : Tensor();
+        const int64_t ignore = ignoring ? 2 : -100;
+        const std::string kind = std::string(weighted ? " weight" : "") + (ignoring ? " ignore" : "");
+        add(
+            "nll" + kind + how,
+            [=, r = r](auto& a) {
+              return nll_loss(a, t, {weight, ignore, r});
+            },
+            x);
+        add(
+            "nll deep" + kind + how,
+            [=, r = r](auto& a) {
+              return nll_loss(a, deep_t, {weight, ignore, r});
+            },
+            deep);
+        for (const double s : {0., 0.2}) {
+          const std::string rest = kind + (s == 0 ? " smoothing=0.0" : " smoothing=0.2") + how;
+          add(
+              "cross_entropy" + rest,
+              [=, r = r](auto& a) {
+                return cross_entropy(a, t, {weight, ignore, r, s});
+              },
+              x);
+          add(
+              "cross_entropy deep" + rest,
+              [=, r = r](auto& a) {
+                return cross_entropy(a, deep_t.to(kInt32), {weight, ignore, r, s});
+              },
+              deep);
+        }
+      }
+    add(
+        "cross_entropy probabilities" + how,
+        [=, r = r](auto& a) {
+          return cross_entropy(a, q, {w, -100, r, 0.2});
+        },
+        x);
+    add(
+        "cross_entropy one" + how,
+        [=, r = r](auto& a) {
+          return cross_entropy(a, t[0], {w, -100, r, 0.2});
+        },
+        x[0]);
+    add(
+        "nll one" + how,
+        [=, r = r](auto& a) {
+          return nll_loss(a, t[0], {w, -100, r});
+        },
+        x[0]);
+    add(
+        "multi_margin one" + how,
+        [=, r = r](auto& a) {
+          return multi_margin_loss(a, t[0], {1, 1, {}, r});
+        },
+        x[0]);
+    add(
+        "multilabel_margin one" + how, [=, r = r](auto& a) { return multilabel_margin_loss(a, labels[0], r); }, x[0]);
+    add(
+        "kl_div log" + how,
+        [=, r = r](auto& a) {
+          return kl_div(a, y, {true, r});
+        },
+        x);
+    add(
+        "kl_div" + how,
+        [=, r = r](auto& a) {
+          return kl_div(a, relu(y), {false, r});
+        },
+        x);
+    add(
+        "poisson" + how,
+        [=, r = r](auto& a) {
+          return poisson_nll_loss(a, v * 2, {true, true, 1e-8, r});
+        },
+        x);
+    add(
+        "poisson rate" + how,
+        [=, r = r](auto& a) {
+          return poisson_nll_loss(a, v, {false, false, 1e-3, r});
+        },
+        p);
+    add(
+        "gaussian" + how,
+        [=, r = r](auto& a) {
+          return gaussian_nll_loss(a, y, v, {true, 1e-6, r});
+        },
+        x);
+    add(
+        "gaussian rows" + how,
+        [=, r = r](auto& a) {
+          return gaussian_nll_loss(a, y, v.select(1, 0), {false, 0.5, r});
+        },
+        x);
+    add(
+        "gaussian var" + how,
+        [=, r = r](auto& a) {
+          return gaussian_nll_loss(x, y, a, {false, 0.5, r});
+        },
+        v);
+  }
+  add(
+      "kl_div batchmean",
+      [=](auto& a) {
+        return kl_div(a, relu(y), {false, kBatchMean});
+      },
+      x);
+  add(
+      "cosine_similarity", [=](auto& a) { return cosine_similarity(a, y, 0); }, x);
+  add(
+      "cosine_similarity broadcast", [=](auto& a) { return cosine_similarity(a.unsqueeze(1), y.unsqueeze(0), -1, 2); },
+      x);
+  add(
+      "cosine_similarity rank", [=](auto& a) { return cosine_similarity(a, y[0], 0); }, x);
+  add(
+      "pairwise_distance",
+      [=](auto& a) {
+        return pairwise_distance(a, y, {3, 0.1, true});
+      },
+      x);
+  for (const auto& [name, k] :
+       {std::pair<const char*, double>{"0.5", 0.5}, {"1", 1}, {"2", 2}, {"3", 3}, {"inf", INFINITY}})
+    add(
+        std::string("cdist p=") + name, [=, k = k](auto& a) { return cdist(a, y.narrow(0, 0, 3), k); }, x);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("losses and distances have PyTorch's values and gradients", "[ops]") {
+  std::ifstream file("test/reference/loss.txt");
+  std::map<std::string, Case> all = cases();
+  double value, slope;
+  std::string name;
+  while (file >> value >> slope && std::getline(file >> std::ws, name)) {
+    INFO(name);
+    const auto found = all.find(name);
+    REQUIRE(found != all.end());
+    const Tensor x = found->second.x.detach().clone().requires_grad_(), y = found->second.f(x);
+    y.backward(made(y.shape(), [](double i) { return std::sin(i + 1); }));
+    CHECK(checksum(y) == Approx(value).margin(1e-12));
+    CHECK(checksum(x.grad()) == Approx(slope).margin(1e-9));
+    all.erase(found);
+  }
+  for (const auto& [left, c] : all) FAIL_CHECK(left << " is not in test/reference/loss.txt");
+}
+
+TEST_CASE("losses at the edges of their targets", "[ops]") {
+  const Tensor x = from({{1., 2.}, {3., 5.}}), none = from({-100, -100});
+  CHECK(std::isnan(cross_entropy(x, none).item<double>()));
+  CHECK(cross_entropy(x, none, kSum).item<double>() == 0);
+  CHECK(std::isnan(nll_loss(x, none).item<double>()));
+  // What is ignored may be infinite.
+  const Tensor wild = from({{1., 2.}, {-double(INFINITY), double(NAN)}}).requires_grad_();
+  const Tensor loss = cross_entropy(wild, from({0, -100}), {.label_smoothing = 0.1});
+  CHECK(loss.item<double>() == Approx(cross_entropy(x[0], 0, {.label_smoothing = 0.1}).item<double>()));
+  loss.backward();
+  CHECK(wild.grad()[1].to_vector<double>() == std::vector<double>{0, 0});
+  // A weight of 0 for every target that occurs leaves nothing to divide by.
+  CHECK(std::isnan(cross_entropy(x, from({1, 1}), {.weight = from({1., 0.})}).item<double>()));
+  // Large logits of either sign neither overflow nor lose the loss.
+  const Tensor large = from({1000., -1000.});
+  CHECK(
+      binary_cross_entropy_with_logits(large, from({0., 1.}), {.pos_weight = from({2., 2.}), .reduction = kNoReduction})
+          .to_vector<double>() == std::vector<double>{1000, 2000});
+  CHECK(soft_margin_loss(large, from({-1., 1.})).item<double>() == 1000);
+}
+
+}  // namespace reel
