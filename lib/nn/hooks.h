@@ -1,6 +1,6 @@
 #pragma once
-#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,10 +9,13 @@
 // What a module carries only when somebody looks into its calls.
 namespace reel::nn::internal {
 
+struct ParametrizationList;
 /// A parameter that is computed anew for each call of the module and shown by `member` meanwhile.
 struct Computed {
   Tensor* member;
-  std::function<Tensor()> value;
+  ParametrizationList* list;
+  std::string name;
+  Tensor value() const;
 };
 
 struct Hooks {

@@ -1,5 +1,158 @@
 #include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <vector>
 
-#include "reel/nn/parametrize.h"
+#include "reel/autograd.h"
+#include "reel/nn.h"
+#include "reel/random.h"
+#include "reel/testing.h"
 
-namespace reel {}  // namespace reel
+using namespace reel;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::vector<std::string> names(const StateDict& dict) {
+  std::vector<std::string> result;
+  for (const auto& [name, tensor] : dict) result.push_back(name);
+  return result;
+}
+using Names = std::vector<std::string>;
+
+double distance(const Tensor& a, const Tensor& b) { return amax(abs(a - b)).item<double>(); }
+
+// The largest singular value, by many power iterations.
+double sigma(const Tensor& matrix) {
+  Tensor v = ones({matrix.size(1)}, {.dtype = matrix.dtype()});
+  for (int i = 0; i < 500; ++i) v = matmul(matrix.t(), matmul(matrix, v)), v = v / norm(v);
+  return norm(matmul(matrix, v)).item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("weight_norm splits a weight into norms and directions") {
+  manual_seed(1);
+  nn::Linear layer(3, 2);
+  layer.to(kFloat64);
+  const Tensor before = layer.weight.clone(), x = randn({4, 3}, {.dtype = kFloat64});
+  const Tensor plain = layer(x);
+  nn::weight_norm(layer);
+  CHECK(nn::is_parametrized(layer, layer.weight));
+  CHECK(names(layer.state_dict()) ==
+        Names{"bias", "parametrizations.weight.original0", "parametrizations.weight.original1"});
+  CHECK(layer.parameters().size() == 3);
+  const Tensor g = layer.get_parameter("parametrizations.weight.original0"),
+               v = layer.get_parameter("parametrizations.weight.original1");
+  CHECK(g.shape() == Shape{2, 1});
+  CHECK(distance(g, norm(before, 2, 1, true)) < 1e-15);
+  CHECK(distance(layer.weight, before) < 1e-15);
+  CHECK(distance(layer(x), plain) < 1e-14);
+
+  // Several uses in one graph, some of them not recorded.
+  const Tensor c = randn({4, 2}, {.dtype = kFloat64});
+  const Tensor first = layer(x);
+  no_grad([&] { return layer(x * 3); });
+  sum(c * (first + layer(x * x))).backward();
+  CHECK_FALSE(layer.weight.requires_grad());
+  const auto f = [&](const std::vector<Tensor>& in) {
+    const Tensor w = in[1] * (in[0] / norm(in[1], 2, 1, true));
+    return sum(c * (linear(x, w, layer.bias) + linear(x * x, w, layer.bias)));
+  };
+  const Tensor g2 = g.detach().clone().requires_grad_(), v2 = v.detach().clone().requires_grad_();
+  f({g2, v2}).backward();
+  CHECK(distance(g.grad(), g2.grad()) < 1e-13);
+  CHECK(distance(v.grad(), v2.grad()) < 1e-13);
+
+  no_grad([&] { Tensor(g).mul_(2); });
+  CHECK(distance(no_grad([&] { return layer(x) - layer.bias; }), 2 * (plain - layer.bias)) < 1e-14);
+  nn::remove_parametrizations(layer, layer.weight);
+  CHECK_FALSE(nn::is_parametrized(layer, layer.weight));
+  CHECK(names(layer.state_dict()) == Names{"bias", "weight"});
+  CHECK(distance(layer.weight, 2 * before) < 1e-15);
+  CHECK(layer.weight.requires_grad());
+  CHECK(layer.weight.is_leaf());
+  CHECK(distance(layer(x) - layer.bias, 2 * (plain - layer.bias)) < 1e-14);
+}
+
+TEST_CASE("a parametrized layer holds no graph") {
+  nn::Linear layer(3, 2);
+  nn::weight_norm(layer, {.dim = {}});
+  CHECK(layer.get_parameter("parametrizations.weight.original0").dim() == 0);
+  {
+    const Tensor y = layer(ones({1, 3}));
+    CHECK(live_nodes() > 0);
+  }
+  CHECK(live_nodes() == 0);
+  CHECK_THROWS_AS(layer(ones({1, 4})), Error);
+  CHECK(live_nodes() == 0);
+  CHECK_THROWS_WITH(std::make_unique<nn::Linear>(std::move(layer)), Contains("stays where it is"));
+  CHECK(layer(ones({1, 3})).numel() == 2);
+}
+
+TEST_CASE("weight_norm takes any dimension and loads what another saved") {
+  manual_seed(2);
+  nn::Linear a(3, 4), b(3, 4);
+  nn::weight_norm(a, {.dim = -1}), nn::weight_norm(b, {.dim = 1});
+  nn::weight_norm(a, a.bias), nn::weight_norm(b, b.bias);
+  CHECK(a.get_parameter("parametrizations.weight.original0").shape() == Shape{1, 3});
+  CHECK(a.get_parameter("parametrizations.bias.original0").shape() == Shape{4});
+  const Tensor x = randn({2, 3});
+  CHECK_FALSE(equal(a(x), b(x)));
+  b.load_state_dict(a.state_dict());
+  CHECK(equal(a(x), b(x)));
+  Tensor stranger = x;
+  CHECK_THROWS_WITH(nn::weight_norm(a, stranger), Contains("no parameter of this Linear"));
+}
+
+TEST_CASE("spectral_norm divides by the largest singular value") {
+  manual_seed(3);
+  struct Net : nn::Module {
+    nn::Linear layer{*this, "layer", 5, 7};
+  } net;
+  net.to(kFloat64);
+  const Tensor before = net.layer.weight.clone(), x = randn({2, 5}, {.dtype = kFloat64});
+  nn::spectral_norm(net.layer, {.n_power_iterations = 3});
+  CHECK(names(net.state_dict()) == Names{"layer.bias", "layer.parametrizations.weight.original",
+                                         "layer.parametrizations.weight.0._u", "layer.parametrizations.weight.0._v"});
+  for (int i = 0; i < 50; ++i) net.layer(x);
+  CHECK(sigma(net.layer.weight) == Approx(1));
+  CHECK(distance(net.layer.weight, before / sigma(before)) < 1e-10);
+
+  const Tensor u = net.get_buffer("layer.parametrizations.weight.0._u");
+  net.eval();
+  const Tensor kept = u.clone();
+  const Tensor y = net.layer(x);
+  CHECK(equal(u, kept));
+  net.train();
+  net.layer(x);
+  sum(square(y)).backward();  // what it needs has not been changed by the call after it
+  const Tensor original = net.get_parameter("layer.parametrizations.weight.original");
+  CHECK(distance(original, before) == 0);
+  // The weight does not change with the scale of the original, so the gradient is orthogonal to it.
+  CHECK(std::abs(sum(original.grad() * original).item<double>()) < 1e-9);
+  nn::remove_parametrizations(net.layer, net.layer.weight, {.leave_parametrized = false});
+  CHECK(equal(net.layer.weight, before));
+  CHECK(net.layer.weight.is_same(original));
+}
+
+TEST_CASE("parametrizations of one's own are chained") {
+  manual_seed(4);
+  nn::Linear layer(3, 3, {.bias = false});
+  const Tensor held = layer.weight;
+  nn::register_parametrization(layer, layer.weight, [](const Tensor& w) { return triu(w) + triu(w, 1).t(); });
+  nn::register_parametrization(layer, layer.weight, [](const Tensor& w) { return w * 2; });
+  CHECK(names(layer.state_dict()) == Names{"parametrizations.weight.original"});
+  CHECK(layer.parameters()[0].is_same(held));
+  CHECK(equal(layer.weight, layer.weight.t()));
+  CHECK(equal(layer.weight.select(0, 0), held.select(0, 0) * 2));
+  sum(layer(eye(3))).backward();
+  CHECK(equal(held.grad(), triu(full({3, 3}, 4.0)) - 2 * eye(3)));
+  CHECK_THROWS_WITH(nn::register_parametrization(layer, layer.weight, [](const Tensor& w) { return w[0]; }),
+                    Contains("the parameter is float32 [3, 3], the computed value float32 [3]"));
+  Tensor other;
+  CHECK_THROWS_WITH(nn::remove_parametrizations(layer, other), Contains("is not parametrized"));
+  nn::remove_parametrizations(layer, layer.weight);
+  CHECK(layer.weight.is_same(held));
+  CHECK(equal(held, held.t()));
+}

@@ -110,6 +110,12 @@ class ModuleDict : public Module {
     return result;
   }
 
+  /// Destroys a module.
+  void erase(std::string_view name) {
+    at(name);
+    std::erase_if(items_, [&](const auto& item) { return item.first == name; });
+  }
+
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
   bool empty() const { return items_.empty(); }
   bool contains(std::string_view name) const { return find(name) != nullptr; }

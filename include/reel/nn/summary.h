@@ -1,5 +1,55 @@
 #pragma once
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "reel/nn/module.h"
 
-/// Tables of layers.
-namespace reel::nn {}  // namespace reel::nn
+/// What a model is made of, found by running it once.
+namespace reel::nn {
+
+/// One module of the tree. Numbers of parameters are its own, without those of the modules in it, and a shared one
+/// counts where it comes first.
+struct SummaryRow {
+  std::string path, type;
+  int depth = 0;
+  int64_t calls = 0;           ///< 0 for one that did not run, or as forward() only.
+  std::vector<Shape> outputs;  ///< Of its last call.
+  int64_t parameters = 0, trainable = 0;
+  int64_t parameter_bytes = 0;
+  int64_t output_bytes = 0;  ///< Of all calls.
+};
+
+struct Summary {
+  std::vector<SummaryRow> rows;  ///< The model first, each module before those in it.
+  int64_t parameters = 0, trainable = 0;
+  int64_t parameter_bytes = 0, buffer_bytes = 0;
+  int64_t output_bytes = 0;       ///< Of the modules that hold no others.
+  std::string to_string() const;  ///< A table.
+};
+std::ostream& operator<<(std::ostream& out, const Summary& summary);
+
+namespace internal {
+Summary summarize(Module& model, const std::function<std::vector<Tensor>()>& run);
+}  // namespace internal
+
+/// Runs model(inputs…) once, in evaluation mode and without recording, and lists its modules with their parameters and
+/// outputs. The model's modes and buffers are afterwards as they were.
+///
+///   std::cout << nn::summary(net, zeros({1, 784}));
+template <std::derived_from<Module> M, class... Inputs>
+Summary summary(M& model, const Inputs&... inputs) {
+  return internal::summarize(model, [&]() -> std::vector<Tensor> {
+    if constexpr (requires { model(inputs...); }) {
+      const auto outputs = model(inputs...);
+      return internal::collect_tensors(outputs);
+    } else {
+      const auto outputs = model.forward(inputs...);
+      return internal::collect_tensors(outputs);
+    }
+  });
+}
+
+}  // namespace reel::nn
