@@ -9,6 +9,7 @@
 #include "reel/ops/linalg.h"
 #include "reel/ops/loss.h"
 #include "reel/ops/norm.h"
+#include "reel/ops/packed.h"
 #include "reel/ops/pad.h"
 #include "reel/ops/pointwise.h"
 #include "reel/ops/pool.h"

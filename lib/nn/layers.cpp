@@ -6,7 +6,6 @@
 #include "reel/nn/embedding.h"
 #include "reel/nn/init.h"
 #include "reel/nn/linear.h"
-#include "reel/nn/rnn.h"
 #include "reel/ops.h"
 #include "reel/random.h"
 
@@ -82,41 +81,5 @@ Dropout::Dropout(double probability) : p(probability) {
 
 Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p, is_training()); }
 std::string Dropout::extra_repr() const { return text("p=", p); }
-
-// ---- LSTMCell -------------------------------------------------------------------------------------------------------
-
-LSTMCell::LSTMCell(int64_t input, int64_t hidden, LSTMCellOptions options)
-    : input_size(input),
-      hidden_size(hidden),
-      weight_ih(register_parameter("weight_ih", empty({4 * hidden, input}))),
-      weight_hh(register_parameter("weight_hh", empty({4 * hidden, hidden}))),
-      bias_ih(options.bias ? register_parameter("bias_ih", empty({4 * hidden})) : Tensor()),
-      bias_hh(options.bias ? register_parameter("bias_hh", empty({4 * hidden})) : Tensor()) {
-  reset_parameters();
-}
-
-void LSTMCell::reset_parameters() {
-  const double bound = hidden_size > 0 ? 1 / std::sqrt(hidden_size) : 0;
-  for (const Tensor& parameter : parameters()) init::uniform_(parameter, -bound, bound);
-}
-
-CellState LSTMCell::forward(const Tensor& x, const CellState& state) const {
-  REEL_CHECK(x.defined() && x.dim() == 2 && x.size(1) == input_size, "LSTMCell: expected x of shape [n, ", input_size,
-             "], got ", x.defined() ? x.shape().to_string() : "an undefined tensor");
-  REEL_CHECK(state.h.defined() == state.c.defined(), "LSTMCell: of the state h and c one is undefined, one is not");
-  for (const Tensor* part : {&state.h, &state.c})
-    REEL_CHECK(!part->defined() || part->shape() == Shape({x.size(0), hidden_size}),
-               "LSTMCell: expected a state of shape [", x.size(0), ", ", hidden_size, "], got ", part->shape());
-  const Tensor from_x = linear(x, weight_ih, bias_ih);
-  if (state.h.defined()) return lstm_cell(from_x + linear(state.h, weight_hh, bias_hh), state.c);
-  const Tensor zero = zeros({x.size(0), hidden_size}, {.dtype = x.dtype(), .device = x.device()});
-  return lstm_cell(bias_hh.defined() ? from_x + bias_hh : from_x, zero);
-}
-
-std::string LSTMCell::extra_repr() const {
-  std::string repr = text(input_size, ", ", hidden_size);
-  if (!bias_ih.defined()) repr += ", bias=false";
-  return repr;
-}
 
 }  // namespace reel::nn

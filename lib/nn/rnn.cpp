@@ -1,3 +1,211 @@
 #include "reel/nn/rnn.h"
 
-namespace reel::nn {}  // namespace reel::nn
+#include <cmath>
+#include <sstream>
+
+#include "reel/nn/init.h"
+
+namespace reel::nn {
+namespace {
+
+void uniform_by_hidden(const Module& module, int64_t hidden) {
+  const double bound = hidden > 0 ? 1 / std::sqrt(hidden) : 0;
+  for (const Tensor& parameter : module.parameters()) init::uniform_(parameter, -bound, bound);
+}
+
+/// What a module is called in messages, though its base is not that yet, and how many blocks its weights have.
+struct Form {
+  const char* name;
+  int64_t blocks;
+};
+Form form_of(const LSTM*) { return {"LSTM", 4}; }
+Form form_of(const GRU*) { return {"GRU", 3}; }
+Form form_of(const RNN*) { return {"RNN", 1}; }
+
+/// The undefined ones stay undefined.
+template <class F>
+Tensor if_defined(const Tensor& state, const F& f) {
+  return state.defined() ? f(state) : state;
+}
+Tensor as_row(const Tensor& x) {
+  return if_defined(x, [](const Tensor& t) { return t.unsqueeze(0); });
+}
+
+void check_input(const char* cell, const Tensor& x, int64_t input) {
+  REEL_CHECK(x.defined() && (x.dim() == 1 || x.dim() == 2) && x.size(-1) == input, cell, ": expected x of shape [n, ",
+             input, "] or [", input, "], got ", x.defined() ? x.shape().to_string() : "an undefined tensor");
+}
+void check_state(const char* cell, const Tensor& state, const Tensor& x, int64_t hidden) {
+  if (!state.defined()) return;
+  const Shape expected = x.dim() == 1 ? Shape{hidden} : Shape{x.size(0), hidden};
+  REEL_CHECK(state.shape() == expected, cell, ": expected a state of shape ", expected, ", got ", state.shape());
+}
+
+}  // namespace
+
+// ---- sequences ------------------------------------------------------------------------------------------------------
+
+template <class Derived>
+Recurrent<Derived>::Recurrent(int64_t input, int64_t hidden, int64_t proj, const RecurrentOptions& given)
+    : input_size(input), hidden_size(hidden), proj_size(proj), options(given), weights([&] {
+        const auto [who, blocks] = form_of(static_cast<Derived*>(this));
+        REEL_CHECK(input >= 0 && hidden > 0, who, ": input_size ", input, ", hidden_size ", hidden);
+        REEL_CHECK(options.num_layers > 0, who, ": num_layers must be positive, got ", options.num_layers);
+        REEL_CHECK(options.dropout >= 0 && options.dropout <= 1, who, ": dropout must be between 0 and 1, got ",
+                   options.dropout);
+        REEL_CHECK(proj >= 0 && proj < hidden, who, ": proj_size must be from 0 to less than hidden_size ", hidden,
+                   ", got ", proj);
+        const int64_t rows = blocks * hidden, width = proj ? proj : hidden;
+        const int directions = options.bidirectional ? 2 : 1;
+        std::vector<Tensor> all;
+        for (int64_t l = 0; l < options.num_layers; ++l)
+          for (int d = 0; d < directions; ++d) {
+            const auto add = [&](const char* name, const Shape& shape) {
+              const std::string path = name + std::to_string(l) + (d ? "_reverse" : "");
+              all.push_back(this->register_parameter(path, empty(shape)));
+            };
+            add("weight_ih_l", {rows, l ? directions * width : input});
+            add("weight_hh_l", {rows, width});
+            if (options.bias) add("bias_ih_l", {rows}), add("bias_hh_l", {rows});
+            if (proj) add("weight_hr_l", {proj, hidden});
+          }
+        return all;
+      }()) {
+  reset_parameters();
+}
+
+template <class Derived>
+void Recurrent<Derived>::reset_parameters() {
+  uniform_by_hidden(*this, hidden_size);
+}
+
+template <class Derived>
+RecurrentOptions Recurrent<Derived>::now() const {
+  RecurrentOptions result = options;
+  result.training = this->is_training();
+  return result;
+}
+
+template <class Derived>
+std::string Recurrent<Derived>::extra_repr() const {
+  std::ostringstream out;
+  out << input_size << ", " << hidden_size;
+  if (proj_size) out << ", proj_size=" << proj_size;
+  if (options.num_layers != 1) out << ", num_layers=" << options.num_layers;
+  if (!options.bias) out << ", bias=false";
+  if (options.batch_first) out << ", batch_first=true";
+  if (options.dropout != 0) out << ", dropout=" << options.dropout;
+  if (options.bidirectional) out << ", bidirectional=true";
+  return std::move(out).str();
+}
+
+template struct Recurrent<LSTM>;
+template struct Recurrent<GRU>;
+template struct Recurrent<RNN>;
+
+LSTM::LSTM(int64_t input, int64_t hidden, LSTMOptions o)
+    : Recurrent(input, hidden, o.proj_size, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
+LSTMResult<Tensor> LSTM::forward(const Tensor& x, const CellState& state) const {
+  return lstm(x, state, weights, now());
+}
+LSTMResult<PackedSequence> LSTM::forward(const PackedSequence& x, const CellState& state) const {
+  return lstm(x, state, weights, now());
+}
+LSTMResult<std::vector<Tensor>> LSTM::forward(std::span<const Tensor> sequences, const CellState& state) const {
+  return lstm(sequences, state, weights, now());
+}
+
+GRU::GRU(int64_t input, int64_t hidden, GRUOptions o)
+    : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
+RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return gru(x, h, weights, now()); }
+RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h) const {
+  return gru(x, h, weights, now());
+}
+RNNResult<std::vector<Tensor>> GRU::forward(std::span<const Tensor> sequences, const Tensor& h) const {
+  return gru(sequences, h, weights, now());
+}
+
+RNN::RNN(int64_t input, int64_t hidden, RNNOptions o)
+    : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}),
+      nonlinearity(o.nonlinearity) {}
+RNNResult<Tensor> RNN::forward(const Tensor& x, const Tensor& h) const {
+  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, weights, now()) : rnn_tanh(x, h, weights, now());
+}
+RNNResult<PackedSequence> RNN::forward(const PackedSequence& x, const Tensor& h) const {
+  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, weights, now()) : rnn_tanh(x, h, weights, now());
+}
+RNNResult<std::vector<Tensor>> RNN::forward(std::span<const Tensor> sequences, const Tensor& h) const {
+  return nonlinearity == RNNOptions::kRelu ? rnn_relu(sequences, h, weights, now())
+                                           : rnn_tanh(sequences, h, weights, now());
+}
+
+// ---- single steps ---------------------------------------------------------------------------------------------------
+
+template <class Derived>
+RecurrentCell<Derived>::RecurrentCell(int64_t input, int64_t hidden, int64_t blocks, bool bias)
+    : input_size(input),
+      hidden_size(hidden),
+      weight_ih(this->register_parameter("weight_ih", empty({blocks * hidden, input}))),
+      weight_hh(this->register_parameter("weight_hh", empty({blocks * hidden, hidden}))),
+      bias_ih(bias ? this->register_parameter("bias_ih", empty({blocks * hidden})) : Tensor()),
+      bias_hh(bias ? this->register_parameter("bias_hh", empty({blocks * hidden})) : Tensor()) {
+  reset_parameters();
+}
+
+template <class Derived>
+void RecurrentCell<Derived>::reset_parameters() {
+  uniform_by_hidden(*this, hidden_size);
+}
+
+template <class Derived>
+std::string RecurrentCell<Derived>::extra_repr() const {
+  return std::to_string(input_size) + ", " + std::to_string(hidden_size) + (bias_ih.defined() ? "" : ", bias=false");
+}
+
+template struct RecurrentCell<LSTMCell>;
+template struct RecurrentCell<GRUCell>;
+template struct RecurrentCell<RNNCell>;
+
+LSTMCell::LSTMCell(int64_t input, int64_t hidden, LSTMCellOptions options)
+    : RecurrentCell(input, hidden, 4, options.bias) {}
+
+CellState LSTMCell::forward(const Tensor& x, const CellState& state) const {
+  check_input("LSTMCell", x, input_size);
+  REEL_CHECK(state.h.defined() == state.c.defined(), "LSTMCell: of the state h and c one is undefined, one is not");
+  check_state("LSTMCell", state.h, x, hidden_size);
+  check_state("LSTMCell", state.c, x, hidden_size);
+  if (x.dim() == 2) return lstm_cell(x, state, weight_ih, weight_hh, bias_ih, bias_hh);
+  const CellState next =
+      lstm_cell(x.unsqueeze(0), {as_row(state.h), as_row(state.c)}, weight_ih, weight_hh, bias_ih, bias_hh);
+  return {next.h.squeeze(0), next.c.squeeze(0)};
+}
+
+namespace {
+
+/// A step of a cell with one state.
+template <class Cell, class Op>
+Tensor one_state_step(const char* name, const Cell& cell, const Tensor& x, const Tensor& h, const Op& op) {
+  check_input(name, x, cell.input_size);
+  check_state(name, h, x, cell.hidden_size);
+  if (x.dim() == 2) return op(x, h, cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh);
+  return op(x.unsqueeze(0), as_row(h), cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh).squeeze(0);
+}
+
+}  // namespace
+
+GRUCell::GRUCell(int64_t input, int64_t hidden, GRUCellOptions options)
+    : RecurrentCell(input, hidden, 3, options.bias) {}
+Tensor GRUCell::forward(const Tensor& x, const Tensor& h) const {
+  return one_state_step("GRUCell", *this, x, h, gru_cell);
+}
+
+RNNCell::RNNCell(int64_t input, int64_t hidden, RNNCellOptions options)
+    : RecurrentCell(input, hidden, 1, options.bias), nonlinearity(options.nonlinearity) {}
+Tensor RNNCell::forward(const Tensor& x, const Tensor& h) const {
+  return one_state_step("RNNCell", *this, x, h, nonlinearity == RNNOptions::kRelu ? rnn_relu_cell : rnn_tanh_cell);
+}
+std::string RNNCell::extra_repr() const {
+  return RecurrentCell::extra_repr() + (nonlinearity == RNNOptions::kRelu ? ", nonlinearity=relu" : "");
+}
+
+}  // namespace reel::nn

@@ -1,22 +1,157 @@
 #pragma once
+#include <initializer_list>
+#include <span>
+#include <vector>
+
 #include "reel/nn/module.h"
 #include "reel/ops.h"
 
+// Recurrent nets over whole sequences, and their cells, which take one step. Parameters have PyTorch's names, layouts
+// and initial values (uniform in ±1/√hidden_size); the formulas are in ops/rnn.h.
 namespace reel::nn {
+
+// ---- sequences ------------------------------------------------------------------------------------------------------
+
+/// What LSTM, GRU and RNN have in common. Parameters are weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 (LSTM with
+/// proj_size: weight_hr_l0), then those of layer 0 in reverse, weight_ih_l0_reverse …, then those of layer 1.
+template <class Derived>
+struct Recurrent : Layer<Derived> {
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const int64_t input_size, hidden_size, proj_size;
+  const RecurrentOptions options;     ///< Without `training`, which the module knows.
+  const std::vector<Tensor> weights;  ///< All parameters, in their order.
+
+ protected:
+  Recurrent(int64_t input_size, int64_t hidden_size, int64_t proj_size, const RecurrentOptions& options);
+  RecurrentOptions now() const;
+};
+
+struct LSTMOptions {
+  int64_t num_layers = 1;
+  bool bias = true;
+  bool batch_first = false;  ///< Dense inputs and outputs are [n, len, …] instead of [len, n, …].
+  double dropout = 0;        ///< Of the outputs of all layers but the last, in training.
+  bool bidirectional = false;
+  int64_t proj_size = 0;  ///< Not 0: h is projected to as many columns.
+};
+
+/// A long short-term memory. Called with x and, unless it is zero, the state before the first step:
+///
+///   nn::LSTM lstm(128, 50, {.bidirectional = true});
+///   auto [y, state] = lstm(x);                // [len, 128] gives y [len, 100], state.h and state.c [2, 50]
+///   auto [z, next] = lstm(batch, {h0, c0});   // [len, n, 128] gives z [len, n, 100]; all states [2, n, 50]
+///   auto [list, ends] = lstm(sentences);      // tensors [len_i, 128] of any lengths: z_i [len_i, 100]
+///   auto [packed, last] = lstm(pack_sequence(sentences));
+struct LSTM : Recurrent<LSTM> {
+  LSTM(int64_t input_size, int64_t hidden_size, LSTMOptions options = {});
+  LSTM(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, LSTMOptions options = {})
+      : LSTM(input_size, hidden_size, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  LSTMResult<Tensor> forward(const Tensor& x, const CellState& state = {}) const;
+  LSTMResult<PackedSequence> forward(const PackedSequence& x, const CellState& state = {}) const;
+  LSTMResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const CellState& state = {}) const;
+  LSTMResult<Tensor> operator()(const Tensor& x, const CellState& state = {}) const {
+    return Layer::operator()(x, state);
+  }
+  LSTMResult<PackedSequence> operator()(const PackedSequence& x, const CellState& state = {}) const {
+    return Layer::operator()(x, state);
+  }
+  LSTMResult<std::vector<Tensor>> operator()(std::span<const Tensor> sequences, const CellState& state = {}) const {
+    return Layer::operator()(sequences, state);
+  }
+  LSTMResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const CellState& state = {}) const {
+    return (*this)(std::span(list.begin(), list.size()), state);
+  }
+};
+
+/// A module from sequences and a state h to outputs and the last h, called like an LSTM: auto [y, h] = gru(x, h0).
+template <class Derived>
+struct OneStateRecurrent : Recurrent<Derived> {
+  RNNResult<Tensor> operator()(const Tensor& x, const Tensor& h = {}) const { return Layer<Derived>::operator()(x, h); }
+  RNNResult<PackedSequence> operator()(const PackedSequence& x, const Tensor& h = {}) const {
+    return Layer<Derived>::operator()(x, h);
+  }
+  RNNResult<std::vector<Tensor>> operator()(std::span<const Tensor> sequences, const Tensor& h = {}) const {
+    return Layer<Derived>::operator()(sequences, h);
+  }
+  RNNResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const Tensor& h = {}) const {
+    return (*this)(std::span(list.begin(), list.size()), h);
+  }
+
+ protected:
+  using Recurrent<Derived>::Recurrent;
+};
+
+struct GRUOptions {
+  int64_t num_layers = 1;
+  bool bias = true;
+  bool batch_first = false;
+  double dropout = 0;
+  bool bidirectional = false;
+};
+
+/// Gated recurrent units.
+struct GRU : OneStateRecurrent<GRU> {
+  GRU(int64_t input_size, int64_t hidden_size, GRUOptions options = {});
+  GRU(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, GRUOptions options = {})
+      : GRU(input_size, hidden_size, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  RNNResult<Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
+  RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
+  RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
+};
+
+struct RNNOptions {
+  enum Nonlinearity { kTanh, kRelu };
+  int64_t num_layers = 1;
+  Nonlinearity nonlinearity = kTanh;
+  bool bias = true;
+  bool batch_first = false;
+  double dropout = 0;
+  bool bidirectional = false;
+};
+
+/// An Elman net.
+struct RNN : OneStateRecurrent<RNN> {
+  RNN(int64_t input_size, int64_t hidden_size, RNNOptions options = {});
+  RNN(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, RNNOptions options = {})
+      : RNN(input_size, hidden_size, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  RNNResult<Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
+  RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
+  RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
+
+  const RNNOptions::Nonlinearity nonlinearity;
+};
+
+// ---- single steps ---------------------------------------------------------------------------------------------------
+
+/// What the cells have in common: parameters weight_ih [G hidden, input], weight_hh [G hidden, hidden], bias_ih and
+/// bias_hh [G hidden], where G is 4 for an LSTM, 3 for a GRU and 1 for an RNN.
+template <class Derived>
+struct RecurrentCell : Layer<Derived> {
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const int64_t input_size, hidden_size;
+  Tensor weight_ih, weight_hh, bias_ih, bias_hh;
+
+ protected:
+  RecurrentCell(int64_t input_size, int64_t hidden_size, int64_t blocks, bool bias);
+};
 
 struct LSTMCellOptions {
   bool bias = true;
 };
 
-/// One step of an LSTM (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000): for x [n, input_size]
-/// and the state h, c [n, hidden_size] (zero where undefined) the new state.
-///
-///   i, f, g, o = split(x · weight_ihᵀ + bias_ih + h · weight_hhᵀ + bias_hh)
-///   c' = σ(f) c + σ(i) tanh(g),  h' = σ(o) tanh(c')
-///
-/// Names, gate order and initial values (uniform in ±1/√hidden_size) are PyTorch's: weight_ih [4 hidden, input],
-/// weight_hh [4 hidden, hidden], bias_ih and bias_hh [4 hidden].
-struct LSTMCell : Layer<LSTMCell> {
+/// One step of an LSTM: for x [n, input_size] and the state h, c [n, hidden_size] (zero where undefined) the new state.
+/// All without n for a single example.
+struct LSTMCell : RecurrentCell<LSTMCell> {
   LSTMCell(int64_t input_size, int64_t hidden_size, LSTMCellOptions options = {});
   LSTMCell(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, LSTMCellOptions options = {})
       : LSTMCell(input_size, hidden_size, options) {
@@ -24,11 +159,52 @@ struct LSTMCell : Layer<LSTMCell> {
   }
   CellState forward(const Tensor& x, const CellState& state = {}) const;
   CellState operator()(const Tensor& x, const CellState& state = {}) const { return Layer::operator()(x, state); }
-  void reset_parameters();
+};
+
+struct GRUCellOptions {
+  bool bias = true;
+};
+
+/// One step of a GRU: for x [n, input_size] and h [n, hidden_size] (zero where undefined) the new h. All without n for
+/// a single example.
+struct GRUCell : RecurrentCell<GRUCell> {
+  GRUCell(int64_t input_size, int64_t hidden_size, GRUCellOptions options = {});
+  GRUCell(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, GRUCellOptions options = {})
+      : GRUCell(input_size, hidden_size, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x, const Tensor& h = {}) const;
+  Tensor operator()(const Tensor& x, const Tensor& h = {}) const { return Layer::operator()(x, h); }
+};
+
+struct RNNCellOptions {
+  bool bias = true;
+  RNNOptions::Nonlinearity nonlinearity = RNNOptions::kTanh;
+};
+
+/// One step of an RNN, called like a GRUCell.
+struct RNNCell : RecurrentCell<RNNCell> {
+  RNNCell(int64_t input_size, int64_t hidden_size, RNNCellOptions options = {});
+  RNNCell(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, RNNCellOptions options = {})
+      : RNNCell(input_size, hidden_size, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x, const Tensor& h = {}) const;
+  Tensor operator()(const Tensor& x, const Tensor& h = {}) const { return Layer::operator()(x, h); }
   std::string extra_repr() const override;
 
-  const int64_t input_size, hidden_size;
-  Tensor weight_ih, weight_hh, bias_ih, bias_hh;
+  const RNNOptions::Nonlinearity nonlinearity;
 };
+
+/// PyTorch's place for these.
+namespace utils::rnn {
+using reel::pack_padded_sequence;
+using reel::pack_sequence;
+using reel::PackedSequence;
+using reel::pad_packed_sequence;
+using reel::pad_sequence;
+using reel::unpack_sequence;
+using reel::unpad_sequence;
+}  // namespace utils::rnn
 
 }  // namespace reel::nn

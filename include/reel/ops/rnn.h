@@ -1,14 +1,97 @@
 #pragma once
 #include <span>
+#include <vector>
 
 #include "reel/ops/common.h"
+#include "reel/ops/packed.h"
 
-/// Recurrent cells: the pointwise parts; products are the caller's.
+/// Recurrent nets: whole sequences, and single steps.
 namespace reel {
+
+// ---- sequences ------------------------------------------------------------------------------------------------------
 
 struct CellState {
   Tensor h, c;
 };
+/// The outputs of every step, in the form of the input, and the last states [layers · directions, n, hidden].
+template <class Sequence>
+struct LSTMResult {
+  Sequence output;
+  CellState state;
+};
+template <class Sequence>
+struct RNNResult {
+  Sequence output;
+  Tensor h;
+};
+
+struct RecurrentOptions {
+  int64_t num_layers = 1;
+  bool bias = true;  ///< The parameters have biases.
+  bool batch_first = false;
+  double dropout = 0;  ///< Between layers, when training.
+  bool bidirectional = false;
+  bool training = false;
+};
+
+/// Recurrent layers over whole sequences, which are one of
+///   a tensor [len, in]: one sequence; outputs [len, directions · hidden], states [layers · directions, hidden],
+///   a tensor [len, n, in] (batch_first: [n, len, in]): sequences of one length,
+///   a PackedSequence, or a list of tensors [len_i, in], of any lengths; there is no padding.
+/// The state before the first step is zero where it is undefined.
+///
+/// `parameters`, PyTorch's: for each layer, forwards and then, if bidirectional, backwards, weight_ih [G hidden, in],
+/// weight_hh [G hidden, hidden], and unless bias is false bias_ih and bias_hh [G hidden]. Layers but the first have
+/// directions · hidden inputs. Per layer and direction there is one product for all inputs and, in backward, one for
+/// each weight; no step is recorded by itself.
+
+/// Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000. G = 4:
+///   i, f, g, o = split(W_ih x + b_ih + W_hh h + b_hh)    c' = σ(f) c + σ(i) tanh(g)    h' = σ(o) tanh(c')
+/// With a fifth parameter weight_hr [proj, hidden], h' = W_hr (σ(o) tanh(c')) (Sak et al. 2014): h has proj columns
+/// wherever `hidden` stands above, c keeps hidden.
+LSTMResult<Tensor> lstm(const Tensor& x, const CellState& state, std::span<const Tensor> parameters,
+                        const RecurrentOptions& options = {});
+LSTMResult<PackedSequence> lstm(const PackedSequence& x, const CellState& state, std::span<const Tensor> parameters,
+                                const RecurrentOptions& options = {});
+LSTMResult<std::vector<Tensor>> lstm(std::span<const Tensor> sequences, const CellState& state,
+                                     std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+/// Cho et al. 2014, in PyTorch's form, with b_hn inside the product with r. G = 3:
+///   r, z = σ(split(W_i x + b_i + W_h h + b_h))    n = tanh(W_in x + b_in + r (W_hn h + b_hn))    h' = (1 - z) n + z h
+RNNResult<Tensor> gru(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
+                      const RecurrentOptions& options = {});
+RNNResult<PackedSequence> gru(const PackedSequence& x, const Tensor& h, std::span<const Tensor> parameters,
+                              const RecurrentOptions& options = {});
+RNNResult<std::vector<Tensor>> gru(std::span<const Tensor> sequences, const Tensor& h,
+                                   std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+/// Elman 1990. G = 1: h' = tanh(W_ih x + b_ih + W_hh h + b_hh)
+RNNResult<Tensor> rnn_tanh(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
+                           const RecurrentOptions& options = {});
+RNNResult<PackedSequence> rnn_tanh(const PackedSequence& x, const Tensor& h, std::span<const Tensor> parameters,
+                                   const RecurrentOptions& options = {});
+RNNResult<std::vector<Tensor>> rnn_tanh(std::span<const Tensor> sequences, const Tensor& h,
+                                        std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+/// The same with max(0, ·).
+RNNResult<Tensor> rnn_relu(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
+                           const RecurrentOptions& options = {});
+RNNResult<PackedSequence> rnn_relu(const PackedSequence& x, const Tensor& h, std::span<const Tensor> parameters,
+                                   const RecurrentOptions& options = {});
+RNNResult<std::vector<Tensor>> rnn_relu(std::span<const Tensor> sequences, const Tensor& h,
+                                        std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+
+// ---- single steps ---------------------------------------------------------------------------------------------------
+
+/// One step of the above: x [n, in], states [n, hidden], zero where undefined; the new state. The biases may be
+/// undefined, both of them.
+CellState lstm_cell(const Tensor& x, const CellState& state, const Tensor& weight_ih, const Tensor& weight_hh,
+                    const Tensor& bias_ih = {}, const Tensor& bias_hh = {});
+Tensor gru_cell(const Tensor& x, const Tensor& h, const Tensor& weight_ih, const Tensor& weight_hh,
+                const Tensor& bias_ih = {}, const Tensor& bias_hh = {});
+Tensor rnn_tanh_cell(const Tensor& x, const Tensor& h, const Tensor& weight_ih, const Tensor& weight_hh,
+                     const Tensor& bias_ih = {}, const Tensor& bias_hh = {});
+Tensor rnn_relu_cell(const Tensor& x, const Tensor& h, const Tensor& weight_ih, const Tensor& weight_hh,
+                     const Tensor& bias_ih = {}, const Tensor& bias_hh = {});
+
+/// The pointwise part alone; products are the caller's.
 /// gates [n, 4H] = input, forget, cell, output pre-activations in PyTorch's order i f g o; c [n, H]:
 /// c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c').
 CellState lstm_cell(const Tensor& gates, const Tensor& c);

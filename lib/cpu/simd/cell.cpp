@@ -1,29 +1,8 @@
 #include "lib/cpu/kernels.h"
-#include "lib/cpu/simd/batch.h"
+#include "lib/cpu/simd/lanes.h"
 
 namespace reel::cpu::REEL_ISA {
 namespace {
-
-/// Elements i … i + n of a row of hidden values.
-template <class T>
-struct Lanes {
-  int64_t n;
-  bool whole = n >= kWidth<T>;
-  Batch<T> get(const void* data, int64_t at) const {
-    const T* p = static_cast<const T*>(data) + at;
-    return whole ? load(p) : load_part(p, n);
-  }
-  Batch<T> get_or_zero(const void* data, int64_t at) const { return data ? get(data, at) : Batch<T>(T(0)); }
-  void set(void* data, int64_t at, const Batch<T>& value) const {
-    T* p = static_cast<T*>(data) + at;
-    whole ? store(p, value) : store_part(p, value, n);
-  }
-};
-
-template <class T>
-Batch<T> sigmoid(const Batch<T>& x) {
-  return scalar::Sigmoid()(x);
-}
 
 template <class T>
 void cell_rows(const Cell& cell) {
@@ -32,13 +11,13 @@ void cell_rows(const Cell& cell) {
     for (int64_t i = 0; i < hidden; i += kWidth<T>) {
       const Lanes<T> lanes{hidden - i};
       const int64_t state = row * hidden + i, gate = row * width + i;
-      const auto input = sigmoid(lanes.get(cell.gates, gate + cell.input));
-      const auto output = sigmoid(lanes.get(cell.gates, gate + cell.output));
+      const auto input = logistic(lanes.get(cell.gates, gate + cell.input));
+      const auto output = logistic(lanes.get(cell.gates, gate + cell.output));
       const auto update = tanh(lanes.get(cell.gates, gate + cell.update));
       auto c = input * update;
       for (int k = 0; k < cell.children; ++k) {
         const int64_t at = gate + cell.forget + k * hidden;
-        const auto forget = sigmoid(lanes.get(cell.gates, at));
+        const auto forget = logistic(lanes.get(cell.gates, at));
         c = fma(forget, lanes.get(cell.child_c[k], state), c);
         lanes.set(cell.activated, at, forget);
       }

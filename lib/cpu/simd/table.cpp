@@ -11,6 +11,7 @@ void install_softmax(Backend& table);
 void install_gemv(Backend& table);
 void install_cell(Backend& table);
 void install_random(Backend& table);
+void install_recurrence(Backend& table);
 void install_update(Backend& table);
 
 void install(Backend& table) {
@@ -23,6 +24,7 @@ void install(Backend& table) {
   install_gemv(table);
   install_cell(table);
   install_random(table);
+  install_recurrence(table);
   install_update(table);
 }
 

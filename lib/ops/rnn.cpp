@@ -1,0 +1,585 @@
+#include "reel/ops/rnn.h"
+
+#include <array>
+
+#include "lib/ops/internal.h"
+
+namespace reel {
+namespace {
+
+using Kind = Recurrence::Kind;
+
+struct Formula {
+  const char* op;
+  const char* cell;
+  Kind kind;
+  int64_t blocks;  // of `hidden` rows in a weight
+};
+constexpr Formula kLstm{"lstm", "lstm_cell", Recurrence::kLstm, 4}, kGru{"gru", "gru_cell", Recurrence::kGru, 3},
+    kRnnTanh{"rnn_tanh", "rnn_tanh_cell", Recurrence::kTanh, 1},
+    kRnnRelu{"rnn_relu", "rnn_relu_cell", Recurrence::kRelu, 1};
+
+/// How many rows take part in each step.
+struct Steps {
+  int64_t count, rows, total;  // rows: in step 0
+  Tensor sizes;                // int64 [count] on the CPU; undefined where it is `rows` in each
+
+  int64_t at(int64_t t) const { return sizes.defined() ? sizes.data<int64_t>()[t] : rows; }
+};
+
+// ---- one layer ------------------------------------------------------------------------------------------------------
+// Inputs of a layer, and of the node that records it, in this order; those of a direction follow one after the other.
+
+enum Input { kX, kH, kC, kFirstOfDirection };
+enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kWeightHr, kParameters };
+constexpr size_t kMostInputs = kFirstOfDirection + 2 * kParameters;
+
+struct Given {
+  std::array<Tensor, kMostInputs> all;  // undefined where there is none
+  const Tensor& x() const { return all[kX]; }
+  const Tensor& of(int direction, Parameter p) const { return all[place(direction, p)]; }
+  static size_t place(int direction, Parameter p) { return kFirstOfDirection + direction * kParameters + p; }
+};
+
+struct Layer {
+  const Formula* formula;
+  Steps steps;
+  int directions;
+  bool one_step;  // a cell: states are [n, …] instead of [directions, n, …], and there is no output besides
+  int64_t hidden, width;
+
+  int64_t gates() const { return formula->blocks * hidden; }
+  Shape state_shape(int64_t columns) const {
+    return one_step ? Shape{steps.rows, columns} : Shape{directions, steps.rows, columns};
+  }
+  // The node's outputs: h, c of an LSTM, y unless it is one step.
+  int output_c() const { return 1; }
+  int output_y() const { return formula->kind == Recurrence::kLstm ? 2 : 1; }
+};
+
+/// What forward leaves for backward, in one direction.
+struct Trace {
+  Tensor gates, h_before, c_before, inner;
+};
+
+Tensor like(const Tensor& x, const Shape& shape) { return make_tensor(shape, view_of(x).dtype, x.device()); }
+/// A state's start: a copy of the given one, or zeros.
+Tensor start(const Tensor& like_this, const Shape& shape, const Tensor& given) {
+  const Tensor state = like(like_this, shape);
+  if (given.defined())
+    backend_of(state).copy(view_of(given), view_of(state));
+  else
+    backend_of(state).fill(view_of(state), 0);
+  return state;
+}
+void* data_of(const Tensor& x) { return x.defined() ? view_of(x).data : nullptr; }
+/// The part of a state, or of an output, that belongs to a direction.
+void* part(const Tensor& x, int direction, int64_t elements) {
+  return x.defined() ? view_of(x).as<char>() + direction * elements * size_of(view_of(x).dtype) : nullptr;
+}
+
+Recurrence describe(const Layer& layer, const Given& in, int d, const Trace& trace) {
+  const Steps& steps = layer.steps;
+  return {.kind = layer.formula->kind,
+          .dtype = view_of(in.x()).dtype,
+          .reverse = d == 1,
+          .steps = steps.count,
+          .rows = steps.rows,
+          .total = steps.total,
+          .hidden = layer.hidden,
+          .width = layer.width,
+          .sizes = steps.sizes.defined() ? view_of(steps.sizes).as<const int64_t>() : nullptr,
+          .w_hh = data_of(in.of(d, kWeightHh)),
+          .b_hh = data_of(in.of(d, kBiasHh)),
+          .w_hr = data_of(in.of(d, kWeightHr)),
+          .gates = data_of(trace.gates),
+          .y_stride = layer.directions * layer.width,
+          .h_before = data_of(trace.h_before),
+          .c_before = data_of(trace.c_before),
+          .inner = data_of(trace.inner)};
+}
+
+/// c = a · op(w) (+ bias) (+ c), for matrices whose rows are contiguous.
+void multiply(const Tensor& a, const Tensor& w, bool transposed, const Tensor& c, const Tensor& bias = {},
+              bool add = false) {
+  const View &av = view_of(a), &wv = view_of(w), &cv = view_of(c);
+  backend_of(c).gemm({.dtype = cv.dtype,
+                      .trans_b = transposed,
+                      .m = av.shape[0],
+                      .n = cv.shape[1],
+                      .k = av.shape[1],
+                      .a = av.data,
+                      .lda = std::max<int64_t>(av.shape[1], 1),
+                      .b = wv.data,
+                      .ldb = std::max<int64_t>(wv.shape[1], 1),
+                      .c = cv.data,
+                      .ldc = std::max<int64_t>(cv.shape[1], 1),
+                      .beta = add ? 1. : 0.,
+                      .bias = data_of(bias)});
+}
+
+// ---- the same from recorded ops, for gradients of gradients ---------------------------------------------------------
+
+struct State {
+  Tensor h, c;
+};
+
+State composed_step(const Layer& layer, const Given& in, int d, const Tensor& from_x, const State& before) {
+  const Tensor from_h = linear(before.h, in.of(d, kWeightHh), in.of(d, kBiasHh));
+  switch (layer.formula->kind) {
+    case Recurrence::kTanh: return {tanh(from_x + from_h), {}};
+    case Recurrence::kRelu: return {relu(from_x + from_h), {}};
+    case Recurrence::kGru: {
+      const auto block = [&](const Tensor& gates, int64_t i) {
+        return gates.narrow(1, i * layer.hidden, layer.hidden);
+      };
+      const Tensor reset = sigmoid(block(from_x, 0) + block(from_h, 0));
+      const Tensor keep = sigmoid(block(from_x, 1) + block(from_h, 1));
+      const Tensor update = tanh(block(from_x, 2) + reset * block(from_h, 2));
+      return {update + keep * (before.h - update), {}};
+    }
+    case Recurrence::kLstm: break;
+  }
+  const CellState next = lstm_cell(from_x + from_h, before.c);
+  const Tensor& w_hr = in.of(d, kWeightHr);
+  return {w_hr.defined() ? linear(next.h, w_hr) : next.h, next.c};
+}
+
+/// The node's outputs.
+std::vector<Tensor> composed(const Layer& layer, const Given& in) {
+  const Steps& steps = layer.steps;
+  const bool lstm = layer.formula->kind == Recurrence::kLstm;
+  const auto first = [&](const Tensor& given, int d, int64_t columns) {
+    if (given.defined()) return layer.one_step ? given : given.select(0, d);
+    return zeros({steps.rows, columns}, {.dtype = in.x().dtype(), .device = in.x().device()});
+  };
+  const auto replace_rows = [](const Tensor& all, const Tensor& rows) {
+    const int64_t n = rows.size(0), rest = all.size(0) - n;
+    return rest ? cat({rows, all.narrow(0, n, rest)}) : rows;
+  };
+  std::vector<Tensor> h, c, y;
+  for (int d = 0; d < layer.directions; ++d) {
+    const Tensor from_x = linear(in.x(), in.of(d, kWeightIh), in.of(d, kBiasIh));
+    State state{first(in.all[kH], d, layer.width), lstm ? first(in.all[kC], d, layer.hidden) : Tensor()};
+    std::vector<Tensor> rows(steps.count);
+    for (int64_t i = 0, at = d ? steps.total : 0; i < steps.count; ++i) {
+      const int64_t t = d ? steps.count - 1 - i : i, n = steps.at(t);
+      if (d) at -= n;
+      const State next = composed_step(layer, in, d, from_x.narrow(0, at, n),
+                                       {state.h.narrow(0, 0, n), lstm ? state.c.narrow(0, 0, n) : Tensor()});
+      rows[t] = next.h;
+      state.h = replace_rows(state.h, next.h);
+      if (lstm) state.c = replace_rows(state.c, next.c);
+      if (!d) at += n;
+    }
+    h.push_back(state.h), c.push_back(state.c), y.push_back(cat(rows));
+  }
+  if (layer.one_step) return lstm ? std::vector{h[0], c[0]} : std::vector{h[0]};
+  std::vector<Tensor> outputs{stack(h)};
+  if (lstm) outputs.push_back(stack(c));
+  outputs.push_back(cat(y, 1));
+  return outputs;
+}
+
+// ---- backward -------------------------------------------------------------------------------------------------------
+
+struct LayerRule {
+  struct Kept {
+    Saved gates, h_before, c_before, inner;
+  };
+  Layer layer;
+  std::array<Saved, kMostInputs> inputs;
+  std::array<Kept, 2> kept;
+
+  void operator()(Backward& back) {
+    Given in;
+    for (size_t i = 0; i < kMostInputs; ++i)
+      if (inputs[i].defined()) in.all[i] = back.get(inputs[i]);
+    if (back.create_graph())
+      recorded(back, in);
+    else
+      fused(back, in);
+  }
+
+  void recorded(Backward& back, const Given& in) {
+    struct Edges {
+      std::vector<Edge> list;
+      ~Edges() {
+        for (Edge& edge : list) drop_edge(edge);
+      }
+    } edges;
+    for (const Tensor& input : in.all) edges.list.push_back(edge_to(input));
+    const uint64_t since = next_sequence();
+    const std::vector<Tensor> outputs = composed(layer, in);
+    std::vector<Tensor> grads;
+    for (uint32_t i = 0; i < back.num_outputs(); ++i) grads.push_back(back.grad(static_cast<int>(i)));
+    std::vector<Tensor> found = inner_grad(outputs, std::move(grads), since, edges.list, true);
+    for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
+  }
+
+  void fused(Backward& back, const Given& in) {
+    const Tensor& x = in.x();
+    const bool lstm = layer.formula->kind == Recurrence::kLstm, gru = layer.formula->kind == Recurrence::kGru;
+    const bool projected = in.of(0, kWeightHr).defined();
+    const int64_t rows = layer.steps.rows, total = layer.steps.total;
+    const auto contiguous = [](const Tensor& g) { return g.defined() ? g.contiguous() : g; };
+    const Tensor grad_h = start(x, layer.state_shape(layer.width), back.grad(0));
+    const Tensor grad_c = lstm ? start(x, layer.state_shape(layer.hidden), back.grad(layer.output_c())) : Tensor();
+    const Tensor grad_y = layer.one_step ? Tensor() : contiguous(back.grad(layer.output_y()));
+    const Tensor scratch = projected ? like(x, {rows, layer.hidden}) : Tensor();
+    const Tensor grad_x = back.needs(kX) ? like(x, view_of(x).shape) : Tensor();
+    for (int d = 0; d < layer.directions; ++d) {
+      const auto input = [&](Parameter p) { return static_cast<int>(Given::place(d, p)); };
+      const Trace trace{back.get(kept[d].gates), back.get(kept[d].h_before),
+                        lstm ? back.get(kept[d].c_before) : Tensor(),
+                        kept[d].inner.defined() ? back.get(kept[d].inner) : Tensor()};
+      const Tensor grad_gates = like(x, {total, layer.gates()});
+      const Tensor grad_hidden = gru ? like(x, {total, layer.gates()}) : grad_gates;
+      const Tensor grad_projected = projected ? like(x, {total, layer.width}) : Tensor();
+      Recurrence r = describe(layer, in, d, trace);
+      r.scratch = data_of(scratch);
+      r.grad_y = part(grad_y, d, layer.width);
+      r.grad_h = part(grad_h, d, rows * layer.width);
+      r.grad_c = part(grad_c, d, rows * layer.hidden);
+      r.first_wanted = back.needs(kH);
+      r.grad_gates = data_of(grad_gates);
+      r.grad_hidden = gru ? data_of(grad_hidden) : nullptr;
+      r.grad_projected = data_of(grad_projected);
+      backend_of(x).recurrence_grad(r);
+
+      if (grad_x.defined()) multiply(grad_gates, in.of(d, kWeightIh), false, grad_x, {}, d > 0);
+      if (back.needs(input(kWeightIh))) back.set_product(input(kWeightIh), grad_gates, x);
+      if (back.needs(input(kWeightHh))) back.set_product(input(kWeightHh), grad_hidden, trace.h_before);
+      if (projected) back.set_product(input(kWeightHr), grad_projected, trace.inner);
+      set_biases(back, input(kBiasIh), grad_gates, input(kBiasHh), grad_hidden);
+    }
+    back.set(kX, grad_x);
+    back.set(kH, grad_h);
+    if (lstm) back.set(kC, grad_c);
+  }
+
+  static void set_biases(Backward& back, int ih, const Tensor& grad_ih, int hh, const Tensor& grad_hh) {
+    const Tensor of_ih = back.needs(ih) || (back.needs(hh) && grad_hh.is_same(grad_ih)) ? sum(grad_ih, 0) : Tensor();
+    back.set(ih, of_ih);
+    if (back.needs(hh)) back.set(hh, grad_hh.is_same(grad_ih) ? of_ih : sum(grad_hh, 0));
+  }
+};
+
+// ---- forward --------------------------------------------------------------------------------------------------------
+
+struct LayerResult {
+  Tensor y, h, c;
+};
+
+/// Fewer steps than this are not worth turning w_hh around for.
+constexpr int64_t kManySteps = 4;
+
+/// All inputs are contiguous, of one dtype, and checked.
+LayerResult run(const Layer& layer, const Given& in) {
+  const Tensor& x = in.x();
+  const Kind kind = layer.formula->kind;
+  const bool lstm = kind == Recurrence::kLstm, projected = in.of(0, kWeightHr).defined();
+  const bool recorded = recording(std::span<const Tensor>(in.all));
+  const int64_t rows = layer.steps.rows, total = layer.steps.total;
+  const LayerResult result{layer.one_step ? Tensor() : like(x, {total, layer.directions * layer.width}),
+                           start(x, layer.state_shape(layer.width), in.all[kH]),
+                           lstm ? start(x, layer.state_shape(layer.hidden), in.all[kC]) : Tensor()};
+  const Tensor scratch = kind == Recurrence::kGru ? like(x, {rows, layer.gates()}) : Tensor();
+  std::array<Trace, 2> traces;
+  for (int d = 0; d < layer.directions; ++d) {
+    Trace& trace = traces[d];
+    trace.gates = like(x, {total, layer.gates()});
+    multiply(x, in.of(d, kWeightIh), true, trace.gates, in.of(d, kBiasIh));
+    if (recorded) trace.h_before = like(x, {total, layer.width});
+    if (recorded && lstm) trace.c_before = like(x, {total, layer.hidden});
+    if (projected || (recorded && kind == Recurrence::kGru)) trace.inner = like(x, {total, layer.hidden});
+    Recurrence r = describe(layer, in, d, trace);
+    Tensor turned;
+    if (layer.steps.count >= kManySteps) {
+      const Tensor& w = in.of(d, kWeightHh);
+      turned = like(x, {layer.width, layer.gates()});
+      backend_of(x).copy(make_view(data_of(w), {layer.width, layer.gates()}, {1, layer.width}, r.dtype),
+                         view_of(turned));
+      r.w_hh = data_of(turned);
+      r.w_hh_transposed = true;
+    }
+    r.h = part(result.h, d, rows * layer.width);
+    r.c = part(result.c, d, rows * layer.hidden);
+    r.zero_h = !in.all[kH].defined();
+    r.y = part(result.y, d, layer.width);
+    r.scratch = data_of(scratch);
+    backend_of(x).recurrence(r);
+  }
+  if (!recorded) return result;
+
+  LayerRule rule{layer, {}, {}};
+  std::array<const Tensor*, kMostInputs> ins;
+  for (size_t i = 0; i < kMostInputs; ++i) {
+    ins[i] = &in.all[i];
+    if (in.all[i].defined()) rule.inputs[i] = Saved(in.all[i]);
+  }
+  for (int d = 0; d < layer.directions; ++d) {
+    const auto saved = [](const Tensor& tensor) { return saved_if(tensor.defined(), tensor); };
+    rule.kept[d] = {saved(traces[d].gates), saved(traces[d].h_before), saved(traces[d].c_before),
+                    saved(traces[d].inner)};
+  }
+  std::array<const Tensor*, 3> outs{&result.h};
+  size_t count = 1;
+  if (lstm) outs[count++] = &result.c;
+  if (!layer.one_step) outs[count++] = &result.y;
+  record_always(layer.one_step ? layer.formula->cell : layer.formula->op, std::span(outs).first(count), ins,
+                std::move(rule));
+  return result;
+}
+
+/// Checks the parameters of a layer with `in.x()` and puts them into their places. Returns what they are for.
+Layer take_parameters(const char* op, const Formula& formula, Steps steps, bool one_step, int directions, bool bias,
+                      std::span<const Tensor> parameters, Given& in) {
+  const Tensor& x = in.x();
+  const size_t each = parameters.size() / directions;
+  Layer layer{&formula, std::move(steps), directions, one_step, 0, 0};
+  for (int d = 0; d < directions; ++d) {
+    const std::span<const Tensor> own = parameters.subspan(d * each, each);
+    for (const Tensor& p : own) {
+      REEL_CHECK(view_of(p, op).dtype == view_of(x).dtype, op, ": an input of ", x.dtype(), " and a parameter of ",
+                 p.dtype());
+      REEL_CHECK(p.device() == x.device(), op, ": an input on ", x.device(), " and a parameter on ", p.device());
+    }
+    const Shape &ih = view_of(own[0]).shape, &hh = view_of(own[1]).shape;
+    const bool projected = each == (bias ? 5 : 3);
+    if (d == 0) {
+      REEL_CHECK(ih.size() == 2 && ih[0] % formula.blocks == 0 && ih[1] == x.size(1), op, ": weight_ih of shape ", ih,
+                 " is not [", formula.blocks, " hidden, ", x.size(1), "]");
+      layer.hidden = ih[0] / formula.blocks;
+      layer.width = projected && own.back().dim() == 2 ? own.back().size(0) : layer.hidden;
+    }
+    const auto check = [&](const char* name, const Shape& got, const Shape& expected) {
+      REEL_CHECK(got == expected, op, ": ", name, " of shape ", got, ", not ", expected);
+    };
+    check("weight_ih", ih, {layer.gates(), x.size(1)});
+    check("weight_hh", hh, {layer.gates(), layer.width});
+    if (bias) check("bias_ih", own[2].shape(), {layer.gates()});
+    if (bias) check("bias_hh", own[3].shape(), {layer.gates()});
+    if (projected) check("weight_hr", own.back().shape(), {layer.width, layer.hidden});
+    const auto put = [&](Parameter p, const Tensor& tensor) { in.all[Given::place(d, p)] = tensor.contiguous(); };
+    put(kWeightIh, own[0]), put(kWeightHh, own[1]);
+    if (bias) put(kBiasIh, own[2]), put(kBiasHh, own[3]);
+    if (projected) put(kWeightHr, own.back());
+  }
+  return layer;
+}
+
+void check_state(const char* op, const char* name, const Tensor& state, const Shape& shape, const Tensor& x) {
+  if (!state.defined()) return;
+  REEL_CHECK(state.shape() == shape, op, ": ", name, " of shape ", state.shape(), ", not ", shape);
+  REEL_CHECK(state.dtype() == x.dtype(), op, ": an input of ", x.dtype(), " and a state of ", state.dtype());
+}
+
+// ---- layers ---------------------------------------------------------------------------------------------------------
+
+/// All layers over x [total, in]; states are [layers · directions, n, …], in the order of the rows.
+LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, const CellState& state,
+                       std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  const char* op = formula.op;
+  const bool lstm = formula.kind == Recurrence::kLstm;
+  const int64_t layers = options.num_layers;
+  const int directions = options.bidirectional ? 2 : 1;
+  REEL_CHECK(is_floating_point(view_of(x).dtype), op, ": an input of ", x.dtype());
+  REEL_CHECK(layers > 0, op, ": ", layers, " layers");
+  REEL_CHECK(options.dropout >= 0 && options.dropout <= 1, op, ": dropout must be between 0 and 1, got ",
+             options.dropout);
+  const int64_t given = static_cast<int64_t>(parameters.size()), slots = layers * directions;
+  const int64_t each = given / slots, least = options.bias ? 4 : 2;
+  REEL_CHECK(given == each * slots && (each == least || (lstm && each == least + 1)), op, ": ", given,
+             " parameters for ", layers, " layers in ", directions, " directions, with ", least, " each",
+             lstm ? ", one more if there is a projection" : "");
+  REEL_CHECK(!lstm || state.h.defined() == state.c.defined(), op,
+             ": of the state h and c one is undefined, one is not");
+  if (is_half(x.dtype())) {
+    std::vector<Tensor> wide;
+    for (const Tensor& p : parameters) {
+      REEL_CHECK(view_of(p, op).dtype == x.dtype(), op, ": an input of ", x.dtype(), " and a parameter of ", p.dtype());
+      wide.push_back(p.to(kFloat32));
+    }
+    const auto widened = [&](const Tensor& s) { return s.defined() ? s.to(kFloat32) : s; };
+    const LayerResult result =
+        run_layers(formula, x.to(kFloat32), steps, {widened(state.h), widened(state.c)}, wide, options);
+    return {result.y.to(x.dtype()), result.h.to(x.dtype()), lstm ? result.c.to(x.dtype()) : Tensor()};
+  }
+  std::vector<Tensor> h, c;
+  for (int64_t l = 0; l < layers; ++l) {
+    Given in;
+    in.all[kX] = x.contiguous();
+    const Layer layer = take_parameters(op, formula, steps, false, directions, options.bias,
+                                        parameters.subspan(l * directions * each, directions * each), in);
+    const auto first = [&](const char* name, const Tensor& all, int64_t columns) {
+      check_state(op, name, all, {slots, steps.rows, columns}, x);
+      if (!all.defined()) return all;
+      return (layers == 1 ? all : all.narrow(0, l * directions, directions)).contiguous();
+    };
+    in.all[kH] = first("h", state.h, layer.width);
+    in.all[kC] = first("c", state.c, layer.hidden);
+    const LayerResult result = run(layer, in);
+    h.push_back(result.h), c.push_back(result.c);
+    x = l + 1 < layers ? dropout(result.y, options.dropout, options.training) : result.y;
+  }
+  if (layers == 1) return {x, h[0], c[0]};
+  return {x, cat(h), lstm ? cat(c) : Tensor()};
+}
+
+// ---- the forms of input ---------------------------------------------------------------------------------------------
+
+struct Result {
+  Tensor y;
+  CellState state;
+};
+
+CellState map(const CellState& state, const auto& f) {
+  return {state.h.defined() ? f(state.h) : Tensor(), state.c.defined() ? f(state.c) : Tensor()};
+}
+
+LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState& state,
+                        std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  const char* op = formula.op;
+  const Shape shape = view_of(x, op).shape;
+  REEL_CHECK(shape.size() == 2 || shape.size() == 3, op, ": expected an input [len, in] or [len, n, in], got shape ",
+             shape);
+  const bool one = shape.size() == 2, swapped = !one && options.batch_first;
+  const int64_t len = shape[swapped ? 1 : 0], n = one ? 1 : shape[swapped ? 0 : 1];
+  REEL_CHECK(len > 0, op, ": a sequence of length 0, the input's shape is ", shape);
+  if (one)
+    for (const Tensor* s : {&state.h, &state.c})
+      REEL_CHECK(!s->defined() || s->dim() == 2, op, ": an input of shape ", shape, " and a state of shape ",
+                 s->shape());
+  const CellState first = one ? map(state, [](const Tensor& s) { return s.unsqueeze(1); }) : state;
+  const Tensor rows = one ? x : (swapped ? x.transpose(0, 1).contiguous() : x).flatten(0, 1);
+  const LayerResult result = run_layers(formula, rows, {len, n, len * n, {}}, first, parameters, options);
+  if (one) return {result.y, map({result.h, result.c}, [](const Tensor& s) { return s.squeeze(1); })};
+  const Tensor y = result.y.view({len, n, -1});
+  return {swapped ? y.transpose(0, 1) : y, {result.h, result.c}};
+}
+
+LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x, const CellState& state,
+                                std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  const char* op = formula.op;
+  const Shape& shape = view_of(x.data, op).shape;
+  REEL_CHECK(shape.size() == 2, op, ": packed data of shape ", shape, ", not [total, in]");
+  const View& sizes = view_of(x.batch_sizes, op);
+  REEL_CHECK(sizes.dtype == kInt64 && sizes.shape.size() == 1 && sizes.numel > 0 && x.batch_sizes.device() == kCPU, op,
+             ": batch_sizes are ", sizes.dtype, " ", sizes.shape, " on ", x.batch_sizes.device(),
+             ", not int64 [steps] on cpu");
+  const Tensor list = x.batch_sizes.contiguous();
+  Steps steps{sizes.numel, list.data<int64_t>()[0], 0, list};
+  for (int64_t t = 0; t < steps.count; ++t) {
+    const int64_t n = steps.at(t);
+    REEL_CHECK(n > 0 && (t == 0 || n <= steps.at(t - 1)), op, ": batch_sizes[", t, "] is ", n, " after ",
+               t ? steps.at(t - 1) : 0);
+    steps.total += n;
+  }
+  REEL_CHECK(steps.total == shape[0], op, ": data of shape ", shape, " with batch_sizes that add up to ", steps.total);
+  const auto ordered = [](const Tensor& ids) {
+    return [ids](const Tensor& s) { return ids.defined() ? index_select(s, 1, ids) : s; };
+  };
+  for (const Tensor* s : {&state.h, &state.c})
+    REEL_CHECK(!s->defined() || (s->dim() == 3 && s->size(1) == steps.rows), op, ": a state of shape ", s->shape(),
+               " for ", steps.rows, " sequences");
+  const LayerResult result =
+      run_layers(formula, x.data, steps, map(state, ordered(x.sorted_indices)), parameters, options);
+  return {{result.y, x.batch_sizes, x.sorted_indices, x.unsorted_indices},
+          map({result.h, result.c}, ordered(x.unsorted_indices))};
+}
+
+LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Tensor> sequences, const CellState& state,
+                                     std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  const LSTMResult<PackedSequence> result = over(formula, pack_sequence(sequences), state, parameters, options);
+  return {unpack_sequence(result.output), result.state};
+}
+
+// ---- single steps ---------------------------------------------------------------------------------------------------
+
+CellState step(const Formula& formula, const Tensor& x, const CellState& state, const Tensor& weight_ih,
+               const Tensor& weight_hh, const Tensor& bias_ih, const Tensor& bias_hh) {
+  const char* op = formula.cell;
+  const Shape& shape = view_of(x, op).shape;
+  const DType dtype = view_of(x).dtype;
+  REEL_CHECK(is_floating_point(dtype), op, ": an input of ", dtype);
+  REEL_CHECK(shape.size() == 2, op, ": expected an input [n, in], got shape ", shape);
+  REEL_CHECK(bias_ih.defined() == bias_hh.defined(), op, ": of the two biases one is undefined, one is not");
+  REEL_CHECK(formula.kind != Recurrence::kLstm || state.h.defined() == state.c.defined(), op,
+             ": of the state h and c one is undefined, one is not");
+  if (is_half(dtype)) {
+    const auto wide = [&](const Tensor& t) {
+      REEL_CHECK(!t.defined() || t.dtype() == dtype, op, ": an input of ", dtype, " and a parameter or state of ",
+                 t.dtype());
+      return t.defined() ? t.to(kFloat32) : t;
+    };
+    return map(step(formula, wide(x), {wide(state.h), wide(state.c)}, wide(weight_ih), wide(weight_hh), wide(bias_ih),
+                    wide(bias_hh)),
+               [&](const Tensor& s) { return s.to(dtype); });
+  }
+  Given in;
+  in.all[kX] = x.contiguous();
+  const std::array<Tensor, 4> parameters{weight_ih, weight_hh, bias_ih, bias_hh};
+  const bool bias = bias_ih.defined();
+  const Layer layer = take_parameters(op, formula, {1, shape[0], shape[0], {}}, true, 1, bias,
+                                      std::span(parameters).first(bias ? 4 : 2), in);
+  check_state(op, "h", state.h, {shape[0], layer.width}, x);
+  check_state(op, "c", state.c, {shape[0], layer.hidden}, x);
+  if (state.h.defined()) in.all[kH] = state.h.contiguous();
+  if (state.c.defined()) in.all[kC] = state.c.contiguous();
+  const LayerResult result = run(layer, in);
+  return {result.h, result.c};
+}
+
+template <class Sequence>
+auto without_c(const Formula& formula, const Sequence& x, const Tensor& h, std::span<const Tensor> parameters,
+               const RecurrentOptions& options) {
+  auto result = over(formula, x, {h, {}}, parameters, options);
+  return RNNResult<decltype(result.output)>{std::move(result.output), std::move(result.state.h)};
+}
+
+}  // namespace
+
+// ---- the ops --------------------------------------------------------------------------------------------------------
+
+using Parameters = std::span<const Tensor>;
+using Sequences = std::span<const Tensor>;
+using Options = RecurrentOptions;
+
+LSTMResult<Tensor> lstm(const Tensor& x, const CellState& state, Parameters parameters, const Options& options) {
+  return over(kLstm, x, state, parameters, options);
+}
+LSTMResult<PackedSequence> lstm(const PackedSequence& x, const CellState& state, Parameters parameters,
+                                const Options& options) {
+  return over(kLstm, x, state, parameters, options);
+}
+LSTMResult<std::vector<Tensor>> lstm(Sequences sequences, const CellState& state, Parameters parameters,
+                                     const Options& options) {
+  return over(kLstm, sequences, state, parameters, options);
+}
+CellState lstm_cell(const Tensor& x, const CellState& state, const Tensor& weight_ih, const Tensor& weight_hh,
+                    const Tensor& bias_ih, const Tensor& bias_hh) {
+  return step(kLstm, x, state, weight_ih, weight_hh, bias_ih, bias_hh);
+}
+
+#define REEL_RNN(name, formula)                                                                                      \
+  RNNResult<Tensor> name(const Tensor& x, const Tensor& h, Parameters parameters, const Options& options) {          \
+    return without_c(formula, x, h, parameters, options);                                                            \
+  }                                                                                                                  \
+  RNNResult<PackedSequence> name(const PackedSequence& x, const Tensor& h, Parameters parameters,                    \
+                                 const Options& options) {                                                           \
+    return without_c(formula, x, h, parameters, options);                                                            \
+  }                                                                                                                  \
+  RNNResult<std::vector<Tensor>> name(Sequences x, const Tensor& h, Parameters parameters, const Options& options) { \
+    return without_c(formula, x, h, parameters, options);                                                            \
+  }                                                                                                                  \
+  Tensor name##_cell(const Tensor& x, const Tensor& h, const Tensor& weight_ih, const Tensor& weight_hh,             \
+                     const Tensor& bias_ih, const Tensor& bias_hh) {                                                 \
+    return step(formula, x, {h, {}}, weight_ih, weight_hh, bias_ih, bias_hh).h;                                      \
+  }
+REEL_RNN(gru, kGru)
+REEL_RNN(rnn_tanh, kRnnTanh)
+REEL_RNN(rnn_relu, kRnnRelu)
+#undef REEL_RNN
+
+}  // namespace reel
