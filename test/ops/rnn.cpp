@@ -25,7 +25,7 @@ Line row_of(const Array& x, int64_t row) {
 
 /// One step of one sequence; h and c change. p: weight_ih, weight_hh, then biases and weight_hr where there are any.
 void reference_step(const Net& net, const Line& x, Line& h, Line& c, const Array* p) {
-  const Array none, &b_ih = net.options.bias ? p[2] : none, &b_hh = net.options.bias ? p[3] : none;
+  const Array none{}, &b_ih = net.options.bias ? p[2] : none, &b_hh = net.options.bias ? p[3] : none;
   const Line from_x = ref::linear(x, p[0], b_ih), from_h = ref::linear(h, p[1], b_hh);
   const size_t blocks = net.kind == kLSTM ? 4 : net.kind == kGRU ? 3 : 1, hidden = from_x.size() / blocks;
   const auto sum = [&](size_t block, size_t j) { return from_x[block * hidden + j] + from_h[block * hidden + j]; };
@@ -266,5 +266,113 @@ const std::vector<Row>& rnn_rows() {
   return rows;
 }
 // clang-format on
+
+TEST_CASE("packing goes by length and back again") {
+  const Tensors sequences{ones({2, 3}), ones({4, 3}) * 2, ones({1, 3}) * 3};
+  const PackedSequence packed = pack_sequence(sequences);
+  CHECK(packed.batch_sizes.to_vector<int64_t>() == std::vector<int64_t>{3, 2, 1, 1});
+  CHECK(packed.sorted_indices.to_vector<int64_t>() == std::vector<int64_t>{1, 0, 2});
+  CHECK(packed.unsorted_indices.to_vector<int64_t>() == std::vector<int64_t>{1, 0, 2});
+  const Tensors back = unpack_sequence(packed);
+  for (size_t i = 0; i < back.size(); ++i) CHECK(equal(back[i], sequences[i]));
+  const auto [padded, lengths] = pad_packed_sequence(packed, true, -1);
+  CHECK(lengths == std::vector<int64_t>{2, 4, 1});
+  CHECK(equal(padded, pad_sequence(sequences, true, -1)));
+  CHECK(equal(pack_padded_sequence(padded, lengths, true).data, packed.data));
+  CHECK(equal(unpad_sequence(padded, lengths, true)[1], sequences[1]));
+  CHECK_FALSE(pack_sequence({ones({2}), ones({2}), ones({1})}, true).sorted_indices.defined());
+  CHECK(packed.to(kFloat64).data.dtype() == kFloat64);
+  CHECK(packed.to(kCPU).data.is_same(packed.data));
+}
+
+TEST_CASE("a recurrent layer is one record, and frozen parameters cost nothing") {
+  const Tensor x = ones({9, 2}, {.requires_grad = true});
+  Tensors p{ones({8, 2}), ones({8, 2}), ones({8}), ones({8})};
+  const int64_t before = live_nodes();
+  const LSTMResult<Tensor> result = lstm(x, {}, p);
+  CHECK(live_nodes() - before <= 4);  // and the states without their batch
+  result.output.narrow(0, 0, 1).backward(ones({1, 2}));
+  CHECK(x.grad().select(0, 8).to_vector<double>() == std::vector<double>{0, 0});
+  for (const Tensor& parameter : p) CHECK_FALSE(parameter.grad().defined());
+  CHECK_FALSE(no_grad([&] { return lstm(x, {}, p); }).output.requires_grad());
+}
+
+TEST_CASE("wrong calls of recurrent ops say what is wrong") {
+  static const WrongCall calls[] = {
+      {[](World& w) {
+         lstm(w.matrix, {}, Tensors{w.leaf, w.leaf});
+       },
+       "lstm: 2 parameters for 1 layers in 1 directions, with 4 each, one more if there is a projection"},
+      {[](World& w) {
+         gru(w.matrix, {}, Tensors{w.leaf, w.leaf, w.leaf}, {.bias = false});
+       },
+       "gru: 3 parameters for 1 layers in 1 directions, with 2 each"},
+      {[](World& w) {
+         rnn_tanh(w.whole.view({1, 3}), {}, Tensors{w.leaf, w.leaf}, {.bias = false});
+       },
+       "rnn_tanh: an input of int64"},
+      {[](World& w) {
+         rnn_relu(w.matrix, {}, Tensors{w.matrix, w.matrix}, {.bias = false});
+       },
+       "rnn_relu: weight_hh of shape [3, 4], not [3, 3]"},
+      {[](World& w) {
+         rnn_tanh(w.undefined, {}, Tensors{w.matrix, w.matrix}, {.bias = false});
+       },
+       "rnn_tanh: undefined tensor"},
+      {[](World& w) {
+         rnn_tanh(w.matrix, {}, Tensors{w.matrix, w.undefined}, {.bias = false});
+       },
+       "rnn_tanh: undefined tensor"},
+      {[](World& w) {
+         rnn_tanh(w.matrix, {}, Tensors{w.matrix, w.matrix}, {.bias = false, .dropout = 2});
+       },
+       "rnn_tanh: dropout must be between 0 and 1, got 2"},
+      {[](World& w) { gru_cell(w.vector, {}, w.matrix, w.matrix); },
+       "gru_cell: expected an input [n, in], got shape [3]"},
+      {[](World& w) {
+         lstm_cell(w.matrix, {w.matrix, {}}, w.matrix, w.matrix);
+       },
+       "lstm_cell: of the state h and c one is undefined, one is not"},
+      {[](World& w) { rnn_tanh_cell(w.matrix, {}, w.matrix, w.matrix, w.vector); },
+       "rnn_tanh_cell: of the two biases one is undefined, one is not"},
+      {[](World&) { pack_sequence(Tensors{}); }, "pack_sequence: no sequences"},
+      {[](World& w) { pack_sequence({w.number}); }, "pack_sequence: sequence 0 is a 0-d tensor"},
+      {[](World& w) { pack_sequence({w.none}); },
+       "pack_sequence: sequence 0 has length 0; it needs at least one element"},
+      {[](World& w) {
+         pack_sequence({w.matrix.narrow(0, 0, 1), w.matrix}, true);
+       },
+       "pack_sequence: sequence 1 of length 3 follows a shorter one of length 1, and enforce_sorted is set"},
+      {[](World& w) {
+         pack_padded_sequence(w.matrix, {1, 2});
+       },
+       "pack_padded_sequence: 2 lengths for 4 sequences"},
+      {[](World& w) {
+         pack_padded_sequence(w.matrix, {1, 5, 2}, true);
+       },
+       "pack_padded_sequence: a sequence of length 5 in a tensor of shape [3, 4]"},
+      {[](World& w) {
+         unpack_sequence({w.matrix, from({2, 2})});
+       },
+       "unpack_sequence: data of shape [3, 4] with batch_sizes that add up to 4"},
+      {[](World& w) {
+         unpack_sequence({w.matrix, from({2, 1}), from({0, 0}), from({0, 0})});
+       },
+       "unpack_sequence: unsorted_indices[1] is 0; they should be the numbers from 0 to 1, each once"},
+      {[](World& w) {
+         pad_packed_sequence({w.matrix, from({2, 1})}, false, 0, 1);
+       },
+       "pad_packed_sequence: total_length 1 is less than the longest sequence's, 2"},
+      {[](World& w) {
+         pad_sequence({w.matrix, w.cube});
+       },
+       "cat: shapes …"},
+      {[](World& w) {
+         unpad_sequence(w.matrix, {1, 2, 3, 4});
+       },
+       "unpad_sequence: a sequence of length 4 in a tensor of shape [3, 4]"},
+  };
+  check_wrong_calls(calls);
+}
 
 }  // namespace reel

@@ -10,6 +10,16 @@
 // and initial values (uniform in ±1/√hidden_size); the formulas are in ops/rnn.h.
 namespace reel::nn {
 
+// Hooks see the tensors in what a list of sequences gives, too.
+template <>
+struct internal::Look<LSTMResult<std::vector<Tensor>>> {
+  static constexpr Kind kind = Kind::kStruct;
+};
+template <>
+struct internal::Look<RNNResult<std::vector<Tensor>>> {
+  static constexpr Kind kind = Kind::kStruct;
+};
+
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
 /// What LSTM, GRU and RNN have in common. Parameters are weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 (LSTM with
