@@ -27,8 +27,8 @@ __global__ void binary_grad_kernel(F f, const T* g, const T* a, const T* b, cons
     out[i] = f.grad_b(g[i], a[i], b[i], y[i]);
 }
 template <class F, class T>
-__global__ void update_kernel(F f, T* p, const T* g, T* s, T* t) {
-  f(p[threadIdx.x], g[threadIdx.x], s[threadIdx.x], t[threadIdx.x]);
+__global__ void update_kernel(F f, T* p, const T* g, T* s, T* t, T* u) {
+  f(p[threadIdx.x], g[threadIdx.x], s[threadIdx.x], t[threadIdx.x], u[threadIdx.x]);
 }
 
 template <class Call>
@@ -71,10 +71,11 @@ struct Launch {
           <<<1, g.numel>>>(get(f), g.as<const T>(), a->as<const T>(), b->as<const T>(), y->as<const T>(), out.as<T>());
     });
   }
-  static void update(const void* f, const View& p, const View& g, const View* s, const View* t, const View*) {
+  static void update(const void* f, const View& p, const View& g, const View* const* states, const View*) {
     for_float_types(p.dtype, [&](auto type) {
       using T = decltype(type);
-      update_kernel<<<1, p.numel>>>(get(f), p.as<T>(), g.as<const T>(), s->as<T>(), t->as<T>());
+      update_kernel<<<1, p.numel>>>(get(f), p.as<T>(), g.as<const T>(), states[0]->as<T>(), states[1]->as<T>(),
+                                    states[2]->as<T>());
     });
   }
 };

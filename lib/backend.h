@@ -168,9 +168,9 @@ struct Backend {
   // y = x / (1 - p) where keep, 0 elsewhere; contiguous, keep is bool, P(keep) = 1 - p.
   void (*dropout)(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 
-  // Optimizer steps, contiguous. With `ids` (int64 [n]) g is [n, …] and only those rows of p, s, t are changed. s and t
-  // are nullptr where the functor has no such state.
-  using Update = void (*)(const void* functor, const View& p, const View& g, const View* s, const View* t,
+  // Optimizer steps, contiguous. With `ids` (int64 [n]) g is [n, …] and only those rows of p and its states are
+  // changed. Of the scalar::kMostStates states those are nullptr that the functor does not have.
+  using Update = void (*)(const void* functor, const View& p, const View& g, const View* const* states,
                           const View* ids);
   std::array<Update, std::tuple_size_v<scalar::UpdateList>> update;
 };

@@ -4,8 +4,11 @@
 namespace reel::cpu::REEL_ISA {
 namespace {
 
+template <class T>
+using States = std::array<T*, scalar::kMostStates>;
+
 template <class T, class F>
-void update_flat(const F& f, int64_t n, T* p, const T* g, T* s, T* t) {
+void update_flat(const F& f, int64_t n, T* p, const T* g, const States<T>& states) {
   for (int64_t i = 0; i < n; i += kWidth<T>) {
     const int64_t rest = n - i;
     const bool whole = rest >= kWidth<T>;
@@ -16,32 +19,35 @@ void update_flat(const F& f, int64_t n, T* p, const T* g, T* s, T* t) {
       if (!data) return;
       whole ? store(data + i, value) : store_part(data + i, value, rest);
     };
-    Batch<T> parameter = get(p), first = get(s), second = get(t);
-    f(parameter, get(g), first, second);
+    Batch<T> parameter = get(p), s = get(states[0]), t = get(states[1]), u = get(states[2]);
+    f(parameter, get(g), s, t, u);
     set(p, parameter);
-    set(s, first);
-    set(t, second);
+    set(states[0], s);
+    set(states[1], t);
+    set(states[2], u);
   }
 }
 
 template <class T, class F>
-void update_rows(const F& f, const View& p, const View& g, const View* s, const View* t, const View* ids) {
-  T* const first = s ? s->as<T>() : nullptr;
-  T* const second = t ? t->as<T>() : nullptr;
-  if (!ids) return update_flat(f, p.numel, p.as<T>(), g.as<const T>(), first, second);
+void update_rows(const F& f, const View& p, const View& g, const View* const* states, const View* ids) {
+  States<T> all;
+  for (int i = 0; i < scalar::kMostStates; ++i) all[i] = states[i] ? states[i]->as<T>() : nullptr;
+  if (!ids) return update_flat(f, p.numel, p.as<T>(), g.as<const T>(), all);
   if (ids->numel == 0) return;
   const int64_t n = g.numel / ids->numel;
   for (int64_t i = 0; i < ids->numel; ++i) {
     const int64_t at = ids->as<const int64_t>()[i] * n;
-    update_flat(f, n, p.as<T>() + at, g.as<const T>() + i * n, first ? first + at : nullptr,
-                second ? second + at : nullptr);
+    States<T> row = all;
+    for (T*& state : row)
+      if (state) state += at;
+    update_flat(f, n, p.as<T>() + at, g.as<const T>() + i * n, row);
   }
 }
 
 template <size_t I>
-void update(const void* functor, const View& p, const View& g, const View* s, const View* t, const View* ids) {
+void update(const void* functor, const View& p, const View& g, const View* const* states, const View* ids) {
   const auto& f = *static_cast<const std::tuple_element_t<I, scalar::UpdateList>*>(functor);
-  p.dtype == kFloat32 ? update_rows<float>(f, p, g, s, t, ids) : update_rows<double>(f, p, g, s, t, ids);
+  p.dtype == kFloat32 ? update_rows<float>(f, p, g, states, ids) : update_rows<double>(f, p, g, states, ids);
 }
 
 template <size_t... I>

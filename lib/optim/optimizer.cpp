@@ -1,23 +1,15 @@
-#include "reel/optim.h"
+#include "reel/optim/optimizer.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <unordered_map>
-#include <unordered_set>
 
-#include "lib/ops/update.h"
-#include "lib/scalar.h"
+#include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
-#include "reel/ops.h"
+#include "reel/optim/first_order.h"
+#include "reel/optim/lbfgs.h"
 
 namespace reel::optim {
-namespace {
-
-// The kernels know float32 and float64: half-precision parameters go by way of float32, and keep their states in it.
-DType state_dtype(const Tensor& p) { return is_half(p.dtype()) ? kFloat32 : p.dtype(); }
-
-}  // namespace
 
 // ---- what all share -------------------------------------------------------------------------------------------------
 
@@ -37,7 +29,7 @@ void Optimizer::add_parameters(std::vector<Tensor> parameters) {
                  " of shape ", p.shape(), " is in another group already");
   }
   std::vector<State> states(parameters.size());
-  groups_.push_back({std::move(parameters), std::move(states)});
+  groups_.push_back({std::move(parameters), std::move(states), {}});
 }
 
 const std::vector<Tensor>& Optimizer::parameters(int group) const {
@@ -47,6 +39,11 @@ const std::vector<Tensor>& Optimizer::parameters(int group) const {
 
 void Optimizer::step() {
   NoGrad guard;
+  if (!takes_dense())
+    for (const Group& group : groups_)
+      for (const Tensor& p : group.parameters)
+        REEL_CHECK(p.grad_rows() || !p.grad().defined(), "Optimizer: the parameter of shape ", p.shape(),
+                   " has a dense gradient, and this optimizer takes row-sparse ones only");
   for (int g = 0; g < num_groups(); ++g) {
     Group& group = groups_[g];
     for (size_t i = 0; i < group.parameters.size(); ++i) {
@@ -58,6 +55,18 @@ void Optimizer::step() {
       update(g, parameter, grad, rows ? &rows->ids : nullptr, group.states[i]);
     }
   }
+}
+
+double Optimizer::initial_lr(int group) {
+  std::optional<double>& initial = groups_.at(group).initial_lr;
+  if (!initial) initial = lr(group);
+  return *initial;
+}
+
+Tensor Optimizer::step(const std::function<Tensor()>& closure) {
+  const Tensor loss = enable_grad(closure);
+  step();
+  return loss;
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
@@ -83,8 +92,9 @@ StateDict Optimizer::state_dict() const {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       if (state.steps == 0) continue;
       dict.emplace_back(prefix + "step", full({}, state.steps, {.dtype = kInt64}));
-      if (state.first.defined()) dict.emplace_back(prefix + names[0], state.first);
-      if (state.second.defined()) dict.emplace_back(prefix + names[1], state.second);
+      for (size_t i = 0; i < names.size(); ++i)
+        if (state.moments[i].defined()) dict.emplace_back(prefix + names[i], state.moments[i]);
+      if (number_name()) dict.emplace_back(prefix + number_name(), number(state.number));
     }
   }
   return dict;
@@ -126,13 +136,14 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     auto& states = new_states.emplace_back();
     for (const Tensor& parameter : groups_[g].parameters) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
-      const auto moment = [&](size_t which) {
-        const Tensor given_one = which < names.size() ? take(prefix + names[which], parameter.shape()) : Tensor();
-        return given_one.defined() ? given_one.to(parameter.device()).to(state_dtype(parameter)).clone() : Tensor();
-      };
       State& state = states.emplace_back();
-      const Tensor step = take(prefix + "step", {});
-      state = {moment(0), moment(1), step.defined() ? step.item<int64_t>() : 0};
+      if (const Tensor step = take(prefix + "step", {}); step.defined()) state.steps = step.item<int64_t>();
+      for (size_t i = 0; i < names.size(); ++i)
+        if (const Tensor moment = take(prefix + names[i], parameter.shape()); moment.defined())
+          state.moments[i] = moment.to(parameter.device()).to(state_dtype(parameter)).clone();
+      if (!number_name()) continue;
+      if (const Tensor number = take(prefix + number_name(), {}); number.defined())
+        state.number = number.item<double>();
     }
   }
   for (const auto& [name, tensor] : dict)
@@ -152,9 +163,9 @@ namespace {
 template <class Visit>
 void for_each_option(auto& o, const Visit& visit) {
   visit("lr", o.lr);
-  visit("weight_decay", o.weight_decay);
-  if constexpr (requires { o.momentum; }) {
-    visit("momentum", o.momentum);
+  if constexpr (requires { o.weight_decay; }) visit("weight_decay", o.weight_decay);
+  if constexpr (requires { o.momentum; }) visit("momentum", o.momentum);
+  if constexpr (requires { o.nesterov; }) {
     visit("dampening", o.dampening);
     visit("nesterov", o.nesterov);
   }
@@ -167,6 +178,22 @@ void for_each_option(auto& o, const Visit& visit) {
     visit("beta2", o.beta2);
   }
   if constexpr (requires { o.eps; }) visit("eps", o.eps);
+  if constexpr (requires { o.amsgrad; }) visit("amsgrad", o.amsgrad);
+  if constexpr (requires { o.momentum_decay; }) visit("momentum_decay", o.momentum_decay);
+  if constexpr (requires { o.decoupled_weight_decay; }) visit("decoupled_weight_decay", o.decoupled_weight_decay);
+  if constexpr (requires { o.alpha; }) {
+    visit("alpha", o.alpha);
+    visit("centered", o.centered);
+  }
+  if constexpr (requires { o.rho; }) visit("rho", o.rho);
+  if constexpr (requires { o.history_size; }) {
+    visit("max_iter", o.max_iter);
+    visit("max_eval", o.max_eval);
+    visit("tolerance_grad", o.tolerance_grad);
+    visit("tolerance_change", o.tolerance_change);
+    visit("history_size", o.history_size);
+    visit("strong_wolfe", o.strong_wolfe);
+  }
 }
 
 }  // namespace
@@ -174,7 +201,7 @@ void for_each_option(auto& o, const Visit& visit) {
 template <class Options>
 void OptimizerWith<Options>::check(const Options& options) {
   for_each_option(options, [](const std::string& name, double value) {
-    const bool beta = name == "beta1" || name == "beta2";
+    const bool beta = name == "beta1" || name == "beta2" || name == "alpha" || name == "rho";
     REEL_CHECK(value >= 0 && std::isfinite(value) && (!beta || value < 1), "Optimizer: ", name, " = ", value);
   });
   if constexpr (requires { options.nesterov; })
@@ -196,98 +223,43 @@ void OptimizerWith<Options>::set_fields(int group, const Fields& fields) {
                   [&](const char*, auto& option) { option = std::decay_t<decltype(option)>(fields[i++].second); });
 }
 
+namespace {
+// The option that OneCycleLR calls momentum, nullptr if there is none.
+double* momentum_of(auto& o) {
+  if constexpr (requires { o.momentum; })
+    return &o.momentum;
+  else if constexpr (requires { o.beta1; })
+    return &o.beta1;
+  else
+    return nullptr;
+}
+}  // namespace
+
+template <class Options>
+double OptimizerWith<Options>::momentum(int group) const {
+  Options options = options_.at(group);
+  const double* momentum = momentum_of(options);
+  REEL_CHECK(momentum, "Optimizer: no momentum");
+  return *momentum;
+}
+
+template <class Options>
+void OptimizerWith<Options>::set_momentum(int group, double momentum) {
+  double* option = momentum_of(options_.at(group));
+  REEL_CHECK(option, "Optimizer: no momentum");
+  *option = momentum;
+}
+
 template class OptimizerWith<SGDOptions>;
 template class OptimizerWith<AdagradOptions>;
 template class OptimizerWith<AdamOptions>;
 template class OptimizerWith<AdamWOptions>;
-
-// ---- the fused kernels ----------------------------------------------------------------------------------------------
-
-namespace {
-
-Tensor new_state(const Tensor& p, double value = 0) {
-  return full(p.shape(), value, {.dtype = state_dtype(p), .device = p.device()});
-}
-
-template <class Functor>
-void apply(const Functor& functor, const Tensor& p, const Tensor& grad, const Tensor* s, const Tensor* t,
-           const Tensor* ids) {
-  if (p.is_contiguous() && !is_half(p.dtype()) && grad.dtype() == p.dtype())
-    return reel::update(functor, p, grad, s, t, ids);
-  const Tensor dense = p.to(state_dtype(p)).contiguous();
-  reel::update(functor, dense, grad.to(dense.dtype()), s, t, ids);
-  if (!dense.is_same(p)) Tensor(p).copy_(dense);
-}
-
-}  // namespace
-
-// ---- the rules (formulas: lib/scalar.h) -----------------------------------------------------------------------------
-
-void SGD::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const SGDOptions& o = options_of(group);
-  const bool first = o.momentum != 0 && !state.first.defined();
-  if (first) state.first = new_state(p);
-  apply(scalar::SgdUpdate{o.lr, o.weight_decay, o.momentum, o.dampening, o.nesterov, first}, p, grad,
-        o.momentum != 0 ? &state.first : nullptr, nullptr, ids);
-}
-
-void Adagrad::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const AdagradOptions& o = options_of(group);
-  if (!state.first.defined()) state.first = new_state(p, o.initial_accumulator_value);
-  const double lr = o.lr / (1 + static_cast<double>(state.steps - 1) * o.lr_decay);
-  apply(scalar::AdagradUpdate{lr, o.weight_decay, o.eps}, p, grad, &state.first, nullptr, ids);
-}
-
-namespace {
-
-template <class Options>
-void adam(const Options& o, bool decoupled, const Tensor& p, const Tensor& grad, const Tensor* ids, Tensor& first,
-          Tensor& second, int64_t steps) {
-  if (!first.defined()) first = new_state(p);
-  if (!second.defined()) second = new_state(p);
-  const double t = static_cast<double>(steps);
-  const double correction1 = 1 - std::pow(o.beta1, t), correction2 = std::sqrt(1 - std::pow(o.beta2, t));
-  apply(scalar::AdamUpdate{o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, correction1, correction2, decoupled}, p, grad,
-        &first, &second, ids);
-}
-
-}  // namespace
-
-void Adam::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  adam(options_of(group), false, p, grad, ids, state.first, state.second, state.steps);
-}
-
-void AdamW::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  adam(options_of(group), true, p, grad, ids, state.first, state.second, state.steps);
-}
-
-// ---- gradient clipping ----------------------------------------------------------------------------------------------
-
-double clip_grad_norm(std::span<const Tensor> parameters, double max_norm, double norm_type) {
-  REEL_CHECK(norm_type > 0, "clip_grad_norm: norm_type must be positive, got ", norm_type);
-  REEL_CHECK(max_norm >= 0, "clip_grad_norm: max_norm must not be negative, got ", max_norm);
-  NoGrad guard;
-  // Of a row-sparse gradient the rows, which have the same norm; both share storage with the gradient.
-  const auto gradient = [](const Tensor& parameter) {
-    const RowSparse* rows = parameter.grad_rows();
-    return rows ? rows->values : parameter.grad();
-  };
-  double total = 0;
-  for (const Tensor& parameter : parameters) {
-    const Tensor grad = gradient(parameter);
-    if (!grad.defined() || grad.numel() == 0) continue;
-    const double part = norm(grad, norm_type).item<double>();
-    if (std::isinf(norm_type))
-      total = part > total || std::isnan(part) ? part : total;
-    else
-      total += std::pow(part, norm_type);
-  }
-  if (std::isfinite(norm_type)) total = std::pow(total, 1 / norm_type);
-  const double scale = max_norm / (total + 1e-6);
-  if (scale >= 1) return total;
-  for (const Tensor& parameter : parameters)
-    if (Tensor grad = gradient(parameter); grad.defined()) grad.mul_(scale);
-  return total;
-}
+template class OptimizerWith<SparseAdamOptions>;
+template class OptimizerWith<AdamaxOptions>;
+template class OptimizerWith<NAdamOptions>;
+template class OptimizerWith<RAdamOptions>;
+template class OptimizerWith<RMSpropOptions>;
+template class OptimizerWith<AdadeltaOptions>;
+template class OptimizerWith<LBFGSOptions>;
 
 }  // namespace reel::optim

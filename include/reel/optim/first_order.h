@@ -1,0 +1,203 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "reel/optim/optimizer.h"
+
+/// Optimizers that go by the gradient alone, a parameter at a time, each step in one fused kernel.
+namespace reel::optim {
+
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+};
+/// Stochastic gradient descent with (Nesterov) momentum, in PyTorch's form: b ← momentum b + (1 - dampening) g, where b
+/// starts as the first g; p ← p - lr b. Without momentum, row-sparse gradients change their rows only, and weight decay
+/// touches those only.
+class SGD : public OptimizerWith<SGDOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int group) const override { return options_of(group).momentum == 0; }
+  std::vector<std::string> state_names() const override { return {"momentum_buffer"}; }
+};
+
+struct AdagradOptions {
+  double lr = 1e-2;
+  double lr_decay = 0;
+  double weight_decay = 0;
+  double initial_accumulator_value = 0;
+  double eps = 1e-10;
+};
+/// Duchi, Hazan & Singer 2011: s ← s + g², p ← p - lr / (1 + (t - 1) lr_decay) · g / (√s + eps). Row-sparse gradients
+/// change their rows only, and weight decay touches those only.
+class Adagrad : public OptimizerWith<AdagradOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return true; }
+  std::vector<std::string> state_names() const override { return {"sum"}; }
+};
+
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool amsgrad = false;  ///< Divide by the largest second moment so far (Reddi, Kale & Kumar 2018).
+};
+/// Kingma & Ba 2015, Algorithm 1; weight decay is added to the gradient. Row-sparse gradients change their rows of the
+/// parameter and of both moments only, as PyTorch's SparseAdam does, and weight decay touches those only.
+class Adam : public OptimizerWith<AdamOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return true; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  bool amsgrad = false;
+};
+/// Adam with decoupled weight decay (Loshchilov & Hutter 2019): p ← (1 - lr weight_decay) p before each step.
+/// Row-sparse gradients as for Adam.
+class AdamW : public OptimizerWith<AdamWOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return true; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
+};
+
+struct SparseAdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+};
+/// Adam for row-sparse gradients alone (nn::Embedding with sparse): moments and parameters change in the rows that have
+/// a gradient, eps is added before the bias correction, all as in PyTorch. A dense gradient is an Error; Adam takes
+/// both.
+class SparseAdam : public OptimizerWith<SparseAdamOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return true; }
+  bool takes_dense() const override { return false; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+};
+
+struct AdamaxOptions {
+  double lr = 2e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+/// Kingma & Ba 2015, Algorithm 2: Adam by the infinity norm.
+class Adamax : public OptimizerWith<AdamaxOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return false; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_inf"}; }
+};
+
+struct NAdamOptions {
+  double lr = 2e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum_decay = 4e-3;
+  bool decoupled_weight_decay = false;
+};
+/// Adam with Nesterov momentum (Dozat 2016).
+class NAdam : public OptimizerWith<NAdamOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return false; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  const char* number_name() const override { return "mu_product"; }
+};
+
+struct RAdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decoupled_weight_decay = false;
+};
+/// Rectified Adam (Liu et al. 2020): no second moment until its variance is tractable.
+class RAdam : public OptimizerWith<RAdamOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return false; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+};
+
+struct RMSpropOptions {
+  double lr = 1e-2;
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum = 0;
+  bool centered = false;  ///< Divide by the standard deviation, not the root of the mean square (Graves 2013).
+};
+/// Hinton 2012 (Neural Networks for Machine Learning, lecture 6e).
+class RMSprop : public OptimizerWith<RMSpropOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return false; }
+  std::vector<std::string> state_names() const override { return {"square_avg", "grad_avg", "momentum_buffer"}; }
+};
+
+struct AdadeltaOptions {
+  double lr = 1;
+  double rho = 0.9;
+  double eps = 1e-6;
+  double weight_decay = 0;
+};
+/// Zeiler 2012, Algorithm 1.
+class Adadelta : public OptimizerWith<AdadeltaOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ private:
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return false; }
+  std::vector<std::string> state_names() const override { return {"square_avg", "acc_delta"}; }
+};
+
+}  // namespace reel::optim

@@ -1,0 +1,64 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "reel/optim/optimizer.h"
+
+namespace reel::optim {
+
+struct LBFGSOptions {
+  double lr = 1;
+  int64_t max_iter = 20;           ///< Of one step().
+  int64_t max_eval = 0;            ///< Calls of the closure in one step(); 0 is 5/4 of max_iter.
+  double tolerance_grad = 1e-7;    ///< Done when no element of the gradient is larger.
+  double tolerance_change = 1e-9;  ///< Done when neither the loss nor any parameter changes by more.
+  int64_t history_size = 100;
+  bool strong_wolfe = false;  ///< Search each direction for a step that meets the strong Wolfe conditions.
+};
+
+/// Limited-memory BFGS (Nocedal & Wright 2006, Algorithm 7.4, and for the line search 3.5 and 3.6 with cubic
+/// interpolation), step by step as PyTorch's. It has one group, and step() takes a closure, which it calls many times:
+///
+///   lbfgs.step([&] { lbfgs.zero_grad(); Tensor loss = f(); loss.backward(); return loss; });
+class LBFGS : public OptimizerWith<LBFGSOptions> {
+ public:
+  explicit LBFGS(std::vector<Tensor> parameters, LBFGSOptions options = {})
+      : OptimizerWith(std::move(parameters), options) {}
+
+  /// Returns the loss as it was before.
+  Tensor step(const std::function<Tensor()>& closure) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& dict) override;
+
+ private:
+  struct Pair {
+    Tensor y, s;  // changes of the gradient and of the parameters
+    double rho;   // 1 / yᵀs
+  };
+  struct Memory {
+    std::vector<Pair> pairs;  // oldest first
+    Tensor direction, gradient;
+    double length = 0, scale = 1, loss = 0;
+    int64_t iterations = 0;
+  };
+  /// What a closure found at a point of the line.
+  struct Trial {
+    double t, loss, slope;
+    Tensor gradient;
+  };
+
+  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
+  bool takes_rows(int) const override { return false; }
+  std::vector<std::string> state_names() const override { return {}; }
+
+  Tensor flat_gradient() const;
+  void move(double t, const Tensor& direction);
+  Tensor next_direction(const Tensor& gradient);
+  Trial search(const std::function<Trial(double)>& at, double t, const Trial& start, double reach,
+               int64_t most_trials) const;
+
+  Memory memory_;
+};
+
+}  // namespace reel::optim

@@ -1,0 +1,309 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reel/optim/optimizer.h"
+
+/// Learning-rate schedules, PyTorch's by name and meaning. A schedule sets the rates of its optimizer, which must
+/// outlive it, for epoch 0 when it is made and for the next epoch with each step(), called after the optimizer's; an
+/// "epoch" may as well be an iteration. All but the closed forms (LambdaLR, OneCycleLR, CyclicLR, warm restarts) change
+/// the rate as they find it, so several may act on one optimizer (ChainedScheduler).
+namespace reel::optim {
+
+class LRScheduler {
+ public:
+  LRScheduler(const LRScheduler&) = delete;
+  LRScheduler& operator=(const LRScheduler&) = delete;
+  virtual ~LRScheduler() = default;
+
+  virtual void step();
+  /// Begins anew at epoch 0, from the rates that the optimizer had first.
+  virtual void restart();
+  int64_t last_epoch() const { return last_epoch_; }
+  std::vector<double> last_lr() const;  ///< Of every group.
+
+  /// The epoch, the first rates, and what else the schedule remembers; the current rates are in the optimizer's.
+  virtual StateDict state_dict() const;
+  /// The Error lists what does not fit and leaves the schedule as it was.
+  virtual void load_state_dict(const StateDict& dict);
+
+ protected:
+  explicit LRScheduler(Optimizer& optimizer);
+  Optimizer& optimizer() const { return optimizer_; }
+  /// The group's rate when the first schedule was made.
+  double base(int group) const { return base_[group]; }
+  void set_base(int group, double lr) { base_[group] = lr; }
+  double current(int group) const { return optimizer_.lr(group); }
+  /// Numbers of a schedule's own, to be saved.
+  using Numbers = std::vector<std::pair<std::string, double*>>;
+  virtual Numbers numbers() { return {}; }
+  /// Of epoch last_epoch(): called once more by the constructors of schedules whose epoch 0 has a rate of its own.
+  void set_rates();
+  int64_t last_epoch_ = 0;
+
+ private:
+  /// The group's rate in epoch last_epoch(); current() is still that of the epoch before.
+  virtual double rate(int group) = 0;
+
+  Optimizer& optimizer_;
+  std::vector<double> base_;
+};
+
+struct StepLROptions {
+  int64_t step_size;
+  double gamma = 0.1;
+};
+/// Times gamma every step_size epochs.
+class StepLR : public LRScheduler {
+ public:
+  StepLR(Optimizer& optimizer, StepLROptions options);
+
+ private:
+  double rate(int group) override;
+  StepLROptions options_;
+};
+
+struct MultiStepLROptions {
+  std::vector<int64_t> milestones;
+  double gamma = 0.1;
+};
+/// Times gamma at each milestone.
+class MultiStepLR : public LRScheduler {
+ public:
+  MultiStepLR(Optimizer& optimizer, MultiStepLROptions options);
+
+ private:
+  double rate(int group) override;
+  MultiStepLROptions options_;
+};
+
+/// Times gamma every epoch.
+class ExponentialLR : public LRScheduler {
+ public:
+  ExponentialLR(Optimizer& optimizer, double gamma);
+
+ private:
+  double rate(int group) override;
+  double gamma_;
+};
+
+struct ConstantLROptions {
+  double factor = 1. / 3;
+  int64_t total_iters = 5;
+};
+/// Times factor for the first total_iters epochs.
+class ConstantLR : public LRScheduler {
+ public:
+  explicit ConstantLR(Optimizer& optimizer, ConstantLROptions options = {});
+
+ private:
+  double rate(int group) override;
+  ConstantLROptions options_;
+};
+
+struct LinearLROptions {
+  double start_factor = 1. / 3;
+  double end_factor = 1;
+  int64_t total_iters = 5;
+};
+/// Linear warm-up: the factor goes from start to end in total_iters epochs, and stays.
+class LinearLR : public LRScheduler {
+ public:
+  explicit LinearLR(Optimizer& optimizer, LinearLROptions options = {});
+
+ private:
+  double rate(int group) override;
+  LinearLROptions options_;
+};
+
+struct PolynomialLROptions {
+  int64_t total_iters = 5;
+  double power = 1;
+};
+/// Times (1 - epoch / total_iters)^power, down to 0.
+class PolynomialLR : public LRScheduler {
+ public:
+  explicit PolynomialLR(Optimizer& optimizer, PolynomialLROptions options = {});
+
+ private:
+  double rate(int group) override;
+  PolynomialLROptions options_;
+};
+
+struct CosineAnnealingLROptions {
+  int64_t T_max;  ///< Epochs from the first rate to eta_min.
+  double eta_min = 0;
+};
+/// Half a cosine down in T_max epochs, then up again (Loshchilov & Hutter 2017, without restarts).
+class CosineAnnealingLR : public LRScheduler {
+ public:
+  CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options);
+
+ private:
+  double rate(int group) override;
+  CosineAnnealingLROptions options_;
+};
+
+struct CosineAnnealingWarmRestartsOptions {
+  int64_t T_0;         ///< Epochs of the first run.
+  int64_t T_mult = 1;  ///< Each run is so many times as long as the one before.
+  double eta_min = 0;
+};
+/// SGDR (Loshchilov & Hutter 2017, eq. 5): half cosines, each from the first rate.
+class CosineAnnealingWarmRestarts : public LRScheduler {
+ public:
+  CosineAnnealingWarmRestarts(Optimizer& optimizer, CosineAnnealingWarmRestartsOptions options);
+
+ private:
+  double rate(int group) override;
+  CosineAnnealingWarmRestartsOptions options_;
+};
+
+enum class Anneal { kCosine, kLinear };
+inline constexpr Anneal kCosine = Anneal::kCosine, kLinear = Anneal::kLinear;
+
+struct OneCycleLROptions {
+  double max_lr;
+  int64_t total_steps;  ///< step() beyond these is an Error.
+  double pct_start = 0.3;
+  Anneal anneal_strategy = Anneal::kCosine;
+  bool cycle_momentum = true;  ///< The momentum goes down while the rate goes up. Needs an optimizer that has one.
+  double base_momentum = 0.85;
+  double max_momentum = 0.95;
+  double div_factor = 25;         ///< The first rate is max_lr / div_factor,
+  double final_div_factor = 1e4;  ///< the last one that / final_div_factor.
+  bool three_phase = false;       ///< Up, down as slowly, then to the last rate; otherwise up, then down.
+};
+/// Smith & Topin 2018 ("super-convergence"): up to max_lr and down to almost nothing in one cycle of all steps.
+class OneCycleLR : public LRScheduler {
+ public:
+  OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);
+
+ private:
+  double rate(int group) override;
+  OneCycleLROptions options_;
+};
+
+enum class CycleMode { kTriangular, kTriangular2, kExpRange };
+inline constexpr CycleMode kTriangular = CycleMode::kTriangular, kTriangular2 = CycleMode::kTriangular2,
+                           kExpRange = CycleMode::kExpRange;
+
+struct CyclicLROptions {
+  double base_lr;
+  double max_lr;
+  int64_t step_size_up = 2000;
+  int64_t step_size_down = 0;  ///< 0: as step_size_up.
+  CycleMode mode = CycleMode::kTriangular;
+  double gamma = 1;  ///< For kExpRange: the height of the peak is times gamma^epoch.
+  bool cycle_momentum = true;
+  double base_momentum = 0.8;
+  double max_momentum = 0.9;
+};
+/// Smith 2017: between base_lr and max_lr and back, for ever; in kTriangular2 each peak is half as high.
+class CyclicLR : public LRScheduler {
+ public:
+  CyclicLR(Optimizer& optimizer, CyclicLROptions options);
+
+ private:
+  double rate(int group) override;
+  CyclicLROptions options_;
+};
+
+/// The first rate times factor(epoch).
+class LambdaLR : public LRScheduler {
+ public:
+  LambdaLR(Optimizer& optimizer, std::function<double(int64_t epoch)> factor);
+
+ private:
+  double rate(int group) override;
+  std::function<double(int64_t)> factor_;
+};
+
+/// Times factor(epoch) every epoch.
+class MultiplicativeLR : public LRScheduler {
+ public:
+  MultiplicativeLR(Optimizer& optimizer, std::function<double(int64_t epoch)> factor);
+
+ private:
+  double rate(int group) override;
+  std::function<double(int64_t)> factor_;
+};
+
+struct SWALROptions {
+  double swa_lr;
+  int64_t anneal_epochs = 10;
+  Anneal anneal_strategy = Anneal::kCosine;
+};
+/// From the rate as it is to swa_lr, which then stays: for StochasticWeightAverage (Izmailov et al. 2018).
+class SWALR : public LRScheduler {
+ public:
+  SWALR(Optimizer& optimizer, SWALROptions options);
+
+ private:
+  double rate(int group) override;
+  SWALROptions options_;
+};
+
+/// All of the schedules at once: step() is theirs, in order. They must outlive it.
+class ChainedScheduler : public LRScheduler {
+ public:
+  ChainedScheduler(Optimizer& optimizer, std::vector<LRScheduler*> schedulers);
+  void step() override;
+  void restart() override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& dict) override;
+
+ protected:
+  std::vector<LRScheduler*> schedulers_;
+
+ private:
+  double rate(int group) override { return current(group); }
+};
+
+/// One schedule after the other, each from its own epoch 0: the i-th ends at milestones[i].
+///
+///   optim::LinearLR warmup(adam, {.total_iters = 5});
+///   optim::CosineAnnealingLR decay(adam, {.T_max = 95});
+///   optim::SequentialLR schedule(adam, {&warmup, &decay}, {5});
+class SequentialLR : public ChainedScheduler {
+ public:
+  SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> schedulers, std::vector<int64_t> milestones);
+  void step() override;
+  void restart() override;
+
+ private:
+  std::vector<int64_t> milestones_;
+};
+
+enum class PlateauMode { kMin, kMax };
+inline constexpr PlateauMode kMin = PlateauMode::kMin, kMax = PlateauMode::kMax;
+
+struct ReduceLROnPlateauOptions {
+  PlateauMode mode = PlateauMode::kMin;  ///< Whether smaller or larger metrics are better.
+  double factor = 0.1;
+  int64_t patience = 10;          ///< Epochs without an improvement that are put up with.
+  double threshold = 1e-4;        ///< By how much a metric has to be better to count,
+  bool threshold_rel = true;      ///< as a part of the best one, or in itself.
+  int64_t cooldown = 0;           ///< Epochs after a reduction that are not counted.
+  double min_lr = 0, eps = 1e-8;  ///< Changes below eps are left out.
+};
+/// Times factor when a metric has stopped improving. step() takes the metric.
+class ReduceLROnPlateau : public LRScheduler {
+ public:
+  explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
+  void step(double metric);
+  void step() override;  ///< An Error.
+  void restart() override;
+
+ private:
+  double rate(int group) override { return current(group); }
+  Numbers numbers() override;
+  bool better(double metric) const;
+
+  ReduceLROnPlateauOptions options_;
+  double best_, bad_epochs_ = 0, cooldown_left_ = 0;
+};
+
+}  // namespace reel::optim
