@@ -6,6 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "reel/data/collate.h"
+#include "reel/data/dataset.h"
+#include "reel/data/loader.h"
+#include "reel/data/sampler.h"
 #include "reel/error.h"
 
 namespace reel::data {

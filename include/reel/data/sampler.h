@@ -1,0 +1,209 @@
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "reel/error.h"
+#include "reel/state_dict.h"
+
+namespace reel::data {
+
+// ---- what samplers share --------------------------------------------------------------------------------------------
+
+/// Says in which order a data set is walked. The order of an epoch depends on nothing but the sampler's arguments, its
+/// seed and the epoch's number, so that any process can continue where another one was stopped:
+///
+///   RandomSampler sampler(1000, {.seed = 1});
+///   for (int64_t index : sampler) …       // epoch 0; the next loop walks epoch 1
+///
+/// Item is int64_t for samplers, std::vector<int64_t> for samplers of whole batches.
+template <class Item>
+class SamplerOf {
+ public:
+  virtual ~SamplerOf() = default;
+
+  virtual int64_t size() const = 0;  ///< Items in an epoch.
+  virtual std::vector<Item> order(int64_t epoch) const = 0;
+  virtual uint64_t seed() const { return seed_; }
+  virtual void set_seed(uint64_t seed) { seed_ = seed; }
+
+  // The place in the walk. While a loop runs, position() counts the item that it is at.
+  int64_t epoch() const { return epoch_; }
+  int64_t position() const { return position_; }
+  /// The next loop begins there. Without it a loop begins a new epoch, also after one that was left early.
+  void set_place(int64_t epoch, int64_t position);
+  void set_epoch(int64_t epoch) { set_place(epoch, 0); }
+
+  /// "seed", "epoch" and "position", for checkpoints. After load_state_dict() the next loop yields what the saved one
+  /// would have. An Error leaves the sampler as it was.
+  StateDict state_dict() const;
+  void load_state_dict(const StateDict& dict);
+
+  class Iterator {
+   public:
+    using value_type = Item;
+    using difference_type = std::ptrdiff_t;
+    const Item& operator*() const { return order_[sampler_->position_ - 1]; }
+    Iterator& operator++() {
+      done_ = !sampler_->advance(static_cast<int64_t>(order_.size()));
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return done_; }
+
+   private:
+    friend SamplerOf;
+    explicit Iterator(SamplerOf* sampler) : sampler_(sampler), order_(sampler->start()) { ++*this; }
+    SamplerOf* sampler_;
+    std::vector<Item> order_;
+    bool done_ = false;
+  };
+  Iterator begin() { return Iterator(this); }
+  std::default_sentinel_t end() const { return {}; }
+
+  // The steps of a loop, for those who write their own.
+  std::vector<Item> start();       ///< Goes to where the next loop begins; returns the order of that epoch.
+  bool advance(int64_t in_order);  ///< To the next item; past the last of them to the next epoch, false.
+
+ protected:
+  explicit SamplerOf(std::optional<uint64_t> seed = 0);
+
+ private:
+  uint64_t seed_;
+  int64_t epoch_ = 0, position_ = 0;
+  bool placed_ = true;  // by set_place
+};
+using Sampler = SamplerOf<int64_t>;
+using Batches = SamplerOf<std::vector<int64_t>>;
+extern template class SamplerOf<int64_t>;
+extern template class SamplerOf<std::vector<int64_t>>;
+
+// ---- samplers -------------------------------------------------------------------------------------------------------
+// A seed that is not given is drawn from the calling thread's generator: manual_seed() decides it.
+
+/// 0, 1, … size - 1.
+class SequentialSampler : public Sampler {
+ public:
+  explicit SequentialSampler(int64_t size);
+  int64_t size() const override { return size_; }
+  std::vector<int64_t> order(int64_t epoch) const override;
+
+ private:
+  int64_t size_;
+};
+
+struct RandomSamplerOptions {
+  bool replacement = false;
+  std::optional<int64_t> num_samples = {};  ///< Per epoch; `size` if not given, and at most that without replacement.
+  std::optional<uint64_t> seed = {};
+};
+/// A random order; with replacement each index is drawn from all of them.
+class RandomSampler : public Sampler {
+ public:
+  explicit RandomSampler(int64_t size, RandomSamplerOptions options = {});
+  int64_t size() const override { return num_samples_; }
+  std::vector<int64_t> order(int64_t epoch) const override;
+
+ private:
+  int64_t size_, num_samples_;
+  bool replacement_;
+};
+
+struct WeightedRandomSamplerOptions {
+  bool replacement = true;
+  std::optional<uint64_t> seed = {};
+};
+/// num_samples indices, index i with a probability proportional to weights[i]. The weights are finite, not negative and
+/// not all zero; without replacement at least num_samples of them are positive (Efraimidis & Spirakis 2006).
+class WeightedRandomSampler : public Sampler {
+ public:
+  WeightedRandomSampler(std::vector<double> weights, int64_t num_samples, WeightedRandomSamplerOptions options = {});
+  int64_t size() const override { return num_samples_; }
+  std::vector<int64_t> order(int64_t epoch) const override;
+
+ private:
+  std::vector<double> weights_;
+  int64_t num_samples_;
+  bool replacement_;
+};
+
+struct SubsetSamplerOptions {
+  bool shuffle = false;  ///< True makes it PyTorch's SubsetRandomSampler.
+  std::optional<uint64_t> seed = {};
+};
+/// The given indices, as they stand or shuffled.
+class SubsetSampler : public Sampler {
+ public:
+  explicit SubsetSampler(std::vector<int64_t> indices, SubsetSamplerOptions options = {});
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  std::vector<int64_t> order(int64_t epoch) const override;
+
+ private:
+  std::vector<int64_t> indices_;
+  bool shuffle_;
+};
+
+struct DistributedSamplerOptions {
+  int rank = 0, world_size = 1;
+  bool shuffle = true;
+  bool drop_last = false;
+  uint64_t seed = 0;  ///< Must be the same on all ranks.
+};
+/// Each process's share of an epoch: every world_size-th index of one common order, from `rank` on. All shares are of
+/// one size: the order is padded from its own beginning, or cut with drop_last.
+class DistributedSampler : public Sampler {
+ public:
+  DistributedSampler(int64_t size, DistributedSamplerOptions options);
+  int64_t size() const override;
+  std::vector<int64_t> order(int64_t epoch) const override;
+
+ private:
+  int64_t size_;
+  DistributedSamplerOptions options_;
+};
+
+// ---- samplers of batches --------------------------------------------------------------------------------------------
+
+/// Cuts a sampler's order into batches.
+class BatchSampler : public Batches {
+ public:
+  template <std::derived_from<Sampler> S>
+  BatchSampler(S sampler, int64_t batch_size, bool drop_last = false)
+      : BatchSampler(std::make_shared<S>(std::move(sampler)), batch_size, drop_last) {}
+  BatchSampler(std::shared_ptr<Sampler> sampler, int64_t batch_size, bool drop_last = false);
+  int64_t size() const override;
+  std::vector<std::vector<int64_t>> order(int64_t epoch) const override;
+  uint64_t seed() const override { return sampler_->seed(); }
+  void set_seed(uint64_t seed) override { sampler_->set_seed(seed); }
+
+ private:
+  std::shared_ptr<Sampler> sampler_;
+  int64_t batch_size_;
+  bool drop_last_;
+};
+
+struct BucketSamplerOptions {
+  int64_t batch_size = 1;
+  bool shuffle = true;
+  bool drop_last = false;
+  int64_t pool = 100;  ///< Batches in a pool. Larger pools mean less padding and less randomness.
+  std::optional<uint64_t> seed = {};
+};
+/// Batches of samples of similar length, so that little is padded: the shuffled samples are cut into pools, each pool
+/// is sorted by length and cut into batches, and the batches of all pools are shuffled. Without shuffle all samples are
+/// one pool, and batches come in order of length.
+class BucketSampler : public Batches {
+ public:
+  BucketSampler(std::vector<int64_t> lengths, BucketSamplerOptions options);
+  int64_t size() const override;
+  std::vector<std::vector<int64_t>> order(int64_t epoch) const override;
+
+ private:
+  std::vector<int64_t> lengths_;
+  BucketSamplerOptions options_;
+};
+
+}  // namespace reel::data

@@ -1,0 +1,104 @@
+#include "reel/data/loader.h"
+
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "lib/philox.h"
+
+namespace reel::data::detail {
+
+uint64_t random_seed() { return static_cast<uint64_t>(randint(int64_t{1} << 53, {}).item<int64_t>()); }
+
+uint64_t sub_seed(uint64_t seed, uint64_t number) {
+  const PhiloxBlock block = philox(seed, number, 0xDA7A);
+  return uint64_t{block.lane[0]} << 32 | block.lane[1];
+}
+
+void check(const LoaderOptions& options) {
+  REEL_CHECK(options.batch_size > 0, "DataLoader: batches of ", options.batch_size);
+  REEL_CHECK(options.workers >= 0, "DataLoader: ", options.workers, " workers");
+  REEL_CHECK(options.prefetch > 0, "DataLoader: prefetch is ", options.prefetch, ", but a worker makes at least 1");
+}
+
+void check_with_sampler(const LoaderOptions& options, bool of_batches) {
+  check(options);
+  REEL_CHECK(!options.shuffle, "DataLoader: shuffle does not go with a sampler, which decides the order");
+  REEL_CHECK(!of_batches || (options.batch_size == 1 && !options.drop_last),
+             "DataLoader: batch_size and drop_last do not go with a sampler of batches");
+}
+
+struct Pipeline::Shared {
+  // What make() has returned or thrown.
+  struct Outcome {
+    Result result;
+    std::exception_ptr error;
+  };
+
+  std::mutex mutex;
+  std::condition_variable room, news;
+  bool stopping = false;
+  const int64_t ahead, last;
+  int64_t to_make, to_take;
+  std::map<int64_t, Outcome> made;
+  const std::function<Result(int64_t)> make;
+  std::vector<std::jthread> threads;  // joined before the rest goes
+
+  Shared(int64_t ahead_, int64_t first, int64_t last_, std::function<Result(int64_t)> make_)
+      : ahead(ahead_), last(last_), to_make(first), to_take(first), make(std::move(make_)) {}
+  ~Shared() {
+    {
+      std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    room.notify_all();
+  }
+
+  void work() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      room.wait(lock, [&] { return stopping || to_make == last || to_make < to_take + ahead; });
+      if (stopping || to_make == last) return;
+      const int64_t mine = to_make++;
+      lock.unlock();
+      Outcome outcome;
+      try {
+        outcome.result = make(mine);
+      } catch (...) {
+        outcome.error = std::current_exception();
+      }
+      lock.lock();
+      made[mine] = std::move(outcome);
+      news.notify_one();
+    }
+  }
+
+  Outcome wait() {
+    std::unique_lock lock(mutex);
+    news.wait(lock, [&] { return made.contains(to_take); });
+    Outcome outcome = std::move(made.extract(to_take++).mapped());
+    lock.unlock();
+    room.notify_all();
+    return outcome;
+  }
+};
+
+Pipeline::Pipeline(int workers, int64_t ahead, int64_t first, int64_t last, std::function<Result(int64_t)> make)
+    : shared_(std::make_unique<Shared>(ahead, first, last, std::move(make))) {
+  for (int64_t i = 0; i < std::min<int64_t>(workers, last - first); ++i)
+    shared_->threads.emplace_back([shared = shared_.get()] { shared->work(); });
+}
+
+Pipeline::~Pipeline() = default;
+
+std::optional<Pipeline::Result> Pipeline::take() {
+  if (shared_->to_take == shared_->last) return {};
+  if (shared_->threads.empty()) return shared_->make(shared_->to_take++);
+  auto [result, error] = shared_->wait();
+  if (error) std::rethrow_exception(error);
+  return result;
+}
+
+}  // namespace reel::data::detail
