@@ -1,15 +1,13 @@
 #include "reel/io.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <iterator>
 
 #include "reel/autograd.h"
 #include "reel/nn.h"
 #include "reel/random.h"
+#include "test/folder.h"
 
 using namespace reel;
 using namespace std::string_literals;
@@ -17,21 +15,6 @@ using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
 namespace {
-
-// A folder of this test's own, which goes when it ends.
-struct Folder {
-  fs::path path = fs::temp_directory_path() / ("reel-io-" + std::to_string(::getpid()));
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-  fs::path operator/(const char* name) const { return path / name; }
-  int64_t count() const { return std::distance(fs::directory_iterator(path), fs::directory_iterator()); }
-};
-
-void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
-std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // A file with this header and these data.
 std::string container(const std::string& header, const std::string& data = "") {

@@ -1,48 +1,14 @@
 #pragma once
-#include <cstdint>
-#include <filesystem>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
+// Data sets, loaders and readers. Every reader takes gzip files as well, trusts its input in nothing, and reports what
+// is malformed as an Error that begins with the file and the line (or byte).
 #include "reel/data/collate.h"
+#include "reel/data/conll.h"
+#include "reel/data/csv.h"
 #include "reel/data/dataset.h"
+#include "reel/data/idx.h"
 #include "reel/data/loader.h"
 #include "reel/data/sampler.h"
-#include "reel/error.h"
-
-namespace reel::data {
-
-// ---- bracketed trees ------------------------------------------------------------------------------------------------
-
-/// A labelled tree over words, such as "(3 (2 It) (4 works))". The nodes stand in postorder: children, left to right,
-/// before their parent, the root last. A loop over `nodes` meets every node after its children.
-struct Tree {
-  struct Node {
-    std::string label;
-    std::string word;  ///< Of a leaf; inner nodes have none.
-    int32_t first_child = 0, num_children = 0;
-    bool is_leaf() const { return num_children == 0; }
-  };
-  std::vector<Node> nodes;
-  std::vector<int32_t> child_ids;
-
-  const Node& root() const { return nodes.back(); }
-  /// The children of a node, left to right, as positions in `nodes`.
-  std::span<const int32_t> children(const Node& node) const {
-    return std::span(child_ids).subspan(node.first_child, node.num_children);
-  }
-  std::string to_string() const;  ///< The brackets again.
-};
-
-/// Reads one tree: (label word) is a leaf, (label tree tree …) an inner node, of any arity and depth. Only ASCII spaces
-/// separate; everything else, no-break spaces and escapes such as -LRB- and \/ included, is part of a token and kept as
-/// it is. The Error of malformed text begins with `where`, followed by the column (in bytes, from 1): "4: …".
-Tree parse_tree(std::string_view text, const std::string& where = "column ");
-
-/// Reads a file with a tree on each line, the Stanford Sentiment Treebank's format; empty lines are skipped. An Error
-/// reads "file:line:column: what is wrong".
-std::vector<Tree> read_trees(const std::filesystem::path& path);
-
-}  // namespace reel::data
+#include "reel/data/text.h"
+#include "reel/data/tree.h"
+#include "reel/data/vocabulary.h"
+#include "reel/data/word_vectors.h"

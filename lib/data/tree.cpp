@@ -1,11 +1,10 @@
+#include "reel/data/tree.h"
+
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <utility>
 
-#include "reel/data.h"
+#include "lib/io/source.h"
 
 namespace reel::data {
 namespace {
@@ -93,16 +92,12 @@ class TreeParser {
 Tree parse_tree(std::string_view text, const std::string& where) { return TreeParser(text, where).parse(); }
 
 std::vector<Tree> read_trees(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  REEL_CHECK(file && !std::filesystem::is_directory(path), "cannot open ", path, ": ", std::strerror(errno));
+  io::Source source(path);
   std::vector<Tree> trees;
   std::string line;
-  for (int64_t number = 1; std::getline(file, line); ++number) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.find_first_not_of(' ') == std::string::npos) continue;
-    trees.push_back(parse_tree(line, path.string() + ":" + std::to_string(number) + ":"));
-  }
-  REEL_CHECK(file.eof(), "cannot read ", path, ": ", std::strerror(errno));
+  while (source.read_line(line))
+    if (line.find_first_not_of(' ') != std::string::npos)
+      trees.push_back(parse_tree(line, source.name() + ":" + std::to_string(source.line_number()) + ":"));
   return trees;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "lib/io/elements.h"
 #include "lib/io/file.h"
 #include "reel/io.h"
 
@@ -32,22 +33,6 @@ constexpr TypeName kTypeNames[] = {{kFloat64, "F64"}, {kFloat32, "F32"}, {kFloat
 const char* name_in_file(DType type) {
   return std::find_if(std::begin(kTypeNames), std::end(kTypeNames), [&](const TypeName& t) { return t.type == type; })
       ->name;
-}
-
-int64_t byte_count(const Tensor& tensor) { return tensor.numel() * size_of(tensor.dtype()); }
-
-void* bytes_of(const Tensor& tensor) {
-  switch (tensor.dtype()) {
-    case kBool: return tensor.data<bool>();
-    case kUInt8: return tensor.data<uint8_t>();
-    case kInt32: return tensor.data<int32_t>();
-    case kInt64: return tensor.data<int64_t>();
-    case kFloat16: return tensor.data<Float16>();
-    case kBFloat16: return tensor.data<BFloat16>();
-    case kFloat32: return tensor.data<float>();
-    case kFloat64: return tensor.data<double>();
-  }
-  return nullptr;
 }
 
 // ---- reading the header ---------------------------------------------------------------------------------------------
@@ -184,17 +169,6 @@ class HeaderReader : public nlohmann::json_sax<json> {
   std::string key_;
   std::vector<int64_t>* numbers_ = nullptr;
 };
-
-// What a tensor of that shape takes; nothing where that does not fit into 63 bits, or its strides do not.
-std::optional<int64_t> byte_count(const std::vector<int64_t>& shape, DType type) {
-  int64_t bytes = size_of(type);
-  bool is_empty = false;
-  for (const int64_t size : shape) {
-    is_empty |= size == 0;
-    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return {};
-  }
-  return is_empty ? 0 : bytes;
-}
 
 // Checks everything that the header claims against itself and the file's size.
 void check(const HeaderReader& header, const InputFile& file, int64_t data_begin) {

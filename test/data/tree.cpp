@@ -1,9 +1,9 @@
-#include <unistd.h>
+#include "reel/data/tree.h"
 
 #include <catch2/catch.hpp>
-#include <fstream>
 
-#include "reel/data.h"
+#include "reel/error.h"
+#include "test/folder.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
@@ -32,7 +32,7 @@ TEST_CASE("a bracketed tree is laid out in postorder") {
   CHECK(tree.to_string() == "(3 (2 It) (4 (2 really) (3 works)))");
 }
 
-TEST_CASE("trees of any arity, spacing and tokens") {
+TEST_CASE("trees of any arity and spacing and tokens") {
   CHECK(data::parse_tree("(S (NP a)(VP b) (PP (X c)) (Y d))").to_string() == "(S (NP a) (VP b) (PP (X c)) (Y d))");
   CHECK(data::parse_tree("  (  2   word  )  ").to_string() == "(2 word)");
   const std::string odd =
@@ -83,19 +83,19 @@ TEST_CASE("a tree a million deep is read and printed without recursion") {
   CHECK_THROWS_AS(data::parse_tree(text.substr(0, text.size() - 1)), Error);
 }
 
-TEST_CASE("a file of trees is read line by line, and errors say where") {
-  const fs::path path = fs::temp_directory_path() / ("reel-trees-" + std::to_string(::getpid()));
-  std::ofstream(path, std::ios::binary) << "(2 a)\r\n\n   \n(3 (2 b) (4 c))";
+TEST_CASE("a file of trees is read line by line and errors say where") {
+  const Folder folder;
+  const fs::path path = folder / "trees";
+  write(path, "(2 a)\r\n\n   \n(3 (2 b) (4 c))");
   const auto trees = data::read_trees(path);
   REQUIRE(trees.size() == 2);
   CHECK(trees[0].root().word == "a");
   CHECK(trees[1].to_string() == "(3 (2 b) (4 c))");
+  CHECK(data::read_trees(write_gzip(folder / "trees.gz", contents(path))).size() == 2);
 
-  std::ofstream(path, std::ios::binary) << "(2 a)\n\n(3 (2 b) 4 c))\n";
+  write(path, "(2 a)\n\n(3 (2 b) 4 c))\n");
   CHECK_THROWS_WITH(data::read_trees(path), Equals(path.string() + ":3:10: a node has both a word and children"));
-  std::ofstream(path, std::ios::binary) << "";
-  CHECK(data::read_trees(path).empty());
-  fs::remove(path);
-  CHECK_THROWS_WITH(data::read_trees(path), Contains("No such file"));
-  CHECK_THROWS_WITH(data::read_trees(fs::temp_directory_path()), Contains("cannot open"));
+  CHECK(data::read_trees(write(path, "")).empty());
+  CHECK_THROWS_WITH(data::read_trees(folder / "nothing"), Contains("No such file"));
+  CHECK_THROWS_WITH(data::read_trees(folder.path), Contains("not a regular file"));
 }

@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reel/tensor.h"
+
+namespace reel::data {
+
+struct CsvOptions {
+  char separator = ',';
+  char quote = '"';
+  bool header = true;  ///< The first row names the columns; without one they are "0", "1", ….
+};
+
+struct ColumnOptions {
+  DType dtype = kFloat32;
+  /// What an empty field stands for; an Error if not given. Only floating-point tensors hold NAN.
+  std::optional<double> missing = {};
+};
+
+/// A table of text, by columns. Fields are kept as they were written, but for their quotes.
+class CsvTable {
+ public:
+  int64_t num_rows() const { return static_cast<int64_t>(lines_.size()); }
+  int64_t num_columns() const { return static_cast<int64_t>(names_.size()); }
+  const std::vector<std::string>& names() const { return names_; }
+  int64_t index_of(std::string_view name) const;  ///< A column's number; an Error lists the names there are.
+  std::string_view at(int64_t row, int64_t column) const;
+  std::vector<std::string> strings(std::string_view name) const;
+
+  /// The numbers of a column, [rows]; spaces around them are passed over. Text that is no number of the type, is an
+  /// Error that names the line and the column. bool takes 0, 1, true and false.
+  Tensor column(std::string_view name, const ColumnOptions& options = {}) const;
+  /// Of several columns, [rows, columns], or of all.
+  Tensor columns(const std::vector<std::string>& names, const ColumnOptions& options = {}) const;
+  Tensor tensor(const ColumnOptions& options = {}) const { return columns(names_, options); }
+
+ private:
+  friend class CsvReader;
+  friend CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options);
+  std::string_view field(size_t i) const { return std::string_view(text_).substr(ends_[i], ends_[i + 1] - ends_[i]); }
+  template <class T>
+  void parse(const std::vector<int64_t>& columns, const ColumnOptions& options, T* to) const;
+
+  std::string file_, text_;
+  std::vector<size_t> ends_ = {0};  // field i is text_[ends_[i] … ends_[i + 1])
+  std::vector<int64_t> lines_;      // on which each row begins
+  std::vector<std::string> names_;
+};
+
+/// Reads comma-separated values as RFC 4180 has them: quoted fields may hold separators, line ends (CR
+/// LF is read as LF) and doubled quotes.
+/// Rows end with LF or CR LF and have as many fields as the first; empty lines are passed over. An Error reads
+/// "file:line: what is wrong".
+CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
+
+}  // namespace reel::data

@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+#include "reel/tensor.h"
+
+namespace reel::data {
+
+/// Reads the IDX format (http://yann.lecun.com/exdb/mnist): any number of dimensions of uint8, int8, int16, int32,
+/// float32 or float64. 8- and 16-bit signed integers become int32. An Error reads "file: byte N: what is wrong".
+Tensor read_idx(const std::filesystem::path& path);
+
+struct MnistOptions {
+  bool train = true;
+  double mean = 0, std = 1;  ///< Pixels, scaled to [0, 1], become (pixel - mean) / std. MNIST: 0.1307, 0.3081.
+};
+
+/// MNIST, and everything in the same four files, such as Fashion-MNIST: `folder` holds train-images-idx3-ubyte,
+/// train-labels-idx1-ubyte and their t10k- twins, as they are or with .gz. Sample i is the pair of an image, float32
+/// [1, 28, 28], and its label.
+class Mnist {
+ public:
+  explicit Mnist(const std::filesystem::path& folder, const MnistOptions& options = {});
+
+  int64_t size() const { return labels_.numel(); }
+  std::pair<Tensor, int64_t> get(int64_t i) const;
+  /// float32 [n, 1, 28, 28] and int64 [n].
+  std::pair<Tensor, Tensor> get_batch(std::span<const int64_t> indices) const;
+
+  const Tensor& images() const { return images_; }  ///< uint8 [n, 28, 28], as in the file.
+  const Tensor& labels() const { return labels_; }  ///< int64 [n]
+
+ private:
+  Tensor to_pixels(const Tensor& images) const;
+
+  Tensor images_, labels_;
+  double scale_, shift_;
+};
+
+}  // namespace reel::data

@@ -1,0 +1,21 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reel::data {
+
+/// The lines of a text file, without their ends (LF or CR LF); bytes are passed through as they are.
+std::vector<std::string> read_lines(const std::filesystem::path& path);
+/// The same, one at a time: calls f(line) for each; the view is valid during the call. Files may be of any size.
+void for_each_line(const std::filesystem::path& path, const std::function<void(std::string_view line)>& f);
+
+/// The words between the separators; several in a row count as one. Unlike with Unicode-aware splitting, a no-break
+/// space is part of a word.
+std::vector<std::string> split_words(std::string_view text, std::string_view separators = " \t\r\n");
+/// A-Z to a-z; other bytes stay.
+std::string lower_ascii(std::string_view text);
+
+}  // namespace reel::data

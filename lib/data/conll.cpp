@@ -1,0 +1,212 @@
+#include "reel/data/conll.h"
+
+#include <array>
+
+#include "lib/data/numbers.h"
+#include "lib/io/source.h"
+#include "reel/data/text.h"
+
+namespace reel::data {
+
+// ---- columns --------------------------------------------------------------------------------------------------------
+
+std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options) {
+  REEL_CHECK(options.columns >= 0, "read_conll: ", options.columns, " columns");
+  io::Source source(path);
+  std::vector<ConllSentence> sentences;
+  auto columns = static_cast<size_t>(options.columns);
+  bool inside = false;
+  std::string line;
+  while (source.read_line(line)) {
+    std::vector<std::string> fields = split_words(line, options.separators);
+    if (fields.empty() || fields[0] == "-DOCSTART-") {
+      inside = false;
+      continue;
+    }
+    if (columns == 0) columns = fields.size();
+    if (fields.size() != columns) source.fail_line(fields.size(), " columns, expected ", columns);
+    if (!inside) sentences.emplace_back().columns.resize(columns);
+    inside = true;
+    for (size_t i = 0; i < columns; ++i) sentences.back().columns[i].push_back(std::move(fields[i]));
+  }
+  return sentences;
+}
+
+// ---- CoNLL-U --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+using Features = std::vector<std::pair<std::string, std::string>>;
+
+std::string to_string(const Features& feats) {
+  std::string text;
+  for (const auto& [name, value] : feats) text += (text.empty() ? "" : "|") + name + "=" + value;
+  return text.empty() ? "_" : text;
+}
+
+class ConlluReader {
+ public:
+  explicit ConlluReader(const std::filesystem::path& path) : source_(path) {}
+
+  std::vector<ConlluSentence> read() {
+    std::string line;
+    while (source_.read_line(line)) {
+      if (line.empty())
+        finish();
+      else if (line[0] == '#')
+        comment(line);
+      else
+        add(line);
+    }
+    finish();
+    return std::move(sentences_);
+  }
+
+ private:
+  using Columns = std::array<std::string_view, 10>;
+
+  template <class... Parts>
+  void check(bool good, const Parts&... parts) const {
+    if (!good) source_.fail_line(parts...);
+  }
+
+  void comment(const std::string& line) {
+    check(now_.words.empty() && now_.ranges.empty() && now_.empties.empty(), "a comment inside a sentence");
+    now_.comments.push_back(line.substr(1));
+  }
+
+  void add(std::string_view line) {
+    const Columns columns = split(line);
+    const std::string_view id = columns[0];
+    if (const size_t dash = id.find('-'); dash != std::string_view::npos)
+      range(number(id.substr(0, dash), "ID"), number(id.substr(dash + 1), "ID"), columns);
+    else if (const size_t dot = id.find('.'); dot != std::string_view::npos)
+      empty(number(id.substr(0, dot), "ID"), number(id.substr(dot + 1), "ID"), columns);
+    else
+      word(number(id, "ID"), columns);
+  }
+
+  void word(int64_t id, const Columns& columns) {
+    check(id == now_.size() + 1, "ID ", id, " where ", now_.size() + 1, " was expected");
+    now_.words.push_back(parse(columns));
+    lines_.push_back(source_.line_number());
+  }
+
+  void range(int64_t first, int64_t last, const Columns& columns) {
+    check(first == now_.size() + 1 && last >= first, "the range ", first, "-", last, " after word ", now_.size());
+    check(now_.ranges.empty() || now_.ranges.back().last < first, "the range ", first, "-", last, " overlaps another");
+    now_.ranges.push_back({first, last, std::string(columns[1]), std::string(columns[9]), features(columns[5])});
+    for (const int i : {2, 3, 4, 6, 7, 8}) check(columns[i] == "_", "a range has more than a FORM, FEATS and MISC");
+  }
+
+  void empty(int64_t after, int64_t which, const Columns& columns) {
+    const bool another = !now_.empties.empty() && now_.empties.back().after == after;
+    check(after == now_.size() && which == (another ? now_.empties.back().number + 1 : 1), "the empty node ", after,
+          ".", which, " after word ", now_.size());
+    now_.empties.push_back({after, which, parse(columns)});
+  }
+
+  void finish() {
+    if (now_.words.empty()) {
+      check(now_.comments.empty() && now_.empties.empty() && now_.ranges.empty(), "a sentence without words");
+      return;
+    }
+    if (!now_.ranges.empty())
+      check(now_.ranges.back().last <= now_.size(), "the range ", now_.ranges.back().first, "-",
+            now_.ranges.back().last, " in a sentence of ", now_.size(), " words");
+    for (int64_t i = 0; i < now_.size(); ++i)
+      if (now_.words[i].head > now_.size())
+        reel::detail::fail(source_.name(), ":", lines_[i], ": HEAD ", now_.words[i].head, " in a sentence of ",
+                           now_.size(), " words");
+    sentences_.push_back(std::move(now_));
+    now_ = {};
+    lines_.clear();
+  }
+
+  Columns split(std::string_view line) const {
+    Columns columns;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const size_t tab = line.find('\t');
+      check((tab == std::string_view::npos) == (i + 1 == columns.size()), "expected 10 columns separated by tabs");
+      columns[i] = line.substr(0, tab);
+      check(!columns[i].empty(), "column ", i + 1, " is empty");
+      if (tab != std::string_view::npos) line.remove_prefix(tab + 1);
+    }
+    return columns;
+  }
+
+  int64_t number(std::string_view text, const char* what) const {
+    int64_t value = 0;
+    check(!text.starts_with('+') && parse_number(text, value) && value >= 0 && (text[0] != '0' || text.size() == 1),
+          what, " '", text.substr(0, 100), "' is not a number");
+    return value;
+  }
+
+  Features features(std::string_view text) const {
+    Features feats;
+    if (text == "_") return feats;
+    while (true) {
+      const size_t bar = text.find('|');
+      const std::string_view one = text.substr(0, bar);
+      const size_t equal = one.find('=');
+      check(equal != std::string_view::npos && equal > 0 && equal + 1 < one.size(), "FEATS '", one.substr(0, 100),
+            "' is not Name=Value");
+      feats.emplace_back(one.substr(0, equal), one.substr(equal + 1));
+      if (bar == std::string_view::npos) return feats;
+      text.remove_prefix(bar + 1);
+    }
+  }
+
+  ConlluWord parse(const Columns& c) const {
+    const auto text = [&](int i) { return std::string(c[i]); };
+    return {text(1), text(2), text(3), text(4), features(c[5]), c[6] == "_" ? -1 : number(c[6], "HEAD"),
+            text(7), text(8), text(9)};
+  }
+
+  io::Source source_;
+  std::vector<ConlluSentence> sentences_;
+  ConlluSentence now_;
+  std::vector<int64_t> lines_;  // of its words
+};
+
+}  // namespace
+
+std::vector<ConlluSentence> read_conllu(const std::filesystem::path& path) { return ConlluReader(path).read(); }
+
+std::optional<std::string> ConlluSentence::metadata(std::string_view key) const {
+  const auto trimmed = [](std::string_view text) {
+    const size_t first = text.find_first_not_of(' '), last = text.find_last_not_of(' ');
+    return first == std::string_view::npos ? std::string_view() : text.substr(first, last - first + 1);
+  };
+  for (const std::string& comment : comments)
+    if (const size_t equal = comment.find('='); equal != std::string::npos)
+      if (trimmed(std::string_view(comment).substr(0, equal)) == key)
+        return std::string(trimmed(std::string_view(comment).substr(equal + 1)));
+  return {};
+}
+
+std::string ConlluSentence::to_string() const {
+  std::string text;
+  const auto line = [&](std::initializer_list<std::string_view> columns) {
+    for (const std::string_view column : columns) (text += column) += '\t';
+    text.back() = '\n';
+  };
+  const auto write = [&](const std::string& id, const ConlluWord& word) {
+    line({id, word.form, word.lemma, word.upos, word.xpos, data::to_string(word.feats),
+          word.head < 0 ? "_" : std::to_string(word.head), word.deprel, word.deps, word.misc});
+  };
+  for (const std::string& comment : comments) text += "#" + comment + "\n";
+  auto range = ranges.begin();
+  auto empty = empties.begin();
+  for (int64_t i = 0; i <= size(); ++i) {
+    if (i > 0) write(std::to_string(i), words[i - 1]);
+    for (; empty != empties.end() && empty->after == i; ++empty)
+      write(std::to_string(i) + "." + std::to_string(empty->number), empty->word);
+    for (; range != ranges.end() && range->first == i + 1; ++range)
+      line({std::to_string(range->first) + "-" + std::to_string(range->last), range->form, "_", "_", "_",
+            data::to_string(range->feats), "_", "_", "_", range->misc});
+  }
+  return text + "\n";
+}
+
+}  // namespace reel::data

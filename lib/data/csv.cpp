@@ -1,0 +1,186 @@
+#include "reel/data/csv.h"
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "lib/data/numbers.h"
+#include "lib/io/source.h"
+
+namespace reel::data {
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+class CsvReader {
+ public:
+  CsvReader(const std::filesystem::path& path, const CsvOptions& options, CsvTable& table)
+      : source_(path), options_(options), table_(table) {}
+
+  void read() {
+    while (source_.read_line(line_)) {
+      if (line_.empty()) continue;
+      const int64_t begun_on = source_.line_number();
+      row();
+      const size_t fields = table_.ends_.size() - 1 - table_.lines_.size() * width_;
+      if (table_.lines_.empty()) width_ = fields;
+      if (fields != width_)
+        reel::detail::fail(source_.name(), ":", begun_on, ": ", fields, " fields, where the first row has ", width_);
+      table_.lines_.push_back(begun_on);
+    }
+  }
+
+ private:
+  void row() {
+    at_ = 0;
+    while (true) {
+      if (at_ < line_.size() && line_[at_] == options_.quote)
+        quoted();
+      else
+        plain();
+      table_.ends_.push_back(table_.text_.size());
+      if (at_ == line_.size()) return;
+      if (line_[at_++] != options_.separator) source_.fail_line("text after a closing quote");
+    }
+  }
+
+  void plain() {
+    const size_t end = std::min(line_.find(options_.separator, at_), line_.size());
+    const std::string_view field = std::string_view(line_).substr(at_, end - at_);
+    if (field.find(options_.quote) != std::string_view::npos) source_.fail_line("a quote inside an unquoted field");
+    table_.text_ += field;
+    at_ = end;
+  }
+
+  void quoted() {
+    const int64_t opened_on = source_.line_number();
+    ++at_;
+    while (true) {
+      const size_t end = std::min(line_.find(options_.quote, at_), line_.size());
+      table_.text_.append(line_, at_, end - at_);
+      if (end < line_.size()) {
+        at_ = end + 1;
+        if (at_ == line_.size() || line_[at_] != options_.quote) return;
+        table_.text_ += options_.quote;
+        ++at_;
+      } else {  // the field goes on in the next line
+        table_.text_ += '\n';
+        at_ = 0;
+        if (!source_.read_line(line_)) reel::detail::fail(source_.name(), ":", opened_on, ": a quote is not closed");
+      }
+    }
+  }
+
+  io::Source source_;
+  const CsvOptions& options_;
+  CsvTable& table_;
+  std::string line_;
+  size_t at_ = 0, width_ = 0;
+};
+
+CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
+  const auto is_line_end = [](char c) { return c == '\n' || c == '\r'; };
+  REEL_CHECK(options.separator != options.quote && !is_line_end(options.separator) && !is_line_end(options.quote),
+             "read_csv: the separator and the quote must differ, and be no line ends");
+  CsvTable table;
+  table.file_ = path.string();
+  CsvReader(path, options, table).read();
+  if (table.lines_.empty()) return table;
+  const size_t width = (table.ends_.size() - 1) / table.lines_.size();
+  for (size_t i = 0; i < width; ++i)
+    table.names_.push_back(options.header ? std::string(table.field(i)) : std::to_string(i));
+  if (options.header) {
+    table.ends_.erase(table.ends_.begin(), table.ends_.begin() + static_cast<int64_t>(width));
+    table.lines_.erase(table.lines_.begin());
+  }
+  return table;
+}
+
+// ---- columns --------------------------------------------------------------------------------------------------------
+
+int64_t CsvTable::index_of(std::string_view name) const {
+  std::string all;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    if (names_[i] == name) return static_cast<int64_t>(i);
+    all += (i ? ", " : "") + names_[i];
+  }
+  reel::detail::fail(file_, ": there is no column '", name, "', but ", all);
+}
+
+std::string_view CsvTable::at(int64_t row, int64_t column) const {
+  REEL_CHECK(row >= 0 && row < num_rows() && column >= 0 && column < num_columns(), file_, ": field ", row, ", ",
+             column, " of a table of ", num_rows(), " rows and ", num_columns(), " columns");
+  return field(static_cast<size_t>(row * num_columns() + column));
+}
+
+std::vector<std::string> CsvTable::strings(std::string_view name) const {
+  const int64_t number = index_of(name);
+  std::vector<std::string> strings;
+  strings.reserve(lines_.size());
+  for (int64_t row = 0; row < num_rows(); ++row) strings.emplace_back(at(row, number));
+  return strings;
+}
+
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(' ');
+  return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+template <class T>
+bool parse_field(std::string_view text, T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    value = text == "1" || text == "true" || text == "True" || text == "TRUE";
+    return value || text == "0" || text == "false" || text == "False" || text == "FALSE";
+  } else if constexpr (std::is_integral_v<T>) {
+    return parse_number(text, value);
+  } else {  // a double's range, rounded to T
+    double wide;
+    if (!parse_number(text, wide)) return false;
+    value = T(wide);
+    return true;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void CsvTable::parse(const std::vector<int64_t>& columns, const ColumnOptions& options, T* to) const {
+  if (const double missing = options.missing.value_or(0); std::is_integral_v<T>)
+    REEL_CHECK(missing == std::floor(missing) && std::abs(missing) <= 0x1p53 &&
+                   missing >= static_cast<double>(std::numeric_limits<T>::lowest()) &&
+                   missing <= static_cast<double>(std::numeric_limits<T>::max()),
+               file_, ": a ", options.dtype, " tensor cannot hold ", missing);
+  for (int64_t row = 0; row < num_rows(); ++row)
+    for (const int64_t column : columns) {
+      const std::string_view text = trimmed(at(row, column));
+      if (text.empty() && options.missing)
+        *to++ = T(*options.missing);
+      else if (!parse_field(text, *to++))
+        reel::detail::fail(file_, ":", lines_[row], ": column '", names_[column], "': '", text.substr(0, 100), "' is ",
+                           text.empty() ? "missing" : "not a ", text.empty() ? "" : name_of(options.dtype));
+    }
+}
+
+Tensor CsvTable::column(std::string_view name, const ColumnOptions& options) const {
+  return columns(std::vector{std::string(name)}, options).select(1, 0);
+}
+
+Tensor CsvTable::columns(const std::vector<std::string>& names, const ColumnOptions& options) const {
+  std::vector<int64_t> columns;
+  for (const std::string& name : names) columns.push_back(index_of(name));
+  const Tensor table = empty({num_rows(), static_cast<int64_t>(columns.size())}, {.dtype = options.dtype});
+  switch (options.dtype) {
+    case kBool: parse(columns, options, table.data<bool>()); break;
+    case kUInt8: parse(columns, options, table.data<uint8_t>()); break;
+    case kInt32: parse(columns, options, table.data<int32_t>()); break;
+    case kInt64: parse(columns, options, table.data<int64_t>()); break;
+    case kFloat16: parse(columns, options, table.data<Float16>()); break;
+    case kBFloat16: parse(columns, options, table.data<BFloat16>()); break;
+    case kFloat32: parse(columns, options, table.data<float>()); break;
+    case kFloat64: parse(columns, options, table.data<double>()); break;
+  }
+  return table;
+}
+
+}  // namespace reel::data

@@ -1,0 +1,116 @@
+#include "lib/io/elements.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+namespace reel::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+void reverse_each(char* data, int64_t count, int width) {
+  if (width > 1)
+    for (int64_t i = 0; i < count; ++i, data += width) std::reverse(data, data + width);
+}
+
+template <class From, class To>
+void widen(const char* from, int64_t count, char* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    From value;
+    std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
+    const To wide = value;
+    std::memcpy(to + i * static_cast<int64_t>(sizeof wide), &wide, sizeof wide);
+  }
+}
+
+// The integers that no tensor type has.
+auto widener(Element element) {
+  const bool is_signed = element.kind == Element::kSigned;
+  return element.bytes == 1   ? widen<int8_t, int32_t>
+         : element.bytes == 4 ? widen<uint32_t, int64_t>
+         : is_signed          ? widen<int16_t, int32_t>
+                              : widen<uint16_t, int32_t>;
+}
+
+}  // namespace
+
+void* bytes_of(const Tensor& tensor) {
+  switch (tensor.dtype()) {
+    case kBool: return tensor.data<bool>();
+    case kUInt8: return tensor.data<uint8_t>();
+    case kInt32: return tensor.data<int32_t>();
+    case kInt64: return tensor.data<int64_t>();
+    case kFloat16: return tensor.data<Float16>();
+    case kBFloat16: return tensor.data<BFloat16>();
+    case kFloat32: return tensor.data<float>();
+    case kFloat64: return tensor.data<double>();
+  }
+  return nullptr;
+}
+
+std::optional<int64_t> byte_count(std::span<const int64_t> shape, DType type) {
+  int64_t bytes = size_of(type);
+  bool is_empty = false;
+  for (const int64_t size : shape) {
+    is_empty |= size == 0;
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return {};
+  }
+  return is_empty ? 0 : bytes;
+}
+
+std::optional<DType> Element::dtype() const {
+  switch (kind) {
+    case kBool: return bytes == 1 ? std::optional(reel::kBool) : std::nullopt;
+    case kUnsigned:
+      if (bytes == 1) return kUInt8;
+      if (bytes == 2) return kInt32;
+      if (bytes == 4) return kInt64;
+      return {};
+    case kSigned:
+      if (bytes == 1 || bytes == 2 || bytes == 4) return kInt32;
+      if (bytes == 8) return kInt64;
+      return {};
+    case kFloat:
+      if (bytes == 2) return kFloat16;
+      if (bytes == 4) return kFloat32;
+      if (bytes == 8) return kFloat64;
+      return {};
+  }
+  return {};
+}
+
+Tensor read_elements(Source& source, Element element, std::span<const int64_t> shape, const std::string& what) {
+  const DType dtype = element.dtype().value();
+  if (shape.size() > kMaxDims) source.fail(what, " has ", shape.size(), " dimensions, more than ", kMaxDims);
+  const auto bytes = byte_count(shape, dtype);
+  if (!bytes) source.fail("the shape ", Shape(shape), " of ", what, " is too large");
+  const int64_t count = *bytes / size_of(dtype), in_file = count * element.bytes;
+  if (in_file > source.most_left())
+    source.fail(what, " of shape ", Shape(shape), " has ", in_file, " bytes, where at most ", source.most_left(),
+                " can follow");
+
+  const Tensor tensor = empty(Shape(shape), {.dtype = dtype});
+  auto* to = static_cast<char*>(bytes_of(tensor));
+  if (element.bytes == size_of(dtype)) {
+    const int64_t begin = source.position();
+    source.read_exactly(to, in_file);
+    if (element.big_endian) reverse_each(to, count, element.bytes);
+    if (dtype == reel::kBool)
+      for (int64_t i = 0; i < count; ++i)
+        if (static_cast<uint8_t>(to[i]) > 1) source.fail_at(begin + i, what, ": a bool is ", int{uint8_t(to[i])});
+    return tensor;
+  }
+  constexpr int64_t kAtOnce = 4096;
+  char narrow[kAtOnce * 4];
+  for (int64_t done = 0; done < count; done += kAtOnce) {
+    const int64_t part = std::min(kAtOnce, count - done);
+    source.read_exactly(narrow, part * element.bytes);
+    if (element.big_endian) reverse_each(narrow, part, element.bytes);
+    widener(element)(narrow, part, to + done * size_of(dtype));
+  }
+  return tensor;
+}
+
+}  // namespace reel::io

@@ -1,0 +1,72 @@
+#include "reel/data/csv.h"
+
+#include <cmath>
+
+#include "test/folder.h"
+#include "test/pch.h"
+
+using namespace reel;
+using Catch::Matchers::Contains;
+using Catch::Matchers::Equals;
+using Strings = std::vector<std::string>;
+
+TEST_CASE("a table is read with quotes as RFC 4180 has them") {
+  const Folder folder;
+  const auto table = data::read_csv(
+      write(folder / "x.csv",
+            "name,age,\"the \"\"note\"\"\"\r\nada,36,\"one, two\"\r\n\r\n\"bob\",,\"line\nend \"\"\"\n,7,"));
+  CHECK(table.names() == Strings{"name", "age", "the \"note\""});
+  CHECK(table.num_rows() == 3);
+  CHECK(table.strings("name") == Strings{"ada", "bob", ""});
+  CHECK(table.strings("the \"note\"") == Strings{"one, two", "line\nend \"", ""});
+  CHECK(table.at(0, 1) == "36");
+  CHECK_THROWS_WITH(table.at(3, 0), Contains("field 3, 0 of a table of 3 rows and 3 columns"));
+  CHECK_THROWS_WITH(table.index_of("size"), Contains("there is no column 'size', but name, age, the \"note\""));
+
+  const auto bare =
+      data::read_csv(write(folder / "y", "1;'a;b'\n2;c"), {.separator = ';', .quote = '\'', .header = false});
+  CHECK(bare.names() == Strings{"0", "1"});
+  CHECK(bare.strings("1") == Strings{"a;b", "c"});
+  CHECK(data::read_csv(write_gzip(folder / "x.gz", "a\n1\n")).num_rows() == 1);
+  CHECK(data::read_csv(write(folder / "e", "")).num_columns() == 0);
+  CHECK(data::read_csv(write(folder / "e", "a,b\n")).num_rows() == 0);
+  CHECK(data::read_csv(write(folder / "e", "a,b\n")).tensor().shape() == Shape{0, 2});
+}
+
+TEST_CASE("columns become tensors of the type asked for") {
+  const Folder folder;
+  const auto path = write(folder / "x.csv", "i,f,b,gap\n1, 1.5 ,true,\n-2,1e3,0,4\n");
+  const auto table = data::read_csv(path);
+  CHECK(table.column("f").to_vector<float>() == std::vector<float>{1.5, 1000});
+  CHECK(table.column("i", {.dtype = kInt64}).to_vector<int64_t>() == std::vector<int64_t>{1, -2});
+  CHECK(table.column("b", {.dtype = kBool}).to_vector<bool>() == std::vector<bool>{true, false});
+  CHECK(table.columns({"f", "i"}, {.dtype = kFloat64}).to_vector<double>() == std::vector<double>{1.5, 1, 1000, -2});
+  CHECK(table.column("f", {.dtype = kBFloat16}).dtype() == kBFloat16);
+  const Tensor gap = table.column("gap", {.missing = NAN});
+  CHECK(std::isnan(gap[0].item<float>()));
+  CHECK(gap[1].item<float>() == 4);
+  CHECK(table.column("gap", {.dtype = kInt32, .missing = -1}).to_vector<int32_t>() == std::vector<int32_t>{-1, 4});
+
+  const std::string name = path.string();
+  CHECK_THROWS_WITH(table.column("gap"), Equals(name + ":2: column 'gap': '' is missing"));
+  CHECK_THROWS_WITH(table.tensor(), Contains("'true' is not a float32"));
+  CHECK_THROWS_WITH(table.column("f", {.dtype = kInt64}), Equals(name + ":2: column 'f': '1.5' is not a int64"));
+  CHECK_THROWS_WITH(table.column("i", {.dtype = kUInt8}), Equals(name + ":3: column 'i': '-2' is not a uint8"));
+  CHECK_THROWS_WITH(table.column("gap", {.dtype = kInt64, .missing = NAN}), Contains("a int64 tensor cannot hold nan"));
+  CHECK_THROWS_WITH(table.column("gap", {.dtype = kUInt8, .missing = 256}), Contains("a uint8 tensor cannot hold 256"));
+}
+
+TEST_CASE("malformed tables are refused with the line and the reason") {
+  const Folder folder;
+  const auto check = [&](const std::string& text, const std::string& message) {
+    INFO(text);
+    CHECK_THROWS_WITH(data::read_csv(write(folder / "x", text)), Equals((folder / "x").string() + ":" + message));
+  };
+  check("a,b\n1\n", "2: 1 fields, where the first row has 2");
+  check("a,b\n\"1\n2\",3\n1,2,3\n", "4: 3 fields, where the first row has 2");
+  check("a\n\"1\n\n", "2: a quote is not closed");
+  check("a\n\"1\"2\n", "2: text after a closing quote");
+  check("a\n1\"2\n", "2: a quote inside an unquoted field");
+  CHECK_THROWS_WITH(data::read_csv(folder / "x", {.separator = '"'}), Contains("must differ"));
+  CHECK_THROWS_WITH(data::read_csv(folder / "x", {.separator = '\n'}), Contains("no line ends"));
+}
