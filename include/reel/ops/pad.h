@@ -1,5 +1,22 @@
 #pragma once
+#include <vector>
+
 #include "reel/ops/common.h"
 
 /// Padding.
-namespace reel {}  // namespace reel
+namespace reel {
+
+/// What lies beyond the edge: a given value; the mirror image about the edge's element (c b | a b c | b a), the edge's
+/// element, or the other end.
+enum class PadMode { kConstant, kReflect, kReplicate, kCircular };
+inline constexpr PadMode kConstant = PadMode::kConstant, kReflect = PadMode::kReflect, kReplicate = PadMode::kReplicate,
+                         kCircular = PadMode::kCircular, kZeros = PadMode::kConstant;
+
+/// x with amounts[0] elements put before and amounts[1] behind its last dimension, amounts[2] and amounts[3] around
+/// the one before, and so on; negative amounts cut off instead. Any dtype.
+///
+/// kConstant pads any dimensions, with `value`. The other modes pad the last 1, 2 or 3 dimensions and leave 1 or 2
+/// in front of them; kReflect pads by less than the size, kCircular by at most what is left of the size.
+Tensor pad(const Tensor& x, const std::vector<int64_t>& amounts, PadMode mode = kConstant, Scalar value = 0);
+
+}  // namespace reel
