@@ -102,6 +102,22 @@ struct Recurrence {
   void* grad_projected = nullptr;  // [total, width]: of each h, where it is projected
 };
 
+/// A convolution over 1 to 3 spatial dimensions. x is [n, in, x_size…], weight [out, in / groups, kernel…] and
+/// y [n, out, y_size…], contiguous and not empty:
+///   y[b, o, p] = bias[o] + Σ weight[o, c, k] x[b, c, stride p + dilation k - before]
+/// over all k and the channels c of o's group, with zeros beyond x's edges, which may be met at the end, too: y_size
+/// alone says how far the windows go. The sizes fill the arrays from the end; dimensions in front of them have size,
+/// stride and dilation 1, before 0.
+enum ConvPart { kConvX, kConvWeight, kConvY };
+struct Convolution {
+  DType dtype;  // kFloat32 or kFloat64
+  int dims;     // spatial ones
+  int64_t n, in, out, groups;
+  std::array<int64_t, 3> x_size, kernel, y_size, stride, dilation, before;
+  std::array<void*, 3> data = {};  // by ConvPart
+  const void* bias = nullptr;      // [out]; only where y is computed
+};
+
 enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
 enum class RandomKind { kUniform, kNormal, kInteger };  // [a, b); mean a, std b; integers [a, b)
 
@@ -149,6 +165,14 @@ struct Backend {
   void (*cell_grad)(const Cell& cell);
   void (*recurrence)(const Recurrence& recurrence);
   void (*recurrence_grad)(const Recurrence& recurrence);
+
+  // Computes one part from the other two: y, or the gradient of x from weight and y's gradient, or that of weight from
+  // x and y's gradient.
+  void (*convolve)(ConvPart wanted, const Convolution& conv);
+  // y [n, in * kernel, y_size] is each window of x as a column, and back: x is the sum of what the columns say of it.
+  // out, groups and weight are not used.
+  void (*unfold)(const Convolution& conv);
+  void (*fold)(const Convolution& conv);
 
   // Indexing; ids and index are int64.
   // The first element outside [low, high), through *bad; false when there is none.

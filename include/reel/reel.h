@@ -10,4 +10,5 @@
 #include "reel/optim.h"
 #include "reel/random.h"
 #include "reel/tensor.h"
+#include "reel/threads.h"
 #include "reel/types.h"

@@ -10,8 +10,6 @@ namespace reel {
 namespace cpu {
 namespace {
 
-enum class Isa { kBaseline, kAvx2, kAvx512 };
-
 #ifdef __x86_64__
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 bool has_avx512() {
@@ -31,7 +29,9 @@ Isa chosen_isa() {
              ": expected baseline, avx2 or avx512");
   REEL_CHECK(name != "avx2" || has_avx2(), "REEL_CPU=avx2: this machine does not have AVX2 and FMA");
   REEL_CHECK(name != "avx512" || has_avx512(), "REEL_CPU=avx512: this machine does not have AVX-512 F, CD, DQ, BW, VL");
-  return name == "baseline" ? Isa::kBaseline : name == "avx2" ? Isa::kAvx2 : Isa::kAvx512;
+  const Isa isa = name == "baseline" ? Isa::kBaseline : name == "avx2" ? Isa::kAvx2 : Isa::kAvx512;
+  limit_onednn(isa);
+  return isa;
 }
 
 Backend make_table() {
@@ -51,6 +51,9 @@ Backend make_table() {
   table.count_nonzero = count_nonzero;
   table.nonzero = nonzero;
   table.sort = sort;
+  table.convolve = convolve;
+  table.unfold = unfold;
+  table.fold = fold;
   switch (chosen_isa()) {
     case Isa::kBaseline: baseline::install(table); break;
 #ifdef __x86_64__

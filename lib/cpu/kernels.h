@@ -5,6 +5,10 @@
 // namespace of that name, and fill in their rows of the table; everything else is compiled once.
 namespace reel::cpu {
 
+enum class Isa { kBaseline, kAvx2, kAvx512 };
+/// Keeps oneDNN from using more than that.
+void limit_onednn(Isa isa);
+
 void copy(const View& from, const View& to);
 void fill(const View& to, Scalar value);
 
@@ -16,6 +20,12 @@ void arg_reduce(bool largest, const View& x, int dim, const View& y);
 void cumsum(const View& x, int dim, const View& y);
 
 void blas_gemm(const Gemm& gemm);
+
+void convolve(ConvPart wanted, const Convolution& conv);
+/// By oneDNN, float32 only; false where it does not know how to.
+bool onednn_convolve(ConvPart wanted, const Convolution& conv);
+void unfold(const Convolution& conv);
+void fold(const Convolution& conv);
 
 bool find_out_of_range(const View& ids, int64_t low, int64_t high, int64_t* bad);
 void index_select(const View& x, int dim, const View& ids, const View& y);

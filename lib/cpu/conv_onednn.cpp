@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/onednn.h"
+#include "lib/cpu/scratch.h"
+#include "reel/threads.h"
+
+// Convolution by oneDNN: data comes and goes in plain layouts, oneDNN computes in those that it is fastest with, and
+// what it has prepared for a shape is kept.
+namespace reel::cpu {
+namespace {
+
+using Dims = dnnl::memory::dims;
+using Tag = dnnl::memory::format_tag;
+constexpr auto kF32 = dnnl::memory::data_type::f32;
+
+// ---- the problem as oneDNN states it --------------------------------------------------------------------------------
+
+struct Problem {
+  Dims sizes[3];    // by ConvPart
+  Dims strides[3];  // as the user's data lies
+  Dims stride, dilation, before, after;
+  int64_t in, out, groups, kernel_volume;
+  bool with_bias;
+  int spatial() const { return static_cast<int>(stride.size()); }
+};
+
+Dims dense_strides(const Dims& sizes) {
+  Dims strides(sizes.size(), 1);
+  for (size_t d = sizes.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * sizes[d + 1];
+  return strides;
+}
+
+/// A convolution of one channel whose windows are as wide as x (words along the height, their vectors along the width)
+/// is one dimension less of a convolution whose channels lie last.
+bool spans_width(const Convolution& c) {
+  return c.dims > 1 && c.in == 1 && c.x_size[2] > 1 && c.kernel[2] == c.x_size[2] && c.y_size[2] == 1 &&
+         c.before[2] == 0;
+}
+
+Problem state(const Convolution& c) {
+  const bool wide = spans_width(c);
+  const int first = 3 - c.dims, last = wide ? 2 : 3;
+  Problem p;
+  p.in = wide ? c.x_size[2] : c.in / c.groups, p.out = c.out / c.groups;
+  p.groups = c.groups, p.kernel_volume = 1, p.with_bias = c.bias != nullptr;
+  Dims &x = p.sizes[kConvX], &weight = p.sizes[kConvWeight], &y = p.sizes[kConvY];
+  x = {c.n, p.in * c.groups};
+  weight = {p.out, p.in};
+  if (c.groups > 1) weight.insert(weight.begin(), c.groups);
+  y = {c.n, c.out};
+  for (int d = first; d < last; ++d) {
+    x.push_back(c.x_size[d]), weight.push_back(c.kernel[d]), y.push_back(c.y_size[d]);
+    p.stride.push_back(c.stride[d]), p.dilation.push_back(c.dilation[d] - 1), p.before.push_back(c.before[d]);
+    p.after.push_back((c.y_size[d] - 1) * c.stride[d] + (c.kernel[d] - 1) * c.dilation[d] + 1 - c.x_size[d] -
+                      c.before[d]);
+    p.kernel_volume *= c.kernel[d];
+  }
+  for (const ConvPart part : {kConvX, kConvWeight, kConvY}) {
+    Dims sizes = p.sizes[part];
+    if (wide && part != kConvY) {
+      std::rotate(sizes.begin() + 1, sizes.begin() + 2, sizes.end());
+      p.strides[part] = dense_strides(sizes);
+      std::rotate(p.strides[part].begin() + 1, p.strides[part].end() - 1, p.strides[part].end());
+    } else {
+      p.strides[part] = dense_strides(sizes);
+    }
+  }
+  return p;
+}
+
+// ---- layouts --------------------------------------------------------------------------------------------------------
+
+enum class Layout { kPlain, kChannelsLast, kAny };
+
+/// What measured fastest on AVX-512 and AVX2 machines, with the copies from and to plain layouts. oneDNN's own choice,
+/// blocks of 16 channels, wastes the most where channels do not fill the blocks. Kernels of one pixel are plain
+/// products, and what has few input channels is one for the gradient of x.
+Layout layout_of(ConvPart wanted, const Problem& p) {
+  if (p.groups > 1) return Layout::kAny;
+  if (p.kernel_volume == 1) return Layout::kPlain;
+  if (p.in <= 4) return wanted == kConvX ? Layout::kPlain : Layout::kAny;
+  return p.in % 16 == 0 && p.out % 16 == 0 ? Layout::kAny : Layout::kChannelsLast;
+}
+
+dnnl::memory::desc describe(ConvPart part, const Problem& p, Layout layout) {
+  constexpr Tag plain[] = {Tag::ncw, Tag::nchw, Tag::ncdhw}, last[] = {Tag::nwc, Tag::nhwc, Tag::ndhwc},
+                weights[] = {Tag::oiw, Tag::oihw, Tag::oidhw};
+  const int i = p.spatial() - 1;
+  Tag tag = Tag::any;
+  if (part == kConvWeight)
+    tag = layout == Layout::kPlain ? weights[i] : Tag::any;
+  else if (layout != Layout::kAny)
+    tag = layout == Layout::kPlain ? plain[i] : last[i];
+  return {p.sizes[part], kF32, tag};
+}
+
+// ---- plans ----------------------------------------------------------------------------------------------------------
+
+/// All that can be prepared before the data is there. Memory objects are without memory until they are used.
+class Plan {
+ public:
+  Plan(ConvPart wanted, const Convolution& c) {
+    try {
+      prepare(wanted, state(c));
+    } catch (const dnnl::error&) {
+      primitive_ = {};
+    }
+  }
+  explicit operator bool() const { return static_cast<bool>(primitive_); }
+
+  void run(const Convolution& c) {
+    dnnl::stream& stream = onednn_stream();
+    const Scratch scratch(scratch_bytes_);
+    char* free = scratch.data<char>();
+    scratchpad_.set_data_handle(free);
+    free += round_up(scratchpad_.get_desc().get_size());
+    for (Operand& o : operands_) {
+      o.outer.set_data_handle(o.part < 0 ? const_cast<void*>(c.bias) : c.data[static_cast<size_t>(o.part)]);
+      if (!o.reorder) continue;
+      o.inner.set_data_handle(free);
+      free += round_up(o.inner.get_desc().get_size());
+      if (!o.result) o.reorder.execute(stream, {{DNNL_ARG_FROM, o.outer}, {DNNL_ARG_TO, o.inner}});
+    }
+    primitive_.execute(stream, arguments_);
+    for (Operand& o : operands_)
+      if (o.result && o.reorder) o.reorder.execute(stream, {{DNNL_ARG_FROM, o.inner}, {DNNL_ARG_TO, o.outer}});
+    stream.wait();
+  }
+
+ private:
+  struct Operand {
+    int part;  // a ConvPart, or -1 for the bias
+    bool result;
+    dnnl::memory outer, inner;  // one and the same without a reorder
+    dnnl::reorder reorder;
+  };
+
+  static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+  static dnnl::memory without_data(const dnnl::memory::desc& desc) { return {desc, onednn_engine(), nullptr}; }
+
+  void prepare(ConvPart wanted, const Problem& p) {
+    constexpr auto direct = dnnl::algorithm::convolution_direct;
+    const dnnl::engine& engine = onednn_engine();
+    const Layout layout = layout_of(wanted, p);
+    const auto x = describe(kConvX, p, layout), weight = describe(kConvWeight, p, layout),
+               y = describe(kConvY, p, layout), bias = dnnl::memory::desc({p.sizes[kConvY][1]}, kF32, Tag::x);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+
+    using Forward = dnnl::convolution_forward;
+    const auto training = dnnl::prop_kind::forward_training;
+    const Forward::desc desc =
+        p.with_bias ? Forward::desc(training, direct, x, weight, bias, y, p.stride, p.dilation, p.before, p.after)
+                    : Forward::desc(training, direct, x, weight, y, p.stride, p.dilation, p.before, p.after);
+    const Forward::primitive_desc forward(desc, attributes, engine);
+    if (wanted == kConvY) {
+      add(p, kConvX, DNNL_ARG_SRC, forward.src_desc(), false);
+      add(p, kConvWeight, DNNL_ARG_WEIGHTS, forward.weights_desc(), false);
+      if (p.with_bias) add_bias(bias);
+      add(p, kConvY, DNNL_ARG_DST, forward.dst_desc(), true);
+      finish(Forward(forward), forward.scratchpad_desc());
+    } else if (wanted == kConvX) {
+      using Backward = dnnl::convolution_backward_data;
+      const Backward::primitive_desc backward({direct, x, weight, y, p.stride, p.dilation, p.before, p.after},
+                                              attributes, engine, forward);
+      add(p, kConvX, DNNL_ARG_DIFF_SRC, backward.diff_src_desc(), true);
+      add(p, kConvWeight, DNNL_ARG_WEIGHTS, backward.weights_desc(), false);
+      add(p, kConvY, DNNL_ARG_DIFF_DST, backward.diff_dst_desc(), false);
+      finish(Backward(backward), backward.scratchpad_desc());
+    } else {
+      using Backward = dnnl::convolution_backward_weights;
+      const Backward::primitive_desc backward({direct, x, weight, y, p.stride, p.dilation, p.before, p.after},
+                                              attributes, engine, forward);
+      add(p, kConvX, DNNL_ARG_SRC, backward.src_desc(), false);
+      add(p, kConvWeight, DNNL_ARG_DIFF_WEIGHTS, backward.diff_weights_desc(), true);
+      add(p, kConvY, DNNL_ARG_DIFF_DST, backward.diff_dst_desc(), false);
+      finish(Backward(backward), backward.scratchpad_desc());
+    }
+  }
+
+  void add(const Problem& p, ConvPart part, int argument, const dnnl::memory::desc& inside, bool result) {
+    const dnnl::memory::desc outside(p.sizes[part], kF32, p.strides[part]);
+    Operand o{part, result, without_data(outside), {}, {}};
+    o.inner = o.outer;
+    if (inside != outside) {
+      o.inner = without_data(inside);
+      o.reorder = result ? dnnl::reorder(o.inner, o.outer) : dnnl::reorder(o.outer, o.inner);
+      scratch_bytes_ += round_up(inside.get_size());
+    }
+    arguments_.emplace(argument, o.inner);
+    operands_.push_back(std::move(o));
+  }
+  void add_bias(const dnnl::memory::desc& desc) {
+    const dnnl::memory memory = without_data(desc);
+    arguments_.emplace(DNNL_ARG_BIAS, memory);
+    operands_.push_back({-1, false, memory, memory, {}});
+  }
+  void finish(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad) {
+    scratchpad_ = without_data(scratchpad);
+    arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
+    scratch_bytes_ += round_up(scratchpad.get_size());
+    primitive_ = std::move(primitive);
+  }
+
+  dnnl::primitive primitive_;
+  std::vector<Operand> operands_;
+  dnnl::memory scratchpad_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+  size_t scratch_bytes_ = 0;
+};
+
+// ---- the plans of a thread ------------------------------------------------------------------------------------------
+
+using Key = std::array<int64_t, 26>;
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t hash = 14695981039346656037u;  // FNV-1a, a word at a time
+    for (const int64_t word : key) hash = (hash ^ static_cast<uint64_t>(word)) * 1099511628211u;
+    return hash ^ hash >> 32;
+  }
+};
+
+Key key_of(ConvPart wanted, const Convolution& c) {
+  Key key{wanted, num_threads(), c.bias != nullptr, c.dims, c.n, c.in, c.out, c.groups};
+  auto at = key.begin() + 8;
+  for (const auto* list : {&c.x_size, &c.kernel, &c.y_size, &c.stride, &c.dilation, &c.before})
+    at = std::copy(list->begin(), list->end(), at);
+  return key;
+}
+
+constexpr size_t kMostPlans = 256;
+
+/// The plan for a shape, kept for as long as it is among the kMostPlans that were used last.
+Plan& plan_for(ConvPart wanted, const Convolution& c) {
+  struct Entry {
+    Key key;
+    Plan plan;
+  };
+  thread_local std::list<Entry> entries;  // the last used first
+  thread_local std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> places;
+  const Key key = key_of(wanted, c);
+  if (const auto found = places.find(key); found != places.end()) {
+    entries.splice(entries.begin(), entries, found->second);
+    return entries.front().plan;
+  }
+  if (entries.size() == kMostPlans) {
+    places.erase(entries.back().key);
+    entries.pop_back();
+  }
+  entries.push_front({key, Plan(wanted, c)});
+  places.emplace(key, entries.begin());
+  return entries.front().plan;
+}
+
+}  // namespace
+
+bool onednn_convolve(ConvPart wanted, const Convolution& c) {
+  const OnednnThreads threads;
+  Plan& plan = plan_for(wanted, c);
+  if (!plan) return false;
+  plan.run(c);
+  return true;
+}
+
+}  // namespace reel::cpu
