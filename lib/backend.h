@@ -119,6 +119,9 @@ struct Convolution {
 };
 
 enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
+enum class ScanOp { kSum, kProd, kLogSumExp };
+enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
+enum class SegmentOp { kSum, kMean, kMax, kMin };
 enum class RandomKind { kUniform, kNormal, kInteger };  // [a, b); mean a, std b; integers [a, b)
 
 struct Backend {
@@ -149,7 +152,21 @@ struct Backend {
   void (*reduce)(ReduceOp op, const View& x, const View& y);
   // The largest (smallest) element along dim and its first position; NaN wins. y: int64 with size 1 at dim.
   void (*arg_reduce)(bool largest, const View& x, int dim, const View& y);
-  void (*cumsum)(const View& x, int dim, const View& y);
+  void (*scan)(ScanOp op, const View& x, int dim, const View& y);  // kLogSumExp: not for integers
+  // gx[i] = sum over k >= i of g[k] exp(x[i] - y[k]) for y = scan(kLogSumExp, x); float32 or float64.
+  void (*logcumsumexp_grad)(const View& g, const View& x, const View& y, int dim, const View& gx);
+  // The largest (smallest) element so far and its last position; NaN wins.
+  void (*scan_extreme)(bool largest, const View& x, int dim, const View& values, const View& indices);
+
+  // Ragged rows: x is [n, m], y is [s, m], all contiguous, float32 or float64; segment i is the rows offsets[i] to
+  // offsets[i + 1] of x; offsets: int64 [s + 1]. NaN wins; an empty segment gives 0, -infinity, infinity.
+  void (*segment_reduce)(SegmentOp op, const View& x, const View& offsets, const View& y);
+  // x = the segment's row of y, divided by the segment's length if `mean`.
+  void (*segment_spread)(bool mean, const View& y, const View& offsets, const View& x);
+  // gx = the segment's row of g where x is its row of y, shared evenly between equals; 0 elsewhere.
+  void (*segment_extreme_grad)(const View& g, const View& x, const View& y, const View& offsets, const View& gx);
+  void (*segment_softmax)(const View& x, const View& offsets, const View& y);
+  void (*segment_softmax_grad)(const View& g, const View& y, const View& offsets, const View& gx);
 
   // Rows: contiguous [rows, n], float32 or float64.
   void (*softmax)(bool log, const View& x, const View& y);
@@ -181,11 +198,20 @@ struct Backend {
   void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
   void (*index_add)(const View& y, int dim, const View& ids, const View& from);
   void (*gather)(const View& x, int dim, const View& index, const View& y);
-  void (*scatter)(bool add, const View& y, int dim, const View& index, const View& from);  // from has index's shape
+  // from has index's shape; for kMax and kMin NaN wins
+  void (*scatter)(ScatterOp op, const View& y, int dim, const View& index, const View& from);
   int64_t (*count_nonzero)(const View& x);
   void (*nonzero)(const View& x, const View& positions);  // int64 [count, rank]
-  // Stable, along the last dimension; NaN is the largest. x may be strided, results are contiguous.
+  // Stable, along the last dimension; NaN is the largest. x may be strided, results are contiguous and may have a
+  // smaller last dimension: the first elements of the order.
   void (*sort)(bool descending, const View& x, const View& values, const View& indices);
+  // Where the element number k of the stable order along the last dimension is; with `nan_wins` the first NaN, if any.
+  void (*kth)(int64_t k, bool nan_wins, const View& x, const View& indices);
+  // The stable order of x's rows, compared from their first element on; x [n, m] is contiguous, order is int64 [n].
+  void (*order_rows)(const View& x, const View& order);
+  // How many elements of the ascending `sorted` come before each value (with `right`: or are equal to it). Contiguous,
+  // of one dtype; sorted is [n] for any values, or [r, n] for [r, m]. NaN is the largest.
+  void (*search)(bool right, const View& sorted, const View& values, const View& positions);
 
   // Random numbers number offset, offset + 1, … of the stream `seed` (Philox4x32-10), one an element.
   void (*random)(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);

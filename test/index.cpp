@@ -131,7 +131,7 @@ TEST_CASE("index_select and embedding refuse what is out of range") {
   CHECK_THROWS_WITH(index_select(x, 0, from({1, 7})),
                     "index_select: index 7 is out of range for dimension 0 of size 5");
   CHECK_THROWS_WITH(embedding(x, from({{-1}})), "embedding: index -1 is out of range for dimension 0 of size 5");
-  CHECK_THROWS_WITH(embedding(x, from({1.})), Contains("indices must be int64, got float32"));
+  CHECK_THROWS_WITH(embedding(x, from({1.})), Contains("indices must be int64 (or int32 or uint8), got float32"));
 }
 
 TEST_CASE("an embedding's gradient is dense or has rows") {

@@ -137,11 +137,13 @@ class Tensor {
   Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
 
   // NumPy's indexing: t.index({Slice(1, -1), 0, kNone, kEllipsis, mask, ids}). Only numbers, slices, kNone and
-  // kEllipsis: a view. With bool masks or int64 tensors: a copy, their result dimensions placed where NumPy puts them.
+  // kEllipsis: a view. With bool masks or int64 (int32) tensors: a copy, their result dimensions placed where NumPy
+  // puts them.
   Tensor index(const std::vector<TensorIndex>& indices) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
-  /// t[indices] = value, with broadcasting; where an element is named twice, one of its values is kept.
-  Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value);
+  /// t[indices] = value, with broadcasting; where an element is named twice, one of its values is kept, or, with
+  /// accumulate, all are added to it.
+  Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate = false);
 
   // In place. The shape and dtype stay; the operand is broadcast, and cast within its kind: an integer tensor takes no
   // float operand. Differentiable where the out-of-place op is; a leaf that requires grad may be changed only under
@@ -180,6 +182,13 @@ class Tensor {
   Tensor& round_();
   Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max);
   Tensor& masked_fill_(const Tensor& mask, const Tensor& value);
+  // What the functions of the same names say. Without recording only what they name is touched.
+  Tensor& index_add_(int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha = 1);
+  Tensor& index_copy_(int64_t dim, const Tensor& ids, const Tensor& source);
+  Tensor& index_fill_(int64_t dim, const Tensor& ids, const Tensor& value);
+  Tensor& scatter_(int64_t dim, const Tensor& index, const Tensor& source);
+  Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source);
+  Tensor& masked_scatter_(const Tensor& mask, const Tensor& source);
   Tensor& uniform_(double low = 0, double high = 1);
   Tensor& normal_(double mean = 0, double std = 1);
   Tensor& operator+=(const Tensor& other) { return add_(other); }
@@ -218,7 +227,8 @@ class Tensor {
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-/// One entry of an index list: a number, a Slice, kNone, kEllipsis, a bool mask or an int64 tensor of positions.
+/// One entry of an index list: a number, a Slice, kNone, kEllipsis, a bool mask or an int64 (or int32) tensor of
+/// positions.
 struct TensorIndex {
   std::variant<int64_t, Slice, NoneIndex, EllipsisIndex, Tensor> value;
   template <std::integral T>

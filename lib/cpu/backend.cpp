@@ -41,7 +41,9 @@ Backend make_table() {
   table.copy = copy;
   table.fill = fill;
   table.arg_reduce = arg_reduce;
-  table.cumsum = cumsum;
+  table.scan = scan;
+  table.logcumsumexp_grad = logcumsumexp_grad;
+  table.scan_extreme = scan_extreme;
   table.find_out_of_range = find_out_of_range;
   table.index_select = index_select;
   table.index_copy = index_copy;
@@ -51,6 +53,9 @@ Backend make_table() {
   table.count_nonzero = count_nonzero;
   table.nonzero = nonzero;
   table.sort = sort;
+  table.kth = kth;
+  table.order_rows = order_rows;
+  table.search = search;
   table.convolve = convolve;
   table.unfold = unfold;
   table.fold = fold;

@@ -19,6 +19,25 @@ T plus(T a, T b) {
     return T(static_cast<float>(a) + static_cast<float>(b));
 }
 
+/// a · b, and the larger (smaller) of a and b or the NaN among them, in the type of the elements.
+template <class T>
+T times(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(uint64_t(a) * uint64_t(b));
+  else if constexpr (std::is_floating_point_v<T>)
+    return a * b;
+  else
+    return T(static_cast<float>(a) * static_cast<float>(b));
+}
+template <class T>
+T larger(T a, T b) {
+  return a != a || a > b ? a : b;
+}
+template <class T>
+T smaller(T a, T b) {
+  return a != a || a < b ? a : b;
+}
+
 /// The id-th slice of x along dim, as a view with size 1 there.
 View slice(const View& x, int dim, int64_t id) {
   View result = x;
@@ -150,18 +169,25 @@ void gather(const View& x, int dim, const View& index, const View& y) {
   });
 }
 
-void scatter(bool add, const View& y, int dim, const View& index, const View& from) {
-  if (add) {
-    with_type(y.dtype, [&](auto type) {
-      using T = typename decltype(type)::type;
-      for_each_indexed<T>(y, dim, index, from, [](T& to, const T& value) { to = plus(to, value); });
-    });
-  } else {
-    with_word(y.dtype, [&](auto type) {
+void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from) {
+  if (op == ScatterOp::kReplace)
+    return with_word(y.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
       for_each_indexed<T>(y, dim, index, from, [](T& to, const T& value) { to = value; });
     });
-  }
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto join = [&](auto f) {
+      for_each_indexed<T>(y, dim, index, from, [f](T& to, const T& value) { to = f(to, value); });
+    };
+    switch (op) {
+      case ScatterOp::kReplace: break;
+      case ScatterOp::kAdd: return join([](T a, T b) { return plus(a, b); });
+      case ScatterOp::kMul: return join([](T a, T b) { return times(a, b); });
+      case ScatterOp::kMax: return join([](T a, T b) { return larger(a, b); });
+      case ScatterOp::kMin: return join([](T a, T b) { return smaller(a, b); });
+    }
+  });
 }
 
 int64_t count_nonzero(const View& x) {

@@ -17,7 +17,9 @@ extern const decltype(Backend::unary) integer_unary;
 extern const decltype(Backend::binary) integer_binary;
 void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
 void arg_reduce(bool largest, const View& x, int dim, const View& y);
-void cumsum(const View& x, int dim, const View& y);
+void scan(ScanOp op, const View& x, int dim, const View& y);
+void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, const View& gx);
+void scan_extreme(bool largest, const View& x, int dim, const View& values, const View& indices);
 
 void blas_gemm(const Gemm& gemm);
 
@@ -32,10 +34,13 @@ void index_select(const View& x, int dim, const View& ids, const View& y);
 void index_copy(const View& y, int dim, const View& ids, const View& from);
 void index_add(const View& y, int dim, const View& ids, const View& from);
 void gather(const View& x, int dim, const View& index, const View& y);
-void scatter(bool add, const View& y, int dim, const View& index, const View& from);
+void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from);
 int64_t count_nonzero(const View& x);
 void nonzero(const View& x, const View& positions);
 void sort(bool descending, const View& x, const View& values, const View& indices);
+void kth(int64_t k, bool nan_wins, const View& x, const View& indices);
+void order_rows(const View& x, const View& order);
+void search(bool right, const View& sorted, const View& values, const View& positions);
 
 /// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, ….
 using FillLanes = void (*)(uint64_t seed, uint64_t first, int64_t blocks, uint32_t* lanes);

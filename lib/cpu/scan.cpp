@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "lib/cpu/dispatch.h"
@@ -124,25 +126,103 @@ void arg_reduce(bool largest, const View& x, int dim, const View& y) {
   });
 }
 
-void cumsum(const View& x, int dim, const View& y) {
-  if (x.numel == 0) return;
+namespace {
+
+/// f(n, x, x's stride, y, y's stride) for every line of elements along dim.
+template <class T, class F>
+void for_each_line(const View& x, int dim, const View& y, const F& f) {
   const bool scalar = x.shape.empty();
   const int64_t n = scalar ? 1 : x.shape[dim];
   const int64_t x_stride = scalar ? 0 : x.strides[dim], y_stride = scalar ? 0 : y.strides[dim];
+  plain::for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
+    f(n, x.as<const T>() + x_offset, x_stride, y.as<T>() + y_offset, y_stride);
+  });
+}
+
+double log_add_exp(double a, double b) {
+  const double low = std::min(a, b), high = std::max(a, b);
+  if (is_nan(a) || is_nan(b)) return a + b;
+  return low == high && std::isinf(low) ? low : high + std::log1p(std::exp(low - high));
+}
+
+}  // namespace
+
+void scan(ScanOp op, const View& x, int dim, const View& y) {
+  if (x.numel == 0) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    // Floats are summed in double: the last of many sums is as exact as the first.
+    // Floats are joined in double: the last of many sums is as exact as the first.
     using Total = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
-    plain::for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
-      const T* from = x.as<const T>() + x_offset;
-      T* to = y.as<T>() + y_offset;
-      Total total = 0;
+    const auto run = [&](Total start, auto join) {
+      for_each_line<T>(x, dim, y, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stride) {
+        Total total = start;
+        for (int64_t i = 0; i < n; ++i) {
+          total = join(total, static_cast<Total>(value_of(from[i * x_stride])));
+          if constexpr (std::is_integral_v<T> || std::is_floating_point_v<T>)
+            to[i * y_stride] = static_cast<T>(total);
+          else
+            to[i * y_stride] = T(static_cast<float>(total));
+        }
+      });
+    };
+    switch (op) {
+      case ScanOp::kSum: return run(0, [](Total a, Total b) { return a + b; });
+      case ScanOp::kProd: return run(1, [](Total a, Total b) { return a * b; });
+      case ScanOp::kLogSumExp:
+        if constexpr (!std::is_integral_v<T>) run(-std::numeric_limits<double>::infinity(), log_add_exp);
+        return;
+    }
+  });
+}
+
+void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, const View& gx) {
+  if (x.numel == 0) return;
+  const bool scalar = x.shape.empty();
+  const int64_t n = scalar ? 1 : x.shape[dim];
+  View lines = x;  // of all four, where each line begins
+  if (!scalar) lines.shape[dim] = 1;
+  const auto first = [&](const View& v) {
+    View part = v;
+    part.shape = lines.shape;
+    return part;
+  };
+  const View heads[] = {first(g), first(x), first(y), first(gx)};
+  const View* const views[] = {&heads[0], &heads[1], &heads[2], &heads[3]};
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    if constexpr (std::is_floating_point_v<T>) {
+      int64_t step[4];
+      for (int v = 0; v < 4; ++v) step[v] = scalar ? 0 : views[v]->strides[dim];
+      plain::for_each_run(views, [&](int64_t count, char* const* p, const int64_t* s) {
+        for (int64_t line = 0; line < count; ++line) {
+          const auto at = [&](int v, int64_t i) -> T& { return reinterpret_cast<T*>(p[v] + line * s[v])[i * step[v]]; };
+          // y never falls, so exp(y[i] - y[i + 1]) is at most 1.
+          double total = 0;
+          for (int64_t i = n - 1; i >= 0; --i) {
+            const double now = at(2, i);
+            const bool nothing = now == -std::numeric_limits<double>::infinity();
+            total = at(0, i) + (nothing || i == n - 1 ? 0 : total * std::exp(now - at(2, i + 1)));
+            at(3, i) = nothing ? T(0) : static_cast<T>(total * std::exp(at(1, i) - now));
+          }
+        }
+      });
+    }
+  });
+}
+
+void scan_extreme(bool largest, const View& x, int dim, const View& values, const View& indices) {
+  if (x.numel == 0) return;
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for_each_line<T>(x, dim, values, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t stride) {
+      int64_t* at = indices.as<int64_t>() + (to - values.as<T>());
+      int64_t position = 0;
+      auto best = value_of(from[0]);
       for (int64_t i = 0; i < n; ++i) {
-        total += static_cast<Total>(value_of(from[i * x_stride]));
-        if constexpr (std::is_integral_v<T> || std::is_floating_point_v<T>)
-          to[i * y_stride] = static_cast<T>(total);
-        else
-          to[i * y_stride] = T(static_cast<float>(total));
+        const auto value = value_of(from[i * x_stride]);
+        if (is_nan(value) || (largest ? value >= best : value <= best)) best = value, position = i;
+        to[i * stride] = from[position * x_stride];
+        at[i * stride] = position;
       }
     });
   });

@@ -14,36 +14,119 @@ bool less(V a, V b) {
   return a < b || (b != b && a == a);  // NaN is the largest
 }
 
+/// What elements are compared as.
 template <class T>
-void sort_rows(bool descending, const View& x, const View& values, const View& indices) {
-  using V = std::conditional_t<std::is_integral_v<T>, T, std::conditional_t<std::is_same_v<T, double>, double, float>>;
+using Value =
+    std::conditional_t<std::is_integral_v<T>, T, std::conditional_t<std::is_same_v<T, double>, double, float>>;
+
+/// An element and its position, which decides between equals: so any way of sorting is stable.
+template <class T>
+struct Entry {
+  Value<T> value;
+  int64_t position;
+};
+struct Ascending {
+  template <class E>
+  bool operator()(const E& a, const E& b) const {
+    return less(a.value, b.value) || (!less(b.value, a.value) && a.position < b.position);
+  }
+};
+struct Descending {
+  template <class E>
+  bool operator()(const E& a, const E& b) const {
+    return less(b.value, a.value) || (!less(a.value, b.value) && a.position < b.position);
+  }
+};
+
+/// f(entries, elements, stride) for each row, the last dimension, of x.
+template <class T, class F>
+void for_each_row(const View& x, const F& f) {
   const int64_t n = x.shape.empty() ? 1 : x.shape.back(), stride = x.shape.empty() ? 0 : x.strides.back();
-  std::vector<std::pair<V, int64_t>> row(n);
-  T* value = values.as<T>();
-  int64_t* index = indices.as<int64_t>();
-  // The rows are found by looping over x without its last dimension.
+  std::vector<Entry<T>> row(n);
   View rows = x;
   if (!rows.shape.empty()) rows.shape.resize(rows.shape.size() - 1), rows.strides.resize(rows.shape.size());
   const View* const views[] = {&rows};
   plain::for_each_run(views, [&](int64_t count, char* const* p, const int64_t* s) {
     for (int64_t r = 0; r < count; ++r) {
       const T* from = reinterpret_cast<const T*>(p[0] + r * s[0]);
-      for (int64_t i = 0; i < n; ++i) row[i] = {static_cast<V>(from[i * stride]), i};
-      if (descending) {
-        std::stable_sort(row.begin(), row.end(), [](const auto& a, const auto& b) { return less(b.first, a.first); });
-      } else {
-        std::stable_sort(row.begin(), row.end(), [](const auto& a, const auto& b) { return less(a.first, b.first); });
-      }
-      for (int64_t i = 0; i < n; ++i) *value++ = from[row[i].second * stride], *index++ = row[i].second;
+      for (int64_t i = 0; i < n; ++i) row[i] = {static_cast<Value<T>>(from[i * stride]), i};
+      f(row, from, stride);
     }
   });
+}
+
+template <class Row, class Before>
+void sort_first(Row& row, int64_t k, const Before& before) {
+  if (k < static_cast<int64_t>(row.size())) std::nth_element(row.begin(), row.begin() + k, row.end(), before);
+  std::sort(row.begin(), row.begin() + k, before);
 }
 
 }  // namespace
 
 void sort(bool descending, const View& x, const View& values, const View& indices) {
+  if (values.numel == 0) return;
+  const int64_t k = values.shape.empty() ? 1 : values.shape.back();
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    T* value = values.as<T>();
+    int64_t* index = indices.as<int64_t>();
+    for_each_row<T>(x, [&](auto& row, const T* from, int64_t stride) {
+      if (descending)
+        sort_first(row, k, Descending());
+      else
+        sort_first(row, k, Ascending());
+      for (int64_t i = 0; i < k; ++i) *value++ = from[row[i].position * stride], *index++ = row[i].position;
+    });
+  });
+}
+
+void kth(int64_t k, bool nan_wins, const View& x, const View& indices) {
   if (x.numel == 0) return;
-  with_type(x.dtype, [&](auto type) { sort_rows<typename decltype(type)::type>(descending, x, values, indices); });
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    int64_t* index = indices.as<int64_t>();
+    for_each_row<T>(x, [&](auto& row, const T*, int64_t) {
+      const auto is_nan = [](const Entry<T>& e) { return e.value != e.value; };
+      if (const auto bad = nan_wins ? std::find_if(row.begin(), row.end(), is_nan) : row.end(); bad != row.end()) {
+        *index++ = bad->position;
+      } else {
+        std::nth_element(row.begin(), row.begin() + k, row.end(), Ascending());
+        *index++ = row[k].position;
+      }
+    });
+  });
+}
+
+void order_rows(const View& x, const View& order) {
+  const int64_t n = x.shape[0], m = x.shape[1];
+  int64_t* at = order.as<int64_t>();
+  std::iota(at, at + n, int64_t{0});
+  if (m == 0) return;
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto before = [](T a, T b) { return less(static_cast<Value<T>>(a), static_cast<Value<T>>(b)); };
+    std::stable_sort(at, at + n, [&](int64_t i, int64_t j) {
+      const T *a = x.as<const T>() + i * m, *b = x.as<const T>() + j * m;
+      return std::lexicographical_compare(a, a + m, b, b + m, before);
+    });
+  });
+}
+
+void search(bool right, const View& sorted, const View& values, const View& positions) {
+  if (values.numel == 0) return;
+  const bool rows = sorted.shape.size() > 1;
+  const int64_t n = sorted.shape.back(), m = rows ? values.shape.back() : values.numel;
+  with_type(values.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto before = [](T a, T b) { return less(static_cast<Value<T>>(a), static_cast<Value<T>>(b)); };
+    const T* value = values.as<const T>();
+    int64_t* position = positions.as<int64_t>();
+    for (const T* row = sorted.as<const T>(); value < values.as<const T>() + values.numel; row += n)
+      for (int64_t i = 0; i < m; ++i, ++value)
+        *position++ =
+            (right ? std::upper_bound(row, row + n, *value, before) : std::lower_bound(row, row + n, *value, before)) -
+            row;
+  });
 }
 
 }  // namespace reel::cpu

@@ -1,16 +1,18 @@
-#include <numeric>
+#include <limits>
+#include <tuple>
 
-#include "lib/ops/internal.h"
+#include "lib/ops/index.h"
 
 namespace reel {
-namespace {
 
 // ---- checks ---------------------------------------------------------------------------------------------------------
 
-void check_ids(const char* op, const Tensor& x, const Tensor& ids) {
-  REEL_CHECK(view_of(ids, op).dtype == kInt64, op, ": indices must be int64, got ", ids.dtype(),
-             "; to(kInt64) converts");
+Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids) {
+  const DType dtype = view_of(ids, op).dtype;
+  REEL_CHECK(dtype == kInt64 || dtype == kInt32 || dtype == kUInt8, op,
+             ": indices must be int64 (or int32 or uint8), got ", dtype, "; to(kInt64) converts");
   REEL_CHECK(ids.device() == x.device(), op, ": the tensor is on ", x.device(), ", its indices on ", ids.device());
+  return ids.to(kInt64);
 }
 
 void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, int dim) {
@@ -19,18 +21,37 @@ void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, i
     detail::fail(op, ": index ", bad, " is out of range for dimension ", dim, " of size ", size);
 }
 
-/// For gather and scatter: index has x's rank and, but for `dim`, no larger sizes. Returns dim, counted from 0.
-int check_index(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
+namespace {
+
+/// A dimension, counted from 0, and positions along it.
+struct Positions {
+  int dim;
+  Tensor ids;
+};
+
+/// For gather and scatter: index has x's rank and, but for `dim`, no larger sizes.
+Positions element_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
   const Shape& shape = view_of(x, op).shape;
-  check_ids(op, x, index);
-  const Shape& of_index = view_of(index).shape;
+  const Tensor ids = to_ids(op, x, index);
+  const Shape& of_index = view_of(ids).shape;
   const int d = wrap_dim(dim, shape.size(), op);
   REEL_CHECK(of_index.size() == shape.size(), op, ": an index of shape ", of_index, " for a tensor of shape ", shape);
   for (int e = 0; e < shape.size(); ++e)
     REEL_CHECK(e == d || of_index[e] <= shape[e], op, ": the index's shape ", of_index, " exceeds ", shape,
                " in dimension ", e);
-  check_range(op, index, 0, shape.empty() ? 1 : shape[d], d);
-  return d;
+  check_range(op, ids, 0, shape.empty() ? 1 : shape[d], d);
+  return {d, ids};
+}
+
+/// For whole slices: the ids are a vector.
+Positions slice_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
+  const Shape& shape = view_of(x, op).shape;
+  const Tensor ids = to_ids(op, x, index);
+  REEL_CHECK(!shape.empty(), op, ": a 0-d tensor has no slices");
+  REEL_CHECK(view_of(ids).shape.size() <= 1, op, ": indices must be 1-d, got shape ", ids.shape());
+  const int d = wrap_dim(dim, shape.size(), op);
+  check_range(op, ids, 0, shape[d], d);
+  return {d, ids};
 }
 
 Tensor zeros_of(const Shape& shape, const Tensor& like) {
@@ -39,10 +60,8 @@ Tensor zeros_of(const Shape& shape, const Tensor& like) {
 
 // ---- slices along one dimension -------------------------------------------------------------------------------------
 
-Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids);
-
 /// Zeros of `shape` with the slices of g added at ids along dim.
-Tensor add_slices(const Tensor& g, const Shape& shape, int dim, const Tensor& ids) {
+Tensor collect_slices(const Tensor& g, const Shape& shape, int dim, const Tensor& ids) {
   const Tensor y = zeros_of(shape, g), dense = g.contiguous();
   backend_of(y).index_add(view_of(y), dim, view_of(ids), view_of(dense));
   if (recording(g))
@@ -58,10 +77,11 @@ void give_slices(Backward& back, const Tensor& g, const Shape& shape, int dim, c
   if (dim == 0 && view_of(g).numel && !back.create_graph())
     back.set_rows(0, ids, g, sparse);
   else
-    back.set(0, add_slices(g, shape, dim, ids));
+    back.set(0, collect_slices(g, shape, dim, ids));
 }
 
-/// The slices of x at the 1-d ids along dim; the ids have been checked, negative ones count back.
+}  // namespace
+
 Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids) {
   const View& view = view_of(x);
   Shape shape = view.shape;
@@ -75,7 +95,6 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
   return y;
 }
 
-/// x with the slices at ids along dim replaced by those of `source`, which has x's dtype and fits.
 Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
   const Tensor y = no_grad([&] { return x.clone(); });
   backend_of(y).index_copy(view_of(y), dim, view_of(ids), view_of(source));
@@ -88,24 +107,87 @@ Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& sou
   return y;
 }
 
-}  // namespace
+Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
+  const Tensor y = no_grad([&] { return x.clone(); });
+  backend_of(y).index_add(view_of(y), dim, view_of(ids), view_of(source));
+  if (is_floating_point(x.dtype()) && recording(x, source))
+    record("index_add", y, inputs(x, source), [dim, ids = Saved(ids)](Backward& back) {
+      back.set(0, back.grad());
+      if (back.needs(1)) back.set(1, select_slices("index_select", back.grad(), dim, back.get(ids)));
+    });
+  return y;
+}
 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& ids) {
-  const Shape& shape = view_of(x, "index_select").shape;
-  check_ids("index_select", x, ids);
-  REEL_CHECK(!shape.empty(), "index_select: a 0-d tensor has nothing to select from");
-  REEL_CHECK(view_of(ids).shape.size() <= 1, "index_select: indices must be 1-d, got shape ", ids.shape());
-  const int d = wrap_dim(dim, shape.size(), "index_select");
-  check_range("index_select", ids, 0, shape[d], d);
-  return select_slices("index_select", x, d, ids);
+  const auto [d, at] = slice_positions("index_select", x, dim, ids);
+  return select_slices("index_select", x, d, at);
+}
+
+namespace {
+
+/// The slices that go to the positions: of x's dtype and their shape. A number or 0-d tensor is repeated if `fill`.
+Tensor slices_for(const char* op, const Tensor& x, const Positions& to, const Tensor& source, bool fill = false) {
+  Shape wanted = view_of(x).shape;
+  wanted[to.dim] = view_of(to.ids).numel;
+  const Shape& got = view_of(source, op).shape;
+  REEL_CHECK(source.device() == x.device() || (fill && got.empty()), op, ": the tensor is on ", x.device(),
+             ", its source on ", source.device());
+  if (fill) {
+    REEL_CHECK(got.empty(), op, ": the value must be a number or a 0-d tensor, got shape ", got);
+    return source.to(x.dtype()).to(x.device()).expand(wanted);
+  }
+  REEL_CHECK(source.dtype() == x.dtype(), op, ": a ", source.dtype(), " source for a tensor of ", x.dtype(), "");
+  REEL_CHECK(got == wanted, op, ": a source of shape ", got, ", not ", wanted);
+  return source;
+}
+
+Tensor scaled(const Tensor& source, Scalar alpha) {
+  return alpha.to<double>() == 1 ? source : (source * Tensor(alpha)).to(source.dtype());
+}
+
+Tensor& put_in_place(const char* op, Tensor& self, const Positions& to, const Tensor& source) {
+  return rewrite(
+      op, self, to.ids, source, [&] { return put_slices(self, to.dim, to.ids, source); },
+      [&] { backend_of(self).index_copy(view_of(self), to.dim, view_of(to.ids), view_of(source)); });
+}
+
+}  // namespace
+
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha) {
+  const Positions to = slice_positions("index_add", x, dim, ids);
+  return add_slices(x, to.dim, to.ids, scaled(slices_for("index_add", x, to, source), alpha));
+}
+Tensor& Tensor::index_add_(int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha) {
+  const Positions to = slice_positions("index_add_", *this, dim, ids);
+  const Tensor from = scaled(slices_for("index_add_", *this, to, source), alpha);
+  return rewrite(
+      "index_add_", *this, to.ids, from, [&] { return add_slices(*this, to.dim, to.ids, from); },
+      [&] { backend_of(*this).index_add(view_of(*this), to.dim, view_of(to.ids), view_of(from)); });
+}
+
+Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source) {
+  const Positions to = slice_positions("index_copy", x, dim, ids);
+  return put_slices(x, to.dim, to.ids, slices_for("index_copy", x, to, source));
+}
+Tensor& Tensor::index_copy_(int64_t dim, const Tensor& ids, const Tensor& source) {
+  const Positions to = slice_positions("index_copy_", *this, dim, ids);
+  return put_in_place("index_copy_", *this, to, slices_for("index_copy_", *this, to, source));
+}
+
+Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value) {
+  const Positions to = slice_positions("index_fill", x, dim, ids);
+  return put_slices(x, to.dim, to.ids, slices_for("index_fill", x, to, value, true));
+}
+Tensor& Tensor::index_fill_(int64_t dim, const Tensor& ids, const Tensor& value) {
+  const Positions to = slice_positions("index_fill_", *this, dim, ids);
+  return put_in_place("index_fill_", *this, to, slices_for("index_fill_", *this, to, value, true));
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse) {
   const View& rows = view_of(weight, "embedding");
-  check_ids("embedding", weight, ids);
+  const Tensor dense = to_ids("embedding", weight, ids).contiguous();
   REEL_CHECK(!rows.shape.empty(), "embedding: the weight needs a dimension of rows, got a 0-d tensor");
-  check_range("embedding", ids, 0, rows.shape[0], 0);
-  const Tensor dense = ids.contiguous();
+  check_range("embedding", dense, 0, rows.shape[0], 0);
   const View& at = view_of(dense);
   Shape shape = at.shape, flat = rows.shape;
   flat[0] = at.numel;
@@ -127,13 +209,13 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse) {
 // ---- single elements along one dimension ----------------------------------------------------------------------------
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
-  const int d = check_index("gather", x, dim, index);
+  const auto [d, at] = element_positions("gather", x, dim, index);
   const View& view = view_of(x);
-  const Tensor y = make_tensor(view_of(index).shape, view.dtype, x.device());
-  backend_of(x).gather(view, d, view_of(index), view_of(y));
+  const Tensor y = make_tensor(view_of(at).shape, view.dtype, x.device());
+  backend_of(x).gather(view, d, view_of(at), view_of(y));
   if (recording(x))
-    record("gather", y, inputs(x), [shape = view.shape, d, index = Saved(index)](Backward& back) {
-      back.set(0, scatter_add(zeros_of(shape, back.grad()), d, back.get(index), back.grad()));
+    record("gather", y, inputs(x), [shape = view.shape, d = d, at = Saved(at)](Backward& back) {
+      back.set(0, scatter_add(zeros_of(shape, back.grad()), d, back.get(at), back.grad()));
     });
   return y;
 }
@@ -155,31 +237,187 @@ Tensor source_for(const char* op, const Tensor& x, const Tensor& index, const Te
   return part;
 }
 
-}  // namespace
+/// x with `from` joined to it at the positions. Not recorded.
+Tensor scattered(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from) {
+  const Tensor y = no_grad([&] { return x.clone(); });
+  backend_of(y).scatter(op, view_of(y), to.dim, view_of(to.ids), view_of(from));
+  return y;
+}
 
-Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  const int d = check_index("scatter", x, dim, index);
-  const Tensor from = source_for("scatter", x, index, source), y = no_grad([&] { return x.clone(); });
-  backend_of(y).scatter(false, view_of(y), d, view_of(index), view_of(from));
+Tensor put_elements(const Tensor& x, const Positions& to, const Tensor& from) {
+  const Tensor y = scattered(ScatterOp::kReplace, x, to, from);
   if (is_floating_point(x.dtype()) && recording(x, from))
-    record("scatter", y, inputs(x, from), [d, index = Saved(index)](Backward& back) {
-      const Tensor at = back.get(index);
-      if (back.needs(0)) back.set(0, scatter(back.grad(), d, at, zeros_of(at.shape(), back.grad())));
-      if (back.needs(1)) back.set(1, gather(back.grad(), d, at));
+    record("scatter", y, inputs(x, from), [d = to.dim, at = Saved(to.ids)](Backward& back) {
+      const Tensor ids = back.get(at);
+      if (back.needs(0)) back.set(0, scatter(back.grad(), d, ids, 0));
+      if (back.needs(1)) back.set(1, gather(back.grad(), d, ids));
     });
   return y;
 }
 
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  const int d = check_index("scatter_add", x, dim, index);
-  const Tensor from = source_for("scatter_add", x, index, source), y = no_grad([&] { return x.clone(); });
-  backend_of(y).scatter(true, view_of(y), d, view_of(index), view_of(from));
+Tensor add_elements(const Tensor& x, const Positions& to, const Tensor& from) {
+  const Tensor y = scattered(ScatterOp::kAdd, x, to, from);
   if (is_floating_point(x.dtype()) && recording(x, from))
-    record("scatter_add", y, inputs(x, from), [d, index = Saved(index)](Backward& back) {
+    record("scatter_add", y, inputs(x, from), [d = to.dim, at = Saved(to.ids)](Backward& back) {
       back.set(0, back.grad());
-      if (back.needs(1)) back.set(1, gather(back.grad(), d, back.get(index)));
+      if (back.needs(1)) back.set(1, gather(back.grad(), d, back.get(at)));
     });
   return y;
+}
+
+}  // namespace
+
+Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  const Positions to = element_positions("scatter", x, dim, index);
+  return put_elements(x, to, source_for("scatter", x, to.ids, source));
+}
+Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Tensor& source) {
+  const Positions to = element_positions("scatter_", *this, dim, index);
+  const Tensor from = source_for("scatter_", *this, to.ids, source);
+  return rewrite(
+      "scatter_", *this, to.ids, from, [&] { return put_elements(*this, to, from); },
+      [&] { backend_of(*this).scatter(ScatterOp::kReplace, view_of(*this), to.dim, view_of(to.ids), view_of(from)); });
+}
+
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  const Positions to = element_positions("scatter_add", x, dim, index);
+  return add_elements(x, to, source_for("scatter_add", x, to.ids, source));
+}
+Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) {
+  const Positions to = element_positions("scatter_add_", *this, dim, index);
+  const Tensor from = source_for("scatter_add_", *this, to.ids, source);
+  return rewrite(
+      "scatter_add_", *this, to.ids, from, [&] { return add_elements(*this, to, from); },
+      [&] { backend_of(*this).scatter(ScatterOp::kAdd, view_of(*this), to.dim, view_of(to.ids), view_of(from)); });
+}
+
+// ---- several elements at one place ----------------------------------------------------------------------------------
+
+namespace {
+
+/// x where nothing is scattered to, or where it counts; `start` elsewhere.
+Tensor without_self(const Tensor& x, const Positions& to, bool include_self, const Tensor& start) {
+  return include_self ? x : scatter(x, to.dim, to.ids, start);
+}
+
+Tensor mean_at(const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
+  const Tensor total = add_elements(without_self(x, to, include_self, 0), to, from);
+  const Tensor count = no_grad([&] {
+    const Tensor own = without_self(ones_like(x), to, include_self, 0);
+    return maximum(scatter_add(own, to.dim, to.ids, 1), 1);
+  });
+  return x.is_floating_point() ? total / count : floor(total.to(kFloat64) / count.to(kFloat64)).to(x.dtype());
+}
+
+Tensor product_at(const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
+  const Tensor start = no_grad([&] { return without_self(x, to, include_self, 1); });
+  const Tensor y = scattered(ScatterOp::kMul, start, to, from);
+  // The derivative by a factor is the product of the others: y divided by it, but where it is 0. Such a factor, if it
+  // is its place's only one, is left out of another product.
+  if (recording(x, from))
+    record("scatter_reduce", y, inputs(x, from),
+           [x = Saved(x), from = Saved(from), y = Saved::output(y), d = to.dim, at = Saved(to.ids),
+            include_self](Backward& back) {
+             const Tensor own = back.get(x), factors = back.get(from), g = back.grad();
+             const Positions to{d, back.get(at)};
+             const Tensor zero = no_grad([&] { return own == 0; });
+             if (back.needs(0)) {
+               const Tensor safe = where(zero, 1, own);
+               const Tensor others = product_at(safe, to, factors, include_self) / safe;
+               back.set(0, without_self(g * others, to, include_self, 0));
+             }
+             if (back.needs(1)) {
+               const Tensor none = no_grad([&] { return factors == 0; });
+               const Tensor only = no_grad([&] {
+                 const Tensor count = without_self(zero.to(kInt64), to, include_self, 0);
+                 return logical_and(none, gather(scatter_add(count, d, to.ids, none.to(kInt64)), d, to.ids) == 1);
+               });
+               const Tensor others = product_at(own, to, where(only, 1, factors), include_self);
+               const Tensor by_division = gather(g * back.get(y), d, to.ids) / where(none, 1, factors);
+               back.set(1, where(only, gather(g * others, d, to.ids), by_division));
+             }
+           });
+  return y;
+}
+
+Tensor extreme_at(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
+  // Any of the sources will do as a start.
+  const Tensor start = no_grad([&] { return without_self(x, to, include_self, from); });
+  const Tensor y = scattered(op, start, to, from);
+  if (recording(x, from))
+    record("scatter_reduce", y, inputs(x, from),
+           [x = Saved(x), from = Saved(from), y = Saved::output(y), d = to.dim, at = Saved(to.ids),
+            include_self](Backward& back) {
+             const Positions to{d, back.get(at)};
+             const auto [self_wins, source_wins, ties] = no_grad([&] {
+               const Tensor best = back.get(y), own = back.get(x), others = back.get(from);
+               const Tensor self = without_self((own == best).to(best.dtype()), to, include_self, 0);
+               const Tensor source = (others == gather(best, d, to.ids)).to(best.dtype());
+               return std::tuple(self, source, scatter_add(self, d, to.ids, source));
+             });
+             const Tensor share = back.grad() / ties;
+             if (back.needs(0)) back.set(0, share * self_wins);
+             if (back.needs(1)) back.set(1, gather(share, d, to.ids) * source_wins);
+           });
+  return y;
+}
+
+}  // namespace
+
+Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
+                      bool include_self) {
+  const Positions to = element_positions("scatter_reduce", x, dim, index);
+  const Tensor from = source_for("scatter_reduce", x, to.ids, source);
+  if (is_half(x.dtype()))
+    return scatter_reduce(to_compute(x), to.dim, to.ids, to_compute(from), reduce, include_self).to(x.dtype());
+  switch (reduce) {
+    case Reduce::kSum: return add_elements(without_self(x, to, include_self, 0), to, from);
+    case Reduce::kMean: return mean_at(x, to, from, include_self);
+    case Reduce::kProd: return product_at(x, to, from, include_self);
+    case Reduce::kMax: return extreme_at(ScatterOp::kMax, x, to, from, include_self);
+    case Reduce::kMin: return extreme_at(ScatterOp::kMin, x, to, from, include_self);
+  }
+  detail::fail("scatter_reduce: no such reduction");
+}
+
+// ---- with broadcasting, and of the flat tensor ----------------------------------------------------------------------
+
+namespace {
+
+/// The shape of an index that broadcasts to x's shape in every dimension but d.
+Shape along_shape(const char* op, const Tensor& x, const Tensor& index, int d) {
+  const Shape& got = view_of(index, op).shape;
+  REEL_CHECK(got.size() == x.dim(), op, ": an index of shape ", got, " for a tensor of shape ", x.shape());
+  Shape wanted = x.shape();
+  if (!wanted.empty()) wanted[d] = got[d];
+  return wanted;
+}
+
+}  // namespace
+
+Tensor take_along_dim(const Tensor& x, const Tensor& index, int64_t dim) {
+  const int d = wrap_dim(dim, view_of(x, "take_along_dim").shape.size(), "take_along_dim");
+  const Shape shape = broadcast_shapes(along_shape("take_along_dim", x, index, d), index.shape(), "take_along_dim");
+  Shape whole = shape;
+  if (!whole.empty()) whole[d] = x.shape()[d];
+  return gather(x.expand(whole), d, index.expand(shape));
+}
+
+Tensor put_along_dim(const Tensor& x, const Tensor& index, const Tensor& values, int64_t dim) {
+  const int d = wrap_dim(dim, view_of(x, "put_along_dim").shape.size(), "put_along_dim");
+  const Shape shape = along_shape("put_along_dim", x, index, d);
+  const bool number = TensorImpl::of(values) && TensorImpl::of(values)->number;
+  return scatter(x, d, index.expand(shape), number ? values : values.expand(shape));
+}
+
+Tensor take(const Tensor& x, const Tensor& index) {
+  const int64_t n = view_of(x, "take").numel;
+  const Tensor ids = to_ids("take", x, index);
+  int64_t bad;
+  if (backend_of(ids).find_out_of_range(view_of(ids), -n, n, &bad))
+    detail::fail("take: index ", bad, " is out of range for ", n, " elements");
+  const Tensor flat = ids.reshape({ids.numel()});
+  return select_slices("take", x.reshape({n}), 0, flat).reshape(ids.shape());
 }
 
 // ---- masks and positions --------------------------------------------------------------------------------------------
@@ -191,12 +429,22 @@ Tensor nonzero(const Tensor& x) {
   return positions;
 }
 
+Tensor argwhere(const Tensor& x) { return nonzero(x); }
+
+namespace {
+
+/// The flat positions at which a mask of `shape`, or one that broadcasts to it, is true.
+Tensor positions_in(const Tensor& mask, const Shape& shape) {
+  const Tensor at = nonzero(mask.expand(shape).reshape({shape.numel()}));
+  return at.view({at.size(0)});
+}
+
+}  // namespace
+
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   REEL_CHECK(view_of(mask, "masked_select").dtype == kBool, "masked_select: the mask must be bool, got ", mask.dtype());
   const Shape shape = broadcast_shapes(view_of(x, "masked_select").shape, mask.shape(), "masked_select");
-  const Shape flat{shape.numel()};
-  const Tensor at = nonzero(mask.expand(shape).reshape(flat));
-  return index_select(x.expand(shape).reshape(flat), 0, at.view({at.size(0)}));
+  return index_select(x.expand(shape).reshape({shape.numel()}), 0, positions_in(mask, shape));
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
@@ -204,11 +452,34 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
   return where(mask, value.to(view_of(x, "masked_fill").dtype), x);
 }
 
-Tensor one_hot(const Tensor& ids, int64_t classes) {
-  check_ids("one_hot", ids, ids);
+Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source) {
+  REEL_CHECK(view_of(mask, "masked_scatter").dtype == kBool, "masked_scatter: the mask must be bool, got ",
+             mask.dtype());
+  const Shape shape = view_of(x, "masked_scatter").shape;
+  REEL_CHECK(broadcast_shapes(shape, mask.shape(), "masked_scatter") == shape, "masked_scatter: a mask of shape ",
+             mask.shape(), " for a tensor of shape ", shape);
+  REEL_CHECK(view_of(source, "masked_scatter").dtype == x.dtype(), "masked_scatter: a ", source.dtype(),
+             " source for a tensor of ", x.dtype(), "");
+  const Tensor at = positions_in(mask, shape);
+  const int64_t wanted = at.numel(), got = source.numel();
+  REEL_CHECK(got >= wanted, "masked_scatter: the mask has ", wanted, " places, the source only ", got, " elements");
+  const Tensor from = source.reshape({got}).narrow(0, 0, wanted);
+  return put_slices(x.reshape({shape.numel()}), 0, at, from).reshape(shape);
+}
+Tensor& Tensor::masked_scatter_(const Tensor& mask, const Tensor& source) {
+  return assign_in_place("masked_scatter_", *this, masked_scatter(*this, mask, source));
+}
+
+Tensor one_hot(const Tensor& index, int64_t classes) {
+  const Tensor ids = to_ids("one_hot", index, index);
   REEL_CHECK(classes >= -1, "one_hot: ", classes, " classes");
   REEL_CHECK(classes != -1 || ids.numel() > 0, "one_hot: the number of classes is needed where there are no ids");
-  if (classes == -1) classes = max(ids).item<int64_t>() + 1;
+  if (classes == -1) {
+    const int64_t largest = max(ids).item<int64_t>();
+    REEL_CHECK(largest < std::numeric_limits<int64_t>::max(), "one_hot: index ", largest,
+               " leaves no number of classes");
+    classes = largest + 1;
+  }
   int64_t bad;
   if (backend_of(ids).find_out_of_range(view_of(ids), 0, classes, &bad))
     detail::fail("one_hot: index ", bad, " is out of range for ", classes, " classes");
@@ -217,210 +488,46 @@ Tensor one_hot(const Tensor& ids, int64_t classes) {
   const Tensor y = zeros(shape, {.dtype = kInt64, .device = ids.device()});
   if (ids.numel()) {
     const Tensor one = ones({}, {.dtype = kInt64, .device = ids.device()}), index = ids.unsqueeze(-1);
-    backend_of(y).scatter(false, view_of(y), shape.size() - 1, view_of(index),
+    backend_of(y).scatter(ScatterOp::kReplace, view_of(y), shape.size() - 1, view_of(index),
                           expand_view(view_of(one), view_of(index).shape));
   }
   return y;
 }
 
-// ---- index lists ----------------------------------------------------------------------------------------------------
+// ---- parts replaced -------------------------------------------------------------------------------------------------
+
+Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index) {
+  Tensor y = x.clone();
+  y.select(dim, index).copy_(source);
+  return y;
+}
+Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::optional<int64_t> start,
+                     std::optional<int64_t> stop, int64_t step) {
+  Tensor y = x.clone();
+  y.slice(dim, start, stop, step).copy_(source);
+  return y;
+}
+Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, int64_t dim0, int64_t dim1) {
+  Tensor y = x.clone();
+  diagonal(y, offset, dim0, dim1).copy_(source);
+  return y;
+}
 
 namespace {
 
-/// An index list, read. Numbers, slices, kNone and kEllipsis have been applied to the tensor, which gave `view`; what
-/// remains are index tensors for some of its dimensions.
-struct Indexing {
-  Tensor view;
-  struct Lookup {
-    int dim;  // of view
-    Tensor ids;
-  };
-  std::vector<Lookup> lookups;
-  int place = 0;  // in the result: where the lookups' common dimensions go
-};
-
-/// As NumPy does, numbers count as index tensors where there are others: next to each other they leave their dimensions
-/// where they stood, else these come first.
-Indexing read(const char* op, const Tensor& x, const std::vector<TensorIndex>& indices) {
-  const Shape& shape = view_of(x, op).shape;
-  int used = 0, ellipses = 0;
-  for (const TensorIndex& index : indices) {
-    if (const Tensor* ids = std::get_if<Tensor>(&index.value))
-      used += view_of(*ids, op).dtype == kBool ? view_of(*ids).shape.size() : 1;
-    else if (std::holds_alternative<EllipsisIndex>(index.value))
-      ++ellipses;
-    else
-      used += !std::holds_alternative<NoneIndex>(index.value);
-  }
-  REEL_CHECK(ellipses <= 1, op, ": more than one ellipsis");
-  REEL_CHECK(used <= shape.size(), op, ": ", used, " indices for a tensor of ", shape.size(), " dimensions");
-
-  Indexing result{.view = x, .lookups = {}};
-  Tensor& view = result.view;
-  int dim = 0, source = 0;  // the next dimension of view and of x
-  int first = -1;           // the result's dimensions before the first lookup
-  bool gap = false, apart = false;
-  const auto lookup_here = [&] {
-    if (first < 0) first = dim - static_cast<int>(result.lookups.size());
-    apart = apart || gap;
-  };
-  const auto add_lookup = [&](const Tensor& ids) {
-    const int64_t size = view.size(dim);
-    check_range(op, ids, -size, size, source++);
-    result.lookups.push_back({dim++, ids});
-  };
-  for (const TensorIndex& index : indices) {
-    if (const int64_t* at = std::get_if<int64_t>(&index.value)) {
-      const int64_t size = shape[source];
-      REEL_CHECK(*at >= -size && *at < size, op, ": index ", *at, " is out of range for dimension ", source,
-                 " of size ", size);
-      lookup_here();
-      view = view.select(dim, *at);
-      ++source;
-    } else if (const Tensor* ids = std::get_if<Tensor>(&index.value)) {
-      lookup_here();
-      const Tensor here = ids->to(x.device());
-      if (here.dtype() == kBool) {
-        const Shape& mask = view_of(here).shape;
-        for (int d = 0; d < mask.size(); ++d)
-          REEL_CHECK(mask[d] == shape[source + d], op, ": a mask of shape ", mask, " for dimensions ", source,
-                     " and on of shape ", shape);
-        const Tensor positions = nonzero(mask.empty() ? here.unsqueeze(0) : here);
-        if (mask.empty()) view = view.unsqueeze(dim), --source;
-        for (int d = 0; d < std::max(1, mask.size()); ++d) add_lookup(positions.select(1, d));
-      } else {
-        REEL_CHECK(here.dtype() == kInt64, op, ": a tensor of ", here.dtype(), " is no index; int64 and bool ones are");
-        add_lookup(here);
-      }
-    } else {
-      gap = first >= 0;
-      if (const Slice* slice = std::get_if<Slice>(&index.value)) {
-        view = view.slice(dim, slice->start, slice->stop, slice->step);
-        ++dim, ++source;
-      } else if (std::holds_alternative<NoneIndex>(index.value)) {
-        view = view.unsqueeze(dim++);
-      } else {
-        dim += shape.size() - used, source += shape.size() - used;
-      }
-    }
-  }
-  result.place = apart ? 0 : first;
-  return result;
-}
-
-/// The lookups as one, along one dimension of a tensor.
-struct Lookup {
-  Tensor tensor;       // the view with its looked-up dimensions merged
-  Shape order, sizes;  // of the view's dimensions before they were merged: how they were permuted, and what that gave
-  int dim;
-  Tensor ids;   // 1-d
-  Shape shape;  // of the index tensors, broadcast together
-
-  /// The shape of what is looked up, with the ids' dimensions as they are.
-  Shape result() const {
-    Shape all = view_of(tensor).shape;
-    all.erase(dim);
-    for (int d = 0; d < shape.size(); ++d) all.insert(dim + d, shape[d]);
-    return all;
-  }
-  /// The same with the ids in one dimension.
-  Shape flat() const {
-    Shape all = view_of(tensor).shape;
-    all[dim] = view_of(ids).numel;
-    return all;
-  }
-  /// The order of dimensions that moves those of the ids from dim to place.
-  Shape moved_to(int place) const {
-    Shape moved;
-    for (int d = 0; d < result().size(); ++d)
-      if (d < dim || d >= dim + shape.size()) moved.push_back(d);
-    for (int d = 0; d < shape.size(); ++d) moved.insert(place + d, dim + d);
-    return moved;
-  }
-};
-
-Shape inverse(const Shape& order) {
-  Shape back = order;
-  for (int d = 0; d < order.size(); ++d) back[static_cast<int>(order[d])] = d;
-  return back;
-}
-
-Lookup merge(const char* op, const Indexing& indexing) {
-  const auto& lookups = indexing.lookups;
-  const int count = static_cast<int>(lookups.size());
-  Lookup one{.tensor = indexing.view, .order = {}, .sizes = {}, .dim = lookups[0].dim, .ids = {}, .shape = {}};
-  for (const auto& lookup : lookups) one.shape = broadcast_shapes(one.shape, lookup.ids.shape(), op);
-
-  const int rank = static_cast<int>(one.tensor.dim());
-  if (lookups.back().dim != one.dim + count - 1) one.dim = 0;  // not neighbours: to the front
-  for (int d = 0, next = 0; d < rank; ++d) {
-    if (next < count && lookups[next].dim == d)
-      ++next;
-    else
-      one.order.push_back(d);
-  }
-  for (int i = 0; i < count; ++i) one.order.insert(one.dim + i, lookups[i].dim);
-  bool moved = false;
-  for (int d = 0; d < rank; ++d) moved = moved || one.order[d] != d;
-  if (moved) one.tensor = one.tensor.permute(one.order);
-  one.sizes = one.tensor.shape();
-
-  Shape merged = one.sizes;
-  for (int i = 1; i < count; ++i) merged[one.dim] *= merged[one.dim + 1], merged.erase(one.dim + 1);
-  if (count > 1) one.tensor = one.tensor.reshape(merged);
-  for (int i = 0; i < count; ++i) {
-    const Tensor& ids = lookups[i].ids;
-    const int64_t size = one.sizes[one.dim + i];
-    if (count == 1)
-      one.ids = ids;
-    else
-      one.ids = (i ? one.ids * size : Tensor(0)) + where(ids < 0, ids + size, ids);
-  }
-  one.ids = one.ids.reshape({one.shape.numel()});
-  return one;
+Tensor triangle_indices(const char* op, int64_t rows, int64_t columns, bool lower, int64_t offset) {
+  REEL_CHECK(rows >= 0 && columns >= 0, op, ": a matrix of ", rows, " x ", columns);
+  const Tensor all = ones({rows, columns}, {.dtype = kBool});
+  return nonzero(lower ? tril(all, offset) : triu(all, offset)).t().contiguous();
 }
 
 }  // namespace
 
-Tensor Tensor::index(const std::vector<TensorIndex>& indices) const {
-  const Indexing indexing = read("index", *this, indices);
-  if (indexing.lookups.empty()) return indexing.view;
-  const Lookup lookup = merge("index", indexing);
-  const Tensor y = select_slices("index", lookup.tensor, lookup.dim, lookup.ids);
-  const Tensor shaped = lookup.shape.size() == 1 ? y : y.reshape(lookup.result());
-  return indexing.place == lookup.dim ? shaped : shaped.permute(lookup.moved_to(indexing.place));
+Tensor tril_indices(int64_t rows, int64_t columns, int64_t offset) {
+  return triangle_indices("tril_indices", rows, columns, true, offset);
 }
-
-Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value) {
-  constexpr const char* op = "index_put_";
-  check_in_place(op, *this);
-  Indexing indexing = read(op, *this, indices);
-  Tensor& view = indexing.view;
-  if (indexing.lookups.empty()) return assign_in_place(op, view, value), *this;
-  const Tensor* mask = indices.size() == 1 ? &std::get<Tensor>(indices[0].value) : nullptr;
-  if (mask && mask->dtype() == kBool && mask->shape() == shape() && view_of(value, op).numel == 1)
-    return masked_fill_(mask->to(device()), value.reshape({}));
-
-  const Lookup lookup = merge(op, indexing);
-  const Shape order = lookup.moved_to(indexing.place);
-  Shape wanted = order;
-  const Shape result = lookup.result();
-  for (int d = 0; d < order.size(); ++d) wanted[d] = result[static_cast<int>(order[d])];
-  REEL_CHECK(broadcast_shapes(wanted, view_of(value, op).shape, op) == wanted, op, ": a value of shape ", value.shape(),
-             " for a place of shape ", wanted);
-  const Tensor source = value.to(dtype()).to(device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
-
-  const Storage* mine = TensorImpl::of(*this)->storage;
-  const bool recorded = grad_enabled() && (tracked(*this) || tracked(source));
-  if (!recorded && TensorImpl::of(lookup.tensor)->storage == mine && TensorImpl::of(source)->storage != mine &&
-      TensorImpl::of(lookup.ids)->storage != mine) {
-    backend_of(*this).index_copy(view_of(lookup.tensor), lookup.dim, view_of(lookup.ids), view_of(source));
-    TensorImpl::of(*this)->storage->changed();
-    return *this;
-  }
-  const Tensor changed = put_slices(lookup.tensor, lookup.dim, lookup.ids, source);
-  assign_in_place(op, view, changed.reshape(lookup.sizes).permute(inverse(lookup.order)));
-  return *this;
+Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset) {
+  return triangle_indices("triu_indices", rows, columns, false, offset);
 }
 
 }  // namespace reel

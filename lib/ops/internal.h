@@ -23,6 +23,10 @@ inline Tensor to_float(const Tensor& x) {
   return dtype == kFloat32 || dtype == kFloat64 ? x : x.to(kFloat32);
 }
 
+/// ids as the int64 that index kernels take (int32 and uint8 are converted); an Error in op's name if they are anything
+/// else, or are not where x is.
+Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids);
+
 // ---- parts of tensors -----------------------------------------------------------------------------------------------
 
 /// Where a view's elements lie among those of a tensor with given strides.

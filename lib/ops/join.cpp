@@ -1,9 +1,7 @@
+#include <algorithm>
 #include <array>
 
-#include "lib/autograd/tape.h"
-#include "lib/core/tensor_impl.h"
 #include "lib/ops/internal.h"
-#include "reel/ops.h"
 
 namespace reel {
 namespace {
@@ -110,13 +108,24 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
   return y;
 }
 
+namespace {
+
+/// Sizes as a Shape is written; there may be more of them than a Shape holds.
+std::string listed(const std::vector<int64_t>& sizes) {
+  if (sizes.size() <= kMaxDims) return Shape(sizes).to_string();
+  const std::string first = Shape(std::span(sizes).first(kMaxDims)).to_string();
+  return first.substr(0, first.size() - 1) + ", … " + std::to_string(sizes.size()) + " in all]";
+}
+
+}  // namespace
+
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) {
   const View& view = view_of(x, "split");
   const int d = wrap_dim(dim, view.shape.size(), "split");
   REEL_CHECK(!view.shape.empty(), "split: a 0-d tensor cannot be split");
   int64_t left = view.shape[d];
   for (const int64_t size : sizes) {
-    REEL_CHECK(size >= 0 && size <= left, "split: sizes ", Shape(sizes), " do not add up to ", view.shape[d],
+    REEL_CHECK(size >= 0 && size <= left, "split: sizes ", listed(sizes), " do not add up to ", view.shape[d],
                ", the size of dimension ", d);
     left -= size;
   }
@@ -150,138 +159,92 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
   return split(x, std::max<int64_t>(1, size / chunks + (size % chunks != 0)), dim);
 }
 
-// ---- other orders and parts of the elements -------------------------------------------------------------------------
-
-Tensor flip(const Tensor& x, const Dims& dims) {
-  const View& view = view_of(x, "flip");
-  View mirrored = view;
-  unsigned seen = 0;
-  for (const int64_t dim : dims.dims) {
-    const int d = wrap_dim(dim, view.shape.size(), "flip");
-    REEL_CHECK(!(seen >> d & 1), "flip: dimension ", dim, " is named twice in ", dims.dims);
-    seen |= 1u << d;
-    if (view.numel == 0 || view.shape.empty()) continue;
-    mirrored.data = mirrored.as<char>() + (view.shape[d] - 1) * view.strides[d] * size_of(view.dtype);
-    mirrored.strides[d] = -view.strides[d];
-    mirrored.contiguous = mirrored.contiguous && view.shape[d] == 1;
+std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim) {
+  const Shape& shape = view_of(x, "tensor_split").shape;
+  const int d = wrap_dim(dim, shape.size(), "tensor_split");
+  REEL_CHECK(!shape.empty(), "tensor_split: a 0-d tensor cannot be split");
+  REEL_CHECK(sections > 0, "tensor_split: the number of sections must be positive, got ", sections);
+  std::vector<Tensor> parts;
+  const int64_t size = shape[d] / sections, larger = shape[d] % sections;
+  for (int64_t i = 0, start = 0; i < sections; ++i) {
+    const int64_t length = size + (i < larger);
+    parts.push_back(x.narrow(d, start, length));
+    start += length;
   }
-  const Tensor y = make_tensor(view.shape, view.dtype, x.device());
-  backend_of(x).copy(mirrored, view_of(y));
-  if (recording(x)) record("flip", y, inputs(x), [dims](Backward& back) { back.set(0, flip(back.grad(), dims)); });
-  return y;
+  return parts;
 }
 
-Tensor roll(const Tensor& x, int64_t shift, int64_t dim) {
-  const View& view = view_of(x, "roll");
-  const int d = wrap_dim(dim, view.shape.size(), "roll");
-  if (view.numel == 0 || view.shape.empty()) return x.clone();
-  const int64_t size = view.shape[d], last = (shift % size + size) % size;
-  return cat({x.narrow(d, size - last, last), x.narrow(d, 0, size - last)}, d);
+std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& starts, int64_t dim) {
+  const Shape& shape = view_of(x, "tensor_split").shape;
+  const int d = wrap_dim(dim, shape.size(), "tensor_split");
+  REEL_CHECK(!shape.empty(), "tensor_split: a 0-d tensor cannot be split");
+  std::vector<Tensor> parts;
+  int64_t from = 0;
+  for (const int64_t start : starts) parts.push_back(x.slice(d, from, start)), from = start;
+  parts.push_back(x.slice(d, from));
+  return parts;
 }
 
-Tensor repeat(const Tensor& x, const Shape& repeats) {
-  Shape shape = view_of(x, "repeat").shape, times = repeats;
-  while (shape.size() < times.size()) shape.insert(0, 1);
-  while (times.size() < shape.size()) times.insert(0, 1);
-  Tensor y = x.reshape(shape);
-  for (int d = shape.size() - 1; d >= 0; --d) {
-    REEL_CHECK(times[d] >= 0, "repeat: negative count in ", repeats);
-    if (times[d] == 1) continue;
-    int64_t outer = 1, inner = 1;
-    for (int e = 0; e < shape.size(); ++e) (e < d ? outer : inner) *= shape[e];
-    REEL_CHECK(!__builtin_mul_overflow(shape[d], times[d], &shape[d]), "repeat: too many elements");
-    y = y.reshape({outer, 1, inner}).expand({outer, times[d], inner}).reshape(shape);
-  }
-  return TensorImpl::of(y)->storage == TensorImpl::of(x)->storage ? y.clone() : y;
+std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
+  const Shape& shape = view_of(x, "unbind").shape;
+  const int d = wrap_dim(dim, shape.size(), "unbind");
+  REEL_CHECK(!shape.empty(), "unbind: a 0-d tensor has no parts");
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < shape[d]; ++i) parts.push_back(x.select(d, i));
+  return parts;
 }
+
+// ---- stacks, by the number of dimensions ----------------------------------------------------------------------------
 
 namespace {
 
-/// column - row for the last two dimensions of x.
-Tensor distance_from_diagonal(const char* op, const Tensor& x) {
-  REEL_CHECK(view_of(x, op).shape.size() >= 2, op, ": expected a matrix or a batch of them, got shape ", x.shape());
-  const TensorOptions options{.device = x.device()};
-  return arange(0, x.size(-1), 1, options) - arange(0, x.size(-2), 1, options).unsqueeze(1);
+template <class F>
+std::vector<Tensor> each(TensorList tensors, F f) {
+  std::vector<Tensor> results;
+  for (const Tensor& x : tensors) results.push_back(f(x));
+  return results;
 }
-Tensor zero_like(const Tensor& x) { return zeros({}, {.dtype = x.dtype(), .device = x.device()}); }
 
 }  // namespace
 
-Tensor tril(const Tensor& x, int64_t diagonal) {
-  return where(distance_from_diagonal("tril", x) <= diagonal, x, zero_like(x));
+Tensor hstack(TensorList tensors) {
+  REEL_CHECK(!tensors.empty(), "hstack: no tensors");
+  const std::vector<Tensor> parts = each(tensors, atleast_1d);
+  return cat(parts, parts[0].dim() == 1 ? 0 : 1);
 }
-Tensor triu(const Tensor& x, int64_t diagonal) {
-  return where(distance_from_diagonal("triu", x) >= diagonal, x, zero_like(x));
+Tensor vstack(TensorList tensors) {
+  REEL_CHECK(!tensors.empty(), "vstack: no tensors");
+  return cat(each(tensors, atleast_2d), 0);
+}
+Tensor dstack(TensorList tensors) {
+  REEL_CHECK(!tensors.empty(), "dstack: no tensors");
+  return cat(each(tensors, atleast_3d), 2);
+}
+Tensor column_stack(TensorList tensors) {
+  REEL_CHECK(!tensors.empty(), "column_stack: no tensors");
+  return cat(each(tensors, [](const Tensor& x) { return x.dim() < 2 ? x.reshape({x.numel(), 1}) : x; }), 1);
 }
 
-Tensor diag(const Tensor& x, int64_t diagonal) {
-  const Shape& shape = view_of(x, "diag").shape;
-  REEL_CHECK(shape.size() == 1 || shape.size() == 2, "diag: expected a vector or a matrix, got shape ", shape);
-  const int64_t right = std::max<int64_t>(diagonal, 0), down = std::max<int64_t>(-diagonal, 0);
-  // The flat positions of `count` elements of a diagonal in rows of n.
-  const auto positions = [&](int64_t count, int64_t n) {
-    return arange(0, count, 1, {.device = x.device()}) * (n + 1) + (down * n + right);
-  };
-  if (shape.size() == 1) {
-    const int64_t n = shape[0] + right + down;
-    const Tensor flat = zeros({n * n}, {.dtype = x.dtype(), .device = x.device()});
-    return scatter_add(flat, 0, positions(shape[0], n), x).view({n, n});
+Tensor block_diag(TensorList tensors) {
+  REEL_CHECK(!tensors.empty(), "block_diag: no tensors");
+  const DType dtype = joined_type("block_diag", tensors);
+  int64_t columns = 0;
+  for (const Tensor& x : tensors) {
+    REEL_CHECK(x.dim() <= 2, "block_diag: expected matrices, got shape ", x.shape());
+    columns += atleast_2d(x).size(1);
   }
-  const int64_t count = std::max<int64_t>(0, std::min(shape[0] - down, shape[1] - right));
-  return index_select(x.reshape({shape.numel()}), 0, positions(count, shape[1]));
-}
-
-// ---- sorting --------------------------------------------------------------------------------------------------------
-
-namespace {
-
-View swap_dims(View view, int a, int b) {
-  if (a == b) return view;
-  std::swap(view.shape[a], view.shape[b]);
-  std::swap(view.strides[a], view.strides[b]);
-  view.contiguous = is_contiguous(view.shape, view.strides) || view.numel == 0;
-  return view;
-}
-
-/// The first k elements in order along d, contiguous.
-ValuesIndices ranked(const char* op, const Tensor& x, int d, int64_t k, bool descending) {
-  const View& view = view_of(x);
-  const int last = std::max(0, view.shape.size() - 1);
-  const View rows = view.shape.empty() ? view : swap_dims(view, d, last);
-  Tensor values = make_tensor(rows.shape, view.dtype, x.device()), order = make_tensor(rows.shape, kInt64, x.device());
-  backend_of(x).sort(descending, rows, view_of(values), view_of(order));
-  if (!view.shape.empty() && (d != last || k != view.shape[d])) {
-    const auto first = [&](const Tensor& all) {
-      const View part = swap_dims(part_of(view_of(all), last, 0, k), d, last);
-      const Tensor y = make_tensor(part.shape, part.dtype, x.device());
-      return backend_of(x).copy(part, view_of(y)), y;
+  std::vector<Tensor> bands;
+  int64_t left = 0;
+  for (const Tensor& x : tensors) {
+    const Tensor block = atleast_2d(x);
+    const auto gap = [&](int64_t width) {
+      return zeros({block.size(0), width}, {.dtype = dtype, .device = x.device()});
     };
-    values = first(values);
-    order = first(order);
+    const int64_t right = columns - left - block.size(1);
+    bands.push_back(cat({gap(left), block, gap(right)}, 1));
+    left += block.size(1);
   }
-  if (recording(x))
-    record(op, values, inputs(x), [shape = view.shape, order = Saved(order), d](Backward& back) {
-      const Tensor& g = back.grad();
-      back.set(0, scatter_add(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), d, back.get(order), g));
-    });
-  return {values, order};
-}
-
-}  // namespace
-
-ValuesIndices sort(const Tensor& x, int64_t dim, bool descending) {
-  const Shape& shape = view_of(x, "sort").shape;
-  const int d = wrap_dim(dim, shape.size(), "sort");
-  return ranked("sort", x, d, shape.empty() ? 1 : shape[d], descending);
-}
-
-ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
-  const Shape& shape = view_of(x, "topk").shape;
-  const int d = wrap_dim(dim, shape.size(), "topk");
-  const int64_t size = shape.empty() ? 1 : shape[d];
-  REEL_CHECK(k >= 0 && k <= size, "topk: k = ", k, " of dimension ", d, " of size ", size);
-  REEL_CHECK(!shape.empty() || k == 1, "topk: k = 0 of a 0-d tensor");
-  return ranked("topk", x, d, k, largest);
+  return cat(bands, 0);
 }
 
 }  // namespace reel

@@ -123,6 +123,17 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   return sum_of("sum_to", x, plan);
 }
 
+Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
+  return is_floating_point(view_of(x, "nansum").dtype) ? sum(where(x != x, 0, x), dims, keepdim)
+                                                       : sum(x, dims, keepdim);
+}
+Tensor nanmean(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_float("nanmean", x);
+  if (is_half(x.dtype())) return nanmean(to_compute(x), dims, keepdim).to(x.dtype());
+  return nansum(x, dims, keepdim) / sum(x == x, dims, keepdim);
+}
+Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(x.to(kBool), dims); }
+
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   check_float("mean", x);
   if (is_half(x.dtype())) return mean(to_compute(x), dims, keepdim).to(x.dtype());
@@ -157,17 +168,6 @@ Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
         back.set(0, g * (in.dim() ? products.transpose(dim, -1) : products.reshape({})));
       }
     });
-  return y;
-}
-
-Tensor cumsum(const Tensor& x, int64_t dim) {
-  const View& view = view_of(x, "cumsum");
-  const int d = wrap_dim(dim, view.shape.size(), "cumsum");
-  if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumsum(x.to(kInt64), dim);
-  const Tensor y = make_tensor(view.shape, view.dtype, x.device());
-  backend_of(x).cumsum(view, d, view_of(y));
-  if (recording(x))
-    record("cumsum", y, inputs(x), [d](Backward& back) { back.set(0, flip(cumsum(flip(back.grad(), d), d), d)); });
   return y;
 }
 
@@ -237,6 +237,9 @@ Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
   return extreme("amin", ReduceOp::kMin, x, dims, keepdim);
 }
+MinMax aminmax(const Tensor& x, const Dims& dims, bool keepdim) {
+  return {extreme("aminmax", ReduceOp::kMin, x, dims, keepdim), extreme("aminmax", ReduceOp::kMax, x, dims, keepdim)};
+}
 Tensor max(const Tensor& x) { return extreme("max", ReduceOp::kMax, x, {}, false); }
 Tensor min(const Tensor& x) { return extreme("min", ReduceOp::kMin, x, {}, false); }
 ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim) { return extreme_along("max", true, x, dim, keepdim); }
@@ -301,6 +304,30 @@ Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   return deviation("std", Root::kYes, x, dims, correction, keepdim);
 }
 
+Moments var_mean(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return {deviation("var_mean", Root::kNo, x, dims, correction, keepdim), mean(x, dims, keepdim)};
+}
+Moments std_mean(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return {deviation("std_mean", Root::kYes, x, dims, correction, keepdim), mean(x, dims, keepdim)};
+}
+
+Tensor cov(const Tensor& x, double correction) {
+  check_float("cov", x);
+  REEL_CHECK(x.dim() <= 2, "cov: expected variables by observations, got shape ", x.shape());
+  if (is_half(x.dtype())) return cov(to_compute(x), correction).to(x.dtype());
+  if (x.dim() < 2) return cov(atleast_2d(x), correction).reshape({});
+  const Tensor centered = x - mean(x, 1, true);
+  return matmul(centered, centered.t()) / std::max(0.0, static_cast<double>(x.size(1)) - correction);
+}
+Tensor corrcoef(const Tensor& x) {
+  check_float("corrcoef", x);
+  if (is_half(x.dtype())) return corrcoef(to_compute(x)).to(x.dtype());
+  const Tensor c = cov(x);
+  if (c.dim() == 0) return c / c;
+  const Tensor spread = sqrt(diagonal(c));
+  return clamp(c / spread.unsqueeze(1) / spread, -1, 1);
+}
+
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   check_float("norm", x);
   REEL_CHECK(p > 0, "norm: p must be positive, got ", p);
@@ -308,6 +335,19 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   if (p == 1) return sum(abs(x), dims, keepdim);
   if (std::isinf(p)) return amax(abs(x), dims, keepdim);
   return power_norm(x, p, dims, keepdim);
+}
+
+Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
+  check_float("renorm", x);
+  REEL_CHECK(x.dim() > 1, "renorm: expected at least two dimensions, got shape ", x.shape());
+  REEL_CHECK(max_norm >= 0, "renorm: a largest norm of ", max_norm);
+  if (is_half(x.dtype())) return renorm(to_compute(x), p, dim, max_norm).to(x.dtype());
+  Dims others;
+  const int d = wrap_dim(dim, static_cast<int>(x.dim()), "renorm");
+  for (int e = 0; e < x.dim(); ++e)
+    if (e != d) others.dims.push_back(e);
+  const Tensor norms = norm(x, p, others, true);
+  return x * where(norms > max_norm, max_norm / (norms + 1e-7), 1);
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
@@ -337,6 +377,23 @@ Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
   const Plan plan = plan_of("all", view_of(x, "all").shape, dims, keepdim);
   return run(ReduceOp::kAll, x.to(kBool), plan);
+}
+
+// ---- of matrices and vectors ----------------------------------------------------------------------------------------
+
+Tensor trace(const Tensor& x) {
+  REEL_CHECK(view_of(x, "trace").shape.size() == 2, "trace: expected a matrix, got shape ", x.shape());
+  return sum(diagonal(x));
+}
+
+Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
+  const Shape shape = broadcast_shapes(view_of(a, "cross").shape, view_of(b, "cross").shape, "cross");
+  const int d = wrap_dim(dim, shape.size(), "cross");
+  REEL_CHECK(!shape.empty() && shape[d] == 3, "cross: dimension ", dim, " of shape ", shape, " does not have size 3");
+  const DType dtype = result_type(a, b);
+  if (is_half(dtype)) return cross(a.to(kFloat32), b.to(kFloat32), d).to(dtype);
+  const Tensor u = a.expand(shape), v = b.expand(shape);
+  return roll(u, -1, d) * roll(v, -2, d) - roll(u, -2, d) * roll(v, -1, d);
 }
 
 }  // namespace reel

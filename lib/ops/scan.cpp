@@ -1,3 +1,132 @@
+#include <limits>
+
 #include "lib/ops/internal.h"
 
-namespace reel {}  // namespace reel
+namespace reel {
+
+// ---- sums and products ----------------------------------------------------------------------------------------------
+
+namespace {
+
+Tensor scanned(ScanOp op, const Tensor& x, int d) {
+  const Tensor y = make_tensor(view_of(x).shape, view_of(x).dtype, x.device());
+  backend_of(x).scan(op, view_of(x), d, view_of(y));
+  return y;
+}
+
+/// The sum over the elements from each one on.
+Tensor sum_from(const Tensor& x, int d) { return flip(cumsum(flip(x, d), d), d); }
+
+/// x with dimension d last, at least 1-d; and the way back.
+Tensor last(const Tensor& x, int d) { return x.dim() ? x.transpose(d, -1) : x.reshape({1}); }
+Tensor back_from_last(const Tensor& x, int d, const Shape& shape) {
+  return shape.empty() ? x.reshape({}) : x.transpose(d, -1);
+}
+
+}  // namespace
+
+Tensor cumsum(const Tensor& x, int64_t dim) {
+  const View& view = view_of(x, "cumsum");
+  const int d = wrap_dim(dim, view.shape.size(), "cumsum");
+  if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumsum(x.to(kInt64), dim);
+  const Tensor y = scanned(ScanOp::kSum, x, d);
+  if (recording(x)) record("cumsum", y, inputs(x), [d](Backward& back) { back.set(0, sum_from(back.grad(), d)); });
+  return y;
+}
+
+Tensor cumprod(const Tensor& x, int64_t dim) {
+  const View& view = view_of(x, "cumprod");
+  const int d = wrap_dim(dim, view.shape.size(), "cumprod");
+  if (is_half(view.dtype)) return cumprod(to_compute(x), dim).to(view.dtype);
+  if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumprod(x.to(kInt64), dim);
+  const Tensor y = scanned(ScanOp::kProd, x, d);
+  // The derivative of y[k] by x[i] is y[k] / x[i] for k >= i. It is 0 behind the first 0 of x; at that 0 it is the
+  // product of the others, which a scan of x with a 1 there has.
+  if (recording(x))
+    record("cumprod", y, inputs(x), [x = Saved(x), y = Saved::output(y), d](Backward& back) {
+      const Tensor in = back.get(x), g = back.grad();
+      const Tensor zero = no_grad([&] { return in == 0; });
+      if (!any(zero).item<bool>()) {
+        back.set(0, sum_from(g * back.get(y), d) / in);
+      } else if (!back.create_graph()) {
+        const Tensor zeros = cumsum(zero, d), first = logical_and(zero, zeros == 1);
+        const Tensor at_first = sum_from(g * cumprod(where(first, 1, in), d), d);
+        const Tensor before = sum_from(g * back.get(y), d) / where(zero, 1, in);
+        back.set(0, where(zeros == 0, before, where(first, at_first, 0)));
+      } else {  // n² factors, but no division: differentiable again
+        const Tensor row = last(in, d), diagonal = eye(row.size(-1)).to(in.device()).to(kBool);
+        const Tensor others = triu(cumprod(where(diagonal, 1, row.unsqueeze(-2)), -1));
+        back.set(0, back_from_last(sum(others * last(g, d).unsqueeze(-2), -1), d, in.shape()));
+      }
+    });
+  return y;
+}
+
+Tensor logcumsumexp(const Tensor& x, int64_t dim) {
+  const View& view = view_of(x, "logcumsumexp");
+  const int d = wrap_dim(dim, view.shape.size(), "logcumsumexp");
+  REEL_CHECK(is_floating_point(view.dtype), "logcumsumexp: a tensor of ", view.dtype,
+             "; convert it to a floating point type first");
+  if (is_half(view.dtype)) return logcumsumexp(to_compute(x), dim).to(view.dtype);
+  const Tensor y = scanned(ScanOp::kLogSumExp, x, d);
+  if (recording(x))
+    record("logcumsumexp", y, inputs(x), [x = Saved(x), y = Saved::output(y), d](Backward& back) {
+      const Tensor in = back.get(x), out = back.get(y), &g = back.grad();
+      if (!back.create_graph()) {
+        const Tensor gx = make_tensor(in.shape(), in.dtype(), in.device());
+        backend_of(in).logcumsumexp_grad(view_of(g), view_of(in), view_of(out), d, view_of(gx));
+        return back.set(0, gx);
+      }
+      // exp(x[i] - y[k]), where k >= i and y[k] is not -infinity, for all i and k.
+      const Tensor xs = last(in, d).unsqueeze(-1), ys = last(out, d).unsqueeze(-2);
+      const Tensor counts = no_grad([&] {
+        const Tensor real = (ys != -std::numeric_limits<double>::infinity()).expand((xs - ys).shape());
+        return logical_and(triu(ones_like(real)), real);
+      });
+      const Tensor share = where(counts, exp(where(counts, xs - ys, 0)), 0);
+      back.set(0, back_from_last(sum(share * last(g, d).unsqueeze(-2), -1), d, in.shape()));
+    });
+  return y;
+}
+
+// ---- extremes -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+ValuesIndices extreme_so_far(const char* op, bool largest, const Tensor& x, int64_t dim) {
+  const View& view = view_of(x, op);
+  const int d = wrap_dim(dim, view.shape.size(), op);
+  const Tensor y = make_tensor(view.shape, view.dtype, x.device());
+  const Tensor indices = make_tensor(view.shape, kInt64, x.device());
+  backend_of(x).scan_extreme(largest, view, d, view_of(y), view_of(indices));
+  if (recording(x))
+    record(op, y, inputs(x), [indices = Saved(indices), d](Backward& back) {
+      back.set(0, scatter_add(zeros_like(back.grad()), d, back.get(indices), back.grad()));
+    });
+  return {y, indices};
+}
+
+}  // namespace
+
+ValuesIndices cummax(const Tensor& x, int64_t dim) { return extreme_so_far("cummax", true, x, dim); }
+ValuesIndices cummin(const Tensor& x, int64_t dim) { return extreme_so_far("cummin", false, x, dim); }
+
+// ---- differences ----------------------------------------------------------------------------------------------------
+
+Tensor diff(const Tensor& x, int64_t n, int64_t dim, const Tensor& prepend, const Tensor& append) {
+  const Shape& shape = view_of(x, "diff").shape;
+  REEL_CHECK(!shape.empty(), "diff: a 0-d tensor has no neighbours");
+  REEL_CHECK(n >= 0, "diff: taken ", n, " times");
+  const int d = wrap_dim(dim, shape.size(), "diff");
+  Tensor y = x;
+  if (prepend.defined()) y = cat({prepend, y}, d);
+  if (append.defined()) y = cat({y, append}, d);
+  for (; n > 0 && y.size(d) > 0; --n) {
+    const int64_t rest = y.size(d) - 1;
+    const Tensor before = y.narrow(d, 0, rest), after = y.narrow(d, 1, rest);
+    y = y.dtype() == kBool ? after != before : after - before;
+  }
+  return y;
+}
+
+}  // namespace reel

@@ -1,11 +1,55 @@
 #pragma once
+#include <optional>
+
 #include "reel/ops/common.h"
 
-/// Sorting and searching.
+/// Sorting, searching and counting.
 namespace reel {
 
-/// A stable sort; NaN counts as the largest.
+// ---- order. NaN counts as the largest, equals keep their order ------------------------------------------------------
+
 ValuesIndices sort(const Tensor& x, int64_t dim = -1, bool descending = false);
+Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false);
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
+/// The k-th smallest along dim, counted from 1, and where it is.
+ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
+/// The middle element along dim, the lower one of two, and where it is; NaN where there is one.
+ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim = false);
+Tensor median(const Tensor& x);
+/// The most frequent value along dim, the smallest of several, and its last position in x.
+ValuesIndices mode(const Tensor& x, int64_t dim = -1, bool keepdim = false);
+/// Of the sorted elements along dim (of all, without dim) that at q (n - 1), interpolated linearly; 0 <= q <= 1. A
+/// vector q gives a result with a leading dimension. NaN where there is one.
+Tensor quantile(const Tensor& x, double q, std::optional<int64_t> dim = {}, bool keepdim = false);
+Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim = {}, bool keepdim = false);
+
+// ---- distinct values ------------------------------------------------------------------------------------------------
+
+struct UniqueOptions {
+  std::optional<int64_t> dim = {};  ///< Distinct slices along it, in the order of their elements; else elements.
+  bool inverse = false, counts = false;
+};
+struct Unique {
+  Tensor values;
+  Tensor inverse;  ///< int64, of x's shape ([size of dim] with dim): where in `values` each is. Undefined if not asked.
+  Tensor counts;   ///< int64 [number of values]: how often each occurs. Undefined if not asked.
+};
+/// The distinct elements, ascending. Every NaN is distinct. No gradient.
+Unique unique(const Tensor& x, UniqueOptions options = {});
+/// The same without sorting: only neighbours are compared.
+Unique unique_consecutive(const Tensor& x, UniqueOptions options = {});
+
+// ---- counting and placing -------------------------------------------------------------------------------------------
+
+/// How often each of 0, 1, … occurs in a vector of non-negative integers: int64, at least min_length long. With weights
+/// (one for each) their sums instead: of the weights' dtype, float64 if they are integers; differentiable.
+Tensor bincount(const Tensor& x, const Tensor& weights = {}, int64_t min_length = 0);
+/// The number of elements in each of `bins` equal parts of [min, max], in x's dtype; others and NaN do not count. With
+/// min = max the range is that of the elements.
+Tensor histc(const Tensor& x, int64_t bins = 100, double min = 0, double max = 0);
+/// int64, of values' shape: how many elements of `sorted` (ascending along its last dimension) come before each value;
+/// with right, or are equal to it. Sorted is a vector, or has values' sizes but for the last dimension.
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
+Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);  ///< searchsorted(boundaries, x)
 
 }  // namespace reel

@@ -7,6 +7,7 @@ void install_unary_grad(Backend& table);
 void install_binary(Backend& table);
 void install_compare(Backend& table);
 void install_reduce(Backend& table);
+void install_segment(Backend& table);
 void install_softmax(Backend& table);
 void install_gemv(Backend& table);
 void install_cell(Backend& table);
@@ -20,6 +21,7 @@ void install(Backend& table) {
   install_binary(table);
   install_compare(table);
   install_reduce(table);
+  install_segment(table);
   install_softmax(table);
   install_gemv(table);
   install_cell(table);

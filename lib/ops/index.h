@@ -1,0 +1,31 @@
+#pragma once
+#include "lib/ops/internal.h"
+
+// What ops that look elements up by position share.
+namespace reel {
+
+/// An Error in op's name if an id is not in [low, size).
+void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, int dim);
+
+/// The slices of x at the 1-d ids along dim; the ids have been checked, negative ones count back. Recorded.
+Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids);
+/// x with the slices at ids along dim replaced by those of `source`, or with source added to them. Source has x's dtype
+/// and fits. Recorded.
+Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source);
+Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source);
+
+/// Changes self: to `changed()`, recorded, where a gradient flows or self is also what is read; else by `write()`,
+/// which touches no more than it has to.
+template <class Changed, class Write>
+Tensor& rewrite(const char* op, Tensor& self, const Tensor& ids, const Tensor& source, Changed changed, Write write) {
+  check_in_place(op, self);
+  Storage* mine = TensorImpl::of(self)->storage;
+  if ((self.is_floating_point() && recording(self, source)) || TensorImpl::of(ids)->storage == mine ||
+      TensorImpl::of(source)->storage == mine)
+    return assign_in_place(op, self, changed());
+  write();
+  mine->changed();
+  return self;
+}
+
+}  // namespace reel
