@@ -17,7 +17,7 @@ floor_of() {  # sets floor; it is empty for a path that has none yet
     lib/core/@(allocator|storage).* | lib/@(backend|scalar|philox).h | lib/cpu/* | cuda/*) floor=1 ;;
     include/reel/@(tensor|autograd).h | lib/core/* | lib/autograd/*) floor=2 ;;
     include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
-    include/reel/@(nn|optim|data|io|state_dict).h | include/reel/@(nn|optim|data)/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
+    include/reel/@(nn|optim|data|io|state_dict).h | include/reel/@(nn|optim|data|io)/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
     include/reel/@(reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
     *) floor= ;;
   esac

@@ -9,9 +9,11 @@
 
 // A folder of a test's own, which goes when the test ends.
 struct Folder {
-  std::filesystem::path path = std::filesystem::temp_directory_path() /
-                               ("reel-test-" + std::to_string(::getpid()) + "-" + std::to_string(next()));
-  Folder() { std::filesystem::create_directories(path); }
+  std::filesystem::path path;
+  explicit Folder(const std::filesystem::path& parent = std::filesystem::temp_directory_path())
+      : path(parent / ("reel-test-" + std::to_string(::getpid()) + "-" + std::to_string(next()))) {
+    std::filesystem::create_directories(path);
+  }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   ~Folder() { std::filesystem::remove_all(path); }

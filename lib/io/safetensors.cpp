@@ -8,7 +8,7 @@
 
 #include "lib/io/elements.h"
 #include "lib/io/file.h"
-#include "reel/io.h"
+#include "reel/io/safetensors.h"
 
 // A file is the header's length (8 bytes, little endian), the header, and the tensors' bytes without holes. The header
 // is JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …, "__metadata__": {"key":

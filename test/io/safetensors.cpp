@@ -1,4 +1,4 @@
-#include "reel/io.h"
+#include "reel/io/safetensors.h"
 
 #include <sys/stat.h>
 

@@ -1,0 +1,29 @@
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "reel/nn/module.h"
+#include "reel/state_dict.h"
+
+/// Tensors in files of the safetensors format (https://github.com/huggingface/safetensors), which Python's package of
+/// that name reads and writes as well.
+namespace reel::io {
+
+/// Free text that a file carries beside its tensors.
+using Metadata = std::map<std::string, std::string>;
+
+/// Writes the tensors, on whatever device, under their names. The file appears whole or not at all: it is written under
+/// another name in the same folder, synced and renamed, so that a crash leaves either the old file or the new one. An
+/// Error names the file and the reason; tensors that share storage are written one by one.
+void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata = {});
+/// The same with a module's state_dict().
+void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
+
+/// Reads the tensors, in the order of the file's header, onto the CPU. Input is trusted in nothing: an Error names the
+/// file, the byte and the tensor where it is malformed, and no more is allocated than the file is long.
+StateDict load(const std::filesystem::path& path, Metadata* metadata = nullptr);
+/// The same, into a module, by load_state_dict's rules: after an Error the module is as it was.
+nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options = {});
+
+}  // namespace reel::io
