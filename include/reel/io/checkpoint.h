@@ -1,0 +1,73 @@
+#pragma once
+#include <concepts>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reel/io/safetensors.h"
+#include "reel/state_dict.h"
+
+namespace reel::io {
+
+/// What a checkpoint takes: modules, optimizers, schedulers, samplers, data loaders, and whatever else has these two.
+/// load_state_dict() takes everything or throws.
+template <class T>
+concept Stateful = requires(const T& object, T& target, const StateDict& dict) {
+  { object.state_dict() } -> std::convertible_to<StateDict>;
+  target.load_state_dict(dict);
+};
+
+struct CheckpointOptions {
+  /// Whether every part of the file must have been added, too. Without it other parts are passed over, the generator's
+  /// among them: to take the model alone.
+  bool strict = true;
+};
+
+/// All that a training run needs to go on where it was, in one file:
+///
+///   io::Checkpoint checkpoint;
+///   checkpoint.add("model", net).add("optimizer", adam).add("data", loader);
+///   if (std::filesystem::exists("run.safetensors")) checkpoint.load("run.safetensors");
+///   while (loader.epoch() < 5)
+///     for (auto [x, y] : loader) {
+///       …
+///       if (loader.position() % 100 == 0) checkpoint.save("run.safetensors", {{"note", "baseline"}});
+///     }
+///
+/// The calling thread's random generator is part of every checkpoint. A run that is killed and started again does what
+/// it would have done, bit for bit. The file is a safetensors file of tensors "model.hidden.weight",
+/// "optimizer.state.0.step", "generator.seed", …; its metadata hold the user's and "reel.checkpoint", the version of
+/// this arrangement.
+class Checkpoint {
+ public:
+  /// Adds a part, which must outlive the checkpoint. A name is not empty, holds no '.' and no ',', is not "generator",
+  /// and is used once.
+  template <Stateful T>
+  Checkpoint& add(std::string name, T& object) {
+    add_part({std::move(name), [&object]() -> StateDict { return object.state_dict(); },
+              [&object](const StateDict& dict) { object.load_state_dict(dict); }});
+    return *this;
+  }
+
+  /// Writes all parts as io::save does: the old file or the new one is there at any moment, also after a crash. Keys of
+  /// the metadata that begin with "reel." are an Error.
+  void save(const std::filesystem::path& path, Metadata metadata = {}) const;
+
+  /// Puts all parts into the state that was saved, and returns the user's metadata. All or nothing: whatever does not
+  /// fit is an Error that names the file, and parts that had been loaded by then are put back.
+  Metadata load(const std::filesystem::path& path, CheckpointOptions options = {});
+
+ private:
+  struct Part {
+    std::string name;
+    std::function<StateDict()> state;
+    std::function<void(const StateDict&)> load;
+  };
+  void add_part(Part part);
+
+  std::vector<Part> parts_;
+};
+
+}  // namespace reel::io

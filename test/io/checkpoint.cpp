@@ -1,0 +1,225 @@
+#include "reel/io/checkpoint.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "reel/reel.h"
+#include "test/folder.h"
+#include "test/pch.h"
+
+using namespace reel;
+using Catch::Matchers::Contains;
+using Catch::Matchers::Equals;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Net : nn::Module {
+  nn::Linear hidden{*this, "hidden", 4, 16}, out{*this, "out", 16, 1};
+  Tensor forward(const Tensor& x) const { return out(dropout(tanh(hidden(x)), 0.2)); }
+};
+
+auto noisy_data() {
+  const Tensor x = arange(200).to(kFloat32).view({50, 4}) / 200, y = sum(x, 1, true);
+  return data::transform(data::TensorDataset(x, y), [](const Tensor& row) { return row + 0.1 * randn({4}); });
+}
+
+struct Seeded {
+  Seeded() { manual_seed(3); }
+};
+
+// A training run with everything that must come back: weights, moments, the place in shuffled and noisy data, and the
+// generator that dropout draws from.
+struct Run : Seeded {
+  Net net;
+  optim::Adam adam{net.parameters(), {.lr = 1e-2}};
+  data::DataLoader<decltype(noisy_data())> loader{noisy_data(), {.batch_size = 8, .shuffle = true, .workers = 2}};
+  io::Checkpoint checkpoint;
+  Run() { checkpoint.add("model", net).add("optimizer", adam).add("data", loader); }
+
+  // f() after each of an epoch's seven steps.
+  void train(int epochs, const std::function<void()>& f) {
+    while (loader.epoch() < epochs)
+      for (auto [x, y] : loader) {
+        adam.zero_grad();
+        mse_loss(net.forward(x), y).backward();
+        adam.step();
+        f();
+      }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a checkpoint brings a whole run back bit for bit") {
+  const Folder folder;
+  Run whole;
+  std::vector<std::string> states;
+  whole.train(2, [&] {
+    const std::string name = "step" + std::to_string(states.size());
+    whole.checkpoint.save(folder / name.c_str());
+    states.push_back(contents(folder / name.c_str()));
+  });
+  REQUIRE(states.size() == 14);
+  for (const size_t step : {size_t{0}, size_t{5}, size_t{6}, size_t{12}, size_t{13}}) {
+    Run run;
+    manual_seed(99);
+    run.checkpoint.load(folder / ("step" + std::to_string(step)).c_str());
+    size_t at = step;
+    bool same = true;
+    run.train(2, [&] {
+      run.checkpoint.save(folder / "now");
+      same = same && contents(folder / "now") == states.at(++at);
+    });
+    CHECK(same);
+    CHECK(at == 13);
+  }
+}
+
+TEST_CASE("a checkpoint carries metadata and takes anything with a state") {
+  const Folder folder;
+  struct Counter {
+    int64_t n = 0;
+    StateDict state_dict() const { return {{"n", full({}, n, {.dtype = kInt64})}}; }
+    void load_state_dict(const StateDict& dict) { n = find(dict, "n")->item<int64_t>(); }
+  } counter{5};
+  nn::Dropout none;
+  data::RandomSampler sampler(10, {.seed = 1});
+  sampler.set_place(2, 3);
+  io::Checkpoint checkpoint;
+  checkpoint.add("counter", counter).add("none", none).add("sampler", sampler);
+  checkpoint.save(folder / "x", {{"note", "ä"}});
+  counter.n = 0;
+  sampler.set_place(0, 0);
+  CHECK(checkpoint.load(folder / "x") == io::Metadata{{"note", "ä"}});
+  CHECK(counter.n == 5);
+  CHECK(sampler.position() == 3);
+  io::Metadata metadata;
+  const StateDict tensors = io::load(folder / "x", &metadata);
+  CHECK(find(tensors, "counter.n"));
+  CHECK(metadata["reel.checkpoint"] == "1");
+  CHECK(metadata["reel.parts"] == "counter,none,sampler,generator");
+
+  // One part alone.
+  io::Checkpoint part;
+  part.add("counter", counter);
+  counter.n = 0;
+  manual_seed(8);
+  CHECK_THROWS_WITH(part.load(folder / "x"), Contains("missing: ; unexpected: none,sampler"));
+  part.load(folder / "x", {.strict = false});
+  CHECK(counter.n == 5);
+  CHECK(generator_state().seed == 8);
+
+  CHECK_THROWS_WITH(checkpoint.add("a.b", counter), Equals("Checkpoint::add: a part cannot be named 'a.b'"));
+  CHECK_THROWS_WITH(checkpoint.add("", counter), Contains("cannot be named ''"));
+  CHECK_THROWS_WITH(checkpoint.add("generator", counter), Contains("cannot be named 'generator'"));
+  CHECK_THROWS_WITH(checkpoint.add("none", counter), Contains("there is a part 'none' already"));
+  CHECK_THROWS_WITH(checkpoint.save(folder / "x", {{"reel.parts", "x"}}), Contains("cannot be named 'reel.parts'"));
+}
+
+TEST_CASE("a checkpoint that does not fit changes nothing") {
+  const Folder folder;
+  nn::Linear small(2, 2), large(3, 2);
+  optim::SGD sgd(small.parameters(), {.lr = 0.5}), other(large.parameters(), {.lr = 0.25});
+  io::Checkpoint saved;
+  saved.add("optimizer", sgd).add("model", small);
+  saved.save(folder / "x");
+
+  manual_seed(5);
+  const std::vector<float> before = large.parameters()[0].to_vector<float>();
+  const auto check = [&](io::Checkpoint& checkpoint, const std::string& file, const std::string& reason) {
+    INFO(reason);
+    CHECK_THROWS_WITH(checkpoint.load(folder / file.c_str()), Contains("/" + file) && Contains(reason));
+    CHECK(other.lr() == 0.25);
+    CHECK(large.parameters()[0].to_vector<float>() == before);
+    CHECK(generator_state().seed == 5);
+  };
+  io::Checkpoint wrong;
+  wrong.add("optimizer", other).add("model", large);
+  check(wrong, "x", "model: ");  // the optimizer alone would have fitted
+  io::Checkpoint more;
+  more.add("optimizer", other).add("scheduler", other);
+  check(more, "x", "missing: scheduler; unexpected: model");
+
+  const StateDict tensors = io::load(folder / "x");
+  io::save(tensors, folder / "plain");
+  check(saved, "plain", "not a checkpoint");
+  io::save(tensors, folder / "new", {{"reel.checkpoint", "2"}, {"reel.parts", ""}});
+  check(saved, "new", "a checkpoint of version 2, this is version 1");
+  io::save(tensors, folder / "lost", {{"reel.checkpoint", "1"}, {"reel.parts", "model"}});
+  check(saved, "lost", "belongs to none of its parts");
+  StateDict bad = tensors;
+  for (auto& [name, tensor] : bad)
+    if (name == "generator.seed") tensor = ones({2});
+  io::save(bad, folder / "bad", {{"reel.checkpoint", "1"}, {"reel.parts", "optimizer,model,generator"}});
+  check(saved, "bad", "generator: it is not the state of a generator");
+  write(folder / "half", contents(folder / "x").substr(0, 200));
+  check(saved, "half", "byte");
+}
+
+// ---- a run that is killed
+// ---------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr const char *kChild = "a training run for another test to kill", *kFolder = "REEL_TEST_CHILD_FOLDER";
+
+void train_in(const fs::path& folder) {
+  Run run;
+  const fs::path path = folder / "run.safetensors";
+  if (fs::exists(path)) run.checkpoint.load(path);
+  run.train(8, [&] { run.checkpoint.save(path); });
+  fs::rename(path, folder / "done.safetensors");
+}
+
+pid_t start_child(const fs::path& folder) {
+  ::setenv(kFolder, folder.c_str(), 1);
+  ::setenv("OPENBLAS_NUM_THREADS", "1", 1);
+  std::string program = "reel_tests", test = kChild, quiet = "-o", output = "/dev/null";
+  char* arguments[] = {program.data(), test.data(), quiet.data(), output.data(), nullptr};
+  pid_t child = 0;
+  REQUIRE(::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments, environ) == 0);
+  return child;
+}
+
+}  // namespace
+
+TEST_CASE("a training run for another test to kill", "[.]") {
+  if (const char* folder = std::getenv(kFolder)) train_in(folder);
+}
+
+TEST_CASE("a run that is killed a hundred times ends as if it had never been") {
+  using Clock = std::chrono::steady_clock;
+  const Folder folder(fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path());  // which syncs fast
+  const fs::path done = folder / "done.safetensors";
+  const auto begun = Clock::now();
+  int status = 0;
+  REQUIRE(::waitpid(start_child(folder.path), &status, 0) > 0);
+  REQUIRE(status == 0);
+  const auto whole = std::chrono::duration<double>(Clock::now() - begun);
+  const std::string expected = contents(done);
+  REQUIRE(!expected.empty());
+
+  std::mt19937 random(1);
+  int kills = 0, halfway = 0, ends = 0;
+  while (kills < 100) {
+    fs::remove(done);
+    while (!fs::exists(done)) {
+      const pid_t child = start_child(folder.path);
+      std::this_thread::sleep_for(whole * std::uniform_real_distribution<>(0.2, 1.1)(random));
+      ::kill(child, SIGKILL);
+      REQUIRE(::waitpid(child, &status, 0) == child);
+      kills += WIFSIGNALED(status);
+      halfway += fs::exists(folder / "run.safetensors");
+      REQUIRE((WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0));
+    }
+    ++ends;
+    REQUIRE(contents(done) == expected);
+  }
+  CHECK(halfway > 30);
+}
