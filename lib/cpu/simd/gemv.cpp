@@ -98,13 +98,70 @@ void rows_nn(const Product<T>& g, int64_t i) {
   }
 }
 
+/// One row of C, `n` ≥ kWidth columns from j on: C batches, of which the last may overlap the one before it. Few of
+/// them are not enough to hide the latency of an fma, so that every sum is split into U.
+template <int C, class T>
+void block_row(const Product<T>& g, int64_t i, int64_t j, int64_t n) {
+  constexpr int64_t kStep = kWidth<T>;
+  constexpr int U = C > 4 ? 1 : C > 2 ? 2 : C == 2 ? 4 : 8;
+  const int64_t last = n - kStep;
+  Batch<T> sum[U][C];
+  for (auto& part : sum)
+    for (auto& s : part) s = Batch<T>(T(0));
+  const T *a = g.a + i * g.a_row, *b = g.b + j;
+  const auto step = [&](Batch<T>(&part)[C], int64_t p) {
+    const Batch<T> x(a[p * g.a_column]);
+    const T* row = b + p * g.ldb;
+    for (int c = 0; c + 1 < C; ++c) part[c] = fma(x, load(row + c * kStep), part[c]);
+    part[C - 1] = fma(x, load(row + last), part[C - 1]);
+  };
+  int64_t p = 0;
+  for (; p + U <= g.k; p += U)
+    for (int u = 0; u < U; ++u) step(sum[u], p + u);
+  for (; p < g.k; ++p) step(sum[0], p);
+  for (int half = U / 2; half > 0; half /= 2)
+    for (int u = 0; u < half; ++u)
+      for (int c = 0; c < C; ++c) sum[u][c] += sum[u + half][c];
+  T* to = g.c + i * g.ldc + j;
+  const auto result = [&](int c, int64_t at) {
+    return fma(Batch<T>(g.alpha), sum[0][c], base(g, i, j + at, [](const T* from) { return load(from); }));
+  };
+  const Batch<T> end = result(C - 1, last);  // before the batch that it overlaps is stored
+  for (int c = 0; c + 1 < C; ++c) store(to + c * kStep, result(c, c * kStep));
+  store(to + last, end);
+}
+
+/// The only row of C, or the last.
+template <class T>
+void row_nn(const Product<T>& g, int64_t i) {
+  constexpr int64_t kStep = kWidth<T>, kMost = 8;
+  if (g.n < kStep) return block_nn_part(g, i, 0, g.n);
+  for (int64_t j = 0; j < g.n;) {
+    // Not so many columns that fewer than a batch would be left over.
+    const int64_t left = g.n - j, n = left <= kMost * kStep        ? left
+                                      : left < (kMost + 1) * kStep ? 4 * kStep
+                                                                   : kMost * kStep;
+    switch ((n + kStep - 1) / kStep) {
+      case 1: block_row<1>(g, i, j, n); break;
+      case 2: block_row<2>(g, i, j, n); break;
+      case 3: block_row<3>(g, i, j, n); break;
+      case 4: block_row<4>(g, i, j, n); break;
+      case 5: block_row<5>(g, i, j, n); break;
+      case 6: block_row<6>(g, i, j, n); break;
+      case 7: block_row<7>(g, i, j, n); break;
+      default: block_row<8>(g, i, j, n); break;
+    }
+    j += n;
+  }
+}
+
 template <class T>
 void product_nn(const Product<T>& g) {
   int64_t i = 0;
   constexpr int kWide = kManyRegisters ? 4 : 2;
   for (; i + 4 <= g.m; i += 4) rows_nn<4, kWide>(g, i);
   switch (g.m - i) {
-    case 1: return rows_nn<1, 8>(g, i);
+    case 1: return row_nn(g, i);
     case 2: return rows_nn<2, 4>(g, i);
     case 3: return rows_nn<3, kWide>(g, i);
   }
