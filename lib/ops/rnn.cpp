@@ -434,11 +434,6 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
 
 // ---- the forms of input ---------------------------------------------------------------------------------------------
 
-struct Result {
-  Tensor y;
-  CellState state;
-};
-
 CellState map(const CellState& state, const auto& f) {
   return {state.h.defined() ? f(state.h) : Tensor(), state.c.defined() ? f(state.c) : Tensor()};
 }
