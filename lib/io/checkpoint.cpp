@@ -91,7 +91,8 @@ Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions o
     if (!dicts.contains(part.name)) missing.push_back(part.name);
   if (options.strict && !dicts.contains(kGenerator)) missing.push_back(kGenerator);
   for (const auto& [name, dict] : dicts)
-    if (name != kGenerator && std::none_of(parts_.begin(), parts_.end(), [&](const Part& p) { return p.name == name; }))
+    if (name != kGenerator &&
+        std::none_of(parts_.begin(), parts_.end(), [&name = name](const Part& p) { return p.name == name; }))
       unexpected.push_back(name);
   REEL_CHECK(missing.empty() && (unexpected.empty() || !options.strict), file,
              ": the checkpoint does not fit; missing: ", joined(missing), "; unexpected: ", joined(unexpected));
