@@ -1,0 +1,102 @@
+#include "test/fuzz/targets.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "reel/data.h"
+#include "reel/io.h"
+#include "reel/nn.h"
+
+using namespace reel;
+using Path = std::filesystem::path;
+
+namespace {
+
+void must(bool good, const char* what) {
+  if (!good) throw std::logic_error(what);
+}
+
+void read_trees(const Path& file) {
+  for (const data::Tree& tree : data::read_trees(file))
+    must(data::parse_tree(tree.to_string()).to_string() == tree.to_string(), "a tree printed is another tree");
+}
+
+void read_conllu(const Path& file) {
+  for (const data::ConlluSentence& sentence : data::read_conllu(file)) {
+    sentence.to_string();
+    sentence.metadata("text");
+  }
+}
+
+void read_csv(const Path& file) {
+  const data::CsvTable table = data::read_csv(file);
+  for (const std::string& name : table.names()) table.strings(name);
+  for (const DType dtype : {kBool, kInt64, kFloat32}) try {
+      table.tensor({.dtype = dtype, .missing = 0});
+    } catch (const Error&) {
+    }
+}
+
+void read_vocabulary(const Path& file) {
+  const data::Vocabulary words = data::Vocabulary::load(file);
+  for (int64_t id = 0; id < words.size(); ++id) must(words.id(words.token(id)) == id, "a token has two numbers");
+}
+
+template <data::WordVectorFormat format>
+void read_vectors(const Path& file) {
+  const data::WordVectors vectors = data::read_word_vectors(file, {.format = format});
+  must(vectors.vectors.size(0) == vectors.words.size(), "a word without a vector");
+}
+
+void load_checkpoint(const Path& file) {
+  nn::Linear linear(2, 1);
+  data::SequentialSampler sampler(10);
+  io::Checkpoint checkpoint;
+  checkpoint.add("model", linear).add("sampler", sampler);
+  try {
+    checkpoint.load(file);
+  } catch (const Error&) {
+    must(sampler.position() == 0, "a checkpoint that was refused changed something");
+    throw;
+  }
+}
+
+constexpr FuzzTarget kTargets[] = {
+    {"checkpoint", load_checkpoint},
+    {"conll", [](const Path& file) { data::read_conll(file); }},
+    {"conllu", read_conllu},
+    {"csv", read_csv},
+    {"gzip", [](const Path& file) { data::read_lines(file); }},
+    {"idx", [](const Path& file) { data::read_idx(file); }},
+    {"npy", [](const Path& file) { io::load_npy(file); }},
+    {"npz", [](const Path& file) { io::load_npz(file); }},
+    {"safetensors", [](const Path& file) { io::load(file); }},
+    {"tree", read_trees},
+    {"vocabulary", read_vocabulary},
+    {"word2vec", read_vectors<data::WordVectorFormat::kWord2VecBinary>},
+    {"word_vectors", read_vectors<data::WordVectorFormat::kText>},
+};
+
+}  // namespace
+
+std::span<const FuzzTarget> fuzz_targets() { return kTargets; }
+
+const FuzzTarget& fuzz_target(std::string_view name) {
+  return *std::find_if(std::begin(kTargets), std::end(kTargets), [&](const FuzzTarget& t) { return t.name == name; });
+}
+
+bool feed(const FuzzTarget& target, std::span<const uint8_t> bytes) {
+  static const int file = ::memfd_create("fuzz", 0);  // a file that no disk sees
+  static const Path path = "/proc/self/fd/" + std::to_string(file);
+  must(::ftruncate(file, 0) == 0, "ftruncate");
+  must(::pwrite(file, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()), "pwrite");
+  try {
+    target.read(path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
