@@ -118,6 +118,56 @@ struct Convolution {
   const void* bias = nullptr;      // [out]; only where y is computed
 };
 
+/// Linear-chain CRFs: `chains` chains of up to `steps` steps over `tags` states, everything contiguous. Step t of chain
+/// s is row (offsets ? offsets[s] : s) + t stride of emissions, observed, alpha, norm, from and path. Potentials may be
+/// -infinity.
+struct Crf {
+  DType dtype = kFloat32;  // or kFloat64
+  int64_t chains = 0, steps = 0, tags = 0, stride = 0;
+  const int64_t* offsets = nullptr;
+  const int64_t* lengths = nullptr;  // [chains], at least 1; nullptr: all have `steps`
+  const void* emissions = nullptr;   // [rows, tags]
+  const void* transitions = nullptr;
+  const void* start = nullptr;        // [tags]; nullptr is zero
+  const void* end = nullptr;          // the same
+  const int64_t* observed = nullptr;  // [rows]
+  void* result = nullptr;             // [chains]
+  // The forward recursion, kept for backward: log sums over all ways to a state, less the row's largest, and the same
+  // without the state's own emission (as they came: before subtraction).
+  void* alpha = nullptr;  // [rows, tags]
+  void* norm = nullptr;   // [rows, tags]
+  // Backward: gradients in and out; all are written, none is added to. start and end may be nullptr.
+  const void* grad = nullptr;  // [chains]
+  void* grad_emissions = nullptr;
+  void* grad_transitions = nullptr;
+  void* grad_start = nullptr;
+  void* grad_end = nullptr;
+  void* scratch = nullptr;  // [2, tags]: backward and decoding
+  // Decoding.
+  int32_t* from = nullptr;  // [rows, tags]
+  int64_t* path = nullptr;  // [rows]; -1 beyond the end of a chain
+};
+
+inline constexpr int64_t kCtcMargin = 24;
+/// Connectionist temporal classification of `batch` sequences, everything contiguous.
+struct Ctc {
+  DType dtype = kFloat32;  // or kFloat64
+  int64_t batch = 0, steps = 0, classes = 0, blank = 0;
+  bool zero_infinity = false;              // gradients of infinite losses are 0, not NaN
+  const void* log_probs = nullptr;         // [steps, batch, classes]
+  const int64_t* labels = nullptr;         // [batch, most_labels]
+  const int64_t* input_lengths = nullptr;  // [batch]
+  const int64_t* label_lengths = nullptr;  // [batch]
+  int64_t most_labels = 0;
+  void* loss = nullptr;  // [batch]
+  // As in Crf, for the 2 most_labels + 1 states blank, label, blank, …: [batch, steps, states].
+  void* alpha = nullptr;
+  void* norm = nullptr;
+  void* scratch = nullptr;         // [4, states + kCtcMargin]
+  const void* grad = nullptr;      // [batch]
+  void* grad_log_probs = nullptr;  // is written
+};
+
 enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
 enum class ScanOp { kSum, kProd, kLogSumExp };
 enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
@@ -190,6 +240,14 @@ struct Backend {
   // out, groups and weight are not used.
   void (*unfold)(const Convolution& conv);
   void (*fold)(const Convolution& conv);
+
+  void (*crf)(const Crf& crf);         // result: the log likelihood of what is observed, -log Z if nothing is
+  void (*crf_grad)(const Crf& crf);    // of the same
+  void (*crf_decode)(const Crf& crf);  // path, and its score as the result
+  void (*ctc)(const Ctc& ctc);
+  // exp(log_probs) - posterior, PyTorch's gradient: that of log_softmax's input, and passed on by log_softmax
+  // unchanged.
+  void (*ctc_grad)(const Ctc& ctc);
 
   // Indexing; ids and index are int64.
   // The first element outside [low, high), through *bad; false when there is none.

@@ -3,6 +3,7 @@
 #include "reel/nn/attention.h"
 #include "reel/nn/container.h"
 #include "reel/nn/conv.h"
+#include "reel/nn/crf.h"
 #include "reel/nn/distance.h"
 #include "reel/nn/dropout.h"
 #include "reel/nn/embedding.h"
@@ -30,6 +31,7 @@ using reel::binary_cross_entropy_with_logits;
 using reel::cosine_embedding_loss;
 using reel::cosine_similarity;
 using reel::cross_entropy;
+using reel::ctc_loss;
 using reel::gaussian_nll_loss;
 using reel::hinge_embedding_loss;
 using reel::huber_loss;

@@ -63,7 +63,7 @@ struct Targets {
 Tensor as_ids(const char* op, const Tensor& target) {
   const DType dtype = view_of(target, op).dtype;
   REEL_CHECK(dtype == kInt64 || dtype == kInt32 || dtype == kUInt8, op, ": the target is ", dtype, ", not int64");
-  return target.to(kInt64).contiguous();
+  return dtype == kInt64 && view_of(target).contiguous ? target : target.to(kInt64).contiguous();
 }
 
 void check_range(const char* op, const Tensor& ids, int64_t classes) {
@@ -149,8 +149,9 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
 
 namespace {
 
-/// The fused kernel: rows [n, classes], contiguous, one loss each, reduced.
-Tensor cross_entropy_rows(const Tensor& x, const Targets& targets, double smoothing, Reduction reduction) {
+/// The fused kernel: rows [n, classes], one loss each, reduced.
+Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smoothing, Reduction reduction) {
+  const Tensor x = rows.contiguous();
   const View& view = view_of(x);
   const int64_t n = view.shape[0];
   const Tensor& ids = targets.ids;
@@ -232,11 +233,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   }
   REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
   const Targets targets = read_targets(op, target, view.shape, options.ignore_index);
+  if (view.shape.size() == 2 && !options.weight.defined())  // the usual case, before anything is copied
+    return cross_entropy_rows(logits, targets, smoothing, options.reduction);
   return for_one_row(logits, [&](const Tensor& x) {
     const bool spatial = x.dim() > 2;
     const Targets flat = spatial ? Targets{targets.ids.flatten(), targets.ignoring} : targets;
     const int64_t classes = x.size(1);
-    const Tensor rows = (spatial ? x.flatten(2).transpose(1, 2).reshape({flat.ids.numel(), classes}) : x).contiguous();
+    const Tensor rows = spatial ? x.flatten(2).transpose(1, 2).reshape({flat.ids.numel(), classes}) : x;
     Tensor y;
     if (options.weight.defined()) {
       const Tensor weights = row_weights(op, options.weight, flat, classes, rows.dtype());

@@ -28,6 +28,9 @@ TEST_CASE("every loss is a module with its op's options", "[nn]") {
   CHECK(equal(nn::MarginRankingLoss({.margin = 2})(x, y, 1), margin_ranking_loss(x, y, 1, {.margin = 2})));
   CHECK(equal(nn::CosineEmbeddingLoss()(x, y, signs), cosine_embedding_loss(x, y, signs)));
   CHECK(equal(nn::TripletMarginLoss({.swap = true})(x, y, p), triplet_margin_loss(x, y, p, {.swap = true})));
+  const Tensor steps = log_softmax(from({{{1., 2., 0.}}, {{0.5, 0., 1.}}, {{2., 1., 0.}}}), 2);
+  CHECK(equal(nn::CTCLoss({.blank = 2})(steps, from({{0, 1}}), from({3}), from({2})),
+              ctc_loss(steps, from({{0, 1}}), from({3}), from({2}), {.blank = 2})));
   const auto far = [](const Tensor& a, const Tensor& b) { return sum(abs(a - b), 1); };
   CHECK(equal(nn::TripletMarginWithDistanceLoss({.distance = far})(x, y, p),
               triplet_margin_with_distance_loss(x, y, p, {.distance = far})));

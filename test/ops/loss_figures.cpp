@@ -39,6 +39,9 @@ std::map<std::string, Case> cases() {
   const Tensor t = from({2, 0, 3, 1, 2}), signs = from({1, -1, -1, 1, 1}), grid = sign(wave(0.3, {5, 4}));
   const Tensor labels = from({{1, 3, -1, 0}, {0, -1, 2, 2}, {3, 2, 1, 0}, {-1, 0, 0, 0}, {2, 2, -1, 1}});
   const Tensor deep = wave(0.6, {2, 4, 3, 2}), deep_t = from({{{0, 1}, {2, 3}, {3, 1}}, {{2, 2}, {0, 3}, {1, 1}}});
+  const Tensor steps = log_softmax(wave(0.8, {6, 4, 5}), -1);
+  const Tensor padded = from({{1, 1, 2}, {3, 4, 0}, {0, 0, 0}, {2, 2, 2}}), joined = from({1, 1, 2, 3, 4, 2, 2, 2});
+  const Tensor ins = from({6, 5, 4, 3}), outs = from({3, 2, 0, 3});
   const auto manhattan = [](const Tensor& a, const Tensor& b) { return sum(abs(a - b), -1); };
 
   for (const auto& [how, r] :
@@ -221,6 +224,25 @@ std::map<std::string, Case> cases() {
         },
         x);
     add(
+        "ctc" + how,
+        [=, r = r](auto& a) {
+          const auto three = [](const Tensor& t) { return t.narrow(0, 0, 3); };
+          return ctc_loss(a.narrow(1, 0, 3), three(padded), three(ins), three(outs), {0, r});
+        },
+        steps);
+    add(
+        "ctc zero_infinity" + how,
+        [=, r = r](auto& a) {
+          return ctc_loss(a, joined, ins, outs, {0, r, true});
+        },
+        steps);
+    add(
+        "ctc one blank=4" + how,
+        [=, r = r](auto& a) {
+          return ctc_loss(a, padded[0], ins[0], outs[0], {4, r});
+        },
+        steps.select(1, 0));
+    add(
         "gaussian rows" + how,
         [=, r = r](auto& a) {
           return gaussian_nll_loss(a, y, v.select(1, 0), {false, 0.5, r});
@@ -256,6 +278,7 @@ std::map<std::string, Case> cases() {
        {std::pair<const char*, double>{"0.5", 0.5}, {"1", 1}, {"2", 2}, {"3", 3}, {"inf", INFINITY}})
     add(
         std::string("cdist p=") + name, [=, k = k](auto& a) { return cdist(a, y.narrow(0, 0, 3), k); }, x);
+
   return all;
 }
 

@@ -85,6 +85,16 @@ for r in ("mean", "sum", "none"):
     case(f"gaussian {r}", lambda a: F.gaussian_nll_loss(a, y, v, full=True, reduction=r), x)
     case(f"gaussian rows {r}", lambda a: F.gaussian_nll_loss(a, y, v[:, 0], eps=0.5, reduction=r), x)
     case(f"gaussian var {r}", lambda a: F.gaussian_nll_loss(x, y, a, eps=0.5, reduction=r), v)
+steps = torch.log_softmax(wave(0.8, 6, 4, 5), -1)
+padded = torch.tensor([[1, 1, 2], [3, 4, 0], [0, 0, 0], [2, 2, 2]])
+joined = torch.tensor([1, 1, 2, 3, 4, 2, 2, 2])
+ins, outs = torch.tensor([6, 5, 4, 3]), torch.tensor([3, 2, 0, 3])  # the last is too short for its target
+for r in ("mean", "sum", "none"):
+    case(f"ctc {r}", lambda a: F.ctc_loss(a[:, :3], padded[:3], ins[:3], outs[:3], reduction=r), steps)
+    case(f"ctc zero_infinity {r}",
+         lambda a: F.ctc_loss(a, joined, ins, outs, reduction=r, zero_infinity=True), steps)
+    case(f"ctc one blank=4 {r}",
+         lambda a: F.ctc_loss(a, padded[0], ins[0], outs[0], blank=4, reduction=r), steps[:, 0])
 for r in ("mean", "sum", "none", "batchmean"):
     case(f"kl_div {r}", lambda a: F.kl_div(a, torch.relu(y), reduction=r), x)
 case("cosine_similarity", lambda a: F.cosine_similarity(a, y, dim=0), x)

@@ -2,9 +2,10 @@
 #include <utility>
 
 #include "reel/nn/module.h"
+#include "reel/ops/crf.h"
 #include "reel/ops/loss.h"
 
-/// Losses as modules: each is its op (reel/ops/loss.h) with options that are given once,
+/// Losses as modules: each is its op (reel/ops/loss.h, crf.h) with options that are given once,
 ///
 ///   nn::CrossEntropyLoss loss{{.label_smoothing = 0.1}};
 ///   loss(model(x), y).backward();
@@ -100,6 +101,14 @@ struct GaussianNLLLoss : Loss<GaussianNLLLoss, GaussianNLLLossOptions> {
   using Loss::Loss;
   Tensor forward(const Tensor& input, const Tensor& target, const Tensor& var) const {
     return gaussian_nll_loss(input, target, var, options);
+  }
+};
+
+struct CTCLoss : Loss<CTCLoss, CTCLossOptions> {
+  using Loss::Loss;
+  Tensor forward(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                 const Tensor& target_lengths) const {
+    return ctc_loss(log_probs, targets, input_lengths, target_lengths, options);
   }
 };
 

@@ -1,5 +1,61 @@
 #pragma once
+#include <span>
+#include <string>
+#include <vector>
+
 #include "reel/ops/common.h"
 
-/// Losses over sequences: linear-chain conditional random fields and CTC.
-namespace reel {}  // namespace reel
+/// Losses over sequences: linear-chain conditional random fields (Lafferty et al. 2001) and CTC.
+namespace reel {
+
+// ---- linear-chain CRFs ----------------------------------------------------------------------------------------------
+//
+// A chain of tags y is scored start[y₀] + Σ emissions[t, y_t] + Σ transitions[y_t, y_t+1] + end[y_last]; its
+// probability is the exponential of that, over the sum of those of all chains. emissions are [len, tags], or [len, n,
+// tags] for n chains of `lengths` (int64 [n], from 1 to len; undefined: all of len); transitions [tags, tags]; start
+// and end [tags] or undefined, which is zero. A potential of -infinity forbids. Everything is done in log space.
+
+/// log p(tags | emissions), by one forward recursion: [] for tags [len], [n] for tags [len, n]. What lies beyond a
+/// chain's end is not read. The gradients are observed minus expected counts.
+Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Tensor& transitions,
+                          const Tensor& start = {}, const Tensor& end = {}, const Tensor& lengths = {});
+/// The same for a list of chains [len_i, tags] with tags [len_i]: [n], without padding.
+Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
+                          const Tensor& start = {}, const Tensor& end = {});
+
+/// p(y_t = tag | emissions), of emissions' shape; 0 beyond a chain's end.
+Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start = {},
+                     const Tensor& end = {}, const Tensor& lengths = {});
+
+/// Bool masks of what is allowed: tag j after tag i [tags, tags], first, and last [tags]. Undefined: everything.
+struct CrfConstraints {
+  Tensor transitions = {}, start = {}, end = {};
+};
+struct CrfPaths {
+  Tensor tags;    ///< int64 [len] or [len, n], -1 beyond a chain's end
+  Tensor scores;  ///< [] or [n]; -infinity where no chain is allowed
+};
+/// The chain of the highest score, by Viterbi's algorithm, among those that are allowed.
+CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Tensor& start = {},
+                    const Tensor& end = {}, const Tensor& lengths = {}, const CrfConstraints& allowed = {});
+
+/// The constraints of tags "O", "B-X", "I-X" (BIO) and also "E-X", "S-X" (BIOES; or "L-X", "U-X", BILOU) for any types
+/// X: I-X and E-X continue X, and where E-X is among the names whatever B-X begins E-X ends. Other names are an Error.
+CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names);
+
+// ---- CTC ------------------------------------------------------------------------------------------------------------
+
+struct CTCLossOptions {
+  int64_t blank = 0;
+  Reduction reduction = kMean;  ///< kMean divides each loss by its target's length (at least 1) before it averages.
+  bool zero_infinity = false;   ///< 0, without gradient, where the input is too short for its target.
+};
+/// Connectionist temporal classification (Graves et al. 2006): -log of the probability of all alignments of targets to
+/// log_probs [steps, n, classes] (or [steps, classes] for one), which come from log_softmax. targets are int64 or
+/// int32, [n, most] padded or [total] one after another; input_lengths and target_lengths are [n] (or []). As in
+/// PyTorch the gradient takes it that log_probs are normalised: through log_softmax it is exact, else the softmax's is
+/// in it.
+Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                const Tensor& target_lengths, const CTCLossOptions& options = {});
+
+}  // namespace reel

@@ -79,6 +79,16 @@ void store_part(T* p, const Batch<T>& x, int64_t n) {
 }
 #endif
 
+// The first n elements of a row, at most a batch of them.
+template <class T>
+Batch<T> load_up_to(const T* p, int64_t n) {
+  return n >= kWidth<T> ? load(p) : load_part(p, n);
+}
+template <class T>
+void store_up_to(T* p, const Batch<T>& x, int64_t n) {
+  n >= kWidth<T> ? store(p, x) : store_part(p, x, n);
+}
+
 template <class T>
 Batch<T> load_strided(const T* p, int64_t stride, int64_t n) {
   alignas(Arch::alignment()) T lanes[kWidth<T>] = {};

@@ -145,7 +145,7 @@ void cross_entropy_grad_rows(double smoothing, const View& g, const View& probs,
     T* to = gx.as<T>() + row * n;
     const int64_t id = target.as<const int64_t>()[row];
     const T scale = id < 0 ? T(0) : g.as<const T>()[row];
-    const Batch<T> spread(T(smoothing) / T(n));
+    const Batch<T> spread(smoothing == 0 ? T(0) : T(smoothing) / T(n));
     map_row([&](auto v, auto) { return (v - spread) * Batch<T>(scale); }, n, to, p, p);
     if (id >= 0) to[id] -= scale * T(1 - smoothing);
   });

@@ -9,6 +9,8 @@ void install_compare(Backend& table);
 void install_reduce(Backend& table);
 void install_segment(Backend& table);
 void install_softmax(Backend& table);
+void install_crf(Backend& table);
+void install_ctc(Backend& table);
 void install_gemv(Backend& table);
 void install_cell(Backend& table);
 void install_random(Backend& table);
@@ -23,6 +25,8 @@ void install(Backend& table) {
   install_reduce(table);
   install_segment(table);
   install_softmax(table);
+  install_crf(table);
+  install_ctc(table);
   install_gemv(table);
   install_cell(table);
   install_random(table);
