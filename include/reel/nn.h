@@ -16,6 +16,7 @@
 #include "reel/nn/parametrize.h"
 #include "reel/nn/pooling.h"
 #include "reel/nn/rnn.h"
+#include "reel/nn/sampled.h"
 #include "reel/nn/sequential.h"
 #include "reel/nn/summary.h"
 #include "reel/nn/transformer.h"

@@ -1,3 +1,280 @@
-#include "lib/ops/internal.h"
+#include "reel/ops/sampled.h"
 
-namespace reel {}  // namespace reel
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <queue>
+#include <unordered_set>
+
+#include "lib/ops/internal.h"
+#include "reel/random.h"
+
+namespace reel {
+
+// ---- the alias table ------------------------------------------------------------------------------------------------
+
+AliasTable::AliasTable(const std::vector<double>& weights) {
+  const size_t n = weights.size();
+  double total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    REEL_CHECK(weights[i] >= 0 && std::isfinite(weights[i]), "AliasTable: weight ", i, " is ", weights[i]);
+    total += weights[i];
+  }
+  REEL_CHECK(total > 0, "AliasTable: the weights of ", n, " classes add up to ", total);
+  // A column for each class, as high as all are on average: what it lacks is filled from one that is too high.
+  std::vector<double> probabilities(n), height(n);
+  std::vector<int64_t> alias(n);
+  std::vector<size_t> low, high;
+  for (size_t i = 0; i < n; ++i) {
+    probabilities[i] = weights[i] / total;
+    height[i] = probabilities[i] * static_cast<double>(n);
+    alias[i] = static_cast<int64_t>(i);
+    (height[i] < 1 ? low : high).push_back(i);
+  }
+  while (!low.empty() && !high.empty()) {
+    const size_t short_one = low.back(), donor = high.back();
+    low.pop_back();
+    alias[short_one] = static_cast<int64_t>(donor);
+    height[donor] -= 1 - height[short_one];
+    if (height[donor] < 1) high.pop_back(), low.push_back(donor);
+  }
+  // What is left is 1 but for rounding; a class that must not come up has been filled long ago.
+  for (const auto& rest : {low, high})
+    for (const size_t i : rest) height[i] = 1;
+  probabilities_ = from(probabilities), threshold_ = from(height), alias_ = from(alias);
+}
+
+AliasTable AliasTable::unigram(const std::vector<int64_t>& counts, double power) {
+  std::vector<double> weights;
+  for (const int64_t count : counts) {
+    REEL_CHECK(count >= 0, "AliasTable: a count is ", count);
+    weights.push_back(count == 0 ? 0 : std::pow(static_cast<double>(count), power));
+  }
+  return AliasTable(weights);
+}
+
+AliasTable AliasTable::log_uniform(int64_t classes) {
+  std::vector<double> weights;
+  for (int64_t i = 0; i < classes; ++i) weights.push_back(std::log1p(1 / static_cast<double>(i + 1)));
+  return AliasTable(weights);
+}
+
+int64_t AliasTable::size() const { return probabilities_.numel(); }
+
+Tensor AliasTable::sample(const Shape& shape) const {
+  // One uniform number is both: its whole part the column, the rest the height.
+  const Tensor u = rand({shape.numel()}, {.dtype = kFloat64}) * static_cast<double>(size()), column = floor(u);
+  const Tensor ids = column.to(kInt64);
+  return where(u - column < index_select(threshold_, 0, ids), ids, index_select(alias_, 0, ids)).reshape(shape);
+}
+
+namespace {
+
+/// `count` different ones of what the table draws, and how many draws that took.
+std::pair<std::vector<int64_t>, int64_t> distinct_draws(int64_t count, const AliasTable& table) {
+  std::vector<int64_t> ids;
+  std::unordered_set<int64_t> seen;
+  int64_t tries = 0;
+  while (true)
+    for (const int64_t id : table.sample({count}).to_vector<int64_t>()) {
+      ++tries;
+      if (seen.insert(id).second) ids.push_back(id);
+      if (static_cast<int64_t>(ids.size()) == count) return {ids, tries};
+    }
+}
+
+}  // namespace
+
+SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool distinct) const {
+  const int64_t possible = sum(probabilities_ > 0).item<int64_t>();
+  REEL_CHECK(count > 0 && (!distinct || count <= possible), "AliasTable: ", count, distinct ? " distinct" : "",
+             " samples of ", possible, " classes");
+  Tensor ids, log_counts;
+  if (distinct) {
+    const auto [drawn, tries] = distinct_draws(count, *this);
+    ids = from(drawn), log_counts = log(-expm1(static_cast<double>(tries) * log1p(-probabilities_)));
+  } else {
+    ids = sample({count}), log_counts = log(probabilities_ * static_cast<double>(count));
+  }
+  const Tensor of_targets = index_select(log_counts, 0, targets.to(kCPU).flatten()).reshape(targets.shape());
+  const Device device = targets.device();
+  return {ids.to(device), index_select(log_counts, 0, ids).to(device), of_targets.to(device)};
+}
+
+// ---- sampled losses -------------------------------------------------------------------------------------------------
+
+namespace {
+
+Tensor reduced(const char* op, const Tensor& losses, Reduction reduction) {
+  REEL_CHECK(reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
+  return reduction == kMean ? mean(losses) : reduction == kSum ? sum(losses) : losses;
+}
+
+void check_rows(const char* op, const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets) {
+  const Shape &h = view_of(hidden, op).shape, &w = view_of(weight, op).shape;
+  REEL_CHECK(h.size() == 2 && w.size() == 2 && h[1] == w[1], op, ": vectors of shape ", h, " and a weight of shape ",
+             w);
+  REEL_CHECK(is_floating_point(hidden.dtype()), op, ": ", hidden.dtype(), " vectors");
+  REEL_CHECK(!bias.defined() || bias.shape() == Shape{w[0]}, op, ": a bias of shape ", bias.shape(),
+             " with a weight of shape ", w);
+  REEL_CHECK(!targets.defined() || targets.shape() == Shape{h[0]}, op, ": ", h[0], " vectors but targets of shape ",
+             targets.shape());
+}
+
+Tensor rows_of(const Tensor& matrix, const Tensor& ids) { return to_compute(embedding(matrix, ids, true)); }
+
+/// s = hidden · weight[id] + bias[id], of the targets [n] and of the samples [n, k].
+struct Scores {
+  Tensor target, samples;
+};
+Scores scores_of(const char* op, const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
+                 const Tensor& ids) {
+  view_of(targets, op);
+  check_rows(op, hidden, weight, bias, targets);
+  const Shape& shape = view_of(ids, op).shape;
+  const bool shared = shape.size() == 1;
+  REEL_CHECK(shared || (shape.size() == 2 && shape[0] == hidden.size(0)), op, ": samples of shape ", shape, " for ",
+             hidden.size(0), " vectors");
+  const Tensor h = to_compute(hidden);
+  Scores scores{sum(rows_of(weight, targets) * h, 1),
+                shared ? matmul(h, rows_of(weight, ids).t()) : matmul(rows_of(weight, ids), h.unsqueeze(2)).squeeze(2)};
+  if (bias.defined()) {
+    scores.target = scores.target + rows_of(bias, targets);
+    scores.samples = scores.samples + rows_of(bias, ids);
+  }
+  return scores;
+}
+
+/// log(1 + exp(x)); above 40 that is x to the last bit of a double.
+Tensor cost(const Tensor& x) { return softplus(x, 1, 40); }
+
+Tensor logistic_loss(const char* op, const Scores& scores, Reduction reduction, DType dtype) {
+  return reduced(op, cost(-scores.target) + sum(cost(scores.samples), 1), reduction).to(dtype);
+}
+
+/// Less the logarithms of expected counts.
+Scores corrected(const char* op, Scores scores, const SampledClasses& samples) {
+  const Tensor &of_samples = samples.log_expected, &of_targets = samples.target_log_expected;
+  REEL_CHECK(
+      view_of(of_samples, op).shape == samples.ids.shape() && view_of(of_targets, op).shape == scores.target.shape(),
+      op, ": log expected counts of shape ", of_samples.shape(), " for samples of shape ", samples.ids.shape(),
+      ", and of shape ", of_targets.shape(), " for targets of shape ", scores.target.shape());
+  const DType dtype = scores.target.dtype();
+  return {scores.target - of_targets.to(dtype), scores.samples - of_samples.to(dtype)};
+}
+
+}  // namespace
+
+Tensor negative_sampling_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                              const Tensor& negatives, Reduction reduction) {
+  const char* op = "negative_sampling_loss";
+  return logistic_loss(op, scores_of(op, hidden, weight, {}, targets, negatives), reduction, hidden.dtype());
+}
+
+Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
+                const SampledClasses& samples, Reduction reduction) {
+  const char* op = "nce_loss";
+  const Scores scores = scores_of(op, hidden, weight, bias, targets, samples.ids);
+  return logistic_loss(op, corrected(op, scores, samples), reduction, hidden.dtype());
+}
+
+Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
+                            const SampledClasses& samples, const SampledSoftmaxOptions& options) {
+  const char* op = "sampled_softmax_loss";
+  Scores scores = corrected(op, scores_of(op, hidden, weight, bias, targets, samples.ids), samples);
+  if (options.remove_accidental_hits)
+    scores.samples =
+        masked_fill(scores.samples, samples.ids == targets.unsqueeze(1), -std::numeric_limits<double>::infinity());
+  const Tensor logits = cat({scores.target.unsqueeze(1), scores.samples}, 1);
+  return cross_entropy(logits, zeros_like(targets), options.reduction).to(hidden.dtype());
+}
+
+// ---- hierarchical softmax -------------------------------------------------------------------------------------------
+
+HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) : classes(static_cast<int64_t>(counts.size())) {
+  REEL_CHECK(classes >= 2, "HuffmanTree: ", classes, " classes, not at least 2");
+  using Weighed = std::pair<int64_t, int64_t>;  // count, node: leaves come first, then inner nodes
+  std::priority_queue<Weighed, std::vector<Weighed>, std::greater<>> lightest;
+  for (int64_t c = 0; c < classes; ++c) {
+    const int64_t count = counts[static_cast<size_t>(c)];
+    REEL_CHECK(count >= 0, "HuffmanTree: class ", c, " has the count ", count);
+    lightest.emplace(count, c);
+  }
+  struct Up {
+    int64_t parent = -1;
+    bool bit = false;
+  };
+  std::vector<Up> up(static_cast<size_t>(2 * classes - 1));
+  for (int64_t parent = classes; parent < 2 * classes - 1; ++parent) {
+    int64_t count = 0;
+    for (const bool bit : {false, true}) {
+      up[static_cast<size_t>(lightest.top().second)] = {parent, bit};
+      count += lightest.top().first;
+      lightest.pop();
+    }
+    lightest.emplace(count, parent);
+  }
+  std::vector<int64_t> at{0}, path, owner;
+  std::vector<bool> turns;
+  for (int64_t c = 0; c < classes; ++c) {
+    const auto begin = static_cast<std::ptrdiff_t>(path.size());
+    for (Up step = up[static_cast<size_t>(c)]; step.parent >= 0; step = up[static_cast<size_t>(step.parent)]) {
+      path.push_back(step.parent - classes), turns.push_back(step.bit), owner.push_back(c);
+    }
+    std::reverse(path.begin() + begin, path.end());
+    std::reverse(turns.begin() + begin, turns.end());
+    at.push_back(static_cast<int64_t>(path.size()));
+  }
+  offsets = from(at), nodes = from(path), bits = from(turns), owners = from(owner);
+}
+
+namespace {
+void check_tree(const char* op, const Tensor& weight, const HuffmanTree& tree) {
+  REEL_CHECK(weight.size(0) == tree.classes - 1, op, ": a weight of shape ", weight.shape(), " for ", tree.classes - 1,
+             " inner nodes");
+}
+}  // namespace
+
+Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                                 const HuffmanTree& tree, const Tensor& targets, Reduction reduction) {
+  const char* op = "hierarchical_softmax_loss";
+  view_of(targets, op);
+  check_rows(op, hidden, weight, bias, targets);
+  check_tree(op, weight, tree);
+  const Tensor ids = targets.to(kCPU);
+  int64_t bad = 0;
+  REEL_CHECK(view_of(ids).dtype == kInt64, op, ": the targets are ", ids.dtype(), ", not int64");
+  REEL_CHECK(!backend_of(ids).find_out_of_range(view_of(ids), 0, tree.classes, &bad), op, ": target ", bad,
+             " is out of range for ", tree.classes, " classes");
+  // All steps of all paths, one after another: which row they belong to and where in the tree's lists they are.
+  const int64_t n = ids.numel();
+  const Tensor begin = index_select(tree.offsets, 0, ids), length = index_select(tree.offsets, 0, ids + 1) - begin;
+  const Tensor step = arange(0, n ? max(length).item<int64_t>() : 0);
+  const Tensor taken = step < length.unsqueeze(1);
+  const Tensor at = masked_select(begin.unsqueeze(1) + step, taken);
+  const Tensor row = masked_select(arange(0, n).unsqueeze(1).expand(taken.shape()), taken).to(hidden.device());
+  const Tensor nodes = index_select(tree.nodes, 0, at).to(hidden.device());
+  const Tensor bits = index_select(tree.bits, 0, at).to(hidden.device());
+
+  Tensor scores = sum(rows_of(weight, nodes) * index_select(to_compute(hidden), 0, row), 1);
+  if (bias.defined()) scores = scores + rows_of(bias, nodes);
+  const Tensor zero = zeros({n}, {.dtype = scores.dtype(), .device = scores.device()});
+  const Tensor losses = scatter_add(zero, 0, row, cost(where(bits, -scores, scores)));
+  return reduced(op, losses, reduction).to(hidden.dtype());
+}
+
+Tensor hierarchical_log_softmax(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                                const HuffmanTree& tree) {
+  const char* op = "hierarchical_log_softmax";
+  check_rows(op, hidden, weight, bias, {});
+  check_tree(op, weight, tree);
+  const Tensor scores = linear(to_compute(hidden), to_compute(weight), bias.defined() ? to_compute(bias) : bias);
+  const Tensor both = -cat({cost(scores), cost(-scores)}, 1);  // of bits that are false, and of those that are true
+  const Tensor entries = (tree.nodes + where(tree.bits, tree.classes - 1, 0)).to(hidden.device());
+  const Tensor steps = index_select(both, 1, entries);
+  const Tensor zero = zeros({hidden.size(0), tree.classes}, {.dtype = steps.dtype(), .device = steps.device()});
+  return scatter_add(zero, 1, tree.owners.to(hidden.device()).unsqueeze(0).expand(steps.shape()), steps)
+      .to(hidden.dtype());
+}
+
+}  // namespace reel

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "reel/autograd.h"
+#include "reel/nn/sampled.h"
 #include "reel/ops.h"
 
 // Losses against PyTorch's figures: reference/loss.py made reference/loss.txt, and says what its lines are.
@@ -279,6 +280,23 @@ std::map<std::string, Case> cases() {
     add(
         std::string("cdist p=") + name, [=, k = k](auto& a) { return cdist(a, y.narrow(0, 0, 3), k); }, x);
 
+  const auto adaptive = std::make_shared<nn::AdaptiveLogSoftmaxWithLoss>(
+      8, 20, std::vector<int64_t>{4, 10}, nn::AdaptiveLogSoftmaxOptions{.div_value = 2, .head_bias = true});
+  adaptive->to(kFloat64);
+  double phase = 0;
+  for (auto& [path, parameter] : adaptive->named_parameters()) {
+    no_grad([&, &parameter = parameter] { parameter.copy_(wave(phase, parameter.shape(), 0.5)); });
+    phase += 0.1;
+  }
+  const Tensor many = wave(0.2, {6, 8}), rare = from({3, 12, 0, 19, 4, 9});
+  add(
+      "adaptive output", [=](auto& a) { return (*adaptive)(a, rare).output; }, many);
+  add(
+      "adaptive loss", [=](auto& a) { return (*adaptive)(a, rare).loss; }, many);
+  add(
+      "adaptive log_prob", [=](auto& a) { return adaptive->log_prob(a); }, many);
+  add(
+      "adaptive predict", [=](auto& a) { return adaptive->predict(a) + 0 * a.select(1, 0); }, many);
   return all;
 }
 

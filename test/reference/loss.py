@@ -103,3 +103,13 @@ case("cosine_similarity rank", lambda a: F.cosine_similarity(a, y[0], dim=0), x)
 case("pairwise_distance", lambda a: F.pairwise_distance(a, y, p=3, eps=0.1, keepdim=True), x)
 for k in (0.5, 1, 2, 3, math.inf):
     case(f"cdist p={k}", lambda a: torch.cdist(a, y[:3], p=k), x)
+
+adaptive = torch.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10], div_value=2, head_bias=True)
+with torch.no_grad():
+    for k, (name, parameter) in enumerate(adaptive.named_parameters()):
+        parameter.copy_(wave(0.1 * k, *parameter.shape, scale=0.5))
+a_x, a_t = wave(0.2, 6, 8), torch.tensor([3, 12, 0, 19, 4, 9])
+case("adaptive output", lambda a: adaptive(a, a_t).output, a_x)
+case("adaptive loss", lambda a: adaptive(a, a_t).loss, a_x)
+case("adaptive log_prob", lambda a: adaptive.log_prob(a), a_x)
+case("adaptive predict", lambda a: adaptive.predict(a) + 0 * a[:, 0], a_x)

@@ -1,5 +1,87 @@
 #pragma once
+#include <vector>
+
 #include "reel/ops/common.h"
 
-/// Losses over many classes: sampled, adaptive and hierarchical softmax.
-namespace reel {}  // namespace reel
+/// Losses over many classes: sampled and hierarchical softmax.
+///
+/// All of them score a vector `hidden` [n, d] against rows of `weight` [classes, d], plus `bias` [classes] (or
+/// undefined), of only some classes. Gradients of weight and bias are row-sparse where these are leaves: an optimizer
+/// changes the rows that took part.
+namespace reel {
+
+// ---- drawing classes ------------------------------------------------------------------------------------------------
+
+/// Classes drawn for a loss: `ids` are shared by all rows [k], or each row's own [n, k]. The other two are the
+/// logarithms of how often the drawn classes [k] or [n, k], and the targets [n], are expected among the k.
+struct SampledClasses {
+  Tensor ids, log_expected, target_log_expected;
+};
+
+/// Draws from a discrete distribution, each number in constant time (Walker 1977; the table after Vose 1991).
+class AliasTable {
+ public:
+  /// Class i is drawn with probability weights[i] / Σ weights; none is negative, not all are 0.
+  explicit AliasTable(const std::vector<double>& weights);
+  /// Counts to the power of 3/4: the noise of word2vec (Mikolov et al. 2013).
+  static AliasTable unigram(const std::vector<int64_t>& counts, double power = 0.75);
+  /// log((i + 2) / (i + 1)): Zipf's law, for classes in the order of their frequency.
+  static AliasTable log_uniform(int64_t classes);
+
+  int64_t size() const;
+  const Tensor& probabilities() const { return probabilities_; }  ///< float64 [size]
+  Tensor sample(const Shape& shape) const;                        ///< int64, from the thread's generator (random.h)
+  /// `count` classes for all rows of targets (int64 [n]) together. Distinct ones are drawn until there are enough, and
+  /// what is expected of a class is the probability that it is among as many draws (TensorFlow's `unique`).
+  SampledClasses sample_for(const Tensor& targets, int64_t count, bool distinct = false) const;
+
+ private:
+  Tensor probabilities_, threshold_, alias_;
+};
+
+// ---- losses ---------------------------------------------------------------------------------------------------------
+
+/// Negative sampling (Mikolov et al. 2013): -log σ(s[target]) - Σ log σ(-s[negative]), with negatives, int64, for each
+/// row [n, k] or shared [k]. Skip-gram is
+///   negative_sampling_loss(embedding(in, centers, true), out, contexts, noise.sample({n, 5})).
+Tensor negative_sampling_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                              const Tensor& negatives, Reduction reduction = kMean);
+
+/// Noise-contrastive estimation (Gutmann & Hyvärinen 2010; Mnih & Teh 2012): logistic regression that tells the target
+/// from the samples, on s - log expected count.
+Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
+                const SampledClasses& samples, Reduction reduction = kMean);
+
+struct SampledSoftmaxOptions {
+  /// A sample that is the row's target does not count. That is for distinct samples; where a class may be drawn more
+  /// than once, and often is, false makes the estimate consistent.
+  bool remove_accidental_hits = true;
+  Reduction reduction = kMean;
+};
+/// Cross entropy over the target and the samples, on s - log expected count (Bengio & Senécal 2008; Jean et al. 2015).
+Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
+                            const SampledClasses& samples, const SampledSoftmaxOptions& options = {});
+
+// ---- hierarchical softmax -------------------------------------------------------------------------------------------
+
+/// Huffman's tree over classes: frequent ones are near its root. The classes are leaves; inner node i of classes - 1,
+/// the root last, decides by row i of a weight. The path to class c is entries offsets[c] … offsets[c + 1] of the
+/// lists.
+struct HuffmanTree {
+  explicit HuffmanTree(const std::vector<int64_t>& counts);  ///< At least 2 classes, none negative.
+  int64_t classes;
+  Tensor offsets;  ///< int64 [classes + 1]
+  Tensor nodes;    ///< int64: inner nodes, from the root
+  Tensor bits;     ///< bool: which way to go
+  Tensor owners;   ///< int64: whose path this is
+};
+
+/// -log p(target) = Σ softplus(∓ s) over the path to the target, a bit being true with probability σ(s), for s = hidden
+/// · weight[node] + bias[node] (Morin & Bengio 2005). weight [classes - 1, d], bias [classes - 1] or undefined.
+Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                                 const HuffmanTree& tree, const Tensor& targets, Reduction reduction = kMean);
+/// log p of every class: [n, classes].
+Tensor hierarchical_log_softmax(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                                const HuffmanTree& tree);
+
+}  // namespace reel
