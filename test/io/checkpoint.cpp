@@ -33,14 +33,22 @@ struct Seeded {
   Seeded() { manual_seed(3); }
 };
 
-// A training run with everything that must come back: weights, moments, the place in shuffled and noisy data, and the
-// generator that dropout draws from.
+// A training run with everything that must come back: weights, moments, rates, averages, the place in shuffled and
+// noisy data, and the generator that dropout draws from.
 struct Run : Seeded {
   Net net;
   optim::Adam adam{net.parameters(), {.lr = 1e-2}};
+  optim::ExponentialLR schedule{adam, 0.99};
+  optim::ExponentialMovingAverage average{net.parameters(), 0.9};
   data::DataLoader<decltype(noisy_data())> loader{noisy_data(), {.batch_size = 8, .shuffle = true, .workers = 2}};
   io::Checkpoint checkpoint;
-  Run() { checkpoint.add("model", net).add("optimizer", adam).add("data", loader); }
+  Run() {
+    checkpoint.add("model", net)
+        .add("optimizer", adam)
+        .add("schedule", schedule)
+        .add("average", average)
+        .add("data", loader);
+  }
 
   // f() after each of an epoch's seven steps.
   void train(int epochs, const std::function<void()>& f) {
@@ -49,6 +57,8 @@ struct Run : Seeded {
         adam.zero_grad();
         mse_loss(net.forward(x), y).backward();
         adam.step();
+        schedule.step();
+        average.update();
         f();
       }
   }
@@ -211,7 +221,7 @@ TEST_CASE("a run that is killed a hundred times ends as if it had never been") {
     fs::remove(done);
     while (!fs::exists(done)) {
       const pid_t child = start_child(folder.path);
-      std::this_thread::sleep_for(whole * std::uniform_real_distribution<>(0.2, 1.1)(random));
+      std::this_thread::sleep_for(whole * std::uniform_real_distribution<>(0.1, 0.9)(random));
       ::kill(child, SIGKILL);
       REQUIRE(::waitpid(child, &status, 0) == child);
       kills += WIFSIGNALED(status);
