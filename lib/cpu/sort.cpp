@@ -38,21 +38,43 @@ struct Descending {
   }
 };
 
-/// f(entries, elements, stride) for each row, the last dimension, of x.
+/// f(elements, stride) for each row, the last dimension, of x.
+template <class T, class F>
+void for_each_line(const View& x, const F& f) {
+  const int64_t stride = x.shape.empty() ? 0 : x.strides.back();
+  View lines = x;
+  if (!lines.shape.empty()) lines.shape.resize(lines.shape.size() - 1), lines.strides.resize(lines.shape.size());
+  const View* const views[] = {&lines};
+  plain::for_each_run(views, [&](int64_t count, char* const* p, const int64_t* s) {
+    for (int64_t r = 0; r < count; ++r) f(reinterpret_cast<const T*>(p[0] + r * s[0]), stride);
+  });
+}
+
+/// f(entries, elements, stride) for each of these rows.
 template <class T, class F>
 void for_each_row(const View& x, const F& f) {
-  const int64_t n = x.shape.empty() ? 1 : x.shape.back(), stride = x.shape.empty() ? 0 : x.strides.back();
+  const int64_t n = x.shape.empty() ? 1 : x.shape.back();
   std::vector<Entry<T>> row(n);
-  View rows = x;
-  if (!rows.shape.empty()) rows.shape.resize(rows.shape.size() - 1), rows.strides.resize(rows.shape.size());
-  const View* const views[] = {&rows};
-  plain::for_each_run(views, [&](int64_t count, char* const* p, const int64_t* s) {
-    for (int64_t r = 0; r < count; ++r) {
-      const T* from = reinterpret_cast<const T*>(p[0] + r * s[0]);
-      for (int64_t i = 0; i < n; ++i) row[i] = {static_cast<Value<T>>(from[i * stride]), i};
-      f(row, from, stride);
-    }
+  for_each_line<T>(x, [&](const T* from, int64_t stride) {
+    for (int64_t i = 0; i < n; ++i) row[i] = {static_cast<Value<T>>(from[i * stride]), i};
+    f(row, from, stride);
   });
+}
+
+/// The few entries of a long line that come first, in order: a heap of the best so far, which is seldom changed.
+template <class T, class Before>
+void find_first(const T* from, int64_t n, int64_t stride, std::vector<Entry<T>>& best, const Before& before) {
+  const int64_t k = static_cast<int64_t>(best.size());
+  for (int64_t i = 0; i < k; ++i) best[i] = {static_cast<Value<T>>(from[i * stride]), i};
+  std::make_heap(best.begin(), best.end(), before);
+  for (int64_t i = k; i < n; ++i) {
+    const Entry<T> entry{static_cast<Value<T>>(from[i * stride]), i};
+    if (!before(entry, best.front())) continue;
+    std::pop_heap(best.begin(), best.end(), before);
+    best.back() = entry;
+    std::push_heap(best.begin(), best.end(), before);
+  }
+  std::sort_heap(best.begin(), best.end(), before);
 }
 
 template <class Row, class Before>
@@ -65,18 +87,27 @@ void sort_first(Row& row, int64_t k, const Before& before) {
 
 void sort(bool descending, const View& x, const View& values, const View& indices) {
   if (values.numel == 0) return;
-  const int64_t k = values.shape.empty() ? 1 : values.shape.back();
+  const int64_t n = x.shape.empty() ? 1 : x.shape.back(), k = values.shape.empty() ? 1 : values.shape.back();
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     T* value = values.as<T>();
     int64_t* index = indices.as<int64_t>();
-    for_each_row<T>(x, [&](auto& row, const T* from, int64_t stride) {
-      if (descending)
-        sort_first(row, k, Descending());
-      else
-        sort_first(row, k, Ascending());
-      for (int64_t i = 0; i < k; ++i) *value++ = from[row[i].position * stride], *index++ = row[i].position;
-    });
+    const auto write = [&](const std::vector<Entry<T>>& first, const T* from, int64_t stride) {
+      for (int64_t i = 0; i < k; ++i) *value++ = from[first[i].position * stride], *index++ = first[i].position;
+    };
+    const auto run = [&](auto before) {
+      if (k > n / 64)
+        return for_each_row<T>(x, [&](std::vector<Entry<T>>& row, const T* from, int64_t stride) {
+          sort_first(row, k, before);
+          write(row, from, stride);
+        });
+      std::vector<Entry<T>> best(k);
+      for_each_line<T>(x, [&](const T* from, int64_t stride) {
+        find_first(from, n, stride, best, before);
+        write(best, from, stride);
+      });
+    };
+    descending ? run(Descending()) : run(Ascending());
   });
 }
 
