@@ -271,6 +271,18 @@ struct Backend {
   // of one dtype; sorted is [n] for any values, or [r, n] for [r, m]. NaN is the largest.
   void (*search)(bool right, const View& sorted, const View& values, const View& positions);
 
+  // Of batches of contiguous matrices [b, m, n], float32 or float64. Where there is a return value it is the first
+  // matrix for which there is no result, -1 if there is none.
+  struct Linalg {
+    int64_t (*solve)(const View& a, const View& b, const View& x);  // a x = b; fails where a is singular
+    void (*slogdet)(const View& a, const View& sign, const View& logabsdet);
+    int64_t (*cholesky)(const View& a, const View& l);
+    void (*qr)(const View& a, const View& q, const View& r);  // q: [b, m, min(m, n)] or [b, m, m]
+    int64_t (*svd)(const View& a, const View& u, const View& s, const View& vh);
+    int64_t (*eigh)(const View& a, const View& values, const View& vectors);        // of the lower triangle
+    void (*solve_triangular)(bool upper, bool unit, const View& a, const View& x);  // x: b before, x with a x = b after
+  } linalg;
+
   // Random numbers number offset, offset + 1, … of the stream `seed` (Philox4x32-10), one an element.
   void (*random)(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
   // y = x / (1 - p) where keep, 0 elsewhere; contiguous, keep is bool, P(keep) = 1 - p.

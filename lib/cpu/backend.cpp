@@ -59,6 +59,7 @@ Backend make_table() {
   table.convolve = convolve;
   table.unfold = unfold;
   table.fold = fold;
+  table.linalg = {solve, slogdet, cholesky, qr, svd, eigh, solve_triangular};
   switch (chosen_isa()) {
     case Isa::kBaseline: baseline::install(table); break;
 #ifdef __x86_64__

@@ -42,6 +42,14 @@ void kth(int64_t k, bool nan_wins, const View& x, const View& indices);
 void order_rows(const View& x, const View& order);
 void search(bool right, const View& sorted, const View& values, const View& positions);
 
+int64_t solve(const View& a, const View& b, const View& x);
+void slogdet(const View& a, const View& sign, const View& logabsdet);
+int64_t cholesky(const View& a, const View& l);
+void qr(const View& a, const View& q, const View& r);
+int64_t svd(const View& a, const View& u, const View& s, const View& vh);
+int64_t eigh(const View& a, const View& values, const View& vectors);
+void solve_triangular(bool upper, bool unit, const View& a, const View& x);
+
 /// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, ….
 using FillLanes = void (*)(uint64_t seed, uint64_t first, int64_t blocks, uint32_t* lanes);
 void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);

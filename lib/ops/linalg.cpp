@@ -1,3 +1,434 @@
+#include "reel/ops/linalg.h"
+
+#include <cmath>
+
 #include "lib/ops/internal.h"
 
-namespace reel {}  // namespace reel
+// Rules: Giles 2008, "An extended collection of matrix derivative results"; Walter & Lehmann 2018 (QR); Golub & Pereyra
+// 1973 (pseudo-inverse); all written in ops, so that they can be differentiated again.
+namespace reel::linalg {
+namespace {
+
+Tensor mt(const Tensor& a) { return a.transpose(-2, -1); }
+Tensor eye_like(const Tensor& a, int64_t n) { return eye(n, {}, {.dtype = a.dtype(), .device = a.device()}); }
+Tensor diag_embed(const Tensor& d) { return d.unsqueeze(-1) * eye_like(d, d.size(-1)); }
+
+const Tensor& check_matrix(const char* op, const Tensor& a) {
+  const View& view = view_of(a, op);
+  REEL_CHECK(is_floating_point(view.dtype), op, ": a tensor of ", view.dtype, "; convert it to a floating type first");
+  REEL_CHECK(view.shape.size() >= 2, op, ": a tensor of shape ", view.shape, ", not a matrix or a batch of them");
+  return a;
+}
+const Tensor& check_square(const char* op, const Tensor& a) {
+  check_matrix(op, a);
+  REEL_CHECK(a.size(-2) == a.size(-1), op, ": matrices of shape ", a.shape(), " are not square");
+  return a;
+}
+
+/// […, m, n] as a contiguous batch [b, m, n] of float32 or float64, without history.
+Tensor batch_of(const Tensor& a) {
+  NoGrad guard;
+  int64_t batch = 1;
+  for (int d = 0; d < a.dim() - 2; ++d) batch *= a.size(d);
+  return to_compute(a).reshape({batch, a.size(-2), a.size(-1)}).contiguous();
+}
+/// a's leading dimensions before `last`.
+Shape shape_with(const Tensor& a, std::initializer_list<int64_t> last) {
+  Shape shape(std::span(a.shape().begin(), static_cast<size_t>(a.dim() - 2)));
+  for (const int64_t size : last) shape.push_back(size);
+  return shape;
+}
+Tensor empty_batch(const Tensor& batch, std::initializer_list<int64_t> last) {
+  Shape shape{batch.size(0)};
+  for (const int64_t size : last) shape.push_back(size);
+  return make_tensor(shape, batch.dtype(), batch.device());
+}
+void check_solved(const char* op, int64_t failure, const char* why) {
+  REEL_CHECK(failure < 0, op, ": matrix ", failure, " of the batch ", why);
+}
+
+/// By way of float32 for half types: f(a in float32) in a's type.
+template <class F>
+Tensor widened(const Tensor& a, F f) {
+  return is_half(a.dtype()) ? f(to_compute(a)).to(a.dtype()) : f(a);
+}
+
+Tensor solve_batch(const char* op, const Tensor& a, const Tensor& b) {
+  const Tensor ab = batch_of(a), bb = batch_of(b), x = make_tensor(bb.shape(), bb.dtype(), bb.device());
+  if (x.numel()) check_solved(op, backend_of(x).linalg.solve(view_of(ab), view_of(bb), view_of(x)), "is singular");
+  return x.view(shape_with(a, {a.size(-1), b.size(-1)}));
+}
+
+/// Leading dimensions of a and b broadcast against each other.
+std::pair<Tensor, Tensor> broadcast_batches(const char* op, const Tensor& a, const Tensor& b) {
+  const auto leading = [](const Tensor& x) {
+    return Shape(std::span(x.shape().begin(), static_cast<size_t>(x.dim() - 2)));
+  };
+  Shape as = broadcast_shapes(leading(a), leading(b), op), bs = as;
+  as.push_back(a.size(-2)), as.push_back(a.size(-1));
+  bs.push_back(b.size(-2)), bs.push_back(b.size(-1));
+  return {a.expand(as), b.expand(bs)};
+}
+
+void check_same_type(const char* op, const Tensor& a, const Tensor& b) {
+  REEL_CHECK(view_of(a, op).dtype == view_of(b, op).dtype, op, ": operands of different types, ", a.dtype(), " and ",
+             b.dtype());
+  common_device(op, {&a, &b});
+}
+
+}  // namespace
+
+// ---- inverse and determinant ----------------------------------------------------------------------------------------
+
+Tensor inv(const Tensor& a) {
+  check_square("linalg.inv", a);
+  return widened(a, [](const Tensor& x) {
+    const Tensor identity = eye_like(x, x.size(-1)).expand(x.shape());
+    const Tensor y = solve_batch("linalg.inv", x, identity);
+    if (recording(x))
+      record("linalg.inv", y, inputs(x), [y = Saved::output(y)](Backward& back) {
+        const Tensor t = mt(back.get(y));
+        back.set(0, -matmul(matmul(t, back.grad()), t));
+      });
+    return y;
+  });
+}
+
+SignLogDet slogdet(const Tensor& a) {
+  check_square("linalg.slogdet", a);
+  if (is_half(a.dtype())) {
+    const auto [sign, log] = slogdet(to_compute(a));
+    return {sign.to(a.dtype()), log.to(a.dtype())};
+  }
+  const Tensor batch = batch_of(a);
+  SignLogDet result{empty_batch(batch, {}), empty_batch(batch, {})};
+  backend_of(a).linalg.slogdet(view_of(batch), view_of(result.sign), view_of(result.logabsdet));
+  result = {result.sign.view(shape_with(a, {})), result.logabsdet.view(shape_with(a, {}))};
+  if (recording(a))
+    record("linalg.slogdet", result.logabsdet, inputs(a), [a = Saved(a)](Backward& back) {
+      back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * mt(inv(back.get(a))));
+    });
+  return result;
+}
+
+namespace {
+/// The matrix of cofactors, d det / d a, also of singular matrices: det(U) det(V) U diag(∏_{j≠i} s_j) Vᵀ.
+Tensor cofactors(const Tensor& a) {
+  const auto [u, s, vh] = svd(a);
+  const int64_t n = a.size(-1);
+  const Tensor others = masked_fill(s.unsqueeze(-2).expand(shape_with(a, {n, n})),
+                                    eye_like(a, n).to(kBool).expand(shape_with(a, {n, n})), 1);
+  const Tensor sign = no_grad([&] { return slogdet(u).sign * slogdet(vh).sign; });
+  return matmul(u * (prod(others, -1) * sign.unsqueeze(-1)).unsqueeze(-2), vh);
+}
+}  // namespace
+
+Tensor det(const Tensor& a) {
+  check_square("linalg.det", a);
+  return widened(a, [](const Tensor& x) {
+    const auto [sign, log] = no_grad([&] { return slogdet(x); });
+    const Tensor y = no_grad([&, sign = sign, log = log] { return sign * exp(log); });
+    if (recording(x))
+      record("linalg.det", y, inputs(x), [x = Saved(x), y = Saved::output(y)](Backward& back) {
+        const Tensor xt = back.get(x), d = back.get(y);
+        const bool singular = no_grad([&] { return any(d == 0).item<bool>(); });
+        const Tensor slope = singular ? cofactors(xt) : d.unsqueeze(-1).unsqueeze(-1) * mt(inv(xt));
+        back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * slope);
+      });
+    return y;
+  });
+}
+
+// ---- factorisations -------------------------------------------------------------------------------------------------
+
+namespace {
+/// The lower triangle with half of the diagonal.
+Tensor half_lower(const Tensor& x) { return tril(x) - x * eye_like(x, x.size(-1)) * 0.5; }
+}  // namespace
+
+Tensor cholesky(const Tensor& a, bool upper) {
+  check_square("linalg.cholesky", a);
+  if (upper) return mt(cholesky(a));
+  return widened(a, [](const Tensor& x) {
+    const Tensor batch = batch_of(x), factor = make_tensor(batch.shape(), batch.dtype(), batch.device());
+    if (factor.numel())
+      check_solved("linalg.cholesky", backend_of(x).linalg.cholesky(view_of(batch), view_of(factor)),
+                   "is not positive definite");
+    const Tensor y = factor.view(x.shape());
+    if (recording(x))
+      record("linalg.cholesky", y, inputs(x), [y = Saved::output(y)](Backward& back) {
+        const Tensor l = back.get(y), lt = mt(l);
+        const Tensor inner = half_lower(matmul(lt, back.grad()));
+        // L⁻ᵀ inner L⁻¹, made symmetric.
+        const Tensor left = solve_triangular(lt, inner, {.upper = true});
+        const Tensor both = solve_triangular(l, left, {.upper = false, .left = false});
+        back.set(0, (both + mt(both)) * 0.5);
+      });
+    return y;
+  });
+}
+
+namespace {
+QR qr_square_or_tall(const Tensor& a, const Tensor& q, const Tensor& r) {
+  const Tensor outputs[] = {q, r};
+  record("linalg.qr", outputs, {&a, 1}, [q = Saved::output(q, 0), r = Saved::output(r, 1)](Backward& back) {
+    const Tensor qt = back.get(q), rt = back.get(r);
+    const Tensor gq = back.grad_or_zeros(0), gr = back.grad_or_zeros(1);
+    const Tensor m = matmul(rt, mt(gr)) - matmul(mt(gq), qt);
+    const Tensor symmetric = tril(m) + mt(tril(m, -1));
+    back.set(0, solve_triangular(mt(rt), gq + matmul(qt, symmetric), {.upper = false, .left = false}));
+  });
+  return {q, r};
+}
+}  // namespace
+
+QR qr(const Tensor& a, QRMode mode) {
+  check_matrix("linalg.qr", a);
+  if (is_half(a.dtype())) {
+    const auto [q, r] = qr(to_compute(a), mode);
+    return {q.to(a.dtype()), r.to(a.dtype())};
+  }
+  const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n), wide = mode == QRMode::kComplete ? m : k;
+  if (recording(a) && m < n) {
+    // a = [x | y] with a square x = Q U gives R = [U | Qᵀ y].
+    const auto [q, u] = qr(a.narrow(-1, 0, m));
+    return {q, cat({u, matmul(mt(q), a.narrow(-1, m, n - m))}, -1)};
+  }
+  const Tensor batch = batch_of(a);
+  QR result{empty_batch(batch, {m, wide}), empty_batch(batch, {wide, n})};
+  backend_of(a).linalg.qr(view_of(batch), view_of(result.q), view_of(result.r));
+  result = {result.q.view(shape_with(a, {m, wide})), result.r.view(shape_with(a, {wide, n}))};
+  if (!recording(a)) return result;
+  REEL_CHECK(wide == k, "linalg.qr: the complete factors of a tall matrix, shape ", a.shape(), ", have no gradient");
+  return qr_square_or_tall(a, result.q, result.r);
+}
+
+namespace {
+Tensor skew(const Tensor& x) { return x - mt(x); }
+/// v_j - v_i at (i, j), and 1 on the diagonal.
+Tensor differences(const Tensor& v) { return v.unsqueeze(-2) - v.unsqueeze(-1) + eye_like(v, v.size(-1)); }
+}  // namespace
+
+SVD svd(const Tensor& a, bool full_matrices) {
+  check_matrix("linalg.svd", a);
+  if (is_half(a.dtype())) {
+    const auto [u, s, vh] = svd(to_compute(a), full_matrices);
+    return {u.to(a.dtype()), s.to(a.dtype()), vh.to(a.dtype())};
+  }
+  const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
+  const Tensor batch = batch_of(a);
+  SVD y{empty_batch(batch, {m, full_matrices ? m : k}), empty_batch(batch, {k}),
+        empty_batch(batch, {full_matrices ? n : k, n})};
+  if (y.s.numel())
+    check_solved("linalg.svd", backend_of(a).linalg.svd(view_of(batch), view_of(y.u), view_of(y.s), view_of(y.vh)),
+                 "holds NaN or infinity, or did not converge");
+  y = {y.u.view(shape_with(a, {m, y.u.size(-1)})), y.s.view(shape_with(a, {k})),
+       y.vh.view(shape_with(a, {y.vh.size(-2), n}))};
+  if (!recording(a)) return y;
+  const Tensor outputs[] = {y.u, y.s, y.vh};
+  record("linalg.svd", outputs, {&a, 1},
+         [u = Saved::output(y.u, 0), s = Saved::output(y.s, 1), vh = Saved::output(y.vh, 2), k](Backward& back) {
+           const Tensor ut = back.get(u).narrow(-1, 0, k), st = back.get(s), vt = back.get(vh).narrow(-2, 0, k);
+           Tensor inner;
+           if (back.grad(1).defined()) inner = diag_embed(back.grad(1));
+           const auto add = [&](const Tensor& part) { inner = inner.defined() ? inner + part : part; };
+           const Tensor gaps = differences(square(st));
+           Tensor outer;
+           if (back.grad(0).defined()) {
+             const Tensor gu = back.grad(0).narrow(-1, 0, k), utgu = matmul(mt(ut), gu);
+             add(skew(utgu) / gaps * st.unsqueeze(-2));
+             if (ut.size(-2) > k) outer = matmul((gu - matmul(ut, utgu)) / st.unsqueeze(-2), vt);
+           }
+           if (back.grad(2).defined()) {
+             const Tensor gvh = back.grad(2).narrow(-2, 0, k), vtgv = matmul(vt, mt(gvh));
+             add(st.unsqueeze(-1) * (skew(vtgv) / gaps));
+             if (vt.size(-1) > k) {
+               const Tensor beyond = matmul(ut, (gvh - matmul(mt(vtgv), vt)) / st.unsqueeze(-1));
+               outer = outer.defined() ? outer + beyond : beyond;
+             }
+           }
+           const Tensor g = matmul(matmul(ut, inner), vt);
+           back.set(0, outer.defined() ? g + outer : g);
+         });
+  return y;
+}
+Tensor svdvals(const Tensor& a) {
+  check_matrix("linalg.svdvals", a);
+  return svd(a).s;
+}
+
+Eigh eigh(const Tensor& a) {
+  check_square("linalg.eigh", a);
+  if (is_half(a.dtype())) {
+    const auto [values, vectors] = eigh(to_compute(a));
+    return {values.to(a.dtype()), vectors.to(a.dtype())};
+  }
+  const int64_t n = a.size(-1);
+  const Tensor batch = batch_of(a);
+  Eigh y{empty_batch(batch, {n}), empty_batch(batch, {n, n})};
+  if (n)
+    check_solved("linalg.eigh",
+                 backend_of(a).linalg.eigh(view_of(batch), view_of(y.eigenvalues), view_of(y.eigenvectors)),
+                 "holds NaN or infinity, or did not converge");
+  y = {y.eigenvalues.view(shape_with(a, {n})), y.eigenvectors.view(a.shape())};
+  if (!recording(a)) return y;
+  const Tensor outputs[] = {y.eigenvalues, y.eigenvectors};
+  record("linalg.eigh", outputs, {&a, 1},
+         [w = Saved::output(y.eigenvalues, 0), v = Saved::output(y.eigenvectors, 1)](Backward& back) {
+           const Tensor vt = back.get(v);
+           Tensor inner;
+           if (back.grad(0).defined()) inner = diag_embed(back.grad(0));
+           if (back.grad(1).defined()) {
+             // Only turns of the vectors count, which are antisymmetric.
+             const Tensor part = skew(matmul(mt(vt), back.grad(1))) * 0.5 / differences(back.get(w));
+             inner = inner.defined() ? inner + part : part;
+           }
+           back.set(0, matmul(matmul(vt, inner), mt(vt)));
+         });
+  return y;
+}
+Tensor eigvalsh(const Tensor& a) {
+  check_square("linalg.eigvalsh", a);
+  return eigh(a).eigenvalues;
+}
+
+// ---- systems of equations -------------------------------------------------------------------------------------------
+
+Tensor solve(const Tensor& a, const Tensor& b) {
+  const char* op = "linalg.solve";
+  check_square(op, a);
+  check_same_type(op, a, b);
+  if (b.dim() == 1) {
+    REEL_CHECK(a.dim() == 2, op, ": a vector b for matrices of shape ", a.shape(), "; use b.unsqueeze(-1)");
+    return solve(a, b.unsqueeze(-1)).squeeze(-1);
+  }
+  REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
+  if (is_half(a.dtype())) return solve(to_compute(a), to_compute(b)).to(a.dtype());
+  const auto [as, bs] = broadcast_batches(op, a, b);
+  const Tensor x = solve_batch(op, as, bs);
+  if (recording(as, bs))
+    record(op, x, inputs(as, bs), [a = Saved(as), x = Saved::output(x)](Backward& back) {
+      const Tensor gb = solve(mt(back.get(a)), back.grad());
+      if (back.needs(0)) back.set(0, -matmul(gb, mt(back.get(x))));
+      if (back.needs(1)) back.set(1, gb);
+    });
+  return x;
+}
+
+Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions options) {
+  const char* op = "linalg.solve_triangular";
+  check_square(op, a);
+  check_matrix(op, b);
+  check_same_type(op, a, b);
+  if (!options.left) {  // x a = b is aᵀ xᵀ = bᵀ
+    REEL_CHECK(a.size(-1) == b.size(-1), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
+    return mt(solve_triangular(mt(a), mt(b), {.upper = !options.upper, .unitriangular = options.unitriangular}));
+  }
+  REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
+  if (is_half(a.dtype())) return solve_triangular(to_compute(a), to_compute(b), options).to(a.dtype());
+  const auto [as, bs] = broadcast_batches(op, a, b);
+  const Tensor triangle = batch_of(as);
+  Tensor y = batch_of(bs);
+  if (y.is_same(bs) || !is_exclusive(y)) y = no_grad([&] { return y.clone(); });
+  if (y.numel())
+    backend_of(y).linalg.solve_triangular(options.upper, options.unitriangular, view_of(triangle), view_of(y));
+  const Tensor x = y.view(bs.shape());
+  if (recording(as, bs))
+    record(op, x, inputs(as, bs), [a = Saved(as), x = Saved::output(x), options](Backward& back) {
+      const Tensor at = mt(back.get(a));
+      const Tensor gb =
+          solve_triangular(at, back.grad(), {.upper = !options.upper, .unitriangular = options.unitriangular});
+      if (back.needs(0)) {
+        const Tensor g = -matmul(gb, mt(back.get(x)));
+        const int64_t skipped = options.unitriangular ? 1 : 0;
+        back.set(0, options.upper ? triu(g, skipped) : tril(g, -skipped));
+      }
+      if (back.needs(1)) back.set(1, gb);
+    });
+  return x;
+}
+
+namespace {
+/// Which singular values count, and the inverse of these; the others are 0.
+Tensor inverse_values(const Tensor& s, int64_t m, int64_t n, std::optional<double> rcond) {
+  const double epsilon =
+      s.dtype() == kFloat64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  const double least = rcond.value_or(epsilon * static_cast<double>(std::max(m, n)));
+  return where(s > amax(s, -1, true) * least, 1 / s, 0.);
+}
+}  // namespace
+
+Tensor pinv(const Tensor& a, std::optional<double> rcond) {
+  check_matrix("linalg.pinv", a);
+  return widened(a, [&](const Tensor& x) {
+    const Tensor y = no_grad([&] {
+      const auto [u, s, vh] = svd(x);
+      if (!s.numel()) return zeros(shape_with(x, {x.size(-1), x.size(-2)}), {.dtype = x.dtype()});
+      return matmul(mt(vh) * inverse_values(s, x.size(-2), x.size(-1), rcond).unsqueeze(-2), mt(u)).contiguous();
+    });
+    if (recording(x))
+      record("linalg.pinv", y, inputs(x), [x = Saved(x), y = Saved::output(y)](Backward& back) {
+        const Tensor at = back.get(x), p = back.get(y), pt = mt(p), g = back.grad(), gt = mt(g);
+        const Tensor beside = gt - matmul(at, matmul(p, gt)), within = gt - matmul(matmul(gt, p), at);
+        back.set(0, matmul(matmul(beside, p), pt) + matmul(matmul(pt, p), within) - matmul(matmul(pt, g), pt));
+      });
+    return y;
+  });
+}
+
+Tensor lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond) {
+  check_matrix("linalg.lstsq", a);
+  check_matrix("linalg.lstsq", b);
+  check_same_type("linalg.lstsq", a, b);
+  REEL_CHECK(a.size(-2) == b.size(-2), "linalg.lstsq: sizes differ, a ", a.shape(), " and b ", b.shape());
+  return matmul(pinv(a, rcond), b);
+}
+
+Tensor matrix_rank(const Tensor& a, std::optional<double> rcond) {
+  check_matrix("linalg.matrix_rank", a);
+  NoGrad guard;
+  const Tensor s = svdvals(to_compute(a));
+  if (!s.numel()) return zeros(shape_with(a, {}), {.dtype = kInt64});
+  return sum(inverse_values(s, a.size(-2), a.size(-1), rcond) != 0, -1);
+}
+
+// ---- norms and powers -----------------------------------------------------------------------------------------------
+
+Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) {
+  REEL_CHECK(is_floating_point(view_of(x, "linalg.vector_norm").dtype), "linalg.vector_norm: a tensor of ", x.dtype(),
+             "; convert it to a floating type first");
+  if (ord == 0) return sum((x != 0).to(x.dtype()), dims, keepdim);
+  if (ord == -kInfinity) return amin(abs(x), dims, keepdim);
+  if (ord < 0) return pow(sum(pow(abs(x), ord), dims, keepdim), 1 / ord);
+  return norm(x, ord, dims, keepdim);
+}
+
+Tensor matrix_norm(const Tensor& a, MatrixNorm ord, bool keepdim) {
+  check_matrix("linalg.matrix_norm", a);
+  if (ord == MatrixNorm::kFrobenius) return norm(a, 2, {-2, -1}, keepdim);
+  const Tensor y = sum(svdvals(a), -1);
+  return keepdim ? y.unsqueeze(-1).unsqueeze(-1) : y;
+}
+
+Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
+  check_matrix("linalg.matrix_norm", a);
+  const double size = std::abs(ord);
+  REEL_CHECK(size == 1 || size == 2 || size == kInfinity, "linalg.matrix_norm: ord ", ord,
+             " is none of 1, -1, 2, -2, inf, -inf");
+  Tensor values = size == 2 ? svdvals(a) : sum(abs(a), size == 1 ? -2 : -1);
+  values = ord > 0 ? amax(values, -1) : amin(values, -1);
+  return keepdim ? values.unsqueeze(-1).unsqueeze(-1) : values;
+}
+
+Tensor matrix_power(const Tensor& a, int64_t n) {
+  check_square("linalg.matrix_power", a);
+  if (n == 0) return eye_like(a, a.size(-1)).expand(a.shape()).clone();
+  Tensor square = n < 0 ? inv(a) : a, result;
+  for (uint64_t rest = n < 0 ? -static_cast<uint64_t>(n) : static_cast<uint64_t>(n); rest; rest >>= 1) {
+    if (rest & 1) result = result.defined() ? matmul(result, square) : square;
+    if (rest > 1) square = matmul(square, square);
+  }
+  return result;
+}
+
+}  // namespace reel::linalg

@@ -197,14 +197,25 @@ Tensor outer(const Tensor& a, const Tensor& b) {
   return a.unsqueeze(1) * b.unsqueeze(0);
 }
 
-Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
-  view_of(input, "addmm");
-  Tensor product = mm(a, b);
-  const Shape shape = broadcast_shapes(input.shape(), product.shape(), "addmm");
-  REEL_CHECK(shape == product.shape(), "addmm: an input of shape ", input.shape(), " for a product of shape ",
+namespace {
+/// beta * input + alpha * product, in op's name. As in PyTorch, an input that counts for nothing may hold NaN.
+Tensor add_product(const char* op, const Tensor& input, const Tensor& product, Scalar beta, Scalar alpha) {
+  const Shape shape = broadcast_shapes(view_of(input, op).shape, product.shape(), op);
+  REEL_CHECK(shape == product.shape(), op, ": an input of shape ", input.shape(), " for a product of shape ",
              product.shape());
   const auto scaled = [](const Tensor& x, Scalar by) { return by.to<double>() == 1 ? x : x * Tensor(by); };
-  return scaled(product, alpha) + scaled(input, beta);
+  return beta.to<double>() == 0 ? scaled(product, alpha) : scaled(product, alpha) + scaled(input, beta);
+}
+}  // namespace
+
+Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
+  view_of(input, "addmm");
+  return add_product("addmm", input, mm(a, b), beta, alpha);
+}
+
+Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
+  view_of(input, "baddbmm");
+  return add_product("baddbmm", input, bmm(a, b), beta, alpha);
 }
 
 }  // namespace reel

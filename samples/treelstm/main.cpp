@@ -11,8 +11,8 @@
 #include "dataset.h"
 #include "listops.h"
 #include "model.h"
-#include "progress.h"
 #include "reel/reel.h"
+#include "samples/progress.h"
 
 using namespace reel;
 
@@ -142,7 +142,7 @@ struct Epoch {
 Epoch train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vector<Tree>& trees, size_t batch,
             const std::string& title) {
   model.train();
-  Progress progress(title, static_cast<int64_t>(trees.size()));
+  Progress progress(title, static_cast<int64_t>(trees.size()), "trees");
   const auto order = randperm(static_cast<int64_t>(trees.size())).to_vector<int64_t>();
   double total = 0;
   int64_t nodes = 0;

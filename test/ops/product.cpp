@@ -83,6 +83,73 @@ const std::vector<Row>& product_rows() {
  },
  {{{3, 4}}, {{4, 4}}, {{4}}}, kProduct},
 
+{"mv", [](In x) { return mv(x[0], x[1]); },
+ [](Ref x) {
+   return fold(build(x[0].shape, [&](const Index& at) { return x[0](at) * x[1]({at[1]}); }), {1}, ref::total);
+ },
+ {{{3, 4}}, {{4}}}, kProduct},
+{"baddbmm", [](In x) { return baddbmm(x[0], x[1], x[2], 0.5, 2); },
+ [](Ref x) {
+   return ref::zip(build({2, 3, 2}, [&](const Index& at) { return ref::broadcast(x[0], at); }), ref::matmul(x[1], x[2]),
+                   [](double a, double b) { return 0.5 * a + 2 * b; });
+ },
+ {{{3, 1}}, {{2, 3, 4}}, {{2, 4, 2}}}, kProduct},
+{"inner", [](In x) { return inner(x[0], x[1]); },
+ [](Ref x) {
+   return build({2, 3, 2}, [&](const Index& at) {
+     double sum = 0;
+     for (int64_t k = 0; k < 4; ++k) sum += x[0]({at[0], at[1], k}) * x[1]({at[2], k});
+     return sum;
+   });
+ },
+ {{{2, 3, 4}}, {{2, 4}}}, kProduct},
+{"kron", [](In x) { return kron(x[0], x[1]); },
+ [](Ref x) {
+   return build({4, 6}, [&](const Index& at) { return x[0]({at[0] / 2, at[1] / 3}) * x[1]({at[0] % 2, at[1] % 3}); });
+ },
+ {{{2, 2}}, {{2, 3}}}, kArithmetic},
+{"kron(ranks)", [](In x) { return kron(x[0], x[1]); },
+ [](Ref x) { return build({2, 6}, [&](const Index& at) { return x[0]({at[1] / 3}) * x[1]({at[0], at[1] % 3}); }); },
+ {{{2}}, {{2, 3}}}, kArithmetic},
+{"tensordot", [](In x) { return tensordot(x[0], x[1], {2, 0}, {0, 1}); },
+ [](Ref x) {
+   return build({3, 2}, [&](const Index& at) {
+     double sum = 0;
+     for (int64_t i = 0; i < 2; ++i)
+       for (int64_t k = 0; k < 4; ++k) sum += x[0]({i, at[0], k}) * x[1]({k, i, at[1]});
+     return sum;
+   });
+ },
+ {{kCube}, {{4, 2, 2}}}, kProduct},
+{"tensordot(last)", [](In x) { return tensordot(x[0], x[1], 1); }, [](Ref x) { return ref::matmul(x[0], x[1]); },
+ {{{3, 4}}, {{4, 2}}}, kProduct},
+{"einsum", [](In x) { return einsum("bij,bjk->bik", {x[0], x[1]}); }, [](Ref x) { return ref::matmul(x[0], x[1]); },
+ {{kCube}, {{2, 4, 2}}}, kProduct},
+{"einsum(implicit)", [](In x) { return einsum("kj, ik", {x[0], x[1]}); }, [](Ref x) { return ref::matmul(x[1], x[0]); },
+ {{{4, 2}}, {{3, 4}}}, kProduct},
+{"einsum(ellipsis)", [](In x) { return einsum("...ij,jk->...ki", {x[0], x[1]}); },
+ [](Ref x) {
+   const Array y = ref::matmul(x[0], x[1]);
+   return build({2, 2, 3}, [&](const Index& at) { return y({at[0], at[2], at[1]}); });
+ },
+ {{kCube}, {{4, 2}}}, kProduct},
+{"einsum(three)", [](In x) { return einsum("ij,jk,ik->i", {x[0], x[1], x[2]}); },
+ [](Ref x) {
+   return fold(ref::zip(ref::matmul(x[0], x[1]), x[2], [](double a, double b) { return a * b; }), {1}, ref::total);
+ },
+ {{{3, 4}}, {{4, 2}}, {{3, 2}}}, kProduct},
+{"einsum(diagonal)", [](In x) { return einsum("iij->j", {x[0]}); },
+ [](Ref x) {
+   return build({2}, [&](const Index& at) { return x[0]({0, 0, at[0]}) + x[0]({1, 1, at[0]}) + x[0]({2, 2, at[0]}); });
+ },
+ {{{3, 3, 2}}}, kProduct},
+{"einsum(outer)", [](In x) { return einsum("i,j->ji", {x[0], x[1]}); },
+ [](Ref x) { return build({4, 3}, [&](const Index& at) { return x[0]({at[1]}) * x[1]({at[0]}); }); }, {{{3}}, {{4}}},
+ kProduct},
+{"einsum(transpose)", [](In x) { return einsum("ijk->kij", {x[0]}); },
+ [](Ref x) { return build({4, 2, 3}, [&](const Index& at) { return x[0]({at[1], at[2], at[0]}); }); }, {{kCube}},
+ kArithmetic},
+
 };
   return rows;
 }

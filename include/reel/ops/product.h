@@ -1,4 +1,8 @@
 #pragma once
+#include <span>
+#include <string_view>
+#include <vector>
+
 #include "reel/ops/common.h"
 
 /// Products of vectors, matrices and batches.
@@ -15,5 +19,28 @@ Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta 
 /// x · weightᵀ + bias for x […, in], weight [out, in], bias [out] or undefined. In backward the products for one weight
 /// that is used many times are merged into few large ones.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+/// [m, k] · [k]
+Tensor mv(const Tensor& a, const Tensor& x);
+/// beta * input + alpha * a · b for batches [b, m, k] and [b, k, n]
+Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);
+/// Sums of products of the last dimensions: […, k] and [..., k] give […, ...], NumPy's inner.
+Tensor inner(const Tensor& a, const Tensor& b);
+/// The Kronecker product: each element of a times all of b, of as many dimensions as the larger one has.
+Tensor kron(const Tensor& a, const Tensor& b);
+/// Sums over dimensions dims_a of a and dims_b of b, pair by pair; the result has the others of a, then those of b.
+Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int64_t>& dims_a,
+                 const std::vector<int64_t>& dims_b);
+/// Over the last `dims` dimensions of a and the first of b.
+Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims = 2);
+
+/// Einstein's convention: einsum("bij,bjk->bik", {a, b}). A letter names a dimension; what has the same letter has one
+/// size (or 1, which is broadcast), and letters that the result lacks are summed over. "..." stands for dimensions that
+/// are broadcast. Without "->" the result has the letters that occur once, in alphabetical order. A letter twice in one
+/// operand is its diagonal. Operands are contracted from left to right, as batched matrix products.
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
+inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
+  return einsum(equation, std::span(operands.begin(), operands.size()));
+}
 
 }  // namespace reel

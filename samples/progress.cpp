@@ -1,4 +1,4 @@
-#include "progress.h"
+#include "samples/progress.h"
 
 #include <unistd.h>
 
@@ -9,8 +9,9 @@ namespace {
 constexpr double kTerminalInterval = 0.1, kLogInterval = 30;  // seconds
 }
 
-Progress::Progress(std::string title, int64_t total)
+Progress::Progress(std::string title, int64_t total, std::string unit)
     : title_(std::move(title)),
+      unit_(std::move(unit)),
       total_(total),
       terminal_(isatty(STDERR_FILENO)),
       start_(std::chrono::steady_clock::now()),
@@ -38,8 +39,8 @@ void Progress::draw(int64_t done, double loss) const {
     constexpr int kWidth = 30;
     for (int i = 0; i < kWidth; ++i) bar += i * total_ < done * kWidth ? "█" : "░";
   }
-  std::fprintf(stderr, "%s%s %s %3.0f %%  loss %.4f  %.0f trees/s  %d:%02d left%s", terminal_ ? "\r" : "",
-               title_.c_str(), bar.c_str(), 100.0 * static_cast<double>(done) / static_cast<double>(total_), loss, rate,
+  std::fprintf(stderr, "%s%s %s %3.0f %%  loss %.4f  %.0f %s/s  %d:%02d left%s", terminal_ ? "\r" : "", title_.c_str(),
+               bar.c_str(), 100.0 * static_cast<double>(done) / static_cast<double>(total_), loss, rate, unit_.c_str(),
                static_cast<int>(left / 60), static_cast<int>(left % 60), terminal_ ? "\033[K" : "\n");
   std::fflush(stderr);
 }

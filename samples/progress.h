@@ -7,7 +7,8 @@
 /// and then.
 class Progress {
  public:
-  Progress(std::string title, int64_t total);
+  /// `unit` is what is counted, for the speed: "trees".
+  Progress(std::string title, int64_t total, std::string unit);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -18,7 +19,7 @@ class Progress {
  private:
   void draw(int64_t done, double loss) const;
 
-  const std::string title_;
+  const std::string title_, unit_;
   const int64_t total_;
   const bool terminal_;
   const std::chrono::steady_clock::time_point start_;
