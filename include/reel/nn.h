@@ -21,6 +21,7 @@
 #include "reel/nn/summary.h"
 #include "reel/nn/transformer.h"
 #include "reel/nn/tree_lstm.h"
+#include "reel/nn/utils.h"
 #include "reel/nn/vision.h"
 #include "reel/ops.h"
 

@@ -72,6 +72,34 @@ Tensor eye_(Tensor matrix) {
   return matrix.copy_(eye(matrix.size(0), matrix.size(1), {.dtype = matrix.dtype(), .device = matrix.device()}));
 }
 
+Tensor dirac_(Tensor weight, int64_t groups) {
+  REEL_CHECK(weight.dim() >= 3 && weight.dim() <= 5, "dirac_: expected the weight of a convolution, got shape ",
+             weight.shape());
+  REEL_CHECK(groups > 0 && weight.size(0) % groups == 0, "dirac_: ", weight.size(0), " channels do not make ", groups,
+             " groups");
+  NoGrad guard;
+  weight.zero_();
+  const int64_t out = weight.size(0) / groups;
+  for (int64_t group = 0; group < groups; ++group)
+    for (int64_t channel = 0; channel < std::min(out, weight.size(1)); ++channel) {
+      Tensor kernel = weight.select(0, group * out + channel).select(0, channel);
+      while (kernel.dim()) kernel = kernel.select(0, kernel.size(0) / 2);
+      kernel.fill_(1);
+    }
+  return weight;
+}
+
+Tensor sparse_(Tensor matrix, double sparsity, double std) {
+  REEL_CHECK(matrix.dim() == 2, "sparse_: expected a matrix, got shape ", matrix.shape());
+  REEL_CHECK(sparsity >= 0 && sparsity <= 1, "sparse_: sparsity ", sparsity, " is not in [0, 1]");
+  NoGrad guard;
+  matrix.normal_(0, std);
+  const auto zeros = static_cast<int64_t>(std::ceil(sparsity * static_cast<double>(matrix.size(0))));
+  for (int64_t column = 0; column < matrix.size(1); ++column)
+    matrix.index_put_({randperm(matrix.size(0)).narrow(0, 0, zeros), column}, 0);
+  return matrix;
+}
+
 Tensor xavier_uniform_(Tensor tensor, double gain) {
   return uniform_with_std(tensor, xavier_std("xavier_uniform_", tensor, gain));
 }

@@ -43,6 +43,30 @@ std::string Linear::extra_repr() const {
   return text("in_features=", in_features, ", out_features=", out_features, ", bias=", bias.defined());
 }
 
+// ---- Bilinear -------------------------------------------------------------------------------------------------------
+
+Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, BilinearOptions options)
+    : in1_features(in1),
+      in2_features(in2),
+      out_features(out),
+      weight(register_parameter("weight", empty({out, in1, in2}))),
+      bias(options.bias ? register_parameter("bias", empty({out})) : Tensor()) {
+  reset_parameters();
+}
+
+void Bilinear::reset_parameters() {
+  const double bound = in1_features > 0 ? 1 / std::sqrt(in1_features) : 0;
+  init::uniform_(weight, -bound, bound);
+  if (bias.defined()) init::uniform_(bias, -bound, bound);
+}
+
+Tensor Bilinear::forward(const Tensor& x1, const Tensor& x2) const { return bilinear(x1, x2, weight, bias); }
+
+std::string Bilinear::extra_repr() const {
+  return text("in1_features=", in1_features, ", in2_features=", in2_features, ", out_features=", out_features,
+              ", bias=", bias.defined());
+}
+
 // ---- Embedding ------------------------------------------------------------------------------------------------------
 
 Embedding::Embedding(int64_t num, int64_t dim, EmbeddingOptions given)

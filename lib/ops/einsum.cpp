@@ -252,6 +252,16 @@ Tensor kron(const Tensor& a, const Tensor& b) {
   return (a.reshape(shape_a) * b.reshape(shape_b)).reshape(shape);
 }
 
+Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias) {
+  const View& wv = view_of(weight, "bilinear");
+  REEL_CHECK(wv.shape.size() == 3, "bilinear: the weight's shape is ", wv.shape, ", not [out, in1, in2]");
+  const Shape &s1 = view_of(x1, "bilinear").shape, &s2 = view_of(x2, "bilinear").shape;
+  REEL_CHECK(!s1.empty() && !s2.empty() && s1.back() == wv.shape[1] && s2.back() == wv.shape[2], "bilinear: x1 ", s1,
+             " and x2 ", s2, " do not fit the weight's shape ", wv.shape);
+  const Tensor y = einsum("...i,kij,...j->...k", {x1, weight, x2});
+  return bias.defined() ? y + bias : y;
+}
+
 Tensor mv(const Tensor& a, const Tensor& x) {
   REEL_CHECK(view_of(a, "mv").shape.size() == 2 && view_of(x, "mv").shape.size() == 1,
              "mv: expected a matrix and a vector, got shapes ", a.shape(), " and ", x.shape());

@@ -503,6 +503,12 @@ TEST_CASE("constant and identity initial values") {
   check_close(nn::init::zeros_(ones({2})), {0, 0});
   check_close(nn::init::ones_(zeros({2})), {1, 1});
   CHECK_THROWS_AS(nn::init::eye_(empty({2})), Error);
+  // An identity in each of two groups: channels 0 and 1 come from 0 and 1 of their group.
+  const Tensor identity = nn::init::dirac_(empty({4, 2, 3}), 2);
+  CHECK(sum(identity).item<double>() == 4);
+  for (const int64_t channel : {0, 1, 2, 3}) CHECK(identity[channel][channel % 2][1].item<double>() == 1);
+  const Tensor sparse = nn::init::sparse_(empty({10, 3}), 0.25);
+  CHECK(equal(sum(sparse == 0, 0), from({3, 3, 3})));
 }
 
 TEST_CASE("orthogonal matrices are orthogonal") {
@@ -514,4 +520,25 @@ TEST_CASE("orthogonal matrices are orthogonal") {
     CHECK(amax(abs(gram - 4 * eye(gram.size(0), {}, {.dtype = kFloat64}))).item<double>() < 1e-12);
   }
   CHECK_THROWS_AS(nn::init::orthogonal_(empty({3})), Error);
+}
+
+TEST_CASE("parameters travel through one vector") {
+  const nn::Linear net(3, 2);
+  const Tensor vector = nn::parameters_to_vector(net.parameters());
+  CHECK(vector.shape() == Shape({8}));
+  CHECK(vector.requires_grad());
+  nn::vector_to_parameters(arange(8).to(kFloat32), net.parameters());
+  check_close(net.weight, {0, 1, 2, 3, 4, 5});
+  check_close(net.bias, {6, 7});
+  CHECK_THROWS_WITH(nn::vector_to_parameters(ones({7}), net.parameters()),
+                    "vector_to_parameters: a vector of shape [7] for parameters of 8 elements");
+}
+
+TEST_CASE("Bilinear is a product with a matrix for each output") {
+  const nn::Bilinear layer(2, 3, 4);
+  const Tensor a = randn({5, 2}), b = randn({5, 3}), y = layer(a, b);
+  CHECK(y.shape() == Shape({5, 4}));
+  const Tensor third = matmul(matmul(a[1], layer.weight[2]), b[1]) + layer.bias[2];
+  CHECK(y[1][2].item<float>() == Approx(third.item<float>()).margin(1e-5));
+  CHECK(layer.to_string() == "Bilinear(in1_features=2, in2_features=3, out_features=4, bias=true)");
 }

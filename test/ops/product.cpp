@@ -150,6 +150,17 @@ const std::vector<Row>& product_rows() {
  [](Ref x) { return build({4, 2, 3}, [&](const Index& at) { return x[0]({at[1], at[2], at[0]}); }); }, {{kCube}},
  kArithmetic},
 
+{"bilinear", [](In x) { return bilinear(x[0], x[1], x[2], x[3]); },
+ [](Ref x) {
+   return build({2, 2}, [&](const Index& at) {
+     double y = x[3]({at[1]});
+     for (int64_t i = 0; i < 3; ++i)
+       for (int64_t j = 0; j < 4; ++j) y += x[0]({at[0], i}) * x[2]({at[1], i, j}) * x[1]({at[0], j});
+     return y;
+   });
+ },
+ {{{2, 3}}, {{2, 4}}, {{2, 3, 4}}, {{2}}}, kProduct},
+
 };
   return rows;
 }

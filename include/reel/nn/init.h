@@ -25,6 +25,11 @@ Tensor constant_(Tensor tensor, double value);
 Tensor zeros_(Tensor tensor);
 Tensor ones_(Tensor tensor);
 Tensor eye_(Tensor matrix);  ///< Ones on the diagonal of a matrix, which need not be square.
+/// Of a convolution's weight [out, in, k…] an identity: channel i goes to channel i, in each of `groups` groups.
+Tensor dirac_(Tensor weight, int64_t groups = 1);
+/// Of a matrix: normal, but for a part `sparsity` of each column's elements, drawn at random, which is 0 (Martens
+/// 2010).
+Tensor sparse_(Tensor matrix, double sparsity, double std = 0.01);
 
 /// Glorot & Bengio 2010: standard deviation gain √(2 / (fan_in + fan_out)).
 Tensor xavier_uniform_(Tensor tensor, double gain = 1);

@@ -23,4 +23,25 @@ struct Linear : Layer<Linear> {
   Tensor weight, bias;
 };
 
+struct BilinearOptions {
+  bool bias = true;
+};
+
+/// y_k = x1ᵀ W_k x2 + b_k, for x1 […, in1_features] and x2 […, in2_features]. weight is [out, in1, in2] and bias [out];
+/// both start uniform in ±1/√in1_features.
+struct Bilinear : Layer<Bilinear> {
+  Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, BilinearOptions options = {});
+  Bilinear(Module& parent, std::string name, int64_t in1_features, int64_t in2_features, int64_t out_features,
+           BilinearOptions options = {})
+      : Bilinear(in1_features, in2_features, out_features, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x1, const Tensor& x2) const;
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const int64_t in1_features, in2_features, out_features;
+  Tensor weight, bias;
+};
+
 }  // namespace reel::nn

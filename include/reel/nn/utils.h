@@ -1,0 +1,13 @@
+#pragma once
+#include <span>
+
+#include "reel/tensor.h"
+
+namespace reel::nn {
+
+/// All elements of the parameters, one after the other, as one vector. Recorded.
+Tensor parameters_to_vector(std::span<const Tensor> parameters);
+/// Gives the parameters the values of such a vector. An Error if it is of another length.
+void vector_to_parameters(const Tensor& vector, std::span<const Tensor> parameters);
+
+}  // namespace reel::nn

@@ -1,0 +1,71 @@
+#!/bin/bash
+# Checks that reel declares a counterpart for all that coverage.txt lists: test/coverage.sh.
+#   --write         writes the table of them to coverage.md; without it the file must be up to date
+#   --libtorch DIR  lists modules, functionals and optimizers of that libtorch (DIR has torch/nn/modules) that
+#                   coverage.txt does not know
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+wrong=0
+
+if [[ ${1:-} == --libtorch ]]; then
+  known=$(sed -nE 's/^[a-z]+ (\w+).*/\1/p' test/coverage.txt | sort -u)
+  comm -23 <({
+    grep -rhoE 'TORCH_MODULE(_IMPL)?\(\w+' "$2/torch/nn/modules" | sed 's/.*(//'
+    grep -rhoE '^inline [A-Za-z:<>, ]+ \w+\(' "$2/torch/nn/functional" | sed -E 's/.* (\w+)\($/\1/'
+    grep -rhoE '^class TORCH_API \w+ : public Optimizer' "$2/torch/optim" | awk '{print $3}'
+  } | sort -u) <(echo "$known")
+  exit
+fi
+
+# The header that declares a type or function, as reel/….
+header_of() {
+  case $1 in
+    [A-Z]*) grep -rlE "^ *(struct|class|using|enum class|template <.*> *(struct|class|using)) $1\b" include/reel | head -1 ;;
+    *) grep -rlE "\b$1\(" include/reel | head -1 ;;
+  esac
+}
+
+table() {
+  echo '# libtorch in C++ and its counterpart in reel'
+  echo
+  echo 'Written by `test/coverage.sh --write` from `coverage.txt` and the headers.'
+  local kind name counterpart reason header section=
+  declare -A title=([module]=Modules [loss]='Loss modules' [functional]=Functionals [optimizer]=Optimizers
+    [scheduler]='Learning-rate schedules' [init]='Initial values' [data]=Data [util]=Utilities
+    [beyond]='What libtorch does not have in C++')
+  while read -r kind name rest; do
+    counterpart=$name reason=
+    if [[ $rest == '= '* ]]; then
+      rest=${rest#= }
+      counterpart=${rest%% *}
+      rest=${rest#"$counterpart"}
+      rest=${rest# }
+    fi
+    if [[ $rest == '- '* ]]; then
+      reason=${rest#- }
+      [[ $counterpart == "$name" ]] && counterpart=
+    fi
+    if [[ $kind != "$section" ]]; then
+      section=$kind
+      printf '\n## %s\n\n| libtorch | reel | header |\n|---|---|---|\n' "${title[$kind]}"
+    fi
+    header=
+    if [[ $counterpart ]]; then
+      header=$(header_of "$counterpart")
+      if [[ ! $header ]]; then
+        echo "coverage: no header declares $counterpart, the counterpart of $kind $name" >&2
+        exit 1
+      fi
+    fi
+    [[ $kind == beyond ]] && name=
+    printf '| %s | %s | %s |\n' "$name" "${counterpart:-: $reason}${counterpart:+${reason:+ ($reason)}}" \
+      "${header#include/}"
+  done < <(grep -v '^#' test/coverage.txt)
+}
+
+if [[ ${1:-} == --write ]]; then
+  table >test/coverage.md
+else
+  diff <(table) test/coverage.md || { echo 'coverage: test/coverage.sh --write brings coverage.md up to date' >&2; wrong=1; }
+fi
+exit $wrong
