@@ -1,0 +1,269 @@
+// A bidirectional LSTM, with a CRF where wanted, tags words: parts of speech, names, or a made-up language without
+// files.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dataset.h"
+#include "model.h"
+#include "reel/reel.h"
+#include "samples/progress.h"
+#include "score.h"
+
+using namespace reel;
+
+namespace {
+
+struct Options {
+  std::string data, word_prefix, save, load, score, truth;
+  bool evaluate = false;
+  int crf = -1;  // -1: where tags name entities
+  int word_size = 100, letter_size = 30, letter_hidden = 50, hidden = 100;
+  double dropout = 0.4, word_dropout = 0.5;
+  int epochs = 8, batch = 4;
+  double lr = 2e-3;
+  uint64_t seed = 1;
+};
+
+/// Fills the options; a number is the program's exit status.
+std::optional<int> parse(int argc, char** argv, Options& o) {
+  CLI::App app(
+      "Tags the words of sentences, read one at a time and never padded: with --data DIR parts of speech (CoNLL-U) or "
+      "names (columns, tags O, B-X, I-X), without it the sentences of a made-up language.");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--data", o.data, "folder of three files whose names hold train, dev and test, plain or gzip");
+  app.add_option("--word-prefix", o.word_prefix, "take this off every word (WikiANN: en:)");
+  app.add_option("--save", o.save, "write the model that is best on dev to this .safetensors file");
+  app.add_option("--load", o.load, "start from this file");
+  app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
+  auto* truth = app.add_option("--truth", o.truth, "with --score: the file with the true tags");
+  app.add_option("--score", o.score, "only score the entities that the last column of this file names")->needs(truth);
+  app.add_option("--crf", o.crf, "1: a CRF over the tags, 0: each tag by itself, -1: a CRF where tags name entities")
+      ->check(CLI::Range(-1, 1));
+  app.add_option("--word-size", o.word_size, "numbers in a word's vector")->check(CLI::Range(1, 1000000));
+  app.add_option("--letter-size", o.letter_size, "numbers in a letter's vector")->check(CLI::Range(1, 1000000));
+  app.add_option("--letter-hidden", o.letter_hidden, "state of the LSTM over letters")->check(CLI::Range(1, 1000000));
+  app.add_option("--hidden", o.hidden, "state of the LSTM over words")->check(CLI::Range(1, 1000000));
+  app.add_option("--dropout", o.dropout, "before and after the LSTM over words")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--word-dropout", o.word_dropout, "how often a word seen once is shown as unknown")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--epochs", o.epochs, "passes over the training sentences")->check(CLI::Range(1, 1000000));
+  app.add_option("--batch", o.batch, "sentences in a step, each with a graph of its own")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--lr", o.lr, "Adam's first learning rate, which falls to a tenth");
+  app.add_option("--seed", o.seed, "seed of parameters, order and dropout; the same seed gives the same bits");
+  try {
+    app.parse(argc, argv);
+    return {};
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e);
+  }
+}
+
+std::string lower(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  return word;
+}
+
+/// The words (lower-cased), letters (bytes) and tags that a model knows.
+struct Alphabet {
+  data::Vocabulary words, letters, tags;
+
+  explicit Alphabet(const std::vector<Sentence>& sentences) {
+    data::TokenCounts word_counts, letter_counts, tag_counts;
+    for (const Sentence& sentence : sentences) {
+      for (const std::string& word : sentence.words) {
+        word_counts.add(lower(word));
+        for (const char c : word) letter_counts.add(std::string_view(&c, 1));
+      }
+      tag_counts.add_all(sentence.tags);
+    }
+    words = data::Vocabulary(word_counts);
+    letters = data::Vocabulary(letter_counts);
+    tags = data::Vocabulary(tag_counts, {.specials = {}, .unknown = {}});
+  }
+  /// As saved in a file's metadata, a token a line.
+  explicit Alphabet(const io::Metadata& metadata) {
+    const auto read = [&](const char* name, std::optional<std::string> unknown) {
+      const auto found = metadata.find(name);
+      REEL_CHECK(found != metadata.end(), "the file is no model of this program: it has no ", name);
+      std::vector<std::string> tokens(1);
+      for (const char c : found->second)
+        if (c == '\n')
+          tokens.emplace_back();
+        else
+          tokens.back() += c;
+      return data::Vocabulary(tokens, unknown);
+    };
+    words = read("words", "<unk>"), letters = read("letters", "<unk>"), tags = read("tags", {});
+  }
+  io::Metadata metadata() const {
+    const auto join = [](const data::Vocabulary& vocabulary) {
+      std::string text;
+      for (const std::string& token : vocabulary.tokens()) text += (text.empty() ? "" : "\n") + token;
+      return text;
+    };
+    return {{"words", join(words)}, {"letters", join(letters)}, {"tags", join(tags)}};
+  }
+
+  Encoded encode(const Sentence& sentence) const {
+    constexpr size_t kMostLetters = 40;  // of a word; the rest (of addresses, mostly) is not read
+    Encoded encoded;
+    std::vector<std::string> low;
+    for (const std::string& word : sentence.words) {
+      low.push_back(lower(word));
+      std::vector<int64_t> ids;
+      for (size_t i = 0; i < std::min(word.size(), kMostLetters); ++i) ids.push_back(letters.id({&word[i], 1}));
+      encoded.letters.push_back(from(ids));
+    }
+    encoded.words = words.encode(low);
+    std::vector<int64_t> ids;
+    for (const std::string& tag : sentence.tags) ids.push_back(tags.find(tag).value_or(0));
+    encoded.tags = from(ids);
+    return encoded;
+  }
+};
+
+Score evaluate(Tagger& model, const Alphabet& alphabet, const std::vector<Sentence>& sentences, bool entities) {
+  NoGrad guard;
+  model.eval();
+  Score score(entities);
+  for (const Sentence& sentence : sentences)
+    score.add(alphabet.tags.decode(model.decode(alphabet.encode(sentence))), sentence.tags);
+  return score;
+}
+
+/// One pass in random order; the mean loss of a word and sentences a second.
+std::pair<double, double> train(Tagger& model, optim::Optimizer& adam, const std::vector<Encoded>& sentences,
+                                const Tensor& rare, const Options& o, const std::string& title) {
+  model.train();
+  Progress progress(title, static_cast<int64_t>(sentences.size()), "sentences");
+  const auto order = randperm(static_cast<int64_t>(sentences.size())).to_vector<int64_t>();
+  double total = 0;
+  int64_t words = 0;
+  for (size_t begin = 0; begin < order.size(); begin += static_cast<size_t>(o.batch)) {
+    const size_t end = std::min(begin + static_cast<size_t>(o.batch), order.size());
+    std::vector<Tensor> losses;
+    int64_t words_here = 0;
+    for (size_t i = begin; i < end; ++i) {
+      Encoded sentence = sentences[static_cast<size_t>(order[i])];
+      // Words seen once are unknown now and then, so that the model learns what to do with unknown ones.
+      const Tensor hidden = index_select(rare, 0, sentence.words) & (rand(sentence.words.shape()) < o.word_dropout);
+      sentence.words = masked_fill(sentence.words, hidden, 0);
+      losses.push_back(model.loss(sentence));
+      words_here += sentence.words.numel();
+    }
+    const Tensor loss = sum(stack(losses));
+    adam.zero_grad();
+    (loss / static_cast<double>(words_here)).backward();
+    optim::clip_grad_norm(model.parameters(), 5);
+    adam.step();
+    total += loss.item<double>();
+    words += words_here;
+    progress.update(static_cast<int64_t>(end), total / static_cast<double>(words));
+  }
+  return {total / static_cast<double>(words), static_cast<double>(sentences.size()) / progress.seconds()};
+}
+
+/// The most frequent tag of each word in training, over all words for unknown ones.
+void print_baseline(const Corpus& corpus, bool entities) {
+  std::map<std::string, std::map<std::string, int64_t>> counts;
+  for (const Sentence& sentence : corpus.train)
+    for (size_t i = 0; i < sentence.words.size(); ++i)
+      ++counts[sentence.words[i]][sentence.tags[i]], ++counts[""][sentence.tags[i]];
+  const auto usual = [](const std::map<std::string, int64_t>& tags) {
+    const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+    return std::max_element(tags.begin(), tags.end(), less)->first;
+  };
+  Score score(entities);
+  for (const Sentence& sentence : corpus.test) {
+    std::vector<std::string> tags;
+    for (const std::string& word : sentence.words)
+      tags.push_back(usual(counts.contains(word) ? counts.at(word) : counts.at("")));
+    score.add(tags, sentence.tags);
+  }
+  std::printf("baseline: each word's most frequent tag: test %s\n", score.to_string().c_str());
+}
+
+void run(Options o) {
+  if (!o.score.empty()) {
+    const auto predicted = read_sentences(o.score), truth = read_sentences(o.truth);
+    REEL_CHECK(predicted.size() == truth.size(), o.score, ": ", predicted.size(), " sentences, not ", truth.size());
+    Score score(true);
+    for (size_t i = 0; i < truth.size(); ++i) score.add(predicted[i].tags, truth[i].tags);
+    std::printf("%s\n", score.to_string().c_str());
+    return;
+  }
+  manual_seed(o.seed);
+  const Corpus corpus = o.data.empty() ? generate_language({}) : read_corpus(o.data, o.word_prefix);
+  const bool entities = names_entities(corpus.train);
+
+  // A saved model says itself how large it is, and which words it knows.
+  StateDict loaded;
+  io::Metadata metadata;
+  if (!o.load.empty()) loaded = io::load(o.load, &metadata);
+  const Alphabet alphabet = o.load.empty() ? Alphabet(corpus.train) : Alphabet(metadata);
+  TaggerOptions sizes{.words = alphabet.words.size(),
+                      .letters = alphabet.letters.size(),
+                      .tags = alphabet.tags.size(),
+                      .word_size = o.word_size,
+                      .letter_size = o.letter_size,
+                      .letter_hidden = o.letter_hidden,
+                      .hidden = o.hidden,
+                      .dropout = o.dropout,
+                      .crf = o.crf < 0 ? entities : o.crf == 1};
+  if (entities) sizes.allowed = crf_bio_constraints(alphabet.tags.tokens());
+  Tagger model(sizes);
+  if (!o.load.empty()) model.load_state_dict(loaded);
+  std::printf("data: %s, %zu + %zu + %zu sentences to train, choose and test, %lld words, %lld tags\n",
+              o.data.empty() ? "a made-up language" : o.data.c_str(), corpus.train.size(), corpus.dev.size(),
+              corpus.test.size(), static_cast<long long>(sizes.words), static_cast<long long>(sizes.tags));
+  print_baseline(corpus, entities);
+
+  if (!o.evaluate) {
+    std::vector<Encoded> sentences;
+    for (const Sentence& sentence : corpus.train) sentences.push_back(alphabet.encode(sentence));
+    std::vector<bool> seen_once;
+    for (int64_t i = 0; i < alphabet.words.size(); ++i) seen_once.push_back(alphabet.words.count(i) <= 1);
+    const Tensor rare = from(seen_once);
+    optim::Adam adam(model.parameters(), {.lr = o.lr});
+    optim::CosineAnnealingLR schedule(adam, {.T_max = o.epochs, .eta_min = o.lr / 10});
+    double best = -1;
+    StateDict best_state;
+    for (int epoch = 1; epoch <= o.epochs; ++epoch) {
+      const auto [loss, speed] = train(model, adam, sentences, rare, o, "epoch " + std::to_string(epoch));
+      schedule.step();
+      const Score dev = evaluate(model, alphabet, corpus.dev, entities);
+      const bool better = dev.value() > best;
+      std::printf("epoch %2d  loss/word %.4f  dev: %s  %5.0f sentences/s%s\n", epoch, loss, dev.to_string().c_str(),
+                  speed, better ? "  best" : "");
+      std::fflush(stdout);
+      if (!better) continue;
+      best = dev.value();
+      best_state.clear();
+      for (const auto& [name, tensor] : model.state_dict()) best_state.emplace_back(name, tensor.clone());
+      if (!o.save.empty()) io::save(best_state, o.save, alphabet.metadata());
+    }
+    model.load_state_dict(best_state);
+  }
+  std::printf("dev:  %s\n", evaluate(model, alphabet, corpus.dev, entities).to_string().c_str());
+  std::printf("test: %s\n", evaluate(model, alphabet, corpus.test, entities).to_string().c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (const auto status = parse(argc, argv, options)) return *status;
+  try {
+    run(options);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tagger: %s\n", e.what());
+    return 1;
+  }
+}
