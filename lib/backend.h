@@ -168,6 +168,40 @@ struct Ctc {
   void* grad_log_probs = nullptr;  // is written
 };
 
+/// y = (x - mean) rstd weight + bias with rstd = 1 / √(variance + eps), for x [outer, groups, channels, inner];
+/// everything contiguous. Mean and variance belong to a row (outer, group) in row_norm, to a group in channel_norm,
+/// where channels is 1.
+struct Norm {
+  DType dtype;  // kFloat32 or kFloat64
+  int64_t outer, groups, channels, inner;
+  double eps;
+  bool center = true;  // false: the mean is 0 (rows only)
+  bool given = false;  // mean and variance are constants, not those of x (channels only)
+  const void* x;
+  const void* weight;  // [groups, channels], or nullptr: 1
+  const void* bias;    // likewise, 0
+  void* y;
+  double* mean;
+  double* variance;  // over n, not n - 1
+  // Backward: the gradient in, and out (nullptr is not wanted); those of weight and bias are float64 zeros, added to.
+  const void* grad_y;
+  void* grad_x;
+  double* grad_weight;
+  double* grad_bias;
+};
+
+/// Windows over x [planes, in…] that make y [planes, out…]. Window o of a dimension has its taps at o stride - padding,
+/// dilation apart; those outside are left out. If adaptive, it is [⌊o in / out⌋, ⌈(o + 1) in / out⌉). The caller sees
+/// to it that every window of a maximum has an element.
+struct Pool {
+  int64_t planes;
+  std::array<int64_t, 3> in, out, kernel, stride, padding, dilation;
+  bool adaptive = false;
+  // Of averages, whose dilation is 1: what to divide by.
+  bool count_include_pad = true;
+  int64_t divisor = 0;  // 0: by the number of elements
+};
+
 enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
 enum class ScanOp { kSum, kProd, kLogSumExp };
 enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
@@ -226,6 +260,23 @@ struct Backend {
   void (*cross_entropy)(double smoothing, const View& logits, const View& target, const View& loss, const View& probs);
   // gx[i] = g[i] (probs[i] - t), 0 where the target is negative.
   void (*cross_entropy_grad)(double smoothing, const View& g, const View& probs, const View& target, const View& gx);
+
+  // Normalisation.
+  void (*row_norm)(const Norm& norm);
+  void (*row_norm_grad)(const Norm& norm);
+  void (*channel_norm)(const Norm& norm);
+  void (*channel_norm_grad)(const Norm& norm);
+
+  // Pooling; contiguous, float32 or float64.
+  // indices, if wanted: int64, where in its plane of x the (first) maximum is. NaN wins.
+  void (*max_pool)(const Pool& pool, const View& x, const View& y, const View* indices);
+  void (*avg_pool)(const Pool& pool, const View& x, const View& y);
+  void (*avg_pool_grad)(const Pool& pool, const View& g, const View& gx);  // adds to gx
+
+  // y[…, j, …] = Σ_k weights[j, k] x[…, ids[j, k], …], and its adjoint, which adds to x; contiguous, float32 or
+  // float64.
+  void (*resample)(const View& x, int dim, const View& ids, const View& weights, const View& y);
+  void (*resample_grad)(const View& x, int dim, const View& ids, const View& weights, const View& y);
 
   void (*gemm)(const Gemm& gemm);
   void (*cell)(const Cell& cell);

@@ -13,8 +13,11 @@ void install_crf(Backend& table);
 void install_ctc(Backend& table);
 void install_gemv(Backend& table);
 void install_cell(Backend& table);
+void install_norm(Backend& table);
+void install_pool(Backend& table);
 void install_random(Backend& table);
 void install_recurrence(Backend& table);
+void install_resize(Backend& table);
 void install_update(Backend& table);
 
 void install(Backend& table) {
@@ -29,8 +32,11 @@ void install(Backend& table) {
   install_ctc(table);
   install_gemv(table);
   install_cell(table);
+  install_norm(table);
+  install_pool(table);
   install_random(table);
   install_recurrence(table);
+  install_resize(table);
   install_update(table);
 }
 

@@ -1,0 +1,348 @@
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/simd/batch.h"
+
+// Sums are taken in T for a few terms a lane and then in double precision, and means are subtracted in two parts: a
+// large mean costs a small variance no digits.
+namespace reel::cpu::REEL_ISA {
+namespace {
+
+constexpr int kFlush = 32;  // terms of a lane that are summed in T
+
+/// kWidth elements, or the first n of them, from position i on.
+template <class T>
+struct Whole {
+  int64_t i;
+  Batch<T> operator()(const T* p) const { return load(p + i); }
+  void set(T* p, const Batch<T>& x) const { store(p + i, x); }
+  Batch<T> keep(const Batch<T>& x) const { return x; }
+};
+template <class T>
+struct Part {
+  int64_t i, n;
+  Batch<T> operator()(const T* p) const { return load_part(p + i, n); }
+  void set(T* p, const Batch<T>& x) const { store_part(p + i, x, n); }
+  /// x with zeros in the lanes that are not there.
+  Batch<T> keep(const Batch<T>& x) const {
+    alignas(Arch::alignment()) T number[kWidth<T>];
+    for (int64_t k = 0; k < kWidth<T>; ++k) number[k] = T(k);
+    return select(Batch<T>::load_aligned(number) < Batch<T>(T(n)), x, Batch<T>(T(0)));
+  }
+};
+
+/// f(at) for the batches of n elements from `begin` on.
+template <class T, class F>
+void for_each_batch(int64_t begin, int64_t n, const F& f) {
+  const int64_t end = begin + n;
+  int64_t i = begin;
+  for (; i + kWidth<T> <= end; i += kWidth<T>) f(Whole<T>{i});
+  if (i < end) f(Part<T>{i, end - i});
+}
+
+/// K sums at a time, each over all lanes or one for each lane.
+template <class T, int K, bool each_lane = false>
+class Sums {
+ public:
+  Sums() {
+    for (auto& part : parts_) part = Batch<T>(T(0));
+  }
+  template <class At, class... Terms>
+  void add(const At& at, const Terms&... terms) {
+    int k = 0;
+    ((parts_[k] += at.keep(terms), ++k), ...);
+    if (++count_ == kFlush) flush();
+  }
+  double get(int k = 0, int64_t lane = 0) {
+    if (count_) flush();
+    return totals_[k][lane];
+  }
+
+ private:
+  void flush() {
+    for (int k = 0; k < K; ++k) {
+      if constexpr (each_lane) {
+        T lanes[kWidth<T>];
+        store(lanes, parts_[k]);
+        for (int64_t i = 0; i < kWidth<T>; ++i) totals_[k][i] += double(lanes[i]);
+      } else {
+        totals_[k][0] += double(hadd(parts_[k]));
+      }
+      parts_[k] = Batch<T>(T(0));
+    }
+    count_ = 0;
+  }
+  Batch<T> parts_[K];
+  double totals_[K][each_lane ? kWidth<T> : 1] = {};
+  int count_ = 0;
+};
+
+/// x - mean, where mean is the sum of two numbers.
+template <class T>
+struct Centre {
+  Batch<T> high, low;
+  explicit Centre(double mean) : high(T(mean)), low(T(mean - double(T(mean)))) {}
+  Centre(const Batch<T>& h, const Batch<T>& l) : high(h), low(l) {}
+  Batch<T> operator()(const Batch<T>& x) const { return (x - high) - low; }
+};
+
+double rstd_of(double variance, double eps) { return 1 / scalar::sqrt(variance + eps); }
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+template <class T>
+T at_or(const T* p, int64_t i, T otherwise) {
+  return p ? p[i] : otherwise;
+}
+
+template <class T>
+void row_norm(const Norm& norm) {
+  const int64_t channels = norm.channels, inner = norm.inner, n = channels * inner;
+  for (int64_t row = 0; row < norm.outer * norm.groups; ++row) {
+    const T* x = static_cast<const T*>(norm.x) + row * n;
+    T* y = static_cast<T*>(norm.y) + row * n;
+    const int64_t first = row % norm.groups * channels;
+    const T* weight = norm.weight ? static_cast<const T*>(norm.weight) + first : nullptr;
+    const T* bias = norm.bias ? static_cast<const T*>(norm.bias) + first : nullptr;
+
+    double mean = 0;
+    if (norm.center) {
+      Sums<T, 1> sum;
+      for_each_batch<T>(0, n, [&](auto at) { sum.add(at, at(x)); });
+      mean = sum.get() / double(n);
+    }
+    const Centre<T> centre(mean);
+    Sums<T, 1> squares;
+    for_each_batch<T>(0, n, [&](auto at) {
+      const Batch<T> d = centre(at(x));
+      squares.add(at, d * d);
+    });
+    const double variance = squares.get() / double(n), rstd = rstd_of(variance, norm.eps);
+    norm.mean[row] = mean;
+    norm.variance[row] = variance;
+
+    if (inner == 1 && weight) {
+      const Batch<T> scale = Batch<T>(T(rstd));
+      for_each_batch<T>(0, n, [&](auto at) {
+        const Batch<T> z = centre(at(x)) * scale * at(weight);
+        at.set(y, bias ? z + at(bias) : z);
+      });
+    } else {
+      for (int64_t c = 0; c < channels; ++c) {
+        const Batch<T> scale(T(rstd) * at_or(weight, c, T(1))), shift(at_or(bias, c, T(0)));
+        for_each_batch<T>(c * inner, inner, [&](auto at) { at.set(y, fma(centre(at(x)), scale, shift)); });
+      }
+    }
+  }
+}
+
+// gx = rstd (h - ⟨h⟩ - x̂ ⟨h x̂⟩) with h = g weight, x̂ = (x - mean) rstd and ⟨⟩ the mean over a row; without centring,
+// there is no ⟨h⟩.
+
+/// A weight for each run of `inner` elements, or none.
+template <class T>
+void row_norm_grad_by_runs(const Norm& norm) {
+  const int64_t channels = norm.channels, inner = norm.inner, n = channels * inner;
+  for (int64_t row = 0; row < norm.outer * norm.groups; ++row) {
+    const T *x = static_cast<const T*>(norm.x) + row * n, *g = static_cast<const T*>(norm.grad_y) + row * n;
+    const int64_t first = row % norm.groups * channels;
+    const T* weight = norm.weight ? static_cast<const T*>(norm.weight) + first : nullptr;
+    const Centre<T> centre(norm.mean[row]);
+    const double rstd = rstd_of(norm.variance[row], norm.eps);
+
+    double sum_h = 0, sum_hd = 0;  // d = x - mean
+    for (int64_t c = 0; c < channels; ++c) {
+      Sums<T, 2> sums;
+      for_each_batch<T>(c * inner, inner, [&](auto at) { sums.add(at, at(g), at(g) * centre(at(x))); });
+      const double w = at_or(weight, c, T(1));
+      sum_h += w * sums.get(0);
+      sum_hd += w * sums.get(1);
+      if (norm.grad_bias) norm.grad_bias[first + c] += sums.get(0);
+      if (norm.grad_weight) norm.grad_weight[first + c] += sums.get(1) * rstd;
+    }
+    if (!norm.grad_x) continue;
+    T* gx = static_cast<T*>(norm.grad_x) + row * n;
+    const Batch<T> unit = Batch<T>(T(rstd)), shift(T(norm.center ? -rstd * sum_h / double(n) : 0)),
+                   slope(T(-rstd * rstd * sum_hd / double(n)));
+    for (int64_t c = 0; c < channels; ++c) {
+      const Batch<T> scale(T(rstd) * at_or(weight, c, T(1)));
+      for_each_batch<T>(c * inner, inner,
+                        [&](auto at) { at.set(gx, fma(centre(at(x)) * unit, slope, fma(at(g), scale, shift))); });
+    }
+  }
+}
+
+/// A weight for each element of a row.
+template <class T>
+void row_norm_grad_by_elements(const Norm& norm) {
+  const int64_t n = norm.channels, rows = norm.outer * norm.groups;
+  const T* weights = static_cast<const T*>(norm.weight);
+  // The gradients of the weights are sums over rows: taken over as many at a time as stay in the cache.
+  constexpr int64_t kCached = 32768;
+  const int64_t most = n * kFlush <= kCached ? kFlush : n < kCached ? kCached / n : 1;
+  for (int64_t begin = 0; begin < rows; begin += most) {
+    const int64_t end = begin + most < rows ? begin + most : rows;
+    double rstds[kFlush];
+    for (int64_t row = begin; row < end; ++row) rstds[row - begin] = rstd_of(norm.variance[row], norm.eps);
+    for (int64_t row = begin; row < end && norm.grad_x; ++row) {
+      const T *x = static_cast<const T*>(norm.x) + row * n, *g = static_cast<const T*>(norm.grad_y) + row * n;
+      const T* weight = weights + row % norm.groups * n;
+      T* gx = static_cast<T*>(norm.grad_x) + row * n;
+      const Centre<T> centre(norm.mean[row]);
+      const double rstd = rstds[row - begin];
+      Sums<T, 2> sums;
+      for_each_batch<T>(0, n, [&](auto at) {
+        const Batch<T> h = at(g) * at(weight);
+        sums.add(at, h, h * centre(at(x)));
+      });
+      const Batch<T> unit = Batch<T>(T(rstd)), shift(T(norm.center ? -rstd * sums.get(0) / double(n) : 0)),
+                     slope(T(-rstd * rstd * sums.get(1) / double(n)));
+      for_each_batch<T>(
+          0, n, [&](auto at) { at.set(gx, fma(centre(at(x)) * unit, slope, fma(at(g) * at(weight), unit, shift))); });
+    }
+    if (!norm.grad_weight && !norm.grad_bias) continue;
+    for (int64_t group = 0; group < norm.groups; ++group)
+      for_each_batch<T>(0, n, [&](auto at) {
+        Batch<T> to_weight(T(0)), to_bias(T(0));
+        for (int64_t row = begin + (group - begin % norm.groups + norm.groups) % norm.groups; row < end;
+             row += norm.groups) {
+          const Batch<T> g = at(static_cast<const T*>(norm.grad_y) + row * n);
+          const Batch<T> d = Centre<T>(norm.mean[row])(at(static_cast<const T*>(norm.x) + row * n));
+          to_weight = fma(g, d * Batch<T>(T(rstds[row - begin])), to_weight);
+          to_bias += g;
+        }
+        T lanes[2][kWidth<T>];
+        store(lanes[0], to_weight);
+        store(lanes[1], to_bias);
+        for (int64_t k = 0; k < kWidth<T> && at.i + k < n; ++k) {
+          if (norm.grad_weight) norm.grad_weight[group * n + at.i + k] += double(lanes[0][k]);
+          if (norm.grad_bias) norm.grad_bias[group * n + at.i + k] += double(lanes[1][k]);
+        }
+      });
+  }
+}
+
+template <class T>
+void row_norm_grad(const Norm& norm) {
+  norm.inner == 1 && norm.weight ? row_norm_grad_by_elements<T>(norm) : row_norm_grad_by_runs<T>(norm);
+}
+
+// ---- channels -------------------------------------------------------------------------------------------------------
+
+/// The elements of channel c, run by run; or, where runs are of one element (`columns`), of as many channels from c on
+/// as there are lanes.
+template <class T, bool columns, class F>
+void for_each_in_channel(const Norm& norm, int64_t c, const F& f) {
+  const int64_t channels = norm.groups;
+  for (int64_t o = 0; o < norm.outer; ++o) {
+    if constexpr (!columns) {
+      for_each_batch<T>((o * channels + c) * norm.inner, norm.inner, f);
+    } else if (c + kWidth<T> <= channels) {
+      f(Whole<T>{o * channels + c});
+    } else {
+      f(Part<T>{o * channels + c, channels - c});
+    }
+  }
+}
+
+/// value(lane) in each lane of a column; the same in all lanes of a run.
+template <class T, bool columns, class F>
+Batch<T> spread(int64_t lanes, const F& value) {
+  if constexpr (!columns) return Batch<T>(T(value(0)));
+  alignas(Arch::alignment()) T all[kWidth<T>] = {};
+  for (int64_t k = 0; k < lanes; ++k) all[k] = T(value(k));
+  return Batch<T>::load_aligned(all);
+}
+
+/// f(c, lanes) for the channels, one by one or in columns.
+template <class T, bool columns, class F>
+void for_each_channel(const Norm& norm, const F& f) {
+  constexpr int64_t kStep = columns ? kWidth<T> : 1;
+  for (int64_t c = 0; c < norm.groups; c += kStep) f(c, c + kStep <= norm.groups ? kStep : norm.groups - c);
+}
+
+template <class T, bool columns>
+Centre<T> centre_of(const double* mean, int64_t lanes) {
+  return {spread<T, columns>(lanes, [&](int64_t k) { return mean[k]; }),
+          spread<T, columns>(lanes, [&](int64_t k) { return mean[k] - double(T(mean[k])); })};
+}
+
+template <class T, bool columns>
+void channel_norm_of(const Norm& norm) {
+  const T *x = static_cast<const T*>(norm.x), *weight = static_cast<const T*>(norm.weight);
+  const T* bias = static_cast<const T*>(norm.bias);
+  T* y = static_cast<T*>(norm.y);
+  const double n = double(norm.outer * norm.inner);
+  for_each_channel<T, columns>(norm, [&](int64_t c, int64_t lanes) {
+    double *mean = norm.mean + c, *variance = norm.variance + c;
+    if (!norm.given) {
+      Sums<T, 1, columns> sum, squares;
+      for_each_in_channel<T, columns>(norm, c, [&](auto at) { sum.add(at, at(x)); });
+      for (int64_t k = 0; k < lanes; ++k) mean[k] = sum.get(0, k) / n;
+      const Centre<T> centre = centre_of<T, columns>(mean, lanes);
+      for_each_in_channel<T, columns>(norm, c, [&](auto at) {
+        const Batch<T> d = centre(at(x));
+        squares.add(at, d * d);
+      });
+      for (int64_t k = 0; k < lanes; ++k) variance[k] = squares.get(0, k) / n;
+    }
+    const Centre<T> centre = centre_of<T, columns>(mean, lanes);
+    const Batch<T> scale = spread<T, columns>(
+        lanes, [&](int64_t k) { return rstd_of(variance[k], norm.eps) * at_or(weight, c + k, T(1)); });
+    const Batch<T> shift = spread<T, columns>(lanes, [&](int64_t k) { return at_or(bias, c + k, T(0)); });
+    for_each_in_channel<T, columns>(norm, c, [&](auto at) { at.set(y, fma(centre(at(x)), scale, shift)); });
+  });
+}
+
+/// As for rows, but that the weight is the same for all elements of a mean; where that is given, gx = rstd weight g.
+template <class T, bool columns>
+void channel_norm_grad_of(const Norm& norm) {
+  const T *x = static_cast<const T*>(norm.x), *weight = static_cast<const T*>(norm.weight);
+  const T* g = static_cast<const T*>(norm.grad_y);
+  T* gx = static_cast<T*>(norm.grad_x);
+  const double n = double(norm.outer * norm.inner);
+  for_each_channel<T, columns>(norm, [&](int64_t c, int64_t lanes) {
+    const Centre<T> centre = centre_of<T, columns>(norm.mean + c, lanes);
+    Sums<T, 2, columns> sums;
+    if (!norm.given || norm.grad_weight || norm.grad_bias)
+      for_each_in_channel<T, columns>(norm, c, [&](auto at) { sums.add(at, at(g), at(g) * centre(at(x))); });
+    const auto rstd = [&](int64_t k) { return rstd_of(norm.variance[c + k], norm.eps); };
+    for (int64_t k = 0; k < lanes; ++k) {
+      if (norm.grad_bias) norm.grad_bias[c + k] += sums.get(0, k);
+      if (norm.grad_weight) norm.grad_weight[c + k] += sums.get(1, k) * rstd(k);
+    }
+    if (!gx) return;
+    const auto factor = [&](int64_t k) { return rstd(k) * at_or(weight, c + k, T(1)); };
+    const Batch<T> scale = spread<T, columns>(lanes, factor);
+    if (norm.given) return for_each_in_channel<T, columns>(norm, c, [&](auto at) { at.set(gx, at(g) * scale); });
+    const Batch<T> shift = spread<T, columns>(lanes, [&](int64_t k) { return -factor(k) * sums.get(0, k) / n; });
+    const Batch<T> unit = spread<T, columns>(lanes, rstd);
+    const Batch<T> slope =
+        spread<T, columns>(lanes, [&](int64_t k) { return -factor(k) * rstd(k) * sums.get(1, k) / n; });
+    for_each_in_channel<T, columns>(
+        norm, c, [&](auto at) { at.set(gx, fma(centre(at(x)) * unit, slope, fma(at(g), scale, shift))); });
+  });
+}
+
+template <class T>
+void channel_norm(const Norm& norm) {
+  norm.inner == 1 ? channel_norm_of<T, true>(norm) : channel_norm_of<T, false>(norm);
+}
+template <class T>
+void channel_norm_grad(const Norm& norm) {
+  norm.inner == 1 ? channel_norm_grad_of<T, true>(norm) : channel_norm_grad_of<T, false>(norm);
+}
+
+template <void (*single)(const Norm&), void (*twice)(const Norm&)>
+void either(const Norm& norm) {
+  norm.dtype == kFloat32 ? single(norm) : twice(norm);
+}
+
+}  // namespace
+
+void install_norm(Backend& table) {
+  table.row_norm = either<row_norm<float>, row_norm<double>>;
+  table.row_norm_grad = either<row_norm_grad<float>, row_norm_grad<double>>;
+  table.channel_norm = either<channel_norm<float>, channel_norm<double>>;
+  table.channel_norm_grad = either<channel_norm_grad<float>, channel_norm_grad<double>>;
+}
+
+}  // namespace reel::cpu::REEL_ISA
