@@ -1,3 +1,374 @@
-#include "lib/ops/internal.h"
+#include "reel/ops/pool.h"
 
-namespace reel {}  // namespace reel
+#include <cmath>
+
+#include "lib/ops/internal.h"
+#include "reel/random.h"
+
+namespace reel {
+namespace {
+
+// ---- windows --------------------------------------------------------------------------------------------------------
+
+void check_input(const char* op, const View& x, int spatial) {
+  REEL_CHECK(is_floating_point(x.dtype), op, ": a tensor of ", x.dtype, "; convert it to a floating point type first");
+  REEL_CHECK(x.shape.size() == spatial + 1 || x.shape.size() == spatial + 2, op, ": x of shape ", x.shape, ", not [n, ",
+             "channels, …] or [channels, …] with ", spatial, " more");
+  for (int d = x.shape.size() - spatial; d < x.shape.size(); ++d)
+    REEL_CHECK(x.shape[d] > 0, op, ": nothing to pool in x of shape ", x.shape);
+}
+
+/// x as planes of three dimensions, the first of which may be of size 1; windows of size 1.
+template <int N>
+Pool planes_of(const char* op, const View& x) {
+  check_input(op, x, N);
+  Pool pool{};
+  pool.planes = 1;
+  const int lead = x.shape.size() - N;
+  for (int d = 0; d < lead; ++d) pool.planes *= x.shape[d];
+  for (auto* sizes : {&pool.in, &pool.out, &pool.kernel, &pool.stride, &pool.dilation}) sizes->fill(1);
+  pool.padding.fill(0);
+  for (int d = 0; d < N; ++d) pool.in[3 - N + d] = x.shape[lead + d];
+  return pool;
+}
+
+template <int N>
+Shape output_shape(const Pool& pool, const Shape& in) {
+  Shape shape;
+  for (int d = 0; d < in.size() - N; ++d) shape.push_back(in[d]);
+  for (int d = 3 - N; d < 3; ++d) shape.push_back(pool.out[static_cast<size_t>(d)]);
+  return shape;
+}
+
+/// The number of windows along one dimension.
+int64_t count_windows(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
+  const int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1 + (ceil_mode ? stride - 1 : 0);
+  if (room < 0) return 0;
+  const int64_t count = room / stride + 1;
+  return ceil_mode && (count - 1) * stride >= size + padding ? count - 1 : count;
+}
+
+template <int N>
+Pool windows(const char* op, const View& x, PerDim<N> kernel, PerDim<N> stride, PerDim<N> padding, PerDim<N> dilation,
+             bool ceil_mode) {
+  Pool pool = planes_of<N>(op, x);
+  for (int i = 0; i < N; ++i) {
+    const int d = 3 - N + i;
+    pool.kernel[d] = kernel[i];
+    pool.stride[d] = stride[i] == 0 ? kernel[i] : stride[i];
+    pool.padding[d] = padding[i];
+    pool.dilation[d] = dilation[i];
+    REEL_CHECK(kernel[i] > 0 && pool.stride[d] > 0 && dilation[i] > 0, op, ": kernel_size ", kernel, ", stride ",
+               stride, " and dilation ", dilation, " must be positive");
+    REEL_CHECK(padding[i] >= 0 && padding[i] <= kernel[i] / 2, op, ": padding ", padding,
+               " is not between 0 and half of kernel_size ", kernel);
+    pool.out[d] = count_windows(pool.in[d], kernel[i], pool.stride[d], padding[i], dilation[i], ceil_mode);
+    REEL_CHECK(pool.out[d] > 0, op, ": kernel_size ", kernel, " with dilation ", dilation, " and padding ", padding,
+               " does not fit into x of shape ", x.shape);
+  }
+  return pool;
+}
+
+template <int N>
+Pool adaptive_windows(const char* op, const View& x, PerDim<N> output_size) {
+  Pool pool = planes_of<N>(op, x);
+  pool.count_include_pad = false;
+  for (int i = 0; i < N; ++i) {
+    const int d = 3 - N + i;
+    REEL_CHECK(output_size[i] == -1 || output_size[i] > 0, op, ": output_size ", output_size, " is not positive");
+    pool.out[d] = output_size[i] == -1 ? pool.in[d] : output_size[i];
+    pool.kernel[d] = pool.stride[d] = pool.in[d] / pool.out[d];
+    if (pool.in[d] % pool.out[d]) pool.adaptive = true;
+  }
+  return pool;
+}
+
+// ---- maxima ---------------------------------------------------------------------------------------------------------
+
+/// g, one gradient an element of `indices`, put back into planes of x's shape.
+Tensor put_back(const Tensor& g, const Tensor& indices, int64_t planes, const Shape& shape, bool create_graph) {
+  const Shape flat{planes, planes ? shape.numel() / planes : 0}, list{planes, planes ? g.numel() / planes : 0};
+  Tensor all = zeros(flat, {.dtype = g.dtype(), .device = g.device()});
+  const Tensor at = indices.reshape(list), values = g.reshape(list);
+  if (create_graph) return scatter_add(all, 1, at, values).reshape(shape);
+  backend_of(g).scatter(true, view_of(all), 1, view_of(at), view_of(values));
+  return all.view(shape);
+}
+
+enum class Wanted { kValues, kBoth };
+
+template <int N>
+ValuesIndices maxima(const char* op, const Tensor& x_in, const Pool& pool, Wanted wanted) {
+  const DType dtype = x_in.dtype();
+  const Tensor x = to_compute(x_in).contiguous();
+  const View& view = view_of(x);
+  const Shape shape = output_shape<N>(pool, view.shape);
+  const Tensor y = make_tensor(shape, view.dtype, x.device());
+  Tensor indices;
+  if (wanted == Wanted::kBoth || recording(x)) indices = make_tensor(shape, kInt64, x.device());
+  backend_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
+  if (recording(x))
+    record(op, y, inputs(x), [planes = pool.planes, whole = view.shape, indices = Saved(indices)](Backward& back) {
+      back.set(0, put_back(back.grad(), back.get(indices), planes, whole, back.create_graph()));
+    });
+  return {y.to(dtype), indices};
+}
+
+template <int N>
+ValuesIndices max_pool(const char* op, const Tensor& x, PerDim<N> kernel, const MaxPoolOptions<N>& options,
+                       Wanted wanted) {
+  const View& view = view_of(x, op);
+  const Pool pool = windows<N>(op, view, kernel, options.stride, options.padding, options.dilation, options.ceil_mode);
+  for (int d = 0; d < 3; ++d)  // from the padding, taps could jump over all of x
+    REEL_CHECK(pool.padding[d] == 0 || pool.dilation[d] <= pool.in[d], op, ": dilation ", options.dilation,
+               " exceeds x of shape ", view.shape);
+  return maxima<N>(op, x, pool, wanted);
+}
+
+template <int N>
+ValuesIndices adaptive_max_pool(const char* op, const Tensor& x, PerDim<N> output_size, Wanted wanted) {
+  return maxima<N>(op, x, adaptive_windows<N>(op, view_of(x, op), output_size), wanted);
+}
+
+template <int N>
+Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, PerDim<N> kernel,
+                  const MaxUnpoolOptions<N>& options) {
+  const View& view = view_of(x, op);
+  Pool pool = planes_of<N>(op, view);
+  REEL_CHECK(view_of(indices, op).shape == view.shape && indices.dtype() == kInt64, op, ": indices are ",
+             indices.dtype(), " ", indices.shape(), ", not int64 of x's shape ", view.shape);
+  for (int i = 0; i < N; ++i) {
+    const int64_t stride = options.stride[i] == 0 ? kernel[i] : options.stride[i], size = pool.in[3 - N + i];
+    pool.out[3 - N + i] =
+        options.output_size[i] == 0 ? (size - 1) * stride - 2 * options.padding[i] + kernel[i] : options.output_size[i];
+    REEL_CHECK(pool.out[3 - N + i] > 0, op, ": nothing is left of size ", size, " with kernel_size ", kernel,
+               ", stride ", options.stride, ", padding ", options.padding, " and output_size ", options.output_size);
+  }
+  const int64_t planes = pool.planes, plane = pool.out[0] * pool.out[1] * pool.out[2];
+  int64_t bad = 0;
+  REEL_CHECK(!backend_of(indices).find_out_of_range(view_of(indices), 0, plane, &bad), op, ": index ", bad,
+             " is out of range for ", plane, " elements");
+  const Shape flat{planes, planes ? view.numel / planes : 0};
+  return scatter(zeros({planes, plane}, {.dtype = view.dtype, .device = x.device()}), 1, indices.reshape(flat),
+                 x.reshape(flat))
+      .reshape(output_shape<N>(pool, view.shape));
+}
+
+// ---- fractional -----------------------------------------------------------------------------------------------------
+
+/// Where the windows of one dimension begin: int64 [planes, out] for samples [planes] (Graham 2014, section 2.1, as
+/// PyTorch takes it).
+Tensor random_starts(const Tensor& samples, int64_t in, int64_t out, int64_t kernel) {
+  const TensorOptions like{.dtype = samples.dtype(), .device = samples.device()};
+  const double alpha = out > 1 ? static_cast<double>(in - kernel) / static_cast<double>(out - 1) : 0;
+  const Tensor s = samples.unsqueeze(1);
+  const Tensor starts = (floor((arange(0, out - 1, 1, like) + s) * alpha) - floor(s * alpha)).to(kInt64);
+  return cat({starts, full({s.size(0), 1}, in - kernel, {.dtype = kInt64, .device = samples.device()})}, 1);
+}
+
+template <int N>
+ValuesIndices fractional_max_pool(const char* op, const Tensor& x, PerDim<N> kernel,
+                                  const FractionalPoolOptions<N>& options) {
+  const View& view = view_of(x, op);
+  Pool pool = planes_of<N>(op, view);
+  const std::vector<double>& ratio = options.output_ratio;
+  REEL_CHECK(ratio.empty() || ratio.size() == 1 || ratio.size() == N, op, ": ", ratio.size(), " ratios for ", N,
+             " dimensions");
+  for (int i = 0; i < N; ++i) {
+    const int64_t in = pool.in[3 - N + i];
+    int64_t& out = pool.out[3 - N + i];
+    out = options.output_size[i];
+    if (!ratio.empty()) {
+      const double r = ratio[ratio.size() == 1 ? 0 : static_cast<size_t>(i)];
+      REEL_CHECK(r > 0 && r < 1, op, ": output_ratio ", r, " is not between 0 and 1");
+      REEL_CHECK(out == 0, op, ": both output_size and output_ratio are given");
+      out = static_cast<int64_t>(static_cast<double>(in) * r);
+    }
+    REEL_CHECK(out > 0 && kernel[i] > 0 && out + kernel[i] - 1 <= in, op, ": ", out, " windows of kernel_size ", kernel,
+               " do not fit into x of shape ", view.shape);
+  }
+  const int64_t planes = pool.planes, channels = view.shape[view.shape.size() - N - 1];
+  const Shape wanted{channels ? planes / channels : 0, channels, N};
+  Tensor samples = options.random_samples;
+  if (!samples.defined())
+    samples = rand(wanted, {.dtype = view.dtype == kFloat64 ? kFloat64 : kFloat32, .device = x.device()});
+  REEL_CHECK(samples.shape() == wanted && samples.is_floating_point(), op, ": random_samples are ", samples.dtype(),
+             " ", samples.shape(), ", not floating-point numbers ", wanted);
+
+  // at [planes, out…, kernel…]: for every window its elements.
+  Shape grid{planes};
+  for (int i = 0; i < 2 * N; ++i) grid.push_back(1);
+  int64_t windows = 1, taps = 1;
+  const Tensor at = no_grad([&] {
+    Tensor sum;
+    for (int i = 0; i < N; ++i) {
+      const int64_t in = pool.in[3 - N + i], out = pool.out[3 - N + i];
+      const Tensor column = samples.reshape({planes, N}).select(1, N == 2 ? 1 - i : i);
+      const Tensor inside = arange(0, kernel[i], 1, {.dtype = kInt64, .device = x.device()});
+      const Tensor places = random_starts(column, in, out, kernel[i]).unsqueeze(2) + inside;
+      Shape shape = grid;
+      shape[1 + i] = out;
+      shape[1 + N + i] = kernel[i];
+      sum = sum.defined() ? sum * in + places.reshape(shape) : places.reshape(shape);
+      windows *= out;
+      taps *= kernel[i];
+    }
+    return sum.reshape({planes, windows * taps});
+  });
+  const Tensor elements = gather(x.reshape({planes, pool.in[0] * pool.in[1] * pool.in[2]}), 1, at);
+  const auto [values, best] = max(elements.reshape({planes, windows, taps}), -1);
+  const Shape shape = output_shape<N>(pool, view.shape);
+  const Tensor indices = gather(at.reshape({planes, windows, taps}), -1, best.unsqueeze(-1));
+  return {values.reshape(shape), indices.reshape(shape)};
+}
+
+// ---- averages -------------------------------------------------------------------------------------------------------
+
+Tensor average_grad(const char* op, const Tensor& g, const Pool& pool, const Shape& shape);
+
+/// The averages, of `shape`, of the windows of x. Linear, so its rule is its adjoint, and the other way round.
+Tensor average(const char* op, const Tensor& x, const Pool& pool, const Shape& shape) {
+  const Tensor from = x.contiguous();
+  const Tensor y = make_tensor(shape, x.dtype(), x.device());
+  backend_of(x).avg_pool(pool, view_of(from), view_of(y));
+  if (recording(x))
+    record(op, y, inputs(x),
+           [op, pool, whole = x.shape()](Backward& back) { back.set(0, average_grad(op, back.grad(), pool, whole)); });
+  return y;
+}
+Tensor average_grad(const char* op, const Tensor& g, const Pool& pool, const Shape& shape) {
+  const Tensor from = g.contiguous();
+  const Tensor gx = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
+  backend_of(g).avg_pool_grad(pool, view_of(from), view_of(gx));
+  if (recording(g))
+    record(op, gx, inputs(g),
+           [op, pool, part = g.shape()](Backward& back) { back.set(0, average(op, back.grad(), pool, part)); });
+  return gx;
+}
+
+template <int N>
+Tensor avg_pool(const char* op, const Tensor& x, PerDim<N> kernel, const AvgPoolOptions<N>& options) {
+  const View& view = view_of(x, op);
+  Pool pool = windows<N>(op, view, kernel, options.stride, options.padding, 1, options.ceil_mode);
+  pool.count_include_pad = options.count_include_pad;
+  pool.divisor = options.divisor_override;
+  REEL_CHECK(pool.divisor >= 0, op, ": divisor_override ", pool.divisor, " is negative");
+  return average(op, to_compute(x), pool, output_shape<N>(pool, view.shape)).to(view.dtype);
+}
+
+template <int N>
+Tensor adaptive_avg_pool(const char* op, const Tensor& x, PerDim<N> output_size) {
+  const View& view = view_of(x, op);
+  const Pool pool = adaptive_windows<N>(op, view, output_size);
+  if (output_size == PerDim<N>(1)) {
+    Dims last;
+    for (int d = -N; d < 0; ++d) last.dims.push_back(d);
+    return mean(x, last, true);
+  }
+  return average(op, to_compute(x), pool, output_shape<N>(pool, view.shape)).to(view.dtype);
+}
+
+template <int N>
+Tensor lp_pool(const char* op, const Tensor& x, double p, PerDim<N> kernel, const LPPoolOptions<N>& options) {
+  const View& view = view_of(x, op);
+  REEL_CHECK(p != 0, op, ": norm_type is 0");
+  check_input(op, view, N);
+  if (is_half(view.dtype)) return lp_pool(op, to_compute(x), p, kernel, options).to(view.dtype);
+  int64_t taps = 1;
+  for (int64_t size : kernel.values) taps *= size;
+  const Tensor sums =
+      avg_pool<N>(op, pow(x, p), kernel, {.stride = options.stride, .ceil_mode = options.ceil_mode}) * taps;
+  const Tensor zero = no_grad([&] { return sums == 0; });
+  return where(zero, 0, pow(where(zero, 1, sums), 1 / p));
+}
+
+}  // namespace
+
+// ---- in one, two and three dimensions -------------------------------------------------------------------------------
+
+Tensor max_pool1d(const Tensor& x, PerDim<1> kernel_size, const MaxPoolOptions<1>& options) {
+  return max_pool("max_pool1d", x, kernel_size, options, Wanted::kValues).values;
+}
+Tensor max_pool2d(const Tensor& x, PerDim<2> kernel_size, const MaxPoolOptions<2>& options) {
+  return max_pool("max_pool2d", x, kernel_size, options, Wanted::kValues).values;
+}
+Tensor max_pool3d(const Tensor& x, PerDim<3> kernel_size, const MaxPoolOptions<3>& options) {
+  return max_pool("max_pool3d", x, kernel_size, options, Wanted::kValues).values;
+}
+ValuesIndices max_pool1d_with_indices(const Tensor& x, PerDim<1> kernel_size, const MaxPoolOptions<1>& options) {
+  return max_pool("max_pool1d", x, kernel_size, options, Wanted::kBoth);
+}
+ValuesIndices max_pool2d_with_indices(const Tensor& x, PerDim<2> kernel_size, const MaxPoolOptions<2>& options) {
+  return max_pool("max_pool2d", x, kernel_size, options, Wanted::kBoth);
+}
+ValuesIndices max_pool3d_with_indices(const Tensor& x, PerDim<3> kernel_size, const MaxPoolOptions<3>& options) {
+  return max_pool("max_pool3d", x, kernel_size, options, Wanted::kBoth);
+}
+Tensor max_unpool1d(const Tensor& x, const Tensor& indices, PerDim<1> kernel_size, const MaxUnpoolOptions<1>& options) {
+  return max_unpool("max_unpool1d", x, indices, kernel_size, options);
+}
+Tensor max_unpool2d(const Tensor& x, const Tensor& indices, PerDim<2> kernel_size, const MaxUnpoolOptions<2>& options) {
+  return max_unpool("max_unpool2d", x, indices, kernel_size, options);
+}
+Tensor max_unpool3d(const Tensor& x, const Tensor& indices, PerDim<3> kernel_size, const MaxUnpoolOptions<3>& options) {
+  return max_unpool("max_unpool3d", x, indices, kernel_size, options);
+}
+Tensor adaptive_max_pool1d(const Tensor& x, PerDim<1> output_size) {
+  return adaptive_max_pool("adaptive_max_pool1d", x, output_size, Wanted::kValues).values;
+}
+Tensor adaptive_max_pool2d(const Tensor& x, PerDim<2> output_size) {
+  return adaptive_max_pool("adaptive_max_pool2d", x, output_size, Wanted::kValues).values;
+}
+Tensor adaptive_max_pool3d(const Tensor& x, PerDim<3> output_size) {
+  return adaptive_max_pool("adaptive_max_pool3d", x, output_size, Wanted::kValues).values;
+}
+ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& x, PerDim<1> output_size) {
+  return adaptive_max_pool("adaptive_max_pool1d", x, output_size, Wanted::kBoth);
+}
+ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& x, PerDim<2> output_size) {
+  return adaptive_max_pool("adaptive_max_pool2d", x, output_size, Wanted::kBoth);
+}
+ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, PerDim<3> output_size) {
+  return adaptive_max_pool("adaptive_max_pool3d", x, output_size, Wanted::kBoth);
+}
+Tensor avg_pool1d(const Tensor& x, PerDim<1> kernel_size, const AvgPoolOptions<1>& options) {
+  return avg_pool("avg_pool1d", x, kernel_size, options);
+}
+Tensor avg_pool2d(const Tensor& x, PerDim<2> kernel_size, const AvgPoolOptions<2>& options) {
+  return avg_pool("avg_pool2d", x, kernel_size, options);
+}
+Tensor avg_pool3d(const Tensor& x, PerDim<3> kernel_size, const AvgPoolOptions<3>& options) {
+  return avg_pool("avg_pool3d", x, kernel_size, options);
+}
+Tensor adaptive_avg_pool1d(const Tensor& x, PerDim<1> output_size) {
+  return adaptive_avg_pool("adaptive_avg_pool1d", x, output_size);
+}
+Tensor adaptive_avg_pool2d(const Tensor& x, PerDim<2> output_size) {
+  return adaptive_avg_pool("adaptive_avg_pool2d", x, output_size);
+}
+Tensor adaptive_avg_pool3d(const Tensor& x, PerDim<3> output_size) {
+  return adaptive_avg_pool("adaptive_avg_pool3d", x, output_size);
+}
+
+Tensor fractional_max_pool2d(const Tensor& x, PerDim<2> kernel_size, const FractionalPoolOptions<2>& options) {
+  return fractional_max_pool("fractional_max_pool2d", x, kernel_size, options).values;
+}
+Tensor fractional_max_pool3d(const Tensor& x, PerDim<3> kernel_size, const FractionalPoolOptions<3>& options) {
+  return fractional_max_pool("fractional_max_pool3d", x, kernel_size, options).values;
+}
+ValuesIndices fractional_max_pool2d_with_indices(const Tensor& x, PerDim<2> kernel_size,
+                                                 const FractionalPoolOptions<2>& options) {
+  return fractional_max_pool("fractional_max_pool2d", x, kernel_size, options);
+}
+ValuesIndices fractional_max_pool3d_with_indices(const Tensor& x, PerDim<3> kernel_size,
+                                                 const FractionalPoolOptions<3>& options) {
+  return fractional_max_pool("fractional_max_pool3d", x, kernel_size, options);
+}
+Tensor lp_pool1d(const Tensor& x, double norm_type, PerDim<1> kernel_size, const LPPoolOptions<1>& options) {
+  return lp_pool("lp_pool1d", x, norm_type, kernel_size, options);
+}
+Tensor lp_pool2d(const Tensor& x, double norm_type, PerDim<2> kernel_size, const LPPoolOptions<2>& options) {
+  return lp_pool("lp_pool2d", x, norm_type, kernel_size, options);
+}
+
+}  // namespace reel
