@@ -1,3 +1,316 @@
+#include "reel/ops/norm.h"
+
+#include <limits>
+
 #include "lib/ops/internal.h"
 
-namespace reel {}  // namespace reel
+namespace reel {
+namespace {
+
+// ---- what all of them are -------------------------------------------------------------------------------------------
+
+/// x as [outer, groups, channels, inner]. Statistics are of the rows (outer, group) or, by channel, of the groups.
+struct Frame {
+  bool by_channel = false;
+  int64_t outer = 1, groups = 1, channels = 1, inner = 1;
+  Shape shape() const { return {outer, groups, channels, inner}; }
+  Dims averaged() const { return by_channel ? Dims{0, 2, 3} : Dims{2, 3}; }
+  int64_t statistics() const { return by_channel ? groups : outer * groups; }
+  int64_t count() const { return by_channel ? outer * inner : channels * inner; }
+};
+
+/// float64, one of each for each statistic.
+struct Moments {
+  Tensor mean, variance;
+};
+
+struct Kind {
+  const char* op;
+  double eps;
+  bool center = true;  // false: the mean is taken to be 0
+  bool given = false;  // the moments are constants
+};
+
+const void* data_of(const Tensor& x) { return x.defined() ? view_of(x).data : nullptr; }
+
+Norm describe(const Kind& kind, const Frame& frame, bool parameters, const Tensor& x, const Tensor& weight,
+              const Moments& moments) {
+  Norm norm{};
+  norm.eps = kind.eps;
+  norm.center = kind.center;
+  norm.given = kind.given;
+  norm.dtype = x.dtype();
+  norm.outer = frame.outer;
+  norm.groups = frame.groups;
+  norm.channels = frame.channels;
+  norm.inner = frame.inner;
+  norm.x = data_of(x);
+  norm.weight = data_of(weight);
+  norm.mean = view_of(moments.mean).as<double>();
+  norm.variance = view_of(moments.variance).as<double>();
+  if (!parameters) norm.inner *= norm.channels, norm.channels = 1;  // longer runs
+  return norm;
+}
+
+struct NormRule {
+  Kind kind;
+  Frame frame;
+  Shape parameter_shape;  // empty if there is neither weight nor bias
+  Saved x, weight, mean, variance;
+
+  void operator()(Backward& back) { back.create_graph() ? composed(back) : fused(back); }
+
+  void composed(Backward& back) {
+    const Tensor w = weight.defined() ? back.get(weight).reshape({1, frame.groups, frame.channels, 1}) : Tensor();
+    const Tensor whole = back.get(x), in = whole.reshape(frame.shape()), g = back.grad().reshape(frame.shape());
+    const Dims dims = frame.averaged();
+    const auto of_groups = [&](const Tensor& moment) { return moment.to(in.dtype()).reshape({1, frame.groups, 1, 1}); };
+    const Tensor d = kind.given ? in - of_groups(back.get(mean)) : kind.center ? in - reel::mean(in, dims, true) : in;
+    const Tensor v = kind.given ? of_groups(back.get(variance)) : reel::mean(square(d), dims, true);
+    const Tensor rstd = rsqrt(v + kind.eps), z = d * rstd;
+    if (back.needs(0)) {
+      const Tensor h = w.defined() ? g * w : g;
+      Tensor gx = h;
+      if (!kind.given) {
+        gx = gx - z * reel::mean(h * z, dims, true);
+        if (kind.center) gx = gx - reel::mean(h, dims, true);
+      }
+      back.set(0, (gx * rstd).reshape(whole.shape()));
+    }
+    if (back.needs(1)) back.set(1, sum(g * z, {0, 3}).reshape(back.get(weight).shape()));
+    if (back.needs(2)) back.set(2, sum(g, {0, 3}).reshape(parameter_shape));
+  }
+
+  void fused(Backward& back) {
+    const Tensor in = back.get(x), g = back.grad().contiguous();
+    const Tensor w = weight.defined() ? back.get(weight) : Tensor();
+    const Moments moments{back.get(mean), back.get(variance)};
+    Norm norm = describe(kind, frame, !parameter_shape.empty(), in, w, moments);
+    norm.grad_y = data_of(g);
+    Tensor gx, gw, gb;
+    if (back.needs(0)) gx = make_tensor(in.shape(), in.dtype(), in.device()), norm.grad_x = view_of(gx).data;
+    const auto wanted = [&](int input, Tensor& total, double*& at) {
+      if (!back.needs(input)) return;
+      total = zeros(parameter_shape, {.dtype = kFloat64, .device = in.device()});
+      at = view_of(total).as<double>();
+    };
+    wanted(1, gw, norm.grad_weight);
+    wanted(2, gb, norm.grad_bias);
+    const Backend& kernels = backend_of(in);
+    if (in.numel()) frame.by_channel ? kernels.channel_norm_grad(norm) : kernels.row_norm_grad(norm);
+    back.set(0, std::move(gx));
+    back.set(1, std::move(gw));
+    back.set(2, std::move(gb));
+  }
+};
+
+/// x, in a dtype that is computed in, normalised; fills in moments or, where they are given, uses them.
+Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, const Tensor& weight_in,
+                  const Tensor& bias_in, Moments& moments) {
+  const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
+  const Tensor x = x_in.contiguous(), weight = dense(weight_in), bias = dense(bias_in);
+  const View& view = view_of(x);
+  const Tensor y = make_tensor(view.shape, view.dtype, x.device());
+  if (!kind.given)
+    for (Tensor* moment : {&moments.mean, &moments.variance})
+      *moment = make_tensor({frame.statistics()}, kFloat64, x.device());
+  if (view.numel) {
+    Norm norm = describe(kind, frame, weight.defined() || bias.defined(), x, weight, moments);
+    norm.bias = data_of(bias);
+    norm.y = view_of(y).data;
+    frame.by_channel ? backend_of(x).channel_norm(norm) : backend_of(x).row_norm(norm);
+  }
+  if (recording(x, weight, bias)) {
+    const Shape shape = weight.defined() ? weight.shape() : bias.defined() ? bias.shape() : Shape();
+    record(kind.op, y, inputs(x, weight, bias),
+           NormRule{kind, frame, shape, Saved(x), saved_if(weight.defined(), weight), Saved(moments.mean),
+                    Saved(moments.variance)});
+  }
+  return y;
+}
+
+// ---- what is refused or converted -----------------------------------------------------------------------------------
+
+void check_float(const char* op, const View& x) {
+  REEL_CHECK(is_floating_point(x.dtype), op, ": a tensor of ", x.dtype, "; convert it to a floating point type first");
+}
+
+/// The weight or bias that goes with an x of `dtype`, in the type that is computed in.
+Tensor parameter(const char* op, const char* what, const Tensor& t, const Shape& shape, DType dtype) {
+  if (!t.defined()) return t;
+  const View& view = view_of(t);
+  REEL_CHECK(view.shape == shape, op, ": a ", what, " of shape ", view.shape, "; it should be ", shape);
+  REEL_CHECK(view.dtype == dtype || (is_half(dtype) && view.dtype == kFloat32), op, ": x is ", dtype, " and the ", what,
+             " ", view.dtype);
+  return to_compute(t);
+}
+
+void check_channels(const char* op, const View& x) {
+  check_float(op, x);
+  REEL_CHECK(x.shape.size() >= 2, op, ": x of shape ", x.shape, ", not [n, channels, …]");
+}
+
+/// Running statistics are both there, of one number a channel, or both not.
+void check_running(const char* op, const Tensor& mean, const Tensor& variance, int64_t channels) {
+  REEL_CHECK(mean.defined() == variance.defined(), op, ": of running_mean and running_var one is undefined");
+  for (const auto& [name, t] : {std::pair("running_mean", &mean), std::pair("running_var", &variance)})
+    REEL_CHECK(!t->defined() || (t->shape() == Shape{channels} && t->is_floating_point()), op, ": ", name, " is ",
+               t->dtype(), " ", t->shape(), ", not one floating-point number for each of ", channels, " channels");
+}
+
+int64_t product_from(const Shape& shape, int first) {
+  int64_t product = 1;
+  for (int d = first; d < shape.size(); ++d) product *= shape[d];
+  return product;
+}
+
+/// Moves the running statistics towards the moments of `count` elements each.
+void move_running(const Tensor& running_mean, const Tensor& running_var, const Moments& moments, int64_t count,
+                  double momentum) {
+  NoGrad guard;
+  const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
+  const auto move = [&](Tensor running, const Tensor& to, double scale) {
+    running.mul_(1 - momentum).add_(to, momentum * scale);
+  };
+  move(running_mean, moments.mean, 1);
+  move(running_var, moments.variance, unbiased);
+}
+
+/// Running statistics as they are now: later batches will move them.
+Moments current(const Tensor& running_mean, const Tensor& running_var) {
+  NoGrad guard;
+  const auto copy = [](const Tensor& t) {
+    Tensor now = make_tensor(t.shape(), kFloat64, t.device());
+    return now.copy_(t);
+  };
+  return {copy(running_mean), copy(running_var)};
+}
+
+}  // namespace
+
+// ---- by channel -----------------------------------------------------------------------------------------------------
+
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                  const Tensor& bias, bool training, double momentum, double eps) {
+  constexpr const char* op = "batch_norm";
+  const View& view = view_of(x, op);
+  check_channels(op, view);
+  const int64_t channels = view.shape[1];
+  check_running(op, running_mean, running_var, channels);
+  const Tensor w = parameter(op, "weight", weight, {channels}, view.dtype),
+               b = parameter(op, "bias", bias, {channels}, view.dtype);
+  const Frame frame{
+      .by_channel = true, .outer = view.shape[0], .groups = channels, .inner = product_from(view.shape, 2)};
+  REEL_CHECK(training || running_mean.defined(), op, ": running statistics are needed when not training");
+  REEL_CHECK(!training || frame.count() > 1, op, ": more than one value for each channel is needed in training, got x ",
+             view.shape);
+  Moments moments = training ? Moments() : current(running_mean, running_var);
+  const Tensor y = normalized({op, eps, true, !training}, frame, to_compute(x), w, b, moments);
+  if (training && running_mean.defined()) move_running(running_mean, running_var, moments, frame.count(), momentum);
+  return y.to(view.dtype);
+}
+
+// ---- by row ---------------------------------------------------------------------------------------------------------
+
+Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
+                     const Tensor& bias, bool use_input_stats, double momentum, double eps) {
+  constexpr const char* op = "instance_norm";
+  const View& view = view_of(x, op);
+  check_channels(op, view);
+  if (!use_input_stats) return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps);
+  const int64_t n = view.shape[0], channels = view.shape[1];
+  check_running(op, running_mean, running_var, channels);
+  const Tensor w = parameter(op, "weight", weight, {channels}, view.dtype),
+               b = parameter(op, "bias", bias, {channels}, view.dtype);
+  const Frame frame{.outer = n, .groups = channels, .inner = product_from(view.shape, 2)};
+  REEL_CHECK(frame.count() > 1, op, ": more than one value for each channel of an example is needed, got x ",
+             view.shape);
+  Moments moments;
+  const Tensor y = normalized({op, eps}, frame, to_compute(x), w, b, moments);
+  if (running_mean.defined() && n > 0) {
+    NoGrad guard;
+    const auto over_examples = [&](const Tensor& moment) { return mean(moment.reshape({n, channels}), 0); };
+    const Moments means{over_examples(moments.mean), over_examples(moments.variance)};
+    move_running(running_mean, running_var, means, frame.count(), momentum);
+  }
+  return y.to(view.dtype);
+}
+
+Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {
+  constexpr const char* op = "group_norm";
+  const View& view = view_of(x, op);
+  check_channels(op, view);
+  const int64_t channels = view.shape[1];
+  REEL_CHECK(num_groups > 0 && channels % num_groups == 0, op, ": ", channels, " channels cannot be divided into ",
+             num_groups, " groups");
+  const Tensor w = parameter(op, "weight", weight, {channels}, view.dtype),
+               b = parameter(op, "bias", bias, {channels}, view.dtype);
+  const Frame frame{.outer = view.shape[0],
+                    .groups = num_groups,
+                    .channels = channels / num_groups,
+                    .inner = product_from(view.shape, 2)};
+  Moments moments;
+  return normalized({op, eps}, frame, to_compute(x), w, b, moments).to(view.dtype);
+}
+
+namespace {
+
+/// layer_norm and rms_norm: x with the number of elements that are normalised together.
+Frame last_dimensions(const char* op, const View& x, const Shape& normalized_shape) {
+  check_float(op, x);
+  const int lead = x.shape.size() - normalized_shape.size();
+  REEL_CHECK(!normalized_shape.empty(), op, ": normalized_shape is empty");
+  for (int d = 0; d < normalized_shape.size(); ++d)
+    REEL_CHECK(lead >= 0 && x.shape[lead + d] == normalized_shape[d], op, ": x of shape ", x.shape,
+               " does not end in normalized_shape ", normalized_shape);
+  const int64_t n = normalized_shape.numel();
+  return {.outer = n ? x.numel / n : 0, .channels = n};
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  constexpr const char* op = "layer_norm";
+  const View& view = view_of(x, op);
+  const Frame frame = last_dimensions(op, view, normalized_shape);
+  const Tensor w = parameter(op, "weight", weight, normalized_shape, view.dtype),
+               b = parameter(op, "bias", bias, normalized_shape, view.dtype);
+  Moments moments;
+  return normalized({op, eps}, frame, to_compute(x), w, b, moments).to(view.dtype);
+}
+
+Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, std::optional<double> eps) {
+  constexpr const char* op = "rms_norm";
+  const View& view = view_of(x, op);
+  const Frame frame = last_dimensions(op, view, normalized_shape);
+  const Tensor w = parameter(op, "weight", weight, normalized_shape, view.dtype);
+  const double smallest =
+      view.dtype == kFloat64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  Moments moments;
+  return normalized({op, eps.value_or(smallest), false}, frame, to_compute(x), w, {}, moments).to(view.dtype);
+}
+
+// ---- composed -------------------------------------------------------------------------------------------------------
+
+Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double beta, double k) {
+  constexpr const char* op = "local_response_norm";
+  const View& view = view_of(x, op);
+  check_channels(op, view);
+  REEL_CHECK(size > 0, op, ": the size must be positive, got ", size);
+  if (is_half(view.dtype)) return local_response_norm(to_compute(x), size, alpha, beta, k).to(view.dtype);
+  const int64_t n = view.shape[0], channels = view.shape[1];
+  // A window of channels as one of an image's rows; the padding in front is that of an odd size.
+  const Tensor squares = square(x).reshape({n, 1, channels, product_from(view.shape, 2)});
+  const Tensor means = avg_pool2d(squares, {size, 1}, {.stride = 1, .padding = {size / 2, 0}}).narrow(2, 0, channels);
+  return x * pow(means * alpha + k, -beta).reshape(view.shape);
+}
+
+Tensor normalize(const Tensor& x, double p, const Dims& dims, double eps) {
+  const View& view = view_of(x, "normalize");
+  check_float("normalize", view);
+  if (is_half(view.dtype)) return normalize(to_compute(x), p, dims, eps).to(view.dtype);
+  return x / clamp(norm(x, p, dims, true), eps);
+}
+
+}  // namespace reel
