@@ -1,6 +1,6 @@
 #include <cmath>
-#include <sstream>
 
+#include "lib/nn/text.h"
 #include "reel/autograd.h"
 #include "reel/nn/dropout.h"
 #include "reel/nn/embedding.h"
@@ -10,16 +10,6 @@
 #include "reel/random.h"
 
 namespace reel::nn {
-namespace {
-
-template <class... Parts>
-std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  ((out << std::boolalpha) << ... << parts);
-  return std::move(out).str();
-}
-
-}  // namespace
 
 // ---- Linear ---------------------------------------------------------------------------------------------------------
 

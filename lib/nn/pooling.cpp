@@ -1,3 +1,187 @@
 #include "reel/nn/pooling.h"
 
-namespace reel::nn {}  // namespace reel::nn
+#include "lib/nn/text.h"
+
+namespace reel::nn {
+namespace {
+
+/// Of three functions the one for N dimensions.
+template <int N, class One, class Two, class Three>
+constexpr auto pick(One one, Two two, Three three) {
+  if constexpr (N == 1)
+    return one;
+  else if constexpr (N == 2)
+    return two;
+  else
+    return three;
+}
+
+template <int N>
+PerDim<N> stride_of(PerDim<N> stride, PerDim<N> kernel_size) {
+  for (int i = 0; i < N; ++i)
+    if (stride.values[i] == 0) stride.values[i] = kernel_size[i];
+  return stride;
+}
+
+/// "kernel_size=3, stride=2, padding=0"
+template <int N, class Options>
+std::string windows(PerDim<N> kernel_size, const Options& options) {
+  return text("kernel_size=", text(kernel_size), ", stride=", text(stride_of(options.stride, kernel_size)),
+              ", padding=", text(options.padding));
+}
+
+/// Output sizes; -1 is None.
+template <int N>
+std::string output(PerDim<N> size) {
+  const auto one = [](int64_t s) { return s == -1 ? "None" : text(s); };
+  if (size == PerDim<N>(size[0])) return "output_size=" + one(size[0]);
+  std::string all = "output_size=(" + one(size[0]);
+  for (int i = 1; i < N; ++i) all += ", " + one(size[i]);
+  return all + ")";
+}
+
+}  // namespace
+
+// ---- maxima ---------------------------------------------------------------------------------------------------------
+
+template <int N>
+Tensor MaxPool<N>::forward(const Tensor& x) const {
+  return pick<N>(max_pool1d, max_pool2d, max_pool3d)(x, kernel_size, options);
+}
+template <int N>
+ValuesIndices MaxPool<N>::forward_with_indices(const Tensor& x) const {
+  return pick<N>(max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices)(x, kernel_size, options);
+}
+template <int N>
+std::string MaxPool<N>::name() const {
+  return text("MaxPool", N, "d");
+}
+template <int N>
+std::string MaxPool<N>::extra_repr() const {
+  return text(windows(kernel_size, options), ", dilation=", text(options.dilation), ", ceil_mode=", options.ceil_mode);
+}
+
+template struct MaxPool<1>;
+template struct MaxPool<2>;
+template struct MaxPool<3>;
+
+template <int N>
+Tensor MaxUnpool<N>::forward(const Tensor& x, const Tensor& indices) const {
+  return forward(x, indices, options.output_size);
+}
+template <int N>
+Tensor MaxUnpool<N>::forward(const Tensor& x, const Tensor& indices, PerDim<N> output_size) const {
+  return pick<N>(max_unpool1d, max_unpool2d, max_unpool3d)(
+      x, indices, kernel_size, MaxUnpoolOptions<N>{options.stride, options.padding, output_size});
+}
+template <int N>
+std::string MaxUnpool<N>::name() const {
+  return text("MaxUnpool", N, "d");
+}
+template <int N>
+std::string MaxUnpool<N>::extra_repr() const {
+  return windows(kernel_size, options);
+}
+
+template struct MaxUnpool<1>;
+template struct MaxUnpool<2>;
+template struct MaxUnpool<3>;
+
+template <int N>
+Tensor AdaptiveMaxPool<N>::forward(const Tensor& x) const {
+  return pick<N>(adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d)(x, output_size);
+}
+template <int N>
+ValuesIndices AdaptiveMaxPool<N>::forward_with_indices(const Tensor& x) const {
+  return pick<N>(adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices)(
+      x, output_size);
+}
+template <int N>
+std::string AdaptiveMaxPool<N>::name() const {
+  return text("AdaptiveMaxPool", N, "d");
+}
+template <int N>
+std::string AdaptiveMaxPool<N>::extra_repr() const {
+  return output(output_size);
+}
+
+template struct AdaptiveMaxPool<1>;
+template struct AdaptiveMaxPool<2>;
+template struct AdaptiveMaxPool<3>;
+
+template <int N>
+Tensor FractionalMaxPool<N>::forward(const Tensor& x) const {
+  return forward_with_indices(x).values;
+}
+template <int N>
+ValuesIndices FractionalMaxPool<N>::forward_with_indices(const Tensor& x) const {
+  return pick<N>(nullptr, fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices)(x, kernel_size,
+                                                                                                  options);
+}
+template <int N>
+std::string FractionalMaxPool<N>::name() const {
+  return text("FractionalMaxPool", N, "d");
+}
+template <int N>
+std::string FractionalMaxPool<N>::extra_repr() const {
+  return {};
+}
+
+template struct FractionalMaxPool<2>;
+template struct FractionalMaxPool<3>;
+
+// ---- averages -------------------------------------------------------------------------------------------------------
+
+template <int N>
+Tensor AvgPool<N>::forward(const Tensor& x) const {
+  return pick<N>(avg_pool1d, avg_pool2d, avg_pool3d)(x, kernel_size, options);
+}
+template <int N>
+std::string AvgPool<N>::name() const {
+  return text("AvgPool", N, "d");
+}
+template <int N>
+std::string AvgPool<N>::extra_repr() const {
+  return windows(kernel_size, options);
+}
+
+template struct AvgPool<1>;
+template struct AvgPool<2>;
+template struct AvgPool<3>;
+
+template <int N>
+Tensor AdaptiveAvgPool<N>::forward(const Tensor& x) const {
+  return pick<N>(adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)(x, output_size);
+}
+template <int N>
+std::string AdaptiveAvgPool<N>::name() const {
+  return text("AdaptiveAvgPool", N, "d");
+}
+template <int N>
+std::string AdaptiveAvgPool<N>::extra_repr() const {
+  return output(output_size);
+}
+
+template struct AdaptiveAvgPool<1>;
+template struct AdaptiveAvgPool<2>;
+template struct AdaptiveAvgPool<3>;
+
+template <int N>
+Tensor LPPool<N>::forward(const Tensor& x) const {
+  return pick<N>(lp_pool1d, lp_pool2d, nullptr)(x, norm_type, kernel_size, options);
+}
+template <int N>
+std::string LPPool<N>::name() const {
+  return text("LPPool", N, "d");
+}
+template <int N>
+std::string LPPool<N>::extra_repr() const {
+  return text("norm_type=", norm_type, ", kernel_size=", text(kernel_size),
+              ", stride=", options.stride == PerDim<N>(0) ? "None" : text(options.stride),
+              ", ceil_mode=", options.ceil_mode);
+}
+
+template struct LPPool<1>;
+template struct LPPool<2>;
+
+}  // namespace reel::nn

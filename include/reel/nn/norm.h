@@ -1,5 +1,171 @@
 #pragma once
+#include <optional>
+
 #include "reel/nn/module.h"
 
-/// Normalisation layers.
-namespace reel::nn {}  // namespace reel::nn
+/// Layers of the ops in ops/norm.h.
+namespace reel::nn {
+
+struct BatchNormOptions {
+  double eps = 1e-5;
+  std::optional<double> momentum = 0.1;  ///< None: running statistics are plain averages over all batches.
+  bool affine = true;                    ///< weight and bias, 1 and 0 at first
+  bool track_running_stats = true;       ///< Without them, batches are normalised by their own when evaluating, too.
+};
+
+/// What BatchNorm1d … 3d and InstanceNorm1d … 3d have in common: parameters weight and bias [num_features], buffers
+/// running_mean, running_var [num_features] and num_batches_tracked (int64 []); undefined where options say so.
+template <class Derived>
+struct RunningNorm : Layer<Derived> {
+  void reset_running_stats();
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const int64_t num_features;
+  const BatchNormOptions options;
+  Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+
+ protected:
+  RunningNorm(int64_t num_features, BatchNormOptions options);
+};
+
+/// batch_norm of x [n, num_features, …] with N further dimensions; for N = 1 there may be none.
+template <int N>
+struct BatchNorm : RunningNorm<BatchNorm<N>> {
+  explicit BatchNorm(int64_t num_features, BatchNormOptions options = {})
+      : RunningNorm<BatchNorm>(num_features, options) {}
+  BatchNorm(Module& parent, std::string name, int64_t num_features, BatchNormOptions options = {})
+      : BatchNorm(num_features, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x) const;
+  std::string name() const override;
+};
+using BatchNorm1d = BatchNorm<1>;
+using BatchNorm2d = BatchNorm<2>;
+using BatchNorm3d = BatchNorm<3>;
+
+struct InstanceNormOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;
+  bool affine = false;
+  bool track_running_stats = false;
+};
+
+/// instance_norm of x [n, num_features, …] or [num_features, …] with N further dimensions.
+template <int N>
+struct InstanceNorm : RunningNorm<InstanceNorm<N>> {
+  explicit InstanceNorm(int64_t num_features, InstanceNormOptions options = {})
+      : RunningNorm<InstanceNorm>(num_features,
+                                  {options.eps, options.momentum, options.affine, options.track_running_stats}) {}
+  InstanceNorm(Module& parent, std::string name, int64_t num_features, InstanceNormOptions options = {})
+      : InstanceNorm(num_features, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x) const;
+  std::string name() const override;
+};
+using InstanceNorm1d = InstanceNorm<1>;
+using InstanceNorm2d = InstanceNorm<2>;
+using InstanceNorm3d = InstanceNorm<3>;
+
+struct LayerNormOptions {
+  double eps = 1e-5;
+  bool elementwise_affine = true;
+  bool bias = true;
+};
+/// layer_norm over the last dimensions of x; weight and bias are of their shape, 1 and 0 at first.
+struct LayerNorm : Layer<LayerNorm> {
+  explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
+  explicit LayerNorm(int64_t size, LayerNormOptions options = {}) : LayerNorm(Shape{size}, options) {}
+  LayerNorm(Module& parent, std::string name, const Shape& normalized_shape, LayerNormOptions options = {})
+      : LayerNorm(normalized_shape, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  LayerNorm(Module& parent, std::string name, int64_t size, LayerNormOptions options = {})
+      : LayerNorm(parent, std::move(name), Shape{size}, options) {}
+  Tensor forward(const Tensor& x) const;
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const Shape normalized_shape;
+  const LayerNormOptions options;
+  Tensor weight, bias;
+};
+
+struct RMSNormOptions {
+  std::optional<double> eps = {};
+  bool elementwise_affine = true;
+};
+/// rms_norm over the last dimensions of x; weight is of their shape, 1 at first.
+struct RMSNorm : Layer<RMSNorm> {
+  explicit RMSNorm(const Shape& normalized_shape, RMSNormOptions options = {});
+  explicit RMSNorm(int64_t size, RMSNormOptions options = {}) : RMSNorm(Shape{size}, options) {}
+  RMSNorm(Module& parent, std::string name, const Shape& normalized_shape, RMSNormOptions options = {})
+      : RMSNorm(normalized_shape, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  RMSNorm(Module& parent, std::string name, int64_t size, RMSNormOptions options = {})
+      : RMSNorm(parent, std::move(name), Shape{size}, options) {}
+  Tensor forward(const Tensor& x) const;
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const Shape normalized_shape;
+  const RMSNormOptions options;
+  Tensor weight;
+};
+
+struct GroupNormOptions {
+  double eps = 1e-5;
+  bool affine = true;
+};
+/// group_norm of x [n, num_channels, …]; weight and bias are [num_channels], 1 and 0 at first.
+struct GroupNorm : Layer<GroupNorm> {
+  GroupNorm(int64_t num_groups, int64_t num_channels, GroupNormOptions options = {});
+  GroupNorm(Module& parent, std::string name, int64_t num_groups, int64_t num_channels, GroupNormOptions options = {})
+      : GroupNorm(num_groups, num_channels, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x) const;
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const int64_t num_groups, num_channels;
+  const GroupNormOptions options;
+  Tensor weight, bias;
+};
+
+struct LocalResponseNormOptions {
+  double alpha = 1e-4, beta = 0.75, k = 1;
+};
+/// local_response_norm over `size` channels.
+struct LocalResponseNorm : Layer<LocalResponseNorm> {
+  explicit LocalResponseNorm(int64_t size_, LocalResponseNormOptions options_ = {}) : size(size_), options(options_) {}
+  LocalResponseNorm(Module& parent, std::string name, int64_t size, LocalResponseNormOptions options = {})
+      : LocalResponseNorm(size, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x) const;
+  std::string extra_repr() const override;
+
+  const int64_t size;
+  const LocalResponseNormOptions options;
+};
+
+/// The same for x [n, channels, h, w] but for even sizes: PyTorch's windows then reach size / 2 - 1 channels to either
+/// side, and their sums are divided by size all the same.
+struct CrossMapLRN2d : Layer<CrossMapLRN2d> {
+  explicit CrossMapLRN2d(int64_t size_, LocalResponseNormOptions options_ = {}) : size(size_), options(options_) {}
+  CrossMapLRN2d(Module& parent, std::string name, int64_t size, LocalResponseNormOptions options = {})
+      : CrossMapLRN2d(size, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  Tensor forward(const Tensor& x) const;
+  std::string extra_repr() const override;
+
+  const int64_t size;
+  const LocalResponseNormOptions options;
+};
+
+}  // namespace reel::nn

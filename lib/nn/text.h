@@ -1,0 +1,31 @@
+#pragma once
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "reel/types.h"
+
+// What extra_repr is written with.
+namespace reel::nn {
+
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  ((out << std::boolalpha) << ... << parts);
+  return std::move(out).str();
+}
+
+/// As Python writes a tuple: (3,), (3, 4).
+inline std::string tuple(const Shape& shape) {
+  std::string all = "(";
+  for (int d = 0; d < shape.size(); ++d) all += text(d ? ", " : "", shape[d]);
+  return all + (shape.size() == 1 ? ",)" : ")");
+}
+
+/// A number that is the same for all dimensions, or a tuple.
+template <int N>
+std::string text(const PerDim<N>& sizes) {
+  return sizes == PerDim<N>(sizes[0]) ? text(sizes[0]) : tuple(Shape(std::span<const int64_t>(sizes.values)));
+}
+
+}  // namespace reel::nn
