@@ -20,7 +20,7 @@ struct Frame {
 };
 
 /// float64, one of each for each statistic.
-struct Moments {
+struct Statistics {
   Tensor mean, variance;
 };
 
@@ -34,7 +34,7 @@ struct Kind {
 const void* data_of(const Tensor& x) { return x.defined() ? view_of(x).data : nullptr; }
 
 Norm describe(const Kind& kind, const Frame& frame, bool parameters, const Tensor& x, const Tensor& weight,
-              const Moments& moments) {
+              const Statistics& moments) {
   Norm norm{};
   norm.eps = kind.eps;
   norm.center = kind.center;
@@ -84,7 +84,7 @@ struct NormRule {
   void fused(Backward& back) {
     const Tensor in = back.get(x), g = back.grad().contiguous();
     const Tensor w = weight.defined() ? back.get(weight) : Tensor();
-    const Moments moments{back.get(mean), back.get(variance)};
+    const Statistics moments{back.get(mean), back.get(variance)};
     Norm norm = describe(kind, frame, !parameter_shape.empty(), in, w, moments);
     norm.grad_y = data_of(g);
     Tensor gx, gw, gb;
@@ -106,7 +106,7 @@ struct NormRule {
 
 /// x, in a dtype that is computed in, normalised; fills in moments or, where they are given, uses them.
 Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, const Tensor& weight_in,
-                  const Tensor& bias_in, Moments& moments) {
+                  const Tensor& bias_in, Statistics& moments) {
   const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
   const Tensor x = x_in.contiguous(), weight = dense(weight_in), bias = dense(bias_in);
   const View& view = view_of(x);
@@ -165,7 +165,7 @@ int64_t product_from(const Shape& shape, int first) {
 }
 
 /// Moves the running statistics towards the moments of `count` elements each.
-void move_running(const Tensor& running_mean, const Tensor& running_var, const Moments& moments, int64_t count,
+void move_running(const Tensor& running_mean, const Tensor& running_var, const Statistics& moments, int64_t count,
                   double momentum) {
   NoGrad guard;
   const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
@@ -177,7 +177,7 @@ void move_running(const Tensor& running_mean, const Tensor& running_var, const M
 }
 
 /// Running statistics as they are now: later batches will move them.
-Moments current(const Tensor& running_mean, const Tensor& running_var) {
+Statistics current(const Tensor& running_mean, const Tensor& running_var) {
   NoGrad guard;
   const auto copy = [](const Tensor& t) {
     Tensor now = make_tensor(t.shape(), kFloat64, t.device());
@@ -204,7 +204,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   REEL_CHECK(training || running_mean.defined(), op, ": running statistics are needed when not training");
   REEL_CHECK(!training || frame.count() > 1, op, ": more than one value for each channel is needed in training, got x ",
              view.shape);
-  Moments moments = training ? Moments() : current(running_mean, running_var);
+  Statistics moments = training ? Statistics() : current(running_mean, running_var);
   const Tensor y = normalized({op, eps, true, !training}, frame, to_compute(x), w, b, moments);
   if (training && running_mean.defined()) move_running(running_mean, running_var, moments, frame.count(), momentum);
   return y.to(view.dtype);
@@ -225,12 +225,12 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   const Frame frame{.outer = n, .groups = channels, .inner = product_from(view.shape, 2)};
   REEL_CHECK(frame.count() > 1, op, ": more than one value for each channel of an example is needed, got x ",
              view.shape);
-  Moments moments;
+  Statistics moments;
   const Tensor y = normalized({op, eps}, frame, to_compute(x), w, b, moments);
   if (running_mean.defined() && n > 0) {
     NoGrad guard;
     const auto over_examples = [&](const Tensor& moment) { return mean(moment.reshape({n, channels}), 0); };
-    const Moments means{over_examples(moments.mean), over_examples(moments.variance)};
+    const Statistics means{over_examples(moments.mean), over_examples(moments.variance)};
     move_running(running_mean, running_var, means, frame.count(), momentum);
   }
   return y.to(view.dtype);
@@ -249,7 +249,7 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, con
                     .groups = num_groups,
                     .channels = channels / num_groups,
                     .inner = product_from(view.shape, 2)};
-  Moments moments;
+  Statistics moments;
   return normalized({op, eps}, frame, to_compute(x), w, b, moments).to(view.dtype);
 }
 
@@ -276,7 +276,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
   const Frame frame = last_dimensions(op, view, normalized_shape);
   const Tensor w = parameter(op, "weight", weight, normalized_shape, view.dtype),
                b = parameter(op, "bias", bias, normalized_shape, view.dtype);
-  Moments moments;
+  Statistics moments;
   return normalized({op, eps}, frame, to_compute(x), w, b, moments).to(view.dtype);
 }
 
@@ -287,7 +287,7 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
   const Tensor w = parameter(op, "weight", weight, normalized_shape, view.dtype);
   const double smallest =
       view.dtype == kFloat64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
-  Moments moments;
+  Statistics moments;
   return normalized({op, eps.value_or(smallest), false}, frame, to_compute(x), w, {}, moments).to(view.dtype);
 }
 

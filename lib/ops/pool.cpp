@@ -91,7 +91,7 @@ Tensor put_back(const Tensor& g, const Tensor& indices, int64_t planes, const Sh
   Tensor all = zeros(flat, {.dtype = g.dtype(), .device = g.device()});
   const Tensor at = indices.reshape(list), values = g.reshape(list);
   if (create_graph) return scatter_add(all, 1, at, values).reshape(shape);
-  backend_of(g).scatter(true, view_of(all), 1, view_of(at), view_of(values));
+  backend_of(g).scatter(ScatterOp::kAdd, view_of(all), 1, view_of(at), view_of(values));
   return all.view(shape);
 }
 

@@ -63,8 +63,8 @@ double cubic(double x, double a) {
 }
 
 struct TapLists {
-  std::vector<int64_t> ids;
-  std::vector<double> weights;
+  std::vector<int64_t> ids = {};
+  std::vector<double> weights = {};
   int64_t count = 1;  // for each element of the result
 };
 
