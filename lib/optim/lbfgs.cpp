@@ -10,7 +10,7 @@
 namespace reel::optim {
 namespace {
 
-double inner(const Tensor& a, const Tensor& b) { return dot(a, b).item<double>(); }
+double inner_product(const Tensor& a, const Tensor& b) { return dot(a, b).item<double>(); }
 double largest(const Tensor& x) { return x.numel() ? amax(abs(x)).item<double>() : 0; }
 
 /// Where the cubic through two points with their slopes is least, kept within [low, high] (Nocedal & Wright eq. 3.59).
@@ -55,20 +55,21 @@ Tensor LBFGS::next_direction(const Tensor& gradient) {
     return -gradient;
   }
   const Tensor y = gradient - m.gradient, s = m.direction * m.length;
-  if (const double ys = inner(y, s); ys > 1e-10) {
+  if (const double ys = inner_product(y, s); ys > 1e-10) {
     if (static_cast<int64_t>(m.pairs.size()) >= options().history_size && !m.pairs.empty())
       m.pairs.erase(m.pairs.begin());
     if (options().history_size > 0) m.pairs.push_back({y, s, 1 / ys});
-    m.scale = ys / inner(y, y);
+    m.scale = ys / inner_product(y, y);
   }
   Tensor d = -gradient;
   std::vector<double> alphas(m.pairs.size());
   for (size_t i = m.pairs.size(); i-- > 0;) {
-    alphas[i] = inner(m.pairs[i].s, d) * m.pairs[i].rho;
+    alphas[i] = inner_product(m.pairs[i].s, d) * m.pairs[i].rho;
     d.sub_(m.pairs[i].y, alphas[i]);
   }
   d.mul_(m.scale);
-  for (size_t i = 0; i < m.pairs.size(); ++i) d.add_(m.pairs[i].s, alphas[i] - inner(m.pairs[i].y, d) * m.pairs[i].rho);
+  for (size_t i = 0; i < m.pairs.size(); ++i)
+    d.add_(m.pairs[i].s, alphas[i] - inner_product(m.pairs[i].y, d) * m.pairs[i].rho);
   return d;
 }
 
@@ -151,7 +152,7 @@ Tensor LBFGS::step(const std::function<Tensor()>& closure) {
     m.gradient = gradient;
     m.loss = loss;
     m.length = m.iterations == 1 ? std::min(1., 1 / sum(abs(gradient)).item<double>()) * o.lr : o.lr;
-    const double slope = inner(gradient, m.direction);
+    const double slope = inner_product(gradient, m.direction);
     if (slope > -o.tolerance_change) break;
 
     if (o.strong_wolfe) {
@@ -162,7 +163,7 @@ Tensor LBFGS::step(const std::function<Tensor()>& closure) {
         ++evaluations;
         const double there = enable_grad(closure).item<double>();
         Tensor g = flat_gradient();
-        const double downhill = inner(g, m.direction);
+        const double downhill = inner_product(g, m.direction);
         return Trial{t, there, downhill, std::move(g)};
       };
       Trial best = search(at, m.length, {0, loss, slope, gradient}, largest(m.direction), max_eval - evaluations);
