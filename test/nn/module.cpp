@@ -468,7 +468,7 @@ TEST_CASE("the child-sum Tree-LSTM follows its equations for any number of child
 
 TEST_CASE("gains are PyTorch's") {
   using namespace nn::init;
-  CHECK(calculate_gain(kLinear) == 1);
+  CHECK(calculate_gain(nn::init::kLinear) == 1);
   CHECK(calculate_gain(kSigmoid) == 1);
   CHECK(calculate_gain(nn::init::kTanh) == Approx(1.6666666666666667));
   CHECK(calculate_gain(kRelu) == Approx(1.4142135623730951));
