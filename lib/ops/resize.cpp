@@ -138,10 +138,14 @@ Taps taps_of(const Axis& axis, const InterpolateOptions& options, const Tensor& 
 
 void check_mode(const InterpolateOptions& options, int dims) {
   const Interpolation mode = options.mode;
-  const int wanted = mode == kLinear ? 1 : mode == kBilinear || mode == kBicubic ? 2 : mode == kTrilinear ? 3 : dims;
+  const int wanted = mode == Interpolation::kLinear          ? 1
+                     : mode == kBilinear || mode == kBicubic ? 2
+                     : mode == kTrilinear                    ? 3
+                                                             : dims;
   REEL_CHECK(dims == wanted, "interpolate: this mode is for ", wanted, " dimensions, x has ", dims,
              " besides examples and channels");
-  REEL_CHECK(!options.align_corners || mode == kLinear || mode == kBilinear || mode == kBicubic || mode == kTrilinear,
+  REEL_CHECK(!options.align_corners || mode == Interpolation::kLinear || mode == kBilinear || mode == kBicubic ||
+                 mode == kTrilinear,
              "interpolate: align_corners is for linear and cubic modes");
   REEL_CHECK(!options.antialias || mode == kBilinear || mode == kBicubic,
              "interpolate: antialias is for kBilinear and kBicubic");
@@ -326,8 +330,8 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
         return std::pair(where(in, own, 0.).to(kInt64), in.to(view.dtype));
       });
       for (const Term& term : terms)
-        more.push_back({no_grad([&] { return term.index.defined() ? term.index * size + index : index; }),
-                        times(term.inside, inside), times(term.weight, neighbour.weight)});
+        more.push_back({term.index.defined() ? term.index * size + index : index, times(term.inside, inside),
+                        times(term.weight, neighbour.weight)});
     }
     terms = std::move(more);
   }

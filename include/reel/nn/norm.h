@@ -153,8 +153,8 @@ struct LocalResponseNorm : Layer<LocalResponseNorm> {
   const LocalResponseNormOptions options;
 };
 
-/// The same for x [n, channels, h, w] but for even sizes: PyTorch's windows then reach size / 2 - 1 channels to either
-/// side, and their sums are divided by size all the same.
+/// The same but for even sizes, whose windows are of size - 1 channels, with sums divided by size all the same, as in
+/// PyTorch. There the first channel stays in the sums of all later ones, by mistake; here it does not.
 struct CrossMapLRN2d : Layer<CrossMapLRN2d> {
   explicit CrossMapLRN2d(int64_t size_, LocalResponseNormOptions options_ = {}) : size(size_), options(options_) {}
   CrossMapLRN2d(Module& parent, std::string name, int64_t size, LocalResponseNormOptions options = {})

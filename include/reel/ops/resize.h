@@ -8,9 +8,8 @@ namespace reel {
 
 enum class Interpolation { kNearest, kNearestExact, kLinear, kBilinear, kTrilinear, kBicubic, kArea };
 inline constexpr Interpolation kNearest = Interpolation::kNearest, kNearestExact = Interpolation::kNearestExact,
-                               kLinear = Interpolation::kLinear, kBilinear = Interpolation::kBilinear,
-                               kTrilinear = Interpolation::kTrilinear, kBicubic = Interpolation::kBicubic,
-                               kArea = Interpolation::kArea;
+                               kBilinear = Interpolation::kBilinear, kTrilinear = Interpolation::kTrilinear,
+                               kBicubic = Interpolation::kBicubic, kArea = Interpolation::kArea;
 
 /// Either of size and scale_factor is to be given: one number for all dimensions or one for each.
 struct InterpolateOptions {
@@ -23,9 +22,10 @@ struct InterpolateOptions {
   /// In reducing, weigh in all of x (kBilinear and kBicubic).
   bool antialias = false;
 };
-/// x [n, channels, …] of floating point resampled in its one to three last dimensions: kLinear is for one, kBilinear
-/// and kBicubic (a = -0.75, Keys 1981) for two, kTrilinear for three; kArea is adaptive_avg_pool. Coordinates are
-/// computed in double precision: where a nearest neighbour is a matter of rounding PyTorch's may be the other.
+/// x [n, channels, …] of floating point resampled in its one to three last dimensions: Interpolation::kLinear is for
+/// one, kBilinear and kBicubic (a = -0.75, Keys 1981) for two, kTrilinear for three; kArea is adaptive_avg_pool.
+/// Coordinates are computed in double precision: where a nearest neighbour is a matter of rounding PyTorch's may be the
+/// other.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 /// [..., c r², h, w] to [..., c, h r, w r] (Shi et al. 2016), and back.
