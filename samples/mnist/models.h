@@ -34,8 +34,8 @@ struct LeNet : Classifier {
   reel::nn::Dropout dropout{*this, "dropout", 0.5};
   reel::nn::Linear out{*this, "out", 500, 10};
   reel::Tensor forward(const reel::Tensor& x) const override {
-    reel::Tensor y = max_pool2d(relu(conv1(x)), 2);  // [n, 20, 12, 12]
-    y = max_pool2d(relu(conv2(y)), 2);               // [n, 50, 4, 4]
+    reel::Tensor y = reel::max_pool2d(reel::relu(conv1(x)), 2);  // [n, 20, 12, 12]
+    y = max_pool2d(relu(conv2(y)), 2);                           // [n, 50, 4, 4]
     return out(dropout(relu(hidden(y.flatten(1)))));
   }
 };

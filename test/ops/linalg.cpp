@@ -247,7 +247,7 @@ const std::vector<Row>& linalg_rows() {
    });
  },
  {kFlat}, kFactors},
-{"matrix_rank", [](In x) { return matrix_rank(matmul(x[0].unsqueeze(1), x[0].unsqueeze(0))); },
+{"matrix_rank", [](In x) { return matrix_rank(matmul(wide(x[0]).unsqueeze(1), wide(x[0]).unsqueeze(0))); },
  [](Ref) { return Array{{}, {1}}; }, {{{3}, 1, 2}}, {.floats_give = Result::kInt64, .differentiable = false}},
 {"vector_norm", [](In x) { return vector_norm(x[0], 3, {0, 2}); },
  [](Ref x) { return fold(x[0], {0, 2}, [](const Line& v) { return ref::norm(v, 3); }); }, {{kCube}}, kProduct},
