@@ -81,19 +81,20 @@ enum class Layout { kPlain, kChannelsLast, kAny };
 /// blocks of 16 channels, wastes the most where channels do not fill the blocks. Kernels of one pixel are plain
 /// products, and what has few input channels is one for the gradient of x.
 Layout layout_of(ConvPart wanted, const Problem& p) {
-  if (p.groups > 1) return Layout::kAny;
   if (p.kernel_volume == 1) return Layout::kPlain;
-  if (p.in <= 4) return wanted == kConvX ? Layout::kPlain : Layout::kAny;
-  return p.in % 16 == 0 && p.out % 16 == 0 ? Layout::kAny : Layout::kChannelsLast;
+  if (p.groups == 1 && p.in <= 4) return wanted == kConvX ? Layout::kPlain : Layout::kAny;
+  const bool each_channel = p.in == 1 && p.out == 1;
+  const int64_t in = each_channel ? p.groups : p.in, out = each_channel ? p.groups : p.out;
+  return in % 16 == 0 && out % 16 == 0 ? Layout::kAny : Layout::kChannelsLast;
 }
 
 dnnl::memory::desc describe(ConvPart part, const Problem& p, Layout layout) {
   constexpr Tag plain[] = {Tag::ncw, Tag::nchw, Tag::ncdhw}, last[] = {Tag::nwc, Tag::nhwc, Tag::ndhwc},
-                weights[] = {Tag::oiw, Tag::oihw, Tag::oidhw};
+                weights[] = {Tag::oiw, Tag::oihw, Tag::oidhw}, grouped[] = {Tag::goiw, Tag::goihw, Tag::goidhw};
   const int i = p.spatial() - 1;
   Tag tag = Tag::any;
   if (part == kConvWeight)
-    tag = layout == Layout::kPlain ? weights[i] : Tag::any;
+    tag = layout != Layout::kPlain ? Tag::any : p.groups > 1 ? grouped[i] : weights[i];
   else if (layout != Layout::kAny)
     tag = layout == Layout::kPlain ? plain[i] : last[i];
   return {p.sizes[part], kF32, tag};

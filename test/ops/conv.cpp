@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "reel/autograd.h"
 #include "reel/io.h"
@@ -415,6 +416,19 @@ TEST_CASE("float32 convolutions have the gradients of float64 ones", "[conv][isa
     }
   }
   set_num_threads(1);
+}
+
+TEST_CASE("threads convolve side by side", "[conv][threads]") {
+  manual_seed(6);
+  const Tensor x = randn({2, 6, 9, 9}), w = randn({8, 6, 3, 3}).requires_grad_();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int step = 0; step < 5; ++step) sum(conv2d(x, w)).backward();
+    });
+  for (std::thread& thread : threads) thread.join();
+  const Tensor once = grad({sum(conv2d(x, w))}, {w})[0];
+  CHECK(distance(w.grad(), once * 20) < 1e-5);
 }
 
 TEST_CASE("a convolution of nothing is the bias", "[conv]") {
