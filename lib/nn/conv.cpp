@@ -1,3 +1,206 @@
 #include "reel/nn/conv.h"
 
-namespace reel::nn {}  // namespace reel::nn
+#include <cmath>
+#include <sstream>
+
+#include "lib/nn/tuple.h"
+#include "reel/nn/init.h"
+
+namespace reel::nn {
+namespace {
+
+// As a tuple, but one number where both are equal.
+std::string brief(const PerDim<2>& sizes) { return sizes[0] == sizes[1] ? std::to_string(sizes[0]) : tuple(sizes); }
+
+const char* name_of(PadMode mode) {
+  constexpr const char* names[] = {"zeros", "reflect", "replicate", "circular"};
+  return names[static_cast<int>(mode)];
+}
+
+/// What both kinds refuse; returns the shape of a weight for `rows` channels, with in_channels / groups or
+/// out_channels / groups as `columns`.
+template <int N>
+Shape weight_shape(const char* op, int64_t in, int64_t out, int64_t groups, const PerDim<N>& kernel, bool transposed) {
+  REEL_CHECK(groups >= 1, op, ": ", groups, " groups");
+  REEL_CHECK(in >= 1 && in % groups == 0, op, ": ", in, " input channels do not divide into ", groups, " groups");
+  REEL_CHECK(out >= 1 && out % groups == 0, op, ": ", out, " output channels do not divide into ", groups, " groups");
+  Shape shape = transposed ? Shape{in, out / groups} : Shape{out, in / groups};
+  for (const int64_t size : kernel.values) {
+    REEL_CHECK(size >= 1, op, ": kernel_size ", kernel);
+    shape.push_back(size);
+  }
+  return shape;
+}
+
+void reset(const Tensor& weight, const Tensor& bias) {
+  const double bound = 1 / std::sqrt(static_cast<double>(weight.numel() / weight.size(0)));
+  init::uniform_(weight, -bound, bound);
+  if (bias.defined()) init::uniform_(bias, -bound, bound);
+}
+
+constexpr const char *kConvNames[] = {"Conv1d", "Conv2d", "Conv3d"},
+                     *kTransposeNames[] = {"ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"};
+
+template <int N>
+Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
+  if constexpr (N == 1)
+    return conv1d(x, weight, bias, options);
+  else if constexpr (N == 2)
+    return conv2d(x, weight, bias, options);
+  else
+    return conv3d(x, weight, bias, options);
+}
+template <int N>
+Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvTransposeOptions<N>& options) {
+  if constexpr (N == 1)
+    return conv_transpose1d(x, weight, bias, options);
+  else if constexpr (N == 2)
+    return conv_transpose2d(x, weight, bias, options);
+  else
+    return conv_transpose3d(x, weight, bias, options);
+}
+
+}  // namespace
+
+// ---- Conv -----------------------------------------------------------------------------------------------------------
+
+template <int N>
+Conv<N>::Conv(int64_t in, int64_t out, PerDim<N> kernel, ConvLayerOptions<N> given)
+    : in_channels(in),
+      out_channels(out),
+      kernel_size(kernel),
+      options(given),
+      weight(this->register_parameter("weight",
+                                      empty(weight_shape(kConvNames[N - 1], in, out, given.groups, kernel, false)))),
+      bias(given.bias ? this->register_parameter("bias", empty({out})) : Tensor()) {
+  REEL_CHECK(given.padding.rule != kSame || given.stride == PerDim<N>(1), name(),
+             ": padding kSame needs stride 1, got ", given.stride);
+  reset_parameters();
+}
+
+template <int N>
+void Conv<N>::reset_parameters() {
+  reset(weight, bias);
+}
+
+template <int N>
+Tensor Conv<N>::forward(const Tensor& x) const {
+  if (options.padding_mode == kZeros)
+    return convolve<N>(x, weight, bias,
+                       ConvOptions<N>{options.stride, options.padding, options.dilation, options.groups});
+  std::vector<int64_t> amounts;  // from the last dimension on
+  for (int d = N - 1; d >= 0; --d) {
+    const int64_t reach = options.dilation[d] * (kernel_size[d] - 1), amount = options.padding.amount[d];
+    const bool same = options.padding.rule == kSame;
+    amounts.push_back(same ? reach / 2 : amount);
+    amounts.push_back(same ? reach - reach / 2 : amount);
+  }
+  return convolve<N>(pad(x, amounts, options.padding_mode), weight, bias,
+                     ConvOptions<N>{options.stride, 0, options.dilation, options.groups});
+}
+
+template <int N>
+std::string Conv<N>::name() const {
+  return kConvNames[N - 1];
+}
+
+template <int N>
+std::string Conv<N>::extra_repr() const {
+  std::ostringstream text;
+  text << in_channels << ", " << out_channels << ", kernel_size=" << tuple(kernel_size)
+       << ", stride=" << tuple(options.stride);
+  if (options.padding.rule == kSame)
+    text << ", padding=same";
+  else if (options.padding.amount != PerDim<N>(0))
+    text << ", padding=" << tuple(options.padding.amount);
+  if (options.dilation != PerDim<N>(1)) text << ", dilation=" << tuple(options.dilation);
+  if (options.groups != 1) text << ", groups=" << options.groups;
+  if (!options.bias) text << ", bias=false";
+  if (options.padding_mode != kZeros) text << ", padding_mode=" << name_of(options.padding_mode);
+  return std::move(text).str();
+}
+
+template struct Conv<1>;
+template struct Conv<2>;
+template struct Conv<3>;
+
+// ---- ConvTranspose --------------------------------------------------------------------------------------------------
+
+template <int N>
+ConvTranspose<N>::ConvTranspose(int64_t in, int64_t out, PerDim<N> kernel, ConvTransposeLayerOptions<N> given)
+    : in_channels(in),
+      out_channels(out),
+      kernel_size(kernel),
+      options(given),
+      weight(this->register_parameter(
+          "weight", empty(weight_shape(kTransposeNames[N - 1], in, out, given.groups, kernel, true)))),
+      bias(given.bias ? this->register_parameter("bias", empty({out})) : Tensor()) {
+  reset_parameters();
+}
+
+template <int N>
+void ConvTranspose<N>::reset_parameters() {
+  reset(weight, bias);
+}
+
+template <int N>
+Tensor ConvTranspose<N>::forward(const Tensor& x, std::optional<PerDim<N>> output_size) const {
+  ConvTransposeOptions<N> call{options.stride, options.padding, options.output_padding, options.groups,
+                               options.dilation};
+  if (output_size) {
+    REEL_CHECK(x.defined() && (x.dim() == N + 1 || x.dim() == N + 2), name(), ": expected x with ", N + 1, " or ",
+               N + 2, " dimensions");
+    for (int d = 0; d < N; ++d) {
+      const int64_t least = (x.size(d - N) - 1) * options.stride[d] - 2 * options.padding[d] +
+                            options.dilation[d] * (kernel_size[d] - 1) + 1;
+      call.output_padding.values[d] = (*output_size)[d] - least;
+      REEL_CHECK((*output_size)[d] >= least && (*output_size)[d] < least + options.stride[d], name(), ": output_size ",
+                 *output_size, " for x of shape ", x.shape(), "; dimension ", d, " can have ", least, " to ",
+                 least + options.stride[d] - 1);
+    }
+  }
+  return convolve<N>(x, weight, bias, call);
+}
+
+template <int N>
+std::string ConvTranspose<N>::name() const {
+  return kTransposeNames[N - 1];
+}
+
+template <int N>
+std::string ConvTranspose<N>::extra_repr() const {
+  std::ostringstream text;
+  text << in_channels << ", " << out_channels << ", kernel_size=" << tuple(kernel_size)
+       << ", stride=" << tuple(options.stride);
+  if (options.padding != PerDim<N>(0)) text << ", padding=" << tuple(options.padding);
+  if (options.dilation != PerDim<N>(1)) text << ", dilation=" << tuple(options.dilation);
+  if (options.output_padding != PerDim<N>(0)) text << ", output_padding=" << tuple(options.output_padding);
+  if (options.groups != 1) text << ", groups=" << options.groups;
+  if (!options.bias) text << ", bias=false";
+  return std::move(text).str();
+}
+
+template struct ConvTranspose<1>;
+template struct ConvTranspose<2>;
+template struct ConvTranspose<3>;
+
+// ---- Unfold and Fold ------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::string describe(const PerDim<2>& kernel_size, const UnfoldOptions& options) {
+  return "kernel_size=" + brief(kernel_size) + ", dilation=" + brief(options.dilation) +
+         ", padding=" + brief(options.padding) + ", stride=" + brief(options.stride);
+}
+
+}  // namespace
+
+Tensor Unfold::forward(const Tensor& x) const { return unfold(x, kernel_size, options); }
+std::string Unfold::extra_repr() const { return describe(kernel_size, options); }
+
+Tensor Fold::forward(const Tensor& x) const { return fold(x, output_size, kernel_size, options); }
+std::string Fold::extra_repr() const {
+  return "output_size=" + brief(output_size) + ", " + describe(kernel_size, options);
+}
+
+}  // namespace reel::nn
