@@ -1,3 +1,0 @@
-#include "reel/nn/distance.h"
-
-namespace reel::nn {}  // namespace reel::nn

@@ -1,3 +1,0 @@
-#include "reel/nn/loss.h"
-
-namespace reel::nn {}  // namespace reel::nn
