@@ -18,6 +18,10 @@ template <class F, class T, class Out>
 __global__ void binary_kernel(F f, const T* a, const T* b, Out* y) {
   y[threadIdx.x] = f(a[threadIdx.x], b[threadIdx.x]);
 }
+template <class F, class T>
+__global__ void ternary_kernel(F f, const T* a, const T* b, const T* c, T* y) {
+  y[threadIdx.x] = f(a[threadIdx.x], b[threadIdx.x], c[threadIdx.x]);
+}
 template <bool of_a, class F, class T>
 __global__ void binary_grad_kernel(F f, const T* g, const T* a, const T* b, const T* y, T* out) {
   const auto i = threadIdx.x;
@@ -63,6 +67,15 @@ struct Launch {
       binary_kernel<<<1, a.numel>>>(get(f), a.as<const T>(), b.as<const T>(), y.as<Out>());
     });
   }
+  static void ternary(const void* f, const View& a, const View& b, const View& c, const View& y) {
+    for_float_types(a.dtype, [&](auto t) {
+      using T = decltype(t);
+      ternary_kernel<<<1, a.numel>>>(get(f), a.as<const T>(), b.as<const T>(), c.as<const T>(), y.as<T>());
+    });
+  }
+  static void bits(const void* f, const View& a, const View& b, const View& y) {
+    binary_kernel<<<1, a.numel>>>(get(f), a.as<const int64_t>(), b.as<const int64_t>(), y.as<int64_t>());
+  }
   template <bool of_a>
   static void binary_grad(const void* f, const View& g, const View* a, const View* b, const View* y, const View& out) {
     for_float_types(g.dtype, [&](auto t) {
@@ -92,6 +105,14 @@ void fill_binary(Backend& table, std::tuple<F...>*) {
   table.grad_b = {&Launch<F>::template binary_grad<false>...};
 }
 template <class... F>
+void fill_ternary(Backend& table, std::tuple<F...>*) {
+  table.ternary = {&Launch<F>::ternary...};
+}
+template <class... F>
+void fill_bits(Backend& table, std::tuple<F...>*) {
+  table.bits = {&Launch<F>::bits...};
+}
+template <class... F>
 void fill_compare(Backend& table, std::tuple<F...>*) {
   table.compare = {&Launch<F>::template binary<true>...};
 }
@@ -106,10 +127,14 @@ Backend seam() {
   Backend table{};
   fill_unary(table, static_cast<scalar::UnaryList*>(nullptr));
   fill_binary(table, static_cast<scalar::BinaryList*>(nullptr));
+  fill_ternary(table, static_cast<scalar::TernaryList*>(nullptr));
+  fill_bits(table, static_cast<scalar::BitList*>(nullptr));
   fill_compare(table, static_cast<scalar::CompareList*>(nullptr));
   fill_update(table, static_cast<scalar::UpdateList*>(nullptr));
   static_assert(std::tuple_size_v<decltype(table.unary)> == std::tuple_size_v<scalar::UnaryList>);
   static_assert(std::tuple_size_v<decltype(table.binary)> == std::tuple_size_v<scalar::BinaryList>);
+  static_assert(std::tuple_size_v<decltype(table.ternary)> == std::tuple_size_v<scalar::TernaryList>);
+  static_assert(std::tuple_size_v<decltype(table.bits)> == std::tuple_size_v<scalar::BitList>);
   static_assert(std::tuple_size_v<decltype(table.compare)> == std::tuple_size_v<scalar::CompareList>);
   static_assert(std::tuple_size_v<decltype(table.update)> == std::tuple_size_v<scalar::UpdateList>);
   return table;

@@ -206,7 +206,15 @@ enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
 enum class ScanOp { kSum, kProd, kLogSumExp };
 enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
 enum class SegmentOp { kSum, kMean, kMax, kMin };
-enum class RandomKind { kUniform, kNormal, kInteger };  // [a, b); mean a, std b; integers [a, b)
+enum class RandomKind {
+  kUniform,      // [a, b)
+  kNormal,       // mean a, std b
+  kInteger,      // integers in [a, b)
+  kLogNormal,    // exp of a normal number
+  kExponential,  // rate a
+  kCauchy,       // median a, half width at half maximum b
+  kGeometric     // trials up to the first success of probability a
+};
 
 struct Backend {
   // Memory. allocate throws reel::Error when there is none; both are called for storage only.
@@ -228,6 +236,10 @@ struct Backend {
   std::array<UnaryGrad, std::tuple_size_v<scalar::UnaryList>> unary_grad;
   std::array<Binary, std::tuple_size_v<scalar::BinaryList>> binary;
   std::array<BinaryGrad, std::tuple_size_v<scalar::BinaryList>> grad_a, grad_b;
+  // No integers; and nothing but integers.
+  using Ternary = void (*)(const void* functor, const View& a, const View& b, const View& c, const View& y);
+  std::array<Ternary, std::tuple_size_v<scalar::TernaryList>> ternary;
+  std::array<Binary, std::tuple_size_v<scalar::BitList>> bits;
   std::array<Binary, std::tuple_size_v<scalar::CompareList>> compare;  // y is bool; bool operands come as uint8
   void (*where)(const View& condition, const View& a, const View& b, const View& y);  // any dtype
 
@@ -336,6 +348,9 @@ struct Backend {
 
   // Random numbers number offset, offset + 1, … of the stream `seed` (Philox4x32-10), one an element.
   void (*random)(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
+  void (*poisson)(uint64_t seed, uint64_t offset, const View& rate, const View& y);  // contiguous, one float type
+  // y[r, j] (int64): position i with probability (sums[r, i] - sums[r, i - 1]) / sums[r, -1]. Contiguous, sums float64.
+  void (*multinomial)(uint64_t seed, uint64_t offset, const View& sums, const View& y);
   // y = x / (1 - p) where keep, 0 elsewhere; contiguous, keep is bool, P(keep) = 1 - p.
   void (*dropout)(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 

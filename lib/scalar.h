@@ -1,88 +1,20 @@
 #pragma once
-#include <cmath>
-#include <cstdint>
 #include <tuple>
 #include <type_traits>
+
+#include "lib/number.h"
 
 // The formula of every pointwise op and of its derivative, once. T is float or double in a CUDA kernel, an
 // xsimd::batch in a CPU kernel, an integer where a functor says so, and Tensor in a gradient that must itself be
 // differentiable. Hence the vocabulary: operators, comparisons, select(c, a, b), and the functions found by
-// argument-dependent lookup or declared here for plain numbers. Parameters are members of the functor.
+// argument-dependent lookup or declared in number.h. Parameters are members of the functor.
 //
 // nvcc rejects generic host/device lambdas, so everything is a struct with a template.
-
-#if defined(__CUDACC__)
-#define REEL_HD __host__ __device__
-#else
-#define REEL_HD
-#endif
 
 namespace reel::scalar {
 
 // A formula a line, whatever clang-format makes of templates:
 // clang-format off
-
-// ---- functions of plain numbers -------------------------------------------------------------------------------------
-
-template <class T>
-concept Number = std::is_arithmetic_v<T>;
-template <class T>
-concept Float = std::is_floating_point_v<T>;
-
-template <Number T>
-REEL_HD T select(bool c, T a, T b) {
-  return c ? a : b;
-}
-REEL_HD inline float exp(float x) { return ::expf(x); }
-REEL_HD inline double exp(double x) { return ::exp(x); }
-REEL_HD inline float expm1(float x) { return ::expm1f(x); }
-REEL_HD inline double expm1(double x) { return ::expm1(x); }
-REEL_HD inline float log(float x) { return ::logf(x); }
-REEL_HD inline double log(double x) { return ::log(x); }
-REEL_HD inline float log1p(float x) { return ::log1pf(x); }
-REEL_HD inline double log1p(double x) { return ::log1p(x); }
-REEL_HD inline float sqrt(float x) { return ::sqrtf(x); }
-REEL_HD inline double sqrt(double x) { return ::sqrt(x); }
-REEL_HD inline float sin(float x) { return ::sinf(x); }
-REEL_HD inline double sin(double x) { return ::sin(x); }
-REEL_HD inline float cos(float x) { return ::cosf(x); }
-REEL_HD inline double cos(double x) { return ::cos(x); }
-REEL_HD inline float tanh(float x) { return ::tanhf(x); }
-REEL_HD inline double tanh(double x) { return ::tanh(x); }
-REEL_HD inline float erf(float x) { return ::erff(x); }
-REEL_HD inline double erf(double x) { return ::erf(x); }
-REEL_HD inline float floor(float x) { return ::floorf(x); }
-REEL_HD inline double floor(double x) { return ::floor(x); }
-REEL_HD inline float ceil(float x) { return ::ceilf(x); }
-REEL_HD inline double ceil(double x) { return ::ceil(x); }
-REEL_HD inline float nearbyint(float x) { return ::nearbyintf(x); }
-REEL_HD inline double nearbyint(double x) { return ::nearbyint(x); }
-REEL_HD inline float pow(float x, float y) { return ::powf(x, y); }
-REEL_HD inline double pow(double x, double y) { return ::pow(x, y); }
-REEL_HD inline float trunc(float x) { return ::truncf(x); }
-REEL_HD inline double trunc(double x) { return ::trunc(x); }
-REEL_HD inline float abs(float x) { return ::fabsf(x); }
-REEL_HD inline double abs(double x) { return ::fabs(x); }
-template <class T>
-  requires std::is_integral_v<T>
-REEL_HD T abs(T x) {
-  return x < T(0) ? T(-x) : x;
-}
-/// An integer power; as in NumPy, a negative exponent gives 0 but for bases 1 and -1.
-template <class T>
-  requires std::is_integral_v<T>
-REEL_HD T pow(T base, T exponent) {
-  if (exponent < T(0)) return base == T(1) ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
-  T result = 1;
-  for (; exponent; exponent = T(exponent / 2), base = T(base * base))
-    if (exponent % 2) result = T(result * base);
-  return result;
-}
-
-template <class T>
-REEL_HD T sigmoid(T x) {
-  return T(1) / (T(1) + exp(-x));
-}
 
 /// Which of its tensors a derivative reads: the tape keeps these and nothing else. Flags.
 /// kSame: the derivative is the incoming gradient itself.
@@ -188,6 +120,97 @@ struct Erf {
   template <class T> REEL_HD T operator()(T x) const { return erf(x); }
   template <class T> REEL_HD T grad(T g, T x, T) const { return g * T(1.1283791670955126) * exp(-(x * x)); }  // 2/√π
 };
+struct Tan {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return tan(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return g * (T(1) + y * y); }
+};
+struct Asin {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return asin(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / sqrt(T(1) - x * x); }
+};
+struct Acos {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return acos(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return -g / sqrt(T(1) - x * x); }
+};
+struct Atan {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return atan(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / (T(1) + x * x); }
+};
+struct Sinh {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return sinh(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * cosh(x); }
+};
+struct Cosh {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return cosh(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * sinh(x); }
+};
+struct Asinh {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return asinh(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / sqrt(x * x + T(1)); }
+};
+struct Acosh {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return acosh(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / sqrt(x * x - T(1)); }
+};
+struct Atanh {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return atanh(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / (T(1) - x * x); }
+};
+struct Log2 {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return log2(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / (x * T(kLn2)); }
+};
+struct Log10 {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return log10(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g / (x * T(2.30258509299404568402)); }
+};
+struct Exp2 {
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return exp2(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return g * y * T(kLn2); }
+};
+struct Erfc {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return erfc(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * T(-1.1283791670955126) * exp(-(x * x)); }
+};
+struct Lgamma {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return lgamma(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * polygamma(0, x); }
+};
+struct Polygamma {
+  int n;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return polygamma(n, x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * polygamma(n + 1, x); }
+};
 struct Floor {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
@@ -206,6 +229,22 @@ struct Round {
   template <class T> REEL_HD T operator()(T x) const { return nearbyint(x); }
   template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
 };
+struct Trunc {
+  static constexpr Save save = kNothing;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return trunc(x); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+};
+struct NanToNum {
+  double nan, most, least;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return select(x != x, T(nan), select(x == T(kInfinity), T(most), select(x == T(-kInfinity), T(least), x))); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return select(abs(x) < T(kInfinity), g, T(0)); }
+};
+
+// Activations.
+
 struct Relu {
   static constexpr Save save = kOutput;
   static constexpr bool kIntegers = true;
@@ -219,14 +258,18 @@ struct LeakyRelu {
   template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), x, T(slope) * x); }
   template <class T> REEL_HD T grad(T g, T x, T) const { return select(x > T(0), g, T(slope) * g); }
 };
+/// ELU, SELU and CELU: scale x right of 0, scale alpha (exp(input_scale x) - 1) left of it.
 struct Elu {
-  double alpha;
+  double alpha, scale = 1, input_scale = 1;
   static constexpr Save save = kInput;
   static constexpr bool kIntegers = false;
-  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), x, T(alpha) * expm1(x)); }
+  template <class T> REEL_HD T operator()(T x) const {
+    return select(x > T(0), T(scale) * x, T(scale * alpha) * expm1(T(input_scale) * x));
+  }
   // The inner choice keeps exp from overflowing where it is not chosen: 0 times infinity would be the second derivative.
   template <class T> REEL_HD T grad(T g, T x, T) const {
-    return select(x > T(0), g, g * T(alpha) * exp(select(x > T(0), T(0), x)));
+    const T left = exp(T(input_scale) * select(x > T(0), T(0), x));
+    return select(x > T(0), T(scale) * g, g * T(scale * alpha * input_scale) * left);
   }
 };
 struct Gelu {
@@ -236,6 +279,58 @@ struct Gelu {
   template <class T> REEL_HD T operator()(T x) const { return x * cdf(x); }
   template <class T> REEL_HD T grad(T g, T x, T) const {
     return g * (cdf(x) + x * T(0.3989422804014327) * exp(T(-0.5) * x * x));  // 1/√(2π)
+  }
+};
+/// The approximation x σ(2 √(2/π) (x + 0.044715 x³)) of Gelu, written with tanh as Hendrycks & Gimpel do. Beyond ±10 the
+/// gate is 0 or 1, and its slope must not become 0 times infinity.
+struct GeluTanh {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T bounded(T x) const { return select(x < T(-10), T(-10), select(x > T(10), T(10), x)); }
+  template <class T> REEL_HD T inner(T b) const { return T(0.7978845608028654) * (b + T(0.044715) * b * b * b); }
+  template <class T> REEL_HD T operator()(T x) const { return T(0.5) * x * (T(1) + tanh(inner(bounded(x)))); }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    const T b = bounded(x), t = tanh(inner(b)), slope = T(0.7978845608028654) * (T(1) + T(0.134145) * b * b);
+    return g * T(0.5) * (T(1) + t + b * (T(1) - t * t) * slope);
+  }
+};
+struct Silu {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return x * sigmoid(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    const T s = sigmoid(x);
+    return g * s * (T(1) + x * (T(1) - s));
+  }
+};
+/// x tanh(log(1 + eˣ)) = x n / (n + 2) with n = eˣ (eˣ + 2); beyond 20 it is x.
+struct Mish {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T bounded(T x) const { return select(x > T(20), T(20), x); }
+  template <class T> REEL_HD T operator()(T x) const {
+    const T e = exp(bounded(x)), n = e * (e + T(2));
+    return x * (n / (n + T(2)));
+  }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    const T b = bounded(x), e = exp(b), n = e * (e + T(2)), d = n + T(2);
+    return g * (n / d + b * (T(4) * e * (e + T(1)) / (d * d)));
+  }
+};
+struct LogSigmoid {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(0), x) - log1p(exp(-abs(x))); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return g * sigmoid(-x); }
+};
+struct Hardswish {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const {
+    return select(x <= T(-3), T(0), select(x >= T(3), x, x * (x + T(3)) * T(1. / 6)));
+  }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    return select(x <= T(-3), T(0), select(x >= T(3), g, g * (x * T(1. / 3) + T(0.5))));
   }
 };
 struct Softplus {
@@ -262,9 +357,20 @@ struct Clamp {
   }
   template <class T> REEL_HD T grad(T g, T x, T) const { return select(x < T(low), T(0), select(x > T(high), T(0), g)); }
 };
+/// As Clamp, but the slope is 0 at the bounds.
+struct Hardtanh {
+  double low, high;
+  static constexpr Save save = kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return Clamp{low, high}(x); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return select((y <= T(low)) | (y >= T(high)), T(0), g); }
+};
 
-using UnaryList = std::tuple<Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sin, Cos, Tanh,
-                             Sigmoid, Erf, Floor, Ceil, Round, Relu, LeakyRelu, Elu, Gelu, Softplus, Clamp>;
+using UnaryList =
+    std::tuple<Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sin, Cos, Tanh, Sigmoid, Erf,
+               Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh, Log2, Log10, Exp2, Erfc, Lgamma, Polygamma, Floor,
+               Ceil, Round, Trunc, NanToNum, Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Mish, LogSigmoid, Hardswish,
+               Softplus, Clamp, Hardtanh>;
 
 // ---- two arguments: operator()(a, b), grad_a(g, a, b, y) and grad_b(g, a, b, y) -------------------------------------
 // save_a and save_b say what grad_a and grad_b read: kA, kB, kOutput, or kSame.
@@ -323,20 +429,131 @@ struct Minimum {
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a < b, T(0), g)); }
 };
 
-/// fmod is the one function without a vector form that is exact for all operands, so T is never a batch.
+struct Hypot {
+  static constexpr int save_a = kA | kOutput, save_b = kB | kOutput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const { return hypot(a, b); }
+  template <class T> REEL_HD T grad_a(T g, T a, T, T y) const { return g * (a / y); }
+  template <class T> REEL_HD T grad_b(T g, T, T b, T y) const { return g * (b / y); }
+};
+struct Atan2 {
+  static constexpr int save_a = kA | kB, save_b = kA | kB;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const { return atan2(a, b); }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * (b / (a * a + b * b)); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return -g * (a / (a * a + b * b)); }
+};
+struct Logaddexp {
+  static constexpr int save_a = kA | kB, save_b = kA | kB;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const {
+    const T most = select((a > b) | (a != a), a, b);
+    return select(a == b, a + T(kLn2), most + log1p(exp(-abs(a - b))));
+  }
+  // Two equal infinities share the gradient: their difference is NaN.
+  template <class T> REEL_HD T share(T a, T b) const {
+    return sigmoid(select((a == b) & (abs(a) == T(kInfinity)), T(0), a - b));
+  }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * share(a, b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return g * share(b, a); }
+};
+struct Xlogy {
+  static constexpr int save_a = kA | kB, save_b = kA | kB;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const { return select((a == T(0)) & (b == b), T(0), a * log(b)); }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const {
+    return g * select((a == T(0)) & (b <= T(0)), T(0), log(b));
+  }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return g * a / b; }
+};
+/// a where it is positive, a times the slope b elsewhere.
+struct Prelu {
+  static constexpr int save_a = kA | kB, save_b = kA;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const { return select(a > T(0), a, b * a); }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(a > T(0), g, b * g); }
+  template <class T> REEL_HD T grad_b(T g, T a, T, T) const { return select(a > T(0), T(0), g * a); }
+};
+
+// Division with a remainder has no vector form that is exact for all operands: kOneByOne, T is never a batch.
+
 struct Fmod {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
-  static constexpr bool kIntegers = true;
+  static constexpr bool kIntegers = true, kOneByOne = true;
+  template <class T> REEL_HD T operator()(T a, T b) const { return fmod(a, b); }
+  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
+};
+struct Remainder {
+  static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
+  static constexpr bool kIntegers = true, kOneByOne = true;
   template <class T> REEL_HD T operator()(T a, T b) const {
-    if constexpr (std::is_same_v<T, float>) return ::fmodf(a, b);
-    else if constexpr (std::is_floating_point_v<T>) return ::fmod(a, b);
-    else return b == T(0) ? T(0) : b == T(-1) ? T(0) : T(a % b);
+    const T rest = fmod(a, b);
+    return rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(rest + b) : rest;
   }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
 };
+/// ⌊a / b⌋, of the exact quotient as in Python.
+struct FloorDivide {
+  static constexpr int save_a = kNothing, save_b = kNothing;
+  static constexpr bool kIntegers = true, kOneByOne = true;
+  template <class T> REEL_HD T operator()(T a, T b) const {
+    const T rest = fmod(a, b);
+    const bool below = rest != T(0) && (rest < T(0)) != (b < T(0));
+    if constexpr (std::is_integral_v<T>) {
+      return b == T(0) ? T(0) : b == T(-1) ? T(T(0) - a) : T(a / b - T(below));
+    } else {
+      if (b == T(0)) return a / b;
+      const T quotient = (a - rest) / b - T(below), whole = floor(quotient);
+      if (quotient == T(0)) return T(0) * (a / b);
+      return whole + T(quotient - whole > T(0.5));
+    }
+  }
+  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad_b(T g, T, T, T) const { return g * T(0); }
+};
 
-using BinaryList = std::tuple<Add, Sub, Mul, Div, Pow, Maximum, Minimum, Fmod>;
+using BinaryList = std::tuple<Add, Sub, Mul, Div, Pow, Maximum, Minimum, Hypot, Atan2, Logaddexp, Xlogy, Prelu, Fmod,
+                              Remainder, FloorDivide>;
+
+// ---- three arguments: operator()(a, b, c). Their derivatives are written in ops. ------------------------------------
+
+/// a + c (b - a), from whichever end is nearer: exactly a at c = 0 and b at c = 1.
+struct Lerp {
+  template <class T> REEL_HD T operator()(T a, T b, T c) const {
+    return select(abs(c) < T(0.5), a + c * (b - a), b - (b - a) * (T(1) - c));
+  }
+};
+struct Addcmul {
+  double value;
+  template <class T> REEL_HD T operator()(T a, T b, T c) const { return a + T(value) * b * c; }
+};
+struct Addcdiv {
+  double value;
+  template <class T> REEL_HD T operator()(T a, T b, T c) const { return a + T(value) * (b / c); }
+};
+
+using TernaryList = std::tuple<Lerp, Addcmul, Addcdiv>;
+
+// ---- bits of integers -----------------------------------------------------------------------------------------------
+
+struct BitAnd { template <class T> REEL_HD T operator()(T a, T b) const { return T(a & b); } };
+struct BitOr { template <class T> REEL_HD T operator()(T a, T b) const { return T(a | b); } };
+struct BitXor { template <class T> REEL_HD T operator()(T a, T b) const { return T(a ^ b); } };
+/// By a number of places outside [0, bits of T) all bits of T are shifted out.
+struct ShiftLeft {
+  template <class T> REEL_HD T operator()(T a, T b) const {
+    return b < T(0) || b >= T(8 * sizeof(T)) ? T(0) : T(static_cast<uint64_t>(a) << b);
+  }
+};
+struct ShiftRight {
+  template <class T> REEL_HD T operator()(T a, T b) const {
+    return b < T(0) || b >= T(8 * sizeof(T)) ? (a < T(0) ? T(-1) : T(0)) : T(a >> b);
+  }
+};
+
+using BitList = std::tuple<BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight>;
 
 // ---- comparisons: bool results --------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 // THE table of ops, put together from the families' (ops/*.cpp). The tests that run over it are in ops_*.cpp.
 namespace reel {
 
+const std::vector<Row>& activation_rows();
 const std::vector<Row>& attention_rows();
 const std::vector<Row>& conv_rows();
 const std::vector<Row>& crf_rows();
@@ -31,10 +32,11 @@ const std::vector<Row>& tensor_rows();
 const std::vector<Row>& op_table() {
   static const std::vector<Row> table = [] {
     std::vector<Row> all;
-    for (const auto& family : {attention_rows, conv_rows,    crf_rows,     ctc_rows,     distance_rows, embedding_rows,
-                               index_rows,     join_rows,    linalg_rows,  loss_rows,    norm_rows,     pad_rows,
-                               pointwise_rows, pool_rows,    product_rows, random_rows,  reduce_rows,   resize_rows,
-                               rnn_rows,       sampled_rows, scan_rows,    segment_rows, sort_rows,     tensor_rows})
+    for (const auto& family :
+         {activation_rows, attention_rows, conv_rows,   crf_rows,    ctc_rows,    distance_rows, embedding_rows,
+          index_rows,      join_rows,      linalg_rows, loss_rows,   norm_rows,   pad_rows,      pointwise_rows,
+          pool_rows,       product_rows,   random_rows, reduce_rows, resize_rows, rnn_rows,      sampled_rows,
+          scan_rows,       segment_rows,   sort_rows,   tensor_rows})
       all.insert(all.end(), family().begin(), family().end());
     return all;
   }();

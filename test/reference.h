@@ -215,6 +215,38 @@ inline Array negative_log_likelihood(const Array& log_probs, const Array& target
   return build(target.shape, [&](Index at) { return at.push_back(target(at)), -log_probs(at); });
 }
 
+inline double python_remainder(double a, double b) {
+  const double rest = std::fmod(a, b);
+  return rest != 0 && std::signbit(rest) != std::signbit(b) ? rest + b : rest;
+}
+inline double floor_divide(double a, double b) {
+  if (!std::isfinite(a)) return b == 0 ? a / b : std::nan("");
+  if (std::isinf(b) && a != 0) return std::signbit(a) == std::signbit(b) ? 0 : -1;
+  const double quotient = std::floor(a / b);  // 0 also where a / b underflows
+  return quotient == 0 && a != 0 && std::signbit(a) != std::signbit(b) ? -1 : quotient;
+}
+inline double logaddexp(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return a + b;
+  return a == b ? a + std::log(2) : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
+}
+/// The n-th derivative of log Γ's, n > 0, summed term by term up to 1000 and by Euler and Maclaurin beyond.
+inline double polygamma(int n, double x) {
+  if (x == -kInfinity) return std::nan("");
+  long double sum = 0, a = x, factor = n % 2 ? 1 : -1, s = n + 1;
+  for (int i = 2; i <= n; ++i) factor *= i;
+  if (x <= 0 && x == std::floor(x)) return static_cast<double>(factor) * kInfinity;
+  for (int i = 0; i < 1000; ++i, a += 1) sum += std::pow(a, -s);
+  sum += std::pow(a, 1 - s) / (s - 1) + std::pow(a, -s) / 2 + s / 12 * std::pow(a, -s - 1);
+  return static_cast<double>(factor * (sum - s * (s + 1) * (s + 2) / 720 * std::pow(a, -s - 3)));
+}
+inline double digamma(double x) {
+  if (x == 0) return -1 / x;
+  if (x < 0 && x == std::floor(x)) return std::nan("");
+  long double sum = 0, a = x;
+  for (int i = 0; i < 1000; ++i, a += 1) sum -= 1 / a;
+  return static_cast<double>(sum + std::log(a) - 1 / (2 * a) - 1 / (12 * a * a) + 1 / (120 * a * a * a * a));
+}
+
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 inline double squared_error(double a, double b) { return (a - b) * (a - b); }
 inline double cross_entropy(double p, double target) { return -target * std::log(p) - (1 - target) * std::log1p(-p); }

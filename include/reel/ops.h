@@ -1,4 +1,5 @@
 #pragma once
+#include "reel/ops/activation.h"
 #include "reel/ops/attention.h"
 #include "reel/ops/conv.h"
 #include "reel/ops/crf.h"

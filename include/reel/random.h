@@ -16,6 +16,9 @@ struct GeneratorState {
 void manual_seed(uint64_t seed);
 GeneratorState generator_state();
 void set_generator_state(GeneratorState state);
+/// The same as an int64 tensor [2], to be put into a checkpoint: numbers go on bit for bit where it was taken.
+Tensor get_rng_state();
+void set_rng_state(const Tensor& state);
 
 Tensor rand(const Shape& shape, TensorOptions options = {});                                ///< Uniform in [0, 1).
 Tensor randn(const Shape& shape, TensorOptions options = {});                               ///< Standard normal.
@@ -24,5 +27,20 @@ inline Tensor randint(int64_t high, const Shape& shape, TensorOptions options = 
   return randint(0, high, shape, options);
 }
 Tensor randperm(int64_t n);  ///< A random order of 0 … n - 1, int64.
+/// Of other's shape, and of its dtype and device unless options say otherwise.
+Tensor rand_like(const Tensor& other, TensorOptions options = {});
+Tensor randn_like(const Tensor& other, TensorOptions options = {});
+Tensor randint_like(const Tensor& other, int64_t low, int64_t high, TensorOptions options = {});
+
+// One outcome for each element of a floating-point tensor of parameters, of its dtype. No gradient.
+
+Tensor bernoulli(const Tensor& p);                         ///< 1 with probability p, otherwise 0.
+Tensor normal(const Tensor& mean, const Tensor& std = 1);  ///< Of the shape that mean and std broadcast to.
+Tensor poisson(const Tensor& rate);
+
+/// For each row of probs [rows, categories] (or the one of [categories]) num_samples categories, drawn with
+/// probabilities proportional to probs, which need not sum to 1. int64 [rows, num_samples]. Without replacement no
+/// category is drawn twice in a row, and a row must have that many of them with a probability above 0.
+Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement = false);
 
 }  // namespace reel

@@ -16,6 +16,7 @@ namespace reel {
 
 class Tensor;
 struct RowSparse;
+struct Bound;
 
 namespace detail {
 struct Counted {
@@ -157,6 +158,11 @@ class Tensor {
   Tensor& div_(const Tensor& other);
   Tensor& pow_(const Tensor& exponent);
   Tensor& fmod_(const Tensor& other);
+  Tensor& remainder_(const Tensor& other);
+  Tensor& floor_divide_(const Tensor& other);
+  Tensor& lerp_(const Tensor& end, const Tensor& weight);
+  Tensor& addcmul_(const Tensor& a, const Tensor& b, Scalar value = 1);  ///< this += value * a * b
+  Tensor& addcdiv_(const Tensor& a, const Tensor& b, Scalar value = 1);  ///< this += value * a / b
   Tensor& neg_();
   Tensor& abs_();
   Tensor& sign_();
@@ -170,6 +176,13 @@ class Tensor {
   Tensor& reciprocal_();
   Tensor& sin_();
   Tensor& cos_();
+  Tensor& tan_();
+  Tensor& asin_();
+  Tensor& acos_();
+  Tensor& atan_();
+  Tensor& exp2_();
+  Tensor& log2_();
+  Tensor& log10_();
   Tensor& tanh_();
   Tensor& sigmoid_();
   Tensor& erf_();
@@ -180,7 +193,10 @@ class Tensor {
   Tensor& floor_();
   Tensor& ceil_();
   Tensor& round_();
-  Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max);
+  Tensor& trunc_();
+  Tensor& frac_();
+  Tensor& clamp_(const Bound& min, const Bound& max);
+  Tensor& nan_to_num_(double nan = 0, std::optional<double> posinf = {}, std::optional<double> neginf = {});
   Tensor& masked_fill_(const Tensor& mask, const Tensor& value);
   // What the functions of the same names say. Without recording only what they name is touched.
   Tensor& index_add_(int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha = 1);
@@ -191,6 +207,12 @@ class Tensor {
   Tensor& masked_scatter_(const Tensor& mask, const Tensor& source);
   Tensor& uniform_(double low = 0, double high = 1);
   Tensor& normal_(double mean = 0, double std = 1);
+  Tensor& log_normal_(double mean = 1, double std = 2);  ///< exp of a normal number with these parameters.
+  Tensor& exponential_(double lambda = 1);               ///< Density lambda exp(-lambda x).
+  Tensor& cauchy_(double median = 0, double sigma = 1);
+  Tensor& geometric_(double p);  ///< Trials up to the first success, 1, 2, …
+  Tensor& bernoulli_(const Tensor& p = 0.5);
+  Tensor& random_(int64_t low, int64_t high);  ///< Integers, low ≤ x < high.
   Tensor& operator+=(const Tensor& other) { return add_(other); }
   Tensor& operator-=(const Tensor& other) { return sub_(other); }
   Tensor& operator*=(const Tensor& other) { return mul_(other); }
@@ -226,6 +248,19 @@ class Tensor {
 };
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+/// A bound of clamp: a number, a tensor, or none.
+struct Bound {
+  std::optional<Scalar> number;
+  Tensor tensor;
+  Bound() = default;
+  template <class T>
+  requires std::is_arithmetic_v<T> Bound(T value) : number(value) {}
+  Bound(std::optional<Scalar> value) : number(value) {}
+  Bound(Scalar value) : number(value) {}
+  Bound(Tensor bound) : tensor(std::move(bound)) {}
+  bool defined() const { return number || tensor.defined(); }
+};
 
 /// One entry of an index list: a number, a Slice, kNone, kEllipsis, a bool mask or an int64 (or int32) tensor of
 /// positions.

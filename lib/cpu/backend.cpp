@@ -40,6 +40,7 @@ Backend make_table() {
   table.release = release_cpu;
   table.copy = copy;
   table.fill = fill;
+  table.bits = integer_bits;
   table.arg_reduce = arg_reduce;
   table.scan = scan;
   table.logcumsumexp_grad = logcumsumexp_grad;
@@ -60,6 +61,8 @@ Backend make_table() {
   table.unfold = unfold;
   table.fold = fold;
   table.linalg = {solve, slogdet, cholesky, qr, svd, eigh, solve_triangular};
+  table.poisson = poisson;
+  table.multinomial = multinomial;
   switch (chosen_isa()) {
     case Isa::kBaseline: baseline::install(table); break;
 #ifdef __x86_64__

@@ -46,10 +46,15 @@ template <class... F>
 constexpr decltype(Backend::binary) binary_rows(std::tuple<F...>*) {
   return {binary_row<F>()...};
 }
+template <class... F>
+constexpr decltype(Backend::bits) bit_rows(std::tuple<F...>*) {
+  return {binary<F>...};
+}
 
 }  // namespace
 
 constinit const decltype(Backend::unary) integer_unary = unary_rows(static_cast<scalar::UnaryList*>(nullptr));
 constinit const decltype(Backend::binary) integer_binary = binary_rows(static_cast<scalar::BinaryList*>(nullptr));
+constinit const decltype(Backend::bits) integer_bits = bit_rows(static_cast<scalar::BitList*>(nullptr));
 
 }  // namespace reel::cpu

@@ -15,6 +15,7 @@ void fill(const View& to, Scalar value);
 // The integer rows of the pointwise tables; nullptr where the functor is not defined for integers.
 extern const decltype(Backend::unary) integer_unary;
 extern const decltype(Backend::binary) integer_binary;
+extern const decltype(Backend::bits) integer_bits;
 void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
 void arg_reduce(bool largest, const View& x, int dim, const View& y);
 void scan(ScanOp op, const View& x, int dim, const View& y);
@@ -53,6 +54,8 @@ void solve_triangular(bool upper, bool unit, const View& a, const View& x);
 /// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, ….
 using FillLanes = void (*)(uint64_t seed, uint64_t first, int64_t blocks, uint32_t* lanes);
 void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
+void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y);
+void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y);
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 
 // Fill in the rows of simd/ (simd/table.cpp).

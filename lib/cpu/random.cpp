@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "lib/cpu/kernels.h"
@@ -80,11 +81,34 @@ void integers(double low, double high, uint64_t seed, uint64_t offset, int64_t n
   });
 }
 
+/// The inverses of the distribution functions.
+double transform(RandomKind kind, double a, double b, double u) {
+  switch (kind) {
+    case RandomKind::kExponential:
+      return u > 0 ? -std::log1p(-u) / a : 0x1p-54 / a;  // never 0: its logarithm is finite
+    case RandomKind::kCauchy: return a + b * std::tan(scalar::kPi * (u - 0.5));
+    case RandomKind::kGeometric: return 1 + std::floor(std::log1p(-u) / std::log1p(-a));
+    default: return u;
+  }
+}
+
 void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   const int64_t n = y.numel;
   if (kind == RandomKind::kInteger) return integers(a, b, seed, offset, n, y.as<int64_t>());
   const auto draw = [&](auto* to) {
-    kind == RandomKind::kUniform ? uniform(fill, a, b, seed, offset, n, to) : normal(a, b, seed, offset, n, to);
+    using T = std::remove_pointer_t<decltype(to)>;
+    switch (kind) {
+      case RandomKind::kUniform: return uniform(fill, a, b, seed, offset, n, to);
+      case RandomKind::kNormal: return normal(a, b, seed, offset, n, to);
+      case RandomKind::kLogNormal:
+        normal(a, b, seed, offset, n, to);
+        for (int64_t i = 0; i < n; ++i) to[i] = scalar::exp(to[i]);
+        return;
+      default:
+        for_each_two_lanes(seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
+          to[i] = static_cast<T>(transform(kind, a, b, uniform_double(lane, extra)));
+        });
+    }
   };
   y.dtype == kFloat64 ? draw(y.as<double>()) : draw(y.as<float>());
 }
@@ -104,6 +128,67 @@ void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, 
   for (int d = y.shape.size() - 1; d >= 0; --d) dense.strides[d] = stride, stride *= y.shape[d];
   generate(fill, kind, a, b, seed, offset, dense);
   copy(dense, y);
+}
+
+namespace {
+
+/// Numbers in [0, 1) that are all number `number` of a stream's: one after another from its extra lanes.
+class Draws {
+ public:
+  Draws(uint64_t seed, uint64_t number) : seed_(seed), number_(number) {}
+  double operator()() {
+    const uint32_t lane = lane_at(), extra = lane_at();
+    return uniform_double(lane, extra);
+  }
+
+ private:
+  uint32_t lane_at() { return philox(seed_, number_ / 4, extra_++).lane[number_ % 4]; }
+  uint64_t seed_, number_;
+  uint32_t extra_ = 0;
+};
+
+double draw_poisson(double rate, Draws draw) {
+  if (!(rate > 0)) return rate == 0 ? 0 : NAN;
+  if (rate < 10) {  // by the arrival times of the events
+    const double end = std::exp(-rate);
+    double product = draw();
+    int64_t events = 0;
+    for (; product > end; ++events) product *= draw();
+    return static_cast<double>(events);
+  }
+  // Transformed rejection (Hörmann 1993, PTRS).
+  const double root = std::sqrt(rate), b = 0.931 + 2.53 * root, a = -0.059 + 0.02483 * b;
+  const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4), v_r = 0.9277 - 3.6224 / (b - 2);
+  while (true) {
+    const double u = draw() - 0.5, v = draw(), distance = 0.5 - std::abs(u);
+    const double k = std::floor((2 * a / distance + b) * u + rate + 0.43);
+    if (distance >= 0.07 && v <= v_r) return k;
+    if (k < 0 || (distance < 0.013 && v > distance)) continue;
+    const double bound = k * std::log(rate) - rate - scalar::lgamma(k + 1);
+    if (std::log(v * inverse_alpha / (a / (distance * distance) + b)) <= bound) return k;
+  }
+}
+
+}  // namespace
+
+void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
+  const auto fill = [&](auto* to) {
+    const auto* rates = rate.as<const std::remove_pointer_t<decltype(to)>>();
+    for (int64_t i = 0; i < y.numel; ++i)
+      to[i] = static_cast<std::remove_pointer_t<decltype(to)>>(draw_poisson(rates[i], Draws(seed, offset + i)));
+  };
+  y.dtype == kFloat64 ? fill(y.as<double>()) : fill(y.as<float>());
+}
+
+void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y) {
+  const int64_t categories = sums.shape.back(), samples = y.shape.back();
+  for_each_two_lanes(seed, offset, y.numel, [&](int64_t i, uint32_t lane, uint32_t extra) {
+    const double* first = sums.as<const double>() + i / samples * categories;
+    const double* end = first + categories;
+    const double* found = std::upper_bound(first, end, uniform_double(lane, extra) * end[-1]);
+    if (found == end) found = std::lower_bound(first, end, end[-1]);  // rounded up
+    y.as<int64_t>()[i] = found - first;
+  });
 }
 
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {

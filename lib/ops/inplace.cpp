@@ -90,11 +90,12 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
 
 namespace {
 
-// self = op(self, other). While recording, `op` sees a copy of the old value, so that what it saves stays as it was.
-template <class Op>
-Tensor& change(const char* name, Tensor& self, Op op, const Tensor& other = {}) {
+// self = op(self), which reads `others`, too. While recording, `op` sees a copy of the old value, so that what it saves
+// stays as it was.
+template <class Op, class... Others>
+Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
   check_in_place(name, self);
-  const Tensor value = op(recording(self, other) ? self.clone() : self);
+  const Tensor value = op(recording(self, others...) ? self.clone() : self);
   REEL_CHECK(value.shape() == self.shape(), name, ": the result's shape ", value.shape(),
              " is not that of the tensor, ", self.shape());
   REEL_CHECK(is_floating_point(self.dtype()) || !is_floating_point(value.dtype()) || self.dtype() == value.dtype(),
@@ -103,21 +104,45 @@ Tensor& change(const char* name, Tensor& self, Op op, const Tensor& other = {}) 
 }
 
 // For the arithmetic of optimizers and accumulators: straight into self where nothing is recorded and types agree.
+bool writes_directly(const Tensor& self, const Tensor& other) {
+  const DType dtype = view_of(self).dtype;
+  return dtype == view_of(other).dtype && (dtype == kFloat32 || dtype == kFloat64) &&
+         !(grad_mode && (tracked(self) || tracked(other))) &&
+         TensorImpl::of(self)->storage != TensorImpl::of(other)->storage && self.device() == other.device();
+}
+View operand(const char* name, const View& to, const Tensor& other) {
+  const View& from = view_of(other);
+  REEL_CHECK(broadcast_shapes(to.shape, from.shape, name) == to.shape, name, ": an operand of shape ", from.shape,
+             " for a tensor of shape ", to.shape);
+  return expand_view(from, to.shape);
+}
 template <class F, class Op>
 Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
-  const View &to = view_of(self, name), &from = view_of(other, name);
-  const bool direct = to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64) &&
-                      !(grad_mode && (tracked(self) || tracked(other))) &&
-                      TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
-                      self.device() == other.device();
-  if (!direct)
+  const View& to = view_of(self, name);
+  view_of(other, name);
+  if (!writes_directly(self, other))
     return change(
         name, self, [&](const Tensor& old) { return op(old, other); }, other);
   check_in_place(name, self);
-  REEL_CHECK(broadcast_shapes(to.shape, from.shape, name) == to.shape, name, ": an operand of shape ", from.shape,
-             " for a tensor of shape ", to.shape);
   const F f;
-  backend_of(self).binary[scalar::index_of<scalar::BinaryList, F>](&f, to, expand_view(from, to.shape), to);
+  backend_of(self).binary[scalar::index_of<scalar::BinaryList, F>](&f, to, operand(name, to, other), to);
+  TensorImpl::of(self)->storage->changed();
+  return self;
+}
+template <class F, class Op>
+Tensor& arithmetic(const char* name, Tensor& self, const Tensor& a, const Tensor& b, const F& f, Op op) {
+  const View& to = view_of(self, name);
+  const auto typed = [&](const Tensor& x) {
+    view_of(x, name);
+    return TensorImpl::of(x)->number && !tracked(x) && is_floating_point(to.dtype) ? x.to(to.dtype) : x;
+  };
+  const Tensor at = typed(a), bt = typed(b);
+  if (!writes_directly(self, at) || !writes_directly(self, bt))
+    return change(
+        name, self, [&](const Tensor& old) { return op(old, a, b); }, a, b);
+  check_in_place(name, self);
+  backend_of(self).ternary[scalar::index_of<scalar::TernaryList, F>](&f, to, operand(name, to, at),
+                                                                     operand(name, to, bt), to);
   TensorImpl::of(self)->storage->changed();
   return self;
 }
@@ -152,6 +177,25 @@ Tensor& Tensor::fmod_(const Tensor& other) {
   return change(
       "fmod_", *this, [&](const Tensor& old) { return reel::fmod(old, other); }, other);
 }
+Tensor& Tensor::remainder_(const Tensor& other) {
+  return change(
+      "remainder_", *this, [&](const Tensor& old) { return remainder(old, other); }, other);
+}
+Tensor& Tensor::floor_divide_(const Tensor& other) {
+  return change(
+      "floor_divide_", *this, [&](const Tensor& old) { return floor_divide(old, other); }, other);
+}
+Tensor& Tensor::lerp_(const Tensor& end, const Tensor& weight) {
+  return arithmetic("lerp_", *this, end, weight, scalar::Lerp(), reel::lerp);
+}
+Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, Scalar value) {
+  return arithmetic("addcmul_", *this, a, b, scalar::Addcmul{value.to<double>()},
+                    [&](const Tensor& old, const Tensor& a, const Tensor& b) { return addcmul(old, a, b, value); });
+}
+Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, Scalar value) {
+  return arithmetic("addcdiv_", *this, a, b, scalar::Addcdiv{value.to<double>()},
+                    [&](const Tensor& old, const Tensor& a, const Tensor& b) { return addcdiv(old, a, b, value); });
+}
 Tensor& Tensor::neg_() { return change("neg_", *this, neg); }
 Tensor& Tensor::abs_() { return change("abs_", *this, reel::abs); }
 Tensor& Tensor::sign_() { return change("sign_", *this, sign); }
@@ -161,6 +205,13 @@ Tensor& Tensor::rsqrt_() { return change("rsqrt_", *this, rsqrt); }
 Tensor& Tensor::reciprocal_() { return change("reciprocal_", *this, reciprocal); }
 Tensor& Tensor::sin_() { return change("sin_", *this, reel::sin); }
 Tensor& Tensor::cos_() { return change("cos_", *this, reel::cos); }
+Tensor& Tensor::tan_() { return change("tan_", *this, reel::tan); }
+Tensor& Tensor::asin_() { return change("asin_", *this, reel::asin); }
+Tensor& Tensor::acos_() { return change("acos_", *this, reel::acos); }
+Tensor& Tensor::atan_() { return change("atan_", *this, reel::atan); }
+Tensor& Tensor::exp2_() { return change("exp2_", *this, reel::exp2); }
+Tensor& Tensor::log2_() { return change("log2_", *this, reel::log2); }
+Tensor& Tensor::log10_() { return change("log10_", *this, reel::log10); }
 Tensor& Tensor::erf_() { return change("erf_", *this, reel::erf); }
 Tensor& Tensor::silu_() { return change("silu_", *this, silu); }
 Tensor& Tensor::leaky_relu_(double negative_slope) {
@@ -179,8 +230,14 @@ Tensor& Tensor::relu_() { return change("relu_", *this, relu); }
 Tensor& Tensor::floor_() { return change("floor_", *this, reel::floor); }
 Tensor& Tensor::ceil_() { return change("ceil_", *this, reel::ceil); }
 Tensor& Tensor::round_() { return change("round_", *this, reel::round); }
-Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max) {
-  return change("clamp_", *this, [&](const Tensor& old) { return clamp(old, min, max); });
+Tensor& Tensor::trunc_() { return change("trunc_", *this, reel::trunc); }
+Tensor& Tensor::frac_() { return change("frac_", *this, frac); }
+Tensor& Tensor::clamp_(const Bound& min, const Bound& max) {
+  return change(
+      "clamp_", *this, [&](const Tensor& old) { return clamp(old, min, max); }, min.tensor, max.tensor);
+}
+Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf, std::optional<double> neginf) {
+  return change("nan_to_num_", *this, [&](const Tensor& old) { return nan_to_num(old, nan, posinf, neginf); });
 }
 Tensor& Tensor::masked_fill_(const Tensor& mask, const Tensor& value) {
   return change("masked_fill_", *this, [&](const Tensor& old) { return masked_fill(old, mask, value); });

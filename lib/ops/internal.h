@@ -13,6 +13,7 @@ namespace reel {
 /// The dtype in which two operands meet, PyTorch's rule: tensors with dimensions outrank 0-d tensors, which outrank
 /// C++ numbers; a lower rank matters only when its category (bool < integer < float) is higher.
 DType result_type(const Tensor& a, const Tensor& b);
+DType result_type(std::initializer_list<const Tensor*> tensors);
 /// The device of all the tensors (numbers go anywhere); an Error if there is more than one.
 Device common_device(const char* op, std::initializer_list<const Tensor*> tensors);
 /// Half types as float32, in which their arithmetic is done; others as they are. Recorded.

@@ -1,7 +1,6 @@
-#include <algorithm>
+#include "lib/ops/pointwise.h"
 
-#include "lib/ops/internal.h"
-#include "lib/scalar.h"
+#include <limits>
 
 namespace reel {
 
@@ -28,6 +27,17 @@ DType result_type(const Tensor& a, const Tensor& b) {
   return category(high) >= category(low) ? high : low;
 }
 
+DType result_type(std::initializer_list<const Tensor*> tensors) {
+  std::optional<DType> result;
+  for (int rank = 2; rank >= 0; --rank) {
+    std::optional<DType> group;
+    for (const Tensor* t : tensors)
+      if (rank_in_promotion(*t) == rank) group = group ? promote_types(*group, own_type(*t)) : own_type(*t);
+    if (group && (!result || category(*group) > category(*result))) result = group;
+  }
+  return *result;
+}
+
 Device common_device(const char* op, std::initializer_list<const Tensor*> tensors) {
   const Tensor* first = nullptr;
   for (const Tensor* t : tensors) {
@@ -39,56 +49,7 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
   return first ? first->device() : (*tensors.begin())->device();
 }
 
-// ---- the functors' vocabulary for T = Tensor ------------------------------------------------------------------------
-
-static Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return where(c, a, b); }
-
 // ---- one argument ---------------------------------------------------------------------------------------------------
-
-namespace {
-
-using scalar::index_of, scalar::kA, scalar::kB, scalar::kInput, scalar::kNothing, scalar::kOutput, scalar::kSame;
-
-template <bool read, int tag>
-using SavedIf = std::conditional_t<read, Saved, NotSaved<tag>>;
-
-template <class F>
-struct UnaryRule {
-  [[no_unique_address]] F f;
-  [[no_unique_address]] SavedIf<F::save != kNothing, 0> saved;  // x or y, whichever F::save names
-
-  void operator()(Backward& back) {
-    const Tensor& g = back.grad();
-    const Tensor kept = back.get(saved);
-    if (back.create_graph()) {
-      back.set(0, f.grad(g, F::save == kInput ? kept : Tensor(), F::save == kOutput ? kept : Tensor()));
-      return;
-    }
-    const View* view = F::save == kNothing ? nullptr : &view_of(kept);
-    Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
-    backend_of(g).unary_grad[index_of<scalar::UnaryList, F>](&f, view_of(g), F::save == kInput ? view : nullptr,
-                                                             F::save == kOutput ? view : nullptr, view_of(gx));
-    back.set(0, std::move(gx));
-  }
-};
-
-template <class F>
-Tensor unary(const char* name, const Tensor& x, F f = {}) {
-  const View& xv = view_of(x, name);
-  if (is_half(xv.dtype)) return unary(name, x.to(kFloat32), f).to(xv.dtype);
-  if (!is_floating_point(xv.dtype) && (!F::kIntegers || xv.dtype == kBool))
-    return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
-  Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
-  backend_of(y).unary[index_of<scalar::UnaryList, F>](&f, xv, view_of(y));
-  if (is_floating_point(xv.dtype) && recording(x))
-    record(name, y, inputs(x),
-           UnaryRule<F>{f, F::save == kInput    ? Saved(x)
-                           : F::save == kOutput ? Saved::output(y)
-                                                : Saved()});
-  return y;
-}
-
-}  // namespace
 
 Tensor neg(const Tensor& x) {
   REEL_CHECK(view_of(x, "neg").dtype != kBool, "neg: a bool tensor; logical_not inverts it");
@@ -110,16 +71,29 @@ Tensor cos(const Tensor& x) { return unary<scalar::Cos>("cos", x); }
 Tensor tanh(const Tensor& x) { return unary<scalar::Tanh>("tanh", x); }
 Tensor sigmoid(const Tensor& x) { return unary<scalar::Sigmoid>("sigmoid", x); }
 Tensor erf(const Tensor& x) { return unary<scalar::Erf>("erf", x); }
-Tensor relu(const Tensor& x) { return unary<scalar::Relu>("relu", x); }
-Tensor gelu(const Tensor& x) { return unary<scalar::Gelu>("gelu", x); }
-Tensor silu(const Tensor& x) { return x * sigmoid(x); }
-Tensor leaky_relu(const Tensor& x, double negative_slope) {
-  return unary("leaky_relu", x, scalar::LeakyRelu{negative_slope});
+Tensor erfc(const Tensor& x) { return unary<scalar::Erfc>("erfc", x); }
+Tensor tan(const Tensor& x) { return unary<scalar::Tan>("tan", x); }
+Tensor asin(const Tensor& x) { return unary<scalar::Asin>("asin", x); }
+Tensor acos(const Tensor& x) { return unary<scalar::Acos>("acos", x); }
+Tensor atan(const Tensor& x) { return unary<scalar::Atan>("atan", x); }
+Tensor sinh(const Tensor& x) { return unary<scalar::Sinh>("sinh", x); }
+Tensor cosh(const Tensor& x) { return unary<scalar::Cosh>("cosh", x); }
+Tensor asinh(const Tensor& x) { return unary<scalar::Asinh>("asinh", x); }
+Tensor acosh(const Tensor& x) { return unary<scalar::Acosh>("acosh", x); }
+Tensor atanh(const Tensor& x) { return unary<scalar::Atanh>("atanh", x); }
+Tensor log2(const Tensor& x) { return unary<scalar::Log2>("log2", x); }
+Tensor log10(const Tensor& x) { return unary<scalar::Log10>("log10", x); }
+Tensor exp2(const Tensor& x) { return unary<scalar::Exp2>("exp2", x); }
+Tensor lgamma(const Tensor& x) { return unary<scalar::Lgamma>("lgamma", x); }
+Tensor digamma(const Tensor& x) { return unary("digamma", x, scalar::Polygamma{0}); }
+Tensor polygamma(int64_t n, const Tensor& x) {
+  REEL_CHECK(n >= 0 && n <= 170, "polygamma: the order must be in [0, 170], got ", n);
+  return unary("polygamma", x, scalar::Polygamma{static_cast<int>(n)});
 }
-Tensor elu(const Tensor& x, double alpha) { return unary("elu", x, scalar::Elu{alpha}); }
-Tensor softplus(const Tensor& x, double beta, double threshold) {
-  REEL_CHECK(beta > 0, "softplus: beta ", beta, " is not positive");
-  return unary("softplus", x, scalar::Softplus{beta, threshold});
+Tensor logit(const Tensor& x, std::optional<double> eps) {
+  const DType dtype = view_of(x, "logit").dtype;
+  const Tensor p = eps ? clamp(to_float(x), *eps, 1 - *eps) : to_float(x), y = log(p / (1 - p));
+  return is_half(dtype) ? y.to(dtype) : y;
 }
 
 // Integers are whole already.
@@ -130,92 +104,42 @@ static Tensor rounded(const char* name, const Tensor& x) {
 Tensor floor(const Tensor& x) { return rounded<scalar::Floor>("floor", x); }
 Tensor ceil(const Tensor& x) { return rounded<scalar::Ceil>("ceil", x); }
 Tensor round(const Tensor& x) { return rounded<scalar::Round>("round", x); }
+Tensor trunc(const Tensor& x) { return rounded<scalar::Trunc>("trunc", x); }
+Tensor frac(const Tensor& x) { return x - trunc(x); }
 
-Tensor clamp(const Tensor& x, std::optional<Scalar> min, std::optional<Scalar> max) {
-  REEL_CHECK(min || max, "clamp: neither a minimum nor a maximum");
+Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
+  const DType dtype = view_of(x, "nan_to_num").dtype;
+  if (!is_floating_point(dtype)) return x.clone();
+  const double most = dtype == kFloat16    ? 65504
+                      : dtype == kBFloat16 ? 0x1.fep127
+                      : dtype == kFloat32  ? std::numeric_limits<float>::max()
+                                           : std::numeric_limits<double>::max();
+  return unary("nan_to_num", x, scalar::NanToNum{nan, posinf.value_or(most), neginf.value_or(-most)});
+}
+
+Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
+  REEL_CHECK(min.defined() || max.defined(), "clamp: neither a minimum nor a maximum");
   const View& xv = view_of(x, "clamp");
-  const auto above = [&](const Tensor& t) { return max ? minimum(t, *max) : t; };
-  if (!is_floating_point(xv.dtype)) return above(min ? maximum(x, *min) : x);
-  const double infinity = std::numeric_limits<double>::infinity();
-  return unary("clamp", x, scalar::Clamp{min ? min->to<double>() : -infinity, max ? max->to<double>() : infinity});
+  if (min.tensor.defined() || max.tensor.defined()) {
+    const auto of = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
+    const Tensor low = of(min), high = of(max);
+    Tensor y = x;
+    if (low.defined()) y = where(logical_or(y < low, isnan(low)), low, y);
+    if (high.defined()) y = where(logical_or(y > high, isnan(high)), high, y);
+    return y;
+  }
+  const std::optional<Scalar>&low = min.number, &high = max.number;
+  if (!is_floating_point(xv.dtype)) {
+    const Tensor above = low ? maximum(x, *low) : x;
+    return high ? minimum(above, *high) : above;
+  }
+  return unary(
+      "clamp", x,
+      scalar::Clamp{low ? low->to<double>() : -scalar::kInfinity, high ? high->to<double>() : scalar::kInfinity});
 }
 
 // ---- two arguments --------------------------------------------------------------------------------------------------
 
-namespace {
-
-template <class F>
-struct BinaryRule {
-  static constexpr int reads = F::save_a | F::save_b;
-  [[no_unique_address]] F f;
-  [[no_unique_address]] SavedIf<(reads & kA) != 0, 0> a;
-  [[no_unique_address]] SavedIf<(reads & kB) != 0, 1> b;
-  [[no_unique_address]] SavedIf<(reads & kOutput) != 0, 2> y;
-
-  void operator()(Backward& back) {
-    const bool wants_a = back.needs(0), wants_b = back.needs(1);
-    const Tensor& g = back.grad();
-    const Tensor at = back.get(a), bt = back.get(b), yt = back.get(y);
-    if (wants_a) {
-      if constexpr (F::save_a == kSame)
-        back.set(0, g);
-      else if (back.create_graph())
-        back.set(0, f.grad_a(g, at, bt, yt));
-      else
-        back.set(0, launch(backend_of(g).grad_a[index_of<scalar::BinaryList, F>], F::save_a, g, at, bt, yt));
-    }
-    if (wants_b) {
-      if constexpr (F::save_b == kSame)
-        back.set(1, g);
-      else if (back.create_graph())
-        back.set(1, f.grad_b(g, at, bt, yt));
-      else
-        back.set(1, launch(backend_of(g).grad_b[index_of<scalar::BinaryList, F>], F::save_b, g, at, bt, yt));
-    }
-  }
-
-  Tensor launch(Backend::BinaryGrad kernel, int reads, const Tensor& g, const Tensor& at, const Tensor& bt,
-                const Tensor& yt) {
-    Tensor out = make_tensor(g.shape(), g.dtype(), g.device());
-    View wide_a, wide_b;
-    kernel(&f, view_of(g), operand(reads & kA, at, g.shape(), wide_a), operand(reads & kB, bt, g.shape(), wide_b),
-           reads & kOutput ? &view_of(yt) : nullptr, view_of(out));
-    return out;
-  }
-  static const View* operand(int read, const Tensor& x, const Shape& shape, View& wide) {
-    if (!read) return nullptr;
-    const View& view = view_of(x);
-    if (view.shape == shape) return &view;
-    wide = expand_view(view, shape);
-    return &wide;
-  }
-};
-
-// Operands of one dtype that the kernels know.
-template <class F>
-Tensor binary_same(const char* name, const Tensor& a, const Tensor& b) {
-  const View &av = view_of(a), &bv = view_of(b);
-  const F f;
-  Tensor y;
-  if (av.shape == bv.shape) {
-    y = make_tensor(av.shape, av.dtype, TensorImpl::of(a)->device());
-    backend_of(y).binary[index_of<scalar::BinaryList, F>](&f, av, bv, view_of(y));
-  } else {
-    y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), av.dtype, common_device(name, {&a, &b}));
-    const Shape& shape = view_of(y).shape;
-    backend_of(y).binary[index_of<scalar::BinaryList, F>](&f, expand_view(av, shape), expand_view(bv, shape),
-                                                          view_of(y));
-  }
-  if (is_floating_point(av.dtype) && recording(a, b)) {
-    const int reads = (tracked(a) ? F::save_a : 0) | (tracked(b) ? F::save_b : 0);
-    record(name, y, inputs(a, b),
-           BinaryRule<F>{f, saved_if(reads & kA, a), saved_if(reads & kB, b),
-                         reads & kOutput ? Saved::output(y) : Saved()});
-  }
-  return y;
-}
-
-// A C++ number as a 0-d tensor of the floating-point type of the other operand.
 Tensor number_as(DType dtype, const Tensor& number) {
   Tensor value = make_tensor({}, dtype);
   const double exact = number.item<double>();
@@ -225,34 +149,6 @@ Tensor number_as(DType dtype, const Tensor& number) {
     *view_of(value).as<double>() = exact;
   return value;
 }
-
-template <class F>
-Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
-  const View &av = view_of(a, name), &bv = view_of(b, name);
-  const auto meets_number = [](const Tensor& x, const Tensor& number) {
-    const TensorImpl* impl = TensorImpl::of(x);
-    return TensorImpl::of(number)->number && !tracked(number) && !impl->number && impl->device() == kCPU &&
-           (impl->view.dtype == kFloat32 || impl->view.dtype == kFloat64);
-  };
-  if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b));
-  if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b);
-  if (av.dtype == bv.dtype && (av.dtype == kFloat32 || av.dtype == kFloat64) &&
-      !(TensorImpl::of(a)->number && TensorImpl::of(b)->number)) {
-    if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(name, {&a, &b});
-    return binary_same<F>(name, a, b);
-  }
-  const Device device = common_device(name, {&a, &b});
-  const DType result = result_type(a, b);
-  // Half types meet in float32, bools in uint8, integers of an op that has none in float32.
-  const DType meet = is_half(result)                               ? kFloat32
-                     : !F::kIntegers && !is_floating_point(result) ? kFloat32
-                     : result == kBool                             ? kUInt8
-                                                                   : result;
-  const Tensor y = binary_same<F>(name, a.to(meet).to(device), b.to(meet).to(device));
-  return is_half(result) || (F::kIntegers && result == kBool) ? y.to(result) : y;
-}
-
-}  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) { return binary<scalar::Add>("add", a, b); }
 Tensor sub(const Tensor& a, const Tensor& b) {
@@ -277,6 +173,21 @@ Tensor fmod(const Tensor& a, const Tensor& b) {
   return binary<scalar::Fmod>("fmod", a, b);
 }
 
+Tensor remainder(const Tensor& a, const Tensor& b) {
+  view_of(a, "remainder"), view_of(b, "remainder");
+  check_no_zero("remainder", b, result_type(a, b));
+  return binary<scalar::Remainder>("remainder", a, b);
+}
+Tensor floor_divide(const Tensor& a, const Tensor& b) {
+  view_of(a, "floor_divide"), view_of(b, "floor_divide");
+  check_no_zero("floor_divide", b, result_type(a, b));
+  return binary<scalar::FloorDivide>("floor_divide", a, b);
+}
+Tensor hypot(const Tensor& a, const Tensor& b) { return binary<scalar::Hypot>("hypot", a, b); }
+Tensor atan2(const Tensor& y, const Tensor& x) { return binary<scalar::Atan2>("atan2", y, x); }
+Tensor logaddexp(const Tensor& a, const Tensor& b) { return binary<scalar::Logaddexp>("logaddexp", a, b); }
+Tensor xlogy(const Tensor& x, const Tensor& y) { return binary<scalar::Xlogy>("xlogy", x, y); }
+
 Tensor pow(const Tensor& base, const Tensor& exponent) {
   view_of(base, "pow");
   // The everyday exponents, without the cost of a general power.
@@ -292,7 +203,80 @@ Tensor pow(const Tensor& base, const Tensor& exponent) {
   return binary<scalar::Pow>("pow", base, exponent);
 }
 
+Tensor float_power(const Tensor& base, const Tensor& exponent) {
+  view_of(base, "float_power"), view_of(exponent, "float_power");
+  return pow(base.to(kFloat64), exponent.to(kFloat64));
+}
+
 Tensor accumulate(const Tensor& a, const Tensor& b) { return add(a, b); }
+
+// ---- three arguments ------------------------------------------------------------------------------------------------
+
+namespace {
+
+// `rule` makes the rule from the operands that the kernel saw.
+template <class F, class Rule>
+Tensor ternary(const char* name, const F& f, const Tensor& a, const Tensor& b, const Tensor& c, Rule rule) {
+  const DType dtype = result_type({&a, &b, &c});
+  REEL_CHECK(is_floating_point(dtype), name, ": tensors of ", a.dtype(), ", ", b.dtype(), " and ", c.dtype(),
+             "; at least one must be floating point");
+  const DType meet = is_half(dtype) ? kFloat32 : dtype;
+  const Device device = common_device(name, {&a, &b, &c});
+  const Tensor at = a.to(meet).to(device), bt = b.to(meet).to(device), ct = c.to(meet).to(device);
+  const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), name), name);
+  const Tensor y = make_tensor(shape, meet, device);
+  backend_of(y).ternary[index_of<scalar::TernaryList, F>](&f, expand_view(view_of(at), shape),
+                                                          expand_view(view_of(bt), shape),
+                                                          expand_view(view_of(ct), shape), view_of(y));
+  if (recording(at, bt, ct)) record(name, y, inputs(at, bt, ct), rule(at, bt, ct));
+  return y.to(dtype);
+}
+
+void check_defined(const char* name, const Tensor& a, const Tensor& b, const Tensor& c) {
+  view_of(a, name), view_of(b, name), view_of(c, name);
+}
+
+}  // namespace
+
+Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
+  check_defined("lerp", start, end, weight);
+  return ternary("lerp", scalar::Lerp(), start, end, weight, [](const Tensor& a, const Tensor& b, const Tensor& c) {
+    const bool ends = tracked(c);
+    return [a = saved_if(ends, a), b = saved_if(ends, b), c = Saved(c)](Backward& back) {
+      const Tensor& g = back.grad();
+      if (back.needs(0)) back.set(0, g * (1 - back.get(c)));
+      if (back.needs(1)) back.set(1, g * back.get(c));
+      if (back.needs(2)) back.set(2, g * (back.get(b) - back.get(a)));
+    };
+  });
+}
+
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
+  check_defined("addcmul", x, a, b);
+  if (!is_floating_point(result_type({&x, &a, &b}))) return x + Tensor(value) * a * b;
+  const double v = value.to<double>();
+  return ternary("addcmul", scalar::Addcmul{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
+    return [v, a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
+      const Tensor& g = back.grad();
+      if (back.needs(0)) back.set(0, g);
+      if (back.needs(1)) back.set(1, v * g * back.get(b));
+      if (back.needs(2)) back.set(2, v * g * back.get(a));
+    };
+  });
+}
+
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
+  check_defined("addcdiv", x, a, b);
+  const double v = value.to<double>();
+  return ternary("addcdiv", scalar::Addcdiv{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
+    return [v, a = saved_if(tracked(b), a), b = Saved(b)](Backward& back) {
+      const Tensor& g = back.grad();
+      if (back.needs(0)) back.set(0, g);
+      if (back.needs(1)) back.set(1, v * g / back.get(b));
+      if (back.needs(2)) back.set(2, -v * g * back.get(a) / square(back.get(b)));
+    };
+  });
+}
 
 // ---- comparison and logic -------------------------------------------------------------------------------------------
 
@@ -327,18 +311,57 @@ Tensor logical_xor(const Tensor& a, const Tensor& b) { return compare<scalar::Lo
 Tensor logical_not(const Tensor& x) { return compare<scalar::Eq>("logical_not", x, false); }
 
 namespace {
-const Tensor& only_bool(const char* op, const Tensor& x) {
-  REEL_CHECK(view_of(x, op).dtype == kBool, op, ": a tensor of ", x.dtype(), ", not bool");
-  return x;
+template <class F>
+Tensor bits(const char* name, const Tensor& a, const Tensor& b, Tensor (*of_bools)(const Tensor&, const Tensor&)) {
+  const View &av = view_of(a, name), &bv = view_of(b, name);
+  const DType dtype = result_type(a, b);
+  REEL_CHECK(!is_floating_point(dtype) && (of_bools || dtype != kBool), name, ": tensors of ", av.dtype, " and ",
+             bv.dtype, of_bools ? "; only integers and bools have bits" : "; only integers can be shifted");
+  if (dtype == kBool) return of_bools(a, b);
+  const Device device = common_device(name, {&a, &b});
+  const Tensor at = a.to(dtype).to(device), bt = b.to(dtype).to(device);
+  const Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, device);
+  const Shape& shape = view_of(y).shape;
+  const F f;
+  backend_of(y).bits[index_of<scalar::BitList, F>](&f, expand_view(view_of(at), shape), expand_view(view_of(bt), shape),
+                                                   view_of(y));
+  return y;
 }
 }  // namespace
-Tensor operator&(const Tensor& a, const Tensor& b) {
-  return logical_and(only_bool("operator&", a), only_bool("operator&", b));
+Tensor bitwise_and(const Tensor& a, const Tensor& b) { return bits<scalar::BitAnd>("bitwise_and", a, b, logical_and); }
+Tensor bitwise_or(const Tensor& a, const Tensor& b) { return bits<scalar::BitOr>("bitwise_or", a, b, logical_or); }
+Tensor bitwise_xor(const Tensor& a, const Tensor& b) { return bits<scalar::BitXor>("bitwise_xor", a, b, logical_xor); }
+Tensor bitwise_not(const Tensor& x) {
+  return view_of(x, "bitwise_not").dtype == kBool ? logical_not(x)
+                                                  : bits<scalar::BitXor>("bitwise_not", x, -1, nullptr);
 }
-Tensor operator|(const Tensor& a, const Tensor& b) {
-  return logical_or(only_bool("operator|", a), only_bool("operator|", b));
+Tensor bitwise_left_shift(const Tensor& x, const Tensor& places) {
+  return bits<scalar::ShiftLeft>("bitwise_left_shift", x, places, nullptr);
 }
-Tensor operator!(const Tensor& x) { return logical_not(only_bool("operator!", x)); }
+Tensor bitwise_right_shift(const Tensor& x, const Tensor& places) {
+  return bits<scalar::ShiftRight>("bitwise_right_shift", x, places, nullptr);
+}
+Tensor operator!(const Tensor& x) {
+  REEL_CHECK(view_of(x, "operator!").dtype == kBool, "operator!: a tensor of ", x.dtype(), ", not bool");
+  return logical_not(x);
+}
+
+Tensor isnan(const Tensor& x) { return ne(x, x); }
+Tensor isinf(const Tensor& x) { return eq(abs(x.detach()), scalar::kInfinity); }
+Tensor isfinite(const Tensor& x) { return lt(abs(x.detach()), scalar::kInfinity); }
+
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  view_of(a, "isclose"), view_of(b, "isclose");
+  REEL_CHECK(rtol >= 0 && atol >= 0, "isclose: tolerances must not be negative, got rtol ", rtol, " and atol ", atol);
+  NoGrad guard;
+  const DType dtype = result_type(a, b) == kFloat32 ? kFloat32 : kFloat64;
+  const Tensor x = a.to(dtype), y = b.to(dtype), apart = abs(x - y);
+  Tensor close = eq(a, b) | (isfinite(apart) & (apart <= atol + rtol * abs(y)));
+  return equal_nan ? close | (isnan(x) & isnan(y)) : close;
+}
+bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  return all(isclose(a, b, rtol, atol, equal_nan)).item<bool>();
+}
 
 bool equal(const Tensor& a, const Tensor& b) {
   view_of(a, "equal"), view_of(b, "equal");

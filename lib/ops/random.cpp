@@ -1,6 +1,7 @@
 #include "reel/random.h"
 
 #include <atomic>
+#include <cmath>
 #include <numeric>
 
 #include "lib/ops/internal.h"
@@ -47,9 +48,11 @@ Tensor random_tensor(const char* op, RandomKind kind, double a, double b, const 
   return y.requires_grad_(options.requires_grad), y;
 }
 
-Tensor& fill_in_place(const char* op, RandomKind kind, double a, double b, Tensor& self) {
+// Whole numbers go into tensors of integers, too.
+Tensor& fill_in_place(const char* op, RandomKind kind, double a, double b, Tensor& self, bool whole = false) {
   check_in_place(op, self);
-  REEL_CHECK(self.is_floating_point(), op, ": a tensor of ", self.dtype(), "; only floating point ones can be filled");
+  REEL_CHECK(whole || self.is_floating_point(), op, ": a tensor of ", self.dtype(),
+             "; only floating point ones can be filled");
   if (grad_enabled() && tracked(self)) {
     const Tensor values = make_tensor(self.shape(), self.dtype(), self.device());
     fill_random(kind, a, b, values);
@@ -66,6 +69,18 @@ void manual_seed(uint64_t seed) { generator() = {.seed = seed, .offset = 0}; }
 GeneratorState generator_state() { return generator(); }
 void set_generator_state(GeneratorState state) { generator() = state; }
 
+Tensor get_rng_state() {
+  const GeneratorState& state = generator();
+  return from(std::vector<int64_t>{static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)});
+}
+void set_rng_state(const Tensor& state) {
+  const View& view = view_of(state, "set_rng_state");
+  REEL_CHECK(view.dtype == kInt64 && view.shape == Shape{2}, "set_rng_state: ", view.dtype, " ", view.shape,
+             ", not int64 [2] as get_rng_state gives it");
+  const std::vector<int64_t> numbers = state.to_vector<int64_t>();
+  generator() = {static_cast<uint64_t>(numbers[0]), static_cast<uint64_t>(numbers[1])};
+}
+
 // ---- tensors of random numbers --------------------------------------------------------------------------------------
 
 Tensor rand(const Shape& shape, TensorOptions options) {
@@ -76,12 +91,36 @@ Tensor randn(const Shape& shape, TensorOptions options) {
   return random_tensor("randn", RandomKind::kNormal, 0, 1, shape, options.dtype.value_or(kFloat32), options);
 }
 
-Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options) {
+static void check_range(const char* op, int64_t low, int64_t high) {
   constexpr int64_t kMost = int64_t{1} << 53;
-  REEL_CHECK(low < high, "randint: no integer in [", low, ", ", high, ")");
-  REEL_CHECK(low >= -kMost && high <= kMost, "randint: bounds ", low, " and ", high, " exceed 2^53");
+  REEL_CHECK(low < high, op, ": no integer in [", low, ", ", high, ")");
+  REEL_CHECK(low >= -kMost && high <= kMost, op, ": bounds ", low, " and ", high, " exceed 2^53");
+}
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options) {
+  check_range("randint", low, high);
   return random_tensor("randint", RandomKind::kInteger, static_cast<double>(low), static_cast<double>(high), shape,
                        options.dtype.value_or(kInt64), options);
+}
+
+namespace {
+Tensor filled_like(const char* op, RandomKind kind, double a, double b, const Tensor& other,
+                   const TensorOptions& options) {
+  view_of(other, op);
+  Tensor y = empty_like(other, options);
+  NoGrad guard;
+  return fill_in_place(op, kind, a, b, y, kind == RandomKind::kInteger);
+}
+}  // namespace
+Tensor rand_like(const Tensor& other, TensorOptions options) {
+  return filled_like("rand_like", RandomKind::kUniform, 0, 1, other, options);
+}
+Tensor randn_like(const Tensor& other, TensorOptions options) {
+  return filled_like("randn_like", RandomKind::kNormal, 0, 1, other, options);
+}
+Tensor randint_like(const Tensor& other, int64_t low, int64_t high, TensorOptions options) {
+  check_range("randint_like", low, high);
+  return filled_like("randint_like", RandomKind::kInteger, static_cast<double>(low), static_cast<double>(high), other,
+                     options);
 }
 
 Tensor randperm(int64_t n) {
@@ -105,6 +144,103 @@ Tensor& Tensor::normal_(double mean, double std) {
   return fill_in_place("normal_", RandomKind::kNormal, mean, std, *this);
 }
 
+Tensor& Tensor::log_normal_(double mean, double std) {
+  REEL_CHECK(std > 0, "log_normal_: the standard deviation ", std, " is not positive");
+  return fill_in_place("log_normal_", RandomKind::kLogNormal, mean, std, *this);
+}
+Tensor& Tensor::exponential_(double lambda) {
+  REEL_CHECK(lambda > 0, "exponential_: the rate lambda ", lambda, " is not positive");
+  return fill_in_place("exponential_", RandomKind::kExponential, lambda, 0, *this);
+}
+Tensor& Tensor::cauchy_(double median, double sigma) {
+  REEL_CHECK(sigma > 0, "cauchy_: sigma ", sigma, " is not positive");
+  return fill_in_place("cauchy_", RandomKind::kCauchy, median, sigma, *this);
+}
+Tensor& Tensor::geometric_(double p) {
+  REEL_CHECK(p > 0 && p < 1, "geometric_: the probability must be in (0, 1), got ", p);
+  return fill_in_place("geometric_", RandomKind::kGeometric, p, 0, *this, true);
+}
+Tensor& Tensor::random_(int64_t low, int64_t high) {
+  check_range("random_", low, high);
+  return fill_in_place("random_", RandomKind::kInteger, static_cast<double>(low), static_cast<double>(high), *this,
+                       true);
+}
+
+// ---- tensors of outcomes --------------------------------------------------------------------------------------------
+
+namespace {
+void check_probabilities(const char* op, const Tensor& p) {
+  REEL_CHECK(p.numel() == 0 || all((p >= 0) & (p <= 1)).item<bool>(), op, ": probabilities must be in [0, 1], got ",
+             min(p).item<double>(), " to ", max(p).item<double>());
+}
+// Success in each element of `shape` with the probabilities p; bool.
+Tensor successes(const char* op, const Tensor& p, const Shape& shape) {
+  check_probabilities(op, p);
+  const DType dtype = p.dtype() == kFloat64 ? kFloat64 : kFloat32;
+  return rand(shape, {.dtype = dtype, .device = p.device()}) < p.to(dtype);
+}
+}  // namespace
+
+Tensor bernoulli(const Tensor& p) {
+  REEL_CHECK(is_floating_point(view_of(p, "bernoulli").dtype), "bernoulli: probabilities of ", p.dtype(),
+             ", not floating point");
+  return no_grad([&] { return successes("bernoulli", p, p.shape()).to(p.dtype()); });
+}
+Tensor& Tensor::bernoulli_(const Tensor& p) {
+  view_of(*this, "bernoulli_"), view_of(p, "bernoulli_");
+  check_in_place("bernoulli_", *this);
+  return assign_in_place("bernoulli_", *this, no_grad([&] { return successes("bernoulli_", p, shape()); }));
+}
+
+Tensor normal(const Tensor& mean, const Tensor& std) {
+  view_of(mean, "normal"), view_of(std, "normal");
+  REEL_CHECK(std.numel() == 0 || min(std).item<double>() >= 0, "normal: the standard deviation ",
+             min(std).item<double>(), " is negative");
+  const DType dtype = result_type(mean, std);
+  const TensorOptions options{.dtype = reel::is_floating_point(dtype) ? dtype : kFloat32,
+                              .device = common_device("normal", {&mean, &std})};
+  return no_grad([&] { return randn(broadcast_shapes(mean.shape(), std.shape(), "normal"), options) * std + mean; });
+}
+
+Tensor poisson(const Tensor& rate) {
+  const DType dtype = view_of(rate, "poisson").dtype;
+  REEL_CHECK(is_floating_point(dtype), "poisson: rates of ", dtype, ", not floating point");
+  NoGrad guard;
+  REEL_CHECK(rate.numel() == 0 || all(rate >= 0).item<bool>(), "poisson: the rate ", min(rate).item<double>(),
+             " is negative");
+  const Tensor dense = to_compute(rate).contiguous();
+  const Tensor y = make_tensor(dense.shape(), dense.dtype(), dense.device());
+  const GeneratorState state = draw(dense.numel());
+  backend_of(y).poisson(state.seed, state.offset, view_of(dense), view_of(y));
+  return y.to(dtype);
+}
+
+Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement) {
+  const View& view = view_of(probs, "multinomial");
+  const int rank = view.shape.size();
+  REEL_CHECK(is_floating_point(view.dtype) && (rank == 1 || rank == 2), "multinomial: probs of ", view.dtype, " ",
+             view.shape, "; expected floating point [categories] or [rows, categories]");
+  REEL_CHECK(num_samples > 0, "multinomial: ", num_samples, " samples");
+  NoGrad guard;
+  const Tensor weights = probs.to(kFloat64).contiguous();
+  const Shape rows = rank == 2 ? Shape{view.shape[0]} : Shape{};
+  REEL_CHECK(view.numel == 0 || all((weights >= 0) & isfinite(weights)).item<bool>(),
+             "multinomial: probabilities must be finite and not negative");
+  const int64_t needed = replacement ? 1 : num_samples;
+  const Tensor possible = sum(weights > 0, -1);
+  const int64_t fewest = possible.numel() ? min(possible).item<int64_t>() : needed;
+  REEL_CHECK(fewest >= needed, "multinomial: ", needed, replacement ? "" : " different", " samples of a row with ",
+             fewest, " possible categories");
+  if (!replacement)  // a race: category i comes first with probability weights[i] / their sum
+    return topk(weights / make_tensor(weights.shape(), kFloat64, weights.device()).exponential_(), num_samples).indices;
+  Shape shape = rows;
+  shape.push_back(num_samples);
+  const Tensor y = make_tensor(shape, kInt64, probs.device());
+  const GeneratorState state = draw(y.numel());
+  backend_of(y).multinomial(state.seed, state.offset, view_of(cumsum(weights, -1)), view_of(y));
+  return y;
+}
+
 // ---- dropout --------------------------------------------------------------------------------------------------------
 
 Tensor dropout(const Tensor& x, double p, bool training) {
@@ -124,6 +260,62 @@ Tensor dropout(const Tensor& x, double p, bool training) {
       back.set(0, where(back.get(keep), back.grad() * scale, 0));
     });
   return y;
+}
+
+namespace {
+
+void check_dropout(const char* op, const Tensor& x, double p) {
+  const DType dtype = view_of(x, op).dtype;
+  REEL_CHECK(p >= 0 && p <= 1, op, ": the probability must be in [0, 1], got ", p);
+  REEL_CHECK(is_floating_point(dtype), op, ": a tensor of ", dtype, "; only floating point ones can be dropped");
+}
+
+// x with whole channels dropped; `channels` of its leading dimensions tell them apart.
+Tensor dropout_channels(const char* op, const Tensor& x, double p, bool training, int channels) {
+  check_dropout(op, x, p);
+  if (!training || p == 0) return x;
+  Shape shape = x.shape();
+  for (int d = channels; d < shape.size(); ++d) shape[d] = 1;
+  return x * dropout(ones(shape, {.dtype = x.dtype(), .device = x.device()}), p);
+}
+
+// Dropped elements become SELU's limit -λα, then scaled and shifted to keep mean and variance.
+Tensor alpha_dropout_of(const char* op, const Tensor& x, double p, bool training, int channels) {
+  check_dropout(op, x, p);
+  if (!training || p == 0) return x;
+  if (p == 1) return x * 0;
+  constexpr double kLimit = 1.7580993408473766;
+  const double scale = 1 / std::sqrt((kLimit * kLimit * p + 1) * (1 - p));
+  Shape shape = x.shape();
+  for (int d = channels; d < shape.size(); ++d) shape[d] = 1;
+  const Tensor keep = rand(shape, {.device = x.device()}) >= p;
+  return where(keep, x * scale, -kLimit * scale) + kLimit * scale * p;
+}
+
+}  // namespace
+
+Tensor dropout1d(const Tensor& x, double p, bool training) {
+  const int rank = view_of(x, "dropout1d").shape.size();
+  REEL_CHECK(rank == 2 || rank == 3, "dropout1d: x of shape ", x.shape(), "; expected [C, L] or [N, C, L]");
+  return dropout_channels("dropout1d", x, p, training, rank - 1);
+}
+Tensor dropout2d(const Tensor& x, double p, bool training) {
+  const int rank = view_of(x, "dropout2d").shape.size();
+  REEL_CHECK(rank == 3 || rank == 4, "dropout2d: x of shape ", x.shape(), "; expected [N, C, L] or [N, C, H, W]");
+  return dropout_channels("dropout2d", x, p, training, 2);
+}
+Tensor dropout3d(const Tensor& x, double p, bool training) {
+  const int rank = view_of(x, "dropout3d").shape.size();
+  REEL_CHECK(rank == 4 || rank == 5, "dropout3d: x of shape ", x.shape(), "; expected [C, D, H, W] or [N, C, D, H, W]");
+  return dropout_channels("dropout3d", x, p, training, rank - 3);
+}
+Tensor alpha_dropout(const Tensor& x, double p, bool training) {
+  return alpha_dropout_of("alpha_dropout", x, p, training, kMaxDims);
+}
+Tensor feature_alpha_dropout(const Tensor& x, double p, bool training) {
+  REEL_CHECK(view_of(x, "feature_alpha_dropout").shape.size() >= 2, "feature_alpha_dropout: x of shape ", x.shape(),
+             "; expected at least [N, C]");
+  return alpha_dropout_of("feature_alpha_dropout", x, p, training, 2);
 }
 
 }  // namespace reel

@@ -1,4 +1,7 @@
+#include <catch2/catch.hpp>
+
 #include "test/op_rows.h"
+#include "test/wrong_calls.h"
 
 namespace reel {
 
@@ -45,6 +48,44 @@ const std::vector<Row>& pointwise_rows() {
  {range(-3, 3), range(-3, 3)}, kArithmetic},
 {"fmod", [](In x) { return fmod(x[0], x[1]); }, [](double a, double b) { return std::fmod(a, b); },
  {range(-5, 5), range(0.6, 3)}, kArithmetic},
+{"remainder", [](In x) { return remainder(x[0], x[1]); }, ref::python_remainder, {range(-5, 5), range(0.6, 3)},
+ kArithmetic},
+{"remainder(negative)", [](In x) { return remainder(x[0], x[1]); }, ref::python_remainder,
+ {range(-5, 5), range(-3, -0.6)}},
+{"floor_divide", [](In x) { return floor_divide(x[0], x[1]); }, ref::floor_divide, {range(-5, 5), range(0.6, 3)},
+ kArithmetic},
+{"floor_divide(negative)", [](In x) { return floor_divide(x[0], x[1]); }, ref::floor_divide,
+ {range(-5, 5), range(-3, -0.6)}},
+{"float_power", [](In x) { return float_power(x[0], x[1]).to(x[0].dtype()); },
+ [](double a, double b) { return std::pow(a, b); }, {range(0.3, 2.5), range(-2, 2)}},
+{"hypot", [](In x) { return hypot(x[0], x[1]); }, [](double a, double b) { return std::hypot(a, b); },
+ {range(-3, 3), range(-3, 3)}, kOfFloats},
+{"atan2", [](In x) { return atan2(x[0], x[1]); }, [](double a, double b) { return std::atan2(a, b); },
+ {range(-3, 3), range(-3, 3)}, kOfFloats},
+{"logaddexp", [](In x) { return logaddexp(x[0], x[1]); },
+ ref::logaddexp,
+ {range(-3, 3), range(-3, 3)}, kOfFloats},
+{"xlogy", [](In x) { return xlogy(x[0], x[1]); }, [](double a, double b) { return a == 0 && b == b ? 0 : a * std::log(b); },
+ {range(-3, 3), range(0.2, 3)}, kOfFloats},
+{"lerp", [](In x) { return lerp(x[0], x[1], x[2]); }, [](double a, double b, double c) { return a + c * (b - a); },
+ {range(-3, 3), range(-3, 3), range(-0.5, 1.5)}},
+{"lerp(number)", [](In x) { return lerp(x[0], x[1], 0.75); },
+ [](Ref x) { return ref::zip(x[0], x[1], [](double a, double b) { return a + 0.75 * (b - a); }); },
+ {{kMatrix}, {kMatrix}}},
+{"addcmul", [](In x) { return addcmul(x[0], x[1], x[2], 2); }, [](double a, double b, double c) { return a + 2 * b * c; },
+ {range(-3, 3), range(-3, 3), range(-3, 3)}, {.integers = true, .tolerance = 4}},
+{"addcdiv", [](In x) { return addcdiv(x[0], x[1], x[2], 0.5); },
+ [](double a, double b, double c) { return a + 0.5 * b / c; }, {range(-3, 3), range(-3, 3), range(0.6, 3)},
+ {.tolerance = 4}},
+{"clamp(tensors)", [](In x) { return clamp(x[0], x[1], x[2]); },
+ [](double x, double low, double high) { return std::min(std::max(x, low), high); },
+ {range(-3, 3), range(-2, -0.2), range(0.2, 2)}, kArithmetic},
+{"clamp(min tensor)", [](In x) { return clamp(x[0], x[1]); }, [](double x, double low) { return x < low || low != low ? low : x; },
+ {range(-3, 3), range(-2, 2)}, kArithmetic},
+{"clamp(max tensor)", [](In x) { return clamp(x[0], {}, x[1]); },
+ [](double x, double high) { return x > high || high != high ? high : x; }, {range(-3, 3), range(-2, 2)}, kArithmetic},
+{"nan_to_num", [](In x) { return nan_to_num(x[0], 1, 2, -2); },
+ [](double x) { return x != x ? 1 : std::isinf(x) ? (x > 0 ? 2 : -2) : x; }, {range(-3, 3)}, kArithmetic},
 {"clamp", [](In x) { return clamp(x[0], -1, 2); }, [](double x) { return std::clamp(x, -1., 2.); }, {range(-3, 3)}, {}},
 {"clamp(whole)", [](In x) { return clamp(x[0], 1, 2); }, [](double x) { return std::clamp(x, 1., 2.); }, {range(-3, 3)},
  kArithmetic},
@@ -76,27 +117,38 @@ const std::vector<Row>& pointwise_rows() {
 {"tanh", [](In x) { return tanh(x[0]); }, [](double x) { return std::tanh(x); }, {range(-3, 3)}, kOfFloats},
 {"sigmoid", [](In x) { return sigmoid(x[0]); }, ref::sigmoid, {range(-5, 5)}, kOfFloats},
 {"erf", [](In x) { return erf(x[0]); }, [](double x) { return std::erf(x); }, {range(-3, 3)}, kOfFloats},
+{"tan", [](In x) { return tan(x[0]); }, [](double x) { return std::tan(x); }, {range(-1.2, 1.2)}, kOfFloats},
+{"asin", [](In x) { return asin(x[0]); }, [](double x) { return std::asin(x); }, {range(-0.9, 0.9)}, kOfFloats},
+{"acos", [](In x) { return acos(x[0]); }, [](double x) { return std::acos(x); }, {range(-0.9, 0.9)}, kOfFloats},
+{"atan", [](In x) { return atan(x[0]); }, [](double x) { return std::atan(x); }, {range(-3, 3)}, kOfFloats},
+{"sinh", [](In x) { return sinh(x[0]); }, [](double x) { return std::sinh(x); }, {range(-3, 3)}, kOfFloats},
+{"cosh", [](In x) { return cosh(x[0]); }, [](double x) { return std::cosh(x); }, {range(-3, 3)}, kOfFloats},
+{"asinh", [](In x) { return asinh(x[0]); }, [](double x) { return std::asinh(x); }, {range(-3, 3)}, kOfFloats},
+{"acosh", [](In x) { return acosh(x[0]); }, [](double x) { return std::acosh(x); }, {range(1.2, 5)}, kOfFloats},
+{"atanh", [](In x) { return atanh(x[0]); }, [](double x) { return std::atanh(x); }, {range(-0.9, 0.9)}, kOfFloats},
+{"exp2", [](In x) { return exp2(x[0]); }, [](double x) { return std::exp2(x); }, {range(-3, 3)}, kOfFloats},
+{"log2", [](In x) { return log2(x[0]); }, [](double x) { return std::log2(x); }, {range(0.2, 4)}, kOfFloats},
+{"log10", [](In x) { return log10(x[0]); }, [](double x) { return std::log10(x); }, {range(0.2, 4)}, kOfFloats},
+{"erfc", [](In x) { return erfc(x[0]); }, [](double x) { return std::erfc(x); }, {range(-3, 3)}, kOfFloats},
+{"lgamma", [](In x) { return lgamma(x[0]); }, [](double x) { return std::lgamma(x); }, {range(0.4, 6)}, kOfFloats},
+{"tan(beyond)", [](In x) { return tan(x[0]); }, [](double x) { return std::tan(x); }, {range(1.8, 4.4)}},
+{"lgamma(negative)", [](In x) { return lgamma(x[0]); }, [](double x) { return std::lgamma(x); }, {range(-1.9, -1.1)}},
+{"digamma", [](In x) { return digamma(x[0]); }, ref::digamma, {range(0.4, 6)}, kOfFloats},
+{"digamma(negative)", [](In x) { return digamma(x[0]); }, ref::digamma, {range(-2.8, -2.2)}},
+{"polygamma(1)", [](In x) { return polygamma(1, x[0]); }, [](double x) { return ref::polygamma(1, x); }, {range(0.4, 6)},
+ kOfFloats},
+{"polygamma(2)", [](In x) { return polygamma(2, x[0]); }, [](double x) { return ref::polygamma(2, x); }, {range(0.4, 6)}},
+{"polygamma(3, negative)", [](In x) { return polygamma(3, x[0]); }, [](double x) { return ref::polygamma(3, x); },
+ {range(-2.65, -2.35)}},
+{"logit", [](In x) { return logit(x[0]); }, [](double x) { return std::log(x / (1 - x)); }, {range(0.1, 0.9)}, kOfFloats},
+{"logit(eps)", [](In x) { return logit(x[0], 0.2); }, [](double x) { return [](double p) { return std::log(p / (1 - p)); }(std::clamp(x, 0.2, 0.8)); }, {range(0.1, 0.9)}},
 {"floor", [](In x) { return floor(x[0]); }, [](double x) { return std::floor(x); }, {range(-3, 3)}, kArithmetic},
 {"ceil", [](In x) { return ceil(x[0]); }, [](double x) { return std::ceil(x); }, {range(-3, 3)}, kArithmetic},
 {"round", [](In x) { return round(x[0]); }, [](double x) { return std::nearbyint(x); }, {range(-3, 3)}, kArithmetic},
+{"trunc", [](In x) { return trunc(x[0]); }, [](double x) { return std::trunc(x); }, {range(-3, 3)}, kArithmetic},
+{"frac", [](In x) { return frac(x[0]); }, [](double x) { return x - std::trunc(x); }, {range(-3, 3)}, kArithmetic},
 {"round(halves)", [](In x) { return round(x[0] / 2); }, [](double x) { return std::nearbyint(x / 2); }, {whole(-6, 6)},
  {.integers = true, .integers_give = Result::kFloat, .differentiable = false}},
-{"relu", [](In x) { return relu(x[0]); }, [](double x) { return std::max(x, 0.); }, {range(-3, 3)}, kArithmetic},
-{"leaky_relu", [](In x) { return leaky_relu(x[0]); }, [](double x) { return x > 0 ? x : 0.01 * x; }, {range(-3, 3)},
- kOfFloats},
-{"leaky_relu(0.25)", [](In x) { return leaky_relu(x[0], 0.25); }, [](double x) { return x > 0 ? x : 0.25 * x; },
- {range(-3, 3)}, kOfFloats},
-{"elu", [](In x) { return elu(x[0]); }, [](double x) { return x > 0 ? x : std::expm1(x); }, {range(-3, 3)}, kOfFloats},
-{"elu(0.5)", [](In x) { return elu(x[0], 0.5); }, [](double x) { return x > 0 ? x : 0.5 * std::expm1(x); },
- {range(-3, 3)}, kOfFloats},
-{"gelu", [](In x) { return gelu(x[0]); }, [](double x) { return x * std::erfc(-x / std::sqrt(2.)) / 2; },
- {range(-3, 3)}, kOfFloats},
-{"silu", [](In x) { return silu(x[0]); }, [](double x) { return x * ref::sigmoid(x); }, {range(-3, 3)}, kOfFloats},
-{"softplus", [](In x) { return softplus(x[0]); }, [](double x) { return x > 20 ? x : std::log1p(std::exp(x)); },
- {range(-4, 4)}, kOfFloats},
-{"softplus(2, 3)", [](In x) { return softplus(x[0], 2, 3); },
- [](double x) { return 2 * x > 3 ? x : std::log1p(std::exp(2 * x)) / 2; }, {range(-3, 3)}, kOfFloats},
-
 // ---- comparison and logic
 
 {"eq", [](In x) { return eq(x[0], x[1]); }, [](double a, double b) { return double(a == b); },
@@ -128,6 +180,33 @@ const std::vector<Row>& pointwise_rows() {
 {"logical_xor", [](In x) { return logical_xor(x[0], x[1]); }, [](double a, double b) { return double(!a != !b); },
  {whole(-1, 2), whole(-1, 2)}, kCompares},
 {"logical_not", [](In x) { return logical_not(x[0]); }, [](double x) { return double(!x); }, {whole(-1, 2)}, kCompares},
+{"isnan", [](In x) { return isnan(x[0]); }, [](double x) { return double(x != x); }, {whole(-1, 2)}, kCompares},
+{"isinf", [](In x) { return isinf(x[0]); }, [](double x) { return double(std::isinf(x)); }, {whole(-1, 2)}, kCompares},
+{"isfinite", [](In x) { return isfinite(x[0]); }, [](double x) { return double(std::isfinite(x)); }, {whole(-1, 2)},
+ kCompares},
+{"isclose", [](In x) { return isclose(x[0], x[1], 0.25, 0.5); },
+ [](double a, double b) { return double(a == b || (std::isfinite(a - b) && std::abs(a - b) <= 0.5 + 0.25 * std::abs(b))); },
+ {whole(-3, 3), whole(-3, 3)}, kCompares},
+{"allclose", [](In x) { return Tensor(allclose(x[0], x[0] + 0)); }, [](Ref) { return Array{{}, {1}}; }, {{kMatrix}},
+ kCompares},
+{"bitwise_and", [](In x) { return bitwise_and(x[0].to(kInt64), x[1].to(kInt64)); },
+ [](Ref x) { return ref::zip(x[0], x[1], [](double a, double b) { return double(int64_t(a) & int64_t(b)); }); },
+ {{kMatrix, -9, 9, Input::kWholeNumbers}, {kMatrix, -9, 9, Input::kWholeNumbers}}, kFinds},
+{"bitwise_or", [](In x) { return bitwise_or(x[0].to(kInt64), x[1].to(kInt64)); },
+ [](Ref x) { return ref::zip(x[0], x[1], [](double a, double b) { return double(int64_t(a) | int64_t(b)); }); },
+ {{kMatrix, -9, 9, Input::kWholeNumbers}, {kMatrix, -9, 9, Input::kWholeNumbers}}, kFinds},
+{"bitwise_xor", [](In x) { return bitwise_xor(x[0].to(kInt64), x[1].to(kInt64)); },
+ [](Ref x) { return ref::zip(x[0], x[1], [](double a, double b) { return double(int64_t(a) ^ int64_t(b)); }); },
+ {{kMatrix, -9, 9, Input::kWholeNumbers}, {kMatrix, -9, 9, Input::kWholeNumbers}}, kFinds},
+{"bitwise_left_shift", [](In x) { return bitwise_left_shift(x[0].to(kInt64), x[1].to(kInt64)); },
+ [](Ref x) { return ref::zip(x[0], x[1], [](double a, double b) { return double(int64_t(a) << int64_t(b)); }); },
+ {{kMatrix, -9, 9, Input::kWholeNumbers}, {kMatrix, 0, 9, Input::kWholeNumbers}}, kFinds},
+{"bitwise_right_shift", [](In x) { return bitwise_right_shift(x[0].to(kInt64), x[1].to(kInt64)); },
+ [](Ref x) { return ref::zip(x[0], x[1], [](double a, double b) { return double(int64_t(a) >> int64_t(b)); }); },
+ {{kMatrix, -9, 9, Input::kWholeNumbers}, {kMatrix, 0, 9, Input::kWholeNumbers}}, kFinds},
+{"bitwise_not", [](In x) { return bitwise_not(x[0].to(kInt64)); },
+ [](Ref x) { return build(kMatrix, [&](const Index& at) { return double(~int64_t(x[0](at))); }); },
+ {{kMatrix, -9, 9, Input::kWholeNumbers}}, kFinds},
 {"equal", [](In x) { return Tensor(equal(x[0], x[0].clone())); }, [](Ref) { return Array{{}, {1}}; }, {{kMatrix}},
  kCompares},
 {"equal(not)", [](In x) { return Tensor(equal(x[0], x[1])); },
@@ -137,5 +216,98 @@ const std::vector<Row>& pointwise_rows() {
   return rows;
 }
 // clang-format on
+
+TEST_CASE("bits of integers and bools", "[ops]") {
+  for (const DType dtype : {kUInt8, kInt32, kInt64}) {
+    INFO(dtype);
+    const Tensor a = from({12, 10, 0}).to(dtype), b = from({10, 3, 255}).to(dtype);
+    CHECK((a & b).dtype() == dtype);
+    CHECK((a & b).to_vector<int>() == std::vector{8, 2, 0});
+    CHECK((a | b).to_vector<int>() == std::vector{14, 11, 255});
+    CHECK((a ^ 6).to_vector<int>() == std::vector{10, 12, 6});
+    CHECK((~a).to_vector<int>() == (dtype == kUInt8 ? std::vector{243, 245, 255} : std::vector{-13, -11, -1}));
+    CHECK(bitwise_left_shift(a, from({1, 70, 2})).to_vector<int>() == std::vector{24, 0, 0});
+    CHECK(bitwise_right_shift(a, from({2, -1, 0})).to_vector<int>() == std::vector{3, 0, 0});
+  }
+  CHECK(bitwise_right_shift(from({-9, -9}), from({2, 64})).to_vector<int>() == std::vector{-3, -1});
+  CHECK(bitwise_left_shift(1, from({63})).item<int64_t>() == std::numeric_limits<int64_t>::min());
+  const Tensor yes = from({true, false}), no = from({true, true});
+  CHECK((yes ^ no).dtype() == kBool);
+  CHECK((yes ^ no).to_vector<int>() == std::vector{0, 1});
+  CHECK((~yes).to_vector<int>() == std::vector{0, 1});
+}
+
+TEST_CASE("quotients are rounded down as in Python", "[ops]") {
+  CHECK(floor_divide(from({7, -7, 7, -7}), from({2, 2, -2, -2})).to_vector<int>() == std::vector{3, -4, -4, 3});
+  CHECK(remainder(from({7, -7, 7, -7}), from({2, 2, -2, -2})).to_vector<int>() == std::vector{1, 1, -1, -1});
+  const int64_t least = std::numeric_limits<int64_t>::min();
+  CHECK(floor_divide(from({least}), -1).item<int64_t>() == least);
+  CHECK(floor_divide(1., 0.1).item<double>() == 9);
+  CHECK(remainder(from({5.}), -3.).item<double>() == -1);
+}
+
+TEST_CASE("close tensors", "[ops]") {
+  const double inf = ref::kInfinity, nan = std::nan("");
+  const Tensor a = from({1., inf, nan, -inf, 0.}), b = from({1.000001, inf, nan, inf, 1e-9});
+  CHECK(isclose(a, b).to_vector<int>() == std::vector{1, 1, 0, 0, 1});
+  CHECK(isclose(a, b, 0, 0, true).to_vector<int>() == std::vector{0, 1, 1, 0, 0});
+  CHECK(allclose(from({1, 2}), from({1., 2.00001})));
+  CHECK_FALSE(allclose(a, b));
+  CHECK(isfinite(b).to_vector<int>() == std::vector{1, 0, 0, 0, 1});
+}
+
+TEST_CASE("nan_to_num knows the limits of its type", "[ops]") {
+  for (const DType dtype : {kFloat16, kBFloat16, kFloat32, kFloat64}) {
+    const Tensor x = from({std::nan(""), ref::kInfinity, -ref::kInfinity, 5.}).to(dtype), y = nan_to_num(x);
+    INFO(dtype);
+    CHECK(y.dtype() == dtype);
+    CHECK(all(isfinite(y)).item<bool>());
+    CHECK(y[0].item<double>() == 0);
+    CHECK(y[1].item<double>() == -y[2].item<double>());
+    CHECK(y[1].item<double>() >= 65504);
+    CHECK(y[3].item<double>() == 5);
+  }
+}
+
+TEST_CASE("a bound that is a tensor gets the gradient where it takes the place of x", "[ops]") {
+  const Tensor x = from({-2., 0., 1., 3.}).requires_grad_(), low = from({-1.}).requires_grad_(),
+               high = from({1.}).requires_grad_();
+  sum(clamp(x, low, high) * from({1., 2., 4., 8.})).backward();
+  CHECK(x.grad().to_vector<double>() == std::vector<double>{0, 2, 4, 0});
+  CHECK(low.grad().item<double>() == 1);
+  CHECK(high.grad().item<double>() == 8);
+  CHECK(std::isnan(clamp(x, Tensor(), from({std::nan("")}))[0].item<double>()));
+}
+
+TEST_CASE("lerp reaches both ends", "[ops]") {
+  const Tensor a = from({1e8, -3.}), b = from({1., 1e-9});
+  CHECK(equal(lerp(a, b, 0), a));
+  CHECK(equal(lerp(a, b, 1), b));
+  Tensor y = a.clone();
+  CHECK(equal(y.lerp_(b, 0.25), lerp(a, b, 0.25)));
+}
+
+TEST_CASE("wrong calls of pointwise ops", "[ops]") {
+  static const WrongCall calls[] = {
+      {[](World& w) { bitwise_and(w.vector, w.whole); },
+       "bitwise_and: tensors of float32 and int64; only integers and bools have bits"},
+      {[](World& w) { bitwise_left_shift(w.mask, w.mask); },
+       "bitwise_left_shift: tensors of bool and bool; only integers can be shifted"},
+      {[](World& w) { floor_divide(w.ids, w.whole); }, "floor_divide: integer division by zero"},
+      {[](World& w) { remainder(w.ids, w.whole); }, "remainder: integer division by zero"},
+      {[](World& w) { clamp(w.matrix, {}, {}); }, "clamp: neither a minimum nor a maximum"},
+      {[](World& w) { lerp(w.ids, w.whole, 1); },
+       "lerp: tensors of int64, int64 and int64; at least one must be floating point"},
+      {[](World& w) { lerp(w.matrix, w.cube, w.vector); }, "lerp: shapes …"},
+      {[](World& w) { polygamma(-1, w.vector); }, "polygamma: the order must be in [0, 170], got -1"},
+      {[](World& w) { isclose(w.vector, w.vector, -1); },
+       "isclose: tolerances must not be negative, got rtol -1 and atol 1e-08"},
+      {[](World& w) { addcmul(w.undefined, w.vector, w.vector); }, "addcmul: undefined tensor"},
+      {[](World& w) { w.vector.addcdiv_(w.cube, w.cube); }, "addcdiv_: …"},
+      {[](World& w) { w.leaf.lerp_(w.leaf, 0.5); },
+       "lerp_: a leaf that requires grad can be changed in place only under no_grad"},
+  };
+  check_wrong_calls(calls);
+}
 
 }  // namespace reel

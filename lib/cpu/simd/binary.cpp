@@ -9,7 +9,7 @@ using Functor = std::tuple_element_t<I, scalar::BinaryList>;
 
 template <class T, class F>
 void apply(const F& f, const View& a, const View& b, const View& y) {
-  if constexpr (std::is_same_v<F, scalar::Fmod>) {
+  if constexpr (requires { F::kOneByOne; }) {
     map_elements<T, T>(f, y, a, b);
   } else {
     map<T>(f, y, a, b);
@@ -45,6 +45,17 @@ void binary_grad(const void* functor, const View& g, const View* a, const View* 
   }
 }
 
+template <size_t I>
+void ternary(const void* functor, const View& a, const View& b, const View& c, const View& y) {
+  const auto& f = *static_cast<const std::tuple_element_t<I, scalar::TernaryList>*>(functor);
+  a.dtype == kFloat32 ? map<float>(f, y, a, b, c) : map<double>(f, y, a, b, c);
+}
+
+template <size_t... I>
+void install_ternary(Backend& table, std::index_sequence<I...>) {
+  table.ternary = {ternary<I>...};
+}
+
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
   table.binary = {binary<I>...};
@@ -56,6 +67,7 @@ void install(Backend& table, std::index_sequence<I...>) {
 
 void install_binary(Backend& table) {
   install(table, std::make_index_sequence<std::tuple_size_v<scalar::BinaryList>>());
+  install_ternary(table, std::make_index_sequence<std::tuple_size_v<scalar::TernaryList>>());
 }
 
 }  // namespace reel::cpu::REEL_ISA

@@ -5,15 +5,25 @@
 
 // The functions of batches that xsimd 8.1 lacks or gets wrong: exp of float32 flushes results below 2⁻¹²⁶ to zero, log
 // of float64 does not know subnormal numbers, erf of float64 is not exact, pow is off by tens of ulps and undefined at
-// 0, and sin and cos pull in functions that carry no instruction set in their names. Included by batch.h only.
+// 0, sin, cos and tan pull in functions that carry no instruction set in their names, erfc and lgamma are off by
+// thousands of ulps, acosh knows no bound below, hypot overflows, atan2 does not know signed zeros and infinities.
+// Included by batch.h only.
 namespace reel::cpu::REEL_ISA {
 
-template <class T>
-Batch<T> per_lane(const Batch<T>& x, T (*f)(T)) {
+template <class T, class F>
+Batch<T> per_lane(const Batch<T>& x, const F& f) {
   alignas(Arch::alignment()) T lanes[Batch<T>::size];
   x.store_aligned(lanes);
   for (T& lane : lanes) lane = f(lane);
   return Batch<T>::load_aligned(lanes);
+}
+template <class T, class F>
+Batch<T> per_lane(const Batch<T>& x, const Batch<T>& y, const F& f) {
+  alignas(Arch::alignment()) T a[Batch<T>::size], b[Batch<T>::size];
+  x.store_aligned(a);
+  y.store_aligned(b);
+  for (size_t i = 0; i < Batch<T>::size; ++i) a[i] = f(a[i], b[i]);
+  return Batch<T>::load_aligned(a);
 }
 
 /// Cephes expf: 2ⁿ eʳ with |r| ≤ ln(2)/2; 1.5 ulp.
@@ -40,16 +50,68 @@ inline Batch<float> exp(const Batch<float>& x) {
 #endif
 }
 
-inline Batch<double> log(const Batch<double>& x) {
+// Subnormal numbers are lifted by 2⁵⁴.
+template <class Log>
+Batch<double> log_of(const Batch<double>& x, const Log& log, double of_two) {
   using B = Batch<double>;
   const auto tiny = (x > B(0)) & (x < B(std::numeric_limits<double>::min()));
-  if (!xsimd::any(tiny)) return xsimd::log(x);
-  return select(tiny, xsimd::log(x * B(0x1p54)) - B(54 * 0.69314718055994530942), xsimd::log(x));
+  if (!xsimd::any(tiny)) return log(x);
+  return select(tiny, log(x * B(0x1p54)) - B(54 * of_two), log(x));
+}
+inline Batch<double> log(const Batch<double>& x) {
+  return log_of(
+      x, [](const Batch<double>& v) { return xsimd::log(v); }, scalar::kLn2);
+}
+inline Batch<double> log2(const Batch<double>& x) {
+  return log_of(
+      x, [](const Batch<double>& v) { return xsimd::log2(v); }, 1);
+}
+inline Batch<double> log10(const Batch<double>& x) {
+  return log_of(
+      x, [](const Batch<double>& v) { return xsimd::log10(v); }, 0.30102999566398119521);
 }
 
 /// xsimd's is off by 67 ulp, and NaN from 1e154 on.
 inline Batch<double> erf(const Batch<double>& x) {
-  return per_lane<double>(x, [](double v) { return scalar::erf(v); });
+  return per_lane(x, [](double v) { return scalar::erf(v); });
+}
+template <class T>
+Batch<T> erfc(const Batch<T>& x) {
+  return per_lane(x, [](T v) { return scalar::erfc(v); });
+}
+template <class T>
+Batch<T> lgamma(const Batch<T>& x) {
+  return per_lane(x, [](T v) { return scalar::lgamma(v); });
+}
+template <class T>
+Batch<T> polygamma(int n, const Batch<T>& x) {
+  return per_lane(x, [n](T v) { return scalar::polygamma(n, v); });
+}
+template <class T>
+Batch<T> acosh(const Batch<T>& x) {
+  return select(x < Batch<T>(1), Batch<T>(std::numeric_limits<T>::quiet_NaN()), xsimd::acosh(x));
+}
+
+/// By the quotient of the larger and the smaller, which cannot overflow.
+template <class T>
+Batch<T> hypot(const Batch<T>& x, const Batch<T>& y) {
+  using B = Batch<T>;
+  const B a = abs(x), b = abs(y), most = select(a > b, a, b), least = select(a > b, b, a), ratio = least / most;
+  const B infinity(std::numeric_limits<T>::infinity());
+  const B length = select(most == B(0), most, most * sqrt(fma(ratio, ratio, B(1))));
+  return select((a == infinity) | (b == infinity), infinity, length);
+}
+/// The angle within an octant, mirrored into its own.
+template <class T>
+Batch<T> atan2(const Batch<T>& y, const Batch<T>& x) {
+  using B = Batch<T>;
+  const B a = abs(y), b = abs(x), most = select(a > b, a, b), least = select(a > b, b, a);
+  const B ratio = select(least == most, select(most == B(0), B(0), B(1)), least / most);
+  B angle = xsimd::atan(ratio);
+  angle = select(a > b, B(T(scalar::kPi / 2)) - angle, angle);
+  const B left = xsimd::bitofsign(x) | B(1);  // -1 also for -0
+  angle = select(left < B(0), B(T(scalar::kPi)) - angle, angle);
+  return select((x != x) | (y != y), x + y, angle | xsimd::bitofsign(y));
 }
 
 // Both keep the sign of zero.
@@ -94,7 +156,7 @@ inline constexpr T kLargestAngle = sizeof(T) == 4 ? T(8000) : T(1e6);
 template <class T>
 Batch<T> sin(const Batch<T>& x) {
   using B = Batch<T>;
-  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane<T>(x, [](T v) { return scalar::sin(v); });
+  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return scalar::sin(v); });
   const auto [n, s, c] = reduce_angle(x);
   const B y = select(abs(n) == B(1), c, s);
   return select(x == B(0), x, select((n == B(-1)) | (abs(n) == B(2)), -y, y));  // keeps the sign of zero
@@ -102,10 +164,17 @@ Batch<T> sin(const Batch<T>& x) {
 template <class T>
 Batch<T> cos(const Batch<T>& x) {
   using B = Batch<T>;
-  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane<T>(x, [](T v) { return scalar::cos(v); });
+  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return scalar::cos(v); });
   const auto [n, s, c] = reduce_angle(x);
   const B y = select(abs(n) == B(1), s, c);
   return select((n == B(1)) | (abs(n) == B(2)), -y, y);
+}
+template <class T>
+Batch<T> tan(const Batch<T>& x) {
+  using B = Batch<T>;
+  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return scalar::tan(v); });
+  const auto [n, s, c] = reduce_angle(x);
+  return select(x == B(0), x, select(abs(n) == B(1), -c / s, s / c));
 }
 
 #if defined(__SSE2__) && !defined(__SSE4_1__)
@@ -117,6 +186,10 @@ Batch<T> floor(const Batch<T>& x) {
 template <class T>
 Batch<T> ceil(const Batch<T>& x) {
   return xsimd::ceil(x) | xsimd::bitofsign(x);
+}
+template <class T>
+Batch<T> trunc(const Batch<T>& x) {
+  return xsimd::trunc(x) | xsimd::bitofsign(x);
 }
 template <class T>
 Batch<T> nearbyint(const Batch<T>& x) {
@@ -132,11 +205,7 @@ Batch<T> pow(const Batch<T>& x, const Batch<T>& y) {
   if (xsimd::all(y == B(1))) return x;
   if (xsimd::all(y == B(3))) return x * x * x;
   if (xsimd::all(y == B(-1))) return B(1) / x;
-  alignas(Arch::alignment()) T a[B::size], b[B::size];
-  x.store_aligned(a);
-  y.store_aligned(b);
-  for (size_t i = 0; i < B::size; ++i) a[i] = scalar::pow(a[i], b[i]);
-  return B::load_aligned(a);
+  return per_lane(x, y, [](T a, T b) { return scalar::pow(a, b); });
 }
 
 }  // namespace reel::cpu::REEL_ISA

@@ -1,0 +1,187 @@
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+// The functions of plain numbers that the functors of scalar.h are written with, and those that the C library lacks.
+
+#if defined(__CUDACC__)
+#define REEL_HD __host__ __device__
+#else
+#define REEL_HD
+#endif
+
+namespace reel::scalar {
+
+// clang-format off
+
+template <class T>
+concept Number = std::is_arithmetic_v<T>;
+template <class T>
+concept Float = std::is_floating_point_v<T>;
+template <class T>
+concept Integer = std::is_integral_v<T>;
+
+inline constexpr double kInfinity = HUGE_VAL, kPi = 3.14159265358979323846, kLn2 = 0.69314718055994530942;
+
+REEL_HD inline float exp(float x) { return ::expf(x); }
+REEL_HD inline double exp(double x) { return ::exp(x); }
+REEL_HD inline float exp2(float x) { return ::exp2f(x); }
+REEL_HD inline double exp2(double x) { return ::exp2(x); }
+REEL_HD inline float expm1(float x) { return ::expm1f(x); }
+REEL_HD inline double expm1(double x) { return ::expm1(x); }
+REEL_HD inline float log(float x) { return ::logf(x); }
+REEL_HD inline double log(double x) { return ::log(x); }
+REEL_HD inline float log2(float x) { return ::log2f(x); }
+REEL_HD inline double log2(double x) { return ::log2(x); }
+REEL_HD inline float log10(float x) { return ::log10f(x); }
+REEL_HD inline double log10(double x) { return ::log10(x); }
+REEL_HD inline float log1p(float x) { return ::log1pf(x); }
+REEL_HD inline double log1p(double x) { return ::log1p(x); }
+REEL_HD inline float sqrt(float x) { return ::sqrtf(x); }
+REEL_HD inline double sqrt(double x) { return ::sqrt(x); }
+REEL_HD inline float sin(float x) { return ::sinf(x); }
+REEL_HD inline double sin(double x) { return ::sin(x); }
+REEL_HD inline float cos(float x) { return ::cosf(x); }
+REEL_HD inline double cos(double x) { return ::cos(x); }
+REEL_HD inline float tan(float x) { return ::tanf(x); }
+REEL_HD inline double tan(double x) { return ::tan(x); }
+REEL_HD inline float asin(float x) { return ::asinf(x); }
+REEL_HD inline double asin(double x) { return ::asin(x); }
+REEL_HD inline float acos(float x) { return ::acosf(x); }
+REEL_HD inline double acos(double x) { return ::acos(x); }
+REEL_HD inline float atan(float x) { return ::atanf(x); }
+REEL_HD inline double atan(double x) { return ::atan(x); }
+REEL_HD inline float sinh(float x) { return ::sinhf(x); }
+REEL_HD inline double sinh(double x) { return ::sinh(x); }
+REEL_HD inline float cosh(float x) { return ::coshf(x); }
+REEL_HD inline double cosh(double x) { return ::cosh(x); }
+REEL_HD inline float tanh(float x) { return ::tanhf(x); }
+REEL_HD inline double tanh(double x) { return ::tanh(x); }
+REEL_HD inline float asinh(float x) { return ::asinhf(x); }
+REEL_HD inline double asinh(double x) { return ::asinh(x); }
+REEL_HD inline float acosh(float x) { return ::acoshf(x); }
+REEL_HD inline double acosh(double x) { return ::acosh(x); }
+REEL_HD inline float atanh(float x) { return ::atanhf(x); }
+REEL_HD inline double atanh(double x) { return ::atanh(x); }
+REEL_HD inline float erf(float x) { return ::erff(x); }
+REEL_HD inline double erf(double x) { return ::erf(x); }
+REEL_HD inline float erfc(float x) { return ::erfcf(x); }
+REEL_HD inline double erfc(double x) { return ::erfc(x); }
+REEL_HD inline float floor(float x) { return ::floorf(x); }
+REEL_HD inline double floor(double x) { return ::floor(x); }
+REEL_HD inline float ceil(float x) { return ::ceilf(x); }
+REEL_HD inline double ceil(double x) { return ::ceil(x); }
+REEL_HD inline float nearbyint(float x) { return ::nearbyintf(x); }
+REEL_HD inline double nearbyint(double x) { return ::nearbyint(x); }
+REEL_HD inline float trunc(float x) { return ::truncf(x); }
+REEL_HD inline double trunc(double x) { return ::trunc(x); }
+REEL_HD inline float abs(float x) { return ::fabsf(x); }
+REEL_HD inline double abs(double x) { return ::fabs(x); }
+REEL_HD inline float pow(float x, float y) { return ::powf(x, y); }
+REEL_HD inline double pow(double x, double y) { return ::pow(x, y); }
+REEL_HD inline float fmod(float x, float y) { return ::fmodf(x, y); }
+REEL_HD inline double fmod(double x, double y) { return ::fmod(x, y); }
+REEL_HD inline float atan2(float x, float y) { return ::atan2f(x, y); }
+REEL_HD inline double atan2(double x, double y) { return ::atan2(x, y); }
+REEL_HD inline float hypot(float x, float y) { return ::hypotf(x, y); }
+REEL_HD inline double hypot(double x, double y) { return ::hypot(x, y); }
+
+template <Number T>
+REEL_HD T select(bool c, T a, T b) {
+  return c ? a : b;
+}
+template <Integer T>
+REEL_HD T abs(T x) {
+  return x < T(0) ? T(-x) : x;
+}
+template <Integer T>
+REEL_HD T fmod(T a, T b) {
+  return b == T(0) || b == T(-1) ? T(0) : T(a % b);
+}
+/// An integer power; as in NumPy, a negative exponent gives 0 but for bases 1 and -1.
+template <Integer T>
+REEL_HD T pow(T base, T exponent) {
+  if (exponent < T(0)) return base == T(1) ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
+  T result = 1;
+  for (; exponent; exponent = T(exponent / 2), base = T(base * base))
+    if (exponent % 2) result = T(result * base);
+  return result;
+}
+
+template <class T>
+REEL_HD T sigmoid(T x) {
+  return T(1) / (T(1) + exp(-x));
+}
+
+// clang-format on
+
+// ---- the gamma function and its kin ---------------------------------------------------------------------------------
+
+#if defined(__CUDA_ARCH__)
+REEL_HD inline float lgamma(float x) { return ::lgammaf(x); }
+REEL_HD inline double lgamma(double x) { return ::lgamma(x); }
+#else
+// Without writing to the C library's signgam, which threads share.
+inline REEL_HD float lgamma(float x) {
+  int sign;
+  return ::lgammaf_r(x, &sign);
+}
+inline REEL_HD double lgamma(double x) {
+  int sign;
+  return ::lgamma_r(x, &sign);
+}
+#endif
+
+/// ψ(x): reflected to x > 0, upwards by ψ(x) = ψ(x + 1) - 1/x, then by Stirling's series (Abramowitz & Stegun 6.3).
+REEL_HD inline double digamma(double x) {
+  if (x == 0) return -1 / x;
+  double sum = 0;
+  if (x < 0) {
+    const double rest = x - nearbyint(x);
+    if (rest == 0) return NAN;
+    sum = -kPi / tan(kPi * rest);
+    x = 1 - x;
+  }
+  for (; x < 10; x += 1) sum -= 1 / x;
+  const double z = 1 / (x * x);
+  const double series =
+      1. / 12 - z * (1. / 120 - z * (1. / 252 - z * (1. / 240 - z * (1. / 132 - z * (691. / 32760 - z / 12)))));
+  return sum + log(x) - 0.5 / x - z * series;
+}
+
+/// ζ(s, q) = Σ (q + k)⁻ˢ over k = 0, 1, … for s > 1 and q > 0, by Euler and Maclaurin's formula (Johansson 2015).
+REEL_HD inline double hurwitz_zeta(double s, double q) {
+  double sum = 0;
+  for (; q < 10 + s; q += 1) sum += pow(q, -s);
+  const double power = pow(q, -s);
+  sum += pow(q, 1 - s) / (s - 1) + 0.5 * power;
+  // B_2j / (2j)!
+  const double bernoulli[] = {1. / 12,          -1. / 720,
+                              1. / 30240,       -1. / 1209600,
+                              1. / 47900160,    -691. / 1307674368e3,
+                              1. / 74724249600, -3617. / 10670622842880e3};
+  double factor = power * s / q;
+  for (int j = 0; j < 8; ++j) {
+    sum += bernoulli[j] * factor;
+    factor *= (s + 2 * j + 1) * (s + 2 * j + 2) / (q * q);
+  }
+  return sum;
+}
+
+/// The n-th derivative of ψ, (-1)ⁿ⁺¹ n! ζ(n + 1, x) for n > 0. Left of 0 the sum over all integers, which has period 1,
+/// takes the place of the long one.
+REEL_HD inline double polygamma(int n, double x) {
+  if (n == 0) return digamma(x);
+  const double s = n + 1;
+  double factor = n % 2 ? 1 : -1;
+  for (int i = 2; i <= n; ++i) factor *= i;
+  if (x > 0) return factor * hurwitz_zeta(s, x);
+  const double right = x - floor(x), left = ceil(x) - x;
+  if (right == 0) return factor * kInfinity;
+  const double mirrored = hurwitz_zeta(s, left) - hurwitz_zeta(s, 1 - x);
+  return factor * (hurwitz_zeta(s, right) + (n % 2 ? mirrored : -mirrored));
+}
+REEL_HD inline float polygamma(int n, float x) { return static_cast<float>(polygamma(n, static_cast<double>(x))); }
+
+}  // namespace reel::scalar

@@ -1,0 +1,154 @@
+#pragma once
+#include "lib/ops/internal.h"
+#include "lib/scalar.h"
+
+// How a functor of scalar.h becomes an op: unary<scalar::Tanh>("tanh", x), binary<scalar::Add>("add", a, b).
+namespace reel {
+
+/// The functors' vocabulary for T = Tensor.
+inline Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return where(c, a, b); }
+
+/// A C++ number as a 0-d tensor of the floating-point type of the other operand.
+Tensor number_as(DType dtype, const Tensor& number);
+
+using scalar::index_of, scalar::kA, scalar::kB, scalar::kInput, scalar::kNothing, scalar::kOutput, scalar::kSame;
+
+template <bool read, int tag>
+using SavedIf = std::conditional_t<read, Saved, NotSaved<tag>>;
+
+template <class F>
+struct UnaryRule {
+  [[no_unique_address]] F f;
+  [[no_unique_address]] SavedIf<F::save != kNothing, 0> saved;  // x or y, whichever F::save names
+
+  void operator()(Backward& back) {
+    const Tensor& g = back.grad();
+    const Tensor kept = back.get(saved);
+    if (back.create_graph()) {
+      back.set(0, f.grad(g, F::save == kInput ? kept : Tensor(), F::save == kOutput ? kept : Tensor()));
+      return;
+    }
+    const View* view = F::save == kNothing ? nullptr : &view_of(kept);
+    Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
+    backend_of(g).unary_grad[index_of<scalar::UnaryList, F>](&f, view_of(g), F::save == kInput ? view : nullptr,
+                                                             F::save == kOutput ? view : nullptr, view_of(gx));
+    back.set(0, std::move(gx));
+  }
+};
+
+template <class F>
+Tensor unary(const char* name, const Tensor& x, F f = {}) {
+  const View& xv = view_of(x, name);
+  if (is_half(xv.dtype)) return unary(name, x.to(kFloat32), f).to(xv.dtype);
+  if (!is_floating_point(xv.dtype) && (!F::kIntegers || xv.dtype == kBool))
+    return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
+  Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
+  backend_of(y).unary[index_of<scalar::UnaryList, F>](&f, xv, view_of(y));
+  if (is_floating_point(xv.dtype) && recording(x))
+    record(name, y, inputs(x),
+           UnaryRule<F>{f, F::save == kInput    ? Saved(x)
+                           : F::save == kOutput ? Saved::output(y)
+                                                : Saved()});
+  return y;
+}
+
+// ---- two arguments --------------------------------------------------------------------------------------------------
+
+template <class F>
+struct BinaryRule {
+  static constexpr int reads = F::save_a | F::save_b;
+  [[no_unique_address]] F f;
+  [[no_unique_address]] SavedIf<(reads & kA) != 0, 0> a;
+  [[no_unique_address]] SavedIf<(reads & kB) != 0, 1> b;
+  [[no_unique_address]] SavedIf<(reads & kOutput) != 0, 2> y;
+
+  void operator()(Backward& back) {
+    const bool wants_a = back.needs(0), wants_b = back.needs(1);
+    const Tensor& g = back.grad();
+    const Tensor at = back.get(a), bt = back.get(b), yt = back.get(y);
+    if (wants_a) {
+      if constexpr (F::save_a == kSame)
+        back.set(0, g);
+      else if (back.create_graph())
+        back.set(0, f.grad_a(g, at, bt, yt));
+      else
+        back.set(0, launch(backend_of(g).grad_a[index_of<scalar::BinaryList, F>], F::save_a, g, at, bt, yt));
+    }
+    if (wants_b) {
+      if constexpr (F::save_b == kSame)
+        back.set(1, g);
+      else if (back.create_graph())
+        back.set(1, f.grad_b(g, at, bt, yt));
+      else
+        back.set(1, launch(backend_of(g).grad_b[index_of<scalar::BinaryList, F>], F::save_b, g, at, bt, yt));
+    }
+  }
+
+  Tensor launch(Backend::BinaryGrad kernel, int reads, const Tensor& g, const Tensor& at, const Tensor& bt,
+                const Tensor& yt) {
+    Tensor out = make_tensor(g.shape(), g.dtype(), g.device());
+    View wide_a, wide_b;
+    kernel(&f, view_of(g), operand(reads & kA, at, g.shape(), wide_a), operand(reads & kB, bt, g.shape(), wide_b),
+           reads & kOutput ? &view_of(yt) : nullptr, view_of(out));
+    return out;
+  }
+  static const View* operand(int read, const Tensor& x, const Shape& shape, View& wide) {
+    if (!read) return nullptr;
+    const View& view = view_of(x);
+    if (view.shape == shape) return &view;
+    wide = expand_view(view, shape);
+    return &wide;
+  }
+};
+
+// Operands of one dtype that the kernels know.
+template <class F>
+Tensor binary_same(const char* name, const Tensor& a, const Tensor& b) {
+  const View &av = view_of(a), &bv = view_of(b);
+  const F f;
+  Tensor y;
+  if (av.shape == bv.shape) {
+    y = make_tensor(av.shape, av.dtype, TensorImpl::of(a)->device());
+    backend_of(y).binary[index_of<scalar::BinaryList, F>](&f, av, bv, view_of(y));
+  } else {
+    y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), av.dtype, common_device(name, {&a, &b}));
+    const Shape& shape = view_of(y).shape;
+    backend_of(y).binary[index_of<scalar::BinaryList, F>](&f, expand_view(av, shape), expand_view(bv, shape),
+                                                          view_of(y));
+  }
+  if (is_floating_point(av.dtype) && recording(a, b)) {
+    const int reads = (tracked(a) ? F::save_a : 0) | (tracked(b) ? F::save_b : 0);
+    record(name, y, inputs(a, b),
+           BinaryRule<F>{f, saved_if(reads & kA, a), saved_if(reads & kB, b),
+                         reads & kOutput ? Saved::output(y) : Saved()});
+  }
+  return y;
+}
+
+template <class F>
+Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
+  const View &av = view_of(a, name), &bv = view_of(b, name);
+  const auto meets_number = [](const Tensor& x, const Tensor& number) {
+    const TensorImpl* impl = TensorImpl::of(x);
+    return TensorImpl::of(number)->number && !tracked(number) && !impl->number && impl->device() == kCPU &&
+           (impl->view.dtype == kFloat32 || impl->view.dtype == kFloat64);
+  };
+  if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b));
+  if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b);
+  if (av.dtype == bv.dtype && (av.dtype == kFloat32 || av.dtype == kFloat64) &&
+      !(TensorImpl::of(a)->number && TensorImpl::of(b)->number)) {
+    if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(name, {&a, &b});
+    return binary_same<F>(name, a, b);
+  }
+  const Device device = common_device(name, {&a, &b});
+  const DType result = result_type(a, b);
+  // Half types meet in float32, bools in uint8, integers of an op that has none in float32.
+  const DType meet = is_half(result)                               ? kFloat32
+                     : !F::kIntegers && !is_floating_point(result) ? kFloat32
+                     : result == kBool                             ? kUInt8
+                                                                   : result;
+  const Tensor y = binary_same<F>(name, a.to(meet).to(device), b.to(meet).to(device));
+  return is_half(result) || (F::kIntegers && result == kBool) ? y.to(result) : y;
+}
+
+}  // namespace reel
