@@ -346,23 +346,16 @@ struct Softplus {
     return select(z > T(threshold), g, g * sigmoid(z));
   }
 };
+/// At the bounds, too, the slope is 0.
 struct Clamp {
   double low, high;
-  static constexpr Save save = kInput;
+  static constexpr Save save = kOutput;
   static constexpr bool kIntegers = false;  // exact bounds for integers: minimum(maximum(x, low), high)
   // high wins where it is below low, as in PyTorch.
   template <class T> REEL_HD T operator()(T x) const {
     x = select(x < T(low), T(low), x);
     return select(x > T(high), T(high), x);
   }
-  template <class T> REEL_HD T grad(T g, T x, T) const { return select(x < T(low), T(0), select(x > T(high), T(0), g)); }
-};
-/// As Clamp, but the slope is 0 at the bounds.
-struct Hardtanh {
-  double low, high;
-  static constexpr Save save = kOutput;
-  static constexpr bool kIntegers = false;
-  template <class T> REEL_HD T operator()(T x) const { return Clamp{low, high}(x); }
   template <class T> REEL_HD T grad(T g, T, T y) const { return select((y <= T(low)) | (y >= T(high)), T(0), g); }
 };
 
@@ -370,7 +363,7 @@ using UnaryList =
     std::tuple<Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sin, Cos, Tanh, Sigmoid, Erf,
                Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh, Log2, Log10, Exp2, Erfc, Lgamma, Polygamma, Floor,
                Ceil, Round, Trunc, NanToNum, Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Mish, LogSigmoid, Hardswish,
-               Softplus, Clamp, Hardtanh>;
+               Softplus, Clamp>;
 
 // ---- two arguments: operator()(a, b), grad_a(g, a, b, y) and grad_b(g, a, b, y) -------------------------------------
 // save_a and save_b say what grad_a and grad_b read: kA, kB, kOutput, or kSame.

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <filesystem>
 #include <thread>
 
 #include "lib/philox.h"
 #include "reel/autograd.h"
+#include "reel/io.h"
 #include "reel/ops.h"
 
 using namespace reel;
@@ -140,4 +142,161 @@ TEST_CASE("dropout zeroes a share and scales the rest") {
   CHECK(dropout(x, 0.25, false).is_same(x));
   CHECK(sum(dropout(x, 1)).item<double>() == 0);
   CHECK_THROWS_WITH(dropout(x, 1.5), Contains("dropout: the probability must be in [0, 1], got 1.5"));
+}
+
+TEST_CASE("the state of the generator goes through a file") {
+  manual_seed(0xFEDCBA9876543210);
+  randn({7});
+  const Tensor state = get_rng_state();
+  CHECK((state.dtype() == kInt64 && state.shape() == Shape{2}));
+  const auto path = std::filesystem::temp_directory_path() / "reel-rng-state.safetensors";
+  io::save(StateDict{{"rng", state}}, path);
+  const Tensor then = randn({9}), dropped = dropout(ones({50})), counts = poisson(full({9}, 30.));
+  manual_seed(1);
+  set_rng_state(*find(io::load(path), "rng"));
+  CHECK(equal(randn({9}), then));
+  CHECK(equal(dropout(ones({50})), dropped));
+  CHECK(equal(poisson(full({9}, 30.)), counts));
+  CHECK_THROWS_WITH(set_rng_state(ones({2})), "set_rng_state: float32 [2], not int64 [2] as get_rng_state gives it");
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("distributions have their moments") {
+  manual_seed(23);
+  const int64_t n = 200000;
+  const auto median = [&](const Tensor& x) { return reel::sort(x).values[n / 2].item<double>(); };
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    INFO(dtype);
+    Tensor x = empty({n}, {.dtype = dtype});
+    x.exponential_(2);
+    CHECK(min(x).item<double>() > 0);
+    CHECK(mean_of(x) == Approx(0.5).margin(0.005));
+    CHECK(std_of(x) == Approx(0.5).margin(0.01));
+    x.log_normal_(0.5, 0.25);
+    CHECK(mean_of(log(x)) == Approx(0.5).margin(0.005));
+    CHECK(std_of(log(x)) == Approx(0.25).margin(0.005));
+    x.cauchy_(3, 2);
+    CHECK(median(x) == Approx(3).margin(0.05));
+    CHECK(median(abs(x - 3)) == Approx(2).margin(0.05));
+    x.geometric_(0.25);
+    CHECK(min(x).item<double>() == 1);
+    CHECK(mean_of(x) == Approx(4).margin(0.05));
+    CHECK(std_of(x) == Approx(std::sqrt(12)).margin(0.06));
+    x.bernoulli_(0.3);
+    CHECK(mean_of(x) == Approx(0.3).margin(0.005));
+    CHECK(equal(x, (x == 1).to(dtype)));
+    for (const double rate : {0.5, 3., 9.9, 10.1, 50., 1000.}) {
+      const Tensor events = poisson(full({n}, rate, {.dtype = dtype}));
+      INFO(rate);
+      CHECK(equal(events, floor(events)));
+      CHECK(mean_of(events) == Approx(rate).margin(0.01 * std::sqrt(rate)));
+      CHECK(std_of(events) == Approx(std::sqrt(rate)).epsilon(0.01));
+    }
+  }
+  Tensor dice = zeros({60000}, {.dtype = kUInt8});
+  dice.random_(1, 7);
+  for (int face = 1; face <= 6; ++face) CHECK(sum(dice == face).item<double>() == Approx(10000).margin(400));
+  Tensor waits = zeros({n}, {.dtype = kInt64});
+  CHECK(mean_of(waits.geometric_(0.5)) == Approx(2).margin(0.02));
+}
+
+TEST_CASE("draws follow their parameters") {
+  manual_seed(29);
+  const Tensor p = from({0., 0.25, 1.}).expand({50000, 3});
+  const std::vector<double> shares = mean(bernoulli(p), 0).to_vector<double>();
+  CHECK(shares[0] == 0);
+  CHECK(shares[1] == Approx(0.25).margin(0.01));
+  CHECK(shares[2] == 1);
+  CHECK(poisson(zeros({4})).to_vector<double>() == std::vector<double>(4));
+
+  const Tensor x =
+      normal(from({{-5.}, {5.}}), from({0.5, 2.}).view({1, 2, 1}).expand({1, 2, 30000}).reshape({1, 60000}));
+  CHECK(x.shape() == Shape{2, 60000});
+  CHECK(mean_of(x[0]) == Approx(-5).margin(0.05));
+  CHECK(std_of(x[1].narrow(0, 0, 30000)) == Approx(0.5).margin(0.02));
+  CHECK(std_of(x[1].narrow(0, 30000, 30000)) == Approx(2).margin(0.05));
+  CHECK(equal(normal(3., zeros({2})), full({2}, 3.)));
+
+  const Tensor like = randn_like(zeros({3, 2}, {.dtype = kFloat64}));
+  CHECK((like.dtype() == kFloat64 && like.shape() == Shape{3, 2}));
+  CHECK(rand_like(like, {.dtype = kFloat32}).dtype() == kFloat32);
+  const Tensor whole = randint_like(like, -3, 3);
+  CHECK(whole.dtype() == kFloat64);
+  CHECK(equal(whole, floor(whole)));
+  manual_seed(4);
+  const Tensor plain = rand({6});
+  manual_seed(4);
+  CHECK(equal(rand_like(plain), plain));
+}
+
+TEST_CASE("multinomial draws categories with their probabilities") {
+  manual_seed(31);
+  const Tensor probs = from({{1., 0., 3.}, {0., 5., 5.}});
+  const Tensor many = multinomial(probs, 50000, true);
+  CHECK((many.dtype() == kInt64 && many.shape() == Shape{2, 50000}));
+  CHECK(mean_of(many[0] == 0) == Approx(0.25).margin(0.01));
+  CHECK(sum(many[0] == 1).item<double>() == 0);
+  CHECK(mean_of(many[1] == 1) == Approx(0.5).margin(0.01));
+  CHECK(min(many[1]).item<int64_t>() == 1);
+
+  const Tensor weights = from({4., 3., 2., 1., 0.}).expand({20000, 5});
+  const Tensor few = multinomial(weights, 4);
+  CHECK(few.shape() == Shape{20000, 4});
+  CHECK(mean_of(few.select(1, 0) == 0) == Approx(0.4).margin(0.015));
+  CHECK(mean_of(few.select(1, 0) == 3) == Approx(0.1).margin(0.01));
+  CHECK(equal(reel::sort(few, 1).values, arange(4).expand({20000, 4})));
+  CHECK(multinomial(from({0., 1.}), 3, true).to_vector<int>() == std::vector{1, 1, 1});
+
+  CHECK_THROWS_WITH(multinomial(from({0., 1.}), 2),
+                    "multinomial: 2 different samples of a row with 1 possible categories");
+  CHECK_THROWS_WITH(multinomial(from({0., -1.}), 1), Contains("must be finite and not negative"));
+  CHECK_THROWS_WITH(multinomial(from({0, 1}), 1), Contains("probs of int64"));
+  CHECK_THROWS_WITH(multinomial(zeros({2}), 1, true), Contains("0 possible"));
+  CHECK_THROWS_WITH(bernoulli(from({0.5, 1.5})), "bernoulli: probabilities must be in [0, 1], got 0.5 to 1.5");
+  CHECK_THROWS_WITH(poisson(from({-1.})), "poisson: the rate -1 is negative");
+  CHECK_THROWS_WITH(normal(ones({2}), from({-1.})), "normal: the standard deviation -1 is negative");
+  Tensor whole = arange(3);
+  CHECK_THROWS_WITH(whole.exponential_(), Contains("exponential_: a tensor of int64"));
+  CHECK_THROWS_WITH(ones({2}).geometric_(0), "geometric_: the probability must be in (0, 1), got 0");
+  CHECK_THROWS_WITH(ones({2}).random_(2, 2), "random_: no integer in [2, 2)");
+}
+
+TEST_CASE("draws do not depend on how many are drawn at a time") {
+  const auto both = [](auto draw) {
+    manual_seed(3);
+    const Tensor all = draw(11);
+    manual_seed(3);
+    return equal(all, cat({draw(3), draw(1), draw(7)}));
+  };
+  CHECK(both([](int64_t n) { return empty({n}).exponential_(); }));
+  CHECK(both([](int64_t n) { return empty({n}).log_normal_(); }));
+  CHECK(both([](int64_t n) { return poisson(full({n}, 20.)); }));
+  CHECK(both([](int64_t n) { return poisson(full({n}, 2.)); }));
+  CHECK(both([](int64_t n) { return multinomial(from({1., 2., 3.}), n, true); }));
+}
+
+TEST_CASE("dropout of channels and alpha dropout") {
+  manual_seed(37);
+  const Tensor x = ones({200, 50, 4}, {.dtype = kFloat64});
+  const Tensor y = dropout2d(x, 0.25);
+  CHECK(equal(amin(y, 2), amax(y, 2)));
+  CHECK(mean_of(y == 0) == Approx(0.25).margin(0.02));
+  CHECK(max(y).item<double>() == Approx(4 / 3.));
+  const Tensor unbatched = dropout1d(ones({5, 9}));
+  CHECK(equal(amin(unbatched, 1), amax(unbatched, 1)));
+  const Tensor z = dropout3d(ones({50, 2, 2, 2}), 0.5);
+  CHECK(equal(amin(z, {1, 2, 3}), amax(z, {1, 2, 3})));
+
+  const Tensor n = randn({400, 500}, {.dtype = kFloat64});
+  for (const double p : {0.1, 0.5}) {
+    const Tensor a = alpha_dropout(selu(n * 1), p);
+    CHECK(mean_of(a) == Approx(mean_of(selu(n))).margin(0.02));
+    CHECK(std_of(a) == Approx(std_of(selu(n))).margin(0.02));
+  }
+  const Tensor f = feature_alpha_dropout(x, 0.25);
+  CHECK(equal(amin(f, 2), amax(f, 2)));
+  CHECK(mean_of(f < 0) == Approx(0.25).margin(0.02));
+  CHECK(alpha_dropout(x, 0.5, false).is_same(x));
+  CHECK_THROWS_WITH(dropout1d(ones({2})), "dropout1d: x of shape [2]; expected [C, L] or [N, C, L]");
+  CHECK_THROWS_WITH(alpha_dropout(arange(3)), Contains("alpha_dropout: a tensor of int64"));
 }

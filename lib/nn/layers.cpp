@@ -89,11 +89,9 @@ std::string Embedding::extra_repr() const {
 
 // ---- Dropout --------------------------------------------------------------------------------------------------------
 
-Dropout::Dropout(double probability) : p(probability) {
-  REEL_CHECK(p >= 0 && p <= 1, "Dropout: p must be between 0 and 1, got ", p);
+void internal::check_dropout(const char* name, double p) {
+  REEL_CHECK(p >= 0 && p <= 1, name, ": p must be between 0 and 1, got ", p);
 }
-
-Tensor Dropout::forward(const Tensor& x) const { return dropout(x, p, is_training()); }
-std::string Dropout::extra_repr() const { return text("p=", p); }
+std::string internal::dropout_repr(double p) { return text("p=", p); }
 
 }  // namespace reel::nn

@@ -7,9 +7,9 @@ namespace reel {
 Tensor relu(const Tensor& x) { return unary<scalar::Relu>("relu", x); }
 Tensor hardtanh(const Tensor& x, double min_val, double max_val) {
   REEL_CHECK(min_val <= max_val, "hardtanh: min_val ", min_val, " is greater than max_val ", max_val);
-  return unary("hardtanh", x, scalar::Hardtanh{min_val, max_val});
+  return unary("hardtanh", x, scalar::Clamp{min_val, max_val});
 }
-Tensor relu6(const Tensor& x) { return unary("relu6", x, scalar::Hardtanh{0, 6}); }
+Tensor relu6(const Tensor& x) { return unary("relu6", x, scalar::Clamp{0, 6}); }
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
   return unary("leaky_relu", x, scalar::LeakyRelu{negative_slope});
 }

@@ -119,23 +119,14 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
 
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
   REEL_CHECK(min.defined() || max.defined(), "clamp: neither a minimum nor a maximum");
-  const View& xv = view_of(x, "clamp");
-  if (min.tensor.defined() || max.tensor.defined()) {
-    const auto of = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
-    const Tensor low = of(min), high = of(max);
-    Tensor y = x;
-    if (low.defined()) y = where(logical_or(y < low, isnan(low)), low, y);
-    if (high.defined()) y = where(logical_or(y > high, isnan(high)), high, y);
-    return y;
-  }
-  const std::optional<Scalar>&low = min.number, &high = max.number;
-  if (!is_floating_point(xv.dtype)) {
-    const Tensor above = low ? maximum(x, *low) : x;
-    return high ? minimum(above, *high) : above;
-  }
-  return unary(
-      "clamp", x,
-      scalar::Clamp{low ? low->to<double>() : -scalar::kInfinity, high ? high->to<double>() : scalar::kInfinity});
+  const DType dtype = view_of(x, "clamp").dtype;
+  if (is_floating_point(dtype) && !min.tensor.defined() && !max.tensor.defined())
+    return unary("clamp", x,
+                 scalar::Clamp{min.number ? min.number->to<double>() : -scalar::kInfinity,
+                               max.number ? max.number->to<double>() : scalar::kInfinity});
+  const auto tensor = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
+  const Tensor above = min.defined() ? maximum(x, tensor(min)) : x;
+  return max.defined() ? minimum(above, tensor(max)) : above;
 }
 
 // ---- two arguments --------------------------------------------------------------------------------------------------

@@ -1,19 +1,37 @@
 #pragma once
+#include <string>
+#include <utility>
+
 #include "reel/nn/module.h"
+#include "reel/ops/random.h"
 
 namespace reel::nn {
 
-/// In training, zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al. 2014);
-/// otherwise x itself.
-struct Dropout : Layer<Dropout> {
-  explicit Dropout(double p = 0.5);
-  Dropout(Module& parent, std::string name, double p = 0.5) : Dropout(p) {
+namespace internal {
+void check_dropout(const char* name, double p);
+std::string dropout_repr(double p);
+}  // namespace internal
+
+/// drop(x, p) in training, otherwise x itself.
+template <internal::Name title, Tensor (*drop)(const Tensor&, double, bool)>
+struct RandomDrop : Layer<RandomDrop<title, drop>> {
+  explicit RandomDrop(double probability = 0.5) : p(probability) { internal::check_dropout(title.text, p); }
+  RandomDrop(Module& parent, std::string name, double p = 0.5) : RandomDrop(p) {
     parent.register_module(std::move(name), *this);
   }
-  Tensor forward(const Tensor& x) const;
-  std::string extra_repr() const override;
+  Tensor forward(const Tensor& x) const { return drop(x, p, this->is_training()); }
+  std::string name() const override { return title.text; }
+  std::string extra_repr() const override { return internal::dropout_repr(p); }
 
   double p;
 };
+
+// What is dropped, and what becomes of the rest: see reel/ops/random.h.
+using Dropout = RandomDrop<"Dropout", dropout>;
+using Dropout1d = RandomDrop<"Dropout1d", dropout1d>;
+using Dropout2d = RandomDrop<"Dropout2d", dropout2d>;
+using Dropout3d = RandomDrop<"Dropout3d", dropout3d>;
+using AlphaDropout = RandomDrop<"AlphaDropout", alpha_dropout>;
+using FeatureAlphaDropout = RandomDrop<"FeatureAlphaDropout", feature_alpha_dropout>;
 
 }  // namespace reel::nn

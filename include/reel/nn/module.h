@@ -225,6 +225,17 @@ template <class Self, class... Args>
 
 }  // namespace internal
 
+namespace internal {
+/// A name as an argument of a template: using ReLU = Pointwise<"ReLU", relu>.
+template <size_t n>
+struct Name {
+  char text[n];
+  constexpr Name(const char (&name)[n]) {
+    for (size_t i = 0; i < n; ++i) text[i] = name[i];
+  }
+};
+}  // namespace internal
+
 /// A module that is called like a function: layer(x) is layer.forward(x) with the hooks run. `struct Block :
 /// nn::Layer<Block>` makes one; with `using Layer::Layer;` it can be declared as a part: `Block block{*this, "block"}`.
 /// An Error that leaves forward says in which part of the model it was thrown.

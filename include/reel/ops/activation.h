@@ -6,9 +6,8 @@
 namespace reel {
 
 Tensor relu(const Tensor& x);
-Tensor relu6(const Tensor& x);  ///< min(max(x, 0), 6)
-/// x within [min_val, max_val]; unlike clamp's, its slope is 0 at the bounds themselves.
-Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1);
+Tensor relu6(const Tensor& x);                                              ///< min(max(x, 0), 6)
+Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1);  ///< clamp, between numbers.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 /// The slope left of 0 is learnt (He et al. 2015): one for all, or one for each channel (dimension 1 of x).
 Tensor prelu(const Tensor& x, const Tensor& weight);
