@@ -216,9 +216,9 @@ Tensor ternary(const char* name, const F& f, const Tensor& a, const Tensor& b, c
   const Tensor at = a.to(meet).to(device), bt = b.to(meet).to(device), ct = c.to(meet).to(device);
   const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), name), name);
   const Tensor y = make_tensor(shape, meet, device);
-  backend_of(y).ternary[index_of<scalar::TernaryList, F>](&f, expand_view(view_of(at), shape),
-                                                          expand_view(view_of(bt), shape),
-                                                          expand_view(view_of(ct), shape), view_of(y));
+  backend_of(y).ternary[scalar::index_of<scalar::TernaryList, F>](&f, expand_view(view_of(at), shape),
+                                                                  expand_view(view_of(bt), shape),
+                                                                  expand_view(view_of(ct), shape), view_of(y));
   if (recording(at, bt, ct)) record(name, y, inputs(at, bt, ct), rule(at, bt, ct));
   return y.to(dtype);
 }
@@ -284,8 +284,8 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
   Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), kBool, device);
   const Shape& shape = view_of(y).shape;
   const F f;
-  backend_of(y).compare[index_of<scalar::CompareList, F>](&f, expand_view(view_of(ac), shape),
-                                                          expand_view(view_of(bc), shape), view_of(y));
+  backend_of(y).compare[scalar::index_of<scalar::CompareList, F>](&f, expand_view(view_of(ac), shape),
+                                                                  expand_view(view_of(bc), shape), view_of(y));
   return y;
 }
 }  // namespace
@@ -314,8 +314,8 @@ Tensor bits(const char* name, const Tensor& a, const Tensor& b, Tensor (*of_bool
   const Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, device);
   const Shape& shape = view_of(y).shape;
   const F f;
-  backend_of(y).bits[index_of<scalar::BitList, F>](&f, expand_view(view_of(at), shape), expand_view(view_of(bt), shape),
-                                                   view_of(y));
+  backend_of(y).bits[scalar::index_of<scalar::BitList, F>](&f, expand_view(view_of(at), shape),
+                                                           expand_view(view_of(bt), shape), view_of(y));
   return y;
 }
 }  // namespace

@@ -11,27 +11,26 @@ inline Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return
 /// A C++ number as a 0-d tensor of the floating-point type of the other operand.
 Tensor number_as(DType dtype, const Tensor& number);
 
-using scalar::index_of, scalar::kA, scalar::kB, scalar::kInput, scalar::kNothing, scalar::kOutput, scalar::kSame;
-
 template <bool read, int tag>
 using SavedIf = std::conditional_t<read, Saved, NotSaved<tag>>;
 
 template <class F>
 struct UnaryRule {
   [[no_unique_address]] F f;
-  [[no_unique_address]] SavedIf<F::save != kNothing, 0> saved;  // x or y, whichever F::save names
+  [[no_unique_address]] SavedIf<F::save != scalar::kNothing, 0> saved;  // x or y, whichever F::save names
 
   void operator()(Backward& back) {
     const Tensor& g = back.grad();
     const Tensor kept = back.get(saved);
     if (back.create_graph()) {
-      back.set(0, f.grad(g, F::save == kInput ? kept : Tensor(), F::save == kOutput ? kept : Tensor()));
+      back.set(0, f.grad(g, F::save == scalar::kInput ? kept : Tensor(), F::save == scalar::kOutput ? kept : Tensor()));
       return;
     }
-    const View* view = F::save == kNothing ? nullptr : &view_of(kept);
+    const View* view = F::save == scalar::kNothing ? nullptr : &view_of(kept);
     Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
-    backend_of(g).unary_grad[index_of<scalar::UnaryList, F>](&f, view_of(g), F::save == kInput ? view : nullptr,
-                                                             F::save == kOutput ? view : nullptr, view_of(gx));
+    backend_of(g).unary_grad[scalar::index_of<scalar::UnaryList, F>](
+        &f, view_of(g), F::save == scalar::kInput ? view : nullptr, F::save == scalar::kOutput ? view : nullptr,
+        view_of(gx));
     back.set(0, std::move(gx));
   }
 };
@@ -43,12 +42,12 @@ Tensor unary(const char* name, const Tensor& x, F f = {}) {
   if (!is_floating_point(xv.dtype) && (!F::kIntegers || xv.dtype == kBool))
     return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
-  backend_of(y).unary[index_of<scalar::UnaryList, F>](&f, xv, view_of(y));
+  backend_of(y).unary[scalar::index_of<scalar::UnaryList, F>](&f, xv, view_of(y));
   if (is_floating_point(xv.dtype) && recording(x))
     record(name, y, inputs(x),
-           UnaryRule<F>{f, F::save == kInput    ? Saved(x)
-                           : F::save == kOutput ? Saved::output(y)
-                                                : Saved()});
+           UnaryRule<F>{f, F::save == scalar::kInput    ? Saved(x)
+                           : F::save == scalar::kOutput ? Saved::output(y)
+                                                        : Saved()});
   return y;
 }
 
@@ -58,29 +57,29 @@ template <class F>
 struct BinaryRule {
   static constexpr int reads = F::save_a | F::save_b;
   [[no_unique_address]] F f;
-  [[no_unique_address]] SavedIf<(reads & kA) != 0, 0> a;
-  [[no_unique_address]] SavedIf<(reads & kB) != 0, 1> b;
-  [[no_unique_address]] SavedIf<(reads & kOutput) != 0, 2> y;
+  [[no_unique_address]] SavedIf<(reads & scalar::kA) != 0, 0> a;
+  [[no_unique_address]] SavedIf<(reads & scalar::kB) != 0, 1> b;
+  [[no_unique_address]] SavedIf<(reads & scalar::kOutput) != 0, 2> y;
 
   void operator()(Backward& back) {
     const bool wants_a = back.needs(0), wants_b = back.needs(1);
     const Tensor& g = back.grad();
     const Tensor at = back.get(a), bt = back.get(b), yt = back.get(y);
     if (wants_a) {
-      if constexpr (F::save_a == kSame)
+      if constexpr (F::save_a == scalar::kSame)
         back.set(0, g);
       else if (back.create_graph())
         back.set(0, f.grad_a(g, at, bt, yt));
       else
-        back.set(0, launch(backend_of(g).grad_a[index_of<scalar::BinaryList, F>], F::save_a, g, at, bt, yt));
+        back.set(0, launch(backend_of(g).grad_a[scalar::index_of<scalar::BinaryList, F>], F::save_a, g, at, bt, yt));
     }
     if (wants_b) {
-      if constexpr (F::save_b == kSame)
+      if constexpr (F::save_b == scalar::kSame)
         back.set(1, g);
       else if (back.create_graph())
         back.set(1, f.grad_b(g, at, bt, yt));
       else
-        back.set(1, launch(backend_of(g).grad_b[index_of<scalar::BinaryList, F>], F::save_b, g, at, bt, yt));
+        back.set(1, launch(backend_of(g).grad_b[scalar::index_of<scalar::BinaryList, F>], F::save_b, g, at, bt, yt));
     }
   }
 
@@ -88,8 +87,9 @@ struct BinaryRule {
                 const Tensor& yt) {
     Tensor out = make_tensor(g.shape(), g.dtype(), g.device());
     View wide_a, wide_b;
-    kernel(&f, view_of(g), operand(reads & kA, at, g.shape(), wide_a), operand(reads & kB, bt, g.shape(), wide_b),
-           reads & kOutput ? &view_of(yt) : nullptr, view_of(out));
+    kernel(&f, view_of(g), operand(reads & scalar::kA, at, g.shape(), wide_a),
+           operand(reads & scalar::kB, bt, g.shape(), wide_b), reads & scalar::kOutput ? &view_of(yt) : nullptr,
+           view_of(out));
     return out;
   }
   static const View* operand(int read, const Tensor& x, const Shape& shape, View& wide) {
@@ -109,18 +109,18 @@ Tensor binary_same(const char* name, const Tensor& a, const Tensor& b) {
   Tensor y;
   if (av.shape == bv.shape) {
     y = make_tensor(av.shape, av.dtype, TensorImpl::of(a)->device());
-    backend_of(y).binary[index_of<scalar::BinaryList, F>](&f, av, bv, view_of(y));
+    backend_of(y).binary[scalar::index_of<scalar::BinaryList, F>](&f, av, bv, view_of(y));
   } else {
     y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), av.dtype, common_device(name, {&a, &b}));
     const Shape& shape = view_of(y).shape;
-    backend_of(y).binary[index_of<scalar::BinaryList, F>](&f, expand_view(av, shape), expand_view(bv, shape),
-                                                          view_of(y));
+    backend_of(y).binary[scalar::index_of<scalar::BinaryList, F>](&f, expand_view(av, shape), expand_view(bv, shape),
+                                                                  view_of(y));
   }
   if (is_floating_point(av.dtype) && recording(a, b)) {
     const int reads = (tracked(a) ? F::save_a : 0) | (tracked(b) ? F::save_b : 0);
     record(name, y, inputs(a, b),
-           BinaryRule<F>{f, saved_if(reads & kA, a), saved_if(reads & kB, b),
-                         reads & kOutput ? Saved::output(y) : Saved()});
+           BinaryRule<F>{f, saved_if(reads & scalar::kA, a), saved_if(reads & scalar::kB, b),
+                         reads & scalar::kOutput ? Saved::output(y) : Saved()});
   }
   return y;
 }
