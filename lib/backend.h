@@ -202,6 +202,22 @@ struct Pool {
   int64_t divisor = 0;  // 0: by the number of elements
 };
 
+/// Bags of rows of a matrix, without making the rows: ids[bounds[b]] … ids[bounds[b + 1] - 1] make up bag b.
+struct EmbeddingBag {
+  DType dtype;     // kFloat32 or kFloat64
+  bool max, mean;  // neither: sums
+  int64_t bags, width;
+  const void* weight;  // rows of `width` adjacent elements, `stride` apart
+  int64_t stride;
+  const int64_t* ids;
+  const int64_t* bounds;
+  const void* factors;  // for each id, or nullptr
+  int64_t padding;      // an id that does not count, or -1
+  void* out;            // [bags, width], zeros for empty bags; max: the int64 row of the largest element, 0 for those
+  int64_t* bag;         // of each id
+  int64_t* count;       // of the ids in each bag that count
+};
+
 enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
 enum class ScanOp { kSum, kProd, kLogSumExp };
 enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
@@ -321,6 +337,7 @@ struct Backend {
   void (*gather)(const View& x, int dim, const View& index, const View& y);
   // from has index's shape; for kMax and kMin NaN wins
   void (*scatter)(ScatterOp op, const View& y, int dim, const View& index, const View& from);
+  void (*embedding_bag)(const EmbeddingBag& job);
   int64_t (*count_nonzero)(const View& x);
   void (*nonzero)(const View& x, const View& positions);  // int64 [count, rank]
   // Stable, along the last dimension; NaN is the largest. x may be strided, results are contiguous and may have a

@@ -51,6 +51,7 @@ Backend make_table() {
   table.index_add = index_add;
   table.gather = gather;
   table.scatter = scatter;
+  table.embedding_bag = embedding_bag;
   table.count_nonzero = count_nonzero;
   table.nonzero = nonzero;
   table.sort = sort;

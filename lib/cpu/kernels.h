@@ -36,6 +36,7 @@ void index_copy(const View& y, int dim, const View& ids, const View& from);
 void index_add(const View& y, int dim, const View& ids, const View& from);
 void gather(const View& x, int dim, const View& index, const View& y);
 void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from);
+void embedding_bag(const EmbeddingBag& job);
 int64_t count_nonzero(const View& x);
 void nonzero(const View& x, const View& positions);
 void sort(bool descending, const View& x, const View& values, const View& indices);

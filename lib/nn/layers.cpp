@@ -3,7 +3,6 @@
 #include "lib/nn/text.h"
 #include "reel/autograd.h"
 #include "reel/nn/dropout.h"
-#include "reel/nn/embedding.h"
 #include "reel/nn/init.h"
 #include "reel/nn/linear.h"
 #include "reel/ops.h"
@@ -55,36 +54,6 @@ Tensor Bilinear::forward(const Tensor& x1, const Tensor& x2) const { return bili
 std::string Bilinear::extra_repr() const {
   return text("in1_features=", in1_features, ", in2_features=", in2_features, ", out_features=", out_features,
               ", bias=", bias.defined());
-}
-
-// ---- Embedding ------------------------------------------------------------------------------------------------------
-
-Embedding::Embedding(int64_t num, int64_t dim, EmbeddingOptions given)
-    : num_embeddings(num), embedding_dim(dim), options(given), weight(register_parameter("weight", empty({num, dim}))) {
-  if (auto& padding = options.padding_idx) {
-    REEL_CHECK(*padding >= -num && *padding < num, "Embedding: padding_idx ", *padding, " is out of range for ", num,
-               " embeddings");
-    if (*padding < 0) *padding += num;
-  }
-  reset_parameters();
-}
-
-void Embedding::reset_parameters() {
-  init::normal_(weight);
-  if (options.padding_idx) init::zeros_(no_grad([&] { return weight.select(0, *options.padding_idx); }));
-}
-
-Tensor Embedding::forward(const Tensor& ids) const {
-  const Tensor rows = embedding(weight, ids, options.sparse);
-  if (!options.padding_idx) return rows;
-  return masked_fill(rows, (ids == *options.padding_idx).unsqueeze(-1), 0);
-}
-
-std::string Embedding::extra_repr() const {
-  std::string repr = text(num_embeddings, ", ", embedding_dim);
-  if (options.padding_idx) repr += text(", padding_idx=", *options.padding_idx);
-  if (options.sparse) repr += ", sparse=true";
-  return repr;
 }
 
 // ---- Dropout --------------------------------------------------------------------------------------------------------

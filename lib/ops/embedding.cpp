@@ -1,3 +1,192 @@
-#include "lib/ops/internal.h"
+#include "lib/ops/index.h"
 
-namespace reel {}  // namespace reel
+namespace reel {
+namespace {
+
+/// Checked ids of rows, as contiguous int64.
+Tensor row_ids(const char* op, const Tensor& weight, const Tensor& ids) {
+  const Shape& rows = view_of(weight, op).shape;
+  const Tensor dense = to_ids(op, weight, ids).contiguous();
+  REEL_CHECK(!rows.empty(), op, ": the weight needs a dimension of rows, got a 0-d tensor");
+  check_range(op, dense, 0, rows[0], 0);
+  return dense;
+}
+
+/// A row counted from 0, or -1 for none.
+int64_t padding_row(const char* op, std::optional<int64_t> padding, const Tensor& weight) {
+  if (!padding) return -1;
+  const int64_t rows = weight.size(0);
+  REEL_CHECK(*padding >= -rows && *padding < rows, op, ": padding_idx ", *padding, " is out of range for ", rows,
+             " rows");
+  return *padding < 0 ? *padding + rows : *padding;
+}
+
+/// Delivers g [n, …], the gradients of the rows `ids` [n] of input 0, a matrix of `shape`; not that of `padding`.
+void give_rows(Backward& back, Tensor g, const Shape& shape, Tensor ids, int64_t padding, bool sparse) {
+  if (padding >= 0) {
+    const Tensor kept = nonzero(ids != padding).squeeze(1);
+    if (kept.numel() < ids.numel()) g = index_select(g, 0, kept), ids = index_select(ids, 0, kept);
+  }
+  if (view_of(g).numel && !back.create_graph()) return back.set_rows(0, ids, g, sparse);
+  back.set(0, add_slices(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), 0, ids, g));
+}
+
+/// How often each of the ids [n] in [0, rows) occurs among them, as a column for a gradient of `rank` dimensions.
+Tensor frequencies(const Tensor& ids, int64_t rows, DType dtype, int rank) {
+  const TensorOptions options{.dtype = kInt64, .device = ids.device()};
+  const Tensor counts = scatter_add(zeros({rows}, options), 0, ids, ones(ids.shape(), options));
+  Shape column{view_of(ids).numel};
+  column.resize(rank, 1);
+  return index_select(counts, 0, ids).to(dtype).view(column);
+}
+
+}  // namespace
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse) {
+  return embedding(weight, ids, EmbeddingLookup{.sparse = sparse});
+}
+
+Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options) {
+  const Tensor dense = row_ids("embedding", weight, ids);
+  const int64_t padding = padding_row("embedding", options.padding_idx, weight);
+  const View &rows = view_of(weight), &at = view_of(dense);
+  Shape shape = at.shape, flat = rows.shape;
+  flat[0] = at.numel;
+  for (int d = 1; d < rows.shape.size(); ++d) shape.push_back(rows.shape[d]);
+  const Tensor y = make_tensor(shape, rows.dtype, weight.device());
+  backend_of(y).index_select(rows, 0, make_view(at.data, {at.numel}, {1}, kInt64),
+                             make_view(view_of(y).data, flat, contiguous_strides(flat), rows.dtype));
+  if (recording(weight))
+    record("embedding", y, inputs(weight),
+           [whole = rows.shape, ids = Saved(dense), padding, by_freq = options.scale_grad_by_freq,
+            sparse = options.sparse](Backward& back) {
+             const Tensor at = back.get(ids);
+             Shape flat = whole;
+             flat[0] = at.numel();
+             const Tensor list = at.dim() == 1 ? at : at.reshape({flat[0]});
+             Tensor g = back.grad().reshape(flat);
+             if (by_freq) g = g / frequencies(list, whole[0], g.dtype(), flat.size());
+             give_rows(back, g, whole, list, padding, sparse);
+           });
+  return y;
+}
+
+Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, double norm_type) {
+  constexpr const char* op = "embedding_renorm_";
+  const Tensor at = row_ids(op, weight, ids).reshape({ids.numel()});
+  REEL_CHECK(weight.dim() == 2 && weight.is_floating_point(), op, ": expected a matrix of floats, got ", weight.dtype(),
+             " ", weight.shape());
+  REEL_CHECK(max_norm >= 0, op, ": max_norm is ", max_norm);
+  NoGrad guard;
+  const Tensor rows = to_compute(index_select(weight, 0, at)), norms = norm(rows, norm_type, 1, true);
+  const Tensor scale = where(norms > max_norm, max_norm / (norms + 1e-7), ones_like(norms));
+  weight.index_put_({at}, (rows * scale).to(weight.dtype()));
+  return weight;
+}
+
+// ---- bags -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr const char* kBag = "embedding_bag";
+
+/// Where each bag begins and where the last one ends: int64 [bags + 1].
+Tensor bag_bounds(const Tensor& ids, const EmbeddingBagLookup& options) {
+  const TensorOptions like{.dtype = kInt64, .device = ids.device()};
+  const Tensor& offsets = options.offsets;
+  if (ids.dim() == 2) {
+    REEL_CHECK(!offsets.defined(), kBag, ": ids of shape ", ids.shape(), " are bags already, and offsets are given");
+    return arange(ids.size(0) + 1, like) * ids.size(1);
+  }
+  REEL_CHECK(ids.dim() == 1, kBag, ": expected ids of 1 or 2 dimensions, got shape ", ids.shape());
+  REEL_CHECK(offsets.defined() && offsets.dim() == 1 && (offsets.dtype() == kInt64 || offsets.dtype() == kInt32), kBag,
+             ": 1-d ids need 1-d int64 offsets");
+  const int64_t n = ids.numel();
+  Tensor bounds = offsets.to(kInt64).contiguous();
+  if (!options.include_last_offset) bounds = cat({bounds, full({1}, n, like)});
+  const int64_t count = bounds.numel();
+  REEL_CHECK(count > 0, kBag, ": include_last_offset and no offset");
+  const bool ascending = all(bounds.narrow(0, 0, count - 1) <= bounds.narrow(0, 1, count - 1)).item<bool>();
+  REEL_CHECK(bounds[0].item<int64_t>() == (count > 1 ? 0 : n) && bounds[count - 1].item<int64_t>() == n && ascending,
+             kBag, ": the offsets must ascend from 0 to at most ", n, ", the number of ids",
+             options.include_last_offset ? ", and end with it" : "");
+  return bounds;
+}
+
+void check_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
+  REEL_CHECK(weight.dim() == 2 && weight.is_floating_point(), kBag, ": expected a matrix of floats, got ",
+             weight.dtype(), " ", weight.shape());
+  REEL_CHECK(options.mode != BagMode::kMax || !(options.sparse || options.scale_grad_by_freq), kBag,
+             ": kMax has no gradients that are sparse or scaled by frequency");
+  const Tensor& factors = options.per_sample_weights;
+  if (!factors.defined()) return;
+  REEL_CHECK(options.mode == BagMode::kSum, kBag, ": per_sample_weights go with sums only");
+  REEL_CHECK(factors.shape() == ids.shape() && factors.dtype() == weight.dtype(), kBag,
+             ": expected per_sample_weights of ", weight.dtype(), " ", ids.shape(), ", got ", factors.dtype(), " ",
+             factors.shape());
+}
+
+}  // namespace
+
+Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
+  const Tensor at = row_ids(kBag, weight, ids), flat = at.view({at.numel()});
+  check_bags(weight, ids, options);
+  const int64_t padding = padding_row(kBag, options.padding_idx, weight);
+  if (is_half(weight.dtype())) {
+    EmbeddingBagLookup wide = options;
+    if (wide.per_sample_weights.defined()) wide.per_sample_weights = wide.per_sample_weights.to(kFloat32);
+    return embedding_bag(weight.to(kFloat32), ids, wide).to(weight.dtype());
+  }
+  const Tensor bounds = bag_bounds(at, options);
+  const int64_t bags = bounds.numel() - 1, width = weight.size(1), n = flat.numel();
+  const bool max = options.mode == BagMode::kMax, mean = options.mode == BagMode::kMean;
+  const Tensor factors = options.per_sample_weights.defined() ? options.per_sample_weights.reshape({n}).contiguous()
+                                                              : options.per_sample_weights;
+  const Tensor matrix = view_of(weight).strides[1] == 1 ? weight : no_grad([&] { return weight.contiguous(); });
+
+  const Device device = weight.device();
+  const Tensor bag = make_tensor({n}, kInt64, device), count = make_tensor({bags}, kInt64, device);
+  const Tensor y = make_tensor({bags, width}, max ? kInt64 : weight.dtype(), device);
+  backend_of(weight).embedding_bag({.dtype = weight.dtype(),
+                                    .max = max,
+                                    .mean = mean,
+                                    .bags = bags,
+                                    .width = width,
+                                    .weight = view_of(matrix).data,
+                                    .stride = view_of(matrix).strides[0],
+                                    .ids = view_of(flat).as<const int64_t>(),
+                                    .bounds = view_of(bounds).as<const int64_t>(),
+                                    .factors = factors.defined() ? view_of(factors).data : nullptr,
+                                    .padding = padding,
+                                    .out = view_of(y).data,
+                                    .bag = view_of(bag).as<int64_t>(),
+                                    .count = view_of(count).as<int64_t>()});
+  if (max) {  // y says in which row the largest element is; empty bags take it from row 0, where there is one
+    if (weight.size(0) == 0) return zeros({bags, width}, {.dtype = weight.dtype(), .device = device});
+    return masked_fill(gather(weight, 0, y), (count == 0).unsqueeze(1), 0);
+  }
+  if (recording(weight, factors))
+    record(kBag, y, inputs(weight, factors),
+           [ids = Saved(flat), bag = Saved(bag), count = saved_if(mean, count),
+            factors = saved_if(factors.defined(), factors), weight = saved_if(tracked(factors), weight),
+            shape = view_of(weight).shape, padding, by_freq = options.scale_grad_by_freq,
+            sparse = options.sparse](Backward& back) {
+             const Tensor at = back.get(ids);
+             Tensor g = back.grad();
+             if (count.defined()) g = g / maximum(back.get(count), 1).unsqueeze(1).to(g.dtype());
+             g = index_select(g, 0, back.get(bag));
+             if (factors.defined() && back.needs(1)) {
+               const Tensor products = sum(g * index_select(back.get(weight), 0, at), 1);
+               back.set(1, padding < 0 ? products : masked_fill(products, at == padding, 0));
+             }
+             if (!back.needs(0)) return;
+             if (factors.defined()) g = g * back.get(factors).unsqueeze(1);
+             if (by_freq) g = g / frequencies(at, shape[0], g.dtype(), 2);
+             give_rows(back, g, shape, at, padding, sparse);
+           });
+  return y;
+}
+
+}  // namespace reel

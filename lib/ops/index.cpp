@@ -73,9 +73,9 @@ Tensor collect_slices(const Tensor& g, const Shape& shape, int dim, const Tensor
 
 /// Delivers g, the gradient of the slices at ids along dim of a tensor of `shape`: as rows, which the engine collects,
 /// where it can. (No rows would be no gradient at all, instead of zeros.)
-void give_slices(Backward& back, const Tensor& g, const Shape& shape, int dim, const Tensor& ids, bool sparse) {
+void give_slices(Backward& back, const Tensor& g, const Shape& shape, int dim, const Tensor& ids) {
   if (dim == 0 && view_of(g).numel && !back.create_graph())
-    back.set_rows(0, ids, g, sparse);
+    back.set_rows(0, ids, g, false);
   else
     back.set(0, collect_slices(g, shape, dim, ids));
 }
@@ -90,7 +90,7 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
   backend_of(x).index_select(view, dim, view_of(ids), view_of(y));
   if (recording(x))
     record(op, y, inputs(x), [shape = view.shape, dim, ids = Saved(ids)](Backward& back) {
-      give_slices(back, back.grad(), shape, dim, back.get(ids), false);
+      give_slices(back, back.grad(), shape, dim, back.get(ids));
     });
   return y;
 }
@@ -181,29 +181,6 @@ Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor&
 Tensor& Tensor::index_fill_(int64_t dim, const Tensor& ids, const Tensor& value) {
   const Positions to = slice_positions("index_fill_", *this, dim, ids);
   return put_in_place("index_fill_", *this, to, slices_for("index_fill_", *this, to, value, true));
-}
-
-Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse) {
-  const View& rows = view_of(weight, "embedding");
-  const Tensor dense = to_ids("embedding", weight, ids).contiguous();
-  REEL_CHECK(!rows.shape.empty(), "embedding: the weight needs a dimension of rows, got a 0-d tensor");
-  check_range("embedding", dense, 0, rows.shape[0], 0);
-  const View& at = view_of(dense);
-  Shape shape = at.shape, flat = rows.shape;
-  flat[0] = at.numel;
-  for (int d = 1; d < rows.shape.size(); ++d) shape.push_back(rows.shape[d]);
-  const Tensor y = make_tensor(shape, rows.dtype, weight.device());
-  backend_of(y).index_select(rows, 0, make_view(at.data, {at.numel}, {1}, kInt64),
-                             make_view(view_of(y).data, flat, contiguous_strides(flat), rows.dtype));
-  if (recording(weight))
-    record("embedding", y, inputs(weight), [whole = rows.shape, ids = Saved(dense), sparse](Backward& back) {
-      const Tensor at = back.get(ids);
-      Shape flat = whole;
-      flat[0] = at.numel();
-      const Tensor g = back.grad().reshape(flat), list = at.dim() == 1 ? at : at.reshape({flat[0]});
-      give_slices(back, g, whole, 0, list, sparse);
-    });
-  return y;
 }
 
 // ---- single elements along one dimension ----------------------------------------------------------------------------

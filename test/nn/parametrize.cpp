@@ -7,6 +7,7 @@
 #include "reel/nn.h"
 #include "reel/random.h"
 #include "reel/testing.h"
+#include "test/nn/figures.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
@@ -155,4 +156,19 @@ TEST_CASE("parametrizations of one's own are chained") {
   nn::remove_parametrizations(layer, layer.weight);
   CHECK(layer.weight.is_same(held));
   CHECK(equal(held, held.t()));
+}
+
+TEST_CASE("normalised weights give PyTorch's numbers for PyTorch's weights") {
+  const auto check = [](const std::string& name, const auto& normalise) {
+    INFO(name);
+    const Figures figures(name);
+    nn::Linear layer(3, 4);
+    normalise(layer);
+    figures.load(layer).eval();
+    StateDict outputs;
+    outputs.emplace_back("output", layer(figures.in("x")));
+    figures.check(layer, outputs);
+  };
+  check("weight_norm", [](nn::Linear& layer) { nn::weight_norm(layer, {.dim = 1}); });
+  check("spectral_norm", [](nn::Linear& layer) { nn::spectral_norm(layer); });
 }

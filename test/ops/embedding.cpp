@@ -1,10 +1,145 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "reel/autograd.h"
 #include "test/op_rows.h"
+#include "test/wrong_calls.h"
 
 namespace reel {
 
+// Bag b is made of ids[bounds[b]] … ids[bounds[b + 1] - 1] but for `padding`.
+static Array bags(const Array& weight, const Line& ids, const std::vector<int64_t>& bounds, BagMode mode,
+                  double padding = -1, const Line& factors = {}) {
+  return build({static_cast<int64_t>(bounds.size()) - 1, weight.shape[1]}, [&](const Index& at) {
+    Line column;
+    for (int64_t i = bounds[at[0]]; i < bounds[at[0] + 1]; ++i)
+      if (ids[i] != padding)
+        column.push_back(weight({static_cast<int64_t>(ids[i]), at[1]}) * (factors.empty() ? 1 : factors[i]));
+    if (column.empty()) return 0.;
+    return mode == BagMode::kSum    ? ref::total(column)
+           : mode == BagMode::kMean ? ref::average(column)
+                                    : ref::largest(column);
+  });
+}
+
+// clang-format off
 const std::vector<Row>& embedding_rows() {
-  static const std::vector<Row> rows;
+  static const std::vector<Row> rows{
+
+{"embedding(padding)", [](In x) { return embedding(x[0], x[1], {.scale_grad_by_freq = false}); },
+ [](Ref x) { return build({4, 3}, [&](const Index& at) { return x[0]({int64_t(x[1]({at[0]})), at[1]}); }); },
+ {{{5, 3}}, ids({4}, 5)}},
+{"embedding(int32)", [](In x) { return embedding(x[0], x[1].to(kInt32)); },
+ [](Ref x) { return build({4, 3}, [&](const Index& at) { return x[0]({int64_t(x[1]({at[0]})), at[1]}); }); },
+ {{{5, 3}}, ids({4}, 5)}},
+{"embedding_renorm_", [](In x) { return embedding_renorm_(x[0].clone(), x[1], 1); },
+ [](Ref x) {
+   return build(x[0].shape, [&](const Index& at) {
+     double norm = 0;
+     for (int64_t j = 0; j < 3; ++j) norm += x[0]({at[0], j}) * x[0]({at[0], j});
+     bool named = false;
+     for (double id : x[1].data) named = named || int64_t(id) == at[0];
+     return x[0](at) * (named && norm > 1 ? 1 / std::sqrt(norm) : 1);
+   });
+ },
+ {{{5, 3}}, ids({2, 2}, 5)}, {.differentiable = false}},
+{"embedding_bag", [](In x) { return embedding_bag(x[0], x[1]); },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, BagMode::kMean); }, {{{5, 3}}, ids({3, 4}, 5)}},
+{"embedding_bag(sum)", [](In x) { return embedding_bag(x[0], x[1], {.mode = BagMode::kSum}); },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, BagMode::kSum); }, {{{5, 3}}, ids({3, 4}, 5)}},
+{"embedding_bag(max)", [](In x) { return embedding_bag(x[0], x[1], {.mode = BagMode::kMax}); },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, BagMode::kMax); }, {{{5, 3}}, ids({3, 4}, 5)}},
+{"embedding_bag(offsets)",
+ [](In x) { return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}), .padding_idx = 1}); },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, BagMode::kMean, 1); }, {{{3, 4}}, ids({7}, 3)}},
+{"embedding_bag(last offset)",
+ [](In x) {
+   return embedding_bag(x[0], x[1], {.offsets = from({0, 3, 7}), .mode = BagMode::kMax, .include_last_offset = true,
+                                     .padding_idx = -1});
+ },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 3, 7}, BagMode::kMax, 2); }, {{{3, 4}}, ids({7}, 3)}},
+{"embedding_bag(weights)",
+ [](In x) {
+   return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}), .mode = BagMode::kSum,
+                                     .per_sample_weights = x[2], .padding_idx = 1});
+ },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, BagMode::kSum, 1, x[2].data); },
+ {{{3, 4}}, ids({7}, 3), {{7}}}},
+
+};
   return rows;
+}
+// clang-format on
+
+TEST_CASE("rows that pad get no gradient, dense or sparse") {
+  const Tensor weight = ones({4, 2}, {.requires_grad = true}), ids = from({1, 3, 1, 2, 3, 3});
+  sum(embedding(weight, ids, {.padding_idx = 1, .scale_grad_by_freq = true})).backward();
+  CHECK(equal(weight.grad(), from({{0., 0.}, {0., 0.}, {1., 1.}, {1., 1.}})));
+  weight.set_grad({});
+  sum(embedding(weight, ids, {.padding_idx = -3, .sparse = true})).backward();
+  REQUIRE(weight.grad_rows());
+  CHECK(equal(weight.grad_rows()->ids, from({2, 3})));
+  CHECK(equal(weight.grad_rows()->values, from({{1., 1.}, {3., 3.}})));
+  weight.set_grad({});
+  sum(embedding(weight, from({1, 1}), {.padding_idx = 1})).backward();
+  CHECK(equal(weight.grad(), zeros({4, 2})));
+}
+
+TEST_CASE("bags give row-sparse gradients") {
+  const Tensor weight = ones({9, 2}, {.requires_grad = true});
+  const Tensor ids = from({7, 3, 7, 1}), offsets = from({0, 3, 3});
+  const Tensor y = embedding_bag(weight, ids, {.offsets = offsets, .sparse = true});
+  CHECK(equal(y, from({{1., 1.}, {0., 0.}, {1., 1.}})));
+  sum(y * from({{3.}, {5.}, {7.}})).backward();
+  REQUIRE(weight.grad_rows());
+  CHECK(equal(weight.grad_rows()->ids, from({1, 3, 7})));
+  CHECK(equal(weight.grad_rows()->values, from({{7., 7.}, {1., 1.}, {2., 2.}})));
+  CHECK(embedding_bag(weight, zeros({0}, {.dtype = kInt64}), {.offsets = from({0, 0})}).shape() == Shape{2, 2});
+  CHECK(embedding_bag(weight, zeros({0, 3}, {.dtype = kInt64}), {.mode = BagMode::kMax}).shape() == Shape{0, 2});
+}
+
+TEST_CASE("wrong calls of embeddings", "[errors]") {
+  constexpr WrongCall calls[] = {
+      {[](World& w) { embedding(w.matrix, w.ids, {.padding_idx = 3}); },
+       "embedding: padding_idx 3 is out of range for 3 rows"},
+      {[](World& w) { embedding_renorm_(w.matrix, from({3}), 1); },
+       "embedding_renorm_: index 3 is out of range for dimension 0 of size 3"},
+      {[](World& w) { embedding_renorm_(w.matrix, w.ids, -1); }, "embedding_renorm_: max_norm is -1"},
+      {[](World& w) { embedding_bag(w.matrix, w.ids); }, "embedding_bag: 1-d ids need 1-d int64 offsets"},
+      {[](World& w) { embedding_bag(w.cube, w.ids, {.offsets = from({0})}); },
+       "embedding_bag: expected a matrix of floats, got float32 [2, 3, 4]"},
+      {[](World& w) { embedding_bag(w.matrix, from({5}), {.offsets = from({0})}); },
+       "embedding_bag: index 5 is out of range for dimension 0 of size 3"},
+      {[](World& w) {
+         embedding_bag(w.matrix, w.ids, {.offsets = from({0, 4})});
+       },
+       "embedding_bag: the offsets must ascend from 0 to at most 3, the number of ids"},
+      {[](World& w) { embedding_bag(w.matrix, w.ids, {.offsets = from({1})}); },
+       "embedding_bag: the offsets must ascend from 0 to at most 3, the number of ids"},
+      {[](World& w) {
+         embedding_bag(w.matrix, w.ids, {.offsets = from({0, 2, 1})});
+       },
+       "embedding_bag: the offsets must ascend from 0 to at most 3, the number of ids"},
+      {[](World& w) {
+         embedding_bag(w.matrix, w.ids, {.offsets = from({0, 2}), .include_last_offset = true});
+       },
+       "embedding_bag: the offsets must ascend from 0 to at most 3, the number of ids, and end with it"},
+      {[](World& w) {
+         embedding_bag(w.matrix, w.ids.view({1, 3}), {.offsets = from({0})});
+       },
+       "embedding_bag: ids of shape [1, 3] are bags already, and offsets are given"},
+      {[](World& w) { embedding_bag(w.matrix, w.ids, {.offsets = from({0}), .per_sample_weights = w.vector}); },
+       "embedding_bag: per_sample_weights go with sums only"},
+      {[](World& w) {
+         embedding_bag(w.matrix, w.ids, {.offsets = from({0}), .mode = BagMode::kSum, .per_sample_weights = w.doubles});
+       },
+       "embedding_bag: expected per_sample_weights of float32 [3], got float64 [4, 3]"},
+      {[](World& w) {
+         embedding_bag(w.matrix, w.ids.view({1, 3}), {.mode = BagMode::kMax, .sparse = true});
+       },
+       "embedding_bag: kMax has no gradients that are sparse or scaled by frequency"},
+  };
+  check_wrong_calls(calls);
 }
 
 }  // namespace reel

@@ -2,18 +2,24 @@
 #include <optional>
 
 #include "reel/nn/module.h"
+#include "reel/ops/embedding.h"
 
 namespace reel::nn {
 
 struct EmbeddingOptions {
   /// Row-sparse gradients: backward and optimizers touch only the rows that were looked up.
   bool sparse = false;
-  /// Ids that say "nothing here": they give zeros and no gradient. Negative counts from the end.
+  /// An id that says "nothing here": its row starts as zeros and gets no gradient. Negative counts from the end.
   std::optional<int64_t> padding_idx = {};
+  /// Rows with a larger norm_type-norm are scaled down to it, in place, when they are looked up.
+  std::optional<double> max_norm = {};
+  double norm_type = 2;
+  /// Divide the gradient of a row by how often it was looked up in the call.
+  bool scale_grad_by_freq = false;
 };
 
-/// Rows of weight [num_embeddings, embedding_dim], which starts standard normal, for int64 ids of any shape: the result
-/// is [ids' shape…, embedding_dim]. An id out of range is an Error.
+/// Rows of weight [num_embeddings, embedding_dim], which starts standard normal, for int64 or int32 ids of any shape:
+/// the result is [ids' shape…, embedding_dim]. An id out of range is an Error.
 struct Embedding : Layer<Embedding> {
   Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options = {});
   Embedding(Module& parent, std::string name, int64_t num_embeddings, int64_t embedding_dim,
@@ -21,6 +27,8 @@ struct Embedding : Layer<Embedding> {
       : Embedding(num_embeddings, embedding_dim, options) {
     parent.register_module(std::move(name), *this);
   }
+  /// With `weight`, a matrix of floats, itself as the weight, which is not trained if `freeze`.
+  static Embedding from_pretrained(Tensor weight, bool freeze = true, EmbeddingOptions options = {});
   Tensor forward(const Tensor& ids) const;
   void reset_parameters();
   std::string extra_repr() const override;
@@ -28,6 +36,41 @@ struct Embedding : Layer<Embedding> {
   const int64_t num_embeddings, embedding_dim;
   EmbeddingOptions options;
   Tensor weight;
+
+ private:
+  Embedding(Tensor weight, EmbeddingOptions options);
+};
+
+struct EmbeddingBagOptions {
+  bool sparse = false;
+  std::optional<int64_t> padding_idx = {};  ///< An id that does not count, with a row that starts as zeros.
+  std::optional<double> max_norm = {};
+  double norm_type = 2;
+  bool scale_grad_by_freq = false;  ///< Not with kMax.
+  BagMode mode = BagMode::kMean;
+  bool include_last_offset = false;  ///< The offsets end with the number of ids.
+};
+
+/// The sum, mean or largest elements of the rows that each bag of ids names: embedding_bag with a weight of its own.
+struct EmbeddingBag : Layer<EmbeddingBag> {
+  EmbeddingBag(int64_t num_embeddings, int64_t embedding_dim, EmbeddingBagOptions options = {});
+  EmbeddingBag(Module& parent, std::string name, int64_t num_embeddings, int64_t embedding_dim,
+               EmbeddingBagOptions options = {})
+      : EmbeddingBag(num_embeddings, embedding_dim, options) {
+    parent.register_module(std::move(name), *this);
+  }
+  static EmbeddingBag from_pretrained(Tensor weight, bool freeze = true, EmbeddingBagOptions options = {});
+  /// ids [bags, k], or ids [k] with the offsets of the bags; per_sample_weights of ids' shape only with sums.
+  Tensor forward(const Tensor& ids, const Tensor& offsets = {}, const Tensor& per_sample_weights = {}) const;
+  void reset_parameters();
+  std::string extra_repr() const override;
+
+  const int64_t num_embeddings, embedding_dim;
+  EmbeddingBagOptions options;
+  Tensor weight;
+
+ private:
+  EmbeddingBag(Tensor weight, EmbeddingBagOptions options);
 };
 
 }  // namespace reel::nn
