@@ -109,7 +109,7 @@ Tensor EmbeddingBag::forward(const Tensor& ids, const Tensor& offsets, const Ten
 }
 
 std::string EmbeddingBag::extra_repr() const {
-  const char* const mode = options.mode == BagMode::kSum ? "sum" : options.mode == BagMode::kMean ? "mean" : "max";
+  const char* const mode = options.mode == Reduce::kSum ? "sum" : options.mode == Reduce::kMean ? "mean" : "max";
   return described(num_embeddings, embedding_dim, options) + ", mode=" + mode;
 }
 

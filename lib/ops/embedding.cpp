@@ -118,11 +118,13 @@ Tensor bag_bounds(const Tensor& ids, const EmbeddingBagLookup& options) {
 void check_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
   REEL_CHECK(weight.dim() == 2 && weight.is_floating_point(), kBag, ": expected a matrix of floats, got ",
              weight.dtype(), " ", weight.shape());
-  REEL_CHECK(options.mode != BagMode::kMax || !(options.sparse || options.scale_grad_by_freq), kBag,
+  REEL_CHECK(options.mode == Reduce::kSum || options.mode == Reduce::kMean || options.mode == Reduce::kMax, kBag,
+             ": a bag is summed, averaged or searched for its largest elements");
+  REEL_CHECK(options.mode != Reduce::kMax || !(options.sparse || options.scale_grad_by_freq), kBag,
              ": kMax has no gradients that are sparse or scaled by frequency");
   const Tensor& factors = options.per_sample_weights;
   if (!factors.defined()) return;
-  REEL_CHECK(options.mode == BagMode::kSum, kBag, ": per_sample_weights go with sums only");
+  REEL_CHECK(options.mode == Reduce::kSum, kBag, ": per_sample_weights go with sums only");
   REEL_CHECK(factors.shape() == ids.shape() && factors.dtype() == weight.dtype(), kBag,
              ": expected per_sample_weights of ", weight.dtype(), " ", ids.shape(), ", got ", factors.dtype(), " ",
              factors.shape());
@@ -141,7 +143,7 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
   }
   const Tensor bounds = bag_bounds(at, options);
   const int64_t bags = bounds.numel() - 1, width = weight.size(1), n = flat.numel();
-  const bool max = options.mode == BagMode::kMax, mean = options.mode == BagMode::kMean;
+  const bool max = options.mode == Reduce::kMax, mean = options.mode == Reduce::kMean;
   const Tensor factors = options.per_sample_weights.defined() ? options.per_sample_weights.reshape({n}).contiguous()
                                                               : options.per_sample_weights;
   const Tensor matrix = view_of(weight).strides[1] == 1 ? weight : no_grad([&] { return weight.contiguous(); });

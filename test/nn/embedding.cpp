@@ -26,10 +26,10 @@ TEST_CASE("Embedding keeps rows within a norm, and starts from a given table") {
 
 TEST_CASE("EmbeddingBag holds a weight and hands its options on") {
   nn::EmbeddingBag bag = nn::EmbeddingBag::from_pretrained(from({{1., 2.}, {3., 5.}, {0., 10.}}), false,
-                                                           {.padding_idx = 0, .mode = BagMode::kMax});
+                                                           {.padding_idx = 0, .mode = Reduce::kMax});
   CHECK(equal(bag(from({{1, 2}, {0, 1}})), from({{3., 10.}, {3., 5.}})));
   CHECK(bag.to_string() == "EmbeddingBag(3, 2, padding_idx=0, mode=max)");
-  nn::EmbeddingBag sums = nn::EmbeddingBag::from_pretrained(bag.weight.detach(), true, {.mode = BagMode::kSum});
+  nn::EmbeddingBag sums = nn::EmbeddingBag::from_pretrained(bag.weight.detach(), true, {.mode = Reduce::kSum});
   CHECK(equal(sums(from({0, 1, 2}), from({0, 1}), from({2., 1., -1.})), from({{2., 4.}, {3., -5.}})));
   const nn::EmbeddingBag plain(3, 2);
   CHECK(plain(from({{0}, {1}, {2}})).is_same(plain.weight) == false);
@@ -48,10 +48,10 @@ TEST_CASE("embeddings give PyTorch's numbers for PyTorch's weights") {
     outputs.emplace_back("output", bag(figures.in("ids"), figures.in("offsets"), figures.in("factors")));
     figures.check(bag, outputs);
   };
-  check("bag_sum", {.padding_idx = 2, .mode = BagMode::kSum});
-  check("bag_mean", {.padding_idx = 2, .scale_grad_by_freq = true, .mode = BagMode::kMean});
-  check("bag_max", {.padding_idx = 2, .mode = BagMode::kMax});
-  check("bag_weighted", {.mode = BagMode::kSum});
+  check("bag_sum", {.padding_idx = 2, .mode = Reduce::kSum});
+  check("bag_mean", {.padding_idx = 2, .scale_grad_by_freq = true, .mode = Reduce::kMean});
+  check("bag_max", {.padding_idx = 2, .mode = Reduce::kMax});
+  check("bag_weighted", {.mode = Reduce::kSum});
 
   const Figures figures("embedding");
   nn::Embedding table(5, 3, {.padding_idx = 2, .max_norm = 0.5, .norm_type = 1, .scale_grad_by_freq = true});

@@ -8,7 +8,7 @@
 namespace reel {
 
 // Bag b is made of ids[bounds[b]] … ids[bounds[b + 1] - 1] but for `padding`.
-static Array bags(const Array& weight, const Line& ids, const std::vector<int64_t>& bounds, BagMode mode,
+static Array bags(const Array& weight, const Line& ids, const std::vector<int64_t>& bounds, Reduce mode,
                   double padding = -1, const Line& factors = {}) {
   return build({static_cast<int64_t>(bounds.size()) - 1, weight.shape[1]}, [&](const Index& at) {
     Line column;
@@ -16,9 +16,9 @@ static Array bags(const Array& weight, const Line& ids, const std::vector<int64_
       if (ids[i] != padding)
         column.push_back(weight({static_cast<int64_t>(ids[i]), at[1]}) * (factors.empty() ? 1 : factors[i]));
     if (column.empty()) return 0.;
-    return mode == BagMode::kSum    ? ref::total(column)
-           : mode == BagMode::kMean ? ref::average(column)
-                                    : ref::largest(column);
+    return mode == Reduce::kSum    ? ref::total(column)
+           : mode == Reduce::kMean ? ref::average(column)
+                                   : ref::largest(column);
   });
 }
 
@@ -44,26 +44,26 @@ const std::vector<Row>& embedding_rows() {
  },
  {{{5, 3}}, ids({2, 2}, 5)}, {.differentiable = false}},
 {"embedding_bag", [](In x) { return embedding_bag(x[0], x[1]); },
- [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, BagMode::kMean); }, {{{5, 3}}, ids({3, 4}, 5)}},
-{"embedding_bag(sum)", [](In x) { return embedding_bag(x[0], x[1], {.mode = BagMode::kSum}); },
- [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, BagMode::kSum); }, {{{5, 3}}, ids({3, 4}, 5)}},
-{"embedding_bag(max)", [](In x) { return embedding_bag(x[0], x[1], {.mode = BagMode::kMax}); },
- [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, BagMode::kMax); }, {{{5, 3}}, ids({3, 4}, 5)}},
+ [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, Reduce::kMean); }, {{{5, 3}}, ids({3, 4}, 5)}},
+{"embedding_bag(sum)", [](In x) { return embedding_bag(x[0], x[1], {.mode = Reduce::kSum}); },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, Reduce::kSum); }, {{{5, 3}}, ids({3, 4}, 5)}},
+{"embedding_bag(max)", [](In x) { return embedding_bag(x[0], x[1], {.mode = Reduce::kMax}); },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, Reduce::kMax); }, {{{5, 3}}, ids({3, 4}, 5)}},
 {"embedding_bag(offsets)",
  [](In x) { return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}), .padding_idx = 1}); },
- [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, BagMode::kMean, 1); }, {{{3, 4}}, ids({7}, 3)}},
+ [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, Reduce::kMean, 1); }, {{{3, 4}}, ids({7}, 3)}},
 {"embedding_bag(last offset)",
  [](In x) {
-   return embedding_bag(x[0], x[1], {.offsets = from({0, 3, 7}), .mode = BagMode::kMax, .include_last_offset = true,
+   return embedding_bag(x[0], x[1], {.offsets = from({0, 3, 7}), .mode = Reduce::kMax, .include_last_offset = true,
                                      .padding_idx = -1});
  },
- [](Ref x) { return bags(x[0], x[1].data, {0, 3, 7}, BagMode::kMax, 2); }, {{{3, 4}}, ids({7}, 3)}},
+ [](Ref x) { return bags(x[0], x[1].data, {0, 3, 7}, Reduce::kMax, 2); }, {{{3, 4}}, ids({7}, 3)}},
 {"embedding_bag(weights)",
  [](In x) {
-   return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}), .mode = BagMode::kSum,
+   return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}), .mode = Reduce::kSum,
                                      .per_sample_weights = x[2], .padding_idx = 1});
  },
- [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, BagMode::kSum, 1, x[2].data); },
+ [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, Reduce::kSum, 1, x[2].data); },
  {{{3, 4}}, ids({7}, 3), {{7}}}},
 
 };
@@ -72,7 +72,8 @@ const std::vector<Row>& embedding_rows() {
 // clang-format on
 
 TEST_CASE("rows that pad get no gradient, dense or sparse") {
-  const Tensor weight = ones({4, 2}, {.requires_grad = true}), ids = from({1, 3, 1, 2, 3, 3});
+  const Tensor ids = from({1, 3, 1, 2, 3, 3});
+  Tensor weight = ones({4, 2}, {.requires_grad = true});
   sum(embedding(weight, ids, {.padding_idx = 1, .scale_grad_by_freq = true})).backward();
   CHECK(equal(weight.grad(), from({{0., 0.}, {0., 0.}, {1., 1.}, {1., 1.}})));
   weight.set_grad({});
@@ -95,7 +96,7 @@ TEST_CASE("bags give row-sparse gradients") {
   CHECK(equal(weight.grad_rows()->ids, from({1, 3, 7})));
   CHECK(equal(weight.grad_rows()->values, from({{7., 7.}, {1., 1.}, {2., 2.}})));
   CHECK(embedding_bag(weight, zeros({0}, {.dtype = kInt64}), {.offsets = from({0, 0})}).shape() == Shape{2, 2});
-  CHECK(embedding_bag(weight, zeros({0, 3}, {.dtype = kInt64}), {.mode = BagMode::kMax}).shape() == Shape{0, 2});
+  CHECK(embedding_bag(weight, zeros({0, 3}, {.dtype = kInt64}), {.mode = Reduce::kMax}).shape() == Shape{0, 2});
 }
 
 TEST_CASE("wrong calls of embeddings", "[errors]") {
@@ -131,11 +132,11 @@ TEST_CASE("wrong calls of embeddings", "[errors]") {
       {[](World& w) { embedding_bag(w.matrix, w.ids, {.offsets = from({0}), .per_sample_weights = w.vector}); },
        "embedding_bag: per_sample_weights go with sums only"},
       {[](World& w) {
-         embedding_bag(w.matrix, w.ids, {.offsets = from({0}), .mode = BagMode::kSum, .per_sample_weights = w.doubles});
+         embedding_bag(w.matrix, w.ids, {.offsets = from({0}), .mode = Reduce::kSum, .per_sample_weights = w.doubles});
        },
        "embedding_bag: expected per_sample_weights of float32 [3], got float64 [4, 3]"},
       {[](World& w) {
-         embedding_bag(w.matrix, w.ids.view({1, 3}), {.mode = BagMode::kMax, .sparse = true});
+         embedding_bag(w.matrix, w.ids.view({1, 3}), {.mode = Reduce::kMax, .sparse = true});
        },
        "embedding_bag: kMax has no gradients that are sparse or scaled by frequency"},
   };

@@ -46,8 +46,8 @@ struct EmbeddingBagOptions {
   std::optional<int64_t> padding_idx = {};  ///< An id that does not count, with a row that starts as zeros.
   std::optional<double> max_norm = {};
   double norm_type = 2;
-  bool scale_grad_by_freq = false;  ///< Not with kMax.
-  BagMode mode = BagMode::kMean;
+  bool scale_grad_by_freq = false;   ///< Not with kMax.
+  Reduce mode = Reduce::kMean;       ///< kSum, kMean or kMax.
   bool include_last_offset = false;  ///< The offsets end with the number of ids.
 };
 

@@ -22,11 +22,10 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup&
 /// weight.
 Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, double norm_type = 2);
 
-enum class BagMode { kSum, kMean, kMax };
 struct EmbeddingBagLookup {
   /// For 1-d ids: where each bag begins among them, int64, ascending from 0; it ends where the next one begins.
   Tensor offsets = {};
-  BagMode mode = BagMode::kMean;
+  Reduce mode = Reduce::kMean;              ///< kSum, kMean or kMax.
   Tensor per_sample_weights = {};           ///< A factor for each id, of ids' shape; only with kSum.
   bool include_last_offset = false;         ///< offsets ends with the number of ids instead of implying it.
   std::optional<int64_t> padding_idx = {};  ///< An id that does not count; negative counts from the end.
