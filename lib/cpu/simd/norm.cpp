@@ -1,8 +1,8 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
 
-// Sums are taken in T for a few terms a lane and then in double precision, and means are subtracted in two parts: a
-// large mean costs a small variance no digits.
+// Sums are taken in T for a few terms a lane and then in double precision; means are corrected by the mean of what is
+// left, and subtracted in two parts: a large mean costs a small variance no digits.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -84,6 +84,13 @@ struct Centre {
   Batch<T> operator()(const Batch<T>& x) const { return (x - high) - low; }
 };
 
+/// What the sums of d and d², d = x - mean, over n elements tell: the mean is off by that of d.
+void correct(double sum, double squares, double n, double* mean, double* variance) {
+  const double off = sum / n, around = squares / n - off * off;
+  *mean += off;
+  *variance = around < 0 ? 0 : around;
+}
+
 double rstd_of(double variance, double eps) { return 1 / scalar::sqrt(variance + eps); }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -109,15 +116,16 @@ void row_norm(const Norm& norm) {
       for_each_batch<T>(0, n, [&](auto at) { sum.add(at, at(x)); });
       mean = sum.get() / double(n);
     }
-    const Centre<T> centre(mean);
-    Sums<T, 1> squares;
+    const Centre<T> rough(mean);
+    Sums<T, 2> sums;
     for_each_batch<T>(0, n, [&](auto at) {
-      const Batch<T> d = centre(at(x));
-      squares.add(at, d * d);
+      const Batch<T> d = rough(at(x));
+      sums.add(at, d, d * d);
     });
-    const double variance = squares.get() / double(n), rstd = rstd_of(variance, norm.eps);
+    correct(norm.center ? sums.get(0) : 0, sums.get(1), double(n), &mean, norm.variance + row);
     norm.mean[row] = mean;
-    norm.variance[row] = variance;
+    const Centre<T> centre(mean);
+    const double rstd = rstd_of(norm.variance[row], norm.eps);
 
     if (inner == 1 && weight) {
       const Batch<T> scale = Batch<T>(T(rstd));
@@ -274,15 +282,16 @@ void channel_norm_of(const Norm& norm) {
   for_each_channel<T, columns>(norm, [&](int64_t c, int64_t lanes) {
     double *mean = norm.mean + c, *variance = norm.variance + c;
     if (!norm.given) {
-      Sums<T, 1, columns> sum, squares;
+      Sums<T, 1, columns> sum;
       for_each_in_channel<T, columns>(norm, c, [&](auto at) { sum.add(at, at(x)); });
       for (int64_t k = 0; k < lanes; ++k) mean[k] = sum.get(0, k) / n;
-      const Centre<T> centre = centre_of<T, columns>(mean, lanes);
+      const Centre<T> rough = centre_of<T, columns>(mean, lanes);
+      Sums<T, 2, columns> sums;
       for_each_in_channel<T, columns>(norm, c, [&](auto at) {
-        const Batch<T> d = centre(at(x));
-        squares.add(at, d * d);
+        const Batch<T> d = rough(at(x));
+        sums.add(at, d, d * d);
       });
-      for (int64_t k = 0; k < lanes; ++k) variance[k] = squares.get(0, k) / n;
+      for (int64_t k = 0; k < lanes; ++k) correct(sums.get(0, k), sums.get(1, k), n, mean + k, variance + k);
     }
     const Centre<T> centre = centre_of<T, columns>(mean, lanes);
     const Batch<T> scale = spread<T, columns>(

@@ -20,22 +20,32 @@ Window window_of(const Pool& p, int d, int64_t o) {
   int64_t start = o * p.stride[d] - p.padding[d];
   const int64_t end = start + (p.kernel[d] - 1) * step + 1, inside = end < in ? end : in;
   const int64_t covered = (end < in + p.padding[d] ? end : in + p.padding[d]) - start;
+  if (step == 1) {  // divisions are slow
+    if (start < 0) start = 0;
+    return {start, start < inside ? inside - start : 0, covered};
+  }
   if (start < 0) start += (step - 1 - start) / step * step;
   return {start, start < inside ? (inside - start + step - 1) / step : 0, covered};
 }
 
-/// The windows of a row that need no clipping: [begin, end).
-struct Interior {
-  int64_t begin = 0, end = 0;
-  explicit Interior(const Pool& p, bool wanted = true) {
-    if (p.adaptive || !wanted) return;
-    const int64_t stride = p.stride[2], last = p.in[2] + p.padding[2] - (p.kernel[2] - 1) * p.dilation[2] - 1;
-    if (last < 0) return;
-    begin = (p.padding[2] + stride - 1) / stride;
-    end = last / stride + 1 < p.out[2] ? last / stride + 1 : p.out[2];
-    if (begin >= end) begin = end = 0;
-  }
+/// Some windows of a row, next to each other, that fit over a line of at most kLine elements: length of them from
+/// position `start` of x on, of which [first, last) are inside of x.
+constexpr int64_t kLine = 1024;
+struct Chunk {
+  int64_t begin, count, start, length, first, last;
 };
+int64_t extent_of(const Pool& p) { return (p.kernel[2] - 1) * p.dilation[2] + 1; }
+template <class F>
+void for_each_chunk(const Pool& p, const F& f) {
+  const int64_t stride = p.stride[2], most = (kLine - extent_of(p)) / stride + 1;
+  for (int64_t begin = 0; begin < p.out[2]; begin += most) {
+    const int64_t count = begin + most < p.out[2] ? most : p.out[2] - begin;
+    const int64_t start = begin * stride - p.padding[2], length = (count - 1) * stride + extent_of(p);
+    f(Chunk{begin, count, start, length, start < 0 ? -start : 0, start + length < p.in[2] ? length : p.in[2] - start});
+  }
+}
+/// Can the windows be taken over lines? If not, they are taken one by one.
+bool by_lines(const Pool& p) { return !p.adaptive && extent_of(p) <= kLine; }
 
 /// One row of windows: where they are in the other two dimensions.
 struct Row {
@@ -83,23 +93,37 @@ Batch<float> every_second(const Batch<float>& a, const Batch<float>& b) { return
 Batch<double> every_second(const Batch<double>& a, const Batch<double>& b) { return _mm_shuffle_pd(a, b, 2); }
 #endif
 
-template <class T>
-Batch<T> load_first(const T* p, int64_t n) {
-  return n <= 0 ? Batch<T>(T(0)) : n < kWidth<T> ? load_part(p, n) : load(p);
-}
-/// p[0], p[stride], …: n elements. step is 1 or 2 for a stride of that, 0 for any.
+/// p[0], p[stride], …: n elements, and anything behind. `step` is 1 or 2 for a stride of that, 0 for any.
 template <int step, class T>
 Batch<T> load_steps(const T* p, int64_t stride, int64_t n) {
-  if constexpr (step == 1) return load_first(p, n);
-  if constexpr (step == 2)
-    return every_second(load_first(p, 2 * n - 1), load_first(p + kWidth<T> - 1, 2 * n - kWidth<T>));
+  if constexpr (step == 1) return load(p);
+  if constexpr (step == 2) return every_second(load(p), load(p + kWidth<T> - 1));
   return load_strided(p, stride, n);
 }
 
-/// f(o, n) for the windows [begin, end) of a row, as many at a time as there are lanes.
+/// A line, and as much behind it as load_steps may touch.
+template <class T>
+struct Line {
+  T data[kLine + 2 * kWidth<T>];
+  explicit Line(T value) {
+    for (T& v : data) v = value;
+  }
+};
+
+/// f(get, set) for the elements [first, last) in batches: get(p) is a batch of p, set(p, batch) writes it.
 template <class T, class F>
-void for_each_block(int64_t begin, int64_t end, const F& f) {
-  for (int64_t o = begin; o < end; o += kWidth<T>) f(o, o + kWidth<T> <= end ? kWidth<T> : end - o);
+void for_each_batch(int64_t first, int64_t last, const F& f) {
+  int64_t i = first;
+  for (; i + kWidth<T> <= last; i += kWidth<T>)
+    f([i](const T* p) { return load(p + i); }, [i](T* p, const Batch<T>& v) { store(p + i, v); });
+  if (const int64_t n = last - i; n > 0)
+    f([i, n](const T* p) { return load_part(p + i, n); }, [i, n](T* p, const Batch<T>& v) { store_part(p + i, v, n); });
+}
+
+/// f(i, n) for n windows from window i of a chunk on, as many at a time as there are lanes.
+template <class T, class F>
+void for_each_block(const Chunk& chunk, const F& f) {
+  for (int64_t i = 0; i < chunk.count; i += kWidth<T>) f(i, i + kWidth<T> <= chunk.count ? kWidth<T> : chunk.count - i);
 }
 template <class T>
 void store_first(T* p, const Batch<T>& x, int64_t n) {
@@ -123,156 +147,217 @@ T max_of(const Pool& p, const Row& row, int64_t o, const T* x, int64_t* at) {
   return best;
 }
 
-template <int step, class T>
-void max_pool_rows(const Pool& p, const T* x, T* y, int64_t* indices) {
-  // Lanes note the maximum's place relative to the window's as a T.
-  const int64_t plane = plane_size(p.in);
-  const bool exact = plane < int64_t{1} << std::numeric_limits<T>::digits;
-  const Interior inside(p, exact || !indices);
-  const int64_t stride = p.stride[2], step_h = p.dilation[1] * p.in[2];
+template <class T>
+void max_pool_one_by_one(const Pool& p, const T* x, T* y, int64_t* indices) {
   for_each_row(p, [&](const Row& row) {
-    const T* from = x + row.plane * plane;
-    T* to = y + row_offset(p, row);
-    int64_t* places = indices ? indices + row_offset(p, row) : nullptr;
-    const auto one_by_one = [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) {
-        int64_t at;
-        to[o] = max_of(p, row, o, from, &at);
-        if (places) places[o] = at;
-      }
-    };
-    one_by_one(0, inside.begin);
-    const int64_t corner = (row.d.start * p.in[1] + row.h.start) * p.in[2] - p.padding[2];
-    for_each_block<T>(inside.begin, inside.end, [&](int64_t o, int64_t n) {
-      Batch<T> best(-std::numeric_limits<T>::infinity()), place(T(0));
-      const int64_t first = corner + o * stride;
-      for (int64_t i = 0; i < row.d.taps; ++i)
-        for (int64_t j = 0; j < row.h.taps; ++j) {
-          const int64_t line = i * p.dilation[0] * p.in[1] * p.in[2] + j * step_h;
-          for (int64_t k = 0; k < p.kernel[2]; ++k) {
-            const int64_t offset = line + k * p.dilation[2];
-            const Batch<T> v = load_steps<step>(from + first + offset, stride, n);
-            const auto better = (v > best) | (v != v);
-            best = select(better, v, best);
-            if (places) place = select(better, Batch<T>(T(offset)), place);
+    for (int64_t o = 0; o < p.out[2]; ++o) {
+      int64_t at;
+      y[row_offset(p, row) + o] = max_of(p, row, o, x + row.plane * plane_size(p.in), &at);
+      if (indices) indices[row_offset(p, row) + o] = at;
+    }
+  });
+}
+
+/// First the maxima of the lines that a row of windows meets, element by element, then those of the taps in the one
+/// line that this makes. With each maximum goes its place, relative to that of the window's corner, as a T.
+template <int step, bool with_places, class T>
+void max_pool_by_lines(const Pool& p, const T* x, T* y, int64_t* indices) {
+  const T infinity = std::numeric_limits<T>::infinity();
+  const int64_t stride = p.stride[2];
+  for_each_chunk(p, [&](const Chunk& chunk) {
+    Line<T> best(-infinity), place(infinity);  // as they are in the padding
+    for_each_row(p, [&](const Row& row) {
+      const int64_t corner = (row.d.start * p.in[1] + row.h.start) * p.in[2];
+      const T* from = x + row.plane * plane_size(p.in) + chunk.start;
+      bool first = true;
+      for_each_line(p, row, [&](int64_t line) {
+        const Batch<T> here(T(line - corner));
+        for_each_batch<T>(chunk.first, chunk.last, [&](const auto& get, const auto& set) {
+          const Batch<T> v = get(from + line);
+          if (first) {
+            set(best.data, v);
+            if constexpr (with_places) set(place.data, here);
+          } else {
+            const Batch<T> before = get(best.data);
+            const auto better = (v > before) | (v != v);
+            set(best.data, select(better, v, before));
+            if constexpr (with_places) set(place.data, select(better, here, get(place.data)));
+          }
+        });
+        first = false;
+      });
+      for_each_block<T>(chunk, [&](int64_t i, int64_t n) {
+        Batch<T> most(-infinity), at(infinity);
+        for (int64_t k = 0; k < p.kernel[2]; ++k) {
+          const int64_t tap = k * p.dilation[2], element = i * stride + tap;
+          const Batch<T> v = load_steps<step>(best.data + element, stride, n);
+          if constexpr (with_places) {
+            const Batch<T> there = load_steps<step>(place.data + element, stride, n) + Batch<T>(T(tap));
+            const auto better = (v > most) | (v != v) | ((v == most) & (there < at));
+            at = select(better, there, at);
+            most = select(better, v, most);
+          } else {
+            most = select((v > most) | (v != v), v, most);
           }
         }
-      store_first(to + o, best, n);
-      if (!places) return;
-      T lanes[kWidth<T>];
-      store(lanes, place);
-      for (int64_t k = 0; k < n; ++k) places[o + k] = first + k * stride + static_cast<int64_t>(lanes[k]);
+        const int64_t to = row_offset(p, row) + chunk.begin + i;
+        store_first(y + to, most, n);
+        if constexpr (with_places) {
+          T lanes[kWidth<T>];
+          store(lanes, at);
+          const int64_t window = corner + chunk.start + i * stride;
+          for (int64_t k = 0; k < n; ++k) indices[to + k] = window + k * stride + static_cast<int64_t>(lanes[k]);
+        }
+      });
     });
-    one_by_one(inside.end, p.out[2]);
   });
 }
 
 // ---- averages -------------------------------------------------------------------------------------------------------
 
-/// What the sum over a window is divided by.
-double divisor_of(const Pool& p, const Row& row, const Window& w) {
+/// What the sum over a window is divided by, but for its last dimension.
+double divisor_of(const Pool& p, const Row& row) {
   if (p.divisor) return double(p.divisor);
-  return p.count_include_pad ? double(row.d.covered * row.h.covered * w.covered)
-                             : double(row.d.taps * row.h.taps * w.taps);
+  return double(p.count_include_pad ? row.d.covered * row.h.covered : row.d.taps * row.h.taps);
+}
+/// The factor of the last dimension.
+double divisor_of(const Pool& p, const Window& w) {
+  return p.divisor ? 1 : double(p.count_include_pad ? w.covered : w.taps);
 }
 
 template <class T>
-T average_of(const Pool& p, const Row& row, int64_t o, const T* x) {
-  const Window w = window_of(p, 2, o);
-  if (row.d.taps * row.h.taps * w.taps == 0) return 0;
-  double sum = 0;
-  for_each_line(p, row, [&](int64_t line) {
-    for (int64_t k = 0; k < w.taps; ++k) sum += double(x[line + w.start + k]);
-  });
-  return T(sum / divisor_of(p, row, w));
-}
-
-template <int step, class T>
-void avg_pool_rows(const Pool& p, const T* x, T* y) {
-  const Interior inside(p);
-  const int64_t stride = p.stride[2];
+void avg_pool_one_by_one(const Pool& p, const T* x, T* y) {
   for_each_row(p, [&](const Row& row) {
-    const T* from = x + row.plane * plane_size(p.in);
-    T* to = y + row_offset(p, row);
-    for (int64_t o = 0; o < inside.begin; ++o) to[o] = average_of(p, row, o, from);
-    const Batch<T> divisor(T(inside.begin < inside.end ? divisor_of(p, row, window_of(p, 2, inside.begin)) : 1));
-    for_each_block<T>(inside.begin, inside.end, [&](int64_t o, int64_t n) {
-      Batch<T> sum(T(0));  // of the sums of lines, so that a large window has small errors
+    for (int64_t o = 0; o < p.out[2]; ++o) {
+      const Window w = window_of(p, 2, o);
+      const T* from = x + row.plane * plane_size(p.in) + w.start;
+      double sum = 0;
       for_each_line(p, row, [&](int64_t line) {
-        Batch<T> of_line(T(0));
-        for (int64_t k = 0; k < p.kernel[2]; ++k)
-          of_line += load_steps<step>(from + line + o * stride - p.padding[2] + k, stride, n);
-        sum += of_line;
+        for (int64_t k = 0; k < w.taps; ++k) sum += double(from[line + k]);
       });
-      store_first<T>(to + o, sum / divisor, n);
-    });
-    for (int64_t o = inside.end; o < p.out[2]; ++o) to[o] = average_of(p, row, o, from);
+      y[row_offset(p, row) + o] = T(sum / (divisor_of(p, row) * divisor_of(p, w)));
+    }
   });
 }
-
 template <class T>
-void avg_pool_grad_rows(const Pool& p, const T* g, T* gx) {
-  const Interior inside(p);
-  const int64_t stride = p.stride[2];
+void avg_pool_grad_one_by_one(const Pool& p, const T* g, T* gx) {
   for_each_row(p, [&](const Row& row) {
-    const T* from = g + row_offset(p, row);
-    T* to = gx + row.plane * plane_size(p.in);
-    const auto one_by_one = [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) {
-        const Window w = window_of(p, 2, o);
-        const T share = T(from[o] / divisor_of(p, row, w));
-        for_each_line(p, row, [&](int64_t line) {
-          for (int64_t k = 0; k < w.taps; ++k) to[line + w.start + k] += share;
-        });
-      }
-    };
-    one_by_one(0, inside.begin);
-    if (inside.begin < inside.end) {
-      const T share = T(1 / divisor_of(p, row, window_of(p, 2, inside.begin)));
+    for (int64_t o = 0; o < p.out[2]; ++o) {
+      const Window w = window_of(p, 2, o);
+      const T share = T(g[row_offset(p, row) + o] / (divisor_of(p, row) * divisor_of(p, w)));
+      T* to = gx + row.plane * plane_size(p.in) + w.start;
       for_each_line(p, row, [&](int64_t line) {
-        for (int64_t k = 0; k < p.kernel[2]; ++k) {
-          T* __restrict at = to + line - p.padding[2] + k;
-          const T* __restrict grad = from;
-          if (stride == 1)
-            for (int64_t o = inside.begin; o < inside.end; ++o) at[o] += grad[o] * share;
-          else
-            for (int64_t o = inside.begin; o < inside.end; ++o) at[o * stride] += grad[o] * share;
-        }
+        for (int64_t k = 0; k < w.taps; ++k) to[line + k] += share;
       });
     }
-    one_by_one(inside.end, p.out[2]);
+  });
+}
+
+/// The factors of a chunk's windows.
+template <class T>
+void divisors_of(const Pool& p, const Chunk& chunk, T* divisors) {
+  for (int64_t i = 0; i < chunk.count; ++i) divisors[i] = T(divisor_of(p, window_of(p, 2, chunk.begin + i)));
+}
+
+/// First the sum of the lines, then those of the taps in it.
+template <int step, class T>
+void avg_pool_by_lines(const Pool& p, const T* x, T* y) {
+  const int64_t stride = p.stride[2];
+  for_each_chunk(p, [&](const Chunk& chunk) {
+    Line<T> sum(T(0)), divisor(T(1));
+    divisors_of(p, chunk, divisor.data);
+    for_each_row(p, [&](const Row& row) {
+      const T* from = x + row.plane * plane_size(p.in) + chunk.start;
+      const Batch<T> of_row(T(divisor_of(p, row)));
+      bool first = true;
+      for_each_line(p, row, [&](int64_t line) {
+        for_each_batch<T>(chunk.first, chunk.last, [&](const auto& get, const auto& set) {
+          set(sum.data, first ? get(from + line) : get(sum.data) + get(from + line));
+        });
+        first = false;
+      });
+      for_each_block<T>(chunk, [&](int64_t i, int64_t n) {
+        Batch<T> total(T(0));
+        for (int64_t k = 0; k < p.kernel[2]; ++k) total += load_steps<step>(sum.data + i * stride + k, stride, n);
+        store_first<T>(y + row_offset(p, row) + chunk.begin + i, total / (of_row * load(divisor.data + i)), n);
+      });
+    });
+  });
+}
+
+/// The other way round: the gradients of a row of windows into one line, which is added to each of theirs.
+template <class T>
+void avg_pool_grad_by_lines(const Pool& p, const T* g, T* gx) {
+  const int64_t stride = p.stride[2];
+  for_each_chunk(p, [&](const Chunk& chunk) {
+    Line<T> divisor(T(1)), share(T(0)), sum(T(0));
+    divisors_of(p, chunk, divisor.data);
+    for_each_row(p, [&](const Row& row) {
+      const T* from = g + row_offset(p, row) + chunk.begin;
+      T* to = gx + row.plane * plane_size(p.in) + chunk.start;
+      const Batch<T> of_row(T(divisor_of(p, row)));
+      for_each_batch<T>(0, chunk.count, [&](const auto& get, const auto& set) {
+        set(share.data, get(from) / (of_row * get(divisor.data)));
+      });
+      for (int64_t i = 0; i < chunk.length; ++i) sum.data[i] = 0;
+      for (int64_t k = 0; k < p.kernel[2]; ++k) {
+        if (stride == 1)
+          for_each_batch<T>(0, chunk.count, [&](const auto& get, const auto& set) {
+            set(sum.data + k, get(sum.data + k) + get(share.data));
+          });
+        else
+          for (int64_t i = 0; i < chunk.count; ++i) sum.data[i * stride + k] += share.data[i];
+      }
+      for_each_line(p, row, [&](int64_t line) {
+        for_each_batch<T>(chunk.first, chunk.last,
+                          [&](const auto& get, const auto& set) { set(to + line, get(to + line) + get(sum.data)); });
+      });
+    });
   });
 }
 
 // ---- the table's rows -----------------------------------------------------------------------------------------------
 
-template <class T>
-void max_pool_of(const Pool& p, const View& x, const View& y, const View* indices) {
-  int64_t* at = indices ? indices->as<int64_t>() : nullptr;
-  switch (p.stride[2]) {
-    case 1: return max_pool_rows<1>(p, x.as<const T>(), y.as<T>(), at);
-    case 2: return max_pool_rows<2>(p, x.as<const T>(), y.as<T>(), at);
-    default: return max_pool_rows<0>(p, x.as<const T>(), y.as<T>(), at);
-  }
-}
-template <class T>
-void avg_pool_of(const Pool& p, const View& x, const View& y) {
-  switch (p.stride[2]) {
-    case 1: return avg_pool_rows<1>(p, x.as<const T>(), y.as<T>());
-    case 2: return avg_pool_rows<2>(p, x.as<const T>(), y.as<T>());
-    default: return avg_pool_rows<0>(p, x.as<const T>(), y.as<T>());
+/// f(step) for the stride's way of loading.
+template <class F>
+void with_step(int64_t stride, const F& f) {
+  switch (stride) {
+    case 1: return f(std::integral_constant<int, 1>());
+    case 2: return f(std::integral_constant<int, 2>());
+    default: return f(std::integral_constant<int, 0>());
   }
 }
 
+template <class T>
+void max_pool_of(const Pool& p, const T* x, T* y, int64_t* indices) {
+  const bool exact = plane_size(p.in) < int64_t{1} << std::numeric_limits<T>::digits;
+  if (!by_lines(p) || (indices && !exact)) return max_pool_one_by_one(p, x, y, indices);
+  with_step(p.stride[2], [&](auto step) {
+    indices ? max_pool_by_lines<step, true>(p, x, y, indices) : max_pool_by_lines<step, false>(p, x, y, indices);
+  });
+}
+template <class T>
+void avg_pool_of(const Pool& p, const T* x, T* y) {
+  if (!by_lines(p)) return avg_pool_one_by_one(p, x, y);
+  with_step(p.stride[2], [&](auto step) { avg_pool_by_lines<step>(p, x, y); });
+}
+template <class T>
+void avg_pool_grad_of(const Pool& p, const T* g, T* gx) {
+  by_lines(p) ? avg_pool_grad_by_lines(p, g, gx) : avg_pool_grad_one_by_one(p, g, gx);
+}
+
 void max_pool(const Pool& p, const View& x, const View& y, const View* indices) {
-  x.dtype == kFloat32 ? max_pool_of<float>(p, x, y, indices) : max_pool_of<double>(p, x, y, indices);
+  int64_t* at = indices ? indices->as<int64_t>() : nullptr;
+  x.dtype == kFloat32 ? max_pool_of(p, x.as<const float>(), y.as<float>(), at)
+                      : max_pool_of(p, x.as<const double>(), y.as<double>(), at);
 }
 void avg_pool(const Pool& p, const View& x, const View& y) {
-  x.dtype == kFloat32 ? avg_pool_of<float>(p, x, y) : avg_pool_of<double>(p, x, y);
+  x.dtype == kFloat32 ? avg_pool_of(p, x.as<const float>(), y.as<float>())
+                      : avg_pool_of(p, x.as<const double>(), y.as<double>());
 }
 void avg_pool_grad(const Pool& p, const View& g, const View& gx) {
-  g.dtype == kFloat32 ? avg_pool_grad_rows(p, g.as<const float>(), gx.as<float>())
-                      : avg_pool_grad_rows(p, g.as<const double>(), gx.as<double>());
+  g.dtype == kFloat32 ? avg_pool_grad_of(p, g.as<const float>(), gx.as<float>())
+                      : avg_pool_grad_of(p, g.as<const double>(), gx.as<double>());
 }
 
 }  // namespace
