@@ -41,17 +41,17 @@ struct Tagger : reel::nn::Module {
     std::vector<reel::Tensor> spelled;
     for (const reel::Tensor& ids : sentence.letters) spelled.push_back(letter(ids));
     const reel::Tensor ends = spelling(spelled).state.h;  // [2, n, letter_hidden]
-    const reel::Tensor features = cat({word(sentence.words), ends[0], ends[1]}, 1);
+    const reel::Tensor features = reel::cat({word(sentence.words), ends[0], ends[1]}, 1);
     return out(dropout(context(dropout(features)).output));
   }
   reel::Tensor loss(const Encoded& sentence) const {
     const reel::Tensor scores = forward(sentence);
-    return options.crf ? -crf(scores, sentence.tags) : cross_entropy(scores, sentence.tags, reel::kSum);
+    return options.crf ? -crf(scores, sentence.tags) : reel::cross_entropy(scores, sentence.tags, reel::kSum);
   }
   /// The best tags [n].
   reel::Tensor decode(const Encoded& sentence) const {
     const reel::Tensor scores = forward(sentence);
-    return options.crf ? crf.decode(scores).tags : argmax(scores, 1);
+    return options.crf ? crf.decode(scores).tags : reel::argmax(scores, 1);
   }
 
   const TaggerOptions options;
