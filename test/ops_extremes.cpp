@@ -65,6 +65,7 @@ bool all_finite(const std::vector<double>& values) {
 TEST_CASE("pointwise ops at infinities, NaN, zeros and denormals", "[ops][isa][extremes]") {
   for (const Row& row : op_table()) {
     if (!row.reference.one && !row.reference.two) continue;
+    if (std::string(row.name).find("dropout") != std::string::npos) continue;  // its row adds and takes off a shift
     DYNAMIC_SECTION(row.name) {
       for (DType dtype : {kFloat32, kFloat64}) {
         const std::vector<double> a = special_values(dtype);
@@ -79,7 +80,7 @@ TEST_CASE("pointwise ops at infinities, NaN, zeros and denormals", "[ops][isa][e
             const bool gated = name == "gelu" || name == "gelu_tanh" || name == "silu" || name == "silu_";
             if (gated && at > -100 && at < 0) return -at * eps;
             // A difference, and a sum around a root.
-            return name == "tanhshrink" || name == "digamma" ? 8 * eps : 0;
+            return name == "tanhshrink" || name.starts_with("digamma") ? 8 * eps : 0;
           };
           for (int64_t i = 0; i < n; ++i) {
             INFO(dtype << " at " << scientific(a[i]) << ": " << scientific(y[i]));
@@ -212,7 +213,7 @@ TEST_CASE("saturated functions have finite derivatives", "[ops][isa][extremes]")
         INFO(f.name << ' ' << dtype << " at -+" << far);
         const Tensor x = from(std::vector<double>{-far, far}).to(dtype);
         const std::vector<double> slopes = gradient(f.call, x);
-        CHECK(slopes[0] == Approx(f.left));
+        CHECK(slopes[0] == Approx(f.left).margin(1e-30));
         CHECK(slopes[1] == Approx(f.right));
         const std::vector<double> bends = second_derivative(f.call, x);
         CHECK(bends[0] == Approx(0).margin(1e-30));

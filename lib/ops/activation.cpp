@@ -47,11 +47,16 @@ Tensor logsigmoid(const Tensor& x) { return unary<scalar::LogSigmoid>("logsigmoi
 Tensor hardsigmoid(const Tensor& x) { return hardtanh(x + 3, 0, 6) / 6; }
 Tensor hardswish(const Tensor& x) { return unary<scalar::Hardswish>("hardswish", x); }
 Tensor softsign(const Tensor& x) { return x / (1 + abs(x)); }
-Tensor tanhshrink(const Tensor& x) { return x - tanh(x); }
+Tensor tanhshrink(const Tensor& x) {
+  view_of(x, "tanhshrink");
+  const Tensor wide = to_compute(x);  // a difference of near equals
+  const Tensor y = wide - tanh(wide);
+  return is_half(x.dtype()) ? y.to(x.dtype()) : y;
+}
 Tensor hardshrink(const Tensor& x, double lambda) { return where(abs(x.detach()) <= lambda, 0, x); }
 Tensor softshrink(const Tensor& x, double lambda) {
   REEL_CHECK(lambda >= 0, "softshrink: lambda ", lambda, " is negative");
-  return x - clamp(x, -lambda, lambda);
+  return where(abs(x.detach()) <= lambda, 0, x - lambda * sign(x.detach()));
 }
 Tensor threshold(const Tensor& x, double threshold, Scalar value) { return where(x.detach() <= threshold, value, x); }
 Tensor softplus(const Tensor& x, double beta, double threshold) {

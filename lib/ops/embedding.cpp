@@ -133,8 +133,8 @@ void check_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLooku
 }  // namespace
 
 Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
-  const Tensor at = row_ids(kBag, weight, ids), flat = at.view({at.numel()});
   check_bags(weight, ids, options);
+  const Tensor at = row_ids(kBag, weight, ids), flat = at.view({at.numel()});
   const int64_t padding = padding_row(kBag, options.padding_idx, weight);
   if (is_half(weight.dtype())) {
     EmbeddingBagLookup wide = options;

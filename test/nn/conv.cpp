@@ -75,7 +75,7 @@ TEST_CASE("convolution layers compute what the ops do", "[nn][conv]") {
   const nn::ConvTranspose2d transposed(4, 6, 3, {.stride = 2, .padding = 1, .output_padding = 1, .groups = 2});
   check_same(transposed(x), conv_transpose2d(x, transposed.weight, transposed.bias,
                                              {.stride = 2, .padding = 1, .output_padding = 1, .groups = 2}));
-  const nn::Conv1d line(4, 3, 3);
+  const nn::Conv1d line(6, 3, 3);
   check_same(line(x[0]), conv1d(x[0], line.weight, line.bias));
   const nn::Conv3d volume(4, 3, 2);
   const Tensor deep = x.unsqueeze(2).expand({2, 4, 3, 6, 7});

@@ -39,7 +39,7 @@ const std::vector<Row>& embedding_rows() {
      for (int64_t j = 0; j < 3; ++j) norm += x[0]({at[0], j}) * x[0]({at[0], j});
      bool named = false;
      for (double id : x[1].data) named = named || int64_t(id) == at[0];
-     return x[0](at) * (named && norm > 1 ? 1 / std::sqrt(norm) : 1);
+     return x[0](at) * (named && norm > 1 ? 1 / (std::sqrt(norm) + 1e-7) : 1);
    });
  },
  {{{5, 3}}, ids({2, 2}, 5)}, {.differentiable = false}},

@@ -98,7 +98,7 @@ Batch<T> hypot(const Batch<T>& x, const Batch<T>& y) {
   using B = Batch<T>;
   const B a = abs(x), b = abs(y), most = select(a > b, a, b), least = select(a > b, b, a), ratio = least / most;
   const B infinity(std::numeric_limits<T>::infinity());
-  const B length = select(most == B(0), most, most * sqrt(fma(ratio, ratio, B(1))));
+  const B length = select((most == B(0)) & (least == B(0)), most, most * sqrt(fma(ratio, ratio, B(1))));
   return select((a == infinity) | (b == infinity), infinity, length);
 }
 /// The angle within an octant, mirrored into its own.
