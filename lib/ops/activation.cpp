@@ -44,7 +44,11 @@ Tensor gelu_tanh(const Tensor& x) { return unary<scalar::GeluTanh>("gelu_tanh", 
 Tensor silu(const Tensor& x) { return unary<scalar::Silu>("silu", x); }
 Tensor mish(const Tensor& x) { return unary<scalar::Mish>("mish", x); }
 Tensor logsigmoid(const Tensor& x) { return unary<scalar::LogSigmoid>("logsigmoid", x); }
-Tensor hardsigmoid(const Tensor& x) { return hardtanh(x + 3, 0, 6) / 6; }
+Tensor hardsigmoid(const Tensor& x) {
+  view_of(x, "hardsigmoid");
+  const Tensor y = hardtanh(to_compute(x) + 3, 0, 6) / 6;  // half types would round the corners away
+  return is_half(x.dtype()) ? y.to(x.dtype()) : y;
+}
 Tensor hardswish(const Tensor& x) { return unary<scalar::Hardswish>("hardswish", x); }
 Tensor softsign(const Tensor& x) { return x / (1 + abs(x)); }
 Tensor tanhshrink(const Tensor& x) {
