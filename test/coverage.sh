@@ -58,7 +58,7 @@ table() {
       fi
     fi
     [[ $kind == beyond ]] && name=
-    printf '| %s | %s | %s |\n' "$name" "${counterpart:-: $reason}${counterpart:+${reason:+ ($reason)}}" \
+    printf '| %s | %s | %s |\n' "$name" "${counterpart:-no: $reason}${counterpart:+${reason:+ ($reason)}}" \
       "${header#include/}"
   done < <(grep -v '^#' test/coverage.txt)
 }

@@ -118,7 +118,7 @@ Tensor cofactors(const Tensor& a) {
   const int64_t n = a.size(-1);
   const Tensor others = masked_fill(s.unsqueeze(-2).expand(shape_with(a, {n, n})),
                                     eye_like(a, n).to(kBool).expand(shape_with(a, {n, n})), 1);
-  const Tensor sign = no_grad([&] { return slogdet(u).sign * slogdet(vh).sign; });
+  const Tensor sign = no_grad([&, left = u, right = vh] { return slogdet(left).sign * slogdet(right).sign; });
   return matmul(u * (prod(others, -1) * sign.unsqueeze(-1)).unsqueeze(-2), vh);
 }
 }  // namespace
