@@ -116,6 +116,7 @@ Tensor bag_bounds(const Tensor& ids, const EmbeddingBagLookup& options) {
 }
 
 void check_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
+  view_of(weight, kBag), view_of(ids, kBag);
   REEL_CHECK(weight.dim() == 2 && weight.is_floating_point(), kBag, ": expected a matrix of floats, got ",
              weight.dtype(), " ", weight.shape());
   REEL_CHECK(options.mode == Reduce::kSum || options.mode == Reduce::kMean || options.mode == Reduce::kMax, kBag,
