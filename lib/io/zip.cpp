@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
                    kLocator64 = 0x07064b50;
-constexpr int64_t kLocalSize = 30, kCentralSize = 46, kEndSize = 22, kEnd64Size = 56, kLocatorSize = 20;
+constexpr int64_t kLocalSize = 30, kEndSize = 22, kEnd64Size = 56, kLocatorSize = 20;
 constexpr uint16_t kStored = 0, kDeflated = 8, kExtra64 = 1;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;  // "see the 64-bit field"
 
