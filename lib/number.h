@@ -170,8 +170,9 @@ REEL_HD inline double hurwitz_zeta(double s, double q) {
 }
 
 /// The n-th derivative of ψ, (-1)ⁿ⁺¹ n! ζ(n + 1, x) for n > 0. Left of 0 the sum over all integers, which has period 1,
-/// takes the place of the long one.
-REEL_HD inline double polygamma(int n, double x) {
+/// takes the place of the long one. Static: it is too long for clang to inline, and the instruction sets must not share
+/// it.
+REEL_HD static inline double polygamma(int n, double x) {
   if (n == 0) return digamma(x);
   const double s = n + 1;
   double factor = n % 2 ? 1 : -1;

@@ -48,7 +48,7 @@ void check_state(const char* cell, const Tensor& state, const Tensor& x, int64_t
 template <class Derived>
 Recurrent<Derived>::Recurrent(int64_t input, int64_t hidden, int64_t proj, const RecurrentOptions& given)
     : input_size(input), hidden_size(hidden), proj_size(proj), options(given), weights([&] {
-        const auto [who, blocks] = form_of(static_cast<Derived*>(this));
+        const auto [who, blocks] = form_of(static_cast<Derived*>(nullptr));
         REEL_CHECK(input >= 0 && hidden > 0, who, ": input_size ", input, ", hidden_size ", hidden);
         REEL_CHECK(options.num_layers > 0, who, ": num_layers must be positive, got ", options.num_layers);
         REEL_CHECK(options.dropout >= 0 && options.dropout <= 1, who, ": dropout must be between 0 and 1, got ",
