@@ -24,68 +24,68 @@ concept Integer = std::is_integral_v<T>;
 
 inline constexpr double kInfinity = HUGE_VAL, kPi = 3.14159265358979323846, kLn2 = 0.69314718055994530942;
 
-REEL_HD inline float exp(float x) { return ::expf(x); }
-REEL_HD inline double exp(double x) { return ::exp(x); }
-REEL_HD inline float exp2(float x) { return ::exp2f(x); }
-REEL_HD inline double exp2(double x) { return ::exp2(x); }
-REEL_HD inline float expm1(float x) { return ::expm1f(x); }
-REEL_HD inline double expm1(double x) { return ::expm1(x); }
-REEL_HD inline float log(float x) { return ::logf(x); }
-REEL_HD inline double log(double x) { return ::log(x); }
-REEL_HD inline float log2(float x) { return ::log2f(x); }
-REEL_HD inline double log2(double x) { return ::log2(x); }
-REEL_HD inline float log10(float x) { return ::log10f(x); }
-REEL_HD inline double log10(double x) { return ::log10(x); }
-REEL_HD inline float log1p(float x) { return ::log1pf(x); }
-REEL_HD inline double log1p(double x) { return ::log1p(x); }
-REEL_HD inline float sqrt(float x) { return ::sqrtf(x); }
-REEL_HD inline double sqrt(double x) { return ::sqrt(x); }
-REEL_HD inline float sin(float x) { return ::sinf(x); }
-REEL_HD inline double sin(double x) { return ::sin(x); }
-REEL_HD inline float cos(float x) { return ::cosf(x); }
-REEL_HD inline double cos(double x) { return ::cos(x); }
-REEL_HD inline float tan(float x) { return ::tanf(x); }
-REEL_HD inline double tan(double x) { return ::tan(x); }
-REEL_HD inline float asin(float x) { return ::asinf(x); }
-REEL_HD inline double asin(double x) { return ::asin(x); }
-REEL_HD inline float acos(float x) { return ::acosf(x); }
-REEL_HD inline double acos(double x) { return ::acos(x); }
-REEL_HD inline float atan(float x) { return ::atanf(x); }
-REEL_HD inline double atan(double x) { return ::atan(x); }
-REEL_HD inline float sinh(float x) { return ::sinhf(x); }
-REEL_HD inline double sinh(double x) { return ::sinh(x); }
-REEL_HD inline float cosh(float x) { return ::coshf(x); }
-REEL_HD inline double cosh(double x) { return ::cosh(x); }
-REEL_HD inline float tanh(float x) { return ::tanhf(x); }
-REEL_HD inline double tanh(double x) { return ::tanh(x); }
-REEL_HD inline float asinh(float x) { return ::asinhf(x); }
-REEL_HD inline double asinh(double x) { return ::asinh(x); }
-REEL_HD inline float acosh(float x) { return ::acoshf(x); }
-REEL_HD inline double acosh(double x) { return ::acosh(x); }
-REEL_HD inline float atanh(float x) { return ::atanhf(x); }
-REEL_HD inline double atanh(double x) { return ::atanh(x); }
-REEL_HD inline float erf(float x) { return ::erff(x); }
-REEL_HD inline double erf(double x) { return ::erf(x); }
-REEL_HD inline float erfc(float x) { return ::erfcf(x); }
-REEL_HD inline double erfc(double x) { return ::erfc(x); }
-REEL_HD inline float floor(float x) { return ::floorf(x); }
-REEL_HD inline double floor(double x) { return ::floor(x); }
-REEL_HD inline float ceil(float x) { return ::ceilf(x); }
-REEL_HD inline double ceil(double x) { return ::ceil(x); }
-REEL_HD inline float nearbyint(float x) { return ::nearbyintf(x); }
-REEL_HD inline double nearbyint(double x) { return ::nearbyint(x); }
-REEL_HD inline float trunc(float x) { return ::truncf(x); }
-REEL_HD inline double trunc(double x) { return ::trunc(x); }
-REEL_HD inline float abs(float x) { return ::fabsf(x); }
-REEL_HD inline double abs(double x) { return ::fabs(x); }
-REEL_HD inline float pow(float x, float y) { return ::powf(x, y); }
-REEL_HD inline double pow(double x, double y) { return ::pow(x, y); }
-REEL_HD inline float fmod(float x, float y) { return ::fmodf(x, y); }
-REEL_HD inline double fmod(double x, double y) { return ::fmod(x, y); }
-REEL_HD inline float atan2(float x, float y) { return ::atan2f(x, y); }
-REEL_HD inline double atan2(double x, double y) { return ::atan2(x, y); }
-REEL_HD inline float hypot(float x, float y) { return ::hypotf(x, y); }
-REEL_HD inline double hypot(double x, double y) { return ::hypot(x, y); }
+REEL_HD static inline float exp(float x) { return ::expf(x); }
+REEL_HD static inline double exp(double x) { return ::exp(x); }
+REEL_HD static inline float exp2(float x) { return ::exp2f(x); }
+REEL_HD static inline double exp2(double x) { return ::exp2(x); }
+REEL_HD static inline float expm1(float x) { return ::expm1f(x); }
+REEL_HD static inline double expm1(double x) { return ::expm1(x); }
+REEL_HD static inline float log(float x) { return ::logf(x); }
+REEL_HD static inline double log(double x) { return ::log(x); }
+REEL_HD static inline float log2(float x) { return ::log2f(x); }
+REEL_HD static inline double log2(double x) { return ::log2(x); }
+REEL_HD static inline float log10(float x) { return ::log10f(x); }
+REEL_HD static inline double log10(double x) { return ::log10(x); }
+REEL_HD static inline float log1p(float x) { return ::log1pf(x); }
+REEL_HD static inline double log1p(double x) { return ::log1p(x); }
+REEL_HD static inline float sqrt(float x) { return ::sqrtf(x); }
+REEL_HD static inline double sqrt(double x) { return ::sqrt(x); }
+REEL_HD static inline float sin(float x) { return ::sinf(x); }
+REEL_HD static inline double sin(double x) { return ::sin(x); }
+REEL_HD static inline float cos(float x) { return ::cosf(x); }
+REEL_HD static inline double cos(double x) { return ::cos(x); }
+REEL_HD static inline float tan(float x) { return ::tanf(x); }
+REEL_HD static inline double tan(double x) { return ::tan(x); }
+REEL_HD static inline float asin(float x) { return ::asinf(x); }
+REEL_HD static inline double asin(double x) { return ::asin(x); }
+REEL_HD static inline float acos(float x) { return ::acosf(x); }
+REEL_HD static inline double acos(double x) { return ::acos(x); }
+REEL_HD static inline float atan(float x) { return ::atanf(x); }
+REEL_HD static inline double atan(double x) { return ::atan(x); }
+REEL_HD static inline float sinh(float x) { return ::sinhf(x); }
+REEL_HD static inline double sinh(double x) { return ::sinh(x); }
+REEL_HD static inline float cosh(float x) { return ::coshf(x); }
+REEL_HD static inline double cosh(double x) { return ::cosh(x); }
+REEL_HD static inline float tanh(float x) { return ::tanhf(x); }
+REEL_HD static inline double tanh(double x) { return ::tanh(x); }
+REEL_HD static inline float asinh(float x) { return ::asinhf(x); }
+REEL_HD static inline double asinh(double x) { return ::asinh(x); }
+REEL_HD static inline float acosh(float x) { return ::acoshf(x); }
+REEL_HD static inline double acosh(double x) { return ::acosh(x); }
+REEL_HD static inline float atanh(float x) { return ::atanhf(x); }
+REEL_HD static inline double atanh(double x) { return ::atanh(x); }
+REEL_HD static inline float erf(float x) { return ::erff(x); }
+REEL_HD static inline double erf(double x) { return ::erf(x); }
+REEL_HD static inline float erfc(float x) { return ::erfcf(x); }
+REEL_HD static inline double erfc(double x) { return ::erfc(x); }
+REEL_HD static inline float floor(float x) { return ::floorf(x); }
+REEL_HD static inline double floor(double x) { return ::floor(x); }
+REEL_HD static inline float ceil(float x) { return ::ceilf(x); }
+REEL_HD static inline double ceil(double x) { return ::ceil(x); }
+REEL_HD static inline float nearbyint(float x) { return ::nearbyintf(x); }
+REEL_HD static inline double nearbyint(double x) { return ::nearbyint(x); }
+REEL_HD static inline float trunc(float x) { return ::truncf(x); }
+REEL_HD static inline double trunc(double x) { return ::trunc(x); }
+REEL_HD static inline float abs(float x) { return ::fabsf(x); }
+REEL_HD static inline double abs(double x) { return ::fabs(x); }
+REEL_HD static inline float pow(float x, float y) { return ::powf(x, y); }
+REEL_HD static inline double pow(double x, double y) { return ::pow(x, y); }
+REEL_HD static inline float fmod(float x, float y) { return ::fmodf(x, y); }
+REEL_HD static inline double fmod(double x, double y) { return ::fmod(x, y); }
+REEL_HD static inline float atan2(float x, float y) { return ::atan2f(x, y); }
+REEL_HD static inline double atan2(double x, double y) { return ::atan2(x, y); }
+REEL_HD static inline float hypot(float x, float y) { return ::hypotf(x, y); }
+REEL_HD static inline double hypot(double x, double y) { return ::hypot(x, y); }
 
 template <Number T>
 REEL_HD T select(bool c, T a, T b) {
@@ -119,8 +119,8 @@ REEL_HD T sigmoid(T x) {
 // ---- the gamma function and its kin ---------------------------------------------------------------------------------
 
 #if defined(__CUDA_ARCH__)
-REEL_HD inline float lgamma(float x) { return ::lgammaf(x); }
-REEL_HD inline double lgamma(double x) { return ::lgamma(x); }
+REEL_HD static inline float lgamma(float x) { return ::lgammaf(x); }
+REEL_HD static inline double lgamma(double x) { return ::lgamma(x); }
 #else
 // Without writing to the C library's signgam, which threads share.
 inline REEL_HD float lgamma(float x) {
@@ -134,7 +134,7 @@ inline REEL_HD double lgamma(double x) {
 #endif
 
 /// ψ(x): reflected to x > 0, upwards by ψ(x) = ψ(x + 1) - 1/x, then by Stirling's series (Abramowitz & Stegun 6.3).
-REEL_HD inline double digamma(double x) {
+REEL_HD static inline double digamma(double x) {
   if (x == 0) return -1 / x;
   double sum = 0;
   if (x < 0) {
@@ -151,7 +151,7 @@ REEL_HD inline double digamma(double x) {
 }
 
 /// ζ(s, q) = Σ (q + k)⁻ˢ over k = 0, 1, … for s > 1 and q > 0, by Euler and Maclaurin's formula (Johansson 2015).
-REEL_HD inline double hurwitz_zeta(double s, double q) {
+REEL_HD static inline double hurwitz_zeta(double s, double q) {
   double sum = 0;
   for (; q < 10 + s; q += 1) sum += pow(q, -s);
   const double power = pow(q, -s);
@@ -183,6 +183,6 @@ REEL_HD static inline double polygamma(int n, double x) {
   const double mirrored = hurwitz_zeta(s, left) - hurwitz_zeta(s, 1 - x);
   return factor * (hurwitz_zeta(s, right) + (n % 2 ? mirrored : -mirrored));
 }
-REEL_HD inline float polygamma(int n, float x) { return static_cast<float>(polygamma(n, static_cast<double>(x))); }
+REEL_HD static inline float polygamma(int n, float x) { return static_cast<float>(polygamma(n, static_cast<double>(x))); }
 
 }  // namespace reel::scalar
