@@ -14,11 +14,12 @@ internal::Hooks& Module::hooks() {
 }
 
 namespace {
+std::atomic<int64_t> last_id{0};  // of hooks of all kinds: remove_hook is told the number alone
+
 template <class Hook>
 int64_t add_hook(const char* op, std::vector<std::pair<int64_t, Hook>>& list, Hook hook) {
   REEL_CHECK(hook, op, ": the hook is empty");
-  static std::atomic<int64_t> next{0};
-  list.emplace_back(++next, std::move(hook));
+  list.emplace_back(++last_id, std::move(hook));
   return list.back().first;
 }
 }  // namespace
