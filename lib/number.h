@@ -183,6 +183,8 @@ REEL_HD static inline double polygamma(int n, double x) {
   const double mirrored = hurwitz_zeta(s, left) - hurwitz_zeta(s, 1 - x);
   return factor * (hurwitz_zeta(s, right) + (n % 2 ? mirrored : -mirrored));
 }
-REEL_HD static inline float polygamma(int n, float x) { return static_cast<float>(polygamma(n, static_cast<double>(x))); }
+REEL_HD static inline float polygamma(int n, float x) {
+  return static_cast<float>(polygamma(n, static_cast<double>(x)));
+}
 
 }  // namespace reel::scalar
