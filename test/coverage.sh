@@ -20,8 +20,8 @@ fi
 # The header that declares a type or function, as reel/….
 header_of() {
   case $1 in
-    [A-Z]*) grep -rlE "^ *(struct|class|using|enum class|template <.*> *(struct|class|using)) $1\b" include/reel | head -1 ;;
-    *) grep -rlE "\b$1\(" include/reel | head -1 ;;
+    [A-Z]*) grep -rlE "^ *(struct|class|using|enum class|template <.*> *(struct|class|using)) $1\b" include/reel | LC_ALL=C sort | sed -n 1p ;;
+    *) grep -rlE "\b$1\(" include/reel | LC_ALL=C sort | sed -n 1p ;;
   esac
 }
 

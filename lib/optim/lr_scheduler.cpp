@@ -267,13 +267,22 @@ StateDict ChainedScheduler::state_dict() const {
   return dict;
 }
 void ChainedScheduler::load_state_dict(const StateDict& dict) {
-  LRScheduler::load_state_dict(dict);
-  for (size_t i = 0; i < schedulers_.size(); ++i) {
-    const std::string prefix = std::to_string(i) + ".";
-    StateDict part;
-    for (const auto& [name, tensor] : dict)
-      if (name.starts_with(prefix)) part.emplace_back(name.substr(prefix.size()), tensor);
-    schedulers_[i]->load_state_dict(part);
+  const auto load = [&](const StateDict& whole) {
+    LRScheduler::load_state_dict(whole);
+    for (size_t i = 0; i < schedulers_.size(); ++i) {
+      const std::string prefix = std::to_string(i) + ".";
+      StateDict part;
+      for (const auto& [name, tensor] : whole)
+        if (name.starts_with(prefix)) part.emplace_back(name.substr(prefix.size()), tensor);
+      schedulers_[i]->load_state_dict(part);
+    }
+  };
+  const StateDict before = state_dict();
+  try {
+    load(dict);
+  } catch (const Error&) {  // of a later part: the earlier ones go back
+    load(before);
+    throw;
   }
 }
 

@@ -152,6 +152,23 @@ TEST_CASE("schedules refuse what makes no sense", "[optim]") {
                     Contains("shape of last_epoch: expected [], given is [2]") && Contains("missing: base_lrs"));
 }
 
+TEST_CASE("a chain of schedules that cannot be loaded stays as it was", "[optim]") {
+  Setup s;
+  s.part<ExponentialLR>(0.5);
+  s.part<ExponentialLR>(0.5);
+  ChainedScheduler chain(s.sgd, {s.parts[0].get(), s.parts[1].get()});
+  const StateDict start = chain.state_dict();
+  chain.step();
+  StateDict wrong;
+  for (const auto& [name, tensor] : start)
+    if (name != "1.last_epoch") wrong.emplace_back(name, tensor);
+  CHECK_THROWS_WITH(chain.load_state_dict(wrong), Contains("missing: last_epoch"));
+  CHECK(chain.last_epoch() == 1);
+  CHECK(s.parts[0]->last_epoch() == 1);
+  chain.load_state_dict(start);
+  CHECK(s.parts[1]->last_epoch() == 0);
+}
+
 TEST_CASE("weight averages are means and can be tried on", "[optim]") {
   Tensor p = from({1., 2.}, {.dtype = kFloat64}).requires_grad_();
   ExponentialMovingAverage ema({p}, 0.75);
