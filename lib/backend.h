@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "lib/scalar.h"
+#include "lib/step.h"
 #include "reel/types.h"
 
 // The seam between the ops and the machines that carry them out: kernels see Views, never Tensors, and a device is one

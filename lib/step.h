@@ -1,0 +1,122 @@
+#pragma once
+#include "lib/scalar.h"
+
+// The optimizers' steps, in the manner of scalar.h: operator()(p, g, s, t, u) changes the parameter p and its up to
+// three states in place.
+namespace reel::scalar {
+
+// clang-format off
+
+/// p -= lr (g + decay p), with (Nesterov) momentum as in PyTorch: the buffer s starts as the first gradient.
+struct SgdUpdate {
+  double lr, weight_decay, momentum, dampening;
+  bool nesterov, first;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T&, T&) const {
+    g = g + T(weight_decay) * p;
+    if (momentum != 0) {
+      s = first ? g : T(momentum) * s + T(1 - dampening) * g;
+      g = nesterov ? g + T(momentum) * s : s;
+    }
+    p = p - T(lr) * g;
+  }
+};
+/// Duchi et al. 2011, with PyTorch's lr decay folded into lr.
+struct AdagradUpdate {
+  double lr, weight_decay, eps;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T&, T&) const {
+    g = g + T(weight_decay) * p;
+    s = s + g * g;
+    p = p - T(lr) * g / (sqrt(s) + T(eps));
+  }
+};
+/// What the members of Adam's family do first: decay the weights, decoupled (Loshchilov & Hutter 2019) or by way of g.
+struct Decay {
+  double lr, weight_decay;
+  bool decoupled;
+  template <class T> REEL_HD void operator()(T& p, T& g) const {
+    if (decoupled) p = p * T(1 - lr * weight_decay);
+    else g = g + T(weight_decay) * p;
+  }
+};
+/// Kingma & Ba 2015, Algorithm 1; with amsgrad u is the largest t so far (Reddi et al. 2018). correction1 = 1 - β1ᵗ,
+/// correction2 = sqrt(1 - β2ᵗ).
+struct AdamUpdate {
+  Decay decay;
+  double lr, beta1, beta2, eps, correction1, correction2;
+  bool amsgrad;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T& t, T& u) const {
+    decay(p, g);
+    s = T(beta1) * s + T(1 - beta1) * g;
+    t = T(beta2) * t + T(1 - beta2) * g * g;
+    if (amsgrad) u = select(u > t, u, t);
+    p = p - T(lr / correction1) * s / (sqrt(amsgrad ? u : t) / T(correction2) + T(eps));
+  }
+};
+/// Kingma & Ba 2015, Algorithm 2: t is the infinity norm of the past gradients.
+struct AdamaxUpdate {
+  Decay decay;
+  double lr, beta1, beta2, eps, correction1;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T& t, T&) const {
+    decay(p, g);
+    s = T(beta1) * s + T(1 - beta1) * g;
+    const T now = abs(g) + T(eps), before = T(beta2) * t;
+    t = select(before > now, before, now);
+    p = p - T(lr / correction1) * s / t;
+  }
+};
+/// Dozat 2016; scale_g and scale_s are the factors of the gradient and of the first moment.
+struct NAdamUpdate {
+  Decay decay;
+  double beta1, beta2, eps, scale_g, scale_s, correction2;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T& t, T&) const {
+    decay(p, g);
+    s = T(beta1) * s + T(1 - beta1) * g;
+    t = T(beta2) * t + T(1 - beta2) * g * g;
+    const T root = sqrt(t) / T(correction2) + T(eps);
+    p = p - T(scale_g) * g / root - T(scale_s) * s / root;
+  }
+};
+/// Liu et al. 2020, Algorithm 2: without `rectified` the second moment is not trusted yet. scale holds all factors.
+struct RAdamUpdate {
+  Decay decay;
+  double beta1, beta2, eps, scale;
+  bool rectified;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T& t, T&) const {
+    decay(p, g);
+    s = T(beta1) * s + T(1 - beta1) * g;
+    t = T(beta2) * t + T(1 - beta2) * g * g;
+    p = p - T(scale) * (rectified ? s / (sqrt(t) + T(eps)) : s);
+  }
+};
+/// Hinton 2012 (lecture 6e): s is the mean square, t (centered, Graves 2013) the mean, u the momentum buffer.
+struct RmspropUpdate {
+  double lr, alpha, eps, weight_decay, momentum;
+  bool centered;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T& t, T& u) const {
+    g = g + T(weight_decay) * p;
+    s = T(alpha) * s + T(1 - alpha) * g * g;
+    if (centered) t = T(alpha) * t + T(1 - alpha) * g;
+    g = g / (sqrt(centered ? s - t * t : s) + T(eps));
+    if (momentum != 0) g = u = T(momentum) * u + g;
+    p = p - T(lr) * g;
+  }
+};
+/// Zeiler 2012, Algorithm 1: s is the mean square of gradients, t that of changes.
+struct AdadeltaUpdate {
+  double lr, rho, eps, weight_decay;
+  template <class T> REEL_HD void operator()(T& p, T g, T& s, T& t, T&) const {
+    g = g + T(weight_decay) * p;
+    s = T(rho) * s + T(1 - rho) * g * g;
+    const T change = sqrt(t + T(eps)) / sqrt(s + T(eps)) * g;
+    t = T(rho) * t + T(1 - rho) * change * change;
+    p = p - T(lr) * change;
+  }
+};
+
+using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate, AdamaxUpdate, NAdamUpdate, RAdamUpdate, RmspropUpdate,
+                              AdadeltaUpdate>;
+inline constexpr int kMostStates = 3;
+
+// clang-format on
+
+}  // namespace reel::scalar
