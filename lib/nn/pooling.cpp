@@ -168,7 +168,7 @@ template struct AdaptiveAvgPool<3>;
 
 template <int N>
 Tensor LPPool<N>::forward(const Tensor& x) const {
-  return pick<N>(lp_pool1d, lp_pool2d, nullptr)(x, norm_type, kernel_size, options);
+  return pick<N>(lp_pool1d, lp_pool2d, lp_pool3d)(x, norm_type, kernel_size, options);
 }
 template <int N>
 std::string LPPool<N>::name() const {
@@ -183,5 +183,6 @@ std::string LPPool<N>::extra_repr() const {
 
 template struct LPPool<1>;
 template struct LPPool<2>;
+template struct LPPool<3>;
 
 }  // namespace reel::nn

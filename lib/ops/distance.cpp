@@ -1,6 +1,7 @@
 #include "reel/ops/distance.h"
 
 #include "lib/ops/internal.h"
+#include "reel/autograd.h"
 
 namespace reel {
 namespace {
@@ -13,6 +14,22 @@ Tensor in_float(const char* op, const Tensor& a, const Tensor& b, const F& f) {
   REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
              " tensors, neither of a floating point type");
   return f(a.to(wide), b.to(wide)).to(dtype);
+}
+
+/// Row by row of x where all differences at once would take much room; backward takes them anew.
+Tensor distances(const Tensor& x, const Tensor& y, double p) {
+  const auto block = [p](const Tensor& a, const Tensor& b) { return norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1); };
+  constexpr int64_t kAtOnce = int64_t{1} << 18;  // elements: they stay in the cache
+  const int64_t m = x.size(-2), row = std::max(x.numel() / std::max<int64_t>(m, 1) * y.size(-2), y.numel());
+  if (row * m <= kAtOnce) return block(x, y);
+  const int64_t rows = std::max<int64_t>(kAtOnce / row, 1);
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < m; i += rows) {
+    const Tensor some = x.narrow(-2, i, std::min(rows, m - i));
+    parts.push_back(
+        checkpoint([block](const std::vector<Tensor>& in) { return std::vector{block(in[0], in[1])}; }, {some, y})[0]);
+  }
+  return cat(parts, -2);
 }
 
 }  // namespace
@@ -35,8 +52,17 @@ Tensor cdist(const Tensor& a, const Tensor& b, double p) {
   return in_float("cdist", a, b, [&](const Tensor& x, const Tensor& y) {
     REEL_CHECK(x.dim() >= 2 && y.dim() >= 2 && x.size(-1) == y.size(-1), "cdist: vectors of shape ", x.shape(), " and ",
                y.shape(), ", not […, m, d] and […, n, d]");
-    return norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1);
+    return distances(x, y, p);
   });
+}
+
+Tensor pdist(const Tensor& x, double p) {
+  const Shape& shape = view_of(x, "pdist").shape;
+  REEL_CHECK(shape.size() == 2, "pdist: vectors of shape ", shape, ", not [n, d]");
+  REEL_CHECK(is_floating_point(x.dtype()), "pdist: a tensor of ", x.dtype(),
+             "; convert it to a floating point type first");
+  const Tensor pairs = triu_indices(shape[0], shape[0], 1).to(x.device());
+  return index_select(cdist(x, x, p).flatten(), 0, pairs[0] * shape[0] + pairs[1]);
 }
 
 }  // namespace reel

@@ -370,5 +370,8 @@ Tensor lp_pool1d(const Tensor& x, double norm_type, PerDim<1> kernel_size, const
 Tensor lp_pool2d(const Tensor& x, double norm_type, PerDim<2> kernel_size, const LPPoolOptions<2>& options) {
   return lp_pool("lp_pool2d", x, norm_type, kernel_size, options);
 }
+Tensor lp_pool3d(const Tensor& x, double norm_type, PerDim<3> kernel_size, const LPPoolOptions<3>& options) {
+  return lp_pool("lp_pool3d", x, norm_type, kernel_size, options);
+}
 
 }  // namespace reel

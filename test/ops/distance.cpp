@@ -1,6 +1,9 @@
 #include <catch2/catch.hpp>
 
 #include "reel/autograd.h"
+#include "reel/memory.h"
+#include "reel/random.h"
+#include "reel/testing.h"
 #include "test/op_rows.h"
 #include "test/wrong_calls.h"
 
@@ -68,6 +71,14 @@ const std::vector<Row>& distance_rows() {
    });
  },
  {{kMatrix}, {{2, 4}, -3, 1}}, kProduct},
+{"pdist", [](In x) { return pdist(x[0]); },
+ [](Ref x) {
+   const int64_t first[] = {0, 0, 1}, second[] = {1, 2, 2};
+   return build({3}, [&](const Index& at) {
+     return distance(x[0], x[0], {first[at[0]], 0}, {second[at[0]], 0}, 2, 0);
+   });
+ },
+ {{kMatrix}}, kProduct},
 
 };
   return rows;
@@ -87,12 +98,33 @@ TEST_CASE("the gradient of a distance is zero where the distance is", "[ops]") {
   CHECK(all(zero.grad() < 1e9).item<bool>());
 }
 
+TEST_CASE("distances of many vectors take little room, and are those of one row at a time", "[ops]") {
+  const Tensor x = randn({300, 64}, {.requires_grad = true}), y = randn({200, 64}, {.requires_grad = true});
+  const auto rows = [&] {
+    std::vector<Tensor> lines;
+    for (int64_t i = 0; i < x.size(0); ++i) lines.push_back(norm(x[i] - y, 2, -1));
+    return stack(lines);
+  };
+  const Tensor weight = randn({300, 200}), wanted = rows(), expected_x = grad({sum(wanted * weight)}, {x})[0],
+               expected_y = grad({sum(rows() * weight)}, {y})[0];
+  reset_peak_memory();
+  const int64_t before = memory_stats().peak_in_use;
+  const Tensor got = cdist(x, y);
+  CHECK(memory_stats().peak_in_use - before < 8 << 20);  // all differences take 15 MiB
+  CHECK(equal(got, wanted));
+  const std::vector<Tensor> grads = grad({sum(got * weight)}, {x, y});
+  testing::assert_close(grads[0], expected_x);
+  testing::assert_close(grads[1], expected_y);
+}
+
 TEST_CASE("distances say what is wrong", "[ops]") {
   static constexpr WrongCall calls[] = {
       {[](World& w) { cdist(w.matrix, w.vector); },
        "cdist: vectors of shape [3, 4] and [3], not […, m, d] and […, n, d]"},
       {[](World& w) { cosine_similarity(w.ids, w.ids); },
        "cosine_similarity: int64 and int64 tensors, neither of a floating point type"},
+      {[](World& w) { pdist(w.vector); }, "pdist: vectors of shape [3], not [n, d]"},
+      {[](World& w) { pdist(w.ids); }, "pdist: a tensor of int64; convert it to a floating point type first"},
       {[](World& w) { pairwise_distance(w.undefined, w.ids); }, "pairwise_distance: undefined tensor"},
   };
   check_wrong_calls(calls);

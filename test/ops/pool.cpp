@@ -214,6 +214,8 @@ const std::vector<Row>& pool_rows() {
  {{{2, 7}, 0.5, 2}}, {.tolerance = 8}},
 {"lp_pool2d", [](In x) { return lp_pool2d(x[0], 2, 3, {.stride = 2}); },
  [](Ref x) { return pooled(x[0], 2, fixed<3, 2, 0>, euclidean); }, {{{2, 5, 6}}}, {.tolerance = 8}},
+{"lp_pool3d", [](In x) { return lp_pool3d(x[0], 2, 2); }, [](Ref x) { return pooled(x[0], 3, fixed<2, 2, 0>, euclidean); },
+ {{{1, 2, 4, 5}}}, {.tolerance = 8}},
 
 };
   return rows;

@@ -107,6 +107,7 @@ struct LPPool : Layer<LPPool<N>> {
 };
 using LPPool1d = LPPool<1>;
 using LPPool2d = LPPool<2>;
+using LPPool3d = LPPool<3>;
 
 /// adaptive_max_pool to output_size (-1: that of x).
 template <int N>

@@ -20,4 +20,8 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, const PairwiseDistanc
 /// gradient at distance 0 is 0.
 Tensor cdist(const Tensor& a, const Tensor& b, double p = 2);
 
+/// The p-norm of x[i, :] - x[j, :] for every i < j, ordered by i, then j: x [n, d] gives [n (n - 1) / 2], the upper
+/// triangle of cdist(x, x).
+Tensor pdist(const Tensor& x, double p = 2);
+
 }  // namespace reel

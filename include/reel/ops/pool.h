@@ -94,5 +94,6 @@ struct LPPoolOptions {
 /// (Σ x^norm_type)^(1 / norm_type) of each window; the gradient where that is 0 is 0.
 Tensor lp_pool1d(const Tensor& x, double norm_type, PerDim<1> kernel_size, const LPPoolOptions<1>& options = {});
 Tensor lp_pool2d(const Tensor& x, double norm_type, PerDim<2> kernel_size, const LPPoolOptions<2>& options = {});
+Tensor lp_pool3d(const Tensor& x, double norm_type, PerDim<3> kernel_size, const LPPoolOptions<3>& options = {});
 
 }  // namespace reel
