@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 
 #include "lib/data/numbers.h"
 #include "lib/io/file.h"
@@ -125,41 +126,57 @@ std::vector<std::string> Vocabulary::decode(const Tensor& ids) const {
 
 // ---- files ----------------------------------------------------------------------------------------------------------
 
-void Vocabulary::save(const std::filesystem::path& path) const {
+std::string Vocabulary::to_string() const {
   std::string text(kHeader);
   text += (unknown_ ? std::to_string(*unknown_) : "-") + "\n";
   for (int64_t i = 0; i < size(); ++i) text += escape(tokens_[i]) + "\t" + std::to_string(counts_[i]) + "\n";
+  return text;
+}
+
+void Vocabulary::save(const std::filesystem::path& path) const {
+  const std::string text = to_string();
   io::AtomicFile file(path);
   file.write(text.data(), static_cast<int64_t>(text.size()));
   file.commit();
 }
 
-Vocabulary Vocabulary::load(const std::filesystem::path& path) {
-  io::Source source(path);
+Vocabulary Vocabulary::parse(const std::string& name, const std::function<bool(std::string&)>& read_line) {
+  int64_t line_number = 0;
   std::string line;
-  if (!source.read_line(line) || !line.starts_with(kHeader))
-    reel::detail::fail(path.string(), ":1: expected '", kHeader, "…'");
+  const auto next = [&] { return ++line_number, read_line(line); };
+  const auto fail = [&](const auto&... parts) { reel::detail::fail(name, ":", line_number, ": ", parts...); };
+  if (!next() || !line.starts_with(kHeader)) fail("expected '", kHeader, "…'");
   const std::string unknown = line.substr(kHeader.size());
   Vocabulary words;
-  while (source.read_line(line)) {
+  while (next()) {
     const size_t tab = line.find('\t');
-    if (tab == std::string::npos) source.fail_line("expected TOKEN<TAB>COUNT");
+    if (tab == std::string::npos) fail("expected TOKEN<TAB>COUNT");
     const auto token = unescape(std::string_view(line).substr(0, tab));
-    if (!token) source.fail_line("a backslash stands for nothing");
+    if (!token) fail("a backslash stands for nothing");
     int64_t count = 0;
     if (!parse_number(std::string_view(line).substr(tab + 1), count) || count < 0)
-      source.fail_line("'", line.substr(tab + 1, 100), "' is not a count");
-    if (words.contains(*token)) source.fail_line("the token appears twice");
+      fail("'", line.substr(tab + 1, 100), "' is not a count");
+    if (words.contains(*token)) fail("the token appears twice");
     words.add(*token, count);
   }
   if (unknown != "-") {
     int64_t id = 0;
+    line_number = 1;
     if (!parse_number(unknown, id) || id < 0 || id >= words.size())
-      reel::detail::fail(path.string(), ":1: the unknown token's number is '", unknown.substr(0, 100), "', of ",
-                         words.size(), " tokens");
+      fail("the unknown token's number is '", unknown.substr(0, 100), "', of ", words.size(), " tokens");
     words.unknown_ = id;
   }
   return words;
+}
+
+Vocabulary Vocabulary::load(const std::filesystem::path& path) {
+  io::Source source(path);
+  return parse(path.string(), [&](std::string& line) { return source.read_line(line); });
+}
+
+Vocabulary Vocabulary::from_string(const std::string& text) {
+  std::istringstream lines(text);
+  return parse("Vocabulary::from_string", [&](std::string& line) { return bool(std::getline(lines, line)); });
 }
 
 }  // namespace reel::data

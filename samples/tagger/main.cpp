@@ -87,28 +87,17 @@ struct Alphabet {
     letters = data::Vocabulary(letter_counts);
     tags = data::Vocabulary(tag_counts, {.specials = {}, .unknown = {}});
   }
-  /// As saved in a file's metadata, a token a line.
+  /// As saved in a file's metadata.
   explicit Alphabet(const io::Metadata& metadata) {
-    const auto read = [&](const char* name, std::optional<std::string> unknown) {
+    const auto read = [&](const char* name) {
       const auto found = metadata.find(name);
       REEL_CHECK(found != metadata.end(), "the file is no model of this program: it has no ", name);
-      std::vector<std::string> tokens(1);
-      for (const char c : found->second)
-        if (c == '\n')
-          tokens.emplace_back();
-        else
-          tokens.back() += c;
-      return data::Vocabulary(tokens, unknown);
+      return data::Vocabulary::from_string(found->second);
     };
-    words = read("words", "<unk>"), letters = read("letters", "<unk>"), tags = read("tags", {});
+    words = read("words"), letters = read("letters"), tags = read("tags");
   }
   io::Metadata metadata() const {
-    const auto join = [](const data::Vocabulary& vocabulary) {
-      std::string text;
-      for (const std::string& token : vocabulary.tokens()) text += (text.empty() ? "" : "\n") + token;
-      return text;
-    };
-    return {{"words", join(words)}, {"letters", join(letters)}, {"tags", join(tags)}};
+    return {{"words", words.to_string()}, {"letters", letters.to_string()}, {"tags", tags.to_string()}};
   }
 
   Encoded encode(const Sentence& sentence) const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <sstream>
 
 #include "reel/error.h"
 
@@ -38,7 +37,7 @@ Tree encode(const reel::data::Tree& tree, const Vocabulary& words, EncodeOptions
     encoded.label = label_of(node.label, options.classes, where);
     if (encoded.label != Tree::kUnlabelled) labels.push_back(encoded.label);
     if (node.is_leaf()) {
-      encoded.word = words.find(normalized(node.word, options.lower_case));
+      encoded.word = words.id(normalized(node.word, options.lower_case));
       depth.push_back(0);
       continue;
     }
@@ -56,41 +55,16 @@ Tree encode(const reel::data::Tree& tree, const Vocabulary& words, EncodeOptions
 
 }  // namespace
 
-Vocabulary::Vocabulary(const std::string& text) {
-  std::istringstream lines(text);
-  for (std::string word; std::getline(lines, word);) add(word);
-  REEL_CHECK(size() > 0, "the vocabulary is empty");
-}
-
-int32_t Vocabulary::add(const std::string& word) {
-  const auto [entry, added] = ids_.try_emplace(word, static_cast<int32_t>(words_.size()));
-  if (added) words_.push_back(word);
-  return entry->second;
-}
-
-int32_t Vocabulary::find(const std::string& word) const {
-  const auto found = ids_.find(word);
-  return found == ids_.end() ? kUnknown : found->second;
-}
-
-std::string Vocabulary::to_string() const {
-  std::string text;
-  for (const std::string& word : words_) text += word + '\n';
-  return text;
-}
-
 Vocabulary collect_words(const std::vector<reel::data::Tree>& trees, int min_count, bool lower_case) {
-  std::unordered_map<std::string, int> counts;
-  const auto for_each_word = [&](const auto& visit) {
-    for (const auto& tree : trees)
-      for (const auto& node : tree.nodes)
-        if (node.is_leaf()) visit(normalized(node.word, lower_case));
-  };
-  Vocabulary words;
-  for_each_word([&](const std::string& word) { ++counts[word]; });
-  for_each_word([&](const std::string& word) {
-    if (counts[word] >= min_count) words.add(word);
-  });
+  std::vector<std::string> all;
+  for (const auto& tree : trees)
+    for (const auto& node : tree.nodes)
+      if (node.is_leaf()) all.push_back(normalized(node.word, lower_case));
+  reel::data::TokenCounts counts;
+  counts.add_all(all);
+  Vocabulary words({"<unk>"}, "<unk>");
+  for (const std::string& word : all)
+    if (counts.count(word) >= min_count) words.add(word);
   return words;
 }
 

@@ -2,36 +2,19 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "reel/data.h"
 #include "reel/tensor.h"
 
-/// The words that a model knows, by number. Number 0 stands for every other word.
-class Vocabulary {
- public:
-  static constexpr int32_t kUnknown = 0;
-
-  Vocabulary() { add("<unk>"); }
-  /// From the text that to_string() gave.
-  explicit Vocabulary(const std::string& text);
-  int32_t add(const std::string& word);
-  int32_t find(const std::string& word) const;
-  int64_t size() const { return static_cast<int64_t>(words_.size()); }
-  std::string to_string() const;  ///< A word a line, in order.
-
- private:
-  std::vector<std::string> words_;
-  std::unordered_map<std::string, int32_t> ids_;
-};
+using reel::data::Vocabulary;
 
 /// A tree as the model wants it: numbers for words and labels, two children or none, the root last.
 struct Tree {
   static constexpr int kUnlabelled = -1;
   struct Node {
     int32_t left = -1, right = -1;
-    int32_t word = Vocabulary::kUnknown;
+    int64_t word = 0;
     int32_t label = kUnlabelled;
     bool is_leaf() const { return left < 0; }
   };
@@ -50,8 +33,8 @@ struct EncodeOptions {
 std::vector<Tree> encode(const std::vector<reel::data::Tree>& trees, const Vocabulary& words, EncodeOptions options,
                          const std::string& name);
 
-/// The words that occur at least min_count times, in order of appearance. With 2, words seen once teach the model what
-/// to think of words that it has never seen.
+/// <unk>, which stands for every other word, and the words that occur at least min_count times, in order of appearance.
+/// With 2, words seen once teach the model what to think of words that it has never seen.
 Vocabulary collect_words(const std::vector<reel::data::Tree>& trees, int min_count, bool lower_case);
 
 struct Corpus {

@@ -198,8 +198,8 @@ void run(Options o) {
     o.classes = static_cast<int>(out->size(0)), o.hidden = static_cast<int>(out->size(1));
     o.lower_case = metadata["lower_case"] == "1";
   }
-  const Vocabulary words =
-      o.load.empty() ? collect_words(corpus.train, o.min_count, o.lower_case) : Vocabulary(metadata["vocabulary"]);
+  const Vocabulary words = o.load.empty() ? collect_words(corpus.train, o.min_count, o.lower_case)
+                                          : Vocabulary::from_string(metadata["vocabulary"]);
   metadata = {{"vocabulary", words.to_string()}, {"lower_case", o.lower_case ? "1" : "0"}};
 
   const EncodeOptions encoding{.classes = o.classes, .lower_case = o.lower_case};

@@ -109,6 +109,10 @@ TEST_CASE("a vocabulary is saved and loaded as it is") {
   CHECK(loaded.tokens() == words.tokens());
   CHECK(loaded.counts() == words.counts());
   CHECK(loaded.id("?") == 4);
+  CHECK(words.to_string() == contents(folder / "words"));
+  CHECK(data::Vocabulary::from_string(words.to_string()).to_string() == words.to_string());
+  CHECK_THROWS_WITH(data::Vocabulary::from_string("reel vocabulary 1 -\na"),
+                    Equals("Vocabulary::from_string:2: expected TOKEN<TAB>COUNT"));
   CHECK(data::Vocabulary::load(write_gzip(folder / "words.gz", contents(folder / "words"))).tokens() == words.tokens());
   data::Vocabulary(Lines{"a"}).save(folder / "words");
   CHECK_FALSE(data::Vocabulary::load(folder / "words").unknown());

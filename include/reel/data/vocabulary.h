@@ -2,6 +2,7 @@
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <ranges>
 #include <string>
@@ -85,8 +86,12 @@ class Vocabulary {
   /// tab, LF and CR in a token are written as in C.
   void save(const std::filesystem::path& path) const;
   static Vocabulary load(const std::filesystem::path& path);
+  /// The same text, for the metadata of a model's file.
+  std::string to_string() const;
+  static Vocabulary from_string(const std::string& text);
 
  private:
+  static Vocabulary parse(const std::string& name, const std::function<bool(std::string&)>& read_line);
   void set_unknown(const std::optional<std::string>& unknown);
 
   std::vector<std::string> tokens_;
