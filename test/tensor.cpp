@@ -41,6 +41,7 @@ TEST_CASE("from takes literals, vectors, spans, pointers and foreign memory", "[
   CHECK(from(std::vector<bool>{true, false}).to_vector<bool>() == std::vector<bool>{true, false});
   CHECK(from({{1, 2, 3}, {4, 5, 6}}).shape() == Shape{2, 3});
   CHECK(from({{{1.0}, {2.0}}, {{3.0}, {4.0}}}).shape() == Shape{2, 2, 1});
+  CHECK(from({{true, false}, {false, true}}).to_vector<bool>() == std::vector<bool>{true, false, false, true});
   CHECK_THROWS_WITH(from({{1, 2}, {3}}), "from: rows of different lengths, 2 and 1");
   const std::vector<double> doubles{1, 2, 3, 4};
   CHECK(from(doubles).dtype() == kFloat64);

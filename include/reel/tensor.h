@@ -1,8 +1,10 @@
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +19,7 @@ namespace reel {
 class Tensor;
 struct RowSparse;
 struct Bound;
+enum class Reduce;  // ops/common.h
 
 namespace detail {
 struct Counted {
@@ -204,6 +207,8 @@ class Tensor {
   Tensor& index_fill_(int64_t dim, const Tensor& ids, const Tensor& value);
   Tensor& scatter_(int64_t dim, const Tensor& index, const Tensor& source);
   Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source);
+  Tensor& scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
+                          bool include_self = true);
   Tensor& masked_scatter_(const Tensor& mask, const Tensor& source);
   Tensor& uniform_(double low = 0, double high = 1);
   Tensor& normal_(double mean = 0, double std = 1);
@@ -359,25 +364,27 @@ Tensor from(std::initializer_list<T> values, TensorOptions options = {}) {
 template <class T>
 Tensor from(std::initializer_list<std::initializer_list<T>> rows, TensorOptions options = {}) {
   const int64_t m = rows.size(), n = m ? rows.begin()->size() : 0;
-  std::vector<T> all;
+  const auto all = std::make_unique<T[]>(m * n);  // not a vector, which has no bools
+  T* to = all.get();
   for (const auto& row : rows) {
     detail::check_nested(row.size(), n);
-    all.insert(all.end(), row.begin(), row.end());
+    to = std::copy(row.begin(), row.end(), to);
   }
-  return from(all.data(), {m, n}, detail::literal<T>(options));
+  return from(all.get(), {m, n}, detail::literal<T>(options));
 }
 template <class T>
 Tensor from(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks, TensorOptions options = {}) {
   const int64_t l = blocks.size(), m = l ? blocks.begin()->size() : 0, n = m ? blocks.begin()->begin()->size() : 0;
-  std::vector<T> all;
+  const auto all = std::make_unique<T[]>(l * m * n);
+  T* to = all.get();
   for (const auto& rows : blocks) {
     detail::check_nested(rows.size(), m);
     for (const auto& row : rows) {
       detail::check_nested(row.size(), n);
-      all.insert(all.end(), row.begin(), row.end());
+      to = std::copy(row.begin(), row.end(), to);
     }
   }
-  return from(all.data(), {l, m, n}, detail::literal<T>(options));
+  return from(all.get(), {l, m, n}, detail::literal<T>(options));
 }
 
 template <class T>

@@ -356,6 +356,10 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
   }
   detail::fail("scatter_reduce: no such reduction");
 }
+Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
+                                bool include_self) {
+  return assign_in_place("scatter_reduce_", *this, scatter_reduce(*this, dim, index, source, reduce, include_self));
+}
 
 // ---- with broadcasting, and of the flat tensor ----------------------------------------------------------------------
 

@@ -124,6 +124,8 @@ const std::vector<Row>& index_rows() {
  [](Ref x) { return scatter_reduce(x, 1, true, ref::total); }, {{kMatrix}, ids({3, 6}, 4), {{3, 6}}}, kArithmetic},
 {"scatter_reduce(sum of sources)", [](In x) { return scatter_reduce(x[0], 0, x[1], x[2], Reduce::kSum, false); },
  [](Ref x) { return scatter_reduce(x, 0, false, ref::total); }, {{{5, 4}}, ids({6, 3}, 5), {{6, 3}}}, kArithmetic},
+{"scatter_reduce_", [](In x) { return x[0].clone().scatter_reduce_(1, x[1], x[2], Reduce::kSum); },
+ [](Ref x) { return scatter_reduce(x, 1, true, ref::total); }, {{kMatrix}, ids({3, 6}, 4), {{3, 6}}}, kArithmetic},
 {"scatter_reduce(mean)", [](In x) { return scatter_reduce(x[0], 1, x[1], x[2], Reduce::kMean); },
  [](Ref x) { return scatter_reduce(x, 1, true, ref::average); }, {{kMatrix}, ids({3, 6}, 4), {{3, 6}}}},
 {"scatter_reduce(mean of sources)", [](In x) { return scatter_reduce(x[0], 1, x[1], x[2], Reduce::kMean, false); },
