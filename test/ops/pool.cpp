@@ -345,4 +345,27 @@ TEST_CASE("windows are PyTorch's", "[pins]") {
   check_mean("lp.ceil", lp_pool2d(x, 2, 3, {.stride = 2, .ceil_mode = true}));
 }
 
+TEST_CASE("pooling many planes gives what each plane gives by itself", "[ops]") {
+  for (const int64_t planes : {7, 16, 37}) {
+    const Tensor x = randn({planes, 1, 9, 8});
+    const auto check = [&](const auto& pool) {
+      const auto with_grad = [&](const Tensor& part) {
+        const Tensor leaf = part.clone().requires_grad_(), y = pool(leaf);
+        return std::pair(y, grad({sum(y * y)}, {leaf})[0]);
+      };
+      const auto [y, g] = with_grad(x);
+      for (int64_t i = 0; i < planes; ++i) {
+        const auto [one, one_g] = with_grad(x[i]);
+        CHECK(equal(y[i], one));
+        CHECK(equal(g[i], one_g));
+      }
+    };
+    check([](const Tensor& t) { return max_pool2d(t, 2); });
+    check([](const Tensor& t) { return max_pool2d(t, 3, {.stride = 2, .padding = 1, .dilation = 2}); });
+    check([](const Tensor& t) { return avg_pool2d(t, 3, {.stride = 1, .padding = 1}); });
+    check([](const Tensor& t) { return adaptive_avg_pool2d(t, {4, 3}); });
+    check([](const Tensor& t) { return adaptive_max_pool2d(t, {4, 3}); });
+  }
+}
+
 }  // namespace reel

@@ -1,6 +1,7 @@
 #include "lib/cpu/kernels.h"
-#include "lib/cpu/simd/batch.h"
+#include "lib/cpu/simd/transpose.h"
 
+// Not by oneDNN, whose maxima drop NaN and make the lowest number of -infinity.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -316,6 +317,100 @@ void avg_pool_grad_by_lines(const Pool& p, const T* g, T* gx) {
   });
 }
 
+// ---- planes side by side --------------------------------------------------------------------------------------------
+// Where rows are shorter than a vector, its lanes are planes: element i of as many planes is one vector.
+
+constexpr int64_t kSmallPlane = 1024;
+bool by_planes(const Pool& p) {
+  return p.out[2] < 2 * kWidth<float> && plane_size(p.in) <= kSmallPlane && plane_size(p.out) <= kSmallPlane;
+}
+
+template <class T>
+struct Planes {
+  alignas(Arch::alignment()) T data[kSmallPlane * kWidth<T>];
+  Batch<T> operator[](int64_t i) const { return Batch<T>::load_aligned(data + i * kWidth<T>); }
+  void set(int64_t i, const Batch<T>& v) { v.store_aligned(data + i * kWidth<T>); }
+};
+/// f(first, n) for blocks of at most a vector's lanes of planes.
+template <class T, class F>
+void for_each_planes(const Pool& p, const F& f) {
+  for (int64_t first = 0; first < p.planes; first += kWidth<T>)
+    f(first, first + kWidth<T> <= p.planes ? kWidth<T> : p.planes - first);
+}
+/// f(o, row, window) for the windows of a plane; o counts them.
+template <class F>
+void for_each_window(const Pool& p, const F& f) {
+  int64_t o = 0;
+  for (int64_t od = 0; od < p.out[0]; ++od)
+    for (int64_t oh = 0; oh < p.out[1]; ++oh) {
+      const Row row{0, od, oh, window_of(p, 0, od), window_of(p, 1, oh)};
+      for (int64_t ow = 0; ow < p.out[2]; ++ow) f(o++, row, window_of(p, 2, ow));
+    }
+}
+
+template <bool with_places, class T>
+void max_pool_by_planes(const Pool& p, const T* x, T* y, int64_t* indices) {
+  const int64_t size = plane_size(p.in), out = plane_size(p.out);
+  Planes<T> in, best, place;
+  for_each_planes<T>(p, [&](int64_t first, int64_t n) {
+    rows_to_lanes(x + first * size, size, size, n, in.data);
+    for_each_window(p, [&](int64_t o, const Row& row, const Window& w) {
+      const int64_t first_tap = (row.d.start * p.in[1] + row.h.start) * p.in[2] + w.start;
+      Batch<T> most = in[first_tap], at = Batch<T>(T(first_tap));
+      for_each_line(p, row, [&](int64_t line) {
+        for (int64_t k = 0; k < w.taps; ++k) {
+          const int64_t tap = line + w.start + k * p.dilation[2];
+          const Batch<T> v = in[tap];
+          const auto better = (v > most) | (v != v);
+          most = select(better, v, most);
+          if constexpr (with_places) at = select(better, Batch<T>(T(tap)), at);
+        }
+      });
+      best.set(o, most);
+      if constexpr (with_places) place.set(o, at);
+    });
+    lanes_to_rows(best.data, out, n, y + first * out, out);
+    if constexpr (with_places) {
+      lanes_to_rows(place.data, out, n, best.data, out);
+      for (int64_t i = 0; i < n * out; ++i) indices[first * out + i] = static_cast<int64_t>(best.data[i]);
+    }
+  });
+}
+
+template <class T>
+void avg_pool_by_planes(const Pool& p, const T* x, T* y) {
+  const int64_t size = plane_size(p.in), out = plane_size(p.out);
+  Planes<T> in, means;
+  for_each_planes<T>(p, [&](int64_t first, int64_t n) {
+    rows_to_lanes(x + first * size, size, size, n, in.data);
+    for_each_window(p, [&](int64_t o, const Row& row, const Window& w) {
+      Batch<T> sum(T(0));
+      for_each_line(p, row, [&](int64_t line) {
+        for (int64_t i = line + w.start; i < line + w.start + w.taps; ++i) sum += in[i];
+      });
+      means.set(o, sum / Batch<T>(T(divisor_of(p, row) * divisor_of(p, w))));
+    });
+    lanes_to_rows(means.data, out, n, y + first * out, out);
+  });
+}
+
+template <class T>
+void avg_pool_grad_by_planes(const Pool& p, const T* g, T* gx) {
+  const int64_t size = plane_size(p.in), out = plane_size(p.out);
+  Planes<T> shares, sums;
+  for_each_planes<T>(p, [&](int64_t first, int64_t n) {
+    rows_to_lanes(g + first * out, out, out, n, shares.data);
+    rows_to_lanes(gx + first * size, size, size, n, sums.data);
+    for_each_window(p, [&](int64_t o, const Row& row, const Window& w) {
+      const Batch<T> share = shares[o] / Batch<T>(T(divisor_of(p, row) * divisor_of(p, w)));
+      for_each_line(p, row, [&](int64_t line) {
+        for (int64_t i = line + w.start; i < line + w.start + w.taps; ++i) sums.set(i, sums[i] + share);
+      });
+    });
+    lanes_to_rows(sums.data, size, n, gx + first * size, size);
+  });
+}
+
 // ---- the table's rows -----------------------------------------------------------------------------------------------
 
 /// f(step) for the stride's way of loading.
@@ -330,6 +425,8 @@ void with_step(int64_t stride, const F& f) {
 
 template <class T>
 void max_pool_of(const Pool& p, const T* x, T* y, int64_t* indices) {
+  if (by_planes(p))
+    return indices ? max_pool_by_planes<true>(p, x, y, indices) : max_pool_by_planes<false>(p, x, y, indices);
   const bool exact = plane_size(p.in) < int64_t{1} << std::numeric_limits<T>::digits;
   if (!by_lines(p) || (indices && !exact)) return max_pool_one_by_one(p, x, y, indices);
   with_step(p.stride[2], [&](auto step) {
@@ -338,11 +435,13 @@ void max_pool_of(const Pool& p, const T* x, T* y, int64_t* indices) {
 }
 template <class T>
 void avg_pool_of(const Pool& p, const T* x, T* y) {
+  if (by_planes(p)) return avg_pool_by_planes(p, x, y);
   if (!by_lines(p)) return avg_pool_one_by_one(p, x, y);
   with_step(p.stride[2], [&](auto step) { avg_pool_by_lines<step>(p, x, y); });
 }
 template <class T>
 void avg_pool_grad_of(const Pool& p, const T* g, T* gx) {
+  if (by_planes(p)) return avg_pool_grad_by_planes(p, g, gx);
   by_lines(p) ? avg_pool_grad_by_lines(p, g, gx) : avg_pool_grad_one_by_one(p, g, gx);
 }
 
