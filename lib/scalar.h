@@ -249,7 +249,7 @@ struct Relu {
   static constexpr Save save = kOutput;
   static constexpr bool kIntegers = true;
   template <class T> REEL_HD T operator()(T x) const { return select(x < T(0), T(0), x); }  // keeps NaN
-  template <class T> REEL_HD T grad(T g, T, T y) const { return select(y > T(0), g, T(0)); }
+  template <class T> REEL_HD T grad(T g, T, T y) const { return select(y <= T(0), T(0), g); }  // passes NaN on
 };
 struct LeakyRelu {
   double slope;
@@ -433,8 +433,12 @@ struct Atan2 {
   static constexpr int save_a = kA | kB, save_b = kA | kB;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T a, T b) const { return atan2(a, b); }
-  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * (b / (a * a + b * b)); }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return -g * (a / (a * a + b * b)); }
+  // 0 at the origin. a² + b² would leave the range of T.
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const {
+    const T r = hypot(a, b);
+    return select(r == T(0), T(0), g * (b / r / r));
+  }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return grad_a(-g, b, a, b); }
 };
 struct Logaddexp {
   static constexpr int save_a = kA | kB, save_b = kA | kB;

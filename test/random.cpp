@@ -275,6 +275,27 @@ TEST_CASE("draws do not depend on how many are drawn at a time") {
   CHECK(both([](int64_t n) { return multinomial(from({1., 2., 3.}), n, true); }));
 }
 
+TEST_CASE("uniform numbers of half types stay below the upper end") {
+  for (const DType type : {kFloat16, kBFloat16}) {
+    const Tensor u = rand({100000}, {.dtype = type}).to(kFloat32);
+    CHECK(max(u).item<float>() < 1);
+    CHECK(mean(u).item<float>() == Approx(0.5).margin(0.01));
+    CHECK(max(empty({100000}, {.dtype = type}).uniform_(3, 4).to(kFloat32)).item<float>() < 4);
+  }
+}
+
+TEST_CASE("numbers that a type cannot hold are refused") {
+  using Catch::Contains;
+  CHECK_THROWS_WITH(full({2}, 300, {.dtype = kUInt8}), "full: 300 does not fit into uint8");
+  CHECK_THROWS_WITH(full({2}, 1e20, {.dtype = kInt64}), "full: 1e+20 does not fit into int64");
+  CHECK_THROWS_WITH(zeros({2}, {.dtype = kInt32}).fill_(NAN), "fill_: nan does not fit into int32");
+  CHECK_THROWS_WITH(randint(0, 1000, {2}, {.dtype = kUInt8}), "randint: 999 does not fit into uint8");
+  CHECK_THROWS_WITH(randint(0, 100000, {2}, {.dtype = kFloat16}), Contains("exceed 2^11, too large for float16"));
+  CHECK_THROWS_WITH(empty({2}).uniform_(-3e38, 3e38), Contains("is too wide for float32"));
+  CHECK(full({1}, -1, {.dtype = kUInt8}).item<int>() == 255);
+  CHECK(full({1}, std::numeric_limits<int64_t>::min()).item<int64_t>() == std::numeric_limits<int64_t>::min());
+}
+
 TEST_CASE("dropout of channels and alpha dropout") {
   manual_seed(37);
   const Tensor x = ones({200, 50, 4}, {.dtype = kFloat64});

@@ -344,7 +344,8 @@ template <class T>
 Tensor from(const std::vector<T>& values, TensorOptions options = {}) {
   return from(values.data(), {static_cast<int64_t>(values.size())}, options);
 }
-inline Tensor from(const std::vector<bool>& values, TensorOptions options = {}) {
+template <std::same_as<bool> T>  // a template, so that no list of unlike numbers is taken for one of bools
+Tensor from(const std::vector<T>& values, TensorOptions options = {}) {
   const std::vector<uint8_t> bytes(values.begin(), values.end());
   if (!options.dtype) options.dtype = kBool;
   return from(bytes, options);
@@ -353,7 +354,10 @@ template <class T>
 Tensor from(const std::vector<T>& values, const Shape& shape, TensorOptions options = {}) {
   REEL_CHECK(shape.numel() == static_cast<int64_t>(values.size()), "from: shape ", shape, " needs ", shape.numel(),
              " values, got ", values.size());
-  return from(values.data(), shape, options);
+  if constexpr (std::same_as<T, bool>)
+    return from(values, options).view(shape);
+  else
+    return from(values.data(), shape, options);
 }
 /// from({1.5, 2.0}), from({{1, 2}, {3, 4}}), from({{{…}}}): literals of one type; as in PyTorch ints give int64,
 /// doubles float32.

@@ -290,6 +290,19 @@ void Tensor::remove_hook(int64_t id) {
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 
+void check_fits(const char* op, Scalar value, DType dtype) {
+  if (dtype != kUInt8 && dtype != kInt32 && dtype != kInt64) return;
+  constexpr double kEnd = 0x1p63;
+  const double number = value.to<double>();
+  bool fits = number >= -kEnd && number < kEnd;  // not for NaN
+  if (fits) {
+    const int64_t whole = value.to<int64_t>();
+    if (dtype == kUInt8) fits = whole >= -255 && whole <= 255;
+    if (dtype == kInt32) fits = whole == static_cast<int32_t>(whole);
+  }
+  REEL_CHECK(fits || (!value.is_floating_point() && dtype == kInt64), op, ": ", number, " does not fit into ", dtype);
+}
+
 namespace {
 Tensor filled(const Shape& shape, Scalar value, DType dtype, const TensorOptions& options) {
   Tensor result = make_tensor(shape, dtype, options.device);
@@ -319,6 +332,7 @@ Tensor ones(const Shape& shape, TensorOptions options) {
 }
 Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
   const DType natural = value.is_bool() ? kBool : value.is_integral() ? kInt64 : kFloat32;
+  check_fits("full", value, options.dtype.value_or(natural));
   return filled(shape, value, options.dtype.value_or(natural), options);
 }
 namespace {

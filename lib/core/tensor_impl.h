@@ -68,6 +68,8 @@ View expand_view(const View& view, const Shape& shape);
 
 /// An uninitialised contiguous tensor: what every op starts its result with.
 Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
+/// Throws if an integer type cannot hold the number. As in PyTorch a negative one may wrap in uint8.
+void check_fits(const char* op, Scalar value, DType dtype);
 /// Another look at x's storage, without history. The caller checks that it stays inside, and records it.
 Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides);
 

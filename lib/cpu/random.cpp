@@ -113,6 +113,17 @@ void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed
   y.dtype == kFloat64 ? draw(y.as<double>()) : draw(y.as<float>());
 }
 
+/// Numbers of [0, 1) to numbers of [low, high) that stay below high in a half type: no more bits than it has.
+void coarsen(DType half, double low, double high, int64_t n, float* y) {
+  const float steps = half == kFloat16 ? 0x1p11f : 0x1p8f, start = static_cast<float>(low),
+              scale = static_cast<float>(high - low);
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = start + std::floor(y[i] * steps) / steps * scale;
+    const float rounded = half == kFloat16 ? float(Float16(value)) : float(BFloat16(value));
+    y[i] = rounded < static_cast<float>(high) ? value : start;
+  }
+}
+
 }  // namespace
 
 void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
@@ -126,7 +137,12 @@ void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, 
   dense.contiguous = true;
   int64_t stride = 1;
   for (int d = y.shape.size() - 1; d >= 0; --d) dense.strides[d] = stride, stride *= y.shape[d];
-  generate(fill, kind, a, b, seed, offset, dense);
+  if (kind == RandomKind::kUniform && is_half(y.dtype)) {
+    generate(fill, kind, 0, 1, seed, offset, dense);
+    coarsen(y.dtype, a, b, y.numel, dense.as<float>());
+  } else {
+    generate(fill, kind, a, b, seed, offset, dense);
+  }
   copy(dense, y);
 }
 

@@ -18,7 +18,10 @@ Tensor in_float(const char* op, const Tensor& a, const Tensor& b, const F& f) {
 
 /// Row by row of x where all differences at once would take much room; backward takes them anew.
 Tensor distances(const Tensor& x, const Tensor& y, double p) {
-  const auto block = [p](const Tensor& a, const Tensor& b) { return norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1); };
+  const auto block = [p](const Tensor& a, const Tensor& b) {
+    const Tensor gaps = a.unsqueeze(-2) - b.unsqueeze(-3);
+    return gaps.size(-1) ? norm(gaps, p, -1) : sum(gaps, -1);
+  };
   constexpr int64_t kAtOnce = int64_t{1} << 18;  // elements: they stay in the cache
   const int64_t m = x.size(-2), row = std::max(x.numel() / std::max<int64_t>(m, 1) * y.size(-2), y.numel());
   if (row * m <= kAtOnce) return block(x, y);
@@ -37,8 +40,8 @@ Tensor distances(const Tensor& x, const Tensor& y, double p) {
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double eps) {
   return in_float("cosine_similarity", a, b, [&](const Tensor& x, const Tensor& y) {
     const Shape shape = broadcast_shapes(x.shape(), y.shape(), "cosine_similarity");
-    const auto length = [&](const Tensor& v) { return clamp(norm(v.expand(shape), 2, dim), eps); };
-    return sum(x * y, dim) / (length(x) * length(y));
+    const auto length = [&](const Tensor& v) { return clamp(norm(v.expand(shape), 2, dim, true), eps); };
+    return sum(x / length(x) * (y / length(y)), dim);
   });
 }
 

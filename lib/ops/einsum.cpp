@@ -132,7 +132,7 @@ std::string result_labels(std::string_view equation, const std::vector<Named>& o
     labels = ellipsis;
     std::string once;
     for (const char label : all)
-      if (label > '9' && std::count(all.begin(), all.end(), label) == 1) once += label;
+      if (label > '9' && std::count(equation.begin(), equation.end(), label) == 1) once += label;
     std::sort(once.begin(), once.end());
     return labels + once;
   }

@@ -154,6 +154,7 @@ Tensor& Tensor::copy_(const Tensor& source) { return assign_in_place("copy_", *t
 Tensor& Tensor::fill_(Scalar value) {
   if (grad_mode && tracked(*this)) return assign_in_place("fill_", *this, Tensor(value));
   check_in_place("fill_", *this);
+  check_fits("fill_", value, dtype());
   backend_of(*this).fill(view_of(*this), value);
   TensorImpl::of(*this)->storage->changed();
   return *this;

@@ -219,9 +219,13 @@ SVD svd(const Tensor& a, bool full_matrices) {
   const Tensor batch = batch_of(a);
   SVD y{empty_batch(batch, {m, full_matrices ? m : k}), empty_batch(batch, {k}),
         empty_batch(batch, {full_matrices ? n : k, n})};
-  if (y.s.numel())
+  if (!y.s.numel()) {  // of an empty matrix any basis will do
+    y.u.copy_(eye_like(y.u, m).narrow(-1, 0, y.u.size(-1)));
+    y.vh.copy_(eye_like(y.vh, n).narrow(-2, 0, y.vh.size(-2)));
+  } else {
     check_solved("linalg.svd", backend_of(a).linalg.svd(view_of(batch), view_of(y.u), view_of(y.s), view_of(y.vh)),
                  "holds NaN or infinity, or did not converge");
+  }
   y = {y.u.view(shape_with(a, {m, y.u.size(-1)})), y.s.view(shape_with(a, {k})),
        y.vh.view(shape_with(a, {y.vh.size(-2), n}))};
   if (!recording(a)) return y;
@@ -298,10 +302,8 @@ Tensor solve(const Tensor& a, const Tensor& b) {
   const char* op = "linalg.solve";
   check_square(op, a);
   check_same_type(op, a, b);
-  if (b.dim() == 1) {
-    REEL_CHECK(a.dim() == 2, op, ": a vector b for matrices of shape ", a.shape(), "; use b.unsqueeze(-1)");
-    return solve(a, b.unsqueeze(-1)).squeeze(-1);
-  }
+  const Shape rows(std::span(a.shape().begin(), static_cast<size_t>(a.dim() - 1)));
+  if (b.dim() == 1 || b.shape() == rows) return solve(a, b.unsqueeze(-1)).squeeze(-1);
   REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
   if (is_half(a.dtype())) return solve(to_compute(a), to_compute(b)).to(a.dtype());
   const auto [as, bs] = broadcast_batches(op, a, b);
@@ -397,7 +399,6 @@ Tensor matrix_rank(const Tensor& a, std::optional<double> rcond) {
 Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) {
   REEL_CHECK(is_floating_point(view_of(x, "linalg.vector_norm").dtype), "linalg.vector_norm: a tensor of ", x.dtype(),
              "; convert it to a floating type first");
-  if (ord == 0) return sum((x != 0).to(x.dtype()), dims, keepdim);
   if (ord == -kInfinity) return amin(abs(x), dims, keepdim);
   if (ord < 0) return pow(sum(pow(abs(x), ord), dims, keepdim), 1 / ord);
   return norm(x, ord, dims, keepdim);
@@ -425,7 +426,7 @@ Tensor matrix_power(const Tensor& a, int64_t n) {
   if (n == 0) return eye_like(a, a.size(-1)).expand(a.shape()).clone();
   Tensor square = n < 0 ? inv(a) : a, result;
   for (uint64_t rest = n < 0 ? -static_cast<uint64_t>(n) : static_cast<uint64_t>(n); rest; rest >>= 1) {
-    if (rest & 1) result = result.defined() ? matmul(result, square) : square;
+    if (rest & 1) result = result.defined() ? matmul(result, square) : square.clone();
     if (rest > 1) square = matmul(square, square);
   }
   return result;

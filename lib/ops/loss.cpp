@@ -312,12 +312,12 @@ void check_same_shape(const char* op, const Tensor& input, const Tensor& target)
              " and target of shape ", target.shape());
 }
 
-/// max(0, x); unlike relu with a slope at 0.
+/// max(0, x)
 Tensor hinge(const Tensor& x) { return clamp(x, 0); }
 
-/// Huber's function of a distance d ≥ 0: c (d - c / 2) for c = min(d, delta).
+/// Huber's function of a difference d: c (d - c / 2) for d clamped to ±delta, c.
 Tensor huber(const Tensor& d, double delta) {
-  const Tensor c = clamp(d, {}, delta);
+  const Tensor c = clamp(d, -delta, delta);
   return c * (d - c * 0.5);
 }
 
@@ -334,15 +334,14 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& options) {
   const double beta = options.beta;
   REEL_CHECK(beta >= 0, "smooth_l1_loss: beta ", beta, " is negative");
-  return loss_of("smooth_l1_loss", options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
-    return beta == 0 ? abs(x - t) : huber(abs(x - t), beta) / beta;
-  });
+  return loss_of("smooth_l1_loss", options.reduction, input, target,
+                 [&](const Tensor& x, const Tensor& t) { return beta == 0 ? abs(x - t) : huber(x - t, beta) / beta; });
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& options) {
   REEL_CHECK(options.delta > 0, "huber_loss: delta ", options.delta, " is not positive");
   return loss_of("huber_loss", options.reduction, input, target,
-                 [&](const Tensor& x, const Tensor& t) { return huber(abs(x - t), options.delta); });
+                 [&](const Tensor& x, const Tensor& t) { return huber(x - t, options.delta); });
 }
 
 // ---- probabilities --------------------------------------------------------------------------------------------------
@@ -373,10 +372,16 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
   const char* op = "binary_cross_entropy_with_logits";
   check_same_shape(op, logits, target);
   return loss_of(op, options.reduction, logits, target, [&](const Tensor& x, const Tensor& t) {
-    // -t log σ(x) - (1 - t) log(1 - σ(x)); above 40 softplus(x) is x to the last bit of a double.
-    Tensor y = options.pos_weight.defined()
-                   ? (1 - t) * x + (1 + (options.pos_weight.to(x.dtype()) - 1) * t) * softplus(-x, 1, 40)
-                   : softplus(x, 1, 40) - x * t;
+    // -w t log σ(x) - (1 - t) log(1 - σ(x)), with softplus of -|x| so that nothing cancels.
+    const Tensor positive = no_grad([&] { return (x > 0).to(x.dtype()); });
+    const Tensor away = softplus(x * (1 - 2 * positive));
+    Tensor y;
+    if (options.pos_weight.defined()) {
+      const Tensor share = 1 + (options.pos_weight.to(x.dtype()) - 1) * t;
+      y = share * away + x * (1 - t - share * (1 - positive));
+    } else {
+      y = away + x * (positive - t);
+    }
     return options.weight.defined() ? y * options.weight.to(x.dtype()) : y;
   });
 }

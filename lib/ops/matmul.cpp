@@ -70,7 +70,14 @@ bool multiplies(DType dtype) { return dtype == kFloat32 || dtype == kFloat64; }
 template <class Op>
 Tensor by_conversion(const Tensor& a, const Tensor& b, Op op) {
   if (is_half(a.dtype())) return op(a.to(kFloat32), b.to(kFloat32)).to(a.dtype());
-  return sum(a.unsqueeze(-1) * b.unsqueeze(-3), -2).to(a.dtype());
+  constexpr int64_t kAtOnce = int64_t{1} << 18;  // products
+  const int64_t m = a.size(-2), rows = std::max<int64_t>(kAtOnce / std::max<int64_t>(b.numel(), 1), 1);
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i == 0 || i < m; i += rows) {
+    const Tensor some = a.narrow(-2, i, std::min(rows, m - i));
+    parts.push_back(sum(some.unsqueeze(-1) * b.unsqueeze(-3), -2).to(a.dtype()));
+  }
+  return parts.size() == 1 ? parts[0] : cat(parts, -2);
 }
 
 }  // namespace

@@ -91,13 +91,17 @@ Tensor randn(const Shape& shape, TensorOptions options) {
   return random_tensor("randn", RandomKind::kNormal, 0, 1, shape, options.dtype.value_or(kFloat32), options);
 }
 
-static void check_range(const char* op, int64_t low, int64_t high) {
-  constexpr int64_t kMost = int64_t{1} << 53;
+static void check_range(const char* op, int64_t low, int64_t high, DType dtype) {
   REEL_CHECK(low < high, op, ": no integer in [", low, ", ", high, ")");
-  REEL_CHECK(low >= -kMost && high <= kMost, op, ": bounds ", low, " and ", high, " exceed 2^53");
+  // Up to here a type has all integers. Draws are made in double precision.
+  const int bits = dtype == kFloat16 ? 11 : dtype == kBFloat16 ? 8 : dtype == kFloat32 ? 24 : 53;
+  const int64_t most = int64_t{1} << bits;
+  REEL_CHECK(low >= -most && high - 1 <= most, op, ": bounds ", low, " and ", high, " exceed 2^", bits,
+             ", too large for ", dtype);
+  check_fits(op, low, dtype), check_fits(op, high - 1, dtype);
 }
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options) {
-  check_range("randint", low, high);
+  check_range("randint", low, high, options.dtype.value_or(kInt64));
   return random_tensor("randint", RandomKind::kInteger, static_cast<double>(low), static_cast<double>(high), shape,
                        options.dtype.value_or(kInt64), options);
 }
@@ -118,7 +122,7 @@ Tensor randn_like(const Tensor& other, TensorOptions options) {
   return filled_like("randn_like", RandomKind::kNormal, 0, 1, other, options);
 }
 Tensor randint_like(const Tensor& other, int64_t low, int64_t high, TensorOptions options) {
-  check_range("randint_like", low, high);
+  check_range("randint_like", low, high, options.dtype.value_or(view_of(other, "randint_like").dtype));
   return filled_like("randint_like", RandomKind::kInteger, static_cast<double>(low), static_cast<double>(high), other,
                      options);
 }
@@ -136,6 +140,9 @@ Tensor randperm(int64_t n) {
 
 Tensor& Tensor::uniform_(double low, double high) {
   REEL_CHECK(low <= high, "uniform_: the range [", low, ", ", high, ") is empty");
+  REEL_CHECK(
+      high - low <= (dtype() == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max()),
+      "uniform_: the range [", low, ", ", high, ") is too wide for ", dtype());
   return fill_in_place("uniform_", RandomKind::kUniform, low, high, *this);
 }
 
@@ -161,7 +168,7 @@ Tensor& Tensor::geometric_(double p) {
   return fill_in_place("geometric_", RandomKind::kGeometric, p, 0, *this, true);
 }
 Tensor& Tensor::random_(int64_t low, int64_t high) {
-  check_range("random_", low, high);
+  check_range("random_", low, high, view_of(*this, "random_").dtype);
   return fill_in_place("random_", RandomKind::kInteger, static_cast<double>(low), static_cast<double>(high), *this,
                        true);
 }

@@ -330,7 +330,8 @@ Tensor corrcoef(const Tensor& x) {
 
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   check_float("norm", x);
-  REEL_CHECK(p > 0, "norm: p must be positive, got ", p);
+  REEL_CHECK(p >= 0, "norm: p must not be negative, got ", p);
+  if (p == 0) return sum((x != 0).to(x.dtype()), dims, keepdim);
   if (is_half(x.dtype())) return norm(to_compute(x), p, dims, keepdim).to(x.dtype());
   if (p == 1) return sum(abs(x), dims, keepdim);
   if (std::isinf(p)) return amax(abs(x), dims, keepdim);

@@ -20,7 +20,7 @@ AliasTable::AliasTable(const std::vector<double>& weights) {
     REEL_CHECK(weights[i] >= 0 && std::isfinite(weights[i]), "AliasTable: weight ", i, " is ", weights[i]);
     total += weights[i];
   }
-  REEL_CHECK(total > 0, "AliasTable: the weights of ", n, " classes add up to ", total);
+  REEL_CHECK(total > 0 && std::isfinite(total), "AliasTable: the weights of ", n, " classes add up to ", total);
   // A column for each class, as high as all are on average: what it lacks is filled from one that is too high.
   std::vector<double> probabilities(n), height(n);
   std::vector<int64_t> alias(n);
@@ -75,12 +75,15 @@ std::pair<std::vector<int64_t>, int64_t> distinct_draws(int64_t count, const Ali
   std::vector<int64_t> ids;
   std::unordered_set<int64_t> seen;
   int64_t tries = 0;
-  while (true)
+  const int64_t most = 1000 * count + 1000000;
+  while (tries < most)
     for (const int64_t id : table.sample({count}).to_vector<int64_t>()) {
       ++tries;
       if (seen.insert(id).second) ids.push_back(id);
       if (static_cast<int64_t>(ids.size()) == count) return {ids, tries};
     }
+  detail::fail("AliasTable: ", tries, " draws gave only ", ids.size(), " distinct ones of ", count,
+               "; the weights are too unlike");
 }
 
 }  // namespace
@@ -97,6 +100,7 @@ SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool
     ids = sample({count}), log_counts = log(probabilities_ * static_cast<double>(count));
   }
   const Tensor of_targets = index_select(log_counts, 0, targets.to(kCPU).flatten()).reshape(targets.shape());
+  REEL_CHECK(all(isfinite(of_targets)).item<bool>(), "AliasTable: a target has weight 0, so it is never drawn");
   const Device device = targets.device();
   return {ids.to(device), index_select(log_counts, 0, ids).to(device), of_targets.to(device)};
 }
@@ -209,7 +213,7 @@ HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) : classes(static_ca
     int64_t count = 0;
     for (const bool bit : {false, true}) {
       up[static_cast<size_t>(lightest.top().second)] = {parent, bit};
-      count += lightest.top().first;
+      if (__builtin_add_overflow(count, lightest.top().first, &count)) count = std::numeric_limits<int64_t>::max();
       lightest.pop();
     }
     lightest.emplace(count, parent);

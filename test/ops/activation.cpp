@@ -80,6 +80,7 @@ TEST_CASE("slopes at the corners are PyTorch's", "[ops]") {
   CHECK(slope([](const Tensor& x) { return hardtanh(x); }, {-1, 0, 1}) == Numbers{0, 1, 0});
   CHECK(slope([](const Tensor& x) { return clamp(x, -1, 1); }, {-1, 0, 1}) == Numbers{0, 1, 0});
   CHECK(slope(hardswish, {-3, 3}) == Numbers{0, 1});
+  CHECK(slope(relu, {-1, 0, double(NAN)}) == Numbers{0, 0, 1});  // a NaN shows
   CHECK(slope([](const Tensor& x) { return hardshrink(x); }, {-0.5, 0.5, 1}) == Numbers{0, 0, 1});
   CHECK(slope([](const Tensor& x) { return softshrink(x); }, {-0.5, 0.5, 1}) == Numbers{0, 0, 1});
   CHECK(slope([](const Tensor& x) { return threshold(x, 0.5, 7); }, {0.5, 1}) == Numbers{0, 1});

@@ -117,6 +117,12 @@ TEST_CASE("distances of many vectors take little room, and are those of one row 
   testing::assert_close(grads[1], expected_y);
 }
 
+TEST_CASE("distances of vectors without elements, of counts and of huge vectors", "[ops]") {
+  CHECK(equal(cdist(zeros({2, 0}), zeros({3, 0}), INFINITY), zeros({2, 3})));
+  CHECK(pairwise_distance(from({{1., 2., 3.}}), from({{1., 5., 4.}}), {.p = 0, .eps = 0}).item<double>() == 2);
+  CHECK(cosine_similarity(full({1, 2}, 1e15), full({1, 2}, 1e15)).item<double>() == Approx(1));
+}
+
 TEST_CASE("distances say what is wrong", "[ops]") {
   static constexpr WrongCall calls[] = {
       {[](World& w) { cdist(w.matrix, w.vector); },

@@ -313,6 +313,21 @@ TEST_CASE("matrices without elements have inverses and determinants", "[ops]") {
   CHECK(linalg::det(zeros({0, 0})).item<double>() == 1);
   CHECK(linalg::det(zeros({0, 3, 3})).shape() == Shape({0}));
   CHECK(linalg::svdvals(zeros({0, 3})).shape() == Shape({0}));
+  CHECK(equal(linalg::svd(zeros({2, 3, 0}), true).u, eye(3).expand({2, 3, 3})));
+  CHECK(equal(linalg::svd(zeros({0, 2}), true).vh, eye(2)));
+}
+
+TEST_CASE("a batch of matrices is solved for a batch of vectors", "[ops]") {
+  const Tensor a = randn({3, 3, 3}, {.dtype = kFloat64}), b = randn({3, 3}, {.dtype = kFloat64});
+  const Tensor x = linalg::solve(a, b);
+  CHECK(x.shape() == Shape{3, 3});
+  testing::assert_close(matmul(a, x.unsqueeze(-1)).squeeze(-1), b);
+}
+
+TEST_CASE("the first power of a matrix is not the matrix itself", "[ops]") {
+  const Tensor a = ones({2, 2});
+  linalg::matrix_power(a, 1).fill_(9);
+  CHECK(equal(a, ones({2, 2})));
 }
 
 TEST_CASE("linear algebra says what is wrong", "[errors]") {

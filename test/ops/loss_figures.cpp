@@ -8,6 +8,7 @@
 #include "reel/autograd.h"
 #include "reel/nn/sampled.h"
 #include "reel/ops.h"
+#include "reel/random.h"
 
 // Losses against PyTorch's figures: reference/loss.py made reference/loss.txt, and says what its lines are.
 namespace reel {
@@ -339,6 +340,37 @@ TEST_CASE("losses at the edges of their targets", "[ops]") {
       binary_cross_entropy_with_logits(large, from({0., 1.}), {.pos_weight = from({2., 2.}), .reduction = kNoReduction})
           .to_vector<double>() == std::vector<double>{1000, 2000});
   CHECK(soft_margin_loss(large, from({-1., 1.})).item<double>() == 1000);
+}
+
+TEST_CASE("the logistic loss of a confident right answer is not rounded away", "[ops]") {
+  const auto loss = [](double x, double t, const BCEWithLogitsLossOptions& options = {}) {
+    return binary_cross_entropy_with_logits(from({x}), from({t}), options).item<double>();
+  };
+  for (const double x : {12., 16., 30.}) {
+    CHECK(loss(x, 1) == Approx(std::log1p(std::exp(-x))).epsilon(1e-5));
+    CHECK(loss(-x, 0) == Approx(std::log1p(std::exp(-x))).epsilon(1e-5));
+    CHECK(loss(x, 1, {.pos_weight = from({3.})}) == Approx(3 * std::log1p(std::exp(-x))).epsilon(1e-5));
+  }
+  const Tensor zero = zeros({1}, {.requires_grad = true});
+  binary_cross_entropy_with_logits(zero, from({1.})).backward();
+  CHECK(zero.grad().item<double>() == -0.5);
+}
+
+TEST_CASE("label smoothing does not see what all logits have in common", "[ops]") {
+  CHECK(cross_entropy(full({1, 4}, 1e38), from({2}), {.label_smoothing = 0.1}).item<double>() == Approx(std::log(4.)));
+  const Tensor x = randn({1, 1000});
+  CHECK(cross_entropy(round(x) + 65536, from({2}), {.label_smoothing = 0.1}).item<double>() ==
+        Approx(cross_entropy(round(x), from({2}), {.label_smoothing = 0.1}).item<double>()).epsilon(1e-6));
+}
+
+TEST_CASE("Huber's loss is curved where input and target are equal", "[ops]") {
+  const auto curvature = [](auto loss) {
+    const Tensor x = zeros({1}, {.requires_grad = true});
+    const Tensor slope = grad({loss(x, zeros({1}))}, {x}, {}, {.create_graph = true})[0];
+    return grad({slope}, {x})[0].template item<double>();
+  };
+  CHECK(curvature([](const Tensor& x, const Tensor& t) { return huber_loss(x, t); }) == 1);
+  CHECK(curvature([](const Tensor& x, const Tensor& t) { return smooth_l1_loss(x, t, {.beta = 0.5}); }) == 2);
 }
 
 }  // namespace reel

@@ -280,6 +280,15 @@ TEST_CASE("a bound that is a tensor gets the gradient where it takes the place o
   CHECK(std::isnan(clamp(x, {}, from({std::nan("")}))[0].item<double>()));
 }
 
+TEST_CASE("the slope of atan2 is finite at the origin and near it", "[ops]") {
+  const Tensor a = from({0., 1e-25}).requires_grad_(), b = from({0., 1e-25}).requires_grad_();
+  sum(atan2(a, b)).backward();
+  CHECK(a.grad()[0].item<double>() == 0);
+  CHECK(b.grad()[0].item<double>() == 0);
+  CHECK(a.grad()[1].item<double>() == Approx(5e24));
+  CHECK(b.grad()[1].item<double>() == Approx(-5e24));
+}
+
 TEST_CASE("lerp reaches both ends", "[ops]") {
   const Tensor a = from({1e8, -3.}), b = from({1., 1e-9});
   CHECK(equal(lerp(a, b, 0), a));

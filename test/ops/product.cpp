@@ -1,3 +1,7 @@
+#include <catch2/catch.hpp>
+
+#include "reel/memory.h"
+#include "reel/random.h"
 #include "test/op_rows.h"
 
 namespace reel {
@@ -143,6 +147,16 @@ const std::vector<Row>& product_rows() {
    return build({2}, [&](const Index& at) { return x[0]({0, 0, at[0]}) + x[0]({1, 1, at[0]}) + x[0]({2, 2, at[0]}); });
  },
  {{{3, 3, 2}}}, kProduct},
+{"einsum(trace)", [](In x) { return einsum("ii", {x[0]}); },
+ [](Ref x) { return build({}, [&](const Index&) { return x[0]({0, 0}) + x[0]({1, 1}) + x[0]({2, 2}); }); }, {{{3, 3}}},
+ kProduct},
+{"einsum(implicit)", [](In x) { return einsum("iji,k", {x[0], x[1]}); },
+ [](Ref x) {
+   return build({2, 4}, [&](const Index& at) {
+     return (x[0]({0, at[0], 0}) + x[0]({1, at[0], 1}) + x[0]({2, at[0], 2})) * x[1]({at[1]});
+   });
+ },
+ {{{3, 2, 3}}, {{4}}}, kProduct},
 {"einsum(outer)", [](In x) { return einsum("i,j->ji", {x[0], x[1]}); },
  [](Ref x) { return build({4, 3}, [&](const Index& at) { return x[0]({at[1]}) * x[1]({at[0]}); }); }, {{{3}}, {{4}}},
  kProduct},
@@ -165,5 +179,15 @@ const std::vector<Row>& product_rows() {
   return rows;
 }
 // clang-format on
+
+TEST_CASE("a product of integers takes little room", "[ops]") {
+  const Tensor a = randint(-9, 9, {300, 200}), b = randint(-9, 9, {200, 100});
+  reset_peak_memory();
+  const int64_t before = memory_stats().peak_in_use;
+  const Tensor y = mm(a, b);
+  CHECK(memory_stats().peak_in_use - before < 16 << 20);  // all products take 48 MiB
+  CHECK(equal(y, mm(a.to(kFloat64), b.to(kFloat64)).to(kInt64)));
+  CHECK(mm(zeros({0, 3}, {.dtype = kInt64}), b.narrow(0, 0, 3)).shape() == Shape{0, 100});
+}
 
 }  // namespace reel

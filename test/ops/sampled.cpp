@@ -206,6 +206,16 @@ TEST_CASE("Huffman's tree", "[ops]") {
   CHECK_THROWS_WITH(HuffmanTree({3}), "HuffmanTree: 1 classes, not at least 2");
 }
 
+TEST_CASE("weights that are too large or too unlike are an error", "[ops]") {
+  CHECK_THROWS_WITH(AliasTable({1e308, 1e308}), "AliasTable: the weights of 2 classes add up to inf");
+  CHECK_THROWS_WITH(AliasTable({1, 1e-12}).sample_for(from({0}), 2, true),
+                    "AliasTable: 1002000 draws gave only 1 distinct ones of 2; the weights are too unlike");
+  CHECK_THROWS_WITH(AliasTable({1, 0}).sample_for(from({1}), 2),
+                    "AliasTable: a target has weight 0, so it is never drawn");
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  CHECK(HuffmanTree({kMost, kMost, kMost}).classes == 3);
+}
+
 TEST_CASE("sampled losses say what is wrong", "[ops]") {
   static constexpr WrongCall calls[] = {
       {[](World& w) { negative_sampling_loss(w.matrix, w.doubles, w.ids, w.ids); },

@@ -132,8 +132,10 @@ void cross_entropy_rows(double smoothing, const View& logits, const View& target
     map_row([&](auto v, auto) { return v * scale; }, n, to, to, to);
     loss.as<T>()[row] = log_of(sum) - (picked - shift);
     if (smoothing != 0) {  // the mean of the logits takes the place of part of the picked one
-      const T total = sum_row([&](auto v, auto) { return v; }, n, from, from);
-      loss.as<T>()[row] += T(smoothing) * (picked - total / T(n));
+      Batch<T> total(T(0));
+      for (int64_t i = 0; i < n; i += kWidth<T>)
+        total += Row<T>::load_at(from + i, n - i, Batch<T>(shift)) - Batch<T>(shift);
+      loss.as<T>()[row] += T(smoothing) * (picked - shift - hadd(total) / T(n));
     }
   });
 }
