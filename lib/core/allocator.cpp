@@ -15,6 +15,20 @@
 #include "lib/core/storage.h"
 #include "reel/memory.h"
 
+// The address sanitizer knows only what comes from the system. So that it sees who writes beyond a tensor or into one
+// that is gone, the rest of a block in use and a free block, but for its link, are closed to all.
+#if !defined(__SANITIZE_ADDRESS__) && defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(begin, bytes) static_cast<void>(0)
+#define ASAN_UNPOISON_MEMORY_REGION(begin, bytes) static_cast<void>(0)
+#endif
+
 namespace reel {
 namespace {
 
@@ -45,6 +59,11 @@ size_t bytes_of(int size_class) {
   if (size_class < 16) return (size_class + 1) * kGrain;
   const int log = 10 + (size_class - 16) / 4, quarter = (size_class - 16) % 4;
   return (size_t{1} << log) + static_cast<size_t>(quarter + 1) * (size_t{1} << (log - 2));
+}
+/// Opens the first `bytes` of a block and closes the others.
+void open_block([[maybe_unused]] void* block, [[maybe_unused]] size_t bytes, [[maybe_unused]] int size_class) {
+  ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+  ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + bytes, bytes_of(size_class) - bytes);
 }
 // How many blocks one batch holds: 1 MiB of small ones, 4 MiB of large ones, at least one.
 uint32_t batch_size(size_t block_bytes) {
@@ -218,10 +237,11 @@ void* allocate_cpu(size_t bytes) {
     if (c >= kClasses) throw std::bad_alloc();
     if (Cache* mine = cache()) {
       void* block = mine->take(c);
+      open_block(block, bytes, c);
       mine->count(static_cast<int64_t>(bytes_of(c)));
       return block;
     }
-    if (void* block = from_system(bytes_of(c))) return block;
+    if (void* block = from_system(bytes_of(c))) return open_block(block, bytes, c), block;
     throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
     detail::fail("out of memory: ", bytes, " bytes (", human(static_cast<double>(bytes)), ") could not be allocated; ",
@@ -231,6 +251,7 @@ void* allocate_cpu(size_t bytes) {
 
 void release_cpu(void* block, size_t bytes) {
   const int c = class_of(bytes);
+  open_block(block, sizeof(Block), c);
   if (Cache* mine = cache()) {
     mine->give(c, block);
     mine->count(-static_cast<int64_t>(bytes_of(c)));
