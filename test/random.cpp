@@ -252,6 +252,7 @@ TEST_CASE("multinomial draws categories with their probabilities") {
   CHECK_THROWS_WITH(multinomial(from({0., -1.}), 1), Contains("must be finite and not negative"));
   CHECK_THROWS_WITH(multinomial(from({0, 1}), 1), Contains("probs of int64"));
   CHECK_THROWS_WITH(multinomial(zeros({2}), 1, true), Contains("0 possible"));
+  CHECK_THROWS_WITH(multinomial(full({2}, 1e308, {.dtype = kFloat64}), 1, true), Contains("add up to infinity"));
   CHECK_THROWS_WITH(bernoulli(from({0.5, 1.5})), "bernoulli: probabilities must be in [0, 1], got 0.5 to 1.5");
   CHECK_THROWS_WITH(poisson(from({-1.})), "poisson: the rate -1 is negative");
   CHECK_THROWS_WITH(normal(ones({2}), from({-1.})), "normal: the standard deviation -1 is negative");

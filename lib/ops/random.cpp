@@ -242,9 +242,10 @@ Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement) {
     return topk(weights / make_tensor(weights.shape(), kFloat64, weights.device()).exponential_(), num_samples).indices;
   Shape shape = rows;
   shape.push_back(num_samples);
-  const Tensor y = make_tensor(shape, kInt64, probs.device());
+  const Tensor y = make_tensor(shape, kInt64, probs.device()), sums = cumsum(weights, -1);
+  REEL_CHECK(all(isfinite(sums)).item<bool>(), "multinomial: the probabilities of a row add up to infinity");
   const GeneratorState state = draw(y.numel());
-  backend_of(y).multinomial(state.seed, state.offset, view_of(cumsum(weights, -1)), view_of(y));
+  backend_of(y).multinomial(state.seed, state.offset, view_of(sums), view_of(y));
   return y;
 }
 
