@@ -130,7 +130,8 @@ TEST_CASE("distances say what is wrong", "[ops]") {
       {[](World& w) { cosine_similarity(w.ids, w.ids); },
        "cosine_similarity: int64 and int64 tensors, neither of a floating point type"},
       {[](World& w) { pdist(w.vector); }, "pdist: vectors of shape [3], not [n, d]"},
-      {[](World& w) { pdist(w.ids); }, "pdist: a tensor of int64; convert it to a floating point type first"},
+      {[](World& w) { pdist(w.matrix.to(kInt64)); },
+       "pdist: a tensor of int64; convert it to a floating point type first"},
       {[](World& w) { pairwise_distance(w.undefined, w.ids); }, "pairwise_distance: undefined tensor"},
   };
   check_wrong_calls(calls);
