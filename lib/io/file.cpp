@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <system_error>
 
 #include "reel/error.h"
 
@@ -20,6 +21,17 @@ constexpr int64_t kMostAtOnce = int64_t{1} << 30;
 
 [[noreturn]] void fail_errno(const char* what, const std::filesystem::path& path) {
   reel::detail::fail(what, " ", path, ": ", std::strerror(errno));
+}
+
+// Where a chain of symbolic links leads, whether there is something or not.
+std::filesystem::path target_of(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;  // Linux follows no more
+  std::error_code error;          // what is wrong with the path, opening it says
+  for (int links = 0; std::filesystem::is_symlink(path, error); ++links) {
+    REEL_CHECK(links < kMostLinks, "cannot write ", path, ": too many symbolic links");
+    path = path.parent_path() / std::filesystem::read_symlink(path);
+  }
+  return path;
 }
 
 }  // namespace
@@ -48,15 +60,22 @@ void InputFile::read(void* data, int64_t bytes, int64_t offset) const {
   }
 }
 
-AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
+AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(target_of(path)) {
   static std::atomic<int> counter{0};
+  struct stat old;
+  const bool replaces = ::stat(path_.c_str(), &old) == 0;
+  // To rename over a device or a pipe would take it away from everyone else.
+  REEL_CHECK(!replaces || S_ISREG(old.st_mode), "cannot write ", path, ": it is not a regular file");
   // Not mkstemp: a file made by open() has the permissions that the user's umask gives.
+  const mode_t mode = replaces ? old.st_mode & 0777 : 0666;
   while (fd_ < 0) {
-    temporary_ = path;
+    temporary_ = path_;
     temporary_ += ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd_ < 0 && errno != EEXIST) fail_errno("cannot write", temporary_);
   }
+  // What the umask took off. Where that fails, fewer may read the file, never more.
+  if (replaces) ::fchmod(fd_, mode);
 }
 
 AtomicFile::~AtomicFile() {

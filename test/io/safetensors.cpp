@@ -130,6 +130,37 @@ TEST_CASE("saving replaces a file in one step and leaves nothing else behind") {
   CHECK(folder.count() == 2);
 }
 
+TEST_CASE("saving leaves symbolic links, permissions and pipes as they are") {
+  const Folder folder;
+  const StateDict tensors{{"x", ones({2})}};
+  fs::create_directories(folder / "store");
+  fs::create_symlink("store/real", folder / "direct");
+  fs::create_symlink(folder / "direct", folder / "latest");
+  for (int i = 0; i < 2; ++i) {  // its target is not there at first
+    io::save(tensors, folder / "latest");
+    CHECK(fs::is_symlink(folder / "latest"));
+    CHECK(fs::is_symlink(folder / "direct"));
+    CHECK(fs::is_regular_file(fs::symlink_status(folder / "store" / "real")));
+  }
+  CHECK(folder.count() == 3);
+  fs::create_symlink("loop", folder / "loop");
+  CHECK_THROWS_WITH(io::save(tensors, folder / "loop"), Contains("too many symbolic links"));
+
+  for (const fs::perms perms : {fs::perms(0600), fs::perms(0664), fs::perms(0400)}) {
+    fs::permissions(folder / "store" / "real", perms);
+    io::save(tensors, folder / "latest");
+    CHECK(fs::status(folder / "store" / "real").permissions() == perms);
+  }
+
+  const fs::path pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  fs::create_symlink("pipe", folder / "to pipe");
+  for (const fs::path& path : {pipe, folder / "to pipe", folder / "store"})
+    CHECK_THROWS_WITH(io::save(tensors, path), Contains("not a regular file"));
+  CHECK(fs::is_fifo(fs::symlink_status(pipe)));
+  CHECK(folder.count() == 6);
+}
+
 TEST_CASE("malformed files are refused with the file, the byte and the reason") {
   const Folder folder;
   const fs::path path = folder / "bad.safetensors";

@@ -14,7 +14,8 @@ namespace reel::io {
 using Metadata = std::map<std::string, std::string>;
 
 /// Writes the tensors, on whatever device, under their names. The file appears whole or not at all: it is written under
-/// another name in the same folder, synced and renamed, so that a crash leaves either the old file or the new one. An
+/// another name in the same folder, synced and renamed, so that a crash leaves either the old file or the new one. A
+/// file that is there keeps its permissions, a symbolic link is followed, a folder, device or pipe is an Error. An
 /// Error names the file and the reason; tensors that share storage are written one by one.
 void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata = {});
 /// The same with a module's state_dict().
