@@ -1,7 +1,9 @@
 #include "reel/data/csv.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "lib/data/numbers.h"
@@ -98,12 +100,16 @@ CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) 
 // ---- columns --------------------------------------------------------------------------------------------------------
 
 int64_t CsvTable::index_of(std::string_view name) const {
-  std::string all;
-  for (size_t i = 0; i < names_.size(); ++i) {
-    if (names_[i] == name) return static_cast<int64_t>(i);
-    all += (i ? ", " : "") + names_[i];
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found == names_.end()) {
+    std::string all;
+    for (const std::string& known : names_) all += (all.empty() ? "" : ", ") + known;
+    reel::detail::fail(file_, ": there is no column '", name, "', but ", all);
   }
-  reel::detail::fail(file_, ": there is no column '", name, "', but ", all);
+  const auto again = std::find(found + 1, names_.end(), name);
+  REEL_CHECK(again == names_.end(), file_, ": columns ", found - names_.begin(), " and ", again - names_.begin(),
+             " are both named '", name, "'");
+  return found - names_.begin();
 }
 
 std::string_view CsvTable::at(int64_t row, int64_t column) const {
@@ -169,6 +175,16 @@ Tensor CsvTable::column(std::string_view name, const ColumnOptions& options) con
 Tensor CsvTable::columns(const std::vector<std::string>& names, const ColumnOptions& options) const {
   std::vector<int64_t> columns;
   for (const std::string& name : names) columns.push_back(index_of(name));
+  return numbers(columns, options);
+}
+
+Tensor CsvTable::tensor(const ColumnOptions& options) const {
+  std::vector<int64_t> all(names_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return numbers(all, options);
+}
+
+Tensor CsvTable::numbers(const std::vector<int64_t>& columns, const ColumnOptions& options) const {
   const Tensor table = empty({num_rows(), static_cast<int64_t>(columns.size())}, {.dtype = options.dtype});
   switch (options.dtype) {
     case kBool: parse(columns, options, table.data<bool>()); break;

@@ -56,6 +56,17 @@ TEST_CASE("columns become tensors of the type asked for") {
   CHECK_THROWS_WITH(table.column("gap", {.dtype = kUInt8, .missing = 256}), Contains("a uint8 tensor cannot hold 256"));
 }
 
+TEST_CASE("columns of one name are told apart by their places") {
+  const Folder folder;
+  const auto table = data::read_csv(write(folder / "x.csv", "a,b,a\n1,2,3\n"));
+  CHECK(table.tensor().to_vector<float>() == std::vector<float>{1, 2, 3});
+  CHECK(table.index_of("b") == 1);
+  CHECK(table.at(0, 2) == "3");
+  const std::string message = (folder / "x.csv").string() + ": columns 0 and 2 are both named 'a'";
+  CHECK_THROWS_WITH(table.index_of("a"), Equals(message));
+  CHECK_THROWS_WITH(table.column("a"), Equals(message));
+}
+
 TEST_CASE("malformed tables are refused with the line and the reason") {
   const Folder folder;
   const auto check = [&](const std::string& text, const std::string& message) {

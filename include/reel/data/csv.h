@@ -28,7 +28,8 @@ class CsvTable {
   int64_t num_rows() const { return static_cast<int64_t>(lines_.size()); }
   int64_t num_columns() const { return static_cast<int64_t>(names_.size()); }
   const std::vector<std::string>& names() const { return names_; }
-  int64_t index_of(std::string_view name) const;  ///< A column's number; an Error lists the names there are.
+  /// A column's number. A name that no column has, or several, is an Error.
+  int64_t index_of(std::string_view name) const;
   std::string_view at(int64_t row, int64_t column) const;
   std::vector<std::string> strings(std::string_view name) const;
 
@@ -37,12 +38,13 @@ class CsvTable {
   Tensor column(std::string_view name, const ColumnOptions& options = {}) const;
   /// Of several columns, [rows, columns], or of all.
   Tensor columns(const std::vector<std::string>& names, const ColumnOptions& options = {}) const;
-  Tensor tensor(const ColumnOptions& options = {}) const { return columns(names_, options); }
+  Tensor tensor(const ColumnOptions& options = {}) const;
 
  private:
   friend class CsvReader;
   friend CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options);
   std::string_view field(size_t i) const { return std::string_view(text_).substr(ends_[i], ends_[i + 1] - ends_[i]); }
+  Tensor numbers(const std::vector<int64_t>& columns, const ColumnOptions& options) const;
   template <class T>
   void parse(const std::vector<int64_t>& columns, const ColumnOptions& options, T* to) const;
 
