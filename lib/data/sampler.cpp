@@ -58,34 +58,48 @@ template <class Item>
 SamplerOf<Item>::SamplerOf(std::optional<uint64_t> seed) : seed_(seed ? *seed : detail::random_seed()) {}
 
 template <class Item>
+SamplerOf<Item>::SamplerOf(const SamplerOf& other)
+    : seed_(other.seed_), place_(std::make_shared<Place>(*other.place_)) {}
+
+template <class Item>
+SamplerOf<Item>& SamplerOf<Item>::operator=(const SamplerOf& other) {
+  seed_ = other.seed_;
+  place_ = std::make_shared<Place>(*other.place_);
+  return *this;
+}
+
+template <class Item>
 void SamplerOf<Item>::set_place(int64_t epoch, int64_t position) {
   REEL_CHECK(epoch >= 0 && position >= 0, "sampler: there is no position ", position, " in an epoch ", epoch);
-  epoch_ = epoch;
-  position_ = position;
-  placed_ = true;
+  place_ = std::make_shared<Place>(Place{epoch, position});  // a loop that runs keeps the old one
 }
 
 template <class Item>
-std::vector<Item> SamplerOf<Item>::start() {
-  if (!placed_ && position_ > 0) set_epoch(epoch_ + 1);
-  std::vector<Item> order = this->order(epoch_);
-  REEL_CHECK(position_ <= static_cast<int64_t>(order.size()), "sampler: position ", position_, " in an epoch of ",
+auto SamplerOf<Item>::start() -> Walk {
+  REEL_CHECK(place_.use_count() == 1, "sampler: a loop over it runs already");
+  std::vector<Item> order = this->order(epoch());
+  REEL_CHECK(position() <= static_cast<int64_t>(order.size()), "sampler: position ", position(), " in an epoch of ",
              order.size());
-  placed_ = false;
-  return order;
+  return Walk(std::move(order), place_);
 }
 
 template <class Item>
-bool SamplerOf<Item>::advance(int64_t in_order) {
-  if (position_ < in_order) return ++position_, true;
-  set_epoch(epoch_ + 1);
+SamplerOf<Item>::Walk::Walk(std::vector<Item> order, std::shared_ptr<Place> place)
+    : order_(std::make_shared<const std::vector<Item>>(std::move(order))), place_(place.get(), [place](Place* at) {
+        *at = {at->epoch + 1, 0};
+      }) {}
+
+template <class Item>
+bool SamplerOf<Item>::Walk::advance() {
+  if (place_ && place_->position < static_cast<int64_t>(order_->size())) return ++place_->position, true;
+  place_.reset();
   return false;
 }
 
 template <class Item>
 StateDict SamplerOf<Item>::state_dict() const {
   const auto number = [](int64_t value) { return full({}, value, {.dtype = kInt64}); };
-  return {{"seed", number(static_cast<int64_t>(seed()))}, {"epoch", number(epoch_)}, {"position", number(position_)}};
+  return {{"seed", number(static_cast<int64_t>(seed()))}, {"epoch", number(epoch())}, {"position", number(position())}};
 }
 
 template <class Item>

@@ -115,7 +115,7 @@ TEST_CASE("an exception in a worker arrives at its place in the order", "[thread
     };
     CHECK_THROWS_AS(walk(), std::out_of_range);
     CHECK(good == 4);
-    CHECK(loader.position() == 4);
+    CHECK(loader.epoch() == 1);
     CHECK_THROWS_WITH(walk(), Equals("nine"));  // and it goes on working
     CHECK(good == 8);
   }
@@ -132,7 +132,7 @@ TEST_CASE("a loop that is left early stops the workers", "[threads]") {
     CHECK(now <= 6 + 1 + 6);  // those taken and six ahead
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     CHECK(made == now);
-    CHECK(loader.epoch() == 0);
+    CHECK(loader.epoch() == 1);
     CHECK(epoch(loader).size() == 1000);  // the next loop is a whole epoch
     CHECK(loader.epoch() == 2);
   }
@@ -195,6 +195,46 @@ TEST_CASE("a loader goes on in the middle of an epoch", "[threads]") {
   for ([[maybe_unused]] auto& batch : next) ++batches;
   CHECK(batches == 7);
   CHECK(next.epoch() == 2);
+}
+
+TEST_CASE("a state taken after a break leads to the batches that the loader goes on with", "[threads]") {
+  const data::LoaderOptions options{.batch_size = 10, .shuffle = true, .workers = 2, .seed = 1};
+  data::DataLoader loader(Numbers{100}, options), other(Numbers{100}, options);
+  StateDict inside;
+  for ([[maybe_unused]] const Tensor& batch : loader)
+    if (loader.position() == 3) {
+      inside = loader.state_dict();
+      break;
+    }
+  CHECK(loader.epoch() == 1);
+  CHECK(loader.position() == 0);
+  other.load_state_dict(loader.state_dict());
+  CHECK(epoch(other) == epoch(loader));
+  other.load_state_dict(inside);  // the rest of the loop that it was taken in
+  CHECK(epoch(other).size() == 7);
+
+  int loops = 0;
+  loader.set_epoch(0);
+  while (loader.epoch() < 5) {
+    ++loops;
+    for ([[maybe_unused]] const Tensor& batch : loader)
+      if (loader.position() == 10) break;
+  }
+  CHECK(loops == 5);
+}
+
+TEST_CASE("a second loop inside a loader's first is an Error", "[threads]") {
+  for (const int workers : {0, 2}) {
+    data::DataLoader loader(Numbers{5}, {.workers = workers});
+    int64_t count = 0;
+    for ([[maybe_unused]] const Tensor& batch : loader) {
+      CHECK_THROWS_WITH(loader.begin(), Contains("a loop over it runs already"));
+      ++count;
+    }
+    CHECK(count == 5);
+    CHECK(loader.epoch() == 1);
+    CHECK(epoch(loader).size() == 5);
+  }
 }
 
 TEST_CASE("loaders take samplers and samplers of batches") {

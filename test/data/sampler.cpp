@@ -97,6 +97,37 @@ TEST_CASE("a sampler goes on where its state was taken") {
   CHECK_THROWS_WITH(walk(small), Contains("position 4 in an epoch of 3"));
 }
 
+TEST_CASE("a place that is set inside a loop is where the next one begins") {
+  SequentialSampler sampler(5);
+  Order seen;
+  for (const int64_t index : sampler) {
+    seen.push_back(index);
+    if (index == 1) sampler.set_place(7, 3);
+  }
+  CHECK(seen == ascending(5));  // the loop that ran was not disturbed
+  CHECK(sampler.epoch() == 7);
+  CHECK(walk(sampler) == Order{3, 4});
+  for ([[maybe_unused]] const int64_t index : sampler) {
+    sampler.set_place(2, 4);
+    break;
+  }
+  CHECK(walk(sampler) == Order{4});
+  CHECK(sampler.epoch() == 3);
+}
+
+TEST_CASE("a copy of a sampler walks on its own") {
+  RandomSampler sampler(10, {.seed = 1});
+  const Order whole = sampler.order(0);
+  for ([[maybe_unused]] const int64_t index : sampler) {
+    if (sampler.position() < 4) continue;
+    RandomSampler copy = sampler;
+    CHECK(walk(copy) == Order(whole.begin() + sampler.position(), whole.end()));
+    CHECK(copy.epoch() == 1);
+    CHECK_THROWS_WITH(sampler.begin(), Contains("a loop over it runs already"));
+  }
+  CHECK(sampler.epoch() == 1);
+}
+
 TEST_CASE("random samplers draw with and without replacement") {
   const Order some = RandomSampler(100, {.num_samples = 10, .seed = 1}).order(0);
   CHECK(some.size() == 10);

@@ -95,10 +95,11 @@ void check_with_sampler(const LoaderOptions& options, bool of_batches);
 /// same contents for any number of workers: before each sample is made the thread's generator is seeded from the
 /// loader's seed, the epoch, the sample's place in it and its index, so that random transforms agree as well. The data
 /// set and `collate` are called without recording, by several threads at once when there are workers; an exception
-/// that they throw reaches the loop in place of the batch it belongs to. A loop that is left early stops the workers.
+/// that they throw reaches the loop in place of the batch it belongs to. A loop that is left early stops the workers,
+/// and the next one walks the next epoch.
 ///
 /// The data set is held by value; pass std::cref(dataset) or a shared_ptr where it should not be copied. One loop at a
-/// time; the loader must outlive it.
+/// time, a second one is an Error; the loader must outlive it.
 template <Dataset D, class Collate = DefaultCollate>
 class DataLoader {
  public:
@@ -132,14 +133,14 @@ class DataLoader {
   int64_t size() const { return batches_->size(); }  ///< Batches in an epoch.
   const D& dataset() const { return dataset_; }
 
-  /// The epoch of the loop that runs, or of the next one once a loop has come to its end.
+  /// The epoch of the loop that runs, or of the next one once a loop is over: at its end, or left early.
   int64_t epoch() const { return batches_->epoch(); }
   /// Batches of that epoch that the loop has got so far.
   int64_t position() const { return batches_->position(); }
   void set_epoch(int64_t epoch) { batches_->set_epoch(epoch); }  ///< The next loop walks that one.
 
   /// Seeds and place, for checkpoints, in the middle of an epoch, too: after load_state_dict() the next loop yields the
-  /// batches that the saved one had not got yet, the same bit for bit.
+  /// batches that the saved one had not got yet, the same bit for bit. A loop that runs goes on as it was.
   StateDict state_dict() const {
     StateDict dict = batches_->state_dict();
     dict.emplace_back("sample_seed", full({}, static_cast<int64_t>(seed_), {.dtype = kInt64}));
@@ -165,7 +166,7 @@ class DataLoader {
     Iterator& operator++() {
       batch_.reset();
       if (const auto next = pipeline_->take()) batch_ = std::static_pointer_cast<Batch>(*next);
-      loader_->batches_->advance(in_order_);
+      walk_.advance();
       return *this;
     }
     void operator++(int) { ++*this; }
@@ -173,16 +174,12 @@ class DataLoader {
 
    private:
     friend DataLoader;
-    explicit Iterator(DataLoader* loader) : loader_(loader) {
-      pipeline_ = loader->start(in_order_);
-      ++*this;
-    }
-    DataLoader* loader_;
-    int64_t in_order_ = 0;
+    explicit Iterator(DataLoader& loader) : walk_(loader.batches_->start()), pipeline_(loader.start(walk_)) { ++*this; }
+    Batches::Walk walk_;
     std::unique_ptr<detail::Pipeline> pipeline_;
     std::shared_ptr<Batch> batch_;
   };
-  Iterator begin() { return Iterator(this); }
+  Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const { return {}; }
 
  private:
@@ -197,19 +194,18 @@ class DataLoader {
     batches_ = std::make_unique<BatchSampler>(std::move(sampler), options_.batch_size, options_.drop_last);
   }
 
-  std::unique_ptr<detail::Pipeline> start(int64_t& in_order) {
-    auto order = batches_->start();
-    in_order = static_cast<int64_t>(order.size());
+  std::unique_ptr<detail::Pipeline> start(const Batches::Walk& walk) {
     std::vector<int64_t> begins;  // each batch's first sample's place in the epoch
-    for (int64_t begin = 0; const auto& batch : order) {
+    for (int64_t begin = 0; const auto& batch : *walk.order()) {
       begins.push_back(begin);
       begin += static_cast<int64_t>(batch.size());
     }
     return std::make_unique<detail::Pipeline>(
-        options_.workers, int64_t{options_.workers} * options_.prefetch, batches_->position(), in_order,
-        [this, order = std::move(order), begins = std::move(begins),
+        options_.workers, int64_t{options_.workers} * options_.prefetch, walk.position(),
+        static_cast<int64_t>(walk.order()->size()),
+        [this, order = walk.order(), begins = std::move(begins),
          seed = detail::sub_seed(seed_, static_cast<uint64_t>(batches_->epoch()))](int64_t i) {
-          return std::make_shared<Batch>(detail::make_batch(dataset_, collate_, order[i], begins[i], seed));
+          return std::make_shared<Batch>(detail::make_batch(dataset_, collate_, (*order)[i], begins[i], seed));
         });
   }
 

@@ -23,58 +23,77 @@ namespace reel::data {
 /// Item is int64_t for samplers, std::vector<int64_t> for samplers of whole batches.
 template <class Item>
 class SamplerOf {
+  struct Place {
+    int64_t epoch = 0, position = 0;
+  };
+
  public:
   virtual ~SamplerOf() = default;
+  SamplerOf(const SamplerOf& other);  // a loop that runs over `other` stays there
+  SamplerOf& operator=(const SamplerOf& other);
 
   virtual int64_t size() const = 0;  ///< Items in an epoch.
   virtual std::vector<Item> order(int64_t epoch) const = 0;
   virtual uint64_t seed() const { return seed_; }
   virtual void set_seed(uint64_t seed) { seed_ = seed; }
 
-  // The place in the walk. While a loop runs, position() counts the item that it is at.
-  int64_t epoch() const { return epoch_; }
-  int64_t position() const { return position_; }
-  /// The next loop begins there. Without it a loop begins a new epoch, also after one that was left early.
+  // The place in the walk. While a loop runs, position() counts the item that it is at. Once it is over, be it at its
+  // end or by a break or an exception, the place is the beginning of the next epoch.
+  int64_t epoch() const { return place_->epoch; }
+  int64_t position() const { return place_->position; }
+  /// The next loop begins there. A loop that runs goes on as it was, and no longer moves the place.
   void set_place(int64_t epoch, int64_t position);
   void set_epoch(int64_t epoch) { set_place(epoch, 0); }
 
-  /// "seed", "epoch" and "position", for checkpoints. After load_state_dict() the next loop yields what the saved one
-  /// would have. An Error leaves the sampler as it was.
+  /// "seed", "epoch" and "position", for checkpoints. After load_state_dict() the next loop yields what was still to
+  /// come where the state was taken: in a loop the rest of its epoch, after it the next epoch. An Error leaves the
+  /// sampler as it was.
   StateDict state_dict() const;
   void load_state_dict(const StateDict& dict);
+
+  /// A loop on its way, for those who write their own. It is over when advance() has returned false, or when the last
+  /// copy is gone.
+  class Walk {
+   public:
+    const std::shared_ptr<const std::vector<Item>>& order() const { return order_; }
+    int64_t position() const { return place_->position; }
+    bool advance();  ///< To the next item; false past the last of them.
+
+   private:
+    friend SamplerOf;
+    Walk(std::vector<Item> order, std::shared_ptr<Place> place);
+    std::shared_ptr<const std::vector<Item>> order_;
+    std::shared_ptr<Place> place_;  // goes to the next epoch when it is let go
+  };
+  /// Begins a loop. One at a time: an Error while another one runs.
+  Walk start();
 
   class Iterator {
    public:
     using value_type = Item;
     using difference_type = std::ptrdiff_t;
-    const Item& operator*() const { return order_[sampler_->position_ - 1]; }
+    const Item& operator*() const { return (*walk_.order())[walk_.position() - 1]; }
     Iterator& operator++() {
-      done_ = !sampler_->advance(static_cast<int64_t>(order_.size()));
+      done_ = !walk_.advance();
       return *this;
     }
     bool operator==(std::default_sentinel_t) const { return done_; }
 
    private:
     friend SamplerOf;
-    explicit Iterator(SamplerOf* sampler) : sampler_(sampler), order_(sampler->start()) { ++*this; }
-    SamplerOf* sampler_;
-    std::vector<Item> order_;
+    explicit Iterator(Walk walk) : walk_(std::move(walk)) { ++*this; }
+    Walk walk_;
     bool done_ = false;
   };
-  Iterator begin() { return Iterator(this); }
+  Iterator begin() { return Iterator(start()); }
   std::default_sentinel_t end() const { return {}; }
-
-  // The steps of a loop, for those who write their own.
-  std::vector<Item> start();       ///< Goes to where the next loop begins; returns the order of that epoch.
-  bool advance(int64_t in_order);  ///< To the next item; past the last of them to the next epoch, false.
 
  protected:
   explicit SamplerOf(std::optional<uint64_t> seed = 0);
 
  private:
   uint64_t seed_;
-  int64_t epoch_ = 0, position_ = 0;
-  bool placed_ = true;  // by set_place
+  std::shared_ptr<Place> place_ = std::make_shared<Place>();  // shared with the loop that runs
 };
 using Sampler = SamplerOf<int64_t>;
 using Batches = SamplerOf<std::vector<int64_t>>;
