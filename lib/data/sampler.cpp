@@ -99,7 +99,11 @@ bool SamplerOf<Item>::Walk::advance() {
 template <class Item>
 StateDict SamplerOf<Item>::state_dict() const {
   const auto number = [](int64_t value) { return full({}, value, {.dtype = kInt64}); };
-  return {{"seed", number(static_cast<int64_t>(seed()))}, {"epoch", number(epoch())}, {"position", number(position())}};
+  return {{"seed", number(static_cast<int64_t>(seed()))},
+          {"epoch", number(epoch())},
+          {"position", number(position())},
+          {"size", number(size())},
+          {"batch_size", number(batch_size())}};
 }
 
 template <class Item>
@@ -110,9 +114,14 @@ void SamplerOf<Item>::load_state_dict(const StateDict& dict) {
                "sampler: load_state_dict: '", name, "' is not there or not one int64");
     return tensor->item<int64_t>();
   };
-  const int64_t new_seed = number("seed"), epoch = number("epoch"), position = number("position");
+  const int64_t new_seed = number("seed"), epoch = number("epoch"), position = number("position"),
+                items = number("size"), samples = number("batch_size");
   for (const auto& [name, tensor] : dict)
-    REEL_CHECK(name == "seed" || name == "epoch" || name == "position", "sampler: load_state_dict: unexpected: ", name);
+    REEL_CHECK(name == "seed" || name == "epoch" || name == "position" || name == "size" || name == "batch_size",
+               "sampler: load_state_dict: unexpected: ", name);
+  REEL_CHECK(position == 0 || (items == size() && samples == batch_size()),
+             "sampler: load_state_dict: the state is from the middle of an epoch of size ", items, ", batch size ",
+             samples, "; here they are ", size(), " and ", batch_size());
   set_place(epoch, position);
   set_seed(static_cast<uint64_t>(new_seed));
 }

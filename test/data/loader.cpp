@@ -223,6 +223,26 @@ TEST_CASE("a state taken after a break leads to the batches that the loader goes
   CHECK(loops == 5);
 }
 
+TEST_CASE("resuming in the middle of an epoch with another batch size is refused") {
+  data::DataLoader loader(Numbers{100}, {.batch_size = 10}), larger(Numbers{100}, {.batch_size = 20}),
+      more(Numbers{110}, {.batch_size = 10}), single(Numbers{10});
+  for ([[maybe_unused]] const Tensor& batch : loader)
+    if (loader.position() == 3) {
+      CHECK_THROWS_WITH(larger.load_state_dict(loader.state_dict()),
+                        Contains("an epoch of size 10, batch size 10; here they are 5 and 20"));
+      CHECK_THROWS_WITH(more.load_state_dict(loader.state_dict()), Contains("here they are 11 and 10"));
+      CHECK_THROWS_WITH(single.load_state_dict(loader.state_dict()), Contains("here they are 10 and 1"));
+    }
+  CHECK(larger.epoch() == 0);
+  larger.load_state_dict(loader.state_dict());  // between epochs any size will do
+  CHECK(larger.epoch() == 1);
+  CHECK(epoch(larger).size() == 5);
+
+  data::BucketSampler buckets({1, 2, 3, 4}, {.batch_size = 1}), pairs({1, 2, 3, 4, 5, 6, 7, 8}, {.batch_size = 2});
+  buckets.set_place(0, 1);
+  CHECK_THROWS_WITH(pairs.load_state_dict(buckets.state_dict()), Contains("here they are 4 and 2"));
+}
+
 TEST_CASE("a second loop inside a loader's first is an Error", "[threads]") {
   for (const int workers : {0, 2}) {
     data::DataLoader loader(Numbers{5}, {.workers = workers});

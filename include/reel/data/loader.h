@@ -140,7 +140,8 @@ class DataLoader {
   void set_epoch(int64_t epoch) { batches_->set_epoch(epoch); }  ///< The next loop walks that one.
 
   /// Seeds and place, for checkpoints, in the middle of an epoch, too: after load_state_dict() the next loop yields the
-  /// batches that the saved one had not got yet, the same bit for bit. A loop that runs goes on as it was.
+  /// batches that the saved one had not got yet, the same bit for bit. In the middle of an epoch the batch size and the
+  /// number of batches must be the saved ones. A loop that runs goes on as it was.
   StateDict state_dict() const {
     StateDict dict = batches_->state_dict();
     dict.emplace_back("sample_seed", full({}, static_cast<int64_t>(seed_), {.dtype = kInt64}));

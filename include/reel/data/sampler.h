@@ -32,7 +32,8 @@ class SamplerOf {
   SamplerOf(const SamplerOf& other);  // a loop that runs over `other` stays there
   SamplerOf& operator=(const SamplerOf& other);
 
-  virtual int64_t size() const = 0;  ///< Items in an epoch.
+  virtual int64_t size() const = 0;                 ///< Items in an epoch.
+  virtual int64_t batch_size() const { return 1; }  ///< Samples in an item, but perhaps the last.
   virtual std::vector<Item> order(int64_t epoch) const = 0;
   virtual uint64_t seed() const { return seed_; }
   virtual void set_seed(uint64_t seed) { seed_ = seed; }
@@ -45,9 +46,10 @@ class SamplerOf {
   void set_place(int64_t epoch, int64_t position);
   void set_epoch(int64_t epoch) { set_place(epoch, 0); }
 
-  /// "seed", "epoch" and "position", for checkpoints. After load_state_dict() the next loop yields what was still to
-  /// come where the state was taken: in a loop the rest of its epoch, after it the next epoch. An Error leaves the
-  /// sampler as it was.
+  /// "seed", "epoch", "position", "size" and "batch_size", for checkpoints. After load_state_dict() the next loop
+  /// yields what was still to come where the state was taken: in a loop the rest of its epoch, after it the next epoch.
+  /// A state from the middle of an epoch of another size or batch size is an Error: the rest would be other samples. An
+  /// Error leaves the sampler as it was.
   StateDict state_dict() const;
   void load_state_dict(const StateDict& dict);
 
@@ -194,6 +196,7 @@ class BatchSampler : public Batches {
       : BatchSampler(std::make_shared<S>(std::move(sampler)), batch_size, drop_last) {}
   BatchSampler(std::shared_ptr<Sampler> sampler, int64_t batch_size, bool drop_last = false);
   int64_t size() const override;
+  int64_t batch_size() const override { return batch_size_; }
   std::vector<std::vector<int64_t>> order(int64_t epoch) const override;
   uint64_t seed() const override { return sampler_->seed(); }
   void set_seed(uint64_t seed) override { sampler_->set_seed(seed); }
@@ -218,6 +221,7 @@ class BucketSampler : public Batches {
  public:
   BucketSampler(std::vector<int64_t> lengths, BucketSamplerOptions options);
   int64_t size() const override;
+  int64_t batch_size() const override { return options_.batch_size; }
   std::vector<std::vector<int64_t>> order(int64_t epoch) const override;
 
  private:
