@@ -56,10 +56,22 @@ struct Pipeline::Shared {
     room.notify_all();
   }
 
+  // Looks a few times before it sleeps: small batches are made in less time than a thread takes to wake up.
+  template <class Ready>
+  static void wait_for(std::condition_variable& change, std::unique_lock<std::mutex>& lock, const Ready& ready) {
+    constexpr int kLooks = 50;
+    for (int i = 0; i < kLooks && !ready(); ++i) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+    change.wait(lock, ready);
+  }
+
   void work() {
     std::unique_lock lock(mutex);
     while (true) {
-      room.wait(lock, [&] { return stopping || to_make == last || to_make < to_take + ahead; });
+      wait_for(room, lock, [&] { return stopping || to_make == last || to_make < to_take + ahead; });
       if (stopping || to_make == last) return;
       const int64_t mine = to_make++;
       lock.unlock();
@@ -77,10 +89,10 @@ struct Pipeline::Shared {
 
   Outcome wait() {
     std::unique_lock lock(mutex);
-    news.wait(lock, [&] { return made.contains(to_take); });
+    wait_for(news, lock, [&] { return made.contains(to_take); });
     Outcome outcome = std::move(made.extract(to_take++).mapped());
     lock.unlock();
-    room.notify_all();
+    room.notify_one();  // there is room for one more batch
     return outcome;
   }
 };

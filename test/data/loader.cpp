@@ -155,6 +155,17 @@ TEST_CASE("workers stay within their prefetch", "[threads]") {
   CHECK(made == 100);
 }
 
+TEST_CASE("many tiny batches pass through workers that wake one by one", "[threads]") {
+  for (const int workers : {1, 2, 5}) {
+    data::DataLoader loader(Numbers{20000}, {.workers = workers});
+    int64_t expected = 0;
+    bool in_order = true;
+    for (const Tensor& batch : loader) in_order = in_order && batch.item<int64_t>() == expected++;
+    CHECK(in_order);
+    CHECK(expected == 20000);
+  }
+}
+
 TEST_CASE("a loader goes on in the middle of an epoch", "[threads]") {
   const data::LoaderOptions options{.batch_size = 3, .shuffle = true, .workers = 2, .seed = 5};
   std::vector<Tensor> expected;
