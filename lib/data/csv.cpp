@@ -49,6 +49,7 @@ class CsvReader {
     const size_t end = std::min(line_.find(options_.separator, at_), line_.size());
     const std::string_view field = std::string_view(line_).substr(at_, end - at_);
     if (field.find(options_.quote) != std::string_view::npos) source_.fail_line("a quote inside an unquoted field");
+    if (field.find('\r') != std::string_view::npos) source_.fail_line("a CR without a LF; rows end with LF or CR LF");
     table_.text_ += field;
     at_ = end;
   }

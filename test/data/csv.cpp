@@ -67,6 +67,13 @@ TEST_CASE("columns of one name are told apart by their places") {
   CHECK_THROWS_WITH(table.column("a"), Equals(message));
 }
 
+TEST_CASE("a table with CR line ends is refused instead of read as a header") {
+  const Folder folder;
+  for (const char* text : {"a,b\r1,2\r3,4\r", "a\n1\r2\n"})
+    CHECK_THROWS_WITH(data::read_csv(write(folder / "x", text)), Contains("a CR without a LF; rows end with"));
+  CHECK(data::read_csv(write(folder / "x", "a\r\n\"1\r2\"\r\n")).at(0, 0) == "1\r2");
+}
+
 TEST_CASE("malformed tables are refused with the line and the reason") {
   const Folder folder;
   const auto check = [&](const std::string& text, const std::string& message) {
