@@ -35,6 +35,7 @@ class CsvReader {
   void row() {
     at_ = 0;
     while (true) {
+      if (options_.skip_initial_space) at_ = std::min(line_.find_first_not_of(' ', at_), line_.size());
       if (at_ < line_.size() && line_[at_] == options_.quote)
         quoted();
       else
@@ -48,7 +49,8 @@ class CsvReader {
   void plain() {
     const size_t end = std::min(line_.find(options_.separator, at_), line_.size());
     const std::string_view field = std::string_view(line_).substr(at_, end - at_);
-    if (field.find(options_.quote) != std::string_view::npos) source_.fail_line("a quote inside an unquoted field");
+    if (options_.quote && field.find(*options_.quote) != std::string_view::npos)
+      source_.fail_line("a quote inside an unquoted field");
     if (field.find('\r') != std::string_view::npos) source_.fail_line("a CR without a LF; rows end with LF or CR LF");
     table_.text_ += field;
     at_ = end;
@@ -56,14 +58,15 @@ class CsvReader {
 
   void quoted() {
     const int64_t opened_on = source_.line_number();
+    const char quote = *options_.quote;
     ++at_;
     while (true) {
-      const size_t end = std::min(line_.find(options_.quote, at_), line_.size());
+      const size_t end = std::min(line_.find(quote, at_), line_.size());
       table_.text_.append(line_, at_, end - at_);
       if (end < line_.size()) {
         at_ = end + 1;
-        if (at_ == line_.size() || line_[at_] != options_.quote) return;
-        table_.text_ += options_.quote;
+        if (at_ == line_.size() || line_[at_] != quote) return;
+        table_.text_ += quote;
         ++at_;
       } else {  // the field goes on in the next line
         table_.text_ += '\n';
@@ -81,9 +84,12 @@ class CsvReader {
 };
 
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
+  const char separator = options.separator, quote = options.quote.value_or('"');
   const auto is_line_end = [](char c) { return c == '\n' || c == '\r'; };
-  REEL_CHECK(options.separator != options.quote && !is_line_end(options.separator) && !is_line_end(options.quote),
+  REEL_CHECK(separator != options.quote && !is_line_end(separator) && !is_line_end(quote),
              "read_csv: the separator and the quote must differ, and be no line ends");
+  REEL_CHECK(!options.skip_initial_space || (separator != ' ' && quote != ' '),
+             "read_csv: skip_initial_space does not go with a separator or quote that is a space");
   CsvTable table;
   table.file_ = path.string();
   CsvReader(path, options, table).read();

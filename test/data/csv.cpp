@@ -74,6 +74,29 @@ TEST_CASE("a table with CR line ends is refused instead of read as a header") {
   CHECK(data::read_csv(write(folder / "x", "a\r\n\"1\r2\"\r\n")).at(0, 0) == "1\r2");
 }
 
+TEST_CASE("text with bare quotes is read without quoting") {
+  const Folder folder;
+  const auto path = write(folder / "x.tsv", "word\tnote\n\"\tan \"inch\"\n\"a\t5\" \"\n");
+  CHECK_THROWS_WITH(data::read_csv(path, {.separator = '\t'}), Contains("text after a closing quote"));
+  const auto table = data::read_csv(path, {.separator = '\t', .quote = std::nullopt});
+  CHECK(table.strings("word") == Strings{"\"", "\"a"});
+  CHECK(table.strings("note") == Strings{"an \"inch\"", "5\" \""});
+  CHECK_THROWS_WITH(data::read_csv(write(folder / "x", "a\r1\r"), {.quote = std::nullopt}), Contains("a CR without"));
+}
+
+TEST_CASE("quotes after a space are read with skip_initial_space") {
+  const Folder folder;
+  const auto path = write(folder / "x.csv", "a, \"b, c\",d\n 1,  \"x \"\"y\"\"\", \n");
+  CHECK_THROWS_WITH(data::read_csv(path), Contains("a quote inside an unquoted field"));
+  const auto table = data::read_csv(path, {.skip_initial_space = true});
+  CHECK(table.names() == Strings{"a", "b, c", "d"});
+  CHECK(table.at(0, 0) == "1");
+  CHECK(table.at(0, 1) == "x \"y\"");
+  CHECK(table.at(0, 2).empty());
+  CHECK_THROWS_WITH(data::read_csv(path, {.separator = ' ', .skip_initial_space = true}),
+                    Contains("skip_initial_space does not go with a separator"));
+}
+
 TEST_CASE("malformed tables are refused with the line and the reason") {
   const Folder folder;
   const auto check = [&](const std::string& text, const std::string& message) {

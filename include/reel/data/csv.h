@@ -12,8 +12,9 @@ namespace reel::data {
 
 struct CsvOptions {
   char separator = ',';
-  char quote = '"';
-  bool header = true;  ///< The first row names the columns; without one they are "0", "1", ….
+  std::optional<char> quote = '"';  ///< std::nullopt: there is no quoting, and a quote is a character like any other.
+  bool header = true;               ///< The first row names the columns; without one they are "0", "1", ….
+  bool skip_initial_space = false;  ///< Pass over spaces at the beginning of a field, so that a quote may follow them.
 };
 
 struct ColumnOptions {
@@ -54,10 +55,10 @@ class CsvTable {
   std::vector<std::string> names_;
 };
 
-/// Reads comma-separated values as RFC 4180 has them: quoted fields may hold separators, line ends (CR
-/// LF is read as LF) and doubled quotes.
-/// Rows end with LF or CR LF and have as many fields as the first; empty lines are passed over. An Error reads
-/// "file:line: what is wrong".
+/// Reads comma-separated values as RFC 4180 has them: quoted fields may hold separators, line ends (CR LF is read as
+/// LF) and doubled quotes. Tab-separated text seldom has quoting: {.separator = '\t', .quote = std::nullopt}. Rows end
+/// with LF or CR LF and have as many fields as the first; empty lines are passed over. An Error reads "file:line: what
+/// is wrong".
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
 }  // namespace reel::data
