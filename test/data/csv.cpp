@@ -6,6 +6,7 @@
 #include "test/pch.h"
 
 using namespace reel;
+using namespace std::string_literals;
 using Catch::Matchers::Contains;
 using Catch::Matchers::Equals;
 using Strings = std::vector<std::string>;
@@ -54,6 +55,22 @@ TEST_CASE("columns become tensors of the type asked for") {
   CHECK_THROWS_WITH(table.column("i", {.dtype = kUInt8}), Equals(name + ":3: column 'i': '-2' is not a uint8"));
   CHECK_THROWS_WITH(table.column("gap", {.dtype = kInt64, .missing = NAN}), Contains("a int64 tensor cannot hold nan"));
   CHECK_THROWS_WITH(table.column("gap", {.dtype = kUInt8, .missing = 256}), Contains("a uint8 tensor cannot hold 256"));
+}
+
+TEST_CASE("a number nearer to 0 than any double is read as 0") {
+  const Folder folder;
+  const std::string zeros(400, '0');
+  const auto read = [&](const std::string& text) {
+    return data::read_csv(write(folder / "x", "x\n" + text + "\n")).column("x", {.dtype = kFloat64}).item<double>();
+  };
+  for (const std::string& tiny : {"1e-400"s, "0."s + zeros + "1", "1E-99999999999999999999"s, "+.1e-400"s})
+    CHECK(read(tiny) == 0);
+  CHECK(std::signbit(read("-1e-400")));
+  CHECK(read("1e-310") == 1e-310);
+  CHECK(read("1" + zeros + "e-400") == 1);
+  for (const std::string& huge :
+       {"1e400"s, "-1e400"s, "1" + zeros, "1" + zeros + "e-5", "1e99999999999999999999"s, "1e9223372036854775807"s})
+    CHECK_THROWS_WITH(read(huge), Contains("is not a float64"));
 }
 
 TEST_CASE("columns of one name are told apart by their places") {

@@ -61,6 +61,14 @@ TEST_CASE("word vectors are written and read again without loss") {
   CHECK(folder.count() == 1);
 }
 
+TEST_CASE("word vectors take a number nearer to 0 than any double as 0") {
+  const Folder folder;
+  CHECK(data::read_word_vectors(write(folder / "v", "a 1e-400 2\n")).vectors.to_vector<float>() ==
+        std::vector<float>{0, 2});
+  CHECK_THROWS_WITH(data::read_word_vectors(write(folder / "v", "a 1 1e400\nb 1 1e400\n"), {.header = false}),
+                    Contains("number 2 is none"));
+}
+
 TEST_CASE("word vectors go into the rows of the words that a model knows") {
   const data::WordVectors vectors{data::Vocabulary(Strings{"a", "b"}), from({{1., 2.}, {3., 4.}})};
   const data::Vocabulary known(Strings{"<unk>", "b", "z"});
