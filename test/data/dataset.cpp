@@ -59,6 +59,13 @@ TEST_CASE("data sets are mapped and transformed and joined and cut") {
   CHECK_THROWS_WITH(data::subset(squares, {5}), Equals("dataset: index 5 of 5 samples"));
 }
 
+TEST_CASE("concat takes a vector of strings as samples, not as data sets of letters") {
+  const std::vector<std::string> words{"ab", "c"};
+  CHECK(all(data::concat(words)) == words);
+  CHECK(all(data::concat(words, words)).size() == 4);
+  CHECK(all(data::concat(std::vector{words, words})).size() == 4);
+}
+
 TEST_CASE("random_split cuts without overlap and the same way for a seed") {
   const Squares squares{11};
   const auto parts = data::random_split(squares, {0.5, 0.3, 0.2}, 1);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -139,9 +140,10 @@ ConcatDataset<SampleOf<D>> concat(D first, More... more) {
   (all.add(std::move(more)), ...);
   return all;
 }
-/// Of a list of data sets of one type, such as the folds of a cross-validation.
+/// Of a list of data sets of one type, such as the folds of a cross-validation. A vector of strings is no such list but
+/// one data set, of strings.
 template <Dataset D>
-ConcatDataset<SampleOf<D>> concat(std::vector<D> parts) {
+ConcatDataset<SampleOf<D>> concat(std::vector<D> parts) requires(!std::convertible_to<D, std::string_view>) {
   ConcatDataset<SampleOf<D>> all;
   for (D& part : parts) all.add(std::move(part));
   return all;
