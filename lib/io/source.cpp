@@ -68,8 +68,10 @@ int64_t Source::inflate(char* to, int64_t bytes) {
       stream.next_in = reinterpret_cast<Bytef*>(inflater_->input.data());
       stream.avail_in = static_cast<uInt>(part);
     }
-    if (!inflater_->in_member) {  // a gzip file may go on with another member
+    if (!inflater_->in_member) {  // a gzip file may go on with another member, after zeros that fill a tape's block
       if (!inflater_->gzip) fail("bytes after the compressed data");
+      while (stream.avail_in > 0 && *stream.next_in == 0) ++stream.next_in, --stream.avail_in;
+      if (stream.avail_in == 0) continue;
       inflateReset(&stream);
       inflater_->in_member = true;
     }

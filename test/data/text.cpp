@@ -57,6 +57,18 @@ TEST_CASE("gzip files are read as what they hold", "[gzip]") {
   check(bytes + "junk", "incorrect header check");
 }
 
+TEST_CASE("gzip files that end in zeros are read", "[gzip]") {
+  const Folder folder;
+  const std::string first = contents(write_gzip(folder / "1", "a\nb")),
+                    second = contents(write_gzip(folder / "2", "c"));
+  for (const size_t count : {1, 512, 200000}) {
+    const std::string zeros(count, '\0');
+    CHECK(data::read_lines(write(folder / "x", first + zeros)) == Lines{"a", "b"});
+    CHECK(data::read_lines(write(folder / "x", first + zeros + second + zeros)) == Lines{"a", "bc"});
+    CHECK_THROWS_WITH(data::read_lines(write(folder / "x", first + zeros + "junk")), Contains("incorrect header"));
+  }
+}
+
 TEST_CASE("text is split at ASCII separators only") {
   CHECK(data::split_words("  a b\tc\r\n") == Lines{"a", "b", "c"});
   CHECK(data::split_words("8\xc2\xa0"
