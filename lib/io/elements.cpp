@@ -15,6 +15,7 @@ void reverse_each(char* data, int64_t count, int width) {
     for (int64_t i = 0; i < count; ++i, data += width) std::reverse(data, data + width);
 }
 
+// `from` may be the last bytes of `to`: what is written never passes what is still to be read.
 template <class From, class To>
 void widen(const char* from, int64_t count, char* to) {
   for (int64_t i = 0; i < count; ++i) {
@@ -77,8 +78,21 @@ std::optional<DType> Element::dtype() const {
       if (bytes == 4) return kFloat32;
       if (bytes == 8) return kFloat64;
       return {};
+    case kBrainFloat: return bytes == 2 ? std::optional(kBFloat16) : std::nullopt;
   }
   return {};
+}
+
+std::span<char> place_for(const Tensor& tensor, Element element) {
+  const int64_t bytes = tensor.numel() * element.bytes;
+  return {static_cast<char*>(bytes_of(tensor)) + byte_count(tensor) - bytes, static_cast<size_t>(bytes)};
+}
+
+void convert_elements(const Tensor& tensor, Element element) {
+  char* from = place_for(tensor, element).data();
+  if (element.big_endian) reverse_each(from, tensor.numel(), element.bytes);
+  if (element.bytes < size_of(tensor.dtype()))
+    widener(element)(from, tensor.numel(), static_cast<char*>(bytes_of(tensor)));
 }
 
 Tensor read_elements(Source& source, Element element, std::span<const int64_t> shape, const std::string& what) {
@@ -92,24 +106,14 @@ Tensor read_elements(Source& source, Element element, std::span<const int64_t> s
                 " can follow");
 
   const Tensor tensor = empty(Shape(shape), {.dtype = dtype});
-  auto* to = static_cast<char*>(bytes_of(tensor));
-  if (element.bytes == size_of(dtype)) {
-    const int64_t begin = source.position();
-    source.read_exactly(to, in_file);
-    if (element.big_endian) reverse_each(to, count, element.bytes);
-    if (dtype == reel::kBool)
-      for (int64_t i = 0; i < count; ++i)
-        if (static_cast<uint8_t>(to[i]) > 1) source.fail_at(begin + i, what, ": a bool is ", int{uint8_t(to[i])});
-    return tensor;
-  }
-  constexpr int64_t kAtOnce = 4096;
-  char narrow[kAtOnce * 4];
-  for (int64_t done = 0; done < count; done += kAtOnce) {
-    const int64_t part = std::min(kAtOnce, count - done);
-    source.read_exactly(narrow, part * element.bytes);
-    if (element.big_endian) reverse_each(narrow, part, element.bytes);
-    widener(element)(narrow, part, to + done * size_of(dtype));
-  }
+  const std::span<char> place = place_for(tensor, element);
+  const int64_t begin = source.position();
+  source.read_exactly(place.data(), in_file);
+  if (dtype == reel::kBool)
+    for (int64_t i = 0; i < count; ++i)
+      if (static_cast<uint8_t>(place[i]) > 1)
+        source.fail_at(begin + i, what, ": a bool is ", int{static_cast<uint8_t>(place[i])});
+  convert_elements(tensor, element);
   return tensor;
 }
 

@@ -17,7 +17,7 @@ std::optional<int64_t> byte_count(std::span<const int64_t> shape, DType type);
 
 /// One number of a file.
 struct Element {
-  enum Kind : char { kBool, kUnsigned, kSigned, kFloat } kind;
+  enum Kind : char { kBool, kUnsigned, kSigned, kFloat, kBrainFloat } kind;
   int bytes;
   bool big_endian = false;
 
@@ -25,6 +25,10 @@ struct Element {
   /// int64. Nothing for those that have none (uint64, long double).
   std::optional<DType> dtype() const;
 };
+
+/// A tensor takes elements in two steps: they are read as they stand to its last bytes, and converted there.
+std::span<char> place_for(const Tensor& tensor, Element element);
+void convert_elements(const Tensor& tensor, Element element);
 
 /// Reads a row-major tensor of `shape`. Sizes that the source cannot hold are an Error before anything is allocated;
 /// `what` names the tensor there.

@@ -24,15 +24,20 @@ constexpr int64_t kLongestHeader = 100'000'000;  // as in the reference implemen
 constexpr const char* kMetadataKey = "__metadata__";
 
 struct TypeName {
-  DType type;
+  Element element;
   const char* name;
 };
-constexpr TypeName kTypeNames[] = {{kFloat64, "F64"}, {kFloat32, "F32"}, {kFloat16, "F16"}, {kBFloat16, "BF16"},
-                                   {kInt64, "I64"},   {kInt32, "I32"},   {kUInt8, "U8"},    {kBool, "BOOL"}};
+constexpr TypeName kTypeNames[] = {
+    {{Element::kFloat, 8}, "F64"},   {{Element::kFloat, 4}, "F32"},    {{Element::kFloat, 2}, "F16"},
+    {{Element::kSigned, 8}, "I64"},  {{Element::kSigned, 4}, "I32"},   {{Element::kSigned, 2}, "I16"},
+    {{Element::kSigned, 1}, "I8"},   {{Element::kUnsigned, 4}, "U32"}, {{Element::kUnsigned, 2}, "U16"},
+    {{Element::kUnsigned, 1}, "U8"}, {{Element::kBool, 1}, "BOOL"},    {{Element::kBrainFloat, 2}, "BF16"}};
 
 const char* name_in_file(DType type) {
-  return std::find_if(std::begin(kTypeNames), std::end(kTypeNames), [&](const TypeName& t) { return t.type == type; })
-      ->name;
+  const auto is_type = [&](const TypeName& known) {
+    return known.element.dtype() == type && known.element.bytes == size_of(type);
+  };
+  return std::find_if(std::begin(kTypeNames), std::end(kTypeNames), is_type)->name;
 }
 
 // ---- reading the header ---------------------------------------------------------------------------------------------
@@ -40,7 +45,7 @@ const char* name_in_file(DType type) {
 struct Entry {
   std::string name;
   int64_t position = 0;  // in the file, of its description
-  std::optional<DType> dtype;
+  const TypeName* type = nullptr;
   std::optional<std::vector<int64_t>> shape, offsets;
 };
 
@@ -126,10 +131,10 @@ class HeaderReader : public nlohmann::json_sax<json> {
     }
     if (depth_ != 2 || numbers_) fail("a string is not expected here");
     if (key_ != "dtype") fail("unknown field ", quote(key_));
-    if (entries.back().dtype) fail("dtype appears twice");
-    for (const auto& [type, name] : kTypeNames)
-      if (value == name) entries.back().dtype = type;
-    if (!entries.back().dtype) fail("reel has no dtype ", quote(value));
+    if (entries.back().type) fail("dtype appears twice");
+    for (const TypeName& type : kTypeNames)
+      if (value == type.name) entries.back().type = &type;
+    if (!entries.back().type) fail("reel has no dtype ", quote(value));
     return true;
   }
   bool number_unsigned(uint64_t value) override {
@@ -179,7 +184,7 @@ void check(const HeaderReader& header, const InputFile& file, int64_t data_begin
   std::vector<const Entry*> by_offset;
   for (const Entry& entry : header.entries) {
     if (!names.insert(entry.name).second) fail_at(entry, "appears twice");
-    if (!entry.dtype) fail_at(entry, "has no dtype");
+    if (!entry.type) fail_at(entry, "has no dtype");
     if (!entry.shape) fail_at(entry, "has no shape");
     if (!entry.offsets || entry.offsets->size() != 2) fail_at(entry, "data_offsets are not two numbers");
     const int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
@@ -187,10 +192,12 @@ void check(const HeaderReader& header, const InputFile& file, int64_t data_begin
     if (begin > end || end > file.size() - data_begin)
       fail_at(entry, "data_offsets [", begin, ", ", end, "] are outside of the ", file.size() - data_begin,
               " data bytes");
-    const auto bytes = byte_count(*entry.shape, *entry.dtype);
+    const Element element = entry.type->element;
+    const auto bytes = byte_count(*entry.shape, *element.dtype());
     if (!bytes) fail_at(entry, "the shape ", shape, " is too large");
-    if (*bytes != end - begin)
-      fail_at(entry, "a ", *entry.dtype, " tensor of shape ", shape, " has ", *bytes, " bytes, data_offsets give ",
+    const int64_t in_file = *bytes / size_of(*element.dtype()) * element.bytes;
+    if (in_file != end - begin)
+      fail_at(entry, "a ", entry.type->name, " tensor of shape ", shape, " has ", in_file, " bytes, data_offsets give ",
               end - begin);
     by_offset.push_back(&entry);
   }
@@ -285,15 +292,17 @@ StateDict load(const std::filesystem::path& path, Metadata* metadata) {
 
   StateDict tensors;
   for (const Entry& entry : header.entries) {
-    const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *entry.dtype});
-    const int64_t begin = (*entry.offsets)[0], bytes = (*entry.offsets)[1] - begin;
-    file.read(bytes_of(tensor), bytes, data_begin + begin);
-    if (*entry.dtype == kBool) {
-      const auto* values = static_cast<const uint8_t*>(bytes_of(tensor));
-      const auto* bad = std::find_if(values, values + bytes, [](uint8_t value) { return value > 1; });
-      REEL_CHECK(bad == values + bytes, path, ": byte ", data_begin + begin + (bad - values), ": ",
-                 HeaderReader::quote(entry.name), ": a bool is ", int{*bad});
+    const Element element = entry.type->element;
+    const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype()});
+    const std::span<char> place = place_for(tensor, element);
+    const int64_t begin = data_begin + (*entry.offsets)[0];
+    file.read(place.data(), static_cast<int64_t>(place.size()), begin);
+    if (tensor.dtype() == kBool) {
+      const auto bad = std::find_if(place.begin(), place.end(), [](char value) { return uint8_t(value) > 1; });
+      REEL_CHECK(bad == place.end(), path, ": byte ", begin + (bad - place.begin()), ": ",
+                 HeaderReader::quote(entry.name), ": a bool is ", int{uint8_t(*bad)});
     }
+    convert_elements(tensor, element);
     tensors.emplace_back(entry.name, tensor);
   }
   if (metadata) *metadata = std::move(header.metadata);

@@ -81,6 +81,26 @@ TEST_CASE("a file that Python wrote is read") {
   CHECK(find(dict, "z") == nullptr);
 }
 
+TEST_CASE("integers of 8, 16 and 32 bits that no tensor has become wider ones") {
+  const Folder folder;
+  const auto read = [&](const std::string& type, const std::string& data) {
+    const std::string end = std::to_string(data.size());
+    write(folder / "x",
+          container(R"({"x":{"dtype":")" + type + R"(","shape":[3],"data_offsets":[0,)" + end + "]}}", data));
+    return io::load(folder / "x")[0].second;
+  };
+  const auto check = [](const Tensor& x, DType dtype, const std::vector<int64_t>& values) {
+    CHECK(x.dtype() == dtype);
+    CHECK(x.to(kInt64).to_vector<int64_t>() == values);
+  };
+  check(read("I8", "\x01\x80\xff"), kInt32, {1, -128, -1});
+  check(read("I16", "\x01\x00\x00\x80\xff\xff"s), kInt32, {1, -32768, -1});
+  check(read("U16", "\x01\x00\x00\x80\xff\xff"s), kInt32, {1, 32768, 65535});
+  check(read("U32", "\x01\0\0\0\0\0\0\x80\xff\xff\xff\xff"s), kInt64, {1, 2147483648, 4294967295});
+  CHECK_THROWS_WITH(read("U64", std::string(24, '\0')), Contains("no dtype 'U64'"));
+  CHECK_THROWS_WITH(read("I16", "abc"), Contains("has 6 bytes, data_offsets give 3"));
+}
+
 TEST_CASE("the bytes of a file are those that the format prescribes") {
   const Folder folder;
   io::save({{"n", from({-5})}, {"x", from({1.5})}}, folder / "x");

@@ -21,8 +21,9 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
 /// The same with a module's state_dict().
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
 
-/// Reads the tensors, in the order of the file's header, onto the CPU. Input is trusted in nothing: an Error names the
-/// file, the byte and the tensor where it is malformed, and no more is allocated than the file is long.
+/// Reads the tensors, in the order of the file's header, onto the CPU. I8, I16 and U16 become int32, U32 becomes int64;
+/// U64 and other types that no tensor has are an Error. Input is trusted in nothing: an Error names the file, the byte
+/// and the tensor where it is malformed, and no more is allocated than the file's size justifies.
 StateDict load(const std::filesystem::path& path, Metadata* metadata = nullptr);
 /// The same, into a module, by load_state_dict's rules: after an Error the module is as it was.
 nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options = {});
