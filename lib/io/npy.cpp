@@ -244,15 +244,17 @@ void save_npz(const StateDict& tensors, const std::filesystem::path& path, NpzOp
   file.commit();
 }
 
-StateDict load_npz(const std::filesystem::path& path) {
+StateDict load_npz(const std::filesystem::path& path, const LoadOptions& options) {
   const InputFile file(path);
   StateDict tensors;
   std::unordered_set<std::string> names;
   for (const ZipEntry& entry : read_zip(file)) {
     constexpr std::string_view kEnding = ".npy";
     const std::string what = file.path().string() + ": '" + entry.name.substr(0, 200) + "'";
-    REEL_CHECK(entry.name.ends_with(kEnding), what, " is not a .npy");
-    const std::string name = entry.name.substr(0, entry.name.size() - kEnding.size());
+    const bool is_array = entry.name.ends_with(kEnding);
+    const std::string name = entry.name.substr(0, entry.name.size() - (is_array ? kEnding.size() : 0));
+    if (options.keep && !options.keep(name)) continue;
+    REEL_CHECK(is_array, what, " is not a .npy");
     REEL_CHECK(names.insert(name).second, what, " appears twice");
     Source source(file, what, entry.begin, entry.end, entry.deflated);
     const Tensor tensor = read(source);

@@ -45,8 +45,9 @@ const char* name_in_file(DType type) {
 struct Entry {
   std::string name;
   int64_t position = 0;  // in the file, of its description
-  const TypeName* type = nullptr;
+  std::optional<std::string> dtype;
   std::optional<std::vector<int64_t>> shape, offsets;
+  const TypeName* type = nullptr;  // none where reel has none
 };
 
 // Characters of the header, which leave a mark of how far the parser has read.
@@ -131,10 +132,11 @@ class HeaderReader : public nlohmann::json_sax<json> {
     }
     if (depth_ != 2 || numbers_) fail("a string is not expected here");
     if (key_ != "dtype") fail("unknown field ", quote(key_));
-    if (entries.back().type) fail("dtype appears twice");
+    Entry& entry = entries.back();
+    if (entry.dtype) fail("dtype appears twice");
     for (const TypeName& type : kTypeNames)
-      if (value == type.name) entries.back().type = &type;
-    if (!entries.back().type) fail("reel has no dtype ", quote(value));
+      if (value == type.name) entry.type = &type;
+    entry.dtype = std::move(value);
     return true;
   }
   bool number_unsigned(uint64_t value) override {
@@ -175,30 +177,37 @@ class HeaderReader : public nlohmann::json_sax<json> {
   std::vector<int64_t>* numbers_ = nullptr;
 };
 
+template <class... Parts>
+[[noreturn]] void fail_at(const InputFile& file, const Entry& entry, const Parts&... parts) {
+  reel::detail::fail(file.path(), ": byte ", entry.position, ": ", HeaderReader::quote(entry.name), ": ", parts...);
+}
+
+// The bytes that the shape asks for.
+void check_size(const InputFile& file, const Entry& entry, int64_t given) {
+  const Shape shape(*entry.shape);
+  const Element element = entry.type->element;
+  const auto bytes = byte_count(*entry.shape, *element.dtype());
+  if (!bytes) fail_at(file, entry, "the shape ", shape, " is too large");
+  const int64_t in_file = *bytes / size_of(*element.dtype()) * element.bytes;
+  if (in_file != given)
+    fail_at(file, entry, "a ", entry.type->name, " tensor of shape ", shape, " has ", in_file,
+            " bytes, data_offsets give ", given);
+}
+
 // Checks everything that the header claims against itself and the file's size.
 void check(const HeaderReader& header, const InputFile& file, int64_t data_begin) {
-  const auto fail_at = [&](const Entry& entry, const auto&... parts) {
-    reel::detail::fail(file.path(), ": byte ", entry.position, ": ", HeaderReader::quote(entry.name), ": ", parts...);
-  };
   std::unordered_set<std::string> names;
   std::vector<const Entry*> by_offset;
   for (const Entry& entry : header.entries) {
-    if (!names.insert(entry.name).second) fail_at(entry, "appears twice");
-    if (!entry.type) fail_at(entry, "has no dtype");
-    if (!entry.shape) fail_at(entry, "has no shape");
-    if (!entry.offsets || entry.offsets->size() != 2) fail_at(entry, "data_offsets are not two numbers");
+    if (!names.insert(entry.name).second) fail_at(file, entry, "appears twice");
+    if (!entry.dtype) fail_at(file, entry, "has no dtype");
+    if (!entry.shape) fail_at(file, entry, "has no shape");
+    if (!entry.offsets || entry.offsets->size() != 2) fail_at(file, entry, "data_offsets are not two numbers");
     const int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
-    const Shape shape(*entry.shape);
     if (begin > end || end > file.size() - data_begin)
-      fail_at(entry, "data_offsets [", begin, ", ", end, "] are outside of the ", file.size() - data_begin,
+      fail_at(file, entry, "data_offsets [", begin, ", ", end, "] are outside of the ", file.size() - data_begin,
               " data bytes");
-    const Element element = entry.type->element;
-    const auto bytes = byte_count(*entry.shape, *element.dtype());
-    if (!bytes) fail_at(entry, "the shape ", shape, " is too large");
-    const int64_t in_file = *bytes / size_of(*element.dtype()) * element.bytes;
-    if (in_file != end - begin)
-      fail_at(entry, "a ", entry.type->name, " tensor of shape ", shape, " has ", in_file, " bytes, data_offsets give ",
-              end - begin);
+    if (entry.type) check_size(file, entry, end - begin);
     by_offset.push_back(&entry);
   }
   std::sort(by_offset.begin(), by_offset.end(), [](const Entry* a, const Entry* b) { return a->offsets < b->offsets; });
@@ -206,7 +215,7 @@ void check(const HeaderReader& header, const InputFile& file, int64_t data_begin
   for (const Entry* entry : by_offset) {
     const int64_t begin = (*entry->offsets)[0];
     if (begin != expected)
-      fail_at(*entry, "its data begin at ", begin, begin < expected ? " inside another tensor's" : " after a gap",
+      fail_at(file, *entry, "its data begin at ", begin, begin < expected ? " inside another tensor's" : " after a gap",
               ", not at ", expected);
     expected = (*entry->offsets)[1];
   }
@@ -274,7 +283,9 @@ void save(const nn::Module& module, const std::filesystem::path& path, const Met
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
-StateDict load(const std::filesystem::path& path, Metadata* metadata) {
+StateDict load(const std::filesystem::path& path, Metadata* metadata) { return load(path, LoadOptions(), metadata); }
+
+StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) {
   const InputFile file(path);
   REEL_CHECK(file.size() >= 8, path, ": byte 0: ", file.size(), " bytes are too few for a safetensors file");
   uint64_t length = 0;
@@ -292,6 +303,8 @@ StateDict load(const std::filesystem::path& path, Metadata* metadata) {
 
   StateDict tensors;
   for (const Entry& entry : header.entries) {
+    if (options.keep && !options.keep(entry.name)) continue;
+    if (!entry.type) fail_at(file, entry, "reel has no dtype ", HeaderReader::quote(*entry.dtype));
     const Element element = entry.type->element;
     const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype()});
     const std::span<char> place = place_for(tensor, element);

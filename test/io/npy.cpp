@@ -124,6 +124,31 @@ TEST_CASE("npz files are written and read again") {
   CHECK_FALSE(fs::exists(folder / "y"));
 }
 
+TEST_CASE("an array of text does not keep the others of an npz from being loaded") {
+  const Folder folder;
+  io::AtomicFile file(folder / "x.npz");
+  io::ZipWriter zip(file, true);
+  for (const char* name : {"i4", "text", "f8"}) {
+    const std::string array = contents(kNumPy / (name + ".npy"s));
+    zip.add(name + ".npy"s, {array});
+  }
+  zip.add("README", {"text"s});
+  zip.finish();
+  file.commit();
+  CHECK_THROWS_WITH(io::load_npz(folder / "x.npz"), Contains("'text.npy'") && Contains("no dtype for '<U2'"));
+  std::vector<std::string> names;
+  const StateDict some = io::load_npz(folder / "x.npz", {.keep = [&](std::string_view name) {
+                                        names.emplace_back(name);
+                                        return name.size() == 2;
+                                      }});
+  CHECK(names == std::vector<std::string>{"i4", "text", "f8", "README"});
+  REQUIRE(some.size() == 2);
+  CHECK(some["i4"].dtype() == kInt32);
+  CHECK(some["f8"].dtype() == kFloat64);
+  CHECK_THROWS_WITH(io::load_npz(folder / "x.npz", {.keep = [](std::string_view name) { return name == "README"; }}),
+                    Contains("'README' is not a .npy"));
+}
+
 TEST_CASE("zip files of any size are written with 64-bit fields where they need them") {
   const Folder folder;
   for (const int64_t from : {0, 200, 400}) {

@@ -101,6 +101,22 @@ TEST_CASE("integers of 8, 16 and 32 bits that no tensor has become wider ones") 
   CHECK_THROWS_WITH(read("I16", "abc"), Contains("has 6 bytes, data_offsets give 3"));
 }
 
+TEST_CASE("a tensor of a foreign type does not keep the others from being loaded") {
+  const Folder folder;
+  write(folder / "x", container(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                R"("c":{"dtype":"C64","shape":[1],"data_offsets":[4,12]},)"
+                                R"("b.w":{"dtype":"I64","shape":[1],"data_offsets":[12,20]}})",
+                                "\0\0\x80\x3f\0\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0"s));
+  CHECK_THROWS_WITH(io::load(folder / "x"), Contains("'c': reel has no dtype 'C64'"));
+  io::Metadata metadata{{"old", ""}};
+  const StateDict some = io::load(folder / "x", {.keep = [](std::string_view name) { return name != "c"; }}, &metadata);
+  REQUIRE(some.size() == 2);
+  CHECK(some["a"].item<float>() == 1);
+  CHECK(some["b.w"].item<int64_t>() == 7);
+  CHECK(metadata.empty());
+  CHECK(io::load(folder / "x", {.keep = [](std::string_view name) { return name.starts_with("b."); }}).size() == 1);
+}
+
 TEST_CASE("the bytes of a file are those that the format prescribes") {
   const Folder folder;
   io::save({{"n", from({-5})}, {"x", from({1.5})}}, folder / "x");

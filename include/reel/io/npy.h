@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 
+#include "reel/io/safetensors.h"
 #include "reel/state_dict.h"
 #include "reel/tensor.h"
 
@@ -22,7 +23,7 @@ struct NpzOptions {
 };
 /// Writes tensors under their names: a zip file with a .npy for each.
 void save_npz(const StateDict& tensors, const std::filesystem::path& path, NpzOptions options = {});
-/// Reads all arrays, in the order of the file.
-StateDict load_npz(const std::filesystem::path& path);
+/// Reads all arrays, in the order of the file, or those that options.keep says: the others may be text or objects.
+StateDict load_npz(const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace reel::io
