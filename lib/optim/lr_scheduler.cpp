@@ -12,9 +12,9 @@ namespace {
 
 double pi_times(double x) { return std::numbers::pi * x; }
 
-/// From start (at 0) to end (at 1).
+/// From start (at 0) to end (at 1). Behind it a cosine goes on as PyTorch's, a line would run into negative rates.
 double anneal(Anneal strategy, double start, double end, double part) {
-  if (strategy == Anneal::kLinear) return start + (end - start) * part;
+  if (strategy == Anneal::kLinear) return start + (end - start) * std::min(part, 1.);
   return end + (start - end) / 2 * (1 + std::cos(pi_times(part)));
 }
 
@@ -192,7 +192,7 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options) : LRSche
 }
 double OneCycleLR::rate(int group) {
   const OneCycleLROptions& o = options_;
-  REEL_CHECK(last_epoch_ < o.total_steps, "OneCycleLR: step ", last_epoch_ + 1, " of ", o.total_steps);
+  REEL_CHECK(last_epoch_ <= o.total_steps, "OneCycleLR: step ", last_epoch_, " of ", o.total_steps);
   struct Phase {
     double end, from, to, momentum_from, momentum_to;
   };
@@ -209,7 +209,7 @@ double OneCycleLR::rate(int group) {
   double begin = 0;
   size_t i = 0;
   while (i + 1 < phases.size() && at > phases[i].end) begin = phases[i++].end;
-  const double part = (at - begin) / (phases[i].end - begin);
+  const double length = phases[i].end - begin, part = length > 0 ? (at - begin) / length : 1;
   if (o.cycle_momentum)
     optimizer().set_momentum(group, anneal(o.anneal_strategy, phases[i].momentum_from, phases[i].momentum_to, part));
   return anneal(o.anneal_strategy, phases[i].from, phases[i].to, part);

@@ -145,11 +145,36 @@ TEST_CASE("schedules refuse what makes no sense", "[optim]") {
   CHECK_THROWS_WITH(StepLR(s.sgd, {.step_size = 0}), "StepLR: step_size = 0");
   CHECK_THROWS_WITH(LinearLR(s.sgd, {.start_factor = 0}), "LinearLR: start_factor = 0 is not in (0, 1]");
   CHECK_THROWS_WITH(SequentialLR(s.sgd, {}, {}), "ChainedScheduler: no schedulers");
-  OneCycleLR cycle(s.sgd, {.max_lr = 1, .total_steps = 2});
-  cycle.step();
-  CHECK_THROWS_WITH(cycle.step(), "OneCycleLR: step 3 of 2");
   CHECK_THROWS_WITH(StepLR(s.sgd, {.step_size = 1}).load_state_dict({{"last_epoch", ones({2})}}),
                     Contains("shape of last_epoch: expected [], given is [2]") && Contains("missing: base_lrs"));
+}
+
+TEST_CASE("OneCycleLR takes as many steps as it has, the last one too", "[optim]") {
+  const auto check = [](const OneCycleLROptions& options, const std::vector<double>& rates) {
+    Setup s;
+    OneCycleLR cycle(s.sgd, options);
+    for (size_t epoch = 0; epoch < rates.size(); ++epoch) {
+      INFO("epoch " << epoch);
+      CHECK(s.sgd.lr() == Approx(rates[epoch]).epsilon(1e-9));
+      CHECK(s.sgd.momentum() <= 0.95);
+      if (epoch + 1 < rates.size()) cycle.step();
+    }
+    CHECK_THROWS_WITH(cycle.step(), "OneCycleLR: step 6 of 5");
+  };
+  check({.max_lr = 0.5, .total_steps = 5},
+        {0.02, 0.47524231600673683, 0.30563101096814466, 0.09412917302511849, 2e-6, 0.09412917302511843});
+  // PyTorch's last one is below zero.
+  check({.max_lr = 0.5, .total_steps = 5, .pct_start = 0.4, .anneal_strategy = optim::kLinear},
+        {0.02, 0.5, 0.333334, 0.166668, 2e-6, 2e-6});
+}
+
+TEST_CASE("OneCycleLR without room for its way up starts at the top", "[optim]") {
+  Setup s;
+  OneCycleLR cycle(s.sgd, {.max_lr = 0.5, .total_steps = 10, .pct_start = 0.1});
+  CHECK(s.sgd.lr() == 0.5);
+  CHECK(s.sgd.momentum() == 0.85);
+  for (int step = 1; step <= 9; ++step) cycle.step();
+  CHECK(s.sgd.lr() == Approx(2e-6));
 }
 
 TEST_CASE("a chain of schedules that cannot be loaded stays as it was", "[optim]") {

@@ -166,7 +166,7 @@ inline constexpr Anneal kCosine = Anneal::kCosine, kLinear = Anneal::kLinear;
 
 struct OneCycleLROptions {
   double max_lr;
-  int64_t total_steps;  ///< step() beyond these is an Error.
+  int64_t total_steps;  ///< As many calls of step(); the last has no rate of the cycle left, one more is an Error.
   double pct_start = 0.3;
   Anneal anneal_strategy = Anneal::kCosine;
   bool cycle_momentum = true;  ///< The momentum goes down while the rate goes up. Needs an optimizer that has one.
