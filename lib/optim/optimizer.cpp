@@ -20,7 +20,6 @@ void Optimizer::add_parameters(std::vector<Tensor> parameters) {
     REEL_CHECK(p.defined(), "Optimizer: parameter ", i, " is undefined");
     REEL_CHECK(p.is_floating_point(), "Optimizer: parameter ", i, " is ", p.dtype());
     REEL_CHECK(p.is_leaf(), "Optimizer: parameter ", i, " of shape ", p.shape(), " was computed from others (no leaf)");
-    REEL_CHECK(p.requires_grad(), "Optimizer: parameter ", i, " of shape ", p.shape(), " does not require grad");
     const auto same = [&](const Tensor& other) { return other.is_same(p); };
     REEL_CHECK(std::none_of(parameters.begin(), parameters.begin() + i, same), "Optimizer: parameter ", i, " of shape ",
                p.shape(), " is in the group twice");

@@ -12,7 +12,7 @@
 namespace reel::optim {
 
 /// What all optimizers share. Parameters come in groups, each with options of its own. A parameter is a floating-point
-/// leaf that requires grad, and belongs to one group only; anything else is an Error.
+/// leaf and belongs to one group only; anything else is an Error. One that is frozen (does not require grad) waits.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
