@@ -109,8 +109,9 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     else if (!given.emplace(name, tensor).second)
       problems += "\n  given twice: " + name;
   // Takes the tensor of that name out of `given`; undefined when it is not there or has another shape.
-  const auto take = [&](const std::string& name, const Shape& shape) {
+  const auto take = [&](const std::string& name, const Shape& shape, bool needed = true) {
     auto node = given.extract(name);
+    if (node.empty() && needed) problems += "\n  missing: " + name;
     if (node.empty()) return Tensor();
     if (node.mapped().shape() == shape) return node.mapped();
     problems +=
@@ -125,20 +126,25 @@ void Optimizer::load_state_dict(const StateDict& dict) {
   for (int g = 0; g < num_groups(); ++g) {
     new_fields.push_back(fields(g));
     for (auto& [name, value] : new_fields.back()) {
-      const std::string path = "param_groups." + std::to_string(g) + "." + name;
-      const Tensor number = take(path, {});
-      if (number.defined())
-        value = number.item<double>();
-      else
-        problems += "\n  missing: " + path;
+      const Tensor number = take("param_groups." + std::to_string(g) + "." + name, {});
+      if (number.defined()) value = number.item<double>();
+    }
+    try {
+      check_fields(new_fields.back());
+    } catch (const Error& error) {
+      problems += "\n  param_groups." + std::to_string(g) + ": " + error.what();
     }
     auto& states = new_states.emplace_back();
     for (const Tensor& parameter : groups_[g].parameters) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       State& state = states.emplace_back();
-      if (const Tensor step = take(prefix + "step", {}); step.defined()) state.steps = step.item<int64_t>();
+      if (!given.contains(prefix + "step")) continue;  // not stepped yet: a state without is left over, unexpected
+      if (const Tensor step = take(prefix + "step", {}); step.defined()) {
+        state.steps = step.item<int64_t>();
+        if (state.steps <= 0) problems += "\n  " + prefix + "step = " + std::to_string(state.steps);
+      }
       for (size_t i = 0; i < names.size(); ++i)
-        if (const Tensor moment = take(prefix + names[i], parameter.shape()); moment.defined())
+        if (const Tensor moment = take(prefix + names[i], parameter.shape(), i < num_states()); moment.defined())
           state.moments[i] = moment.to(parameter.device()).to(state_dtype(parameter)).clone();
       if (!number_name()) continue;
       if (const Tensor number = take(prefix + number_name(), {}); number.defined())
@@ -213,6 +219,18 @@ Optimizer::Fields OptimizerWith<Options>::fields(int group) const {
   Fields fields;
   for_each_option(options_[group], [&](const char* name, double value) { fields.emplace_back(name, value); });
   return fields;
+}
+
+template <class Options>
+void OptimizerWith<Options>::check_fields(const Fields& fields) const {
+  Options options;
+  size_t i = 0;
+  for_each_option(options, [&](const char* name, auto& option) {
+    const double value = fields[i++].second;
+    REEL_CHECK(std::abs(value) <= 0x1p53, "Optimizer: ", name, " = ", value);  // or it may fit no integer
+    option = std::decay_t<decltype(option)>(value);
+  });
+  check(options);
 }
 
 template <class Options>

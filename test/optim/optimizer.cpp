@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "reel/autograd.h"
 #include "reel/nn.h"
@@ -282,6 +283,40 @@ TEST_CASE("an optimizer goes on from its state dict") {
   optim::SGD sgd({parameter(ramp(3, 1))});
   CHECK_THROWS_WITH(sgd.load_state_dict(dict),
                     Contains("missing: param_groups.0.momentum") && Contains("unexpected: state.0.exp_avg"));
+}
+
+TEST_CASE("a damaged state of an optimizer is refused and changes nothing") {
+  Tensor p = parameter(ramp(3, 1));
+  p.set_grad(from(ramp(3, 2), {.dtype = kFloat64}));
+  const auto check = [&](auto optimizer, const std::string& name, std::optional<double> value, const std::string& why) {
+    INFO(name);
+    optimizer.step();
+    StateDict dict;
+    bool found = false;
+    for (const auto& [key, tensor] : optimizer.state_dict()) {
+      found |= key == name;
+      if (key != name)
+        dict.emplace_back(key, tensor.clone());
+      else if (value)
+        dict.emplace_back(key, full({}, *value, {.dtype = kFloat64}));
+    }
+    CHECK(found);
+    optimizer.step();
+    optimizer.set_lr(0.25);
+    CHECK_THROWS_WITH(optimizer.load_state_dict(dict), Contains(why));
+    CHECK(optimizer.lr() == 0.25);
+    CHECK(optimizer.state_dict()["state.0.step"].template item<int>() == 2);
+  };
+  using namespace optim;
+  check(Adam({p}), "state.0.exp_avg", {}, "missing: state.0.exp_avg");
+  check(Adam({p}), "state.0.step", {}, "unexpected: state.0.exp_avg");
+  check(Adam({p}), "state.0.step", -3, "state.0.step = -3");
+  check(NAdam({p}), "state.0.mu_product", {}, "missing: state.0.mu_product");
+  check(RMSprop({p}, {.momentum = 0.9}), "state.0.square_avg", {}, "missing: state.0.square_avg");
+  check(Adam({p}), "param_groups.0.lr", -1, "param_groups.0: Optimizer: lr = -1");
+  check(Adam({p}), "param_groups.0.beta2", 2, "param_groups.0: Optimizer: beta2 = 2");
+  check(SGD({p}), "param_groups.0.weight_decay", std::nan(""), "weight_decay = ");
+  check(SGD({p}), "param_groups.0.nesterov", 1, "Nesterov momentum needs a momentum");
 }
 
 TEST_CASE("clip_grad_norm scales all gradients together, row-sparse ones too") {

@@ -25,6 +25,7 @@ class SGD : public OptimizerWith<SGDOptions> {
   void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
   bool takes_rows(int group) const override { return options_of(group).momentum == 0; }
   std::vector<std::string> state_names() const override { return {"momentum_buffer"}; }
+  size_t num_states() const override { return 0; }  // without momentum there are none
 };
 
 struct AdagradOptions {
@@ -64,6 +65,7 @@ class Adam : public OptimizerWith<AdamOptions> {
   void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
   bool takes_rows(int) const override { return true; }
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
+  size_t num_states() const override { return 2; }  // and one for amsgrad
 };
 
 struct AdamWOptions {
@@ -84,6 +86,7 @@ class AdamW : public OptimizerWith<AdamWOptions> {
   void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
   bool takes_rows(int) const override { return true; }
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
+  size_t num_states() const override { return 2; }  // and one for amsgrad
 };
 
 struct SparseAdamOptions {
@@ -181,6 +184,7 @@ class RMSprop : public OptimizerWith<RMSpropOptions> {
   void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
   bool takes_rows(int) const override { return false; }
   std::vector<std::string> state_names() const override { return {"square_avg", "grad_avg", "momentum_buffer"}; }
+  size_t num_states() const override { return 1; }  // the others by the options
 };
 
 struct AdadeltaOptions {

@@ -41,8 +41,8 @@ class Optimizer {
   /// Options and states, all as tensors, ready for io::save: "param_groups.0.lr", "state.3.step", "state.3.exp_avg".
   /// Parameters are counted through all groups. The states share storage with the optimizer.
   virtual StateDict state_dict() const;
-  /// Copies them back into an optimizer of the same kind, groups and shapes. The Error lists what does not fit and
-  /// leaves the optimizer as it was.
+  /// Copies them back into an optimizer of the same kind, groups and shapes. The Error lists what does not fit, is
+  /// missing from a parameter's state or out of range, and leaves the optimizer as it was.
   virtual void load_state_dict(const StateDict& dict);
 
  protected:
@@ -65,9 +65,11 @@ class Optimizer {
   /// Whether update() takes rows in that group; if not, row-sparse gradients arrive dense.
   virtual bool takes_rows(int group) const = 0;
   virtual bool takes_dense() const { return true; }
-  virtual std::vector<std::string> state_names() const = 0;    // of State::moments
-  virtual const char* number_name() const { return nullptr; }  // of State::number
+  virtual std::vector<std::string> state_names() const = 0;           // of State::moments,
+  virtual size_t num_states() const { return state_names().size(); }  // of which the first so many are always there
+  virtual const char* number_name() const { return nullptr; }         // of State::number
   virtual Fields fields(int group) const = 0;
+  virtual void check_fields(const Fields& fields) const = 0;  // throws for values out of range
   virtual void set_fields(int group, const Fields& fields) = 0;
 
   struct Group {
@@ -107,6 +109,7 @@ class OptimizerWith : public Optimizer {
 
  private:
   Fields fields(int group) const override;
+  void check_fields(const Fields& fields) const override;
   void set_fields(int group, const Fields& fields) override;
 
   std::vector<Options> options_;
