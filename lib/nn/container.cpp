@@ -52,8 +52,13 @@ std::string ParameterDict::extra_repr() const { return listed(items()); }
 
 // ---- Sequential -----------------------------------------------------------------------------------------------------
 
-void Sequential::append(std::string name, std::function<Tensor(const Tensor&)> run, std::unique_ptr<Module> layer) {
+void Sequential::check_step(const std::string& name, const Module* layer) const {
   for (const Step& step : steps_) REEL_CHECK(step.name != name, "Sequential: the name '", name, "' is used already");
+  if (layer) check_part(name, *layer);
+}
+
+void Sequential::append(std::string name, std::function<Tensor(const Tensor&)> run, std::unique_ptr<Module> layer) {
+  check_step(name, layer.get());
   if (layer) register_module(name, *layer);
   steps_.push_back({std::move(name), std::move(run), std::move(layer)});
 }
@@ -66,6 +71,7 @@ Tensor Sequential::forward(const Tensor& x) const {
 
 Sequential& Sequential::extend(Sequential&& other) {
   REEL_CHECK(this != &other, "Sequential: extended by itself");
+  for (int64_t i = 0; i < other.size(); ++i) check_step(std::to_string(size() + i), nullptr);
   for (Step& step : other.steps_) {
     if (step.layer) other.unregister_module(*step.layer);
     append(std::to_string(size()), std::move(step.run), std::move(step.layer));

@@ -13,6 +13,7 @@ struct ParametrizationList;
 /// A parameter that is computed anew for each call of the module and shown by `member` meanwhile.
 struct Computed {
   Tensor* member;
+  bool inside;  // the module, with which the member moves
   ParametrizationList* list;
   std::string name;
   Tensor value() const;

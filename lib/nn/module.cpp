@@ -64,14 +64,21 @@ Module::~Module() {
     if (entry.module) entry.module->parent_ = nullptr;
 }
 
-// What refers to a module is its children, its parent's entry and its hooks.
-Module::Module(Module&& other) : training_(other.training_) {
-  REEL_CHECK(!other.hooks_ || other.hooks_->computed.empty(), other.name(),
-             ": a module with parametrizations stays where it is");
-  entries_ = std::move(other.entries_);
-  hooks_ = std::move(other.hooks_);
-  parent_ = std::exchange(other.parent_, nullptr);
-  if (hooks_) hooks_->module = this;
+// What refers to a module is its children, its parent's entry and its hooks; what refers into it is its
+// parametrizations.
+Module::Module(Module&& other)
+    : entries_(std::move(other.entries_)),
+      parent_(std::exchange(other.parent_, nullptr)),
+      hooks_(std::move(other.hooks_)),
+      training_(other.training_) {
+  if (hooks_) {
+    hooks_->module = this;
+    for (internal::Computed& computed : hooks_->computed) {
+      if (!computed.inside) continue;
+      const auto offset = reinterpret_cast<char*>(computed.member) - reinterpret_cast<char*>(&other);
+      computed.member = reinterpret_cast<Tensor*>(reinterpret_cast<char*>(this) + offset);
+    }
+  }
   for (const Entry& entry : entries_)
     if (entry.module) entry.module->parent_ = this;
   if (parent_)
@@ -81,11 +88,14 @@ Module::Module(Module&& other) : training_(other.training_) {
 
 // ---- registration ---------------------------------------------------------------------------------------------------
 
+void Module::check_name(const std::string& name) const {
+  REEL_CHECK(!name.empty(), "Module: a name is empty");
+  REEL_CHECK(name.find('.') == std::string::npos, "Module: the name '", name, "' has a dot");
+  for (const Entry& other : entries_) REEL_CHECK(other.name != name, "Module: the name '", name, "' is used already");
+}
+
 void Module::add(Entry entry) {
-  REEL_CHECK(!entry.name.empty(), "Module: a name is empty");
-  REEL_CHECK(entry.name.find('.') == std::string::npos, "Module: the name '", entry.name, "' has a dot");
-  for (const Entry& other : entries_)
-    REEL_CHECK(other.name != entry.name, "Module: the name '", entry.name, "' is used already");
+  check_name(entry.name);
   entries_.push_back(std::move(entry));
 }
 
@@ -109,10 +119,15 @@ Tensor Module::register_buffer(std::string name, Tensor tensor, bool persistent)
   return tensor;
 }
 
-void Module::register_module(std::string name, Module& child) {
+void Module::check_part(const std::string& name, const Module& child) const {
   REEL_CHECK(child.parent_ == nullptr, "register_module: '", name, "' is part of another module already");
   for (const Module* m = this; m; m = m->parent_)
     REEL_CHECK(m != &child, "register_module: '", name, "' would be part of itself");
+  check_name(name);
+}
+
+void Module::register_module(std::string name, Module& child) {
+  check_part(name, child);
   add({Entry::kModule, std::move(name), Tensor(), &child});
   child.parent_ = this;
 }

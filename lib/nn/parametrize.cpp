@@ -35,6 +35,9 @@ Tensor Computed::value() const { return list->value(); }
 struct ModuleParts {
   static Hooks* hooks(const Module& module) { return module.hooks_.get(); }
   static Hooks& make_hooks(Module& module) { return module.hooks(); }
+  static bool is_inside(const Module& module, const Tensor& member) {
+    return module.place_of(member) == Module::Place::kInside;
+  }
   static void drop_empty_hooks(Module& module) { module.drop_empty_hooks(); }
 
   static std::string name_of(const Module& module, const Tensor& parameter) {
@@ -129,7 +132,8 @@ void register_parametrization(Module& module, Tensor& parameter, std::unique_ptr
   }
   ParametrizationList& kept = hooks.parametrizations->as<internal::Lists>().insert(name, std::move(list));
   ModuleParts::unregister_parameter(module, name);
-  hooks.computed.push_back({.member = &parameter, .list = &kept, .name = name});
+  hooks.computed.push_back(
+      {.member = &parameter, .inside = ModuleParts::is_inside(module, parameter), .list = &kept, .name = name});
   parameter = value.detach();
 }
 

@@ -81,6 +81,37 @@ TEST_CASE("containers name their parts as PyTorch does") {
   CHECK(stack.scales.to_string() == "ParameterList(0: float32 [2], 1: float32 [3])");
 }
 
+TEST_CASE("what a container refuses stays as it was") {
+  struct Net : nn::Module {
+    nn::Linear a{*this, "a", 2, 2};
+  } net;
+  nn::Sequential sequence;
+  nn::ModuleList<nn::Linear> list;
+  nn::ModuleDict<nn::Linear> dict;
+  CHECK_THROWS_WITH(sequence.add(std::move(net.a)), Contains("'0' is part of another module already"));
+  CHECK_THROWS_WITH(list.add(std::move(net.a)), Contains("part of another module"));
+  CHECK_THROWS_WITH(dict.add("a", std::move(net.a)), Contains("part of another module"));
+  CHECK(net.a.weight.defined());
+  CHECK(net.parameters().size() == 2);
+  CHECK(net.a.path() == "a");
+  CHECK(sequence.size() + list.size() + dict.size() == 0);
+
+  dict.emplace("a", 1, 1);
+  sequence.add("a", relu).add("2", relu);
+  nn::Linear layer(2, 2);
+  CHECK_THROWS_WITH(sequence.add("a", std::move(layer)), Contains("'a' is used already"));
+  CHECK_THROWS_WITH(dict.add("a", std::move(layer)), Contains("'a' is used already"));
+  CHECK(layer.weight.defined());
+  auto owned = std::make_unique<nn::Linear>(2, 2);
+  CHECK_THROWS_WITH(sequence.add("a", std::move(owned)), Contains("'a' is used already"));
+  CHECK_THROWS_WITH(dict.insert("a", std::move(owned)), Contains("'a' is used already"));
+  CHECK(owned);
+  nn::Sequential more{nn::Linear(2, 2)};
+  CHECK_THROWS_WITH(sequence.extend(std::move(more)), "Sequential: the name '2' is used already");
+  CHECK(more.parameters().size() == 2);
+  CHECK(more(ones({1, 2})).numel() == 2);
+}
+
 TEST_CASE("Sequential takes layers by value and functions") {
   struct Net : nn::Layer<Net> {
     nn::Sequential body{*this, "body", nn::Linear(2, 3), relu,

@@ -48,10 +48,11 @@ class ModuleList : public Module {
   /// Appends a module that is moved in: add(nn::Linear(8, 8, {.bias = false})).
   template <std::derived_from<T> L>
   L& add(L&& layer) requires(!std::is_reference_v<L>) {
+    check_part(std::to_string(items_.size()), layer);
     return push_back(std::make_unique<L>(std::move(layer)));
   }
   template <std::derived_from<T> L>
-  L& push_back(std::unique_ptr<L> layer) {
+  L& push_back(std::unique_ptr<L>&& layer) {
     REEL_CHECK(layer, "ModuleList: module ", items_.size(), " is null");
     L& result = *layer;
     register_module(std::to_string(items_.size()), result);
@@ -99,10 +100,11 @@ class ModuleDict : public Module {
   /// Adds a module that is moved in.
   template <std::derived_from<T> L>
   L& add(std::string name, L&& layer) requires(!std::is_reference_v<L>) {
+    check_part(name, layer);
     return insert(std::move(name), std::make_unique<L>(std::move(layer)));
   }
   template <std::derived_from<T> L>
-  L& insert(std::string name, std::unique_ptr<L> layer) {
+  L& insert(std::string name, std::unique_ptr<L>&& layer) {
     REEL_CHECK(layer, "ModuleDict: the module '", name, "' is null");
     L& result = *layer;
     register_module(name, result);

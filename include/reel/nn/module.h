@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,7 @@ struct ModuleParts;
 /// parameter are one tensor: change its values (no_grad, copy_, to), and for another tensor use replace_parameter.
 /// A module is not copied. It can be moved (returned, put into a vector or a Sequential) if its type can: that is so
 /// for all of reel's and for plain structs of such members. What holds pointers into it, a lambda with its `this`, say,
-/// does not follow.
+/// does not follow. What is part of another module stays there: containers refuse it before they move anything.
 class Module {
  public:
   /// For modules that are parts of others: `using Module::Module;` makes `Block block{*this, "block"}` possible.
@@ -144,6 +145,14 @@ class Module {
   Module(Module&& other);
   /// Takes a child off the list.
   void unregister_module(Module& child);
+  /// Throws what register_module(name, child) would, for those who have to know before they move the child.
+  void check_part(const std::string& name, const Module& child) const;
+
+  /// Where a handle to a tensor is, as seen from a module: in the module itself, in what it owns (a vector, which takes
+  /// its elements along when it is moved), or somewhere else, a copy.
+  enum class Place { kUnknown, kInside, kOwned, kElsewhere };
+  /// A plain Module does not know. A Layer knows itself; one that has parameters in a vector overrides this.
+  virtual Place place_of(const Tensor& /*handle*/) const { return Place::kUnknown; }
 
   bool has_hooks() const { return hooks_ != nullptr; }
   /// In a catch block: throws what has been caught, with the path of this module if it is a bare Error.
@@ -158,6 +167,7 @@ class Module {
     Tensor tensor;
     Module* module = nullptr;
   };
+  void check_name(const std::string& name) const;
   void add(Entry entry);
   template <class Visit>
   void for_each_tensor(const std::string& prefix, bool recurse, const Visit& visit) const;
@@ -253,6 +263,12 @@ struct Layer : Module {
 
  protected:
   Layer() = default;
+  Module::Place place_of(const Tensor& handle) const override {
+    const auto* const layer = static_cast<const Derived*>(this);
+    const std::less<const void*> before;
+    if (!before(&handle, layer) && before(&handle, layer + 1)) return Module::Place::kInside;
+    return typeid(*this) == typeid(Derived) ? Module::Place::kElsewhere : Module::Place::kUnknown;
+  }
 
  private:
   template <class Self, class... Args>

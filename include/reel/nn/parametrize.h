@@ -10,8 +10,8 @@
 
 /// Parameters that are computed from others: while a parametrized layer runs, as layer(x), its member shows the value
 /// that was computed for this call, and gradients go on to what it was computed from. Outside of calls the member
-/// shows the last value, without history; layer.forward(x) computes nothing. A parametrized layer cannot be moved, and
-/// it belongs to one thread at a time.
+/// shows the last value, without history; layer.forward(x) computes nothing. A parametrized layer belongs to one thread
+/// at a time.
 ///
 /// What a parameter is computed from is saved under PyTorch's names: "parametrizations.weight.original", or
 /// "…original0", "…original1" where there are several, and the n-th function's own parameters and buffers under

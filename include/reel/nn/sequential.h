@@ -45,11 +45,13 @@ struct Sequential : Layer<Sequential> {
   }
   template <TensorLayer L>
   requires(!std::is_reference_v<L>) Sequential& add(std::string name, L&& layer) {
+    check_step(name, &layer);
     return add(std::move(name), std::make_unique<L>(std::move(layer)));
   }
   template <TensorLayer L>
-  Sequential& add(std::string name, std::unique_ptr<L> layer) {
+  Sequential& add(std::string name, std::unique_ptr<L>&& layer) {
     REEL_CHECK(layer, "Sequential: layer '", name, "' is null");
+    check_step(name, layer.get());
     std::function<Tensor(const Tensor&)> run = [raw = layer.get()](const Tensor& x) -> Tensor { return (*raw)(x); };
     append(std::move(name), std::move(run), std::move(layer));
     return *this;
@@ -75,6 +77,7 @@ struct Sequential : Layer<Sequential> {
     std::function<Tensor(const Tensor&)> run;
     std::unique_ptr<Module> layer;
   };
+  void check_step(const std::string& name, const Module* layer) const;
   void append(std::string name, std::function<Tensor(const Tensor&)> run, std::unique_ptr<Module> layer);
   std::vector<Step> steps_;
 };
