@@ -35,15 +35,21 @@ Tensor Computed::value() const { return list->value(); }
 struct ModuleParts {
   static Hooks* hooks(const Module& module) { return module.hooks_.get(); }
   static Hooks& make_hooks(Module& module) { return module.hooks(); }
-  static bool is_inside(const Module& module, const Tensor& member) {
-    return module.place_of(member) == Module::Place::kInside;
-  }
   static void drop_empty_hooks(Module& module) { module.drop_empty_hooks(); }
 
   static std::string name_of(const Module& module, const Tensor& parameter) {
     for (const Module::Entry& entry : module.entries_)
       if (entry.kind == Module::Entry::kParameter && entry.tensor.is_same(parameter)) return entry.name;
     reel::detail::fail("register_parametrization: the tensor is no parameter of this ", module.name());
+  }
+  /// Whether the member is inside the module; an Error where it is no member.
+  static bool is_inside(const Module& module, const Tensor& member, const std::string& name) {
+    const Module::Place place = module.place_of(member);
+    REEL_CHECK(place != Module::Place::kElsewhere, "register_parametrization: a copy of the handle to '", name,
+               "' was given, not the member of this ", module.name());
+    REEL_CHECK(place != Module::Place::kUnknown, "register_parametrization: '", name, "' of ", module.name(),
+               ", which is no Layer: no call would compute it");
+    return place == Module::Place::kInside;
   }
   static void unregister_parameter(Module& module, const std::string& name) {
     std::erase_if(module.entries_, [&](const Module::Entry& entry) { return entry.name == name; });
@@ -105,6 +111,7 @@ void register_parametrization(Module& module, Tensor& parameter, std::unique_ptr
     return internal::append_to_chain(*computed, std::move(f));
 
   const std::string name = ModuleParts::name_of(module, parameter);
+  const bool inside = ModuleParts::is_inside(module, parameter, name);
   auto list = std::make_unique<ParametrizationList>();
   Tensor value;
   {
@@ -132,8 +139,7 @@ void register_parametrization(Module& module, Tensor& parameter, std::unique_ptr
   }
   ParametrizationList& kept = hooks.parametrizations->as<internal::Lists>().insert(name, std::move(list));
   ModuleParts::unregister_parameter(module, name);
-  hooks.computed.push_back(
-      {.member = &parameter, .inside = ModuleParts::is_inside(module, parameter), .list = &kept, .name = name});
+  hooks.computed.push_back({.member = &parameter, .inside = inside, .list = &kept, .name = name});
   parameter = value.detach();
 }
 

@@ -22,6 +22,22 @@ Form form_of(const LSTM*) { return {"LSTM", 4}; }
 Form form_of(const GRU*) { return {"GRU", 3}; }
 Form form_of(const RNN*) { return {"RNN", 1}; }
 
+/// visit(name, shape) for every parameter, in order.
+template <class Visit>
+void for_each_weight(const RecurrentOptions& options, int64_t blocks, int64_t input, int64_t hidden, int64_t proj,
+                     const Visit& visit) {
+  const int64_t rows = blocks * hidden, width = proj ? proj : hidden;
+  const int directions = options.bidirectional ? 2 : 1;
+  for (int64_t l = 0; l < options.num_layers; ++l)
+    for (int d = 0; d < directions; ++d) {
+      const std::string layer = "_l" + std::to_string(l) + (d ? "_reverse" : "");
+      visit("weight_ih" + layer, Shape{rows, l ? directions * width : input});
+      visit("weight_hh" + layer, Shape{rows, width});
+      if (options.bias) visit("bias_ih" + layer, Shape{rows}), visit("bias_hh" + layer, Shape{rows});
+      if (proj) visit("weight_hr" + layer, Shape{proj, hidden});
+    }
+}
+
 /// The undefined ones stay undefined.
 template <class F>
 Tensor if_defined(const Tensor& state, const F& f) {
@@ -55,20 +71,10 @@ Recurrent<Derived>::Recurrent(int64_t input, int64_t hidden, int64_t proj, const
                    options.dropout);
         REEL_CHECK(proj >= 0 && proj < hidden, who, ": proj_size must be from 0 to less than hidden_size ", hidden,
                    ", got ", proj);
-        const int64_t rows = blocks * hidden, width = proj ? proj : hidden;
-        const int directions = options.bidirectional ? 2 : 1;
         std::vector<Tensor> all;
-        for (int64_t l = 0; l < options.num_layers; ++l)
-          for (int d = 0; d < directions; ++d) {
-            const auto add = [&](const char* name, const Shape& shape) {
-              const std::string path = name + std::to_string(l) + (d ? "_reverse" : "");
-              all.push_back(this->register_parameter(path, empty(shape)));
-            };
-            add("weight_ih_l", {rows, l ? directions * width : input});
-            add("weight_hh_l", {rows, width});
-            if (options.bias) add("bias_ih_l", {rows}), add("bias_hh_l", {rows});
-            if (proj) add("weight_hr_l", {proj, hidden});
-          }
+        for_each_weight(options, blocks, input, hidden, proj, [&](const std::string& name, const Shape& shape) {
+          all.push_back(this->register_parameter(name, empty(shape)));
+        });
         return all;
       }()) {
   reset_parameters();
@@ -77,6 +83,24 @@ Recurrent<Derived>::Recurrent(int64_t input, int64_t hidden, int64_t proj, const
 template <class Derived>
 void Recurrent<Derived>::reset_parameters() {
   uniform_by_hidden(*this, hidden_size);
+}
+
+template <class Derived>
+Tensor& Recurrent<Derived>::member(std::string_view name) {
+  Tensor *found = nullptr, *next = weights.data();
+  for_each_weight(options, 1, input_size, hidden_size, proj_size, [&](const std::string& own, const Shape&) {
+    if (own == name) found = next;
+    ++next;
+  });
+  REEL_CHECK(found, this->name(), ": there is no parameter '", name, "'");
+  return *found;
+}
+
+template <class Derived>
+Module::Place Recurrent<Derived>::place_of(const Tensor& handle) const {
+  for (const Tensor& weight : weights)
+    if (&weight == &handle) return Module::Place::kOwned;
+  return Layer<Derived>::place_of(handle);
 }
 
 template <class Derived>

@@ -135,6 +135,41 @@ TEST_CASE("weight_norm takes any dimension and loads what another saved") {
   CHECK_THROWS_WITH(nn::weight_norm(a, stranger), Contains("no parameter of this Linear"));
 }
 
+TEST_CASE("a copied handle is not parametrized, and parameters of an LSTM have names") {
+  manual_seed(5);
+  nn::LSTM lstm(3, 4, {.num_layers = 2, .bidirectional = true});
+  const Tensor x = randn({5, 3}), plain = lstm(x).output;
+  for (auto& [name, parameter] : lstm.named_parameters())
+    CHECK_THROWS_WITH(nn::weight_norm(lstm, parameter), "register_parametrization: a copy of the handle to '" + name +
+                                                            "' was given, not the member of "
+                                                            "this LSTM");
+  CHECK_THROWS_WITH(nn::weight_norm(lstm, "weight_hh_l2"), "LSTM: there is no parameter 'weight_hh_l2'");
+  for (const auto& [name, parameter] : lstm.named_parameters())
+    if (name.starts_with("weight_hh")) nn::weight_norm(lstm, name);
+  CHECK(lstm.named_parameters().size() == 16 + 4);
+  CHECK(distance(lstm(x).output, plain) < 1e-6);
+  const nn::LSTM moved = std::move(lstm);
+  sum(moved(x).output).backward();
+  const Tensor g = moved.get_parameter("parametrizations.weight_hh_l1_reverse.original0");
+  CHECK(g.grad().defined());
+  no_grad([&] { Tensor(g).zero_(); });
+  CHECK(distance(moved(x).output, plain) > 1e-3);
+
+  nn::Linear layer(2, 2);
+  nn::spectral_norm(layer, "weight");
+  CHECK(nn::is_parametrized(layer, layer.weight));
+  CHECK_THROWS_WITH(nn::weight_norm(layer, "bias"), "Linear: give the member itself, layer.bias, instead of its name");
+  struct Plain : nn::Module {
+    Tensor scale = register_parameter("scale", ones({2}));
+  } plain_module;
+  CHECK_THROWS_WITH(nn::weight_norm(plain_module, plain_module.scale), Contains("'scale' of Plain, which is no Layer"));
+  nn::GRU gru(2, 2, {.bias = false});
+  nn::spectral_norm(gru, "weight_ih_l0");
+  CHECK(&gru.member("weight_hh_l0") == &gru.weights[1]);
+  nn::remove_parametrizations(gru, gru.member("weight_ih_l0"));
+  CHECK(names(gru.state_dict()) == Names{"weight_hh_l0", "weight_ih_l0"});
+}
+
 TEST_CASE("spectral_norm divides by the largest singular value") {
   manual_seed(3);
   struct Net : nn::Module {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reel/nn/module.h"
@@ -26,8 +27,22 @@ struct Parametrization : Module {
   virtual std::vector<Tensor> right_inverse(const Tensor& value) { return {value}; }
 };
 
-/// Has `parameter`, a member of `module` that is one of its own parameters, computed by f. A second parametrization of
-/// it gets what the first computes. The result must have the parameter's shape and dtype:
+namespace internal {
+/// The member of a layer that PyTorch finds by its name.
+template <class L>
+Tensor& member(L& layer, std::string_view name) {
+  if constexpr (requires { layer.member(name); }) {
+    return layer.member(name);
+  } else {
+    REEL_CHECK(name == "weight", layer.name(), ": give the member itself, layer.", name, ", instead of its name");
+    return layer.weight;
+  }
+}
+}  // namespace internal
+
+/// Has `parameter` computed by f: a member of `module`, which is a Layer, and one of its own parameters. Copies of the
+/// handle, as named_parameters() gives, are refused; those in lstm.weights are lstm.member("weight_hh_l0"). A second
+/// parametrization of it gets what the first computes. The result must have the parameter's shape and dtype:
 ///
 ///   nn::register_parametrization(layer, layer.weight, [](const Tensor& w) { return triu(w) + triu(w, 1).t(); });
 void register_parametrization(Module& module, Tensor& parameter, std::unique_ptr<Parametrization> f);
@@ -51,6 +66,11 @@ void weight_norm(Module& module, Tensor& weight, WeightNormOptions options = {})
 template <class L>
 requires requires(L& layer) { layer.weight; }
 L& weight_norm(L& layer, WeightNormOptions options = {}) { return weight_norm(layer, layer.weight, options), layer; }
+/// By name, for those of LSTM, GRU and RNN: weight_norm(lstm, "weight_hh_l0").
+template <class L>
+L& weight_norm(L& layer, std::string_view name, WeightNormOptions options = {}) {
+  return weight_norm(layer, internal::member(layer, name), options), layer;
+}
 
 // ---- spectral normalisation -----------------------------------------------------------------------------------------
 
@@ -68,6 +88,10 @@ template <class L>
 requires requires(L& layer) { layer.weight; }
 L& spectral_norm(L& layer, SpectralNormOptions options = {}) {
   return spectral_norm(layer, layer.weight, options), layer;
+}
+template <class L>
+L& spectral_norm(L& layer, std::string_view name, SpectralNormOptions options = {}) {
+  return spectral_norm(layer, internal::member(layer, name), options), layer;
 }
 
 }  // namespace reel::nn

@@ -1,6 +1,8 @@
 #pragma once
 #include <initializer_list>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "reel/nn/module.h"
@@ -30,12 +32,15 @@ struct Recurrent : Layer<Derived> {
   std::string extra_repr() const override;
 
   const int64_t input_size, hidden_size, proj_size;
-  const RecurrentOptions options;     ///< Without `training`, which the module knows.
-  const std::vector<Tensor> weights;  ///< All parameters, in their order.
+  const RecurrentOptions options;  ///< Without `training`, which the module knows.
+  std::vector<Tensor> weights;     ///< All parameters, in their order.
+  /// The element of `weights` for a name, "weight_hh_l0".
+  Tensor& member(std::string_view name);
 
  protected:
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t proj_size, const RecurrentOptions& options);
   RecurrentOptions now() const;
+  Module::Place place_of(const Tensor& handle) const override;
 };
 
 struct LSTMOptions {
