@@ -140,14 +140,28 @@ void Module::unregister_module(Module& child) {
   child.parent_ = nullptr;
 }
 
-void Module::replace_parameter(Tensor& member, Tensor tensor) {
+Module::Entry& Module::entry_of(const char* op, const Tensor& member, bool parameter) {
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) {
-    return e.kind == Entry::kParameter && e.tensor.is_same(member);
+    return e.kind != Entry::kModule && (e.kind == Entry::kParameter) == parameter && e.tensor.is_same(member);
   });
-  REEL_CHECK(entry != entries_.end(), "replace_parameter: the tensor is no parameter of this ", name());
-  REEL_CHECK(tensor.defined(), "replace_parameter: '", entry->name, "' by an undefined tensor");
-  check_parameter("replace_parameter", entry->name, tensor);
-  entry->tensor = member = tensor.requires_grad_();
+  REEL_CHECK(entry != entries_.end(), op, ": the tensor is no ", parameter ? "parameter" : "buffer", " of this ",
+             name());
+  REEL_CHECK(place_of(member) != Place::kElsewhere, op, ": a copy of the handle to '", entry->name,
+             "' was given, not the member of this ", name());
+  return *entry;
+}
+
+void Module::replace_parameter(Tensor& member, Tensor tensor) {
+  Entry& entry = entry_of("replace_parameter", member, true);
+  REEL_CHECK(tensor.defined(), "replace_parameter: '", entry.name, "' by an undefined tensor");
+  check_parameter("replace_parameter", entry.name, tensor);
+  entry.tensor = member = tensor.requires_grad_();
+}
+
+void Module::replace_buffer(Tensor& member, Tensor tensor) {
+  Entry& entry = entry_of("replace_buffer", member, false);
+  REEL_CHECK(tensor.defined(), "replace_buffer: '", entry.name, "' by an undefined tensor");
+  entry.tensor = member = tensor;
 }
 
 // ---- listing --------------------------------------------------------------------------------------------------------

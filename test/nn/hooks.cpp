@@ -246,6 +246,42 @@ TEST_CASE("a parameter is replaced by another, which two modules may share") {
   CHECK_THROWS_AS(out.replace_parameter(out.weight, ones({1}, {.dtype = kInt64})), Error);
 }
 
+TEST_CASE("a copied handle does not replace a parameter in silence") {
+  nn::Linear layer(2, 2);
+  const Tensor other = ones({2, 2}), old = layer.weight;
+  for (auto& [name, parameter] : layer.named_parameters())
+    CHECK_THROWS_WITH(layer.replace_parameter(parameter, other), "replace_parameter: a copy of the handle to '" + name +
+                                                                     "' was given, not the member of this Linear");
+  CHECK(layer.weight.is_same(old));
+  CHECK(layer.get_parameter("weight").is_same(old));
+
+  nn::LSTM lstm(2, 2), peer(2, 2);
+  lstm.replace_parameter(lstm.member("weight_hh_l0"), peer.weights[1]);
+  CHECK(lstm.get_parameter("weight_hh_l0").is_same(lstm.weights[1]));
+  CHECK(lstm.weights[1].is_same(peer.weights[1]));
+
+  // A layer on top of another's struct, and a plain module.
+  struct Scaled : nn::Linear {
+    Scaled() : Linear(2, 2) {}
+    Tensor scale = register_parameter("scale", ones({2}));
+  } scaled;
+  scaled.replace_parameter(scaled.scale, other);
+  CHECK(scaled.get_parameter("scale").is_same(scaled.scale));
+}
+
+TEST_CASE("a buffer is replaced by another") {
+  nn::BatchNorm1d norm(2);
+  norm.replace_buffer(norm.running_mean, ones({2}));
+  CHECK(norm.get_buffer("running_mean").is_same(norm.running_mean));
+  CHECK(norm.running_mean[1].item<double>() == 1);
+  CHECK_FALSE(norm.running_mean.requires_grad());
+  Tensor copy = norm.running_var;
+  CHECK_THROWS_WITH(norm.replace_buffer(copy, ones({2})), Contains("a copy of the handle to 'running_var'"));
+  CHECK_THROWS_WITH(norm.replace_buffer(norm.weight, ones({2})),
+                    "replace_buffer: the tensor is no buffer of this "
+                    "BatchNorm1d");
+}
+
 TEST_CASE("a module that is moved keeps its parts and its place") {
   const auto make = [] {
     Outer outer;

@@ -51,10 +51,11 @@ struct ModuleParts;
 ///   };
 ///
 /// Names are joined by dots to paths: "hidden.weight". Tensors are handles, so the member `scale` and the registered
-/// parameter are one tensor: change its values (no_grad, copy_, to), and for another tensor use replace_parameter.
-/// A module is not copied. It can be moved (returned, put into a vector or a Sequential) if its type can: that is so
-/// for all of reel's and for plain structs of such members. What holds pointers into it, a lambda with its `this`, say,
-/// does not follow. What is part of another module stays there: containers refuse it before they move anything.
+/// parameter are one tensor: change its values (no_grad, copy_, to). For another tensor use replace_parameter, since
+/// `fc.weight = emb.weight` changes only what forward reads: parameters(), to() and state_dict() go on with the old
+/// one. A module is not copied. It can be moved (returned, put into a vector or a Sequential) if its type can: that is
+/// so for all of reel's and for plain structs of such members. What holds pointers into it, a lambda with its `this`,
+/// say, does not follow. What is part of another module stays there: containers refuse it before they move anything.
 class Module {
  public:
   /// For modules that are parts of others: `using Module::Module;` makes `Block block{*this, "block"}` possible.
@@ -77,7 +78,10 @@ class Module {
 
   /// Makes `tensor` a parameter in the place of `member`, which is one of this module's own: layer.replace_parameter(
   /// layer.weight, other.weight) has the two share a weight. Optimizers and others that hold the old one go on with it.
+  /// Layers refuse a copy of their member's handle, which forward does not read; a plain Module cannot tell.
   void replace_parameter(Tensor& member, Tensor tensor);
+  /// The same for a buffer.
+  void replace_buffer(Tensor& member, Tensor tensor);
 
   // Everything below covers this module and all modules in it, in the order of declaration.
   std::vector<Tensor> parameters(bool recurse = true) const;  ///< Each tensor once, however often it is shared.
@@ -169,6 +173,7 @@ class Module {
   };
   void check_name(const std::string& name) const;
   void add(Entry entry);
+  Entry& entry_of(const char* op, const Tensor& member, bool parameter);
   template <class Visit>
   void for_each_tensor(const std::string& prefix, bool recurse, const Visit& visit) const;
   std::vector<std::pair<std::string, Tensor>> named(bool buffers, bool recurse) const;
