@@ -117,6 +117,33 @@ TEST_CASE("hooks look into lists and pairs and structs") {
   CHECK(collect_tensors(Mixed{a, 1}).empty());
 }
 
+TEST_CASE("a layer may return a struct of many tensors") {
+  struct Seven {
+    Tensor a, b, c, d, e, f, g;
+  };
+  struct Twelve {
+    Tensor a, b, c, d, e, f, g, h, i;
+    CellState state;
+    Tensor l;
+  };
+  struct Thirteen {
+    Tensor a, b, c, d, e, f, g, h, i, j, k, l, m;
+  };
+  struct Many : nn::Layer<Many> {
+    Seven forward(const Tensor& x) const { return {x, x, x, x, x, x, x}; }
+  } many;
+  const Tensor x = row(1, 2);
+  CHECK(many(x).g.is_same(x));
+  many.register_forward_hook([](nn::Module&, const std::vector<Tensor>&, std::vector<Tensor>& outputs) {
+    CHECK(outputs.size() == 7);
+    outputs.at(6) = outputs[6] * 2;
+  });
+  CHECK(equal(many(x).g, row(2, 4)));
+  CHECK(many(x).f.is_same(x));
+  CHECK(nn::internal::collect_tensors(Twelve{x, x, x, x, x, x, x, x, x, {x, x}, x}).size() == 12);
+  CHECK(nn::internal::collect_tensors(Thirteen{}).empty());
+}
+
 TEST_CASE("full backward hooks see and replace gradients") {
   nn::Linear layer(2, 1, {.bias = false});
   no_grad([&] { layer.weight.copy_(row(2, 3)); });

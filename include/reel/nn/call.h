@@ -10,7 +10,8 @@
 #include "reel/tensor.h"
 
 // How hooks find the Tensors in a layer's arguments and results: a Tensor is one, and lists, optionals, pairs, tuples
-// and structs of them have some. Structs are looked into when all of their members are Tensors or structs of Tensors.
+// and structs of them have some. Structs are looked into when all of their members are Tensors or structs of Tensors,
+// twelve at most.
 namespace reel::nn::internal {
 
 // ---- structs of Tensors ---------------------------------------------------------------------------------------------
@@ -28,13 +29,13 @@ template <class T, class Field, size_t... i>
 constexpr bool made_of(std::index_sequence<i...>) {
   return requires { T{Repeat<Field, i>{}...}; };
 }
-inline constexpr size_t kMaxFields = 6;
+inline constexpr size_t kMaxFields = 12;
 
 // As many Tensors as fit, with inner braces left out, are all that it has.
 template <class T>
 constexpr bool is_struct_of_tensors() {
   if constexpr (std::is_aggregate_v<T> && std::is_class_v<T> && sizeof(T) % sizeof(Tensor) == 0 &&
-                sizeof(T) <= 2 * kMaxFields * sizeof(Tensor))
+                sizeof(T) <= kMaxFields * sizeof(Tensor))
     return made_of<T, TensorField>(std::make_index_sequence<sizeof(T) / sizeof(Tensor)>());
   else
     return false;
@@ -64,9 +65,27 @@ auto fields(T& value) {
   } else if constexpr (n == 5) {
     auto& [a, b, c, d, e] = value;
     return std::tie(a, b, c, d, e);
-  } else {
+  } else if constexpr (n == 6) {
     auto& [a, b, c, d, e, f] = value;
     return std::tie(a, b, c, d, e, f);
+  } else if constexpr (n == 7) {
+    auto& [a, b, c, d, e, f, g] = value;
+    return std::tie(a, b, c, d, e, f, g);
+  } else if constexpr (n == 8) {
+    auto& [a, b, c, d, e, f, g, h] = value;
+    return std::tie(a, b, c, d, e, f, g, h);
+  } else if constexpr (n == 9) {
+    auto& [a, b, c, d, e, f, g, h, i] = value;
+    return std::tie(a, b, c, d, e, f, g, h, i);
+  } else if constexpr (n == 10) {
+    auto& [a, b, c, d, e, f, g, h, i, j] = value;
+    return std::tie(a, b, c, d, e, f, g, h, i, j);
+  } else if constexpr (n == 11) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = value;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+  } else {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = value;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
   }
 }
 
