@@ -140,6 +140,8 @@ std::vector<Tensor> HookedCall::finish(std::vector<Tensor> outputs) {
     REEL_CHECK(outputs.size() == count, "forward hook: of ", count, " outputs it left ", outputs.size());
   }
   if (!backward_) return outputs;
+  REEL_CHECK(count, "full backward hook: forward of ", module_.name(),
+             " gives no Tensors that hooks find, so their gradients cannot be seen");
   const std::vector<size_t> at = positions_with_grad(outputs);
   if (at.empty()) return outputs;
   watch("module_outputs", outputs, at, [state = backward_](std::vector<Tensor>& grads) {
@@ -149,6 +151,13 @@ std::vector<Tensor> HookedCall::finish(std::vector<Tensor> outputs) {
     state->run(none);
   });
   return outputs;
+}
+
+void HookedCall::finish_in_place(const std::vector<Tensor>& outputs) {
+  const std::vector<Tensor> after = finish(outputs);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    REEL_CHECK(after[i].is_same(outputs[i]), "hook: forward of ", module_.name(),
+               " returns a reference, so hooks (full backward hooks do) cannot replace what it gives");
 }
 
 }  // namespace internal

@@ -117,6 +117,46 @@ TEST_CASE("hooks look into lists and pairs and structs") {
   CHECK(collect_tensors(Mixed{a, 1}).empty());
 }
 
+TEST_CASE("hooks run whatever forward returns") {
+  struct Scored {
+    Tensor logits;
+    double scale;
+  };
+  struct Mixed : nn::Layer<Mixed> {
+    Scored forward(const Tensor& x) const { return {x * 2, 3}; }
+  } mixed;
+  struct Nothing : nn::Layer<Nothing> {
+    int calls = 0;
+    void forward(int) { ++calls; }
+  } nothing;
+  struct Kept : nn::Layer<Kept> {
+    Tensor last = ones({2});
+    const Tensor& forward() const { return last; }
+  } kept;
+  std::vector<size_t> before, after;
+  for (nn::Module* module :
+       {static_cast<nn::Module*>(&mixed), static_cast<nn::Module*>(&nothing), static_cast<nn::Module*>(&kept)}) {
+    module->register_forward_pre_hook([&](nn::Module&, std::vector<Tensor>& in) { before.push_back(in.size()); });
+    module->register_forward_hook(
+        [&](nn::Module&, const std::vector<Tensor>&, std::vector<Tensor>& out) { after.push_back(out.size()); });
+  }
+  const Tensor x = row(1, 2, true);
+  const Scored scored = mixed(x);
+  CHECK(equal(scored.logits, row(2, 4)));
+  CHECK(scored.scale == 3);
+  nothing(7);
+  CHECK(nothing.calls == 1);
+  CHECK(&kept() == &kept.last);
+  CHECK(before == std::vector<size_t>{1, 0, 0});
+  CHECK(after == std::vector<size_t>{0, 0, 1});
+
+  kept.register_forward_hook([](nn::Module&, const std::vector<Tensor>&, std::vector<Tensor>& out) { out[0] = {}; });
+  CHECK_THROWS_WITH(kept(), Contains("forward of Kept returns a reference"));
+  mixed.register_full_backward_hook([](nn::Module&, std::vector<Tensor>&, const std::vector<Tensor>&) {});
+  CHECK_THROWS_WITH(mixed(x), Contains("full backward hook: forward of Mixed gives no Tensors"));
+  CHECK(no_grad([&] { return mixed(x).scale; }) == 3);
+}
+
 TEST_CASE("a layer may return a struct of many tensors") {
   struct Seven {
     Tensor a, b, c, d, e, f, g;

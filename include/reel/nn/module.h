@@ -129,12 +129,15 @@ class Module {
   /// that is missing or unexpected and every shape that differs, and leaves the module as it was.
   LoadResult load_state_dict(const StateDict& dict, LoadOptions options = {});
 
-  // Hooks run when the module is called as a function, layer(x); layer.forward(x) passes them by. They see the Tensors
-  // among the arguments and results, also inside of lists, pairs and structs such as CellState, and run in the order in
-  // which they were registered. Each registration returns a number for remove_hook; without hooks a call costs nothing.
+  // Hooks run when the module is called as a function, layer(x); layer.forward(x) passes them by. So those of a plain
+  // `struct Net : nn::Module`, which has no such call, never run: make it an nn::Layer<Net>. They see the Tensors among
+  // the arguments and results, also inside of lists, pairs and structs of Tensors such as CellState; a struct with
+  // other members, too, is not looked into. They run in the order in which they were registered. Each registration
+  // returns a number for remove_hook; without hooks a call costs nothing.
   int64_t register_forward_pre_hook(ForwardPreHook hook);
   int64_t register_forward_hook(ForwardHook hook);
   /// Needs inputs that require grad to learn of their gradients: without any, it runs when those of the outputs arrive.
+  /// A call that records and gives no Tensors is an Error.
   int64_t register_full_backward_hook(FullBackwardHook hook);
   void remove_hook(int64_t id);
 
@@ -203,6 +206,8 @@ class HookedCall {
   HookedCall& operator=(const HookedCall&) = delete;
   const std::vector<Tensor>& inputs() const { return inputs_; }
   std::vector<Tensor> finish(std::vector<Tensor> outputs);
+  /// For those that are not the call's own.
+  void finish_in_place(const std::vector<Tensor>& outputs);
   [[noreturn]] void rethrow() const { module_.rethrow_with_path(); }
 
  private:
@@ -217,15 +222,20 @@ template <class Self, class... Args>
 [[gnu::noinline]] decltype(auto) call_with_hooks(Self& self, Args&&... args) {
   using Result = decltype(self.forward(std::forward<Args>(args)...));
   const auto replace = [](const std::vector<Tensor>& by, auto&... values) {
-    auto next = by.begin();
+    [[maybe_unused]] auto next = by.begin();
     (visit_tensors(values, [&](Tensor& tensor) { tensor = *next++; }), ...);
   };
   const auto call = [&](auto... held) -> Result {
     HookedCall call(self, collect_tensors(held.value...));
     replace(call.inputs(), held.value...);
     try {
-      if constexpr (std::is_reference_v<Result> || kind_of<Result> == Kind::kNone) {
-        return self.forward(held.pass()...);
+      if constexpr (std::is_void_v<Result>) {
+        self.forward(held.pass()...);
+        call.finish({});
+      } else if constexpr (std::is_reference_v<Result>) {
+        Result result = self.forward(held.pass()...);
+        call.finish_in_place(collect_tensors(result));
+        return static_cast<Result>(result);
       } else {
         std::remove_cv_t<Result> result = self.forward(held.pass()...);
         replace(call.finish(collect_tensors(result)), result);
