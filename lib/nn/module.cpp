@@ -328,6 +328,7 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
   }
   LoadResult result;
   std::unordered_set<std::string> expected;
+  std::vector<std::pair<std::string, Tensor>> missing;
   std::vector<std::pair<Tensor, Tensor>> copies;
   std::string problems;
   for_each_tensor("", true, [&](Entry::Kind kind, const std::string& path, const Tensor& tensor) {
@@ -335,7 +336,7 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
     expected.insert(path);
     const auto found = given.find(path);
     if (found == given.end()) {
-      result.missing.push_back(path);
+      missing.emplace_back(path, tensor);
     } else if (!(found->second.shape() == tensor.shape())) {
       problems += "\n  shape of " + path + ": the module has " + tensor.shape().to_string() + ", given is " +
                   found->second.shape().to_string();
@@ -343,6 +344,10 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
       copies.emplace_back(tensor, found->second);
     }
   });
+  // A shared tensor need be given only once, as safetensors.torch.save_model writes it.
+  for (const auto& entry : missing)
+    if (std::none_of(copies.begin(), copies.end(), [&](const auto& copy) { return copy.first.is_same(entry.second); }))
+      result.missing.push_back(entry.first);
   for (const auto& [name, tensor] : dict)
     if (!expected.contains(name)) result.unexpected.push_back(name);
   if (options.strict && !result.unexpected.empty()) problems = "\n  unexpected: " + list(result.unexpected) + problems;

@@ -152,6 +152,25 @@ TEST_CASE("a shared parameter is listed once and saved under each of its paths")
   CHECK(equal(before.to(kFloat64), tied.out));
 }
 
+TEST_CASE("a shared parameter may be loaded from one of its paths") {
+  struct Tied : nn::Module {
+    nn::Embedding in{*this, "in", 5, 3};
+    nn::Linear out{*this, "out", 3, 5};
+    Tied() { out.replace_parameter(out.weight, in.weight); }
+  };
+  Tied a, b;
+  for (const std::string left_out : {"in.weight", "out.weight"}) {
+    StateDict dict = a.state_dict();
+    std::erase_if(dict, [&](const auto& entry) { return entry.first == left_out; });
+    set(b.in.weight, zeros({5, 3}));
+    CHECK(b.load_state_dict(dict).missing.empty());
+    CHECK(equal(a.in.weight, b.out.weight));
+  }
+  StateDict neither = a.state_dict();
+  std::erase_if(neither, [](const auto& entry) { return entry.first.ends_with("weight"); });
+  CHECK_THROWS_WITH(b.load_state_dict(neither), Contains("missing: in.weight, out.weight"));
+}
+
 TEST_CASE("train and eval reach every module below") {
   nn::Sequential net{std::make_unique<nn::Dropout>(0.5)};
   CHECK(net.is_training());

@@ -126,7 +126,8 @@ class Module {
   /// their paths.
   StateDict state_dict() const;
   /// Copies values (cast, moved to the module's device) into the parameters and buffers. The Error lists every name
-  /// that is missing or unexpected and every shape that differs, and leaves the module as it was.
+  /// that is missing or unexpected and every shape that differs, and leaves the module as it was. For a tensor with
+  /// several paths one of them is enough.
   LoadResult load_state_dict(const StateDict& dict, LoadOptions options = {});
 
   // Hooks run when the module is called as a function, layer(x); layer.forward(x) passes them by. So those of a plain
