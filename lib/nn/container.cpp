@@ -80,7 +80,7 @@ Sequential& Sequential::extend(Sequential&& other) {
   return *this;
 }
 
-Module& Sequential::operator[](int64_t index) {
+Module& Sequential::at(int64_t index) const {
   REEL_CHECK(index >= -size() && index < size(), "Sequential: there is no step ", index, " among ", size());
   const Step& step = steps_[static_cast<size_t>(index < 0 ? index + size() : index)];
   REEL_CHECK(step.layer, "Sequential: step ", index, " is a function, not a module");

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "reel/autograd.h"
@@ -110,6 +111,23 @@ TEST_CASE("what a container refuses stays as it was") {
   CHECK_THROWS_WITH(sequence.extend(std::move(more)), "Sequential: the name '2' is used already");
   CHECK(more.parameters().size() == 2);
   CHECK(more(ones({1, 2})).numel() == 2);
+}
+
+TEST_CASE("parts are found by number, name and type in a const forward") {
+  struct Net : nn::Layer<Net> {
+    nn::ModuleList<> layers{*this, "layers"};
+    nn::Sequential body{*this, "body", nn::Linear(2, 3), relu};
+    Net() { layers.emplace<nn::Linear>(3, 1); }
+    Tensor forward(const Tensor& x) const {
+      const Tensor h = body[0].as<nn::Linear>()(x) + body["0"].as<nn::Linear>()(x);
+      return layers[0].as<nn::Linear>()(h) + get_submodule("layers.0").as<nn::Linear>()(h);
+    }
+  } net;
+  CHECK(net(ones({4, 2})).shape() == Shape{4, 1});
+  const Net& fixed = net;
+  CHECK_THROWS_WITH(fixed.layers[0].as<nn::Dropout>(), "Module::as: layers.0 is a Linear");
+  static_assert(std::is_same_v<decltype(net.body[0]), nn::Module&>);
+  static_assert(std::is_same_v<decltype(fixed.body[0]), const nn::Module&>);
 }
 
 TEST_CASE("Sequential takes layers by value and functions") {

@@ -100,10 +100,15 @@ class Module {
   Tensor get_parameter(std::string_view path) const;
   Tensor get_buffer(std::string_view path) const;
   Module& get_submodule(std::string_view path);
+  const Module& get_submodule(std::string_view path) const { return const_cast<Module*>(this)->get_submodule(path); }
   /// This module as what it is; an Error where it is something else: net.get_submodule("fc").as<nn::Linear>().weight.
   template <class M>
   M& as() {
-    M* const module = dynamic_cast<M*>(this);
+    return const_cast<M&>(std::as_const(*this).as<M>());
+  }
+  template <class M>
+  const M& as() const {
+    const M* const module = dynamic_cast<const M*>(this);
     REEL_CHECK(module, "Module::as: ", path(), path().empty() ? "" : " ", "is a ", name());
     return *module;
   }

@@ -67,8 +67,10 @@ struct Sequential : Layer<Sequential> {
   int64_t size() const { return static_cast<int64_t>(steps_.size()); }
   /// The layer at a position, which negative numbers count from the end; an Error for a function. Its type is named by
   /// mlp[0].as<nn::Linear>().
-  Module& operator[](int64_t index);
+  Module& operator[](int64_t index) { return at(index); }
+  const Module& operator[](int64_t index) const { return at(index); }
   Module& operator[](std::string_view name) { return get_submodule(name); }
+  const Module& operator[](std::string_view name) const { return get_submodule(name); }
   Tensor forward(const Tensor& x) const;
 
  private:
@@ -77,6 +79,7 @@ struct Sequential : Layer<Sequential> {
     std::function<Tensor(const Tensor&)> run;
     std::unique_ptr<Module> layer;
   };
+  Module& at(int64_t index) const;
   void check_step(const std::string& name, const Module* layer) const;
   void append(std::string name, std::function<Tensor(const Tensor&)> run, std::unique_ptr<Module> layer);
   std::vector<Step> steps_;
