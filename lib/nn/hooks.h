@@ -17,6 +17,7 @@ struct Computed {
   ParametrizationList* list;
   std::string name;
   Tensor value() const;
+  Tensor shown() const;  // without history, and without the changes that a call in training makes
 };
 
 struct Hooks {

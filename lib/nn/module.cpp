@@ -274,23 +274,35 @@ void Module::train(bool on) {
   for (Module* module : modules()) module->training_ = on;
 }
 
+// The parameters that are computed for each call and shown outside of calls.
+std::vector<internal::Computed*> Module::shown_parameters() {
+  std::vector<internal::Computed*> result;
+  for (const Module* module : modules())
+    if (module->hooks_ && !module->hooks_->depth)
+      for (internal::Computed& computed : module->hooks_->computed) result.push_back(&computed);
+  return result;
+}
+
 // Converts first and replaces then, so that running out of memory half-way leaves the module as it was.
 template <class Convert>
 void Module::replace_tensors(const Convert& convert) {
   NoGrad guard;
-  std::vector<Tensor> tensors = parameters(), converted, gradients;
+  std::vector<Tensor> tensors = parameters(), converted, gradients, shown;
   for (Tensor& buffer : buffers()) tensors.push_back(std::move(buffer));
   for (const Tensor& tensor : tensors) {
     converted.push_back(convert(tensor));
     const Tensor grad = tensor.grad();
     gradients.push_back(grad.defined() ? convert(grad) : grad);
   }
+  for (const internal::Computed* computed : shown_parameters()) shown.push_back(convert(*computed->member));
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (converted[i].is_same(tensors[i])) continue;
     tensors[i].set_grad({});
     detail::set_data(tensors[i], converted[i]);
     if (gradients[i].defined()) tensors[i].set_grad(gradients[i]);
   }
+  auto next = shown.begin();
+  for (internal::Computed* computed : shown_parameters()) *computed->member = *next++;
 }
 
 void Module::to(Device device) {
@@ -356,6 +368,7 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
 
   NoGrad guard;
   for (auto& [target, source] : copies) target.copy_(source.to(target.device()));
+  for (internal::Computed* computed : shown_parameters()) *computed->member = computed->shown();
   return result;
 }
 

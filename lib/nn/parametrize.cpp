@@ -31,6 +31,21 @@ struct ParametrizationList : Module {
 
 Tensor Computed::value() const { return list->value(); }
 
+Tensor Computed::shown() const {
+  struct Evaluating {
+    std::vector<std::pair<Module*, bool>> modes;
+    explicit Evaluating(Module& module) {
+      for (Module* part : module.modules()) modes.emplace_back(part, part->is_training());
+      module.eval();
+    }
+    ~Evaluating() {
+      for (const auto& [part, mode] : modes) part->train(mode);  // each after those around it
+    }
+  } const evaluating(*list);
+  NoGrad guard;
+  return value().detach();
+}
+
 // The inside of a module, as far as parametrizations change it.
 struct ModuleParts {
   static Hooks* hooks(const Module& module) { return module.hooks_.get(); }

@@ -201,6 +201,26 @@ TEST_CASE("spectral_norm divides by the largest singular value") {
   CHECK(net.layer.weight.is_same(original));
 }
 
+TEST_CASE("the weight that a parametrized layer shows is not stale after loading and conversion") {
+  manual_seed(6);
+  struct Net : nn::Module {
+    nn::Linear layer{*this, "layer", 3, 4};
+  } a, b;
+  for (Net* net : {&a, &b}) nn::spectral_norm(net->layer), nn::weight_norm(net->layer, net->layer.bias);
+  for (int i = 0; i < 20; ++i) a.layer(ones({1, 3}));
+  const StateDict saved = a.state_dict();
+  b.load_state_dict(saved);
+  CHECK(distance(b.layer.weight, a.layer.weight) < 1e-5);
+  CHECK(distance(b.layer.bias, a.layer.bias) < 1e-6);
+  CHECK_FALSE(b.layer.weight.requires_grad());
+  // Training is on, but loading makes no step of the power iteration.
+  for (const auto& [name, tensor] : b.state_dict()) CHECK(equal(tensor, saved[name]));
+  CHECK(b.get_submodule("layer.parametrizations.weight.0").is_training());
+  b.to(kFloat64);
+  CHECK(b.layer.weight.dtype() == kFloat64);
+  CHECK(distance(b.layer.weight, a.layer.weight.to(kFloat64)) < 1e-5);
+}
+
 TEST_CASE("parametrizations of one's own are chained") {
   manual_seed(4);
   nn::Linear layer(3, 3, {.bias = false});

@@ -36,6 +36,7 @@ using FullBackwardHook =
     std::function<void(Module& module, std::vector<Tensor>& grad_inputs, const std::vector<Tensor>& grad_outputs)>;
 
 namespace internal {
+struct Computed;
 struct Hooks;
 class HookedCall;
 struct ModuleParts;
@@ -190,6 +191,7 @@ class Module {
   internal::Hooks& hooks();
   void drop_empty_hooks();
   void list_modules(const std::string& path, std::vector<std::pair<std::string, Module*>>& all);
+  std::vector<internal::Computed*> shown_parameters();
   template <class Convert>
   void replace_tensors(const Convert& convert);
 

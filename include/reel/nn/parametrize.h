@@ -11,8 +11,8 @@
 
 /// Parameters that are computed from others: while a parametrized layer runs, as layer(x), its member shows the value
 /// that was computed for this call, and gradients go on to what it was computed from. Outside of calls the member
-/// shows the last value, without history; layer.forward(x) computes nothing. A parametrized layer belongs to one thread
-/// at a time.
+/// shows the last value, without history, or that of the state dict which was loaded since; layer.forward(x) computes
+/// nothing and trains nothing, so call the layer. A parametrized layer belongs to one thread at a time.
 ///
 /// What a parameter is computed from is saved under PyTorch's names: "parametrizations.weight.original", or
 /// "…original0", "…original1" where there are several, and the n-th function's own parameters and buffers under
@@ -60,7 +60,8 @@ void remove_parametrizations(Module& module, Tensor& parameter, RemoveParametriz
 struct WeightNormOptions {
   std::optional<int64_t> dim = 0;  ///< The dimension with a norm for each index; none: one norm for all.
 };
-/// weight = g v / ‖v‖ (Salimans & Kingma 2016): original0 is g, the norms, and original1 is v.
+/// weight = g v / ‖v‖ (Salimans & Kingma 2016): original0 is g, the norms, and original1 is v. They are trained by
+/// calls of the layer, not by layer.forward(x).
 void weight_norm(Module& module, Tensor& weight, WeightNormOptions options = {});
 /// Of layer.weight; gives back the layer.
 template <class L>
@@ -81,7 +82,8 @@ struct SpectralNormOptions {
   int64_t dim = 0;
 };
 /// weight = original / σ, where σ is an estimate of the largest singular value of the weight as a matrix (Miyato et al.
-/// 2018). The buffers _u and _v are the singular vectors, which each call in training improves by power iteration.
+/// 2018). The buffers _u and _v are the singular vectors, which each call in training improves by power iteration;
+/// layer.forward(x), which is no call, neither improves them nor trains the original.
 void spectral_norm(Module& module, Tensor& weight, SpectralNormOptions options = {});
 /// Of layer.weight; gives back the layer.
 template <class L>
