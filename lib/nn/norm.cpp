@@ -61,14 +61,14 @@ Tensor BatchNorm<N>::forward(const Tensor& x) const {
   check_dims("BatchNorm", N, x, N == 1 ? 2 : N + 2, N + 2);
   const Tensor &mean = this->running_mean, &variance = this->running_var;
   const BatchNormOptions& options = this->options;
+  const bool tracks = this->is_training() && mean.defined();
+  Tensor count = this->num_batches_tracked;
   double momentum = options.momentum.value_or(0);
-  if (this->is_training() && mean.defined()) {
-    Tensor count = this->num_batches_tracked;
-    count.add_(1);
-    if (!options.momentum) momentum = 1 / count.item<double>();
-  }
-  return batch_norm(x, mean, variance, this->weight, this->bias, this->is_training() || !mean.defined(), momentum,
-                    options.eps);
+  if (tracks && !options.momentum) momentum = 1 / (count.item<double>() + 1);
+  Tensor y = batch_norm(x, mean, variance, this->weight, this->bias, this->is_training() || !mean.defined(), momentum,
+                        options.eps);
+  if (tracks) count.add_(1);  // a call that failed does not count
+  return y;
 }
 template <int N>
 std::string BatchNorm<N>::name() const {

@@ -20,6 +20,17 @@ using Keys = std::vector<std::string>;
 
 }  // namespace
 
+TEST_CASE("a batch that BatchNorm refuses is not counted") {
+  nn::BatchNorm1d norm(2, {.momentum = {}});
+  for (const Shape& shape : {Shape{4, 5}, Shape{1, 2}, Shape{2}}) CHECK_THROWS_AS(norm(zeros(shape)), Error);
+  CHECK(norm.num_batches_tracked.item<int>() == 0);
+  CHECK(equal(norm.running_mean, zeros({2})));
+  norm(full({4, 2}, 6.));
+  norm(full({4, 2}, 2.));
+  CHECK(norm.num_batches_tracked.item<int>() == 2);
+  CHECK(equal(norm.running_mean, full({2}, 4.)));
+}
+
 TEST_CASE("normalising layers have PyTorch's keys and initial values") {
   const nn::BatchNorm2d batch(3);
   CHECK(keys(batch) == Keys{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"});
