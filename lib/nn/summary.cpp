@@ -107,8 +107,14 @@ Summary summarize(Module& model, const std::function<std::vector<Tensor>()>& run
                    });
     note_call(summary.rows[0], run());
   }
-  for (size_t i = 0; i < named.size(); ++i)
-    if (named[i].second->children().empty()) summary.output_bytes += summary.rows[i].output_bytes;
+  // Not those of modules with parts that were called, which are counted there.
+  const std::vector<SummaryRow>& rows = summary.rows;
+  for (auto row = rows.begin(); row != rows.end(); ++row) {
+    const auto end =
+        std::find_if(row + 1, rows.end(), [&](const SummaryRow& next) { return next.depth <= row->depth; });
+    if (std::none_of(row + 1, end, [](const SummaryRow& part) { return part.calls > 0; }))
+      summary.output_bytes += row->output_bytes;
+  }
   return summary;
 }
 

@@ -57,6 +57,15 @@ TEST_CASE("a summary lists modules with their outputs and parameters") {
   CHECK(net.counting.steps.item<int>() == 0);
 }
 
+TEST_CASE("a summary counts the outputs of parametrized layers") {
+  nn::Sequential net{nn::Linear(2, 3), relu, nn::Linear(3, 4)};
+  const int64_t plain = nn::summary(net, ones({5, 2})).output_bytes;
+  CHECK(plain == 4 * 5 * (3 + 4));
+  nn::weight_norm(net[0].as<nn::Linear>());
+  nn::spectral_norm(net[2].as<nn::Linear>());
+  CHECK(nn::summary(net, ones({5, 2})).output_bytes == plain);
+}
+
 TEST_CASE("a summary leaves no hooks behind when the model fails") {
   nn::Sequential net{nn::Linear(1000, 2000), nn::Linear(3, 1)};
   CHECK_THROWS_AS(nn::summary(net, ones({1, 1000})), Error);

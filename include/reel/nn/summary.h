@@ -26,7 +26,7 @@ struct Summary {
   std::vector<SummaryRow> rows;  ///< The model first, each module before those in it.
   int64_t parameters = 0, trainable = 0;
   int64_t parameter_bytes = 0, buffer_bytes = 0;
-  int64_t output_bytes = 0;       ///< Of the modules that hold no others.
+  int64_t output_bytes = 0;       ///< Of the modules in which no others were called.
   std::string to_string() const;  ///< A table.
 };
 std::ostream& operator<<(std::ostream& out, const Summary& summary);
