@@ -26,7 +26,7 @@ struct Stack : nn::Layer<Stack> {
   nn::ParameterDict offsets{*this, "offsets"};
   Stack() {
     for (int i = 0; i < 3; ++i) layers.emplace(2, 2);
-    layers.add(nn::Linear(2, 2, {.bias = false}));
+    layers.push_back(nn::Linear(2, 2, {.bias = false}));
     heads.emplace<nn::Linear>("a", 2, 1);
     heads.add("b", nn::Dropout(0.2));
     scales.append(ones({2}));

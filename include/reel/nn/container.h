@@ -52,6 +52,10 @@ class ModuleList : public Module {
     return push_back(std::make_unique<L>(std::move(layer)));
   }
   template <std::derived_from<T> L>
+  L& push_back(L&& layer) requires(!std::is_reference_v<L>) {
+    return add(std::move(layer));
+  }
+  template <std::derived_from<T> L>
   L& push_back(std::unique_ptr<L>&& layer) {
     REEL_CHECK(layer, "ModuleList: module ", items_.size(), " is null");
     L& result = *layer;

@@ -22,6 +22,32 @@ concept SequentialItem = TensorLayer<T> ||
      (std::invocable<T, const Tensor&> ||
       TensorLayer<typename std::pointer_traits<std::remove_cvref_t<T>>::element_type>));
 
+namespace internal {
+
+/// Has the compiler say what to do with what is no step.
+template <class Item>
+constexpr void explain_step() {
+  using T = std::remove_cvref_t<Item>;
+  if constexpr (!SequentialItem<Item> && std::derived_from<T, Module>) {
+    static_assert(std::is_same_v<Item, T>,
+                  "Sequential: a layer is moved in, std::move(layer), or comes as a std::unique_ptr");
+    static_assert(!std::is_same_v<Item, T>,
+                  "Sequential: this module does not make one Tensor of one; call it in a layer of your own");
+  } else {
+    static_assert(
+        SequentialItem<Item>,
+        "Sequential: neither a layer nor a function of one Tensor; [](const Tensor& x) { return elu(x); } is");
+  }
+}
+template <class... Items>
+inline constexpr bool kAllSteps = (SequentialItem<Items> && ...);
+template <class... Items>
+inline constexpr bool kHasParent = false;
+template <std::derived_from<Module> Parent, std::convertible_to<std::string> Name, class... Items>
+inline constexpr bool kHasParent<Parent&, Name, Items...> = true;
+
+}  // namespace internal
+
 /// Layers and functions, applied in order:
 ///
 ///   nn::Sequential mlp{nn::Linear(784, 256), relu, nn::Linear(256, 10)};
@@ -37,6 +63,18 @@ struct Sequential : Layer<Sequential> {
   Sequential(Module& parent, std::string name, Items&&... items) : Sequential(std::forward<Items>(items)...) {
     parent.register_module(std::move(name), *this);
   }
+
+  // Those that end in an explanation.
+  template <class... Items>
+  requires(!internal::kAllSteps<Items...> && !internal::kHasParent<Items...>) explicit Sequential(Items&&...) {
+    (internal::explain_step<Items>(), ...);
+  }
+  template <class... Items>
+  requires(!internal::kAllSteps<Items...>) Sequential(Module&, std::string, Items&&...) {
+    (internal::explain_step<Items>(), ...);
+  }
+  template <class Item>
+  requires(!SequentialItem<Item>) Sequential& add(Item&&) { return internal::explain_step<Item>(), *this; }
 
   /// Appends a step, under the name of its position or a given one.
   template <SequentialItem Item>
