@@ -24,9 +24,8 @@ double cubic_minimum(double x1, double f1, double g1, double x2, double f2, doub
 
 }  // namespace
 
-void LBFGS::update(int, const Tensor&, const Tensor&, const Tensor*, State&) {
-  detail::fail("LBFGS: step() needs a closure that computes the loss and its gradients anew");
-}
+void LBFGS::step() { detail::fail("LBFGS: step() needs a closure that computes the loss and its gradients anew"); }
+void LBFGS::update(int, const Tensor&, const Tensor&, const Tensor*, State&) {}
 
 Tensor LBFGS::flat_gradient() const {
   std::vector<Tensor> parts;

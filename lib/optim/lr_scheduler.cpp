@@ -32,7 +32,16 @@ void LRScheduler::set_rates() {
 
 void LRScheduler::step() {
   ++last_epoch_;
-  set_rates();
+  try {
+    set_rates();
+  } catch (...) {
+    --last_epoch_;
+    throw;
+  }
+}
+
+void LRScheduler::check_momentum() const {
+  for (int g = 0; g < optimizer_.num_groups(); ++g) static_cast<void>(optimizer_.momentum(g));
 }
 
 void LRScheduler::restart() {
@@ -107,10 +116,13 @@ double ConstantLR::rate(int group) {
 LinearLR::LinearLR(Optimizer& optimizer, LinearLROptions options) : LRScheduler(optimizer), options_(options) {
   REEL_CHECK(options.start_factor > 0 && options.start_factor <= 1, "LinearLR: start_factor = ", options.start_factor,
              " is not in (0, 1]");
+  REEL_CHECK(options.end_factor >= 0 && options.end_factor <= 1, "LinearLR: end_factor = ", options.end_factor,
+             " is not in [0, 1]");
   REEL_CHECK(options.total_iters > 0, "LinearLR: total_iters = ", options.total_iters);
   set_rates();
 }
 double LinearLR::rate(int group) {
+  if (last_epoch_ > options_.total_iters) return current(group);  // a rate of 0 cannot be scaled
   const auto factor = [&](int64_t epoch) {
     const double part = static_cast<double>(std::min(epoch, options_.total_iters)) / options_.total_iters;
     return options_.start_factor + (options_.end_factor - options_.start_factor) * part;
@@ -187,6 +199,9 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options) : LRSche
   REEL_CHECK(options.total_steps > 0, "OneCycleLR: total_steps = ", options.total_steps);
   REEL_CHECK(options.pct_start >= 0 && options.pct_start <= 1, "OneCycleLR: pct_start = ", options.pct_start,
              " is not in [0, 1]");
+  REEL_CHECK(options.div_factor > 0 && options.final_div_factor > 0, "OneCycleLR: div_factor = ", options.div_factor,
+             ", final_div_factor = ", options.final_div_factor);
+  if (options.cycle_momentum) check_momentum();
   for (int g = 0; g < optimizer.num_groups(); ++g) set_base(g, options.max_lr / options.div_factor);
   restart();
 }
@@ -219,6 +234,7 @@ CyclicLR::CyclicLR(Optimizer& optimizer, CyclicLROptions options) : LRScheduler(
   REEL_CHECK(options.step_size_up > 0 && options.step_size_down >= 0, "CyclicLR: step sizes ", options.step_size_up,
              " and ", options.step_size_down);
   if (!options.step_size_down) options_.step_size_down = options.step_size_up;
+  if (options.cycle_momentum) check_momentum();
   for (int g = 0; g < optimizer.num_groups(); ++g) set_base(g, options.base_lr);
   restart();
 }
@@ -247,8 +263,10 @@ double LambdaLR::rate(int group) { return base(group) * factor_(last_epoch_); }
 ChainedScheduler::ChainedScheduler(Optimizer& optimizer, std::vector<LRScheduler*> schedulers)
     : LRScheduler(optimizer), schedulers_(std::move(schedulers)) {
   REEL_CHECK(!schedulers_.empty(), "ChainedScheduler: no schedulers");
-  for (size_t i = 0; i < schedulers_.size(); ++i)
+  for (size_t i = 0; i < schedulers_.size(); ++i) {
     REEL_CHECK(schedulers_[i], "ChainedScheduler: scheduler ", i, " is null");
+    REEL_CHECK(schedulers_[i]->serves(optimizer), "ChainedScheduler: scheduler ", i, " is another optimizer's");
+  }
 }
 void ChainedScheduler::step() {
   ++last_epoch_;

@@ -31,10 +31,12 @@ void Optimizer::add_parameters(std::vector<Tensor> parameters) {
   groups_.push_back({std::move(parameters), std::move(states), {}});
 }
 
-const std::vector<Tensor>& Optimizer::parameters(int group) const {
+int Optimizer::checked(int group) const {
   REEL_CHECK(group >= 0 && group < num_groups(), "Optimizer: no group ", group, ", there are ", num_groups());
-  return groups_[group].parameters;
+  return group;
 }
+
+const std::vector<Tensor>& Optimizer::parameters(int group) const { return groups_[checked(group)].parameters; }
 
 void Optimizer::step() {
   NoGrad guard;
@@ -57,7 +59,7 @@ void Optimizer::step() {
 }
 
 double Optimizer::initial_lr(int group) {
-  std::optional<double>& initial = groups_.at(group).initial_lr;
+  std::optional<double>& initial = groups_[checked(group)].initial_lr;
   if (!initial) initial = lr(group);
   return *initial;
 }
@@ -254,7 +256,7 @@ double* momentum_of(auto& o) {
 
 template <class Options>
 double OptimizerWith<Options>::momentum(int group) const {
-  Options options = options_.at(group);
+  Options options = options_[checked(group)];
   const double* momentum = momentum_of(options);
   REEL_CHECK(momentum, "Optimizer: no momentum");
   return *momentum;
@@ -262,7 +264,7 @@ double OptimizerWith<Options>::momentum(int group) const {
 
 template <class Options>
 void OptimizerWith<Options>::set_momentum(int group, double momentum) {
-  double* option = momentum_of(options_.at(group));
+  double* option = momentum_of(options_[checked(group)]);
   REEL_CHECK(option, "Optimizer: no momentum");
   *option = momentum;
 }

@@ -223,6 +223,45 @@ TEST_CASE("weight averages are means and can be tried on", "[optim]") {
   CHECK(p.to_vector<double>() == std::vector<double>{2, 3});
 }
 
+TEST_CASE("a line to a rate of zero stays there") {
+  optim::SGD sgd({zeros({1}, {.requires_grad = true})}, {.lr = 0.1});
+  optim::LinearLR line(sgd, {.start_factor = 1, .end_factor = 0, .total_iters = 2});
+  for (int i = 0; i < 5; ++i) line.step();
+  CHECK(sgd.lr() == 0);
+  CHECK_THROWS_WITH(optim::LinearLR(sgd, {.end_factor = -1}), "LinearLR: end_factor = -1 is not in [0, 1]");
+}
+
+TEST_CASE("a schedule that fails leaves the optimizer as it was") {
+  const Tensor weight = zeros({1}, {.requires_grad = true});
+  optim::Adagrad adagrad({weight}, {.lr = 0.1});
+  CHECK_THROWS_WITH(optim::CyclicLR(adagrad, {.base_lr = 0.5, .max_lr = 1}), Catch::Contains("momentum"));
+  CHECK_THROWS_WITH(optim::OneCycleLR(adagrad, {.max_lr = 1, .total_steps = 3}), Catch::Contains("momentum"));
+  CHECK(adagrad.lr() == 0.1);
+  optim::SGD sgd({weight}, {.lr = 0.1, .momentum = 0.9});
+  optim::OneCycleLR once(sgd, {.max_lr = 1, .total_steps = 2});
+  once.step(), once.step();
+  CHECK_THROWS(once.step());
+  CHECK(once.last_epoch() == 2);
+  optim::StepLR own(sgd, {.step_size = 1});
+  CHECK_THROWS_WITH(optim::ChainedScheduler(adagrad, {&own}), "ChainedScheduler: scheduler 0 is another optimizer's");
+}
+
+TEST_CASE("a group that is not there is an error") {
+  optim::SGD sgd({zeros({1}, {.requires_grad = true})}, {.lr = 0.1});
+  CHECK_THROWS_WITH(sgd.options(1), "Optimizer: no group 1, there are 1");
+  CHECK_THROWS_WITH(sgd.lr(-1), "Optimizer: no group -1, there are 1");
+  CHECK_THROWS_AS(sgd.set_momentum(2, 0.5), Error);
+}
+
+TEST_CASE("L-BFGS without a closure leaves no state") {
+  const Tensor weight = zeros({1}, {.requires_grad = true});
+  sum(weight).backward();
+  optim::LBFGS lbfgs({weight});
+  optim::Optimizer& optimizer = lbfgs;
+  CHECK_THROWS_WITH(optimizer.step(), Catch::Contains("needs a closure"));
+  CHECK_FALSE(lbfgs.state_dict().contains("state.0.step"));
+}
+
 TEST_CASE("clip_grad_value clamps each element", "[optim]") {
   Tensor p = zeros({3}, {.requires_grad = true});
   p.set_grad(from({-3., 0.5, 7.}));

@@ -28,6 +28,7 @@ class LBFGS : public OptimizerWith<LBFGSOptions> {
 
   /// Returns the loss as it was before.
   Tensor step(const std::function<Tensor()>& closure) override;
+  void step() override;  ///< An Error.
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& dict) override;
 

@@ -23,6 +23,7 @@ class LRScheduler {
   virtual void restart();
   int64_t last_epoch() const { return last_epoch_; }
   std::vector<double> last_lr() const;  ///< Of every group.
+  bool serves(const Optimizer& optimizer) const { return &optimizer == &optimizer_; }
 
   /// The epoch, the first rates, and what else the schedule remembers; the current rates are in the optimizer's.
   virtual StateDict state_dict() const;
@@ -41,6 +42,8 @@ class LRScheduler {
   virtual Numbers numbers() { return {}; }
   /// Of epoch last_epoch(): called once more by the constructors of schedules whose epoch 0 has a rate of its own.
   void set_rates();
+  /// Throws for optimizers without momentum.
+  void check_momentum() const;
   int64_t last_epoch_ = 0;
 
  private:

@@ -21,7 +21,7 @@ class Optimizer {
 
   /// Changes every parameter that has a gradient; the others, and their states, stay as they are. Gradients are only
   /// read. Allocates nothing from the second step on.
-  void step();
+  virtual void step();
   /// Runs the closure, which computes the gradients anew and returns the loss, then step(). Returns the loss.
   virtual Tensor step(const std::function<Tensor()>& closure);
   /// Drops the gradients, or fills them with zeros.
@@ -56,6 +56,8 @@ class Optimizer {
   using Fields = std::vector<std::pair<std::string, double>>;
 
   Optimizer() = default;
+  /// The number of a group, or an Error.
+  int checked(int group) const;
   /// Checks everything, then adds.
   void add_parameters(std::vector<Tensor> parameters);
 
@@ -94,12 +96,12 @@ class OptimizerWith : public Optimizer {
     options_.push_back(options);
   }
   /// A group's options, to read or to change between steps.
-  Options& options(int group = 0) { return options_.at(group); }
-  double lr(int group = 0) const override { return options_.at(group).lr; }
+  Options& options(int group = 0) { return options_[checked(group)]; }
+  double lr(int group = 0) const override { return options_[checked(group)].lr; }
   void set_lr(double lr) override {
     for (Options& options : options_) options.lr = lr;
   }
-  void set_lr(int group, double lr) override { options_.at(group).lr = lr; }
+  void set_lr(int group, double lr) override { options_[checked(group)].lr = lr; }
   double momentum(int group = 0) const override;
   void set_momentum(int group, double momentum) override;
 
