@@ -155,8 +155,9 @@ Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bo
   const Tensor last = sorted.narrow(d, n - 1, 1);  // NaN, if there is one
   // Not a + 0 (b - a) where a is infinite.
   const Tensor y = where(last != last, last, where(weight == 0, a, a + weight * (b - a)));
-  const Tensor moved = keepdim ? movedim(y.unsqueeze(0), d + 1, 0).unsqueeze(d + 1).squeeze(-1) : movedim(y, d, 0);
-  return q.dim() == 0 ? moved.squeeze(0) : moved;
+  if (q.dim() == 0) return keepdim ? y : y.squeeze(d);
+  const Tensor moved = movedim(y, d, 0);  // the quantiles come first
+  return keepdim ? moved.unsqueeze(d + 1) : moved;
 }
 Tensor quantile(const Tensor& x, double q, std::optional<int64_t> dim, bool keepdim) {
   return quantile(x, full({}, q, {.dtype = kFloat64}), dim, keepdim);
@@ -255,7 +256,7 @@ Tensor histc(const Tensor& x, int64_t bins, double min, double max) {
   const Tensor flat = to_compute(ravel(x));
   if (min == max && flat.numel()) min = reel::min(flat).item<double>(), max = reel::max(flat).item<double>();
   if (min == max) min -= 1, max += 1;
-  REEL_CHECK(std::isfinite(min) && std::isfinite(max), "histc: the range from ", min, " to ", max, " is not finite");
+  REEL_CHECK(std::isfinite(max - min), "histc: the range from ", min, " to ", max, " is not finite");
   const Tensor inside = masked_select(flat, (flat >= min) & (flat <= max));
   const Tensor bin = ((inside - min) * static_cast<double>(bins) / (max - min)).to(kInt64);
   return bincount(minimum(bin, bins - 1), {}, bins).to(x.dtype());

@@ -13,6 +13,7 @@ namespace reel {
 namespace {
 
 using Numbers = std::vector<double>;
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr double kInf = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
 
 Numbers numbers(const Tensor& x) { return x.to_vector<double>(); }
@@ -115,6 +116,24 @@ TEST_CASE("searchsorted, histc, quantile and median are PyTorch's at their edges
   CHECK(same(median(x, 1).values, pin("median", 0)));
   CHECK(same(median(x, 1).indices, pin("median", 1)));
   CHECK(std::isnan(median(x).item<double>()));
+}
+
+TEST_CASE("a quantile keeps the reduced dimension in its place", "[index]") {
+  const Tensor x = arange(0, 24, 1, {.dtype = kFloat64}).view({2, 3, 4}),
+               q = from({0.25, 0.5, 1.}, {.dtype = kFloat64});
+  for (const int64_t dim : {0, 1, -1}) {
+    INFO("dimension " << dim);
+    const Tensor kept = quantile(x, q, dim, true), gone = quantile(x, q, dim);
+    Shape shape = x.shape();
+    shape[dim < 0 ? 2 : static_cast<int>(dim)] = 1;
+    CHECK(quantile(x, 0.25, dim, true).shape() == shape);
+    for (int64_t i = 0; i < 3; ++i) {
+      const double one = q[i].item<double>();
+      CHECK(same(kept[i], quantile(x, one, dim, true)));
+      CHECK(same(gone[i], quantile(x, one, dim)));
+      CHECK(same(kept[i].squeeze(dim), gone[i]));
+    }
+  }
 }
 
 TEST_CASE("NaN in scans and reductions", "[index]") {
@@ -314,6 +333,8 @@ static const WrongCall kWrongCalls[] = {
 {[](World& w) { bincount(w.ids, ones({2})); }, "bincount: weights of shape [2] for 3 numbers"},
 {[](World& w) { histc(w.vector, 0); }, "histc: 0 bins"},
 {[](World&) { histc(from({1., kInf})); }, "histc: the range from 1 to inf is not finite"},
+{[](World& w) { histc(w.vector, 2, -1.7e308, 1.7e308); },
+ "histc: the range from -1.7e+308 to 1.7e+308 is not finite"},
 {[](World& w) { searchsorted(w.matrix, w.cube); },
  "searchsorted: values of shape [2, 3, 4] in a sorted tensor of shape [3, 4]"},
 {[](World& w) { bucketize(w.vector, w.matrix); }, "bucketize: expected a vector of boundaries, got shape [3, 4]"},
