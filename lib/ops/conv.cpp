@@ -204,7 +204,7 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
 Tensor slide(bool to_columns, const Convolution& form, const Tensor& x) {
   const Tensor from = x.contiguous();
   const auto& k = form.kernel;
-  const Shape columns{form.n, form.in * k[1] * k[2], form.y_size[1] * form.y_size[2]};
+  const Shape columns{form.n, Shape{form.in, k[1], k[2]}.numel(), Shape{form.y_size[1], form.y_size[2]}.numel()};
   const Tensor to = make_tensor(to_columns ? columns : shape_of(form, kConvX), form.dtype, x.device());
   Convolution call = form;
   call.data = {view_of(to_columns ? from : to).data, nullptr, view_of(to_columns ? to : from).data};
@@ -277,7 +277,7 @@ Tensor fold(const Tensor& x, PerDim<2> output_size, PerDim<2> kernel_size, const
              "fold: expected x of shape [n, c * kernel, windows] or [c * kernel, windows], got ", shape);
   if (is_half(x.dtype())) return fold(to_compute(x), output_size, kernel_size, options).to(x.dtype());
   Convolution form = windows("fold", x.dtype(), output_size, kernel_size, options);
-  const int64_t places = form.y_size[1] * form.y_size[2], area = kernel_size[0] * kernel_size[1];
+  const int64_t places = Shape{form.y_size[1], form.y_size[2]}.numel(), area = kernel_size[0] * kernel_size[1];
   const int r = shape.size();
   REEL_CHECK(shape[r - 2] % area == 0, "fold: x of shape ", shape, " has ", shape[r - 2], " rows, not a multiple of ",
              area, ", the kernel's area");

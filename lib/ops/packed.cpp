@@ -73,17 +73,20 @@ struct Layout {
                ": batch_sizes are ", packed.batch_sizes.dtype(), " ", packed.batch_sizes.shape(),
                ", not int64 [steps]");
     const Ids sizes = packed.batch_sizes.to_vector<int64_t>();
-    int64_t total = 0, n = sizes.empty() ? 0 : sizes[0];
-    lengths.assign(n, 0);
+    int64_t total = 0;
     for (size_t t = 0; t < sizes.size(); ++t) {
       REEL_CHECK(sizes[t] > 0 && (t == 0 || sizes[t] <= sizes[t - 1]), op, ": batch_sizes[", t, "] is ", sizes[t],
                  " after ", t ? sizes[t - 1] : 0);
       starts.push_back(total);
-      total += sizes[t];
-      for (int64_t i = 0; i < sizes[t]; ++i) ++lengths[i];
+      REEL_CHECK(!__builtin_add_overflow(total, sizes[t], &total), op, ": batch_sizes[", t, "] is ", sizes[t],
+                 "; no data has as many rows");
     }
-    REEL_CHECK(n > 0 && !data.shape.empty() && data.shape[0] == total, op, ": data of shape ", data.shape,
+    REEL_CHECK(total > 0 && !data.shape.empty() && data.shape[0] == total, op, ": data of shape ", data.shape,
                " with batch_sizes that add up to ", total);
+    const int64_t n = sizes[0];
+    lengths.assign(n, 0);
+    for (const int64_t size : sizes)
+      for (int64_t i = 0; i < size; ++i) ++lengths[i];
     places.resize(n);
     std::iota(places.begin(), places.end(), 0);
     if (!packed.unsorted_indices.defined()) return;
@@ -103,30 +106,22 @@ struct Layout {
   int64_t longest() const { return static_cast<int64_t>(starts.size()); }
 };
 
-/// The rows `ids` of the sequences, where -1 is a row of `padding`: a tensor [outer, inner, …].
-Tensor select_or_pad(const Tensor& rows, Ids ids, int64_t outer, int64_t inner, Scalar padding) {
-  const View& view = view_of(rows);
-  Shape shape = view.shape;
-  shape[0] = 1;
-  Tensor all = rows;
-  if (std::find(ids.begin(), ids.end(), -1) != ids.end()) {
-    std::replace(ids.begin(), ids.end(), int64_t{-1}, view.shape[0]);
-    all = cat({rows, full(shape, padding, {.dtype = view.dtype, .device = rows.device()})});
-  }
-  shape[0] = inner;
-  shape.insert(0, outer);
-  return index_select(all, 0, from(ids).to(rows.device())).view(shape);
-}
-
+/// The rows of all sequences at their places among rows of `padding`: [n, longest, …] or [longest, n, …]. row(i, t) is
+/// that of sequence i at time t.
 template <class Row>
 Tensor padded(const Tensor& rows, const Ids& lengths, int64_t longest, bool batch_first, Scalar padding,
               const Row& row) {
+  const View& view = view_of(rows);
   const int64_t n = static_cast<int64_t>(lengths.size());
-  Ids ids(n * longest);
+  Shape shape = view.shape;
+  shape[0] = Shape{n, longest}.numel();
+  const Tensor all = full(shape, padding, {.dtype = view.dtype, .device = rows.device()});
+  Ids places(view.shape[0]);
   for (int64_t i = 0; i < n; ++i)
-    for (int64_t t = 0; t < longest; ++t)
-      ids[batch_first ? i * longest + t : t * n + i] = t < lengths[i] ? row(i, t) : -1;
-  return batch_first ? select_or_pad(rows, ids, n, longest, padding) : select_or_pad(rows, ids, longest, n, padding);
+    for (int64_t t = 0; t < lengths[i]; ++t) places[row(i, t)] = batch_first ? i * longest + t : t * n + i;
+  shape[0] = batch_first ? longest : n;
+  shape.insert(0, batch_first ? n : longest);
+  return index_copy(all, 0, from(places).to(rows.device()), rows).view(shape);
 }
 
 Ids lengths_of(const char* op, std::span<const Tensor> sequences) {

@@ -1,5 +1,6 @@
 #include "reel/ops/pool.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lib/ops/internal.h"
@@ -48,18 +49,24 @@ int64_t count_windows(int64_t size, int64_t kernel, int64_t stride, int64_t padd
   return ceil_mode && (count - 1) * stride >= size + padding ? count - 1 : count;
 }
 
+/// Are these numbers from `least` to the largest with which there is no overflow in counting windows?
+template <int N>
+bool in_range(const PerDim<N>& numbers, int64_t least) {
+  return std::all_of(numbers.values, numbers.values + N, [&](int64_t v) { return v >= least && v <= INT32_MAX; });
+}
+
 template <int N>
 Pool windows(const char* op, const View& x, PerDim<N> kernel, PerDim<N> stride, PerDim<N> padding, PerDim<N> dilation,
              bool ceil_mode) {
   Pool pool = planes_of<N>(op, x);
+  REEL_CHECK(in_range(kernel, 1) && in_range(stride, 0) && in_range(dilation, 1), op, ": kernel_size ", kernel,
+             ", stride ", stride, " and dilation ", dilation, " must be positive and at most ", INT32_MAX);
   for (int i = 0; i < N; ++i) {
     const int d = 3 - N + i;
     pool.kernel[d] = kernel[i];
     pool.stride[d] = stride[i] == 0 ? kernel[i] : stride[i];
     pool.padding[d] = padding[i];
     pool.dilation[d] = dilation[i];
-    REEL_CHECK(kernel[i] > 0 && pool.stride[d] > 0 && dilation[i] > 0, op, ": kernel_size ", kernel, ", stride ",
-               stride, " and dilation ", dilation, " must be positive");
     REEL_CHECK(padding[i] >= 0 && padding[i] <= kernel[i] / 2, op, ": padding ", padding,
                " is not between 0 and half of kernel_size ", kernel);
     pool.out[d] = count_windows(pool.in[d], kernel[i], pool.stride[d], padding[i], dilation[i], ceil_mode);
@@ -137,6 +144,9 @@ Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, PerDim
   Pool pool = planes_of<N>(op, view);
   REEL_CHECK(view_of(indices, op).shape == view.shape && indices.dtype() == kInt64, op, ": indices are ",
              indices.dtype(), " ", indices.shape(), ", not int64 of x's shape ", view.shape);
+  REEL_CHECK(in_range(kernel, 1) && in_range(options.stride, 0) && in_range(options.padding, 0), op, ": kernel_size ",
+             kernel, " and stride ", options.stride, " must be positive, padding ", options.padding,
+             " not negative, and all at most ", INT32_MAX);
   for (int i = 0; i < N; ++i) {
     const int64_t stride = options.stride[i] == 0 ? kernel[i] : options.stride[i], size = pool.in[3 - N + i];
     pool.out[3 - N + i] =
@@ -144,7 +154,7 @@ Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, PerDim
     REEL_CHECK(pool.out[3 - N + i] > 0, op, ": nothing is left of size ", size, " with kernel_size ", kernel,
                ", stride ", options.stride, ", padding ", options.padding, " and output_size ", options.output_size);
   }
-  const int64_t planes = pool.planes, plane = pool.out[0] * pool.out[1] * pool.out[2];
+  const int64_t planes = pool.planes, plane = Shape{pool.out[0], pool.out[1], pool.out[2]}.numel();
   int64_t bad = 0;
   REEL_CHECK(!backend_of(indices).find_out_of_range(view_of(indices), 0, plane, &bad), op, ": index ", bad,
              " is out of range for ", plane, " elements");
@@ -274,8 +284,8 @@ Tensor lp_pool(const char* op, const Tensor& x, double p, PerDim<N> kernel, cons
   REEL_CHECK(p != 0, op, ": norm_type is 0");
   check_input(op, view, N);
   if (is_half(view.dtype)) return lp_pool(op, to_compute(x), p, kernel, options).to(view.dtype);
-  int64_t taps = 1;
-  for (int64_t size : kernel.values) taps *= size;
+  double taps = 1;
+  for (int64_t size : kernel.values) taps *= static_cast<double>(size);
   const Tensor sums =
       avg_pool<N>(op, pow(x, p), kernel, {.stride = options.stride, .ceil_mode = options.ceil_mode}) * taps;
   const Tensor zero = no_grad([&] { return sums == 0; });

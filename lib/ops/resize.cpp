@@ -180,14 +180,18 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   check_mode(options, dims);
   if (is_half(view.dtype)) return interpolate(to_compute(x), options).to(view.dtype);
 
-  Shape size;
+  Shape size, result = view.shape;
   for (int i = 0; i < dims; ++i) {
     const int64_t in = view.shape[2 + i];
-    size.push_back(given ? each(options.size, i)
-                         : static_cast<int64_t>(static_cast<double>(in) * each(options.scale_factor, i)));
+    const double scaled = scales ? static_cast<double>(in) * each(options.scale_factor, i) : 0;
+    REEL_CHECK(std::abs(scaled) < 0x1p63, op, ": from size ", in, " to size ", scaled, " in dimension ", 2 + i);
+    size.push_back(given ? each(options.size, i) : static_cast<int64_t>(scaled));
     REEL_CHECK(in > 0 && size[i] > 0, op, ": from size ", in, " to size ", size[i], " in dimension ", 2 + i);
+    result[2 + i] = size[i];
   }
   if (options.mode == kArea) return area(x, size);
+  if (view.numel == 0) return x.reshape(result);
+  make_tensor(result, view.dtype, x.device());  // a result that is too large is refused before its taps are made
   Tensor y = x;
   for (int i = dims - 1; i >= 0; --i) {
     Axis axis{view.shape[2 + i], size[i], 0, options.align_corners};
@@ -208,7 +212,7 @@ Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor) {
   const int rank = shape.size();
   const int64_t r = upscale_factor;
   REEL_CHECK(rank >= 3, "pixel_shuffle: x of shape ", shape, ", not […, channels, h, w]");
-  REEL_CHECK(r > 0 && shape[rank - 3] % (r * r) == 0, "pixel_shuffle: ", shape[rank - 3],
+  REEL_CHECK(r > 0 && r <= INT32_MAX && shape[rank - 3] % (r * r) == 0, "pixel_shuffle: ", shape[rank - 3],
              " channels cannot be divided by the square of ", r);
   const Shape lead(std::span<const int64_t>(shape.begin(), static_cast<size_t>(rank - 3)));
   const int64_t n = lead.numel(), c = shape[rank - 3] / (r * r), h = shape[rank - 2], w = shape[rank - 1];
@@ -222,12 +226,12 @@ Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor) {
   const int rank = shape.size();
   const int64_t r = downscale_factor;
   REEL_CHECK(rank >= 3, "pixel_unshuffle: x of shape ", shape, ", not […, channels, h, w]");
-  REEL_CHECK(r > 0 && shape[rank - 2] % r == 0 && shape[rank - 1] % r == 0, "pixel_unshuffle: ", shape[rank - 2], " x ",
-             shape[rank - 1], " cannot be divided by ", r);
+  REEL_CHECK(r > 0 && r <= INT32_MAX && shape[rank - 2] % r == 0 && shape[rank - 1] % r == 0,
+             "pixel_unshuffle: ", shape[rank - 2], " x ", shape[rank - 1], " cannot be divided by ", r);
   const Shape lead(std::span<const int64_t>(shape.begin(), static_cast<size_t>(rank - 3)));
   const int64_t n = lead.numel(), c = shape[rank - 3], h = shape[rank - 2] / r, w = shape[rank - 1] / r;
   Shape result = shape;
-  result[rank - 3] = c * r * r, result[rank - 2] = h, result[rank - 1] = w;
+  result[rank - 3] = Shape{c, r, r}.numel(), result[rank - 2] = h, result[rank - 1] = w;
   return x.reshape({n, c, h, r, w, r}).permute({0, 1, 3, 5, 2, 4}).reshape(result);
 }
 

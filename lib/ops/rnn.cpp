@@ -474,7 +474,8 @@ LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x,
     const int64_t n = steps.at(t);
     REEL_CHECK(n > 0 && (t == 0 || n <= steps.at(t - 1)), op, ": batch_sizes[", t, "] is ", n, " after ",
                t ? steps.at(t - 1) : 0);
-    steps.total += n;
+    REEL_CHECK(!__builtin_add_overflow(steps.total, n, &steps.total), op, ": batch_sizes[", t, "] is ", n,
+               "; no data has as many rows");
   }
   REEL_CHECK(steps.total == shape[0], op, ": data of shape ", shape, " with batch_sizes that add up to ", steps.total);
   const auto ordered = [](const Tensor& ids) {

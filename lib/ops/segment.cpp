@@ -11,10 +11,9 @@ Tensor checked_offsets(const char* op, const Tensor& x, const Tensor& offsets, i
   const int64_t first = at[0].item<int64_t>(), last = at[-1].item<int64_t>(), segments = at.numel() - 1;
   REEL_CHECK(first == 0, op, ": the first offset is ", first, ", not 0");
   REEL_CHECK(rows < 0 || last == rows, op, ": the last offset is ", last, ", the number of rows ", rows);
-  const Tensor lengths = at.narrow(0, 1, segments) - at.narrow(0, 0, segments);
-  int64_t bad;
-  REEL_CHECK(!backend_of(at).find_out_of_range(view_of(lengths), 0, std::numeric_limits<int64_t>::max(), &bad), op,
-             ": the offsets fall, by ", -bad);
+  const Tensor begins = at.narrow(0, 0, segments), falls = at.narrow(0, 1, segments) < begins;
+  REEL_CHECK(!any(falls).item<bool>(), op, ": the offsets fall after ",
+             masked_select(begins, falls)[0].item<int64_t>());
   return at;
 }
 

@@ -519,6 +519,12 @@ TEST_CASE("wrong convolutions say what is wrong", "[conv][errors]") {
       {[](World& w) { unfold(w.matrix, 2); }, "unfold: expected x of shape [n, c, h, w] or [c, h, w], got [3, 4]"},
       {[](World& w) { unfold(w.cube, 5); },
        "unfold: a kernel of size [5, 5] and dilation [1, 1] does not fit into size [3, 4] with padding [0, 0]"},
+      {[](World&) {
+         unfold(zeros({4, 1, 1}), INT32_MAX, {.padding = 1 << 30});
+       },
+       "shape [4, 2147483647, 2147483647]: too many elements for 63 bits"},
+      {[](World& w) { fold(w.cube, INT32_MAX, 1, {.padding = INT32_MAX}); },
+       "shape [6442450941, 6442450941]: too many elements for 63 bits"},
       {[](World& w) { unfold(w.cube.to(kInt64), 2); }, "unfold: needs a floating-point tensor, got int64"},
       {[](World& w) { fold(w.vector, 2, 2); },
        "fold: expected x of shape [n, c * kernel, windows] or [c * kernel, windows], got [3]"},

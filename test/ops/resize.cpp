@@ -211,9 +211,17 @@ const WrongCall kWrongCalls[] = {
 {[](World& w) { interpolate(w.cube, {.size = {2}, .mode = Interpolation::kLinear, .antialias = true}); },
  "interpolate: antialias is for kBilinear and kBicubic"},
 {[](World& w) { interpolate(w.cube, {.scale_factor = {0.1}}); }, "interpolate: from size 4 to size 0 in dimension 2"},
+{[](World& w) { interpolate(w.cube, {.size = {int64_t{1} << 62}}); },
+ "shape [2, 3, 4611686018427387904]: too many elements for 63 bits"},
+{[](World& w) { interpolate(w.cube, {.scale_factor = {1e300}}); },
+ "interpolate: from size 4 to size 4e+300 in dimension 2"},
+{[](World& w) { interpolate(w.cube, {.scale_factor = {std::nan("")}}); },
+ "interpolate: from size 4 to size nan in dimension 2"},
 {[](World& w) { interpolate(w.whole.reshape({1, 1, 3}), {.size = {2}}); },
  "interpolate: a tensor of int64; convert it to a floating point type first"},
 {[](World& w) { pixel_shuffle(w.cube, 2); }, "pixel_shuffle: 2 channels cannot be divided by the square of 2"},
+{[](World& w) { pixel_shuffle(w.cube, int64_t{1} << 32); },
+ "pixel_shuffle: 2 channels cannot be divided by the square of 4294967296"},
 {[](World& w) { pixel_shuffle(w.matrix, 2); }, "pixel_shuffle: x of shape [3, 4], not […, channels, h, w]"},
 {[](World& w) { pixel_unshuffle(w.cube, 2); }, "pixel_unshuffle: 3 x 4 cannot be divided by 2"},
 {[](World& w) { channel_shuffle(w.cube, 2); }, "channel_shuffle: 3 channels cannot be divided into 2 groups"},
@@ -268,6 +276,13 @@ TEST_CASE("unshuffling undoes shuffling", "[ops]") {
   const Tensor x = arange(0, 2 * 12 * 3 * 4).reshape({2, 12, 3, 4});
   CHECK(equal(pixel_unshuffle(pixel_shuffle(x, 2), 2), x));
   CHECK(equal(channel_shuffle(channel_shuffle(x, 3), 4), x));
+}
+
+TEST_CASE("an image of no examples is resized at once", "[ops]") {
+  const Tensor x = zeros({0, 3, 4}, {.requires_grad = true}), y = interpolate(x, {.size = {int64_t{1} << 40}});
+  CHECK(y.shape() == Shape{0, 3, int64_t{1} << 40});
+  y.backward(zeros(y.shape()));
+  CHECK(x.grad().shape() == x.shape());
 }
 
 TEST_CASE("sampling far outside and at NaN stays inside the memory", "[ops]") {

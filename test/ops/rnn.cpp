@@ -364,6 +364,22 @@ TEST_CASE("wrong calls of recurrent ops say what is wrong") {
        },
        "pad_packed_sequence: total_length 1 is less than the longest sequence's, 2"},
       {[](World& w) {
+         pad_packed_sequence({w.matrix, from({2, 1})}, false, 0, int64_t{1} << 62);
+       },
+       "shape [2, 4611686018427387904]: too many elements for 63 bits"},
+      {[](World& w) {
+         unpack_sequence({w.matrix, from({int64_t{1} << 60})});
+       },
+       "unpack_sequence: data of shape [3, 4] with batch_sizes that add up to 1152921504606846976"},
+      {[](World& w) {
+         unpack_sequence({w.matrix, full({2}, int64_t{1} << 62)});
+       },
+       "unpack_sequence: batch_sizes[1] is 4611686018427387904; no data has as many rows"},
+      {[](World& w) {
+         rnn_tanh(PackedSequence{w.matrix, full({2}, int64_t{1} << 62)}, {}, Tensors{w.matrix, w.matrix});
+       },
+       "rnn_tanh: batch_sizes[1] is 4611686018427387904; no data has as many rows"},
+      {[](World& w) {
          pad_sequence({w.matrix, w.cube});
        },
        "cat: shapes …"},
