@@ -50,12 +50,26 @@ DType joined_type(const char* op, std::span<const Tensor> tensors) {
   return dtype;
 }
 
+/// PyTorch's oldest empty tensor, which can be joined to anything.
+bool is_blank(const Tensor& x) { return view_of(x).shape.size() == 1 && view_of(x).numel == 0; }
+
 }  // namespace
 
 // ---- cat, stack and their opposites ---------------------------------------------------------------------------------
 
 Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   const DType dtype = joined_type("cat", tensors);
+  if (std::any_of(tensors.begin(), tensors.end(), is_blank)) {
+    const auto other = std::find_if_not(tensors.begin(), tensors.end(), is_blank);
+    if (other != tensors.end() && other->dim() > 1) {  // blanks become parts of size 0
+      Shape part = other->shape();
+      part[wrap_dim(dim, part.size(), "cat")] = 0;
+      std::vector<Tensor> parts(tensors.begin(), tensors.end());
+      for (Tensor& x : parts)
+        if (is_blank(x)) x = x.reshape(part);
+      return cat(parts, dim);
+    }
+  }
   Shape shape = view_of(tensors[0]).shape;
   REEL_CHECK(!shape.empty(), "cat: 0-d tensors cannot be joined; stack them");
   const int d = wrap_dim(dim, shape.size(), "cat");
@@ -156,6 +170,7 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
   REEL_CHECK(chunks > 0, "chunk: the number of chunks must be positive, got ", chunks);
   const int64_t size = x.size(dim);
+  if (size == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
   return split(x, std::max<int64_t>(1, size / chunks + (size % chunks != 0)), dim);
 }
 

@@ -164,9 +164,10 @@ int64_t product_from(const Shape& shape, int first) {
   return product;
 }
 
-/// Moves the running statistics towards the moments of `count` elements each.
+/// Moves the running statistics towards the moments of `count` elements each, if there are any.
 void move_running(const Tensor& running_mean, const Tensor& running_var, const Statistics& moments, int64_t count,
                   double momentum) {
+  if (count == 0) return;
   NoGrad guard;
   const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
   const auto move = [&](Tensor running, const Tensor& to, double scale) {
@@ -202,8 +203,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   const Frame frame{
       .by_channel = true, .outer = view.shape[0], .groups = channels, .inner = product_from(view.shape, 2)};
   REEL_CHECK(training || running_mean.defined(), op, ": running statistics are needed when not training");
-  REEL_CHECK(!training || frame.count() > 1, op, ": more than one value for each channel is needed in training, got x ",
-             view.shape);
+  REEL_CHECK(!training || frame.count() != 1, op,
+             ": more than one value for each channel is needed in training, got x ", view.shape);
   Statistics moments = training ? Statistics() : current(running_mean, running_var);
   const Tensor y = normalized({op, eps, true, !training}, frame, to_compute(x), w, b, moments);
   if (training && running_mean.defined()) move_running(running_mean, running_var, moments, frame.count(), momentum);

@@ -455,7 +455,7 @@ LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState
   const Tensor rows = one ? x : (swapped ? x.transpose(0, 1).contiguous() : x).flatten(0, 1);
   const LayerResult result = run_layers(formula, rows, {len, n, len * n, {}}, first, parameters, options);
   if (one) return {result.y, map({result.h, result.c}, [](const Tensor& s) { return s.squeeze(1); })};
-  const Tensor y = result.y.view({len, n, -1});
+  const Tensor y = result.y.view({len, n, result.y.size(1)});
   return {swapped ? y.transpose(0, 1) : y, {result.h, result.c}};
 }
 

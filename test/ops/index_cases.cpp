@@ -199,6 +199,23 @@ TEST_CASE("cumprod and logcumsumexp have the right gradients at zeros and infini
                where(expected != expected, 0., expected)));
 }
 
+TEST_CASE("an empty vector can be joined to anything", "[index]") {
+  const Tensor blank = leaf(zeros({0})), x = leaf(ones({2, 3}));
+  const Tensor y = cat({blank, x, blank, x}, -1);
+  CHECK(equal(y, ones({2, 6})));
+  y.backward(ones_like(y));
+  CHECK(blank.grad().shape() == Shape{0});
+  CHECK(equal(x.grad(), full({2, 3}, 2.f)));
+  CHECK(cat({blank, blank}).shape() == Shape{0});
+  CHECK(cat({x, zeros({0}, {.dtype = kFloat64})}).dtype() == kFloat64);
+}
+
+TEST_CASE("there are as many chunks of nothing as were asked for", "[index]") {
+  const Tensors parts = chunk(zeros({2, 0}), 3, 1);
+  REQUIRE(parts.size() == 3);
+  for (const Tensor& part : parts) CHECK(part.shape() == Shape{2, 0});
+}
+
 TEST_CASE("in-place twins of index ops touch only what they name, and carry gradients", "[index]") {
   const Tensor ids = from({2, 0}), rows = from({{1., 2.}, {3., 4.}});
   Tensor table = zeros({3, 2});

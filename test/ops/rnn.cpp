@@ -297,6 +297,25 @@ TEST_CASE("a recurrent layer is one record, and frozen parameters cost nothing")
   CHECK_FALSE(no_grad([&] { return lstm(x, {}, p); }).output.requires_grad());
 }
 
+TEST_CASE("a recurrent layer takes a batch of no sequences") {
+  Tensors p;
+  for (const int64_t in : {3, 8})
+    for (int direction = 0; direction < 2; ++direction)
+      for (const Shape& shape : {Shape{16, in}, Shape{16, 4}, Shape{16}, Shape{16}})
+        p.push_back(ones(shape, {.requires_grad = true}));
+  for (const bool batch_first : {false, true}) {
+    const Tensor x = zeros(batch_first ? Shape{0, 5, 3} : Shape{5, 0, 3}, {.requires_grad = true});
+    const auto [y, state] = lstm(x, {}, p, {.num_layers = 2, .batch_first = batch_first, .bidirectional = true});
+    CHECK(y.shape() == (batch_first ? Shape{0, 5, 8} : Shape{5, 0, 8}));
+    CHECK(state.h.shape() == Shape{4, 0, 4});
+    y.backward(ones_like(y));
+    CHECK(x.grad().shape() == x.shape());
+    for (const Tensor& parameter : p) CHECK(equal(parameter.grad(), zeros_like(parameter)));
+  }
+  CHECK(gru(zeros({5, 0, 3}), {}, Tensors{ones({6, 3}), ones({6, 2})}, {.bias = false}).output.shape() ==
+        Shape{5, 0, 2});
+}
+
 TEST_CASE("wrong calls of recurrent ops say what is wrong") {
   static const WrongCall calls[] = {
       {[](World& w) {
