@@ -167,7 +167,7 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
                                     .bag = view_of(bag).as<int64_t>(),
                                     .count = view_of(count).as<int64_t>()});
   if (max) {  // y says in which row the largest element is; empty bags take it from row 0, where there is one
-    if (weight.size(0) == 0) return zeros({bags, width}, {.dtype = weight.dtype(), .device = device});
+    if (weight.size(0) == 0) return sum(weight, 0, true).expand({bags, width}).clone();  // zeros, recorded
     return masked_fill(gather(weight, 0, y), (count == 0).unsqueeze(1), 0);
   }
   if (recording(weight, factors))

@@ -155,7 +155,6 @@ Tensor diag(const Tensor& x, int64_t diagonal) {
   int64_t n = shape[0];
   const bool fits = diagonal < 0 ? !__builtin_sub_overflow(n, diagonal, &n) : !__builtin_add_overflow(n, diagonal, &n);
   REEL_CHECK(fits, "diag: the matrix of ", shape[0], " elements on diagonal ", diagonal, " is too large");
-  if (x.numel() == 0) return zeros({n, n}, {.dtype = x.dtype(), .device = x.device()});
   return embed(x, {n, n}, diagonal < 0 ? -diagonal * n : diagonal, {n + 1});
 }
 

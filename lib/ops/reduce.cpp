@@ -356,7 +356,7 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   if (is_half(x.dtype())) return logsumexp(to_compute(x), dims, keepdim).to(x.dtype());
   const Plan plan = plan_of("logsumexp", x.shape(), dims, keepdim);
   const double infinity = std::numeric_limits<double>::infinity();
-  if (plan.count == 0) return full(plan.result, -infinity, {.dtype = x.dtype(), .device = x.device()});
+  if (plan.count == 0) return sum(x, dims, keepdim) - infinity;
   const Tensor y = no_grad([&] {
     const Tensor top = amax(x, dims, true), shift = where(abs(top) == infinity, 0, top);
     return log(sum(exp(x - shift), dims, keepdim)) + shift.reshape(plan.result);

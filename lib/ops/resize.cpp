@@ -278,7 +278,12 @@ struct Neighbour {
 };
 
 std::vector<Neighbour> neighbours(const Tensor& at, Interpolation mode) {
-  if (mode == kNearest) return {{no_grad([&] { return round(at); }), {}}};
+  if (mode == kNearest) {
+    const Tensor nearest = no_grad([&] { return round(at); });
+    if (!recording(at)) return {{nearest, {}}};
+    // A weight of 1 through which the grid gets a gradient: zeros.
+    return {{nearest, masked_fill(at, ones(at.shape(), {.dtype = kBool, .device = at.device()}), 1)}};
+  }
   const Tensor base = no_grad([&] { return floor(at); }), t = at - base;
   if (mode == kBilinear) return {{base, 1 - t}, {base + 1, t}};
   // Keys' kernel with a = -0.75 at distances 1 + t, t, 1 - t and 2 - t.

@@ -216,6 +216,23 @@ TEST_CASE("there are as many chunks of nothing as were asked for", "[index]") {
   for (const Tensor& part : parts) CHECK(part.shape() == Shape{2, 0});
 }
 
+TEST_CASE("what is made of nothing keeps its graph", "[index]") {
+  const Tensor none = leaf(zeros({2, 0})), y = logsumexp(none, 1);
+  CHECK(numbers(y) == Numbers{-kInf, -kInf});
+  CHECK(grad({y}, {none}, {ones({2})})[0].shape() == Shape{2, 0});
+  const Tensor vector = leaf(zeros({0}));
+  for (const int64_t at : {0, 2, -2}) {
+    const Tensor matrix = diag(vector, at);
+    CHECK(equal(matrix, zeros({std::abs(at), std::abs(at)})));
+    CHECK(grad({matrix}, {vector}, {ones_like(matrix)})[0].shape() == Shape{0});
+  }
+  const Tensor table = leaf(zeros({0, 3}));
+  const Tensor bags =
+      embedding_bag(table, zeros({0}, {.dtype = kInt64}), {.offsets = from({0, 0}), .mode = Reduce::kMax});
+  CHECK(equal(bags, zeros({2, 3})));
+  CHECK(grad({bags}, {table}, {ones({2, 3})})[0].shape() == Shape{0, 3});
+}
+
 TEST_CASE("in-place twins of index ops touch only what they name, and carry gradients", "[index]") {
   const Tensor ids = from({2, 0}), rows = from({{1., 2.}, {3., 4.}});
   Tensor table = zeros({3, 2});

@@ -285,6 +285,14 @@ TEST_CASE("an image of no examples is resized at once", "[ops]") {
   CHECK(x.grad().shape() == x.shape());
 }
 
+TEST_CASE("the nearest element gives the grid a gradient of zeros", "[ops]") {
+  const Tensor x = ones({1, 1, 2, 2}), grid = zeros({1, 3, 3, 2}, {.requires_grad = true});
+  const Tensor y = grid_sample(x, grid, {.mode = kNearest});
+  CHECK(equal(y, ones({1, 1, 3, 3})));
+  sum(y).backward();
+  CHECK(equal(grid.grad(), zeros({1, 3, 3, 2})));
+}
+
 TEST_CASE("sampling far outside and at NaN stays inside the memory", "[ops]") {
   const Tensor x = ones({1, 1, 2, 2});
   const Tensor grid = from({1e30, -1e30, std::nan(""), 0., ref::kInfinity, 5.}).view({1, 1, 3, 2});
