@@ -196,12 +196,14 @@ void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, con
       plain::for_each_run(views, [&](int64_t count, char* const* p, const int64_t* s) {
         for (int64_t line = 0; line < count; ++line) {
           const auto at = [&](int v, int64_t i) -> T& { return reinterpret_cast<T*>(p[v] + line * s[v])[i * step[v]]; };
-          // y never falls, so exp(y[i] - y[i + 1]) is at most 1.
+          // y never falls, so exp(y[i] - y[i + 1]) is at most 1. Where it is 0, what comes later does not count, not
+          // even NaN.
           double total = 0;
           for (int64_t i = n - 1; i >= 0; --i) {
             const double now = at(2, i);
             const bool nothing = now == -std::numeric_limits<double>::infinity();
-            total = at(0, i) + (nothing || i == n - 1 ? 0 : total * std::exp(now - at(2, i + 1)));
+            const double decay = nothing || i == n - 1 ? 0 : std::exp(now - at(2, i + 1));
+            total = at(0, i) + (decay == 0 ? 0 : total * decay);
             at(3, i) = nothing ? T(0) : static_cast<T>(total * std::exp(at(1, i) - now));
           }
         }

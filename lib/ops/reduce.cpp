@@ -183,7 +183,8 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
   if (recording(x))
     record(name, y, inputs(x), [x = Saved(x), y = Saved::output(y), dims, absent = plan.absent](Backward& back) {
       const auto [best, ties] = no_grad([&] {
-        const Tensor equals = (back.get(x) == with_kept_dims(back.get(y), absent)).to(back.output(0).dtype);
+        const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
+        const Tensor equals = ((in == out) | ((in != in) & (out != out))).to(in.dtype());  // NaN is equal to NaN
         return std::pair(equals, sum(equals, dims, true));
       });
       back.set(0, with_kept_dims(back.grad(), absent) / ties * best);

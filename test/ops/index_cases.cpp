@@ -149,6 +149,14 @@ TEST_CASE("NaN in scans and reductions", "[index]") {
   sum(nansum(z)).backward();
   CHECK(numbers(z.grad()) == Numbers{1, 0});
   CHECK(numbers(kthvalue(from({kNaN, 3., 1.}), 2).values) == Numbers{3});
+  for (const auto& pick : {+[](const Tensor& x) { return max(x); }, +[](const Tensor& x) { return amin(x, 0); }}) {
+    const Tensor x = leaf(from({1., kNaN, 3., kNaN}));
+    pick(x).backward();
+    CHECK(numbers(x.grad()) == Numbers{0, 0.5, 0, 0.5});
+  }
+  const Tensor rows = leaf(from({{1., kNaN}, {2., 2.}}));
+  sum(amax(rows, 1)).backward();
+  CHECK(numbers(rows.grad()) == Numbers{0, 1, 0.5, 0.5});
   const Tensor most = scatter_reduce(zeros({2}), 0, from({0, 1, 0}), from({1., kNaN, 2.}), Reduce::kMax);
   CHECK((most[0].item<double>() == 2 && std::isnan(most[1].item<double>())));
 }
@@ -197,6 +205,15 @@ TEST_CASE("cumprod and logcumsumexp have the right gradients at zeros and infini
   for (const bool create_graph : {false, true})
     CHECK(same(grad({sums}, {z}, {pin("logcumsumexp", 1)}, {.retain_graph = true, .create_graph = create_graph})[0],
                where(expected != expected, 0., expected)));
+}
+
+TEST_CASE("an infinity makes no NaN of the gradient of logcumsumexp before it", "[index]") {
+  const Tensor x = leaf(from({0., 1., kInf, 1.}, {.dtype = kFloat64})), y = logcumsumexp(x, 0);
+  const double share = 1 / (1 + std::exp(1));
+  for (const bool create_graph : {false, true}) {
+    const Tensor g = grad({y}, {x}, {ones_like(y)}, {.retain_graph = true, .create_graph = create_graph})[0];
+    CHECK(same(g.detach(), from({1 + share, 1 - share, kNaN, 0.}, {.dtype = kFloat64})));
+  }
 }
 
 TEST_CASE("an empty vector can be joined to anything", "[index]") {
