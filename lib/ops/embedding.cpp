@@ -137,10 +137,15 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
   check_bags(weight, ids, options);
   const Tensor at = row_ids(kBag, weight, ids), flat = at.view({at.numel()});
   const int64_t padding = padding_row(kBag, options.padding_idx, weight);
-  if (is_half(weight.dtype())) {
+  if (is_half(weight.dtype())) {  // bags of float32 copies of the rows in use
+    const auto [used, places, counts] = unique(at, {.inverse = true});
+    const Tensor rows = embedding(weight, used, {.padding_idx = options.padding_idx, .sparse = options.sparse});
+    const Tensor pads = nonzero(used == padding);
     EmbeddingBagLookup wide = options;
+    wide.padding_idx = pads.numel() ? std::optional(pads.item<int64_t>()) : std::nullopt;
+    wide.sparse = false;
     if (wide.per_sample_weights.defined()) wide.per_sample_weights = wide.per_sample_weights.to(kFloat32);
-    return embedding_bag(weight.to(kFloat32), ids, wide).to(weight.dtype());
+    return embedding_bag(rows.to(kFloat32), places, wide).to(weight.dtype());
   }
   const Tensor bounds = bag_bounds(at, options);
   const int64_t bags = bounds.numel() - 1, width = weight.size(1), n = flat.numel();

@@ -2,6 +2,8 @@
 #include <cmath>
 
 #include "reel/autograd.h"
+#include "reel/memory.h"
+#include "reel/random.h"
 #include "test/op_rows.h"
 #include "test/wrong_calls.h"
 
@@ -97,6 +99,31 @@ TEST_CASE("bags give row-sparse gradients") {
   CHECK(equal(weight.grad_rows()->values, from({{7., 7.}, {1., 1.}, {2., 2.}})));
   CHECK(embedding_bag(weight, zeros({0}, {.dtype = kInt64}), {.offsets = from({0, 0})}).shape() == Shape{2, 2});
   CHECK(embedding_bag(weight, zeros({0, 3}, {.dtype = kInt64}), {.mode = Reduce::kMax}).shape() == Shape{0, 2});
+}
+
+TEST_CASE("bags of a half-precision weight touch only the rows in use") {
+  manual_seed(5);
+  const Tensor wide = randn({1000, 4}).to(kBFloat16).to(kFloat32), ids = from({{7, 3, 7}, {999, 3, 3}}),
+               g = from({{1.}, {2.}});
+  for (const Reduce mode : {Reduce::kSum, Reduce::kMean, Reduce::kMax})
+    for (const std::optional<int64_t> padding : {std::optional<int64_t>(), {3}, {-1}, {5}}) {
+      const Tensor whole = wide.clone().requires_grad_(), half = wide.to(kBFloat16).requires_grad_();
+      const auto pool = [&](const Tensor& weight, bool sparse) {
+        return embedding_bag(weight, ids, {.mode = mode, .padding_idx = padding, .sparse = sparse});
+      };
+      const Tensor y = pool(half, mode != Reduce::kMax), expected = pool(whole, false);
+      CHECK(equal(y, expected.to(kBFloat16)));
+      sum(y * g.to(kBFloat16)).backward();
+      sum(expected * g).backward();
+      REQUIRE((mode == Reduce::kMax || half.grad_rows()));
+      if (mode != Reduce::kMax) CHECK(half.grad_rows()->ids.numel() <= 3);
+      CHECK(max(abs(half.grad().to(kFloat32) - whole.grad())).item<float>() < 0.01);
+    }
+  const Tensor table = zeros({4096, 256}, {.dtype = kBFloat16});
+  reset_peak_memory();
+  const int64_t before = memory_stats().in_use;
+  embedding_bag(table, ids.narrow(0, 0, 1));
+  CHECK(memory_stats().peak_in_use - before < 1 << 18);
 }
 
 TEST_CASE("wrong calls of embeddings", "[errors]") {
