@@ -58,6 +58,14 @@ Tensor zeros_of(const Shape& shape, const Tensor& like) {
   return zeros(shape, {.dtype = like.dtype(), .device = like.device()});
 }
 
+/// A value as x's elements are; an Error if it is a number that they cannot hold.
+Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
+  const DType from = view_of(value, op).dtype, to = view_of(x, op).dtype;
+  if (from != to && TensorImpl::of(value)->number)
+    check_fits(op, is_floating_point(from) ? Scalar(value.item<double>()) : Scalar(value.item<int64_t>()), to);
+  return value.to(to);
+}
+
 // ---- slices along one dimension -------------------------------------------------------------------------------------
 
 /// Zeros of `shape` with the slices of g added at ids along dim.
@@ -134,7 +142,7 @@ Tensor slices_for(const char* op, const Tensor& x, const Positions& to, const Te
              ", its source on ", source.device());
   if (fill) {
     REEL_CHECK(got.empty(), op, ": the value must be a number or a 0-d tensor, got shape ", got);
-    return source.to(x.dtype()).to(x.device()).expand(wanted);
+    return value_for(op, x, source).to(x.device()).expand(wanted);
   }
   REEL_CHECK(source.dtype() == x.dtype(), op, ": a ", source.dtype(), " source for a tensor of ", x.dtype(), "");
   REEL_CHECK(got == wanted, op, ": a source of shape ", got, ", not ", wanted);
@@ -202,7 +210,7 @@ namespace {
 /// The part of a source that an index uses, in x's dtype.
 Tensor source_for(const char* op, const Tensor& x, const Tensor& index, const Tensor& source) {
   const Shape &wanted = view_of(index).shape, &got = view_of(source, op).shape;
-  if (TensorImpl::of(source)->number) return source.to(x.dtype()).to(x.device()).expand(wanted);
+  if (TensorImpl::of(source)->number) return value_for(op, x, source).to(x.device()).expand(wanted);
   REEL_CHECK(source.dtype() == x.dtype(), op, ": a ", source.dtype(), " source for a tensor of ", x.dtype(), "");
   REEL_CHECK(source.device() == x.device(), op, ": the tensor is on ", x.device(), ", its source on ", source.device());
   REEL_CHECK(got.size() == wanted.size(), op, ": a source of shape ", got, " for an index of shape ", wanted);
@@ -283,7 +291,7 @@ Tensor mean_at(const Tensor& x, const Positions& to, const Tensor& from, bool in
     const Tensor own = without_self(ones_like(x), to, include_self, 0);
     return maximum(scatter_add(own, to.dim, to.ids, 1), 1);
   });
-  return x.is_floating_point() ? total / count : floor(total.to(kFloat64) / count.to(kFloat64)).to(x.dtype());
+  return x.is_floating_point() ? total / count : floor_divide(total, count).to(x.dtype());
 }
 
 Tensor product_at(const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
@@ -430,7 +438,7 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
   REEL_CHECK(view_of(mask, "masked_fill").dtype == kBool, "masked_fill: the mask must be bool, got ", mask.dtype());
-  return where(mask, value.to(view_of(x, "masked_fill").dtype), x);
+  return where(mask, value_for("masked_fill", x, value), x);
 }
 
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source) {

@@ -250,6 +250,14 @@ TEST_CASE("what is made of nothing keeps its graph", "[index]") {
   CHECK(grad({bags}, {table}, {ones({2, 3})})[0].shape() == Shape{0, 3});
 }
 
+TEST_CASE("the mean of large integers is exact", "[index]") {
+  const int64_t large = (int64_t{1} << 60) + 3;
+  const Tensor y = scatter_reduce(zeros({2}, {.dtype = kInt64}), 0, from({0, 1, 1}),
+                                  from({large, int64_t{-3}, int64_t{-4}}), Reduce::kMean, false);
+  CHECK(y[0].item<int64_t>() == large);
+  CHECK(y[1].item<int64_t>() == -4);
+}
+
 TEST_CASE("in-place twins of index ops touch only what they name, and carry gradients", "[index]") {
   const Tensor ids = from({2, 0}), rows = from({{1., 2.}, {3., 4.}});
   Tensor table = zeros({3, 2});
@@ -342,6 +350,11 @@ static const WrongCall kWrongCalls[] = {
 {[](World& w) { take(w.vector, from({-4})); }, "take: index -4 is out of range for 3 elements"},
 {[](World& w) { take_along_dim(w.matrix, w.ids, 0); },
  "take_along_dim: an index of shape [3] for a tensor of shape [3, 4]"},
+{[](World& w) { masked_fill(w.ids, w.mask, kNaN); }, "masked_fill: nan does not fit into int64"},
+{[](World& w) { masked_fill(w.vector.to(kUInt8), w.mask, 300); }, "masked_fill: 300 does not fit into uint8"},
+{[](World& w) { index_fill(w.vector.to(kUInt8), 0, w.ids, 256); }, "index_fill: 256 does not fit into uint8"},
+{[](World& w) { w.whole.index_fill_(0, w.ids, 1e30); }, "index_fill_: 1e+30 does not fit into int64"},
+{[](World& w) { w.whole.scatter_(0, w.ids, kInf); }, "scatter_: inf does not fit into int64"},
 {[](World& w) { masked_scatter(w.vector, w.mask, ones({1})); },
  "masked_scatter: the mask has 2 places, the source only 1 elements"},
 {[](World& w) { masked_scatter(w.vector, ones({2, 3}, {.dtype = kBool}), w.matrix); },
