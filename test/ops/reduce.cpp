@@ -21,6 +21,16 @@ Array covariance(const Array& x, double correction) {
   });
 }
 
+// var(x, 0, true) is no call: true would be taken for a correction of 1.
+template <class T>
+concept IsCorrection = requires(const Tensor& x, T correction) {
+  var(x, 0, correction);
+}
+|| requires(const Tensor& x, T correction) { reel::std(x, 0, correction); }
+|| requires(const Tensor& x, T correction) { var_mean(x, {0, 1}, correction, true); }
+|| requires(const Tensor& x, T correction) { std_mean(x, {}, correction); };
+static_assert(IsCorrection<int> && IsCorrection<double> && !IsCorrection<bool>);
+
 }  // namespace
 
 // clang-format off

@@ -38,6 +38,15 @@ struct Moments {
 };
 Moments var_mean(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Moments std_mean(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+// A bool is no correction: var(x, dims, true) of other libraries' keepdim or unbiased would be taken for 1.
+template <std::same_as<bool> B>
+Tensor var(const Tensor& x, const Dims& dims, B, bool = false) = delete;
+template <std::same_as<bool> B>
+Tensor std(const Tensor& x, const Dims& dims, B, bool = false) = delete;
+template <std::same_as<bool> B>
+Moments var_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
+template <std::same_as<bool> B>
+Moments std_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 /// Of variables (rows; a vector is one) over observations (columns): [rows, rows], 0-d for a vector.
 Tensor cov(const Tensor& x, double correction = 1);
 Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones.
