@@ -4,6 +4,7 @@
 #include "lib/autograd/pending.h"
 #include "lib/autograd/tape.h"
 #include "lib/autograd/trace.h"
+#include "lib/core/profile.h"
 
 // backward() in two steps. Count: one sweep from the roots gives every node, and every leaf, the number of edges that
 // will deliver to it (`due`). Deliver: a node whose last gradient has arrived runs its rule, which passes gradients on,
@@ -144,6 +145,7 @@ void Walk::count(std::span<const Edge> roots) {
 // ---- deliver --------------------------------------------------------------------------------------------------------
 
 void Walk::run(std::span<const Edge> roots, std::vector<Tensor> grads) {
+  const profile::Span span("backward", profile::Kind::kRule);
   count(roots);
   // A root delivers its seed as an edge would. Each root holds one turn, so that none is ready before all have theirs.
   for (const Edge& root : roots) {
@@ -185,6 +187,7 @@ void Walk::deliver(Node* node) {
     bool arrived = false;
     for (uint32_t i = 0; i < node->num_outputs; ++i) arrived |= node->outputs()[i].slot.grad.defined();
     if (arrived && node->needed) {
+      const profile::Span span(node->name, profile::Kind::kRule);
       Backward back(*node, *this);
       node->type->run(*node, back);
     }

@@ -263,6 +263,11 @@ void release_cpu(void* block, size_t bytes) {
   }
 }
 
+int64_t thread_memory_in_use() {
+  const Cache* mine = cache();
+  return mine ? mine->in_use.load(std::memory_order_relaxed) : 0;
+}
+
 MemoryStats memory_stats() {
   Depot& all = depot();
   std::lock_guard lock(all.mutex);

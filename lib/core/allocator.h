@@ -13,5 +13,7 @@ namespace reel {
 void* allocate_cpu(size_t bytes);
 /// Gives back what allocate_cpu(bytes) returned, on any thread.
 void release_cpu(void* block, size_t bytes);
+/// What the calling thread has taken less what it has given back.
+int64_t thread_memory_in_use();
 
 }  // namespace reel

@@ -79,6 +79,8 @@ Backend make_table() {
 }  // namespace
 }  // namespace cpu
 
+constinit std::atomic<const Backend*> stand_in_for_cpu = nullptr;
+
 const Backend& cpu_backend() {
   static const Backend table = cpu::make_table();
   return table;

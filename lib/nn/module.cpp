@@ -264,8 +264,13 @@ void Module::rethrow_with_path() const {
     throw;
   } catch (const Error& error) {
     if (!parent_ || typeid(error) != typeid(Error)) throw;
-    throw ErrorInModule(std::string(error.what()) + "\n  in " + path() + " (" + name() + ")");
+    throw ErrorInModule(std::string(error.what()) + "\n  in " + label());
   }
+}
+
+std::string Module::label() const {
+  const std::string place = path();
+  return place.empty() ? name() : place + " (" + name() + ")";
 }
 
 // ---- changing everything at once ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reel/nn/call.h"
+#include "reel/profile.h"
 #include "reel/state_dict.h"
 #include "reel/tensor.h"
 
@@ -168,6 +169,7 @@ class Module {
   /// A plain Module does not know. A Layer knows itself; one that has parameters in a vector overrides this.
   virtual Place place_of(const Tensor& /*handle*/) const { return Place::kUnknown; }
 
+  std::string label() const;  ///< "encoder.fc (Linear)"
   bool has_hooks() const { return hooks_ != nullptr; }
   /// In a catch block: throws what has been caught, with the path of this module if it is a bare Error.
   [[noreturn]] void rethrow_with_path() const;
@@ -296,6 +298,16 @@ struct Layer : Module {
  private:
   template <class Self, class... Args>
   static decltype(auto) call(Self& self, Args&&... args) {
+    if (__builtin_expect(profile::running(), 0)) return call_recorded(self, std::forward<Args>(args)...);
+    return call_unrecorded(self, std::forward<Args>(args)...);
+  }
+  template <class Self, class... Args>
+  [[gnu::noinline]] static decltype(auto) call_recorded(Self& self, Args&&... args) {
+    const profile::Scope scope(self.label(), profile::Kind::kLayer);
+    return call_unrecorded(self, std::forward<Args>(args)...);
+  }
+  template <class Self, class... Args>
+  static decltype(auto) call_unrecorded(Self& self, Args&&... args) {
     if (__builtin_expect(self.has_hooks(), 0)) return internal::call_with_hooks(self, std::forward<Args>(args)...);
     try {
       return self.forward(std::forward<Args>(args)...);
