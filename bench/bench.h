@@ -1,6 +1,6 @@
 #pragma once
-// What the benchmarks of reel and of its peers share: the way of timing, the numbers that parameters start from, the
-// trees, and the lines that are printed. C++17 and the standard library only, so that every peer can include it.
+// What the benchmarks of reel and of its peers share: the way of timing, the numbers that parameters start from and the
+// lines that are printed. C++17 and the standard library only, so that every peer can include it.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -8,14 +8,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,11 +24,13 @@ namespace bench {
 
 struct Options {
   std::string workload;  // this one or this group: op.chain_add.fwd, op.chain_add, op
-  std::string data;      // a folder with sst/train.txt or train.txt
+  std::string data;      // a folder with the corpora that corpus.h reads
   std::string json;      // append the results to this file
   double secs = 3;       // of each measurement
   int trees = 300;       // in one pass, spread evenly over the file
+  int sentences = 320;
   int threads = 1;
+  bool list = false;  // only name the workloads
 };
 
 inline Options parse(int argc, char** argv) {
@@ -38,6 +39,11 @@ inline Options parse(int argc, char** argv) {
   try {
     for (int i = 1; i < argc; i += 2) {
       const std::string flag = argv[i];
+      if (flag == "--list") {
+        options.list = true;
+        --i;
+        continue;
+      }
       if (i + 1 == argc) throw std::invalid_argument(flag);
       const std::string value = argv[i + 1];
       if (flag == "--workload")
@@ -50,6 +56,8 @@ inline Options parse(int argc, char** argv) {
         options.secs = std::stod(value);
       else if (flag == "--trees")
         options.trees = std::stoi(value);
+      else if (flag == "--sentences")
+        options.sentences = std::stoi(value);
       else if (flag == "--threads")
         options.threads = std::stoi(value);
       else
@@ -58,9 +66,11 @@ inline Options parse(int argc, char** argv) {
   } catch (const std::exception&) {
     std::fprintf(
         stderr,
-        "usage: %s [--workload NAME] [--data DIR] [--secs S] [--trees N] [--threads N] [--json FILE]\n"
+        "usage: %s [--list] [--workload NAME] [--data DIR] [--secs S] [--trees N] [--sentences N] [--threads N]\n"
+        "          [--json FILE]\n"
         "  NAME is a workload or the first words of several: op.chain_add.fwd, op.chain_add, op\n"
-        "  DIR holds the Stanford Sentiment Treebank's (sst/)train.txt; default $REEL_DATA, else random trees\n",
+        "  DIR holds sst/train.txt, ud-english-ewt/en_ewt-ud-train.conllu and wnut17/wnut17train.conll, plain or with\n"
+        "  .gz; default $REEL_DATA, else random trees and sentences\n",
         argv[0]);
     std::exit(2);
   }
@@ -117,19 +127,36 @@ Samples measure(const F& f, double secs, int warm_up = 3, int least = 7) {
 
 // ---- results --------------------------------------------------------------------------------------------------------
 
+/// "key": value, for Report's `more`.
+inline std::string field(const char* key, double value) {
+  char text[96];
+  std::snprintf(text, sizeof text, "\"%s\": %.7g", key, value);
+  return text;
+}
+
+/// The loss of the first pass as a field. Throws when the model did not compute what every library computes; the last
+/// digits are those of float sums in another order.
+inline std::string check_loss(double loss, double expected) {
+  if (!(std::abs(loss - expected) <= 1e-3 * std::abs(expected)))
+    throw std::runtime_error("first-pass loss is " + std::to_string(loss) + ", expected " + std::to_string(expected));
+  return field("first_pass_loss", loss);
+}
+
 /// A table on stdout and, if asked for, lines of JSON.
 class Report {
  public:
   Report(std::string library, const Options& options) : library_(std::move(library)), options_(options) {
-    std::printf("%s, %d thread%s\n%-22s %10s %10s %10s %10s  %-8s %8s\n", library_.c_str(), options.threads,
-                options.threads == 1 ? "" : "s", "workload", "median", "cpu", "best", "p90", "unit", "peak MiB");
+    if (options.list) return;
+    std::printf("%s, %d thread%s\n%-26s %10s %10s %10s %10s  %-11s %8s\n", library_.c_str(), options.threads,
+                options.threads == 1 ? "" : "s", "workload", "median", "cpu", "p10", "p90", "unit", "peak MiB");
     std::fflush(stdout);
   }
 
   /// Runs f(), which measures one workload and calls time() or rate(), in a process of its own: each has its own peak
-  /// of memory, and none finds what another left in the caches. Returns whether all has gone well so far.
-  bool run(const std::string& workload, const std::function<void()>& f) {
-    if (!within(workload, options_.workload) && !within(options_.workload, workload)) return good_;
+  /// of memory, and none finds what another left in the caches.
+  void run(const std::string& workload, const std::function<void()>& f) {
+    if (!within(workload, options_.workload) && !within(options_.workload, workload)) return;
+    if (options_.list) return void(std::printf("%s\n", workload.c_str()));
     const pid_t child = fork();
     if (child == 0) {
       int status = 0;
@@ -144,19 +171,23 @@ class Report {
     }
     int status = 1;
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0) good_ = false;
-    return good_;
   }
+  bool good() const { return good_; }  ///< All runs so far went well.
 
-  /// Seconds times `scale`, in `unit`.
-  void time(const std::string& workload, const Samples& samples, double scale, const char* unit) const {
-    print(workload, samples, unit, [=](double seconds) { return seconds * scale; }, {});
+  /// Seconds times `scale`, in `unit`. `more` goes into the JSON line: fields, separated by commas.
+  void time(const std::string& workload, const Samples& samples, double scale, const char* unit,
+            const std::string& more = {}) const {
+    print(
+        workload, samples, unit, [=](double seconds) { return seconds * scale; }, more);
   }
-  /// `count` things a repeat. `more` goes into the JSON line: "key": value.
+  /// `count` things a repeat.
   void rate(const std::string& workload, const Samples& samples, double count, const char* unit,
             const std::string& more = {}) const {
     print(
         workload, samples, unit, [=](double seconds) { return count / seconds; }, more);
   }
+  /// For a workload that starts threads of its own.
+  void set_threads(int threads) { options_.threads = threads; }
 
  private:
   /// op.chain_add.fwd is within op.chain_add, op.chain_addx is not; everything is within "".
@@ -170,8 +201,9 @@ class Report {
     rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     const double peak = static_cast<double>(usage.ru_maxrss) / 1024;
-    const double median = value(s.wall()), cpu = value(s.cpu()), best = value(s.wall(0)), p90 = value(s.wall(0.9));
-    std::printf("%-22s %10.4g %10.4g %10.4g %10.4g  %-8s %8.0f\n", workload.c_str(), median, cpu, best, p90, unit,
+    const double median = value(s.wall()), cpu = value(s.cpu());
+    const double best = value(s.wall(0)), p10 = value(s.wall(0.1)), p90 = value(s.wall(0.9));
+    std::printf("%-26s %10.4g %10.4g %10.4g %10.4g  %-11s %8.0f\n", workload.c_str(), median, cpu, p10, p90, unit,
                 peak);
     if (!more.empty()) std::printf("  %s\n", more.c_str());
     std::fflush(stdout);
@@ -180,14 +212,15 @@ class Report {
     if (!file) throw std::runtime_error("cannot write " + options_.json);
     std::fprintf(file,
                  "{\"workload\": \"%s\", \"library\": \"%s\", \"threads\": %d, \"median\": %.6g, \"unit\": \"%s\", "
-                 "\"cpu_median\": %.6g, \"best\": %.6g, \"p90\": %.6g, \"n\": %d, \"peak_rss_mib\": %.1f%s%s}\n",
-                 workload.c_str(), library_.c_str(), options_.threads, median, unit, cpu, best, p90, s.count(), peak,
-                 more.empty() ? "" : ", ", more.c_str());
+                 "\"cpu_median\": %.6g, \"best\": %.6g, \"p10\": %.6g, \"p90\": %.6g, \"n\": %d, "
+                 "\"peak_rss_mib\": %.1f%s%s}\n",
+                 workload.c_str(), library_.c_str(), options_.threads, median, unit, cpu, best, p10, p90, s.count(),
+                 peak, more.empty() ? "" : ", ", more.c_str());
     std::fclose(file);
   }
 
   const std::string library_;
-  const Options options_;
+  Options options_;
   bool good_ = true;
 };
 
@@ -216,120 +249,6 @@ inline std::vector<float> filled(size_t n, uint64_t seed, float bound) {
   std::vector<float> values(n);
   for (float& value : values) value = random.uniform(bound);
   return values;
-}
-
-// ---- trees ----------------------------------------------------------------------------------------------------------
-
-/// The TreeLSTM that all libraries train.
-namespace tree {
-constexpr int kEmbedding = 300, kHidden = 150, kClasses = 5, kBatch = 25;
-constexpr double kLearningRate = 0.05;
-/// What 300 trees of the treebank give in the first training pass with these parameters, in every library.
-constexpr double kFirstPassLoss = 1.2362;
-}  // namespace tree
-
-/// Nodes in postorder, the root last. A leaf has no children, left < 0, but a word.
-struct Tree {
-  std::vector<int> left, right, label, word;
-  int size() const { return static_cast<int>(label.size()); }
-  int add(int l, int r, int y, int w) {
-    left.push_back(l), right.push_back(r), label.push_back(y), word.push_back(w);
-    return size() - 1;
-  }
-};
-
-struct Treebank {
-  std::vector<Tree> trees;
-  int words = 0;
-  bool real = false;
-  int64_t nodes() const {
-    int64_t n = 0;
-    for (const Tree& tree : trees) n += tree.size();
-    return n;
-  }
-};
-
-class TreeReader {
- public:
-  Tree read(const std::string& line) {
-    line_ = &line, at_ = 0, tree_ = {};
-    node();
-    return std::move(tree_);
-  }
-  int words() const { return static_cast<int>(ids_.size()); }
-
- private:
-  int node() {
-    at_ = line_->find('(', at_) + 1;
-    const int label = line_->at(at_++) - '0';
-    while (line_->at(at_) == ' ') ++at_;
-    int left = -1, right = -1, word = -1;
-    if (line_->at(at_) == '(') {
-      left = node();
-      right = node();
-    } else {
-      const size_t end = line_->find(')', at_);
-      word = ids_.try_emplace(line_->substr(at_, end - at_), words()).first->second;
-    }
-    at_ = line_->find(')', at_) + 1;
-    return tree_.add(left, right, label, word);
-  }
-
-  const std::string* line_ = nullptr;
-  size_t at_ = 0;
-  Tree tree_;
-  std::unordered_map<std::string, int> ids_{{"<unk>", 0}};
-};
-
-inline int random_node(Tree& tree, Random& random, int leaves, int words) {
-  int left = -1, right = -1, word = -1;
-  if (leaves == 1) {
-    word = random.below(words);
-  } else {
-    const int first = 1 + random.below(leaves - 1);
-    left = random_node(tree, random, first, words);
-    right = random_node(tree, random, leaves - first, words);
-  }
-  return tree.add(left, right, random.below(tree::kClasses), word);
-}
-
-/// The treebank under options.data or, where there is none, random trees of about its sizes.
-inline Treebank load_trees(const Options& options) {
-  Treebank bank;
-  std::ifstream file(options.data + "/sst/train.txt");
-  if (!file) file = std::ifstream(options.data + "/train.txt");
-  TreeReader reader;
-  for (std::string line; std::getline(file, line);)
-    if (!line.empty()) bank.trees.push_back(reader.read(line));
-  bank.words = reader.words();
-  bank.real = !bank.trees.empty();
-  if (!bank.real) {
-    if (!options.data.empty()) throw std::runtime_error("no trees in " + options.data);
-    std::fprintf(stderr, "no --data, random trees are used\n");
-    constexpr int kWords = 16000;
-    Random random(7);
-    bank.trees.resize(std::max(options.trees, 1000));
-    for (Tree& tree : bank.trees) random_node(tree, random, 4 + random.below(31), kWords);
-    bank.words = kWords + 1;
-  }
-  const size_t all = bank.trees.size(), wanted = static_cast<size_t>(options.trees);
-  if (wanted < all) {
-    std::vector<Tree> some;
-    for (size_t i = 0; i < wanted; ++i) some.push_back(std::move(bank.trees[i * all / wanted]));
-    bank.trees = std::move(some);
-  }
-  return bank;
-}
-
-/// Throws when the model did not compute what it should; otherwise what to tell about it.
-inline std::string check_first_pass(const Treebank& bank, double loss) {
-  if (bank.real && bank.trees.size() == 300) {
-    const double difference = loss - tree::kFirstPassLoss;
-    if (!(difference < 1e-3 && difference > -1e-3))
-      throw std::runtime_error("first-pass loss is " + std::to_string(loss) + " a node, expected " +
-                               std::to_string(tree::kFirstPassLoss));
-  }
-  return "\"first_pass_loss_per_node\": " + std::to_string(loss) + ", \"real_data\": " + (bank.real ? "true" : "false");
 }
 
 }  // namespace bench

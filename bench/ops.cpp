@@ -1,6 +1,5 @@
 // What one small op costs: the tape, the allocator and the call, hardly any arithmetic.
-#include "bench/bench.h"
-#include "reel/reel.h"
+#include "bench/reel.h"
 
 using namespace reel;
 
@@ -49,8 +48,7 @@ void chain(const bench::Report& report, double secs, const std::string& name, in
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  if (options.threads != 1) return std::fprintf(stderr, "reel computes in the calling thread: --threads 1\n"), 2;
-  bench::Report report("reel", options);
+  bench::Report report = reel_report(options);
   const double secs = options.secs;
 
   report.run("op.add1.nograd", [&] { add1(report, secs, "op.add1.nograd", false); });
@@ -67,9 +65,9 @@ int main(int argc, char** argv) {
     const Tensor x = rand({64});
     chain(report, secs, "op.chain_tanh64", 1000, {x}, [](const Tensor& y) { return tanh(y); });
   });
-  const bool good = report.run("op.chain_mm64", [&] {
-    const Tensor x = rand({1, 64}), w = from(bench::filled(64 * 64, 3, 0.2f), {64, 64});
+  report.run("op.chain_mm64", [&] {
+    const Tensor x = rand({1, 64}), w = filled({64, 64}, 3, 0.2f);
     chain(report, secs, "op.chain_mm64", 200, {x, w}, [&](const Tensor& y) { return mm(y, w); });
   });
-  return good ? 0 : 1;
+  return report.good() ? 0 : 1;
 }

@@ -1,6 +1,11 @@
-// The constituency Tree-LSTM of Tai et al. 2015 on one thread, every node by itself, as one first writes it.
-#include "bench/bench.h"
-#include "reel/reel.h"
+// The constituency Tree-LSTM of Tai et al. 2015, every node by itself, as one first writes it; on one thread and on
+// several that share the parameters.
+#include <atomic>
+#include <barrier>
+#include <thread>
+
+#include "bench/corpus.h"
+#include "bench/reel.h"
 
 using namespace reel;
 
@@ -12,11 +17,10 @@ struct Model : nn::Module {
   nn::Linear out{*this, "out", bench::tree::kHidden, bench::tree::kClasses};
 
   explicit Model(int words) : embedding(*this, "embedding", words, bench::tree::kEmbedding, {.sparse = true}) {
-    NoGrad guard;
     uint64_t seed = 1;
-    for (Tensor weight : {embedding.weight, cell.weight_x, cell.weight_h, out.weight})
-      weight.copy_(from(bench::filled(weight.numel(), seed++, 0.05f), weight.shape()));
-    for (Tensor bias : {cell.bias_x, cell.bias_h, out.bias}) bias.zero_();
+    for (const Tensor& weight : {embedding.weight, cell.weight_x, cell.weight_h, out.weight})
+      fill(weight, seed++, 0.05f);
+    zero({cell.bias_x, cell.bias_h, out.bias});
   }
 };
 
@@ -43,22 +47,63 @@ std::vector<CellState> states(const Model& model, const Example& example) {
   return states;
 }
 
+/// The losses of a tree's nodes, behind those of others.
+void add_losses(const Model& model, const Example& example, std::vector<Tensor>& losses) {
+  const std::vector<CellState> tree = states(model, example);
+  for (size_t i = 0; i < tree.size(); ++i)
+    losses.push_back(cross_entropy(model.out(tree[i].h), example.labels[i], kSum));
+}
+
+double backward(const std::vector<Tensor>& losses) {
+  const Tensor loss = sum(stack(losses));
+  (loss / bench::tree::kBatch).backward();
+  return loss.item<double>();
+}
+
 /// One step for every 25 trees; returns the loss a node.
 double train(const Model& model, optim::Optimizer& optimizer, const std::vector<Example>& examples, int64_t nodes) {
   double total = 0;
   for (size_t begin = 0; begin < examples.size(); begin += bench::tree::kBatch) {
     std::vector<Tensor> losses;
-    for (size_t i = begin; i < std::min(begin + bench::tree::kBatch, examples.size()); ++i) {
-      const std::vector<CellState> tree = states(model, examples[i]);
-      for (size_t k = 0; k < tree.size(); ++k)
-        losses.push_back(cross_entropy(model.out(tree[k].h), examples[i].labels[k], kSum));
-    }
-    const Tensor loss = sum(stack(losses));
+    for (size_t i = begin; i < std::min(begin + bench::tree::kBatch, examples.size()); ++i)
+      add_losses(model, examples[i], losses);
     optimizer.zero_grad();
-    (loss / bench::tree::kBatch).backward();
+    total += backward(losses);
     optimizer.step();
-    total += loss.item<double>();
   }
+  return total / static_cast<double>(nodes);
+}
+
+/// The same on several threads: each records and walks a graph of its own, of the trees that it gets hold of, and what
+/// they find for the shared parameters adds up.
+double train_parallel(const Model& model, optim::Optimizer& optimizer, const std::vector<Example>& examples,
+                      int64_t nodes, int threads) {
+  std::atomic<size_t> next = 0;
+  std::atomic<double> total = 0;
+  size_t end = 0;
+  const auto next_batch = [&]() noexcept {
+    next = end;
+    end = std::min(end + bench::tree::kBatch, examples.size());
+  };
+  next_batch();
+  optimizer.zero_grad();
+  std::barrier batch_done(threads, [&]() noexcept {
+    optimizer.step();
+    optimizer.zero_grad();
+    next_batch();
+  });
+  const auto work = [&] {
+    for (size_t begin = 0; begin < examples.size(); begin += bench::tree::kBatch) {
+      std::vector<Tensor> losses;
+      for (size_t i; (i = next++) < end;) add_losses(model, examples[i], losses);
+      if (!losses.empty()) total += backward(losses);
+      batch_done.arrive_and_wait();
+    }
+  };
+  std::vector<std::jthread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  others.clear();
   return total / static_cast<double>(nodes);
 }
 
@@ -74,28 +119,32 @@ int64_t infer(const Model& model, const std::vector<Example>& examples) {
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  if (options.threads != 1) return std::fprintf(stderr, "reel computes in the calling thread: --threads 1\n"), 2;
-  bench::Report report("reel", options);
-  const auto with_model = [&](const auto& f) {
-    return [&options, f] {
+  bench::Report report = reel_report(options);
+  const auto run = [&](const std::string& workload, const auto& f) {
+    report.run(workload, [&] {
       const bench::Treebank bank = bench::load_trees(options);
       const Model model(bank.words);
       f(bank, model, std::vector<Example>(bank.trees.begin(), bank.trees.end()));
-    };
+    });
   };
 
-  report.run("tree.train.pernode", with_model([&](const auto& bank, const Model& model, const auto& examples) {
-               optim::Adagrad adagrad(model.parameters(), {.lr = bench::tree::kLearningRate});
-               const double loss = train(model, adagrad, examples, bank.nodes());
-               const std::string more = bench::check_first_pass(bank, loss);
-               const auto pass = [&] { train(model, adagrad, examples, bank.nodes()); };
-               report.rate("tree.train.pernode", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s",
-                           more);
-             }));
-  const bool good = report.run(
-      "tree.infer.pernode", with_model([&](const auto&, const Model& model, const auto& examples) {
-        const auto pass = [&] { infer(model, examples); };
-        report.rate("tree.infer.pernode", bench::measure(pass, options.secs, 1, 3), examples.size(), "trees/s");
-      }));
-  return good ? 0 : 1;
+  run("tree.train.pernode", [&](const auto& bank, const Model& model, const auto& examples) {
+    optim::Adagrad adagrad(model.parameters(), {.lr = bench::tree::kLearningRate});
+    const auto pass = [&] { return train(model, adagrad, examples, bank.nodes()); };
+    const std::string more = bench::check_loss(bank, pass());
+    report.rate("tree.train.pernode", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
+  });
+  run("tree.train.parallel", [&](const auto& bank, const Model& model, const auto& examples) {
+    const int threads = std::max(2, options.threads);
+    report.set_threads(threads);
+    optim::Adagrad adagrad(model.parameters(), {.lr = bench::tree::kLearningRate});
+    const auto pass = [&] { return train_parallel(model, adagrad, examples, bank.nodes(), threads); };
+    const std::string more = bench::check_loss(bank, pass());
+    report.rate("tree.train.parallel", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
+  });
+  run("tree.infer.pernode", [&](const auto&, const Model& model, const auto& examples) {
+    const auto pass = [&] { infer(model, examples); };
+    report.rate("tree.infer.pernode", bench::measure(pass, options.secs, 1, 3), examples.size(), "trees/s");
+  });
+  return report.good() ? 0 : 1;
 }

@@ -1,5 +1,9 @@
 // The Tree-LSTM of bench/treelstm.cpp in libtorch. Two things are done as libtorch likes them best: the words of a tree
 // are looked up together, and each tree is walked back by itself.
+#include <atomic>
+#include <thread>
+
+#include "bench/corpus.h"
 #include "bench/libtorch/torch.h"
 
 using torch::Tensor;
@@ -22,7 +26,6 @@ struct Model {
         weight_h(filled({5 * kH, 2 * kH}, 3, 0.05f)),
         out(filled({kC, kH}, 4, 0.05f)) {}
 
-  static Tensor zeros(int n) { return torch::zeros({n}).set_requires_grad(true); }
   std::vector<Tensor> parameters() const { return {embedding, weight_x, bias_x, weight_h, bias_h, out, out_bias}; }
 
   State leaf(const Tensor& x) const {
@@ -63,23 +66,37 @@ std::vector<State> states(const Model& model, const Example& example) {
   return states;
 }
 
-double train(const Model& model, torch::optim::Optimizer& optimizer, const std::vector<Example>& examples,
-             int64_t nodes) {
+/// Walks one tree back; returns the sum of its losses.
+double backward(const Model& model, const Example& example) {
   const auto options = F::CrossEntropyFuncOptions().reduction(torch::kSum);
-  double total = 0;
+  const auto tree = states(model, example);
+  std::vector<Tensor> losses;
+  for (size_t i = 0; i < tree.size(); ++i)
+    losses.push_back(F::cross_entropy(model.classify(tree[i]), example.labels[i], options));
+  const Tensor loss = torch::stack(losses).sum();
+  (loss / bench::tree::kBatch).backward();
+  return loss.item<double>();
+}
+
+/// One step for every 25 trees, which several threads share; returns the loss a node.
+double train(const Model& model, torch::optim::Optimizer& optimizer, const std::vector<Example>& examples,
+             int64_t nodes, int threads) {
+  std::vector<double> totals(threads);
   for (size_t begin = 0; begin < examples.size(); begin += bench::tree::kBatch) {
+    const size_t end = std::min(begin + bench::tree::kBatch, examples.size());
+    std::atomic<size_t> next{begin};
+    const auto work = [&](int thread) {
+      for (size_t i; (i = next++) < end;) totals[thread] += backward(model, examples[i]);
+    };
     optimizer.zero_grad();
-    for (size_t i = begin; i < std::min(begin + bench::tree::kBatch, examples.size()); ++i) {
-      const auto tree = states(model, examples[i]);
-      std::vector<Tensor> losses;
-      for (size_t k = 0; k < tree.size(); ++k)
-        losses.push_back(F::cross_entropy(model.classify(tree[k]), examples[i].labels[k], options));
-      const Tensor loss = torch::stack(losses).sum();
-      (loss / bench::tree::kBatch).backward();
-      total += loss.item<double>();
-    }
+    std::vector<std::thread> others;
+    for (int i = 1; i < threads; ++i) others.emplace_back(work, i);
+    work(0);
+    for (std::thread& other : others) other.join();
     optimizer.step();
   }
+  double total = 0;
+  for (double t : totals) total += t;
   return total / static_cast<double>(nodes);
 }
 
@@ -98,23 +115,27 @@ int main(int argc, char** argv) {
   bench::Report report = torch_report(options);
   const auto run = [&](const std::string& workload, const auto& f) {
     return report.run(workload, [&] {
-      use_threads(options);
+      use_threads(options.threads);
       const bench::Treebank bank = bench::load_trees(options);
       const Model model(bank.words);
       f(bank, model, std::vector<Example>(bank.trees.begin(), bank.trees.end()));
     });
   };
 
-  run("tree.train.pernode", [&](const auto& bank, const Model& model, const auto& examples) {
-    torch::optim::Adagrad adagrad(model.parameters(), torch::optim::AdagradOptions(bench::tree::kLearningRate));
-    const double loss = train(model, adagrad, examples, bank.nodes());
-    const std::string more = bench::check_first_pass(bank, loss);
-    const auto pass = [&] { train(model, adagrad, examples, bank.nodes()); };
-    report.rate("tree.train.pernode", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
-  });
-  const bool good = run("tree.infer.pernode", [&](const auto&, const Model& model, const auto& examples) {
+  const auto train_on = [&](const std::string& name, int threads) {
+    run(name, [&](const auto& bank, const Model& model, const auto& examples) {
+      torch::optim::Adagrad adagrad(model.parameters(), torch::optim::AdagradOptions(bench::tree::kLearningRate));
+      const auto pass = [&] { return train(model, adagrad, examples, bank.nodes(), threads); };
+      const std::string more = bench::check_loss(bank, pass());
+      if (threads > 1) report.set_threads(threads);
+      report.rate(name, bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
+    });
+  };
+  train_on("tree.train.pernode", 1);
+  train_on("tree.train.parallel", std::max(2, options.threads));
+  run("tree.infer.pernode", [&](const auto&, const Model& model, const auto& examples) {
     const auto pass = [&] { infer(model, examples); };
     report.rate("tree.infer.pernode", bench::measure(pass, options.secs, 1, 3), examples.size(), "trees/s");
   });
-  return good ? 0 : 1;
+  return report.good() ? 0 : 1;
 }

@@ -1,0 +1,79 @@
+// Kernels on their own: products beside the peak of the machine's multipliers, and what moves memory beside memcpy.
+#include "bench/kernels.h"
+
+#include "bench/reel.h"
+
+using namespace reel;
+
+namespace {
+
+void product(const bench::Report& report, double secs, const bench::Product& p) {
+  const std::string limit = bench::field("limit", bench::peak_gflops(secs));
+  const Tensor a = p.trans_a ? rand({p.k, p.m}).t() : rand({p.m, p.k});
+  const Tensor b = p.trans_b ? rand({p.n, p.k}).t() : rand({p.k, p.n});
+  const auto repeat = [&] {
+    for (int i = 0; i < p.repeats(); ++i) mm(a, b);
+  };
+  report.rate(p.name, bench::measure(repeat, secs), p.flop() * p.repeats() * 1e-9, "GFLOP/s", limit);
+}
+
+/// f() `count` times a measurement, in microseconds.
+template <class F>
+void call(const bench::Report& report, double secs, const std::string& name, int count, const F& f) {
+  const auto repeat = [&] {
+    for (int i = 0; i < count; ++i) f();
+  };
+  report.time(name, bench::measure(repeat, secs), 1e6 / count, "µs");
+}
+
+void streams(bench::Report& report, double secs, const bench::Size& size) {
+  /// f(x, y, row, column) for matrices x and y, and vectors, reads and writes x's bytes `moved` times.
+  const auto stream = [&](const std::string& kernel, double moved, const auto& f) {
+    const std::string name = "k.stream." + kernel + "." + size.name;
+    report.run(name, [&] {
+      const std::string limit = bench::field("limit", bench::memcpy_bandwidth(size, secs));
+      const Tensor x = rand({size.rows, size.columns}), y = rand({size.rows, size.columns});
+      const Tensor weight = rand({size.columns}), bias = rand({size.columns});
+      const auto repeat = [&] {
+        for (int i = 0; i < size.repeats; ++i) f(x, y, weight, bias);
+      };
+      report.rate(name, bench::measure(repeat, secs), moved * size.gigabytes() * size.repeats, "GB/s", limit);
+    });
+  };
+  using T = const Tensor&;
+  stream("copy", 2, [](T x, T, T, T) { return x.clone(); });
+  stream("add", 3, [](T x, T y, T, T) { return x + y; });
+  stream("exp", 2, [](T x, T, T, T) { return exp(x); });
+  stream("tanh", 2, [](T x, T, T, T) { return tanh(x); });
+  stream("softmax", 2, [](T x, T, T, T) { return softmax(x, 1); });
+  stream("layernorm", 2, [&](T x, T, T weight, T bias) { return layer_norm(x, {size.columns}, weight, bias); });
+  stream("sum", 1, [](T x, T, T, T) { return sum(x); });
+  stream("sum_last", 1, [](T x, T, T, T) { return sum(x, 1); });
+  stream("sum_first", 1, [](T x, T, T, T) { return sum(x, 0); });
+  stream("transposed", 2, [](T x, T, T, T) { return x.t().contiguous(); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bench::Options options = bench::parse(argc, argv);
+  bench::Report report = reel_report(options);
+  const double secs = options.secs;
+  NoGrad guard;
+
+  for (const bench::Product& p : bench::kProducts) report.run(p.name, [&] { product(report, secs, p); });
+  report.run("k.gemm.1x1x1", [&] {
+    const Tensor a = rand({1, 1}), b = rand({1, 1});
+    call(report, secs, "k.gemm.1x1x1", 1000, [&] { return mm(a, b); });
+  });
+  report.run("k.gemv600x300.mv", [&] {
+    const Tensor w = rand({600, 300}), x = rand({300});
+    call(report, secs, "k.gemv600x300.mv", 100, [&] { return mv(w, x); });
+  });
+  report.run("k.gemv600x300.mm1row", [&] {
+    const Tensor w = rand({600, 300}).t(), x = rand({1, 300});
+    call(report, secs, "k.gemv600x300.mm1row", 100, [&] { return mm(x, w); });
+  });
+  for (const bench::Size& size : bench::kSizes) streams(report, secs, size);
+  return report.good() ? 0 : 1;
+}

@@ -1,0 +1,147 @@
+// Nets whose shape never changes: two perceptrons, LeNet-5 and the sentence classifier of Kim 2014.
+#include "bench/nets.h"
+
+#include "bench/reel.h"
+
+using namespace reel;
+
+namespace {
+
+/// Two products and no module, as a tutorial has it.
+void mlp_seed(const bench::Report& report, double secs) {
+  const Tensor x = filled({64, 1000}, 1, 1), y = filled({64, 10}, 2, 1);
+  const Tensor w1 = filled({1000, 100}, 3, 0.05f).requires_grad_(), w2 = filled({100, 10}, 4, 0.1f).requires_grad_();
+  optim::SGD sgd({w1, w2}, {.lr = 1e-6});
+  const auto step = [&] {
+    const Tensor loss = sum(square(mm(relu(mm(x, w1)), w2) - y));
+    sgd.zero_grad();
+    loss.backward();
+    sgd.step();
+    return loss.item<double>();
+  };
+  const std::string more = bench::check_loss(step(), bench::kSeedLoss);
+  report.time("mlp.seed", bench::measure(step, secs), 1e3, "ms", more);
+}
+
+Tensor classes(int64_t n, int64_t count) { return remainder(arange(n), count); }
+
+struct Perceptron : nn::Module {
+  nn::Linear hidden{*this, "hidden", 784, 256}, out{*this, "out", 256, 10};
+  Perceptron() {
+    fill(hidden.weight, 3, 0.05f), fill(out.weight, 4, 0.1f);
+    zero({hidden.bias, out.bias});
+  }
+  Tensor forward(const Tensor& x) const { return out(relu(hidden(x))); }
+};
+
+void mlp_mnist(const bench::Report& report, double secs) {
+  constexpr int kBatch = 100, kBatches = 10;
+  const Tensor xs = filled({kBatches * kBatch, 784}, 1, 1), ys = classes(kBatches * kBatch, 10);
+  const Perceptron net;
+  optim::Adam adam(net.parameters(), {.lr = 1e-3});
+  int next = 0;
+  const auto step = [&] {
+    const int at = next++ % kBatches * kBatch;
+    const Tensor loss = cross_entropy(net.forward(xs.narrow(0, at, kBatch)), ys.narrow(0, at, kBatch));
+    adam.zero_grad();
+    loss.backward();
+    adam.step();
+    return loss.item<double>();
+  };
+  double first = 0;
+  for (int i = 0; i < kBatches; ++i) first += step() / kBatches;
+  report.time("mlp.mnist", bench::measure(step, secs), 1e3, "ms", bench::check_loss(first, bench::kMnistLoss));
+}
+
+struct LeNet : nn::Module {
+  nn::Conv2d conv1{*this, "conv1", 1, 6, 5, {.padding = 2}}, conv2{*this, "conv2", 6, 16, 5};
+  nn::Linear hidden1{*this, "hidden1", 400, 120}, hidden2{*this, "hidden2", 120, 84}, out{*this, "out", 84, 10};
+  LeNet() {
+    fill(conv1.weight, 2, 0.2f), fill(conv2.weight, 3, 0.1f);
+    fill(hidden1.weight, 4, 0.05f), fill(hidden2.weight, 5, 0.1f), fill(out.weight, 6, 0.1f);
+    zero({conv1.bias, conv2.bias, hidden1.bias, hidden2.bias, out.bias});
+  }
+  Tensor forward(const Tensor& image) const {
+    Tensor x = max_pool2d(relu(conv1(image)), 2);
+    x = max_pool2d(relu(conv2(x)), 2);
+    return out(relu(hidden2(relu(hidden1(flatten(x, 1))))));
+  }
+};
+
+/// Kim 2014, "Convolutional Neural Networks for Sentence Classification", without pretrained vectors.
+struct Kim : nn::Module {
+  nn::Embedding embedding{*this, "embedding", bench::kim::kWords, 300, {.sparse = true}};
+  nn::Conv1d conv3{*this, "conv3", 300, 100, 3}, conv4{*this, "conv4", 300, 100, 4}, conv5{*this, "conv5", 300, 100, 5};
+  nn::Dropout dropout{*this, "dropout", 0.5};
+  nn::Linear out{*this, "out", 300, 5};
+  Kim() {
+    fill(embedding.weight, 1, 0.25f);
+    fill(conv3.weight, 3, 0.02f), fill(conv4.weight, 4, 0.02f), fill(conv5.weight, 5, 0.02f),
+        fill(out.weight, 9, 0.05f);
+    zero({conv3.bias, conv4.bias, conv5.bias, out.bias});
+  }
+  Tensor forward(const Tensor& words) const {
+    const Tensor x = embedding(words).transpose(1, 2);
+    std::vector<Tensor> largest;
+    for (const nn::Conv1d* conv : {&conv3, &conv4, &conv5}) largest.push_back(max(relu((*conv)(x)), 2).values);
+    return out(dropout(cat(largest, 1)));
+  }
+};
+
+/// A net that sees the same batch again and again, in training and without; `loss` is before any of it.
+template <class Net>
+void train(const bench::Report& report, double secs, const std::string& name, Net& net, optim::Optimizer& optimizer,
+           const Tensor& x, const Tensor& y, double expected_loss) {
+  net.eval();
+  const double first = no_grad([&] { return cross_entropy(net.forward(x), y).template item<double>(); });
+  const std::string more = bench::check_loss(first, expected_loss);
+  net.train();
+  const auto step = [&] {
+    const Tensor loss = cross_entropy(net.forward(x), y);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+  };
+  report.time(name, bench::measure(step, secs), 1e3, "ms", more);
+}
+
+template <class Net>
+void infer(const bench::Report& report, double secs, const std::string& name, Net& net, const Tensor& x) {
+  NoGrad guard;
+  net.eval();
+  report.time(name, bench::measure([&] { net.forward(x); }, secs), 1e3, "ms");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bench::Options options = bench::parse(argc, argv);
+  bench::Report report = reel_report(options);
+  const double secs = options.secs;
+
+  report.run("mlp.seed", [&] { mlp_seed(report, secs); });
+  report.run("mlp.mnist", [&] { mlp_mnist(report, secs); });
+
+  const auto images = [] { return filled({64, 1, 28, 28}, 1, 1); };
+  report.run("cnn.lenet.train", [&] {
+    LeNet net;
+    optim::SGD sgd(net.parameters(), {.lr = 0.01});
+    train(report, secs, "cnn.lenet.train", net, sgd, images(), classes(64, 10), bench::kLenetLoss);
+  });
+  report.run("cnn.lenet.infer", [&] {
+    LeNet net;
+    infer(report, secs, "cnn.lenet.infer", net, images());
+  });
+
+  const auto words = [] { return from(bench::kim::words()).view({bench::kim::kBatch, bench::kim::kLength}); };
+  report.run("cnn.kim.train", [&] {
+    Kim net;
+    optim::Adagrad adagrad(net.parameters(), {.lr = 0.01});
+    train(report, secs, "cnn.kim.train", net, adagrad, words(), classes(bench::kim::kBatch, 5), bench::kKimLoss);
+  });
+  report.run("cnn.kim.infer", [&] {
+    Kim net;
+    infer(report, secs, "cnn.kim.infer", net, words());
+  });
+  return report.good() ? 0 : 1;
+}

@@ -1,0 +1,20 @@
+#pragma once
+// What the sides of bench/nets.cpp share: the input of Kim's net, and the losses before the first step (mlp.mnist: of
+// the first ten batches), which are the same in every library.
+#include "bench/bench.h"
+
+namespace bench {
+
+constexpr double kSeedLoss = 226.907, kMnistLoss = 2.329267, kLenetLoss = 2.303381, kKimLoss = 1.610568;
+
+namespace kim {
+constexpr int kBatch = 50, kLength = 60, kWords = 16000;
+inline std::vector<int64_t> words() {
+  Random random(5);
+  std::vector<int64_t> ids(kBatch * kLength);
+  for (int64_t& id : ids) id = random.below(kWords);
+  return ids;
+}
+}  // namespace kim
+
+}  // namespace bench

@@ -1,0 +1,389 @@
+// Reads what the benchmarks have written with --json, and prints the table, draws the picture, or says whether one
+// commit is slower than another.
+#include <fmt/core.h>
+#include <fmt/ostream.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Json = nlohmann::json;
+
+// ---- results --------------------------------------------------------------------------------------------------------
+
+/// What one program measured for one workload in one round. A thread's CPU time is what a quiet machine would show; for
+/// several threads only the clock on the wall tells.
+struct Result {
+  double value, peak;
+  std::optional<double> limit;
+
+  explicit Result(const Json& line)
+      : value(line.at(line.at("threads") == 1 ? "cpu_median" : "median")), peak(line.at("peak_rss_mib")) {
+    if (line.contains("limit")) limit = line.at("limit").get<double>();
+  }
+};
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[std::min(static_cast<size_t>(q * static_cast<double>(values.size())), values.size() - 1)];
+}
+double median(const std::vector<double>& values) { return quantile(values, 0.5); }
+
+/// The rounds of one library.
+struct Rounds : std::vector<Result> {
+  double value() const {
+    return median_of([](const Result& r) { return r.value; });
+  }
+  double peak() const {
+    return median_of([](const Result& r) { return r.peak; });
+  }
+  std::optional<double> limit() const {
+    if (empty() || !front().limit) return {};
+    return median_of([](const Result& r) { return *r.limit; });
+  }
+
+ private:
+  template <class F>
+  double median_of(const F& f) const {
+    std::vector<double> values;
+    for (const Result& result : *this) values.push_back(f(result));
+    return median(values);
+  }
+};
+
+struct Workload {
+  std::string name, unit;
+  int threads = 1;
+  std::map<std::string, Rounds> of;  // libraries
+
+  const Rounds* rounds(const std::string& library) const {
+    const auto found = of.find(library);
+    return found == of.end() ? nullptr : &found->second;
+  }
+  bool is_rate() const { return unit.size() > 2 && unit.substr(unit.size() - 2) == "/s"; }
+  std::string label() const { return threads == 1 ? name : fmt::format("{} ({} threads)", name, threads); }
+};
+
+/// How many times as fast `a` is as `b`: a figure for each round, in which both ran one right after the other.
+struct Speedup {
+  double middle, low, high, upper_quartile;
+  Speedup(const Workload& workload, const Rounds& a, const Rounds& b) {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+      ratios.push_back(workload.is_rate() ? a[i].value / b[i].value : b[i].value / a[i].value);
+    middle = median(ratios), low = quantile(ratios, 0), high = quantile(ratios, 1);
+    upper_quartile = quantile(ratios, 0.75);
+  }
+};
+
+struct Results {
+  std::string machine, date, commit;
+  std::vector<Workload> workloads;     // in the order of the file
+  std::vector<std::string> libraries;  // reel, then the others
+
+  explicit Results(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) throw std::runtime_error("cannot read " + path);
+    for (std::string line; std::getline(file, line);) {
+      const Json json = Json::parse(line);
+      if (json.contains("machine"))
+        machine = json.at("machine"), date = json.at("date"), commit = json.at("commit");
+      else
+        add(json);
+    }
+    if (workloads.empty()) throw std::runtime_error("no results in " + path);
+    std::stable_partition(libraries.begin(), libraries.end(), [](const auto& name) { return name == "reel"; });
+  }
+  const Workload* find(const Workload& other) const {
+    for (const Workload& w : workloads)
+      if (w.name == other.name && w.threads == other.threads) return &w;
+    return nullptr;
+  }
+
+ private:
+  void add(const Json& line) {
+    Workload key{line.at("workload"), line.at("unit"), line.at("threads"), {}};
+    auto* workload = const_cast<Workload*>(find(key));
+    if (!workload) workload = &workloads.emplace_back(key);
+    const std::string library = line.at("library");
+    if (std::find(libraries.begin(), libraries.end(), library) == libraries.end()) libraries.push_back(library);
+    workload->of[library].emplace_back(line);
+  }
+};
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+/// Three digits, as many as the noise leaves.
+std::string number(double x) {
+  if (x == 0) return "0";
+  const int before = static_cast<int>(std::floor(std::log10(std::abs(x)))) + 1;
+  if (before > 3) {
+    const double unit = std::pow(10, before - 3);
+    return fmt::format("{:.0f}", std::round(x / unit) * unit);
+  }
+  return fmt::format("{:.{}f}", x, std::min(3 - before, 4));
+}
+
+std::string times(double ratio) { return fmt::format("{:.{}f}", ratio, ratio < 9.95 ? ratio < 1.995 ? 2 : 1 : 0); }
+
+/// libtorch-2.15.0+cpu: libtorch 2.15
+std::string display_name(std::string library) {
+  library = library.substr(0, library.find('+'));
+  std::replace(library.begin(), library.end(), '-', ' ');
+  if (std::count(library.begin(), library.end(), '.') == 2) library.resize(library.rfind('.'));
+  return library;
+}
+
+using Table = std::vector<std::vector<std::string>>;
+
+/// As Markdown that is also readable as it is.
+void print(const Table& table) {
+  std::vector<size_t> widths;
+  for (const auto& row : table) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) {
+      const auto starts = [](char c) { return (c & 0xC0) != 0x80; };  // of UTF-8
+      widths[i] = std::max(widths[i], static_cast<size_t>(std::count_if(row[i].begin(), row[i].end(), starts)));
+    }
+  }
+  for (size_t r = 0; r < table.size(); ++r) {
+    for (size_t i = 0; i < table[r].size(); ++i)
+      fmt::print(fmt::runtime(i < 2 ? "| {:<{}} " : "| {:>{}} "), table[r][i], widths[i]);
+    fmt::print("|\n");
+    if (r > 0) continue;
+    for (size_t i = 0; i < widths.size(); ++i) fmt::print("|{:-<{}}{}", "", widths[i] + 1, i < 2 ? "-" : ":");
+    fmt::print("|\n");
+  }
+}
+
+void print_table(const Results& results) {
+  const bool compares = results.libraries.size() > 1;
+  bool limits = false;
+  for (const Workload& w : results.workloads)
+    for (const auto& [library, rounds] : w.of) limits |= rounds.limit().has_value();
+
+  Table table(1, {"workload", "unit"});
+  for (const std::string& library : results.libraries) {
+    table[0].push_back(display_name(library));
+    if (compares && library != "reel") table[0].insert(table[0].end(), {"ratio", "spread"});
+  }
+  if (limits) table[0].push_back("limit");
+  for (const std::string& library : results.libraries) table[0].push_back(display_name(library) + ", MiB");
+
+  for (const Workload& w : results.workloads) {
+    std::vector<std::string> row = {w.label(), w.unit}, peaks;
+    const Rounds* own = w.rounds("reel");
+    for (const std::string& library : results.libraries) {
+      const Rounds* rounds = w.rounds(library);
+      row.push_back(rounds ? number(rounds->value()) : "");
+      peaks.push_back(rounds ? fmt::format("{:.0f}", rounds->peak()) : "");
+      if (!compares || library == "reel") continue;
+      if (rounds && own) {
+        const Speedup speedup(w, *own, *rounds);
+        row.insert(row.end(), {times(speedup.middle), times(speedup.low) + " – " + times(speedup.high)});
+      } else {
+        row.insert(row.end(), 2, "");
+      }
+    }
+    if (limits) row.push_back(own && own->limit() ? number(*own->limit()) : "");
+    row.insert(row.end(), peaks.begin(), peaks.end());
+    table.push_back(std::move(row));
+  }
+  print(table);
+  if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);
+}
+
+// ---- the picture ----------------------------------------------------------------------------------------------------
+
+/// One bar a workload and peer: how many times as fast reel is, on a scale of powers, from the line where both are
+/// level. A thin line across its end spans the rounds.
+class Picture {
+ public:
+  Picture(const Results& results, const std::string& path) : results_(results), file_(path) {
+    if (!file_) throw std::runtime_error("cannot write " + path);
+    for (const Workload& w : results.workloads)
+      for (const std::string& library : results.libraries)
+        if (library != "reel" && w.rounds(library) && w.rounds("reel"))
+          bars_.push_back({&w, library, Speedup(w, *w.rounds("reel"), *w.rounds(library))});
+    if (bars_.empty()) throw std::runtime_error("a picture needs results of two libraries (--peer)");
+    for (const Bar& bar : bars_) {
+      low_ = std::min(low_, bar.speedup.low);
+      high_ = std::max(high_, bar.speedup.high);
+    }
+    low_ /= 1.1, high_ *= 1.6;  // room for the figure behind the longest bar
+  }
+
+  void draw() {
+    constexpr int kTop = 92, kFoot = 44;
+    double y = kTop;
+    for (size_t i = 0; i < bars_.size(); ++i) y += (starts_group(i) ? kHeading : 0) + kRow;
+    const double bottom = y + 4;
+    write(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" )"
+          R"(font-family="system-ui, 'Segoe UI', Helvetica, Arial, sans-serif" font-size="12">)",
+          kWidth, bottom + kFoot);
+    write(R"(<rect width="100%" height="100%" rx="6" fill="#ffffff"/>)"
+          "\n");
+    text(24, 34, "start", "#0f172a", title(), "font-size=\"17\" font-weight=\"600\"");
+    text(24, 54, "start", "#64748b", "times as fast, on a logarithmic scale; thin lines span the rounds");
+    for (double tick : ticks()) {
+      const bool level = tick == 1;
+      write(R"(<line x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}" stroke="{3}" stroke-width="{4}"/>)", x(tick), kTop - 8,
+            bottom, level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
+      text(x(tick), kTop - 14, "middle", level ? "#475569" : "#94a3b8", fmt::format("{:g}×", tick));
+    }
+    y = kTop;
+    for (size_t i = 0; i < bars_.size(); ++i) {
+      if (starts_group(i)) {
+        y += kHeading;
+        text(24, y - 8, "start", "#0f172a", group_title(group(i)), "font-weight=\"600\"");
+      }
+      draw(bars_[i], y);
+      y += kRow;
+    }
+    const std::string about = fmt::format("{} · {} · {}", results_.machine, results_.date, results_.commit);
+    if (!results_.machine.empty()) text(24, bottom + 26, "start", "#94a3b8", about, "font-size=\"11\"");
+    write("</svg>");
+    file_.close();
+    if (!file_) throw std::runtime_error("the picture could not be written");
+  }
+
+ private:
+  static constexpr int kWidth = 860, kLeft = 212, kRight = 640, kRow = 21, kHeading = 34;
+  struct Bar {
+    const Workload* workload;
+    std::string library;
+    Speedup speedup;
+  };
+
+  double x(double ratio) const { return kLeft + (kRight - kLeft) * std::log(ratio / low_) / std::log(high_ / low_); }
+  std::vector<double> ticks() const {
+    std::vector<double> all;
+    for (double power = 0.001; power < 1e6; power *= 10)
+      for (double digit : {1, 2, 5}) {
+        const double tick = std::round(digit * power * 1000) / 1000;
+        if (tick >= low_ && tick <= high_) all.push_back(tick);
+      }
+    return all;
+  }
+  /// The first word of a workload's name.
+  std::string group(size_t i) const {
+    const std::string& name = bars_[i].workload->name;
+    return name.substr(0, name.find('.'));
+  }
+  bool starts_group(size_t i) const { return i == 0 || group_title(group(i)) != group_title(group(i - 1)); }
+  static std::string group_title(const std::string& group) {
+    if (group == "op") return "One small operation";
+    if (group == "k") return "Kernels";
+    if (group == "tree" || group == "tag" || group == "ner") return "Models of a new shape for every example";
+    return "Models of one shape";
+  }
+  std::string title() const {
+    std::string peers;
+    for (const std::string& library : results_.libraries)
+      if (library != "reel") peers += (peers.empty() ? "" : " and ") + display_name(library);
+    return "reel against " + peers;
+  }
+
+  void draw(const Bar& bar, double y) {
+    const Workload& w = *bar.workload;
+    const double from = x(1), to = x(bar.speedup.middle), middle = y + kRow / 2.0;
+    const bool wins = bar.speedup.middle >= 1;
+    text(kLeft - 10, middle + 4, "end", "#334155", w.label());
+    write(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="13" rx="2" fill="{}"/>)", std::min(from, to),
+          middle - 6.5, std::max(std::abs(to - from), 1.0), wins ? "#0d9488" : "#d97706");
+    write(R"(<line x1="{0:.1f}" x2="{1:.1f}" y1="{2:.1f}" y2="{2:.1f}" stroke="{3}" stroke-width="1.5"/>)",
+          x(bar.speedup.low), x(bar.speedup.high), middle, wins ? "#134e4a" : "#7c2d12");
+    text(std::max(x(bar.speedup.high), from) + 7, middle + 4, "start", "#0f172a", times(bar.speedup.middle) + "×",
+         "font-weight=\"600\"");
+    const std::string figures =
+        fmt::format("{} : {} {}", number(w.rounds("reel")->value()), number(w.rounds(bar.library)->value()), w.unit);
+    text(kWidth - 24, middle + 4, "end", "#64748b", figures);
+  }
+
+  void text(double x, double y, const char* anchor, const char* colour, const std::string& words,
+            const std::string& more = {}) {
+    std::string safe;
+    for (char c : words) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
+    write(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" fill="{}"{}>{}</text>)", x, y, anchor, colour,
+          more.empty() ? "" : " " + more, safe);
+  }
+  template <class... Args>
+  void write(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::print(file_, format, std::forward<Args>(args)...);
+    file_ << '\n';
+  }
+
+  const Results& results_;
+  std::ofstream file_;
+  std::vector<Bar> bars_;
+  double low_ = 0.7, high_ = 2;
+};
+
+// ---- two commits ----------------------------------------------------------------------------------------------------
+
+/// Prints what has changed and returns what has become slower: by over 10 % in three rounds of four, so that what
+/// wobbles that much from round to round is not blamed on the commit.
+std::vector<std::string> losses(const Results& base, const Results& now) {
+  constexpr double kMost = 1.1;
+  std::vector<std::string> lost;
+  Table table(1, {"workload", "unit", "base", "now", "speed", "spread", ""});
+  for (const Workload& w : now.workloads) {
+    const Workload* before = base.find(w);
+    const Rounds *a = w.rounds("reel"), *b = before ? before->rounds("reel") : nullptr;
+    if (!a || !b) continue;
+    const Speedup speedup(w, *a, *b);
+    const bool slower = speedup.upper_quartile < 1 / kMost;
+    if (slower) lost.push_back(w.name);
+    table.push_back({w.label(), w.unit, number(b->value()), number(a->value()), times(speedup.middle),
+                     times(speedup.low) + " – " + times(speedup.high), slower ? "slower" : ""});
+  }
+  print(table);
+  return lost;
+}
+
+int usage() {
+  fmt::print(stderr,
+             "usage: report RESULTS [--plot FILE.svg]    the table, and the picture of reel against its peers\n"
+             "       report --base RESULTS RESULTS [--losses FILE]    whether the second is slower than the first\n");
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::map<std::string, std::string> flags;
+  std::vector<std::string> files;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.rfind("--", 0) != 0)
+      files.push_back(word);
+    else if ((word == "--plot" || word == "--base" || word == "--losses") && i + 1 < argc)
+      flags[word] = argv[++i];
+    else
+      return usage();
+  }
+  if (files.size() != 1) return usage();
+  const Results results(files[0]);
+  if (flags.count("--base")) {
+    const auto lost = losses(Results(flags["--base"]), results);
+    if (flags.count("--losses")) {
+      std::ofstream file(flags["--losses"]);
+      for (const std::string& name : lost) file << name << '\n';
+    }
+    return lost.empty() ? 0 : 1;
+  }
+  print_table(results);
+  if (flags.count("--plot")) Picture(results, flags["--plot"]).draw();
+} catch (const std::exception& e) {
+  fmt::print(stderr, "report: {}\n", e.what());
+  return 2;
+}

@@ -1,0 +1,120 @@
+// A BiLSTM tagger and a BiLSTM-CRF, one sentence at a time and none padded.
+#include "bench/corpus.h"
+#include "bench/reel.h"
+
+using namespace reel;
+
+namespace {
+
+struct BiLSTM : nn::LSTM {
+  BiLSTM(nn::Module& parent, int64_t input, int64_t hidden)
+      : nn::LSTM(parent, "lstm", input, hidden, {.bidirectional = true}) {
+    for (int direction : {0, 1}) {  // weight_ih, weight_hh, bias_ih, bias_hh
+      const Tensor* w = &weights[4 * direction];
+      const uint64_t seed = 10 + 10 * direction;
+      fill(w[0], seed, 0.1f), fill(w[1], seed + 1, 0.1f);
+      zero({w[2], w[3]});
+      NoGrad guard;
+      w[2].narrow(0, hidden, hidden).fill_(1);  // of the forget gate
+    }
+  }
+};
+
+struct Tagger : nn::Module {
+  nn::Embedding embedding;
+  BiLSTM lstm{*this, bench::tagger::kEmbedding, bench::tagger::kHidden};
+  nn::Linear hidden{*this, "hidden", 2 * bench::tagger::kHidden, bench::tagger::kMlp, {.bias = false}};
+  nn::Linear out;
+
+  Tagger(int words, int tags)
+      : embedding(*this, "embedding", words, bench::tagger::kEmbedding, {.sparse = true}),
+        out(*this, "out", bench::tagger::kMlp, tags, {.bias = false}) {
+    fill(embedding.weight, 1, 0.1f), fill(hidden.weight, 30, 0.1f), fill(out.weight, 31, 0.1f);
+  }
+  Tensor scores(const Tensor& words) const { return out(tanh(hidden(lstm(embedding(words)).output))); }
+  Tensor loss(const Tensor& words, const Tensor& tags) const { return cross_entropy(scores(words), tags, kSum); }
+  Tensor decode(const Tensor& words) const { return argmax(scores(words), 1); }
+};
+
+struct CrfTagger : nn::Module {
+  nn::Embedding embedding;
+  BiLSTM lstm{*this, bench::ner::kEmbedding, bench::ner::kHidden};
+  nn::Linear out;
+  nn::CRF crf;
+
+  CrfTagger(int words, int tags)
+      : embedding(*this, "embedding", words, bench::ner::kEmbedding, {.sparse = true}),
+        out(*this, "out", 2 * bench::ner::kHidden, tags),
+        crf(*this, "crf", tags) {
+    fill(embedding.weight, 1, 0.1f), fill(out.weight, 30, 0.1f), zero({out.bias});
+    fill(crf.transitions, 31, 0.1f), fill(crf.start_transitions, 32, 0.1f), fill(crf.end_transitions, 33, 0.1f);
+  }
+  Tensor emissions(const Tensor& words) const { return out(lstm(embedding(words)).output); }
+  Tensor loss(const Tensor& words, const Tensor& tags) const { return -crf(emissions(words), tags); }
+  Tensor decode(const Tensor& words) const { return crf.decode(emissions(words)).tags; }
+};
+
+struct Example {
+  Tensor words, tags;
+  explicit Example(const bench::Sentence& s) : words(from(s.words)), tags(from(s.tags)) {}
+};
+
+/// One step for every sentence; returns the sum of the losses.
+template <class Model>
+double train(const Model& model, optim::Optimizer& optimizer, const std::vector<Example>& examples) {
+  double total = 0;
+  for (const Example& example : examples) {
+    const Tensor loss = model.loss(example.words, example.tags);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    total += loss.item<double>();
+  }
+  return total;
+}
+
+/// Returns the sum of the sentences' first tags, so that all is computed.
+template <class Model>
+int64_t infer(const Model& model, const std::vector<Example>& examples) {
+  NoGrad guard;
+  int64_t total = 0;
+  for (const Example& example : examples) total += model.decode(example.words).template data<int64_t>()[0];
+  return total;
+}
+
+template <class Model, class Optimizer>
+void run(bench::Report& report, const bench::Options& options, const std::string& name,
+         const std::vector<std::string>& files, double learning_rate, double expected_loss) {
+  const auto load = [&] { return bench::load_tagged(options, files); };
+  report.run(name + ".train", [&] {
+    const bench::Tagged data = load();
+    const std::vector<Example> examples(data.sentences.begin(), data.sentences.end());
+    const Model model(data.words, data.tags);
+    Optimizer optimizer(model.parameters(), {.lr = learning_rate});
+    const double loss = train(model, optimizer, examples) / static_cast<double>(data.tokens());
+    const std::string more = bench::check_loss(data, loss, expected_loss);
+    const auto pass = [&] { train(model, optimizer, examples); };
+    report.rate(name + ".train", bench::measure(pass, options.secs, 0, 3), static_cast<double>(examples.size()),
+                "sentences/s", more);
+  });
+  report.run(name + ".infer", [&] {
+    const bench::Tagged data = load();
+    const std::vector<Example> examples(data.sentences.begin(), data.sentences.end());
+    const Model model(data.words, data.tags);
+    const auto pass = [&] { infer(model, examples); };
+    report.rate(name + ".infer", bench::measure(pass, options.secs, 1, 3), static_cast<double>(examples.size()),
+                "sentences/s");
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bench::Options options = bench::parse(argc, argv);
+  bench::Report report = reel_report(options);
+  run<Tagger, optim::Adam>(report, options, "tag", bench::tagger::kFiles, bench::tagger::kLearningRate,
+                           bench::tagger::kFirstPassLoss);
+  run<CrfTagger, optim::SGD>(report, options, "ner", bench::ner::kFiles, bench::ner::kLearningRate,
+                             bench::ner::kFirstPassLoss);
+  return report.good() ? 0 : 1;
+}
