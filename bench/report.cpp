@@ -122,13 +122,15 @@ struct Results {
 
 // ---- the table ------------------------------------------------------------------------------------------------------
 
-/// Three digits, as many as the noise leaves.
+/// Three digits, as many as the noise leaves: 0.0931, 26,900.
 std::string number(double x) {
   if (x == 0) return "0";
   const int before = static_cast<int>(std::floor(std::log10(std::abs(x)))) + 1;
   if (before > 3) {
     const double unit = std::pow(10, before - 3);
-    return fmt::format("{:.0f}", std::round(x / unit) * unit);
+    std::string digits = fmt::format("{:.0f}", std::round(x / unit) * unit);
+    for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+    return digits;
   }
   return fmt::format("{:.{}f}", x, std::min(3 - before, 4));
 }
@@ -233,13 +235,14 @@ class Picture {
     write(R"(<rect width="100%" height="100%" rx="6" fill="#ffffff"/>)"
           "\n");
     text(24, 34, "start", "#0f172a", title(), "font-size=\"17\" font-weight=\"600\"");
-    text(24, 54, "start", "#64748b", "times as fast, on a logarithmic scale; thin lines span the rounds");
+    text(24, 54, "start", "#64748b", "how many times as fast, on a logarithmic scale; thin lines span the rounds");
     for (double tick : ticks()) {
       const bool level = tick == 1;
       write(R"(<line x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}" stroke="{3}" stroke-width="{4}"/>)", x(tick), kTop - 8,
             bottom, level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
       text(x(tick), kTop - 14, "middle", level ? "#475569" : "#94a3b8", fmt::format("{:g}×", tick));
     }
+    text(kWidth - 24, kTop - 14, "end", "#94a3b8", "reel : the other");
     y = kTop;
     for (size_t i = 0; i < bars_.size(); ++i) {
       if (starts_group(i)) {
@@ -283,8 +286,8 @@ class Picture {
   static std::string group_title(const std::string& group) {
     if (group == "op") return "One small operation";
     if (group == "k") return "Kernels";
-    if (group == "tree" || group == "tag" || group == "ner") return "Models of a new shape for every example";
-    return "Models of one shape";
+    if (group == "tree" || group == "tag" || group == "ner") return "Dynamic models";
+    return "Dense models";
   }
   std::string title() const {
     std::string peers;
@@ -331,9 +334,10 @@ class Picture {
 // ---- two commits ----------------------------------------------------------------------------------------------------
 
 /// Prints what has changed and returns what has become slower: by over 10 % in three rounds of four, so that what
-/// wobbles that much from round to round is not blamed on the commit.
+/// wobbles that much from round to round is not blamed on the commit. What takes next to nothing does not count: the
+/// clock is too coarse for it.
 std::vector<std::string> losses(const Results& base, const Results& now) {
-  constexpr double kMost = 1.1;
+  constexpr double kMost = 1.1, kLeastNanoseconds = 2;
   std::vector<std::string> lost;
   Table table(1, {"workload", "unit", "base", "now", "speed", "spread", ""});
   for (const Workload& w : now.workloads) {
@@ -341,7 +345,8 @@ std::vector<std::string> losses(const Results& base, const Results& now) {
     const Rounds *a = w.rounds("reel"), *b = before ? before->rounds("reel") : nullptr;
     if (!a || !b) continue;
     const Speedup speedup(w, *a, *b);
-    const bool slower = speedup.upper_quartile < 1 / kMost;
+    const bool counts = w.unit != "ns/op" || a->value() > kLeastNanoseconds;
+    const bool slower = counts && speedup.upper_quartile < 1 / kMost;
     if (slower) lost.push_back(w.name);
     table.push_back({w.label(), w.unit, number(b->value()), number(a->value()), times(speedup.middle),
                      times(speedup.low) + " – " + times(speedup.high), slower ? "slower" : ""});
