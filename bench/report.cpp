@@ -103,20 +103,21 @@ struct Results {
     if (workloads.empty()) throw std::runtime_error("no results in " + path);
     std::stable_partition(libraries.begin(), libraries.end(), [](const auto& name) { return name == "reel"; });
   }
-  const Workload* find(const Workload& other) const {
+  const Workload* find(const std::string& name, int threads) const {
     for (const Workload& w : workloads)
-      if (w.name == other.name && w.threads == other.threads) return &w;
+      if (w.name == name && w.threads == threads) return &w;
     return nullptr;
   }
 
  private:
   void add(const Json& line) {
-    Workload key{line.at("workload"), line.at("unit"), line.at("threads"), {}};
-    auto* workload = const_cast<Workload*>(find(key));
-    if (!workload) workload = &workloads.emplace_back(key);
-    const std::string library = line.at("library");
+    const std::string name = line.at("workload"), library = line.at("library");
+    const int threads = line.at("threads");
+    const Workload* known = find(name, threads);
+    const size_t at = known ? static_cast<size_t>(known - workloads.data()) : workloads.size();
+    if (!known) workloads.push_back({name, line.at("unit"), threads, {}});
+    workloads[at].of[library].emplace_back(line);
     if (std::find(libraries.begin(), libraries.end(), library) == libraries.end()) libraries.push_back(library);
-    workload->of[library].emplace_back(line);
   }
 };
 
@@ -341,7 +342,7 @@ std::vector<std::string> losses(const Results& base, const Results& now) {
   std::vector<std::string> lost;
   Table table(1, {"workload", "unit", "base", "now", "speed", "spread", ""});
   for (const Workload& w : now.workloads) {
-    const Workload* before = base.find(w);
+    const Workload* before = base.find(w.name, w.threads);
     const Rounds *a = w.rounds("reel"), *b = before ? before->rounds("reel") : nullptr;
     if (!a || !b) continue;
     const Speedup speedup(w, *a, *b);
