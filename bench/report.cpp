@@ -208,7 +208,7 @@ void print_table(const Results& results) {
 // ---- the picture ----------------------------------------------------------------------------------------------------
 
 /// One bar a workload and peer: how many times as fast reel is, on a scale of powers, from the line where both are
-/// level. A thin line across its end spans the rounds.
+/// level. A thin line across its end spans the rounds; where that crosses the line, the bar has no colour.
 class Picture {
  public:
   Picture(const Results& results, const std::string& path) : results_(results), file_(path) {
@@ -300,12 +300,16 @@ class Picture {
   void draw(const Bar& bar, double y) {
     const Workload& w = *bar.workload;
     const double from = x(1), to = x(bar.speedup.middle), middle = y + kRow / 2.0;
-    const bool wins = bar.speedup.middle >= 1;
+    const bool level = bar.speedup.low <= 1 && bar.speedup.high >= 1, wins = bar.speedup.middle > 1;
+    const char* colour = level ? "#94a3b8" : wins ? "#0d9488" : "#d97706";
     text(kLeft - 10, middle + 4, "end", "#334155", w.label());
     write(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="13" rx="2" fill="{}"/>)", std::min(from, to),
-          middle - 6.5, std::max(std::abs(to - from), 1.0), wins ? "#0d9488" : "#d97706");
+          middle - 6.5, std::max(std::abs(to - from), 1.0), colour);
     write(R"(<line x1="{0:.1f}" x2="{1:.1f}" y1="{2:.1f}" y2="{2:.1f}" stroke="{3}" stroke-width="1.5"/>)",
-          x(bar.speedup.low), x(bar.speedup.high), middle, wins ? "#134e4a" : "#7c2d12");
+          x(bar.speedup.low), x(bar.speedup.high), middle,
+          level  ? "#334155"
+          : wins ? "#134e4a"
+                 : "#7c2d12");
     text(std::max(x(bar.speedup.high), from) + 7, middle + 4, "start", "#0f172a", times(bar.speedup.middle) + "×",
          "font-weight=\"600\"");
     const std::string figures =
