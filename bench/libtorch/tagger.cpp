@@ -84,9 +84,7 @@ struct Tagger {
   Tensor loss(const Example& example) const {
     return F::cross_entropy(scores(example, true), example.tags, F::CrossEntropyFuncOptions().reduction(torch::kSum));
   }
-  int64_t first_tag(const Example& example) const {
-    return scores(example, false).argmax(1).const_data_ptr<int64_t>()[0];
-  }
+  int64_t first_tag(const Example& example) const { return scores(example, false).argmax(1).data_ptr<int64_t>()[0]; }
 
   struct Optimizer {
     torch::optim::Adam adam;
@@ -137,8 +135,8 @@ struct CrfTagger {
   int64_t first_tag(const Example& example) const {
     const Tensor scores = emissions(example, false);
     const int length = static_cast<int>(scores.size(0)), n = static_cast<int>(scores.size(1));
-    const float *emitted = scores.const_data_ptr<float>(), *step = transitions.const_data_ptr<float>();
-    const float *first = start.const_data_ptr<float>(), *last = end.const_data_ptr<float>();
+    const float *emitted = scores.data_ptr<float>(), *step = transitions.data_ptr<float>();
+    const float *first = start.data_ptr<float>(), *last = end.data_ptr<float>();
     std::vector<float> best(n), next(n);
     std::vector<int> from(length * n);
     for (int j = 0; j < n; ++j) best[j] = first[j] + emitted[j];
