@@ -207,8 +207,7 @@ Saved::~Saved() {
     storage_->drop();
 }
 
-Tensor Backward::get(const Saved& saved) const {
-  if (!saved.defined()) return {};
+void Backward::check_version(const Saved& saved) const {
   const Storage* now = saved.impl_ ? saved.impl_->storage : saved.storage_;
   const uint32_t version = now->version.load(std::memory_order_relaxed);
   REEL_CHECK(now == saved.storage_ && version == saved.version_, node_.name,
@@ -216,6 +215,26 @@ Tensor Backward::get(const Saved& saved) const {
              saved.impl_ ? saved.impl_->view.dtype : output(saved.index_).dtype, " ",
              saved.impl_ ? saved.impl_->view.shape : output(saved.index_).shape, " had version ", saved.version_,
              " then and has version ", version, " now; change a clone() instead");
+}
+
+const View* Backward::view(const Saved& saved, View& room) const {
+  if (!saved.defined()) return nullptr;
+  check_version(saved);
+  if (saved.impl_) return &saved.impl_->view;
+  const GradShape& out = output(saved.index_);
+  room = make_view(saved.storage_->data, out.shape, contiguous_strides(out.shape), out.dtype);
+  return &room;
+}
+
+Tensor Backward::take_room() const {
+  const Tensor& g = grad();
+  if (is_exclusive(g) && view_of(g).contiguous) return g;
+  return make_tensor(g.shape(), g.dtype(), g.device());
+}
+
+Tensor Backward::get(const Saved& saved) const {
+  if (!saved.defined()) return {};
+  check_version(saved);
   if (saved.impl_) return TensorImpl::share(saved.impl_);
   const GradShape& out = output(saved.index_);
   TensorImpl* impl = TensorImpl::make();

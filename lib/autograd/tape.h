@@ -224,6 +224,15 @@ class Backward {
   Tensor get(const NotSaved<tag>&) const {
     return {};
   }
+  /// Its elements only, which is cheaper: `room` is for a View that has to be made. nullptr if nothing is saved.
+  const View* view(const Saved& saved, View& room) const;
+  template <int tag>
+  const View* view(const NotSaved<tag>&, View&) const {
+    return nullptr;
+  }
+  /// A tensor like grad() to write an input's gradient to: grad() itself if nobody else looks at it, so the rule must
+  /// be about to read each element for the last time.
+  Tensor take_room() const;
 
   /// The gradient of an input, of the input's shape or one that it was broadcast to. Undefined is zero.
   void set(int input, Tensor grad);
@@ -238,6 +247,7 @@ class Backward {
   void set_region(int input, int64_t offset, const Strides& strides, const Tensor& g);
 
  private:
+  void check_version(const Saved& saved) const;
   bool wanted(const Edge& edge) const;
   void check_number(int input, const Tensor& g) const;  // anomaly mode
   GradSlot& slot(const Edge& edge, GradShape& shape) const;

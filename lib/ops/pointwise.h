@@ -21,15 +21,16 @@ struct UnaryRule {
 
   void operator()(Backward& back) {
     const Tensor& g = back.grad();
-    const Tensor kept = back.get(saved);
     if (back.create_graph()) {
+      const Tensor kept = back.get(saved);
       back.set(0, f.grad(g, F::save == scalar::kInput ? kept : Tensor(), F::save == scalar::kOutput ? kept : Tensor()));
       return;
     }
-    const View* view = F::save == scalar::kNothing ? nullptr : &view_of(kept);
-    Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
+    View room;
+    const View* kept = back.view(saved, room);
+    Tensor gx = back.take_room();
     backend_of(g).unary_grad[scalar::index_of<scalar::UnaryList, F>](
-        &f, view_of(g), F::save == scalar::kInput ? view : nullptr, F::save == scalar::kOutput ? view : nullptr,
+        &f, view_of(g), F::save == scalar::kInput ? kept : nullptr, F::save == scalar::kOutput ? kept : nullptr,
         view_of(gx));
     back.set(0, std::move(gx));
   }
@@ -64,39 +65,39 @@ struct BinaryRule {
   void operator()(Backward& back) {
     const bool wants_a = back.needs(0), wants_b = back.needs(1);
     const Tensor& g = back.grad();
-    const Tensor at = back.get(a), bt = back.get(b), yt = back.get(y);
+    if (back.create_graph()) {
+      const Tensor at = back.get(a), bt = back.get(b), yt = back.get(y);
+      if (wants_a) back.set(0, F::save_a == scalar::kSame ? g : f.grad_a(g, at, bt, yt));
+      if (wants_b) back.set(1, F::save_b == scalar::kSame ? g : f.grad_b(g, at, bt, yt));
+      return;
+    }
+    constexpr size_t row = scalar::index_of<scalar::BinaryList, F>;
     if (wants_a) {
       if constexpr (F::save_a == scalar::kSame)
         back.set(0, g);
-      else if (back.create_graph())
-        back.set(0, f.grad_a(g, at, bt, yt));
       else
-        back.set(0, launch(backend_of(g).grad_a[scalar::index_of<scalar::BinaryList, F>], F::save_a, g, at, bt, yt));
+        back.set(0, launch(back, backend_of(g).grad_a[row], F::save_a, wants_b));
     }
     if (wants_b) {
       if constexpr (F::save_b == scalar::kSame)
         back.set(1, g);
-      else if (back.create_graph())
-        back.set(1, f.grad_b(g, at, bt, yt));
       else
-        back.set(1, launch(backend_of(g).grad_b[scalar::index_of<scalar::BinaryList, F>], F::save_b, g, at, bt, yt));
+        back.set(1, launch(back, backend_of(g).grad_b[row], F::save_b, false));
     }
   }
 
-  Tensor launch(Backend::BinaryGrad kernel, int reads, const Tensor& g, const Tensor& at, const Tensor& bt,
-                const Tensor& yt) {
-    Tensor out = make_tensor(g.shape(), g.dtype(), g.device());
-    View wide_a, wide_b;
-    kernel(&f, view_of(g), operand(reads & scalar::kA, at, g.shape(), wide_a),
-           operand(reads & scalar::kB, bt, g.shape(), wide_b), reads & scalar::kOutput ? &view_of(yt) : nullptr,
-           view_of(out));
+  Tensor launch(Backward& back, Backend::BinaryGrad kernel, int reads, bool keep) {
+    const Tensor& g = back.grad();
+    Tensor out = keep ? make_tensor(g.shape(), g.dtype(), g.device()) : back.take_room();
+    View rooms[3];
+    kernel(&f, view_of(g), operand(reads & scalar::kA, back.view(a, rooms[0]), g.shape(), rooms[0]),
+           operand(reads & scalar::kB, back.view(b, rooms[1]), g.shape(), rooms[1]),
+           reads & scalar::kOutput ? back.view(y, rooms[2]) : nullptr, view_of(out));
     return out;
   }
-  static const View* operand(int read, const Tensor& x, const Shape& shape, View& wide) {
-    if (!read) return nullptr;
-    const View& view = view_of(x);
-    if (view.shape == shape) return &view;
-    wide = expand_view(view, shape);
+  static const View* operand(int read, const View* view, const Shape& shape, View& wide) {
+    if (!read || view->shape == shape) return read ? view : nullptr;
+    wide = expand_view(*view, shape);
     return &wide;
   }
 };
