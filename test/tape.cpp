@@ -8,6 +8,7 @@
 #include <new>
 
 #include "reel/reel.h"
+#include "reel/testing.h"
 #include "test/pch.h"
 
 using namespace reel;
@@ -412,6 +413,30 @@ TEST_CASE("the tape prints itself", "[tape]") {
   CHECK_THAT(dot, Catch::StartsWith("digraph tape {") && Catch::Contains("label=\"tanh\\nfloat32 [2, 3]\"") &&
                       Catch::Contains("leaf") && Catch::EndsWith("}\n"));
   CHECK_THROWS_WITH(tape_to_string(ones({1})), Catch::Contains("no history"));
+}
+
+TEST_CASE("a walk writes over gradients that nobody else sees, and only over those", "[tape]") {
+  Tensor x = from({0.5, -1.}).requires_grad_(), middle = exp(x), seen;
+  const Tensor seed = from({1., 2.});
+  middle.retain_grad();
+  Tensor y = tanh(middle * middle);
+  y.register_hook([&](const Tensor& g) { return seen = g, Tensor(); });
+  y.backward(seed, true);
+  const Tensor kept = middle.grad().clone(), first = x.grad().clone();
+  CHECK(equal(seed, from({1., 2.})));
+  CHECK(equal(seen, seed));
+  testing::assert_close(kept, (1 - square(y)) * 2 * middle * seed);
+  x.set_grad({});
+  y.backward(seed);
+  CHECK(equal(x.grad(), first));
+  // A chain of any length needs no more room for gradients than one of its ops.
+  Tensor chain = ones({1000}, {.requires_grad = true});
+  for (int i = 0; i < 50; ++i) chain = tanh(chain);
+  const Tensor ones_like_it = ones({1000});
+  reset_peak_memory();
+  const int64_t before = memory_stats().in_use;
+  chain.backward(ones_like_it);
+  CHECK(memory_stats().peak_in_use - before < 3 * 4096 + 2048);
 }
 
 TEST_CASE("anomaly mode names the op that made a NaN and where it was recorded", "[tape]") {

@@ -228,7 +228,9 @@ const View* Backward::view(const Saved& saved, View& room) const {
 
 Tensor Backward::take_room() const {
   const Tensor& g = grad();
-  if (is_exclusive(g) && view_of(g).contiguous) return g;
+  const TensorImpl* impl = TensorImpl::of(g);
+  const bool plain = impl->view.contiguous && !impl->number && !impl->requires_grad && !tracked(g) && !impl->base;
+  if (plain && is_exclusive(g)) return g;
   return make_tensor(g.shape(), g.dtype(), g.device());
 }
 
