@@ -51,6 +51,7 @@ TEST_CASE("a profile counts kernels, rules, layers and scopes") {
   check("fc (Linear)", profile::Kind::kLayer, false, 3);
   check("gemm", profile::Kind::kKernel, false, 3);
   check("backward", profile::Kind::kRule, true, 3);
+  check("tanh", profile::Kind::kKernel, false, 3);
   CHECK(find(rows, "tanh", false)->bytes == 3 * 2 * 16 * 4 * 4);
   double self = 0;
   for (const profile::Row& row : rows) self += row.self;

@@ -123,19 +123,20 @@ void stand_in(R (*&kernel)(Args...), const char* name) {
   };
 }
 
-/// "Tanh" of …::Tanh, as the op is called: tanh.
+/// "log_softmax" of "… [with Functor = reel::scalar::LogSoftmax]" or "… [Functor = …]".
+std::string op_name(std::string_view text) {
+  text = text.substr(0, text.find_first_of(";]", text.find("Functor = ")));
+  std::string result;
+  for (const char c : text.substr(text.rfind(':') + 1)) {
+    const bool upper = c >= 'A' && c <= 'Z';
+    if (upper && !result.empty()) result += '_';
+    result += upper ? static_cast<char>(c + ('a' - 'A')) : c;
+  }
+  return result;
+}
 template <class Functor>
 const char* name_of_functor() {
-  static const std::string name = [] {
-    std::string_view text = __PRETTY_FUNCTION__;  // … [with Functor = reel::scalar::Tanh] or [Functor = …]
-    text = text.substr(0, text.find_first_of(";]", text.find("Functor = ")));
-    std::string result;
-    for (const char c : text.substr(text.rfind(':') + 1)) {
-      if (c >= 'A' && c <= 'Z' && !result.empty()) result += '_';
-      result += c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-    }
-    return result;
-  }();
+  static const std::string name = op_name(__PRETTY_FUNCTION__);
   return name.c_str();
 }
 template <auto where, class... Functors, class Table>
