@@ -113,12 +113,16 @@ int64_t touched(const T&) {
 template <auto where, size_t index>
 inline const char* name_of = nullptr;
 
-template <auto where, size_t index, class R, class... Args>
+template <auto where, size_t index, bool partly, class R, class... Args>
 void stand_in(R (*&kernel)(Args...), const char* name) {
   if (!kernel) return;
   name_of<where, index> = name;
   kernel = [](Args... args) -> R {
-    const Span span(name_of<where, index>, Kind::kKernel, (touched(args) + ... + 0));
+    int64_t bytes = 0, first = 0, last = 0;
+    const auto add = [&](int64_t more) { bytes += more, last = more ? more : last, first = first ? first : more; };
+    (add(touched(args)), ...);
+    if (partly) bytes += last - first;  // of the first tensor only as much as the last one has
+    const Span span(name_of<where, index>, Kind::kKernel, bytes);
     return where(*real, index)(args...);
   };
 }
@@ -141,11 +145,15 @@ const char* name_of_functor() {
 }
 template <auto where, class... Functors, class Table>
 void stand_in_for_all(std::tuple<Functors...>*, Table& table) {
-  [&]<size_t... i>(std::index_sequence<i...>) { (stand_in<where, i>(table[i], name_of_functor<Functors>()), ...); }
+  [&]<size_t... i>(std::index_sequence<i...>) {
+    (stand_in<where, i, false>(table[i], name_of_functor<Functors>()), ...);
+  }
   (std::index_sequence_for<Functors...>());
 }
 
-#define KERNEL(member) stand_in<[](const Backend& b, size_t) { return b.member; }, 0>(table.member, #member)
+#define KERNEL_OF(partly, member) \
+  stand_in<[](const Backend& b, size_t) { return b.member; }, 0, partly>(table.member, #member)
+#define KERNEL(member) KERNEL_OF(false, member)
 #define KERNELS(member, List)                                                                                   \
   stand_in_for_all<[](const Backend& b, size_t i) { return b.member[i]; }>(static_cast<scalar::List*>(nullptr), \
                                                                            table.member)
@@ -165,8 +173,9 @@ Backend make_recording_table() {
   KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad);
   KERNEL(convolve), KERNEL(unfold), KERNEL(fold);
   KERNEL(crf), KERNEL(crf_grad), KERNEL(crf_decode), KERNEL(ctc), KERNEL(ctc_grad);
-  KERNEL(find_out_of_range), KERNEL(index_select), KERNEL(index_copy), KERNEL(index_add), KERNEL(gather);
-  KERNEL(scatter), KERNEL(embedding_bag), KERNEL(count_nonzero), KERNEL(nonzero);
+  KERNEL(find_out_of_range), KERNEL_OF(true, index_select), KERNEL_OF(true, index_copy), KERNEL_OF(true, index_add),
+      KERNEL_OF(true, gather);
+  KERNEL_OF(true, scatter), KERNEL(embedding_bag), KERNEL(count_nonzero), KERNEL(nonzero);
   KERNEL(sort), KERNEL(kth), KERNEL(order_rows), KERNEL(search);
   KERNEL(linalg.solve), KERNEL(linalg.slogdet), KERNEL(linalg.cholesky), KERNEL(linalg.qr), KERNEL(linalg.svd);
   KERNEL(linalg.eigh), KERNEL(linalg.solve_triangular);
@@ -276,28 +285,31 @@ std::string Report::table(size_t most) const {
 }
 
 void Report::save_trace(const std::filesystem::path& path) const {
-  nlohmann::json list = nlohmann::json::array();
-  std::vector<std::pair<double, std::pair<int, int64_t>>> held;  // when, which thread, how much
+  std::ofstream file(path);
+  std::map<std::string, std::string> quoted;  // names as JSON
+  const char* comma = "";
+  file << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
+  std::vector<std::pair<double, const Event*>> by_end;
   for (const Event& e : events) {
-    nlohmann::json entry{
-        {"name", e.name},      {"cat", kKinds[static_cast<int>(e.kind)]}, {"ph", "X"}, {"pid", 0}, {"tid", e.thread},
-        {"ts", e.begin * 1e6}, {"dur", (e.end - e.begin) * 1e6}};
-    entry["args"] = {{"pass", e.backward ? "backward" : "forward"}};
-    if (e.bytes) entry["args"]["bytes"] = e.bytes;
-    list.push_back(std::move(entry));
-    held.push_back({e.end, {e.thread, e.in_use}});
+    const auto [name, added] = quoted.try_emplace(e.name);
+    if (added) name->second = nlohmann::json(e.name).dump();
+    file << fmt::format(R"({}{{"name": {}, "cat": "{}", "ph": "X", "pid": 0, "tid": {}, "ts": {:.3f}, "dur": {:.3f}, )"
+                        R"("args": {{"pass": "{}", "bytes": {}}}}})",
+                        std::exchange(comma, ",\n"), name->second, kKinds[static_cast<int>(e.kind)], e.thread,
+                        e.begin * 1e6, (e.end - e.begin) * 1e6, e.backward ? "backward" : "forward", e.bytes);
+    by_end.emplace_back(e.end, &e);
   }
-  std::stable_sort(held.begin(), held.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(by_end.begin(), by_end.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::map<int, int64_t> of_thread;
   int64_t in_use = 0;
-  for (const auto& [time, change] : held) {
-    int64_t& own = of_thread[change.first];
-    if (own == change.second) continue;
-    in_use += change.second - std::exchange(own, change.second);
-    list.push_back({{"name", "memory"}, {"ph", "C"}, {"pid", 0}, {"ts", time * 1e6}, {"args", {{"bytes", in_use}}}});
+  for (const auto& [time, event] : by_end) {
+    int64_t& own = of_thread[event->thread];
+    if (own == event->in_use) continue;
+    in_use += event->in_use - std::exchange(own, event->in_use);
+    file << fmt::format(R"({}{{"name": "memory", "ph": "C", "pid": 0, "ts": {:.3f}, "args": {{"bytes": {}}}}})",
+                        std::exchange(comma, ",\n"), time * 1e6, in_use);
   }
-  std::ofstream file(path);
-  file << nlohmann::json{{"traceEvents", std::move(list)}, {"displayTimeUnit", "ns"}};
+  file << "]}\n";
   file.close();
   REEL_CHECK(file, "profile: cannot write ", path.string());
 }
