@@ -17,15 +17,6 @@ void product(const bench::Report& report, double secs, const bench::Product& p) 
   report.rate(p.name, bench::measure(repeat, secs), p.flop() * p.repeats() * 1e-9, "GFLOP/s", limit);
 }
 
-/// f() `count` times a measurement, in microseconds.
-template <class F>
-void call(const bench::Report& report, double secs, const std::string& name, int count, const F& f) {
-  const auto repeat = [&] {
-    for (int i = 0; i < count; ++i) f();
-  };
-  report.time(name, bench::measure(repeat, secs), 1e6 / count, "µs");
-}
-
 void streams(bench::Report& report, double secs, const bench::Size& size) {
   /// f(x, y, row, column) for matrices x and y, and vectors, reads and writes x's bytes `moved` times.
   const auto stream = [&](const std::string& kernel, double moved, const auto& f) {
@@ -64,15 +55,15 @@ int main(int argc, char** argv) {
   for (const bench::Product& p : bench::kProducts) report.run(p.name, [&] { product(report, secs, p); });
   report.run("k.gemm.1x1x1", [&] {
     const Tensor a = rand({1, 1}), b = rand({1, 1});
-    call(report, secs, "k.gemm.1x1x1", 1000, [&] { return mm(a, b); });
+    bench::time_calls(report, secs, "k.gemm.1x1x1", 1000, [&] { return mm(a, b); });
   });
   report.run("k.gemv600x300.mv", [&] {
     const Tensor w = rand({600, 300}), x = rand({300});
-    call(report, secs, "k.gemv600x300.mv", 100, [&] { return mv(w, x); });
+    bench::time_calls(report, secs, "k.gemv600x300.mv", 100, [&] { return mv(w, x); });
   });
   report.run("k.gemv600x300.mm1row", [&] {
     const Tensor w = rand({600, 300}).t(), x = rand({1, 300});
-    call(report, secs, "k.gemv600x300.mm1row", 100, [&] { return mm(x, w); });
+    bench::time_calls(report, secs, "k.gemv600x300.mm1row", 100, [&] { return mm(x, w); });
   });
   for (const bench::Size& size : bench::kSizes) streams(report, secs, size);
   return report.good() ? 0 : 1;

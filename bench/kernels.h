@@ -73,6 +73,15 @@ inline double peak_gflops(double secs) {
   return 2.0 * 12 * lanes * kSteps / samples.cpu() * 1e-9;
 }
 
+/// The time of a call of f in microseconds; a measurement makes `count`.
+template <class F>
+void time_calls(const Report& report, double secs, const std::string& name, int count, const F& f) {
+  const auto repeat = [&] {
+    for (int i = 0; i < count; ++i) f();
+  };
+  report.time(name, measure(repeat, secs), 1e6 / count, "µs");
+}
+
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 /// A matrix of floats that lies in memory, and one that stays in the second cache.

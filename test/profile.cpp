@@ -61,7 +61,7 @@ TEST_CASE("a profile counts kernels, rules, layers and scopes") {
              Catch::Contains("self ms") && Catch::Contains("more") && Catch::Contains("outside of all"));
 }
 
-TEST_CASE("a profile has each thread's events, and the trace is JSON with the memory in use") {
+TEST_CASE("a profile has each thread's events, and the trace is JSON with the memory in use", "[threads]") {
   profile::start();
   Tensor kept;
   std::thread other([&] { kept = exp(ones({1000})); });

@@ -19,14 +19,6 @@ void product(const bench::Report& report, double secs, const bench::Product& p) 
   report.rate(p.name, bench::measure(repeat, secs), p.flop() * p.repeats() * 1e-9, "GFLOP/s", limit);
 }
 
-template <class F>
-void call(const bench::Report& report, double secs, const std::string& name, int count, const F& f) {
-  const auto repeat = [&] {
-    for (int i = 0; i < count; ++i) f();
-  };
-  report.time(name, bench::measure(repeat, secs), 1e6 / count, "µs");
-}
-
 template <class Run>
 void streams(const bench::Report& report, const Run& run, double secs, const bench::Size& size) {
   const auto stream = [&](const std::string& kernel, double moved, const auto& f) {
@@ -59,11 +51,10 @@ void streams(const bench::Report& report, const Run& run, double secs, const ben
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = torch_report(options);
+  TorchReport report(options);
   const double secs = options.secs;
   const auto run = [&](const std::string& workload, const std::function<void()>& f) {
     report.run(workload, [&] {
-      use_threads(options.threads);
       torch::InferenceMode guard;
       f();
     });
@@ -73,17 +64,17 @@ int main(int argc, char** argv) {
   run("k.gemm.1x1x1", [&] {
     const Tensor a = torch::rand({1, 1}), b = torch::rand({1, 1});
     Tensor c = torch::empty({1, 1});
-    call(report, secs, "k.gemm.1x1x1", 1000, [&] { torch::mm_out(c, a, b); });
+    bench::time_calls(report, secs, "k.gemm.1x1x1", 1000, [&] { torch::mm_out(c, a, b); });
   });
   run("k.gemv600x300.mv", [&] {
     const Tensor w = torch::rand({600, 300}), x = torch::rand({300});
     Tensor y = torch::empty({600});
-    call(report, secs, "k.gemv600x300.mv", 100, [&] { torch::mv_out(y, w, x); });
+    bench::time_calls(report, secs, "k.gemv600x300.mv", 100, [&] { torch::mv_out(y, w, x); });
   });
   run("k.gemv600x300.mm1row", [&] {
     const Tensor w = torch::rand({600, 300}).t(), x = torch::rand({1, 300});
     Tensor y = torch::empty({1, 600});
-    call(report, secs, "k.gemv600x300.mm1row", 100, [&] { torch::mm_out(y, x, w); });
+    bench::time_calls(report, secs, "k.gemv600x300.mm1row", 100, [&] { torch::mm_out(y, x, w); });
   });
   for (const bench::Size& size : bench::kSizes) streams(report, run, secs, size);
   return report.good() ? 0 : 1;

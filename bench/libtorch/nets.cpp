@@ -108,34 +108,27 @@ void infer(const bench::Report& report, double secs, const std::string& name, co
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = torch_report(options);
+  TorchReport report(options);
   const double secs = options.secs;
-  const auto run = [&](const std::string& workload, const std::function<void()>& f) {
-    report.run(workload, [&] {
-      use_threads(options.threads);
-      f();
-    });
-  };
-
-  run("mlp.seed", [&] { mlp_seed(report, secs); });
-  run("mlp.mnist", [&] { mlp_mnist(report, secs); });
+  report.run("mlp.seed", [&] { mlp_seed(report, secs); });
+  report.run("mlp.mnist", [&] { mlp_mnist(report, secs); });
 
   const auto images = [] { return filled({64, 1, 28, 28}, 1, 1).detach(); };
-  run("cnn.lenet.train", [&] {
+  report.run("cnn.lenet.train", [&] {
     const LeNet net;
     torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.01));
     train(report, secs, "cnn.lenet.train", net, sgd, images(), classes(64, 10), bench::kLenetLoss);
   });
-  run("cnn.lenet.infer", [&] { infer(report, secs, "cnn.lenet.infer", LeNet(), images()); });
+  report.run("cnn.lenet.infer", [&] { infer(report, secs, "cnn.lenet.infer", LeNet(), images()); });
 
   const auto words = [] {
     return torch::tensor(bench::kim::words(), torch::kLong).view({bench::kim::kBatch, bench::kim::kLength});
   };
-  run("cnn.kim.train", [&] {
+  report.run("cnn.kim.train", [&] {
     const Kim net;
     torch::optim::Adagrad adagrad(net.parameters(), torch::optim::AdagradOptions(0.01));
     train(report, secs, "cnn.kim.train", net, adagrad, words(), classes(bench::kim::kBatch, 5), bench::kKimLoss);
   });
-  run("cnn.kim.infer", [&] { infer(report, secs, "cnn.kim.infer", Kim(), words()); });
+  report.run("cnn.kim.infer", [&] { infer(report, secs, "cnn.kim.infer", Kim(), words()); });
   return report.good() ? 0 : 1;
 }

@@ -47,30 +47,23 @@ void chain(const bench::Report& report, double secs, const std::string& name, in
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = torch_report(options);
+  TorchReport report(options);
   const double secs = options.secs;
-  const auto run = [&](const std::string& workload, const std::function<void()>& f) {
-    return report.run(workload, [&] {
-      use_threads(options.threads);
-      f();
-    });
-  };
-
-  run("op.add1.nograd", [&] { add1(report, secs, "op.add1.nograd", false); });
-  run("op.add1.grad", [&] { add1(report, secs, "op.add1.grad", true); });
-  run("op.chain_add", [&] {
+  report.run("op.add1.nograd", [&] { add1(report, secs, "op.add1.nograd", false); });
+  report.run("op.add1.grad", [&] { add1(report, secs, "op.add1.grad", true); });
+  report.run("op.chain_add", [&] {
     const Tensor x = torch::rand({1}), b = torch::rand({1});
     chain(report, secs, "op.chain_add", 1000, {x}, [&](const Tensor& y) { return y + b; });
   });
-  run("op.chain_addx", [&] {
+  report.run("op.chain_addx", [&] {
     const Tensor x = torch::rand({1});
     chain(report, secs, "op.chain_addx", 1000, {x}, [&](const Tensor& y) { return y + x; });
   });
-  run("op.chain_tanh64", [&] {
+  report.run("op.chain_tanh64", [&] {
     const Tensor x = torch::rand({64});
     chain(report, secs, "op.chain_tanh64", 1000, {x}, [](const Tensor& y) { return torch::tanh(y); });
   });
-  run("op.chain_mm64", [&] {
+  report.run("op.chain_mm64", [&] {
     const Tensor x = torch::rand({1, 64}), w = filled({64, 64}, 3, 0.2f);
     chain(report, secs, "op.chain_mm64", 200, {x, w}, [&](const Tensor& y) { return y.mm(w); });
   });

@@ -189,11 +189,10 @@ int64_t infer(const Model& model, const std::vector<Example>& examples) {
 }
 
 template <class Model>
-void run(bench::Report& report, const bench::Options& options, const std::string& name,
+void run(TorchReport& report, const bench::Options& options, const std::string& name,
          const std::vector<std::string>& files, double expected_loss) {
   const auto with_model = [&](const std::string& workload, const auto& f) {
     report.run(workload, [&] {
-      use_threads(options.threads);
       const bench::Tagged data = bench::load_tagged(options, files);
       f(data, Model(data.words, data.tags), std::vector<Example>(data.sentences.begin(), data.sentences.end()));
     });
@@ -215,7 +214,7 @@ void run(bench::Report& report, const bench::Options& options, const std::string
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = torch_report(options);
+  TorchReport report(options);
   run<Tagger>(report, options, "tag", bench::tagger::kFiles, bench::tagger::kFirstPassLoss);
   run<CrfTagger>(report, options, "ner", bench::ner::kFiles, bench::ner::kFirstPassLoss);
   return report.good() ? 0 : 1;

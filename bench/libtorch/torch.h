@@ -4,14 +4,23 @@
 
 #include "bench/bench.h"
 
-inline bench::Report torch_report(const bench::Options& options) {
-  return bench::Report(std::string("libtorch-") + TORCH_VERSION, options);
-}
+/// Sets the number of threads in each workload's own process, where the pool is made.
+class TorchReport : public bench::Report {
+ public:
+  explicit TorchReport(const bench::Options& options)
+      : Report(std::string("libtorch-") + TORCH_VERSION, options), threads_(options.threads) {}
 
-inline void use_threads(int threads) {
-  at::set_num_threads(threads);
-  at::set_num_interop_threads(1);
-}
+  void run(const std::string& workload, const std::function<void()>& f) {
+    Report::run(workload, [&] {
+      at::set_num_threads(threads_);
+      at::set_num_interop_threads(1);
+      f();
+    });
+  }
+
+ private:
+  const int threads_;
+};
 
 /// A leaf with the numbers that all libraries start from.
 inline torch::Tensor filled(at::IntArrayRef shape, uint64_t seed, float bound) {

@@ -112,10 +112,9 @@ int64_t infer(const Model& model, const std::vector<Example>& examples) {
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = torch_report(options);
+  TorchReport report(options);
   const auto run = [&](const std::string& workload, const auto& f) {
     return report.run(workload, [&] {
-      use_threads(options.threads);
       const bench::Treebank bank = bench::load_trees(options);
       const Model model(bank.words);
       f(bank, model, std::vector<Example>(bank.trees.begin(), bank.trees.end()));

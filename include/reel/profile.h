@@ -21,7 +21,7 @@ namespace reel::profile {
 namespace internal {
 extern constinit std::atomic<bool> recording;
 }
-inline bool running() { return internal::recording.load(std::memory_order_relaxed); }
+inline bool running() { return internal::recording.load(std::memory_order_acquire); }
 
 enum class Kind : uint8_t { kKernel, kRule, kLayer, kScope };
 

@@ -43,7 +43,7 @@ struct Buffer {
 struct Recorder {
   std::mutex mutex;
   std::vector<std::unique_ptr<Buffer>> buffers;
-  uint64_t run = 0;  // the recordings are counted, so that a thread knows an old buffer
+  std::atomic<uint64_t> run{0};  // the recordings are counted, so that a thread knows an old buffer
   int64_t start = 0;
 };
 Recorder& recorder() {

@@ -291,16 +291,12 @@ void Tensor::remove_hook(int64_t id) {
 // ---- factories ------------------------------------------------------------------------------------------------------
 
 void check_fits(const char* op, Scalar value, DType dtype) {
-  if (dtype != kUInt8 && dtype != kInt32 && dtype != kInt64) return;
-  constexpr double kEnd = 0x1p63;
   const double number = value.to<double>();
-  bool fits = number >= -kEnd && number < kEnd;  // not for NaN
-  if (fits) {
-    const int64_t whole = value.to<int64_t>();
-    if (dtype == kUInt8) fits = whole >= -255 && whole <= 255;
-    if (dtype == kInt32) fits = whole == static_cast<int32_t>(whole);
-  }
-  REEL_CHECK(fits || (!value.is_floating_point() && dtype == kInt64), op, ": ", number, " does not fit into ", dtype);
+  bool fits = true;
+  if (dtype == kUInt8) fits = std::abs(number) < 256;
+  if (dtype == kInt32) fits = number > -0x1p31 - 1 && number < 0x1p31;
+  if (dtype == kInt64 && value.is_floating_point()) fits = number >= -0x1p63 && number < 0x1p63;
+  REEL_CHECK(fits, op, ": ", number, " does not fit into ", dtype);
 }
 
 namespace {

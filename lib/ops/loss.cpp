@@ -372,16 +372,9 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
   const char* op = "binary_cross_entropy_with_logits";
   check_same_shape(op, logits, target);
   return loss_of(op, options.reduction, logits, target, [&](const Tensor& x, const Tensor& t) {
-    // -w t log σ(x) - (1 - t) log(1 - σ(x)), with softplus of -|x| so that nothing cancels.
-    const Tensor positive = no_grad([&] { return (x > 0).to(x.dtype()); });
-    const Tensor away = softplus(x * (1 - 2 * positive));
-    Tensor y;
-    if (options.pos_weight.defined()) {
-      const Tensor share = 1 + (options.pos_weight.to(x.dtype()) - 1) * t;
-      y = share * away + x * (1 - t - share * (1 - positive));
-    } else {
-      y = away + x * (positive - t);
-    }
+    // log(1 - σ(x)) is log σ(-x): each term is exact by itself, so nothing cancels.
+    const Tensor share = options.pos_weight.defined() ? t * options.pos_weight.to(x.dtype()) : t;
+    const Tensor y = -(share * logsigmoid(x) + (1 - t) * logsigmoid(-x));
     return options.weight.defined() ? y * options.weight.to(x.dtype()) : y;
   });
 }

@@ -140,9 +140,9 @@ Tensor randperm(int64_t n) {
 
 Tensor& Tensor::uniform_(double low, double high) {
   REEL_CHECK(low <= high, "uniform_: the range [", low, ", ", high, ") is empty");
-  REEL_CHECK(
-      high - low <= (dtype() == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max()),
-      "uniform_: the range [", low, ", ", high, ") is too wide for ", dtype());
+  const DType dtype = view_of(*this, "uniform_").dtype;
+  const double most = dtype == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  REEL_CHECK(high - low <= most, "uniform_: the range [", low, ", ", high, ") is too wide for ", dtype);
   return fill_in_place("uniform_", RandomKind::kUniform, low, high, *this);
 }
 

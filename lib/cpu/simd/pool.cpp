@@ -126,10 +126,6 @@ template <class T, class F>
 void for_each_block(const Chunk& chunk, const F& f) {
   for (int64_t i = 0; i < chunk.count; i += kWidth<T>) f(i, i + kWidth<T> <= chunk.count ? kWidth<T> : chunk.count - i);
 }
-template <class T>
-void store_first(T* p, const Batch<T>& x, int64_t n) {
-  n < kWidth<T> ? store_part(p, x, n) : store(p, x);
-}
 
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
@@ -202,7 +198,7 @@ void max_pool_by_lines(const Pool& p, const T* x, T* y, int64_t* indices) {
           }
         }
         const int64_t to = row_offset(p, row) + chunk.begin + i;
-        store_first(y + to, most, n);
+        store_up_to(y + to, most, n);
         if constexpr (with_places) {
           T lanes[kWidth<T>];
           store(lanes, at);
@@ -280,7 +276,7 @@ void avg_pool_by_lines(const Pool& p, const T* x, T* y) {
       for_each_block<T>(chunk, [&](int64_t i, int64_t n) {
         Batch<T> total(T(0));
         for (int64_t k = 0; k < p.kernel[2]; ++k) total += load_steps<step>(sum.data + i * stride + k, stride, n);
-        store_first<T>(y + row_offset(p, row) + chunk.begin + i, total / (of_row * load(divisor.data + i)), n);
+        store_up_to<T>(y + row_offset(p, row) + chunk.begin + i, total / (of_row * load(divisor.data + i)), n);
       });
     });
   });

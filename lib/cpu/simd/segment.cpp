@@ -11,15 +11,6 @@ namespace reel::cpu::REEL_ISA {
 namespace {
 
 template <class T>
-Batch<T> load_n(const T* p, int64_t n) {
-  return n >= kWidth<T> ? load(p) : load_part(p, n);
-}
-template <class T>
-void store_n(T* p, const Batch<T>& x, int64_t n) {
-  n >= kWidth<T> ? store(p, x) : store_part(p, x, n);
-}
-
-template <class T>
 struct Sum {
   static constexpr T kStart = 0;
   template <class V>
@@ -80,7 +71,7 @@ void reduce_segments(const Join& join, bool mean, const View& x, const View& off
     const T scale = mean && end > begin ? T(1) / T(end - begin) : T(1);
     if (m == 1) {
       const T* line = from + begin;
-      *to = scale * fold_line<T>(join, end - begin, [&](int64_t i, int64_t n) { return load_n(line + i, n); });
+      *to = scale * fold_line<T>(join, end - begin, [&](int64_t i, int64_t n) { return load_up_to(line + i, n); });
       return;
     }
     constexpr int64_t kWide = 4 * kWidth<T>;
@@ -98,8 +89,8 @@ void reduce_segments(const Join& join, bool mean, const View& x, const View& off
     for (; column < m; column += kWidth<T>) {
       const T* row = from + begin * m + column;
       Batch<T> a(Join::kStart);
-      for (int64_t r = begin; r < end; ++r, row += m) a = join(a, load_n(row, m - column));
-      store_n(to + column, a * Batch<T>(scale), m - column);
+      for (int64_t r = begin; r < end; ++r, row += m) a = join(a, load_up_to(row, m - column));
+      store_up_to(to + column, a * Batch<T>(scale), m - column);
     }
   });
 }
@@ -113,9 +104,9 @@ void spread_segments(bool mean, const View& y, const View& offsets, const View& 
     const T scale = mean && end > begin ? T(1) / T(end - begin) : T(1);
     if (m == 1) return std::fill(x.as<T>() + begin, x.as<T>() + end, scale * *from);
     for (int64_t column = 0; column < m; column += kWidth<T>) {
-      const Batch<T> value = load_n(from + column, m - column) * Batch<T>(scale);
+      const Batch<T> value = load_up_to(from + column, m - column) * Batch<T>(scale);
       T* to = x.as<T>() + begin * m + column;
-      for (int64_t r = begin; r < end; ++r, to += m) store_n(to, value, m - column);
+      for (int64_t r = begin; r < end; ++r, to += m) store_up_to(to, value, m - column);
     }
   });
 }
@@ -148,23 +139,25 @@ void extreme_grad(const View& g, const View& x, const View& y, const View& offse
   for_each_block<T>(
       x, offsets,
       [&](int64_t at, int64_t first, int64_t stride, int64_t rows, int64_t n) {
-        const Batch<T> best = load_n(yv + at, n);
+        const Batch<T> best = load_up_to(yv + at, n);
         Batch<T> ties = zero;
-        for (int64_t r = 0; r < rows; ++r) ties += select(same(load_n(xv + first + r * stride, n), best), one, zero);
-        const Batch<T> share = load_n(gv + at, n) / ties;
+        for (int64_t r = 0; r < rows; ++r)
+          ties += select(same(load_up_to(xv + first + r * stride, n), best), one, zero);
+        const Batch<T> share = load_up_to(gv + at, n) / ties;
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t i = first + r * stride;
-          store_n(out + i, select(same(load_n(xv + i, n), best), share, zero), n);
+          store_up_to(out + i, select(same(load_up_to(xv + i, n), best), share, zero), n);
         }
       },
       [&](int64_t s, int64_t first, int64_t count) {
         const Batch<T> best(yv[s]);
         const T ties = fold_line<T>(Sum<T>(), count, [&](int64_t i, int64_t n) {
-          return select(same(load_n(xv + first + i, n), best), one, zero);
+          return select(same(load_up_to(xv + first + i, n), best), one, zero);
         });
         const Batch<T> share(gv[s] / ties);
         for (int64_t i = 0; i < count; i += kWidth<T>)
-          store_n(out + first + i, select(same(load_n(xv + first + i, count - i), best), share, zero), count - i);
+          store_up_to(out + first + i, select(same(load_up_to(xv + first + i, count - i), best), share, zero),
+                      count - i);
       });
 }
 
@@ -176,31 +169,32 @@ void softmax(const View& x, const View& offsets, const View& y) {
       x, offsets,
       [&](int64_t, int64_t first, int64_t stride, int64_t rows, int64_t n) {
         Batch<T> best(Max<T>::kStart), sum(T(0));
-        for (int64_t r = 0; r < rows; ++r) best = Max<T>()(best, load_n(from + first + r * stride, n));
+        for (int64_t r = 0; r < rows; ++r) best = Max<T>()(best, load_up_to(from + first + r * stride, n));
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t i = first + r * stride;
-          const Batch<T> e = exp(load_n(from + i, n) - best);
+          const Batch<T> e = exp(load_up_to(from + i, n) - best);
           sum += e;
-          store_n(to + i, e, n);
+          store_up_to(to + i, e, n);
         }
         const Batch<T> scale = Batch<T>(T(1)) / sum;
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t i = first + r * stride;
-          store_n(to + i, load_n(to + i, n) * scale, n);
+          store_up_to(to + i, load_up_to(to + i, n) * scale, n);
         }
       },
       [&](int64_t, int64_t first, int64_t count) {
         const T* line = from + first;
         T* result = to + first;
-        const Batch<T> best(fold_line<T>(Max<T>(), count, [&](int64_t i, int64_t n) { return load_n(line + i, n); }));
+        const Batch<T> best(
+            fold_line<T>(Max<T>(), count, [&](int64_t i, int64_t n) { return load_up_to(line + i, n); }));
         const T sum = fold_line<T>(Sum<T>(), count, [&](int64_t i, int64_t n) {
-          const Batch<T> e = exp(load_n(line + i, n) - best);
-          store_n(result + i, e, n);
+          const Batch<T> e = exp(load_up_to(line + i, n) - best);
+          store_up_to(result + i, e, n);
           return e;
         });
         const Batch<T> scale(T(1) / sum);
         for (int64_t i = 0; i < count; i += kWidth<T>)
-          store_n(result + i, load_n(result + i, count - i) * scale, count - i);
+          store_up_to(result + i, load_up_to(result + i, count - i) * scale, count - i);
       });
 }
 
@@ -213,18 +207,19 @@ void softmax_grad(const View& g, const View& y, const View& offsets, const View&
       [&](int64_t, int64_t first, int64_t stride, int64_t rows, int64_t n) {
         Batch<T> sum(T(0));
         for (int64_t r = 0; r < rows; ++r)
-          sum = fma(load_n(gv + first + r * stride, n), load_n(yv + first + r * stride, n), sum);
+          sum = fma(load_up_to(gv + first + r * stride, n), load_up_to(yv + first + r * stride, n), sum);
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t i = first + r * stride;
-          store_n(out + i, load_n(yv + i, n) * (load_n(gv + i, n) - sum), n);
+          store_up_to(out + i, load_up_to(yv + i, n) * (load_up_to(gv + i, n) - sum), n);
         }
       },
       [&](int64_t, int64_t first, int64_t count) {
         const T *gs = gv + first, *ys = yv + first;
-        const Batch<T> sum(
-            fold_line<T>(Sum<T>(), count, [&](int64_t i, int64_t n) { return load_n(gs + i, n) * load_n(ys + i, n); }));
+        const Batch<T> sum(fold_line<T>(
+            Sum<T>(), count, [&](int64_t i, int64_t n) { return load_up_to(gs + i, n) * load_up_to(ys + i, n); }));
         for (int64_t i = 0; i < count; i += kWidth<T>)
-          store_n(out + first + i, load_n(ys + i, count - i) * (load_n(gs + i, count - i) - sum), count - i);
+          store_up_to(out + first + i, load_up_to(ys + i, count - i) * (load_up_to(gs + i, count - i) - sum),
+                      count - i);
       });
 }
 
