@@ -1,0 +1,26 @@
+#include "cuda/kernels.h"
+#include "cuda/runtime.h"
+
+namespace reel {
+namespace cuda {
+namespace {
+
+Backend make_table() {
+  Backend table{};
+  install_cell(table), install_conv(table), install_copy(table), install_crf(table), install_gemm(table);
+  install_index(table), install_linalg(table), install_norm(table), install_pointwise(table), install_pool(table);
+  install_random(table), install_reduce(table), install_scan(table), install_segment(table), install_softmax(table);
+  install_sort(table), install_update(table);
+  return table;
+}
+
+}  // namespace
+}  // namespace cuda
+
+const Backend& other_backend(Device device) {
+  static const Backend table = cuda::make_table();
+  cuda::use(device);
+  return table;
+}
+
+}  // namespace reel

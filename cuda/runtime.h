@@ -1,0 +1,187 @@
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "lib/backend.h"
+
+// What every CUDA source starts from: errors, the current stream, scratch memory, launches and types.
+//
+// The same sources are compiled twice: by nvcc, and by g++ for test/simt, where a block's threads are fibers on the
+// CPU. Hence launch() and REEL_SHARED instead of <<<>>> and extern __shared__; everything else is plain CUDA C++.
+// Kernels launch on stream() and never wait for the GPU; what has to (a count that becomes a shape) calls
+// wait_for_gpu().
+namespace reel::cuda {
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
+
+/// Throws a reel::Error that has the call and what its status means.
+[[noreturn]] void fail(cudaError_t status, const char* call);
+inline void check(cudaError_t status, const char* call) {
+  if (status != cudaSuccess) [[unlikely]]
+    fail(status, call);
+}
+#define CUDA_CHECK(call) ::reel::cuda::check(call, #call)
+
+// ---- streams and memory ---------------------------------------------------------------------------------------------
+
+/// The calling thread's current stream.
+cudaStream_t stream();
+
+/// Makes `device` the calling thread's current one. An Error if the machine does not have it.
+void use(Device device);
+
+/// Waits until everything launched on stream() is done, and throws what the GPU has reported since the last time: an
+/// index out of range, say. `what` names the op that has to wait; it is refused while a graph is captured.
+void wait_for_gpu(const char* what);
+
+/// `bytes` bytes of the GPU's memory, in stream order: no wait. The block is given back with them.
+struct Block;
+void* allocate(size_t bytes, Block** block);
+void release(Block* block);
+
+/// Memory of the GPU for as long as a function runs: what is launched before the end may use it.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(int64_t count) { data_ = static_cast<T*>(allocate(static_cast<size_t>(count) * sizeof(T), &block_)); }
+  ~Scratch() { release(block_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  T* data() const { return data_; }
+  operator T*() const { return data_; }
+
+ private:
+  Block* block_;
+  T* data_;
+};
+
+/// A contiguous copy of a view that is not contiguous, or the view itself.
+class Contiguous {
+ public:
+  explicit Contiguous(const View& view);
+  ~Contiguous();
+  Contiguous(const Contiguous&) = delete;
+  Contiguous& operator=(const Contiguous&) = delete;
+  const View& view() const { return view_; }
+  template <class T>
+  T* as() const {
+    return view_.as<T>();
+  }
+
+ private:
+  View view_;
+  Block* block_ = nullptr;
+};
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+#if defined(__CUDACC__)
+/// kernel<<<grid, block, shared bytes, stream()>>>(args…). An empty grid launches nothing.
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
+  if (grid.x == 0) return;
+  const auto call = [&](P... values) {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
+    check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared, stream()),
+          "cudaLaunchKernel");
+  };
+  call(static_cast<P>(std::forward<A>(args))...);
+}
+/// The block's dynamic shared memory as an array of T.
+#define REEL_SHARED(T, name)                            \
+  extern __shared__ __align__(16) unsigned char reel_shared_memory[]; \
+  T* const name = reinterpret_cast<T*>(reel_shared_memory)
+#else
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
+  if (grid.x == 0) return;
+  check(simt::launch(kernel, grid, block, shared, stream(), std::forward<A>(args)...), "cudaLaunchKernel");
+}
+#define REEL_SHARED(T, name) T* const name = reinterpret_cast<T*>(::simt::dynamic_shared)
+#endif
+
+inline constexpr int kWarp = 32, kThreads = 256;
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/// Blocks for n threads' worth of work: as many as keep any GPU busy; the kernel strides over what they do not cover.
+inline unsigned blocks_for(int64_t n, int threads = kThreads) {
+  const int64_t blocks = ceil_div(n, threads), most = 132 * 32;
+  return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+/// for (int64_t i = first_index(); i < n; i += index_step())
+__device__ inline int64_t first_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int64_t index_step() { return int64_t(gridDim.x) * blockDim.x; }
+
+// ---- types ----------------------------------------------------------------------------------------------------------
+
+/// The type that a GPU computes in with elements of type T.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>, float, T>;
+template <class T>
+__host__ __device__ inline Wide<T> widen(T x) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __half2float(x);
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __bfloat162float(x);
+  else
+    return x;
+}
+template <class T, class W>
+__host__ __device__ inline T narrow(W x) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __float2half(static_cast<float>(x));
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __float2bfloat16(static_cast<float>(x));
+  else
+    return static_cast<T>(x);
+}
+
+/// A type as a value.
+template <class T>
+struct Type {
+  using type = T;
+};
+/// f(Type<T>()) for float32 and float64.
+template <class F>
+void with_float(DType dtype, const F& f) {
+  dtype == kFloat32 ? f(Type<float>()) : f(Type<double>());
+}
+/// … and the half types.
+template <class F>
+void with_floating(DType dtype, const F& f) {
+  switch (dtype) {
+    case kFloat16: return f(Type<__half>());
+    case kBFloat16: return f(Type<__nv_bfloat16>());
+    case kFloat32: return f(Type<float>());
+    default: return f(Type<double>());
+  }
+}
+/// … for uint8 (and bool), int32 and int64.
+template <class F>
+void with_integer(DType dtype, const F& f) {
+  switch (dtype) {
+    case kInt32: return f(Type<int32_t>());
+    case kInt64: return f(Type<int64_t>());
+    default: return f(Type<uint8_t>());
+  }
+}
+/// … for any dtype; bools are bytes.
+template <class F>
+void with_type(DType dtype, const F& f) {
+  is_floating_point(dtype) ? with_floating(dtype, f) : with_integer(dtype, f);
+}
+/// … for an unsigned integer of the dtype's size, where elements are only moved.
+template <class F>
+void with_word(DType dtype, const F& f) {
+  switch (size_of(dtype)) {
+    case 1: return f(Type<uint8_t>());
+    case 2: return f(Type<uint16_t>());
+    case 4: return f(Type<uint32_t>());
+    default: return f(Type<uint64_t>());
+  }
+}
+
+}  // namespace reel::cuda
