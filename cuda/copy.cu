@@ -1,8 +1,210 @@
+#include "cuda/elementwise.h"
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
+#include "lib/core/allocator.h"
 
 namespace reel::cuda {
+namespace {
 
-void install_copy(Backend&) {}
+struct Same {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x;
+  }
+};
+template <class To, class From>
+struct Convert {
+  __device__ To operator()(From x) const {
+    return static_cast<To>(x);
+  }
+};
+struct ToBool {
+  template <class T>
+  __device__ uint8_t operator()(T x) const {
+    return x != T(0);
+  }
+};
+
+// ---- transposed copies ----------------------------------------------------------------------------------------------
+
+constexpr int kTile = 32, kTileRows = 8;
+
+/// y[b, i, j] = x[b, j, i]: 32 × 32 elements at a time, so that both sides are read and written in rows.
+template <class T>
+__global__ void transpose_kernel(const T* x, int64_t x_batch, int64_t x_step, T* y, int64_t rows, int64_t columns) {
+  __shared__ T tile[kTile][kTile + 1];  // the odd width spreads a column over the banks
+  const int64_t row = int64_t(blockIdx.y) * kTile, column = int64_t(blockIdx.x) * kTile;
+  const T* const from = x + blockIdx.z * x_batch;
+  T* const to = y + blockIdx.z * rows * columns;
+  for (int i = threadIdx.y; i < kTile; i += kTileRows)
+    if (column + i < columns && row + threadIdx.x < rows)
+      tile[i][threadIdx.x] = from[(column + i) * x_step + row + threadIdx.x];
+  __syncthreads();
+  for (int i = threadIdx.y; i < kTile; i += kTileRows)
+    if (row + i < rows && column + threadIdx.x < columns)
+      to[(row + i) * columns + column + threadIdx.x] = tile[threadIdx.x][i];
+}
+
+/// Copies x [b, rows, columns] whose rows are the adjacent dimension to a contiguous y, if that is what the views are.
+bool transpose(const View& x, const View& y) {
+  if (!y.contiguous || x.dtype != y.dtype) return false;
+  const View* const views[] = {&y, &x};
+  int64_t size[kMaxDims];
+  if (y.numel >= int64_t{1} << 31) return false;
+  const Layout<2> layout = detail::merged(views, 0);
+  if (layout.rank < 2 || layout.rank > 3 || layout.strides[1][1] != 1) return false;
+  for (int d = 0; d < layout.rank; ++d) size[d] = layout.sizes[d].divisor;
+  const int64_t columns = size[0], rows = size[1], batch = layout.rank == 3 ? size[2] : 1;
+  const int64_t across = ceil_div(columns, kTile), down = ceil_div(rows, kTile);
+  if (rows < 8 || columns < 8 || down > 65535 || batch > 65535) return false;
+  with_word(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(transpose_kernel<T>, dim3(across, down, batch), dim3(kTile, kTileRows), 0, x.as<const T>(),
+           layout.rank == 3 ? layout.strides[2][1] : 0, layout.strides[0][1], y.as<T>(), rows, columns);
+  });
+  return true;
+}
+
+// ---- on the device --------------------------------------------------------------------------------------------------
+
+void copy_on_device(const View& from, const View& to) {
+  if (from.dtype == to.dtype) {
+    if (transpose(from, to)) return;
+    return with_word(to.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      map<T, T>(Same(), to, &from);
+    });
+  }
+  with_type(from.dtype, [&](auto source) {
+    using From = typename decltype(source)::type;
+    if (to.dtype == kBool) return map<uint8_t, From>(ToBool(), to, &from);
+    with_type(to.dtype, [&](auto target) {
+      using To = typename decltype(target)::type;
+      map<To, From>(Convert<Wide<To>, Wide<From>>(), to, &from);
+    });
+  });
+}
+
+// ---- between host and device ----------------------------------------------------------------------------------------
+
+/// A contiguous view of the same shape, over other memory.
+View contiguous_like(const View& view, void* data, bool host) {
+  View same = view;
+  same.data = data;
+  same.host = host;
+  same.contiguous = true;
+  int64_t step = 1;
+  for (int d = view.shape.size() - 1; d >= 0; --d) {
+    same.strides[d] = step;
+    step *= view.shape[d];
+  }
+  return same;
+}
+size_t size_of_elements(const View& view) { return static_cast<size_t>(view.numel * size_of(view.dtype)); }
+
+/// Memory of the host for as long as a copy takes.
+class HostMemory {
+ public:
+  explicit HostMemory(size_t bytes) : bytes_(bytes), data_(allocate_cpu(bytes)) {}
+  ~HostMemory() { release_cpu(data_, bytes_); }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  size_t bytes_;
+  void* data_;
+};
+
+// A number is a kernel's argument, not a copy.
+void fill_from(const View& from, const View& to) {
+  alignas(8) unsigned char element[8];
+  View number = to;
+  number.data = element, number.host = true, number.contiguous = true, number.numel = 1;
+  number.shape = number.strides = Shape();
+  View one = from;
+  one.shape = one.strides = Shape();
+  cpu_backend().copy(one, number);
+  with_word(to.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    map<T, T>(Same(), to, &number);
+  });
+}
+
+void upload(const View& from, const View& to) {
+  if (from.numel == 1) return fill_from(from, to);
+  if (!from.contiguous) {
+    const HostMemory memory(size_of_elements(from));
+    const View packed = contiguous_like(from, memory.data(), true);
+    cpu_backend().copy(from, packed);
+    return upload(packed, to);
+  }
+  if (!to.contiguous || from.dtype != to.dtype) {
+    const Scratch<unsigned char> memory(static_cast<int64_t>(size_of_elements(from)));
+    const View packed = contiguous_like(from, memory.data(), false);
+    upload(from, packed);
+    return copy_on_device(packed, to);
+  }
+  CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, size_of_elements(from), cudaMemcpyHostToDevice, stream()));
+}
+
+void download(const View& from, const View& to) {
+  const Contiguous packed(from);
+  if (!to.contiguous || from.dtype != to.dtype) {
+    const HostMemory memory(size_of_elements(from));
+    const View there = contiguous_like(from, memory.data(), true);
+    download(packed.view(), there);
+    return cpu_backend().copy(there, to);
+  }
+  CUDA_CHECK(cudaMemcpyAsync(to.data, packed.view().data, size_of_elements(from), cudaMemcpyDeviceToHost, stream()));
+  wait_for_gpu("a copy to the host");
+}
+
+void copy(const View& from, const View& to) {
+  if (to.numel == 0) return;
+  if (to.host) return download(from, to);
+  from.host ? upload(from, to) : copy_on_device(from, to);
+}
+
+// ---- filling and choosing -------------------------------------------------------------------------------------------
+
+void fill(const View& to, Scalar value) {
+  if (to.numel == 0) return;
+  alignas(8) unsigned char element[8];
+  View number = to;
+  number.data = element, number.numel = 1, number.shape = number.strides = Shape();
+  cpu_backend().fill(number, value);
+  number.host = true;
+  fill_from(number, to);
+}
+
+struct Choose {
+  template <class T>
+  __device__ T operator()(uint8_t condition, T a, T b) const {
+    return condition ? a : b;
+  }
+};
+void where(const View& condition, const View& a, const View& b, const View& y) {
+  with_word(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    map<T, uint8_t, T, T>(Choose(), y, &condition, &a, &b);
+  });
+}
+
+}  // namespace
+
+Contiguous::Contiguous(const View& view) : view_(view) {
+  if (view.contiguous && !view.host) return;
+  view_ = contiguous_like(view, allocate(size_of_elements(view), &block_), false);
+  copy(view, view_);
+}
+Contiguous::~Contiguous() {
+  if (block_) release(block_);
+}
+
+void install_copy(Backend& table) {
+  table.copy = copy;
+  table.fill = fill;
+  table.where = where;
+}
 
 }  // namespace reel::cuda

@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -30,6 +31,14 @@ inline void check(cudaError_t status, const char* call) {
 
 /// The calling thread's current stream.
 cudaStream_t stream();
+
+/// The first index out of range that a kernel has met, in memory that the host sees; `flag` is 0 while there is none.
+struct IndexError {
+  unsigned flag = 0;
+  const char* op = nullptr;
+  int64_t value = 0, low = 0, high = 0;
+};
+IndexError* index_error();
 
 /// Makes `device` the calling thread's current one. An Error if the machine does not have it.
 void use(Device device);

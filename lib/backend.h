@@ -21,6 +21,7 @@ struct View {
   int64_t numel = 0;
   DType dtype = kFloat32;
   bool contiguous = true;  // row-major without gaps
+  bool host = false;       // the host can read it; a CUDA kernel takes one element of the host's for all
   Shape shape;
   Strides strides;
 
@@ -235,11 +236,12 @@ enum class RandomKind {
 };
 
 struct Backend {
-  // Memory. allocate throws reel::Error when there is none; both are called for storage only.
-  void* (*allocate)(size_t bytes);
-  void (*release)(void* data, size_t bytes);
+  // Memory of a device that is not the CPU, for storage. allocate throws reel::Error when there is none; `block` is what
+  // release gives back.
+  void* (*allocate)(size_t bytes, void** block);
+  void (*release)(void* block);
 
-  // Any dtype to any dtype, any strides (also negative ones) to any strides.
+  // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
   void (*fill)(const View& to, Scalar value);
 
@@ -331,8 +333,9 @@ struct Backend {
   void (*ctc_grad)(const Ctc& ctc);
 
   // Indexing; ids and index are int64.
-  // The first element outside [low, high), through *bad; false when there is none.
-  bool (*find_out_of_range)(const View& ids, int64_t low, int64_t high, int64_t* bad);
+  // The first element outside [low, high), through *bad; false when there is none. A GPU says false at once: it reports
+  // an Error in op's name when the host next waits for it. So indices may be wrong, and a kernel touches nothing then.
+  bool (*find_out_of_range)(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
   void (*index_select)(const View& x, int dim, const View& ids, const View& y);  // ids 1-d; negative ids count back
   void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
   void (*index_add)(const View& y, int dim, const View& ids, const View& from);

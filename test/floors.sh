@@ -13,8 +13,8 @@ complain() {
 
 floor_of() {  # sets floor; it is empty for a path that has none yet
   case $1 in
-    include/reel/@(error|types|memory|profile|threads).h | lib/core/@(types.cpp|half.h|threads.cpp)) floor=0 ;;
-    lib/core/@(allocator|storage).* | lib/@(backend|number|philox|scalar|step).h | lib/cpu/* | cuda/*) floor=1 ;;
+    include/reel/@(cuda|error|memory|profile|threads|types).h | lib/core/@(types.cpp|half.h|threads.cpp)) floor=0 ;;
+    lib/core/@(allocator|no_cuda|storage).* | lib/@(backend|number|philox|scalar|step).h | lib/cpu/* | cuda/*) floor=1 ;;
     include/reel/@(tensor|autograd).h | lib/core/* | lib/autograd/*) floor=2 ;;
     include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
     include/reel/@(nn|optim|data|io|state_dict).h | include/reel/@(nn|optim|data|io)/* | lib/@(nn|optim|data|io)/*) floor=4 ;;

@@ -287,11 +287,16 @@ struct RowSparse {
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 
+/// Where tensors are made unless TensorOptions or another tensor say otherwise: the CPU, or what set_default_device has
+/// set for the calling thread. What reads files and data sets makes CPU tensors always.
+Device default_device();
+void set_default_device(Device device);
+
 /// Written as a designated initializer: zeros({2, 3}, {.dtype = kFloat64}). The dtype defaults to float32, or to what
 /// the values say (arange, full, from) or need (randint, randperm: int64).
 struct TensorOptions {
   std::optional<DType> dtype = {};
-  Device device = kCPU;
+  Device device = default_device();
   bool requires_grad = false;
 };
 

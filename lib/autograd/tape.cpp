@@ -223,6 +223,7 @@ const View* Backward::view(const Saved& saved, View& room) const {
   if (saved.impl_) return &saved.impl_->view;
   const GradShape& out = output(saved.index_);
   room = make_view(saved.storage_->data, out.shape, contiguous_strides(out.shape), out.dtype);
+  room.host = out.device == kCPU;
   return &room;
 }
 
@@ -243,6 +244,7 @@ Tensor Backward::get(const Saved& saved) const {
   impl->storage = saved.storage_;
   impl->storage->retain();
   impl->view = make_view(impl->storage->data, out.shape, contiguous_strides(out.shape), out.dtype);
+  impl->view.host = out.device == kCPU;
   if (create_graph()) {
     impl->node = &node_;
     impl->output = saved.index_;

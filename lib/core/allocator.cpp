@@ -208,7 +208,9 @@ Holders& holders() {
   static Holders* const holders = new Holders;
   return *holders;
 }
-std::string human(double bytes) {
+}  // namespace
+
+std::string human_size(double bytes) {
   const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   int unit = 0;
   for (; bytes >= 1024 && unit < 6; ++unit) bytes /= 1024;
@@ -216,20 +218,19 @@ std::string human(double bytes) {
   std::snprintf(text, sizeof text, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
   return text;
 }
-std::string largest_holders() {
+std::string largest_holders(Device device) {
   std::lock_guard lock(holders().mutex);
   std::vector<std::pair<size_t, Holder>> largest;
-  for (const auto& [storage, holder] : holders().all) largest.emplace_back(storage->bytes, holder);
+  for (const auto& [storage, holder] : holders().all)
+    if (storage->device == device) largest.emplace_back(storage->bytes, holder);
   std::sort(largest.begin(), largest.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   largest.resize(std::min<size_t>(largest.size(), 5));
   std::string text;
   for (const auto& [bytes, holder] : largest)
-    text += (text.empty() ? "; the largest holders: " : ", ") + human(static_cast<double>(bytes)) + " (" +
+    text += (text.empty() ? "; the largest holders: " : ", ") + human_size(static_cast<double>(bytes)) + " (" +
             name_of(holder.dtype) + " " + holder.shape.to_string() + ")";
   return text;
 }
-
-}  // namespace
 
 void* allocate_cpu(size_t bytes) {
   const int c = class_of(bytes);
@@ -244,8 +245,8 @@ void* allocate_cpu(size_t bytes) {
     if (void* block = from_system(bytes_of(c))) return open_block(block, bytes, c), block;
     throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
-    detail::fail("out of memory: ", bytes, " bytes (", human(static_cast<double>(bytes)), ") could not be allocated; ",
-                 human(static_cast<double>(memory_stats().in_use)), " are in use", largest_holders());
+    detail::fail("out of memory: ", bytes, " bytes (", human_size(static_cast<double>(bytes)), ") could not be allocated; ",
+                 human_size(static_cast<double>(memory_stats().in_use)), " are in use", largest_holders(kCPU));
   }
 }
 
@@ -307,9 +308,11 @@ Storage* Storage::make(size_t bytes, Device device, const Shape& shape, DType dt
     storage = new (allocate_cpu(sizeof(Storage) + bytes)) Storage;
     storage->data = storage + 1;
   } else {
-    void* data = backend(device).allocate(bytes);
+    void* block = nullptr;
+    void* data = backend(device).allocate(bytes, &block);
     storage = new (allocate_cpu(sizeof(Storage))) Storage;
     storage->data = data;
+    storage->block = block;
   }
   storage->device = device;
   storage->bytes = bytes;
@@ -340,7 +343,7 @@ void Storage::destroy() {
     (*release)();
     delete release;
   } else if (!behind_header) {
-    backend(device).release(data, bytes);
+    backend(device).release(block);
   }
   const size_t block = sizeof(Storage) + (behind_header ? bytes : 0);
   this->~Storage();

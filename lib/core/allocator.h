@@ -1,6 +1,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
+
+#include "reel/types.h"
 
 namespace reel {
 
@@ -13,6 +16,10 @@ namespace reel {
 void* allocate_cpu(size_t bytes);
 /// Gives back what allocate_cpu(bytes) returned, on any thread.
 void release_cpu(void* block, size_t bytes);
+/// "1.5 MiB"
+std::string human_size(double bytes);
+/// "; the largest holders: 1.5 GiB (float32 [1000, …]), …", of a device.
+std::string largest_holders(Device device);
 /// What the calling thread has taken less what it has given back.
 int64_t thread_memory_in_use();
 

@@ -82,6 +82,7 @@ Tensor make_tensor(const Shape& shape, DType dtype, Device device) {
   view.data = storage->data;
   view.numel = numel;
   view.dtype = dtype;
+  view.host = device == kCPU;
   view.shape = shape;
   view.strides = shape;
   int64_t step = 1;
@@ -98,6 +99,7 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
   impl->storage = source->storage;
   impl->storage->retain();
   impl->view = make_view(data, shape, strides, source->view.dtype);
+  impl->view.host = source->view.host;
   if (grad_mode) {
     impl->base = source->base ? source->base : source;
     impl->base->refs.fetch_add(1, std::memory_order_relaxed);
@@ -290,6 +292,15 @@ void Tensor::remove_hook(int64_t id) {
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 
+namespace {
+thread_local Device where_by_default = kCPU;
+}
+Device default_device() { return where_by_default; }
+void set_default_device(Device device) {
+  backend(device);  // an Error if there is none
+  where_by_default = device;
+}
+
 void check_fits(const char* op, Scalar value, DType dtype) {
   const double number = value.to<double>();
   bool fits = true;
@@ -402,6 +413,7 @@ Tensor from_blob(void* data, DType dtype, const Shape& shape, std::function<void
   TensorImpl* impl = TensorImpl::make();
   impl->storage = Storage::adopt(data, static_cast<size_t>(numel * size_of(dtype)), std::move(release));
   impl->view = make_view(data, shape, contiguous_strides(shape), dtype);
+  impl->view.host = true;
   return TensorImpl::wrap(impl);
 }
 

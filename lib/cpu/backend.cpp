@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "lib/core/allocator.h"
 #include "lib/cpu/kernels.h"
 
 namespace reel {
@@ -36,8 +35,6 @@ Isa chosen_isa() {
 
 Backend make_table() {
   Backend table{};
-  table.allocate = allocate_cpu;
-  table.release = release_cpu;
   table.copy = copy;
   table.fill = fill;
   table.bits = integer_bits;
@@ -84,11 +81,6 @@ constinit std::atomic<const Backend*> stand_in_for_cpu = nullptr;
 const Backend& cpu_backend() {
   static const Backend table = cpu::make_table();
   return table;
-}
-
-const Backend& other_backend(Device device) {
-  REEL_CHECK(device.type == DeviceType::kCPU, "this build of reel has no CUDA backend");
-  return cpu_backend();
 }
 
 }  // namespace reel

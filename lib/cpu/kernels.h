@@ -30,7 +30,7 @@ bool onednn_convolve(ConvPart wanted, const Convolution& conv);
 void unfold(const Convolution& conv);
 void fold(const Convolution& conv);
 
-bool find_out_of_range(const View& ids, int64_t low, int64_t high, int64_t* bad);
+bool find_out_of_range(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
 void index_select(const View& x, int dim, const View& ids, const View& y);
 void index_copy(const View& y, int dim, const View& ids, const View& from);
 void index_add(const View& y, int dim, const View& ids, const View& from);

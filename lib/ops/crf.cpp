@@ -78,7 +78,7 @@ Chains read_chains(const char* op, const Tensor& emissions, const Tensor& transi
     REEL_CHECK(lengths.dtype() == kInt64 && lengths.shape() == (shape.size() == 3 ? Shape{shape[1]} : Shape{}), op,
                ": ", lengths.dtype(), " lengths of shape ", lengths.shape(), " for emissions of shape ", shape);
     int64_t bad;
-    REEL_CHECK(!backend_of(lengths).find_out_of_range(view_of(lengths), 1, chains.steps + 1, &bad), op, ": length ",
+    REEL_CHECK(!backend_of(lengths).find_out_of_range(op, view_of(lengths), 1, chains.steps + 1, &bad), op, ": length ",
                bad, " of emissions of shape ", shape);
     chains.lengths = lengths.contiguous();
   }
@@ -102,7 +102,7 @@ Tensor read_tags(const char* op, const Tensor& tags, const Chains& chains) {
     read = where(t < chains.lengths, read, 0);
   }
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(read).find_out_of_range(view_of(read), 0, chains.tags, &bad), op, ": tag ", bad,
+  REEL_CHECK(!backend_of(read).find_out_of_range(op, view_of(read), 0, chains.tags, &bad), op, ": tag ", bad,
              " is out of range for ", chains.tags, " tags");
   return read;
 }

@@ -15,7 +15,7 @@ Tensor as_lengths(const char* what, const Tensor& lengths, int64_t n, int64_t mo
              "ctc_loss: ", view.dtype, " ", what, " lengths of shape ", view.shape, " for ", n, " sequences");
   const Tensor list = lengths.to(kInt64).to(device).reshape({n}).contiguous();
   int64_t bad;
-  REEL_CHECK(!backend_of(list).find_out_of_range(view_of(list), 0, most + 1, &bad), "ctc_loss: ", what, " length ", bad,
+  REEL_CHECK(!backend_of(list).find_out_of_range("ctc_loss", view_of(list), 0, most + 1, &bad), "ctc_loss: ", what, " length ", bad,
              " is not between 0 and ", most);
   return list;
 }
@@ -34,7 +34,7 @@ Tensor padded_targets(const Tensor& targets, const Tensor& lengths, int64_t most
   const Tensor labels = ids.numel() ? index_select(ids, 0, at.flatten()).reshape(at.shape()) : at;
   const Tensor read = where(valid, labels, 0).contiguous();
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(read).find_out_of_range(view_of(read), 0, classes, &bad), "ctc_loss: target ", bad,
+  REEL_CHECK(!backend_of(read).find_out_of_range("ctc_loss", view_of(read), 0, classes, &bad), "ctc_loss: target ", bad,
              " is out of range for ", classes, " classes");
   return read;
 }

@@ -68,7 +68,7 @@ Tensor as_ids(const char* op, const Tensor& target) {
 
 void check_range(const char* op, const Tensor& ids, int64_t classes) {
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(ids).find_out_of_range(view_of(ids), 0, classes, &bad), op, ": target ", bad,
+  REEL_CHECK(!backend_of(ids).find_out_of_range(op, view_of(ids), 0, classes, &bad), op, ": target ", bad,
              " is out of range for ", classes, " classes");
 }
 
@@ -83,8 +83,9 @@ Targets read_targets(const char* op, const Tensor& target, const Shape& shape, s
   REEL_CHECK(fits, op, ": scores of shape ", shape, " but a target of shape ", given);
   if (given.empty()) ids = ids.reshape({1});
   int64_t bad;
-  const bool may_occur = ignore && ((*ignore >= 0 && *ignore < classes) ||
-                                    backend_of(ids).find_out_of_range(view_of(ids), 0, classes, &bad));
+  // A GPU is not asked: that would take a wait.
+  const bool may_occur = ignore && ((*ignore >= 0 && *ignore < classes) || ids.device() != kCPU ||
+                                    backend_of(ids).find_out_of_range(op, view_of(ids), 0, classes, &bad));
   if (!may_occur) {
     if (!ignore) check_range(op, ids, classes);
     return {ids};

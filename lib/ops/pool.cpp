@@ -156,7 +156,7 @@ Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, PerDim
   }
   const int64_t planes = pool.planes, plane = Shape{pool.out[0], pool.out[1], pool.out[2]}.numel();
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(indices).find_out_of_range(view_of(indices), 0, plane, &bad), op, ": index ", bad,
+  REEL_CHECK(!backend_of(indices).find_out_of_range(op, view_of(indices), 0, plane, &bad), op, ": index ", bad,
              " is out of range for ", plane, " elements");
   const Shape flat{planes, planes ? view.numel / planes : 0};
   return scatter(zeros({planes, plane}, {.dtype = view.dtype, .device = x.device()}), 1, indices.reshape(flat),

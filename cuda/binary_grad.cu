@@ -1,0 +1,36 @@
+#include "cuda/pointwise.h"
+
+namespace reel::cuda {
+namespace {
+
+template <class F, bool of_a>
+struct Gradient {
+  F f;
+  template <class T>
+  __device__ T operator()(T g, T a, T b, T y) const {
+    if constexpr (of_a)
+      return f.grad_a(g, a, b, y);
+    else
+      return f.grad_b(g, a, b, y);
+  }
+};
+
+template <class F, bool of_a>
+void binary_grad(const void* f, const View& g, const View* a, const View* b, const View* y, const View& out) {
+  with_floating(g.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    map<T, T, T, T, T>(Gradient<F, of_a>{functor<F>(f)}, out, &g, a, b, y);
+  });
+}
+
+template <class... F>
+void fill(Backend& table, std::tuple<F...>*) {
+  table.grad_a = {&binary_grad<F, true>...};
+  table.grad_b = {&binary_grad<F, false>...};
+}
+
+}  // namespace
+
+void install_binary_grad(Backend& table) { fill(table, static_cast<scalar::BinaryList*>(nullptr)); }
+
+}  // namespace reel::cuda

@@ -1,0 +1,187 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/runtime.h"
+
+// How a function of single elements becomes a kernel over views: y[i] = f(x0[i], x1[i], …).
+//
+// flat: every operand is contiguous, or one element for all; read and written 16 bytes at a time.
+// strided: any strides, dimensions merged where all operands allow it.
+namespace reel::cuda {
+
+/// n / divisor for n < 2^31 by one multiplication (Granlund & Montgomery 1994).
+struct Divider {
+  uint32_t divisor = 1, factor = 1, shift = 0;
+  Divider() = default;
+  explicit Divider(uint32_t d) : divisor(d) {
+    while ((uint64_t{1} << shift) < d) ++shift;
+    factor = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1);
+  }
+  __device__ uint32_t divide(uint32_t n) const { return (__umulhi(n, factor) + n) >> shift; }
+};
+
+/// Where the elements of N operands lie. Dimension 0 is the innermost; strides in elements.
+template <int N>
+struct Layout {
+  int rank = 0;
+  Divider sizes[kMaxDims];
+  int64_t strides[kMaxDims][N];
+
+  __device__ void locate(uint32_t i, int64_t (&at)[N]) const {
+    for (int v = 0; v < N; ++v) at[v] = 0;
+    for (int d = 0; d < rank; ++d) {
+      const uint32_t rest = sizes[d].divide(i), index = i - rest * sizes[d].divisor;
+      for (int v = 0; v < N; ++v) at[v] += index * strides[d][v];
+      i = rest;
+    }
+  }
+};
+
+template <class T, int n>
+struct alignas(sizeof(T) * n) Pack {
+  T element[n];
+};
+
+/// Elements in memory, or one for all: `step` 0, of memory or, without it, `value`.
+template <class T>
+struct Operand {
+  const T* data = nullptr;
+  int64_t step = 0;
+  T value = {};
+
+  __device__ T at(int64_t i) const { return data ? data[i] : value; }
+  template <int n>
+  __device__ Pack<T, n> load(int64_t pack, bool aligned) const {
+    Pack<T, n> result;
+    if (step && aligned) {
+      result = reinterpret_cast<const Pack<T, n>*>(data)[pack];
+    } else {
+      for (int j = 0; j < n; ++j) result.element[j] = at((pack * n + j) * step);
+    }
+    return result;
+  }
+};
+
+namespace detail {
+
+template <int n, class Out, class F, class... In>
+__device__ Pack<Out, n> evaluate(const F& f, const Pack<In, n>&... x) {
+  Pack<Out, n> y;
+  for (int j = 0; j < n; ++j) y.element[j] = narrow<Out>(f(widen(x.element[j])...));
+  return y;
+}
+
+template <int n, class F, class Out, class... In>
+__global__ void flat_kernel(F f, bool aligned, int64_t count, Out* y, Operand<In>... x) {
+  const int64_t packs = aligned ? count / n : 0;
+  for (int64_t i = first_index(); i < packs; i += index_step())
+    reinterpret_cast<Pack<Out, n>*>(y)[i] = evaluate<n, Out>(f, x.template load<n>(i, true)...);
+  for (int64_t i = packs * n + first_index(); i < count; i += index_step())
+    y[i] = evaluate<1, Out>(f, x.template load<1>(i, false)...).element[0];
+}
+
+template <class F, class Out, int... v, class... In>
+__device__ void evaluate_at(std::integer_sequence<int, v...>, const F& f, Out* y, const int64_t* at,
+                            const Operand<In>&... x) {
+  y[at[0]] = narrow<Out>(f(widen(x.at(at[v + 1]))...));
+}
+template <class F, class Out, class... In>
+__global__ void strided_kernel(F f, Layout<1 + sizeof...(In)> layout, uint32_t count, Out* y, Operand<In>... x) {
+  for (int64_t i = first_index(); i < count; i += index_step()) {
+    int64_t at[1 + sizeof...(In)];
+    layout.locate(static_cast<uint32_t>(i), at);
+    evaluate_at(std::make_integer_sequence<int, sizeof...(In)>(), f, y, at, x...);
+  }
+}
+
+/// The element that a view of the host has.
+template <class T>
+T host_value(const View& view) {
+  return *view.as<const T>();
+}
+inline bool is_single(const View& view) {
+  for (int d = 0; d < view.shape.size(); ++d)
+    if (view.shape[d] != 1 && view.strides[d] != 0) return false;
+  return true;
+}
+template <class T>
+Operand<T> operand_of(const View* view) {
+  if (!view) return {};
+  if (view->host) return {nullptr, 0, host_value<T>(*view)};
+  return {view->as<const T>(), is_single(*view) ? 0 : 1, T{}};
+}
+inline bool is_flat(const View* view) { return !view || view->host || view->contiguous || is_single(*view); }
+inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+/// Merges the dimensions of y and x, whose shapes agree, from `first` on.
+template <int N>
+Layout<N> merged(const View* const (&views)[N], int first) {
+  Layout<N> layout;
+  int64_t size[kMaxDims];
+  const Shape& shape = views[0]->shape;
+  for (int d = shape.size() - 1; d >= first; --d) {
+    if (shape[d] == 1) continue;
+    int64_t stride[N];
+    bool merge = layout.rank > 0;
+    for (int v = 0; v < N; ++v) {
+      stride[v] = views[v] && !views[v]->host ? views[v]->strides[d] : 0;
+      merge = merge && stride[v] == layout.strides[layout.rank - 1][v] * size[layout.rank - 1];
+    }
+    if (merge) {
+      size[layout.rank - 1] *= shape[d];
+      continue;
+    }
+    size[layout.rank] = shape[d];
+    for (int v = 0; v < N; ++v) layout.strides[layout.rank][v] = stride[v];
+    ++layout.rank;
+  }
+  for (int d = 0; d < layout.rank; ++d) layout.sizes[d] = Divider(static_cast<uint32_t>(size[d]));
+  return layout;
+}
+
+template <class Out, class F, class... In>
+void map_strided(const F& f, const View* const (&views)[1 + sizeof...(In)], int first, Out* y, Operand<In>... x) {
+  int64_t count = 1;
+  for (int d = first; d < views[0]->shape.size(); ++d) count *= views[0]->shape[d];
+  if (count < int64_t{1} << 31) {
+    launch(strided_kernel<F, Out, In...>, blocks_for(count), kThreads, 0, f, merged(views, first),
+           static_cast<uint32_t>(count), y, x...);
+    return;
+  }
+  // Too many for 32 bits: one slice after the other.
+  for (int64_t i = 0; i < views[0]->shape[first]; ++i) {
+    int v = 0;
+    const auto moved = [&](auto* data) {
+      const View* view = views[v++];
+      return data && view && !view->host ? data + i * view->strides[first] : data;
+    };
+    Out* const to = moved(y);
+    map_strided<Out>(f, views, first + 1, to, Operand<In>{moved(x.data), x.step, x.value}...);
+  }
+}
+
+}  // namespace detail
+
+/// y[i] = f(x[i]…) where y is contiguous and every x is, or is one element; nullptr gives zeros.
+template <class Out, class... In, class F, class... V>
+void map_flat(const F& f, const View& y, const V*... x) {
+  if (y.numel == 0) return;
+  constexpr int n = 16 / static_cast<int>(std::max({sizeof(Out), sizeof(In)...}));
+  const bool aligned =
+      (detail::is_aligned(y.data) && ... && (!x || x->host || detail::is_single(*x) || detail::is_aligned(x->data)));
+  const int64_t threads = aligned ? ceil_div(y.numel, n) : y.numel;
+  launch(detail::flat_kernel<n, F, Out, In...>, blocks_for(threads), kThreads, 0, f, aligned, y.numel, y.as<Out>(),
+         detail::operand_of<In>(x)...);
+}
+
+/// y[i] = f(x[i]…) for any layouts of one shape; nullptr gives zeros.
+template <class Out, class... In, class F, class... V>
+void map(const F& f, const View& y, const V*... x) {
+  if (y.numel == 0) return;
+  if (y.contiguous && (detail::is_flat(x) && ...)) return map_flat<Out, In...>(f, y, x...);
+  const View* const views[] = {&y, x...};
+  detail::map_strided<Out, F, In...>(f, views, 0, y.as<Out>(), detail::operand_of<In>(x)...);
+}
+
+}  // namespace reel::cuda

@@ -1,0 +1,30 @@
+#include "cuda/pointwise.h"
+
+namespace reel::cuda {
+namespace {
+
+template <class F>
+void unary(const void* f, const View& x, const View& y) {
+  const Flat in(&x);
+  const auto run = [&](auto type) {
+    using T = typename decltype(type)::type;
+    if (y.contiguous)
+      map_flat<T, T>(functor<F>(f), y, in.view());
+    else
+      map<T, T>(functor<F>(f), y, in.view());
+  };
+  if constexpr (F::kIntegers)
+    if (!is_floating_point(x.dtype)) return with_integer(x.dtype, run);
+  with_floating(x.dtype, run);
+}
+
+template <class... F>
+void fill(Backend& table, std::tuple<F...>*) {
+  table.unary = {&unary<F>...};
+}
+
+}  // namespace
+
+void install_unary(Backend& table) { fill(table, static_cast<scalar::UnaryList*>(nullptr)); }
+
+}  // namespace reel::cuda

@@ -1,0 +1,96 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "reel/memory.h"
+#include "reel/types.h"
+
+/// NVIDIA GPUs: which there are, their memory, and the order in which they work.
+///
+/// An op on a CUDA tensor only queues its work on the calling thread's current stream and returns. What needs a value on
+/// the host waits: item(), printing, to(kCPU), nonzero() and other results whose shape depends on values. An index that
+/// turns out to be out of range on the GPU is reported by the next such wait, in the name of the op that was given it.
+namespace reel::cuda {
+
+/// How many GPUs this process can use: 0 where the build has no CUDA, the machine no driver or no GPU.
+int device_count();
+inline bool is_available() { return device_count() > 0; }
+/// "NVIDIA H100 80GB HBM3". All functions that take a device throw reel::Error if there is none of that number.
+std::string device_name(int device = 0);
+
+/// Waits until all that this process has queued on the device is done; throws what it reported.
+void synchronize(int device = 0);
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+/// What the caching allocator of a device holds.
+MemoryStats memory_stats(int device = 0);
+void reset_peak_memory(int device = 0);
+/// Gives cached memory back to the driver, after waiting for the device. Small blocks are parts of slabs, which stay.
+void empty_cache(int device = 0);
+
+// ---- streams and events ---------------------------------------------------------------------------------------------
+
+/// A queue of work; a handle. Work of one stream is done in order, that of two streams in any. All threads start with
+/// the device's one default stream as their current one.
+class Stream {
+ public:
+  /// A new stream of the device.
+  explicit Stream(int device = 0);
+  static Stream current(int device = 0);  ///< The calling thread's.
+  int device() const;
+  void synchronize() const;  ///< Waits for its work; throws what was reported.
+  bool query() const;        ///< Is all of its work done?
+  void* native() const;      ///< The cudaStream_t.
+  bool operator==(const Stream&) const = default;
+
+  struct Impl;
+  Impl* impl() const { return impl_.get(); }
+
+ private:
+  friend class StreamGuard;
+  explicit Stream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+};
+
+/// Makes a stream the calling thread's current one until the guard goes.
+///
+/// What the stream reads must have been written: Event::wait on it first. A tensor made on one stream and used on
+/// another needs Tensor::record_stream, so that its memory is not reused too early.
+class StreamGuard {
+ public:
+  explicit StreamGuard(const Stream& stream);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+ private:
+  std::shared_ptr<Stream::Impl> before_;
+};
+
+/// A point in a stream's work.
+class Event {
+ public:
+  /// Only events made with `timing` can tell the time.
+  explicit Event(bool timing = false);
+  void record(const Stream& stream);      ///< Everything queued on the stream by now comes before the event.
+  void record();                          ///< On the current stream.
+  void wait(const Stream& stream) const;  ///< What is queued on the stream from now on comes after the event.
+  void synchronize() const;               ///< The host waits.
+  bool query() const;
+  /// Milliseconds from `start` to this event; both have happened.
+  double elapsed_since(const Event& start) const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+// ---- debugging ------------------------------------------------------------------------------------------------------
+
+/// While on, every op of the calling thread that waits for the GPU throws reel::Error and says its name: for finding
+/// waits in a training loop.
+void forbid_waits(bool on);
+
+}  // namespace reel::cuda

@@ -1,0 +1,39 @@
+#include "lib/backend.h"
+#include "reel/cuda.h"
+
+// Takes the place of cuda/ in a build without CUDA.
+namespace reel {
+namespace {
+[[noreturn]] void absent() { detail::fail("this build of reel has no CUDA backend"); }
+}  // namespace
+
+const Backend& other_backend(Device) { absent(); }
+
+namespace cuda {
+
+int device_count() { return 0; }
+std::string device_name(int) { absent(); }
+void synchronize(int) { absent(); }
+MemoryStats memory_stats(int) { absent(); }
+void reset_peak_memory(int) { absent(); }
+void empty_cache(int) { absent(); }
+void forbid_waits(bool) {}
+
+Stream::Stream(int) { absent(); }
+Stream Stream::current(int) { absent(); }
+int Stream::device() const { absent(); }
+void Stream::synchronize() const { absent(); }
+bool Stream::query() const { absent(); }
+void* Stream::native() const { absent(); }
+StreamGuard::StreamGuard(const Stream&) { absent(); }
+StreamGuard::~StreamGuard() = default;
+Event::Event(bool) { absent(); }
+void Event::record(const Stream&) { absent(); }
+void Event::record() { absent(); }
+void Event::wait(const Stream&) const { absent(); }
+void Event::synchronize() const { absent(); }
+bool Event::query() const { absent(); }
+double Event::elapsed_since(const Event&) const { absent(); }
+
+}  // namespace cuda
+}  // namespace reel
