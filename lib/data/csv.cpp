@@ -192,7 +192,8 @@ Tensor CsvTable::tensor(const ColumnOptions& options) const {
 }
 
 Tensor CsvTable::numbers(const std::vector<int64_t>& columns, const ColumnOptions& options) const {
-  const Tensor table = empty({num_rows(), static_cast<int64_t>(columns.size())}, {.dtype = options.dtype});
+  const Tensor table =
+      empty({num_rows(), static_cast<int64_t>(columns.size())}, {.dtype = options.dtype, .device = kCPU});
   switch (options.dtype) {
     case kBool: parse(columns, options, table.data<bool>()); break;
     case kUInt8: parse(columns, options, table.data<uint8_t>()); break;

@@ -21,7 +21,7 @@ void check_size(const char* op, int64_t size) { REEL_CHECK(size >= 0, op, ": a d
 
 std::vector<double> uniform(int64_t n, uint64_t seed) {
   const SampleScope scope(seed);
-  return rand({n}, {.dtype = kFloat64}).to_vector<double>();
+  return rand({n}, {.dtype = kFloat64, .device = kCPU}).to_vector<double>();
 }
 
 template <class T>
@@ -98,7 +98,7 @@ bool SamplerOf<Item>::Walk::advance() {
 
 template <class Item>
 StateDict SamplerOf<Item>::state_dict() const {
-  const auto number = [](int64_t value) { return full({}, value, {.dtype = kInt64}); };
+  const auto number = [](int64_t value) { return full({}, value, {.dtype = kInt64, .device = kCPU}); };
   return {{"seed", number(static_cast<int64_t>(seed()))},
           {"epoch", number(epoch())},
           {"position", number(position())},

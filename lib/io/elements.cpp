@@ -105,7 +105,7 @@ Tensor read_elements(Source& source, Element element, std::span<const int64_t> s
     source.fail(what, " of shape ", Shape(shape), " has ", in_file, " bytes, where at most ", source.most_left(),
                 " can follow");
 
-  const Tensor tensor = empty(Shape(shape), {.dtype = dtype});
+  const Tensor tensor = empty(Shape(shape), {.dtype = dtype, .device = kCPU});
   const std::span<char> place = place_for(tensor, element);
   const int64_t begin = source.position();
   source.read_exactly(place.data(), in_file);

@@ -306,7 +306,7 @@ StateDict load(const std::filesystem::path& path, const LoadOptions& options, Me
     if (options.keep && !options.keep(entry.name)) continue;
     if (!entry.type) fail_at(file, entry, "reel has no dtype ", HeaderReader::quote(*entry.dtype));
     const Element element = entry.type->element;
-    const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype()});
+    const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype(), .device = kCPU});
     const std::span<char> place = place_for(tensor, element);
     const int64_t begin = data_begin + (*entry.offsets)[0];
     file.read(place.data(), static_cast<int64_t>(place.size()), begin);

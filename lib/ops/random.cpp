@@ -129,7 +129,7 @@ Tensor randint_like(const Tensor& other, int64_t low, int64_t high, TensorOption
 
 Tensor randperm(int64_t n) {
   REEL_CHECK(n >= 0, "randperm: ", n, " elements");
-  const Tensor chances = rand({n}, {.dtype = kFloat64}), order = make_tensor({n}, kInt64);
+  const Tensor chances = rand({n}, {.dtype = kFloat64, .device = kCPU}), order = make_tensor({n}, kInt64);
   const double* chance = chances.data<double>();
   int64_t* element = order.data<int64_t>();
   std::iota(element, element + n, 0);

@@ -43,7 +43,7 @@ void WeightAverage::swap() {
 }
 
 StateDict WeightAverage::state_dict() const {
-  StateDict dict{{"num_updates", full({}, updates_, {.dtype = kInt64})}};
+  StateDict dict{{"num_updates", full({}, updates_, {.dtype = kInt64, .device = kCPU})}};
   for (size_t i = 0; i < averages_.size(); ++i) dict.emplace_back("average." + std::to_string(i), averages_[i]);
   return dict;
 }

@@ -82,7 +82,7 @@ void Optimizer::zero_grad(bool set_to_none) {
 }
 
 StateDict Optimizer::state_dict() const {
-  const auto number = [](double value) { return full({}, value, {.dtype = kFloat64}); };
+  const auto number = [](double value) { return full({}, value, {.dtype = kFloat64, .device = kCPU}); };
   StateDict dict;
   const std::vector<std::string> names = state_names();
   int64_t index = 0;
@@ -92,7 +92,7 @@ StateDict Optimizer::state_dict() const {
     for (const State& state : groups_[g].states) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       if (state.steps == 0) continue;
-      dict.emplace_back(prefix + "step", full({}, state.steps, {.dtype = kInt64}));
+      dict.emplace_back(prefix + "step", full({}, state.steps, {.dtype = kInt64, .device = kCPU}));
       for (size_t i = 0; i < names.size(); ++i)
         if (state.moments[i].defined()) dict.emplace_back(prefix + names[i], state.moments[i]);
       if (number_name()) dict.emplace_back(prefix + number_name(), number(state.number));
