@@ -524,7 +524,12 @@ void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool
   GradShape shape;
   if (anomaly_mode()) check_number(input, values);
   GradSlot& target = slot(edge, shape);
-  const Tensor host = ids.to(kCPU).contiguous(), rows = values.to(shape.dtype);
+  const Tensor rows = values.to(shape.dtype);
+  if (!sparse && shape.device != kCPU) {  // nothing that the host would have to wait for
+    add_rows_at_once(target, shape, view_of(ids), view_of(rows));
+    return;
+  }
+  const Tensor host = ids.to(kCPU).contiguous();
   add_rows(target, shape, {host.data<int64_t>(), static_cast<size_t>(host.numel())}, view_of(rows), sparse);
 }
 

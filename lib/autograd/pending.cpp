@@ -165,6 +165,10 @@ void add_rows(GradSlot& slot, const GradShape& target, std::span<const int64_t> 
   pending.ids.insert(pending.ids.end(), ids.begin(), ids.end());
 }
 
+void add_rows_at_once(GradSlot& slot, const GradShape& target, const View& ids, const View& values) {
+  backend(target.device).index_add(view_of(own_dense(slot, target)), 0, ids, values);
+}
+
 bool absorb(GradSlot& held, GradSlot& slot, const GradShape& target) {
   if (!held.pending) {
     std::swap(held.pending, slot.pending);

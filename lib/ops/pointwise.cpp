@@ -133,6 +133,7 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
 
 Tensor number_as(DType dtype, const Tensor& number) {
   Tensor value = make_tensor({}, dtype);
+  TensorImpl::of(value)->number = true;
   const double exact = number.item<double>();
   if (dtype == kFloat32)
     *view_of(value).as<float>() = static_cast<float>(exact);

@@ -8,7 +8,7 @@ namespace reel {
 /// The functors' vocabulary for T = Tensor.
 inline Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return where(c, a, b); }
 
-/// A C++ number as a 0-d tensor of the floating-point type of the other operand.
+/// A C++ number as one of the floating-point type of the other operand; kernels of any device take it as it is.
 Tensor number_as(DType dtype, const Tensor& number);
 
 template <bool read, int tag>
@@ -109,7 +109,7 @@ Tensor binary_same(const char* name, const Tensor& a, const Tensor& b) {
   const F f;
   Tensor y;
   if (av.shape == bv.shape) {
-    y = make_tensor(av.shape, av.dtype, TensorImpl::of(a)->device());
+    y = make_tensor(av.shape, av.dtype, TensorImpl::of(TensorImpl::of(a)->number ? b : a)->device());
     backend_of(y).binary[scalar::index_of<scalar::BinaryList, F>](&f, av, bv, view_of(y));
   } else {
     y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), av.dtype, common_device(name, {&a, &b}));
@@ -131,7 +131,7 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
   const View &av = view_of(a, name), &bv = view_of(b, name);
   const auto meets_number = [](const Tensor& x, const Tensor& number) {
     const TensorImpl* impl = TensorImpl::of(x);
-    return TensorImpl::of(number)->number && !tracked(number) && !impl->number && impl->device() == kCPU &&
+    return TensorImpl::of(number)->number && !tracked(number) && !impl->number &&
            (impl->view.dtype == kFloat32 || impl->view.dtype == kFloat64);
   };
   if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b));
