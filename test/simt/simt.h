@@ -3,9 +3,9 @@
 //
 // The toolkit's own headers declare the runtime's functions, and simt.cpp defines them. A block's threads are fibers
 // with real barriers, shuffles and votes; blocks run one after the other. Streams are lazy: what is launched runs only
-// when somebody waits for it, so whoever reads too early reads old data. Memory of the "GPU" cannot be read by the host,
-// is NaN before it is written, and is poisoned again in stream order when it is freed.
-// SIMT_SEED (0: in order, 1: backwards, others: shuffled) chooses the order of threads, blocks and streams.
+// when somebody waits for it, so whoever reads too early reads old data. Memory of the "GPU" cannot be read by the
+// host, is NaN before it is written, and is poisoned again in stream order when it is freed. SIMT_SEED (0: in order, 1:
+// backwards, others: shuffled) chooses the order of threads, blocks and streams.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -27,32 +27,40 @@ extern uint3 block_index;
 extern dim3 block_size, grid_size;
 extern unsigned char* dynamic_shared;
 
+/// Where in a kernel a thread waits. Those that meet must be at the same place.
+struct Place {
+  const char* file;
+  int line;
+};
+inline Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+
 /// The barrier of a block.
-void synchronize_block();
-/// Gives every lane of mask the `bytes` bytes of all of them, 32 in a row.
-void exchange(unsigned mask, const void* mine, void* all, size_t bytes);
+void synchronize_block(Place place);
+/// Gives every lane of mask the `bytes` bytes of all of them, 32 in a row; those of other lanes are 0xff.
+void exchange(unsigned mask, const void* mine, void* all, size_t bytes, Place place);
 /// Work of a stream, done when somebody waits for it.
-void enqueue(cudaStream_t stream, std::function<void()> work);
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 /// Runs a kernel's blocks now.
-void run(dim3 grid, dim3 block, size_t shared, const std::function<void()>& body);
-cudaError_t check_launch(dim3 grid, dim3 block, size_t shared);
+void run(const void* kernel, dim3 grid, dim3 block, size_t shared, const std::function<void()>& body);
+cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared);
 
 template <class... P, class... A>
 cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, A&&... args) {
-  const cudaError_t status = check_launch(grid, block, shared);
+  const void* const address = reinterpret_cast<const void*>(kernel);
+  const cudaError_t status = check_launch(address, grid, block, shared);
   if (status != cudaSuccess) return status;
-  enqueue(stream, [=, values = std::tuple<P...>(static_cast<P>(args)...)] {
-    run(grid, block, shared, [&] { std::apply(kernel, values); });
+  return enqueue(stream, [=, values = std::tuple<P...>(static_cast<P>(args)...)] {
+    run(address, grid, block, shared, [&] { std::apply(kernel, values); });
   });
-  return cudaSuccess;
 }
 
 inline unsigned lane() { return current->number & 31; }
 template <class T>
-T shuffle(unsigned mask, T value, unsigned source) {
-  T all[32];
-  exchange(mask, &value, all, sizeof(T));
-  return all[source & 31];
+T shuffle(unsigned mask, T value, unsigned source, Place place) {
+  alignas(T) unsigned char all[32 * sizeof(T)];
+  exchange(mask, &value, all, sizeof(T), place);
+  std::memcpy(&value, all + (source & 31) * sizeof(T), sizeof(T));
+  return value;
 }
 
 }  // namespace simt
@@ -65,42 +73,56 @@ T shuffle(unsigned mask, T value, unsigned source) {
 #define blockIdx (::simt::block_index)
 #define blockDim (::simt::block_size)
 #define gridDim (::simt::grid_size)
-#define __syncthreads() ::simt::synchronize_block()
+#define __syncthreads() ::simt::synchronize_block({__FILE__, __LINE__})
 
+// Lanes are counted within groups of `width` lanes, a power of 2; a lane out of the group is the lane itself.
 template <class T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, simt::Place place = simt::here()) {
   const unsigned base = simt::lane() & ~unsigned(width - 1);
-  return simt::shuffle(mask, value, base + (unsigned(source) & unsigned(width - 1)));
+  return simt::shuffle(mask, value, base + (unsigned(source) & unsigned(width - 1)), place);
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int bits) {
-  return simt::shuffle(mask, value, simt::lane() ^ unsigned(bits));
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, simt::Place place = simt::here()) {
+  const unsigned lane = simt::lane(), other = lane ^ unsigned(bits);
+  return simt::shuffle(mask, value, other >= (lane & ~unsigned(width - 1)) + width ? lane : other, place);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned by) {
-  const unsigned lane = simt::lane();
-  return simt::shuffle(mask, value, lane + by > 31 ? lane : lane + by);
+T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, simt::Place place = simt::here()) {
+  const unsigned lane = simt::lane(), in_group = lane & unsigned(width - 1);
+  return simt::shuffle(mask, value, in_group + by >= unsigned(width) ? lane : lane + by, place);
 }
 template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned by) {
-  const unsigned lane = simt::lane();
-  return simt::shuffle(mask, value, lane < by ? lane : lane - by);
+T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, simt::Place place = simt::here()) {
+  const unsigned lane = simt::lane(), in_group = lane & unsigned(width - 1);
+  return simt::shuffle(mask, value, in_group < by ? lane : lane - by, place);
 }
-inline void __syncwarp(unsigned mask = ~0u) {
-  const int none = 0;
-  int all[32];
-  simt::exchange(mask, &none, all, sizeof none);
+inline void __syncwarp(unsigned mask = ~0u, simt::Place place = simt::here()) {
+  const char none = 0;
+  char all[32];
+  simt::exchange(mask, &none, all, 1, place);
 }
-inline unsigned __ballot_sync(unsigned mask, int predicate) {
-  int all[32];
-  simt::exchange(mask, &predicate, all, sizeof predicate);
+inline unsigned __ballot_sync(unsigned mask, int predicate, simt::Place place = simt::here()) {
+  const unsigned char mine = predicate != 0;
+  unsigned char all[32];
+  simt::exchange(mask, &mine, all, 1, place);
   unsigned votes = 0;
-  for (int i = 0; i < 32; ++i)
-    if ((mask >> i & 1) && all[i]) votes |= 1u << i;
+  for (unsigned i = 0; i < 32; ++i) votes |= unsigned(all[i] == 1) << i;
   return votes;
 }
-inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
+inline int __any_sync(unsigned mask, int predicate, simt::Place place = simt::here()) {
+  return __ballot_sync(mask, predicate, place) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, simt::Place place = simt::here()) {
+  return __ballot_sync(mask, predicate, place) == mask;
+}
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value, simt::Place place = simt::here()) {
+  T all[32];
+  simt::exchange(mask, &value, all, sizeof(T), place);
+  unsigned equal = 0;
+  for (unsigned i = 0; i < 32; ++i) equal |= unsigned((mask >> i & 1) && all[i] == value) << i;
+  return equal;
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }

@@ -1,0 +1,49 @@
+#pragma once
+// What the parts of the shim know of each other. simt.cpp runs kernels, memory.cpp keeps the GPU's memory,
+// runtime.cpp has streams, events, graphs and the runtime's functions.
+#include <cstddef>
+
+namespace simt {
+
+/// Prints "simt: …" with the kernel and the block that run, and aborts.
+[[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char* format, ...);
+
+/// SIMT_SEED. 0: everything in order and as late as allowed. 1: backwards, and as early as allowed. Others: shuffled.
+unsigned seed();
+/// A number below `limit` of a series that the seed starts.
+unsigned draw(unsigned limit);
+
+/// While one lives the GPU's memory can be read and written.
+class Open {
+ public:
+  Open();
+  ~Open();
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+};
+
+/// A block of the GPU's memory. Nobody may touch it before prepare() and after retire(), which the stream calls.
+struct Block {
+  char* data;
+  size_t size;
+  bool ready = false;  // prepare() has been
+  bool freed = false;  // the host has asked for it; the stream has yet to come there
+};
+/// Null if there is not so much left.
+Block* allocate(size_t size);
+/// The block which `bytes` bytes from `address` on lie in, or null.
+Block* find_block(const void* address, size_t bytes = 1);
+bool is_device(const void* address);
+/// Fills a new block with 0xff.
+void prepare(Block* block);
+/// Checks the block's borders, fills it with 0xff and gives its addresses back.
+void retire(Block* block);
+/// Aborts if something was written next to a block.
+void check_borders();
+
+struct Usage {
+  size_t limit, used, highest;
+};
+Usage& usage();
+
+}  // namespace simt

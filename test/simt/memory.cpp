@@ -1,0 +1,186 @@
+// The GPU's memory: one range of addresses which the host cannot touch.
+//
+// Every block has borders that are checked whenever work was done, or, under AddressSanitizer, poisoned, which finds
+// reads too. What is free cannot be touched under AddressSanitizer and is NaN without.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <string>
+
+#include "device.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SIMT_ASAN 1
+#endif
+#endif
+#ifdef SIMT_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))
+#endif
+
+namespace simt {
+namespace {
+
+constexpr size_t kBorder = 256, kArena = size_t(64) << 30, kPage = size_t(2) << 20;
+constexpr size_t kQuarantine = size_t(16) << 20;  // so much lies idle before its addresses are used again
+constexpr unsigned char kCanary = 0xcb;
+
+char* arena() {
+  static char* const start = [] {
+    void* const found = mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (found == MAP_FAILED) die("no address space for the memory of the GPU");
+    madvise(found, kArena, MADV_HUGEPAGE);
+    return static_cast<char*>(found);
+  }();
+  return start;
+}
+
+struct Memory {
+  std::map<char*, Block> blocks;
+  std::map<char*, size_t> free;  // ranges below `top`
+  std::deque<std::pair<char*, size_t>> quarantine;
+  size_t quarantined = 0;
+  char* top = arena();  // nothing above has ever been used
+  int open = 0;
+};
+Memory& memory() {
+  static Memory& instance = *new Memory;
+  return instance;
+}
+
+size_t footprint(size_t size) { return kBorder + (size + kBorder + kBorder - 1) / kBorder * kBorder; }
+
+void protect(int access) {
+  const size_t used = (memory().top - arena() + kPage - 1) / kPage * kPage;
+  if (used > 0 && mprotect(arena(), used, access) != 0) die("mprotect failed");
+}
+
+char* find_range(size_t size) {
+  Memory& m = memory();
+  for (auto range = m.free.begin(); range != m.free.end(); ++range) {
+    const auto [start, length] = *range;
+    if (length < size) continue;
+    m.free.erase(range);
+    if (length > size) m.free[start + size] = length - size;
+    return start;
+  }
+  if (size > kArena - size_t(m.top - arena())) return nullptr;
+  if (m.open > 0) die("memory is asked for while the GPU works");
+  char* const start = m.top;
+  m.top += size;
+  return start;
+}
+
+void give_back(char* start, size_t size) {
+  auto& free = memory().free;
+  auto next = free.lower_bound(start);
+  if (next != free.end() && start + size == next->first) size += next->second, next = free.erase(next);
+  if (next != free.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == start) {
+      before->second += size;
+      return;
+    }
+  }
+  free[start] = size;
+}
+
+void check_border(const Block& block, const char* border) {
+  static const std::string expected(kBorder, static_cast<char>(kCanary));
+  if (std::memcmp(border, expected.data(), kBorder) == 0) return;
+  for (size_t i = 0; i < kBorder; ++i)
+    if (border[i] != static_cast<char>(kCanary))
+      die("a write out of bounds: byte %td of a block of %zu bytes", border + i - block.data, block.size);
+}
+
+void check(const Block& block) {
+#ifndef SIMT_ASAN
+  check_border(block, block.data - kBorder);
+  check_border(block, block.data + block.size);
+#else
+  (void)block;
+#endif
+}
+
+}  // namespace
+
+Usage& usage() {
+  static Usage instance{size_t(8) << 30, 0, 0};
+  return instance;
+}
+
+Open::Open() {
+  if (memory().open++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+Open::~Open() {
+  if (--memory().open == 0) protect(PROT_NONE);
+}
+
+Block* allocate(size_t size) {
+  const size_t whole = footprint(size);
+  if (whole < size || usage().used + size > usage().limit) return nullptr;
+  char* const range = find_range(whole);
+  if (!range) return nullptr;
+  usage().used += size;
+  usage().highest = std::max(usage().highest, usage().used);
+  Block& block = memory().blocks[range + kBorder] = {range + kBorder, size};
+  ASAN_POISON_MEMORY_REGION(range, whole);
+  return &block;
+}
+
+bool is_device(const void* address) { return address >= arena() && address < arena() + kArena; }
+
+Block* find_block(const void* address, size_t bytes) {
+  char* const first = static_cast<char*>(const_cast<void*>(address));
+  auto& blocks = memory().blocks;
+  auto after = blocks.upper_bound(first);
+  if (after == blocks.begin()) return nullptr;
+  Block& block = std::prev(after)->second;
+  const size_t offset = first - block.data;
+  return offset <= block.size && bytes <= block.size - offset ? &block : nullptr;
+}
+
+void prepare(Block* block) {
+  const auto [data, size] = std::pair(block->data, block->size);
+  ASAN_UNPOISON_MEMORY_REGION(data - kBorder, footprint(size));
+  std::memset(data - kBorder, kCanary, kBorder);
+  std::memset(data + size, kCanary, kBorder);
+  ASAN_POISON_MEMORY_REGION(data - kBorder, footprint(size));
+  ASAN_UNPOISON_MEMORY_REGION(data, size);
+  block->ready = true;
+  std::memset(block->data, 0xff, block->size);
+}
+
+void retire(Block* block) {
+  Memory& m = memory();
+  check(*block);
+  std::memset(block->data, 0xff, block->size);
+  ASAN_POISON_MEMORY_REGION(block->data, block->size);
+  usage().used -= block->size;
+  m.quarantine.emplace_back(block->data - kBorder, footprint(block->size));
+  m.quarantined += m.quarantine.back().second;
+  m.blocks.erase(block->data);
+  while (m.quarantined > kQuarantine) {
+    const auto [start, size] = m.quarantine.front();
+    m.quarantine.pop_front();
+    m.quarantined -= size;
+    give_back(start, size);
+  }
+}
+
+void check_borders() {
+  for (const auto& [address, block] : memory().blocks)
+    if (block.ready) check(block);
+}
+
+}  // namespace simt

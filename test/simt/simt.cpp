@@ -1,0 +1,367 @@
+// Runs kernels: a block's threads are fibers of one thread of the CPU, and blocks run one after the other.
+//
+// A fiber runs thread after thread until one has to wait at a barrier or a shuffle; then another fiber goes on with the
+// next thread. So kernels whose threads never meet need one fiber only.
+#include "simt.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "device.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SIMT_ASAN 1
+#endif
+#endif
+#ifdef SIMT_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+// Saves the registers that a call keeps on the stack and goes on with another stack.
+extern "C" void simt_switch(void** save, void* stack);
+asm(R"(
+.text
+.globl simt_switch
+.type simt_switch,@function
+simt_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size simt_switch,.-simt_switch
+)");
+
+namespace simt {
+
+Thread* current;
+uint3 block_index;
+dim3 block_size, grid_size;
+unsigned char* dynamic_shared;
+
+namespace {
+
+constexpr unsigned kWarp = 32, kMaxThreads = 1024;
+#ifdef SIMT_ASAN
+constexpr size_t kStack = 512 << 10;
+#else
+constexpr size_t kStack = 128 << 10;
+#endif
+constexpr size_t kLargestValue = 64;  // that a shuffle takes
+
+// ---- fibers ---------------------------------------------------------------------------------------------------------
+
+struct Fiber {
+  void* top = nullptr;  // of the stack, while another fiber runs
+  const void* bottom = nullptr;
+  size_t size = 0;
+  void* fake_stack = nullptr;  // AddressSanitizer's
+};
+Fiber host;  // what has called run()
+Fiber* running = &host;
+Fiber* before = nullptr;  // the one that ran before
+std::vector<Fiber*> idle;
+
+/// Called first by whoever was switched to.
+void arrive() {
+#ifdef SIMT_ASAN
+  __sanitizer_finish_switch_fiber(running->fake_stack, &before->bottom, &before->size);
+#endif
+}
+
+void switch_to(Fiber* next) {
+  before = running;
+  running = next;
+#ifdef SIMT_ASAN
+  __sanitizer_start_switch_fiber(&before->fake_stack, next->bottom, next->size);
+#endif
+  simt_switch(&before->top, next->top);
+  arrive();
+}
+
+void run_threads();
+
+Fiber* make_fiber() {
+  const size_t page = 4096;
+  void* const memory = mmap(nullptr, page + kStack, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) die("no memory for the stack of a thread");
+  auto* const fiber = new Fiber;
+  fiber->bottom = static_cast<char*>(memory) + page;
+  fiber->size = kStack;
+  void** top = reinterpret_cast<void**>(static_cast<char*>(memory) + page + kStack);
+  *--top = nullptr;  // run_threads() does not return
+  *--top = reinterpret_cast<void*>(&run_threads);
+  for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
+  fiber->top = top;
+  return fiber;
+}
+
+Fiber* idle_fiber() {
+  if (idle.empty()) return make_fiber();
+  Fiber* const fiber = idle.back();
+  idle.pop_back();
+  return fiber;
+}
+
+// ---- the block that runs --------------------------------------------------------------------------------------------
+
+enum class State { ready, at_barrier, at_exchange, done };
+
+struct Worker : Thread {
+  Fiber* fiber;  // null: it has not begun
+  State state;
+  Place place;  // where it waits
+  unsigned mask;
+  const void* mine;
+  void* all;
+  size_t bytes;
+};
+
+const void* kernel = nullptr;
+const std::function<void()>* body = nullptr;
+Worker workers[kMaxThreads];
+unsigned threads, done, at_barrier;
+Worker* first_at_barrier;
+unsigned waiting[kMaxThreads / kWarp];  // a warp's lanes that are in exchange()
+unsigned order[kMaxThreads];            // in which threads are made ready
+Worker* ready[kMaxThreads];             // a ring
+unsigned first_ready, last_ready;
+Worker* next = nullptr;  // for the fiber that is switched to
+
+void make_ready(Worker* worker) {
+  worker->state = State::ready;
+  ready[last_ready++ % kMaxThreads] = worker;
+}
+
+Worker* take_ready() {
+  if (first_ready == last_ready) return nullptr;
+  if (seed() > 1)
+    std::swap(ready[first_ready % kMaxThreads], ready[(first_ready + draw(last_ready - first_ready)) % kMaxThreads]);
+  return ready[first_ready++ % kMaxThreads];
+}
+
+std::string lanes(unsigned set) {
+  std::string text;
+  for (unsigned lane = 0; lane < kWarp; ++lane)
+    if (set >> lane & 1) text += (text.empty() ? "" : " ") + std::to_string(lane);
+  return text;
+}
+
+/// Nobody can go on.
+[[noreturn]] void deadlock() {
+  for (unsigned i = 0; i < threads; ++i) {
+    const Worker& lane = workers[i];
+    if (lane.state != State::at_exchange) continue;
+    const unsigned missing = lane.mask & ~waiting[i / kWarp];
+    die("divergent shuffle: thread %u is at %s:%d with the mask %08x, lanes %s of its warp are not", i, lane.place.file,
+        lane.place.line, lane.mask, lanes(missing).c_str());
+  }
+  for (unsigned i = 0; i < threads; ++i)
+    if (workers[i].state == State::at_barrier)
+      die("divergent barrier: %u of %u threads wait at %s:%d, %u have returned", at_barrier, threads,
+          workers[i].place.file, workers[i].place.line, done);
+  die("threads wait for nothing");
+}
+
+/// What a fiber does.
+void run_threads() {
+  arrive();
+  for (;;) {
+    current = next;
+    next->fiber = running;
+    (*body)();
+    auto* const self = static_cast<Worker*>(current);
+    self->state = State::done;
+    ++done;
+    next = take_ready();
+    if (!next && done < threads) deadlock();
+    if (next && !next->fiber) continue;
+    idle.push_back(running);
+    switch_to(next ? next->fiber : &host);
+  }
+}
+
+/// Lets others go on until the current thread is ready again.
+void wait() {
+  Thread* const self = current;
+  next = take_ready();
+  if (!next) deadlock();
+  if (next != self) switch_to(next->fiber ? next->fiber : idle_fiber());
+  current = self;
+}
+
+bool same(Place a, Place b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
+
+/// Gives all lanes of the mask all their values.
+void complete(unsigned warp, const Worker& last) {
+  Worker* const lanes = workers + warp * kWarp;
+  unsigned char all[kWarp * kLargestValue];
+  std::memset(all, 0xff, kWarp * last.bytes);
+  for (unsigned i = 0; i < kWarp; ++i) {
+    if (!(last.mask >> i & 1)) continue;
+    const Worker& lane = lanes[i];
+    if (!same(lane.place, last.place) || lane.mask != last.mask || lane.bytes != last.bytes)
+      die("divergent shuffle: lane %u of a warp is at %s:%d with the mask %08x, lane %u at %s:%d with %08x", i,
+          lane.place.file, lane.place.line, lane.mask, last.number % kWarp, last.place.file, last.place.line,
+          last.mask);
+    std::memcpy(all + i * last.bytes, lane.mine, last.bytes);
+  }
+  for (unsigned i = 0; i < kWarp; ++i)
+    if (last.mask >> i & 1) std::memcpy(lanes[i].all, all, kWarp * last.bytes);
+  waiting[warp] &= ~last.mask;
+  for (unsigned i = 0; i < kWarp; ++i) {
+    const unsigned lane = seed() == 1 ? kWarp - 1 - i : i;
+    if (last.mask >> lane & 1) make_ready(lanes + lane);
+  }
+}
+
+void run_block() {
+  std::memset(waiting, 0, sizeof waiting);
+  done = at_barrier = first_ready = last_ready = 0;
+  for (unsigned i = 0; i < threads; ++i) {
+    Worker& worker = workers[order[i]];
+    worker.fiber = nullptr;
+    make_ready(&worker);
+  }
+  next = take_ready();
+  switch_to(idle_fiber());
+}
+
+/// The kernel's name, if addr2line is here to tell it.
+std::string name_of(const void* function) {
+  Dl_info object;
+  if (!dladdr(function, &object)) return "?";
+  char command[600], line[1000] = "?";
+  std::snprintf(command, sizeof command, "addr2line -f -C -e '%s' 0x%zx 2>/dev/null", object.dli_fname,
+                size_t(static_cast<const char*>(function) - static_cast<const char*>(object.dli_fbase)));
+  if (FILE* const pipe = popen(command, "r")) {
+    if (!std::fgets(line, sizeof line, pipe)) std::strcpy(line, "?");
+    pclose(pipe);
+  }
+  std::string name = line;
+  while (!name.empty() && name.back() == '\n') name.pop_back();
+  return name;
+}
+
+struct Shared {
+  explicit Shared(size_t bytes) : data(static_cast<unsigned char*>(operator new(bytes, kAlignment))) {}
+  ~Shared() { operator delete(data, kAlignment); }
+  static constexpr std::align_val_t kAlignment{128};
+  unsigned char* data;
+};
+
+}  // namespace
+
+unsigned seed() {
+  static const unsigned value = [] {
+    const char* const text = std::getenv("SIMT_SEED");
+    return text ? static_cast<unsigned>(std::strtoul(text, nullptr, 10)) : 0;
+  }();
+  return value;
+}
+
+unsigned draw(unsigned limit) {
+  static uint64_t state = 0x9e3779b97f4a7c15u * (seed() + 1);
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  return static_cast<unsigned>((state >> 32) * limit >> 32);
+}
+
+void die(const char* format, ...) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "simt: ");
+  va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  if (kernel)
+    std::fprintf(stderr, "\n  in block (%u, %u, %u) of %s", block_index.x, block_index.y, block_index.z,
+                 name_of(kernel).c_str());
+  std::fprintf(stderr, "\n");
+  std::abort();
+}
+
+void synchronize_block(Place place) {
+  auto* const self = static_cast<Worker*>(current);
+  if (at_barrier == 0) first_at_barrier = self;
+  if (const Worker& first = *first_at_barrier; at_barrier > 0 && !same(first.place, place))
+    die("divergent barrier: thread %u is at %s:%d, thread %u at %s:%d", first.number, first.place.file,
+        first.place.line, self->number, place.file, place.line);
+  self->state = State::at_barrier;
+  self->place = place;
+  if (++at_barrier == threads) {
+    at_barrier = 0;
+    for (unsigned i = 0; i < threads; ++i) make_ready(workers + order[i]);
+  }
+  wait();
+}
+
+void exchange(unsigned mask, const void* mine, void* all, size_t bytes, Place place) {
+  auto* const self = static_cast<Worker*>(current);
+  const unsigned warp = self->number / kWarp, lane = self->number % kWarp;
+  if (!(mask >> lane & 1)) die("lane %u is not in its own mask %08x at %s:%d", lane, mask, place.file, place.line);
+  if (bytes > kLargestValue) die("a shuffle of %zu bytes at %s:%d", bytes, place.file, place.line);
+  self->state = State::at_exchange;
+  self->place = place;
+  self->mask = mask;
+  self->mine = mine;
+  self->all = all;
+  self->bytes = bytes;
+  waiting[warp] |= 1u << lane;
+  if ((waiting[warp] & mask) == mask) complete(warp, *self);
+  wait();
+}
+
+void run(const void* function, dim3 grid, dim3 block, size_t shared, const std::function<void()>& thread) {
+  kernel = function;
+  body = &thread;
+  grid_size = grid;
+  block_size = block;
+  threads = block.x * block.y * block.z;
+  const Shared memory(shared);
+  dynamic_shared = memory.data;
+  for (unsigned i = 0; i < threads; ++i) {
+    static_cast<Thread&>(workers[i]) = {{i % block.x, i / block.x % block.y, i / block.x / block.y}, i};
+    order[i] = seed() == 1 ? threads - 1 - i : i;
+  }
+  // Blocks in another order: every stride that has no divisor in common with their number comes to all of them.
+  const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+  uint64_t stride = 1, number = 0;
+  if (seed() == 1) stride = blocks - 1, number = blocks - 1;
+  if (seed() > 1) {
+    number = draw(unsigned(std::min<uint64_t>(blocks, ~0u)));
+    do stride = 1 + draw(unsigned(std::min<uint64_t>(blocks, 1u << 30)));
+    while (std::gcd(stride, blocks) != 1);
+  }
+  for (uint64_t i = 0; i < blocks; ++i, number = (number + stride) % blocks) {
+    block_index = {unsigned(number % grid.x), unsigned(number / grid.x % grid.y), unsigned(number / grid.x / grid.y)};
+    std::memset(dynamic_shared, 0xff, shared);
+    run_block();
+  }
+  kernel = nullptr;
+}
+
+}  // namespace simt
