@@ -55,7 +55,7 @@ std::vector<Tensor> gradients(const Tensor& y, const std::vector<Tensor>& leaves
     result = grad({&y, 1}, targets, {&cotangent, 1}, {.create_graph = create_graph, .allow_unused = true});
   result.resize(targets.size());
   for (size_t i = 0; i < targets.size(); ++i)
-    if (!result[i].defined()) result[i] = zeros(targets[i].shape(), {.dtype = kFloat64});
+    if (!result[i].defined()) result[i] = zeros_like(targets[i].detach());
   return result;
 }
 
@@ -75,7 +75,7 @@ void check(const char* name, const DifferentiableFunction& f, const std::vector<
   const Tensor y = f(leaves);
   REEL_CHECK(y.defined() && y.dtype() == kFloat64, name, ": the result is ",
              y.defined() ? name_of(y.dtype()) : "undefined", ", not float64");
-  const Tensor cotangent = randn(y.shape(), {.dtype = kFloat64});
+  const Tensor cotangent = randn_like(y.detach());
   const std::vector<Tensor> analytic = gradients(y, leaves, cotangent, false);
   const std::vector<double> weights = cotangent.to_vector<double>();
   const Shape shape = y.shape();
@@ -90,11 +90,11 @@ void check(const char* name, const DifferentiableFunction& f, const std::vector<
   size_t target = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!checked(inputs[i])) continue;
-    const Tensor moved = inputs[i].detach().clone();
+    const Tensor moved = inputs[i].detach().to(kCPU).clone();
     const auto values_at = [&](double& element, double value) {
       const double before = std::exchange(element, value);
       std::vector<Tensor> arguments = leaves;
-      arguments[i] = leaf_of(moved);
+      arguments[i] = leaf_of(moved.to(inputs[i].device()));
       numbers.again();
       const Tensor there = f(arguments);
       REEL_CHECK(there.shape() == shape, name, ": the result's shape changes with the values of input ", i, ", from ",
@@ -134,7 +134,7 @@ void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& i
   check_inputs("gradgradcheck", inputs);
   const SameNumbers numbers;
   std::vector<Tensor> with_cotangent = inputs;
-  with_cotangent.push_back(randn(f(leaves_of(inputs)).shape(), {.dtype = kFloat64}));
+  with_cotangent.push_back(randn_like(f(leaves_of(inputs)).detach(), {.dtype = kFloat64}));
   numbers.again();
   const auto gradient = [&f](const std::vector<Tensor>& arguments) {
     const std::vector<Tensor> leaves(arguments.begin(), arguments.end() - 1);

@@ -23,7 +23,9 @@ int64_t padding_row(const char* op, std::optional<int64_t> padding, const Tensor
 
 /// Delivers g [n, …], the gradients of the rows `ids` [n] of input 0, a matrix of `shape`; not that of `padding`.
 void give_rows(Backward& back, Tensor g, const Shape& shape, Tensor ids, int64_t padding, bool sparse) {
-  if (padding >= 0) {
+  if (padding >= 0 && ids.device() != kCPU) {
+    ids = where(ids == padding, shape[0], ids);  // beyond the last row: added nowhere, and nobody waits for a count
+  } else if (padding >= 0) {
     const Tensor kept = nonzero(ids != padding).squeeze(1);
     if (kept.numel() < ids.numel()) g = index_select(g, 0, kept), ids = index_select(ids, 0, kept);
   }
