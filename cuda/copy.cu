@@ -13,9 +13,7 @@ struct Same {
 };
 template <class To, class From>
 struct Convert {
-  __device__ To operator()(From x) const {
-    return static_cast<To>(x);
-  }
+  __device__ To operator()(From x) const { return static_cast<To>(x); }
 };
 struct ToBool {
   template <class T>

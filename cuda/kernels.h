@@ -4,22 +4,22 @@
 // Each family of kernels fills in its rows of the table.
 namespace reel::cuda {
 
-void install_cell(Backend& table);        // cell, cell_grad, recurrence, recurrence_grad
-void install_conv(Backend& table);        // convolve, unfold, fold
-void install_copy(Backend& table);        // copy, fill, where
-void install_crf(Backend& table);         // crf…, ctc…
+void install_cell(Backend& table);  // cell, cell_grad, recurrence, recurrence_grad
+void install_conv(Backend& table);  // convolve, unfold, fold
+void install_copy(Backend& table);  // copy, fill, where
+void install_crf(Backend& table);   // crf…, ctc…
 void install_gemm(Backend& table);
-void install_index(Backend& table);       // find_out_of_range … embedding_bag
+void install_index(Backend& table);  // find_out_of_range … embedding_bag
 void install_linalg(Backend& table);
 void install_norm(Backend& table);
-void install_pointwise(Backend& table);   // unary … compare
-void install_pool(Backend& table);        // pooling and resampling
+void install_pointwise(Backend& table);  // unary … compare
+void install_pool(Backend& table);       // pooling and resampling
 void install_random(Backend& table);
-void install_reduce(Backend& table);      // reduce, arg_reduce
+void install_reduce(Backend& table);  // reduce, arg_reduce
 void install_scan(Backend& table);
 void install_segment(Backend& table);
-void install_softmax(Backend& table);     // softmax…, cross_entropy…
-void install_sort(Backend& table);        // count_nonzero, nonzero, sort … search
+void install_softmax(Backend& table);  // softmax…, cross_entropy…
+void install_sort(Backend& table);     // count_nonzero, nonzero, sort … search
 void install_update(Backend& table);
 
 }  // namespace reel::cuda

@@ -27,10 +27,8 @@ bool is_sticky(cudaError_t status) {
     case cudaErrorInvalidPc:
     case cudaErrorHardwareStackError:
     case cudaErrorAssert:
-    case cudaErrorECCUncorrectable:
-      return true;
-    default:
-      return false;
+    case cudaErrorECCUncorrectable: return true;
+    default: return false;
   }
 }
 }  // namespace
@@ -240,7 +238,8 @@ void* from_driver(Stream::Impl& owner, size_t bytes) {
     const auto size = [](auto n) { return human_size(static_cast<double>(n)); };
     reel::detail::fail("out of memory on cuda:", state.index, ": ", bytes, " bytes (", size(bytes),
                        ") could not be allocated; tensors have ", size(state.in_use), ", ", size(free), " of ",
-                       size(total), " are free", largest_holders({DeviceType::kCUDA, static_cast<int8_t>(state.index)}));
+                       size(total), " are free",
+                       largest_holders({DeviceType::kCUDA, static_cast<int8_t>(state.index)}));
   }
   check(status, "cudaMallocFromPoolAsync");
   return data;

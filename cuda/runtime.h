@@ -56,7 +56,9 @@ void release(Block* block);
 template <class T>
 class Scratch {
  public:
-  explicit Scratch(int64_t count) { data_ = static_cast<T*>(allocate(static_cast<size_t>(count) * sizeof(T), &block_)); }
+  explicit Scratch(int64_t count) {
+    data_ = static_cast<T*>(allocate(static_cast<size_t>(count) * sizeof(T), &block_));
+  }
   ~Scratch() { release(block_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -101,7 +103,7 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... a
   call(static_cast<P>(std::forward<A>(args))...);
 }
 /// The block's dynamic shared memory as an array of T.
-#define REEL_SHARED(T, name)                            \
+#define REEL_SHARED(T, name)                                          \
   extern __shared__ __align__(16) unsigned char reel_shared_memory[]; \
   T* const name = reinterpret_cast<T*>(reel_shared_memory)
 #else

@@ -8,9 +8,10 @@
 
 /// NVIDIA GPUs: which there are, their memory, and the order in which they work.
 ///
-/// An op on a CUDA tensor only queues its work on the calling thread's current stream and returns. What needs a value on
-/// the host waits: item(), printing, to(kCPU), nonzero() and other results whose shape depends on values. An index that
-/// turns out to be out of range on the GPU is reported by the next such wait, in the name of the op that was given it.
+/// An op on a CUDA tensor only queues its work on the calling thread's current stream and returns. What needs a value
+/// on the host waits: item(), printing, to(kCPU), nonzero() and other results whose shape depends on values. An index
+/// that turns out to be out of range on the GPU is reported by the next such wait, in the name of the op that was given
+/// it.
 namespace reel::cuda {
 
 /// How many GPUs this process can use: 0 where the build has no CUDA, the machine no driver or no GPU.

@@ -245,8 +245,9 @@ void* allocate_cpu(size_t bytes) {
     if (void* block = from_system(bytes_of(c))) return open_block(block, bytes, c), block;
     throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
-    detail::fail("out of memory: ", bytes, " bytes (", human_size(static_cast<double>(bytes)), ") could not be allocated; ",
-                 human_size(static_cast<double>(memory_stats().in_use)), " are in use", largest_holders(kCPU));
+    detail::fail("out of memory: ", bytes, " bytes (", human_size(static_cast<double>(bytes)),
+                 ") could not be allocated; ", human_size(static_cast<double>(memory_stats().in_use)), " are in use",
+                 largest_holders(kCPU));
   }
 }
 

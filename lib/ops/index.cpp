@@ -403,7 +403,7 @@ Tensor take(const Tensor& x, const Tensor& index) {
   const int64_t n = view_of(x, "take").numel;
   const Tensor ids = to_ids("take", x, index);
   int64_t bad;
-  if (backend_of(ids).find_out_of_range(op, view_of(ids), -n, n, &bad))
+  if (backend_of(ids).find_out_of_range("take", view_of(ids), -n, n, &bad))
     detail::fail("take: index ", bad, " is out of range for ", n, " elements");
   const Tensor flat = ids.reshape({ids.numel()});
   return select_slices("take", x.reshape({n}), 0, flat).reshape(ids.shape());
@@ -470,7 +470,7 @@ Tensor one_hot(const Tensor& index, int64_t classes) {
     classes = largest + 1;
   }
   int64_t bad;
-  if (backend_of(ids).find_out_of_range(op, view_of(ids), 0, classes, &bad))
+  if (backend_of(ids).find_out_of_range("one_hot", view_of(ids), 0, classes, &bad))
     detail::fail("one_hot: index ", bad, " is out of range for ", classes, " classes");
   Shape shape = ids.shape();
   shape.push_back(classes);

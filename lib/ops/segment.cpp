@@ -140,7 +140,8 @@ Tensor segment_offsets(const Tensor& lengths) {
   const Tensor counts = to_ids("segment_offsets", lengths, lengths);
   REEL_CHECK(counts.dim() == 1, "segment_offsets: expected a vector of lengths, got shape ", counts.shape());
   int64_t bad;
-  if (backend_of(counts).find_out_of_range(op, view_of(counts), 0, std::numeric_limits<int64_t>::max(), &bad))
+  if (backend_of(counts).find_out_of_range("segment_offsets", view_of(counts), 0, std::numeric_limits<int64_t>::max(),
+                                           &bad))
     detail::fail("segment_offsets: a length of ", bad);
   return cat({zeros({1}, {.dtype = kInt64, .device = counts.device()}), cumsum(counts, 0)});
 }

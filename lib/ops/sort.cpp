@@ -234,7 +234,7 @@ Tensor bincount(const Tensor& x, const Tensor& weights, int64_t min_length) {
   REEL_CHECK(ids.dim() == 1, "bincount: expected a vector, got shape ", ids.shape());
   REEL_CHECK(min_length >= 0, "bincount: a length of ", min_length);
   int64_t bad, length = min_length;
-  if (backend_of(ids).find_out_of_range(op, view_of(ids), 0, std::numeric_limits<int64_t>::max(), &bad))
+  if (backend_of(ids).find_out_of_range("bincount", view_of(ids), 0, std::numeric_limits<int64_t>::max(), &bad))
     detail::fail("bincount: cannot count ", bad);
   if (ids.numel()) length = std::max(length, max(ids).item<int64_t>() + 1);
   if (!weights.defined())
