@@ -1,13 +1,44 @@
 #pragma once
+#include <cstring>
+
 #include "cuda/runtime.h"
 
 // What the threads of a warp or a block do together.
 namespace reel::cuda {
 
-/// The combination of all lanes' values, in every lane; all lanes of the warp call it.
+/// What shuffle(word) makes of each word of a value, be it a number or a struct of 4-byte words.
+template <class T, class F>
+__device__ T by_words(T value, const F& shuffle) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<T>(shuffle(value));
+  } else {
+    static_assert(sizeof(T) % sizeof(unsigned) == 0);
+    unsigned words[sizeof(T) / sizeof(unsigned)];
+    memcpy(words, &value, sizeof value);
+    for (unsigned& word : words) word = shuffle(word);
+    memcpy(&value, words, sizeof value);
+    return value;
+  }
+}
+/// The values of lanes lane ^ bits, lane - by (the own one where that is negative) and source.
+template <class T>
+__device__ T shuffle_xor(T value, int bits) {
+  return by_words(value, [=](auto word) { return __shfl_xor_sync(~0u, word, bits); });
+}
+template <class T>
+__device__ T shuffle_up(T value, unsigned by) {
+  return by_words(value, [=](auto word) { return __shfl_up_sync(~0u, word, by); });
+}
+template <class T>
+__device__ T shuffle_from(T value, int source) {
+  return by_words(value, [=](auto word) { return __shfl_sync(~0u, word, source); });
+}
+
+/// The combination of all lanes' values, in every lane; all lanes of the warp call it. With `lanes` (a power of two)
+/// each group of so many neighbours has its own.
 template <class T, class Op>
-__device__ T warp_reduce(T value, Op op) {
-  for (int step = kWarp / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(~0u, value, step));
+__device__ T warp_reduce(T value, Op op, int lanes = kWarp) {
+  for (int step = lanes / 2; step > 0; step /= 2) value = op(value, shuffle_xor(value, step));
   return value;
 }
 
@@ -26,6 +57,12 @@ __device__ T block_reduce(T value, Op op) {
   value = partial[0];
   for (unsigned w = 1; w < warps; ++w) value = op(value, partial[w]);
   return value;
+}
+
+/// … of a team of neighbouring threads: 1 to 32 lanes of a warp, a power of two, or the whole block.
+template <class T, class Op>
+__device__ T team_reduce(T value, Op op, unsigned team) {
+  return team <= kWarp ? warp_reduce(value, op, static_cast<int>(team)) : block_reduce(value, op);
 }
 
 struct Plus {

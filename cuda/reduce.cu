@@ -1,8 +1,177 @@
+#include <limits>
+
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
+#include "cuda/reduction.h"
 
 namespace reel::cuda {
+namespace {
 
-void install_reduce(Backend&) {}
+struct Nowhere {};
+
+/// Sums and products. Those of floats are joined in double precision: the sum of 10⁷ float32 numbers is as exact as its
+/// inputs. Integers wrap.
+template <class T, bool product>
+struct Accumulate {
+  using Element = T;
+  using Acc = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+  const T* x;
+  T* y;
+  __device__ Acc start() const { return product; }
+  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
+  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return static_cast<Acc>(widen(x[at])); }
+  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
+    using Part = std::conditional_t<product || std::is_integral_v<T>, Acc, Wide<T>>;
+    const Pack<T> all = load_pack(x + at);
+    Part part = static_cast<Part>(widen(all.items[0]));
+    for (int k = 1; k < Pack<T>::kSize; ++k) part = join_two(part, static_cast<Part>(widen(all.items[k])));
+    return static_cast<Acc>(part);
+  }
+  __device__ Acc join(Acc a, Acc b) const { return join_two(a, b); }
+  __device__ void finish(int64_t, int64_t at, Acc total) const { y[at] = narrow<T>(total); }
+
+  template <class A>
+  static __device__ A join_two(A a, A b) {
+    return product ? a * b : a + b;
+  }
+};
+
+/// Whether x comes before `best`. NaN is larger and smaller than everything.
+template <class T>
+__device__ bool beats(bool largest, T x, T best) {
+  if (best != best) return false;
+  return x != x || (largest ? x > best : x < best);
+}
+
+template <class T>
+struct Extreme {
+  using Element = T;
+  using Acc = Wide<T>;
+  bool largest;
+  Acc first;
+  const T* x;
+  T* y;
+  __device__ Acc start() const { return first; }
+  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
+  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return widen(x[at]); }
+  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
+    const Pack<T> all = load_pack(x + at);
+    Acc best = widen(all.items[0]);
+    for (int k = 1; k < Pack<T>::kSize; ++k) best = join(best, widen(all.items[k]));
+    return best;
+  }
+  __device__ Acc join(Acc a, Acc b) const { return beats(largest, b, a) ? b : a; }
+  __device__ void finish(int64_t, int64_t at, Acc best) const { y[at] = narrow<T>(best); }
+};
+
+/// kAny and kAll.
+struct Truth {
+  using Element = uint8_t;
+  using Acc = int;
+  bool any;
+  const uint8_t* x;
+  uint8_t* y;
+  __device__ Acc start() const { return !any; }
+  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
+  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return x[at] != 0; }
+  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
+    const Pack<uint8_t> all = load_pack(x + at);
+    Acc truth = start();
+    for (const uint8_t item : all.items) truth = join(truth, item != 0);
+    return truth;
+  }
+  __device__ Acc join(Acc a, Acc b) const { return any ? a | b : a & b; }
+  __device__ void finish(int64_t, int64_t at, Acc truth) const { y[at] = static_cast<uint8_t>(truth); }
+};
+
+template <class V>
+struct Found {
+  V value;
+  int64_t at;  // -1: nothing yet
+};
+
+template <class T>
+struct ArgExtreme {
+  using Element = T;
+  using Acc = Found<Wide<T>>;
+  bool largest;
+  const T* x;
+  int64_t* y;
+  __device__ Acc start() const { return {Wide<T>(0), -1}; }
+  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
+  __device__ Acc one(Nowhere, int64_t at, int64_t i) const { return {widen(x[at]), i}; }
+  __device__ Acc pack(Nowhere, int64_t at, int64_t i) const {
+    const Pack<T> all = load_pack(x + at);
+    Acc best{widen(all.items[0]), i};
+    for (int k = 1; k < Pack<T>::kSize; ++k)
+      if (beats(largest, Wide<T>(widen(all.items[k])), best.value)) best = {widen(all.items[k]), i + k};
+    return best;
+  }
+  __device__ Acc join(const Acc& a, const Acc& b) const {
+    if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
+    if (beats(largest, b.value, a.value)) return b;
+    if (beats(largest, a.value, b.value)) return a;
+    return b.at < a.at ? b : a;
+  }
+  __device__ void finish(int64_t, int64_t at, const Acc& best) const { y[at] = best.at; }
+};
+
+template <class T>
+Reduction reduction_of(const View& x, const View& y) {
+  Nest kept, gone;
+  for (int d = x.shape.size() - 1; d >= 0; --d)
+    if (x.shape[d] == y.shape[d])
+      kept.add(x.shape[d], x.strides[d], y.strides[d]);
+    else
+      gone.add(x.shape[d], x.strides[d], 0);
+  return Reduction(kept, gone, sizeof(T), is_aligned(x.data) ? Pack<T>::kSize : 0);
+}
+
+template <class T, bool product>
+void accumulate(const View& x, const View& y) {
+  run(Accumulate<T, product>{x.as<const T>(), y.as<T>()}, reduction_of<T>(x, y));
+}
+template <bool product>
+void accumulate_any(const View& x, const View& y) {
+  if (x.dtype == kInt64) return accumulate<int64_t, product>(x, y);
+  with_floating(x.dtype, [&](auto type) { accumulate<typename decltype(type)::type, product>(x, y); });
+}
+
+void find_extreme(bool largest, const View& x, const View& y) {
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    using Limits = std::numeric_limits<Wide<T>>;
+    const Wide<T> low = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+    const Wide<T> high = Limits::has_infinity ? Limits::infinity() : Limits::max();
+    run(Extreme<T>{largest, largest ? low : high, x.as<const T>(), y.as<T>()}, reduction_of<T>(x, y));
+  });
+}
+
+void reduce(ReduceOp op, const View& x, const View& y) {
+  if (y.numel == 0) return;
+  switch (op) {
+    case ReduceOp::kSum: return accumulate_any<false>(x, y);
+    case ReduceOp::kProd: return accumulate_any<true>(x, y);
+    case ReduceOp::kMax: return find_extreme(true, x, y);
+    case ReduceOp::kMin: return find_extreme(false, x, y);
+    case ReduceOp::kAny:
+    case ReduceOp::kAll:
+      return run(Truth{op == ReduceOp::kAny, x.as<const uint8_t>(), y.as<uint8_t>()}, reduction_of<uint8_t>(x, y));
+  }
+}
+
+void arg_reduce(bool largest, const View& x, int, const View& y) {
+  if (x.numel == 0) return;
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    run(ArgExtreme<T>{largest, x.as<const T>(), y.as<int64_t>()}, reduction_of<T>(x, y));
+  });
+}
+
+}  // namespace
+
+void install_reduce(Backend& table) {
+  table.reduce = reduce;
+  table.arg_reduce = arg_reduce;
+}
 
 }  // namespace reel::cuda

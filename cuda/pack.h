@@ -1,0 +1,50 @@
+#pragma once
+#include "cuda/runtime.h"
+
+// 16 bytes of elements: what a thread moves at once.
+namespace reel::cuda {
+
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T items[kSize];
+};
+
+inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+/// The pack that begins at an aligned address.
+template <class T>
+__device__ Pack<T> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T>*>(from);
+}
+template <class T>
+__device__ void store_pack(T* to, const Pack<T>& pack) {
+  *reinterpret_cast<Pack<T>*>(to) = pack;
+}
+
+/// A pack's worth of a row of n elements from number i on, in the type that is computed in; `beyond` where the row has
+/// ended. `aligned`: the row begins at an aligned address and is whole packs long.
+template <class T>
+__device__ void load_items(Wide<T> (&items)[Pack<T>::kSize], const T* row, int64_t i, int64_t n, bool aligned,
+                           Wide<T> beyond) {
+  if (aligned && i < n) {
+    const Pack<T> pack = load_pack(row + i);
+    for (int k = 0; k < Pack<T>::kSize; ++k) items[k] = widen(pack.items[k]);
+  } else {
+    for (int k = 0; k < Pack<T>::kSize; ++k) items[k] = i + k < n ? widen(row[i + k]) : beyond;
+  }
+}
+template <class T>
+__device__ void store_items(T* row, int64_t i, int64_t n, bool aligned, const Wide<T> (&items)[Pack<T>::kSize]) {
+  if (aligned) {
+    if (i >= n) return;
+    Pack<T> pack;
+    for (int k = 0; k < Pack<T>::kSize; ++k) pack.items[k] = narrow<T>(items[k]);
+    store_pack(row + i, pack);
+  } else {
+    for (int k = 0; k < Pack<T>::kSize; ++k)
+      if (i + k < n) row[i + k] = narrow<T>(items[k]);
+  }
+}
+
+}  // namespace reel::cuda

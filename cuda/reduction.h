@@ -1,0 +1,240 @@
+#pragma once
+#include <algorithm>
+#include <cstdlib>
+
+#include "cuda/pack.h"
+#include "cuda/runtime.h"
+
+// Reductions of any strided dimensions to any others: one kernel for rows, columns and everything at once. What is
+// reduced, and how, is a Job:
+//   using Element, Acc (at most 16 bytes, trivially copyable)
+//   Acc start()                     joined with a it gives a
+//   auto place(output, at)          what one output's calls share; `at` is where its elements begin
+//   Acc one(place, at, i)           the element at position `at`, number i of the innermost reduced dimension
+//   Acc pack(place, at, i)          the same of Pack<Element>::kSize adjacent ones
+//   Acc join(a, b)                  in any order
+//   void finish(output, y_at, acc)
+// The order of additions depends on shapes and strides alone.
+namespace reel::cuda {
+
+// ---- dimensions -----------------------------------------------------------------------------------------------------
+
+/// A nest of loops over elements of x and y; dimension 0 is the innermost. Strides in elements.
+struct Nest {
+  int rank = 0;
+  int64_t sizes[kMaxDims], x[kMaxDims], y[kMaxDims];
+
+  void add(int64_t size, int64_t x_stride, int64_t y_stride) {
+    if (size == 1) return;
+    if (rank > 0 && x_stride == x[rank - 1] * sizes[rank - 1] && y_stride == y[rank - 1] * sizes[rank - 1]) {
+      sizes[rank - 1] *= size;
+      return;
+    }
+    sizes[rank] = size, x[rank] = x_stride, y[rank] = y_stride;
+    ++rank;
+  }
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int d = 0; d < rank; ++d) n *= sizes[d];
+    return n;
+  }
+  /// The same points, those that are near each other in x next to each other.
+  Nest sorted() const {
+    int order[kMaxDims];
+    for (int d = 0; d < rank; ++d) order[d] = d;
+    std::stable_sort(order, order + rank, [&](int a, int b) { return std::abs(x[a]) < std::abs(x[b]); });
+    Nest nest;
+    for (int d = 0; d < rank; ++d) nest.add(sizes[order[d]], x[order[d]], y[order[d]]);
+    return nest;
+  }
+  /// Takes the innermost dimension away.
+  void pop() {
+    for (int d = 1; d < rank; ++d) sizes[d - 1] = sizes[d], x[d - 1] = x[d], y[d - 1] = y[d];
+    if (rank) --rank;
+  }
+  /// Where in x and y point number `index` is.
+  __device__ void locate(int64_t index, int64_t* x_at, int64_t* y_at) const {
+    *x_at = *y_at = 0;
+    for (int d = 0; d < rank; ++d) {
+      int64_t i = index;
+      if (d + 1 < rank) {
+        if (index >> 32 == 0 && sizes[d] >> 32 == 0) {  // several times as fast
+          const uint32_t whole = static_cast<uint32_t>(index), size = static_cast<uint32_t>(sizes[d]);
+          index = whole / size;
+          i = whole % size;
+        } else {
+          i = index % sizes[d];
+          index /= sizes[d];
+        }
+      }
+      *x_at += i * x[d], *y_at += i * y[d];
+    }
+  }
+};
+
+constexpr unsigned power_of_two_from(int64_t n, unsigned most) {
+  unsigned power = 1;
+  while (power < most && power < n) power *= 2;
+  return power;
+}
+
+// ---- the work of each thread ----------------------------------------------------------------------------------------
+
+/// A block's threads are a grid of lanes: `kept_lanes` outputs side by side, and for each `run_lanes` × `lanes` threads
+/// that share its elements. Where that leaves the GPU idle, several blocks share them, too.
+struct Reduction {
+  Nest kept, runs;            // the outputs, and the reduced dimensions but the innermost,
+  int64_t n = 1, stride = 0;  // which is this
+  int64_t outputs, run_count;
+  unsigned kept_lanes, run_lanes, lanes;
+  bool columns;         // neighbouring threads have neighbouring outputs; else, elements of one
+  bool packed = false;  // 16 bytes at a time
+  unsigned splits = 1, run_splits = 1;
+
+  /// `pack`: how many elements make 16 aligned bytes; 0 where x is not aligned.
+  Reduction(const Nest& outputs_of, const Nest& gone, size_t element_size, int64_t pack);
+  int64_t blocks() const { return ceil_div(outputs, kept_lanes); }
+  unsigned parts() const { return splits * run_splits; }
+};
+
+inline constexpr unsigned kReduceThreads = 256;
+
+inline Reduction::Reduction(const Nest& outputs_of, const Nest& gone, size_t element_size, int64_t pack)
+    : kept(outputs_of.sorted()), runs(gone.sorted()) {
+  if (runs.rank) n = runs.sizes[0], stride = runs.x[0];
+  runs.pop();
+  outputs = kept.numel(), run_count = runs.numel();
+  const int64_t work = n * run_count;
+  columns = kept.rank && kept.x[0] != 0 && (work <= 1 || stride == 0 || std::abs(kept.x[0]) < std::abs(stride));
+
+  const auto whole_packs = [&](const Nest& nest) {
+    for (int d = 0; d < nest.rank; ++d)
+      if (nest.x[d] % pack) return false;
+    return true;
+  };
+  packed = pack && !columns && stride == 1 && n >= pack && whole_packs(kept) && whole_packs(runs);
+  const int64_t step = packed ? pack : 1;
+
+  unsigned gone_lanes;
+  if (columns) {
+    const unsigned line = static_cast<unsigned>(128 / element_size);
+    gone_lanes = std::min(kReduceThreads / power_of_two_from(kept.sizes[0], line),
+                          power_of_two_from(ceil_div(work, 4), kReduceThreads));
+  } else {
+    gone_lanes = work <= 1024 ? power_of_two_from(ceil_div(work, step), kWarp) : kReduceThreads;
+  }
+  kept_lanes = kReduceThreads / gone_lanes;
+  lanes = power_of_two_from(ceil_div(n, step), gone_lanes);
+  run_lanes = gone_lanes / lanes;
+
+  constexpr int64_t kFew = 132 * 2, kEnough = 132 * 4, kShort = 8;
+  const int64_t rounds = work / (gone_lanes * step);
+  if (blocks() >= kFew || rounds < 2 * kShort) return;
+  const int64_t wanted = std::min(ceil_div(kEnough, blocks()), rounds / kShort);
+  splits = static_cast<unsigned>(std::clamp<int64_t>(n / (lanes * step * kShort), 1, wanted));
+  run_splits = static_cast<unsigned>(std::clamp<int64_t>(run_count / run_lanes, 1, wanted / splits));
+}
+
+// ---- kernels --------------------------------------------------------------------------------------------------------
+
+/// What one thread has of an output whose elements begin at x_at.
+template <class Job>
+__device__ typename Job::Acc fold(const Job& job, const Reduction& r, unsigned lane_number, int64_t output,
+                                  int64_t x_at) {
+  constexpr int64_t kPack = Pack<typename Job::Element>::kSize;
+  const int64_t first = int64_t(blockIdx.y % r.splits) * r.lanes + lane_number % r.lanes;
+  const int64_t step = int64_t(r.splits) * r.lanes;
+  const int64_t first_run = int64_t(blockIdx.y / r.splits) * r.run_lanes + lane_number / r.lanes;
+  const auto place = job.place(output, x_at);
+  typename Job::Acc total = job.start();
+  for (int64_t run = first_run; run < r.run_count; run += int64_t(r.run_splits) * r.run_lanes) {
+    int64_t at, none;
+    r.runs.locate(run, &at, &none);
+    at += x_at;
+    int64_t i = first;
+    if (r.packed) {
+      const int64_t packs = r.n / kPack;
+      for (; i < packs; i += step) total = job.join(total, job.pack(place, at + i * kPack, i * kPack));
+      i = packs * kPack + first;
+    }
+    for (; i + 3 * step < r.n; i += 4 * step) {
+      const auto a = job.one(place, at + i * r.stride, i);
+      const auto b = job.one(place, at + (i + step) * r.stride, i + step);
+      const auto c = job.one(place, at + (i + 2 * step) * r.stride, i + 2 * step);
+      const auto d = job.one(place, at + (i + 3 * step) * r.stride, i + 3 * step);
+      total = job.join(total, job.join(job.join(a, b), job.join(c, d)));
+    }
+    for (; i < r.n; i += step) total = job.join(total, job.one(place, at + i * r.stride, i));
+  }
+  return total;
+}
+
+/// In the first of `count` threads, `distance` apart, what all of them have. All of the block call it.
+template <class Job>
+__device__ typename Job::Acc join_lanes(const Job& job, typename Job::Acc total, unsigned lane_number, unsigned count,
+                                        unsigned distance) {
+  using Acc = typename Job::Acc;
+  static_assert(sizeof(Acc) <= 16);
+  __shared__ __align__(16) unsigned char memory[kReduceThreads * sizeof(Acc)];
+  Acc* const mine = reinterpret_cast<Acc*>(memory) + threadIdx.x;
+  const bool one_warp = distance == 1 && count <= kWarp;
+  *mine = total;
+  for (unsigned half = count / 2; half > 0; half /= 2) {
+    if (one_warp)
+      __syncwarp();
+    else
+      __syncthreads();
+    if (lane_number < half) *mine = job.join(*mine, mine[half * distance]);
+  }
+  return *mine;
+}
+
+template <class Job>
+__global__ void __launch_bounds__(kReduceThreads)
+    reduce_kernel(const Job job, const Reduction r, typename Job::Acc* partial) {
+  const unsigned count = r.lanes * r.run_lanes;
+  const unsigned neighbour = r.columns ? threadIdx.x % r.kept_lanes : threadIdx.x / count;
+  const unsigned lane_number = r.columns ? threadIdx.x / r.kept_lanes : threadIdx.x % count;
+  const int64_t output = int64_t(blockIdx.x) * r.kept_lanes + neighbour;
+  int64_t x_at = 0, y_at = 0;
+  typename Job::Acc total = job.start();
+  if (output < r.outputs) {
+    r.kept.locate(output, &x_at, &y_at);
+    total = fold(job, r, lane_number, output, x_at);
+  }
+  total = join_lanes(job, total, lane_number, count, r.columns ? r.kept_lanes : 1);
+  if (lane_number != 0 || output >= r.outputs) return;
+  if (partial)
+    partial[output * gridDim.y + blockIdx.y] = total;
+  else
+    job.finish(output, y_at, total);
+}
+
+/// The second launch, where several blocks have shared an output.
+template <class Job>
+__global__ void __launch_bounds__(kReduceThreads)
+    combine_kernel(const Job job, const Nest kept, const typename Job::Acc* partial, unsigned parts) {
+  typename Job::Acc total = job.start();
+  for (unsigned i = threadIdx.x; i < parts; i += blockDim.x)
+    total = job.join(total, partial[int64_t(blockIdx.x) * parts + i]);
+  total = join_lanes(job, total, threadIdx.x, blockDim.x, 1);
+  if (threadIdx.x) return;
+  int64_t x_at, y_at;
+  kept.locate(blockIdx.x, &x_at, &y_at);
+  job.finish(blockIdx.x, y_at, total);
+}
+
+template <class Job>
+void run(const Job& job, const Reduction& r) {
+  const unsigned blocks = static_cast<unsigned>(r.blocks()), parts = r.parts();
+  if (parts == 1) {
+    launch(reduce_kernel<Job>, blocks, kReduceThreads, 0, job, r, nullptr);
+    return;
+  }
+  const Scratch<typename Job::Acc> partial(r.outputs * parts);
+  launch(reduce_kernel<Job>, dim3(blocks, parts), kReduceThreads, 0, job, r, partial.data());
+  launch(combine_kernel<Job>, static_cast<unsigned>(r.outputs),
+         std::max<unsigned>(kWarp, power_of_two_from(parts, kReduceThreads)), 0, job, r.kept, partial.data(), parts);
+}
+
+}  // namespace reel::cuda
