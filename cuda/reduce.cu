@@ -21,9 +21,9 @@ struct Accumulate {
   __device__ Acc one(Nowhere, int64_t at, int64_t) const { return static_cast<Acc>(widen(x[at])); }
   __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
     using Part = std::conditional_t<product || std::is_integral_v<T>, Acc, Wide<T>>;
-    const Pack<T> all = load_pack(x + at);
+    const Packed<T> all = load_pack(x + at);
     Part part = static_cast<Part>(widen(all.items[0]));
-    for (int k = 1; k < Pack<T>::kSize; ++k) part = join_two(part, static_cast<Part>(widen(all.items[k])));
+    for (int k = 1; k < Packed<T>::kSize; ++k) part = join_two(part, static_cast<Part>(widen(all.items[k])));
     return static_cast<Acc>(part);
   }
   __device__ Acc join(Acc a, Acc b) const { return join_two(a, b); }
@@ -54,9 +54,9 @@ struct Extreme {
   __device__ Nowhere place(int64_t, int64_t) const { return {}; }
   __device__ Acc one(Nowhere, int64_t at, int64_t) const { return widen(x[at]); }
   __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
-    const Pack<T> all = load_pack(x + at);
+    const Packed<T> all = load_pack(x + at);
     Acc best = widen(all.items[0]);
-    for (int k = 1; k < Pack<T>::kSize; ++k) best = join(best, widen(all.items[k]));
+    for (int k = 1; k < Packed<T>::kSize; ++k) best = join(best, widen(all.items[k]));
     return best;
   }
   __device__ Acc join(Acc a, Acc b) const { return beats(largest, b, a) ? b : a; }
@@ -74,7 +74,7 @@ struct Truth {
   __device__ Nowhere place(int64_t, int64_t) const { return {}; }
   __device__ Acc one(Nowhere, int64_t at, int64_t) const { return x[at] != 0; }
   __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
-    const Pack<uint8_t> all = load_pack(x + at);
+    const Packed<uint8_t> all = load_pack(x + at);
     Acc truth = start();
     for (const uint8_t item : all.items) truth = join(truth, item != 0);
     return truth;
@@ -100,9 +100,9 @@ struct ArgExtreme {
   __device__ Nowhere place(int64_t, int64_t) const { return {}; }
   __device__ Acc one(Nowhere, int64_t at, int64_t i) const { return {widen(x[at]), i}; }
   __device__ Acc pack(Nowhere, int64_t at, int64_t i) const {
-    const Pack<T> all = load_pack(x + at);
+    const Packed<T> all = load_pack(x + at);
     Acc best{widen(all.items[0]), i};
-    for (int k = 1; k < Pack<T>::kSize; ++k)
+    for (int k = 1; k < Packed<T>::kSize; ++k)
       if (beats(largest, Wide<T>(widen(all.items[k])), best.value)) best = {widen(all.items[k]), i + k};
     return best;
   }
@@ -123,7 +123,7 @@ Reduction reduction_of(const View& x, const View& y) {
       kept.add(x.shape[d], x.strides[d], y.strides[d]);
     else
       gone.add(x.shape[d], x.strides[d], 0);
-  return Reduction(kept, gone, sizeof(T), is_aligned(x.data) ? Pack<T>::kSize : 0);
+  return Reduction(kept, gone, sizeof(T), is_aligned(x.data) ? Packed<T>::kSize : 0);
 }
 
 template <class T, bool product>

@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cuda/pack.h"
-#include "cuda/runtime.h"
+#include "cuda/packed.h"
 
 // Reductions of any strided dimensions to any others: one kernel for rows, columns and everything at once. What is
 // reduced, and how, is a Job:
@@ -11,7 +10,7 @@
 //   Acc start()                     joined with a it gives a
 //   auto place(output, at)          what one output's calls share; `at` is where its elements begin
 //   Acc one(place, at, i)           the element at position `at`, number i of the innermost reduced dimension
-//   Acc pack(place, at, i)          the same of Pack<Element>::kSize adjacent ones
+//   Acc pack(place, at, i)          the same of Packed<Element>::kSize adjacent ones
 //   Acc join(a, b)                  in any order
 //   void finish(output, y_at, acc)
 // The order of additions depends on shapes and strides alone.
@@ -71,12 +70,6 @@ struct Nest {
     }
   }
 };
-
-constexpr unsigned power_of_two_from(int64_t n, unsigned most) {
-  unsigned power = 1;
-  while (power < most && power < n) power *= 2;
-  return power;
-}
 
 // ---- the work of each thread ----------------------------------------------------------------------------------------
 
@@ -141,7 +134,7 @@ inline Reduction::Reduction(const Nest& outputs_of, const Nest& gone, size_t ele
 template <class Job>
 __device__ typename Job::Acc fold(const Job& job, const Reduction& r, unsigned lane_number, int64_t output,
                                   int64_t x_at) {
-  constexpr int64_t kPack = Pack<typename Job::Element>::kSize;
+  constexpr int64_t kPack = Packed<typename Job::Element>::kSize;
   const int64_t first = int64_t(blockIdx.y % r.splits) * r.lanes + lane_number % r.lanes;
   const int64_t step = int64_t(r.splits) * r.lanes;
   const int64_t first_run = int64_t(blockIdx.y / r.splits) * r.run_lanes + lane_number / r.lanes;

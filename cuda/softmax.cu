@@ -1,8 +1,272 @@
+#include <cmath>
+
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
+#include "cuda/rows.h"
 
 namespace reel::cuda {
+namespace {
 
-void install_softmax(Backend&) {}
+using scalar::exp;
+using scalar::log;
+
+template <class T>
+struct Softmax {
+  using W = Wide<T>;
+  Rows rows;
+  const T* x;
+  T* y;
+  bool log = false;
+  // Cross entropy: y has the probabilities.
+  const int64_t* target = nullptr;
+  void* loss = nullptr;
+  bool wide_loss = false;  // of type W, not T
+  W smoothing = 0;
+
+  __device__ bool counts(int64_t row) const { return !target || (target[row] >= 0 && target[row] < rows.n); }
+
+  /// An element of y.
+  __device__ W value(W x_or_exp, W most, W log_sum, W scale) const {
+    return log ? x_or_exp - most - log_sum : x_or_exp * scale;
+  }
+  __device__ void set_loss(int64_t row, W most, W log_sum, double total) const {
+    W value = 0;
+    if (counts(row)) {
+      const W picked = widen(x[row * rows.n + target[row]]) - most;
+      value = log_sum - picked;
+      if (smoothing != W(0))  // the mean of the logits takes the place of part of the picked one
+        value += smoothing * (picked - static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(most)));
+    }
+    if (wide_loss)
+      static_cast<W*>(loss)[row] = value;
+    else
+      static_cast<T*>(loss)[row] = narrow<T>(value);
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) softmax_held_kernel(const Softmax<T> job) {
+  using W = Wide<T>;
+  const Seat<T> seat(job.rows);
+  const bool counts = seat.there && job.counts(seat.row);
+  Held<T> x;
+  x.load(job.x + seat.row * job.rows.n, seat, job.rows, counts, -INFINITY);
+
+  W most = -INFINITY;
+  for (const auto& pack : x.items)
+    for (const W item : pack) most = Maximum()(most, item);
+  most = team_reduce(most, Maximum(), job.rows.team);
+
+  W sum = 0;
+  double total = 0;
+  x.for_each(seat, job.rows, [&](W& item, int64_t) {
+    const W e = exp(item - most);
+    sum += e;
+    if (job.smoothing != W(0)) total += static_cast<double>(item);
+    if (!job.log) item = e;
+  });
+  sum = team_reduce(sum, Plus(), job.rows.team);
+  if (job.smoothing != W(0)) total = team_reduce(total, Plus(), job.rows.team);
+  if (!seat.there) return;
+
+  const W log_sum = job.log || seat.leads ? log(sum) : W(0), scale = W(1) / sum;
+  if (job.loss && seat.leads) job.set_loss(seat.row, most, log_sum, total);
+  x.for_each(seat, job.rows, [&](W& item, int64_t) { item = counts ? job.value(item, most, log_sum, scale) : W(0); });
+  x.store(job.y + seat.row * job.rows.n, seat, job.rows);
+}
+
+/// The largest of some numbers and the sum of exp(number - largest).
+template <class W>
+struct LogSum {
+  W most, sum;
+};
+/// exp(x - most), 1 for two equal infinities: a sum is right as long as its largest number is finite.
+template <class W>
+__device__ W exp_below(W x, W most) {
+  return x == most ? W(1) : exp(x - most);
+}
+struct JoinLogSums {
+  template <class W>
+  __device__ LogSum<W> operator()(const LogSum<W>& a, const LogSum<W>& b) const {
+    const W most = Maximum()(a.most, b.most);
+    return {most, a.sum * exp_below(a.most, most) + b.sum * exp_below(b.most, most)};
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) softmax_long_kernel(const Softmax<T> job) {
+  using W = Wide<T>;
+  const Seat<T> seat(job.rows);
+  const int64_t n = job.rows.n;
+  const T* const from = job.x + seat.row * n;
+  T* const to = job.y + seat.row * n;
+  const bool counts = job.counts(seat.row);
+  W items[Seat<T>::kPack];
+
+  LogSum<W> all{-INFINITY, 0};
+  double total = 0;
+  for (int64_t i = seat.first; i < n && counts; i += seat.step) {
+    load_items(items, from, i, n, job.rows.aligned, W(-INFINITY));
+    LogSum<W> some{-INFINITY, 0};
+    for (const W item : items) some.most = Maximum()(some.most, item);
+    for (int k = 0; k < Seat<T>::kPack; ++k) {
+      if (i + k >= n) break;
+      some.sum += exp_below(items[k], some.most);
+      if (job.smoothing != W(0)) total += static_cast<double>(items[k]);
+    }
+    all = JoinLogSums()(all, some);
+  }
+  all = block_reduce(all, JoinLogSums());
+  if (job.smoothing != W(0)) total = block_reduce(total, Plus());
+  if (!(scalar::abs(all.most) < W(INFINITY))) all.sum = NAN;
+
+  const W log_sum = log(all.sum), scale = W(1) / all.sum;
+  if (job.loss && seat.leads) job.set_loss(seat.row, all.most, log_sum, total);
+  for (int64_t i = seat.first; i < n; i += seat.step) {
+    load_items(items, from, i, n, job.rows.aligned, W(0));
+    for (W& item : items)
+      item = counts ? job.value(job.log ? item : exp(item - all.most), all.most, log_sum, scale) : W(0);
+    store_items(to, i, n, job.rows.aligned, items);
+  }
+}
+
+template <class T>
+void run(Softmax<T> job, int64_t numel, int64_t n) {
+  job.rows = make_rows<T>(numel / n, n, {job.x, job.y});
+  launch(job.rows.held() ? softmax_held_kernel<T> : softmax_long_kernel<T>, job.rows.blocks(), job.rows.block(), 0,
+         job);
+}
+
+int64_t row_length(const View& x) { return x.shape.empty() ? 1 : x.shape.back(); }
+
+void softmax(bool log, const View& x, const View& y) {
+  if (x.numel == 0) return;
+  with_floating(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    run(Softmax<T>{.rows = {}, .x = x.as<const T>(), .y = y.as<T>(), .log = log}, x.numel, row_length(x));
+  });
+}
+
+void cross_entropy(double smoothing, const View& logits, const View& target, const View& loss, const View& probs) {
+  if (logits.numel == 0) return;
+  with_floating(logits.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    run(Softmax<T>{.rows = {},
+                   .x = logits.as<const T>(),
+                   .y = probs.as<T>(),
+                   .target = target.as<const int64_t>(),
+                   .loss = loss.data,
+                   .wide_loss = loss.dtype != logits.dtype,
+                   .smoothing = static_cast<Wide<T>>(smoothing)},
+        logits.numel, row_length(logits));
+  });
+}
+
+// ---- gradients ------------------------------------------------------------------------------------------------------
+
+template <class T>
+struct SoftmaxGrad {
+  using W = Wide<T>;
+  Rows rows;
+  bool log;
+  const T *g, *y;
+  T* gx;
+  __device__ W term(W g, W y) const { return log ? g : g * y; }
+  __device__ W value(W g, W y, W sum) const { return log ? g - exp(y) * sum : y * (g - sum); }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) softmax_grad_held_kernel(const SoftmaxGrad<T> job) {
+  using W = Wide<T>;
+  const Seat<T> seat(job.rows);
+  const int64_t begin = seat.row * job.rows.n;
+  Held<T> g, y;
+  g.load(job.g + begin, seat, job.rows, seat.there, 0);
+  y.load(job.y + begin, seat, job.rows, seat.there, 0);
+  W sum = 0;
+  for (int p = 0; p < Held<T>::kPacks; ++p)
+    for (int k = 0; k < Held<T>::kPack; ++k) sum += job.term(g.items[p][k], y.items[p][k]);
+  sum = team_reduce(sum, Plus(), job.rows.team);
+  if (!seat.there) return;
+  for (int p = 0; p < Held<T>::kPacks; ++p)
+    for (int k = 0; k < Held<T>::kPack; ++k) g.items[p][k] = job.value(g.items[p][k], y.items[p][k], sum);
+  g.store(job.gx + begin, seat, job.rows);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) softmax_grad_long_kernel(const SoftmaxGrad<T> job) {
+  using W = Wide<T>;
+  constexpr int kPack = Seat<T>::kPack;
+  const Seat<T> seat(job.rows);
+  const int64_t n = job.rows.n, begin = seat.row * n;
+  W g[kPack], y[kPack];
+  W sum = 0;
+  for (int64_t i = seat.first; i < n; i += seat.step) {
+    load_items(g, job.g + begin, i, n, job.rows.aligned, W(0));
+    load_items(y, job.y + begin, i, n, job.rows.aligned, W(0));
+    W part = 0;
+    for (int k = 0; k < kPack; ++k) part += job.term(g[k], y[k]);
+    sum += part;
+  }
+  sum = block_reduce(sum, Plus());
+  for (int64_t i = seat.first; i < n; i += seat.step) {
+    load_items(g, job.g + begin, i, n, job.rows.aligned, W(0));
+    load_items(y, job.y + begin, i, n, job.rows.aligned, W(0));
+    for (int k = 0; k < kPack; ++k) g[k] = job.value(g[k], y[k], sum);
+    store_items(job.gx + begin, i, n, job.rows.aligned, g);
+  }
+}
+
+void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
+  if (g.numel == 0) return;
+  with_floating(g.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const int64_t n = row_length(g);
+    const Rows rows = make_rows<T>(g.numel / n, n, {g.data, y.data, gx.data});
+    launch(rows.held() ? softmax_grad_held_kernel<T> : softmax_grad_long_kernel<T>, rows.blocks(), rows.block(), 0,
+           SoftmaxGrad<T>{rows, log, g.as<const T>(), y.as<const T>(), gx.as<T>()});
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads)
+    cross_entropy_grad_kernel(const Rows rows, Wide<T> smoothing, const void* g, bool wide_g, const T* probs,
+                              const int64_t* target, T* gx) {
+  using W = Wide<T>;
+  const Seat<T> seat(rows);
+  if (!seat.there) return;
+  const int64_t n = rows.n, begin = seat.row * n, id = target[seat.row];
+  W scale = 0;
+  if (id >= 0) scale = wide_g ? static_cast<const W*>(g)[seat.row] : widen(static_cast<const T*>(g)[seat.row]);
+  const W spread = smoothing / static_cast<W>(n), picked = W(1) - smoothing;
+  W items[Seat<T>::kPack];
+  for (int64_t i = seat.first; i < n; i += seat.step) {
+    load_items(items, probs + begin, i, n, rows.aligned, W(0));
+    for (int k = 0; k < Seat<T>::kPack; ++k) {
+      items[k] = (items[k] - spread) * scale;
+      if (i + k == id) items[k] -= scale * picked;
+    }
+    store_items(gx + begin, i, n, rows.aligned, items);
+  }
+}
+
+void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View& gx) {
+  if (probs.numel == 0) return;
+  with_floating(probs.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const int64_t n = row_length(probs);
+    const Rows rows = make_rows<T>(probs.numel / n, n, {probs.data, gx.data});
+    launch(cross_entropy_grad_kernel<T>, rows.blocks(), rows.block(), 0, rows, static_cast<Wide<T>>(smoothing), g.data,
+           g.dtype != probs.dtype, probs.as<const T>(), target.as<const int64_t>(), gx.as<T>());
+  });
+}
+
+}  // namespace
+
+void install_softmax(Backend& table) {
+  table.softmax = softmax;
+  table.softmax_grad = softmax_grad;
+  table.cross_entropy = cross_entropy;
+  table.cross_entropy_grad = cross_entropy_grad;
+}
 
 }  // namespace reel::cuda
