@@ -8,6 +8,7 @@
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/optim.h"
+#include "reel/precision.h"
 #include "reel/profile.h"
 #include "reel/random.h"
 #include "reel/tensor.h"
