@@ -1,8 +1,202 @@
+#include <cublasLt.h>
+
+#include <algorithm>
+
 #include "cuda/kernels.h"
+#include "cuda/plans.h"
 #include "cuda/runtime.h"
+#include "reel/precision.h"
 
+// Products of matrices by cuBLASLt. Its matrices lie column by column, so that ours are its transposes: it is asked for
+// Cᵀ = op(B)ᵀ op(A)ᵀ, whose rows, one for each element of a bias, are our columns.
 namespace reel::cuda {
+namespace {
 
-void install_gemm(Backend&) {}
+constexpr size_t kMostPlans = 1024;
+constexpr size_t kMostWorkspace = size_t{32} << 20;
+constexpr int64_t kMostBatches = 65535;  // what a grid can count
+
+void check(cublasStatus_t status, const char* call) {
+  REEL_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLAS: ", cublasLtGetStatusString(status), " from ", call);
+}
+#define CUBLAS_CHECK(call) check(call, #call)
+
+// ---- what has no sum ------------------------------------------------------------------------------------------------
+
+/// c = bias, or beta c.
+template <class T>
+__global__ void start_kernel(int64_t count, int64_t m, int64_t n, T* c, int64_t ldc, int64_t stride_c, const T* bias,
+                             Wide<T> beta) {
+  for (int64_t i = first_index(); i < count; i += index_step()) {
+    const int64_t row = i / n, column = i % n;
+    T& to = c[row / m * stride_c + row % m * ldc + column];
+    to = bias ? bias[column] : beta == 0 ? narrow<T>(0.f) : narrow<T>(beta * widen(to));
+  }
+}
+
+void start(const Gemm& g) {
+  const int64_t count = g.batch * g.m * g.n;
+  with_floating(g.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(start_kernel<T>, blocks_for(count), kThreads, 0, count, g.m, g.n, static_cast<T*>(g.c), g.ldc, g.stride_c,
+           static_cast<const T*>(g.bias), static_cast<Wide<T>>(g.beta));
+  });
+}
+
+// ---- plans ----------------------------------------------------------------------------------------------------------
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case kFloat16: return CUDA_R_16F;
+    case kBFloat16: return CUDA_R_16BF;
+    case kFloat32: return CUDA_R_32F;
+    default: return CUDA_R_64F;
+  }
+}
+
+/// Of all batches of an operand.
+int64_t alignment(const Gemm& g, const void* data, int64_t stride) {
+  const int64_t step = g.batch > 1 ? stride * size_of(g.dtype) : 0;
+  return std::min(alignment_of(data), alignment_of(reinterpret_cast<const void*>(step)));
+}
+struct Alignments {
+  int64_t a, b, c;
+  explicit Alignments(const Gemm& g)
+      : a(alignment(g, g.a, g.stride_a)), b(alignment(g, g.b, g.stride_b)), c(alignment(g, g.c, g.stride_c)) {
+    if (g.bias) c = std::min(c, alignment_of(g.bias));
+  }
+};
+
+/// All that cuBLASLt wants to know beside the data.
+class Plan {
+ public:
+  Plan(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments, bool tf32) : bias_(g.bias != nullptr) {
+    const bool wide = g.dtype == kFloat64;
+    CUBLAS_CHECK(cublasLtMatmulDescInit(&product_,
+                                        wide   ? CUBLAS_COMPUTE_64F
+                                        : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                               : CUBLAS_COMPUTE_32F,
+                                        wide ? CUDA_R_64F : CUDA_R_32F));
+    set(CUBLASLT_MATMUL_DESC_TRANSA, g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (bias_) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+    }
+    describe(first_, g, g.trans_b ? g.k : g.n, g.trans_b ? g.n : g.k, g.ldb, g.stride_b);
+    describe(second_, g, g.trans_a ? g.m : g.k, g.trans_a ? g.k : g.m, g.lda, g.stride_a);
+    describe(result_, g, g.n, g.m, g.ldc, g.stride_c);
+    ask(handle, g, alignments);
+  }
+  /// Whether there is an algorithm.
+  explicit operator bool() const { return found_; }
+
+  void run(cublasLtHandle_t handle, const Gemm& g) {
+    if (bias_) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+    const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
+    const bool wide = g.dtype == kFloat64;
+    const auto multiply = [&](void* workspace) {
+      CUBLAS_CHECK(cublasLtMatmul(handle, &product_, wide ? static_cast<const void*>(&g.alpha) : &alpha, g.b, &first_,
+                                  g.a, &second_, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, &result_, g.c,
+                                  &result_, &algorithm_, workspace, workspace_, stream()));
+    };
+    if (!workspace_) return multiply(nullptr);
+    const Scratch<char> workspace(static_cast<int64_t>(workspace_));
+    multiply(workspace.data());
+  }
+
+ private:
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, T value) {
+    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&product_, attribute, &value, sizeof value));
+  }
+  static void describe(cublasLtMatrixLayoutOpaque_t& layout, const Gemm& g, int64_t rows, int64_t columns, int64_t ld,
+                       int64_t stride) {
+    CUBLAS_CHECK(cublasLtMatrixLayoutInit(&layout, type_of(g.dtype), static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(columns), ld));
+    if (g.batch == 1) return;
+    const auto batch = static_cast<int32_t>(g.batch);
+    CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch));
+    CUBLAS_CHECK(
+        cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
+  }
+  void ask(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments) {
+    cublasLtMatmulPreferenceOpaque_t preference;
+    CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value));
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
+    // Parts of sums are not to be rounded to half precision.
+    if (is_half(g.dtype))
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignments.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignments.a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(alignments.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignments.c));
+    cublasLtMatmulHeuristicResult_t result;
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &product_, &first_, &second_, &result_,
+                                                                 &result_, &preference, 1, &result, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
+    found_ = count > 0;
+    algorithm_ = result.algo, workspace_ = result.workspaceSize;
+  }
+
+  cublasLtMatmulDescOpaque_t product_;
+  cublasLtMatrixLayoutOpaque_t first_, second_, result_;
+  cublasLtMatmulAlgo_t algorithm_{};
+  size_t workspace_ = 0;
+  bool bias_, found_ = false;
+};
+
+struct Library {
+  cublasLtHandle_t handle;
+  Plans<11, Plan> plans{kMostPlans};
+  Library() { CUBLAS_CHECK(cublasLtCreate(&handle)); }
+  ~Library() { cublasLtDestroy(handle); }
+};
+
+// ---- the table's row ------------------------------------------------------------------------------------------------
+
+/// At most kMostBatches.
+void multiply(const Gemm& g) {
+  const Alignments alignments(g);
+  const bool tf32 = g.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh;
+  const int64_t kind = static_cast<int64_t>(g.dtype) | g.trans_a << 8 | g.trans_b << 9 | (g.bias != nullptr) << 10 |
+                       tf32 << 11 | alignments.a << 16 | alignments.b << 28 | alignments.c << 40;
+  Library& library = of_this_thread<Library>();
+  Plan& plan =
+      library.plans.get({kind, g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c},
+                        library.handle, g, alignments, tf32);
+  if (plan) return plan.run(library.handle, g);
+  REEL_CHECK(g.bias, "gemm: cuBLAS has no algorithm for ", g.m, " x ", g.k, " times ", g.k, " x ", g.n, " of ",
+             g.dtype);
+  start(g);
+  Gemm rest = g;
+  rest.bias = nullptr, rest.beta = 1;
+  multiply(rest);
+}
+
+void gemm(const Gemm& g) {
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return;
+  if (g.k == 0) return start(g);
+  if (g.batch <= kMostBatches) return multiply(g);
+  const auto after = [&](const void* data, int64_t elements) {
+    return static_cast<const char*>(data) + elements * size_of(g.dtype);
+  };
+  for (int64_t first = 0; first < g.batch; first += kMostBatches) {
+    Gemm part = g;
+    part.batch = std::min(g.batch - first, kMostBatches);
+    part.a = after(g.a, first * g.stride_a), part.b = after(g.b, first * g.stride_b);
+    part.c = const_cast<char*>(after(g.c, first * g.stride_c));
+    multiply(part);
+  }
+}
+
+}  // namespace
+
+void install_gemm(Backend& table) { table.gemm = gemm; }
 
 }  // namespace reel::cuda

@@ -1,0 +1,75 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cuda/runtime.h"
+
+// What a library's heuristics have decided for a problem, kept for when the same problem comes again.
+namespace reel::cuda {
+
+/// The numbers that make up a problem.
+template <size_t N>
+using PlanKey = std::array<int64_t, N>;
+struct PlanHash {
+  template <size_t N>
+  size_t operator()(const PlanKey<N>& key) const {
+    uint64_t hash = 14695981039346656037u;  // FNV-1a, a word at a time
+    for (const int64_t word : key) hash = (hash ^ static_cast<uint64_t>(word)) * 1099511628211u;
+    return hash ^ hash >> 32;
+  }
+};
+
+/// The plans of the `most` problems that were seen last. Looking one up allocates nothing. Each thread has its own.
+template <size_t N, class Plan>
+class Plans {
+ public:
+  explicit Plans(size_t most) : most_(most) {}
+
+  /// The plan for `key`, or else a new one: Plan(arguments…).
+  template <class... A>
+  Plan& get(const PlanKey<N>& key, const A&... arguments) {
+    if (const auto found = places_.find(key); found != places_.end()) {
+      entries_.splice(entries_.begin(), entries_, found->second);
+      return entries_.front().second;
+    }
+    entries_.emplace_front(std::piecewise_construct, std::forward_as_tuple(key), std::forward_as_tuple(arguments...));
+    places_.emplace(key, entries_.begin());
+    if (entries_.size() > most_) {
+      places_.erase(entries_.back().first);
+      entries_.pop_back();
+    }
+    return entries_.front().second;
+  }
+
+ private:
+  using Entries = std::list<std::pair<PlanKey<N>, Plan>>;
+  size_t most_;
+  Entries entries_;  // the last used first
+  std::unordered_map<PlanKey<N>, typename Entries::iterator, PlanHash> places_;
+};
+
+/// The calling thread's one and only L for its current device: a library's handle, say, and plans.
+template <class L>
+L& of_this_thread() {
+  thread_local std::vector<std::unique_ptr<L>> of_device;
+  int device;
+  CUDA_CHECK(cudaGetDevice(&device));
+  const auto place = static_cast<size_t>(device);
+  if (place >= of_device.size()) of_device.resize(place + 1);
+  if (!of_device[place]) of_device[place] = std::make_unique<L>();
+  return *of_device[place];
+}
+
+/// The largest power of two, up to 256, that divides an address.
+inline int64_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data) | 256;
+  return static_cast<int64_t>(address & -address);
+}
+
+}  // namespace reel::cuda
