@@ -1,8 +1,158 @@
+#include <algorithm>
+
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 
 namespace reel::cuda {
+namespace {
 
-void install_cell(Backend&) {}
+constexpr int kMostChildren = 16;  // a launch; a cell with more takes several
+
+/// Some of a cell's children, by value.
+template <class Pointer>
+struct Children {
+  Pointer at[kMostChildren];
+  int first, count;
+};
+
+/// A block's threads take the columns of a row, its rows follow each other at a distance of gridDim.y.
+struct Layout {
+  dim3 grid, block;
+  explicit Layout(const Cell& cell) {
+    const int64_t threads = std::min<int64_t>(ceil_div(cell.hidden, kWarp) * kWarp, kThreads);
+    block = dim3(static_cast<unsigned>(threads));
+    const bool empty = cell.rows == 0 || cell.hidden == 0;
+    grid = dim3(empty ? 0 : static_cast<unsigned>(ceil_div(cell.hidden, threads)),
+                static_cast<unsigned>(std::clamp<int64_t>(cell.rows, 1, 65535)));
+  }
+};
+
+template <class T>
+__device__ Wide<T> get(const void* data, int64_t i) {
+  return widen(static_cast<const T*>(data)[i]);
+}
+template <class T>
+__device__ void set(void* data, int64_t i, Wide<T> value) {
+  static_cast<T*>(data)[i] = narrow<T>(value);
+}
+
+/// visit(state, gate) for the places of a thread's elements in a state and in a row of gates.
+template <class Visit>
+__device__ void for_each_element(const Cell& cell, const Visit& visit) {
+  const int64_t i = first_index(), width = (3 + cell.children) * cell.hidden;
+  if (i >= cell.hidden) return;
+  for (int64_t row = blockIdx.y; row < cell.rows; row += gridDim.y) visit(row * cell.hidden + i, row * width + i);
+}
+
+/// Between the launches for different children c is the sum so far.
+template <class T>
+struct Forward {
+  const Cell& cell;
+  const Children<const void*>& children;
+  __device__ void operator()(int64_t state, int64_t gate) const {
+    using W = Wide<T>;
+    W c;
+    if (children.first == 0) {
+      const W input = scalar::sigmoid(get<T>(cell.gates, gate + cell.input));
+      const W update = scalar::tanh(get<T>(cell.gates, gate + cell.update));
+      c = input * update;
+      set<T>(cell.activated, gate + cell.input, input);
+      set<T>(cell.activated, gate + cell.update, update);
+    } else {
+      c = get<T>(cell.c, state);
+    }
+    for (int k = 0; k < children.count; ++k) {
+      const int64_t at = gate + cell.forget + (children.first + k) * cell.hidden;
+      const W forget = scalar::sigmoid(get<T>(cell.gates, at));
+      c += forget * get<T>(children.at[k], state);
+      set<T>(cell.activated, at, forget);
+    }
+    set<T>(cell.c, state, c);
+    if (children.first + children.count < cell.children) return;
+    const W tanh_c = scalar::tanh(c), output = scalar::sigmoid(get<T>(cell.gates, gate + cell.output));
+    set<T>(cell.activated, gate + cell.output, output);
+    set<T>(cell.tanh_c, state, tanh_c);
+    set<T>(cell.h, state, output * tanh_c);
+  }
+};
+
+template <class T>
+struct Backward {
+  const Cell& cell;
+  const Children<const void*>& children;
+  const Children<void*>& grads;
+  __device__ void operator()(int64_t state, int64_t gate) const {
+    using W = Wide<T>;
+    const W input = get<T>(cell.activated, gate + cell.input), output = get<T>(cell.activated, gate + cell.output);
+    const W update = get<T>(cell.activated, gate + cell.update), tanh_c = get<T>(cell.tanh_c, state);
+    const W grad_h = cell.grad_h ? get<T>(cell.grad_h, state) : W(0);
+    const W grad_c = grad_h * output * (1 - tanh_c * tanh_c) + (cell.grad_c ? get<T>(cell.grad_c, state) : W(0));
+    for (int k = 0; k < children.count; ++k) {
+      const int64_t at = gate + cell.forget + (children.first + k) * cell.hidden;
+      const W forget = get<T>(cell.activated, at);
+      if (cell.grad_gates) set<T>(cell.grad_gates, at, grad_c * get<T>(children.at[k], state) * forget * (1 - forget));
+      if (grads.at[k]) set<T>(grads.at[k], state, grad_c * forget);
+    }
+    if (!cell.grad_gates || children.first > 0) return;
+    set<T>(cell.grad_gates, gate + cell.input, grad_c * update * input * (1 - input));
+    set<T>(cell.grad_gates, gate + cell.output, grad_h * tanh_c * output * (1 - output));
+    set<T>(cell.grad_gates, gate + cell.update, grad_c * input * (1 - update * update));
+  }
+};
+
+template <class T>
+__global__ void forward(Cell cell, Children<const void*> children) {
+  for_each_element(cell, Forward<T>{cell, children});
+}
+template <class T>
+__global__ void backward(Cell cell, Children<const void*> children, Children<void*> grads) {
+  for_each_element(cell, Backward<T>{cell, children, grads});
+}
+
+template <class Pointer>
+Children<Pointer> some_of(Pointer const* all, int first, int count) {
+  Children<Pointer> some{{}, first, count};
+  if (all) std::copy_n(all + first, count, some.at);
+  return some;
+}
+
+/// visit(first, count) for the children that a launch takes; once where there are none.
+template <class Visit>
+void for_each_chunk(const Cell& cell, const Visit& visit) {
+  int first = 0;
+  do {
+    const int count = std::min(cell.children - first, kMostChildren);
+    visit(first, count);
+    first += count;
+  } while (first < cell.children);
+}
+
+void cell(const Cell& cell) {
+  const Layout layout(cell);
+  with_floating(cell.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for_each_chunk(cell, [&](int first, int count) {
+      launch(forward<T>, layout.grid, layout.block, 0, cell, some_of(cell.child_c, first, count));
+    });
+  });
+}
+
+void cell_grad(const Cell& cell) {
+  const Layout layout(cell);
+  with_floating(cell.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for_each_chunk(cell, [&](int first, int count) {
+      launch(backward<T>, layout.grid, layout.block, 0, cell, some_of(cell.child_c, first, count),
+             some_of(cell.grad_child_c, first, count));
+    });
+  });
+}
+
+}  // namespace
+
+void install_cell(Backend& table) {
+  table.cell = cell;
+  table.cell_grad = cell_grad;
+}
 
 }  // namespace reel::cuda
