@@ -143,6 +143,7 @@ void upload(const View& from, const View& to) {
     return copy_on_device(packed, to);
   }
   CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, size_of_elements(from), cudaMemcpyHostToDevice, stream()));
+  note_copy_from(from.data);
 }
 
 void download(const View& from, const View& to) {

@@ -96,7 +96,7 @@ struct Block {
   size_t bytes = 0;
   int size_class = -1;  // or straight from the driver
   Stream::Impl* owner = nullptr;
-  std::vector<Stream::Impl*> users;  // other streams that it must wait for before it is used again
+  std::vector<cudaStream_t> users;  // other streams that it must wait for before it is used again
   Block* next = nullptr;
 };
 
@@ -305,9 +305,9 @@ void release(Block* block) {
   Stream::Impl& owner = *block->owner;
   DeviceState& state = owner.state;
   std::lock_guard lock(state.mutex);
-  for (Stream::Impl* user : block->users) {
+  for (const cudaStream_t user : block->users) {
     const cudaEvent_t event = take_event(state);
-    if (cudaEventRecord(event, user->stream) == cudaSuccess) cudaStreamWaitEvent(owner.stream, event, 0);
+    if (cudaEventRecord(event, user) == cudaSuccess) cudaStreamWaitEvent(owner.stream, event, 0);
     state.events.push_back(event);
   }
   block->users.clear();
@@ -320,10 +320,11 @@ void release(Block* block) {
   block->next = std::exchange(*list, block);
 }
 
-void record_use(Block* block, const Stream& stream) {
-  Stream::Impl* user = stream.impl();
+void record_stream(void* memory, void* stream) {
+  auto* block = static_cast<Block*>(memory);
+  const auto user = static_cast<cudaStream_t>(stream);
   std::lock_guard lock(block->owner->state.mutex);
-  if (user != block->owner && std::find(block->users.begin(), block->users.end(), user) == block->users.end())
+  if (user != block->owner->stream && std::find(block->users.begin(), block->users.end(), user) == block->users.end())
     block->users.push_back(user);
 }
 
@@ -341,6 +342,7 @@ void reset_peak_memory(int device) {
 }
 void empty_cache(int device) {
   synchronize(device);
+  empty_pinned_cache();
   CUDA_CHECK(cudaMemPoolTrimTo(state_of(device).memory, 0));
 }
 

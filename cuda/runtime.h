@@ -52,6 +52,11 @@ struct Block;
 void* allocate(size_t bytes, Block** block);
 void release(Block* block);
 
+// Of the host, for what is copied to a GPU: allocate_pinned and release_pinned are the seam's (lib/backend.h).
+/// Says that a copy from there has been queued on stream(): until it is made, a pinned block is not reused.
+void note_copy_from(const void* data);
+void empty_pinned_cache();
+
 /// Memory of the GPU for as long as a function runs: what is launched before the end may use it.
 template <class T>
 class Scratch {

@@ -21,7 +21,5 @@ struct Stream::Impl {
 };
 
 Stream::Impl& current_stream(int device);
-/// The block's memory may be used again only when what `stream` has been given by the time of its release is done.
-void record_use(Block* block, const Stream& stream);
 
 }  // namespace reel::cuda

@@ -389,6 +389,16 @@ const Backend& cpu_backend();
 /// The table of a device that is not the CPU. Throws one clear Error for one that this build or machine does not have.
 const Backend& other_backend(Device device);
 
+namespace cuda {
+// Memory of the host that a GPU copies from without anybody waiting (cuda/pinned.cu).
+void* allocate_pinned(size_t bytes);
+void release_pinned(void* data);
+bool is_pinned(const void* data);
+/// Keeps a block from being used again before the stream (a cuda::Stream::native()) has done what it has been given by
+/// then.
+void record_stream(void* block, void* stream);
+}  // namespace cuda
+
 /// What takes the place of the CPU's table while lib/core/profile.cpp records.
 extern constinit std::atomic<const Backend*> stand_in_for_cpu;
 

@@ -28,7 +28,8 @@ void synchronize(int device = 0);
 /// What the caching allocator of a device holds.
 MemoryStats memory_stats(int device = 0);
 void reset_peak_memory(int device = 0);
-/// Gives cached memory back to the driver, after waiting for the device. Small blocks are parts of slabs, which stay.
+/// Gives cached memory back to the driver, pinned memory too, after waiting for the device. Small blocks are parts of
+/// slabs, which stay.
 void empty_cache(int device = 0);
 
 // ---- streams and events ---------------------------------------------------------------------------------------------
@@ -47,7 +48,6 @@ class Stream {
   bool operator==(const Stream&) const = default;
 
   struct Impl;
-  Impl* impl() const { return impl_.get(); }
 
  private:
   friend class StreamGuard;

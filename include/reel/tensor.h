@@ -16,6 +16,9 @@
 
 namespace reel {
 
+namespace cuda {
+class Stream;
+}
 class Tensor;
 struct RowSparse;
 struct Bound;
@@ -120,6 +123,13 @@ class Tensor {
   // Conversion. Both return *this when there is nothing to do.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
+  /// A copy in memory of the host that GPUs copy from without anybody waiting; this tensor if it is there already. For
+  /// CPU tensors. Its copies to a GPU go on while the host does other things.
+  Tensor pin_memory() const;
+  bool is_pinned() const;
+  /// Says that this CUDA tensor is used on a stream other than that which it was made on, so that its memory is not
+  /// reused before what the stream has been given by the time the tensor goes is done.
+  void record_stream(const cuda::Stream& stream) const;
   Tensor contiguous() const;  ///< *this if it is contiguous already, a row-major copy if not.
   Tensor clone() const;       ///< A row-major copy.
   Tensor detach() const;      ///< The same storage without history.

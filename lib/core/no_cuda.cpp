@@ -18,6 +18,10 @@ MemoryStats memory_stats(int) { absent(); }
 void reset_peak_memory(int) { absent(); }
 void empty_cache(int) { absent(); }
 void forbid_waits(bool) {}
+void* allocate_pinned(size_t) { absent(); }
+void release_pinned(void*) { absent(); }
+bool is_pinned(const void*) { return false; }
+void record_stream(void*, void*) { absent(); }
 
 Stream::Stream(int) { absent(); }
 Stream Stream::current(int) { absent(); }

@@ -6,6 +6,7 @@
 #include "lib/autograd/pending.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
+#include "reel/cuda.h"
 
 namespace reel {
 
@@ -169,6 +170,25 @@ Scalar Tensor::item() const {
     case kFloat32: return *view.as<float>();
     default: return *view.as<double>();
   }
+}
+
+bool Tensor::is_pinned() const {
+  return view_of(*this, "is_pinned").host && cuda::is_pinned(TensorImpl::of(*this)->storage->data);
+}
+
+Tensor Tensor::pin_memory() const {
+  const View& view = view_of(*this, "pin_memory");
+  REEL_CHECK(view.host, "pin_memory: the tensor is on ", device(), ", not on the CPU");
+  if (is_pinned()) return *this;
+  void* data = cuda::allocate_pinned(static_cast<size_t>(view.numel * size_of(view.dtype)));
+  const Tensor pinned = from_blob(data, view.dtype, view.shape, [data] { cuda::release_pinned(data); });
+  cpu_backend().copy(view, view_of(pinned));
+  return pinned;
+}
+
+void Tensor::record_stream(const cuda::Stream& stream) const {
+  REEL_CHECK(!view_of(*this, "record_stream").host, "record_stream: the tensor is on the CPU");
+  cuda::record_stream(TensorImpl::of(*this)->storage->block, stream.native());
 }
 
 Tensor Tensor::detach() const {
