@@ -4,7 +4,7 @@
 // Each family of kernels fills in its rows of the table.
 namespace reel::cuda {
 
-void install_cell(Backend& table);  // cell, cell_grad, recurrence, recurrence_grad
+void install_cell(Backend& table);
 void install_conv(Backend& table);  // convolve, unfold, fold
 void install_copy(Backend& table);  // copy, fill, where
 void install_crf(Backend& table);   // crf…, ctc…
@@ -15,6 +15,7 @@ void install_norm(Backend& table);
 void install_pointwise(Backend& table);  // unary … compare
 void install_pool(Backend& table);       // pooling and resampling
 void install_random(Backend& table);
+void install_recurrence(Backend& table);
 void install_reduce(Backend& table);  // reduce, arg_reduce
 void install_scan(Backend& table);
 void install_segment(Backend& table);

@@ -100,12 +100,25 @@ class Contiguous {
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   if (grid.x == 0) return;
+  if (shared > (48 << 10))  // has to be asked for
+    CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared)));
   const auto call = [&](P... values) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
     check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared, stream()),
           "cudaLaunchKernel");
   };
   call(static_cast<P>(std::forward<A>(args))...);
+}
+/// How much of it there is.
+inline size_t most_shared() {
+  static const size_t bytes = [] {
+    int device = 0, most = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    return static_cast<size_t>(most);
+  }();
+  return bytes;
 }
 /// The block's dynamic shared memory as an array of T.
 #define REEL_SHARED(T, name)                                          \
@@ -117,6 +130,7 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... a
   if (grid.x == 0) return;
   check(simt::launch(kernel, grid, block, shared, stream(), std::forward<A>(args)...), "cudaLaunchKernel");
 }
+inline size_t most_shared() { return 227 << 10; }
 #define REEL_SHARED(T, name) T* const name = reinterpret_cast<T*>(::simt::dynamic_shared)
 #endif
 

@@ -1,0 +1,645 @@
+#include <algorithm>
+
+#include "cuda/block.h"
+#include "cuda/kernels.h"
+#include "cuda/runtime.h"
+
+// Recurrent layers. What a hidden unit does in a step is written once; around it there are three ways to walk:
+//   walk_in_one: a block for each row of the batch, w_hh and the state in shared memory, all steps in one launch. For
+//     weights that fit there.
+//   walk_by_units: a launch a step, a warp for each hidden unit, which multiplies its rows of w_hh with the states of
+//     all rows and goes on with the unit's pointwise part. For few rows.
+//   walk_by_products: gemm, then the pointwise part. For everything.
+namespace reel::cuda {
+namespace {
+
+__host__ __device__ constexpr int64_t blocks_of(Recurrence::Kind kind) {
+  return kind == Recurrence::kLstm ? 4 : kind == Recurrence::kGru ? 3 : 1;
+}
+constexpr int kMostBlocks = 4;
+
+// ---- a hidden unit of a row in a step -------------------------------------------------------------------------------
+
+/// A Recurrence as kernels see it.
+template <class T>
+struct Job {
+  Recurrence::Kind kind;
+  int64_t hidden, width, gate_width, y_stride;  // gate_width: all blocks of `hidden`
+  const T *w_hh, *b_hh;
+  bool w_hh_transposed;
+  T *gates, *h, *c, *y, *h_before, *c_before, *inner;
+  const T* grad_y;
+  T *grad_h, *grad_c, *grad_gates, *grad_hidden, *grad_projected;
+
+  explicit Job(const Recurrence& r)
+      : kind(r.kind),
+        hidden(r.hidden),
+        width(r.width),
+        gate_width(blocks_of(r.kind) * r.hidden),
+        y_stride(r.y_stride),
+        w_hh(static_cast<const T*>(r.w_hh)),
+        b_hh(static_cast<const T*>(r.b_hh)),
+        w_hh_transposed(r.w_hh_transposed),
+        gates(static_cast<T*>(r.gates)),
+        h(static_cast<T*>(r.h)),
+        c(static_cast<T*>(r.c)),
+        y(static_cast<T*>(r.y)),
+        h_before(static_cast<T*>(r.h_before)),
+        c_before(static_cast<T*>(r.c_before)),
+        inner(static_cast<T*>(r.inner)),
+        grad_y(static_cast<const T*>(r.grad_y)),
+        grad_h(static_cast<T*>(r.grad_h)),
+        grad_c(static_cast<T*>(r.grad_c)),
+        grad_gates(static_cast<T*>(r.grad_gates)),
+        grad_hidden(static_cast<T*>(r.grad_hidden)),
+        grad_projected(static_cast<T*>(r.grad_projected)) {}
+
+  __device__ int64_t blocks() const { return blocks_of(kind); }
+  __device__ T bias(int64_t block, int64_t i) const { return b_hh ? b_hh[block * hidden + i] : T(0); }
+};
+
+/// One value for each block of gates.
+template <class T>
+struct Gates {
+  T of[kMostBlocks];
+};
+template <class T>
+__device__ Gates<T> read_gates(const Job<T>& job, const T* row, int64_t i) {
+  Gates<T> gates{};
+#pragma unroll
+  for (int b = 0; b < kMostBlocks; ++b)
+    if (b < job.blocks()) gates.of[b] = row[b * job.hidden + i];
+  return gates;
+}
+template <class T>
+__device__ void write_gates(const Job<T>& job, T* row, int64_t i, const Gates<T>& gates) {
+#pragma unroll
+  for (int b = 0; b < kMostBlocks; ++b)
+    if (b < job.blocks()) row[b * job.hidden + i] = gates.of[b];
+}
+
+/// Unit i of row number `at` among all steps': from what x and h (with its bias) give to the gates and the states
+/// before. Keeps what backward needs, changes c, returns the new h (of a projected LSTM o tanh(c)).
+template <class T>
+__device__ T advance(const Job<T>& job, int64_t at, int64_t i, const Gates<T>& from_x, const Gates<T>& from_h, T h,
+                     T& c) {
+  Gates<T> out{};
+  T result;
+  const auto sum = [&](int b) { return from_x.of[b] + from_h.of[b]; };
+  if (job.kind == Recurrence::kLstm) {
+    const T input = scalar::sigmoid(sum(0)), forget = scalar::sigmoid(sum(1));
+    const T update = scalar::tanh(sum(2)), output = scalar::sigmoid(sum(3));
+    if (job.c_before) job.c_before[at * job.hidden + i] = c;
+    c = forget * c + input * update;
+    out = {input, forget, update, output};
+    result = output * scalar::tanh(c);
+  } else if (job.kind == Recurrence::kGru) {
+    const T reset = scalar::sigmoid(sum(0)), keep = scalar::sigmoid(sum(1)), inner = from_h.of[2];
+    const T update = scalar::tanh(from_x.of[2] + reset * inner);
+    if (job.inner) job.inner[at * job.hidden + i] = inner;
+    out = {reset, keep, update};
+    result = keep * (h - update) + update;
+  } else {
+    result = job.kind == Recurrence::kRelu ? scalar::Relu()(sum(0)) : scalar::tanh(sum(0));
+    out = {result};
+  }
+  write_gates(job, job.gates + at * job.gate_width, i, out);
+  return result;
+}
+
+/// Back again: g is the gradient of that result, grad_c is changed. What is found for w_hh h + b_hh is the result,
+/// and `direct` is what goes to the h before by another way.
+template <class T>
+__device__ Gates<T> retreat(const Job<T>& job, int64_t at, int64_t i, T g, T& grad_c, T& direct) {
+  const Gates<T> gates = read_gates(job, job.gates + at * job.gate_width, i);
+  Gates<T> grad{}, of_hidden{};
+  direct = 0;
+  if (job.kind == Recurrence::kLstm) {
+    const auto [input, forget, update, output] = gates.of;
+    const T c = job.c_before[at * job.hidden + i], tanh_c = scalar::tanh(forget * c + input * update);
+    const T gc = g * output * (1 - tanh_c * tanh_c) + grad_c;
+    of_hidden = grad = {gc * update * input * (1 - input), gc * c * forget * (1 - forget),
+                        gc * input * (1 - update * update), g * tanh_c * output * (1 - output)};
+    grad_c = gc * forget;
+  } else if (job.kind == Recurrence::kGru) {
+    const T reset = gates.of[0], keep = gates.of[1], update = gates.of[2];
+    const T g_update = g * (1 - keep) * (1 - update * update);
+    const T g_reset = g_update * job.inner[at * job.hidden + i] * reset * (1 - reset);
+    const T g_keep = g * (job.h_before[at * job.hidden + i] - update) * keep * (1 - keep);
+    grad = {g_reset, g_keep, g_update};
+    of_hidden = {g_reset, g_keep, g_update * reset};
+    direct = g * keep;
+    write_gates(job, job.grad_hidden + at * job.gate_width, i, of_hidden);
+  } else {
+    const T y = gates.of[0];
+    of_hidden = grad = {job.kind == Recurrence::kRelu ? scalar::Relu().grad(g, y, y) : scalar::Tanh().grad(g, y, y)};
+  }
+  write_gates(job, job.grad_gates + at * job.gate_width, i, grad);
+  return of_hidden;
+}
+
+/// What comes from outside to h of row `at`.
+template <class T>
+__device__ T grad_of_y(const Job<T>& job, int64_t at, int64_t i) {
+  return job.grad_y ? job.grad_y[at * job.y_stride + i] : T(0);
+}
+
+// ---- all steps in one launch ----------------------------------------------------------------------------------------
+
+constexpr int kMostRows = 128, kMostThreads = 1024;
+
+/// How many steps each row takes; they never grow.
+struct Lengths {
+  int64_t of[kMostRows];
+  int rows;
+};
+
+/// The rows of a step, and where they lie among all steps'. Moves up or down by one step.
+struct Walk {
+  const Lengths& lengths;
+  int64_t step = 0, first = 0;
+  int n;
+  __device__ Walk(const Lengths& l, int64_t at) : lengths(l), n(l.rows) {
+    for (int r = 0; r < l.rows; ++r) first += min(l.of[r], at);
+    step = at;
+    while (n > 0 && l.of[n - 1] <= at) --n;
+  }
+  __device__ void up() {
+    first += n, ++step;
+    while (n > 0 && lengths.of[n - 1] <= step) --n;
+  }
+  __device__ void down() {
+    --step;
+    while (n < lengths.rows && lengths.of[n] > step) ++n;
+    first -= n;
+  }
+};
+
+/// w_hh in shared memory, [width, gates] with rows of an odd number of elements: no bank conflicts either way.
+template <class T>
+__device__ void load_weights(const Job<T>& job, T* w, int stride) {
+  const int rows = static_cast<int>(job.width), columns = static_cast<int>(job.gate_width), n = rows * columns;
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
+    const int k = job.w_hh_transposed ? i / columns : i % rows, j = job.w_hh_transposed ? i % columns : i / rows;
+    w[k * stride + j] = job.w_hh[i];
+  }
+}
+
+/// What a block of these kernels has in shared memory: w, h (or its gradient) and the sums (or gradients) of gates.
+template <class T>
+size_t shared_for_one(const Recurrence& r, int64_t parts) {
+  const int64_t gates = blocks_of(r.kind) * r.hidden;
+  return static_cast<size_t>(r.width * (gates | 1) + r.width + parts * gates) * sizeof(T);
+}
+
+/// Each column of gates is summed by `parts` threads.
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengths lengths, bool reverse, int parts) {
+  REEL_SHARED(T, memory);
+  const int columns = static_cast<int>(job.gate_width), hidden = static_cast<int>(job.hidden), stride = columns | 1;
+  T *const w = memory, *const h = w + hidden * stride, *const sums = h + hidden;
+  const int thread = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
+  const int column = thread % columns, part = thread / columns;
+  const int begin = hidden * part / parts, end = hidden * (part + 1) / parts;
+  const bool has_unit = thread < hidden;
+  load_weights(job, w, stride);
+  T c = 0;
+  if (has_unit) {
+    h[thread] = job.h[row * hidden + thread];
+    if (job.c) c = job.c[row * hidden + thread];
+  }
+  const int64_t length = lengths.of[row];
+  Walk walk(lengths, reverse ? length : 0);
+  for (int64_t i = 0; i < length; ++i) {
+    if (reverse) walk.down();
+    const int64_t at = walk.first + row;
+    Gates<T> from_x{}, from_h{};
+    if (has_unit) from_x = read_gates(job, job.gates + at * columns, thread);  // early: it takes long
+    __syncthreads();
+    if (part < parts) {
+      T sum = 0;
+      for (int k = begin; k < end; ++k) sum += w[k * stride + column] * h[k];
+      sums[part * columns + column] = sum;
+    }
+    __syncthreads();
+    if (has_unit) {
+#pragma unroll
+      for (int b = 0; b < kMostBlocks; ++b) {
+        if (b >= job.blocks()) break;
+        from_h.of[b] = job.bias(b, thread);
+        for (int p = 0; p < parts; ++p) from_h.of[b] += sums[p * columns + b * hidden + thread];
+      }
+      const T before = h[thread];
+      if (job.h_before) job.h_before[at * hidden + thread] = before;
+      const T next = advance(job, at, thread, from_x, from_h, before, c);
+      if (job.y) job.y[at * job.y_stride + thread] = next;
+      h[thread] = next;
+    }
+    if (!reverse) walk.up();
+  }
+  if (!has_unit) return;
+  job.h[row * hidden + thread] = h[thread];
+  if (job.c) job.c[row * hidden + thread] = c;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads)
+    backward_in_one(Job<T> job, Lengths lengths, bool reverse, bool first_wanted) {
+  REEL_SHARED(T, memory);
+  const int columns = static_cast<int>(job.gate_width), hidden = static_cast<int>(job.hidden), stride = columns | 1;
+  T *const w = memory, *const grad_h = w + hidden * stride, *const grads = grad_h + hidden;
+  const int thread = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
+  const int lane = thread % kWarp, warp = thread / kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
+  const bool has_unit = thread < hidden;
+  load_weights(job, w, stride);
+  T grad_c = 0;
+  if (has_unit) {
+    grad_h[thread] = job.grad_h[row * hidden + thread];
+    if (job.grad_c) grad_c = job.grad_c[row * hidden + thread];
+  }
+  const int64_t length = lengths.of[row];
+  Walk walk(lengths, reverse ? 0 : length);
+  for (int64_t i = 0; i < length; ++i) {
+    if (!reverse) walk.down();
+    const int64_t at = walk.first + row;
+    __syncthreads();
+    if (has_unit) {
+      T direct;
+      const T g = grad_h[thread] + grad_of_y(job, at, thread);
+      const Gates<T> of_hidden = retreat(job, at, thread, g, grad_c, direct);
+      write_gates(job, grads, thread, of_hidden);
+      grad_h[thread] = direct;
+    }
+    __syncthreads();
+    if (i + 1 < length || first_wanted)
+      for (int k = warp; k < hidden; k += warps) {
+        T sum = 0;
+        for (int j = lane; j < columns; j += kWarp) sum += w[k * stride + j] * grads[j];
+        sum = warp_reduce(sum, Plus());
+        if (lane == 0) grad_h[k] += sum;
+      }
+    if (reverse) walk.up();
+  }
+  __syncthreads();
+  if (!has_unit) return;
+  job.grad_h[row * hidden + thread] = grad_h[thread];
+  if (job.grad_c) job.grad_c[row * hidden + thread] = grad_c;
+}
+
+/// A block's threads: as many for each column as there is room for, and worth it.
+int64_t parts_of(const Recurrence& r) {
+  const int64_t most = kMostThreads / (blocks_of(r.kind) * r.hidden);
+  return std::clamp<int64_t>(ceil_div(r.hidden, 16), 1, std::max<int64_t>(most, 1));
+}
+
+template <class T>
+bool fits_in_one(const Recurrence& r) {
+  const int64_t gates = blocks_of(r.kind) * r.hidden;
+  return !r.w_hr && r.width == r.hidden && r.rows <= kMostRows && gates <= kMostThreads &&
+         shared_for_one<T>(r, parts_of(r)) <= most_shared();
+}
+
+Lengths lengths_of(const Recurrence& r) {
+  Lengths lengths{{}, static_cast<int>(r.rows)};
+  if (!r.sizes) std::fill_n(lengths.of, r.rows, r.steps);
+  for (int64_t t = r.sizes ? r.steps - 1 : -1, row = 0; t >= 0; --t)
+    for (; row < r.sizes[t]; ++row) lengths.of[row] = t + 1;
+  return lengths;
+}
+
+template <class T>
+void walk_in_one(const Recurrence& r, bool backward) {
+  const int64_t gates = blocks_of(r.kind) * r.hidden, parts = parts_of(r);
+  const dim3 grid(static_cast<unsigned>(r.rows)), block(static_cast<unsigned>(ceil_div(gates * parts, kWarp) * kWarp));
+  if (backward)
+    launch(backward_in_one<T>, grid, block, shared_for_one<T>(r, 1), Job<T>(r), lengths_of(r), r.reverse,
+           r.first_wanted);
+  else
+    launch(forward_in_one<T>, grid, block, shared_for_one<T>(r, parts), Job<T>(r), lengths_of(r), r.reverse,
+           static_cast<int>(parts));
+}
+
+// ---- a launch a step: units -----------------------------------------------------------------------------------------
+
+constexpr int kUnits = 4;    // of a block
+constexpr int kFewRows = 8;  // worth a walk by units
+
+/// Sums over a warp's lanes, which all get them.
+template <class T, int n>
+__device__ void reduce_all(T (&sums)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) sums[i] = warp_reduce(sums[i], Plus());
+}
+
+/// A step for rows blockIdx.y rows_each and on. The state is read from `from` and written to `to`, where rows that take
+/// no part, those from n on, keep theirs. w_hh is [gates, width].
+template <class T, int rows_each>
+__global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, int64_t first, int n, int rows) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t unit = int64_t(blockIdx.x) * kUnits + threadIdx.x / kWarp, width = job.width;
+  if (unit >= job.hidden) return;
+  const int row = static_cast<int>(blockIdx.y) * rows_each, count = min(rows_each, rows - row);
+  T sums[kMostBlocks * rows_each] = {};
+#pragma unroll 4
+  for (int64_t k = lane; k < width; k += kWarp) {
+    T h[rows_each] = {};
+#pragma unroll
+    for (int r = 0; r < rows_each; ++r)
+      if (r < count) h[r] = from[(row + r) * width + k];
+#pragma unroll
+    for (int b = 0; b < kMostBlocks; ++b) {
+      const T w = b < job.blocks() ? w_hh[(b * job.hidden + unit) * width + k] : T(0);
+#pragma unroll
+      for (int r = 0; r < rows_each; ++r) sums[b * rows_each + r] += w * h[r];
+    }
+  }
+  reduce_all(sums);
+#pragma unroll
+  for (int r = 0; r < rows_each; ++r) {  // a lane a row
+    if (lane != r || r >= count) continue;
+    const int64_t at = first + row + r, state = (row + r) * width + unit;
+    const T before = from[state];
+    if (row + r >= n) {
+      to[state] = before;
+      continue;
+    }
+    Gates<T> from_h{};
+#pragma unroll
+    for (int b = 0; b < kMostBlocks; ++b)
+      if (b < job.blocks()) from_h.of[b] = sums[b * rows_each + r] + job.bias(b, unit);
+    const Gates<T> from_x = read_gates(job, job.gates + at * job.gate_width, unit);
+    if (job.h_before) job.h_before[at * width + unit] = before;
+    T c = job.c ? job.c[state] : T(0);
+    const T next = advance(job, at, unit, from_x, from_h, before, c);
+    if (job.c) job.c[state] = c;
+    if (job.y) job.y[at * job.y_stride + unit] = next;
+    to[state] = next;
+  }
+}
+
+/// Rows of gradients of gates: `n` of them, from row `first` on.
+struct Rows {
+  int64_t first;
+  int n;
+};
+
+/// The gradient of the state between two steps, from the gates' gradients of the step done before, and on with the step
+/// that comes now. w is [width, gates].
+template <class T, int rows_each>
+__global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int rows) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t unit = int64_t(blockIdx.x) * kUnits + threadIdx.x / kWarp;
+  if (unit >= job.hidden) return;
+  const int row = static_cast<int>(blockIdx.y) * rows_each, count = min(rows_each, rows - row);
+  const int with_done = min(count, done.n - row);
+  const T* const grads = (job.grad_hidden ? job.grad_hidden : job.grad_gates) + (done.first + row) * job.gate_width;
+  T sums[rows_each] = {};
+  if (with_done > 0) {
+#pragma unroll 4
+    for (int64_t j = lane; j < job.gate_width; j += kWarp) {
+      const T weight = w[unit * job.gate_width + j];
+#pragma unroll
+      for (int r = 0; r < rows_each; ++r)
+        if (r < with_done) sums[r] += weight * grads[r * job.gate_width + j];
+    }
+    reduce_all(sums);
+  }
+#pragma unroll
+  for (int r = 0; r < rows_each; ++r) {
+    if (lane != r || r >= count) continue;
+    const int64_t at = now.first + row + r, state = (row + r) * job.width + unit;
+    T g = job.grad_h[state] + sums[r];
+    if (row + r < now.n) {
+      T grad_c = job.grad_c ? job.grad_c[state] : T(0), direct;
+      retreat(job, at, unit, g + grad_of_y(job, at, unit), grad_c, direct);
+      if (job.grad_c) job.grad_c[state] = grad_c;
+      g = direct;
+    }
+    job.grad_h[state] = g;
+  }
+}
+
+const Backend& table() {
+  int device = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  return other_backend({DeviceType::kCUDA, static_cast<int8_t>(device)});
+}
+
+/// visit(first row, rows, number) for each step, in the order of time or (backwards) against it.
+template <class Visit>
+void for_each_step(const Recurrence& r, bool backwards, const Visit& visit) {
+  int64_t first = backwards ? r.total : 0;
+  for (int64_t i = 0; i < r.steps; ++i) {
+    const int64_t n = r.sizes ? r.sizes[backwards ? r.steps - 1 - i : i] : r.rows;
+    if (backwards) first -= n;
+    visit(first, n, i);
+    if (!backwards) first += n;
+  }
+}
+
+/// w_hh as [gates, width] or its transpose, copied if it is the other one.
+template <class T>
+class Weights {
+ public:
+  Weights(const Recurrence& r, bool transposed)
+      : copy_(r.w_hh_transposed == transposed ? 0 : blocks_of(r.kind) * r.hidden * r.width),
+        data_(static_cast<const T*>(r.w_hh)) {
+    if (r.w_hh_transposed == transposed) return;
+    int64_t rows = blocks_of(r.kind) * r.hidden, columns = r.width;  // of the copy
+    if (transposed) std::swap(rows, columns);
+    const auto view = [&](const void* data, const Strides& strides, bool contiguous) {
+      View view;
+      view.data = const_cast<void*>(data), view.numel = rows * columns, view.dtype = r.dtype;
+      view.shape = {rows, columns}, view.strides = strides, view.contiguous = contiguous;
+      return view;
+    };
+    table().copy(view(r.w_hh, {1, rows}, false), view(copy_.data(), {columns, 1}, true));
+    data_ = copy_;
+  }
+  operator const T*() const { return data_; }
+
+ private:
+  Scratch<T> copy_;
+  const T* data_;
+};
+
+template <class T, int rows_each>
+void walk_by_units(const Recurrence& r, bool backward) {
+  const dim3 block(kUnits * kWarp),
+      grid(static_cast<unsigned>(ceil_div(r.hidden, kUnits)), static_cast<unsigned>(ceil_div(r.rows, rows_each)));
+  const Job<T> job(r);
+  const Weights<T> w(r, backward);
+  const int rows = static_cast<int>(r.rows);
+  if (backward) {
+    Rows done{0, 0};
+    for_each_step(r, !r.reverse, [&](int64_t first, int64_t n, int64_t) {
+      const Rows now{first, static_cast<int>(n)};
+      launch(backward_units<T, rows_each>, grid, block, 0, job, w, done, now, rows);
+      done = now;
+    });
+    if (r.first_wanted) launch(backward_units<T, rows_each>, grid, block, 0, job, w, done, Rows{0, 0}, rows);
+    return;
+  }
+  // Nobody may write what others still read: the states between are in turn in two places.
+  const Scratch<T> between(2 * r.rows * r.width);
+  const T* from = job.h;
+  for_each_step(r, r.reverse, [&](int64_t first, int64_t n, int64_t i) {
+    T* const to = i + 1 == r.steps ? job.h : between + i % 2 * r.rows * r.width;
+    launch(forward_units<T, rows_each>, grid, block, 0, job, w, from, to, first, static_cast<int>(n), rows);
+    from = to;
+  });
+}
+
+bool suits_units(const Recurrence& r) { return !r.w_hr && r.width == r.hidden && r.rows <= kFewRows && r.steps > 1; }
+
+// ---- a product, then the pointwise part -----------------------------------------------------------------------------
+
+/// visit(row, i) for the elements of rows [n, columns]: a block's threads take those of a row.
+template <class Visit>
+__device__ void for_each_element(int64_t n, int64_t columns, const Visit& visit) {
+  const int64_t i = first_index();
+  if (i >= columns) return;
+  for (int64_t row = blockIdx.y; row < n; row += gridDim.y) visit(row, i);
+}
+template <class... P, class... A>
+void launch_rows(void (*kernel)(P...), int64_t n, int64_t columns, const A&... args) {
+  const int64_t threads = std::clamp<int64_t>(ceil_div(columns, kWarp) * kWarp, kWarp, kThreads);
+  launch(kernel,
+         dim3(static_cast<unsigned>(n ? ceil_div(columns, threads) : 0),
+              static_cast<unsigned>(std::clamp<int64_t>(n, 1, 65535))),
+         dim3(static_cast<unsigned>(threads)), 0, args...);
+}
+
+/// `from_h` is a GRU's product with its bias; the others' product is in the gates already. `out` is h, or what is
+/// projected to h.
+template <class T>
+__global__ void forward_rows(Job<T> job, const T* from_h_rows, T* out, int64_t first, int64_t n) {
+  for_each_element(n, job.hidden, [&](int64_t row, int64_t i) {
+    const int64_t at = first + row, state = row * job.hidden + i;
+    Gates<T> from_h{};
+    if (from_h_rows) {
+      from_h = read_gates(job, from_h_rows + row * job.gate_width, i);
+    } else {
+#pragma unroll
+      for (int b = 0; b < kMostBlocks; ++b)
+        if (b < job.blocks()) from_h.of[b] = job.bias(b, i);
+    }
+    const Gates<T> from_x = read_gates(job, job.gates + at * job.gate_width, i);
+    const bool projected = out != job.h;
+    const T before = projected ? T(0) : job.h[state];
+    if (!projected && job.h_before) job.h_before[at * job.hidden + i] = before;
+    T c = job.c ? job.c[state] : T(0);
+    const T next = advance(job, at, i, from_x, from_h, before, c);
+    if (job.c) job.c[state] = c;
+    if (!projected && job.y) job.y[at * job.y_stride + i] = next;
+    out[state] = next;
+  });
+}
+
+/// Where h is projected: it is kept before the step, and given out after it.
+template <class T>
+__global__ void keep_rows(const T* h, int64_t width, T* to, int64_t stride, int64_t n) {
+  for_each_element(n, width, [&](int64_t row, int64_t i) { to[row * stride + i] = h[row * width + i]; });
+}
+template <class T>
+__global__ void projected_grad(Job<T> job, int64_t first, int64_t n) {
+  for_each_element(n, job.width, [&](int64_t row, int64_t i) {
+    const int64_t at = first + row;
+    job.grad_projected[at * job.width + i] = job.grad_h[row * job.width + i] + grad_of_y(job, at, i);
+  });
+}
+
+/// `projected`: the gradient of what is projected to h, or nullptr. What goes directly to the h before is left in
+/// grad_h.
+template <class T>
+__global__ void backward_rows(Job<T> job, const T* projected, int64_t first, int64_t n) {
+  for_each_element(n, job.hidden, [&](int64_t row, int64_t i) {
+    const int64_t at = first + row, state = row * job.hidden + i;
+    const T g = projected ? projected[state] : job.grad_h[state] + grad_of_y(job, at, i);
+    T grad_c = job.grad_c ? job.grad_c[state] : T(0), direct;
+    retreat(job, at, i, g, grad_c, direct);
+    if (job.grad_c) job.grad_c[state] = grad_c;
+    if (!projected) job.grad_h[state] = direct;
+  });
+}
+
+/// c = beta c + a op(w) (+ bias) for a [n, k] and c [n, m].
+void multiply(DType dtype, int64_t n, int64_t m, int64_t k, const void* a, const void* w, bool trans_w, void* c,
+              double beta, const void* bias = nullptr) {
+  table().gemm({.dtype = dtype,
+                .trans_b = trans_w,
+                .m = n,
+                .n = m,
+                .k = k,
+                .a = a,
+                .lda = std::max<int64_t>(k, 1),
+                .b = w,
+                .ldb = std::max<int64_t>(trans_w ? k : m, 1),
+                .c = c,
+                .ldc = std::max<int64_t>(m, 1),
+                .beta = beta,
+                .bias = bias});
+}
+
+template <class T>
+void forward_by_products(const Recurrence& r) {
+  const Job<T> job(r);
+  T* const from_h = r.kind == Recurrence::kGru ? static_cast<T*>(r.scratch) : nullptr;
+  for_each_step(r, r.reverse, [&](int64_t first, int64_t n, int64_t i) {
+    const auto keep = [&](T* all, int64_t stride) {
+      if (all) launch_rows(keep_rows<T>, n, r.width, job.h, r.width, all + first * stride, stride, n);
+    };
+    if (r.w_hr) keep(job.h_before, r.width);
+    if (from_h)
+      multiply(r.dtype, n, job.gate_width, r.width, job.h, r.w_hh, !r.w_hh_transposed, from_h, 0, r.b_hh);
+    else if (i > 0 || !r.zero_h)
+      multiply(r.dtype, n, job.gate_width, r.width, job.h, r.w_hh, !r.w_hh_transposed,
+               job.gates + first * job.gate_width, 1);
+    T* const out = r.w_hr ? job.inner + first * r.hidden : job.h;
+    launch_rows(forward_rows<T>, n, r.hidden, job, from_h, out, first, n);
+    if (!r.w_hr) return;
+    multiply(r.dtype, n, r.width, r.hidden, out, r.w_hr, true, job.h, 0);
+    keep(job.y, r.y_stride);
+  });
+}
+
+template <class T>
+void backward_by_products(const Recurrence& r) {
+  const Job<T> job(r);
+  const bool gru = r.kind == Recurrence::kGru;
+  const T* const grads = gru ? job.grad_hidden : job.grad_gates;
+  T* const projected = r.w_hr ? static_cast<T*>(r.scratch) : nullptr;
+  for_each_step(r, !r.reverse, [&](int64_t first, int64_t n, int64_t i) {
+    if (projected) {
+      launch_rows(projected_grad<T>, n, r.width, job, first, n);
+      multiply(r.dtype, n, r.hidden, r.width, job.grad_projected + first * r.width, r.w_hr, false, projected, 0);
+    }
+    launch_rows(backward_rows<T>, n, r.hidden, job, projected, first, n);
+    if (i + 1 < r.steps || r.first_wanted)
+      multiply(r.dtype, n, r.width, job.gate_width, grads + first * job.gate_width, r.w_hh, r.w_hh_transposed,
+               job.grad_h, gru);
+  });
+}
+
+// ---- the rows of the table ------------------------------------------------------------------------------------------
+
+template <class T>
+void walk(const Recurrence& r, bool backward) {
+  if (r.rows == 0 || r.hidden == 0) return;
+  if (fits_in_one<T>(r)) return walk_in_one<T>(r, backward);
+  if (suits_units(r)) return r.rows == 1 ? walk_by_units<T, 1>(r, backward) : walk_by_units<T, 4>(r, backward);
+  backward ? backward_by_products<T>(r) : forward_by_products<T>(r);
+}
+
+void run(const Recurrence& r, bool backward) {
+  with_float(r.dtype, [&](auto type) { walk<typename decltype(type)::type>(r, backward); });
+}
+
+}  // namespace
+
+void install_recurrence(Backend& table) {
+  table.recurrence = [](const Recurrence& r) { run(r, false); };
+  table.recurrence_grad = [](const Recurrence& r) { run(r, true); };
+}
+
+}  // namespace reel::cuda
