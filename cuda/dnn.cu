@@ -1,0 +1,97 @@
+#include "cuda/dnn.h"
+
+#include <algorithm>
+
+#include "cuda/dnn_plan.h"
+#include "cuda/plans.h"
+#include "cuda/runtime.h"
+#include "reel/precision.h"
+
+namespace reel::cuda {
+namespace {
+
+constexpr size_t kMostPlans = 512;
+constexpr int64_t kMostWorkspace = int64_t{1} << 30;
+
+void check(cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) [[likely]]
+    return;
+  char why[512] = "";
+  cudnnGetLastErrorString(why, sizeof why);
+  reel::detail::fail("cuDNN: ", cudnnGetErrorString(status), " from ", call, ". ", why);
+}
+#define CUDNN_CHECK(call) check(call, #call)
+
+/// The first engine of those that cuDNN thinks best of that can be made ready.
+class Plan {
+ public:
+  Plan(cudnnHandle_t handle, const DnnProblem& problem) {
+    const DnnTarget target{handle};
+    const std::optional<Descriptor> graph = dnn_graph(target, problem);
+    if (!graph) return;
+    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+      for (Descriptor& engine : dnn_engines(target, problem, *graph, mode)) {
+        plan_ = dnn_plan(target, engine);
+        if (plan_) workspace_ = workspace_of(*plan_);
+        if (plan_ && workspace_ <= kMostWorkspace) return;
+        plan_.reset();
+      }
+  }
+  explicit operator bool() const { return plan_.has_value(); }
+
+  void run(cudnnHandle_t handle, const Convolution& c) const {
+    const Scratch<char> workspace(std::max<int64_t>(workspace_, 1));
+    Descriptor data(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    data.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, kDnnIds, 3)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, c.data.data(), 3)
+        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, static_cast<void*>(workspace.data()));
+    REEL_CHECK(data.finalize(), "cuDNN refuses the data of a convolution");
+    CUDNN_CHECK(cudnnBackendExecute(handle, plan_->raw(), data.raw()));
+  }
+
+ private:
+  std::optional<Descriptor> plan_;
+  int64_t workspace_ = 0;
+};
+
+using Key = PlanKey<26>;
+Key key_of(const DnnProblem& problem) {
+  const Convolution& c = problem.conv;
+  const auto& at = problem.alignment;
+  Key key{problem.wanted | static_cast<int64_t>(c.dtype) << 8 | problem.tf32 << 16,
+          at[0] | at[1] << 16 | at[2] << 32,
+          c.n,
+          c.in,
+          c.out,
+          c.groups};
+  auto to = key.begin() + 6;
+  for (const auto* list : {&c.x_size, &c.kernel, &c.y_size, &c.stride, &c.dilation, &c.before})
+    to = std::copy(list->begin(), list->end(), to);
+  return key;
+}
+
+struct Library {
+  cudnnHandle_t handle;
+  cudaStream_t stream = nullptr;
+  Plans<std::tuple_size_v<Key>, Plan> plans{kMostPlans};
+  Library() { CUDNN_CHECK(cudnnCreate(&handle)); }
+  ~Library() { cudnnDestroy(handle); }
+};
+
+}  // namespace
+
+bool dnn_convolve(ConvPart wanted, const Convolution& c) {
+  Library& library = of_this_thread<Library>();
+  if (library.stream != stream()) {
+    CUDNN_CHECK(cudnnSetStream(library.handle, stream()));
+    library.stream = stream();
+  }
+  DnnProblem problem{wanted, c, c.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh, {}};
+  for (size_t part = 0; part < 3; ++part) problem.alignment[part] = std::min<int64_t>(alignment_of(c.data[part]), 16);
+  const Plan& plan = library.plans.get(key_of(problem), library.handle, problem);
+  if (!plan) return false;
+  plan.run(library.handle, c);
+  return true;
+}
+
+}  // namespace reel::cuda

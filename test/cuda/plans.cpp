@@ -1,0 +1,132 @@
+// Makes a plan for every kind of convolution on an H100, of which cuDNN gets to know the properties only, and fails
+// where it has no engine: no GPU is needed. `plans -v` lists what it found.
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "cuda/dnn_plan.h"
+
+using namespace reel;
+using namespace reel::cuda;
+
+namespace {
+
+struct Case {
+  const char* name;
+  Convolution conv;
+};
+
+Convolution convolution(int dims, int64_t n, int64_t in, int64_t out, int64_t size, int64_t kernel) {
+  Convolution c{.dtype = kFloat32,
+                .dims = dims,
+                .n = n,
+                .in = in,
+                .out = out,
+                .groups = 1,
+                .x_size = {1, 1, 1},
+                .kernel = {1, 1, 1},
+                .y_size = {1, 1, 1},
+                .stride = {1, 1, 1},
+                .dilation = {1, 1, 1},
+                .before = {0, 0, 0}};
+  for (size_t d = 3 - static_cast<size_t>(dims); d < 3; ++d)
+    c.x_size[d] = size, c.kernel[d] = kernel, c.before[d] = kernel / 2;
+  return c;
+}
+/// As many windows as there is room for with `after` more pixels behind x than before it.
+Convolution filled(Convolution c, int64_t after = 0) {
+  for (size_t d = 3 - static_cast<size_t>(c.dims); d < 3; ++d) {
+    const int64_t reach = (c.kernel[d] - 1) * c.dilation[d] + 1;
+    c.y_size[d] = (c.x_size[d] + 2 * c.before[d] + after - reach) / c.stride[d] + 1;
+  }
+  return c;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  all.push_back({"2d", filled(convolution(2, 8, 64, 128, 32, 3))});
+  all.push_back({"2d of one pixel", filled(convolution(2, 8, 64, 256, 14, 1))});
+  all.push_back({"2d of an image", filled(convolution(2, 2, 3, 64, 224, 7))});
+  all.push_back({"2d of odd sizes", filled(convolution(2, 3, 5, 7, 13, 3))});
+  Convolution c = convolution(2, 8, 64, 64, 32, 3);
+  c.stride = {1, 2, 2};
+  all.push_back({"2d, stride 2", filled(c)});
+  c = convolution(2, 8, 64, 64, 32, 3);
+  c.dilation = {1, 2, 2}, c.before = {0, 2, 2};
+  all.push_back({"2d, dilation 2", filled(c)});
+  all.push_back({"2d, padded behind", filled(convolution(2, 8, 16, 16, 32, 4), -1)});
+  c = convolution(2, 8, 64, 64, 32, 3);
+  c.groups = 4;
+  all.push_back({"2d, 4 groups", filled(c)});
+  c.groups = 64;
+  all.push_back({"2d, each channel", filled(c)});
+  all.push_back({"1d", filled(convolution(1, 8, 64, 128, 100, 5))});
+  c = convolution(1, 8, 64, 128, 100, 3);
+  c.dilation = {1, 1, 4}, c.before = {0, 0, 8};
+  all.push_back({"1d, causal", filled(c, -8)});
+  all.push_back({"3d", filled(convolution(3, 2, 16, 32, 16, 3))});
+  c = convolution(2, 32, 1, 100, 40, 5);  // words along the height, their vectors along the width
+  c.x_size[2] = c.kernel[2] = 128, c.before = {0, 2, 0};
+  c = filled(c);
+  all.push_back({"2d over words", c});
+  return all;
+}
+
+Descriptor properties(const char* file) {
+  std::ifstream in(file);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, text.c_str(),
+             static_cast<int64_t>(text.size() + 1));
+  if (!device.finalize()) {
+    std::printf("cuDNN does not take the properties in %s\n", file);
+    std::exit(1);
+  }
+  return device;
+}
+
+struct Found {
+  size_t engines = 0, fallbacks = 0;
+  int64_t workspace = -1;  // of the first plan; -1: there is none
+};
+Found find(const Descriptor& device, const DnnProblem& problem) {
+  const DnnTarget target{nullptr, &device};
+  Found found;
+  const std::optional<Descriptor> graph = dnn_graph(target, problem);
+  if (!graph) return found;
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    const std::vector<Descriptor> engines = dnn_engines(target, problem, *graph, mode);
+    (mode == CUDNN_HEUR_MODE_A ? found.engines : found.fallbacks) = engines.size();
+    for (size_t i = 0; i < engines.size() && found.workspace < 0; ++i)
+      if (const std::optional<Descriptor> plan = dnn_plan(target, engines[i])) found.workspace = workspace_of(*plan);
+  }
+  return found;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool verbose = argc > 1 && !std::strcmp(argv[1], "-v");
+  const Descriptor device = properties("test/cuda/h100.json");
+  static constexpr const char* kWanted[] = {"x", "weight", "y"};
+  int missing = 0;
+  for (const Case& c : cases())
+    for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
+      for (const ConvPart wanted : {kConvY, kConvX, kConvWeight})
+        for (const int64_t alignment : {int64_t{16}, size_of(dtype)})
+          for (const bool tf32 : {false, true}) {
+            if (tf32 && dtype != kFloat32) continue;
+            Convolution conv = c.conv;
+            conv.dtype = dtype;
+            const Found found = find(device, {wanted, conv, tf32, {alignment, alignment, alignment}});
+            if (verbose || found.workspace < 0)
+              std::printf("%-18s %-8s %-6s aligned to %2d%s: %zu engines, %zu to fall back on, %s\n", c.name,
+                          name_of(dtype), kWanted[wanted], static_cast<int>(alignment), tf32 ? ", TF32" : "",
+                          found.engines, found.fallbacks,
+                          found.workspace < 0 ? "no plan" : ("workspace " + std::to_string(found.workspace)).c_str());
+            missing += found.workspace < 0;
+          }
+  std::printf("%d convolutions without a plan\n", missing);
+  return missing != 0;
+}
