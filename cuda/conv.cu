@@ -1,8 +1,196 @@
+#include <algorithm>
+
+#include "cuda/dnn.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 
+// Windows as columns, and convolution: by cuDNN or, where it does not know how to, as a product with columns.
 namespace reel::cuda {
+namespace {
 
-void install_conv(Backend&) {}
+// ---- windows as columns ---------------------------------------------------------------------------------------------
+
+int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
+
+/// The sizes of a Convolution as kernels can read them, which cannot index std::array.
+struct Form {
+  int64_t x[3], y[3], kernel[3], stride[3], dilation[3], before[3];
+  explicit Form(const Convolution& c) {
+    for (size_t d = 0; d < 3; ++d) {
+      x[d] = c.x_size[d], y[d] = c.y_size[d], kernel[d] = c.kernel[d];
+      stride[d] = c.stride[d], dilation[d] = c.dilation[d], before[d] = c.before[d];
+    }
+  }
+};
+__device__ int64_t product(const int64_t (&size)[3]) { return size[0] * size[1] * size[2]; }
+
+struct Place {
+  int64_t at[3];
+};
+__device__ Place unravel(int64_t i, const int64_t (&size)[3]) {
+  const int64_t line = i / size[2];
+  return {line / size[1], line % size[1], i - line * size[2]};
+}
+
+/// Blocks for rows that each need their own arithmetic: in y as many rows as there can be, in x a row's elements.
+struct Rows {
+  dim3 grid, block;
+  Rows(int64_t rows, int64_t width)
+      : block(static_cast<unsigned>(std::min<int64_t>(ceil_div(width, kWarp) * kWarp, kThreads))) {
+    if (rows == 0 || width == 0) grid.x = 0;
+    if (grid.x) grid.x = static_cast<unsigned>(std::min<int64_t>(ceil_div(width, block.x), 1024));
+    grid.y = static_cast<unsigned>(std::clamp<int64_t>(rows, 1, 65535));
+  }
+};
+
+/// A row of columns [planes, kernel, y] is one element of the kernel.
+template <class T>
+__global__ void unfold_kernel(Form f, int64_t rows, const T* x, T* columns) {
+  const int64_t places = product(f.y), taps = product(f.kernel);
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const T* from = x + row / taps * product(f.x);
+    const Place k = unravel(row % taps, f.kernel);
+    for (int64_t i = first_index(); i < places; i += index_step()) {
+      Place p = unravel(i, f.y);
+      bool inside = true;
+      for (int d = 0; d < 3; ++d) {
+        p.at[d] = p.at[d] * f.stride[d] + k.at[d] * f.dilation[d] - f.before[d];
+        inside = inside && p.at[d] >= 0 && p.at[d] < f.x[d];
+      }
+      columns[row * places + i] = inside ? from[(p.at[0] * f.x[1] + p.at[1]) * f.x[2] + p.at[2]] : narrow<T>(0.f);
+    }
+  }
+}
+
+/// The window that meets x at `at` with element k of the kernel along dimension d, or -1.
+__device__ int64_t window_at(const Form& f, int d, int64_t at, int64_t k) {
+  const int64_t start = at + f.before[d] - k * f.dilation[d], window = start / f.stride[d];
+  return start >= 0 && window * f.stride[d] == start && window < f.y[d] ? window : -1;
+}
+
+/// Every pixel of x [planes, x] gathers what the columns say of it.
+template <class T>
+__global__ void fold_kernel(Form f, int64_t planes, const T* columns, T* x) {
+  const int64_t places = product(f.y), taps = product(f.kernel), pixels = product(f.x);
+  for (int64_t plane = blockIdx.y; plane < planes; plane += gridDim.y)
+    for (int64_t i = first_index(); i < pixels; i += index_step()) {
+      const Place p = unravel(i, f.x);
+      const T* from = columns + plane * taps * places;
+      Wide<T> sum = 0;
+      for (int64_t kd = 0; kd < f.kernel[0]; ++kd) {
+        const int64_t d = window_at(f, 0, p.at[0], kd);
+        for (int64_t kh = 0; d >= 0 && kh < f.kernel[1]; ++kh) {
+          const int64_t h = window_at(f, 1, p.at[1], kh);
+          const T* line = from + ((kd * f.kernel[1] + kh) * f.kernel[2]) * places + (d * f.y[1] + h) * f.y[2];
+          for (int64_t kw = 0; h >= 0 && kw < f.kernel[2]; ++kw)
+            if (const int64_t w = window_at(f, 2, p.at[2], kw); w >= 0) sum += widen(line[kw * places + w]);
+        }
+      }
+      x[plane * pixels + i] = narrow<T>(sum);
+    }
+}
+
+/// … of `planes` channels, from c.data[kConvX] to `columns` and back.
+void unfold_planes(const Convolution& c, int64_t planes, const void* x, void* columns) {
+  const Rows rows(planes * volume(c.kernel), volume(c.y_size));
+  with_floating(c.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(unfold_kernel<T>, rows.grid, rows.block, 0, Form(c), planes * volume(c.kernel), static_cast<const T*>(x),
+           static_cast<T*>(columns));
+  });
+}
+void fold_planes(const Convolution& c, int64_t planes, const void* columns, void* x) {
+  const Rows rows(planes, volume(c.x_size));
+  with_floating(c.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(fold_kernel<T>, rows.grid, rows.block, 0, Form(c), planes, static_cast<const T*>(columns),
+           static_cast<T*>(x));
+  });
+}
+
+void unfold(const Convolution& c) { unfold_planes(c, c.n * c.in, c.data[kConvX], c.data[kConvY]); }
+void fold(const Convolution& c) { fold_planes(c, c.n * c.in, c.data[kConvY], c.data[kConvX]); }
+
+// ---- convolution ----------------------------------------------------------------------------------------------------
+
+constexpr int64_t kMostColumns = int64_t{64} << 20;  // bytes, unless one image needs more
+
+/// As lib/cpu/conv.cpp, but for several images or groups at once.
+void convolve_by_columns(ConvPart wanted, const Convolution& c) {
+  const int64_t in = c.in / c.groups, out = c.out / c.groups;
+  const int64_t rows = in * volume(c.kernel), places = volume(c.y_size), pixels = volume(c.x_size);
+  // A sum over images is taken one by one, and groups lie closer together than images.
+  const int64_t image_bytes = c.groups * rows * places * size_of(c.dtype);
+  const bool many = c.groups == 1 && wanted != kConvWeight;
+  const int64_t most = many ? std::clamp<int64_t>(kMostColumns / std::max<int64_t>(image_bytes, 1), 1, c.n) : 1;
+  const Scratch<char> columns(most * image_bytes);
+  const auto at = [&](ConvPart part, int64_t element) -> void* {
+    return static_cast<char*>(c.data[part]) + element * size_of(c.dtype);
+  };
+  for (int64_t image = 0; image < c.n; image += most) {
+    const int64_t images = std::min(most, c.n - image);
+    void* const x = at(kConvX, image * c.in * pixels);
+    void* const y = at(kConvY, image * c.out * places);
+    Gemm product{.dtype = c.dtype,
+                 .m = out,
+                 .n = places,
+                 .k = rows,
+                 .a = c.data[kConvWeight],
+                 .lda = rows,
+                 .b = columns,
+                 .ldb = places,
+                 .c = y,
+                 .ldc = places,
+                 .batch = c.groups * images,
+                 .stride_a = c.groups == 1 ? 0 : out * rows,
+                 .stride_b = rows * places,
+                 .stride_c = out * places};
+    if (wanted != kConvX) unfold_planes(c, images * c.in, x, columns);
+    if (wanted == kConvX) {
+      product.trans_a = true, product.m = rows, product.k = out;
+      product.b = y, product.c = columns;
+      std::swap(product.stride_b, product.stride_c);
+    } else if (wanted == kConvWeight) {
+      product.trans_b = true, product.n = rows, product.k = places;
+      product.a = y, product.lda = places, product.c = c.data[kConvWeight], product.ldc = rows;
+      std::swap(product.stride_a, product.stride_c);
+      product.beta = image > 0;
+    }
+    gemm(product);
+    if (wanted == kConvX) fold_planes(c, images * c.in, columns, x);
+  }
+}
+
+/// Adds the bias to each channel, a row of y.
+template <class T>
+__global__ void bias_kernel(int64_t rows, int64_t channels, int64_t width, const T* bias, T* y) {
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const Wide<T> add = widen(bias[row % channels]);
+    for (int64_t i = first_index(); i < width; i += index_step())
+      y[row * width + i] = narrow<T>(widen(y[row * width + i]) + add);
+  }
+}
+void add_bias(const Convolution& c) {
+  const int64_t width = volume(c.y_size);
+  const Rows rows(c.n * c.out, width);
+  with_floating(c.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(bias_kernel<T>, rows.grid, rows.block, 0, c.n * c.out, c.out, width, static_cast<const T*>(c.bias),
+           static_cast<T*>(c.data[kConvY]));
+  });
+}
+
+void convolve(ConvPart wanted, const Convolution& c) {
+  if (!dnn_convolve(wanted, c)) convolve_by_columns(wanted, c);
+  if (c.bias && wanted == kConvY) add_bias(c);
+}
+
+}  // namespace
+
+void install_conv(Backend& table) {
+  table.convolve = convolve;
+  table.unfold = unfold;
+  table.fold = fold;
+}
 
 }  // namespace reel::cuda

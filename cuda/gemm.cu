@@ -179,6 +179,8 @@ void multiply(const Gemm& g) {
   multiply(rest);
 }
 
+}  // namespace
+
 void gemm(const Gemm& g) {
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   if (g.k == 0) return start(g);
@@ -194,8 +196,6 @@ void gemm(const Gemm& g) {
     multiply(part);
   }
 }
-
-}  // namespace
 
 void install_gemm(Backend& table) { table.gemm = gemm; }
 

@@ -23,4 +23,7 @@ void install_softmax(Backend& table);  // softmax…, cross_entropy…
 void install_sort(Backend& table);     // count_nonzero, nonzero, sort … search
 void install_update(Backend& table);
 
+/// Backend::gemm, for float16 and bfloat16 as well.
+void gemm(const Gemm& gemm);
+
 }  // namespace reel::cuda
