@@ -47,6 +47,29 @@ void use(Device device);
 /// index out of range, say. `what` names the op that has to wait; it is refused while a graph is captured.
 void wait_for_gpu(const char* what);
 
+/// An argument of a kernel that is new each time a captured graph runs again: the step of an optimizer, say.
+///
+/// Outside of a capture it is its value. In one, the kernel reads it from memory. Before a replay, what made it is
+/// called again (before_replay in lib/backend.h), with launches that do nothing: then the new value goes into that
+/// memory.
+template <class T>
+class Varying {
+ public:
+  explicit Varying(const T& value);
+  __device__ const T& get() const { return place_ ? *place_ : value_; }
+
+ private:
+  T value_;
+  const T* place_;
+};
+/// Where in the GPU's memory a Varying of the present capture is; nullptr outside.
+const void* place_of_varying(const void* value, size_t bytes);
+template <class T>
+Varying<T>::Varying(const T& value)
+    : value_(value), place_(static_cast<const T*>(place_of_varying(&value_, sizeof(T)))) {}
+/// Are launches to do nothing?
+inline constinit thread_local bool refreshing = false;
+
 /// `bytes` bytes of the GPU's memory, in stream order: no wait. The block is given back with them.
 struct Block;
 void* allocate(size_t bytes, Block** block);
@@ -99,7 +122,7 @@ class Contiguous {
 /// kernel<<<grid, block, shared bytes, stream()>>>(args…). An empty grid launches nothing.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
-  if (grid.x == 0) return;
+  if (grid.x == 0 || refreshing) return;
   if (shared > (48 << 10))  // has to be asked for
     CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared)));
@@ -127,7 +150,7 @@ inline size_t most_shared() {
 #else
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
-  if (grid.x == 0) return;
+  if (grid.x == 0 || refreshing) return;
   check(simt::launch(kernel, grid, block, shared, stream(), std::forward<A>(args)...), "cudaLaunchKernel");
 }
 inline size_t most_shared() { return 227 << 10; }

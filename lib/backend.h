@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <tuple>
 
 #include "lib/scalar.h"
@@ -397,6 +398,11 @@ bool is_pinned(const void* data);
 /// Keeps a block from being used again before the stream (a cuda::Stream::native()) has done what it has been given by
 /// then.
 void record_stream(void* block, void* stream);
+/// Is the calling thread capturing a cuda::Graph?
+bool capturing();
+/// What has to be called again before the graph that is being captured is replayed: it calls the same kernels with the
+/// same tensors in the same order, with new numbers among their arguments; their launches do nothing.
+void before_replay(std::function<void()> again);
 }  // namespace cuda
 
 /// What takes the place of the CPU's table while lib/core/profile.cpp records.

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -51,6 +52,7 @@ class Stream {
 
  private:
   friend class StreamGuard;
+  friend class Graph;
   explicit Stream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
 };
@@ -86,6 +88,44 @@ class Event {
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;
+};
+
+// ---- graphs ---------------------------------------------------------------------------------------------------------
+
+/// A piece of work, such as a whole training iteration, that is recorded once and then started as one: the host's part
+/// of it takes microseconds, however many ops there are.
+///
+///     cuda::Graph graph;
+///     graph.capture([&] {
+///       adam.zero_grad();
+///       loss = cross_entropy(net.forward(x), y);
+///       loss.backward();
+///       adam.step();
+///     });
+///     for (…) {
+///       x.copy_(images), y.copy_(labels);   // new values in the tensors that were captured
+///       graph.replay();                     // loss has a new value
+///     }
+///
+/// Shapes are those of the capture. Whatever the work reads from outside must stay where it is: change tensors in
+/// place, and keep optimizers that take a step in it alive. Random numbers, learning rates and step counts are new in
+/// every replay; other numbers that the host computes are those of the capture. Run the work once or more before you
+/// capture it, so that optimizers have made their states.
+class Graph {
+ public:
+  Graph();
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  /// Records what `work` does on the current device; nothing of it is done yet. Throws reel::Error, in the name of the
+  /// op, if it waits for the GPU or does something else that cannot be recorded; then the graph is empty as before.
+  void capture(const std::function<void()>& work);
+  /// Queues the work on the current stream.
+  void replay();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 // ---- debugging ------------------------------------------------------------------------------------------------------

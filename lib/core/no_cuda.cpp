@@ -22,6 +22,8 @@ void* allocate_pinned(size_t) { absent(); }
 void release_pinned(void*) { absent(); }
 bool is_pinned(const void*) { return false; }
 void record_stream(void*, void*) { absent(); }
+bool capturing() { return false; }
+void before_replay(std::function<void()>) {}
 
 Stream::Stream(int) { absent(); }
 Stream Stream::current(int) { absent(); }
@@ -38,6 +40,12 @@ void Event::wait(const Stream&) const { absent(); }
 void Event::synchronize() const { absent(); }
 bool Event::query() const { absent(); }
 double Event::elapsed_since(const Event&) const { absent(); }
+
+Graph::Graph() = default;
+Graph::~Graph() = default;
+void Graph::capture(const std::function<void()>&) { absent(); }
+void Graph::replay() { absent(); }
+struct Graph::Impl {};
 
 }  // namespace cuda
 }  // namespace reel

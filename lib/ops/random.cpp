@@ -33,10 +33,18 @@ GeneratorState draw(int64_t n) {
   return now;
 }
 
+/// Calls kernel(state for n numbers) for the elements of y; again, with the next numbers, in every replay of a graph
+/// that is being captured.
+template <class Kernel>
+void with_numbers(const Tensor& y, int64_t n, Kernel kernel) {
+  kernel(draw(n));
+  if (!view_of(y).host && cuda::capturing()) cuda::before_replay([=] { kernel(draw(n)); });
+}
+
 void fill_random(RandomKind kind, double a, double b, const Tensor& y) {
-  const View& view = view_of(y);
-  const GeneratorState state = draw(view.numel);
-  backend_of(y).random(kind, a, b, state.seed, state.offset, view);
+  with_numbers(y, view_of(y).numel, [=, &table = backend_of(y), view = view_of(y)](GeneratorState state) {
+    table.random(kind, a, b, state.seed, state.offset, view);
+  });
 }
 
 Tensor random_tensor(const char* op, RandomKind kind, double a, double b, const Shape& shape, DType dtype,
@@ -71,7 +79,8 @@ void set_generator_state(GeneratorState state) { generator() = state; }
 
 Tensor get_rng_state() {
   const GeneratorState& state = generator();
-  return from(std::vector<int64_t>{static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)});
+  return from(std::vector<int64_t>{static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)},
+              {.device = kCPU});
 }
 void set_rng_state(const Tensor& state) {
   const View& view = view_of(state, "set_rng_state");
@@ -217,8 +226,10 @@ Tensor poisson(const Tensor& rate) {
              " is negative");
   const Tensor dense = to_compute(rate).contiguous();
   const Tensor y = make_tensor(dense.shape(), dense.dtype(), dense.device());
-  const GeneratorState state = draw(dense.numel());
-  backend_of(y).poisson(state.seed, state.offset, view_of(dense), view_of(y));
+  with_numbers(y, dense.numel(),
+               [&table = backend_of(y), from = view_of(dense), to = view_of(y)](GeneratorState state) {
+                 table.poisson(state.seed, state.offset, from, to);
+               });
   return y.to(dtype);
 }
 
@@ -244,8 +255,9 @@ Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement) {
   shape.push_back(num_samples);
   const Tensor y = make_tensor(shape, kInt64, probs.device()), sums = cumsum(weights, -1);
   REEL_CHECK(all(isfinite(sums)).item<bool>(), "multinomial: the probabilities of a row add up to infinity");
-  const GeneratorState state = draw(y.numel());
-  backend_of(y).multinomial(state.seed, state.offset, view_of(sums), view_of(y));
+  with_numbers(y, y.numel(), [&table = backend_of(y), from = view_of(sums), to = view_of(y)](GeneratorState state) {
+    table.multinomial(state.seed, state.offset, from, to);
+  });
   return y;
 }
 
@@ -261,8 +273,9 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   const Tensor dense = x.contiguous();
   const View& view = view_of(dense);
   const Tensor y = make_tensor(view.shape, dtype, x.device()), keep = make_tensor(view.shape, kBool, x.device());
-  const GeneratorState state = draw(view.numel);
-  backend_of(x).dropout(p, state.seed, state.offset, view, view_of(y), view_of(keep));
+  with_numbers(y, view.numel, [=, &table = backend_of(x), to = view_of(y), mask = view_of(keep)](GeneratorState state) {
+    table.dropout(p, state.seed, state.offset, view, to, mask);
+  });
   if (recording(dense))
     record("dropout", y, inputs(dense), [keep = Saved(keep), scale = p < 1 ? 1 / (1 - p) : 0](Backward& back) {
       back.set(0, where(back.get(keep), back.grad() * scale, 0));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "lib/backend.h"
 #include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
 #include "reel/optim/first_order.h"
@@ -40,6 +41,7 @@ const std::vector<Tensor>& Optimizer::parameters(int group) const { return group
 
 void Optimizer::step() {
   NoGrad guard;
+  if (cuda::capturing()) cuda::before_replay([this] { step(); });
   if (!takes_dense())
     for (const Group& group : groups_)
       for (const Tensor& p : group.parameters)

@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+
+#include "cuda/device.h"
+#include "lib/core/allocator.h"
+
+// The memory of GPUs. Every block belongs to the stream that it was taken on: work that is queued there later may use
+// what was released earlier, and nobody has to wait.
+namespace reel::cuda {
+namespace {
+
+// Blocks of up to 1 MiB are cut from slabs and kept in free lists, by stream and size; four sizes to a doubling. Larger
+// ones come from the driver's pool, which can give one's memory to another of a different size.
+constexpr size_t kSmall = size_t{1} << 20, kSlab = size_t{8} << 20, kGrain = 256;
+
+int class_of(size_t bytes) {
+  if (bytes <= 4 * kGrain) return bytes ? static_cast<int>((bytes - 1) / kGrain) : 0;
+  const int log = std::bit_width(bytes - 1) - 1;
+  return 4 + (log - 10) * 4 + static_cast<int>(((bytes - 1) >> (log - 2)) & 3);
+}
+size_t bytes_of(int size_class) {
+  if (size_class < 4) return (size_class + 1) * kGrain;
+  const int log = 10 + (size_class - 4) / 4, quarter = (size_class - 4) % 4;
+  return (size_t{1} << log) + static_cast<size_t>(quarter + 1) * (size_t{1} << (log - 2));
+}
+
+/// REEL_CUDA_CACHE=0 takes every block from the driver, so that tools see each of them.
+bool caching() {
+  static const bool on = [] {
+    const char* wish = std::getenv("REEL_CUDA_CACHE");
+    return !wish || std::string_view(wish) != "0";
+  }();
+  return on;
+}
+
+void* from_driver(Stream::Impl& stream, size_t bytes) {
+  DeviceState& state = stream.state;
+  void* data = nullptr;
+  cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.stream);
+  if (status == cudaErrorMemoryAllocation) {  // what was freed but not yet reached may be enough
+    cudaGetLastError();
+    if (cudaDeviceSynchronize() == cudaSuccess && cudaMemPoolTrimTo(state.memory, 0) == cudaSuccess)
+      status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.stream);
+  }
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    const auto size = [](auto n) { return human_size(static_cast<double>(n)); };
+    reel::detail::fail("out of memory on cuda:", state.index, ": ", bytes, " bytes (", size(bytes),
+                       ") could not be allocated; tensors have ", size(state.in_use), ", ", size(free), " of ",
+                       size(total), " are free",
+                       largest_holders({DeviceType::kCUDA, static_cast<int8_t>(state.index)}));
+  }
+  check(status, "cudaMallocFromPoolAsync");
+  return data;
+}
+
+/// For a graph: memory that is nobody else's, whatever is being captured.
+void* for_graph(Pool& pool, size_t bytes) {
+  auto mode = cudaStreamCaptureModeRelaxed;
+  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  Stream::Impl& main = *pool.stream->state.main;
+  void* data = from_driver(main, bytes);
+  CUDA_CHECK(cudaStreamSynchronize(main.stream));
+  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  pool.from_driver.push_back(data);
+  return data;
+}
+
+void* new_memory(Pool& pool, size_t bytes, bool small) {
+  const auto take = [&](size_t n) { return pool.of_graph ? for_graph(pool, n) : from_driver(*pool.stream, n); };
+  if (!small) return take(bytes);
+  if (pool.slab_left < bytes) {
+    pool.slab = static_cast<char*>(take(kSlab));
+    pool.slab_left = kSlab;
+  }
+  pool.slab_left -= bytes;
+  return pool.slab + pool.slab_left;
+}
+
+void count(DeviceState& state, int64_t bytes) {
+  state.in_use += bytes;
+  state.peak = std::max(state.peak, state.in_use);
+}
+
+Block* new_block(DeviceState& state) {
+  if (!state.spare) return new Block;
+  Block* block = std::exchange(state.spare, state.spare->next);
+  block->next = nullptr;
+  return block;
+}
+
+cudaEvent_t take_event(DeviceState& state) {
+  cudaEvent_t event = nullptr;
+  if (state.events.empty()) {
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  } else {
+    event = state.events.back();
+    state.events.pop_back();
+  }
+  return event;
+}
+
+void give_back(Pool* pool) {
+  for (void* data : pool->from_driver) cudaFreeAsync(data, pool->stream->stream);
+  for (Block*& list : pool->free)
+    while (list) delete std::exchange(list, list->next);
+  delete pool;
+}
+
+}  // namespace
+
+void* allocate(size_t bytes, Block** result) {
+  Stream::Impl& stream = current_stream(std::max(current.device, 0));
+  DeviceState& state = stream.state;
+  Pool& pool = current.capture ? *current.capture->pool : *stream.pool;
+  std::lock_guard lock(state.mutex);
+  const bool small = bytes <= kSmall, listed = pool.of_graph || (small && caching());
+  const int c = listed ? class_of(bytes) : -1;
+  Block* block;
+  if (listed && pool.free[c]) {
+    block = std::exchange(pool.free[c], pool.free[c]->next);
+  } else {
+    const size_t size = listed ? bytes_of(c) : std::max<size_t>(bytes, 1);
+    void* data = new_memory(pool, size, listed && small);
+    block = new_block(state);
+    block->data = data, block->bytes = size, block->size_class = c, block->pool = &pool;
+  }
+  ++pool.live;
+  count(state, static_cast<int64_t>(block->bytes));
+  *result = block;
+  return block->data;
+}
+
+// Errors have no place to go from here, and at the end of the process the driver may be gone already.
+void release(Block* block) {
+  Pool& pool = *block->pool;
+  Stream::Impl& stream = *pool.stream;
+  DeviceState& state = stream.state;
+  if (current.capture && current.capture->pool != &pool) {
+    current.capture->held.push_back(block);
+    return;
+  }
+  std::lock_guard lock(state.mutex);
+  for (const cudaStream_t user : block->users) {
+    const cudaEvent_t event = take_event(state);
+    if (cudaEventRecord(event, user) == cudaSuccess) cudaStreamWaitEvent(stream.stream, event, 0);
+    state.events.push_back(event);
+  }
+  block->users.clear();
+  count(state, -static_cast<int64_t>(block->bytes));
+  Block** list = &state.spare;
+  if (block->size_class >= 0)
+    list = &pool.free[block->size_class];
+  else
+    cudaFreeAsync(block->data, stream.stream);
+  block->next = std::exchange(*list, block);
+  if (--pool.live == 0 && pool.abandoned) give_back(&pool);
+}
+
+void abandon(Pool* pool) {
+  std::lock_guard lock(pool->stream->state.mutex);
+  pool->abandoned = true;
+  if (pool->live == 0) give_back(pool);
+}
+
+void record_stream(void* memory, void* stream) {
+  auto* block = static_cast<Block*>(memory);
+  const auto user = static_cast<cudaStream_t>(stream);
+  Stream::Impl& own = *block->pool->stream;
+  std::lock_guard lock(own.state.mutex);
+  if (user != own.stream && std::find(block->users.begin(), block->users.end(), user) == block->users.end())
+    block->users.push_back(user);
+}
+
+MemoryStats memory_stats(int device) {
+  DeviceState& state = state_of(device);
+  uint64_t reserved = 0;
+  CUDA_CHECK(cudaMemPoolGetAttribute(state.memory, cudaMemPoolAttrReservedMemCurrent, &reserved));
+  std::lock_guard lock(state.mutex);
+  return {state.in_use, state.peak, std::max<int64_t>(0, static_cast<int64_t>(reserved) - state.in_use)};
+}
+void reset_peak_memory(int device) {
+  DeviceState& state = state_of(device);
+  std::lock_guard lock(state.mutex);
+  state.peak = state.in_use;
+}
+void empty_cache(int device) {
+  synchronize(device);
+  empty_pinned_cache();
+  CUDA_CHECK(cudaMemPoolTrimTo(state_of(device).memory, 0));
+}
+
+}  // namespace reel::cuda
