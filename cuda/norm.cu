@@ -1,8 +1,534 @@
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
+#include "cuda/reduction.h"
+#include "cuda/rows.h"
 
+// Sums are taken in double precision, those of x and x² as of distances from x's first element: a large mean costs a
+// small variance no digits. The mean is subtracted in two parts for the same reason.
 namespace reel::cuda {
+namespace {
 
-void install_norm(Backend&) {}
+struct Sums {
+  double first, second;
+};
+struct PlusSums {
+  __device__ Sums operator()(const Sums& a, const Sums& b) const { return {a.first + b.first, a.second + b.second}; }
+};
+
+/// x - mean, where mean is the sum of two numbers.
+template <class W>
+struct Centre {
+  W high, low;
+  Centre() = default;
+  __device__ explicit Centre(double mean)
+      : high(static_cast<W>(mean)), low(static_cast<W>(mean - static_cast<double>(high))) {}
+  __device__ W operator()(W x) const { return (x - high) - low; }
+};
+
+struct Moments {
+  double mean, variance;
+};
+/// From the sums of d and d², d = x - from, over n elements.
+__device__ Moments moments_of(const Sums& sums, double n, double from) {
+  const double off = sums.first / n, variance = sums.second / n - off * off;
+  return {from + off, variance < 0 ? 0 : variance};
+}
+__device__ double rstd_of(double variance, double eps) { return 1 / scalar::sqrt(variance + eps); }
+
+__device__ void add_distance(Sums* sums, double x, double from) {
+  const double d = x - from;
+  sums->first += d;
+  sums->second += d * d;
+}
+
+/// n / d, as a rule of small numbers.
+__device__ int64_t quotient(int64_t n, int64_t d) {
+  if ((n | d) >> 32 == 0) return static_cast<uint32_t>(n) / static_cast<uint32_t>(d);
+  return n / d;
+}
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+/// Weights, or biases, of rows: one for each run of `inner` elements.
+template <class T>
+struct Parameters {
+  const T* data;  // or nullptr: `otherwise`
+  int64_t groups, channels, inner;
+
+  __device__ void load(Wide<T> (&items)[Packed<T>::kSize], int64_t row, int64_t i, const Rows& rows,
+                       Wide<T> otherwise) const {
+    if (!data || i >= rows.n) {
+      for (Wide<T>& item : items) item = otherwise;
+      return;
+    }
+    const T* const mine = data + (groups == 1 ? 0 : row % groups * channels);
+    if (inner == 1) return load_items(items, mine, i, rows.n, rows.aligned, otherwise);
+    int64_t channel = quotient(i, inner), rest = i - channel * inner;
+    for (Wide<T>& item : items) {
+      item = channel < channels ? widen(mine[channel]) : otherwise;
+      if (++rest == inner) rest = 0, ++channel;
+    }
+  }
+};
+template <class T>
+Parameters<T> parameters_of(const Norm& norm, const void* data) {
+  return {static_cast<const T*>(data), norm.groups, norm.channels, norm.inner};
+}
+
+template <class T>
+struct RowNorm {
+  using W = Wide<T>;
+  Rows rows;
+  const T* x;
+  T* y;
+  Parameters<T> weight, bias;
+  double eps;
+  bool center;
+  double *mean, *variance;
+
+  /// What the first element of a sum is taken from.
+  __device__ double origin(const T* row) const { return center ? static_cast<double>(widen(*row)) : 0; }
+  /// What the row's sums say.
+  __device__ Moments finish(const Seat<T>& seat, Sums sums, double from) const {
+    if (!center) sums.first = 0;
+    const Moments moments = moments_of(sums, static_cast<double>(rows.n), from);
+    if (seat.leads && seat.there) mean[seat.row] = moments.mean, variance[seat.row] = moments.variance;
+    return moments;
+  }
+  __device__ void normalize(W (&items)[Packed<T>::kSize], int64_t row, int64_t i, const Centre<W>& centre,
+                            W scale) const {
+    W w[Packed<T>::kSize], b[Packed<T>::kSize];
+    weight.load(w, row, i, rows, 1);
+    bias.load(b, row, i, rows, 0);
+    for (int k = 0; k < Packed<T>::kSize; ++k) items[k] = centre(items[k]) * scale * w[k] + b[k];
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) row_norm_held_kernel(const RowNorm<T> job) {
+  const Seat<T> seat(job.rows);
+  const T* const from = job.x + seat.row * job.rows.n;
+  const double origin = seat.there ? job.origin(from) : 0;
+  Held<T> x;
+  x.load(from, seat, job.rows, seat.there, 0);
+  Sums sums{};
+  x.for_each(seat, job.rows, [&](Wide<T> item, int64_t) { add_distance(&sums, static_cast<double>(item), origin); });
+  const Moments moments = job.finish(seat, team_reduce(sums, PlusSums(), job.rows.team), origin);
+  if (!seat.there) return;
+  const Centre<Wide<T>> centre(moments.mean);
+  const Wide<T> scale = static_cast<Wide<T>>(rstd_of(moments.variance, job.eps));
+  for (int p = 0; p < x.kPacks; ++p) job.normalize(x.items[p], seat.row, seat.first + p * seat.step, centre, scale);
+  x.store(job.y + seat.row * job.rows.n, seat, job.rows);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) row_norm_long_kernel(const RowNorm<T> job) {
+  const Seat<T> seat(job.rows);
+  const int64_t n = job.rows.n;
+  const T* const from = job.x + seat.row * n;
+  const double origin = job.origin(from);
+  Wide<T> items[Packed<T>::kSize];
+  Sums sums{};
+  for (int64_t i = seat.first; i < n; i += seat.step) {
+    load_items(items, from, i, n, job.rows.aligned, Wide<T>(0));
+    for (int k = 0; k < Packed<T>::kSize; ++k)
+      if (i + k < n) add_distance(&sums, static_cast<double>(items[k]), origin);
+  }
+  const Moments moments = job.finish(seat, block_reduce(sums, PlusSums()), origin);
+  const Centre<Wide<T>> centre(moments.mean);
+  const Wide<T> scale = static_cast<Wide<T>>(rstd_of(moments.variance, job.eps));
+  for (int64_t i = seat.first; i < n; i += seat.step) {
+    load_items(items, from, i, n, job.rows.aligned, Wide<T>(0));
+    job.normalize(items, seat.row, i, centre, scale);
+    store_items(job.y + seat.row * n, i, n, job.rows.aligned, items);
+  }
+}
+
+template <class T>
+Rows rows_of(const Norm& norm, std::initializer_list<const void*> arrays) {
+  Rows rows = make_rows<T>(norm.outer * norm.groups, norm.channels * norm.inner, arrays);
+  if (norm.inner == 1) rows.aligned = rows.aligned && is_aligned(norm.weight) && is_aligned(norm.bias);
+  return rows;
+}
+
+void row_norm(const Norm& norm) {
+  with_floating(norm.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const Rows rows = rows_of<T>(norm, {norm.x, norm.y});
+    const RowNorm<T> job{rows,
+                         static_cast<const T*>(norm.x),
+                         static_cast<T*>(norm.y),
+                         parameters_of<T>(norm, norm.weight),
+                         parameters_of<T>(norm, norm.bias),
+                         norm.eps,
+                         norm.center,
+                         norm.mean,
+                         norm.variance};
+    launch(rows.held() ? row_norm_held_kernel<T> : row_norm_long_kernel<T>, rows.blocks(), rows.block(), 0, job);
+  });
+}
+
+// ---- gradients of rows ----------------------------------------------------------------------------------------------
+
+// gx = rstd (h - ⟨h⟩ - x̂ ⟨h x̂⟩) with h = g weight, x̂ = (x - mean) rstd and ⟨⟩ the mean over a row; without centring,
+// there is no ⟨h⟩.
+
+/// What makes x̂ of the x of a row.
+template <class W>
+struct Standard {
+  Centre<W> centre;
+  W rstd;
+  __device__ W operator()(W x) const { return centre(x) * rstd; }
+};
+
+template <class T>
+struct RowNormGrad {
+  using W = Wide<T>;
+  static constexpr int kPack = Packed<T>::kSize;
+  Rows rows;
+  const T *x, *g;
+  T* gx;  // or nullptr
+  Parameters<T> weight;
+  double eps;
+  bool center;
+  const double *mean, *variance;
+  Standard<W>* standards;  // of each row, for the gradient of the weight; or nullptr
+
+  __device__ Standard<W> standard(const Seat<T>& seat) const {
+    if (!seat.there) return {};
+    const Standard<W> result{Centre<W>(mean[seat.row]), static_cast<W>(rstd_of(variance[seat.row], eps))};
+    if (standards && seat.leads) standards[seat.row] = result;
+    return result;
+  }
+  /// h, x̂ from row `at` + i on; zeros beyond its end.
+  __device__ void load(W (&h)[kPack], W (&z)[kPack], const Seat<T>& seat, const Standard<W>& standard,
+                       int64_t i) const {
+    const int64_t at = seat.row * rows.n, n = seat.there ? rows.n : 0;
+    load_items(h, g + at, i, n, rows.aligned, W(0));
+    load_items(z, x + at, i, n, rows.aligned, W(0));
+    W w[kPack];
+    weight.load(w, seat.there ? seat.row : 0, i, rows, 1);
+    for (int k = 0; k < kPack; ++k) {
+      h[k] = i + k < n ? h[k] * w[k] : W(0);
+      z[k] = i + k < n ? standard(z[k]) : W(0);
+    }
+  }
+  __device__ static void add(Sums* sums, const W (&h)[kPack], const W (&z)[kPack]) {
+    W first = 0, second = 0;
+    for (int k = 0; k < kPack; ++k) first += h[k], second += h[k] * z[k];
+    sums->first += static_cast<double>(first), sums->second += static_cast<double>(second);
+  }
+  __device__ void store(W (&h)[kPack], const W (&z)[kPack], const Seat<T>& seat, W rstd, const Sums& sums,
+                        int64_t i) const {
+    const W shift = center ? static_cast<W>(sums.first / static_cast<double>(rows.n)) : W(0);
+    const W slope = static_cast<W>(sums.second / static_cast<double>(rows.n));
+    for (int k = 0; k < kPack; ++k) h[k] = rstd * (h[k] - shift - z[k] * slope);
+    store_items(gx + seat.row * rows.n, i, rows.n, rows.aligned, h);
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) row_norm_grad_held_kernel(const RowNormGrad<T> job) {
+  const Seat<T> seat(job.rows);
+  const Standard<Wide<T>> standard = job.standard(seat);
+  if (!job.gx) return;
+  Held<T> h, z;
+  Sums sums{};
+  for (int p = 0; p < h.kPacks; ++p) {
+    job.load(h.items[p], z.items[p], seat, standard, seat.first + p * seat.step);
+    job.add(&sums, h.items[p], z.items[p]);
+  }
+  sums = team_reduce(sums, PlusSums(), job.rows.team);
+  if (!seat.there) return;
+  for (int p = 0; p < h.kPacks; ++p)
+    job.store(h.items[p], z.items[p], seat, standard.rstd, sums, seat.first + p * seat.step);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) row_norm_grad_long_kernel(const RowNormGrad<T> job) {
+  const Seat<T> seat(job.rows);
+  const Standard<Wide<T>> standard = job.standard(seat);
+  if (!job.gx) return;
+  Wide<T> h[Packed<T>::kSize], z[Packed<T>::kSize];
+  Sums sums{};
+  for (int64_t i = seat.first; i < job.rows.n; i += seat.step) {
+    job.load(h, z, seat, standard, i);
+    job.add(&sums, h, z);
+  }
+  sums = block_reduce(sums, PlusSums());
+  for (int64_t i = seat.first; i < job.rows.n; i += seat.step) {
+    job.load(h, z, seat, standard, i);
+    job.store(h, z, seat, standard.rstd, sums, i);
+  }
+}
+
+/// The gradients of weight and bias: the sums of g x̂ and g over all elements that they have been used for.
+template <class T>
+struct ParameterGrad {
+  using W = Wide<T>;
+  using Element = T;
+  using Acc = Sums;
+  const T *g, *x;
+  const Standard<W>* standards;
+  int64_t n;  // elements of a row
+  double *grad_bias, *grad_weight;
+
+  struct Nowhere {};
+  __device__ Acc start() const { return {}; }
+  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
+  __device__ Acc one(Nowhere, int64_t at, int64_t) const {
+    const W grad = widen(g[at]);
+    return {static_cast<double>(grad), static_cast<double>(grad * standards[quotient(at, n)](widen(x[at])))};
+  }
+  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {  // within one row
+    const Standard<W> standard = standards[quotient(at, n)];
+    const Packed<T> gs = load_pack(g + at), xs = load_pack(x + at);
+    W first = 0, second = 0;
+    for (int k = 0; k < Packed<T>::kSize; ++k) {
+      const W grad = widen(gs.items[k]);
+      first += grad, second += grad * standard(widen(xs.items[k]));
+    }
+    return {static_cast<double>(first), static_cast<double>(second)};
+  }
+  __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
+  __device__ void finish(int64_t output, int64_t, const Acc& sums) const {
+    if (grad_bias) grad_bias[output] += sums.first;
+    if (grad_weight) grad_weight[output] += sums.second;
+  }
+};
+
+/// Each parameter or channel: `count` of them, over which `inner` elements `outer` times.
+template <class T>
+Reduction over_channels(const Norm& norm, int64_t count, std::initializer_list<const void*> arrays, bool pack = true) {
+  Nest kept, gone;
+  kept.add(count, norm.inner, 1);
+  gone.add(norm.inner, 1, 0);
+  gone.add(norm.outer, count * norm.inner, 0);
+  for (const void* array : arrays) pack = pack && is_aligned(array);
+  return Reduction(kept, gone, sizeof(T), pack ? Packed<T>::kSize : 0);
+}
+
+void row_norm_grad(const Norm& norm) {
+  with_floating(norm.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const Rows rows = rows_of<T>(norm, {norm.x, norm.grad_y, norm.grad_x});
+    const bool parameters = norm.grad_weight || norm.grad_bias;
+    const Scratch<Standard<Wide<T>>> standards(parameters ? rows.count : 0);
+    const T *x = static_cast<const T*>(norm.x), *g = static_cast<const T*>(norm.grad_y);
+    const RowNormGrad<T> job{rows,
+                             x,
+                             g,
+                             static_cast<T*>(norm.grad_x),
+                             parameters_of<T>(norm, norm.weight),
+                             norm.eps,
+                             norm.center,
+                             norm.mean,
+                             norm.variance,
+                             parameters ? standards.data() : nullptr};
+    launch(rows.held() ? row_norm_grad_held_kernel<T> : row_norm_grad_long_kernel<T>, rows.blocks(), rows.block(), 0,
+           job);
+    if (!parameters) return;
+    run(ParameterGrad<T>{g, x, standards.data(), rows.n, norm.grad_bias, norm.grad_weight},
+        over_channels<T>(norm, norm.groups * norm.channels, {x, g}, rows.n % Packed<T>::kSize == 0));
+  });
+}
+
+// ---- channels -------------------------------------------------------------------------------------------------------
+
+template <class T>
+struct ChannelMoments {
+  using Element = T;
+  using Acc = Sums;
+  const T* x;
+  int64_t inner;
+  double count;
+  double *mean, *variance;
+
+  __device__ Acc start() const { return {}; }
+  __device__ double place(int64_t, int64_t at) const { return static_cast<double>(widen(x[at])); }
+  __device__ Acc one(double from, int64_t at, int64_t) const {
+    Sums sums{};
+    add_distance(&sums, static_cast<double>(widen(x[at])), from);
+    return sums;
+  }
+  __device__ Acc pack(double from, int64_t at, int64_t) const {
+    Sums sums{};
+    for (const T item : load_pack(x + at).items) add_distance(&sums, static_cast<double>(widen(item)), from);
+    return sums;
+  }
+  __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
+  __device__ void finish(int64_t channel, int64_t, const Acc& sums) const {
+    const Moments moments = moments_of(sums, count, place(channel, channel * inner));
+    mean[channel] = moments.mean, variance[channel] = moments.variance;
+  }
+};
+
+/// The sums of g and g (x - mean).
+template <class T>
+struct ChannelSums {
+  using W = Wide<T>;
+  using Element = T;
+  using Acc = Sums;
+  const T *g, *x;
+  const double *mean, *variance;
+  double eps;
+  double *grad_bias, *grad_weight;
+  Sums* sums;  // or nullptr
+
+  __device__ Acc start() const { return {}; }
+  __device__ Centre<W> place(int64_t channel, int64_t) const { return Centre<W>(mean[channel]); }
+  __device__ Acc one(const Centre<W>& centre, int64_t at, int64_t) const {
+    const W grad = widen(g[at]);
+    return {static_cast<double>(grad), static_cast<double>(grad * centre(widen(x[at])))};
+  }
+  __device__ Acc pack(const Centre<W>& centre, int64_t at, int64_t) const {
+    const Packed<T> gs = load_pack(g + at), xs = load_pack(x + at);
+    W first = 0, second = 0;
+    for (int k = 0; k < Packed<T>::kSize; ++k) {
+      const W grad = widen(gs.items[k]);
+      first += grad, second += grad * centre(widen(xs.items[k]));
+    }
+    return {static_cast<double>(first), static_cast<double>(second)};
+  }
+  __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
+  __device__ void finish(int64_t channel, int64_t, const Acc& all) const {
+    if (grad_bias) grad_bias[channel] += all.first;
+    if (grad_weight) grad_weight[channel] += all.second * rstd_of(variance[channel], eps);
+    if (sums) sums[channel] = all;
+  }
+};
+
+/// y = fma(x - mean, slope, fma(g, scale, shift)), with constants for each channel.
+template <class W>
+struct Affine {
+  Centre<W> centre;
+  W slope, scale, shift;
+};
+
+template <class T>
+struct ChannelMap {
+  using W = Wide<T>;
+  int64_t outer, groups, inner;
+  // The threads: `team` of them take one run of `inner` elements, or a slice of it. A team has one channel.
+  unsigned team;
+  int64_t slices, repeats;
+  bool aligned;
+
+  const T *x, *g;  // nullptr: not needed
+  T* y;
+  const T *weight, *bias;
+  const double *mean, *variance;
+  double eps;
+  const Sums* sums;  // only for gradients
+  bool given;
+
+  __device__ Affine<W> constants(int64_t channel) const {
+    const double rstd = rstd_of(variance[channel], eps);
+    const double factor = weight ? rstd * static_cast<double>(widen(weight[channel])) : rstd;
+    Affine<W> result{Centre<W>(mean[channel]), W(0), W(0), W(0)};
+    if (!g) {
+      result.slope = static_cast<W>(factor);
+      if (bias) result.shift = widen(bias[channel]);
+      return result;
+    }
+    result.scale = static_cast<W>(factor);
+    if (given) return result;
+    const double n = static_cast<double>(outer * inner);
+    result.shift = static_cast<W>(-factor * sums[channel].first / n);
+    result.slope = static_cast<W>(-factor * rstd * rstd * sums[channel].second / n);
+    return result;
+  }
+};
+
+// As for rows, but that the weight is the same for all elements of a mean; where that is given, gx = rstd weight g.
+template <class T>
+__global__ void __launch_bounds__(kThreads) channel_map_kernel(const ChannelMap<T> job) {
+  using W = Wide<T>;
+  constexpr int kPack = Packed<T>::kSize;
+  const int64_t team = first_index() / job.team, channel = team % job.groups;
+  const int64_t slice = team / job.groups % job.slices, first = team / job.groups / job.slices;
+  if (first >= job.repeats) return;
+  const Affine<W> affine = job.constants(channel);
+  for (int64_t o = first; o < job.outer; o += job.repeats) {
+    const int64_t at = (o * job.groups + channel) * job.inner;
+    for (int64_t i = (slice * job.team + threadIdx.x % job.team) * kPack; i < job.inner;
+         i += job.slices * job.team * kPack) {
+      W x[kPack] = {}, g[kPack] = {};
+      if (job.x) load_items(x, job.x + at, i, job.inner, job.aligned, W(0));
+      if (job.g) load_items(g, job.g + at, i, job.inner, job.aligned, W(0));
+      for (int k = 0; k < kPack; ++k) {
+        const W base = job.g ? g[k] * affine.scale + affine.shift : affine.shift;
+        x[k] = job.x ? affine.centre(x[k]) * affine.slope + base : base;
+      }
+      store_items(job.y + at, i, job.inner, job.aligned, x);
+    }
+  }
+}
+
+template <class T>
+void run(ChannelMap<T> job) {
+  constexpr int64_t kPack = Packed<T>::kSize, kWanted = 132 * 2048;
+  const int64_t packs = ceil_div(job.inner, kPack);
+  job.team = power_of_two_from(packs, kThreads);
+  job.aligned = job.inner % kPack == 0 && is_aligned(job.x) && is_aligned(job.g) && is_aligned(job.y);
+  const int64_t threads = job.groups * job.team;
+  job.repeats = std::clamp<int64_t>(kWanted / threads, 1, job.outer);
+  job.slices = std::clamp<int64_t>(kWanted / (threads * job.repeats), 1, ceil_div(packs, job.team));
+  launch(channel_map_kernel<T>, static_cast<unsigned>(ceil_div(threads * job.repeats * job.slices, kThreads)), kThreads,
+         0, job);
+}
+
+template <class T>
+ChannelMap<T> channel_map(const Norm& norm) {
+  ChannelMap<T> job{};
+  job.outer = norm.outer, job.groups = norm.groups, job.inner = norm.inner;
+  job.x = static_cast<const T*>(norm.x);
+  job.weight = static_cast<const T*>(norm.weight);
+  job.mean = norm.mean, job.variance = norm.variance, job.eps = norm.eps;
+  job.given = norm.given;
+  return job;
+}
+
+void channel_norm(const Norm& norm) {
+  with_floating(norm.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const T* x = static_cast<const T*>(norm.x);
+    if (!norm.given)
+      run(ChannelMoments<T>{x, norm.inner, static_cast<double>(norm.outer * norm.inner), norm.mean, norm.variance},
+          over_channels<T>(norm, norm.groups, {x}));
+    ChannelMap<T> job = channel_map<T>(norm);
+    job.bias = static_cast<const T*>(norm.bias);
+    job.y = static_cast<T*>(norm.y);
+    run(job);
+  });
+}
+
+void channel_norm_grad(const Norm& norm) {
+  with_floating(norm.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const T *x = static_cast<const T*>(norm.x), *g = static_cast<const T*>(norm.grad_y);
+    const bool moments = norm.grad_x && !norm.given;
+    const Scratch<Sums> sums(moments ? norm.groups : 0);
+    if (moments || norm.grad_weight || norm.grad_bias)
+      run(ChannelSums<T>{g, x, norm.mean, norm.variance, norm.eps, norm.grad_bias, norm.grad_weight,
+                         moments ? sums.data() : nullptr},
+          over_channels<T>(norm, norm.groups, {x, g}));
+    if (!norm.grad_x) return;
+    ChannelMap<T> job = channel_map<T>(norm);
+    if (norm.given) job.x = nullptr;
+    job.g = g;
+    job.y = static_cast<T*>(norm.grad_x);
+    job.sums = sums.data();
+    run(job);
+  });
+}
+
+}  // namespace
+
+void install_norm(Backend& table) {
+  table.row_norm = row_norm;
+  table.row_norm_grad = row_norm_grad;
+  table.channel_norm = channel_norm;
+  table.channel_norm_grad = channel_norm_grad;
+}
 
 }  // namespace reel::cuda
