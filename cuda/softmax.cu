@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "cuda/kernels.h"
+#include "cuda/log_sum.h"
 #include "cuda/rows.h"
 
 namespace reel::cuda {
@@ -74,24 +75,6 @@ __global__ void __launch_bounds__(kMostThreads) softmax_held_kernel(const Softma
   x.store(job.y + seat.row * job.rows.n, seat, job.rows);
 }
 
-/// The largest of some numbers and the sum of exp(number - largest).
-template <class W>
-struct LogSum {
-  W most, sum;
-};
-/// exp(x - most), 1 for two equal infinities: a sum is right as long as its largest number is finite.
-template <class W>
-__device__ W exp_below(W x, W most) {
-  return x == most ? W(1) : exp(x - most);
-}
-struct JoinLogSums {
-  template <class W>
-  __device__ LogSum<W> operator()(const LogSum<W>& a, const LogSum<W>& b) const {
-    const W most = Maximum()(a.most, b.most);
-    return {most, a.sum * exp_below(a.most, most) + b.sum * exp_below(b.most, most)};
-  }
-};
-
 template <class T>
 __global__ void __launch_bounds__(kMostThreads) softmax_long_kernel(const Softmax<T> job) {
   using W = Wide<T>;
@@ -102,11 +85,11 @@ __global__ void __launch_bounds__(kMostThreads) softmax_long_kernel(const Softma
   const bool counts = job.counts(seat.row);
   W items[Seat<T>::kPack];
 
-  LogSum<W> all{-INFINITY, 0};
+  LogSum<W> all;
   double total = 0;
   for (int64_t i = seat.first; i < n && counts; i += seat.step) {
     load_items(items, from, i, n, job.rows.aligned, W(-INFINITY));
-    LogSum<W> some{-INFINITY, 0};
+    LogSum<W> some;
     for (const W item : items) some.most = Maximum()(some.most, item);
     for (int k = 0; k < Seat<T>::kPack; ++k) {
       if (i + k >= n) break;
@@ -117,7 +100,7 @@ __global__ void __launch_bounds__(kMostThreads) softmax_long_kernel(const Softma
   }
   all = block_reduce(all, JoinLogSums());
   if (job.smoothing != W(0)) total = block_reduce(total, Plus());
-  if (!(scalar::abs(all.most) < W(INFINITY))) all.sum = NAN;
+  all.sum = all.total();
 
   const W log_sum = log(all.sum), scale = W(1) / all.sum;
   if (job.loss && seat.leads) job.set_loss(seat.row, all.most, log_sum, total);
