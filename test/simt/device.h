@@ -1,6 +1,9 @@
 #pragma once
 // What the parts of the shim know of each other. simt.cpp runs kernels, memory.cpp keeps the GPU's memory,
-// runtime.cpp has streams, events, graphs and the runtime's functions.
+// streams.cpp has streams, events and graphs,
+// runtime.cpp the rest of the runtime's functions.
+#include <cuda_runtime.h>
+
 #include <cstddef>
 
 namespace simt {
@@ -22,28 +25,39 @@ class Open {
   Open& operator=(const Open&) = delete;
 };
 
+/// … and while one lives in an Open it cannot.
+class Closed {
+ public:
+  Closed();
+  ~Closed();
+  Closed(const Closed&) = delete;
+  Closed& operator=(const Closed&) = delete;
+};
+
 /// A block of the GPU's memory. Nobody may touch it before prepare() and after retire(), which the stream calls.
 struct Block {
   char* data;
   size_t size;
   bool ready = false;  // prepare() has been
   bool freed = false;  // the host has asked for it; the stream has yet to come there
+  bool of_graph = false;
+  cudaMemPool_t pool = nullptr;
 };
-/// Null if there is not so much left.
+/// Null if there are no addresses left.
 Block* allocate(size_t size);
 /// The block which `bytes` bytes from `address` on lie in, or null.
 Block* find_block(const void* address, size_t bytes = 1);
 bool is_device(const void* address);
 /// Fills a new block with 0xff.
 void prepare(Block* block);
-/// Checks the block's borders, fills it with 0xff and gives its addresses back.
+/// Checks the block's borders and fills it with 0xff. Nobody may touch it until prepare() is called again.
+void rest(Block* block);
+/// … and gives its addresses back.
 void retire(Block* block);
 /// Aborts if something was written next to a block.
 void check_borders();
 
-struct Usage {
-  size_t limit, used, highest;
-};
-Usage& usage();
+/// Lets the GPU have so much memory. SIMT_MEMORY says it, too, in bytes; otherwise it has 8 GiB.
+void limit_memory(size_t bytes);
 
 }  // namespace simt

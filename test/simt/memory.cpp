@@ -114,11 +114,6 @@ void check(const Block& block) {
 
 }  // namespace
 
-Usage& usage() {
-  static Usage instance{size_t(8) << 30, 0, 0};
-  return instance;
-}
-
 Open::Open() {
   if (memory().open++ == 0) protect(PROT_READ | PROT_WRITE);
 }
@@ -126,13 +121,17 @@ Open::~Open() {
   if (--memory().open == 0) protect(PROT_NONE);
 }
 
+Closed::Closed() {
+  if (memory().open > 0) protect(PROT_NONE);
+}
+Closed::~Closed() {
+  if (memory().open > 0) protect(PROT_READ | PROT_WRITE);
+}
+
 Block* allocate(size_t size) {
   const size_t whole = footprint(size);
-  if (whole < size || usage().used + size > usage().limit) return nullptr;
-  char* const range = find_range(whole);
+  char* const range = whole < size ? nullptr : find_range(whole);
   if (!range) return nullptr;
-  usage().used += size;
-  usage().highest = std::max(usage().highest, usage().used);
   Block& block = memory().blocks[range + kBorder] = {range + kBorder, size};
   ASAN_POISON_MEMORY_REGION(range, whole);
   return &block;
@@ -161,12 +160,17 @@ void prepare(Block* block) {
   std::memset(block->data, 0xff, block->size);
 }
 
-void retire(Block* block) {
-  Memory& m = memory();
+void rest(Block* block) {
+  if (!block->ready) return;
   check(*block);
   std::memset(block->data, 0xff, block->size);
   ASAN_POISON_MEMORY_REGION(block->data, block->size);
-  usage().used -= block->size;
+  block->ready = false;
+}
+
+void retire(Block* block) {
+  rest(block);
+  Memory& m = memory();
   m.quarantine.emplace_back(block->data - kBorder, footprint(block->size));
   m.quarantined += m.quarantine.back().second;
   m.blocks.erase(block->data);

@@ -1,351 +1,395 @@
-// The CUDA runtime's functions: streams that work as late as they may, events, graphs, memory.
+// The CUDA runtime's functions for devices, memory and launches.
 #include <cuda_runtime.h>
 
-#include <chrono>
-#include <cstdint>
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
+#include <iterator>
 #include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <thread>
+#include <new>
 #include <utility>
 #include <vector>
 
-#include "device.h"
 #include "simt.h"
+#include "streams.h"
 
+/// What a pool has is reserved on the GPU, used or not, until it gives it back.
+struct CUmemPoolHandle_st {
+  uint64_t threshold = 0, reserved = 0, used = 0, most_reserved = 0, most_used = 0;
+  std::map<cudaStream_t, uint64_t> pending;  // of `used`: freed, but the stream has yet to come there
+};
+
+namespace simt {
 namespace {
 
-using simt::Block;
-using Work = std::function<void()>;
-using Clock = std::chrono::steady_clock;
+constexpr uint64_t kPoolStep = uint64_t(2) << 20;
+constexpr uint64_t kMostPending = uint64_t(256) << 20;  // that wait to be freed: more make the stream work
+constexpr size_t kShared = 48 << 10, kMostShared = 227 << 10;
 
-constexpr size_t kMostPending = size_t(256) << 20;  // bytes whose free waits for a stream, before it runs anyway
-
-/// One function at a time, and one kernel.
-std::recursive_mutex mutex;
-thread_local cudaError_t last_error = cudaSuccess;
-bool in_host_function = false;
-
-}  // namespace
-
-// ---- streams --------------------------------------------------------------------------------------------------------
-
-struct Capture;
-
-struct CUstream_st {
-  struct Task {
-    Work work;                     // or
-    CUstream_st* other = nullptr;  // … waits until
-    uint64_t until = 0;            // … so many of its tasks are done
-  };
-  unsigned flags = 0;
-  int priority = 0;
-  bool destroyed = false;
-  std::deque<Task> tasks;
-  uint64_t issued = 0, done = 0;
-  Capture* capture = nullptr;
-  std::vector<size_t> frontier;  // the nodes which the next captured one comes after
-};
-
-struct CUgraph_st {
-  struct Node {
-    Work work;
-    std::vector<size_t> after;
-  };
-  std::vector<Node> nodes;
-  std::vector<std::shared_ptr<Block>> blocks;  // allocated while it was captured
-};
-struct CUgraphExec_st {
-  std::shared_ptr<const CUgraph_st> graph;
-};
-
-struct Capture {
-  CUstream_st* origin;
-  cudaStreamCaptureMode mode;
-  std::thread::id thread;
-  unsigned long long id;
-  bool invalid = false;
-  std::unique_ptr<CUgraph_st> graph = std::make_unique<CUgraph_st>();
-  std::set<CUstream_st*> streams;
-};
-
-struct CUevent_st {
-  unsigned flags = 0;
-  CUstream_st* stream = nullptr;  // null: never recorded
-  uint64_t ticket = 0;
-  std::shared_ptr<Clock::time_point> time = std::make_shared<Clock::time_point>();
-  Capture* capture = nullptr;  // recorded in one
-  unsigned long long capture_id = 0;
-  std::vector<size_t> frontier;
-};
-
-namespace {
-
-using Stream = CUstream_st;
-
-/// All that ever were: events may know those that were destroyed. The first is the default stream.
-std::vector<std::unique_ptr<Stream>>& streams() {
-  static auto& all = *new std::vector<std::unique_ptr<Stream>>;
-  if (all.empty()) all.push_back(std::make_unique<Stream>());
+std::vector<cudaMemPool_t>& pools() {
+  static auto& all = *new std::vector<cudaMemPool_t>{new CUmemPoolHandle_st};
   return all;
 }
-std::vector<std::unique_ptr<Capture>>& captures() {
-  static auto& all = *new std::vector<std::unique_ptr<Capture>>;
+uint64_t outside_pools = 0;
+
+uint64_t& limit() {
+  static uint64_t bytes = [] {
+    const char* const text = std::getenv("SIMT_MEMORY");
+    return text ? std::strtoull(text, nullptr, 10) : uint64_t(8) << 30;
+  }();
+  return bytes;
+}
+uint64_t reserved() {
+  uint64_t sum = outside_pools;
+  for (const cudaMemPool_t pool : pools()) sum += pool->reserved;
+  return sum;
+}
+
+// ---- memory of the GPU ----------------------------------------------------------------------------------------------
+
+/// Takes memory from the pool; what the stream itself has freed counts as free. False if there is not enough.
+bool take(CUmemPoolHandle_st& pool, uint64_t size, cudaStream_t stream) {
+  uint64_t& pending = pool.pending[stream];
+  const uint64_t again = std::min(pending, size);
+  const uint64_t wanted = pool.used - again + size;
+  if (wanted > pool.reserved) {
+    const uint64_t more = (wanted - pool.reserved + kPoolStep - 1) / kPoolStep * kPoolStep;
+    if (reserved() + more > limit()) return false;
+    pool.reserved += more;
+  }
+  pending -= again;
+  pool.used = wanted;
+  pool.most_used = std::max(pool.most_used, pool.used);
+  pool.most_reserved = std::max(pool.most_reserved, pool.reserved);
+  return true;
+}
+void put_back(CUmemPoolHandle_st& pool, uint64_t size, cudaStream_t stream) {
+  uint64_t& pending = pool.pending[stream];
+  const uint64_t waiting = std::min(pending, size);  // less than `size` if the stream has used it again
+  pending -= waiting;
+  pool.used -= waiting;
+}
+void trim(CUmemPoolHandle_st& pool, uint64_t keep) {
+  const uint64_t used = (pool.used + kPoolStep - 1) / kPoolStep * kPoolStep;
+  pool.reserved = std::min(pool.reserved, std::max(used, keep));
+}
+
+Block* allocate_outside(size_t size) {
+  if (size > limit() || reserved() + size > limit()) return nullptr;
+  Block* const block = allocate(size);
+  if (block) outside_pools += size;
+  return block;
+}
+
+/// Gives all that a block has back, now.
+void drop(Block* block) {
+  const Open open;
+  if (block->pool)
+    block->pool->used -= block->size;
+  else
+    outside_pools -= block->size;
+  retire(block);
+}
+
+/// Memory that a graph has for as long as it lives.
+cudaError_t allocate_in_capture(void** address, size_t size, Stream& stream) {
+  if (stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  Block* const block = allocate_outside(size);
+  if (!block) return cudaErrorMemoryAllocation;
+  block->of_graph = true;
+  stream.capture->graph->blocks.emplace_back(block, drop);
+  *address = block->data;
+  return issue(stream, [block] { prepare(block); });
+}
+
+cudaError_t allocate_in_stream(void** address, size_t size, cudaMemPool_t pool, Stream& stream) {
+  *address = nullptr;
+  if (size == 0) return cudaSuccess;
+  if (stream.capture) return allocate_in_capture(address, size, stream);
+  if (size > limit() || !take(*pool, size, &stream)) return cudaErrorMemoryAllocation;
+  Block* const block = allocate(size);
+  if (!block) die("no addresses are left for %zu bytes", size);
+  block->pool = pool;
+  *address = block->data;
+  return issue(stream, [block] { prepare(block); });
+}
+
+/// The block that starts there and was not freed yet.
+Block* find_whole(const void* address) {
+  Block* const block = find_block(address, 0);
+  return block && block->data == address && !block->freed ? block : nullptr;
+}
+
+cudaError_t free_in_stream(void* address, Stream& stream) {
+  if (!address) return cudaSuccess;
+  Block* const block = find_whole(address);
+  if (!block) return cudaErrorInvalidValue;
+  if (block->of_graph) return issue(stream, [block] { rest(block); });
+  if (stream.capture) return refuse_if_captured(stream);  // it is not the graph's
+  block->freed = true;
+  if (!block->pool) return issue(stream, [block] { drop(block); });
+  uint64_t& pending = block->pool->pending[&stream];
+  pending += block->size;
+  const cudaError_t status = issue(stream, [block, &stream] {
+    put_back(*block->pool, block->size, &stream);
+    retire(block);
+  });
+  if (pending > kMostPending) finish(stream);
+  return status;
+}
+
+// ---- memory of the host ---------------------------------------------------------------------------------------------
+
+struct Pinned {
+  size_t size;
+  bool registered;
+};
+std::map<const char*, Pinned>& pinned() {
+  static auto& all = *new std::map<const char*, Pinned>;
   return all;
 }
-
-/// The stream, or null if it is not one.
-Stream* known(cudaStream_t stream) {
-  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return streams()[0].get();
-  for (const auto& one : streams())
-    if (one.get() == stream) return one->destroyed ? nullptr : stream;
-  return nullptr;
+bool is_pinned(const void* address) {
+  const auto after = pinned().upper_bound(static_cast<const char*>(address));
+  if (after == pinned().begin()) return false;
+  const auto& [start, memory] = *std::prev(after);
+  return static_cast<size_t>(static_cast<const char*>(address) - start) < memory.size;
 }
 
-bool blocked(const Stream& stream) {
-  const auto& first = stream.tasks.front();
-  return first.other && first.other->done < first.until;
-}
+// ---- copies ---------------------------------------------------------------------------------------------------------
 
-/// Does the first task of a stream that is not blocked.
-void step(Stream& stream) {
-  const Work work = std::move(stream.tasks.front().work);
-  stream.tasks.pop_front();
-  if (work) work();
-  ++stream.done;
-}
+/// Rows of bytes.
+struct Rows {
+  char* data;
+  size_t pitch;
 
-/// Works on streams that nobody waits for, as real ones may.
-void wander() {
-  if (simt::seed() == 1) {
-    for (bool any = true; any;) {
-      any = false;
-      for (auto i = streams().size(); i-- > 0;)
-        for (Stream& stream = *streams()[i]; !stream.tasks.empty() && !blocked(stream); any = true) step(stream);
-    }
-  } else if (simt::seed() > 1) {
-    while (simt::draw(2) == 0) {
-      Stream& stream = *streams()[simt::draw(unsigned(streams().size()))];
-      if (!stream.tasks.empty() && !blocked(stream)) step(stream);
-    }
+  /// Whether they are memory that a copy may touch, as far as one can know.
+  bool usable(size_t width, size_t height) const {
+    if (!is_device(data)) return data != nullptr;
+    const Block* const block = find_block(data, pitch * (height - 1) + width);
+    return block && !block->freed;
   }
+};
+
+void copy_rows(Rows to, Rows from, size_t width, size_t height) {
+  for (size_t row = 0; row < height; ++row) std::memmove(to.data + row * to.pitch, from.data + row * from.pitch, width);
 }
 
-/// Works until so many tasks of the stream are done.
-void reach(Stream& stream, uint64_t ticket) {
-  if (stream.done >= ticket) return;
-  const simt::Open open;
-  while (stream.done < ticket) {
-    wander();
-    if (stream.done >= ticket) break;
-    Stream* next = &stream;
-    while (blocked(*next)) next = next->tasks.front().other;
-    step(*next);
+/// What a copy does when the stream comes to it. Pinned memory must still be pinned then.
+Work copy_later(Rows to, Rows from, size_t width, size_t height) {
+  const bool to_pinned = is_pinned(to.data), from_pinned = is_pinned(from.data);
+  return [=] {
+    if ((to_pinned && !is_pinned(to.data)) || (from_pinned && !is_pinned(from.data)))
+      die("a copy comes to pinned memory that is gone");
+    copy_rows(to, from, width, height);
+  };
+}
+
+cudaError_t copy(Rows to, Rows from, size_t width, size_t height, cudaMemcpyKind kind, Stream& stream) {
+  if (width == 0 || height == 0) return cudaSuccess;
+  if (width > to.pitch || width > from.pitch) return cudaErrorInvalidPitchValue;
+  const bool to_device = is_device(to.data), from_device = is_device(from.data);
+  const cudaMemcpyKind actual = to_device     ? from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice
+                                : from_device ? cudaMemcpyDeviceToHost
+                                              : cudaMemcpyHostToHost;
+  if (kind != cudaMemcpyDefault && kind != actual) return cudaErrorInvalidValue;
+  if (!to.usable(width, height) || !from.usable(width, height)) return cudaErrorInvalidValue;
+  const bool from_pageable = !from_device && !is_pinned(from.data), to_pageable = !to_device && !is_pinned(to.data);
+  if (from_pageable || to_pageable) {
+    const cudaError_t status = refuse_if_captured(stream);
+    if (status != cudaSuccess) return status;
   }
-  simt::check_borders();
-}
-void finish(Stream& stream) { reach(stream, stream.issued); }
-void finish_all() {
-  for (const auto& stream : streams()) finish(*stream);
-}
-
-void invalidate(Capture& capture) { capture.invalid = true; }
-
-/// For what must not be called while a graph is captured.
-cudaError_t refuse_while_capturing() {
-  cudaError_t status = cudaSuccess;
-  for (const auto& capture : captures()) {
-    if (capture->mode == cudaStreamCaptureModeRelaxed) continue;
-    if (capture->mode == cudaStreamCaptureModeThreadLocal && capture->thread != std::this_thread::get_id()) continue;
-    invalidate(*capture);
-    status = cudaErrorStreamCaptureUnsupported;
+  if (from_pageable) {  // what the host has there now
+    auto rows = std::make_shared<std::vector<char>>(width * height);
+    copy_rows({rows->data(), width}, from, width, height);
+    const Work work = copy_later(to, {rows->data(), width}, width, height);
+    const cudaError_t status = issue(stream, [work, rows] { work(); });
+    if (status == cudaSuccess && to_pageable) finish(stream);
+    return status;
   }
+  const cudaError_t status = issue(stream, copy_later(to, from, width, height));
+  if (status == cudaSuccess && to_pageable) finish(stream);
   return status;
 }
-/// … whoever captures.
-cudaError_t refuse_while_any_captures() {
-  for (const auto& capture : captures()) invalidate(*capture);
-  return captures().empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
-}
-cudaError_t refuse_if_captured(Stream& stream) {
-  if (!stream.capture) return cudaSuccess;
-  invalidate(*stream.capture);
-  return cudaErrorStreamCaptureUnsupported;
-}
 
-cudaError_t issue(Stream& stream, Work work) {
-  if (Capture* const capture = stream.capture) {
-    if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
-    auto& nodes = capture->graph->nodes;
-    nodes.push_back({std::move(work), stream.frontier});
-    stream.frontier = {nodes.size() - 1};
-    return cudaSuccess;
-  }
-  Stream* const legacy = streams()[0].get();
-  if (&stream == legacy) {
-    if (!captures().empty()) {
-      refuse_while_any_captures();
-      return cudaErrorStreamCaptureImplicit;
-    }
-    for (const auto& other : streams())
-      if (!(other->flags & cudaStreamNonBlocking) && other.get() != legacy && other->done < other->issued)
-        stream.tasks.push_back({nullptr, other.get(), other->issued}), ++stream.issued;
-  } else if (!(stream.flags & cudaStreamNonBlocking) && legacy->done < legacy->issued) {
-    stream.tasks.push_back({nullptr, legacy, legacy->issued}), ++stream.issued;
-  }
-  stream.tasks.push_back({std::move(work)});
-  ++stream.issued;
-  if (simt::seed() > 1 && simt::draw(16) == 0) {
-    const simt::Open open;
-    wander();
-  }
-  return cudaSuccess;
-}
-
-// ---- calls ----------------------------------------------------------------------------------------------------------
-
-/// Every function's frame.
-template <class F>
-cudaError_t call(F&& function) {
-  const std::lock_guard lock(mutex);
-  const cudaError_t status = in_host_function ? cudaErrorNotPermitted : function();
-  if (status != cudaSuccess) last_error = status;
-  return status;
-}
-template <class F>
-cudaError_t call_on(cudaStream_t stream, F&& function) {
-  return call([&] {
-    Stream* const found = known(stream);
-    return found ? function(*found) : cudaErrorInvalidResourceHandle;
+cudaError_t fill(Rows rows, int value, size_t width, size_t height, Stream& stream) {
+  if (width == 0 || height == 0) return cudaSuccess;
+  if (width > rows.pitch) return cudaErrorInvalidPitchValue;
+  if (!rows.usable(width, height) || (!is_device(rows.data) && !is_pinned(rows.data))) return cudaErrorInvalidValue;
+  return issue(stream, [=] {
+    for (size_t row = 0; row < height; ++row) std::memset(rows.data + row * rows.pitch, value, width);
   });
 }
 
-}  // namespace
+char* bytes_at(const void* address) { return static_cast<char*>(const_cast<void*>(address)); }
 
-namespace simt {
+// ---- kernels --------------------------------------------------------------------------------------------------------
 
-cudaError_t enqueue(cudaStream_t stream, Work work) {
-  return call_on(stream, [&](Stream& found) { return issue(found, std::move(work)); });
+/// The most dynamic shared memory that kernels may have, if it was set.
+std::map<const void*, size_t>& shared_limits() {
+  static auto& all = *new std::map<const void*, size_t>;
+  return all;
 }
 
-cudaError_t check_launch(const void*, dim3 grid, dim3 block, size_t shared) {
+struct Name {
+  cudaError_t status;
+  const char *name, *text;
+};
+constexpr Name kNames[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidPitchValue, "cudaErrorInvalidPitchValue", "invalid pitch argument"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed in the present state"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
+     "part or all of the requested memory range is already mapped"},
+    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
+     "pointer does not correspond to a registered memory region"},
+    {cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
+     "operation would result in a merge of separate capture sequences"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "capture was not ended in the same stream as it began"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
+    {cudaErrorGraphExecUpdateFailure, "cudaErrorGraphExecUpdateFailure",
+     "the graph update was not performed because it included changes which violated constraints specific to "
+     "instantiated graph update"},
+};
+const Name* find_name(cudaError_t status) {
+  for (const Name& one : kNames)
+    if (one.status == status) return &one;
+  return nullptr;
+}
+
+}  // namespace
+
+void limit_memory(size_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  limit() = bytes;
+}
+
+void give_back_unused() {
+  for (const cudaMemPool_t pool : pools()) trim(*pool, pool->threshold);
+}
+
+cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared) {
   return call([&] {
     const bool fits = block.x > 0 && block.y > 0 && block.z > 0 && block.x <= 1024 && block.y <= 1024 &&
-                      block.z <= 64 && uint64_t(block.x) * block.y * block.z <= 1024 && grid.x > 0 && grid.y > 0 &&
-                      grid.z > 0 && grid.x <= 2147483647u && grid.y <= 65535 && grid.z <= 65535;
+                      block.z <= 64 && block.x * block.y * block.z <= 1024 && grid.x > 0 && grid.y > 0 && grid.z > 0 &&
+                      grid.x <= 2147483647u && grid.y <= 65535 && grid.z <= 65535;
     if (!fits) return cudaErrorInvalidConfiguration;
-    return shared > 232448 ? cudaErrorInvalidValue : cudaSuccess;
+    const auto allowed = shared_limits().find(kernel);
+    return shared > (allowed == shared_limits().end() ? kShared : allowed->second) ? cudaErrorInvalidValue
+                                                                                   : cudaSuccess;
   });
 }
 
 }  // namespace simt
 
-namespace {
-
-// ---- memory ---------------------------------------------------------------------------------------------------------
-
-std::map<char*, size_t>& pinned() {
-  static auto& all = *new std::map<char*, size_t>;
-  return all;
-}
-bool is_pinned(const void* address) {
-  auto after = pinned().upper_bound(static_cast<char*>(const_cast<void*>(address)));
-  if (after == pinned().begin()) return false;
-  const auto [start, size] = *std::prev(after);
-  return size_t(static_cast<const char*>(address) - start) < size;
-}
-
-size_t pending_free = 0;
-
-cudaError_t allocate(void** address, size_t size, Stream& stream) {
-  *address = nullptr;
-  if (size == 0) return cudaSuccess;
-  Block* block = simt::allocate(size);
-  if (!block) return cudaErrorMemoryAllocation;
-  *address = block->data;
-  return issue(stream, [block] { simt::prepare(block); });
-}
-
-cudaError_t release(void* address, Stream& stream) {
-  if (!address) return cudaSuccess;
-  Block* const block = simt::find_block(address);
-  if (!block || block->data != address || block->freed) return cudaErrorInvalidValue;
-  block->freed = true;
-  pending_free += block->size;
-  const cudaError_t status = issue(stream, [block] {
-    pending_free -= block->size;
-    simt::retire(block);
-  });
-  if (pending_free > kMostPending) finish(stream);
-  return status;
-}
-
-/// Whether a copy of `bytes` bytes may touch what lies there.
-bool usable(const void* address, size_t bytes) {
-  if (!simt::is_device(address)) return true;
-  const Block* const block = simt::find_block(address, bytes);
-  return block && !block->freed;
-}
-
-cudaError_t copy(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                 cudaMemcpyKind kind, Stream& stream) {
-  if (width == 0 || height == 0) return cudaSuccess;
-  if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
-  const bool to_device = simt::is_device(to), from_device = simt::is_device(from);
-  const cudaMemcpyKind actual = to_device     ? from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice
-                                : from_device ? cudaMemcpyDeviceToHost
-                                              : cudaMemcpyHostToHost;
-  if (kind != cudaMemcpyDefault && kind != actual) return cudaErrorInvalidValue;
-  if (!usable(to, to_pitch * (height - 1) + width) || !usable(from, from_pitch * (height - 1) + width))
-    return cudaErrorInvalidValue;
-  const auto move = [=](const void* source, size_t pitch) {
-    for (size_t row = 0; row < height; ++row)
-      std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(source) + row * pitch, width);
-  };
-  const bool pageable = (!to_device && !is_pinned(to)) || (!from_device && !is_pinned(from));
-  if (pageable) {
-    const cudaError_t status = refuse_if_captured(stream);
-    if (status != cudaSuccess) return status;
-  }
-  if (!from_device && !is_pinned(from)) {  // what the host has there now
-    std::vector<char> rows(width * height);
-    for (size_t row = 0; row < height; ++row)
-      std::memcpy(rows.data() + row * width, static_cast<const char*>(from) + row * from_pitch, width);
-    return issue(stream, [=, rows = std::move(rows)] { move(rows.data(), width); });
-  }
-  const cudaError_t status = issue(stream, [=] { move(from, from_pitch); });
-  if (status == cudaSuccess && pageable) finish(stream);
-  return status;
-}
-
-}  // namespace
-
 // ---- the runtime's functions ----------------------------------------------------------------------------------------
 
+using namespace simt;
+
 extern "C" {
+
+const char* cudaGetErrorName(cudaError_t status) {
+  const Name* const found = find_name(status);
+  return found ? found->name : "unrecognized error code";
+}
+const char* cudaGetErrorString(cudaError_t status) {
+  const Name* const found = find_name(status);
+  return found ? found->text : "unrecognized error code";
+}
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaSetDevice(int device) {
   return call([&] { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
 }
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return last_error; }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return call([&] {
+    if (device != 0) return cudaErrorInvalidDevice;
+    cudaDeviceProp p{};
+    std::strcpy(p.name, "a CPU as an H100");
+    p.totalGlobalMem = limit();
+    p.major = 9, p.minor = 0;
+    p.multiProcessorCount = 132;
+    p.warpSize = 32;
+    p.maxThreadsPerBlock = 1024, p.maxThreadsPerMultiProcessor = 2048, p.maxBlocksPerMultiProcessor = 32;
+    p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024, p.maxThreadsDim[2] = 64;
+    p.maxGridSize[0] = 2147483647, p.maxGridSize[1] = p.maxGridSize[2] = 65535;
+    p.regsPerBlock = p.regsPerMultiprocessor = 65536;
+    p.sharedMemPerBlock = kShared, p.sharedMemPerBlockOptin = kMostShared;
+    p.sharedMemPerMultiprocessor = 228 << 10, p.reservedSharedMemPerBlock = 1 << 10;
+    p.totalConstMem = 64 << 10;
+    p.l2CacheSize = 50 << 20, p.memoryBusWidth = 5120;
+    p.memPitch = 2147483647, p.textureAlignment = 512, p.texturePitchAlignment = 32;
+    p.asyncEngineCount = 3, p.concurrentKernels = 1, p.streamPrioritiesSupported = 1;
+    p.unifiedAddressing = p.canMapHostMemory = p.managedMemory = p.memoryPoolsSupported = 1;
+    p.hostRegisterSupported = p.cooperativeLaunch = p.clusterLaunch = 1;
+    p.globalL1CacheSupported = p.localL1CacheSupported = 1;
+    *properties = p;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return call([&] {
+    cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, device) != cudaSuccess) return cudaErrorInvalidDevice;
+    const auto found = [&](auto number) { return *value = static_cast<int>(number), cudaSuccess; };
+    switch (attribute) {
+      case cudaDevAttrComputeCapabilityMajor: return found(p.major);
+      case cudaDevAttrComputeCapabilityMinor: return found(p.minor);
+      case cudaDevAttrMultiProcessorCount: return found(p.multiProcessorCount);
+      case cudaDevAttrWarpSize: return found(p.warpSize);
+      case cudaDevAttrMaxThreadsPerBlock: return found(p.maxThreadsPerBlock);
+      case cudaDevAttrMaxThreadsPerMultiProcessor: return found(p.maxThreadsPerMultiProcessor);
+      case cudaDevAttrMaxBlocksPerMultiprocessor: return found(p.maxBlocksPerMultiProcessor);
+      case cudaDevAttrMaxGridDimX: return found(p.maxGridSize[0]);
+      case cudaDevAttrMaxGridDimY: return found(p.maxGridSize[1]);
+      case cudaDevAttrMaxSharedMemoryPerBlock: return found(p.sharedMemPerBlock);
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin: return found(p.sharedMemPerBlockOptin);
+      case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return found(p.sharedMemPerMultiprocessor);
+      case cudaDevAttrL2CacheSize: return found(p.l2CacheSize);
+      case cudaDevAttrMemoryPoolsSupported: return found(p.memoryPoolsSupported);
+      case cudaDevAttrUnifiedAddressing: return found(p.unifiedAddressing);
+      default: return cudaErrorNotSupported;
+    }
+  });
+}
 
 cudaError_t cudaMalloc(void** address, size_t size) {
   return call([&] {
-    const cudaError_t status = refuse_while_capturing();
-    if (status != cudaSuccess) return status;
     *address = nullptr;
-    if (size == 0) return cudaSuccess;
-    Block* const block = simt::allocate(size);
+    const cudaError_t status = refuse_while_capturing();
+    if (status != cudaSuccess || size == 0) return status;
+    Block* const block = allocate_outside(size);
     if (!block) return cudaErrorMemoryAllocation;
-    const simt::Open open;
-    simt::prepare(block);
+    const Open open;
+    prepare(block);
     *address = block->data;
     return cudaSuccess;
   });
@@ -355,123 +399,205 @@ cudaError_t cudaFree(void* address) {
     const cudaError_t status = refuse_while_capturing();
     if (status != cudaSuccess || !address) return status;
     finish_all();
-    Block* const block = simt::find_block(address);
-    if (!block || block->data != address || block->freed) return cudaErrorInvalidValue;
-    const simt::Open open;
-    simt::retire(block);
+    Block* const block = find_whole(address);
+    if (!block || block->of_graph) return cudaErrorInvalidValue;
+    drop(block);
     return cudaSuccess;
   });
 }
 cudaError_t cudaMallocAsync(void** address, size_t size, cudaStream_t stream) {
-  return call_on(stream, [&](Stream& found) { return allocate(address, size, found); });
+  return call_on(stream, [&](Stream& found) { return allocate_in_stream(address, size, pools()[0], found); });
+}
+cudaError_t cudaMallocFromPoolAsync(void** address, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
+  return call_on(stream, [&](Stream& found) { return allocate_in_stream(address, size, pool, found); });
 }
 cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) {
-  return call_on(stream, [&](Stream& found) { return release(address, found); });
+  return call_on(stream, [&](Stream& found) { return free_in_stream(address, found); });
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return call([&] {
-    *total = simt::usage().limit;
-    *free = *total - simt::usage().used;
+    *total = limit();
+    *free = limit() - std::min(limit(), reserved());
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) { return *pool = pools()[0], cudaSuccess; }
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int) { return *pool = pools()[0], cudaSuccess; }
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  return call([&] {
+    if (properties->allocType != cudaMemAllocationTypePinned ||
+        properties->location.type != cudaMemLocationTypeDevice || properties->location.id != 0)
+      return cudaErrorInvalidValue;
+    pools().push_back(*pool = new CUmemPoolHandle_st);
+    return cudaSuccess;
+  });
+}
+/// The blocks that it still has know it.
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  return call([&] { return pool->threshold = 0, trim(*pool, 0), cudaSuccess; });
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
+  return call([&] { return trim(*pool, keep), cudaSuccess; });
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return call([&] {
+    switch (attribute) {
+      case cudaMemPoolAttrReleaseThreshold: return pool->threshold = *static_cast<uint64_t*>(value), cudaSuccess;
+      case cudaMemPoolAttrReservedMemHigh: return pool->most_reserved = pool->reserved, cudaSuccess;
+      case cudaMemPoolAttrUsedMemHigh: return pool->most_used = pool->used, cudaSuccess;
+      case cudaMemPoolReuseFollowEventDependencies:
+      case cudaMemPoolReuseAllowOpportunistic:
+      case cudaMemPoolReuseAllowInternalDependencies: return cudaSuccess;
+      default: return cudaErrorInvalidValue;
+    }
+  });
+}
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return call([&] {
+    const auto found = [&](uint64_t number) { return *static_cast<uint64_t*>(value) = number, cudaSuccess; };
+    switch (attribute) {
+      case cudaMemPoolAttrReleaseThreshold: return found(pool->threshold);
+      case cudaMemPoolAttrReservedMemCurrent: return found(pool->reserved);
+      case cudaMemPoolAttrReservedMemHigh: return found(pool->most_reserved);
+      case cudaMemPoolAttrUsedMemCurrent: return found(pool->used);
+      case cudaMemPoolAttrUsedMemHigh: return found(pool->most_used);
+      default: return *static_cast<int*>(value) = 1, cudaSuccess;
+    }
+  });
+}
+
+cudaError_t cudaHostAlloc(void** address, size_t size, unsigned) {
+  return call([&] {
+    *address = nullptr;
+    const cudaError_t status = refuse_while_capturing();
+    if (status != cudaSuccess || size == 0) return status;
+    *address = operator new (size, std::align_val_t{4096});
+    std::memset(*address, 0xff, size);
+    pinned()[bytes_at(*address)] = {size, false};
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMallocHost(void** address, size_t size) { return cudaHostAlloc(address, size, 0); }
+cudaError_t cudaFreeHost(void* address) {
+  return call([&] {
+    const cudaError_t status = refuse_while_capturing();
+    if (status != cudaSuccess || !address) return status;
+    const auto found = pinned().find(bytes_at(address));
+    if (found == pinned().end() || found->second.registered) return cudaErrorInvalidValue;
+    finish_all();
+    pinned().erase(found);
+    operator delete (address, std::align_val_t{4096});
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaHostRegister(void* address, size_t size, unsigned) {
+  return call([&] {
+    if (!address || size == 0 || is_device(address)) return cudaErrorInvalidValue;
+    const auto next = pinned().lower_bound(bytes_at(address));
+    if (is_pinned(address) || (next != pinned().end() && next->first < bytes_at(address) + size))
+      return cudaErrorHostMemoryAlreadyRegistered;
+    pinned()[bytes_at(address)] = {size, true};
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaHostUnregister(void* address) {
+  return call([&] {
+    const auto found = pinned().find(bytes_at(address));
+    if (found == pinned().end() || !found->second.registered) return cudaErrorHostMemoryNotRegistered;
+    pinned().erase(found);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  return call([&] {
+    if (!is_pinned(host)) return cudaErrorInvalidValue;
+    *device = host;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
+  return call([&] {
+    *attributes = {};
+    attributes->device = -1;
+    attributes->type = cudaMemoryTypeUnregistered;
+    void* const pointer = const_cast<void*>(address);
+    if (find_block(address)) {
+      attributes->device = 0;
+      attributes->type = cudaMemoryTypeDevice;
+      attributes->devicePointer = pointer;
+    } else if (is_pinned(address)) {
+      attributes->device = 0;
+      attributes->type = cudaMemoryTypeHost;
+      attributes->devicePointer = attributes->hostPointer = pointer;
+    } else if (!is_device(address)) {
+      attributes->hostPointer = pointer;
+    }
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  return call_on(stream, [&](Stream& found) { return copy(to, bytes, from, bytes, bytes, 1, kind, found); });
-}
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  return call_on(nullptr, [&](Stream& legacy) {
-    cudaError_t status = copy(to, bytes, from, bytes, bytes, 1, kind, legacy);
-    if (status == cudaSuccess) finish(legacy);
-    return status;
+  return call_on(stream, [&](Stream& found) {
+    return copy({bytes_at(to), bytes}, {bytes_at(from), bytes}, bytes, 1, kind, found);
   });
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
-  return call_on(stream,
-                 [&](Stream& found) { return copy(to, to_pitch, from, from_pitch, width, height, kind, found); });
+  return call_on(stream, [&](Stream& found) {
+    return copy({bytes_at(to), to_pitch}, {bytes_at(from), from_pitch}, width, height, kind, found);
+  });
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  return call([&] {
+    const cudaError_t status = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+    if (status == cudaSuccess) finish(*find_stream(nullptr));
+    return status;
+  });
 }
 cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream) {
-  return call_on(stream, [&](Stream& found) {
-    if (!simt::is_device(address) && bytes > 0 && !is_pinned(address)) return cudaErrorInvalidValue;
-    if (!usable(address, bytes)) return cudaErrorInvalidValue;
-    return issue(found, [=] { std::memset(address, value, bytes); });
-  });
+  return call_on(stream, [&](Stream& found) { return fill({bytes_at(address), bytes}, value, bytes, 1, found); });
+}
+cudaError_t cudaMemset2DAsync(void* address, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+  return call_on(stream, [&](Stream& found) { return fill({bytes_at(address), pitch}, value, width, height, found); });
+}
+cudaError_t cudaMemset(void* address, int value, size_t bytes) {
+  return cudaMemsetAsync(address, value, bytes, nullptr);
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return call([&] {
-    streams().push_back(std::make_unique<Stream>());
-    *stream = streams().back().get();
-    (*stream)->flags = flags;
-    (*stream)->priority = priority;
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorNotSupported;
+    if (value < 0 || static_cast<size_t>(value) > kMostShared) return cudaErrorInvalidValue;
+    shared_limits()[kernel] = static_cast<size_t>(value);
     return cudaSuccess;
   });
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  return cudaStreamCreateWithPriority(stream, flags, 0);
-}
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return call_on(stream, [&](Stream& found) { return found.destroyed = true, cudaSuccess; });
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return call_on(stream, [&](Stream& found) {
-    const cudaError_t status = refuse_if_captured(found);
-    if (status == cudaSuccess) finish(found);
-    return status;
-  });
-}
-cudaError_t cudaDeviceSynchronize() {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   return call([&] {
-    const cudaError_t status = refuse_while_any_captures();
-    if (status == cudaSuccess) finish_all();
-    return status;
-  });
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event = new CUevent_st;
-  (*event)->flags = flags;
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
-cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return call_on(stream, [&](Stream& found) {
-    event->time = std::make_shared<Clock::time_point>();
-    const cudaError_t status = issue(found, [time = event->time] { *time = Clock::now(); });
-    event->stream = &found;
-    event->ticket = found.issued;
-    event->capture = found.capture;
-    event->frontier = found.frontier;
-    return status;
-  });
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return call_on(stream, [&](Stream& found) {
-    if (event->capture) {
-      found.capture = event->capture;
-      found.capture->streams.insert(&found);
-      found.frontier.insert(found.frontier.end(), event->frontier.begin(), event->frontier.end());
-    } else if (event->stream) {
-      found.tasks.push_back({nullptr, event->stream, event->ticket});
-      ++found.issued;
-    }
+    *attributes = {};
+    attributes->maxThreadsPerBlock = 1024;
+    attributes->numRegs = 64;
+    attributes->ptxVersion = attributes->binaryVersion = 90;
+    const auto allowed = shared_limits().find(kernel);
+    attributes->maxDynamicSharedSizeBytes =
+        static_cast<int>(allowed == shared_limits().end() ? kShared : allowed->second);
     return cudaSuccess;
   });
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int threads, size_t shared,
+                                                                   unsigned) {
   return call([&] {
-    if (event->stream) reach(*event->stream, event->ticket);
+    if (threads <= 0 || shared > kMostShared) return cudaErrorInvalidValue;
+    const size_t by_shared = (size_t(228) << 10) / (shared + 1024), by_threads = 2048 / static_cast<size_t>(threads);
+    *blocks = static_cast<int>(std::min({by_shared, by_threads, size_t(32)}));
     return cudaSuccess;
   });
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return call([&] { return event->stream && event->stream->done < event->ticket ? cudaErrorNotReady : cudaSuccess; });
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t shared) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads, shared, 0);
 }
-
-const char* cudaGetErrorName(cudaError_t status) { return status == cudaSuccess ? "cudaSuccess" : "cudaError"; }
-const char* cudaGetErrorString(cudaError_t status) { return status == cudaSuccess ? "no error" : "an error"; }
 
 }  // extern "C"

@@ -1,0 +1,495 @@
+// Streams, events and graphs.
+//
+// A stream works only when somebody waits for it, so whoever reads too early reads old data. Then its tasks come in
+// their order; what other streams do in the meantime, if no event says otherwise, is up to the seed.
+#include "streams.h"
+
+#include <algorithm>
+#include <set>
+
+#include "simt.h"
+
+namespace simt {
+namespace {
+
+constexpr size_t kMostTasks = 4096;  // that wait: a real stream holds about 1000 before the host has to wait
+
+/// All that ever were, since events know those that were destroyed. The first is the default stream.
+std::vector<std::unique_ptr<Stream>>& streams() {
+  static auto& all = *new std::vector<std::unique_ptr<Stream>>;
+  if (all.empty()) all.push_back(std::make_unique<Stream>());
+  return all;
+}
+std::vector<std::unique_ptr<Capture>>& captures() {
+  static auto& all = *new std::vector<std::unique_ptr<Capture>>;
+  return all;
+}
+std::set<cudaEvent_t>& events() {
+  static auto& all = *new std::set<cudaEvent_t>;
+  return all;
+}
+
+// ---- work -----------------------------------------------------------------------------------------------------------
+
+bool blocked(const Stream& stream) {
+  const Stream::Task& first = stream.tasks.front();
+  return first.other && first.other->done < first.until;
+}
+bool can_work(const Stream& stream) { return !stream.tasks.empty() && !blocked(stream); }
+
+/// Does a stream's first task.
+void step(Stream& stream) {
+  const Work work = std::move(stream.tasks.front().work);
+  stream.tasks.pop_front();
+  if (work) work();
+  ++stream.done;
+}
+
+/// Work that nobody waits for.
+void wander() {
+  if (seed() == 1) {
+    for (bool any = true; any;) {
+      any = false;
+      for (size_t i = streams().size(); i-- > 0;)
+        for (Stream& stream = *streams()[i]; can_work(stream); any = true) step(stream);
+    }
+  } else if (seed() > 1) {
+    while (draw(2) == 0) {
+      Stream& stream = *streams()[draw(static_cast<unsigned>(streams().size()))];
+      if (can_work(stream)) step(stream);
+    }
+  }
+}
+
+/// The stream, or the one that it waits for, that can work.
+Stream& worker_for(Stream& stream) {
+  Stream* worker = &stream;
+  while (blocked(*worker)) worker = worker->tasks.front().other;
+  return *worker;
+}
+
+/// A little work, so that a program that asks again and again comes to an end.
+void nudge(Stream& stream) {
+  const Open open;
+  wander();
+  if (!stream.tasks.empty()) step(worker_for(stream));
+}
+
+void add(Stream& stream, Stream::Task task) {
+  stream.tasks.push_back(std::move(task));
+  ++stream.issued;
+}
+void add_wait(Stream& stream, Stream& other, uint64_t until) {
+  if (other.done < until) add(stream, {nullptr, &other, until});
+}
+
+/// The default stream and those that were not made with cudaStreamNonBlocking wait for each other.
+void add_implicit_waits(Stream& stream) {
+  Stream& legacy = *streams()[0];
+  if (stream.flags & cudaStreamNonBlocking) return;
+  if (&stream != &legacy) return add_wait(stream, legacy, legacy.issued);
+  for (const auto& other : streams())
+    if (!(other->flags & cudaStreamNonBlocking) && other.get() != &legacy) add_wait(legacy, *other, other->issued);
+}
+
+// ---- captures -------------------------------------------------------------------------------------------------------
+
+void invalidate(Capture& capture) { capture.invalid = true; }
+
+Capture* find_capture(unsigned long long id) {
+  for (const auto& capture : captures())
+    if (capture->id == id) return capture.get();
+  return nullptr;
+}
+
+/// Whether all nodes of `tips` come before or are those of `frontier`.
+bool joined(const CUgraph_st& graph, const std::vector<size_t>& tips, const std::vector<size_t>& frontier) {
+  std::vector<bool> seen(graph.nodes.size());
+  std::vector<size_t> left = frontier;
+  while (!left.empty()) {
+    const size_t node = left.back();
+    left.pop_back();
+    if (seen[node]) continue;
+    seen[node] = true;
+    left.insert(left.end(), graph.nodes[node].after.begin(), graph.nodes[node].after.end());
+  }
+  return std::all_of(tips.begin(), tips.end(), [&](size_t node) { return seen[node]; });
+}
+
+cudaError_t end(Stream& origin, cudaGraph_t* graph) {
+  Capture* const capture = origin.capture;
+  if (!capture) return cudaErrorIllegalState;
+  if (capture->origin != &origin) {
+    invalidate(*capture);
+    return cudaErrorStreamCaptureUnmatched;
+  }
+  if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id())
+    return cudaErrorStreamCaptureWrongThread;
+  cudaError_t status = capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+  for (const auto& stream : streams()) {
+    if (stream->capture != capture) continue;
+    if (status == cudaSuccess && !joined(*capture->graph, stream->frontier, origin.frontier))
+      status = cudaErrorStreamCaptureUnjoined;
+    stream->capture = nullptr;
+  }
+  if (status == cudaSuccess) *graph = capture->graph.release();
+  std::erase_if(captures(), [&](const auto& one) { return one.get() == capture; });
+  return status;
+}
+
+/// Runs a graph's nodes in an order that it allows.
+void replay(const CUgraph_st& graph) {
+  if (seed() == 0) {
+    for (const auto& node : graph.nodes) node.work();
+    return;
+  }
+  std::vector<size_t> missing(graph.nodes.size()), ready;
+  std::vector<std::vector<size_t>> followers(graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    missing[i] = graph.nodes[i].after.size();
+    for (const size_t before : graph.nodes[i].after) followers[before].push_back(i);
+    if (missing[i] == 0) ready.push_back(i);
+  }
+  while (!ready.empty()) {
+    if (seed() > 1) std::swap(ready.back(), ready[draw(static_cast<unsigned>(ready.size()))]);
+    const size_t node = ready.back();
+    ready.pop_back();
+    graph.nodes[node].work();
+    for (const size_t follower : followers[node])
+      if (--missing[follower] == 0) ready.push_back(follower);
+  }
+}
+
+}  // namespace
+
+State& state() {
+  static State& instance = *new State;
+  return instance;
+}
+
+Stream* find_stream(cudaStream_t stream) {
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return streams()[0].get();
+  for (const auto& one : streams())
+    if (one.get() == stream) return one->destroyed ? nullptr : stream;
+  return nullptr;
+}
+
+cudaError_t issue(Stream& stream, Work work) {
+  if (Capture* const capture = stream.capture) {
+    if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    capture->graph->nodes.push_back({std::move(work), stream.frontier});
+    stream.frontier = {capture->graph->nodes.size() - 1};
+    return cudaSuccess;
+  }
+  if (&stream == streams()[0].get() && !captures().empty()) {
+    for (const auto& capture : captures()) invalidate(*capture);
+    return cudaErrorStreamCaptureImplicit;
+  }
+  add_implicit_waits(stream);
+  add(stream, {std::move(work)});
+  if (stream.tasks.size() > kMostTasks) finish(stream);
+  if (seed() > 1 && draw(16) == 0) {
+    const Open open;
+    wander();
+  }
+  return cudaSuccess;
+}
+
+void reach(Stream& stream, uint64_t ticket) {
+  if (stream.done >= ticket) return;
+  {
+    const Open open;
+    for (wander(); stream.done < ticket; wander()) step(worker_for(stream));
+    check_borders();
+  }
+  give_back_unused();
+}
+void finish(Stream& stream) { reach(stream, stream.issued); }
+void finish_all() {
+  for (const auto& stream : streams()) finish(*stream);
+}
+
+cudaError_t refuse_if_captured(Stream& stream) {
+  if (!stream.capture) return cudaSuccess;
+  invalidate(*stream.capture);
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t refuse_while_capturing() {
+  cudaError_t status = cudaSuccess;
+  for (const auto& capture : captures()) {
+    if (capture->mode == cudaStreamCaptureModeRelaxed) continue;
+    if (capture->mode == cudaStreamCaptureModeThreadLocal && capture->thread != std::this_thread::get_id()) continue;
+    invalidate(*capture);
+    status = cudaErrorStreamCaptureUnsupported;
+  }
+  return status;
+}
+
+cudaError_t enqueue(cudaStream_t stream, Work work) {
+  return call_on(stream, [&](Stream& found) { return issue(found, std::move(work)); });
+}
+
+namespace {
+
+template <class F>
+cudaError_t call_for(cudaEvent_t event, const F& function) {
+  return call([&] { return events().count(event) ? function() : cudaErrorInvalidResourceHandle; });
+}
+
+/// For the host: an event that was recorded in a capture never comes.
+cudaError_t check_waitable(CUevent_st& event) {
+  if (Capture* const capture = event.capture ? find_capture(event.capture) : nullptr) invalidate(*capture);
+  return event.capture ? cudaErrorCapturedEvent : refuse_while_capturing();
+}
+
+cudaError_t wait_in_capture(Stream& stream, CUevent_st& event) {
+  Capture* const capture = find_capture(event.capture);
+  if (!capture) return event.capture ? cudaErrorCapturedEvent : cudaErrorStreamCaptureIsolation;
+  if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (stream.capture && stream.capture != capture) {
+    invalidate(*stream.capture), invalidate(*capture);
+    return cudaErrorStreamCaptureMerge;
+  }
+  if (!stream.capture) stream.frontier.clear();
+  stream.capture = capture;
+  for (const size_t node : event.frontier)
+    if (std::find(stream.frontier.begin(), stream.frontier.end(), node) == stream.frontier.end())
+      stream.frontier.push_back(node);
+  return cudaSuccess;
+}
+
+}  // namespace
+}  // namespace simt
+
+// ---- the runtime's functions ----------------------------------------------------------------------------------------
+
+using namespace simt;
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  return call([&] {
+    streams().push_back(std::make_unique<Stream>());
+    *stream = streams().back().get();
+    (*stream)->flags = flags;
+    (*stream)->priority = std::clamp(priority, -5, 0);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least) *least = 0;
+  if (greatest) *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  return call_on(stream, [&](Stream& found) { return *priority = found.priority, cudaSuccess; });
+}
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
+  return call_on(stream, [&](Stream& found) { return *flags = found.flags, cudaSuccess; });
+}
+
+/// Its tasks are still to be done.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return call_on(stream, [&](Stream& found) {
+    if (&found == find_stream(nullptr)) return cudaErrorInvalidResourceHandle;
+    if (found.capture) invalidate(*found.capture);
+    found.destroyed = true;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return call_on(stream, [&](Stream& found) {
+    cudaError_t status = refuse_if_captured(found);
+    if (status == cudaSuccess) status = refuse_while_capturing();
+    if (status == cudaSuccess) finish(found);
+    return status;
+  });
+}
+cudaError_t cudaDeviceSynchronize() {
+  return call([&] {
+    for (const auto& capture : captures()) invalidate(*capture);
+    if (!captures().empty()) return cudaErrorStreamCaptureUnsupported;
+    finish_all();
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return call_on(stream, [&](Stream& found) {
+    cudaError_t status = refuse_if_captured(found);
+    if (status == cudaSuccess) status = refuse_while_capturing();
+    if (status != cudaSuccess || found.tasks.empty()) return status;
+    nudge(found);
+    return cudaErrorNotReady;
+  });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return enqueue(stream, [=] {
+    const Closed closed;
+    state().in_host_function = true;
+    function(data);
+    state().in_host_function = false;
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  return call([&] {
+    *event = new CUevent_st;
+    (*event)->flags = flags;
+    events().insert(*event);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return call_for(event, [&] {
+    events().erase(event);
+    delete event;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return call_for(event, [&] {
+    Stream* const found = find_stream(stream);
+    if (!found) return cudaErrorInvalidResourceHandle;
+    event->capture = 0;
+    if (found->capture) {
+      if (found->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+      event->capture = found->capture->id;
+      event->frontier = found->frontier;
+      return cudaSuccess;
+    }
+    event->time = std::make_shared<Clock::time_point>();
+    const cudaError_t status = issue(*found, [time = event->time] { *time = Clock::now(); });
+    event->stream = found;
+    event->ticket = found->issued;
+    return status;
+  });
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, 0);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return call_for(event, [&] {
+    Stream* const found = find_stream(stream);
+    if (!found) return cudaErrorInvalidResourceHandle;
+    if (event->capture || (found->capture && event->stream)) {
+      const cudaError_t status = wait_in_capture(*found, *event);
+      if (status != cudaSuccess && found->capture) invalidate(*found->capture);
+      return status;
+    }
+    if (event->stream) add_wait(*found, *event->stream, event->ticket);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return call_for(event, [&] {
+    const cudaError_t status = check_waitable(*event);
+    if (status == cudaSuccess && event->stream) reach(*event->stream, event->ticket);
+    return status;
+  });
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return call_for(event, [&] {
+    const cudaError_t status = check_waitable(*event);
+    if (status != cudaSuccess || !event->stream || event->stream->done >= event->ticket) return status;
+    nudge(*event->stream);
+    return cudaErrorNotReady;
+  });
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  return call_for(start, [&] {
+    for (const cudaEvent_t event : {start, end}) {
+      if (!events().count(event) || !event->stream || event->capture || (event->flags & cudaEventDisableTiming))
+        return cudaErrorInvalidResourceHandle;
+      if (event->stream->done < event->ticket) return cudaErrorNotReady;
+    }
+    *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call_on(stream, [&](Stream& found) {
+    if (&found == find_stream(nullptr)) return cudaErrorStreamCaptureUnsupported;
+    if (found.capture) return cudaErrorIllegalState;
+    static unsigned long long last_id = 0;
+    captures().push_back(std::make_unique<Capture>(Capture{&found, mode, std::this_thread::get_id(), ++last_id}));
+    found.capture = captures().back().get();
+    found.frontier.clear();
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  return call_on(stream, [&](Stream& found) { return end(found, graph); });
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
+                                     const cudaGraphEdgeData** edges, size_t* dependency_count) {
+  return call_on(stream, [&](Stream& found) {
+    if (&found == find_stream(nullptr) && !captures().empty()) {
+      for (const auto& capture : captures()) invalidate(*capture);
+      return cudaErrorStreamCaptureImplicit;
+    }
+    const Capture* const capture = found.capture;
+    *status = !capture           ? cudaStreamCaptureStatusNone
+              : capture->invalid ? cudaStreamCaptureStatusInvalidated
+                                 : cudaStreamCaptureStatusActive;
+    if (id) *id = capture ? capture->id : 0;
+    if (graph) *graph = capture ? capture->graph.get() : nullptr;
+    if (dependencies) *dependencies = nullptr;  // nodes have no handles here
+    if (edges) *edges = nullptr;
+    if (dependency_count) *dependency_count = 0;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return cudaStreamGetCaptureInfo(stream, status, nullptr, nullptr, nullptr, nullptr, nullptr);
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  static thread_local cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
+  std::swap(*mode, current);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  return call([&] {
+    *executable = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return enqueue(stream, [graph = executable->graph] { replay(*graph); });
+}
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* result) {
+  return call([&] {
+    const auto& nodes = executable->graph->nodes;
+    const bool same = std::equal(nodes.begin(), nodes.end(), graph->nodes.begin(), graph->nodes.end(),
+                                 [](const auto& a, const auto& b) { return a.after == b.after; });
+    if (same) executable->graph = std::make_shared<const CUgraph_st>(*graph);
+    *result = {};
+    result->result = same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged;
+    return same ? cudaSuccess : cudaErrorGraphExecUpdateFailure;
+  });
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  if (nodes) return cudaErrorNotSupported;
+  *count = graph->nodes.size();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return call([&] { return delete graph, cudaSuccess; });
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  return call([&] { return delete executable, cudaSuccess; });
+}
+
+}  // extern "C"
