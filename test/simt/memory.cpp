@@ -2,7 +2,9 @@
 //
 // Every block has borders that are checked whenever work was done, or, under AddressSanitizer, poisoned, which finds
 // reads too. What is free cannot be touched under AddressSanitizer and is NaN without.
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -60,10 +62,46 @@ Memory& memory() {
 
 size_t footprint(size_t size) { return kBorder + (size + kBorder + kBorder - 1) / kBorder * kBorder; }
 
+// ---- faults ---------------------------------------------------------------------------------------------------------
+
+struct sigaction other_handler;
+
+/// Says what was touched. Then the access is tried again, for whoever handled faults before.
+void explain(int, siginfo_t* fault, void*) {
+  const char* const address = static_cast<const char*>(fault->si_addr);
+  sigaction(SIGSEGV, &other_handler, nullptr);
+  if (fault->si_code <= 0) return;  // somebody sent the signal
+  char text[200];
+  int length = 0;
+  if (!is_device(address)) {
+    if (memory().open > 0) length = std::snprintf(text, sizeof text, "simt: a kernel touches %p\n", fault->si_addr);
+  } else if (const Block* const block = find_block(address)) {
+    length = std::snprintf(text, sizeof text, "simt: the host touches byte %td of the GPU's block of %zu bytes\n",
+                           address - block->data, block->size);
+  } else {
+    length = std::snprintf(text, sizeof text, "simt: %s touches the GPU's memory outside of all blocks\n",
+                           memory().open > 0 ? "a kernel" : "the host");
+  }
+  if (length > 0 && write(STDERR_FILENO, text, static_cast<size_t>(length)) < 0) std::abort();
+}
+
+/// Makes explain() the first that knows of a fault. Test frameworks bring their own handlers at any time.
+void handle_faults() {
+  struct sigaction mine {
+  }, now{};
+  mine.sa_sigaction = explain;
+  mine.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigaction(SIGSEGV, &mine, &now);
+  if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != explain) other_handler = now;
+}
+
 void protect(int access) {
   const size_t used = (memory().top - arena() + kPage - 1) / kPage * kPage;
   if (used > 0 && mprotect(arena(), used, access) != 0) die("mprotect failed");
+  if (access == PROT_NONE) handle_faults();
 }
+
+// ---- addresses ------------------------------------------------------------------------------------------------------
 
 char* find_range(size_t size) {
   Memory& m = memory();

@@ -145,6 +145,7 @@ const void* kernel = nullptr;
 const std::function<void()>* body = nullptr;
 Worker workers[kMaxThreads];
 unsigned threads, done, at_barrier;
+unsigned votes, counted;  // at the barrier that threads wait at, and at the last one
 Worker* first_at_barrier;
 unsigned waiting[kMaxThreads / kWarp];  // a warp's lanes that are in exchange()
 unsigned order[kMaxThreads];            // in which threads are made ready
@@ -241,7 +242,7 @@ void complete(unsigned warp, const Worker& last) {
 
 void run_block() {
   std::memset(waiting, 0, sizeof waiting);
-  done = at_barrier = first_ready = last_ready = 0;
+  done = at_barrier = votes = first_ready = last_ready = 0;
   for (unsigned i = 0; i < threads; ++i) {
     Worker& worker = workers[order[i]];
     worker.fiber = nullptr;
@@ -304,7 +305,7 @@ void die(const char* format, ...) {
   std::abort();
 }
 
-void synchronize_block(Place place) {
+unsigned synchronize_block(Place place, bool vote) {
   auto* const self = static_cast<Worker*>(current);
   if (at_barrier == 0) first_at_barrier = self;
   if (const Worker& first = *first_at_barrier; at_barrier > 0 && !same(first.place, place))
@@ -312,11 +313,14 @@ void synchronize_block(Place place) {
         first.place.line, self->number, place.file, place.line);
   self->state = State::at_barrier;
   self->place = place;
+  votes += vote;
   if (++at_barrier == threads) {
     at_barrier = 0;
+    counted = std::exchange(votes, 0);
     for (unsigned i = 0; i < threads; ++i) make_ready(workers + order[i]);
   }
   wait();
+  return counted;
 }
 
 void exchange(unsigned mask, const void* mine, void* all, size_t bytes, Place place) {

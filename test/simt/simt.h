@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <tuple>
@@ -34,8 +35,8 @@ struct Place {
 };
 inline Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 
-/// The barrier of a block.
-void synchronize_block(Place place);
+/// The barrier of a block. Tells how many threads came with a vote.
+unsigned synchronize_block(Place place, bool vote = false);
 /// Gives every lane of mask the `bytes` bytes of all of them, 32 in a row; those of other lanes are 0xff.
 void exchange(unsigned mask, const void* mine, void* all, size_t bytes, Place place);
 /// Work of a stream, done when somebody waits for it.
@@ -63,6 +64,29 @@ T shuffle(unsigned mask, T value, unsigned source, Place place) {
   return value;
 }
 
+template <class T, class Op>
+T reduce_lanes(unsigned mask, T value, Op op, Place place) {
+  T all[32];
+  exchange(mask, &value, all, sizeof(T), place);
+  for (unsigned i = 0; i < 32; ++i)
+    if ((mask >> i & 1) && i != lane()) value = op(value, all[i]);
+  return value;
+}
+template <class To, class From>
+To bits_as(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  To result;
+  std::memcpy(&result, &value, sizeof result);
+  return result;
+}
+// Threads take turns only at barriers, so this is atomic as it stands.
+template <class T, class Op>
+T change(T* place, const Op& op) {
+  const T old = *place;
+  *place = op(old);
+  return old;
+}
+
 }  // namespace simt
 
 #undef __shared__
@@ -73,7 +97,17 @@ T shuffle(unsigned mask, T value, unsigned source, Place place) {
 #define blockIdx (::simt::block_index)
 #define blockDim (::simt::block_size)
 #define gridDim (::simt::grid_size)
-#define __syncthreads() ::simt::synchronize_block({__FILE__, __LINE__})
+#define __syncthreads() ((void)::simt::synchronize_block({__FILE__, __LINE__}))
+
+inline int __syncthreads_count(int predicate, simt::Place place = simt::here()) {
+  return int(simt::synchronize_block(place, predicate != 0));
+}
+inline int __syncthreads_or(int predicate, simt::Place place = simt::here()) {
+  return simt::synchronize_block(place, predicate != 0) != 0;
+}
+inline int __syncthreads_and(int predicate, simt::Place place = simt::here()) {
+  return simt::synchronize_block(place, predicate == 0) == 0;
+}
 
 // Lanes are counted within groups of `width` lanes, a power of 2; a lane out of the group is the lane itself.
 template <class T>
@@ -123,45 +157,130 @@ unsigned __match_any_sync(unsigned mask, T value, simt::Place place = simt::here
   for (unsigned i = 0; i < 32; ++i) equal |= unsigned((mask >> i & 1) && all[i] == value) << i;
   return equal;
 }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
-inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((uint64_t(a) * b) >> 32); }
+template <class T>
+T __reduce_add_sync(unsigned mask, T value, simt::Place place = simt::here()) {
+  return simt::reduce_lanes(
+      mask, value, [](T a, T b) { return T(a + b); }, place);
+}
+template <class T>
+T __reduce_max_sync(unsigned mask, T value, simt::Place place = simt::here()) {
+  return simt::reduce_lanes(
+      mask, value, [](T a, T b) { return std::max(a, b); }, place);
+}
+template <class T>
+T __reduce_min_sync(unsigned mask, T value, simt::Place place = simt::here()) {
+  return simt::reduce_lanes(
+      mask, value, [](T a, T b) { return std::min(a, b); }, place);
+}
 
-// Threads take turns only at barriers, so these are atomic as they stand.
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
+inline int __clzll(long long x) { return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64; }
+inline unsigned __brev(unsigned x) {
+  unsigned reversed = 0;
+  for (int i = 0; i < 32; ++i) reversed |= (x >> i & 1) << (31 - i);
+  return reversed;
+}
+inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((uint64_t(a) * b) >> 32); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return static_cast<unsigned long long>((static_cast<unsigned __int128>(a) * b) >> 64);
+}
+
+inline int __float_as_int(float x) { return simt::bits_as<int>(x); }
+inline unsigned __float_as_uint(float x) { return simt::bits_as<unsigned>(x); }
+inline float __int_as_float(int x) { return simt::bits_as<float>(x); }
+inline float __uint_as_float(unsigned x) { return simt::bits_as<float>(x); }
+inline long long __double_as_longlong(double x) { return simt::bits_as<long long>(x); }
+inline double __longlong_as_double(long long x) { return simt::bits_as<double>(x); }
+
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+inline float rsqrt(float x) { return 1 / std::sqrt(x); }
+inline double rsqrt(double x) { return 1 / std::sqrt(x); }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float __powf(float x, float y) { return std::pow(x, y); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline float __frcp_rn(float x) { return 1 / x; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+
+// Of two floats the one that is not NaN.
+inline int min(int a, int b) { return a < b ? a : b; }
+inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+inline long min(long a, long b) { return a < b ? a : b; }
+inline unsigned long min(unsigned long a, unsigned long b) { return a < b ? a : b; }
+inline long long min(long long a, long long b) { return a < b ? a : b; }
+inline float min(float a, float b) { return std::fmin(a, b); }
+inline double min(double a, double b) { return std::fmin(a, b); }
+inline int max(int a, int b) { return a > b ? a : b; }
+inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+inline long max(long a, long b) { return a > b ? a : b; }
+inline unsigned long max(unsigned long a, unsigned long b) { return a > b ? a : b; }
+inline long long max(long long a, long long b) { return a > b ? a : b; }
+inline float max(float a, float b) { return std::fmax(a, b); }
+inline double max(double a, double b) { return std::fmax(a, b); }
+
 template <class T>
 T atomicAdd(T* place, std::type_identity_t<T> value) {
-  const T old = *place;
-  *place = old + value;
-  return old;
+  return simt::change(place, [&](T old) { return T(old + value); });
+}
+template <class T>
+T atomicSub(T* place, std::type_identity_t<T> value) {
+  return simt::change(place, [&](T old) { return T(old - value); });
 }
 template <class T>
 T atomicMax(T* place, std::type_identity_t<T> value) {
-  const T old = *place;
-  *place = std::max(old, value);
-  return old;
+  return simt::change(place, [&](T old) { return std::max(old, value); });
 }
 template <class T>
 T atomicMin(T* place, std::type_identity_t<T> value) {
-  const T old = *place;
-  *place = std::min(old, value);
-  return old;
+  return simt::change(place, [&](T old) { return std::min(old, value); });
+}
+template <class T>
+T atomicAnd(T* place, std::type_identity_t<T> value) {
+  return simt::change(place, [&](T old) { return T(old & value); });
+}
+template <class T>
+T atomicOr(T* place, std::type_identity_t<T> value) {
+  return simt::change(place, [&](T old) { return T(old | value); });
+}
+template <class T>
+T atomicXor(T* place, std::type_identity_t<T> value) {
+  return simt::change(place, [&](T old) { return T(old ^ value); });
 }
 template <class T>
 T atomicExch(T* place, std::type_identity_t<T> value) {
-  const T old = *place;
-  *place = value;
-  return old;
+  return simt::change(place, [&](T) { return value; });
 }
 template <class T>
 T atomicCAS(T* place, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  const T old = *place;
-  if (old == expected) *place = value;
-  return old;
+  return simt::change(place, [&](T old) { return old == expected ? value : old; });
 }
+
 template <class T>
 T __ldg(const T* place) {
   return *place;
 }
+template <class T>
+T __ldcs(const T* place) {
+  return *place;
+}
+template <class T>
+T __ldcg(const T* place) {
+  return *place;
+}
+template <class T>
+void __stcs(T* place, std::type_identity_t<T> value) {
+  *place = value;
+}
 inline void __threadfence() {}
+inline void __threadfence_block() {}
 inline void __threadfence_system() {}
+inline void __nanosleep(unsigned) {}
+[[noreturn]] inline void __trap() { std::abort(); }
