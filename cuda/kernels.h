@@ -7,7 +7,8 @@ namespace reel::cuda {
 void install_cell(Backend& table);
 void install_conv(Backend& table);  // convolve, unfold, fold
 void install_copy(Backend& table);  // copy, fill, where
-void install_crf(Backend& table);   // crf…, ctc…
+void install_crf(Backend& table);
+void install_ctc(Backend& table);
 void install_gemm(Backend& table);
 void install_index(Backend& table);  // find_out_of_range … embedding_bag
 void install_linalg(Backend& table);

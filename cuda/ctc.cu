@@ -1,0 +1,192 @@
+#include <algorithm>
+
+#include "cuda/chain.h"
+#include "cuda/kernels.h"
+
+// The states of a sequence are blank, label, blank, label, …, blank. One is reached from itself, from the one before
+// and, where a blank may be left out, from the one before that.
+namespace reel::cuda {
+namespace {
+
+template <class T>
+struct Sequence {
+  const Ctc& ctc;
+  int64_t n, length;
+  int states;
+  /// Lengths and labels have been checked, but asynchronously.
+  __device__ Sequence(const Ctc& c, int64_t number)
+      : ctc(c),
+        n(number),
+        length(clamp(c.input_lengths[n], c.steps)),
+        states(2 * static_cast<int>(clamp(c.label_lengths[n], c.most_labels)) + 1) {}
+
+  __device__ static int64_t clamp(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
+  __device__ int64_t label(int s) const { return s % 2 ? ctc.labels[n * ctc.most_labels + s / 2] : ctc.blank; }
+  __device__ bool known(int64_t label) const { return label >= 0 && label < ctc.classes; }
+  __device__ bool may_skip(int s) const { return s % 2 && s > 2 && label(s) != label(s - 2); }
+  __device__ int64_t row(int64_t t) const { return (t * ctc.batch + n) * ctc.classes; }
+  __device__ T log_prob(int64_t t, int s) const {
+    const int64_t class_ = label(s);
+    return known(class_) ? static_cast<const T*>(ctc.log_probs)[row(t) + class_] : never<T>();
+  }
+  __device__ T* kept(void* rows, int64_t t) const {
+    return static_cast<T*>(rows) + (n * ctc.steps + t) * (2 * ctc.most_labels + 1);
+  }
+  __device__ T* alpha(int64_t t) const { return kept(ctc.alpha, t); }
+  __device__ T* norm(int64_t t) const { return kept(ctc.norm, t); }
+
+  /// The log of the sum over the states that a sequence may end in.
+  __device__ T last() const {
+    const T* a = alpha(length - 1);
+    const T one = a[states - 1], two = states > 1 ? a[states - 2] : never<T>(), top = Larger()(one, two);
+    return top == never<T>() ? top : top + scalar::log(scalar::exp(one - top) + scalar::exp(two - top));
+  }
+  /// What comes to a sequence's loss. NaN, or zero, if there is no way.
+  __device__ T grad() const {
+    if (length > 0 && last() == never<T>()) return ctc.zero_infinity ? T(0) : T(NAN);
+    return static_cast<const T*>(ctc.grad)[n];
+  }
+};
+
+/// log(exp(before[s]) + exp(before[s - 1]) + exp(before[s - 2])), the last one if a blank may be left out
+template <class T>
+__device__ T sum_over_ways(const T* before, int s, bool may_skip) {
+  const T stay = before[s], go = s > 0 ? before[s - 1] : never<T>(), leap = may_skip ? before[s - 2] : never<T>();
+  const T top = finite_or_zero(Larger()(stay, Larger()(go, leap)));
+  return scalar::log(scalar::exp(stay - top) + scalar::exp(go - top) + scalar::exp(leap - top)) + top;
+}
+
+template <class T>
+__global__ void __launch_bounds__(1024) forward(Ctc ctc, typename BlockMemory<T>::Device memory) {
+  const Sequence<T> sequence(ctc, blockIdx.x);
+  const int states = sequence.states;
+  T *before = memory.get(), *here = before + 2 * ctc.most_labels + 1;
+  double log_z = 0;
+  for (int64_t t = 0; t < sequence.length; ++t) {
+    for_each_state(states, [&](int s) {
+      const T own = sequence.log_prob(t, s);
+      if (t == 0) {
+        here[s] = s < 2 ? own : never<T>();
+      } else {
+        const T norm = sum_over_ways(before, s, sequence.may_skip(s));
+        sequence.norm(t)[s] = norm;
+        here[s] = norm + own;
+      }
+    });
+    T* const alpha = sequence.alpha(t);
+    normalize(here, states, log_z, [&](int s, T value) { alpha[s] = value; });
+    T* const other = before;
+    before = here, here = other;
+  }
+  if (threadIdx.x > 0) return;
+  static_cast<T*>(ctc.loss)[sequence.n] = sequence.length > 0 ? T(-(log_z + double(sequence.last())))
+                                          : states == 1       ? T(0)
+                                                              : -never<T>();
+}
+
+/// What comes from the probabilities alone; a block takes one row of classes after another.
+template <class T>
+__global__ void from_probabilities(Ctc ctc) {
+  for (int64_t i = blockIdx.x; i < ctc.steps * ctc.batch; i += gridDim.x) {
+    const Sequence<T> sequence(ctc, i % ctc.batch);
+    const T g = sequence.grad();
+    const bool zero = i / ctc.batch >= sequence.length || g == 0;
+    const int64_t row = i * ctc.classes;
+    for (int64_t c = threadIdx.x; c < ctc.classes; c += blockDim.x)
+      static_cast<T*>(ctc.grad_log_probs)[row + c] =
+          zero ? T(0) : g * scalar::exp(static_cast<const T*>(ctc.log_probs)[row + c]);
+  }
+}
+
+/// For each state of a sequence the next one with the same label, and whether none has it before. -1: there is none.
+/// Blanks, which many states have, are not among them.
+struct Links {
+  int* next;
+  bool* first;
+  template <class T>
+  __device__ void find(const Sequence<T>& sequence) const {
+    for_each_state(sequence.states / 2, [&](int l) {
+      const int64_t label = sequence.label(2 * l + 1);
+      first[l] = sequence.known(label) && label != sequence.ctc.blank;
+      for (int k = 0; k < l && first[l]; ++k) first[l] = sequence.label(2 * k + 1) != label;
+      next[l] = l + 1;
+      while (next[l] < sequence.states / 2 && sequence.label(2 * next[l] + 1) != label) ++next[l];
+      if (next[l] == sequence.states / 2) next[l] = -1;
+    });
+  }
+};
+
+/// Less the probabilities of the states. Those of one label are added up by one thread, in their order.
+template <class T>
+__global__ void __launch_bounds__(1024) less_posteriors(Ctc ctc, typename BlockMemory<T>::Device memory) {
+  const Sequence<T> sequence(ctc, blockIdx.x);
+  const T g = sequence.grad();
+  if (g == 0 || sequence.length == 0) return;
+  const int states = sequence.states;
+  const int64_t most = 2 * ctc.most_labels + 1;
+  T *here = memory.get(), *before = here + most;
+  const Links links{reinterpret_cast<int*>(before + most),
+                    reinterpret_cast<bool*>(before + most) + ctc.most_labels * sizeof(int)};
+  links.find(sequence);
+  const T total = sequence.last();
+  for_each_state(states, [&](int s) {
+    here[s] =
+        s >= states - 2 && total != never<T>() ? scalar::exp(sequence.alpha(sequence.length - 1)[s] - total) : T(0);
+  });
+  for (int64_t t = sequence.length - 1;; --t) {
+    __syncthreads();
+    T* const to = static_cast<T*>(ctc.grad_log_probs) + sequence.row(t);
+    T blank = 0;
+    for_each_state(states, [&](int s) {
+      if (s % 2 == 0 || sequence.label(s) == ctc.blank) blank += here[s];
+      if (s % 2 == 0 || !links.first[s / 2]) return;
+      T sum = 0;
+      for (int l = s / 2; l >= 0; l = links.next[l]) sum += here[2 * l + 1];
+      to[sequence.label(s)] -= g * sum;
+    });
+    blank = block_reduce(blank, Plus());
+    if (threadIdx.x == 0) to[ctc.blank] -= g * blank;
+    if (t == 0) break;
+    const T *const alpha = sequence.alpha(t - 1), *const norm = sequence.norm(t);
+    for_each_state(states, [&](int s) {
+      const auto from = [&](int to) { return here[to] * scalar::exp(alpha[s] - finite_or_zero(norm[to])); };
+      T sum = from(s);
+      if (s + 1 < states) sum += from(s + 1);
+      if (s + 2 < states && sequence.may_skip(s + 2)) sum += from(s + 2);
+      before[s] = sum;
+    });
+    T* const other = before;
+    before = here, here = other;
+  }
+}
+
+template <class T>
+void run_forward(const Ctc& ctc) {
+  const int64_t states = 2 * ctc.most_labels + 1;
+  const BlockMemory<T> memory(2 * states, ctc.batch);
+  launch(forward<T>, dim3(static_cast<unsigned>(ctc.batch)), dim3(threads_for(states)), memory.shared(), ctc,
+         memory.device());
+}
+
+template <class T>
+void run_gradient(const Ctc& ctc) {
+  const int64_t states = 2 * ctc.most_labels + 1, rows = ctc.steps * ctc.batch;
+  launch(from_probabilities<T>, dim3(blocks_for(rows, 1)), dim3(threads_for(std::min<int64_t>(ctc.classes, kThreads))),
+         0, ctc);
+  const BlockMemory<T> memory(2 * states + ceil_div(ctc.most_labels * (sizeof(int) + 1), sizeof(T)), ctc.batch);
+  launch(less_posteriors<T>, dim3(static_cast<unsigned>(ctc.batch)), dim3(threads_for(states)), memory.shared(), ctc,
+         memory.device());
+}
+
+}  // namespace
+
+void install_ctc(Backend& table) {
+  table.ctc = [](const Ctc& ctc) {
+    with_float(ctc.dtype, [&](auto type) { run_forward<typename decltype(type)::type>(ctc); });
+  };
+  table.ctc_grad = [](const Ctc& ctc) {
+    with_float(ctc.dtype, [&](auto type) { run_gradient<typename decltype(type)::type>(ctc); });
+  };
+}
+
+}  // namespace reel::cuda
