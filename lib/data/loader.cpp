@@ -7,10 +7,13 @@
 #include <thread>
 
 #include "lib/philox.h"
+#include "reel/cuda.h"
 
 namespace reel::data::detail {
 
-uint64_t random_seed() { return static_cast<uint64_t>(randint(int64_t{1} << 53, {}).item<int64_t>()); }
+uint64_t random_seed() {
+  return static_cast<uint64_t>(randint(int64_t{1} << 53, {}, {.device = kCPU}).item<int64_t>());
+}
 
 uint64_t sub_seed(uint64_t seed, uint64_t number) {
   const PhiloxBlock block = philox(seed, number, 0xDA7A);
@@ -104,6 +107,33 @@ Pipeline::Pipeline(int workers, int64_t ahead, int64_t first, int64_t last, std:
 }
 
 Pipeline::~Pipeline() = default;
+
+struct Mover::Shared {
+  Device device;
+  std::optional<cuda::Stream> stream;
+  std::optional<cuda::Event> copied;
+};
+Mover::Mover(Device device) : shared_(std::make_unique<Shared>(Shared{device, {}, {}})) {
+  if (device == kCPU) return;
+  shared_->stream.emplace(device.index);
+  shared_->copied.emplace();
+}
+Mover::~Mover() = default;
+
+Tensor Mover::move(const Tensor& x) {
+  if (!shared_->stream) return x.to(shared_->device);
+  const cuda::StreamGuard guard(*shared_->stream);
+  const Tensor there = x.to(shared_->device);
+  shared_->copied->record();
+  return there;
+}
+
+void Mover::arrive(const Tensor& x) {
+  if (!shared_->stream) return;
+  const auto here = cuda::Stream::current(shared_->device.index);
+  shared_->copied->wait(here);
+  x.record_stream(here);
+}
 
 std::optional<Pipeline::Result> Pipeline::take() {
   if (shared_->to_take == shared_->last) return {};

@@ -1,5 +1,6 @@
 #pragma once
 #include <concepts>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -22,6 +23,12 @@ struct LoaderOptions {
   int workers = 0;         ///< Threads that make batches ahead of the loop; 0 makes them in the loop's own.
   int prefetch = 2;        ///< How many batches each worker may be ahead.
   bool drop_last = false;  ///< Leave out the last batch if it is smaller than the others.
+  /// Make the tensors of batches (also those in pairs, tuples and vectors) in memory of the host that GPUs copy from
+  /// without anybody waiting: Tensor::pin_memory().
+  bool pin_memory = false;
+  /// Where to bring the tensors of batches: while the loop works on one batch, the next is on its way. From pinned
+  /// memory if it is a GPU.
+  std::optional<Device> device = {};
   /// Decides the order and all random numbers drawn for samples. Drawn from the calling thread's generator, which
   /// manual_seed() seeds, if not given.
   std::optional<uint64_t> seed = {};
@@ -53,6 +60,19 @@ class Pipeline {
   Pipeline(int workers, int64_t ahead, int64_t first, int64_t last, std::function<Result(int64_t)> make);
   ~Pipeline();                   // the threads finish what they are at
   std::optional<Result> take();  // throws what make() has thrown; nothing at the end
+
+ private:
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+};
+
+/// Brings tensors to a device while the loop works on those that came before.
+class Mover {
+ public:
+  explicit Mover(Device device);
+  ~Mover();
+  Tensor move(const Tensor& x);  // starts
+  void arrive(const Tensor& x);  // from here on the loop may use what move() has returned
 
  private:
   struct Shared;
@@ -144,7 +164,7 @@ class DataLoader {
   /// number of batches must be the saved ones. A loop that runs goes on as it was.
   StateDict state_dict() const {
     StateDict dict = batches_->state_dict();
-    dict.emplace_back("sample_seed", full({}, static_cast<int64_t>(seed_), {.dtype = kInt64}));
+    dict.emplace_back("sample_seed", full({}, static_cast<int64_t>(seed_), {.dtype = kInt64, .device = kCPU}));
     return dict;
   }
   void load_state_dict(const StateDict& dict) {
@@ -166,7 +186,7 @@ class DataLoader {
     Batch* operator->() const { return batch_.get(); }
     Iterator& operator++() {
       batch_.reset();
-      if (const auto next = pipeline_->take()) batch_ = std::static_pointer_cast<Batch>(*next);
+      batch_ = mover_ ? moved() : made();
       walk_.advance();
       return *this;
     }
@@ -175,10 +195,40 @@ class DataLoader {
 
    private:
     friend DataLoader;
-    explicit Iterator(DataLoader& loader) : walk_(loader.batches_->start()), pipeline_(loader.start(walk_)) { ++*this; }
+    explicit Iterator(DataLoader& loader) : walk_(loader.batches_->start()), pipeline_(loader.start(walk_)) {
+      if (loader.options_.device) {
+        mover_ = std::make_unique<detail::Mover>(*loader.options_.device);
+        look_ahead();
+      }
+      ++*this;
+    }
+    std::shared_ptr<Batch> made() {
+      const auto next = pipeline_->take();
+      return next ? std::static_pointer_cast<Batch>(*next) : nullptr;
+    }
+    // What goes wrong belongs to the batch that it happens in, which the loop has not come to yet.
+    void look_ahead() {
+      try {
+        next_ = made();
+        if (next_) detail::for_each_tensor(*next_, [&](Tensor& x) { x = mover_->move(x); });
+      } catch (...) {
+        problem_ = std::current_exception();
+      }
+    }
+    std::shared_ptr<Batch> moved() {
+      if (problem_) std::rethrow_exception(std::exchange(problem_, nullptr));
+      const auto here = std::move(next_);
+      if (here) {
+        detail::for_each_tensor(*here, [&](const Tensor& x) { mover_->arrive(x); });
+        look_ahead();
+      }
+      return here;
+    }
     Batches::Walk walk_;
     std::unique_ptr<detail::Pipeline> pipeline_;
-    std::shared_ptr<Batch> batch_;
+    std::unique_ptr<detail::Mover> mover_;
+    std::shared_ptr<Batch> batch_, next_;
+    std::exception_ptr problem_;
   };
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const { return {}; }
@@ -206,7 +256,12 @@ class DataLoader {
         static_cast<int64_t>(walk.order()->size()),
         [this, order = walk.order(), begins = std::move(begins),
          seed = detail::sub_seed(seed_, static_cast<uint64_t>(batches_->epoch()))](int64_t i) {
-          return std::make_shared<Batch>(detail::make_batch(dataset_, collate_, (*order)[i], begins[i], seed));
+          auto batch = std::make_shared<Batch>(detail::make_batch(dataset_, collate_, (*order)[i], begins[i], seed));
+          if (options_.pin_memory || (options_.device && *options_.device != kCPU))
+            detail::for_each_tensor(*batch, [](Tensor& x) {
+              if (x.defined() && x.device() == kCPU) x = x.pin_memory();
+            });
+          return batch;
         });
   }
 
