@@ -48,14 +48,15 @@ template <class T>
 struct Operand {
   const T* data = nullptr;
   int64_t step = 0;
-  T value = {};
+  Wide<T> value = {};
 
-  __device__ T at(int64_t i) const { return data ? data[i] : value; }
+  __device__ Wide<T> at(int64_t i) const { return data ? widen(data[i]) : value; }
   template <int n>
-  __device__ Pack<T, n> load(int64_t pack, bool aligned) const {
-    Pack<T, n> result;
+  __device__ Pack<Wide<T>, n> load(int64_t pack, bool aligned) const {
+    Pack<Wide<T>, n> result;
     if (step && aligned) {
-      result = reinterpret_cast<const Pack<T, n>*>(data)[pack];
+      const auto stored = reinterpret_cast<const Pack<T, n>*>(data)[pack];
+      for (int j = 0; j < n; ++j) result.element[j] = widen(stored.element[j]);
     } else {
       for (int j = 0; j < n; ++j) result.element[j] = at((pack * n + j) * step);
     }
@@ -68,7 +69,7 @@ namespace detail {
 template <int n, class Out, class F, class... In>
 __device__ Pack<Out, n> evaluate(const F& f, const Pack<In, n>&... x) {
   Pack<Out, n> y;
-  for (int j = 0; j < n; ++j) y.element[j] = narrow<Out>(f(widen(x.element[j])...));
+  for (int j = 0; j < n; ++j) y.element[j] = narrow<Out>(f(x.element[j]...));
   return y;
 }
 
@@ -84,7 +85,7 @@ __global__ void flat_kernel(F f, bool aligned, int64_t count, Out* y, Operand<In
 template <class F, class Out, int... v, class... In>
 __device__ void evaluate_at(std::integer_sequence<int, v...>, const F& f, Out* y, const int64_t* at,
                             const Operand<In>&... x) {
-  y[at[0]] = narrow<Out>(f(widen(x.at(at[v + 1]))...));
+  y[at[0]] = narrow<Out>(f(x.at(at[v + 1])...));
 }
 template <class F, class Out, class... In>
 __global__ void strided_kernel(F f, Layout<1 + sizeof...(In)> layout, uint32_t count, Out* y, Operand<In>... x) {
@@ -95,10 +96,12 @@ __global__ void strided_kernel(F f, Layout<1 + sizeof...(In)> layout, uint32_t c
   }
 }
 
-/// The element that a view of the host has.
+/// The element that a view of the host has. Among halves it may be a float32, which is as exact as their arithmetic.
 template <class T>
-T host_value(const View& view) {
-  return *view.as<const T>();
+Wide<T> host_value(const View& view) {
+  if constexpr (!std::is_same_v<T, Wide<T>>)
+    if (view.dtype == kFloat32) return *view.as<const float>();
+  return widen(*view.as<const T>());
 }
 inline bool is_single(const View& view) {
   for (int d = 0; d < view.shape.size(); ++d)
@@ -109,7 +112,7 @@ template <class T>
 Operand<T> operand_of(const View* view) {
   if (!view) return {};
   if (view->host) return {nullptr, 0, host_value<T>(*view)};
-  return {view->as<const T>(), is_single(*view) ? 0 : 1, T{}};
+  return {view->as<const T>(), is_single(*view) ? 0 : 1, Wide<T>{}};
 }
 inline bool is_flat(const View* view) { return !view || view->host || view->contiguous || is_single(*view); }
 inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }

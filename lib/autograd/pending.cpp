@@ -107,7 +107,7 @@ void add_grad(GradSlot& slot, Tensor g) {
   } else if (!grad_mode && is_exclusive(slot.grad) && slot.grad.is_contiguous()) {
     const View& sum = view_of(slot.grad);
     const scalar::Add add;
-    if (is_half(sum.dtype))
+    if (is_half(sum.dtype) && sum.host)  // of which the kernels know no sum
       slot.grad = accumulate(slot.grad, g);
     else
       backend_of(slot.grad).binary[scalar::index_of<scalar::BinaryList, scalar::Add>](&add, sum, view_of(g), sum);
@@ -193,7 +193,7 @@ void add_region(GradSlot& slot, const GradShape& target, int64_t offset, const S
   const Tensor part = sum_to(g, shape).to(target.dtype);
   Tensor& whole = own_dense(slot, target);
   char* first = static_cast<char*>(view_of(whole).data) + offset * size_of(target.dtype);
-  if (is_half(target.dtype)) {  // the kernels know no sum of these
+  if (is_half(target.dtype) && target.device == kCPU) {  // the kernels know no sum of these
     const Tensor region = alias(whole, first, shape, strides);
     backend_of(whole).copy(view_of(accumulate(region, part)), view_of(region));
     return;

@@ -16,6 +16,10 @@ DType result_type(const Tensor& a, const Tensor& b);
 DType result_type(std::initializer_list<const Tensor*> tensors);
 /// The device of all the tensors (numbers go anywhere); an Error if there is more than one.
 Device common_device(const char* op, std::initializer_list<const Tensor*> tensors);
+/// Do a device's pointwise kernels, products and norms take this type as it is? Half types: those of a GPU only.
+inline bool computes_in(DType dtype, Device device) {
+  return dtype == kFloat32 || dtype == kFloat64 || (is_half(dtype) && device != kCPU);
+}
 /// Half types as float32, in which their arithmetic is done; others as they are. Recorded.
 inline Tensor to_compute(const Tensor& x) { return is_half(x.dtype()) ? x.to(kFloat32) : x; }
 /// Half types and integers as float32: for ops that are not defined for integers.

@@ -132,13 +132,13 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
 // ---- two arguments --------------------------------------------------------------------------------------------------
 
 Tensor number_as(DType dtype, const Tensor& number) {
-  Tensor value = make_tensor({}, dtype);
+  Tensor value = make_tensor({}, dtype == kFloat64 ? kFloat64 : kFloat32);
   TensorImpl::of(value)->number = true;
   const double exact = number.item<double>();
-  if (dtype == kFloat32)
-    *view_of(value).as<float>() = static_cast<float>(exact);
-  else
+  if (dtype == kFloat64)
     *view_of(value).as<double>() = exact;
+  else
+    *view_of(value).as<float>() = static_cast<float>(exact);
   return value;
 }
 

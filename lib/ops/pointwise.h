@@ -8,7 +8,7 @@ namespace reel {
 /// The functors' vocabulary for T = Tensor.
 inline Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return where(c, a, b); }
 
-/// A C++ number as one of the floating-point type of the other operand; kernels of any device take it as it is.
+/// A C++ number as one that kernels take beside elements of dtype: a float32, or float64.
 Tensor number_as(DType dtype, const Tensor& number);
 
 template <bool read, int tag>
@@ -39,7 +39,7 @@ struct UnaryRule {
 template <class F>
 Tensor unary(const char* name, const Tensor& x, F f = {}) {
   const View& xv = view_of(x, name);
-  if (is_half(xv.dtype)) return unary(name, x.to(kFloat32), f).to(xv.dtype);
+  if (is_half(xv.dtype) && xv.host) return unary(name, x.to(kFloat32), f).to(xv.dtype);
   if (!is_floating_point(xv.dtype) && (!F::kIntegers || xv.dtype == kBool))
     return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
@@ -107,17 +107,19 @@ template <class F>
 Tensor binary_same(const char* name, const Tensor& a, const Tensor& b) {
   const View &av = view_of(a), &bv = view_of(b);
   const F f;
+  const TensorImpl* leading = TensorImpl::of(TensorImpl::of(a)->number ? b : a);
+  const DType dtype = leading->view.dtype;
   Tensor y;
   if (av.shape == bv.shape) {
-    y = make_tensor(av.shape, av.dtype, TensorImpl::of(TensorImpl::of(a)->number ? b : a)->device());
+    y = make_tensor(av.shape, dtype, leading->device());
     backend_of(y).binary[scalar::index_of<scalar::BinaryList, F>](&f, av, bv, view_of(y));
   } else {
-    y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), av.dtype, common_device(name, {&a, &b}));
+    y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, common_device(name, {&a, &b}));
     const Shape& shape = view_of(y).shape;
     backend_of(y).binary[scalar::index_of<scalar::BinaryList, F>](&f, expand_view(av, shape), expand_view(bv, shape),
                                                                   view_of(y));
   }
-  if (is_floating_point(av.dtype) && recording(a, b)) {
+  if (is_floating_point(dtype) && recording(a, b)) {
     const int reads = (tracked(a) ? F::save_a : 0) | (tracked(b) ? F::save_b : 0);
     record(name, y, inputs(a, b),
            BinaryRule<F>{f, saved_if(reads & scalar::kA, a), saved_if(reads & scalar::kB, b),
@@ -132,19 +134,19 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
   const auto meets_number = [](const Tensor& x, const Tensor& number) {
     const TensorImpl* impl = TensorImpl::of(x);
     return TensorImpl::of(number)->number && !tracked(number) && !impl->number &&
-           (impl->view.dtype == kFloat32 || impl->view.dtype == kFloat64);
+           computes_in(impl->view.dtype, impl->device());
   };
   if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b));
   if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b);
-  if (av.dtype == bv.dtype && (av.dtype == kFloat32 || av.dtype == kFloat64) &&
+  if (av.dtype == bv.dtype && computes_in(av.dtype, TensorImpl::of(a)->device()) &&
       !(TensorImpl::of(a)->number && TensorImpl::of(b)->number)) {
     if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(name, {&a, &b});
     return binary_same<F>(name, a, b);
   }
   const Device device = common_device(name, {&a, &b});
   const DType result = result_type(a, b);
-  // Half types meet in float32, bools in uint8, integers of an op that has none in float32.
-  const DType meet = is_half(result)                               ? kFloat32
+  // The CPU's half types meet in float32, bools in uint8, integers of an op that has none in float32.
+  const DType meet = is_half(result) && device == kCPU             ? kFloat32
                      : !F::kIntegers && !is_floating_point(result) ? kFloat32
                      : result == kBool                             ? kUInt8
                                                                    : result;
