@@ -138,7 +138,8 @@ template <int N>
 Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
   check_operands<N>(op, x, weight, bias, options.groups);
   const auto wide = [](const Tensor& t) { return t.defined() ? to_compute(t) : t; };
-  if (is_half(view_of(x).dtype)) return conv<N>(op, wide(x), wide(weight), wide(bias), options).to(x.dtype());
+  if (is_half(view_of(x).dtype) && view_of(x).host)
+    return conv<N>(op, wide(x), wide(weight), wide(bias), options).to(x.dtype());
   return batched(x, N + 2, [&](const Tensor& images) {
     const Shape &xs = view_of(images).shape, &ws = view_of(weight).shape;
     Convolution form = blank(view_of(x).dtype, N);
@@ -170,7 +171,8 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
                       const ConvTransposeOptions<N>& options) {
   check_operands<N>(op, x, weight, bias, options.groups);
   const auto wide = [](const Tensor& t) { return t.defined() ? to_compute(t) : t; };
-  if (is_half(view_of(x).dtype)) return conv_transpose<N>(op, wide(x), wide(weight), wide(bias), options).to(x.dtype());
+  if (is_half(view_of(x).dtype) && view_of(x).host)
+    return conv_transpose<N>(op, wide(x), wide(weight), wide(bias), options).to(x.dtype());
   return batched(x, N + 2, [&](const Tensor& images) {
     // The convolution whose y is the x here.
     const Shape &xs = view_of(images).shape, &ws = view_of(weight).shape;

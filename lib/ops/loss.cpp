@@ -32,7 +32,7 @@ Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
   const int d = wrap_dim(dim, xv.shape.size(), op);
   REEL_CHECK(is_floating_point(xv.dtype), op, ": a tensor of ", xv.dtype,
              "; convert it to a floating point type first");
-  if (is_half(xv.dtype)) return softmax_along(op, log, x.to(kFloat32), dim).to(xv.dtype);
+  if (is_half(xv.dtype) && xv.host) return softmax_along(op, log, x.to(kFloat32), dim).to(xv.dtype);
   if (xv.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
   if (d == xv.shape.size() - 1) return softmax_rows(log, x.contiguous());
   return softmax_rows(log, x.transpose(d, -1).contiguous()).transpose(d, -1);

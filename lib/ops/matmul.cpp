@@ -64,7 +64,7 @@ void check_types(const char* op, const Tensor& a, const Tensor& b) {
   common_device(op, {&a, &b});
 }
 
-bool multiplies(DType dtype) { return dtype == kFloat32 || dtype == kFloat64; }
+bool multiplies(const Tensor& x) { return computes_in(x.dtype(), x.device()); }
 
 // Other types: halves in float32, integers exactly, as sums of products.
 template <class Op>
@@ -90,7 +90,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
   REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape, " and ",
              bv.shape);
   REEL_CHECK(av.shape[1] == bv.shape[0], "mm: inner sizes differ, ", av.shape, " x ", bv.shape);
-  if (!multiplies(av.dtype)) return by_conversion(a, b, mm);
+  if (!multiplies(a)) return by_conversion(a, b, mm);
   const Tensor y = product("mm", operand(a), operand(b));
   if (recording(a, b))
     record("mm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
@@ -118,7 +118,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     REEL_CHECK(view_of(bias).shape == Shape({out}), "linear: the bias has shape ", bias.shape(), ", the weight ",
                wv.shape);
   }
-  if (!multiplies(xv.dtype)) {
+  if (!multiplies(x)) {
     const Tensor y = matmul(x, weight.t());
     return bias.defined() ? y + bias : y;
   }
@@ -152,7 +152,7 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   REEL_CHECK(av.shape.size() == 3 && bv.shape.size() == 3 && av.shape[0] == bv.shape[0],
              "bmm: expected two equally long batches of matrices, got shapes ", av.shape, " and ", bv.shape);
   REEL_CHECK(av.shape[2] == bv.shape[1], "bmm: inner sizes differ, ", av.shape, " x ", bv.shape);
-  if (!multiplies(av.dtype)) return by_conversion(a, b, bmm);
+  if (!multiplies(a)) return by_conversion(a, b, bmm);
   const Tensor y = product("bmm", operand(a), operand(b));
   if (recording(a, b))
     record("bmm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
