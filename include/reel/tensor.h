@@ -408,7 +408,7 @@ Tensor from(std::initializer_list<std::initializer_list<std::initializer_list<T>
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  const Tensor dense = to(dtype_of<T>()).contiguous();
+  const Tensor dense = to(kCPU).to(dtype_of<T>()).contiguous();
   const T* begin = dense.data<T>();
   return std::vector<T>(begin, begin + numel());
 }
