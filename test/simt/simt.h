@@ -99,6 +99,21 @@ T change(T* place, const Op& op) {
 #define gridDim (::simt::grid_size)
 #define __syncthreads() ((void)::simt::synchronize_block({__FILE__, __LINE__}))
 
+// What cuda_runtime.h has for nvcc only.
+template <class... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value) {
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
+}
+template <class... P>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(P...)) {
+  return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
+}
+template <class... P>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*kernel)(P...), int threads,
+                                                          size_t shared) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(kernel), threads, shared);
+}
+
 inline int __syncthreads_count(int predicate, simt::Place place = simt::here()) {
   return int(simt::synchronize_block(place, predicate != 0));
 }
@@ -186,7 +201,8 @@ inline unsigned __brev(unsigned x) {
 }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((uint64_t(a) * b) >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return static_cast<unsigned long long>((static_cast<unsigned __int128>(a) * b) >> 64);
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<unsigned long long>((static_cast<Wide>(a) * b) >> 64);
 }
 
 inline int __float_as_int(float x) { return simt::bits_as<int>(x); }
