@@ -212,7 +212,7 @@ __device__ void follow(const Chain<T>& chain, int64_t tag) {
   const Crf& crf = chain.crf;
   const int rows = kStage / chain.tags;
   if (threadIdx.x == 0) crf.path[chain.place(chain.length - 1)] = tag;
-  for (int64_t last = chain.length - 1; last > 0; last -= max(rows, 1)) {
+  for (int64_t last = chain.length - 1; last > 0; last -= rows > 0 ? rows : 1) {
     const int64_t first = last - rows + 1 > 1 ? last - rows + 1 : 1;
     __syncthreads();
     if (rows > 0)

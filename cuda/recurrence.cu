@@ -160,7 +160,7 @@ struct Walk {
   int64_t step = 0, first = 0;
   int n;
   __device__ Walk(const Lengths& l, int64_t at) : lengths(l), n(l.rows) {
-    for (int r = 0; r < l.rows; ++r) first += min(l.of[r], at);
+    for (int r = 0; r < l.rows; ++r) first += l.of[r] < at ? l.of[r] : at;
     step = at;
     while (n > 0 && l.of[n - 1] <= at) --n;
   }
@@ -338,7 +338,8 @@ __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, i
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t unit = int64_t(blockIdx.x) * kUnits + threadIdx.x / kWarp, width = job.width;
   if (unit >= job.hidden) return;
-  const int row = static_cast<int>(blockIdx.y) * rows_each, count = min(rows_each, rows - row);
+  const int row = static_cast<int>(blockIdx.y) * rows_each;
+  const int count = rows - row < rows_each ? rows - row : rows_each;
   T sums[kMostBlocks * rows_each] = {};
 #pragma unroll 4
   for (int64_t k = lane; k < width; k += kWarp) {
@@ -390,8 +391,9 @@ __global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int 
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t unit = int64_t(blockIdx.x) * kUnits + threadIdx.x / kWarp;
   if (unit >= job.hidden) return;
-  const int row = static_cast<int>(blockIdx.y) * rows_each, count = min(rows_each, rows - row);
-  const int with_done = min(count, done.n - row);
+  const int row = static_cast<int>(blockIdx.y) * rows_each;
+  const int count = rows - row < rows_each ? rows - row : rows_each;
+  const int with_done = done.n - row < count ? done.n - row : count;
   const T* const grads = (job.grad_hidden ? job.grad_hidden : job.grad_gates) + (done.first + row) * job.gate_width;
   T sums[rows_each] = {};
   if (with_done > 0) {

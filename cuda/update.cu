@@ -1,8 +1,166 @@
+#include <algorithm>
+
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 
 namespace reel::cuda {
+namespace {
 
-void install_update(Backend&) {}
+constexpr int kVector = 4;  // elements that a thread takes at once
+constexpr int kPerBlock = 4 * kVector * kThreads;
+constexpr int kMost = 64;  // parameters of a launch: what fits into a kernel's arguments
+
+/// A parameter of type T, its gradient and its states.
+template <class T>
+struct Parameter {
+  T* p;
+  const T* g;
+  Wide<T>* states[scalar::kMostStates];
+  int64_t numel;
+
+  __device__ Parameter from(int64_t at, int64_t at_g, int64_t n) const {
+    Parameter part{p + at, g + at_g, {}, n};
+    for (int i = 0; i < scalar::kMostStates; ++i) part.states[i] = states[i] ? states[i] + at : nullptr;
+    return part;
+  }
+};
+
+/// The parameters of a launch, whose blocks are numbered through.
+template <class T>
+struct Table {
+  Parameter<T> parameters[kMost];
+  int first_block[kMost + 1];
+  int count = 0;
+};
+
+template <class T, int n>
+struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) Vector {
+  T of[n];
+};
+template <int n, class T>
+__device__ bool is_aligned(const T* data) {
+  return reinterpret_cast<uintptr_t>(data) % alignof(Vector<T, n>) == 0;
+}
+
+/// n adjacent elements.
+template <int n, class F, class T>
+__device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
+  using W = Wide<T>;
+  using Own = Vector<T, n>;
+  using States = Vector<W, n>;
+  Own p = *reinterpret_cast<const Own*>(x.p + at);
+  const Own g = *reinterpret_cast<const Own*>(x.g + at);
+  States states[scalar::kMostStates] = {};
+#pragma unroll
+  for (int i = 0; i < scalar::kMostStates; ++i)
+    if (x.states[i]) states[i] = *reinterpret_cast<const States*>(x.states[i] + at);
+#pragma unroll
+  for (int k = 0; k < n; ++k) {
+    W wide = widen(p.of[k]);
+    f(wide, widen(g.of[k]), states[0].of[k], states[1].of[k], states[2].of[k]);
+    p.of[k] = narrow<T>(wide);
+  }
+  *reinterpret_cast<Own*>(x.p + at) = p;
+#pragma unroll
+  for (int i = 0; i < scalar::kMostStates; ++i)
+    if (x.states[i]) *reinterpret_cast<States*>(x.states[i] + at) = states[i];
+}
+
+/// All elements, by the threads of a block.
+template <class F, class T>
+__device__ void step_all(const F& f, const Parameter<T>& x) {
+  bool vectors = is_aligned<kVector>(x.p) && is_aligned<kVector>(x.g);
+  for (int i = 0; i < scalar::kMostStates; ++i) vectors = vectors && is_aligned<kVector>(x.states[i]);
+  const int64_t whole = vectors ? x.numel / kVector * kVector : 0;
+  for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector)
+    step<kVector>(f, x, i);
+  for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) step<1>(f, x, i);
+}
+
+template <class F, class T>
+__global__ void update_table(Varying<F> f, Table<T> table) {
+  const int block = static_cast<int>(blockIdx.x);
+  int which = 0;
+  for (int step = kMost / 2; step > 0; step /= 2)
+    if (which + step < table.count && table.first_block[which + step] <= block) which += step;
+  const Parameter<T>& x = table.parameters[which];
+  const int64_t begin = int64_t(block - table.first_block[which]) * kPerBlock;
+  const int64_t rest = x.numel - begin;
+  const F now = f.get();
+  step_all(now, x.from(begin, begin, rest < kPerBlock ? rest : kPerBlock));
+}
+
+/// Rows `ids` of x, which has `rows` of `columns` elements. An id that is not one of them was reported already.
+template <class F, class T>
+__global__ void update_ids(Varying<F> f, Parameter<T> x, const int64_t* ids, int64_t n, int64_t rows, int64_t columns) {
+  const F now = f.get();
+  for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
+    const int64_t row = ids[i];
+    if (row >= 0 && row < rows) step_all(now, x.from(row * columns, i * columns, columns));
+  }
+}
+
+template <class T>
+Parameter<T> parameter(const Updated& u) {
+  Parameter<T> result{static_cast<T*>(u.p), static_cast<const T*>(u.g), {}, u.numel};
+  for (int i = 0; i < scalar::kMostStates; ++i) result.states[i] = static_cast<Wide<T>*>(u.states[i]);
+  return result;
+}
+
+template <class T, class F>
+void launch_table(const Varying<F>& f, std::span<const Updated> parameters) {
+  static_assert(sizeof(Table<T>) + sizeof(Varying<F>) <= 4096, "what a kernel takes");
+  while (!parameters.empty()) {
+    Table<T> table;
+    const auto some = parameters.first(std::min<size_t>(parameters.size(), kMost));
+    parameters = parameters.subspan(some.size());
+    table.first_block[0] = 0;
+    for (const Updated& u : some) {
+      if (u.numel == 0) continue;
+      const int next = table.first_block[table.count] + static_cast<int>(ceil_div(u.numel, kPerBlock));
+      table.parameters[table.count++] = parameter<T>(u);
+      table.first_block[table.count] = next;
+    }
+    launch(update_table<F, T>, dim3(static_cast<unsigned>(table.first_block[table.count])), kThreads, 0, f, table);
+  }
+}
+
+template <size_t I>
+struct Step {
+  using F = std::tuple_element_t<I, scalar::UpdateList>;
+
+  static void many(const void* functor, std::span<const Updated> parameters) {
+    if (parameters.empty()) return;
+    const Varying<F> f(*static_cast<const F*>(functor));
+    with_floating(parameters[0].dtype, [&](auto type) { launch_table<typename decltype(type)::type>(f, parameters); });
+  }
+
+  static void one(const void* functor, const View& p, const View& g, const View* const* states, const View* ids) {
+    Updated all{p.dtype, p.data, g.data, {}, p.numel};
+    for (int i = 0; i < scalar::kMostStates; ++i) all.states[i] = states[i] ? states[i]->data : nullptr;
+    if (!ids) return many(functor, {&all, 1});
+    const int64_t n = ids->numel, columns = n ? g.numel / n : 0;
+    if (columns == 0) return;
+    const int64_t threads = std::min<int64_t>(ceil_div(columns, kVector * kWarp) * kWarp, kThreads);
+    with_floating(p.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      launch(update_ids<F, T>, blocks_for(n, 1), dim3(static_cast<unsigned>(threads)), 0,
+             Varying<F>(*static_cast<const F*>(functor)), parameter<T>(all), ids->as<const int64_t>(), n,
+             p.numel / columns, columns);
+    });
+  }
+};
+
+template <size_t... I>
+void install(Backend& table, std::index_sequence<I...>) {
+  table.update = {Step<I>::one...};
+  table.update_many = {Step<I>::many...};
+}
+
+}  // namespace
+
+void install_update(Backend& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<scalar::UpdateList>>());
+}
 
 }  // namespace reel::cuda

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <tuple>
 
 #include "lib/scalar.h"
@@ -222,6 +223,15 @@ struct EmbeddingBag {
   int64_t* count;       // of the ids in each bag that count
 };
 
+/// A parameter that an optimizer steps, with everything contiguous.
+struct Updated {
+  DType dtype;  // of p and g
+  void* p;
+  const void* g;
+  std::array<void*, scalar::kMostStates> states;  // nullptr where the functor has none
+  int64_t numel;
+};
+
 enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
 enum class ScanOp { kSum, kProd, kLogSumExp };
 enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
@@ -237,8 +247,8 @@ enum class RandomKind {
 };
 
 struct Backend {
-  // Memory of a device that is not the CPU, for storage. allocate throws reel::Error when there is none; `block` is what
-  // release gives back.
+  // Memory of a device that is not the CPU, for storage. allocate throws reel::Error when there is none; `block` is
+  // what release gives back.
   void* (*allocate)(size_t bytes, void** block);
   void (*release)(void* block);
 
@@ -377,11 +387,15 @@ struct Backend {
   // y = x / (1 - p) where keep, 0 elsewhere; contiguous, keep is bool, P(keep) = 1 - p.
   void (*dropout)(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 
-  // Optimizer steps, contiguous. With `ids` (int64 [n]) g is [n, …] and only those rows of p and its states are
-  // changed. Of the scalar::kMostStates states those are nullptr that the functor does not have.
+  // Optimizer steps, contiguous; float32 or float64. CUDA takes half types, too, whose states are float32. With `ids`
+  // (int64 [n]) g is [n, …] and only those rows of p and its states are changed. Of the scalar::kMostStates states
+  // those are nullptr that the functor does not have.
   using Update = void (*)(const void* functor, const View& p, const View& g, const View* const* states,
                           const View* ids);
   std::array<Update, std::tuple_size_v<scalar::UpdateList>> update;
+  // One step of many parameters at once, of one dtype, which do not overlap.
+  using UpdateMany = void (*)(const void* functor, std::span<const Updated> parameters);
+  std::array<UpdateMany, std::tuple_size_v<scalar::UpdateList>> update_many;
 };
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU

@@ -2,7 +2,7 @@
 #include "lib/scalar.h"
 
 // The optimizers' steps, in the manner of scalar.h: operator()(p, g, s, t, u) changes the parameter p and its up to
-// three states in place.
+// three states in place. Two steps that are equal may be done as one, over more parameters.
 namespace reel::scalar {
 
 // clang-format off
@@ -19,6 +19,7 @@ struct SgdUpdate {
     }
     p = p - T(lr) * g;
   }
+  bool operator==(const SgdUpdate&) const = default;
 };
 /// Duchi et al. 2011, with PyTorch's lr decay folded into lr.
 struct AdagradUpdate {
@@ -28,6 +29,7 @@ struct AdagradUpdate {
     s = s + g * g;
     p = p - T(lr) * g / (sqrt(s) + T(eps));
   }
+  bool operator==(const AdagradUpdate&) const = default;
 };
 /// What the members of Adam's family do first: decay the weights, decoupled (Loshchilov & Hutter 2019) or by way of g.
 struct Decay {
@@ -37,6 +39,7 @@ struct Decay {
     if (decoupled) p = p * T(1 - lr * weight_decay);
     else g = g + T(weight_decay) * p;
   }
+  bool operator==(const Decay&) const = default;
 };
 /// Kingma & Ba 2015, Algorithm 1; with amsgrad u is the largest t so far (Reddi et al. 2018). correction1 = 1 - β1ᵗ,
 /// correction2 = sqrt(1 - β2ᵗ).
@@ -51,6 +54,7 @@ struct AdamUpdate {
     if (amsgrad) u = select(u > t, u, t);
     p = p - T(lr / correction1) * s / (sqrt(amsgrad ? u : t) / T(correction2) + T(eps));
   }
+  bool operator==(const AdamUpdate&) const = default;
 };
 /// Kingma & Ba 2015, Algorithm 2: t is the infinity norm of the past gradients.
 struct AdamaxUpdate {
@@ -63,6 +67,7 @@ struct AdamaxUpdate {
     t = select(before > now, before, now);
     p = p - T(lr / correction1) * s / t;
   }
+  bool operator==(const AdamaxUpdate&) const = default;
 };
 /// Dozat 2016; scale_g and scale_s are the factors of the gradient and of the first moment.
 struct NAdamUpdate {
@@ -75,6 +80,7 @@ struct NAdamUpdate {
     const T root = sqrt(t) / T(correction2) + T(eps);
     p = p - T(scale_g) * g / root - T(scale_s) * s / root;
   }
+  bool operator==(const NAdamUpdate&) const = default;
 };
 /// Liu et al. 2020, Algorithm 2: without `rectified` the second moment is not trusted yet. scale holds all factors.
 struct RAdamUpdate {
@@ -87,6 +93,7 @@ struct RAdamUpdate {
     t = T(beta2) * t + T(1 - beta2) * g * g;
     p = p - T(scale) * (rectified ? s / (sqrt(t) + T(eps)) : s);
   }
+  bool operator==(const RAdamUpdate&) const = default;
 };
 /// Hinton 2012 (lecture 6e): s is the mean square, t (centered, Graves 2013) the mean, u the momentum buffer.
 struct RmspropUpdate {
@@ -100,6 +107,7 @@ struct RmspropUpdate {
     if (momentum != 0) g = u = T(momentum) * u + g;
     p = p - T(lr) * g;
   }
+  bool operator==(const RmspropUpdate&) const = default;
 };
 /// Zeiler 2012, Algorithm 1: s is the mean square of gradients, t that of changes.
 struct AdadeltaUpdate {
@@ -111,6 +119,7 @@ struct AdadeltaUpdate {
     t = T(rho) * t + T(1 - rho) * change * change;
     p = p - T(lr) * change;
   }
+  bool operator==(const AdadeltaUpdate&) const = default;
 };
 
 using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate, AdamaxUpdate, NAdamUpdate, RAdamUpdate, RmspropUpdate,

@@ -1,16 +1,19 @@
 #pragma once
 #include <span>
+#include <utility>
+#include <variant>
 
 #include "lib/core/tensor_impl.h"
 
 namespace reel {
 
-/// One optimizer step of the fused kernel Functor (scalar.h) on parameter p with gradient g and its states (undefined
-/// where Functor has none), all contiguous and of p's dtype. With ids, g holds the gradients of those rows only, and
-/// only they are changed.
+using UpdateStates = std::span<const Tensor, scalar::kMostStates>;
+
+/// One optimizer step of the fused kernel Functor (step.h) on parameter p with gradient g and its states (undefined
+/// where Functor has none), all contiguous and of p's dtype, states of half-precision parameters of float32. With ids,
+/// g holds the gradients of those rows only, and only they are changed.
 template <class Functor>
-void update(const Functor& functor, const Tensor& p, const Tensor& g,
-            std::span<const Tensor, scalar::kMostStates> states, const Tensor* ids) {
+void update(const Functor& functor, const Tensor& p, const Tensor& g, UpdateStates states, const Tensor* ids) {
   const View* views[scalar::kMostStates];
   for (int i = 0; i < scalar::kMostStates; ++i) views[i] = states[i].defined() ? &view_of(states[i]) : nullptr;
   const View& pv = view_of(p);
@@ -19,5 +22,68 @@ void update(const Functor& functor, const Tensor& p, const Tensor& g,
                                                                       ids ? &view_of(*ids) : nullptr);
   TensorImpl::of(p)->storage->changed();
 }
+
+/// While one of these lives, a thread's dense steps wait until there are many that are equal, which a device then takes
+/// at once.
+class UpdateBatch {
+ public:
+  UpdateBatch() : outer_(std::exchange(current_, this)) {}
+  ~UpdateBatch() {
+    current_ = outer_;
+    try {
+      flush();
+    } catch (...) {  // only where another error is under way already
+    }
+  }
+  UpdateBatch(const UpdateBatch&) = delete;
+  UpdateBatch& operator=(const UpdateBatch&) = delete;
+
+  /// nullptr where there is none.
+  static UpdateBatch* current() { return current_; }
+
+  /// Before each add(): steps are gathered only where both numbers are equal. A captured graph depends on it: at each
+  /// replay the same steps have to be gathered, whatever their functors have become.
+  void next(std::pair<int, int64_t> kind) {
+    if (kind != std::exchange(kind_, kind)) flush();
+  }
+  /// The same as update(). p and its states are to live as long as this.
+  template <class Functor>
+  void add(const Functor& functor, const Tensor& p, const Tensor& g, UpdateStates states) {
+    const View& view = view_of(p);
+    if (count_ > 0) {
+      const Functor* same = std::get_if<Functor>(&functor_);
+      if (count_ == kMost || !same || *same != functor || view.dtype != parameters_[0].dtype || p.device() != device_)
+        flush();
+    }
+    if (count_ == 0) functor_ = functor, device_ = p.device();
+    Tensor& gradient = gradients_[count_] = g.contiguous();
+    Updated& parameter = parameters_[count_++] = {view.dtype, view.data, view_of(gradient).data, {}, view.numel};
+    for (int i = 0; i < scalar::kMostStates; ++i)
+      if (states[i].defined()) parameter.states[i] = view_of(states[i]).data;
+    TensorImpl::of(p)->storage->changed();
+  }
+
+  void flush() {
+    const size_t count = std::exchange(count_, 0);
+    if (count == 0) return;
+    const void* functor = std::visit([](const auto& f) -> const void* { return &f; }, functor_);
+    backend(device_).update_many[functor_.index()](functor, {parameters_.data(), count});
+    for (size_t i = 0; i < count; ++i) gradients_[i] = {};
+  }
+
+ private:
+  template <class... Functors>
+  static std::variant<Functors...> any_of(std::tuple<Functors...>*);
+  static constexpr size_t kMost = 64;
+  static inline thread_local UpdateBatch* current_ = nullptr;
+
+  UpdateBatch* outer_;
+  decltype(any_of(static_cast<scalar::UpdateList*>(nullptr))) functor_;
+  Device device_;
+  std::pair<int, int64_t> kind_;
+  size_t count_ = 0;
+  std::array<Updated, kMost> parameters_;
+  std::array<Tensor, kMost> gradients_;
+};
 
 }  // namespace reel

@@ -15,12 +15,16 @@ const Tensor& started(Tensor& state, const Tensor& p, double value = 0) {
   return state;
 }
 
-/// Runs the kernel over p and those of its states that the functor has.
+/// Runs the kernel over p and those of its states that the functor has. Half-precision parameters go by way of float32
+/// on the CPU.
 template <class Functor>
 void apply(const Functor& functor, const Tensor& p, const Tensor& grad, std::span<const Tensor, 3> states,
            const Tensor* ids) {
-  if (p.is_contiguous() && !is_half(p.dtype()) && grad.dtype() == p.dtype())
+  const bool known = !is_half(p.dtype()) || p.device().type != DeviceType::kCPU;
+  if (p.is_contiguous() && known && grad.dtype() == p.dtype()) {
+    if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids) return batch->add(functor, p, grad, states);
     return reel::update(functor, p, grad, states, ids);
+  }
   const Tensor dense = p.to(state_dtype(p)).contiguous();
   reel::update(functor, dense, grad.to(dense.dtype()), states, ids);
   if (!dense.is_same(p)) Tensor(p).copy_(dense);

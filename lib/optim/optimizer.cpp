@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "lib/backend.h"
+#include "lib/ops/update.h"
 #include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
 #include "reel/optim/first_order.h"
@@ -47,6 +48,7 @@ void Optimizer::step() {
       for (const Tensor& p : group.parameters)
         REEL_CHECK(p.grad_rows() || !p.grad().defined(), "Optimizer: the parameter of shape ", p.shape(),
                    " has a dense gradient, and this optimizer takes row-sparse ones only");
+  UpdateBatch batch;
   for (int g = 0; g < num_groups(); ++g) {
     Group& group = groups_[g];
     for (size_t i = 0; i < group.parameters.size(); ++i) {
@@ -55,9 +57,11 @@ void Optimizer::step() {
       const Tensor grad = rows ? rows->values : parameter.grad();
       if (!grad.defined()) continue;
       ++group.states[i].steps;
+      batch.next({g, group.states[i].steps});
       update(g, parameter, grad, rows ? &rows->ids : nullptr, group.states[i]);
     }
   }
+  batch.flush();
 }
 
 double Optimizer::initial_lr(int group) {
