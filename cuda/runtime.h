@@ -118,22 +118,7 @@ class Contiguous {
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-#if defined(__CUDACC__)
-/// kernel<<<grid, block, shared bytes, stream()>>>(args…). An empty grid launches nothing.
-template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
-  if (grid.x == 0 || refreshing) return;
-  if (shared > (48 << 10))  // has to be asked for
-    CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared)));
-  const auto call = [&](P... values) {
-    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
-    check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared, stream()),
-          "cudaLaunchKernel");
-  };
-  call(static_cast<P>(std::forward<A>(args))...);
-}
-/// How much of it there is.
+/// How much shared memory a block may have.
 inline size_t most_shared() {
   static const size_t bytes = [] {
     int device = 0, most = 0;
@@ -143,6 +128,25 @@ inline size_t most_shared() {
   }();
   return bytes;
 }
+/// More than 48 KiB have to be asked for.
+inline void ask_for_shared(const void* kernel, size_t bytes) {
+  if (bytes > (48 << 10))
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
+#if defined(__CUDACC__)
+/// kernel<<<grid, block, shared bytes, stream()>>>(args…). An empty grid launches nothing.
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
+  if (grid.x == 0 || refreshing) return;
+  ask_for_shared(reinterpret_cast<const void*>(kernel), shared);
+  const auto call = [&](P... values) {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
+    check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared, stream()),
+          "cudaLaunchKernel");
+  };
+  call(static_cast<P>(std::forward<A>(args))...);
+}
 /// The block's dynamic shared memory as an array of T.
 #define REEL_SHARED(T, name)                                          \
   extern __shared__ __align__(16) unsigned char reel_shared_memory[]; \
@@ -151,9 +155,9 @@ inline size_t most_shared() {
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   if (grid.x == 0 || refreshing) return;
+  ask_for_shared(reinterpret_cast<const void*>(kernel), shared);
   check(simt::launch(kernel, grid, block, shared, stream(), std::forward<A>(args)...), "cudaLaunchKernel");
 }
-inline size_t most_shared() { return 227 << 10; }
 #define REEL_SHARED(T, name) T* const name = reinterpret_cast<T*>(::simt::dynamic_shared)
 #endif
 
