@@ -1,6 +1,7 @@
 #pragma once
 // Everything that a program on one machine needs.
 #include "reel/autograd.h"
+#include "reel/cuda.h"
 #include "reel/data.h"
 #include "reel/error.h"
 #include "reel/io.h"
