@@ -199,18 +199,19 @@ struct RowNormGrad {
     if (standards && seat.leads) standards[seat.row] = result;
     return result;
   }
-  /// h, x̂ from row `at` + i on; zeros beyond its end.
-  __device__ void load(W (&h)[kPack], W (&z)[kPack], const Seat<T>& seat, const Standard<W>& standard,
+  /// g and x̂ from element i of a row on; zeros beyond its end.
+  __device__ void load(W (&g_items)[kPack], W (&z)[kPack], const Seat<T>& seat, const Standard<W>& standard,
                        int64_t i) const {
     const int64_t at = seat.row * rows.n, n = seat.there ? rows.n : 0;
-    load_items(h, g + at, i, n, rows.aligned, W(0));
+    load_items(g_items, g + at, i, n, rows.aligned, W(0));
     load_items(z, x + at, i, n, rows.aligned, W(0));
+    for (int k = 0; k < kPack; ++k) z[k] = i + k < n ? standard(z[k]) : W(0);
+  }
+  /// h from g.
+  __device__ void weigh(W (&h)[kPack], const Seat<T>& seat, int64_t i) const {
     W w[kPack];
     weight.load(w, seat.there ? seat.row : 0, i, rows, 1);
-    for (int k = 0; k < kPack; ++k) {
-      h[k] = i + k < n ? h[k] * w[k] : W(0);
-      z[k] = i + k < n ? standard(z[k]) : W(0);
-    }
+    for (int k = 0; k < kPack; ++k) h[k] = i + k < rows.n ? h[k] * w[k] : W(0);
   }
   __device__ static void add(Sums* sums, const W (&h)[kPack], const W (&z)[kPack]) {
     W first = 0, second = 0;
@@ -235,6 +236,7 @@ __global__ void __launch_bounds__(kMostThreads) row_norm_grad_held_kernel(const 
   Sums sums{};
   for (int p = 0; p < h.kPacks; ++p) {
     job.load(h.items[p], z.items[p], seat, standard, seat.first + p * seat.step);
+    job.weigh(h.items[p], seat, seat.first + p * seat.step);
     job.add(&sums, h.items[p], z.items[p]);
   }
   sums = team_reduce(sums, PlusSums(), job.rows.team);
@@ -252,13 +254,95 @@ __global__ void __launch_bounds__(kMostThreads) row_norm_grad_long_kernel(const 
   Sums sums{};
   for (int64_t i = seat.first; i < job.rows.n; i += seat.step) {
     job.load(h, z, seat, standard, i);
+    job.weigh(h, seat, i);
     job.add(&sums, h, z);
   }
   sums = block_reduce(sums, PlusSums());
   for (int64_t i = seat.first; i < job.rows.n; i += seat.step) {
     job.load(h, z, seat, standard, i);
+    job.weigh(h, seat, i);
     job.store(h, z, seat, standard.rstd, sums, i);
   }
+}
+
+/// What teams that take several rows each have summed up on their way: a row of g x̂ and one of g for each.
+template <class W>
+struct Partial {
+  int64_t teams, n;
+  W *weight, *bias;
+};
+
+inline constexpr unsigned kMostThreadsOfAll = 512;  // more would have too few registers
+/// With the gradients of weight and bias, where a row has each of them once: x and g are read only once.
+template <class T>
+__global__ void __launch_bounds__(kMostThreadsOfAll)
+    row_norm_grad_all_kernel(const RowNormGrad<T> job, const Partial<Wide<T>> partial) {
+  using W = Wide<T>;
+  constexpr int kPack = Packed<T>::kSize;
+  Seat<T> seat(job.rows);
+  const int64_t team = seat.row;
+  Held<T> to_weight{}, to_bias{};
+  for (int64_t first = 0; first < job.rows.count; first += partial.teams) {  // the same for all of a warp
+    seat.row = first + team;
+    seat.there = seat.row < job.rows.count;
+    const Standard<W> standard = job.standard(seat);
+    Held<T> h, z;
+    Sums sums{};
+    for (int p = 0; p < h.kPacks; ++p) {
+      const int64_t i = seat.first + p * seat.step;
+      job.load(h.items[p], z.items[p], seat, standard, i);
+      for (int k = 0; k < kPack; ++k) {
+        to_weight.items[p][k] += h.items[p][k] * z.items[p][k];
+        to_bias.items[p][k] += h.items[p][k];
+      }
+      job.weigh(h.items[p], seat, i);
+      job.add(&sums, h.items[p], z.items[p]);
+    }
+    sums = team_reduce(sums, PlusSums(), job.rows.team);
+    if (!seat.there) continue;
+    for (int p = 0; p < h.kPacks; ++p)
+      job.store(h.items[p], z.items[p], seat, standard.rstd, sums, seat.first + p * seat.step);
+  }
+  to_weight.for_each(seat, job.rows, [&](W sum, int64_t i) { partial.weight[team * partial.n + i] = sum; });
+  to_bias.for_each(seat, job.rows, [&](W sum, int64_t i) { partial.bias[team * partial.n + i] = sum; });
+}
+
+template <class W>
+struct PartialSums {
+  using Element = W;
+  using Acc = Sums;
+  Partial<W> partial;
+  double *grad_bias, *grad_weight;
+
+  struct Nowhere {};
+  __device__ Acc start() const { return {}; }
+  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
+  __device__ Acc one(Nowhere, int64_t at, int64_t) const {
+    return {static_cast<double>(partial.bias[at]), static_cast<double>(partial.weight[at])};
+  }
+  __device__ Acc pack(Nowhere, int64_t, int64_t) const { return {}; }  // only where sums are not of columns
+  __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
+  __device__ void finish(int64_t output, int64_t, const Acc& sums) const {
+    if (grad_bias) grad_bias[output] += sums.first;
+    if (grad_weight) grad_weight[output] += sums.second;
+  }
+};
+
+template <class T>
+void run_all(const RowNormGrad<T>& job, double* grad_bias, double* grad_weight) {
+  using W = Wide<T>;
+  constexpr int64_t kWanted = 132 * 1024, kMostRows = 32;  // threads; rows whose sums are taken in W
+  const Rows& rows = job.rows;
+  const int64_t side_by_side = rows.block() / rows.team;
+  const int64_t teams = std::max(ceil_div(rows.count, kMostRows), std::min(rows.count, kWanted / rows.team));
+  const int64_t blocks = ceil_div(teams, side_by_side);
+  const Scratch<W> memory(2 * blocks * side_by_side * rows.n);
+  const Partial<W> partial{blocks * side_by_side, rows.n, memory, memory + blocks * side_by_side * rows.n};
+  launch(row_norm_grad_all_kernel<T>, static_cast<unsigned>(blocks), rows.block(), 0, job, partial);
+  Nest kept, gone;
+  kept.add(rows.n, 1, 1);
+  gone.add(partial.teams, rows.n, 0);
+  run(PartialSums<W>{partial, grad_bias, grad_weight}, Reduction(kept, gone, sizeof(W), 0));
 }
 
 /// The gradients of weight and bias: the sums of g x̂ and g over all elements that they have been used for.
@@ -312,18 +396,22 @@ void row_norm_grad(const Norm& norm) {
     using T = typename decltype(type)::type;
     const Rows rows = rows_of<T>(norm, {norm.x, norm.grad_y, norm.grad_x});
     const bool parameters = norm.grad_weight || norm.grad_bias;
-    const Scratch<Standard<Wide<T>>> standards(parameters ? rows.count : 0);
     const T *x = static_cast<const T*>(norm.x), *g = static_cast<const T*>(norm.grad_y);
-    const RowNormGrad<T> job{rows,
-                             x,
-                             g,
-                             static_cast<T*>(norm.grad_x),
-                             parameters_of<T>(norm, norm.weight),
-                             norm.eps,
-                             norm.center,
-                             norm.mean,
-                             norm.variance,
-                             parameters ? standards.data() : nullptr};
+    RowNormGrad<T> job{rows,
+                       x,
+                       g,
+                       static_cast<T*>(norm.grad_x),
+                       parameters_of<T>(norm, norm.weight),
+                       norm.eps,
+                       norm.center,
+                       norm.mean,
+                       norm.variance,
+                       nullptr};
+    if constexpr (sizeof(Wide<T>) == sizeof(float))  // There are not enough registers for doubles.
+      if (parameters && job.gx && norm.groups == 1 && norm.inner == 1 && rows.held() && rows.team <= kMostThreadsOfAll)
+        return run_all(job, norm.grad_bias, norm.grad_weight);
+    const Scratch<Standard<Wide<T>>> standards(parameters ? rows.count : 0);
+    if (parameters) job.standards = standards;
     launch(rows.held() ? row_norm_grad_held_kernel<T> : row_norm_grad_long_kernel<T>, rows.blocks(), rows.block(), 0,
            job);
     if (!parameters) return;
