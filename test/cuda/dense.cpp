@@ -78,7 +78,7 @@ void check_product(const ProductCase& p, DType dtype, bool trans_a, bool trans_b
   const Shape c_shape = shape(p.m, p.n);
   const Twin a(numbers(a_shape), dtype, p.skip), b(numbers(b_shape), dtype, 2 * p.skip);
   const Tensor before = p.beta != 0 ? numbers(c_shape) : full(c_shape, NAN, kHost);
-  const Twin c(before, dtype, p.skip), bias(numbers({p.n}), dtype, 4 * p.skip);
+  const Twin c(before, dtype, 4 * p.skip), bias(numbers({p.n}), dtype, p.skip);
   Gemm g{.dtype = kFloat64,
          .trans_a = trans_a,
          .trans_b = trans_b,
