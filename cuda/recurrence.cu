@@ -147,6 +147,7 @@ __device__ T grad_of_y(const Job<T>& job, int64_t at, int64_t i) {
 // ---- all steps in one launch ----------------------------------------------------------------------------------------
 
 constexpr int kMostRows = 128, kMostThreads = 1024;
+constexpr int kMostEach = 16;  // gates of a row for each lane of a warp
 
 /// How many steps each row takes; they never grow.
 struct Lengths {
@@ -185,22 +186,48 @@ __device__ void load_weights(const Job<T>& job, T* w, int stride) {
   }
 }
 
-/// What a block of these kernels has in shared memory: w, h (or its gradient) and the sums (or gradients) of gates.
+/// What a block of these kernels has in shared memory: h (or its gradient), w and the sums (or gradients) of gates.
 template <class T>
-size_t shared_for_one(const Recurrence& r, int64_t parts) {
-  const int64_t gates = blocks_of(r.kind) * r.hidden;
-  return static_cast<size_t>(r.width * (gates | 1) + r.width + parts * gates) * sizeof(T);
+struct Room {
+  int hidden, gates, stride;
+  __host__ __device__ Room(int64_t hidden, int64_t gates)
+      : hidden(static_cast<int>(hidden)), gates(static_cast<int>(gates)), stride(this->gates | 1) {}
+  __host__ __device__ int padded() const { return (hidden + 3) / 4 * 4; }
+  __device__ T* h(T* memory) const { return memory; }
+  __device__ T* w(T* memory) const { return memory + padded(); }
+  __device__ T* sums(T* memory) const { return w(memory) + hidden * stride; }
+  size_t bytes(int64_t parts) const {
+    return static_cast<size_t>(padded() + hidden * stride + parts * gates) * sizeof(T);
+  }
+};
+
+/// Σ over begin ≤ k < end of a column of w times h. begin is a multiple of 4.
+template <class T>
+__device__ T multiply_column(const T* column, int stride, const T* h, int begin, int end) {
+  struct alignas(16) Four {
+    T of[4];
+  };
+  T sum = 0;
+  int k = begin;
+  for (; k + 4 <= end; k += 4) {
+    const Four four = *reinterpret_cast<const Four*>(h + k);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum += column[(k + i) * stride] * four.of[i];
+  }
+  for (; k < end; ++k) sum += column[k * stride] * h[k];
+  return sum;
 }
 
 /// Each column of gates is summed by `parts` threads.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengths lengths, bool reverse, int parts) {
   REEL_SHARED(T, memory);
-  const int columns = static_cast<int>(job.gate_width), hidden = static_cast<int>(job.hidden), stride = columns | 1;
-  T *const w = memory, *const h = w + hidden * stride, *const sums = h + hidden;
+  const Room<T> room(job.hidden, job.gate_width);
+  const int columns = room.gates, hidden = room.hidden, stride = room.stride;
+  T *const w = room.w(memory), *const h = room.h(memory), *const sums = room.sums(memory);
   const int thread = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
   const int column = thread % columns, part = thread / columns;
-  const int begin = hidden * part / parts, end = hidden * (part + 1) / parts;
+  const auto border = [&](int p) { return p < parts ? hidden * p / parts / 4 * 4 : hidden; };
   const bool has_unit = thread < hidden;
   load_weights(job, w, stride);
   T c = 0;
@@ -216,11 +243,8 @@ __global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengt
     Gates<T> from_x{}, from_h{};
     if (has_unit) from_x = read_gates(job, job.gates + at * columns, thread);  // early: it takes long
     __syncthreads();
-    if (part < parts) {
-      T sum = 0;
-      for (int k = begin; k < end; ++k) sum += w[k * stride + column] * h[k];
-      sums[part * columns + column] = sum;
-    }
+    if (part < parts)
+      sums[part * columns + column] = multiply_column(w + column, stride, h, border(part), border(part + 1));
     __syncthreads();
     if (has_unit) {
 #pragma unroll
@@ -246,8 +270,9 @@ template <class T>
 __global__ void __launch_bounds__(kMostThreads)
     backward_in_one(Job<T> job, Lengths lengths, bool reverse, bool first_wanted) {
   REEL_SHARED(T, memory);
-  const int columns = static_cast<int>(job.gate_width), hidden = static_cast<int>(job.hidden), stride = columns | 1;
-  T *const w = memory, *const grad_h = w + hidden * stride, *const grads = grad_h + hidden;
+  const Room<T> room(job.hidden, job.gate_width);
+  const int columns = room.gates, hidden = room.hidden, stride = room.stride;
+  T *const w = room.w(memory), *const grad_h = room.h(memory), *const grads = room.sums(memory);
   const int thread = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
   const int lane = thread % kWarp, warp = thread / kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
   const bool has_unit = thread < hidden;
@@ -271,13 +296,19 @@ __global__ void __launch_bounds__(kMostThreads)
       grad_h[thread] = direct;
     }
     __syncthreads();
-    if (i + 1 < length || first_wanted)
+    if (i + 1 < length || first_wanted) {
+      T own[kMostEach];  // of the gates' gradients, the same for each k
+#pragma unroll
+      for (int e = 0; e < kMostEach; ++e) own[e] = lane + e * kWarp < columns ? grads[lane + e * kWarp] : T(0);
       for (int k = warp; k < hidden; k += warps) {
         T sum = 0;
-        for (int j = lane; j < columns; j += kWarp) sum += w[k * stride + j] * grads[j];
+#pragma unroll
+        for (int e = 0; e < kMostEach; ++e)
+          if (lane + e * kWarp < columns) sum += w[k * stride + lane + e * kWarp] * own[e];
         sum = warp_reduce(sum, Plus());
         if (lane == 0) grad_h[k] += sum;
       }
+    }
     if (reverse) walk.up();
   }
   __syncthreads();
@@ -295,8 +326,8 @@ int64_t parts_of(const Recurrence& r) {
 template <class T>
 bool fits_in_one(const Recurrence& r) {
   const int64_t gates = blocks_of(r.kind) * r.hidden;
-  return !r.w_hr && r.width == r.hidden && r.rows <= kMostRows && gates <= kMostThreads &&
-         shared_for_one<T>(r, parts_of(r)) <= most_shared();
+  return !r.w_hr && r.width == r.hidden && r.rows <= kMostRows && gates <= kMostEach * kWarp &&
+         Room<T>(r.hidden, gates).bytes(parts_of(r)) <= most_shared();
 }
 
 Lengths lengths_of(const Recurrence& r) {
@@ -311,11 +342,11 @@ template <class T>
 void walk_in_one(const Recurrence& r, bool backward) {
   const int64_t gates = blocks_of(r.kind) * r.hidden, parts = parts_of(r);
   const dim3 grid(static_cast<unsigned>(r.rows)), block(static_cast<unsigned>(ceil_div(gates * parts, kWarp) * kWarp));
+  const Room<T> room(r.hidden, gates);
   if (backward)
-    launch(backward_in_one<T>, grid, block, shared_for_one<T>(r, 1), Job<T>(r), lengths_of(r), r.reverse,
-           r.first_wanted);
+    launch(backward_in_one<T>, grid, block, room.bytes(1), Job<T>(r), lengths_of(r), r.reverse, r.first_wanted);
   else
-    launch(forward_in_one<T>, grid, block, shared_for_one<T>(r, parts), Job<T>(r), lengths_of(r), r.reverse,
+    launch(forward_in_one<T>, grid, block, room.bytes(parts), Job<T>(r), lengths_of(r), r.reverse,
            static_cast<int>(parts));
 }
 

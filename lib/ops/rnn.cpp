@@ -272,10 +272,10 @@ struct LayerResult {
 };
 
 /// Is w_hh turned around first? The products then are up to twice as fast, but for one row and a w_hh that comes from
-/// beyond the first-level cache; turning costs as much as about 16 steps gain.
-bool worth_turning(const Layer& layer, DType dtype) {
+/// beyond the first-level cache; turning costs as much as about 16 steps gain. To a GPU it is all the same.
+bool worth_turning(const Layer& layer, Device device, DType dtype) {
   constexpr int64_t kManyRows = 24, kCacheBytes = 48 << 10;
-  return layer.steps.total >= kManyRows &&
+  return device == kCPU && layer.steps.total >= kManyRows &&
          (layer.steps.rows > 1 || layer.gates() * layer.width * size_of(dtype) <= kCacheBytes);
 }
 
@@ -300,7 +300,7 @@ LayerResult run(const Layer& layer, const Given& in) {
     if (projected || (recorded && kind == Recurrence::kGru)) trace.inner = like(x, {total, layer.hidden});
     Recurrence r = describe(layer, in, d, trace);
     Tensor turned;
-    if (worth_turning(layer, r.dtype)) {
+    if (worth_turning(layer, x.device(), r.dtype)) {
       const Tensor& w = in.of(d, kWeightHh);
       turned = like(x, {layer.width, layer.gates()});
       backend_of(x).copy(make_view(data_of(w), {layer.width, layer.gates()}, {1, layer.width}, r.dtype),
