@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "device.h"
+#include "simt.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef SIMT_ASAN
 constexpr bool kAsan = true;
-#elif defined(__has_feature)
-constexpr bool kAsan = __has_feature(address_sanitizer);
 #else
 constexpr bool kAsan = false;
 #endif
@@ -116,6 +115,12 @@ __global__ void shuffle_apart(float* to) {
 __global__ void shuffle_out_of_mask(float* to) { to[threadIdx.x] = __shfl_sync(0xffffu, 1.f, 0); }
 __global__ void write_at(float* to, int index) { to[index] = 1; }
 __global__ void read_at(const float* from, int index, float* to) { *to = from[index]; }
+template <class T>
+__global__ void read_static_shared(T* to, bool write) {
+  __shared__ T tile[64];
+  if (write) tile[threadIdx.x] = 0;
+  to[threadIdx.x] = tile[threadIdx.x];
+}
 __global__ void read_shared(float* to) {
   to[threadIdx.x] = reinterpret_cast<float*>(simt::dynamic_shared)[threadIdx.x];
 }
@@ -208,6 +213,9 @@ void new_memory_is_nan() {
   for (const float value : values(make<float>(100, stream), 100, stream)) EXPECT(value != value);
   float* const to = make<float>(32, stream);
   launch(read_shared, 2, 32, 32 * sizeof(float), stream, to);
+  for (const float value : values(to, 32, stream)) EXPECT(value != value);
+  if (kAsan) return;
+  launch(read_static_shared<float>, 1, 32, 0, stream, to, false);
   for (const float value : values(to, 32, stream)) EXPECT(value != value);
 }
 
@@ -434,16 +442,24 @@ void captures_refuse() {
     return cudaEventSynchronize(inside);
   });
   EXPECT(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal) == cudaErrorStreamCaptureUnsupported);
+  refuses(cudaErrorStreamCaptureUnsupported, [](cudaStream_t) {
+    cudaError_t status;
+    std::thread([&] { status = cudaMalloc(&address, 4); }).join();
+    return status;
+  });
 
   // A stream that never comes back.
   const cudaStream_t stream = make_stream();
   cudaEvent_t fork;
   SUCCEED(cudaEventCreate(&fork));
-  SUCCEED(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  SUCCEED(cudaThreadExchangeStreamCaptureMode(&mode));
+  EXPECT(mode == cudaStreamCaptureModeGlobal);
+  SUCCEED(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
   SUCCEED(cudaEventRecord(fork, stream));
   SUCCEED(cudaStreamWaitEvent(other, fork, 0));
   float* data;
-  SUCCEED(cudaMalloc(reinterpret_cast<void**>(&data), 4));  // allowed in this mode
+  SUCCEED(cudaMalloc(reinterpret_cast<void**>(&data), 4));  // this thread may
   launch(set, 1, 32, 0, other, data, 1, 1.f);
   cudaGraph_t graph;
   EXPECT(cudaStreamEndCapture(other, &graph) == cudaErrorStreamCaptureUnmatched);

@@ -15,14 +15,8 @@
 #include <string>
 
 #include "device.h"
+#include "simt.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SIMT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SIMT_ASAN 1
-#endif
-#endif
 #ifdef SIMT_ASAN
 #include <sanitizer/asan_interface.h>
 constexpr bool kAsan = true;

@@ -5,7 +5,11 @@
 #include "simt.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -14,17 +18,11 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SIMT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SIMT_ASAN 1
-#endif
-#endif
 #ifdef SIMT_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -268,6 +266,45 @@ std::string name_of(const void* function) {
   return name;
 }
 
+// ---- shared memory --------------------------------------------------------------------------------------------------
+
+struct Range {
+  char* data;
+  size_t size;
+};
+
+/// The sections that __shared__ names, of all kernels of this program.
+std::vector<Range> find_static_shared() {
+  std::vector<Range> found;
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  struct stat status;
+  if (file < 0 || fstat(file, &status) != 0) return found;
+  const auto size = static_cast<size_t>(status.st_size);
+  void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+  close(file);
+  if (mapped == MAP_FAILED) return found;
+  const char* const image = static_cast<const char*>(mapped);
+  const auto& header = *reinterpret_cast<const Elf64_Ehdr*>(image);
+  const auto* const sections = reinterpret_cast<const Elf64_Shdr*>(image + header.e_shoff);
+  const char* const names = image + sections[header.e_shstrndx].sh_offset;
+  uintptr_t base = 0;  // the program itself comes first
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* to) { return *static_cast<uintptr_t*>(to) = info->dlpi_addr, 1; }, &base);
+  for (unsigned i = 0; i < header.e_shnum; ++i)
+    if (std::string_view(names + sections[i].sh_name).starts_with(".noinit"))
+      found.push_back({reinterpret_cast<char*>(base + sections[i].sh_addr), sections[i].sh_size});
+  munmap(mapped, size);
+  return found;
+}
+
+/// Now and then: there may be hundreds of kilobytes.
+void fill_static_shared() {
+  static const std::vector<Range> ranges = find_static_shared();
+  static unsigned launches = 0;
+  if (launches++ % 64 == 0)
+    for (const auto [data, size] : ranges) std::memset(data, 0xff, size);
+}
+
 struct Shared {
   explicit Shared(size_t bytes) : data(static_cast<unsigned char*>(operator new(bytes, kAlignment))) {}
   ~Shared() { operator delete(data, kAlignment); }
@@ -345,6 +382,7 @@ void run(const void* function, dim3 grid, dim3 block, size_t shared, const std::
   grid_size = grid;
   block_size = block;
   threads = block.x * block.y * block.z;
+  fill_static_shared();
   const Shared memory(shared);
   dynamic_shared = memory.data;
   for (unsigned i = 0; i < threads; ++i) {

@@ -17,6 +17,14 @@
 #include <tuple>
 #include <type_traits>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SIMT_ASAN 1
+#endif
+#endif
+
 namespace simt {
 
 struct Thread {
@@ -89,8 +97,16 @@ T change(T* place, const Op& op) {
 
 }  // namespace simt
 
+// A block's shared memory is static, in sections of its own so that run() can fill it with NaN. AddressSanitizer has
+// something else around it. g++ puts what templates have where it was told by noinit only.
 #undef __shared__
+#ifdef SIMT_ASAN
 #define __shared__ static
+#elif defined(__clang__)
+#define __shared__ __attribute__((section(".noinit"))) static
+#else
+#define __shared__ __attribute__((noinit)) static
+#endif
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #define threadIdx (::simt::current->index)

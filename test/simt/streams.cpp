@@ -94,6 +94,10 @@ void add_implicit_waits(Stream& stream) {
 
 // ---- captures -------------------------------------------------------------------------------------------------------
 
+/// Whose captures keep the calling thread from what is unsafe: with Global its own and others' that are Global, with
+/// ThreadLocal its own.
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
 void invalidate(Capture& capture) { capture.invalid = true; }
 
 Capture* find_capture(unsigned long long id) {
@@ -217,9 +221,12 @@ cudaError_t refuse_if_captured(Stream& stream) {
 
 cudaError_t refuse_while_capturing() {
   cudaError_t status = cudaSuccess;
+  if (thread_mode == cudaStreamCaptureModeRelaxed) return status;
   for (const auto& capture : captures()) {
-    if (capture->mode == cudaStreamCaptureModeRelaxed) continue;
-    if (capture->mode == cudaStreamCaptureModeThreadLocal && capture->thread != std::this_thread::get_id()) continue;
+    const bool own = capture->thread == std::this_thread::get_id();
+    if (own ? capture->mode == cudaStreamCaptureModeRelaxed
+            : capture->mode != cudaStreamCaptureModeGlobal || thread_mode != cudaStreamCaptureModeGlobal)
+      continue;
     invalidate(*capture);
     status = cudaErrorStreamCaptureUnsupported;
   }
@@ -454,8 +461,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaStreamGetCaptureInfo(stream, status, nullptr, nullptr, nullptr, nullptr, nullptr);
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  static thread_local cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
-  std::swap(*mode, current);
+  std::swap(*mode, thread_mode);
   return cudaSuccess;
 }
 
