@@ -212,8 +212,8 @@ struct EmbeddingBag {
   DType dtype;     // kFloat32 or kFloat64
   bool max, mean;  // neither: sums
   int64_t bags, width;
-  const void* weight;  // rows of `width` adjacent elements, `stride` apart
-  int64_t stride;
+  const void* weight;  // `rows` of `width` adjacent elements, `stride` apart
+  int64_t rows, stride;
   const int64_t* ids;
   const int64_t* bounds;
   const void* factors;  // for each id, or nullptr

@@ -165,6 +165,7 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
                                     .bags = bags,
                                     .width = width,
                                     .weight = view_of(matrix).data,
+                                    .rows = weight.size(0),
                                     .stride = view_of(matrix).strides[0],
                                     .ids = view_of(flat).as<const int64_t>(),
                                     .bounds = view_of(bounds).as<const int64_t>(),
