@@ -1,8 +1,291 @@
+#include "cuda/index.h"
+
+#include "cuda/block.h"
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
 
 namespace reel::cuda {
 
-void install_index(Backend&) {}
+Lookup look_up_slices(const View& looked, int dim, const View& ids, const View& plain) {
+  Lookup job;
+  job.ids = ids.as<const int64_t>();
+  const int64_t step = ids.shape.empty() ? 0 : ids.strides[0];
+  if (looked.shape.empty()) {  // a line of one element
+    job.shape = {ids.numel};
+    job.index = {step}, job.looked = {0}, job.plain = {0};
+    return job;
+  }
+  job.shape = plain.shape, job.dim = dim;
+  job.index = job.looked = looked.strides, job.plain = plain.strides;
+  for (int64_t& stride : job.index) stride = 0;
+  job.index[dim] = step, job.looked[dim] = 0;
+  job.size = looked.shape[dim], job.stride = looked.strides[dim];
+  return job;
+}
+
+Lookup look_up_elements(const View& looked, int dim, const View& index, const View& plain) {
+  Lookup job;
+  job.ids = index.as<const int64_t>();
+  if (index.shape.empty()) {
+    job.shape = {1};
+    job.index = {0}, job.looked = {0}, job.plain = {0};
+    return job;
+  }
+  job.shape = index.shape, job.dim = dim;
+  job.index = index.strides, job.looked = looked.strides, job.plain = plain.strides;
+  job.looked[dim] = 0;
+  job.size = looked.shape[dim], job.stride = looked.strides[dim];
+  return job;
+}
+
+namespace {
+
+// ---- checks ---------------------------------------------------------------------------------------------------------
+
+constexpr int kCheckThreads = 512, kCheckEach = 32;
+
+/// Reports the first of a block's ids that is out of range, unless another one has been reported before.
+__global__ void check_kernel(Strided<1> s, const int64_t* ids, IndexError bounds, IndexError* error) {
+  const int64_t n = s.rows * s.length, none = INT64_MAX;
+  const int64_t start = int64_t(blockIdx.x) * kCheckThreads * kCheckEach;
+  int64_t first = none, value = 0;
+  for (int j = kCheckEach - 1; j >= 0; --j) {
+    const int64_t i = start + j * kCheckThreads + threadIdx.x;
+    if (i >= n) continue;
+    const int64_t id = ids[locate(s, i)];
+    if (id < bounds.low || id >= bounds.high) first = i, value = id;
+  }
+  const int64_t least = block_reduce(first, Minimum());
+  if (first == none || first != least || atomicCAS(&error->flag, 0u, 1u) != 0) return;
+  error->op = bounds.op, error->value = value, error->low = bounds.low, error->high = bounds.high;
+  __threadfence_system();
+}
+
+bool find_out_of_range(const char* op, const View& ids, int64_t low, int64_t high, int64_t*) {
+  if (ids.numel == 0) return false;
+  const unsigned blocks = static_cast<unsigned>(ceil_div(ids.numel, kCheckThreads * kCheckEach));
+  const unsigned threads =
+      ids.numel < kCheckThreads ? kWarp * static_cast<unsigned>(ceil_div(ids.numel, kWarp)) : kCheckThreads;
+  launch(check_kernel, blocks, threads, 0, merge_dims(ids), ids.as<const int64_t>(), IndexError{0, op, 0, low, high},
+         index_error());
+  return false;
+}
+
+// ---- moving elements ------------------------------------------------------------------------------------------------
+
+/// The views of a Lookup, in the order in which kernels get them. The table is one of marks for looked's elements.
+enum { kIndex, kLooked, kPlain, kPlace, kTable };
+
+/// How many adjacent elements of looked and plain may be moved as one word. Strides are in words after that.
+template <int N>
+int64_t widen_words(Strided<N>& s, int64_t bytes, int64_t& stride, const void* looked, const void* plain) {
+  const int last = s.rank - 1;
+  for (int v = 0; v < N; ++v)
+    if (s.strides[last][v] != (v == kLooked || v == kPlain)) return 1;
+  int64_t all = s.length | stride;
+  for (int d = 0; d < last; ++d) all |= s.strides[d][kLooked] | s.strides[d][kPlain];
+  const uintptr_t address = reinterpret_cast<uintptr_t>(looked) | reinterpret_cast<uintptr_t>(plain);
+  int64_t n = 16 / bytes;
+  while (n > 1 && (all % n || address % (n * bytes))) n /= 2;
+  s.length /= n, s.sizes[last] /= n, stride /= n;
+  for (int d = 0; d < last; ++d) s.strides[d][kLooked] /= n, s.strides[d][kPlain] /= n;
+  return n;
+}
+
+/// f(Type<an unsigned integer of so many bytes>).
+template <class F>
+void with_bytes(int64_t bytes, const F& f) {
+  switch (bytes) {
+    case 1: return f(Type<uint8_t>());
+    case 2: return f(Type<uint16_t>());
+    case 4: return f(Type<uint32_t>());
+    case 8: return f(Type<uint64_t>());
+    default: return f(Type<uint4>());
+  }
+}
+
+template <class T>
+__global__ void take_kernel(Strided<3> s, Line line, const int64_t* ids, const T* x, T* y) {
+  for_each_element(s, [&](const int64_t(&at)[3]) {
+    const int64_t id = wrap(ids[at[kIndex]], line.size);
+    y[at[kPlain]] = within(id, line.size) ? x[at[kLooked] + id * line.stride] : T{};
+  });
+}
+
+/// y = x where the ids say.
+void take(const Lookup& job, const View& x, const View& y) {
+  if (y.numel == 0) return;
+  const Strides strides[] = {job.index, job.looked, job.plain};
+  Strided<3> s = merge_dims(job.shape, strides);
+  if (s.numel() == 0) return;
+  Line line(job);
+  const int64_t bytes = size_of(x.dtype), n = widen_words(s, bytes, line.stride, x.data, y.data);
+  const Grid grid = grid_for(s);
+  with_bytes(n * bytes, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(take_kernel<T>, grid.blocks, grid.threads, 0, s, line, job.ids, x.as<const T>(), y.as<T>());
+  });
+}
+
+// Of several ids that are the same the last one wins. A few are compared with all that follow; for many, a table says
+// which is the last.
+constexpr int64_t kFewPlaces = 64;
+
+__global__ void mark_last_kernel(Strided<3> s, int64_t size, int64_t stride, const int64_t* ids, unsigned* last) {
+  enum { kIds, kMarks, kNumber };
+  for_each_element(s, [&](const int64_t(&at)[3]) {
+    const int64_t id = wrap(ids[at[kIds]], size);
+    if (within(id, size)) atomicMax(&last[at[kMarks] + id * stride], unsigned(at[kNumber] + 1));
+  });
+}
+
+template <class T>
+__global__ void put_kernel(Strided<5> s, Line line, const int64_t* ids, const T* from, T* y, const unsigned* last,
+                           int64_t last_stride) {
+  for_each_element(s, [&](const int64_t(&at)[5]) {
+    const int64_t id = wrap(ids[at[kIndex]], line.size);
+    if (!within(id, line.size)) return;
+    if (last) {
+      if (last[at[kTable] + id * last_stride] != unsigned(at[kPlace] + 1)) return;
+    } else {
+      for (int64_t j = 1; j < line.count - at[kPlace]; ++j)
+        if (wrap(ids[at[kIndex] + j * line.step], line.size) == id) return;
+    }
+    y[at[kLooked] + id * line.stride] = from[at[kPlain]];
+  });
+}
+
+/// y = from where the ids say. The marks are by line, or, of slices, one line's for all.
+void put(const Lookup& job, bool slices, const View& y, const View& from) {
+  if (y.numel == 0) return;
+  const int dim = job.dim;
+  const Shape lines = slices ? Shape{job.size} : job.table();
+  Strides marks = slices ? job.looked : dense_strides(lines);
+  const int64_t mark_stride = slices ? 1 : marks[dim];
+  if (slices)
+    for (int64_t& stride : marks) stride = 0;
+  else
+    marks[dim] = 0;
+  const Strides strides[] = {job.index, job.looked, job.plain, job.place(), marks};
+  Strided<5> s = merge_dims(job.shape, strides);
+  if (s.numel() == 0) return;
+  const bool few = job.count() <= kFewPlaces;
+  const Scratch<unsigned> last(few ? 1 : lines.numel());
+  if (!few) {
+    CUDA_CHECK(cudaMemsetAsync(last, 0, lines.numel() * sizeof(unsigned), stream()));
+    const Strides of_all[] = {job.index, marks, job.place()};
+    const Strides of_one[] = {{job.index[dim]}, {0}, {1}};
+    const Strided<3> m = slices ? merge_dims({job.count()}, of_one) : merge_dims(job.shape, of_all);
+    const Grid grid = grid_for(m);
+    launch(mark_last_kernel, grid.blocks, grid.threads, 0, m, job.size, mark_stride, job.ids, last.data());
+  }
+  Line line(job);
+  const int64_t bytes = size_of(y.dtype), n = widen_words(s, bytes, line.stride, y.data, from.data);
+  const Grid grid = grid_for(s);
+  with_bytes(n * bytes, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(put_kernel<T>, grid.blocks, grid.threads, 0, s, line, job.ids, from.as<const T>(), y.as<T>(),
+           few ? nullptr : last.data(), mark_stride);
+  });
+}
+
+// ---- the table's rows -----------------------------------------------------------------------------------------------
+
+/// f(job, from) for pieces of a job whose places can be counted in 32 bits.
+template <class F>
+void in_pieces(const Lookup& job, const View& from, const F& f) {
+  const int64_t most = int64_t{1} << 31, count = job.count();
+  if (count <= most) return f(job, from);
+  for (int64_t start = 0; start < count; start += most) {
+    Lookup piece = job;
+    View part = from;
+    piece.shape[job.dim] = count - start < most ? count - start : most;
+    piece.ids += start * job.index[job.dim];
+    part.data = from.as<char>() + start * job.plain[job.dim] * size_of(from.dtype);
+    f(piece, part);
+  }
+}
+
+void index_select(const View& x, int dim, const View& ids, const View& y) {
+  take(look_up_slices(x, dim, ids, y), x, y);
+}
+void gather(const View& x, int dim, const View& index, const View& y) {
+  take(look_up_elements(x, dim, index, y), x, y);
+}
+
+void index_copy(const View& y, int dim, const View& ids, const View& from) {
+  in_pieces(look_up_slices(y, dim, ids, from), from,
+            [&](const Lookup& job, const View& part) { put(job, true, y, part); });
+}
+void index_add(const View& y, int dim, const View& ids, const View& from) {
+  if (y.numel == 0 || from.numel == 0) return;
+  in_pieces(look_up_slices(y, dim, ids, from), from,
+            [&](const Lookup& job, const View& part) { join(ScatterOp::kAdd, job, true, y, part); });
+}
+void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from) {
+  if (y.numel == 0 || index.numel == 0) return;
+  in_pieces(look_up_elements(y, dim, index, from), from, [&](const Lookup& job, const View& part) {
+    op == ScatterOp::kReplace ? put(job, false, y, part) : join(op, job, false, y, part);
+  });
+}
+
+// ---- bags -----------------------------------------------------------------------------------------------------------
+
+/// A block's threads.y bags, threads.x columns of each at a time. Every sum goes from the first id to the last.
+template <class T>
+__global__ void bag_kernel(EmbeddingBag job) {
+  const T* const weight = static_cast<const T*>(job.weight);
+  const T* const factors = static_cast<const T*>(job.factors);
+  for (int64_t b = first_row(); b < job.bags; b += row_step()) {
+    const int64_t begin = job.bounds[b], end = job.bounds[b + 1];
+    if (blockIdx.y == 0)
+      for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) job.bag[i] = b;
+    for (int64_t j = first_column(); j < job.width || j == 0; j += column_step()) {
+      const bool inside = j < job.width;
+      int64_t count = 0, from = 0;
+      Wide<T> total = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t id = job.ids[i];
+        if (id == job.padding) continue;
+        ++count;
+        if (!inside || !within(id, job.rows)) continue;
+        const Wide<T> x = widen(weight[id * job.stride + j]);
+        if (job.max) {
+          if (count == 1 || x > total || (x != x && total == total)) total = x, from = id;
+        } else if (factors) {
+          total += widen(factors[i]) * x;
+        } else {
+          total += x;
+        }
+      }
+      if (j == 0) job.count[b] = count;
+      if (!inside) break;
+      if (job.max)
+        static_cast<int64_t*>(job.out)[b * job.width + j] = from;
+      else
+        static_cast<T*>(job.out)[b * job.width + j] =
+            narrow<T>(job.mean && count > 1 ? total / static_cast<Wide<T>>(count) : total);
+    }
+  }
+}
+
+void embedding_bag(const EmbeddingBag& job) {
+  if (job.bags == 0) return;
+  const Grid grid(job.bags, job.width ? job.width : 1);
+  with_floating(job.dtype, [&](auto type) {
+    launch(bag_kernel<typename decltype(type)::type>, grid.blocks, grid.threads, 0, job);
+  });
+}
+
+}  // namespace
+
+void install_index(Backend& table) {
+  table.find_out_of_range = find_out_of_range;
+  table.index_select = index_select;
+  table.index_copy = index_copy;
+  table.index_add = index_add;
+  table.gather = gather;
+  table.scatter = scatter;
+  table.embedding_bag = embedding_bag;
+}
 
 }  // namespace reel::cuda

@@ -1,0 +1,39 @@
+#pragma once
+#include "cuda/runtime.h"
+
+// What CUB does for us, behind functions of our own: its headers take long to compile, and g++ cannot. test/simt has
+// the same functions for the CPU.
+namespace reel::cuda {
+
+/// Sorts n pairs by the lowest `bits` bits of their keys, stably. Of each pair of arrays the first has them before and
+/// after; it may be the other one then. What the second has is lost.
+void sort_pairs(int64_t n, int bits, uint32_t* (&keys)[2], int64_t* (&values)[2]);
+void sort_pairs(int64_t n, int bits, uint64_t* (&keys)[2], int64_t* (&values)[2]);
+
+/// Keys, each with a value, on the way to be sorted.
+template <class Key>
+class Pairs {
+ public:
+  explicit Pairs(int64_t n) : n_(n), key_memory_(2 * n), value_memory_(2 * n) {
+    for (int i = 0; i < 2; ++i) keys_[i] = key_memory_ + i * n, values_[i] = value_memory_ + i * n;
+  }
+  Key* keys() const { return keys_[0]; }
+  int64_t* values() const { return values_[0]; }
+  void sort(int bits) { sort_pairs(n_, bits, keys_, values_); }
+
+ private:
+  int64_t n_;
+  Scratch<Key> key_memory_;
+  Scratch<int64_t> value_memory_;
+  Key* keys_[2];
+  int64_t* values_[2];
+};
+
+/// How many bits the numbers below n take.
+constexpr int bits_below(uint64_t n) {
+  int bits = 0;
+  while (n > 1 && bits < 64 && (n - 1) >> bits) ++bits;
+  return bits;
+}
+
+}  // namespace reel::cuda
