@@ -1,8 +1,349 @@
+#include "cuda/elementwise.h"
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
+#include "cuda/strided.h"
+#include "lib/philox.h"
 
+// The numbers are those of the CPU, bit for bit where the functions of both C libraries agree: hence CMakeLists.txt
+// forbids the compiler to make one operation of a product and a sum here.
 namespace reel::cuda {
+namespace {
 
-void install_random(Backend&) {}
+/// A stream's blocks of four lanes that hold the numbers offset … offset + count - 1.
+struct Numbers {
+  uint64_t seed, offset;
+  int64_t count;
+
+  int64_t blocks() const { return static_cast<int64_t>((offset % 4 + count + 3) / 4); }
+  __device__ PhiloxBlock block(int64_t b, uint32_t extra = 0) const { return philox(seed, offset / 4 + b, extra); }
+  /// The number, counted from offset, that lane 0 of block b is: it may be negative.
+  __device__ int64_t first(int64_t b) const { return 4 * b - int64_t(offset % 4); }
+};
+
+// ---- where they go --------------------------------------------------------------------------------------------------
+
+template <class To, class From>
+__device__ To convert(From x) {
+  if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, uint8_t>)
+    return static_cast<uint8_t>(static_cast<int64_t>(x));  // wraps, as integers do
+  else
+    return narrow<To>(x);
+}
+
+/// A tensor of any dtype and layout, or `packed`: contiguous elements of the type in which numbers are made, which go
+/// there in fours.
+struct Target {
+  DType dtype;
+  bool packed;
+  Strided<1> s;
+  void* data;
+
+  template <class T>
+  __device__ void put(int64_t i, T x) const {
+    const int64_t at = locate(s, i);
+    switch (dtype) {
+      case kBool: static_cast<bool*>(data)[at] = x != T(0); break;
+      case kUInt8: static_cast<uint8_t*>(data)[at] = convert<uint8_t>(x); break;
+      case kInt32: static_cast<int32_t*>(data)[at] = convert<int32_t>(x); break;
+      case kInt64: static_cast<int64_t*>(data)[at] = convert<int64_t>(x); break;
+      case kFloat16: static_cast<__half*>(data)[at] = convert<__half>(x); break;
+      case kBFloat16: static_cast<__nv_bfloat16*>(data)[at] = convert<__nv_bfloat16>(x); break;
+      case kFloat32: static_cast<float*>(data)[at] = convert<float>(x); break;
+      case kFloat64: static_cast<double*>(data)[at] = convert<double>(x); break;
+    }
+  }
+};
+
+// ---- what they are --------------------------------------------------------------------------------------------------
+
+// Each makes four numbers of a block, and of the block of extra lanes if it has kExtra.
+
+template <class T>
+struct Uniform {
+  using Value = T;
+  static constexpr bool kExtra = sizeof(T) == 8;
+  T start, scale, end;
+  Uniform(double low, double high) : start(T(low)), scale(T(high) - T(low)), end(T(high)) {}
+  // Rounding may reach the upper end, which does not belong to the interval.
+  __device__ T place(T u) const {
+    const T value = start + u * scale;
+    return value < end || start == end ? value : start;
+  }
+  __device__ void operator()(const PhiloxBlock& block, const PhiloxBlock& extra, T (&y)[4]) const {
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kExtra)
+        y[i] = place(uniform_double(block.lane[i], extra.lane[i]));
+      else
+        y[i] = place(uniform_float(block.lane[i]));
+    }
+  }
+};
+
+/// Numbers that stay below `end` in a half type, too: they have no more bits than it has.
+template <class Half>
+struct Coarse {
+  using Value = float;
+  static constexpr bool kExtra = false;
+  static constexpr float kSteps = std::is_same_v<Half, __half> ? 0x1p11f : 0x1p8f;
+  float start, scale, end;
+  Coarse(double low, double high)
+      : start(static_cast<float>(low)), scale(static_cast<float>(high - low)), end(static_cast<float>(high)) {}
+  __device__ void operator()(const PhiloxBlock& block, const PhiloxBlock&, float (&y)[4]) const {
+    for (int i = 0; i < 4; ++i) {
+      const float value = start + scalar::floor(uniform_float(block.lane[i]) * kSteps) / kSteps * scale;
+      y[i] = widen(narrow<Half>(value)) < end ? value : start;
+    }
+  }
+};
+
+template <class T>
+struct Normal {
+  using Value = T;
+  static constexpr bool kExtra = sizeof(T) == 8;
+  T mean, std;
+  bool log;
+  __device__ void operator()(const PhiloxBlock& block, const PhiloxBlock& extra, T (&y)[4]) const {
+    for (int i = 0; i < 4; i += 2) {
+      if constexpr (kExtra) {
+        const double u = uniform_double(block.lane[i], extra.lane[i]) + 0x1p-54;
+        const double v = uniform_double(block.lane[i + 1], extra.lane[i + 1]);
+        const double radius = scalar::sqrt(-2 * scalar::log(u)), angle = 6.283185307179586477 * v;
+        y[i] = mean + std * radius * scalar::cos(angle);
+        y[i + 1] = mean + std * radius * scalar::sin(angle);
+      } else {
+        const NormalPair pair = normal_pair(block.lane[i], block.lane[i + 1]);
+        y[i] = mean + std * pair.first;
+        y[i + 1] = mean + std * pair.second;
+      }
+    }
+    if (log)
+      for (T& value : y) value = scalar::exp(value);
+  }
+};
+
+struct Integer {
+  using Value = int64_t;
+  static constexpr bool kExtra = true;
+  uint64_t start, range;
+  Integer(double low, double high)
+      : start(static_cast<uint64_t>(static_cast<int64_t>(low))),
+        range(static_cast<uint64_t>(static_cast<int64_t>(high)) - start) {}
+  __device__ void operator()(const PhiloxBlock& block, const PhiloxBlock& extra, int64_t (&y)[4]) const {
+    for (int i = 0; i < 4; ++i) y[i] = int64_t(start + uniform_integer(block.lane[i], extra.lane[i], range));
+  }
+};
+
+/// By the inverses of the distribution functions.
+template <class T>
+struct Inverse {
+  using Value = T;
+  static constexpr bool kExtra = true;
+  RandomKind kind;
+  double a, b;
+  __device__ double transform(double u) const {
+    switch (kind) {
+      case RandomKind::kExponential:
+        return u > 0 ? -scalar::log1p(-u) / a : 0x1p-54 / a;  // never 0: its logarithm is finite
+      case RandomKind::kCauchy: return a + b * scalar::tan(scalar::kPi * (u - 0.5));
+      default: return 1 + scalar::floor(scalar::log1p(-u) / scalar::log1p(-a));  // kGeometric
+    }
+  }
+  __device__ void operator()(const PhiloxBlock& block, const PhiloxBlock& extra, T (&y)[4]) const {
+    for (int i = 0; i < 4; ++i) y[i] = static_cast<T>(transform(uniform_double(block.lane[i], extra.lane[i])));
+  }
+};
+
+template <class Make>
+__global__ void random_kernel(Make make, Numbers numbers, int64_t blocks, Target target) {
+  using T = typename Make::Value;
+  for (int64_t b = first_index(); b < blocks; b += index_step()) {
+    const PhiloxBlock block = numbers.block(b);
+    PhiloxBlock extra{};
+    if constexpr (Make::kExtra) extra = numbers.block(b, 1);
+    Pack<T, 4> y;
+    make(block, extra, y.element);
+    const int64_t first = numbers.first(b);
+    if (target.packed && first + 4 <= numbers.count) {
+      static_cast<Pack<T, 4>*>(target.data)[b] = y;
+    } else {
+      for (int i = 0; i < 4; ++i)
+        if (first + i >= 0 && first + i < numbers.count) target.put(first + i, y.element[i]);
+    }
+  }
+}
+
+template <class Make>
+void fill(const Make& make, const Numbers& numbers, const View& y) {
+  using T = typename Make::Value;
+  const bool packed = y.contiguous && y.dtype == dtype_of<T>() && numbers.offset % 4 == 0 &&
+                      reinterpret_cast<uintptr_t>(y.data) % sizeof(Pack<T, 4>) == 0;
+  const int64_t blocks = numbers.blocks();
+  launch(random_kernel<Make>, blocks_for(blocks), kThreads, 0, make, numbers, blocks,
+         Target{y.dtype, packed, merge_dims(y), y.data});
+}
+
+void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
+  if (y.numel == 0) return;
+  const Numbers numbers{seed, offset, y.numel};
+  if (kind == RandomKind::kInteger) return fill(Integer(a, b), numbers, y);
+  if (kind == RandomKind::kUniform && y.dtype == kFloat16) return fill(Coarse<__half>(a, b), numbers, y);
+  if (kind == RandomKind::kUniform && y.dtype == kBFloat16) return fill(Coarse<__nv_bfloat16>(a, b), numbers, y);
+  with_float(y.dtype == kFloat64 ? kFloat64 : kFloat32, [&](auto type) {
+    using T = typename decltype(type)::type;
+    switch (kind) {
+      case RandomKind::kUniform: return fill(Uniform<T>(a, b), numbers, y);
+      case RandomKind::kNormal: return fill(Normal<T>{T(a), T(b), false}, numbers, y);
+      case RandomKind::kLogNormal: return fill(Normal<T>{T(a), T(b), true}, numbers, y);
+      default: return fill(Inverse<T>{kind, a, b}, numbers, y);
+    }
+  });
+}
+
+// ---- poisson --------------------------------------------------------------------------------------------------------
+
+/// Numbers in [0, 1) that are all number `number` of a stream's: one after another from its extra lanes.
+struct Draws {
+  uint64_t seed, number;
+  uint32_t extra = 0;
+  __device__ uint32_t lane() { return philox(seed, number / 4, extra++).lane[number % 4]; }
+  __device__ double operator()() {
+    const uint32_t high = lane(), low = lane();
+    return uniform_double(high, low);
+  }
+};
+
+__device__ double draw_poisson(double rate, Draws draw) {
+  if (!(rate > 0)) return rate == 0 ? 0 : NAN;
+  if (rate < 10) {  // by the arrival times of the events
+    const double end = scalar::exp(-rate);
+    double product = draw();
+    int64_t events = 0;
+    for (; product > end; ++events) product *= draw();
+    return static_cast<double>(events);
+  }
+  // Transformed rejection (Hörmann 1993, PTRS).
+  const double root = scalar::sqrt(rate), b = 0.931 + 2.53 * root, a = -0.059 + 0.02483 * b;
+  const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4), v_r = 0.9277 - 3.6224 / (b - 2);
+  while (true) {
+    const double u = draw() - 0.5, v = draw(), distance = 0.5 - scalar::abs(u);
+    const double k = scalar::floor((2 * a / distance + b) * u + rate + 0.43);
+    if (distance >= 0.07 && v <= v_r) return k;
+    if (k < 0 || (distance < 0.013 && v > distance)) continue;
+    const double bound = k * scalar::log(rate) - rate - scalar::lgamma(k + 1);
+    if (scalar::log(v * inverse_alpha / (a / (distance * distance) + b)) <= bound) return k;
+  }
+}
+
+template <class T>
+__global__ void poisson_kernel(Numbers numbers, const T* rate, T* y) {
+  for (int64_t i = first_index(); i < numbers.count; i += index_step())
+    y[i] = static_cast<T>(draw_poisson(rate[i], {numbers.seed, numbers.offset + i}));
+}
+
+void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
+  with_float(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(poisson_kernel<T>, blocks_for(y.numel), kThreads, 0, Numbers{seed, offset, y.numel}, rate.as<const T>(),
+           y.as<T>());
+  });
+}
+
+// ---- multinomial ----------------------------------------------------------------------------------------------------
+
+/// The first of the ascending numbers that f is true of, n if there is none.
+template <class F>
+__device__ int64_t first_of(const double* numbers, int64_t n, const F& f) {
+  int64_t low = 0, high = n;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (f(numbers[middle]))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+__global__ void multinomial_kernel(Numbers numbers, int64_t blocks, int64_t categories, int64_t samples,
+                                   const double* sums, int64_t* y) {
+  for (int64_t b = first_index(); b < blocks; b += index_step()) {
+    const PhiloxBlock block = numbers.block(b), extra = numbers.block(b, 1);
+    for (int lane = 0; lane < 4; ++lane) {
+      const int64_t i = numbers.first(b) + lane;
+      if (i < 0 || i >= numbers.count) continue;
+      const double* const row = sums + divide(i, samples) * categories;
+      const double total = row[categories - 1], wanted = uniform_double(block.lane[lane], extra.lane[lane]) * total;
+      int64_t found = first_of(row, categories, [&](double sum) { return sum > wanted; });
+      if (found == categories)  // rounded up
+        found = first_of(row, categories, [&](double sum) { return !(sum < total); });
+      y[i] = found;
+    }
+  }
+}
+
+void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y) {
+  if (y.numel == 0) return;
+  const Numbers numbers{seed, offset, y.numel};
+  launch(multinomial_kernel, blocks_for(numbers.blocks()), kThreads, 0, numbers, numbers.blocks(), sums.shape.back(),
+         y.shape.back(), sums.as<const double>(), y.as<int64_t>());
+}
+
+// ---- dropout --------------------------------------------------------------------------------------------------------
+
+/// An element is kept where its lane is not below the threshold.
+template <class T>
+struct Dropout {
+  uint32_t threshold;
+  bool none;  // kept
+  Wide<T> scale;
+  __device__ T operator()(T x, uint32_t lane, uint8_t& kept) const {
+    kept = !none && lane >= threshold;
+    return narrow<T>(kept ? widen(x) * scale : Wide<T>(0));
+  }
+};
+
+template <class T>
+__global__ void dropout_kernel(Dropout<T> drop, Numbers numbers, int64_t blocks, bool packed, const T* x, T* y,
+                               uint8_t* keep) {
+  for (int64_t b = first_index(); b < blocks; b += index_step()) {
+    const PhiloxBlock block = numbers.block(b);
+    const int64_t first = numbers.first(b);
+    if (packed && first + 4 <= numbers.count) {
+      const Pack<T, 4> in = reinterpret_cast<const Pack<T, 4>*>(x)[b];
+      Pack<T, 4> out;
+      Pack<uint8_t, 4> kept;
+      for (int i = 0; i < 4; ++i) out.element[i] = drop(in.element[i], block.lane[i], kept.element[i]);
+      reinterpret_cast<Pack<T, 4>*>(y)[b] = out;
+      reinterpret_cast<Pack<uint8_t, 4>*>(keep)[b] = kept;
+    } else {
+      for (int lane = 0; lane < 4; ++lane) {
+        const int64_t i = first + lane;
+        if (i >= 0 && i < numbers.count) y[i] = drop(x[i], block.lane[lane], keep[i]);
+      }
+    }
+  }
+}
+
+void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
+  if (x.numel == 0) return;
+  const Numbers numbers{seed, offset, x.numel};
+  with_floating(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const Dropout<T> drop{static_cast<uint32_t>(p * 4294967295.0), p >= 1, p < 1 ? Wide<T>(1 / (1 - p)) : Wide<T>(0)};
+    const uintptr_t address = reinterpret_cast<uintptr_t>(x.data) | reinterpret_cast<uintptr_t>(y.data);
+    const bool packed =
+        offset % 4 == 0 && address % sizeof(Pack<T, 4>) == 0 && reinterpret_cast<uintptr_t>(keep.data) % 4 == 0;
+    launch(dropout_kernel<T>, blocks_for(numbers.blocks()), kThreads, 0, drop, numbers, numbers.blocks(), packed,
+           x.as<const T>(), y.as<T>(), keep.as<uint8_t>());
+  });
+}
+
+}  // namespace
+
+void install_random(Backend& table) {
+  table.random = random;
+  table.poisson = poisson;
+  table.multinomial = multinomial;
+  table.dropout = dropout;
+}
 
 }  // namespace reel::cuda
