@@ -374,7 +374,7 @@ void check_norm(const NormCase& c, DType dtype, bool by_channel, bool parameters
       check_wide(
           dtype, {x, w, b, means, variances, g},
           {{{statistics}, kFloat64}, {{statistics}, kFloat64}, {shape, dtype}, {each, kFloat64}, {each, kFloat64}},
-          backward, small ? 300 : 1);
+          backward, small ? 300 : 4);
     }
 }
 
