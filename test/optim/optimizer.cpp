@@ -9,6 +9,7 @@
 
 #include "reel/autograd.h"
 #include "reel/nn.h"
+#include "reel/profile.h"
 #include "reel/random.h"
 
 using namespace reel;
@@ -145,6 +146,64 @@ TEST_CASE("groups have options of their own, and parameters without a gradient s
   CHECK_FALSE(c.grad().defined());
   sgd.zero_grad();
   CHECK_FALSE(a.grad().defined());
+}
+
+TEST_CASE("parameters are stepped together, each as it would be alone") {
+  // More than are taken at once, of several types, the states of some of them younger.
+  const DType dtypes[] = {kFloat32, kFloat32, kFloat64, kBFloat16};
+  std::vector<Tensor> together, alone;
+  for (int i = 0; i < 150; ++i) {
+    const std::vector<double> values = ramp(i % 9 == 0 ? 0 : i % 40, i);
+    const DType dtype = dtypes[i / 5 % 4];
+    together.push_back(parameter(values, dtype)), alone.push_back(parameter(values, dtype));
+  }
+  const auto give = [&](int step) {
+    for (size_t i = 0; i < together.size(); ++i)
+      for (Tensor p : {together[i], alone[i]})
+        if (i % 10 == 3 && step == 0)
+          p.set_grad({});
+        else
+          p.set_grad(from(ramp(p.numel(), 10 * step + 1), {.dtype = p.dtype()}));
+  };
+  const auto compare = [&](auto make) {
+    auto all = make(together);
+    std::vector<std::unique_ptr<optim::Optimizer>> each;
+    for (const Tensor& p : alone) each.push_back(make({p}));
+    for (int step = 0; step < 3; ++step) {
+      give(step);
+      all->step();
+      for (const auto& one : each) one->step();
+    }
+    for (size_t i = 0; i < together.size(); ++i) CHECK(equal(together[i], alone[i]));
+  };
+  compare([](std::vector<Tensor> p) {
+    return std::make_unique<optim::SGD>(std::move(p), optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.3});
+  });
+  compare([](std::vector<Tensor> p) {
+    return std::make_unique<optim::AdamW>(std::move(p), optim::AdamWOptions{.lr = 0.1, .weight_decay = 0.1});
+  });
+}
+
+TEST_CASE("equal steps of parameters are one kernel") {
+  std::vector<Tensor> parameters;
+  for (int i = 0; i < 10; ++i) parameters.push_back(parameter(ramp(3, i), kFloat32));
+  optim::Adam adam(parameters);
+  const auto kernels = [&] {
+    profile::start();
+    adam.step();
+    int64_t calls = 0;
+    for (const profile::Row& row : profile::stop().rows())
+      if (row.name == "adam_update") calls += row.calls;
+    return calls;
+  };
+  for (size_t i = 0; i < 9; ++i) parameters[i].set_grad(ones({3}));
+  CHECK(kernels() == 1);
+  parameters[9].set_grad(ones({3}));
+  CHECK(kernels() == 2);  // the last one's first step
+  Tensor other = parameter({1}, kFloat32);
+  adam.add_param_group({other}, {.lr = 1});
+  other.set_grad(ones({1}));
+  CHECK(kernels() == 3);
 }
 
 TEST_CASE("parameters that cannot be trained are refused") {
