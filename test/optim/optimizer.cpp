@@ -185,8 +185,9 @@ TEST_CASE("parameters are stepped together, each as it would be alone") {
 }
 
 TEST_CASE("equal steps of parameters are one kernel") {
+  const TensorOptions recorded{.device = kCPU};
   std::vector<Tensor> parameters;
-  for (int i = 0; i < 10; ++i) parameters.push_back(parameter(ramp(3, i), kFloat32));
+  for (int i = 0; i < 10; ++i) parameters.push_back(zeros({3}, recorded).requires_grad_());
   optim::Adam adam(parameters);
   const auto kernels = [&] {
     profile::start();
@@ -196,13 +197,13 @@ TEST_CASE("equal steps of parameters are one kernel") {
       if (row.name == "adam_update") calls += row.calls;
     return calls;
   };
-  for (size_t i = 0; i < 9; ++i) parameters[i].set_grad(ones({3}));
+  for (size_t i = 0; i < 9; ++i) parameters[i].set_grad(ones({3}, recorded));
   CHECK(kernels() == 1);
-  parameters[9].set_grad(ones({3}));
+  parameters[9].set_grad(ones({3}, recorded));
   CHECK(kernels() == 2);  // the last one's first step
-  Tensor other = parameter({1}, kFloat32);
+  Tensor other = zeros({1}, recorded).requires_grad_();
   adam.add_param_group({other}, {.lr = 1});
-  other.set_grad(ones({1}));
+  other.set_grad(ones({1}, recorded));
   CHECK(kernels() == 3);
 }
 
