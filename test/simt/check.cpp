@@ -525,6 +525,14 @@ void read_what_is_not_ours() {
   EXPECT(result == 1);
 }
 
+void write_what_was_freed() {
+  const cudaStream_t stream = make_stream();
+  float* const data = make<float>(10, stream);
+  SUCCEED(cudaFreeAsync(data, stream));
+  launch(write_at, 1, 1, 0, stream, data, 3);
+  SUCCEED(cudaDeviceSynchronize());
+}
+
 void touch_from_the_host() {
   const cudaStream_t stream = make_stream();
   float* const data = make<float>(10, stream);
@@ -627,6 +635,7 @@ const Test tests[] = {
     {"a write before a block", write_out_of_bounds<-1>, Test::kDies, kAsan ? "use-after-poison" : "byte -4 of a block"},
     {"a read behind a block", read_what_is_not_ours<false>, Test::kDies, kAsan ? "use-after-poison" : "not so"},
     {"a read after a free", read_what_is_not_ours<true>, Test::kDies, kAsan ? "use-after-poison" : "not so"},
+    {"a write after a free", write_what_was_freed, Test::kDies, kAsan ? "use-after-poison" : "byte 12 of a block"},
     {"the host touches the GPU's memory", touch_from_the_host, Test::kDies, "the host touches byte 12"},
     {"a host function touches the GPU's memory", touch_from_a_host_function, Test::kDies, "touches byte 0"},
     {"a copy from memory that is not pinned any more", unpin_what_is_being_copied, Test::kDies, "pinned memory"},

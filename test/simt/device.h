@@ -56,6 +56,8 @@ void rest(Block* block);
 void retire(Block* block);
 /// Aborts if something was written next to a block.
 void check_borders();
+/// … or into what was freed not long ago.
+void check_freed();
 
 /// Lets the GPU have so much memory. SIMT_MEMORY says it, too, in bytes; otherwise it has 8 GiB.
 void limit_memory(size_t bytes);

@@ -46,7 +46,7 @@ char* arena() {
 struct Memory {
   std::map<char*, Block> blocks;
   std::map<char*, size_t> free;  // ranges below `top`
-  std::deque<std::pair<char*, size_t>> quarantine;
+  std::deque<Block> quarantine;
   size_t quarantined = 0;
   char* top = arena();  // nothing above has ever been used
   int open = 0;
@@ -137,6 +137,15 @@ void check_border(const Block& block, const char* border) {
       die("a write out of bounds: byte %td of a block of %zu bytes", border + i - block.data, block.size);
 }
 
+/// Has it been written since?
+void check_freed(const Block& block) {
+  if (kAsan || block.size == 0) return;
+  constexpr char kFree = -1;
+  if (block.data[0] == kFree && std::memcmp(block.data, block.data + 1, block.size - 1) == 0) return;
+  const char* const written = std::find_if(block.data, block.data + block.size, [](char c) { return c != kFree; });
+  die("a write into memory that was freed: byte %td of a block of %zu bytes", written - block.data, block.size);
+}
+
 void check(const Block& block) {
   if (kAsan) return;
   check_border(block, block.data - kBorder);
@@ -202,15 +211,21 @@ void rest(Block* block) {
 void retire(Block* block) {
   rest(block);
   Memory& m = memory();
-  m.quarantine.emplace_back(block->data - kBorder, footprint(block->size));
-  m.quarantined += m.quarantine.back().second;
+  m.quarantine.push_back(*block);
+  m.quarantined += footprint(block->size);
   m.blocks.erase(block->data);
   while (m.quarantined > kQuarantine) {
-    const auto [start, size] = m.quarantine.front();
+    const Block& oldest = m.quarantine.front();
+    check_freed(oldest);
+    m.quarantined -= footprint(oldest.size);
+    give_back(oldest.data - kBorder, footprint(oldest.size));
     m.quarantine.pop_front();
-    m.quarantined -= size;
-    give_back(start, size);
   }
+}
+
+void check_freed() {
+  const Open open;
+  for (const Block& block : memory().quarantine) check_freed(block);
 }
 
 void check_borders() {

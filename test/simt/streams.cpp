@@ -211,6 +211,7 @@ void reach(Stream& stream, uint64_t ticket) {
 void finish(Stream& stream) { reach(stream, stream.issued); }
 void finish_all() {
   for (const auto& stream : streams()) finish(*stream);
+  check_freed();
 }
 
 cudaError_t refuse_if_captured(Stream& stream) {
