@@ -142,11 +142,15 @@ void upload(const View& from, const View& to) {
     upload(from, packed);
     return copy_on_device(packed, to);
   }
+  REEL_CHECK(!capturing() || is_pinned(from.data),
+             "a copy to the GPU: the memory is not pinned (Tensor::pin_memory), so ",
+             "it cannot be captured in a cuda::Graph");
   CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, size_of_elements(from), cudaMemcpyHostToDevice, stream()));
   note_copy_from(from.data);
 }
 
 void download(const View& from, const View& to) {
+  check_wait("a copy to the host");  // copies to memory that is not pinned wait by themselves
   const Contiguous packed(from);
   if (!to.contiguous || from.dtype != to.dtype) {
     const HostMemory memory(size_of_elements(from));

@@ -134,14 +134,17 @@ void throw_reported() {
 }
 }  // namespace
 
-void wait_for_gpu(const char* what) {
-  const cudaStream_t queue = stream();
+void check_wait(const char* what) {
   cudaStreamCaptureStatus status;
-  CUDA_CHECK(cudaStreamIsCapturing(queue, &status));
+  CUDA_CHECK(cudaStreamIsCapturing(stream(), &status));
   REEL_CHECK(status == cudaStreamCaptureStatusNone, what,
              ": waits for the GPU, so it cannot be captured in a cuda::Graph");
   REEL_CHECK(!current.waits_forbidden, what, ": waits for the GPU, which cuda::forbid_waits forbids");
-  CUDA_CHECK(cudaStreamSynchronize(queue));
+}
+
+void wait_for_gpu(const char* what) {
+  check_wait(what);
+  CUDA_CHECK(cudaStreamSynchronize(stream()));
   throw_reported();
 }
 

@@ -46,6 +46,8 @@ void use(Device device);
 /// Waits until everything launched on stream() is done, and throws what the GPU has reported since the last time: an
 /// index out of range, say. `what` names the op that has to wait; it is refused while a graph is captured.
 void wait_for_gpu(const char* what);
+/// Throws if wait_for_gpu would be refused: for what waits by itself before it.
+void check_wait(const char* what);
 
 /// An argument of a kernel that is new each time a captured graph runs again: the step of an optimizer, say.
 ///
