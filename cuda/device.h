@@ -26,6 +26,7 @@ struct Pool {
   bool of_graph = false, abandoned = false;
   int64_t live = 0;
   std::vector<void*> from_driver;
+  std::vector<cudaStream_t> users;  // where it was replayed
 
   explicit Pool(Stream::Impl* on) : stream(on) {}
 };

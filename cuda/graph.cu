@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "cuda/device.h"
@@ -63,7 +64,10 @@ struct Graph::Impl {
   }
   ~Impl() {
     if (graph) cudaGraphExecDestroy(graph);
-    for (Block* block : capture.held) release(block);
+    for (Block* block : capture.held) {
+      for (const cudaStream_t user : capture.pool->users) record_stream(block, user);
+      release(block);
+    }
     if (capture.block) release(capture.block);
     abandon(capture.pool);
   }
@@ -121,7 +125,10 @@ void Graph::replay() {
     impl_->refresh();
     write_arguments(impl_->capture);
   }
-  CUDA_CHECK(cudaGraphLaunch(impl_->graph, stream()));
+  const cudaStream_t here = stream();
+  CUDA_CHECK(cudaGraphLaunch(impl_->graph, here));
+  auto& users = impl_->capture.pool->users;
+  if (std::find(users.begin(), users.end(), here) == users.end()) users.push_back(here);
 }
 
 }  // namespace reel::cuda

@@ -105,7 +105,17 @@ cudaEvent_t take_event(DeviceState& state) {
   return event;
 }
 
+/// What the stream is given from now on comes after what the users have been given.
+void wait_for(const std::vector<cudaStream_t>& users, Stream::Impl& stream) {
+  for (const cudaStream_t user : users) {
+    const cudaEvent_t event = take_event(stream.state);
+    if (cudaEventRecord(event, user) == cudaSuccess) cudaStreamWaitEvent(stream.stream, event, 0);
+    stream.state.events.push_back(event);
+  }
+}
+
 void give_back(Pool* pool) {
+  wait_for(pool->users, *pool->stream);
   for (void* data : pool->from_driver) cudaFreeAsync(data, pool->stream->stream);
   for (Block*& list : pool->free)
     while (list) delete std::exchange(list, list->next);
@@ -146,11 +156,7 @@ void release(Block* block) {
     return;
   }
   std::lock_guard lock(state.mutex);
-  for (const cudaStream_t user : block->users) {
-    const cudaEvent_t event = take_event(state);
-    if (cudaEventRecord(event, user) == cudaSuccess) cudaStreamWaitEvent(stream.stream, event, 0);
-    state.events.push_back(event);
-  }
+  wait_for(block->users, stream);
   block->users.clear();
   count(state, -static_cast<int64_t>(block->bytes));
   Block** list = &state.spare;
