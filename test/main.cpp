@@ -6,18 +6,23 @@
 
 #include "reel/cuda.h"
 #include "reel/tensor.h"
+#include "test/op_table.h"
 
-// REEL_TEST_DEVICE=cuda runs the tests with tensors that are made on the GPU. Without one they are skipped (exit code
-// 77), unless REEL_REQUIRE_CUDA=1.
+static reel::Device where = reel::kCPU;
+reel::Device reel::test_device() { return where; }
+
+// REEL_TEST_DEVICE=cuda runs the tests with tensors that are made on the GPU, cuda-inputs those of the op table with
+// inputs there. Without a GPU they are skipped (exit code 77), unless REEL_REQUIRE_CUDA=1.
 int main(int argc, char** argv) {
   const char* device = std::getenv("REEL_TEST_DEVICE");
-  if (device && !std::strcmp(device, "cuda")) {
+  if (device && *device) {
     const char* required = std::getenv("REEL_REQUIRE_CUDA");
     if (!reel::cuda::is_available() && !(required && !std::strcmp(required, "1"))) {
       std::cout << "skipped: there is no GPU that CUDA can use\n";
       return 77;
     }
-    reel::set_default_device(reel::kCUDA);
+    where = reel::kCUDA;
+    if (std::strcmp(device, "cuda-inputs")) reel::set_default_device(reel::kCUDA);
   }
   return Catch::Session().run(argc, argv);
 }

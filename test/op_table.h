@@ -71,4 +71,8 @@ struct Row {
 };
 const std::vector<Row>& op_table();
 
+/// Where the inputs of the rows are made: REEL_TEST_DEVICE=cuda-inputs makes them on the GPU, while everything else is
+/// made on the CPU by default, so that an op which forgets where its inputs are is found out.
+Device test_device();
+
 }  // namespace reel

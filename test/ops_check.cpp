@@ -34,7 +34,7 @@ Tensor make_input(const Input& input, const Shape& shape, DType dtype, int posit
     }
   if (input.draw == Input::kMask) dtype = kBool;
   if (input.draw == Input::kIds || input.draw == Input::kDistinctIds) dtype = kInt64;
-  return from(values, shape).to(dtype);
+  return from(values, shape).to(dtype).to(test_device());
 }
 
 /// For pointwise rows shapes are given, one for every input; the others bring their own.
@@ -63,7 +63,7 @@ Tensor lay_out(const Tensor& x, Layout layout) {
     else
       wide.push_back(3);
     const Scalar wrong = x.is_floating_point() ? Scalar(std::nan("")) : Scalar(77);
-    const Tensor all = full(wide, wrong, {.dtype = x.dtype()});
+    const Tensor all = full(wide, wrong, {.dtype = x.dtype(), .device = x.device()});
     Tensor part = rank ? all.slice(-1, 1, {}, 2) : all.select(0, 1);
     return part.copy_(x);
   }
@@ -231,7 +231,7 @@ Tensors gradients(const Row& row, const Tensors& inputs, const Tensor& cotangent
 Tensor cotangent_of(const Row& row, const Tensors& inputs) {
   const Tensor y = row.call(inputs);
   manual_seed(17);
-  return randn(y.shape(), {.dtype = kFloat64}).to(y.dtype());
+  return randn(y.shape(), {.dtype = kFloat64, .device = y.device()}).to(y.dtype());
 }
 
 void check_close(const Tensors& got, const Tensors& expected, double tolerance) {

@@ -26,7 +26,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
 inline Tensor randint(int64_t high, const Shape& shape, TensorOptions options = {}) {
   return randint(0, high, shape, options);
 }
-Tensor randperm(int64_t n);  ///< A random order of 0 … n - 1, int64.
+Tensor randperm(int64_t n, TensorOptions options = {});  ///< A random order of 0 … n - 1, int64.
 /// Of other's shape, and of its dtype and device unless options say otherwise.
 Tensor rand_like(const Tensor& other, TensorOptions options = {});
 Tensor randn_like(const Tensor& other, TensorOptions options = {});

@@ -11,7 +11,7 @@ namespace reel::data::detail {
 
 std::vector<int64_t> random_order(int64_t n, uint64_t seed) {
   const SampleScope scope(seed);
-  return randperm(n).to_vector<int64_t>();
+  return randperm(n, {.device = kCPU}).to_vector<int64_t>();
 }
 
 std::vector<int64_t> part_lengths(int64_t n, const std::vector<Scalar>& shares) {

@@ -23,7 +23,7 @@ int64_t padding_row(const char* op, std::optional<int64_t> padding, const Tensor
 
 /// Delivers g [n, …], the gradients of the rows `ids` [n] of input 0, a matrix of `shape`; not that of `padding`.
 void give_rows(Backward& back, Tensor g, const Shape& shape, Tensor ids, int64_t padding, bool sparse) {
-  if (padding >= 0 && ids.device() != kCPU) {
+  if (padding >= 0 && !sparse && ids.device() != kCPU) {
     ids = where(ids == padding, shape[0], ids);  // beyond the last row: added nowhere, and nobody waits for a count
   } else if (padding >= 0) {
     const Tensor kept = nonzero(ids != padding).squeeze(1);

@@ -136,7 +136,7 @@ Tensor randint_like(const Tensor& other, int64_t low, int64_t high, TensorOption
                      options);
 }
 
-Tensor randperm(int64_t n) {
+Tensor randperm(int64_t n, TensorOptions options) {
   REEL_CHECK(n >= 0, "randperm: ", n, " elements");
   const Tensor chances = rand({n}, {.dtype = kFloat64, .device = kCPU}), order = make_tensor({n}, kInt64);
   const double* chance = chances.data<double>();
@@ -144,7 +144,7 @@ Tensor randperm(int64_t n) {
   std::iota(element, element + n, 0);
   for (int64_t i = 0; i + 1 < n; ++i)  // Fisher & Yates
     std::swap(element[i], element[i + static_cast<int64_t>(chance[i] * static_cast<double>(n - i))]);
-  return order;
+  return order.to(options.dtype.value_or(kInt64)).to(options.device);
 }
 
 Tensor& Tensor::uniform_(double low, double high) {

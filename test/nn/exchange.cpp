@@ -5,6 +5,7 @@
 #include "reel/nn.h"
 #include "reel/testing.h"
 #include "test/folder.h"
+#include "test/load.h"
 
 // Weights go from Python to reel and back: test/reference/models.py is the other side.
 using namespace reel;
@@ -63,7 +64,7 @@ TEST_CASE("models that Python saved compute in reel what they computed there") {
   Zoo zoo;
   zoo.eval();
   io::load(zoo, "test/reference/models.safetensors");
-  const StateDict figures = io::load("test/reference/models_figures.safetensors");
+  const StateDict figures = load_reference("models_figures.safetensors");
   const NoGrad guard;
   const StateDict outputs = zoo.outputs(figures);
   CHECK(outputs.size() + 3 == figures.size());

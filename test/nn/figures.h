@@ -7,6 +7,7 @@
 #include "reel/io.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
+#include "test/load.h"
 
 // A module against what PyTorch computed with the same weights: test/reference/attention.py.
 namespace reel {
@@ -14,7 +15,7 @@ namespace reel {
 class Figures {
  public:
   explicit Figures(const std::string& name) {
-    static const StateDict all = io::load("test/reference/attention.safetensors");
+    static const StateDict all = load_reference("attention.safetensors");
     for (const auto& [path, tensor] : all)
       if (path.starts_with(name + "/")) mine_.emplace_back(path.substr(name.size() + 1), tensor);
     for (auto& [path, tensor] : group("in"))

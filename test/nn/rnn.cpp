@@ -6,6 +6,7 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/random.h"
+#include "test/load.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
@@ -87,7 +88,7 @@ Tensor compute(Net& net) {
 }  // namespace
 
 TEST_CASE("recurrent nets over packed sequences give PyTorch's numbers and gradients") {
-  const StateDict expected = io::load("test/reference/rnn.safetensors");
+  const StateDict expected = load_reference("rnn.safetensors");
   const auto check = [&](const char* name, auto&& net) {
     INFO(name);
     for (const auto& [key, values] : expected)

@@ -5,6 +5,7 @@
 #include "reel/io.h"
 #include "reel/testing.h"
 #include "reel/threads.h"
+#include "test/load.h"
 #include "test/op_rows.h"
 #include "test/wrong_calls.h"
 
@@ -338,7 +339,7 @@ TEST_CASE("convolutions, windows and padding agree with PyTorch", "[conv]") {
        {},
        {}},
   };
-  const StateDict pins = io::load("test/reference/conv.safetensors");
+  const StateDict pins = load_reference("conv.safetensors");
   size_t compared = 0;
   for (const auto& [name, call, x, weight, bias] : cases)
     for (const DType dtype : {kFloat32, kFloat64}) {

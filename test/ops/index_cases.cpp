@@ -7,6 +7,7 @@
 #include "reel/io.h"
 #include "reel/ops.h"
 #include "reel/random.h"
+#include "test/load.h"
 #include "test/wrong_calls.h"
 
 namespace reel {
@@ -32,7 +33,7 @@ bool same(const Tensor& a, const Tensor& b) {
 
 /// The answers in test/reference/index.safetensors.
 Tensor pin(const std::string& name, int i = 0) {
-  static const StateDict all = io::load("test/reference/index.safetensors");
+  static const StateDict all = load_reference("index.safetensors");
   const Tensor* tensor = find(all, name + "." + std::to_string(i));
   REEL_CHECK(tensor, "no answer ", name, ".", i);
   return *tensor;

@@ -3,6 +3,7 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/testing.h"
+#include "test/load.h"
 #include "test/op_rows.h"
 #include "test/wrong_calls.h"
 
@@ -239,7 +240,7 @@ TEST_CASE("the graph of an evaluation survives training on the same running stat
 }
 
 TEST_CASE("running statistics are PyTorch's", "[pins]") {
-  const StateDict pins = io::load("test/reference/norm.safetensors");
+  const StateDict pins = load_reference("norm.safetensors");
   const auto pin = [&](const std::string& name) { return *find(pins, name); };
   const Tensor x = pin("x");  // [3, 4, 3, 2, 2]: three batches
   for (const std::string kind : {"batch", "instance"}) {

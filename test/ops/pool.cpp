@@ -3,6 +3,7 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/testing.h"
+#include "test/load.h"
 #include "test/op_rows.h"
 #include "test/wrong_calls.h"
 
@@ -327,7 +328,7 @@ TEST_CASE("fractional windows cover the whole of x and are drawn for each channe
 }
 
 TEST_CASE("windows are PyTorch's", "[pins]") {
-  const StateDict pins = io::load("test/reference/pool.safetensors");
+  const StateDict pins = load_reference("pool.safetensors");
   const auto pin = [&](const std::string& name) { return *find(pins, name); };
   const Tensor x = pin("x"), deep = pin("deep");  // [1, 2, 7, 20], [1, 1, 3, 4, 9]
   const auto check = [&](const std::string& name, const ValuesIndices& pooled) {

@@ -3,6 +3,7 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/testing.h"
+#include "test/load.h"
 #include "test/op_rows.h"
 #include "test/wrong_calls.h"
 
@@ -245,7 +246,7 @@ const WrongCall kWrongCalls[] = {
 TEST_CASE("a wrong resizing says what is wrong", "[errors]") { check_wrong_calls(kWrongCalls); }
 
 TEST_CASE("resizing and sampling are PyTorch's", "[pins]") {
-  const StateDict pins = io::load("test/reference/resize.safetensors");
+  const StateDict pins = load_reference("resize.safetensors");
   const auto check = [&](const std::string& name, const Tensor& y) {
     INFO(name);
     testing::assert_close(y, *find(pins, name));

@@ -8,6 +8,7 @@
 #include "reel/io.h"
 #include "reel/ops.h"
 #include "reel/testing.h"
+#include "test/load.h"
 
 // PyTorch's figures: test/reference/optim.py.
 namespace reel {
@@ -15,7 +16,7 @@ namespace reel {
 using Catch::Contains;
 
 static Tensor figure(const std::string& name) {
-  static const StateDict figures = io::load("test/reference/optim.safetensors");
+  static const StateDict figures = load_reference("optim.safetensors");
   const Tensor* found = find(figures, name);
   REQUIRE(found);
   return *found;

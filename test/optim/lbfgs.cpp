@@ -6,6 +6,7 @@
 #include "reel/io.h"
 #include "reel/ops.h"
 #include "reel/testing.h"
+#include "test/load.h"
 
 namespace reel {
 
@@ -20,7 +21,7 @@ TEST_CASE("L-BFGS goes where PyTorch's goes with and without a line search", "[o
   const bool wolfe = GENERATE(false, true);
   const optim::LBFGSOptions options = wolfe ? optim::LBFGSOptions{.max_iter = 3, .strong_wolfe = true}
                                             : optim::LBFGSOptions{.lr = 0.3, .max_iter = 3, .history_size = 4};
-  const StateDict figures = io::load("test/reference/optim.safetensors");
+  const StateDict figures = load_reference("optim.safetensors");
   const Tensor expected = *find(figures, wolfe ? "optimizer.lbfgs_wolfe" : "optimizer.lbfgs");
   // Two tensors, one of them not seen as the vector that it is a part of.
   Tensor a = from({{-1.2, 1.0}}, {.dtype = kFloat64}).requires_grad_(),

@@ -10,6 +10,7 @@
 #include "reel/ops.h"
 #include "reel/optim.h"
 #include "reel/testing.h"
+#include "test/load.h"
 
 namespace reel {
 
@@ -92,7 +93,7 @@ const struct {
 }  // namespace
 
 TEST_CASE("every schedule has PyTorch's rates, also when it is resumed", "[optim]") {
-  const StateDict figures = io::load("test/reference/optim.safetensors");
+  const StateDict figures = load_reference("optim.safetensors");
   for (const auto& row : kSchedules) DYNAMIC_SECTION(row.name) {
       const Tensor expected = *find(figures, std::string("schedule.") + row.name);
       auto setup = std::make_unique<Setup>();
@@ -113,7 +114,7 @@ TEST_CASE("every schedule has PyTorch's rates, also when it is resumed", "[optim
 }
 
 TEST_CASE("ReduceLROnPlateau reduces when PyTorch's does", "[optim]") {
-  const StateDict figures = io::load("test/reference/optim.safetensors");
+  const StateDict figures = load_reference("optim.safetensors");
   const bool max = GENERATE(false, true);
   const Tensor expected = *find(figures, max ? "schedule.plateau_max" : "schedule.plateau");
   Tensor p = zeros({1}, {.requires_grad = true});
