@@ -494,6 +494,10 @@ void Backward::set(int input, Tensor g) {
     REEL_CHECK(g.is_floating_point(), node_.name, ": its rule returned a ", g.dtype(), " gradient for input ", input);
     g = g.to(dtype);
   }
+  if (shape.empty()) {  // which may come from the CPU, whatever device the other inputs are on
+    const Device device = edge.node ? edge.node->outputs()[edge.output].device : edge.leaf->device();
+    if (g.device() != device) g = g.to(device);
+  }
   if (anomaly_mode()) check_number(input, g);
   add_grad(edge.node ? edge.node->outputs()[edge.output].slot : walk_.note(edge.leaf).slot, std::move(g));
 }

@@ -133,7 +133,6 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
 
 Tensor number_as(DType dtype, const Tensor& number) {
   Tensor value = make_tensor({}, dtype == kFloat64 ? kFloat64 : kFloat32);
-  TensorImpl::of(value)->number = true;
   const double exact = number.item<double>();
   if (dtype == kFloat64)
     *view_of(value).as<double>() = exact;

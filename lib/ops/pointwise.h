@@ -107,7 +107,7 @@ template <class F>
 Tensor binary_same(const char* name, const Tensor& a, const Tensor& b) {
   const View &av = view_of(a), &bv = view_of(b);
   const F f;
-  const TensorImpl* leading = TensorImpl::of(TensorImpl::of(a)->number ? b : a);
+  const TensorImpl* leading = TensorImpl::of(av.host && !bv.host ? b : a);
   const DType dtype = leading->view.dtype;
   Tensor y;
   if (av.shape == bv.shape) {
