@@ -30,7 +30,7 @@ build_in() {
   while (($#)) && [[ $1 != -- ]]; do arguments+=("$1") && shift; done
   if (($#)); then targets=(--target "${@:2}"); fi
   # shellcheck disable=SC2086  # REEL_CMAKE_ARGS is a list of words
-  cmake -S "$root" -B "$folder" -G Ninja ${REEL_CMAKE_ARGS:-} "${arguments[@]}" >&2
+  cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_CUDA_ARCHITECTURES=90 ${REEL_CMAKE_ARGS:-} "${arguments[@]}" >&2
   cmake --build "$folder" -j "$(nproc)" "${targets[@]}" >&2
 }
 

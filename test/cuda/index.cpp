@@ -131,7 +131,7 @@ const SliceCase kSlices[] = {
 
 }  // namespace
 
-TEST_CASE("cuda: slices are selected, copied and added as on the CPU") {
+TEST_CASE("cuda: slices are selected, copied and added as on the CPU", "[cuda]") {
   NEEDS_GPU();
   const Backend& cpu = cpu_backend();
   for (const auto& [shape, dim, n] : kSlices)
@@ -157,7 +157,7 @@ TEST_CASE("cuda: slices are selected, copied and added as on the CPU") {
       }
 }
 
-TEST_CASE("cuda: elements are gathered and scattered as on the CPU") {
+TEST_CASE("cuda: elements are gathered and scattered as on the CPU", "[cuda]") {
   NEEDS_GPU();
   const Backend& cpu = cpu_backend();
   struct Case {
@@ -198,7 +198,7 @@ TEST_CASE("cuda: elements are gathered and scattered as on the CPU") {
       }
 }
 
-TEST_CASE("cuda: many elements that go to one place are joined in pieces") {
+TEST_CASE("cuda: many elements that go to one place are joined in pieces", "[cuda]") {
   NEEDS_GPU();
   const Backend& cpu = cpu_backend();
   const int64_t n = 9000;
@@ -220,7 +220,7 @@ TEST_CASE("cuda: many elements that go to one place are joined in pieces") {
   }
 }
 
-TEST_CASE("cuda: ids that are out of range read zeros, write nothing, and are reported") {
+TEST_CASE("cuda: ids that are out of range read zeros, write nothing, and are reported", "[cuda]") {
   NEEDS_GPU();
   const int64_t wild[] = {5, -6, INT64_MAX, INT64_MIN, 1 << 30};
   for (const int64_t n : {6, 80, 1500, 40000}) {
@@ -262,7 +262,7 @@ TEST_CASE("cuda: ids that are out of range read zeros, write nothing, and are re
   }
 }
 
-TEST_CASE("cuda: bags of rows are made as on the CPU") {
+TEST_CASE("cuda: bags of rows are made as on the CPU", "[cuda]") {
   NEEDS_GPU();
   const Backend& cpu = cpu_backend();
   for (const DType dtype : {kFloat32, kFloat64})
@@ -307,7 +307,7 @@ TEST_CASE("cuda: bags of rows are made as on the CPU") {
       }
 }
 
-TEST_CASE("cuda: sorting is stable, with NaN the largest, as on the CPU") {
+TEST_CASE("cuda: sorting is stable, with NaN the largest, as on the CPU", "[cuda]") {
   NEEDS_GPU();
   const Backend& cpu = cpu_backend();
   struct Case {
@@ -347,7 +347,7 @@ TEST_CASE("cuda: sorting is stable, with NaN the largest, as on the CPU") {
         }
 }
 
-TEST_CASE("cuda: rows are ordered, values found and nonzeros listed as on the CPU") {
+TEST_CASE("cuda: rows are ordered, values found and nonzeros listed as on the CPU", "[cuda]") {
   NEEDS_GPU();
   const Backend& cpu = cpu_backend();
   for (const DType dtype : kDTypes) {
@@ -388,7 +388,7 @@ TEST_CASE("cuda: rows are ordered, values found and nonzeros listed as on the CP
   }
 }
 
-TEST_CASE("cuda: random numbers are the CPU's") {
+TEST_CASE("cuda: random numbers are the CPU's", "[cuda]") {
   NEEDS_GPU();
   const Backend& cpu = cpu_backend();
   struct Case {

@@ -116,7 +116,7 @@ const DType kAllDTypes[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kUInt8, kIn
 
 }  // namespace
 
-TEST_CASE("GPU: reductions of any dimensions") {
+TEST_CASE("GPU: reductions of any dimensions", "[cuda]") {
   if (no_gpu()) return;
   Generator random(1);
   const struct {
@@ -171,7 +171,7 @@ TEST_CASE("GPU: reductions of any dimensions") {
         }
 }
 
-TEST_CASE("GPU: a sum of many float32 numbers is exact") {
+TEST_CASE("GPU: a sum of many float32 numbers is exact", "[cuda]") {
   if (no_gpu()) return;
   for (const Shape& shape : {Shape{1 << 20}, Shape{1 << 18, 4}}) {
     const Tensor x = full(shape, 0.1, {.dtype = kFloat32, .device = kCUDA});
@@ -183,7 +183,7 @@ TEST_CASE("GPU: a sum of many float32 numbers is exact") {
   }
 }
 
-TEST_CASE("GPU: scans") {
+TEST_CASE("GPU: scans", "[cuda]") {
   if (no_gpu()) return;
   Generator random(2);
   const struct {
@@ -267,7 +267,7 @@ Tensor ids(int64_t count, int64_t low, int64_t high, Generator& random) {
 
 }  // namespace
 
-TEST_CASE("GPU: softmax and cross entropy of rows of any length") {
+TEST_CASE("GPU: softmax and cross entropy of rows of any length", "[cuda]") {
   if (no_gpu()) return;
   Generator random(3);
   for (const int64_t n : kLengths)
@@ -380,7 +380,7 @@ void check_norm(const NormCase& c, DType dtype, bool by_channel, bool parameters
 
 }  // namespace
 
-TEST_CASE("GPU: norms of rows of any length") {
+TEST_CASE("GPU: norms of rows of any length", "[cuda]") {
   if (no_gpu()) return;
   Generator random(4);
   for (const NormCase& c : std::initializer_list<NormCase>{{5, 1, 7, 1},
@@ -410,7 +410,7 @@ TEST_CASE("GPU: norms of rows of any length") {
         }
 }
 
-TEST_CASE("GPU: norms of channels") {
+TEST_CASE("GPU: norms of channels", "[cuda]") {
   if (no_gpu()) return;
   Generator random(5);
   for (const NormCase& c : std::initializer_list<NormCase>{{5, 3, 1, 7},
@@ -433,7 +433,7 @@ TEST_CASE("GPU: norms of channels") {
 
 // ---- segments -------------------------------------------------------------------------------------------------------
 
-TEST_CASE("GPU: ragged rows") {
+TEST_CASE("GPU: ragged rows", "[cuda]") {
   if (no_gpu()) return;
   Generator random(6);
   for (const std::vector<int64_t>& lengths : std::initializer_list<std::vector<int64_t>>{
