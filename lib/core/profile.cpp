@@ -104,13 +104,6 @@ const Backend* real = nullptr;
 int64_t touched(const View& view) { return view.numel * size_of(view.dtype); }
 int64_t touched(const View* view) { return view ? touched(*view) : 0; }
 int64_t touched(const Gemm& g) { return g.batch * (g.m * g.k + g.k * g.n + g.m * g.n) * size_of(g.dtype); }
-int64_t touched(std::span<const Updated> parameters) {
-  int64_t bytes = 0;
-  for (const Updated& u : parameters)
-    bytes +=
-        u.numel * size_of(u.dtype) * (2 + std::count_if(u.states.begin(), u.states.end(), [](void* s) { return s; }));
-  return bytes;
-}
 template <class T>
 int64_t touched(const T&) {
   return 0;
@@ -171,7 +164,6 @@ Backend make_recording_table() {
   KERNELS(unary, UnaryList), KERNELS(unary_grad, UnaryList);
   KERNELS(binary, BinaryList), KERNELS(grad_a, BinaryList), KERNELS(grad_b, BinaryList);
   KERNELS(ternary, TernaryList), KERNELS(bits, BitList), KERNELS(compare, CompareList), KERNELS(update, UpdateList);
-  KERNELS(update_many, UpdateList);
   KERNEL(reduce), KERNEL(arg_reduce), KERNEL(scan), KERNEL(logcumsumexp_grad), KERNEL(scan_extreme);
   KERNEL(segment_reduce), KERNEL(segment_spread), KERNEL(segment_extreme_grad), KERNEL(segment_softmax);
   KERNEL(segment_softmax_grad), KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy),

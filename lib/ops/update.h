@@ -23,8 +23,8 @@ void update(const Functor& functor, const Tensor& p, const Tensor& g, UpdateStat
   TensorImpl::of(p)->storage->changed();
 }
 
-/// While one of these lives, a thread's dense steps wait until there are many that are equal, which a device then takes
-/// at once.
+/// While one of these lives, a thread's dense steps on a GPU wait until there are many that are equal, which it then
+/// takes at once.
 class UpdateBatch {
  public:
   UpdateBatch() : outer_(std::exchange(current_, this)) {}

@@ -20,9 +20,10 @@ const Tensor& started(Tensor& state, const Tensor& p, double value = 0) {
 template <class Functor>
 void apply(const Functor& functor, const Tensor& p, const Tensor& grad, std::span<const Tensor, 3> states,
            const Tensor* ids) {
-  const bool known = !is_half(p.dtype()) || p.device().type != DeviceType::kCPU;
-  if (p.is_contiguous() && known && grad.dtype() == p.dtype()) {
-    if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids) return batch->add(functor, p, grad, states);
+  const bool on_cpu = p.device() == kCPU;
+  if (p.is_contiguous() && !(on_cpu && is_half(p.dtype())) && grad.dtype() == p.dtype()) {
+    if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids && !on_cpu)
+      return batch->add(functor, p, grad, states);
     return reel::update(functor, p, grad, states, ids);
   }
   const Tensor dense = p.to(state_dtype(p)).contiguous();

@@ -48,7 +48,7 @@ void Optimizer::step() {
       for (const Tensor& p : group.parameters)
         REEL_CHECK(p.grad_rows() || !p.grad().defined(), "Optimizer: the parameter of shape ", p.shape(),
                    " has a dense gradient, and this optimizer takes row-sparse ones only");
-  UpdateBatch batch;
+  std::optional<UpdateBatch> batch;
   for (int g = 0; g < num_groups(); ++g) {
     Group& group = groups_[g];
     for (size_t i = 0; i < group.parameters.size(); ++i) {
@@ -57,11 +57,12 @@ void Optimizer::step() {
       const Tensor grad = rows ? rows->values : parameter.grad();
       if (!grad.defined()) continue;
       ++group.states[i].steps;
-      batch.next({g, group.states[i].steps});
+      if (!batch && parameter.device() != kCPU) batch.emplace();
+      if (batch) batch->next({g, group.states[i].steps});
       update(g, parameter, grad, rows ? &rows->ids : nullptr, group.states[i]);
     }
   }
-  batch.flush();
+  if (batch) batch->flush();
 }
 
 double Optimizer::initial_lr(int group) {

@@ -9,7 +9,6 @@
 
 #include "reel/autograd.h"
 #include "reel/nn.h"
-#include "reel/profile.h"
 #include "reel/random.h"
 
 using namespace reel;
@@ -182,29 +181,6 @@ TEST_CASE("parameters are stepped together, each as it would be alone") {
   compare([](std::vector<Tensor> p) {
     return std::make_unique<optim::AdamW>(std::move(p), optim::AdamWOptions{.lr = 0.1, .weight_decay = 0.1});
   });
-}
-
-TEST_CASE("equal steps of parameters are one kernel") {
-  const TensorOptions recorded{.device = kCPU};
-  std::vector<Tensor> parameters;
-  for (int i = 0; i < 10; ++i) parameters.push_back(zeros({3}, recorded).requires_grad_());
-  optim::Adam adam(parameters);
-  const auto kernels = [&] {
-    profile::start();
-    adam.step();
-    int64_t calls = 0;
-    for (const profile::Row& row : profile::stop().rows())
-      if (row.name == "adam_update") calls += row.calls;
-    return calls;
-  };
-  for (size_t i = 0; i < 9; ++i) parameters[i].set_grad(ones({3}, recorded));
-  CHECK(kernels() == 1);
-  parameters[9].set_grad(ones({3}, recorded));
-  CHECK(kernels() == 2);  // the last one's first step
-  Tensor other = zeros({1}, recorded).requires_grad_();
-  adam.add_param_group({other}, {.lr = 1});
-  other.set_grad(ones({1}, recorded));
-  CHECK(kernels() == 3);
 }
 
 TEST_CASE("parameters that cannot be trained are refused") {

@@ -50,23 +50,9 @@ void update(const void* functor, const View& p, const View& g, const View* const
   p.dtype == kFloat32 ? update_rows<float>(f, p, g, states, ids) : update_rows<double>(f, p, g, states, ids);
 }
 
-template <size_t I>
-void update_many(const void* functor, std::span<const Updated> parameters) {
-  const auto& f = *static_cast<const std::tuple_element_t<I, scalar::UpdateList>*>(functor);
-  const auto run = [&]<class T>(T) {
-    for (const Updated& u : parameters) {
-      States<T> states;
-      for (int i = 0; i < scalar::kMostStates; ++i) states[i] = static_cast<T*>(u.states[i]);
-      update_flat(f, u.numel, static_cast<T*>(u.p), static_cast<const T*>(u.g), states);
-    }
-  };
-  if (!parameters.empty()) parameters[0].dtype == kFloat32 ? run(float()) : run(double());
-}
-
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
   table.update = {update<I>...};
-  table.update_many = {update_many<I>...};
 }
 
 }  // namespace
