@@ -1,0 +1,245 @@
+// Memory, streams, events and graphs of a GPU, also of test/simt's. SIMT_MEMORY, the bytes that that one has, lets the
+// tests of what happens when there is no more run.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <thread>
+
+#include "reel/autograd.h"
+#include "reel/cuda.h"
+#include "reel/ops.h"
+#include "reel/tensor.h"
+
+using namespace reel;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const TensorOptions kOnGpu{.device = kCUDA};
+
+std::vector<float> filled(size_t count, float value) { return std::vector<float>(count, value); }
+
+/// Enough work for what is queued behind it to be late on a real GPU.
+Tensor slowly(Tensor x) {
+  for (int i = 0; i < 40; ++i) x = x + 1;
+  return x - 40;
+}
+
+}  // namespace
+
+TEST_CASE("a GPU's memory is counted", "[cuda]") {
+  if (!cuda::is_available()) return;
+  cuda::synchronize();
+  const int64_t before = cuda::memory_stats().in_use;
+  {
+    const Tensor x = zeros({1 << 20}, kOnGpu);
+    CHECK(cuda::memory_stats().in_use >= before + (4 << 20));
+    cuda::reset_peak_memory();
+    CHECK(cuda::memory_stats().peak_in_use == cuda::memory_stats().in_use);
+  }
+  CHECK(cuda::memory_stats().in_use == before);
+  CHECK(cuda::memory_stats().peak_in_use >= before + (4 << 20));
+  cuda::empty_cache();
+  CHECK_FALSE(cuda::device_name().empty());
+  CHECK_THROWS_WITH(zeros({1}, {.device = {DeviceType::kCUDA, 15}}), Contains("cuda:15 was asked for"));
+}
+
+TEST_CASE("a GPU without memory says who has it", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor kept = ones({1000}, kOnGpu);
+  CHECK_THROWS_WITH(empty({int64_t{1} << 42}, kOnGpu),
+                    Contains("out of memory on cuda:0: 17592186044416 bytes") && Contains("tensors have"));
+  CHECK(sum(kept).item<float>() == 1000);
+}
+
+TEST_CASE("memory that other streams have freed is waited for", "[cuda]") {
+  const char* const memory = std::getenv("SIMT_MEMORY");
+  if (!cuda::is_available() || !memory) return;
+  cuda::empty_cache();
+  const int64_t most = std::strtoll(memory, nullptr, 10) / 4 * 6 / 10;  // two of these are too many
+  {
+    const cuda::Stream side;
+    {
+      const cuda::StreamGuard guard(side);
+      const Tensor x = zeros({most}, kOnGpu);
+    }
+    const Tensor again = ones({most}, kOnGpu);
+    CHECK(again[most - 1].item<float>() == 1);
+    CHECK_THROWS_WITH(ones({most}, kOnGpu), Contains("out of memory"));
+    CHECK(again[0].item<float>() == 1);
+  }
+  const Tensor other = full({most + 1000}, 2.f, kOnGpu);  // not the size that was freed
+  CHECK(other[most].item<float>() == 2);
+}
+
+TEST_CASE("pinned memory is not reused while a GPU reads it", "[cuda]") {
+  if (!cuda::is_available()) return;
+  std::vector<Tensor> copies;
+  for (int i = 0; i < 30; ++i) {
+    const Tensor pinned = full({2000}, float(i), {.device = kCPU}).pin_memory();
+    CHECK(pinned.is_pinned());
+    CHECK(pinned.pin_memory().data<float>() == pinned.data<float>());
+    copies.push_back(pinned.to(kCUDA));
+  }
+  for (int i = 0; i < 30; ++i) CHECK(copies[i].to_vector<float>() == filled(2000, float(i)));
+  CHECK_FALSE(zeros({3}, {.device = kCPU}).is_pinned());
+  CHECK_THROWS_WITH(copies[0].pin_memory(), Contains("pin_memory: the tensor is on cuda:0"));
+}
+
+TEST_CASE("memory of the host may change right after it was copied to a GPU", "[cuda]") {
+  if (!cuda::is_available()) return;
+  Tensor x = ones({100}, {.device = kCPU});
+  const Tensor y = slowly(x.to(kCUDA));
+  x.fill_(7);
+  CHECK(y.to_vector<float>() == filled(100, 1));
+}
+
+TEST_CASE("events order streams", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const cuda::Stream side;
+  CHECK(side.device() == 0);
+  CHECK_FALSE(side == cuda::Stream::current());
+  cuda::Event ready(true), done(true);
+  Tensor x = zeros({1000}, kOnGpu), y;
+  for (int i = 0; i < 5; ++i) {
+    x = slowly(x + 1);
+    ready.record();
+    {
+      const cuda::StreamGuard guard(side);
+      CHECK(cuda::Stream::current() == side);
+      ready.wait(side);
+      y = slowly(x * 2);
+      x.record_stream(side);
+      done.record();
+    }
+    done.wait(cuda::Stream::current());
+    y.record_stream(cuda::Stream::current());
+    x = y + 0;
+  }
+  CHECK(x.to_vector<float>() == filled(1000, 62));
+  while (!done.query()) {
+  }
+  while (!side.query()) {
+  }
+  CHECK(done.elapsed_since(ready) >= 0);
+}
+
+TEST_CASE("memory that another stream uses is not reused too early", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const cuda::Stream side;
+  std::vector<Tensor> results;
+  for (int i = 0; i < 20; ++i) {
+    Tensor x = full({5000}, float(i), kOnGpu);
+    cuda::Event made;
+    made.record();
+    made.wait(side);
+    {
+      const cuda::StreamGuard guard(side);
+      results.push_back(slowly(x) + 0);
+      x.record_stream(side);
+    }
+    x = Tensor();
+    const Tensor next = full({5000}, -1.f, kOnGpu);  // may have the same memory
+  }
+  side.synchronize();
+  const cuda::StreamGuard guard(side);
+  for (int i = 0; i < 20; ++i) CHECK(results[i].to_vector<float>() == filled(5000, float(i)));
+  CHECK_THROWS_WITH(zeros({2}, {.device = kCPU}).record_stream(side), Contains("record_stream"));
+}
+
+TEST_CASE("threads have streams of their own, and events between them", "[cuda][threads]") {
+  if (!cuda::is_available()) return;
+  std::vector<Tensor> results(4);
+  std::vector<cuda::Event> events(4);
+  std::vector<std::thread> threads;
+  std::vector<cuda::Stream> streams;
+  for (int t = 0; t < 4; ++t) streams.emplace_back();
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      const cuda::StreamGuard guard(streams[t]);
+      Tensor x = full({3000}, float(t), kOnGpu);
+      for (int i = 0; i < 10; ++i) x = slowly(x) * 2;
+      results[t] = x;
+      events[t].record();
+    });
+  for (auto& thread : threads) thread.join();
+  for (int t = 0; t < 4; ++t) {
+    events[t].wait(cuda::Stream::current());
+    results[t].record_stream(cuda::Stream::current());
+    CHECK(results[t].to_vector<float>() == filled(3000, float(t * 1024)));
+  }
+}
+
+TEST_CASE("an index out of range is reported once, by the next wait", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor table = ones({5, 3}, kOnGpu);
+  const Tensor ids = from({1, 7, 2}, kOnGpu);
+  const Tensor rows = index_select(table, 0, ids);
+  CHECK_THROWS_WITH(cuda::synchronize(), Contains("index_select: index 7 is out of range [0, 5)"));
+  CHECK(sum(rows.narrow(0, 0, 1)).item<float>() == 3);
+  const Tensor more = index_select(table, 0, ids);
+  cuda::Event event;
+  event.record();
+  CHECK_THROWS_WITH(event.synchronize(), Contains("index 7"));
+  const Tensor again = index_select(table, 0, ids);
+  CHECK_THROWS_WITH(sum(again).item<float>(), Contains("index 7"));
+  cuda::synchronize();
+}
+
+TEST_CASE("waits can be forbidden", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor x = ones({3}, kOnGpu);
+  cuda::forbid_waits(true);
+  const Tensor y = x * 2;
+  CHECK_THROWS_WITH(y.item<float>(), Contains("forbid_waits") || Contains("one element") || Contains("elements"));
+  CHECK_THROWS_WITH(sum(y).item<float>(), Contains("which cuda::forbid_waits forbids"));
+  cuda::forbid_waits(false);
+  CHECK(sum(y).item<float>() == 6);
+}
+
+TEST_CASE("a graph computes anew from new inputs", "[cuda]") {
+  if (!cuda::is_available()) return;
+  Tensor x = ones({500}, kOnGpu);
+  const Tensor w = ones({500}, kOnGpu).requires_grad_();
+  Tensor loss, gradient;
+  const auto work = [&] {
+    loss = sum(slowly(x * w) * x);
+    gradient = grad({loss}, {w})[0];
+  };
+  work();
+  cuda::Graph graph;
+  graph.capture(work);
+  for (int i = 1; i < 5; ++i) {
+    x.copy_(full({500}, float(i), {.device = kCPU}));
+    graph.replay();
+    CHECK(loss.item<float>() == 500.f * float(i * i));
+    CHECK(gradient.to_vector<float>() == filled(500, float(i * i)));
+  }
+  CHECK_THROWS_WITH(graph.capture([&] { sum(x).item<float>(); }), Contains("cannot be captured in a cuda::Graph"));
+  CHECK_THROWS_WITH(graph.capture([&] { x.copy_(zeros({500}, {.device = kCPU})); }), Contains("not pinned"));
+  CHECK_THROWS_WITH(graph.replay(), Contains("nothing has been captured"));
+  CHECK(sum(x).item<float>() == 2000);  // nothing is broken
+}
+
+TEST_CASE("a graph may go while it is being replayed", "[cuda]") {
+  if (!cuda::is_available()) return;
+  Tensor x = ones({3000}, kOnGpu);
+  Tensor result = zeros({3000}, kOnGpu), last;
+  const cuda::Stream other;
+  for (int i = 0; i < 10; ++i) {
+    {
+      cuda::Graph graph;
+      graph.capture([&] {
+        last = slowly(x * 3);
+        result.add_(last);
+      });
+      graph.replay();
+    }
+    x = ones({3000}, kOnGpu);
+    result.add_(last);
+    last = Tensor();
+    const cuda::StreamGuard guard(other);
+    const Tensor elsewhere = full({3000}, -5.f, kOnGpu) * 2;  // may get the memory of the graph
+  }
+  CHECK(result.to_vector<float>() == filled(3000, 60));
+  cuda::synchronize();
+}
