@@ -393,8 +393,7 @@ struct Backend {
   using Update = void (*)(const void* functor, const View& p, const View& g, const View* const* states,
                           const View* ids);
   std::array<Update, std::tuple_size_v<scalar::UpdateList>> update;
-  // One step of many parameters at once, of one dtype, which do not overlap. nullptr on the CPU, where a call costs
-  // nothing.
+  // One step of many parameters at once, of one dtype, which do not overlap.
   using UpdateMany = void (*)(const void* functor, std::span<const Updated> parameters);
   std::array<UpdateMany, std::tuple_size_v<scalar::UpdateList>> update_many;
 };
