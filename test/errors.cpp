@@ -269,7 +269,7 @@ const WrongCall kWrongCalls[] = {
 
 }  // namespace
 
-TEST_CASE("a wrong call says what is wrong and changes nothing", "[errors]") { check_wrong_calls(kWrongCalls); }
+TEST_CASE("a wrong call says what is wrong and changes nothing", "[errors][cpu]") { check_wrong_calls(kWrongCalls); }
 
 TEST_CASE("running out of memory names the largest holders", "[errors]") {
   const Tensor large = zeros({300, 1000});

@@ -66,7 +66,7 @@ TEST_CASE("masks stand for the positions where they are true") {
   CHECK_THROWS_WITH(x.index({from({true, false})}), Contains("mask of shape [2]"));
 }
 
-TEST_CASE("wrong index lists are refused") {
+TEST_CASE("wrong index lists are refused", "[cpu]") {
   const Tensor x = zeros({3, 5});
   CHECK_THROWS_WITH(x.index({0, 5}), Contains("index: index 5 is out of range for dimension 1 of size 5"));
   CHECK_THROWS_WITH(x.index({0, from({1, -6})}), Contains("index: index -6 is out of range for dimension 1 of size 5"));
@@ -76,7 +76,7 @@ TEST_CASE("wrong index lists are refused") {
   CHECK_THROWS_AS(x.index({from({0, 1}), from({0, 1, 2})}), Error);
 }
 
-TEST_CASE("index_put_ writes where index reads") {
+TEST_CASE("index_put_ writes where index reads", "[cpu]") {
   Tensor x = zeros({3, 4});
   x.index_put_({1}, 5);
   x.index_put_({from({0, 2}), from({3, 0})}, from({1., 2.}));
@@ -114,7 +114,7 @@ TEST_CASE("gradients pass index and index_put_") {
 
 // ---- looking up and spreading out -----------------------------------------------------------------------------------
 
-TEST_CASE("gather and scatter") {
+TEST_CASE("gather and scatter", "[cpu]") {
   const Tensor x = arange(6).reshape({2, 3});
   CHECK(numbers(gather(x, 1, from({{2, 0}, {1, 1}}))) == Numbers{2, 0, 4, 4});
   CHECK(numbers(gather(x, 0, from({{1, 0}}))) == Numbers{3, 1});  // a smaller index: the rest is not looked at
@@ -126,7 +126,7 @@ TEST_CASE("gather and scatter") {
   CHECK_THROWS_WITH(scatter(x, 1, from({{0}}), from({{1.5}})), Contains("float32 source for a tensor of int64"));
 }
 
-TEST_CASE("index_select and embedding refuse what is out of range") {
+TEST_CASE("index_select and embedding refuse what is out of range", "[cpu]") {
   const Tensor x = zeros({5, 2});
   CHECK_THROWS_WITH(index_select(x, 0, from({1, 7})),
                     "index_select: index 7 is out of range for dimension 0 of size 5");
@@ -150,7 +150,7 @@ TEST_CASE("an embedding's gradient is dense or has rows") {
   CHECK(numbers(none.grad()) == Numbers(6, 0));
 }
 
-TEST_CASE("masks select, fill and are found") {
+TEST_CASE("masks select, fill and are found", "[cpu]") {
   const Tensor x = leaf({1, 2, 3}), mask = from({true, false, true});
   CHECK(numbers(masked_select(x, mask)) == Numbers{1, 3});
   CHECK(masked_select(x, from({{1}, {0}}).to(kBool)).shape() == Shape{3});

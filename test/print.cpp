@@ -7,7 +7,7 @@
 using namespace reel;
 
 // What PyTorch prints for the same tensors.
-TEST_CASE("floats are printed in one format") {
+TEST_CASE("floats are printed in one format", "[cpu]") {
   CHECK(from({{1., 2.5}, {-3., 100.}}).to_string() ==
         "tensor([[  1.0000,   2.5000],\n"
         "        [ -3.0000, 100.0000]])");
@@ -20,14 +20,14 @@ TEST_CASE("floats are printed in one format") {
   CHECK(from({infinity - infinity, 1.5, infinity}).to_string() == "tensor([   nan, 1.5000,    inf])");
 }
 
-TEST_CASE("numbers, integers and bools are printed without decoration") {
+TEST_CASE("numbers, integers and bools are printed without decoration", "[cpu]") {
   CHECK(full({}, 3.25).to_string() == "tensor(3.2500)");
   CHECK(full({}, 3).to_string() == "tensor(3)");
   CHECK(from({{1, -20}, {300, 4}}).to_string() == "tensor([[  1, -20],\n        [300,   4]])");
   CHECK(from({true, false}).to_string() == "tensor([ True, False])");
 }
 
-TEST_CASE("what is not a matter of course is said behind the elements") {
+TEST_CASE("what is not a matter of course is said behind the elements", "[cpu]") {
   CHECK(from({1.5}, {.dtype = kFloat64}).to_string() == "tensor([1.5000], dtype=float64)");
   CHECK(from({1, 2}, {.dtype = kUInt8}).to_string() == "tensor([1, 2], dtype=uint8)");
   Tensor x = from({1., 2.}).requires_grad_();
@@ -43,7 +43,7 @@ TEST_CASE("what is not a matter of course is said behind the elements") {
         "        2.5714], dtype=float64, requires_grad=True)");
 }
 
-TEST_CASE("dimensions are nested, long ones abbreviated") {
+TEST_CASE("dimensions are nested, long ones abbreviated", "[cpu]") {
   CHECK(arange(12).reshape({2, 2, 3}).to_string() ==
         "tensor([[[ 0,  1,  2],\n"
         "         [ 3,  4,  5]],\n"

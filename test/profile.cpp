@@ -27,7 +27,7 @@ struct Net : nn::Module {
 
 }  // namespace
 
-TEST_CASE("a profile counts kernels, rules, layers and scopes") {
+TEST_CASE("a profile counts kernels, rules, layers and scopes", "[cpu]") {
   const Net net;
   const Tensor x = randn({16, 8});
   profile::start();
@@ -61,7 +61,7 @@ TEST_CASE("a profile counts kernels, rules, layers and scopes") {
              Catch::Contains("self ms") && Catch::Contains("more") && Catch::Contains("outside of all"));
 }
 
-TEST_CASE("a profile has each thread's events, and the trace is JSON with the memory in use", "[threads]") {
+TEST_CASE("a profile has each thread's events, and the trace is JSON with the memory in use", "[threads][cpu]") {
   profile::start();
   Tensor kept;
   std::thread other([&] { kept = exp(ones({1000})); });
@@ -103,7 +103,7 @@ TEST_CASE("recordings do not nest, and one that begins inside a scope leaves it 
   CHECK(report.rows().empty());
 }
 
-TEST_CASE("every kernel is recorded") {
+TEST_CASE("every kernel is recorded", "[cpu]") {
   profile::start();
   const Backend& recorded = backend(kCPU);
   profile::stop();

@@ -70,7 +70,7 @@ TEST_CASE("numbers do not depend on how many are drawn at a time") {
   }
 }
 
-TEST_CASE("every thread has a generator of its own") {
+TEST_CASE("every thread has a generator of its own", "[cpu]") {
   manual_seed(9);
   const Tensor here = rand({4});
   manual_seed(9);

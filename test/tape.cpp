@@ -46,7 +46,7 @@ Tensor parameter(const Shape& shape, double scale = 1) {
 
 }  // namespace
 
-TEST_CASE("recording and walking allocate nothing from the heap in the steady state", "[tape]") {
+TEST_CASE("recording and walking allocate nothing from the heap in the steady state", "[tape][cpu]") {
   manual_seed(1);
   const Tensor w = parameter({8, 8}, 0.1), b = parameter({8}), e = parameter({10, 8});
   const Tensor x = randn({1, 8}), ids = from({3});
@@ -93,7 +93,7 @@ TEST_CASE("a fan of 100,000 uses is walked once each", "[tape]") {
   CHECK(fired == 1);
 }
 
-TEST_CASE("graphs that are dropped without backward leave nothing behind", "[tape]") {
+TEST_CASE("graphs that are dropped without backward leave nothing behind", "[tape][cpu]") {
   const Tensor w = parameter({4, 4}), x = randn({1, 4});
   auto evaluate = [&](int steps) {
     for (int i = 0; i < steps; ++i) sum(tanh(mm(x, w)) * 2);
@@ -105,7 +105,7 @@ TEST_CASE("graphs that are dropped without backward leave nothing behind", "[tap
   CHECK(live_nodes() == 0);
 }
 
-TEST_CASE("backward frees what rules have saved, node by node", "[tape]") {
+TEST_CASE("backward frees what rules have saved, node by node", "[tape][cpu]") {
   const Tensor x = ones({1 << 16}).requires_grad_();
   std::vector<int64_t> in_use;
   Tensor y = x;

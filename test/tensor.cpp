@@ -63,7 +63,7 @@ TEST_CASE("from takes literals, vectors, spans, pointers and foreign memory", "[
   CHECK(mine == Floats{2, 4, 6});
 }
 
-TEST_CASE("metadata", "[tensor]") {
+TEST_CASE("metadata", "[tensor][cpu]") {
   const Tensor x = zeros({2, 3, 4});
   CHECK(x.dim() == 3);
   CHECK(x.size(-1) == 4);
@@ -132,7 +132,7 @@ TEST_CASE("gradients through views", "[tensor]") {
       {randn({3, 4}, {.dtype = kFloat64})}));
 }
 
-TEST_CASE("xtensor sees the same memory", "[tensor]") {
+TEST_CASE("xtensor sees the same memory", "[tensor][cpu]") {
   Tensor x = arange(6.0).view({2, 3});
   auto xs = reel::view<float>(x.t());
   CHECK(xs.shape()[0] == 3);
@@ -150,7 +150,7 @@ TEST_CASE("xtensor sees the same memory", "[tensor]") {
   CHECK_THROWS_WITH(reel::view<double>(x), "data: asked for float64 elements of a tensor of float32");
 }
 
-TEST_CASE("the allocator reuses, counts and gives back", "[tensor]") {
+TEST_CASE("the allocator reuses, counts and gives back", "[tensor][cpu]") {
   const int64_t before = memory_stats().in_use;
   reset_peak_memory();
   void* first;
@@ -168,7 +168,7 @@ TEST_CASE("the allocator reuses, counts and gives back", "[tensor]") {
   CHECK(cached - memory_stats().cached >= 4 << 20);
 }
 
-TEST_CASE("memory that is not there is named, with its largest holders", "[tensor]") {
+TEST_CASE("memory that is not there is named, with its largest holders", "[tensor][cpu]") {
   const Tensor big = zeros({300, 10000});
   try {
     zeros({int64_t{1} << 46});

@@ -16,7 +16,7 @@ namespace {
 double distance(const Tensor& a, const Tensor& b) { return max(abs(a - b)).item<double>(); }
 }  // namespace
 
-TEST_CASE("IDX files of every type") {
+TEST_CASE("IDX files of every type", "[cpu]") {
   const Folder folder;
   const auto idx = [&](const std::string& bytes) { return data::read_idx(write(folder / "x", bytes)); };
   const Tensor bytes = idx("\0\0\x08\2\0\0\0\2\0\0\0\3"s + "\1\2\3\4\5\xff"s);
@@ -60,7 +60,7 @@ TEST_CASE("malformed IDX files are refused with the byte and the reason") {
                     Contains("can follow"));
 }
 
-TEST_CASE("MNIST's files become images and labels") {
+TEST_CASE("MNIST's files become images and labels", "[cpu]") {
   const Folder folder;
   std::string images = "\0\0\x08\3\0\0\0\3\0\0\0\2\0\0\0\2"s;
   for (int i = 0; i < 12; ++i) images += static_cast<char>(i * 20);

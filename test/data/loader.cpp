@@ -60,7 +60,7 @@ TEST_CASE("a loader yields batches that unpack in each epoch anew", "[threads]")
   CHECK(all == "a2c1");
 }
 
-TEST_CASE("order and random numbers are the same for any number of workers", "[threads]") {
+TEST_CASE("order and random numbers are the same for any number of workers", "[threads][cpu]") {
   const auto run = [](int workers, int prefetch, uint64_t seed) {
     data::DataLoader loader(noisy(23),
                             {.batch_size = 4, .shuffle = true, .workers = workers, .prefetch = prefetch, .seed = seed});
@@ -166,7 +166,7 @@ TEST_CASE("many tiny batches pass through workers that wake one by one", "[threa
   }
 }
 
-TEST_CASE("a loader goes on in the middle of an epoch", "[threads]") {
+TEST_CASE("a loader goes on in the middle of an epoch", "[threads][cpu]") {
   const data::LoaderOptions options{.batch_size = 3, .shuffle = true, .workers = 2, .seed = 5};
   std::vector<Tensor> expected;
   {

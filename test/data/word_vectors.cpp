@@ -41,7 +41,7 @@ TEST_CASE("word vectors as GloVe and word2vec write them") {
   CHECK(data::read_word_vectors(write(folder / "e", "0 5\n"), {.format = kBinary}).vectors.shape() == Shape{0, 5});
 }
 
-TEST_CASE("word vectors are written and read again without loss") {
+TEST_CASE("word vectors are written and read again without loss", "[cpu]") {
   const Folder folder;
   manual_seed(1);
   const data::Vocabulary words(Strings{"a", "bé", "c"});

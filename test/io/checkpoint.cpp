@@ -66,7 +66,7 @@ struct Run : Seeded {
 
 }  // namespace
 
-TEST_CASE("a checkpoint brings a whole run back bit for bit") {
+TEST_CASE("a checkpoint brings a whole run back bit for bit", "[cpu]") {
   const Folder folder;
   Run whole;
   std::vector<std::string> states;
@@ -203,7 +203,7 @@ TEST_CASE("a training run for another test to kill", "[.]") {
   if (const char* folder = std::getenv(kFolder)) train_in(folder);
 }
 
-TEST_CASE("a run that is killed a hundred times ends as if it had never been") {
+TEST_CASE("a run that is killed a hundred times ends as if it had never been", "[cpu]") {
   using Clock = std::chrono::steady_clock;
   const Folder folder(fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path());  // which syncs fast
   const fs::path done = folder / "done.safetensors";

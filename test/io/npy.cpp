@@ -45,7 +45,7 @@ void check_equal(const StateDict& got, const StateDict& expected) {
 
 }  // namespace
 
-TEST_CASE("arrays of every type and layout that NumPy writes are read") {
+TEST_CASE("arrays of every type and layout that NumPy writes are read", "[cpu]") {
   const Tensor grid = arange(6).view({2, 3}) - 2;
   for (const auto& [name, dtype] : {std::pair{"i1", kInt32},
                                     {"i2", kInt32},
@@ -80,7 +80,7 @@ TEST_CASE("arrays of every type and layout that NumPy writes are read") {
   CHECK_THROWS_WITH(io::load_npy(kNumPy / "records.npy"), Contains("an array of records"));
 }
 
-TEST_CASE("npz files that NumPy writes are read") {
+TEST_CASE("npz files that NumPy writes are read", "[cpu]") {
   for (const char* name : {"stored.npz", "deflated.npz"}) {
     const StateDict arrays = io::load_npz(kNumPy / name);
     REQUIRE(arrays.size() == 3);
@@ -91,7 +91,7 @@ TEST_CASE("npz files that NumPy writes are read") {
   }
 }
 
-TEST_CASE("arrays are written as NumPy writes them") {
+TEST_CASE("arrays are written as NumPy writes them", "[cpu]") {
   const Folder folder;
   const Tensor grid = arange(6).view({2, 3}) - 2;
   for (const char* name : {"i4", "i8", "f2", "f4", "f8", "u1", "b1", "scalar", "empty"}) {
@@ -108,7 +108,7 @@ TEST_CASE("arrays are written as NumPy writes them") {
   CHECK(folder.count() == 3);
 }
 
-TEST_CASE("npz files are written and read again") {
+TEST_CASE("npz files are written and read again", "[cpu]") {
   const Folder folder;
   const StateDict tensors = some_tensors();
   for (const bool compressed : {false, true}) {

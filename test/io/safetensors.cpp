@@ -36,7 +36,7 @@ const std::string kFromPython =
 
 }  // namespace
 
-TEST_CASE("what is saved is loaded: every dtype, empty, 0-d, strided, with odd names") {
+TEST_CASE("what is saved is loaded: every dtype, empty, 0-d, strided, with odd names", "[cpu]") {
   const Folder folder;
   const Tensor x = from({{1.5, -2.}, {3., 1e30}});
   StateDict dict;

@@ -274,7 +274,7 @@ TEST_CASE("Linear computes x Wᵀ + b and starts within its bounds") {
   CHECK(amax(abs(wide.bias)).item<double>() <= 0.05);
 }
 
-TEST_CASE("Embedding looks up rows, and padding starts as zeros and gets no gradient") {
+TEST_CASE("Embedding looks up rows, and padding starts as zeros and gets no gradient", "[cpu]") {
   nn::Embedding table(4, 2, {.padding_idx = -3});
   check_close(table.weight[1], {0, 0});
   set(table.weight, from({{1., 2.}, {3., 4.}, {5., 6.}, {7., 8.}}));
@@ -530,7 +530,7 @@ TEST_CASE("constant and identity initial values") {
   CHECK(equal(sum(sparse == 0, 0), from({3, 3, 3})));
 }
 
-TEST_CASE("orthogonal matrices are orthogonal") {
+TEST_CASE("orthogonal matrices are orthogonal", "[cpu]") {
   manual_seed(7);
   for (const Shape& shape : {Shape{4, 4}, Shape{3, 7}, Shape{7, 3}, Shape{4, 3, 5}, Shape{1, 1}}) {
     const Tensor weight = nn::init::orthogonal_(empty(shape, {.dtype = kFloat64, .requires_grad = true}), 2).detach();

@@ -240,7 +240,7 @@ TEST_CASE("hooks see the tensors of a recurrent net") {
   CHECK(outputs == 4);
 }
 
-TEST_CASE("what does not fit a recurrent net is named") {
+TEST_CASE("what does not fit a recurrent net is named", "[cpu]") {
   nn::LSTM lstm(2, 3);
   nn::GRU gru(2, 3, {.num_layers = 2});
   CHECK_THROWS_WITH(lstm(ones({4, 5})), Contains("lstm: weight_ih of shape [12, 2] is not [4 hidden, 5]"));

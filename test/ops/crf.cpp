@@ -215,7 +215,7 @@ TEST_CASE("long chains and potentials far apart keep their digits in float32", "
   }
 }
 
-TEST_CASE("CRFs say what is wrong", "[ops]") {
+TEST_CASE("CRFs say what is wrong", "[ops][cpu]") {
   static constexpr WrongCall calls[] = {
       {[](World& w) { crf_log_likelihood(w.vector, w.ids, w.matrix); },
        "crf_log_likelihood: emissions of shape [3], not [len, tags] or [len, n, tags]"},

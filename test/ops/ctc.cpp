@@ -88,7 +88,7 @@ TEST_CASE("CTC of many steps and states keeps its digits in float32", "[ops]") {
   CHECK(all(abs(a.grad() - b.grad()) < 1e-5).item<bool>());
 }
 
-TEST_CASE("CTC says what is wrong", "[ops]") {
+TEST_CASE("CTC says what is wrong", "[ops][cpu]") {
   static constexpr WrongCall calls[] = {
       {[](World& w) { ctc_loss(w.vector, w.ids, 3, 3); },
        "ctc_loss: log probabilities of shape [3], not [steps, n, classes] or [steps, classes]"},

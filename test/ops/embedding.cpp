@@ -126,7 +126,7 @@ TEST_CASE("bags of a half-precision weight touch only the rows in use") {
   CHECK(memory_stats().peak_in_use - before < 1 << 18);
 }
 
-TEST_CASE("wrong calls of embeddings", "[errors]") {
+TEST_CASE("wrong calls of embeddings", "[errors][cpu]") {
   constexpr WrongCall calls[] = {
       {[](World& w) { embedding(w.matrix, w.ids, {.padding_idx = 3}); },
        "embedding: padding_idx 3 is out of range for 3 rows"},

@@ -430,7 +430,7 @@ static const WrongCall kWrongCalls[] = {
 };
 // clang-format on
 
-TEST_CASE("wrong calls of index, join, sort, scan, segment and reduce ops say what is wrong", "[index][errors]") {
+TEST_CASE("wrong calls of index, join, sort, scan, segment and reduce ops say what is wrong", "[index][errors][cpu]") {
   check_wrong_calls(kWrongCalls);
 }
 

@@ -267,7 +267,7 @@ const std::vector<Row>& rnn_rows() {
 }
 // clang-format on
 
-TEST_CASE("packing goes by length and back again") {
+TEST_CASE("packing goes by length and back again", "[cpu]") {
   const Tensors sequences{ones({2, 3}), ones({4, 3}) * 2, ones({1, 3}) * 3};
   const PackedSequence packed = pack_sequence(sequences);
   CHECK(packed.batch_sizes.to_vector<int64_t>() == std::vector<int64_t>{3, 2, 1, 1});
@@ -316,7 +316,7 @@ TEST_CASE("a recurrent layer takes a batch of no sequences") {
         Shape{5, 0, 2});
 }
 
-TEST_CASE("wrong calls of recurrent ops say what is wrong") {
+TEST_CASE("wrong calls of recurrent ops say what is wrong", "[cpu]") {
   static const WrongCall calls[] = {
       {[](World& w) {
          lstm(w.matrix, {}, Tensors{w.leaf, w.leaf});
