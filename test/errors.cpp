@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "reel/autograd.h"
+#include "reel/cuda.h"
 #include "reel/ops.h"
 #include "reel/random.h"
 #include "test/wrong_calls.h"
@@ -214,8 +215,6 @@ const WrongCall kWrongCalls[] = {
 {[](World&) { outer(zeros({3}), zeros({3})).view({1, 1, 1, 1, 1, 1, 1, 1, 9}); },
  "shape: 9 dimensions, at most 8 are supported"},
 {[](World&) { randperm(-1); }, "randperm: -1 elements"},
-{[](World&) { zeros({2}, {.device = kCUDA}); }, "this build of reel has no CUDA backend"},
-{[](World& w) { w.vector.to(kCUDA); }, "this build of reel has no CUDA backend"},
 // ---- gradients
 {[](World& w) { w.matrix.backward(); },
  "backward: the tensor, float32 [3, 4], neither requires grad nor depends on a tensor that does"},
@@ -270,6 +269,17 @@ const WrongCall kWrongCalls[] = {
 }  // namespace
 
 TEST_CASE("a wrong call says what is wrong and changes nothing", "[errors][cpu]") { check_wrong_calls(kWrongCalls); }
+
+TEST_CASE("a GPU that is not there is one clear error", "[errors][cpu]") {
+  if (cuda::is_available()) return;
+  const auto clear = Catch::Matchers::Contains("this build of reel has no CUDA backend") ||
+                     Catch::Matchers::Contains("this machine has no GPU that CUDA can use");
+  CHECK_THROWS_WITH(zeros({2}, {.device = kCUDA}), clear);
+  CHECK_THROWS_WITH(zeros({2}).to(kCUDA), clear);
+  CHECK_THROWS_WITH(set_default_device(kCUDA), clear);
+  CHECK_THROWS_WITH(cuda::synchronize(), clear);
+  CHECK(default_device() == kCPU);
+}
 
 TEST_CASE("running out of memory names the largest holders", "[errors]") {
   const Tensor large = zeros({300, 1000});
