@@ -268,7 +268,7 @@ const WrongCall kWrongCalls[] = {
 
 }  // namespace
 
-TEST_CASE("a wrong call says what is wrong and changes nothing", "[errors][cpu]") { check_wrong_calls(kWrongCalls); }
+TEST_CASE("a wrong call says what is wrong and changes nothing", "[errors]") { check_wrong_calls(kWrongCalls); }
 
 TEST_CASE("a GPU that is not there is one clear error", "[errors][cpu]") {
   if (cuda::is_available()) return;

@@ -273,7 +273,7 @@ const WrongCall kWrongCalls[] = {
 
 }  // namespace
 
-TEST_CASE("a wrong pooling says what is wrong", "[errors][cpu]") { check_wrong_calls(kWrongCalls); }
+TEST_CASE("a wrong pooling says what is wrong", "[errors]") { check_wrong_calls(kWrongCalls); }
 
 TEST_CASE("pooling: NaN wins and the first of equals is the maximum", "[ops][isa]") {
   const double nan = std::nan(""), infinity = ref::kInfinity;
