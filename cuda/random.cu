@@ -13,7 +13,7 @@ struct Numbers {
   uint64_t seed, offset;
   int64_t count;
 
-  int64_t blocks() const { return static_cast<int64_t>((offset % 4 + count + 3) / 4); }
+  __host__ __device__ int64_t blocks() const { return static_cast<int64_t>((offset % 4 + count + 3) / 4); }
   __device__ PhiloxBlock block(int64_t b, uint32_t extra = 0) const { return philox(seed, offset / 4 + b, extra); }
   /// The number, counted from offset, that lane 0 of block b is: it may be negative.
   __device__ int64_t first(int64_t b) const { return 4 * b - int64_t(offset % 4); }
@@ -153,16 +153,18 @@ struct Inverse {
 };
 
 template <class Make>
-__global__ void random_kernel(Make make, Numbers numbers, int64_t blocks, Target target) {
+__global__ void random_kernel(Make make, Varying<Numbers> varying, Target target) {
   using T = typename Make::Value;
-  for (int64_t b = first_index(); b < blocks; b += index_step()) {
+  const Numbers numbers = varying.get();
+  const bool packed = target.packed && numbers.offset % 4 == 0;
+  for (int64_t b = first_index(); b < numbers.blocks(); b += index_step()) {
     const PhiloxBlock block = numbers.block(b);
     PhiloxBlock extra{};
     if constexpr (Make::kExtra) extra = numbers.block(b, 1);
     Pack<T, 4> y;
     make(block, extra, y.element);
     const int64_t first = numbers.first(b);
-    if (target.packed && first + 4 <= numbers.count) {
+    if (packed && first + 4 <= numbers.count) {
       static_cast<Pack<T, 4>*>(target.data)[b] = y;
     } else {
       for (int i = 0; i < 4; ++i)
@@ -174,10 +176,9 @@ __global__ void random_kernel(Make make, Numbers numbers, int64_t blocks, Target
 template <class Make>
 void fill(const Make& make, const Numbers& numbers, const View& y) {
   using T = typename Make::Value;
-  const bool packed = y.contiguous && y.dtype == dtype_of<T>() && numbers.offset % 4 == 0 &&
-                      reinterpret_cast<uintptr_t>(y.data) % sizeof(Pack<T, 4>) == 0;
-  const int64_t blocks = numbers.blocks();
-  launch(random_kernel<Make>, blocks_for(blocks), kThreads, 0, make, numbers, blocks,
+  const bool packed =
+      y.contiguous && y.dtype == dtype_of<T>() && reinterpret_cast<uintptr_t>(y.data) % sizeof(Pack<T, 4>) == 0;
+  launch(random_kernel<Make>, blocks_for(numbers.blocks()), kThreads, 0, make, Varying<Numbers>(numbers),
          Target{y.dtype, packed, merge_dims(y), y.data});
 }
 
@@ -234,7 +235,8 @@ __device__ double draw_poisson(double rate, Draws draw) {
 }
 
 template <class T>
-__global__ void poisson_kernel(Numbers numbers, const T* rate, T* y) {
+__global__ void poisson_kernel(Varying<Numbers> varying, const T* rate, T* y) {
+  const Numbers numbers = varying.get();
   for (int64_t i = first_index(); i < numbers.count; i += index_step())
     y[i] = static_cast<T>(draw_poisson(rate[i], {numbers.seed, numbers.offset + i}));
 }
@@ -242,8 +244,8 @@ __global__ void poisson_kernel(Numbers numbers, const T* rate, T* y) {
 void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
   with_float(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(poisson_kernel<T>, blocks_for(y.numel), kThreads, 0, Numbers{seed, offset, y.numel}, rate.as<const T>(),
-           y.as<T>());
+    launch(poisson_kernel<T>, blocks_for(y.numel), kThreads, 0, Varying<Numbers>({seed, offset, y.numel}),
+           rate.as<const T>(), y.as<T>());
   });
 }
 
@@ -263,9 +265,10 @@ __device__ int64_t first_of(const double* numbers, int64_t n, const F& f) {
   return low;
 }
 
-__global__ void multinomial_kernel(Numbers numbers, int64_t blocks, int64_t categories, int64_t samples,
-                                   const double* sums, int64_t* y) {
-  for (int64_t b = first_index(); b < blocks; b += index_step()) {
+__global__ void multinomial_kernel(Varying<Numbers> varying, int64_t categories, int64_t samples, const double* sums,
+                                   int64_t* y) {
+  const Numbers numbers = varying.get();
+  for (int64_t b = first_index(); b < numbers.blocks(); b += index_step()) {
     const PhiloxBlock block = numbers.block(b), extra = numbers.block(b, 1);
     for (int lane = 0; lane < 4; ++lane) {
       const int64_t i = numbers.first(b) + lane;
@@ -283,7 +286,7 @@ __global__ void multinomial_kernel(Numbers numbers, int64_t blocks, int64_t cate
 void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y) {
   if (y.numel == 0) return;
   const Numbers numbers{seed, offset, y.numel};
-  launch(multinomial_kernel, blocks_for(numbers.blocks()), kThreads, 0, numbers, numbers.blocks(), sums.shape.back(),
+  launch(multinomial_kernel, blocks_for(numbers.blocks()), kThreads, 0, Varying<Numbers>(numbers), sums.shape.back(),
          y.shape.back(), sums.as<const double>(), y.as<int64_t>());
 }
 
@@ -302,9 +305,11 @@ struct Dropout {
 };
 
 template <class T>
-__global__ void dropout_kernel(Dropout<T> drop, Numbers numbers, int64_t blocks, bool packed, const T* x, T* y,
+__global__ void dropout_kernel(Dropout<T> drop, Varying<Numbers> varying, bool aligned, const T* x, T* y,
                                uint8_t* keep) {
-  for (int64_t b = first_index(); b < blocks; b += index_step()) {
+  const Numbers numbers = varying.get();
+  const bool packed = aligned && numbers.offset % 4 == 0;
+  for (int64_t b = first_index(); b < numbers.blocks(); b += index_step()) {
     const PhiloxBlock block = numbers.block(b);
     const int64_t first = numbers.first(b);
     if (packed && first + 4 <= numbers.count) {
@@ -330,9 +335,8 @@ void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View
     using T = typename decltype(type)::type;
     const Dropout<T> drop{static_cast<uint32_t>(p * 4294967295.0), p >= 1, p < 1 ? Wide<T>(1 / (1 - p)) : Wide<T>(0)};
     const uintptr_t address = reinterpret_cast<uintptr_t>(x.data) | reinterpret_cast<uintptr_t>(y.data);
-    const bool packed =
-        offset % 4 == 0 && address % sizeof(Pack<T, 4>) == 0 && reinterpret_cast<uintptr_t>(keep.data) % 4 == 0;
-    launch(dropout_kernel<T>, blocks_for(numbers.blocks()), kThreads, 0, drop, numbers, numbers.blocks(), packed,
+    const bool aligned = address % sizeof(Pack<T, 4>) == 0 && reinterpret_cast<uintptr_t>(keep.data) % 4 == 0;
+    launch(dropout_kernel<T>, blocks_for(numbers.blocks()), kThreads, 0, drop, Varying<Numbers>(numbers), aligned,
            x.as<const T>(), y.as<T>(), keep.as<uint8_t>());
   });
 }
