@@ -66,14 +66,12 @@ struct Gates {
 template <class T>
 __device__ Gates<T> read_gates(const Job<T>& job, const T* row, int64_t i) {
   Gates<T> gates{};
-#pragma unroll
   for (int b = 0; b < kMostBlocks; ++b)
     if (b < job.blocks()) gates.of[b] = row[b * job.hidden + i];
   return gates;
 }
 template <class T>
 __device__ void write_gates(const Job<T>& job, T* row, int64_t i, const Gates<T>& gates) {
-#pragma unroll
   for (int b = 0; b < kMostBlocks; ++b)
     if (b < job.blocks()) row[b * job.hidden + i] = gates.of[b];
 }
@@ -211,7 +209,6 @@ __device__ T multiply_column(const T* column, int stride, const T* h, int begin,
   int k = begin;
   for (; k + 4 <= end; k += 4) {
     const Four four = *reinterpret_cast<const Four*>(h + k);
-#pragma unroll
     for (int i = 0; i < 4; ++i) sum += column[(k + i) * stride] * four.of[i];
   }
   for (; k < end; ++k) sum += column[k * stride] * h[k];
@@ -247,7 +244,6 @@ __global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengt
       sums[part * columns + column] = multiply_column(w + column, stride, h, border(part), border(part + 1));
     __syncthreads();
     if (has_unit) {
-#pragma unroll
       for (int b = 0; b < kMostBlocks; ++b) {
         if (b >= job.blocks()) break;
         from_h.of[b] = job.bias(b, thread);
@@ -298,11 +294,9 @@ __global__ void __launch_bounds__(kMostThreads)
     __syncthreads();
     if (i + 1 < length || first_wanted) {
       T own[kMostEach];  // of the gates' gradients, the same for each k
-#pragma unroll
       for (int e = 0; e < kMostEach; ++e) own[e] = lane + e * kWarp < columns ? grads[lane + e * kWarp] : T(0);
       for (int k = warp; k < hidden; k += warps) {
         T sum = 0;
-#pragma unroll
         for (int e = 0; e < kMostEach; ++e)
           if (lane + e * kWarp < columns) sum += w[k * stride + lane + e * kWarp] * own[e];
         sum = warp_reduce(sum, Plus());
@@ -358,7 +352,6 @@ constexpr int kFewRows = 8;  // worth a walk by units
 /// Sums over a warp's lanes, which all get them.
 template <class T, int n>
 __device__ void reduce_all(T (&sums)[n]) {
-#pragma unroll
   for (int i = 0; i < n; ++i) sums[i] = warp_reduce(sums[i], Plus());
 }
 
@@ -372,21 +365,16 @@ __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, i
   const int row = static_cast<int>(blockIdx.y) * rows_each;
   const int count = rows - row < rows_each ? rows - row : rows_each;
   T sums[kMostBlocks * rows_each] = {};
-#pragma unroll 4
   for (int64_t k = lane; k < width; k += kWarp) {
     T h[rows_each] = {};
-#pragma unroll
     for (int r = 0; r < rows_each; ++r)
       if (r < count) h[r] = from[(row + r) * width + k];
-#pragma unroll
     for (int b = 0; b < kMostBlocks; ++b) {
       const T w = b < job.blocks() ? w_hh[(b * job.hidden + unit) * width + k] : T(0);
-#pragma unroll
       for (int r = 0; r < rows_each; ++r) sums[b * rows_each + r] += w * h[r];
     }
   }
   reduce_all(sums);
-#pragma unroll
   for (int r = 0; r < rows_each; ++r) {  // a lane a row
     if (lane != r || r >= count) continue;
     const int64_t at = first + row + r, state = (row + r) * width + unit;
@@ -396,7 +384,6 @@ __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, i
       continue;
     }
     Gates<T> from_h{};
-#pragma unroll
     for (int b = 0; b < kMostBlocks; ++b)
       if (b < job.blocks()) from_h.of[b] = sums[b * rows_each + r] + job.bias(b, unit);
     const Gates<T> from_x = read_gates(job, job.gates + at * job.gate_width, unit);
@@ -428,16 +415,13 @@ __global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int 
   const T* const grads = (job.grad_hidden ? job.grad_hidden : job.grad_gates) + (done.first + row) * job.gate_width;
   T sums[rows_each] = {};
   if (with_done > 0) {
-#pragma unroll 4
     for (int64_t j = lane; j < job.gate_width; j += kWarp) {
       const T weight = w[unit * job.gate_width + j];
-#pragma unroll
       for (int r = 0; r < rows_each; ++r)
         if (r < with_done) sums[r] += weight * grads[r * job.gate_width + j];
     }
     reduce_all(sums);
   }
-#pragma unroll
   for (int r = 0; r < rows_each; ++r) {
     if (lane != r || r >= count) continue;
     const int64_t at = now.first + row + r, state = (row + r) * job.width + unit;
@@ -553,7 +537,6 @@ __global__ void forward_rows(Job<T> job, const T* from_h_rows, T* out, int64_t f
     if (from_h_rows) {
       from_h = read_gates(job, from_h_rows + row * job.gate_width, i);
     } else {
-#pragma unroll
       for (int b = 0; b < kMostBlocks; ++b)
         if (b < job.blocks()) from_h.of[b] = job.bias(b, i);
     }
@@ -660,7 +643,8 @@ template <class T>
 void walk(const Recurrence& r, bool backward) {
   if (r.rows == 0 || r.hidden == 0) return;
   if (fits_in_one<T>(r)) return walk_in_one<T>(r, backward);
-  if (suits_units(r)) return r.rows == 1 ? walk_by_units<T, 1>(r, backward) : walk_by_units<T, 4>(r, backward);
+  constexpr int kRowsEach = sizeof(T) == 4 ? 4 : 2;  // as many as there are registers for
+  if (suits_units(r)) return r.rows == 1 ? walk_by_units<T, 1>(r, backward) : walk_by_units<T, kRowsEach>(r, backward);
   backward ? backward_by_products<T>(r) : forward_by_products<T>(r);
 }
 

@@ -51,17 +51,14 @@ __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
   Own p = *reinterpret_cast<const Own*>(x.p + at);
   const Own g = *reinterpret_cast<const Own*>(x.g + at);
   States states[scalar::kMostStates] = {};
-#pragma unroll
   for (int i = 0; i < scalar::kMostStates; ++i)
     if (x.states[i]) states[i] = *reinterpret_cast<const States*>(x.states[i] + at);
-#pragma unroll
   for (int k = 0; k < n; ++k) {
     W wide = widen(p.of[k]);
     f(wide, widen(g.of[k]), states[0].of[k], states[1].of[k], states[2].of[k]);
     p.of[k] = narrow<T>(wide);
   }
   *reinterpret_cast<Own*>(x.p + at) = p;
-#pragma unroll
   for (int i = 0; i < scalar::kMostStates; ++i)
     if (x.states[i]) *reinterpret_cast<States*>(x.states[i] + at) = states[i];
 }
