@@ -13,11 +13,7 @@
 #include "device.h"
 #include "simt.h"
 
-#ifdef SIMT_ASAN
-constexpr bool kAsan = true;
-#else
-constexpr bool kAsan = false;
-#endif
+using simt::kAsan;
 
 namespace {
 

@@ -17,11 +17,9 @@
 #include "device.h"
 #include "simt.h"
 
-#ifdef SIMT_ASAN
+#if SIMT_ASAN
 #include <sanitizer/asan_interface.h>
-constexpr bool kAsan = true;
 #else
-constexpr bool kAsan = false;
 #define ASAN_POISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))
 #endif

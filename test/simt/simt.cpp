@@ -23,7 +23,7 @@
 
 #include "device.h"
 
-#ifdef SIMT_ASAN
+#if SIMT_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -63,7 +63,7 @@ unsigned char* dynamic_shared;
 namespace {
 
 constexpr unsigned kWarp = 32, kMaxThreads = 1024;
-#ifdef SIMT_ASAN
+#if SIMT_ASAN
 constexpr size_t kStack = 512 << 10;
 #else
 constexpr size_t kStack = 128 << 10;
@@ -85,7 +85,7 @@ std::vector<Fiber*> idle;
 
 /// Called first by whoever was switched to.
 void arrive() {
-#ifdef SIMT_ASAN
+#if SIMT_ASAN
   __sanitizer_finish_switch_fiber(running->fake_stack, &before->bottom, &before->size);
 #endif
 }
@@ -93,7 +93,7 @@ void arrive() {
 void switch_to(Fiber* next) {
   before = running;
   running = next;
-#ifdef SIMT_ASAN
+#if SIMT_ASAN
   __sanitizer_start_switch_fiber(&before->fake_stack, next->bottom, next->size);
 #endif
   simt_switch(&before->top, next->top);

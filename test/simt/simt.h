@@ -24,8 +24,13 @@
 #define SIMT_ASAN 1
 #endif
 #endif
+#ifndef SIMT_ASAN
+#define SIMT_ASAN 0
+#endif
 
 namespace simt {
+
+inline constexpr bool kAsan = SIMT_ASAN;
 
 struct Thread {
   uint3 index;
@@ -100,7 +105,7 @@ T change(T* place, const Op& op) {
 // A block's shared memory is static, in sections of its own so that run() can fill it with NaN. AddressSanitizer has
 // something else around it. g++ puts what templates have where it was told by noinit only.
 #undef __shared__
-#ifdef SIMT_ASAN
+#if SIMT_ASAN
 #define __shared__ static
 #elif defined(__clang__)
 #define __shared__ __attribute__((section(".noinit"))) static
