@@ -23,8 +23,8 @@ namespace {
 struct Scan {
   int64_t lines, n;
   int64_t chunks = 1, chunk = 0;  // of so many elements
-  unsigned team = 0;          // 0: a thread a line
-  bool totals = false;        // only the totals of chunks are wanted
+  unsigned team = 0;              // 0: a thread a line
+  bool totals = false;            // only the totals of chunks are wanted
 };
 
 constexpr int kAhead = 4;  // elements that a thread loads at a time

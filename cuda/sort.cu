@@ -463,6 +463,7 @@ int64_t count_nonzero(const View& x) {
            total.data());
   });
   unsigned long long count = 0;
+  check_wait("nonzero");
   CUDA_CHECK(cudaMemcpyAsync(&count, total, sizeof count, cudaMemcpyDeviceToHost, stream()));
   wait_for_gpu("nonzero");
   return static_cast<int64_t>(count);

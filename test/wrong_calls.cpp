@@ -25,9 +25,13 @@ void check_wrong_calls(std::span<const WrongCall> calls) {
     } catch (const Error& e) {
       message = e.what();
     }
-    if (message == "no error" && default_device() != kCPU) {  // an index, which the GPU finds when it comes to it
-      CHECK_THROWS_WITH(cuda::synchronize(), Catch::Matchers::Contains("as the GPU found"));
-      continue;
+    if (default_device() != kCPU) {
+      if (message == "no error") try {  // an index, which the GPU finds when it comes to it
+          cuda::synchronize();
+        } catch (const Error& e) {
+          message = e.what();
+        }
+      if (message.find("as the GPU found") != std::string::npos || message.starts_with("out of memory on")) continue;
     }
     const size_t open_end = expected.find("…");
     CHECK(message.substr(0, open_end) == expected.substr(0, open_end));

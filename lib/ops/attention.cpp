@@ -90,7 +90,7 @@ Attended attend(const char* op, const Tensor& query, const Tensor& key, const Te
     // Softmax has no answer where everything is masked: such a query looks at everything and its result is dropped.
     if (options.mask.defined() && mask.numel()) {
       blind = no_grad([&] { return amax(mask, -1, true) == kMinusInfinity; });
-      if (any(blind).item<bool>())
+      if (blind.device() != kCPU || any(blind).item<bool>())  // a GPU is not asked, which would take a wait
         mask = masked_fill(mask, blind, 0);
       else
         blind.reset();

@@ -15,8 +15,8 @@ Tensor as_lengths(const char* what, const Tensor& lengths, int64_t n, int64_t mo
              "ctc_loss: ", view.dtype, " ", what, " lengths of shape ", view.shape, " for ", n, " sequences");
   const Tensor list = lengths.to(kInt64).to(device).reshape({n}).contiguous();
   int64_t bad;
-  REEL_CHECK(!backend_of(list).find_out_of_range("ctc_loss", view_of(list), 0, most + 1, &bad), "ctc_loss: ", what, " length ", bad,
-             " is not between 0 and ", most);
+  REEL_CHECK(!backend_of(list).find_out_of_range("ctc_loss", view_of(list), 0, most + 1, &bad), "ctc_loss: ", what,
+             " length ", bad, " is not between 0 and ", most);
   return list;
 }
 

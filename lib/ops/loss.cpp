@@ -161,19 +161,25 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
   backend_of(x).cross_entropy(smoothing, view, view_of(ids), view_of(losses), view_of(probs));
 
   double scale = 1;
-  if (reduction == kMean) scale /= static_cast<double>(targets.ignoring ? targets.count().item<int64_t>() : n);
+  Tensor divisor;  // where rows may be ignored on a GPU, which nobody waits for
+  if (reduction == kMean && targets.ignoring && x.device() != kCPU)
+    divisor = no_grad([&] { return targets.count().to(view.dtype); });
+  else if (reduction == kMean)
+    scale /= static_cast<double>(targets.ignoring ? targets.count().item<int64_t>() : n);
   Tensor y = losses;
   if (reduction != kNoReduction) {
     NoGrad guard;
     y = n == 1 ? losses.view({}) : sum(losses);
     if (scale != 1) y = y * scale;
+    if (divisor.defined()) y = y / divisor;
   }
   if (recording(x))
     record("cross_entropy", y, inputs(x),
-           [x = Saved(x), probs = Saved(probs), ids = Saved(ids), scale, smoothing](Backward& back) {
+           [x = Saved(x), probs = Saved(probs), ids = Saved(ids), scale, divisor, smoothing](Backward& back) {
              const Tensor p = back.get(probs), t = back.get(ids);
              Tensor g = back.grad().expand({p.size(0)});
              if (scale != 1) g = g * scale;
+             if (divisor.defined()) g = g / divisor;
              if (back.create_graph()) {
                const Tensor hot = one_hot(where(t < 0, 0, t), p.size(1)).to(p.dtype()) * (1 - smoothing);
                const Tensor gap = softmax(back.get(x), 1) - hot - smoothing / static_cast<double>(p.size(1));
@@ -351,7 +357,8 @@ Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, con
   const char* op = "binary_cross_entropy";
   check_same_shape(op, probability, target);
   const Tensor p = to_float(probability), t = target.to(p.dtype());
-  REEL_CHECK(!any(logical_not(logical_and(p >= 0, p <= 1))).item<bool>(), op,
+  // A GPU is not asked about values here and below: that would take a wait.
+  REEL_CHECK(p.device() != kCPU || !any(logical_not(logical_and(p >= 0, p <= 1))).item<bool>(), op,
              ": the input is not a probability, some element is outside [0, 1]");
   const auto losses = [](const Tensor& pt, const Tensor& tt) {
     return -(tt * clamp(log(pt), -100) + (1 - tt) * clamp(log1p(-pt), -100));
@@ -414,7 +421,7 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
   const char* op = "gaussian_nll_loss";
   REEL_CHECK(options.eps > 0, op, ": eps ", options.eps, " is not positive");
   view_of(var, op);
-  REEL_CHECK(!any(var < 0).item<bool>(), op, ": a variance is negative");
+  REEL_CHECK(var.device() != kCPU || !any(var < 0).item<bool>(), op, ": a variance is negative");
   const Shape &shape = view_of(input, op).shape, &given = view_of(var).shape;
   Shape without_last = shape;
   if (shape.size()) without_last.resize(shape.size() - 1);

@@ -156,7 +156,7 @@ Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
     record("prod", y, inputs(x), [x = Saved(x), y = Saved::output(y), dim, absent = plan.absent](Backward& back) {
       const Tensor in = back.get(x), g = with_kept_dims(back.grad(), absent);
       const Tensor zero = no_grad([&] { return in == 0; });
-      if (!any(zero).item<bool>()) {
+      if (in.device() == kCPU && !any(zero).item<bool>()) {  // a GPU is not asked, which would take a wait
         back.set(0, g * with_kept_dims(back.get(y), absent) / in);
       } else if (!back.create_graph()) {
         const Tensor zeros = sum(zero, dim, true), others = prod(where(zero, 1, in), dim, true);

@@ -1,6 +1,7 @@
 #include "reel/optim/clip.h"
 
 #include <cmath>
+#include <vector>
 
 #include "reel/autograd.h"
 #include "reel/ops.h"
@@ -20,15 +21,24 @@ double clip_grad_norm(std::span<const Tensor> parameters, double max_norm, doubl
   REEL_CHECK(max_norm >= 0, "clip_grad_norm: max_norm must not be negative, got ", max_norm);
   NoGrad guard;
   double total = 0;
-  for (const Tensor& parameter : parameters) {
-    const Tensor grad = gradient(parameter);
-    if (!grad.defined() || grad.numel() == 0) continue;
-    const double part = norm(grad, norm_type).item<double>();
+  const auto add = [&](double part) {
     if (std::isinf(norm_type))
       total = part > total || std::isnan(part) ? part : total;
     else
       total += std::pow(part, norm_type);
+  };
+  std::vector<Tensor> parts;  // on a GPU, which is waited for once
+  for (const Tensor& parameter : parameters) {
+    const Tensor grad = gradient(parameter);
+    if (!grad.defined() || grad.numel() == 0) continue;
+    const Tensor part = norm(grad, norm_type);
+    if (part.device() == kCPU)
+      add(part.item<double>());
+    else
+      parts.push_back(part.to(kFloat64));
   }
+  if (!parts.empty())
+    for (const double part : stack(parts).to_vector<double>()) add(part);
   if (std::isfinite(norm_type)) total = std::pow(total, 1 / norm_type);
   const double scale = max_norm / (total + 1e-6);
   if (scale >= 1) return total;

@@ -381,7 +381,7 @@ void check_gradients(nn::Module& module, const F& f) {
 
 }  // namespace
 
-TEST_CASE("the N-ary Tree-LSTM follows its equations") {
+TEST_CASE("the N-ary Tree-LSTM follows its equations", "[cpu]") {
   const int64_t in = 2, hidden = 3;
   const bool inner_input = GENERATE(false, true);
   manual_seed(4);
@@ -436,7 +436,7 @@ TEST_CASE("the N-ary Tree-LSTM follows its equations") {
   CHECK_THROWS_AS(nn::NaryTreeLSTM(1, 1, {.arity = 0}), Error);
 }
 
-TEST_CASE("the child-sum Tree-LSTM follows its equations for any number of children") {
+TEST_CASE("the child-sum Tree-LSTM follows its equations for any number of children", "[cpu]") {
   const int64_t in = 2, hidden = 3, count = GENERATE(0, 1, 2, 5);
   const bool with_x = GENERATE(true, false);
   if (count == 0 && !with_x) return;
