@@ -37,6 +37,7 @@ class OnHost {
 /// function(views…) of the CPU's table, the first `inputs` of which are read and the others written.
 template <size_t inputs, class Function, class... Views>
 auto on_host(const char* op, Function function, const Views&... views) {
+  check_wait(op);
   const OnHost all[] = {OnHost(views)...};
   for (size_t i = 0; i < inputs; ++i) all[i].fetch();
   wait_for_gpu(op);
