@@ -15,9 +15,9 @@ floor_of() {  # sets floor; it is empty for a path that has none yet
   case $1 in
     include/reel/@(cuda|error|memory|precision|profile|threads|types).h | lib/core/@(types.cpp|half.h|precision.cpp|threads.cpp)) floor=0 ;;
     lib/core/@(allocator|no_cuda|storage).* | lib/@(backend|number|philox|scalar|step).h | lib/cpu/* | cuda/*) floor=1 ;;
-    include/reel/@(tensor|autograd).h | lib/core/* | lib/autograd/*) floor=2 ;;
+    include/reel/@(tensor|autograd|amp/autocast).h | lib/core/* | lib/autograd/*) floor=2 ;;
     include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
-    include/reel/@(nn|optim|data|io|state_dict).h | include/reel/@(nn|optim|data|io)/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
+    include/reel/@(amp|nn|optim|data|io|state_dict).h | include/reel/@(amp|nn|optim|data|io)/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
     include/reel/@(reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
     *) floor= ;;
   esac

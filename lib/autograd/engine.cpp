@@ -1,6 +1,7 @@
 #include <memory>
 #include <mutex>
 
+#include "lib/autograd/autocast.h"
 #include "lib/autograd/pending.h"
 #include "lib/autograd/tape.h"
 #include "lib/autograd/trace.h"
@@ -197,7 +198,7 @@ void Walk::deliver(Node* node) {
     ready.push_back(node);  // abandon() starts from here
     throw;
   }
-  if (node->needed && !retain_graph) release_node(node);
+  if (node->needed && !retain_graph && !node->type->lasting) release_node(node);
 }
 
 // All gradients of the outputs have arrived: add up what is pending, let the hooks see it, keep what is asked for.
@@ -341,6 +342,7 @@ std::vector<Tensor> walk_graph(std::span<const Edge> roots, std::vector<Tensor> 
     ~Depth() { --depth; }
   } deeper(walks_here.depth);
   const GradMode mode(create_graph);
+  const AutocastScope no_autocast(kFloat32);
   walk.id = walks.fetch_add(1, std::memory_order_relaxed) + 1;
   walk.retain_graph = retain_graph || create_graph;
   walk.all_leaves = targets.empty();

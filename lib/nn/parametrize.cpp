@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/autograd/autocast.h"
 #include "lib/nn/hooks.h"
 #include "reel/autograd.h"
 #include "reel/nn/container.h"
@@ -243,6 +244,7 @@ struct SpectralNorm : Parametrization {
     iterate(w, 15);
   }
   Tensor forward(std::span<const Tensor> originals) override {
+    const AutocastOff exact;
     const Tensor& weight = originals[0];
     if (!u.defined()) return unit(weight);
     const Tensor w = matrix(weight);

@@ -14,6 +14,7 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
   return unary("leaky_relu", x, scalar::LeakyRelu{negative_slope});
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {
+  if (const Lower low{}) return prelu(low(x), low(weight));
   const View &xv = view_of(x, "prelu"), &wv = view_of(weight, "prelu");
   if (wv.numel == 1) return binary<scalar::Prelu>("prelu", x, weight.reshape({}));
   REEL_CHECK(wv.shape.size() == 1 && xv.shape.size() >= 2 && wv.shape[0] == xv.shape[1], "prelu: a weight of shape ",
@@ -64,6 +65,7 @@ Tensor softshrink(const Tensor& x, double lambda) {
 }
 Tensor threshold(const Tensor& x, double threshold, Scalar value) { return where(x.detach() <= threshold, value, x); }
 Tensor softplus(const Tensor& x, double beta, double threshold) {
+  if (const Raise raise{}) return softplus(raise(x), beta, threshold);
   REEL_CHECK(beta > 0, "softplus: beta ", beta, " is not positive");
   return unary("softplus", x, scalar::Softplus{beta, threshold});
 }
@@ -78,6 +80,7 @@ Tensor glu(const Tensor& x, int64_t dim) {
 Tensor softmin(const Tensor& x, int64_t dim) { return softmax(-x, dim); }
 
 Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, int64_t dim) {
+  if (const Raise raise{}) return gumbel_softmax(raise(logits), tau, hard, dim);
   const DType dtype = view_of(logits, "gumbel_softmax").dtype;
   REEL_CHECK(reel::is_floating_point(dtype), "gumbel_softmax: logits of ", dtype, ", not floating point");
   REEL_CHECK(tau > 0, "gumbel_softmax: the temperature tau must be positive, got ", tau);

@@ -172,10 +172,13 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
 }  // namespace
 
 CellState lstm_cell(const Tensor& gates, const Tensor& c) {
+  if (const Widen widen(gates, c); widen) return lstm_cell(widen(gates), widen(c));
   return fused_cell("lstm_cell", gates, {&c, 1}, {.input = 0, .forget = 1, .output = 3, .update = 2});
 }
 
 CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children) {
+  if (const Widen widen(gates, children); widen)
+    return tree_lstm_cell(widen(gates), std::span<const Tensor>(widen(children)));
   const int64_t n = static_cast<int64_t>(children.size());
   return fused_cell("tree_lstm_cell", gates, children, {.input = 0, .forget = 1, .output = 1 + n, .update = 2 + n});
 }

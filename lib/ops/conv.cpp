@@ -136,6 +136,7 @@ Tensor batched(const Tensor& x, int rank, const Op& op) {
 
 template <int N>
 Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
+  if (const Lower low{}) return conv<N>(op, low(x), low(weight), low(bias), options);
   check_operands<N>(op, x, weight, bias, options.groups);
   const auto wide = [](const Tensor& t) { return t.defined() ? to_compute(t) : t; };
   if (is_half(view_of(x).dtype) && view_of(x).host)
@@ -169,6 +170,7 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
 template <int N>
 Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const ConvTransposeOptions<N>& options) {
+  if (const Lower low{}) return conv_transpose<N>(op, low(x), low(weight), low(bias), options);
   check_operands<N>(op, x, weight, bias, options.groups);
   const auto wide = [](const Tensor& t) { return t.defined() ? to_compute(t) : t; };
   if (is_half(view_of(x).dtype) && view_of(x).host)

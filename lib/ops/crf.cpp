@@ -212,6 +212,8 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags) 
 
 Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Tensor& transitions, const Tensor& start,
                           const Tensor& end, const Tensor& lengths) {
+  if (const Raise raise{})
+    return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), lengths);
   const char* op = "crf_log_likelihood";
   const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
   return log_likelihood(op, chains, read_tags(op, tags, chains)).to(emissions.dtype());
@@ -219,6 +221,8 @@ Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Ten
 
 Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
                           const Tensor& start, const Tensor& end) {
+  if (const Raise raise{})
+    return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end));
   const char* op = "crf_log_likelihood";
   REEL_CHECK(!emissions.empty() && emissions.size() == tags.size(), op, ": ", emissions.size(), " chains with ",
              tags.size(), " lists of tags");
@@ -242,6 +246,8 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
 
 Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
                      const Tensor& lengths) {
+  if (const Raise raise{})
+    return crf_marginals(raise(emissions), raise(transitions), raise(start), raise(end), lengths);
   const char* op = "crf_marginals";
   const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
   if (recording(chains.emissions, chains.transitions, chains.start, chains.end)) {
@@ -269,6 +275,8 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
 
 CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
                     const Tensor& lengths, const CrfConstraints& allowed) {
+  if (const Raise raise{})
+    return crf_decode(raise(emissions), raise(transitions), raise(start), raise(end), lengths, allowed);
   NoGrad guard;
   const char* op = "crf_decode";
   Chains chains = read_chains(op, emissions, transitions, start, end, lengths);

@@ -152,6 +152,7 @@ Tensor ctc_losses(const Tensor& x, const Tensor& labels, const Tensor& ins, cons
 
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CTCLossOptions& options) {
+  if (const Raise raise{}) return ctc_loss(raise(log_probs), targets, input_lengths, target_lengths, options);
   const Shape& shape = view_of(log_probs, "ctc_loss").shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, "ctc_loss: log probabilities of shape ", shape,
              ", not [steps, n, classes] or [steps, classes]");

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lib/autograd/autocast.h"
 #include "lib/autograd/tape.h"
 #include "reel/autograd.h"
 #include "reel/random.h"
@@ -27,9 +28,11 @@ Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inp
   REEL_CHECK(rule, name, ": no rule");
   const Tensor y = output.detach();
   if (is_floating_point(y.dtype()) && recording(inputs))
-    record(name, {&y, 1}, inputs, [name, count = inputs.size(), rule = std::move(rule)](Backward& back) {
-      set_all(back, name, rule(back.grad()), count);
-    });
+    record(name, {&y, 1}, inputs,
+           [name, count = inputs.size(), rule = std::move(rule), autocast = autocast_type](Backward& back) {
+             const AutocastScope as_forward(autocast);
+             set_all(back, name, rule(back.grad()), count);
+           });
   return y;
 }
 
@@ -45,8 +48,10 @@ struct FunctionRule {
     int output = -1;  // which output it is, if one
   };
   std::vector<Kept> kept;
+  DType autocast = autocast_type;
 
   void operator()(Backward& back) {
+    const AutocastScope as_forward(autocast);
     std::vector<Tensor> grads;
     for (uint32_t i = 0; i < back.num_outputs(); ++i) grads.push_back(back.grad_or_zeros(static_cast<int>(i)));
     context.saved_.clear();
@@ -101,7 +106,8 @@ namespace {
 // What f returns when it is recorded, each output by a node of the recording (an input or parameter that f passes on
 // gets one).
 std::vector<Tensor> run_recorded(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
-                                 const std::vector<Tensor>& inputs, uint64_t since) {
+                                 const std::vector<Tensor>& inputs, uint64_t since, DType autocast) {
+  const AutocastScope scope(autocast);  // parameters are cast within, so that the graph ends at themselves
   std::vector<Tensor> outputs = f(inputs);
   for (Tensor& y : outputs) {
     view_of(y, "checkpoint");
@@ -118,6 +124,7 @@ struct CheckpointRule {
   std::vector<Edge> ends;  // the node's edges as they were recorded, for comparison only: a checkpoint around this one
                            // redirects the node's own while it walks
   GeneratorState random;
+  DType autocast = autocast_type;
 
   void operator()(Backward& back) {
     std::vector<Tensor> arguments;
@@ -129,7 +136,7 @@ struct CheckpointRule {
         ~Restore() { set_generator_state(state); }
       } restore;
       set_generator_state(random);
-      return run_recorded(f, arguments, since);
+      return run_recorded(f, arguments, since, autocast);
     });
     std::vector<Tensor> differentiable, grads;
     for (const Tensor& y : outputs)
@@ -156,7 +163,7 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
   for (const Tensor& input : inputs) tracked(input);  // views bring their history up to date now, not inside f
   // Recorded only to see which tensors f depends on: they are where its part of the graph ends.
   const uint64_t since = next_sequence();
-  std::vector<Tensor> outputs = run_recorded(f, inputs, since), results, differentiable;
+  std::vector<Tensor> outputs = run_recorded(f, inputs, since, autocast_type), results, differentiable;
   std::vector<Edge> ends = boundary(outputs, since);
   for (const Tensor& y : outputs) {
     results.push_back(y.detach());

@@ -265,6 +265,7 @@ Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Tensor& source)
 }
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  if (const Widen widen(x, source); widen) return scatter_add(widen(x), dim, index, widen(source));
   const Positions to = element_positions("scatter_add", x, dim, index);
   return add_elements(x, to, source_for("scatter_add", x, to.ids, source));
 }

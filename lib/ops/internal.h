@@ -1,6 +1,7 @@
 #pragma once
 #include <initializer_list>
 
+#include "lib/autograd/autocast.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
 #include "reel/ops.h"

@@ -81,6 +81,7 @@ void check_same_type(const char* op, const Tensor& a, const Tensor& b) {
 // ---- inverse and determinant ----------------------------------------------------------------------------------------
 
 Tensor inv(const Tensor& a) {
+  if (const Raise raise{}) return inv(raise(a));
   check_square("linalg.inv", a);
   return widened(a, [](const Tensor& x) {
     const Tensor identity = eye_like(x, x.size(-1)).expand(x.shape());
@@ -95,6 +96,7 @@ Tensor inv(const Tensor& a) {
 }
 
 SignLogDet slogdet(const Tensor& a) {
+  if (const Raise raise{}) return slogdet(raise(a));
   check_square("linalg.slogdet", a);
   if (is_half(a.dtype())) {
     const auto [sign, log] = slogdet(to_compute(a));
@@ -124,6 +126,7 @@ Tensor cofactors(const Tensor& a) {
 }  // namespace
 
 Tensor det(const Tensor& a) {
+  if (const Raise raise{}) return det(raise(a));
   check_square("linalg.det", a);
   return widened(a, [](const Tensor& x) {
     const auto [sign, log] = no_grad([&] { return slogdet(x); });
@@ -147,6 +150,7 @@ Tensor half_lower(const Tensor& x) { return tril(x) - x * eye_like(x, x.size(-1)
 }  // namespace
 
 Tensor cholesky(const Tensor& a, bool upper) {
+  if (const Raise raise{}) return cholesky(raise(a), upper);
   check_square("linalg.cholesky", a);
   if (upper) return mt(cholesky(a));
   return widened(a, [](const Tensor& x) {
@@ -183,6 +187,7 @@ QR qr_square_or_tall(const Tensor& a, const Tensor& q, const Tensor& r) {
 }  // namespace
 
 QR qr(const Tensor& a, QRMode mode) {
+  if (const Raise raise{}) return qr(raise(a), mode);
   check_matrix("linalg.qr", a);
   if (is_half(a.dtype())) {
     const auto [q, r] = qr(to_compute(a), mode);
@@ -210,6 +215,7 @@ Tensor differences(const Tensor& v) { return v.unsqueeze(-2) - v.unsqueeze(-1) +
 }  // namespace
 
 SVD svd(const Tensor& a, bool full_matrices) {
+  if (const Raise raise{}) return svd(raise(a), full_matrices);
   check_matrix("linalg.svd", a);
   if (is_half(a.dtype())) {
     const auto [u, s, vh] = svd(to_compute(a), full_matrices);
@@ -262,6 +268,7 @@ Tensor svdvals(const Tensor& a) {
 }
 
 Eigh eigh(const Tensor& a) {
+  if (const Raise raise{}) return eigh(raise(a));
   check_square("linalg.eigh", a);
   if (is_half(a.dtype())) {
     const auto [values, vectors] = eigh(to_compute(a));
@@ -299,6 +306,7 @@ Tensor eigvalsh(const Tensor& a) {
 // ---- systems of equations -------------------------------------------------------------------------------------------
 
 Tensor solve(const Tensor& a, const Tensor& b) {
+  if (const Raise raise{}) return solve(raise(a), raise(b));
   const char* op = "linalg.solve";
   check_square(op, a);
   check_same_type(op, a, b);
@@ -318,6 +326,7 @@ Tensor solve(const Tensor& a, const Tensor& b) {
 }
 
 Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions options) {
+  if (const Raise raise{}) return solve_triangular(raise(a), raise(b), options);
   const char* op = "linalg.solve_triangular";
   check_square(op, a);
   check_matrix(op, b);
@@ -361,6 +370,7 @@ Tensor inverse_values(const Tensor& s, int64_t m, int64_t n, std::optional<doubl
 }  // namespace
 
 Tensor pinv(const Tensor& a, std::optional<double> rcond) {
+  if (const Raise raise{}) return pinv(raise(a), rcond);
   check_matrix("linalg.pinv", a);
   return widened(a, [&](const Tensor& x) {
     const Tensor y = no_grad([&] {
@@ -379,6 +389,7 @@ Tensor pinv(const Tensor& a, std::optional<double> rcond) {
 }
 
 Tensor lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond) {
+  if (const Raise raise{}) return lstsq(raise(a), raise(b), rcond);
   check_matrix("linalg.lstsq", a);
   check_matrix("linalg.lstsq", b);
   check_same_type("linalg.lstsq", a, b);
@@ -387,6 +398,7 @@ Tensor lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond) {
 }
 
 Tensor matrix_rank(const Tensor& a, std::optional<double> rcond) {
+  if (const Raise raise{}) return matrix_rank(raise(a), rcond);
   check_matrix("linalg.matrix_rank", a);
   NoGrad guard;
   const Tensor s = svdvals(to_compute(a));
@@ -397,6 +409,7 @@ Tensor matrix_rank(const Tensor& a, std::optional<double> rcond) {
 // ---- norms and powers -----------------------------------------------------------------------------------------------
 
 Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) {
+  if (const Raise raise{}) return vector_norm(raise(x), ord, dims, keepdim);
   REEL_CHECK(is_floating_point(view_of(x, "linalg.vector_norm").dtype), "linalg.vector_norm: a tensor of ", x.dtype(),
              "; convert it to a floating type first");
   if (ord == -kInfinity) return amin(abs(x), dims, keepdim);
@@ -405,6 +418,7 @@ Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) 
 }
 
 Tensor matrix_norm(const Tensor& a, MatrixNorm ord, bool keepdim) {
+  if (const Raise raise{}) return matrix_norm(raise(a), ord, keepdim);
   check_matrix("linalg.matrix_norm", a);
   if (ord == MatrixNorm::kFrobenius) return norm(a, 2, {-2, -1}, keepdim);
   const Tensor y = sum(svdvals(a), -1);
@@ -412,6 +426,7 @@ Tensor matrix_norm(const Tensor& a, MatrixNorm ord, bool keepdim) {
 }
 
 Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
+  if (const Raise raise{}) return matrix_norm(raise(a), ord, keepdim);
   check_matrix("linalg.matrix_norm", a);
   const double size = std::abs(ord);
   REEL_CHECK(size == 1 || size == 2 || size == kInfinity, "linalg.matrix_norm: ord ", ord,
@@ -422,6 +437,7 @@ Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
 }
 
 Tensor matrix_power(const Tensor& a, int64_t n) {
+  if (const Raise raise{}) return matrix_power(raise(a), n);
   check_square("linalg.matrix_power", a);
   if (n == 0) return eye_like(a, a.size(-1)).expand(a.shape()).clone();
   Tensor square = n < 0 ? inv(a) : a, result;

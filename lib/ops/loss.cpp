@@ -127,12 +127,19 @@ Tensor for_one_row(const Tensor& x, const F& f) {
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim) { return softmax_along("softmax", false, x, dim); }
-Tensor log_softmax(const Tensor& x, int64_t dim) { return softmax_along("log_softmax", true, x, dim); }
+Tensor softmax(const Tensor& x, int64_t dim) {
+  if (const Raise raise{}) return softmax(raise(x), dim);
+  return softmax_along("softmax", false, x, dim);
+}
+Tensor log_softmax(const Tensor& x, int64_t dim) {
+  if (const Raise raise{}) return log_softmax(raise(x), dim);
+  return softmax_along("log_softmax", true, x, dim);
+}
 
 // ---- classes --------------------------------------------------------------------------------------------------------
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
+  if (const Raise raise{}) return nll_loss(raise(log_probs), target, options);
   const char* op = "nll_loss";
   check_scores(op, log_probs);
   const DType dtype = log_probs.dtype();
@@ -221,6 +228,7 @@ Tensor soft_cross_entropy(const Tensor& x, const Tensor& target, const CrossEntr
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
+  if (const Raise raise{}) return cross_entropy(raise(logits), raise(target), options);
   const char* op = "cross_entropy";
   check_scores(op, logits);
   const View& view = view_of(logits);
@@ -261,6 +269,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
 }
 
 Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMarginLossOptions& options) {
+  if (const Raise raise{}) return multi_margin_loss(raise(x), target, options);
   const char* op = "multi_margin_loss";
   check_scores(op, x);
   REEL_CHECK(x.dim() <= 2, op, ": scores of shape ", x.shape(), ", not [n, classes]");
@@ -279,6 +288,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMargi
 }
 
 Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  if (const Raise raise{}) return multilabel_margin_loss(raise(x), target, reduction);
   const char* op = "multilabel_margin_loss";
   check_scores(op, x);
   REEL_CHECK(x.dim() <= 2 && view_of(target, op).shape == x.shape(), op, ": scores of shape ", x.shape(),
@@ -307,6 +317,7 @@ namespace {
 /// f(a, b), reduced, in the type that losses of a and b are computed in; the result has the type that they promote to.
 template <class F>
 Tensor loss_of(const char* op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f) {
+  if (const Raise raise{}) return loss_of(op, reduction, raise(a), raise(b), f);
   broadcast_shapes(view_of(a, op).shape, view_of(b, op).shape, op);
   const DType dtype = result_type(a, b), wide = is_half(dtype) ? kFloat32 : dtype;
   REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
@@ -354,6 +365,7 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOpti
 // ---- probabilities --------------------------------------------------------------------------------------------------
 
 Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, const BCELossOptions& options) {
+  if (const Raise raise{}) return binary_cross_entropy(raise(probability), raise(target), options);
   const char* op = "binary_cross_entropy";
   check_same_shape(op, probability, target);
   const Tensor p = to_float(probability), t = target.to(p.dtype());
@@ -483,6 +495,7 @@ Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& pos
 
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginLossOptions& options) {
+  if (const Raise raise{}) return triplet_margin_loss(raise(anchor), raise(positive), raise(negative), options);
   const char* op = "triplet_margin_loss";
   const int rank = view_of(anchor, op).shape.size();
   REEL_CHECK(rank == view_of(positive, op).shape.size() && rank == view_of(negative, op).shape.size(), op,

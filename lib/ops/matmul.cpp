@@ -85,6 +85,7 @@ Tensor by_conversion(const Tensor& a, const Tensor& b, Op op) {
 // ---- two matrices ---------------------------------------------------------------------------------------------------
 
 Tensor mm(const Tensor& a, const Tensor& b) {
+  if (const Lower low{}) return mm(low(a), low(b));
   check_types("mm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape, " and ",
@@ -107,6 +108,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (const Lower low{}) return linear(low(x), low(weight), low(bias));
   check_types("linear", x, weight);
   const View &xv = view_of(x), &wv = view_of(weight);
   REEL_CHECK(wv.shape.size() == 2, "linear: the weight's shape is ", wv.shape, ", not [out, in]");
@@ -147,6 +149,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 // ---- batches --------------------------------------------------------------------------------------------------------
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
+  if (const Lower low{}) return bmm(low(a), low(b));
   check_types("bmm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   REEL_CHECK(av.shape.size() == 3 && bv.shape.size() == 3 && av.shape[0] == bv.shape[0],
@@ -163,6 +166,7 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  if (const Lower low{}) return matmul(low(a), low(b));
   check_types("matmul", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   const int ra = av.shape.size(), rb = bv.shape.size();
@@ -192,6 +196,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 // ---- compositions ---------------------------------------------------------------------------------------------------
 
 Tensor dot(const Tensor& a, const Tensor& b) {
+  if (const Lower low{}) return dot(low(a), low(b));
   check_types("dot", a, b);
   REEL_CHECK(a.dim() == 1 && a.shape() == b.shape(), "dot: expected two vectors of one length, got shapes ", a.shape(),
              " and ", b.shape());
@@ -216,11 +221,13 @@ Tensor add_product(const char* op, const Tensor& input, const Tensor& product, S
 }  // namespace
 
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
+  if (const Lower low{}) return addmm(low(input), low(a), low(b), beta, alpha);
   view_of(input, "addmm");
   return add_product("addmm", input, mm(a, b), beta, alpha);
 }
 
 Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
+  if (const Lower low{}) return baddbmm(low(input), low(a), low(b), beta, alpha);
   view_of(input, "baddbmm");
   return add_product("baddbmm", input, bmm(a, b), beta, alpha);
 }

@@ -238,6 +238,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
 }
 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {
+  if (const Raise raise{}) return group_norm(raise(x), num_groups, raise(weight), raise(bias), eps);
   constexpr const char* op = "group_norm";
   const View& view = view_of(x, op);
   check_channels(op, view);
@@ -272,6 +273,7 @@ Frame last_dimensions(const char* op, const View& x, const Shape& normalized_sha
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
                   double eps) {
+  if (const Raise raise{}) return layer_norm(raise(x), normalized_shape, raise(weight), raise(bias), eps);
   constexpr const char* op = "layer_norm";
   const View& view = view_of(x, op);
   const Frame frame = last_dimensions(op, view, normalized_shape);
@@ -282,6 +284,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, std::optional<double> eps) {
+  if (const Raise raise{}) return rms_norm(raise(x), normalized_shape, raise(weight), eps);
   constexpr const char* op = "rms_norm";
   const View& view = view_of(x, op);
   const Frame frame = last_dimensions(op, view, normalized_shape);
@@ -308,6 +311,7 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
 }
 
 Tensor normalize(const Tensor& x, double p, const Dims& dims, double eps) {
+  if (const Raise raise{}) return normalize(raise(x), p, dims, eps);
   const View& view = view_of(x, "normalize");
   check_float("normalize", view);
   if (is_half(view.dtype)) return normalize(to_compute(x), p, dims, eps).to(view.dtype);

@@ -51,6 +51,13 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
 
 // ---- one argument ---------------------------------------------------------------------------------------------------
 
+/// Computed, and given, in float32 under autocast.
+template <class F>
+static Tensor unary_in_float32(const char* name, const Tensor& x) {
+  if (const Raise raise{}) return unary<F>(name, raise(x));
+  return unary<F>(name, x);
+}
+
 Tensor neg(const Tensor& x) {
   REEL_CHECK(view_of(x, "neg").dtype != kBool, "neg: a bool tensor; logical_not inverts it");
   return unary<scalar::Neg>("neg", x);
@@ -58,31 +65,31 @@ Tensor neg(const Tensor& x) {
 Tensor operator-(const Tensor& x) { return neg(x); }
 Tensor abs(const Tensor& x) { return unary<scalar::Abs>("abs", x); }
 Tensor sign(const Tensor& x) { return unary<scalar::Sign>("sign", x); }
-Tensor exp(const Tensor& x) { return unary<scalar::Exp>("exp", x); }
-Tensor expm1(const Tensor& x) { return unary<scalar::Expm1>("expm1", x); }
-Tensor log(const Tensor& x) { return unary<scalar::Log>("log", x); }
-Tensor log1p(const Tensor& x) { return unary<scalar::Log1p>("log1p", x); }
+Tensor exp(const Tensor& x) { return unary_in_float32<scalar::Exp>("exp", x); }
+Tensor expm1(const Tensor& x) { return unary_in_float32<scalar::Expm1>("expm1", x); }
+Tensor log(const Tensor& x) { return unary_in_float32<scalar::Log>("log", x); }
+Tensor log1p(const Tensor& x) { return unary_in_float32<scalar::Log1p>("log1p", x); }
 Tensor sqrt(const Tensor& x) { return unary<scalar::Sqrt>("sqrt", x); }
-Tensor rsqrt(const Tensor& x) { return unary<scalar::Rsqrt>("rsqrt", x); }
+Tensor rsqrt(const Tensor& x) { return unary_in_float32<scalar::Rsqrt>("rsqrt", x); }
 Tensor square(const Tensor& x) { return unary<scalar::Square>("square", x); }
-Tensor reciprocal(const Tensor& x) { return unary<scalar::Reciprocal>("reciprocal", x); }
+Tensor reciprocal(const Tensor& x) { return unary_in_float32<scalar::Reciprocal>("reciprocal", x); }
 Tensor sin(const Tensor& x) { return unary<scalar::Sin>("sin", x); }
 Tensor cos(const Tensor& x) { return unary<scalar::Cos>("cos", x); }
 Tensor tanh(const Tensor& x) { return unary<scalar::Tanh>("tanh", x); }
 Tensor sigmoid(const Tensor& x) { return unary<scalar::Sigmoid>("sigmoid", x); }
 Tensor erf(const Tensor& x) { return unary<scalar::Erf>("erf", x); }
 Tensor erfc(const Tensor& x) { return unary<scalar::Erfc>("erfc", x); }
-Tensor tan(const Tensor& x) { return unary<scalar::Tan>("tan", x); }
-Tensor asin(const Tensor& x) { return unary<scalar::Asin>("asin", x); }
-Tensor acos(const Tensor& x) { return unary<scalar::Acos>("acos", x); }
+Tensor tan(const Tensor& x) { return unary_in_float32<scalar::Tan>("tan", x); }
+Tensor asin(const Tensor& x) { return unary_in_float32<scalar::Asin>("asin", x); }
+Tensor acos(const Tensor& x) { return unary_in_float32<scalar::Acos>("acos", x); }
 Tensor atan(const Tensor& x) { return unary<scalar::Atan>("atan", x); }
-Tensor sinh(const Tensor& x) { return unary<scalar::Sinh>("sinh", x); }
-Tensor cosh(const Tensor& x) { return unary<scalar::Cosh>("cosh", x); }
+Tensor sinh(const Tensor& x) { return unary_in_float32<scalar::Sinh>("sinh", x); }
+Tensor cosh(const Tensor& x) { return unary_in_float32<scalar::Cosh>("cosh", x); }
 Tensor asinh(const Tensor& x) { return unary<scalar::Asinh>("asinh", x); }
 Tensor acosh(const Tensor& x) { return unary<scalar::Acosh>("acosh", x); }
 Tensor atanh(const Tensor& x) { return unary<scalar::Atanh>("atanh", x); }
-Tensor log2(const Tensor& x) { return unary<scalar::Log2>("log2", x); }
-Tensor log10(const Tensor& x) { return unary<scalar::Log10>("log10", x); }
+Tensor log2(const Tensor& x) { return unary_in_float32<scalar::Log2>("log2", x); }
+Tensor log10(const Tensor& x) { return unary_in_float32<scalar::Log10>("log10", x); }
 Tensor exp2(const Tensor& x) { return unary<scalar::Exp2>("exp2", x); }
 Tensor lgamma(const Tensor& x) { return unary<scalar::Lgamma>("lgamma", x); }
 Tensor digamma(const Tensor& x) { return unary("digamma", x, scalar::Polygamma{0}); }
@@ -181,6 +188,7 @@ Tensor logaddexp(const Tensor& a, const Tensor& b) { return binary<scalar::Logad
 Tensor xlogy(const Tensor& x, const Tensor& y) { return binary<scalar::Xlogy>("xlogy", x, y); }
 
 Tensor pow(const Tensor& base, const Tensor& exponent) {
+  if (const Raise raise{}) return pow(raise(base), raise(exponent));
   view_of(base, "pow");
   // The everyday exponents, without the cost of a general power.
   if (view_of(exponent, "pow").numel == 1 && TensorImpl::of(exponent)->number && !tracked(exponent) &&

@@ -102,6 +102,7 @@ Tensor sum_of(const char* name, const Tensor& x, const Plan& plan) {
 // ---- sums and products ----------------------------------------------------------------------------------------------
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  if (const Raise raise{}) return sum(raise(x), dims, keepdim);
   const View& view = view_of(x, "sum");
   if (const DType wide = sum_type(view.dtype); wide != view.dtype) {
     const Tensor y = sum(x.to(wide), dims, keepdim);
@@ -144,6 +145,7 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor prod(const Tensor& x) { return prod(x.reshape({x.numel()}), 0); }
 
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
+  if (const Raise raise{}) return prod(raise(x), dim, keepdim);
   const View& view = view_of(x, "prod");
   if (const DType wide = sum_type(view.dtype); wide != view.dtype) {
     const Tensor y = prod(x.to(wide), dim, keepdim);
@@ -313,6 +315,7 @@ Moments std_mean(const Tensor& x, const Dims& dims, double correction, bool keep
 }
 
 Tensor cov(const Tensor& x, double correction) {
+  if (const Raise raise{}) return cov(raise(x), correction);
   check_float("cov", x);
   REEL_CHECK(x.dim() <= 2, "cov: expected variables by observations, got shape ", x.shape());
   if (is_half(x.dtype())) return cov(to_compute(x), correction).to(x.dtype());
@@ -321,6 +324,7 @@ Tensor cov(const Tensor& x, double correction) {
   return matmul(centered, centered.t()) / std::max(0.0, static_cast<double>(x.size(1)) - correction);
 }
 Tensor corrcoef(const Tensor& x) {
+  if (const Raise raise{}) return corrcoef(raise(x));
   check_float("corrcoef", x);
   if (is_half(x.dtype())) return corrcoef(to_compute(x)).to(x.dtype());
   const Tensor c = cov(x);
@@ -330,6 +334,7 @@ Tensor corrcoef(const Tensor& x) {
 }
 
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
+  if (const Raise raise{}) return norm(raise(x), p, dims, keepdim);
   check_float("norm", x);
   REEL_CHECK(p >= 0, "norm: p must not be negative, got ", p);
   if (p == 0) return sum((x != 0).to(x.dtype()), dims, keepdim);
@@ -340,6 +345,7 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
 }
 
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
+  if (const Raise raise{}) return renorm(raise(x), p, dim, max_norm);
   check_float("renorm", x);
   REEL_CHECK(x.dim() > 1, "renorm: expected at least two dimensions, got shape ", x.shape());
   REEL_CHECK(max_norm >= 0, "renorm: a largest norm of ", max_norm);
@@ -353,6 +359,7 @@ Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
+  if (const Raise raise{}) return logsumexp(raise(x), dims, keepdim);
   check_float("logsumexp", x);
   if (is_half(x.dtype())) return logsumexp(to_compute(x), dims, keepdim).to(x.dtype());
   const Plan plan = plan_of("logsumexp", x.shape(), dims, keepdim);

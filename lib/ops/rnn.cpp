@@ -440,6 +440,7 @@ CellState map(const CellState& state, const auto& f) {
 
 LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState& state,
                         std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  if (const Lower low{}) return over(formula, low(x), map(state, low), low(parameters), options);
   const char* op = formula.op;
   const Shape shape = view_of(x, op).shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, op, ": expected an input [len, in] or [len, n, in], got shape ",
@@ -461,6 +462,10 @@ LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState
 
 LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x, const CellState& state,
                                 std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  if (const Lower low{}) {
+    const PackedSequence lowered{low(x.data), x.batch_sizes, x.sorted_indices, x.unsorted_indices};
+    return over(formula, lowered, map(state, low), low(parameters), options);
+  }
   const char* op = formula.op;
   const Shape& shape = view_of(x.data, op).shape;
   REEL_CHECK(shape.size() == 2, op, ": packed data of shape ", shape, ", not [total, in]");
@@ -500,6 +505,8 @@ LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Ten
 
 CellState step(const Formula& formula, const Tensor& x, const CellState& state, const Tensor& weight_ih,
                const Tensor& weight_hh, const Tensor& bias_ih, const Tensor& bias_hh) {
+  if (const Lower low{})
+    return step(formula, low(x), map(state, low), low(weight_ih), low(weight_hh), low(bias_ih), low(bias_hh));
   const char* op = formula.cell;
   const Shape& shape = view_of(x, op).shape;
   const DType dtype = view_of(x).dtype;

@@ -26,6 +26,7 @@ Tensor back_from_last(const Tensor& x, int d, const Shape& shape) {
 }  // namespace
 
 Tensor cumsum(const Tensor& x, int64_t dim) {
+  if (const Raise raise{}) return cumsum(raise(x), dim);
   const View& view = view_of(x, "cumsum");
   const int d = wrap_dim(dim, view.shape.size(), "cumsum");
   if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumsum(x.to(kInt64), dim);
@@ -35,6 +36,7 @@ Tensor cumsum(const Tensor& x, int64_t dim) {
 }
 
 Tensor cumprod(const Tensor& x, int64_t dim) {
+  if (const Raise raise{}) return cumprod(raise(x), dim);
   const View& view = view_of(x, "cumprod");
   const int d = wrap_dim(dim, view.shape.size(), "cumprod");
   if (is_half(view.dtype)) return cumprod(to_compute(x), dim).to(view.dtype);

@@ -117,6 +117,7 @@ Tensor segment_expand(const Tensor& x, const Tensor& offsets) {
 }
 
 Tensor segment_softmax(const Tensor& in, const Tensor& offsets) {
+  if (const Raise raise{}) return segment_softmax(raise(in), offsets);
   const Tensor at = checked_offsets("segment_softmax", checked("segment_softmax", in), offsets, in.size(0));
   if (is_half(in.dtype())) return segment_softmax(to_compute(in), at).to(in.dtype());
   const Tensor x = in.contiguous(), y = make_tensor(x.shape(), x.dtype(), x.device());

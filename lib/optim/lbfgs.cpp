@@ -4,13 +4,17 @@
 #include <array>
 #include <cmath>
 
+#include "lib/autograd/autocast.h"
 #include "reel/autograd.h"
 #include "reel/ops.h"
 
 namespace reel::optim {
 namespace {
 
-double inner_product(const Tensor& a, const Tensor& b) { return dot(a, b).item<double>(); }
+double inner_product(const Tensor& a, const Tensor& b) {
+  const AutocastOff exact;
+  return dot(a, b).item<double>();
+}
 double largest(const Tensor& x) { return x.numel() ? amax(abs(x)).item<double>() : 0; }
 
 /// Where the cubic through two points with their slopes is least, kept within [low, high] (Nocedal & Wright eq. 3.59).

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "lib/autograd/autocast.h"
 #include "lib/backend.h"
 #include "lib/ops/update.h"
 #include "lib/optim/optimizer.h"
@@ -42,6 +43,7 @@ const std::vector<Tensor>& Optimizer::parameters(int group) const { return group
 
 void Optimizer::step() {
   NoGrad guard;
+  const AutocastOff exact;
   if (cuda::capturing()) cuda::before_replay([this] { step(); });
   if (!takes_dense())
     for (const Group& group : groups_)

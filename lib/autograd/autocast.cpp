@@ -1,0 +1,91 @@
+#include "lib/autograd/autocast.h"
+
+#include <unordered_map>
+
+#include "lib/autograd/tape.h"
+#include "reel/amp/autocast.h"
+
+namespace reel {
+
+constinit thread_local DType autocast_type = kFloat32;
+
+// ---- casts of parameters --------------------------------------------------------------------------------------------
+
+/// From the outermost guard's start to its end.
+struct ParameterCasts {
+  struct Entry {
+    Tensor parameter;  // holds the key
+    Tensor seen;       // holds the storage that was cast
+    uint32_t version, cast_version;
+    bool recorded;
+    Tensor cast;
+  };
+  std::unordered_map<const TensorImpl*, Entry> of;
+  // A cast that a captured graph makes is no use outside of it, and one from outside has no new value in a replay.
+  const bool captured = cuda::capturing();
+};
+
+namespace {
+
+thread_local ParameterCasts* my_casts = nullptr;
+
+/// One cast may be in several graphs, and outlive the walk through one of them; it holds on to nothing but the leaf.
+struct CastRule {
+  static constexpr bool kLasting = true;
+  void operator()(Backward& back) { back.set(0, back.grad()); }
+};
+
+Tensor cast_of(const Tensor& x, DType type) {
+  const Tensor y = no_grad([&] { return x.to(type); });
+  if (recording(x)) record("autocast", y, inputs(x), CastRule{});
+  return y;
+}
+
+}  // namespace
+
+Tensor detail::lowered(const Tensor& x, DType type) {
+  if (!x.defined()) return x;
+  TensorImpl* impl = TensorImpl::of(x);
+  const DType own = impl->view.dtype;
+  if (own == type || own == kFloat64 || !is_floating_point(own)) return x;
+  const bool is_parameter = x.is_leaf() && impl->requires_grad;
+  if (!is_parameter || !my_casts || my_casts->captured != cuda::capturing()) return x.to(type);
+  ParameterCasts::Entry& entry = my_casts->of[impl];
+  const bool fresh = entry.cast.defined() && TensorImpl::of(entry.seen)->storage == impl->storage &&
+                     entry.version == x.version() && entry.cast_version == entry.cast.version() &&
+                     entry.cast.dtype() == type && (entry.recorded || !grad_mode);
+  if (!fresh) {
+    const Tensor cast = cast_of(x, type);
+    entry = {x, x.detach(), x.version(), cast.version(), grad_mode, cast};
+  }
+  return entry.cast;
+}
+
+AutocastScope::AutocastScope(DType type)
+    : before_(std::exchange(autocast_type, type)), casts_before_(std::exchange(my_casts, nullptr)) {
+  if (type != kFloat32) my_casts = new ParameterCasts;
+}
+AutocastScope::~AutocastScope() {
+  autocast_type = before_;
+  delete std::exchange(my_casts, casts_before_);
+}
+
+// ---- the user's guard -----------------------------------------------------------------------------------------------
+
+namespace amp {
+
+bool autocast_enabled() { return autocast_type != kFloat32; }
+DType autocast_dtype() { return autocast_type; }
+
+Autocast::Autocast(DType dtype, bool enabled) : before_(autocast_type), outermost_(enabled && !my_casts) {
+  REEL_CHECK(is_half(dtype), "Autocast: ", dtype, ", neither bfloat16 nor float16");
+  if (outermost_) my_casts = new ParameterCasts;
+  autocast_type = enabled ? dtype : kFloat32;
+}
+Autocast::~Autocast() {
+  autocast_type = before_;
+  if (outermost_) delete std::exchange(my_casts, nullptr);
+}
+
+}  // namespace amp
+}  // namespace reel
