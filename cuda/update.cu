@@ -74,8 +74,9 @@ __device__ void step_all(const F& f, const Parameter<T>& x) {
   for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) step<1>(f, x, i);
 }
 
-template <class F, class T>
-__global__ void update_table(Varying<F> f, Table<T> table) {
+/// What a block does of a launch's parameters.
+template <class T>
+__device__ Parameter<T> own_part(const Table<T>& table) {
   const int block = static_cast<int>(blockIdx.x);
   int which = 0;
   for (int step = kMost / 2; step > 0; step /= 2)
@@ -83,8 +84,39 @@ __global__ void update_table(Varying<F> f, Table<T> table) {
   const Parameter<T>& x = table.parameters[which];
   const int64_t begin = int64_t(block - table.first_block[which]) * kPerBlock;
   const int64_t rest = x.numel - begin;
+  return x.from(begin, begin, rest < kPerBlock ? rest : kPerBlock);
+}
+
+template <class F, class T>
+__global__ void update_table(Varying<F> f, Table<T> table) {
   const F now = f.get();
-  step_all(now, x.from(begin, begin, rest < kPerBlock ? rest : kPerBlock));
+  step_all(now, own_part(table));
+}
+
+/// n adjacent elements. What is returned is 0, or NaN if one is infinite or NaN.
+template <int n, class T>
+__device__ Wide<T> unscale_some(Wide<T> factor, T* g) {
+  Vector<T, n> some = *reinterpret_cast<const Vector<T, n>*>(g);
+  Wide<T> zero = 0;
+#pragma unroll
+  for (int k = 0; k < n; ++k) {
+    const Wide<T> x = widen(some.of[k]);
+    zero += x * 0;
+    some.of[k] = narrow<T>(x * factor);
+  }
+  *reinterpret_cast<Vector<T, n>*>(g) = some;
+  return zero;
+}
+
+template <class T>
+__global__ void unscale_table(Wide<T> factor, Table<T> table, bool* found) {
+  const Parameter<T> x = own_part(table);
+  const int64_t whole = is_aligned<kVector>(x.p) ? x.numel / kVector * kVector : 0;
+  Wide<T> zero = 0;
+  for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector)
+    zero += unscale_some<kVector>(factor, x.p + i);
+  for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) zero += unscale_some<1>(factor, x.p + i);
+  if (zero != zero) *found = true;  // whoever writes it writes the same
 }
 
 /// Rows `ids` of x, which has `rows` of `columns` elements. An id that is not one of them was reported already.
@@ -104,9 +136,9 @@ Parameter<T> parameter(const Updated& u) {
   return result;
 }
 
-template <class T, class F>
-void launch_table(const Varying<F>& f, std::span<const Updated> parameters) {
-  static_assert(sizeof(Table<T>) + sizeof(Varying<F>) <= 4096, "what a kernel takes");
+/// run(blocks, table) for all that have elements, in as many launches as it takes.
+template <class T, class Run>
+void for_each_table(std::span<const Updated> parameters, const Run& run) {
   while (!parameters.empty()) {
     Table<T> table;
     const auto some = parameters.first(std::min<size_t>(parameters.size(), kMost));
@@ -118,8 +150,26 @@ void launch_table(const Varying<F>& f, std::span<const Updated> parameters) {
       table.parameters[table.count++] = parameter<T>(u);
       table.first_block[table.count] = next;
     }
-    launch(update_table<F, T>, dim3(static_cast<unsigned>(table.first_block[table.count])), kThreads, 0, f, table);
+    run(dim3(static_cast<unsigned>(table.first_block[table.count])), table);
   }
+}
+
+template <class T, class F>
+void launch_table(const Varying<F>& f, std::span<const Updated> parameters) {
+  static_assert(sizeof(Table<T>) + sizeof(Varying<F>) <= 4096, "what a kernel takes");
+  for_each_table<T>(parameters, [&](dim3 blocks, const Table<T>& table) {
+    launch(update_table<F, T>, blocks, kThreads, 0, f, table);
+  });
+}
+
+void unscale(double factor, std::span<const Updated> gradients, bool* found) {
+  if (gradients.empty()) return;
+  with_floating(gradients[0].dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for_each_table<T>(gradients, [&](dim3 blocks, const Table<T>& table) {
+      launch(unscale_table<T>, blocks, kThreads, 0, static_cast<Wide<T>>(factor), table, found);
+    });
+  });
 }
 
 template <size_t I>
@@ -158,6 +208,7 @@ void install(Backend& table, std::index_sequence<I...>) {
 
 void install_update(Backend& table) {
   install(table, std::make_index_sequence<std::tuple_size_v<scalar::UpdateList>>());
+  table.unscale = unscale;
 }
 
 }  // namespace reel::cuda

@@ -104,6 +104,11 @@ const Backend* real = nullptr;
 int64_t touched(const View& view) { return view.numel * size_of(view.dtype); }
 int64_t touched(const View* view) { return view ? touched(*view) : 0; }
 int64_t touched(const Gemm& g) { return g.batch * (g.m * g.k + g.k * g.n + g.m * g.n) * size_of(g.dtype); }
+int64_t touched(std::span<const Updated> gradients) {
+  int64_t bytes = 0;
+  for (const Updated& g : gradients) bytes += 2 * g.numel * size_of(g.dtype);
+  return bytes;
+}
 template <class T>
 int64_t touched(const T&) {
   return 0;
@@ -164,6 +169,7 @@ Backend make_recording_table() {
   KERNELS(unary, UnaryList), KERNELS(unary_grad, UnaryList);
   KERNELS(binary, BinaryList), KERNELS(grad_a, BinaryList), KERNELS(grad_b, BinaryList);
   KERNELS(ternary, TernaryList), KERNELS(bits, BitList), KERNELS(compare, CompareList), KERNELS(update, UpdateList);
+  KERNEL(unscale);
   KERNEL(reduce), KERNEL(arg_reduce), KERNEL(scan), KERNEL(logcumsumexp_grad), KERNEL(scan_extreme);
   KERNEL(segment_reduce), KERNEL(segment_spread), KERNEL(segment_extreme_grad), KERNEL(segment_softmax);
   KERNEL(segment_softmax_grad), KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy),

@@ -50,6 +50,26 @@ void update(const void* functor, const View& p, const View& g, const View* const
   p.dtype == kFloat32 ? update_rows<float>(f, p, g, states, ids) : update_rows<double>(f, p, g, states, ids);
 }
 
+void unscale(double factor, std::span<const Updated> gradients, bool* found) {
+  const auto run = [&]<class T>(T) {
+    Batch<T> zeros(T(0));  // stay so but for NaN, which 0 times an infinity is, too
+    for (const Updated& u : gradients) {
+      T* g = static_cast<T*>(u.p);
+      for (int64_t i = 0; i < u.numel; i += kWidth<T>) {
+        const int64_t rest = u.numel - i;
+        const Batch<T> x = load_up_to(g + i, rest);
+        zeros = zeros + x * Batch<T>(T(0));
+        store_up_to(g + i, x * Batch<T>(T(factor)), rest);
+      }
+    }
+    T lanes[kWidth<T>];
+    store(lanes, zeros);
+    for (const T lane : lanes)
+      if (lane != lane) *found = true;
+  };
+  if (!gradients.empty()) gradients[0].dtype == kFloat32 ? run(float()) : run(double());
+}
+
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
   table.update = {update<I>...};
@@ -59,6 +79,7 @@ void install(Backend& table, std::index_sequence<I...>) {
 
 void install_update(Backend& table) {
   install(table, std::make_index_sequence<std::tuple_size_v<scalar::UpdateList>>());
+  table.unscale = unscale;
 }
 
 }  // namespace reel::cpu::REEL_ISA
