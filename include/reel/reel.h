@@ -1,5 +1,6 @@
 #pragma once
 // Everything that a program on one machine needs.
+#include "reel/amp.h"
 #include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/data.h"

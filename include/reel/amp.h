@@ -1,0 +1,3 @@
+#pragma once
+#include "reel/amp/autocast.h"
+#include "reel/amp/grad_scaler.h"

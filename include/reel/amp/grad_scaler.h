@@ -1,0 +1,84 @@
+#pragma once
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "reel/optim/optimizer.h"
+#include "reel/state_dict.h"
+#include "reel/tensor.h"
+
+namespace reel::amp {
+
+struct GradScalerOptions {
+  double init_scale = 65536;
+  double growth_factor = 2;        ///< More than 1.
+  double backoff_factor = 0.5;     ///< Between 0 and 1.
+  int64_t growth_interval = 2000;  ///< So many updates without an infinity make the scale grow.
+  bool enabled = true;             ///< If not, step() is the optimizer's, and all else does nothing.
+};
+
+/// Keeps gradients of float16 from vanishing (Micikevicius et al. 2018): the loss, and so every gradient, is multiplied
+/// by a scale. A step whose gradients are not all finite is left out and makes the scale smaller; after many steps that
+/// are taken it grows.
+///
+///   amp::GradScaler scaler;
+///   …
+///     Tensor loss = amp::autocast(kFloat16, [&] { return nn::cross_entropy(net.forward(x), y); });
+///     adam.zero_grad();
+///     scaler.scale(loss).backward();
+///     scaler.unscale_(adam);                          // only where gradients are looked at:
+///     optim::clip_grad_norm(net.parameters(), 1.0);   //
+///     scaler.step(adam);
+///     scaler.update();
+///
+/// The scale is a float32 number, and does what that of PyTorch's torch.amp.GradScaler does. With several optimizers
+/// unscale_() and step() are called for each, update() once. Calls in another order are an Error, and so is a step of
+/// an optimizer without gradients. On a GPU step() waits once, for one flag; nothing else waits.
+class GradScaler {
+ public:
+  explicit GradScaler(GradScalerOptions options = {});
+
+  /// output times the scale. Of a half type with one element it becomes float32, in which the scale has room.
+  Tensor scale(const Tensor& output);
+  std::vector<Tensor> scale(std::span<const Tensor> outputs);
+  /// Divides the gradients of the optimizer's parameters by the scale, in place; row-sparse ones stay so. Once before
+  /// step(), which does it otherwise. Gradients of float16 are an Error: parameters are to be float32.
+  void unscale_(optim::Optimizer& optimizer);
+  /// The optimizer's step, unless a gradient is infinite or NaN. Returns whether it was taken. Once before update().
+  bool step(optim::Optimizer& optimizer);
+  /// Once an iteration, after all steps: fits the scale, or sets it.
+  void update(std::optional<double> new_scale = {});
+
+  double get_scale() const { return options_.enabled ? scale_ : 1; }
+  bool is_enabled() const { return options_.enabled; }
+  /// As they are now; init_scale is that of the start.
+  const GradScalerOptions& options() const { return options_; }
+  void set_growth_factor(double factor);
+  void set_backoff_factor(double factor);
+  void set_growth_interval(int64_t interval);
+
+  /// "scale", "growth_factor", "backoff_factor", "growth_interval" and "_growth_tracker", as numbers; nothing where it
+  /// is not enabled.
+  StateDict state_dict() const;
+  /// Takes all of them, or leaves things as they were and throws. Does nothing where it is not enabled.
+  void load_state_dict(const StateDict& dict);
+
+ private:
+  enum class Stage { kReady, kUnscaled, kStepped };
+  struct OfOptimizer {
+    Stage stage = Stage::kReady;
+    std::vector<Tensor> found = {};   // one flag for each device: a gradient is not finite
+    std::optional<bool> result = {};  // what they say, once somebody has looked
+    bool not_finite();
+  };
+  void check_used(const char* method) const;
+
+  GradScalerOptions options_;
+  float scale_;
+  int64_t growth_tracker_ = 0;
+  bool used_ = false;  // scale() was called
+  std::unordered_map<optim::Optimizer*, OfOptimizer> optimizers_;
+};
+
+}  // namespace reel::amp
