@@ -6,7 +6,7 @@
 
 /// Mixed precision: products in a half type, what needs range or digits in float32. For tensors of the CPU and of GPUs.
 ///
-///   Tensor loss = amp::autocast(kBFloat16, [&] { return nn::cross_entropy(net.forward(x), y); });
+///   Tensor loss = amp::autocast(kBFloat16, [&] { return net.loss(x, y); });
 ///   loss.backward();   // outside: rules run in the types of their ops
 ///   adam.step();       // parameters, gradients and states are float32 as ever
 namespace reel::amp {
@@ -21,7 +21,7 @@ DType autocast_dtype();   ///< The half type in which it computes products; floa
 ///   They take float32 and half tensors, and give `dtype`.
 /// - In float32, which they also give: softmax, log_softmax, logsumexp and all losses; exp, expm1, log, log1p, log2,
 ///   log10, pow, rsqrt, reciprocal, softplus, sinh, cosh, tan, asin, acos; sum, prod, cumsum, cumprod; norm, renorm,
-///   normalize, and whatever measures distances; layer_norm, group_norm, rms_norm; interpolate; linalg::.
+///   normalize, cov, corrcoef, and what measures distances; layer_norm, group_norm, rms_norm; interpolate; linalg::.
 /// - In the widest type that they are given: scatter_add, grid_sample, lstm_cell and tree_lstm_cell of gates.
 /// - All others as without: where a half tensor meets a float32 one the result is float32.
 ///
@@ -30,7 +30,7 @@ DType autocast_dtype();   ///< The half type in which it computes products; floa
 /// small range: scale the loss (GradScaler).
 ///
 /// Guards nest, the innermost one counts; they go in the opposite order. A gradient's rule runs without autocast;
-/// those of custom ops, and what checkpoint() runs again, with that of their forward pass.
+/// those of custom ops, and what a checkpoint runs again, with that of their forward pass.
 class Autocast {
  public:
   explicit Autocast(DType dtype = kBFloat16, bool enabled = true);

@@ -24,11 +24,10 @@ struct GradScalerOptions {
 ///
 ///   amp::GradScaler scaler;
 ///   …
-///     Tensor loss = amp::autocast(kFloat16, [&] { return nn::cross_entropy(net.forward(x), y); });
+///     Tensor loss = amp::autocast(kFloat16, [&] { return net.loss(x, y); });
 ///     adam.zero_grad();
 ///     scaler.scale(loss).backward();
-///     scaler.unscale_(adam);                          // only where gradients are looked at:
-///     optim::clip_grad_norm(net.parameters(), 1.0);   //
+///     scaler.unscale_(adam);  // only where gradients are looked at before the step, to clip them, say
 ///     scaler.step(adam);
 ///     scaler.update();
 ///
