@@ -102,6 +102,11 @@ struct RuleType {
   bool lasting;  // it keeps no tensor alive, so that a walk need not release the node, and others may come by
 };
 
+template <class Rule>
+concept Lasting = requires {
+  Rule::kLasting;
+};
+
 /// Drops a reference; frees the node, and what hangs on it, without recursion.
 void drop_node(Node* node);
 /// Destroys rule and edges: saved tensors go, history ends here.
@@ -287,12 +292,10 @@ void record_edges(const char* name, std::span<const Tensor* const> outputs, size
   Node* node = new_node(name, rule_bytes, count, outputs.size());
   new (node->rule()) Rule(std::move(rule));
   static constexpr RuleType type{[](Node& n, Backward& back) { (*static_cast<Rule*>(n.rule()))(back); },
-                                 [](Node& n) { static_cast<Rule*>(n.rule())->~Rule(); }, requires {Rule::kLasting;
-}
-};  // namespace reel
-node->type = &type;
-for (size_t i = 0; i < count; ++i) new (node->edges() + i) Edge(edge(i));
-for (size_t i = 0; i < outputs.size(); ++i) attach_output(node, static_cast<uint32_t>(i), *outputs[i]);
+                                 [](Node& n) { static_cast<Rule*>(n.rule())->~Rule(); }, Lasting<Rule>};
+  node->type = &type;
+  for (size_t i = 0; i < count; ++i) new (node->edges() + i) Edge(edge(i));
+  for (size_t i = 0; i < outputs.size(); ++i) attach_output(node, static_cast<uint32_t>(i), *outputs[i]);
 }
 /// Records an op that the caller has found to be recorded: recording(inputs…) was true.
 template <class Rule>
