@@ -57,6 +57,7 @@ struct Graph::Impl {
   Stream stream;
   Capture capture;
   cudaGraphExec_t graph = nullptr;
+  bool replayed = false;
 
   explicit Impl(int device) : stream(device) {
     capture.pool = new Pool(stream.impl_.get());
@@ -122,7 +123,7 @@ void Graph::capture(const std::function<void()>& work) {
 void Graph::replay() {
   REEL_CHECK(impl_, "cuda::Graph::replay: nothing has been captured");
   if (!impl_->capture.again.empty()) {
-    impl_->refresh();
+    if (std::exchange(impl_->replayed, true)) impl_->refresh();  // the first has what the capture has drawn
     write_arguments(impl_->capture);
   }
   const cudaStream_t here = stream();

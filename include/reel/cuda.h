@@ -109,8 +109,9 @@ class Event {
 ///
 /// Shapes are those of the capture. Whatever the work reads from outside must stay where it is: change tensors in
 /// place, and keep optimizers that take a step in it alive. Random numbers, learning rates and step counts are new in
-/// every replay; other numbers that the host computes are those of the capture. Run the work once or more before you
-/// capture it, so that optimizers have made their states.
+/// every replay (the first has those of the capture, so that all goes on as it would have without); other numbers that
+/// the host computes are those of the capture. Run the work once or more before you capture it, so that optimizers have
+/// made their states.
 class Graph {
  public:
   Graph();
