@@ -15,6 +15,13 @@ static std::string state_of(const World& w) {
   return state;
 }
 
+/// What a GPU is not asked about, since the answer would take a wait.
+static bool is_of_values(const std::string& message) {
+  for (const char* part : {"integer division by zero", "to negative integer powers", "is not a probability"})
+    if (message.find(part) != std::string::npos) return true;
+  return false;
+}
+
 void check_wrong_calls(std::span<const WrongCall> calls) {
   for (const WrongCall& wrong : calls) {
     World w;
@@ -31,7 +38,9 @@ void check_wrong_calls(std::span<const WrongCall> calls) {
         } catch (const Error& e) {
           message = e.what();
         }
-      if (message.find("as the GPU found") != std::string::npos || message.starts_with("out of memory on")) continue;
+      if (message.find("as the GPU found") != std::string::npos || message.starts_with("out of memory on") ||
+          is_of_values(expected))
+        continue;
     }
     const size_t open_end = expected.find("…");
     CHECK(message.substr(0, open_end) == expected.substr(0, open_end));
