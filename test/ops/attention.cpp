@@ -57,7 +57,7 @@ const std::vector<Row>& attention_rows() {
  },
  {{{2, 3, 4}}, {{2, 5, 4}}, {{2, 5, 3}}, {{2, 3, 5}}}, kProduct},
 {"scaled_dot_product_attention(bool mask)",
- [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = logical_or(x[3], from({true, false}))}); },
+ [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = logical_or(x[3], from({true, false}, {.device = test_device()}))}); },
  [](Ref x) {
    return attention(x[0], x[1], x[2], 0.5,
                     [&](const Index&, int64_t i, int64_t j) { return x[3]({i, j}) || j == 0 ? 0 : -1e300; });

@@ -72,7 +72,7 @@ Array column(const Array& x, int64_t s, int64_t len) {
 }
 
 const int64_t kLengths[] = {2, 3, 1};
-Tensor lengths() { return from(kLengths, {3}); }
+Tensor lengths() { return from(kLengths, {3}, {.device = test_device()}); }
 Array zero(int64_t n) { return {{n}, Line(size_t(n), 0)}; }
 
 }  // namespace

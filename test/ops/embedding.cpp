@@ -52,7 +52,7 @@ const std::vector<Row>& embedding_rows() {
 {"embedding_bag(max)", [](In x) { return embedding_bag(x[0], x[1], {.mode = Reduce::kMax}); },
  [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, Reduce::kMax); }, {{{5, 3}}, ids({3, 4}, 5)}},
 {"embedding_bag(offsets)",
- [](In x) { return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}), .padding_idx = 1}); },
+ [](In x) { return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}, {.device = test_device()}), .padding_idx = 1}); },
  [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, Reduce::kMean, 1); }, {{{3, 4}}, ids({7}, 3)}},
 {"embedding_bag(last offset)",
  [](In x) {
@@ -62,7 +62,7 @@ const std::vector<Row>& embedding_rows() {
  [](Ref x) { return bags(x[0], x[1].data, {0, 3, 7}, Reduce::kMax, 2); }, {{{3, 4}}, ids({7}, 3)}},
 {"embedding_bag(weights)",
  [](In x) {
-   return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}), .mode = Reduce::kSum,
+   return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}, {.device = test_device()}), .mode = Reduce::kSum,
                                      .per_sample_weights = x[2], .padding_idx = 1});
  },
  [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, Reduce::kSum, 1, x[2].data); },

@@ -131,7 +131,8 @@ Tensor mt(const Tensor& x) { return x.transpose(-2, -1); }
 Tensor shifted(const Tensor& x, double first, double step = 0) {
   const Tensor y = wide(x);
   const int64_t m = x.size(-2), n = x.size(-1);
-  return y + eye(m, n, {.dtype = y.dtype()}) * (first + step * arange(n, {.dtype = y.dtype()}));
+  const TensorOptions like{.dtype = y.dtype(), .device = y.device()};
+  return y + eye(m, n, like) * (first + step * arange(n, like));
 }
 Array shifted(const Array& x, double first, double step = 0) { return plus_diagonal(x, first, step); }
 Tensor positive(const Tensor& x) { return shifted(matmul(wide(x), mt(wide(x))), 2); }
