@@ -30,7 +30,9 @@ struct Options {
   int trees = 300;       // in one pass, spread evenly over the file
   int sentences = 320;
   int threads = 1;
-  bool list = false;  // only name the workloads
+  std::string device = "cpu";  // or cuda
+  bool small = false;          // less of what is for GPUs, so that a processor can do it
+  bool list = false;           // only name the workloads
 };
 
 inline Options parse(int argc, char** argv) {
@@ -39,8 +41,8 @@ inline Options parse(int argc, char** argv) {
   try {
     for (int i = 1; i < argc; i += 2) {
       const std::string flag = argv[i];
-      if (flag == "--list") {
-        options.list = true;
+      if (flag == "--list" || flag == "--small") {
+        (flag == "--list" ? options.list : options.small) = true;
         --i;
         continue;
       }
@@ -60,6 +62,8 @@ inline Options parse(int argc, char** argv) {
         options.sentences = std::stoi(value);
       else if (flag == "--threads")
         options.threads = std::stoi(value);
+      else if (flag == "--device" && (value == "cpu" || value == "cuda"))
+        options.device = value;
       else
         throw std::invalid_argument(flag);
     }
@@ -67,10 +71,11 @@ inline Options parse(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: %s [--list] [--workload NAME] [--data DIR] [--secs S] [--trees N] [--sentences N] [--threads N]\n"
-        "          [--json FILE]\n"
+        "          [--json FILE] [--device cpu|cuda] [--small]\n"
         "  NAME is a workload or the first words of several: op.chain_add.fwd, op.chain_add, op\n"
         "  DIR holds sst/train.txt, ud-english-ewt/en_ewt-ud-train.conllu and wnut17/wnut17train.conll, plain or with\n"
-        "  .gz; default $REEL_DATA, else random trees and sentences\n",
+        "  .gz; default $REEL_DATA, else random trees and sentences\n"
+        "  --small: less of what is for GPUs, so that a processor can do it\n",
         argv[0]);
     std::exit(2);
   }
@@ -90,6 +95,19 @@ inline Time now() {
   const auto wall = std::chrono::steady_clock::now().time_since_epoch();
   return {std::chrono::duration<double>(wall).count(),
           static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) * 1e-9};
+}
+
+/// What a side that computes on a GPU sets in the process that measures.
+struct Device {
+  void (*wait)() = nullptr;        // until all that was queued is done
+  double (*peak_mib)() = nullptr;  // the most of its memory that was in use at once
+};
+inline Device device;
+
+/// Now, when the work that was queued is done.
+inline Time finished() {
+  if (device.wait) device.wait();
+  return now();
 }
 
 /// The times of many repeats.
@@ -112,15 +130,16 @@ class Samples {
   std::vector<double> wall_, cpu_;
 };
 
-/// Repeats f for `secs` seconds, at least `least` times, after `warm_up` repeats that do not count.
+/// Repeats f for `secs` seconds, at least `least` times, after `warm_up` repeats that do not count. A repeat lasts
+/// until a GPU has done its part.
 template <class F>
 Samples measure(const F& f, double secs, int warm_up = 3, int least = 7) {
   for (int i = 0; i < warm_up; ++i) f();
   Samples samples;
-  for (const double end = now().wall + secs; samples.count() < least || now().wall < end;) {
+  for (const double end = finished().wall + secs; samples.count() < least || now().wall < end;) {
     const Time from = now();
     f();
-    samples.add(from, now());
+    samples.add(from, finished());
   }
   return samples;
 }
@@ -147,8 +166,9 @@ class Report {
  public:
   Report(std::string library, const Options& options) : library_(std::move(library)), options_(options) {
     if (options.list) return;
-    std::printf("%s, %d thread%s\n%-26s %10s %10s %10s %10s  %-11s %8s\n", library_.c_str(), options.threads,
-                options.threads == 1 ? "" : "s", "workload", "median", "cpu", "p10", "p90", "unit", "peak MiB");
+    std::printf("%s, %s%d thread%s\n%-26s %10s %10s %10s %10s  %-11s %8s\n", library_.c_str(),
+                on_gpu() ? "on a GPU, " : "", options.threads, options.threads == 1 ? "" : "s", "workload", "median",
+                "cpu", "p10", "p90", "unit", "peak MiB");
     std::fflush(stdout);
   }
 
@@ -160,6 +180,7 @@ class Report {
     const pid_t child = fork();
     if (child == 0) {
       int status = 0;
+      if (on_gpu()) alarm(kGpuSeconds);
       try {
         f();
       } catch (const std::exception& e) {
@@ -171,7 +192,15 @@ class Report {
     }
     int status = 1;
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0) good_ = false;
+    if (WIFSIGNALED(status)) std::fprintf(stderr, "%s: ended by signal %d\n", workload.c_str(), WTERMSIG(status));
   }
+  /// Instead of run(), for a workload that makes no sense on this device.
+  void skip(const std::string& workload, const char* why) const {
+    if (options_.list || !within(workload, options_.workload)) return;
+    std::printf("%-26s not on %s: %s\n", workload.c_str(), on_gpu() ? "a GPU" : "a CPU", why);
+    std::fflush(stdout);
+  }
+  bool on_gpu() const { return options_.device == "cuda"; }
   bool good() const { return good_; }  ///< All runs so far went well.
 
   /// Seconds times `scale`, in `unit`. `more` goes into the JSON line: fields, separated by commas.
@@ -200,7 +229,8 @@ class Report {
     if (!within(workload, options_.workload)) return;
     rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    const double peak = static_cast<double>(usage.ru_maxrss) / 1024;
+    const double resident = static_cast<double>(usage.ru_maxrss) / 1024;
+    const double peak = device.peak_mib ? device.peak_mib() : resident;
     const double median = value(s.wall()), cpu = value(s.cpu());
     const double best = value(s.wall(0)), p10 = value(s.wall(0.1)), p90 = value(s.wall(0.9));
     std::printf("%-26s %10.4g %10.4g %10.4g %10.4g  %-11s %8.0f\n", workload.c_str(), median, cpu, p10, p90, unit,
@@ -211,14 +241,16 @@ class Report {
     std::FILE* file = std::fopen(options_.json.c_str(), "a");
     if (!file) throw std::runtime_error("cannot write " + options_.json);
     std::fprintf(file,
-                 "{\"workload\": \"%s\", \"library\": \"%s\", \"threads\": %d, \"median\": %.6g, \"unit\": \"%s\", "
+                 "{\"workload\": \"%s\", \"library\": \"%s\", \"device\": \"%s\", \"threads\": %d, \"median\": %.6g, "
+                 "\"unit\": \"%s\", "
                  "\"cpu_median\": %.6g, \"best\": %.6g, \"p10\": %.6g, \"p90\": %.6g, \"n\": %d, "
-                 "\"peak_rss_mib\": %.1f%s%s}\n",
-                 workload.c_str(), library_.c_str(), options_.threads, median, unit, cpu, best, p10, p90, s.count(),
-                 peak, more.empty() ? "" : ", ", more.c_str());
+                 "\"peak_rss_mib\": %.1f, \"peak_device_mib\": %.1f%s%s}\n",
+                 workload.c_str(), library_.c_str(), options_.device.c_str(), options_.threads, median, unit, cpu, best,
+                 p10, p90, s.count(), resident, device.peak_mib ? peak : 0, more.empty() ? "" : ", ", more.c_str());
     std::fclose(file);
   }
 
+  static constexpr int kGpuSeconds = 120;  // a workload of a GPU that takes longer is taken to hang
   const std::string library_;
   Options options_;
   bool good_ = true;

@@ -17,7 +17,7 @@ void product(const bench::Report& report, double secs, const bench::Product& p) 
   report.rate(p.name, bench::measure(repeat, secs), p.flop() * p.repeats() * 1e-9, "GFLOP/s", limit);
 }
 
-void streams(bench::Report& report, double secs, const bench::Size& size) {
+void streams(ReelReport& report, double secs, const bench::Size& size) {
   /// f(x, y, row, column) for matrices x and y, and vectors, reads and writes x's bytes `moved` times.
   const auto stream = [&](const std::string& kernel, double moved, const auto& f) {
     const std::string name = "k.stream." + kernel + "." + size.name;
@@ -48,9 +48,13 @@ void streams(bench::Report& report, double secs, const bench::Size& size) {
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = reel_report(options);
+  ReelReport report(options);
   const double secs = options.secs;
   NoGrad guard;
+  if (report.on_gpu()) {
+    report.skip("k", "it compares with what a processor and its memory can do; gpu.cpp has kernels of GPUs");
+    return 0;
+  }
 
   for (const bench::Product& p : bench::kProducts) report.run(p.name, [&] { product(report, secs, p); });
   report.run("k.gemm.1x1x1", [&] {

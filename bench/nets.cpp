@@ -116,7 +116,7 @@ void infer(const bench::Report& report, double secs, const std::string& name, Ne
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = reel_report(options);
+  ReelReport report(options);
   const double secs = options.secs;
 
   report.run("mlp.seed", [&] { mlp_seed(report, secs); });

@@ -26,12 +26,12 @@ void chain(const bench::Report& report, double secs, const std::string& name, in
   const double end = bench::now().wall + secs;
   for (int i = 0; i < kWarmUp + kLeast || bench::now().wall < end; ++i) {
     for (Tensor& leaf : leaves) leaf.set_grad({});
-    const bench::Time start = bench::now();
+    const bench::Time start = bench::finished();
     Tensor y = leaves[0];
     for (int k = 0; k < length; ++k) y = step(y);
-    const bench::Time forward_done = bench::now();
+    const bench::Time forward_done = bench::finished();
     y.backward(ones_like(y));
-    const bench::Time backward_done = bench::now();
+    const bench::Time backward_done = bench::finished();
     y.reset();
     const bench::Time released = bench::now();
     if (i < kWarmUp) continue;
@@ -48,7 +48,7 @@ void chain(const bench::Report& report, double secs, const std::string& name, in
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = reel_report(options);
+  ReelReport report(options);
   const double secs = options.secs;
 
   report.run("op.add1.nograd", [&] { add1(report, secs, "op.add1.nograd", false); });

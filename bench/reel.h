@@ -16,7 +16,33 @@ inline void zero(std::initializer_list<reel::Tensor> parameters) {
   for (reel::Tensor parameter : parameters) parameter.zero_();
 }
 
-inline bench::Report reel_report(const bench::Options& options) {
-  reel::set_num_threads(options.threads);
-  return bench::Report("reel", options);
-}
+/// On --device cuda, tensors are made on the GPU. Only the process of a workload may touch it: a GPU does not survive
+/// fork().
+class ReelReport : public bench::Report {
+ public:
+  explicit ReelReport(const bench::Options& options) : Report("reel", options) {
+    reel::set_num_threads(options.threads);
+    if (!on_gpu() || options.list || gpu_is_there()) return;
+    std::fprintf(stderr, "--device cuda: this machine has no GPU that CUDA can use, or reel was built without CUDA\n");
+    std::exit(2);
+  }
+
+  void run(const std::string& workload, const std::function<void()>& f) {
+    Report::run(workload, [&] {
+      if (on_gpu()) {
+        reel::set_default_device(reel::kCUDA);
+        bench::device.wait = [] { reel::cuda::synchronize(); };
+        bench::device.peak_mib = [] { return static_cast<double>(reel::cuda::memory_stats().peak_in_use) / (1 << 20); };
+      }
+      f();
+    });
+  }
+
+ private:
+  static bool gpu_is_there() {
+    const pid_t child = fork();
+    if (child == 0) _exit(reel::cuda::is_available() ? 0 : 1);
+    int status = 1;
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+  }
+};

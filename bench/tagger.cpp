@@ -78,12 +78,12 @@ template <class Model>
 int64_t infer(const Model& model, const std::vector<Example>& examples) {
   NoGrad guard;
   int64_t total = 0;
-  for (const Example& example : examples) total += model.decode(example.words).template data<int64_t>()[0];
+  for (const Example& example : examples) total += model.decode(example.words).to(kCPU).template data<int64_t>()[0];
   return total;
 }
 
 template <class Model, class Optimizer>
-void run(bench::Report& report, const bench::Options& options, const std::string& name,
+void run(ReelReport& report, const bench::Options& options, const std::string& name,
          const std::vector<std::string>& files, double learning_rate, double expected_loss) {
   const auto load = [&] { return bench::load_tagged(options, files); };
   report.run(name + ".train", [&] {
@@ -111,7 +111,7 @@ void run(bench::Report& report, const bench::Options& options, const std::string
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = reel_report(options);
+  ReelReport report(options);
   run<Tagger, optim::Adam>(report, options, "tag", bench::tagger::kFiles, bench::tagger::kLearningRate,
                            bench::tagger::kFirstPassLoss);
   run<CrfTagger, optim::SGD>(report, options, "ner", bench::ner::kFiles, bench::ner::kLearningRate,

@@ -119,7 +119,7 @@ int64_t infer(const Model& model, const std::vector<Example>& examples) {
 
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
-  bench::Report report = reel_report(options);
+  ReelReport report(options);
   const auto run = [&](const std::string& workload, const auto& f) {
     report.run(workload, [&] {
       const bench::Treebank bank = bench::load_trees(options);
@@ -134,14 +134,17 @@ int main(int argc, char** argv) {
     const std::string more = bench::check_loss(bank, pass());
     report.rate("tree.train.pernode", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
   });
-  run("tree.train.parallel", [&](const auto& bank, const Model& model, const auto& examples) {
-    const int threads = std::max(2, options.threads);
-    report.set_threads(threads);
-    optim::Adagrad adagrad(model.parameters(), {.lr = bench::tree::kLearningRate});
-    const auto pass = [&] { return train_parallel(model, adagrad, examples, bank.nodes(), threads); };
-    const std::string more = bench::check_loss(bank, pass());
-    report.rate("tree.train.parallel", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
-  });
+  if (report.on_gpu())
+    report.skip("tree.train.parallel", "its threads would share the one queue of work");
+  else
+    run("tree.train.parallel", [&](const auto& bank, const Model& model, const auto& examples) {
+      const int threads = std::max(2, options.threads);
+      report.set_threads(threads);
+      optim::Adagrad adagrad(model.parameters(), {.lr = bench::tree::kLearningRate});
+      const auto pass = [&] { return train_parallel(model, adagrad, examples, bank.nodes(), threads); };
+      const std::string more = bench::check_loss(bank, pass());
+      report.rate("tree.train.parallel", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
+    });
   run("tree.infer.pernode", [&](const auto&, const Model& model, const auto& examples) {
     const auto pass = [&] { infer(model, examples); };
     report.rate("tree.infer.pernode", bench::measure(pass, options.secs, 1, 3), examples.size(), "trees/s");

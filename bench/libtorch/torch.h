@@ -8,7 +8,9 @@
 class TorchReport : public bench::Report {
  public:
   explicit TorchReport(const bench::Options& options)
-      : Report(std::string("libtorch-") + TORCH_VERSION, options), threads_(options.threads) {}
+      : Report(std::string("libtorch-") + TORCH_VERSION, options), threads_(options.threads) {
+    if (on_gpu()) throw std::invalid_argument("libtorch's side is for a CPU");
+  }
 
   void run(const std::string& workload, const std::function<void()>& f) {
     Report::run(workload, [&] {
