@@ -1,7 +1,7 @@
 // Nets whose shape never changes: two perceptrons, LeNet-5 and the sentence classifier of Kim 2014.
 #include "bench/nets.h"
 
-#include "bench/reel.h"
+#include "bench/perceptron.h"
 
 using namespace reel;
 
@@ -22,17 +22,6 @@ void mlp_seed(const bench::Report& report, double secs) {
   const std::string more = bench::check_loss(step(), bench::kSeedLoss);
   report.time("mlp.seed", bench::measure(step, secs), 1e3, "ms", more);
 }
-
-Tensor classes(int64_t n, int64_t count) { return remainder(arange(n), count); }
-
-struct Perceptron : nn::Module {
-  nn::Linear hidden{*this, "hidden", 784, 256}, out{*this, "out", 256, 10};
-  Perceptron() {
-    fill(hidden.weight, 3, 0.05f), fill(out.weight, 4, 0.1f);
-    zero({hidden.bias, out.bias});
-  }
-  Tensor forward(const Tensor& x) const { return out(relu(hidden(x))); }
-};
 
 void mlp_mnist(const bench::Report& report, double secs) {
   constexpr int kBatch = 100, kBatches = 10;
