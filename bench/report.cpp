@@ -21,14 +21,17 @@ using Json = nlohmann::json;
 // ---- results --------------------------------------------------------------------------------------------------------
 
 /// What one program measured for one workload in one round. A thread's CPU time is what a quiet machine would show; for
-/// several threads only the clock on the wall tells.
+/// several threads and for a GPU only the clock on the wall tells. A GPU's memory is what counts of its peak.
 struct Result {
   double value, peak;
-  std::optional<double> limit;
+  std::optional<double> limit, loss;
 
-  explicit Result(const Json& line)
-      : value(line.at(line.at("threads") == 1 ? "cpu_median" : "median")), peak(line.at("peak_rss_mib")) {
+  explicit Result(const Json& line) {
+    const bool on_gpu = line.value("device", "cpu") == "cuda";
+    value = line.at(line.at("threads") == 1 && !on_gpu ? "cpu_median" : "median");
+    peak = line.at(on_gpu ? "peak_device_mib" : "peak_rss_mib");
     if (line.contains("limit")) limit = line.at("limit").get<double>();
+    if (line.contains("first_pass_loss")) loss = line.at("first_pass_loss").get<double>();
   }
 };
 
@@ -205,6 +208,22 @@ void print_table(const Results& results) {
   if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);
 }
 
+/// Did all libraries compute the same? Says what they did not. The last digits are those of sums in another order.
+bool losses_agree(const Results& results) {
+  bool agree = true;
+  for (const Workload& w : results.workloads) {
+    const Rounds* own = w.rounds("reel");
+    if (!own || !own->front().loss) continue;
+    for (const auto& [library, rounds] : w.of) {
+      const double loss = *own->front().loss, other = rounds.front().loss.value_or(loss);
+      if (std::abs(loss - other) <= 1e-3 * std::abs(other)) continue;
+      fmt::print("\n{}: the loss of the first pass is {}, {}'s {}\n", w.label(), loss, display_name(library), other);
+      agree = false;
+    }
+  }
+  return agree;
+}
+
 // ---- the picture ----------------------------------------------------------------------------------------------------
 
 /// One bar a workload and peer: how many times as fast reel is, on a scale of powers, from the line where both are
@@ -287,6 +306,7 @@ class Picture {
   static std::string group_title(const std::string& group) {
     if (group == "op") return "One small operation";
     if (group == "k") return "Kernels";
+    if (group == "gpu") return "What only GPUs are for";
     if (group == "tree" || group == "tag" || group == "ner") return "Dynamic models";
     return "Dense models";
   }
@@ -393,6 +413,7 @@ int main(int argc, char** argv) try {
   }
   print_table(results);
   if (flags.count("--plot")) Picture(results, flags["--plot"]).draw();
+  return losses_agree(results) ? 0 : 1;
 } catch (const std::exception& e) {
   fmt::print(stderr, "report: {}\n", e.what());
   return 2;
