@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034  # what it sets is used by its readers
 # Sourced by test/run, samples/run, bench/run and .ci/run.
 # REEL_NO_INSTALL=1   only says which Debian packages are missing, and goes on
+# REEL_NO_BUILD=1     takes what is built already
 # REEL_CMAKE_ARGS     more arguments for cmake
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -27,6 +28,7 @@ install_missing() {
 build_in() {
   local folder=$1 arguments=() targets=()
   shift
+  if [[ ${REEL_NO_BUILD:-} ]]; then return 0; fi
   while (($#)) && [[ $1 != -- ]]; do arguments+=("$1") && shift; done
   if (($#)); then targets=(--target "${@:2}"); fi
   # shellcheck disable=SC2086  # REEL_CMAKE_ARGS is a list of words
