@@ -1,5 +1,6 @@
 // Makes a plan for every kind of convolution on an H100, of which cuDNN gets to know the properties only, and fails
-// where it has no engine: no GPU is needed. `plans -v` lists what it found.
+// where it has no engine: no GPU is needed. `plans -v` lists what it found, `plans --properties` prints those of the
+// GPU that is here, as test/cuda/h100.json has an H100's.
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -86,6 +87,17 @@ Descriptor properties(const char* file) {
   return device;
 }
 
+int print_properties() {
+  Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  device.set(CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, int32_t{0});
+  std::string text(1 << 16, '\0');
+  if (device.finalize())
+    device.get(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, text.data(),
+               static_cast<int64_t>(text.size()));
+  std::puts(text.c_str());
+  return text[0] != '{';
+}
+
 struct Found {
   size_t engines = 0, fallbacks = 0;
   int64_t workspace = -1;  // of the first plan; -1: there is none
@@ -107,6 +119,7 @@ Found find(const Descriptor& device, const DnnProblem& problem) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && !std::strcmp(argv[1], "--properties")) return print_properties();
   const bool verbose = argc > 1 && !std::strcmp(argv[1], "-v");
   const Descriptor device = properties("test/cuda/h100.json");
   static constexpr const char* kWanted[] = {"x", "weight", "y"};
