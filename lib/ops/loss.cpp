@@ -83,6 +83,10 @@ Targets read_targets(const char* op, const Tensor& target, const Shape& shape, s
   REEL_CHECK(fits, op, ": scores of shape ", shape, " but a target of shape ", given);
   if (given.empty()) ids = ids.reshape({1});
   int64_t bad;
+  if (ignore && *ignore < 0 && ids.device() != kCPU) {  // whose kernels pass over all negative ids
+    backend_of(ids).find_out_of_range(op, view_of(ids), *ignore, classes, &bad);
+    return {ids, true};
+  }
   // A GPU is not asked: that would take a wait.
   const bool may_occur = ignore && ((*ignore >= 0 && *ignore < classes) || ids.device() != kCPU ||
                                     backend_of(ids).find_out_of_range(op, view_of(ids), 0, classes, &bad));
