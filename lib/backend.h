@@ -396,8 +396,8 @@ struct Backend {
   // One step of many parameters at once, of one dtype, which do not overlap.
   using UpdateMany = void (*)(const void* functor, std::span<const Updated> parameters);
   std::array<UpdateMany, std::tuple_size_v<scalar::UpdateList>> update_many;
-  // Many gradients (p of each, of one dtype) times factor, in place. *found, on their device, becomes true if an element
-  // is NaN or infinite, and else stays as it is.
+  // Many gradients (p of each, of one dtype) times factor, in place. *found, on their device, becomes true if one of
+  // their elements is NaN or infinite, and else stays as it is.
   void (*unscale)(double factor, std::span<const Updated> gradients, bool* found);
 };
 

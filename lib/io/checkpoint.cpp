@@ -13,7 +13,9 @@ constexpr const char* kGenerator = "generator";
 
 StateDict generator_dict() {
   const GeneratorState state = generator_state();
-  const auto number = [](uint64_t value) { return full({}, static_cast<int64_t>(value), {.dtype = kInt64, .device = kCPU}); };
+  const auto number = [](uint64_t value) {
+    return full({}, static_cast<int64_t>(value), {.dtype = kInt64, .device = kCPU});
+  };
   return {{"seed", number(state.seed)}, {"offset", number(state.offset)}};
 }
 
