@@ -16,7 +16,7 @@ struct alignas(64) Storage {
   bool large = false;  // in the list of holders that an out-of-memory Error shows
   size_t bytes = 0;
   void* data = nullptr;
-  void* block = nullptr;  // what the device's backend wants back
+  void* block = nullptr;                     // what the device's backend wants back
   std::function<void()>* release = nullptr;  // foreign memory (from_blob): what to call at the end
 
   /// shape and dtype are remembered for the error message of an allocation that fails.

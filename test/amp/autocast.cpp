@@ -35,8 +35,8 @@ int casts_behind(const Tensor& y) { return count_of(tape_to_string(y), " autocas
 // ---- which op, which type -------------------------------------------------------------------------------------------
 
 // torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA") of PyTorch 2.15, sorted into the lists of
-// aten/src/ATen/autocast_mode.h, in reel's names; from "dot" and "binary_cross_entropy" on what PyTorch refuses, makes of
-// others, or leaves to promotion.
+// aten/src/ATen/autocast_mode.h, in reel's names; from "dot" and "binary_cross_entropy" on what PyTorch refuses, makes
+// of others, or leaves to promotion.
 // clang-format off
 const std::set<std::string> kLow{
     "matmul", "mm", "mv", "bmm", "linear", "addmm", "baddbmm", "einsum", "prelu", "conv1d", "conv2d", "conv3d",
