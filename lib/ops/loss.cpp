@@ -84,7 +84,7 @@ Targets read_targets(const char* op, const Tensor& target, const Shape& shape, s
   if (given.empty()) ids = ids.reshape({1});
   int64_t bad;
   if (ignore && *ignore < 0 && ids.device() != kCPU) {  // whose kernels pass over all negative ids
-    backend_of(ids).find_out_of_range(op, view_of(ids), *ignore, classes, &bad);
+    check_range(op, where(ids == *ignore, 0, ids), classes);
     return {ids, true};
   }
   // A GPU is not asked: that would take a wait.
