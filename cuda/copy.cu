@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "lib/core/allocator.h"
@@ -13,7 +15,12 @@ struct Same {
 };
 template <class To, class From>
 struct Convert {
-  __device__ To operator()(From x) const { return static_cast<To>(x); }
+  __device__ To operator()(From x) const {
+    if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, uint8_t>)
+      return static_cast<uint8_t>(static_cast<int64_t>(x));  // wraps, as on the CPU
+    else
+      return static_cast<To>(x);
+  }
 };
 struct ToBool {
   template <class T>
@@ -128,6 +135,7 @@ void fill_from(const View& from, const View& to) {
   });
 }
 
+constexpr size_t kMostStaged = size_t{16} << 20;
 void upload(const View& from, const View& to) {
   if (from.numel == 1) return fill_from(from, to);
   if (!from.contiguous) {
@@ -145,8 +153,15 @@ void upload(const View& from, const View& to) {
   REEL_CHECK(!capturing() || is_pinned(from.data),
              "a copy to the GPU: the memory is not pinned (Tensor::pin_memory), so ",
              "it cannot be captured in a cuda::Graph");
-  CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, size_of_elements(from), cudaMemcpyHostToDevice, stream()));
-  note_copy_from(from.data);
+  // From other memory than pinned one CUDA may first wait for the stream.
+  const size_t bytes = size_of_elements(from);
+  const bool staged = bytes <= kMostStaged && !capturing() && !is_pinned(from.data);
+  void* const source = staged ? allocate_pinned(bytes) : from.data;
+  if (staged) std::memcpy(source, from.data, bytes);
+  const cudaError_t status = cudaMemcpyAsync(to.data, source, bytes, cudaMemcpyHostToDevice, stream());
+  if (status == cudaSuccess) note_copy_from(source);
+  if (staged) release_pinned(source);  // and not reused before the copy is made
+  check(status, "cudaMemcpyAsync");
 }
 
 void download(const View& from, const View& to) {

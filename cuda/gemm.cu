@@ -134,13 +134,13 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignments.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(alignments.c));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignments.c));
-    cublasLtMatmulHeuristicResult_t result;
+    cublasLtMatmulHeuristicResult_t result{};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &product_, &first_, &second_, &result_,
                                                                  &result_, &preference, 1, &result, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (bias_ && status == CUBLAS_STATUS_INVALID_VALUE)) return;
     check(status, "cublasLtMatmulAlgoGetHeuristic");
-    found_ = count > 0;
+    found_ = count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
     algorithm_ = result.algo, workspace_ = result.workspaceSize;
   }
 

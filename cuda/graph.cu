@@ -102,6 +102,8 @@ struct Graph::Impl {
     };
     const Refreshing guard(&capture);
     for (const auto& again : capture.again) again();
+    REEL_CHECK(capture.next == capture.places.size(),
+               "cuda::Graph::replay: fewer arguments than were captured; has an optimizer in it lost parameters?");
   }
 };
 
@@ -122,6 +124,7 @@ void Graph::capture(const std::function<void()>& work) {
 
 void Graph::replay() {
   REEL_CHECK(impl_, "cuda::Graph::replay: nothing has been captured");
+  REEL_CHECK(!current.capture, "cuda::Graph::replay: another graph is being captured");
   if (!impl_->capture.again.empty()) {
     if (std::exchange(impl_->replayed, true)) impl_->refresh();  // the first has what the capture has drawn
     write_arguments(impl_->capture);

@@ -58,6 +58,7 @@ __global__ void check_kernel(Strided<1> s, const int64_t* ids, IndexError bounds
   if (first == none || first != least || atomicCAS(&error->flag, 0u, 1u) != 0) return;
   error->op = bounds.op, error->value = value, error->low = bounds.low, error->high = bounds.high;
   __threadfence_system();
+  *static_cast<volatile unsigned*>(&error->flag) = 2;
 }
 
 bool find_out_of_range(const char* op, const View& ids, int64_t low, int64_t high, int64_t*) {

@@ -59,14 +59,24 @@ void* from_driver(Stream::Impl& stream, size_t bytes) {
   return data;
 }
 
+/// While one lives the thread may call what a capture would refuse.
+class Relaxed {
+ public:
+  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// For a graph: memory that is nobody else's, whatever is being captured.
 void* for_graph(Pool& pool, size_t bytes) {
-  auto mode = cudaStreamCaptureModeRelaxed;
-  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  const Relaxed guard;
   Stream::Impl& main = *pool.stream->state.main;
   void* data = from_driver(main, bytes);
   CUDA_CHECK(cudaStreamSynchronize(main.stream));
-  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
   pool.from_driver.push_back(data);
   return data;
 }

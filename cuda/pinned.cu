@@ -16,6 +16,7 @@ struct Pinned {
   void* data = nullptr;
   size_t bytes = 0;
   bool in_use = false;
+  bool captured = false;  // a graph copies from it at each replay: it is not reused
   std::vector<cudaEvent_t> events;
 };
 
@@ -34,7 +35,7 @@ struct Registry {
   /// Have all copies from the block been made?
   bool done(Pinned& block) {
     std::erase_if(block.events, [&](cudaEvent_t event) {
-      if (cudaEventQuery(event) == cudaErrorNotReady) return cudaGetLastError(), false;
+      if (cudaEventQuery(event) != cudaSuccess) return cudaGetLastError(), false;
       spare.push_back(event);
       return true;
     });
@@ -49,17 +50,18 @@ Registry& registry() {
 }  // namespace
 
 void* allocate_pinned(size_t bytes) {
+  REEL_CHECK(!capturing(), "pin_memory: cannot be captured in a cuda::Graph; do it before");
   const size_t size = std::bit_ceil(std::max<size_t>(bytes, 4096));
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   for (auto& [data, block] : all.blocks)
-    if (!block.in_use && block.bytes == size && all.done(block)) {
+    if (!block.in_use && !block.captured && block.bytes == size && all.done(block)) {
       block.in_use = true;
       return block.data;
     }
   void* data = nullptr;
   CUDA_CHECK(cudaHostAlloc(&data, size, cudaHostAllocPortable));
-  all.blocks[static_cast<const char*>(data)] = {data, size, true, {}};
+  all.blocks[static_cast<const char*>(data)] = {data, size, true, false, {}};
   return data;
 }
 
@@ -80,6 +82,10 @@ void note_copy_from(const void* data) {
   std::lock_guard lock(all.mutex);
   Pinned* block = all.find(data);
   if (!block) return;
+  if (capturing()) {
+    block->captured = true;
+    return;
+  }
   cudaEvent_t event = nullptr;
   if (all.spare.empty()) {
     CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));

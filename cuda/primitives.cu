@@ -15,6 +15,7 @@ void radix_sort(int64_t n, int bits, Key* (&keys)[2], int64_t* (&values)[2]) {
           "cub::DeviceRadixSort::SortPairs");
   };
   size_t bytes = 0;
+  cudaGetLastError();  // CUB would take an old one for its own
   run(nullptr, bytes);
   const Scratch<unsigned char> memory(static_cast<int64_t>(bytes));
   run(memory, bytes);

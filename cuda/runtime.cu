@@ -125,10 +125,12 @@ IndexError* index_error() {
 namespace {
 void throw_reported() {
   IndexError& error = *index_error();
-  if (!std::atomic_ref(error.flag).load(std::memory_order_acquire)) [[likely]]
+  const std::atomic_ref flag(error.flag);
+  if (flag.load(std::memory_order_acquire) != 2) [[likely]]
     return;
   const IndexError copy = error;
-  error = {};
+  unsigned whole = 2;
+  if (!flag.compare_exchange_strong(whole, 0)) return;  // another thread reports it
   reel::detail::fail(copy.op, ": index ", copy.value, " is out of range [", copy.low, ", ", copy.high,
                      "), as the GPU found when it came to it");
 }
@@ -210,8 +212,8 @@ bool Stream::query() const {
 }
 void* Stream::native() const { return impl_->stream; }
 
-StreamGuard::StreamGuard(const Stream& stream) : before_(Stream::current(stream.device()).impl_) {
-  current.streams[stream.device()] = stream.impl_.get();
+StreamGuard::StreamGuard(const Stream& stream) : before_(Stream::current(stream.device()).impl_), now_(stream.impl_) {
+  current.streams[stream.device()] = now_.get();
 }
 StreamGuard::~StreamGuard() { current.streams[before_->state.index] = before_.get(); }
 

@@ -32,7 +32,8 @@ inline void check(cudaError_t status, const char* call) {
 /// The calling thread's current stream.
 cudaStream_t stream();
 
-/// The first index out of range that a kernel has met, in memory that the host sees; `flag` is 0 while there is none.
+/// The first index out of range that a kernel has met, in memory that the host sees; `flag` is 0 while there is none,
+/// 1 while it is written and 2 when it is whole.
 struct IndexError {
   unsigned flag = 0;
   const char* op = nullptr;
@@ -130,10 +131,15 @@ inline size_t most_shared() {
   }();
   return bytes;
 }
-/// More than 48 KiB have to be asked for.
+/// More than 48 KiB, a kernel's static arrays among them, have to be asked for: once, for all that there is.
 inline void ask_for_shared(const void* kernel, size_t bytes) {
-  if (bytes > (48 << 10))
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  constexpr size_t kMostStatic = 24 << 10;
+  if (bytes <= (48 << 10) - kMostStatic) return;
+  cudaFuncAttributes now;
+  CUDA_CHECK(cudaFuncGetAttributes(&now, kernel));
+  if (bytes > static_cast<size_t>(now.maxDynamicSharedSizeBytes))
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(most_shared() - now.sharedSizeBytes)));
 }
 
 #if defined(__CUDACC__)

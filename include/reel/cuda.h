@@ -69,7 +69,7 @@ class StreamGuard {
   StreamGuard& operator=(const StreamGuard&) = delete;
 
  private:
-  std::shared_ptr<Stream::Impl> before_;
+  std::shared_ptr<Stream::Impl> before_, now_;
 };
 
 /// A point in a stream's work.

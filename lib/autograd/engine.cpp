@@ -279,7 +279,8 @@ void Walk::finish_leaf(TensorImpl* leaf, LeafNote& note) {
     clear(note.slot);
     return;
   }
-  if (!target && mine.hooks.empty() && note.slot.pending) {  // nobody is looking: let it wait for more
+  // Nobody is looking: let it wait for more. Not in a captured graph, whose replays do not know of what waits.
+  if (!target && mine.hooks.empty() && note.slot.pending && !cuda::capturing()) {
     std::lock_guard lock(mutex_of(mine));
     if (!absorb(mine.held, note.slot, shape_of(leaf))) settle_locked(leaf);
     if (!note.slot.grad.defined()) return;

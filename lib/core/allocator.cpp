@@ -344,7 +344,10 @@ void Storage::destroy() {
     (*release)();
     delete release;
   } else if (!behind_header) {
-    backend(device).release(block);
+    try {
+      backend(device).release(block);
+    } catch (const Error&) {  // at the end of the process, or after a fault of the GPU: it is gone with the driver
+    }
   }
   const size_t block = sizeof(Storage) + (behind_header ? bytes : 0);
   this->~Storage();

@@ -121,6 +121,7 @@ Mover::Mover(Device device) : shared_(std::make_unique<Shared>(Shared{device, {}
 Mover::~Mover() = default;
 
 Tensor Mover::move(const Tensor& x) {
+  if (!x.defined()) return x;
   if (!shared_->stream) return x.to(shared_->device);
   const cuda::StreamGuard guard(*shared_->stream);
   const Tensor there = x.to(shared_->device);
@@ -129,7 +130,7 @@ Tensor Mover::move(const Tensor& x) {
 }
 
 void Mover::arrive(const Tensor& x) {
-  if (!shared_->stream) return;
+  if (!shared_->stream || !x.defined()) return;
   const auto here = cuda::Stream::current(shared_->device.index);
   shared_->copied->wait(here);
   x.record_stream(here);

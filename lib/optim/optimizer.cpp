@@ -44,7 +44,17 @@ const std::vector<Tensor>& Optimizer::parameters(int group) const { return group
 void Optimizer::step() {
   NoGrad guard;
   const AutocastOff exact;
-  if (cuda::capturing()) cuda::before_replay([this] { step(); });
+  if (cuda::capturing()) {  // replays step by the gradients of the capture, whatever becomes of grad() between them
+    std::vector<std::pair<Tensor, Tensor>> given;
+    for (const Group& group : groups_)
+      for (const Tensor& p : group.parameters)
+        if (const Tensor grad = p.grad(); grad.defined()) given.emplace_back(p, grad);
+    cuda::before_replay([this, given] {
+      for (const auto& [p, grad] : given)
+        if (Tensor parameter = p; !parameter.grad().is_same(grad)) parameter.set_grad(grad);
+      step();
+    });
+  }
   if (!takes_dense())
     for (const Group& group : groups_)
       for (const Tensor& p : group.parameters)
@@ -61,7 +71,10 @@ void Optimizer::step() {
       ++group.states[i].steps;
       if (!batch && parameter.device() != kCPU) batch.emplace();
       if (batch) batch->next({g, group.states[i].steps});
+      const bool had = group.states[i].moments[0].defined();
       update(g, parameter, grad, rows ? &rows->ids : nullptr, group.states[i]);
+      REEL_CHECK(!cuda::capturing() || had || !group.states[i].moments[0].defined(),
+                 "Optimizer::step: the step that makes the states cannot be captured, take one before");
     }
   }
   if (batch) batch->flush();
@@ -167,7 +180,15 @@ void Optimizer::load_state_dict(const StateDict& dict) {
   REEL_CHECK(problems.empty(), "Optimizer::load_state_dict: the dict does not fit", problems);
   for (int g = 0; g < num_groups(); ++g) {
     set_fields(g, new_fields[g]);
-    groups_[g].states = std::move(new_states[g]);
+    auto &states = groups_[g].states, &loaded = new_states[g];
+    for (size_t i = 0; i < std::min(states.size(), loaded.size()); ++i)
+      for (size_t m = 0; m < std::size(states[i].moments); ++m) {  // in place: a captured graph may write them
+        Tensor &old = states[i].moments[m], &now = loaded[i].moments[m];
+        if (!old.defined() || !now.defined() || old.dtype() != now.dtype() || old.shape() != now.shape()) continue;
+        no_grad([&] { old.copy_(now); });
+        now = old;
+      }
+    states = std::move(loaded);
   }
 }
 

@@ -134,6 +134,37 @@ TEST_CASE("an iteration that was captured goes on as it would have by itself", "
   CHECK(run(true) == run(false));
 }
 
+TEST_CASE("gradients of a captured backward are new in every replay, for whoever steps by them", "[cuda][training]") {
+  if (!cuda::is_available()) return;
+  const Default here(kCUDA);
+  const auto run = [](bool captured) {
+    manual_seed(6);
+    const nn::Linear hidden(6, 8), out(8, 3);
+    std::vector<Tensor> parameters = hidden.parameters();
+    for (const Tensor& p : out.parameters()) parameters.push_back(p);
+    optim::SGD sgd(parameters, {.lr = 0.1});
+    Tensor x = randn({4, 6}), loss;
+    const auto walk = [&] {
+      sgd.zero_grad();
+      loss = cross_entropy(out(relu(hidden(x))), remainder(arange(4), 3));
+      loss.backward();
+    };
+    walk();
+    cuda::Graph graph;
+    if (captured) graph.capture(walk);
+    std::vector<double> losses;
+    for (int i = 0; i < 3; ++i) {
+      x.copy_(x + 0.125);
+      captured ? graph.replay() : walk();
+      losses.push_back(optim::clip_grad_norm(parameters, 0.5));
+      sgd.step();
+      losses.push_back(loss.item<double>());
+    }
+    return losses;
+  };
+  CHECK(run(true) == run(false));
+}
+
 TEST_CASE("what cannot be captured says so, and the graph stays empty", "[cuda]") {
   if (!cuda::is_available()) return;
   Tensor x = ones({3}, {.device = kCUDA});
