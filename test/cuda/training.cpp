@@ -144,9 +144,10 @@ TEST_CASE("gradients of a captured backward are new in every replay, for whoever
     for (const Tensor& p : out.parameters()) parameters.push_back(p);
     optim::SGD sgd(parameters, {.lr = 0.1});
     Tensor x = randn({4, 6}), loss;
+    const Tensor y = remainder(arange(4), 3);
     const auto walk = [&] {
       sgd.zero_grad();
-      loss = cross_entropy(out(relu(hidden(x))), remainder(arange(4), 3));
+      loss = cross_entropy(out(relu(hidden(x))), y);
       loss.backward();
     };
     walk();

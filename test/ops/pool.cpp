@@ -158,7 +158,7 @@ const std::vector<Row>& pool_rows() {
  [](Ref x) { return places(x[0], 3, adaptive<2>); }, {{{2, 3, 2, 4}, -48, 48}}, kFixed},
 // Samples of 0 put windows of 2 at 0, 1 and 3 of 5.
 {"fractional_max_pool2d", [](In x) {
-   return fractional_max_pool2d(x[0], 2, {.output_size = 3, .random_samples = zeros({1, 2, 2})});
+   return fractional_max_pool2d(x[0], 2, {.output_size = 3, .random_samples = zeros({1, 2, 2}, {.device = test_device()})});
  }, [](Ref x) {
    return build({2, 3, 3}, [&](const Index& at) {
      const int64_t start[] = {0, 1, 3}, i = start[at[1]], j = start[at[2]];
@@ -167,7 +167,7 @@ const std::vector<Row>& pool_rows() {
    });
  }, {{{2, 5, 5}}}},
 {"fractional_max_pool3d", [](In x) {
-   return fractional_max_pool3d(x[0], {1, 1, 2}, {.output_size = {2, 2, 3}, .random_samples = zeros({1, 1, 3})});
+   return fractional_max_pool3d(x[0], {1, 1, 2}, {.output_size = {2, 2, 3}, .random_samples = zeros({1, 1, 3}, {.device = test_device()})});
  }, [](Ref x) {
    return build({1, 2, 2, 3}, [&](const Index& at) {
      const int64_t start[] = {0, 1, 3}, k = start[at[3]];
@@ -175,7 +175,7 @@ const std::vector<Row>& pool_rows() {
    });
  }, {{{1, 2, 2, 5}}}},
 {"fractional_max_pool2d_with_indices", [](In x) {
-   return fractional_max_pool2d_with_indices(x[0], {1, 2}, {.output_size = {3, 3}, .random_samples = zeros({1, 2, 2})})
+   return fractional_max_pool2d_with_indices(x[0], {1, 2}, {.output_size = {3, 3}, .random_samples = zeros({1, 2, 2}, {.device = test_device()})})
        .indices;
  }, [](Ref x) {
    return build({2, 3, 3}, [&](const Index& at) {
@@ -184,7 +184,7 @@ const std::vector<Row>& pool_rows() {
    });
  }, {{{2, 3, 5}, -30, 30}}, kFixed},
 {"fractional_max_pool3d_with_indices", [](In x) {
-   return fractional_max_pool3d_with_indices(x[0], 1, {.output_size = 2, .random_samples = zeros({1, 1, 3})}).indices;
+   return fractional_max_pool3d_with_indices(x[0], 1, {.output_size = 2, .random_samples = zeros({1, 1, 3}, {.device = test_device()})}).indices;
  }, [](Ref) {
    return build({1, 2, 2, 2}, [](const Index& at) { return static_cast<double>(at[1] * 4 + at[2] * 2 + at[3]); });
  }, {{{1, 2, 2, 2}}}, kFixed},

@@ -5,7 +5,9 @@ namespace reel {
 namespace {
 
 /// x with no constant rows.
-Tensor sloped(const Tensor& x) { return x + from({{0, 2, 0, 1, 0}, {1, 0, 0, 0, 3}, {0, 0, 1, 2, 1}}); }
+Tensor sloped(const Tensor& x) {
+  return x + from({{0, 2, 0, 1, 0}, {1, 0, 0, 0, 3}, {0, 0, 1, 2, 1}}, {.device = x.device()});
+}
 Array sloped(const Array& x) {
   const int slope[] = {0, 2, 0, 1, 0, 1, 0, 0, 0, 3, 0, 0, 1, 2, 1};
   return build(x.shape, [&](const Index& at) { return x(at) + slope[5 * at[0] + at[1]]; });

@@ -162,7 +162,7 @@ TEST_CASE("sampled losses give row-sparse gradients", "[ops]") {
   CHECK(rows(weight) == rows(bias));
 }
 
-TEST_CASE("sampled softmax learns what the full softmax learns", "[ops]") {
+TEST_CASE("sampled softmax learns what the full softmax learns", "[ops][cpu]") {
   // A softmax without input: biases become the logarithms of frequencies.
   manual_seed(11);
   const std::vector<double> frequencies{0.5, 0.2, 0.15, 0.1, 0.05};
