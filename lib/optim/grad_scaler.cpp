@@ -103,7 +103,9 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
     const Tensor flag = flag_for(device);
     if (grad.numel() == 0) continue;
     if (grad.is_contiguous() && !(is_half(grad.dtype()) && device == kCPU)) {
-      const auto fits = [&](const Batch& batch) { return batch.device == device && batch.dtype == grad.dtype(); };
+      const auto fits = [device, dtype = grad.dtype()](const Batch& batch) {
+        return batch.device == device && batch.dtype == dtype;
+      };
       auto batch = std::find_if(batches.begin(), batches.end(), fits);
       if (batch == batches.end()) batch = batches.insert(batch, {device, grad.dtype(), {}});
       batch->gradients.push_back(updated(grad));
