@@ -448,7 +448,7 @@ TEST_CASE("nets learn under autocast as they do in float32", "[amp]") {
     struct Net : nn::Module {
       nn::Conv2d conv{*this, "conv", 1, 4, 3};
       nn::BatchNorm2d norm{*this, "norm", 4};
-      nn::LayerNorm layer_norm{*this, "layer_norm", {64}};
+      nn::LayerNorm layer_norm{*this, "layer_norm", Shape{64}};
       nn::Linear out{*this, "out", 64, 3};
       Tensor forward(const Tensor& x) const { return out(layer_norm(relu(norm(conv(x))).flatten(1))); }
     };

@@ -150,7 +150,7 @@ TEST_CASE("cuda: slices are selected, copied and added as on the CPU", "[cuda]")
         cpu.index_copy(y.on_cpu(), dim, ids.on_cpu(), from.on_cpu());
         gpu.index_copy(y.on_gpu(), dim, ids.on_gpu(), from.on_gpu());
         REQUIRE(same(y));
-        const Both total = joined(sum, [&](const Backend& table, const View& to, const auto& here) {
+        const Both total = joined(sum, [&, dim = dim](const Backend& table, const View& to, const auto& here) {
           table.index_add(to, dim, view_of(here(ids)), view_of(here(from)));
         });
         REQUIRE(same(total, tolerance_for(dtype, n > 1024)));
@@ -190,7 +190,7 @@ TEST_CASE("cuda: elements are gathered and scattered as on the CPU", "[cuda]") {
           const Both to = copy_of(start);
           Both what = op == ScatterOp::kMax || op == ScatterOp::kMin ? lay_out(places, dtype, layout) : from;
           if (few_factors && is_floating_point(dtype)) what = Both((1 + what.cpu.contiguous() / 1e5).to(dtype));
-          const Both result = joined(to, [&](const Backend& table, const View& y, const auto& here) {
+          const Both result = joined(to, [&, dim = dim](const Backend& table, const View& y, const auto& here) {
             table.scatter(op, y, dim, view_of(here(index)), view_of(here(what)));
           });
           REQUIRE(same(result, op == ScatterOp::kAdd || op == ScatterOp::kMul ? tolerance_for(dtype, n > 1024) : 0));

@@ -165,8 +165,8 @@ TEST_CASE("GPU: reductions of any dimensions", "[cuda]") {
           if (dtype == kBool) reduce(ReduceOp::kAny), reduce(ReduceOp::kAll);
           if (gone.size() == 1 && shape.numel())
             for (const bool largest : {true, false})
-              check({x}, {{kept, kInt64}}, [&](const Backend& table, const Views& in, const Views& out) {
-                table.arg_reduce(largest, in[0], gone[0], out[0]);
+              check({x}, {{kept, kInt64}}, [&, dim = gone[0]](const Backend& table, const Views& in, const Views& out) {
+                table.arg_reduce(largest, in[0], dim, out[0]);
               });
         }
 }
@@ -192,11 +192,13 @@ TEST_CASE("GPU: scans", "[cuda]") {
   } cases[] = {{{}, 0},        {{1}, 0},      {{5}, 0},       {{100}, 0},       {{3000}, 0},   {{40000}, 0},
                {{4, 30}, 1},   {{4, 130}, 1}, {{7, 2000}, 1}, {{300, 3}, 0},    {{30, 40}, 0}, {{3, 200, 5}, 1},
                {{2, 9000}, 1}, {{0, 3}, 0},   {{3, 0}, 0},    {{2, 3, 1500}, 2}};
-  for (const auto& [shape, dim] : cases)
+  for (const auto& [shape_, dim_] : cases)
     for (const DType dtype : kAllDTypes) {
       if (dtype == kBool) continue;
       for (int layout = 0; layout < 5; ++layout)
         for (const bool odd : {false, true}) {
+          const Shape& shape = shape_;
+          const int dim = dim_;
           if (odd && (!is_floating_point(dtype) || layout)) continue;
           const Input x(numbers(shape, dtype, random, odd), layout);
           INFO(shape << " along " << dim << ", " << dtype << ", layout " << layout << ", odd " << odd);
