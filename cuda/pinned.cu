@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -13,17 +14,17 @@ namespace reel::cuda {
 namespace {
 
 struct Pinned {
-  void* data = nullptr;
-  size_t bytes = 0;
-  bool in_use = false;
-  bool captured = false;  // a graph copies from it at each replay: it is not reused
-  std::vector<cudaEvent_t> events;
+  void* data;
+  size_t bytes;
+  bool captured = false;            // a graph copies from it at each replay: it is not reused
+  std::vector<cudaEvent_t> events;  // of copies from it
 };
 
 // Never destroyed: tensors in static storage are released after everything else.
 struct Registry {
   std::mutex mutex;
-  std::map<const char*, Pinned> blocks;  // by address
+  std::map<const char*, Pinned> blocks;          // by address
+  std::map<size_t, std::deque<Pinned*>> unused;  // by size; the copies from the first of each end first
   std::vector<cudaEvent_t> spare;
 
   Pinned* find(const void* address) {
@@ -54,21 +55,23 @@ void* allocate_pinned(size_t bytes) {
   const size_t size = std::bit_ceil(std::max<size_t>(bytes, 4096));
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
-  for (auto& [data, block] : all.blocks)
-    if (!block.in_use && !block.captured && block.bytes == size && all.done(block)) {
-      block.in_use = true;
-      return block.data;
-    }
+  std::deque<Pinned*>& unused = all.unused[size];
+  if (!unused.empty() && all.done(*unused.front())) {
+    void* data = unused.front()->data;
+    unused.pop_front();
+    return data;
+  }
   void* data = nullptr;
   CUDA_CHECK(cudaHostAlloc(&data, size, cudaHostAllocPortable));
-  all.blocks[static_cast<const char*>(data)] = {data, size, true, false, {}};
+  all.blocks[static_cast<const char*>(data)] = {data, size, false, {}};
   return data;
 }
 
 void release_pinned(void* data) {
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
-  all.blocks.at(static_cast<const char*>(data)).in_use = false;
+  Pinned& block = all.blocks.at(static_cast<const char*>(data));
+  if (!block.captured) all.unused[block.bytes].push_back(&block);
 }
 
 bool is_pinned(const void* data) {
@@ -100,11 +103,12 @@ void note_copy_from(const void* data) {
 void empty_pinned_cache() {
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
-  for (auto next = all.blocks.begin(); next != all.blocks.end();) {
-    Pinned& block = next->second;
-    const bool gone = !block.in_use && all.done(block) && cudaFreeHost(block.data) == cudaSuccess;
-    next = gone ? all.blocks.erase(next) : std::next(next);
-  }
+  for (auto& [size, unused] : all.unused)
+    std::erase_if(unused, [&](Pinned* block) {
+      if (!all.done(*block) || cudaFreeHost(block->data) != cudaSuccess) return false;
+      all.blocks.erase(static_cast<const char*>(block->data));
+      return true;
+    });
 }
 
 }  // namespace reel::cuda

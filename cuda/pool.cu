@@ -1,6 +1,7 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/window.h"
 
 // Pooling and resampling. Gradients are gathered: every element of x adds up what comes to it, in one order.
 namespace reel::cuda {
@@ -20,28 +21,6 @@ struct Grid {
     }
   }
 };
-
-/// The part of a window along one dimension that lies inside of x.
-struct Window {
-  int64_t start, taps;
-  int64_t covered;  // taps, and those in the padding
-};
-__device__ Window window_of(const Grid& p, int d, int64_t o) {
-  const int64_t in = p.in[d], step = p.dilation[d];
-  if (p.adaptive) {
-    const int64_t start = o * in / p.out[d], end = ((o + 1) * in + p.out[d] - 1) / p.out[d];
-    return {start, end - start, end - start};
-  }
-  int64_t start = o * p.stride[d] - p.padding[d];
-  const int64_t end = start + (p.kernel[d] - 1) * step + 1, inside = end < in ? end : in;
-  const int64_t covered = (end < in + p.padding[d] ? end : in + p.padding[d]) - start;
-  if (step == 1) {  // divisions are slow
-    if (start < 0) start = 0;
-    return {start, start < inside ? inside - start : 0, covered};
-  }
-  if (start < 0) start += (step - 1 - start) / step * step;
-  return {start, start < inside ? (inside - start + step - 1) / step : 0, covered};
-}
 
 /// A window in all three dimensions.
 struct Box {
