@@ -80,8 +80,8 @@ struct Fiber {
 };
 Fiber host;  // what has called run()
 Fiber* running = &host;
-Fiber* before = nullptr;  // the one that ran before
-std::vector<Fiber*> idle;
+Fiber* before = nullptr;                               // the one that ran before
+std::vector<Fiber*>& idle = *new std::vector<Fiber*>;  // not destroyed: tensors in static storage outlive it
 
 /// Called first by whoever was switched to.
 void arrive() {
