@@ -1,4 +1,5 @@
 #include <cublasLt.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 
@@ -16,10 +17,54 @@ constexpr size_t kMostPlans = 1024;
 constexpr size_t kMostWorkspace = size_t{32} << 20;
 constexpr int64_t kMostBatches = 65535;  // what a grid can count
 
-void check(cublasStatus_t status, const char* call) {
-  REEL_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLAS: ", cublasLtGetStatusString(status), " from ", call);
+// ---- the library ----------------------------------------------------------------------------------------------------
+
+struct Symbol {
+  void* address;
+  template <class F>
+  operator F*() const {
+    return reinterpret_cast<F*>(address);
+  }
+};
+/// Opened by the first product: to have it in memory takes 80 ms and 94 MB, which a program that stays on the CPU
+/// would have for nothing.
+Symbol symbol(const char* name) {
+  static void* const library = [] {
+#ifdef REEL_CUBLASLT  // where it was when this was built; else the program has these functions itself
+    void* opened = dlopen("libcublasLt.so." REEL_CUBLASLT_VERSION, RTLD_NOW | RTLD_LOCAL);
+    if (!opened) opened = dlopen(REEL_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
+#else
+    void* const opened = dlopen(nullptr, RTLD_NOW);
+#endif
+    REEL_CHECK(opened, "cuBLAS: ", dlerror());
+    return opened;
+  }();
+  void* const found = dlsym(library, name);
+  REEL_CHECK(found, "cuBLAS: ", dlerror());
+  return {found};
 }
-#define CUBLAS_CHECK(call) check(call, #call)
+
+struct CublasLt {
+  decltype(cublasLtCreate)* create = symbol("cublasLtCreate");
+  decltype(cublasLtDestroy)* destroy = symbol("cublasLtDestroy");
+  decltype(cublasLtGetStatusString)* status_string = symbol("cublasLtGetStatusString");
+  decltype(cublasLtMatmul)* matmul = symbol("cublasLtMatmul");
+  decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic = symbol("cublasLtMatmulAlgoGetHeuristic");
+  decltype(cublasLtMatmulDescInit_internal)* init_product = symbol("cublasLtMatmulDescInit_internal");
+  decltype(cublasLtMatmulDescSetAttribute)* set_product = symbol("cublasLtMatmulDescSetAttribute");
+  decltype(cublasLtMatmulPreferenceInit_internal)* init_preference = symbol("cublasLtMatmulPreferenceInit_internal");
+  decltype(cublasLtMatmulPreferenceSetAttribute)* set_preference = symbol("cublasLtMatmulPreferenceSetAttribute");
+  decltype(cublasLtMatrixLayoutInit_internal)* init_layout = symbol("cublasLtMatrixLayoutInit_internal");
+  decltype(cublasLtMatrixLayoutSetAttribute)* set_layout = symbol("cublasLtMatrixLayoutSetAttribute");
+};
+const CublasLt& lt() {
+  static const CublasLt functions;
+  return functions;
+}
+
+void check(cublasStatus_t status, const char* call) {
+  REEL_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLAS: ", lt().status_string(status), " from ", call);
+}
 
 // ---- what has no sum ------------------------------------------------------------------------------------------------
 
@@ -72,11 +117,9 @@ class Plan {
  public:
   Plan(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments, bool tf32) : bias_(g.bias != nullptr) {
     const bool wide = g.dtype == kFloat64;
-    CUBLAS_CHECK(cublasLtMatmulDescInit(&product_,
-                                        wide   ? CUBLAS_COMPUTE_64F
-                                        : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                               : CUBLAS_COMPUTE_32F,
-                                        wide ? CUDA_R_64F : CUDA_R_32F));
+    const auto compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    check(lt().init_product(&product_, sizeof product_, compute, wide ? CUDA_R_64F : CUDA_R_32F),
+          "cublasLtMatmulDescInit");
     set(CUBLASLT_MATMUL_DESC_TRANSA, g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (bias_) {
@@ -96,9 +139,10 @@ class Plan {
     const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
     const bool wide = g.dtype == kFloat64;
     const auto multiply = [&](void* workspace) {
-      CUBLAS_CHECK(cublasLtMatmul(handle, &product_, wide ? static_cast<const void*>(&g.alpha) : &alpha, g.b, &first_,
-                                  g.a, &second_, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, &result_, g.c,
-                                  &result_, &algorithm_, workspace, workspace_, stream()));
+      check(lt().matmul(handle, &product_, wide ? static_cast<const void*>(&g.alpha) : &alpha, g.b, &first_, g.a,
+                        &second_, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, &result_, g.c, &result_,
+                        &algorithm_, workspace, workspace_, stream()),
+            "cublasLtMatmul");
     };
     if (!workspace_) return multiply(nullptr);
     const Scratch<char> workspace(static_cast<int64_t>(workspace_));
@@ -108,23 +152,25 @@ class Plan {
  private:
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, T value) {
-    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&product_, attribute, &value, sizeof value));
+    check(lt().set_product(&product_, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
   }
   static void describe(cublasLtMatrixLayoutOpaque_t& layout, const Gemm& g, int64_t rows, int64_t columns, int64_t ld,
                        int64_t stride) {
-    CUBLAS_CHECK(cublasLtMatrixLayoutInit(&layout, type_of(g.dtype), static_cast<uint64_t>(rows),
-                                          static_cast<uint64_t>(columns), ld));
+    check(lt().init_layout(&layout, sizeof layout, type_of(g.dtype), static_cast<uint64_t>(rows),
+                           static_cast<uint64_t>(columns), ld),
+          "cublasLtMatrixLayoutInit");
     if (g.batch == 1) return;
-    const auto batch = static_cast<int32_t>(g.batch);
-    CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch));
-    CUBLAS_CHECK(
-        cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
+    const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+      check(lt().set_layout(&layout, attribute, &value, sizeof value), "cublasLtMatrixLayoutSetAttribute");
+    };
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(g.batch));
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
   }
   void ask(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments) {
     cublasLtMatmulPreferenceOpaque_t preference;
-    CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference));
+    check(lt().init_preference(&preference, sizeof preference), "cublasLtMatmulPreferenceInit");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-      CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value));
+      check(lt().set_preference(&preference, attribute, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
     // Parts of sums are not to be rounded to half precision.
@@ -136,8 +182,8 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignments.c));
     cublasLtMatmulHeuristicResult_t result{};
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &product_, &first_, &second_, &result_,
-                                                                 &result_, &preference, 1, &result, &count);
+    const cublasStatus_t status =
+        lt().heuristic(handle, &product_, &first_, &second_, &result_, &result_, &preference, 1, &result, &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || (bias_ && status == CUBLAS_STATUS_INVALID_VALUE)) return;
     check(status, "cublasLtMatmulAlgoGetHeuristic");
     found_ = count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
@@ -154,8 +200,8 @@ class Plan {
 struct Library {
   cublasLtHandle_t handle;
   Plans<11, Plan> plans{kMostPlans};
-  Library() { CUBLAS_CHECK(cublasLtCreate(&handle)); }
-  ~Library() { cublasLtDestroy(handle); }
+  Library() { check(lt().create(&handle), "cublasLtCreate"); }
+  ~Library() { lt().destroy(handle); }
 };
 
 // ---- the table's row ------------------------------------------------------------------------------------------------
