@@ -4,6 +4,7 @@
 // Each family of kernels fills in its rows of the table.
 namespace reel::cuda {
 
+void install_blocks(Backend& table);  // copy_blocks
 void install_cell(Backend& table);
 void install_conv(Backend& table);  // convolve, unfold, fold
 void install_copy(Backend& table);  // copy, fill, where

@@ -246,6 +246,14 @@ enum class RandomKind {
   kGeometric     // trials up to the first success of probability a
 };
 
+/// Rows of bytes that go from one place to another.
+struct BlockCopy {
+  const void* from;
+  void* to;
+  int64_t rows, bytes;         // of a row
+  int64_t from_step, to_step;  // bytes from row to row
+};
+
 struct Backend {
   // Memory of a device that is not the CPU, for storage. allocate throws reel::Error when there is none; `block` is
   // what release gives back.
@@ -399,6 +407,9 @@ struct Backend {
   // Many gradients (p of each, of one dtype) times factor, in place. *found, on their device, becomes true if one of
   // their elements is NaN or infinite, and else stays as it is.
   void (*unscale)(double factor, std::span<const Updated> gradients, bool* found);
+
+  // Copies on one device, none of which reads or writes what another one writes: together they cost what one does.
+  void (*copy_blocks)(std::span<const BlockCopy> blocks);
 };
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU

@@ -1,6 +1,7 @@
 #include "lib/autograd/pending.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace reel {
@@ -137,9 +138,12 @@ void add_product(GradSlot& slot, const GradShape& target, const View& g, const V
     pending.x_rows = make_tensor({capacity, in}, target.dtype, target.device);
   }
   if (pending.rows + n > capacity) flush_products(slot, target);
-  const Backend& kernels = backend(target.device);
-  kernels.copy(g, rows_of(view_of(pending.g_rows), n, pending.rows));
-  kernels.copy(x, rows_of(view_of(pending.x_rows), n, pending.rows));
+  const auto block = [&](const View& from, const Tensor& pack) {
+    const View to = rows_of(view_of(pack), n, pending.rows);
+    return BlockCopy{from.data, to.data, 1, to.numel * size_of(to.dtype), 0, 0};
+  };
+  const std::array blocks{block(g, pending.g_rows), block(x, pending.x_rows)};
+  backend(target.device).copy_blocks(blocks);
   pending.rows += n;
 }
 

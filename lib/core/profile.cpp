@@ -109,6 +109,11 @@ int64_t touched(std::span<const Updated> gradients) {
   for (const Updated& g : gradients) bytes += 2 * g.numel * size_of(g.dtype);
   return bytes;
 }
+int64_t touched(std::span<const BlockCopy> blocks) {
+  int64_t bytes = 0;
+  for (const BlockCopy& block : blocks) bytes += 2 * block.rows * block.bytes;
+  return bytes;
+}
 template <class T>
 int64_t touched(const T&) {
   return 0;
@@ -165,7 +170,7 @@ void stand_in_for_all(std::tuple<Functors...>*, Table& table) {
 
 Backend make_recording_table() {
   Backend table = *real;
-  KERNEL(copy), KERNEL(fill), KERNEL(where);
+  KERNEL(copy), KERNEL(copy_blocks), KERNEL(fill), KERNEL(where);
   KERNELS(unary, UnaryList), KERNELS(unary_grad, UnaryList);
   KERNELS(binary, BinaryList), KERNELS(grad_a, BinaryList), KERNELS(grad_b, BinaryList);
   KERNELS(ternary, TernaryList), KERNELS(bits, BitList), KERNELS(compare, CompareList), KERNELS(update, UpdateList);

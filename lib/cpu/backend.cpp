@@ -36,6 +36,7 @@ Isa chosen_isa() {
 Backend make_table() {
   Backend table{};
   table.copy = copy;
+  table.copy_blocks = copy_blocks;
   table.fill = fill;
   table.bits = integer_bits;
   table.arg_reduce = arg_reduce;

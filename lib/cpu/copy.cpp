@@ -119,6 +119,21 @@ void copy(const View& from, const View& to) {
   });
 }
 
+void copy_blocks(std::span<const BlockCopy> blocks) {
+  for (const BlockCopy& block : blocks) {
+    const auto copy_rows = [&](auto bytes) {
+      for (int64_t row = 0; row < block.rows; ++row)
+        std::memcpy(static_cast<char*>(block.to) + row * block.to_step,
+                    static_cast<const char*>(block.from) + row * block.from_step, bytes);
+    };
+    switch (block.bytes) {  // single elements need no call
+      case 4: copy_rows(std::integral_constant<size_t, 4>()); break;
+      case 8: copy_rows(std::integral_constant<size_t, 8>()); break;
+      default: copy_rows(static_cast<size_t>(block.bytes));
+    }
+  }
+}
+
 void fill(const View& to, Scalar value) {
   with_all_types(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;

@@ -10,6 +10,7 @@ enum class Isa { kBaseline, kAvx2, kAvx512 };
 void limit_onednn(Isa isa);
 
 void copy(const View& from, const View& to);
+void copy_blocks(std::span<const BlockCopy> blocks);
 void fill(const View& to, Scalar value);
 
 // The integer rows of the pointwise tables; nullptr where the functor is not defined for integers.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "lib/ops/internal.h"
 
@@ -8,11 +9,32 @@ namespace {
 
 // ---- parts of a result ----------------------------------------------------------------------------------------------
 
-/// The part start … start + size - 1 of y along dim.
-View part_of(const View& y, int dim, int64_t start, int64_t size) {
-  Shape shape = y.shape;
-  shape[dim] = size;
-  return make_view(y.as<char>() + start * y.strides[dim] * size_of(y.dtype), shape, y.strides, y.dtype);
+/// Writes the tensors into each of `rows` rows of y, one after the other; `strides` are those of a tensor's place
+/// there.
+void join(std::span<const Tensor> tensors, const Tensor& y, int64_t rows, const Strides& strides) {
+  const View& whole = view_of(y);
+  if (whole.numel == 0) return;
+  const Backend& kernels = backend_of(y);
+  const int64_t size = size_of(whole.dtype), step = whole.numel / rows * size;
+  std::array<BlockCopy, 64> blocks;
+  size_t count = 0;
+  char* to = whole.as<char>();
+  for (const Tensor& x : tensors) {
+    const View& from = view_of(x);
+    const int64_t bytes = from.numel / rows * size;
+    if (from.contiguous && from.dtype == whole.dtype)
+      blocks[count++] = {from.data, to, rows, bytes, bytes, step};
+    else
+      kernels.copy(from, make_view(to, from.shape, strides, whole.dtype));
+    to += bytes;
+    if (count == blocks.size()) kernels.copy_blocks({blocks.data(), std::exchange(count, 0)});
+  }
+  if (count) kernels.copy_blocks({blocks.data(), count});
+}
+
+/// How many indices there are to the dimensions before dim.
+int64_t rows_before(const Shape& shape, int dim) {
+  return std::accumulate(shape.begin(), shape.begin() + dim, int64_t{1}, std::multiplies<>());
 }
 
 /// Up to this many inputs are recorded without the heap.
@@ -81,14 +103,7 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
     REEL_CHECK(!__builtin_add_overflow(shape[d], other[d], &shape[d]), "cat: too many elements");
   }
   const Tensor y = make_tensor(shape, dtype, tensors[0].device());
-  const View& whole = view_of(y);
-  const Backend& kernels = backend_of(y);
-  int64_t start = 0;
-  for (const Tensor& x : tensors) {
-    const View& from = view_of(x);
-    kernels.copy(from, part_of(whole, d, start, from.shape[d]));
-    start += from.shape[d];
-  }
+  join(tensors, y, rows_before(shape, d), view_of(y).strides);
   if (recording(tensors) && is_floating_point(dtype)) {
     if (tensors.size() <= kFew)
       record_cat(y, tensors, d, std::array<int64_t, kFew>());
@@ -107,13 +122,9 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
   const int d = wrap_dim(dim, each.size() + 1, "stack");
   shape.insert(d, static_cast<int64_t>(tensors.size()));
   const Tensor y = make_tensor(shape, dtype, tensors[0].device());
-  const View& whole = view_of(y);
-  Strides strides = whole.strides;
+  Strides strides = view_of(y).strides;
   strides.erase(d);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    char* at = whole.as<char>() + static_cast<int64_t>(i) * whole.strides[d] * size_of(dtype);
-    backend_of(y).copy(view_of(tensors[i]), make_view(at, each, strides, dtype));
-  }
+  join(tensors, y, rows_before(shape, d), strides);
   if (recording(tensors) && is_floating_point(dtype))
     record_join("stack", y, tensors, [d, count = static_cast<int>(tensors.size())](Backward& back) {
       for (int i = 0; i < count; ++i)

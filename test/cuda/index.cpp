@@ -157,6 +157,26 @@ TEST_CASE("cuda: slices are selected, copied and added as on the CPU", "[cuda]")
       }
 }
 
+TEST_CASE("cuda: many tensors are joined as on the CPU, whatever their alignment", "[cuda]") {
+  if (!cuda::is_available()) return;
+  for (const DType dtype : {kUInt8, kBFloat16, kFloat32, kInt64})
+    for (const int dim : {0, 1, 2}) {
+      std::vector<Tensor> parts, moved;
+      for (int i = 0; i < 150; ++i) {
+        Shape shape{3, 4, 2};
+        shape[dim] = i % 7;
+        const Tensor all = randint(0, 200, {5 + shape.numel()}, {.dtype = kInt64, .device = kCPU}).to(dtype);
+        const auto part = [&](const Tensor& from) {
+          const Tensor x = from.narrow(0, i % 6, shape.numel());
+          return i % 11 ? x.reshape(shape) : x.reshape({shape[2], shape[1], shape[0]}).transpose(0, 2);
+        };
+        parts.push_back(part(all)), moved.push_back(part(all.to(kCUDA)));
+      }
+      CAPTURE(dtype, dim);
+      REQUIRE(same(Both(cat(parts, dim), cat(moved, dim))));
+    }
+}
+
 TEST_CASE("cuda: elements are gathered and scattered as on the CPU", "[cuda]") {
   NEEDS_GPU();
   const Backend& cpu = cpu_backend();
