@@ -536,8 +536,7 @@ void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool
     add_rows_at_once(target, shape, view_of(ids), view_of(rows));
     return;
   }
-  const Tensor host = ids.to(kCPU).contiguous();
-  add_rows(target, shape, {host.data<int64_t>(), static_cast<size_t>(host.numel())}, view_of(rows), sparse);
+  add_rows(target, shape, ids, view_of(rows), sparse);
 }
 
 void Backward::set_region(int input, int64_t offset, const Strides& strides, const Tensor& g) {

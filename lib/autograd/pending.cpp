@@ -11,7 +11,9 @@ struct Pending {
   Tensor g_rows, x_rows;  // [capacity, out], [capacity, in], of which `rows` are filled
   int64_t rows = 0;
   std::vector<int64_t> ids;
-  Tensor values;  // [capacity, …] rows for ids
+  Tensor ids_there;  // [capacity], of which the first `unread` come next: on a GPU, which is waited for once
+  Tensor values;     // [capacity, …], of which the first `count` are rows for ids
+  int64_t unread = 0, count = 0;
   bool sparse = true;
   Pending* next = nullptr;
 };
@@ -36,9 +38,9 @@ Pending& pending_of(GradSlot& slot) {
 }
 void retire(GradSlot& slot) {
   Pending* pending = std::exchange(slot.pending, nullptr);
-  pending->g_rows.reset(), pending->x_rows.reset(), pending->values.reset();
+  pending->g_rows.reset(), pending->x_rows.reset(), pending->ids_there.reset(), pending->values.reset();
   pending->ids.clear();
-  pending->rows = 0;
+  pending->rows = pending->unread = pending->count = 0;
   pending->sparse = true;
   pending->next = std::exchange(spare.head, pending);
 }
@@ -100,6 +102,30 @@ void flush_products(GradSlot& slot, const GradShape& target) {
   pending.rows = 0;
 }
 
+/// Puts n rows behind the first `have` ones of a pack, which grows.
+void append(Tensor& pack, int64_t have, const View& rows, int64_t n, const GradShape& target) {
+  const Backend& kernels = backend(target.device);
+  const int64_t capacity = pack.defined() ? pack.size(0) : 0;
+  if (have + n > capacity) {
+    Shape shape = rows.shape;
+    shape[0] = std::max(have + n, 2 * capacity);
+    Tensor larger = make_tensor(shape, rows.dtype, target.device);
+    if (have) kernels.copy(rows_of(view_of(pack), have), rows_of(view_of(larger), have));
+    pack = std::move(larger);
+  }
+  kernels.copy(rows, rows_of(view_of(pack), n, have));
+}
+
+/// The ids of all rows.
+const std::vector<int64_t>& read_ids(Pending& pending) {
+  if (pending.unread) {
+    const std::vector<int64_t> more = pending.ids_there.narrow(0, 0, pending.unread).to_vector<int64_t>();
+    pending.ids.insert(pending.ids.end(), more.begin(), more.end());
+    pending.unread = 0;
+  }
+  return pending.ids;
+}
+
 }  // namespace
 
 void add_grad(GradSlot& slot, Tensor g) {
@@ -154,19 +180,21 @@ void add_rows(GradSlot& slot, const GradShape& target, std::span<const int64_t> 
     return;
   }
   Pending& pending = pending_of(slot);
-  pending.sparse = pending.sparse && sparse;
-  const int64_t have = static_cast<int64_t>(pending.ids.size());
-  const int64_t capacity = pending.values.defined() ? pending.values.size(0) : 0;
-  const Backend& kernels = backend(target.device);
-  if (have + n > capacity) {
-    Shape shape = values.shape;
-    shape[0] = std::max(have + n, 2 * capacity);
-    Tensor larger = make_tensor(shape, target.dtype, target.device);
-    if (have) kernels.copy(rows_of(view_of(pending.values), have), rows_of(view_of(larger), have));
-    pending.values = std::move(larger);
-  }
-  kernels.copy(values, rows_of(view_of(pending.values), n, have));
+  read_ids(pending);
+  append(pending.values, pending.count, values, n, target);
+  pending.count += n, pending.sparse = pending.sparse && sparse;
   pending.ids.insert(pending.ids.end(), ids.begin(), ids.end());
+}
+
+void add_rows(GradSlot& slot, const GradShape& target, const Tensor& ids, const View& values, bool sparse) {
+  const Tensor list = ids.contiguous();
+  const int64_t n = list.numel();
+  if (list.device() == kCPU || n == 0)
+    return add_rows(slot, target, {view_of(list).as<const int64_t>(), static_cast<size_t>(n)}, values, sparse);
+  Pending& pending = pending_of(slot);
+  append(pending.values, pending.count, values, n, target);
+  append(pending.ids_there, pending.unread, view_of(list), n, target);
+  pending.count += n, pending.unread += n, pending.sparse = pending.sparse && sparse;
 }
 
 void add_rows_at_once(GradSlot& slot, const GradShape& target, const View& ids, const View& values) {
@@ -174,6 +202,7 @@ void add_rows_at_once(GradSlot& slot, const GradShape& target, const View& ids, 
 }
 
 bool absorb(GradSlot& held, GradSlot& slot, const GradShape& target) {
+  read_ids(*slot.pending);  // which may be changed in place once the walk is over
   if (!held.pending) {
     std::swap(held.pending, slot.pending);
     return true;
@@ -184,8 +213,7 @@ bool absorb(GradSlot& held, GradSlot& slot, const GradShape& target) {
   } else if (from.rows) {
     add_product(held, target, rows_of(view_of(from.g_rows), from.rows), rows_of(view_of(from.x_rows), from.rows));
   }
-  if (!from.ids.empty())
-    add_rows(held, target, from.ids, rows_of(view_of(from.values), static_cast<int64_t>(from.ids.size())), from.sparse);
+  if (from.count) add_rows(held, target, from.ids, rows_of(view_of(from.values), from.count), from.sparse);
   retire(slot);
   return !to.values.defined() || view_of(to.values).numel * size_of(target.dtype) < kMostBytes;
 }
@@ -211,14 +239,13 @@ FinalGrad finish(GradSlot& slot, const GradShape& target, bool sparse_wanted) {
   FinalGrad result;
   if (slot.pending) {
     flush_products(slot, target);
-    if (!slot.pending->ids.empty()) {
-      const int64_t n = static_cast<int64_t>(slot.pending->ids.size());
-      const Tensor values = slot.pending->values.narrow(0, 0, n);
+    if (slot.pending->count) {
+      const Tensor values = slot.pending->values.narrow(0, 0, slot.pending->count);
       if (sparse_wanted && slot.pending->sparse && !slot.grad.defined()) {
-        result.rows = coalesce(slot.pending->ids, values);
+        result.rows = coalesce(read_ids(*slot.pending), values);
       } else {
         own_dense(slot, target);
-        const Tensor ids = from(slot.pending->ids).to(target.device);
+        const Tensor ids = from(read_ids(*slot.pending)).to(target.device);
         backend(target.device).index_add(view_of(slot.grad), 0, view_of(ids), view_of(values));
       }
     }

@@ -19,6 +19,8 @@ void add_grad(GradSlot& slot, Tensor g);
 void add_product(GradSlot& slot, const GradShape& target, const View& g, const View& x);
 /// slot.grad[ids] += values [n, …].
 void add_rows(GradSlot& slot, const GradShape& target, std::span<const int64_t> ids, const View& values, bool sparse);
+/// The same for ids [n] on any device; those on a GPU are read when the slot is finished, all at once.
+void add_rows(GradSlot& slot, const GradShape& target, const Tensor& ids, const View& values, bool sparse);
 /// The same, into a dense gradient, for ids [n] that may lie anywhere.
 void add_rows_at_once(GradSlot& slot, const GradShape& target, const View& ids, const View& values);
 /// The part of slot.grad that a view shows += g.
