@@ -25,10 +25,10 @@ double Progress::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
-void Progress::update(int64_t done, double loss) {
-  if (seconds() < next_) return;
+bool Progress::due() {
+  if (seconds() < next_) return false;
   next_ = seconds() + (terminal_ ? kTerminalInterval : kLogInterval);
-  draw(done, loss);
+  return true;
 }
 
 void Progress::draw(int64_t done, double loss) const {

@@ -13,10 +13,15 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void update(int64_t done, double loss);
+  /// loss() is called when it is to be drawn: on a GPU it has to be waited for.
+  template <class F>
+  void update(int64_t done, const F& loss) {
+    if (due()) draw(done, loss());
+  }
   double seconds() const;  ///< Since the start.
 
  private:
+  bool due();
   void draw(int64_t done, double loss) const;
 
   const std::string title_, unit_;

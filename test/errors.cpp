@@ -283,6 +283,18 @@ TEST_CASE("a GPU that is not there is one clear error", "[errors][cpu]") {
   CHECK(default_device() == kCPU);
 }
 
+TEST_CASE("devices are read as they are written", "[errors]") {
+  for (const Device device : {kCPU, kCUDA, Device{DeviceType::kCUDA, 12}}) {
+    std::ostringstream text;
+    text << device;
+    CHECK(Device::from_string(text.str()) == device);
+  }
+  CHECK(Device::from_string("cuda") == kCUDA);
+  for (const char* wrong : {"", "gpu", "cpu:0", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:300", "cuda1"})
+    CHECK_THROWS_WITH(Device::from_string(wrong),
+                      "device: expected cpu, cuda or cuda:N, got '" + std::string(wrong) + "'");
+}
+
 TEST_CASE("running out of memory names the largest holders", "[errors]") {
   const Tensor large = zeros({300, 1000});
   CHECK_THROWS_WITH(empty({int64_t{1} << 50}), Catch::Contains(" bytes (4.0 PiB) could not be allocated; ") &&

@@ -78,6 +78,8 @@ struct Device {
   DeviceType type = DeviceType::kCPU;
   int8_t index = 0;
   constexpr bool operator==(const Device&) const = default;
+  /// Of "cpu", "cuda" (the first) or "cuda:1"; throws reel::Error for anything else.
+  static Device from_string(std::string_view text);
 };
 inline constexpr Device kCPU{DeviceType::kCPU, 0}, kCUDA{DeviceType::kCUDA, 0};
 std::ostream& operator<<(std::ostream& out, Device device);  ///< "cpu", "cuda:0"

@@ -1,6 +1,7 @@
 #include "reel/types.h"
 
 #include <algorithm>
+#include <charconv>
 #include <ostream>
 
 #include "lib/core/half.h"
@@ -23,6 +24,22 @@ DType promote_types(DType a, DType b) {
   // Types are declared in the order of promotion; only the two half types have no order among themselves.
   if (a != b && is_half(a) && is_half(b)) return kFloat32;
   return std::max(a, b);
+}
+
+Device Device::from_string(std::string_view text) {
+  if (text == "cpu") return kCPU;
+  Device device = kCUDA;
+  std::string_view rest = text;
+  if (rest.starts_with("cuda")) {
+    rest.remove_prefix(4);
+    if (rest.empty()) return device;
+    const char* const end = rest.data() + rest.size();
+    if (rest[0] == ':' && rest.size() > 1 && rest[1] != '-') {
+      const auto [stop, error] = std::from_chars(rest.data() + 1, end, device.index);
+      if (error == std::errc() && stop == end) return device;
+    }
+  }
+  reel::detail::fail("device: expected cpu, cuda or cuda:N, got '", text, "'");
 }
 
 std::ostream& operator<<(std::ostream& out, Device device) {

@@ -14,7 +14,7 @@ using namespace reel;
 namespace {
 
 struct Options {
-  std::string data, model = "lenet", save, load;
+  std::string data, model = "lenet", save, load, device = "cpu";
   bool evaluate = false, flip = false;
   int epochs = 10, batch = 64, workers = 1;
   double lr = 2e-3, weight_decay = 1e-3;
@@ -34,6 +34,7 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--load", o.load, "start from this file");
   app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
   app.add_flag("--flip", o.flip, "show images mirrored half of the time (for clothes, not for digits)");
+  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--epochs", o.epochs, "passes over the training images")->check(CLI::Range(1, 1000000));
   app.add_option("--batch", o.batch, "images in a step")->check(CLI::Range(1, 1000000));
   app.add_option("--lr", o.lr, "AdamW's largest learning rate, reached after a third of the steps");
@@ -50,29 +51,31 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
 
 /// The part of the images, in per cent, that the model takes for what they are.
 template <data::Dataset Images>
-double accuracy(Classifier& model, const Images& images) {
+double accuracy(Classifier& model, const Images& images, Device device) {
   NoGrad guard;
   model.eval();
-  data::DataLoader loader(&images, {.batch_size = 500});
-  int64_t right = 0;
-  for (auto [x, y] : loader) right += sum(argmax(model.forward(x), 1) == y).template item<int64_t>();
-  return 100.0 * static_cast<double>(right) / static_cast<double>(images.size());
+  data::DataLoader loader(&images, {.batch_size = 500, .device = device});
+  Tensor right = zeros({}, {.dtype = kInt64, .device = device});
+  for (auto [x, y] : loader) right += sum(argmax(model.forward(x), 1) == y);
+  return 100.0 * right.item<double>() / static_cast<double>(images.size());
 }
 
 template <data::Dataset Images>
-void train(Classifier& model, const Images& images, const Images& test, const Options& o) {
-  data::DataLoader loader(&images, {.batch_size = o.batch, .shuffle = true, .workers = o.workers});
+void train(Classifier& model, const Images& images, const Images& test, Device device, const Options& o) {
+  data::DataLoader loader(&images, {.batch_size = o.batch, .shuffle = true, .workers = o.workers, .device = device});
   optim::AdamW adam(model.parameters(), {.lr = o.lr, .weight_decay = o.weight_decay});
   optim::OneCycleLR schedule(adam, {.max_lr = o.lr, .total_steps = o.epochs * loader.size() + 1});
   for (int epoch = 1; epoch <= o.epochs; ++epoch) {
     model.train();
-    double seconds = 0, total = 0;
+    Tensor total = zeros({}, {.dtype = kFloat64, .device = device});  // read only to be shown
     int64_t done = 0;
+    double seconds = 0, mean = 0;
+    const auto mean_so_far = [&] { return total.item<double>() / static_cast<double>(done); };
     {
       Progress progress("epoch " + std::to_string(epoch), images.size(), "images");
       for (auto [x, y] : loader) {
         if (o.flip) {
-          const Tensor mirrored = rand({x.size(0), 1, 1, 1}) < 0.5;
+          const Tensor mirrored = rand({x.size(0), 1, 1, 1}, {.device = device}) < 0.5;
           x = where(mirrored, flip(x, 3), x);
         }
         const Tensor loss = nn::cross_entropy(model.forward(x), y);
@@ -80,14 +83,15 @@ void train(Classifier& model, const Images& images, const Images& test, const Op
         loss.backward();
         adam.step();
         schedule.step();
-        total += loss.template item<double>() * static_cast<double>(y.numel());
+        total += loss.detach() * y.numel();
         done += y.numel();
-        progress.update(done, total / static_cast<double>(done));
+        progress.update(done, mean_so_far);
       }
+      mean = mean_so_far();
       seconds = progress.seconds();
     }
-    std::printf("epoch %2d  loss %.4f  test accuracy %.2f %%  %.0f images/s\n", epoch,
-                total / static_cast<double>(done), accuracy(model, test), static_cast<double>(done) / seconds);
+    std::printf("epoch %2d  loss %.4f  test accuracy %.2f %%  %.0f images/s\n", epoch, mean,
+                accuracy(model, test, device), static_cast<double>(done) / seconds);
     std::fflush(stdout);
   }
 }
@@ -95,13 +99,15 @@ void train(Classifier& model, const Images& images, const Images& test, const Op
 template <data::Dataset Images>
 void run(const Images& images, const Images& test, const Options& o) {
   manual_seed(o.seed);
+  const Device device = Device::from_string(o.device);
   const auto model = make_model(o.model);
+  model->to(device);
   if (!o.load.empty()) io::load(*model, o.load);
   std::printf("data: %s, %lld + %lld images to train and test\n%s\n", o.data.empty() ? "drawn digits" : o.data.c_str(),
               static_cast<long long>(images.size()), static_cast<long long>(test.size()), model->to_string().c_str());
-  if (!o.evaluate) train(*model, images, test, o);
+  if (!o.evaluate) train(*model, images, test, device, o);
   if (!o.save.empty()) io::save(*model, o.save);
-  std::printf("test accuracy %.2f %%\n", accuracy(*model, test));
+  std::printf("test accuracy %.2f %%\n", accuracy(*model, test, device));
 }
 
 }  // namespace

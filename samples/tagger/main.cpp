@@ -20,7 +20,7 @@ using namespace reel;
 namespace {
 
 struct Options {
-  std::string data, word_prefix, save, load, score, truth;
+  std::string data, word_prefix, save, load, score, truth, device = "cpu";
   bool evaluate = false;
   int crf = -1;  // -1: where tags name entities
   int word_size = 100, letter_size = 30, letter_hidden = 50, hidden = 100;
@@ -43,6 +43,7 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
   auto* truth = app.add_option("--truth", o.truth, "with --score: the file with the true tags");
   app.add_option("--score", o.score, "only score the entities that the last column of this file names")->needs(truth);
+  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--crf", o.crf, "1: a CRF over the tags, 0: each tag by itself, -1: a CRF where tags name entities")
       ->check(CLI::Range(-1, 1));
   app.add_option("--word-size", o.word_size, "numbers in a word's vector")->check(CLI::Range(1, 1000000));
@@ -104,12 +105,13 @@ struct Alphabet {
     constexpr size_t kMostLetters = 40;  // of a word; the rest (of addresses, mostly) is not read
     Encoded encoded;
     std::vector<std::string> low;
+    std::vector<int64_t> letter_ids;
     for (const std::string& word : sentence.words) {
       low.push_back(lower(word));
-      std::vector<int64_t> ids;
-      for (size_t i = 0; i < std::min(word.size(), kMostLetters); ++i) ids.push_back(letters.id({&word[i], 1}));
-      encoded.letters.push_back(from(ids));
+      encoded.lengths.push_back(static_cast<int64_t>(std::min(word.size(), kMostLetters)));
+      for (const char& c : word.substr(0, kMostLetters)) letter_ids.push_back(letters.id({&c, 1}));
     }
+    encoded.letters = from(letter_ids);
     encoded.words = words.encode(low);
     std::vector<int64_t> ids;
     for (const std::string& tag : sentence.tags) ids.push_back(tags.find(tag).value_or(0));
@@ -133,8 +135,9 @@ std::pair<double, double> train(Tagger& model, optim::Optimizer& adam, const std
   model.train();
   Progress progress(title, static_cast<int64_t>(sentences.size()), "sentences");
   const auto order = randperm(static_cast<int64_t>(sentences.size())).to_vector<int64_t>();
-  double total = 0;
+  Tensor total = zeros({}, {.dtype = kFloat64});  // read only to be shown
   int64_t words = 0;
+  const auto mean_so_far = [&] { return total.item<double>() / static_cast<double>(words); };
   for (size_t begin = 0; begin < order.size(); begin += static_cast<size_t>(o.batch)) {
     const size_t end = std::min(begin + static_cast<size_t>(o.batch), order.size());
     std::vector<Tensor> losses;
@@ -152,11 +155,12 @@ std::pair<double, double> train(Tagger& model, optim::Optimizer& adam, const std
     (loss / static_cast<double>(words_here)).backward();
     optim::clip_grad_norm(model.parameters(), 5);
     adam.step();
-    total += loss.item<double>();
+    total += loss.detach();
     words += words_here;
-    progress.update(static_cast<int64_t>(end), total / static_cast<double>(words));
+    progress.update(static_cast<int64_t>(end), mean_so_far);
   }
-  return {total / static_cast<double>(words), static_cast<double>(sentences.size()) / progress.seconds()};
+  const double mean = mean_so_far();
+  return {mean, static_cast<double>(sentences.size()) / progress.seconds()};
 }
 
 /// The most frequent tag of each word in training, over all words for unknown ones.
@@ -189,6 +193,7 @@ void run(Options o) {
     return;
   }
   manual_seed(o.seed);
+  set_default_device(Device::from_string(o.device));
   const Corpus corpus = o.data.empty() ? generate_language({}) : read_corpus(o.data, o.word_prefix);
   const bool entities = names_entities(corpus.train);
 

@@ -12,10 +12,11 @@ struct TaggerOptions {
   reel::CrfConstraints allowed = {};
 };
 
-/// A sentence in numbers: word ids [n], the letters of each word as ids, tag ids [n].
+/// A sentence in numbers: word ids [n], the letters of all words as ids and how many each word has, tag ids [n].
 struct Encoded {
   reel::Tensor words;
-  std::vector<reel::Tensor> letters;
+  reel::Tensor letters;
+  std::vector<int64_t> lengths;
   reel::Tensor tags;
 };
 
@@ -38,9 +39,7 @@ struct Tagger : reel::nn::Module {
 
   /// The scores [n, tags].
   reel::Tensor forward(const Encoded& sentence) const {
-    std::vector<reel::Tensor> spelled;
-    for (const reel::Tensor& ids : sentence.letters) spelled.push_back(letter(ids));
-    const reel::Tensor ends = spelling(spelled).state.h;  // [2, n, letter_hidden]
+    const reel::Tensor ends = spelling(split(letter(sentence.letters), sentence.lengths)).state.h;  // [2, n, …]
     const reel::Tensor features = reel::cat({word(sentence.words), ends[0], ends[1]}, 1);
     return out(dropout(context(dropout(features)).output));
   }

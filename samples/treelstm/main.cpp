@@ -19,7 +19,7 @@ using namespace reel;
 namespace {
 
 struct Options {
-  std::string data, save, load;
+  std::string data, save, load, device = "cpu";
   bool evaluate = false;
   int classes = kListOpsClasses;
   int embedding = 32, hidden = 96;
@@ -57,6 +57,7 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--save", o.save, "write the model that is best on dev to this .safetensors file");
   app.add_option("--load", o.load, "start from this file");
   app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
+  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--seed", o.seed, "seed of parameters, order and dropout; the same seed gives the same bits");
 
   const std::string model = "Model";
@@ -144,8 +145,9 @@ Epoch train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vecto
   model.train();
   Progress progress(title, static_cast<int64_t>(trees.size()), "trees");
   const auto order = randperm(static_cast<int64_t>(trees.size())).to_vector<int64_t>();
-  double total = 0;
+  Tensor total = zeros({}, {.dtype = kFloat64});  // read only to be shown
   int64_t nodes = 0;
+  const auto mean_so_far = [&] { return total.item<double>() / static_cast<double>(nodes); };
   for (size_t begin = 0; begin < trees.size(); begin += batch) {
     const size_t end = std::min(begin + batch, trees.size());
     std::vector<Tensor> losses;
@@ -159,10 +161,11 @@ Epoch train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vecto
     optimizer.zero_grad();
     (loss / static_cast<double>(end - begin)).backward();
     optimizer.step();
-    total += loss.item<double>();
-    progress.update(static_cast<int64_t>(end), total / static_cast<double>(nodes));
+    total += loss.detach();
+    progress.update(static_cast<int64_t>(end), mean_so_far);
   }
-  return {total / static_cast<double>(nodes), static_cast<double>(trees.size()) / progress.seconds()};
+  const double mean = mean_so_far();
+  return {mean, static_cast<double>(trees.size()) / progress.seconds()};
 }
 
 StateDict copy_of(const StateDict& dict) {
@@ -184,6 +187,7 @@ void print_baseline(const Dataset& data) {
 
 void run(Options o) {
   manual_seed(o.seed);
+  set_default_device(Device::from_string(o.device));
   const Corpus corpus = o.data.empty() ? generate_listops(o.listops) : read_corpus(o.data);
 
   // A saved model says itself how large it is, and which words it knows.
