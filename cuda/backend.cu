@@ -19,12 +19,17 @@ Backend make_table() {
 }
 
 }  // namespace
+
+const Backend& table() {
+  static const Backend table = make_table();
+  return table;
+}
+
 }  // namespace cuda
 
 const Backend& other_backend(Device device) {
-  static const Backend table = cuda::make_table();
   cuda::use(device);
-  return table;
+  return cuda::table();
 }
 
 }  // namespace reel

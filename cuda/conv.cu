@@ -161,6 +161,27 @@ void convolve_by_columns(ConvPart wanted, const Convolution& c) {
   }
 }
 
+View row_of(DType dtype, void* data, int64_t count) {
+  View row;
+  row.data = data, row.numel = count, row.dtype = dtype;
+  row.shape = {count}, row.strides = {1};
+  return row;
+}
+
+/// The weight's gradient of half types. Images are added up one by one, which is done in float32.
+void half_weight_by_columns(const Convolution& c) {
+  const int64_t counts[] = {c.n * c.in * volume(c.x_size), c.out * (c.in / c.groups) * volume(c.kernel),
+                            c.n * c.out * volume(c.y_size)};
+  const Scratch<float> x(counts[kConvX]), weight(counts[kConvWeight]), y(counts[kConvY]);
+  Convolution wide = c;
+  wide.dtype = kFloat32, wide.data = {x.data(), weight.data(), y.data()};
+  for (const ConvPart part : {kConvX, kConvY})
+    table().copy(row_of(c.dtype, c.data[part], counts[part]), row_of(kFloat32, wide.data[part], counts[part]));
+  convolve_by_columns(kConvWeight, wide);
+  table().copy(row_of(kFloat32, weight.data(), counts[kConvWeight]),
+               row_of(c.dtype, c.data[kConvWeight], counts[kConvWeight]));
+}
+
 /// Adds the bias to each channel, a row of y.
 template <class T>
 __global__ void bias_kernel(int64_t rows, int64_t channels, int64_t width, const T* bias, T* y) {
@@ -181,7 +202,8 @@ void add_bias(const Convolution& c) {
 }
 
 void convolve(ConvPart wanted, const Convolution& c) {
-  if (!dnn_convolve(wanted, c)) convolve_by_columns(wanted, c);
+  if (!dnn_convolve(wanted, c))
+    wanted == kConvWeight&& is_half(c.dtype) ? half_weight_by_columns(c) : convolve_by_columns(wanted, c);
   if (c.bias && wanted == kConvY) add_bias(c);
 }
 

@@ -25,6 +25,8 @@ void install_softmax(Backend& table);  // softmax…, cross_entropy…
 void install_sort(Backend& table);     // count_nonzero, nonzero, sort … search
 void install_update(Backend& table);
 
+/// The table, for kernels that call others: the current device stays what it is.
+const Backend& table();
 /// Backend::gemm, for float16 and bfloat16 as well.
 void gemm(const Gemm& gemm);
 

@@ -436,12 +436,6 @@ __global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int 
   }
 }
 
-const Backend& table() {
-  int device = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  return other_backend({DeviceType::kCUDA, static_cast<int8_t>(device)});
-}
-
 /// visit(first row, rows, number) for each step, in the order of time or (backwards) against it.
 template <class Visit>
 void for_each_step(const Recurrence& r, bool backwards, const Visit& visit) {
