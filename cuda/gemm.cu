@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
@@ -88,6 +89,38 @@ void start(const Gemm& g) {
   });
 }
 
+// ---- what is done along with a product, by itself -------------------------------------------------------------------
+
+/// A matrix, or a batch of them.
+View matrices(DType dtype, void* data, const Shape& shape, const Strides& strides) {
+  View view;
+  view.data = data, view.dtype = dtype, view.shape = shape, view.strides = strides;
+  view.numel = shape.numel();
+  view.contiguous = false;
+  return view;
+}
+
+struct Rectify {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x < 0 ? T(0) : x;  // NaN stays
+  }
+};
+void rectify(const Gemm& g) {
+  const View c = matrices(g.dtype, g.c, {g.batch, g.m, g.n}, {g.stride_c, g.ldc, 1});
+  with_floating(g.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    map<T, T>(Rectify(), c, &c);
+  });
+}
+
+void sum_rows(const Gemm& g) {
+  const Shape strides = g.trans_a ? Shape{1, g.lda} : Shape{g.lda, 1};
+  const View a = matrices(g.dtype, const_cast<void*>(g.a), {g.m, g.k}, strides);
+  const View sums = matrices(g.dtype, g.a_sums, {g.m, 1}, {1, 1});
+  table().reduce(ReduceOp::kSum, a, sums);
+}
+
 // ---- plans ----------------------------------------------------------------------------------------------------------
 
 cudaDataType_t type_of(DType dtype) {
@@ -109,23 +142,23 @@ struct Alignments {
   explicit Alignments(const Gemm& g)
       : a(alignment(g, g.a, g.stride_a)), b(alignment(g, g.b, g.stride_b)), c(alignment(g, g.c, g.stride_c)) {
     if (g.bias) c = std::min(c, alignment_of(g.bias));
+    if (g.a_sums) c = std::min(c, alignment_of(g.a_sums));
   }
 };
 
 /// All that cuBLASLt wants to know beside the data.
 class Plan {
  public:
-  Plan(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments, bool tf32) : bias_(g.bias != nullptr) {
+  Plan(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments, bool tf32)
+      : epilogue_(epilogue_of(g)), row_(g.bias || g.a_sums) {
     const bool wide = g.dtype == kFloat64;
     const auto compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     check(lt().init_product(&product_, sizeof product_, compute, wide ? CUDA_R_64F : CUDA_R_32F),
           "cublasLtMatmulDescInit");
     set(CUBLASLT_MATMUL_DESC_TRANSA, g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (bias_) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-    }
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_);
+    set_row(g);
     describe(first_, g, g.trans_b ? g.k : g.n, g.trans_b ? g.n : g.k, g.ldb, g.stride_b);
     describe(second_, g, g.trans_a ? g.m : g.k, g.trans_a ? g.k : g.m, g.lda, g.stride_a);
     describe(result_, g, g.n, g.m, g.ldc, g.stride_c);
@@ -135,7 +168,7 @@ class Plan {
   explicit operator bool() const { return found_; }
 
   void run(cublasLtHandle_t handle, const Gemm& g) {
-    if (bias_) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+    set_row(g);
     const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
     const bool wide = g.dtype == kFloat64;
     const auto multiply = [&](void* workspace) {
@@ -149,7 +182,17 @@ class Plan {
     multiply(workspace.data());
   }
 
+  /// The one that the product asks for.
+  static cublasLtEpilogue_t epilogue_of(const Gemm& g) {
+    if (g.a_sums) return CUBLASLT_EPILOGUE_BGRADB;  // our a is its second matrix
+    if (g.relu) return g.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    return g.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+
  private:
+  void set_row(const Gemm& g) {
+    if (row_) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.a_sums ? g.a_sums : g.bias);
+  }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, T value) {
     check(lt().set_product(&product_, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
@@ -184,7 +227,8 @@ class Plan {
     int count = 0;
     const cublasStatus_t status =
         lt().heuristic(handle, &product_, &first_, &second_, &result_, &result_, &preference, 1, &result, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (bias_ && status == CUBLAS_STATUS_INVALID_VALUE)) return;
+    const bool plain = epilogue_ == CUBLASLT_EPILOGUE_DEFAULT;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (!plain && status == CUBLAS_STATUS_INVALID_VALUE)) return;
     check(status, "cublasLtMatmulAlgoGetHeuristic");
     found_ = count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
     algorithm_ = result.algo, workspace_ = result.workspaceSize;
@@ -194,7 +238,8 @@ class Plan {
   cublasLtMatrixLayoutOpaque_t first_, second_, result_;
   cublasLtMatmulAlgo_t algorithm_{};
   size_t workspace_ = 0;
-  bool bias_, found_ = false;
+  cublasLtEpilogue_t epilogue_;
+  bool row_, found_ = false;
 };
 
 struct Library {
@@ -210,17 +255,29 @@ struct Library {
 void multiply(const Gemm& g) {
   const Alignments alignments(g);
   const bool tf32 = g.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh;
-  const int64_t kind = static_cast<int64_t>(g.dtype) | g.trans_a << 8 | g.trans_b << 9 | (g.bias != nullptr) << 10 |
-                       tf32 << 11 | alignments.a << 16 | alignments.b << 28 | alignments.c << 40;
+  const int64_t kind = static_cast<int64_t>(g.dtype) | g.trans_a << 8 | g.trans_b << 9 | tf32 << 10 |
+                       alignments.a << 16 | alignments.b << 28 | alignments.c << 40 |
+                       static_cast<int64_t>(Plan::epilogue_of(g)) << 52;
   Library& library = of_this_thread<Library>();
   Plan& plan =
       library.plans.get({kind, g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c},
                         library.handle, g, alignments, tf32);
   if (plan) return plan.run(library.handle, g);
+  // What it cannot do along with the product is done before or after it.
+  Gemm rest = g;
+  if (g.a_sums) {
+    rest.a_sums = nullptr;
+    multiply(rest);
+    return sum_rows(g);
+  }
+  if (g.relu) {
+    rest.relu = false;
+    multiply(rest);
+    return rectify(g);
+  }
   REEL_CHECK(g.bias, "gemm: cuBLAS has no algorithm for ", g.m, " x ", g.k, " times ", g.k, " x ", g.n, " of ",
              g.dtype);
   start(g);
-  Gemm rest = g;
   rest.bias = nullptr, rest.beta = 1;
   multiply(rest);
 }
@@ -228,8 +285,12 @@ void multiply(const Gemm& g) {
 }  // namespace
 
 void gemm(const Gemm& g) {
+  if (g.a_sums && (g.n == 0 || g.k == 0)) sum_rows(g);
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
-  if (g.k == 0) return start(g);
+  if (g.k == 0) {
+    start(g);
+    return g.relu ? rectify(g) : void();
+  }
   if (g.batch <= kMostBatches) return multiply(g);
   const auto after = [&](const void* data, int64_t elements) {
     return static_cast<const char*>(data) + elements * size_of(g.dtype);

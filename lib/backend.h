@@ -47,6 +47,9 @@ struct Gemm {
   double alpha = 1, beta = 0;
   const void* bias = nullptr;  // [n]; only with beta = 0
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+  // What only CUDA knows to do along with the product:
+  bool relu = false;       // c = max(c, 0) in the end
+  void* a_sums = nullptr;  // [m]: the sums of op(a)'s rows; without batches, bias and relu
 };
 
 /// The pointwise part of an LSTM or Tree-LSTM cell over `rows` × `hidden`, everything contiguous. The columns input,

@@ -511,9 +511,9 @@ void Backward::check_number(int input, const Tensor& g) const {
                  node_.extras && !node_.extras->trace.empty() ? "\n" + node_.extras->trace : " outside anomaly mode");
 }
 
-void Backward::set_product(int input, const Tensor& g, const Tensor& x) {
+Tensor Backward::set_product(int input, const Tensor& g, const Tensor& x, bool sums_wanted) {
   const Edge& edge = node_.edges()[input];
-  if (!wanted(edge)) return;
+  if (!wanted(edge)) return {};
   GradShape shape;
   GradSlot& target = slot(edge, shape);
   const Tensor gd = g.contiguous(), xd = x.contiguous();
@@ -522,7 +522,7 @@ void Backward::set_product(int input, const Tensor& g, const Tensor& x) {
     add_product(alone, shape, view_of(gd), view_of(xd));
     check_number(input, finish(alone, shape, false).dense);
   }
-  add_product(target, shape, view_of(gd), view_of(xd));
+  return add_product(target, shape, view_of(gd), view_of(xd), sums_wanted);
 }
 
 void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool sparse) {

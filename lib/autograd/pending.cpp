@@ -21,6 +21,7 @@ struct Pending {
 namespace {
 
 constexpr int64_t kMostRows = 512, kMostBytes = 8 << 20;
+constexpr int64_t kEnoughRows = 16;  // on a GPU, which multiplies them in about the time of one
 
 struct Spare {
   Pending* head = nullptr;
@@ -70,7 +71,7 @@ const View rows_of(const View& pack, int64_t rows, int64_t from = 0) {
   return part;
 }
 
-void multiply(GradSlot& slot, const GradShape& target, const View& g, const View& x) {
+void multiply(GradSlot& slot, const GradShape& target, const View& g, const View& x, const Tensor& sums = {}) {
   double beta = 1;
   if (!slot.grad.defined()) {
     slot.grad = make_tensor(target.shape, target.dtype, target.device);
@@ -91,7 +92,8 @@ void multiply(GradSlot& slot, const GradShape& target, const View& g, const View
              .ldb = in,
              .c = view_of(slot.grad).data,
              .ldc = in,
-             .beta = beta});
+             .beta = beta,
+             .a_sums = sums.defined() ? view_of(sums).data : nullptr});
 }
 
 void flush_products(GradSlot& slot, const GradShape& target) {
@@ -143,20 +145,23 @@ void add_grad(GradSlot& slot, Tensor g) {
   }
 }
 
-void add_product(GradSlot& slot, const GradShape& target, const View& g, const View& x) {
+Tensor add_product(GradSlot& slot, const GradShape& target, const View& g, const View& x, bool sums_wanted) {
   const int64_t n = g.shape[0], out = g.shape[1], in = x.shape[1];
   REEL_CHECK(target.shape == Shape({out, in}) && target.dtype == g.dtype && target.dtype == x.dtype,
              "backward: a gradient of ", g.dtype, " ", Shape{out, in}, " for a weight of ", target.dtype, " ",
              target.shape, "; was it replaced after the forward pass?");
   if (n == 0) {  // zeros are a gradient, too
     own_dense(slot, target);
-    return;
+    return {};
   }
   const int64_t row_bytes = std::max<int64_t>((out + in) * size_of(target.dtype), 1);
   const int64_t capacity = std::clamp<int64_t>(kMostBytes / row_bytes, 8, kMostRows);
-  if (n * 4 >= capacity) {  // large enough by itself
-    multiply(slot, target, g, x);
-    return;
+  const bool on_cpu = target.device == kCPU;
+  if (n >= (on_cpu ? capacity / 4 : kEnoughRows)) {  // large enough by itself
+    Tensor sums;
+    if (sums_wanted && !on_cpu) sums = make_tensor({out}, target.dtype, target.device);
+    multiply(slot, target, g, x, sums);
+    return sums;
   }
   Pending& pending = pending_of(slot);
   if (!pending.g_rows.defined()) {
@@ -171,6 +176,7 @@ void add_product(GradSlot& slot, const GradShape& target, const View& g, const V
   const std::array blocks{block(g, pending.g_rows), block(x, pending.x_rows)};
   backend(target.device).copy_blocks(blocks);
   pending.rows += n;
+  return {};
 }
 
 void add_rows(GradSlot& slot, const GradShape& target, std::span<const int64_t> ids, const View& values, bool sparse) {

@@ -15,8 +15,9 @@ namespace reel {
 
 /// slot.grad += g, of the target's shape and dtype.
 void add_grad(GradSlot& slot, Tensor g);
-/// slot.grad += gᵀ x for contiguous float g [n, out] and x [n, in].
-void add_product(GradSlot& slot, const GradShape& target, const View& g, const View& x);
+/// slot.grad += gᵀ x for contiguous float g [n, out] and x [n, in]. With `sums_wanted` the result is the sums of g's
+/// columns, if the product gives them along with itself.
+Tensor add_product(GradSlot& slot, const GradShape& target, const View& g, const View& x, bool sums_wanted = false);
 /// slot.grad[ids] += values [n, …].
 void add_rows(GradSlot& slot, const GradShape& target, std::span<const int64_t> ids, const View& values, bool sparse);
 /// The same for ids [n] on any device; those on a GPU are read when the slot is finished, all at once.

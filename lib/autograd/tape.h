@@ -244,7 +244,8 @@ class Backward {
   void set(int input, Tensor grad);
   /// The gradient gᵀ x of a weight [out, in] for g [n, out] and x [n, in]. Small products of all uses of the weight are
   /// collected and multiplied as one. Only without create_graph.
-  void set_product(int input, const Tensor& g, const Tensor& x);
+  /// With `sums_wanted` the result may be the sums of g's columns, if they cost next to nothing.
+  Tensor set_product(int input, const Tensor& g, const Tensor& x, bool sums_wanted = false);
   /// The gradient `values` [n, …] of the rows ids [n] of a matrix; collected like products. A leaf whose uses are all
   /// `sparse` gets a row-sparse gradient. Only without create_graph.
   void set_rows(int input, const Tensor& ids, const Tensor& values, bool sparse);

@@ -29,8 +29,8 @@ Operand operand(const Tensor& x) {
   return {dense, view_of(dense).data, rows, cols, std::max<int64_t>(cols, 1), false};
 }
 
-// a · b, and bias, if there is one, added to each row.
-Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor& bias = {}) {
+// a · b, and bias, if there is one, added to each row; then the positive part, if it is to be `rectified`.
+Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor& bias = {}, bool rectified = false) {
   const View& view = view_of(a.held);
   const int64_t m = a.rows, k = a.cols, n = b.cols;
   for (const int64_t size : {m, k, n, a.ld, b.ld})
@@ -54,7 +54,12 @@ Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor&
                       .batch = a.batch(),
                       .stride_a = a.stride(),
                       .stride_b = b.stride(),
-                      .stride_c = m * n});
+                      .stride_c = m * n,
+                      .relu = rectified && !view_of(y).host});
+  if (rectified && view_of(y).host) {
+    const scalar::Relu relu;
+    backend_of(y).unary[scalar::index_of<scalar::UnaryList, scalar::Relu>](&relu, view_of(y), view_of(y));
+  }
   return y;
 }
 
@@ -107,43 +112,70 @@ Tensor mm(const Tensor& a, const Tensor& b) {
   return y;
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (const Lower low{}) return linear(low(x), low(weight), low(bias));
-  check_types("linear", x, weight);
+namespace {
+
+/// The gradient of what was rectified, from that of the result y.
+Tensor rectified_grad(Backward& back, const Saved& y) {
+  const Tensor& g = back.grad();
+  if (back.create_graph()) return where(back.get(y) > 0, g, zeros_like(g));
+  const scalar::Relu relu;
+  View room;
+  const Tensor result = back.take_room();
+  backend_of(g).unary_grad[scalar::index_of<scalar::UnaryList, scalar::Relu>](&relu, view_of(g), nullptr,
+                                                                              back.view(y, room), view_of(result));
+  return result;
+}
+
+Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool rectified) {
+  check_types(op, x, weight);
   const View &xv = view_of(x), &wv = view_of(weight);
-  REEL_CHECK(wv.shape.size() == 2, "linear: the weight's shape is ", wv.shape, ", not [out, in]");
-  REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape[1], "linear: x of shape ", xv.shape,
+  REEL_CHECK(wv.shape.size() == 2, op, ": the weight's shape is ", wv.shape, ", not [out, in]");
+  REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape[1], op, ": x of shape ", xv.shape,
              " does not fit the weight's shape ", wv.shape);
   const int64_t out = wv.shape[0];
   if (bias.defined()) {
-    check_types("linear", x, bias);
-    REEL_CHECK(view_of(bias).shape == Shape({out}), "linear: the bias has shape ", bias.shape(), ", the weight ",
+    check_types(op, x, bias);
+    REEL_CHECK(view_of(bias).shape == Shape({out}), op, ": the bias has shape ", bias.shape(), ", the weight ",
                wv.shape);
   }
   if (!multiplies(x)) {
-    const Tensor y = matmul(x, weight.t());
-    return bias.defined() ? y + bias : y;
+    Tensor y = matmul(x, weight.t());
+    if (bias.defined()) y = y + bias;
+    return rectified ? relu(y) : y;
   }
   const int rank = xv.shape.size();
   const Tensor rows = rank == 2 ? x : rank == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
-  const Tensor y = product("linear", operand(rows), operand(weight).t(), bias);
+  const Tensor y = product(op, operand(rows), operand(weight).t(), bias, rectified);
   if (recording(rows, weight, bias))
-    record("linear", y, inputs(rows, weight, bias),
-           [rows = saved_if(tracked(weight), rows), weight = saved_if(tracked(rows), weight)](Backward& back) {
-             const Tensor& g = back.grad();
+    record(op, y, inputs(rows, weight, bias),
+           [rows = saved_if(tracked(weight), rows), weight = saved_if(tracked(rows), weight),
+            y = rectified ? Saved::output(y) : Saved(), rectified](Backward& back) {
+             const Tensor g = rectified ? rectified_grad(back, y) : back.grad();
              if (back.needs(0)) back.set(0, mm(g, back.get(weight)));
+             Tensor sums;
              if (back.needs(1)) {
                if (back.create_graph())
                  back.set(1, mm(g.t(), back.get(rows)));
                else
-                 back.set_product(1, g, back.get(rows));
+                 sums = back.set_product(1, g, back.get(rows), back.needs(2));
              }
-             if (back.needs(2)) back.set(2, view_of(g).shape[0] == 1 ? g.select(0, 0) : g);
+             if (back.needs(2)) back.set(2, sums.defined() ? sums : view_of(g).shape[0] == 1 ? g.select(0, 0) : g);
            });
   if (rank == 2) return y;
   Shape shape = xv.shape;
   shape[shape.size() - 1] = out;
   return y.view(shape);
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (const Lower low{}) return linear(low(x), low(weight), low(bias));
+  return linear("linear", x, weight, bias, false);
+}
+Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (const Lower low{}) return linear_relu(low(x), low(weight), low(bias));
+  return linear("linear_relu", x, weight, bias, true);
 }
 
 // ---- batches --------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ int casts_behind(const Tensor& y) { return count_of(tape_to_string(y), " autocas
 // of others, or leaves to promotion.
 // clang-format off
 const std::set<std::string> kLow{
-    "matmul", "mm", "mv", "bmm", "linear", "addmm", "baddbmm", "einsum", "prelu", "conv1d", "conv2d", "conv3d",
+    "matmul", "mm", "mv", "bmm", "linear", "linear_relu", "addmm", "baddbmm", "einsum", "prelu", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "lstm", "gru", "rnn_tanh", "rnn_relu", "gru_cell",
     "rnn_tanh_cell", "rnn_relu_cell", "lstm_cell(whole)", "scaled_dot_product_attention",
     "dot", "bilinear", "inner", "tensordot"};

@@ -69,6 +69,7 @@ struct ProductCase {
   int64_t pad = 0;     // elements at the end of each row
   int64_t skip = 0;    // elements before the data
   bool one_b = false;  // for all batches
+  bool relu = false, sums = false;
 };
 
 void check_product(const ProductCase& p, DType dtype, bool trans_a, bool trans_b) {
@@ -79,6 +80,7 @@ void check_product(const ProductCase& p, DType dtype, bool trans_a, bool trans_b
   const Twin a(numbers(a_shape), dtype, p.skip), b(numbers(b_shape), dtype, 2 * p.skip);
   const Tensor before = p.beta != 0 ? numbers(c_shape) : full(c_shape, NAN, kHost);
   const Twin c(before, dtype, 4 * p.skip), bias(numbers({p.n}), dtype, p.skip);
+  const Twin sums(full({p.m}, NAN, kHost), dtype, p.skip);
   Gemm g{.dtype = kFloat64,
          .trans_a = trans_a,
          .trans_b = trans_b,
@@ -101,10 +103,15 @@ void check_product(const ProductCase& p, DType dtype, bool trans_a, bool trans_b
   // The CPU's rows know no leading dimension of 0.
   g.lda = std::max<int64_t>(g.lda, 1), g.ldb = std::max<int64_t>(g.ldb, 1), g.ldc = std::max<int64_t>(g.ldc, 1);
   cpu().gemm(g);
+  Tensor result = c.cpu.narrow(2, 0, p.n);
+  if (p.relu) result.copy_(relu(result));
+  if (p.sums) Tensor(sums.cpu).copy_(sum(a.cpu.narrow(2, 0, a_shape[2] - p.pad), trans_a ? 1 : 2)[0]);
   g.dtype = dtype, g.a = a.at(), g.b = b.at(), g.c = c.at(), g.bias = p.bias ? bias.at() : nullptr;
+  g.relu = p.relu, g.a_sums = p.sums ? sums.at() : nullptr;
   gpu().gemm(g);
   CAPTURE(p.m, p.n, p.k, p.batch, p.bias, p.alpha, p.beta, p.pad, p.skip, trans_a, trans_b);
   c.check(std::sqrt(static_cast<double>(p.k + 1)));
+  if (p.sums) sums.check(std::sqrt(static_cast<double>(p.k + 1)));
 }
 
 }  // namespace
@@ -127,7 +134,13 @@ TEST_CASE("products of all sizes, layouts and types are the CPU's", "[cuda]") {
                                {9, 8, 40, 3, false, -2, 0.25},
                                {9, 8, 40, 3, false, 1, 1, 3, 1},
                                {16, 8, 24, 2, true, 1, 0, 5, 3},
-                               {6, 5, 4, 3, false, 1, 0, 0, 0, true}};
+                               {6, 5, 4, 3, false, 1, 0, 0, 0, true},
+                               {.m = 9, .n = 8, .k = 7, .batch = 2, .relu = true},
+                               {.m = 9, .n = 8, .k = 7, .batch = 2, .bias = true, .pad = 3, .relu = true},
+                               {.m = 4, .n = 6, .k = 0, .bias = true, .relu = true},
+                               {.m = 9, .n = 8, .k = 70, .beta = 1, .pad = 2, .skip = 1, .sums = true},
+                               {.m = 9, .n = 8, .k = 0, .sums = true},
+                               {.m = 9, .n = 0, .k = 5, .sums = true}};
   for (const ProductCase& p : cases)
     for (const DType dtype : kDTypes)
       for (const bool trans_a : {false, true})

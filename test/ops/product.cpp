@@ -81,6 +81,15 @@ const std::vector<Row>& product_rows() {
 {"linear(vector)", [](In x) { return linear(x[0], x[1], x[2]); },
  [](Ref x) { return along(x[0], 0, [&](const Line& v) { return ref::linear(v, x[1], x[2]); }); },
  {{{4}}, {{5, 4}}, {{5}}}, kProduct},
+{"linear_relu", [](In x) { return linear_relu(x[0], x[1], x[2]); },
+ [](Ref x) {
+   return along(x[0], 2, [&](const Line& v) {
+     Line y = ref::linear(v, x[1], x[2]);
+     for (double& value : y) value = std::max(value, 0.);
+     return y;
+   });
+ },
+ {{{2, 10, 4}}, {{5, 4}}, {{5}}}, kProduct},
 {"linear(used twice)", [](In x) { return linear(linear(x[0], x[1], x[2]), x[1], x[2]); },
  [](Ref x) {
    return along(x[0], 1, [&](const Line& v) { return ref::linear(ref::linear(v, x[1], x[2]), x[1], x[2]); });

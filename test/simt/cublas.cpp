@@ -58,7 +58,13 @@ cublasStatus_t set(T& to, const void* from, size_t bytes) {
 }
 
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
-bool has_bias(const Product& p) { return p.epilogue == CUBLASLT_EPILOGUE_BIAS; }
+bool has_bias(const Product& p) {
+  return p.epilogue == CUBLASLT_EPILOGUE_BIAS || p.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+}
+bool has_relu(const Product& p) {
+  return p.epilogue == CUBLASLT_EPILOGUE_RELU || p.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+}
+bool has_sums(const Product& p) { return p.epilogue == CUBLASLT_EPILOGUE_BGRADB; }
 bool aligned(const void* data, uint64_t to) { return reinterpret_cast<uintptr_t>(data) % to == 0; }
 
 cublasStatus_t check(const Product& p, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
@@ -76,13 +82,17 @@ cublasStatus_t check(const Product& p, const Layout& a, const Layout& b, const L
   const int64_t n = p.second ? b.rows : b.columns, other_k = p.second ? b.columns : b.rows;
   if (k != other_k || d.rows != m || d.columns != n || std::memcmp(&c, &d, sizeof(Layout)) != 0)
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT && (!has_bias(p) || !p.bias)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
+  if (!has_bias(p) && !has_relu(p) && !has_sums(p)) return CUBLAS_STATUS_INVALID_VALUE;
+  if ((has_bias(p) || has_sums(p)) && !p.bias) return CUBLAS_STATUS_INVALID_VALUE;
+  if (has_sums(p) && a.batch > 1) return CUBLAS_STATUS_INVALID_VALUE;
   // So that what is done then is tested.
-  return has_bias(p) && wide ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+  return wide ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
 uint64_t hash(const Product& p, std::initializer_list<const Layout*> layouts) {
-  uint64_t hash = uint64_t(p.compute) << 8 | uint64_t(p.first) << 4 | uint64_t(p.second) << 2 | has_bias(p);
+  uint64_t hash =
+      uint64_t(p.compute) << 8 | uint64_t(p.first) << 4 | uint64_t(p.second) << 2 | uint64_t(p.epilogue) << 16;
   for (const Layout* l : layouts)
     for (const int64_t word : {int64_t(l->type), l->rows, l->columns, l->ld, l->stride, int64_t(l->batch)})
       hash = (hash ^ uint64_t(word)) * 1099511628211u;
@@ -120,6 +130,7 @@ void multiply(const Product& p, const Layout& a, const Layout& b, const Layout& 
     for (int64_t i = 0; i < d.rows; ++i) {
       float value = sum[size_t(j * d.rows + i)];
       if (has_bias(p)) value += float(static_cast<const T*>(p.bias)[i]);
+      if (has_relu(p) && value < 0) value = 0;
       z[j * d.ld + i] = T(value);
     }
 }
@@ -131,9 +142,21 @@ void run(const Product& p, const Layout& a, const Layout& b, const Layout& d, do
     T* const to = static_cast<T*>(z) + i * d.stride;
     multiply(p, a, b, d, alpha, static_cast<const T*>(x) + i * a.stride, static_cast<const T*>(y) + i * b.stride, beta,
              to);
-    if (!has_bias(p) || sizeof(T) == 2) continue;
+    if ((!has_bias(p) && !has_relu(p)) || sizeof(T) == 2) continue;
     for (int64_t column = 0; column < d.columns; ++column)
-      for (int64_t row = 0; row < d.rows; ++row) to[column * d.ld + row] += static_cast<const T*>(p.bias)[row];
+      for (int64_t row = 0; row < d.rows; ++row) {
+        T& value = to[column * d.ld + row];
+        if (has_bias(p)) value += static_cast<const T*>(p.bias)[row];
+        if (has_relu(p) && value < T(0)) value = T(0);
+      }
+  }
+  if (!has_sums(p)) return;
+  const int64_t k = p.second ? b.columns : b.rows;
+  for (int64_t column = 0; column < d.columns; ++column) {
+    double sum = 0;
+    for (int64_t i = 0; i < k; ++i)
+      sum += double(static_cast<const T*>(y)[p.second ? i * b.ld + column : column * b.ld + i]);
+    static_cast<T*>(const_cast<void*>(p.bias))[column] = T(float(sum));
   }
 }
 
@@ -246,7 +269,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
                                                 {const_cast<const void*>(d), choice.d, ld.stride}})
     if (!aligned(data, alignment) || (ld.batch > 1 && size_t(stride) * size_of(ld.type) % alignment))
       return CUBLAS_STATUS_INVALID_VALUE;
-  if (has_bias(p) && !aligned(p.bias, choice.d)) return CUBLAS_STATUS_INVALID_VALUE;
+  if ((has_bias(p) || has_sums(p)) && !aligned(p.bias, choice.d)) return CUBLAS_STATUS_INVALID_VALUE;
   const bool wide = p.scale == CUDA_R_64F;
   const double times = wide ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
   const double plus = wide ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);

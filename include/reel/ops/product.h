@@ -19,6 +19,8 @@ Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta 
 /// x · weightᵀ + bias for x […, in], weight [out, in], bias [out] or undefined. In backward the products for one weight
 /// that is used many times are merged into few large ones.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+/// relu(linear(x, weight, bias)) in one: one result less is kept for backward and, on a GPU, one pass over memory less.
+Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 /// x1ᵀ W_k x2 + b_k for x1 […, in1], x2 […, in2], weight [out, in1, in2], bias [out] or undefined: […, out].
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias = {});
 
