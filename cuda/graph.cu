@@ -57,6 +57,7 @@ struct Graph::Impl {
   Stream stream;
   Capture capture;
   cudaGraphExec_t graph = nullptr;
+  size_t size = 0;
   bool replayed = false;
 
   explicit Impl(int device) : stream(device) {
@@ -90,8 +91,10 @@ struct Graph::Impl {
     }
     current.capture = nullptr;
     CUDA_CHECK(cudaStreamEndCapture(queue, &recorded));
+    const cudaError_t counted = cudaGraphGetNodes(recorded, nullptr, &size);
     const cudaError_t status = cudaGraphInstantiate(&graph, recorded, 0);
     cudaGraphDestroy(recorded);
+    check(counted, "cudaGraphGetNodes");
     check(status, "cudaGraphInstantiate");
   }
 
@@ -134,5 +137,7 @@ void Graph::replay() {
   auto& users = impl_->capture.pool->users;
   if (std::find(users.begin(), users.end(), here) == users.end()) users.push_back(here);
 }
+
+size_t Graph::size() const { return impl_ ? impl_->size : 0; }
 
 }  // namespace reel::cuda

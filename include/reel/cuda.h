@@ -123,6 +123,8 @@ class Graph {
   void capture(const std::function<void()>& work);
   /// Queues the work on the current stream.
   void replay();
+  /// How many kernels, copies and fills the work is made of: what a change to a model saves, say.
+  size_t size() const;
 
  private:
   struct Impl;

@@ -173,8 +173,10 @@ TEST_CASE("what cannot be captured says so, and the graph stays empty", "[cuda]"
   CHECK_THROWS_WITH(graph.capture([&] { sum(x * 2).item<double>(); }), Contains("cannot be captured"));
   CHECK_THROWS_WITH(graph.capture([&] { nonzero(x); }), Contains("nonzero"));
   CHECK_THROWS_WITH(graph.replay(), Contains("nothing has been captured"));
+  CHECK(graph.size() == 0);
   Tensor y;
   graph.capture([&] { y = x + 1; });
+  CHECK(graph.size() == 1);
   x.fill_(5);
   graph.replay();
   CHECK(y.to_vector<double>() == std::vector<double>{6, 6, 6});
