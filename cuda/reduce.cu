@@ -8,14 +8,15 @@ namespace {
 
 struct Nowhere {};
 
-/// Sums and products. Those of floats are joined in double precision: the sum of 10⁷ float32 numbers is as exact as its
-/// inputs. Integers wrap.
+/// Sums, products and, with a divisor, means. Those of floats are joined in double precision: the sum of 10⁷ float32
+/// numbers is as exact as its inputs. Integers wrap.
 template <class T, bool product>
 struct Accumulate {
   using Element = T;
   using Acc = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
   const T* x;
   T* y;
+  double divisor;
   __device__ Acc start() const { return product; }
   __device__ Nowhere place(int64_t, int64_t) const { return {}; }
   __device__ Acc one(Nowhere, int64_t at, int64_t) const { return static_cast<Acc>(widen(x[at])); }
@@ -27,7 +28,12 @@ struct Accumulate {
     return static_cast<Acc>(part);
   }
   __device__ Acc join(Acc a, Acc b) const { return join_two(a, b); }
-  __device__ void finish(int64_t, int64_t at, Acc total) const { y[at] = narrow<T>(total); }
+  __device__ void finish(int64_t, int64_t at, Acc total) const {
+    if constexpr (product || std::is_integral_v<T>)
+      y[at] = narrow<T>(total);
+    else
+      y[at] = narrow<T>(total / divisor);
+  }
 
   template <class A>
   static __device__ A join_two(A a, A b) {
@@ -127,13 +133,13 @@ Reduction reduction_of(const View& x, const View& y) {
 }
 
 template <class T, bool product>
-void accumulate(const View& x, const View& y) {
-  run(Accumulate<T, product>{x.as<const T>(), y.as<T>()}, reduction_of<T>(x, y));
+void accumulate(const View& x, const View& y, double divisor) {
+  run(Accumulate<T, product>{x.as<const T>(), y.as<T>(), divisor}, reduction_of<T>(x, y));
 }
 template <bool product>
-void accumulate_any(const View& x, const View& y) {
-  if (x.dtype == kInt64) return accumulate<int64_t, product>(x, y);
-  with_floating(x.dtype, [&](auto type) { accumulate<typename decltype(type)::type, product>(x, y); });
+void accumulate_any(const View& x, const View& y, double divisor = 1) {
+  if (x.dtype == kInt64) return accumulate<int64_t, product>(x, y, divisor);
+  with_floating(x.dtype, [&](auto type) { accumulate<typename decltype(type)::type, product>(x, y, divisor); });
 }
 
 void find_extreme(bool largest, const View& x, const View& y) {
@@ -150,6 +156,8 @@ void reduce(ReduceOp op, const View& x, const View& y) {
   if (y.numel == 0) return;
   switch (op) {
     case ReduceOp::kSum: return accumulate_any<false>(x, y);
+    case ReduceOp::kMean:
+      return accumulate_any<false>(x, y, static_cast<double>(x.numel) / static_cast<double>(y.numel));
     case ReduceOp::kProd: return accumulate_any<true>(x, y);
     case ReduceOp::kMax: return find_extreme(true, x, y);
     case ReduceOp::kMin: return find_extreme(false, x, y);

@@ -235,7 +235,7 @@ struct Updated {
   int64_t numel;
 };
 
-enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll };
+enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll, kMean };
 enum class ScanOp { kSum, kProd, kLogSumExp };
 enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
 enum class SegmentOp { kSum, kMean, kMax, kMin };
@@ -286,7 +286,8 @@ struct Backend {
   void (*where)(const View& condition, const View& a, const View& b, const View& y);  // any dtype
 
   // Reductions. y has x's rank, with size 1 where x is reduced. kSum, kProd: y is float32, float64 or int64 and x has
-  // the same dtype; kMax, kMin: any one dtype; kAny, kAll: bools.
+  // the same dtype; kMax, kMin: any one dtype; kAny, kAll: bools. CUDA takes half types, too, which it rounds once, and
+  // kMean of floats.
   void (*reduce)(ReduceOp op, const View& x, const View& y);
   // The largest (smallest) element along dim and its first position; NaN wins. y: int64 with size 1 at dim.
   void (*arg_reduce)(bool largest, const View& x, int dim, const View& y);

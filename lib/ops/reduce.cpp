@@ -85,8 +85,10 @@ void check_some(const char* op, const Shape& shape, const Plan& plan) {
   REEL_CHECK(plan.count > 0, op, ": nothing to take it of, shape ", shape);
 }
 
-/// The dtype that sums and products are taken in.
-DType sum_type(DType dtype) { return is_half(dtype) ? kFloat32 : is_floating_point(dtype) ? dtype : kInt64; }
+/// The dtype that sums and products of x are taken in. A GPU's kernels round to half types only what they write.
+DType sum_type(const View& x) {
+  return is_half(x.dtype) && x.host ? kFloat32 : is_floating_point(x.dtype) ? x.dtype : kInt64;
+}
 
 Tensor sum_of(const char* name, const Tensor& x, const Plan& plan) {
   const Tensor y = run(ReduceOp::kSum, x, plan);
@@ -104,7 +106,7 @@ Tensor sum_of(const char* name, const Tensor& x, const Plan& plan) {
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
   if (const Raise raise{}) return sum(raise(x), dims, keepdim);
   const View& view = view_of(x, "sum");
-  if (const DType wide = sum_type(view.dtype); wide != view.dtype) {
+  if (const DType wide = sum_type(view); wide != view.dtype) {
     const Tensor y = sum(x.to(wide), dims, keepdim);
     return is_half(view.dtype) ? y.to(view.dtype) : y;
   }
@@ -114,7 +116,7 @@ Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   const View& view = view_of(x, "sum_to");
   if (view.shape == shape) return x;
-  if (is_half(view.dtype)) return sum_to(to_compute(x), shape).to(view.dtype);
+  if (is_half(view.dtype) && view.host) return sum_to(to_compute(x), shape).to(view.dtype);
   const int lead = view.shape.size() - shape.size();
   Plan plan;
   plan.kept = view.shape;
@@ -137,9 +139,17 @@ Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(x.to(kBool)
 
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   check_float("mean", x);
-  if (is_half(x.dtype())) return mean(to_compute(x), dims, keepdim).to(x.dtype());
-  const Plan plan = plan_of("mean", x.shape(), dims, keepdim);
-  return sum_of("sum", x, plan) / static_cast<double>(plan.count);
+  const View& view = view_of(x);
+  if (is_half(view.dtype) && view.host) return mean(to_compute(x), dims, keepdim).to(view.dtype);
+  const Plan plan = plan_of("mean", view.shape, dims, keepdim);
+  const double count = static_cast<double>(plan.count);
+  const Tensor y =
+      view.host ? no_grad([&] { return run(ReduceOp::kSum, x, plan) / count; }) : run(ReduceOp::kMean, x, plan);
+  if (recording(x))
+    record("mean", y, inputs(x), [shape = view.shape, absent = plan.absent, count](Backward& back) {
+      back.set(0, spread(back.grad() / count, shape, absent));
+    });
+  return y;
 }
 
 Tensor prod(const Tensor& x) { return prod(x.reshape({x.numel()}), 0); }
@@ -147,7 +157,7 @@ Tensor prod(const Tensor& x) { return prod(x.reshape({x.numel()}), 0); }
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
   if (const Raise raise{}) return prod(raise(x), dim, keepdim);
   const View& view = view_of(x, "prod");
-  if (const DType wide = sum_type(view.dtype); wide != view.dtype) {
+  if (const DType wide = is_half(view.dtype) ? kFloat32 : sum_type(view); wide != view.dtype) {
     const Tensor y = prod(x.to(wide), dim, keepdim);
     return is_half(view.dtype) ? y.to(view.dtype) : y;
   }

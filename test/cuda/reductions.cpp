@@ -269,6 +269,33 @@ Tensor ids(int64_t count, int64_t low, int64_t high, Generator& random) {
 
 }  // namespace
 
+TEST_CASE("GPU: sums and means of all floats", "[cuda]") {
+  if (no_gpu()) return;
+  Generator random(7);
+  const struct {
+    Shape shape, kept;
+  } cases[] = {{{}, {}},         {{40000}, {1}},       {{5, 1030}, {5, 1}},          {{1030, 5}, {1, 5}},
+               {{0, 3}, {1, 3}}, {{6, 20000}, {6, 1}}, {{4, 3, 5, 7}, {1, 3, 1, 1}}, {{9, 8, 33}, {9, 1, 33}}};
+  for (const auto& [shape_, kept_] : cases)
+    for (const DType dtype : kFloats)
+      for (int layout = 0; layout < 5; ++layout) {
+        const Shape &shape = shape_, &kept = kept_;
+        INFO(shape << " to " << kept << ", " << dtype << ", layout " << layout);
+        const Input x(numbers(shape, dtype, random) * 0.25, layout);  // no sum overflows
+        const double count = static_cast<double>(shape.numel()) / static_cast<double>(kept.numel());
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean})
+          check_wide(dtype, {x}, {{kept, dtype}}, [&](const Backend& table, const Views& in, const Views& out) {
+            if (op == ReduceOp::kMean && out[0].host) {  // the CPU's table has no mean
+              const Tensor sum = made(kept, kFloat64, kCPU);
+              table.reduce(ReduceOp::kSum, in[0], view_of(sum));
+              table.copy(view_of(sum / count), out[0]);
+            } else {
+              table.reduce(op, in[0], out[0]);
+            }
+          });
+      }
+}
+
 TEST_CASE("GPU: softmax and cross entropy of rows of any length", "[cuda]") {
   if (no_gpu()) return;
   Generator random(3);

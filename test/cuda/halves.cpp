@@ -1,0 +1,133 @@
+// Half types on a GPU: its kernels read and write them and compute in float32. So results are those of float32 rounded
+// once, and no op launches more kernels than in float32.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "reel/autograd.h"
+#include "reel/cuda.h"
+#include "reel/nn.h"
+#include "reel/ops.h"
+#include "reel/random.h"
+
+namespace reel {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+struct Case {
+  const char* name;
+  Tensors (*call)(const Tensors&);
+  std::vector<Shape> shapes;
+  double ulps = 1;  // of roundings that are more than one
+};
+
+/// The results of a call, and the gradients for all its inputs under the given ones of the results.
+Tensors with_gradients(const Case& c, const Tensors& inputs, const Tensors& cotangents) {
+  Tensors arguments;
+  for (const Tensor& x : inputs) arguments.push_back(x.detach().requires_grad_());
+  Tensors all = c.call(arguments);
+  for (const Tensor& g : grad(all, arguments, cotangents, {.allow_unused = true})) all.push_back(g);
+  return all;
+}
+
+Tensors numbers(const std::vector<Shape>& shapes, DType dtype) {
+  Tensors all;
+  for (const Shape& shape : shapes)
+    all.push_back(randn(shape, {.dtype = kFloat64, .device = kCPU}).to(dtype).to(kCUDA));
+  return all;
+}
+Tensors cotangents_of(const Case& c, const Tensors& inputs) {
+  std::vector<Shape> shapes;
+  for (const Tensor& y : c.call(inputs)) shapes.push_back(y.shape());
+  return numbers(shapes, inputs[0].dtype());
+}
+Tensors as(DType dtype, const Tensors& all) {
+  Tensors result;
+  for (const Tensor& x : all) result.push_back(x.to(dtype));
+  return result;
+}
+
+/// The distance between neighbours of a half type at x.
+double spacing(DType dtype, double x) {
+  const int digits = dtype == kFloat16 ? 10 : 7, least = dtype == kFloat16 ? -14 : -126;
+  return std::ldexp(1, std::max(x == 0 ? least : std::ilogb(x), least) - digits);
+}
+
+void compare(const Tensor& found, const Tensor& expected, double ulps) {
+  const std::vector<double> a = found.to(kCPU).to_vector<double>(), b = expected.to(kCPU).to_vector<double>();
+  REQUIRE(a.size() == b.size());
+  double largest = 0;
+  for (double e : b) largest = std::max(largest, std::abs(e));
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double error =
+        ulps == 1 ? spacing(found.dtype(), b[i]) + 4e-6 * largest : ulps * spacing(found.dtype(), largest);
+    if (std::abs(a[i] - b[i]) <= error) continue;
+    INFO("element " << i << " of " << found.shape() << ": " << a[i] << ", not " << b[i]);
+    REQUIRE(std::abs(a[i] - b[i]) <= error);
+  }
+}
+
+size_t launches(const Case& c, const Tensors& inputs, const Tensors& cotangents) {
+  with_gradients(c, inputs, cotangents);  // makes plans
+  cuda::Graph graph;
+  graph.capture([&] { with_gradients(c, inputs, cotangents); });
+  return graph.size();
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      {"sum", [](const Tensors& x) { return Tensors{sum(x[0])}; }, {Shape{300}}},
+      {"sum of rows", [](const Tensors& x) { return Tensors{sum(x[0], -1)}; }, {Shape{5, 70}}},
+      {"sum of columns", [](const Tensors& x) { return Tensors{sum(x[0], 0)}; }, {Shape{40, 24}}},
+      {"mean", [](const Tensors& x) { return Tensors{mean(x[0])}; }, {Shape{300}}},
+      {"mean of the middle", [](const Tensors& x) { return Tensors{mean(x[0], 1, true)}; }, {Shape{3, 40, 5}}},
+      {"a broadcast sum", [](const Tensors& x) { return Tensors{x[0] + x[1]}; }, {{20, 8}, {8}}},
+      {"a broadcast product", [](const Tensors& x) { return Tensors{x[0] * x[1]}; }, {{20, 8}, {20, 1}}, 4},
+      {"linear", [](const Tensors& x) { return Tensors{linear(x[0], x[1], x[2])}; }, {{24, 8}, {16, 8}, {16}}},
+  };
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("GPU: ops of half types round once", "[cuda]") {
+  if (!cuda::is_available()) return;
+  manual_seed(21);
+  for (const Case& c : cases())
+    for (const DType dtype : {kFloat16, kBFloat16}) {
+      INFO(c.name << ", " << dtype);
+      const Tensors inputs = numbers(c.shapes, dtype), cotangents = cotangents_of(c, inputs);
+      manual_seed(5);
+      const Tensors found = with_gradients(c, inputs, cotangents);
+      manual_seed(5);
+      const Tensors expected = with_gradients(c, as(kFloat64, inputs), as(kFloat64, cotangents));
+      REQUIRE(found.size() == expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        INFO("output " << i);
+        REQUIRE(found[i].dtype() == dtype);
+        compare(found[i], expected[i], c.ulps);
+      }
+    }
+}
+
+TEST_CASE("GPU: ops of half types launch no more than those of float32", "[cuda]") {
+  if (!cuda::is_available()) return;
+  manual_seed(22);
+  for (const Case& c : cases()) {
+    const Tensors inputs = numbers(c.shapes, kFloat32), cotangents = cotangents_of(c, inputs);
+    const size_t most = launches(c, inputs, cotangents);
+    for (const DType dtype : {kFloat16, kBFloat16}) {
+      INFO(c.name << ", " << dtype);
+      CHECK(launches(c, as(dtype, inputs), as(dtype, cotangents)) <= most);
+    }
+  }
+}
+
+TEST_CASE("GPU: a mean of half types overflows only where its result does", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor x = full({1000}, 30000, {.dtype = kFloat16, .device = kCUDA});
+  CHECK(mean(x).item<double>() == 30000);
+  CHECK(sum(x).item<double>() == INFINITY);
+}
+
+}  // namespace reel
