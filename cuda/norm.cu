@@ -51,18 +51,32 @@ __device__ int64_t quotient(int64_t n, int64_t d) {
 /// Weights, or biases, of rows: one for each run of `inner` elements.
 template <class T>
 struct Parameters {
-  const T* data;  // or nullptr: `otherwise`
+  static constexpr int kPack = Packed<T>::kSize;
+  const void* data;  // or nullptr: `otherwise`
+  bool wide;         // of type Wide<T>, not T
   int64_t groups, channels, inner;
 
-  __device__ void load(Wide<T> (&items)[Packed<T>::kSize], int64_t row, int64_t i, const Rows& rows,
-                       Wide<T> otherwise) const {
+  __device__ void load(Wide<T> (&items)[kPack], int64_t row, int64_t i, const Rows& rows, Wide<T> otherwise) const {
     if (!data || i >= rows.n) {
       for (Wide<T>& item : items) item = otherwise;
       return;
     }
-    const T* const mine = data + (groups == 1 ? 0 : row % groups * channels);
-    if (inner == 1) return load_items(items, mine, i, rows.n, rows.aligned, otherwise);
-    int64_t channel = quotient(i, inner), rest = i - channel * inner;
+    if constexpr (!std::is_same_v<T, Wide<T>>)
+      if (wide) return load_as<Wide<T>>(items, row, i, rows, otherwise);
+    load_as<T>(items, row, i, rows, otherwise);
+  }
+  template <class P>
+  __device__ void load_as(Wide<T> (&items)[kPack], int64_t row, int64_t i, const Rows& rows, Wide<T> otherwise) const {
+    const P* const mine = static_cast<const P*>(data) + (groups == 1 ? 0 : row % groups * channels);
+    if (inner == 1 && rows.aligned) {
+      constexpr int kPart = Packed<P>::kSize;
+      for (int first = 0; first < kPack; first += kPart) {
+        const Packed<P> part = load_pack(mine + i + first);
+        for (int k = 0; k < kPart; ++k) items[first + k] = widen(part.items[k]);
+      }
+      return;
+    }
+    int64_t channel = inner == 1 ? i : quotient(i, inner), rest = i - channel * inner;
     for (Wide<T>& item : items) {
       item = channel < channels ? widen(mine[channel]) : otherwise;
       if (++rest == inner) rest = 0, ++channel;
@@ -71,7 +85,7 @@ struct Parameters {
 };
 template <class T>
 Parameters<T> parameters_of(const Norm& norm, const void* data) {
-  return {static_cast<const T*>(data), norm.groups, norm.channels, norm.inner};
+  return {data, norm.wide_parameters, norm.groups, norm.channels, norm.inner};
 }
 
 template <class T>
@@ -503,19 +517,24 @@ struct ChannelMap {
 
   const T *x, *g;  // nullptr: not needed
   T* y;
-  const T *weight, *bias;
+  const void *weight, *bias;
+  bool wide;  // these two are of type Wide<T>
   const double *mean, *variance;
   double eps;
   const Sums* sums;  // only for gradients
   bool given;
 
+  __device__ W parameter(const void* data, int64_t channel) const {
+    return wide ? static_cast<const W*>(data)[channel] : widen(static_cast<const T*>(data)[channel]);
+  }
+
   __device__ Affine<W> constants(int64_t channel) const {
     const double rstd = rstd_of(variance[channel], eps);
-    const double factor = weight ? rstd * static_cast<double>(widen(weight[channel])) : rstd;
+    const double factor = weight ? rstd * static_cast<double>(parameter(weight, channel)) : rstd;
     Affine<W> result{Centre<W>(mean[channel]), W(0), W(0), W(0)};
     if (!g) {
       result.slope = static_cast<W>(factor);
-      if (bias) result.shift = widen(bias[channel]);
+      if (bias) result.shift = parameter(bias, channel);
       return result;
     }
     result.scale = static_cast<W>(factor);
@@ -570,7 +589,7 @@ ChannelMap<T> channel_map(const Norm& norm) {
   ChannelMap<T> job{};
   job.outer = norm.outer, job.groups = norm.groups, job.inner = norm.inner;
   job.x = static_cast<const T*>(norm.x);
-  job.weight = static_cast<const T*>(norm.weight);
+  job.weight = norm.weight, job.wide = norm.wide_parameters;
   job.mean = norm.mean, job.variance = norm.variance, job.eps = norm.eps;
   job.given = norm.given;
   return job;
@@ -584,7 +603,7 @@ void channel_norm(const Norm& norm) {
       run(ChannelMoments<T>{x, norm.inner, static_cast<double>(norm.outer * norm.inner), norm.mean, norm.variance},
           over_channels<T>(norm, norm.groups, {x}));
     ChannelMap<T> job = channel_map<T>(norm);
-    job.bias = static_cast<const T*>(norm.bias);
+    job.bias = norm.bias;
     job.y = static_cast<T*>(norm.y);
     run(job);
   });

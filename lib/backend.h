@@ -196,6 +196,7 @@ struct Norm {
   void* grad_x;
   double* grad_weight;
   double* grad_bias;
+  bool wide_parameters = false;  // weight and bias are float32 where dtype is a half type, which CUDA takes, too
 };
 
 /// Windows over x [planes, in…] that make y [planes, out…]. Window o of a dimension has its taps at o stride - padding,

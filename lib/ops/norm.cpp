@@ -48,6 +48,7 @@ Norm describe(const Kind& kind, const Frame& frame, bool parameters, const Tenso
   norm.weight = data_of(weight);
   norm.mean = view_of(moments.mean).as<double>();
   norm.variance = view_of(moments.variance).as<double>();
+  norm.wide_parameters = weight.defined() && weight.dtype() != norm.dtype;
   if (!parameters) norm.inner *= norm.channels, norm.channels = 1;  // longer runs
   return norm;
 }
@@ -61,8 +62,10 @@ struct NormRule {
   void operator()(Backward& back) { back.create_graph() ? composed(back) : fused(back); }
 
   void composed(Backward& back) {
-    const Tensor w = weight.defined() ? back.get(weight).reshape({1, frame.groups, frame.channels, 1}) : Tensor();
-    const Tensor whole = back.get(x), in = whole.reshape(frame.shape()), g = back.grad().reshape(frame.shape());
+    const Tensor w =
+        weight.defined() ? to_compute(back.get(weight)).reshape({1, frame.groups, frame.channels, 1}) : Tensor();
+    const Tensor whole = to_compute(back.get(x)), in = whole.reshape(frame.shape());
+    const Tensor g = to_compute(back.grad()).reshape(frame.shape());
     const Dims dims = frame.averaged();
     const auto of_groups = [&](const Tensor& moment) { return moment.to(in.dtype()).reshape({1, frame.groups, 1, 1}); };
     const Tensor d = kind.given ? in - of_groups(back.get(mean)) : kind.center ? in - reel::mean(in, dims, true) : in;
@@ -104,10 +107,15 @@ struct NormRule {
   }
 };
 
-/// x, in a dtype that is computed in, normalised; fills in moments or, where they are given, uses them.
+/// x normalised; fills in moments or, where they are given, uses them.
 Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, const Tensor& weight_in,
                   const Tensor& bias_in, Statistics& moments) {
-  const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
+  if (is_half(x_in.dtype()) && x_in.device() == kCPU)  // whose kernels know no halves
+    return normalized(kind, frame, to_compute(x_in), detail::raised(weight_in), detail::raised(bias_in), moments)
+        .to(x_in.dtype());
+  const bool wide = (weight_in.defined() && weight_in.dtype() != x_in.dtype()) ||
+                    (bias_in.defined() && bias_in.dtype() != x_in.dtype());
+  const auto dense = [wide](const Tensor& t) { return t.defined() ? (wide ? to_compute(t) : t).contiguous() : t; };
   const Tensor x = x_in.contiguous(), weight = dense(weight_in), bias = dense(bias_in);
   const View& view = view_of(x);
   const Tensor y = make_tensor(view.shape, view.dtype, x.device());
@@ -117,6 +125,7 @@ Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, cons
   if (view.numel) {
     Norm norm = describe(kind, frame, weight.defined() || bias.defined(), x, weight, moments);
     norm.bias = data_of(bias);
+    norm.wide_parameters = wide;
     norm.y = view_of(y).data;
     frame.by_channel ? backend_of(x).channel_norm(norm) : backend_of(x).row_norm(norm);
   }
@@ -135,14 +144,13 @@ void check_float(const char* op, const View& x) {
   REEL_CHECK(is_floating_point(x.dtype), op, ": a tensor of ", x.dtype, "; convert it to a floating point type first");
 }
 
-/// The weight or bias that goes with an x of `dtype`, in the type that is computed in.
-Tensor parameter(const char* op, const char* what, const Tensor& t, const Shape& shape, DType dtype) {
-  if (!t.defined()) return t;
+/// The weight or bias must go with an x of `dtype`.
+void check_parameter(const char* op, const char* what, const Tensor& t, const Shape& shape, DType dtype) {
+  if (!t.defined()) return;
   const View& view = view_of(t);
   REEL_CHECK(view.shape == shape, op, ": a ", what, " of shape ", view.shape, "; it should be ", shape);
   REEL_CHECK(view.dtype == dtype || (is_half(dtype) && view.dtype == kFloat32), op, ": x is ", dtype, " and the ", what,
              " ", view.dtype);
-  return to_compute(t);
 }
 
 void check_channels(const char* op, const View& x) {
@@ -198,17 +206,17 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   check_channels(op, view);
   const int64_t channels = view.shape[1];
   check_running(op, running_mean, running_var, channels);
-  const Tensor w = parameter(op, "weight", weight, {channels}, view.dtype),
-               b = parameter(op, "bias", bias, {channels}, view.dtype);
+  check_parameter(op, "weight", weight, {channels}, view.dtype);
+  check_parameter(op, "bias", bias, {channels}, view.dtype);
   const Frame frame{
       .by_channel = true, .outer = view.shape[0], .groups = channels, .inner = product_from(view.shape, 2)};
   REEL_CHECK(training || running_mean.defined(), op, ": running statistics are needed when not training");
   REEL_CHECK(!training || frame.count() != 1, op,
              ": more than one value for each channel is needed in training, got x ", view.shape);
   Statistics moments = training ? Statistics() : current(running_mean, running_var);
-  const Tensor y = normalized({op, eps, true, !training}, frame, to_compute(x), w, b, moments);
+  const Tensor y = normalized({op, eps, true, !training}, frame, x, weight, bias, moments);
   if (training && running_mean.defined()) move_running(running_mean, running_var, moments, frame.count(), momentum);
-  return y.to(view.dtype);
+  return y;
 }
 
 // ---- by row ---------------------------------------------------------------------------------------------------------
@@ -221,20 +229,20 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   if (!use_input_stats) return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps);
   const int64_t n = view.shape[0], channels = view.shape[1];
   check_running(op, running_mean, running_var, channels);
-  const Tensor w = parameter(op, "weight", weight, {channels}, view.dtype),
-               b = parameter(op, "bias", bias, {channels}, view.dtype);
+  check_parameter(op, "weight", weight, {channels}, view.dtype);
+  check_parameter(op, "bias", bias, {channels}, view.dtype);
   const Frame frame{.outer = n, .groups = channels, .inner = product_from(view.shape, 2)};
   REEL_CHECK(frame.count() > 1, op, ": more than one value for each channel of an example is needed, got x ",
              view.shape);
   Statistics moments;
-  const Tensor y = normalized({op, eps}, frame, to_compute(x), w, b, moments);
+  const Tensor y = normalized({op, eps}, frame, x, weight, bias, moments);
   if (running_mean.defined() && n > 0) {
     NoGrad guard;
     const auto over_examples = [&](const Tensor& moment) { return mean(moment.reshape({n, channels}), 0); };
     const Statistics means{over_examples(moments.mean), over_examples(moments.variance)};
     move_running(running_mean, running_var, means, frame.count(), momentum);
   }
-  return y.to(view.dtype);
+  return y;
 }
 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {
@@ -245,14 +253,14 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, con
   const int64_t channels = view.shape[1];
   REEL_CHECK(num_groups > 0 && channels % num_groups == 0, op, ": ", channels, " channels cannot be divided into ",
              num_groups, " groups");
-  const Tensor w = parameter(op, "weight", weight, {channels}, view.dtype),
-               b = parameter(op, "bias", bias, {channels}, view.dtype);
+  check_parameter(op, "weight", weight, {channels}, view.dtype);
+  check_parameter(op, "bias", bias, {channels}, view.dtype);
   const Frame frame{.outer = view.shape[0],
                     .groups = num_groups,
                     .channels = channels / num_groups,
                     .inner = product_from(view.shape, 2)};
   Statistics moments;
-  return normalized({op, eps}, frame, to_compute(x), w, b, moments).to(view.dtype);
+  return normalized({op, eps}, frame, x, weight, bias, moments);
 }
 
 namespace {
@@ -277,10 +285,10 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
   constexpr const char* op = "layer_norm";
   const View& view = view_of(x, op);
   const Frame frame = last_dimensions(op, view, normalized_shape);
-  const Tensor w = parameter(op, "weight", weight, normalized_shape, view.dtype),
-               b = parameter(op, "bias", bias, normalized_shape, view.dtype);
+  check_parameter(op, "weight", weight, normalized_shape, view.dtype);
+  check_parameter(op, "bias", bias, normalized_shape, view.dtype);
   Statistics moments;
-  return normalized({op, eps}, frame, to_compute(x), w, b, moments).to(view.dtype);
+  return normalized({op, eps}, frame, x, weight, bias, moments);
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, std::optional<double> eps) {
@@ -288,11 +296,11 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
   constexpr const char* op = "rms_norm";
   const View& view = view_of(x, op);
   const Frame frame = last_dimensions(op, view, normalized_shape);
-  const Tensor w = parameter(op, "weight", weight, normalized_shape, view.dtype);
+  check_parameter(op, "weight", weight, normalized_shape, view.dtype);
   const double smallest =
       view.dtype == kFloat64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
   Statistics moments;
-  return normalized({op, eps.value_or(smallest), false}, frame, to_compute(x), w, {}, moments).to(view.dtype);
+  return normalized({op, eps.value_or(smallest), false}, frame, x, weight, {}, moments);
 }
 
 // ---- composed -------------------------------------------------------------------------------------------------------

@@ -84,6 +84,20 @@ const std::vector<Case>& cases() {
       {"a broadcast sum", [](const Tensors& x) { return Tensors{x[0] + x[1]}; }, {{20, 8}, {8}}},
       {"a broadcast product", [](const Tensors& x) { return Tensors{x[0] * x[1]}; }, {{20, 8}, {20, 1}}, 4},
       {"linear", [](const Tensors& x) { return Tensors{linear(x[0], x[1], x[2])}; }, {{24, 8}, {16, 8}, {16}}},
+      {"layer_norm",
+       [](const Tensors& x) { return Tensors{layer_norm(x[0], {32}, x[1], x[2])}; },
+       {{9, 32}, {32}, {32}}},
+      {"layer_norm of odd rows",
+       [](const Tensors& x) { return Tensors{layer_norm(x[0], {21}, x[1], x[2])}; },
+       {{5, 21}, {21}, {21}}},
+      {"rms_norm", [](const Tensors& x) { return Tensors{rms_norm(x[0], {32}, x[1])}; }, {{9, 32}, {32}}},
+      {"group_norm", [](const Tensors& x) { return Tensors{group_norm(x[0], 2, x[1], x[2])}; }, {{3, 6, 10}, {6}, {6}}},
+      {"batch_norm",
+       [](const Tensors& x) { return Tensors{batch_norm(x[0], {}, {}, x[1], x[2], true)}; },
+       {{5, 3, 16}, {3}, {3}}},
+      {"instance_norm",
+       [](const Tensors& x) { return Tensors{instance_norm(x[0], {}, {}, x[1], x[2])}; },
+       {{5, 3, 16}, {3}, {3}}},
   };
   return all;
 }
@@ -128,6 +142,43 @@ TEST_CASE("GPU: a mean of half types overflows only where its result does", "[cu
   const Tensor x = full({1000}, 30000, {.dtype = kFloat16, .device = kCUDA});
   CHECK(mean(x).item<double>() == 30000);
   CHECK(sum(x).item<double>() == INFINITY);
+}
+
+TEST_CASE("GPU: norms of half types take a weight and a bias of float32", "[cuda]") {
+  if (!cuda::is_available()) return;
+  manual_seed(23);
+  using Op = Tensor (*)(const Tensor&, const Tensor&, const Tensor&);
+  const Op ops[] = {
+      [](const Tensor& x, const Tensor& w, const Tensor& b) { return layer_norm(x, {16}, w, b); },
+      [](const Tensor& x, const Tensor& w, const Tensor&) { return rms_norm(x, {16}, w); },
+      [](const Tensor& x, const Tensor& w, const Tensor& b) { return group_norm(x, 4, w, b); },
+      [](const Tensor& x, const Tensor& w, const Tensor& b) {
+        return group_norm(x.unsqueeze(2).expand({6, 16, 5}), 4, w, b);
+      },
+      [](const Tensor& x, const Tensor& w, const Tensor& b) { return batch_norm(x, {}, {}, w, b, true); },
+  };
+  for (const Op op : ops)
+    for (const DType dtype : {kFloat16, kBFloat16})
+      for (const auto& [of_weight, of_bias] : {std::pair(kFloat32, kFloat32), std::pair(dtype, kFloat32)}) {
+        INFO("op " << &op - ops << ", " << dtype << ", a weight of " << of_weight);
+        const auto run = [&](const Tensor& x, const Tensor& w, const Tensor& b) {
+          const Tensors in{x.detach().requires_grad_(), w.detach().requires_grad_(), b.detach().requires_grad_()};
+          const Tensor y = op(in[0], in[1], in[2]), g = y.detach() * 0.5;
+          Tensors grads = grad({&y, 1}, in, {&g, 1}, {.allow_unused = true});
+          grads.push_back(y);
+          return grads;
+        };
+        const Tensors in = numbers({{6, 16}, {16}, {16}}, dtype);
+        const Tensor w = in[1].to(of_weight) * 1.001, b = in[2].to(of_bias);
+        const Tensors found = run(in[0], w, b), expected = run(in[0].to(kFloat64), w.to(kFloat64), b.to(kFloat64));
+        CHECK(found[3].dtype() == dtype);
+        CHECK(found[0].dtype() == dtype);
+        CHECK(found[1].dtype() == of_weight);
+        for (const size_t i : {3, 0, 1, 2})
+          if (found[i].defined())
+            CHECK(
+                reel::all(abs(found[i].to(kFloat64) - expected[i]) <= 0.02 * (1 + max(abs(expected[i])))).item<bool>());
+      }
 }
 
 }  // namespace reel
