@@ -32,7 +32,7 @@ void bits(const void* f, const View& a, const View& b, const View& y) {
 
 template <class F>
 void compare(const void* f, const View& a, const View& b, const View& y) {
-  with_type(a.dtype, [&](auto type) {
+  with_type((a.host ? b : a).dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     map<bool, T, T>(functor<F>(f), y, &a, &b);
   });

@@ -287,10 +287,17 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
   const View &av = view_of(a, name), &bv = view_of(b, name);
   const Device device = common_device(name, {&a, &b});
   DType meet = logical ? promote_types(av.dtype, bv.dtype) : result_type(a, b);
-  if (is_half(meet)) meet = kFloat32;
+  // Numbers, and what is of another type, are compared as exactly as a float32 is.
+  const auto is_number = [](const Tensor& x) { return TensorImpl::of(x)->number; };
+  const auto fits = [&](const Tensor& x) { return is_number(x) || view_of(x).dtype == meet; };
+  if (is_half(meet) && !(device != kCPU && fits(a) && fits(b))) meet = kFloat32;
   const bool bools = meet == kBool;
   NoGrad guard;
-  const Tensor ac = a.to(bools ? kUInt8 : meet).to(device), bc = b.to(bools ? kUInt8 : meet).to(device);
+  const auto operand = [&](const Tensor& x) {
+    if (device == kCPU || !is_number(x)) return x.to(bools ? kUInt8 : meet).to(device);
+    return x.to(bools ? kUInt8 : is_half(meet) ? kFloat32 : meet);  // a kernel's argument
+  };
+  const Tensor ac = operand(a), bc = operand(b);
   Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), kBool, device);
   const Shape& shape = view_of(y).shape;
   const F f;

@@ -2,6 +2,7 @@
 // once, and no op launches more kernels than in float32.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <map>
 
 #include "reel/autograd.h"
 #include "reel/cuda.h"
@@ -14,11 +15,14 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
+constexpr size_t kUncounted = 1000;  // What copies numbers from the host cannot be captured.
+
 struct Case {
   const char* name;
   Tensors (*call)(const Tensors&);
   std::vector<Shape> shapes;
-  double ulps = 1;  // of roundings that are more than one
+  double ulps = 1;  // of the largest element, where more than one rounding follow each other
+  size_t more = 0;  // launches: for conversions of losses, which are small
 };
 
 /// The results of a call, and the gradients for all its inputs under the given ones of the results.
@@ -98,6 +102,12 @@ const std::vector<Case>& cases() {
       {"instance_norm",
        [](const Tensors& x) { return Tensors{instance_norm(x[0], {}, {}, x[1], x[2])}; },
        {{5, 3, 16}, {3}, {3}}},
+      {"amax", [](const Tensors& x) { return Tensors{amax(x[0], -1)}; }, {Shape{5, 30}}},
+      {"max along a dimension", [](const Tensors& x) { return Tensors{max(x[0], 1).values}; }, {Shape{5, 30}}},
+      {"a comparison", [](const Tensors& x) { return Tensors{where(x[0] > 0.1, x[0], x[1])}; }, {{6, 9}, {6, 9}}},
+      {"cumsum", [](const Tensors& x) { return Tensors{cumsum(x[0], 1)}; }, {Shape{5, 30}}},
+      {"softmax", [](const Tensors& x) { return Tensors{softmax(x[0], -1)}; }, {Shape{5, 30}}, 2},
+      {"log_softmax", [](const Tensors& x) { return Tensors{log_softmax(x[0], -1)}; }, {Shape{5, 30}}, 2},
   };
   return all;
 }
@@ -128,11 +138,13 @@ TEST_CASE("GPU: ops of half types launch no more than those of float32", "[cuda]
   if (!cuda::is_available()) return;
   manual_seed(22);
   for (const Case& c : cases()) {
+    if (c.more == kUncounted) continue;
+    INFO(c.name);
     const Tensors inputs = numbers(c.shapes, kFloat32), cotangents = cotangents_of(c, inputs);
     const size_t most = launches(c, inputs, cotangents);
     for (const DType dtype : {kFloat16, kBFloat16}) {
-      INFO(c.name << ", " << dtype);
-      CHECK(launches(c, as(dtype, inputs), as(dtype, cotangents)) <= most);
+      INFO(dtype);
+      CHECK(launches(c, as(dtype, inputs), as(dtype, cotangents)) <= most + c.more);
     }
   }
 }
