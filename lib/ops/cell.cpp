@@ -66,13 +66,14 @@ struct CellRule {
   }
 
   void composed(Backward& back) {
-    const Tensor act = back.get(activated), tc = back.get(tanh_c);
-    const Tensor gh = back.grad_or_zeros(kH), gc_in = back.grad_or_zeros(kC), ga = back.grad_or_zeros(kActivated);
+    const Tensor act = to_compute(back.get(activated)), tc = to_compute(back.get(tanh_c));
+    const Tensor gh = to_compute(back.grad_or_zeros(kH)), gc_in = to_compute(back.grad_or_zeros(kC));
+    const Tensor ga = to_compute(back.grad_or_zeros(kActivated));
     const int64_t hidden = tc.size(1);
     const auto block = [&](const Tensor& x, int64_t at) { return x.narrow(1, at * hidden, hidden); };
     const auto through_sigmoid = [](const Tensor& g, const Tensor& a) { return g * a * (1 - a); };
     const Tensor i = block(act, layout.input), o = block(act, layout.output), u = block(act, layout.update);
-    const Tensor gc = gc_in + (gh * o + back.grad_or_zeros(kTanhC)) * (1 - tc * tc);
+    const Tensor gc = gc_in + (gh * o + to_compute(back.grad_or_zeros(kTanhC))) * (1 - tc * tc);
     std::vector<Tensor> g_gates(static_cast<size_t>(3 + children));
     g_gates[layout.input] = through_sigmoid(gc * u + block(ga, layout.input), i);
     g_gates[layout.output] = through_sigmoid(gh * tc + block(ga, layout.output), o);
@@ -80,7 +81,7 @@ struct CellRule {
     for (int k = 0; k < children; ++k) {
       const int64_t at = layout.forget + k;
       const Tensor f = block(act, at);
-      g_gates[at] = through_sigmoid(gc * back.get(child(k)) + block(ga, at), f);
+      g_gates[at] = through_sigmoid(gc * to_compute(back.get(child(k))) + block(ga, at), f);
       back.set(1 + k, gc * f);
     }
     back.set(0, cat(g_gates, 1));
@@ -128,7 +129,7 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
                gv.shape, "; it should be ", shape);
     REEL_CHECK(c.dtype() == gv.dtype, op, ": ", gv.dtype, " gates and a ", c.dtype(), " memory cell");
   }
-  if (is_half(gv.dtype)) {
+  if (is_half(gv.dtype) && gv.host) {
     std::vector<Tensor> wide;
     for (const Tensor& c : children_in) wide.push_back(c.to(kFloat32));
     const CellState state = fused_cell(op, gates_in.to(kFloat32), wide, layout);

@@ -108,6 +108,20 @@ const std::vector<Case>& cases() {
       {"cumsum", [](const Tensors& x) { return Tensors{cumsum(x[0], 1)}; }, {Shape{5, 30}}},
       {"softmax", [](const Tensors& x) { return Tensors{softmax(x[0], -1)}; }, {Shape{5, 30}}, 2},
       {"log_softmax", [](const Tensors& x) { return Tensors{log_softmax(x[0], -1)}; }, {Shape{5, 30}}, 2},
+      {"lstm_cell",
+       [](const Tensors& x) {
+         const CellState s = lstm_cell(x[0], x[1]);
+         return Tensors{s.h, s.c};
+       },
+       {{5, 28}, {5, 7}},
+       3},
+      {"tree_lstm_cell",
+       [](const Tensors& x) {
+         const CellState s = tree_lstm_cell(x[0], std::span(x).subspan(1));
+         return Tensors{s.h, s.c};
+       },
+       {{5, 35}, {5, 7}, {5, 7}},
+       3},
   };
   return all;
 }
