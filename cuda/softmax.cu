@@ -10,17 +10,37 @@ namespace {
 using scalar::exp;
 using scalar::log;
 
+/// As load_items and store_items, for rows of type Wide<T>, of which a pack of T's worth is more than one pack.
 template <class T>
+__device__ void load_wide(Wide<T> (&items)[Packed<T>::kSize], const Wide<T>* row, int64_t i, int64_t n, bool aligned) {
+  constexpr int kPart = Packed<Wide<T>>::kSize;
+  for (int first = 0; first < Packed<T>::kSize; first += kPart) {
+    Wide<T> part[kPart];
+    load_items(part, row, i + first, n, aligned, Wide<T>(0));
+    for (int k = 0; k < kPart; ++k) items[first + k] = part[k];
+  }
+}
+template <class T>
+__device__ void store_wide(Wide<T>* row, int64_t i, int64_t n, bool aligned, const Wide<T> (&items)[Packed<T>::kSize]) {
+  constexpr int kPart = Packed<Wide<T>>::kSize;
+  for (int first = 0; first < Packed<T>::kSize; first += kPart) {
+    Wide<T> part[kPart];
+    for (int k = 0; k < kPart; ++k) part[k] = items[first + k];
+    store_items(row, i + first, n, aligned, part);
+  }
+}
+
+/// Y: T, or W for cross entropy, whose gradient has the differences of probabilities from 1.
+template <class T, class Y>
 struct Softmax {
   using W = Wide<T>;
   Rows rows;
   const T* x;
-  T* y;
+  Y* y;
   bool log = false;
   // Cross entropy: y has the probabilities.
   const int64_t* target = nullptr;
-  void* loss = nullptr;
-  bool wide_loss = false;  // of type W, not T
+  W* loss = nullptr;
   W smoothing = 0;
 
   __device__ bool counts(int64_t row) const { return !target || (target[row] >= 0 && target[row] < rows.n); }
@@ -37,15 +57,18 @@ struct Softmax {
       if (smoothing != W(0))  // the mean of the logits takes the place of part of the picked one
         value += smoothing * (picked - static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(most)));
     }
-    if (wide_loss)
-      static_cast<W*>(loss)[row] = value;
+    loss[row] = value;
+  }
+  __device__ void store(int64_t row, int64_t i, const W (&items)[Packed<T>::kSize]) const {
+    if constexpr (std::is_same_v<Y, T>)
+      store_items(y + row * rows.n, i, rows.n, rows.aligned, items);
     else
-      static_cast<T*>(loss)[row] = narrow<T>(value);
+      store_wide<T>(y + row * rows.n, i, rows.n, rows.aligned, items);
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kMostThreads) softmax_held_kernel(const Softmax<T> job) {
+template <class T, class Y>
+__global__ void __launch_bounds__(kMostThreads) softmax_held_kernel(const Softmax<T, Y> job) {
   using W = Wide<T>;
   const Seat<T> seat(job.rows);
   const bool counts = seat.there && job.counts(seat.row);
@@ -72,16 +95,15 @@ __global__ void __launch_bounds__(kMostThreads) softmax_held_kernel(const Softma
   const W log_sum = job.log || seat.leads ? log(sum) : W(0), scale = W(1) / sum;
   if (job.loss && seat.leads) job.set_loss(seat.row, most, log_sum, total);
   x.for_each(seat, job.rows, [&](W& item, int64_t) { item = counts ? job.value(item, most, log_sum, scale) : W(0); });
-  x.store(job.y + seat.row * job.rows.n, seat, job.rows);
+  for (int p = 0; p < Held<T>::kPacks; ++p) job.store(seat.row, seat.first + p * seat.step, x.items[p]);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kMostThreads) softmax_long_kernel(const Softmax<T> job) {
+template <class T, class Y>
+__global__ void __launch_bounds__(kMostThreads) softmax_long_kernel(const Softmax<T, Y> job) {
   using W = Wide<T>;
   const Seat<T> seat(job.rows);
   const int64_t n = job.rows.n;
   const T* const from = job.x + seat.row * n;
-  T* const to = job.y + seat.row * n;
   const bool counts = job.counts(seat.row);
   W items[Seat<T>::kPack];
 
@@ -108,15 +130,15 @@ __global__ void __launch_bounds__(kMostThreads) softmax_long_kernel(const Softma
     load_items(items, from, i, n, job.rows.aligned, W(0));
     for (W& item : items)
       item = counts ? job.value(job.log ? item : exp(item - all.most), all.most, log_sum, scale) : W(0);
-    store_items(to, i, n, job.rows.aligned, items);
+    job.store(seat.row, i, items);
   }
 }
 
-template <class T>
-void run(Softmax<T> job, int64_t numel, int64_t n) {
+template <class T, class Y>
+void run(Softmax<T, Y> job, int64_t numel, int64_t n) {
   job.rows = make_rows<T>(numel / n, n, {job.x, job.y});
-  launch(job.rows.held() ? softmax_held_kernel<T> : softmax_long_kernel<T>, job.rows.blocks(), job.rows.block(), 0,
-         job);
+  launch(job.rows.held() ? softmax_held_kernel<T, Y> : softmax_long_kernel<T, Y>, job.rows.blocks(), job.rows.block(),
+         0, job);
 }
 
 int64_t row_length(const View& x) { return x.shape.empty() ? 1 : x.shape.back(); }
@@ -125,7 +147,7 @@ void softmax(bool log, const View& x, const View& y) {
   if (x.numel == 0) return;
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    run(Softmax<T>{.rows = {}, .x = x.as<const T>(), .y = y.as<T>(), .log = log}, x.numel, row_length(x));
+    run(Softmax<T, T>{.rows = {}, .x = x.as<const T>(), .y = y.as<T>(), .log = log}, x.numel, row_length(x));
   });
 }
 
@@ -133,13 +155,13 @@ void cross_entropy(double smoothing, const View& logits, const View& target, con
   if (logits.numel == 0) return;
   with_floating(logits.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    run(Softmax<T>{.rows = {},
-                   .x = logits.as<const T>(),
-                   .y = probs.as<T>(),
-                   .target = target.as<const int64_t>(),
-                   .loss = loss.data,
-                   .wide_loss = loss.dtype != logits.dtype,
-                   .smoothing = static_cast<Wide<T>>(smoothing)},
+    using W = Wide<T>;
+    run(Softmax<T, W>{.rows = {},
+                      .x = logits.as<const T>(),
+                      .y = probs.as<W>(),
+                      .target = target.as<const int64_t>(),
+                      .loss = loss.as<W>(),
+                      .smoothing = static_cast<W>(smoothing)},
         logits.numel, row_length(logits));
   });
 }
@@ -212,18 +234,17 @@ void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
 
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
-    cross_entropy_grad_kernel(const Rows rows, Wide<T> smoothing, const void* g, bool wide_g, const T* probs,
+    cross_entropy_grad_kernel(const Rows rows, Wide<T> smoothing, const Wide<T>* g, const Wide<T>* probs,
                               const int64_t* target, T* gx) {
   using W = Wide<T>;
   const Seat<T> seat(rows);
   if (!seat.there) return;
   const int64_t n = rows.n, begin = seat.row * n, id = target[seat.row];
-  W scale = 0;
-  if (id >= 0) scale = wide_g ? static_cast<const W*>(g)[seat.row] : widen(static_cast<const T*>(g)[seat.row]);
+  const W scale = id >= 0 ? g[seat.row] : W(0);
   const W spread = smoothing / static_cast<W>(n), picked = W(1) - smoothing;
   W items[Seat<T>::kPack];
   for (int64_t i = seat.first; i < n; i += seat.step) {
-    load_items(items, probs + begin, i, n, rows.aligned, W(0));
+    load_wide<T>(items, probs + begin, i, n, rows.aligned);
     for (int k = 0; k < Seat<T>::kPack; ++k) {
       items[k] = (items[k] - spread) * scale;
       if (i + k == id) items[k] -= scale * picked;
@@ -234,12 +255,13 @@ __global__ void __launch_bounds__(kMostThreads)
 
 void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View& gx) {
   if (probs.numel == 0) return;
-  with_floating(probs.dtype, [&](auto type) {
+  with_floating(gx.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
+    using W = Wide<T>;
     const int64_t n = row_length(probs);
     const Rows rows = make_rows<T>(probs.numel / n, n, {probs.data, gx.data});
-    launch(cross_entropy_grad_kernel<T>, rows.blocks(), rows.block(), 0, rows, static_cast<Wide<T>>(smoothing), g.data,
-           g.dtype != probs.dtype, probs.as<const T>(), target.as<const int64_t>(), gx.as<T>());
+    launch(cross_entropy_grad_kernel<T>, rows.blocks(), rows.block(), 0, rows, static_cast<W>(smoothing),
+           g.as<const W>(), probs.as<const W>(), target.as<const int64_t>(), gx.as<T>());
   });
 }
 

@@ -312,7 +312,7 @@ struct Backend {
   void (*softmax)(bool log, const View& x, const View& y);
   void (*softmax_grad)(bool log, const View& g, const View& y, const View& gx);
   // loss[i] = -Σ t log softmax(logits[i]) for t = (1 - smoothing) one_hot(target[i]) + smoothing / n, and probs is the
-  // softmax; both are 0 where the target is negative.
+  // softmax; both are 0 where the target is negative. Half logits, which CUDA takes, have float32 ones.
   void (*cross_entropy)(double smoothing, const View& logits, const View& target, const View& loss, const View& probs);
   // gx[i] = g[i] (probs[i] - t), 0 where the target is negative.
   void (*cross_entropy_grad)(double smoothing, const View& g, const View& probs, const View& target, const View& gx);

@@ -147,34 +147,35 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
   const char* op = "nll_loss";
   check_scores(op, log_probs);
   const DType dtype = log_probs.dtype();
-  if (is_half(dtype)) return nll_loss(to_compute(log_probs), target, options).to(dtype);
   const Targets targets = read_targets(op, target, log_probs.shape(), options.ignore_index);
   return for_one_row(log_probs, [&](const Tensor& x) {
-    Tensor losses = targets.masked(-gather(x, 1, targets.places().unsqueeze(1)).squeeze(1)), weights;
+    const Tensor picked = to_compute(gather(x, 1, targets.places().unsqueeze(1)).squeeze(1));
+    Tensor losses = targets.masked(-picked), weights;
     if (options.weight.defined()) {
-      weights = row_weights(op, options.weight, targets, x.size(1), dtype);
+      weights = row_weights(op, options.weight, targets, x.size(1), picked.dtype());
       losses = losses * weights;
     }
-    return reduced_rows(op, losses, targets, weights, options.reduction);
+    return reduced_rows(op, losses, targets, weights, options.reduction).to(dtype);
   });
 }
 
 namespace {
 
-/// The fused kernel: rows [n, classes], one loss each, reduced.
+/// The fused kernel: rows [n, classes], one loss each, reduced. Of half types, on a GPU, the result is float32.
 Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smoothing, Reduction reduction) {
   const Tensor x = rows.contiguous();
   const View& view = view_of(x);
   const int64_t n = view.shape[0];
   const Tensor& ids = targets.ids;
-  Tensor losses = make_tensor({n}, view.dtype, x.device());
-  Tensor probs = make_tensor(view.shape, view.dtype, x.device());
+  const DType wide = is_half(view.dtype) ? kFloat32 : view.dtype;
+  Tensor losses = make_tensor({n}, wide, x.device());
+  Tensor probs = make_tensor(view.shape, wide, x.device());
   backend_of(x).cross_entropy(smoothing, view, view_of(ids), view_of(losses), view_of(probs));
 
   double scale = 1;
   Tensor divisor;  // where rows may be ignored on a GPU, which nobody waits for
   if (reduction == kMean && targets.ignoring && x.device() != kCPU)
-    divisor = no_grad([&] { return targets.count().to(view.dtype); });
+    divisor = no_grad([&] { return targets.count().to(wide); });
   else if (reduction == kMean)
     scale /= static_cast<double>(targets.ignoring ? targets.count().item<int64_t>() : n);
   Tensor y = losses;
@@ -193,10 +194,11 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
              if (divisor.defined()) g = g / divisor;
              if (back.create_graph()) {
                const Tensor hot = one_hot(where(t < 0, 0, t), p.size(1)).to(p.dtype()) * (1 - smoothing);
-               const Tensor gap = softmax(back.get(x), 1) - hot - smoothing / static_cast<double>(p.size(1));
+               const Tensor gap =
+                   softmax(to_compute(back.get(x)), 1) - hot - smoothing / static_cast<double>(p.size(1));
                return back.set(0, where(t < 0, 0, g).unsqueeze(1) * gap);
              }
-             Tensor gx = make_tensor(p.shape(), p.dtype(), p.device());
+             Tensor gx = make_tensor(p.shape(), back.get(x).dtype(), p.device());
              g = g.contiguous();
              backend_of(p).cross_entropy_grad(smoothing, view_of(g), view_of(p), view_of(t), view_of(gx));
              back.set(0, std::move(gx));
@@ -229,16 +231,17 @@ Tensor soft_cross_entropy(const Tensor& x, const Tensor& target, const CrossEntr
   return reduced("cross_entropy", losses, options.reduction);
 }
 
-}  // namespace
-
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
-  if (const Raise raise{}) return cross_entropy(raise(logits), raise(target), options);
+/// In the logits' type, or, of half types, in float32.
+Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target,
+                        const CrossEntropyLossOptions& options) {
   const char* op = "cross_entropy";
   check_scores(op, logits);
   const View& view = view_of(logits);
-  if (is_half(view.dtype)) {
+  const bool usual =
+      view.shape.size() == 2 && !options.weight.defined() && !is_floating_point(view_of(target, op).dtype);
+  if (is_half(view.dtype) && (view.host || !usual)) {
     const Tensor share = view_of(target, op).dtype == view.dtype ? to_compute(target) : target;
-    return cross_entropy(to_compute(logits), share, options).to(view.dtype);
+    return cross_entropy_in(kFloat32, to_compute(logits), share, options).to(result);
   }
   const double smoothing = options.label_smoothing;
   REEL_CHECK(smoothing >= 0 && smoothing <= 1, op, ": label_smoothing must be between 0 and 1, got ", smoothing);
@@ -252,8 +255,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   }
   REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
   const Targets targets = read_targets(op, target, view.shape, options.ignore_index);
-  if (view.shape.size() == 2 && !options.weight.defined())  // the usual case, before anything is copied
-    return cross_entropy_rows(logits, targets, smoothing, options.reduction);
+  if (usual)  // before anything is copied
+    return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);
   return for_one_row(logits, [&](const Tensor& x) {
     const bool spatial = x.dim() > 2;
     const Targets flat = spatial ? Targets{targets.ids.flatten(), targets.ignoring} : targets;
@@ -270,6 +273,15 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
     }
     return spatial && options.reduction == kNoReduction ? y.reshape(targets.ids.shape()) : y;
   });
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
+  const DType dtype = view_of(logits, "cross_entropy").dtype;
+  if (const Raise raise{})  // of the logits nobody needs a copy
+    return cross_entropy_in(is_half(dtype) ? kFloat32 : dtype, logits, raise(target), options);
+  return cross_entropy_in(dtype, logits, target, options);
 }
 
 Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMarginLossOptions& options) {

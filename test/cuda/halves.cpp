@@ -25,6 +25,14 @@ struct Case {
   size_t more = 0;  // launches: for conversions of losses, which are small
 };
 
+/// n numbers below `end`, with repetitions. They are made once, outside of graphs.
+Tensor ids(int64_t n, int64_t end) {
+  static std::map<std::pair<int64_t, int64_t>, Tensor> made;
+  Tensor& all = made[{n, end}];
+  if (!all.defined()) all = remainder(arange(n, {.dtype = kInt64, .device = kCPU}), end).to(kCUDA);
+  return all;
+}
+
 /// The results of a call, and the gradients for all its inputs under the given ones of the results.
 Tensors with_gradients(const Case& c, const Tensors& inputs, const Tensors& cotangents) {
   Tensors arguments;
@@ -122,6 +130,19 @@ const std::vector<Case>& cases() {
        },
        {{5, 35}, {5, 7}, {5, 7}},
        3},
+      {"cross_entropy",
+       [](const Tensors& x) { return Tensors{cross_entropy(x[0] * 4, ids(7, 5))}; },
+       {Shape{7, 5}},
+       1,
+       2},
+      {"cross_entropy of each row",
+       [](const Tensors& x) {
+         return Tensors{cross_entropy(x[0], ids(7, 5), {.reduction = kNoReduction, .label_smoothing = 0.1})};
+       },
+       {Shape{7, 5}},
+       1,
+       2},
+      {"nll_loss", [](const Tensors& x) { return Tensors{nll_loss(x[0], ids(7, 5))}; }, {Shape{7, 5}}, 1, 4},
   };
   return all;
 }
