@@ -81,7 +81,7 @@ Attended attend(const char* op, const Tensor& query, const Tensor& key, const Te
   if (const Lower low{}) return attend(op, low(query), low(key), low(value), options);
   check(op, query, key, value, options);
   if (options.enable_gqa) return attend_grouped(op, query, key, value, options);
-  if (is_half(query.dtype())) {
+  if (is_half(query.dtype()) && query.device() == kCPU) {
     const Attended attended = attend(op, query.to(kFloat32), key.to(kFloat32), value.to(kFloat32), options);
     return {attended.output.to(query.dtype()), attended.weights.to(query.dtype())};
   }

@@ -139,7 +139,7 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
   check_bags(weight, ids, options);
   const Tensor at = row_ids(kBag, weight, ids), flat = at.view({at.numel()});
   const int64_t padding = padding_row(kBag, options.padding_idx, weight);
-  if (is_half(weight.dtype())) {  // bags of float32 copies of the rows in use
+  if (is_half(weight.dtype()) && weight.device() == kCPU) {  // bags of float32 copies of the rows in use
     const auto [used, places, counts] = unique(at, {.inverse = true});
     const Tensor rows = embedding(weight, used, {.padding_idx = options.padding_idx, .sparse = options.sparse});
     const Tensor pads = nonzero(used == padding);

@@ -269,7 +269,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   REEL_CHECK(reel::is_floating_point(dtype), "dropout: a tensor of ", dtype,
              "; only floating point ones can be scaled");
   if (!training || p == 0) return x;
-  if (is_half(dtype)) return dropout(to_compute(x), p, training).to(dtype);
+  if (is_half(dtype) && x.device() == kCPU) return dropout(to_compute(x), p, training).to(dtype);
   const Tensor dense = x.contiguous();
   const View& view = view_of(dense);
   const Tensor y = make_tensor(view.shape, dtype, x.device()), keep = make_tensor(view.shape, kBool, x.device());

@@ -130,6 +130,7 @@ const std::vector<Case>& cases() {
        },
        {{5, 35}, {5, 7}, {5, 7}},
        3},
+      {"dropout", [](const Tensors& x) { return Tensors{dropout(x[0], 0.3)}; }, {Shape{7, 30}}},
       {"cross_entropy",
        [](const Tensors& x) { return Tensors{cross_entropy(x[0] * 4, ids(7, 5))}; },
        {Shape{7, 5}},
@@ -143,6 +144,25 @@ const std::vector<Case>& cases() {
        1,
        2},
       {"nll_loss", [](const Tensors& x) { return Tensors{nll_loss(x[0], ids(7, 5))}; }, {Shape{7, 5}}, 1, 4},
+      {"embedding", [](const Tensors& x) { return Tensors{embedding(x[0], ids(24, 3))}; }, {Shape{9, 6}}},
+      {"embedding_bag",
+       [](const Tensors& x) {
+         return Tensors{embedding_bag(x[0], ids(24, 5).view({4, 6}))};
+       },
+       {Shape{9, 6}},
+       3,
+       kUncounted},
+      {"index_add",
+       [](const Tensors& x) { return Tensors{index_add(x[0], 0, ids(20, 3), x[1])}; },
+       {{4, 6}, {20, 6}},
+       3},
+      {"scaled_dot_product_attention",
+       [](const Tensors& x) {
+         const Tensor mask = ids(24, 5).view({4, 6}).to(kBool);
+         return Tensors{scaled_dot_product_attention(x[0], x[1], x[2], {.mask = mask})};
+       },
+       {{2, 3, 4, 8}, {2, 3, 6, 8}, {2, 3, 6, 8}},
+       12},
   };
   return all;
 }
