@@ -20,9 +20,11 @@ constexpr int kMostBlocks = 4;
 
 // ---- a hidden unit of a row in a step -------------------------------------------------------------------------------
 
-/// A Recurrence as kernels see it.
+/// A Recurrence as kernels see it. T is what memory has; the numbers of a step are W, and a state that stays in
+/// registers or shared memory is rounded only where it is written.
 template <class T>
 struct Job {
+  using W = Wide<T>;
   Recurrence::Kind kind;
   int64_t hidden, width, gate_width, y_stride;  // gate_width: all blocks of `hidden`
   const T *w_hh, *b_hh;
@@ -55,46 +57,48 @@ struct Job {
         grad_projected(static_cast<T*>(r.grad_projected)) {}
 
   __device__ int64_t blocks() const { return blocks_of(kind); }
-  __device__ T bias(int64_t block, int64_t i) const { return b_hh ? b_hh[block * hidden + i] : T(0); }
+  __device__ W bias(int64_t block, int64_t i) const { return b_hh ? widen(b_hh[block * hidden + i]) : W(0); }
 };
 
 /// One value for each block of gates.
-template <class T>
+template <class W>
 struct Gates {
-  T of[kMostBlocks];
+  W of[kMostBlocks];
 };
-template <class T>
-__device__ Gates<T> read_gates(const Job<T>& job, const T* row, int64_t i) {
-  Gates<T> gates{};
+/// Rows of T or W.
+template <class T, class M>
+__device__ Gates<Wide<T>> read_gates(const Job<T>& job, const M* row, int64_t i) {
+  Gates<Wide<T>> gates{};
   for (int b = 0; b < kMostBlocks; ++b)
-    if (b < job.blocks()) gates.of[b] = row[b * job.hidden + i];
+    if (b < job.blocks()) gates.of[b] = widen(row[b * job.hidden + i]);
   return gates;
 }
-template <class T>
-__device__ void write_gates(const Job<T>& job, T* row, int64_t i, const Gates<T>& gates) {
+template <class T, class M>
+__device__ void write_gates(const Job<T>& job, M* row, int64_t i, const Gates<Wide<T>>& gates) {
   for (int b = 0; b < kMostBlocks; ++b)
-    if (b < job.blocks()) row[b * job.hidden + i] = gates.of[b];
+    if (b < job.blocks()) row[b * job.hidden + i] = narrow<M>(gates.of[b]);
 }
 
 /// Unit i of row number `at` among all steps': from what x and h (with its bias) give to the gates and the states
 /// before. Keeps what backward needs, changes c, returns the new h (of a projected LSTM o tanh(c)).
 template <class T>
-__device__ T advance(const Job<T>& job, int64_t at, int64_t i, const Gates<T>& from_x, const Gates<T>& from_h, T h,
-                     T& c) {
-  Gates<T> out{};
-  T result;
+__device__ Wide<T> advance(const Job<T>& job, int64_t at, int64_t i, const Gates<Wide<T>>& from_x,
+                           const Gates<Wide<T>>& from_h, Wide<T> h, Wide<T>& c) {
+  using W = Wide<T>;
+  Gates<W> out{};
+  W result;
   const auto sum = [&](int b) { return from_x.of[b] + from_h.of[b]; };
   if (job.kind == Recurrence::kLstm) {
-    const T input = scalar::sigmoid(sum(0)), forget = scalar::sigmoid(sum(1));
-    const T update = scalar::tanh(sum(2)), output = scalar::sigmoid(sum(3));
-    if (job.c_before) job.c_before[at * job.hidden + i] = c;
+    const W input = scalar::sigmoid(sum(0)), forget = scalar::sigmoid(sum(1));
+    const W update = scalar::tanh(sum(2)), output = scalar::sigmoid(sum(3));
+    if (job.c_before) job.c_before[at * job.hidden + i] = narrow<T>(c);
     c = forget * c + input * update;
     out = {input, forget, update, output};
     result = output * scalar::tanh(c);
   } else if (job.kind == Recurrence::kGru) {
-    const T reset = scalar::sigmoid(sum(0)), keep = scalar::sigmoid(sum(1)), inner = from_h.of[2];
-    const T update = scalar::tanh(from_x.of[2] + reset * inner);
-    if (job.inner) job.inner[at * job.hidden + i] = inner;
+    const W reset = scalar::sigmoid(sum(0)), keep = scalar::sigmoid(sum(1)), inner = from_h.of[2];
+    const W update = scalar::tanh(from_x.of[2] + reset * inner);
+    if (job.inner) job.inner[at * job.hidden + i] = narrow<T>(inner);
     out = {reset, keep, update};
     result = keep * (h - update) + update;
   } else {
@@ -108,28 +112,30 @@ __device__ T advance(const Job<T>& job, int64_t at, int64_t i, const Gates<T>& f
 /// Back again: g is the gradient of that result, grad_c is changed. What is found for w_hh h + b_hh is the result,
 /// and `direct` is what goes to the h before by another way.
 template <class T>
-__device__ Gates<T> retreat(const Job<T>& job, int64_t at, int64_t i, T g, T& grad_c, T& direct) {
-  const Gates<T> gates = read_gates(job, job.gates + at * job.gate_width, i);
-  Gates<T> grad{}, of_hidden{};
+__device__ Gates<Wide<T>> retreat(const Job<T>& job, int64_t at, int64_t i, Wide<T> g, Wide<T>& grad_c,
+                                  Wide<T>& direct) {
+  using W = Wide<T>;
+  const Gates<W> gates = read_gates(job, job.gates + at * job.gate_width, i);
+  Gates<W> grad{}, of_hidden{};
   direct = 0;
   if (job.kind == Recurrence::kLstm) {
     const auto [input, forget, update, output] = gates.of;
-    const T c = job.c_before[at * job.hidden + i], tanh_c = scalar::tanh(forget * c + input * update);
-    const T gc = g * output * (1 - tanh_c * tanh_c) + grad_c;
+    const W c = widen(job.c_before[at * job.hidden + i]), tanh_c = scalar::tanh(forget * c + input * update);
+    const W gc = g * output * (1 - tanh_c * tanh_c) + grad_c;
     of_hidden = grad = {gc * update * input * (1 - input), gc * c * forget * (1 - forget),
                         gc * input * (1 - update * update), g * tanh_c * output * (1 - output)};
     grad_c = gc * forget;
   } else if (job.kind == Recurrence::kGru) {
-    const T reset = gates.of[0], keep = gates.of[1], update = gates.of[2];
-    const T g_update = g * (1 - keep) * (1 - update * update);
-    const T g_reset = g_update * job.inner[at * job.hidden + i] * reset * (1 - reset);
-    const T g_keep = g * (job.h_before[at * job.hidden + i] - update) * keep * (1 - keep);
+    const W reset = gates.of[0], keep = gates.of[1], update = gates.of[2];
+    const W g_update = g * (1 - keep) * (1 - update * update);
+    const W g_reset = g_update * widen(job.inner[at * job.hidden + i]) * reset * (1 - reset);
+    const W g_keep = g * (widen(job.h_before[at * job.hidden + i]) - update) * keep * (1 - keep);
     grad = {g_reset, g_keep, g_update};
     of_hidden = {g_reset, g_keep, g_update * reset};
     direct = g * keep;
     write_gates(job, job.grad_hidden + at * job.gate_width, i, of_hidden);
   } else {
-    const T y = gates.of[0];
+    const W y = gates.of[0];
     of_hidden = grad = {job.kind == Recurrence::kRelu ? scalar::Relu().grad(g, y, y) : scalar::Tanh().grad(g, y, y)};
   }
   write_gates(job, job.grad_gates + at * job.gate_width, i, grad);
@@ -138,8 +144,8 @@ __device__ Gates<T> retreat(const Job<T>& job, int64_t at, int64_t i, T g, T& gr
 
 /// What comes from outside to h of row `at`.
 template <class T>
-__device__ T grad_of_y(const Job<T>& job, int64_t at, int64_t i) {
-  return job.grad_y ? job.grad_y[at * job.y_stride + i] : T(0);
+__device__ Wide<T> grad_of_y(const Job<T>& job, int64_t at, int64_t i) {
+  return job.grad_y ? widen(job.grad_y[at * job.y_stride + i]) : Wide<T>(0);
 }
 
 // ---- all steps in one launch ----------------------------------------------------------------------------------------
@@ -176,36 +182,36 @@ struct Walk {
 
 /// w_hh in shared memory, [width, gates] with rows of an odd number of elements: no bank conflicts either way.
 template <class T>
-__device__ void load_weights(const Job<T>& job, T* w, int stride) {
+__device__ void load_weights(const Job<T>& job, Wide<T>* w, int stride) {
   const int rows = static_cast<int>(job.width), columns = static_cast<int>(job.gate_width), n = rows * columns;
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
     const int k = job.w_hh_transposed ? i / columns : i % rows, j = job.w_hh_transposed ? i % columns : i / rows;
-    w[k * stride + j] = job.w_hh[i];
+    w[k * stride + j] = widen(job.w_hh[i]);
   }
 }
 
 /// What a block of these kernels has in shared memory: h (or its gradient), w and the sums (or gradients) of gates.
-template <class T>
+template <class W>
 struct Room {
   int hidden, gates, stride;
   __host__ __device__ Room(int64_t hidden, int64_t gates)
       : hidden(static_cast<int>(hidden)), gates(static_cast<int>(gates)), stride(this->gates | 1) {}
   __host__ __device__ int padded() const { return (hidden + 3) / 4 * 4; }
-  __device__ T* h(T* memory) const { return memory; }
-  __device__ T* w(T* memory) const { return memory + padded(); }
-  __device__ T* sums(T* memory) const { return w(memory) + hidden * stride; }
+  __device__ W* h(W* memory) const { return memory; }
+  __device__ W* w(W* memory) const { return memory + padded(); }
+  __device__ W* sums(W* memory) const { return w(memory) + hidden * stride; }
   size_t bytes(int64_t parts) const {
-    return static_cast<size_t>(padded() + hidden * stride + parts * gates) * sizeof(T);
+    return static_cast<size_t>(padded() + hidden * stride + parts * gates) * sizeof(W);
   }
 };
 
 /// Σ over begin ≤ k < end of a column of w times h. begin is a multiple of 4.
-template <class T>
-__device__ T multiply_column(const T* column, int stride, const T* h, int begin, int end) {
+template <class W>
+__device__ W multiply_column(const W* column, int stride, const W* h, int begin, int end) {
   struct alignas(16) Four {
-    T of[4];
+    W of[4];
   };
-  T sum = 0;
+  W sum = 0;
   int k = begin;
   for (; k + 4 <= end; k += 4) {
     const Four four = *reinterpret_cast<const Four*>(h + k);
@@ -218,26 +224,27 @@ __device__ T multiply_column(const T* column, int stride, const T* h, int begin,
 /// Each column of gates is summed by `parts` threads.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengths lengths, bool reverse, int parts) {
-  REEL_SHARED(T, memory);
-  const Room<T> room(job.hidden, job.gate_width);
+  using W = Wide<T>;
+  REEL_SHARED(W, memory);
+  const Room<W> room(job.hidden, job.gate_width);
   const int columns = room.gates, hidden = room.hidden, stride = room.stride;
-  T *const w = room.w(memory), *const h = room.h(memory), *const sums = room.sums(memory);
+  W *const w = room.w(memory), *const h = room.h(memory), *const sums = room.sums(memory);
   const int thread = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
   const int column = thread % columns, part = thread / columns;
   const auto border = [&](int p) { return p < parts ? hidden * p / parts / 4 * 4 : hidden; };
   const bool has_unit = thread < hidden;
   load_weights(job, w, stride);
-  T c = 0;
+  W c = 0;
   if (has_unit) {
-    h[thread] = job.h[row * hidden + thread];
-    if (job.c) c = job.c[row * hidden + thread];
+    h[thread] = widen(job.h[row * hidden + thread]);
+    if (job.c) c = widen(job.c[row * hidden + thread]);
   }
   const int64_t length = lengths.of[row];
   Walk walk(lengths, reverse ? length : 0);
   for (int64_t i = 0; i < length; ++i) {
     if (reverse) walk.down();
     const int64_t at = walk.first + row;
-    Gates<T> from_x{}, from_h{};
+    Gates<W> from_x{}, from_h{};
     if (has_unit) from_x = read_gates(job, job.gates + at * columns, thread);  // early: it takes long
     __syncthreads();
     if (part < parts)
@@ -247,36 +254,38 @@ __global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengt
       for (int b = 0; b < kMostBlocks; ++b) {
         if (b >= job.blocks()) break;
         from_h.of[b] = job.bias(b, thread);
+#pragma unroll 1  // for the sake of registers
         for (int p = 0; p < parts; ++p) from_h.of[b] += sums[p * columns + b * hidden + thread];
       }
-      const T before = h[thread];
-      if (job.h_before) job.h_before[at * hidden + thread] = before;
-      const T next = advance(job, at, thread, from_x, from_h, before, c);
-      if (job.y) job.y[at * job.y_stride + thread] = next;
+      const W before = h[thread];
+      if (job.h_before) job.h_before[at * hidden + thread] = narrow<T>(before);
+      const W next = advance(job, at, thread, from_x, from_h, before, c);
+      if (job.y) job.y[at * job.y_stride + thread] = narrow<T>(next);
       h[thread] = next;
     }
     if (!reverse) walk.up();
   }
   if (!has_unit) return;
-  job.h[row * hidden + thread] = h[thread];
-  if (job.c) job.c[row * hidden + thread] = c;
+  job.h[row * hidden + thread] = narrow<T>(h[thread]);
+  if (job.c) job.c[row * hidden + thread] = narrow<T>(c);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
     backward_in_one(Job<T> job, Lengths lengths, bool reverse, bool first_wanted) {
-  REEL_SHARED(T, memory);
-  const Room<T> room(job.hidden, job.gate_width);
+  using W = Wide<T>;
+  REEL_SHARED(W, memory);
+  const Room<W> room(job.hidden, job.gate_width);
   const int columns = room.gates, hidden = room.hidden, stride = room.stride;
-  T *const w = room.w(memory), *const grad_h = room.h(memory), *const grads = room.sums(memory);
+  W *const w = room.w(memory), *const grad_h = room.h(memory), *const grads = room.sums(memory);
   const int thread = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
   const int lane = thread % kWarp, warp = thread / kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
   const bool has_unit = thread < hidden;
   load_weights(job, w, stride);
-  T grad_c = 0;
+  W grad_c = 0;
   if (has_unit) {
-    grad_h[thread] = job.grad_h[row * hidden + thread];
-    if (job.grad_c) grad_c = job.grad_c[row * hidden + thread];
+    grad_h[thread] = widen(job.grad_h[row * hidden + thread]);
+    if (job.grad_c) grad_c = widen(job.grad_c[row * hidden + thread]);
   }
   const int64_t length = lengths.of[row];
   Walk walk(lengths, reverse ? 0 : length);
@@ -285,18 +294,18 @@ __global__ void __launch_bounds__(kMostThreads)
     const int64_t at = walk.first + row;
     __syncthreads();
     if (has_unit) {
-      T direct;
-      const T g = grad_h[thread] + grad_of_y(job, at, thread);
-      const Gates<T> of_hidden = retreat(job, at, thread, g, grad_c, direct);
+      W direct;
+      const W g = grad_h[thread] + grad_of_y(job, at, thread);
+      const Gates<W> of_hidden = retreat(job, at, thread, g, grad_c, direct);
       write_gates(job, grads, thread, of_hidden);
       grad_h[thread] = direct;
     }
     __syncthreads();
     if (i + 1 < length || first_wanted) {
-      T own[kMostEach];  // of the gates' gradients, the same for each k
-      for (int e = 0; e < kMostEach; ++e) own[e] = lane + e * kWarp < columns ? grads[lane + e * kWarp] : T(0);
+      W own[kMostEach];  // of the gates' gradients, the same for each k
+      for (int e = 0; e < kMostEach; ++e) own[e] = lane + e * kWarp < columns ? grads[lane + e * kWarp] : W(0);
       for (int k = warp; k < hidden; k += warps) {
-        T sum = 0;
+        W sum = 0;
         for (int e = 0; e < kMostEach; ++e)
           if (lane + e * kWarp < columns) sum += w[k * stride + lane + e * kWarp] * own[e];
         sum = warp_reduce(sum, Plus());
@@ -307,8 +316,8 @@ __global__ void __launch_bounds__(kMostThreads)
   }
   __syncthreads();
   if (!has_unit) return;
-  job.grad_h[row * hidden + thread] = grad_h[thread];
-  if (job.grad_c) job.grad_c[row * hidden + thread] = grad_c;
+  job.grad_h[row * hidden + thread] = narrow<T>(grad_h[thread]);
+  if (job.grad_c) job.grad_c[row * hidden + thread] = narrow<T>(grad_c);
 }
 
 /// A block's threads: as many for each column as there is room for, and worth it.
@@ -321,7 +330,7 @@ template <class T>
 bool fits_in_one(const Recurrence& r) {
   const int64_t gates = blocks_of(r.kind) * r.hidden;
   return !r.w_hr && r.width == r.hidden && r.rows <= kMostRows && gates <= kMostEach * kWarp &&
-         Room<T>(r.hidden, gates).bytes(parts_of(r)) <= most_shared();
+         Room<Wide<T>>(r.hidden, gates).bytes(parts_of(r)) <= most_shared();
 }
 
 Lengths lengths_of(const Recurrence& r) {
@@ -336,7 +345,7 @@ template <class T>
 void walk_in_one(const Recurrence& r, bool backward) {
   const int64_t gates = blocks_of(r.kind) * r.hidden, parts = parts_of(r);
   const dim3 grid(static_cast<unsigned>(r.rows)), block(static_cast<unsigned>(ceil_div(gates * parts, kWarp) * kWarp));
-  const Room<T> room(r.hidden, gates);
+  const Room<Wide<T>> room(r.hidden, gates);
   if (backward)
     launch(backward_in_one<T>, grid, block, room.bytes(1), Job<T>(r), lengths_of(r), r.reverse, r.first_wanted);
   else
@@ -350,8 +359,8 @@ constexpr int kUnits = 4;    // of a block
 constexpr int kFewRows = 8;  // worth a walk by units
 
 /// Sums over a warp's lanes, which all get them.
-template <class T, int n>
-__device__ void reduce_all(T (&sums)[n]) {
+template <class W, int n>
+__device__ void reduce_all(W (&sums)[n]) {
   for (int i = 0; i < n; ++i) sums[i] = warp_reduce(sums[i], Plus());
 }
 
@@ -359,18 +368,19 @@ __device__ void reduce_all(T (&sums)[n]) {
 /// no part, those from n on, keep theirs. w_hh is [gates, width].
 template <class T, int rows_each>
 __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, int64_t first, int n, int rows) {
+  using W = Wide<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t unit = int64_t(blockIdx.x) * kUnits + threadIdx.x / kWarp, width = job.width;
   if (unit >= job.hidden) return;
   const int row = static_cast<int>(blockIdx.y) * rows_each;
   const int count = rows - row < rows_each ? rows - row : rows_each;
-  T sums[kMostBlocks * rows_each] = {};
+  W sums[kMostBlocks * rows_each] = {};
   for (int64_t k = lane; k < width; k += kWarp) {
-    T h[rows_each] = {};
+    W h[rows_each] = {};
     for (int r = 0; r < rows_each; ++r)
-      if (r < count) h[r] = from[(row + r) * width + k];
+      if (r < count) h[r] = widen(from[(row + r) * width + k]);
     for (int b = 0; b < kMostBlocks; ++b) {
-      const T w = b < job.blocks() ? w_hh[(b * job.hidden + unit) * width + k] : T(0);
+      const W w = b < job.blocks() ? widen(w_hh[(b * job.hidden + unit) * width + k]) : W(0);
       for (int r = 0; r < rows_each; ++r) sums[b * rows_each + r] += w * h[r];
     }
   }
@@ -383,14 +393,14 @@ __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, i
       to[state] = before;
       continue;
     }
-    Gates<T> from_h{};
+    Gates<W> from_h{};
     for (int b = 0; b < kMostBlocks; ++b)
       if (b < job.blocks()) from_h.of[b] = sums[b * rows_each + r] + job.bias(b, unit);
-    const Gates<T> from_x = read_gates(job, job.gates + at * job.gate_width, unit);
+    const Gates<W> from_x = read_gates(job, job.gates + at * job.gate_width, unit);
     if (job.h_before) job.h_before[at * width + unit] = before;
-    T c = job.c ? job.c[state] : T(0);
-    const T next = advance(job, at, unit, from_x, from_h, before, c);
-    if (job.c) job.c[state] = c;
+    W c = job.c ? widen(job.c[state]) : W(0);
+    const T next = narrow<T>(advance(job, at, unit, from_x, from_h, widen(before), c));
+    if (job.c) job.c[state] = narrow<T>(c);
     if (job.y) job.y[at * job.y_stride + unit] = next;
     to[state] = next;
   }
@@ -406,6 +416,7 @@ struct Rows {
 /// that comes now. w is [width, gates].
 template <class T, int rows_each>
 __global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int rows) {
+  using W = Wide<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t unit = int64_t(blockIdx.x) * kUnits + threadIdx.x / kWarp;
   if (unit >= job.hidden) return;
@@ -413,26 +424,26 @@ __global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int 
   const int count = rows - row < rows_each ? rows - row : rows_each;
   const int with_done = done.n - row < count ? done.n - row : count;
   const T* const grads = (job.grad_hidden ? job.grad_hidden : job.grad_gates) + (done.first + row) * job.gate_width;
-  T sums[rows_each] = {};
+  W sums[rows_each] = {};
   if (with_done > 0) {
     for (int64_t j = lane; j < job.gate_width; j += kWarp) {
-      const T weight = w[unit * job.gate_width + j];
+      const W weight = widen(w[unit * job.gate_width + j]);
       for (int r = 0; r < rows_each; ++r)
-        if (r < with_done) sums[r] += weight * grads[r * job.gate_width + j];
+        if (r < with_done) sums[r] += weight * widen(grads[r * job.gate_width + j]);
     }
     reduce_all(sums);
   }
   for (int r = 0; r < rows_each; ++r) {
     if (lane != r || r >= count) continue;
     const int64_t at = now.first + row + r, state = (row + r) * job.width + unit;
-    T g = job.grad_h[state] + sums[r];
+    W g = widen(job.grad_h[state]) + sums[r];
     if (row + r < now.n) {
-      T grad_c = job.grad_c ? job.grad_c[state] : T(0), direct;
+      W grad_c = job.grad_c ? widen(job.grad_c[state]) : W(0), direct;
       retreat(job, at, unit, g + grad_of_y(job, at, unit), grad_c, direct);
-      if (job.grad_c) job.grad_c[state] = grad_c;
+      if (job.grad_c) job.grad_c[state] = narrow<T>(grad_c);
       g = direct;
     }
-    job.grad_h[state] = g;
+    job.grad_h[state] = narrow<T>(g);
   }
 }
 
@@ -525,22 +536,23 @@ void launch_rows(void (*kernel)(P...), int64_t n, int64_t columns, const A&... a
 /// projected to h.
 template <class T>
 __global__ void forward_rows(Job<T> job, const T* from_h_rows, T* out, int64_t first, int64_t n) {
+  using W = Wide<T>;
   for_each_element(n, job.hidden, [&](int64_t row, int64_t i) {
     const int64_t at = first + row, state = row * job.hidden + i;
-    Gates<T> from_h{};
+    Gates<W> from_h{};
     if (from_h_rows) {
       from_h = read_gates(job, from_h_rows + row * job.gate_width, i);
     } else {
       for (int b = 0; b < kMostBlocks; ++b)
         if (b < job.blocks()) from_h.of[b] = job.bias(b, i);
     }
-    const Gates<T> from_x = read_gates(job, job.gates + at * job.gate_width, i);
+    const Gates<W> from_x = read_gates(job, job.gates + at * job.gate_width, i);
     const bool projected = out != job.h;
-    const T before = projected ? T(0) : job.h[state];
+    const T before = projected ? narrow<T>(W(0)) : job.h[state];
     if (!projected && job.h_before) job.h_before[at * job.hidden + i] = before;
-    T c = job.c ? job.c[state] : T(0);
-    const T next = advance(job, at, i, from_x, from_h, before, c);
-    if (job.c) job.c[state] = c;
+    W c = job.c ? widen(job.c[state]) : W(0);
+    const T next = narrow<T>(advance(job, at, i, from_x, from_h, widen(before), c));
+    if (job.c) job.c[state] = narrow<T>(c);
     if (!projected && job.y) job.y[at * job.y_stride + i] = next;
     out[state] = next;
   });
@@ -555,7 +567,7 @@ template <class T>
 __global__ void projected_grad(Job<T> job, int64_t first, int64_t n) {
   for_each_element(n, job.width, [&](int64_t row, int64_t i) {
     const int64_t at = first + row;
-    job.grad_projected[at * job.width + i] = job.grad_h[row * job.width + i] + grad_of_y(job, at, i);
+    job.grad_projected[at * job.width + i] = narrow<T>(widen(job.grad_h[row * job.width + i]) + grad_of_y(job, at, i));
   });
 }
 
@@ -563,13 +575,14 @@ __global__ void projected_grad(Job<T> job, int64_t first, int64_t n) {
 /// grad_h.
 template <class T>
 __global__ void backward_rows(Job<T> job, const T* projected, int64_t first, int64_t n) {
+  using W = Wide<T>;
   for_each_element(n, job.hidden, [&](int64_t row, int64_t i) {
     const int64_t at = first + row, state = row * job.hidden + i;
-    const T g = projected ? projected[state] : job.grad_h[state] + grad_of_y(job, at, i);
-    T grad_c = job.grad_c ? job.grad_c[state] : T(0), direct;
+    const W g = projected ? widen(projected[state]) : widen(job.grad_h[state]) + grad_of_y(job, at, i);
+    W grad_c = job.grad_c ? widen(job.grad_c[state]) : W(0), direct;
     retreat(job, at, i, g, grad_c, direct);
-    if (job.grad_c) job.grad_c[state] = grad_c;
-    if (!projected) job.grad_h[state] = direct;
+    if (job.grad_c) job.grad_c[state] = narrow<T>(grad_c);
+    if (!projected) job.grad_h[state] = narrow<T>(direct);
   });
 }
 
@@ -637,13 +650,13 @@ template <class T>
 void walk(const Recurrence& r, bool backward) {
   if (r.rows == 0 || r.hidden == 0) return;
   if (fits_in_one<T>(r)) return walk_in_one<T>(r, backward);
-  constexpr int kRowsEach = sizeof(T) == 4 ? 4 : 2;  // as many as there are registers for
+  constexpr int kRowsEach = sizeof(Wide<T>) == 4 ? 4 : 2;  // as many as there are registers for
   if (suits_units(r)) return r.rows == 1 ? walk_by_units<T, 1>(r, backward) : walk_by_units<T, kRowsEach>(r, backward);
   backward ? backward_by_products<T>(r) : forward_by_products<T>(r);
 }
 
 void run(const Recurrence& r, bool backward) {
-  with_float(r.dtype, [&](auto type) { walk<typename decltype(type)::type>(r, backward); });
+  with_floating(r.dtype, [&](auto type) { walk<typename decltype(type)::type>(r, backward); });
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ struct Norm {
   void* grad_x;
   double* grad_weight;
   double* grad_bias;
-  bool wide_parameters = false;  // weight and bias are float32 where dtype is a half type, which CUDA takes, too
+  bool wide_parameters = false;  // weight and bias are float32 where dtype is a half type
 };
 
 /// Windows over x [planes, in…] that make y [planes, out…]. Window o of a dimension has its taps at o stride - padding,
@@ -258,6 +258,8 @@ struct BlockCopy {
   int64_t from_step, to_step;  // bytes from row to row
 };
 
+/// Where float32 and float64 are named, CUDA takes half types, too, but in segments, logcumsumexp_grad, linalg, crf, ctc
+/// and poisson: it computes in float32 and rounds what it writes.
 struct Backend {
   // Memory of a device that is not the CPU, for storage. allocate throws reel::Error when there is none; `block` is
   // what release gives back.

@@ -400,7 +400,7 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
              lstm ? ", one more if there is a projection" : "");
   REEL_CHECK(!lstm || state.h.defined() == state.c.defined(), op,
              ": of the state h and c one is undefined, one is not");
-  if (is_half(x.dtype())) {
+  if (is_half(x.dtype()) && x.device() == kCPU) {
     std::vector<Tensor> wide;
     for (const Tensor& p : parameters) {
       REEL_CHECK(view_of(p, op).dtype == x.dtype(), op, ": an input of ", x.dtype(), " and a parameter of ", p.dtype());
@@ -515,7 +515,7 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
   REEL_CHECK(bias_ih.defined() == bias_hh.defined(), op, ": of the two biases one is undefined, one is not");
   REEL_CHECK(formula.kind != Recurrence::kLstm || state.h.defined() == state.c.defined(), op,
              ": of the state h and c one is undefined, one is not");
-  if (is_half(dtype)) {
+  if (is_half(dtype) && x.device() == kCPU) {
     const auto wide = [&](const Tensor& t) {
       REEL_CHECK(!t.defined() || t.dtype() == dtype, op, ": an input of ", dtype, " and a parameter or state of ",
                  t.dtype());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "reel/amp.h"
 #include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/nn.h"
@@ -79,11 +80,30 @@ void compare(const Tensor& found, const Tensor& expected, double ulps) {
   }
 }
 
+/// cuBLAS may split a product of one type between two kernels, and not that of another; test/simt's does not.
+bool launches_are_counted() { return cuda::is_available() && cuda::device_name() == "a CPU as an H100"; }
+
 size_t launches(const Case& c, const Tensors& inputs, const Tensors& cotangents) {
   with_gradients(c, inputs, cotangents);  // makes plans
   cuda::Graph graph;
   graph.capture([&] { with_gradients(c, inputs, cotangents); });
   return graph.size();
+}
+
+/// Recurrent layers over x[0]; the others are their parameters, which are made small.
+std::span<const Tensor> parameters(const Tensors& x, Tensors& small) {
+  for (size_t i = 1; i < x.size(); ++i) small.push_back(x[i] * 0.125);
+  return small;
+}
+Tensors run_lstm(const Tensors& x, const RecurrentOptions& options = {}) {
+  Tensors small;
+  const auto result = lstm(x[0], {}, parameters(x, small), options);
+  return {result.output, result.state.h, result.state.c};
+}
+Tensors run_gru(const Tensors& x) {
+  Tensors small;
+  const auto result = gru(x[0], {}, parameters(x, small));
+  return {result.output, result.h};
 }
 
 const std::vector<Case>& cases() {
@@ -163,11 +183,96 @@ const std::vector<Case>& cases() {
        },
        {{2, 3, 4, 8}, {2, 3, 6, 8}, {2, 3, 6, 8}},
        12},
+      {"lstm in both directions",
+       [](const Tensors& x) { return run_lstm(x, {.bidirectional = true}); },
+       {{4, 3, 6}, {28, 6}, {28, 7}, {28}, {28}, {28, 6}, {28, 7}, {28}, {28}},
+       4},
+      {"lstm of few rows, too large for one launch",
+       [](const Tensors& x) { return run_lstm(x); },
+       {{3, 2, 6}, {560, 6}, {560, 140}, {560}, {560}},
+       4},
+      {"lstm by products",
+       [](const Tensors& x) { return run_lstm(x); },
+       {{3, 9, 6}, {560, 6}, {560, 140}, {560}, {560}},
+       4},
+      {"lstm with a projection",
+       [](const Tensors& x) { return run_lstm(x); },
+       {{3, 4, 6}, {32, 6}, {32, 5}, {32}, {32}, {5, 8}},
+       4},
+      {"gru", run_gru, {{4, 3, 6}, {21, 6}, {21, 7}, {21}, {21}}, 4},
+      {"gru of few rows, too large for one launch", run_gru, {{3, 2, 6}, {540, 6}, {540, 180}, {540}, {540}}, 4},
+      {"gru by products", run_gru, {{3, 9, 6}, {540, 6}, {540, 180}, {540}, {540}}, 4},
+      {"rnn_tanh",
+       [](const Tensors& x) {
+         Tensors small;
+         return Tensors{rnn_tanh(x[0], {}, parameters(x, small)).output};
+       },
+       {{4, 3, 6}, {7, 6}, {7, 7}, {7}, {7}},
+       4},
   };
   return all;
 }
 
+// ---- whole models ---------------------------------------------------------------------------------------------------
+
+struct Encoder : nn::Module {
+  nn::TransformerEncoderLayer layer{*this, "layer", 16, 2, {.dim_feedforward = 24}};
+  Tensor x = randn({5, 3, 16}, {.device = kCUDA});
+  Tensor loss() const { return mean(layer(x.to(layer.norm1.weight.dtype()))); }
+};
+struct BiLstm : nn::Module {
+  nn::LSTM lstm{*this, "lstm", 8, 6, {.num_layers = 2, .bidirectional = true}};
+  nn::Linear out{*this, "out", 12, 5};
+  Tensor x = randn({4, 3, 8}, {.device = kCUDA});
+  Tensor loss() const { return cross_entropy(out(lstm(x.to(out.weight.dtype())).output.flatten(0, 1)), ids(12, 5)); }
+};
+struct Tree : nn::Module {
+  nn::Embedding words{*this, "words", 10, 12, {.sparse = false}};
+  nn::NaryTreeLSTM cell{*this, "cell", 12, 16};
+  nn::Linear out{*this, "out", 16, 3};
+  Tensor loss() const {
+    const auto leaf = [&](int64_t first) { return cell(words(ids(8, 10).narrow(0, first, 2))); };
+    const CellState left = cell({}, {leaf(0), leaf(2)}), root = cell({}, {left, cell({}, {leaf(4), leaf(6)})});
+    return cross_entropy(out(root.h), ids(2, 3));
+  }
+};
+
+/// Of forward and backward.
+template <class Model>
+size_t launches_of(DType dtype, DType autocast = kFloat32) {
+  manual_seed(31);
+  Model model;
+  model.to(kCUDA);
+  model.to(dtype);
+  const auto walk = [&] {
+    model.zero_grad();
+    const amp::Autocast guard(autocast == kFloat32 ? kBFloat16 : autocast, autocast != kFloat32);
+    model.loss().backward();
+  };
+  walk();
+  cuda::Graph graph;
+  graph.capture(walk);
+  return graph.size();
+}
+template <class Model>
+void check_launches(size_t more, size_t of_autocast) {
+  const size_t most = launches_of<Model>(kFloat32);
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    INFO(dtype);
+    CHECK(launches_of<Model>(dtype) <= most + more);
+    CHECK(launches_of<Model>(kFloat32, dtype) <= most + of_autocast);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("GPU: models of half types launch no more than those of float32", "[cuda]") {
+  if (!launches_are_counted()) return;
+  // More are casts of the input and the loss; under autocast, those of a parameter and of its gradient.
+  SECTION("a Transformer's layer") { check_launches<Encoder>(1, 23); }
+  SECTION("an LSTM in both directions") { check_launches<BiLstm>(3, 33); }
+  SECTION("a Tree-LSTM") { check_launches<Tree>(2, 20); }
+}
 
 TEST_CASE("GPU: ops of half types round once", "[cuda]") {
   if (!cuda::is_available()) return;
@@ -190,7 +295,7 @@ TEST_CASE("GPU: ops of half types round once", "[cuda]") {
 }
 
 TEST_CASE("GPU: ops of half types launch no more than those of float32", "[cuda]") {
-  if (!cuda::is_available()) return;
+  if (!launches_are_counted()) return;
   manual_seed(22);
   for (const Case& c : cases()) {
     if (c.more == kUncounted) continue;

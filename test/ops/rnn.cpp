@@ -196,7 +196,8 @@ const std::vector<Row>& rnn_rows() {
 {"rnn_tanh_cell", [](In x) { const Tensor h = rnn_tanh_cell(x[0], x[1], x[2], x[3], x[4], x[5]);
                              return cat({flat(h), flat(h)}); },
  [](Ref x) { return ragged(kTanhNet, x, {1, 1}); },
- {{{2, 2}}, {{2, 2}}, {{2, 2}, -1, 1}, {{2, 2}, -1, 1}, {{2}}, {{2}}}},
+ {{{2, 2}}, {{2, 2}}, {{2, 2}, -1, 1}, {{2, 2}, -1, 1}, {{2}}, {{2}}},
+ {.tolerance = 2}},  // a GPU keeps half types' states as such, and the gradient has 1 - h²
 {"rnn_relu_cell", [](In x) { const Tensor h = rnn_relu_cell(x[0], x[1], x[2], x[3], x[4], x[5]);
                              return cat({flat(h), flat(h)}); },
  [](Ref x) { return ragged(kReluNet, x, {1, 1}); },
