@@ -288,8 +288,20 @@ void give_back_unused() {
   for (const cudaMemPool_t pool : pools()) trim(*pool, pool->threshold);
 }
 
+namespace {
+unsigned long long& launch_count() {
+  static unsigned long long count = 0;
+  return count;
+}
+}  // namespace
+unsigned long long launches() {
+  const std::lock_guard lock(state().mutex);
+  return launch_count();
+}
+
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared) {
   return call([&] {
+    ++launch_count();
     const bool fits = block.x > 0 && block.y > 0 && block.z > 0 && block.x <= 1024 && block.y <= 1024 &&
                       block.z <= 64 && block.x * block.y * block.z <= 1024 && grid.x > 0 && grid.y > 0 && grid.z > 0 &&
                       grid.x <= 2147483647u && grid.y <= 65535 && grid.z <= 65535;

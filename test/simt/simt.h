@@ -56,6 +56,8 @@ void exchange(unsigned mask, const void* mine, void* all, size_t bytes, Place pl
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 /// Runs a kernel's blocks now.
 void run(const void* kernel, dim3 grid, dim3 block, size_t shared, const std::function<void()>& body);
+/// How many kernels have been launched, those of captures once.
+unsigned long long launches();
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared);
 
 template <class... P, class... A>
