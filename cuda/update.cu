@@ -1,7 +1,8 @@
 #include <algorithm>
+#include <limits>
 
+#include "cuda/block.h"
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
 
 namespace reel::cuda {
 namespace {
@@ -93,9 +94,20 @@ __global__ void update_table(Varying<F> f, Table<T> table) {
   step_all(now, own_part(table));
 }
 
+/// What gradients are multiplied with: a number, or what makes `norm`, in the GPU's memory, at most that.
+struct Factor {
+  double number;
+  const void* norm;
+  bool wide;  // norm is float64
+  __device__ double get() const {
+    if (!norm) return number;
+    return scalar::clip_factor(number, wide ? *static_cast<const double*>(norm) : *static_cast<const float*>(norm));
+  }
+};
+
 /// n adjacent elements. What is returned is 0, or NaN if one is infinite or NaN.
 template <int n, class T>
-__device__ Wide<T> unscale_some(Wide<T> factor, T* g) {
+__device__ Wide<T> rescale_some(Wide<T> factor, T* g) {
   Vector<T, n> some = *reinterpret_cast<const Vector<T, n>*>(g);
   Wide<T> zero = 0;
 #pragma unroll
@@ -109,14 +121,75 @@ __device__ Wide<T> unscale_some(Wide<T> factor, T* g) {
 }
 
 template <class T>
-__global__ void unscale_table(Wide<T> factor, Table<T> table, bool* found) {
+__global__ void rescale_table(Factor by, Table<T> table, bool* found) {
+  const Wide<T> factor = static_cast<Wide<T>>(by.get());
+  if (factor == 1 && !found) return;
   const Parameter<T> x = own_part(table);
   const int64_t whole = is_aligned<kVector>(x.p) ? x.numel / kVector * kVector : 0;
   Wide<T> zero = 0;
   for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector)
-    zero += unscale_some<kVector>(factor, x.p + i);
-  for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) zero += unscale_some<1>(factor, x.p + i);
-  if (zero != zero) *found = true;  // whoever writes it writes the same
+    zero += rescale_some<kVector>(factor, x.p + i);
+  for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) zero += rescale_some<1>(factor, x.p + i);
+  if (found && zero != zero) *found = true;  // whoever writes it writes the same
+}
+
+// What a norm joins of each element, and what is made of all.
+struct Squares {
+  Plus join;
+  template <class W>
+  __device__ W term(W x) const {
+    return x * x;
+  }
+  __device__ double root(double total) const { return scalar::sqrt(total); }
+};
+struct Powers {
+  double p;
+  Plus join;
+  template <class W>
+  __device__ W term(W x) const {
+    return scalar::pow(scalar::abs(x), static_cast<W>(p));
+  }
+  __device__ double root(double total) const { return scalar::pow(total, 1 / p); }
+};
+struct Magnitudes {
+  Maximum join;
+  template <class W>
+  __device__ W term(W x) const {
+    return scalar::abs(x);
+  }
+  __device__ double root(double total) const { return total; }
+};
+
+/// Each block's part of a norm.
+template <class T, class Norm>
+__global__ void norm_table(Norm norm, Table<T> table, double* parts) {
+  const Parameter<T> x = own_part(table);
+  const int64_t whole = is_aligned<kVector>(x.p) ? x.numel / kVector * kVector : 0;
+  double total = 0;
+  for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector) {
+    const auto some = *reinterpret_cast<const Vector<T, kVector>*>(x.p + i);
+    Wide<T> part = norm.term(widen(some.of[0]));
+#pragma unroll
+    for (int k = 1; k < kVector; ++k) part = norm.join(part, norm.term(widen(some.of[k])));
+    total = norm.join(total, static_cast<double>(part));
+  }
+  for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x)
+    total = norm.join(total, static_cast<double>(norm.term(widen(x.p[i]))));
+  total = block_reduce(total, norm.join);
+  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+/// The norm from all parts, by one block.
+template <class Norm>
+__global__ void finish_norm(Norm norm, const double* parts, int64_t count, void* y, bool wide) {
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total = norm.join(total, parts[i]);
+  total = norm.root(block_reduce(total, norm.join));
+  if (threadIdx.x) return;
+  if (wide)
+    *static_cast<double*>(y) = total;
+  else
+    *static_cast<float*>(y) = static_cast<float>(total);
 }
 
 /// Rows `ids` of x, which has `rows` of `columns` elements. An id that is not one of them was reported already.
@@ -162,14 +235,41 @@ void launch_table(const Varying<F>& f, std::span<const Updated> parameters) {
   });
 }
 
-void unscale(double factor, std::span<const Updated> gradients, bool* found) {
+void rescale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
   if (gradients.empty()) return;
+  const Factor by{factor, norm ? norm->data : nullptr, norm && norm->dtype == kFloat64};
   with_floating(gradients[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for_each_table<T>(gradients, [&](dim3 blocks, const Table<T>& table) {
-      launch(unscale_table<T>, blocks, kThreads, 0, static_cast<Wide<T>>(factor), table, found);
+      launch(rescale_table<T>, blocks, kThreads, 0, by, table, found);
     });
   });
+}
+
+template <class Norm>
+void norm_by(const Norm& norm, std::span<const Updated> tensors, const View& y) {
+  int64_t count = 0;
+  for (const Updated& x : tensors) count += ceil_div(x.numel, kPerBlock);
+  const Scratch<double> parts(std::max<int64_t>(count, 1));
+  double* next = parts;
+  if (count > 0)
+    with_floating(tensors[0].dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      for_each_table<T>(tensors, [&](dim3 blocks, const Table<T>& table) {
+        launch(norm_table<T, Norm>, blocks, kThreads, 0, norm, table, next);
+        next += blocks.x;
+      });
+    });
+  launch(finish_norm<Norm>, 1, kThreads, 0, norm, parts.data(), count, y.data, y.dtype == kFloat64);
+}
+
+void norm(double p, std::span<const Updated> tensors, const View& y) {
+  if (p == 2)
+    norm_by(Squares(), tensors, y);
+  else if (p == std::numeric_limits<double>::infinity())
+    norm_by(Magnitudes(), tensors, y);
+  else
+    norm_by(Powers{p, {}}, tensors, y);
 }
 
 template <size_t I>
@@ -208,7 +308,8 @@ void install(Backend& table, std::index_sequence<I...>) {
 
 void install_update(Backend& table) {
   install(table, std::make_index_sequence<std::tuple_size_v<scalar::UpdateList>>());
-  table.unscale = unscale;
+  table.rescale = rescale;
+  table.norm = norm;
 }
 
 }  // namespace reel::cuda

@@ -268,6 +268,8 @@ struct Backend {
 
   // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
+  // Copies on one device, none of which reads or writes what another one writes: together they cost what one does.
+  void (*copy_blocks)(std::span<const BlockCopy> blocks);
   void (*fill)(const View& to, Scalar value);
 
   // Pointwise, one row a functor of scalar.h. All operands have one dtype: float32, float64 or, where the functor is
@@ -411,12 +413,12 @@ struct Backend {
   // One step of many parameters at once, of one dtype, which do not overlap.
   using UpdateMany = void (*)(const void* functor, std::span<const Updated> parameters);
   std::array<UpdateMany, std::tuple_size_v<scalar::UpdateList>> update_many;
-  // Many gradients (p of each, of one dtype) times factor, in place. *found, on their device, becomes true if one of
-  // their elements is NaN or infinite, and else stays as it is.
-  void (*unscale)(double factor, std::span<const Updated> gradients, bool* found);
-
-  // Copies on one device, none of which reads or writes what another one writes: together they cost what one does.
-  void (*copy_blocks)(std::span<const BlockCopy> blocks);
+  // Many gradients (p of each, of one dtype), in place, times factor or, where `norm` (of one element, float32 or
+  // float64) is given, times scalar::clip_factor(factor, norm). *found, unless it is nullptr, becomes true if one of
+  // their elements was NaN or infinite, and else stays as it is. Both are on the gradients' device.
+  void (*rescale)(double factor, const View* norm, std::span<const Updated> gradients, bool* found);
+  // The p-norm (p > 0, or infinite) of all elements of many tensors (p of each, of one dtype); y is float32 or float64.
+  void (*norm)(double p, std::span<const Updated> tensors, const View& y);
 };
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU

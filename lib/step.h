@@ -122,6 +122,12 @@ struct AdadeltaUpdate {
   bool operator==(const AdadeltaUpdate&) const = default;
 };
 
+/// What gradients whose norm is `norm` are multiplied with so that it is at most max_norm; NaN for a norm of NaN.
+REEL_HD static inline double clip_factor(double max_norm, double norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  return factor >= 1 ? 1 : factor;
+}
+
 using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate, AdamaxUpdate, NAdamUpdate, RAdamUpdate, RmspropUpdate,
                               AdadeltaUpdate>;
 inline constexpr int kMostStates = 3;

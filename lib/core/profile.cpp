@@ -106,7 +106,7 @@ int64_t touched(const View* view) { return view ? touched(*view) : 0; }
 int64_t touched(const Gemm& g) { return g.batch * (g.m * g.k + g.k * g.n + g.m * g.n) * size_of(g.dtype); }
 int64_t touched(std::span<const Updated> gradients) {
   int64_t bytes = 0;
-  for (const Updated& g : gradients) bytes += 2 * g.numel * size_of(g.dtype);
+  for (const Updated& g : gradients) bytes += g.numel * size_of(g.dtype);
   return bytes;
 }
 int64_t touched(std::span<const BlockCopy> blocks) {
@@ -123,7 +123,14 @@ int64_t touched(const T&) {
 template <auto where, size_t index>
 inline const char* name_of = nullptr;
 
-template <auto where, size_t index, bool partly, class R, class... Args>
+/// What a kernel reads and writes of its tensors.
+enum class Touches {
+  kAll,     // each of them
+  kPartly,  // of the first only as much as the last one has
+  kTwice    // reads and writes each
+};
+
+template <auto where, size_t index, Touches how, class R, class... Args>
 void stand_in(R (*&kernel)(Args...), const char* name) {
   if (!kernel) return;
   name_of<where, index> = name;
@@ -131,7 +138,8 @@ void stand_in(R (*&kernel)(Args...), const char* name) {
     int64_t bytes = 0, first = 0, last = 0;
     const auto add = [&](int64_t more) { bytes += more, last = more ? more : last, first = first ? first : more; };
     (add(touched(args)), ...);
-    if (partly) bytes += last - first;  // of the first tensor only as much as the last one has
+    if (how == Touches::kPartly) bytes += last - first;
+    if (how == Touches::kTwice) bytes *= 2;
     const Span span(name_of<where, index>, Kind::kKernel, bytes);
     return where(*real, index)(args...);
   };
@@ -156,14 +164,14 @@ const char* name_of_functor() {
 template <auto where, class... Functors, class Table>
 void stand_in_for_all(std::tuple<Functors...>*, Table& table) {
   [&]<size_t... i>(std::index_sequence<i...>) {
-    (stand_in<where, i, false>(table[i], name_of_functor<Functors>()), ...);
+    (stand_in<where, i, Touches::kAll>(table[i], name_of_functor<Functors>()), ...);
   }
   (std::index_sequence_for<Functors...>());
 }
 
-#define KERNEL_OF(partly, member) \
-  stand_in<[](const Backend& b, size_t) { return b.member; }, 0, partly>(table.member, #member)
-#define KERNEL(member) KERNEL_OF(false, member)
+#define KERNEL_OF(how, member) \
+  stand_in<[](const Backend& b, size_t) { return b.member; }, 0, Touches::how>(table.member, #member)
+#define KERNEL(member) KERNEL_OF(kAll, member)
 #define KERNELS(member, List)                                                                                   \
   stand_in_for_all<[](const Backend& b, size_t i) { return b.member[i]; }>(static_cast<scalar::List*>(nullptr), \
                                                                            table.member)
@@ -174,7 +182,7 @@ Backend make_recording_table() {
   KERNELS(unary, UnaryList), KERNELS(unary_grad, UnaryList);
   KERNELS(binary, BinaryList), KERNELS(grad_a, BinaryList), KERNELS(grad_b, BinaryList);
   KERNELS(ternary, TernaryList), KERNELS(bits, BitList), KERNELS(compare, CompareList), KERNELS(update, UpdateList);
-  KERNEL(unscale);
+  KERNEL_OF(kTwice, rescale), KERNEL(norm);
   KERNEL(reduce), KERNEL(arg_reduce), KERNEL(scan), KERNEL(logcumsumexp_grad), KERNEL(scan_extreme);
   KERNEL(segment_reduce), KERNEL(segment_spread), KERNEL(segment_extreme_grad), KERNEL(segment_softmax);
   KERNEL(segment_softmax_grad), KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy),
@@ -184,9 +192,9 @@ Backend make_recording_table() {
   KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad);
   KERNEL(convolve), KERNEL(unfold), KERNEL(fold);
   KERNEL(crf), KERNEL(crf_grad), KERNEL(crf_decode), KERNEL(ctc), KERNEL(ctc_grad);
-  KERNEL(find_out_of_range), KERNEL_OF(true, index_select), KERNEL_OF(true, index_copy), KERNEL_OF(true, index_add),
-      KERNEL_OF(true, gather);
-  KERNEL_OF(true, scatter), KERNEL(embedding_bag), KERNEL(count_nonzero), KERNEL(nonzero);
+  KERNEL(find_out_of_range), KERNEL_OF(kPartly, index_select), KERNEL_OF(kPartly, index_copy),
+      KERNEL_OF(kPartly, index_add), KERNEL_OF(kPartly, gather);
+  KERNEL_OF(kPartly, scatter), KERNEL(embedding_bag), KERNEL(count_nonzero), KERNEL(nonzero);
   KERNEL(sort), KERNEL(kth), KERNEL(order_rows), KERNEL(search);
   KERNEL(linalg.solve), KERNEL(linalg.slogdet), KERNEL(linalg.cholesky), KERNEL(linalg.qr), KERNEL(linalg.svd);
   KERNEL(linalg.eigh), KERNEL(linalg.solve_triangular);

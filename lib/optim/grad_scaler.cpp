@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "lib/core/tensor_impl.h"
+#include "lib/optim/gradients.h"
 #include "reel/autograd.h"
 #include "reel/ops/pointwise.h"
 
@@ -20,24 +20,6 @@ void check(const GradScalerOptions& o) {
   REEL_CHECK(o.backoff_factor > 0 && o.backoff_factor < 1, "GradScaler: backoff_factor = ", o.backoff_factor,
              ", not between 0 and 1");
   REEL_CHECK(o.growth_interval > 0, "GradScaler: growth_interval = ", o.growth_interval);
-}
-
-/// Gradients that one call of a kernel takes.
-struct Batch {
-  Device device;
-  DType dtype;
-  std::vector<Updated> gradients;
-};
-
-bool* flag_of(const Tensor& found) { return view_of(found).as<bool>(); }
-
-void unscale(Device device, double factor, std::span<const Updated> gradients, const Tensor& found) {
-  backend(device).unscale(factor, gradients, flag_of(found));
-}
-Updated updated(const Tensor& grad) {
-  const View& view = view_of(grad);
-  TensorImpl::of(grad)->storage->changed();
-  return {view.dtype, view.data, nullptr, {}, view.numel};
 }
 
 }  // namespace
@@ -75,52 +57,25 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
              "GradScaler::unscale_: has been called for this optimizer since the last update()");
   REEL_CHECK(stage != Stage::kStepped, "GradScaler::unscale_: called after step()");
   NoGrad guard;
-  struct Found {
-    Tensor parameter, grad;
-    bool rows;
-  };
-  std::vector<Found> all;
+  optim::Gradients gradients;
   for (int g = 0; g < optimizer.num_groups(); ++g)
     for (const Tensor& p : optimizer.parameters(g)) {
-      const RowSparse* rows = p.grad_rows();
-      const Tensor grad = rows ? rows->values : p.grad();
-      if (!grad.defined()) continue;
-      REEL_CHECK(grad.dtype() != kFloat16, "GradScaler::unscale_: the parameter of shape ", p.shape(),
+      REEL_CHECK(p.dtype() != kFloat16 || !(p.grad_rows() || p.grad().defined()),
+                 "GradScaler::unscale_: the parameter of shape ", p.shape(),
                  " has a gradient of float16; parameters are to be float32, autocast makes the half copies");
-      all.push_back({p, grad, rows != nullptr});
+      gradients.add(p);
     }
 
   const double factor = static_cast<float>(1.0 / static_cast<double>(scale_));
   std::vector<Tensor> flags;
-  std::vector<Batch> batches;
   const auto flag_for = [&](Device device) {
     for (const Tensor& flag : flags)
       if (flag.device() == device) return flag;
     return flags.emplace_back(zeros({}, {.dtype = kBool, .device = device}));
   };
-  for (const auto& [parameter, grad, rows] : all) {
-    const Device device = grad.device();
-    const Tensor flag = flag_for(device);
-    if (grad.numel() == 0) continue;
-    if (grad.is_contiguous() && !(is_half(grad.dtype()) && device == kCPU)) {
-      const auto fits = [device, dtype = grad.dtype()](const Batch& batch) {
-        return batch.device == device && batch.dtype == dtype;
-      };
-      auto batch = std::find_if(batches.begin(), batches.end(), fits);
-      if (batch == batches.end()) batch = batches.insert(batch, {device, grad.dtype(), {}});
-      batch->gradients.push_back(updated(grad));
-      continue;
-    }
-    // What kernels do not take as it is.
-    const Tensor dense = (is_half(grad.dtype()) ? grad.to(kFloat32) : grad).contiguous();
-    const Updated one = updated(dense);
-    unscale(device, factor, {&one, 1}, flag);
-    if (rows)
-      Tensor(grad).copy_(dense);
-    else
-      Tensor(parameter).set_grad(dense.to(grad.dtype()));
-  }
-  for (const Batch& batch : batches) unscale(batch.device, factor, batch.gradients, flag_for(batch.device));
+  for (const optim::Gradients::Batch& batch : gradients.batches())
+    backend(batch.device).rescale(factor, nullptr, batch.gradients, view_of(flag_for(batch.device)).as<bool>());
+  gradients.changed();
   optimizers_[&optimizer] = {Stage::kUnscaled, std::move(flags), {}};
 }
 

@@ -157,13 +157,57 @@ TEST_CASE("gradients of a captured backward are new in every replay, for whoever
     for (int i = 0; i < 3; ++i) {
       x.copy_(x + 0.125);
       captured ? graph.replay() : walk();
-      losses.push_back(optim::clip_grad_norm(parameters, 0.5));
+      losses.push_back(optim::clip_grad_norm(parameters, 0.5).item<double>());
       sgd.step();
       losses.push_back(loss.item<double>());
     }
     return losses;
   };
   CHECK(run(true) == run(false));
+}
+
+TEST_CASE("an iteration with clipped gradients waits for nothing and can be captured", "[cuda][training]") {
+  if (!cuda::is_available()) return;
+  const Default here(kCUDA);
+  const auto run = [](bool captured) {
+    manual_seed(7);
+    const nn::Linear hidden(6, 8), out(8, 3);
+    std::vector<Tensor> parameters = hidden.parameters();
+    for (const Tensor& p : out.parameters()) parameters.push_back(p);
+    optim::Adam adam(parameters, {.lr = 0.05});
+    Tensor x = randn({4, 6}), loss, norm;
+    const Tensor y = from({0, 2, -100, 1}).to(kInt64);
+    const auto step = [&] {
+      adam.zero_grad();
+      loss = cross_entropy(out(relu(hidden(x))), y);
+      loss.backward();
+      norm = optim::clip_grad_norm(parameters, 0.25);
+      adam.step();
+    };
+    struct NoWaits {
+      NoWaits() { cuda::forbid_waits(true); }
+      ~NoWaits() { cuda::forbid_waits(false); }
+    };
+    step();
+    {
+      const NoWaits guard;
+      step();
+    }
+    cuda::Graph graph;
+    if (captured) graph.capture(step);
+    std::vector<double> numbers;
+    for (int i = 0; i < 4; ++i) {
+      x.copy_(x * 1.5);
+      captured ? graph.replay() : step();
+      CHECK(norm.device() == kCUDA);
+      numbers.push_back(loss.item<double>());
+      numbers.push_back(norm.item<double>());
+    }
+    return numbers;
+  };
+  const std::vector<double> plain = run(false);
+  CHECK(run(true) == plain);
+  CHECK(plain[1] > 0.25);  // something was clipped
 }
 
 TEST_CASE("what cannot be captured says so, and the graph stays empty", "[cuda]") {

@@ -366,19 +366,68 @@ TEST_CASE("clip_grad_norm scales all gradients together, row-sparse ones too") {
     sum(table(from({2})) * from({12., 0.}, {.dtype = kFloat64})).backward();
   };
   reset();
-  CHECK(optim::clip_grad_norm(parameters, 100) == Approx(13));
+  CHECK(optim::clip_grad_norm(parameters, 100).item<double>() == Approx(13));
   check_close(a.grad(), {3, -4});
-  CHECK(optim::clip_grad_norm(parameters, 1.3) == Approx(13));
+  CHECK(optim::clip_grad_norm(parameters, 1.3).item<double>() == Approx(13));
   check_close(a.grad(), {0.3, -0.4}, 1e-6);
   REQUIRE(table.weight.grad_rows());
   check_close(table.weight.grad_rows()->values, {1.2, 0}, 1e-6);
   reset();
-  CHECK(optim::clip_grad_norm(parameters, 6, std::numeric_limits<double>::infinity()) == Approx(12));
+  CHECK(optim::clip_grad_norm(parameters, 6, std::numeric_limits<double>::infinity()).item<double>() == Approx(12));
   check_close(a.grad(), {1.5, -2}, 1e-6);
   reset();
-  CHECK(optim::clip_grad_norm(parameters, 1e9, 1) == Approx(19));
-  CHECK(optim::clip_grad_norm(std::vector{none}, 1) == 0);
+  CHECK(optim::clip_grad_norm(parameters, 1e9, 1).item<double>() == Approx(19));
+  CHECK(optim::clip_grad_norm(std::vector{none}, 1).item<double>() == 0);
   CHECK_THROWS_AS(optim::clip_grad_norm(parameters, 1, 0), Error);
+}
+
+TEST_CASE("clip_grad_norm takes gradients of all types and layouts, and more than a launch does") {
+  for (const double p : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    CAPTURE(p);
+    manual_seed(5);
+    std::vector<Tensor> parameters, grads;
+    const auto add = [&](const Tensor& grad) {
+      parameters.push_back(zeros(grad.shape(), {.dtype = grad.dtype()}).requires_grad_());
+      parameters.back().set_grad(grad);
+      grads.push_back(grad.to(kFloat64));
+    };
+    for (int i = 0; i < 70; ++i) add(randn({i % 7}));
+    add(randn({20000}));
+    add(randn({5, 3}).t());
+    add(randn({1, 3}).expand({4, 3}));
+    for (const DType half : {kBFloat16, kFloat16}) add(randn({9}).to(half)), add(randn({3, 4}).to(half).t());
+    const auto expected = [&] {
+      std::vector<Tensor> flat;
+      for (const Tensor& g : grads) flat.push_back(g.flatten());
+      return norm(cat(flat), p).item<double>();
+    }();
+    const Tensor found = optim::clip_grad_norm(parameters, 0.5, p);
+    CHECK(found.dtype() == kFloat32);
+    CHECK(found.shape() == Shape{});
+    CHECK(found.device() == default_device());
+    CHECK_FALSE(found.requires_grad());
+    CHECK(found.item<double>() == Approx(expected).epsilon(1e-5));
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const Tensor grad = parameters[i].grad();
+      CHECK(grad.dtype() == parameters[i].dtype());
+      CHECK(allclose(grad.to(kFloat64), grads[i] * (0.5 / (expected + 1e-6)), is_half(grad.dtype()) ? 1e-2 : 1e-5));
+    }
+  }
+}
+
+TEST_CASE("clip_grad_norm of what is not finite does what PyTorch's does") {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  Tensor a = parameter({0, 0}), b = parameter({0});
+  for (const double p : {2.0, infinity}) {
+    a.set_grad(from({1., nan}, {.dtype = kFloat64})), b.set_grad(from({1.}, {.dtype = kFloat64}));
+    CHECK(std::isnan(optim::clip_grad_norm(std::vector{a, b}, 1, p).item<double>()));
+    CHECK(std::isnan(b.grad().item<double>()));
+    a.set_grad(from({3., -infinity}, {.dtype = kFloat64})), b.set_grad(from({1.}, {.dtype = kFloat64}));
+    CHECK(optim::clip_grad_norm(std::vector{b, a}, 1, p).item<double>() == infinity);
+    CHECK(b.grad().item<double>() == 0);
+    CHECK(std::isnan(a.grad().to_vector<double>()[1]));
+  }
+  CHECK(optim::clip_grad_norm({}, 1).item<double>() == 0);
 }
 
 TEST_CASE("a small network learns exclusive or") {

@@ -57,13 +57,21 @@ double join_lanes(const Batch<T>& x) {
   return result;
 }
 
-template <class Op, class T>
-double reduce_row(const T* x, int64_t n, int64_t stride) {
+struct Same {
+  template <class B>
+  B operator()(const B& x) const {
+    return x;
+  }
+};
+
+/// Of term(x).
+template <class Op, class T, class Term = Same>
+double reduce_row(const T* x, int64_t n, int64_t stride, const Term& term = {}) {
   constexpr int64_t kStep = kWidth<T>;
   const Batch<T> start(Op::template start<T>);
   if (stride != 1) {
     double result = Op::template start<double>;
-    for (int64_t i = 0; i < n; ++i) result = Op::join(result, double(x[i * stride]));
+    for (int64_t i = 0; i < n; ++i) result = Op::join(result, double(term(x[i * stride])));
     return result;
   }
   double result = Op::template start<double>;
@@ -72,14 +80,14 @@ double reduce_row(const T* x, int64_t n, int64_t stride) {
     Batch<T> a = start, b = start, c = start, d = start;
     int64_t i = begin;
     for (; i + 4 * kStep <= end; i += 4 * kStep) {
-      a = Op::join(a, load(x + i));
-      b = Op::join(b, load(x + i + kStep));
-      c = Op::join(c, load(x + i + 2 * kStep));
-      d = Op::join(d, load(x + i + 3 * kStep));
+      a = Op::join(a, term(load(x + i)));
+      b = Op::join(b, term(load(x + i + kStep)));
+      c = Op::join(c, term(load(x + i + 2 * kStep)));
+      d = Op::join(d, term(load(x + i + 3 * kStep)));
     }
-    for (; i + kStep <= end; i += kStep) a = Op::join(a, load(x + i));
+    for (; i + kStep <= end; i += kStep) a = Op::join(a, term(load(x + i)));
     if (end - begin >= kStep) result = Op::join(result, join_lanes<Op, T>(Op::join(Op::join(a, b), Op::join(c, d))));
-    for (; i < end; ++i) result = Op::join(result, double(x[i]));
+    for (; i < end; ++i) result = Op::join(result, double(term(x[i])));
   }
   return result;
 }
@@ -172,8 +180,41 @@ void reduce_any(ReduceOp op, const View& x, const View& y) {
   }
 }
 
+/// |x|^p
+template <class T>
+struct Power {
+  T p;
+  template <class B>
+  B operator()(const B& x) const {
+    return scalar::Pow()(scalar::Abs()(x), B(p));
+  }
+};
+
+template <class T>
+double norm_of(double p, std::span<const Updated> tensors) {
+  const auto joined = [&]<class Op>(Op, const auto& term) {
+    double total = 0;
+    for (const Updated& x : tensors)
+      if (x.numel) total = Op::join(total, reduce_row<Op>(static_cast<const T*>(x.p), x.numel, 1, term));
+    return total;
+  };
+  if (p == 2) return scalar::sqrt(joined(Sum(), scalar::Square()));
+  if (p == 1) return joined(Sum(), scalar::Abs());
+  if (p == std::numeric_limits<double>::infinity()) return joined(Max(), scalar::Abs());
+  return scalar::pow(joined(Sum(), Power<T>{T(p)}), 1 / p);
+}
+
+void norm(double p, std::span<const Updated> tensors, const View& y) {
+  const bool wide = !tensors.empty() && tensors[0].dtype == kFloat64;
+  const double result = wide ? norm_of<double>(p, tensors) : norm_of<float>(p, tensors);
+  y.dtype == kFloat32 ? void(*y.as<float>() = static_cast<float>(result)) : void(*y.as<double>() = result);
+}
+
 }  // namespace
 
-void install_reduce(Backend& table) { table.reduce = reduce_any; }
+void install_reduce(Backend& table) {
+  table.reduce = reduce_any;
+  table.norm = norm;
+}
 
 }  // namespace reel::cpu::REEL_ISA

@@ -50,7 +50,9 @@ void update(const void* functor, const View& p, const View& g, const View* const
   p.dtype == kFloat32 ? update_rows<float>(f, p, g, states, ids) : update_rows<double>(f, p, g, states, ids);
 }
 
-void unscale(double factor, std::span<const Updated> gradients, bool* found) {
+void rescale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
+  if (norm) factor = scalar::clip_factor(factor, norm->dtype == kFloat32 ? *norm->as<float>() : *norm->as<double>());
+  if (factor == 1 && !found) return;
   const auto run = [&]<class T>(T) {
     Batch<T> zeros(T(0));  // stay so but for NaN, which 0 times an infinity is, too
     for (const Updated& u : gradients) {
@@ -65,7 +67,7 @@ void unscale(double factor, std::span<const Updated> gradients, bool* found) {
     T lanes[kWidth<T>];
     store(lanes, zeros);
     for (const T lane : lanes)
-      if (lane != lane) *found = true;
+      if (found && lane != lane) *found = true;
   };
   if (!gradients.empty()) gradients[0].dtype == kFloat32 ? run(float()) : run(double());
 }
@@ -79,7 +81,7 @@ void install(Backend& table, std::index_sequence<I...>) {
 
 void install_update(Backend& table) {
   install(table, std::make_index_sequence<std::tuple_size_v<scalar::UpdateList>>());
-  table.unscale = unscale;
+  table.rescale = rescale;
 }
 
 }  // namespace reel::cpu::REEL_ISA
