@@ -2,6 +2,7 @@
 
 #include "cuda/block.h"
 #include "cuda/kernels.h"
+#include "cuda/reduction.h"
 
 namespace reel::cuda {
 
@@ -43,7 +44,15 @@ namespace {
 
 constexpr int kCheckThreads = 512, kCheckEach = 32;
 
-/// Reports the first of a block's ids that is out of range, unless another one has been reported before.
+/// … unless another one has been reported before.
+__device__ void report(const IndexError& bounds, int64_t value, IndexError* error) {
+  if (atomicCAS(&error->flag, 0u, 1u) != 0) return;
+  error->op = bounds.op, error->value = value, error->low = bounds.low, error->high = bounds.high;
+  __threadfence_system();
+  *static_cast<volatile unsigned*>(&error->flag) = 2;
+}
+
+/// Reports the first of a block's ids that is out of range.
 __global__ void check_kernel(Strided<1> s, const int64_t* ids, IndexError bounds, IndexError* error) {
   const int64_t n = s.rows * s.length, none = INT64_MAX;
   const int64_t start = int64_t(blockIdx.x) * kCheckThreads * kCheckEach;
@@ -55,10 +64,7 @@ __global__ void check_kernel(Strided<1> s, const int64_t* ids, IndexError bounds
     if (id < bounds.low || id >= bounds.high) first = i, value = id;
   }
   const int64_t least = block_reduce(first, Minimum());
-  if (first == none || first != least || atomicCAS(&error->flag, 0u, 1u) != 0) return;
-  error->op = bounds.op, error->value = value, error->low = bounds.low, error->high = bounds.high;
-  __threadfence_system();
-  *static_cast<volatile unsigned*>(&error->flag) = 2;
+  if (first != none && first == least) report(bounds, value, error);
 }
 
 bool find_out_of_range(const char* op, const View& ids, int64_t low, int64_t high, int64_t*) {
@@ -69,6 +75,56 @@ bool find_out_of_range(const char* op, const View& ids, int64_t low, int64_t hig
   launch(check_kernel, blocks, threads, 0, merge_dims(ids), ids.as<const int64_t>(), IndexError{0, op, 0, low, high},
          index_error());
   return false;
+}
+
+/// Counts the targets that are not ignored, and finds the first that is out of range: a Job of reduction.h.
+struct ReadTargets {
+  using Element = int64_t;
+  struct Acc {
+    int64_t kept, first;  // INT64_MAX: there is none
+  };
+  struct Nowhere {};
+  const int64_t* ids;
+  int64_t ignored;
+  int64_t* marked;
+  void* kept;
+  bool wide;  // kept is float64
+  IndexError bounds;
+  IndexError* error;
+  __device__ Acc start() const { return {0, INT64_MAX}; }
+  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
+  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return read(at, ids[at]); }
+  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
+    const Packed<int64_t> all = load_pack(ids + at);
+    return join(read(at, all.items[0]), read(at + 1, all.items[1]));
+  }
+  __device__ Acc join(const Acc& a, const Acc& b) const {
+    return {a.kept + b.kept, a.first < b.first ? a.first : b.first};
+  }
+  __device__ void finish(int64_t, int64_t, const Acc& all) const {
+    if (wide)
+      *static_cast<double*>(kept) = static_cast<double>(all.kept);
+    else
+      *static_cast<float*>(kept) = static_cast<float>(all.kept);
+    if (all.first != INT64_MAX) report(bounds, ids[all.first], error);
+  }
+
+ private:
+  __device__ Acc read(int64_t at, int64_t id) const {
+    const bool counts = id != ignored;
+    if (marked) marked[at] = counts ? id : -1;
+    return {counts, counts && (id < bounds.low || id >= bounds.high) ? at : INT64_MAX};
+  }
+};
+
+void read_targets(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
+                  const View* marked) {
+  Nest all;
+  all.add(ids.numel, 1, 0);
+  const int64_t* const data = ids.as<const int64_t>();
+  run(ReadTargets{data, ignored, marked ? marked->as<int64_t>() : nullptr, kept.data, kept.dtype == kFloat64,
+                  IndexError{0, op, 0, 0, classes}, index_error()},
+      Reduction(Nest(), all, sizeof(int64_t), is_aligned(data) ? Packed<int64_t>::kSize : 0));
 }
 
 // ---- moving elements ------------------------------------------------------------------------------------------------
@@ -281,6 +337,7 @@ void embedding_bag(const EmbeddingBag& job) {
 
 void install_index(Backend& table) {
   table.find_out_of_range = find_out_of_range;
+  table.read_targets = read_targets;
   table.index_select = index_select;
   table.index_copy = index_copy;
   table.index_add = index_add;

@@ -42,6 +42,7 @@ struct Softmax {
   const int64_t* target = nullptr;
   W* loss = nullptr;
   W smoothing = 0;
+  const W* divisor = nullptr;
 
   __device__ bool counts(int64_t row) const { return !target || (target[row] >= 0 && target[row] < rows.n); }
 
@@ -57,6 +58,7 @@ struct Softmax {
       if (smoothing != W(0))  // the mean of the logits takes the place of part of the picked one
         value += smoothing * (picked - static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(most)));
     }
+    if (divisor) value /= *divisor;  // 0 of 0 rows is NaN
     loss[row] = value;
   }
   __device__ void store(int64_t row, int64_t i, const W (&items)[Packed<T>::kSize]) const {
@@ -151,7 +153,8 @@ void softmax(bool log, const View& x, const View& y) {
   });
 }
 
-void cross_entropy(double smoothing, const View& logits, const View& target, const View& loss, const View& probs) {
+void cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
+                   const View& probs) {
   if (logits.numel == 0) return;
   with_floating(logits.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -161,7 +164,8 @@ void cross_entropy(double smoothing, const View& logits, const View& target, con
                       .y = probs.as<W>(),
                       .target = target.as<const int64_t>(),
                       .loss = loss.as<W>(),
-                      .smoothing = static_cast<W>(smoothing)},
+                      .smoothing = static_cast<W>(smoothing),
+                      .divisor = divisor ? divisor->as<const W>() : nullptr},
         logits.numel, row_length(logits));
   });
 }
@@ -234,13 +238,14 @@ void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
 
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
-    cross_entropy_grad_kernel(const Rows rows, Wide<T> smoothing, const Wide<T>* g, const Wide<T>* probs,
-                              const int64_t* target, T* gx) {
+    cross_entropy_grad_kernel(const Rows rows, Wide<T> smoothing, const Wide<T>* g, int64_t g_step,
+                              const Wide<T>* probs, const int64_t* target, const Wide<T>* divisor, T* gx) {
   using W = Wide<T>;
   const Seat<T> seat(rows);
   if (!seat.there) return;
   const int64_t n = rows.n, begin = seat.row * n, id = target[seat.row];
-  const W scale = id >= 0 ? g[seat.row] : W(0);
+  W scale = id >= 0 ? g[seat.row * g_step] : W(0);
+  if (id >= 0 && divisor) scale /= *divisor;
   const W spread = smoothing / static_cast<W>(n), picked = W(1) - smoothing;
   W items[Seat<T>::kPack];
   for (int64_t i = seat.first; i < n; i += seat.step) {
@@ -253,7 +258,8 @@ __global__ void __launch_bounds__(kMostThreads)
   }
 }
 
-void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View& gx) {
+void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View* divisor,
+                        const View& gx) {
   if (probs.numel == 0) return;
   with_floating(gx.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -261,7 +267,8 @@ void cross_entropy_grad(double smoothing, const View& g, const View& probs, cons
     const int64_t n = row_length(probs);
     const Rows rows = make_rows<T>(probs.numel / n, n, {probs.data, gx.data});
     launch(cross_entropy_grad_kernel<T>, rows.blocks(), rows.block(), 0, rows, static_cast<W>(smoothing),
-           g.as<const W>(), probs.as<const W>(), target.as<const int64_t>(), gx.as<T>());
+           g.as<const W>(), g.strides[0], probs.as<const W>(), target.as<const int64_t>(),
+           divisor ? divisor->as<const W>() : nullptr, gx.as<T>());
   });
 }
 

@@ -258,8 +258,8 @@ struct BlockCopy {
   int64_t from_step, to_step;  // bytes from row to row
 };
 
-/// Where float32 and float64 are named, CUDA takes half types, too, but in segments, logcumsumexp_grad, linalg, crf, ctc
-/// and poisson: it computes in float32 and rounds what it writes.
+/// Where float32 and float64 are named, CUDA takes half types, too, but in segments, logcumsumexp_grad, linalg, crf,
+/// ctc and poisson: it computes in float32 and rounds what it writes.
 struct Backend {
   // Memory of a device that is not the CPU, for storage. allocate throws reel::Error when there is none; `block` is
   // what release gives back.
@@ -316,10 +316,13 @@ struct Backend {
   void (*softmax)(bool log, const View& x, const View& y);
   void (*softmax_grad)(bool log, const View& g, const View& y, const View& gx);
   // loss[i] = -Σ t log softmax(logits[i]) for t = (1 - smoothing) one_hot(target[i]) + smoothing / n, and probs is the
-  // softmax; both are 0 where the target is negative. Half logits, which CUDA takes, have float32 ones.
-  void (*cross_entropy)(double smoothing, const View& logits, const View& target, const View& loss, const View& probs);
-  // gx[i] = g[i] (probs[i] - t), 0 where the target is negative.
-  void (*cross_entropy_grad)(double smoothing, const View& g, const View& probs, const View& target, const View& gx);
+  // softmax; both are 0 where the target is negative. Losses are divided by the divisor, if any: one number of the
+  // losses' type. Half logits, which CUDA takes, have float32 losses and probabilities.
+  void (*cross_entropy)(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
+                        const View& probs);
+  // gx[i] = g[i] (probs[i] - t), 0 where the target is negative, divided likewise; g may have any stride.
+  void (*cross_entropy_grad)(double smoothing, const View& g, const View& probs, const View& target,
+                             const View* divisor, const View& gx);
 
   // Normalisation.
   void (*row_norm)(const Norm& norm);
@@ -419,6 +422,11 @@ struct Backend {
   void (*rescale)(double factor, const View* norm, std::span<const Updated> gradients, bool* found);
   // The p-norm (p > 0, or infinite) of all elements of many tensors (p of each, of one dtype); y is float32 or float64.
   void (*norm)(double p, std::span<const Updated> tensors, const View& y);
+  // Of GPUs, which are not asked whether any target is ignored: that would take a wait. Contiguous targets of a loss in
+  // [0, classes), or `ignored`; another one is reported as find_out_of_range does. `kept`, float32 or float64, becomes
+  // the number of those that are not ignored, *marked, if wanted, the targets with -1 for those that are.
+  void (*read_targets)(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
+                       const View* marked);
 };
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU

@@ -50,14 +50,21 @@ Tensor reduced(const char* op, const Tensor& losses, Reduction reduction) {
 
 // ---- what targets say -----------------------------------------------------------------------------------------------
 
+/// The type that losses of such scores are computed in.
+DType loss_type(DType scores) { return is_half(scores) ? kFloat32 : scores; }
+
+/// nullptr where x is undefined.
+const View* view_if(const Tensor& x) { return x.defined() ? &view_of(x) : nullptr; }
+
 struct Targets {
   Tensor ids;             // int64, contiguous; -1 for a row that is ignored
   bool ignoring = false;  // there may be such rows
+  Tensor kept;            // on a GPU then: how many others there are, in the loss_type
 
   /// In range everywhere.
   Tensor places() const { return ignoring ? where(ids < 0, 0, ids) : ids; }
   Tensor masked(const Tensor& rows) const { return ignoring ? where(ids < 0, 0, rows) : rows; }
-  Tensor count() const { return sum(ids >= 0); }
+  Tensor count() const { return kept.defined() ? kept : sum(ids >= 0); }
 };
 
 Tensor as_ids(const char* op, const Tensor& target) {
@@ -72,8 +79,9 @@ void check_range(const char* op, const Tensor& ids, int64_t classes) {
              " is out of range for ", classes, " classes");
 }
 
-/// Targets for scores of `shape`, [n, classes, d…] or [classes]; a single row's come as [1].
-Targets read_targets(const char* op, const Tensor& target, const Shape& shape, std::optional<int64_t> ignore) {
+/// Targets for scores [n, classes, d…] or [classes]; a single row's come as [1].
+Targets read_targets(const char* op, const Tensor& target, const Tensor& scores, std::optional<int64_t> ignore) {
+  const Shape& shape = view_of(scores).shape;
   const bool one_row = shape.size() == 1, flat = shape.size() <= 2;
   const int64_t classes = shape[one_row ? 0 : 1], n = one_row ? 1 : shape[0];
   Tensor ids = as_ids(op, target);
@@ -82,21 +90,23 @@ Targets read_targets(const char* op, const Tensor& target, const Shape& shape, s
   for (int d = 1; d < given.size() && fits; ++d) fits = given[d] == shape[d + 1];
   REEL_CHECK(fits, op, ": scores of shape ", shape, " but a target of shape ", given);
   if (given.empty()) ids = ids.reshape({1});
-  int64_t bad;
-  if (ignore && *ignore < 0 && ids.device() != kCPU) {  // whose kernels pass over all negative ids
-    check_range(op, where(ids == *ignore, 0, ids), classes);
-    return {ids, true};
+  if (ignore && ids.device() != kCPU) {
+    const Tensor kept = make_tensor({}, loss_type(scores.dtype()), ids.device());
+    Tensor marked;
+    if (*ignore >= 0) marked = make_tensor(view_of(ids).shape, kInt64, ids.device());  // negative ids count nowhere
+    backend_of(ids).read_targets(op, view_of(ids), classes, *ignore, view_of(kept), view_if(marked));
+    return {marked.defined() ? marked : ids, true, kept};
   }
-  // A GPU is not asked: that would take a wait.
-  const bool may_occur = ignore && ((*ignore >= 0 && *ignore < classes) || ids.device() != kCPU ||
+  int64_t bad;
+  const bool may_occur = ignore && ((*ignore >= 0 && *ignore < classes) ||
                                     backend_of(ids).find_out_of_range(op, view_of(ids), 0, classes, &bad));
   if (!may_occur) {
     if (!ignore) check_range(op, ids, classes);
-    return {ids};
+    return {ids, false, {}};
   }
   const Tensor ignored = ids == *ignore;
   check_range(op, where(ignored, 0, ids), classes);
-  return {where(ignored, -1, ids), true};
+  return {where(ignored, -1, ids), true, {}};
 }
 
 /// The weight of each row's class, 0 for ignored rows.
@@ -147,7 +157,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
   const char* op = "nll_loss";
   check_scores(op, log_probs);
   const DType dtype = log_probs.dtype();
-  const Targets targets = read_targets(op, target, log_probs.shape(), options.ignore_index);
+  const Targets targets = read_targets(op, target, log_probs, options.ignore_index);
   return for_one_row(log_probs, [&](const Tensor& x) {
     const Tensor picked = to_compute(gather(x, 1, targets.places().unsqueeze(1)).squeeze(1));
     Tensor losses = targets.masked(-picked), weights;
@@ -167,23 +177,22 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
   const View& view = view_of(x);
   const int64_t n = view.shape[0];
   const Tensor& ids = targets.ids;
-  const DType wide = is_half(view.dtype) ? kFloat32 : view.dtype;
+  const DType wide = loss_type(view.dtype);
   Tensor losses = make_tensor({n}, wide, x.device());
   Tensor probs = make_tensor(view.shape, wide, x.device());
-  backend_of(x).cross_entropy(smoothing, view, view_of(ids), view_of(losses), view_of(probs));
-
   double scale = 1;
   Tensor divisor;  // where rows may be ignored on a GPU, which nobody waits for
-  if (reduction == kMean && targets.ignoring && x.device() != kCPU)
-    divisor = no_grad([&] { return targets.count().to(wide); });
+  if (reduction == kMean && targets.kept.defined())
+    divisor = targets.kept;
   else if (reduction == kMean)
     scale /= static_cast<double>(targets.ignoring ? targets.count().item<int64_t>() : n);
+  backend_of(x).cross_entropy(smoothing, view, view_of(ids), view_if(divisor), view_of(losses), view_of(probs));
   Tensor y = losses;
   if (reduction != kNoReduction) {
     NoGrad guard;
     y = n == 1 ? losses.view({}) : sum(losses);
     if (scale != 1) y = y * scale;
-    if (divisor.defined()) y = y / divisor;
+    if (divisor.defined() && n == 0) y = y / divisor;  // there was no row to divide
   }
   if (recording(x))
     record("cross_entropy", y, inputs(x),
@@ -191,16 +200,16 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
              const Tensor p = back.get(probs), t = back.get(ids);
              Tensor g = back.grad().expand({p.size(0)});
              if (scale != 1) g = g * scale;
-             if (divisor.defined()) g = g / divisor;
              if (back.create_graph()) {
+               if (divisor.defined()) g = g / divisor;
                const Tensor hot = one_hot(where(t < 0, 0, t), p.size(1)).to(p.dtype()) * (1 - smoothing);
                const Tensor gap =
                    softmax(to_compute(back.get(x)), 1) - hot - smoothing / static_cast<double>(p.size(1));
                return back.set(0, where(t < 0, 0, g).unsqueeze(1) * gap);
              }
              Tensor gx = make_tensor(p.shape(), back.get(x).dtype(), p.device());
-             g = g.contiguous();
-             backend_of(p).cross_entropy_grad(smoothing, view_of(g), view_of(p), view_of(t), view_of(gx));
+             backend_of(p).cross_entropy_grad(smoothing, view_of(g), view_of(p), view_of(t), view_if(divisor),
+                                              view_of(gx));
              back.set(0, std::move(gx));
            });
   return y;
@@ -254,12 +263,12 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
         logits, [&](const Tensor& x) { return soft_cross_entropy(x, one ? target.unsqueeze(0) : target, options); });
   }
   REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
-  const Targets targets = read_targets(op, target, view.shape, options.ignore_index);
+  const Targets targets = read_targets(op, target, logits, options.ignore_index);
   if (usual)  // before anything is copied
     return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);
   return for_one_row(logits, [&](const Tensor& x) {
     const bool spatial = x.dim() > 2;
-    const Targets flat = spatial ? Targets{targets.ids.flatten(), targets.ignoring} : targets;
+    const Targets flat = spatial ? Targets{targets.ids.flatten(), targets.ignoring, targets.kept} : targets;
     const int64_t classes = x.size(1);
     const Tensor rows = spatial ? x.flatten(2).transpose(1, 2).reshape({flat.ids.numel(), classes}) : x;
     Tensor y;
@@ -291,7 +300,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMargi
   REEL_CHECK(x.dim() <= 2, op, ": scores of shape ", x.shape(), ", not [n, classes]");
   REEL_CHECK(options.p == 1 || options.p == 2, op, ": p must be 1 or 2, got ", options.p);
   if (is_half(x.dtype())) return multi_margin_loss(to_compute(x), target, options).to(x.dtype());
-  const Targets targets = read_targets(op, target, x.shape(), {});
+  const Targets targets = read_targets(op, target, x, {});
   return for_one_row(x, [&](const Tensor& rows) {
     const int64_t classes = rows.size(1);
     Tensor gaps = relu(rows - gather(rows, 1, targets.ids.unsqueeze(1)) + options.margin);

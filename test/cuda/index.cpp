@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <random>
@@ -280,6 +281,36 @@ TEST_CASE("cuda: ids that are out of range read zeros, write nothing, and are re
     REQUIRE_FALSE(gpu.find_out_of_range("someone", view_of(good), 0, 5, &bad));
     cuda::synchronize();
   }
+}
+
+TEST_CASE("cuda: targets are read in one go, but for ignored ones", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t n : {0, 1, 2, 5, 33, 1000, 5000, 70001})
+    for (const int64_t ignored : {-100, -1, 0, 3, 255}) {
+      CAPTURE(n, ignored);
+      std::vector<int64_t> values(static_cast<size_t>(n));
+      for (int64_t& v : values) v = below(4) ? below(5) : ignored;
+      const auto read = [&](const std::vector<int64_t>& given) {
+        const Tensor ids = from(given, {n + 1}, {.device = kCUDA}).narrow(0, 1, n);  // not at an aligned address
+        const Tensor marked = full({n}, 77, {.dtype = kInt64, .device = kCUDA});
+        for (const DType dtype : {kFloat32, kFloat64}) {
+          const Tensor kept = make_tensor({}, dtype, kCUDA);
+          gpu.read_targets("someone", view_of(ids), 5, ignored, view_of(kept),
+                           dtype == kFloat32 ? &view_of(marked) : nullptr);
+          const int64_t found = kept.item<int64_t>();  // or an Error
+          REQUIRE(found == n - std::count(given.begin() + 1, given.end(), ignored));
+        }
+        std::vector<int64_t> expected(given.begin() + 1, given.end());
+        std::replace(expected.begin(), expected.end(), ignored, int64_t{-1});
+        REQUIRE(marked.to_vector<int64_t>() == expected);
+      };
+      values.insert(values.begin(), 9);
+      read(values);
+      if (n < 5) continue;
+      values[static_cast<size_t>(n) / 2 + 1] = -2, values[static_cast<size_t>(n)] = 5;
+      REQUIRE_THROWS_WITH(read(values), Catch::Contains("someone: index -2 is"));
+      cuda::synchronize();  // once
+    }
 }
 
 TEST_CASE("cuda: bags of rows are made as on the CPU", "[cuda]") {

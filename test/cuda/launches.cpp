@@ -35,3 +35,20 @@ TEST_CASE("gradients of few parameters are clipped by three kernels", "[cuda]") 
   }
   CHECK(launched([&] { optim::clip_grad_norm(parameters, 1); }) == 3);
 }
+
+TEST_CASE("targets that are ignored cost cross_entropy no kernel but that which looks for them", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  for (const int64_t ignored : {-100, 2})
+    for (const int64_t n : {1, 8}) {
+      CAPTURE(ignored, n);
+      const Tensor x = ones({n, 5}, {.device = kCUDA}).requires_grad_(), y = ones({n}, {.device = kCUDA}).to(kInt64);
+      const CrossEntropyLossOptions options{.ignore_index = ignored};
+      const auto forward = launched([&] { cross_entropy(x, y, options); });
+      CHECK(forward == (n == 1 ? 2 : 3));  // targets, losses, their sum
+      const auto whole = launched([&] {
+        Tensor(x).set_grad({});
+        cross_entropy(x, y, options).backward();
+      });
+      CHECK(whole == forward + 2);  // a gradient of 1, and that of the logits
+    }
+}

@@ -324,22 +324,25 @@ TEST_CASE("GPU: softmax and cross entropy of rows of any length", "[cuda]") {
                 0.1);
           }
           const DType wide = is_half(dtype) ? kFloat32 : dtype;
-          for (const double smoothing : {0., 0.2}) {
-            INFO("smoothing " << smoothing);
-            check_wide(
-                dtype, {x, t}, {{{rows}, wide}, {{rows, n}, wide}},
-                [&](const Backend& table, const Views& in, const Views& out) {
-                  table.cross_entropy(smoothing, in[0], in[1], out[0], out[1]);
-                },
-                0.1);
-            if (odd) continue;
-            check_wide(
-                dtype, {loss_g.to(wide), y.to(wide), t}, {{{rows, n}, dtype}},
-                [&](const Backend& table, const Views& in, const Views& out) {
-                  table.cross_entropy_grad(smoothing, in[0], in[1], in[2], out[0]);
-                },
-                0.1);
-          }
+          const Tensor count = full({}, 3, {.dtype = wide, .device = kCPU});
+          for (const double smoothing : {0., 0.2})
+            for (const bool divided : {false, true}) {
+              INFO("smoothing " << smoothing << ", divided " << divided);
+              check_wide(
+                  dtype, {x, t, count}, {{{rows}, wide}, {{rows, n}, wide}},
+                  [&](const Backend& table, const Views& in, const Views& out) {
+                    table.cross_entropy(smoothing, in[0], in[1], divided ? &in[2] : nullptr, out[0], out[1]);
+                  },
+                  0.1);
+              if (odd) continue;
+              for (const int layout : {0, 2, 3})
+                check_wide(
+                    dtype, {{loss_g.to(wide), layout}, y.to(wide), t, count}, {{{rows, n}, dtype}},
+                    [&](const Backend& table, const Views& in, const Views& out) {
+                      table.cross_entropy_grad(smoothing, in[0], in[1], in[2], divided ? &in[3] : nullptr, out[0]);
+                    },
+                    0.1);
+            }
         }
 }
 

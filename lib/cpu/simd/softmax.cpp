@@ -115,7 +115,8 @@ void softmax_grad_rows(bool log, const View& g, const View& y, const View& gx) {
 }
 
 template <class T>
-void cross_entropy_rows(double smoothing, const View& logits, const View& target, const View& loss, const View& probs) {
+void cross_entropy_rows(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
+                        const View& probs) {
   for_each_row(logits, [&](int64_t row, int64_t n) {
     const T* from = logits.as<const T>() + row * n;
     T* to = probs.as<T>() + row * n;
@@ -138,15 +139,19 @@ void cross_entropy_rows(double smoothing, const View& logits, const View& target
       loss.as<T>()[row] += T(smoothing) * (picked - shift - hadd(total) / T(n));
     }
   });
+  if (divisor)
+    for (int64_t row = 0; row < loss.numel; ++row) loss.as<T>()[row] /= *divisor->as<const T>();
 }
 
 template <class T>
-void cross_entropy_grad_rows(double smoothing, const View& g, const View& probs, const View& target, const View& gx) {
+void cross_entropy_grad_rows(double smoothing, const View& g, const View& probs, const View& target,
+                             const View* divisor, const View& gx) {
+  const T share = divisor ? 1 / *divisor->as<const T>() : T(1);
   for_each_row(probs, [&](int64_t row, int64_t n) {
     const T* p = probs.as<const T>() + row * n;
     T* to = gx.as<T>() + row * n;
     const int64_t id = target.as<const int64_t>()[row];
-    const T scale = id < 0 ? T(0) : g.as<const T>()[row];
+    const T scale = id < 0 ? T(0) : g.as<const T>()[row * g.strides[0]] * share;
     const Batch<T> spread(smoothing == 0 ? T(0) : T(smoothing) / T(n));
     map_row([&](auto v, auto) { return (v - spread) * Batch<T>(scale); }, n, to, p, p);
     if (id >= 0) to[id] -= scale * T(1 - smoothing);
@@ -159,13 +164,15 @@ void softmax(bool log, const View& x, const View& y) {
 void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
   g.dtype == kFloat32 ? softmax_grad_rows<float>(log, g, y, gx) : softmax_grad_rows<double>(log, g, y, gx);
 }
-void cross_entropy(double smoothing, const View& logits, const View& target, const View& loss, const View& probs) {
-  logits.dtype == kFloat32 ? cross_entropy_rows<float>(smoothing, logits, target, loss, probs)
-                           : cross_entropy_rows<double>(smoothing, logits, target, loss, probs);
+void cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
+                   const View& probs) {
+  logits.dtype == kFloat32 ? cross_entropy_rows<float>(smoothing, logits, target, divisor, loss, probs)
+                           : cross_entropy_rows<double>(smoothing, logits, target, divisor, loss, probs);
 }
-void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View& gx) {
-  g.dtype == kFloat32 ? cross_entropy_grad_rows<float>(smoothing, g, probs, target, gx)
-                      : cross_entropy_grad_rows<double>(smoothing, g, probs, target, gx);
+void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View* divisor,
+                        const View& gx) {
+  g.dtype == kFloat32 ? cross_entropy_grad_rows<float>(smoothing, g, probs, target, divisor, gx)
+                      : cross_entropy_grad_rows<double>(smoothing, g, probs, target, divisor, gx);
 }
 
 }  // namespace
