@@ -103,12 +103,20 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
   return assign_in_place(name, self, value);
 }
 
-// For the arithmetic of optimizers and accumulators: straight into self where nothing is recorded and types agree.
-bool writes_directly(const Tensor& self, const Tensor& other) {
-  const DType dtype = view_of(self).dtype;
-  return dtype == view_of(other).dtype && (dtype == kFloat32 || dtype == kFloat64) &&
+// For the arithmetic of optimizers and accumulators: straight into self where nothing is recorded and types agree. A
+// GPU takes numbers of the host's.
+bool writes_directly(const Tensor& self, const Tensor& other, bool integers = false) {
+  const View &to = view_of(self), &from = view_of(other);
+  return to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64 || (integers && to.dtype == kInt64)) &&
          !(grad_mode && (tracked(self) || tracked(other))) &&
-         TensorImpl::of(self)->storage != TensorImpl::of(other)->storage && self.device() == other.device();
+         TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
+         (self.device() == other.device() || (from.host && from.shape.empty() && !tracked(other)));
+}
+// x or, if that is a C++ number, it as one of dtype, which `room` has then.
+const Tensor& typed(const char* name, DType dtype, const Tensor& x, Tensor& room) {
+  view_of(x, name);
+  const bool converts = TensorImpl::of(x)->number && !tracked(x) && is_floating_point(dtype);
+  return converts ? room = x.to(dtype) : x;
 }
 View operand(const char* name, const View& to, const Tensor& other) {
   const View& from = view_of(other);
@@ -119,24 +127,22 @@ View operand(const char* name, const View& to, const Tensor& other) {
 template <class F, class Op>
 Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
   const View& to = view_of(self, name);
-  view_of(other, name);
-  if (!writes_directly(self, other))
+  Tensor room;
+  const Tensor& from = typed(name, to.dtype, other, room);
+  if (!writes_directly(self, from, F::kIntegers))
     return change(
         name, self, [&](const Tensor& old) { return op(old, other); }, other);
   check_in_place(name, self);
   const F f;
-  backend_of(self).binary[scalar::index_of<scalar::BinaryList, F>](&f, to, operand(name, to, other), to);
+  backend_of(self).binary[scalar::index_of<scalar::BinaryList, F>](&f, to, operand(name, to, from), to);
   TensorImpl::of(self)->storage->changed();
   return self;
 }
 template <class F, class Op>
 Tensor& arithmetic(const char* name, Tensor& self, const Tensor& a, const Tensor& b, const F& f, Op op) {
   const View& to = view_of(self, name);
-  const auto typed = [&](const Tensor& x) {
-    view_of(x, name);
-    return TensorImpl::of(x)->number && !tracked(x) && is_floating_point(to.dtype) ? x.to(to.dtype) : x;
-  };
-  const Tensor at = typed(a), bt = typed(b);
+  Tensor rooms[2];
+  const Tensor &at = typed(name, to.dtype, a, rooms[0]), &bt = typed(name, to.dtype, b, rooms[1]);
   if (!writes_directly(self, at) || !writes_directly(self, bt))
     return change(
         name, self, [&](const Tensor& old) { return op(old, a, b); }, a, b);

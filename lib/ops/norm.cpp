@@ -179,7 +179,7 @@ void move_running(const Tensor& running_mean, const Tensor& running_var, const S
   NoGrad guard;
   const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
   const auto move = [&](Tensor running, const Tensor& to, double scale) {
-    running.mul_(1 - momentum).add_(to, momentum * scale);
+    running.lerp_((scale == 1 ? to : to * scale).to(running.dtype()), momentum);
   };
   move(running_mean, moments.mean, 1);
   move(running_var, moments.variance, unbiased);

@@ -294,8 +294,8 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
   const bool bools = meet == kBool;
   NoGrad guard;
   const auto operand = [&](const Tensor& x) {
-    if (device == kCPU || !is_number(x)) return x.to(bools ? kUInt8 : meet).to(device);
-    return x.to(bools ? kUInt8 : is_half(meet) ? kFloat32 : meet);  // a kernel's argument
+    const bool argument = is_number(x) && device != kCPU;  // of a kernel
+    return operand_on(device, x.to(bools ? kUInt8 : argument && is_half(meet) ? kFloat32 : meet));
   };
   const Tensor ac = operand(a), bc = operand(b);
   Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), kBool, device);
@@ -381,7 +381,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   view_of(a, "where"), view_of(b, "where");
   const DType dtype = result_type(a, b);
   const Device device = common_device("where", {&condition, &a, &b});
-  const Tensor at = a.to(dtype).to(device), bt = b.to(dtype).to(device);
+  const Tensor at = operand_on(device, a.to(dtype)), bt = operand_on(device, b.to(dtype));
   const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
   Tensor y = make_tensor(shape, dtype, device);
   backend_of(y).where(expand_view(view_of(condition), shape), expand_view(view_of(at), shape),
@@ -389,9 +389,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   if (is_floating_point(dtype) && recording(at, bt))
     record("where", y, inputs(at, bt), [condition = Saved(condition)](Backward& back) {
       const Tensor c = back.get(condition);
-      const Tensor zero = zeros({}, {.dtype = back.grad().dtype(), .device = back.grad().device()});
-      if (back.needs(0)) back.set(0, where(c, back.grad(), zero));
-      if (back.needs(1)) back.set(1, where(c, zero, back.grad()));
+      if (back.needs(0)) back.set(0, where(c, back.grad(), 0));
+      if (back.needs(1)) back.set(1, where(c, 0, back.grad()));
     });
   return y;
 }

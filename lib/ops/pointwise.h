@@ -11,6 +11,12 @@ inline Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return
 /// A C++ number as one that kernels take beside elements of dtype: a float32, or float64.
 Tensor number_as(DType dtype, const Tensor& number);
 
+/// x where the kernels of a device take it: there, but for a number of the host's, which goes with the launch.
+inline Tensor operand_on(Device device, const Tensor& x) {
+  const View& view = view_of(x);
+  return view.host && view.shape.empty() && !tracked(x) ? x : x.to(device);
+}
+
 template <bool read, int tag>
 using SavedIf = std::conditional_t<read, Saved, NotSaved<tag>>;
 
@@ -150,7 +156,7 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
                      : !F::kIntegers && !is_floating_point(result) ? kFloat32
                      : result == kBool                             ? kUInt8
                                                                    : result;
-  const Tensor y = binary_same<F>(name, a.to(meet).to(device), b.to(meet).to(device));
+  const Tensor y = binary_same<F>(name, operand_on(device, a.to(meet)), operand_on(device, b.to(meet)));
   return is_half(result) || (F::kIntegers && result == kBool) ? y.to(result) : y;
 }
 

@@ -36,6 +36,31 @@ TEST_CASE("gradients of few parameters are clipped by three kernels", "[cuda]") 
   CHECK(launched([&] { optim::clip_grad_norm(parameters, 1); }) == 3);
 }
 
+TEST_CASE("numbers of the host's go to a GPU with the kernel", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  Tensor x = ones({5}, {.device = kCUDA}), ids = arange(5).to(kCUDA);
+  const Tensor mask = ids > 2;
+  CHECK(launched([&] { x.mul_(2).add_(1).lerp_(x + 1, 0.5); }) == 4);
+  CHECK(launched([&] { ids.add_(1); }) == 1);
+  CHECK(launched([&] { eq(remainder(ids * 3, 7), 2); }) == 3);
+  CHECK(launched([&] { where(mask, x, 0); }) == 1);
+  CHECK(x.to_vector<double>() == std::vector<double>{8.5, 8.5, 8.5, 8.5, 8.5});
+  CHECK(ids.to_vector<int64_t>() == std::vector<int64_t>{2, 3, 4, 5, 6});
+  CHECK((remainder(ids * 3, 7) == 2).to_vector<bool>() == std::vector<bool>{false, true, false, false, false});
+  CHECK(where(ids > 3, x, 0).to_vector<double>() == std::vector<double>{0, 0, 8.5, 8.5, 8.5});
+  const Tensor zero = Tensor(2.0).to(kFloat32).requires_grad_();  // one that is differentiated is not only a number
+  sum(where(mask, x, zero)).backward();
+  CHECK(zero.grad().item<double>() == 3);
+}
+
+TEST_CASE("batch_norm moves its running statistics with few kernels", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  nn::BatchNorm1d layer(4);
+  layer.to(kCUDA);
+  const Tensor x = sin(arange(12).to(kFloat32)).view({3, 4}).to(kCUDA);
+  CHECK(launched([&] { layer(x); }) == 8);  // moments, result, five for running ones, the count
+}
+
 TEST_CASE("targets that are ignored cost cross_entropy no kernel but that which looks for them", "[cuda]") {
   if (!cuda::is_available() || !simt::launches) return;
   for (const int64_t ignored : {-100, 2})
