@@ -341,6 +341,19 @@ void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View
   });
 }
 
+template <class T>
+struct DropoutGrad {
+  Wide<T> scale;
+  __device__ Wide<T> operator()(Wide<T> g, uint8_t keep) const { return keep ? g * scale : Wide<T>(0); }
+};
+
+void dropout_grad(double p, const View& g, const View& keep, const View& gx) {
+  with_floating(g.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    map<T, T, uint8_t>(DropoutGrad<T>{p < 1 ? Wide<T>(1 / (1 - p)) : Wide<T>(0)}, gx, &g, &keep);
+  });
+}
+
 }  // namespace
 
 void install_random(Backend& table) {
@@ -348,6 +361,7 @@ void install_random(Backend& table) {
   table.poisson = poisson;
   table.multinomial = multinomial;
   table.dropout = dropout;
+  table.dropout_grad = dropout_grad;
 }
 
 }  // namespace reel::cuda

@@ -427,6 +427,8 @@ struct Backend {
   // the number of those that are not ignored, *marked, if wanted, the targets with -1 for those that are.
   void (*read_targets)(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
                        const View* marked);
+  // gx = g / (1 - p) where keep, 0 elsewhere: the same operands as dropout's.
+  void (*dropout_grad)(double p, const View& g, const View& keep, const View& gx);
 };
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU

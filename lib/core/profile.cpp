@@ -198,7 +198,7 @@ Backend make_recording_table() {
   KERNEL(sort), KERNEL(kth), KERNEL(order_rows), KERNEL(search);
   KERNEL(linalg.solve), KERNEL(linalg.slogdet), KERNEL(linalg.cholesky), KERNEL(linalg.qr), KERNEL(linalg.svd);
   KERNEL(linalg.eigh), KERNEL(linalg.solve_triangular);
-  KERNEL(random), KERNEL(poisson), KERNEL(multinomial), KERNEL(dropout);
+  KERNEL(random), KERNEL(poisson), KERNEL(multinomial), KERNEL(dropout), KERNEL(dropout_grad);
   return table;
 }
 

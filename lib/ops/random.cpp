@@ -277,8 +277,12 @@ Tensor dropout(const Tensor& x, double p, bool training) {
     table.dropout(p, state.seed, state.offset, view, to, mask);
   });
   if (recording(dense))
-    record("dropout", y, inputs(dense), [keep = Saved(keep), scale = p < 1 ? 1 / (1 - p) : 0](Backward& back) {
-      back.set(0, where(back.get(keep), back.grad() * scale, 0));
+    record("dropout", y, inputs(dense), [keep = Saved(keep), p](Backward& back) {
+      const Tensor mask = back.get(keep), g = back.grad().contiguous();
+      if (back.create_graph()) return back.set(0, where(mask, g * (p < 1 ? 1 / (1 - p) : 0), 0));
+      const Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
+      backend_of(g).dropout_grad(p, view_of(g), view_of(mask), view_of(gx));
+      back.set(0, gx);
     });
   return y;
 }

@@ -53,6 +53,15 @@ TEST_CASE("numbers of the host's go to a GPU with the kernel", "[cuda]") {
   CHECK(zero.grad().item<double>() == 3);
 }
 
+TEST_CASE("dropout is one kernel there and one back", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  const Tensor x = ones({3, 5}, {.device = kCUDA}).requires_grad_(), g = ones({3, 5}, {.device = kCUDA});
+  CHECK(launched([&] {
+          Tensor(x).set_grad({});
+          dropout(x, 0.5).backward(g);
+        }) == 2);
+}
+
 TEST_CASE("batch_norm moves its running statistics with few kernels", "[cuda]") {
   if (!cuda::is_available() || !simt::launches) return;
   nn::BatchNorm1d layer(4);

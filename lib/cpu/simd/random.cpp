@@ -28,6 +28,22 @@ void fill_lanes(uint64_t seed, uint64_t first, int64_t blocks, uint32_t* lanes) 
   }
 }
 
+template <class T>
+void dropout_grad_flat(T scale, int64_t n, const T* __restrict g, const uint8_t* __restrict keep, T* __restrict gx) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T scaled = g[i] * scale;
+    gx[i] = keep[i] ? scaled : T(0);
+  }
+}
+void dropout_grad(double p, const View& g, const View& keep, const View& gx) {
+  const double scale = p < 1 ? 1 / (1 - p) : 0;
+  if (g.dtype == kFloat32)
+    dropout_grad_flat(static_cast<float>(scale), g.numel, g.as<const float>(), keep.as<const uint8_t>(),
+                      gx.as<float>());
+  else
+    dropout_grad_flat(scale, g.numel, g.as<const double>(), keep.as<const uint8_t>(), gx.as<double>());
+}
+
 }  // namespace
 
 void install_random(Backend& table) {
@@ -37,6 +53,7 @@ void install_random(Backend& table) {
   table.dropout = [](double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
     cpu::dropout(fill_lanes, p, seed, offset, x, y, keep);
   };
+  table.dropout_grad = dropout_grad;
 }
 
 }  // namespace reel::cpu::REEL_ISA
