@@ -253,9 +253,11 @@ TEST_CASE("multinomial draws categories with their probabilities") {
   CHECK_THROWS_WITH(multinomial(from({0, 1}), 1), Contains("probs of int64"));
   CHECK_THROWS_WITH(multinomial(zeros({2}), 1, true), Contains("0 possible"));
   CHECK_THROWS_WITH(multinomial(full({2}, 1e308, {.dtype = kFloat64}), 1, true), Contains("add up to infinity"));
-  CHECK_THROWS_WITH(bernoulli(from({0.5, 1.5})), "bernoulli: probabilities must be in [0, 1], got 0.5 to 1.5");
+  CHECK_THROWS_WITH(bernoulli(from({0.5, 1.5}, {.device = kCPU})),
+                    "bernoulli: probabilities must be in [0, 1], got 0.5 to 1.5");
   CHECK_THROWS_WITH(poisson(from({-1.})), "poisson: the rate -1 is negative");
-  CHECK_THROWS_WITH(normal(ones({2}), from({-1.})), "normal: the standard deviation -1 is negative");
+  CHECK_THROWS_WITH(normal(ones({2}, {.device = kCPU}), from({-1.}, {.device = kCPU})),
+                    "normal: the standard deviation -1 is negative");
   Tensor whole = arange(3);
   CHECK_THROWS_WITH(whole.exponential_(), Contains("exponential_: a tensor of int64"));
   CHECK_THROWS_WITH(ones({2}).geometric_(0), "geometric_: the probability must be in (0, 1), got 0");

@@ -7,6 +7,7 @@
 #include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/ops.h"
+#include "reel/random.h"
 #include "reel/tensor.h"
 
 using namespace reel;
@@ -194,6 +195,17 @@ TEST_CASE("waits can be forbidden", "[cuda]") {
   CHECK_THROWS_WITH(sum(y).item<float>(), Contains("which cuda::forbid_waits forbids"));
   cuda::forbid_waits(false);
   CHECK(sum(y).item<float>() == 6);
+}
+
+TEST_CASE("random outcomes of a GPU's probabilities wait for nothing", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor p = full({100}, 0.5, kOnGpu), deviation = ones({100}, kOnGpu);
+  bernoulli(p), normal(p, deviation);  // the memory is there
+  cuda::forbid_waits(true);
+  const Tensor outcomes = bernoulli(p), numbers = normal(p, deviation);
+  cuda::forbid_waits(false);
+  CHECK(all((outcomes == 0) | (outcomes == 1)).item<bool>());
+  CHECK(square(mean(numbers)).item<double>() < 1);
 }
 
 TEST_CASE("a graph computes anew from new inputs", "[cuda]") {
