@@ -10,69 +10,17 @@
 #include <thread>
 #include <vector>
 
-#include "device.h"
-#include "simt.h"
+#include "check.h"
 
+using namespace checks;
 using simt::kAsan;
 
 namespace {
 
 constexpr unsigned kAll = ~0u;
 
-// ---- what a test says -----------------------------------------------------------------------------------------------
-
-#define EXPECT(condition) expect(condition, #condition, __LINE__)
-void expect(bool holds, const char* what, int line) {
-  if (holds) return;
-  std::fprintf(stderr, "line %d: not so: %s\n", line, what);
-  std::fflush(nullptr);
-  _exit(1);
-}
-#define SUCCEED(call) expect((call) == cudaSuccess, #call, __LINE__)
-
-cudaStream_t make_stream() {
-  cudaStream_t stream;
-  SUCCEED(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return stream;
-}
-template <class T>
-T* make(size_t count, cudaStream_t stream) {
-  void* address;
-  SUCCEED(cudaMallocAsync(&address, count * sizeof(T), stream));
-  return static_cast<T*>(address);
-}
-template <class T>
-T* make_pinned(size_t count) {
-  void* address;
-  SUCCEED(cudaHostAlloc(&address, count * sizeof(T), 0));
-  return static_cast<T*>(address);
-}
-/// What a stream has there when all that it has been given is done.
-template <class T>
-std::vector<T> values(const T* from, size_t count, cudaStream_t stream) {
-  std::vector<T> result(count);
-  SUCCEED(cudaMemcpyAsync(result.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost, stream));
-  return result;
-}
-template <class T>
-void upload(T* to, const std::vector<T>& from, cudaStream_t stream) {
-  SUCCEED(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
-}
-template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, A... args) {
-  SUCCEED(simt::launch(kernel, grid, block, shared, stream, args...));
-}
-
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-__global__ void set(float* to, int count, float value) {
-  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < unsigned(count); i += gridDim.x * blockDim.x)
-    to[i] = value;
-}
-__global__ void add(float* to, const float* from, int count) {
-  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < unsigned(count); i += gridDim.x * blockDim.x)
-    to[i] += from[i];
-}
 __global__ void visit(int* visits) {
   const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
@@ -600,13 +548,6 @@ void free_too_early_for_another_stream() {
 
 // ---- how they are run -----------------------------------------------------------------------------------------------
 
-struct Test {
-  const char* name;
-  void (*run)();
-  enum { kHolds, kIsCaught, kDies } expected = kHolds;  // always; not with every seed; never
-  const char* says = "";
-};
-
 const Test tests[] = {
     {"every thread runs once", every_thread_runs_once},
     {"threads meet", threads_meet},
@@ -694,6 +635,7 @@ bool check(const Test& test) {
 int main() {
   int failures = 0, count = 0;
   for (const Test& test : tests) ++count, failures += !check(test);
+  for (const Test& test : device_tests) ++count, failures += !check(test);
   std::printf("%d tests, %d failed\n", count, failures);
   return failures != 0;
 }

@@ -16,35 +16,41 @@ unsigned seed();
 /// A number below `limit` of a series that the seed starts.
 unsigned draw(unsigned limit);
 
-/// While one lives the GPU's memory can be read and written.
+/// How many GPUs there are: SIMT_DEVICES, or else two.
+int device_count();
+/// One for each device.
+using Devices = unsigned;
+inline constexpr Devices kAllDevices = ~0u;
+inline Devices only(int device) { return 1u << device; }
+
+/// While one lives the memory of these devices, and of no others, can be read and written.
 class Open {
  public:
-  Open();
+  explicit Open(Devices devices);
   ~Open();
   Open(const Open&) = delete;
   Open& operator=(const Open&) = delete;
-};
 
-/// … and while one lives in an Open it cannot.
-class Closed {
- public:
-  Closed();
-  ~Closed();
-  Closed(const Closed&) = delete;
-  Closed& operator=(const Closed&) = delete;
+ private:
+  Devices before_;
 };
+/// Those whose memory can be.
+Devices opened();
+/// Changes them until the innermost Open goes.
+void reopen(Devices devices);
 
-/// A block of the GPU's memory. Nobody may touch it before prepare() and after retire(), which the stream calls.
+/// A block of a GPU's memory. Nobody may touch it before prepare() and after retire(), which the stream calls.
 struct Block {
   char* data;
   size_t size;
+  int device;
   bool ready = false;  // prepare() has been
   bool freed = false;  // the host has asked for it; the stream has yet to come there
   bool of_graph = false;
   cudaMemPool_t pool = nullptr;
 };
 /// Null if there are no addresses left.
-Block* allocate(size_t size);
+Block* allocate(size_t size, int device);
 /// The block which `bytes` bytes from `address` on lie in, or null.
 Block* find_block(const void* address, size_t bytes = 1);
 bool is_device(const void* address);
@@ -59,7 +65,7 @@ void check_borders();
 /// … or into what was freed not long ago.
 void check_freed();
 
-/// Lets the GPU have so much memory. SIMT_MEMORY says it, too, in bytes; otherwise it has 8 GiB.
+/// Lets each GPU have so much memory. SIMT_MEMORY says it, too, in bytes; otherwise it has 8 GiB.
 void limit_memory(size_t bytes);
 
 }  // namespace simt

@@ -1,4 +1,4 @@
-// The GPU's memory: one range of addresses which the host cannot touch.
+// The GPUs' memory: a range of addresses for each, which neither the host nor the others' kernels can touch.
 //
 // Every block has borders that are checked whenever work was done, or, under AddressSanitizer, poisoned, which finds
 // reads too. What is free cannot be touched under AddressSanitizer and is NaN without.
@@ -31,23 +31,31 @@ constexpr size_t kBorder = 256, kArena = size_t(64) << 30, kPage = size_t(2) << 
 constexpr size_t kQuarantine = size_t(16) << 20;  // so much lies idle before its addresses are used again
 constexpr unsigned char kCanary = 0xcb;
 
-char* arena() {
+constexpr int kMostDevices = 8;
+
+char* arenas() {
   static char* const start = [] {
-    void* const found = mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t size = kArena * static_cast<size_t>(device_count());
+    void* const found = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (found == MAP_FAILED) die("no address space for the memory of the GPU");
-    madvise(found, kArena, MADV_HUGEPAGE);
+    madvise(found, size, MADV_HUGEPAGE);
     return static_cast<char*>(found);
   }();
   return start;
 }
+char* arena(int device) { return arenas() + kArena * static_cast<size_t>(device); }
+int device_of(const char* address) { return static_cast<int>(static_cast<size_t>(address - arenas()) / kArena); }
 
 struct Memory {
   std::map<char*, Block> blocks;
-  std::map<char*, size_t> free;  // ranges below `top`
+  std::map<char*, size_t> free;  // ranges below the tops; those of two devices do not touch
   std::deque<Block> quarantine;
   size_t quarantined = 0;
-  char* top = arena();  // nothing above has ever been used
-  int open = 0;
+  char* tops[kMostDevices];  // nothing above has ever been used
+  Devices open = 0;
+  Memory() {
+    for (int device = 0; device < device_count(); ++device) tops[device] = arena(device);
+  }
 };
 Memory& memory() {
   static Memory& instance = *new Memory;
@@ -68,13 +76,14 @@ void explain(int, siginfo_t* fault, void*) {
   char text[200];
   int length = 0;
   if (!is_device(address)) {
-    if (memory().open > 0) length = std::snprintf(text, sizeof text, "simt: a kernel touches %p\n", fault->si_addr);
+    if (memory().open) length = std::snprintf(text, sizeof text, "simt: a kernel touches %p\n", fault->si_addr);
   } else if (const Block* const block = find_block(address)) {
-    length = std::snprintf(text, sizeof text, "simt: the host touches byte %td of the GPU's block of %zu bytes\n",
-                           address - block->data, block->size);
+    length = std::snprintf(text, sizeof text, "simt: %s touches byte %td of a block of %zu bytes of device %d\n",
+                           memory().open ? "a kernel of another device" : "the host", address - block->data,
+                           block->size, block->device);
   } else {
     length = std::snprintf(text, sizeof text, "simt: %s touches the GPU's memory outside of all blocks\n",
-                           memory().open > 0 ? "a kernel" : "the host");
+                           memory().open ? "a kernel" : "the host");
   }
   if (length > 0 && write(STDERR_FILENO, text, static_cast<size_t>(length)) < 0) std::abort();
 }
@@ -89,28 +98,27 @@ void handle_faults() {
   if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != explain) other_handler = now;
 }
 
-void protect(int access) {
-  const size_t used = (memory().top - arena() + kPage - 1) / kPage * kPage;
-  if (used > 0 && mprotect(arena(), used, access) != 0) die("mprotect failed");
-  if (access == PROT_NONE) handle_faults();
+void protect(int device, int access) {
+  const size_t used = (memory().tops[device] - arena(device) + kPage - 1) / kPage * kPage;
+  if (used > 0 && mprotect(arena(device), used, access) != 0) die("mprotect failed");
 }
 
 // ---- addresses ------------------------------------------------------------------------------------------------------
 
-char* find_range(size_t size) {
+char* find_range(size_t size, int device) {
   Memory& m = memory();
-  for (auto range = m.free.begin(); range != m.free.end(); ++range) {
+  for (auto range = m.free.lower_bound(arena(device)); range != m.free.end(); ++range) {
     const auto [start, length] = *range;
+    if (device_of(start) != device) break;
     if (length < size) continue;
     m.free.erase(range);
     if (length > size) m.free[start + size] = length - size;
     return start;
   }
-  if (size > kArena - size_t(m.top - arena())) return nullptr;
-  if (m.open > 0) die("memory is asked for while the GPU works");
-  char* const start = m.top;
-  m.top += size;
-  return start;
+  char*& top = m.tops[device];
+  if (size > kArena - kPage - size_t(top - arena(device))) return nullptr;
+  if (m.open) die("memory is asked for while the GPU works");
+  return std::exchange(top, top + size);
 }
 
 void give_back(char* start, size_t size) {
@@ -152,30 +160,35 @@ void check(const Block& block) {
 
 }  // namespace
 
-Open::Open() {
-  if (memory().open++ == 0) protect(PROT_READ | PROT_WRITE);
-}
-Open::~Open() {
-  if (--memory().open == 0) protect(PROT_NONE);
-}
-
-Closed::Closed() {
-  if (memory().open > 0) protect(PROT_NONE);
-}
-Closed::~Closed() {
-  if (memory().open > 0) protect(PROT_READ | PROT_WRITE);
+int device_count() {
+  static const int count = [] {
+    const char* const text = std::getenv("SIMT_DEVICES");
+    return text ? std::clamp(std::atoi(text), 1, kMostDevices) : 2;
+  }();
+  return count;
 }
 
-Block* allocate(size_t size) {
+Open::Open(Devices devices) : before_(opened()) { reopen(devices); }
+Open::~Open() { reopen(before_); }
+Devices opened() { return memory().open; }
+void reopen(Devices devices) {
+  Devices& open = memory().open;
+  for (int device = 0; device < device_count(); ++device)
+    if ((open ^ devices) & only(device)) protect(device, devices & only(device) ? PROT_READ | PROT_WRITE : PROT_NONE);
+  if (open && !devices) handle_faults();
+  open = devices;
+}
+
+Block* allocate(size_t size, int device) {
   const size_t whole = footprint(size);
-  char* const range = whole < size ? nullptr : find_range(whole);
+  char* const range = whole < size ? nullptr : find_range(whole, device);
   if (!range) return nullptr;
-  Block& block = memory().blocks[range + kBorder] = {range + kBorder, size};
+  Block& block = memory().blocks[range + kBorder] = {range + kBorder, size, device};
   ASAN_POISON_MEMORY_REGION(range, whole);
   return &block;
 }
 
-bool is_device(const void* address) { return address >= arena() && address < arena() + kArena; }
+bool is_device(const void* address) { return address >= arenas() && address < arena(device_count()); }
 
 Block* find_block(const void* address, size_t bytes) {
   char* const first = static_cast<char*>(const_cast<void*>(address));
@@ -188,6 +201,7 @@ Block* find_block(const void* address, size_t bytes) {
 }
 
 void prepare(Block* block) {
+  const Open open(opened() | only(block->device));
   const auto [data, size] = std::pair(block->data, block->size);
   ASAN_UNPOISON_MEMORY_REGION(data - kBorder, footprint(size));
   std::memset(data - kBorder, kCanary, kBorder);
@@ -200,6 +214,7 @@ void prepare(Block* block) {
 
 void rest(Block* block) {
   if (!block->ready) return;
+  const Open open(opened() | only(block->device));
   check(*block);
   std::memset(block->data, 0xff, block->size);
   ASAN_POISON_MEMORY_REGION(block->data, block->size);
@@ -214,6 +229,7 @@ void retire(Block* block) {
   m.blocks.erase(block->data);
   while (m.quarantined > kQuarantine) {
     const Block& oldest = m.quarantine.front();
+    const Open open(opened() | only(oldest.device));
     check_freed(oldest);
     m.quarantined -= footprint(oldest.size);
     give_back(oldest.data - kBorder, footprint(oldest.size));
@@ -222,11 +238,12 @@ void retire(Block* block) {
 }
 
 void check_freed() {
-  const Open open;
+  const Open open(kAllDevices);
   for (const Block& block : memory().quarantine) check_freed(block);
 }
 
 void check_borders() {
+  const Open open(kAllDevices);
   for (const auto& [address, block] : memory().blocks)
     if (block.ready) check(block);
 }

@@ -15,8 +15,9 @@
 
 /// What a pool has is reserved on the GPU, used or not, until it gives it back.
 struct CUmemPoolHandle_st {
+  int device = 0;
   uint64_t threshold = 0, reserved = 0, used = 0, most_reserved = 0, most_used = 0;
-  std::map<cudaStream_t, uint64_t> pending;  // of `used`: freed, but the stream has yet to come there
+  std::map<cudaStream_t, uint64_t> pending = {};  // of `used`: freed, but the stream has yet to come there
 };
 
 namespace simt {
@@ -26,11 +27,15 @@ constexpr uint64_t kPoolStep = uint64_t(2) << 20;
 constexpr uint64_t kMostPending = uint64_t(256) << 20;  // that wait to be freed: more make the stream work
 constexpr size_t kShared = 48 << 10, kMostShared = 227 << 10;
 
+/// The first are the devices' own.
 std::vector<cudaMemPool_t>& pools() {
-  static auto& all = *new std::vector<cudaMemPool_t>{new CUmemPoolHandle_st};
+  static auto& all = *new std::vector<cudaMemPool_t>;
+  if (all.empty())
+    for (int device = 0; device < device_count(); ++device) all.push_back(new CUmemPoolHandle_st{.device = device});
   return all;
 }
-uint64_t outside_pools = 0;
+cudaMemPool_t default_pool(int device) { return pools()[static_cast<size_t>(device)]; }
+std::map<int, uint64_t> outside_pools;  // by device
 
 uint64_t& limit() {
   static uint64_t bytes = [] {
@@ -39,9 +44,10 @@ uint64_t& limit() {
   }();
   return bytes;
 }
-uint64_t reserved() {
-  uint64_t sum = outside_pools;
-  for (const cudaMemPool_t pool : pools()) sum += pool->reserved;
+uint64_t reserved(int device) {
+  uint64_t sum = outside_pools[device];
+  for (const cudaMemPool_t pool : pools())
+    if (pool->device == device) sum += pool->reserved;
   return sum;
 }
 
@@ -54,7 +60,7 @@ bool take(CUmemPoolHandle_st& pool, uint64_t size, cudaStream_t stream) {
   const uint64_t wanted = pool.used - again + size;
   if (wanted > pool.reserved) {
     const uint64_t more = (wanted - pool.reserved + kPoolStep - 1) / kPoolStep * kPoolStep;
-    if (reserved() + more > limit()) return false;
+    if (reserved(pool.device) + more > limit()) return false;
     pool.reserved += more;
   }
   pending -= again;
@@ -74,27 +80,26 @@ void trim(CUmemPoolHandle_st& pool, uint64_t keep) {
   pool.reserved = std::min(pool.reserved, std::max(used, keep));
 }
 
-Block* allocate_outside(size_t size) {
-  if (size > limit() || reserved() + size > limit()) return nullptr;
-  Block* const block = allocate(size);
-  if (block) outside_pools += size;
+Block* allocate_outside(size_t size, int device) {
+  if (size > limit() || reserved(device) + size > limit()) return nullptr;
+  Block* const block = allocate(size, device);
+  if (block) outside_pools[device] += size;
   return block;
 }
 
 /// Gives all that a block has back, now.
 void drop(Block* block) {
-  const Open open;
   if (block->pool)
     block->pool->used -= block->size;
   else
-    outside_pools -= block->size;
+    outside_pools[block->device] -= block->size;
   retire(block);
 }
 
 /// Memory that a graph has for as long as it lives.
 cudaError_t allocate_in_capture(void** address, size_t size, Stream& stream) {
   if (stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
-  Block* const block = allocate_outside(size);
+  Block* const block = allocate_outside(size, stream.device);
   if (!block) return cudaErrorMemoryAllocation;
   block->of_graph = true;
   stream.capture->graph->blocks.emplace_back(block, drop);
@@ -107,7 +112,7 @@ cudaError_t allocate_in_stream(void** address, size_t size, cudaMemPool_t pool, 
   if (size == 0) return cudaSuccess;
   if (stream.capture) return allocate_in_capture(address, size, stream);
   if (size > limit() || !take(*pool, size, &stream)) return cudaErrorMemoryAllocation;
-  Block* const block = allocate(size);
+  Block* const block = allocate(size, pool->device);
   if (!block) die("no addresses are left for %zu bytes", size);
   block->pool = pool;
   *address = block->data;
@@ -177,7 +182,11 @@ void copy_rows(Rows to, Rows from, size_t width, size_t height) {
 /// What a copy does when the stream comes to it. Pinned memory must still be pinned then.
 Work copy_later(Rows to, Rows from, size_t width, size_t height) {
   const bool to_pinned = is_pinned(to.data), from_pinned = is_pinned(from.data);
+  Devices devices = 0;
+  for (const char* data : {to.data, from.data})
+    if (const Block* const block = find_block(data)) devices |= only(block->device);
   return [=] {
+    const Open open(devices);
     if ((to_pinned && !is_pinned(to.data)) || (from_pinned && !is_pinned(from.data)))
       die("a copy comes to pinned memory that is gone");
     copy_rows(to, from, width, height);
@@ -224,10 +233,10 @@ char* bytes_at(const void* address) { return static_cast<char*>(const_cast<void*
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-/// The most dynamic shared memory that kernels may have, if it was set.
+/// The most dynamic shared memory that kernels may have on the current device, if it was set.
 std::map<const void*, size_t>& shared_limits() {
-  static auto& all = *new std::map<const void*, size_t>;
-  return all;
+  static auto& all = *new std::vector<std::map<const void*, size_t>>(static_cast<size_t>(device_count()));
+  return all[static_cast<size_t>(current_device)];
 }
 
 struct Name {
@@ -333,16 +342,26 @@ cudaError_t cudaPeekAtLastError() { return last_error; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) { return *count = device_count(), cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
 cudaError_t cudaSetDevice(int device) {
-  return call([&] { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  if (device < 0 || device >= device_count()) return last_error = cudaErrorInvalidDevice;
+  current_device = device;
+  check_current();
+  return cudaSuccess;
 }
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
+/// Copies only: no kernel may touch another device's memory.
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return call([&] {
+    if (std::min(device, peer) < 0 || std::max(device, peer) >= device_count()) return cudaErrorInvalidDevice;
+    *can = device != peer;
+    return cudaSuccess;
+  });
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return call([&] {
-    if (device != 0) return cudaErrorInvalidDevice;
+  const auto found = [&] {
+    if (device < 0 || device >= device_count()) return cudaErrorInvalidDevice;
     cudaDeviceProp p{};
     std::strcpy(p.name, "a CPU as an H100");
     p.totalGlobalMem = limit();
@@ -364,7 +383,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     p.globalL1CacheSupported = p.localL1CacheSupported = 1;
     *properties = p;
     return cudaSuccess;
-  });
+  };
+  const cudaError_t status = found();
+  if (status != cudaSuccess) last_error = status;
+  return status;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
@@ -398,9 +420,8 @@ cudaError_t cudaMalloc(void** address, size_t size) {
     *address = nullptr;
     const cudaError_t status = refuse_while_capturing();
     if (status != cudaSuccess || size == 0) return status;
-    Block* const block = allocate_outside(size);
+    Block* const block = allocate_outside(size, current_device);
     if (!block) return cudaErrorMemoryAllocation;
-    const Open open;
     prepare(block);
     *address = block->data;
     return cudaSuccess;
@@ -418,7 +439,8 @@ cudaError_t cudaFree(void* address) {
   });
 }
 cudaError_t cudaMallocAsync(void** address, size_t size, cudaStream_t stream) {
-  return call_on(stream, [&](Stream& found) { return allocate_in_stream(address, size, pools()[0], found); });
+  return call_on(stream,
+                 [&](Stream& found) { return allocate_in_stream(address, size, default_pool(found.device), found); });
 }
 cudaError_t cudaMallocFromPoolAsync(void** address, size_t size, cudaMemPool_t pool, cudaStream_t stream) {
   return call_on(stream, [&](Stream& found) { return allocate_in_stream(address, size, pool, found); });
@@ -429,19 +451,37 @@ cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return call([&] {
     *total = limit();
-    *free = limit() - std::min(limit(), reserved());
+    *free = limit() - std::min(limit(), reserved(current_device));
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) { return *pool = pools()[0], cudaSuccess; }
-cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int) { return *pool = pools()[0], cudaSuccess; }
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  return call([&] {
+    if (device < 0 || device >= device_count()) return cudaErrorInvalidDevice;
+    *pool = default_pool(device);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
   return call([&] {
-    if (properties->allocType != cudaMemAllocationTypePinned ||
-        properties->location.type != cudaMemLocationTypeDevice || properties->location.id != 0)
+    const auto [type, device] = properties->location;
+    if (properties->allocType != cudaMemAllocationTypePinned || type != cudaMemLocationTypeDevice || device < 0 ||
+        device >= device_count())
       return cudaErrorInvalidValue;
-    pools().push_back(*pool = new CUmemPoolHandle_st);
+    pools().push_back(*pool = new CUmemPoolHandle_st{.device = device});
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* access, size_t count) {
+  return call([&] {
+    for (size_t i = 0; i < count; ++i) {
+      const auto [type, device] = access[i].location;
+      const bool takes_own = device == pool->device && access[i].flags != cudaMemAccessFlagsProtReadWrite;
+      if (type != cudaMemLocationTypeDevice || device < 0 || device >= device_count() || takes_own)
+        return cudaErrorInvalidValue;
+    }
     return cudaSuccess;
   });
 }
@@ -534,8 +574,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->device = -1;
     attributes->type = cudaMemoryTypeUnregistered;
     void* const pointer = const_cast<void*>(address);
-    if (find_block(address)) {
-      attributes->device = 0;
+    if (const Block* const block = find_block(address)) {
+      attributes->device = block->device;
       attributes->type = cudaMemoryTypeDevice;
       attributes->devicePointer = pointer;
     } else if (is_pinned(address)) {
@@ -552,6 +592,15 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   return call_on(stream, [&](Stream& found) {
     return copy({bytes_at(to), bytes}, {bytes_at(from), bytes}, bytes, 1, kind, found);
+  });
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
+                                cudaStream_t stream) {
+  return call_on(stream, [&](Stream& found) {
+    const Block *const target = find_block(to), *const source = find_block(from);
+    if (!target || !source || target->device != to_device || source->device != from_device)
+      return cudaErrorInvalidValue;
+    return copy({bytes_at(to), bytes}, {bytes_at(from), bytes}, bytes, 1, cudaMemcpyDeviceToDevice, found);
   });
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,

@@ -5,7 +5,7 @@
 // with real barriers, shuffles and votes; blocks run one after the other. Streams are lazy: what is launched runs only
 // when somebody waits for it, so whoever reads too early reads old data. Memory of the "GPU" cannot be read by the
 // host, is NaN before it is written, and is poisoned again in stream order when it is freed. SIMT_SEED (0: in order, 1:
-// backwards, others: shuffled) chooses the order of threads, blocks and streams.
+// backwards, others: shuffled) chooses the order of threads, blocks and streams. There are two GPUs, or SIMT_DEVICES.
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -14,10 +14,15 @@ namespace {
 
 constexpr size_t kMostTasks = 4096;  // that wait: a real stream holds about 1000 before the host has to wait
 
-/// All that ever were, since events know those that were destroyed. The first is the default stream.
+/// All that ever were, since events know those that were destroyed. The first are the devices' default streams.
 std::vector<std::unique_ptr<Stream>>& streams() {
   static auto& all = *new std::vector<std::unique_ptr<Stream>>;
-  if (all.empty()) all.push_back(std::make_unique<Stream>());
+  if (all.empty())
+    for (int device = 0; device < device_count(); ++device) {
+      all.push_back(std::make_unique<Stream>());
+      all.back()->device = device;
+      all.back()->legacy = true;
+    }
   return all;
 }
 std::vector<std::unique_ptr<Capture>>& captures() {
@@ -41,7 +46,10 @@ bool can_work(const Stream& stream) { return !stream.tasks.empty() && !blocked(s
 void step(Stream& stream) {
   const Work work = std::move(stream.tasks.front().work);
   stream.tasks.pop_front();
-  if (work) work();
+  if (work) {
+    reopen(only(stream.device));
+    work();
+  }
   ++stream.done;
 }
 
@@ -70,7 +78,7 @@ Stream& worker_for(Stream& stream) {
 
 /// A little work, so that a program that asks again and again comes to an end.
 void nudge(Stream& stream) {
-  const Open open;
+  const Open open(only(stream.device));
   wander();
   if (!stream.tasks.empty()) step(worker_for(stream));
 }
@@ -85,11 +93,12 @@ void add_wait(Stream& stream, Stream& other, uint64_t until) {
 
 /// The default stream and those that were not made with cudaStreamNonBlocking wait for each other.
 void add_implicit_waits(Stream& stream) {
-  Stream& legacy = *streams()[0];
+  Stream& legacy = *streams()[static_cast<size_t>(stream.device)];
   if (stream.flags & cudaStreamNonBlocking) return;
   if (&stream != &legacy) return add_wait(stream, legacy, legacy.issued);
   for (const auto& other : streams())
-    if (!(other->flags & cudaStreamNonBlocking) && other.get() != &legacy) add_wait(legacy, *other, other->issued);
+    if (!(other->flags & cudaStreamNonBlocking) && other->device == stream.device && other.get() != &legacy)
+      add_wait(legacy, *other, other->issued);
 }
 
 // ---- captures -------------------------------------------------------------------------------------------------------
@@ -99,6 +108,13 @@ void add_implicit_waits(Stream& stream) {
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
 void invalidate(Capture& capture) { capture.invalid = true; }
+/// Those of a device's streams. False if there are none.
+bool break_captures(int device) {
+  bool any = false;
+  for (const auto& capture : captures())
+    if (capture->origin->device == device) any = capture->invalid = true;
+  return any;
+}
 
 Capture* find_capture(unsigned long long id) {
   for (const auto& capture : captures())
@@ -172,7 +188,8 @@ State& state() {
 }
 
 Stream* find_stream(cudaStream_t stream) {
-  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return streams()[0].get();
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread)
+    return streams()[static_cast<size_t>(current_device)].get();
   for (const auto& one : streams())
     if (one.get() == stream) return one->destroyed ? nullptr : stream;
   return nullptr;
@@ -185,15 +202,12 @@ cudaError_t issue(Stream& stream, Work work) {
     stream.frontier = {capture->graph->nodes.size() - 1};
     return cudaSuccess;
   }
-  if (&stream == streams()[0].get() && !captures().empty()) {
-    for (const auto& capture : captures()) invalidate(*capture);
-    return cudaErrorStreamCaptureImplicit;
-  }
+  if (stream.legacy && break_captures(stream.device)) return cudaErrorStreamCaptureImplicit;
   add_implicit_waits(stream);
   add(stream, {std::move(work)});
   if (stream.tasks.size() > kMostTasks) finish(stream);
   if (seed() > 1 && draw(16) == 0) {
-    const Open open;
+    const Open open(only(stream.device));
     wander();
   }
   return cudaSuccess;
@@ -202,15 +216,16 @@ cudaError_t issue(Stream& stream, Work work) {
 void reach(Stream& stream, uint64_t ticket) {
   if (stream.done >= ticket) return;
   {
-    const Open open;
+    const Open open(only(stream.device));
     for (wander(); stream.done < ticket; wander()) step(worker_for(stream));
     check_borders();
   }
   give_back_unused();
 }
 void finish(Stream& stream) { reach(stream, stream.issued); }
-void finish_all() {
-  for (const auto& stream : streams()) finish(*stream);
+void finish_all(Devices devices) {
+  for (const auto& stream : streams())
+    if (devices & only(stream->device)) finish(*stream);
   check_freed();
 }
 
@@ -235,7 +250,17 @@ cudaError_t refuse_while_capturing() {
 }
 
 cudaError_t enqueue(cudaStream_t stream, Work work) {
-  return call_on(stream, [&](Stream& found) { return issue(found, std::move(work)); });
+  return call_on(stream, [&](Stream& found) {
+    return found.device == current_device ? issue(found, std::move(work)) : cudaErrorInvalidResourceHandle;
+  });
+}
+
+void check_current() {
+  static const int only = [] {
+    const char* const text = std::getenv("SIMT_ONLY");
+    return text ? std::atoi(text) : -1;
+  }();
+  if (only >= 0 && current_device != only) die("device %d is touched, and is another process's", current_device);
 }
 
 namespace {
@@ -280,6 +305,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return call([&] {
     streams().push_back(std::make_unique<Stream>());
     *stream = streams().back().get();
+    (*stream)->device = current_device;
     (*stream)->flags = flags;
     (*stream)->priority = std::clamp(priority, -5, 0);
     return cudaSuccess;
@@ -304,7 +330,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
 /// Its tasks are still to be done.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return call_on(stream, [&](Stream& found) {
-    if (&found == find_stream(nullptr)) return cudaErrorInvalidResourceHandle;
+    if (found.legacy) return cudaErrorInvalidResourceHandle;
     if (found.capture) invalidate(*found.capture);
     found.destroyed = true;
     return cudaSuccess;
@@ -321,9 +347,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaDeviceSynchronize() {
   return call([&] {
-    for (const auto& capture : captures()) invalidate(*capture);
-    if (!captures().empty()) return cudaErrorStreamCaptureUnsupported;
-    finish_all();
+    if (break_captures(current_device)) return cudaErrorStreamCaptureUnsupported;
+    finish_all(only(current_device));
     return cudaSuccess;
   });
 }
@@ -339,7 +364,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return enqueue(stream, [=] {
-    const Closed closed;
+    const Open closed(0);
     state().in_host_function = true;
     function(data);
     state().in_host_function = false;
@@ -349,6 +374,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return call([&] {
     *event = new CUevent_st;
+    (*event)->device = current_device;
     (*event)->flags = flags;
     events().insert(*event);
     return cudaSuccess;
@@ -365,7 +391,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
   return call_for(event, [&] {
     Stream* const found = find_stream(stream);
-    if (!found) return cudaErrorInvalidResourceHandle;
+    if (!found || found->device != event->device) return cudaErrorInvalidResourceHandle;
     event->capture = 0;
     if (found->capture) {
       if (found->capture->invalid) return cudaErrorStreamCaptureInvalidated;
@@ -413,6 +439,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return call_for(start, [&] {
+    if (events().count(end) && start->device != end->device) return cudaErrorInvalidResourceHandle;
     for (const cudaEvent_t event : {start, end}) {
       if (!events().count(event) || !event->stream || event->capture || (event->flags & cudaEventDisableTiming))
         return cudaErrorInvalidResourceHandle;
@@ -425,7 +452,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   return call_on(stream, [&](Stream& found) {
-    if (&found == find_stream(nullptr)) return cudaErrorStreamCaptureUnsupported;
+    if (found.legacy) return cudaErrorStreamCaptureUnsupported;
     if (found.capture) return cudaErrorIllegalState;
     static unsigned long long last_id = 0;
     captures().push_back(std::make_unique<Capture>(Capture{&found, mode, std::this_thread::get_id(), ++last_id}));
@@ -442,10 +469,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
                                      cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, size_t* dependency_count) {
   return call_on(stream, [&](Stream& found) {
-    if (&found == find_stream(nullptr) && !captures().empty()) {
-      for (const auto& capture : captures()) invalidate(*capture);
-      return cudaErrorStreamCaptureImplicit;
-    }
+    if (found.legacy && break_captures(found.device)) return cudaErrorStreamCaptureImplicit;
     const Capture* const capture = found.capture;
     *status = !capture           ? cudaStreamCaptureStatusNone
               : capture->invalid ? cudaStreamCaptureStatusInvalidated

@@ -51,6 +51,8 @@ struct CUstream_st {
     cudaStream_t other = nullptr;  // or it waits until so many tasks of another stream are done
     uint64_t until = 0;
   };
+  int device = 0;
+  bool legacy = false;  // the device's default stream
   unsigned flags = 0;
   int priority = 0;
   bool destroyed = false;
@@ -61,6 +63,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+  int device = 0;
   unsigned flags = 0;
   cudaStream_t stream = nullptr;  // where it was recorded, and after how many tasks
   uint64_t ticket = 0;
@@ -73,13 +76,13 @@ namespace simt {
 
 using Stream = CUstream_st;
 
-/// Null if there is none such.
+/// Null if there is none such. Null itself is the current device's default stream.
 Stream* find_stream(cudaStream_t stream);
 /// Adds to a stream's tasks or, while it captures, to its graph.
 cudaError_t issue(Stream& stream, Work work);
 /// Works until all tasks that the stream has now are done.
 void finish(Stream& stream);
-void finish_all();
+void finish_all(Devices devices = kAllDevices);
 /// … until it has done `ticket` tasks since it was made.
 void reach(Stream& stream, uint64_t ticket);
 
@@ -98,9 +101,14 @@ struct State {
 };
 State& state();
 inline thread_local cudaError_t last_error = cudaSuccess;
+inline thread_local int current_device = 0;
+/// With SIMT_ONLY=1 all devices but number 1 are those of other processes: a call with one of them current, on which
+/// CUDA would now take memory, ends the program.
+void check_current();
 
 template <class F>
 cudaError_t call(const F& function) {
+  check_current();
   const std::lock_guard lock(state().mutex);
   const cudaError_t status = state().in_host_function ? cudaErrorNotPermitted : function();
   if (status != cudaSuccess) last_error = status;
