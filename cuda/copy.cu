@@ -1,5 +1,7 @@
 #include <cstring>
+#include <optional>
 
+#include "cuda/device.h"
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "lib/core/allocator.h"
@@ -183,6 +185,50 @@ void copy(const View& from, const View& to) {
   from.host ? upload(from, to) : copy_on_device(from, to);
 }
 
+// ---- between devices ------------------------------------------------------------------------------------------------
+
+/// Lets a device write straight into another's memory. Where the machine has no way for that, copies go through the
+/// host's.
+void open_to(DeviceState& target, int device) {
+  std::lock_guard lock(target.mutex);
+  if (std::exchange(target.opened_to[device], true)) return;
+  cudaMemAccessDesc access{};
+  access.location = {cudaMemLocationTypeDevice, device};
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  int can = 0;
+  if (cudaDeviceCanAccessPeer(&can, device, target.index) != cudaSuccess ||
+      (can && cudaMemPoolSetAccess(target.memory, &access, 1) != cudaSuccess))
+    cudaGetLastError();
+}
+
+/// On the source's stream, so that whatever becomes of its memory later comes after, and between what the target's
+/// stream has been given by now and what it will be given.
+void copy_from(int source, const View& from, const View& to) {
+  if (to.numel == 0) return;
+  REEL_CHECK(!capturing(), "a copy between GPUs: it cannot be captured in a cuda::Graph");
+  const int target = current.device;
+  DeviceState& device = state_of(target);
+  Stream::Impl &sender = current_stream(source), &receiver = current_stream(target);
+  const size_t bytes = size_of_elements(to);
+  std::optional<Scratch<unsigned char>> sent, received;
+  if (!to.contiguous) received.emplace(static_cast<int64_t>(bytes));
+  const View there = received ? contiguous_like(to, received->data(), false) : to;
+  {
+    const OnDevice guard(source);
+    View here = from;
+    if (!from.contiguous || from.dtype != to.dtype) {
+      sent.emplace(static_cast<int64_t>(bytes));
+      here = contiguous_like(to, sent->data(), false);
+      copy_on_device(from, here);
+    }
+    open_to(device, source);
+    check(order(receiver, sender), "an event of the target");
+    CUDA_CHECK(cudaMemcpyPeerAsync(there.data, target, here.data, source, bytes, sender.stream));
+    check(order(sender, receiver), "an event of the source");
+  }
+  if (received) copy_on_device(there, to);
+}
+
 // ---- filling and choosing -------------------------------------------------------------------------------------------
 
 void fill(const View& to, Scalar value) {
@@ -221,6 +267,7 @@ Contiguous::~Contiguous() {
 
 void install_copy(Backend& table) {
   table.copy = copy;
+  table.copy_from = copy_from;
   table.fill = fill;
   table.where = where;
 }

@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "cuda/runtime.h"
@@ -26,7 +27,7 @@ struct Pool {
   bool of_graph = false, abandoned = false;
   int64_t live = 0;
   std::vector<void*> from_driver;
-  std::vector<cudaStream_t> users;  // where it was replayed
+  std::vector<Stream::Impl*> users;  // where it was replayed, or its blocks were used
 
   explicit Pool(Stream::Impl* on) : stream(on) {}
 };
@@ -36,10 +37,13 @@ struct Block {
   size_t bytes = 0;
   int size_class = -1;  // or straight from the driver
   Pool* pool = nullptr;
-  std::vector<cudaStream_t> users;  // other streams that it must wait for before it is used again
+  std::vector<Stream::Impl*> users;  // other streams that it must wait for before it is used again
   Block* next = nullptr;
 };
 
+/// Adds a stream to those that are there already.
+void add_user(std::vector<Stream::Impl*>& users, Stream::Impl& stream);
+void record_stream(Block* block, Stream::Impl& stream);
 /// The graph is gone, and its memory when the last block is.
 void abandon(Pool* pool);
 
@@ -49,9 +53,10 @@ struct Stream::Impl {
   struct DeviceState& state;
   Pool* const pool;
   cudaStream_t stream = nullptr;
+  const bool for_captures;     // and nothing else
   std::weak_ptr<Impl> holder;  // of a stream that a user made
 
-  explicit Impl(DeviceState& on);
+  Impl(DeviceState& on, bool for_captures);
 };
 
 /// Never destroyed: tensors in static storage are released after everything else.
@@ -59,15 +64,31 @@ struct DeviceState {
   int index;
   cudaMemPool_t memory;
   Stream::Impl* main;
-  std::mutex mutex;  // of all that follows, and of the pools
-  std::vector<Stream::Impl*> idle;
-  std::vector<cudaEvent_t> events;
+  IndexError* index_error;
+  size_t most_shared;
+  /// Shared by who captures: until then nobody may wait for the device as a whole.
+  std::shared_mutex captures;
+  std::mutex mutex;                    // of all that follows, and of the pools
+  std::vector<Stream::Impl*> streams;  // but for those for captures
+  std::vector<Stream::Impl*> idle[2];  // nobody holds them; [1]: those for captures
+  bool opened_to[kMostDevices] = {};   // other devices that may write into its memory, if they can
   Block* spare = nullptr;
   int64_t in_use = 0, peak = 0;
+  std::mutex events_mutex;  // the last that is locked
+  std::vector<cudaEvent_t> events;
 };
 DeviceState& state_of(int index);
 Stream::Impl& current_stream(int device);
 void check_device(int index);
+/// A stream that nobody else holds.
+std::shared_ptr<Stream::Impl> take_stream(DeviceState& state, bool for_captures);
+
+/// An event belongs to a device, which has to be current, and can be recorded on its streams only. nullptr if there is
+/// none to be had: recording that is an error.
+cudaEvent_t take_event(DeviceState& state);
+void return_event(DeviceState& state, cudaEvent_t event);
+/// What `after` is given from now on comes after what `before` has been given by now. They may be of two devices.
+cudaError_t order(Stream::Impl& before, Stream::Impl& after);
 
 /// What is captured, and how the kernels whose arguments change get new ones before a replay.
 struct Capture {
@@ -81,12 +102,34 @@ struct Capture {
 };
 
 struct Current {
-  int device = -1;
+  int device = -1;   // none was chosen yet
+  int guarded = -1;  // that of the innermost StreamGuard
   Stream::Impl* streams[kMostDevices] = {};
   bool waits_forbidden = false;
   Capture* capture = nullptr;    // being recorded
   Capture* refreshed = nullptr;  // whose arguments are being renewed
 };
 extern thread_local constinit Current current;
+
+/// Makes a device the calling thread's current one for as long as this lives: for what is no op on that device, since
+/// those may rely on the device which backend() has made current. A thread that had none keeps it: its first device
+/// must not be one that this process does not use, on which CUDA would then take memory.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : before_(current.device) { change_to(device); }
+  ~OnDevice() {
+    if (before_ >= 0) change_to(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  static void change_to(int device) {  // where that fails, so does what is called next
+    if (current.device != device && cudaSetDevice(device) == cudaSuccess) current.device = device;
+  }
+  int before_;
+};
+/// A device for calls that need any: one that is in use, if there is one.
+int any_device();
 
 }  // namespace reel::cuda

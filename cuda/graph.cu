@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "cuda/device.h"
 
@@ -54,48 +55,54 @@ void before_replay(std::function<void()> again) { current.capture->again.push_ba
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
 struct Graph::Impl {
-  Stream stream;
+  DeviceState& state;
   Capture capture;
   cudaGraphExec_t graph = nullptr;
   size_t size = 0;
-  bool replayed = false;
+  Stream::Impl* last = nullptr;  // where it was replayed
 
-  explicit Impl(int device) : stream(device) {
-    capture.pool = new Pool(stream.impl_.get());
+  explicit Impl(DeviceState& on) : state(on) {
+    capture.pool = new Pool(state.main);
     capture.pool->of_graph = true;
   }
   ~Impl() {
+    const OnDevice guard(state.index);
     if (graph) cudaGraphExecDestroy(graph);
     for (Block* block : capture.held) {
-      for (const cudaStream_t user : capture.pool->users) record_stream(block, user);
+      for (Stream::Impl* user : users()) record_stream(block, *user);
       release(block);
     }
     if (capture.block) release(capture.block);
     abandon(capture.pool);
   }
+  std::vector<Stream::Impl*> users() const {
+    std::lock_guard lock(state.mutex);
+    return capture.pool->users;
+  }
 
+  /// On a stream that does nothing else: a capture that was broken can break nobody else's work.
   void record(const std::function<void()>& work) {
+    const Stream stream(take_stream(state, true));
     const StreamGuard guard(stream);
+    const std::shared_lock lock(state.captures);
     const cudaStream_t queue = cuda::stream();
     CUDA_CHECK(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal));
     current.capture = &capture;
-    cudaGraph_t recorded = nullptr;
+    std::exception_ptr error;
     try {
       work();
     } catch (...) {
-      current.capture = nullptr;
-      cudaStreamEndCapture(queue, &recorded);
-      if (recorded) cudaGraphDestroy(recorded);
-      cudaGetLastError();
-      throw;
+      error = std::current_exception();
     }
     current.capture = nullptr;
-    CUDA_CHECK(cudaStreamEndCapture(queue, &recorded));
-    const cudaError_t counted = cudaGraphGetNodes(recorded, nullptr, &size);
-    const cudaError_t status = cudaGraphInstantiate(&graph, recorded, 0);
-    cudaGraphDestroy(recorded);
-    check(counted, "cudaGraphGetNodes");
-    check(status, "cudaGraphInstantiate");
+    cudaGraph_t recorded = nullptr;
+    cudaError_t status = cudaStreamEndCapture(queue, &recorded);
+    if (status == cudaSuccess && !error) status = cudaGraphGetNodes(recorded, nullptr, &size);
+    if (status == cudaSuccess && !error) status = cudaGraphInstantiate(&graph, recorded, 0);
+    if (recorded) cudaGraphDestroy(recorded);
+    if (!error) return check(status, "the end of cuda::Graph::capture");
+    cudaGetLastError();
+    std::rethrow_exception(error);
   }
 
   void refresh() {
@@ -113,14 +120,12 @@ struct Graph::Impl {
 Graph::Graph() = default;
 Graph::~Graph() = default;
 
-void Graph::capture(const std::function<void()>& work) {
+void Graph::capture(const std::function<void()>& work, int device) {
   REEL_CHECK(!current.capture, "cuda::Graph::capture: a graph is being captured already");
   impl_.reset();
-  const int device = std::max(current.device, 0);
-  auto impl = std::make_unique<Impl>(device);
-  Event before;  // what has been queued comes before what will be
-  before.record();
-  before.wait(impl->stream);
+  DeviceState& state = state_of(device);
+  const OnDevice guard(device);
+  auto impl = std::make_unique<Impl>(state);
   impl->record(work);
   impl_ = std::move(impl);
 }
@@ -128,14 +133,21 @@ void Graph::capture(const std::function<void()>& work) {
 void Graph::replay() {
   REEL_CHECK(impl_, "cuda::Graph::replay: nothing has been captured");
   REEL_CHECK(!current.capture, "cuda::Graph::replay: another graph is being captured");
-  if (!impl_->capture.again.empty()) {
-    if (std::exchange(impl_->replayed, true)) impl_->refresh();  // the first has what the capture has drawn
-    write_arguments(impl_->capture);
+  Impl& graph = *impl_;
+  const OnDevice guard(graph.state.index);
+  Stream::Impl& here = current_stream(graph.state.index);
+  const bool first = !graph.last;
+  if (graph.last != &here) {
+    if (!first) check(order(*graph.last, here), "cuda::Graph::replay on another stream");
+    std::lock_guard lock(graph.state.mutex);
+    add_user(graph.capture.pool->users, here);
+    graph.last = &here;
   }
-  const cudaStream_t here = stream();
-  CUDA_CHECK(cudaGraphLaunch(impl_->graph, here));
-  auto& users = impl_->capture.pool->users;
-  if (std::find(users.begin(), users.end(), here) == users.end()) users.push_back(here);
+  if (!graph.capture.again.empty()) {
+    if (!first) graph.refresh();  // the first has what the capture has drawn
+    write_arguments(graph.capture);
+  }
+  CUDA_CHECK(cudaGraphLaunch(graph.graph, here.stream));
 }
 
 size_t Graph::size() const { return impl_ ? impl_->size : 0; }

@@ -36,14 +36,34 @@ bool caching() {
   return on;
 }
 
+/// While one lives the thread may call what a capture would refuse.
+class Relaxed {
+ public:
+  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// Comes to what was freed but not yet reached, and gives it to the driver. Streams are waited for one by one, since
+/// the device cannot be while a graph of it is captured.
+void reclaim(DeviceState& state) {
+  const Relaxed guard;
+  for (const Stream::Impl* stream : state.streams) cudaStreamSynchronize(stream->stream);
+  cudaMemPoolTrimTo(state.memory, 0);
+}
+
 void* from_driver(Stream::Impl& stream, size_t bytes) {
   DeviceState& state = stream.state;
   void* data = nullptr;
   cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.stream);
   if (status == cudaErrorMemoryAllocation) {  // what was freed but not yet reached may be enough
     cudaGetLastError();
-    if (cudaDeviceSynchronize() == cudaSuccess && cudaMemPoolTrimTo(state.memory, 0) == cudaSuccess)
-      status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.stream);
+    reclaim(state);
+    status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.stream);
   }
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -59,24 +79,11 @@ void* from_driver(Stream::Impl& stream, size_t bytes) {
   return data;
 }
 
-/// While one lives the thread may call what a capture would refuse.
-class Relaxed {
- public:
-  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 /// For a graph: memory that is nobody else's, whatever is being captured.
 void* for_graph(Pool& pool, size_t bytes) {
   const Relaxed guard;
-  Stream::Impl& main = *pool.stream->state.main;
-  void* data = from_driver(main, bytes);
-  CUDA_CHECK(cudaStreamSynchronize(main.stream));
+  void* data = from_driver(*pool.stream, bytes);
+  CUDA_CHECK(cudaStreamSynchronize(pool.stream->stream));
   pool.from_driver.push_back(data);
   return data;
 }
@@ -104,27 +111,13 @@ Block* new_block(DeviceState& state) {
   return block;
 }
 
-cudaEvent_t take_event(DeviceState& state) {
-  cudaEvent_t event = nullptr;
-  if (state.events.empty()) {
-    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-  } else {
-    event = state.events.back();
-    state.events.pop_back();
-  }
-  return event;
-}
-
 /// What the stream is given from now on comes after what the users have been given.
-void wait_for(const std::vector<cudaStream_t>& users, Stream::Impl& stream) {
-  for (const cudaStream_t user : users) {
-    const cudaEvent_t event = take_event(stream.state);
-    if (cudaEventRecord(event, user) == cudaSuccess) cudaStreamWaitEvent(stream.stream, event, 0);
-    stream.state.events.push_back(event);
-  }
+void wait_for(const std::vector<Stream::Impl*>& users, Stream::Impl& stream) {
+  for (Stream::Impl* user : users) order(*user, stream);
 }
 
 void give_back(Pool* pool) {
+  const OnDevice guard(pool->stream->state.index);
   wait_for(pool->users, *pool->stream);
   for (void* data : pool->from_driver) cudaFreeAsync(data, pool->stream->stream);
   for (Block*& list : pool->free)
@@ -166,14 +159,16 @@ void release(Block* block) {
     return;
   }
   std::lock_guard lock(state.mutex);
-  wait_for(block->users, stream);
+  for (Stream::Impl* user : block->users) pool.of_graph ? add_user(pool.users, *user) : void(order(*user, stream));
   block->users.clear();
   count(state, -static_cast<int64_t>(block->bytes));
   Block** list = &state.spare;
-  if (block->size_class >= 0)
+  if (block->size_class >= 0) {
     list = &pool.free[block->size_class];
-  else
+  } else {
+    const OnDevice guard(state.index);
     cudaFreeAsync(block->data, stream.stream);
+  }
   block->next = std::exchange(*list, block);
   if (--pool.live == 0 && pool.abandoned) give_back(&pool);
 }
@@ -184,17 +179,20 @@ void abandon(Pool* pool) {
   if (pool->live == 0) give_back(pool);
 }
 
-void record_stream(void* memory, void* stream) {
-  auto* block = static_cast<Block*>(memory);
-  const auto user = static_cast<cudaStream_t>(stream);
+void add_user(std::vector<Stream::Impl*>& users, Stream::Impl& stream) {
+  if (std::find(users.begin(), users.end(), &stream) == users.end()) users.push_back(&stream);
+}
+
+void record_stream(Block* block, Stream::Impl& stream) {
   Stream::Impl& own = *block->pool->stream;
   std::lock_guard lock(own.state.mutex);
-  if (user != own.stream && std::find(block->users.begin(), block->users.end(), user) == block->users.end())
-    block->users.push_back(user);
+  if (&stream != &own && !stream.for_captures) add_user(block->users, stream);
 }
+void record_stream(void* block, const Stream& stream) { record_stream(static_cast<Block*>(block), *stream.impl_); }
 
 MemoryStats memory_stats(int device) {
   DeviceState& state = state_of(device);
+  const OnDevice guard(device);
   uint64_t reserved = 0;
   CUDA_CHECK(cudaMemPoolGetAttribute(state.memory, cudaMemPoolAttrReservedMemCurrent, &reserved));
   std::lock_guard lock(state.mutex);
@@ -207,6 +205,7 @@ void reset_peak_memory(int device) {
 }
 void empty_cache(int device) {
   synchronize(device);
+  const OnDevice guard(device);
   empty_pinned_cache();
   CUDA_CHECK(cudaMemPoolTrimTo(state_of(device).memory, 0));
 }

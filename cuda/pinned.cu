@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cuda/runtime.h"
+#include "cuda/device.h"
 
 // Memory of the host that a GPU reads by itself, so that copies from it wait for nobody. Registering memory is slow:
 // blocks, of sizes that are powers of two, are kept for reuse. A block that a GPU may still be reading is not reused
@@ -13,11 +13,15 @@
 namespace reel::cuda {
 namespace {
 
+struct Copy {
+  DeviceState* to;
+  cudaEvent_t made;
+};
 struct Pinned {
   void* data;
   size_t bytes;
-  bool captured = false;            // a graph copies from it at each replay: it is not reused
-  std::vector<cudaEvent_t> events;  // of copies from it
+  bool captured = false;     // a graph copies from it at each replay: it is not reused
+  std::vector<Copy> copies;  // from it
 };
 
 // Never destroyed: tensors in static storage are released after everything else.
@@ -25,7 +29,6 @@ struct Registry {
   std::mutex mutex;
   std::map<const char*, Pinned> blocks;          // by address
   std::map<size_t, std::deque<Pinned*>> unused;  // by size; the copies from the first of each end first
-  std::vector<cudaEvent_t> spare;
 
   Pinned* find(const void* address) {
     auto next = blocks.upper_bound(static_cast<const char*>(address));
@@ -35,12 +38,12 @@ struct Registry {
   }
   /// Have all copies from the block been made?
   bool done(Pinned& block) {
-    std::erase_if(block.events, [&](cudaEvent_t event) {
-      if (cudaEventQuery(event) != cudaSuccess) return cudaGetLastError(), false;
-      spare.push_back(event);
+    std::erase_if(block.copies, [](const Copy& copy) {
+      if (cudaEventQuery(copy.made) != cudaSuccess) return cudaGetLastError(), false;
+      return_event(*copy.to, copy.made);
       return true;
     });
-    return block.events.empty();
+    return block.copies.empty();
   }
 };
 Registry& registry() {
@@ -53,6 +56,7 @@ Registry& registry() {
 void* allocate_pinned(size_t bytes) {
   REEL_CHECK(!capturing(), "pin_memory: cannot be captured in a cuda::Graph; do it before");
   const size_t size = std::bit_ceil(std::max<size_t>(bytes, 4096));
+  const OnDevice guard(any_device());
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   std::deque<Pinned*>& unused = all.unused[size];
@@ -89,19 +93,15 @@ void note_copy_from(const void* data) {
     block->captured = true;
     return;
   }
-  cudaEvent_t event = nullptr;
-  if (all.spare.empty()) {
-    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  } else {
-    event = all.spare.back();
-    all.spare.pop_back();
-  }
-  CUDA_CHECK(cudaEventRecord(event, stream()));
-  block->events.push_back(event);
+  DeviceState& state = state_of(current.device);
+  const cudaEvent_t made = take_event(state);
+  CUDA_CHECK(cudaEventRecord(made, stream()));
+  block->copies.push_back({&state, made});
 }
 
 void empty_pinned_cache() {
   Registry& all = registry();
+  const OnDevice guard(any_device());
   std::lock_guard lock(all.mutex);
   for (auto& [size, unused] : all.unused)
     std::erase_if(unused, [&](Pinned* block) {

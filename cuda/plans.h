@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <list>
@@ -8,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/runtime.h"
+#include "cuda/device.h"
 
 // What a library's heuristics have decided for a problem, kept for when the same problem comes again.
 namespace reel::cuda {
@@ -57,13 +58,20 @@ class Plans {
 /// The calling thread's one and only L for its current device: a library's handle, say, and plans.
 template <class L>
 L& of_this_thread() {
-  thread_local std::vector<std::unique_ptr<L>> of_device;
-  int device;
-  CUDA_CHECK(cudaGetDevice(&device));
-  const auto place = static_cast<size_t>(device);
-  if (place >= of_device.size()) of_device.resize(place + 1);
-  if (!of_device[place]) of_device[place] = std::make_unique<L>();
-  return *of_device[place];
+  struct Own {
+    std::array<std::unique_ptr<L>, kMostDevices> of_device;
+    ~Own() {
+      for (int device = 0; device < kMostDevices; ++device)
+        if (of_device[device]) {
+          const OnDevice guard(device);
+          of_device[device].reset();
+        }
+    }
+  };
+  thread_local Own own;
+  std::unique_ptr<L>& mine = own.of_device[std::max(current.device, 0)];
+  if (!mine) mine = std::make_unique<L>();
+  return *mine;
 }
 
 /// The largest power of two, up to 256, that divides an address.

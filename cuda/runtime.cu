@@ -7,6 +7,10 @@
 
 #include "cuda/device.h"
 
+namespace reel {
+Device default_device();  // of tensors, which nothing here knows
+}
+
 namespace reel::cuda {
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
@@ -64,8 +68,8 @@ thread_local constinit Current current;
 namespace {
 
 DeviceState* make_state(int index) {
-  CUDA_CHECK(cudaSetDevice(index));
-  auto* state = new DeviceState{};
+  const OnDevice guard(index);
+  auto state = std::make_unique<DeviceState>();
   state->index = index;
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
@@ -73,9 +77,14 @@ DeviceState* make_state(int index) {
   CUDA_CHECK(cudaMemPoolCreate(&state->memory, &properties));
   uint64_t keep = UINT64_MAX;  // the pool gives nothing back by itself
   CUDA_CHECK(cudaMemPoolSetAttribute(state->memory, cudaMemPoolAttrReleaseThreshold, &keep));
-  state->main = new Stream::Impl(*state);
-  if (current.device >= 0) CUDA_CHECK(cudaSetDevice(current.device));
-  return state;
+  int most = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, index));
+  state->most_shared = static_cast<size_t>(most);
+  void* memory = nullptr;
+  CUDA_CHECK(cudaHostAlloc(&memory, sizeof(IndexError), cudaHostAllocPortable | cudaHostAllocMapped));
+  state->index_error = new (memory) IndexError{};
+  state->main = new Stream::Impl(*state, false);
+  return state.release();
 }
 
 std::atomic<DeviceState*> states[kMostDevices];
@@ -83,7 +92,8 @@ std::atomic<DeviceState*> states[kMostDevices];
 }  // namespace
 
 DeviceState& state_of(int index) {
-  if (DeviceState* state = states[index].load(std::memory_order_acquire)) return *state;
+  if (index >= 0 && index < kMostDevices)
+    if (DeviceState* state = states[index].load(std::memory_order_acquire)) return *state;
   check_device(index);
   static std::mutex mutex;
   std::lock_guard lock(mutex);
@@ -91,8 +101,21 @@ DeviceState& state_of(int index) {
   return *states[index].load(std::memory_order_relaxed);
 }
 
-Stream::Impl::Impl(DeviceState& on) : state(on), pool(new Pool(this)) {
+int any_device() {
+  if (current.device >= 0) return current.device;
+  const int device = current_device();
+  for (int i = 0; i < kMostDevices && !states[device].load(std::memory_order_acquire); ++i)
+    if (states[i].load(std::memory_order_acquire)) return i;
+  return device;
+}
+
+size_t most_shared() { return state_of(std::max(current.device, 0)).most_shared; }
+
+/// Its device is current.
+Stream::Impl::Impl(DeviceState& on, bool captures) : state(on), pool(new Pool(this)), for_captures(captures) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  std::lock_guard lock(state.mutex);
+  if (!captures) state.streams.push_back(this);
 }
 
 Stream::Impl& current_stream(int device) {
@@ -105,26 +128,27 @@ void use(Device device) {
   if (current.device == device.index) [[likely]]
     return;
   check_device(device.index);
+  REEL_CHECK(!current.capture, "cuda::Graph: the work of cuda:", current.device, " is captured, and this is on ",
+             device, "; capture(work, device) says which one is meant");
   CUDA_CHECK(cudaSetDevice(device.index));
   current.device = device.index;
+}
+
+int current_device() {
+  if (current.guarded >= 0) return current.guarded;
+  const Device device = default_device();
+  return device.type == DeviceType::kCUDA ? device.index : 0;
 }
 
 cudaStream_t stream() { return current_stream(std::max(current.device, 0)).stream; }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
-IndexError* index_error() {
-  static IndexError* const place = [] {
-    void* memory = nullptr;
-    CUDA_CHECK(cudaHostAlloc(&memory, sizeof(IndexError), cudaHostAllocPortable | cudaHostAllocMapped));
-    return new (memory) IndexError{};
-  }();
-  return place;
-}
+IndexError* index_error() { return state_of(std::max(current.device, 0)).index_error; }
 
 namespace {
-void throw_reported() {
-  IndexError& error = *index_error();
+void throw_reported(const DeviceState& state) {
+  IndexError& error = *state.index_error;
   const std::atomic_ref flag(error.flag);
   if (flag.load(std::memory_order_acquire) != 2) [[likely]]
     return;
@@ -147,16 +171,20 @@ void check_wait(const char* what) {
 void wait_for_gpu(const char* what) {
   check_wait(what);
   CUDA_CHECK(cudaStreamSynchronize(stream()));
-  throw_reported();
+  throw_reported(state_of(std::max(current.device, 0)));
 }
 
 void forbid_waits(bool on) { current.waits_forbidden = on; }
 
 void synchronize(int device) {
-  check_device(device);
-  use({DeviceType::kCUDA, static_cast<int8_t>(device)});
-  CUDA_CHECK(cudaDeviceSynchronize());
-  throw_reported();
+  REEL_CHECK(!current.capture, "cuda::synchronize: waits for the GPU, so it cannot be captured in a cuda::Graph");
+  DeviceState& state = state_of(device);
+  const OnDevice guard(device);
+  {
+    const std::unique_lock lock(state.captures);  // it would break the capture
+    CUDA_CHECK(cudaDeviceSynchronize());
+  }
+  throw_reported(state);
 }
 
 std::string device_name(int device) {
@@ -175,25 +203,28 @@ std::shared_ptr<Stream::Impl> shared(Stream::Impl* impl) {
   return {impl, [](Stream::Impl* idle) {
             std::lock_guard lock(idle->state.mutex);
             idle->holder.reset();
-            idle->state.idle.push_back(idle);
+            idle->state.idle[idle->for_captures].push_back(idle);
           }};
 }
 }  // namespace
 
-Stream::Stream(int device) {
-  DeviceState& state = state_of(device);
-  use({DeviceType::kCUDA, static_cast<int8_t>(device)});
-  Impl* impl = nullptr;
+std::shared_ptr<Stream::Impl> take_stream(DeviceState& state, bool for_captures) {
+  const OnDevice guard(state.index);
+  Stream::Impl* impl = nullptr;
   {
     std::lock_guard lock(state.mutex);
-    if (!state.idle.empty()) {
-      impl = state.idle.back();
-      state.idle.pop_back();
+    auto& idle = state.idle[for_captures];
+    if (!idle.empty()) {
+      impl = idle.back();
+      idle.pop_back();
     }
   }
-  impl_ = shared(impl ? impl : new Impl(state));
-  impl_->holder = impl_;
+  auto held = shared(impl ? impl : new Stream::Impl(state, for_captures));
+  held->holder = held;
+  return held;
 }
+
+Stream::Stream(int device) : impl_(take_stream(state_of(device), false)) {}
 Stream Stream::current(int device) {
   check_device(device);
   Impl& impl = current_stream(device);
@@ -202,49 +233,104 @@ Stream Stream::current(int device) {
 }
 int Stream::device() const { return impl_->state.index; }
 void Stream::synchronize() const {
+  const OnDevice guard(device());
   CUDA_CHECK(cudaStreamSynchronize(impl_->stream));
-  throw_reported();
+  throw_reported(impl_->state);
 }
 bool Stream::query() const {
+  const OnDevice guard(device());
   const cudaError_t status = cudaStreamQuery(impl_->stream);
   if (status == cudaErrorNotReady) return cudaGetLastError(), false;
   return check(status, "cudaStreamQuery"), true;
 }
 void* Stream::native() const { return impl_->stream; }
 
-StreamGuard::StreamGuard(const Stream& stream) : before_(Stream::current(stream.device()).impl_), now_(stream.impl_) {
-  current.streams[stream.device()] = now_.get();
+StreamGuard::StreamGuard(const Stream& stream)
+    : before_(Stream::current(stream.device()).impl_), now_(stream.impl_), device_before_(current.guarded) {
+  REEL_CHECK(!current.capture, "cuda::StreamGuard: what a cuda::Graph captures is work of one stream");
+  current.guarded = stream.device();
+  current.streams[current.guarded] = now_.get();
 }
-StreamGuard::~StreamGuard() { current.streams[before_->state.index] = before_.get(); }
+StreamGuard::~StreamGuard() {
+  current.streams[before_->state.index] = before_.get();
+  current.guarded = device_before_;
+}
 
-struct Event::Impl {
-  cudaEvent_t event = nullptr;
-  explicit Impl(bool timing) {
-    CUDA_CHECK(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming));
+cudaEvent_t take_event(DeviceState& state) {
+  {
+    std::lock_guard lock(state.events_mutex);
+    if (!state.events.empty()) {
+      const cudaEvent_t event = state.events.back();
+      state.events.pop_back();
+      return event;
+    }
   }
-  ~Impl() { cudaEventDestroy(event); }
+  cudaEvent_t event = nullptr;
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  return event;
+}
+void return_event(DeviceState& state, cudaEvent_t event) {
+  std::lock_guard lock(state.events_mutex);
+  if (event) state.events.push_back(event);
+}
+cudaError_t order(Stream::Impl& before, Stream::Impl& after) {
+  const OnDevice guard(before.state.index);
+  const cudaEvent_t event = take_event(before.state);
+  cudaError_t status = cudaEventRecord(event, before.stream);
+  if (status == cudaSuccess) status = cudaStreamWaitEvent(after.stream, event, 0);
+  return_event(before.state, event);
+  return status;
+}
+
+/// Made when it is known of which device.
+struct Event::Impl {
+  const bool timing;
+  cudaEvent_t event = nullptr;
+  int device = -1;
+
+  explicit Impl(bool with_timing) : timing(with_timing) {}
+  ~Impl() { destroy(); }
+  void destroy() {
+    if (!event) return;
+    const OnDevice guard(device);
+    cudaEventDestroy(std::exchange(event, nullptr));
+  }
+  void record(const Stream& stream) {
+    if (device != stream.device()) destroy();
+    device = stream.device();
+    const OnDevice guard(device);
+    if (!event) CUDA_CHECK(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming));
+    CUDA_CHECK(cudaEventRecord(event, static_cast<cudaStream_t>(stream.native())));
+  }
 };
 Event::Event(bool timing) {
   check_device(0);
   impl_ = std::make_shared<Impl>(timing);
 }
-void Event::record(const Stream& stream) {
-  CUDA_CHECK(cudaEventRecord(impl_->event, static_cast<cudaStream_t>(stream.native())));
-}
-void Event::record() { CUDA_CHECK(cudaEventRecord(impl_->event, stream())); }
+void Event::record(const Stream& stream) { impl_->record(stream); }
+void Event::record() { impl_->record(Stream::current(current_device())); }
 void Event::wait(const Stream& stream) const {
+  if (!impl_->event) return;
+  const OnDevice guard(stream.device());
   CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.native()), impl_->event, 0));
 }
 void Event::synchronize() const {
+  if (!impl_->event) return;
+  const OnDevice guard(impl_->device);
   CUDA_CHECK(cudaEventSynchronize(impl_->event));
-  throw_reported();
+  throw_reported(state_of(impl_->device));
 }
 bool Event::query() const {
+  if (!impl_->event) return true;
+  const OnDevice guard(impl_->device);
   const cudaError_t status = cudaEventQuery(impl_->event);
   if (status == cudaErrorNotReady) return cudaGetLastError(), false;
   return check(status, "cudaEventQuery"), true;
 }
 double Event::elapsed_since(const Event& start) const {
+  REEL_CHECK(start.impl_->event && impl_->event && start.impl_->device == impl_->device,
+             "Event::elapsed_since: both events have to be recorded on streams of one device");
+  const OnDevice guard(impl_->device);
   float milliseconds = 0;
   CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.impl_->event, impl_->event));
   return milliseconds;

@@ -39,9 +39,10 @@ struct IndexError {
   const char* op = nullptr;
   int64_t value = 0, low = 0, high = 0;
 };
-IndexError* index_error();
+IndexError* index_error();  // the current device's
 
-/// Makes `device` the calling thread's current one. An Error if the machine does not have it.
+/// Makes `device` the calling thread's current one. An Error if the machine does not have it, or if the work of another
+/// one is being captured.
 void use(Device device);
 
 /// Waits until everything launched on stream() is done, and throws what the GPU has reported since the last time: an
@@ -121,17 +122,9 @@ class Contiguous {
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-/// How much shared memory a block may have.
-inline size_t most_shared() {
-  static const size_t bytes = [] {
-    int device = 0, most = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    return static_cast<size_t>(most);
-  }();
-  return bytes;
-}
-/// More than 48 KiB, a kernel's static arrays among them, have to be asked for: once, for all that there is.
+/// How much shared memory a block may have on the current device.
+size_t most_shared();
+/// More than 48 KiB, a kernel's static arrays among them, have to be asked for: once a device, for all that there is.
 inline void ask_for_shared(const void* kernel, size_t bytes) {
   constexpr size_t kMostStatic = 24 << 10;
   if (bytes <= (48 << 10) - kMostStatic) return;

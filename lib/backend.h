@@ -268,6 +268,8 @@ struct Backend {
 
   // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
+  // copy() from another device of the same kind, whose number is `source`.
+  void (*copy_from)(int source, const View& from, const View& to);
   // Copies on one device, none of which reads or writes what another one writes: together they cost what one does.
   void (*copy_blocks)(std::span<const BlockCopy> blocks);
   void (*fill)(const View& to, Scalar value);
@@ -434,7 +436,8 @@ struct Backend {
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU
 /// (baseline, avx2 or avx512) asks for.
 const Backend& cpu_backend();
-/// The table of a device that is not the CPU. Throws one clear Error for one that this build or machine does not have.
+/// The table of a device that is not the CPU, made the calling thread's current one: what the table's functions work
+/// on. Throws one clear Error for one that this build or machine does not have.
 const Backend& other_backend(Device device);
 
 namespace cuda {
@@ -442,9 +445,8 @@ namespace cuda {
 void* allocate_pinned(size_t bytes);
 void release_pinned(void* data);
 bool is_pinned(const void* data);
-/// Keeps a block from being used again before the stream (a cuda::Stream::native()) has done what it has been given by
-/// then.
-void record_stream(void* block, void* stream);
+/// Keeps a block from being used again before the stream has done what it has been given by then.
+void record_stream(void* block, const class Stream& stream);
 /// Is the calling thread capturing a cuda::Graph?
 bool capturing();
 /// What has to be called again before the graph that is being captured is replayed: it calls the same kernels with the

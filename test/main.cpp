@@ -11,8 +11,8 @@
 static reel::Device where = reel::kCPU;
 reel::Device reel::test_device() { return where; }
 
-// REEL_TEST_DEVICE=cuda runs the tests with tensors that are made on the GPU, cuda-inputs those of the op table with
-// inputs there. Without a GPU they are skipped (exit code 77), unless REEL_REQUIRE_CUDA=1.
+// REEL_TEST_DEVICE=cuda (or cuda:1, …) runs the tests with tensors that are made on the GPU, cuda-inputs those of the
+// op table with inputs there. Without a GPU they are skipped (exit code 77), unless REEL_REQUIRE_CUDA=1.
 int main(int argc, char** argv) {
   const char* device = std::getenv("REEL_TEST_DEVICE");
   if (device && *device) {
@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
       return 77;
     }
     where = reel::kCUDA;
-    if (std::strcmp(device, "cuda-inputs")) reel::set_default_device(reel::kCUDA);
+    if (!std::strncmp(device, "cuda:", 5)) where.index = static_cast<int8_t>(std::atoi(device + 5));
+    if (std::strcmp(device, "cuda-inputs")) reel::set_default_device(where);
   }
   return Catch::Session().run(argc, argv);
 }

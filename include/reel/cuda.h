@@ -13,25 +13,32 @@
 /// on the host waits: item(), printing, to(kCPU), nonzero() and other results whose shape depends on values. An index
 /// that turns out to be out of range on the GPU is reported by the next such wait, in the name of the op that was given
 /// it.
+///
+/// Every op works on the device of its tensors, which may be of several GPUs; to() and copy_() bring them from one to
+/// another without a wait. Where a program calls CUDA itself, it leaves cudaSetDevice as it was for reel.
 namespace reel::cuda {
 
+/// Which device is meant where none is named: that of the calling thread's innermost StreamGuard, else its default
+/// device (set_default_device) if that is a GPU, else 0.
+int current_device();
 /// How many GPUs this process can use: 0 where the build has no CUDA, the machine no driver or no GPU.
 int device_count();
 inline bool is_available() { return device_count() > 0; }
 /// "NVIDIA H100 80GB HBM3". All functions that take a device throw reel::Error if there is none of that number.
-std::string device_name(int device = 0);
+std::string device_name(int device = current_device());
 
-/// Waits until all that this process has queued on the device is done; throws what it reported.
-void synchronize(int device = 0);
+/// Waits until all that this process has queued on the device is done; throws what it reported. While another thread
+/// captures a Graph there, it waits for the end of that, too.
+void synchronize(int device = current_device());
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 /// What the caching allocator of a device holds.
-MemoryStats memory_stats(int device = 0);
-void reset_peak_memory(int device = 0);
+MemoryStats memory_stats(int device = current_device());
+void reset_peak_memory(int device = current_device());
 /// Gives cached memory back to the driver, pinned memory too, after waiting for the device. Small blocks are parts of
 /// slabs, which stay.
-void empty_cache(int device = 0);
+void empty_cache(int device = current_device());
 
 // ---- streams and events ---------------------------------------------------------------------------------------------
 
@@ -40,8 +47,8 @@ void empty_cache(int device = 0);
 class Stream {
  public:
   /// A new stream of the device.
-  explicit Stream(int device = 0);
-  static Stream current(int device = 0);  ///< The calling thread's.
+  explicit Stream(int device = current_device());
+  static Stream current(int device = current_device());  ///< The calling thread's.
   int device() const;
   void synchronize() const;  ///< Waits for its work; throws what was reported.
   bool query() const;        ///< Is all of its work done?
@@ -53,11 +60,13 @@ class Stream {
  private:
   friend class StreamGuard;
   friend class Graph;
+  friend void record_stream(void* block, const Stream& stream);
   explicit Stream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
 };
 
-/// Makes a stream the calling thread's current one until the guard goes.
+/// Makes a stream the calling thread's current one of its device until the guard goes. Ops go by where their tensors
+/// are: one on another device is queued on that device's current stream.
 ///
 /// What the stream reads must have been written: Event::wait on it first. A tensor made on one stream and used on
 /// another needs Tensor::record_stream, so that its memory is not reused too early.
@@ -70,19 +79,20 @@ class StreamGuard {
 
  private:
   std::shared_ptr<Stream::Impl> before_, now_;
+  int device_before_;
 };
 
-/// A point in a stream's work.
+/// A point in a stream's work. Streams of other devices may wait for it, too. Before it is recorded it has happened.
 class Event {
  public:
   /// Only events made with `timing` can tell the time.
   explicit Event(bool timing = false);
   void record(const Stream& stream);      ///< Everything queued on the stream by now comes before the event.
-  void record();                          ///< On the current stream.
+  void record();                          ///< On the current stream of the current device.
   void wait(const Stream& stream) const;  ///< What is queued on the stream from now on comes after the event.
   void synchronize() const;               ///< The host waits.
   bool query() const;
-  /// Milliseconds from `start` to this event; both have happened.
+  /// Milliseconds from `start` to this event; both have happened, on one device.
   double elapsed_since(const Event& start) const;
 
  private:
@@ -112,16 +122,21 @@ class Event {
 /// every replay (the first has those of the capture, so that all goes on as it would have without); other numbers that
 /// the host computes are those of the capture. Run the work once or more before you capture it, so that optimizers have
 /// made their states.
+///
+/// Replays come one after the other, on whatever streams: one on another stream than the last also comes after all that
+/// was queued on that by then, such as what reads the last results. The results stay in the graph's own memory; what
+/// uses them on other streams than that of the replay is for Events to order.
 class Graph {
  public:
   Graph();
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
-  /// Records what `work` does on the current device; nothing of it is done yet. Throws reel::Error, in the name of the
-  /// op, if it waits for the GPU or does something else that cannot be recorded; then the graph is empty as before.
-  void capture(const std::function<void()>& work);
-  /// Queues the work on the current stream.
+  /// Records what `work` does on a device, all of it on one stream; nothing of it is done yet. Throws reel::Error, in
+  /// the name of the op, if it waits for the GPU, works on another one or does something else that cannot be recorded;
+  /// then the graph is empty as before.
+  void capture(const std::function<void()>& work, int device = current_device());
+  /// Queues the work on the current stream of the graph's device.
   void replay();
   /// How many kernels, copies and fills the work is made of: what a change to a model saves, say.
   size_t size() const;

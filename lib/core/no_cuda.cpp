@@ -11,6 +11,7 @@ const Backend& other_backend(Device) { absent(); }
 
 namespace cuda {
 
+int current_device() { return 0; }
 int device_count() { return 0; }
 std::string device_name(int) { absent(); }
 void synchronize(int) { absent(); }
@@ -21,7 +22,7 @@ void forbid_waits(bool) {}
 void* allocate_pinned(size_t) { absent(); }
 void release_pinned(void*) { absent(); }
 bool is_pinned(const void*) { return false; }
-void record_stream(void*, void*) { absent(); }
+void record_stream(void*, const Stream&) { absent(); }
 bool capturing() { return false; }
 void before_replay(std::function<void()>) {}
 
@@ -43,7 +44,7 @@ double Event::elapsed_since(const Event&) const { absent(); }
 
 Graph::Graph() = default;
 Graph::~Graph() = default;
-void Graph::capture(const std::function<void()>&) { absent(); }
+void Graph::capture(const std::function<void()>&, int) { absent(); }
 void Graph::replay() { absent(); }
 size_t Graph::size() const { return 0; }
 struct Graph::Impl {};

@@ -112,6 +112,11 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
   return TensorImpl::wrap(impl);
 }
 
+void copy_between(Device source, const View& from, Device target, const View& to) {
+  if (source.type == target.type && source != target) return backend(target).copy_from(source.index, from, to);
+  backend(target == kCPU ? source : target).copy(from, to);
+}
+
 int wrap_dim(int64_t dim, int rank, const char* op) {
   const int64_t count = std::max(rank, 1);
   REEL_CHECK(dim >= -count && dim < count, op, ": dimension ", dim, " is out of range for a tensor of ", rank,
@@ -188,7 +193,7 @@ Tensor Tensor::pin_memory() const {
 
 void Tensor::record_stream(const cuda::Stream& stream) const {
   REEL_CHECK(!view_of(*this, "record_stream").host, "record_stream: the tensor is on the CPU");
-  cuda::record_stream(TensorImpl::of(*this)->storage->block, stream.native());
+  cuda::record_stream(TensorImpl::of(*this)->storage->block, stream);
 }
 
 Tensor Tensor::detach() const {

@@ -76,6 +76,9 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
 /// dim in [-rank, rank) as an index from 0; an Error that names the op otherwise. A 0-d tensor counts as 1-d.
 int wrap_dim(int64_t dim, int rank, const char* op);
 
+/// to = from, of one shape, whatever devices and dtypes they are of.
+void copy_between(Device source, const View& from, Device target, const View& to);
+
 /// True when nobody else can see this tensor or its storage, so that it may be overwritten.
 inline bool is_exclusive(const Tensor& tensor) {
   const TensorImpl* impl = TensorImpl::of(tensor);

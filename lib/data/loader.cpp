@@ -125,7 +125,7 @@ Tensor Mover::move(const Tensor& x) {
   if (!shared_->stream) return x.to(shared_->device);
   const cuda::StreamGuard guard(*shared_->stream);
   const Tensor there = x.to(shared_->device);
-  shared_->copied->record();
+  shared_->copied->record(*shared_->stream);
   return there;
 }
 

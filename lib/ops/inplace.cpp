@@ -83,7 +83,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
   }
   const Tensor source =
       TensorImpl::of(result)->storage == impl->storage ? no_grad([&] { return result.clone(); }) : result;
-  backend_of(self).copy(expand_view(view_of(source), to.shape), to);
+  copy_between(source.device(), expand_view(view_of(source), to.shape), self.device(), to);
   impl->storage->changed();
   return self;
 }

@@ -13,7 +13,7 @@ Tensor converted(const char* name, const Tensor& x, DType dtype, Device device) 
   const View& xv = view_of(x);
   Tensor y = make_tensor(xv.shape, dtype, device);
   const Device from = TensorImpl::of(x)->device();
-  backend(device.type == DeviceType::kCPU ? from : device).copy(xv, view_of(y));
+  copy_between(from, xv, device, view_of(y));
   if (is_floating_point(xv.dtype) && is_floating_point(dtype) && recording(x))
     record(name, y, inputs(x), [from](Backward& back) { back.set(0, back.grad().to(from)); });
   return y;

@@ -1,6 +1,8 @@
 // Memory, streams, events and graphs of a GPU, also of test/simt's. SIMT_MEMORY, the bytes that that one has, lets the
 // tests of what happens when there is no more run.
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -23,6 +25,14 @@ std::vector<float> filled(size_t count, float value) { return std::vector<float>
 Tensor slowly(Tensor x) {
   for (int i = 0; i < 40; ++i) x = x + 1;
   return x - 40;
+}
+
+/// More elements than there is room for twice, where SIMT_MEMORY says how much memory there is; else 0.
+int64_t more_than_half() {
+  const char* const memory = std::getenv("SIMT_MEMORY");
+  if (!cuda::is_available() || !memory) return 0;
+  cuda::empty_cache();
+  return std::strtoll(memory, nullptr, 10) / 4 * 6 / 10;
 }
 
 }  // namespace
@@ -53,10 +63,8 @@ TEST_CASE("a GPU without memory says who has it", "[cuda]") {
 }
 
 TEST_CASE("memory that other streams have freed is waited for", "[cuda]") {
-  const char* const memory = std::getenv("SIMT_MEMORY");
-  if (!cuda::is_available() || !memory) return;
-  cuda::empty_cache();
-  const int64_t most = std::strtoll(memory, nullptr, 10) / 4 * 6 / 10;  // two of these are too many
+  const int64_t most = more_than_half();
+  if (!most) return;
   {
     const cuda::Stream side;
     {
@@ -254,4 +262,117 @@ TEST_CASE("a graph may go while it is being replayed", "[cuda]") {
   }
   CHECK(result.to_vector<float>() == filled(3000, 60));
   cuda::synchronize();
+}
+
+TEST_CASE("a capture that runs out of memory leaves all as it was", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor x = ones({3000}, kOnGpu);
+  Tensor y;
+  cuda::synchronize();
+  const int64_t before = cuda::memory_stats().in_use;
+  cuda::Graph graph;
+  for (int i = 0; i < 3; ++i)
+    CHECK_THROWS_WITH(graph.capture([&] {
+      y = x + 1;
+      y = empty({int64_t{1} << 42}, kOnGpu);
+    }),
+                      Contains("out of memory on cuda:0"));
+  CHECK_THROWS_WITH(graph.replay(), Contains("nothing has been captured"));
+  y = Tensor();
+  CHECK(cuda::memory_stats().in_use == before);
+  CHECK(sum(x + 1).item<float>() == 6000);
+  cuda::synchronize();
+  graph.capture([&] { y = slowly(x) * 2; });
+  graph.replay();
+  CHECK(y.to_vector<float>() == filled(3000, 2));
+}
+
+TEST_CASE("a capture uses again what waits to be freed", "[cuda]") {
+  const int64_t most = more_than_half();
+  if (!most) return;
+  const cuda::Stream side;
+  {
+    const cuda::StreamGuard guard(side);
+    const Tensor x = zeros({most}, kOnGpu);
+  }
+  Tensor y;
+  cuda::Graph graph;
+  graph.capture([&] { y = ones({most}, kOnGpu); });
+  graph.replay();
+  CHECK(y[most - 1].item<float>() == 1);
+}
+
+TEST_CASE("other threads work on while one captures", "[cuda][threads]") {
+  if (!cuda::is_available()) return;
+  Tensor x = ones({3000}, kOnGpu), y;
+  std::atomic<bool> captured = false, synchronized = false;
+  cuda::Graph graph;
+  std::thread waiting;
+  graph.capture([&] {
+    y = slowly(x);
+    std::thread([] {  // whose first allocation this is
+      const Tensor mine = full({3 << 20}, 2.f, kOnGpu);
+      CHECK(sum(mine).item<double>() == 6 << 20);
+      CHECK_THROWS_WITH(empty({int64_t{1} << 42}, kOnGpu), Contains("out of memory"));
+      const Tensor pinned = ones({10}, {.device = kCPU}).pin_memory();
+      CHECK(sum(pinned.to(kCUDA)).item<float>() == 10);
+      cuda::Stream().synchronize();
+    })
+        .join();
+    waiting = std::thread([&] {
+      cuda::synchronize();
+      cuda::empty_cache();
+      CHECK(captured);
+      synchronized = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK_FALSE(synchronized);
+    CHECK_THROWS_WITH(cuda::synchronize(), Contains("cannot be captured"));
+    CHECK_THROWS_WITH(cuda::StreamGuard(cuda::Stream::current()), Contains("one stream"));
+    y = y * 2;
+    captured = true;
+  });
+  waiting.join();
+  x.fill_(3);
+  graph.replay();
+  CHECK(y.to_vector<float>() == filled(3000, 6));
+}
+
+TEST_CASE("a graph's replays on two streams come one after the other", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const cuda::Stream first, second;
+  Tensor count = zeros({3000}, kOnGpu), result;
+  cuda::Graph graph;
+  graph.capture([&] {
+    count.add_(1);
+    result = slowly(count) * 2;
+  });
+  cuda::synchronize();
+  std::vector<Tensor> read;
+  for (int i = 0; i < 10; ++i) {
+    const cuda::StreamGuard guard(i % 2 ? first : second);
+    graph.replay();
+    read.push_back(slowly(result) + 0);  // before the next replay writes it
+  }
+  cuda::synchronize();
+  for (int i = 0; i < 10; ++i) CHECK(read[i].to_vector<float>() == filled(3000, float(2 * i + 2)));
+}
+
+TEST_CASE("the numbers of a replay are not those of the next one on another stream", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const cuda::Stream first, second;
+  const auto run = [&](bool two) {
+    manual_seed(3);
+    Tensor total = zeros({3000}, kOnGpu);
+    cuda::Graph graph;
+    graph.capture([&] { total.add_(slowly(rand({3000}, kOnGpu))); });
+    cuda::synchronize();
+    for (int i = 0; i < 6; ++i) {
+      const cuda::StreamGuard guard(two && i % 2 ? first : second);
+      graph.replay();
+    }
+    cuda::synchronize();
+    return total.to_vector<float>();
+  };
+  CHECK(run(true) == run(false));
 }
