@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "reel/autograd.h"
+#include "reel/cuda.h"
 #include "reel/ops.h"
 #include "reel/random.h"
 #include "reel/testing.h"
@@ -255,6 +256,24 @@ void for_differentiable_rows(Check check) {
 }  // namespace
 
 // ---- the tests ------------------------------------------------------------------------------------------------------
+
+TEST_CASE("no op reads the memory of another device than its own", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Device last{DeviceType::kCUDA, static_cast<int8_t>(cuda::device_count() - 1)};
+  for (const Row& row : op_table())
+    for (size_t odd = 0; row.inputs.size() > 1 && odd < row.inputs.size(); ++odd)
+      for (const Device other : {kCPU, last}) {
+        INFO(row.name << ", input " << odd << " on " << (other == kCPU ? "the CPU" : "another GPU"));
+        Tensors inputs = make_inputs(row, kFloat32);
+        for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = inputs[i].to(i == odd ? other : kCUDA);
+        try {  // refused, or copied
+          row.call(inputs);
+          cuda::synchronize(0), cuda::synchronize(last.index);
+        } catch (const Error& e) {
+          CHECK_THAT(e.what(), !Catch::Contains("cudaError"));
+        }
+      }
+}
 
 TEST_CASE("every op agrees with its double-precision reference", "[ops][isa]") {
   for (const Row& row : op_table()) DYNAMIC_SECTION(row.name) {

@@ -127,6 +127,7 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
   for (const Tensor& c : children_in) {
     REEL_CHECK(view_of(c, op).shape == shape, op, ": a memory cell of shape ", c.shape(), " with gates of shape ",
                gv.shape, "; it should be ", shape);
+    check_device(op, gates_in, {&c});
     REEL_CHECK(c.dtype() == gv.dtype, op, ": ", gv.dtype, " gates and a ", c.dtype(), " memory cell");
   }
   if (is_half(gv.dtype) && gv.host) {

@@ -58,6 +58,7 @@ void check_potentials(const char* op, const Chains& chains) {
   REEL_CHECK(chains.tags > 0 && chains.steps > 0, op, ": emissions of shape ", chains.emissions.shape(),
              ", nothing to sum over");
   view_of(chains.transitions, op);
+  check_device(op, chains.emissions, {&chains.transitions, &chains.start, &chains.end});
   check("transitions", chains.transitions, {chains.tags, chains.tags});
   if (chains.start.defined()) check("start", chains.start, {chains.tags});
   if (chains.end.defined()) check("end", chains.end, {chains.tags});
@@ -75,6 +76,7 @@ Chains read_chains(const char* op, const Tensor& emissions, const Tensor& transi
   chains.steps = shape[0], chains.tags = shape.back(), chains.stride = chains.count = shape.size() == 3 ? shape[1] : 1;
   check_potentials(op, chains);
   if (lengths.defined()) {
+    check_device(op, emissions, {&lengths});
     REEL_CHECK(lengths.dtype() == kInt64 && lengths.shape() == (shape.size() == 3 ? Shape{shape[1]} : Shape{}), op,
                ": ", lengths.dtype(), " lengths of shape ", lengths.shape(), " for emissions of shape ", shape);
     int64_t bad;
@@ -90,6 +92,7 @@ Chains read_chains(const char* op, const Tensor& emissions, const Tensor& transi
 /// Tags that lie like the rows of emissions; in range where they are read.
 Tensor read_tags(const char* op, const Tensor& tags, const Chains& chains) {
   const View& view = view_of(tags, op);
+  check_device(op, chains.emissions, {&tags});
   Shape rows = chains.emissions.shape();
   rows.resize(rows.size() - 1);
   REEL_CHECK(view.dtype == kInt64, op, ": the tags are ", view.dtype, ", not int64");

@@ -149,6 +149,7 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
     if (wide.per_sample_weights.defined()) wide.per_sample_weights = wide.per_sample_weights.to(kFloat32);
     return embedding_bag(rows.to(kFloat32), places, wide).to(weight.dtype());
   }
+  check_device(kBag, weight, {&options.per_sample_weights});
   const Tensor bounds = bag_bounds(at, options);
   const int64_t bags = bounds.numel() - 1, width = weight.size(1), n = flat.numel();
   const bool max = options.mode == Reduce::kMax, mean = options.mode == Reduce::kMean;

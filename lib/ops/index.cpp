@@ -450,6 +450,7 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
              mask.shape(), " for a tensor of shape ", shape);
   REEL_CHECK(view_of(source, "masked_scatter").dtype == x.dtype(), "masked_scatter: a ", source.dtype(),
              " source for a tensor of ", x.dtype(), "");
+  check_device("masked_scatter", x, {&mask, &source});
   const Tensor at = positions_in(mask, shape);
   const int64_t wanted = at.numel(), got = source.numel();
   REEL_CHECK(got >= wanted, "masked_scatter: the mask has ", wanted, " places, the source only ", got, " elements");

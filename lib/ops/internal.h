@@ -17,6 +17,13 @@ DType result_type(const Tensor& a, const Tensor& b);
 DType result_type(std::initializer_list<const Tensor*> tensors);
 /// The device of all the tensors (numbers go anywhere); an Error if there is more than one.
 Device common_device(const char* op, std::initializer_list<const Tensor*> tensors);
+/// Throws the same Error unless all of `others` that are defined are where x is: for kernels that take no numbers of
+/// the host's.
+inline void check_device(const char* op, const Tensor& x, std::initializer_list<const Tensor*> others) {
+  for (const Tensor* t : others)
+    REEL_CHECK(!t->defined() || t->device() == x.device(), op, ": tensors on different devices, ", x.device(), " and ",
+               t->device());
+}
 /// Do a device's pointwise kernels, products and norms take this type as it is? Half types: those of a GPU only.
 inline bool computes_in(DType dtype, Device device) {
   return dtype == kFloat32 || dtype == kFloat64 || (is_half(dtype) && device != kCPU);

@@ -263,6 +263,7 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
         logits, [&](const Tensor& x) { return soft_cross_entropy(x, one ? target.unsqueeze(0) : target, options); });
   }
   REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
+  check_device(op, logits, {&target});
   const Targets targets = read_targets(op, target, logits, options.ignore_index);
   if (usual)  // before anything is copied
     return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);

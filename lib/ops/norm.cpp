@@ -110,6 +110,7 @@ struct NormRule {
 /// x normalised; fills in moments or, where they are given, uses them.
 Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, const Tensor& weight_in,
                   const Tensor& bias_in, Statistics& moments) {
+  check_device(kind.op, x_in, {&weight_in, &bias_in});
   if (is_half(x_in.dtype()) && x_in.device() == kCPU)  // whose kernels know no halves
     return normalized(kind, frame, to_compute(x_in), detail::raised(weight_in), detail::raised(bias_in), moments)
         .to(x_in.dtype());
@@ -159,7 +160,8 @@ void check_channels(const char* op, const View& x) {
 }
 
 /// Running statistics are both there, of one number a channel, or both not.
-void check_running(const char* op, const Tensor& mean, const Tensor& variance, int64_t channels) {
+void check_running(const char* op, const Tensor& x, const Tensor& mean, const Tensor& variance, int64_t channels) {
+  check_device(op, x, {&mean, &variance});
   REEL_CHECK(mean.defined() == variance.defined(), op, ": of running_mean and running_var one is undefined");
   for (const auto& [name, t] : {std::pair("running_mean", &mean), std::pair("running_var", &variance)})
     REEL_CHECK(!t->defined() || (t->shape() == Shape{channels} && t->is_floating_point()), op, ": ", name, " is ",
@@ -205,7 +207,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   const View& view = view_of(x, op);
   check_channels(op, view);
   const int64_t channels = view.shape[1];
-  check_running(op, running_mean, running_var, channels);
+  check_running(op, x, running_mean, running_var, channels);
   check_parameter(op, "weight", weight, {channels}, view.dtype);
   check_parameter(op, "bias", bias, {channels}, view.dtype);
   const Frame frame{
@@ -228,7 +230,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   check_channels(op, view);
   if (!use_input_stats) return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps);
   const int64_t n = view.shape[0], channels = view.shape[1];
-  check_running(op, running_mean, running_var, channels);
+  check_running(op, x, running_mean, running_var, channels);
   check_parameter(op, "weight", weight, {channels}, view.dtype);
   check_parameter(op, "bias", bias, {channels}, view.dtype);
   const Frame frame{.outer = n, .groups = channels, .inner = product_from(view.shape, 2)};

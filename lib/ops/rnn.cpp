@@ -376,6 +376,7 @@ Layer take_parameters(const char* op, const Formula& formula, Steps steps, bool 
 
 void check_state(const char* op, const char* name, const Tensor& state, const Shape& shape, const Tensor& x) {
   if (!state.defined()) return;
+  check_device(op, x, {&state});
   REEL_CHECK(state.shape() == shape, op, ": ", name, " of shape ", state.shape(), ", not ", shape);
   REEL_CHECK(state.dtype() == x.dtype(), op, ": an input of ", x.dtype(), " and a state of ", state.dtype());
 }
