@@ -321,12 +321,34 @@ __global__ void __launch_bounds__(kMostThreadsOfAll)
   to_bias.for_each(seat, job.rows, [&](W sum, int64_t i) { partial.bias[team * partial.n + i] = sum; });
 }
 
+/// Where the gradients of weight and bias go.
+struct ParameterGrads {
+  void *bias, *weight;  // nullptr: not wanted
+  DType dtype;
+  explicit ParameterGrads(const Norm& norm) : bias(norm.grad_bias), weight(norm.grad_weight), dtype(norm.grads_dtype) {}
+
+  __device__ void store(int64_t i, double of_bias, double of_weight) const {
+    if (bias) store(bias, i, of_bias);
+    if (weight) store(weight, i, of_weight);
+  }
+
+ private:
+  __device__ void store(void* to, int64_t i, double value) const {
+    switch (dtype) {
+      case kFloat16: static_cast<__half*>(to)[i] = narrow<__half>(value); break;
+      case kBFloat16: static_cast<__nv_bfloat16*>(to)[i] = narrow<__nv_bfloat16>(value); break;
+      case kFloat32: static_cast<float*>(to)[i] = static_cast<float>(value); break;
+      default: static_cast<double*>(to)[i] = value;
+    }
+  }
+};
+
 template <class W>
 struct PartialSums {
   using Element = W;
   using Acc = Sums;
   Partial<W> partial;
-  double *grad_bias, *grad_weight;
+  ParameterGrads grads;
 
   struct Nowhere {};
   __device__ Acc start() const { return {}; }
@@ -337,13 +359,12 @@ struct PartialSums {
   __device__ Acc pack(Nowhere, int64_t, int64_t) const { return {}; }  // only where sums are not of columns
   __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
   __device__ void finish(int64_t output, int64_t, const Acc& sums) const {
-    if (grad_bias) grad_bias[output] += sums.first;
-    if (grad_weight) grad_weight[output] += sums.second;
+    grads.store(output, sums.first, sums.second);
   }
 };
 
 template <class T>
-void run_all(const RowNormGrad<T>& job, double* grad_bias, double* grad_weight) {
+void run_all(const RowNormGrad<T>& job, const ParameterGrads& grads) {
   using W = Wide<T>;
   constexpr int64_t kWanted = 132 * 1024, kMostRows = 32;  // threads; rows whose sums are taken in W
   const Rows& rows = job.rows;
@@ -356,7 +377,7 @@ void run_all(const RowNormGrad<T>& job, double* grad_bias, double* grad_weight) 
   Nest kept, gone;
   kept.add(rows.n, 1, 1);
   gone.add(partial.teams, rows.n, 0);
-  run(PartialSums<W>{partial, grad_bias, grad_weight}, Reduction(kept, gone, sizeof(W), 0));
+  run(PartialSums<W>{partial, grads}, Reduction(kept, gone, sizeof(W), 0));
 }
 
 /// The gradients of weight and bias: the sums of g x̂ and g over all elements that they have been used for.
@@ -368,7 +389,7 @@ struct ParameterGrad {
   const T *g, *x;
   const Standard<W>* standards;
   int64_t n;  // elements of a row
-  double *grad_bias, *grad_weight;
+  ParameterGrads grads;
 
   struct Nowhere {};
   __device__ Acc start() const { return {}; }
@@ -389,8 +410,7 @@ struct ParameterGrad {
   }
   __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
   __device__ void finish(int64_t output, int64_t, const Acc& sums) const {
-    if (grad_bias) grad_bias[output] += sums.first;
-    if (grad_weight) grad_weight[output] += sums.second;
+    grads.store(output, sums.first, sums.second);
   }
 };
 
@@ -423,13 +443,13 @@ void row_norm_grad(const Norm& norm) {
                        nullptr};
     if constexpr (sizeof(Wide<T>) == sizeof(float))  // There are not enough registers for doubles.
       if (parameters && job.gx && norm.groups == 1 && norm.inner == 1 && rows.held() && rows.team <= kMostThreadsOfAll)
-        return run_all(job, norm.grad_bias, norm.grad_weight);
+        return run_all(job, ParameterGrads(norm));
     const Scratch<Standard<Wide<T>>> standards(parameters ? rows.count : 0);
     if (parameters) job.standards = standards;
     launch(rows.held() ? row_norm_grad_held_kernel<T> : row_norm_grad_long_kernel<T>, rows.blocks(), rows.block(), 0,
            job);
     if (!parameters) return;
-    run(ParameterGrad<T>{g, x, standards.data(), rows.n, norm.grad_bias, norm.grad_weight},
+    run(ParameterGrad<T>{g, x, standards.data(), rows.n, ParameterGrads(norm)},
         over_channels<T>(norm, norm.groups * norm.channels, {x, g}, rows.n % Packed<T>::kSize == 0));
   });
 }
@@ -473,7 +493,7 @@ struct ChannelSums {
   const T *g, *x;
   const double *mean, *variance;
   double eps;
-  double *grad_bias, *grad_weight;
+  ParameterGrads grads;
   Sums* sums;  // or nullptr
 
   __device__ Acc start() const { return {}; }
@@ -493,8 +513,7 @@ struct ChannelSums {
   }
   __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
   __device__ void finish(int64_t channel, int64_t, const Acc& all) const {
-    if (grad_bias) grad_bias[channel] += all.first;
-    if (grad_weight) grad_weight[channel] += all.second * rstd_of(variance[channel], eps);
+    grads.store(channel, all.first, all.second * rstd_of(variance[channel], eps));
     if (sums) sums[channel] = all;
   }
 };
@@ -616,7 +635,7 @@ void channel_norm_grad(const Norm& norm) {
     const bool moments = norm.grad_x && !norm.given;
     const Scratch<Sums> sums(moments ? norm.groups : 0);
     if (moments || norm.grad_weight || norm.grad_bias)
-      run(ChannelSums<T>{g, x, norm.mean, norm.variance, norm.eps, norm.grad_bias, norm.grad_weight,
+      run(ChannelSums<T>{g, x, norm.mean, norm.variance, norm.eps, ParameterGrads(norm),
                          moments ? sums.data() : nullptr},
           over_channels<T>(norm, norm.groups, {x, g}));
     if (!norm.grad_x) return;

@@ -191,11 +191,13 @@ struct Norm {
   void* y;
   double* mean;
   double* variance;  // over n, not n - 1
-  // Backward: the gradient in, and out (nullptr is not wanted); those of weight and bias are float64 zeros, added to.
+  // Backward: the gradient in, and out (nullptr is not wanted). Those of weight and bias are float64 zeros, added to;
+  // CUDA writes them, in grads_dtype.
   const void* grad_y;
   void* grad_x;
-  double* grad_weight;
-  double* grad_bias;
+  void* grad_weight;
+  void* grad_bias;
+  DType grads_dtype = kFloat64;
   bool wide_parameters = false;  // weight and bias are float32 where dtype is a half type
 };
 

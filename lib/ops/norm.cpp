@@ -92,10 +92,13 @@ struct NormRule {
     norm.grad_y = data_of(g);
     Tensor gx, gw, gb;
     if (back.needs(0)) gx = make_tensor(in.shape(), in.dtype(), in.device()), norm.grad_x = view_of(gx).data;
-    const auto wanted = [&](int input, Tensor& total, double*& at) {
+    const bool on_cpu = in.device() == kCPU, written = !on_cpu && in.numel();
+    if (!on_cpu) norm.grads_dtype = norm.wide_parameters ? kFloat32 : in.dtype();
+    const auto wanted = [&](int input, Tensor& total, void*& at) {
       if (!back.needs(input)) return;
-      total = zeros(parameter_shape, {.dtype = kFloat64, .device = in.device()});
-      at = view_of(total).as<double>();
+      const TensorOptions options{.dtype = norm.grads_dtype, .device = in.device()};
+      total = written ? empty(parameter_shape, options) : zeros(parameter_shape, options);
+      at = view_of(total).data;
     };
     wanted(1, gw, norm.grad_weight);
     wanted(2, gb, norm.grad_bias);

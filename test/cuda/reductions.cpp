@@ -400,8 +400,8 @@ void check_norm(const NormCase& c, DType dtype, bool by_channel, bool parameters
         table.fill(out[2], 0.0);
         norm.grad_y = in[5].data;
         norm.grad_x = gx ? out[2].data : nullptr;
-        norm.grad_weight = gw ? out[3].as<double>() : nullptr;
-        norm.grad_bias = gw && gx ? out[4].as<double>() : nullptr;
+        norm.grad_weight = gw ? out[3].data : nullptr;
+        norm.grad_bias = gw && gx ? out[4].data : nullptr;
         by_channel ? table.channel_norm_grad(norm) : table.row_norm_grad(norm);
       };
       check_wide(

@@ -163,8 +163,8 @@ void row_norm_grad_by_runs(const Norm& norm) {
       const double w = at_or(weight, c, T(1));
       sum_h += w * sums.get(0);
       sum_hd += w * sums.get(1);
-      if (norm.grad_bias) norm.grad_bias[first + c] += sums.get(0);
-      if (norm.grad_weight) norm.grad_weight[first + c] += sums.get(1) * rstd;
+      if (norm.grad_bias) static_cast<double*>(norm.grad_bias)[first + c] += sums.get(0);
+      if (norm.grad_weight) static_cast<double*>(norm.grad_weight)[first + c] += sums.get(1) * rstd;
     }
     if (!norm.grad_x) continue;
     T* gx = static_cast<T*>(norm.grad_x) + row * n;
@@ -221,8 +221,8 @@ void row_norm_grad_by_elements(const Norm& norm) {
         store(lanes[0], to_weight);
         store(lanes[1], to_bias);
         for (int64_t k = 0; k < kWidth<T> && at.i + k < n; ++k) {
-          if (norm.grad_weight) norm.grad_weight[group * n + at.i + k] += double(lanes[0][k]);
-          if (norm.grad_bias) norm.grad_bias[group * n + at.i + k] += double(lanes[1][k]);
+          if (norm.grad_weight) static_cast<double*>(norm.grad_weight)[group * n + at.i + k] += double(lanes[0][k]);
+          if (norm.grad_bias) static_cast<double*>(norm.grad_bias)[group * n + at.i + k] += double(lanes[1][k]);
         }
       });
   }
@@ -315,8 +315,8 @@ void channel_norm_grad_of(const Norm& norm) {
       for_each_in_channel<T, columns>(norm, c, [&](auto at) { sums.add(at, at(g), at(g) * centre(at(x))); });
     const auto rstd = [&](int64_t k) { return rstd_of(norm.variance[c + k], norm.eps); };
     for (int64_t k = 0; k < lanes; ++k) {
-      if (norm.grad_bias) norm.grad_bias[c + k] += sums.get(0, k);
-      if (norm.grad_weight) norm.grad_weight[c + k] += sums.get(1, k) * rstd(k);
+      if (norm.grad_bias) static_cast<double*>(norm.grad_bias)[c + k] += sums.get(0, k);
+      if (norm.grad_weight) static_cast<double*>(norm.grad_weight)[c + k] += sums.get(1, k) * rstd(k);
     }
     if (!gx) return;
     const auto factor = [&](int64_t k) { return rstd(k) * at_or(weight, c + k, T(1)); };
