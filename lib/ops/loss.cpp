@@ -85,6 +85,8 @@ Targets read_targets(const char* op, const Tensor& target, const Tensor& scores,
   const bool one_row = shape.size() == 1, flat = shape.size() <= 2;
   const int64_t classes = shape[one_row ? 0 : 1], n = one_row ? 1 : shape[0];
   Tensor ids = as_ids(op, target);
+  if (TensorImpl::of(target)->number) ids = ids.to(scores.device());
+  check_device(op, scores, {&ids});
   const Shape& given = view_of(ids).shape;
   bool fits = flat ? given.size() <= 1 && view_of(ids).numel == n : given.size() == shape.size() - 1 && given[0] == n;
   for (int d = 1; d < given.size() && fits; ++d) fits = given[d] == shape[d + 1];
@@ -263,7 +265,6 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
         logits, [&](const Tensor& x) { return soft_cross_entropy(x, one ? target.unsqueeze(0) : target, options); });
   }
   REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
-  check_device(op, logits, {&target});
   const Targets targets = read_targets(op, target, logits, options.ignore_index);
   if (usual)  // before anything is copied
     return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);

@@ -100,7 +100,8 @@ const std::vector<Row>& crf_rows() {
  {{{3, 3, 4}}, ids({3, 3}, 4), {{4, 4}}, {{4}}, {{4}}}, kProduct},
 {"crf_log_likelihood(list)",
  [](In x) {
-   return crf_log_likelihood(Tensors{x[0], x[1]}, Tensors{from({2, 0, 1}), from({1, 1})}, x[2], x[3], x[4]);
+   const TensorOptions there{.device = x[0].device()};
+   return crf_log_likelihood(Tensors{x[0], x[1]}, Tensors{from({2, 0, 1}, there), from({1, 1}, there)}, x[2], x[3], x[4]);
  },
  [](Ref x) {
    const Potentials p{x[2], x[3], x[4]};

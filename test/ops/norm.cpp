@@ -28,6 +28,11 @@ Array normalised(const Arrays& x, const std::function<int64_t(const Index&)>& se
     return y;
   });
 }
+/// On the inputs' device.
+Tensor beside(In x, std::initializer_list<double> values) {
+  return from(std::vector<double>(values), {.dtype = kFloat32, .device = x[0].device()});
+}
+
 int64_t second(const Index& at) { return at[1]; }
 int64_t last(const Index& at) { return at.back(); }
 
@@ -74,7 +79,7 @@ const std::vector<Row>& norm_rows() {
 {"batch_norm(plain)", [](In x) { return batch_norm(x[0], {}, {}, {}, {}, true); },
  [](Ref x) { return normalised(x, second, second); }, {{{2, 2, 3}}}, kNorm},
 {"batch_norm(running)", [](In x) {
-   return batch_norm(x[0], from({1., 2., -1.}), from({2., 3., 0.5}), x[1], x[2]);
+   return batch_norm(x[0], beside(x, {1., 2., -1.}), beside(x, {2., 3., 0.5}), x[1], x[2]);
  },
  [](Ref x) {
    return build(x[0].shape, [&](const Index& at) {
@@ -83,7 +88,7 @@ const std::vector<Row>& norm_rows() {
      return (x[0](at) - mean[c]) / std::sqrt(variance[c] + 1e-5) * x[1]({c}) + x[2]({c});
    });
  }, {{{4, 3, 2}}, {{3}, 0.5, 2}, {{3}}}, kNorm},
-{"batch_norm(running columns)", [](In x) { return batch_norm(x[0], from({1., 2.}), from({2., 3.}), x[1], x[2]); },
+{"batch_norm(running columns)", [](In x) { return batch_norm(x[0], beside(x, {1., 2.}), beside(x, {2., 3.}), x[1], x[2]); },
  [](Ref x) {
    return build(x[0].shape, [&](const Index& at) {
      const double mean[] = {1, 2}, variance[] = {2, 3};
@@ -93,7 +98,7 @@ const std::vector<Row>& norm_rows() {
  }, {{{4, 2}}, {{2}, 0.5, 2}, {{2}}}, kNorm},
 {"instance_norm", [](In x) { return instance_norm(x[0], {}, {}, x[1], x[2]); },
  [](Ref x) { return normalised(x, group<1>, second); }, {{{2, 3, 9}}, {{3}, 0.5, 2}, {{3}}}, kNorm},
-{"instance_norm(running)", [](In x) { return instance_norm(x[0], zeros({3}), ones({3}), {}, {}, false); },
+{"instance_norm(running)", [](In x) { return instance_norm(x[0], beside(x, {0., 0., 0.}), beside(x, {1., 1., 1.}), {}, {}, false); },
  [](Ref x) {
    return build(x[0].shape, [&](const Index& at) { return x[0](at) / std::sqrt(1 + 1e-5); });
  }, {{{2, 3, 4}}}, kNorm},
