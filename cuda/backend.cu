@@ -8,7 +8,6 @@ namespace {
 Backend make_table() {
   Backend table{};
   table.allocate = [](size_t bytes, void** block) { return allocate(bytes, reinterpret_cast<Block**>(block)); };
-  table.release = [](void* block) { release(static_cast<Block*>(block)); };
   install_blocks(table), install_cell(table), install_conv(table), install_copy(table), install_crf(table),
       install_ctc(table), install_gemm(table);
   install_index(table), install_linalg(table), install_norm(table), install_pointwise(table), install_pool(table);
@@ -19,6 +18,8 @@ Backend make_table() {
 }
 
 }  // namespace
+
+void release_block(void* block) { release(static_cast<Block*>(block)); }
 
 const Backend& table() {
   static const Backend table = make_table();

@@ -124,11 +124,23 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
-  static void change_to(int device) {  // where that fails, so does what is called next
+  static void change_to(int device) {  // cannot fail once there is a DeviceState
     if (current.device != device && cudaSetDevice(device) == cudaSuccess) current.device = device;
   }
   int before_;
 };
+/// While one lives the thread may call what a capture would refuse.
+class Relaxed {
+ public:
+  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// A device for calls that need any: one that is in use, if there is one.
 int any_device();
 

@@ -70,14 +70,9 @@ Key key_of(const DnnProblem& problem) {
   return key;
 }
 
-struct Handle {
-  cudnnHandle_t raw;
-  Handle() { CUDNN_CHECK(cudnnCreate(&raw)); }
-  ~Handle() { cudnnDestroy(raw); }
-  operator cudnnHandle_t() const { return raw; }
-};
 struct Library {
-  Handle handle;  // goes after the plans
+  cudnnHandle_t handle;
+  Library() { CUDNN_CHECK(cudnnCreate(&handle)); }
   cudaStream_t stream = nullptr;
   Plans<std::tuple_size_v<Key>, Plan> plans{kMostPlans};
 };
@@ -92,7 +87,7 @@ bool dnn_convolve(ConvPart wanted, const Convolution& c) {
   }
   DnnProblem problem{wanted, c, c.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh, {}};
   for (size_t part = 0; part < 3; ++part) problem.alignment[part] = std::min<int64_t>(alignment_of(c.data[part]), 16);
-  const Plan& plan = library.plans.get(key_of(problem), library.handle.raw, problem);
+  const Plan& plan = library.plans.get(key_of(problem), library.handle, problem);
   if (!plan) return false;
   plan.run(library.handle, c);
   return true;

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
@@ -47,7 +48,6 @@ Symbol symbol(const char* name) {
 
 struct CublasLt {
   decltype(cublasLtCreate)* create = symbol("cublasLtCreate");
-  decltype(cublasLtDestroy)* destroy = symbol("cublasLtDestroy");
   decltype(cublasLtGetStatusString)* status_string = symbol("cublasLtGetStatusString");
   decltype(cublasLtMatmul)* matmul = symbol("cublasLtMatmul");
   decltype(cublasLtMatmulAlgoGetHeuristic)* heuristic = symbol("cublasLtMatmulAlgoGetHeuristic");
@@ -138,11 +138,17 @@ int64_t alignment(const Gemm& g, const void* data, int64_t stride) {
   return std::min(alignment_of(data), alignment_of(reinterpret_cast<const void*>(step)));
 }
 struct Alignments {
-  int64_t a, b, c;
+  int64_t a, b, c, row;  // row: the bias or the sums
   explicit Alignments(const Gemm& g)
-      : a(alignment(g, g.a, g.stride_a)), b(alignment(g, g.b, g.stride_b)), c(alignment(g, g.c, g.stride_c)) {
-    if (g.bias) c = std::min(c, alignment_of(g.bias));
-    if (g.a_sums) c = std::min(c, alignment_of(g.a_sums));
+      : a(alignment(g, g.a, g.stride_a)),
+        b(alignment(g, g.b, g.stride_b)),
+        c(alignment(g, g.c, g.stride_c)),
+        row(alignment_of(g.a_sums ? g.a_sums : g.bias)) {}
+  /// All of them in one number.
+  int64_t key() const {
+    int64_t bits = 0;
+    for (const int64_t one : {a, b, c, row}) bits = bits << 4 | std::countr_zero(static_cast<uint64_t>(one));
+    return bits;
   }
 };
 
@@ -246,7 +252,6 @@ struct Library {
   cublasLtHandle_t handle;
   Plans<11, Plan> plans{kMostPlans};
   Library() { check(lt().create(&handle), "cublasLtCreate"); }
-  ~Library() { lt().destroy(handle); }
 };
 
 // ---- the table's row ------------------------------------------------------------------------------------------------
@@ -256,8 +261,7 @@ void multiply(const Gemm& g) {
   const Alignments alignments(g);
   const bool tf32 = g.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh;
   const int64_t kind = static_cast<int64_t>(g.dtype) | g.trans_a << 8 | g.trans_b << 9 | tf32 << 10 |
-                       alignments.a << 16 | alignments.b << 28 | alignments.c << 40 |
-                       static_cast<int64_t>(Plan::epilogue_of(g)) << 52;
+                       alignments.key() << 16 | static_cast<int64_t>(Plan::epilogue_of(g)) << 32;
   Library& library = of_this_thread<Library>();
   Plan& plan =
       library.plans.get({kind, g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c},

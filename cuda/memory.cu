@@ -36,18 +36,6 @@ bool caching() {
   return on;
 }
 
-/// While one lives the thread may call what a capture would refuse.
-class Relaxed {
- public:
-  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 /// Comes to what was freed but not yet reached, and gives it to the driver. Streams are waited for one by one, since
 /// the device cannot be while a graph of it is captured.
 void reclaim(DeviceState& state) {

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <list>
-#include <memory>
+#include <mutex>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -55,23 +55,39 @@ class Plans {
   std::unordered_map<PlanKey<N>, typename Entries::iterator, PlanHash> places_;
 };
 
-/// The calling thread's one and only L for its current device: a library's handle, say, and plans.
+/// The calling thread's one and only L for its current device: a library's handle, say, and plans. When the thread ends
+/// it waits for another thread. It is never destroyed: a library that destroys a handle waits for the device, which
+/// would break a graph that somebody captures.
 template <class L>
 L& of_this_thread() {
+  struct Idle {
+    std::mutex mutex;
+    std::array<std::vector<L*>, kMostDevices> of_device;
+  };
+  static Idle& idle = *new Idle;
   struct Own {
-    std::array<std::unique_ptr<L>, kMostDevices> of_device;
+    std::array<L*, kMostDevices> of_device{};
     ~Own() {
-      for (int device = 0; device < kMostDevices; ++device)
-        if (of_device[device]) {
-          const OnDevice guard(device);
-          of_device[device].reset();
-        }
+      std::lock_guard lock(idle.mutex);
+      for (size_t device = 0; device < kMostDevices; ++device)
+        if (of_device[device]) idle.of_device[device].push_back(of_device[device]);
     }
   };
   thread_local Own own;
-  std::unique_ptr<L>& mine = own.of_device[std::max(current.device, 0)];
-  if (!mine) mine = std::make_unique<L>();
-  return *mine;
+  const auto device = static_cast<size_t>(std::max(current.device, 0));
+  L*& mine = own.of_device[device];
+  if (mine) [[likely]]
+    return *mine;
+  {
+    std::lock_guard lock(idle.mutex);
+    if (std::vector<L*>& all = idle.of_device[device]; !all.empty()) {
+      mine = all.back();
+      all.pop_back();
+      return *mine;
+    }
+  }
+  const Relaxed guard;
+  return *(mine = new L);
 }
 
 /// The largest power of two, up to 256, that divides an address.

@@ -69,6 +69,7 @@ namespace {
 
 DeviceState* make_state(int index) {
   const OnDevice guard(index);
+  CUDA_CHECK(cudaSetDevice(index));  // which may be refused: another process may have the device for itself
   auto state = std::make_unique<DeviceState>();
   state->index = index;
   cudaMemPoolProps properties{};

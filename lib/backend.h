@@ -263,10 +263,9 @@ struct BlockCopy {
 /// Where float32 and float64 are named, CUDA takes half types, too, but in segments, logcumsumexp_grad, linalg, crf,
 /// ctc and poisson: it computes in float32 and rounds what it writes.
 struct Backend {
-  // Memory of a device that is not the CPU, for storage. allocate throws reel::Error when there is none; `block` is
-  // what release gives back.
+  // Memory of a device that is not the CPU, for storage; reel::Error when there is none. cuda::release_block gives the
+  // block back.
   void* (*allocate)(size_t bytes, void** block);
-  void (*release)(void* block);
 
   // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
@@ -443,6 +442,8 @@ const Backend& cpu_backend();
 const Backend& other_backend(Device device);
 
 namespace cuda {
+/// Gives back what Backend::allocate has given. The calling thread's current device stays what it is.
+void release_block(void* block);
 // Memory of the host that a GPU copies from without anybody waiting (cuda/pinned.cu).
 void* allocate_pinned(size_t bytes);
 void release_pinned(void* data);

@@ -22,7 +22,11 @@ int main(int argc, char** argv) {
       return 77;
     }
     where = reel::kCUDA;
-    if (!std::strncmp(device, "cuda:", 5)) where.index = static_cast<int8_t>(std::atoi(device + 5));
+    if (std::strcmp(device, "cuda-inputs")) where = reel::Device::from_string(device);
+    if (where.index >= reel::cuda::device_count()) {
+      std::cout << "skipped: there is no " << where << "\n";
+      return 77;
+    }
     if (std::strcmp(device, "cuda-inputs")) reel::set_default_device(where);
   }
   return Catch::Session().run(argc, argv);

@@ -15,11 +15,12 @@
 /// it.
 ///
 /// Every op works on the device of its tensors, which may be of several GPUs; to() and copy_() bring them from one to
-/// another without a wait. Where a program calls CUDA itself, it leaves cudaSetDevice as it was for reel.
+/// another without a wait. It makes that device the thread's, and leaves it: a program that calls CUDA itself sets the
+/// one that it means before, and puts back what was there.
 namespace reel::cuda {
 
 /// Which device is meant where none is named: that of the calling thread's innermost StreamGuard, else its default
-/// device (set_default_device) if that is a GPU, else 0.
+/// device (set_default_device) if that is a GPU, else 0. Not what cudaGetDevice says.
 int current_device();
 /// How many GPUs this process can use: 0 where the build has no CUDA, the machine no driver or no GPU.
 int device_count();
@@ -120,8 +121,8 @@ class Event {
 /// Shapes are those of the capture. Whatever the work reads from outside must stay where it is: change tensors in
 /// place, and keep optimizers that take a step in it alive. Random numbers, learning rates and step counts are new in
 /// every replay (the first has those of the capture, so that all goes on as it would have without); other numbers that
-/// the host computes are those of the capture. Run the work once or more before you capture it, so that optimizers have
-/// made their states.
+/// the host computes are those of the capture. Run the work once or more before you capture it, on the same thread, so
+/// that optimizers have made their states and libraries their plans.
 ///
 /// Replays come one after the other, on whatever streams: one on another stream than the last also comes after all that
 /// was queued on that by then, such as what reads the last results. The results stay in the graph's own memory; what
@@ -132,9 +133,9 @@ class Graph {
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
-  /// Records what `work` does on a device, all of it on one stream; nothing of it is done yet. Throws reel::Error, in
-  /// the name of the op, if it waits for the GPU, works on another one or does something else that cannot be recorded;
-  /// then the graph is empty as before.
+  /// Records what `work` does on a device, all of it on one stream; nothing of it is done yet. Throws reel::Error if it
+  /// works on another device or, in the name of the op, if it waits for the GPU or does something else that cannot be
+  /// recorded; then the graph is empty as before.
   void capture(const std::function<void()>& work, int device = current_device());
   /// Queues the work on the current stream of the graph's device.
   void replay();

@@ -259,6 +259,7 @@ void settle_locked(TensorImpl* leaf) {
   LeafGrad& mine = *leaf->leaf;
   if (mine.held.empty()) return;
   NoGrad guard;
+  use_here(mine.held);
   add_final(leaf, finish(mine.held, shape_of(leaf), true));
 }
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "reel/cuda.h"
+
 namespace reel {
 
 /// Packs of rows; kept for reuse by the thread, with their vectors.
@@ -157,7 +159,7 @@ Tensor add_product(GradSlot& slot, const GradShape& target, const View& g, const
   const int64_t row_bytes = std::max<int64_t>((out + in) * size_of(target.dtype), 1);
   const int64_t capacity = std::clamp<int64_t>(kMostBytes / row_bytes, 8, kMostRows);
   const bool on_cpu = target.device == kCPU;
-  if (n >= (on_cpu ? capacity / 4 : kEnoughRows)) {  // large enough by itself
+  if (n >= (on_cpu ? capacity / 4 : std::min(kEnoughRows, capacity))) {  // large enough by itself
     Tensor sums;
     if (sums_wanted && !on_cpu) sums = make_tensor({out}, target.dtype, target.device);
     multiply(slot, target, g, x, sums);
@@ -207,19 +209,26 @@ void add_rows_at_once(GradSlot& slot, const GradShape& target, const View& ids, 
   backend(target.device).index_add(view_of(own_dense(slot, target)), 0, ids, values);
 }
 
+void use_here(GradSlot& slot) {
+  if (!slot.pending) return;
+  for (const Tensor* pack :
+       {&slot.pending->g_rows, &slot.pending->x_rows, &slot.pending->ids_there, &slot.pending->values})
+    if (pack->defined() && pack->device() != kCPU) pack->record_stream(cuda::Stream::current(pack->device().index));
+}
+
 bool absorb(GradSlot& held, GradSlot& slot, const GradShape& target) {
-  read_ids(*slot.pending);  // which may be changed in place once the walk is over
   if (!held.pending) {
     std::swap(held.pending, slot.pending);
     return true;
   }
+  use_here(held);
   Pending &from = *slot.pending, &to = *held.pending;
   if (from.rows && !to.g_rows.defined()) {
     std::swap(from.g_rows, to.g_rows), std::swap(from.x_rows, to.x_rows), std::swap(from.rows, to.rows);
   } else if (from.rows) {
     add_product(held, target, rows_of(view_of(from.g_rows), from.rows), rows_of(view_of(from.x_rows), from.rows));
   }
-  if (from.count) add_rows(held, target, from.ids, rows_of(view_of(from.values), from.count), from.sparse);
+  if (from.count) add_rows(held, target, read_ids(from), rows_of(view_of(from.values), from.count), from.sparse);
   retire(slot);
   return !to.values.defined() || view_of(to.values).numel * size_of(target.dtype) < kMostBytes;
 }
@@ -251,7 +260,9 @@ FinalGrad finish(GradSlot& slot, const GradShape& target, bool sparse_wanted) {
         result.rows = coalesce(read_ids(*slot.pending), values);
       } else {
         own_dense(slot, target);
-        const Tensor ids = from(read_ids(*slot.pending)).to(target.device);
+        const Pending& pending = *slot.pending;
+        const Tensor ids = pending.unread == pending.count ? pending.ids_there.narrow(0, 0, pending.count)
+                                                           : from(read_ids(*slot.pending)).to(target.device);
         backend(target.device).index_add(view_of(slot.grad), 0, view_of(ids), view_of(values));
       }
     }

@@ -34,6 +34,8 @@ struct FinalGrad {
   bool defined() const { return dense.defined() || rows.ids.defined(); }
 };
 FinalGrad finish(GradSlot& slot, const GradShape& target, bool sparse_wanted);
+/// Says that what has waited since an earlier walk, on another stream perhaps, is used on the current one.
+void use_here(GradSlot& slot);
 /// Moves what is pending in `slot` to `held`, a slot that outlives the walk, so that the products of several walks are
 /// merged, too. False when so much has come together that held should be finished.
 bool absorb(GradSlot& held, GradSlot& slot, const GradShape& target);

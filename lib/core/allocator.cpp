@@ -345,9 +345,7 @@ void Storage::destroy() {
     delete release;
   } else if (!behind_header) {
     try {
-      // Whatever device the thread has made its current one stays so.
-      static void (*const give_back)(void*) = backend(device).release;
-      give_back(block);
+      cuda::release_block(block);
     } catch (const Error&) {  // at the end of the process, or after a fault of the GPU: it is gone with the driver
     }
   }

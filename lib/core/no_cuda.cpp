@@ -19,6 +19,7 @@ MemoryStats memory_stats(int) { absent(); }
 void reset_peak_memory(int) { absent(); }
 void empty_cache(int) { absent(); }
 void forbid_waits(bool) {}
+void release_block(void*) {}
 void* allocate_pinned(size_t) { absent(); }
 void release_pinned(void*) { absent(); }
 bool is_pinned(const void*) { return false; }

@@ -117,7 +117,7 @@ namespace {
 /// The gradient of what was rectified, from that of the result y.
 Tensor rectified_grad(Backward& back, const Saved& y) {
   const Tensor& g = back.grad();
-  if (back.create_graph()) return where(back.get(y) > 0, g, zeros_like(g));
+  if (back.create_graph()) return where(back.get(y) <= 0, 0, g);
   const scalar::Relu relu;
   View room;
   const Tensor result = back.take_room();

@@ -48,7 +48,6 @@ Norm describe(const Kind& kind, const Frame& frame, bool parameters, const Tenso
   norm.weight = data_of(weight);
   norm.mean = view_of(moments.mean).as<double>();
   norm.variance = view_of(moments.variance).as<double>();
-  norm.wide_parameters = weight.defined() && weight.dtype() != norm.dtype;
   if (!parameters) norm.inner *= norm.channels, norm.channels = 1;  // longer runs
   return norm;
 }
@@ -57,6 +56,7 @@ struct NormRule {
   Kind kind;
   Frame frame;
   Shape parameter_shape;  // empty if there is neither weight nor bias
+  bool wide;              // they are float32, x is of a half type
   Saved x, weight, mean, variance;
 
   void operator()(Backward& back) { back.create_graph() ? composed(back) : fused(back); }
@@ -90,10 +90,11 @@ struct NormRule {
     const Statistics moments{back.get(mean), back.get(variance)};
     Norm norm = describe(kind, frame, !parameter_shape.empty(), in, w, moments);
     norm.grad_y = data_of(g);
+    norm.wide_parameters = wide;
     Tensor gx, gw, gb;
     if (back.needs(0)) gx = make_tensor(in.shape(), in.dtype(), in.device()), norm.grad_x = view_of(gx).data;
     const bool on_cpu = in.device() == kCPU, written = !on_cpu && in.numel();
-    if (!on_cpu) norm.grads_dtype = norm.wide_parameters ? kFloat32 : in.dtype();
+    if (!on_cpu) norm.grads_dtype = wide ? kFloat32 : in.dtype();
     const auto wanted = [&](int input, Tensor& total, void*& at) {
       if (!back.needs(input)) return;
       const TensorOptions options{.dtype = norm.grads_dtype, .device = in.device()};
@@ -136,7 +137,7 @@ Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, cons
   if (recording(x, weight, bias)) {
     const Shape shape = weight.defined() ? weight.shape() : bias.defined() ? bias.shape() : Shape();
     record(kind.op, y, inputs(x, weight, bias),
-           NormRule{kind, frame, shape, Saved(x), saved_if(weight.defined(), weight), Saved(moments.mean),
+           NormRule{kind, frame, shape, wide, Saved(x), saved_if(weight.defined(), weight), Saved(moments.mean),
                     Saved(moments.variance)});
   }
   return y;

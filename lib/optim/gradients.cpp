@@ -4,6 +4,16 @@
 
 namespace reel::optim {
 
+namespace {
+/// Do several elements share memory, as those of an expanded tensor do?
+bool repeats(const Tensor& x) {
+  const View& view = view_of(x);
+  for (int d = 0; d < view.shape.size(); ++d)
+    if (view.shape[d] > 1 && view.strides[d] == 0) return true;
+  return false;
+}
+}  // namespace
+
 void Gradients::add(const Tensor& parameter) {
   const RowSparse* rows = parameter.grad_rows();
   Tensor grad = rows ? rows->values : parameter.grad();
@@ -12,10 +22,12 @@ void Gradients::add(const Tensor& parameter) {
   const bool half = device == kCPU && is_half(grad.dtype());
   if (half || !grad.is_contiguous()) {
     Tensor dense = (half ? grad.to(kFloat32) : grad).contiguous();
-    copies_.push_back({parameter, rows ? grad : Tensor(), dense});
+    copies_.push_back({parameter, grad, dense});
     grad = std::move(dense);
   }
   const View& view = view_of(grad);
+  const auto same = [&](const Tensor& other) { return view_of(other).data == view.data; };
+  if (std::any_of(given_.begin(), given_.end(), same)) return;  // of a parameter that is listed twice
   const auto fits = [&](const Batch& batch) { return batch.device == device && batch.dtype == view.dtype; };
   auto batch = std::find_if(batches_.begin(), batches_.end(), fits);
   if (batch == batches_.end()) batch = batches_.insert(batch, {device, view.dtype, {}});
@@ -25,11 +37,11 @@ void Gradients::add(const Tensor& parameter) {
 
 void Gradients::changed() {
   for (const Tensor& grad : given_) TensorImpl::of(grad)->storage->changed();
-  for (auto& [parameter, rows, dense] : copies_)
-    if (rows.defined())
-      rows.copy_(dense);
+  for (auto& [parameter, grad, dense] : copies_)
+    if (repeats(grad))
+      parameter.set_grad(dense);
     else
-      parameter.set_grad(dense.to(parameter.dtype()));
+      grad.copy_(dense);
 }
 
 }  // namespace reel::optim

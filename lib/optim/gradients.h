@@ -23,8 +23,7 @@ class Gradients {
 
  private:
   struct Copy {
-    Tensor parameter, rows;  // whose gradient it is; undefined unless that is row-sparse
-    Tensor dense;
+    Tensor parameter, grad, dense;
   };
   std::vector<Batch> batches_;
   std::vector<Tensor> given_;

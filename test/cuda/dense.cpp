@@ -77,7 +77,9 @@ void check_product(const ProductCase& p, DType dtype, bool trans_a, bool trans_b
   const Shape a_shape = trans_a ? shape(p.k, p.m) : shape(p.m, p.k);
   const Shape b_shape = trans_b ? shape(p.n, p.k) : shape(p.k, p.n);
   const Shape c_shape = shape(p.m, p.n);
-  const Twin a(numbers(a_shape), dtype, p.skip), b(numbers(b_shape), dtype, 2 * p.skip);
+  Tensor left = numbers(a_shape);
+  if (p.relu && p.k) left.flatten()[0].fill_(NAN);  // which stays
+  const Twin a(left, dtype, p.skip), b(numbers(b_shape), dtype, 2 * p.skip);
   const Tensor before = p.beta != 0 ? numbers(c_shape) : full(c_shape, NAN, kHost);
   const Twin c(before, dtype, 4 * p.skip), bias(numbers({p.n}), dtype, p.skip);
   const Twin sums(full({p.m}, NAN, kHost), dtype, p.skip);

@@ -1,6 +1,7 @@
 // Memory, streams, events and graphs of a GPU, also of test/simt's. SIMT_MEMORY, the bytes that that one has, lets the
 // tests of what happens when there is no more run.
 #include <atomic>
+#include <barrier>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -316,6 +317,7 @@ TEST_CASE("other threads work on while one captures", "[cuda][threads]") {
       CHECK_THROWS_WITH(empty({int64_t{1} << 42}, kOnGpu), Contains("out of memory"));
       const Tensor pinned = ones({10}, {.device = kCPU}).pin_memory();
       CHECK(sum(pinned.to(kCUDA)).item<float>() == 10);
+      CHECK(sum(matmul(ones({4, 5}, kOnGpu), ones({5, 6}, kOnGpu))).item<float>() == 120);
       cuda::Stream().synchronize();
     })
         .join();
@@ -336,6 +338,29 @@ TEST_CASE("other threads work on while one captures", "[cuda][threads]") {
   x.fill_(3);
   graph.replay();
   CHECK(y.to_vector<float>() == filled(3000, 6));
+}
+
+TEST_CASE("two threads capture graphs at the same time, each with its first product", "[cuda][threads]") {
+  if (!cuda::is_available()) return;
+  std::barrier both(2);
+  std::vector<float> results[2];
+  const auto work = [&](int thread) {
+    const Tensor x = full({6, 5}, thread + 1, kOnGpu), w = ones({5, 7}, kOnGpu);
+    Tensor y;
+    cuda::Graph graph;
+    graph.capture([&] {
+      both.arrive_and_wait();
+      y = matmul(slowly(x), w);
+      both.arrive_and_wait();
+    });
+    graph.replay();
+    results[thread] = y.to_vector<float>();
+  };
+  std::thread other([&] { work(1); });
+  std::thread([&] { work(0); }).join();
+  other.join();
+  CHECK(results[0] == filled(42, 5));
+  CHECK(results[1] == filled(42, 10));
 }
 
 TEST_CASE("a graph's replays on two streams come one after the other", "[cuda]") {

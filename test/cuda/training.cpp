@@ -210,6 +210,19 @@ TEST_CASE("an iteration with clipped gradients waits for nothing and can be capt
   CHECK(plain[1] > 0.25);  // something was clipped
 }
 
+TEST_CASE("the gradient of a weight too wide for a pack comes from few rows, too", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Default here(kCUDA);
+  constexpr int64_t kRows = 15, kOut = 240000;  // 8 MiB are 8 rows
+  Tensor w = zeros({kOut, 2}).requires_grad_();
+  const Tensor x = arange(2 * kRows).to(kFloat32).reshape({kRows, 2});
+  const Tensor before = zeros({1 << 20}), after = zeros({1 << 20});
+  linear(x, w).backward(ones({kRows, kOut}));
+  CHECK(w.grad()[-1].to_vector<float>() == std::vector<float>{210, 225});
+  CHECK(sum(w.grad()).item<float>() == 435.f * kOut);
+  CHECK(sum(before + after).item<float>() == 0);
+}
+
 TEST_CASE("what cannot be captured says so, and the graph stays empty", "[cuda]") {
   if (!cuda::is_available()) return;
   Tensor x = ones({3}, {.device = kCUDA});

@@ -226,6 +226,12 @@ TEST_CASE("a batch of no examples is normalised and moves no running statistics"
   CHECK(equal(variance, ones({3})));
 }
 
+TEST_CASE("a float32 bias alone has a float32 gradient beside half types") {
+  const Tensor bias = zeros({5}).requires_grad_();
+  layer_norm(randn({3001, 5}).to(kBFloat16), {5}, {}, bias).backward(ones({3001, 5}, {.dtype = kBFloat16}));
+  CHECK(bias.grad().to_vector<float>() == std::vector<float>(5, 3001));
+}
+
 TEST_CASE("half types are normalised with float32 weights") {
   const Tensor x = randn({4, 3}).to(kBFloat16), w = ones({3}, {.requires_grad = true});
   const Tensor y = batch_norm(x, zeros({3}), ones({3}), w, w, true);

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "reel/autograd.h"
 #include "reel/memory.h"
 #include "reel/random.h"
 #include "test/op_rows.h"
@@ -188,6 +189,17 @@ const std::vector<Row>& product_rows() {
   return rows;
 }
 // clang-format on
+
+TEST_CASE("NaN passes the gradient of linear_relu, also one that is differentiable", "[ops]") {
+  Tensor w = ones({3, 2}).requires_grad_();
+  const Tensor x = from({{1.f, 1.f}, {-1.f, 0.f}, {NAN, 1.f}});
+  for (const bool create_graph : {false, true}) {
+    Tensor b = zeros({3}).requires_grad_();
+    const Tensor y = linear_relu(x, w, b);
+    const Tensor g = grad({sum(y)}, {b}, {}, {.create_graph = create_graph})[0];
+    CHECK(g.to_vector<float>() == std::vector<float>{2, 2, 2});
+  }
+}
 
 TEST_CASE("a product of integers takes little room", "[ops]") {
   const Tensor a = randint(-9, 9, {300, 200}), b = randint(-9, 9, {200, 100});

@@ -379,6 +379,19 @@ TEST_CASE("clip_grad_norm scales all gradients together, row-sparse ones too") {
   CHECK(optim::clip_grad_norm(parameters, 1e9, 1).item<double>() == Approx(19));
   CHECK(optim::clip_grad_norm(std::vector{none}, 1).item<double>() == 0);
   CHECK_THROWS_AS(optim::clip_grad_norm(parameters, 1, 0), Error);
+  reset();
+  CHECK(optim::clip_grad_norm(std::vector{a, table.weight, a}, 1.3).item<double>() == Approx(13));
+  check_close(a.grad(), {0.3, -0.4}, 1e-6);
+}
+
+TEST_CASE("clip_grad_norm changes gradients in place") {
+  Tensor a = parameter({0, 0, 0, 0}), b = zeros({2, 2}).requires_grad_();
+  a.set_grad(from({3., 0., 0., 0.}, {.dtype = kFloat64}));
+  b.set_grad(from({{0.f, 4.f}, {0.f, 0.f}}).t());
+  const Tensor of_a = a.grad(), of_b = b.grad();
+  CHECK(optim::clip_grad_norm(std::vector{a, b}, 1).item<double>() == Approx(5));
+  check_close(of_a, {0.6, 0, 0, 0}, 1e-6);
+  check_close(of_b.flatten(), {0, 0, 0.8, 0}, 1e-6);
 }
 
 TEST_CASE("clip_grad_norm takes gradients of all types and layouts, and more than a launch does") {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "test/simt/simt.h"
+#include "test/simt/streams.h"
 
 struct cublasLtContext {};
 
@@ -174,12 +175,9 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
   }
 }
 
-cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {  // allocates
+  if (simt::refuse_while_capturing() != cudaSuccess) return CUBLAS_STATUS_ALLOC_FAILED;
   *handle = new cublasLtContext;
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-  delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
 
