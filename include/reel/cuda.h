@@ -80,7 +80,7 @@ class StreamGuard {
 
  private:
   std::shared_ptr<Stream::Impl> before_, now_;
-  int device_before_;
+  [[maybe_unused]] int device_before_;  // a build without CUDA has no use for it
 };
 
 /// A point in a stream's work. Streams of other devices may wait for it, too. Before it is recorded it has happened.
