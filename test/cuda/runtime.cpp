@@ -345,7 +345,7 @@ TEST_CASE("two threads capture graphs at the same time, each with its first prod
   std::barrier both(2);
   std::vector<float> results[2];
   const auto work = [&](int thread) {
-    const Tensor x = full({6, 5}, thread + 1, kOnGpu), w = ones({5, 7}, kOnGpu);
+    const Tensor x = full({6, 5}, static_cast<float>(thread + 1), kOnGpu), w = ones({5, 7}, kOnGpu);
     Tensor y;
     cuda::Graph graph;
     graph.capture([&] {

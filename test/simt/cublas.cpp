@@ -36,6 +36,7 @@ struct Preference {
 struct Choice {
   uint64_t problem;
   uint32_t workspace, a, b, c, d;
+  uint32_t row;  // the alignment of the bias or the sums that the heuristic has seen
 };
 static_assert(sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
 static_assert(sizeof(Product) <= sizeof(cublasLtMatmulDescOpaque_t));
@@ -242,7 +243,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   const Preference& limits = in<Preference>(preference);
   const uint32_t workspace = la.columns >= 32 && limits.workspace >= 4096 ? 4096 : 0;
   *results = {};
-  in<Choice>(&results->algo) = {hash(p, {&la, &lb, &ld}), workspace, limits.a, limits.b, limits.c, limits.d};
+  uint32_t row = 256;
+  while ((has_bias(p) || has_sums(p)) && !aligned(p.bias, row)) row /= 2;
+  in<Choice>(&results->algo) = {hash(p, {&la, &lb, &ld}), workspace, limits.a, limits.b, limits.c, limits.d, row};
   results->workspaceSize = workspace;
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
@@ -267,7 +270,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
                                                 {const_cast<const void*>(d), choice.d, ld.stride}})
     if (!aligned(data, alignment) || (ld.batch > 1 && size_t(stride) * size_of(ld.type) % alignment))
       return CUBLAS_STATUS_INVALID_VALUE;
-  if ((has_bias(p) || has_sums(p)) && !aligned(p.bias, choice.d)) return CUBLAS_STATUS_INVALID_VALUE;
+  if ((has_bias(p) || has_sums(p)) && !aligned(p.bias, choice.row)) return CUBLAS_STATUS_INVALID_VALUE;
   const bool wide = p.scale == CUDA_R_64F;
   const double times = wide ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
   const double plus = wide ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
