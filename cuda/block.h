@@ -34,6 +34,16 @@ __device__ T shuffle_from(T value, int source) {
   return by_words(value, [=](auto word) { return __shfl_sync(~0u, word, source); });
 }
 
+/// Which of a launch's parts the block works on: the last one of the `count` that does not begin after it.
+template <int most>
+__device__ int part_of_block(const int (&first_block)[most], int count) {
+  const int block = static_cast<int>(blockIdx.x);
+  int part = 0;
+  for (int step = most / 2; step > 0; step /= 2)
+    if (part + step < count && first_block[part + step] <= block) part += step;
+  return part;
+}
+
 /// The combination of all lanes' values, in every lane; all lanes of the warp call it. With `lanes` (a power of two)
 /// each group of so many neighbours has its own.
 template <class T, class Op>

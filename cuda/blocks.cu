@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "cuda/block.h"
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
 #include "cuda/strided.h"
 
 // Many copies by one launch: what is joined or packed is often a few hundred bytes, and a launch takes longer than
@@ -31,12 +31,9 @@ struct Table {
 
 template <class T>
 __global__ void copy_blocks_kernel(Table<T> table) {
-  const int block = static_cast<int>(blockIdx.x);
-  int which = 0;
-  for (int step = kMost / 2; step > 0; step /= 2)
-    if (which + step < table.count && table.first_block[which + step] <= block) which += step;
+  const int which = part_of_block(table.first_block, table.count);
   const Part<T>& part = table.parts[which];
-  const int64_t begin = int64_t(block - table.first_block[which]) * kPerBlock;
+  const int64_t begin = (int64_t(blockIdx.x) - table.first_block[which]) * kPerBlock;
   const int64_t rest = part.count - begin, end = begin + (rest < kPerBlock ? rest : kPerBlock);
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
     const int64_t row = part.length == part.count ? 0 : divide(i, part.length), column = i - row * part.length;

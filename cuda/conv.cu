@@ -202,8 +202,10 @@ void add_bias(const Convolution& c) {
 }
 
 void convolve(ConvPart wanted, const Convolution& c) {
-  if (!dnn_convolve(wanted, c))
-    wanted == kConvWeight&& is_half(c.dtype) ? half_weight_by_columns(c) : convolve_by_columns(wanted, c);
+  if (!dnn_convolve(wanted, c)) {
+    const bool rounds = wanted == kConvWeight && is_half(c.dtype);
+    rounds ? half_weight_by_columns(c) : convolve_by_columns(wanted, c);
+  }
   if (c.bias && wanted == kConvY) add_bias(c);
 }
 

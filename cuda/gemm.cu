@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
@@ -100,18 +99,10 @@ View matrices(DType dtype, void* data, const Shape& shape, const Strides& stride
   return view;
 }
 
-struct Rectify {
-  template <class T>
-  __device__ T operator()(T x) const {
-    return x < 0 ? T(0) : x;  // NaN stays
-  }
-};
 void rectify(const Gemm& g) {
   const View c = matrices(g.dtype, g.c, {g.batch, g.m, g.n}, {g.stride_c, g.ldc, 1});
-  with_floating(g.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    map<T, T>(Rectify(), c, &c);
-  });
+  const scalar::Relu relu;
+  table().unary[scalar::index_of<scalar::UnaryList, scalar::Relu>](&relu, c, c);
 }
 
 void sum_rows(const Gemm& g) {

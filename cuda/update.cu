@@ -78,12 +78,9 @@ __device__ void step_all(const F& f, const Parameter<T>& x) {
 /// What a block does of a launch's parameters.
 template <class T>
 __device__ Parameter<T> own_part(const Table<T>& table) {
-  const int block = static_cast<int>(blockIdx.x);
-  int which = 0;
-  for (int step = kMost / 2; step > 0; step /= 2)
-    if (which + step < table.count && table.first_block[which + step] <= block) which += step;
+  const int which = part_of_block(table.first_block, table.count);
   const Parameter<T>& x = table.parameters[which];
-  const int64_t begin = int64_t(block - table.first_block[which]) * kPerBlock;
+  const int64_t begin = (int64_t(blockIdx.x) - table.first_block[which]) * kPerBlock;
   const int64_t rest = x.numel - begin;
   return x.from(begin, begin, rest < kPerBlock ? rest : kPerBlock);
 }

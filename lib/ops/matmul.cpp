@@ -149,8 +149,9 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
   if (recording(rows, weight, bias))
     record(op, y, inputs(rows, weight, bias),
            [rows = saved_if(tracked(weight), rows), weight = saved_if(tracked(rows), weight),
-            y = rectified ? Saved::output(y) : Saved(), rectified](Backward& back) {
-             const Tensor g = rectified ? rectified_grad(back, y) : back.grad();
+            y = rectified ? Saved::output(y) : Saved()](Backward& back) {
+             const Tensor of_sum = y.defined() ? rectified_grad(back, y) : Tensor();
+             const Tensor& g = of_sum.defined() ? of_sum : back.grad();
              if (back.needs(0)) back.set(0, mm(g, back.get(weight)));
              Tensor sums;
              if (back.needs(1)) {
