@@ -13,8 +13,8 @@
 #include "reel/optim.h"
 #include "reel/reel.h"
 #include "reel/testing.h"
-#include "test/op_table.h"
-#include "test/pch.h"
+#include "test/support/op_table.h"
+#include "test/support/pch.h"
 
 namespace reel {
 namespace {

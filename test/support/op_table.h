@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "reel/tensor.h"
-#include "test/reference.h"
+#include "test/support/reference.h"
 
 namespace reel {
 

@@ -1,6 +1,6 @@
-#include "test/op_table.h"
+#include "test/support/op_table.h"
 
-// THE table of ops, put together from the families' (ops/*.cpp). The tests that run over it are in ops_*.cpp.
+// THE table of ops, put together from the families' (test/ops). The tests that run over it are in test/ops/check.cpp.
 namespace reel {
 
 const std::vector<Row>& activation_rows();

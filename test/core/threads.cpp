@@ -5,7 +5,7 @@
 
 #include "lib/cpu/onednn.h"
 #include "reel/reel.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 

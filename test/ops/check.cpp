@@ -7,7 +7,7 @@
 #include "reel/ops.h"
 #include "reel/random.h"
 #include "reel/testing.h"
-#include "test/op_table.h"
+#include "test/support/op_table.h"
 
 // The generic tests: every row of the op table, in every dtype, in every layout.
 namespace reel {
