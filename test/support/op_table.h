@@ -75,4 +75,7 @@ const std::vector<Row>& op_table();
 /// made on the CPU by default, so that an op which forgets where its inputs are is found out.
 Device test_device();
 
+/// An input for a row, made up as it says, of a floating-point or integer dtype; position is its place in the row.
+Tensor make_input(const Input& input, const Shape& shape, DType dtype, int position);
+
 }  // namespace reel
