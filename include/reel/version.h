@@ -4,11 +4,12 @@
 /// the ABI, a patch changes neither; from 1.0 on only a major version may. The shared library's SONAME follows: it
 /// holds major and minor version while the major version is 0, only the major version from then on.
 #define REEL_VERSION_MAJOR 0
-#define REEL_VERSION_MINOR 1
-#define REEL_VERSION_PATCH 0
+#define REEL_VERSION_MINOR 1  ///< As said of REEL_VERSION_MAJOR.
+#define REEL_VERSION_PATCH 0  ///< As said of REEL_VERSION_MAJOR.
 
-/// One number to compare with: `#if REEL_VERSION >= REEL_MAKE_VERSION(0, 2, 0)`.
+/// A version as one number to compare with: `#if REEL_VERSION >= REEL_MAKE_VERSION(0, 2, 0)`.
 #define REEL_MAKE_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))
+/// The version of these headers as one number.
 #define REEL_VERSION REEL_MAKE_VERSION(REEL_VERSION_MAJOR, REEL_VERSION_MINOR, REEL_VERSION_PATCH)
 
 /// Marks what a later version removes, and says what replaces it: REEL_DEPRECATED("use matmul"). It is kept for at
