@@ -6,7 +6,7 @@ set -euo pipefail
 build=$(realpath "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-base=${2:-}
+base=$(git rev-parse -q --verify "${2:-none}^{commit}" || true)
 if [[ ! $base ]]; then
   for main in origin/main main HEAD^1; do
     base=$(git merge-base HEAD "$main" 2>/dev/null) || continue
