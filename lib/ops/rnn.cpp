@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "lib/autograd/subgraph.h"
 #include "lib/ops/internal.h"
 
 namespace reel {
