@@ -1,7 +1,7 @@
 #!/bin/bash
-# The floors of test/floors.sh by link: no object refers to a symbol that an object of a floor above defines. Includes
-# alone do not show that, since a function may be declared on one floor and defined on another.
-#   test/links.sh OBJECT…    the library's objects, at …/TARGET.dir/PATH/OF/SOURCE.o
+# The floors of test/check/floors.sh by link: no object refers to a symbol that an object of a floor above defines.
+# Includes alone do not show that, since a function may be declared on one floor and defined on another.
+#   test/check/links.sh OBJECT…    the library's objects, at …/lib/CMakeFiles/TARGET.dir/core/tensor.cpp.o
 set -euo pipefail
 shopt -s extglob
 # shellcheck disable=SC1090  # one function of that file
@@ -12,10 +12,11 @@ source <(sed -n '/^floor_of() {/,/^}/p' "$(dirname "${BASH_SOURCE[0]}")/floors.s
 symbols() {
   local object source
   for object in "$@"; do
-    source=${object##*.dir/}
+    source=${object%/CMakeFiles/*}
+    source=${source##*/}/${object##*.dir/}
     source=${source%.o}
     floor_of "$source"
-    [[ ${floor:-} ]] || { echo "$source: test/floors.sh has no floor for it" >&2 && return 1; }
+    [[ ${floor:-} ]] || { echo "$source: test/check/floors.sh has no floor for it" >&2 && return 1; }
     nm --format=posix --extern-only "$object" | awk -v at="$floor $source" '
       $2 ~ /^[TDBRC]$/ { print 1, at, $1 }
       $2 == "U" { print 2, at, $1 }'
