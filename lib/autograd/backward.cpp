@@ -71,7 +71,7 @@ bool Backward::needs(const Edge& edge) const {
   return edge.node && (edge.node->needed || edge.node->target);
 }
 
-GradAccumulator& Backward::accumulator(const Edge& edge) const {
+[[gnu::always_inline]] inline GradAccumulator& Backward::accumulator(const Edge& edge) const {
   return edge.node ? edge.node->outputs()[edge.output].grad : task_.state_of(edge.leaf).grad;
 }
 

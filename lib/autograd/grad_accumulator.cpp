@@ -93,7 +93,7 @@ RowSparse coalesce(const std::vector<int64_t>& ids, const View& values, Device d
   return rows;
 }
 
-bool may_overwrite(const Tensor& tensor) { return is_exclusive(tensor) && tensor.is_contiguous(); }
+bool may_overwrite(const Tensor& tensor) { return is_exclusive(tensor) && view_of(tensor).contiguous; }
 
 }  // namespace
 
@@ -132,7 +132,7 @@ void GradAccumulator::add(Tensor g) {
   if (!dense_.defined())
     dense_ = std::move(g);
   else if (!grad_mode && may_overwrite(dense_))
-    add_into(TensorImpl::of(dense_)->device(), view_of(dense_), view_of(g));
+    add_views(TensorImpl::of(dense_)->device(), view_of(dense_), view_of(g), view_of(dense_));
   else
     dense_ = accumulate(dense_, g);
 }
@@ -240,7 +240,7 @@ void GradAccumulator::add_region(const GradMetadata& target, int64_t offset, con
   const View& whole = view_of(own_dense(target));
   View place = make_view(whole.as<char>() + offset * size_of(target.dtype), shape, strides, target.dtype);
   place.host = whole.host;
-  add_into(target.device, place, view_of(part));
+  add_views(target.device, place, view_of(part), place);
 }
 
 bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& target) {

@@ -8,23 +8,25 @@ namespace reel {
 
 namespace {
 
-void add_views(Device device, const View& a, const View& b, const View& sum) {
-  const auto add = [&](const View& x, const View& y, const View& z) {
-    const scalar::Add f;
-    backend(device).binary[scalar::index_of<scalar::BinaryList, scalar::Add>](&f, x, y, z);
-  };
-  if (!is_half(sum.dtype) || !sum.host) return add(a, b, sum);
-  // The CPU's kernel takes no halves: added in float32, rounded once.
+constexpr scalar::Add kAdd;
+auto add_kernel(Device device) { return backend(device).binary[scalar::index_of<scalar::BinaryList, scalar::Add>]; }
+
+// The CPU's kernel takes no halves: added in float32, rounded once. Apart, since it would cost add_views a stack frame.
+[[gnu::noinline]] void add_halves(const View& a, const View& b, const View& sum) {
   const Tensor wide_a = make_tensor(a.shape, kFloat32), wide_b = make_tensor(b.shape, kFloat32);
   cpu_backend().copy(a, view_of(wide_a));
   cpu_backend().copy(b, view_of(wide_b));
-  add(view_of(wide_a), view_of(wide_b), view_of(wide_a));
+  add_kernel(kCPU)(&kAdd, view_of(wide_a), view_of(wide_b), view_of(wide_a));
   cpu_backend().copy(view_of(wide_a), sum);
 }
 
 }  // namespace
 
-void add_into(Device device, const View& to, const View& g) { add_views(device, to, g, to); }
+void add_views(Device device, const View& a, const View& b, const View& sum) {
+  if (is_half(sum.dtype) && sum.host) [[unlikely]]
+    return add_halves(a, b, sum);
+  add_kernel(device)(&kAdd, a, b, sum);
+}
 
 namespace {
 void check_same_device(const Tensor& a, const Tensor& b) {
@@ -40,7 +42,7 @@ void add_in_place(Tensor& sum, const Tensor& g) {
     REEL_CHECK(to.strides[d] != 0 || to.shape[d] <= 1,
                "backward: a gradient that set_grad has set is expanded, several ",
                "of its elements are one; set a clone() of it");
-  add_into(sum.device(), to, view_of(g));
+  add_views(sum.device(), to, view_of(g), to);
   TensorImpl::of(sum)->storage->changed();
 }
 

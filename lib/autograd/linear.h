@@ -6,8 +6,8 @@
 // other ops. Conversions between dtypes and devices (Tensor::to, clone, contiguous: lib/core/copy.cpp) belong to them.
 namespace reel {
 
-/// to += g for views of one shape and dtype on one device.
-void add_into(Device device, const View& to, const View& g);
+/// sum = a + b for views of one shape and dtype on one device. `sum` may be one of the others.
+void add_views(Device device, const View& a, const View& b, const View& sum);
 /// sum += g for tensors of one shape and dtype, whether or not other handles share `sum`. Not recorded. An Error if
 /// they are on different devices or `sum` is expanded.
 void add_in_place(Tensor& sum, const Tensor& g);

@@ -15,6 +15,7 @@ symbols() {
     source=${object%/CMakeFiles/*}
     source=${source##*/}/${object##*.dir/}
     source=${source%.o}
+    source=${source//.\/}
     floor_of "$source"
     [[ ${floor:-} ]] || { echo "$source: test/check/floors.sh has no floor for it" >&2 && return 1; }
     nm --format=posix --extern-only "$object" | awk -v at="$floor $source" '
