@@ -143,24 +143,43 @@ Layout<N> merged(const View* const (&views)[N], int first) {
   return layout;
 }
 
-template <class Out, class F, class... In>
-void map_strided(const F& f, const View* const (&views)[1 + sizeof...(In)], int first, Out* y, Operand<In>... x) {
-  int64_t count = 1;
-  for (int d = first; d < views[0]->shape.size(); ++d) count *= views[0]->shape[d];
-  if (count < int64_t{1} << 31) {
-    launch(strided_kernel<F, Out, In...>, blocks_for(count), kThreads, 0, f, merged(views, first),
-           static_cast<uint32_t>(count), y, x...);
+/// The largest number of elements of a strided launch, whose kernel counts in 32 bits. In test/simt it is small, so
+/// that the CPU runs the splitting below, too.
+#if defined(__CUDACC__)
+inline constexpr int64_t kMaxStridedCount = (int64_t{1} << 31) - 1;
+#else
+inline constexpr int64_t kMaxStridedCount = int64_t{1} << 15;
+#endif
+
+/// The part of a view that begins at `start` and has `size` elements along dimension d.
+inline View narrow_view(const View& view, int d, int64_t start, int64_t size) {
+  if (view.host) return view;  // one number for all
+  View half = view;
+  half.shape[d] = size;
+  half.numel = view.numel / view.shape[d] * size;
+  half.data = static_cast<char*>(view.data) + start * view.strides[d] * size_of(view.dtype);
+  return half;
+}
+
+template <class Out, class... In, class F, size_t... v>
+void map_strided(const F& f, const View* const (&views)[1 + sizeof...(In)], std::index_sequence<v...> inputs) {
+  const View& y = *views[0];
+  if (y.numel <= kMaxStridedCount) {
+    launch(strided_kernel<F, Out, In...>, blocks_for(y.numel), kThreads, 0, f, merged(views, 0),
+           static_cast<uint32_t>(y.numel), y.as<Out>(), operand_of<In>(views[1 + v])...);
     return;
   }
-  // Too many for 32 bits: one slice after the other.
-  for (int64_t i = 0; i < views[0]->shape[first]; ++i) {
-    int v = 0;
-    const auto moved = [&](auto* data) {
-      const View* view = views[v++];
-      return data && view && !view->host ? data + i * view->strides[first] : data;
+  // Too many for 32 bits: halves along the largest dimension, which takes the fewest launches.
+  int d = 0;
+  for (int i = 1; i < y.shape.size(); ++i)
+    if (y.shape[i] > y.shape[d]) d = i;
+  const int64_t size = y.shape[d], middle = size / 2;
+  for (const bool second : {false, true}) {
+    const auto half = [&](const View& view) {
+      return second ? narrow_view(view, d, middle, size - middle) : narrow_view(view, d, 0, middle);
     };
-    Out* const to = moved(y);
-    map_strided<Out>(f, views, first + 1, to, Operand<In>{moved(x.data), x.step, x.value}...);
+    const View halves[] = {half(y), (views[1 + v] ? half(*views[1 + v]) : View())...};
+    map_strided<Out, In...>(f, {&halves[0], (views[1 + v] ? &halves[1 + v] : nullptr)...}, inputs);
   }
 }
 
@@ -184,7 +203,7 @@ void map(const F& f, const View& y, const V*... x) {
   if (y.numel == 0) return;
   if (y.contiguous && (detail::is_flat(x) && ...)) return map_flat<Out, In...>(f, y, x...);
   const View* const views[] = {&y, x...};
-  detail::map_strided<Out, F, In...>(f, views, 0, y.as<Out>(), detail::operand_of<In>(x)...);
+  detail::map_strided<Out, In...>(f, views, std::index_sequence_for<In...>());
 }
 
 }  // namespace reel::cuda

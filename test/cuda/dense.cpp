@@ -383,3 +383,22 @@ TEST_CASE("resampling and its adjoint are the CPU's, whatever the order of ids",
         y.check(4);
       }
 }
+
+// ---- strided elements -----------------------------------------------------------------------------------------------
+
+// A launch of them counts in 32 bits, so larger views are split: at 2^31 elements on a GPU, at 2^15 in test/simt.
+TEST_CASE("strided inputs that are too many for one launch keep their own strides", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor a = randn({300, 200}, {.device = kCPU}), b = randn({200, 1}, {.device = kCPU});
+  const Tensor c = randn({300}, {.device = kCPU}), condition = a.t() > 0;
+  const auto check = [](const Tensor& found, const Tensor& wanted) {
+    CHECK(found.to(kCPU).to_vector<float>() == wanted.to_vector<float>());
+  };
+  check(a.to(kCUDA).t() - b.to(kCUDA), a.t() - b);
+  check(b.to(kCUDA) - a.to(kCUDA).t(), b - a.t());
+  check(where(condition.to(kCUDA), b.to(kCUDA), c.to(kCUDA)), where(condition, b, c));
+  check(a.to(kCUDA).t() * 2, a.t() * 2);
+  Tensor long_line = zeros({100000}, {.device = kCUDA});
+  long_line.slice(0, 0, 100000, 2).fill_(1);  // one dimension
+  CHECK(sum(long_line).item<double>() == 50000);
+}
