@@ -6,19 +6,19 @@
 namespace reel::cuda {
 namespace {
 
-constexpr int kMostChildren = 16;  // a launch; a cell with more takes several
+constexpr int kMaxChildren = 16;  // a launch; a cell with more takes several
 
 /// Some of a cell's children, by value.
 template <class Pointer>
 struct Children {
-  Pointer at[kMostChildren];
+  Pointer at[kMaxChildren];
   int first, count;
 };
 
 /// A block's threads take the columns of a row, its rows follow each other at a distance of gridDim.y.
-struct Layout {
+struct LaunchShape {
   dim3 grid, block;
-  explicit Layout(const Cell& cell) {
+  explicit LaunchShape(const Cell& cell) {
     const int64_t threads = std::min<int64_t>(ceil_div(cell.hidden, kWarp) * kWarp, kThreads);
     block = dim3(static_cast<unsigned>(threads));
     const bool empty = cell.rows == 0 || cell.hidden == 0;
@@ -110,7 +110,7 @@ __global__ void backward(Cell cell, Children<const void*> children, Children<voi
 }
 
 template <class Pointer>
-Children<Pointer> some_of(Pointer const* all, int first, int count) {
+Children<Pointer> children_range(Pointer const* all, int first, int count) {
   Children<Pointer> some{{}, first, count};
   if (all) std::copy_n(all + first, count, some.at);
   return some;
@@ -121,29 +121,29 @@ template <class Visit>
 void for_each_chunk(const Cell& cell, const Visit& visit) {
   int first = 0;
   do {
-    const int count = std::min(cell.children - first, kMostChildren);
+    const int count = std::min(cell.children - first, kMaxChildren);
     visit(first, count);
     first += count;
   } while (first < cell.children);
 }
 
 void cell(const Cell& cell) {
-  const Layout layout(cell);
+  const LaunchShape shape(cell);
   with_floating(cell.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for_each_chunk(cell, [&](int first, int count) {
-      launch(forward<T>, layout.grid, layout.block, 0, cell, some_of(cell.child_c, first, count));
+      launch(forward<T>, shape.grid, shape.block, 0, cell, children_range(cell.child_c, first, count));
     });
   });
 }
 
 void cell_grad(const Cell& cell) {
-  const Layout layout(cell);
+  const LaunchShape shape(cell);
   with_floating(cell.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for_each_chunk(cell, [&](int first, int count) {
-      launch(backward<T>, layout.grid, layout.block, 0, cell, some_of(cell.child_c, first, count),
-             some_of(cell.grad_child_c, first, count));
+      launch(backward<T>, shape.grid, shape.block, 0, cell, children_range(cell.child_c, first, count),
+             children_range(cell.grad_child_c, first, count));
     });
   });
 }

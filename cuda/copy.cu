@@ -9,7 +9,7 @@
 namespace reel::cuda {
 namespace {
 
-struct Same {
+struct Identity {
   template <class T>
   __device__ T operator()(T x) const {
     return x;
@@ -57,7 +57,7 @@ bool transpose(const View& x, const View& y) {
   const View* const views[] = {&y, &x};
   int64_t size[kMaxDims];
   if (y.numel >= int64_t{1} << 31) return false;
-  const Layout<2> layout = detail::merged(views, 0);
+  const Layout<2> layout = detail::merged(views);
   if (layout.rank < 2 || layout.rank > 3 || layout.strides[1][1] != 1) return false;
   for (int d = 0; d < layout.rank; ++d) size[d] = layout.sizes[d].divisor;
   const int64_t columns = size[0], rows = size[1], batch = layout.rank == 3 ? size[2] : 1;
@@ -78,7 +78,7 @@ void copy_on_device(const View& from, const View& to) {
     if (transpose(from, to)) return;
     return with_word(to.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
-      map<T, T>(Same(), to, &from);
+      map<T, T>(Identity(), to, &from);
     });
   }
   with_type(from.dtype, [&](auto source) {
@@ -133,11 +133,11 @@ void fill_from(const View& from, const View& to) {
   cpu_backend().copy(one, number);
   with_word(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    map<T, T>(Same(), to, &number);
+    map<T, T>(Identity(), to, &number);
   });
 }
 
-constexpr size_t kMostStaged = size_t{16} << 20;
+constexpr size_t kMaxStagedBytes = size_t{16} << 20;
 void upload(const View& from, const View& to) {
   if (from.numel == 1) return fill_from(from, to);
   if (!from.contiguous) {
@@ -157,7 +157,7 @@ void upload(const View& from, const View& to) {
              "it cannot be captured in a cuda::Graph");
   // From other memory than pinned one CUDA may first wait for the stream.
   const size_t bytes = size_of_elements(from);
-  const bool staged = bytes <= kMostStaged && !capturing() && !is_pinned(from.data);
+  const bool staged = bytes <= kMaxStagedBytes && !capturing() && !is_pinned(from.data);
   void* const source = staged ? allocate_pinned(bytes) : from.data;
   if (staged) std::memcpy(source, from.data, bytes);
   const cudaError_t status = cudaMemcpyAsync(to.data, source, bytes, cudaMemcpyHostToDevice, stream());
@@ -189,7 +189,7 @@ void copy(const View& from, const View& to) {
 
 /// Lets a device write straight into another's memory. Where the machine has no way for that, copies go through the
 /// host's.
-void open_to(DeviceState& target, int device) {
+void enable_peer_access(DeviceState& target, int device) {
   std::lock_guard lock(target.mutex);
   if (std::exchange(target.opened_to[device], true)) return;
   cudaMemAccessDesc access{};
@@ -221,7 +221,7 @@ void copy_from(int source, const View& from, const View& to) {
       here = contiguous_like(to, sent->data(), false);
       copy_on_device(from, here);
     }
-    open_to(device, source);
+    enable_peer_access(device, source);
     check(order(receiver, sender), "an event of the target");
     CUDA_CHECK(cudaMemcpyPeerAsync(there.data, target, here.data, source, bytes, sender.stream));
     check(order(sender, receiver), "an event of the source");
@@ -241,7 +241,7 @@ void fill(const View& to, Scalar value) {
   fill_from(number, to);
 }
 
-struct Choose {
+struct Select {
   template <class T>
   __device__ T operator()(uint8_t condition, T a, T b) const {
     return condition ? a : b;
@@ -250,7 +250,7 @@ struct Choose {
 void where(const View& condition, const View& a, const View& b, const View& y) {
   with_word(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    map<T, uint8_t, T, T>(Choose(), y, &condition, &a, &b);
+    map<T, uint8_t, T, T>(Select(), y, &condition, &a, &b);
   });
 }
 

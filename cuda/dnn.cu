@@ -10,8 +10,8 @@
 namespace reel::cuda {
 namespace {
 
-constexpr size_t kMostPlans = 512;
-constexpr int64_t kMostWorkspace = int64_t{1} << 30;
+constexpr size_t kMaxPlans = 512;
+constexpr int64_t kMaxWorkspace = int64_t{1} << 30;
 
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
@@ -33,7 +33,7 @@ class Plan {
       for (Descriptor& engine : dnn_engines(target, problem, *graph, mode)) {
         plan_ = dnn_plan(target, engine);
         if (plan_) workspace_ = workspace_of(*plan_);
-        if (plan_ && workspace_ <= kMostWorkspace) return;
+        if (plan_ && workspace_ <= kMaxWorkspace) return;
         plan_.reset();
       }
   }
@@ -74,7 +74,7 @@ struct Library {
   cudnnHandle_t handle;
   Library() { CUDNN_CHECK(cudnnCreate(&handle)); }
   cudaStream_t stream = nullptr;
-  Plans<std::tuple_size_v<Key>, Plan> plans{kMostPlans};
+  Plans<std::tuple_size_v<Key>, Plan> plans{kMaxPlans};
 };
 
 }  // namespace

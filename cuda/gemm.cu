@@ -14,9 +14,9 @@
 namespace reel::cuda {
 namespace {
 
-constexpr size_t kMostPlans = 1024;
-constexpr size_t kMostWorkspace = size_t{32} << 20;
-constexpr int64_t kMostBatches = 65535;  // what a grid can count
+constexpr size_t kMaxPlans = 1024;
+constexpr size_t kMaxWorkspace = size_t{32} << 20;
+constexpr int64_t kMaxBatch = 65535;  // what a grid can count
 
 // ---- the library ----------------------------------------------------------------------------------------------------
 
@@ -70,8 +70,8 @@ void check(cublasStatus_t status, const char* call) {
 
 /// c = bias, or beta c.
 template <class T>
-__global__ void start_kernel(int64_t count, int64_t m, int64_t n, T* c, int64_t ldc, int64_t stride_c, const T* bias,
-                             Wide<T> beta) {
+__global__ void init_result_kernel(int64_t count, int64_t m, int64_t n, T* c, int64_t ldc, int64_t stride_c,
+                                   const T* bias, Wide<T> beta) {
   for (int64_t i = first_index(); i < count; i += index_step()) {
     const int64_t row = i / n, column = i % n;
     T& to = c[row / m * stride_c + row % m * ldc + column];
@@ -79,12 +79,12 @@ __global__ void start_kernel(int64_t count, int64_t m, int64_t n, T* c, int64_t 
   }
 }
 
-void start(const Gemm& g) {
+void init_result(const Gemm& g) {
   const int64_t count = g.batch * g.m * g.n;
   with_floating(g.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(start_kernel<T>, blocks_for(count), kThreads, 0, count, g.m, g.n, static_cast<T*>(g.c), g.ldc, g.stride_c,
-           static_cast<const T*>(g.bias), static_cast<Wide<T>>(g.beta));
+    launch(init_result_kernel<T>, blocks_for(count), kThreads, 0, count, g.m, g.n, static_cast<T*>(g.c), g.ldc,
+           g.stride_c, static_cast<const T*>(g.bias), static_cast<Wide<T>>(g.beta));
   });
 }
 
@@ -99,7 +99,7 @@ View matrices(DType dtype, void* data, const Shape& shape, const Strides& stride
   return view;
 }
 
-void rectify(const Gemm& g) {
+void apply_relu(const Gemm& g) {
   const View c = matrices(g.dtype, g.c, {g.batch, g.m, g.n}, {g.stride_c, g.ldc, 1});
   const scalar::Relu relu;
   table().unary[scalar::index_of<scalar::UnaryList, scalar::Relu>](&relu, c, c);
@@ -159,7 +159,7 @@ class Plan {
     describe(first_, g, g.trans_b ? g.k : g.n, g.trans_b ? g.n : g.k, g.ldb, g.stride_b);
     describe(second_, g, g.trans_a ? g.m : g.k, g.trans_a ? g.k : g.m, g.lda, g.stride_a);
     describe(result_, g, g.n, g.m, g.ldc, g.stride_c);
-    ask(handle, g, alignments);
+    find_algorithm(handle, g, alignments);
   }
   /// Whether there is an algorithm.
   explicit operator bool() const { return found_; }
@@ -206,13 +206,13 @@ class Plan {
     set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(g.batch));
     set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
   }
-  void ask(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments) {
+  void find_algorithm(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments) {
     cublasLtMatmulPreferenceOpaque_t preference;
     check(lt().init_preference(&preference, sizeof preference), "cublasLtMatmulPreferenceInit");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
       check(lt().set_preference(&preference, attribute, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspace);
     // Parts of sums are not to be rounded to half precision.
     if (is_half(g.dtype))
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
@@ -241,13 +241,13 @@ class Plan {
 
 struct Library {
   cublasLtHandle_t handle;
-  Plans<11, Plan> plans{kMostPlans};
+  Plans<11, Plan> plans{kMaxPlans};
   Library() { check(lt().create(&handle), "cublasLtCreate"); }
 };
 
 // ---- the table's row ------------------------------------------------------------------------------------------------
 
-/// At most kMostBatches.
+/// At most kMaxBatch.
 void multiply(const Gemm& g) {
   const Alignments alignments(g);
   const bool tf32 = g.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh;
@@ -268,11 +268,11 @@ void multiply(const Gemm& g) {
   if (g.relu) {
     rest.relu = false;
     multiply(rest);
-    return rectify(g);
+    return apply_relu(g);
   }
   REEL_CHECK(g.bias, "gemm: cuBLAS has no algorithm for ", g.m, " x ", g.k, " times ", g.k, " x ", g.n, " of ",
              g.dtype);
-  start(g);
+  init_result(g);
   rest.bias = nullptr, rest.beta = 1;
   multiply(rest);
 }
@@ -283,16 +283,16 @@ void gemm(const Gemm& g) {
   if (g.a_sums && (g.n == 0 || g.k == 0)) sum_rows(g);
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   if (g.k == 0) {
-    start(g);
-    return g.relu ? rectify(g) : void();
+    init_result(g);
+    return g.relu ? apply_relu(g) : void();
   }
-  if (g.batch <= kMostBatches) return multiply(g);
+  if (g.batch <= kMaxBatch) return multiply(g);
   const auto after = [&](const void* data, int64_t elements) {
     return static_cast<const char*>(data) + elements * size_of(g.dtype);
   };
-  for (int64_t first = 0; first < g.batch; first += kMostBatches) {
+  for (int64_t first = 0; first < g.batch; first += kMaxBatch) {
     Gemm part = g;
-    part.batch = std::min(g.batch - first, kMostBatches);
+    part.batch = std::min(g.batch - first, kMaxBatch);
     part.a = after(g.a, first * g.stride_a), part.b = after(g.b, first * g.stride_b);
     part.c = const_cast<char*>(after(g.c, first * g.stride_c));
     multiply(part);

@@ -6,35 +6,35 @@
 
 namespace reel::cuda {
 
-Lookup look_up_slices(const View& looked, int dim, const View& ids, const View& plain) {
+Lookup look_up_slices(const View& indexed, int dim, const View& ids, const View& direct) {
   Lookup job;
   job.ids = ids.as<const int64_t>();
   const int64_t step = ids.shape.empty() ? 0 : ids.strides[0];
-  if (looked.shape.empty()) {  // a line of one element
+  if (indexed.shape.empty()) {  // a line of one element
     job.shape = {ids.numel};
-    job.index = {step}, job.looked = {0}, job.plain = {0};
+    job.index = {step}, job.indexed = {0}, job.direct = {0};
     return job;
   }
-  job.shape = plain.shape, job.dim = dim;
-  job.index = job.looked = looked.strides, job.plain = plain.strides;
+  job.shape = direct.shape, job.dim = dim;
+  job.index = job.indexed = indexed.strides, job.direct = direct.strides;
   for (int64_t& stride : job.index) stride = 0;
-  job.index[dim] = step, job.looked[dim] = 0;
-  job.size = looked.shape[dim], job.stride = looked.strides[dim];
+  job.index[dim] = step, job.indexed[dim] = 0;
+  job.size = indexed.shape[dim], job.stride = indexed.strides[dim];
   return job;
 }
 
-Lookup look_up_elements(const View& looked, int dim, const View& index, const View& plain) {
+Lookup look_up_elements(const View& indexed, int dim, const View& index, const View& direct) {
   Lookup job;
   job.ids = index.as<const int64_t>();
   if (index.shape.empty()) {
     job.shape = {1};
-    job.index = {0}, job.looked = {0}, job.plain = {0};
+    job.index = {0}, job.indexed = {0}, job.direct = {0};
     return job;
   }
   job.shape = index.shape, job.dim = dim;
-  job.index = index.strides, job.looked = looked.strides, job.plain = plain.strides;
-  job.looked[dim] = 0;
-  job.size = looked.shape[dim], job.stride = looked.strides[dim];
+  job.index = index.strides, job.indexed = indexed.strides, job.direct = direct.strides;
+  job.indexed[dim] = 0;
+  job.size = indexed.shape[dim], job.stride = indexed.strides[dim];
   return job;
 }
 
@@ -83,7 +83,7 @@ struct ReadTargets {
   struct Acc {
     int64_t kept, first;  // INT64_MAX: there is none
   };
-  struct Nowhere {};
+  struct NoContext {};
   const int64_t* ids;
   int64_t ignored;
   int64_t* marked;
@@ -91,14 +91,14 @@ struct ReadTargets {
   bool wide;  // kept is float64
   IndexError bounds;
   IndexError* error;
-  __device__ Acc start() const { return {0, INT64_MAX}; }
-  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
-  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return read(at, ids[at]); }
-  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
-    const Packed<int64_t> all = load_pack(ids + at);
-    return join(read(at, all.items[0]), read(at + 1, all.items[1]));
+  __device__ Acc identity() const { return {0, INT64_MAX}; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const { return read(at, ids[at]); }
+  __device__ Acc vector(NoContext, int64_t at, int64_t) const {
+    const AlignedVector<int64_t> all = load_vector(ids + at);
+    return combine(read(at, all.items[0]), read(at + 1, all.items[1]));
   }
-  __device__ Acc join(const Acc& a, const Acc& b) const {
+  __device__ Acc combine(const Acc& a, const Acc& b) const {
     return {a.kept + b.kept, a.first < b.first ? a.first : b.first};
   }
   __device__ void finish(int64_t, int64_t, const Acc& all) const {
@@ -119,32 +119,32 @@ struct ReadTargets {
 
 void read_targets(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
                   const View* marked) {
-  Nest all;
+  LoopNest all;
   all.add(ids.numel, 1, 0);
   const int64_t* const data = ids.as<const int64_t>();
   run(ReadTargets{data, ignored, marked ? marked->as<int64_t>() : nullptr, kept.data, kept.dtype == kFloat64,
                   IndexError{0, op, 0, 0, classes}, index_error()},
-      Reduction(Nest(), all, sizeof(int64_t), is_aligned(data) ? Packed<int64_t>::kSize : 0));
+      Reduction(LoopNest(), all, sizeof(int64_t), is_aligned(data) ? AlignedVector<int64_t>::kSize : 0));
 }
 
 // ---- moving elements ------------------------------------------------------------------------------------------------
 
-/// The views of a Lookup, in the order in which kernels get them. The table is one of marks for looked's elements.
-enum { kIndex, kLooked, kPlain, kPlace, kTable };
+/// The views of a Lookup, in the order in which kernels get them. The table is one of marks for indexed's elements.
+enum { kIndex, kIndexed, kDirect, kPlace, kTable };
 
-/// How many adjacent elements of looked and plain may be moved as one word. Strides are in words after that.
+/// How many adjacent elements of indexed and direct may be moved as one word. Strides are in words after that.
 template <int N>
-int64_t widen_words(Strided<N>& s, int64_t bytes, int64_t& stride, const void* looked, const void* plain) {
+int64_t widen_words(Strided<N>& s, int64_t bytes, int64_t& stride, const void* indexed, const void* direct) {
   const int last = s.rank - 1;
   for (int v = 0; v < N; ++v)
-    if (s.strides[last][v] != (v == kLooked || v == kPlain)) return 1;
+    if (s.strides[last][v] != (v == kIndexed || v == kDirect)) return 1;
   int64_t all = s.length | stride;
-  for (int d = 0; d < last; ++d) all |= s.strides[d][kLooked] | s.strides[d][kPlain];
-  const uintptr_t address = reinterpret_cast<uintptr_t>(looked) | reinterpret_cast<uintptr_t>(plain);
+  for (int d = 0; d < last; ++d) all |= s.strides[d][kIndexed] | s.strides[d][kDirect];
+  const uintptr_t address = reinterpret_cast<uintptr_t>(indexed) | reinterpret_cast<uintptr_t>(direct);
   int64_t n = 16 / bytes;
   while (n > 1 && (all % n || address % (n * bytes))) n /= 2;
   s.length /= n, s.sizes[last] /= n, stride /= n;
-  for (int d = 0; d < last; ++d) s.strides[d][kLooked] /= n, s.strides[d][kPlain] /= n;
+  for (int d = 0; d < last; ++d) s.strides[d][kIndexed] /= n, s.strides[d][kDirect] /= n;
   return n;
 }
 
@@ -164,14 +164,14 @@ template <class T>
 __global__ void take_kernel(Strided<3> s, Line line, const int64_t* ids, const T* x, T* y) {
   for_each_element(s, [&](const int64_t(&at)[3]) {
     const int64_t id = wrap(ids[at[kIndex]], line.size);
-    y[at[kPlain]] = within(id, line.size) ? x[at[kLooked] + id * line.stride] : T{};
+    y[at[kDirect]] = within(id, line.size) ? x[at[kIndexed] + id * line.stride] : T{};
   });
 }
 
 /// y = x where the ids say.
 void take(const Lookup& job, const View& x, const View& y) {
   if (y.numel == 0) return;
-  const Strides strides[] = {job.index, job.looked, job.plain};
+  const Strides strides[] = {job.index, job.indexed, job.direct};
   Strided<3> s = merge_dims(job.shape, strides);
   if (s.numel() == 0) return;
   Line line(job);
@@ -207,7 +207,7 @@ __global__ void put_kernel(Strided<5> s, Line line, const int64_t* ids, const T*
       for (int64_t j = 1; j < line.count - at[kPlace]; ++j)
         if (wrap(ids[at[kIndex] + j * line.step], line.size) == id) return;
     }
-    y[at[kLooked] + id * line.stride] = from[at[kPlain]];
+    y[at[kIndexed] + id * line.stride] = from[at[kDirect]];
   });
 }
 
@@ -216,13 +216,13 @@ void put(const Lookup& job, bool slices, const View& y, const View& from) {
   if (y.numel == 0) return;
   const int dim = job.dim;
   const Shape lines = slices ? Shape{job.size} : job.table();
-  Strides marks = slices ? job.looked : dense_strides(lines);
+  Strides marks = slices ? job.indexed : dense_strides(lines);
   const int64_t mark_stride = slices ? 1 : marks[dim];
   if (slices)
     for (int64_t& stride : marks) stride = 0;
   else
     marks[dim] = 0;
-  const Strides strides[] = {job.index, job.looked, job.plain, job.place(), marks};
+  const Strides strides[] = {job.index, job.indexed, job.direct, job.place(), marks};
   Strided<5> s = merge_dims(job.shape, strides);
   if (s.numel() == 0) return;
   const bool few = job.count() <= kFewPlaces;
@@ -257,7 +257,7 @@ void in_pieces(const Lookup& job, const View& from, const F& f) {
     View part = from;
     piece.shape[job.dim] = count - start < most ? count - start : most;
     piece.ids += start * job.index[job.dim];
-    part.data = from.as<char>() + start * job.plain[job.dim] * size_of(from.dtype);
+    part.data = from.as<char>() + start * job.direct[job.dim] * size_of(from.dtype);
     f(piece, part);
   }
 }
@@ -276,12 +276,12 @@ void index_copy(const View& y, int dim, const View& ids, const View& from) {
 void index_add(const View& y, int dim, const View& ids, const View& from) {
   if (y.numel == 0 || from.numel == 0) return;
   in_pieces(look_up_slices(y, dim, ids, from), from,
-            [&](const Lookup& job, const View& part) { join(ScatterOp::kAdd, job, true, y, part); });
+            [&](const Lookup& job, const View& part) { scatter_reduce(ScatterOp::kAdd, job, true, y, part); });
 }
 void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from) {
   if (y.numel == 0 || index.numel == 0) return;
   in_pieces(look_up_elements(y, dim, index, from), from, [&](const Lookup& job, const View& part) {
-    op == ScatterOp::kReplace ? put(job, false, y, part) : join(op, job, false, y, part);
+    op == ScatterOp::kReplace ? put(job, false, y, part) : scatter_reduce(op, job, false, y, part);
   });
 }
 

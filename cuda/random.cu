@@ -161,14 +161,14 @@ __global__ void random_kernel(Make make, Varying<Numbers> varying, Target target
     const PhiloxBlock block = numbers.block(b);
     PhiloxBlock extra{};
     if constexpr (Make::kExtra) extra = numbers.block(b, 1);
-    Pack<T, 4> y;
-    make(block, extra, y.element);
+    AlignedVector<T, 4> y;
+    make(block, extra, y.items);
     const int64_t first = numbers.first(b);
     if (packed && first + 4 <= numbers.count) {
-      static_cast<Pack<T, 4>*>(target.data)[b] = y;
+      static_cast<AlignedVector<T, 4>*>(target.data)[b] = y;
     } else {
       for (int i = 0; i < 4; ++i)
-        if (first + i >= 0 && first + i < numbers.count) target.put(first + i, y.element[i]);
+        if (first + i >= 0 && first + i < numbers.count) target.put(first + i, y.items[i]);
     }
   }
 }
@@ -176,8 +176,7 @@ __global__ void random_kernel(Make make, Varying<Numbers> varying, Target target
 template <class Make>
 void fill(const Make& make, const Numbers& numbers, const View& y) {
   using T = typename Make::Value;
-  const bool packed =
-      y.contiguous && y.dtype == dtype_of<T>() && reinterpret_cast<uintptr_t>(y.data) % sizeof(Pack<T, 4>) == 0;
+  const bool packed = y.contiguous && y.dtype == dtype_of<T>() && is_aligned<alignof(AlignedVector<T, 4>)>(y.data);
   launch(random_kernel<Make>, blocks_for(numbers.blocks()), kThreads, 0, make, Varying<Numbers>(numbers),
          Target{y.dtype, packed, merge_dims(y), y.data});
 }
@@ -313,12 +312,12 @@ __global__ void dropout_kernel(Dropout<T> drop, Varying<Numbers> varying, bool a
     const PhiloxBlock block = numbers.block(b);
     const int64_t first = numbers.first(b);
     if (packed && first + 4 <= numbers.count) {
-      const Pack<T, 4> in = reinterpret_cast<const Pack<T, 4>*>(x)[b];
-      Pack<T, 4> out;
-      Pack<uint8_t, 4> kept;
-      for (int i = 0; i < 4; ++i) out.element[i] = drop(in.element[i], block.lane[i], kept.element[i]);
-      reinterpret_cast<Pack<T, 4>*>(y)[b] = out;
-      reinterpret_cast<Pack<uint8_t, 4>*>(keep)[b] = kept;
+      const AlignedVector<T, 4> in = reinterpret_cast<const AlignedVector<T, 4>*>(x)[b];
+      AlignedVector<T, 4> out;
+      AlignedVector<uint8_t, 4> kept;
+      for (int i = 0; i < 4; ++i) out.items[i] = drop(in.items[i], block.lane[i], kept.items[i]);
+      reinterpret_cast<AlignedVector<T, 4>*>(y)[b] = out;
+      reinterpret_cast<AlignedVector<uint8_t, 4>*>(keep)[b] = kept;
     } else {
       for (int lane = 0; lane < 4; ++lane) {
         const int64_t i = first + lane;
@@ -334,8 +333,8 @@ void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const Dropout<T> drop{static_cast<uint32_t>(p * 4294967295.0), p >= 1, p < 1 ? Wide<T>(1 / (1 - p)) : Wide<T>(0)};
-    const uintptr_t address = reinterpret_cast<uintptr_t>(x.data) | reinterpret_cast<uintptr_t>(y.data);
-    const bool aligned = address % sizeof(Pack<T, 4>) == 0 && reinterpret_cast<uintptr_t>(keep.data) % 4 == 0;
+    constexpr size_t kAlignment = alignof(AlignedVector<T, 4>);
+    const bool aligned = is_aligned<kAlignment>(x.data) && is_aligned<kAlignment>(y.data) && is_aligned<4>(keep.data);
     launch(dropout_kernel<T>, blocks_for(numbers.blocks()), kThreads, 0, drop, Varying<Numbers>(numbers), aligned,
            x.as<const T>(), y.as<T>(), keep.as<uint8_t>());
   });

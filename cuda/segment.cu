@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "cuda/block.h"
 #include "cuda/kernels.h"
-#include "cuda/log_sum.h"
-#include "cuda/packed.h"
+#include "cuda/online_softmax.h"
 
 // Ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1]. A team of threads, a warp or a block, has a
 // segment of some neighbouring columns: `columns` of its lanes lie side by side, the others share the rows.
@@ -25,7 +25,7 @@ struct Ragged {
 
 /// The lanes of a team whose numbers differ by multiples of `distance` joined, in all of them.
 template <class Acc, class Op>
-__device__ Acc join_lanes(Acc value, const Op& op, unsigned distance, unsigned team) {
+__device__ Acc combine_lanes(Acc value, const Op& op, unsigned distance, unsigned team) {
   for (unsigned step = kWarp / 2; step >= distance; step /= 2) value = op(value, shuffle_xor(value, step));
   if (team == kWarp) return value;
   static_assert(sizeof(Acc) <= 16);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(const Job job, const 
 
   typename Job::Acc acc = job.start(at);
   for (int64_t row = first; row < end; row += step) job.add(&acc, row * ragged.m + column);
-  acc = join_lanes(acc, job, ragged.columns, ragged.team);
+  acc = combine_lanes(acc, job, ragged.columns, ragged.team);
   if (!there) return;
   job.finish(&acc, at, end - begin, thread < ragged.columns);
   if constexpr (Job::kApplies)
@@ -173,14 +173,14 @@ void segment_extreme_grad(const View& g, const View& x, const View& y, const Vie
 template <class T>
 struct Softmax {
   static constexpr bool kApplies = true;
-  using Acc = LogSum<T>;
+  using Acc = OnlineSoftmax<T>;
   const T* x;
   T* y;
   __device__ Acc start(int64_t) const { return {}; }
-  __device__ void add(Acc* all, int64_t i) const { *all = JoinLogSums()(*all, Acc{x[i], T(1)}); }
-  __device__ Acc operator()(const Acc& a, const Acc& b) const { return JoinLogSums()(a, b); }
+  __device__ void add(Acc* all, int64_t i) const { *all = MergeOnlineSoftmax()(*all, Acc{x[i], T(1)}); }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const { return MergeOnlineSoftmax()(a, b); }
   __device__ void finish(Acc* all, int64_t, int64_t, bool) const { all->sum = T(1) / all->total(); }
-  __device__ void apply(const Acc& all, int64_t, int64_t i) const { y[i] = scalar::exp(x[i] - all.most) * all.sum; }
+  __device__ void apply(const Acc& all, int64_t, int64_t i) const { y[i] = scalar::exp(x[i] - all.max) * all.sum; }
 };
 
 void segment_softmax(const View& x, const View& offsets, const View& y) {

@@ -10,11 +10,11 @@ namespace {
 // ---- windows --------------------------------------------------------------------------------------------------------
 
 /// A Pool as kernels can read it, in which std::array cannot be indexed.
-struct Grid {
+struct PoolShape {
   int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
   bool adaptive, count_include_pad;
   int64_t divisor;
-  explicit Grid(const Pool& p) : adaptive(p.adaptive), count_include_pad(p.count_include_pad), divisor(p.divisor) {
+  explicit PoolShape(const Pool& p) : adaptive(p.adaptive), count_include_pad(p.count_include_pad), divisor(p.divisor) {
     for (size_t d = 0; d < 3; ++d) {
       in[d] = p.in[d], out[d] = p.out[d], kernel[d] = p.kernel[d];
       stride[d] = p.stride[d], padding[d] = p.padding[d], dilation[d] = p.dilation[d];
@@ -23,18 +23,18 @@ struct Grid {
 };
 
 /// A window in all three dimensions.
-struct Box {
+struct Window3d {
   int64_t plane;
   Window d, h, w;
 
-  __device__ Box(const Grid& p, int64_t o) {
+  __device__ Window3d(const PoolShape& p, int64_t o) {
     w = window_of(p, 2, o % p.out[2]), o /= p.out[2];
     h = window_of(p, 1, o % p.out[1]), o /= p.out[1];
     d = window_of(p, 0, o % p.out[0]), plane = o / p.out[0];
   }
   /// f(place) for every `lanes`-th of its taps from number `first` on: where in its plane of x they are.
   template <int lanes, class F>
-  __device__ void for_each(const Grid& p, int64_t first, const F& f) const {
+  __device__ void for_each(const PoolShape& p, int64_t first, const F& f) const {
     const auto place = [&](int64_t i, int64_t j, int64_t k) {
       const int64_t slice = d.start + i * p.dilation[0], row = h.start + j * p.dilation[1];
       return (slice * p.in[1] + row) * p.in[2] + w.start + k * p.dilation[2];
@@ -53,7 +53,7 @@ struct Box {
   }
 };
 
-__device__ double divisor_of(const Grid& p, const Window& d, const Window& h, const Window& w) {
+__device__ double divisor_of(const PoolShape& p, const Window& d, const Window& h, const Window& w) {
   if (p.divisor) return double(p.divisor);
   return p.count_include_pad ? double(d.covered * h.covered) * double(w.covered)
                              : double(d.taps * h.taps) * double(w.taps);
@@ -86,28 +86,28 @@ void with_lanes(const Pool& p, const F& f) {
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
 template <class T>
-struct Best {
+struct BestTap {
   T value;
   int64_t at = -1;
   /// Takes NaN for the largest, of several the last as the CPU does; of equal numbers the first.
-  __device__ void meet(T v, int64_t place) {
+  __device__ void update(T v, int64_t place) {
     const bool better = v != v ? value == value || place > at : v > value || (v == value && place < at);
     if (at < 0 || better) value = v, at = place;
   }
 };
 
 template <int lanes, class T>
-__global__ void max_pool_kernel(Grid p, int64_t count, int64_t size, const T* x, T* y, int64_t* indices) {
+__global__ void max_pool_kernel(PoolShape p, int64_t count, int64_t size, const T* x, T* y, int64_t* indices) {
   for (int64_t o = first_window<lanes>(); o < count; o += window_step<lanes>()) {
-    const Box box(p, o);
+    const Window3d box(p, o);
     const T* from = x + box.plane * size;
-    Best<Wide<T>> best{-Wide<T>(INFINITY)};
-    box.for_each<lanes>(p, lane<lanes>(), [&](int64_t place) { best.meet(widen(from[place]), place); });
+    BestTap<Wide<T>> best{-Wide<T>(INFINITY)};
+    box.for_each<lanes>(p, lane<lanes>(), [&](int64_t place) { best.update(widen(from[place]), place); });
     if constexpr (lanes > 1)
       for (int step = lanes / 2; step > 0; step /= 2) {
         const Wide<T> value = __shfl_xor_sync(~0u, best.value, step);
         const int64_t at = __shfl_xor_sync(~0u, best.at, step);
-        if (at >= 0) best.meet(value, at);
+        if (at >= 0) best.update(value, at);
       }
     if (lane<lanes>()) continue;
     y[o] = narrow<T>(best.value);
@@ -119,7 +119,7 @@ void max_pool(const Pool& p, const View& x, const View& y, const View* indices) 
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(p, [&](auto lanes) {
-      launch(max_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, Grid(p), y.numel, volume(p.in),
+      launch(max_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, PoolShape(p), y.numel, volume(p.in),
              x.as<const T>(), y.as<T>(), indices ? indices->as<int64_t>() : nullptr);
     });
   });
@@ -128,9 +128,9 @@ void max_pool(const Pool& p, const View& x, const View& y, const View* indices) 
 // ---- averages -------------------------------------------------------------------------------------------------------
 
 template <int lanes, class T>
-__global__ void avg_pool_kernel(Grid p, int64_t count, int64_t size, const T* x, T* y) {
+__global__ void avg_pool_kernel(PoolShape p, int64_t count, int64_t size, const T* x, T* y) {
   for (int64_t o = first_window<lanes>(); o < count; o += window_step<lanes>()) {
-    const Box box(p, o);
+    const Window3d box(p, o);
     const T* from = x + box.plane * size;
     Wide<T> sum = 0;
     box.for_each<lanes>(p, lane<lanes>(), [&](int64_t place) { sum += widen(from[place]); });
@@ -143,7 +143,7 @@ void avg_pool(const Pool& p, const View& x, const View& y) {
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(p, [&](auto lanes) {
-      launch(avg_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, Grid(p), y.numel, volume(p.in),
+      launch(avg_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, PoolShape(p), y.numel, volume(p.in),
              x.as<const T>(), y.as<T>());
     });
   });
@@ -153,7 +153,7 @@ void avg_pool(const Pool& p, const View& x, const View& y) {
 struct Span {
   int64_t first, last;
 };
-__device__ Span covering(const Grid& p, int d, int64_t i) {
+__device__ Span windows_covering(const PoolShape& p, int d, int64_t i) {
   const int64_t in = p.in[d], out = p.out[d];
   if (p.adaptive) return {i * out / in, ((i + 1) * out + in - 1) / in - 1};
   const int64_t reach = i + p.padding[d], before = reach - p.kernel[d];
@@ -162,14 +162,14 @@ __device__ Span covering(const Grid& p, int d, int64_t i) {
 }
 
 template <class T>
-__global__ void avg_pool_grad_kernel(Grid p, int64_t count, int64_t size, const T* g, T* gx) {
+__global__ void avg_pool_grad_kernel(PoolShape p, int64_t count, int64_t size, const T* g, T* gx) {
   for (int64_t i = first_index(); i < count; i += index_step()) {
     int64_t rest = i;
-    const Span ws = covering(p, 2, rest % p.in[2]);
+    const Span ws = windows_covering(p, 2, rest % p.in[2]);
     rest /= p.in[2];
-    const Span hs = covering(p, 1, rest % p.in[1]);
+    const Span hs = windows_covering(p, 1, rest % p.in[1]);
     rest /= p.in[1];
-    const Span ds = covering(p, 0, rest % p.in[0]);
+    const Span ds = windows_covering(p, 0, rest % p.in[0]);
     const T* from = g + rest / p.in[0] * size;
     Wide<T> sum = 0;
     for (int64_t d = ds.first; d <= ds.last; ++d) {
@@ -188,7 +188,7 @@ __global__ void avg_pool_grad_kernel(Grid p, int64_t count, int64_t size, const 
 void avg_pool_grad(const Pool& p, const View& g, const View& gx) {
   with_floating(g.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(avg_pool_grad_kernel<T>, blocks_for(gx.numel), kThreads, 0, Grid(p), gx.numel, volume(p.out),
+    launch(avg_pool_grad_kernel<T>, blocks_for(gx.numel), kThreads, 0, PoolShape(p), gx.numel, volume(p.out),
            g.as<const T>(), gx.as<T>());
   });
 }
