@@ -5,12 +5,12 @@
 #include "cuda/kernels.h"
 #include "cuda/strided.h"
 
-// Many copies by one launch: what is joined or packed is often a few hundred bytes, and a launch takes longer than
-// that.
+// Many copies by one launch, for cat, stack and packed sequences: their parts are often a few hundred bytes each, which
+// take less time to copy than a launch of their own would.
 namespace reel::cuda {
 namespace {
 
-constexpr int kMaxCopies = 64;  // copies of a launch: what fits into a kernel's arguments
+constexpr int kMaxCopies = 64;  // of a launch: their descriptions are a kernel argument, of which there are 4 KiB
 constexpr int kItemsPerBlock = 8 * kThreads;
 
 /// A BlockCopy in elements of type T.
@@ -21,7 +21,7 @@ struct Part {
   int64_t count, length, from_step, to_step;  // in all; of a row; from row to row
 };
 
-/// The copies of a launch, whose blocks are numbered through.
+/// The copies of a launch; each has a range of the launch's blocks.
 template <class T>
 struct CopyTable {
   Part<T> parts[kMaxCopies];
@@ -67,7 +67,7 @@ struct alignas(16) Word16 {
 
 void copy_blocks(std::span<const BlockCopy> blocks) {
   for (; blocks.size() > kMaxCopies; blocks = blocks.subspan(kMaxCopies)) copy_blocks(blocks.first(kMaxCopies));
-  uint64_t all = 0;  // what divides it divides every address and size
+  uint64_t all = 0;  // a power of two divides it if it divides every address and size
   for (const BlockCopy& block : blocks) {
     all |= reinterpret_cast<uintptr_t>(block.from) | reinterpret_cast<uintptr_t>(block.to);
     all |= static_cast<uint64_t>(block.bytes);

@@ -4,15 +4,16 @@
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 
-// Windows as columns, and convolution: by cuDNN or, where it does not know how to, as a product with columns.
+// unfold and fold (im2col and col2im), and convolution: by cuDNN or, for problems that it refuses, as a matrix product
+// with the unfolded input.
 namespace reel::cuda {
 namespace {
 
-// ---- windows as columns ---------------------------------------------------------------------------------------------
+// ---- unfold and fold ------------------------------------------------------------------------------------------------
 
 int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
 
-/// The sizes of a Convolution as kernels can read them, which cannot index std::array.
+/// The sizes of a Convolution in C arrays: std::array's operator[] is host code.
 struct ConvShape {
   int64_t x[3], y[3], kernel[3], stride[3], dilation[3], before[3];
   explicit ConvShape(const Convolution& c) {
@@ -32,7 +33,8 @@ __device__ Coords unravel(int64_t i, const int64_t (&size)[3]) {
   return {line / size[1], line % size[1], i - line * size[2]};
 }
 
-/// Blocks for rows that each need their own arithmetic: in y as many rows as there can be, in x a row's elements.
+/// The shape of a launch over rows: blockIdx.x goes along a row, blocks stride over the rows by gridDim.y (65535 at
+/// most), so that a row's own divisions are made once for a row.
 struct RowGrid {
   dim3 grid, block;
   RowGrid(int64_t rows, int64_t width)
@@ -43,7 +45,8 @@ struct RowGrid {
   }
 };
 
-/// A row of columns [planes, kernel, y] is one element of the kernel.
+/// columns is [planes, kernel taps, windows]: a row holds the elements under one tap of the kernel, one for
+/// each window.
 template <class T>
 __global__ void unfold_kernel(ConvShape f, int64_t rows, const T* x, T* columns) {
   const int64_t places = product(f.y), taps = product(f.kernel);
@@ -68,7 +71,8 @@ __device__ int64_t window_at(const ConvShape& f, int d, int64_t at, int64_t k) {
   return start >= 0 && window * f.stride[d] == start && window < f.y[d] ? window : -1;
 }
 
-/// Every pixel of x [planes, x] gathers what the columns say of it.
+/// Each pixel of x [planes, x] sums its elements of the columns. A gather, since a scatter would take atomic additions,
+/// whose order (and rounding) changes from run to run.
 template <class T>
 __global__ void fold_kernel(ConvShape f, int64_t planes, const T* columns, T* x) {
   const int64_t places = product(f.y), taps = product(f.kernel), pixels = product(f.x);
@@ -90,7 +94,7 @@ __global__ void fold_kernel(ConvShape f, int64_t planes, const T* columns, T* x)
     }
 }
 
-/// … of `planes` channels, from c.data[kConvX] to `columns` and back.
+/// unfold and fold for a number of planes (images times channels).
 void unfold_planes(const Convolution& c, int64_t planes, const void* x, void* columns) {
   const RowGrid rows(planes * volume(c.kernel), volume(c.y_size));
   with_floating(c.dtype, [&](auto type) {
@@ -113,13 +117,14 @@ void fold(const Convolution& c) { fold_planes(c, c.n * c.in, c.data[kConvY], c.d
 
 // ---- convolution ----------------------------------------------------------------------------------------------------
 
-constexpr int64_t kMaxColumnBytes = int64_t{64} << 20;  // bytes, unless one image needs more
+constexpr int64_t kMaxColumnBytes = int64_t{64} << 20;  // of workspace, unless one image needs more
 
-/// As lib/cpu/conv.cpp, but for several images or groups at once.
+/// As lib/cpu/conv.cpp, but with several images, or the groups of one image, as the batch of one product.
 void convolve_by_gemm(ConvPart wanted, const Convolution& c) {
   const int64_t in = c.in / c.groups, out = c.out / c.groups;
   const int64_t rows = in * volume(c.kernel), places = volume(c.y_size), pixels = volume(c.x_size);
-  // A sum over images is taken one by one, and groups lie closer together than images.
+  // The weight's gradient is a sum over images, accumulated product by product (beta = 1). With several groups, the
+  // batch of a product is one image's groups: images and groups together do not lie at one stride.
   const int64_t image_bytes = c.groups * rows * places * size_of(c.dtype);
   const bool many = c.groups == 1 && wanted != kConvWeight;
   const int64_t most = many ? std::clamp<int64_t>(kMaxColumnBytes / std::max<int64_t>(image_bytes, 1), 1, c.n) : 1;
@@ -168,7 +173,8 @@ View row_of(DType dtype, void* data, int64_t count) {
   return row;
 }
 
-/// The weight's gradient of half types. Images are added up one by one, which is done in float32.
+/// The weight's gradient of half types, accumulated in float32 and rounded once: convolve_by_gemm would round after
+/// each image.
 void half_weight_by_gemm(const Convolution& c) {
   const int64_t counts[] = {c.n * c.in * volume(c.x_size), c.out * (c.in / c.groups) * volume(c.kernel),
                             c.n * c.out * volume(c.y_size)};

@@ -3,17 +3,19 @@
 #include "cuda/forward_backward.h"
 #include "cuda/kernels.h"
 
+// Linear-chain conditional random fields: log-likelihood and its gradient (forward-backward), and decoding (Viterbi).
+// A thread block has a sequence; float32 and float64.
 namespace reel::cuda {
 namespace {
 
-constexpr int64_t kMaxSharedTransitions = 96 << 10;  // bytes of them, and of their gradients, that are worth a copy
+constexpr int64_t kMaxSharedTransitions = 96 << 10;  // bytes of transitions and their gradients kept in shared memory
 
 template <class T>
 struct Chain {
   const Crf& crf;
   int64_t s, first, length;
   int tags;
-  /// Lengths have been checked, but asynchronously.
+  /// Lengths out of range are clamped: the check that reports them is asynchronous, and memory must not be overrun.
   __device__ Chain(const Crf& c, int64_t chain)
       : crf(c), s(chain), first(c.offsets ? c.offsets[s] : s), length(c.steps), tags(static_cast<int>(c.tags)) {
     if (c.lengths) length = c.lengths[s] < 1 ? 1 : c.lengths[s] < c.steps ? c.lengths[s] : c.steps;
@@ -25,10 +27,10 @@ struct Chain {
   __device__ const T* transitions() const { return static_cast<const T*>(crf.transitions); }
   __device__ T start(int64_t j) const { return crf.start ? static_cast<const T*>(crf.start)[j] : T(0); }
   __device__ T end(int64_t j) const { return crf.end ? static_cast<const T*>(crf.end)[j] : T(0); }
-  /// -1 where nothing is observed.
+  /// The observed tag, -1 where there is none.
   __device__ int64_t observed(int64_t t) const { return crf.observed ? crf.observed[row_index(t)] : -1; }
 
-  /// The log of the sum over the last step's states, for all threads of the block.
+  /// The log-sum-exp over the last step's states, in all threads of the block (it contains barriers).
   __device__ T last() const {
     const T* alpha = row(crf.alpha, length - 1);
     T top = log_zero<T>(), sum = 0;
@@ -51,7 +53,7 @@ struct Chain {
     return block_reduce(sum, Plus());
   }
 
-  /// Zeros beyond the end, or what else `clear(t)` does.
+  /// clear(t) for the steps beyond the chain's end, which padded layouts have.
   template <class Clear>
   __device__ void pad(const Clear& clear) const {
     if (crf.offsets) return;
@@ -59,17 +61,17 @@ struct Chain {
   }
 };
 
-/// A block's memory: some rows of states, then the transitions where there is room for them.
+/// A block's workspace: rows of states, then a copy of the transitions where they fit: each step reads all of them.
 template <class T>
 struct Workspace {
   typename BlockWorkspace<T>::Device memory;
   bool with_transitions;
 
-  __device__ const T* transitions(const Chain<T>& chain, T* room) const {
+  __device__ const T* transitions(const Chain<T>& chain, T* copy) const {
     if (!with_transitions) return chain.transitions();
-    for_each_state(chain.tags * chain.tags, [&](int i) { room[i] = chain.transitions()[i]; });
+    for_each_state(chain.tags * chain.tags, [&](int i) { copy[i] = chain.transitions()[i]; });
     __syncthreads();
-    return room;
+    return copy;
   }
 };
 
@@ -116,8 +118,8 @@ __global__ void likelihood(Crf crf, Workspace<T> memory) {
 
 // ---- its gradient ---------------------------------------------------------------------------------------------------
 
-/// What a block has found of the gradients that all chains partial: [tags, tags], then start's and end's. They are
-/// added up in the order of the blocks.
+/// A block's sums of the gradients of transitions [tags, tags], start and end [tags each], which all chains share. They
+/// are added up in the order of the blocks by a second launch: atomic additions would not be deterministic.
 template <class T>
 struct PartialGrads {
   T* data;
@@ -126,7 +128,8 @@ struct PartialGrads {
   __device__ T* of(int64_t block) const { return data + block * size(); }
 };
 
-/// The probabilities of the states a step earlier, `before`; those of being at i and then at j go to `counts`. A warp
+/// From the marginals `here` of a step to those of the step before it, `before`. The pairwise marginals of being at i
+/// and then at j, subtracted from 1 for the observed pair and from 0 for others, times g are added to `counts`. A warp
 /// takes a state i.
 template <class T>
 __device__ void backward_step(int tags, T g, const T* alpha, const T* norm, const T* transitions, const T* here,
@@ -160,7 +163,7 @@ __global__ void __launch_bounds__(512) gradient(Crf crf, Workspace<T> memory, Pa
     const T g = static_cast<const T*>(crf.grad)[s], total = chain.last();
     const T* const ends = chain.row(crf.alpha, chain.length - 1);
     const auto state_grad = [&](int j, int64_t tag) { return (j == tag ? g : T(0)) - g * here[j]; };
-    __syncthreads();  // of the chain before everything has been read
+    __syncthreads();  // all threads have read the workspace of the chain before
     for_each_state(tags, [&](int j) {
       here[j] = scalar::exp(ends[j] + chain.end(j) - total);
       of_end[j] += state_grad(j, chain.observed(chain.length - 1));
@@ -202,10 +205,10 @@ __global__ void sum_partial_grads(Crf crf, PartialGrads<T> partials, int blocks)
 
 // ---- the best path --------------------------------------------------------------------------------------------------
 
-constexpr int kStage = 4096;  // elements of `from` that are read at once
+constexpr int kStage = 4096;  // backpointers in shared memory
 
-/// Follows the ways back from the last step's tag. What is read next depends on what was read before, so whole rows are
-/// read ahead.
+/// Follows the backpointers from the last step's tag, by one thread. Each read depends on the one before it, so the
+/// block loads whole rows to shared memory first: one latency of global memory for many steps.
 template <class T>
 __device__ void backtrack(const Chain<T>& chain, int64_t tag) {
   __shared__ int32_t stage[kStage];

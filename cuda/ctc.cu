@@ -3,8 +3,9 @@
 #include "cuda/forward_backward.h"
 #include "cuda/kernels.h"
 
-// The states of a sequence are blank, label, blank, label, …, blank. One is reached from itself, from the one before
-// and, where a blank may be left out, from the one before that.
+// Connectionist temporal classification (Graves et al. 2006): loss and gradient by forward-backward, a thread block for
+// each sequence. Its states are blank, label, blank, label, …, blank. A state is reached from itself, from the one
+// before it and, between different labels, from the one before that, skipping a blank. float32 and float64.
 namespace reel::cuda {
 namespace {
 
@@ -13,7 +14,7 @@ struct Sequence {
   const Ctc& ctc;
   int64_t n, length;
   int states;
-  /// Lengths and labels have been checked, but asynchronously.
+  /// Lengths out of range are clamped: the check that reports them is asynchronous, and memory must not be overrun.
   __device__ Sequence(const Ctc& c, int64_t number)
       : ctc(c),
         n(number),
@@ -35,13 +36,13 @@ struct Sequence {
   __device__ T* alpha(int64_t t) const { return state_row(ctc.alpha, t); }
   __device__ T* norm(int64_t t) const { return state_row(ctc.norm, t); }
 
-  /// The log of the sum over the states that a sequence may end in.
+  /// The log-sum-exp over the two states that a path may end in.
   __device__ T last() const {
     const T* a = alpha(length - 1);
     const T one = a[states - 1], two = states > 1 ? a[states - 2] : log_zero<T>(), top = MaxIgnoreNan()(one, two);
     return top == log_zero<T>() ? top : top + scalar::log(scalar::exp(one - top) + scalar::exp(two - top));
   }
-  /// What comes to a sequence's loss. NaN, or zero, if there is no way.
+  /// The gradient of the sequence's loss. NaN (or with zero_infinity 0) if no path exists, whose loss is infinite.
   __device__ T grad() const {
     if (length > 0 && last() == log_zero<T>()) return ctc.zero_infinity ? T(0) : T(NAN);
     return static_cast<const T*>(ctc.grad)[n];
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(1024) forward(Ctc ctc, typename BlockWorkspace
                                                               : -log_zero<T>();
 }
 
-/// What comes from the probabilities alone; a block takes one row of classes after another.
+/// The gradient's first term, g exp(log_probs), for all classes; blocks stride over the rows of classes.
 template <class T>
 __global__ void probability_grad(Ctc ctc) {
   for (int64_t i = blockIdx.x; i < ctc.steps * ctc.batch; i += gridDim.x) {
@@ -99,8 +100,8 @@ __global__ void probability_grad(Ctc ctc) {
   }
 }
 
-/// For each state of a sequence the next one with the same label, and whether none has it before. -1: there is none.
-/// Blanks, which many states have, are not among them.
+/// For each label of a sequence the next position of the same label (-1: none), and whether it is the label's first. So
+/// one thread can sum a label's states. Blanks, which are half of the states, are summed by the whole block instead.
 struct LabelLinks {
   int* next;
   bool* first;
@@ -117,7 +118,8 @@ struct LabelLinks {
   }
 };
 
-/// Less the probabilities of the states. Those of one label are added up by one thread, in their order.
+/// The gradient's second term, minus g times the posterior of each class: the sum over the states with its label. One
+/// thread adds those of a label in their order, so no atomic additions are needed and the sum is deterministic.
 template <class T>
 __global__ void __launch_bounds__(1024) subtract_posteriors(Ctc ctc, typename BlockWorkspace<T>::Device memory) {
   const Sequence<T> sequence(ctc, blockIdx.x);

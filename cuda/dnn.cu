@@ -7,11 +7,13 @@
 #include "cuda/runtime.h"
 #include "reel/precision.h"
 
+// Convolutions by cuDNN: plans are chosen by its heuristics, without timing engines, so the same program runs the same
+// engines (and gets the same bits) each time.
 namespace reel::cuda {
 namespace {
 
-constexpr size_t kMaxPlans = 512;
-constexpr int64_t kMaxWorkspace = int64_t{1} << 30;
+constexpr size_t kMaxPlans = 512;                    // per thread and device
+constexpr int64_t kMaxWorkspace = int64_t{1} << 30;  // bytes; engines that need more are passed over
 
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
@@ -22,7 +24,8 @@ void check(cudnnStatus_t status, const char* call) {
 }
 #define CUDNN_CHECK(call) check(call, #call)
 
-/// The first engine of those that cuDNN thinks best of that can be made ready.
+/// The first engine, in the order of cuDNN's heuristics, for which an execution plan can be built within kMaxWorkspace.
+/// Empty if there is none, which is remembered like a plan.
 class Plan {
  public:
   Plan(cudnnHandle_t handle, const DnnProblem& problem) {

@@ -44,7 +44,8 @@ cudnnDataType_t type_of(DType dtype) {
   }
 }
 
-/// Where cuDNN's two or three spatial dimensions begin in the arrays.
+/// Index of the first spatial dimension that cuDNN gets: a convolution whose depth is 1 is stated as
+/// two-dimensional.
 size_t first_dimension(const Convolution& c) {
   return c.x_size[0] == 1 && c.kernel[0] == 1 && c.y_size[0] == 1 && c.before[0] == 0 ? 1 : 0;
 }
@@ -70,8 +71,8 @@ std::optional<Descriptor> tensor(const DnnProblem& problem, ConvPart part) {
   return result;
 }
 
-/// A padding behind x with which cuDNN counts the windows that there are: that before x where it will do, since most
-/// engines want both to be the same.
+/// A padding after x that gives the output's size, nothing if there is none. Outputs of cuDNN end where the last whole
+/// window does, so several paddings may do: that before x is preferred, as most engines support only symmetric ones.
 std::optional<int64_t> padding_after(const Convolution& c, size_t d) {
   const int64_t reach = (c.kernel[d] - 1) * c.dilation[d] + 1;
   const int64_t least = (c.y_size[d] - 1) * c.stride[d] + reach - c.x_size[d] - c.before[d];
@@ -102,7 +103,7 @@ std::optional<Descriptor> windows(const Convolution& c) {
   return result;
 }
 
-/// cuDNN's names for one of the three operations.
+/// cuDNN's attribute names for the convolution and its two gradients.
 struct Names {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t windows, alpha, beta, part[3];
@@ -151,6 +152,8 @@ std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& p
 
 namespace {
 
+/// Deterministic, and no less exact than the types promise: float32 without tensor cores unless TF32 is allowed, half
+/// types summed in float32.
 bool is_acceptable(const Descriptor& config, const DnnProblem& problem) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.raw();

@@ -4,6 +4,11 @@
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
 
+// Index kernels: bounds checks, gather-like reads, scatter-like writes and embedding bags.
+//
+// Ids are in GPU memory, so an op cannot check them without synchronizing. A kernel checks them instead,
+// asynchronously, and reports the first id out of range in memory that the host reads at the next synchronization; the
+// kernels that use the ids read zeros or write nothing for such an id.
 namespace reel::cuda {
 
 Lookup look_up_slices(const View& indexed, int dim, const View& ids, const View& direct) {
@@ -44,7 +49,8 @@ namespace {
 
 constexpr int kCheckThreads = 512, kCheckEach = 32;
 
-/// … unless another one has been reported before.
+/// Reports an index out of range, unless one was reported before. The flag goes 0 → 1 → 2, with a system-wide fence
+/// before the 2: the host reads the rest only when it finds a 2.
 __device__ void report(const IndexError& bounds, int64_t value, IndexError* error) {
   if (atomicCAS(&error->flag, 0u, 1u) != 0) return;
   error->op = bounds.op, error->value = value, error->low = bounds.low, error->high = bounds.high;
@@ -52,7 +58,7 @@ __device__ void report(const IndexError& bounds, int64_t value, IndexError* erro
   *static_cast<volatile unsigned*>(&error->flag) = 2;
 }
 
-/// Reports the first of a block's ids that is out of range.
+/// Each block reports its first id out of range.
 __global__ void check_kernel(Strided<1> s, const int64_t* ids, IndexError bounds, IndexError* error) {
   const int64_t n = s.rows * s.length, none = INT64_MAX;
   const int64_t start = int64_t(blockIdx.x) * kCheckThreads * kCheckEach;
@@ -127,12 +133,14 @@ void read_targets(const char* op, const View& ids, int64_t classes, int64_t igno
       Reduction(LoopNest(), all, sizeof(int64_t), is_aligned(data) ? AlignedVector<int64_t>::kSize : 0));
 }
 
-// ---- moving elements ------------------------------------------------------------------------------------------------
+// ---- reads and writes -----------------------------------------------------------------------------------------------
 
-/// The views of a Lookup, in the order in which kernels get them. The table is one of marks for indexed's elements.
+/// The views of a Lookup in the order of the kernels' strides. kTable: a table with one entry for each element of
+/// `indexed`.
 enum { kIndex, kIndexed, kDirect, kPlace, kTable };
 
-/// How many adjacent elements of indexed and direct may be moved as one word. Strides are in words after that.
+/// Moves adjacent elements as one word where both tensors are contiguous along the last dimension and ids are not along
+/// it. Returns the number of elements of a word, up to 16 bytes; the strides are changed to words.
 template <int N>
 int64_t widen_words(Strided<N>& s, int64_t bytes, int64_t& stride, const void* indexed, const void* direct) {
   const int last = s.rank - 1;
@@ -168,7 +176,7 @@ __global__ void take_kernel(Strided<3> s, Line line, const int64_t* ids, const T
   });
 }
 
-/// y = x where the ids say.
+/// y[p] = x[…, id, …]; zero for ids out of range.
 void take(const Lookup& job, const View& x, const View& y) {
   if (y.numel == 0) return;
   const Strides strides[] = {job.index, job.indexed, job.direct};
@@ -183,8 +191,8 @@ void take(const Lookup& job, const View& x, const View& y) {
   });
 }
 
-// Of several ids that are the same the last one wins. A few are compared with all that follow; for many, a table says
-// which is the last.
+// Of several equal ids the last one wins, as on the CPU, although threads run in any order. Few ids are compared with
+// all later ones; for many, an atomic maximum over the ids' positions leaves the last one in a table.
 constexpr int64_t kFewPlaces = 64;
 
 __global__ void mark_last_kernel(Strided<3> s, int64_t size, int64_t stride, const int64_t* ids, unsigned* last) {
@@ -211,7 +219,8 @@ __global__ void put_kernel(Strided<5> s, Line line, const int64_t* ids, const T*
   });
 }
 
-/// y = from where the ids say. The marks are by line, or, of slices, one line's for all.
+/// y[…, id, …] = from[p]. The table of last positions has an entry for each element of y or, for slices, for each
+/// slice.
 void put(const Lookup& job, bool slices, const View& y, const View& from) {
   if (y.numel == 0) return;
   const int dim = job.dim;
@@ -245,9 +254,9 @@ void put(const Lookup& job, bool slices, const View& y, const View& from) {
   });
 }
 
-// ---- the table's rows -----------------------------------------------------------------------------------------------
+// ---- entries of the table -------------------------------------------------------------------------------------------
 
-/// f(job, from) for pieces of a job whose places can be counted in 32 bits.
+/// f(job, from) for pieces of a job whose positions fit the table's 32-bit entries, one after the other.
 template <class F>
 void in_pieces(const Lookup& job, const View& from, const F& f) {
   const int64_t most = int64_t{1} << 31, count = job.count();
@@ -287,7 +296,8 @@ void scatter(ScatterOp op, const View& y, int dim, const View& index, const View
 
 // ---- bags -----------------------------------------------------------------------------------------------------------
 
-/// A block's threads.y bags, threads.x columns of each at a time. Every sum goes from the first id to the last.
+/// Threads lie along the columns (x) and the bags (y). A bag's ids are summed in their order by one thread for each
+/// column, so the result is the same in each run.
 template <class T>
 __global__ void bag_kernel(EmbeddingBag job) {
   const T* const weight = static_cast<const T*>(job.weight);

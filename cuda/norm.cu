@@ -2,8 +2,11 @@
 #include "cuda/reduction.h"
 #include "cuda/rows.h"
 
-// Sums are taken in double precision, those of x and x² as of distances from x's first element: a large mean costs a
-// small variance no digits. The mean is subtracted in two parts for the same reason.
+// Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
+//
+// Sums are taken in double precision, and those of x and x² as of differences from x's first element: with E[x²] -
+// E[x]² as it stands, a large mean would cost a small variance its digits. The mean is subtracted as a sum of two
+// numbers of the elements' type (high and low part) for the same reason.
 namespace reel::cuda {
 namespace {
 
@@ -40,7 +43,7 @@ __device__ void add_distance(Sums* sums, double x, double from) {
   sums->second += d * d;
 }
 
-/// n / d, as a rule of small numbers.
+/// n / d; 32-bit division, which mostly suffices, is several times as fast.
 __device__ int64_t quotient(int64_t n, int64_t d) {
   if ((n | d) >> 32 == 0) return static_cast<uint32_t>(n) / static_cast<uint32_t>(d);
   return n / d;
@@ -48,12 +51,12 @@ __device__ int64_t quotient(int64_t n, int64_t d) {
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
-/// Weights, or biases, of rows: one for each run of `inner` elements.
+/// Weights or biases of rows: one for each `inner` adjacent elements.
 template <class T>
 struct Parameters {
   static constexpr int kVectorSize = AlignedVector<T>::kSize;
-  const void* data;  // or nullptr: `otherwise`
-  bool wide;         // of type Wide<T>, not T
+  const void* data;  // or nullptr: `otherwise` for all
+  bool wide;         // elements are of type Wide<T> instead of T
   int64_t groups, channels, inner;
 
   __device__ void load(Wide<T> (&items)[kVectorSize], int64_t row, int64_t i, const RowTeams& rows,
@@ -101,9 +104,9 @@ struct RowNorm {
   bool center;
   double *mean, *variance;
 
-  /// What the first element of a sum is taken from.
+  /// What is subtracted from the elements before they are summed.
   __device__ double origin(const T* row) const { return center ? static_cast<double>(widen(*row)) : 0; }
-  /// What the row's sums say.
+  /// The moments from the row's sums; stores them for the gradient.
   __device__ Moments finish(const RowSlice<T>& slice, Sums sums, double from) const {
     if (!center) sums.first = 0;
     const Moments moments = moments_of(sums, static_cast<double>(rows.n), from);
@@ -190,7 +193,7 @@ void row_norm(const Norm& norm) {
 // gx = rstd (h - ⟨h⟩ - x̂ ⟨h x̂⟩) with h = g weight, x̂ = (x - mean) rstd and ⟨⟩ the mean over a row; without centring,
 // there is no ⟨h⟩.
 
-/// What makes x̂ of the x of a row.
+/// x ↦ x̂ for the elements of a row.
 template <class W>
 struct Standard {
   Centre<W> centre;
@@ -283,15 +286,16 @@ __global__ void __launch_bounds__(kMaxThreads) row_norm_grad_multipass_kernel(co
   }
 }
 
-/// What teams that take several rows each have summed up on their way: a row of g x̂ and one of g for each.
+/// Sums of g x̂ and of g over the rows that each team has taken, a row of n each.
 template <class W>
 struct Partial {
   int64_t teams, n;
   W *weight, *bias;
 };
 
-inline constexpr unsigned kMaxFusedThreads = 512;  // more would have too few registers
-/// With the gradients of weight and bias, where a row has each of them once: x and g are read only once.
+inline constexpr unsigned kMaxFusedThreads = 512;  // of 1024, each would have too few registers
+/// The gradients of x, weight and bias in one pass, so that x and g are read once, where a row uses each parameter
+/// once. A team takes many rows and keeps its sums for the parameters in registers; a reduction over the teams follows.
 template <class T>
 __global__ void __launch_bounds__(kMaxFusedThreads)
     row_norm_grad_fused_kernel(const RowNormGrad<T> job, const Partial<Wide<T>> partial) {
@@ -300,7 +304,7 @@ __global__ void __launch_bounds__(kMaxFusedThreads)
   RowSlice<T> slice(job.rows);
   const int64_t team = slice.row;
   RowRegisters<T> to_weight{}, to_bias{};
-  for (int64_t first = 0; first < job.rows.count; first += partial.teams) {  // the same for all of a warp
+  for (int64_t first = 0; first < job.rows.count; first += partial.teams) {  // uniform: team_reduce takes whole warps
     slice.row = first + team;
     slice.valid = slice.row < job.rows.count;
     const Standard<W> standard = job.standard(slice);
@@ -325,7 +329,7 @@ __global__ void __launch_bounds__(kMaxFusedThreads)
   to_bias.for_each(slice, job.rows, [&](W sum, int64_t i) { partial.bias[team * partial.n + i] = sum; });
 }
 
-/// Where the gradients of weight and bias go.
+/// The gradients of weight and bias, of any floating dtype.
 struct ParameterGrads {
   void *bias, *weight;  // nullptr: not wanted
   DType dtype;
@@ -370,7 +374,9 @@ struct PartialSums {
 template <class T>
 void run_fused(const RowNormGrad<T>& job, const ParameterGrads& grads) {
   using W = Wide<T>;
-  constexpr int64_t kWanted = 132 * 1024, kMaxRowsPerTeam = 32;  // threads; rows whose sums are taken in W
+  // Threads that fill a GPU of 132 multiprocessors; rows that a team sums in W (float) before the reduction goes on in
+  // double.
+  constexpr int64_t kWanted = 132 * 1024, kMaxRowsPerTeam = 32;
   const RowTeams& rows = job.rows;
   const int64_t side_by_side = rows.block() / rows.team;
   const int64_t teams = std::max(ceil_div(rows.count, kMaxRowsPerTeam), std::min(rows.count, kWanted / rows.team));
@@ -384,7 +390,7 @@ void run_fused(const RowNormGrad<T>& job, const ParameterGrads& grads) {
   run(PartialSums<W>{partial, grads}, Reduction(kept, reduced, sizeof(W), 0));
 }
 
-/// The gradients of weight and bias: the sums of g x̂ and g over all elements that they have been used for.
+/// The gradients of weight and bias for any layout: the sums of g x̂ and g over all elements that they apply to.
 template <class T>
 struct ParameterGrad {
   using W = Wide<T>;
@@ -418,7 +424,7 @@ struct ParameterGrad {
   }
 };
 
-/// Each parameter or channel: `count` of them, over which `inner` elements `outer` times.
+/// A reduction of [outer, count, inner] to [count]: the parameters or channels.
 template <class T>
 Reduction over_channels(const Norm& norm, int64_t count, std::initializer_list<const void*> arrays, bool pack = true) {
   LoopNest kept, reduced;
@@ -445,7 +451,7 @@ void row_norm_grad(const Norm& norm) {
                        norm.mean,
                        norm.variance,
                        nullptr};
-    if constexpr (sizeof(Wide<T>) == sizeof(float))  // There are not enough registers for doubles.
+    if constexpr (sizeof(Wide<T>) == sizeof(float))  // doubles would spill registers
       if (parameters && job.gx && norm.groups == 1 && norm.inner == 1 && rows.fits_registers() &&
           rows.team <= kMaxFusedThreads)
         return run_fused(job, ParameterGrads(norm));
@@ -489,7 +495,7 @@ struct ChannelMoments {
   }
 };
 
-/// The sums of g and g (x - mean).
+/// The sums of g and g (x - mean) over each channel.
 template <class T>
 struct ChannelSums {
   using W = Wide<T>;
@@ -523,7 +529,7 @@ struct ChannelSums {
   }
 };
 
-/// y = fma(x - mean, slope, fma(g, scale, shift)), with constants for each channel.
+/// y = (x - mean) slope + g scale + shift, with constants for each channel: batch norm and, with g, its gradient.
 template <class W>
 struct Affine {
   Centre<W> centre;
@@ -534,7 +540,8 @@ template <class T>
 struct ChannelMap {
   using W = Wide<T>;
   int64_t outer, groups, inner;
-  // The threads: `team` of them take one run of `inner` elements, or a slice of it. A team has one channel.
+  // A team of threads takes `inner` elements of one channel, or one of `slices` of them, for `repeats`-th outer
+  // indices.
   unsigned team;
   int64_t slices, repeats;
   bool aligned;
@@ -570,7 +577,8 @@ struct ChannelMap {
   }
 };
 
-// As for rows, but that the weight is the same for all elements of a mean; where that is given, gx = rstd weight g.
+// The formula of rows, with a weight that is the same for all elements of a mean. With given statistics (evaluation)
+// these are constants, and gx = rstd weight g.
 template <class T>
 __global__ void __launch_bounds__(kThreads) channel_map_kernel(const ChannelMap<T> job) {
   using W = Wide<T>;

@@ -3,13 +3,14 @@
 #include "cuda/runtime.h"
 #include "lib/window.h"
 
-// Pooling and resampling. Gradients are gathered: every element of x adds up what comes to it, in one order.
+// Pooling and resampling. Gradients are gathers: each element of gx sums the outputs that it took part in, in a fixed
+// order, where a scatter would take atomic additions, whose order (and rounding) changes from run to run.
 namespace reel::cuda {
 namespace {
 
 // ---- windows --------------------------------------------------------------------------------------------------------
 
-/// A Pool as kernels can read it, in which std::array cannot be indexed.
+/// The sizes of a Pool in C arrays: std::array's operator[] is host code.
 struct PoolShape {
   int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
   bool adaptive, count_include_pad;
@@ -22,7 +23,7 @@ struct PoolShape {
   }
 };
 
-/// A window in all three dimensions.
+/// A window in all three dimensions, and its plane (image and channel).
 struct Window3d {
   int64_t plane;
   Window d, h, w;
@@ -32,7 +33,7 @@ struct Window3d {
     h = window_of(p, 1, o % p.out[1]), o /= p.out[1];
     d = window_of(p, 0, o % p.out[0]), plane = o / p.out[0];
   }
-  /// f(place) for every `lanes`-th of its taps from number `first` on: where in its plane of x they are.
+  /// f(offset in the plane of x) for every `lanes`-th tap from number `first` on.
   template <int lanes, class F>
   __device__ void for_each(const PoolShape& p, int64_t first, const F& f) const {
     const auto place = [&](int64_t i, int64_t j, int64_t k) {
@@ -61,7 +62,7 @@ __device__ double divisor_of(const PoolShape& p, const Window& d, const Window& 
 
 int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
 
-/// The windows of one kernel, each taken by `lanes` threads next to each other: 1 or a warp.
+// A window is taken by `lanes` adjacent threads: 1, or a warp for large ones.
 template <int lanes>
 __device__ int64_t first_window() {
   return first_index() / lanes;
@@ -75,7 +76,7 @@ __device__ int64_t lane() {
   return lanes == 1 ? 0 : threadIdx.x % lanes;
 }
 
-/// f(lanes) with as many as windows of this size keep busy.
+/// f(lanes): a warp for windows of at least 32 taps, else one thread.
 template <class F>
 void with_lanes(const Pool& p, const F& f) {
   int64_t taps = 1;
@@ -89,7 +90,8 @@ template <class T>
 struct BestTap {
   T value;
   int64_t at = -1;
-  /// Takes NaN for the largest, of several the last as the CPU does; of equal numbers the first.
+  /// NaN is the largest, and the last of several, as on the CPU; of equal numbers the first is taken. Lanes combine in
+  /// any order, hence the comparisons of places.
   __device__ void update(T v, int64_t place) {
     const bool better = v != v ? value == value || place > at : v > value || (v == value && place < at);
     if (at < 0 || better) value = v, at = place;
@@ -149,7 +151,7 @@ void avg_pool(const Pool& p, const View& x, const View& y) {
   });
 }
 
-/// The windows along one dimension that cover element i: [first, last].
+/// The windows [first, last] along one dimension that cover element i.
 struct Span {
   int64_t first, last;
 };
@@ -195,7 +197,8 @@ void avg_pool_grad(const Pool& p, const View& g, const View& gx) {
 
 // ---- resampling -----------------------------------------------------------------------------------------------------
 
-/// Contiguous x and y are [outer, sizes of their own, inner].
+/// x is [outer, x_size, inner] and y [outer, y_size, inner], contiguous; an element of y is a weighted sum of `taps`
+/// elements of x.
 struct Lines {
   int64_t x_size, y_size, taps, inner;
 };
@@ -224,8 +227,8 @@ void resample(const View& x, int dim, const View& ids, const View& weights, cons
   });
 }
 
-/// Of each element of x along the dimension, which elements of y it may be in: from y_size - ends[2 i] up to
-/// ends[2 i + 1]. `ends` are zeros to begin with.
+/// The range of elements of y that element i of x contributes to: [y_size - ends[2 i], ends[2 i + 1]). Both ends are
+/// found by atomic maxima from zero, which do not depend on the order of threads.
 __global__ void find_users_kernel(Lines l, const int64_t* ids, long long* ends) {
   for (int64_t k = first_index(); k < l.y_size * l.taps; k += index_step()) {
     const int64_t j = k / l.taps;

@@ -4,13 +4,16 @@
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 
-// Recurrent layers. What a hidden unit does in a step is written once; around it there are three ways to walk:
-//   run_persistent: a block for each row of the batch, w_hh and the state in shared memory, all steps in one launch.
-//   For
-//     weights that fit there.
-//   run_per_unit: a launch a step, a warp for each hidden unit, which multiplies its rows of w_hh with the states of
-//     all rows and goes on with the unit's pointwise part. For few rows.
-//   walk_by_products: gemm, then the pointwise part. For everything.
+// Recurrent layers (LSTM, GRU, tanh and ReLU RNNs) over a batch of sequences, and their gradients. The pointwise part
+// of a step is written once (cell_forward, cell_backward); around it there are three implementations:
+//   run_persistent: one launch for all steps, a thread block for each row of the batch, with w_hh and the state in
+//   shared
+//     memory. For weights that fit there.
+//   run_per_unit: a launch for each step, a warp for each hidden unit, which multiplies its rows of w_hh with the
+//   states
+//     of all rows and goes on with the pointwise part. For few rows, where a GEMM is all latency.
+//   forward_by_gemm, backward_by_gemm: for each step a GEMM and a pointwise kernel. For everything else.
+// Sequences of different lengths are packed: step t has the first sizes[t] rows, as in PyTorch's PackedSequence.
 namespace reel::cuda {
 namespace {
 
@@ -19,10 +22,10 @@ __host__ __device__ constexpr int64_t gate_count(Recurrence::Kind kind) {
 }
 constexpr int kMaxGates = 4;
 
-// ---- a hidden unit of a row in a step -------------------------------------------------------------------------------
+// ---- one step of one hidden unit ------------------------------------------------------------------------------------
 
-/// A Recurrence as kernels see it. T is what memory has; the numbers of a step are W, and a state that stays in
-/// registers or shared memory is rounded only where it is written.
+/// A Recurrence with typed pointers, as an argument of kernels. T is the type of elements in memory, W the one that is
+/// computed in; a state that stays in registers or shared memory is rounded to T only where it is written.
 template <class T>
 struct Job {
   using W = Wide<T>;
@@ -61,12 +64,12 @@ struct Job {
   __device__ W bias(int64_t block, int64_t i) const { return b_hh ? widen(b_hh[block * hidden + i]) : W(0); }
 };
 
-/// One value for each block of gates.
+/// One value for each gate.
 template <class W>
 struct Gates {
   W of[kMaxGates];
 };
-/// GradRows of T or W.
+/// `row` has elements of T or, in shared memory, of W.
 template <class T, class M>
 __device__ Gates<Wide<T>> read_gates(const Job<T>& job, const M* row, int64_t i) {
   Gates<Wide<T>> gates{};
@@ -80,8 +83,9 @@ __device__ void write_gates(const Job<T>& job, M* row, int64_t i, const Gates<Wi
     if (b < job.num_gates()) row[b * job.hidden + i] = narrow<M>(gates.of[b]);
 }
 
-/// Unit i of row number `at` among all steps': from what x and h (with its bias) give to the gates and the states
-/// before. Keeps what backward needs, changes c, returns the new h (of a projected LSTM o tanh(c)).
+/// Advances unit i by one step. `at`: the row's number among the rows of all steps; from_x, from_h: the gates'
+/// contributions of the input and of the state (with its bias). Stores what the gradient needs, updates c, and returns
+/// the new h (of a projected LSTM, o tanh(c)).
 template <class T>
 __device__ Wide<T> cell_forward(const Job<T>& job, int64_t at, int64_t i, const Gates<Wide<T>>& from_x,
                                 const Gates<Wide<T>>& from_h, Wide<T> h, Wide<T>& c) {
@@ -110,8 +114,8 @@ __device__ Wide<T> cell_forward(const Job<T>& job, int64_t at, int64_t i, const 
   return result;
 }
 
-/// Back again: g is the gradient of that result, grad_c is changed. What is found for w_hh h + b_hh is the result,
-/// and `direct` is what goes to the h before by another way.
+/// The gradient of cell_forward: g is that of its result; grad_c is updated. Returns the gradient of w_hh h + b_hh;
+/// `direct` is the part of the previous h's gradient that does not go through w_hh (a GRU's keep gate).
 template <class T>
 __device__ Gates<Wide<T>> cell_backward(const Job<T>& job, int64_t at, int64_t i, Wide<T> g, Wide<T>& grad_c,
                                         Wide<T>& direct) {
@@ -143,7 +147,7 @@ __device__ Gates<Wide<T>> cell_backward(const Job<T>& job, int64_t at, int64_t i
   return of_hidden;
 }
 
-/// What comes from outside to h of row `at`.
+/// The gradient of the layer's output y for row `at`.
 template <class T>
 __device__ Wide<T> grad_of_y(const Job<T>& job, int64_t at, int64_t i) {
   return job.grad_y ? widen(job.grad_y[at * job.y_stride + i]) : Wide<T>(0);
@@ -154,13 +158,14 @@ __device__ Wide<T> grad_of_y(const Job<T>& job, int64_t at, int64_t i) {
 constexpr int kMaxRows = 128, kMaxThreads = 1024;
 constexpr int kMaxGatesPerLane = 16;  // gates of a row for each lane of a warp
 
-/// How many steps each row takes; they never grow.
+/// The number of steps of each row, in descending order.
 struct Lengths {
   int64_t of[kMaxRows];
   int rows;
 };
 
-/// The rows of a step, and where they lie among all steps'. Moves up or down by one step.
+/// The rows of a time step: the first n of the batch, from number `first` on among the rows of all steps. Moves to the
+/// next or the previous step.
 struct TimeStep {
   const Lengths& lengths;
   int64_t step = 0, first = 0;
@@ -181,7 +186,8 @@ struct TimeStep {
   }
 };
 
-/// w_hh in shared memory, [width, gates] with rows of an odd number of elements: no bank conflicts either way.
+/// Loads w_hh to shared memory as [width, gates] with rows of an odd number of elements, so that reading along rows
+/// (backward) and columns (forward) is free of bank conflicts.
 template <class T>
 __device__ void load_weights(const Job<T>& job, Wide<T>* w, int stride) {
   const int rows = static_cast<int>(job.width), columns = static_cast<int>(job.gate_width), n = rows * columns;
@@ -191,7 +197,7 @@ __device__ void load_weights(const Job<T>& job, Wide<T>* w, int stride) {
   }
 }
 
-/// What a block of these kernels has in shared memory: h (or its gradient), w and the sums (or gradients) of gates.
+/// The layout of a block's shared memory: h (or its gradient), w_hh, and the sums (or gradients) of the gates.
 template <class W>
 struct SharedLayout {
   int hidden, gates, stride;
@@ -222,7 +228,7 @@ __device__ W multiply_column(const W* column, int stride, const W* h, int begin,
   return sum;
 }
 
-/// Each column of gates is summed by `parts` threads.
+/// Each gate's product is summed by `parts` threads.
 template <class T>
 __global__ void __launch_bounds__(kMaxThreads)
     forward_persistent(Job<T> job, Lengths lengths, bool reverse, int parts) {
@@ -247,7 +253,8 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (reverse) time.previous();
     const int64_t at = time.first + row;
     Gates<W> from_x{}, from_h{};
-    if (has_unit) from_x = read_gates(job, job.gates + at * columns, thread);  // early: it takes long
+    if (has_unit)
+      from_x = read_gates(job, job.gates + at * columns, thread);  // loaded before the barrier, to overlap with it
     __syncthreads();
     if (part < parts)
       sums[part * columns + column] = multiply_column(w + column, stride, h, border(part), border(part + 1));
@@ -256,7 +263,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       for (int b = 0; b < kMaxGates; ++b) {
         if (b >= job.num_gates()) break;
         from_h.of[b] = job.bias(b, thread);
-#pragma unroll 1  // for the sake of registers
+#pragma unroll 1  // unrolled, it would take too many registers
         for (int p = 0; p < parts; ++p) from_h.of[b] += sums[p * columns + b * hidden + thread];
       }
       const W before = h[thread];
@@ -322,7 +329,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   if (job.grad_c) job.grad_c[row * hidden + thread] = narrow<T>(grad_c);
 }
 
-/// A block's threads: as many for each column as there is shared for, and worth it.
+/// Threads for each gate's product: at least 16 terms each, within the block's limit of threads.
 int64_t parts_of(const Recurrence& r) {
   const int64_t most = kMaxThreads / (gate_count(r.kind) * r.hidden);
   return std::clamp<int64_t>(ceil_div(r.hidden, 16), 1, std::max<int64_t>(most, 1));
@@ -355,10 +362,10 @@ void run_persistent(const Recurrence& r, bool backward) {
            static_cast<int>(parts));
 }
 
-// ---- a launch a step: units -----------------------------------------------------------------------------------------
+// ---- one launch a step ----------------------------------------------------------------------------------------------
 
 constexpr int kUnits = 4;        // of a block
-constexpr int kMaxUnitRows = 8;  // worth a walk by units
+constexpr int kMaxUnitRows = 8;  // beyond, a GEMM is faster
 
 /// Sums over a warp's lanes, which all get them.
 template <class W, int n>
@@ -366,8 +373,8 @@ __device__ void reduce_all(W (&sums)[n]) {
   for (int i = 0; i < n; ++i) sums[i] = warp_reduce(sums[i], Plus());
 }
 
-/// A step for rows blockIdx.y rows_each and on. The state is read from `from` and written to `to`, where rows that take
-/// no part, those from n on, keep theirs. w_hh is [gates, width].
+/// One step for the rows from blockIdx.y * rows_each on. The state is read from `from` and written to `to`; rows from n
+/// on, which take no part in the step, are copied. w_hh is [gates, width].
 template <class T, int rows_each>
 __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, int64_t first, int n, int rows) {
   using W = Wide<T>;
@@ -408,14 +415,14 @@ __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, i
   }
 }
 
-/// GradRows of gradients of gates: `n` of them, from row `first` on.
+/// A range of rows of the gates' gradients.
 struct GradRows {
   int64_t first;
   int n;
 };
 
-/// The gradient of the state between two steps, from the gates' gradients of the step done before, and on with the step
-/// that comes now. w is [width, gates].
+/// Two halves of neighbouring steps in one launch: the gradient of the state between them, a product with the gates'
+/// gradients of the step `done`, then the pointwise gradient of the step `now`. w is [width, gates].
 template <class T, int rows_each>
 __global__ void backward_units(Job<T> job, const T* w, GradRows done, GradRows now, int rows) {
   using W = Wide<T>;
@@ -449,7 +456,7 @@ __global__ void backward_units(Job<T> job, const T* w, GradRows done, GradRows n
   }
 }
 
-/// visit(first row, rows, number) for each step, in the order of time or (backwards) against it.
+/// visit(first row, number of rows, count of steps so far) for each step, in the order of time or in reverse.
 template <class Visit>
 void for_each_step(const Recurrence& r, bool backwards, const Visit& visit) {
   int64_t first = backwards ? r.total : 0;
@@ -461,7 +468,7 @@ void for_each_step(const Recurrence& r, bool backwards, const Visit& visit) {
   }
 }
 
-/// w_hh as [gates, width] or its transpose, copied if it is the other one.
+/// w_hh as [gates, width] or transposed; a copy if it is stored the other way.
 template <class T>
 class Weights {
  public:
@@ -504,7 +511,7 @@ void run_per_unit(const Recurrence& r, bool backward) {
     if (r.first_wanted) launch(backward_units<T, rows_each>, grid, block, 0, job, w, done, GradRows{0, 0}, rows);
     return;
   }
-  // Nobody may write what others still read: the states between are in turn in two places.
+  // Warps of one launch read all states of the step before, so new ones go to another buffer: two in turn.
   const Scratch<T> between(2 * r.rows * r.width);
   const T* from = job.h;
   for_each_step(r, r.reverse, [&](int64_t first, int64_t n, int64_t i) {
@@ -518,9 +525,9 @@ bool suits_per_unit(const Recurrence& r) {
   return !r.w_hr && r.width == r.hidden && r.rows <= kMaxUnitRows && r.steps > 1;
 }
 
-// ---- a product, then the pointwise part -----------------------------------------------------------------------------
+// ---- a GEMM, then the pointwise part --------------------------------------------------------------------------------
 
-/// visit(row, i) for the elements of rows [n, columns]: a block's threads take those of a row.
+/// visit(row, i) for the elements of [n, columns]: threads lie along a row, blocks stride over the rows by gridDim.y.
 template <class Visit>
 __device__ void for_each_element(int64_t n, int64_t columns, const Visit& visit) {
   const int64_t i = first_index();
@@ -536,8 +543,8 @@ void launch_rows(void (*kernel)(P...), int64_t n, int64_t columns, const A&... a
          dim3(static_cast<unsigned>(threads)), 0, args...);
 }
 
-/// `from_h` is a GRU's product with its bias; the others' product is in the gates already. `out` is h, or what is
-/// projected to h.
+/// `from_h_rows`: a GRU's product with its bias, which its reset gate takes apart from the input's; the other kinds
+/// have accumulated theirs in the gates and pass nullptr. `out` is h, or what a projected LSTM multiplies with w_hr.
 template <class T>
 __global__ void forward_rows(Job<T> job, const T* from_h_rows, T* out, int64_t first, int64_t n) {
   using W = Wide<T>;
@@ -562,7 +569,7 @@ __global__ void forward_rows(Job<T> job, const T* from_h_rows, T* out, int64_t f
   });
 }
 
-/// Where h is projected: it is kept before the step, and given out after it.
+/// For projected LSTMs: copies h before a step for the gradient, and to the output after it.
 template <class T>
 __global__ void keep_rows(const T* h, int64_t width, T* to, int64_t stride, int64_t n) {
   for_each_element(n, width, [&](int64_t row, int64_t i) { to[row * stride + i] = h[row * width + i]; });
@@ -575,8 +582,8 @@ __global__ void projected_grad(Job<T> job, int64_t first, int64_t n) {
   });
 }
 
-/// `projected`: the gradient of what is projected to h, or nullptr. What goes directly to the h before is left in
-/// grad_h.
+/// `projected`: the gradient of what is projected to h, or nullptr. The part of the previous h's gradient that does not
+/// go through w_hh is left in grad_h.
 template <class T>
 __global__ void backward_rows(Job<T> job, const T* projected, int64_t first, int64_t n) {
   using W = Wide<T>;
@@ -648,13 +655,13 @@ void backward_by_gemm(const Recurrence& r) {
   });
 }
 
-// ---- the rows of the table ------------------------------------------------------------------------------------------
+// ---- entries of the table -------------------------------------------------------------------------------------------
 
 template <class T>
 void dispatch(const Recurrence& r, bool backward) {
   if (r.rows == 0 || r.hidden == 0) return;
   if (fits_persistent<T>(r)) return run_persistent<T>(r, backward);
-  constexpr int kRowsEach = sizeof(Wide<T>) == 4 ? 4 : 2;  // as many as there are registers for
+  constexpr int kRowsEach = sizeof(Wide<T>) == 4 ? 4 : 2;  // bounded by registers
   if (suits_per_unit(r)) return r.rows == 1 ? run_per_unit<T, 1>(r, backward) : run_per_unit<T, kRowsEach>(r, backward);
   backward ? backward_by_gemm<T>(r) : forward_by_gemm<T>(r);
 }

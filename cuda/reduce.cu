@@ -3,13 +3,15 @@
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
 
+// Reductions (sum, mean, prod, max, min, any, all) and argmax, argmin as Jobs of cuda/reduction.h.
 namespace reel::cuda {
 namespace {
 
 struct NoContext {};
 
-/// Sums, products and, with a divisor, means. Those of floats are joined in double precision: the sum of 10⁷ float32
-/// numbers is as exact as its inputs. Integers wrap.
+/// Sums, products and, with a divisor, means. Floats are accumulated in double precision (but for the elements of one
+/// vector, which are added in their own type first): the sum of 10⁷ float32 numbers is as exact as its inputs. Integers
+/// wrap.
 template <class T, bool product>
 struct Accumulate {
   using Element = T;
@@ -41,7 +43,7 @@ struct Accumulate {
   }
 };
 
-/// Whether x comes before `best`. NaN is larger and smaller than everything.
+/// Whether x replaces `best`. A NaN replaces every number, for max and min alike, so that it propagates.
 template <class T>
 __device__ bool beats(bool largest, T x, T best) {
   if (best != best) return false;

@@ -7,7 +7,7 @@
 // row is read from memory once. Rows of more than kMaxRegisterRow elements take a block that reads them once per pass.
 namespace reel::cuda {
 
-inline constexpr int kItemsPerThread = 8;  // of a row, in registers: more would spill in the float64 kernels
+inline constexpr int kItemsPerThread = 8;  // of a row, in registers
 inline constexpr int kMaxThreads = 1024;   // of a block, CUDA's own limit
 inline constexpr int64_t kMaxRegisterRow = kItemsPerThread * kMaxThreads;
 

@@ -4,17 +4,18 @@
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
 
-// Scans: each element of a line prefix with all before it. A thread walks along a line of its own where neighbouring
-// threads have neighbouring lines, or lines are short; else a team of threads has a line, a tile at a time. Few long
-// lines are cut in chunks: a first launch joins the elements of each chunk, a second one starts where these end.
+// Inclusive scans along a dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A thread scans a line by itself
+// where neighbouring threads have neighbouring lines (coalesced reads) or lines are short; otherwise a team of threads,
+// a warp or a block, scans a line tile by tile. Where there are few long lines, each is cut into chunks: one launch
+// reduces each chunk, a second one combines the totals of the chunks before its own and scans from there.
 //
-// A Job says what is prefix, and how:
+// A Job says what is combined, and how:
 //   using Acc (trivially copyable, of 4-byte words)
-//   Acc identity()                 prefix with a it gives a
-//   Acc combine(before, after)
-//   auto line(number)           where a line is
-//   Acc load(line, i)           element i of the scan, and
-//   void store(line, i, acc)    what it has become
+//   Acc identity()              combined with a it gives a
+//   Acc combine(before, after)  associative
+//   auto line(number)           the offsets of a line
+//   Acc load(line, i)           element i of the line
+//   void store(line, i, acc)    stores the result for element i
 namespace reel::cuda {
 namespace {
 
@@ -22,20 +23,20 @@ namespace {
 
 struct Scan {
   int64_t lines, n;
-  int64_t chunks = 1, chunk = 0;  // of so many elements
+  int64_t chunks = 1, chunk = 0;  // chunks of a line, elements of a chunk
   unsigned team = 0;              // 0: a thread a line
-  bool totals = false;            // only the totals of chunks are wanted
+  bool totals = false;            // the first launch: only the totals of chunks are computed
 };
 
 constexpr int kItemsPerThread = 4;  // elements that a thread loads at a time
 
-/// Loads elements begin … begin + kItemsPerThread - 1; what is beyond the end is as nothing.
+/// Loads elements begin … begin + kItemsPerThread - 1; the identity beyond the end.
 template <class Job, class Line>
 __device__ void load_items(const Job& job, const Line& line, int64_t begin, int64_t end,
                            typename Job::Acc (&items)[kItemsPerThread]) {
   for (int k = 0; k < kItemsPerThread; ++k) items[k] = begin + k < end ? job.load(line, begin + k) : job.identity();
 }
-/// Stores them, each prefix with `total` and those before it.
+/// Stores the items' inclusive scan that starts from `total`.
 template <class Job, class Line>
 __device__ void store_items(const Job& job, const Line& line, int64_t begin, int64_t end, typename Job::Acc total,
                             const typename Job::Acc (&items)[kItemsPerThread]) {
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
   if (scan.totals) totals[unit] = total;
 }
 
-/// All of the team's threads' values prefix, and those before the own one.
+/// Of a team's values in the order of its threads: those before the calling thread's combined, and all combined.
 template <class Acc>
 struct Prefix {
   Acc before, all;
@@ -88,7 +89,7 @@ __device__ Prefix<typename Job::Acc> scan_team(const Job& job, typename Job::Acc
   Prefix<Acc> result{shuffle_up(mine, 1), shuffle_from(mine, kWarp - 1)};
   if (lane == 0) result.before = job.identity();
   if (team == kWarp) return result;
-  __syncthreads();  // of an earlier call everything has been read
+  __syncthreads();  // all threads have read the results of an earlier call
   if (lane == 0) of_warp[warp] = result.all;
   __syncthreads();
   Acc total = job.identity();
@@ -127,7 +128,9 @@ __global__ void __launch_bounds__(kThreads)
   if (scan.totals && lane == 0) totals[unit] = total;
 }
 
-/// How to scan `lines` lines of n elements; `along`: the elements of a line are nearer to each other than lines are.
+/// How to scan `lines` lines of n elements; `along`: elements of a line are nearer to each other in memory than lines
+/// are, so that a team's reads are coalesced and single threads' would not be. Lines are cut where there are too few to
+/// fill a GPU of 132 multiprocessors, into chunks long enough to be worth a second pass.
 Scan plan_scan(int64_t lines, int64_t n, bool along) {
   constexpr int64_t kWanted = 132 * 256, kWantedBlocks = 132 * 4, kShort = 32;
   Scan scan{lines, n};
@@ -187,7 +190,7 @@ void run(const Job& job, const Lines& lines) {
 
 // ---- sums and products ----------------------------------------------------------------------------------------------
 
-/// Floats are prefix in double: the last of many sums is as exact as the first.
+/// Floats are combined in double: the last of many sums is as exact as the first.
 template <class T>
 struct ScanAll {
   using Acc = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
@@ -274,7 +277,8 @@ void scan_extreme(bool largest, const View& x, int dim, const View& values, cons
 
 // ---- the gradient of logcumsumexp -----------------------------------------------------------------------------------
 
-/// total ↦ grad + decay total. A decay of 0 stops everything, even NaN.
+/// The linear function total ↦ grad + decay total; combining two is composing them. A decay of 0 drops what came
+/// before, even a NaN.
 struct Step {
   double decay, grad;
 };

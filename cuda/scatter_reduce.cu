@@ -4,14 +4,15 @@
 #include "cuda/index.h"
 #include "cuda/primitives.h"
 
-// index_add and scatters that join elements. What goes to one element is joined in the order of its places, as the CPU
-// does it, so the result is the same each time. The ways to find out what goes to the same element:
+// index_add, and scatter with sum, product, maximum and minimum. Values for one element are combined in the order of
+// their coordinates, as on the CPU, so the result is the same in each run: atomic additions of floats would be faster
+// and different each time. How the values for one element are found depends on the sizes:
 //
-//   sums of integers    atomic additions, whose order does not matter
-//   few slices          each is compared with all others by a block
-//   few places a line   each is compared with all others by a thread
-//   more of them        lists of those that go to the same element
-//   many                sorted by where they go
+//   sums of integers         atomic additions, whose order does not matter
+//   index_add, few slices    a block for each slice compares its id with all others
+//   scatter, short lines     a thread for each value compares its id with all others of its line
+//   scatter, longer lines    linked lists of the values for each element, built by atomic exchanges
+//   anything longer          a radix sort by the element's offset
 namespace reel::cuda {
 namespace {
 
@@ -22,7 +23,7 @@ template <class T>
 constexpr T kLowest = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
                                                            : std::numeric_limits<T>::lowest();
 
-/// The join of two numbers, in the type that a GPU computes in.
+/// Combines two values, in the type that a GPU computes in. NaN propagates through maxima and minima.
 struct Combine {
   ScatterOp op;
 
@@ -43,7 +44,7 @@ struct Combine {
           return a + b;
     }
   }
-  /// What changes nothing that it is joined to.
+  /// The neutral element. That of sums is -0.0: adding 0.0 would turn a sum of -0.0 into 0.0.
   template <class T>
   __device__ T identity() const {
     switch (op) {
@@ -67,7 +68,7 @@ __global__ void add_integers_kernel(Strided<3> s, Line line, const int64_t* ids,
   });
 }
 
-/// T is as wide as y's elements.
+/// T: the unsigned type of the size of y's elements, which atomicAdd takes; sums wrap.
 template <class T>
 void add_integers(const Lookup& job, const View& y, const View& from) {
   const Strides strides[] = {job.index, job.indexed, job.direct};
@@ -80,7 +81,8 @@ void add_integers(const Lookup& job, const View& y, const View& from) {
 
 constexpr int kFewSlices = 1024;
 
-/// Block x takes slice x and all later ones with the same id, unless an earlier one has that id.
+/// Block x takes slice x and all later ones with the same id; it returns if an earlier slice has that id, whose block
+/// takes this one, too. `same` has a bit for each slice.
 template <class T>
 __global__ void reduce_few_kernel(Combine combine, Strided<2> columns, Line line, int64_t from_step, const int64_t* ids,
                                   const T* from, T* y) {
@@ -112,7 +114,7 @@ __global__ void reduce_few_kernel(Combine combine, Strided<2> columns, Line line
   }
 }
 
-/// The other dimensions than dim, of y and of from.
+/// y and from without dimension dim: the elements of a slice.
 Strided<2> columns_of(const Lookup& job) {
   Shape shape = job.shape;
   shape[job.dim] = 1;
@@ -134,8 +136,8 @@ void reduce_few(Combine op, const Lookup& job, const View& y, const View& from) 
 
 constexpr int64_t kFewPlaces = 32, kShortLine = 256, kLongestLine = 32768;
 
-/// Makes lists of the places that go to the same element, in any order: head is one's number in its line plus 1, and
-/// next the one after it; 0 ends a list.
+/// Builds, for each element of y, the linked list of the values for it: head and next are coordinates along dim plus 1,
+/// and 0 ends a list. The order of a list is that of the atomic exchanges, so readers must sort it.
 __global__ void link_kernel(Strided<6> s, Line line, const int64_t* ids, unsigned* head, int64_t head_stride,
                             unsigned* next) {
   for_each_element(s, [&](const int64_t(&at)[6]) {
@@ -152,8 +154,10 @@ struct Lists {
   int64_t next_stride = 0;
 };
 
-/// The places of a line that go to the same element as this one does, in order: f(place). False if another thread has
-/// to see to them.
+/// f(coordinate along dim) for all values of a line that go to the same element as this one, in order, if this thread
+/// is the one that combines them: the first of them or, with lists, the head of the list. Returns false in other
+/// threads. A short list is traversed in ascending order by repeated searches for the least coordinate that is left,
+/// which takes no memory; where that would take longer, the ids of the whole line are compared.
 template <class F>
 __device__ bool for_each_duplicate(const int64_t (&at)[6], const Line& line, const int64_t* ids, int64_t id,
                                    const Lists& lists, const F& f) {
@@ -225,11 +229,12 @@ void reduce_lines(Combine op, const Lookup& job, const View& y, const View& from
 
 // ---- sorted ---------------------------------------------------------------------------------------------------------
 
-// A run, all that goes to the same place, is joined in pieces of this length, which are joined then: one thread for
-// a run would take too long where there are few of them.
+// A run of equal keys (the values for one element) is combined in pieces of this length, and the pieces then: one
+// thread for a whole run would leave the GPU idle where there are few runs.
 constexpr int64_t kPiece = 1024;
 
-/// Where each id's slice or element goes, and its number, or -1 if the id is wrong.
+/// The sort's keys and values: the number of the element or slice of y that each id refers to, and the id's own number,
+/// or -1 if it is out of range.
 __global__ void number_kernel(Strided<3> s, int64_t size, int64_t stride, const int64_t* ids, uint64_t* keys,
                               int64_t* values) {
   enum { kIds, kTargets, kNumbers };
@@ -245,11 +250,11 @@ struct Runs {
   int64_t count;
   const uint64_t* keys;
   const int64_t* values;
-  Strided<1> target, source;  // where in y what has a key goes, and where in `from` number so and so is
+  Strided<1> target, source;  // the offsets in y of a key, and in `from` of a value
 
   __host__ __device__ int64_t pieces() const { return (count + kPiece - 1) / kPiece; }
   __device__ bool has(int64_t q, uint64_t key) const { return q < count && keys[q] == key; }
-  /// Where the run begins that q is in.
+  /// The beginning of the run that position q is in.
   __device__ int64_t begin(int64_t q) const {
     int64_t low = 0, high = q;
     while (low < high) {
@@ -267,8 +272,10 @@ struct Runs {
   }
 };
 
-/// Joins pieces: those that are a whole run to y, others to partial [2, ⌈count / kPiece⌉, columns], where no two meet,
-/// as a run of several is longer than a piece: the first of each, which y's element begins, and those that follow it.
+/// Combines each piece. The result of a piece that is a whole run goes to y, others to partial [2, ⌈count / kPiece⌉,
+/// columns], at the number of the kPiece-aligned range that the piece begins in: the first pieces of runs, which start
+/// from y's element, in one half and later pieces in the other. No two pieces of a half begin in one range, since a run
+/// of several pieces is longer than a range.
 template <class T>
 __global__ void reduce_pieces_kernel(Combine combine, Runs runs, Strided<2> columns, const T* from, T* y,
                                      Wide<T>* partial) {
@@ -289,7 +296,7 @@ __global__ void reduce_pieces_kernel(Combine combine, Runs runs, Strided<2> colu
       };
       Wide<T> total = first ? widen(y[to + at[0]]) : combine.identity<Wide<T>>();
       int64_t p = q;
-      for (; p + 3 < end && runs.keys[p + 3] == key; p += 4) {  // four on their way at a time
+      for (; p + 3 < end && runs.keys[p + 3] == key; p += 4) {  // four loads in flight at a time
         const Wide<T> a = value(p), b = value(p + 1), c = value(p + 2), d = value(p + 3);
         total = combine(combine(combine(combine(total, a), b), c), d);
       }
@@ -302,7 +309,8 @@ __global__ void reduce_pieces_kernel(Combine combine, Runs runs, Strided<2> colu
   }
 }
 
-/// Joins the pieces of each run to y. Piece number s * kPiece is in is the run's whose second piece it is, or nobody's.
+/// Combines the pieces of each run of several. Every range of kPiece positions is looked at by the threads of one row:
+/// if the second piece of a run begins in it, they combine that run; each such run has exactly one.
 template <class T>
 __global__ void reduce_partial_kernel(Combine combine, Runs runs, Strided<2> columns, T* y, const Wide<T>* partial) {
   const int64_t width = columns.rows * columns.length;

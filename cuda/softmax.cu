@@ -4,13 +4,16 @@
 #include "cuda/online_softmax.h"
 #include "cuda/rows.h"
 
+// Softmax, log-softmax and cross entropy over the last dimension, with gradients (cuda/rows.h has the division of
+// work). Cross entropy keeps the probabilities, so that its gradient needs no second softmax.
 namespace reel::cuda {
 namespace {
 
 using scalar::exp;
 using scalar::log;
 
-/// As load_items and store_items, for rows of type Wide<T>, of which a pack of T's worth is more than one pack.
+/// load_items and store_items for rows of type Wide<T>, of which as many elements as a vector of T has take several
+/// vectors.
 template <class T>
 __device__ void load_wide(Wide<T> (&items)[AlignedVector<T>::kSize], const Wide<T>* row, int64_t i, int64_t n,
                           bool aligned) {
@@ -32,7 +35,8 @@ __device__ void store_wide(Wide<T>* row, int64_t i, int64_t n, bool aligned,
   }
 }
 
-/// Y: T, or W for cross entropy, whose gradient has the differences of probabilities from 1.
+/// Y: T, or W for cross entropy, whose gradient subtracts 1 from a probability: rounded to a half type, that difference
+/// would have few digits.
 template <class T, class Y>
 struct Softmax {
   using W = Wide<T>;
@@ -40,7 +44,7 @@ struct Softmax {
   const T* x;
   Y* y;
   bool log = false;
-  // Cross entropy: y has the probabilities.
+  // Of cross entropy, whose y is the probabilities:
   const int64_t* target = nullptr;
   W* loss = nullptr;
   W smoothing = 0;
@@ -57,7 +61,7 @@ struct Softmax {
     if (counts(row)) {
       const W picked = widen(x[row * rows.n + target[row]]) - max;
       value = log_sum - picked;
-      if (smoothing != W(0))  // the mean of the logits takes the place of part of the picked one
+      if (smoothing != W(0))  // label smoothing: part of the picked logit is replaced by the mean of all
         value += smoothing * (picked - static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(max)));
     }
     if (divisor) value /= *divisor;  // 0 of 0 rows is NaN

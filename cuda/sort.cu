@@ -5,12 +5,18 @@
 #include "cuda/primitives.h"
 #include "cuda/strided.h"
 
+// Sorting and searching: sort, top-k and k-th values along the last dimension, lexicographic order of rows, binary
+// search and nonzero. Sorts are stable. Short lines are merge-sorted in shared memory, a line to a block; the first few
+// of a long line are found by sorting its tiles and the tiles' first few again; other long lines go through CUB's radix
+// sort.
 namespace reel::cuda {
 namespace {
 
 // ---- keys -----------------------------------------------------------------------------------------------------------
 
-/// Unsigned integers in the order of the elements: equals have one key, and NaN has the largest.
+/// Maps elements to unsigned integers (keys) of the same order: equal elements have one key (-0 and 0, all NaNs), NaN
+/// has the largest. A positive float's bits are ordered already and get the sign bit set; a negative one's are
+/// inverted.
 template <class T>
 struct KeyOf {
   using Bits = std::conditional_t<
@@ -41,7 +47,7 @@ struct KeyOf {
   __device__ static Key of(T x, bool descending) { return descending ? of(x) ^ kNan : of(x); }
 };
 
-/// A strided tensor's lines along its last dimension.
+/// The lines of a strided tensor along its last dimension.
 struct Lines {
   int64_t rows, n, stride;
   Strided<1> starts;
@@ -59,8 +65,9 @@ struct Lines {
 
 // ---- merging --------------------------------------------------------------------------------------------------------
 
-/// Where element i goes when each two neighbours of the sorted runs of `width`, a power of 2, in [0, n) are merged,
-/// stably; before(a, b): a comes before b.
+/// One pass of a merge sort in parallel: [0, n) consists of sorted runs of `width` (a power of 2), each two of which
+/// are merged. Returns the position of element i in the merged run, its own rank plus its rank in the other run, found
+/// by binary search. Stable. before(a, b): element a is ordered before b.
 template <class Before>
 __device__ int64_t merge_position(int64_t i, int64_t n, int64_t width, const Before& before) {
   const int64_t start = i & ~(2 * width - 1);
@@ -77,7 +84,7 @@ __device__ int64_t merge_position(int64_t i, int64_t n, int64_t width, const Bef
   return left ? i + low - middle : low + i - middle;
 }
 
-/// The first position in [0, n) of which f is true, of an f that stays true.
+/// Binary search: the first position in [0, n) for which f holds, n if there is none; f stays true once it is.
 template <class F>
 __device__ int64_t first_where(int64_t n, const F& f) {
   int64_t low = 0, high = n;
@@ -93,17 +100,17 @@ __device__ int64_t first_where(int64_t n, const F& f) {
 
 // ---- short lines, and the first of long ones ------------------------------------------------------------------------
 
-// A block sorts up to kTile elements in shared memory. The first few of a long line are among the first few of its
-// tiles, which make a shorter line.
+// A block sorts up to kTile elements in shared memory. For the first k of a long line, the first k of each of its tiles
+// are kept as a shorter line, until one tile is left.
 constexpr int kTile = 2048, kMaxTileThreads = 512, kMaxTopK = kTile / 8;
 
-/// Which of each line's order are wanted: from to to - 1, or, with nan_wins, the first NaN instead if there is one.
+/// The range [from, to) of each line's order that is computed; with nan_wins, the first NaN instead if there is one.
 struct SortRange {
   bool descending = false, nan_wins = false;
   int64_t from = 0, to = 0;
 };
 
-/// What is left of the lines: m keys of each, and where they are in x; without keys it is x itself.
+/// The elements of each line that are left: m keys and their positions in x; without keys, x itself.
 template <class Key>
 struct Candidates {
   int64_t m;
@@ -122,7 +129,7 @@ __global__ void block_sort_kernel(SortRange range, Lines lines, const T* x, Cand
     const int64_t row = divide(b, tiles), first = (b - row * tiles) * kTile;
     const int count = static_cast<int>(in.m - first < kTile ? in.m - first : kTile);
     const int64_t line = locate(lines.starts, row);
-    // Two of each: the passes go from one to the other.
+    // Two buffers of each: a pass reads one and writes the other.
     Key *keys = memory, *next_keys = memory + room;
     uint16_t *slots = reinterpret_cast<uint16_t*>(memory + 2 * room), *next_slots = slots + room;
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
@@ -191,7 +198,7 @@ void sort_tiles(const SortRange& range, const Lines& lines, const T* x, T* value
 
 // ---- long lines -----------------------------------------------------------------------------------------------------
 
-/// Each element's key, with its line's number before it if there are several, and its number.
+/// Each element's key, with its line's number in the higher bits where several lines are sorted at once, and its index.
 template <class T, class Key>
 __global__ void keys_kernel(bool descending, int line_shift, Lines lines, const T* x, Key* keys, int64_t* values) {
   for (int64_t i = first_index(); i < lines.rows * lines.n; i += index_step()) {
@@ -225,7 +232,8 @@ template <class Key, class T>
 void sort_all(const SortRange& range, const Lines& lines, const T* x, T* values, int64_t* indices) {
   const int64_t n = lines.rows * lines.n;
   const unsigned blocks = blocks_for(n);
-  // Lines are kept apart by what comes before their keys or, where there is no room, by a second sort.
+  // One radix sort for all lines: they are kept apart by their number in the higher bits of the keys or, where keys
+  // have no bits left, by a second, stable sort by the line's number.
   const bool together = lines.rows > 1 && sizeof(T) < sizeof(Key);
   const int bits = KeyOf<T>::kBits, line_bits = bits_below(lines.rows);
   Pairs<Key> pairs(n);
@@ -242,7 +250,7 @@ void sort_all(const SortRange& range, const Lines& lines, const T* x, T* values,
          values, indices);
 }
 
-/// The wanted elements of each line's order.
+/// The elements in `range` of each line's order.
 template <class T>
 void sort_lines(const SortRange& range, const View& view, T* values, int64_t* indices) {
   const Lines lines(view);
@@ -291,7 +299,7 @@ struct RowCompare {
   }
 };
 
-/// The order of each kRowTile rows.
+/// Sorts the indices of kRowTile rows in each block; row_merge_kernel merges the tiles.
 template <class T>
 __global__ void row_tile_kernel(RowCompare<T> rows, int64_t* order) {
   __shared__ uint16_t slots[2][kRowTile];
@@ -335,7 +343,7 @@ void order_rows(const View& x, const View& order) {
   });
 }
 
-// ---- places in what is sorted ---------------------------------------------------------------------------------------
+// ---- binary search --------------------------------------------------------------------------------------------------
 
 template <class T>
 __global__ void search_kernel(bool right, int64_t n, int64_t m, bool by_row, const T* sorted, int64_t count,
@@ -361,11 +369,11 @@ void search(bool right, const View& sorted, const View& values, const View& posi
   });
 }
 
-// ---- what is not zero -----------------------------------------------------------------------------------------------
+// ---- nonzero --------------------------------------------------------------------------------------------------------
 
 constexpr int kItemsPerThread = 16, kCountTile = kThreads * kItemsPerThread;
 
-/// How many values before this thread's one add up to, and all of the block; values of a block of whole warps.
+/// The exclusive prefix sum and the total of a block's values. All threads of a block of whole warps call it.
 struct BlockScan {
   int64_t before, total;
 };
@@ -377,7 +385,7 @@ __device__ BlockScan block_scan(int64_t value) {
     const int64_t other = __shfl_up_sync(~0u, sum, step);
     if (lane >= step) sum += other;
   }
-  __syncthreads();  // of an earlier call everything has been read
+  __syncthreads();  // all threads have read the results of an earlier call
   if (lane == kWarp - 1) of_warps[warp] = sum;
   __syncthreads();
   BlockScan result{sum - value, 0};
@@ -388,7 +396,7 @@ __device__ BlockScan block_scan(int64_t value) {
   return result;
 }
 
-/// Words whose bits under the mask are not all 0: -0.0 is zero.
+/// The test for nonzero elements by their bits, for any dtype: the mask leaves out a float's sign, as -0.0 is zero.
 template <class W>
 struct Nonzero {
   Strided<1> s;
@@ -398,7 +406,7 @@ struct Nonzero {
   __device__ bool at(int64_t i) const { return i < count && (x[locate(s, i)] & mask) != 0; }
 };
 
-/// Counts a tile each block: in a list, or all together.
+/// Each block counts the nonzeros of a tile: one count for each block, or their sum.
 template <class W>
 __global__ void count_kernel(Nonzero<W> nonzero, int64_t* counts, unsigned long long* total) {
   const int64_t first = int64_t(blockIdx.x) * kCountTile;
@@ -412,7 +420,7 @@ __global__ void count_kernel(Nonzero<W> nonzero, int64_t* counts, unsigned long 
     atomicAdd(total, static_cast<unsigned long long>(count));
 }
 
-/// Turns counts into what comes before each; one block.
+/// Turns the counts into their exclusive prefix sums; one block.
 __global__ void scan_counts_kernel(int64_t n, int64_t* counts) {
   int64_t before = 0;
   for (int64_t start = 0; start < n; start += blockDim.x) {
@@ -423,9 +431,11 @@ __global__ void scan_counts_kernel(int64_t n, int64_t* counts) {
   }
 }
 
-/// Writes the coordinates of those that are not zero; `most` lists have room.
+/// Writes the coordinates of the nonzeros in their order; at most `capacity` of them, the size that the host has
+/// counted.
 template <class W>
-__global__ void list_kernel(Nonzero<W> nonzero, Strided<1> shape, const int64_t* before, int64_t most, int64_t* lists) {
+__global__ void list_kernel(Nonzero<W> nonzero, Strided<1> shape, const int64_t* before, int64_t capacity,
+                            int64_t* lists) {
   const int64_t first = int64_t(blockIdx.x) * kCountTile;
   int64_t place = before ? before[blockIdx.x] : 0;
   for (int j = 0; j < kItemsPerThread; ++j) {
@@ -433,7 +443,7 @@ __global__ void list_kernel(Nonzero<W> nonzero, Strided<1> shape, const int64_t*
     const bool here = nonzero.at(i);
     const BlockScan sums = block_scan(here);
     const int64_t row = place + sums.before;
-    if (here && row < most)
+    if (here && row < capacity)
       for (int d = shape.rank - 1; d >= 0; --d) {
         const int64_t rest = divide(i, shape.sizes[d]);
         lists[row * shape.rank + d] = i - rest * shape.sizes[d];

@@ -5,12 +5,15 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 
+// Optimizer steps, gradient scaling and norms over many tensors at a time (multi-tensor apply): a launch takes up to 64
+// tensors, described by a kernel argument, since launching once for each of a model's parameters would take longer than
+// the updates.
 namespace reel::cuda {
 namespace {
 
-constexpr int kVector = 4;  // elements that a thread takes at once
+constexpr int kVector = 4;  // elements that a thread loads at once
 constexpr int kItemsPerBlock = 4 * kVector * kThreads;
-constexpr int kMaxTensors = 64;  // parameters of a launch: what fits into a kernel's arguments
+constexpr int kMaxTensors = 64;  // of a launch: what fits into the 4 KiB of kernel arguments
 
 /// A parameter of type T, its gradient and its states.
 template <class T>
@@ -27,7 +30,7 @@ struct Parameter {
   }
 };
 
-/// The parameters of a launch, whose blocks are numbered through.
+/// The tensors of a launch; each has a range of the launch's blocks.
 template <class T>
 struct ParameterTable {
   Parameter<T> parameters[kMaxTensors];
@@ -40,7 +43,7 @@ __device__ bool is_vector_aligned(const T* data) {
   return is_aligned<alignof(AlignedVector<T, kVector>)>(data);
 }
 
-/// n adjacent elements.
+/// Updates n adjacent elements.
 template <int n, class F, class T>
 __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
   using W = Wide<T>;
@@ -61,7 +64,7 @@ __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
     if (x.states[i]) *reinterpret_cast<States*>(x.states[i] + at) = states[i];
 }
 
-/// All elements, by the threads of a block.
+/// Updates all elements, by the threads of a block.
 template <class F, class T>
 __device__ void step_all(const F& f, const Parameter<T>& x) {
   bool vectors = is_vector_aligned(x.p) && is_vector_aligned(x.g);
@@ -72,7 +75,7 @@ __device__ void step_all(const F& f, const Parameter<T>& x) {
   for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) step<1>(f, x, i);
 }
 
-/// What a block does of a launch's parameters.
+/// The part of a launch's tensors that the calling block has.
 template <class T>
 __device__ Parameter<T> block_part(const ParameterTable<T>& table) {
   const int which = part_of_block(table.first_block, table.count);
@@ -88,7 +91,8 @@ __global__ void update_table(Varying<F> f, ParameterTable<T> table) {
   step_all(now, block_part(table));
 }
 
-/// What gradients are multiplied with: a number, or what makes `norm`, in the GPU's memory, at most that.
+/// What gradients are multiplied with: a number or, given a norm in GPU memory, the factor that clips that norm to the
+/// number. So clipping does not synchronize.
 struct Factor {
   double number;
   const void* norm;
@@ -99,7 +103,7 @@ struct Factor {
   }
 };
 
-/// n adjacent elements. What is returned is 0, or NaN if one is infinite or NaN.
+/// Multiplies n adjacent elements. Returns 0, or NaN if one of them is infinite or NaN (x * 0 is).
 template <int n, class T>
 __device__ Wide<T> rescale_items(Wide<T> factor, T* g) {
   AlignedVector<T, n> some = *reinterpret_cast<const AlignedVector<T, n>*>(g);
@@ -124,12 +128,12 @@ __global__ void rescale_table(Factor by, ParameterTable<T> table, bool* found) {
   for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector)
     zero += rescale_items<kVector>(factor, x.p + i);
   for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) zero += rescale_items<1>(factor, x.p + i);
-  if (found && zero != zero) *found = true;  // whoever writes it writes the same
+  if (found && zero != zero) *found = true;  // a benign race: all threads write the same
 }
 
-// What a norm joins of each element, and what is made of all.
+// Norms: term() of each element, combined by `combine`, and root() of the total.
 struct Squares {
-  Plus join;
+  Plus combine;
   template <class W>
   __device__ W term(W x) const {
     return x * x;
@@ -138,7 +142,7 @@ struct Squares {
 };
 struct Powers {
   double p;
-  Plus join;
+  Plus combine;
   template <class W>
   __device__ W term(W x) const {
     return scalar::pow(scalar::abs(x), static_cast<W>(p));
@@ -146,7 +150,7 @@ struct Powers {
   __device__ double root(double total) const { return scalar::pow(total, 1 / p); }
 };
 struct Magnitudes {
-  Maximum join;
+  Maximum combine;
   template <class W>
   __device__ W term(W x) const {
     return scalar::abs(x);
@@ -164,21 +168,21 @@ __global__ void norm_table(Norm norm, ParameterTable<T> table, double* parts) {
     const auto some = *reinterpret_cast<const AlignedVector<T, kVector>*>(x.p + i);
     Wide<T> part = norm.term(widen(some.items[0]));
 #pragma unroll
-    for (int k = 1; k < kVector; ++k) part = norm.join(part, norm.term(widen(some.items[k])));
-    total = norm.join(total, static_cast<double>(part));
+    for (int k = 1; k < kVector; ++k) part = norm.combine(part, norm.term(widen(some.items[k])));
+    total = norm.combine(total, static_cast<double>(part));
   }
   for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x)
-    total = norm.join(total, static_cast<double>(norm.term(widen(x.p[i]))));
-  total = block_reduce(total, norm.join);
+    total = norm.combine(total, static_cast<double>(norm.term(widen(x.p[i]))));
+  total = block_reduce(total, norm.combine);
   if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 
-/// The norm from all parts, by one block.
+/// Combines the parts of all blocks, by one block: two passes, in a fixed order, make the norm deterministic.
 template <class Norm>
 __global__ void finish_norm(Norm norm, const double* parts, int64_t count, void* y, bool wide) {
   double total = 0;
-  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total = norm.join(total, parts[i]);
-  total = norm.root(block_reduce(total, norm.join));
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total = norm.combine(total, parts[i]);
+  total = norm.root(block_reduce(total, norm.combine));
   if (threadIdx.x) return;
   if (wide)
     *static_cast<double*>(y) = total;
@@ -186,7 +190,8 @@ __global__ void finish_norm(Norm norm, const double* parts, int64_t count, void*
     *static_cast<float*>(y) = static_cast<float>(total);
 }
 
-/// Rows `ids` of x, which has `rows` of `columns` elements. An id that is not one of them was reported already.
+/// Updates rows `ids` of x, which has `rows` of `columns` elements, from a sparse gradient. Ids out of range, which
+/// were reported before, are skipped.
 template <class F, class T>
 __global__ void update_ids(Varying<F> f, Parameter<T> x, const int64_t* ids, int64_t n, int64_t rows, int64_t columns) {
   const F now = f.get();
@@ -203,7 +208,7 @@ Parameter<T> parameter(const Updated& u) {
   return result;
 }
 
-/// run(blocks, table) for all that have elements, in as many launches as it takes.
+/// run(blocks, table) for all tensors that have elements, kMaxTensors at a time.
 template <class T, class Run>
 void for_each_table(std::span<const Updated> parameters, const Run& run) {
   while (!parameters.empty()) {
