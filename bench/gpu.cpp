@@ -1,4 +1,4 @@
-// What only GPUs are for: iterations captured as graphs, a large net and a layer of a Transformer, a product beside the
+// Benchmarks for GPUs: iterations captured as graphs, a large net and a layer of a Transformer, a product beside the
 // tensor cores' best, what moves memory beside a copy, and what it costs the host to queue an op.
 #include "bench/gpu.h"
 
