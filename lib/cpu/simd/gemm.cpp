@@ -135,13 +135,13 @@ void block_row(const Product<T>& g, int64_t i, int64_t j, int64_t n) {
 /// The only row of C, or the last.
 template <class T>
 void row_nn(const Product<T>& g, int64_t i) {
-  constexpr int64_t kStep = kWidth<T>, kMost = 8;
+  constexpr int64_t kStep = kWidth<T>, kMaxBatches = 8;
   if (g.n < kStep) return block_nn_part(g, i, 0, g.n);
   for (int64_t j = 0; j < g.n;) {
     // Not so many columns that fewer than a batch would be left over.
-    const int64_t left = g.n - j, n = left <= kMost * kStep        ? left
-                                      : left < (kMost + 1) * kStep ? 4 * kStep
-                                                                   : kMost * kStep;
+    const int64_t left = g.n - j, n = left <= kMaxBatches * kStep        ? left
+                                      : left < (kMaxBatches + 1) * kStep ? 4 * kStep
+                                                                         : kMaxBatches * kStep;
     switch ((n + kStep - 1) / kStep) {
       case 1: block_row<1>(g, i, j, n); break;
       case 2: block_row<2>(g, i, j, n); break;
