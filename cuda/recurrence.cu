@@ -7,11 +7,9 @@
 // Recurrent layers (LSTM, GRU, tanh and ReLU RNNs) over a batch of sequences, and their gradients. The pointwise part
 // of a step is written once (cell_forward, cell_backward); around it there are three implementations:
 //   run_persistent: one launch for all steps, a thread block for each row of the batch, with w_hh and the state in
-//   shared
-//     memory. For weights that fit there.
+//     shared memory. For weights that fit there.
 //   run_per_unit: a launch for each step, a warp for each hidden unit, which multiplies its rows of w_hh with the
-//   states
-//     of all rows and goes on with the pointwise part. For few rows, where a GEMM is all latency.
+//     states of all rows and goes on with the pointwise part. For few rows, where a GEMM is all latency.
 //   forward_by_gemm, backward_by_gemm: for each step a GEMM and a pointwise kernel. For everything else.
 // Sequences of different lengths are packed: step t has the first sizes[t] rows, as in PyTorch's PackedSequence.
 namespace reel::cuda {

@@ -9,13 +9,13 @@
 // reduced, and how, is a Job:
 //   using Element, Acc (at most 16 bytes, trivially copyable)
 //   Acc identity()                  combined with a it gives a
-//   auto context(output, at)        computed once per thread and output; `at` is the offset of the output's first
-//   element Acc element(context, at, i)     the element at offset `at`, number i of the innermost reduced dimension Acc
-//   vector(context, at, i)      the same of AlignedVector<Element>::kSize adjacent ones Acc combine(a, b) commutative:
-//   threads' results are combined in an order of the kernel's choice void finish(output, y_at, acc)  stores the result
+//   auto context(output, at)        computed once a thread and output; `at` is the offset of the output's first element
+//   Acc element(context, at, i)     the element at offset `at`, number i of the innermost reduced dimension
+//   Acc vector(context, at, i)      the same of AlignedVector<Element>::kSize adjacent ones
+//   Acc combine(a, b)               commutative, as the order in which threads' results are combined is the kernel's
+//   void finish(output, y_at, acc)  stores the result
 // Deterministic: that order depends on shapes and strides alone. Hence blocks that share an output write partial
-// results for a second launch to combine, where atomic additions would combine them in the order in which blocks happen
-// to end.
+// results for a second launch to combine, where atomic additions would combine them in the order in which blocks end.
 namespace reel::cuda {
 
 // ---- dimensions -----------------------------------------------------------------------------------------------------
