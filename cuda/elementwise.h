@@ -6,8 +6,8 @@
 
 // How a function of single elements becomes a kernel over views: y[i] = f(x0[i], x1[i], …).
 //
-// flat: every operand is contiguous, or one element for all; read and written 16 bytes at a time, as these kernels do
-//   nothing but wait for memory.
+// flat: every operand is contiguous, or one element for all; read and written 16 bytes at a time, as these kernels
+//   are limited by memory.
 // strided: any strides, dimensions merged where all operands allow it. An element's index is taken apart by
 //   multiplications with precomputed factors: 32-bit integer divisions would cost more than the memory access.
 //

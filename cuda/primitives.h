@@ -29,7 +29,7 @@ class Pairs {
   int64_t* values_[2];
 };
 
-/// The number of bits of n - 1: a radix sort of numbers below n need not look at more.
+/// The number of bits of n - 1: the bits that a radix sort of numbers below n has to sort by.
 constexpr int bits_below(uint64_t n) {
   int bits = 0;
   while (n > 1 && bits < 64 && (n - 1) >> bits) ++bits;

@@ -41,7 +41,7 @@ class Builder {
   std::vector<float> values_;
 };
 
-constexpr int64_t kMaxVectorSize = 1 << 24;  // of a header that is believed
+constexpr int64_t kMaxVectorSize = 1 << 24;  // that a header may state
 
 struct Header {
   int64_t words, size;
