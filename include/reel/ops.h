@@ -16,6 +16,7 @@
 #include "reel/ops/pool.h"
 #include "reel/ops/product.h"
 #include "reel/ops/random.h"
+#include "reel/ops/rearrange.h"
 #include "reel/ops/reduce.h"
 #include "reel/ops/resize.h"
 #include "reel/ops/rnn.h"

@@ -1,4 +1,5 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -140,6 +141,16 @@ class Shape {
 };
 using Strides = Shape;
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
+
+/// The dimensions that a reduction runs over; empty means all of them. A bool is no dimension: sum(x, true) does not
+/// compile.
+struct Dims {
+  Shape dims;                                              ///< As given: negative ones count from the end.
+  Dims() = default;                                        ///< All dimensions.
+  Dims(std::initializer_list<int64_t> list) : dims(list) {}  ///< These.
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Dims(T dim) : dims{static_cast<int64_t>(dim)} {}  ///< One.
+};
 
 /// One number for each of N dimensions: stride = 2 is the same for all, stride = {2, 1} names each.
 template <int N>
