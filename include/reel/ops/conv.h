@@ -22,7 +22,7 @@ inline constexpr PaddingRule kValid = PaddingRule::kValid, kSame = PaddingRule::
 template <int N>
 struct ConvPadding {
   PerDim<N> amount = 0;       ///< Zeros at either end; 0 where a rule is given.
-  PaddingRule rule = kValid;  ///< kSame, or kValid, which stands for `amount`.
+  PaddingRule rule = kValid;  ///< kSame, or kValid, which means `amount`.
 
   ///@{
   /// Of an amount for all dimensions, one for each, or a rule.

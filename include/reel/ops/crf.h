@@ -30,7 +30,7 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
 /// Bool masks of what is allowed: tag j after tag i [tags, tags], first, and last [tags]. Undefined: everything.
 struct CrfConstraints {
   ///@{
-  /// As said above.
+  /// The mask of these potentials.
   Tensor transitions = {}, start = {}, end = {};
   ///@}
 };

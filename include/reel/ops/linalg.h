@@ -5,7 +5,7 @@
 #include "reel/ops/common.h"
 
 /// Linear algebra on matrices [m, n] and batches of them […, m, n], float32 or float64 (half types by way of float32).
-/// Where LAPACK finds no result (a singular matrix, say) the Error names the matrix. Gradients are of any order; those
+/// Where LAPACK finds no result (as of a singular matrix) the Error names the matrix. Gradients are of any order; those
 /// of qr, svd and eigh need full rank or distinct values, as the derivatives themselves do.
 namespace reel::linalg {
 

@@ -45,7 +45,7 @@ inline Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reductio
 /// Of multi_margin_loss.
 struct MultiMarginLossOptions {
   int64_t p = 1;                ///< 1 or 2.
-  double margin = 1;            ///< See there.
+  double margin = 1;            ///< Of the scores: the hinge is 0 where x[y] exceeds x[j] by more.
   Tensor weight = {};           ///< [classes]; kMean divides by the number of rows all the same.
   Reduction reduction = kMean;  ///< Over the values.
 };
@@ -155,7 +155,7 @@ Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reducti
 
 /// Of hinge_embedding_loss.
 struct HingeEmbeddingLossOptions {
-  double margin = 1;            ///< See there.
+  double margin = 1;            ///< How far dissimilar pairs should be apart.
   Reduction reduction = kMean;  ///< Over the values.
 };
 /// x where the target is 1, max(0, margin - x) where it is -1. Both broadcast.
@@ -163,7 +163,7 @@ Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, const HingeEm
 
 /// Of margin_ranking_loss and cosine_embedding_loss.
 struct MarginLossOptions {
-  double margin = 0;            ///< See there.
+  double margin = 0;            ///< How far a should exceed b, or the cosine below which pairs count as dissimilar.
   Reduction reduction = kMean;  ///< Over the values.
 };
 /// max(0, -target (a - b) + margin): a should rank above b where the target is 1. All broadcast.
@@ -176,7 +176,7 @@ Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& tar
 
 /// Of triplet_margin_loss.
 struct TripletMarginLossOptions {
-  double margin = 1;            ///< See there.
+  double margin = 1;            ///< How much further the negative should be than the positive.
   double p = 2;                 ///< Of the norm that is the distance.
   double eps = 1e-6;            ///< Is added to each difference.
   bool swap = false;            ///< The negative's distance is that to the anchor or the positive, whichever is less.
@@ -191,7 +191,7 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
 struct TripletMarginWithDistanceLossOptions {
   /// From two batches of vectors to a distance for each pair; pairwise_distance if there is none.
   std::function<Tensor(const Tensor& a, const Tensor& b)> distance = {};
-  double margin = 1;            ///< See there.
+  double margin = 1;            ///< How much further the negative should be than the positive.
   bool swap = false;            ///< As in TripletMarginLossOptions.
   Reduction reduction = kMean;  ///< Over the values.
 };
