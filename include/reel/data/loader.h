@@ -10,8 +10,8 @@
 
 #include "reel/data/collate.h"
 #include "reel/data/dataset.h"
+#include "reel/data/detail/loader.h"
 #include "reel/data/sampler.h"
-#include "reel/detail/loader.h"
 
 namespace reel::data {
 
