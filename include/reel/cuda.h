@@ -14,7 +14,7 @@
 /// and other results whose shape depends on values. An index that turns out to be out of range on the GPU is reported
 /// by the next synchronization, in the name of the op that it was passed to.
 ///
-/// Every op works on the device of its tensors, which may be of several GPUs; to() and copy_() bring them from one to
+/// Every op works on the device of its tensors, which may be of several GPUs; to() and copy_() copy them from one to
 /// another without synchronizing. An op makes its device the thread's current one and does not restore the one before:
 /// a program that calls CUDA itself calls cudaSetDevice first, and restores the device afterwards.
 namespace reel::cuda {

@@ -15,7 +15,7 @@
 ///   report.save_trace("trace.json");         // for chrome://tracing or ui.perfetto.dev
 ///
 /// or, without changing the program, REEL_PROFILE=trace.json ./program: from its start to its end, with the table on
-/// stderr. While nothing is recorded an op pays for one test of a flag.
+/// stderr. While nothing is recorded an op costs one test of a flag more.
 namespace reel::profile {
 
 namespace internal {
@@ -40,7 +40,7 @@ class Scope {
   bool recorded_;
 };
 
-/// One thing that happened. Times are in seconds since start().
+/// One event. Times are in seconds since start().
 struct Event {
   std::string name;  ///< Of the kernel, rule, layer or scope.
   Kind kind;         ///< Which of them it is.

@@ -20,9 +20,10 @@ struct GradcheckOptions {
 };
 
 /// Compares the gradients of Σ c f(inputs), for random weights c, with central differences, one input element at a
-/// time. The weights are normally distributed, because a plain sum hides what is symmetric. The analytic gradients are
-/// taken at the inputs as they lie in memory, so strided inputs test strided code. f is called twice for every element;
-/// it may draw random numbers, which are the same in every call, and the generator is left as it was found.
+/// time. The weights are normally distributed, because a plain sum does not detect errors that cancel. The analytic
+/// gradients are taken at the inputs as they lie in memory, so strided inputs test strided code. f is called twice for
+/// every element; it may draw random numbers, which are the same in every call, and the generator is left as it was
+/// found.
 ///
 /// Throws an Error that counts the wrong elements and names the input, the element and both values where they differ
 /// most, or the reason why it cannot be checked: an input or the result of another float dtype, or a result whose shape
@@ -52,7 +53,7 @@ void assert_close(const Tensor& actual, const Tensor& expected, CloseOptions opt
 void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, CloseOptions options = {});
 
 /// Finds what is not freed. Of the tensors and recorded ops that the calling thread makes while the scope lives, none
-/// may be alive at its end: the destructor throws an Error (unless another exception is on its way) that lists them
+/// may be alive at its end: the destructor throws an Error (unless another exception is being thrown) that lists them
 /// with the stack on which each was made (link with -rdynamic to see names in it).
 ///
 ///   { testing::LeakScope scope;

@@ -34,8 +34,8 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& 
 /// The same with the sources added to x's elements.
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 /// All sources that share a place joined there, with x's own element too if include_self; places that no source names
-/// keep x. Of a kMax or kMin equals share the gradient evenly and NaN wins; kMean of integers rounds down. Second
-/// derivatives of kProd are right where no place has more than one factor 0.
+/// keep x. Of a kMax or kMin equals share the gradient evenly and any NaN gives NaN; kMean of integers rounds down.
+/// Second derivatives of kProd are right where no place has more than one factor 0.
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
                       bool include_self = true);
 ///@{

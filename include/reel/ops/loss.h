@@ -140,7 +140,7 @@ Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const Poisson
 /// Of gaussian_nll_loss.
 struct GaussianNLLLossOptions {
   bool full = false;            ///< Adds the constant log(2π) / 2.
-  double eps = 1e-6;            ///< The least variance that is divided by. The gradient takes no notice of this bound.
+  double eps = 1e-6;            ///< The least variance that is divided by. The gradient ignores this bound.
   Reduction reduction = kMean;  ///< Over the values.
 };
 /// (log var + (input - target)² / var) / 2. var, never negative, is of input's shape, or without its last dimension, or

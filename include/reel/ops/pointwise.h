@@ -47,8 +47,9 @@ Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);  ///< x + value a b
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b,
                Scalar value = 1);  ///< x + value a / b, not integers.
-/// x between the bounds, which are numbers, tensors or, as {}, absent. max wins where it is below min. Where x equals a
-/// bound its slope is 0 if that is a number, and they share the gradient if it is a tensor, as by maximum and minimum.
+/// x between the bounds, which are numbers, tensors or, as {}, absent. The result is max where that is below min. Where
+/// x equals a bound its slope is 0 if that is a number, and they share the gradient if it is a tensor, as by maximum
+/// and minimum.
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max = {});
 /// NaN and the infinities replaced; the defaults for these are the largest and the least number of x's type.
 Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},

@@ -29,7 +29,7 @@ inline Tensor broadcast_to(const Tensor& x, const Shape& shape) { return x.expan
 ///@}
 Tensor unflatten(const Tensor& x, int64_t dim, const Shape& sizes);  ///< Dimension dim split up; one size may be -1.
 Tensor ravel(const Tensor& x);                                       ///< x.reshape({-1})
-/// Dimension source[i] goes to place destination[i], the others keep their order.
+/// Dimension source[i] becomes dimension destination[i], the others keep their order.
 Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination);
 std::vector<Tensor> broadcast_tensors(TensorList tensors);  ///< Each expanded to the shape of all, broadcast together.
 Tensor atleast_1d(const Tensor& x);                         ///< A number becomes a vector [1].

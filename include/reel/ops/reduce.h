@@ -28,7 +28,7 @@ Tensor min(const Tensor& x);
 ///@}
 
 ///@{
-/// The largest (smallest) element along dim and where it first occurs; the gradient goes there.
+/// The largest (smallest) element along dim and where it first occurs; that position gets the gradient.
 ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim = false);
 ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim = false);
 ///@}

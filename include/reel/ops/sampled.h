@@ -48,8 +48,8 @@ class AliasTable {
 Tensor negative_sampling_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                               const Tensor& negatives, Reduction reduction = kMean);
 
-/// Noise-contrastive estimation (Gutmann & Hyvärinen 2010; Mnih & Teh 2012): logistic regression that tells the target
-/// from the samples, on s - log expected count.
+/// Noise-contrastive estimation (Gutmann & Hyvärinen 2010; Mnih & Teh 2012): logistic regression that
+/// distinguishes the target from the samples, on s - log expected count.
 Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
                 const SampledClasses& samples, Reduction reduction = kMean);
 

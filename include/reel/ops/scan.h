@@ -8,7 +8,7 @@ Tensor cumsum(const Tensor& x, int64_t dim);  ///< The sum of all elements so fa
 /// The product of all elements so far. Integers and bools give int64. Gradients are right at zeros, too.
 Tensor cumprod(const Tensor& x, int64_t dim);
 ///@{
-/// The largest (smallest) element so far and its last position; from a NaN on NaN. The gradient goes to the position.
+/// The largest (smallest) element so far and its last position; from a NaN on NaN. That position gets the gradient.
 ValuesIndices cummax(const Tensor& x, int64_t dim);
 ValuesIndices cummin(const Tensor& x, int64_t dim);
 ///@}
