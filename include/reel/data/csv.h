@@ -63,8 +63,8 @@ class CsvTable {
 
 /// Reads comma-separated values as RFC 4180 has them: quoted fields may hold separators, line ends (CR LF is read as
 /// LF) and doubled quotes. For tab-separated text, which seldom has quoting, set `separator`
-/// to a tab and `quote` to std::nullopt. Rows end with LF or CR LF and have as many fields as the first; empty lines are
-/// skipped. An Error reads "file:line: what is wrong".
+/// to a tab and `quote` to std::nullopt. Rows end with LF or CR LF and have as many fields as the first; empty lines
+/// are skipped. An Error reads "file:line: what is wrong".
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
 }  // namespace reel::data
