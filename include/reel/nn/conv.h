@@ -11,6 +11,7 @@
 /// element of the output of a (not transposed) convolution is summed over.
 namespace reel::nn {
 
+/// Options of Conv.
 template <int N>
 struct ConvLayerOptions {
   PerDim<N> stride = 1;
@@ -38,15 +39,16 @@ struct Conv : Layer<Conv<N>> {
   const int64_t in_channels, out_channels;
   const PerDim<N> kernel_size;
   const ConvLayerOptions<N> options;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 extern template struct Conv<1>;
 extern template struct Conv<2>;
 extern template struct Conv<3>;
-using Conv1d = Conv<1>;
-using Conv2d = Conv<2>;
-using Conv3d = Conv<3>;
+using Conv1d = Conv<1>;  ///< For x [n, channels, w].
+using Conv2d = Conv<2>;  ///< For x [n, channels, h, w].
+using Conv3d = Conv<3>;  ///< For x [n, channels, d, h, w].
 
+/// Options of ConvTranspose.
 template <int N>
 struct ConvTransposeLayerOptions {
   PerDim<N> stride = 1;
@@ -78,14 +80,14 @@ struct ConvTranspose : Layer<ConvTranspose<N>> {
   const int64_t in_channels, out_channels;
   const PerDim<N> kernel_size;
   const ConvTransposeLayerOptions<N> options;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 extern template struct ConvTranspose<1>;
 extern template struct ConvTranspose<2>;
 extern template struct ConvTranspose<3>;
-using ConvTranspose1d = ConvTranspose<1>;
-using ConvTranspose2d = ConvTranspose<2>;
-using ConvTranspose3d = ConvTranspose<3>;
+using ConvTranspose1d = ConvTranspose<1>;  ///< For x [n, channels, w].
+using ConvTranspose2d = ConvTranspose<2>;  ///< For x [n, channels, h, w].
+using ConvTranspose3d = ConvTranspose<3>;  ///< For x [n, channels, d, h, w].
 
 /// reel::unfold as a layer.
 struct Unfold : Layer<Unfold> {

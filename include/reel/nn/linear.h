@@ -3,8 +3,9 @@
 
 namespace reel::nn {
 
+/// Options of Linear.
 struct LinearOptions {
-  bool bias = true;
+  bool bias = true;  ///< Without it, `bias` is undefined.
 };
 
 /// x · weightᵀ + bias, for x […, in_features]. weight is [out_features, in_features] and bias [out_features]; both
@@ -20,9 +21,10 @@ struct Linear : Layer<Linear> {
   std::string extra_repr() const override;
 
   const int64_t in_features, out_features;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
+/// Options of Bilinear.
 struct BilinearOptions {
   bool bias = true;
 };
@@ -41,7 +43,7 @@ struct Bilinear : Layer<Bilinear> {
   std::string extra_repr() const override;
 
   const int64_t in1_features, in2_features, out_features;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
 }  // namespace reel::nn

@@ -6,6 +6,7 @@
 /// Layers of the ops in ops/norm.h.
 namespace reel::nn {
 
+/// Options of BatchNorm.
 struct BatchNormOptions {
   double eps = 1e-5;
   std::optional<double> momentum = 0.1;  ///< None: running statistics are plain averages over all batches.
@@ -23,7 +24,8 @@ struct RunningNorm : Layer<Derived> {
 
   const int64_t num_features;
   const BatchNormOptions options;
-  Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+  Parameter weight, bias;
+  Buffer running_mean, running_var, num_batches_tracked;
 
  protected:
   RunningNorm(int64_t num_features, BatchNormOptions options);
@@ -41,10 +43,11 @@ struct BatchNorm : RunningNorm<BatchNorm<N>> {
   Tensor forward(const Tensor& x) const;
   std::string name() const override;
 };
-using BatchNorm1d = BatchNorm<1>;
-using BatchNorm2d = BatchNorm<2>;
-using BatchNorm3d = BatchNorm<3>;
+using BatchNorm1d = BatchNorm<1>;  ///< For x [n, channels, w].
+using BatchNorm2d = BatchNorm<2>;  ///< For x [n, channels, h, w].
+using BatchNorm3d = BatchNorm<3>;  ///< For x [n, channels, d, h, w].
 
+/// Options of InstanceNorm; see those of BatchNorm.
 struct InstanceNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;
@@ -65,10 +68,11 @@ struct InstanceNorm : RunningNorm<InstanceNorm<N>> {
   Tensor forward(const Tensor& x) const;
   std::string name() const override;
 };
-using InstanceNorm1d = InstanceNorm<1>;
-using InstanceNorm2d = InstanceNorm<2>;
-using InstanceNorm3d = InstanceNorm<3>;
+using InstanceNorm1d = InstanceNorm<1>;  ///< For x [n, channels, w].
+using InstanceNorm2d = InstanceNorm<2>;  ///< For x [n, channels, h, w].
+using InstanceNorm3d = InstanceNorm<3>;  ///< For x [n, channels, d, h, w].
 
+/// Options of LayerNorm.
 struct LayerNormOptions {
   double eps = 1e-5;
   bool elementwise_affine = true;
@@ -90,9 +94,10 @@ struct LayerNorm : Layer<LayerNorm> {
 
   const Shape normalized_shape;
   const LayerNormOptions options;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
+/// Options of RMSNorm.
 struct RMSNormOptions {
   std::optional<double> eps = {};
   bool elementwise_affine = true;
@@ -113,9 +118,10 @@ struct RMSNorm : Layer<RMSNorm> {
 
   const Shape normalized_shape;
   const RMSNormOptions options;
-  Tensor weight;
+  Parameter weight;
 };
 
+/// Options of GroupNorm.
 struct GroupNormOptions {
   double eps = 1e-5;
   bool affine = true;
@@ -133,9 +139,10 @@ struct GroupNorm : Layer<GroupNorm> {
 
   const int64_t num_groups, num_channels;
   const GroupNormOptions options;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
+/// Options of LocalResponseNorm and CrossMapLRN2d; the formula is in ops/norm.h.
 struct LocalResponseNormOptions {
   double alpha = 1e-4, beta = 0.75, k = 1;
 };

@@ -32,17 +32,16 @@ struct Recurrent : Layer<Derived> {
   std::string extra_repr() const override;
 
   const int64_t input_size, hidden_size, proj_size;
-  const RecurrentOptions options;  ///< Without `training`, which the module knows.
-  std::vector<Tensor> weights;     ///< All parameters, in their order.
-  /// The element of `weights` for a name, "weight_hh_l0".
-  Tensor& member(std::string_view name);
+  const RecurrentOptions options;  ///< `training` is not used: is_training() is.
+  std::vector<Parameter> weights;  ///< All parameters, in their order.
 
  protected:
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t proj_size, const RecurrentOptions& options);
   RecurrentOptions now() const;
-  Module::Place place_of(const Tensor& handle) const override;
+  std::vector<Tensor> flat_weights() const;  ///< As the ops take them.
 };
 
+/// Options of LSTM.
 struct LSTMOptions {
   int64_t num_layers = 1;
   bool bias = true;
@@ -100,6 +99,7 @@ struct OneStateRecurrent : Recurrent<Derived> {
   using Recurrent<Derived>::Recurrent;
 };
 
+/// Options of GRU; see those of LSTM.
 struct GRUOptions {
   int64_t num_layers = 1;
   bool bias = true;
@@ -120,7 +120,9 @@ struct GRU : OneStateRecurrent<GRU> {
   RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
 };
 
+/// Options of RNN; see those of LSTM.
 struct RNNOptions {
+  /// What comes behind a layer, for calculate_gain.
   enum Nonlinearity { kTanh, kRelu };
   int64_t num_layers = 1;
   Nonlinearity nonlinearity = kTanh;
@@ -154,12 +156,13 @@ struct RecurrentCell : Layer<Derived> {
   std::string extra_repr() const override;
 
   const int64_t input_size, hidden_size;
-  Tensor weight_ih, weight_hh, bias_ih, bias_hh;
+  Parameter weight_ih, weight_hh, bias_ih, bias_hh;
 
  protected:
   RecurrentCell(int64_t input_size, int64_t hidden_size, int64_t blocks, bool bias);
 };
 
+/// Options of LSTMCell.
 struct LSTMCellOptions {
   bool bias = true;
 };
@@ -176,6 +179,7 @@ struct LSTMCell : RecurrentCell<LSTMCell> {
   CellState operator()(const Tensor& x, const CellState& state = {}) const { return Layer::operator()(x, state); }
 };
 
+/// Options of GRUCell.
 struct GRUCellOptions {
   bool bias = true;
 };
@@ -192,6 +196,7 @@ struct GRUCell : RecurrentCell<GRUCell> {
   Tensor operator()(const Tensor& x, const Tensor& h = {}) const { return Layer::operator()(x, h); }
 };
 
+/// Options of RNNCell.
 struct RNNCellOptions {
   bool bias = true;
   RNNOptions::Nonlinearity nonlinearity = RNNOptions::kTanh;

@@ -22,6 +22,7 @@ struct SummaryRow {
   int64_t output_bytes = 0;  ///< Of all calls.
 };
 
+/// What summary() finds.
 struct Summary {
   std::vector<SummaryRow> rows;  ///< The model first, each module before those in it.
   int64_t parameters = 0, trainable = 0;
@@ -29,6 +30,7 @@ struct Summary {
   int64_t output_bytes = 0;       ///< Of the modules in which no others were called.
   std::string to_string() const;  ///< A table.
 };
+/// Writes to_string().
 std::ostream& operator<<(std::ostream& out, const Summary& summary);
 
 namespace internal {

@@ -14,6 +14,7 @@
 /// are those of MultiheadAttention: true where nothing is to be seen.
 namespace reel::nn {
 
+/// Options of encoder and decoder layers and of stacks of them.
 struct TransformerLayerOptions {
   int64_t dim_feedforward = 2048;
   double dropout = 0.1;
@@ -26,6 +27,7 @@ struct TransformerLayerOptions {
   bool final_norm = false;  ///< Of stacks: a LayerNorm, "norm", behind the last layer.
 };
 
+/// Masks of a call of an encoder.
 struct EncodeOptions {
   Tensor mask = {};                  ///< As attn_mask.
   Tensor src_key_padding_mask = {};  ///< As key_padding_mask.
@@ -72,6 +74,7 @@ struct TransformerEncoder : Layer<TransformerEncoder> {
   std::optional<LayerNorm> norm;
 };
 
+/// Masks of a call of a decoder.
 struct DecodeOptions {
   Tensor tgt_mask = {}, memory_mask = {};                          ///< As attn_mask, of target and memory.
   Tensor tgt_key_padding_mask = {}, memory_key_padding_mask = {};  ///< As key_padding_mask.
@@ -118,10 +121,12 @@ struct TransformerDecoder : Layer<TransformerDecoder> {
   std::optional<LayerNorm> norm;
 };
 
+/// Options of Transformer.
 struct TransformerOptions {
   int64_t num_encoder_layers = 6, num_decoder_layers = 6;
   TransformerLayerOptions layer = {};  ///< Of all layers; final_norm is taken to be true.
 };
+/// Masks of a call of Transformer; see EncodeOptions and DecodeOptions.
 struct TransformerCallOptions {
   Tensor src_mask = {}, tgt_mask = {}, memory_mask = {};
   Tensor src_key_padding_mask = {}, tgt_key_padding_mask = {}, memory_key_padding_mask = {};

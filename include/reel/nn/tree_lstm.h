@@ -36,9 +36,10 @@ struct ChildSumTreeLSTM : Layer<ChildSumTreeLSTM> {
   std::string extra_repr() const override;
 
   const int64_t input_size, hidden_size;
-  Tensor weight_x, bias, weight_h, weight_f;
+  Parameter weight_x, bias, weight_h, weight_f;
 };
 
+/// Options of NaryTreeLSTM.
 struct NaryTreeLSTMOptions {
   int64_t arity = 2;         ///< The most children that a node has, at most NaryTreeLSTM::kMaxArity.
   bool inner_input = false;  ///< Inner nodes may have an input, too, not only leaves.
@@ -77,7 +78,7 @@ struct NaryTreeLSTM : Layer<NaryTreeLSTM> {
 
   const int64_t input_size, hidden_size;
   const NaryTreeLSTMOptions options;
-  Tensor weight_x, bias_x, weight_h, bias_h;
+  Parameter weight_x, bias_x, weight_h, bias_h;
 };
 
 }  // namespace reel::nn
