@@ -26,7 +26,7 @@ class WeightAverage {
   /// Gives the parameters the averages for good.
   void copy_to_parameters() const;
 
-  /// Exchanges parameters and averages for as long as it lives.
+  /// Exchanges parameters and averages until it is destroyed.
   class Applied {
    public:
     explicit Applied(WeightAverage& average) : average_(average) { average_.swap(); }

@@ -7,6 +7,7 @@
 
 namespace reel::optim {
 
+/// Options of LBFGS.
 struct LBFGSOptions {
   double lr = 1;
   int64_t max_iter = 20;           ///< Of one step().
@@ -15,6 +16,7 @@ struct LBFGSOptions {
   double tolerance_change = 1e-9;  ///< Done when neither the loss nor any parameter changes by more.
   int64_t history_size = 100;
   bool strong_wolfe = false;  ///< Search each direction for a step that meets the strong Wolfe conditions.
+  OptionFields fields();
 };
 
 /// Limited-memory BFGS (Nocedal & Wright 2006, Algorithm 7.4, and for the line search 3.5 and 3.6 with cubic
@@ -49,15 +51,13 @@ class LBFGS : public OptimizerWith<LBFGSOptions> {
     Tensor gradient;
   };
 
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return false; }
-  std::vector<std::string> state_names() const override { return {}; }
+  void update(const LBFGSOptions&, Tensor&, const Tensor&, State&) override {}  // which its step() does not call
 
   Tensor flat_gradient() const;
   void move(double t, const Tensor& direction);
   Tensor next_direction(const Tensor& gradient);
-  Trial search(const std::function<Trial(double)>& at, double t, const Trial& start, double reach,
-               int64_t most_trials) const;
+  Trial search(const std::function<Trial(double)>& at, double t, const Trial& start, double reach, int64_t most_trials,
+               double tolerance_change) const;
 
   Memory memory_;
 };

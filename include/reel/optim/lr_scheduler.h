@@ -12,17 +12,20 @@
 /// the rate as they find it, so several may act on one optimizer (ChainedScheduler).
 namespace reel::optim {
 
+/// The base of the schedules.
 class LRScheduler {
  public:
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
   virtual ~LRScheduler() = default;
 
-  virtual void step();
+  virtual void step();  ///< Goes on to the next epoch and sets its rates.
   /// Begins anew at epoch 0, from the rates that the optimizer had first.
   virtual void restart();
+  /// The epoch whose rates are set.
   int64_t last_epoch() const { return last_epoch_; }
   std::vector<double> last_lr() const;  ///< Of every group.
+  /// Whether that is the optimizer of this schedule.
   bool serves(const Optimizer& optimizer) const { return &optimizer == &optimizer_; }
 
   /// The epoch, the first rates, and what else the schedule remembers; the current rates are in the optimizer's.
@@ -54,9 +57,10 @@ class LRScheduler {
   std::vector<double> base_;
 };
 
+/// Options of StepLR.
 struct StepLROptions {
-  int64_t step_size;
-  double gamma = 0.1;
+  int64_t step_size;   ///< Epochs between two changes.
+  double gamma = 0.1;  ///< The factor of each.
 };
 /// Times gamma every step_size epochs.
 class StepLR : public LRScheduler {
@@ -68,6 +72,7 @@ class StepLR : public LRScheduler {
   StepLROptions options_;
 };
 
+/// Options of MultiStepLR.
 struct MultiStepLROptions {
   std::vector<int64_t> milestones;
   double gamma = 0.1;
@@ -92,6 +97,7 @@ class ExponentialLR : public LRScheduler {
   double gamma_;
 };
 
+/// Options of ConstantLR.
 struct ConstantLROptions {
   double factor = 1. / 3;
   int64_t total_iters = 5;
@@ -106,6 +112,7 @@ class ConstantLR : public LRScheduler {
   ConstantLROptions options_;
 };
 
+/// Options of LinearLR.
 struct LinearLROptions {
   double start_factor = 1. / 3;
   double end_factor = 1;
@@ -121,6 +128,7 @@ class LinearLR : public LRScheduler {
   LinearLROptions options_;
 };
 
+/// Options of PolynomialLR.
 struct PolynomialLROptions {
   int64_t total_iters = 5;
   double power = 1;
@@ -135,6 +143,7 @@ class PolynomialLR : public LRScheduler {
   PolynomialLROptions options_;
 };
 
+/// Options of CosineAnnealingLR.
 struct CosineAnnealingLROptions {
   int64_t T_max;  ///< Epochs from the first rate to eta_min.
   double eta_min = 0;
@@ -149,6 +158,7 @@ class CosineAnnealingLR : public LRScheduler {
   CosineAnnealingLROptions options_;
 };
 
+/// Options of CosineAnnealingWarmRestarts.
 struct CosineAnnealingWarmRestartsOptions {
   int64_t T_0;         ///< Epochs of the first run.
   int64_t T_mult = 1;  ///< Each run is so many times as long as the one before.
@@ -164,13 +174,15 @@ class CosineAnnealingWarmRestarts : public LRScheduler {
   CosineAnnealingWarmRestartsOptions options_;
 };
 
+/// The form of a way between two rates.
 enum class Anneal { kCosine, kLinear };
 inline constexpr Anneal kCosine = Anneal::kCosine, kLinear = Anneal::kLinear;
 
+/// Options of OneCycleLR.
 struct OneCycleLROptions {
-  double max_lr;
-  int64_t total_steps;  ///< As many calls of step(); the last has no rate of the cycle left, one more is an Error.
-  double pct_start = 0.3;
+  double max_lr;           ///< The largest rate.
+  int64_t total_steps;     ///< As many calls of step(); the last has no rate of the cycle left, one more is an Error.
+  double pct_start = 0.3;  ///< The part of the steps in which the rate grows.
   Anneal anneal_strategy = Anneal::kCosine;
   bool cycle_momentum = true;  ///< The momentum goes down while the rate goes up. Needs an optimizer that has one.
   double base_momentum = 0.85;
@@ -189,15 +201,17 @@ class OneCycleLR : public LRScheduler {
   OneCycleLROptions options_;
 };
 
+/// How the largest rate of a cycle changes.
 enum class CycleMode { kTriangular, kTriangular2, kExpRange };
 inline constexpr CycleMode kTriangular = CycleMode::kTriangular, kTriangular2 = CycleMode::kTriangular2,
                            kExpRange = CycleMode::kExpRange;
 
+/// Options of CyclicLR.
 struct CyclicLROptions {
-  double base_lr;
-  double max_lr;
-  int64_t step_size_up = 2000;
-  int64_t step_size_down = 0;  ///< 0: as step_size_up.
+  double base_lr;               ///< The smallest rate.
+  double max_lr;                ///< The largest rate.
+  int64_t step_size_up = 2000;  ///< Epochs from the smallest to the largest.
+  int64_t step_size_down = 0;   ///< 0: as step_size_up.
   CycleMode mode = CycleMode::kTriangular;
   double gamma = 1;  ///< For kExpRange: the height of the peak is times gamma^epoch.
   bool cycle_momentum = true;
@@ -234,9 +248,10 @@ class MultiplicativeLR : public LRScheduler {
   std::function<double(int64_t)> factor_;
 };
 
+/// Options of SWALR.
 struct SWALROptions {
-  double swa_lr;
-  int64_t anneal_epochs = 10;
+  double swa_lr;               ///< The last rate.
+  int64_t anneal_epochs = 10;  ///< Epochs on the way to it.
   Anneal anneal_strategy = Anneal::kCosine;
 };
 /// From the rate as it is to swa_lr, which then stays: for StochasticWeightAverage (Izmailov et al. 2018).
@@ -280,9 +295,11 @@ class SequentialLR : public ChainedScheduler {
   std::vector<int64_t> milestones_;
 };
 
+/// Whether the smaller or the larger of two values is better.
 enum class PlateauMode { kMin, kMax };
 inline constexpr PlateauMode kMin = PlateauMode::kMin, kMax = PlateauMode::kMax;
 
+/// Options of ReduceLROnPlateau.
 struct ReduceLROnPlateauOptions {
   PlateauMode mode = PlateauMode::kMin;  ///< Whether smaller or larger metrics are better.
   double factor = 0.1;
