@@ -81,7 +81,8 @@ void Optimizer::step() {
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       const Tensor& parameter = group.parameters[i];
       const RowSparse* rows = parameter.grad_rows();
-      if (!rows && !parameter.grad().defined()) continue;
+      Tensor grad = rows ? Tensor() : parameter.grad();
+      if (!rows && !grad.defined()) continue;
       State& state = group.states[i];
       const bool had = !state.tensors.empty() && state.tensors[0].defined();
       if (state.tensors.empty()) make_states(state, parameter);
@@ -89,7 +90,10 @@ void Optimizer::step() {
       if (!batch && parameter.device() != kCPU) batch.emplace();
       if (batch) batch->next({g, state.steps});
       Tensor handle = parameter;
-      if (!rows || !update_sparse(g, handle, *rows, state)) update_dense(g, handle, parameter.grad(), state);
+      if (!rows || !update_sparse(g, handle, *rows, state)) {
+        if (rows) grad = parameter.grad();
+        update_dense(g, handle, grad, state);
+      }
       REEL_CHECK(handle.is_same(parameter), "Optimizer: update() has assigned to the handle of the parameter of shape ",
                  parameter.shape(), "; it changes the elements in place, p.copy_(…)");
       REEL_CHECK(!cuda::capturing() || had || !state.tensors[0].defined(),

@@ -34,7 +34,7 @@ struct GradScalerOptions {
 ///
 /// The scale is a float32 number, and does what that of PyTorch's torch.amp.GradScaler does. With several optimizers
 /// unscale_() and step() are called for each, update() once. Calls in another order are an Error, and so is a step of
-/// an optimizer without gradients. On a GPU step() synchronizes once, for one flag; nothing else does.
+/// an optimizer without gradients. On a GPU only step() synchronizes, once, to read one flag.
 class GradScaler {
  public:
   explicit GradScaler(GradScalerOptions options = {});  ///< Options out of range are an Error.
@@ -43,7 +43,7 @@ class GradScaler {
   Tensor scale(const Tensor& output);
   std::vector<Tensor> scale(std::span<const Tensor> outputs);  ///< The same for each.
   /// Divides the gradients of the optimizer's parameters by the scale, in place; row-sparse ones stay so. Once before
-  /// step(), which does it otherwise. Gradients of float16 are an Error: parameters are to be float32.
+  /// step(), which does it otherwise. Gradients of float16 are an Error: parameters must be float32.
   void unscale_(optim::Optimizer& optimizer);
   /// The optimizer's step, unless a gradient is infinite or NaN. Returns whether it was taken. Once before update().
   bool step(optim::Optimizer& optimizer);
@@ -53,7 +53,7 @@ class GradScaler {
   /// 1 where it is not enabled.
   double get_scale() const { return options_.enabled ? scale_ : 1; }
   bool is_enabled() const { return options_.enabled; }
-  /// As they are now; init_scale is that of the start.
+  /// The current options; init_scale stays the initial one.
   const GradScalerOptions& options() const { return options_; }
   void set_growth_factor(double factor);       ///< More than 1, or an Error.
   void set_backoff_factor(double factor);      ///< Between 0 and 1, or an Error.

@@ -8,8 +8,8 @@ namespace reel::nn {
 
 /// Options of MultiheadAttention.
 struct MultiheadAttentionOptions {
-  double dropout = 0;  ///< Of the attention weights, in training.
-  bool bias = true;
+  double dropout = 0;          ///< Of the attention weights, in training.
+  bool bias = true;            ///< Whether there is one.
   bool add_bias_kv = false;    ///< A learnt key and value for every query, bias_k and bias_v.
   bool add_zero_attn = false;  ///< A key and value of zeros for every query, which may attend to that alone.
   std::optional<int64_t> kdim = {}, vdim = {};  ///< Features of keys and values, embed_dim by default.

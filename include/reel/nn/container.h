@@ -11,12 +11,11 @@
 #include "reel/nn/module.h"
 
 /// Modules and parameters by number and by name. What a container holds is saved under "list.0.weight" or
-/// "dict.name.weight", as in PyTorch. Containers are no layers: the module around them calls the
-/// parts.
+/// "dict.name.weight", as in PyTorch. Containers are not callable; the module that holds them calls their parts.
 namespace reel::nn {
 
 namespace internal {
-/// Walks over owned things as if they were there themselves.
+/// Iterates over unique_ptrs as if over the objects.
 template <class Iterator, class T>
 struct Dereferencing {
   Iterator at;
@@ -65,7 +64,7 @@ class ModuleList : public Module {
     return result;
   }
 
-  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }  ///< Modules in it.
   bool empty() const { return items_.empty(); }
   /// Negative numbers count from the end.
   T& operator[](int64_t index) { return *items_[wrap(index)]; }
@@ -205,9 +204,9 @@ class ParameterDict : public Module {
   std::deque<std::pair<std::string, Parameter>> list_;
 };
 
-// ---- the plainest layers --------------------------------------------------------------------------------------------
+// ---- trivial layers -------------------------------------------------------------------------------------------------
 
-/// Gives back what it gets.
+/// Returns its argument.
 struct Identity : Layer<Identity> {
   Identity() = default;
   using Layer::Layer;

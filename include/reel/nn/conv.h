@@ -14,11 +14,11 @@ namespace reel::nn {
 /// Options of Conv.
 template <int N>
 struct ConvLayerOptions {
-  PerDim<N> stride = 1;
-  ConvPadding<N> padding = 0;
-  PerDim<N> dilation = 1;
-  int64_t groups = 1;
-  bool bias = true;
+  PerDim<N> stride = 1;           ///< In each dimension.
+  ConvPadding<N> padding = 0;     ///< At both ends of each dimension.
+  PerDim<N> dilation = 1;         ///< The distance of neighbouring taps.
+  int64_t groups = 1;             ///< Groups of channels that are convolved apart.
+  bool bias = true;               ///< Whether there is one.
   PadMode padding_mode = kZeros;  ///< What the padding shows.
 };
 
@@ -51,12 +51,12 @@ using Conv3d = Conv<3>;  ///< For x [n, channels, d, h, w].
 /// Options of ConvTranspose.
 template <int N>
 struct ConvTransposeLayerOptions {
-  PerDim<N> stride = 1;
-  PerDim<N> padding = 0;
-  PerDim<N> output_padding = 0;
-  int64_t groups = 1;
-  bool bias = true;
-  PerDim<N> dilation = 1;
+  PerDim<N> stride = 1;          ///< In each dimension.
+  PerDim<N> padding = 0;         ///< At both ends of each dimension.
+  PerDim<N> output_padding = 0;  ///< Added to the size of the output.
+  int64_t groups = 1;            ///< Groups of channels that are convolved apart.
+  bool bias = true;              ///< Whether there is one.
+  PerDim<N> dilation = 1;        ///< The distance of neighbouring taps.
 };
 
 /// ConvTranspose1d, ConvTranspose2d and ConvTranspose3d. weight is [in_channels, out_channels / groups, kernel_size…]

@@ -9,8 +9,8 @@ namespace reel::nn {
 
 /// Options of CosineSimilarity.
 struct CosineSimilarityOptions {
-  int64_t dim = 1;
-  double eps = 1e-8;
+  int64_t dim = 1;    ///< The dimension that is reduced.
+  double eps = 1e-8;  ///< Added to the denominator.
 };
 /// cosine_similarity of a and b along a dimension.
 struct CosineSimilarity : Layer<CosineSimilarity> {

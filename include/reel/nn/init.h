@@ -29,7 +29,7 @@ Tensor ones_(Tensor tensor);                                      ///< or 1.
 Tensor eye_(Tensor matrix);  ///< Ones on the diagonal of a matrix, which need not be square.
 /// Of a convolution's weight [out, in, k…] an identity: channel i goes to channel i, in each of `groups` groups.
 Tensor dirac_(Tensor weight, int64_t groups = 1);
-/// Of a matrix: normal, but for a part `sparsity` of each column's elements, drawn at random, which is 0 (Martens
+/// Of a matrix: normal, but for a fraction `sparsity` of each column's elements, drawn at random, which is 0 (Martens
 /// 2010).
 Tensor sparse_(Tensor matrix, double sparsity, double std = 0.01);
 

@@ -26,7 +26,7 @@ struct Linear : Layer<Linear> {
 
 /// Options of Bilinear.
 struct BilinearOptions {
-  bool bias = true;
+  bool bias = true;  ///< Whether there is one.
 };
 
 /// y_k = x1ᵀ W_k x2 + b_k, for x1 […, in1_features] and x2 […, in2_features]. weight is [out, in1, in2] and bias [out];

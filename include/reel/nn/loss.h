@@ -18,14 +18,16 @@ namespace reel::nn {
 /// that have one.
 template <class Derived, class Given>
 struct Loss : Layer<Derived> {
+  /// With options for all calls.
   explicit Loss(Given given = {}) : options(std::move(given)) {
     if constexpr (requires { options.weight; }) tensors_.emplace_back(*this, "weight", options.weight);
     if constexpr (requires { options.pos_weight; }) tensors_.emplace_back(*this, "pos_weight", options.pos_weight);
   }
+  /// The same, as a part of `parent`.
   Loss(Module& parent, std::string name, Given given = {}) : Loss(std::move(given)) {
     parent.register_module(std::move(name), *this);
   }
-  const Given options;
+  const Given options;  ///< Those of all calls.
 
  private:
   std::vector<Buffer> tensors_;  // the same tensors as in options
@@ -33,7 +35,7 @@ struct Loss : Layer<Derived> {
 
 /// Of losses that have no others.
 struct LossOptions {
-  Reduction reduction = kMean;
+  Reduction reduction = kMean;  ///< Over the elements.
 };
 
 // ---- classes --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ struct LoadOptions {
 };
 /// What load_state_dict passed over when not strict.
 struct LoadResult {
-  std::vector<std::string> missing, unexpected;
+  std::vector<std::string> missing;     ///< Paths of the module that the dict has no tensor for.
+  std::vector<std::string> unexpected;  ///< Names of the dict that the module has no tensor for.
 };
 
 /// Runs before a module's forward and may replace the Tensors that it is called with.
@@ -48,10 +49,9 @@ using FullBackwardHook =
 ///   };
 ///
 /// Layer<Net>, below, is a Module that is called: net(x) is net.forward(x) with the hooks run. Names are joined by dots
-/// to paths: "hidden.weight". Assigning to a member replaces the parameter (see parameter.h). A module is not copied.
-/// It can be moved (returned, put into a vector or a Sequential) if its type can: that is so for all of reel's and for
-/// plain structs of such members. What holds pointers into it, a lambda with its `this`, say, does not follow. A module
-/// that is part of another cannot be moved into a container: the Error is thrown before anything is moved.
+/// to paths: "hidden.weight". Assigning to a member replaces the parameter (see parameter.h). Modules are movable (all
+/// of reel's, and plain structs of movable members), not copyable; pointers into a moved module dangle, such as a
+/// captured `this`. A module that has a parent cannot be moved into a container: that throws and changes nothing.
 class Module {
  public:
   /// For modules that are parts of others: `using Module::Module;` makes `Block block{*this, "block"}` possible.
@@ -70,23 +70,24 @@ class Module {
   std::vector<Tensor> parameters(bool recurse = true) const;  ///< Each tensor once, however often it is shared.
   /// Each once, under its first path. Without `recurse`, here and elsewhere: only this module's own.
   std::vector<std::pair<std::string, Tensor>> named_parameters(bool recurse = true) const;
-  std::vector<Tensor> buffers(bool recurse = true) const;
+  std::vector<Tensor> buffers(bool recurse = true) const;  ///< As parameters().
+  /// As named_parameters().
   std::vector<std::pair<std::string, Tensor>> named_buffers(bool recurse = true) const;
-  std::vector<Module*> children() const;  ///< The direct ones.
-  std::vector<std::pair<std::string, Module*>> named_children() const;
-  std::vector<Module*> modules();                                ///< This one and all below.
+  std::vector<Module*> children() const;                                ///< The direct ones.
+  std::vector<std::pair<std::string, Module*>> named_children() const;  ///< With their names.
+  std::vector<Module*> modules();                                       ///< This one and all below.
   std::vector<std::pair<std::string, Module*>> named_modules();  ///< The same with their paths, this one's is "".
   /// f(module) for all modules below, then for this one: net.apply([](nn::Module& m) { … }).
   void apply(const std::function<void(Module&)>& f);
 
   // By path, "encoder.cell.weight"; an Error where there is nothing.
-  Parameter& get_parameter(std::string_view path);
+  Parameter& get_parameter(std::string_view path);  ///< The member itself: assigning to it replaces.
   const Parameter& get_parameter(std::string_view path) const;
-  Buffer& get_buffer(std::string_view path);
+  Buffer& get_buffer(std::string_view path);  ///< The member itself.
   const Buffer& get_buffer(std::string_view path) const;
   Module& get_submodule(std::string_view path);  ///< The empty path is this module.
   const Module& get_submodule(std::string_view path) const;
-  /// This module as what it is; an Error where it is something else: net.get_submodule("fc").as<nn::Linear>().weight.
+  /// This module as its concrete type; an Error if it has another: net.get_submodule("fc").as<nn::Linear>().weight.
   template <class M>
   M& as() {
     return const_cast<M&>(std::as_const(*this).as<M>());
@@ -102,13 +103,14 @@ class Module {
 
   /// Switches layers that behave differently in training, such as dropout; is_training() is true at first.
   void train(bool on = true);
-  void eval() { train(false); }
+  void eval() { train(false); }  ///< train(false).
   bool is_training() const { return training_; }
 
-  /// Moves parameters, buffers and gradients in place: all handles to them follow. Converting to a floating-point type
-  /// leaves integer and bool buffers alone. An optimizer keeps the states it has, so move before the first step().
+  /// Moves parameters, buffers and gradients in place, so every handle to them sees the change. Converting to a
+  /// floating-point type leaves integer and bool buffers alone. Optimizer states are not moved: call to() before the
+  /// first step().
   void to(Device device);
-  void to(DType dtype);
+  void to(DType dtype);                    ///< An Error for a type that is not floating-point.
   void requires_grad_(bool value = true);  ///< False freezes the parameters.
   void zero_grad();                        ///< Drops the gradients.
 
@@ -122,15 +124,15 @@ class Module {
 
   // Hooks run when a Layer is called as a function, layer(x); layer.forward(x) does not run them. Registering one on a
   // module that is no Layer, which has no such call, is an Error. Hooks see the Tensors among the arguments and
-  // results, also inside of lists, pairs and structs of Tensors such as CellState; a struct with other members, too, is
-  // not looked into. They run in the order in which they were registered. Each registration returns a number for
+  // results, also inside of lists, pairs and structs of Tensors such as CellState; structs that also have other members
+  // are not searched. They run in the order in which they were registered. Each registration returns a number for
   // remove_hook; without hooks a call costs nothing.
-  int64_t register_forward_pre_hook(ForwardPreHook hook);
-  int64_t register_forward_hook(ForwardHook hook);
+  int64_t register_forward_pre_hook(ForwardPreHook hook);  ///< Before forward.
+  int64_t register_forward_hook(ForwardHook hook);         ///< After forward.
   /// Runs when the gradients of the inputs are complete or, if no input requires grad, those of the outputs.
   /// A call that records and gives no Tensors is an Error.
   int64_t register_full_backward_hook(FullBackwardHook hook);
-  void remove_hook(int64_t id);
+  void remove_hook(int64_t id);  ///< Does nothing for a number that is not in use.
 
   /// What the printed form calls this module: its C++ type without namespaces.
   virtual std::string name() const;
@@ -139,7 +141,7 @@ class Module {
   std::string to_string() const;  ///< The tree of modules, as PyTorch prints it.
 
  protected:
-  Module() = default;
+  Module() = default;  ///< For modules that are no parts, or not yet.
   Module(Module&& other);
   /// Takes a child off the list.
   void unregister_module(Module& child);
@@ -147,6 +149,7 @@ class Module {
   void check_part(const std::string& name, const Module& child) const;
 
   std::string label() const;  ///< "encoder.fc (Linear)"
+  /// Whether a call has more to do than forward().
   bool has_hooks() const { return hooks_ != nullptr; }
   /// In a catch block: throws what has been caught, with the path of this module if it is a bare Error.
   [[noreturn]] void rethrow_with_path() const;
@@ -178,10 +181,12 @@ std::ostream& operator<<(std::ostream& out, const Module& module);
 template <class Derived>
 struct Layer : Module {
   using Module::Module;
+  /// forward(args…), with the hooks.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
     return call(static_cast<const Derived&>(*this), std::forward<Args>(args)...);
   }
+  /// The same for a forward that changes the layer.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     return call(static_cast<Derived&>(*this), std::forward<Args>(args)...);
@@ -191,6 +196,7 @@ struct Layer : Module {
   Layer() = default;
 
  private:
+  bool is_layer() const final { return true; }
   template <class Self, class... Args>
   static decltype(auto) call(Self& self, Args&&... args) {
     if (__builtin_expect(profile::running(), 0)) return call_recorded(self, std::forward<Args>(args)...);

@@ -9,10 +9,10 @@
 
 #include "reel/nn/module.h"
 
-/// Parameters that are computed from others: while a parametrized layer runs, as layer(x), its member shows the value
-/// that was computed for this call, and gradients go on to what it was computed from. Outside of calls the member
-/// shows the last value, without history, or that of the state dict which was loaded since; layer.forward(x) computes
-/// nothing and trains nothing, so call the layer. A parametrized layer belongs to one thread at a time.
+/// Parameters that are computed from others: while the layer runs, as layer(x), its member holds the value computed for
+/// this call, and gradients flow to the originals. Between calls it holds the last computed value, or that of the state
+/// dict loaded since, without history; layer.forward(x) computes nothing and trains nothing, so call the layer. A
+/// parametrized layer belongs to one thread at a time.
 ///
 /// What a parameter is computed from is saved under PyTorch's names: "parametrizations.weight.original", or
 /// "…original0", "…original1" where there are several, and the n-th function's own parameters and buffers under
@@ -23,7 +23,7 @@ namespace reel::nn {
 struct Parametrization : Module {
   /// The parameter, from what right_inverse has given.
   virtual Tensor forward(std::span<const Tensor> originals) = 0;
-  /// What forward makes `value` of; by default value itself.
+  /// The originals from which forward() computes `value`; by default value itself.
   virtual std::vector<Tensor> right_inverse(const Tensor& value) { return {value}; }
 };
 

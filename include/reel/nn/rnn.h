@@ -43,12 +43,12 @@ struct Recurrent : Layer<Derived> {
 
 /// Options of LSTM.
 struct LSTMOptions {
-  int64_t num_layers = 1;
-  bool bias = true;
-  bool batch_first = false;  ///< Dense inputs and outputs are [n, len, …] instead of [len, n, …].
-  double dropout = 0;        ///< Of the outputs of all layers but the last, in training.
-  bool bidirectional = false;
-  int64_t proj_size = 0;  ///< Not 0: h is projected to as many columns.
+  int64_t num_layers = 1;      ///< How many are stacked.
+  bool bias = true;            ///< Whether there is one.
+  bool batch_first = false;    ///< Dense inputs and outputs are [n, len, …] instead of [len, n, …].
+  double dropout = 0;          ///< Of the outputs of all layers but the last, in training.
+  bool bidirectional = false;  ///< With a second net that reads backwards.
+  int64_t proj_size = 0;       ///< Not 0: h is projected to as many columns.
 };
 
 /// A long short-term memory. Called with x and, unless it is zero, the state before the first step:
@@ -101,11 +101,11 @@ struct OneStateRecurrent : Recurrent<Derived> {
 
 /// Options of GRU; see those of LSTM.
 struct GRUOptions {
-  int64_t num_layers = 1;
-  bool bias = true;
-  bool batch_first = false;
-  double dropout = 0;
-  bool bidirectional = false;
+  int64_t num_layers = 1;      ///< How many are stacked.
+  bool bias = true;            ///< Whether there is one.
+  bool batch_first = false;    ///< [n, len, …] instead of [len, n, …].
+  double dropout = 0;          ///< Its probability, in training.
+  bool bidirectional = false;  ///< With a second net that reads backwards.
 };
 
 /// Gated recurrent units.
@@ -124,12 +124,12 @@ struct GRU : OneStateRecurrent<GRU> {
 struct RNNOptions {
   /// What comes behind a layer, for calculate_gain.
   enum Nonlinearity { kTanh, kRelu };
-  int64_t num_layers = 1;
-  Nonlinearity nonlinearity = kTanh;
-  bool bias = true;
-  bool batch_first = false;
-  double dropout = 0;
-  bool bidirectional = false;
+  int64_t num_layers = 1;             ///< How many are stacked.
+  Nonlinearity nonlinearity = kTanh;  ///< Of the state.
+  bool bias = true;                   ///< Whether there is one.
+  bool batch_first = false;           ///< [n, len, …] instead of [len, n, …].
+  double dropout = 0;                 ///< Its probability, in training.
+  bool bidirectional = false;         ///< With a second net that reads backwards.
 };
 
 /// An Elman net.
@@ -164,7 +164,7 @@ struct RecurrentCell : Layer<Derived> {
 
 /// Options of LSTMCell.
 struct LSTMCellOptions {
-  bool bias = true;
+  bool bias = true;  ///< Whether there is one.
 };
 
 /// One step of an LSTM: for x [n, input_size] and the state h, c [n, hidden_size] (zero where undefined) the new state.
@@ -181,7 +181,7 @@ struct LSTMCell : RecurrentCell<LSTMCell> {
 
 /// Options of GRUCell.
 struct GRUCellOptions {
-  bool bias = true;
+  bool bias = true;  ///< Whether there is one.
 };
 
 /// One step of a GRU: for x [n, input_size] and h [n, hidden_size] (zero where undefined) the new h. All without n for
@@ -198,8 +198,8 @@ struct GRUCell : RecurrentCell<GRUCell> {
 
 /// Options of RNNCell.
 struct RNNCellOptions {
-  bool bias = true;
-  RNNOptions::Nonlinearity nonlinearity = RNNOptions::kTanh;
+  bool bias = true;                                           ///< Whether there is one.
+  RNNOptions::Nonlinearity nonlinearity = RNNOptions::kTanh;  ///< Of the state.
 };
 
 /// One step of an RNN, called like a GRUCell.

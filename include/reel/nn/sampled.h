@@ -49,7 +49,7 @@ struct AdaptiveLogSoftmaxWithLoss : Layer<AdaptiveLogSoftmaxWithLoss> {
 
 /// Options of HierarchicalSoftmax.
 struct HierarchicalSoftmaxOptions {
-  bool bias = true;
+  bool bias = true;  ///< Whether there is one.
 };
 
 /// A softmax over Huffman's tree of the classes with these counts (hierarchical_softmax_loss). weight [classes - 1,

@@ -15,7 +15,7 @@ namespace reel::nn {
 struct SummaryRow {
   std::string path, type;
   int depth = 0;
-  int64_t calls = 0;           ///< 0 for one that did not run, or as forward() only.
+  int64_t calls = 0;           ///< 0 if it was not called as layer(x).
   std::vector<Shape> outputs;  ///< Of its last call.
   int64_t parameters = 0, trainable = 0;
   int64_t parameter_bytes = 0;

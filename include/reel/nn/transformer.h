@@ -11,20 +11,20 @@
 
 /// Transformers (Vaswani et al. 2017), with PyTorch's names for everything.
 /// Sequences are [L, N, d_model], N first with batch_first, or without N; masks
-/// are those of MultiheadAttention: true where nothing is to be seen.
+/// are those of MultiheadAttention: true at positions that must not be attended to.
 namespace reel::nn {
 
 /// Options of encoder and decoder layers and of stacks of them.
 struct TransformerLayerOptions {
-  int64_t dim_feedforward = 2048;
-  double dropout = 0.1;
+  int64_t dim_feedforward = 2048;  ///< The width between linear1 and linear2.
+  double dropout = 0.1;            ///< Its probability, in training.
   std::function<Tensor(const Tensor&)> activation = [](const Tensor& x) { return relu(x); };
-  double layer_norm_eps = 1e-5;
-  bool batch_first = false;
-  bool norm_first = false;  ///< Normalise before each block (Xiong et al. 2020)
-                            ///< instead of behind the sum.
+  double layer_norm_eps = 1e-5;  ///< Of all norms.
+  bool batch_first = false;      ///< [n, len, …] instead of [len, n, …].
+  bool norm_first = false;       ///< Normalise before each block (Xiong et al. 2020)
+                                 ///< instead of behind the sum.
   bool bias = true;
-  bool final_norm = false;  ///< Of stacks: a LayerNorm, "norm", behind the last layer.
+  bool final_norm = false;  ///< For stacks: a final LayerNorm, "norm".
 };
 
 /// Masks of a call of an encoder.

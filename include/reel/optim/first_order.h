@@ -4,18 +4,18 @@
 
 #include "reel/optim/optimizer.h"
 
-/// Optimizers that go by the gradient alone, a parameter at a time, each step in one fused kernel.
+/// First-order optimizers: a parameter at a time, each step in one fused kernel.
 namespace reel::optim {
 
 /// Options of SGD.
 struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
-  OptionFields fields();
-  void check() const;  ///< Nesterov momentum needs a momentum and no dampening.
+  double lr = 1e-3;         ///< The learning rate.
+  double momentum = 0;      ///< 0: none.
+  double dampening = 0;     ///< The part of the gradient that momentum leaves out.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  bool nesterov = false;    ///< Step from the point that momentum leads to.
+  OptionFields fields();    ///< As OptimizerWith reads them.
+  void check() const;       ///< Nesterov momentum needs a momentum and no dampening.
 };
 /// Stochastic gradient descent with (Nesterov) momentum, in PyTorch's form: b ← momentum b + (1 - dampening) g, where b
 /// starts as the first g; p ← p - lr b. Without momentum, row-sparse gradients change their rows only, and weight decay
@@ -32,12 +32,12 @@ class SGD : public OptimizerWith<SGDOptions> {
 
 /// Options of Adagrad.
 struct AdagradOptions {
-  double lr = 1e-2;
-  double lr_decay = 0;
-  double weight_decay = 0;
-  double initial_accumulator_value = 0;
-  double eps = 1e-10;
-  OptionFields fields();
+  double lr = 1e-2;                      ///< The learning rate.
+  double lr_decay = 0;                   ///< See the formula.
+  double weight_decay = 0;               ///< The factor of the L2 penalty; decoupled where the class says so.
+  double initial_accumulator_value = 0;  ///< What the sums start with.
+  double eps = 1e-10;                    ///< Added to the denominator.
+  OptionFields fields();                 ///< As OptimizerWith reads them.
 };
 /// Duchi, Hazan & Singer 2011: s ← s + g², p ← p - lr / (1 + (t - 1) lr_decay) · g / (√s + eps). Row-sparse gradients
 /// change their rows only, and weight decay touches those only.
@@ -53,13 +53,13 @@ class Adagrad : public OptimizerWith<AdagradOptions> {
 
 /// Options of Adam.
 struct AdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool amsgrad = false;  ///< Divide by the largest second moment so far (Reddi, Kale & Kumar 2018).
-  OptionFields fields();
+  double lr = 1e-3;         ///< The learning rate.
+  double beta1 = 0.9;       ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;     ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;        ///< Added to the denominator.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  bool amsgrad = false;     ///< Divide by the largest second moment so far (Reddi, Kale & Kumar 2018).
+  OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Kingma & Ba 2015, Algorithm 1; weight decay is added to the gradient. Row-sparse gradients change their rows of the
 /// parameter and of both moments only, as PyTorch's SparseAdam does, and weight decay touches those only.
@@ -77,13 +77,13 @@ class Adam : public OptimizerWith<AdamOptions> {
 
 /// Options of AdamW.
 struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-  bool amsgrad = false;
-  OptionFields fields();
+  double lr = 1e-3;            ///< The learning rate.
+  double beta1 = 0.9;          ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;        ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;           ///< Added to the denominator.
+  double weight_decay = 1e-2;  ///< Decoupled: p shrinks by lr weight_decay.
+  bool amsgrad = false;        ///< As for Adam.
+  OptionFields fields();       ///< As OptimizerWith reads them.
 };
 /// Adam with decoupled weight decay (Loshchilov & Hutter 2019): p ← (1 - lr weight_decay) p before each step.
 /// Row-sparse gradients as for Adam.
@@ -101,11 +101,11 @@ class AdamW : public OptimizerWith<AdamWOptions> {
 
 /// Options of SparseAdam.
 struct SparseAdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  OptionFields fields();
+  double lr = 1e-3;       ///< The learning rate.
+  double beta1 = 0.9;     ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;   ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;      ///< Added to the denominator.
+  OptionFields fields();  ///< As OptimizerWith reads them.
 };
 /// Adam for row-sparse gradients alone (nn::Embedding with sparse): moments and parameters change in the rows that have
 /// a gradient, eps is added before the bias correction, all as in PyTorch. A dense gradient is an Error; Adam takes
@@ -124,12 +124,12 @@ class SparseAdam : public OptimizerWith<SparseAdamOptions> {
 
 /// Options of Adamax.
 struct AdamaxOptions {
-  double lr = 2e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  OptionFields fields();
+  double lr = 2e-3;         ///< The learning rate.
+  double beta1 = 0.9;       ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;     ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;        ///< Added to the denominator.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Kingma & Ba 2015, Algorithm 2: Adam by the infinity norm.
 class Adamax : public OptimizerWith<AdamaxOptions> {
@@ -143,14 +143,14 @@ class Adamax : public OptimizerWith<AdamaxOptions> {
 
 /// Options of NAdam.
 struct NAdamOptions {
-  double lr = 2e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  double momentum_decay = 4e-3;
-  bool decoupled_weight_decay = false;
-  OptionFields fields();
+  double lr = 2e-3;                     ///< The learning rate.
+  double beta1 = 0.9;                   ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;                 ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;                    ///< Added to the denominator.
+  double weight_decay = 0;              ///< The factor of the L2 penalty; decoupled where the class says so.
+  double momentum_decay = 4e-3;         ///< How fast beta1 is approached.
+  bool decoupled_weight_decay = false;  ///< As for AdamW, instead of the penalty.
+  OptionFields fields();                ///< As OptimizerWith reads them.
 };
 /// Adam with Nesterov momentum (Dozat 2016).
 class NAdam : public OptimizerWith<NAdamOptions> {
@@ -166,13 +166,13 @@ class NAdam : public OptimizerWith<NAdamOptions> {
 
 /// Options of RAdam.
 struct RAdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool decoupled_weight_decay = false;
-  OptionFields fields();
+  double lr = 1e-3;                     ///< The learning rate.
+  double beta1 = 0.9;                   ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;                 ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;                    ///< Added to the denominator.
+  double weight_decay = 0;              ///< The factor of the L2 penalty; decoupled where the class says so.
+  bool decoupled_weight_decay = false;  ///< As for AdamW, instead of the penalty.
+  OptionFields fields();                ///< As OptimizerWith reads them.
 };
 /// Rectified Adam (Liu et al. 2020): no second moment until its variance is tractable.
 class RAdam : public OptimizerWith<RAdamOptions> {
@@ -186,13 +186,13 @@ class RAdam : public OptimizerWith<RAdamOptions> {
 
 /// Options of RMSprop.
 struct RMSpropOptions {
-  double lr = 1e-2;
-  double alpha = 0.99;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  double momentum = 0;
-  bool centered = false;  ///< Divide by the standard deviation, not the root of the mean square (Graves 2013).
-  OptionFields fields();
+  double lr = 1e-2;         ///< The learning rate.
+  double alpha = 0.99;      ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;        ///< Added to the denominator.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  double momentum = 0;      ///< 0: none.
+  bool centered = false;    ///< Divide by the standard deviation, not the root of the mean square (Graves 2013).
+  OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Hinton 2012 (Neural Networks for Machine Learning, lecture 6e).
 class RMSprop : public OptimizerWith<RMSpropOptions> {
@@ -208,11 +208,11 @@ class RMSprop : public OptimizerWith<RMSpropOptions> {
 
 /// Options of Adadelta.
 struct AdadeltaOptions {
-  double lr = 1;
-  double rho = 0.9;
-  double eps = 1e-6;
-  double weight_decay = 0;
-  OptionFields fields();
+  double lr = 1;            ///< The learning rate.
+  double rho = 0.9;         ///< The decay of both averages, below 1.
+  double eps = 1e-6;        ///< Added to the denominator.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Zeiler 2012, Algorithm 1.
 class Adadelta : public OptimizerWith<AdadeltaOptions> {

@@ -15,17 +15,17 @@ namespace reel::optim {
 
 /// One option of an optimizer: its name in state dicts, where it is, and its range, least ≤ value < below.
 struct OptionField {
-  using Value = std::variant<double*, int64_t*, bool*>;
+  using Value = std::variant<double*, int64_t*, bool*>;  ///< Where an option of each type is.
   OptionField(const char* name_, Value value_, double below_ = std::numeric_limits<double>::infinity(),
               double least_ = 0)
       : name(name_), value(value_), below(below_), least(least_) {}
-  double get() const;
-  void set(double number) const;
-  void check() const;  ///< Throws for a value out of range or not finite.
+  double get() const;             ///< The value, as a number.
+  void set(double number) const;  ///< Changes the option; not checked.
+  void check() const;             ///< Throws for a value out of range or not finite.
 
-  const char* name;
-  Value value;
-  double below, least;
+  const char* name;     ///< In state dicts.
+  Value value;          ///< The option itself.
+  double below, least;  ///< The range.
 };
 /// All options of an optimizer, in the order in which they are saved.
 using OptionFields = std::vector<OptionField>;
@@ -47,6 +47,7 @@ class Optimizer {
   /// Drops the gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
 
+  /// At least 1.
   int num_groups() const { return static_cast<int>(groups_.size()); }
   const std::vector<Tensor>& parameters(int group) const;  ///< Those of a group, in order.
   double lr(int group = 0) const;                          ///< The option "lr" of a group.
@@ -56,7 +57,7 @@ class Optimizer {
   double initial_lr(int group);
   /// The option "momentum", or else "beta1"; an Error for optimizers with neither.
   double momentum(int group = 0) const;
-  void set_momentum(int group, double momentum);
+  void set_momentum(int group, double momentum);  ///< The same option of one group.
 
   /// Options and states, all as tensors, ready for io::save: "param_groups.0.lr", "state.3.step", "state.3.exp_avg".
   /// Parameters are counted through all groups. The states share storage with the optimizer.
@@ -74,16 +75,17 @@ class Optimizer {
     /// Makes an optional one, of zeros, unless it is there.
     Tensor& start(size_t i, const Tensor& parameter);
 
-    std::vector<Tensor> tensors;
-    int64_t steps = 0;  ///< How many the parameter has made, with the one that is being made.
-    double number = 1;  ///< The one of kind kNumber.
+    std::vector<Tensor> tensors;  ///< What operator[] gives.
+    int64_t steps = 0;            ///< How many the parameter has made, with the one that is being made.
+    double number = 1;            ///< The one of kind kNumber.
   };
   /// The name of a state in state dicts. Of kNumber there is at most one.
   struct StateName {
+    /// A tensor that is made at the first step, one that start() makes, or State::number.
     enum Kind { kAlways, kOptional, kNumber };
     StateName(const char* name_, Kind kind_ = kAlways) : name(name_), kind(kind_) {}
-    std::string name;
-    Kind kind;
+    std::string name;  ///< Behind "state.3." in state dicts.
+    Kind kind;         ///< kAlways unless it is given.
   };
 
   Optimizer() = default;
@@ -139,6 +141,7 @@ class Optimizer {
 template <class Options>
 class OptimizerWith : public Optimizer {
  public:
+  /// One group of parameters. What cannot be trained, and an option out of range, is an Error.
   explicit OptimizerWith(std::vector<Tensor> parameters, Options options = {}) {
     add_param_group(std::move(parameters), options);
   }

@@ -12,8 +12,8 @@
 #include "reel/tensor.h"
 
 // How a call of a Layer with hooks runs them, and how they find the Tensors in its arguments and results: a Tensor is
-// one, and lists, optionals, pairs, tuples and structs of them have some. Structs are looked into when all of their
-// members are Tensors or structs of Tensors, twelve at most.
+// one, and lists, optionals, pairs, tuples and structs of them have some. Structs are searched if all of their members
+// are Tensors or structs of Tensors, twelve at most.
 namespace reel::nn {
 class Module;
 }
