@@ -171,7 +171,8 @@ TEST_CASE("a number of parameters that is known at run time is a vector of them"
   struct Net : nn::Module {
     std::vector<nn::Parameter> scales;
     explicit Net(int n) {
-      for (int i = 0; i < n; ++i) scales.emplace_back(*this, "scale" + std::to_string(i), full({1}, i));
+      for (int i = 0; i < n; ++i)
+        scales.emplace_back(*this, "scale" + std::to_string(i), full({1}, static_cast<double>(i)));
     }
   };
   Net net(5);
@@ -180,7 +181,7 @@ TEST_CASE("a number of parameters that is known at run time is a vector of them"
   REQUIRE(moved.named_parameters().size() == 5);
   for (size_t i = 0; i < 5; ++i) {
     CHECK(&moved.get_parameter("scale" + std::to_string(i)) == &moved.scales[i]);
-    CHECK(moved.parameters()[i].item<size_t>() == i);
+    CHECK(moved.parameters()[i].item<double>() == static_cast<double>(i));
   }
   moved.scales.pop_back();
   CHECK(moved.parameters().size() == 4);
