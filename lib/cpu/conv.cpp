@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/scratch.h"
 
@@ -118,6 +119,7 @@ void for_each_image(const Convolution& c, const Image& image) {
 }  // namespace
 
 void convolve(ConvPart wanted, const Convolution& c) {
+  if (is_half(c.dtype)) return convolve(wanted, Widened().of(wanted, c));
   if (c.dtype == kFloat64)
     convolve_by_columns<double>(wanted, c);
   else if (!onednn_convolve(wanted, c))
@@ -125,11 +127,13 @@ void convolve(ConvPart wanted, const Convolution& c) {
 }
 
 void unfold(const Convolution& c) {
+  if (is_half(c.dtype)) return unfold(Widened().of_windows(c, true));
   const auto run = [&](auto* x, auto* y) { unfold_image(c, c.in, x, y); };
   c.dtype == kFloat64 ? for_each_image<double>(c, run) : for_each_image<float>(c, run);
 }
 
 void fold(const Convolution& c) {
+  if (is_half(c.dtype)) return fold(Widened().of_windows(c, false));
   const auto run = [&](auto* x, auto* y) { fold_image(c, c.in, y, x); };
   c.dtype == kFloat64 ? for_each_image<double>(c, run) : for_each_image<float>(c, run);
 }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "lib/cpu/dispatch.h"
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 
@@ -10,15 +11,13 @@
 namespace reel::cpu {
 namespace {
 
-/// a + b in the type of the elements; halves are summed as floats, bools are or-ed.
+/// a + b in the type of the elements; bools are or-ed.
 template <class T>
 T plus(T a, T b) {
   if constexpr (std::is_integral_v<T>)
     return static_cast<T>(uint64_t(a) + uint64_t(b));
-  else if constexpr (std::is_floating_point_v<T>)
-    return a + b;
   else
-    return T(static_cast<float>(a) + static_cast<float>(b));
+    return T(a + b);
 }
 
 /// a · b in the type of the elements; the larger and the smaller of a and b, where NaN propagates.
@@ -26,10 +25,8 @@ template <class T>
 T times(T a, T b) {
   if constexpr (std::is_integral_v<T>)
     return static_cast<T>(uint64_t(a) * uint64_t(b));
-  else if constexpr (std::is_floating_point_v<T>)
-    return a * b;
   else
-    return T(static_cast<float>(a) * static_cast<float>(b));
+    return T(a * b);
 }
 template <class T>
 T larger(T a, T b) {
@@ -141,8 +138,26 @@ void index_copy(const View& y, int dim, const View& ids, const View& from) {
   move_slices<Lookup::kTarget>(from, dim, ids, y);
 }
 
+namespace {
+/// Widens the slices of y that are added to, each once, or all of y where they are many.
+void index_add_halves(const View& y, int dim, const View& ids, const View& from) {
+  if (y.shape.empty() || ids.numel >= y.shape[dim]) return index_add(Widened().in_out(y), dim, ids, Widened().in(from));
+  std::vector<std::pair<int64_t, int64_t>> order;
+  for_each_id(ids, y.shape[dim], [&](int64_t id, int64_t i) { order.emplace_back(id, i); });
+  std::sort(order.begin(), order.end());
+  for (size_t k = 0; k < order.size();) {
+    const int64_t id = order[k].first;
+    Widened wide;
+    const View& to = wide.in_out(slice(y, dim, id));
+    for (; k < order.size() && order[k].first == id; ++k)
+      plain::map_elements<float, float>(plus<float>, to, to, Widened().in(slice(from, dim, order[k].second)));
+  }
+}
+}  // namespace
+
 void index_add(const View& y, int dim, const View& ids, const View& from) {
   if (ids.numel == 0 || y.numel == 0 || from.numel == 0) return;
+  if (is_half(y.dtype)) return index_add_halves(y, dim, ids, from);
   with_type(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if (y.contiguous && from.contiguous && !y.shape.empty()) {
@@ -177,6 +192,7 @@ void scatter(ScatterOp op, const View& y, int dim, const View& index, const View
       using T = typename decltype(type)::type;
       for_each_indexed<T>(y, dim, index, from, [](T& to, const T& value) { to = value; });
     });
+  if (is_half(y.dtype)) return scatter(op, Widened().in_out(y), dim, index, Widened().in(from));
   with_type(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto join = [&](auto f) {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/philox.h"
 
@@ -212,6 +213,7 @@ void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y
 }
 
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
+  if (is_half(x.dtype)) return dropout(fill, p, seed, offset, Widened().in(x), Widened().out(y), keep);
   // Signed: SSE2 has no unsigned comparison.
   const int32_t threshold = static_cast<int32_t>(static_cast<uint32_t>(p * 4294967295.0) ^ 0x80000000u);
   const auto apply = [&](auto* to) {

@@ -88,7 +88,7 @@ void reduce(ReduceOp op, const View& x, const View& y) {
     };
     switch (op) {
       case ReduceOp::kSum:
-        // Sums of narrow types do not occur: the op widens them first. Integers wrap.
+        // Integers wrap. The op widens narrow ones first.
         if constexpr (std::is_integral_v<T>)
           reduce_elements<T>(x, y, 0, [](T a, T b) { return static_cast<T>(uint64_t(a) + uint64_t(b)); });
         return;
@@ -104,7 +104,7 @@ void reduce(ReduceOp op, const View& x, const View& y) {
       case ReduceOp::kAll:
         if constexpr (sizeof(T) == 1) reduce_elements<T>(x, y, 1, [](T a, T b) { return T(a & (b != 0)); });
         return;
-      case ReduceOp::kMean: return;  // the op divides a sum instead
+      case ReduceOp::kMean: return;  // not of integers
     }
   });
 }

@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
 
@@ -20,11 +21,13 @@ void apply(const F& f, const View& a, const View& b, const View& y) {
 template <size_t I>
 void binary(const void* functor, const View& a, const View& b, const View& y) {
   const auto& f = *static_cast<const Functor<I>*>(functor);
-  switch (a.dtype) {
+  switch (y.dtype) {
     case kFloat32: return apply<float>(f, a, b, y);
     case kFloat64: return apply<double>(f, a, b, y);
-    default: return integer_binary[I](functor, a, b, y);
+    default: break;
   }
+  if (is_half(y.dtype)) return binary<I>(functor, Widened().in(a), Widened().in(b), Widened().out(y));
+  integer_binary[I](functor, a, b, y);
 }
 
 enum class Side { kA, kB };
@@ -39,16 +42,18 @@ void binary_grad(const void* functor, const View& g, const View* a, const View* 
       return f.grad_b(g, a, b, y);
   };
   // An operand that the rule does not use has no view; g takes its place.
-  if (g.dtype == kFloat32) {
-    map<float>(grad, out, g, a ? *a : g, b ? *b : g, y ? *y : g);
-  } else {
-    map<double>(grad, out, g, a ? *a : g, b ? *b : g, y ? *y : g);
+  switch (g.dtype) {
+    case kFloat32: return map<float>(grad, out, g, a ? *a : g, b ? *b : g, y ? *y : g);
+    case kFloat64: return map<double>(grad, out, g, a ? *a : g, b ? *b : g, y ? *y : g);
+    default: break;
   }
+  binary_grad<I, side>(functor, Widened().in(g), Widened().in(a), Widened().in(b), Widened().in(y), Widened().out(out));
 }
 
 template <size_t I>
 void ternary(const void* functor, const View& a, const View& b, const View& c, const View& y) {
   const auto& f = *static_cast<const std::tuple_element_t<I, scalar::TernaryList>*>(functor);
+  if (is_half(y.dtype)) return ternary<I>(functor, Widened().in(a), Widened().in(b), Widened().in(c), Widened().out(y));
   a.dtype == kFloat32 ? map<float>(f, y, a, b, c) : map<double>(f, y, a, b, c);
 }
 

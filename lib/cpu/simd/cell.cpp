@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/lanes.h"
 
@@ -62,8 +63,12 @@ void cell_grad_rows(const Cell& cell) {
   }
 }
 
-void cell(const Cell& cell) { cell.dtype == kFloat32 ? cell_rows<float>(cell) : cell_rows<double>(cell); }
+void cell(const Cell& cell) {
+  if (is_half(cell.dtype)) return REEL_ISA::cell(Widened().of(cell));
+  cell.dtype == kFloat32 ? cell_rows<float>(cell) : cell_rows<double>(cell);
+}
 void cell_grad(const Cell& cell) {
+  if (is_half(cell.dtype)) return cell_grad(Widened().of_grad(cell));
   cell.dtype == kFloat32 ? cell_grad_rows<float>(cell) : cell_grad_rows<double>(cell);
 }
 

@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 
@@ -9,6 +10,7 @@ template <size_t I>
 void compare(const void* functor, const View& a, const View& b, const View& y) {
   using F = std::tuple_element_t<I, scalar::CompareList>;
   const F& f = *static_cast<const F*>(functor);
+  if (is_half(a.dtype) || is_half(b.dtype)) return compare<I>(functor, Widened().in(a), Widened().in(b), y);
   switch (a.dtype) {
     case kFloat32: return map_elements<float, bool>(f, y, a, b);
     case kFloat64: return map_elements<double, bool>(f, y, a, b);

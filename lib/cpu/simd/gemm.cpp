@@ -1,7 +1,8 @@
 #include <algorithm>
 
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
-#include "lib/cpu/simd/batch.h"
+#include "lib/cpu/simd/map.h"
 
 // Matrix products with few rows, at which BLAS is slow (batch size 1, above all); all others go to BLAS
 // (lib/cpu/gemm.cpp). Blocks of C of up to four rows are kept in registers; neither A nor B is packed, which few rows
@@ -259,11 +260,22 @@ Gemm as_row(const Gemm& g) {
   return t;
 }
 
+template <class T>
+void rectify(const Gemm& g) {
+  for (int64_t i = 0; i < g.batch; ++i)
+    for (int64_t row = 0; row < g.m; ++row) {
+      T* const c = static_cast<T*>(g.c) + i * g.stride_c + row * g.ldc;
+      map_flat<T>(scalar::Relu(), g.n, c, c);
+    }
+}
+
 void gemm(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
+  if (is_half(g.dtype)) return gemm(Widened().of(g));
   const bool column = g.n == 1 && g.ldc == 1 && g.m > 1 && !g.bias;
   const Gemm& product = column ? as_row(g) : g;
   if (!(g.dtype == kFloat32 ? run<float>(product) : run<double>(product))) blas_gemm(g);
+  if (g.relu) g.dtype == kFloat32 ? rectify<float>(g) : rectify<double>(g);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
 
@@ -346,6 +347,7 @@ void channel_norm_grad(const Norm& norm) {
 
 template <void (*single)(const Norm&), void (*twice)(const Norm&)>
 void either(const Norm& norm) {
+  if (is_half(norm.dtype)) return either<single, twice>(Widened().of(norm));
   norm.dtype == kFloat32 ? single(norm) : twice(norm);
 }
 
@@ -353,9 +355,11 @@ void either(const Norm& norm) {
 
 void install_norm(Backend& table) {
   table.row_norm = either<row_norm<float>, row_norm<double>>;
-  table.row_norm_grad = either<row_norm_grad<float>, row_norm_grad<double>>;
+  table.row_norm_grad = [](const Norm& norm) { norm_grad(either<row_norm_grad<float>, row_norm_grad<double>>, norm); };
   table.channel_norm = either<channel_norm<float>, channel_norm<double>>;
-  table.channel_norm_grad = either<channel_norm_grad<float>, channel_norm_grad<double>>;
+  table.channel_norm_grad = [](const Norm& norm) {
+    norm_grad(either<channel_norm_grad<float>, channel_norm_grad<double>>, norm);
+  };
 }
 
 }  // namespace reel::cpu::REEL_ISA

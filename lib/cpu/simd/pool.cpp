@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/transpose.h"
 #include "lib/window.h"
@@ -422,15 +423,18 @@ void avg_pool_grad_of(const Pool& p, const T* g, T* gx) {
 }
 
 void max_pool(const Pool& p, const View& x, const View& y, const View* indices) {
+  if (is_half(x.dtype)) return max_pool(p, Widened().in(x), Widened().out(y), indices);
   int64_t* at = indices ? indices->as<int64_t>() : nullptr;
   x.dtype == kFloat32 ? max_pool_of(p, x.as<const float>(), y.as<float>(), at)
                       : max_pool_of(p, x.as<const double>(), y.as<double>(), at);
 }
 void avg_pool(const Pool& p, const View& x, const View& y) {
+  if (is_half(x.dtype)) return avg_pool(p, Widened().in(x), Widened().out(y));
   x.dtype == kFloat32 ? avg_pool_of(p, x.as<const float>(), y.as<float>())
                       : avg_pool_of(p, x.as<const double>(), y.as<double>());
 }
 void avg_pool_grad(const Pool& p, const View& g, const View& gx) {
+  if (is_half(g.dtype)) return avg_pool_grad(p, Widened().in(g), Widened().in_out(gx));
   g.dtype == kFloat32 ? avg_pool_grad_of(p, g.as<const float>(), gx.as<float>())
                       : avg_pool_grad_of(p, g.as<const double>(), gx.as<double>());
 }

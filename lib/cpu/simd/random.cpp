@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 
 namespace reel::cpu::REEL_ISA {
@@ -37,6 +38,7 @@ void dropout_grad_flat(T scale, int64_t n, const T* __restrict g, const uint8_t*
   }
 }
 void dropout_grad(double p, const View& g, const View& keep, const View& gx) {
+  if (is_half(g.dtype)) return dropout_grad(p, Widened().in(g), keep, Widened().out(gx));
   const double scale = p < 1 ? 1 / (1 - p) : 0;
   if (g.dtype == kFloat32)
     dropout_grad_flat(static_cast<float>(scale), g.numel, g.as<const float>(), keep.as<const uint8_t>(),

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/lanes.h"
 
@@ -258,8 +259,14 @@ void backward(const Recurrence& r) {
   });
 }
 
-void recurrence(const Recurrence& r) { r.dtype == kFloat32 ? forward<float>(r) : forward<double>(r); }
-void recurrence_grad(const Recurrence& r) { r.dtype == kFloat32 ? backward<float>(r) : backward<double>(r); }
+void recurrence(const Recurrence& r) {
+  if (is_half(r.dtype)) return recurrence(Widened().of(r));
+  r.dtype == kFloat32 ? forward<float>(r) : forward<double>(r);
+}
+void recurrence_grad(const Recurrence& r) {
+  if (is_half(r.dtype)) return recurrence_grad(Widened().of_grad(r));
+  r.dtype == kFloat32 ? backward<float>(r) : backward<double>(r);
+}
 
 }  // namespace
 

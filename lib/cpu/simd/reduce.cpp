@@ -1,7 +1,8 @@
 #include "lib/cpu/reduce.h"
 
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
-#include "lib/cpu/simd/batch.h"
+#include "lib/cpu/simd/map.h"
 
 // Reductions of float32 and float64. Sums are taken over blocks of a few hundred elements in T, and the blocks' results
 // are added in double precision: the sum of 10⁷ float32 numbers is as exact as its inputs, and vectors of floats do
@@ -169,14 +170,20 @@ void reduce_floats(ReduceOp op, const View& x, const View& y) {
     case ReduceOp::kSum: return reduce<Sum, T>(x, y);
     case ReduceOp::kProd: return reduce<Prod, T>(x, y);
     case ReduceOp::kMax: return reduce<Max, T>(x, y);
-    default: return reduce<Min, T>(x, y);
+    case ReduceOp::kMin: return reduce<Min, T>(x, y);
+    default: break;
   }
+  reduce<Sum, T>(x, y);
+  const Batch<T> count(static_cast<T>(static_cast<double>(x.numel) / static_cast<double>(y.numel)));
+  map<T>([&](const Batch<T>& sum) { return sum / count; }, y, y);
 }
 
 void reduce_any(ReduceOp op, const View& x, const View& y) {
   switch (x.dtype) {
     case kFloat32: return reduce_floats<float>(op, x, y);
     case kFloat64: return reduce_floats<double>(op, x, y);
+    case kFloat16:
+    case kBFloat16: return reduce_any(op, Widened().in(x), Widened().out(y));
     default: return cpu::reduce(op, x, y);
   }
 }
@@ -206,6 +213,7 @@ double norm_of(double p, std::span<const Updated> tensors) {
 }
 
 void norm(double p, std::span<const Updated> tensors, const View& y) {
+  if (!tensors.empty() && is_half(tensors[0].dtype)) return norm(p, Widened().in(tensors), y);
   const bool wide = !tensors.empty() && tensors[0].dtype == kFloat64;
   const double result = wide ? norm_of<double>(p, tensors) : norm_of<float>(p, tensors);
   y.dtype == kFloat32 ? void(*y.as<float>() = static_cast<float>(result)) : void(*y.as<double>() = result);

@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 
 // Resampling along one dimension (interpolation, adaptive averages) as weighted sums, and its gradient: inner loops
@@ -68,9 +69,11 @@ void resample_grad_of(const View& x, int dim, const View& ids, const View& weigh
 }
 
 void resample(const View& x, int dim, const View& ids, const View& weights, const View& y) {
+  if (is_half(x.dtype)) return resample(Widened().in(x), dim, ids, Widened().in(weights), Widened().out(y));
   x.dtype == kFloat32 ? resample_of<float>(x, dim, ids, weights, y) : resample_of<double>(x, dim, ids, weights, y);
 }
 void resample_grad(const View& x, int dim, const View& ids, const View& weights, const View& y) {
+  if (is_half(x.dtype)) return resample_grad(Widened().in_out(x), dim, ids, Widened().in(weights), Widened().in(y));
   x.dtype == kFloat32 ? resample_grad_of<float>(x, dim, ids, weights, y)
                       : resample_grad_of<double>(x, dim, ids, weights, y);
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
 
@@ -161,18 +162,22 @@ void cross_entropy_grad_rows(double smoothing, const View& g, const View& probs,
 }
 
 void softmax(bool log, const View& x, const View& y) {
+  if (is_half(x.dtype)) return softmax(log, Widened().in(x), Widened().out(y));
   x.dtype == kFloat32 ? softmax_rows<float>(log, x, y) : softmax_rows<double>(log, x, y);
 }
 void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
+  if (is_half(g.dtype)) return softmax_grad(log, Widened().in(g), Widened().in(y), Widened().out(gx));
   g.dtype == kFloat32 ? softmax_grad_rows<float>(log, g, y, gx) : softmax_grad_rows<double>(log, g, y, gx);
 }
 void cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
                    const View& probs) {
+  if (is_half(logits.dtype)) return cross_entropy(smoothing, Widened().in(logits), target, divisor, loss, probs);
   logits.dtype == kFloat32 ? cross_entropy_rows<float>(smoothing, logits, target, divisor, loss, probs)
                            : cross_entropy_rows<double>(smoothing, logits, target, divisor, loss, probs);
 }
 void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View* divisor,
                         const View& gx) {
+  if (is_half(gx.dtype)) return cross_entropy_grad(smoothing, g, probs, target, divisor, Widened().out(gx));
   g.dtype == kFloat32 ? cross_entropy_grad_rows<float>(smoothing, g, probs, target, divisor, gx)
                       : cross_entropy_grad_rows<double>(smoothing, g, probs, target, divisor, gx);
 }

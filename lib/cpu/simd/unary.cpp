@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
 
@@ -12,8 +13,10 @@ void unary(const void* functor, const View& x, const View& y) {
   switch (x.dtype) {
     case kFloat32: return map<float>(f, y, x);
     case kFloat64: return map<double>(f, y, x);
-    default: return integer_unary[I](functor, x, y);
+    default: break;
   }
+  if (is_half(x.dtype)) return unary<I>(functor, Widened().in(x), Widened().out(y));
+  integer_unary[I](functor, x, y);
 }
 
 template <size_t... I>

@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
 
@@ -11,11 +12,12 @@ void unary_grad(const void* functor, const View& g, const View* x, const View* y
   const F& f = *static_cast<const F*>(functor);
   const auto grad = [&f](const auto& g, const auto& x, const auto& y) { return f.grad(g, x, y); };
   // An operand that the rule does not use has no view; g takes its place.
-  if (g.dtype == kFloat32) {
-    map<float>(grad, gx, g, x ? *x : g, y ? *y : g);
-  } else {
-    map<double>(grad, gx, g, x ? *x : g, y ? *y : g);
+  switch (g.dtype) {
+    case kFloat32: return map<float>(grad, gx, g, x ? *x : g, y ? *y : g);
+    case kFloat64: return map<double>(grad, gx, g, x ? *x : g, y ? *y : g);
+    default: break;
   }
+  unary_grad<I>(functor, Widened().in(g), Widened().in(x), Widened().in(y), Widened().out(gx));
 }
 
 template <size_t... I>

@@ -1,3 +1,4 @@
+#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
 
@@ -47,11 +48,14 @@ void update_rows(const F& f, const View& p, const View& g, const View* const* st
 
 template <size_t I>
 void update(const void* functor, const View& p, const View& g, const View* const* states, const View* ids) {
+  if (is_half(p.dtype)) return update_halves(update<I>, functor, p, g, states, ids);
   const auto& f = *static_cast<const std::tuple_element_t<I, scalar::UpdateList>*>(functor);
   p.dtype == kFloat32 ? update_rows<float>(f, p, g, states, ids) : update_rows<double>(f, p, g, states, ids);
 }
 
 void rescale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
+  if (!gradients.empty() && is_half(gradients[0].dtype))
+    return rescale(factor, norm, Widened().in_out(gradients), found);
   if (norm) factor = scalar::clip_factor(factor, norm->dtype == kFloat32 ? *norm->as<float>() : *norm->as<double>());
   if (factor == 1 && !found) return;
   const auto run = [&]<class T>(T) {

@@ -1,0 +1,236 @@
+#include "lib/cpu/halves.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/cpu/kernels.h"
+#include "lib/cpu/scratch.h"
+
+namespace reel::cpu {
+namespace {
+
+/// The elements of v, each once: those that a stride of 0 repeats are left out.
+View distinct(const View& v) {
+  View result = v;
+  for (int d = 0; d < v.shape.size(); ++d)
+    if (v.strides[d] == 0 && v.shape[d] > 1) result.numel /= v.shape[d], result.shape[d] = 1;
+  return result;
+}
+
+/// n adjacent elements.
+View flat(const void* data, DType dtype, int64_t n) {
+  return {.data = const_cast<void*>(data), .numel = n, .dtype = dtype, .host = true, .shape = {n}, .strides = {1}};
+}
+
+int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
+
+}  // namespace
+
+Widened::Widened() = default;
+
+Widened::~Widened() {
+  for (const Operand& o : operands_) {
+    if (o.role & kOut) copy(o.wide, o.half);
+    if (o.bytes) release_cpu(o.wide.data, o.bytes);
+  }
+}
+
+const View& Widened::in(const View& x) { return take(x, kIn); }
+const View* Widened::in(const View* x) { return x ? &in(*x) : nullptr; }
+const View& Widened::out(const View& y) { return take(y, kOut); }
+const View& Widened::in_out(const View& y) { return take(y, kInOut); }
+
+const View& Widened::take(const View& half, Role role) {
+  if (!is_half(half.dtype)) return half;
+  const View from = distinct(half);
+  const size_t bytes = static_cast<size_t>(from.numel) * sizeof(float);
+  View wide = from;
+  wide.data = bytes ? allocate_cpu(bytes) : nullptr;
+  wide.dtype = kFloat32;
+  wide.contiguous = true;
+  int64_t stride = 1;
+  for (int d = from.shape.size() - 1; d >= 0; --d) wide.strides[d] = stride, stride *= from.shape[d];
+  if (role & kIn) copy(from, wide);
+  for (int d = 0; d < half.shape.size(); ++d)
+    if (half.shape[d] != from.shape[d]) wide.shape[d] = half.shape[d], wide.strides[d] = 0, wide.contiguous = false;
+  wide.numel = half.numel;
+  operands_.push_back({half, wide, bytes, role});
+  return operands_.back().wide;
+}
+
+std::span<const Updated> Widened::in(std::span<const Updated> tensors) { return take(tensors, kIn); }
+std::span<const Updated> Widened::in_out(std::span<const Updated> tensors) { return take(tensors, kInOut); }
+
+std::span<const Updated> Widened::take(std::span<const Updated> tensors, Role role) {
+  tensors_.assign(tensors.begin(), tensors.end());
+  for (Updated& t : tensors_) {
+    replace(t.p, t.dtype, t.numel, role);
+    t.dtype = kFloat32;
+  }
+  return tensors_;
+}
+
+/// nullptr stays.
+template <class T>
+void Widened::replace(T*& data, DType dtype, const Shape& shape, const Strides& strides, Role role) {
+  View view = flat(data, dtype, shape.numel());
+  view.contiguous = false;  // even if they are: it is a matter of speed only
+  view.shape = shape, view.strides = strides;
+  if (data) data = take(view, role).data;
+}
+template <class T>
+void Widened::replace(T*& data, DType dtype, int64_t n, Role role) {
+  if (data) data = take(flat(data, dtype, n), role).data;
+}
+
+Cell Widened::of(Cell c) {
+  const DType half = std::exchange(c.dtype, kFloat32);
+  const int64_t states = c.rows * c.hidden, gates = states * (3 + c.children);
+  replace(c.gates, half, gates, kIn);
+  sources_.assign(c.child_c, c.child_c + c.children);
+  for (const void*& child : sources_) replace(child, half, states, kIn);
+  c.child_c = sources_.data();
+  for (void** result : {&c.h, &c.c, &c.tanh_c}) replace(*result, half, states, kOut);
+  replace(c.activated, half, gates, kOut);
+  return c;
+}
+
+Cell Widened::of_grad(Cell c) {
+  const DType half = std::exchange(c.dtype, kFloat32);
+  const int64_t states = c.rows * c.hidden, gates = states * (3 + c.children);
+  sources_.assign(c.child_c, c.child_c + c.children);
+  for (const void*& child : sources_) replace(child, half, states, kIn);
+  c.child_c = sources_.data();
+  replace(c.activated, half, gates, kIn);
+  replace(c.tanh_c, half, states, kIn);
+  replace(c.grad_h, half, states, kIn);
+  replace(c.grad_c, half, states, kIn);
+  replace(c.grad_gates, half, gates, kOut);
+  if (!c.grad_child_c) return c;
+  targets_.assign(c.grad_child_c, c.grad_child_c + c.children);
+  for (void*& child : targets_) replace(child, half, states, kOut);
+  c.grad_child_c = targets_.data();
+  return c;
+}
+
+Convolution Widened::of(ConvPart wanted, Convolution c) {
+  const DType half = std::exchange(c.dtype, kFloat32);
+  const int64_t sizes[] = {c.n * c.in * volume(c.x_size), c.out * (c.in / c.groups) * volume(c.kernel),
+                           c.n * c.out * volume(c.y_size)};
+  for (const ConvPart part : {kConvX, kConvWeight, kConvY})
+    replace(c.data[part], half, sizes[part], part == wanted ? kOut : kIn);
+  replace(c.bias, half, c.out, kIn);
+  return c;
+}
+
+Convolution Widened::of_windows(Convolution c, bool to_columns) {
+  const DType half = std::exchange(c.dtype, kFloat32);
+  replace(c.data[kConvX], half, c.n * c.in * volume(c.x_size), to_columns ? kIn : kOut);
+  replace(c.data[kConvY], half, c.n * c.in * volume(c.kernel) * volume(c.y_size), to_columns ? kOut : kIn);
+  return c;
+}
+
+Gemm Widened::of(Gemm g) {
+  const DType half = std::exchange(g.dtype, kFloat32);
+  const auto matrix = [&](auto*& data, int64_t rows, int64_t columns, int64_t& ld, int64_t& stride, Role role) {
+    replace(data, half, {g.batch, rows, columns}, {stride, ld, 1}, role);
+    if (stride != 0) stride = rows * columns;
+    ld = std::max<int64_t>(columns, 1);
+  };
+  g.trans_a ? matrix(g.a, g.k, g.m, g.lda, g.stride_a, kIn) : matrix(g.a, g.m, g.k, g.lda, g.stride_a, kIn);
+  g.trans_b ? matrix(g.b, g.n, g.k, g.ldb, g.stride_b, kIn) : matrix(g.b, g.k, g.n, g.ldb, g.stride_b, kIn);
+  matrix(g.c, g.m, g.n, g.ldc, g.stride_c, g.beta == 0 ? kOut : kInOut);
+  replace(g.bias, half, g.n, kIn);
+  return g;
+}
+
+Norm Widened::of(Norm n) {
+  const DType half = std::exchange(n.dtype, kFloat32);
+  const int64_t parameters = n.groups * n.channels, all = n.outer * parameters * n.inner;
+  replace(n.x, half, all, kIn);
+  if (!n.wide_parameters) {
+    replace(n.weight, half, parameters, kIn);
+    replace(n.bias, half, parameters, kIn);
+  }
+  replace(n.y, half, all, kOut);
+  replace(n.grad_y, half, all, kIn);
+  replace(n.grad_x, half, all, kOut);
+  return n;
+}
+
+namespace {
+int64_t blocks_of(Recurrence::Kind kind) { return kind == Recurrence::kLstm ? 4 : kind == Recurrence::kGru ? 3 : 1; }
+}  // namespace
+
+Recurrence Widened::of(Recurrence r) {
+  const DType half = std::exchange(r.dtype, kFloat32);
+  const int64_t gates = blocks_of(r.kind) * r.hidden;
+  replace(r.w_hh, half, gates * r.width, kIn);
+  replace(r.b_hh, half, gates, kIn);
+  replace(r.w_hr, half, r.width * r.hidden, kIn);
+  replace(r.gates, half, r.total * gates, kInOut);
+  replace(r.h, half, r.rows * r.width, kInOut);
+  replace(r.c, half, r.rows * r.hidden, kInOut);
+  replace(r.y, half, {r.total, r.width}, {r.y_stride, 1}, kOut);
+  r.y_stride = r.width;
+  replace(r.h_before, half, r.total * r.width, kOut);
+  replace(r.c_before, half, r.total * r.hidden, kOut);
+  replace(r.inner, half, r.total * r.hidden, kOut);
+  replace(r.scratch, half, r.rows * gates, kScratch);
+  return r;
+}
+
+Recurrence Widened::of_grad(Recurrence r) {
+  const DType half = std::exchange(r.dtype, kFloat32);
+  const int64_t gates = blocks_of(r.kind) * r.hidden;
+  replace(r.w_hh, half, gates * r.width, kIn);
+  replace(r.w_hr, half, r.width * r.hidden, kIn);
+  replace(r.gates, half, r.total * gates, kIn);
+  replace(r.h_before, half, r.total * r.width, kIn);
+  replace(r.c_before, half, r.total * r.hidden, kIn);
+  replace(r.inner, half, r.total * r.hidden, kIn);
+  replace(r.scratch, half, r.rows * gates, kScratch);
+  replace(r.grad_y, half, {r.total, r.width}, {r.y_stride, 1}, kIn);
+  r.y_stride = r.width;
+  replace(r.grad_h, half, r.rows * r.width, kInOut);
+  replace(r.grad_c, half, r.rows * r.hidden, kInOut);
+  replace(r.grad_gates, half, r.total * gates, kOut);
+  replace(r.grad_hidden, half, r.total * gates, kOut);
+  replace(r.grad_projected, half, r.total * r.width, kOut);
+  return r;
+}
+
+void update_halves(Backend::Update kernel, const void* functor, const View& p, const View& g, const View* const* states,
+                   const View* ids) {
+  if (!ids) return kernel(functor, Widened().in_out(p), Widened().in(g), states, nullptr);
+  if (ids->numel == 0) return;
+  const int64_t n = g.numel / ids->numel;
+  const auto row = [n](const View& all, int64_t i) {
+    return flat(all.as<const char>() + i * n * size_of(all.dtype), all.dtype, n);
+  };
+  for (int64_t i = 0; i < ids->numel; ++i) {
+    const int64_t id = ids->as<const int64_t>()[i];
+    View rows[scalar::kMostStates];
+    const View* of_row[scalar::kMostStates] = {};
+    for (int s = 0; s < scalar::kMostStates; ++s)
+      if (states[s]) rows[s] = row(*states[s], id), of_row[s] = &rows[s];
+    kernel(functor, Widened().in_out(row(p, id)), Widened().in(row(g, i)), of_row, nullptr);
+  }
+}
+
+void norm_grad(void (*kernel)(const Norm&), const Norm& norm) {
+  const int64_t n = norm.groups * norm.channels;
+  const Scratch sums(2 * static_cast<size_t>(n) * sizeof(double));
+  std::fill_n(sums.data<double>(), 2 * n, 0.0);
+  Norm call = norm;
+  if (norm.grad_weight) call.grad_weight = sums.data<double>();
+  if (norm.grad_bias) call.grad_bias = sums.data<double>() + n;
+  kernel(call);
+  const auto round = [&](const void* from, void* to) {
+    if (to) copy(flat(from, kFloat64, n), flat(to, norm.grads_dtype, n));
+  };
+  round(call.grad_weight, norm.grad_weight);
+  round(call.grad_bias, norm.grad_bias);
+}
+
+}  // namespace reel::cpu

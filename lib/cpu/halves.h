@@ -1,0 +1,71 @@
+#pragma once
+#include <list>
+#include <vector>
+
+#include "lib/backend.h"
+
+// How kernels that compute in float32 take half types. The head of such a kernel is
+//
+//   void softmax(bool log, const View& x, const View& y) {
+//     if (is_half(x.dtype)) return softmax(log, Widened().in(x), Widened().out(y));
+//     …
+//
+// The copies live until that call returns, and each element of a result is rounded once. Nothing here is inline: the
+// files of simd/ include it, and the linker must not mix up what it was compiled for.
+namespace reel::cpu {
+
+/// Float32 copies of half operands. What a kernel has written to them is rounded when they are destroyed. Operands of
+/// other types are passed on as they are.
+class Widened {
+ public:
+  Widened();
+  ~Widened();
+  Widened(const Widened&) = delete;
+  Widened& operator=(const Widened&) = delete;
+
+  const View& in(const View& x);
+  const View* in(const View* x);
+  const View& out(const View& y);  // all of which is written: the copy begins uninitialised
+  const View& in_out(const View& y);
+
+  // Likewise for argument structs, whose dtype becomes float32.
+  Cell of(Cell cell);
+  Cell of_grad(Cell cell);
+  Convolution of(ConvPart wanted, Convolution conv);
+  Convolution of_windows(Convolution conv, bool to_columns);  // of unfold, or fold
+  Gemm of(Gemm gemm);
+  Norm of(Norm norm);
+  Recurrence of(Recurrence recurrence);
+  Recurrence of_grad(Recurrence recurrence);
+  // p of each tensor.
+  std::span<const Updated> in(std::span<const Updated> tensors);
+  std::span<const Updated> in_out(std::span<const Updated> tensors);
+
+ private:
+  enum Role { kScratch = 0, kIn = 1, kOut = 2, kInOut = kIn | kOut };
+  struct Operand {
+    View half, wide;
+    size_t bytes;
+    Role role;
+  };
+  const View& take(const View& half, Role role);
+  std::span<const Updated> take(std::span<const Updated> tensors, Role role);
+  template <class T>
+  void replace(T*& data, DType dtype, int64_t n, Role role);
+  template <class T>
+  void replace(T*& data, DType dtype, const Shape& shape, const Strides& strides, Role role);
+
+  std::list<Operand> operands_;
+  std::vector<const void*> sources_;
+  std::vector<void*> targets_;
+  std::vector<Updated> tensors_;
+};
+
+/// An optimizer's step for half p and g, of which only the rows `ids`, if given, are widened.
+void update_halves(Backend::Update kernel, const void* functor, const View& p, const View& g, const View* const* states,
+                   const View* ids);
+
+/// Runs the kernel of a norm's gradients, which adds up those of weight and bias in float64, and rounds these.
+void norm_grad(void (*kernel)(const Norm&), const Norm& norm);
+
+}  // namespace reel::cpu
