@@ -238,8 +238,7 @@ void GradAccumulator::add_region(const GradMetadata& target, int64_t offset, con
     if (strides[d] == 0) shape[d] = 1;  // the view repeats these elements: their gradients add up
   const Tensor part = sum_to(g, shape).to(target.dtype);
   const View& whole = view_of(own_dense(target));
-  View place = make_view(whole.as<char>() + offset * size_of(target.dtype), shape, strides, target.dtype);
-  place.host = whole.host;
+  const View place = make_view(whole.as<char>() + offset * size_of(target.dtype), shape, strides, target.dtype);
   add_views(target.device, place, view_of(part), place);
 }
 

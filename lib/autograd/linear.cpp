@@ -6,26 +6,9 @@ namespace reel {
 
 // ---- sums -----------------------------------------------------------------------------------------------------------
 
-namespace {
-
-constexpr scalar::Add kAdd;
-auto add_kernel(Device device) { return backend(device).binary[scalar::index_of<scalar::BinaryList, scalar::Add>]; }
-
-// The CPU's kernel takes no halves: added in float32, rounded once. Apart, since it would cost add_views a stack frame.
-[[gnu::noinline]] void add_halves(const View& a, const View& b, const View& sum) {
-  const Tensor wide_a = make_tensor(a.shape, kFloat32), wide_b = make_tensor(b.shape, kFloat32);
-  cpu_backend().copy(a, view_of(wide_a));
-  cpu_backend().copy(b, view_of(wide_b));
-  add_kernel(kCPU)(&kAdd, view_of(wide_a), view_of(wide_b), view_of(wide_a));
-  cpu_backend().copy(view_of(wide_a), sum);
-}
-
-}  // namespace
-
 void add_views(Device device, const View& a, const View& b, const View& sum) {
-  if (is_half(sum.dtype) && sum.host) [[unlikely]]
-    return add_halves(a, b, sum);
-  add_kernel(device)(&kAdd, a, b, sum);
+  constexpr scalar::Add add;
+  backend(device).binary[scalar::index_of<scalar::BinaryList, scalar::Add>](&add, a, b, sum);
 }
 
 namespace {
@@ -61,7 +44,6 @@ Tensor accumulate(const Tensor& a, const Tensor& b) {
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   const View& view = view_of(x);
   if (view.shape == shape) return x;
-  if (is_half(view.dtype) && view.host) return sum_to(x.to(kFloat32), shape).to(view.dtype);
   Shape kept = view.shape;  // the result's as the kernel takes it, of x's rank
   const int lead = view.shape.size() - shape.size();
   for (int d = 0; d < kept.size(); ++d) kept[d] = d < lead ? 1 : shape[d - lead];

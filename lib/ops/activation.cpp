@@ -46,17 +46,14 @@ Tensor silu(const Tensor& x) { return unary<scalar::Silu>("silu", x); }
 Tensor mish(const Tensor& x) { return unary<scalar::Mish>("mish", x); }
 Tensor logsigmoid(const Tensor& x) { return unary<scalar::LogSigmoid>("logsigmoid", x); }
 Tensor hardsigmoid(const Tensor& x) {
-  view_of(x, "hardsigmoid");
-  const Tensor y = hardtanh(to_compute(x) + 3, 0, 6) / 6;  // half types would round the corners away
-  return is_half(x.dtype()) ? y.to(x.dtype()) : y;
+  const Upcast up{view_of(x, "hardsigmoid").dtype};  // half types would round the corners away
+  return up.round(hardtanh(up(x) + 3, 0, 6) / 6);
 }
 Tensor hardswish(const Tensor& x) { return unary<scalar::Hardswish>("hardswish", x); }
 Tensor softsign(const Tensor& x) { return x / (1 + abs(x)); }
 Tensor tanhshrink(const Tensor& x) {
-  view_of(x, "tanhshrink");
-  const Tensor wide = to_compute(x);  // a difference of near equals
-  const Tensor y = wide - tanh(wide);
-  return is_half(x.dtype()) ? y.to(x.dtype()) : y;
+  const Upcast up{view_of(x, "tanhshrink").dtype};
+  return up.round(up(x) - tanh(up(x)));  // a difference of near equals
 }
 Tensor hardshrink(const Tensor& x, double lambda) { return where(abs(x.detach()) <= lambda, 0, x); }
 Tensor softshrink(const Tensor& x, double lambda) {
@@ -75,21 +72,6 @@ Tensor glu(const Tensor& x, int64_t dim) {
   REEL_CHECK(x.dim() > 0 && x.size(d) % 2 == 0, "glu: dimension ", d, " of x, shape ", x.shape(), ", cannot be halved");
   const int64_t half = x.size(d) / 2;
   return x.narrow(d, 0, half) * sigmoid(x.narrow(d, half, half));
-}
-
-Tensor softmin(const Tensor& x, int64_t dim) { return softmax(-x, dim); }
-
-Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, int64_t dim) {
-  if (const Raise raise{}) return gumbel_softmax(raise(logits), tau, hard, dim);
-  const DType dtype = view_of(logits, "gumbel_softmax").dtype;
-  REEL_CHECK(reel::is_floating_point(dtype), "gumbel_softmax: logits of ", dtype, ", not floating point");
-  REEL_CHECK(tau > 0, "gumbel_softmax: the temperature tau must be positive, got ", tau);
-  Tensor waits = make_tensor(logits.shape(), to_compute(logits.detach()).dtype(), logits.device());
-  const Tensor soft = softmax((logits - log(waits.exponential_())) / tau, dim).to(dtype);
-  if (!hard) return soft;
-  const Tensor top = argmax(soft.detach(), dim, true);
-  const Tensor choice = scatter(zeros_like(soft.detach()), dim, top, ones_like(top).to(dtype));
-  return choice - soft.detach() + soft;
 }
 
 }  // namespace reel

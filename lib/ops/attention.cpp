@@ -81,17 +81,13 @@ Attended attend(const char* op, const Tensor& query, const Tensor& key, const Te
   if (const Lower low{}) return attend(op, low(query), low(key), low(value), options);
   check(op, query, key, value, options);
   if (options.enable_gqa) return attend_grouped(op, query, key, value, options);
-  if (is_half(query.dtype()) && query.device() == kCPU) {
-    const Attended attended = attend(op, query.to(kFloat32), key.to(kFloat32), value.to(kFloat32), options);
-    return {attended.output.to(query.dtype()), attended.weights.to(query.dtype())};
-  }
   const double scale = options.scale.value_or(query.size(-1) ? 1 / std::sqrt(query.size(-1)) : 1);
   Tensor scores = matmul(query * scale, key.transpose(-2, -1)), blind;
   if (Tensor mask = additive_mask(op, options, scores.shape(), scores); mask.defined()) {
     // Softmax has no answer where everything is masked: such a query looks at everything and its result is dropped.
     if (options.mask.defined() && mask.numel()) {
       blind = no_grad([&] { return amax(mask, -1, true) == kMinusInfinity; });
-      if (blind.device() != kCPU || any(blind).item<bool>())  // a GPU is not asked, which would take a wait
+      if (!is_readable(blind) || any(blind).item<bool>())
         mask = masked_fill(mask, blind, 0);
       else
         blind.reset();

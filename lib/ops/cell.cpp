@@ -130,12 +130,6 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
     check_device(op, gates_in, {&c});
     REEL_CHECK(c.dtype() == gv.dtype, op, ": ", gv.dtype, " gates and a ", c.dtype(), " memory cell");
   }
-  if (is_half(gv.dtype) && gv.host) {
-    std::vector<Tensor> wide;
-    for (const Tensor& c : children_in) wide.push_back(c.to(kFloat32));
-    const CellState state = fused_cell(op, gates_in.to(kFloat32), wide, layout);
-    return {state.h.to(gv.dtype), state.c.to(gv.dtype)};
-  }
   const Tensor gates = gates_in.contiguous();
   Addresses<Tensor> children(children_in.size());
   Addresses<const void*> at(children_in.size());

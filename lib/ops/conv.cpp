@@ -138,9 +138,6 @@ template <int N>
 Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
   if (const Lower low{}) return conv<N>(op, low(x), low(weight), low(bias), options);
   check_operands<N>(op, x, weight, bias, options.groups);
-  const auto wide = [](const Tensor& t) { return t.defined() ? to_compute(t) : t; };
-  if (is_half(view_of(x).dtype) && view_of(x).host)
-    return conv<N>(op, wide(x), wide(weight), wide(bias), options).to(x.dtype());
   return batched(x, N + 2, [&](const Tensor& images) {
     const Shape &xs = view_of(images).shape, &ws = view_of(weight).shape;
     Convolution form = blank(view_of(x).dtype, N);
@@ -172,9 +169,6 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
                       const ConvTransposeOptions<N>& options) {
   if (const Lower low{}) return conv_transpose<N>(op, low(x), low(weight), low(bias), options);
   check_operands<N>(op, x, weight, bias, options.groups);
-  const auto wide = [](const Tensor& t) { return t.defined() ? to_compute(t) : t; };
-  if (is_half(view_of(x).dtype) && view_of(x).host)
-    return conv_transpose<N>(op, wide(x), wide(weight), wide(bias), options).to(x.dtype());
   return batched(x, N + 2, [&](const Tensor& images) {
     // The convolution whose y is the x here.
     const Shape &xs = view_of(images).shape, &ws = view_of(weight).shape;
@@ -266,7 +260,6 @@ Tensor unfold(const Tensor& x, PerDim<2> kernel_size, const UnfoldOptions& optio
   const Shape shape = view_of(x, "unfold").shape;
   REEL_CHECK(shape.size() == 3 || shape.size() == 4, "unfold: expected x of shape [n, c, h, w] or [c, h, w], got ",
              shape);
-  if (is_half(x.dtype())) return unfold(to_compute(x), kernel_size, options).to(x.dtype());
   const int r = shape.size();
   Convolution form = windows("unfold", x.dtype(), {shape[r - 2], shape[r - 1]}, kernel_size, options);
   return batched(x, 4, [&](const Tensor& images) {
@@ -279,7 +272,6 @@ Tensor fold(const Tensor& x, PerDim<2> output_size, PerDim<2> kernel_size, const
   const Shape shape = view_of(x, "fold").shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3,
              "fold: expected x of shape [n, c * kernel, windows] or [c * kernel, windows], got ", shape);
-  if (is_half(x.dtype())) return fold(to_compute(x), output_size, kernel_size, options).to(x.dtype());
   Convolution form = windows("fold", x.dtype(), output_size, kernel_size, options);
   const int64_t places = Shape{form.y_size[1], form.y_size[2]}.numel(), area = kernel_size[0] * kernel_size[1];
   const int r = shape.size();

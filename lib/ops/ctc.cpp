@@ -160,7 +160,7 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& in
   REEL_CHECK(is_floating_point(dtype), "ctc_loss: ", dtype, " log probabilities");
   REEL_CHECK(of_targets == kInt64 || of_targets == kInt32, "ctc_loss: the targets are ", of_targets, ", not int64");
   REEL_CHECK(options.reduction != kBatchMean, "ctc_loss: kBatchMean is a reduction of kl_div");
-  if (is_half(dtype)) return ctc_loss(to_compute(log_probs), targets, input_lengths, target_lengths, options).to(dtype);
+  if (const Upcast up{dtype}) return up.round(ctc_loss(up(log_probs), targets, input_lengths, target_lengths, options));
   if (shape.size() == 2) {
     const Tensor y = ctc_loss(log_probs.unsqueeze(1), targets.dim() == 1 ? targets.unsqueeze(0) : targets,
                               input_lengths, target_lengths, options);

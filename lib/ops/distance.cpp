@@ -11,7 +11,7 @@ template <class F>
 Tensor in_float(const char* op, const Tensor& a, const Tensor& b, const F& f) {
   if (const Raise raise{}) return in_float(op, raise(a), raise(b), f);
   view_of(a, op), view_of(b, op);
-  const DType dtype = result_type(a, b), wide = is_half(dtype) ? kFloat32 : dtype;
+  const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
   REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
              " tensors, neither of a floating point type");
   return f(a.to(wide), b.to(wide)).to(dtype);

@@ -23,8 +23,8 @@ int64_t padding_row(const char* op, std::optional<int64_t> padding, const Tensor
 
 /// Delivers g [n, …], the gradients of the rows `ids` [n] of input 0, a matrix of `shape`; not that of `padding`.
 void give_rows(Backward& back, Tensor g, const Shape& shape, Tensor ids, int64_t padding, bool sparse) {
-  if (padding >= 0 && !sparse && ids.device() != kCPU) {
-    ids = where(ids == padding, shape[0], ids);  // beyond the last row: added nowhere, and nobody waits for a count
+  if (padding >= 0 && !sparse && !is_readable(ids)) {
+    ids = where(ids == padding, shape[0], ids);  // beyond the last row: added nowhere, and no count is read
   } else if (padding >= 0) {
     const Tensor kept = nonzero(ids != padding).squeeze(1);
     if (kept.numel() < ids.numel()) g = index_select(g, 0, kept), ids = index_select(ids, 0, kept);
@@ -139,16 +139,6 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
   check_bags(weight, ids, options);
   const Tensor at = row_ids(kBag, weight, ids), flat = at.view({at.numel()});
   const int64_t padding = padding_row(kBag, options.padding_idx, weight);
-  if (is_half(weight.dtype()) && weight.device() == kCPU) {  // bags of float32 copies of the rows in use
-    const auto [used, places, counts] = unique(at, {.inverse = true});
-    const Tensor rows = embedding(weight, used, {.padding_idx = options.padding_idx, .sparse = options.sparse});
-    const Tensor pads = nonzero(used == padding);
-    EmbeddingBagLookup wide = options;
-    wide.padding_idx = pads.numel() ? std::optional(pads.item<int64_t>()) : std::nullopt;
-    wide.sparse = false;
-    if (wide.per_sample_weights.defined()) wide.per_sample_weights = wide.per_sample_weights.to(kFloat32);
-    return embedding_bag(rows.to(kFloat32), places, wide).to(weight.dtype());
-  }
   check_device(kBag, weight, {&options.per_sample_weights});
   const Tensor bounds = bag_bounds(at, options);
   const int64_t bags = bounds.numel() - 1, width = weight.size(1), n = flat.numel();

@@ -359,8 +359,8 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
                       bool include_self) {
   const Positions to = element_positions("scatter_reduce", x, dim, index);
   const Tensor from = source_for("scatter_reduce", x, to.ids, source);
-  if (is_half(x.dtype()))
-    return scatter_reduce(to_compute(x), to.dim, to.ids, to_compute(from), reduce, include_self).to(x.dtype());
+  if (const Upcast up{x.dtype()})
+    return up.round(scatter_reduce(up(x), to.dim, to.ids, up(from), reduce, include_self));
   switch (reduce) {
     case Reduce::kSum: return add_elements(without_self(x, to, include_self, 0), to, from);
     case Reduce::kMean: return mean_at(x, to, from, include_self);

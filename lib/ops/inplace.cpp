@@ -87,7 +87,7 @@ bool writes_directly(const Tensor& self, const Tensor& other, bool integers = fa
   return to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64 || (integers && to.dtype == kInt64)) &&
          !(grad_mode && (tracked(self) || tracked(other))) &&
          TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
-         (self.device() == other.device() || (from.host && from.shape.empty() && !tracked(other)));
+         (self.device() == other.device() || (is_host_number(from) && !tracked(other)));
 }
 // x or, if that is a C++ number, it as one of dtype, which `room` has then.
 const Tensor& typed(const char* name, DType dtype, const Tensor& x, Tensor& room) {

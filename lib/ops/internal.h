@@ -26,12 +26,43 @@ inline void check_device(const char* op, const Tensor& x, std::initializer_list<
     REEL_CHECK(!t->defined() || t->device() == x.device(), op, ": tensors on different devices, ", x.device(), " and ",
                t->device());
 }
-/// Do a device's pointwise kernels, products and norms take this type as it is? Half types: those of a GPU only.
-inline bool computes_in(DType dtype, Device device) {
-  return dtype == kFloat32 || dtype == kFloat64 || (is_half(dtype) && device != kCPU);
+/// Is this a number of the host's? Kernels of a GPU take one beside tensors there: it goes with the launch.
+inline bool is_host_number(const View& view) { return view.host && view.shape.empty(); }
+
+/// The dtype that arithmetic on elements of `dtype` is done in: float32 for half types.
+constexpr DType compute_dtype(DType dtype) { return is_half(dtype) ? kFloat32 : dtype; }
+/// x in that type. Recorded; undefined tensors stay so.
+inline Tensor to_compute(const Tensor& x) { return x.defined() ? x.to(compute_dtype(x.dtype())) : x; }
+
+/// Kernels round their results to half types. An op that is made of several, or whose rule is, is computed in float32
+/// from end to end instead, so that it rounds once; at its head stands one line:
+///
+///   Tensor cov(const Tensor& x, double correction) {
+///     if (const Upcast up{x.dtype()}) return up.round(cov(up(x), correction));
+///     …
+class Upcast {
+ public:
+  explicit Upcast(DType dtype) : dtype_(dtype) {}
+  explicit operator bool() const { return compute_dtype(dtype_) != dtype_; }
+  Tensor operator()(const Tensor& x) const { return to_compute(x); }
+  Tensor round(const Tensor& y) const { return *this ? y.to(dtype_) : y; }
+
+ private:
+  DType dtype_;
+};
+
+/// Can the host read x's elements without synchronizing with a GPU? An op that looks at values, to check them or to
+/// choose a faster way, does so only then.
+inline bool is_readable(const Tensor& x) { return view_of(x).host; }
+/// Throws if an element of wrong(), a bool tensor, is true and x is readable.
+template <class Wrong, class... Message>
+void check_values(const Tensor& x, const Wrong& wrong, const Message&... message) {
+  REEL_CHECK(!is_readable(x) || !any(wrong()).template item<bool>(), message...);
 }
-/// Half types as float32, in which their arithmetic is done; others as they are. Recorded.
-inline Tensor to_compute(const Tensor& x) { return is_half(x.dtype()) ? x.to(kFloat32) : x; }
+
+/// For what the host computes itself, whatever the default device is.
+inline TensorOptions on_host(std::optional<DType> dtype = {}) { return {.dtype = dtype, .device = kCPU}; }
+
 /// Half types and integers as float32: for ops that are not defined for integers.
 inline Tensor to_float(const Tensor& x) {
   const DType dtype = view_of(x).dtype;

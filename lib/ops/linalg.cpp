@@ -50,7 +50,8 @@ void check_solved(const char* op, int64_t failure, const char* why) {
 /// By way of float32 for half types: f(a in float32) in a's type.
 template <class F>
 Tensor widened(const Tensor& a, F f) {
-  return is_half(a.dtype()) ? f(to_compute(a)).to(a.dtype()) : f(a);
+  const Upcast up{a.dtype()};
+  return up.round(f(up(a)));
 }
 
 Tensor solve_batch(const char* op, const Tensor& a, const Tensor& b) {
@@ -98,9 +99,9 @@ Tensor inv(const Tensor& a) {
 SignLogDet slogdet(const Tensor& a) {
   if (const Raise raise{}) return slogdet(raise(a));
   check_square("linalg.slogdet", a);
-  if (is_half(a.dtype())) {
-    const auto [sign, log] = slogdet(to_compute(a));
-    return {sign.to(a.dtype()), log.to(a.dtype())};
+  if (const Upcast up{a.dtype()}) {
+    const auto [sign, log] = slogdet(up(a));
+    return {up.round(sign), up.round(log)};
   }
   const Tensor batch = batch_of(a);
   SignLogDet result{empty_batch(batch, {}), empty_batch(batch, {})};
@@ -189,9 +190,9 @@ QR qr_square_or_tall(const Tensor& a, const Tensor& q, const Tensor& r) {
 QR qr(const Tensor& a, QRMode mode) {
   if (const Raise raise{}) return qr(raise(a), mode);
   check_matrix("linalg.qr", a);
-  if (is_half(a.dtype())) {
-    const auto [q, r] = qr(to_compute(a), mode);
-    return {q.to(a.dtype()), r.to(a.dtype())};
+  if (const Upcast up{a.dtype()}) {
+    const auto [q, r] = qr(up(a), mode);
+    return {up.round(q), up.round(r)};
   }
   const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n), wide = mode == QRMode::kComplete ? m : k;
   if (recording(a) && m < n) {
@@ -217,9 +218,9 @@ Tensor differences(const Tensor& v) { return v.unsqueeze(-2) - v.unsqueeze(-1) +
 SVD svd(const Tensor& a, bool full_matrices) {
   if (const Raise raise{}) return svd(raise(a), full_matrices);
   check_matrix("linalg.svd", a);
-  if (is_half(a.dtype())) {
-    const auto [u, s, vh] = svd(to_compute(a), full_matrices);
-    return {u.to(a.dtype()), s.to(a.dtype()), vh.to(a.dtype())};
+  if (const Upcast up{a.dtype()}) {
+    const auto [u, s, vh] = svd(up(a), full_matrices);
+    return {up.round(u), up.round(s), up.round(vh)};
   }
   const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
   const Tensor batch = batch_of(a);
@@ -270,9 +271,9 @@ Tensor svdvals(const Tensor& a) {
 Eigh eigh(const Tensor& a) {
   if (const Raise raise{}) return eigh(raise(a));
   check_square("linalg.eigh", a);
-  if (is_half(a.dtype())) {
-    const auto [values, vectors] = eigh(to_compute(a));
-    return {values.to(a.dtype()), vectors.to(a.dtype())};
+  if (const Upcast up{a.dtype()}) {
+    const auto [values, vectors] = eigh(up(a));
+    return {up.round(values), up.round(vectors)};
   }
   const int64_t n = a.size(-1);
   const Tensor batch = batch_of(a);
@@ -313,7 +314,7 @@ Tensor solve(const Tensor& a, const Tensor& b) {
   const Shape rows(std::span(a.shape().begin(), static_cast<size_t>(a.dim() - 1)));
   if (b.dim() == 1 || b.shape() == rows) return solve(a, b.unsqueeze(-1)).squeeze(-1);
   REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
-  if (is_half(a.dtype())) return solve(to_compute(a), to_compute(b)).to(a.dtype());
+  if (const Upcast up{a.dtype()}) return up.round(solve(up(a), up(b)));
   const auto [as, bs] = broadcast_batches(op, a, b);
   const Tensor x = solve_batch(op, as, bs);
   if (recording(as, bs))
@@ -336,7 +337,7 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions
     return mt(solve_triangular(mt(a), mt(b), {.upper = !options.upper, .unitriangular = options.unitriangular}));
   }
   REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
-  if (is_half(a.dtype())) return solve_triangular(to_compute(a), to_compute(b), options).to(a.dtype());
+  if (const Upcast up{a.dtype()}) return up.round(solve_triangular(up(a), up(b), options));
   const auto [as, bs] = broadcast_batches(op, a, b);
   const Tensor triangle = batch_of(as);
   Tensor y = batch_of(bs);

@@ -7,37 +7,6 @@
 namespace reel {
 namespace {
 
-// ---- softmax along the last dimension of contiguous rows ------------------------------------------------------------
-
-Tensor softmax_rows(bool log, const Tensor& x) {
-  const View& xv = view_of(x);
-  Tensor y = make_tensor(xv.shape, xv.dtype, x.device());
-  backend_of(y).softmax(log, xv, view_of(y));
-  if (recording(x))
-    record(log ? "log_softmax" : "softmax", y, inputs(x), [log, y = Saved::output(y)](Backward& back) {
-      const Tensor g = back.grad().contiguous(), yt = back.get(y);
-      if (back.create_graph()) {
-        back.set(0, log ? g - exp(yt) * sum(g, -1, true) : yt * (g - sum(g * yt, -1, true)));
-        return;
-      }
-      Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
-      backend_of(g).softmax_grad(log, view_of(g), view_of(yt), view_of(gx));
-      back.set(0, std::move(gx));
-    });
-  return y;
-}
-
-Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
-  const View& xv = view_of(x, op);
-  const int d = wrap_dim(dim, xv.shape.size(), op);
-  REEL_CHECK(is_floating_point(xv.dtype), op, ": a tensor of ", xv.dtype,
-             "; convert it to a floating point type first");
-  if (is_half(xv.dtype) && xv.host) return softmax_along(op, log, x.to(kFloat32), dim).to(xv.dtype);
-  if (xv.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
-  if (d == xv.shape.size() - 1) return softmax_rows(log, x.contiguous());
-  return softmax_rows(log, x.transpose(d, -1).contiguous()).transpose(d, -1);
-}
-
 Tensor reduced(const char* op, const Tensor& losses, Reduction reduction) {
   switch (reduction) {
     case kMean: return mean(losses);
@@ -50,16 +19,13 @@ Tensor reduced(const char* op, const Tensor& losses, Reduction reduction) {
 
 // ---- what targets say -----------------------------------------------------------------------------------------------
 
-/// The type that losses of such scores are computed in.
-DType loss_type(DType scores) { return is_half(scores) ? kFloat32 : scores; }
-
 /// nullptr where x is undefined.
 const View* view_if(const Tensor& x) { return x.defined() ? &view_of(x) : nullptr; }
 
 struct Targets {
   Tensor ids;             // int64, contiguous; -1 for a row that is ignored
   bool ignoring = false;  // there may be such rows
-  Tensor kept;            // on a GPU then: how many others there are, in the loss_type
+  Tensor kept;            // on a GPU then: how many others there are, in the losses' dtype
 
   /// In range everywhere.
   Tensor places() const { return ignoring ? where(ids < 0, 0, ids) : ids; }
@@ -92,8 +58,8 @@ Targets read_targets(const char* op, const Tensor& target, const Tensor& scores,
   for (int d = 1; d < given.size() && fits; ++d) fits = given[d] == shape[d + 1];
   REEL_CHECK(fits, op, ": scores of shape ", shape, " but a target of shape ", given);
   if (given.empty()) ids = ids.reshape({1});
-  if (ignore && ids.device() != kCPU) {
-    const Tensor kept = make_tensor({}, loss_type(scores.dtype()), ids.device());
+  if (ignore && !is_readable(ids)) {
+    const Tensor kept = make_tensor({}, compute_dtype(scores.dtype()), ids.device());
     Tensor marked;
     if (*ignore >= 0) marked = make_tensor(view_of(ids).shape, kInt64, ids.device());  // negative ids count nowhere
     backend_of(ids).read_targets(op, view_of(ids), classes, *ignore, view_of(kept), view_if(marked));
@@ -143,15 +109,6 @@ Tensor for_one_row(const Tensor& x, const F& f) {
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim) {
-  if (const Raise raise{}) return softmax(raise(x), dim);
-  return softmax_along("softmax", false, x, dim);
-}
-Tensor log_softmax(const Tensor& x, int64_t dim) {
-  if (const Raise raise{}) return log_softmax(raise(x), dim);
-  return softmax_along("log_softmax", true, x, dim);
-}
-
 // ---- classes --------------------------------------------------------------------------------------------------------
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
@@ -173,13 +130,13 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
 
 namespace {
 
-/// The fused kernel: rows [n, classes], one loss each, reduced. Of half types, on a GPU, the result is float32.
+/// The fused kernel: rows [n, classes], one loss each, reduced. Of half types the result is float32.
 Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smoothing, Reduction reduction) {
   const Tensor x = rows.contiguous();
   const View& view = view_of(x);
   const int64_t n = view.shape[0];
   const Tensor& ids = targets.ids;
-  const DType wide = loss_type(view.dtype);
+  const DType wide = compute_dtype(view.dtype);
   Tensor losses = make_tensor({n}, wide, x.device());
   Tensor probs = make_tensor(view.shape, wide, x.device());
   double scale = 1;
@@ -250,9 +207,9 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
   const View& view = view_of(logits);
   const bool usual =
       view.shape.size() == 2 && !options.weight.defined() && !is_floating_point(view_of(target, op).dtype);
-  if (is_half(view.dtype) && (view.host || !usual)) {
-    const Tensor share = view_of(target, op).dtype == view.dtype ? to_compute(target) : target;
-    return cross_entropy_in(kFloat32, to_compute(logits), share, options).to(result);
+  if (const Upcast up{view.dtype}; up && !usual) {
+    const Tensor share = view_of(target, op).dtype == view.dtype ? up(target) : target;
+    return cross_entropy_in(compute_dtype(view.dtype), up(logits), share, options).to(result);
   }
   const double smoothing = options.label_smoothing;
   REEL_CHECK(smoothing >= 0 && smoothing <= 1, op, ": label_smoothing must be between 0 and 1, got ", smoothing);
@@ -291,7 +248,7 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   const DType dtype = view_of(logits, "cross_entropy").dtype;
   if (const Raise raise{})  // of the logits nobody needs a copy
-    return cross_entropy_in(is_half(dtype) ? kFloat32 : dtype, logits, raise(target), options);
+    return cross_entropy_in(compute_dtype(dtype), logits, raise(target), options);
   return cross_entropy_in(dtype, logits, target, options);
 }
 
@@ -301,7 +258,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMargi
   check_scores(op, x);
   REEL_CHECK(x.dim() <= 2, op, ": scores of shape ", x.shape(), ", not [n, classes]");
   REEL_CHECK(options.p == 1 || options.p == 2, op, ": p must be 1 or 2, got ", options.p);
-  if (is_half(x.dtype())) return multi_margin_loss(to_compute(x), target, options).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(multi_margin_loss(up(x), target, options));
   const Targets targets = read_targets(op, target, x, {});
   return for_one_row(x, [&](const Tensor& rows) {
     const int64_t classes = rows.size(1);
@@ -320,7 +277,7 @@ Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction r
   check_scores(op, x);
   REEL_CHECK(x.dim() <= 2 && view_of(target, op).shape == x.shape(), op, ": scores of shape ", x.shape(),
              " but a target of shape ", target.shape());
-  if (is_half(x.dtype())) return multilabel_margin_loss(to_compute(x), target, reduction).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(multilabel_margin_loss(up(x), target, reduction));
   if (x.dim() == 1) {
     const Tensor y = multilabel_margin_loss(x.unsqueeze(0), target.unsqueeze(0), reduction);
     return y.dim() ? y.squeeze(0) : y;
@@ -346,7 +303,7 @@ template <class F>
 Tensor loss_of(const char* op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f) {
   if (const Raise raise{}) return loss_of(op, reduction, raise(a), raise(b), f);
   broadcast_shapes(view_of(a, op).shape, view_of(b, op).shape, op);
-  const DType dtype = result_type(a, b), wide = is_half(dtype) ? kFloat32 : dtype;
+  const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
   REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
              " tensors, neither of a floating point type");
   return reduced(op, f(a.to(wide), b.to(wide)), reduction).to(dtype);
@@ -395,10 +352,11 @@ Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, con
   if (const Raise raise{}) return binary_cross_entropy(raise(probability), raise(target), options);
   const char* op = "binary_cross_entropy";
   check_same_shape(op, probability, target);
+  if (const Upcast up{probability.dtype()}) return up.round(binary_cross_entropy(up(probability), target, options));
   const Tensor p = to_float(probability), t = target.to(p.dtype());
-  // A GPU is not asked about values here and below: that would take a wait.
-  REEL_CHECK(p.device() != kCPU || !any(logical_not(logical_and(p >= 0, p <= 1))).item<bool>(), op,
-             ": the input is not a probability, some element is outside [0, 1]");
+  check_values(
+      p, [&] { return !((p >= 0) & (p <= 1)); }, op,
+      ": the input is not a probability, some element is outside [0, 1]");
   const auto losses = [](const Tensor& pt, const Tensor& tt) {
     return -(tt * clamp(log(pt), -100) + (1 - tt) * clamp(log1p(-pt), -100));
   };
@@ -411,7 +369,7 @@ Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, con
       if (back.needs(1)) back.set(1, g * (clamp(log1p(-pt), -100) - clamp(log(pt), -100)));
     });
   if (options.weight.defined()) y = y * options.weight.to(y.dtype());
-  return reduced(op, y, options.reduction).to(is_half(probability.dtype()) ? probability.dtype() : y.dtype());
+  return reduced(op, y, options.reduction);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
@@ -460,7 +418,8 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
   const char* op = "gaussian_nll_loss";
   REEL_CHECK(options.eps > 0, op, ": eps ", options.eps, " is not positive");
   view_of(var, op);
-  REEL_CHECK(var.device() != kCPU || !any(var < 0).item<bool>(), op, ": a variance is negative");
+  check_values(
+      var, [&] { return var < 0; }, op, ": a variance is negative");
   const Shape &shape = view_of(input, op).shape, &given = view_of(var).shape;
   Shape without_last = shape;
   if (shape.size()) without_last.resize(shape.size() - 1);
@@ -527,9 +486,8 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
   const int rank = view_of(anchor, op).shape.size();
   REEL_CHECK(rank == view_of(positive, op).shape.size() && rank == view_of(negative, op).shape.size(), op,
              ": vectors of shape ", anchor.shape(), ", ", positive.shape(), " and ", negative.shape());
-  if (is_half(anchor.dtype()))
-    return triplet_margin_loss(to_compute(anchor), to_compute(positive), to_compute(negative), options)
-        .to(anchor.dtype());
+  if (const Upcast up{anchor.dtype()})
+    return up.round(triplet_margin_loss(up(anchor), up(positive), up(negative), options));
   const auto distance = [&](const Tensor& a, const Tensor& b) {
     return pairwise_distance(a, b, {.p = options.p, .eps = options.eps});
   };

@@ -36,7 +36,7 @@ Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor&
   for (const int64_t size : {m, k, n, a.ld, b.ld})
     REEL_CHECK(size <= INT32_MAX, op, ": size ", size, " is more than BLAS can count, ", INT32_MAX);
   const bool batched = view.shape.size() == 3;
-  Tensor y = make_tensor(batched ? Shape{a.batch(), m, n} : Shape{m, n}, view.dtype, a.held.device());
+  const Tensor y = make_tensor(batched ? Shape{a.batch(), m, n} : Shape{m, n}, view.dtype, a.held.device());
   const Tensor row = bias.defined() ? bias.contiguous() : bias;
   backend_of(y).gemm({.dtype = view.dtype,
                       .trans_a = a.transposed,
@@ -55,11 +55,7 @@ Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor&
                       .stride_a = a.stride(),
                       .stride_b = b.stride(),
                       .stride_c = m * n,
-                      .relu = rectified && !view_of(y).host});
-  if (rectified && view_of(y).host) {
-    const scalar::Relu relu;
-    backend_of(y).unary[scalar::index_of<scalar::UnaryList, scalar::Relu>](&relu, view_of(y), view_of(y));
-  }
+                      .relu = rectified});
   return y;
 }
 
@@ -69,12 +65,8 @@ void check_types(const char* op, const Tensor& a, const Tensor& b) {
   common_device(op, {&a, &b});
 }
 
-bool multiplies(const Tensor& x) { return computes_in(x.dtype(), x.device()); }
-
-// Other types: halves in float32, integers exactly, as sums of products.
-template <class Op>
-Tensor by_conversion(const Tensor& a, const Tensor& b, Op op) {
-  if (is_half(a.dtype())) return op(a.to(kFloat32), b.to(kFloat32)).to(a.dtype());
+// Integers, exactly: as sums of products.
+Tensor product_of_integers(const Tensor& a, const Tensor& b) {
   constexpr int64_t kAtOnce = int64_t{1} << 18;  // products
   const int64_t m = a.size(-2), rows = std::max<int64_t>(kAtOnce / std::max<int64_t>(b.numel(), 1), 1);
   std::vector<Tensor> parts;
@@ -96,7 +88,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
   REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape, " and ",
              bv.shape);
   REEL_CHECK(av.shape[1] == bv.shape[0], "mm: inner sizes differ, ", av.shape, " x ", bv.shape);
-  if (!multiplies(a)) return by_conversion(a, b, mm);
+  if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
   const Tensor y = product("mm", operand(a), operand(b));
   if (recording(a, b))
     record("mm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
@@ -138,7 +130,7 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
     REEL_CHECK(view_of(bias).shape == Shape({out}), op, ": the bias has shape ", bias.shape(), ", the weight ",
                wv.shape);
   }
-  if (!multiplies(x)) {
+  if (!is_floating_point(xv.dtype)) {
     Tensor y = matmul(x, weight.t());
     if (bias.defined()) y = y + bias;
     return rectified ? relu(y) : y;
@@ -188,7 +180,7 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   REEL_CHECK(av.shape.size() == 3 && bv.shape.size() == 3 && av.shape[0] == bv.shape[0],
              "bmm: expected two equally long batches of matrices, got shapes ", av.shape, " and ", bv.shape);
   REEL_CHECK(av.shape[2] == bv.shape[1], "bmm: inner sizes differ, ", av.shape, " x ", bv.shape);
-  if (!multiplies(a)) return by_conversion(a, b, bmm);
+  if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
   const Tensor y = product("bmm", operand(a), operand(b));
   if (recording(a, b))
     record("bmm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {

@@ -93,12 +93,11 @@ struct NormRule {
     norm.wide_parameters = wide;
     Tensor gx, gw, gb;
     if (back.needs(0)) gx = make_tensor(in.shape(), in.dtype(), in.device()), norm.grad_x = view_of(gx).data;
-    const bool on_cpu = in.device() == kCPU, written = !on_cpu && in.numel();
-    if (!on_cpu) norm.grads_dtype = wide ? kFloat32 : in.dtype();
+    norm.grads_dtype = wide ? compute_dtype(in.dtype()) : in.dtype();
     const auto wanted = [&](int input, Tensor& total, void*& at) {
       if (!back.needs(input)) return;
       const TensorOptions options{.dtype = norm.grads_dtype, .device = in.device()};
-      total = written ? empty(parameter_shape, options) : zeros(parameter_shape, options);
+      total = in.numel() ? empty(parameter_shape, options) : zeros(parameter_shape, options);
       at = view_of(total).data;
     };
     wanted(1, gw, norm.grad_weight);
@@ -115,9 +114,6 @@ struct NormRule {
 Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, const Tensor& weight_in,
                   const Tensor& bias_in, Statistics& moments) {
   check_device(kind.op, x_in, {&weight_in, &bias_in});
-  if (is_half(x_in.dtype()) && x_in.device() == kCPU)  // whose kernels know no halves
-    return normalized(kind, frame, to_compute(x_in), detail::raised(weight_in), detail::raised(bias_in), moments)
-        .to(x_in.dtype());
   const bool wide = (weight_in.defined() && weight_in.dtype() != x_in.dtype()) ||
                     (bias_in.defined() && bias_in.dtype() != x_in.dtype());
   const auto dense = [wide](const Tensor& t) { return t.defined() ? (wide ? to_compute(t) : t).contiguous() : t; };
@@ -154,8 +150,8 @@ void check_parameter(const char* op, const char* what, const Tensor& t, const Sh
   if (!t.defined()) return;
   const View& view = view_of(t);
   REEL_CHECK(view.shape == shape, op, ": a ", what, " of shape ", view.shape, "; it should be ", shape);
-  REEL_CHECK(view.dtype == dtype || (is_half(dtype) && view.dtype == kFloat32), op, ": x is ", dtype, " and the ", what,
-             " ", view.dtype);
+  REEL_CHECK(view.dtype == dtype || view.dtype == compute_dtype(dtype), op, ": x is ", dtype, " and the ", what, " ",
+             view.dtype);
 }
 
 void check_channels(const char* op, const View& x) {
@@ -316,7 +312,7 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
   const View& view = view_of(x, op);
   check_channels(op, view);
   REEL_CHECK(size > 0, op, ": the size must be positive, got ", size);
-  if (is_half(view.dtype)) return local_response_norm(to_compute(x), size, alpha, beta, k).to(view.dtype);
+  if (const Upcast up{view.dtype}) return up.round(local_response_norm(up(x), size, alpha, beta, k));
   const int64_t n = view.shape[0], channels = view.shape[1];
   // A window of channels as one of an image's rows; the padding in front is that of an odd size.
   const Tensor squares = square(x).reshape({n, 1, channels, product_from(view.shape, 2)});
@@ -328,7 +324,7 @@ Tensor normalize(const Tensor& x, double p, const Dims& dims, double eps) {
   if (const Raise raise{}) return normalize(raise(x), p, dims, eps);
   const View& view = view_of(x, "normalize");
   check_float("normalize", view);
-  if (is_half(view.dtype)) return normalize(to_compute(x), p, dims, eps).to(view.dtype);
+  if (const Upcast up{view.dtype}) return up.round(normalize(up(x), p, dims, eps));
   return x / clamp(norm(x, p, dims, true), eps);
 }
 

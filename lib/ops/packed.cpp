@@ -58,9 +58,8 @@ struct Packing {
     return ids;
   }
   PackedSequence of(const Tensor& data) const {
-    if (sorted) return {data, from(batch_sizes, {.device = kCPU})};
-    return {data, from(batch_sizes, {.device = kCPU}), from(order).to(data.device()),
-            from(inverse(order)).to(data.device())};
+    if (sorted) return {data, from(batch_sizes, on_host())};
+    return {data, from(batch_sizes, on_host()), from(order).to(data.device()), from(inverse(order)).to(data.device())};
   }
 };
 

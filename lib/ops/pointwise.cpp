@@ -41,7 +41,7 @@ DType result_type(std::initializer_list<const Tensor*> tensors) {
 Device common_device(const char* op, std::initializer_list<const Tensor*> tensors) {
   const Tensor* first = nullptr;
   for (const Tensor* t : tensors) {
-    if (!t->defined() || (TensorImpl::of(*t)->view.shape.empty() && t->device() == kCPU)) continue;
+    if (!t->defined() || is_host_number(view_of(*t))) continue;
     if (!first) first = t;
     REEL_CHECK(t->device() == first->device(), op, ": tensors on different devices, ", first->device(), " and ",
                t->device());
@@ -99,8 +99,9 @@ Tensor polygamma(int64_t n, const Tensor& x) {
 }
 Tensor logit(const Tensor& x, std::optional<double> eps) {
   const DType dtype = view_of(x, "logit").dtype;
-  const Tensor p = eps ? clamp(to_float(x), *eps, 1 - *eps) : to_float(x), y = log(p / (1 - p));
-  return is_half(dtype) ? y.to(dtype) : y;
+  if (const Upcast up{dtype}) return up.round(logit(up(x), eps));
+  const Tensor p = eps ? clamp(to_float(x), *eps, 1 - *eps) : to_float(x);
+  return log(p / (1 - p));
 }
 
 // Integers are whole already.
@@ -164,8 +165,8 @@ Tensor minimum(const Tensor& a, const Tensor& b) { return binary<scalar::Minimum
 namespace {
 void check_no_zero(const char* name, const Tensor& divisor, DType result) {
   if (is_floating_point(result)) return;
-  // A GPU is not asked, which would take a wait.
-  REEL_CHECK(divisor.device() != kCPU || !any(divisor == 0).item<bool>(), name, ": integer division by zero");
+  check_values(
+      divisor, [&] { return divisor == 0; }, name, ": integer division by zero");
 }
 }  // namespace
 Tensor fmod(const Tensor& a, const Tensor& b) {
@@ -201,8 +202,8 @@ Tensor pow(const Tensor& base, const Tensor& exponent) {
     if (p == -1) return reciprocal(base);
   }
   if (const DType result = result_type(base, exponent); !is_floating_point(result) && result != kUInt8)
-    REEL_CHECK(exponent.device() != kCPU || !any(exponent < 0).item<bool>(),
-               "pow: integers to negative integer powers; make one of them floating");
+    check_values(
+        exponent, [&] { return exponent < 0; }, "pow: integers to negative integer powers; make one of them floating");
   return binary<scalar::Pow>("pow", base, exponent);
 }
 
@@ -221,7 +222,7 @@ Tensor ternary(const char* name, const F& f, const Tensor& a, const Tensor& b, c
   const DType dtype = result_type({&a, &b, &c});
   REEL_CHECK(is_floating_point(dtype), name, ": tensors of ", a.dtype(), ", ", b.dtype(), " and ", c.dtype(),
              "; at least one must be floating point");
-  const DType meet = is_half(dtype) ? kFloat32 : dtype;
+  const DType meet = compute_dtype(dtype);
   const Device device = common_device(name, {&a, &b, &c});
   const Tensor at = a.to(meet).to(device), bt = b.to(meet).to(device), ct = c.to(meet).to(device);
   const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), name), name);
@@ -287,15 +288,14 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
   const View &av = view_of(a, name), &bv = view_of(b, name);
   const Device device = common_device(name, {&a, &b});
   DType meet = logical ? promote_types(av.dtype, bv.dtype) : result_type(a, b);
-  // Numbers, and what is of another type, are compared as exactly as a float32 is.
+  // Halves meet numbers, and what is of another type, in float32. A number beside halves is one by itself.
   const auto is_number = [](const Tensor& x) { return TensorImpl::of(x)->number; };
   const auto fits = [&](const Tensor& x) { return is_number(x) || view_of(x).dtype == meet; };
-  if (is_half(meet) && !(device != kCPU && fits(a) && fits(b))) meet = kFloat32;
+  if (!fits(a) || !fits(b)) meet = compute_dtype(meet);
   const bool bools = meet == kBool;
   NoGrad guard;
   const auto operand = [&](const Tensor& x) {
-    const bool argument = is_number(x) && device != kCPU;  // of a kernel
-    return operand_on(device, x.to(bools ? kUInt8 : argument && is_half(meet) ? kFloat32 : meet));
+    return operand_on(device, x.to(bools ? kUInt8 : is_number(x) ? compute_dtype(meet) : meet));
   };
   const Tensor ac = operand(a), bc = operand(b);
   Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), kBool, device);

@@ -13,8 +13,7 @@ Tensor number_as(DType dtype, const Tensor& number);
 
 /// x where the kernels of a device take it: there, but for a number of the host's, which goes with the launch.
 inline Tensor operand_on(Device device, const Tensor& x) {
-  const View& view = view_of(x);
-  return view.host && view.shape.empty() && !tracked(x) ? x : x.to(device);
+  return is_host_number(view_of(x)) && !tracked(x) ? x : x.to(device);
 }
 
 template <bool read, int tag>
@@ -45,7 +44,6 @@ struct UnaryRule {
 template <class F>
 Tensor unary(const char* name, const Tensor& x, F f = {}) {
   const View& xv = view_of(x, name);
-  if (is_half(xv.dtype) && xv.host) return unary(name, x.to(kFloat32), f).to(xv.dtype);
   if (!is_floating_point(xv.dtype) && (!F::kIntegers || xv.dtype == kBool))
     return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
@@ -108,16 +106,16 @@ struct BinaryRule {
   }
 };
 
-// Operands of one dtype that the kernels know.
+// Operands that the kernels take: of one dtype, but that a number beside halves is a float32. `leading` is one of them
+// that has the result's dtype and device.
 template <class F>
-Tensor binary_same(const char* name, const Tensor& a, const Tensor& b) {
+Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Tensor& leading) {
   const View &av = view_of(a), &bv = view_of(b);
   const F f;
-  const TensorImpl* leading = TensorImpl::of(av.host && !bv.host ? b : a);
-  const DType dtype = leading->view.dtype;
+  const DType dtype = view_of(leading).dtype;
   Tensor y;
   if (av.shape == bv.shape) {
-    y = make_tensor(av.shape, dtype, leading->device());
+    y = make_tensor(av.shape, dtype, leading.device());
     backend_of(y).binary[scalar::index_of<scalar::BinaryList, F>](&f, av, bv, view_of(y));
   } else {
     y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, common_device(name, {&a, &b}));
@@ -139,25 +137,24 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
   const View &av = view_of(a, name), &bv = view_of(b, name);
   const auto meets_number = [](const Tensor& x, const Tensor& number) {
     const TensorImpl* impl = TensorImpl::of(x);
-    return TensorImpl::of(number)->number && !tracked(number) && !impl->number &&
-           computes_in(impl->view.dtype, impl->device());
+    return TensorImpl::of(number)->number && !tracked(number) && !impl->number && is_floating_point(impl->view.dtype);
   };
-  if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b));
-  if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b);
-  if (av.dtype == bv.dtype && computes_in(av.dtype, TensorImpl::of(a)->device()) &&
+  // One of two operands of one dtype may be a number of the host's.
+  const auto leading = [](const Tensor& a, const Tensor& b) -> const Tensor& { return is_readable(a) ? b : a; };
+  if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b), a);
+  if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b, b);
+  if (av.dtype == bv.dtype && is_floating_point(av.dtype) &&
       !(TensorImpl::of(a)->number && TensorImpl::of(b)->number)) {
     if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(name, {&a, &b});
-    return binary_same<F>(name, a, b);
+    return binary_same<F>(name, a, b, leading(a, b));
   }
   const Device device = common_device(name, {&a, &b});
   const DType result = result_type(a, b);
-  // The CPU's half types meet in float32, bools in uint8, integers of an op that has none in float32.
-  const DType meet = is_half(result) && device == kCPU             ? kFloat32
-                     : !F::kIntegers && !is_floating_point(result) ? kFloat32
-                     : result == kBool                             ? kUInt8
-                                                                   : result;
-  const Tensor y = binary_same<F>(name, operand_on(device, a.to(meet)), operand_on(device, b.to(meet)));
-  return is_half(result) || (F::kIntegers && result == kBool) ? y.to(result) : y;
+  // Bools meet in uint8, integers of an op that has none in float32.
+  const DType meet = !F::kIntegers && !is_floating_point(result) ? kFloat32 : result == kBool ? kUInt8 : result;
+  const Tensor at = operand_on(device, a.to(meet)), bt = operand_on(device, b.to(meet));
+  const Tensor y = binary_same<F>(name, at, bt, leading(at, bt));
+  return F::kIntegers && result == kBool ? y.to(result) : y;
 }
 
 }  // namespace reel

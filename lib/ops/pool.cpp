@@ -106,8 +106,7 @@ enum class Wanted { kValues, kBoth };
 
 template <int N>
 ValuesIndices maxima(const char* op, const Tensor& x_in, const Pool& pool, Wanted wanted) {
-  const DType dtype = x_in.dtype();
-  const Tensor x = to_compute(x_in).contiguous();
+  const Tensor x = x_in.contiguous();
   const View& view = view_of(x);
   const Shape shape = output_shape<N>(pool, view.shape);
   const Tensor y = make_tensor(shape, view.dtype, x.device());
@@ -118,7 +117,7 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pool& pool, Wante
     record(op, y, inputs(x), [planes = pool.planes, whole = view.shape, indices = Saved(indices)](Backward& back) {
       back.set(0, put_back(back.grad(), back.get(indices), planes, whole, back.create_graph()));
     });
-  return {y.to(dtype), indices};
+  return {y, indices};
 }
 
 template <int N>
@@ -263,7 +262,7 @@ Tensor avg_pool(const char* op, const Tensor& x, PerDim<N> kernel, const AvgPool
   pool.count_include_pad = options.count_include_pad;
   pool.divisor = options.divisor_override;
   REEL_CHECK(pool.divisor >= 0, op, ": divisor_override ", pool.divisor, " is negative");
-  return average(op, to_compute(x), pool, output_shape<N>(pool, view.shape)).to(view.dtype);
+  return average(op, x, pool, output_shape<N>(pool, view.shape));
 }
 
 template <int N>
@@ -275,7 +274,7 @@ Tensor adaptive_avg_pool(const char* op, const Tensor& x, PerDim<N> output_size)
     for (int d = -N; d < 0; ++d) last.dims.push_back(d);
     return mean(x, last, true);
   }
-  return average(op, to_compute(x), pool, output_shape<N>(pool, view.shape)).to(view.dtype);
+  return average(op, x, pool, output_shape<N>(pool, view.shape));
 }
 
 template <int N>
@@ -283,7 +282,7 @@ Tensor lp_pool(const char* op, const Tensor& x, double p, PerDim<N> kernel, cons
   const View& view = view_of(x, op);
   REEL_CHECK(p != 0, op, ": norm_type is 0");
   check_input(op, view, N);
-  if (is_half(view.dtype)) return lp_pool(op, to_compute(x), p, kernel, options).to(view.dtype);
+  if (const Upcast up{view.dtype}) return up.round(lp_pool(op, up(x), p, kernel, options));
   double taps = 1;
   for (int64_t size : kernel.values) taps *= static_cast<double>(size);
   const Tensor sums =

@@ -79,8 +79,7 @@ void set_generator_state(GeneratorState state) { generator() = state; }
 
 Tensor get_rng_state() {
   const GeneratorState& state = generator();
-  return from(std::vector<int64_t>{static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)},
-              {.device = kCPU});
+  return from(std::vector<int64_t>{static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)}, on_host());
 }
 void set_rng_state(const Tensor& state) {
   const View& view = view_of(state, "set_rng_state");
@@ -138,7 +137,7 @@ Tensor randint_like(const Tensor& other, int64_t low, int64_t high, TensorOption
 
 Tensor randperm(int64_t n, TensorOptions options) {
   REEL_CHECK(n >= 0, "randperm: ", n, " elements");
-  const Tensor chances = rand({n}, {.dtype = kFloat64, .device = kCPU}), order = make_tensor({n}, kInt64);
+  const Tensor chances = rand({n}, on_host(kFloat64)), order = make_tensor({n}, kInt64);
   const double* chance = chances.data<double>();
   int64_t* element = order.data<int64_t>();
   std::iota(element, element + n, 0);
@@ -186,8 +185,7 @@ Tensor& TensorMethods::random_(int64_t low, int64_t high) {
 
 namespace {
 void check_probabilities(const char* op, const Tensor& p) {
-  // A GPU is not asked about values here and below: that would take a wait.
-  REEL_CHECK(p.numel() == 0 || p.device() != kCPU || all((p >= 0) & (p <= 1)).item<bool>(), op,
+  REEL_CHECK(p.numel() == 0 || !is_readable(p) || all((p >= 0) & (p <= 1)).item<bool>(), op,
              ": probabilities must be in [0, 1], got ", min(p).item<double>(), " to ", max(p).item<double>());
 }
 // Success in each element of `shape` with the probabilities p; bool.
@@ -213,8 +211,8 @@ Tensor& TensorMethods::bernoulli_(const Tensor& p) {
 
 Tensor normal(const Tensor& mean, const Tensor& std) {
   view_of(mean, "normal"), view_of(std, "normal");
-  REEL_CHECK(std.numel() == 0 || std.device() != kCPU || min(std).item<double>() >= 0,
-             "normal: the standard deviation ", min(std).item<double>(), " is negative");
+  REEL_CHECK(std.numel() == 0 || !is_readable(std) || min(std).item<double>() >= 0, "normal: the standard deviation ",
+             min(std).item<double>(), " is negative");
   const DType dtype = result_type(mean, std);
   const TensorOptions options{.dtype = reel::is_floating_point(dtype) ? dtype : kFloat32,
                               .device = common_device("normal", {&mean, &std})};
@@ -272,7 +270,6 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   REEL_CHECK(reel::is_floating_point(dtype), "dropout: a tensor of ", dtype,
              "; only floating point ones can be scaled");
   if (!training || p == 0) return x;
-  if (is_half(dtype) && x.device() == kCPU) return dropout(to_compute(x), p, training).to(dtype);
   const Tensor dense = x.contiguous();
   const View& view = view_of(dense);
   const Tensor y = make_tensor(view.shape, dtype, x.device()), keep = make_tensor(view.shape, kBool, x.device());

@@ -84,19 +84,8 @@ void check_some(const char* op, const Shape& shape, const Plan& plan) {
   REEL_CHECK(plan.count > 0, op, ": nothing to take it of, shape ", shape);
 }
 
-/// The dtype that sums and products of x are taken in. A GPU's kernels round to half types only what they write.
-DType sum_type(const View& x) {
-  return is_half(x.dtype) && x.host ? kFloat32 : is_floating_point(x.dtype) ? x.dtype : kInt64;
-}
-
-Tensor sum_of(const char* name, const Tensor& x, const Plan& plan) {
-  const Tensor y = run(ReduceOp::kSum, x, plan);
-  if (recording(x))
-    record(name, y, inputs(x), [shape = view_of(x).shape, absent = plan.absent](Backward& back) {
-      back.set(0, spread(back.grad(), shape, absent));
-    });
-  return y;
-}
+/// The dtype of sums and products of x.
+DType sum_type(const View& x) { return is_floating_point(x.dtype) ? x.dtype : kInt64; }
 
 }  // namespace
 
@@ -105,11 +94,14 @@ Tensor sum_of(const char* name, const Tensor& x, const Plan& plan) {
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
   if (const Raise raise{}) return sum(raise(x), dims, keepdim);
   const View& view = view_of(x, "sum");
-  if (const DType wide = sum_type(view); wide != view.dtype) {
-    const Tensor y = sum(x.to(wide), dims, keepdim);
-    return is_half(view.dtype) ? y.to(view.dtype) : y;
-  }
-  return sum_of("sum", x, plan_of("sum", view.shape, dims, keepdim));
+  if (const DType wide = sum_type(view); wide != view.dtype) return sum(x.to(wide), dims, keepdim);
+  const Plan plan = plan_of("sum", view.shape, dims, keepdim);
+  const Tensor y = run(ReduceOp::kSum, x, plan);
+  if (recording(x))
+    record("sum", y, inputs(x), [shape = view.shape, absent = plan.absent](Backward& back) {
+      back.set(0, spread(back.grad(), shape, absent));
+    });
+  return y;
 }
 
 Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
@@ -118,7 +110,7 @@ Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
 }
 Tensor nanmean(const Tensor& x, const Dims& dims, bool keepdim) {
   check_float("nanmean", x);
-  if (is_half(x.dtype())) return nanmean(to_compute(x), dims, keepdim).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(nanmean(up(x), dims, keepdim));
   return nansum(x, dims, keepdim) / sum(x == x, dims, keepdim);
 }
 Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(x.to(kBool), dims); }
@@ -126,11 +118,9 @@ Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(x.to(kBool)
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   check_float("mean", x);
   const View& view = view_of(x);
-  if (is_half(view.dtype) && view.host) return mean(to_compute(x), dims, keepdim).to(view.dtype);
   const Plan plan = plan_of("mean", view.shape, dims, keepdim);
   const double count = static_cast<double>(plan.count);
-  const Tensor y =
-      view.host ? no_grad([&] { return run(ReduceOp::kSum, x, plan) / count; }) : run(ReduceOp::kMean, x, plan);
+  const Tensor y = run(ReduceOp::kMean, x, plan);
   if (recording(x))
     record("mean", y, inputs(x), [shape = view.shape, absent = plan.absent, count](Backward& back) {
       back.set(0, spread(back.grad() / count, shape, absent));
@@ -143,10 +133,8 @@ Tensor prod(const Tensor& x) { return prod(x.reshape({x.numel()}), 0); }
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
   if (const Raise raise{}) return prod(raise(x), dim, keepdim);
   const View& view = view_of(x, "prod");
-  if (const DType wide = is_half(view.dtype) ? kFloat32 : sum_type(view); wide != view.dtype) {
-    const Tensor y = prod(x.to(wide), dim, keepdim);
-    return is_half(view.dtype) ? y.to(view.dtype) : y;
-  }
+  if (const Upcast up{view.dtype}) return up.round(prod(up(x), dim, keepdim));
+  if (const DType wide = sum_type(view); wide != view.dtype) return prod(x.to(wide), dim, keepdim);
   const Plan plan = plan_of("prod", view.shape, dim, keepdim);
   const Tensor y = run(ReduceOp::kProd, x, plan);
   // The derivative by x_i is the product of the others. That is y / x_i, but where there are zeros.
@@ -154,7 +142,7 @@ Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
     record("prod", y, inputs(x), [x = Saved(x), y = Saved::output(y), dim, absent = plan.absent](Backward& back) {
       const Tensor in = back.get(x), g = with_kept_dims(back.grad(), absent);
       const Tensor zero = no_grad([&] { return in == 0; });
-      if (in.device() == kCPU && !any(zero).item<bool>()) {  // a GPU is not asked, which would take a wait
+      if (is_readable(in) && !any(zero).item<bool>()) {
         back.set(0, g * with_kept_dims(back.get(y), absent) / in);
       } else if (!back.create_graph()) {
         const Tensor zeros = sum(zero, dim, true), others = prod(where(zero, 1, in), dim, true);
@@ -261,7 +249,7 @@ enum class Root { kNo, kYes };
 
 Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_float(name, x);
-  if (is_half(x.dtype())) return deviation(name, root, to_compute(x), dims, correction, keepdim).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(deviation(name, root, up(x), dims, correction, keepdim));
   const Plan plan = plan_of(name, x.shape(), dims, keepdim);
   const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
   const Tensor y = no_grad([&] {
@@ -314,7 +302,7 @@ Tensor cov(const Tensor& x, double correction) {
   if (const Raise raise{}) return cov(raise(x), correction);
   check_float("cov", x);
   REEL_CHECK(x.dim() <= 2, "cov: expected variables by observations, got shape ", x.shape());
-  if (is_half(x.dtype())) return cov(to_compute(x), correction).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(cov(up(x), correction));
   if (x.dim() < 2) return cov(atleast_2d(x), correction).reshape({});
   const Tensor centered = x - mean(x, 1, true);
   return matmul(centered, centered.t()) / std::max(0.0, static_cast<double>(x.size(1)) - correction);
@@ -322,7 +310,7 @@ Tensor cov(const Tensor& x, double correction) {
 Tensor corrcoef(const Tensor& x) {
   if (const Raise raise{}) return corrcoef(raise(x));
   check_float("corrcoef", x);
-  if (is_half(x.dtype())) return corrcoef(to_compute(x)).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(corrcoef(up(x)));
   const Tensor c = cov(x);
   if (c.dim() == 0) return c / c;
   const Tensor spread = sqrt(diagonal(c));
@@ -334,7 +322,7 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   check_float("norm", x);
   REEL_CHECK(p >= 0, "norm: p must not be negative, got ", p);
   if (p == 0) return sum((x != 0).to(x.dtype()), dims, keepdim);
-  if (is_half(x.dtype())) return norm(to_compute(x), p, dims, keepdim).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(norm(up(x), p, dims, keepdim));
   if (p == 1) return sum(abs(x), dims, keepdim);
   if (std::isinf(p)) return amax(abs(x), dims, keepdim);
   return power_norm(x, p, dims, keepdim);
@@ -345,7 +333,7 @@ Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
   check_float("renorm", x);
   REEL_CHECK(x.dim() > 1, "renorm: expected at least two dimensions, got shape ", x.shape());
   REEL_CHECK(max_norm >= 0, "renorm: a largest norm of ", max_norm);
-  if (is_half(x.dtype())) return renorm(to_compute(x), p, dim, max_norm).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(renorm(up(x), p, dim, max_norm));
   Dims others;
   const int d = wrap_dim(dim, static_cast<int>(x.dim()), "renorm");
   for (int e = 0; e < x.dim(); ++e)
@@ -357,7 +345,7 @@ Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   if (const Raise raise{}) return logsumexp(raise(x), dims, keepdim);
   check_float("logsumexp", x);
-  if (is_half(x.dtype())) return logsumexp(to_compute(x), dims, keepdim).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(logsumexp(up(x), dims, keepdim));
   const Plan plan = plan_of("logsumexp", x.shape(), dims, keepdim);
   const double infinity = std::numeric_limits<double>::infinity();
   if (plan.count == 0) return sum(x, dims, keepdim) - infinity;
@@ -395,8 +383,7 @@ Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
   const Shape shape = broadcast_shapes(view_of(a, "cross").shape, view_of(b, "cross").shape, "cross");
   const int d = wrap_dim(dim, shape.size(), "cross");
   REEL_CHECK(!shape.empty() && shape[d] == 3, "cross: dimension ", dim, " of shape ", shape, " does not have size 3");
-  const DType dtype = result_type(a, b);
-  if (is_half(dtype)) return cross(a.to(kFloat32), b.to(kFloat32), d).to(dtype);
+  if (const Upcast up{result_type(a, b)}) return up.round(cross(up(a), up(b), d));
   const Tensor u = a.expand(shape), v = b.expand(shape);
   return roll(u, -1, d) * roll(v, -2, d) - roll(u, -2, d) * roll(v, -1, d);
 }

@@ -179,7 +179,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   REEL_CHECK(given + scales == 1 || given + scales == dims, op, ": ", given + scales, " sizes or scales for ", dims,
              " dimensions");
   check_mode(options, dims);
-  if (is_half(view.dtype)) return interpolate(to_compute(x), options).to(view.dtype);
+  if (const Upcast up{view.dtype}) return up.round(interpolate(up(x), options));
 
   Shape size, result = view.shape;
   for (int i = 0; i < dims; ++i) {
@@ -308,7 +308,7 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
   REEL_CHECK(places.dtype == view.dtype, op, ": x is ", view.dtype, " and the grid ", places.dtype);
   REEL_CHECK(options.mode == kBilinear || options.mode == kNearest || (options.mode == kBicubic && dims == 2), op,
              ": the mode is not kBilinear, kNearest or, for images, kBicubic");
-  if (is_half(view.dtype)) return grid_sample(to_compute(x), to_compute(grid), options).to(view.dtype);
+  if (const Upcast up{view.dtype}) return up.round(grid_sample(up(x), up(grid), options));
   const int64_t n = view.shape[0], channels = view.shape[1];
   int64_t count = 1, plane = 1;
   Shape result{n, channels};
@@ -364,7 +364,7 @@ Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) {
   REEL_CHECK(dims == 2 || dims == 3, op, ": a size of ", size, ", not [n, channels, h, w] or [n, channels, d, h, w]");
   REEL_CHECK(view.shape == Shape({size[0], dims, dims + 1}), op, ": maps of shape ", view.shape, "; for a size of ",
              size, " they should be ", Shape{size[0], dims, dims + 1});
-  if (is_half(view.dtype)) return affine_grid(to_compute(theta), size, align_corners).to(view.dtype);
+  if (const Upcast up{view.dtype}) return up.round(affine_grid(up(theta), size, align_corners));
   const TensorOptions like{.dtype = view.dtype, .device = theta.device()};
   Shape all(std::span<const int64_t>(size.begin() + 2, static_cast<size_t>(dims)));
   const int64_t count = all.numel();

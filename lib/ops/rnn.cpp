@@ -397,17 +397,6 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
              lstm ? ", one more if there is a projection" : "");
   REEL_CHECK(!lstm || state.h.defined() == state.c.defined(), op,
              ": of the state h and c one is undefined, one is not");
-  if (is_half(x.dtype()) && x.device() == kCPU) {
-    std::vector<Tensor> wide;
-    for (const Tensor& p : parameters) {
-      REEL_CHECK(view_of(p, op).dtype == x.dtype(), op, ": an input of ", x.dtype(), " and a parameter of ", p.dtype());
-      wide.push_back(p.to(kFloat32));
-    }
-    const auto widened = [&](const Tensor& s) { return s.defined() ? s.to(kFloat32) : s; };
-    const LayerResult result =
-        run_layers(formula, x.to(kFloat32), steps, {widened(state.h), widened(state.c)}, wide, options);
-    return {result.y.to(x.dtype()), result.h.to(x.dtype()), lstm ? result.c.to(x.dtype()) : Tensor()};
-  }
   std::vector<Tensor> h, c;
   for (int64_t l = 0; l < layers; ++l) {
     Given in;
@@ -512,16 +501,6 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
   REEL_CHECK(bias_ih.defined() == bias_hh.defined(), op, ": of the two biases one is undefined, one is not");
   REEL_CHECK(formula.kind != Recurrence::kLstm || state.h.defined() == state.c.defined(), op,
              ": of the state h and c one is undefined, one is not");
-  if (is_half(dtype) && x.device() == kCPU) {
-    const auto wide = [&](const Tensor& t) {
-      REEL_CHECK(!t.defined() || t.dtype() == dtype, op, ": an input of ", dtype, " and a parameter or state of ",
-                 t.dtype());
-      return t.defined() ? t.to(kFloat32) : t;
-    };
-    return map(step(formula, wide(x), {wide(state.h), wide(state.c)}, wide(weight_ih), wide(weight_hh), wide(bias_ih),
-                    wide(bias_hh)),
-               [&](const Tensor& s) { return s.to(dtype); });
-  }
   Given in;
   in.all[kX] = x.contiguous();
   const std::array<Tensor, 4> parameters{weight_ih, weight_hh, bias_ih, bias_hh};

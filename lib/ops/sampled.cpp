@@ -41,8 +41,8 @@ AliasTable::AliasTable(const std::vector<double>& weights) {
   // What is left is 1 but for rounding; a class that must not come up has been filled long ago.
   for (const auto& rest : {low, high})
     for (const size_t i : rest) height[i] = 1;
-  probabilities_ = from(probabilities, {.device = kCPU}), threshold_ = from(height, {.device = kCPU}),
-  alias_ = from(alias, {.device = kCPU});
+  probabilities_ = from(probabilities, on_host()), threshold_ = from(height, on_host()),
+  alias_ = from(alias, on_host());
 }
 
 AliasTable AliasTable::unigram(const std::vector<int64_t>& counts, double power) {
@@ -64,8 +64,7 @@ int64_t AliasTable::size() const { return probabilities_.numel(); }
 
 Tensor AliasTable::sample(const Shape& shape) const {
   // One uniform number is both: its whole part the column, the rest the height.
-  const Tensor u = rand({shape.numel()}, {.dtype = kFloat64, .device = kCPU}) * static_cast<double>(size()),
-               column = floor(u);
+  const Tensor u = rand({shape.numel()}, on_host(kFloat64)) * static_cast<double>(size()), column = floor(u);
   const Tensor ids = column.to(kInt64);
   return where(u - column < index_select(threshold_, 0, ids), ids, index_select(alias_, 0, ids)).reshape(shape);
 }
@@ -97,7 +96,7 @@ SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool
   Tensor ids, log_counts;
   if (distinct) {
     const auto [drawn, tries] = distinct_draws(count, *this);
-    ids = from(drawn, {.device = kCPU}), log_counts = log(-expm1(static_cast<double>(tries) * log1p(-probabilities_)));
+    ids = from(drawn, on_host()), log_counts = log(-expm1(static_cast<double>(tries) * log1p(-probabilities_)));
   } else {
     ids = sample({count}), log_counts = log(probabilities_ * static_cast<double>(count));
   }
@@ -235,7 +234,7 @@ HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) : classes(static_ca
     std::reverse(turns.begin() + begin, turns.end());
     at.push_back(static_cast<int64_t>(path.size()));
   }
-  const TensorOptions host{.device = kCPU};
+  const TensorOptions host = on_host();
   offsets = from(at, host), nodes = from(path, host), bits = from(turns, host), owners = from(owner, host);
 }
 
@@ -262,11 +261,11 @@ Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, con
   // All steps of all paths, one after another: which row they belong to and where in the tree's lists they are.
   const int64_t n = ids.numel();
   const Tensor begin = index_select(tree.offsets, 0, ids), length = index_select(tree.offsets, 0, ids + 1) - begin;
-  const Tensor step = arange(0, n ? max(length).item<int64_t>() : 0, 1, {.device = kCPU});
+  const Tensor step = arange(0, n ? max(length).item<int64_t>() : 0, 1, on_host());
   const Tensor taken = step < length.unsqueeze(1);
   const Tensor at = masked_select(begin.unsqueeze(1) + step, taken);
   const Tensor row =
-      masked_select(arange(0, n, 1, {.device = kCPU}).unsqueeze(1).expand(taken.shape()), taken).to(hidden.device());
+      masked_select(arange(0, n, 1, on_host()).unsqueeze(1).expand(taken.shape()), taken).to(hidden.device());
   const Tensor nodes = index_select(tree.nodes, 0, at).to(hidden.device());
   const Tensor bits = index_select(tree.bits, 0, at).to(hidden.device());
 

@@ -39,7 +39,7 @@ Tensor cumprod(const Tensor& x, int64_t dim) {
   if (const Raise raise{}) return cumprod(raise(x), dim);
   const View& view = view_of(x, "cumprod");
   const int d = wrap_dim(dim, view.shape.size(), "cumprod");
-  if (is_half(view.dtype)) return cumprod(to_compute(x), dim).to(view.dtype);
+  if (const Upcast up{view.dtype}) return up.round(cumprod(up(x), dim));
   if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumprod(x.to(kInt64), dim);
   const Tensor y = scanned(ScanOp::kProd, x, d);
   // The derivative of y[k] by x[i] is y[k] / x[i] for k >= i. It is 0 behind the first 0 of x; at that 0 it is the
@@ -48,7 +48,7 @@ Tensor cumprod(const Tensor& x, int64_t dim) {
     record("cumprod", y, inputs(x), [x = Saved(x), y = Saved::output(y), d](Backward& back) {
       const Tensor in = back.get(x), g = back.grad();
       const Tensor zero = no_grad([&] { return in == 0; });
-      if (in.device() == kCPU && !any(zero).item<bool>()) {  // a GPU is not asked, which would take a wait
+      if (is_readable(in) && !any(zero).item<bool>()) {
         back.set(0, sum_from(g * back.get(y), d) / in);
       } else if (!back.create_graph()) {
         const Tensor zeros = cumsum(zero, d), first = logical_and(zero, zeros == 1);
@@ -69,7 +69,7 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim) {
   const int d = wrap_dim(dim, view.shape.size(), "logcumsumexp");
   REEL_CHECK(is_floating_point(view.dtype), "logcumsumexp: a tensor of ", view.dtype,
              "; convert it to a floating point type first");
-  if (is_half(view.dtype)) return logcumsumexp(to_compute(x), dim).to(view.dtype);
+  if (const Upcast up{view.dtype}) return up.round(logcumsumexp(up(x), dim));
   const Tensor y = scanned(ScanOp::kLogSumExp, x, d);
   if (recording(x))
     record("logcumsumexp", y, inputs(x), [x = Saved(x), y = Saved::output(y), d](Backward& back) {

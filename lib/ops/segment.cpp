@@ -106,20 +106,22 @@ Tensor spread(const Tensor& in, const Tensor& offsets, int64_t rows, bool mean) 
 Tensor segment_reduce(const Tensor& x, const Tensor& offsets, Reduce reduce) {
   const SegmentOp op = op_of(reduce);
   const Tensor at = checked_offsets("segment_reduce", checked("segment_reduce", x), offsets, x.size(0));
-  return is_half(x.dtype()) ? reduced(op, to_compute(x), at).to(x.dtype()) : reduced(op, x, at);
+  const Upcast up{x.dtype()};
+  return up.round(reduced(op, up(x), at));
 }
 
 Tensor segment_expand(const Tensor& x, const Tensor& offsets) {
   const Tensor at = checked_offsets("segment_expand", checked("segment_expand", x), offsets, -1);
   REEL_CHECK(at.numel() - 1 == x.size(0), "segment_expand: ", at.numel() - 1, " segments for ", x.size(0), " rows");
   const int64_t rows = at[-1].item<int64_t>();
-  return is_half(x.dtype()) ? spread(to_compute(x), at, rows, false).to(x.dtype()) : spread(x, at, rows, false);
+  const Upcast up{x.dtype()};
+  return up.round(spread(up(x), at, rows, false));
 }
 
 Tensor segment_softmax(const Tensor& in, const Tensor& offsets) {
   if (const Raise raise{}) return segment_softmax(raise(in), offsets);
   const Tensor at = checked_offsets("segment_softmax", checked("segment_softmax", in), offsets, in.size(0));
-  if (is_half(in.dtype())) return segment_softmax(to_compute(in), at).to(in.dtype());
+  if (const Upcast up{in.dtype()}) return up.round(segment_softmax(up(in), at));
   const Tensor x = in.contiguous(), y = make_tensor(x.shape(), x.dtype(), x.device());
   const Tensor flat = no_grad([&] { return as_matrix(x); });
   backend_of(x).segment_softmax(view_of(flat), view_of(at), view_of(y));

@@ -130,7 +130,7 @@ Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bo
              " tensors have no quantile; convert to a floating point type first");
   REEL_CHECK(view_of(q, "quantile").shape.size() <= 1, "quantile: q must be a number or a vector, got shape ",
              q.shape());
-  if (is_half(x.dtype())) return quantile(to_compute(x), q, dim, keepdim).to(x.dtype());
+  if (const Upcast up{x.dtype()}) return up.round(quantile(up(x), q, dim, keepdim));
   if (!dim || shape.empty()) {
     REEL_CHECK(x.numel() > 0, "quantile: nothing to take it of, shape ", shape);
     Shape kept = q.shape();

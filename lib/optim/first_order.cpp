@@ -11,15 +11,14 @@
 namespace reel::optim {
 namespace {
 
-/// Runs the kernel over p and those of its states that the functor has. Half-precision parameters go by way of float32
-/// on the CPU.
+/// Runs the kernel over p and those of its states that the functor has.
 template <class Functor>
 void apply(const Functor& functor, const Tensor& p, const Tensor& grad, const std::vector<Tensor>& tensors,
            const Tensor* ids = nullptr) {
   const UpdateStates states(tensors.data(), scalar::kMostStates);
-  const bool on_cpu = p.device() == kCPU;
-  if (p.is_contiguous() && !(on_cpu && is_half(p.dtype())) && grad.dtype() == p.dtype()) {
-    if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids && !on_cpu)
+  if (p.is_contiguous() && grad.dtype() == p.dtype()) {
+    // The CPU gains nothing from many parameters at once.
+    if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids && p.device() != kCPU)
       return batch->add(functor, p, grad, states);
     return reel::update(functor, p, grad, states, ids);
   }

@@ -19,9 +19,8 @@ void Gradients::add(const Tensor& parameter) {
   Tensor grad = rows ? rows->values : parameter.grad();
   if (!grad.defined()) return;
   const Device device = grad.device();
-  const bool half = device == kCPU && is_half(grad.dtype());
-  if (half || !grad.is_contiguous()) {
-    Tensor dense = (half ? grad.to(kFloat32) : grad).contiguous();
+  if (!grad.is_contiguous()) {
+    Tensor dense = grad.contiguous();
     copies_.push_back({parameter, grad, dense});
     grad = std::move(dense);
   }

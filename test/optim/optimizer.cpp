@@ -298,6 +298,28 @@ TEST_CASE("half-precision and strided parameters are trained like any other") {
   check_close(strided, expected.to_vector<double>(), 1e-6);
 }
 
+TEST_CASE("row-sparse gradients of half types change their rows as dense ones do") {
+  for (const DType type : {kFloat16, kBFloat16}) {
+    const Tensor start = randn({6, 5}).to(type);
+    const auto train = [&](bool sparse) {
+      const Tensor table = start.clone().requires_grad_();
+      optim::Adagrad adagrad({table}, {.lr = 0.1});
+      for (int t = 0; t < 3; ++t) {
+        adagrad.zero_grad();
+        sum(square(embedding(table, from({4, 1, 4, t}), sparse))).backward();
+        adagrad.step();
+      }
+      return std::pair(table.detach(), *find(adagrad.state_dict(), "state.0.sum"));
+    };
+    const auto [rows, state] = train(true);
+    const auto [dense, dense_state] = train(false);
+    CHECK(equal(rows, dense));
+    CHECK(equal(state, dense_state));
+    CHECK(equal(rows[5], start[5]));
+    CHECK_FALSE(equal(rows[4], start[4]));
+  }
+}
+
 TEST_CASE("an optimizer goes on from its state dict") {
   const auto gradient = [](Tensor p, int t) { p.set_grad(from(ramp(3, t), {.dtype = kFloat64})); };
   Tensor a = parameter(ramp(3, 1)), unused = parameter({1});

@@ -1,5 +1,5 @@
-// Half types on a GPU: its kernels read and write them and compute in float32. So results are those of float32 rounded
-// once, and no op launches more kernels than in float32.
+// Half types: kernels read and write them and compute in float32, on the CPU as on a GPU. So results are those of
+// float32 rounded once, and on a GPU no op launches more kernels than in float32.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -26,11 +26,11 @@ struct Case {
   size_t more = 0;  // launches: for conversions of losses, which are small
 };
 
-/// n numbers below `end`, with repetitions. They are made once, outside of graphs.
-Tensor ids(int64_t n, int64_t end) {
-  static std::map<std::pair<int64_t, int64_t>, Tensor> made;
-  Tensor& all = made[{n, end}];
-  if (!all.defined()) all = remainder(arange(n, {.dtype = kInt64, .device = kCPU}), end).to(kCUDA);
+/// n numbers below `end`, with repetitions, where x is. They are made once, outside of graphs.
+Tensor ids(const Tensor& x, int64_t n, int64_t end) {
+  static std::map<std::tuple<bool, int64_t, int64_t>, Tensor> made;
+  Tensor& all = made[{x.device() == kCPU, n, end}];
+  if (!all.defined()) all = remainder(arange(n, {.dtype = kInt64, .device = kCPU}), end).to(x.device());
   return all;
 }
 
@@ -43,16 +43,16 @@ Tensors with_gradients(const Case& c, const Tensors& inputs, const Tensors& cota
   return all;
 }
 
-Tensors numbers(const std::vector<Shape>& shapes, DType dtype) {
+Tensors numbers(const std::vector<Shape>& shapes, DType dtype, Device device) {
   Tensors all;
   for (const Shape& shape : shapes)
-    all.push_back(randn(shape, {.dtype = kFloat64, .device = kCPU}).to(dtype).to(kCUDA));
+    all.push_back(randn(shape, {.dtype = kFloat64, .device = kCPU}).to(dtype).to(device));
   return all;
 }
 Tensors cotangents_of(const Case& c, const Tensors& inputs) {
   std::vector<Shape> shapes;
   for (const Tensor& y : c.call(inputs)) shapes.push_back(y.shape());
-  return numbers(shapes, inputs[0].dtype());
+  return numbers(shapes, inputs[0].dtype(), inputs[0].device());
 }
 Tensors as(DType dtype, const Tensors& all) {
   Tensors result;
@@ -152,33 +152,33 @@ const std::vector<Case>& cases() {
        3},
       {"dropout", [](const Tensors& x) { return Tensors{dropout(x[0], 0.3)}; }, {Shape{7, 30}}},
       {"cross_entropy",
-       [](const Tensors& x) { return Tensors{cross_entropy(x[0] * 4, ids(7, 5))}; },
+       [](const Tensors& x) { return Tensors{cross_entropy(x[0] * 4, ids(x[0], 7, 5))}; },
        {Shape{7, 5}},
        1,
        2},
       {"cross_entropy of each row",
        [](const Tensors& x) {
-         return Tensors{cross_entropy(x[0], ids(7, 5), {.reduction = kNoReduction, .label_smoothing = 0.1})};
+         return Tensors{cross_entropy(x[0], ids(x[0], 7, 5), {.reduction = kNoReduction, .label_smoothing = 0.1})};
        },
        {Shape{7, 5}},
        1,
        2},
-      {"nll_loss", [](const Tensors& x) { return Tensors{nll_loss(x[0], ids(7, 5))}; }, {Shape{7, 5}}, 1, 4},
-      {"embedding", [](const Tensors& x) { return Tensors{embedding(x[0], ids(24, 3))}; }, {Shape{9, 6}}},
+      {"nll_loss", [](const Tensors& x) { return Tensors{nll_loss(x[0], ids(x[0], 7, 5))}; }, {Shape{7, 5}}, 1, 4},
+      {"embedding", [](const Tensors& x) { return Tensors{embedding(x[0], ids(x[0], 24, 3))}; }, {Shape{9, 6}}},
       {"embedding_bag",
        [](const Tensors& x) {
-         return Tensors{embedding_bag(x[0], ids(24, 5).view({4, 6}))};
+         return Tensors{embedding_bag(x[0], ids(x[0], 24, 5).view({4, 6}))};
        },
        {Shape{9, 6}},
        3,
        kUncounted},
       {"index_add",
-       [](const Tensors& x) { return Tensors{index_add(x[0], 0, ids(20, 3), x[1])}; },
+       [](const Tensors& x) { return Tensors{index_add(x[0], 0, ids(x[0], 20, 3), x[1])}; },
        {{4, 6}, {20, 6}},
        3},
       {"scaled_dot_product_attention",
        [](const Tensors& x) {
-         const Tensor mask = ids(24, 5).view({4, 6}).to(kBool);
+         const Tensor mask = ids(x[0], 24, 5).view({4, 6}).to(kBool);
          return Tensors{scaled_dot_product_attention(x[0], x[1], x[2], {.mask = mask})};
        },
        {{2, 3, 4, 8}, {2, 3, 6, 8}, {2, 3, 6, 8}},
@@ -224,16 +224,16 @@ struct BiLstm : nn::Module {
   nn::LSTM lstm{*this, "lstm", 8, 6, {.num_layers = 2, .bidirectional = true}};
   nn::Linear out{*this, "out", 12, 5};
   Tensor x = randn({4, 3, 8}, {.device = kCUDA});
-  Tensor loss() const { return cross_entropy(out(lstm(x.to(out.weight.dtype())).output.flatten(0, 1)), ids(12, 5)); }
+  Tensor loss() const { return cross_entropy(out(lstm(x.to(out.weight.dtype())).output.flatten(0, 1)), ids(x, 12, 5)); }
 };
 struct Tree : nn::Module {
   nn::Embedding words{*this, "words", 10, 12, {.sparse = false}};
   nn::NaryTreeLSTM cell{*this, "cell", 12, 16};
   nn::Linear out{*this, "out", 16, 3};
   Tensor loss() const {
-    const auto leaf = [&](int64_t first) { return cell(words(ids(8, 10).narrow(0, first, 2))); };
+    const auto leaf = [&](int64_t first) { return cell(words(ids(out.weight, 8, 10).narrow(0, first, 2))); };
     const CellState left = cell({}, {leaf(0), leaf(2)}), root = cell({}, {left, cell({}, {leaf(4), leaf(6)})});
-    return cross_entropy(out(root.h), ids(2, 3));
+    return cross_entropy(out(root.h), ids(root.h, 2, 3));
   }
 };
 
@@ -274,13 +274,13 @@ TEST_CASE("GPU: models of half types launch no more than those of float32", "[cu
   SECTION("a Tree-LSTM") { check_launches<Tree>(2, 20); }
 }
 
-TEST_CASE("GPU: ops of half types round once", "[cuda]") {
-  if (!cuda::is_available()) return;
+namespace {
+void check_rounding(Device device) {
   manual_seed(21);
   for (const Case& c : cases())
     for (const DType dtype : {kFloat16, kBFloat16}) {
       INFO(c.name << ", " << dtype);
-      const Tensors inputs = numbers(c.shapes, dtype), cotangents = cotangents_of(c, inputs);
+      const Tensors inputs = numbers(c.shapes, dtype, device), cotangents = cotangents_of(c, inputs);
       manual_seed(5);
       const Tensors found = with_gradients(c, inputs, cotangents);
       manual_seed(5);
@@ -293,6 +293,11 @@ TEST_CASE("GPU: ops of half types round once", "[cuda]") {
       }
     }
 }
+}  // namespace
+TEST_CASE("ops of half types round once", "[ops][isa]") { check_rounding(kCPU); }
+TEST_CASE("GPU: ops of half types round once", "[cuda]") {
+  if (cuda::is_available()) check_rounding(kCUDA);
+}
 
 TEST_CASE("GPU: ops of half types launch no more than those of float32", "[cuda]") {
   if (!launches_are_counted()) return;
@@ -300,7 +305,7 @@ TEST_CASE("GPU: ops of half types launch no more than those of float32", "[cuda]
   for (const Case& c : cases()) {
     if (c.more == kUncounted) continue;
     INFO(c.name);
-    const Tensors inputs = numbers(c.shapes, kFloat32), cotangents = cotangents_of(c, inputs);
+    const Tensors inputs = numbers(c.shapes, kFloat32, kCUDA), cotangents = cotangents_of(c, inputs);
     const size_t most = launches(c, inputs, cotangents);
     for (const DType dtype : {kFloat16, kBFloat16}) {
       INFO(dtype);
@@ -309,15 +314,20 @@ TEST_CASE("GPU: ops of half types launch no more than those of float32", "[cuda]
   }
 }
 
-TEST_CASE("GPU: a mean of half types overflows only where its result does", "[cuda]") {
-  if (!cuda::is_available()) return;
-  const Tensor x = full({1000}, 30000, {.dtype = kFloat16, .device = kCUDA});
+namespace {
+void check_mean(Device device) {
+  const Tensor x = full({1000}, 30000, {.dtype = kFloat16, .device = device});
   CHECK(mean(x).item<double>() == 30000);
   CHECK(sum(x).item<double>() == INFINITY);
 }
+}  // namespace
+TEST_CASE("a mean of half types overflows only where its result does", "[ops]") { check_mean(kCPU); }
+TEST_CASE("GPU: a mean of half types overflows only where its result does", "[cuda]") {
+  if (cuda::is_available()) check_mean(kCUDA);
+}
 
-TEST_CASE("GPU: norms of half types take a weight and a bias of float32", "[cuda]") {
-  if (!cuda::is_available()) return;
+namespace {
+void check_norms_of_float32_parameters(Device device) {
   manual_seed(23);
   using Op = Tensor (*)(const Tensor&, const Tensor&, const Tensor&);
   const Op ops[] = {
@@ -340,7 +350,7 @@ TEST_CASE("GPU: norms of half types take a weight and a bias of float32", "[cuda
           grads.push_back(y);
           return grads;
         };
-        const Tensors in = numbers({{6, 16}, {16}, {16}}, dtype);
+        const Tensors in = numbers({{6, 16}, {16}, {16}}, dtype, device);
         const Tensor w = in[1].to(of_weight) * 1.001, b = in[2].to(of_bias);
         const Tensors found = run(in[0], w, b), expected = run(in[0].to(kFloat64), w.to(kFloat64), b.to(kFloat64));
         CHECK(found[3].dtype() == dtype);
@@ -351,6 +361,24 @@ TEST_CASE("GPU: norms of half types take a weight and a bias of float32", "[cuda
             CHECK(
                 reel::all(abs(found[i].to(kFloat64) - expected[i]) <= 0.02 * (1 + max(abs(expected[i])))).item<bool>());
       }
+}
+}  // namespace
+TEST_CASE("norms of half types take a weight and a bias of float32", "[ops]") {
+  check_norms_of_float32_parameters(kCPU);
+}
+TEST_CASE("GPU: norms of half types take a weight and a bias of float32", "[cuda]") {
+  if (cuda::is_available()) check_norms_of_float32_parameters(kCUDA);
+}
+
+TEST_CASE("sums at equal indices are rounded once in half types, too", "[ops]") {
+  // Each step of a sum of ones in bfloat16 would be lost from 256 on.
+  const Tensor ones_of = ones({1000, 2}, {.dtype = kBFloat16}), at = zeros({1000}, {.dtype = kInt64});
+  const Tensor few = zeros({3, 2}, {.dtype = kBFloat16}), many = zeros({2000, 2}, {.dtype = kBFloat16});
+  for (const Tensor& x : {few, many}) {
+    CHECK(index_add(x, 0, at, ones_of)[0][1].item<double>() == 1000);
+    CHECK(scatter_add(x, 0, at.unsqueeze(1).expand({1000, 2}), ones_of)[0][1].item<double>() == 1000);
+  }
+  CHECK(embedding_bag(ones_of, arange(1000).unsqueeze(0), {.mode = Reduce::kSum})[0][0].item<double>() == 1000);
 }
 
 }  // namespace reel

@@ -1,0 +1,61 @@
+#include "lib/ops/internal.h"
+
+namespace reel {
+namespace {
+
+/// Along the last dimension of a contiguous x.
+Tensor softmax_rows(bool log, const Tensor& x) {
+  const View& xv = view_of(x);
+  Tensor y = make_tensor(xv.shape, xv.dtype, x.device());
+  backend_of(y).softmax(log, xv, view_of(y));
+  if (recording(x))
+    record(log ? "log_softmax" : "softmax", y, inputs(x), [log, y = Saved::output(y)](Backward& back) {
+      const Tensor g = back.grad().contiguous(), yt = back.get(y);
+      if (back.create_graph()) {
+        back.set(0, log ? g - exp(yt) * sum(g, -1, true) : yt * (g - sum(g * yt, -1, true)));
+        return;
+      }
+      Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
+      backend_of(g).softmax_grad(log, view_of(g), view_of(yt), view_of(gx));
+      back.set(0, std::move(gx));
+    });
+  return y;
+}
+
+Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
+  const View& xv = view_of(x, op);
+  const int d = wrap_dim(dim, xv.shape.size(), op);
+  REEL_CHECK(is_floating_point(xv.dtype), op, ": a tensor of ", xv.dtype,
+             "; convert it to a floating point type first");
+  if (xv.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
+  if (d == xv.shape.size() - 1) return softmax_rows(log, x.contiguous());
+  return softmax_rows(log, x.transpose(d, -1).contiguous()).transpose(d, -1);
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, int64_t dim) {
+  if (const Raise raise{}) return softmax(raise(x), dim);
+  return softmax_along("softmax", false, x, dim);
+}
+Tensor log_softmax(const Tensor& x, int64_t dim) {
+  if (const Raise raise{}) return log_softmax(raise(x), dim);
+  return softmax_along("log_softmax", true, x, dim);
+}
+
+Tensor softmin(const Tensor& x, int64_t dim) { return softmax(-x, dim); }
+
+Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, int64_t dim) {
+  if (const Raise raise{}) return gumbel_softmax(raise(logits), tau, hard, dim);
+  const DType dtype = view_of(logits, "gumbel_softmax").dtype;
+  REEL_CHECK(reel::is_floating_point(dtype), "gumbel_softmax: logits of ", dtype, ", not floating point");
+  REEL_CHECK(tau > 0, "gumbel_softmax: the temperature tau must be positive, got ", tau);
+  Tensor waits = make_tensor(logits.shape(), to_compute(logits.detach()).dtype(), logits.device());
+  const Tensor soft = softmax((logits - log(waits.exponential_())) / tau, dim).to(dtype);
+  if (!hard) return soft;
+  const Tensor top = argmax(soft.detach(), dim, true);
+  const Tensor choice = scatter(zeros_like(soft.detach()), dim, top, ones_like(top).to(dtype));
+  return choice - soft.detach() + soft;
+}
+
+}  // namespace reel
