@@ -1,45 +1,33 @@
 #!/bin/bash
-# Lists the functions and macros of the public headers that have no sentence, and fails if there are any.
-# Needs doxygen. Overloads share a sentence; operators, members, options and enumerations may speak for themselves.
+# Every public declaration has a description: Doxygen counts those that have none.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-doxygen - >/dev/null 2>&1 <<END
+command -v doxygen >/dev/null || { echo 'no doxygen, so nothing is counted' && exit 77; }
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# A ///@{ … ///@} group of overloads shares the description of its first member. What is deleted or private needs none.
+doxygen - >/dev/null <<DOXYFILE
 INPUT = include/reel
 RECURSIVE = YES
-STRIP_FROM_PATH = $PWD
-EXTRACT_ALL = YES
-CLASS_GRAPH = NO
-WARNINGS = NO
+EXCLUDE = include/reel/detail include/reel/data/detail include/reel/nn/detail
+EXCLUDE_SYMBOLS = *::detail *::detail::* *::internal *::internal::*
+DISTRIBUTE_GROUP_DOC = YES
+EXTRACT_ALL = NO
+WARN_IF_UNDOCUMENTED = YES
+WARN_LOGFILE = $scratch/warnings
 QUIET = YES
-GENERATE_LATEX = NO
 GENERATE_HTML = NO
+GENERATE_LATEX = NO
 GENERATE_XML = YES
 XML_PROGRAMLISTING = NO
-XML_OUTPUT = $work
-END
-mapfile -t files < <(find "$work" -name 'namespacereel*.xml' -not -name '*detail*' -not -name '*internal*' -o -name '*_8h.xml')
-awk '
-  /<compounddef/ { scope = FILENAME; macros = FILENAME ~ /_8h\.xml$/ }
-  /<memberdef/ { match($0, /kind="[a-z]+"/); kind = substr($0, RSTART + 6, RLENGTH - 7); name = ""; said = described = 0 }
-  /^ *<name>/ && !name { gsub(/ *<\/?name>/, ""); name = $0 }
-  /<(brief|detailed)description>/ { described = 1 }
-  described && /<para>/ { said = 1 }
-  /<\/(brief|detailed)description>/ { described = 0 }
-  /<location file=/ && kind { split($0, part, "\""); place = part[2] ":" part[4] }
-  /<\/memberdef>/ {
-    if (macros ? kind == "define" : kind == "function") {
-      ++total
-      key = scope " " name
-      if (said) documented[key] = 1
-      else if (name !~ /^operator/) missing[place ": " kind " " name] = key
-    }
-    kind = ""
-  }
-  END {
-    for (one in missing) if (!documented[missing[one]]) { print one; ++count }
-    printf "undocumented: %d of %d\n", count, total > "/dev/stderr"
-    exit count > 0
-  }' "${files[@]}" | sort -t: -k1,1 -k2,2n
+OUTPUT_DIRECTORY = $scratch
+HAVE_DOT = NO
+CLASS_GRAPH = NO
+COLLABORATION_GRAPH = NO
+DOXYFILE
+# Headers that are not described yet: take them out of here as they are.
+pending='include/reel/(nn|optim|amp|autograd)'
+sed "s,^$PWD/,," "$scratch/warnings" | sort -u | grep -vE "^$pending" >"$scratch/rest" || true
+head -50 "$scratch/rest"
+echo "$(wc -l <"$scratch/rest") undocumented declarations and other warnings"
+[[ ! -s $scratch/rest ]]

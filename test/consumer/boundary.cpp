@@ -25,16 +25,10 @@ struct Net : nn::Module {
   Net() { register_module("twice", twice); }
 };
 
-struct Exponential : Function<Exponential> {
-  static constexpr const char* name = "exponential";
-  static std::vector<Tensor> forward(FunctionContext& ctx, const std::vector<Tensor>& in) {
-    const Tensor y = exp(in[0]);
-    ctx.save_for_backward({y});
-    return {y};
-  }
-  static std::vector<Tensor> backward(FunctionContext& ctx, const std::vector<Tensor>& g) {
-    return {g[0] * ctx.saved()[0]};
-  }
+struct Doubled : Function<Doubled> {
+  static constexpr const char* name = "doubled";
+  static std::vector<Tensor> forward(FunctionContext&, const std::vector<Tensor>& in) { return {in[0] * 2}; }
+  static std::vector<Tensor> backward(FunctionContext&, const std::vector<Tensor>& g) { return {g[0] * 2}; }
 };
 
 template <class Thrown, class F>
@@ -71,8 +65,8 @@ int main() {
 
   // Templates that are instantiated here.
   const Tensor y = ones({1}).requires_grad_();
-  Exponential::apply({y})[0].backward();
-  EXPECT(y.grad().item<float>() == exp(ones({1})).item<float>());
+  Doubled::apply({y})[0].backward();
+  EXPECT(y.grad().item<float>() == 2);
   nn::Sequential steps(nn::ReLU(), [](const Tensor& t) { return t + 1; });
   EXPECT(steps(zeros({1})).item<float>() == 1);
   EXPECT(throws<Error>([] { REEL_CHECK(false, "a check of a program's own, ", kFloat32); }));
