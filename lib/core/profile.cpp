@@ -36,14 +36,14 @@ struct Buffer {
   std::vector<Raw> events;
   std::vector<size_t> open;  // events that have not ended, innermost last
   std::unordered_set<std::string> names;
-  int64_t held = 0;  // when the recording began
+  int64_t in_use_before = 0;  // the thread's bytes in use when its first event began
 };
 
-/// Never destroyed: threads and static objects may end later than everything else.
+/// Never destroyed, since threads and static objects may end after any other static object.
 struct Recorder {
   std::mutex mutex;
   std::vector<std::unique_ptr<Buffer>> buffers;
-  std::atomic<uint64_t> run{0};  // the recordings are counted, so that a thread knows an old buffer
+  std::atomic<uint64_t> run{0};  // counts the recordings: a thread's buffer of an earlier one is not used again
   int64_t start = 0;
 };
 Recorder& recorder() {
@@ -58,7 +58,7 @@ Buffer& my_buffer() {
   if (run != all.run) {
     std::lock_guard lock(all.mutex);
     buffer = all.buffers.emplace_back(std::make_unique<Buffer>()).get();
-    buffer->held = thread_memory_in_use();
+    buffer->in_use_before = thread_memory_in_use();
     run = all.run;
   }
   return *buffer;
@@ -83,7 +83,7 @@ void Span::end() {
   if (mine.open.empty()) return;  // begun in an earlier recording
   Raw& event = mine.events[mine.open.back()];
   event.end = nanoseconds();
-  event.in_use = thread_memory_in_use() - mine.held;
+  event.in_use = thread_memory_in_use() - mine.in_use_before;
   mine.open.pop_back();
 }
 

@@ -26,7 +26,7 @@ CLASS_GRAPH = NO
 COLLABORATION_GRAPH = NO
 DOXYFILE
 # Headers that are not described yet: take them out of here as they are.
-pending='include/reel/(nn|optim|amp|autograd)'
+pending='include/reel/(nn|optim|amp/grad_scaler)'
 sed "s,^$PWD/,," "$scratch/warnings" | sort -u | grep -vE "^$pending" >"$scratch/rest" || true
 head -50 "$scratch/rest"
 echo "$(wc -l <"$scratch/rest") undocumented declarations and other warnings"
