@@ -1,5 +1,6 @@
 #include "cuda/pointwise.h"
 
+// Binary and ternary pointwise functions, bitwise ones and comparisons (lib/scalar.h) over views of any layout.
 namespace reel::cuda {
 namespace {
 

@@ -1,6 +1,6 @@
 #include "cuda/dnn.h"
 
-// A build without cuDNN: convolutions are products with columns.
+// A build without cuDNN: every convolution is a matrix product (cuda/conv.cu).
 namespace reel::cuda {
 
 bool dnn_convolve(ConvPart, const Convolution&) { return false; }

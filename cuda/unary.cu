@@ -1,5 +1,6 @@
 #include "cuda/pointwise.h"
 
+// Unary pointwise functions (lib/scalar.h) over views. The gradient's kernels are in unary_grad.cu.
 namespace reel::cuda {
 namespace {
 

@@ -1,5 +1,6 @@
 #include "cuda/pointwise.h"
 
+// Gradients of unary pointwise functions. Operands that a rule does not use are null pointers.
 namespace reel::cuda {
 namespace {
 

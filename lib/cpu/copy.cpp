@@ -5,6 +5,8 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 
+// Copies between views, with conversions of dtype and layout, and fill. Memory is the limit: transposed matrices are
+// copied by square tiles, contiguous runs by memcpy.
 namespace reel::cpu {
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include "lib/cpu/kernels.h"
 
+// Matrix products by OpenBLAS, for what simd/gemm.cpp leaves to it.
 namespace reel::cpu {
 namespace {
 

@@ -1,7 +1,7 @@
 #pragma once
 #include "lib/cpu/simd/batch.h"
 
-// What the kernels of recurrent cells share.
+// Loads and stores of a vector of hidden units, whole or in part, for the kernels of recurrent cells.
 namespace reel::cpu::REEL_ISA {
 
 /// Elements i … i + n of a row of hidden values.

@@ -1,6 +1,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
 
+// Unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
