@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lib/core/tensor_impl.h"
 #include "lib/nn/hooks.h"
 #include "reel/autograd.h"
 
@@ -341,7 +342,7 @@ void replace_tensors(Module& module, const Convert& convert) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (converted[i].is_same(tensors[i])) continue;
     tensors[i].set_grad({});
-    detail::set_data(tensors[i], converted[i]);
+    set_data(tensors[i], converted[i]);
     if (gradients[i].defined()) tensors[i].set_grad(gradients[i]);
   }
   auto next = shown.begin();
