@@ -4,6 +4,7 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/strided.h"
+#include "lib/kernels/copy.h"
 
 // Many copies by one launch: what is joined or packed is often a few hundred bytes, and a launch takes longer than
 // that.

@@ -2,6 +2,8 @@
 
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/cell.h"
+#include "lib/number.h"
 
 namespace reel::cuda {
 namespace {

@@ -3,6 +3,8 @@
 #include "cuda/dnn.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/convolution.h"
+#include "lib/kernels/gemm.h"
 
 // Windows as columns, and convolution: by cuDNN or, where it does not know how to, as a product with columns.
 namespace reel::cuda {

@@ -2,6 +2,8 @@
 
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
+#include "lib/kernels/crf.h"
+#include "lib/number.h"
 
 namespace reel::cuda {
 namespace {

@@ -2,6 +2,8 @@
 
 #include "cuda/chain.h"
 #include "cuda/kernels.h"
+#include "lib/kernels/ctc.h"
+#include "lib/number.h"
 
 // The states of a sequence are blank, label, blank, label, …, blank. One is reached from itself, from the one before
 // and, where a blank may be left out, from the one before that.

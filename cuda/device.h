@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda/runtime.h"
+#include "lib/device.h"
 #include "reel/cuda.h"
 
 // What there is once for each device, stream, thread and captured graph: runtime.cu, memory.cu and graph.cu share it.

@@ -5,6 +5,7 @@
 #include "cuda/dnn_plan.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/convolution.h"
 #include "reel/precision.h"
 
 namespace reel::cuda {

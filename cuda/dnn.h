@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/backend.h"
+#include "lib/kernels/convolution.h"
 
 namespace reel::cuda {
 

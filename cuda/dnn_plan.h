@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/backend.h"
+#include "lib/kernels/convolution.h"
 
 // Convolutions as graphs of cuDNN's backend API, from the problem to a plan that a GPU can carry out. No GPU is needed
 // for that: test/cuda/plans.cpp does it for one that is known by its properties only.

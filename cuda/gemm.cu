@@ -7,6 +7,9 @@
 #include "cuda/kernels.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/reduce.h"
+#include "lib/scalar.h"
 #include "reel/precision.h"
 
 // Products of matrices by cuBLASLt. Its matrices lie column by column, so that ours are its transposes: it is asked for

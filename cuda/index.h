@@ -1,5 +1,6 @@
 #pragma once
 #include "cuda/strided.h"
+#include "lib/kernels/scatter.h"
 
 // What gathers, scatters and their likes over slices have in common.
 namespace reel::cuda {

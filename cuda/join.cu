@@ -3,6 +3,7 @@
 #include "cuda/block.h"
 #include "cuda/index.h"
 #include "cuda/primitives.h"
+#include "lib/kernels/scatter.h"
 
 // index_add and scatters that join elements. What goes to one element is joined in the order of its places, as the CPU
 // does it, so the result is the same each time. The ways to find out what goes to the same element:

@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/backend.h"
+#include "lib/kernels/table.h"
 
 // Each family of kernels fills in its rows of the table.
 namespace reel::cuda {

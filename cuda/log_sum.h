@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "cuda/block.h"
+#include "lib/number.h"
 
 // Softmax in one pass: the largest of some numbers beside the sum of exp(number - largest), both of which may still
 // grow.

@@ -1,4 +1,5 @@
 #include "cuda/dnn.h"
+#include "lib/kernels/convolution.h"
 
 // A build without cuDNN: convolutions are products with columns.
 namespace reel::cuda {

@@ -1,6 +1,8 @@
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
 #include "cuda/rows.h"
+#include "lib/kernels/norm.h"
+#include "lib/number.h"
 
 // Sums are taken in double precision, those of x and x² as of distances from x's first element: a large mean costs a
 // small variance no digits. The mean is subtracted in two parts for the same reason.

@@ -1,6 +1,7 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/pool.h"
 #include "lib/window.h"
 
 // Pooling and resampling. Gradients are gathered: every element of x adds up what comes to it, in one order.

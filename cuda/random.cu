@@ -1,6 +1,8 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "cuda/strided.h"
+#include "lib/kernels/random.h"
+#include "lib/number.h"
 #include "lib/philox.h"
 
 // The numbers are those of the CPU, bit for bit where the functions of both C libraries agree: hence CMakeLists.txt

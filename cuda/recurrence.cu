@@ -3,6 +3,9 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/recurrence.h"
+#include "lib/scalar.h"
 
 // Recurrent layers. What a hidden unit does in a step is written once; around it there are three ways to walk:
 //   walk_in_one: a block for each row of the batch, w_hh and the state in shared memory, all steps in one launch. For

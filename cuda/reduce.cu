@@ -2,6 +2,7 @@
 
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
+#include "lib/kernels/reduce.h"
 
 namespace reel::cuda {
 namespace {

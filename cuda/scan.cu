@@ -3,6 +3,8 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
+#include "lib/kernels/scan.h"
+#include "lib/number.h"
 
 // Scans: each element of a line joined with all before it. A thread walks along a line of its own where neighbouring
 // threads have neighbouring lines, or lines are short; else a team of threads has a line, a tile at a time. Few long

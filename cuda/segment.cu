@@ -3,6 +3,8 @@
 #include "cuda/kernels.h"
 #include "cuda/log_sum.h"
 #include "cuda/packed.h"
+#include "lib/kernels/segment.h"
+#include "lib/number.h"
 
 // Ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1]. A team of threads, a warp or a block, has a
 // segment of some neighbouring columns: `columns` of its lanes lie side by side, the others share the rows.

@@ -3,6 +3,7 @@
 #include "cuda/kernels.h"
 #include "cuda/log_sum.h"
 #include "cuda/rows.h"
+#include "lib/number.h"
 
 namespace reel::cuda {
 namespace {

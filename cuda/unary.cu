@@ -1,4 +1,5 @@
 #include "cuda/pointwise.h"
+#include "lib/scalar.h"
 
 namespace reel::cuda {
 namespace {
@@ -20,7 +21,8 @@ void unary(const void* f, const View& x, const View& y) {
 
 template <class... F>
 void fill(Backend& table, std::tuple<F...>*) {
-  table.unary = {&unary<F>...};
+  static constexpr Backend::Unary rows[] = {&unary<F>...};
+  table.unary = rows;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "cuda/pointwise.h"
+#include "lib/scalar.h"
 
 namespace reel::cuda {
 namespace {
@@ -23,7 +24,8 @@ void unary_grad(const void* f, const View& g, const View* x, const View* y, cons
 
 template <class... F>
 void fill(Backend& table, std::tuple<F...>*) {
-  table.unary_grad = {&unary_grad<F>...};
+  static constexpr Backend::UnaryGrad rows[] = {&unary_grad<F>...};
+  table.unary_grad = rows;
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include "cuda/block.h"
 #include "cuda/kernels.h"
+#include "lib/kernels/update.h"
+#include "lib/step.h"
 
 namespace reel::cuda {
 namespace {
@@ -297,8 +299,10 @@ struct Step {
 
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
-  table.update = {Step<I>::one...};
-  table.update_many = {Step<I>::many...};
+  static constexpr Backend::Update rows[] = {Step<I>::one...};
+  table.update = rows;
+  static constexpr Backend::UpdateMany rows_of_many[] = {Step<I>::many...};
+  table.update_many = rows_of_many;
 }
 
 }  // namespace

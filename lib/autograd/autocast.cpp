@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "lib/autograd/tape.h"
+#include "lib/device.h"
 #include "reel/amp/autocast.h"
 
 namespace reel {

@@ -6,6 +6,7 @@
 #include "lib/autograd/tape.h"
 #include "lib/autograd/trace.h"
 #include "lib/core/profile.h"
+#include "lib/device.h"
 
 // backward() in two steps. Count: one sweep from the roots gives every node, and every leaf, the number of edges that
 // will deliver to it (`due`). Deliver: a node whose last gradient has arrived runs its rule, which passes gradients on,

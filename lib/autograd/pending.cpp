@@ -4,6 +4,10 @@
 #include <array>
 #include <numeric>
 
+#include "lib/device.h"
+#include "lib/kernels/copy.h"
+#include "lib/kernels/gemm.h"
+#include "lib/scalar.h"
 #include "reel/cuda.h"
 
 namespace reel {

@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "lib/backend.h"
 #include "lib/core/storage.h"
+#include "lib/device.h"
+#include "lib/kernels/table.h"
 #include "reel/memory.h"
 
 // The address sanitizer knows only what comes from the system. So that it sees who writes beyond a tensor or into one

@@ -2,6 +2,8 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/scratch.h"
+#include "lib/kernels/convolution.h"
+#include "lib/kernels/gemm.h"
 
 // Windows as columns, and convolution as a product with them: for float64, and for what oneDNN refuses.
 namespace reel::cpu {

@@ -7,6 +7,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/onednn.h"
 #include "lib/cpu/scratch.h"
+#include "lib/kernels/convolution.h"
 #include "reel/threads.h"
 
 // Convolution by oneDNN: data comes and goes in plain layouts, oneDNN computes in those that it is fastest with, and

@@ -4,6 +4,7 @@
 #include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/kernels/copy.h"
 
 namespace reel::cpu {
 namespace {

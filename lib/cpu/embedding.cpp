@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lib/cpu/kernels.h"
+#include "lib/kernels/embedding_bag.h"
 
 namespace reel::cpu {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/cpu/kernels.h"
+#include "lib/kernels/gemm.h"
 
 namespace reel::cpu {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/backend.h"
+#include "lib/view.h"
 
 // Loops over the elements of strided views. Templates live in the namespace of the instruction set that they are
 // compiled for, so that the linker never mixes two of them up; files that are compiled once get `plain`.

@@ -5,6 +5,8 @@
 #include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/reduce.h"
+#include "lib/kernels/reduce.h"
+#include "lib/kernels/scan.h"
 
 // Reductions that are not worth vector code, and those that look at elements in order.
 namespace reel::cpu {

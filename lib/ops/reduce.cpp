@@ -3,6 +3,7 @@
 
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
+#include "lib/kernels/reduce.h"
 #include "lib/ops/internal.h"
 #include "reel/ops.h"
 

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/recurrence.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

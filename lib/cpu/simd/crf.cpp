@@ -3,6 +3,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/kernels/crf.h"
 
 // Sums over all paths of a linear chain. States lie in the lanes; every exponential is of a number that is not
 // positive, so that nothing overflows, however far potentials are apart, and what underflows does not count.

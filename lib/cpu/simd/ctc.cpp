@@ -3,6 +3,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/kernels/ctc.h"
 
 // Connectionist temporal classification (Graves et al. 2006). The states blank, label, blank, label, …, blank lie in
 // the lanes; a state is reached from itself, from the one before and, where a blank may be left out, from the one

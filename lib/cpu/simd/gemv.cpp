@@ -2,6 +2,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/kernels/gemm.h"
 
 // Products with few rows, at which BLAS is slow. Blocks of C of up to four rows are kept in registers; neither A nor B
 // is packed.

@@ -1,5 +1,6 @@
 #pragma once
 #include "lib/cpu/simd/batch.h"
+#include "lib/scalar.h"
 
 // What the kernels of recurrent cells share.
 namespace reel::cpu::REEL_ISA {

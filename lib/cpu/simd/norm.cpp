@@ -1,5 +1,7 @@
+#include "lib/kernels/norm.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/number.h"
 
 // Sums are taken in T for a few terms a lane and then in double precision; means are corrected by the mean of what is
 // left, and subtracted in two parts: a large mean costs a small variance no digits.

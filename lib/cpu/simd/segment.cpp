@@ -3,6 +3,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/kernels/segment.h"
 
 // Ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1]. A few vectors of columns at a time are
 // carried down a segment in registers. Where there is only one column (m = 1), a segment is one contiguous line and the
