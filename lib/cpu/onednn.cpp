@@ -1,15 +1,27 @@
 #include "lib/cpu/onednn.h"
 
+#include <dlfcn.h>
+
 #include "lib/cpu/kernels.h"
 #include "reel/threads.h"
 
-// Debian's oneDNN runs on OpenMP, of which these two calls are all that is needed: they act on the calling thread only.
-extern "C" {
-int omp_get_max_threads(void);
-void omp_set_num_threads(int threads);
+namespace reel::cpu {
+namespace {
+
+// These two calls of OpenMP act on the calling thread only. They are looked up in whichever runtime oneDNN has loaded
+// (GNU's in Debian, LLVM's or Intel's elsewhere), since linking with another would set the threads of that one. A
+// oneDNN without OpenMP has none, and nothing to be set.
+struct OpenMp {
+  int (*max_threads)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  void (*set_num_threads)(int) = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  bool found() const { return max_threads && set_num_threads; }
+};
+const OpenMp& openmp() {
+  static const OpenMp functions;
+  return functions;
 }
 
-namespace reel::cpu {
+}  // namespace
 
 dnnl::engine& onednn_engine() {
   static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -29,9 +41,11 @@ void limit_onednn(Isa isa) {
                                                                          : cpu_isa::avx512_core));
 }
 
-OnednnThreads::OnednnThreads() : before_(omp_get_max_threads()) {
-  if (before_ != num_threads()) omp_set_num_threads(num_threads());
+OnednnThreads::OnednnThreads() : before_(openmp().found() ? openmp().max_threads() : 0) {
+  if (before_ && before_ != num_threads()) openmp().set_num_threads(num_threads());
 }
-OnednnThreads::~OnednnThreads() { omp_set_num_threads(before_); }
+OnednnThreads::~OnednnThreads() {
+  if (before_) openmp().set_num_threads(before_);
+}
 
 }  // namespace reel::cpu

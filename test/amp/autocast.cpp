@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -13,8 +12,8 @@
 #include "reel/optim.h"
 #include "reel/reel.h"
 #include "reel/testing.h"
-#include "test/op_table.h"
-#include "test/pch.h"
+#include "test/support/op_table.h"
+#include "test/support/pch.h"
 
 namespace reel {
 namespace {
@@ -59,28 +58,6 @@ const std::set<std::string> kRaised{
 
 // Rows that give their input's type by themselves.
 const std::set<std::string> kConverted{"matrix_norm(nuclear)", "matrix_norm(2)", "matrix_power(-2)"};
-
-Tensor make_input(const Input& input, const Shape& shape, DType dtype, int position) {
-  std::mt19937 random(static_cast<unsigned>(position) + 1);
-  const int64_t n = shape.numel();
-  std::vector<double> values(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) {
-    double& v = values[static_cast<size_t>(i)];
-    const double part = (static_cast<double>(i) + 0.37 - 0.07 * position) / static_cast<double>(n);
-    switch (input.draw) {
-      case Input::kFloats: v = input.low + (input.high - input.low) * part; break;
-      case Input::kMask: v = static_cast<double>(random() % 2); break;
-      case Input::kDistinctIds: v = input.low + std::fmod(static_cast<double>(i), input.high - input.low); break;
-      default:
-        v = static_cast<double>(std::uniform_int_distribution<int64_t>(static_cast<int64_t>(input.low),
-                                                                       static_cast<int64_t>(input.high) - 1)(random));
-    }
-  }
-  if (input.draw == Input::kFloats) std::shuffle(values.begin(), values.end(), random);
-  if (input.draw == Input::kMask) dtype = kBool;
-  if (input.draw == Input::kIds || input.draw == Input::kDistinctIds) dtype = kInt64;
-  return from(values, shape).to(dtype);
-}
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 #include "reel/ops.h"
 #include "reel/optim.h"
 #include "reel/random.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 namespace reel {
 namespace {

@@ -1,22 +1,29 @@
 #!/bin/bash
 # A stranger's program: run.sh BUILD installs that build into an empty folder and builds main.cpp against it, by
-# find_package and by pkg-config, with the compiler $CXX.
+# find_package and by pkg-config, with the compiler $CXX. $CUDA_LIBRARIES is where a linker that does not search the CUDA
+# toolkit by itself finds it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cmake --install "$1" --prefix "$work/reel" >/dev/null
-package=$(dirname "$(find "$work/reel" -name reel.pc)")
-if grep -rE 'fmt|nlohmann|xsimd|xtensor' "$work/reel" --include='*.cmake' --include='*.pc'; then
+mv "$work/reel" "$work/moved"
+package=$(dirname "$(find "$work/moved" -name reel.pc)")
+if grep -rE 'fmt|nlohmann|xsimd|xtensor' "$work/moved" --include='*.cmake' --include='*.pc'; then
   echo "consumer: the package asks its users for what only reel itself needs" >&2
   exit 1
 fi
+if grep -rnE '(^|[^]}A-Za-z0-9_.*+)]|-[LI])/[A-Za-z]' "$work/moved" --include='*.cmake' --include='*.pc'; then
+  echo "consumer: the package holds a path of the machine that it was built on" >&2
+  exit 1
+fi
 
-cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/reel" >/dev/null
+cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/moved" >/dev/null
 cmake --build "$work/build"
 "$work/build/consumer"
 
 # shellcheck disable=SC2046  # a list of flags
-"${CXX:-c++}" -std=c++20 "$here/main.cpp" -o "$work/consumer" $(PKG_CONFIG_PATH=$package pkg-config --cflags --libs reel)
-LD_LIBRARY_PATH=${package%/pkgconfig} "$work/consumer"
+"${CXX:-c++}" -std=c++20 "$here/main.cpp" -o "$work/consumer" $(PKG_CONFIG_PATH=$package pkg-config --cflags --libs reel) \
+  ${CUDA_LIBRARIES:+-L"$CUDA_LIBRARIES"}
+LD_LIBRARY_PATH=${package%/pkgconfig}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$work/consumer"

@@ -9,7 +9,7 @@
 #include "reel/ops.h"
 #include "reel/optim.h"
 #include "reel/random.h"
-#include "test/op_table.h"
+#include "test/support/op_table.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

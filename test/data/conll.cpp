@@ -4,8 +4,8 @@
 
 #include "reel/data/text.h"
 #include "reel/error.h"
-#include "test/folder.h"
-#include "test/pch.h"
+#include "test/support/folder.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

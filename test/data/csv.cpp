@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "test/folder.h"
-#include "test/pch.h"
+#include "test/support/folder.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using namespace std::string_literals;

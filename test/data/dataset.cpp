@@ -4,7 +4,7 @@
 
 #include "reel/data/collate.h"
 #include "reel/random.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "reel/ops.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "reel/random.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using namespace reel::data;

@@ -4,8 +4,8 @@
 #include <zlib.h>
 
 #include "reel/data/vocabulary.h"
-#include "test/folder.h"
-#include "test/pch.h"
+#include "test/support/folder.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using namespace std::string_literals;

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "reel/error.h"
-#include "test/folder.h"
+#include "test/support/folder.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

@@ -1,9 +1,9 @@
 // Feeds the fuzzers' seeds, whole and damaged, to the readers; without a fuzzer.
 #include <random>
 
-#include "test/folder.h"
+#include "test/support/folder.h"
 #include "test/fuzz/targets.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 TEST_CASE("readers take their seeds whole and refuse them damaged") {
   for (const FuzzTarget& target : fuzz_targets()) {

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "reel/reel.h"
-#include "test/folder.h"
-#include "test/pch.h"
+#include "test/support/folder.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

@@ -6,8 +6,8 @@
 #include "reel/io/safetensors.h"
 #include "reel/ops.h"
 #include "reel/random.h"
-#include "test/folder.h"
-#include "test/pch.h"
+#include "test/support/folder.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using namespace std::string_literals;

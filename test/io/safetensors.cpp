@@ -7,7 +7,7 @@
 #include "reel/autograd.h"
 #include "reel/nn.h"
 #include "reel/random.h"
-#include "test/folder.h"
+#include "test/support/folder.h"
 
 using namespace reel;
 using namespace std::string_literals;

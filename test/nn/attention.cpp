@@ -4,7 +4,7 @@
 #include "reel/autograd.h"
 #include "reel/nn.h"
 #include "reel/random.h"
-#include "test/nn/figures.h"
+#include "test/support/figures.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

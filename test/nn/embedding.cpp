@@ -2,7 +2,7 @@
 
 #include "reel/autograd.h"
 #include "reel/nn.h"
-#include "test/nn/figures.h"
+#include "test/support/figures.h"
 
 using namespace reel;
 

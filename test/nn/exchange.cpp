@@ -4,8 +4,8 @@
 #include "reel/io.h"
 #include "reel/nn.h"
 #include "reel/testing.h"
-#include "test/folder.h"
-#include "test/load.h"
+#include "test/support/folder.h"
+#include "test/support/load.h"
 
 // Weights go from Python to reel and back: test/reference/models.py is the other side.
 using namespace reel;

@@ -7,7 +7,7 @@
 #include "reel/nn.h"
 #include "reel/random.h"
 #include "reel/testing.h"
-#include "test/nn/figures.h"
+#include "test/support/figures.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

@@ -6,7 +6,7 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/random.h"
-#include "test/load.h"
+#include "test/support/load.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;

@@ -6,7 +6,7 @@
 #include "reel/io.h"
 #include "reel/nn.h"
 #include "reel/random.h"
-#include "test/nn/figures.h"
+#include "test/support/figures.h"
 
 using namespace reel;
 

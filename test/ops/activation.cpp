@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
 #include "reel/autograd.h"
-#include "test/op_rows.h"
-#include "test/wrong_calls.h"
+#include "test/support/op_rows.h"
+#include "test/support/wrong_calls.h"
 
 namespace reel {
 

@@ -5,9 +5,9 @@
 #include "reel/io.h"
 #include "reel/testing.h"
 #include "reel/threads.h"
-#include "test/load.h"
-#include "test/op_rows.h"
-#include "test/wrong_calls.h"
+#include "test/support/load.h"
+#include "test/support/op_rows.h"
+#include "test/support/wrong_calls.h"
 
 namespace reel {
 namespace {

@@ -4,8 +4,8 @@
 #include "reel/memory.h"
 #include "reel/random.h"
 #include "reel/testing.h"
-#include "test/op_rows.h"
-#include "test/wrong_calls.h"
+#include "test/support/op_rows.h"
+#include "test/support/wrong_calls.h"
 
 namespace reel {
 namespace {

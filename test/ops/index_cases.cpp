@@ -7,8 +7,8 @@
 #include "reel/io.h"
 #include "reel/ops.h"
 #include "reel/random.h"
-#include "test/load.h"
-#include "test/wrong_calls.h"
+#include "test/support/load.h"
+#include "test/support/wrong_calls.h"
 
 namespace reel {
 namespace {

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "test/op_rows.h"
-#include "test/wrong_calls.h"
+#include "test/support/op_rows.h"
+#include "test/support/wrong_calls.h"
 
 namespace reel {
 

@@ -3,9 +3,9 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/testing.h"
-#include "test/load.h"
-#include "test/op_rows.h"
-#include "test/wrong_calls.h"
+#include "test/support/load.h"
+#include "test/support/op_rows.h"
+#include "test/support/wrong_calls.h"
 
 namespace reel {
 namespace {

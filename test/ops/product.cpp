@@ -3,7 +3,7 @@
 #include "reel/autograd.h"
 #include "reel/memory.h"
 #include "reel/random.h"
-#include "test/op_rows.h"
+#include "test/support/op_rows.h"
 
 namespace reel {
 

@@ -2,8 +2,8 @@
 
 #include "reel/autograd.h"
 #include "reel/testing.h"
-#include "test/op_rows.h"
-#include "test/wrong_calls.h"
+#include "test/support/op_rows.h"
+#include "test/support/wrong_calls.h"
 
 namespace reel {
 namespace {

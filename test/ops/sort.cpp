@@ -1,6 +1,6 @@
 #include <map>
 
-#include "test/op_rows.h"
+#include "test/support/op_rows.h"
 
 namespace reel {
 namespace {

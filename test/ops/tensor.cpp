@@ -1,4 +1,4 @@
-#include "test/op_rows.h"
+#include "test/support/op_rows.h"
 
 namespace reel {
 

@@ -8,7 +8,7 @@
 #include "reel/io.h"
 #include "reel/ops.h"
 #include "reel/testing.h"
-#include "test/load.h"
+#include "test/support/load.h"
 
 // PyTorch's figures: test/reference/optim.py.
 namespace reel {

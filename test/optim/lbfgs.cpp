@@ -6,7 +6,7 @@
 #include "reel/io.h"
 #include "reel/ops.h"
 #include "reel/testing.h"
-#include "test/load.h"
+#include "test/support/load.h"
 
 namespace reel {
 

@@ -10,7 +10,7 @@
 #include "reel/ops.h"
 #include "reel/optim.h"
 #include "reel/testing.h"
-#include "test/load.h"
+#include "test/support/load.h"
 
 namespace reel {
 

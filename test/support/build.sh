@@ -4,7 +4,7 @@
 # REEL_NO_BUILD=1     takes what is built already
 # REEL_CMAKE_ARGS     more arguments for cmake
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$root/build
 library_packages=(cmake ninja-build g++ ccache pkg-config libopenblas-dev libdnnl-dev zlib1g-dev libxsimd-dev libxtensor-dev
   libxtensor-blas-dev libfmt-dev nlohmann-json3-dev)

@@ -1,7 +1,7 @@
 #pragma once
 #include "reel/ops.h"
 #include "reel/random.h"
-#include "test/op_table.h"
+#include "test/support/op_table.h"
 
 // What the families' tables (ops/*.cpp) are written with.
 namespace reel {

@@ -8,7 +8,7 @@
 #include "reel/cuda.h"
 #include "reel/ops.h"
 #include "reel/random.h"
-#include "test/wrong_calls.h"
+#include "test/support/wrong_calls.h"
 
 namespace reel {
 namespace {

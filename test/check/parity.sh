@@ -1,14 +1,14 @@
 #!/bin/bash
-# Checks that reel declares a counterpart for all that coverage.txt lists: test/coverage.sh.
-#   --write         writes the table of them to coverage.md; without it the file must be up to date
+# Checks that reel declares a counterpart for all that parity.txt lists: test/check/parity.sh.
+#   --write         writes the table of them to parity.md; without it the file must be up to date
 #   --libtorch DIR  lists modules, functionals and optimizers of that libtorch (DIR has torch/nn/modules) that
-#                   coverage.txt does not know
+#                   parity.txt does not know
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 wrong=0
 
 if [[ ${1:-} == --libtorch ]]; then
-  known=$(sed -nE 's/^[a-z]+ (\w+).*/\1/p' test/coverage.txt | sort -u)
+  known=$(sed -nE 's/^[a-z]+ (\w+).*/\1/p' test/check/parity.txt | sort -u)
   comm -23 <({
     grep -rhoE 'TORCH_MODULE(_IMPL)?\(\w+' "$2/torch/nn/modules" | sed 's/.*(//'
     grep -rhoE '^inline [A-Za-z:<>, ]+ \w+\(' "$2/torch/nn/functional" | sed -E 's/.* (\w+)\($/\1/'
@@ -28,7 +28,7 @@ header_of() {
 table() {
   echo '# libtorch in C++ and its counterpart in reel'
   echo
-  echo 'Written by `test/coverage.sh --write` from `coverage.txt` and the headers.'
+  echo 'Written by `test/check/parity.sh --write` from `parity.txt` and the headers.'
   local kind name counterpart reason header section=
   declare -A title=([module]=Modules [loss]='Loss modules' [functional]=Functionals [optimizer]=Optimizers
     [scheduler]='Learning-rate schedules' [init]='Initial values' [data]=Data [util]=Utilities
@@ -53,19 +53,19 @@ table() {
     if [[ $counterpart ]]; then
       header=$(header_of "$counterpart")
       if [[ ! $header ]]; then
-        echo "coverage: no header declares $counterpart, the counterpart of $kind $name" >&2
+        echo "parity: no header declares $counterpart, the counterpart of $kind $name" >&2
         exit 1
       fi
     fi
     [[ $kind == beyond ]] && name=
     printf '| %s | %s | %s |\n' "$name" "${counterpart:-no: $reason}${counterpart:+${reason:+ ($reason)}}" \
       "${header#include/}"
-  done < <(grep -v '^#' test/coverage.txt)
+  done < <(grep -v '^#' test/check/parity.txt)
 }
 
 if [[ ${1:-} == --write ]]; then
-  table >test/coverage.md
+  table >test/check/parity.md
 else
-  diff <(table) test/coverage.md || { echo 'coverage: test/coverage.sh --write brings coverage.md up to date' >&2; wrong=1; }
+  diff <(table) test/check/parity.md || { echo 'parity: test/check/parity.sh --write brings parity.md up to date' >&2; wrong=1; }
 fi
 exit $wrong

@@ -1,7 +1,7 @@
 // Ops of the user's own: custom_op and Function.
 #include "reel/reel.h"
 #include "reel/testing.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 

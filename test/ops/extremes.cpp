@@ -7,7 +7,7 @@
 
 #include "reel/autograd.h"
 #include "reel/ops.h"
-#include "test/op_table.h"
+#include "test/support/op_table.h"
 
 // Where formulas break: infinities, NaN, denormals, cancellation, long sums; and how exact they are elsewhere.
 namespace reel {

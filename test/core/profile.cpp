@@ -9,7 +9,7 @@
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/random.h"
-#include "test/folder.h"
+#include "test/support/folder.h"
 
 using namespace reel;
 

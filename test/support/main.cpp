@@ -6,7 +6,7 @@
 
 #include "reel/cuda.h"
 #include "reel/tensor.h"
-#include "test/op_table.h"
+#include "test/support/op_table.h"
 
 static reel::Device where = reel::kCPU;
 reel::Device reel::test_device() { return where; }

@@ -1,5 +1,4 @@
 #include <catch2/catch.hpp>
-#include <random>
 #include <sstream>
 
 #include "reel/autograd.h"
@@ -7,36 +6,13 @@
 #include "reel/ops.h"
 #include "reel/random.h"
 #include "reel/testing.h"
-#include "test/op_table.h"
+#include "test/support/op_table.h"
 
 // The generic tests: every row of the op table, in every dtype, in every layout.
 namespace reel {
 namespace {
 
 // ---- inputs ---------------------------------------------------------------------------------------------------------
-
-Tensor make_input(const Input& input, const Shape& shape, DType dtype, int position) {
-  std::mt19937 random(position + 1);
-  const int64_t n = shape.numel();
-  const double low = dtype == kUInt8 ? std::max(input.low, 0.) : input.low, high = input.high;
-  const auto whole = [&](double end) { return std::uniform_int_distribution<int64_t>(low, end)(random); };
-  std::vector<double> values(n);
-  std::iota(values.begin(), values.end(), 0.);
-  if (input.draw == Input::kFloats) std::shuffle(values.begin(), values.end(), random);
-  for (double& v : values) switch (input.draw) {
-      case Input::kFloats:  // off the middle, where the kinks are
-        v = low + (high - low) * (v + 0.37 - 0.07 * position) / static_cast<double>(n);
-        if (!is_floating_point(dtype)) v = std::round(v);
-        break;
-      case Input::kWholeNumbers: v = whole(high); break;
-      case Input::kMask: v = random() % 2; break;
-      case Input::kIds: v = whole(high - 1); break;
-      case Input::kDistinctIds: v = low + std::fmod(v, high - low); break;
-    }
-  if (input.draw == Input::kMask) dtype = kBool;
-  if (input.draw == Input::kIds || input.draw == Input::kDistinctIds) dtype = kInt64;
-  return from(values, shape).to(dtype).to(test_device());
-}
 
 /// For pointwise rows shapes are given, one for every input; the others bring their own.
 Tensors make_inputs(const Row& row, DType dtype, const std::vector<Shape>& shapes = {}) {

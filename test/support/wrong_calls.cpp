@@ -1,4 +1,4 @@
-#include "test/wrong_calls.h"
+#include "test/support/wrong_calls.h"
 
 #include <catch2/catch.hpp>
 

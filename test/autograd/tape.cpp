@@ -9,7 +9,7 @@
 
 #include "reel/reel.h"
 #include "reel/testing.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 

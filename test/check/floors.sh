@@ -2,7 +2,7 @@
 # The house rules that a program can check: who includes whom, what lies at the top, sizes, a test for every op.
 set -euo pipefail
 shopt -s extglob
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 wrong=0
 complain() {
   echo "$*"
@@ -27,7 +27,7 @@ sources() { find "$@" -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.c
 
 for file in $(sources include lib cuda); do
   floor_of "$file"
-  [[ $floor ]] || complain "$file: test/floors.sh knows no floor for it"
+  [[ $floor ]] || complain "$file: test/check/floors.sh knows no floor for it"
 done
 
 while IFS=: read -r file line text; do
@@ -58,7 +58,7 @@ done < <(grep -rnE '^ *# *include' --include='*.h' --include='*.cpp' --include='
 
 for entry in * .[!.]*; do
   case $entry in
-    CMakeLists.txt | README.md | LICENSE | .clang-format | .clang-tidy | .gitignore | .ci | .git) ;;
+    CMakeLists.txt | README.md | LICENSE | .clang-format | .clang-tidy | .editorconfig | .gitignore | .ci | .git | .github) ;;
     include | lib | cuda | test | bench | samples) ;;
     build* | compile_commands.json) ;;
     *) git check-ignore -q "$entry" 2>/dev/null || complain "$entry: does not belong at the top" ;;
@@ -79,7 +79,9 @@ done
 # ---- every op has a row in the op table -----------------------------------------------------------------------------
 
 # A row opens with the op's name, {"max", or with the name of one of its overloads, {"max(dim)".
-rows=$(grep -ohE '\{"[a-z]\w*["(]' test/ops/*.cpp | tr -d '{"(' | sort -u || true)
+tables=$(grep -lE '^const std::vector<Row>& \w+_rows\(\) \{' test/ops/*.cpp)
+# shellcheck disable=SC2086  # a list of files
+rows=$(grep -ohE '\{"[a-z]\w*["(]' $tables | tr -d '{"(' | sort -u || true)
 declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' include/reel/ops/*.h |
   grep -v '^operator' | sort -u)
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
@@ -96,6 +98,6 @@ fi
 
 while IFS= read -r line; do
   complain "$line: CMake would split this name at its semicolon"
-done < <(grep -noE 'TEST_CASE\("[^"]*;' test/*.cpp test/*/*.cpp || true)
+done < <(grep -rnoE --include='*.cpp' 'TEST_CASE\("[^"]*;' test || true)
 
 exit $wrong

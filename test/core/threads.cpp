@@ -1,8 +1,11 @@
 // Several threads at once; run under the thread sanitizer, too.
+#include <dlfcn.h>
+
 #include <thread>
 
+#include "lib/cpu/onednn.h"
 #include "reel/reel.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 
@@ -72,4 +75,17 @@ TEST_CASE("memory freed on another thread is used again", "[threads]") {
     std::thread([&] { made.clear(); }).join();
   }
   CHECK(memory_stats().in_use + memory_stats().cached - held < (4 << 20));
+}
+
+TEST_CASE("the threads of oneDNN are set in the OpenMP that it has loaded", "[cpu]") {
+  const auto openmp_threads = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  REQUIRE(openmp_threads);
+  const int before = num_threads(), openmp_before = openmp_threads();
+  set_num_threads(openmp_before + 1);
+  {
+    const cpu::OnednnThreads threads;
+    CHECK(openmp_threads() == openmp_before + 1);
+  }
+  CHECK(openmp_threads() == openmp_before);
+  set_num_threads(before);
 }

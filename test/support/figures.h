@@ -7,7 +7,7 @@
 #include "reel/io.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
-#include "test/load.h"
+#include "test/support/load.h"
 
 // A module against what PyTorch computed with the same weights: test/reference/attention.py.
 namespace reel {

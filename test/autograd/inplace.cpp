@@ -1,6 +1,6 @@
 // In-place ops, views of what they change, and their gradients.
 #include "reel/reel.h"
-#include "test/pch.h"
+#include "test/support/pch.h"
 
 using namespace reel;
 using Floats = std::vector<float>;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "reel/tensor.h"
-#include "test/reference.h"
+#include "test/support/reference.h"
 
 namespace reel {
 
@@ -74,5 +74,8 @@ const std::vector<Row>& op_table();
 /// Where the inputs of the rows are made: REEL_TEST_DEVICE=cuda-inputs makes them on the GPU, while everything else is
 /// made on the CPU by default, so that an op which forgets where its inputs are is found out.
 Device test_device();
+
+/// An input for a row, made up as it says, of a floating-point or integer dtype; position is its place in the row.
+Tensor make_input(const Input& input, const Shape& shape, DType dtype, int position);
 
 }  // namespace reel

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Kernels are compiled once for each instruction set. A weak symbol that two of these objects share would be taken from
 # either by the linker, and a machine without AVX-512 might be sent into AVX-512 code. So every weak symbol of them must
-# carry its instruction set in its name. Usage: test/isa.sh OBJECT-OR-FOLDER... (objects of lib/cpu/simd only)
+# carry its instruction set in its name. Usage: test/check/isa.sh OBJECT-OR-FOLDER... (objects of lib/cpu/simd only)
 set -euo pipefail
 [ $# -gt 0 ] || { echo "usage: $0 OBJECT-OR-FOLDER..." >&2; exit 2; }
 
