@@ -219,7 +219,8 @@ void LeakScope::check() {
       if (tensor->node) list << ", result of " << tensor->node->name;
     } else {
       ++nodes;
-      list << "recorded op " << node->name << " of " << node->outputs()[0].dtype << ' ' << node->outputs()[0].shape;
+      list << "recorded op " << node->name << " of " << node->outputs()[0].metadata.dtype << ' '
+           << node->outputs()[0].metadata.shape;
     }
     list << ", made\n" << stack;
   });

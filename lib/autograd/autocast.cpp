@@ -2,7 +2,7 @@
 
 #include <unordered_map>
 
-#include "lib/autograd/tape.h"
+#include "lib/autograd/backward.h"
 #include "lib/device.h"
 #include "reel/amp/autocast.h"
 
@@ -32,7 +32,7 @@ thread_local ParameterCasts* my_casts = nullptr;
 
 /// One cast may be in several graphs, and outlive the walk through one of them; it holds on to nothing but the leaf.
 struct CastRule {
-  static constexpr bool kLasting = true;
+  static constexpr bool kSavesNothing = true;
   void operator()(Backward& back) { back.set(0, back.grad()); }
 };
 

@@ -2,7 +2,6 @@
 
 #include <mutex>
 
-#include "lib/autograd/pending.h"
 #include "lib/autograd/trace.h"
 
 namespace reel {
@@ -23,7 +22,7 @@ Tapes& tapes() {
 struct Tape {
   uint64_t next_sequence;
   std::atomic<int64_t> live{0};  // written by its thread alone
-  Node* dying = nullptr;         // linked through `walk`
+  Node* dying = nullptr;         // linked through `pass`
   bool draining = false;
 
   void count(int64_t n) { live.store(live.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
@@ -93,16 +92,16 @@ Node* new_node(const char* name, size_t rule_bytes, size_t num_inputs, size_t nu
   return node;
 }
 
-void leave_node(TensorImpl* t) {
+void detach_history(TensorImpl* t) {
   Node* old = std::exchange(t->node, nullptr);
   if (!old) return;
-  if (t->keeps_grad && old->extras) std::erase(old->extras->keepers, t);
+  if (t->retains_grad && old->extras) std::erase(old->extras->retaining, t);
   drop_node(old);
 }
 
-void keep_grad(Node* node, TensorImpl* t) {
+void retain_output_grad(Node* node, TensorImpl* t) {
   if (!node->extras) node->extras = new NodeExtras;
-  node->extras->keepers.push_back(t);
+  node->extras->retaining.push_back(t);
 }
 
 void release_node(Node* node) {
@@ -116,11 +115,11 @@ void release_node(Node* node) {
 void drop_node(Node* node) {
   if (--node->refs) return;
   Tape& mine = tape();
-  node->walk = reinterpret_cast<uint64_t>(std::exchange(mine.dying, node));
+  node->pass = reinterpret_cast<uint64_t>(std::exchange(mine.dying, node));
   if (mine.draining) return;
   mine.draining = true;
   while (Node* next = mine.dying) {
-    mine.dying = reinterpret_cast<Node*>(next->walk);
+    mine.dying = reinterpret_cast<Node*>(next->pass);
     release_node(next);
     for (uint32_t i = 0; i < next->num_outputs; ++i) next->outputs()[i].~NodeOutput();
     delete next->extras;
@@ -136,45 +135,6 @@ bool recording(std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors)
     if (tracked(tensor)) return true;
   return false;
-}
-
-// ---- leaves ---------------------------------------------------------------------------------------------------------
-
-namespace {
-struct LeafIds {
-  std::mutex mutex;
-  std::vector<uint32_t> unused;
-  uint32_t next = 0;
-};
-LeafIds& leaf_ids() {
-  static LeafIds* const ids = new LeafIds;
-  return *ids;
-}
-std::mutex leaf_grad_mutex;
-}  // namespace
-
-LeafGrad::LeafGrad() {
-  LeafIds& ids = leaf_ids();
-  std::lock_guard lock(ids.mutex);
-  if (ids.unused.empty()) {
-    id = ids.next++;
-  } else {
-    id = ids.unused.back();
-    ids.unused.pop_back();
-  }
-}
-LeafGrad::~LeafGrad() {
-  discard(held);
-  std::lock_guard lock(leaf_ids().mutex);
-  leaf_ids().unused.push_back(id);
-}
-
-LeafGrad& leaf_grad(TensorImpl* impl) {
-  if (!impl->leaf) {
-    std::lock_guard lock(leaf_grad_mutex);
-    if (!impl->leaf) impl->leaf = new LeafGrad;
-  }
-  return *impl->leaf;
 }
 
 // ---- saved tensors --------------------------------------------------------------------------------------------------
@@ -205,58 +165,6 @@ Saved::~Saved() {
     TensorImpl::wrap(impl_).reset();
   else if (storage_)
     storage_->drop();
-}
-
-void Backward::check_version(const Saved& saved) const {
-  const Storage* now = saved.impl_ ? saved.impl_->storage : saved.storage_;
-  const uint32_t version = now->version.load(std::memory_order_relaxed);
-  REEL_CHECK(now == saved.storage_ && version == saved.version_, node_.name,
-             ": a tensor that its gradient needs was changed in place after it was used: ",
-             saved.impl_ ? saved.impl_->view.dtype : output(saved.index_).dtype, " ",
-             saved.impl_ ? saved.impl_->view.shape : output(saved.index_).shape, " had version ", saved.version_,
-             " then and has version ", version, " now; change a clone() instead");
-}
-
-const View* Backward::view(const Saved& saved, View& room) const {
-  if (!saved.defined()) return nullptr;
-  check_version(saved);
-  if (saved.impl_) return &saved.impl_->view;
-  const GradShape& out = output(saved.index_);
-  room = make_view(saved.storage_->data, out.shape, contiguous_strides(out.shape), out.dtype);
-  room.host = out.device == kCPU;
-  return &room;
-}
-
-Tensor Backward::take_room() const {
-  const Tensor& g = grad();
-  const TensorImpl* impl = TensorImpl::of(g);
-  const bool plain = impl->view.contiguous && !impl->number && !impl->requires_grad && !tracked(g) && !impl->base;
-  if (plain && is_exclusive(g)) return g;
-  return make_tensor(g.shape(), g.dtype(), g.device());
-}
-
-Tensor Backward::get(const Saved& saved) const {
-  if (!saved.defined()) return {};
-  check_version(saved);
-  if (saved.impl_) return TensorImpl::share(saved.impl_);
-  const GradShape& out = output(saved.index_);
-  TensorImpl* impl = TensorImpl::make();
-  impl->storage = saved.storage_;
-  impl->storage->retain();
-  impl->view = make_view(impl->storage->data, out.shape, contiguous_strides(out.shape), out.dtype);
-  impl->view.host = out.device == kCPU;
-  if (create_graph()) {
-    impl->node = &node_;
-    impl->output = saved.index_;
-    ++node_.refs;
-  }
-  return TensorImpl::wrap(impl);
-}
-
-Tensor Backward::grad_or_zeros(int i) const {
-  if (grad(i).defined()) return grad(i);
-  const GradShape& out = output(i);
-  return zeros(out.shape, {.dtype = out.dtype, .device = out.device});
 }
 
 }  // namespace reel

@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "lib/autograd/leaf.h"
 #include "lib/autograd/tape.h"
 
 namespace reel {
@@ -51,7 +52,9 @@ std::string describe_stack(const std::vector<void*>& frames) {
 
 namespace {
 
-std::string label(const GradShape& shape) { return std::string(name_of(shape.dtype)) + " " + shape.shape.to_string(); }
+std::string label(const NodeOutput& output) {
+  return std::string(name_of(output.metadata.dtype)) + " " + output.metadata.shape.to_string();
+}
 
 // Every node behind root, newest first.
 std::vector<Node*> nodes_behind(const Tensor& root) {
@@ -105,7 +108,7 @@ std::string tape_to_dot(const Tensor& root) {
       if (edge.node) {
         out << "  n" << edge.node->sequence << " -> n" << node->sequence << ";\n";
       } else if (edge.leaf) {
-        const uint32_t id = leaf_grad(edge.leaf).id;
+        const uint32_t id = leaf_grad(edge.leaf).id();
         out << "  leaf" << id << " [label=\"leaf\\n"
             << name_of(edge.leaf->view.dtype) << ' ' << edge.leaf->view.shape
             << "\", style=filled, fillcolor=lightgray];\n  leaf" << id << " -> n" << node->sequence << ";\n";

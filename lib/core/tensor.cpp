@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/autograd/pending.h"
+#include "lib/autograd/leaf.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/device.h"
@@ -15,7 +15,7 @@ namespace reel {
 
 void detail::destroy(Counted* counted) {
   auto* impl = static_cast<TensorImpl*>(counted);
-  leave_node(impl);
+  detach_history(impl);
   if (impl->watched) [[unlikely]]
     unwatch(impl);
   delete impl->leaf;
@@ -105,17 +105,12 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
   if (grad_mode) {
     impl->base = source->base ? source->base : source;
     impl->base->refs.fetch_add(1, std::memory_order_relaxed);
-    impl->rewrites_seen = impl->base->rewrites;
+    impl->base_history_version = impl->base->history_version;
   } else {
     impl->unrecorded_view = true;
     impl->hides_history = source->node || source->requires_grad || source->hides_history;
   }
   return TensorImpl::wrap(impl);
-}
-
-void copy_between(Device source, const View& from, Device target, const View& to) {
-  if (source.type == target.type && source != target) return backend(target).copy_from(source.index, from, to);
-  backend(target == kCPU ? source : target).copy(from, to);
 }
 
 int wrap_dim(int64_t dim, int rank, const char* op) {
@@ -218,103 +213,6 @@ void set_data(const Tensor& target, const Tensor& source) {
   to->view = from->view;
 }
 }  // namespace detail
-
-// ---- autograd -------------------------------------------------------------------------------------------------------
-
-bool Tensor::requires_grad() const { return view_of(*this, "requires_grad"), tracked(*this); }
-
-bool Tensor::is_leaf() const {
-  view_of(*this, "is_leaf");
-  fresh_history(TensorImpl::of(*this));
-  return !TensorImpl::of(*this)->node;
-}
-
-Tensor& Tensor::requires_grad_(bool value) {
-  const View& view = view_of(*this, "requires_grad_");
-  REEL_CHECK(is_leaf(), "requires_grad_: only leaves can be changed; detach() gives one");
-  REEL_CHECK(!value || reel::is_floating_point(view.dtype), "requires_grad_: a tensor of ", view.dtype,
-             " has no gradient, only floating point ones do");
-  TensorImpl::of(*this)->requires_grad = value;
-  if (value) leaf_grad(TensorImpl::of(*this));
-  return *this;
-}
-
-Tensor Tensor::grad() const {
-  view_of(*this, "grad");
-  LeafGrad* leaf = TensorImpl::of(*this)->leaf;
-  if (!leaf) return {};
-  settle(TensorImpl::of(*this));
-  if (leaf->rows.ids.defined()) {
-    leaf->grad = zeros_like(detach());
-    accumulate_rows(leaf->grad, leaf->rows, std::exchange(leaf->rows, {}), shape());
-  }
-  return leaf->grad;
-}
-
-const RowSparse* Tensor::grad_rows() const {
-  view_of(*this, "grad_rows");
-  settle(TensorImpl::of(*this));
-  const LeafGrad* leaf = TensorImpl::of(*this)->leaf;
-  return leaf && leaf->rows.ids.defined() ? &leaf->rows : nullptr;
-}
-
-void Tensor::set_grad(const Tensor& grad) {
-  const View& view = view_of(*this, "set_grad");
-  REEL_CHECK(!grad.defined() || (grad.shape() == view.shape && grad.dtype() == view.dtype), "set_grad: a ",
-             grad.dtype(), " gradient of shape ", grad.shape(), " for a tensor of ", view.dtype, " of shape ",
-             view.shape);
-  if (!grad.defined() && !TensorImpl::of(*this)->leaf) return;
-  LeafGrad& leaf = leaf_grad(TensorImpl::of(*this));
-  leaf.grad = grad;
-  leaf.rows = {};
-  clear(leaf.held);
-}
-
-namespace {
-NodeExtras& extras_of(Node* node) {
-  if (!node->extras) node->extras = new NodeExtras;
-  return *node->extras;
-}
-std::atomic<int64_t> hook_ids{0};
-}  // namespace
-
-Tensor& Tensor::retain_grad() {
-  REEL_CHECK(requires_grad(), "retain_grad: the tensor does not require grad");
-  TensorImpl* impl = TensorImpl::of(*this);
-  if (impl->node && !std::exchange(impl->keeps_grad, true)) {
-    leaf_grad(impl);
-    keep_grad(impl->node, impl);
-  }
-  return *this;
-}
-
-int64_t Tensor::register_hook(GradHook hook) {
-  REEL_CHECK(requires_grad(), "register_hook: the tensor does not require grad");
-  TensorImpl* impl = TensorImpl::of(*this);
-  const int64_t id = ++hook_ids;
-  if (impl->node)
-    extras_of(impl->node).hooks.push_back({id, impl->output, std::move(hook)});
-  else
-    leaf_grad(impl).hooks.push_back({id, std::move(hook), {}});
-  return id;
-}
-
-int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) {
-  REEL_CHECK(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook: not a leaf that requires grad");
-  const int64_t id = ++hook_ids;
-  leaf_grad(TensorImpl::of(*this)).hooks.push_back({id, {}, std::move(hook)});
-  return id;
-}
-
-void Tensor::remove_hook(int64_t id) {
-  view_of(*this, "remove_hook");
-  TensorImpl* impl = TensorImpl::of(*this);
-  const auto matches = [id](const auto& hook) { return hook.id == id; };
-  size_t removed = 0;
-  if (impl->leaf) removed += std::erase_if(impl->leaf->hooks, matches);
-  if (impl->node && impl->node->extras) removed += std::erase_if(impl->node->extras->hooks, matches);
-  REEL_CHECK(removed, "remove_hook: the tensor has no hook ", id);
-}
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 

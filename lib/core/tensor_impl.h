@@ -12,22 +12,22 @@
 namespace reel {
 
 struct Node;
-struct LeafGrad;
+class LeafGrad;
 
-/// What a Tensor points to. `base` links every view to the tensor whose storage it looks into, so that an in-place
-/// change of either is known to both: the base counts the changes of its history in `rewrites`, and a view that has
-/// seen fewer of them has to have its own history made anew (see fresh_history in autograd/inplace.cpp).
+/// What a Tensor points to. `base` links a view to the tensor that owns its storage. An in-place change of the base
+/// under recording increments its history_version; a view that was recorded at a lower one has its own history recorded
+/// anew before that is next used (update_view_history in autograd/tape.h).
 struct TensorImpl : detail::Counted {
   // One cache line, and the view in the next two.
   bool requires_grad = false;    // a leaf that the user wants a gradient for
   bool number = false;           // made from a C++ number: weak in type promotion
-  bool unrecorded_view = false;  // made under no_grad: the base does not learn of changes, so they are not recorded
-  bool hides_history = false;    // and the base has a history, so there may be none at all while recording
-  bool keeps_grad = false;       // retain_grad
+  bool unrecorded_view = false;  // made under no_grad: without a base, so changes through it cannot be recorded
+  bool hides_history = false;    // an unrecorded view of a tensor with history: changing it while recording is an Error
+  bool retains_grad = false;     // retain_grad
   bool watched = false;          // see watch.h
   uint32_t output = 0;           // which output of node this is
-  uint32_t rewrites = 0;         // as a base: how often its history was replaced
-  uint32_t rewrites_seen = 0;    // as a view: of the base's
+  uint32_t history_version = 0;  // as a base: how often its history was replaced
+  uint32_t base_history_version = 0;  // as a view: the base's when this view's history was recorded
   Storage* storage = nullptr;
   Node* node = nullptr;      // how it was computed, nullptr for leaves
   LeafGrad* leaf = nullptr;  // gradient and hooks

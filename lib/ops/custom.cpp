@@ -1,7 +1,8 @@
 #include <algorithm>
 
 #include "lib/autograd/autocast.h"
-#include "lib/autograd/tape.h"
+#include "lib/autograd/backward.h"
+#include "lib/autograd/subgraph.h"
 #include "reel/autograd.h"
 #include "reel/random.h"
 
@@ -149,7 +150,7 @@ struct CheckpointRule {
                  back.output(static_cast<int>(i)).shape);
       grads.push_back(back.grad(static_cast<int>(i)));
     }
-    std::vector<Tensor> found = inner_grad(differentiable, std::move(grads), since, ends, back.create_graph());
+    std::vector<Tensor> found = subgraph_grad(differentiable, std::move(grads), since, ends, back.create_graph());
     for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
   }
 };
@@ -164,7 +165,7 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
   // Recorded only to see which tensors f depends on: they are where its part of the graph ends.
   const uint64_t since = next_sequence();
   std::vector<Tensor> outputs = run_recorded(f, inputs, since, autocast_type), results, differentiable;
-  std::vector<Edge> ends = boundary(outputs, since);
+  std::vector<Edge> ends = subgraph_edges(outputs, since);
   for (const Tensor& y : outputs) {
     results.push_back(y.detach());
     if (tracked(y)) differentiable.push_back(results.back());

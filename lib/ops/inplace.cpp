@@ -4,37 +4,14 @@
 // In-place ops. Without recording they write where they stand. With it, changing a tensor means giving it a new
 // history: the op's result, computed out of place, is copied into the storage, and its history becomes the tensor's.
 // What a view shows is part of its base, so there the base gets a new history, "the old base, but for this region",
-// and every view of it makes its own anew when it is next used (refresh_history).
+// and the history of every view of it is recorded anew when it is next used (rebuild_view_history).
 namespace reel {
 
 namespace {
 
 constexpr const char* kMadeUnrecorded = ": the view was made under no_grad, its base would not learn of the change";
 
-// The elements of view as a region of its base.
-Geometry geometry_in_base(const TensorImpl* view) {
-  REEL_CHECK(view->base->view.contiguous, "in-place: the base of the view, shape ", view->base->view.shape,
-             " with strides ", view->base->view.strides, ", is not contiguous; change a clone() of it");
-  const int64_t bytes = static_cast<char*>(view->view.data) - static_cast<char*>(view->base->view.data);
-  return {bytes / size_of(view->view.dtype), view->view.shape, view->view.strides};
-}
-
 }  // namespace
-
-void refresh_history(TensorImpl* impl) {
-  const Tensor base = TensorImpl::share(impl->base), view = TensorImpl::share(impl);
-  const bool has_history = tracked(base);
-  const Geometry part = has_history ? geometry_in_base(impl) : Geometry{};
-  impl->rewrites_seen = impl->base->rewrites;
-  leave_node(impl);
-  if (!has_history) return;
-  record("view", view, inputs(base), [part, whole = impl->base->view.shape](Backward& back) {
-    if (back.create_graph())
-      back.set(0, embed(back.grad(), whole, part.offset, part.strides));
-    else
-      back.set_region(0, part.offset, part.strides, back.grad());
-  });
-}
 
 void check_in_place(const char* op, const Tensor& self) {
   const View& view = view_of(self, op);
@@ -72,14 +49,14 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
         if (back.needs(1)) back.set(1, inside.clone());
         if (back.needs(0)) back.set(0, g - embed(inside, g.shape(), part.offset, part.strides));
       });
-      ++impl->base->rewrites;
+      ++impl->base->history_version;
     } else {
       // An identity, so that the tensor has a node of its own even where `value` is a leaf.
       if (tracked(result))
         record(op, self, inputs(result), [](Backward& back) { back.set(0, back.grad()); });
       else if (impl->node)
-        leave_node(impl);
-      ++impl->rewrites;
+        detach_history(impl);
+      ++impl->history_version;
     }
   }
   const Tensor source =

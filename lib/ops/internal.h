@@ -2,6 +2,8 @@
 #include <initializer_list>
 
 #include "lib/autograd/autocast.h"
+#include "lib/autograd/backward.h"
+#include "lib/autograd/linear.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
 #include "reel/ops.h"
@@ -42,21 +44,8 @@ Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids);
 
 // ---- parts of tensors -----------------------------------------------------------------------------------------------
 
-/// Where a view's elements lie among those of a tensor with given strides.
-struct Geometry {
-  int64_t offset = 0;
-  Shape shape;
-  Strides strides;
-};
-
-/// The strided part of a row-major x. Recorded; its adjoint is embed.
-Tensor region(const Tensor& x, int64_t offset, const Shape& shape, const Strides& strides);
-/// Zeros of `shape` but for the part that (offset, g's shape, strides) shows, which is g (summed where the part shows
-/// an element more than once). Recorded.
-Tensor embed(const Tensor& g, const Shape& shape, int64_t offset, const Strides& strides);
-
-/// A recorded view of part of x. `part` maps a Geometry that shows all of x to that of the part; it is asked twice, for
-/// the strides that x has and for those that its gradient will have.
+/// A recorded view of part of x. `part` maps a Geometry that shows all of x to that of the part; it is called
+/// twice, for the strides that x has and for those that its gradient will have.
 template <class Part>
 Tensor region_view(const char* name, const Tensor& x, Part part) {
   const View& view = view_of(x);
@@ -65,12 +54,7 @@ Tensor region_view(const char* name, const Tensor& x, Part part) {
       alias(x, static_cast<char*>(view.data) + here.offset * size_of(view.dtype), here.shape, here.strides);
   if (recording(x)) {
     const Geometry there = view.contiguous ? here : part(Geometry{0, view.shape, contiguous_strides(view.shape)});
-    record(name, y, inputs(x), [offset = there.offset, strides = there.strides, whole = view.shape](Backward& back) {
-      if (back.create_graph())
-        back.set(0, embed(back.grad(), whole, offset, strides));
-      else
-        back.set_region(0, offset, strides, back.grad());
-    });
+    record(name, y, inputs(x), RegionRule{there.offset, there.strides, view.shape});
   }
   return y;
 }

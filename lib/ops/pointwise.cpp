@@ -211,8 +211,6 @@ Tensor float_power(const Tensor& base, const Tensor& exponent) {
   return pow(base.to(kFloat64), exponent.to(kFloat64));
 }
 
-Tensor accumulate(const Tensor& a, const Tensor& b) { return add(a, b); }
-
 // ---- three arguments ------------------------------------------------------------------------------------------------
 
 namespace {

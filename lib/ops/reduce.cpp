@@ -1,7 +1,6 @@
 #include <cmath>
 #include <limits>
 
-#include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/kernels/reduce.h"
 #include "lib/ops/internal.h"
@@ -112,19 +111,6 @@ Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
     return is_half(view.dtype) ? y.to(view.dtype) : y;
   }
   return sum_of("sum", x, plan_of("sum", view.shape, dims, keepdim));
-}
-
-Tensor sum_to(const Tensor& x, const Shape& shape) {
-  const View& view = view_of(x, "sum_to");
-  if (view.shape == shape) return x;
-  if (is_half(view.dtype) && view.host) return sum_to(to_compute(x), shape).to(view.dtype);
-  const int lead = view.shape.size() - shape.size();
-  Plan plan;
-  plan.kept = view.shape;
-  plan.result = shape;
-  plan.absent = (1u << lead) - 1;
-  for (int d = 0; d < view.shape.size(); ++d) plan.kept[d] = d < lead ? 1 : shape[d - lead];
-  return sum_of("sum_to", x, plan);
 }
 
 Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {

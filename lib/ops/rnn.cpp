@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "lib/autograd/subgraph.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/recurrence.h"
 #include "lib/ops/internal.h"
@@ -204,18 +205,13 @@ struct LayerRule {
   }
 
   void recorded(Backward& back, const Given& in) {
-    struct Edges {
-      std::vector<Edge> list;
-      ~Edges() {
-        for (Edge& edge : list) drop_edge(edge);
-      }
-    } edges;
-    for (const Tensor& input : in.all) edges.list.push_back(edge_to(input));
+    EdgeList inputs_of_layer;
+    for (const Tensor& input : in.all) inputs_of_layer.edges.push_back(edge_to(input));
     const uint64_t since = next_sequence();
     const std::vector<Tensor> outputs = composed(layer, in);
     std::vector<Tensor> grads;
     for (uint32_t i = 0; i < back.num_outputs(); ++i) grads.push_back(back.grad(static_cast<int>(i)));
-    std::vector<Tensor> found = inner_grad(outputs, std::move(grads), since, edges.list, true);
+    std::vector<Tensor> found = subgraph_grad(outputs, std::move(grads), since, inputs_of_layer.edges, true);
     for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
   }
 

@@ -5,60 +5,6 @@
 
 namespace reel {
 
-// ---- copies ---------------------------------------------------------------------------------------------------------
-
-namespace {
-// A row-major copy of x in another dtype or on another device; its gradient goes back through the same conversion.
-Tensor converted(const char* name, const Tensor& x, DType dtype, Device device) {
-  const View& xv = view_of(x);
-  Tensor y = make_tensor(xv.shape, dtype, device);
-  const Device from = TensorImpl::of(x)->device();
-  copy_between(from, xv, device, view_of(y));
-  if (is_floating_point(xv.dtype) && is_floating_point(dtype) && recording(x))
-    record(name, y, inputs(x), [from](Backward& back) { back.set(0, back.grad().to(from)); });
-  return y;
-}
-}  // namespace
-
-Tensor Tensor::to(DType dtype) const {
-  return view_of(*this, "to").dtype == dtype ? *this : converted("to", *this, dtype, device());
-}
-Tensor Tensor::to(Device target) const {
-  return device() == target ? *this : converted("to", *this, view_of(*this).dtype, target);
-}
-Tensor Tensor::clone() const {
-  const View& view = view_of(*this, "clone");
-  return converted("clone", *this, view.dtype, device());
-}
-Tensor Tensor::contiguous() const {
-  const View& view = view_of(*this, "contiguous");
-  return view.contiguous ? *this : converted("contiguous", *this, view.dtype, device());
-}
-
-// ---- regions --------------------------------------------------------------------------------------------------------
-
-Tensor region(const Tensor& x, int64_t offset, const Shape& shape, const Strides& strides) {
-  return region_view("region", x.contiguous(), [&](const Geometry& whole) {
-    return Geometry{whole.offset + offset, shape, strides};
-  });
-}
-
-Tensor embed(const Tensor& g, const Shape& shape, int64_t offset, const Strides& strides) {
-  Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
-  Shape distinct = g.shape();
-  for (int d = 0; d < distinct.size(); ++d)
-    if (strides[d] == 0) distinct[d] = 1;
-  const Tensor part = no_grad([&] { return sum_to(g, distinct); });
-  const View place =
-      make_view(static_cast<char*>(view_of(y).data) + offset * size_of(g.dtype()), distinct, strides, g.dtype());
-  backend_of(y).copy(view_of(part), place);
-  if (recording(g))
-    record("embed", y, inputs(g), [offset, strides, part = g.shape()](Backward& back) {
-      back.set(0, region(back.grad(), offset, part, strides));
-    });
-  return y;
-}
-
 // ---- views of everything --------------------------------------------------------------------------------------------
 
 namespace {
@@ -225,11 +171,7 @@ Tensor Tensor::expand(const Shape& requested) const {
     REEL_CHECK(shape[d] >= 0 && (d < lead || x.shape[d - lead] == 1 || x.shape[d - lead] == shape[d]), "expand: shape ",
                x.shape, " does not expand to ", requested);
   }
-  const View wide = expand_view(x, shape);
-  const Tensor y = alias(*this, wide.data, wide.shape, wide.strides);
-  // The engine sums the gradient back to x's shape.
-  if (recording(*this)) record("expand", y, inputs(*this), [](Backward& back) { back.set(0, back.grad()); });
-  return y;
+  return expand_to(*this, shape);
 }
 
 // ---- views of parts -------------------------------------------------------------------------------------------------

@@ -1,0 +1,154 @@
+#include <atomic>
+
+#include "lib/autograd/engine.h"
+#include "reel/autograd.h"
+
+// What users call: backward(), grad(), and Tensor's members for gradients, history and hooks.
+namespace reel {
+
+// ---- gradients of outputs -------------------------------------------------------------------------------------------
+
+namespace {
+
+// The gradient to start from: the one given, or 1.
+Tensor seed_of(const Tensor& output, const Tensor& given, const char* op) {
+  REEL_CHECK(output.defined(), op, ": undefined tensor");
+  REEL_CHECK(tracked(output), op, ": the tensor, ", output.dtype(), " ", output.shape(),
+             ", neither requires grad nor depends on a tensor that does");
+  if (given.defined()) {
+    REEL_CHECK(given.shape() == output.shape(), op, ": the gradient's shape ", given.shape(), " is not the tensor's, ",
+               output.shape());
+    return given.to(output.dtype());
+  }
+  REEL_CHECK(output.numel() == 1, op, ": a gradient must be given for a tensor of more than one element, shape ",
+             output.shape());
+  return ones(output.shape(), {.dtype = output.dtype(), .device = output.device()});
+}
+
+std::vector<Tensor> start(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs,
+                          std::span<const Edge> targets, GradOptions options, const char* op) {
+  REEL_CHECK(grad_outputs.empty() || grad_outputs.size() == outputs.size(), op, ": ", outputs.size(), " outputs but ",
+             grad_outputs.size(), " gradients");
+  EdgeList roots;
+  std::vector<Tensor> seeds;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    seeds.push_back(seed_of(outputs[i], grad_outputs.empty() ? Tensor() : grad_outputs[i], op));
+    roots.edges.push_back(edge_to(outputs[i]));
+  }
+  return run_backward(roots.edges, std::move(seeds), targets, options.retain_graph, options.create_graph);
+}
+
+}  // namespace
+
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs, GradOptions options) {
+  start(outputs, grad_outputs, {}, options, "backward");
+}
+
+void Tensor::backward(const Tensor& grad, bool retain_graph, bool create_graph) const {
+  reel::backward({this, 1}, {&grad, grad.defined() ? size_t{1} : 0},
+                 {.retain_graph = retain_graph, .create_graph = create_graph});
+}
+
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                         std::span<const Tensor> grad_outputs, GradOptions options) {
+  REEL_CHECK(!inputs.empty(), "grad: no inputs");
+  EdgeList targets;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    REEL_CHECK(tracked(inputs[i]), "grad: input ", i, " does not require grad");
+    targets.edges.push_back(edge_to(inputs[i]));
+  }
+  std::vector<Tensor> found = start(outputs, grad_outputs, targets.edges, options, "grad");
+  for (size_t i = 0; i < inputs.size(); ++i)
+    REEL_CHECK(found[i].defined() || options.allow_unused, "grad: no output depends on input ", i, ", shape ",
+               inputs[i].shape(), "; allow_unused = true gives an undefined gradient for it");
+  return found;
+}
+
+// ---- members of Tensor ----------------------------------------------------------------------------------------------
+
+bool Tensor::requires_grad() const { return view_of(*this, "requires_grad"), tracked(*this); }
+
+bool Tensor::is_leaf() const {
+  view_of(*this, "is_leaf");
+  update_view_history(TensorImpl::of(*this));
+  return !TensorImpl::of(*this)->node;
+}
+
+Tensor& Tensor::requires_grad_(bool value) {
+  const View& view = view_of(*this, "requires_grad_");
+  REEL_CHECK(is_leaf(), "requires_grad_: only leaves can be changed; detach() gives one");
+  REEL_CHECK(!value || reel::is_floating_point(view.dtype), "requires_grad_: a tensor of ", view.dtype,
+             " has no gradient, only floating point ones do");
+  TensorImpl::of(*this)->requires_grad = value;
+  if (value) leaf_grad(TensorImpl::of(*this));
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  view_of(*this, "grad");
+  TensorImpl* impl = TensorImpl::of(*this);
+  return impl->leaf ? impl->leaf->dense(impl) : Tensor();
+}
+
+const RowSparse* Tensor::grad_rows() const {
+  view_of(*this, "grad_rows");
+  TensorImpl* impl = TensorImpl::of(*this);
+  return impl->leaf ? impl->leaf->sparse(impl) : nullptr;
+}
+
+void Tensor::set_grad(const Tensor& grad) {
+  const View& view = view_of(*this, "set_grad");
+  REEL_CHECK(!grad.defined() || (grad.shape() == view.shape && grad.dtype() == view.dtype), "set_grad: a ",
+             grad.dtype(), " gradient of shape ", grad.shape(), " for a tensor of ", view.dtype, " of shape ",
+             view.shape);
+  TensorImpl* impl = TensorImpl::of(*this);
+  if (grad.defined() || impl->leaf) leaf_grad(impl).replace(grad);
+}
+
+namespace {
+NodeExtras& extras_of(Node* node) {
+  if (!node->extras) node->extras = new NodeExtras;
+  return *node->extras;
+}
+std::atomic<int64_t> hook_ids{0};
+}  // namespace
+
+Tensor& Tensor::retain_grad() {
+  REEL_CHECK(requires_grad(), "retain_grad: the tensor does not require grad");
+  TensorImpl* impl = TensorImpl::of(*this);
+  if (impl->node && !std::exchange(impl->retains_grad, true)) {
+    leaf_grad(impl);
+    retain_output_grad(impl->node, impl);
+  }
+  return *this;
+}
+
+int64_t Tensor::register_hook(GradHook hook) {
+  REEL_CHECK(requires_grad(), "register_hook: the tensor does not require grad");
+  TensorImpl* impl = TensorImpl::of(*this);
+  const int64_t id = ++hook_ids;
+  if (impl->node)
+    extras_of(impl->node).hooks.push_back({id, impl->output, std::move(hook)});
+  else
+    leaf_grad(impl).hooks.push_back({id, std::move(hook), {}});
+  return id;
+}
+
+int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) {
+  REEL_CHECK(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook: not a leaf that requires grad");
+  const int64_t id = ++hook_ids;
+  leaf_grad(TensorImpl::of(*this)).hooks.push_back({id, {}, std::move(hook)});
+  return id;
+}
+
+void Tensor::remove_hook(int64_t id) {
+  view_of(*this, "remove_hook");
+  TensorImpl* impl = TensorImpl::of(*this);
+  const auto matches = [id](const auto& hook) { return hook.id == id; };
+  size_t removed = 0;
+  if (impl->leaf) removed += std::erase_if(impl->leaf->hooks, matches);
+  if (impl->node && impl->node->extras) removed += std::erase_if(impl->node->extras->hooks, matches);
+  REEL_CHECK(removed, "remove_hook: the tensor has no hook ", id);
+}
+
+}  // namespace reel

@@ -1,0 +1,157 @@
+#include "lib/autograd/backward.h"
+
+#include "lib/autograd/engine.h"
+#include "lib/autograd/linear.h"
+#include "lib/autograd/trace.h"
+
+namespace reel {
+
+// ---- saved tensors --------------------------------------------------------------------------------------------------
+
+void Backward::check_version(const Saved& saved) const {
+  const Storage* now = saved.impl_ ? saved.impl_->storage : saved.storage_;
+  const uint32_t version = now->version.load(std::memory_order_relaxed);
+  REEL_CHECK(now == saved.storage_ && version == saved.version_, node_.name,
+             ": a tensor that its gradient needs was changed in place after it was used: ",
+             saved.impl_ ? saved.impl_->view.dtype : output(saved.index_).dtype, " ",
+             saved.impl_ ? saved.impl_->view.shape : output(saved.index_).shape, " had version ", saved.version_,
+             " then and has version ", version, " now; change a clone() instead");
+}
+
+const View* Backward::view(const Saved& saved, View& room) const {
+  if (!saved.defined()) return nullptr;
+  check_version(saved);
+  if (saved.impl_) return &saved.impl_->view;
+  const GradMetadata& out = output(saved.index_);
+  room = make_view(saved.storage_->data, out.shape, contiguous_strides(out.shape), out.dtype);
+  room.host = out.device == kCPU;
+  return &room;
+}
+
+Tensor Backward::get(const Saved& saved) const {
+  if (!saved.defined()) return {};
+  check_version(saved);
+  if (saved.impl_) return TensorImpl::share(saved.impl_);
+  // The op's own output, whose history is this node again.
+  const GradMetadata& out = output(saved.index_);
+  TensorImpl* impl = TensorImpl::make();
+  impl->storage = saved.storage_;
+  impl->storage->retain();
+  impl->view = make_view(impl->storage->data, out.shape, contiguous_strides(out.shape), out.dtype);
+  impl->view.host = out.device == kCPU;
+  if (create_graph()) {
+    impl->node = &node_;
+    impl->output = saved.index_;
+    ++node_.refs;
+  }
+  return TensorImpl::wrap(impl);
+}
+
+// ---- gradients of outputs -------------------------------------------------------------------------------------------
+
+Tensor Backward::grad_or_zeros(int i) const {
+  if (grad(i).defined()) return grad(i);
+  const GradMetadata& out = output(i);
+  return zeros(out.shape, {.dtype = out.dtype, .device = out.device});
+}
+
+Tensor Backward::take_room() const {
+  const Tensor& g = grad();
+  const TensorImpl* impl = TensorImpl::of(g);
+  const bool plain = impl->view.contiguous && !impl->number && !impl->requires_grad && !tracked(g) && !impl->base;
+  if (plain && is_exclusive(g)) return g;
+  return make_tensor(g.shape(), g.dtype(), g.device());
+}
+
+// ---- gradients of inputs --------------------------------------------------------------------------------------------
+
+bool Backward::needs(const Edge& edge) const {
+  if (task_.all_leaves) return static_cast<bool>(edge);
+  if (edge.leaf) return task_.state_of(edge.leaf).target;
+  return edge.node && (edge.node->needed || edge.node->target);
+}
+
+[[gnu::always_inline]] inline GradAccumulator& Backward::accumulator(const Edge& edge) const {
+  return edge.node ? edge.node->outputs()[edge.output].grad : task_.state_of(edge.leaf).grad;
+}
+
+namespace {
+GradMetadata metadata_of(const Edge& edge) {
+  return edge.node ? edge.node->outputs()[edge.output].metadata : metadata_of(edge.leaf);
+}
+}  // namespace
+
+void Backward::set(int input, Tensor g) {
+  const Edge& edge = node_.edges()[input];
+  if (!g.defined() || !needs(edge)) return;
+  const Shape& shape = edge.node ? edge.node->outputs()[edge.output].metadata.shape : edge.leaf->view.shape;
+  const DType dtype = edge.node ? edge.node->outputs()[edge.output].metadata.dtype : edge.leaf->view.dtype;
+  if (!(g.shape() == shape)) {
+    bool fits = g.dim() >= shape.size();
+    for (int d = 1; fits && d <= shape.size(); ++d)
+      fits = shape[shape.size() - d] == 1 || shape[shape.size() - d] == g.shape()[static_cast<int>(g.dim()) - d];
+    REEL_CHECK(fits, node_.name, ": its rule returned a gradient of shape ", g.shape(), " for input ", input,
+               " of shape ", shape);
+    g = sum_to(g, shape);
+  }
+  if (g.dtype() != dtype) {
+    REEL_CHECK(g.is_floating_point(), node_.name, ": its rule returned a ", g.dtype(), " gradient for input ", input);
+    g = g.to(dtype);
+  }
+  if (shape.empty()) {  // a 0-d input may be on the CPU, whatever device the other inputs are on
+    const Device device = edge.node ? edge.node->outputs()[edge.output].metadata.device : edge.leaf->device();
+    if (g.device() != device) g = g.to(device);
+  }
+  if (anomaly_mode()) check_nan(input, g);
+  accumulator(edge).add(std::move(g));
+}
+
+Tensor Backward::set_product(int input, const Tensor& g, const Tensor& x, bool column_sums) {
+  const Edge& edge = node_.edges()[input];
+  if (!needs(edge)) return {};
+  const GradMetadata target = metadata_of(edge);
+  const Tensor gd = g.contiguous(), xd = x.contiguous();
+  if (anomaly_mode()) {  // the product is multiplied alone for the check
+    GradAccumulator alone;
+    alone.add_product(target, view_of(gd), view_of(xd));
+    check_nan(input, alone.materialize(target));
+  }
+  return accumulator(edge).add_product(target, view_of(gd), view_of(xd), column_sums);
+}
+
+void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool sparse) {
+  const Edge& edge = node_.edges()[input];
+  if (!needs(edge)) return;
+  if (anomaly_mode()) check_nan(input, values);
+  const GradMetadata target = metadata_of(edge);
+  const Tensor rows = values.to(target.dtype);
+  accumulator(edge).add_rows(target, ids, view_of(rows), sparse);
+}
+
+void Backward::set_region(int input, int64_t offset, const Strides& strides, const Tensor& g) {
+  const Edge& edge = node_.edges()[input];
+  if (!needs(edge)) return;
+  if (anomaly_mode()) check_nan(input, g);
+  accumulator(edge).add_region(metadata_of(edge), offset, strides, g);
+}
+
+// ---- anomaly mode ---------------------------------------------------------------------------------------------------
+
+namespace {
+bool has_nan(const Tensor& tensor) {
+  if (!is_floating_point(tensor.dtype())) return false;
+  const Tensor values = tensor.detach().to(kCPU).to(kFloat64).contiguous();
+  const double* data = values.data<double>();
+  for (int64_t i = 0; i < values.numel(); ++i)
+    if (data[i] != data[i]) return true;
+  return false;
+}
+}  // namespace
+
+void Backward::check_nan(int input, const Tensor& g) const {
+  if (has_nan(g))
+    detail::fail("backward: NaN in the gradient of input ", input, " of '", node_.name, "', recorded",
+                 node_.extras && !node_.extras->trace.empty() ? "\n" + node_.extras->trace : " outside anomaly mode");
+}
+
+}  // namespace reel

@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lib/autograd/leaf.h"
+#include "lib/autograd/tape.h"
+
+namespace reel {
+
+/// A backward pass from `roots`, which get the gradients `grads`. With `targets` the gradients that reach these edges
+/// are returned (undefined where none does) and no leaf is touched; without, they are added to the leaves.
+std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor> grads, std::span<const Edge> targets,
+                                 bool retain_graph, bool create_graph);
+
+/// A number for Node::pass that no traversal of any thread has had.
+uint64_t new_pass();
+
+/// One backward pass. The objects are kept for the next pass, with the capacity of their vectors.
+struct GraphTask {
+  /// What the pass keeps of a leaf; from another pass unless `pass` is this one's.
+  struct LeafState {
+    uint64_t pass = 0;
+    uint32_t dependencies = 0;  // edges that have not delivered a gradient yet
+    bool target = false;
+    GradAccumulator grad;
+  };
+
+  uint64_t id = 0;  // see Node::pass
+  bool retain_graph = false;
+  bool all_leaves = true;         // no targets: every leaf's gradient is accumulated
+  std::vector<LeafState> leaves;  // by LeafGrad::id()
+  std::vector<Node*> ready;       // all their gradients have arrived; each with a reference
+  std::span<const Edge> targets;
+  std::vector<Tensor> found;  // what reached the targets
+
+  struct Frame {
+    Node* node;
+    uint32_t edge;
+  };
+  std::vector<Frame> stack;
+
+  LeafState& state_of(const TensorImpl* leaf) {
+    const uint32_t at = leaf->leaf->id();
+    if (at >= leaves.size()) leaves.resize(at + 1);
+    LeafState& state = leaves[at];
+    if (state.pass != id) state.pass = id, state.dependencies = 0, state.target = false;
+    return state;
+  }
+
+  void run(std::span<const Edge> roots, std::vector<Tensor> grads);
+  void count_dependencies(std::span<const Edge> roots);
+  void enter(Node* node);
+  void edge_delivered(const Edge& edge);
+  void run_node(Node* node);
+  void finish_outputs(Node& node);
+  void finish_leaf(TensorImpl* leaf, LeafState& state);
+  void abandon();
+};
+
+}  // namespace reel

@@ -1,0 +1,310 @@
+#include "lib/autograd/grad_accumulator.h"
+
+#include <algorithm>
+#include <array>
+
+#include "lib/autograd/linear.h"
+#include "lib/autograd/tape.h"
+#include "lib/kernels/copy.h"
+#include "lib/kernels/gemm.h"
+#include "reel/cuda.h"
+
+namespace reel {
+
+/// Packs of rows. Each pack is a tensor of which the first rows are filled.
+struct PendingRows {
+  Tensor g_rows, x_rows;  // [capacity, out], [capacity, in]: factors of a product, `products` rows are filled
+  int64_t products = 0;
+  Tensor values;             // [capacity, …]: rows to be added at ids, `count` are filled
+  std::vector<int64_t> ids;  // those of them that the host has
+  Tensor unread_ids;  // [capacity]: those of the last `unread` rows, on a GPU; one read synchronizes once for all
+  int64_t count = 0, unread = 0;
+  bool sparse = true;           // all rows are for a sparse gradient
+  PendingRows* next = nullptr;  // in the free list
+};
+
+namespace {
+
+constexpr int64_t kMaxRows = 512, kMaxBytes = 8 << 20;  // of one pack
+constexpr int64_t kEnoughRows = 16;                     // on a GPU, which multiplies them in about the time of one
+
+// The thread's unused objects, with the capacity of their vectors: a backward pass in the steady state allocates none.
+struct FreeList {
+  PendingRows* head = nullptr;
+  ~FreeList() {
+    while (head) delete std::exchange(head, head->next);
+  }
+};
+thread_local FreeList free_list;
+
+const View& filled(const Tensor& tensor, Scalar value) {
+  backend_of(tensor).fill(view_of(tensor), value);
+  return view_of(tensor);
+}
+
+// `rows` rows of a pack from row `first` on.
+View rows_of(const View& pack, int64_t rows, int64_t first = 0) {
+  View part = pack;
+  const int64_t row = pack.shape[0] ? pack.numel / pack.shape[0] : 0;
+  part.shape[0] = rows;
+  part.numel = rows * row;
+  part.data = static_cast<char*>(pack.data) + first * row * size_of(pack.dtype);
+  return part;
+}
+
+// Copies n rows behind the first `have` rows of a pack, which grows as a vector does.
+void append(Tensor& pack, int64_t have, const View& rows, int64_t n, const GradMetadata& target) {
+  const Backend& kernels = backend(target.device);
+  const int64_t capacity = pack.defined() ? pack.size(0) : 0;
+  if (have + n > capacity) {
+    Shape shape = rows.shape;
+    shape[0] = std::max(have + n, 2 * capacity);
+    Tensor larger = make_tensor(shape, rows.dtype, target.device);
+    if (have) kernels.copy(rows_of(view_of(pack), have), rows_of(view_of(larger), have));
+    pack = std::move(larger);
+  }
+  kernels.copy(rows, rows_of(view_of(pack), n, have));
+}
+
+// The ids of all rows.
+const std::vector<int64_t>& read_ids(PendingRows& pending) {
+  if (pending.unread) {
+    const View ids = rows_of(view_of(pending.unread_ids), pending.unread);
+    const Tensor host = make_tensor({pending.unread}, kInt64);
+    copy_between(pending.unread_ids.device(), ids, kCPU, view_of(host));
+    const int64_t* first = host.data<int64_t>();
+    pending.ids.insert(pending.ids.end(), first, first + pending.unread);
+    pending.unread = 0;
+  }
+  return pending.ids;
+}
+
+// Distinct sorted ids with the values of equal ids added.
+RowSparse coalesce(const std::vector<int64_t>& ids, const View& values, Device device) {
+  std::vector<int64_t> distinct = ids;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::vector<int64_t> place(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i)
+    place[i] = std::lower_bound(distinct.begin(), distinct.end(), ids[i]) - distinct.begin();
+  Shape shape = values.shape;
+  shape[0] = static_cast<int64_t>(distinct.size());
+  RowSparse rows{from(distinct).to(device), make_tensor(shape, values.dtype, device)};
+  const Tensor places = from(place).to(device);
+  backend(device).index_add(filled(rows.values, 0), 0, view_of(places), values);
+  return rows;
+}
+
+bool may_overwrite(const Tensor& tensor) { return is_exclusive(tensor) && view_of(tensor).contiguous; }
+
+}  // namespace
+
+// ---- the life of pending rows ---------------------------------------------------------------------------------------
+
+PendingRows& GradAccumulator::pending() {
+  if (!pending_) pending_ = free_list.head ? std::exchange(free_list.head, free_list.head->next) : new PendingRows;
+  return *pending_;
+}
+
+void GradAccumulator::recycle_pending() {
+  PendingRows* pending = std::exchange(pending_, nullptr);
+  pending->g_rows.reset(), pending->x_rows.reset(), pending->unread_ids.reset(), pending->values.reset();
+  pending->ids.clear();
+  pending->products = pending->unread = pending->count = 0;
+  pending->sparse = true;
+  pending->next = std::exchange(free_list.head, pending);
+}
+
+void GradAccumulator::free_pending() { delete std::exchange(pending_, nullptr); }
+
+// ---- adding ---------------------------------------------------------------------------------------------------------
+
+// dense_, zero if nothing was added, copied if another handle shares it: fit to be written to.
+Tensor& GradAccumulator::own_dense(const GradMetadata& target) {
+  if (!dense_.defined()) {
+    dense_ = make_tensor(target.shape, target.dtype, target.device);
+    filled(dense_, 0);
+  } else if (!may_overwrite(dense_)) {
+    dense_ = dense_.clone();
+  }
+  return dense_;
+}
+
+void GradAccumulator::add(Tensor g) {
+  if (!dense_.defined())
+    dense_ = std::move(g);
+  else if (!grad_mode && may_overwrite(dense_))
+    add_views(TensorImpl::of(dense_)->device(), view_of(dense_), view_of(g), view_of(dense_));
+  else
+    dense_ = accumulate(dense_, g);
+}
+
+void GradAccumulator::multiply(const GradMetadata& target, const View& g, const View& x, const Tensor& column_sums) {
+  double beta = 1;
+  if (!dense_.defined()) {
+    dense_ = make_tensor(target.shape, target.dtype, target.device);
+    beta = 0;
+  } else {
+    own_dense(target);
+  }
+  const int64_t out = g.shape[1], in = x.shape[1];
+  backend(target.device)
+      .gemm({.dtype = target.dtype,
+             .trans_a = true,
+             .m = out,
+             .n = in,
+             .k = g.shape[0],
+             .a = g.data,
+             .lda = out,
+             .b = x.data,
+             .ldb = in,
+             .c = view_of(dense_).data,
+             .ldc = in,
+             .beta = beta,
+             .a_sums = column_sums.defined() ? view_of(column_sums).data : nullptr});
+}
+
+void GradAccumulator::multiply_pending(const GradMetadata& target) {
+  if (!pending_->products) return;
+  multiply(target, rows_of(view_of(pending_->g_rows), pending_->products),
+           rows_of(view_of(pending_->x_rows), pending_->products));
+  pending_->products = 0;
+}
+
+Tensor GradAccumulator::add_product(const GradMetadata& target, const View& g, const View& x, bool column_sums) {
+  const int64_t n = g.shape[0], out = g.shape[1], in = x.shape[1];
+  REEL_CHECK(target.shape == Shape({out, in}) && target.dtype == g.dtype && target.dtype == x.dtype,
+             "backward: a gradient of ", g.dtype, " ", Shape{out, in}, " for a weight of ", target.dtype, " ",
+             target.shape, "; was it replaced after the forward pass?");
+  if (n == 0) {  // zeros are a gradient, too
+    own_dense(target);
+    return {};
+  }
+  const int64_t row_bytes = std::max<int64_t>((out + in) * size_of(target.dtype), 1);
+  const int64_t capacity = std::clamp<int64_t>(kMaxBytes / row_bytes, 8, kMaxRows);
+  const bool on_cpu = target.device == kCPU;
+  if (n >= (on_cpu ? capacity / 4 : std::min(kEnoughRows, capacity))) {  // large enough by itself
+    Tensor sums;
+    if (column_sums && !on_cpu) sums = make_tensor({out}, target.dtype, target.device);
+    multiply(target, g, x, sums);
+    return sums;
+  }
+  PendingRows& rows = pending();
+  if (!rows.g_rows.defined()) {
+    rows.g_rows = make_tensor({capacity, out}, target.dtype, target.device);
+    rows.x_rows = make_tensor({capacity, in}, target.dtype, target.device);
+  }
+  if (rows.products + n > capacity) multiply_pending(target);
+  const auto block = [&](const View& from, const Tensor& pack) {
+    const View to = rows_of(view_of(pack), n, rows.products);
+    return BlockCopy{from.data, to.data, 1, to.numel * size_of(to.dtype), 0, 0};
+  };
+  const std::array blocks{block(g, rows.g_rows), block(x, rows.x_rows)};
+  backend(target.device).copy_blocks(blocks);
+  rows.products += n;
+  return {};
+}
+
+void GradAccumulator::add_rows(const GradMetadata& target, const Tensor& ids, const View& values, bool sparse) {
+  if (!sparse && target.device != kCPU) {  // at once, so that the host need not read the ids
+    backend(target.device).index_add(view_of(own_dense(target)), 0, view_of(ids), values);
+    return;
+  }
+  const Tensor list = ids.contiguous();
+  const int64_t n = list.numel();
+  if (list.device() == kCPU || n == 0)
+    return append_rows(target, {view_of(list).as<const int64_t>(), static_cast<size_t>(n)}, values, sparse);
+  PendingRows& rows = pending();
+  append(rows.values, rows.count, values, n, target);
+  append(rows.unread_ids, rows.unread, view_of(list), n, target);
+  rows.count += n, rows.unread += n, rows.sparse = rows.sparse && sparse;
+}
+
+void GradAccumulator::append_rows(const GradMetadata& target, std::span<const int64_t> ids, const View& values,
+                                  bool sparse) {
+  const int64_t n = static_cast<int64_t>(ids.size());
+  if (n == 0) {
+    if (!sparse) own_dense(target);
+    return;
+  }
+  PendingRows& rows = pending();
+  read_ids(rows);  // before these, since values follow one another in the order of their ids
+  append(rows.values, rows.count, values, n, target);
+  rows.count += n, rows.sparse = rows.sparse && sparse;
+  rows.ids.insert(rows.ids.end(), ids.begin(), ids.end());
+}
+
+void GradAccumulator::add_region(const GradMetadata& target, int64_t offset, const Strides& strides, const Tensor& g) {
+  Shape shape = view_of(g).shape;
+  for (int d = 0; d < shape.size(); ++d)
+    if (strides[d] == 0) shape[d] = 1;  // the view repeats these elements: their gradients add up
+  const Tensor part = sum_to(g, shape).to(target.dtype);
+  const View& whole = view_of(own_dense(target));
+  View place = make_view(whole.as<char>() + offset * size_of(target.dtype), shape, strides, target.dtype);
+  place.host = whole.host;
+  add_views(target.device, place, view_of(part), place);
+}
+
+bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& target) {
+  if (!pending_) {
+    std::swap(pending_, other.pending_);
+    return true;
+  }
+  record_current_stream();
+  PendingRows &from = *other.pending_, &to = *pending_;
+  if (from.products && !to.g_rows.defined()) {
+    std::swap(from.g_rows, to.g_rows), std::swap(from.x_rows, to.x_rows), std::swap(from.products, to.products);
+  } else if (from.products) {
+    add_product(target, rows_of(view_of(from.g_rows), from.products), rows_of(view_of(from.x_rows), from.products));
+  }
+  if (from.count) append_rows(target, read_ids(from), rows_of(view_of(from.values), from.count), from.sparse);
+  other.recycle_pending();
+  return !to.values.defined() || view_of(to.values).numel * size_of(target.dtype) < kMaxBytes;
+}
+
+void GradAccumulator::record_current_stream() const {
+  if (!pending_) return;
+  for (const Tensor* pack : {&pending_->g_rows, &pending_->x_rows, &pending_->unread_ids, &pending_->values})
+    if (pack->defined() && pack->device() != kCPU) pack->record_stream(cuda::Stream::current(pack->device().index));
+}
+
+// ---- the sum --------------------------------------------------------------------------------------------------------
+
+FinalGrad GradAccumulator::take(const GradMetadata& target, bool sparse_wanted) {
+  FinalGrad sum;
+  if (pending_) {
+    multiply_pending(target);
+    if (pending_->count) {
+      const View values = rows_of(view_of(pending_->values), pending_->count);
+      if (sparse_wanted && pending_->sparse && !dense_.defined()) {
+        sum.sparse = coalesce(read_ids(*pending_), values, target.device);
+      } else {
+        own_dense(target);
+        Tensor ids = pending_->unread_ids;  // as they are, if the host has none of them
+        if (pending_->unread != pending_->count) ids = from(read_ids(*pending_)).to(target.device);
+        backend(target.device).index_add(view_of(dense_), 0, rows_of(view_of(ids), pending_->count), values);
+      }
+    }
+    recycle_pending();
+  }
+  sum.dense = std::move(dense_);
+  return sum;
+}
+
+void add_sparse(Tensor& dense, RowSparse& sparse, const RowSparse& more, const Shape& shape) {
+  if (!dense.defined() && !sparse.ids.defined()) {
+    sparse = more;
+  } else if (!dense.defined()) {
+    GradAccumulator both;
+    const GradMetadata target{more.values.dtype(), more.values.device(), shape};
+    both.add_rows(target, sparse.ids, view_of(sparse.values), true);
+    both.add_rows(target, more.ids, view_of(more.values), true);
+    sparse = both.take(target, true).sparse;
+  } else {
+    if (!may_overwrite(dense)) dense = no_grad([&] { return dense.clone(); });
+    backend_of(dense).index_add(view_of(dense), 0, view_of(more.ids), view_of(more.values));
+    TensorImpl::of(dense)->storage->changed();
+  }
+}
+
+}  // namespace reel

@@ -1,0 +1,141 @@
+#include "lib/autograd/leaf.h"
+
+#include "lib/autograd/linear.h"
+#include "lib/device.h"
+#include "reel/autograd.h"
+#include "reel/cuda.h"
+
+namespace reel {
+namespace {
+
+struct LeafIds {
+  std::mutex mutex;
+  std::vector<uint32_t> unused;
+  uint32_t next = 0;
+};
+LeafIds& leaf_ids() {
+  static LeafIds* const ids = new LeafIds;
+  return *ids;
+}
+
+std::mutex creation_mutex;
+// Shared by the leaves, so that a leaf need not carry one: two leaves with one mutex only wait for each other at times.
+std::mutex gradient_mutexes[64];
+
+}  // namespace
+
+LeafGrad::LeafGrad() {
+  LeafIds& ids = leaf_ids();
+  std::lock_guard lock(ids.mutex);
+  if (ids.unused.empty()) {
+    id_ = ids.next++;
+  } else {
+    id_ = ids.unused.back();
+    ids.unused.pop_back();
+  }
+}
+LeafGrad::~LeafGrad() {
+  std::lock_guard lock(leaf_ids().mutex);
+  leaf_ids().unused.push_back(id_);
+}
+
+LeafGrad& leaf_grad(TensorImpl* impl) {
+  if (!impl->leaf) {
+    std::lock_guard lock(creation_mutex);
+    if (!impl->leaf) impl->leaf = new LeafGrad;
+  }
+  return *impl->leaf;
+}
+
+std::mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % std::size(gradient_mutexes)]; }
+
+// ---- reading and writing --------------------------------------------------------------------------------------------
+
+// Brings dense_ or sparse_ up to date with what is deferred. Under the mutex.
+void LeafGrad::materialize(TensorImpl* leaf) {
+  if (deferred_.empty()) return;
+  NoGrad guard;
+  deferred_.record_current_stream();
+  add(leaf, deferred_.take(metadata_of(leaf), true));
+}
+
+Tensor LeafGrad::dense(TensorImpl* leaf) {
+  std::lock_guard lock(mutex());
+  materialize(leaf);
+  if (sparse_.ids.defined()) {
+    const GradMetadata like = metadata_of(leaf);
+    dense_ = zeros(like.shape, {.dtype = like.dtype, .device = like.device});
+    add_sparse(dense_, sparse_, std::exchange(sparse_, {}), like.shape);
+  }
+  return dense_;
+}
+
+const RowSparse* LeafGrad::sparse(TensorImpl* leaf) {
+  std::lock_guard lock(mutex());
+  materialize(leaf);
+  return sparse_.ids.defined() ? &sparse_ : nullptr;
+}
+
+void LeafGrad::replace(const Tensor& grad) {
+  dense_ = grad;
+  sparse_ = {};
+  deferred_.clear();
+}
+
+void LeafGrad::retain(const Tensor& grad) { dense_ = dense_.defined() ? reel::accumulate(dense_, grad) : grad.clone(); }
+
+// ---- accumulating ---------------------------------------------------------------------------------------------------
+
+// dense_ or sparse_ += grad. Under the mutex.
+void LeafGrad::add(TensorImpl* leaf, FinalGrad grad) {
+  const Shape& shape = leaf->view.shape;
+  if (grad.sparse.ids.defined()) return add_sparse(dense_, sparse_, grad.sparse, shape);
+  // The seed of backward() and saved tensors may arrive here; the gradient of a leaf is shared with no other handle.
+  if (!is_exclusive(grad.dense) || !grad.dense.is_contiguous()) grad.dense = grad.dense.clone();
+  if (sparse_.ids.defined()) add_sparse(grad.dense, sparse_, std::exchange(sparse_, {}), shape);
+  if (!dense_.defined()) {
+    dense_ = std::move(grad.dense);
+  } else if (grad_enabled()) {
+    dense_ = reel::accumulate(dense_, grad.dense);
+  } else {
+    add_in_place(dense_, grad.dense);
+  }
+}
+
+void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
+  // Not in a captured graph: a replay would not add to what is pending on the host's side.
+  if (hooks.empty() && arrived.has_pending() && !cuda::capturing()) {
+    std::lock_guard lock(mutex());
+    if (!deferred_.take_pending(arrived, metadata_of(leaf))) materialize(leaf);
+    if (arrived.empty()) return;
+  }
+  // Hooks may run backward passes of their own, which invalidates `arrived`.
+  FinalGrad grad = arrived.take(metadata_of(leaf), true);
+  if (!grad.defined()) return;
+  run_hooks(leaf, grad);
+  {
+    std::lock_guard lock(mutex());
+    add(leaf, std::move(grad));
+  }
+  for (size_t i = 0; i < hooks.size(); ++i)
+    if (const auto after = hooks[i].after) after(TensorImpl::share(leaf));
+}
+
+void LeafGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
+  for (size_t i = 0; i < hooks.size(); ++i) {
+    if (!hooks[i].before) continue;
+    if (grad.sparse.ids.defined()) {  // a hook gets a dense gradient
+      const GradMetadata like = metadata_of(leaf);
+      grad.dense = zeros(like.shape, {.dtype = like.dtype, .device = like.device});
+      add_sparse(grad.dense, grad.sparse, std::exchange(grad.sparse, {}), like.shape);
+    }
+    const GradHook before = hooks[i].before;  // a copy, since a hook may add and remove hooks
+    if (Tensor changed = before(grad.dense); changed.defined()) {
+      REEL_CHECK(changed.shape() == leaf->view.shape, "backward: a hook returned a gradient of shape ", changed.shape(),
+                 " for a leaf of shape ", leaf->view.shape);
+      grad.dense = changed.to(leaf->view.dtype);
+    }
+  }
+}
+
+}  // namespace reel

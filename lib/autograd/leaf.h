@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "lib/autograd/grad_accumulator.h"
+
+namespace reel {
+
+/// The gradient and the hooks of a leaf, and the gradient of a non-leaf with retain_grad.
+///
+/// What a backward pass leaves pending (see GradAccumulator) is deferred: it stays pending here until a read or too
+/// much of it makes materialize() run the GEMMs, so that the products of several passes become one. Passes of several
+/// threads may end at one leaf; a mutex guards the gradient, not the hooks.
+class LeafGrad {
+ public:
+  struct Hook {
+    int64_t id;
+    GradHook before;                           // gets the gradient of a pass, and may replace it
+    std::function<void(const Tensor&)> after;  // called when it has been added to the leaf's
+  };
+
+  LeafGrad();
+  ~LeafGrad();
+  /// Small and unique among the living: a pass finds its state of this leaf in a vector at this index.
+  uint32_t id() const { return id_; }
+
+  // `leaf` is the tensor that this belongs to.
+  /// The gradient as a dense tensor, undefined if there is none. Materializes, so it may run a GEMM.
+  Tensor dense(TensorImpl* leaf);
+  /// The gradient if it is sparse, nullptr otherwise. Materializes.
+  const RowSparse* sparse(TensorImpl* leaf);
+  void replace(const Tensor& grad);
+  /// The gradient += that of a retain_grad tensor in one pass.
+  void retain(const Tensor& grad);
+
+  /// The gradient += what a pass has summed for the leaf. Runs the hooks, or defers what is pending if there are none.
+  void accumulate(TensorImpl* leaf, GradAccumulator& arrived);
+  /// Puts the gradient through the hooks that may replace it.
+  void run_hooks(TensorImpl* leaf, FinalGrad& grad) const;
+
+  std::vector<Hook> hooks;
+
+ private:
+  std::mutex& mutex() const;
+  void materialize(TensorImpl* leaf);
+  void add(TensorImpl* leaf, FinalGrad grad);
+
+  uint32_t id_;
+  Tensor dense_;
+  RowSparse sparse_;          // defined only while dense_ is not
+  GradAccumulator deferred_;  // of earlier passes; not yet part of the two above
+};
+
+}  // namespace reel
