@@ -1,4 +1,4 @@
-// What only GPUs are for: iterations captured as graphs, a large net and a layer of a Transformer, a product beside the
+// Benchmarks for GPUs: iterations captured as graphs, a large net and a layer of a Transformer, a product beside the
 // tensor cores' best, what moves memory beside a copy, and what it costs the host to queue an op.
 #include "bench/gpu.h"
 
@@ -141,7 +141,8 @@ void resnet(const bench::Report& report, const bench::Options& options, const st
   report.time(name, bench::measure(step, options.secs), 1e3, "ms", more);
 }
 
-/// Forward and backward of one layer in bfloat16, normalised first (otherwise its output is, and says little).
+/// Forward and backward of one layer in bfloat16, with the norm first: with the norm last the output is normalised,
+/// which checks little.
 void encoder(const bench::Report& report, const bench::Options& options) {
   const bench::gpu::Encoder& size = options.small ? bench::gpu::kSmallEncoder : bench::gpu::kEncoder;
   nn::TransformerEncoderLayer layer(

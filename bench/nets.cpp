@@ -77,7 +77,7 @@ struct Kim : nn::Module {
   }
 };
 
-/// A net that sees the same batch again and again, in training and without; `loss` is before any of it.
+/// Trains and evaluates a net on one batch, repeatedly; `loss` is that before the first step.
 template <class Net>
 void train(const bench::Report& report, double secs, const std::string& name, Net& net, optim::Optimizer& optimizer,
            const Tensor& x, const Tensor& y, double expected_loss) {

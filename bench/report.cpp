@@ -1,5 +1,5 @@
-// Reads what the benchmarks have written with --json, and prints the table, draws the picture, or says whether one
-// commit is slower than another.
+// Reads the results that the benchmarks have written with --json, and prints them as a table, draws them, or decides
+// whether one commit is slower than another.
 #include <fmt/core.h>
 #include <fmt/ostream.h>
 
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 // ---- results --------------------------------------------------------------------------------------------------------
 
 /// What one program measured for one workload in one round. A thread's CPU time is what a quiet machine would show; for
-/// several threads and for a GPU only the clock on the wall tells. A GPU's memory is what counts of its peak.
+/// several threads and for a GPU the wall clock is taken. The peak of memory is that of the GPU, if there is one.
 struct Result {
   double value, peak;
   std::optional<double> limit, loss;
@@ -208,7 +208,8 @@ void print_table(const Results& results) {
   if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);
 }
 
-/// Did all libraries compute the same? Says what they did not. The last digits are those of sums in another order.
+/// Whether all libraries computed the same; prints the differences. The last digits may differ, as sums are taken in
+/// another order.
 bool losses_agree(const Results& results) {
   bool agree = true;
   for (const Workload& w : results.workloads) {
@@ -358,9 +359,8 @@ class Picture {
 
 // ---- two commits ----------------------------------------------------------------------------------------------------
 
-/// Prints what has changed and returns what has become slower: by over 10 % in three rounds of four, so that what
-/// wobbles that much from round to round is not blamed on the commit. What takes next to nothing does not count: the
-/// clock is too coarse for it.
+/// Prints the changes and returns the workloads that became slower: by over 10 % in three rounds of four, so that noise
+/// between rounds is not taken for a regression. Times below the clock's resolution are left out.
 std::vector<std::string> losses(const Results& base, const Results& now) {
   constexpr double kMost = 1.1, kLeastNanoseconds = 2;
   std::vector<std::string> lost;

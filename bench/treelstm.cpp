@@ -74,8 +74,8 @@ double train(const Model& model, optim::Optimizer& optimizer, const std::vector<
   return total / static_cast<double>(nodes);
 }
 
-/// The same on several threads: each records and walks a graph of its own, of the trees that it gets hold of, and what
-/// they find for the shared parameters adds up.
+/// The same on several threads: each takes trees from a common counter, records a graph of its own and runs backward on
+/// it; the gradients of the shared parameters are summed.
 double train_parallel(const Model& model, optim::Optimizer& optimizer, const std::vector<Example>& examples,
                       int64_t nodes, int threads) {
   std::atomic<size_t> next = 0;

@@ -1,6 +1,7 @@
 #include "cuda/pointwise.h"
 #include "lib/scalar.h"
 
+// Binary and ternary pointwise functions, bitwise ones and comparisons (lib/scalar.h) over views of any layout.
 namespace reel::cuda {
 namespace {
 

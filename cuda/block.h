@@ -3,10 +3,20 @@
 
 #include "cuda/runtime.h"
 
-// What the threads of a warp or a block do together.
+// Cooperation of the threads of a warp or a thread block: shuffles and reductions, and the shapes of blocks.
+//
+// The order in which values are combined depends on the shape of the launch alone, so results are the same in each run.
 namespace reel::cuda {
 
-/// What shuffle(word) makes of each word of a value, be it a number or a struct of 4-byte words.
+/// The smallest power of two that is at least n, or `limit` (a power of two) where that is less.
+constexpr unsigned power_of_two_from(int64_t n, unsigned limit) {
+  unsigned power = 1;
+  while (power < limit && power < n) power *= 2;
+  return power;
+}
+
+/// Applies shuffle(word) to each word of a value: shuffles exist for numbers only, this makes them work for structs of
+/// 4-byte words, too.
 template <class T, class F>
 __device__ T by_words(T value, const F& shuffle) {
   if constexpr (std::is_arithmetic_v<T>) {
@@ -20,7 +30,8 @@ __device__ T by_words(T value, const F& shuffle) {
     return value;
   }
 }
-/// The values of lanes lane ^ bits, lane - by (the own one where that is negative) and source.
+/// The values of lanes lane ^ bits, lane - by (the calling lane's own where that is negative) and source. All lanes of
+/// the warp must call them, as the mask is full.
 template <class T>
 __device__ T shuffle_xor(T value, int bits) {
   return by_words(value, [=](auto word) { return __shfl_xor_sync(~0u, word, bits); });
@@ -34,26 +45,30 @@ __device__ T shuffle_from(T value, int source) {
   return by_words(value, [=](auto word) { return __shfl_sync(~0u, word, source); });
 }
 
-/// Which of a launch's parts the block works on: the last one of the `count` that does not begin after it.
-template <int most>
-__device__ int part_of_block(const int (&first_block)[most], int count) {
+/// Where one launch works on many tensors, a range of blocks each: the index of the one that the calling block has,
+/// which is the last of the `count` whose range does not begin after it. A binary search; `capacity` is a power of two
+/// or one more.
+template <int capacity>
+__device__ int part_of_block(const int (&first_block)[capacity], int count) {
   const int block = static_cast<int>(blockIdx.x);
   int part = 0;
-  for (int step = most / 2; step > 0; step /= 2)
+  for (int step = capacity / 2; step > 0; step /= 2)
     if (part + step < count && first_block[part + step] <= block) part += step;
   return part;
 }
 
 /// The combination of all lanes' values, in every lane; all lanes of the warp call it. With `lanes` (a power of two)
-/// each group of so many neighbours has its own.
+/// each group of so many neighbours is reduced by itself. A butterfly (shuffle_xor) rather than a tree: every lane gets
+/// the result without a broadcast, and the same bits, as long as op commutes exactly.
 template <class T, class Op>
 __device__ T warp_reduce(T value, Op op, int lanes = kWarp) {
   for (int step = lanes / 2; step > 0; step /= 2) value = op(value, shuffle_xor(value, step));
   return value;
 }
 
-/// The combination of all threads' values, in every thread. All threads of a block of whole warps call it; T has at
-/// most 16 bytes and any two calls may follow each other at once.
+/// The combination of all threads' values, in every thread. All threads of a block of whole warps call it, since it
+/// contains barriers; T has at most 16 bytes. Calls may follow each other directly: the first barrier protects the
+/// shared memory of the one before.
 template <class T, class Op>
 __device__ T block_reduce(T value, Op op) {
   __shared__ __align__(16) unsigned char memory[kWarp * 16];
@@ -61,7 +76,7 @@ __device__ T block_reduce(T value, Op op) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   value = warp_reduce(value, op);
   if (warps == 1) return value;
-  __syncthreads();  // of an earlier call everything has been read
+  __syncthreads();  // all threads have read the results of an earlier call
   if (lane == 0) partial[warp] = value;
   __syncthreads();
   value = partial[0];
@@ -69,7 +84,7 @@ __device__ T block_reduce(T value, Op op) {
   return value;
 }
 
-/// … of a team of neighbouring threads: 1 to 32 lanes of a warp, a power of two, or the whole block.
+/// The same for a team of neighbouring threads: 1 to 32 lanes of a warp, a power of two, or the whole block.
 template <class T, class Op>
 __device__ T team_reduce(T value, Op op, unsigned team) {
   return team <= kWarp ? warp_reduce(value, op, static_cast<int>(team)) : block_reduce(value, op);
@@ -81,7 +96,7 @@ struct Plus {
     return a + b;
   }
 };
-/// NaN wins.
+/// NaN propagates: CUDA's fmax would drop it.
 struct Maximum {
   template <class T>
   __device__ T operator()(T a, T b) const {

@@ -5,22 +5,24 @@
 #include "lib/kernels/cell.h"
 #include "lib/number.h"
 
+// The pointwise part of child-sum Tree-LSTM cells (Tai et al. 2015), of which an LSTM cell is the one with one child.
 namespace reel::cuda {
 namespace {
 
-constexpr int kMostChildren = 16;  // a launch; a cell with more takes several
+constexpr int kMaxChildren = 16;  // of a launch; a cell with more takes several launches
 
-/// Some of a cell's children, by value.
+/// Pointers to the states of some of a cell's children, in the kernel's arguments: an array in GPU memory would have to
+/// be copied there first.
 template <class Pointer>
 struct Children {
-  Pointer at[kMostChildren];
+  Pointer at[kMaxChildren];
   int first, count;
 };
 
-/// A block's threads take the columns of a row, its rows follow each other at a distance of gridDim.y.
-struct Layout {
+/// Threads take the columns of a row; blocks stride over the rows by gridDim.y, whose limit is 65535.
+struct LaunchShape {
   dim3 grid, block;
-  explicit Layout(const Cell& cell) {
+  explicit LaunchShape(const Cell& cell) {
     const int64_t threads = std::min<int64_t>(ceil_div(cell.hidden, kWarp) * kWarp, kThreads);
     block = dim3(static_cast<unsigned>(threads));
     const bool empty = cell.rows == 0 || cell.hidden == 0;
@@ -38,7 +40,7 @@ __device__ void set(void* data, int64_t i, Wide<T> value) {
   static_cast<T*>(data)[i] = narrow<T>(value);
 }
 
-/// visit(state, gate) for the places of a thread's elements in a state and in a row of gates.
+/// visit(state, gate) for the calling thread's elements: their offsets in a state and in the rows of gates.
 template <class Visit>
 __device__ void for_each_element(const Cell& cell, const Visit& visit) {
   const int64_t i = first_index(), width = (3 + cell.children) * cell.hidden;
@@ -46,7 +48,7 @@ __device__ void for_each_element(const Cell& cell, const Visit& visit) {
   for (int64_t row = blockIdx.y; row < cell.rows; row += gridDim.y) visit(row * cell.hidden + i, row * width + i);
 }
 
-/// Between the launches for different children c is the sum so far.
+/// Where the children take several launches, cell.c holds the sum so far between them.
 template <class T>
 struct Forward {
   const Cell& cell;
@@ -112,40 +114,40 @@ __global__ void backward(Cell cell, Children<const void*> children, Children<voi
 }
 
 template <class Pointer>
-Children<Pointer> some_of(Pointer const* all, int first, int count) {
+Children<Pointer> children_range(Pointer const* all, int first, int count) {
   Children<Pointer> some{{}, first, count};
   if (all) std::copy_n(all + first, count, some.at);
   return some;
 }
 
-/// visit(first, count) for the children that a launch takes; once where there are none.
+/// visit(first, count) for the range of children of each launch; once where there are none.
 template <class Visit>
 void for_each_chunk(const Cell& cell, const Visit& visit) {
   int first = 0;
   do {
-    const int count = std::min(cell.children - first, kMostChildren);
+    const int count = std::min(cell.children - first, kMaxChildren);
     visit(first, count);
     first += count;
   } while (first < cell.children);
 }
 
 void cell(const Cell& cell) {
-  const Layout layout(cell);
+  const LaunchShape shape(cell);
   with_floating(cell.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for_each_chunk(cell, [&](int first, int count) {
-      launch(forward<T>, layout.grid, layout.block, 0, cell, some_of(cell.child_c, first, count));
+      launch(forward<T>, shape.grid, shape.block, 0, cell, children_range(cell.child_c, first, count));
     });
   });
 }
 
 void cell_grad(const Cell& cell) {
-  const Layout layout(cell);
+  const LaunchShape shape(cell);
   with_floating(cell.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for_each_chunk(cell, [&](int first, int count) {
-      launch(backward<T>, layout.grid, layout.block, 0, cell, some_of(cell.child_c, first, count),
-             some_of(cell.grad_child_c, first, count));
+      launch(backward<T>, shape.grid, shape.block, 0, cell, children_range(cell.child_c, first, count),
+             children_range(cell.grad_child_c, first, count));
     });
   });
 }

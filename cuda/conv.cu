@@ -6,18 +6,19 @@
 #include "lib/kernels/convolution.h"
 #include "lib/kernels/gemm.h"
 
-// Windows as columns, and convolution: by cuDNN or, where it does not know how to, as a product with columns.
+// unfold and fold (im2col and col2im), and convolution: by cuDNN or, for problems that it refuses, as a matrix product
+// with the unfolded input.
 namespace reel::cuda {
 namespace {
 
-// ---- windows as columns ---------------------------------------------------------------------------------------------
+// ---- unfold and fold ------------------------------------------------------------------------------------------------
 
 int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
 
-/// The sizes of a Convolution as kernels can read them, which cannot index std::array.
-struct Form {
+/// The sizes of a Convolution in C arrays: std::array's operator[] is host code.
+struct ConvShape {
   int64_t x[3], y[3], kernel[3], stride[3], dilation[3], before[3];
-  explicit Form(const Convolution& c) {
+  explicit ConvShape(const Convolution& c) {
     for (size_t d = 0; d < 3; ++d) {
       x[d] = c.x_size[d], y[d] = c.y_size[d], kernel[d] = c.kernel[d];
       stride[d] = c.stride[d], dilation[d] = c.dilation[d], before[d] = c.before[d];
@@ -26,18 +27,19 @@ struct Form {
 };
 __device__ int64_t product(const int64_t (&size)[3]) { return size[0] * size[1] * size[2]; }
 
-struct Place {
+struct Coords {
   int64_t at[3];
 };
-__device__ Place unravel(int64_t i, const int64_t (&size)[3]) {
+__device__ Coords unravel(int64_t i, const int64_t (&size)[3]) {
   const int64_t line = i / size[2];
   return {line / size[1], line % size[1], i - line * size[2]};
 }
 
-/// Blocks for rows that each need their own arithmetic: in y as many rows as there can be, in x a row's elements.
-struct Rows {
+/// The shape of a launch over rows: blockIdx.x goes along a row, blocks stride over the rows by gridDim.y (65535 at
+/// most), so that a row's own divisions are made once for a row.
+struct RowGrid {
   dim3 grid, block;
-  Rows(int64_t rows, int64_t width)
+  RowGrid(int64_t rows, int64_t width)
       : block(static_cast<unsigned>(std::min<int64_t>(ceil_div(width, kWarp) * kWarp, kThreads))) {
     if (rows == 0 || width == 0) grid.x = 0;
     if (grid.x) grid.x = static_cast<unsigned>(std::min<int64_t>(ceil_div(width, block.x), 1024));
@@ -45,15 +47,16 @@ struct Rows {
   }
 };
 
-/// A row of columns [planes, kernel, y] is one element of the kernel.
+/// columns is [planes, kernel taps, windows]: a row holds the elements under one tap of the kernel, one for
+/// each window.
 template <class T>
-__global__ void unfold_kernel(Form f, int64_t rows, const T* x, T* columns) {
+__global__ void unfold_kernel(ConvShape f, int64_t rows, const T* x, T* columns) {
   const int64_t places = product(f.y), taps = product(f.kernel);
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     const T* from = x + row / taps * product(f.x);
-    const Place k = unravel(row % taps, f.kernel);
+    const Coords k = unravel(row % taps, f.kernel);
     for (int64_t i = first_index(); i < places; i += index_step()) {
-      Place p = unravel(i, f.y);
+      Coords p = unravel(i, f.y);
       bool inside = true;
       for (int d = 0; d < 3; ++d) {
         p.at[d] = p.at[d] * f.stride[d] + k.at[d] * f.dilation[d] - f.before[d];
@@ -64,19 +67,20 @@ __global__ void unfold_kernel(Form f, int64_t rows, const T* x, T* columns) {
   }
 }
 
-/// The window that meets x at `at` with element k of the kernel along dimension d, or -1.
-__device__ int64_t window_at(const Form& f, int d, int64_t at, int64_t k) {
+/// The window that reaches x at `at` with element k of the kernel along dimension d, or -1.
+__device__ int64_t window_at(const ConvShape& f, int d, int64_t at, int64_t k) {
   const int64_t start = at + f.before[d] - k * f.dilation[d], window = start / f.stride[d];
   return start >= 0 && window * f.stride[d] == start && window < f.y[d] ? window : -1;
 }
 
-/// Every pixel of x [planes, x] gathers what the columns say of it.
+/// Each pixel of x [planes, x] sums its elements of the columns. A gather, since a scatter would take atomic additions,
+/// whose order (and rounding) changes from run to run.
 template <class T>
-__global__ void fold_kernel(Form f, int64_t planes, const T* columns, T* x) {
+__global__ void fold_kernel(ConvShape f, int64_t planes, const T* columns, T* x) {
   const int64_t places = product(f.y), taps = product(f.kernel), pixels = product(f.x);
   for (int64_t plane = blockIdx.y; plane < planes; plane += gridDim.y)
     for (int64_t i = first_index(); i < pixels; i += index_step()) {
-      const Place p = unravel(i, f.x);
+      const Coords p = unravel(i, f.x);
       const T* from = columns + plane * taps * places;
       Wide<T> sum = 0;
       for (int64_t kd = 0; kd < f.kernel[0]; ++kd) {
@@ -92,20 +96,20 @@ __global__ void fold_kernel(Form f, int64_t planes, const T* columns, T* x) {
     }
 }
 
-/// … of `planes` channels, from c.data[kConvX] to `columns` and back.
+/// unfold and fold for a number of planes (images times channels).
 void unfold_planes(const Convolution& c, int64_t planes, const void* x, void* columns) {
-  const Rows rows(planes * volume(c.kernel), volume(c.y_size));
+  const RowGrid rows(planes * volume(c.kernel), volume(c.y_size));
   with_floating(c.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(unfold_kernel<T>, rows.grid, rows.block, 0, Form(c), planes * volume(c.kernel), static_cast<const T*>(x),
-           static_cast<T*>(columns));
+    launch(unfold_kernel<T>, rows.grid, rows.block, 0, ConvShape(c), planes * volume(c.kernel),
+           static_cast<const T*>(x), static_cast<T*>(columns));
   });
 }
 void fold_planes(const Convolution& c, int64_t planes, const void* columns, void* x) {
-  const Rows rows(planes, volume(c.x_size));
+  const RowGrid rows(planes, volume(c.x_size));
   with_floating(c.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(fold_kernel<T>, rows.grid, rows.block, 0, Form(c), planes, static_cast<const T*>(columns),
+    launch(fold_kernel<T>, rows.grid, rows.block, 0, ConvShape(c), planes, static_cast<const T*>(columns),
            static_cast<T*>(x));
   });
 }
@@ -115,16 +119,17 @@ void fold(const Convolution& c) { fold_planes(c, c.n * c.in, c.data[kConvY], c.d
 
 // ---- convolution ----------------------------------------------------------------------------------------------------
 
-constexpr int64_t kMostColumns = int64_t{64} << 20;  // bytes, unless one image needs more
+constexpr int64_t kMaxColumnBytes = int64_t{64} << 20;  // of workspace, unless one image needs more
 
-/// As lib/cpu/conv.cpp, but for several images or groups at once.
-void convolve_by_columns(ConvPart wanted, const Convolution& c) {
+/// As lib/cpu/conv.cpp, but with several images, or the groups of one image, as the batch of one product.
+void convolve_by_gemm(ConvPart wanted, const Convolution& c) {
   const int64_t in = c.in / c.groups, out = c.out / c.groups;
   const int64_t rows = in * volume(c.kernel), places = volume(c.y_size), pixels = volume(c.x_size);
-  // A sum over images is taken one by one, and groups lie closer together than images.
+  // The weight's gradient is a sum over images, accumulated product by product (beta = 1). With several groups, the
+  // batch of a product is one image's groups: images and groups together do not lie at one stride.
   const int64_t image_bytes = c.groups * rows * places * size_of(c.dtype);
   const bool many = c.groups == 1 && wanted != kConvWeight;
-  const int64_t most = many ? std::clamp<int64_t>(kMostColumns / std::max<int64_t>(image_bytes, 1), 1, c.n) : 1;
+  const int64_t most = many ? std::clamp<int64_t>(kMaxColumnBytes / std::max<int64_t>(image_bytes, 1), 1, c.n) : 1;
   const Scratch<char> columns(most * image_bytes);
   const auto at = [&](ConvPart part, int64_t element) -> void* {
     return static_cast<char*>(c.data[part]) + element * size_of(c.dtype);
@@ -170,8 +175,9 @@ View row_of(DType dtype, void* data, int64_t count) {
   return row;
 }
 
-/// The weight's gradient of half types. Images are added up one by one, which is done in float32.
-void half_weight_by_columns(const Convolution& c) {
+/// The weight's gradient of half types, accumulated in float32 and rounded once: convolve_by_gemm would round after
+/// each image.
+void half_weight_by_gemm(const Convolution& c) {
   const int64_t counts[] = {c.n * c.in * volume(c.x_size), c.out * (c.in / c.groups) * volume(c.kernel),
                             c.n * c.out * volume(c.y_size)};
   const Scratch<float> x(counts[kConvX]), weight(counts[kConvWeight]), y(counts[kConvY]);
@@ -179,7 +185,7 @@ void half_weight_by_columns(const Convolution& c) {
   wide.dtype = kFloat32, wide.data = {x.data(), weight.data(), y.data()};
   for (const ConvPart part : {kConvX, kConvY})
     table().copy(row_of(c.dtype, c.data[part], counts[part]), row_of(kFloat32, wide.data[part], counts[part]));
-  convolve_by_columns(kConvWeight, wide);
+  convolve_by_gemm(kConvWeight, wide);
   table().copy(row_of(kFloat32, weight.data(), counts[kConvWeight]),
                row_of(c.dtype, c.data[kConvWeight], counts[kConvWeight]));
 }
@@ -195,7 +201,7 @@ __global__ void bias_kernel(int64_t rows, int64_t channels, int64_t width, const
 }
 void add_bias(const Convolution& c) {
   const int64_t width = volume(c.y_size);
-  const Rows rows(c.n * c.out, width);
+  const RowGrid rows(c.n * c.out, width);
   with_floating(c.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     launch(bias_kernel<T>, rows.grid, rows.block, 0, c.n * c.out, c.out, width, static_cast<const T*>(c.bias),
@@ -206,7 +212,7 @@ void add_bias(const Convolution& c) {
 void convolve(ConvPart wanted, const Convolution& c) {
   if (!dnn_convolve(wanted, c)) {
     const bool rounds = wanted == kConvWeight && is_half(c.dtype);
-    rounds ? half_weight_by_columns(c) : convolve_by_columns(wanted, c);
+    rounds ? half_weight_by_gemm(c) : convolve_by_gemm(wanted, c);
   }
   if (c.bias && wanted == kConvY) add_bias(c);
 }

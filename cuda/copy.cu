@@ -6,10 +6,11 @@
 #include "cuda/kernels.h"
 #include "lib/core/allocator.h"
 
+// Copies within a GPU, between host and GPU and between GPUs, with conversions of dtype and layout; fill and where.
 namespace reel::cuda {
 namespace {
 
-struct Same {
+struct Identity {
   template <class T>
   __device__ T operator()(T x) const {
     return x;
@@ -19,7 +20,8 @@ template <class To, class From>
 struct Convert {
   __device__ To operator()(From x) const {
     if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, uint8_t>)
-      return static_cast<uint8_t>(static_cast<int64_t>(x));  // wraps, as on the CPU
+      return static_cast<uint8_t>(
+          static_cast<int64_t>(x));  // modulo 256, as on the CPU; direct conversion is undefined
     else
       return static_cast<To>(x);
   }
@@ -35,10 +37,11 @@ struct ToBool {
 
 constexpr int kTile = 32, kTileRows = 8;
 
-/// y[b, i, j] = x[b, j, i]: 32 × 32 elements at a time, so that both sides are read and written in rows.
+/// y[b, i, j] = x[b, j, i] by tiles of 32 × 32 in shared memory, so that a warp reads and writes adjacent addresses on
+/// both sides.
 template <class T>
 __global__ void transpose_kernel(const T* x, int64_t x_batch, int64_t x_step, T* y, int64_t rows, int64_t columns) {
-  __shared__ T tile[kTile][kTile + 1];  // the odd width spreads a column over the banks
+  __shared__ T tile[kTile][kTile + 1];  // the odd width puts a column's elements into different banks
   const int64_t row = int64_t(blockIdx.y) * kTile, column = int64_t(blockIdx.x) * kTile;
   const T* const from = x + blockIdx.z * x_batch;
   T* const to = y + blockIdx.z * rows * columns;
@@ -51,13 +54,14 @@ __global__ void transpose_kernel(const T* x, int64_t x_batch, int64_t x_step, T*
       to[(row + i) * columns + column + threadIdx.x] = tile[threadIdx.x][i];
 }
 
-/// Copies x [b, rows, columns] whose rows are the adjacent dimension to a contiguous y, if that is what the views are.
+/// Copies a batch of transposed matrices to a contiguous y; false, having done nothing, if the views are not that.
+/// Below 8 × 8 a tile would be mostly idle.
 bool transpose(const View& x, const View& y) {
   if (!y.contiguous || x.dtype != y.dtype) return false;
   const View* const views[] = {&y, &x};
   int64_t size[kMaxDims];
   if (y.numel >= int64_t{1} << 31) return false;
-  const Layout<2> layout = detail::merged(views, 0);
+  const Layout<2> layout = detail::merged(views);
   if (layout.rank < 2 || layout.rank > 3 || layout.strides[1][1] != 1) return false;
   for (int d = 0; d < layout.rank; ++d) size[d] = layout.sizes[d].divisor;
   const int64_t columns = size[0], rows = size[1], batch = layout.rank == 3 ? size[2] : 1;
@@ -78,7 +82,7 @@ void copy_on_device(const View& from, const View& to) {
     if (transpose(from, to)) return;
     return with_word(to.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
-      map<T, T>(Same(), to, &from);
+      map<T, T>(Identity(), to, &from);
     });
   }
   with_type(from.dtype, [&](auto source) {
@@ -108,7 +112,7 @@ View contiguous_like(const View& view, void* data, bool host) {
 }
 size_t size_of_elements(const View& view) { return static_cast<size_t>(view.numel * size_of(view.dtype)); }
 
-/// Memory of the host for as long as a copy takes.
+/// A temporary buffer of the host.
 class HostMemory {
  public:
   explicit HostMemory(size_t bytes) : bytes_(bytes), data_(allocate_cpu(bytes)) {}
@@ -122,7 +126,8 @@ class HostMemory {
   void* data_;
 };
 
-// A number is a kernel's argument, not a copy.
+/// Fills `to` with one element of the host's, which travels as a kernel argument: no copy, so nothing to synchronize or
+/// to pin, and a captured graph has it.
 void fill_from(const View& from, const View& to) {
   alignas(8) unsigned char element[8];
   View number = to;
@@ -133,11 +138,11 @@ void fill_from(const View& from, const View& to) {
   cpu_backend().copy(one, number);
   with_word(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    map<T, T>(Same(), to, &number);
+    map<T, T>(Identity(), to, &number);
   });
 }
 
-constexpr size_t kMostStaged = size_t{16} << 20;
+constexpr size_t kMaxStagedBytes = size_t{16} << 20;
 void upload(const View& from, const View& to) {
   if (from.numel == 1) return fill_from(from, to);
   if (!from.contiguous) {
@@ -155,19 +160,20 @@ void upload(const View& from, const View& to) {
   REEL_CHECK(!capturing() || is_pinned(from.data),
              "a copy to the GPU: the memory is not pinned (Tensor::pin_memory), so ",
              "it cannot be captured in a cuda::Graph");
-  // From other memory than pinned one CUDA may first wait for the stream.
+  // cudaMemcpyAsync from pageable memory may synchronize the stream first, so up to kMaxStagedBytes go through a pinned
+  // buffer. Larger copies take long enough for that not to matter.
   const size_t bytes = size_of_elements(from);
-  const bool staged = bytes <= kMostStaged && !capturing() && !is_pinned(from.data);
+  const bool staged = bytes <= kMaxStagedBytes && !capturing() && !is_pinned(from.data);
   void* const source = staged ? allocate_pinned(bytes) : from.data;
   if (staged) std::memcpy(source, from.data, bytes);
   const cudaError_t status = cudaMemcpyAsync(to.data, source, bytes, cudaMemcpyHostToDevice, stream());
   if (status == cudaSuccess) note_copy_from(source);
-  if (staged) release_pinned(source);  // and not reused before the copy is made
+  if (staged) release_pinned(source);  // reused only after the event that note_copy_from recorded
   check(status, "cudaMemcpyAsync");
 }
 
 void download(const View& from, const View& to) {
-  check_wait("a copy to the host");  // copies to memory that is not pinned wait by themselves
+  check_wait("a copy to the host");  // first: cudaMemcpyAsync to pageable memory synchronizes by itself
   const Contiguous packed(from);
   if (!to.contiguous || from.dtype != to.dtype) {
     const HostMemory memory(size_of_elements(from));
@@ -187,9 +193,9 @@ void copy(const View& from, const View& to) {
 
 // ---- between devices ------------------------------------------------------------------------------------------------
 
-/// Lets a device write straight into another's memory. Where the machine has no way for that, copies go through the
-/// host's.
-void open_to(DeviceState& target, int device) {
+/// Lets `device` write into the target's memory pool directly (peer access). Where the machine has no such connection,
+/// cudaMemcpyPeerAsync stages the copy in the host's memory.
+void enable_peer_access(DeviceState& target, int device) {
   std::lock_guard lock(target.mutex);
   if (std::exchange(target.opened_to[device], true)) return;
   cudaMemAccessDesc access{};
@@ -201,8 +207,8 @@ void open_to(DeviceState& target, int device) {
     cudaGetLastError();
 }
 
-/// On the source's stream, so that whatever becomes of its memory later comes after, and between what the target's
-/// stream has been given by now and what it will be given.
+/// The copy runs on the source's stream, so that its memory can be released or overwritten right afterwards in stream
+/// order. Events order it after the work that the target's stream has been given so far and before what follows there.
 void copy_from(int source, const View& from, const View& to) {
   if (to.numel == 0) return;
   REEL_CHECK(!capturing(), "a copy between GPUs: it cannot be captured in a cuda::Graph");
@@ -221,7 +227,7 @@ void copy_from(int source, const View& from, const View& to) {
       here = contiguous_like(to, sent->data(), false);
       copy_on_device(from, here);
     }
-    open_to(device, source);
+    enable_peer_access(device, source);
     check(order(receiver, sender), "an event of the target");
     CUDA_CHECK(cudaMemcpyPeerAsync(there.data, target, here.data, source, bytes, sender.stream));
     check(order(sender, receiver), "an event of the source");
@@ -241,7 +247,7 @@ void fill(const View& to, Scalar value) {
   fill_from(number, to);
 }
 
-struct Choose {
+struct Select {
   template <class T>
   __device__ T operator()(uint8_t condition, T a, T b) const {
     return condition ? a : b;
@@ -250,7 +256,7 @@ struct Choose {
 void where(const View& condition, const View& a, const View& b, const View& y) {
   with_word(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    map<T, uint8_t, T, T>(Choose(), y, &condition, &a, &b);
+    map<T, uint8_t, T, T>(Select(), y, &condition, &a, &b);
   });
 }
 

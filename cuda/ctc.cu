@@ -1,12 +1,13 @@
 #include <algorithm>
 
-#include "cuda/chain.h"
+#include "cuda/forward_backward.h"
 #include "cuda/kernels.h"
 #include "lib/kernels/ctc.h"
 #include "lib/number.h"
 
-// The states of a sequence are blank, label, blank, label, …, blank. One is reached from itself, from the one before
-// and, where a blank may be left out, from the one before that.
+// Connectionist temporal classification (Graves et al. 2006): loss and gradient by forward-backward, a thread block for
+// each sequence. Its states are blank, label, blank, label, …, blank. A state is reached from itself, from the one
+// before it and, between different labels, from the one before that, skipping a blank. float32 and float64.
 namespace reel::cuda {
 namespace {
 
@@ -15,7 +16,7 @@ struct Sequence {
   const Ctc& ctc;
   int64_t n, length;
   int states;
-  /// Lengths and labels have been checked, but asynchronously.
+  /// Lengths out of range are clamped: the check that reports them is asynchronous, and memory must not be overrun.
   __device__ Sequence(const Ctc& c, int64_t number)
       : ctc(c),
         n(number),
@@ -29,37 +30,38 @@ struct Sequence {
   __device__ int64_t row(int64_t t) const { return (t * ctc.batch + n) * ctc.classes; }
   __device__ T log_prob(int64_t t, int s) const {
     const int64_t class_ = label(s);
-    return known(class_) ? static_cast<const T*>(ctc.log_probs)[row(t) + class_] : never<T>();
+    return known(class_) ? static_cast<const T*>(ctc.log_probs)[row(t) + class_] : log_zero<T>();
   }
-  __device__ T* kept(void* rows, int64_t t) const {
+  __device__ T* state_row(void* rows, int64_t t) const {
     return static_cast<T*>(rows) + (n * ctc.steps + t) * (2 * ctc.most_labels + 1);
   }
-  __device__ T* alpha(int64_t t) const { return kept(ctc.alpha, t); }
-  __device__ T* norm(int64_t t) const { return kept(ctc.norm, t); }
+  __device__ T* alpha(int64_t t) const { return state_row(ctc.alpha, t); }
+  __device__ T* norm(int64_t t) const { return state_row(ctc.norm, t); }
 
-  /// The log of the sum over the states that a sequence may end in.
+  /// The log-sum-exp over the two states that a path may end in.
   __device__ T last() const {
     const T* a = alpha(length - 1);
-    const T one = a[states - 1], two = states > 1 ? a[states - 2] : never<T>(), top = Larger()(one, two);
-    return top == never<T>() ? top : top + scalar::log(scalar::exp(one - top) + scalar::exp(two - top));
+    const T one = a[states - 1], two = states > 1 ? a[states - 2] : log_zero<T>(), top = MaxIgnoreNan()(one, two);
+    return top == log_zero<T>() ? top : top + scalar::log(scalar::exp(one - top) + scalar::exp(two - top));
   }
-  /// What comes to a sequence's loss. NaN, or zero, if there is no way.
+  /// The gradient of the sequence's loss. NaN (or with zero_infinity 0) if no path exists, whose loss is infinite.
   __device__ T grad() const {
-    if (length > 0 && last() == never<T>()) return ctc.zero_infinity ? T(0) : T(NAN);
+    if (length > 0 && last() == log_zero<T>()) return ctc.zero_infinity ? T(0) : T(NAN);
     return static_cast<const T*>(ctc.grad)[n];
   }
 };
 
 /// log(exp(before[s]) + exp(before[s - 1]) + exp(before[s - 2])), the last one if a blank may be left out
 template <class T>
-__device__ T sum_over_ways(const T* before, int s, bool may_skip) {
-  const T stay = before[s], go = s > 0 ? before[s - 1] : never<T>(), leap = may_skip ? before[s - 2] : never<T>();
-  const T top = finite_or_zero(Larger()(stay, Larger()(go, leap)));
-  return scalar::log(scalar::exp(stay - top) + scalar::exp(go - top) + scalar::exp(leap - top)) + top;
+__device__ T log_sum_predecessors(const T* before, int s, bool may_skip) {
+  const T stay = before[s], advance = s > 0 ? before[s - 1] : log_zero<T>(),
+          skip = may_skip ? before[s - 2] : log_zero<T>();
+  const T top = finite_or_zero(MaxIgnoreNan()(stay, MaxIgnoreNan()(advance, skip)));
+  return scalar::log(scalar::exp(stay - top) + scalar::exp(advance - top) + scalar::exp(skip - top)) + top;
 }
 
 template <class T>
-__global__ void __launch_bounds__(1024) forward(Ctc ctc, typename BlockMemory<T>::Device memory) {
+__global__ void __launch_bounds__(1024) forward(Ctc ctc, typename BlockWorkspace<T>::Device memory) {
   const Sequence<T> sequence(ctc, blockIdx.x);
   const int states = sequence.states;
   T *before = memory.get(), *here = before + 2 * ctc.most_labels + 1;
@@ -68,9 +70,9 @@ __global__ void __launch_bounds__(1024) forward(Ctc ctc, typename BlockMemory<T>
     for_each_state(states, [&](int s) {
       const T own = sequence.log_prob(t, s);
       if (t == 0) {
-        here[s] = s < 2 ? own : never<T>();
+        here[s] = s < 2 ? own : log_zero<T>();
       } else {
-        const T norm = sum_over_ways(before, s, sequence.may_skip(s));
+        const T norm = log_sum_predecessors(before, s, sequence.may_skip(s));
         sequence.norm(t)[s] = norm;
         here[s] = norm + own;
       }
@@ -83,12 +85,12 @@ __global__ void __launch_bounds__(1024) forward(Ctc ctc, typename BlockMemory<T>
   if (threadIdx.x > 0) return;
   static_cast<T*>(ctc.loss)[sequence.n] = sequence.length > 0 ? T(-(log_z + double(sequence.last())))
                                           : states == 1       ? T(0)
-                                                              : -never<T>();
+                                                              : -log_zero<T>();
 }
 
-/// What comes from the probabilities alone; a block takes one row of classes after another.
+/// The gradient's first term, g exp(log_probs), for all classes; blocks stride over the rows of classes.
 template <class T>
-__global__ void from_probabilities(Ctc ctc) {
+__global__ void probability_grad(Ctc ctc) {
   for (int64_t i = blockIdx.x; i < ctc.steps * ctc.batch; i += gridDim.x) {
     const Sequence<T> sequence(ctc, i % ctc.batch);
     const T g = sequence.grad();
@@ -100,9 +102,9 @@ __global__ void from_probabilities(Ctc ctc) {
   }
 }
 
-/// For each state of a sequence the next one with the same label, and whether none has it before. -1: there is none.
-/// Blanks, which many states have, are not among them.
-struct Links {
+/// For each label of a sequence the next position of the same label (-1: none), and whether it is the label's first. So
+/// one thread can sum a label's states. Blanks, which are half of the states, are summed by the whole block instead.
+struct LabelLinks {
   int* next;
   bool* first;
   template <class T>
@@ -118,22 +120,23 @@ struct Links {
   }
 };
 
-/// Less the probabilities of the states. Those of one label are added up by one thread, in their order.
+/// The gradient's second term, minus g times the posterior of each class: the sum over the states with its label. One
+/// thread adds those of a label in their order, so no atomic additions are needed and the sum is deterministic.
 template <class T>
-__global__ void __launch_bounds__(1024) less_posteriors(Ctc ctc, typename BlockMemory<T>::Device memory) {
+__global__ void __launch_bounds__(1024) subtract_posteriors(Ctc ctc, typename BlockWorkspace<T>::Device memory) {
   const Sequence<T> sequence(ctc, blockIdx.x);
   const T g = sequence.grad();
   if (g == 0 || sequence.length == 0) return;
   const int states = sequence.states;
   const int64_t most = 2 * ctc.most_labels + 1;
   T *here = memory.get(), *before = here + most;
-  const Links links{reinterpret_cast<int*>(before + most),
-                    reinterpret_cast<bool*>(before + most) + ctc.most_labels * sizeof(int)};
+  const LabelLinks links{reinterpret_cast<int*>(before + most),
+                         reinterpret_cast<bool*>(before + most) + ctc.most_labels * sizeof(int)};
   links.find(sequence);
   const T total = sequence.last();
   for_each_state(states, [&](int s) {
     here[s] =
-        s >= states - 2 && total != never<T>() ? scalar::exp(sequence.alpha(sequence.length - 1)[s] - total) : T(0);
+        s >= states - 2 && total != log_zero<T>() ? scalar::exp(sequence.alpha(sequence.length - 1)[s] - total) : T(0);
   });
   for (int64_t t = sequence.length - 1;; --t) {
     __syncthreads();
@@ -165,7 +168,7 @@ __global__ void __launch_bounds__(1024) less_posteriors(Ctc ctc, typename BlockM
 template <class T>
 void run_forward(const Ctc& ctc) {
   const int64_t states = 2 * ctc.most_labels + 1;
-  const BlockMemory<T> memory(2 * states, ctc.batch);
+  const BlockWorkspace<T> memory(2 * states, ctc.batch);
   launch(forward<T>, dim3(static_cast<unsigned>(ctc.batch)), dim3(threads_for(states)), memory.shared(), ctc,
          memory.device());
 }
@@ -173,11 +176,11 @@ void run_forward(const Ctc& ctc) {
 template <class T>
 void run_gradient(const Ctc& ctc) {
   const int64_t states = 2 * ctc.most_labels + 1, rows = ctc.steps * ctc.batch;
-  launch(from_probabilities<T>, dim3(blocks_for(rows, 1)), dim3(threads_for(std::min<int64_t>(ctc.classes, kThreads))),
-         0, ctc);
-  const BlockMemory<T> memory(2 * states + ceil_div(ctc.most_labels * (sizeof(int) + 1), sizeof(T)), ctc.batch);
-  launch(less_posteriors<T>, dim3(static_cast<unsigned>(ctc.batch)), dim3(threads_for(states)), memory.shared(), ctc,
-         memory.device());
+  launch(probability_grad<T>, dim3(blocks_for(rows, 1)), dim3(threads_for(std::min<int64_t>(ctc.classes, kThreads))), 0,
+         ctc);
+  const BlockWorkspace<T> memory(2 * states + ceil_div(ctc.most_labels * (sizeof(int) + 1), sizeof(T)), ctc.batch);
+  launch(subtract_posteriors<T>, dim3(static_cast<unsigned>(ctc.batch)), dim3(threads_for(states)), memory.shared(),
+         ctc, memory.device());
 }
 
 }  // namespace

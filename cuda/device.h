@@ -9,26 +9,29 @@
 #include "lib/device.h"
 #include "reel/cuda.h"
 
-// What there is once for each device, stream, thread and captured graph: runtime.cu, memory.cu and graph.cu share it.
+// State of each device, stream, thread and captured graph, shared by runtime.cu, memory.cu, pinned.cu and graph.cu.
+//
+// Locks are taken in this order: DeviceState::captures, DeviceState::mutex, DeviceState::events_mutex.
 namespace reel::cuda {
 
 inline constexpr int kMostDevices = 16;
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-inline constexpr int kClasses = 160;
+inline constexpr int kClasses = 160;  // sizes of blocks, four to a doubling (memory.cu)
 
-/// Free blocks, of a stream or of a graph that was captured.
+/// The free memory blocks of a stream or of a captured graph. A block goes back to the pool that it came from.
 struct Pool {
   Stream::Impl* stream;
   Block* free[kClasses] = {};
   char* slab = nullptr;
   size_t slab_left = 0;
-  // Of a graph, whose memory stays in place until nobody has a block of it any more:
+  // Of a graph: replays use the same addresses, so its memory goes back to the driver only when the graph is destroyed
+  // (abandoned) and all tensors in it are released (live is 0).
   bool of_graph = false, abandoned = false;
   int64_t live = 0;
   std::vector<void*> from_driver;
-  std::vector<Stream::Impl*> users;  // where it was replayed, or its blocks were used
+  std::vector<Stream::Impl*> users;  // streams that replayed it or used its blocks
 
   explicit Pool(Stream::Impl* on) : stream(on) {}
 };
@@ -36,16 +39,16 @@ struct Pool {
 struct Block {
   void* data = nullptr;
   size_t bytes = 0;
-  int size_class = -1;  // or straight from the driver
+  int size_class = -1;  // -1: allocated from the driver by itself
   Pool* pool = nullptr;
-  std::vector<Stream::Impl*> users;  // other streams that it must wait for before it is used again
+  std::vector<Stream::Impl*> users;  // other streams that use it: its reuse is ordered after their work
   Block* next = nullptr;
 };
 
-/// Adds a stream to those that are there already.
+/// Adds a stream unless it is in the list already.
 void add_user(std::vector<Stream::Impl*>& users, Stream::Impl& stream);
 void record_stream(Block* block, Stream::Impl& stream);
-/// The graph is gone, and its memory when the last block is.
+/// The graph of this pool is destroyed: its memory is freed as soon as the last of its blocks is released.
 void abandon(Pool* pool);
 
 // ---- devices, streams, threads --------------------------------------------------------------------------------------
@@ -54,57 +57,58 @@ struct Stream::Impl {
   struct DeviceState& state;
   Pool* const pool;
   cudaStream_t stream = nullptr;
-  const bool for_captures;     // and nothing else
-  std::weak_ptr<Impl> holder;  // of a stream that a user made
+  const bool for_captures;     // used for captures only
+  std::weak_ptr<Impl> holder;  // the Streams that refer to it; empty for a device's main stream
 
   Impl(DeviceState& on, bool for_captures);
 };
 
-/// Never destroyed: tensors in static storage are released after everything else.
+/// Never destroyed: tensors in static storage are released after other static objects are destroyed.
 struct DeviceState {
   int index;
   cudaMemPool_t memory;
   Stream::Impl* main;
   IndexError* index_error;
   size_t most_shared;
-  /// Shared by who captures: until then nobody may wait for the device as a whole.
+  /// Held shared during a capture and exclusively by cudaDeviceSynchronize, which would invalidate the capture.
   std::shared_mutex captures;
-  std::mutex mutex;                    // of all that follows, and of the pools
-  std::vector<Stream::Impl*> streams;  // but for those for captures
-  std::vector<Stream::Impl*> idle[2];  // nobody holds them; [1]: those for captures
-  bool opened_to[kMostDevices] = {};   // other devices that may write into its memory, if they can
+  std::mutex mutex;                    // guards the following members and the pools
+  std::vector<Stream::Impl*> streams;  // all but those for captures
+  std::vector<Stream::Impl*> idle[2];  // without a holder, for reuse; [1]: those for captures
+  bool opened_to[kMostDevices] = {};   // devices for which peer access to its memory was set up
   Block* spare = nullptr;
   int64_t in_use = 0, peak = 0;
-  std::mutex events_mutex;  // the last that is locked
+  std::mutex events_mutex;  // guards events
   std::vector<cudaEvent_t> events;
 };
 DeviceState& state_of(int index);
 Stream::Impl& current_stream(int device);
 void check_device(int index);
-/// A stream that nobody else holds.
+/// An idle stream, or a new one.
 std::shared_ptr<Stream::Impl> take_stream(DeviceState& state, bool for_captures);
 
-/// An event belongs to a device, which has to be current, and can be recorded on its streams only. nullptr if there is
-/// none to be had: recording that is an error.
+/// An event of a device, which must be the current one; it can be recorded on that device's streams only. nullptr if
+/// CUDA cannot create one, which the recording reports.
 cudaEvent_t take_event(DeviceState& state);
 void return_event(DeviceState& state, cudaEvent_t event);
-/// What `after` is given from now on comes after what `before` has been given by now. They may be of two devices.
+/// Orders work: what is launched on `after` from here on runs after what `before` has been given so far. The streams
+/// may be of two devices.
 cudaError_t order(Stream::Impl& before, Stream::Impl& after);
 
-/// What is captured, and how the kernels whose arguments change get new ones before a replay.
+/// A captured graph's memory and the kernel arguments that change from replay to replay.
 struct Capture {
   Pool* pool;
-  std::vector<Block*> held;  // blocks of other pools that were released meanwhile: the graph may read them
+  std::vector<Block*> held;  // blocks of other pools that were released during the capture: the graph may use them
   Block* block = nullptr;    // the memory of the arguments
   std::vector<unsigned char> arguments;
-  std::vector<std::pair<size_t, size_t>> places;  // offset and size of each
-  std::vector<std::function<void()>> again;
-  size_t next = 0;  // place
+  std::vector<std::pair<size_t, size_t>> places;  // offset and size of each argument, in the order of the capture
+  std::vector<std::function<void()>> again;       // recompute the arguments, in the same order
+  size_t next = 0;                                // the next of `places` to be renewed
 };
 
 struct Current {
-  int device = -1;   // none was chosen yet
-  int guarded = -1;  // that of the innermost StreamGuard
+  int device = -1;   // -1: none was set by this thread
+  int guarded = -1;  // the device of the innermost StreamGuard
   Stream::Impl* streams[kMostDevices] = {};
   bool waits_forbidden = false;
   Capture* capture = nullptr;    // being recorded
@@ -112,9 +116,9 @@ struct Current {
 };
 extern thread_local constinit Current current;
 
-/// Makes a device the calling thread's current one for as long as this lives: for what is no op on that device, since
-/// those may rely on the device which backend() has made current. A thread that had none keeps it: its first device
-/// must not be one that this process does not use, on which CUDA would then take memory.
+/// Sets the calling thread's current device, and restores it in the end. For runtime functions only: kernels rely on
+/// the device that backend() has set. A thread that had no device keeps this one, since restoring CUDA's default,
+/// device 0, could create a context (and take memory) on a GPU that the process does not use.
 class OnDevice {
  public:
   explicit OnDevice(int device) : before_(current.device) { change_to(device); }
@@ -130,7 +134,8 @@ class OnDevice {
   }
   int before_;
 };
-/// While one lives the thread may call what a capture would refuse.
+/// While it lives, the calling thread may make calls that CUDA refuses during another stream's capture
+/// (cudaThreadExchangeStreamCaptureMode): allocations that do not belong to the captured graph.
 class Relaxed {
  public:
   Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -142,7 +147,7 @@ class Relaxed {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// A device for calls that need any: one that is in use, if there is one.
+/// A device for calls that need some current device: one that is in use already, if there is one.
 int any_device();
 
 }  // namespace reel::cuda

@@ -8,11 +8,13 @@
 #include "lib/kernels/convolution.h"
 #include "reel/precision.h"
 
+// Convolutions by cuDNN: plans are chosen by its heuristics, without timing engines, so the same program runs the same
+// engines (and gets the same bits) each time.
 namespace reel::cuda {
 namespace {
 
-constexpr size_t kMostPlans = 512;
-constexpr int64_t kMostWorkspace = int64_t{1} << 30;
+constexpr size_t kMaxPlans = 512;                    // per thread and device
+constexpr int64_t kMaxWorkspace = int64_t{1} << 30;  // bytes; engines that need more are passed over
 
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
@@ -23,7 +25,8 @@ void check(cudnnStatus_t status, const char* call) {
 }
 #define CUDNN_CHECK(call) check(call, #call)
 
-/// The first engine of those that cuDNN thinks best of that can be made ready.
+/// The first engine, in the order of cuDNN's heuristics, for which an execution plan can be built within kMaxWorkspace.
+/// Empty if there is none, which is remembered like a plan.
 class Plan {
  public:
   Plan(cudnnHandle_t handle, const DnnProblem& problem) {
@@ -34,7 +37,7 @@ class Plan {
       for (Descriptor& engine : dnn_engines(target, problem, *graph, mode)) {
         plan_ = dnn_plan(target, engine);
         if (plan_) workspace_ = workspace_of(*plan_);
-        if (plan_ && workspace_ <= kMostWorkspace) return;
+        if (plan_ && workspace_ <= kMaxWorkspace) return;
         plan_.reset();
       }
   }
@@ -75,7 +78,7 @@ struct Library {
   cudnnHandle_t handle;
   Library() { CUDNN_CHECK(cudnnCreate(&handle)); }
   cudaStream_t stream = nullptr;
-  Plans<std::tuple_size_v<Key>, Plan> plans{kMostPlans};
+  Plans<std::tuple_size_v<Key>, Plan> plans{kMaxPlans};
 };
 
 }  // namespace

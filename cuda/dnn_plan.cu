@@ -34,7 +34,7 @@ int64_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeT
 
 namespace {
 
-using Numbers = std::vector<int64_t>;
+using Dims = std::vector<int64_t>;
 
 cudnnDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -45,23 +45,22 @@ cudnnDataType_t type_of(DType dtype) {
   }
 }
 
-/// Where cuDNN's two or three spatial dimensions begin in the arrays.
+/// Index of the first spatial dimension that cuDNN gets: a convolution whose depth is 1 is stated as
+/// two-dimensional.
 size_t first_dimension(const Convolution& c) {
   return c.x_size[0] == 1 && c.kernel[0] == 1 && c.y_size[0] == 1 && c.before[0] == 0 ? 1 : 0;
 }
 
-Numbers sizes_of(const Convolution& c, ConvPart part) {
-  Numbers sizes = part == kConvX        ? Numbers{c.n, c.in}
-                  : part == kConvWeight ? Numbers{c.out, c.in / c.groups}
-                                        : Numbers{c.n, c.out};
+Dims sizes_of(const Convolution& c, ConvPart part) {
+  Dims sizes = part == kConvX ? Dims{c.n, c.in} : part == kConvWeight ? Dims{c.out, c.in / c.groups} : Dims{c.n, c.out};
   const auto& spatial = part == kConvX ? c.x_size : part == kConvWeight ? c.kernel : c.y_size;
   for (size_t d = first_dimension(c); d < 3; ++d) sizes.push_back(spatial[d]);
   return sizes;
 }
 
 std::optional<Descriptor> tensor(const DnnProblem& problem, ConvPart part) {
-  const Numbers sizes = sizes_of(problem.conv, part);
-  Numbers strides(sizes.size(), 1);
+  const Dims sizes = sizes_of(problem.conv, part);
+  Dims strides(sizes.size(), 1);
   for (size_t d = sizes.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * sizes[d + 1];
   Descriptor result(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   result.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type_of(problem.conv.dtype))
@@ -73,8 +72,8 @@ std::optional<Descriptor> tensor(const DnnProblem& problem, ConvPart part) {
   return result;
 }
 
-/// A padding behind x with which cuDNN counts the windows that there are: that before x where it will do, since most
-/// engines want both to be the same.
+/// A padding after x that gives the output's size, nothing if there is none. Outputs of cuDNN end where the last whole
+/// window does, so several paddings may do: that before x is preferred, as most engines support only symmetric ones.
 std::optional<int64_t> padding_after(const Convolution& c, size_t d) {
   const int64_t reach = (c.kernel[d] - 1) * c.dilation[d] + 1;
   const int64_t least = (c.y_size[d] - 1) * c.stride[d] + reach - c.x_size[d] - c.before[d];
@@ -84,7 +83,7 @@ std::optional<int64_t> padding_after(const Convolution& c, size_t d) {
 }
 
 std::optional<Descriptor> windows(const Convolution& c) {
-  Numbers stride, dilation, before, after;
+  Dims stride, dilation, before, after;
   for (size_t d = first_dimension(c); d < 3; ++d) {
     const std::optional<int64_t> padding = padding_after(c, d);
     if (!padding) return {};
@@ -105,7 +104,7 @@ std::optional<Descriptor> windows(const Convolution& c) {
   return result;
 }
 
-/// cuDNN's names for one of the three operations.
+/// cuDNN's attribute names for the convolution and its two gradients.
 struct Names {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t windows, alpha, beta, part[3];
@@ -154,7 +153,9 @@ std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& p
 
 namespace {
 
-bool serves(const Descriptor& config, const DnnProblem& problem) {
+/// Deterministic, and no less exact than the types promise: float32 without tensor cores unless TF32 is allowed, half
+/// types summed in float32.
+bool is_acceptable(const Descriptor& config, const DnnProblem& problem) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.raw();
   config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1);
@@ -187,7 +188,7 @@ std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& p
   for (int64_t left = results(nullptr, 0); left > 0; --left)
     raw.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
   configs.erase(configs.begin() + results(raw.data(), static_cast<int64_t>(raw.size())), configs.end());
-  std::erase_if(configs, [&](const Descriptor& config) { return !serves(config, problem); });
+  std::erase_if(configs, [&](const Descriptor& config) { return !is_acceptable(config, problem); });
   return configs;
 }
 

@@ -8,11 +8,13 @@
 
 #include "lib/kernels/convolution.h"
 
-// Convolutions as graphs of cuDNN's backend API, from the problem to a plan that a GPU can carry out. No GPU is needed
-// for that: test/cuda/plans.cpp does it for one that is known by its properties only.
+// Convolutions as graphs of cuDNN's backend API (https://docs.nvidia.com/deeplearning/cudnn/backend), from the problem
+// to an execution plan. Making a plan needs no GPU, only its properties: test/cuda/plans.cpp checks on any machine that
+// an H100 has a plan for each kind of problem.
 namespace reel::cuda {
 
-/// A descriptor of cuDNN's. What takes one keeps what it needs of it.
+/// An owned cuDNN descriptor. A descriptor that is set as another's attribute may be destroyed afterwards: cuDNN keeps
+/// what it needs of it.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -21,7 +23,7 @@ class Descriptor {
   Descriptor& operator=(Descriptor&& other) noexcept { return std::swap(raw_, other.raw_), *this; }
   cudnnBackendDescriptor_t raw() const { return raw_; }
 
-  // Nothing happens after the first refusal.
+  // Setters do nothing after the first error, which finalize() reports.
   template <class T>
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T* values, int64_t count) {
     return set_any(name, type, values, count);
@@ -35,10 +37,10 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& other) {
     return set_any(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &other.raw_, 1);
   }
-  /// False if cuDNN refuses this or what was set.
+  /// False if cuDNN refuses the descriptor or refused one of its attributes.
   bool finalize();
 
-  /// How many values there are, of which `most` are written.
+  /// The number of values of an attribute, the first `most` of which are written to `values`; 0 on an error.
   int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, void* values, int64_t most) const;
 
  private:
@@ -48,16 +50,16 @@ class Descriptor {
   bool refused_ = false;
 };
 
-/// The GPU to plan for: a handle's or, without a handle, one with these properties.
+/// The GPU to plan for: that of a handle or, without a handle, any GPU with these properties.
 struct DnnTarget {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
 };
 
-/// What the tensors are called in a graph, by ConvPart.
+/// The unique ids of the tensors in a graph, by ConvPart.
 inline constexpr int64_t kDnnIds[] = {1, 2, 3};
 
-/// A problem, and how exact the answer must be.
+/// A convolution and the precision it is computed in.
 struct DnnProblem {
   ConvPart wanted;
   const Convolution& conv;
@@ -65,12 +67,13 @@ struct DnnProblem {
   std::array<int64_t, 3> alignment;  // of data, by ConvPart
 };
 
-/// Nothing where cuDNN cannot state or refuses the problem.
+/// The operation graph; nothing where cuDNN cannot express or refuses the problem.
 std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& problem);
-/// The deterministic engine configurations for it that are exact enough, those first that cuDNN thinks best of.
+/// The engine configurations for a graph that are deterministic and exact enough, in the order of cuDNN's heuristics:
+/// the fastest estimate first.
 std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& problem, const Descriptor& graph,
                                     cudnnBackendHeurMode_t mode);
-/// Nothing if it fails in the end.
+/// Nothing where cuDNN cannot build the plan after all.
 std::optional<Descriptor> dnn_plan(const DnnTarget& target, const Descriptor& engine);
 int64_t workspace_of(const Descriptor& plan);
 

@@ -2,12 +2,17 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cuda/runtime.h"
+#include "cuda/aligned_vector.h"
 
 // How a function of single elements becomes a kernel over views: y[i] = f(x0[i], x1[i], …).
 //
-// flat: every operand is contiguous, or one element for all; read and written 16 bytes at a time.
-// strided: any strides, dimensions merged where all operands allow it.
+// flat: every operand is contiguous, or one element for all; read and written 16 bytes at a time, as these kernels
+//   are limited by memory.
+// strided: any strides, dimensions merged where all operands allow it. An element's index is taken apart by
+//   multiplications with precomputed factors: 32-bit integer divisions would cost more than the memory access.
+//
+// Inputs are views or null pointers, which read as zeros: a gradient rule that does not need an operand has none. A
+// view of the host (a number that the user wrote) travels as a kernel argument, without a copy.
 namespace reel::cuda {
 
 /// n / divisor for n < 2^31 by one multiplication (Granlund & Montgomery 1994).
@@ -21,7 +26,7 @@ struct Divider {
   __device__ uint32_t divide(uint32_t n) const { return (__umulhi(n, factor) + n) >> shift; }
 };
 
-/// Where the elements of N operands lie. Dimension 0 is the innermost; strides in elements.
+/// The strides of N operands of one shape, for 32-bit indices. Dimension 0 is the innermost; strides in elements.
 template <int N>
 struct Layout {
   int rank = 0;
@@ -38,12 +43,8 @@ struct Layout {
   }
 };
 
-template <class T, int n>
-struct alignas(sizeof(T) * n) Pack {
-  T element[n];
-};
-
-/// Elements in memory, or one for all: `step` 0, of memory or, without it, `value`.
+/// An input of a kernel: elements in memory (step 1), one element in memory for all (step 0), or without memory a
+/// number for all, `value`.
 template <class T>
 struct Operand {
   const T* data = nullptr;
@@ -52,13 +53,13 @@ struct Operand {
 
   __device__ Wide<T> at(int64_t i) const { return data ? widen(data[i]) : value; }
   template <int n>
-  __device__ Pack<Wide<T>, n> load(int64_t pack, bool aligned) const {
-    Pack<Wide<T>, n> result;
+  __device__ AlignedVector<Wide<T>, n> load(int64_t vector, bool aligned) const {
+    AlignedVector<Wide<T>, n> result;
     if (step && aligned) {
-      const auto stored = reinterpret_cast<const Pack<T, n>*>(data)[pack];
-      for (int j = 0; j < n; ++j) result.element[j] = widen(stored.element[j]);
+      const auto stored = reinterpret_cast<const AlignedVector<T, n>*>(data)[vector];
+      for (int j = 0; j < n; ++j) result.items[j] = widen(stored.items[j]);
     } else {
-      for (int j = 0; j < n; ++j) result.element[j] = at((pack * n + j) * step);
+      for (int j = 0; j < n; ++j) result.items[j] = at((vector * n + j) * step);
     }
     return result;
   }
@@ -67,19 +68,19 @@ struct Operand {
 namespace detail {
 
 template <int n, class Out, class F, class... In>
-__device__ Pack<Out, n> evaluate(const F& f, const Pack<In, n>&... x) {
-  Pack<Out, n> y;
-  for (int j = 0; j < n; ++j) y.element[j] = narrow<Out>(f(x.element[j]...));
+__device__ AlignedVector<Out, n> evaluate(const F& f, const AlignedVector<In, n>&... x) {
+  AlignedVector<Out, n> y;
+  for (int j = 0; j < n; ++j) y.items[j] = narrow<Out>(f(x.items[j]...));
   return y;
 }
 
 template <int n, class F, class Out, class... In>
 __global__ void flat_kernel(F f, bool aligned, int64_t count, Out* y, Operand<In>... x) {
-  const int64_t packs = aligned ? count / n : 0;
-  for (int64_t i = first_index(); i < packs; i += index_step())
-    reinterpret_cast<Pack<Out, n>*>(y)[i] = evaluate<n, Out>(f, x.template load<n>(i, true)...);
-  for (int64_t i = packs * n + first_index(); i < count; i += index_step())
-    y[i] = evaluate<1, Out>(f, x.template load<1>(i, false)...).element[0];
+  const int64_t vectors = aligned ? count / n : 0;
+  for (int64_t i = first_index(); i < vectors; i += index_step())
+    reinterpret_cast<AlignedVector<Out, n>*>(y)[i] = evaluate<n, Out>(f, x.template load<n>(i, true)...);
+  for (int64_t i = vectors * n + first_index(); i < count; i += index_step())
+    y[i] = evaluate<1, Out>(f, x.template load<1>(i, false)...).items[0];
 }
 
 template <class F, class Out, int... v, class... In>
@@ -96,13 +97,15 @@ __global__ void strided_kernel(F f, Layout<1 + sizeof...(In)> layout, uint32_t c
   }
 }
 
-/// The element that a view of the host has. Among halves it may be a float32, which is as exact as their arithmetic.
+/// The element of a view of the host. Among halves it may be a float32, the type in which they are computed: a number
+/// is then not rounded to half precision first.
 template <class T>
 Wide<T> host_value(const View& view) {
   if constexpr (!std::is_same_v<T, Wide<T>>)
     if (view.dtype == kFloat32) return *view.as<const float>();
   return widen(*view.as<const T>());
 }
+/// Whether all elements are one in memory: a broadcast number.
 inline bool is_single(const View& view) {
   for (int d = 0; d < view.shape.size(); ++d)
     if (view.shape[d] != 1 && view.strides[d] != 0) return false;
@@ -115,15 +118,15 @@ Operand<T> operand_of(const View* view) {
   return {view->as<const T>(), is_single(*view) ? 0 : 1, Wide<T>{}};
 }
 inline bool is_flat(const View* view) { return !view || view->host || view->contiguous || is_single(*view); }
-inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-/// Merges the dimensions of y and x, whose shapes agree, from `first` on.
+/// The layout of views whose shapes agree; neighbouring dimensions are merged where every view can be stepped through
+/// both with one stride.
 template <int N>
-Layout<N> merged(const View* const (&views)[N], int first) {
+Layout<N> merged(const View* const (&views)[N]) {
   Layout<N> layout;
   int64_t size[kMaxDims];
   const Shape& shape = views[0]->shape;
-  for (int d = shape.size() - 1; d >= first; --d) {
+  for (int d = shape.size() - 1; d >= 0; --d) {
     if (shape[d] == 1) continue;
     int64_t stride[N];
     bool merge = layout.rank > 0;
@@ -143,48 +146,67 @@ Layout<N> merged(const View* const (&views)[N], int first) {
   return layout;
 }
 
-template <class Out, class F, class... In>
-void map_strided(const F& f, const View* const (&views)[1 + sizeof...(In)], int first, Out* y, Operand<In>... x) {
-  int64_t count = 1;
-  for (int d = first; d < views[0]->shape.size(); ++d) count *= views[0]->shape[d];
-  if (count < int64_t{1} << 31) {
-    launch(strided_kernel<F, Out, In...>, blocks_for(count), kThreads, 0, f, merged(views, first),
-           static_cast<uint32_t>(count), y, x...);
+/// The largest number of elements of a strided launch, whose kernel counts in 32 bits. In test/simt it is small, so
+/// that the CPU runs the splitting below, too.
+#if defined(__CUDACC__)
+inline constexpr int64_t kMaxStridedCount = (int64_t{1} << 31) - 1;
+#else
+inline constexpr int64_t kMaxStridedCount = int64_t{1} << 15;
+#endif
+
+/// The part of a view that begins at `start` and has `size` elements along dimension d.
+inline View narrow_view(const View& view, int d, int64_t start, int64_t size) {
+  if (view.host) return view;  // one number for all
+  View half = view;
+  half.shape[d] = size;
+  half.numel = view.numel / view.shape[d] * size;
+  half.data = static_cast<char*>(view.data) + start * view.strides[d] * size_of(view.dtype);
+  return half;
+}
+
+template <class Out, class... In, class F, size_t... v>
+void map_strided(const F& f, const View* const (&views)[1 + sizeof...(In)], std::index_sequence<v...> inputs) {
+  const View& y = *views[0];
+  if (y.numel <= kMaxStridedCount) {
+    launch(strided_kernel<F, Out, In...>, blocks_for(y.numel), kThreads, 0, f, merged(views),
+           static_cast<uint32_t>(y.numel), y.as<Out>(), operand_of<In>(views[1 + v])...);
     return;
   }
-  // Too many for 32 bits: one slice after the other.
-  for (int64_t i = 0; i < views[0]->shape[first]; ++i) {
-    int v = 0;
-    const auto moved = [&](auto* data) {
-      const View* view = views[v++];
-      return data && view && !view->host ? data + i * view->strides[first] : data;
+  // Too many for 32 bits: halves along the largest dimension, which takes the fewest launches.
+  int d = 0;
+  for (int i = 1; i < y.shape.size(); ++i)
+    if (y.shape[i] > y.shape[d]) d = i;
+  const int64_t size = y.shape[d], middle = size / 2;
+  for (const bool second : {false, true}) {
+    const auto half = [&](const View& view) {
+      return second ? narrow_view(view, d, middle, size - middle) : narrow_view(view, d, 0, middle);
     };
-    Out* const to = moved(y);
-    map_strided<Out>(f, views, first + 1, to, Operand<In>{moved(x.data), x.step, x.value}...);
+    const View halves[] = {half(y), (views[1 + v] ? half(*views[1 + v]) : View())...};
+    map_strided<Out, In...>(f, {&halves[0], (views[1 + v] ? &halves[1 + v] : nullptr)...}, inputs);
   }
 }
 
 }  // namespace detail
 
-/// y[i] = f(x[i]…) where y is contiguous and every x is, or is one element; nullptr gives zeros.
+/// y[i] = f(x[i]…) where y is contiguous and every x is, or is one element; a null pointer reads as zeros. The vector
+/// has as many elements as 16 bytes of the largest type; operands that are not aligned go element by element.
 template <class Out, class... In, class F, class... V>
 void map_flat(const F& f, const View& y, const V*... x) {
   if (y.numel == 0) return;
   constexpr int n = 16 / static_cast<int>(std::max({sizeof(Out), sizeof(In)...}));
-  const bool aligned =
-      (detail::is_aligned(y.data) && ... && (!x || x->host || detail::is_single(*x) || detail::is_aligned(x->data)));
+  const bool aligned = (is_aligned(y.data) && ... && (!x || x->host || detail::is_single(*x) || is_aligned(x->data)));
   const int64_t threads = aligned ? ceil_div(y.numel, n) : y.numel;
   launch(detail::flat_kernel<n, F, Out, In...>, blocks_for(threads), kThreads, 0, f, aligned, y.numel, y.as<Out>(),
          detail::operand_of<In>(x)...);
 }
 
-/// y[i] = f(x[i]…) for any layouts of one shape; nullptr gives zeros.
+/// y[i] = f(x[i]…) for any layouts of one shape; a null pointer reads as zeros.
 template <class Out, class... In, class F, class... V>
 void map(const F& f, const View& y, const V*... x) {
   if (y.numel == 0) return;
   if (y.contiguous && (detail::is_flat(x) && ...)) return map_flat<Out, In...>(f, y, x...);
   const View* const views[] = {&y, x...};
-  detail::map_strided<Out, F, In...>(f, views, 0, y.as<Out>(), detail::operand_of<In>(x)...);
+  detail::map_strided<Out, In...>(f, views, std::index_sequence_for<In...>());
 }
 
 }  // namespace reel::cuda

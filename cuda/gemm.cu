@@ -12,14 +12,14 @@
 #include "lib/scalar.h"
 #include "reel/precision.h"
 
-// Products of matrices by cuBLASLt. Its matrices lie column by column, so that ours are its transposes: it is asked for
-// Cᵀ = op(B)ᵀ op(A)ᵀ, whose rows, one for each element of a bias, are our columns.
+// Matrix products by cuBLASLt. It takes column-major matrices, and a row-major matrix is its transpose in column-major
+// order, so it computes Cᵀ = op(B)ᵀ op(A)ᵀ. A bias per row of Cᵀ, which its epilogue adds, is ours per column of C.
 namespace reel::cuda {
 namespace {
 
-constexpr size_t kMostPlans = 1024;
-constexpr size_t kMostWorkspace = size_t{32} << 20;
-constexpr int64_t kMostBatches = 65535;  // what a grid can count
+constexpr size_t kMaxPlans = 1024;                  // per thread and device
+constexpr size_t kMaxWorkspace = size_t{32} << 20;  // bytes, what NVIDIA recommends for Hopper
+constexpr int64_t kMaxBatch = 65535;  // the limit of a grid's z dimension, which kernels use for the batch
 
 // ---- the library ----------------------------------------------------------------------------------------------------
 
@@ -30,8 +30,8 @@ struct Symbol {
     return reinterpret_cast<F*>(address);
   }
 };
-/// Opened by the first product: to have it in memory takes 80 ms and 94 MB, which a program that stays on the CPU
-/// would have for nothing.
+/// A function of cuBLASLt, which is loaded by the first product: loading takes 80 ms and 94 MB of memory, which a
+/// program that stays on the CPU should not pay.
 Symbol symbol(const char* name) {
   static void* const library = [] {
 #ifdef REEL_CUBLASLT  // where it was when this was built; else the program has these functions itself
@@ -69,12 +69,12 @@ void check(cublasStatus_t status, const char* call) {
   REEL_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLAS: ", lt().status_string(status), " from ", call);
 }
 
-// ---- what has no sum ------------------------------------------------------------------------------------------------
+// ---- products with k = 0, -------------------------------------------------------------------------------------------
 
 /// c = bias, or beta c.
 template <class T>
-__global__ void start_kernel(int64_t count, int64_t m, int64_t n, T* c, int64_t ldc, int64_t stride_c, const T* bias,
-                             Wide<T> beta) {
+__global__ void init_result_kernel(int64_t count, int64_t m, int64_t n, T* c, int64_t ldc, int64_t stride_c,
+                                   const T* bias, Wide<T> beta) {
   for (int64_t i = first_index(); i < count; i += index_step()) {
     const int64_t row = i / n, column = i % n;
     T& to = c[row / m * stride_c + row % m * ldc + column];
@@ -82,16 +82,16 @@ __global__ void start_kernel(int64_t count, int64_t m, int64_t n, T* c, int64_t 
   }
 }
 
-void start(const Gemm& g) {
+void init_result(const Gemm& g) {
   const int64_t count = g.batch * g.m * g.n;
   with_floating(g.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(start_kernel<T>, blocks_for(count), kThreads, 0, count, g.m, g.n, static_cast<T*>(g.c), g.ldc, g.stride_c,
-           static_cast<const T*>(g.bias), static_cast<Wide<T>>(g.beta));
+    launch(init_result_kernel<T>, blocks_for(count), kThreads, 0, count, g.m, g.n, static_cast<T*>(g.c), g.ldc,
+           g.stride_c, static_cast<const T*>(g.bias), static_cast<Wide<T>>(g.beta));
   });
 }
 
-// ---- what is done along with a product, by itself -------------------------------------------------------------------
+// ---- epilogues by kernels of their own ------------------------------------------------------------------------------
 
 /// A matrix, or a batch of them.
 View matrices(DType dtype, void* data, const Shape& shape, const Strides& strides) {
@@ -102,7 +102,7 @@ View matrices(DType dtype, void* data, const Shape& shape, const Strides& stride
   return view;
 }
 
-void rectify(const Gemm& g) {
+void apply_relu(const Gemm& g) {
   const View c = matrices(g.dtype, g.c, {g.batch, g.m, g.n}, {g.stride_c, g.ldc, 1});
   const scalar::Relu relu;
   table().unary[scalar::index_of<scalar::UnaryList, scalar::Relu>](&relu, c, c);
@@ -126,7 +126,7 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
-/// Of all batches of an operand.
+/// The alignment that the operand has in every batch.
 int64_t alignment(const Gemm& g, const void* data, int64_t stride) {
   const int64_t step = g.batch > 1 ? stride * size_of(g.dtype) : 0;
   return std::min(alignment_of(data), alignment_of(reinterpret_cast<const void*>(step)));
@@ -138,7 +138,7 @@ struct Alignments {
         b(alignment(g, g.b, g.stride_b)),
         c(alignment(g, g.c, g.stride_c)),
         row(alignment_of(g.a_sums ? g.a_sums : g.bias)) {}
-  /// All of them in one number.
+  /// All of them in one number: 4 bits of logarithm each.
   int64_t key() const {
     int64_t bits = 0;
     for (const int64_t one : {a, b, c, row}) bits = bits << 4 | std::countr_zero(static_cast<uint64_t>(one));
@@ -146,7 +146,8 @@ struct Alignments {
   }
 };
 
-/// All that cuBLASLt wants to know beside the data.
+/// The descriptors and the algorithm of a product, all but its data. They are structs of the caller's rather than
+/// allocated handles (the *Init functions).
 class Plan {
  public:
   Plan(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments, bool tf32)
@@ -162,9 +163,9 @@ class Plan {
     describe(first_, g, g.trans_b ? g.k : g.n, g.trans_b ? g.n : g.k, g.ldb, g.stride_b);
     describe(second_, g, g.trans_a ? g.m : g.k, g.trans_a ? g.k : g.m, g.lda, g.stride_a);
     describe(result_, g, g.n, g.m, g.ldc, g.stride_c);
-    ask(handle, g, alignments);
+    find_algorithm(handle, g, alignments);
   }
-  /// Whether there is an algorithm.
+  /// Whether cuBLASLt has an algorithm.
   explicit operator bool() const { return found_; }
 
   void run(cublasLtHandle_t handle, const Gemm& g) {
@@ -182,7 +183,7 @@ class Plan {
     multiply(workspace.data());
   }
 
-  /// The one that the product asks for.
+  /// What cuBLASLt does along with the product.
   static cublasLtEpilogue_t epilogue_of(const Gemm& g) {
     if (g.a_sums) return CUBLASLT_EPILOGUE_BGRADB;  // our a is its second matrix
     if (g.relu) return g.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
@@ -209,14 +210,14 @@ class Plan {
     set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(g.batch));
     set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
   }
-  void ask(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments) {
+  void find_algorithm(cublasLtHandle_t handle, const Gemm& g, const Alignments& alignments) {
     cublasLtMatmulPreferenceOpaque_t preference;
     check(lt().init_preference(&preference, sizeof preference), "cublasLtMatmulPreferenceInit");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
       check(lt().set_preference(&preference, attribute, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
-    // Parts of sums are not to be rounded to half precision.
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspace);
+    // Split-k algorithms must not round their partial sums to half precision.
     if (is_half(g.dtype))
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignments.b));
@@ -244,13 +245,13 @@ class Plan {
 
 struct Library {
   cublasLtHandle_t handle;
-  Plans<11, Plan> plans{kMostPlans};
+  Plans<11, Plan> plans{kMaxPlans};
   Library() { check(lt().create(&handle), "cublasLtCreate"); }
 };
 
-// ---- the table's row ------------------------------------------------------------------------------------------------
+// ---- the table's entry ----------------------------------------------------------------------------------------------
 
-/// At most kMostBatches.
+/// A product of at most kMaxBatch batches.
 void multiply(const Gemm& g) {
   const Alignments alignments(g);
   const bool tf32 = g.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh;
@@ -261,7 +262,7 @@ void multiply(const Gemm& g) {
       library.plans.get({kind, g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c},
                         library.handle, g, alignments, tf32);
   if (plan) return plan.run(library.handle, g);
-  // What it cannot do along with the product is done before or after it.
+  // Epilogues that cuBLASLt does not support for this problem are done before or after the product.
   Gemm rest = g;
   if (g.a_sums) {
     rest.a_sums = nullptr;
@@ -271,11 +272,11 @@ void multiply(const Gemm& g) {
   if (g.relu) {
     rest.relu = false;
     multiply(rest);
-    return rectify(g);
+    return apply_relu(g);
   }
   REEL_CHECK(g.bias, "gemm: cuBLAS has no algorithm for ", g.m, " x ", g.k, " times ", g.k, " x ", g.n, " of ",
              g.dtype);
-  start(g);
+  init_result(g);
   rest.bias = nullptr, rest.beta = 1;
   multiply(rest);
 }
@@ -286,16 +287,16 @@ void gemm(const Gemm& g) {
   if (g.a_sums && (g.n == 0 || g.k == 0)) sum_rows(g);
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   if (g.k == 0) {
-    start(g);
-    return g.relu ? rectify(g) : void();
+    init_result(g);
+    return g.relu ? apply_relu(g) : void();
   }
-  if (g.batch <= kMostBatches) return multiply(g);
+  if (g.batch <= kMaxBatch) return multiply(g);
   const auto after = [&](const void* data, int64_t elements) {
     return static_cast<const char*>(data) + elements * size_of(g.dtype);
   };
-  for (int64_t first = 0; first < g.batch; first += kMostBatches) {
+  for (int64_t first = 0; first < g.batch; first += kMaxBatch) {
     Gemm part = g;
-    part.batch = std::min(g.batch - first, kMostBatches);
+    part.batch = std::min(g.batch - first, kMaxBatch);
     part.a = after(g.a, first * g.stride_a), part.b = after(g.b, first * g.stride_b);
     part.c = const_cast<char*>(after(g.c, first * g.stride_c));
     multiply(part);

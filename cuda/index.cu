@@ -6,37 +6,42 @@
 #include "lib/kernels/embedding_bag.h"
 #include "lib/kernels/scatter.h"
 
+// Index kernels: bounds checks, gather-like reads, scatter-like writes and embedding bags.
+//
+// Ids are in GPU memory, so an op cannot check them without synchronizing. A kernel checks them instead,
+// asynchronously, and reports the first id out of range in memory that the host reads at the next synchronization; the
+// kernels that use the ids read zeros or write nothing for such an id.
 namespace reel::cuda {
 
-Lookup look_up_slices(const View& looked, int dim, const View& ids, const View& plain) {
+Lookup look_up_slices(const View& indexed, int dim, const View& ids, const View& direct) {
   Lookup job;
   job.ids = ids.as<const int64_t>();
   const int64_t step = ids.shape.empty() ? 0 : ids.strides[0];
-  if (looked.shape.empty()) {  // a line of one element
+  if (indexed.shape.empty()) {  // a line of one element
     job.shape = {ids.numel};
-    job.index = {step}, job.looked = {0}, job.plain = {0};
+    job.index = {step}, job.indexed = {0}, job.direct = {0};
     return job;
   }
-  job.shape = plain.shape, job.dim = dim;
-  job.index = job.looked = looked.strides, job.plain = plain.strides;
+  job.shape = direct.shape, job.dim = dim;
+  job.index = job.indexed = indexed.strides, job.direct = direct.strides;
   for (int64_t& stride : job.index) stride = 0;
-  job.index[dim] = step, job.looked[dim] = 0;
-  job.size = looked.shape[dim], job.stride = looked.strides[dim];
+  job.index[dim] = step, job.indexed[dim] = 0;
+  job.size = indexed.shape[dim], job.stride = indexed.strides[dim];
   return job;
 }
 
-Lookup look_up_elements(const View& looked, int dim, const View& index, const View& plain) {
+Lookup look_up_elements(const View& indexed, int dim, const View& index, const View& direct) {
   Lookup job;
   job.ids = index.as<const int64_t>();
   if (index.shape.empty()) {
     job.shape = {1};
-    job.index = {0}, job.looked = {0}, job.plain = {0};
+    job.index = {0}, job.indexed = {0}, job.direct = {0};
     return job;
   }
   job.shape = index.shape, job.dim = dim;
-  job.index = index.strides, job.looked = looked.strides, job.plain = plain.strides;
-  job.looked[dim] = 0;
-  job.size = looked.shape[dim], job.stride = looked.strides[dim];
+  job.index = index.strides, job.indexed = indexed.strides, job.direct = direct.strides;
+  job.indexed[dim] = 0;
+  job.size = indexed.shape[dim], job.stride = indexed.strides[dim];
   return job;
 }
 
@@ -46,7 +51,8 @@ namespace {
 
 constexpr int kCheckThreads = 512, kCheckEach = 32;
 
-/// … unless another one has been reported before.
+/// Reports an index out of range, unless one was reported before. The flag goes 0 → 1 → 2, with a system-wide fence
+/// before the 2: the host reads the rest only when it finds a 2.
 __device__ void report(const IndexError& bounds, int64_t value, IndexError* error) {
   if (atomicCAS(&error->flag, 0u, 1u) != 0) return;
   error->op = bounds.op, error->value = value, error->low = bounds.low, error->high = bounds.high;
@@ -54,7 +60,7 @@ __device__ void report(const IndexError& bounds, int64_t value, IndexError* erro
   *static_cast<volatile unsigned*>(&error->flag) = 2;
 }
 
-/// Reports the first of a block's ids that is out of range.
+/// Each block reports its first id out of range.
 __global__ void check_kernel(Strided<1> s, const int64_t* ids, IndexError bounds, IndexError* error) {
   const int64_t n = s.rows * s.length, none = INT64_MAX;
   const int64_t start = int64_t(blockIdx.x) * kCheckThreads * kCheckEach;
@@ -85,7 +91,7 @@ struct ReadTargets {
   struct Acc {
     int64_t kept, first;  // INT64_MAX: there is none
   };
-  struct Nowhere {};
+  struct NoContext {};
   const int64_t* ids;
   int64_t ignored;
   int64_t* marked;
@@ -93,14 +99,14 @@ struct ReadTargets {
   bool wide;  // kept is float64
   IndexError bounds;
   IndexError* error;
-  __device__ Acc start() const { return {0, INT64_MAX}; }
-  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
-  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return read(at, ids[at]); }
-  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
-    const Packed<int64_t> all = load_pack(ids + at);
-    return join(read(at, all.items[0]), read(at + 1, all.items[1]));
+  __device__ Acc identity() const { return {0, INT64_MAX}; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const { return read(at, ids[at]); }
+  __device__ Acc vector(NoContext, int64_t at, int64_t) const {
+    const AlignedVector<int64_t> all = load_vector(ids + at);
+    return combine(read(at, all.items[0]), read(at + 1, all.items[1]));
   }
-  __device__ Acc join(const Acc& a, const Acc& b) const {
+  __device__ Acc combine(const Acc& a, const Acc& b) const {
     return {a.kept + b.kept, a.first < b.first ? a.first : b.first};
   }
   __device__ void finish(int64_t, int64_t, const Acc& all) const {
@@ -121,32 +127,34 @@ struct ReadTargets {
 
 void read_targets(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
                   const View* marked) {
-  Nest all;
+  LoopNest all;
   all.add(ids.numel, 1, 0);
   const int64_t* const data = ids.as<const int64_t>();
   run(ReadTargets{data, ignored, marked ? marked->as<int64_t>() : nullptr, kept.data, kept.dtype == kFloat64,
                   IndexError{0, op, 0, 0, classes}, index_error()},
-      Reduction(Nest(), all, sizeof(int64_t), is_aligned(data) ? Packed<int64_t>::kSize : 0));
+      Reduction(LoopNest(), all, sizeof(int64_t), is_aligned(data) ? AlignedVector<int64_t>::kSize : 0));
 }
 
-// ---- moving elements ------------------------------------------------------------------------------------------------
+// ---- reads and writes -----------------------------------------------------------------------------------------------
 
-/// The views of a Lookup, in the order in which kernels get them. The table is one of marks for looked's elements.
-enum { kIndex, kLooked, kPlain, kPlace, kTable };
+/// The views of a Lookup in the order of the kernels' strides. kTable: a table with one entry for each element of
+/// `indexed`.
+enum { kIndex, kIndexed, kDirect, kPlace, kTable };
 
-/// How many adjacent elements of looked and plain may be moved as one word. Strides are in words after that.
+/// Moves adjacent elements as one word where both tensors are contiguous along the last dimension and ids are not along
+/// it. Returns the number of elements of a word, up to 16 bytes; the strides are changed to words.
 template <int N>
-int64_t widen_words(Strided<N>& s, int64_t bytes, int64_t& stride, const void* looked, const void* plain) {
+int64_t widen_words(Strided<N>& s, int64_t bytes, int64_t& stride, const void* indexed, const void* direct) {
   const int last = s.rank - 1;
   for (int v = 0; v < N; ++v)
-    if (s.strides[last][v] != (v == kLooked || v == kPlain)) return 1;
+    if (s.strides[last][v] != (v == kIndexed || v == kDirect)) return 1;
   int64_t all = s.length | stride;
-  for (int d = 0; d < last; ++d) all |= s.strides[d][kLooked] | s.strides[d][kPlain];
-  const uintptr_t address = reinterpret_cast<uintptr_t>(looked) | reinterpret_cast<uintptr_t>(plain);
+  for (int d = 0; d < last; ++d) all |= s.strides[d][kIndexed] | s.strides[d][kDirect];
+  const uintptr_t address = reinterpret_cast<uintptr_t>(indexed) | reinterpret_cast<uintptr_t>(direct);
   int64_t n = 16 / bytes;
   while (n > 1 && (all % n || address % (n * bytes))) n /= 2;
   s.length /= n, s.sizes[last] /= n, stride /= n;
-  for (int d = 0; d < last; ++d) s.strides[d][kLooked] /= n, s.strides[d][kPlain] /= n;
+  for (int d = 0; d < last; ++d) s.strides[d][kIndexed] /= n, s.strides[d][kDirect] /= n;
   return n;
 }
 
@@ -166,14 +174,14 @@ template <class T>
 __global__ void take_kernel(Strided<3> s, Line line, const int64_t* ids, const T* x, T* y) {
   for_each_element(s, [&](const int64_t(&at)[3]) {
     const int64_t id = wrap(ids[at[kIndex]], line.size);
-    y[at[kPlain]] = within(id, line.size) ? x[at[kLooked] + id * line.stride] : T{};
+    y[at[kDirect]] = within(id, line.size) ? x[at[kIndexed] + id * line.stride] : T{};
   });
 }
 
-/// y = x where the ids say.
+/// y[p] = x[…, id, …]; zero for ids out of range.
 void take(const Lookup& job, const View& x, const View& y) {
   if (y.numel == 0) return;
-  const Strides strides[] = {job.index, job.looked, job.plain};
+  const Strides strides[] = {job.index, job.indexed, job.direct};
   Strided<3> s = merge_dims(job.shape, strides);
   if (s.numel() == 0) return;
   Line line(job);
@@ -185,8 +193,8 @@ void take(const Lookup& job, const View& x, const View& y) {
   });
 }
 
-// Of several ids that are the same the last one wins. A few are compared with all that follow; for many, a table says
-// which is the last.
+// Of several equal ids the last one wins, as on the CPU, although threads run in any order. Few ids are compared with
+// all later ones; for many, an atomic maximum over the ids' positions leaves the last one in a table.
 constexpr int64_t kFewPlaces = 64;
 
 __global__ void mark_last_kernel(Strided<3> s, int64_t size, int64_t stride, const int64_t* ids, unsigned* last) {
@@ -209,22 +217,23 @@ __global__ void put_kernel(Strided<5> s, Line line, const int64_t* ids, const T*
       for (int64_t j = 1; j < line.count - at[kPlace]; ++j)
         if (wrap(ids[at[kIndex] + j * line.step], line.size) == id) return;
     }
-    y[at[kLooked] + id * line.stride] = from[at[kPlain]];
+    y[at[kIndexed] + id * line.stride] = from[at[kDirect]];
   });
 }
 
-/// y = from where the ids say. The marks are by line, or, of slices, one line's for all.
+/// y[…, id, …] = from[p]. The table of last positions has an entry for each element of y or, for slices, for each
+/// slice.
 void put(const Lookup& job, bool slices, const View& y, const View& from) {
   if (y.numel == 0) return;
   const int dim = job.dim;
   const Shape lines = slices ? Shape{job.size} : job.table();
-  Strides marks = slices ? job.looked : dense_strides(lines);
+  Strides marks = slices ? job.indexed : dense_strides(lines);
   const int64_t mark_stride = slices ? 1 : marks[dim];
   if (slices)
     for (int64_t& stride : marks) stride = 0;
   else
     marks[dim] = 0;
-  const Strides strides[] = {job.index, job.looked, job.plain, job.place(), marks};
+  const Strides strides[] = {job.index, job.indexed, job.direct, job.place(), marks};
   Strided<5> s = merge_dims(job.shape, strides);
   if (s.numel() == 0) return;
   const bool few = job.count() <= kFewPlaces;
@@ -247,9 +256,9 @@ void put(const Lookup& job, bool slices, const View& y, const View& from) {
   });
 }
 
-// ---- the table's rows -----------------------------------------------------------------------------------------------
+// ---- entries of the table -------------------------------------------------------------------------------------------
 
-/// f(job, from) for pieces of a job whose places can be counted in 32 bits.
+/// f(job, from) for pieces of a job whose positions fit the table's 32-bit entries, one after the other.
 template <class F>
 void in_pieces(const Lookup& job, const View& from, const F& f) {
   const int64_t most = int64_t{1} << 31, count = job.count();
@@ -259,7 +268,7 @@ void in_pieces(const Lookup& job, const View& from, const F& f) {
     View part = from;
     piece.shape[job.dim] = count - start < most ? count - start : most;
     piece.ids += start * job.index[job.dim];
-    part.data = from.as<char>() + start * job.plain[job.dim] * size_of(from.dtype);
+    part.data = from.as<char>() + start * job.direct[job.dim] * size_of(from.dtype);
     f(piece, part);
   }
 }
@@ -278,18 +287,19 @@ void index_copy(const View& y, int dim, const View& ids, const View& from) {
 void index_add(const View& y, int dim, const View& ids, const View& from) {
   if (y.numel == 0 || from.numel == 0) return;
   in_pieces(look_up_slices(y, dim, ids, from), from,
-            [&](const Lookup& job, const View& part) { join(ScatterOp::kAdd, job, true, y, part); });
+            [&](const Lookup& job, const View& part) { scatter_reduce(ScatterOp::kAdd, job, true, y, part); });
 }
 void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from) {
   if (y.numel == 0 || index.numel == 0) return;
   in_pieces(look_up_elements(y, dim, index, from), from, [&](const Lookup& job, const View& part) {
-    op == ScatterOp::kReplace ? put(job, false, y, part) : join(op, job, false, y, part);
+    op == ScatterOp::kReplace ? put(job, false, y, part) : scatter_reduce(op, job, false, y, part);
   });
 }
 
 // ---- bags -----------------------------------------------------------------------------------------------------------
 
-/// A block's threads.y bags, threads.x columns of each at a time. Every sum goes from the first id to the last.
+/// Threads lie along the columns (x) and the bags (y). A bag's ids are summed in their order by one thread for each
+/// column, so the result is the same in each run.
 template <class T>
 __global__ void bag_kernel(EmbeddingBag job) {
   const T* const weight = static_cast<const T*>(job.weight);

@@ -2,31 +2,34 @@
 #include "cuda/strided.h"
 #include "lib/kernels/scatter.h"
 
-// What gathers, scatters and their likes over slices have in common.
+// Indexing along one dimension: index_select, gather and take (reads), index_copy, index_add and scatter (writes). All
+// become one description, a Lookup.
 namespace reel::cuda {
 
-/// An id counted from 0; those that are out of range stay so, and whoever looks one up checks it.
+/// A negative id counts from the end. Ids out of range stay out of range: they were reported by another kernel,
+/// asynchronously, so kernels that use one must test within() and skip it.
 __device__ inline int64_t wrap(int64_t id, int64_t size) { return id < 0 ? id + size : id; }
 __device__ inline bool within(int64_t id, int64_t size) { return uint64_t(id) < uint64_t(size); }
 
-/// For every place of `shape`, an id there says which element of a line of `looked`, a tensor that is looked up along
-/// one dimension, belongs to that of `plain`. Slices are elements whose ids are the same all along other dimensions.
+/// A correspondence of elements: for each point p of `shape`, element p of the tensor `direct` belongs to the element
+/// of the tensor `indexed` whose coordinate along `dim` is the id at p and whose other coordinates are p's. Slices
+/// (index_select) are the case where ids depend on p's coordinate along dim alone: their other strides are 0.
 struct Lookup {
   Shape shape;
   int dim = 0;
-  Strides index, looked, plain;  // looked: 0 along dim
+  Strides index, indexed, direct;  // of ids and both tensors; indexed: 0 along dim
   const int64_t* ids = nullptr;
-  int64_t size = 1, stride = 0;  // of looked along dim
+  int64_t size = 1, stride = 0;  // of `indexed` along dim
 
   int64_t count() const { return shape[dim]; }
-  /// 1 along dim, 0 elsewhere: which of a line's places one is.
+  /// Strides that give a point's coordinate along dim: 1 along dim, 0 elsewhere.
   Strides place() const {
     Strides strides = shape;
     for (int64_t& stride : strides) stride = 0;
     strides[dim] = 1;
     return strides;
   }
-  /// The shape of the lines that are looked up.
+  /// `shape` with `indexed`'s own size along dim.
   Shape table() const {
     Shape result = shape;
     result[dim] = size;
@@ -34,18 +37,20 @@ struct Lookup {
   }
 };
 
-/// looked[…, ids[i], …] and plain[…, i, …].
-Lookup look_up_slices(const View& looked, int dim, const View& ids, const View& plain);
-/// looked[…, index, …] and plain[…], whose shape is the index's.
-Lookup look_up_elements(const View& looked, int dim, const View& index, const View& plain);
+/// indexed[…, ids[i], …] and direct[…, i, …].
+Lookup look_up_slices(const View& indexed, int dim, const View& ids, const View& direct);
+/// indexed[…, index, …] and direct[…], whose shape is the index's.
+Lookup look_up_elements(const View& indexed, int dim, const View& index, const View& direct);
 
-/// A line on the GPU. Other ids of a place's line are `step` apart.
+/// What kernels need of a Lookup along dim: `count` ids at distance `step`, which index `size` elements at distance
+/// `stride`.
 struct Line {
   int64_t count, step, size, stride;
   explicit Line(const Lookup& job) : count(job.count()), step(job.index[job.dim]), size(job.size), stride(job.stride) {}
 };
 
-/// y[…, ids, …] = y[…, ids, …] op from, one after the other in the order of the places along dim. y is `looked`.
-void join(ScatterOp op, const Lookup& job, bool slices, const View& y, const View& from);
+/// y[…, ids, …] = y[…, ids, …] op from, where y is `indexed`. Several values for one element are combined in the order
+/// of their coordinates along dim, as on the CPU, so the result is the same in each run.
+void scatter_reduce(ScatterOp op, const Lookup& job, bool slices, const View& y, const View& from);
 
 }  // namespace reel::cuda

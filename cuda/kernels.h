@@ -1,7 +1,7 @@
 #pragma once
 #include "lib/kernels/table.h"
 
-// Each family of kernels fills in its rows of the table.
+// The CUDA half of the table of kernels: each family of kernels fills in its entries.
 namespace reel::cuda {
 
 void install_blocks(Backend& table);  // copy_blocks

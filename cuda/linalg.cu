@@ -6,11 +6,12 @@
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 
-// Decompositions of small matrices are no work for a GPU: these go to the CPU and come back.
+// Decompositions run on the CPU: the matrices are copied there and the results back, which synchronizes. Triangular
+// systems are solved on the GPU.
 namespace reel::cuda {
 namespace {
 
-/// A view's elements in the host's memory.
+/// A copy of a contiguous view in the host's memory.
 class OnHost {
  public:
   explicit OnHost(const View& view)
@@ -34,7 +35,8 @@ class OnHost {
   void* device_;
 };
 
-/// function(views…) of the CPU's table, the first `inputs` of which are read and the others written.
+/// Calls a function of the CPU's table with copies of the views, the first `inputs` of which it reads and the others
+/// writes.
 template <size_t inputs, class Function, class... Views>
 auto on_host(const char* op, Function function, const Views&... views) {
   check_wait(op);
@@ -43,7 +45,7 @@ auto on_host(const char* op, Function function, const Views&... views) {
   wait_for_gpu(op);
   const auto send = [&] {
     for (size_t i = inputs; i < sizeof...(Views); ++i) all[i].send();
-    wait_for_gpu(op);  // before the host's memory is given back
+    wait_for_gpu(op);  // the copies read host memory that is freed afterwards
   };
   const auto call = [&]<size_t... i>(std::index_sequence<i...>) { return function(all[i].view()...); };
   if constexpr (std::is_void_v<decltype(call(std::index_sequence_for<Views...>()))>) {
@@ -73,8 +75,8 @@ int64_t eigh(const View& a, const View& values, const View& vectors) {
 
 // ---- triangular systems ---------------------------------------------------------------------------------------------
 
-/// A block has a matrix and `columns` (a power of two up to 32) columns of x, which it solves row by row; each row's
-/// product with what is known already is summed by blockDim / columns threads.
+/// Substitution, row by row: a block has a matrix and `columns` (a power of two up to 32) columns of x. The product of
+/// a row with the elements that are solved already is summed by blockDim / columns threads.
 template <class T>
 __global__ void solve_triangle(bool upper, bool unit, const T* a, T* x, int64_t n, int64_t k, int columns) {
   const int thread = static_cast<int>(threadIdx.x), own = thread % columns, slice = thread / columns;

@@ -1,7 +1,7 @@
 #include "cuda/dnn.h"
 #include "lib/kernels/convolution.h"
 
-// A build without cuDNN: convolutions are products with columns.
+// A build without cuDNN: every convolution is a matrix product (cuda/conv.cu).
 namespace reel::cuda {
 
 bool dnn_convolve(ConvPart, const Convolution&) { return false; }

@@ -4,8 +4,11 @@
 #include "lib/kernels/norm.h"
 #include "lib/number.h"
 
-// Sums are taken in double precision, those of x and x² as of distances from x's first element: a large mean costs a
-// small variance no digits. The mean is subtracted in two parts for the same reason.
+// Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
+//
+// Sums are taken in double precision, and those of x and x² as of differences from x's first element: with E[x²] -
+// E[x]² as it stands, a large mean would cost a small variance its digits. The mean is subtracted as a sum of two
+// numbers of the elements' type (high and low part) for the same reason.
 namespace reel::cuda {
 namespace {
 
@@ -42,7 +45,7 @@ __device__ void add_distance(Sums* sums, double x, double from) {
   sums->second += d * d;
 }
 
-/// n / d, as a rule of small numbers.
+/// n / d; 32-bit division, which mostly suffices, is several times as fast.
 __device__ int64_t quotient(int64_t n, int64_t d) {
   if ((n | d) >> 32 == 0) return static_cast<uint32_t>(n) / static_cast<uint32_t>(d);
   return n / d;
@@ -50,15 +53,16 @@ __device__ int64_t quotient(int64_t n, int64_t d) {
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
-/// Weights, or biases, of rows: one for each run of `inner` elements.
+/// Weights or biases of rows: one for each `inner` adjacent elements.
 template <class T>
 struct Parameters {
-  static constexpr int kPack = Packed<T>::kSize;
-  const void* data;  // or nullptr: `otherwise`
-  bool wide;         // of type Wide<T>, not T
+  static constexpr int kVectorSize = AlignedVector<T>::kSize;
+  const void* data;  // or nullptr: `otherwise` for all
+  bool wide;         // elements are of type Wide<T> instead of T
   int64_t groups, channels, inner;
 
-  __device__ void load(Wide<T> (&items)[kPack], int64_t row, int64_t i, const Rows& rows, Wide<T> otherwise) const {
+  __device__ void load(Wide<T> (&items)[kVectorSize], int64_t row, int64_t i, const RowTeams& rows,
+                       Wide<T> otherwise) const {
     if (!data || i >= rows.n) {
       for (Wide<T>& item : items) item = otherwise;
       return;
@@ -68,12 +72,13 @@ struct Parameters {
     load_as<T>(items, row, i, rows, otherwise);
   }
   template <class P>
-  __device__ void load_as(Wide<T> (&items)[kPack], int64_t row, int64_t i, const Rows& rows, Wide<T> otherwise) const {
+  __device__ void load_as(Wide<T> (&items)[kVectorSize], int64_t row, int64_t i, const RowTeams& rows,
+                          Wide<T> otherwise) const {
     const P* const mine = static_cast<const P*>(data) + (groups == 1 ? 0 : row % groups * channels);
     if (inner == 1 && rows.aligned) {
-      constexpr int kPart = Packed<P>::kSize;
-      for (int first = 0; first < kPack; first += kPart) {
-        const Packed<P> part = load_pack(mine + i + first);
+      constexpr int kPart = AlignedVector<P>::kSize;
+      for (int first = 0; first < kVectorSize; first += kPart) {
+        const AlignedVector<P> part = load_vector(mine + i + first);
         for (int k = 0; k < kPart; ++k) items[first + k] = widen(part.items[k]);
       }
       return;
@@ -93,7 +98,7 @@ Parameters<T> parameters_of(const Norm& norm, const void* data) {
 template <class T>
 struct RowNorm {
   using W = Wide<T>;
-  Rows rows;
+  RowTeams rows;
   const T* x;
   T* y;
   Parameters<T> weight, bias;
@@ -101,67 +106,68 @@ struct RowNorm {
   bool center;
   double *mean, *variance;
 
-  /// What the first element of a sum is taken from.
+  /// What is subtracted from the elements before they are summed.
   __device__ double origin(const T* row) const { return center ? static_cast<double>(widen(*row)) : 0; }
-  /// What the row's sums say.
-  __device__ Moments finish(const Seat<T>& seat, Sums sums, double from) const {
+  /// The moments from the row's sums; stores them for the gradient.
+  __device__ Moments finish(const RowSlice<T>& slice, Sums sums, double from) const {
     if (!center) sums.first = 0;
     const Moments moments = moments_of(sums, static_cast<double>(rows.n), from);
-    if (seat.leads && seat.there) mean[seat.row] = moments.mean, variance[seat.row] = moments.variance;
+    if (slice.is_leader && slice.valid) mean[slice.row] = moments.mean, variance[slice.row] = moments.variance;
     return moments;
   }
-  __device__ void normalize(W (&items)[Packed<T>::kSize], int64_t row, int64_t i, const Centre<W>& centre,
+  __device__ void normalize(W (&items)[AlignedVector<T>::kSize], int64_t row, int64_t i, const Centre<W>& centre,
                             W scale) const {
-    W w[Packed<T>::kSize], b[Packed<T>::kSize];
+    W w[AlignedVector<T>::kSize], b[AlignedVector<T>::kSize];
     weight.load(w, row, i, rows, 1);
     bias.load(b, row, i, rows, 0);
-    for (int k = 0; k < Packed<T>::kSize; ++k) items[k] = centre(items[k]) * scale * w[k] + b[k];
+    for (int k = 0; k < AlignedVector<T>::kSize; ++k) items[k] = centre(items[k]) * scale * w[k] + b[k];
   }
 };
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) row_norm_held_kernel(const RowNorm<T> job) {
-  const Seat<T> seat(job.rows);
-  const T* const from = job.x + seat.row * job.rows.n;
-  const double origin = seat.there ? job.origin(from) : 0;
-  Held<T> x;
-  x.load(from, seat, job.rows, seat.there, 0);
+__global__ void __launch_bounds__(kMaxThreads) row_norm_register_kernel(const RowNorm<T> job) {
+  const RowSlice<T> slice(job.rows);
+  const T* const from = job.x + slice.row * job.rows.n;
+  const double origin = slice.valid ? job.origin(from) : 0;
+  RowRegisters<T> x;
+  x.load(from, slice, job.rows, slice.valid, 0);
   Sums sums{};
-  x.for_each(seat, job.rows, [&](Wide<T> item, int64_t) { add_distance(&sums, static_cast<double>(item), origin); });
-  const Moments moments = job.finish(seat, team_reduce(sums, PlusSums(), job.rows.team), origin);
-  if (!seat.there) return;
+  x.for_each(slice, job.rows, [&](Wide<T> item, int64_t) { add_distance(&sums, static_cast<double>(item), origin); });
+  const Moments moments = job.finish(slice, team_reduce(sums, PlusSums(), job.rows.team), origin);
+  if (!slice.valid) return;
   const Centre<Wide<T>> centre(moments.mean);
   const Wide<T> scale = static_cast<Wide<T>>(rstd_of(moments.variance, job.eps));
-  for (int p = 0; p < x.kPacks; ++p) job.normalize(x.items[p], seat.row, seat.first + p * seat.step, centre, scale);
-  x.store(job.y + seat.row * job.rows.n, seat, job.rows);
+  for (int p = 0; p < x.kVectors; ++p)
+    job.normalize(x.items[p], slice.row, slice.first + p * slice.step, centre, scale);
+  x.store(job.y + slice.row * job.rows.n, slice, job.rows);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) row_norm_long_kernel(const RowNorm<T> job) {
-  const Seat<T> seat(job.rows);
+__global__ void __launch_bounds__(kMaxThreads) row_norm_multipass_kernel(const RowNorm<T> job) {
+  const RowSlice<T> slice(job.rows);
   const int64_t n = job.rows.n;
-  const T* const from = job.x + seat.row * n;
+  const T* const from = job.x + slice.row * n;
   const double origin = job.origin(from);
-  Wide<T> items[Packed<T>::kSize];
+  Wide<T> items[AlignedVector<T>::kSize];
   Sums sums{};
-  for (int64_t i = seat.first; i < n; i += seat.step) {
+  for (int64_t i = slice.first; i < n; i += slice.step) {
     load_items(items, from, i, n, job.rows.aligned, Wide<T>(0));
-    for (int k = 0; k < Packed<T>::kSize; ++k)
+    for (int k = 0; k < AlignedVector<T>::kSize; ++k)
       if (i + k < n) add_distance(&sums, static_cast<double>(items[k]), origin);
   }
-  const Moments moments = job.finish(seat, block_reduce(sums, PlusSums()), origin);
+  const Moments moments = job.finish(slice, block_reduce(sums, PlusSums()), origin);
   const Centre<Wide<T>> centre(moments.mean);
   const Wide<T> scale = static_cast<Wide<T>>(rstd_of(moments.variance, job.eps));
-  for (int64_t i = seat.first; i < n; i += seat.step) {
+  for (int64_t i = slice.first; i < n; i += slice.step) {
     load_items(items, from, i, n, job.rows.aligned, Wide<T>(0));
-    job.normalize(items, seat.row, i, centre, scale);
-    store_items(job.y + seat.row * n, i, n, job.rows.aligned, items);
+    job.normalize(items, slice.row, i, centre, scale);
+    store_items(job.y + slice.row * n, i, n, job.rows.aligned, items);
   }
 }
 
 template <class T>
-Rows rows_of(const Norm& norm, std::initializer_list<const void*> arrays) {
-  Rows rows = make_rows<T>(norm.outer * norm.groups, norm.channels * norm.inner, arrays);
+RowTeams row_teams_of(const Norm& norm, std::initializer_list<const void*> arrays) {
+  RowTeams rows = make_row_teams<T>(norm.outer * norm.groups, norm.channels * norm.inner, arrays);
   if (norm.inner == 1) rows.aligned = rows.aligned && is_aligned(norm.weight) && is_aligned(norm.bias);
   return rows;
 }
@@ -169,7 +175,7 @@ Rows rows_of(const Norm& norm, std::initializer_list<const void*> arrays) {
 void row_norm(const Norm& norm) {
   with_floating(norm.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const Rows rows = rows_of<T>(norm, {norm.x, norm.y});
+    const RowTeams rows = row_teams_of<T>(norm, {norm.x, norm.y});
     const RowNorm<T> job{rows,
                          static_cast<const T*>(norm.x),
                          static_cast<T*>(norm.y),
@@ -179,7 +185,8 @@ void row_norm(const Norm& norm) {
                          norm.center,
                          norm.mean,
                          norm.variance};
-    launch(rows.held() ? row_norm_held_kernel<T> : row_norm_long_kernel<T>, rows.blocks(), rows.block(), 0, job);
+    launch(rows.fits_registers() ? row_norm_register_kernel<T> : row_norm_multipass_kernel<T>, rows.blocks(),
+           rows.block(), 0, job);
   });
 }
 
@@ -188,7 +195,7 @@ void row_norm(const Norm& norm) {
 // gx = rstd (h - ⟨h⟩ - x̂ ⟨h x̂⟩) with h = g weight, x̂ = (x - mean) rstd and ⟨⟩ the mean over a row; without centring,
 // there is no ⟨h⟩.
 
-/// What makes x̂ of the x of a row.
+/// x ↦ x̂ for the elements of a row.
 template <class W>
 struct Standard {
   Centre<W> centre;
@@ -199,8 +206,8 @@ struct Standard {
 template <class T>
 struct RowNormGrad {
   using W = Wide<T>;
-  static constexpr int kPack = Packed<T>::kSize;
-  Rows rows;
+  static constexpr int kVectorSize = AlignedVector<T>::kSize;
+  RowTeams rows;
   const T *x, *g;
   T* gx;  // or nullptr
   Parameters<T> weight;
@@ -209,121 +216,122 @@ struct RowNormGrad {
   const double *mean, *variance;
   Standard<W>* standards;  // of each row, for the gradient of the weight; or nullptr
 
-  __device__ Standard<W> standard(const Seat<T>& seat) const {
-    if (!seat.there) return {};
-    const Standard<W> result{Centre<W>(mean[seat.row]), static_cast<W>(rstd_of(variance[seat.row], eps))};
-    if (standards && seat.leads) standards[seat.row] = result;
+  __device__ Standard<W> standard(const RowSlice<T>& slice) const {
+    if (!slice.valid) return {};
+    const Standard<W> result{Centre<W>(mean[slice.row]), static_cast<W>(rstd_of(variance[slice.row], eps))};
+    if (standards && slice.is_leader) standards[slice.row] = result;
     return result;
   }
   /// g and x̂ from element i of a row on; zeros beyond its end.
-  __device__ void load(W (&g_items)[kPack], W (&z)[kPack], const Seat<T>& seat, const Standard<W>& standard,
-                       int64_t i) const {
-    const int64_t at = seat.row * rows.n, n = seat.there ? rows.n : 0;
+  __device__ void load(W (&g_items)[kVectorSize], W (&z)[kVectorSize], const RowSlice<T>& slice,
+                       const Standard<W>& standard, int64_t i) const {
+    const int64_t at = slice.row * rows.n, n = slice.valid ? rows.n : 0;
     load_items(g_items, g + at, i, n, rows.aligned, W(0));
     load_items(z, x + at, i, n, rows.aligned, W(0));
-    for (int k = 0; k < kPack; ++k) z[k] = i + k < n ? standard(z[k]) : W(0);
+    for (int k = 0; k < kVectorSize; ++k) z[k] = i + k < n ? standard(z[k]) : W(0);
   }
   /// h from g.
-  __device__ void weigh(W (&h)[kPack], const Seat<T>& seat, int64_t i) const {
-    W w[kPack];
-    weight.load(w, seat.there ? seat.row : 0, i, rows, 1);
-    for (int k = 0; k < kPack; ++k) h[k] = i + k < rows.n ? h[k] * w[k] : W(0);
+  __device__ void weigh(W (&h)[kVectorSize], const RowSlice<T>& slice, int64_t i) const {
+    W w[kVectorSize];
+    weight.load(w, slice.valid ? slice.row : 0, i, rows, 1);
+    for (int k = 0; k < kVectorSize; ++k) h[k] = i + k < rows.n ? h[k] * w[k] : W(0);
   }
-  __device__ static void add(Sums* sums, const W (&h)[kPack], const W (&z)[kPack]) {
+  __device__ static void add(Sums* sums, const W (&h)[kVectorSize], const W (&z)[kVectorSize]) {
     W first = 0, second = 0;
-    for (int k = 0; k < kPack; ++k) first += h[k], second += h[k] * z[k];
+    for (int k = 0; k < kVectorSize; ++k) first += h[k], second += h[k] * z[k];
     sums->first += static_cast<double>(first), sums->second += static_cast<double>(second);
   }
-  __device__ void store(W (&h)[kPack], const W (&z)[kPack], const Seat<T>& seat, W rstd, const Sums& sums,
-                        int64_t i) const {
+  __device__ void store(W (&h)[kVectorSize], const W (&z)[kVectorSize], const RowSlice<T>& slice, W rstd,
+                        const Sums& sums, int64_t i) const {
     const W shift = center ? static_cast<W>(sums.first / static_cast<double>(rows.n)) : W(0);
     const W slope = static_cast<W>(sums.second / static_cast<double>(rows.n));
-    for (int k = 0; k < kPack; ++k) h[k] = rstd * (h[k] - shift - z[k] * slope);
-    store_items(gx + seat.row * rows.n, i, rows.n, rows.aligned, h);
+    for (int k = 0; k < kVectorSize; ++k) h[k] = rstd * (h[k] - shift - z[k] * slope);
+    store_items(gx + slice.row * rows.n, i, rows.n, rows.aligned, h);
   }
 };
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) row_norm_grad_held_kernel(const RowNormGrad<T> job) {
-  const Seat<T> seat(job.rows);
-  const Standard<Wide<T>> standard = job.standard(seat);
+__global__ void __launch_bounds__(kMaxThreads) row_norm_grad_register_kernel(const RowNormGrad<T> job) {
+  const RowSlice<T> slice(job.rows);
+  const Standard<Wide<T>> standard = job.standard(slice);
   if (!job.gx) return;
-  Held<T> h, z;
+  RowRegisters<T> h, z;
   Sums sums{};
-  for (int p = 0; p < h.kPacks; ++p) {
-    job.load(h.items[p], z.items[p], seat, standard, seat.first + p * seat.step);
-    job.weigh(h.items[p], seat, seat.first + p * seat.step);
+  for (int p = 0; p < h.kVectors; ++p) {
+    job.load(h.items[p], z.items[p], slice, standard, slice.first + p * slice.step);
+    job.weigh(h.items[p], slice, slice.first + p * slice.step);
     job.add(&sums, h.items[p], z.items[p]);
   }
   sums = team_reduce(sums, PlusSums(), job.rows.team);
-  if (!seat.there) return;
-  for (int p = 0; p < h.kPacks; ++p)
-    job.store(h.items[p], z.items[p], seat, standard.rstd, sums, seat.first + p * seat.step);
+  if (!slice.valid) return;
+  for (int p = 0; p < h.kVectors; ++p)
+    job.store(h.items[p], z.items[p], slice, standard.rstd, sums, slice.first + p * slice.step);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) row_norm_grad_long_kernel(const RowNormGrad<T> job) {
-  const Seat<T> seat(job.rows);
-  const Standard<Wide<T>> standard = job.standard(seat);
+__global__ void __launch_bounds__(kMaxThreads) row_norm_grad_multipass_kernel(const RowNormGrad<T> job) {
+  const RowSlice<T> slice(job.rows);
+  const Standard<Wide<T>> standard = job.standard(slice);
   if (!job.gx) return;
-  Wide<T> h[Packed<T>::kSize], z[Packed<T>::kSize];
+  Wide<T> h[AlignedVector<T>::kSize], z[AlignedVector<T>::kSize];
   Sums sums{};
-  for (int64_t i = seat.first; i < job.rows.n; i += seat.step) {
-    job.load(h, z, seat, standard, i);
-    job.weigh(h, seat, i);
+  for (int64_t i = slice.first; i < job.rows.n; i += slice.step) {
+    job.load(h, z, slice, standard, i);
+    job.weigh(h, slice, i);
     job.add(&sums, h, z);
   }
   sums = block_reduce(sums, PlusSums());
-  for (int64_t i = seat.first; i < job.rows.n; i += seat.step) {
-    job.load(h, z, seat, standard, i);
-    job.weigh(h, seat, i);
-    job.store(h, z, seat, standard.rstd, sums, i);
+  for (int64_t i = slice.first; i < job.rows.n; i += slice.step) {
+    job.load(h, z, slice, standard, i);
+    job.weigh(h, slice, i);
+    job.store(h, z, slice, standard.rstd, sums, i);
   }
 }
 
-/// What teams that take several rows each have summed up on their way: a row of g x̂ and one of g for each.
+/// Sums of g x̂ and of g over the rows that each team has taken, a row of n each.
 template <class W>
 struct Partial {
   int64_t teams, n;
   W *weight, *bias;
 };
 
-inline constexpr unsigned kMostThreadsOfAll = 512;  // more would have too few registers
-/// With the gradients of weight and bias, where a row has each of them once: x and g are read only once.
+inline constexpr unsigned kMaxFusedThreads = 512;  // of 1024, each would have too few registers
+/// The gradients of x, weight and bias in one pass, so that x and g are read once, where a row uses each parameter
+/// once. A team takes many rows and keeps its sums for the parameters in registers; a reduction over the teams follows.
 template <class T>
-__global__ void __launch_bounds__(kMostThreadsOfAll)
-    row_norm_grad_all_kernel(const RowNormGrad<T> job, const Partial<Wide<T>> partial) {
+__global__ void __launch_bounds__(kMaxFusedThreads)
+    row_norm_grad_fused_kernel(const RowNormGrad<T> job, const Partial<Wide<T>> partial) {
   using W = Wide<T>;
-  constexpr int kPack = Packed<T>::kSize;
-  Seat<T> seat(job.rows);
-  const int64_t team = seat.row;
-  Held<T> to_weight{}, to_bias{};
-  for (int64_t first = 0; first < job.rows.count; first += partial.teams) {  // the same for all of a warp
-    seat.row = first + team;
-    seat.there = seat.row < job.rows.count;
-    const Standard<W> standard = job.standard(seat);
-    Held<T> h, z;
+  constexpr int kVectorSize = AlignedVector<T>::kSize;
+  RowSlice<T> slice(job.rows);
+  const int64_t team = slice.row;
+  RowRegisters<T> to_weight{}, to_bias{};
+  for (int64_t first = 0; first < job.rows.count; first += partial.teams) {  // uniform: team_reduce takes whole warps
+    slice.row = first + team;
+    slice.valid = slice.row < job.rows.count;
+    const Standard<W> standard = job.standard(slice);
+    RowRegisters<T> h, z;
     Sums sums{};
-    for (int p = 0; p < h.kPacks; ++p) {
-      const int64_t i = seat.first + p * seat.step;
-      job.load(h.items[p], z.items[p], seat, standard, i);
-      for (int k = 0; k < kPack; ++k) {
+    for (int p = 0; p < h.kVectors; ++p) {
+      const int64_t i = slice.first + p * slice.step;
+      job.load(h.items[p], z.items[p], slice, standard, i);
+      for (int k = 0; k < kVectorSize; ++k) {
         to_weight.items[p][k] += h.items[p][k] * z.items[p][k];
         to_bias.items[p][k] += h.items[p][k];
       }
-      job.weigh(h.items[p], seat, i);
+      job.weigh(h.items[p], slice, i);
       job.add(&sums, h.items[p], z.items[p]);
     }
     sums = team_reduce(sums, PlusSums(), job.rows.team);
-    if (!seat.there) continue;
-    for (int p = 0; p < h.kPacks; ++p)
-      job.store(h.items[p], z.items[p], seat, standard.rstd, sums, seat.first + p * seat.step);
+    if (!slice.valid) continue;
+    for (int p = 0; p < h.kVectors; ++p)
+      job.store(h.items[p], z.items[p], slice, standard.rstd, sums, slice.first + p * slice.step);
   }
-  to_weight.for_each(seat, job.rows, [&](W sum, int64_t i) { partial.weight[team * partial.n + i] = sum; });
-  to_bias.for_each(seat, job.rows, [&](W sum, int64_t i) { partial.bias[team * partial.n + i] = sum; });
+  to_weight.for_each(slice, job.rows, [&](W sum, int64_t i) { partial.weight[team * partial.n + i] = sum; });
+  to_bias.for_each(slice, job.rows, [&](W sum, int64_t i) { partial.bias[team * partial.n + i] = sum; });
 }
 
-/// Where the gradients of weight and bias go.
+/// The gradients of weight and bias, of any floating dtype.
 struct ParameterGrads {
   void *bias, *weight;  // nullptr: not wanted
   DType dtype;
@@ -352,37 +360,39 @@ struct PartialSums {
   Partial<W> partial;
   ParameterGrads grads;
 
-  struct Nowhere {};
-  __device__ Acc start() const { return {}; }
-  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
-  __device__ Acc one(Nowhere, int64_t at, int64_t) const {
+  struct NoContext {};
+  __device__ Acc identity() const { return {}; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const {
     return {static_cast<double>(partial.bias[at]), static_cast<double>(partial.weight[at])};
   }
-  __device__ Acc pack(Nowhere, int64_t, int64_t) const { return {}; }  // only where sums are not of columns
-  __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
+  __device__ Acc vector(NoContext, int64_t, int64_t) const { return {}; }  // only where sums are not of columns
+  __device__ Acc combine(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
   __device__ void finish(int64_t output, int64_t, const Acc& sums) const {
     grads.store(output, sums.first, sums.second);
   }
 };
 
 template <class T>
-void run_all(const RowNormGrad<T>& job, const ParameterGrads& grads) {
+void run_fused(const RowNormGrad<T>& job, const ParameterGrads& grads) {
   using W = Wide<T>;
-  constexpr int64_t kWanted = 132 * 1024, kMostRows = 32;  // threads; rows whose sums are taken in W
-  const Rows& rows = job.rows;
+  // Threads that fill a GPU of 132 multiprocessors; rows that a team sums in W (float) before the reduction goes on in
+  // double.
+  constexpr int64_t kWanted = 132 * 1024, kMaxRowsPerTeam = 32;
+  const RowTeams& rows = job.rows;
   const int64_t side_by_side = rows.block() / rows.team;
-  const int64_t teams = std::max(ceil_div(rows.count, kMostRows), std::min(rows.count, kWanted / rows.team));
+  const int64_t teams = std::max(ceil_div(rows.count, kMaxRowsPerTeam), std::min(rows.count, kWanted / rows.team));
   const int64_t blocks = ceil_div(teams, side_by_side);
   const Scratch<W> memory(2 * blocks * side_by_side * rows.n);
   const Partial<W> partial{blocks * side_by_side, rows.n, memory, memory + blocks * side_by_side * rows.n};
-  launch(row_norm_grad_all_kernel<T>, static_cast<unsigned>(blocks), rows.block(), 0, job, partial);
-  Nest kept, gone;
+  launch(row_norm_grad_fused_kernel<T>, static_cast<unsigned>(blocks), rows.block(), 0, job, partial);
+  LoopNest kept, reduced;
   kept.add(rows.n, 1, 1);
-  gone.add(partial.teams, rows.n, 0);
-  run(PartialSums<W>{partial, grads}, Reduction(kept, gone, sizeof(W), 0));
+  reduced.add(partial.teams, rows.n, 0);
+  run(PartialSums<W>{partial, grads}, Reduction(kept, reduced, sizeof(W), 0));
 }
 
-/// The gradients of weight and bias: the sums of g x̂ and g over all elements that they have been used for.
+/// The gradients of weight and bias for any layout: the sums of g x̂ and g over all elements that they apply to.
 template <class T>
 struct ParameterGrad {
   using W = Wide<T>;
@@ -393,44 +403,44 @@ struct ParameterGrad {
   int64_t n;  // elements of a row
   ParameterGrads grads;
 
-  struct Nowhere {};
-  __device__ Acc start() const { return {}; }
-  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
-  __device__ Acc one(Nowhere, int64_t at, int64_t) const {
+  struct NoContext {};
+  __device__ Acc identity() const { return {}; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const {
     const W grad = widen(g[at]);
     return {static_cast<double>(grad), static_cast<double>(grad * standards[quotient(at, n)](widen(x[at])))};
   }
-  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {  // within one row
+  __device__ Acc vector(NoContext, int64_t at, int64_t) const {  // within one row
     const Standard<W> standard = standards[quotient(at, n)];
-    const Packed<T> gs = load_pack(g + at), xs = load_pack(x + at);
+    const AlignedVector<T> gs = load_vector(g + at), xs = load_vector(x + at);
     W first = 0, second = 0;
-    for (int k = 0; k < Packed<T>::kSize; ++k) {
+    for (int k = 0; k < AlignedVector<T>::kSize; ++k) {
       const W grad = widen(gs.items[k]);
       first += grad, second += grad * standard(widen(xs.items[k]));
     }
     return {static_cast<double>(first), static_cast<double>(second)};
   }
-  __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
+  __device__ Acc combine(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
   __device__ void finish(int64_t output, int64_t, const Acc& sums) const {
     grads.store(output, sums.first, sums.second);
   }
 };
 
-/// Each parameter or channel: `count` of them, over which `inner` elements `outer` times.
+/// A reduction of [outer, count, inner] to [count]: the parameters or channels.
 template <class T>
 Reduction over_channels(const Norm& norm, int64_t count, std::initializer_list<const void*> arrays, bool pack = true) {
-  Nest kept, gone;
+  LoopNest kept, reduced;
   kept.add(count, norm.inner, 1);
-  gone.add(norm.inner, 1, 0);
-  gone.add(norm.outer, count * norm.inner, 0);
+  reduced.add(norm.inner, 1, 0);
+  reduced.add(norm.outer, count * norm.inner, 0);
   for (const void* array : arrays) pack = pack && is_aligned(array);
-  return Reduction(kept, gone, sizeof(T), pack ? Packed<T>::kSize : 0);
+  return Reduction(kept, reduced, sizeof(T), pack ? AlignedVector<T>::kSize : 0);
 }
 
 void row_norm_grad(const Norm& norm) {
   with_floating(norm.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const Rows rows = rows_of<T>(norm, {norm.x, norm.grad_y, norm.grad_x});
+    const RowTeams rows = row_teams_of<T>(norm, {norm.x, norm.grad_y, norm.grad_x});
     const bool parameters = norm.grad_weight || norm.grad_bias;
     const T *x = static_cast<const T*>(norm.x), *g = static_cast<const T*>(norm.grad_y);
     RowNormGrad<T> job{rows,
@@ -443,16 +453,17 @@ void row_norm_grad(const Norm& norm) {
                        norm.mean,
                        norm.variance,
                        nullptr};
-    if constexpr (sizeof(Wide<T>) == sizeof(float))  // There are not enough registers for doubles.
-      if (parameters && job.gx && norm.groups == 1 && norm.inner == 1 && rows.held() && rows.team <= kMostThreadsOfAll)
-        return run_all(job, ParameterGrads(norm));
+    if constexpr (sizeof(Wide<T>) == sizeof(float))  // doubles would spill registers
+      if (parameters && job.gx && norm.groups == 1 && norm.inner == 1 && rows.fits_registers() &&
+          rows.team <= kMaxFusedThreads)
+        return run_fused(job, ParameterGrads(norm));
     const Scratch<Standard<Wide<T>>> standards(parameters ? rows.count : 0);
     if (parameters) job.standards = standards;
-    launch(rows.held() ? row_norm_grad_held_kernel<T> : row_norm_grad_long_kernel<T>, rows.blocks(), rows.block(), 0,
-           job);
+    launch(rows.fits_registers() ? row_norm_grad_register_kernel<T> : row_norm_grad_multipass_kernel<T>, rows.blocks(),
+           rows.block(), 0, job);
     if (!parameters) return;
     run(ParameterGrad<T>{g, x, standards.data(), rows.n, ParameterGrads(norm)},
-        over_channels<T>(norm, norm.groups * norm.channels, {x, g}, rows.n % Packed<T>::kSize == 0));
+        over_channels<T>(norm, norm.groups * norm.channels, {x, g}, rows.n % AlignedVector<T>::kSize == 0));
   });
 }
 
@@ -467,26 +478,26 @@ struct ChannelMoments {
   double count;
   double *mean, *variance;
 
-  __device__ Acc start() const { return {}; }
-  __device__ double place(int64_t, int64_t at) const { return static_cast<double>(widen(x[at])); }
-  __device__ Acc one(double from, int64_t at, int64_t) const {
+  __device__ Acc identity() const { return {}; }
+  __device__ double context(int64_t, int64_t at) const { return static_cast<double>(widen(x[at])); }
+  __device__ Acc element(double from, int64_t at, int64_t) const {
     Sums sums{};
     add_distance(&sums, static_cast<double>(widen(x[at])), from);
     return sums;
   }
-  __device__ Acc pack(double from, int64_t at, int64_t) const {
+  __device__ Acc vector(double from, int64_t at, int64_t) const {
     Sums sums{};
-    for (const T item : load_pack(x + at).items) add_distance(&sums, static_cast<double>(widen(item)), from);
+    for (const T item : load_vector(x + at).items) add_distance(&sums, static_cast<double>(widen(item)), from);
     return sums;
   }
-  __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
+  __device__ Acc combine(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
   __device__ void finish(int64_t channel, int64_t, const Acc& sums) const {
-    const Moments moments = moments_of(sums, count, place(channel, channel * inner));
+    const Moments moments = moments_of(sums, count, context(channel, channel * inner));
     mean[channel] = moments.mean, variance[channel] = moments.variance;
   }
 };
 
-/// The sums of g and g (x - mean).
+/// The sums of g and g (x - mean) over each channel.
 template <class T>
 struct ChannelSums {
   using W = Wide<T>;
@@ -498,29 +509,29 @@ struct ChannelSums {
   ParameterGrads grads;
   Sums* sums;  // or nullptr
 
-  __device__ Acc start() const { return {}; }
-  __device__ Centre<W> place(int64_t channel, int64_t) const { return Centre<W>(mean[channel]); }
-  __device__ Acc one(const Centre<W>& centre, int64_t at, int64_t) const {
+  __device__ Acc identity() const { return {}; }
+  __device__ Centre<W> context(int64_t channel, int64_t) const { return Centre<W>(mean[channel]); }
+  __device__ Acc element(const Centre<W>& centre, int64_t at, int64_t) const {
     const W grad = widen(g[at]);
     return {static_cast<double>(grad), static_cast<double>(grad * centre(widen(x[at])))};
   }
-  __device__ Acc pack(const Centre<W>& centre, int64_t at, int64_t) const {
-    const Packed<T> gs = load_pack(g + at), xs = load_pack(x + at);
+  __device__ Acc vector(const Centre<W>& centre, int64_t at, int64_t) const {
+    const AlignedVector<T> gs = load_vector(g + at), xs = load_vector(x + at);
     W first = 0, second = 0;
-    for (int k = 0; k < Packed<T>::kSize; ++k) {
+    for (int k = 0; k < AlignedVector<T>::kSize; ++k) {
       const W grad = widen(gs.items[k]);
       first += grad, second += grad * centre(widen(xs.items[k]));
     }
     return {static_cast<double>(first), static_cast<double>(second)};
   }
-  __device__ Acc join(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
+  __device__ Acc combine(const Acc& a, const Acc& b) const { return PlusSums()(a, b); }
   __device__ void finish(int64_t channel, int64_t, const Acc& all) const {
     grads.store(channel, all.first, all.second * rstd_of(variance[channel], eps));
     if (sums) sums[channel] = all;
   }
 };
 
-/// y = fma(x - mean, slope, fma(g, scale, shift)), with constants for each channel.
+/// y = (x - mean) slope + g scale + shift, with constants for each channel: batch norm and, with g, its gradient.
 template <class W>
 struct Affine {
   Centre<W> centre;
@@ -531,7 +542,8 @@ template <class T>
 struct ChannelMap {
   using W = Wide<T>;
   int64_t outer, groups, inner;
-  // The threads: `team` of them take one run of `inner` elements, or a slice of it. A team has one channel.
+  // A team of threads takes `inner` elements of one channel, or one of `slices` of them, for `repeats`-th outer
+  // indices.
   unsigned team;
   int64_t slices, repeats;
   bool aligned;
@@ -567,23 +579,24 @@ struct ChannelMap {
   }
 };
 
-// As for rows, but that the weight is the same for all elements of a mean; where that is given, gx = rstd weight g.
+// The formula of rows, with a weight that is the same for all elements of a mean. With given statistics (evaluation)
+// these are constants, and gx = rstd weight g.
 template <class T>
 __global__ void __launch_bounds__(kThreads) channel_map_kernel(const ChannelMap<T> job) {
   using W = Wide<T>;
-  constexpr int kPack = Packed<T>::kSize;
+  constexpr int kVectorSize = AlignedVector<T>::kSize;
   const int64_t team = first_index() / job.team, channel = team % job.groups;
   const int64_t slice = team / job.groups % job.slices, first = team / job.groups / job.slices;
   if (first >= job.repeats) return;
   const Affine<W> affine = job.constants(channel);
   for (int64_t o = first; o < job.outer; o += job.repeats) {
     const int64_t at = (o * job.groups + channel) * job.inner;
-    for (int64_t i = (slice * job.team + threadIdx.x % job.team) * kPack; i < job.inner;
-         i += job.slices * job.team * kPack) {
-      W x[kPack] = {}, g[kPack] = {};
+    for (int64_t i = (slice * job.team + threadIdx.x % job.team) * kVectorSize; i < job.inner;
+         i += job.slices * job.team * kVectorSize) {
+      W x[kVectorSize] = {}, g[kVectorSize] = {};
       if (job.x) load_items(x, job.x + at, i, job.inner, job.aligned, W(0));
       if (job.g) load_items(g, job.g + at, i, job.inner, job.aligned, W(0));
-      for (int k = 0; k < kPack; ++k) {
+      for (int k = 0; k < kVectorSize; ++k) {
         const W base = job.g ? g[k] * affine.scale + affine.shift : affine.shift;
         x[k] = job.x ? affine.centre(x[k]) * affine.slope + base : base;
       }
@@ -594,10 +607,10 @@ __global__ void __launch_bounds__(kThreads) channel_map_kernel(const ChannelMap<
 
 template <class T>
 void run(ChannelMap<T> job) {
-  constexpr int64_t kPack = Packed<T>::kSize, kWanted = 132 * 2048;
-  const int64_t packs = ceil_div(job.inner, kPack);
+  constexpr int64_t kVectorSize = AlignedVector<T>::kSize, kWanted = 132 * 2048;
+  const int64_t packs = ceil_div(job.inner, kVectorSize);
   job.team = power_of_two_from(packs, kThreads);
-  job.aligned = job.inner % kPack == 0 && is_aligned(job.x) && is_aligned(job.g) && is_aligned(job.y);
+  job.aligned = job.inner % kVectorSize == 0 && is_aligned(job.x) && is_aligned(job.g) && is_aligned(job.y);
   const int64_t threads = job.groups * job.team;
   job.repeats = std::clamp<int64_t>(kWanted / threads, 1, job.outer);
   job.slices = std::clamp<int64_t>(kWanted / (threads * job.repeats), 1, ceil_div(packs, job.team));

@@ -11,10 +11,11 @@
 
 #include "cuda/device.h"
 
-// What a library's heuristics have decided for a problem, kept for when the same problem comes again.
+// Caches of execution plans: the heuristics of cuBLASLt and cuDNN take longer than a small problem itself, and a
+// program repeats its problems.
 namespace reel::cuda {
 
-/// The numbers that make up a problem.
+/// The numbers that identify a problem: sizes, strides, alignments, types.
 template <size_t N>
 using PlanKey = std::array<int64_t, N>;
 struct PlanHash {
@@ -26,11 +27,12 @@ struct PlanHash {
   }
 };
 
-/// The plans of the `most` problems that were seen last. Looking one up allocates nothing. Each thread has its own.
+/// A least-recently-used cache of at most `capacity` plans. A hit allocates nothing. Not synchronized: each thread has
+/// its own.
 template <size_t N, class Plan>
 class Plans {
  public:
-  explicit Plans(size_t most) : most_(most) {}
+  explicit Plans(size_t capacity) : capacity_(capacity) {}
 
   /// The plan for `key`, or else a new one: Plan(arguments…).
   template <class... A>
@@ -41,7 +43,7 @@ class Plans {
     }
     entries_.emplace_front(std::piecewise_construct, std::forward_as_tuple(key), std::forward_as_tuple(arguments...));
     places_.emplace(key, entries_.begin());
-    if (entries_.size() > most_) {
+    if (entries_.size() > capacity_) {
       places_.erase(entries_.back().first);
       entries_.pop_back();
     }
@@ -50,14 +52,14 @@ class Plans {
 
  private:
   using Entries = std::list<std::pair<PlanKey<N>, Plan>>;
-  size_t most_;
-  Entries entries_;  // the last used first
+  size_t capacity_;
+  Entries entries_;  // most recently used first
   std::unordered_map<PlanKey<N>, typename Entries::iterator, PlanHash> places_;
 };
 
-/// The calling thread's one and only L for its current device: a library's handle, say, and plans. When the thread ends
-/// it waits for another thread. It is never destroyed: a library that destroys a handle waits for the device, which
-/// would break a graph that somebody captures.
+/// The calling thread's L for its current device: a library's handle and the plans made with it. When the thread ends,
+/// its L goes to a list from which the next new thread takes it. It is never destroyed: destroying a library's handle
+/// synchronizes the device, which would invalidate the capture of a graph in any thread.
 template <class L>
 L& of_this_thread() {
   struct Idle {

@@ -4,7 +4,8 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 
-// The pointwise rows of the table, each half in a source of its own: they take long to compile.
+// The pointwise entries of the table. Each group has a source file of its own, as they take long to compile: a kernel
+// for each functor of lib/scalar.h and each dtype.
 namespace reel::cuda {
 
 void install_unary(Backend& table);
@@ -12,7 +13,7 @@ void install_unary_grad(Backend& table);
 void install_binary(Backend& table);
 void install_binary_grad(Backend& table);
 
-/// A view that map_flat takes: the copy of one that is strided.
+/// A view for map_flat: the given one or, where that is strided, a contiguous copy.
 class Flat {
  public:
   explicit Flat(const View* view) : view_(view) {

@@ -2,6 +2,7 @@
 
 #include <cub/device/device_radix_sort.cuh>
 
+// cuda/primitives.h by CUB's device-wide radix sort.
 namespace reel::cuda {
 namespace {
 
@@ -15,7 +16,7 @@ void radix_sort(int64_t n, int bits, Key* (&keys)[2], int64_t* (&values)[2]) {
           "cub::DeviceRadixSort::SortPairs");
   };
   size_t bytes = 0;
-  cudaGetLastError();  // CUB would take an old one for its own
+  cudaGetLastError();  // CUB checks the last error, and would return one that an earlier call left
   run(nullptr, bytes);
   const Scratch<unsigned char> memory(static_cast<int64_t>(bytes));
   run(memory, bytes);

@@ -1,16 +1,16 @@
 #pragma once
 #include "cuda/runtime.h"
 
-// What CUB does for us, behind functions of our own: its headers take long to compile, and g++ cannot. test/simt has
-// the same functions for the CPU.
+// Algorithms that CUB provides, behind functions of our own: CUB's headers take long to compile, and g++, which
+// compiles the other CUDA sources for test/simt, cannot. test/simt/primitives.cpp has these functions for the CPU.
 namespace reel::cuda {
 
-/// Sorts n pairs by the lowest `bits` bits of their keys, stably. Of each pair of arrays the first has them before and
-/// after; it may be the other one then. What the second has is lost.
+/// Sorts n pairs by the lowest `bits` bits of their keys, stably. keys[0] and values[0] are the input and the output,
+/// the second arrays are buffers: the pointers are swapped where the result ends up in those.
 void sort_pairs(int64_t n, int bits, uint32_t* (&keys)[2], int64_t* (&values)[2]);
 void sort_pairs(int64_t n, int bits, uint64_t* (&keys)[2], int64_t* (&values)[2]);
 
-/// Keys, each with a value, on the way to be sorted.
+/// Keys with values, and the buffers that sorting them takes.
 template <class Key>
 class Pairs {
  public:
@@ -29,7 +29,7 @@ class Pairs {
   int64_t* values_[2];
 };
 
-/// How many bits the numbers below n take.
+/// The number of bits of n - 1: the bits that a radix sort of numbers below n has to sort by.
 constexpr int bits_below(uint64_t n) {
   int bits = 0;
   while (n > 1 && bits < 64 && (n - 1) >> bits) ++bits;

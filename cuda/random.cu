@@ -5,23 +5,30 @@
 #include "lib/number.h"
 #include "lib/philox.h"
 
-// The numbers are those of the CPU, bit for bit where the functions of both C libraries agree: hence CMakeLists.txt
-// forbids the compiler to make one operation of a product and a sum here.
+// Random numbers, multinomial samples and dropout by the counter-based generator Philox (lib/philox.h): number i of a
+// stream is a function of seed and i, so any thread can make it.
+//
+// The numbers are those of the CPU, bit for bit where the math functions of both agree. Hence this file is compiled
+// with -fmad=false: a fused multiply-add rounds once where the CPU rounds twice.
+//
+// Seed and offset are updated on each replay of a captured graph (Varying), and an offset need not be a multiple of 4
+// then: kernels decide at run time whether they can store vectors.
 namespace reel::cuda {
 namespace {
 
-/// A stream's blocks of four lanes that hold the numbers offset … offset + count - 1.
+/// Numbers offset … offset + count - 1 of a stream. Philox makes them in blocks of four (lanes), the first and last of
+/// which may be used in part.
 struct Numbers {
   uint64_t seed, offset;
   int64_t count;
 
   __host__ __device__ int64_t blocks() const { return static_cast<int64_t>((offset % 4 + count + 3) / 4); }
   __device__ PhiloxBlock block(int64_t b, uint32_t extra = 0) const { return philox(seed, offset / 4 + b, extra); }
-  /// The number, counted from offset, that lane 0 of block b is: it may be negative.
+  /// The index, counted from offset, of lane 0 of block b. It is negative where the range begins within the block.
   __device__ int64_t first(int64_t b) const { return 4 * b - int64_t(offset % 4); }
 };
 
-// ---- where they go --------------------------------------------------------------------------------------------------
+// ---- storing them ---------------------------------------------------------------------------------------------------
 
 template <class To, class From>
 __device__ To convert(From x) {
@@ -31,8 +38,8 @@ __device__ To convert(From x) {
     return narrow<To>(x);
 }
 
-/// A tensor of any dtype and layout, or `packed`: contiguous elements of the type in which numbers are made, which go
-/// there in fours.
+/// A tensor of any dtype and layout. `packed`: contiguous, aligned and of the type in which numbers are made, so that
+/// blocks are stored as vectors.
 struct Target {
   DType dtype;
   bool packed;
@@ -55,9 +62,10 @@ struct Target {
   }
 };
 
-// ---- what they are --------------------------------------------------------------------------------------------------
+// ---- distributions --------------------------------------------------------------------------------------------------
 
-// Each makes four numbers of a block, and of the block of extra lanes if it has kExtra.
+// Each functor makes four numbers from a block of four 32-bit lanes and, where kExtra, from a second block with 32 bits
+// more for each: float64 and integers take more bits than a lane has.
 
 template <class T>
 struct Uniform {
@@ -65,7 +73,7 @@ struct Uniform {
   static constexpr bool kExtra = sizeof(T) == 8;
   T start, scale, end;
   Uniform(double low, double high) : start(T(low)), scale(T(high) - T(low)), end(T(high)) {}
-  // Rounding may reach the upper end, which does not belong to the interval.
+  // start + u * scale may round up to the upper end, which is not part of the interval.
   __device__ T place(T u) const {
     const T value = start + u * scale;
     return value < end || start == end ? value : start;
@@ -80,7 +88,7 @@ struct Uniform {
   }
 };
 
-/// Numbers that stay below `end` in a half type, too: they have no more bits than it has.
+/// Uniform numbers for a half type, with no more bits than it has: rounded ones might reach `end`.
 template <class Half>
 struct Coarse {
   using Value = float;
@@ -134,7 +142,7 @@ struct Integer {
   }
 };
 
-/// By the inverses of the distribution functions.
+/// Inverse transform sampling.
 template <class T>
 struct Inverse {
   using Value = T;
@@ -163,14 +171,14 @@ __global__ void random_kernel(Make make, Varying<Numbers> varying, Target target
     const PhiloxBlock block = numbers.block(b);
     PhiloxBlock extra{};
     if constexpr (Make::kExtra) extra = numbers.block(b, 1);
-    Pack<T, 4> y;
-    make(block, extra, y.element);
+    AlignedVector<T, 4> y;
+    make(block, extra, y.items);
     const int64_t first = numbers.first(b);
     if (packed && first + 4 <= numbers.count) {
-      static_cast<Pack<T, 4>*>(target.data)[b] = y;
+      static_cast<AlignedVector<T, 4>*>(target.data)[b] = y;
     } else {
       for (int i = 0; i < 4; ++i)
-        if (first + i >= 0 && first + i < numbers.count) target.put(first + i, y.element[i]);
+        if (first + i >= 0 && first + i < numbers.count) target.put(first + i, y.items[i]);
     }
   }
 }
@@ -178,8 +186,7 @@ __global__ void random_kernel(Make make, Varying<Numbers> varying, Target target
 template <class Make>
 void fill(const Make& make, const Numbers& numbers, const View& y) {
   using T = typename Make::Value;
-  const bool packed =
-      y.contiguous && y.dtype == dtype_of<T>() && reinterpret_cast<uintptr_t>(y.data) % sizeof(Pack<T, 4>) == 0;
+  const bool packed = y.contiguous && y.dtype == dtype_of<T>() && is_aligned<alignof(AlignedVector<T, 4>)>(y.data);
   launch(random_kernel<Make>, blocks_for(numbers.blocks()), kThreads, 0, make, Varying<Numbers>(numbers),
          Target{y.dtype, packed, merge_dims(y), y.data});
 }
@@ -203,7 +210,8 @@ void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset,
 
 // ---- poisson --------------------------------------------------------------------------------------------------------
 
-/// Numbers in [0, 1) that are all number `number` of a stream's: one after another from its extra lanes.
+/// A sequence of uniform numbers in [0, 1) for one element, which takes as many as it needs (rejection sampling): they
+/// come from the element's own extra lanes, so that elements stay independent of each other.
 struct Draws {
   uint64_t seed, number;
   uint32_t extra = 0;
@@ -253,7 +261,7 @@ void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
 
 // ---- multinomial ----------------------------------------------------------------------------------------------------
 
-/// The first of the ascending numbers that f is true of, n if there is none.
+/// Binary search: the index of the first number for which f holds, n if there is none.
 template <class F>
 __device__ int64_t first_of(const double* numbers, int64_t n, const F& f) {
   int64_t low = 0, high = n;
@@ -278,7 +286,7 @@ __global__ void multinomial_kernel(Varying<Numbers> varying, int64_t categories,
       const double* const row = sums + divide(i, samples) * categories;
       const double total = row[categories - 1], wanted = uniform_double(block.lane[lane], extra.lane[lane]) * total;
       int64_t found = first_of(row, categories, [&](double sum) { return sum > wanted; });
-      if (found == categories)  // rounded up
+      if (found == categories)  // `wanted` was rounded up to the total
         found = first_of(row, categories, [&](double sum) { return !(sum < total); });
       y[i] = found;
     }
@@ -294,7 +302,7 @@ void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y
 
 // ---- dropout --------------------------------------------------------------------------------------------------------
 
-/// An element is kept where its lane is not below the threshold.
+/// Keeps an element where its lane is not below the threshold.
 template <class T>
 struct Dropout {
   uint32_t threshold;
@@ -315,12 +323,12 @@ __global__ void dropout_kernel(Dropout<T> drop, Varying<Numbers> varying, bool a
     const PhiloxBlock block = numbers.block(b);
     const int64_t first = numbers.first(b);
     if (packed && first + 4 <= numbers.count) {
-      const Pack<T, 4> in = reinterpret_cast<const Pack<T, 4>*>(x)[b];
-      Pack<T, 4> out;
-      Pack<uint8_t, 4> kept;
-      for (int i = 0; i < 4; ++i) out.element[i] = drop(in.element[i], block.lane[i], kept.element[i]);
-      reinterpret_cast<Pack<T, 4>*>(y)[b] = out;
-      reinterpret_cast<Pack<uint8_t, 4>*>(keep)[b] = kept;
+      const AlignedVector<T, 4> in = reinterpret_cast<const AlignedVector<T, 4>*>(x)[b];
+      AlignedVector<T, 4> out;
+      AlignedVector<uint8_t, 4> kept;
+      for (int i = 0; i < 4; ++i) out.items[i] = drop(in.items[i], block.lane[i], kept.items[i]);
+      reinterpret_cast<AlignedVector<T, 4>*>(y)[b] = out;
+      reinterpret_cast<AlignedVector<uint8_t, 4>*>(keep)[b] = kept;
     } else {
       for (int lane = 0; lane < 4; ++lane) {
         const int64_t i = first + lane;
@@ -336,8 +344,8 @@ void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const Dropout<T> drop{static_cast<uint32_t>(p * 4294967295.0), p >= 1, p < 1 ? Wide<T>(1 / (1 - p)) : Wide<T>(0)};
-    const uintptr_t address = reinterpret_cast<uintptr_t>(x.data) | reinterpret_cast<uintptr_t>(y.data);
-    const bool aligned = address % sizeof(Pack<T, 4>) == 0 && reinterpret_cast<uintptr_t>(keep.data) % 4 == 0;
+    constexpr size_t kAlignment = alignof(AlignedVector<T, 4>);
+    const bool aligned = is_aligned<kAlignment>(x.data) && is_aligned<kAlignment>(y.data) && is_aligned<4>(keep.data);
     launch(dropout_kernel<T>, blocks_for(numbers.blocks()), kThreads, 0, drop, Varying<Numbers>(numbers), aligned,
            x.as<const T>(), y.as<T>(), keep.as<uint8_t>());
   });

@@ -7,24 +7,26 @@
 #include "lib/kernels/recurrence.h"
 #include "lib/scalar.h"
 
-// Recurrent layers. What a hidden unit does in a step is written once; around it there are three ways to walk:
-//   walk_in_one: a block for each row of the batch, w_hh and the state in shared memory, all steps in one launch. For
-//     weights that fit there.
-//   walk_by_units: a launch a step, a warp for each hidden unit, which multiplies its rows of w_hh with the states of
-//     all rows and goes on with the unit's pointwise part. For few rows.
-//   walk_by_products: gemm, then the pointwise part. For everything.
+// Recurrent layers (LSTM, GRU, tanh and ReLU RNNs) over a batch of sequences, and their gradients. The pointwise part
+// of a step is written once (cell_forward, cell_backward); around it there are three implementations:
+//   run_persistent: one launch for all steps, a thread block for each row of the batch, with w_hh and the state in
+//     shared memory. For weights that fit there.
+//   run_per_unit: a launch for each step, a warp for each hidden unit, which multiplies its rows of w_hh with the
+//     states of all rows and goes on with the pointwise part. For few rows, where a GEMM is all latency.
+//   forward_by_gemm, backward_by_gemm: for each step a GEMM and a pointwise kernel. For everything else.
+// Sequences of different lengths are packed: step t has the first sizes[t] rows, as in PyTorch's PackedSequence.
 namespace reel::cuda {
 namespace {
 
-__host__ __device__ constexpr int64_t blocks_of(Recurrence::Kind kind) {
+__host__ __device__ constexpr int64_t gate_count(Recurrence::Kind kind) {
   return kind == Recurrence::kLstm ? 4 : kind == Recurrence::kGru ? 3 : 1;
 }
-constexpr int kMostBlocks = 4;
+constexpr int kMaxGates = 4;
 
-// ---- a hidden unit of a row in a step -------------------------------------------------------------------------------
+// ---- one step of one hidden unit ------------------------------------------------------------------------------------
 
-/// A Recurrence as kernels see it. T is what memory has; the numbers of a step are W, and a state that stays in
-/// registers or shared memory is rounded only where it is written.
+/// A Recurrence with typed pointers, as an argument of kernels. T is the type of elements in memory, W the one that is
+/// computed in; a state that stays in registers or shared memory is rounded to T only where it is written.
 template <class T>
 struct Job {
   using W = Wide<T>;
@@ -40,7 +42,7 @@ struct Job {
       : kind(r.kind),
         hidden(r.hidden),
         width(r.width),
-        gate_width(blocks_of(r.kind) * r.hidden),
+        gate_width(gate_count(r.kind) * r.hidden),
         y_stride(r.y_stride),
         w_hh(static_cast<const T*>(r.w_hh)),
         b_hh(static_cast<const T*>(r.b_hh)),
@@ -59,34 +61,35 @@ struct Job {
         grad_hidden(static_cast<T*>(r.grad_hidden)),
         grad_projected(static_cast<T*>(r.grad_projected)) {}
 
-  __device__ int64_t blocks() const { return blocks_of(kind); }
+  __device__ int64_t num_gates() const { return gate_count(kind); }
   __device__ W bias(int64_t block, int64_t i) const { return b_hh ? widen(b_hh[block * hidden + i]) : W(0); }
 };
 
-/// One value for each block of gates.
+/// One value for each gate.
 template <class W>
 struct Gates {
-  W of[kMostBlocks];
+  W of[kMaxGates];
 };
-/// Rows of T or W.
+/// `row` has elements of T or, in shared memory, of W.
 template <class T, class M>
 __device__ Gates<Wide<T>> read_gates(const Job<T>& job, const M* row, int64_t i) {
   Gates<Wide<T>> gates{};
-  for (int b = 0; b < kMostBlocks; ++b)
-    if (b < job.blocks()) gates.of[b] = widen(row[b * job.hidden + i]);
+  for (int b = 0; b < kMaxGates; ++b)
+    if (b < job.num_gates()) gates.of[b] = widen(row[b * job.hidden + i]);
   return gates;
 }
 template <class T, class M>
 __device__ void write_gates(const Job<T>& job, M* row, int64_t i, const Gates<Wide<T>>& gates) {
-  for (int b = 0; b < kMostBlocks; ++b)
-    if (b < job.blocks()) row[b * job.hidden + i] = narrow<M>(gates.of[b]);
+  for (int b = 0; b < kMaxGates; ++b)
+    if (b < job.num_gates()) row[b * job.hidden + i] = narrow<M>(gates.of[b]);
 }
 
-/// Unit i of row number `at` among all steps': from what x and h (with its bias) give to the gates and the states
-/// before. Keeps what backward needs, changes c, returns the new h (of a projected LSTM o tanh(c)).
+/// Advances unit i by one step. `at`: the row's number among the rows of all steps; from_x, from_h: the gates'
+/// contributions of the input and of the state (with its bias). Stores what the gradient needs, updates c, and returns
+/// the new h (of a projected LSTM, o tanh(c)).
 template <class T>
-__device__ Wide<T> advance(const Job<T>& job, int64_t at, int64_t i, const Gates<Wide<T>>& from_x,
-                           const Gates<Wide<T>>& from_h, Wide<T> h, Wide<T>& c) {
+__device__ Wide<T> cell_forward(const Job<T>& job, int64_t at, int64_t i, const Gates<Wide<T>>& from_x,
+                                const Gates<Wide<T>>& from_h, Wide<T> h, Wide<T>& c) {
   using W = Wide<T>;
   Gates<W> out{};
   W result;
@@ -112,11 +115,11 @@ __device__ Wide<T> advance(const Job<T>& job, int64_t at, int64_t i, const Gates
   return result;
 }
 
-/// Back again: g is the gradient of that result, grad_c is changed. What is found for w_hh h + b_hh is the result,
-/// and `direct` is what goes to the h before by another way.
+/// The gradient of cell_forward: g is that of its result; grad_c is updated. Returns the gradient of w_hh h + b_hh;
+/// `direct` is the part of the previous h's gradient that does not go through w_hh (a GRU's keep gate).
 template <class T>
-__device__ Gates<Wide<T>> retreat(const Job<T>& job, int64_t at, int64_t i, Wide<T> g, Wide<T>& grad_c,
-                                  Wide<T>& direct) {
+__device__ Gates<Wide<T>> cell_backward(const Job<T>& job, int64_t at, int64_t i, Wide<T> g, Wide<T>& grad_c,
+                                        Wide<T>& direct) {
   using W = Wide<T>;
   const Gates<W> gates = read_gates(job, job.gates + at * job.gate_width, i);
   Gates<W> grad{}, of_hidden{};
@@ -145,7 +148,7 @@ __device__ Gates<Wide<T>> retreat(const Job<T>& job, int64_t at, int64_t i, Wide
   return of_hidden;
 }
 
-/// What comes from outside to h of row `at`.
+/// The gradient of the layer's output y for row `at`.
 template <class T>
 __device__ Wide<T> grad_of_y(const Job<T>& job, int64_t at, int64_t i) {
   return job.grad_y ? widen(job.grad_y[at * job.y_stride + i]) : Wide<T>(0);
@@ -153,37 +156,39 @@ __device__ Wide<T> grad_of_y(const Job<T>& job, int64_t at, int64_t i) {
 
 // ---- all steps in one launch ----------------------------------------------------------------------------------------
 
-constexpr int kMostRows = 128, kMostThreads = 1024;
-constexpr int kMostEach = 16;  // gates of a row for each lane of a warp
+constexpr int kMaxRows = 128, kMaxThreads = 1024;
+constexpr int kMaxGatesPerLane = 16;  // gates of a row for each lane of a warp
 
-/// How many steps each row takes; they never grow.
+/// The number of steps of each row, in descending order.
 struct Lengths {
-  int64_t of[kMostRows];
+  int64_t of[kMaxRows];
   int rows;
 };
 
-/// The rows of a step, and where they lie among all steps'. Moves up or down by one step.
-struct Walk {
+/// The rows of a time step: the first n of the batch, from number `first` on among the rows of all steps. Moves to the
+/// next or the previous step.
+struct TimeStep {
   const Lengths& lengths;
   int64_t step = 0, first = 0;
   int n;
-  __device__ Walk(const Lengths& l, int64_t at) : lengths(l), n(l.rows) {
+  __device__ TimeStep(const Lengths& l, int64_t at) : lengths(l), n(l.rows) {
     for (int r = 0; r < l.rows; ++r) first += l.of[r] < at ? l.of[r] : at;
     step = at;
     while (n > 0 && l.of[n - 1] <= at) --n;
   }
-  __device__ void up() {
+  __device__ void next() {
     first += n, ++step;
     while (n > 0 && lengths.of[n - 1] <= step) --n;
   }
-  __device__ void down() {
+  __device__ void previous() {
     --step;
     while (n < lengths.rows && lengths.of[n] > step) ++n;
     first -= n;
   }
 };
 
-/// w_hh in shared memory, [width, gates] with rows of an odd number of elements: no bank conflicts either way.
+/// Loads w_hh to shared memory as [width, gates] with rows of an odd number of elements, so that reading along rows
+/// (backward) and columns (forward) is free of bank conflicts.
 template <class T>
 __device__ void load_weights(const Job<T>& job, Wide<T>* w, int stride) {
   const int rows = static_cast<int>(job.width), columns = static_cast<int>(job.gate_width), n = rows * columns;
@@ -193,11 +198,11 @@ __device__ void load_weights(const Job<T>& job, Wide<T>* w, int stride) {
   }
 }
 
-/// What a block of these kernels has in shared memory: h (or its gradient), w and the sums (or gradients) of gates.
+/// The layout of a block's shared memory: h (or its gradient), w_hh, and the sums (or gradients) of the gates.
 template <class W>
-struct Room {
+struct SharedLayout {
   int hidden, gates, stride;
-  __host__ __device__ Room(int64_t hidden, int64_t gates)
+  __host__ __device__ SharedLayout(int64_t hidden, int64_t gates)
       : hidden(static_cast<int>(hidden)), gates(static_cast<int>(gates)), stride(this->gates | 1) {}
   __host__ __device__ int padded() const { return (hidden + 3) / 4 * 4; }
   __device__ W* h(W* memory) const { return memory; }
@@ -224,14 +229,15 @@ __device__ W multiply_column(const W* column, int stride, const W* h, int begin,
   return sum;
 }
 
-/// Each column of gates is summed by `parts` threads.
+/// Each gate's product is summed by `parts` threads.
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengths lengths, bool reverse, int parts) {
+__global__ void __launch_bounds__(kMaxThreads)
+    forward_persistent(Job<T> job, Lengths lengths, bool reverse, int parts) {
   using W = Wide<T>;
   REEL_SHARED(W, memory);
-  const Room<W> room(job.hidden, job.gate_width);
-  const int columns = room.gates, hidden = room.hidden, stride = room.stride;
-  W *const w = room.w(memory), *const h = room.h(memory), *const sums = room.sums(memory);
+  const SharedLayout<W> shared(job.hidden, job.gate_width);
+  const int columns = shared.gates, hidden = shared.hidden, stride = shared.stride;
+  W *const w = shared.w(memory), *const h = shared.h(memory), *const sums = shared.sums(memory);
   const int thread = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
   const int column = thread % columns, part = thread / columns;
   const auto border = [&](int p) { return p < parts ? hidden * p / parts / 4 * 4 : hidden; };
@@ -243,30 +249,31 @@ __global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengt
     if (job.c) c = widen(job.c[row * hidden + thread]);
   }
   const int64_t length = lengths.of[row];
-  Walk walk(lengths, reverse ? length : 0);
+  TimeStep time(lengths, reverse ? length : 0);
   for (int64_t i = 0; i < length; ++i) {
-    if (reverse) walk.down();
-    const int64_t at = walk.first + row;
+    if (reverse) time.previous();
+    const int64_t at = time.first + row;
     Gates<W> from_x{}, from_h{};
-    if (has_unit) from_x = read_gates(job, job.gates + at * columns, thread);  // early: it takes long
+    if (has_unit)
+      from_x = read_gates(job, job.gates + at * columns, thread);  // loaded before the barrier, to overlap with it
     __syncthreads();
     if (part < parts)
       sums[part * columns + column] = multiply_column(w + column, stride, h, border(part), border(part + 1));
     __syncthreads();
     if (has_unit) {
-      for (int b = 0; b < kMostBlocks; ++b) {
-        if (b >= job.blocks()) break;
+      for (int b = 0; b < kMaxGates; ++b) {
+        if (b >= job.num_gates()) break;
         from_h.of[b] = job.bias(b, thread);
-#pragma unroll 1  // for the sake of registers
+#pragma unroll 1  // unrolled, it would take too many registers
         for (int p = 0; p < parts; ++p) from_h.of[b] += sums[p * columns + b * hidden + thread];
       }
       const W before = h[thread];
       if (job.h_before) job.h_before[at * hidden + thread] = narrow<T>(before);
-      const W next = advance(job, at, thread, from_x, from_h, before, c);
+      const W next = cell_forward(job, at, thread, from_x, from_h, before, c);
       if (job.y) job.y[at * job.y_stride + thread] = narrow<T>(next);
       h[thread] = next;
     }
-    if (!reverse) walk.up();
+    if (!reverse) time.next();
   }
   if (!has_unit) return;
   job.h[row * hidden + thread] = narrow<T>(h[thread]);
@@ -274,13 +281,13 @@ __global__ void __launch_bounds__(kMostThreads) forward_in_one(Job<T> job, Lengt
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads)
-    backward_in_one(Job<T> job, Lengths lengths, bool reverse, bool first_wanted) {
+__global__ void __launch_bounds__(kMaxThreads)
+    backward_persistent(Job<T> job, Lengths lengths, bool reverse, bool first_wanted) {
   using W = Wide<T>;
   REEL_SHARED(W, memory);
-  const Room<W> room(job.hidden, job.gate_width);
-  const int columns = room.gates, hidden = room.hidden, stride = room.stride;
-  W *const w = room.w(memory), *const grad_h = room.h(memory), *const grads = room.sums(memory);
+  const SharedLayout<W> shared(job.hidden, job.gate_width);
+  const int columns = shared.gates, hidden = shared.hidden, stride = shared.stride;
+  W *const w = shared.w(memory), *const grad_h = shared.h(memory), *const grads = shared.sums(memory);
   const int thread = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
   const int lane = thread % kWarp, warp = thread / kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
   const bool has_unit = thread < hidden;
@@ -291,31 +298,31 @@ __global__ void __launch_bounds__(kMostThreads)
     if (job.grad_c) grad_c = widen(job.grad_c[row * hidden + thread]);
   }
   const int64_t length = lengths.of[row];
-  Walk walk(lengths, reverse ? 0 : length);
+  TimeStep time(lengths, reverse ? 0 : length);
   for (int64_t i = 0; i < length; ++i) {
-    if (!reverse) walk.down();
-    const int64_t at = walk.first + row;
+    if (!reverse) time.previous();
+    const int64_t at = time.first + row;
     __syncthreads();
     if (has_unit) {
       W direct;
       const W g = grad_h[thread] + grad_of_y(job, at, thread);
-      const Gates<W> of_hidden = retreat(job, at, thread, g, grad_c, direct);
+      const Gates<W> of_hidden = cell_backward(job, at, thread, g, grad_c, direct);
       write_gates(job, grads, thread, of_hidden);
       grad_h[thread] = direct;
     }
     __syncthreads();
     if (i + 1 < length || first_wanted) {
-      W own[kMostEach];  // of the gates' gradients, the same for each k
-      for (int e = 0; e < kMostEach; ++e) own[e] = lane + e * kWarp < columns ? grads[lane + e * kWarp] : W(0);
+      W own[kMaxGatesPerLane];  // of the gates' gradients, the same for each k
+      for (int e = 0; e < kMaxGatesPerLane; ++e) own[e] = lane + e * kWarp < columns ? grads[lane + e * kWarp] : W(0);
       for (int k = warp; k < hidden; k += warps) {
         W sum = 0;
-        for (int e = 0; e < kMostEach; ++e)
+        for (int e = 0; e < kMaxGatesPerLane; ++e)
           if (lane + e * kWarp < columns) sum += w[k * stride + lane + e * kWarp] * own[e];
         sum = warp_reduce(sum, Plus());
         if (lane == 0) grad_h[k] += sum;
       }
     }
-    if (reverse) walk.up();
+    if (reverse) time.next();
   }
   __syncthreads();
   if (!has_unit) return;
@@ -323,17 +330,17 @@ __global__ void __launch_bounds__(kMostThreads)
   if (job.grad_c) job.grad_c[row * hidden + thread] = narrow<T>(grad_c);
 }
 
-/// A block's threads: as many for each column as there is room for, and worth it.
+/// Threads for each gate's product: at least 16 terms each, within the block's limit of threads.
 int64_t parts_of(const Recurrence& r) {
-  const int64_t most = kMostThreads / (blocks_of(r.kind) * r.hidden);
+  const int64_t most = kMaxThreads / (gate_count(r.kind) * r.hidden);
   return std::clamp<int64_t>(ceil_div(r.hidden, 16), 1, std::max<int64_t>(most, 1));
 }
 
 template <class T>
-bool fits_in_one(const Recurrence& r) {
-  const int64_t gates = blocks_of(r.kind) * r.hidden;
-  return !r.w_hr && r.width == r.hidden && r.rows <= kMostRows && gates <= kMostEach * kWarp &&
-         Room<Wide<T>>(r.hidden, gates).bytes(parts_of(r)) <= most_shared();
+bool fits_persistent(const Recurrence& r) {
+  const int64_t gates = gate_count(r.kind) * r.hidden;
+  return !r.w_hr && r.width == r.hidden && r.rows <= kMaxRows && gates <= kMaxGatesPerLane * kWarp &&
+         SharedLayout<Wide<T>>(r.hidden, gates).bytes(parts_of(r)) <= most_shared();
 }
 
 Lengths lengths_of(const Recurrence& r) {
@@ -345,21 +352,21 @@ Lengths lengths_of(const Recurrence& r) {
 }
 
 template <class T>
-void walk_in_one(const Recurrence& r, bool backward) {
-  const int64_t gates = blocks_of(r.kind) * r.hidden, parts = parts_of(r);
+void run_persistent(const Recurrence& r, bool backward) {
+  const int64_t gates = gate_count(r.kind) * r.hidden, parts = parts_of(r);
   const dim3 grid(static_cast<unsigned>(r.rows)), block(static_cast<unsigned>(ceil_div(gates * parts, kWarp) * kWarp));
-  const Room<Wide<T>> room(r.hidden, gates);
+  const SharedLayout<Wide<T>> shared(r.hidden, gates);
   if (backward)
-    launch(backward_in_one<T>, grid, block, room.bytes(1), Job<T>(r), lengths_of(r), r.reverse, r.first_wanted);
+    launch(backward_persistent<T>, grid, block, shared.bytes(1), Job<T>(r), lengths_of(r), r.reverse, r.first_wanted);
   else
-    launch(forward_in_one<T>, grid, block, room.bytes(parts), Job<T>(r), lengths_of(r), r.reverse,
+    launch(forward_persistent<T>, grid, block, shared.bytes(parts), Job<T>(r), lengths_of(r), r.reverse,
            static_cast<int>(parts));
 }
 
-// ---- a launch a step: units -----------------------------------------------------------------------------------------
+// ---- one launch a step ----------------------------------------------------------------------------------------------
 
-constexpr int kUnits = 4;    // of a block
-constexpr int kFewRows = 8;  // worth a walk by units
+constexpr int kUnits = 4;        // of a block
+constexpr int kMaxUnitRows = 8;  // beyond, a GEMM is faster
 
 /// Sums over a warp's lanes, which all get them.
 template <class W, int n>
@@ -367,8 +374,8 @@ __device__ void reduce_all(W (&sums)[n]) {
   for (int i = 0; i < n; ++i) sums[i] = warp_reduce(sums[i], Plus());
 }
 
-/// A step for rows blockIdx.y rows_each and on. The state is read from `from` and written to `to`, where rows that take
-/// no part, those from n on, keep theirs. w_hh is [gates, width].
+/// One step for the rows from blockIdx.y * rows_each on. The state is read from `from` and written to `to`; rows from n
+/// on, which take no part in the step, are copied. w_hh is [gates, width].
 template <class T, int rows_each>
 __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, int64_t first, int n, int rows) {
   using W = Wide<T>;
@@ -377,13 +384,13 @@ __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, i
   if (unit >= job.hidden) return;
   const int row = static_cast<int>(blockIdx.y) * rows_each;
   const int count = rows - row < rows_each ? rows - row : rows_each;
-  W sums[kMostBlocks * rows_each] = {};
+  W sums[kMaxGates * rows_each] = {};
   for (int64_t k = lane; k < width; k += kWarp) {
     W h[rows_each] = {};
     for (int r = 0; r < rows_each; ++r)
       if (r < count) h[r] = widen(from[(row + r) * width + k]);
-    for (int b = 0; b < kMostBlocks; ++b) {
-      const W w = b < job.blocks() ? widen(w_hh[(b * job.hidden + unit) * width + k]) : W(0);
+    for (int b = 0; b < kMaxGates; ++b) {
+      const W w = b < job.num_gates() ? widen(w_hh[(b * job.hidden + unit) * width + k]) : W(0);
       for (int r = 0; r < rows_each; ++r) sums[b * rows_each + r] += w * h[r];
     }
   }
@@ -397,28 +404,28 @@ __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, i
       continue;
     }
     Gates<W> from_h{};
-    for (int b = 0; b < kMostBlocks; ++b)
-      if (b < job.blocks()) from_h.of[b] = sums[b * rows_each + r] + job.bias(b, unit);
+    for (int b = 0; b < kMaxGates; ++b)
+      if (b < job.num_gates()) from_h.of[b] = sums[b * rows_each + r] + job.bias(b, unit);
     const Gates<W> from_x = read_gates(job, job.gates + at * job.gate_width, unit);
     if (job.h_before) job.h_before[at * width + unit] = before;
     W c = job.c ? widen(job.c[state]) : W(0);
-    const T next = narrow<T>(advance(job, at, unit, from_x, from_h, widen(before), c));
+    const T next = narrow<T>(cell_forward(job, at, unit, from_x, from_h, widen(before), c));
     if (job.c) job.c[state] = narrow<T>(c);
     if (job.y) job.y[at * job.y_stride + unit] = next;
     to[state] = next;
   }
 }
 
-/// Rows of gradients of gates: `n` of them, from row `first` on.
-struct Rows {
+/// A range of rows of the gates' gradients.
+struct GradRows {
   int64_t first;
   int n;
 };
 
-/// The gradient of the state between two steps, from the gates' gradients of the step done before, and on with the step
-/// that comes now. w is [width, gates].
+/// Two halves of neighbouring steps in one launch: the gradient of the state between them, a product with the gates'
+/// gradients of the step `done`, then the pointwise gradient of the step `now`. w is [width, gates].
 template <class T, int rows_each>
-__global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int rows) {
+__global__ void backward_units(Job<T> job, const T* w, GradRows done, GradRows now, int rows) {
   using W = Wide<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t unit = int64_t(blockIdx.x) * kUnits + threadIdx.x / kWarp;
@@ -442,7 +449,7 @@ __global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int 
     W g = widen(job.grad_h[state]) + sums[r];
     if (row + r < now.n) {
       W grad_c = job.grad_c ? widen(job.grad_c[state]) : W(0), direct;
-      retreat(job, at, unit, g + grad_of_y(job, at, unit), grad_c, direct);
+      cell_backward(job, at, unit, g + grad_of_y(job, at, unit), grad_c, direct);
       if (job.grad_c) job.grad_c[state] = narrow<T>(grad_c);
       g = direct;
     }
@@ -450,7 +457,7 @@ __global__ void backward_units(Job<T> job, const T* w, Rows done, Rows now, int 
   }
 }
 
-/// visit(first row, rows, number) for each step, in the order of time or (backwards) against it.
+/// visit(first row, number of rows, count of steps so far) for each step, in the order of time or in reverse.
 template <class Visit>
 void for_each_step(const Recurrence& r, bool backwards, const Visit& visit) {
   int64_t first = backwards ? r.total : 0;
@@ -462,15 +469,15 @@ void for_each_step(const Recurrence& r, bool backwards, const Visit& visit) {
   }
 }
 
-/// w_hh as [gates, width] or its transpose, copied if it is the other one.
+/// w_hh as [gates, width] or transposed; a copy if it is stored the other way.
 template <class T>
 class Weights {
  public:
   Weights(const Recurrence& r, bool transposed)
-      : copy_(r.w_hh_transposed == transposed ? 0 : blocks_of(r.kind) * r.hidden * r.width),
+      : copy_(r.w_hh_transposed == transposed ? 0 : gate_count(r.kind) * r.hidden * r.width),
         data_(static_cast<const T*>(r.w_hh)) {
     if (r.w_hh_transposed == transposed) return;
-    int64_t rows = blocks_of(r.kind) * r.hidden, columns = r.width;  // of the copy
+    int64_t rows = gate_count(r.kind) * r.hidden, columns = r.width;  // of the copy
     if (transposed) std::swap(rows, columns);
     const auto view = [&](const void* data, const Strides& strides, bool contiguous) {
       View view;
@@ -489,23 +496,23 @@ class Weights {
 };
 
 template <class T, int rows_each>
-void walk_by_units(const Recurrence& r, bool backward) {
+void run_per_unit(const Recurrence& r, bool backward) {
   const dim3 block(kUnits * kWarp),
       grid(static_cast<unsigned>(ceil_div(r.hidden, kUnits)), static_cast<unsigned>(ceil_div(r.rows, rows_each)));
   const Job<T> job(r);
   const Weights<T> w(r, backward);
   const int rows = static_cast<int>(r.rows);
   if (backward) {
-    Rows done{0, 0};
+    GradRows done{0, 0};
     for_each_step(r, !r.reverse, [&](int64_t first, int64_t n, int64_t) {
-      const Rows now{first, static_cast<int>(n)};
+      const GradRows now{first, static_cast<int>(n)};
       launch(backward_units<T, rows_each>, grid, block, 0, job, w, done, now, rows);
       done = now;
     });
-    if (r.first_wanted) launch(backward_units<T, rows_each>, grid, block, 0, job, w, done, Rows{0, 0}, rows);
+    if (r.first_wanted) launch(backward_units<T, rows_each>, grid, block, 0, job, w, done, GradRows{0, 0}, rows);
     return;
   }
-  // Nobody may write what others still read: the states between are in turn in two places.
+  // Warps of one launch read all states of the step before, so new ones go to another buffer: two in turn.
   const Scratch<T> between(2 * r.rows * r.width);
   const T* from = job.h;
   for_each_step(r, r.reverse, [&](int64_t first, int64_t n, int64_t i) {
@@ -515,11 +522,13 @@ void walk_by_units(const Recurrence& r, bool backward) {
   });
 }
 
-bool suits_units(const Recurrence& r) { return !r.w_hr && r.width == r.hidden && r.rows <= kFewRows && r.steps > 1; }
+bool suits_per_unit(const Recurrence& r) {
+  return !r.w_hr && r.width == r.hidden && r.rows <= kMaxUnitRows && r.steps > 1;
+}
 
-// ---- a product, then the pointwise part -----------------------------------------------------------------------------
+// ---- a GEMM, then the pointwise part --------------------------------------------------------------------------------
 
-/// visit(row, i) for the elements of rows [n, columns]: a block's threads take those of a row.
+/// visit(row, i) for the elements of [n, columns]: threads lie along a row, blocks stride over the rows by gridDim.y.
 template <class Visit>
 __device__ void for_each_element(int64_t n, int64_t columns, const Visit& visit) {
   const int64_t i = first_index();
@@ -535,8 +544,8 @@ void launch_rows(void (*kernel)(P...), int64_t n, int64_t columns, const A&... a
          dim3(static_cast<unsigned>(threads)), 0, args...);
 }
 
-/// `from_h` is a GRU's product with its bias; the others' product is in the gates already. `out` is h, or what is
-/// projected to h.
+/// `from_h_rows`: a GRU's product with its bias, which its reset gate takes apart from the input's; the other kinds
+/// have accumulated theirs in the gates and pass nullptr. `out` is h, or what a projected LSTM multiplies with w_hr.
 template <class T>
 __global__ void forward_rows(Job<T> job, const T* from_h_rows, T* out, int64_t first, int64_t n) {
   using W = Wide<T>;
@@ -546,22 +555,22 @@ __global__ void forward_rows(Job<T> job, const T* from_h_rows, T* out, int64_t f
     if (from_h_rows) {
       from_h = read_gates(job, from_h_rows + row * job.gate_width, i);
     } else {
-      for (int b = 0; b < kMostBlocks; ++b)
-        if (b < job.blocks()) from_h.of[b] = job.bias(b, i);
+      for (int b = 0; b < kMaxGates; ++b)
+        if (b < job.num_gates()) from_h.of[b] = job.bias(b, i);
     }
     const Gates<W> from_x = read_gates(job, job.gates + at * job.gate_width, i);
     const bool projected = out != job.h;
     const T before = projected ? narrow<T>(W(0)) : job.h[state];
     if (!projected && job.h_before) job.h_before[at * job.hidden + i] = before;
     W c = job.c ? widen(job.c[state]) : W(0);
-    const T next = narrow<T>(advance(job, at, i, from_x, from_h, widen(before), c));
+    const T next = narrow<T>(cell_forward(job, at, i, from_x, from_h, widen(before), c));
     if (job.c) job.c[state] = narrow<T>(c);
     if (!projected && job.y) job.y[at * job.y_stride + i] = next;
     out[state] = next;
   });
 }
 
-/// Where h is projected: it is kept before the step, and given out after it.
+/// For projected LSTMs: copies h before a step for the gradient, and to the output after it.
 template <class T>
 __global__ void keep_rows(const T* h, int64_t width, T* to, int64_t stride, int64_t n) {
   for_each_element(n, width, [&](int64_t row, int64_t i) { to[row * stride + i] = h[row * width + i]; });
@@ -574,8 +583,8 @@ __global__ void projected_grad(Job<T> job, int64_t first, int64_t n) {
   });
 }
 
-/// `projected`: the gradient of what is projected to h, or nullptr. What goes directly to the h before is left in
-/// grad_h.
+/// `projected`: the gradient of what is projected to h, or nullptr. The part of the previous h's gradient that does not
+/// go through w_hh is left in grad_h.
 template <class T>
 __global__ void backward_rows(Job<T> job, const T* projected, int64_t first, int64_t n) {
   using W = Wide<T>;
@@ -583,7 +592,7 @@ __global__ void backward_rows(Job<T> job, const T* projected, int64_t first, int
     const int64_t at = first + row, state = row * job.hidden + i;
     const W g = projected ? widen(projected[state]) : widen(job.grad_h[state]) + grad_of_y(job, at, i);
     W grad_c = job.grad_c ? widen(job.grad_c[state]) : W(0), direct;
-    retreat(job, at, i, g, grad_c, direct);
+    cell_backward(job, at, i, g, grad_c, direct);
     if (job.grad_c) job.grad_c[state] = narrow<T>(grad_c);
     if (!projected) job.grad_h[state] = narrow<T>(direct);
   });
@@ -608,7 +617,7 @@ void multiply(DType dtype, int64_t n, int64_t m, int64_t k, const void* a, const
 }
 
 template <class T>
-void forward_by_products(const Recurrence& r) {
+void forward_by_gemm(const Recurrence& r) {
   const Job<T> job(r);
   T* const from_h = r.kind == Recurrence::kGru ? static_cast<T*>(r.scratch) : nullptr;
   for_each_step(r, r.reverse, [&](int64_t first, int64_t n, int64_t i) {
@@ -630,7 +639,7 @@ void forward_by_products(const Recurrence& r) {
 }
 
 template <class T>
-void backward_by_products(const Recurrence& r) {
+void backward_by_gemm(const Recurrence& r) {
   const Job<T> job(r);
   const bool gru = r.kind == Recurrence::kGru;
   const T* const grads = gru ? job.grad_hidden : job.grad_gates;
@@ -647,19 +656,19 @@ void backward_by_products(const Recurrence& r) {
   });
 }
 
-// ---- the rows of the table ------------------------------------------------------------------------------------------
+// ---- entries of the table -------------------------------------------------------------------------------------------
 
 template <class T>
-void walk(const Recurrence& r, bool backward) {
+void dispatch(const Recurrence& r, bool backward) {
   if (r.rows == 0 || r.hidden == 0) return;
-  if (fits_in_one<T>(r)) return walk_in_one<T>(r, backward);
-  constexpr int kRowsEach = sizeof(Wide<T>) == 4 ? 4 : 2;  // as many as there are registers for
-  if (suits_units(r)) return r.rows == 1 ? walk_by_units<T, 1>(r, backward) : walk_by_units<T, kRowsEach>(r, backward);
-  backward ? backward_by_products<T>(r) : forward_by_products<T>(r);
+  if (fits_persistent<T>(r)) return run_persistent<T>(r, backward);
+  constexpr int kRowsEach = sizeof(Wide<T>) == 4 ? 4 : 2;  // bounded by registers
+  if (suits_per_unit(r)) return r.rows == 1 ? run_per_unit<T, 1>(r, backward) : run_per_unit<T, kRowsEach>(r, backward);
+  backward ? backward_by_gemm<T>(r) : forward_by_gemm<T>(r);
 }
 
 void run(const Recurrence& r, bool backward) {
-  with_floating(r.dtype, [&](auto type) { walk<typename decltype(type)::type>(r, backward); });
+  with_floating(r.dtype, [&](auto type) { dispatch<typename decltype(type)::type>(r, backward); });
 }
 
 }  // namespace

@@ -4,13 +4,15 @@
 #include "cuda/reduction.h"
 #include "lib/kernels/reduce.h"
 
+// Reductions (sum, mean, prod, max, min, any, all) and argmax, argmin as Jobs of cuda/reduction.h.
 namespace reel::cuda {
 namespace {
 
-struct Nowhere {};
+struct NoContext {};
 
-/// Sums, products and, with a divisor, means. Those of floats are joined in double precision: the sum of 10⁷ float32
-/// numbers is as exact as its inputs. Integers wrap.
+/// Sums, products and, with a divisor, means. Floats are accumulated in double precision (but for the elements of one
+/// vector, which are added in their own type first): the sum of 10⁷ float32 numbers is as exact as its inputs. Integers
+/// wrap.
 template <class T, bool product>
 struct Accumulate {
   using Element = T;
@@ -18,17 +20,17 @@ struct Accumulate {
   const T* x;
   T* y;
   double divisor;
-  __device__ Acc start() const { return product; }
-  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
-  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return static_cast<Acc>(widen(x[at])); }
-  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
+  __device__ Acc identity() const { return product; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const { return static_cast<Acc>(widen(x[at])); }
+  __device__ Acc vector(NoContext, int64_t at, int64_t) const {
     using Part = std::conditional_t<product || std::is_integral_v<T>, Acc, Wide<T>>;
-    const Packed<T> all = load_pack(x + at);
+    const AlignedVector<T> all = load_vector(x + at);
     Part part = static_cast<Part>(widen(all.items[0]));
-    for (int k = 1; k < Packed<T>::kSize; ++k) part = join_two(part, static_cast<Part>(widen(all.items[k])));
+    for (int k = 1; k < AlignedVector<T>::kSize; ++k) part = combine_two(part, static_cast<Part>(widen(all.items[k])));
     return static_cast<Acc>(part);
   }
-  __device__ Acc join(Acc a, Acc b) const { return join_two(a, b); }
+  __device__ Acc combine(Acc a, Acc b) const { return combine_two(a, b); }
   __device__ void finish(int64_t, int64_t at, Acc total) const {
     if constexpr (product || std::is_integral_v<T>)
       y[at] = narrow<T>(total);
@@ -37,12 +39,12 @@ struct Accumulate {
   }
 
   template <class A>
-  static __device__ A join_two(A a, A b) {
+  static __device__ A combine_two(A a, A b) {
     return product ? a * b : a + b;
   }
 };
 
-/// Whether x comes before `best`. NaN is larger and smaller than everything.
+/// Whether x replaces `best`. A NaN replaces every number, for max and min alike, so that it propagates.
 template <class T>
 __device__ bool beats(bool largest, T x, T best) {
   if (best != best) return false;
@@ -57,16 +59,16 @@ struct Extreme {
   Acc first;
   const T* x;
   T* y;
-  __device__ Acc start() const { return first; }
-  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
-  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return widen(x[at]); }
-  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
-    const Packed<T> all = load_pack(x + at);
+  __device__ Acc identity() const { return first; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const { return widen(x[at]); }
+  __device__ Acc vector(NoContext, int64_t at, int64_t) const {
+    const AlignedVector<T> all = load_vector(x + at);
     Acc best = widen(all.items[0]);
-    for (int k = 1; k < Packed<T>::kSize; ++k) best = join(best, widen(all.items[k]));
+    for (int k = 1; k < AlignedVector<T>::kSize; ++k) best = combine(best, widen(all.items[k]));
     return best;
   }
-  __device__ Acc join(Acc a, Acc b) const { return beats(largest, b, a) ? b : a; }
+  __device__ Acc combine(Acc a, Acc b) const { return beats(largest, b, a) ? b : a; }
   __device__ void finish(int64_t, int64_t at, Acc best) const { y[at] = narrow<T>(best); }
 };
 
@@ -77,16 +79,16 @@ struct Truth {
   bool any;
   const uint8_t* x;
   uint8_t* y;
-  __device__ Acc start() const { return !any; }
-  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
-  __device__ Acc one(Nowhere, int64_t at, int64_t) const { return x[at] != 0; }
-  __device__ Acc pack(Nowhere, int64_t at, int64_t) const {
-    const Packed<uint8_t> all = load_pack(x + at);
-    Acc truth = start();
-    for (const uint8_t item : all.items) truth = join(truth, item != 0);
+  __device__ Acc identity() const { return !any; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const { return x[at] != 0; }
+  __device__ Acc vector(NoContext, int64_t at, int64_t) const {
+    const AlignedVector<uint8_t> all = load_vector(x + at);
+    Acc truth = identity();
+    for (const uint8_t item : all.items) truth = combine(truth, item != 0);
     return truth;
   }
-  __device__ Acc join(Acc a, Acc b) const { return any ? a | b : a & b; }
+  __device__ Acc combine(Acc a, Acc b) const { return any ? a | b : a & b; }
   __device__ void finish(int64_t, int64_t at, Acc truth) const { y[at] = static_cast<uint8_t>(truth); }
 };
 
@@ -103,17 +105,17 @@ struct ArgExtreme {
   bool largest;
   const T* x;
   int64_t* y;
-  __device__ Acc start() const { return {Wide<T>(0), -1}; }
-  __device__ Nowhere place(int64_t, int64_t) const { return {}; }
-  __device__ Acc one(Nowhere, int64_t at, int64_t i) const { return {widen(x[at]), i}; }
-  __device__ Acc pack(Nowhere, int64_t at, int64_t i) const {
-    const Packed<T> all = load_pack(x + at);
+  __device__ Acc identity() const { return {Wide<T>(0), -1}; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t i) const { return {widen(x[at]), i}; }
+  __device__ Acc vector(NoContext, int64_t at, int64_t i) const {
+    const AlignedVector<T> all = load_vector(x + at);
     Acc best{widen(all.items[0]), i};
-    for (int k = 1; k < Packed<T>::kSize; ++k)
+    for (int k = 1; k < AlignedVector<T>::kSize; ++k)
       if (beats(largest, Wide<T>(widen(all.items[k])), best.value)) best = {widen(all.items[k]), i + k};
     return best;
   }
-  __device__ Acc join(const Acc& a, const Acc& b) const {
+  __device__ Acc combine(const Acc& a, const Acc& b) const {
     if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
     if (beats(largest, b.value, a.value)) return b;
     if (beats(largest, a.value, b.value)) return a;
@@ -124,13 +126,13 @@ struct ArgExtreme {
 
 template <class T>
 Reduction reduction_of(const View& x, const View& y) {
-  Nest kept, gone;
+  LoopNest kept, reduced;
   for (int d = x.shape.size() - 1; d >= 0; --d)
     if (x.shape[d] == y.shape[d])
       kept.add(x.shape[d], x.strides[d], y.strides[d]);
     else
-      gone.add(x.shape[d], x.strides[d], 0);
-  return Reduction(kept, gone, sizeof(T), is_aligned(x.data) ? Packed<T>::kSize : 0);
+      reduced.add(x.shape[d], x.strides[d], 0);
+  return Reduction(kept, reduced, sizeof(T), is_aligned(x.data) ? AlignedVector<T>::kSize : 0);
 }
 
 template <class T, bool product>

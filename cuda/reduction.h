@@ -2,24 +2,27 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cuda/packed.h"
+#include "cuda/aligned_vector.h"
+#include "cuda/block.h"
 
 // Reductions of any strided dimensions to any others: one kernel for rows, columns and everything at once. What is
 // reduced, and how, is a Job:
 //   using Element, Acc (at most 16 bytes, trivially copyable)
-//   Acc start()                     joined with a it gives a
-//   auto place(output, at)          what one output's calls share; `at` is where its elements begin
-//   Acc one(place, at, i)           the element at position `at`, number i of the innermost reduced dimension
-//   Acc pack(place, at, i)          the same of Packed<Element>::kSize adjacent ones
-//   Acc join(a, b)                  in any order
-//   void finish(output, y_at, acc)
-// The order of additions depends on shapes and strides alone.
+//   Acc identity()                  combined with a it gives a
+//   auto context(output, at)        computed once a thread and output; `at` is the offset of the output's first element
+//   Acc element(context, at, i)     the element at offset `at`, number i of the innermost reduced dimension
+//   Acc vector(context, at, i)      the same of AlignedVector<Element>::kSize adjacent ones
+//   Acc combine(a, b)               commutative, as the order in which threads' results are combined is the kernel's
+//   void finish(output, y_at, acc)  stores the result
+// Deterministic: that order depends on shapes and strides alone. Hence blocks that share an output write partial
+// results for a second launch to combine, where atomic additions would combine them in the order in which blocks end.
 namespace reel::cuda {
 
 // ---- dimensions -----------------------------------------------------------------------------------------------------
 
-/// A nest of loops over elements of x and y; dimension 0 is the innermost. Strides in elements.
-struct Nest {
+/// A nest of loops over elements of x and y; dimension 0 is the innermost. Strides in elements. Dimensions that one
+/// stride can cover are merged as they are added.
+struct LoopNest {
   int rank = 0;
   int64_t sizes[kMaxDims], x[kMaxDims], y[kMaxDims];
 
@@ -37,27 +40,27 @@ struct Nest {
     for (int d = 0; d < rank; ++d) n *= sizes[d];
     return n;
   }
-  /// The same points, those that are near each other in x next to each other.
-  Nest sorted() const {
+  /// The same loops in the order of x's strides, so that neighbouring threads read neighbouring addresses.
+  LoopNest sorted() const {
     int order[kMaxDims];
     for (int d = 0; d < rank; ++d) order[d] = d;
     std::stable_sort(order, order + rank, [&](int a, int b) { return std::abs(x[a]) < std::abs(x[b]); });
-    Nest nest;
+    LoopNest nest;
     for (int d = 0; d < rank; ++d) nest.add(sizes[order[d]], x[order[d]], y[order[d]]);
     return nest;
   }
-  /// Takes the innermost dimension away.
+  /// Removes the innermost dimension.
   void pop() {
     for (int d = 1; d < rank; ++d) sizes[d - 1] = sizes[d], x[d - 1] = x[d], y[d - 1] = y[d];
     if (rank) --rank;
   }
-  /// Where in x and y point number `index` is.
+  /// The offsets in x and y of iteration number `index`.
   __device__ void locate(int64_t index, int64_t* x_at, int64_t* y_at) const {
     *x_at = *y_at = 0;
     for (int d = 0; d < rank; ++d) {
       int64_t i = index;
       if (d + 1 < rank) {
-        if (index >> 32 == 0 && sizes[d] >> 32 == 0) {  // several times as fast
+        if (index >> 32 == 0 && sizes[d] >> 32 == 0) {  // 32-bit division is several times as fast
           const uint32_t whole = static_cast<uint32_t>(index), size = static_cast<uint32_t>(sizes[d]);
           index = whole / size;
           i = whole % size;
@@ -71,57 +74,61 @@ struct Nest {
   }
 };
 
-// ---- the work of each thread ----------------------------------------------------------------------------------------
+// ---- the shape of a launch ------------------------------------------------------------------------------------------
 
-/// A block's threads are a grid of lanes: `kept_lanes` outputs side by side, and for each `run_lanes` × `lanes` threads
-/// that share its elements. Where that leaves the GPU idle, several blocks share them, too.
+/// How a reduction is divided among threads. A block has `kept_lanes` outputs, for each of which `run_lanes` × `lanes`
+/// threads reduce a part of its elements. Where there are too few outputs to fill the GPU, gridDim.y blocks share the
+/// elements of each output (splits × run_splits).
 struct Reduction {
-  Nest kept, runs;            // the outputs, and the reduced dimensions but the innermost,
+  LoopNest kept, runs;        // the outputs; the reduced dimensions but the innermost,
   int64_t n = 1, stride = 0;  // which is this
   int64_t outputs, run_count;
   unsigned kept_lanes, run_lanes, lanes;
-  bool columns;         // neighbouring threads have neighbouring outputs; else, elements of one
-  bool packed = false;  // 16 bytes at a time
+  bool columns;             // neighbouring threads have neighbouring outputs; else, neighbouring elements of one output
+  bool vectorized = false;  // elements are read 16 bytes at a time
   unsigned splits = 1, run_splits = 1;
 
-  /// `pack`: how many elements make 16 aligned bytes; 0 where x is not aligned.
-  Reduction(const Nest& outputs_of, const Nest& gone, size_t element_size, int64_t pack);
+  /// `vector_size`: how many elements make 16 aligned bytes; 0 where x is not aligned.
+  Reduction(const LoopNest& outputs_of, const LoopNest& reduced, size_t element_size, int64_t vector_size);
   int64_t blocks() const { return ceil_div(outputs, kept_lanes); }
   unsigned parts() const { return splits * run_splits; }
 };
 
 inline constexpr unsigned kReduceThreads = 256;
 
-inline Reduction::Reduction(const Nest& outputs_of, const Nest& gone, size_t element_size, int64_t pack)
-    : kept(outputs_of.sorted()), runs(gone.sorted()) {
+inline Reduction::Reduction(const LoopNest& outputs_of, const LoopNest& reduced, size_t element_size,
+                            int64_t vector_size)
+    : kept(outputs_of.sorted()), runs(reduced.sorted()) {
   if (runs.rank) n = runs.sizes[0], stride = runs.x[0];
   runs.pop();
   outputs = kept.numel(), run_count = runs.numel();
   const int64_t work = n * run_count;
   columns = kept.rank && kept.x[0] != 0 && (work <= 1 || stride == 0 || std::abs(kept.x[0]) < std::abs(stride));
 
-  const auto whole_packs = [&](const Nest& nest) {
+  const auto whole_vectors = [&](const LoopNest& nest) {
     for (int d = 0; d < nest.rank; ++d)
-      if (nest.x[d] % pack) return false;
+      if (nest.x[d] % vector_size) return false;
     return true;
   };
-  packed = pack && !columns && stride == 1 && n >= pack && whole_packs(kept) && whole_packs(runs);
-  const int64_t step = packed ? pack : 1;
+  vectorized = vector_size && !columns && stride == 1 && n >= vector_size && whole_vectors(kept) && whole_vectors(runs);
+  const int64_t step = vectorized ? vector_size : 1;
 
-  unsigned gone_lanes;
+  unsigned reduced_lanes;
   if (columns) {
-    const unsigned line = static_cast<unsigned>(128 / element_size);
-    gone_lanes = std::min(kReduceThreads / power_of_two_from(kept.sizes[0], line),
-                          power_of_two_from(ceil_div(work, 4), kReduceThreads));
+    const unsigned line = static_cast<unsigned>(128 / element_size);  // elements of a cache line: a full transaction
+    reduced_lanes = std::min(kReduceThreads / power_of_two_from(kept.sizes[0], line),
+                             power_of_two_from(ceil_div(work, 4), kReduceThreads));
   } else {
-    gone_lanes = work <= 1024 ? power_of_two_from(ceil_div(work, step), kWarp) : kReduceThreads;
+    reduced_lanes = work <= 1024 ? power_of_two_from(ceil_div(work, step), kWarp) : kReduceThreads;
   }
-  kept_lanes = kReduceThreads / gone_lanes;
-  lanes = power_of_two_from(ceil_div(n, step), gone_lanes);
-  run_lanes = gone_lanes / lanes;
+  kept_lanes = kReduceThreads / reduced_lanes;
+  lanes = power_of_two_from(ceil_div(n, step), reduced_lanes);
+  run_lanes = reduced_lanes / lanes;
 
+  // Several blocks share an output where there are fewer than two blocks for each of an H100's 132 multiprocessors, as
+  // many as make four for each, but each thread keeps at least kShort loads: below that the second launch costs more.
   constexpr int64_t kFew = 132 * 2, kEnough = 132 * 4, kShort = 8;
-  const int64_t rounds = work / (gone_lanes * step);
+  const int64_t rounds = work / (reduced_lanes * step);
   if (blocks() >= kFew || rounds < 2 * kShort) return;
   const int64_t wanted = std::min(ceil_div(kEnough, blocks()), rounds / kShort);
   splits = static_cast<unsigned>(std::clamp<int64_t>(n / (lanes * step * kShort), 1, wanted));
@@ -130,42 +137,45 @@ inline Reduction::Reduction(const Nest& outputs_of, const Nest& gone, size_t ele
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-/// What one thread has of an output whose elements begin at x_at.
+/// The result of the elements that the calling thread has of an output, whose elements begin at x_at. Four loads are
+/// issued before they are combined, to have them in flight at the same time.
 template <class Job>
 __device__ typename Job::Acc fold(const Job& job, const Reduction& r, unsigned lane_number, int64_t output,
                                   int64_t x_at) {
-  constexpr int64_t kPack = Packed<typename Job::Element>::kSize;
+  constexpr int64_t kVectorSize = AlignedVector<typename Job::Element>::kSize;
   const int64_t first = int64_t(blockIdx.y % r.splits) * r.lanes + lane_number % r.lanes;
   const int64_t step = int64_t(r.splits) * r.lanes;
   const int64_t first_run = int64_t(blockIdx.y / r.splits) * r.run_lanes + lane_number / r.lanes;
-  const auto place = job.place(output, x_at);
-  typename Job::Acc total = job.start();
+  const auto context = job.context(output, x_at);
+  typename Job::Acc total = job.identity();
   for (int64_t run = first_run; run < r.run_count; run += int64_t(r.run_splits) * r.run_lanes) {
     int64_t at, none;
     r.runs.locate(run, &at, &none);
     at += x_at;
     int64_t i = first;
-    if (r.packed) {
-      const int64_t packs = r.n / kPack;
-      for (; i < packs; i += step) total = job.join(total, job.pack(place, at + i * kPack, i * kPack));
-      i = packs * kPack + first;
+    if (r.vectorized) {
+      const int64_t vectors = r.n / kVectorSize;
+      for (; i < vectors; i += step)
+        total = job.combine(total, job.vector(context, at + i * kVectorSize, i * kVectorSize));
+      i = vectors * kVectorSize + first;
     }
     for (; i + 3 * step < r.n; i += 4 * step) {
-      const auto a = job.one(place, at + i * r.stride, i);
-      const auto b = job.one(place, at + (i + step) * r.stride, i + step);
-      const auto c = job.one(place, at + (i + 2 * step) * r.stride, i + 2 * step);
-      const auto d = job.one(place, at + (i + 3 * step) * r.stride, i + 3 * step);
-      total = job.join(total, job.join(job.join(a, b), job.join(c, d)));
+      const auto a = job.element(context, at + i * r.stride, i);
+      const auto b = job.element(context, at + (i + step) * r.stride, i + step);
+      const auto c = job.element(context, at + (i + 2 * step) * r.stride, i + 2 * step);
+      const auto d = job.element(context, at + (i + 3 * step) * r.stride, i + 3 * step);
+      total = job.combine(total, job.combine(job.combine(a, b), job.combine(c, d)));
     }
-    for (; i < r.n; i += step) total = job.join(total, job.one(place, at + i * r.stride, i));
+    for (; i < r.n; i += step) total = job.combine(total, job.element(context, at + i * r.stride, i));
   }
   return total;
 }
 
-/// In the first of `count` threads, `distance` apart, what all of them have. All of the block call it.
+/// Combines the values of `count` threads, `distance` apart; the first of them gets the result. All threads of the
+/// block call it, since it contains barriers. Groups that lie within one warp synchronize that warp only.
 template <class Job>
-__device__ typename Job::Acc join_lanes(const Job& job, typename Job::Acc total, unsigned lane_number, unsigned count,
-                                        unsigned distance) {
+__device__ typename Job::Acc combine_lanes(const Job& job, typename Job::Acc total, unsigned lane_number,
+                                           unsigned count, unsigned distance) {
   using Acc = typename Job::Acc;
   static_assert(sizeof(Acc) <= 16);
   __shared__ __align__(16) unsigned char memory[kReduceThreads * sizeof(Acc)];
@@ -177,7 +187,7 @@ __device__ typename Job::Acc join_lanes(const Job& job, typename Job::Acc total,
       __syncwarp();
     else
       __syncthreads();
-    if (lane_number < half) *mine = job.join(*mine, mine[half * distance]);
+    if (lane_number < half) *mine = job.combine(*mine, mine[half * distance]);
   }
   return *mine;
 }
@@ -190,12 +200,12 @@ __global__ void __launch_bounds__(kReduceThreads)
   const unsigned lane_number = r.columns ? threadIdx.x / r.kept_lanes : threadIdx.x % count;
   const int64_t output = int64_t(blockIdx.x) * r.kept_lanes + neighbour;
   int64_t x_at = 0, y_at = 0;
-  typename Job::Acc total = job.start();
+  typename Job::Acc total = job.identity();
   if (output < r.outputs) {
     r.kept.locate(output, &x_at, &y_at);
     total = fold(job, r, lane_number, output, x_at);
   }
-  total = join_lanes(job, total, lane_number, count, r.columns ? r.kept_lanes : 1);
+  total = combine_lanes(job, total, lane_number, count, r.columns ? r.kept_lanes : 1);
   if (lane_number != 0 || output >= r.outputs) return;
   if (partial)
     partial[output * gridDim.y + blockIdx.y] = total;
@@ -203,14 +213,14 @@ __global__ void __launch_bounds__(kReduceThreads)
     job.finish(output, y_at, total);
 }
 
-/// The second launch, where several blocks have shared an output.
+/// The second launch, where several blocks have shared an output: a block for each output combines its parts.
 template <class Job>
 __global__ void __launch_bounds__(kReduceThreads)
-    combine_kernel(const Job job, const Nest kept, const typename Job::Acc* partial, unsigned parts) {
-  typename Job::Acc total = job.start();
+    combine_kernel(const Job job, const LoopNest kept, const typename Job::Acc* partial, unsigned parts) {
+  typename Job::Acc total = job.identity();
   for (unsigned i = threadIdx.x; i < parts; i += blockDim.x)
-    total = job.join(total, partial[int64_t(blockIdx.x) * parts + i]);
-  total = join_lanes(job, total, threadIdx.x, blockDim.x, 1);
+    total = job.combine(total, partial[int64_t(blockIdx.x) * parts + i]);
+  total = combine_lanes(job, total, threadIdx.x, blockDim.x, 1);
   if (threadIdx.x) return;
   int64_t x_at, y_at;
   kept.locate(blockIdx.x, &x_at, &y_at);

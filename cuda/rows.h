@@ -1,67 +1,71 @@
 #pragma once
+#include "cuda/aligned_vector.h"
 #include "cuda/block.h"
-#include "cuda/packed.h"
 
-// Kernels over contiguous rows, each of which a team of threads has: a few lanes of a warp, a warp, or a block. Rows of
-// up to kMostHeld elements are held in its registers; for longer ones a block passes over memory several times.
+// Kernels over contiguous rows (softmax, layer norm), each of which is reduced and then written by one team of threads:
+// a few lanes of a warp, a whole warp, or a thread block, the smallest that can hold the row in its registers. Such a
+// row is read from memory once. Rows of more than kMaxRegisterRow elements take a block that reads them once per pass.
 namespace reel::cuda {
 
-inline constexpr int kHeld = 8, kMostThreads = 1024;  // elements of each thread
-inline constexpr int64_t kMostHeld = kHeld * kMostThreads;
+inline constexpr int kItemsPerThread = 8;  // of a row, in registers
+inline constexpr int kMaxThreads = 1024;   // of a block, CUDA's own limit
+inline constexpr int64_t kMaxRegisterRow = kItemsPerThread * kMaxThreads;
 
-struct Rows {
-  int64_t count, n;
-  unsigned team;
-  bool aligned;  // all arrays begin at aligned addresses and rows are whole packs
+struct RowTeams {
+  int64_t count, n;  // rows, elements of each
+  unsigned team;     // threads for a row, a power of two
+  bool aligned;      // all arrays begin at aligned addresses and rows are whole vectors
 
-  bool held() const { return n <= kMostHeld; }
+  bool fits_registers() const { return n <= kMaxRegisterRow; }
   unsigned block() const { return team <= kWarp ? 128 : team; }
   unsigned blocks() const { return static_cast<unsigned>(ceil_div(count, block() / team)); }
 };
 
 template <class T>
-Rows make_rows(int64_t count, int64_t n, std::initializer_list<const void*> arrays) {
-  constexpr int64_t kPack = Packed<T>::kSize;
-  Rows rows{count, n, power_of_two_from(ceil_div(n, kPack), kWarp), n % kPack == 0};
-  if (n > kWarp * kHeld) rows.team = power_of_two_from(ceil_div(n, kHeld), kMostThreads);
+RowTeams make_row_teams(int64_t count, int64_t n, std::initializer_list<const void*> arrays) {
+  constexpr int64_t kVectorSize = AlignedVector<T>::kSize;
+  RowTeams rows{count, n, power_of_two_from(ceil_div(n, kVectorSize), kWarp), n % kVectorSize == 0};
+  if (n > kWarp * kItemsPerThread) rows.team = power_of_two_from(ceil_div(n, kItemsPerThread), kMaxThreads);
   for (const void* array : arrays) rows.aligned = rows.aligned && is_aligned(array);
   return rows;
 }
 
-/// Which part of which row a thread has: packs `first`, `first + step`, …
+/// The part of a row that the calling thread has: the vectors that begin at elements `first`, `first + step`, …
 template <class T>
-struct Seat {
-  static constexpr int kPack = Packed<T>::kSize;
+struct RowSlice {
+  static constexpr int kVectorSize = AlignedVector<T>::kSize;
   int64_t row, first, step;
-  bool leads;  // its team
-  bool there;  // There is such a row. Who has none takes part in the team's sums all the same.
-  __device__ explicit Seat(const Rows& rows)
+  bool is_leader;  // the first thread of its team
+  bool valid;      // the row exists; threads without one still take part in the team's shuffles and barriers
+  __device__ explicit RowSlice(const RowTeams& rows)
       : row(int64_t(blockIdx.x) * (blockDim.x / rows.team) + threadIdx.x / rows.team),
-        first(int64_t(threadIdx.x % rows.team) * kPack),
-        step(int64_t(rows.team) * kPack),
-        leads(first == 0),
-        there(row < rows.count) {}
+        first(int64_t(threadIdx.x % rows.team) * kVectorSize),
+        step(int64_t(rows.team) * kVectorSize),
+        is_leader(first == 0),
+        valid(row < rows.count) {}
 };
 
-/// A thread's part of a row, in registers.
+/// A thread's slice of a row, in registers. The loops have constant bounds, so that the compiler unrolls them and no
+/// array is indexed at run time, which would put it into local memory.
 template <class T>
-struct Held {
-  static constexpr int kPack = Packed<T>::kSize, kPacks = kHeld / kPack;
-  Wide<T> items[kPacks][kPack];
+struct RowRegisters {
+  static constexpr int kVectorSize = AlignedVector<T>::kSize, kVectors = kItemsPerThread / kVectorSize;
+  Wide<T> items[kVectors][kVectorSize];
 
-  __device__ void load(const T* row, const Seat<T>& seat, const Rows& rows, bool wanted, Wide<T> beyond) {
-    for (int p = 0; p < kPacks; ++p)
-      load_items(items[p], row, seat.first + p * seat.step, wanted ? rows.n : 0, rows.aligned, beyond);
+  /// `wanted` false: all items are `beyond` and nothing is read.
+  __device__ void load(const T* row, const RowSlice<T>& slice, const RowTeams& rows, bool wanted, Wide<T> beyond) {
+    for (int p = 0; p < kVectors; ++p)
+      load_items(items[p], row, slice.first + p * slice.step, wanted ? rows.n : 0, rows.aligned, beyond);
   }
-  __device__ void store(T* row, const Seat<T>& seat, const Rows& rows) const {
-    for (int p = 0; p < kPacks; ++p) store_items(row, seat.first + p * seat.step, rows.n, rows.aligned, items[p]);
+  __device__ void store(T* row, const RowSlice<T>& slice, const RowTeams& rows) const {
+    for (int p = 0; p < kVectors; ++p) store_items(row, slice.first + p * slice.step, rows.n, rows.aligned, items[p]);
   }
-  /// f(item, its number in the row) for those that there are.
+  /// f(item, its index in the row) for the items that are inside the row.
   template <class F>
-  __device__ void for_each(const Seat<T>& seat, const Rows& rows, const F& f) {
-    for (int p = 0; p < kPacks; ++p)
-      for (int k = 0; k < kPack; ++k) {
-        const int64_t i = seat.first + p * seat.step + k;
+  __device__ void for_each(const RowSlice<T>& slice, const RowTeams& rows, const F& f) {
+    for (int p = 0; p < kVectors; ++p)
+      for (int k = 0; k < kVectorSize; ++k) {
+        const int64_t i = slice.first + p * slice.step + k;
         if (i < rows.n) f(items[p][k], i);
       }
   }

@@ -6,17 +6,18 @@
 #include "lib/kernels/scan.h"
 #include "lib/number.h"
 
-// Scans: each element of a line joined with all before it. A thread walks along a line of its own where neighbouring
-// threads have neighbouring lines, or lines are short; else a team of threads has a line, a tile at a time. Few long
-// lines are cut in chunks: a first launch joins the elements of each chunk, a second one starts where these end.
+// Inclusive scans along a dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A thread scans a line by itself
+// where neighbouring threads have neighbouring lines (coalesced reads) or lines are short; otherwise a team of threads,
+// a warp or a block, scans a line tile by tile. Where there are few long lines, each is cut into chunks: one launch
+// reduces each chunk, a second one combines the totals of the chunks before its own and scans from there.
 //
-// A Job says what is joined, and how:
+// A Job says what is combined, and how:
 //   using Acc (trivially copyable, of 4-byte words)
-//   Acc start()                 joined with a it gives a
-//   Acc join(before, after)
-//   auto line(number)           where a line is
-//   Acc load(line, i)           element i of the scan, and
-//   void store(line, i, acc)    what it has become
+//   Acc identity()              combined with a it gives a
+//   Acc combine(before, after)  associative
+//   auto line(number)           the offsets of a line
+//   Acc load(line, i)           element i of the line
+//   void store(line, i, acc)    stores the result for element i
 namespace reel::cuda {
 namespace {
 
@@ -24,111 +25,115 @@ namespace {
 
 struct Scan {
   int64_t lines, n;
-  int64_t chunks = 1, chunk = 0;  // of so many elements
+  int64_t chunks = 1, chunk = 0;  // chunks of a line, elements of a chunk
   unsigned team = 0;              // 0: a thread a line
-  bool totals = false;            // only the totals of chunks are wanted
+  bool totals = false;            // the first launch: only the totals of chunks are computed
 };
 
-constexpr int kAhead = 4;  // elements that a thread loads at a time
+constexpr int kItemsPerThread = 4;  // elements that a thread loads at a time
 
-/// Loads elements begin … begin + kAhead - 1; what is beyond the end is as nothing.
+/// Loads elements begin … begin + kItemsPerThread - 1; the identity beyond the end.
 template <class Job, class Line>
-__device__ void load_some(const Job& job, const Line& line, int64_t begin, int64_t end,
-                          typename Job::Acc (&some)[kAhead]) {
-  for (int k = 0; k < kAhead; ++k) some[k] = begin + k < end ? job.load(line, begin + k) : job.start();
+__device__ void load_items(const Job& job, const Line& line, int64_t begin, int64_t end,
+                           typename Job::Acc (&items)[kItemsPerThread]) {
+  for (int k = 0; k < kItemsPerThread; ++k) items[k] = begin + k < end ? job.load(line, begin + k) : job.identity();
 }
-/// Stores them, each joined with `total` and those before it.
+/// Stores the items' inclusive scan that starts from `total`.
 template <class Job, class Line>
-__device__ void store_some(const Job& job, const Line& line, int64_t begin, int64_t end, typename Job::Acc total,
-                           const typename Job::Acc (&some)[kAhead]) {
-  for (int k = 0; k < kAhead; ++k) {
+__device__ void store_items(const Job& job, const Line& line, int64_t begin, int64_t end, typename Job::Acc total,
+                            const typename Job::Acc (&items)[kItemsPerThread]) {
+  for (int k = 0; k < kItemsPerThread; ++k) {
     if (begin + k >= end) return;
-    total = job.join(total, some[k]);
+    total = job.combine(total, items[k]);
     job.store(line, begin + k, total);
   }
 }
 template <class Job>
-__device__ typename Job::Acc join_some(const Job& job, const typename Job::Acc (&some)[kAhead]) {
-  typename Job::Acc total = some[0];
-  for (int k = 1; k < kAhead; ++k) total = job.join(total, some[k]);
+__device__ typename Job::Acc combine_items(const Job& job, const typename Job::Acc (&items)[kItemsPerThread]) {
+  typename Job::Acc total = items[0];
+  for (int k = 1; k < kItemsPerThread; ++k) total = job.combine(total, items[k]);
   return total;
 }
 
 template <class Job>
-__global__ void __launch_bounds__(kThreads) walk_kernel(const Job job, const Scan scan, typename Job::Acc* totals) {
+__global__ void __launch_bounds__(kThreads)
+    thread_scan_kernel(const Job job, const Scan scan, typename Job::Acc* totals) {
   const int64_t unit = first_index(), number = unit % scan.lines, chunk = unit / scan.lines;
   if (chunk >= scan.chunks) return;
   const auto line = job.line(number);
   const int64_t begin = chunk * scan.chunk, end = begin + scan.chunk < scan.n ? begin + scan.chunk : scan.n;
-  typename Job::Acc total = job.start(), some[kAhead];
+  typename Job::Acc total = job.identity(), items[kItemsPerThread];
   if (totals && !scan.totals)
-    for (int64_t c = 0; c < chunk; ++c) total = job.join(total, totals[c * scan.lines + number]);
-  for (int64_t i = begin; i < end; i += kAhead) {
-    load_some(job, line, i, end, some);
-    if (!scan.totals) store_some(job, line, i, end, total, some);
-    total = job.join(total, join_some(job, some));
+    for (int64_t c = 0; c < chunk; ++c) total = job.combine(total, totals[c * scan.lines + number]);
+  for (int64_t i = begin; i < end; i += kItemsPerThread) {
+    load_items(job, line, i, end, items);
+    if (!scan.totals) store_items(job, line, i, end, total, items);
+    total = job.combine(total, combine_items(job, items));
   }
   if (scan.totals) totals[unit] = total;
 }
 
-/// All of the team's threads' values joined, and those before the own one.
+/// Of a team's values in the order of its threads: those before the calling thread's combined, and all combined.
 template <class Acc>
-struct Joined {
+struct Prefix {
   Acc before, all;
 };
 template <class Job>
-__device__ Joined<typename Job::Acc> join_team(const Job& job, typename Job::Acc mine, unsigned team) {
+__device__ Prefix<typename Job::Acc> scan_team(const Job& job, typename Job::Acc mine, unsigned team) {
   using Acc = typename Job::Acc;
   __shared__ __align__(16) unsigned char memory[kThreads / kWarp * sizeof(Acc)];
   Acc* const of_warp = reinterpret_cast<Acc*>(memory);
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   for (unsigned step = 1; step < kWarp; step *= 2) {
     const Acc other = shuffle_up(mine, step);
-    if (lane >= step) mine = job.join(other, mine);
+    if (lane >= step) mine = job.combine(other, mine);
   }
-  Joined<Acc> result{shuffle_up(mine, 1), shuffle_from(mine, kWarp - 1)};
-  if (lane == 0) result.before = job.start();
+  Prefix<Acc> result{shuffle_up(mine, 1), shuffle_from(mine, kWarp - 1)};
+  if (lane == 0) result.before = job.identity();
   if (team == kWarp) return result;
-  __syncthreads();  // of an earlier call everything has been read
+  __syncthreads();  // all threads have read the results of an earlier call
   if (lane == 0) of_warp[warp] = result.all;
   __syncthreads();
-  Acc total = job.start();
+  Acc total = job.identity();
   for (unsigned w = 0; w < kThreads / kWarp; ++w) {
-    if (w == warp) result.before = job.join(total, result.before);
-    total = job.join(total, of_warp[w]);
+    if (w == warp) result.before = job.combine(total, result.before);
+    total = job.combine(total, of_warp[w]);
   }
   result.all = total;
   return result;
 }
 
 template <class Job>
-__global__ void __launch_bounds__(kThreads) team_kernel(const Job job, const Scan scan, typename Job::Acc* totals) {
+__global__ void __launch_bounds__(kThreads)
+    team_scan_kernel(const Job job, const Scan scan, typename Job::Acc* totals) {
   using Acc = typename Job::Acc;
   const int64_t unit = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / scan.team;
   const int64_t number = unit / scan.chunks, chunk = unit % scan.chunks;
   if (number >= scan.lines) return;  // a whole warp or block
   const unsigned lane = threadIdx.x % scan.team;
   const auto line = job.line(number);
-  Acc total = job.start();
+  Acc total = job.identity();
   if (totals && !scan.totals)
     for (int64_t first = 0; first < chunk; first += scan.team) {
-      const Acc mine = first + lane < chunk ? totals[number * scan.chunks + first + lane] : job.start();
-      total = job.join(total, join_team(job, mine, scan.team).all);
+      const Acc mine = first + lane < chunk ? totals[number * scan.chunks + first + lane] : job.identity();
+      total = job.combine(total, scan_team(job, mine, scan.team).all);
     }
   const int64_t begin = chunk * scan.chunk, end = begin + scan.chunk < scan.n ? begin + scan.chunk : scan.n;
-  for (int64_t tile = begin; tile < end; tile += int64_t(scan.team) * kAhead) {
-    const int64_t i = tile + lane * kAhead;
-    Acc some[kAhead];
-    load_some(job, line, i, end, some);
-    const Joined<Acc> joined = join_team(job, join_some(job, some), scan.team);
-    if (!scan.totals) store_some(job, line, i, end, job.join(total, joined.before), some);
-    total = job.join(total, joined.all);
+  for (int64_t tile = begin; tile < end; tile += int64_t(scan.team) * kItemsPerThread) {
+    const int64_t i = tile + lane * kItemsPerThread;
+    Acc items[kItemsPerThread];
+    load_items(job, line, i, end, items);
+    const Prefix<Acc> prefix = scan_team(job, combine_items(job, items), scan.team);
+    if (!scan.totals) store_items(job, line, i, end, job.combine(total, prefix.before), items);
+    total = job.combine(total, prefix.all);
   }
   if (scan.totals && lane == 0) totals[unit] = total;
 }
 
-/// How to scan `lines` lines of n elements; `along`: the elements of a line are nearer to each other than lines are.
-Scan plan(int64_t lines, int64_t n, bool along) {
+/// How to scan `lines` lines of n elements; `along`: elements of a line are nearer to each other in memory than lines
+/// are, so that a team's reads are coalesced and single threads' would not be. Lines are cut where there are too few to
+/// fill a GPU of 132 multiprocessors, into chunks long enough to be worth a second pass.
+Scan plan_scan(int64_t lines, int64_t n, bool along) {
   constexpr int64_t kWanted = 132 * 256, kWantedBlocks = 132 * 4, kShort = 32;
   Scan scan{lines, n};
   int64_t most = 1;
@@ -147,7 +152,7 @@ template <class Job>
 void run(const Job& job, Scan scan) {
   const int64_t units = scan.lines * scan.chunks;
   const auto blocks = static_cast<unsigned>(ceil_div(scan.team ? units * scan.team : units, kThreads));
-  const auto kernel = scan.team ? team_kernel<Job> : walk_kernel<Job>;
+  const auto kernel = scan.team ? team_scan_kernel<Job> : thread_scan_kernel<Job>;
   if (scan.chunks == 1) return launch(kernel, blocks, kThreads, 0, job, scan, nullptr);
   const Scratch<typename Job::Acc> totals(units);
   scan.totals = true;
@@ -163,7 +168,7 @@ struct Lines {
   struct Line {
     int64_t x, y;
   };
-  Nest nest;
+  LoopNest nest;
   int64_t n, x_step, y_step;
 
   Lines(const View& x, int dim, const View& y) {
@@ -182,12 +187,12 @@ struct Lines {
 
 template <class Job>
 void run(const Job& job, const Lines& lines) {
-  run(job, plan(lines.nest.numel(), lines.n, lines.along()));
+  run(job, plan_scan(lines.nest.numel(), lines.n, lines.along()));
 }
 
 // ---- sums and products ----------------------------------------------------------------------------------------------
 
-/// Floats are joined in double: the last of many sums is as exact as the first.
+/// Floats are combined in double: the last of many sums is as exact as the first.
 template <class T>
 struct ScanAll {
   using Acc = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
@@ -196,12 +201,12 @@ struct ScanAll {
   const T* x;
   T* y;
 
-  __device__ Acc start() const {
+  __device__ Acc identity() const {
     if constexpr (std::is_floating_point_v<Acc>)
       if (op == ScanOp::kLogSumExp) return -INFINITY;
     return op == ScanOp::kProd;
   }
-  __device__ Acc join(Acc a, Acc b) const {
+  __device__ Acc combine(Acc a, Acc b) const {
     if constexpr (std::is_floating_point_v<Acc>)
       if (op == ScanOp::kLogSumExp) return log_add_exp(a, b);
     return op == ScanOp::kProd ? a * b : a + b;
@@ -249,8 +254,8 @@ struct ScanExtreme {
   T* values;
   int64_t* indices;  // laid out like values
 
-  __device__ Acc start() const { return {V(0), -1}; }
-  __device__ Acc join(const Acc& a, const Acc& b) const {
+  __device__ Acc identity() const { return {V(0), -1}; }
+  __device__ Acc combine(const Acc& a, const Acc& b) const {
     if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
     return b.value != b.value || (largest ? b.value >= a.value : b.value <= a.value) ? b : a;
   }
@@ -274,7 +279,8 @@ void scan_extreme(bool largest, const View& x, int dim, const View& values, cons
 
 // ---- the gradient of logcumsumexp -----------------------------------------------------------------------------------
 
-/// total ↦ grad + decay total. A decay of 0 stops everything, even NaN.
+/// The linear function total ↦ grad + decay total; combining two is composing them. A decay of 0 drops what came
+/// before, even a NaN.
 struct Step {
   double decay, grad;
 };
@@ -291,8 +297,8 @@ struct LogCumSumExpGrad {
   const T *g, *x, *y;
   T* gx;
 
-  __device__ Acc start() const { return {1, 0}; }
-  __device__ Acc join(const Acc& a, const Acc& b) const {
+  __device__ Acc identity() const { return {1, 0}; }
+  __device__ Acc combine(const Acc& a, const Acc& b) const {
     if (b.decay == 0) return b;
     return {a.decay * b.decay, b.grad + a.grad * b.decay};
   }

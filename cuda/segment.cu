@@ -1,20 +1,22 @@
 #include <cmath>
 
+#include "cuda/block.h"
 #include "cuda/kernels.h"
-#include "cuda/log_sum.h"
-#include "cuda/packed.h"
+#include "cuda/online_softmax.h"
 #include "lib/kernels/segment.h"
 #include "lib/number.h"
 
-// Ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1]. A team of threads, a warp or a block, has a
-// segment of some neighbouring columns: `columns` of its lanes lie side by side, the others share the rows.
+// Segment ops over ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1] - 1. A team of threads, a
+// warp or a block, has up to 32 neighbouring columns of a segment: `columns` of its lanes lie side by side, the others
+// share the rows. Warps suit short segments, blocks long ones; the choice depends on the mean length alone, so that
+// lengths need not be copied to the host.
 //
-// A Job says what becomes of one column of a segment. First it is folded, then each element may be given a value:
+// A Job says what is computed for one column of a segment. It is reduced first, then each element may get a value:
 //   using Acc (trivially copyable, at most 16 bytes, of 4-byte words)
-//   Acc start(at)                        at: where in [s, m] the segment has the column; -1 beyond the last column
-//   void add(Acc*, i)                    i: an element's place in [n, m]
-//   Acc operator()(a, b)                 two parts joined
-//   void finish(Acc*, at, rows, writes)  for each thread; one of them `writes`
+//   Acc start(at)                        at: the offset in [segments, m] of the result; -1 beyond the last column
+//   void add(Acc*, i)                    i: an element's offset in [n, m]
+//   Acc operator()(a, b)                 combines two parts
+//   void finish(Acc*, at, rows, writes)  in every thread; `writes` is true in one of them
 //   void apply(acc, at, i)               if kApplies
 namespace reel::cuda {
 namespace {
@@ -25,9 +27,10 @@ struct Ragged {
   unsigned team, columns;
 };
 
-/// The lanes of a team whose numbers differ by multiples of `distance` joined, in all of them.
+/// Combines the lanes of a team that share a column, whose numbers differ by multiples of `distance`; all get the
+/// result.
 template <class Acc, class Op>
-__device__ Acc join_lanes(Acc value, const Op& op, unsigned distance, unsigned team) {
+__device__ Acc combine_lanes(Acc value, const Op& op, unsigned distance, unsigned team) {
   for (unsigned step = kWarp / 2; step >= distance; step /= 2) value = op(value, shuffle_xor(value, step));
   if (team == kWarp) return value;
   static_assert(sizeof(Acc) <= 16);
@@ -53,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(const Job job, const 
 
   typename Job::Acc acc = job.start(at);
   for (int64_t row = first; row < end; row += step) job.add(&acc, row * ragged.m + column);
-  acc = join_lanes(acc, job, ragged.columns, ragged.team);
+  acc = combine_lanes(acc, job, ragged.columns, ragged.team);
   if (!there) return;
   job.finish(&acc, at, end - begin, thread < ragged.columns);
   if constexpr (Job::kApplies)
@@ -142,7 +145,8 @@ void segment_spread(bool mean, const View& y, const View& offsets, const View& x
   });
 }
 
-/// The extreme of a segment and how often it occurs; then, what each occurrence gets.
+/// The extreme of a segment and how often it occurs; after finish(), `count` holds the gradient of each occurrence, an
+/// equal share.
 template <class T>
 struct Ties {
   T best, count;
@@ -175,14 +179,14 @@ void segment_extreme_grad(const View& g, const View& x, const View& y, const Vie
 template <class T>
 struct Softmax {
   static constexpr bool kApplies = true;
-  using Acc = LogSum<T>;
+  using Acc = OnlineSoftmax<T>;
   const T* x;
   T* y;
   __device__ Acc start(int64_t) const { return {}; }
-  __device__ void add(Acc* all, int64_t i) const { *all = JoinLogSums()(*all, Acc{x[i], T(1)}); }
-  __device__ Acc operator()(const Acc& a, const Acc& b) const { return JoinLogSums()(a, b); }
+  __device__ void add(Acc* all, int64_t i) const { *all = MergeOnlineSoftmax()(*all, Acc{x[i], T(1)}); }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const { return MergeOnlineSoftmax()(a, b); }
   __device__ void finish(Acc* all, int64_t, int64_t, bool) const { all->sum = T(1) / all->total(); }
-  __device__ void apply(const Acc& all, int64_t, int64_t i) const { y[i] = scalar::exp(x[i] - all.most) * all.sum; }
+  __device__ void apply(const Acc& all, int64_t, int64_t i) const { y[i] = scalar::exp(x[i] - all.max) * all.sum; }
 };
 
 void segment_softmax(const View& x, const View& offsets, const View& y) {

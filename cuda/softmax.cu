@@ -1,45 +1,51 @@
 #include <cmath>
 
 #include "cuda/kernels.h"
-#include "cuda/log_sum.h"
+#include "cuda/online_softmax.h"
 #include "cuda/rows.h"
 #include "lib/number.h"
 
+// Softmax, log-softmax and cross entropy over the last dimension, with gradients (cuda/rows.h has the division of
+// work). Cross entropy keeps the probabilities, so that its gradient needs no second softmax.
 namespace reel::cuda {
 namespace {
 
 using scalar::exp;
 using scalar::log;
 
-/// As load_items and store_items, for rows of type Wide<T>, of which a pack of T's worth is more than one pack.
+/// load_items and store_items for rows of type Wide<T>, of which as many elements as a vector of T has take several
+/// vectors.
 template <class T>
-__device__ void load_wide(Wide<T> (&items)[Packed<T>::kSize], const Wide<T>* row, int64_t i, int64_t n, bool aligned) {
-  constexpr int kPart = Packed<Wide<T>>::kSize;
-  for (int first = 0; first < Packed<T>::kSize; first += kPart) {
+__device__ void load_wide(Wide<T> (&items)[AlignedVector<T>::kSize], const Wide<T>* row, int64_t i, int64_t n,
+                          bool aligned) {
+  constexpr int kPart = AlignedVector<Wide<T>>::kSize;
+  for (int first = 0; first < AlignedVector<T>::kSize; first += kPart) {
     Wide<T> part[kPart];
     load_items(part, row, i + first, n, aligned, Wide<T>(0));
     for (int k = 0; k < kPart; ++k) items[first + k] = part[k];
   }
 }
 template <class T>
-__device__ void store_wide(Wide<T>* row, int64_t i, int64_t n, bool aligned, const Wide<T> (&items)[Packed<T>::kSize]) {
-  constexpr int kPart = Packed<Wide<T>>::kSize;
-  for (int first = 0; first < Packed<T>::kSize; first += kPart) {
+__device__ void store_wide(Wide<T>* row, int64_t i, int64_t n, bool aligned,
+                           const Wide<T> (&items)[AlignedVector<T>::kSize]) {
+  constexpr int kPart = AlignedVector<Wide<T>>::kSize;
+  for (int first = 0; first < AlignedVector<T>::kSize; first += kPart) {
     Wide<T> part[kPart];
     for (int k = 0; k < kPart; ++k) part[k] = items[first + k];
     store_items(row, i + first, n, aligned, part);
   }
 }
 
-/// Y: T, or W for cross entropy, whose gradient has the differences of probabilities from 1.
+/// Y: T, or W for cross entropy, whose gradient subtracts 1 from a probability: rounded to a half type, that difference
+/// would have few digits.
 template <class T, class Y>
 struct Softmax {
   using W = Wide<T>;
-  Rows rows;
+  RowTeams rows;
   const T* x;
   Y* y;
   bool log = false;
-  // Cross entropy: y has the probabilities.
+  // Of cross entropy, whose y is the probabilities:
   const int64_t* target = nullptr;
   W* loss = nullptr;
   W smoothing = 0;
@@ -48,21 +54,21 @@ struct Softmax {
   __device__ bool counts(int64_t row) const { return !target || (target[row] >= 0 && target[row] < rows.n); }
 
   /// An element of y.
-  __device__ W value(W x_or_exp, W most, W log_sum, W scale) const {
-    return log ? x_or_exp - most - log_sum : x_or_exp * scale;
+  __device__ W value(W x_or_exp, W max, W log_sum, W scale) const {
+    return log ? x_or_exp - max - log_sum : x_or_exp * scale;
   }
-  __device__ void set_loss(int64_t row, W most, W log_sum, double total) const {
+  __device__ void set_loss(int64_t row, W max, W log_sum, double total) const {
     W value = 0;
     if (counts(row)) {
-      const W picked = widen(x[row * rows.n + target[row]]) - most;
+      const W picked = widen(x[row * rows.n + target[row]]) - max;
       value = log_sum - picked;
-      if (smoothing != W(0))  // the mean of the logits takes the place of part of the picked one
-        value += smoothing * (picked - static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(most)));
+      if (smoothing != W(0))  // label smoothing: part of the picked logit is replaced by the mean of all
+        value += smoothing * (picked - static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(max)));
     }
     if (divisor) value /= *divisor;  // 0 of 0 rows is NaN
     loss[row] = value;
   }
-  __device__ void store(int64_t row, int64_t i, const W (&items)[Packed<T>::kSize]) const {
+  __device__ void store(int64_t row, int64_t i, const W (&items)[AlignedVector<T>::kSize]) const {
     if constexpr (std::is_same_v<Y, T>)
       store_items(y + row * rows.n, i, rows.n, rows.aligned, items);
     else
@@ -71,77 +77,77 @@ struct Softmax {
 };
 
 template <class T, class Y>
-__global__ void __launch_bounds__(kMostThreads) softmax_held_kernel(const Softmax<T, Y> job) {
+__global__ void __launch_bounds__(kMaxThreads) softmax_register_kernel(const Softmax<T, Y> job) {
   using W = Wide<T>;
-  const Seat<T> seat(job.rows);
-  const bool counts = seat.there && job.counts(seat.row);
-  Held<T> x;
-  x.load(job.x + seat.row * job.rows.n, seat, job.rows, counts, -INFINITY);
+  const RowSlice<T> slice(job.rows);
+  const bool counts = slice.valid && job.counts(slice.row);
+  RowRegisters<T> x;
+  x.load(job.x + slice.row * job.rows.n, slice, job.rows, counts, -INFINITY);
 
-  W most = -INFINITY;
+  W max = -INFINITY;
   for (const auto& pack : x.items)
-    for (const W item : pack) most = Maximum()(most, item);
-  most = team_reduce(most, Maximum(), job.rows.team);
+    for (const W item : pack) max = Maximum()(max, item);
+  max = team_reduce(max, Maximum(), job.rows.team);
 
   W sum = 0;
   double total = 0;
-  x.for_each(seat, job.rows, [&](W& item, int64_t) {
-    const W e = exp(item - most);
+  x.for_each(slice, job.rows, [&](W& item, int64_t) {
+    const W e = exp(item - max);
     sum += e;
     if (job.smoothing != W(0)) total += static_cast<double>(item);
     if (!job.log) item = e;
   });
   sum = team_reduce(sum, Plus(), job.rows.team);
   if (job.smoothing != W(0)) total = team_reduce(total, Plus(), job.rows.team);
-  if (!seat.there) return;
+  if (!slice.valid) return;
 
-  const W log_sum = job.log || seat.leads ? log(sum) : W(0), scale = W(1) / sum;
-  if (job.loss && seat.leads) job.set_loss(seat.row, most, log_sum, total);
-  x.for_each(seat, job.rows, [&](W& item, int64_t) { item = counts ? job.value(item, most, log_sum, scale) : W(0); });
-  for (int p = 0; p < Held<T>::kPacks; ++p) job.store(seat.row, seat.first + p * seat.step, x.items[p]);
+  const W log_sum = job.log || slice.is_leader ? log(sum) : W(0), scale = W(1) / sum;
+  if (job.loss && slice.is_leader) job.set_loss(slice.row, max, log_sum, total);
+  x.for_each(slice, job.rows, [&](W& item, int64_t) { item = counts ? job.value(item, max, log_sum, scale) : W(0); });
+  for (int p = 0; p < RowRegisters<T>::kVectors; ++p) job.store(slice.row, slice.first + p * slice.step, x.items[p]);
 }
 
 template <class T, class Y>
-__global__ void __launch_bounds__(kMostThreads) softmax_long_kernel(const Softmax<T, Y> job) {
+__global__ void __launch_bounds__(kMaxThreads) softmax_multipass_kernel(const Softmax<T, Y> job) {
   using W = Wide<T>;
-  const Seat<T> seat(job.rows);
+  const RowSlice<T> slice(job.rows);
   const int64_t n = job.rows.n;
-  const T* const from = job.x + seat.row * n;
-  const bool counts = job.counts(seat.row);
-  W items[Seat<T>::kPack];
+  const T* const from = job.x + slice.row * n;
+  const bool counts = job.counts(slice.row);
+  W items[RowSlice<T>::kVectorSize];
 
-  LogSum<W> all;
+  OnlineSoftmax<W> all;
   double total = 0;
-  for (int64_t i = seat.first; i < n && counts; i += seat.step) {
+  for (int64_t i = slice.first; i < n && counts; i += slice.step) {
     load_items(items, from, i, n, job.rows.aligned, W(-INFINITY));
-    LogSum<W> some;
-    for (const W item : items) some.most = Maximum()(some.most, item);
-    for (int k = 0; k < Seat<T>::kPack; ++k) {
+    OnlineSoftmax<W> some;
+    for (const W item : items) some.max = Maximum()(some.max, item);
+    for (int k = 0; k < RowSlice<T>::kVectorSize; ++k) {
       if (i + k >= n) break;
-      some.sum += exp_below(items[k], some.most);
+      some.sum += exp_difference(items[k], some.max);
       if (job.smoothing != W(0)) total += static_cast<double>(items[k]);
     }
-    all = JoinLogSums()(all, some);
+    all = MergeOnlineSoftmax()(all, some);
   }
-  all = block_reduce(all, JoinLogSums());
+  all = block_reduce(all, MergeOnlineSoftmax());
   if (job.smoothing != W(0)) total = block_reduce(total, Plus());
   all.sum = all.total();
 
   const W log_sum = log(all.sum), scale = W(1) / all.sum;
-  if (job.loss && seat.leads) job.set_loss(seat.row, all.most, log_sum, total);
-  for (int64_t i = seat.first; i < n; i += seat.step) {
+  if (job.loss && slice.is_leader) job.set_loss(slice.row, all.max, log_sum, total);
+  for (int64_t i = slice.first; i < n; i += slice.step) {
     load_items(items, from, i, n, job.rows.aligned, W(0));
     for (W& item : items)
-      item = counts ? job.value(job.log ? item : exp(item - all.most), all.most, log_sum, scale) : W(0);
-    job.store(seat.row, i, items);
+      item = counts ? job.value(job.log ? item : exp(item - all.max), all.max, log_sum, scale) : W(0);
+    job.store(slice.row, i, items);
   }
 }
 
 template <class T, class Y>
 void run(Softmax<T, Y> job, int64_t numel, int64_t n) {
-  job.rows = make_rows<T>(numel / n, n, {job.x, job.y});
-  launch(job.rows.held() ? softmax_held_kernel<T, Y> : softmax_long_kernel<T, Y>, job.rows.blocks(), job.rows.block(),
-         0, job);
+  job.rows = make_row_teams<T>(numel / n, n, {job.x, job.y});
+  launch(job.rows.fits_registers() ? softmax_register_kernel<T, Y> : softmax_multipass_kernel<T, Y>, job.rows.blocks(),
+         job.rows.block(), 0, job);
 }
 
 int64_t row_length(const View& x) { return x.shape.empty() ? 1 : x.shape.back(); }
@@ -176,7 +182,7 @@ void cross_entropy(double smoothing, const View& logits, const View& target, con
 template <class T>
 struct SoftmaxGrad {
   using W = Wide<T>;
-  Rows rows;
+  RowTeams rows;
   bool log;
   const T *g, *y;
   T* gx;
@@ -185,43 +191,43 @@ struct SoftmaxGrad {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) softmax_grad_held_kernel(const SoftmaxGrad<T> job) {
+__global__ void __launch_bounds__(kMaxThreads) softmax_grad_register_kernel(const SoftmaxGrad<T> job) {
   using W = Wide<T>;
-  const Seat<T> seat(job.rows);
-  const int64_t begin = seat.row * job.rows.n;
-  Held<T> g, y;
-  g.load(job.g + begin, seat, job.rows, seat.there, 0);
-  y.load(job.y + begin, seat, job.rows, seat.there, 0);
+  const RowSlice<T> slice(job.rows);
+  const int64_t begin = slice.row * job.rows.n;
+  RowRegisters<T> g, y;
+  g.load(job.g + begin, slice, job.rows, slice.valid, 0);
+  y.load(job.y + begin, slice, job.rows, slice.valid, 0);
   W sum = 0;
-  for (int p = 0; p < Held<T>::kPacks; ++p)
-    for (int k = 0; k < Held<T>::kPack; ++k) sum += job.term(g.items[p][k], y.items[p][k]);
+  for (int p = 0; p < RowRegisters<T>::kVectors; ++p)
+    for (int k = 0; k < RowRegisters<T>::kVectorSize; ++k) sum += job.term(g.items[p][k], y.items[p][k]);
   sum = team_reduce(sum, Plus(), job.rows.team);
-  if (!seat.there) return;
-  for (int p = 0; p < Held<T>::kPacks; ++p)
-    for (int k = 0; k < Held<T>::kPack; ++k) g.items[p][k] = job.value(g.items[p][k], y.items[p][k], sum);
-  g.store(job.gx + begin, seat, job.rows);
+  if (!slice.valid) return;
+  for (int p = 0; p < RowRegisters<T>::kVectors; ++p)
+    for (int k = 0; k < RowRegisters<T>::kVectorSize; ++k) g.items[p][k] = job.value(g.items[p][k], y.items[p][k], sum);
+  g.store(job.gx + begin, slice, job.rows);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) softmax_grad_long_kernel(const SoftmaxGrad<T> job) {
+__global__ void __launch_bounds__(kMaxThreads) softmax_grad_multipass_kernel(const SoftmaxGrad<T> job) {
   using W = Wide<T>;
-  constexpr int kPack = Seat<T>::kPack;
-  const Seat<T> seat(job.rows);
-  const int64_t n = job.rows.n, begin = seat.row * n;
-  W g[kPack], y[kPack];
+  constexpr int kVectorSize = RowSlice<T>::kVectorSize;
+  const RowSlice<T> slice(job.rows);
+  const int64_t n = job.rows.n, begin = slice.row * n;
+  W g[kVectorSize], y[kVectorSize];
   W sum = 0;
-  for (int64_t i = seat.first; i < n; i += seat.step) {
+  for (int64_t i = slice.first; i < n; i += slice.step) {
     load_items(g, job.g + begin, i, n, job.rows.aligned, W(0));
     load_items(y, job.y + begin, i, n, job.rows.aligned, W(0));
     W part = 0;
-    for (int k = 0; k < kPack; ++k) part += job.term(g[k], y[k]);
+    for (int k = 0; k < kVectorSize; ++k) part += job.term(g[k], y[k]);
     sum += part;
   }
   sum = block_reduce(sum, Plus());
-  for (int64_t i = seat.first; i < n; i += seat.step) {
+  for (int64_t i = slice.first; i < n; i += slice.step) {
     load_items(g, job.g + begin, i, n, job.rows.aligned, W(0));
     load_items(y, job.y + begin, i, n, job.rows.aligned, W(0));
-    for (int k = 0; k < kPack; ++k) g[k] = job.value(g[k], y[k], sum);
+    for (int k = 0; k < kVectorSize; ++k) g[k] = job.value(g[k], y[k], sum);
     store_items(job.gx + begin, i, n, job.rows.aligned, g);
   }
 }
@@ -231,27 +237,27 @@ void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
   with_floating(g.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const int64_t n = row_length(g);
-    const Rows rows = make_rows<T>(g.numel / n, n, {g.data, y.data, gx.data});
-    launch(rows.held() ? softmax_grad_held_kernel<T> : softmax_grad_long_kernel<T>, rows.blocks(), rows.block(), 0,
-           SoftmaxGrad<T>{rows, log, g.as<const T>(), y.as<const T>(), gx.as<T>()});
+    const RowTeams rows = make_row_teams<T>(g.numel / n, n, {g.data, y.data, gx.data});
+    launch(rows.fits_registers() ? softmax_grad_register_kernel<T> : softmax_grad_multipass_kernel<T>, rows.blocks(),
+           rows.block(), 0, SoftmaxGrad<T>{rows, log, g.as<const T>(), y.as<const T>(), gx.as<T>()});
   });
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads)
-    cross_entropy_grad_kernel(const Rows rows, Wide<T> smoothing, const Wide<T>* g, int64_t g_step,
+__global__ void __launch_bounds__(kMaxThreads)
+    cross_entropy_grad_kernel(const RowTeams rows, Wide<T> smoothing, const Wide<T>* g, int64_t g_step,
                               const Wide<T>* probs, const int64_t* target, const Wide<T>* divisor, T* gx) {
   using W = Wide<T>;
-  const Seat<T> seat(rows);
-  if (!seat.there) return;
-  const int64_t n = rows.n, begin = seat.row * n, id = target[seat.row];
-  W scale = id >= 0 ? g[seat.row * g_step] : W(0);
+  const RowSlice<T> slice(rows);
+  if (!slice.valid) return;
+  const int64_t n = rows.n, begin = slice.row * n, id = target[slice.row];
+  W scale = id >= 0 ? g[slice.row * g_step] : W(0);
   if (id >= 0 && divisor) scale /= *divisor;
   const W spread = smoothing / static_cast<W>(n), picked = W(1) - smoothing;
-  W items[Seat<T>::kPack];
-  for (int64_t i = seat.first; i < n; i += seat.step) {
+  W items[RowSlice<T>::kVectorSize];
+  for (int64_t i = slice.first; i < n; i += slice.step) {
     load_wide<T>(items, probs + begin, i, n, rows.aligned);
-    for (int k = 0; k < Seat<T>::kPack; ++k) {
+    for (int k = 0; k < RowSlice<T>::kVectorSize; ++k) {
       items[k] = (items[k] - spread) * scale;
       if (i + k == id) items[k] -= scale * picked;
     }
@@ -266,7 +272,7 @@ void cross_entropy_grad(double smoothing, const View& g, const View& probs, cons
     using T = typename decltype(type)::type;
     using W = Wide<T>;
     const int64_t n = row_length(probs);
-    const Rows rows = make_rows<T>(probs.numel / n, n, {probs.data, gx.data});
+    const RowTeams rows = make_row_teams<T>(probs.numel / n, n, {probs.data, gx.data});
     launch(cross_entropy_grad_kernel<T>, rows.blocks(), rows.block(), 0, rows, static_cast<W>(smoothing),
            g.as<const W>(), g.strides[0], probs.as<const W>(), target.as<const int64_t>(),
            divisor ? divisor->as<const W>() : nullptr, gx.as<T>());

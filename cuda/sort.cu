@@ -5,12 +5,18 @@
 #include "cuda/primitives.h"
 #include "cuda/strided.h"
 
+// Sorting and searching: sort, top-k and k-th values along the last dimension, lexicographic order of rows, binary
+// search and nonzero. Sorts are stable. Short lines are merge-sorted in shared memory, a line to a block; the first few
+// of a long line are found by sorting its tiles and the tiles' first few again; other long lines go through CUB's radix
+// sort.
 namespace reel::cuda {
 namespace {
 
 // ---- keys -----------------------------------------------------------------------------------------------------------
 
-/// Unsigned integers in the order of the elements: equals have one key, and NaN has the largest.
+/// Maps elements to unsigned integers (keys) of the same order: equal elements have one key (-0 and 0, all NaNs), NaN
+/// has the largest. A positive float's bits are ordered already and get the sign bit set; a negative one's are
+/// inverted.
 template <class T>
 struct KeyOf {
   using Bits = std::conditional_t<
@@ -41,7 +47,7 @@ struct KeyOf {
   __device__ static Key of(T x, bool descending) { return descending ? of(x) ^ kNan : of(x); }
 };
 
-/// A strided tensor's lines along its last dimension.
+/// The lines of a strided tensor along its last dimension.
 struct Lines {
   int64_t rows, n, stride;
   Strided<1> starts;
@@ -59,10 +65,11 @@ struct Lines {
 
 // ---- merging --------------------------------------------------------------------------------------------------------
 
-/// Where element i goes when each two neighbours of the sorted runs of `width`, a power of 2, in [0, n) are merged,
-/// stably; before(a, b): a comes before b.
+/// One pass of a merge sort in parallel: [0, n) consists of sorted runs of `width` (a power of 2), each two of which
+/// are merged. Returns the position of element i in the merged run, its own rank plus its rank in the other run, found
+/// by binary search. Stable. before(a, b): element a is ordered before b.
 template <class Before>
-__device__ int64_t merged_place(int64_t i, int64_t n, int64_t width, const Before& before) {
+__device__ int64_t merge_position(int64_t i, int64_t n, int64_t width, const Before& before) {
   const int64_t start = i & ~(2 * width - 1);
   const int64_t middle = start + width < n ? start + width : n, end = start + 2 * width < n ? start + 2 * width : n;
   const bool left = i < middle;
@@ -77,7 +84,7 @@ __device__ int64_t merged_place(int64_t i, int64_t n, int64_t width, const Befor
   return left ? i + low - middle : low + i - middle;
 }
 
-/// The first position in [0, n) of which f is true, of an f that stays true.
+/// Binary search: the first position in [0, n) for which f holds, n if there is none; f stays true once it is.
 template <class F>
 __device__ int64_t first_where(int64_t n, const F& f) {
   int64_t low = 0, high = n;
@@ -93,27 +100,27 @@ __device__ int64_t first_where(int64_t n, const F& f) {
 
 // ---- short lines, and the first of long ones ------------------------------------------------------------------------
 
-// A block sorts up to kTile elements in shared memory. The first few of a long line are among the first few of its
-// tiles, which make a shorter line.
-constexpr int kTile = 2048, kTileThreads = 512, kFewest = kTile / 8;
+// A block sorts up to kTile elements in shared memory. For the first k of a long line, the first k of each of its tiles
+// are kept as a shorter line, until one tile is left.
+constexpr int kTile = 2048, kMaxTileThreads = 512, kMaxTopK = kTile / 8;
 
-/// Which of each line's order are wanted: from to to - 1, or, with nan_wins, the first NaN instead if there is one.
-struct Wanted {
+/// The range [from, to) of each line's order that is computed; with nan_wins, the first NaN instead if there is one.
+struct SortRange {
   bool descending = false, nan_wins = false;
   int64_t from = 0, to = 0;
 };
 
-/// What is left of the lines: m keys of each, and where they are in x; without keys it is x itself.
+/// The elements of each line that are left: m keys and their positions in x; without keys, x itself.
 template <class Key>
-struct Rest {
+struct Candidates {
   int64_t m;
   Key* keys = nullptr;
   int64_t* positions = nullptr;
 };
 
 template <class T>
-__global__ void tile_kernel(Wanted wanted, Lines lines, const T* x, Rest<typename KeyOf<T>::Key> in,
-                            Rest<typename KeyOf<T>::Key> out, T* values, int64_t* indices) {
+__global__ void block_sort_kernel(SortRange range, Lines lines, const T* x, Candidates<typename KeyOf<T>::Key> in,
+                                  Candidates<typename KeyOf<T>::Key> out, T* values, int64_t* indices) {
   using Key = typename KeyOf<T>::Key;
   const int room = static_cast<int>(in.m < kTile ? in.m : kTile);
   REEL_SHARED(Key, memory);
@@ -122,18 +129,18 @@ __global__ void tile_kernel(Wanted wanted, Lines lines, const T* x, Rest<typenam
     const int64_t row = divide(b, tiles), first = (b - row * tiles) * kTile;
     const int count = static_cast<int>(in.m - first < kTile ? in.m - first : kTile);
     const int64_t line = locate(lines.starts, row);
-    // Two of each: the passes go from one to the other.
+    // Two buffers of each: a pass reads one and writes the other.
     Key *keys = memory, *next_keys = memory + room;
     uint16_t *slots = reinterpret_cast<uint16_t*>(memory + 2 * room), *next_slots = slots + room;
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
       keys[i] = in.keys ? in.keys[row * in.m + first + i]
-                        : KeyOf<T>::of(x[line + (first + i) * lines.stride], wanted.descending);
+                        : KeyOf<T>::of(x[line + (first + i) * lines.stride], range.descending);
       slots[i] = static_cast<uint16_t>(i);
     }
     __syncthreads();
     for (int width = 1; width < count; width *= 2) {
       for (int i = threadIdx.x; i < count; i += blockDim.x) {
-        const int64_t to = merged_place(i, count, width, [&](int64_t a, int64_t b) { return keys[a] < keys[b]; });
+        const int64_t to = merge_position(i, count, width, [&](int64_t a, int64_t b) { return keys[a] < keys[b]; });
         next_keys[to] = keys[i], next_slots[to] = slots[i];
       }
       __syncthreads();
@@ -146,15 +153,15 @@ __global__ void tile_kernel(Wanted wanted, Lines lines, const T* x, Rest<typenam
       return in.keys ? in.positions[row * in.m + place] : place;
     };
     if (out.keys) {
-      for (int i = threadIdx.x; i < count && i < wanted.to; i += blockDim.x) {
-        const int64_t to = row * out.m + first / kTile * wanted.to + i;
+      for (int i = threadIdx.x; i < count && i < range.to; i += blockDim.x) {
+        const int64_t to = row * out.m + first / kTile * range.to + i;
         out.keys[to] = keys[i], out.positions[to] = position(i);
       }
     } else {
-      const bool nan = KeyOf<T>::kFloating && wanted.nan_wins && keys[count - 1] == KeyOf<T>::kNan;
-      for (int64_t i = wanted.from + threadIdx.x; i < wanted.to; i += blockDim.x) {
+      const bool nan = KeyOf<T>::kFloating && range.nan_wins && keys[count - 1] == KeyOf<T>::kNan;
+      for (int64_t i = range.from + threadIdx.x; i < range.to; i += blockDim.x) {
         const int64_t at = position(nan ? first_where(count, [&](int64_t j) { return keys[j] == KeyOf<T>::kNan; }) : i);
-        const int64_t to = row * (wanted.to - wanted.from) + i - wanted.from;
+        const int64_t to = row * (range.to - range.from) + i - range.from;
         indices[to] = at;
         if (values) values[to] = x[line + at * lines.stride];
       }
@@ -164,25 +171,25 @@ __global__ void tile_kernel(Wanted wanted, Lines lines, const T* x, Rest<typenam
 }
 
 template <class T>
-void sort_tiles(const Wanted& wanted, const Lines& lines, const T* x, T* values, int64_t* indices) {
+void sort_tiles(const SortRange& range, const Lines& lines, const T* x, T* values, int64_t* indices) {
   using Key = typename KeyOf<T>::Key;
   const auto shorter = [&](int64_t m) {
     const int64_t last = (m - 1) / kTile, rest = m - last * kTile;
-    return last * wanted.to + (rest < wanted.to ? rest : wanted.to);
+    return last * range.to + (rest < range.to ? rest : range.to);
   };
-  const auto run = [&](Rest<Key> in, Rest<Key> out) {
+  const auto run = [&](Candidates<Key> in, Candidates<Key> out) {
     const int64_t room = in.m < kTile ? in.m : kTile, threads = ceil_div(ceil_div(room, 4), kWarp) * kWarp;
-    launch(tile_kernel<T>, blocks_for(lines.rows * ceil_div(in.m, kTile), 1),
-           static_cast<unsigned>(threads < kTileThreads ? threads : kTileThreads),
-           2 * room * (sizeof(Key) + sizeof(uint16_t)), wanted, lines, x, in, out, values, indices);
+    launch(block_sort_kernel<T>, blocks_for(lines.rows * ceil_div(in.m, kTile), 1),
+           static_cast<unsigned>(threads < kMaxTileThreads ? threads : kMaxTileThreads),
+           2 * room * (sizeof(Key) + sizeof(uint16_t)), range, lines, x, in, out, values, indices);
   };
-  Rest<Key> in{lines.n};
+  Candidates<Key> in{lines.n};
   if (in.m <= kTile) return run(in, {0});
   const int64_t sizes[] = {lines.rows * shorter(in.m), lines.rows * shorter(shorter(in.m))};
   const Scratch<Key> keys[] = {Scratch<Key>(sizes[0]), Scratch<Key>(sizes[1])};
   const Scratch<int64_t> positions[] = {Scratch<int64_t>(sizes[0]), Scratch<int64_t>(sizes[1])};
   for (int level = 0; in.m > kTile; level ^= 1) {
-    const Rest<Key> out{shorter(in.m), keys[level], positions[level]};
+    const Candidates<Key> out{shorter(in.m), keys[level], positions[level]};
     run(in, out);
     in = out;
   }
@@ -191,7 +198,7 @@ void sort_tiles(const Wanted& wanted, const Lines& lines, const T* x, T* values,
 
 // ---- long lines -----------------------------------------------------------------------------------------------------
 
-/// Each element's key, with its line's number before it if there are several, and its number.
+/// Each element's key, with its line's number in the higher bits where several lines are sorted at once, and its index.
 template <class T, class Key>
 __global__ void keys_kernel(bool descending, int line_shift, Lines lines, const T* x, Key* keys, int64_t* values) {
   for (int64_t i = first_index(); i < lines.rows * lines.n; i += index_step()) {
@@ -206,29 +213,31 @@ __global__ void line_keys_kernel(Lines lines, const int64_t* values, uint64_t* k
 }
 
 template <class T>
-__global__ void pick_kernel(Wanted wanted, Lines lines, const T* x, const int64_t* order, T* values, int64_t* indices) {
-  const int64_t width = wanted.to - wanted.from, n = lines.n;
+__global__ void pick_kernel(SortRange range, Lines lines, const T* x, const int64_t* order, T* values,
+                            int64_t* indices) {
+  const int64_t width = range.to - range.from, n = lines.n;
   for (int64_t i = first_index(); i < lines.rows * width; i += index_step()) {
     const int64_t row = divide(i, width), start = locate(lines.starts, row);
     const auto position = [&](int64_t j) { return order[row * n + j] - row * n; };
     const auto element = [&](int64_t j) { return x[start + position(j) * lines.stride]; };
     const auto is_nan = [&](int64_t j) { return KeyOf<T>::kFloating && KeyOf<T>::of(element(j)) == KeyOf<T>::kNan; };
-    int64_t j = wanted.from + i - row * width;
-    if (wanted.nan_wins && is_nan(n - 1)) j = first_where(n, is_nan);
+    int64_t j = range.from + i - row * width;
+    if (range.nan_wins && is_nan(n - 1)) j = first_where(n, is_nan);
     indices[i] = position(j);
     if (values) values[i] = element(j);
   }
 }
 
 template <class Key, class T>
-void sort_all(const Wanted& wanted, const Lines& lines, const T* x, T* values, int64_t* indices) {
+void sort_all(const SortRange& range, const Lines& lines, const T* x, T* values, int64_t* indices) {
   const int64_t n = lines.rows * lines.n;
   const unsigned blocks = blocks_for(n);
-  // Lines are kept apart by what comes before their keys or, where there is no room, by a second sort.
+  // One radix sort for all lines: they are kept apart by their number in the higher bits of the keys or, where keys
+  // have no bits left, by a second, stable sort by the line's number.
   const bool together = lines.rows > 1 && sizeof(T) < sizeof(Key);
   const int bits = KeyOf<T>::kBits, line_bits = bits_below(lines.rows);
   Pairs<Key> pairs(n);
-  launch(keys_kernel<T, Key>, blocks, kThreads, 0, wanted.descending, together ? bits : 0, lines, x, pairs.keys(),
+  launch(keys_kernel<T, Key>, blocks, kThreads, 0, range.descending, together ? bits : 0, lines, x, pairs.keys(),
          pairs.values());
   pairs.sort(together ? bits + line_bits : bits);
   if constexpr (sizeof(T) == 8) {
@@ -237,21 +246,21 @@ void sort_all(const Wanted& wanted, const Lines& lines, const T* x, T* values, i
       pairs.sort(line_bits);
     }
   }
-  launch(pick_kernel<T>, blocks_for(lines.rows * (wanted.to - wanted.from)), kThreads, 0, wanted, lines, x,
-         pairs.values(), values, indices);
+  launch(pick_kernel<T>, blocks_for(lines.rows * (range.to - range.from)), kThreads, 0, range, lines, x, pairs.values(),
+         values, indices);
 }
 
-/// The wanted elements of each line's order.
+/// The elements in `range` of each line's order.
 template <class T>
-void sort_lines(const Wanted& wanted, const View& view, T* values, int64_t* indices) {
+void sort_lines(const SortRange& range, const View& view, T* values, int64_t* indices) {
   const Lines lines(view);
   const T* const x = view.as<const T>();
-  if (lines.n <= kTile || (wanted.to <= kFewest && !wanted.nan_wins))
-    sort_tiles(wanted, lines, x, values, indices);
+  if (lines.n <= kTile || (range.to <= kMaxTopK && !range.nan_wins))
+    sort_tiles(range, lines, x, values, indices);
   else if (lines.rows > 1)
-    sort_all<uint64_t>(wanted, lines, x, values, indices);
+    sort_all<uint64_t>(range, lines, x, values, indices);
   else
-    sort_all<typename KeyOf<T>::Key>(wanted, lines, x, values, indices);
+    sort_all<typename KeyOf<T>::Key>(range, lines, x, values, indices);
 }
 
 void sort(bool descending, const View& x, const View& values, const View& indices) {
@@ -277,7 +286,7 @@ void kth(int64_t k, bool nan_wins, const View& x, const View& indices) {
 constexpr int kRowTile = 1024;
 
 template <class T>
-struct Rows {
+struct RowCompare {
   int64_t n, width;
   const T* x;
   __device__ bool before(int64_t a, int64_t b) const {
@@ -290,9 +299,9 @@ struct Rows {
   }
 };
 
-/// The order of each kRowTile rows.
+/// Sorts the indices of kRowTile rows in each block; row_merge_kernel merges the tiles.
 template <class T>
-__global__ void row_tile_kernel(Rows<T> rows, int64_t* order) {
+__global__ void row_tile_kernel(RowCompare<T> rows, int64_t* order) {
   __shared__ uint16_t slots[2][kRowTile];
   const int64_t first = int64_t(blockIdx.x) * kRowTile;
   const int count = static_cast<int>(rows.n - first < kRowTile ? rows.n - first : kRowTile);
@@ -302,7 +311,7 @@ __global__ void row_tile_kernel(Rows<T> rows, int64_t* order) {
   for (int width = 1; width < count; width *= 2, now ^= 1) {
     const uint16_t* const from = slots[now];
     for (int i = threadIdx.x; i < count; i += blockDim.x)
-      slots[now ^ 1][merged_place(i, count, width, [&](int64_t a, int64_t b) {
+      slots[now ^ 1][merge_position(i, count, width, [&](int64_t a, int64_t b) {
         return rows.before(first + from[a], first + from[b]);
       })] = from[i];
     __syncthreads();
@@ -311,9 +320,9 @@ __global__ void row_tile_kernel(Rows<T> rows, int64_t* order) {
 }
 
 template <class T>
-__global__ void row_merge_kernel(Rows<T> rows, int64_t width, const int64_t* from, int64_t* to) {
+__global__ void row_merge_kernel(RowCompare<T> rows, int64_t width, const int64_t* from, int64_t* to) {
   for (int64_t i = first_index(); i < rows.n; i += index_step())
-    to[merged_place(i, rows.n, width, [&](int64_t a, int64_t b) { return rows.before(from[a], from[b]); })] = from[i];
+    to[merge_position(i, rows.n, width, [&](int64_t a, int64_t b) { return rows.before(from[a], from[b]); })] = from[i];
 }
 
 void order_rows(const View& x, const View& order) {
@@ -327,14 +336,14 @@ void order_rows(const View& x, const View& order) {
           *to = passes % 2 ? order.as<int64_t>() : other.data();
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const Rows<T> rows{n, x.shape[1], x.as<const T>()};
+    const RowCompare<T> rows{n, x.shape[1], x.as<const T>()};
     launch(row_tile_kernel<T>, static_cast<unsigned>(ceil_div(n, kRowTile)), kThreads, 0, rows, from);
     for (int64_t width = kRowTile; width < n; width *= 2, std::swap(from, to))
       launch(row_merge_kernel<T>, blocks_for(n), kThreads, 0, rows, width, from, to);
   });
 }
 
-// ---- places in what is sorted ---------------------------------------------------------------------------------------
+// ---- binary search --------------------------------------------------------------------------------------------------
 
 template <class T>
 __global__ void search_kernel(bool right, int64_t n, int64_t m, bool by_row, const T* sorted, int64_t count,
@@ -360,15 +369,15 @@ void search(bool right, const View& sorted, const View& values, const View& posi
   });
 }
 
-// ---- what is not zero -----------------------------------------------------------------------------------------------
+// ---- nonzero --------------------------------------------------------------------------------------------------------
 
-constexpr int kEach = 16, kCountTile = kThreads * kEach;
+constexpr int kItemsPerThread = 16, kCountTile = kThreads * kItemsPerThread;
 
-/// How many values before this thread's one add up to, and all of the block; values of a block of whole warps.
-struct BlockSum {
+/// The exclusive prefix sum and the total of a block's values. All threads of a block of whole warps call it.
+struct BlockScan {
   int64_t before, total;
 };
-__device__ BlockSum block_sums(int64_t value) {
+__device__ BlockScan block_scan(int64_t value) {
   __shared__ int64_t of_warps[kWarp];
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   int64_t sum = value;
@@ -376,10 +385,10 @@ __device__ BlockSum block_sums(int64_t value) {
     const int64_t other = __shfl_up_sync(~0u, sum, step);
     if (lane >= step) sum += other;
   }
-  __syncthreads();  // of an earlier call everything has been read
+  __syncthreads();  // all threads have read the results of an earlier call
   if (lane == kWarp - 1) of_warps[warp] = sum;
   __syncthreads();
-  BlockSum result{sum - value, 0};
+  BlockScan result{sum - value, 0};
   for (unsigned w = 0; w < warps; ++w) {
     if (w < warp) result.before += of_warps[w];
     result.total += of_warps[w];
@@ -387,7 +396,7 @@ __device__ BlockSum block_sums(int64_t value) {
   return result;
 }
 
-/// Words whose bits under the mask are not all 0: -0.0 is zero.
+/// The test for nonzero elements by their bits, for any dtype: the mask leaves out a float's sign, as -0.0 is zero.
 template <class W>
 struct Nonzero {
   Strided<1> s;
@@ -397,12 +406,12 @@ struct Nonzero {
   __device__ bool at(int64_t i) const { return i < count && (x[locate(s, i)] & mask) != 0; }
 };
 
-/// Counts a tile each block: in a list, or all together.
+/// Each block counts the nonzeros of a tile: one count for each block, or their sum.
 template <class W>
 __global__ void count_kernel(Nonzero<W> nonzero, int64_t* counts, unsigned long long* total) {
   const int64_t first = int64_t(blockIdx.x) * kCountTile;
   int count = 0;
-  for (int j = 0; j < kEach; ++j) count += nonzero.at(first + j * kThreads + threadIdx.x);
+  for (int j = 0; j < kItemsPerThread; ++j) count += nonzero.at(first + j * kThreads + threadIdx.x);
   count = block_reduce(count, Plus());
   if (threadIdx.x != 0) return;
   if (counts)
@@ -411,28 +420,30 @@ __global__ void count_kernel(Nonzero<W> nonzero, int64_t* counts, unsigned long 
     atomicAdd(total, static_cast<unsigned long long>(count));
 }
 
-/// Turns counts into what comes before each; one block.
-__global__ void sum_counts_kernel(int64_t n, int64_t* counts) {
+/// Turns the counts into their exclusive prefix sums; one block.
+__global__ void scan_counts_kernel(int64_t n, int64_t* counts) {
   int64_t before = 0;
   for (int64_t start = 0; start < n; start += blockDim.x) {
     const int64_t i = start + threadIdx.x;
-    const BlockSum sums = block_sums(i < n ? counts[i] : 0);
+    const BlockScan sums = block_scan(i < n ? counts[i] : 0);
     if (i < n) counts[i] = before + sums.before;
     before += sums.total;
   }
 }
 
-/// Writes the coordinates of those that are not zero; `most` lists have room.
+/// Writes the coordinates of the nonzeros in their order; at most `capacity` of them, the size that the host has
+/// counted.
 template <class W>
-__global__ void list_kernel(Nonzero<W> nonzero, Strided<1> shape, const int64_t* before, int64_t most, int64_t* lists) {
+__global__ void list_kernel(Nonzero<W> nonzero, Strided<1> shape, const int64_t* before, int64_t capacity,
+                            int64_t* lists) {
   const int64_t first = int64_t(blockIdx.x) * kCountTile;
   int64_t place = before ? before[blockIdx.x] : 0;
-  for (int j = 0; j < kEach; ++j) {
+  for (int j = 0; j < kItemsPerThread; ++j) {
     int64_t i = first + j * kThreads + threadIdx.x;
     const bool here = nonzero.at(i);
-    const BlockSum sums = block_sums(here);
+    const BlockScan sums = block_scan(here);
     const int64_t row = place + sums.before;
-    if (here && row < most)
+    if (here && row < capacity)
       for (int d = shape.rank - 1; d >= 0; --d) {
         const int64_t rest = divide(i, shape.sizes[d]);
         lists[row * shape.rank + d] = i - rest * shape.sizes[d];
@@ -480,7 +491,7 @@ void nonzero(const View& x, const View& positions) {
     using W = std::remove_cv_t<decltype(nonzero.mask)>;
     if (tiles > 1) {
       launch(count_kernel<W>, tiles, kThreads, 0, nonzero, counts.data(), nullptr);
-      launch(sum_counts_kernel, 1, 1024, 0, tiles, counts.data());
+      launch(scan_counts_kernel, 1, 1024, 0, tiles, counts.data());
     }
     launch(list_kernel<W>, tiles, kThreads, 0, nonzero, shape, tiles > 1 ? counts.data() : nullptr, positions.shape[0],
            positions.as<int64_t>());

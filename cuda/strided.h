@@ -1,25 +1,26 @@
 #pragma once
 #include "cuda/runtime.h"
 
-// Loops over the elements of strided views of any number, by threads that lie along the last dimension: what costs
-// divisions is done once for a row, not for each element.
+// Loops over the elements of N strided views of one shape, for indexing and the like, with 64-bit indices. Threads lie
+// along the last dimension, and each takes several elements of a row: the divisions that find a row's offsets are made
+// once for a row, not for each element. (cuda/elementwise.h has 32-bit loops for pointwise functions.)
 namespace reel::cuda {
 
-/// n / d for n >= 0 and d > 0; most fit into 32 bits, where a division takes a third of the time.
+/// n / d for n >= 0 and d > 0. Numbers that fit into 32 bits are divided as such, in a third of the time.
 __device__ inline int64_t divide(int64_t n, int64_t d) {
   return (n | d) >> 32 ? n / d : int64_t(uint32_t(n) / uint32_t(d));
 }
 
-/// N views of one shape, of at least one dimension; strides in elements.
+/// The strides, in elements, of N views of one shape of at least one dimension.
 template <int N>
 struct Strided {
   int rank = 0;
-  int64_t rows = 1, length = 1;  // all dimensions but the last, and that
+  int64_t rows = 1, length = 1;  // the product of all dimensions but the last, and the last
   int64_t sizes[kMaxDims];
   int64_t strides[kMaxDims][N];
 
   int64_t numel() const { return rows * length; }
-  /// Where row number `row` begins.
+  /// The offsets of the first element of a row.
   __device__ void locate_row(int64_t row, int64_t (&at)[N]) const {
     for (int v = 0; v < N; ++v) at[v] = 0;
     for (int d = rank - 2; d >= 0; --d) {
@@ -28,7 +29,7 @@ struct Strided {
       row = rest;
     }
   }
-  /// Where element number i is.
+  /// The offsets of element number i.
   __device__ void locate(int64_t i, int64_t (&at)[N]) const {
     const int64_t row = rank > 1 ? divide(i, length) : 0;
     locate_row(row, at);
@@ -44,7 +45,7 @@ __device__ inline int64_t locate(const Strided<1>& s, int64_t i) {
 /// The N views with these strides; dimensions are merged where all of them allow it.
 template <int N>
 Strided<N> merge_dims(const Shape& shape, const Strides (&strides)[N]) {
-  // From the last dimension to the first, then turned round.
+  // Built from the last dimension to the first, then reversed.
   Strided<N> s;
   for (int d = shape.size() - 1; d >= 0; --d) {
     if (shape[d] == 1) continue;
@@ -86,7 +87,9 @@ inline Strides dense_strides(const Shape& shape) {
   return strides;
 }
 
-/// Blocks for a kernel that takes `rows` rows of `length` columns: threads' x goes along a row, y from row to row.
+/// The shape of a launch over `rows` rows of `length` columns: threadIdx.x goes along a row, threadIdx.y from row to
+/// row. A row of up to a warp's length gets a power of two of threads, so that short rows share a warp; a few long rows
+/// get whole blocks. A thread takes four columns or more.
 struct Grid {
   dim3 blocks, threads;
   Grid(int64_t rows, int64_t length) {
@@ -109,7 +112,7 @@ template <int N>
 Grid grid_for(const Strided<N>& s) {
   return {s.rows, s.length};
 }
-/// f(where element i is in each view) for every i, in a kernel launched on grid_for(s).
+/// f(offsets of an element in each view) for every element, in a kernel launched with grid_for(s).
 template <int N, class F>
 __device__ void for_each_element(const Strided<N>& s, const F& f) {
   for (int64_t row = first_row(); row < s.rows; row += row_step()) {

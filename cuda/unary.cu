@@ -1,6 +1,7 @@
 #include "cuda/pointwise.h"
 #include "lib/scalar.h"
 
+// Unary pointwise functions (lib/scalar.h) over views. The gradient's kernels are in unary_grad.cu.
 namespace reel::cuda {
 namespace {
 

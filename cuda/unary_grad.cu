@@ -1,6 +1,7 @@
 #include "cuda/pointwise.h"
 #include "lib/scalar.h"
 
+// Gradients of unary pointwise functions. Operands that a rule does not use are null pointers.
 namespace reel::cuda {
 namespace {
 

@@ -1,17 +1,21 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/aligned_vector.h"
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "lib/kernels/update.h"
 #include "lib/step.h"
 
+// Optimizer steps, gradient scaling and norms over many tensors at a time (multi-tensor apply): a launch takes up to 64
+// tensors, described by a kernel argument, since launching once for each of a model's parameters would take longer than
+// the updates.
 namespace reel::cuda {
 namespace {
 
-constexpr int kVector = 4;  // elements that a thread takes at once
-constexpr int kPerBlock = 4 * kVector * kThreads;
-constexpr int kMost = 64;  // parameters of a launch: what fits into a kernel's arguments
+constexpr int kVector = 4;  // elements that a thread loads at once
+constexpr int kItemsPerBlock = 4 * kVector * kThreads;
+constexpr int kMaxTensors = 64;  // of a launch: what fits into the 4 KiB of kernel arguments
 
 /// A parameter of type T, its gradient and its states.
 template <class T>
@@ -28,72 +32,69 @@ struct Parameter {
   }
 };
 
-/// The parameters of a launch, whose blocks are numbered through.
+/// The tensors of a launch; each has a range of the launch's blocks.
 template <class T>
-struct Table {
-  Parameter<T> parameters[kMost];
-  int first_block[kMost + 1];
+struct ParameterTable {
+  Parameter<T> parameters[kMaxTensors];
+  int first_block[kMaxTensors + 1];
   int count = 0;
 };
 
-template <class T, int n>
-struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) Vector {
-  T of[n];
-};
-template <int n, class T>
-__device__ bool is_aligned(const T* data) {
-  return reinterpret_cast<uintptr_t>(data) % alignof(Vector<T, n>) == 0;
+template <class T>
+__device__ bool is_vector_aligned(const T* data) {
+  return is_aligned<alignof(AlignedVector<T, kVector>)>(data);
 }
 
-/// n adjacent elements.
+/// Updates n adjacent elements.
 template <int n, class F, class T>
 __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
   using W = Wide<T>;
-  using Own = Vector<T, n>;
-  using States = Vector<W, n>;
+  using Own = AlignedVector<T, n>;
+  using States = AlignedVector<W, n>;
   Own p = *reinterpret_cast<const Own*>(x.p + at);
   const Own g = *reinterpret_cast<const Own*>(x.g + at);
   States states[scalar::kMostStates] = {};
   for (int i = 0; i < scalar::kMostStates; ++i)
     if (x.states[i]) states[i] = *reinterpret_cast<const States*>(x.states[i] + at);
   for (int k = 0; k < n; ++k) {
-    W wide = widen(p.of[k]);
-    f(wide, widen(g.of[k]), states[0].of[k], states[1].of[k], states[2].of[k]);
-    p.of[k] = narrow<T>(wide);
+    W wide = widen(p.items[k]);
+    f(wide, widen(g.items[k]), states[0].items[k], states[1].items[k], states[2].items[k]);
+    p.items[k] = narrow<T>(wide);
   }
   *reinterpret_cast<Own*>(x.p + at) = p;
   for (int i = 0; i < scalar::kMostStates; ++i)
     if (x.states[i]) *reinterpret_cast<States*>(x.states[i] + at) = states[i];
 }
 
-/// All elements, by the threads of a block.
+/// Updates all elements, by the threads of a block.
 template <class F, class T>
 __device__ void step_all(const F& f, const Parameter<T>& x) {
-  bool vectors = is_aligned<kVector>(x.p) && is_aligned<kVector>(x.g);
-  for (int i = 0; i < scalar::kMostStates; ++i) vectors = vectors && is_aligned<kVector>(x.states[i]);
+  bool vectors = is_vector_aligned(x.p) && is_vector_aligned(x.g);
+  for (int i = 0; i < scalar::kMostStates; ++i) vectors = vectors && is_vector_aligned(x.states[i]);
   const int64_t whole = vectors ? x.numel / kVector * kVector : 0;
   for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector)
     step<kVector>(f, x, i);
   for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) step<1>(f, x, i);
 }
 
-/// What a block does of a launch's parameters.
+/// The part of a launch's tensors that the calling block has.
 template <class T>
-__device__ Parameter<T> own_part(const Table<T>& table) {
+__device__ Parameter<T> block_part(const ParameterTable<T>& table) {
   const int which = part_of_block(table.first_block, table.count);
   const Parameter<T>& x = table.parameters[which];
-  const int64_t begin = (int64_t(blockIdx.x) - table.first_block[which]) * kPerBlock;
+  const int64_t begin = (int64_t(blockIdx.x) - table.first_block[which]) * kItemsPerBlock;
   const int64_t rest = x.numel - begin;
-  return x.from(begin, begin, rest < kPerBlock ? rest : kPerBlock);
+  return x.from(begin, begin, rest < kItemsPerBlock ? rest : kItemsPerBlock);
 }
 
 template <class F, class T>
-__global__ void update_table(Varying<F> f, Table<T> table) {
+__global__ void update_table(Varying<F> f, ParameterTable<T> table) {
   const F now = f.get();
-  step_all(now, own_part(table));
+  step_all(now, block_part(table));
 }
 
-/// What gradients are multiplied with: a number, or what makes `norm`, in the GPU's memory, at most that.
+/// What gradients are multiplied with: a number or, given a norm in GPU memory, the factor that clips that norm to the
+/// number. So clipping does not synchronize.
 struct Factor {
   double number;
   const void* norm;
@@ -104,37 +105,37 @@ struct Factor {
   }
 };
 
-/// n adjacent elements. What is returned is 0, or NaN if one is infinite or NaN.
+/// Multiplies n adjacent elements. Returns 0, or NaN if one of them is infinite or NaN (x * 0 is).
 template <int n, class T>
-__device__ Wide<T> rescale_some(Wide<T> factor, T* g) {
-  Vector<T, n> some = *reinterpret_cast<const Vector<T, n>*>(g);
+__device__ Wide<T> rescale_items(Wide<T> factor, T* g) {
+  AlignedVector<T, n> some = *reinterpret_cast<const AlignedVector<T, n>*>(g);
   Wide<T> zero = 0;
 #pragma unroll
   for (int k = 0; k < n; ++k) {
-    const Wide<T> x = widen(some.of[k]);
+    const Wide<T> x = widen(some.items[k]);
     zero += x * 0;
-    some.of[k] = narrow<T>(x * factor);
+    some.items[k] = narrow<T>(x * factor);
   }
-  *reinterpret_cast<Vector<T, n>*>(g) = some;
+  *reinterpret_cast<AlignedVector<T, n>*>(g) = some;
   return zero;
 }
 
 template <class T>
-__global__ void rescale_table(Factor by, Table<T> table, bool* found) {
+__global__ void rescale_table(Factor by, ParameterTable<T> table, bool* found) {
   const Wide<T> factor = static_cast<Wide<T>>(by.get());
   if (factor == 1 && !found) return;
-  const Parameter<T> x = own_part(table);
-  const int64_t whole = is_aligned<kVector>(x.p) ? x.numel / kVector * kVector : 0;
+  const Parameter<T> x = block_part(table);
+  const int64_t whole = is_vector_aligned(x.p) ? x.numel / kVector * kVector : 0;
   Wide<T> zero = 0;
   for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector)
-    zero += rescale_some<kVector>(factor, x.p + i);
-  for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) zero += rescale_some<1>(factor, x.p + i);
-  if (found && zero != zero) *found = true;  // whoever writes it writes the same
+    zero += rescale_items<kVector>(factor, x.p + i);
+  for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x) zero += rescale_items<1>(factor, x.p + i);
+  if (found && zero != zero) *found = true;  // a benign race: all threads write the same
 }
 
-// What a norm joins of each element, and what is made of all.
+// Norms: term() of each element, combined by `combine`, and root() of the total.
 struct Squares {
-  Plus join;
+  Plus combine;
   template <class W>
   __device__ W term(W x) const {
     return x * x;
@@ -143,7 +144,7 @@ struct Squares {
 };
 struct Powers {
   double p;
-  Plus join;
+  Plus combine;
   template <class W>
   __device__ W term(W x) const {
     return scalar::pow(scalar::abs(x), static_cast<W>(p));
@@ -151,7 +152,7 @@ struct Powers {
   __device__ double root(double total) const { return scalar::pow(total, 1 / p); }
 };
 struct Magnitudes {
-  Maximum join;
+  Maximum combine;
   template <class W>
   __device__ W term(W x) const {
     return scalar::abs(x);
@@ -161,29 +162,29 @@ struct Magnitudes {
 
 /// Each block's part of a norm.
 template <class T, class Norm>
-__global__ void norm_table(Norm norm, Table<T> table, double* parts) {
-  const Parameter<T> x = own_part(table);
-  const int64_t whole = is_aligned<kVector>(x.p) ? x.numel / kVector * kVector : 0;
+__global__ void norm_table(Norm norm, ParameterTable<T> table, double* parts) {
+  const Parameter<T> x = block_part(table);
+  const int64_t whole = is_vector_aligned(x.p) ? x.numel / kVector * kVector : 0;
   double total = 0;
   for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector) {
-    const auto some = *reinterpret_cast<const Vector<T, kVector>*>(x.p + i);
-    Wide<T> part = norm.term(widen(some.of[0]));
+    const auto some = *reinterpret_cast<const AlignedVector<T, kVector>*>(x.p + i);
+    Wide<T> part = norm.term(widen(some.items[0]));
 #pragma unroll
-    for (int k = 1; k < kVector; ++k) part = norm.join(part, norm.term(widen(some.of[k])));
-    total = norm.join(total, static_cast<double>(part));
+    for (int k = 1; k < kVector; ++k) part = norm.combine(part, norm.term(widen(some.items[k])));
+    total = norm.combine(total, static_cast<double>(part));
   }
   for (int64_t i = whole + threadIdx.x; i < x.numel; i += blockDim.x)
-    total = norm.join(total, static_cast<double>(norm.term(widen(x.p[i]))));
-  total = block_reduce(total, norm.join);
+    total = norm.combine(total, static_cast<double>(norm.term(widen(x.p[i]))));
+  total = block_reduce(total, norm.combine);
   if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 
-/// The norm from all parts, by one block.
+/// Combines the parts of all blocks, by one block: two passes, in a fixed order, make the norm deterministic.
 template <class Norm>
 __global__ void finish_norm(Norm norm, const double* parts, int64_t count, void* y, bool wide) {
   double total = 0;
-  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total = norm.join(total, parts[i]);
-  total = norm.root(block_reduce(total, norm.join));
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total = norm.combine(total, parts[i]);
+  total = norm.root(block_reduce(total, norm.combine));
   if (threadIdx.x) return;
   if (wide)
     *static_cast<double*>(y) = total;
@@ -191,7 +192,8 @@ __global__ void finish_norm(Norm norm, const double* parts, int64_t count, void*
     *static_cast<float*>(y) = static_cast<float>(total);
 }
 
-/// Rows `ids` of x, which has `rows` of `columns` elements. An id that is not one of them was reported already.
+/// Updates rows `ids` of x, which has `rows` of `columns` elements, from a sparse gradient. Ids out of range, which
+/// were reported before, are skipped.
 template <class F, class T>
 __global__ void update_ids(Varying<F> f, Parameter<T> x, const int64_t* ids, int64_t n, int64_t rows, int64_t columns) {
   const F now = f.get();
@@ -208,17 +210,17 @@ Parameter<T> parameter(const Updated& u) {
   return result;
 }
 
-/// run(blocks, table) for all that have elements, in as many launches as it takes.
+/// run(blocks, table) for all tensors that have elements, kMaxTensors at a time.
 template <class T, class Run>
 void for_each_table(std::span<const Updated> parameters, const Run& run) {
   while (!parameters.empty()) {
-    Table<T> table;
-    const auto some = parameters.first(std::min<size_t>(parameters.size(), kMost));
+    ParameterTable<T> table;
+    const auto some = parameters.first(std::min<size_t>(parameters.size(), kMaxTensors));
     parameters = parameters.subspan(some.size());
     table.first_block[0] = 0;
     for (const Updated& u : some) {
       if (u.numel == 0) continue;
-      const int next = table.first_block[table.count] + static_cast<int>(ceil_div(u.numel, kPerBlock));
+      const int next = table.first_block[table.count] + static_cast<int>(ceil_div(u.numel, kItemsPerBlock));
       table.parameters[table.count++] = parameter<T>(u);
       table.first_block[table.count] = next;
     }
@@ -228,8 +230,8 @@ void for_each_table(std::span<const Updated> parameters, const Run& run) {
 
 template <class T, class F>
 void launch_table(const Varying<F>& f, std::span<const Updated> parameters) {
-  static_assert(sizeof(Table<T>) + sizeof(Varying<F>) <= 4096, "what a kernel takes");
-  for_each_table<T>(parameters, [&](dim3 blocks, const Table<T>& table) {
+  static_assert(sizeof(ParameterTable<T>) + sizeof(Varying<F>) <= 4096, "what a kernel takes");
+  for_each_table<T>(parameters, [&](dim3 blocks, const ParameterTable<T>& table) {
     launch(update_table<F, T>, blocks, kThreads, 0, f, table);
   });
 }
@@ -239,7 +241,7 @@ void rescale(double factor, const View* norm, std::span<const Updated> gradients
   const Factor by{factor, norm ? norm->data : nullptr, norm && norm->dtype == kFloat64};
   with_floating(gradients[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    for_each_table<T>(gradients, [&](dim3 blocks, const Table<T>& table) {
+    for_each_table<T>(gradients, [&](dim3 blocks, const ParameterTable<T>& table) {
       launch(rescale_table<T>, blocks, kThreads, 0, by, table, found);
     });
   });
@@ -248,13 +250,13 @@ void rescale(double factor, const View* norm, std::span<const Updated> gradients
 template <class Norm>
 void norm_by(const Norm& norm, std::span<const Updated> tensors, const View& y) {
   int64_t count = 0;
-  for (const Updated& x : tensors) count += ceil_div(x.numel, kPerBlock);
+  for (const Updated& x : tensors) count += ceil_div(x.numel, kItemsPerBlock);
   const Scratch<double> parts(std::max<int64_t>(count, 1));
   double* next = parts;
   if (count > 0)
     with_floating(tensors[0].dtype, [&](auto type) {
       using T = typename decltype(type)::type;
-      for_each_table<T>(tensors, [&](dim3 blocks, const Table<T>& table) {
+      for_each_table<T>(tensors, [&](dim3 blocks, const ParameterTable<T>& table) {
         launch(norm_table<T, Norm>, blocks, kThreads, 0, norm, table, next);
         next += blocks.x;
       });

@@ -16,3 +16,4 @@
 #include "reel/tensor.h"
 #include "reel/threads.h"
 #include "reel/types.h"
+#include "reel/version.h"

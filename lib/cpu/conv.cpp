@@ -5,7 +5,8 @@
 #include "lib/kernels/convolution.h"
 #include "lib/kernels/gemm.h"
 
-// Windows as columns, and convolution as a product with them: for float64, and for what oneDNN refuses.
+// unfold and fold (im2col and col2im), and convolution as a matrix product with the unfolded input: for float64, and
+// for problems that oneDNN refuses.
 namespace reel::cpu {
 namespace {
 
@@ -14,8 +15,8 @@ int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * 
 int64_t ceil_div(int64_t a, int64_t b) { return a > 0 ? (a + b - 1) / b : 0; }
 
 /// For every row of the column matrix of one image, [channels * kernel, y_size], and every line of windows in it calls
-/// visit(column, first, last, count, pixel): of the `count` elements at `column` those in [first, last) show the pixels
-/// pixel, pixel + stride, …, the others lie beyond the edge.
+/// visit(column, first, last, count, pixel): of the `count` elements at `column` those in [first, last) are the pixels
+/// pixel, pixel + stride, …, the others lie in the padding.
 template <class Visit>
 void for_each_line(const Convolution& c, int64_t channels, const Visit& visit) {
   const auto [dil_d, dil_h, dil_w] = c.dilation;

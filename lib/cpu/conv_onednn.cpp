@@ -10,8 +10,8 @@
 #include "lib/kernels/convolution.h"
 #include "reel/threads.h"
 
-// Convolution by oneDNN: data comes and goes in plain layouts, oneDNN computes in those that it is fastest with, and
-// what it has prepared for a shape is kept.
+// Convolution by oneDNN. Data are in plain (row-major) layouts; oneDNN computes in the layouts that are fastest for a
+// shape, with reorders before and after, and the primitives it has prepared for a shape are cached.
 namespace reel::cpu {
 namespace {
 
@@ -23,7 +23,7 @@ constexpr auto kF32 = dnnl::memory::data_type::f32;
 
 struct Problem {
   Dims sizes[3];    // by ConvPart
-  Dims strides[3];  // as the user's data lies
+  Dims strides[3];  // of the user's data
   Dims stride, dilation, before, after;
   int64_t in, out, groups, kernel_volume;
   bool with_bias;
@@ -78,9 +78,9 @@ Problem state(const Convolution& c) {
 
 enum class Layout { kPlain, kChannelsLast, kAny };
 
-/// What measured fastest on AVX-512 and AVX2 machines, with the copies from and to plain layouts. oneDNN's own choice,
-/// blocks of 16 channels, wastes the most where channels do not fill the blocks. Kernels of one pixel are plain
-/// products, and what has few input channels is one for the gradient of x.
+/// The layout that measured fastest on AVX-512 and AVX2 machines, reorders from and to plain layouts included. oneDNN's
+/// own choice (kAny), blocks of 16 channels, computes with padding where channels do not fill the blocks. Kernels of
+/// one pixel, and the gradient of x with few input channels, are fastest as plain matrix products.
 Layout layout_of(ConvPart wanted, const Problem& p) {
   if (p.kernel_volume == 1) return Layout::kPlain;
   if (p.groups == 1 && p.in <= 4) return wanted == kConvX ? Layout::kPlain : Layout::kAny;
@@ -103,7 +103,8 @@ dnnl::memory::desc describe(ConvPart part, const Problem& p, Layout layout) {
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
 
-/// All that can be prepared before the data is there. Memory objects are without memory until they are used.
+/// The primitive, reorders and memory objects of a problem: all that does not depend on the data, whose pointers are
+/// set for each run.
 class Plan {
  public:
   Plan(ConvPart wanted, const Convolution& c) {
@@ -243,7 +244,7 @@ Plan& plan_for(ConvPart wanted, const Convolution& c) {
     Key key;
     Plan plan;
   };
-  thread_local std::list<Entry> entries;  // the last used first
+  thread_local std::list<Entry> entries;  // most recently used first
   thread_local std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> places;
   const Key key = key_of(wanted, c);
   if (const auto found = places.find(key); found != places.end()) {

@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/types.h"
 
+// Dispatch by dtype: a generic lambda gets the C++ type of the elements.
 namespace reel::cpu {
 
 /// A type as a value.

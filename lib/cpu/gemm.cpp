@@ -5,6 +5,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/kernels/gemm.h"
 
+// Matrix products by OpenBLAS, for what simd/gemm.cpp leaves to it.
 namespace reel::cpu {
 namespace {
 

@@ -6,6 +6,8 @@
 #include "lib/cpu/loop.h"
 #include "lib/kernels/scatter.h"
 
+// Indexing along one dimension: bounds checks, gather-like reads, scatter-like writes and nonzero. Slices that are
+// contiguous in memory are moved by memcpy.
 namespace reel::cpu {
 namespace {
 
@@ -20,7 +22,7 @@ T plus(T a, T b) {
     return T(static_cast<float>(a) + static_cast<float>(b));
 }
 
-/// a · b, and the larger (smaller) of a and b or the NaN among them, in the type of the elements.
+/// a · b in the type of the elements; the larger and the smaller of a and b, where NaN propagates.
 template <class T>
 T times(T a, T b) {
   if constexpr (std::is_integral_v<T>)
@@ -70,7 +72,7 @@ struct Blocks {
   }
 };
 
-/// y's slice id = from's slice i, for every pair of `ids`; which of the two is looked up says `select`.
+/// Copies slices along dim, for every i: with kSource to[i] = from[ids[i]], with kTarget to[ids[i]] = from[i].
 enum class Lookup { kSource, kTarget };
 template <Lookup lookup>
 void move_slices(const View& from, int dim, const View& ids, const View& to) {
@@ -99,11 +101,11 @@ void move_slices(const View& from, int dim, const View& ids, const View& to) {
   }
 }
 
-/// f(position in x, element of y) for every element of index: x[…, index, …] where x's dimension dim is looked up.
+/// f(x[…, id, …], y[p]) for every element p of index, where id is index[p] and replaces p's coordinate along dim.
 template <class T, class F>
 void for_each_indexed(const View& x, int dim, const View& index, const View& y, const F& f) {
   const bool scalar = index.shape.empty();
-  View base = x;  // x in index's shape, standing still along dim
+  View base = x;  // x in index's shape, with stride 0 along dim
   base.shape = index.shape;
   if (!scalar) base.strides[dim] = 0;
   const int64_t size = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];

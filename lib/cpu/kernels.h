@@ -26,7 +26,7 @@ void scan_extreme(bool largest, const View& x, int dim, const View& values, cons
 void blas_gemm(const Gemm& gemm);
 
 void convolve(ConvPart wanted, const Convolution& conv);
-/// By oneDNN, float32 only; false where it does not know how to.
+/// By oneDNN, float32 only; false, having done nothing, where it refuses the problem.
 bool onednn_convolve(ConvPart wanted, const Convolution& conv);
 void unfold(const Convolution& conv);
 void fold(const Convolution& conv);

@@ -6,7 +6,8 @@
 #include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 
-// LAPACK wants columns, so each matrix of a batch is copied into a column-major one and its results back.
+// Decompositions and solvers by LAPACK, which takes column-major matrices: each matrix of a batch is copied into one,
+// and the results are copied back.
 namespace reel::cpu {
 namespace {
 

@@ -2,7 +2,8 @@
 #include "lib/view.h"
 
 // Loops over the elements of strided views. Templates live in the namespace of the instruction set that they are
-// compiled for, so that the linker never mixes two of them up; files that are compiled once get `plain`.
+// compiled for: without it the linker could keep the AVX-512 instance of an inline function for all of the program,
+// which would crash on a machine without AVX-512. Files that are compiled once use `plain`.
 #ifndef REEL_ISA
 #define REEL_ISA plain
 #endif
@@ -85,7 +86,7 @@ void map_elements(const Op& op, const View& out, const View& a, const View& b) {
     constexpr int64_t kUnit = sizeof(T);
     Out* y = reinterpret_cast<Out*>(p[0]);
     const T *u = reinterpret_cast<const T*>(p[1]), *v = reinterpret_cast<const T*>(p[2]);
-    // The compiler vectorises these three; a broadcast row, column or number always ends in one of them.
+    // The compiler vectorises these three loops; broadcasting a row, a column or a number ends in one of them.
     if (s[0] == sizeof(Out) && s[1] == kUnit && s[2] == kUnit) {
       for (int64_t i = 0; i < n; ++i) y[i] = static_cast<Out>(op(u[i], v[i]));
     } else if (s[0] == sizeof(Out) && s[1] == kUnit && s[2] == 0) {

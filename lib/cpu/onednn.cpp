@@ -35,7 +35,7 @@ dnnl::stream& onednn_stream() {
 
 void limit_onednn(Isa isa) {
   using dnnl::cpu_isa;
-  // Refused, without harm, where the program has used oneDNN before.
+  // Fails, which is harmless, if the program has used oneDNN before: its limit is fixed then.
   dnnl_set_max_cpu_isa(static_cast<dnnl_cpu_isa_t>(isa == Isa::kBaseline ? cpu_isa::sse41
                                                    : isa == Isa::kAvx2   ? cpu_isa::avx2
                                                                          : cpu_isa::avx512_core));

@@ -1,13 +1,13 @@
 #pragma once
 #include <dnnl.hpp>
 
-// What the kernels that oneDNN carries out share.
+// The engine, streams and threads of oneDNN, shared by the kernels that use it.
 namespace reel::cpu {
 
 dnnl::engine& onednn_engine();
 dnnl::stream& onednn_stream();  // of the calling thread
 
-/// While it lives, oneDNN uses num_threads() threads for what the calling thread asks of it.
+/// While it lives, calls of oneDNN from this thread use num_threads() threads.
 class OnednnThreads {
  public:
   OnednnThreads();

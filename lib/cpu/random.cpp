@@ -7,12 +7,15 @@
 #include "lib/number.h"
 #include "lib/philox.h"
 
+// Random numbers, multinomial samples and dropout from Philox (lib/philox.h). Number i of a stream is a function of
+// seed and i, so that results depend neither on the number of threads nor on the order in which numbers are made, and
+// are those of a GPU (cuda/random.cu).
 namespace reel::cpu {
 namespace {
 
-constexpr int64_t kPiece = 256;
+constexpr int64_t kPiece = 256;  // numbers made at a time, in a buffer that stays in the first-level cache
 
-/// piece(i, n, lanes) for runs of n numbers i, i + 1, …, each with the lane of number offset + i of the stream.
+/// piece(i, n, lanes) for runs of n numbers i, i + 1, …, whose lanes are those of numbers offset + i, … of the stream.
 template <class F>
 void for_each_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, const F& piece) {
   uint32_t lanes[kPiece + 4];
@@ -22,7 +25,7 @@ void for_each_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, c
     piece(i, count, lanes + skip);
   }
 }
-/// set(i, lane, extra) for the numbers offset + i of the stream.
+/// set(i, lane, extra) for numbers that take 64 random bits, from two blocks.
 template <class F>
 void for_each_two_lanes(uint64_t seed, uint64_t offset, int64_t n, const F& set) {
   for (int64_t i = 0; i < n;) {
@@ -35,7 +38,7 @@ void for_each_two_lanes(uint64_t seed, uint64_t offset, int64_t n, const F& set)
 template <class T>
 void uniform(FillLanes fill, double low, double high, uint64_t seed, uint64_t offset, int64_t n, T* y) {
   const T scale = T(high) - T(low), start = T(low), end = T(high);
-  // Rounding may reach the upper end, which does not belong to the interval.
+  // start + u * scale may round up to the upper end, which is not part of the interval.
   const auto place = [&](T u) {
     const T value = start + u * scale;
     return value < end || start == end ? value : start;
@@ -83,7 +86,7 @@ void integers(double low, double high, uint64_t seed, uint64_t offset, int64_t n
   });
 }
 
-/// The inverses of the distribution functions.
+/// Inverse transform sampling.
 double transform(RandomKind kind, double a, double b, double u) {
   switch (kind) {
     case RandomKind::kExponential:
@@ -115,7 +118,7 @@ void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed
   y.dtype == kFloat64 ? draw(y.as<double>()) : draw(y.as<float>());
 }
 
-/// Numbers of [0, 1) to numbers of [low, high) that stay below high in a half type: no more bits than it has.
+/// Uniform numbers in [low, high) for a half type, with no more bits than it has: rounded ones might reach `high`.
 void coarsen(DType half, double low, double high, int64_t n, float* y) {
   const float steps = half == kFloat16 ? 0x1p11f : 0x1p8f, start = static_cast<float>(low),
               scale = static_cast<float>(high - low);
@@ -150,7 +153,8 @@ void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, 
 
 namespace {
 
-/// Numbers in [0, 1) that are all number `number` of a stream's: one after another from its extra lanes.
+/// A sequence of uniform numbers in [0, 1) for one element, which takes as many as it needs (rejection sampling): they
+/// come from the element's own extra lanes, so that elements stay independent of each other.
 class Draws {
  public:
   Draws(uint64_t seed, uint64_t number) : seed_(seed), number_(number) {}
@@ -210,7 +214,7 @@ void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y
 }
 
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
-  // Signed, because SSE2 compares nothing else.
+  // Signed: SSE2 has no unsigned comparison.
   const int32_t threshold = static_cast<int32_t>(static_cast<uint32_t>(p * 4294967295.0) ^ 0x80000000u);
   const auto apply = [&](auto* to) {
     using T = std::remove_pointer_t<decltype(to)>;
@@ -219,7 +223,7 @@ void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const Vie
     const bool none = p >= 1;
     uint8_t* kept = keep.as<uint8_t>();
     for_each_piece(fill, seed, offset, x.numel, [&](int64_t start, int64_t count, const uint32_t* lanes) {
-      // Branch-free and without aliases: vector code.
+      // Without branches and aliases the compiler vectorises these loops.
       alignas(64) int32_t keeps[kPiece];
       for (int64_t i = 0; i < count; ++i)
         keeps[i] = !none & (static_cast<int32_t>(lanes[i] ^ 0x80000000u) >= threshold);

@@ -1,7 +1,7 @@
 #pragma once
 #include "lib/cpu/loop.h"
 
-// The dimensions of a reduction, sorted into those that stay and those that go.
+// The loops of a reduction: its dimensions, divided into kept and reduced ones, with neighbours merged.
 namespace reel::cpu::REEL_ISA {
 
 /// A nest of loops; dimension 0 is the innermost. Strides in elements.

@@ -8,7 +8,8 @@
 #include "lib/kernels/reduce.h"
 #include "lib/kernels/scan.h"
 
-// Reductions that are not worth vector code, and those that look at elements in order.
+// Reductions of integers and half types, argmax and argmin, and scans, without explicit vector code: scans are
+// sequential, and the others are limited by memory.
 namespace reel::cpu {
 namespace {
 
@@ -26,14 +27,14 @@ bool is_nan(T x) {
   return x != x;
 }
 
-/// NaN is larger and smaller than everything.
+/// Whether a replaces b as the maximum (minimum). NaN replaces every number in both, so that it propagates.
 template <class V>
 bool beats(bool largest, V x, V best) {
   if (is_nan(best)) return false;
   return is_nan(x) || (largest ? x > best : x < best);
 }
 
-/// y = start joined with every element of x, each in turn.
+/// y = start combined with every element of x, in order.
 template <class T, class Join>
 void reduce_elements(const View& x, const View& y, T start, const Join& join) {
   const T* from = x.as<const T>();
@@ -105,7 +106,7 @@ void reduce(ReduceOp op, const View& x, const View& y) {
       case ReduceOp::kAll:
         if constexpr (sizeof(T) == 1) reduce_elements<T>(x, y, 1, [](T a, T b) { return T(a & (b != 0)); });
         return;
-      case ReduceOp::kMean: return;  // only CUDA is asked
+      case ReduceOp::kMean: return;  // the op divides a sum instead
     }
   });
 }
@@ -154,7 +155,7 @@ void scan(ScanOp op, const View& x, int dim, const View& y) {
   if (x.numel == 0) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    // Floats are joined in double: the last of many sums is as exact as the first.
+    // Floats are combined in double: the last of many sums is as exact as the first.
     using Total = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
     const auto run = [&](Total start, auto join) {
       for_each_line<T>(x, dim, y, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stride) {
@@ -199,8 +200,8 @@ void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, con
       plain::for_each_run(views, [&](int64_t count, char* const* p, const int64_t* s) {
         for (int64_t line = 0; line < count; ++line) {
           const auto at = [&](int v, int64_t i) -> T& { return reinterpret_cast<T*>(p[v] + line * s[v])[i * step[v]]; };
-          // y never falls, so exp(y[i] - y[i + 1]) is at most 1. Where it is 0, what comes later does not count, not
-          // even NaN.
+          // y is ascending, so exp(y[i] - y[i + 1]) is at most 1. Where it is 0, later elements contribute nothing, not
+          // even a NaN.
           double total = 0;
           for (int64_t i = n - 1; i >= 0; --i) {
             const double now = at(2, i);

@@ -5,7 +5,8 @@
 
 namespace reel::cpu {
 
-/// Memory for the time of a kernel.
+/// Temporary memory of a kernel, from the caching allocator: fresh pages of the system would cost more than most
+/// kernels.
 class Scratch {
  public:
   explicit Scratch(size_t bytes = 0) : bytes_(bytes), data_(bytes ? allocate_cpu(bytes) : nullptr) {}

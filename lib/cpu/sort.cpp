@@ -6,6 +6,8 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 
+// Sorting along the last dimension, top-k, k-th values, lexicographic order of rows and binary search. Sorts are
+// stable; NaN is larger than every number.
 namespace reel::cpu {
 namespace {
 
@@ -14,12 +16,13 @@ bool less(V a, V b) {
   return a < b || (b != b && a == a);  // NaN is the largest
 }
 
-/// What elements are compared as.
+/// The type that elements are compared in.
 template <class T>
 using Value =
     std::conditional_t<std::is_integral_v<T>, T, std::conditional_t<std::is_same_v<T, double>, double, float>>;
 
-/// An element and its position, which decides between equals: so any way of sorting is stable.
+/// An element and its position, which decides between equal elements: so every algorithm sorts stably, std::nth_element
+/// and heaps included.
 template <class T>
 struct Entry {
   Value<T> value;
@@ -61,7 +64,8 @@ void for_each_row(const View& x, const F& f) {
   });
 }
 
-/// The few entries of a long line that come first, in order: a heap of the best so far, which is seldom changed.
+/// The first k entries of a long line in sorted order: a heap holds the best k so far, and most elements are compared
+/// with its top only.
 template <class T, class Before>
 void find_first(const T* from, int64_t n, int64_t stride, std::vector<Entry<T>>& best, const Before& before) {
   const int64_t k = static_cast<int64_t>(best.size());

@@ -2,10 +2,13 @@
 
 #include <array>
 
-#include "lib/data/numbers.h"
+#include "lib/data/parse.h"
 #include "lib/io/source.h"
 #include "reel/data/text.h"
 
+// Readers of CoNLL files: columns of words, a sentence to a paragraph (CoNLL-2003 and the like), and CoNLL-U, the
+// format of Universal Dependencies (https://universaldependencies.org/format.html). Input is checked against the format
+// line by line, so that a tree built from it has no head out of range; errors name the line.
 namespace reel::data {
 
 // ---- columns --------------------------------------------------------------------------------------------------------
@@ -71,8 +74,9 @@ class ConlluReader {
   }
 
   void comment(const std::string& line) {
-    check(now_.words.empty() && now_.ranges.empty() && now_.empties.empty(), "a comment inside a sentence");
-    now_.comments.push_back(line.substr(1));
+    check(sentence_.words.empty() && sentence_.ranges.empty() && sentence_.empties.empty(),
+          "a comment inside a sentence");
+    sentence_.comments.push_back(line.substr(1));
   }
 
   void add(std::string_view line) {
@@ -87,39 +91,42 @@ class ConlluReader {
   }
 
   void word(int64_t id, const Columns& columns) {
-    check(id == now_.size() + 1, "ID ", id, " where ", now_.size() + 1, " was expected");
-    now_.words.push_back(parse(columns));
+    check(id == sentence_.size() + 1, "ID ", id, " where ", sentence_.size() + 1, " was expected");
+    sentence_.words.push_back(parse(columns));
     lines_.push_back(source_.line_number());
   }
 
   void range(int64_t first, int64_t last, const Columns& columns) {
-    check(first == now_.size() + 1 && last >= first, "the range ", first, "-", last, " after word ", now_.size());
-    check(now_.ranges.empty() || now_.ranges.back().last < first, "the range ", first, "-", last, " overlaps another");
-    now_.ranges.push_back({first, last, std::string(columns[1]), std::string(columns[9]), features(columns[5])});
+    check(first == sentence_.size() + 1 && last >= first, "the range ", first, "-", last, " after word ",
+          sentence_.size());
+    check(sentence_.ranges.empty() || sentence_.ranges.back().last < first, "the range ", first, "-", last,
+          " overlaps another");
+    sentence_.ranges.push_back({first, last, std::string(columns[1]), std::string(columns[9]), features(columns[5])});
     for (const int i : {2, 3, 4, 6, 7, 8}) check(columns[i] == "_", "a range has more than a FORM, FEATS and MISC");
   }
 
   void empty(int64_t after, int64_t which, const Columns& columns) {
-    const bool another = !now_.empties.empty() && now_.empties.back().after == after;
-    check(after == now_.size() && which == (another ? now_.empties.back().number + 1 : 1), "the empty node ", after,
-          ".", which, " after word ", now_.size());
-    now_.empties.push_back({after, which, parse(columns)});
+    const bool another = !sentence_.empties.empty() && sentence_.empties.back().after == after;
+    check(after == sentence_.size() && which == (another ? sentence_.empties.back().number + 1 : 1), "the empty node ",
+          after, ".", which, " after word ", sentence_.size());
+    sentence_.empties.push_back({after, which, parse(columns)});
   }
 
   void finish() {
-    if (now_.words.empty()) {
-      check(now_.comments.empty() && now_.empties.empty() && now_.ranges.empty(), "a sentence without words");
+    if (sentence_.words.empty()) {
+      check(sentence_.comments.empty() && sentence_.empties.empty() && sentence_.ranges.empty(),
+            "a sentence without words");
       return;
     }
-    if (!now_.ranges.empty())
-      check(now_.ranges.back().last <= now_.size(), "the range ", now_.ranges.back().first, "-",
-            now_.ranges.back().last, " in a sentence of ", now_.size(), " words");
-    for (int64_t i = 0; i < now_.size(); ++i)
-      if (now_.words[i].head > now_.size())
-        reel::detail::fail(source_.name(), ":", lines_[i], ": HEAD ", now_.words[i].head, " in a sentence of ",
-                           now_.size(), " words");
-    sentences_.push_back(std::move(now_));
-    now_ = {};
+    if (!sentence_.ranges.empty())
+      check(sentence_.ranges.back().last <= sentence_.size(), "the range ", sentence_.ranges.back().first, "-",
+            sentence_.ranges.back().last, " in a sentence of ", sentence_.size(), " words");
+    for (int64_t i = 0; i < sentence_.size(); ++i)
+      if (sentence_.words[i].head > sentence_.size())
+        reel::detail::fail(source_.name(), ":", lines_[i], ": HEAD ", sentence_.words[i].head, " in a sentence of ",
+                           sentence_.size(), " words");
+    sentences_.push_back(std::move(sentence_));
+    sentence_ = {};
     lines_.clear();
   }
 
@@ -165,8 +172,8 @@ class ConlluReader {
 
   io::Source source_;
   std::vector<ConlluSentence> sentences_;
-  ConlluSentence now_;
-  std::vector<int64_t> lines_;  // of its words
+  ConlluSentence sentence_;
+  std::vector<int64_t> lines_;  // line numbers of its words
 };
 
 }  // namespace
@@ -174,14 +181,10 @@ class ConlluReader {
 std::vector<ConlluSentence> read_conllu(const std::filesystem::path& path) { return ConlluReader(path).read(); }
 
 std::optional<std::string> ConlluSentence::metadata(std::string_view key) const {
-  const auto trimmed = [](std::string_view text) {
-    const size_t first = text.find_first_not_of(' '), last = text.find_last_not_of(' ');
-    return first == std::string_view::npos ? std::string_view() : text.substr(first, last - first + 1);
-  };
   for (const std::string& comment : comments)
     if (const size_t equal = comment.find('='); equal != std::string::npos)
-      if (trimmed(std::string_view(comment).substr(0, equal)) == key)
-        return std::string(trimmed(std::string_view(comment).substr(equal + 1)));
+      if (trim_spaces(std::string_view(comment).substr(0, equal)) == key)
+        return std::string(trim_spaces(std::string_view(comment).substr(equal + 1)));
   return {};
 }
 

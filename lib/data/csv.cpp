@@ -6,9 +6,11 @@
 #include <numeric>
 #include <type_traits>
 
-#include "lib/data/numbers.h"
+#include "lib/data/parse.h"
 #include "lib/io/source.h"
 
+// CSV tables as in RFC 4180, with a choice of separator and quote. All fields lie in one string, one after the other,
+// with the end of each, so that a table does not take an allocation for each field.
 namespace reel::data {
 
 // ---- reading --------------------------------------------------------------------------------------------------------
@@ -135,11 +137,6 @@ std::vector<std::string> CsvTable::strings(std::string_view name) const {
 
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(' ');
-  return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
-
 template <class T>
 bool parse_field(std::string_view text, T& value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -147,7 +144,7 @@ bool parse_field(std::string_view text, T& value) {
     return value || text == "0" || text == "false" || text == "False" || text == "FALSE";
   } else if constexpr (std::is_integral_v<T>) {
     return parse_number(text, value);
-  } else {  // a double's range, rounded to T
+  } else {  // parsed as a double and rounded: half types have no parser of their own
     double wide;
     if (!parse_number(text, wide)) return false;
     value = T(wide);
@@ -166,7 +163,7 @@ void CsvTable::parse(const std::vector<int64_t>& columns, const ColumnOptions& o
                file_, ": a ", options.dtype, " tensor cannot hold ", missing);
   for (int64_t row = 0; row < num_rows(); ++row)
     for (const int64_t column : columns) {
-      const std::string_view text = trimmed(at(row, column));
+      const std::string_view text = trim_spaces(at(row, column));
       if (text.empty() && options.missing)
         *to++ = T(*options.missing);
       else if (!parse_field(text, *to++))

@@ -7,6 +7,7 @@
 #include "reel/data/loader.h"
 #include "reel/random.h"
 
+// What the data sets of the headers need that is no template: random orders and the lengths of splits.
 namespace reel::data::detail {
 
 std::vector<int64_t> random_order(int64_t n, uint64_t seed) {
@@ -23,8 +24,10 @@ std::vector<int64_t> part_lengths(int64_t n, const std::vector<Scalar>& shares) 
     REEL_CHECK(std::abs(sum - 1) < 1e-6, "random_split: the fractions add up to ", sum, ", not to 1");
     for (const Scalar& share : shares) {
       REEL_CHECK(share.to<double>() >= 0, "random_split: a fraction is ", share.to<double>());
-      lengths.push_back(static_cast<int64_t>(std::floor(share.to<double>() * static_cast<double>(n) + 1e-9)));
+      lengths.push_back(static_cast<int64_t>(
+          std::floor(share.to<double>() * static_cast<double>(n) + 1e-9)));  // 0.29 * 100 is 28.999…
     }
+    // What rounding has left over goes to the parts in turn, one sample each, as in PyTorch.
     int64_t left = n - std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
     for (size_t i = 0; left > 0; i = (i + 1) % lengths.size(), --left) ++lengths[i];
   } else {

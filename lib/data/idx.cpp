@@ -9,6 +9,8 @@
 #include "reel/ops/index.h"
 #include "reel/ops/pointwise.h"
 
+// IDX files, the format of MNIST (http://yann.lecun.com/exdb/mnist): two zero bytes, the code of the element type, the
+// number of dimensions, their sizes (32 bits each) and the elements, all big-endian.
 namespace reel::data {
 namespace {
 

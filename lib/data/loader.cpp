@@ -9,6 +9,8 @@
 #include "lib/philox.h"
 #include "reel/cuda.h"
 
+// The part of DataLoader that is no template: workers that make batches ahead, in order, and copies to a GPU on a
+// stream of their own.
 namespace reel::data::detail {
 
 uint64_t random_seed() {
@@ -59,11 +61,11 @@ struct Pipeline::Shared {
     room.notify_all();
   }
 
-  // Looks a few times before it sleeps: small batches are made in less time than a thread takes to wake up.
+  // Polls a few times, yielding, before it blocks: small batches are made in less time than a thread takes to wake up.
   template <class Ready>
   static void wait_for(std::condition_variable& change, std::unique_lock<std::mutex>& lock, const Ready& ready) {
-    constexpr int kLooks = 50;
-    for (int i = 0; i < kLooks && !ready(); ++i) {
+    constexpr int kPolls = 50;
+    for (int i = 0; i < kPolls && !ready(); ++i) {
       lock.unlock();
       std::this_thread::yield();
       lock.lock();

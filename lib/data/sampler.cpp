@@ -7,6 +7,8 @@
 
 #include "reel/data/loader.h"
 
+// Samplers: the order of samples, or batches, of an epoch is a function of seed and epoch, so that a training run can
+// be continued in the middle of one from (seed, epoch, position) alone.
 namespace reel::data {
 namespace {
 
@@ -187,7 +189,7 @@ std::vector<int64_t> WeightedRandomSampler::order(int64_t epoch) const {
     }
     return order;
   }
-  // The num_samples smallest of Exp(1) / weight.
+  // Without replacement: the samples with the smallest keys Exp(1) / weight (Efraimidis & Spirakis 2006).
   std::vector<double> keys = uniform(size, seed_of(*this, epoch));
   for (int64_t i = 0; i < size; ++i) keys[i] = weights_[i] > 0 ? -std::log1p(-keys[i]) / weights_[i] : INFINITY;
   order = ascending(size);

@@ -4,6 +4,7 @@
 
 #include "lib/io/source.h"
 
+// Lines and words of text files.
 namespace reel::data {
 
 std::vector<std::string> read_lines(const std::filesystem::path& path) {

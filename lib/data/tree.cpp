@@ -6,6 +6,9 @@
 
 #include "lib/io/source.h"
 
+// Trees in bracket notation, as in the Penn and the Stanford Sentiment Treebank: (label word) or (label child child …).
+// Nodes are stored children first, so that a loop over them visits every child before its parent. Nothing is recursive:
+// the depth of a tree in a file is not trusted.
 namespace reel::data {
 namespace {
 
@@ -13,7 +16,6 @@ class TreeParser {
  public:
   TreeParser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
 
-  // The stack of open brackets is on the heap, so depth costs memory and nothing else.
   Tree parse() {
     skip_spaces();
     check(at_ < text_.size() && text_[at_] == '(', "expected '('");

@@ -4,10 +4,12 @@
 #include <numeric>
 #include <sstream>
 
-#include "lib/data/numbers.h"
+#include "lib/data/parse.h"
 #include "lib/io/file.h"
 #include "lib/io/source.h"
 
+// Vocabularies and their file: a header line with the number of the unknown token or "-", then TOKEN<TAB>COUNT for each
+// token in the order of the numbers. Backslash, tab and line ends in tokens are escaped.
 namespace reel::data {
 namespace {
 
@@ -68,6 +70,7 @@ Vocabulary::Vocabulary(const TokenCounts& counts, const VocabularyOptions& optio
   std::vector<const std::pair<const std::string, int64_t>*> others;
   for (const auto& entry : counts.counts())
     if (entry.second >= options.min_count && !contains(entry.first)) others.push_back(&entry);
+  // Ties are broken by the token, so that numbers do not depend on the order of the text or of a hash table.
   std::sort(others.begin(), others.end(), [](const auto* a, const auto* b) {
     return a->second != b->second ? a->second > b->second : a->first < b->first;
   });

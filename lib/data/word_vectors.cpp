@@ -6,17 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "lib/data/numbers.h"
+#include "lib/data/parse.h"
 #include "lib/io/file.h"
 #include "lib/io/source.h"
 #include "reel/autograd.h"
 #include "reel/data/text.h"
 #include "reel/ops/index.h"
 
+// Word vectors in the text format of GloVe and fastText (WORD NUMBER NUMBER …, fastText with a header line COUNT SIZE)
+// and the binary format of word2vec (the header line, then WORD, a space and SIZE little-endian float32 for each).
 namespace reel::data {
 namespace {
 
-// Grows with what is read, whatever a header promises.
+// Collects words and vectors. It grows with what is read: a header's counts are not trusted with an allocation.
 class Builder {
  public:
   explicit Builder(const WordVectorOptions& options) : options_(options) {}
@@ -39,7 +41,7 @@ class Builder {
   std::vector<float> values_;
 };
 
-constexpr int64_t kLargestSize = 1 << 24;
+constexpr int64_t kMaxVectorSize = 1 << 24;  // that a header may state
 
 struct Header {
   int64_t words, size;
@@ -49,12 +51,13 @@ std::optional<Header> parse_header(std::string_view line) {
   const std::vector<std::string> fields = split_words(line, " ");
   Header header;
   if (fields.size() != 2 || !parse_number(fields[0], header.words) || !parse_number(fields[1], header.size) ||
-      header.words < 0 || header.size <= 0 || header.size > kLargestSize)
+      header.words < 0 || header.size <= 0 || header.size > kMaxVectorSize)
     return {};
   return header;
 }
 
-// The last number of the line, which is taken off it; false if there is none.
+// Parses the last number of the line and removes it; false if there is none. Numbers are taken from the end, since
+// words may contain spaces (GloVe's 840B file has some).
 bool take_number(std::string_view& line, float& value) {
   const size_t space = line.find_last_of(' ');
   double wide;
@@ -86,7 +89,7 @@ WordVectors read_text(io::Source& source, const WordVectorOptions& options) {
       }
     }
     if (rest.empty()) continue;
-    if (size == 0)  // the first line decides: everything after the first word is a number
+    if (size == 0)  // without a header, the first line gives the size: all but its first word are numbers
       size = std::max<int64_t>(1, std::count(rest.begin(), rest.end(), ' '));
     if (size > static_cast<int64_t>(rest.size())) source.fail_line("fewer than ", size, " numbers");
     vector.resize(size);
@@ -107,8 +110,8 @@ WordVectors read_binary(io::Source& source, const WordVectorOptions& options) {
   source.read_line(line);
   const auto header = parse_header(without_trailing_space(line));
   if (!header) source.fail_at(0, "expected the numbers of words and of dimensions");
-  if (header->size > source.most_left() / 4 && header->words > 0)
-    source.fail("vectors of ", header->size, " numbers, where at most ", source.most_left(), " bytes can follow");
+  if (header->size > source.max_remaining() / 4 && header->words > 0)
+    source.fail("vectors of ", header->size, " numbers, where at most ", source.max_remaining(), " bytes can follow");
   Builder builder(options);
   std::string word;
   std::vector<float> vector(header->words > 0 ? header->size : 0);

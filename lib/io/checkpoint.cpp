@@ -5,6 +5,9 @@
 
 #include "reel/random.h"
 
+// Checkpoints: one safetensors file with the state_dict of every part (model, optimizer, …), named "part.key", and the
+// state of the generator; its metadata hold a version and the list of parts. Loading either succeeds or leaves all
+// parts as they were.
 namespace reel::io {
 namespace {
 
@@ -62,7 +65,7 @@ void Checkpoint::save(const std::filesystem::path& path, Metadata metadata) cons
   for (const Part& part : parts_) add(part.name, part.state());
   add(kGenerator, generator_dict());
   metadata[kVersionKey] = kVersion;
-  metadata[kPartsKey] = joined(names);  // for those that hold no tensor
+  metadata[kPartsKey] = joined(names);  // parts without tensors are in no tensor's name
   io::save(all, path, metadata);
 }
 

@@ -15,7 +15,7 @@ void reverse_each(char* data, int64_t count, int width) {
     for (int64_t i = 0; i < count; ++i, data += width) std::reverse(data, data + width);
 }
 
-// `from` may be the last bytes of `to`: what is written never passes what is still to be read.
+// `from` may be the last bytes of `to`: To is wider, so writing never overtakes reading.
 template <class From, class To>
 void widen(const char* from, int64_t count, char* to) {
   for (int64_t i = 0; i < count; ++i) {
@@ -26,7 +26,7 @@ void widen(const char* from, int64_t count, char* to) {
   }
 }
 
-// The integers that no tensor type has.
+// The conversion of integers that no dtype has.
 auto widener(Element element) {
   const bool is_signed = element.kind == Element::kSigned;
   return element.bytes == 1   ? widen<int8_t, int32_t>
@@ -83,13 +83,13 @@ std::optional<DType> Element::dtype() const {
   return {};
 }
 
-std::span<char> place_for(const Tensor& tensor, Element element) {
+std::span<char> staging_bytes(const Tensor& tensor, Element element) {
   const int64_t bytes = tensor.numel() * element.bytes;
   return {static_cast<char*>(bytes_of(tensor)) + byte_count(tensor) - bytes, static_cast<size_t>(bytes)};
 }
 
 void convert_elements(const Tensor& tensor, Element element) {
-  char* from = place_for(tensor, element).data();
+  char* from = staging_bytes(tensor, element).data();
   if (element.big_endian) reverse_each(from, tensor.numel(), element.bytes);
   if (element.bytes < size_of(tensor.dtype()))
     widener(element)(from, tensor.numel(), static_cast<char*>(bytes_of(tensor)));
@@ -101,18 +101,18 @@ Tensor read_elements(Source& source, Element element, std::span<const int64_t> s
   const auto bytes = byte_count(shape, dtype);
   if (!bytes) source.fail("the shape ", Shape(shape), " of ", what, " is too large");
   const int64_t count = *bytes / size_of(dtype), in_file = count * element.bytes;
-  if (in_file > source.most_left())
-    source.fail(what, " of shape ", Shape(shape), " has ", in_file, " bytes, where at most ", source.most_left(),
+  if (in_file > source.max_remaining())
+    source.fail(what, " of shape ", Shape(shape), " has ", in_file, " bytes, where at most ", source.max_remaining(),
                 " can follow");
 
   const Tensor tensor = empty(Shape(shape), {.dtype = dtype, .device = kCPU});
-  const std::span<char> place = place_for(tensor, element);
+  const std::span<char> staging = staging_bytes(tensor, element);
   const int64_t begin = source.position();
-  source.read_exactly(place.data(), in_file);
+  source.read_exactly(staging.data(), in_file);
   if (dtype == reel::kBool)
     for (int64_t i = 0; i < count; ++i)
-      if (static_cast<uint8_t>(place[i]) > 1)
-        source.fail_at(begin + i, what, ": a bool is ", int{static_cast<uint8_t>(place[i])});
+      if (static_cast<uint8_t>(staging[i]) > 1)
+        source.fail_at(begin + i, what, ": a bool is ", int{static_cast<uint8_t>(staging[i])});
   convert_elements(tensor, element);
   return tensor;
 }

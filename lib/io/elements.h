@@ -6,28 +6,30 @@
 #include "lib/io/source.h"
 #include "reel/tensor.h"
 
-/// Numbers as files hold them, and the tensors that take them.
+// Elements of arrays in files (.npy, safetensors, IDX), and their conversion to dtypes that tensors have.
 namespace reel::io {
 
-/// The first element's address, of whatever type.
+/// The address of the first element, for any dtype.
 void* bytes_of(const Tensor& tensor);
 inline int64_t byte_count(const Tensor& tensor) { return tensor.numel() * size_of(tensor.dtype()); }
-/// What a tensor of that shape takes; nothing where that does not fit into 63 bits, or its strides do not.
+/// The bytes of a tensor of that shape; nothing where they, or the strides, exceed 63 bits. An empty shape is not
+/// exempt: {2^62, 2^62, 0} has strides, too.
 std::optional<int64_t> byte_count(std::span<const int64_t> shape, DType type);
 
-/// One number of a file.
+/// The type of elements in a file.
 struct Element {
   enum Kind : char { kBool, kUnsigned, kSigned, kFloat, kBrainFloat } kind;
   int bytes;
   bool big_endian = false;
 
-  /// The type of tensor that holds all of its values: 8- and 16-bit integers become int32, but for uint8, and uint32
-  /// int64. Nothing for those that have none (uint64, long double).
+  /// The dtype that holds all values: 8- and 16-bit integers become int32, but for uint8, and uint32 becomes int64.
+  /// Nothing for types that have none (uint64, long double).
   std::optional<DType> dtype() const;
 };
 
-/// A tensor takes elements in two steps: they are read as they stand to its last bytes, and converted there.
-std::span<char> place_for(const Tensor& tensor, Element element);
+/// Elements are read in two steps, without a second buffer: raw bytes go to the end of the tensor's own memory
+/// (staging_bytes), and convert_elements() converts them in place, from the first to the last.
+std::span<char> staging_bytes(const Tensor& tensor, Element element);
 void convert_elements(const Tensor& tensor, Element element);
 
 /// Reads a row-major tensor of `shape`. Sizes that the source cannot hold are an Error before anything is allocated;

@@ -16,19 +16,19 @@
 namespace reel::io {
 namespace {
 
-// Linux moves at most 2 GiB a call.
-constexpr int64_t kMostAtOnce = int64_t{1} << 30;
+// Of a call of read or write, which Linux limits to 2 GiB.
+constexpr int64_t kMaxTransfer = int64_t{1} << 30;
 
 [[noreturn]] void fail_errno(const char* what, const std::filesystem::path& path) {
   reel::detail::fail(what, " ", path, ": ", std::strerror(errno));
 }
 
-// Where a chain of symbolic links leads, whether there is something or not.
+// The end of a chain of symbolic links, which need not exist.
 std::filesystem::path target_of(std::filesystem::path path) {
-  constexpr int kMostLinks = 40;  // Linux follows no more
-  std::error_code error;          // what is wrong with the path, opening it says
+  constexpr int kMaxLinks = 40;  // Linux's own limit
+  std::error_code error;         // ignored: opening the path reports it
   for (int links = 0; std::filesystem::is_symlink(path, error); ++links) {
-    REEL_CHECK(links < kMostLinks, "cannot write ", path, ": too many symbolic links");
+    REEL_CHECK(links < kMaxLinks, "cannot write ", path, ": too many symbolic links");
     path = path.parent_path() / std::filesystem::read_symlink(path);
   }
   return path;
@@ -37,7 +37,8 @@ std::filesystem::path target_of(std::filesystem::path path) {
 }  // namespace
 
 InputFile::InputFile(const std::filesystem::path& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // does not wait for a pipe's writer
+    : path_(path),
+      fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // O_NONBLOCK: opening a pipe would block
   if (fd_ < 0) fail_errno("cannot open", path);
   struct stat status;
   if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -52,7 +53,7 @@ InputFile::~InputFile() { ::close(fd_); }
 void InputFile::read(void* data, int64_t bytes, int64_t offset) const {
   for (int64_t done = 0; done < bytes;) {
     const ssize_t got =
-        ::pread(fd_, static_cast<char*>(data) + done, std::min(bytes - done, kMostAtOnce), offset + done);
+        ::pread(fd_, static_cast<char*>(data) + done, std::min(bytes - done, kMaxTransfer), offset + done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_errno("cannot read", path_);
     REEL_CHECK(got > 0, path_, ": ends at byte ", offset + done, " where more was expected");
@@ -64,7 +65,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(target_of(path
   static std::atomic<int> counter{0};
   struct stat old;
   const bool replaces = ::stat(path_.c_str(), &old) == 0;
-  // To rename over a device or a pipe would take it away from everyone else.
+  // rename() would replace a device or a pipe by a regular file.
   REEL_CHECK(!replaces || S_ISREG(old.st_mode), "cannot write ", path, ": it is not a regular file");
   // Not mkstemp: a file made by open() has the permissions that the user's umask gives.
   const mode_t mode = replaces ? old.st_mode & 0777 : 0666;
@@ -74,7 +75,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(target_of(path
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd_ < 0 && errno != EEXIST) fail_errno("cannot write", temporary_);
   }
-  // What the umask took off. Where that fails, fewer may read the file, never more.
+  // Restores bits that the umask removed. Where that fails, the file has fewer permissions, never more.
   if (replaces) ::fchmod(fd_, mode);
 }
 
@@ -86,7 +87,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(const void* data, int64_t bytes) {
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t put = ::write(fd_, static_cast<const char*>(data) + done, std::min(bytes - done, kMostAtOnce));
+    const ssize_t put = ::write(fd_, static_cast<const char*>(data) + done, std::min(bytes - done, kMaxTransfer));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) fail_errno("cannot write", temporary_);
     done += put;

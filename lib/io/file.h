@@ -2,9 +2,10 @@
 #include <cstdint>
 #include <filesystem>
 
+// Files of the operating system (POSIX): reading at an offset, and replacing a file atomically.
 namespace reel::io {
 
-/// A file open for reading, of a size that is known. Errors name it.
+/// A regular file open for reading, whose size is known and bounds what readers allocate. Errors name it.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);

@@ -14,13 +14,17 @@
 #include "lib/io/source.h"
 #include "lib/io/zip.h"
 
-// A file is "\x93NUMPY", a version (2 bytes), the header's length (2 bytes, from version 2 on 4), the header, and the
-// elements. The header is a literal of Python: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+// NumPy's .npy files and .npz, zip archives of them
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+//
+// A .npy file is "\x93NUMPY", a version (2 bytes), the header's length (2 bytes, from version 2 on 4), the header, and
+// the elements. The header is a literal of Python: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 namespace reel::io {
 namespace {
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
-constexpr int64_t kAlignment = 64, kLongestHeader = 1 << 20;
+constexpr int64_t kAlignment = 64;       // of the elements, so that a file can be mapped
+constexpr int64_t kMaxHeader = 1 << 20;  // a plain array's has about 100 bytes; version 2 would allow 4 GiB
 
 // ---- types ----------------------------------------------------------------------------------------------------------
 
@@ -166,8 +170,8 @@ Tensor read(Source& source) {
   uint32_t length = 0;
   source.read_exactly(&length, version == 1 ? 2 : 4);
   const int64_t position = source.position();
-  if (length > kLongestHeader || length > source.most_left())
-    source.fail("a header of ", length, " bytes, where at most ", std::min(kLongestHeader, source.most_left()),
+  if (length > kMaxHeader || length > source.max_remaining())
+    source.fail("a header of ", length, " bytes, where at most ", std::min(kMaxHeader, source.max_remaining()),
                 " can follow");
   std::string text(length, '\0');
   source.read_exactly(text.data(), length);

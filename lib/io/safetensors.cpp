@@ -10,6 +10,8 @@
 #include "lib/io/file.h"
 #include "reel/io/safetensors.h"
 
+// The safetensors format (https://github.com/huggingface/safetensors#format).
+//
 // A file is the header's length (8 bytes, little endian), the header, and the tensors' bytes without holes. The header
 // is JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …, "__metadata__": {"key":
 // "value"}} with offsets counted from the header's end.
@@ -20,7 +22,7 @@ static_assert(std::endian::native == std::endian::little);
 
 using nlohmann::json;
 
-constexpr int64_t kLongestHeader = 100'000'000;  // as in the reference implementation
+constexpr int64_t kMaxHeader = 100'000'000;  // as in the reference implementation
 constexpr const char* kMetadataKey = "__metadata__";
 
 struct TypeName {
@@ -47,10 +49,10 @@ struct Entry {
   int64_t position = 0;  // in the file, of its description
   std::optional<std::string> dtype;
   std::optional<std::vector<int64_t>> shape, offsets;
-  const TypeName* type = nullptr;  // none where reel has none
+  const TypeName* type = nullptr;  // nullptr: a dtype that reel does not have
 };
 
-// Characters of the header, which leave a mark of how far the parser has read.
+// An iterator over the header that records how far the parser has read, for positions in errors.
 struct MarkingIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -73,7 +75,7 @@ struct MarkingIterator {
   bool operator!=(const MarkingIterator& other) const { return at != other.at; }
 };
 
-// Takes the header apart as it is parsed, so that a malicious one never becomes a tree in memory.
+// A SAX parser: fields are checked as they are read, so that a malicious header is never a JSON tree in memory.
 class HeaderReader : public nlohmann::json_sax<json> {
  public:
   HeaderReader(const std::filesystem::path& path, const std::string& text) : path_(path), text_(text) {}
@@ -182,7 +184,7 @@ template <class... Parts>
   reel::detail::fail(file.path(), ": byte ", entry.position, ": ", HeaderReader::quote(entry.name), ": ", parts...);
 }
 
-// The bytes that the shape asks for.
+// Compares the bytes of the data with those that the shape takes.
 void check_size(const InputFile& file, const Entry& entry, int64_t given) {
   const Shape shape(*entry.shape);
   const Element element = entry.type->element;
@@ -194,7 +196,8 @@ void check_size(const InputFile& file, const Entry& entry, int64_t given) {
             " bytes, data_offsets give ", given);
 }
 
-// Checks everything that the header claims against itself and the file's size.
+// Checks the header against itself and the file's size before anything is allocated: names are unique, every tensor has
+// the bytes of its shape, and tensors lie side by side without gaps or overlaps, as the format demands.
 void check(const HeaderReader& header, const InputFile& file, int64_t data_begin) {
   std::unordered_set<std::string> names;
   std::vector<const Entry*> by_offset;
@@ -228,7 +231,7 @@ void check(const HeaderReader& header, const InputFile& file, int64_t data_begin
 // ---- writing --------------------------------------------------------------------------------------------------------
 
 void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata) {
-  // Wide elements first: all data are aligned then.
+  // Wide elements first, which aligns all data to their size: readers map the file.
   std::vector<size_t> order(tensors.size());
   std::unordered_set<std::string> names;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -263,7 +266,7 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  REEL_CHECK(static_cast<int64_t>(text.size()) <= kLongestHeader, "save: ", path, ": the header of ", text.size(),
+  REEL_CHECK(static_cast<int64_t>(text.size()) <= kMaxHeader, "save: ", path, ": the header of ", text.size(),
              " bytes is longer than the format allows");
 
   AtomicFile file(path);
@@ -290,7 +293,7 @@ StateDict load(const std::filesystem::path& path, const LoadOptions& options, Me
   REEL_CHECK(file.size() >= 8, path, ": byte 0: ", file.size(), " bytes are too few for a safetensors file");
   uint64_t length = 0;
   file.read(&length, sizeof length, 0);
-  REEL_CHECK(length <= kLongestHeader && static_cast<int64_t>(length) <= file.size() - 8, path,
+  REEL_CHECK(length <= kMaxHeader && static_cast<int64_t>(length) <= file.size() - 8, path,
              ": byte 0: the header's length is ", length, ", in a file of ", file.size(), " bytes");
   std::string text(length, '\0');
   file.read(text.data(), static_cast<int64_t>(length), 8);
@@ -307,12 +310,12 @@ StateDict load(const std::filesystem::path& path, const LoadOptions& options, Me
     if (!entry.type) fail_at(file, entry, "reel has no dtype ", HeaderReader::quote(*entry.dtype));
     const Element element = entry.type->element;
     const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype(), .device = kCPU});
-    const std::span<char> place = place_for(tensor, element);
+    const std::span<char> staging = staging_bytes(tensor, element);
     const int64_t begin = data_begin + (*entry.offsets)[0];
-    file.read(place.data(), static_cast<int64_t>(place.size()), begin);
+    file.read(staging.data(), static_cast<int64_t>(staging.size()), begin);
     if (tensor.dtype() == kBool) {
-      const auto bad = std::find_if(place.begin(), place.end(), [](char value) { return uint8_t(value) > 1; });
-      REEL_CHECK(bad == place.end(), path, ": byte ", begin + (bad - place.begin()), ": ",
+      const auto bad = std::find_if(staging.begin(), staging.end(), [](char value) { return uint8_t(value) > 1; });
+      REEL_CHECK(bad == staging.end(), path, ": byte ", begin + (bad - staging.begin()), ": ",
                  HeaderReader::quote(entry.name), ": a bool is ", int{uint8_t(*bad)});
     }
     convert_elements(tensor, element);

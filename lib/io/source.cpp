@@ -9,7 +9,7 @@ namespace reel::io {
 namespace {
 
 constexpr int64_t kBuffer = 1 << 16;
-constexpr int64_t kMostInflation = 1032;  // 258 bytes for 2 bits
+constexpr int64_t kMaxInflation = 1032;  // RFC 1951: at most 258 bytes for 2 bits
 
 bool is_gzip(const InputFile& file) {
   unsigned char magic[2] = {};
@@ -43,10 +43,10 @@ Source::Source(const InputFile& file, std::string name, int64_t begin, int64_t e
 
 Source::~Source() = default;
 
-int64_t Source::most_left() const {
+int64_t Source::max_remaining() const {
   const int64_t ready = static_cast<int64_t>(end_ - begin_), in_file = file_end_ - file_at_;
   if (!inflater_) return ready + in_file;
-  return ready + (in_file + inflater_->stream.avail_in + 1) * kMostInflation + (1 << 15);  // and zlib's own window
+  return ready + (in_file + inflater_->stream.avail_in + 1) * kMaxInflation + (1 << 15);  // and zlib's own window
 }
 
 // ---- bytes ----------------------------------------------------------------------------------------------------------

@@ -9,11 +9,13 @@
 #include "lib/io/file.h"
 #include "reel/error.h"
 
+// Sequential reading of files that may be compressed, with a bound on what is left, so that readers can check sizes in
+// a file before they allocate memory for them.
 namespace reel::io {
 
-/// The bytes of a file in order, inflated if it is gzip (which its first two bytes say); of a text its lines. Errors
-/// begin with the file and the place: "words.txt:12: …" for lines, "images.gz: byte 16: …" for bytes, which are counted
-/// after inflating.
+/// The bytes of a file in order, inflated if it is gzip (RFC 1952; recognized by its first two bytes), or its lines.
+/// Errors begin with the file and the place: "words.txt:12: …" for lines, "images.gz: byte 16: …" for bytes, which are
+/// counted after inflating.
 class Source {
  public:
   explicit Source(const std::filesystem::path& path);
@@ -38,8 +40,8 @@ class Source {
 
   int64_t position() const { return position_ - static_cast<int64_t>(end_ - begin_); }  ///< Bytes read so far.
   int64_t line_number() const { return lines_; }                                        ///< Of the line just read.
-  /// An upper bound of what is left: exact for plain files; deflate cannot do better than 1 : 1032.
-  int64_t most_left() const;
+  /// An upper bound of the bytes that are left: exact for plain files; deflate compresses at most 1032 : 1.
+  int64_t max_remaining() const;
   /// Of all bytes read; for parts of files only.
   uint32_t crc() const { return crc_; }
   const std::string& name() const { return name_; }

@@ -18,6 +18,9 @@ constexpr int64_t kLocalSize = 30, kEndSize = 22, kEnd64Size = 56, kLocatorSize 
 constexpr uint16_t kStored = 0, kDeflated = 8, kExtra64 = 1;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;  // "see the 64-bit field"
 
+// Record signatures and sizes are those of PKWARE's APPNOTE.TXT, sections 4.3.7 (local header), 4.3.12 (central
+// directory), 4.3.14 to 4.3.16 (ends of the directory) and 4.5.3 (zip64 extra field).
+
 // ---- reading --------------------------------------------------------------------------------------------------------
 
 // Little-endian fields, one after the other.
@@ -62,6 +65,8 @@ struct Directory {
   int64_t begin, bytes, entries;
 };
 
+// The end record lies at the end of the file, before a comment of up to 65535 bytes. A match of its signature counts
+// only if its comment ends with the file: the comment may contain the signature, too.
 Directory find_directory(const InputFile& file) {
   const int64_t tail_begin = std::max<int64_t>(0, file.size() - kEndSize - 0xFFFF);
   const std::string tail = read_part(file, tail_begin, file.size() - tail_begin);
@@ -108,7 +113,7 @@ Directory find_directory(const InputFile& file) {
   return directory;
 }
 
-// The 64-bit fields among a member's extra ones, which replace those that are all ones, in this order.
+// The zip64 extra field: 64-bit values for those fields of the header that are 0xFFFFFFFF, in this order.
 void read_extra64(Fields& extra, const std::vector<int64_t*>& replaced) {
   while (!extra.empty()) {
     const auto id = extra.take<uint16_t>(), bytes = extra.take<uint16_t>();
@@ -175,6 +180,7 @@ std::vector<ZipEntry> read_zip(const InputFile& file) {
   if (static_cast<int64_t>(entries.size()) != directory.entries)
     fields.fail("the directory has ", entries.size(), " entries, not ", directory.entries);
 
+  // Overlapping members would let a small file unfold into terabytes (Fifield 2019, "A better zip bomb").
   std::vector<const ZipEntry*> in_order;
   for (const ZipEntry& entry : entries) in_order.push_back(&entry);
   std::sort(in_order.begin(), in_order.end(), [](const auto* a, const auto* b) { return a->begin < b->begin; });

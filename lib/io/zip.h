@@ -24,7 +24,7 @@ std::vector<ZipEntry> read_zip(const InputFile& file);
 
 class ZipWriter {
  public:
-  /// Sizes and offsets from `zip64_from` on are written as 64 bits; less than the format asks for is for tests.
+  /// Sizes and offsets from `zip64_from` on are written with 64 bits; tests set less than the format demands.
   ZipWriter(AtomicFile& file, bool deflate, int64_t zip64_from = 0xFFFFFFFF)
       : file_(file), deflate_(deflate), zip64_from_(zip64_from) {}
   /// A member made of these pieces, one after the other.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A stranger's program: run.sh BUILD installs that build into an empty folder and builds main.cpp against it, by
-# find_package and by pkg-config, with the compiler $CXX. $CUDA_LIBRARIES is where a linker that does not search the CUDA
+# Programs of strangers: run.sh BUILD installs that build into an empty folder, moves it and builds main.cpp and
+# boundary.cpp against it, by find_package and by pkg-config, with the compiler $CXX. $CUDA_LIBRARIES is where a linker that does not search the CUDA
 # toolkit by itself finds it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -21,9 +21,10 @@ fi
 
 cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/moved" >/dev/null
 cmake --build "$work/build"
-"$work/build/consumer"
-
-# shellcheck disable=SC2046  # a list of flags
-"${CXX:-c++}" -std=c++20 "$here/main.cpp" -o "$work/consumer" $(PKG_CONFIG_PATH=$package pkg-config --cflags --libs reel) \
-  ${CUDA_LIBRARIES:+-L"$CUDA_LIBRARIES"}
-LD_LIBRARY_PATH=${package%/pkgconfig}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$work/consumer"
+for program in main boundary; do
+  "$work/build/$program"
+  # shellcheck disable=SC2046  # a list of flags
+  "${CXX:-c++}" -std=c++20 "$here/$program.cpp" -o "$work/$program" \
+    $(PKG_CONFIG_PATH=$package pkg-config --cflags --libs reel) ${CUDA_LIBRARIES:+-L"$CUDA_LIBRARIES"}
+  LD_LIBRARY_PATH=${package%/pkgconfig}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$work/$program"
+done

@@ -1,4 +1,4 @@
-// What goes step by step on a GPU, against the CPU's: recurrent layers of sizes for each of the ways to walk, chains,
+// Sequential algorithms on a GPU against the CPU's: recurrent layers with sizes for each implementation, CRFs, CTC,
 // triangular systems, optimizers. Sizes that the op table does not have.
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,5 +1,5 @@
-// What the op table cannot say of products, convolutions and pooling on a GPU: half types, unaligned data, every
-// argument of the seam. The CPU's rows in float64 are the reference.
+// Products, convolutions and pooling on a GPU beyond the op table: half types, unaligned data, every argument of the
+// kernels. The CPU's kernels in float64 are the reference.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -105,7 +105,7 @@ void check_product(const ProductCase& p, DType dtype, bool trans_a, bool trans_b
          .stride_a = a_shape[1] * a_shape[2],
          .stride_b = p.one_b ? 0 : b_shape[1] * b_shape[2],
          .stride_c = c_shape[1] * c_shape[2]};
-  // The CPU's rows know no leading dimension of 0.
+  // The CPU's kernels do not take a leading dimension of 0.
   g.lda = std::max<int64_t>(g.lda, 1), g.ldb = std::max<int64_t>(g.ldb, 1), g.ldc = std::max<int64_t>(g.ldc, 1);
   cpu().gemm(g);
   Tensor result = c.cpu.narrow(2, 0, p.n);
@@ -240,7 +240,7 @@ void check_convolution(const ConvCase& c, DType dtype, ConvPart wanted, bool wit
 
 TEST_CASE("convolutions of all kinds and types are the CPU's", "[cuda]") {
   if (!cuda::is_available()) return;
-  // Where the GPU is test/simt's, once as if cuDNN knew no convolution.
+  // With test/simt once more as if cuDNN refused every convolution.
   for (const char* known : {"1", "0"}) {
     setenv("SIMT_DNN", known, 1);
     for (const ConvCase& c : kConvCases)
@@ -385,4 +385,23 @@ TEST_CASE("resampling and its adjoint are the CPU's, whatever the order of ids",
         gpu().resample(x2.gpu(), dim, view_of(ids_there), weights.gpu(), y.gpu());
         y.check(4);
       }
+}
+
+// ---- strided elements -----------------------------------------------------------------------------------------------
+
+// A launch of them counts in 32 bits, so larger views are split: at 2^31 elements on a GPU, at 2^15 in test/simt.
+TEST_CASE("strided inputs that are too many for one launch keep their own strides", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor a = randn({300, 200}, {.device = kCPU}), b = randn({200, 1}, {.device = kCPU});
+  const Tensor c = randn({300}, {.device = kCPU}), condition = a.t() > 0;
+  const auto check = [](const Tensor& found, const Tensor& wanted) {
+    CHECK(found.to(kCPU).to_vector<float>() == wanted.to_vector<float>());
+  };
+  check(a.to(kCUDA).t() - b.to(kCUDA), a.t() - b);
+  check(b.to(kCUDA) - a.to(kCUDA).t(), b - a.t());
+  check(where(condition.to(kCUDA), b.to(kCUDA), c.to(kCUDA)), where(condition, b, c));
+  check(a.to(kCUDA).t() * 2, a.t() * 2);
+  Tensor long_line = zeros({100000}, {.device = kCUDA});
+  long_line.slice(0, 0, 100000, 2).fill_(1);  // one dimension
+  CHECK(sum(long_line).item<double>() == 50000);
 }

@@ -1,4 +1,5 @@
-// How many kernels an iteration launches, which is what small models on a GPU cost. Only test/simt counts them.
+// The number of kernels that an iteration launches, which determines its time for small models. Only test/simt counts
+// them.
 #include <catch2/catch.hpp>
 
 #include "reel/cuda.h"

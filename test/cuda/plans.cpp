@@ -1,6 +1,6 @@
-// Makes a plan for every kind of convolution on an H100, of which cuDNN gets to know the properties only, and fails
-// where it has no engine: no GPU is needed. `plans -v` lists what it found, `plans --properties` prints those of the
-// GPU that is here, as test/cuda/h100.json has an H100's.
+// Makes cuDNN plans for every kind of convolution on an H100, given by its properties only, and fails where cuDNN has
+// no engine: no GPU is needed. `plans -v` lists what it found, `plans --properties` prints those of the GPU that is
+// here, as test/cuda/h100.json has an H100's.
 #include <cstdio>
 #include <cstring>
 #include <fstream>

@@ -13,8 +13,8 @@
 #include "reel/cuda.h"
 #include "reel/ops.h"
 
-// Kernels of the GPU that join many elements, against the CPU's, for sizes that the op table does not have: where a row
-// no longer fits into registers, a sum is shared by blocks, a scan is cut in chunks.
+// Reductions, scans, softmax and norms on a GPU against the CPU's, for sizes that the op table does not have: where a
+// row no longer fits into registers, a sum is shared by blocks, a scan is cut in chunks.
 namespace reel {
 namespace {
 

@@ -1,5 +1,5 @@
-// Memory, streams, events and graphs of a GPU, also of test/simt's. SIMT_MEMORY, the bytes that that one has, lets the
-// tests of what happens when there is no more run.
+// Memory, streams, events and graphs of a GPU, or of test/simt. Tests of running out of memory run only where
+// SIMT_MEMORY limits it.
 #include <atomic>
 #include <barrier>
 #include <catch2/catch.hpp>

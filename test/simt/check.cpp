@@ -1,4 +1,5 @@
-// Tests the GPU without a GPU: bugs are planted, each in a process of its own, and must be found.
+// Tests of the shim: programs with planted bugs (races, reads of unwritten memory, wrong arguments), each in a process
+// of its own, which the shim must detect, and correct ones, which it must run.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <sys/wait.h>
@@ -83,7 +84,7 @@ __global__ void meet(unsigned* results) {
   mine[8] = unsigned(__syncthreads_count(t < 40));
   mine[9] = unsigned(__syncthreads_or(t == 70));
   mine[10] = unsigned(__syncthreads_and(t != 70));
-  mine[11] = lane < 16 ? __shfl_xor_sync(0xffffu, t, 1) : 0;  // half of a warp may meet alone
+  mine[11] = lane < 16 ? __shfl_xor_sync(0xffffu, t, 1) : 0;  // a shuffle of half a warp is allowed
 }
 
 // ---- tests of what is right -----------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ void launches_have_limits() {
   EXPECT(status(dim3(1, 65536), 32) == cudaErrorInvalidConfiguration);
   EXPECT(status(dim3(1, 1, 65536), 32) == cudaErrorInvalidConfiguration);
   EXPECT(status(1, 32, 48 << 10) == cudaSuccess);
-  EXPECT(status(1, 32, 100 << 10) == cudaErrorInvalidValue);  // nobody has asked for so much
+  EXPECT(status(1, 32, 100 << 10) == cudaErrorInvalidValue);  // cudaFuncSetAttribute was not called for it
   SUCCEED(cudaFuncSetAttribute(set, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 << 10));
   EXPECT(status(1, 32, 227 << 10) == cudaSuccess);
   EXPECT(status(1, 32, 228 << 10) == cudaErrorInvalidValue);
@@ -251,7 +252,7 @@ void memory_runs_out() {
   EXPECT(cudaMallocFromPoolAsync(&a, size_t(65) << 20, pool, first) == cudaErrorMemoryAllocation && !a);
   SUCCEED(cudaMallocFromPoolAsync(&a, 40 << 20, pool, first));
   SUCCEED(cudaFreeAsync(a, first));
-  SUCCEED(cudaMallocFromPoolAsync(&a, 40 << 20, pool, first));  // the same stream need not wait
+  SUCCEED(cudaMallocFromPoolAsync(&a, 40 << 20, pool, first));  // within a stream no synchronization is needed
   SUCCEED(cudaFreeAsync(a, first));
   if (simt::seed() == 0) EXPECT(cudaMallocFromPoolAsync(&b, 40 << 20, pool, second) == cudaErrorMemoryAllocation);
   SUCCEED(cudaDeviceSynchronize());
@@ -337,11 +338,11 @@ void graphs_replay() {
     EXPECT(result[0] == float(21 + 2 * i) && result[1] == float(6 + i) && result[99] == float(6 + i));
   }
   SUCCEED(cudaGraphLaunch(executable, stream));
-  SUCCEED(cudaGraphExecDestroy(executable));  // it still runs
+  SUCCEED(cudaGraphExecDestroy(executable));  // while it runs
   SUCCEED(cudaStreamSynchronize(stream));
 }
 
-/// What a capture does not allow breaks it.
+/// Calls that a capture does not allow invalidate it.
 template <class F>
 void refuses(cudaError_t expected, const F& forbidden) {
   const cudaStream_t stream = make_stream();
@@ -403,7 +404,7 @@ void captures_refuse() {
   SUCCEED(cudaEventRecord(fork, stream));
   SUCCEED(cudaStreamWaitEvent(other, fork, 0));
   float* data;
-  SUCCEED(cudaMalloc(reinterpret_cast<void**>(&data), 4));  // this thread may
+  SUCCEED(cudaMalloc(reinterpret_cast<void**>(&data), 4));  // allowed in this thread
   launch(set, 1, 32, 0, other, data, 1, 1.f);
   cudaGraph_t graph;
   EXPECT(cudaStreamEndCapture(other, &graph) == cudaErrorStreamCaptureUnmatched);

@@ -1,5 +1,5 @@
 #pragma once
-// What tests of the shim share.
+// Helpers of the tests of the shim.
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 
 namespace checks {
 
-// ---- what a test says -----------------------------------------------------------------------------------------------
+// ---- expectations ---------------------------------------------------------------------------------------------------
 
 #define EXPECT(condition) expect(condition, #condition, __LINE__)
 inline void expect(bool holds, const char* what, int line) {
@@ -39,7 +39,7 @@ T* make_pinned(size_t count) {
   SUCCEED(cudaHostAlloc(&address, count * sizeof(T), 0));
   return static_cast<T*>(address);
 }
-/// What a stream has there when all that it has been given is done.
+/// The values in device memory after all work of the stream.
 template <class T>
 std::vector<T> values(const T* from, size_t count, cudaStream_t stream) {
   std::vector<T> result(count);
@@ -75,7 +75,7 @@ struct Test {
   enum { kHolds, kIsCaught, kDies } expected = kHolds;  // always; not with every seed; never
   const char* says = "";
 };
-/// Those of several GPUs.
+/// The tests with several GPUs.
 extern const std::vector<Test> device_tests;
 
 }  // namespace checks

@@ -1,4 +1,4 @@
-// Two GPUs without any: what is one's is not the other's.
+// Tests of the shim with two GPUs: streams, events and memory belong to one of them.
 #include <thread>
 
 #include "check.h"
@@ -6,7 +6,7 @@
 namespace checks {
 namespace {
 
-/// What belongs to a device, made while it was current.
+/// A stream, an event and memory of a device, made while it was current.
 struct Own {
   cudaStream_t stream;
   float* data;

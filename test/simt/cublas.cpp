@@ -1,5 +1,5 @@
-// A cuBLASLt for machines that have none: what cuda/gemm.cu uses of it, with its rules for arguments. Its algorithms
-// are for one problem and one alignment each, as the real ones may be, and write all over their workspace.
+// A stand-in for cuBLASLt: the functions that cuda/gemm.cu uses, with the real library's checks of arguments. An
+// algorithm is valid for one problem and one alignment only, as real ones may be, and overwrites its whole workspace.
 #include <cblas.h>
 #include <cublasLt.h>
 #include <cuda_bf16.h>

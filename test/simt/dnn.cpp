@@ -1,4 +1,5 @@
-// In cuDNN's place, which no host can stand in for: the CPU's convolution. SIMT_DNN=0 knows no convolution at all.
+// cuda/dnn.h by the CPU's convolution. With SIMT_DNN=0 every problem is refused, as by a cuDNN without an engine for
+// it.
 #include "cuda/dnn.h"
 
 #include <cuda_bf16.h>

@@ -1,7 +1,8 @@
-// The GPUs' memory: a range of addresses for each, which neither the host nor the others' kernels can touch.
+// The memory of the GPUs: a range of addresses for each, protected (mprotect) from the host and from the kernels of
+// other GPUs.
 //
-// Every block has borders that are checked whenever work was done, or, under AddressSanitizer, poisoned, which finds
-// reads too. What is free cannot be touched under AddressSanitizer and is NaN without.
+// Every memory block has borders that are checked after each piece of work. Under AddressSanitizer they are poisoned
+// instead, which detects reads, too. Free memory is poisoned under AddressSanitizer and filled with NaN without.
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -28,10 +29,10 @@ namespace simt {
 namespace {
 
 constexpr size_t kBorder = 256, kArena = size_t(64) << 30, kPage = size_t(2) << 20;
-constexpr size_t kQuarantine = size_t(16) << 20;  // so much lies idle before its addresses are used again
+constexpr size_t kQuarantine = size_t(16) << 20;  // freed bytes that are kept before their addresses are reused
 constexpr unsigned char kCanary = 0xcb;
 
-constexpr int kMostDevices = 8;
+constexpr int kMaxDevices = 8;
 
 char* arenas() {
   static char* const start = [] {
@@ -47,11 +48,11 @@ char* arena(int device) { return arenas() + kArena * static_cast<size_t>(device)
 int device_of(const char* address) { return static_cast<int>(static_cast<size_t>(address - arenas()) / kArena); }
 
 struct Memory {
-  std::map<char*, Block> blocks;
+  std::map<char*, MemoryBlock> blocks;
   std::map<char*, size_t> free;  // ranges below the tops; those of two devices do not touch
-  std::deque<Block> quarantine;
+  std::deque<MemoryBlock> quarantine;
   size_t quarantined = 0;
-  char* tops[kMostDevices];  // nothing above has ever been used
+  char* tops[kMaxDevices];  // nothing above has ever been used
   Devices open = 0;
   Memory() {
     for (int device = 0; device < device_count(); ++device) tops[device] = arena(device);
@@ -68,16 +69,17 @@ size_t footprint(size_t size) { return kBorder + (size + kBorder + kBorder - 1) 
 
 struct sigaction other_handler;
 
-/// Says what was touched. Then the access is tried again, for whoever handled faults before.
+/// A handler of SIGSEGV: prints which memory was accessed, then restores the previous handler, which gets the fault as
+/// the access is repeated.
 void explain(int, siginfo_t* fault, void*) {
   const char* const address = static_cast<const char*>(fault->si_addr);
   sigaction(SIGSEGV, &other_handler, nullptr);
-  if (fault->si_code <= 0) return;  // somebody sent the signal
+  if (fault->si_code <= 0) return;  // sent by kill(), not a fault
   char text[200];
   int length = 0;
   if (!is_device(address)) {
     if (memory().open) length = std::snprintf(text, sizeof text, "simt: a kernel touches %p\n", fault->si_addr);
-  } else if (const Block* const block = find_block(address)) {
+  } else if (const MemoryBlock* const block = find_block(address)) {
     length = std::snprintf(text, sizeof text, "simt: %s touches byte %td of a block of %zu bytes of device %d\n",
                            memory().open ? "a kernel of another device" : "the host", address - block->data,
                            block->size, block->device);
@@ -88,7 +90,8 @@ void explain(int, siginfo_t* fault, void*) {
   if (length > 0 && write(STDERR_FILENO, text, static_cast<size_t>(length)) < 0) std::abort();
 }
 
-/// Makes explain() the first that knows of a fault. Test frameworks bring their own handlers at any time.
+/// Installs explain() as the handler of faults, each time that memory is protected: test frameworks install theirs at
+/// any time.
 void handle_faults() {
   struct sigaction mine {
   }, now{};
@@ -135,7 +138,7 @@ void give_back(char* start, size_t size) {
   free[start] = size;
 }
 
-void check_border(const Block& block, const char* border) {
+void check_border(const MemoryBlock& block, const char* border) {
   static const std::string expected(kBorder, static_cast<char>(kCanary));
   if (std::memcmp(border, expected.data(), kBorder) == 0) return;
   for (size_t i = 0; i < kBorder; ++i)
@@ -143,8 +146,8 @@ void check_border(const Block& block, const char* border) {
       die("a write out of bounds: byte %td of a block of %zu bytes", border + i - block.data, block.size);
 }
 
-/// Has it been written since?
-void check_freed(const Block& block) {
+/// Aborts if freed memory was written.
+void check_freed(const MemoryBlock& block) {
   if (kAsan || block.size == 0) return;
   constexpr char kFree = -1;
   if (block.data[0] == kFree && std::memcmp(block.data, block.data + 1, block.size - 1) == 0) return;
@@ -152,7 +155,7 @@ void check_freed(const Block& block) {
   die("a write into memory that was freed: byte %td of a block of %zu bytes", written - block.data, block.size);
 }
 
-void check(const Block& block) {
+void check(const MemoryBlock& block) {
   if (kAsan) return;
   check_border(block, block.data - kBorder);
   check_border(block, block.data + block.size);
@@ -163,7 +166,7 @@ void check(const Block& block) {
 int device_count() {
   static const int count = [] {
     const char* const text = std::getenv("SIMT_DEVICES");
-    return text ? std::clamp(std::atoi(text), 1, kMostDevices) : 2;
+    return text ? std::clamp(std::atoi(text), 1, kMaxDevices) : 2;
   }();
   return count;
 }
@@ -179,28 +182,28 @@ void reopen(Devices devices) {
   open = devices;
 }
 
-Block* allocate(size_t size, int device) {
+MemoryBlock* allocate(size_t size, int device) {
   const size_t whole = footprint(size);
   char* const range = whole < size ? nullptr : find_range(whole, device);
   if (!range) return nullptr;
-  Block& block = memory().blocks[range + kBorder] = {range + kBorder, size, device};
+  MemoryBlock& block = memory().blocks[range + kBorder] = {range + kBorder, size, device};
   ASAN_POISON_MEMORY_REGION(range, whole);
   return &block;
 }
 
 bool is_device(const void* address) { return address >= arenas() && address < arena(device_count()); }
 
-Block* find_block(const void* address, size_t bytes) {
+MemoryBlock* find_block(const void* address, size_t bytes) {
   char* const first = static_cast<char*>(const_cast<void*>(address));
   auto& blocks = memory().blocks;
   auto after = blocks.upper_bound(first);
   if (after == blocks.begin()) return nullptr;
-  Block& block = std::prev(after)->second;
+  MemoryBlock& block = std::prev(after)->second;
   const size_t offset = first - block.data;
   return offset <= block.size && bytes <= block.size - offset ? &block : nullptr;
 }
 
-void prepare(Block* block) {
+void prepare(MemoryBlock* block) {
   const Open open(opened() | only(block->device));
   const auto [data, size] = std::pair(block->data, block->size);
   ASAN_UNPOISON_MEMORY_REGION(data - kBorder, footprint(size));
@@ -212,7 +215,7 @@ void prepare(Block* block) {
   std::memset(block->data, 0xff, block->size);
 }
 
-void rest(Block* block) {
+void rest(MemoryBlock* block) {
   if (!block->ready) return;
   const Open open(opened() | only(block->device));
   check(*block);
@@ -221,14 +224,14 @@ void rest(Block* block) {
   block->ready = false;
 }
 
-void retire(Block* block) {
+void retire(MemoryBlock* block) {
   rest(block);
   Memory& m = memory();
   m.quarantine.push_back(*block);
   m.quarantined += footprint(block->size);
   m.blocks.erase(block->data);
   while (m.quarantined > kQuarantine) {
-    const Block& oldest = m.quarantine.front();
+    const MemoryBlock& oldest = m.quarantine.front();
     const Open open(opened() | only(oldest.device));
     check_freed(oldest);
     m.quarantined -= footprint(oldest.size);
@@ -239,7 +242,7 @@ void retire(Block* block) {
 
 void check_freed() {
   const Open open(kAllDevices);
-  for (const Block& block : memory().quarantine) check_freed(block);
+  for (const MemoryBlock& block : memory().quarantine) check_freed(block);
 }
 
 void check_borders() {

@@ -4,11 +4,11 @@
 #include <numeric>
 #include <vector>
 
-// cuda/primitives.cu for the CPU.
+// cuda/primitives.h for the CPU.
 namespace reel::cuda {
 namespace {
 
-/// As CUB does, to and fro, so that the result is in either array.
+/// The result is in either array, depending on the number of bits, as with CUB.
 template <class Key>
 void sort_on_host(int64_t n, int bits, Key* (&keys)[2], int64_t* (&values)[2]) {
   if (n < 2 || bits == 0) return;

@@ -13,21 +13,21 @@
 #include "simt.h"
 #include "streams.h"
 
-/// What a pool has is reserved on the GPU, used or not, until it gives it back.
+/// A memory pool's bytes count as used on the GPU until the pool is trimmed, allocated or not.
 struct CUmemPoolHandle_st {
   int device = 0;
   uint64_t threshold = 0, reserved = 0, used = 0, most_reserved = 0, most_used = 0;
-  std::map<cudaStream_t, uint64_t> pending = {};  // of `used`: freed, but the stream has yet to come there
+  std::map<cudaStream_t, uint64_t> pending = {};  // part of `used`: freed in stream order, by work that has not run yet
 };
 
 namespace simt {
 namespace {
 
 constexpr uint64_t kPoolStep = uint64_t(2) << 20;
-constexpr uint64_t kMostPending = uint64_t(256) << 20;  // that wait to be freed: more make the stream work
-constexpr size_t kShared = 48 << 10, kMostShared = 227 << 10;
+constexpr uint64_t kMaxPending = uint64_t(256) << 20;  // bytes pending to be freed; beyond, the stream runs
+constexpr size_t kShared = 48 << 10, kMaxShared = 227 << 10;
 
-/// The first are the devices' own.
+/// The first are the devices' default pools.
 std::vector<cudaMemPool_t>& pools() {
   static auto& all = *new std::vector<cudaMemPool_t>;
   if (all.empty())
@@ -53,7 +53,7 @@ uint64_t reserved(int device) {
 
 // ---- memory of the GPU ----------------------------------------------------------------------------------------------
 
-/// Takes memory from the pool; what the stream itself has freed counts as free. False if there is not enough.
+/// Reserves memory of the pool. Memory that the stream itself has freed counts as free. False if there is not enough.
 bool take(CUmemPoolHandle_st& pool, uint64_t size, cudaStream_t stream) {
   uint64_t& pending = pool.pending[stream];
   const uint64_t again = std::min(pending, size);
@@ -80,15 +80,15 @@ void trim(CUmemPoolHandle_st& pool, uint64_t keep) {
   pool.reserved = std::min(pool.reserved, std::max(used, keep));
 }
 
-Block* allocate_outside(size_t size, int device) {
+MemoryBlock* allocate_outside(size_t size, int device) {
   if (size > limit() || reserved(device) + size > limit()) return nullptr;
-  Block* const block = allocate(size, device);
+  MemoryBlock* const block = allocate(size, device);
   if (block) outside_pools[device] += size;
   return block;
 }
 
-/// Gives all that a block has back, now.
-void drop(Block* block) {
+/// Frees a block at once.
+void drop(MemoryBlock* block) {
   if (block->pool)
     block->pool->used -= block->size;
   else
@@ -96,10 +96,10 @@ void drop(Block* block) {
   retire(block);
 }
 
-/// Memory that a graph has for as long as it lives.
+/// Memory that belongs to a graph for its lifetime.
 cudaError_t allocate_in_capture(void** address, size_t size, Stream& stream) {
   if (stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
-  Block* const block = allocate_outside(size, stream.device);
+  MemoryBlock* const block = allocate_outside(size, stream.device);
   if (!block) return cudaErrorMemoryAllocation;
   block->of_graph = true;
   stream.capture->graph->blocks.emplace_back(block, drop);
@@ -112,7 +112,7 @@ cudaError_t allocate_in_stream(void** address, size_t size, cudaMemPool_t pool, 
   if (size == 0) return cudaSuccess;
   if (stream.capture) return allocate_in_capture(address, size, stream);
   if (size > limit() || !take(*pool, size, &stream)) return cudaErrorMemoryAllocation;
-  Block* const block = allocate(size, pool->device);
+  MemoryBlock* const block = allocate(size, pool->device);
   if (!block) die("no addresses are left for %zu bytes", size);
   block->pool = pool;
   *address = block->data;
@@ -120,14 +120,14 @@ cudaError_t allocate_in_stream(void** address, size_t size, cudaMemPool_t pool, 
 }
 
 /// The block that starts there and was not freed yet.
-Block* find_whole(const void* address) {
-  Block* const block = find_block(address, 0);
+MemoryBlock* find_whole(const void* address) {
+  MemoryBlock* const block = find_block(address, 0);
   return block && block->data == address && !block->freed ? block : nullptr;
 }
 
 cudaError_t free_in_stream(void* address, Stream& stream) {
   if (!address) return cudaSuccess;
-  Block* const block = find_whole(address);
+  MemoryBlock* const block = find_whole(address);
   if (!block) return cudaErrorInvalidValue;
   if (block->of_graph) return issue(stream, [block] { rest(block); });
   if (stream.capture) return refuse_if_captured(stream);  // it is not the graph's
@@ -139,7 +139,7 @@ cudaError_t free_in_stream(void* address, Stream& stream) {
     put_back(*block->pool, block->size, &stream);
     retire(block);
   });
-  if (pending > kMostPending) finish(stream);
+  if (pending > kMaxPending) finish(stream);
   return status;
 }
 
@@ -167,10 +167,10 @@ struct Rows {
   char* data;
   size_t pitch;
 
-  /// Whether they are memory that a copy may touch, as far as one can know.
+  /// Whether a copy may access them, as far as can be checked.
   bool usable(size_t width, size_t height) const {
     if (!is_device(data)) return data != nullptr;
-    const Block* const block = find_block(data, pitch * (height - 1) + width);
+    const MemoryBlock* const block = find_block(data, pitch * (height - 1) + width);
     return block && !block->freed;
   }
 };
@@ -179,12 +179,12 @@ void copy_rows(Rows to, Rows from, size_t width, size_t height) {
   for (size_t row = 0; row < height; ++row) std::memmove(to.data + row * to.pitch, from.data + row * from.pitch, width);
 }
 
-/// What a copy does when the stream comes to it. Pinned memory must still be pinned then.
+/// The work of an asynchronous copy. Pinned memory must still be pinned when it runs.
 Work copy_later(Rows to, Rows from, size_t width, size_t height) {
   const bool to_pinned = is_pinned(to.data), from_pinned = is_pinned(from.data);
   Devices devices = 0;
   for (const char* data : {to.data, from.data})
-    if (const Block* const block = find_block(data)) devices |= only(block->device);
+    if (const MemoryBlock* const block = find_block(data)) devices |= only(block->device);
   return [=] {
     const Open open(devices);
     if ((to_pinned && !is_pinned(to.data)) || (from_pinned && !is_pinned(from.data)))
@@ -207,7 +207,7 @@ cudaError_t copy(Rows to, Rows from, size_t width, size_t height, cudaMemcpyKind
     const cudaError_t status = refuse_if_captured(stream);
     if (status != cudaSuccess) return status;
   }
-  if (from_pageable) {  // what the host has there now
+  if (from_pageable) {  // CUDA reads pageable memory before the call returns
     auto rows = std::make_shared<std::vector<char>>(width * height);
     copy_rows({rows->data(), width}, from, width, height);
     const Work work = copy_later(to, {rows->data(), width}, width, height);
@@ -350,7 +350,7 @@ cudaError_t cudaSetDevice(int device) {
   check_current();
   return cudaSuccess;
 }
-/// Copies only: no kernel may touch another device's memory.
+/// Peer access for copies only: kernels may not access another device's memory.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return call([&] {
     if (std::min(device, peer) < 0 || std::max(device, peer) >= device_count()) return cudaErrorInvalidDevice;
@@ -372,7 +372,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024, p.maxThreadsDim[2] = 64;
     p.maxGridSize[0] = 2147483647, p.maxGridSize[1] = p.maxGridSize[2] = 65535;
     p.regsPerBlock = p.regsPerMultiprocessor = 65536;
-    p.sharedMemPerBlock = kShared, p.sharedMemPerBlockOptin = kMostShared;
+    p.sharedMemPerBlock = kShared, p.sharedMemPerBlockOptin = kMaxShared;
     p.sharedMemPerMultiprocessor = 228 << 10, p.reservedSharedMemPerBlock = 1 << 10;
     p.totalConstMem = 64 << 10;
     p.l2CacheSize = 50 << 20, p.memoryBusWidth = 5120;
@@ -420,7 +420,7 @@ cudaError_t cudaMalloc(void** address, size_t size) {
     *address = nullptr;
     const cudaError_t status = refuse_while_capturing();
     if (status != cudaSuccess || size == 0) return status;
-    Block* const block = allocate_outside(size, current_device);
+    MemoryBlock* const block = allocate_outside(size, current_device);
     if (!block) return cudaErrorMemoryAllocation;
     prepare(block);
     *address = block->data;
@@ -432,7 +432,7 @@ cudaError_t cudaFree(void* address) {
     const cudaError_t status = refuse_while_capturing();
     if (status != cudaSuccess || !address) return status;
     finish_all();
-    Block* const block = find_whole(address);
+    MemoryBlock* const block = find_whole(address);
     if (!block || block->of_graph) return cudaErrorInvalidValue;
     drop(block);
     return cudaSuccess;
@@ -485,7 +485,7 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* ac
     return cudaSuccess;
   });
 }
-/// The blocks that it still has know it.
+/// The object itself stays: blocks that are still allocated refer to it.
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   return call([&] { return pool->threshold = 0, trim(*pool, 0), cudaSuccess; });
 }
@@ -574,7 +574,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->device = -1;
     attributes->type = cudaMemoryTypeUnregistered;
     void* const pointer = const_cast<void*>(address);
-    if (const Block* const block = find_block(address)) {
+    if (const MemoryBlock* const block = find_block(address)) {
       attributes->device = block->device;
       attributes->type = cudaMemoryTypeDevice;
       attributes->devicePointer = pointer;
@@ -597,7 +597,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
                                 cudaStream_t stream) {
   return call_on(stream, [&](Stream& found) {
-    const Block *const target = find_block(to), *const source = find_block(from);
+    const MemoryBlock *const target = find_block(to), *const source = find_block(from);
     if (!target || !source || target->device != to_device || source->device != from_device)
       return cudaErrorInvalidValue;
     return copy({bytes_at(to), bytes}, {bytes_at(from), bytes}, bytes, 1, cudaMemcpyDeviceToDevice, found);
@@ -631,7 +631,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   return call([&] {
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorNotSupported;
-    if (value < 0 || static_cast<size_t>(value) > kMostShared) return cudaErrorInvalidValue;
+    if (value < 0 || static_cast<size_t>(value) > kMaxShared) return cudaErrorInvalidValue;
     shared_limits()[kernel] = static_cast<size_t>(value);
     return cudaSuccess;
   });
@@ -651,7 +651,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int threads, size_t shared,
                                                                    unsigned) {
   return call([&] {
-    if (threads <= 0 || shared > kMostShared) return cudaErrorInvalidValue;
+    if (threads <= 0 || shared > kMaxShared) return cudaErrorInvalidValue;
     const size_t by_shared = (size_t(228) << 10) / (shared + 1024), by_threads = 2048 / static_cast<size_t>(threads);
     *blocks = static_cast<int>(std::min({by_shared, by_threads, size_t(32)}));
     return cudaSuccess;

@@ -1,7 +1,7 @@
 // Runs kernels: a block's threads are fibers of one thread of the CPU, and blocks run one after the other.
 //
-// A fiber runs thread after thread until one has to wait at a barrier or a shuffle; then another fiber goes on with the
-// next thread. So kernels whose threads never meet need one fiber only.
+// A fiber runs thread after thread until one blocks at a barrier or a shuffle; then another fiber continues with the
+// next thread. So kernels without barriers and shuffles take one fiber only.
 #include "simt.h"
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// Saves the registers that a call keeps on the stack and goes on with another stack.
+// Saves the callee-saved registers on the stack and switches to another stack.
 extern "C" void simt_switch(void** save, void* stack);
 asm(R"(
 .text
@@ -68,7 +68,7 @@ constexpr size_t kStack = 512 << 10;
 #else
 constexpr size_t kStack = 128 << 10;
 #endif
-constexpr size_t kLargestValue = 64;  // that a shuffle takes
+constexpr size_t kMaxShuffleBytes = 64;  // that a shuffle takes
 
 // ---- fibers ---------------------------------------------------------------------------------------------------------
 
@@ -78,12 +78,12 @@ struct Fiber {
   size_t size = 0;
   void* fake_stack = nullptr;  // AddressSanitizer's
 };
-Fiber host;  // what has called run()
+Fiber host;  // the caller of run()
 Fiber* running = &host;
 Fiber* before = nullptr;                               // the one that ran before
 std::vector<Fiber*>& idle = *new std::vector<Fiber*>;  // not destroyed: tensors in static storage outlive it
 
-/// Called first by whoever was switched to.
+/// Called first after each switch, by the fiber that continues.
 void arrive() {
 #if SIMT_ASAN
   __sanitizer_finish_switch_fiber(running->fake_stack, &before->bottom, &before->size);
@@ -132,7 +132,7 @@ enum class State { ready, at_barrier, at_exchange, done };
 struct Worker : Thread {
   Fiber* fiber;  // null: it has not begun
   State state;
-  Place place;  // where it waits
+  Place place;  // where it blocks
   unsigned mask;
   const void* mine;
   void* all;
@@ -143,7 +143,7 @@ const void* kernel = nullptr;
 const std::function<void()>* body = nullptr;
 Worker workers[kMaxThreads];
 unsigned threads, done, at_barrier;
-unsigned votes, counted;  // at the barrier that threads wait at, and at the last one
+unsigned votes, counted;  // at the current barrier, and at the last one
 Worker* first_at_barrier;
 unsigned waiting[kMaxThreads / kWarp];  // a warp's lanes that are in exchange()
 unsigned order[kMaxThreads];            // in which threads are made ready
@@ -170,7 +170,7 @@ std::string lanes(unsigned set) {
   return text;
 }
 
-/// Nobody can go on.
+/// Deadlock: no thread is ready.
 [[noreturn]] void deadlock() {
   for (unsigned i = 0; i < threads; ++i) {
     const Worker& lane = workers[i];
@@ -186,7 +186,7 @@ std::string lanes(unsigned set) {
   die("threads wait for nothing");
 }
 
-/// What a fiber does.
+/// The main function of a fiber.
 void run_threads() {
   arrive();
   for (;;) {
@@ -204,7 +204,7 @@ void run_threads() {
   }
 }
 
-/// Lets others go on until the current thread is ready again.
+/// Runs other threads until the current one is ready again.
 void wait() {
   Thread* const self = current;
   next = take_ready();
@@ -215,10 +215,10 @@ void wait() {
 
 bool same(Place a, Place b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 
-/// Gives all lanes of the mask all their values.
+/// Distributes the values of the mask's lanes to all of them.
 void complete(unsigned warp, const Worker& last) {
   Worker* const lanes = workers + warp * kWarp;
-  unsigned char all[kWarp * kLargestValue];
+  unsigned char all[kWarp * kMaxShuffleBytes];
   std::memset(all, 0xff, kWarp * last.bytes);
   for (unsigned i = 0; i < kWarp; ++i) {
     if (!(last.mask >> i & 1)) continue;
@@ -250,7 +250,7 @@ void run_block() {
   switch_to(idle_fiber());
 }
 
-/// The kernel's name, if addr2line is here to tell it.
+/// The kernel's name, by addr2line if it is installed.
 std::string name_of(const void* function) {
   Dl_info object;
   if (!dladdr(function, &object)) return "?";
@@ -273,7 +273,7 @@ struct Range {
   size_t size;
 };
 
-/// The sections that __shared__ names, of all kernels of this program.
+/// The linker sections of the __shared__ variables of all kernels of this program.
 std::vector<Range> find_static_shared() {
   std::vector<Range> found;
   const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -297,7 +297,7 @@ std::vector<Range> find_static_shared() {
   return found;
 }
 
-/// Now and then: there may be hundreds of kilobytes.
+/// Not for each block: there may be hundreds of kilobytes to fill.
 void fill_static_shared() {
   static const std::vector<Range> ranges = find_static_shared();
   static unsigned launches = 0;
@@ -364,7 +364,7 @@ void exchange(unsigned mask, const void* mine, void* all, size_t bytes, Place pl
   auto* const self = static_cast<Worker*>(current);
   const unsigned warp = self->number / kWarp, lane = self->number % kWarp;
   if (!(mask >> lane & 1)) die("lane %u is not in its own mask %08x at %s:%d", lane, mask, place.file, place.line);
-  if (bytes > kLargestValue) die("a shuffle of %zu bytes at %s:%d", bytes, place.file, place.line);
+  if (bytes > kMaxShuffleBytes) die("a shuffle of %zu bytes at %s:%d", bytes, place.file, place.line);
   self->state = State::at_exchange;
   self->place = place;
   self->mask = mask;
@@ -389,7 +389,7 @@ void run(const void* function, dim3 grid, dim3 block, size_t shared, const std::
     static_cast<Thread&>(workers[i]) = {{i % block.x, i / block.x % block.y, i / block.x / block.y}, i};
     order[i] = seed() == 1 ? threads - 1 - i : i;
   }
-  // Blocks in another order: every stride that has no divisor in common with their number comes to all of them.
+  // Blocks in another order: a stride that is coprime to their number visits each of them once.
   const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
   uint64_t stride = 1, number = 0;
   if (seed() == 1) stride = blocks - 1, number = blocks - 1;

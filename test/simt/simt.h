@@ -2,10 +2,11 @@
 // A GPU for machines that have none: the CUDA sources, compiled by g++ with this file before them, run on the CPU.
 //
 // The toolkit's own headers declare the runtime's functions, and simt.cpp defines them. A block's threads are fibers
-// with real barriers, shuffles and votes; blocks run one after the other. Streams are lazy: what is launched runs only
-// when somebody waits for it, so whoever reads too early reads old data. Memory of the "GPU" cannot be read by the
-// host, is NaN before it is written, and is poisoned again in stream order when it is freed. SIMT_SEED (0: in order, 1:
-// backwards, others: shuffled) chooses the order of threads, blocks and streams. There are two GPUs, or SIMT_DEVICES.
+// with real barriers, shuffles and votes; blocks run one after the other. Streams are lazy: work runs only when its
+// stream is synchronized, so that a read without synchronization gets old data. Device memory is not accessible to the
+// host, is NaN before it is written, and is poisoned again, in stream order, when it is freed. SIMT_SEED (0: in order,
+// 1: backwards, others: shuffled) chooses the order of threads, blocks and streams. There are two GPUs, or
+// SIMT_DEVICES.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -41,22 +42,22 @@ extern uint3 block_index;
 extern dim3 block_size, grid_size;
 extern unsigned char* dynamic_shared;
 
-/// Where in a kernel a thread waits. Those that meet must be at the same place.
+/// The source line of a barrier or shuffle. Threads that synchronize must be at the same one.
 struct Place {
   const char* file;
   int line;
 };
 inline Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 
-/// The barrier of a block. Tells how many threads came with a vote.
+/// The barrier of a block. Returns the number of threads that voted.
 unsigned synchronize_block(Place place, bool vote = false);
-/// Gives every lane of mask the `bytes` bytes of all of them, 32 in a row; those of other lanes are 0xff.
+/// Copies the values (of `bytes` bytes) of the mask's lanes to all of them, as an array of 32; other lanes' are 0xff.
 void exchange(unsigned mask, const void* mine, void* all, size_t bytes, Place place);
-/// Work of a stream, done when somebody waits for it.
+/// Adds work to a stream; it runs when the stream is synchronized.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
-/// Runs a kernel's blocks now.
+/// Runs a kernel's blocks at once.
 void run(const void* kernel, dim3 grid, dim3 block, size_t shared, const std::function<void()>& body);
-/// How many kernels have been launched, those of captures once.
+/// The number of kernels launched so far; those of a capture count once.
 unsigned long long launches();
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared);
 
@@ -94,7 +95,7 @@ To bits_as(From value) {
   std::memcpy(&result, &value, sizeof result);
   return result;
 }
-// Threads take turns only at barriers, so this is atomic as it stands.
+// Fibers are switched at barriers and shuffles only, so this is atomic.
 template <class T, class Op>
 T change(T* place, const Op& op) {
   const T old = *place;
@@ -104,8 +105,8 @@ T change(T* place, const Op& op) {
 
 }  // namespace simt
 
-// A block's shared memory is static, in sections of its own so that run() can fill it with NaN. AddressSanitizer has
-// something else around it. g++ puts what templates have where it was told by noinit only.
+// A block's shared memory is static, in linker sections of its own so that run() can fill it with NaN. Not under
+// AddressSanitizer, which puts redzones around variables. g++ honours only noinit for the statics of templates.
 #undef __shared__
 #if SIMT_ASAN
 #define __shared__ static
@@ -122,7 +123,7 @@ T change(T* place, const Op& op) {
 #define gridDim (::simt::grid_size)
 #define __syncthreads() ((void)::simt::synchronize_block({__FILE__, __LINE__}))
 
-// What cuda_runtime.h has for nvcc only.
+// Overloads that cuda_runtime.h declares for nvcc only.
 template <class... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value) {
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
@@ -249,7 +250,7 @@ inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 
-// Of two floats the one that is not NaN.
+// Of two floats, min and max return the one that is not NaN.
 inline int min(int a, int b) { return a < b ? a : b; }
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 inline long min(long a, long b) { return a < b ? a : b; }

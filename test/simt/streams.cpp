@@ -1,7 +1,7 @@
 // Streams, events and graphs.
 //
-// A stream works only when somebody waits for it, so whoever reads too early reads old data. Then its tasks come in
-// their order; what other streams do in the meantime, if no event says otherwise, is up to the seed.
+// A stream runs its tasks only when it is synchronized, so that a read without synchronization gets old data. It runs
+// them in their order; which tasks of other streams run in between, where no event orders them, depends on the seed.
 #include "streams.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace simt {
 namespace {
 
-constexpr size_t kMostTasks = 4096;  // that wait: a real stream holds about 1000 before the host has to wait
+constexpr size_t kMaxTasks = 4096;  // that are pending: a real stream takes about 1000 before launches block the host
 
-/// All that ever were, since events know those that were destroyed. The first are the devices' default streams.
+/// All streams ever made, since events may refer to destroyed ones. The first are the devices' default streams.
 std::vector<std::unique_ptr<Stream>>& streams() {
   static auto& all = *new std::vector<std::unique_ptr<Stream>>;
   if (all.empty())
@@ -42,7 +42,7 @@ bool blocked(const Stream& stream) {
 }
 bool can_work(const Stream& stream) { return !stream.tasks.empty() && !blocked(stream); }
 
-/// Does a stream's first task.
+/// Runs a stream's first task.
 void step(Stream& stream) {
   const Work work = std::move(stream.tasks.front().work);
   stream.tasks.pop_front();
@@ -53,7 +53,7 @@ void step(Stream& stream) {
   ++stream.done;
 }
 
-/// Work that nobody waits for.
+/// Runs some work of streams that are not being synchronized.
 void wander() {
   if (seed() == 1) {
     for (bool any = true; any;) {
@@ -69,14 +69,14 @@ void wander() {
   }
 }
 
-/// The stream, or the one that it waits for, that can work.
+/// The stream or, if it is blocked by another one, the stream at the end of that chain.
 Stream& worker_for(Stream& stream) {
   Stream* worker = &stream;
   while (blocked(*worker)) worker = worker->tasks.front().other;
   return *worker;
 }
 
-/// A little work, so that a program that asks again and again comes to an end.
+/// Runs a little work, so that a program that polls terminates.
 void nudge(Stream& stream) {
   const Open open(only(stream.device));
   wander();
@@ -91,7 +91,7 @@ void add_wait(Stream& stream, Stream& other, uint64_t until) {
   if (other.done < until) add(stream, {nullptr, &other, until});
 }
 
-/// The default stream and those that were not made with cudaStreamNonBlocking wait for each other.
+/// Implicit synchronization between the default stream and those that were made without cudaStreamNonBlocking.
 void add_implicit_waits(Stream& stream) {
   Stream& legacy = *streams()[static_cast<size_t>(stream.device)];
   if (stream.flags & cudaStreamNonBlocking) return;
@@ -103,7 +103,7 @@ void add_implicit_waits(Stream& stream) {
 
 // ---- captures -------------------------------------------------------------------------------------------------------
 
-/// Whose captures keep the calling thread from what is unsafe: with Global its own and others' that are Global, with
+/// The captures that forbid unsafe calls to the calling thread: in mode Global its own and all Global ones, in mode
 /// ThreadLocal its own.
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
@@ -205,7 +205,7 @@ cudaError_t issue(Stream& stream, Work work) {
   if (stream.legacy && break_captures(stream.device)) return cudaErrorStreamCaptureImplicit;
   add_implicit_waits(stream);
   add(stream, {std::move(work)});
-  if (stream.tasks.size() > kMostTasks) finish(stream);
+  if (stream.tasks.size() > kMaxTasks) finish(stream);
   if (seed() > 1 && draw(16) == 0) {
     const Open open(only(stream.device));
     wander();
@@ -270,7 +270,7 @@ cudaError_t call_for(cudaEvent_t event, const F& function) {
   return call([&] { return events().count(event) ? function() : cudaErrorInvalidResourceHandle; });
 }
 
-/// For the host: an event that was recorded in a capture never comes.
+/// For the host: an event that was recorded in a capture is never reached.
 cudaError_t check_waitable(CUevent_st& event) {
   if (Capture* const capture = event.capture ? find_capture(event.capture) : nullptr) invalidate(*capture);
   return event.capture ? cudaErrorCapturedEvent : refuse_while_capturing();
@@ -327,7 +327,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
   return call_on(stream, [&](Stream& found) { return *flags = found.flags, cudaSuccess; });
 }
 
-/// Its tasks are still to be done.
+/// Its pending tasks still run.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return call_on(stream, [&](Stream& found) {
     if (found.legacy) return cudaErrorInvalidResourceHandle;

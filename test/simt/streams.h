@@ -12,7 +12,7 @@
 
 #include "device.h"
 
-// Streams, events and graphs as the runtime's functions know them.
+// The types behind cudaStream_t, cudaEvent_t, cudaGraph_t and cudaGraphExec_t.
 
 struct CUgraph_st {
   struct Node {
@@ -20,7 +20,7 @@ struct CUgraph_st {
     std::vector<size_t> after;  // other nodes
   };
   std::vector<Node> nodes;
-  std::vector<std::shared_ptr<simt::Block>> blocks;  // memory that was asked for while it was captured
+  std::vector<std::shared_ptr<simt::MemoryBlock>> blocks;  // allocated during the capture
 };
 
 struct CUgraphExec_st {
@@ -32,7 +32,7 @@ namespace simt {
 using Work = std::function<void()>;
 using Clock = std::chrono::steady_clock;
 
-/// What is launched into streams that capture becomes a graph.
+/// A capture: launches into its streams become nodes of its graph.
 struct Capture {
   cudaStream_t origin;
   cudaStreamCaptureMode mode;
@@ -44,11 +44,11 @@ struct Capture {
 
 }  // namespace simt
 
-/// Works on its tasks when somebody waits for them.
+/// Runs its tasks when it is synchronized.
 struct CUstream_st {
   struct Task {
     simt::Work work;
-    cudaStream_t other = nullptr;  // or it waits until so many tasks of another stream are done
+    cudaStream_t other = nullptr;  // instead of work: blocks until `until` tasks of another stream are done
     uint64_t until = 0;
   };
   int device = 0;
@@ -59,13 +59,13 @@ struct CUstream_st {
   std::deque<Task> tasks;
   uint64_t issued = 0, done = 0;
   simt::Capture* capture = nullptr;
-  std::vector<size_t> frontier;  // the nodes of the graph which the next one comes after
+  std::vector<size_t> frontier;  // the nodes that the next one depends on
 };
 
 struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
-  cudaStream_t stream = nullptr;  // where it was recorded, and after how many tasks
+  cudaStream_t stream = nullptr;  // where it was recorded, after `ticket` tasks
   uint64_t ticket = 0;
   std::shared_ptr<simt::Clock::time_point> time;
   unsigned long long capture = 0;  // in which it was recorded, or 0
@@ -76,25 +76,26 @@ namespace simt {
 
 using Stream = CUstream_st;
 
-/// Null if there is none such. Null itself is the current device's default stream.
+/// The stream of a handle, null if there is none. A null handle is the current device's default stream.
 Stream* find_stream(cudaStream_t stream);
-/// Adds to a stream's tasks or, while it captures, to its graph.
+/// Appends a task to a stream or, during a capture, a node to its graph.
 cudaError_t issue(Stream& stream, Work work);
-/// Works until all tasks that the stream has now are done.
+/// Runs all tasks that the stream has.
 void finish(Stream& stream);
 void finish_all(Devices devices = kAllDevices);
-/// … until it has done `ticket` tasks since it was made.
+/// Runs its tasks until `ticket` of them have run since it was made.
 void reach(Stream& stream, uint64_t ticket);
 
-// What must not be called while a graph is captured breaks the capture.
+// Calls that are forbidden during a capture invalidate it.
 cudaError_t refuse_if_captured(Stream& stream);
-/// For what is unsafe unless the capture's mode says otherwise.
+/// For unsafe calls, unless the capture's mode allows them.
 cudaError_t refuse_while_capturing();
 
-/// Called whenever the host has waited.
+/// Called after each synchronization with the host.
 void give_back_unused();
 
-// The frame of all functions: one at a time, none from a function of the host in a stream, and errors are remembered.
+// Common to all functions of the runtime: they are serialized, fail within host functions of a stream, and record
+// errors.
 struct State {
   std::recursive_mutex mutex;
   bool in_host_function = false;
@@ -102,8 +103,8 @@ struct State {
 State& state();
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline thread_local int current_device = 0;
-/// With SIMT_ONLY=1 all devices but number 1 are those of other processes: a call with one of them current, on which
-/// CUDA would now take memory, ends the program.
+/// With SIMT_ONLY=1 all devices but number 1 belong to other processes: a call with one of them current, on which CUDA
+/// would create a context and take memory, aborts.
 void check_current();
 
 template <class F>

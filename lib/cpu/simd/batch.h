@@ -2,8 +2,8 @@
 #include <xsimd/xsimd.hpp>
 
 // The vector type of the instruction set that this file is compiled for. The architecture is a type of our own for two
-// reasons: its name is in the name of every instantiation, so that the linker cannot take one of AVX-512 for a machine
-// that has none; and functions of ours (math.h) are found by argument-dependent lookup before xsimd's.
+// reasons: its name is part of the name of every instantiation, so that the linker cannot merge instances of different
+// instruction sets; and our functions (math.h) are found by argument-dependent lookup before xsimd's.
 namespace reel::cpu::REEL_ISA {
 
 struct Arch : xsimd::default_arch {};
@@ -19,7 +19,7 @@ XSIMD_DECLARE_SIMD_REGISTER_ALIAS(reel::cpu::REEL_ISA::Arch, default_arch);
 }  // namespace xsimd::types
 
 namespace xsimd {
-// On AVX and AVX-512 xsimd 8.1 says that NaN != NaN is false.
+// On AVX and AVX-512, xsimd 8.1 evaluates NaN != NaN to false.
 template <>
 inline batch_bool<float, reel::cpu::REEL_ISA::Arch> batch<float, reel::cpu::REEL_ISA::Arch>::operator!=(
     const batch& other) const noexcept {

@@ -2,6 +2,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/scalar.h"
 
+// Binary and ternary pointwise functions and the gradients of binary ones on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -38,7 +39,7 @@ void binary_grad(const void* functor, const View& g, const View* a, const View* 
     else
       return f.grad_b(g, a, b, y);
   };
-  // What the functor does not read may as well be g.
+  // An operand that the rule does not use has no view; g takes its place.
   if (g.dtype == kFloat32) {
     map<float>(grad, out, g, a ? *a : g, b ? *b : g, y ? *y : g);
   } else {

@@ -2,6 +2,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/lanes.h"
 
+// The pointwise part of child-sum Tree-LSTM cells (Tai et al. 2015); an LSTM cell is the one with one child.
 namespace reel::cpu::REEL_ISA {
 namespace {
 

@@ -5,8 +5,9 @@
 #include "lib/cpu/simd/batch.h"
 #include "lib/kernels/crf.h"
 
-// Sums over all paths of a linear chain. States lie in the lanes; every exponential is of a number that is not
-// positive, so that nothing overflows, however far potentials are apart, and what underflows does not count.
+// Linear-chain conditional random fields: forward-backward and Viterbi, with the states of a step in the lanes of
+// vectors. Log-sum-exps subtract the maximum, so that every exponential is of a number that is not positive: nothing
+// overflows, and what underflows is negligible.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -142,7 +143,7 @@ class Chain {
     }
   }
 
-  /// The log of the sum over the last step's states.
+  /// The log-sum-exp over the last step's states.
   T last() const {
     const T* alpha = row(crf_.alpha, length_ - 1);
     T top = kNever<T>, sum = 0;

@@ -6,8 +6,8 @@
 #include "lib/kernels/ctc.h"
 
 // Connectionist temporal classification (Graves et al. 2006). The states blank, label, blank, label, …, blank lie in
-// the lanes; a state is reached from itself, from the one before and, where a blank may be left out, from the one
-// before that. As in crf.cpp every exponential is of a number that is not positive.
+// the lanes; a state is reached from itself, from the one before it and, between different labels, from the one before
+// that, skipping a blank. As in crf.cpp every exponential is of a number that is not positive.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -123,7 +123,7 @@ class Sequence {
     }
   }
 
-  /// The log of the sum over the states that a sequence may end in.
+  /// The log-sum-exp over the two states that a path may end in.
   T last() const {
     const T* a = alpha(length_ - 1);
     const T one = a[states_ - 1], two = states_ > 1 ? a[states_ - 2] : kNever<T>, top = std::max(one, two);

@@ -2,7 +2,7 @@
 #include "lib/cpu/simd/batch.h"
 #include "lib/scalar.h"
 
-// What the kernels of recurrent cells share.
+// Loads and stores of a vector of hidden units, whole or in part, for the kernels of recurrent cells.
 namespace reel::cpu::REEL_ISA {
 
 /// Elements i … i + n of a row of hidden values.

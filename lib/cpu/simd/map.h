@@ -4,6 +4,7 @@
 #include "lib/cpu/loop.h"
 #include "lib/cpu/simd/batch.h"
 
+// Pointwise functions over views, a vector at a time.
 namespace reel::cpu::REEL_ISA {
 
 /// One run of an operand: its batches from contiguous, repeated or strided elements.
@@ -23,8 +24,8 @@ struct Source {
   }
 };
 
-/// y[i] = op(x[i]...) over n contiguous elements. The tail goes through a batch, too: the result for an element does
-/// not depend on where it stands.
+/// y[i] = op(x[i]...) over n contiguous elements. The tail goes through a batch, too: scalar code could round
+/// differently, and an element's result would depend on its position.
 template <class T, class Op, class... In>
 void map_flat(const Op& op, int64_t n, T* y, const In*... x) {
   constexpr int64_t kStep = kWidth<T>;

@@ -6,9 +6,9 @@
 #include "lib/number.h"
 
 // The functions of batches that xsimd 8.1 lacks or gets wrong: exp of float32 flushes results below 2⁻¹²⁶ to zero, log
-// of float64 does not know subnormal numbers, erf of float64 is not exact, pow is off by tens of ulps and undefined at
+// of float64 is wrong for subnormal numbers, erf of float64 is not exact, pow is off by tens of ulps and undefined at
 // 0, sin, cos and tan pull in functions that carry no instruction set in their names, erfc and lgamma are off by
-// thousands of ulps, acosh knows no bound below, hypot overflows, atan2 does not know signed zeros and infinities.
+// thousands of ulps, acosh is not NaN below 1, hypot overflows, atan2 is wrong for signed zeros and infinities.
 // Included by batch.h only.
 namespace reel::cpu::REEL_ISA {
 
@@ -84,7 +84,7 @@ inline Batch<float> tanh(const Batch<float>& x) {
 }
 #endif
 
-// Subnormal numbers are lifted by 2⁵⁴.
+// Subnormal numbers are scaled by 2⁵⁴ first.
 template <class Log>
 Batch<double> log_of(const Batch<double>& x, const Log& log, double of_two) {
   using B = Batch<double>;
@@ -231,7 +231,7 @@ Batch<T> nearbyint(const Batch<T>& x) {
 }
 #endif
 
-/// One common exponent is the usual case, and mostly a small one; all others are left to the C library.
+/// The usual case is one exponent for all lanes, mostly a small integer; other lanes are left to the C library.
 template <class T>
 Batch<T> pow(const Batch<T>& x, const Batch<T>& y) {
   using B = Batch<T>;

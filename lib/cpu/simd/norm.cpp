@@ -3,12 +3,15 @@
 #include "lib/cpu/simd/batch.h"
 #include "lib/number.h"
 
-// Sums are taken in T for a few terms a lane and then in double precision; means are corrected by the mean of what is
-// left, and subtracted in two parts: a large mean costs a small variance no digits.
+// Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
+//
+// Sums are taken in T for a few terms a lane and then in double precision. A mean is corrected by the mean of the
+// differences from it, and is subtracted as a sum of two numbers of type T: a large mean costs a small variance no
+// digits.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
-constexpr int kFlush = 32;  // terms of a lane that are summed in T
+constexpr int kFlush = 32;  // terms of a lane that are summed in T before they are added in double precision
 
 /// kWidth elements, or the first n of them, from position i on.
 template <class T>
@@ -86,7 +89,7 @@ struct Centre {
   Batch<T> operator()(const Batch<T>& x) const { return (x - high) - low; }
 };
 
-/// What the sums of d and d², d = x - mean, over n elements tell: the mean is off by that of d.
+/// Mean and variance from the sums of d and d², d = x - mean, over n elements: the mean is off by that of d.
 void correct(double sum, double squares, double n, double* mean, double* variance) {
   const double off = sum / n, around = squares / n - off * off;
   *mean += off;
@@ -185,7 +188,7 @@ template <class T>
 void row_norm_grad_by_elements(const Norm& norm) {
   const int64_t n = norm.channels, rows = norm.outer * norm.groups;
   const T* weights = static_cast<const T*>(norm.weight);
-  // The gradients of the weights are sums over rows: taken over as many at a time as stay in the cache.
+  // The gradients of the weights are sums over rows: blocks of as many rows as stay in the cache are summed at a time.
   constexpr int64_t kCached = 32768;
   const int64_t most = n * kFlush <= kCached ? kFlush : n < kCached ? kCached / n : 1;
   for (int64_t begin = 0; begin < rows; begin += most) {
@@ -303,7 +306,8 @@ void channel_norm_of(const Norm& norm) {
   });
 }
 
-/// As for rows, but that the weight is the same for all elements of a mean; where that is given, gx = rstd weight g.
+/// The formula of rows, with a weight that is the same for all elements of a mean. With given statistics (evaluation)
+/// these are constants, and gx = rstd weight g.
 template <class T, bool columns>
 void channel_norm_grad_of(const Norm& norm) {
   const T *x = static_cast<const T*>(norm.x), *weight = static_cast<const T*>(norm.weight);

@@ -3,7 +3,8 @@
 #include "lib/cpu/simd/transpose.h"
 #include "lib/window.h"
 
-// Not by oneDNN, whose maxima drop NaN and make the lowest number of -infinity.
+// Max and average pooling with gradients. oneDNN is not used: its maxima drop NaN and turn -infinity into the lowest
+// finite number.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -25,7 +26,7 @@ void for_each_chunk(const Pool& p, const F& f) {
     f(Chunk{begin, count, start, length, start < 0 ? -start : 0, start + length < p.in[2] ? length : p.in[2] - start});
   }
 }
-/// Can the windows be taken over lines? If not, they are taken one by one.
+/// Whether windows can be computed line by line; otherwise they are computed one by one.
 bool by_lines(const Pool& p) { return !p.adaptive && extent_of(p) <= kLine; }
 
 /// One row of windows: where they are in the other two dimensions.
@@ -39,7 +40,7 @@ void for_each_row(const Pool& p, const F& f) {
     for (int64_t od = 0; od < p.out[0]; ++od)
       for (int64_t oh = 0; oh < p.out[1]; ++oh) f(Row{plane, od, oh, window_of(p, 0, od), window_of(p, 1, oh)});
 }
-/// f(offset) for the beginnings of the lines of x, in a plane, that the row's windows meet.
+/// f(offset) for the beginnings of the lines of x, in a plane, that the row's windows cover.
 template <class F>
 void for_each_line(const Pool& p, const Row& row, const F& f) {
   for (int64_t i = 0; i < row.d.taps; ++i)
@@ -135,8 +136,8 @@ void max_pool_one_by_one(const Pool& p, const T* x, T* y, int64_t* indices) {
   });
 }
 
-/// First the maxima of the lines that a row of windows meets, element by element, then those of the taps in the one
-/// line that this makes. With each maximum goes its place, relative to that of the window's corner, as a T.
+/// Separable: first the elementwise maxima of the lines that a row of windows covers, then the maxima over the taps in
+/// the resulting line. The place of each maximum, relative to the window's corner, is carried along as a T.
 template <int step, bool with_places, class T>
 void max_pool_by_lines(const Pool& p, const T* x, T* y, int64_t* indices) {
   const T infinity = std::numeric_limits<T>::infinity();
@@ -262,7 +263,7 @@ void avg_pool_by_lines(const Pool& p, const T* x, T* y) {
   });
 }
 
-/// The other way round: the gradients of a row of windows into one line, which is added to each of theirs.
+/// The adjoint: the gradients of a row of windows are summed into one line, which is added to each line they cover.
 template <class T>
 void avg_pool_grad_by_lines(const Pool& p, const T* g, T* gx) {
   const int64_t stride = p.stride[2];

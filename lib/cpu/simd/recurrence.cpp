@@ -6,7 +6,7 @@
 #include "lib/kernels/recurrence.h"
 #include "lib/scalar.h"
 
-// Recurrent layers, a step at a time: a product with the state before it, then the pointwise part of the cell.
+// Recurrent layers, a step at a time: a matrix product with the previous state, then the pointwise part of the cell.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -162,7 +162,8 @@ void forward(const Recurrence& r) {
 }
 
 // ---- backward -------------------------------------------------------------------------------------------------------
-// grad_h holds what the later steps give; each step adds its own part of grad_y, and leaves what the earlier ones get.
+// Before a step, grad_h is the gradient that later steps contribute; the step adds its grad_y and replaces it by the
+// gradient of the previous state.
 
 template <class T>
 void lstm_grad_rows(const Step<T>& s, const T* grad_out) {

@@ -6,8 +6,9 @@
 #include "lib/kernels/update.h"
 #include "lib/scalar.h"
 
-// Sums are taken in blocks of a few hundred elements, and the blocks are added in double precision: the sum of 10⁷
-// float32 numbers is as exact as its inputs.
+// Reductions of float32 and float64. Sums are taken over blocks of a few hundred elements in T, and the blocks' results
+// are added in double precision: the sum of 10⁷ float32 numbers is as exact as its inputs, and vectors of floats do
+// most of the work.
 namespace reel::cpu::REEL_ISA {
 namespace {
 

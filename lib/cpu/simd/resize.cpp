@@ -1,6 +1,7 @@
 #include "lib/cpu/kernels.h"
 
-// Loops that the compiler vectorises.
+// Resampling along one dimension (interpolation, adaptive averages) as weighted sums, and its gradient: inner loops
+// over contiguous elements, which the compiler vectorises.
 namespace reel::cpu::REEL_ISA {
 namespace {
 

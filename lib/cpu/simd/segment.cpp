@@ -5,9 +5,9 @@
 #include "lib/cpu/simd/batch.h"
 #include "lib/kernels/segment.h"
 
-// Ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1]. A few vectors of columns at a time are
-// carried down a segment in registers. Where there is only one column (m = 1), a segment is one contiguous line and the
-// vectors run along it.
+// Segment ops over ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1] - 1. A few vectors of
+// columns at a time are reduced down a segment in registers. Where there is only one column (m = 1), a segment is one
+// contiguous line and the vectors run along it.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -32,7 +32,7 @@ struct Min {
   T operator()(T a, T b) const { return b < a || b != b ? b : a; }
 };
 
-/// The elements of one line joined; `value(i, n)` is what stands for elements i … i + n of it.
+/// The elements of one line combined; `value(i, n)` gives elements i … i + n - 1.
 template <class T, class Join, class Load>
 T fold_line(const Join& join, int64_t count, const Load& value) {
   Batch<T> total(Join::kStart);

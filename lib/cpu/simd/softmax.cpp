@@ -3,6 +3,8 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
 
+// Softmax, log-softmax and cross entropy over the last dimension, and their gradients, row by row: the maximum, the sum
+// of exponentials and the result are passes over a row that stays in the cache.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -132,7 +134,7 @@ void cross_entropy_rows(double smoothing, const View& logits, const View& target
     const Batch<T> scale(T(1) / sum);
     map_row([&](auto v, auto) { return v * scale; }, n, to, to, to);
     loss.as<T>()[row] = log_of(sum) - (picked - shift);
-    if (smoothing != 0) {  // the mean of the logits takes the place of part of the picked one
+    if (smoothing != 0) {  // label smoothing: part of the picked logit is replaced by the mean of all
       Batch<T> total(T(0));
       for (int64_t i = 0; i < n; i += kWidth<T>)
         total += Row<T>::load_at(from + i, n - i, Batch<T>(shift)) - Batch<T>(shift);

@@ -1,5 +1,6 @@
 #include "lib/cpu/kernels.h"
 
+// The entries of the table that are compiled for this instruction set.
 namespace reel::cpu::REEL_ISA {
 
 void install_unary(Backend& table);
@@ -11,7 +12,7 @@ void install_segment(Backend& table);
 void install_softmax(Backend& table);
 void install_crf(Backend& table);
 void install_ctc(Backend& table);
-void install_gemv(Backend& table);
+void install_gemm(Backend& table);
 void install_cell(Backend& table);
 void install_norm(Backend& table);
 void install_pool(Backend& table);
@@ -30,7 +31,7 @@ void install(Backend& table) {
   install_softmax(table);
   install_crf(table);
   install_ctc(table);
-  install_gemv(table);
+  install_gemm(table);
   install_cell(table);
   install_norm(table);
   install_pool(table);

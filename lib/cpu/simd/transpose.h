@@ -3,7 +3,7 @@
 
 #include "lib/cpu/simd/batch.h"
 
-// Small transposes in registers.
+// Transposes of blocks of vectors in registers, so that data whose inner dimension is short can be loaded by rows.
 namespace reel::cpu::REEL_ISA {
 
 /// The halves of a and b number `half`, element by element in turn: a0 b0 a1 b1 …. xsimd's zip works within 128 bits.
@@ -40,7 +40,7 @@ void rows_to_lanes(const T* from, int64_t stride, int64_t size, int64_t n, T* to
     for (int64_t k = 0; k < kWidth<T> && i + k < size; ++k) store(to + (i + k) * kWidth<T>, block[k]);
   }
 }
-/// The way back.
+/// The inverse.
 template <class T>
 void lanes_to_rows(const T* from, int64_t size, int64_t n, T* to, int64_t stride) {
   for (int64_t i = 0; i < size; i += kWidth<T>) {

@@ -2,6 +2,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/scalar.h"
 
+// Unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {
 

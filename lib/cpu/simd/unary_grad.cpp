@@ -2,6 +2,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/scalar.h"
 
+// Gradients of unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -10,7 +11,7 @@ void unary_grad(const void* functor, const View& g, const View* x, const View* y
   using F = std::tuple_element_t<I, scalar::UnaryList>;
   const F& f = *static_cast<const F*>(functor);
   const auto grad = [&f](const auto& g, const auto& x, const auto& y) { return f.grad(g, x, y); };
-  // What the functor does not read may as well be g.
+  // An operand that the rule does not use has no view; g takes its place.
   if (g.dtype == kFloat32) {
     map<float>(grad, gx, g, x ? *x : g, y ? *y : g);
   } else {

@@ -3,6 +3,7 @@
 #include "lib/cpu/simd/batch.h"
 #include "lib/step.h"
 
+// Optimizer steps, gradient scaling and norms, over each parameter in one pass.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -56,7 +57,7 @@ void rescale(double factor, const View* norm, std::span<const Updated> gradients
   if (norm) factor = scalar::clip_factor(factor, norm->dtype == kFloat32 ? *norm->as<float>() : *norm->as<double>());
   if (factor == 1 && !found) return;
   const auto run = [&]<class T>(T) {
-    Batch<T> zeros(T(0));  // stay so but for NaN, which 0 times an infinity is, too
+    Batch<T> zeros(T(0));  // sums of 0 * x: NaN where an x is infinite or NaN
     for (const Updated& u : gradients) {
       T* g = static_cast<T*>(u.p);
       for (int64_t i = 0; i < u.numel; i += kWidth<T>) {

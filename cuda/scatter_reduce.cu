@@ -5,26 +5,27 @@
 #include "cuda/primitives.h"
 #include "lib/kernels/scatter.h"
 
-// index_add and scatters that join elements. What goes to one element is joined in the order of its places, as the CPU
-// does it, so the result is the same each time. The ways to find out what goes to the same element:
+// index_add, and scatter with sum, product, maximum and minimum. Values for one element are combined in the order of
+// their coordinates, as on the CPU, so the result is the same in each run: atomic additions of floats would be faster
+// and different each time. How the values for one element are found depends on the sizes:
 //
-//   sums of integers    atomic additions, whose order does not matter
-//   few slices          each is compared with all others by a block
-//   few places a line   each is compared with all others by a thread
-//   more of them        lists of those that go to the same element
-//   many                sorted by where they go
+//   sums of integers         atomic additions, whose order does not matter
+//   index_add, few slices    a block for each slice compares its id with all others
+//   scatter, short lines     a thread for each value compares its id with all others of its line
+//   scatter, longer lines    linked lists of the values for each element, built by atomic exchanges
+//   anything longer          a radix sort by the element's offset
 namespace reel::cuda {
 namespace {
 
 template <class T>
-constexpr T kMost = std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
-                                                         : std::numeric_limits<T>::max();
+constexpr T kHighest = std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
+                                                            : std::numeric_limits<T>::max();
 template <class T>
-constexpr T kLeast = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
-                                                          : std::numeric_limits<T>::lowest();
+constexpr T kLowest = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
+                                                           : std::numeric_limits<T>::lowest();
 
-/// The join of two numbers, in the type that a GPU computes in.
-struct Join {
+/// Combines two values, in the type that a GPU computes in. NaN propagates through maxima and minima.
+struct Combine {
   ScatterOp op;
 
   template <class T>
@@ -44,13 +45,13 @@ struct Join {
           return a + b;
     }
   }
-  /// What changes nothing that it is joined to.
+  /// The neutral element. That of sums is -0.0: adding 0.0 would turn a sum of -0.0 into 0.0.
   template <class T>
-  __device__ T neutral() const {
+  __device__ T identity() const {
     switch (op) {
       case ScatterOp::kMul: return T(1);
-      case ScatterOp::kMax: return kLeast<T>;
-      case ScatterOp::kMin: return kMost<T>;
+      case ScatterOp::kMax: return kLowest<T>;
+      case ScatterOp::kMin: return kHighest<T>;
       default: return T(-0.0);
     }
   }
@@ -58,20 +59,20 @@ struct Join {
 
 // ---- integers -------------------------------------------------------------------------------------------------------
 
-enum { kIndex, kLooked, kPlain, kPlace, kHead, kNumber };
+enum { kIndex, kIndexed, kDirect, kPlace, kHead, kNumber };
 
 template <class T>
 __global__ void add_integers_kernel(Strided<3> s, Line line, const int64_t* ids, const T* from, T* y) {
   for_each_element(s, [&](const int64_t(&at)[3]) {
     const int64_t id = wrap(ids[at[kIndex]], line.size);
-    if (within(id, line.size)) atomicAdd(&y[at[kLooked] + id * line.stride], from[at[kPlain]]);
+    if (within(id, line.size)) atomicAdd(&y[at[kIndexed] + id * line.stride], from[at[kDirect]]);
   });
 }
 
-/// T is as wide as y's elements.
+/// T: the unsigned type of the size of y's elements, which atomicAdd takes; sums wrap.
 template <class T>
 void add_integers(const Lookup& job, const View& y, const View& from) {
-  const Strides strides[] = {job.index, job.looked, job.plain};
+  const Strides strides[] = {job.index, job.indexed, job.direct};
   const Strided<3> s = merge_dims(job.shape, strides);
   const Grid grid = grid_for(s);
   launch(add_integers_kernel<T>, grid.blocks, grid.threads, 0, s, Line(job), job.ids, from.as<const T>(), y.as<T>());
@@ -81,10 +82,11 @@ void add_integers(const Lookup& job, const View& y, const View& from) {
 
 constexpr int kFewSlices = 1024;
 
-/// Block x takes slice x and all later ones with the same id, unless an earlier one has that id.
+/// Block x takes slice x and all later ones with the same id; it returns if an earlier slice has that id, whose block
+/// takes this one, too. `same` has a bit for each slice.
 template <class T>
-__global__ void join_few_kernel(Join join, Strided<2> columns, Line line, int64_t from_step, const int64_t* ids,
-                                const T* from, T* y) {
+__global__ void reduce_few_kernel(Combine combine, Strided<2> columns, Line line, int64_t from_step, const int64_t* ids,
+                                  const T* from, T* y) {
   __shared__ unsigned same[kFewSlices / kWarp];
   const int i = static_cast<int>(blockIdx.x), n = static_cast<int>(line.count), words = (n + kWarp - 1) / kWarp;
   const unsigned lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
@@ -108,35 +110,35 @@ __global__ void join_few_kernel(Join join, Strided<2> columns, Line line, int64_
     Wide<T> total = widen(*to);
     for (int w = i / kWarp; w < words; ++w)
       for (unsigned bits = same[w]; bits; bits &= bits - 1)
-        total = join(total, widen(from[at[1] + (w * kWarp + __ffs(bits) - 1) * from_step]));
+        total = combine(total, widen(from[at[1] + (w * kWarp + __ffs(bits) - 1) * from_step]));
     *to = narrow<T>(total);
   }
 }
 
-/// The other dimensions than dim, of y and of from.
+/// y and from without dimension dim: the elements of a slice.
 Strided<2> columns_of(const Lookup& job) {
   Shape shape = job.shape;
   shape[job.dim] = 1;
-  const Strides strides[] = {job.looked, job.plain};
+  const Strides strides[] = {job.indexed, job.direct};
   return merge_dims(shape, strides);
 }
 
 template <class T>
-void join_few(Join op, const Lookup& job, const View& y, const View& from) {
+void reduce_few(Combine op, const Lookup& job, const View& y, const View& from) {
   const Strided<2> columns = columns_of(job);
   const int64_t warps = ceil_div(columns.numel(), kWarp), most = 512 / kWarp;
   const unsigned threads = kWarp * static_cast<unsigned>(warps < most ? warps : most);
   const int64_t tiles = ceil_div(columns.numel(), threads);
-  launch(join_few_kernel<T>, dim3(job.count(), tiles < 65535 ? tiles : 65535), threads, 0, op, columns, Line(job),
-         job.plain[job.dim], job.ids, from.as<const T>(), y.as<T>());
+  launch(reduce_few_kernel<T>, dim3(job.count(), tiles < 65535 ? tiles : 65535), threads, 0, op, columns, Line(job),
+         job.direct[job.dim], job.ids, from.as<const T>(), y.as<T>());
 }
 
 // ---- lines ----------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kFewPlaces = 32, kShortLine = 256, kLongestLine = 32768;
 
-/// Makes lists of the places that go to the same element, in any order: head is one's number in its line plus 1, and
-/// next the one after it; 0 ends a list.
+/// Builds, for each element of y, the linked list of the values for it: head and next are coordinates along dim plus 1,
+/// and 0 ends a list. The order of a list is that of the atomic exchanges, so readers must sort it.
 __global__ void link_kernel(Strided<6> s, Line line, const int64_t* ids, unsigned* head, int64_t head_stride,
                             unsigned* next) {
   for_each_element(s, [&](const int64_t(&at)[6]) {
@@ -153,11 +155,13 @@ struct Lists {
   int64_t next_stride = 0;
 };
 
-/// The places of a line that go to the same element as this one does, in order: f(place). False if another thread has
-/// to see to them.
+/// f(coordinate along dim) for all values of a line that go to the same element as this one, in order, if this thread
+/// is the one that combines them: the first of them or, with lists, the head of the list. Returns false in other
+/// threads. A short list is traversed in ascending order by repeated searches for the least coordinate that is left,
+/// which takes no memory; where that would take longer, the ids of the whole line are compared.
 template <class F>
-__device__ bool for_each_same(const int64_t (&at)[6], const Line& line, const int64_t* ids, int64_t id,
-                              const Lists& lists, const F& f) {
+__device__ bool for_each_duplicate(const int64_t (&at)[6], const Line& line, const int64_t* ids, int64_t id,
+                                   const Lists& lists, const F& f) {
   const int64_t* const all = ids + at[kIndex] - at[kPlace] * line.step;
   const auto goes_there = [&](int64_t j) { return wrap(all[j * line.step], line.size) == id; };
   int64_t first = at[kPlace];
@@ -188,28 +192,28 @@ __device__ bool for_each_same(const int64_t (&at)[6], const Line& line, const in
 }
 
 template <class T>
-__global__ void join_lines_kernel(Join join, Strided<6> s, Line line, int64_t from_step, const int64_t* ids,
-                                  const T* from, T* y, Lists lists) {
+__global__ void reduce_lines_kernel(Combine combine, Strided<6> s, Line line, int64_t from_step, const int64_t* ids,
+                                    const T* from, T* y, Lists lists) {
   for_each_element(s, [&](const int64_t(&at)[6]) {
     const int64_t id = wrap(ids[at[kIndex]], line.size);
     if (!within(id, line.size)) return;
-    T* const to = y + at[kLooked] + id * line.stride;
-    const T* const first = from + at[kPlain] - at[kPlace] * from_step;
+    T* const to = y + at[kIndexed] + id * line.stride;
+    const T* const first = from + at[kDirect] - at[kPlace] * from_step;
     Wide<T> total = widen(*to);
-    if (for_each_same(at, line, ids, id, lists,
-                      [&](int64_t place) { total = join(total, widen(first[place * from_step])); }))
+    if (for_each_duplicate(at, line, ids, id, lists,
+                           [&](int64_t place) { total = combine(total, widen(first[place * from_step])); }))
       *to = narrow<T>(total);
   });
 }
 
 template <class T>
-void join_lines(Join op, const Lookup& job, const View& y, const View& from) {
+void reduce_lines(Combine op, const Lookup& job, const View& y, const View& from) {
   const int dim = job.dim;
   const Shape lines = job.table();
   const Strides dense = dense_strides(lines), numbers = dense_strides(job.shape);
   Strides heads = dense;
   heads[dim] = 0;
-  const Strides strides[] = {job.index, job.looked, job.plain, job.place(), heads, numbers};
+  const Strides strides[] = {job.index, job.indexed, job.direct, job.place(), heads, numbers};
   const Strided<6> s = merge_dims(job.shape, strides);
   const Grid grid = grid_for(s);
   const bool few = job.count() <= kFewPlaces;
@@ -220,17 +224,18 @@ void join_lines(Join op, const Lookup& job, const View& y, const View& from) {
     CUDA_CHECK(cudaMemsetAsync(head, 0, lines.numel() * sizeof(unsigned), stream()));
     launch(link_kernel, grid.blocks, grid.threads, 0, s, Line(job), job.ids, head.data(), dense[dim], next.data());
   }
-  launch(join_lines_kernel<T>, grid.blocks, grid.threads, 0, op, s, Line(job), job.plain[dim], job.ids,
+  launch(reduce_lines_kernel<T>, grid.blocks, grid.threads, 0, op, s, Line(job), job.direct[dim], job.ids,
          from.as<const T>(), y.as<T>(), lists);
 }
 
 // ---- sorted ---------------------------------------------------------------------------------------------------------
 
-// A run, all that goes to the same place, is joined in pieces of this length, which are joined then: one thread for
-// a run would take too long where there are few of them.
+// A run of equal keys (the values for one element) is combined in pieces of this length, and the pieces then: one
+// thread for a whole run would leave the GPU idle where there are few runs.
 constexpr int64_t kPiece = 1024;
 
-/// Where each id's slice or element goes, and its number, or -1 if the id is wrong.
+/// The sort's keys and values: the number of the element or slice of y that each id refers to, and the id's own number,
+/// or -1 if it is out of range.
 __global__ void number_kernel(Strided<3> s, int64_t size, int64_t stride, const int64_t* ids, uint64_t* keys,
                               int64_t* values) {
   enum { kIds, kTargets, kNumbers };
@@ -246,11 +251,11 @@ struct Runs {
   int64_t count;
   const uint64_t* keys;
   const int64_t* values;
-  Strided<1> target, source;  // where in y what has a key goes, and where in `from` number so and so is
+  Strided<1> target, source;  // the offsets in y of a key, and in `from` of a value
 
   __host__ __device__ int64_t pieces() const { return (count + kPiece - 1) / kPiece; }
   __device__ bool has(int64_t q, uint64_t key) const { return q < count && keys[q] == key; }
-  /// Where the run begins that q is in.
+  /// The beginning of the run that position q is in.
   __device__ int64_t begin(int64_t q) const {
     int64_t low = 0, high = q;
     while (low < high) {
@@ -268,10 +273,13 @@ struct Runs {
   }
 };
 
-/// Joins pieces: those that are a whole run to y, others to partial [2, ⌈count / kPiece⌉, columns], where no two meet,
-/// as a run of several is longer than a piece: the first of each, which y's element begins, and those that follow it.
+/// Combines each piece. The result of a piece that is a whole run goes to y, others to partial [2, ⌈count / kPiece⌉,
+/// columns], at the number of the kPiece-aligned range that the piece begins in: the first pieces of runs, which start
+/// from y's element, in one half and later pieces in the other. No two pieces of a half begin in one range, since a run
+/// of several pieces is longer than a range.
 template <class T>
-__global__ void join_pieces_kernel(Join join, Runs runs, Strided<2> columns, const T* from, T* y, Wide<T>* partial) {
+__global__ void reduce_pieces_kernel(Combine combine, Runs runs, Strided<2> columns, const T* from, T* y,
+                                     Wide<T>* partial) {
   const int64_t width = columns.rows * columns.length;
   for (int64_t q = first_row(); q < runs.count; q += row_step()) {
     if (!runs.begins_piece(q)) continue;
@@ -285,15 +293,15 @@ __global__ void join_pieces_kernel(Join join, Runs runs, Strided<2> columns, con
       columns.locate(c, at);
       const auto value = [&](int64_t p) {
         const int64_t number = runs.values[p];
-        return number < 0 ? join.neutral<Wide<T>>() : widen(from[at[1] + locate(runs.source, number)]);
+        return number < 0 ? combine.identity<Wide<T>>() : widen(from[at[1] + locate(runs.source, number)]);
       };
-      Wide<T> total = first ? widen(y[to + at[0]]) : join.neutral<Wide<T>>();
+      Wide<T> total = first ? widen(y[to + at[0]]) : combine.identity<Wide<T>>();
       int64_t p = q;
-      for (; p + 3 < end && runs.keys[p + 3] == key; p += 4) {  // four on their way at a time
+      for (; p + 3 < end && runs.keys[p + 3] == key; p += 4) {  // four loads in flight at a time
         const Wide<T> a = value(p), b = value(p + 1), c = value(p + 2), d = value(p + 3);
-        total = join(join(join(join(total, a), b), c), d);
+        total = combine(combine(combine(combine(total, a), b), c), d);
       }
-      for (; p < end && runs.keys[p] == key; ++p) total = join(total, value(p));
+      for (; p < end && runs.keys[p] == key; ++p) total = combine(total, value(p));
       if (whole)
         y[to + at[0]] = narrow<T>(total);
       else
@@ -302,9 +310,10 @@ __global__ void join_pieces_kernel(Join join, Runs runs, Strided<2> columns, con
   }
 }
 
-/// Joins the pieces of each run to y. Piece number s * kPiece is in is the run's whose second piece it is, or nobody's.
+/// Combines the pieces of each run of several. Every range of kPiece positions is looked at by the threads of one row:
+/// if the second piece of a run begins in it, they combine that run; each such run has exactly one.
 template <class T>
-__global__ void join_partial_kernel(Join join, Runs runs, Strided<2> columns, T* y, const Wide<T>* partial) {
+__global__ void reduce_partial_kernel(Combine combine, Runs runs, Strided<2> columns, T* y, const Wide<T>* partial) {
   const int64_t width = columns.rows * columns.length;
   for (int64_t s = first_row() + 1; s * kPiece < runs.count; s += row_step()) {
     const uint64_t key = runs.keys[s * kPiece];
@@ -316,14 +325,14 @@ __global__ void join_partial_kernel(Join join, Runs runs, Strided<2> columns, T*
       columns.locate(c, at);
       Wide<T> total = partial[(second / kPiece - 1) * width + c];
       for (int64_t q = second; runs.has(q, key); q += kPiece)
-        total = join(total, partial[(runs.pieces() + q / kPiece) * width + c]);
+        total = combine(total, partial[(runs.pieces() + q / kPiece) * width + c]);
       y[to + at[0]] = narrow<T>(total);
     }
   }
 }
 
 template <class T>
-void join_sorted(Join op, const Lookup& job, bool slices, const View& y, const View& from) {
+void reduce_sorted(Combine op, const Lookup& job, bool slices, const View& y, const View& from) {
   const int dim = job.dim;
   const Shape shape = slices ? Shape{job.count()} : job.shape, lines = slices ? Shape{job.size} : job.table();
   const Strides dense = dense_strides(lines);
@@ -338,25 +347,25 @@ void join_sorted(Join op, const Lookup& job, bool slices, const View& y, const V
          pairs.values());
   pairs.sort(bits_below(lines.numel()));
 
-  Strides line = slices ? Strides{job.stride} : job.looked;
+  Strides line = slices ? Strides{job.stride} : job.indexed;
   line[slices ? 0 : dim] = job.stride;
-  const Strides target[] = {line}, source[] = {slices ? Strides{job.plain[dim]} : job.plain};
+  const Strides target[] = {line}, source[] = {slices ? Strides{job.direct[dim]} : job.direct};
   const Strides none[] = {{0}, {0}};
   const Strided<2> columns = slices ? columns_of(job) : merge_dims({1}, none);
   const Runs runs{n, pairs.keys(), pairs.values(), merge_dims(lines, target), merge_dims(shape, source)};
   const int64_t pieces = runs.pieces(), width = columns.numel();
   const Scratch<Wide<T>> partial(pieces > 1 ? 2 * pieces * width : 1);
   grid = Grid(n, width);
-  launch(join_pieces_kernel<T>, grid.blocks, grid.threads, 0, op, runs, columns, from.as<const T>(), y.as<T>(),
+  launch(reduce_pieces_kernel<T>, grid.blocks, grid.threads, 0, op, runs, columns, from.as<const T>(), y.as<T>(),
          partial.data());
   if (pieces == 1) return;
   grid = Grid(pieces - 1, width);
-  launch(join_partial_kernel<T>, grid.blocks, grid.threads, 0, op, runs, columns, y.as<T>(), partial.data());
+  launch(reduce_partial_kernel<T>, grid.blocks, grid.threads, 0, op, runs, columns, y.as<T>(), partial.data());
 }
 
 }  // namespace
 
-void join(ScatterOp op, const Lookup& job, bool slices, const View& y, const View& from) {
+void scatter_reduce(ScatterOp op, const Lookup& job, bool slices, const View& y, const View& from) {
   const int64_t n = job.count();
   if (n == 0) return;
   if (op == ScatterOp::kAdd && y.dtype == kInt32) return add_integers<unsigned>(job, y, from);
@@ -365,9 +374,9 @@ void join(ScatterOp op, const Lookup& job, bool slices, const View& y, const Vie
   with_type(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if (slices)
-      n <= kFewSlices ? join_few<T>({op}, job, y, from) : join_sorted<T>({op}, job, true, y, from);
+      n <= kFewSlices ? reduce_few<T>({op}, job, y, from) : reduce_sorted<T>({op}, job, true, y, from);
     else
-      lists ? join_lines<T>({op}, job, y, from) : join_sorted<T>({op}, job, false, y, from);
+      lists ? reduce_lines<T>({op}, job, y, from) : reduce_sorted<T>({op}, job, false, y, from);
   });
 }
 

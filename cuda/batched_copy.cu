@@ -6,13 +6,13 @@
 #include "cuda/strided.h"
 #include "lib/kernels/copy.h"
 
-// Many copies by one launch: what is joined or packed is often a few hundred bytes, and a launch takes longer than
-// that.
+// Many copies by one launch, for cat, stack and packed sequences: their parts are often a few hundred bytes each, which
+// take less time to copy than a launch of their own would.
 namespace reel::cuda {
 namespace {
 
-constexpr int kMost = 64;  // copies of a launch: what fits into a kernel's arguments
-constexpr int kPerBlock = 8 * kThreads;
+constexpr int kMaxCopies = 64;  // of a launch: their descriptions are a kernel argument, of which there are 4 KiB
+constexpr int kItemsPerBlock = 8 * kThreads;
 
 /// A BlockCopy in elements of type T.
 template <class T>
@@ -22,20 +22,20 @@ struct Part {
   int64_t count, length, from_step, to_step;  // in all; of a row; from row to row
 };
 
-/// The copies of a launch, whose blocks are numbered through.
+/// The copies of a launch; each has a range of the launch's blocks.
 template <class T>
-struct Table {
-  Part<T> parts[kMost];
-  int first_block[kMost];
+struct CopyTable {
+  Part<T> parts[kMaxCopies];
+  int first_block[kMaxCopies];
   int count = 0;
 };
 
 template <class T>
-__global__ void copy_blocks_kernel(Table<T> table) {
+__global__ void copy_blocks_kernel(CopyTable<T> table) {
   const int which = part_of_block(table.first_block, table.count);
   const Part<T>& part = table.parts[which];
-  const int64_t begin = (int64_t(blockIdx.x) - table.first_block[which]) * kPerBlock;
-  const int64_t rest = part.count - begin, end = begin + (rest < kPerBlock ? rest : kPerBlock);
+  const int64_t begin = (int64_t(blockIdx.x) - table.first_block[which]) * kItemsPerBlock;
+  const int64_t rest = part.count - begin, end = begin + (rest < kItemsPerBlock ? rest : kItemsPerBlock);
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
     const int64_t row = part.length == part.count ? 0 : divide(i, part.length), column = i - row * part.length;
     part.to[row * part.to_step + column] = part.from[row * part.from_step + column];
@@ -45,7 +45,7 @@ __global__ void copy_blocks_kernel(Table<T> table) {
 template <class T>
 void copy_parts(std::span<const BlockCopy> blocks) {
   constexpr int64_t size = sizeof(T);
-  Table<T> table;
+  CopyTable<T> table;
   int64_t grid = 0;
   for (const BlockCopy& block : blocks) {
     if (block.rows == 0 || block.bytes == 0) continue;
@@ -57,7 +57,7 @@ void copy_parts(std::span<const BlockCopy> blocks) {
                                 block.from_step / size,
                                 block.to_step / size};
     table.first_block[table.count++] = static_cast<int>(grid);
-    grid += ceil_div(count, kPerBlock);
+    grid += ceil_div(count, kItemsPerBlock);
   }
   launch(copy_blocks_kernel<T>, static_cast<unsigned>(grid), kThreads, 0, table);
 }
@@ -67,8 +67,8 @@ struct alignas(16) Word16 {
 };
 
 void copy_blocks(std::span<const BlockCopy> blocks) {
-  for (; blocks.size() > kMost; blocks = blocks.subspan(kMost)) copy_blocks(blocks.first(kMost));
-  uint64_t all = 0;  // what divides it divides every address and size
+  for (; blocks.size() > kMaxCopies; blocks = blocks.subspan(kMaxCopies)) copy_blocks(blocks.first(kMaxCopies));
+  uint64_t all = 0;  // a power of two divides it if it divides every address and size
   for (const BlockCopy& block : blocks) {
     all |= reinterpret_cast<uintptr_t>(block.from) | reinterpret_cast<uintptr_t>(block.to);
     all |= static_cast<uint64_t>(block.bytes);

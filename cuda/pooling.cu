@@ -4,18 +4,19 @@
 #include "lib/kernels/pool.h"
 #include "lib/window.h"
 
-// Pooling and resampling. Gradients are gathered: every element of x adds up what comes to it, in one order.
+// Pooling and resampling. Gradients are gathers: each element of gx sums the outputs that it took part in, in a fixed
+// order, where a scatter would take atomic additions, whose order (and rounding) changes from run to run.
 namespace reel::cuda {
 namespace {
 
 // ---- windows --------------------------------------------------------------------------------------------------------
 
-/// A Pool as kernels can read it, in which std::array cannot be indexed.
-struct Grid {
+/// The sizes of a Pool in C arrays: std::array's operator[] is host code.
+struct PoolShape {
   int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
   bool adaptive, count_include_pad;
   int64_t divisor;
-  explicit Grid(const Pool& p) : adaptive(p.adaptive), count_include_pad(p.count_include_pad), divisor(p.divisor) {
+  explicit PoolShape(const Pool& p) : adaptive(p.adaptive), count_include_pad(p.count_include_pad), divisor(p.divisor) {
     for (size_t d = 0; d < 3; ++d) {
       in[d] = p.in[d], out[d] = p.out[d], kernel[d] = p.kernel[d];
       stride[d] = p.stride[d], padding[d] = p.padding[d], dilation[d] = p.dilation[d];
@@ -23,19 +24,19 @@ struct Grid {
   }
 };
 
-/// A window in all three dimensions.
-struct Box {
+/// A window in all three dimensions, and its plane (image and channel).
+struct Window3d {
   int64_t plane;
   Window d, h, w;
 
-  __device__ Box(const Grid& p, int64_t o) {
+  __device__ Window3d(const PoolShape& p, int64_t o) {
     w = window_of(p, 2, o % p.out[2]), o /= p.out[2];
     h = window_of(p, 1, o % p.out[1]), o /= p.out[1];
     d = window_of(p, 0, o % p.out[0]), plane = o / p.out[0];
   }
-  /// f(place) for every `lanes`-th of its taps from number `first` on: where in its plane of x they are.
+  /// f(offset in the plane of x) for every `lanes`-th tap from number `first` on.
   template <int lanes, class F>
-  __device__ void for_each(const Grid& p, int64_t first, const F& f) const {
+  __device__ void for_each(const PoolShape& p, int64_t first, const F& f) const {
     const auto place = [&](int64_t i, int64_t j, int64_t k) {
       const int64_t slice = d.start + i * p.dilation[0], row = h.start + j * p.dilation[1];
       return (slice * p.in[1] + row) * p.in[2] + w.start + k * p.dilation[2];
@@ -54,7 +55,7 @@ struct Box {
   }
 };
 
-__device__ double divisor_of(const Grid& p, const Window& d, const Window& h, const Window& w) {
+__device__ double divisor_of(const PoolShape& p, const Window& d, const Window& h, const Window& w) {
   if (p.divisor) return double(p.divisor);
   return p.count_include_pad ? double(d.covered * h.covered) * double(w.covered)
                              : double(d.taps * h.taps) * double(w.taps);
@@ -62,7 +63,7 @@ __device__ double divisor_of(const Grid& p, const Window& d, const Window& h, co
 
 int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
 
-/// The windows of one kernel, each taken by `lanes` threads next to each other: 1 or a warp.
+// A window is taken by `lanes` adjacent threads: 1, or a warp for large ones.
 template <int lanes>
 __device__ int64_t first_window() {
   return first_index() / lanes;
@@ -76,7 +77,7 @@ __device__ int64_t lane() {
   return lanes == 1 ? 0 : threadIdx.x % lanes;
 }
 
-/// f(lanes) with as many as windows of this size keep busy.
+/// f(lanes): a warp for windows of at least 32 taps, else one thread.
 template <class F>
 void with_lanes(const Pool& p, const F& f) {
   int64_t taps = 1;
@@ -87,28 +88,29 @@ void with_lanes(const Pool& p, const F& f) {
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
 template <class T>
-struct Best {
+struct BestTap {
   T value;
   int64_t at = -1;
-  /// Takes NaN for the largest, of several the last as the CPU does; of equal numbers the first.
-  __device__ void meet(T v, int64_t place) {
+  /// NaN is the largest, and the last of several, as on the CPU; of equal numbers the first is taken. Lanes combine in
+  /// any order, hence the comparisons of places.
+  __device__ void update(T v, int64_t place) {
     const bool better = v != v ? value == value || place > at : v > value || (v == value && place < at);
     if (at < 0 || better) value = v, at = place;
   }
 };
 
 template <int lanes, class T>
-__global__ void max_pool_kernel(Grid p, int64_t count, int64_t size, const T* x, T* y, int64_t* indices) {
+__global__ void max_pool_kernel(PoolShape p, int64_t count, int64_t size, const T* x, T* y, int64_t* indices) {
   for (int64_t o = first_window<lanes>(); o < count; o += window_step<lanes>()) {
-    const Box box(p, o);
+    const Window3d box(p, o);
     const T* from = x + box.plane * size;
-    Best<Wide<T>> best{-Wide<T>(INFINITY)};
-    box.for_each<lanes>(p, lane<lanes>(), [&](int64_t place) { best.meet(widen(from[place]), place); });
+    BestTap<Wide<T>> best{-Wide<T>(INFINITY)};
+    box.for_each<lanes>(p, lane<lanes>(), [&](int64_t place) { best.update(widen(from[place]), place); });
     if constexpr (lanes > 1)
       for (int step = lanes / 2; step > 0; step /= 2) {
         const Wide<T> value = __shfl_xor_sync(~0u, best.value, step);
         const int64_t at = __shfl_xor_sync(~0u, best.at, step);
-        if (at >= 0) best.meet(value, at);
+        if (at >= 0) best.update(value, at);
       }
     if (lane<lanes>()) continue;
     y[o] = narrow<T>(best.value);
@@ -120,7 +122,7 @@ void max_pool(const Pool& p, const View& x, const View& y, const View* indices) 
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(p, [&](auto lanes) {
-      launch(max_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, Grid(p), y.numel, volume(p.in),
+      launch(max_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, PoolShape(p), y.numel, volume(p.in),
              x.as<const T>(), y.as<T>(), indices ? indices->as<int64_t>() : nullptr);
     });
   });
@@ -129,9 +131,9 @@ void max_pool(const Pool& p, const View& x, const View& y, const View* indices) 
 // ---- averages -------------------------------------------------------------------------------------------------------
 
 template <int lanes, class T>
-__global__ void avg_pool_kernel(Grid p, int64_t count, int64_t size, const T* x, T* y) {
+__global__ void avg_pool_kernel(PoolShape p, int64_t count, int64_t size, const T* x, T* y) {
   for (int64_t o = first_window<lanes>(); o < count; o += window_step<lanes>()) {
-    const Box box(p, o);
+    const Window3d box(p, o);
     const T* from = x + box.plane * size;
     Wide<T> sum = 0;
     box.for_each<lanes>(p, lane<lanes>(), [&](int64_t place) { sum += widen(from[place]); });
@@ -144,17 +146,17 @@ void avg_pool(const Pool& p, const View& x, const View& y) {
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(p, [&](auto lanes) {
-      launch(avg_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, Grid(p), y.numel, volume(p.in),
+      launch(avg_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, PoolShape(p), y.numel, volume(p.in),
              x.as<const T>(), y.as<T>());
     });
   });
 }
 
-/// The windows along one dimension that cover element i: [first, last].
+/// The windows [first, last] along one dimension that cover element i.
 struct Span {
   int64_t first, last;
 };
-__device__ Span covering(const Grid& p, int d, int64_t i) {
+__device__ Span windows_covering(const PoolShape& p, int d, int64_t i) {
   const int64_t in = p.in[d], out = p.out[d];
   if (p.adaptive) return {i * out / in, ((i + 1) * out + in - 1) / in - 1};
   const int64_t reach = i + p.padding[d], before = reach - p.kernel[d];
@@ -163,14 +165,14 @@ __device__ Span covering(const Grid& p, int d, int64_t i) {
 }
 
 template <class T>
-__global__ void avg_pool_grad_kernel(Grid p, int64_t count, int64_t size, const T* g, T* gx) {
+__global__ void avg_pool_grad_kernel(PoolShape p, int64_t count, int64_t size, const T* g, T* gx) {
   for (int64_t i = first_index(); i < count; i += index_step()) {
     int64_t rest = i;
-    const Span ws = covering(p, 2, rest % p.in[2]);
+    const Span ws = windows_covering(p, 2, rest % p.in[2]);
     rest /= p.in[2];
-    const Span hs = covering(p, 1, rest % p.in[1]);
+    const Span hs = windows_covering(p, 1, rest % p.in[1]);
     rest /= p.in[1];
-    const Span ds = covering(p, 0, rest % p.in[0]);
+    const Span ds = windows_covering(p, 0, rest % p.in[0]);
     const T* from = g + rest / p.in[0] * size;
     Wide<T> sum = 0;
     for (int64_t d = ds.first; d <= ds.last; ++d) {
@@ -189,14 +191,15 @@ __global__ void avg_pool_grad_kernel(Grid p, int64_t count, int64_t size, const 
 void avg_pool_grad(const Pool& p, const View& g, const View& gx) {
   with_floating(g.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(avg_pool_grad_kernel<T>, blocks_for(gx.numel), kThreads, 0, Grid(p), gx.numel, volume(p.out),
+    launch(avg_pool_grad_kernel<T>, blocks_for(gx.numel), kThreads, 0, PoolShape(p), gx.numel, volume(p.out),
            g.as<const T>(), gx.as<T>());
   });
 }
 
 // ---- resampling -----------------------------------------------------------------------------------------------------
 
-/// Contiguous x and y are [outer, sizes of their own, inner].
+/// x is [outer, x_size, inner] and y [outer, y_size, inner], contiguous; an element of y is a weighted sum of `taps`
+/// elements of x.
 struct Lines {
   int64_t x_size, y_size, taps, inner;
 };
@@ -225,8 +228,8 @@ void resample(const View& x, int dim, const View& ids, const View& weights, cons
   });
 }
 
-/// Of each element of x along the dimension, which elements of y it may be in: from y_size - ends[2 i] up to
-/// ends[2 i + 1]. `ends` are zeros to begin with.
+/// The range of elements of y that element i of x contributes to: [y_size - ends[2 i], ends[2 i + 1]). Both ends are
+/// found by atomic maxima from zero, which do not depend on the order of threads.
 __global__ void find_users_kernel(Lines l, const int64_t* ids, long long* ends) {
   for (int64_t k = first_index(); k < l.y_size * l.taps; k += index_step()) {
     const int64_t j = k / l.taps;

@@ -4,12 +4,13 @@
 #include "lib/cpu/simd/batch.h"
 #include "lib/kernels/gemm.h"
 
-// Products with few rows, at which BLAS is slow. Blocks of C of up to four rows are kept in registers; neither A nor B
-// is packed.
+// Matrix products with few rows, at which BLAS is slow (batch size 1, above all); all others go to BLAS
+// (lib/cpu/gemm.cpp). Blocks of C of up to four rows are kept in registers; neither A nor B is packed, which few rows
+// would not pay for.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
-constexpr bool kManyRegisters = sizeof(Batch<float>) == 64;  // 32 instead of 16
+constexpr bool kManyRegisters = sizeof(Batch<float>) == 64;  // AVX-512: 32 vector registers instead of 16
 
 /// One product; element (i, p) of A is at a[i * a_row + p * a_column].
 template <class T>
@@ -25,7 +26,7 @@ struct Product {
   const T* bias;
 };
 
-/// What alpha A B is added to: `n` elements of C or the bias from (i, j) on.
+/// What alpha A B is added to: `n` elements of beta C or the bias from (i, j) on.
 template <class T, class Load>
 Batch<T> base(const Product<T>& g, int64_t i, int64_t j, const Load& get) {
   if (g.bias) return get(g.bias + j);
@@ -93,7 +94,7 @@ void rows_nn(const Product<T>& g, int64_t i) {
   for (; j + kStep <= g.n; j += kStep) block_nn<M, 1>(g, i, j);
   if (j == g.n) return;
   if (g.n >= kStep) {
-    block_nn<M, 1>(g, i, g.n - kStep, g.n - j);  // again, some of it
+    block_nn<M, 1>(g, i, g.n - kStep, g.n - j);  // a last vector that overlaps the one before it
   } else {
     for (int r = 0; r < M; ++r) block_nn_part(g, i + r, j, g.n - j);
   }
@@ -135,13 +136,13 @@ void block_row(const Product<T>& g, int64_t i, int64_t j, int64_t n) {
 /// The only row of C, or the last.
 template <class T>
 void row_nn(const Product<T>& g, int64_t i) {
-  constexpr int64_t kStep = kWidth<T>, kMost = 8;
+  constexpr int64_t kStep = kWidth<T>, kMaxBatches = 8;
   if (g.n < kStep) return block_nn_part(g, i, 0, g.n);
   for (int64_t j = 0; j < g.n;) {
     // Not so many columns that fewer than a batch would be left over.
-    const int64_t left = g.n - j, n = left <= kMost * kStep        ? left
-                                      : left < (kMost + 1) * kStep ? 4 * kStep
-                                                                   : kMost * kStep;
+    const int64_t left = g.n - j, n = left <= kMaxBatches * kStep        ? left
+                                      : left < (kMaxBatches + 1) * kStep ? 4 * kStep
+                                                                         : kMaxBatches * kStep;
     switch ((n + kStep - 1) / kStep) {
       case 1: block_row<1>(g, i, j, n); break;
       case 2: block_row<2>(g, i, j, n); break;
@@ -212,20 +213,20 @@ void product_nt(const Product<T>& g) {
   if (i < g.m) rows_nt<1, kManyRegisters ? 8 : 4>(g, i);
 }
 
-// Measured against OpenBLAS 0.3.21, which spends its time on packing when there are few rows. With AVX-512 registers it
-// is no faster for up to some 64 rows, either, if B stays in the second-level cache, from where it is read again for
-// every four rows, and the inner loop is long enough to pay for what comes after it: a sum over lanes with trans_b.
-constexpr int64_t kFewRows = 8, kSomeRows = kManyRegisters ? 64 : kFewRows, kCacheBytes = 1 << 20;
+// Limits measured against OpenBLAS 0.3.21, which spends its time on packing when there are few rows. With AVX-512 these
+// loops win for up to 64 rows if B stays in the second-level cache, from where it is read again for every four rows,
+// and if k is long enough to pay for the sum over lanes that trans_b takes.
+constexpr int64_t kMaxRows = 8, kMaxRowsInCache = kManyRegisters ? 64 : kMaxRows, kCacheBytes = 1 << 20;
 
 template <class T>
-bool wins(const Gemm& g) {
-  if (g.m <= kFewRows || g.k == 0) return true;
-  return g.m <= kSomeRows && g.k >= (g.trans_b ? 128 : 8) && g.n * g.k * int64_t(sizeof(T)) <= kCacheBytes;
+bool is_faster_than_blas(const Gemm& g) {
+  if (g.m <= kMaxRows || g.k == 0) return true;
+  return g.m <= kMaxRowsInCache && g.k >= (g.trans_b ? 128 : 8) && g.n * g.k * int64_t(sizeof(T)) <= kCacheBytes;
 }
 
 template <class T>
 bool run(const Gemm& g) {
-  if (!wins<T>(g)) return false;
+  if (!is_faster_than_blas<T>(g)) return false;
   Product<T> p{.m = g.m,
                .n = g.n,
                .k = g.k,
@@ -249,13 +250,13 @@ bool run(const Gemm& g) {
   return true;
 }
 
-/// A column of C is a row of Cᵀ = op(B)ᵀ op(A)ᵀ, and rows are what the kernels here are good at.
+/// A product with one column as one with one row: Cᵀ = op(B)ᵀ op(A)ᵀ.
 Gemm as_row(const Gemm& g) {
   Gemm t = g;
   t.m = g.n, t.n = g.m;
   t.a = g.b, t.lda = g.ldb, t.trans_a = !g.trans_b, t.stride_a = g.stride_b;
   t.b = g.a, t.ldb = g.lda, t.trans_b = !g.trans_a, t.stride_b = g.stride_a;
-  if (t.trans_a && t.lda == 1) t.trans_a = false, t.lda = t.k;  // one row: both say the same
+  if (t.trans_a && t.lda == 1) t.trans_a = false, t.lda = t.k;  // one row: transposed or not is the same
   return t;
 }
 
@@ -268,6 +269,6 @@ void gemm(const Gemm& g) {
 
 }  // namespace
 
-void install_gemv(Backend& table) { table.gemm = gemm; }
+void install_gemm(Backend& table) { table.gemm = gemm; }
 
 }  // namespace reel::cpu::REEL_ISA

@@ -1,0 +1,60 @@
+#pragma once
+#include "cuda/runtime.h"
+
+// Vectorized memory access: adjacent elements that a thread loads or stores with one instruction, 16 bytes at most,
+// which is the widest access of a GPU.
+//
+// Alignment contract: an AlignedVector may be read only at an address that is a multiple of its size (up to 16), or the
+// kernel fails with cudaErrorMisalignedAddress. Views can begin anywhere, so launches check is_aligned() on the host
+// and pass the answer to the kernel, which goes element by element where it is false.
+namespace reel::cuda {
+
+template <class T, int n = 16 / static_cast<int>(sizeof(T))>
+struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) AlignedVector {
+  static constexpr int kSize = n;
+  T items[n];
+};
+
+template <size_t bytes = 16>
+__host__ __device__ inline bool is_aligned(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
+
+/// The vector that begins at an aligned address.
+template <class T>
+__device__ AlignedVector<T> load_vector(const T* from) {
+  return *reinterpret_cast<const AlignedVector<T>*>(from);
+}
+template <class T>
+__device__ void store_vector(T* to, const AlignedVector<T>& vector) {
+  *reinterpret_cast<AlignedVector<T>*>(to) = vector;
+}
+
+/// Elements i, i + 1, … of a row of n, as many as a vector of T has, converted to the type that is computed in;
+/// `beyond` in place of those past the end of the row. `aligned`: the row begins at an aligned address and n is a
+/// multiple of the vector's size, so no vector crosses the end.
+template <class T>
+__device__ void load_items(Wide<T> (&items)[AlignedVector<T>::kSize], const T* row, int64_t i, int64_t n, bool aligned,
+                           Wide<T> beyond) {
+  if (aligned && i < n) {
+    const AlignedVector<T> vector = load_vector(row + i);
+    for (int k = 0; k < AlignedVector<T>::kSize; ++k) items[k] = widen(vector.items[k]);
+  } else {
+    for (int k = 0; k < AlignedVector<T>::kSize; ++k) items[k] = i + k < n ? widen(row[i + k]) : beyond;
+  }
+}
+template <class T>
+__device__ void store_items(T* row, int64_t i, int64_t n, bool aligned,
+                            const Wide<T> (&items)[AlignedVector<T>::kSize]) {
+  if (aligned) {
+    if (i >= n) return;
+    AlignedVector<T> vector;
+    for (int k = 0; k < AlignedVector<T>::kSize; ++k) vector.items[k] = narrow<T>(items[k]);
+    store_vector(row + i, vector);
+  } else {
+    for (int k = 0; k < AlignedVector<T>::kSize; ++k)
+      if (i + k < n) row[i + k] = narrow<T>(items[k]);
+  }
+}
+
+}  // namespace reel::cuda
