@@ -19,11 +19,11 @@ void count(const std::string& name, int length, const F& f) {
   CALLGRIND_DUMP_STATS_AT(label.c_str());
 }
 
-constexpr int kShort = 1000, kLong = 2000;
+constexpr int kFew = 1000, kMany = 2000;
 
 void add1(const std::string& name, bool requires_grad) {
   const Tensor a = ones({1}, {.requires_grad = requires_grad}), b = ones({1});
-  for (const int length : {kLong, kShort, kLong}) {  // first to warm up
+  for (const int length : {kMany, kFew, kMany}) {  // first to warm up
     count(name, length, [&] {
       for (int i = 0; i < length; ++i) const Tensor sum = a + b;
     });
@@ -34,7 +34,7 @@ void add1(const std::string& name, bool requires_grad) {
 template <class Step>
 void chain(const std::string& name, std::vector<Tensor> leaves, const Step& step) {
   for (Tensor& leaf : leaves) leaf.requires_grad_();
-  for (const int length : {kLong, kShort, kLong}) {
+  for (const int length : {kMany, kFew, kMany}) {
     for (Tensor& leaf : leaves) leaf.set_grad({});
     Tensor y = leaves[0];
     count(name + ".fwd", length, [&] {

@@ -18,7 +18,7 @@ struct Model : nn::Module {
 
   explicit Model(int words) : embedding(*this, "embedding", words, bench::tree::kEmbedding, {.sparse = true}) {
     uint64_t seed = 1;
-    for (const Tensor& weight : {embedding.weight, cell.weight_x, cell.weight_h, out.weight})
+    for (const Tensor& weight : std::vector<Tensor>{embedding.weight, cell.weight_x, cell.weight_h, out.weight})
       fill(weight, seed++, 0.05f);
     zero({cell.bias_x, cell.bias_h, out.bias});
   }

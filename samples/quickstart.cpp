@@ -5,7 +5,7 @@
 
 using namespace reel;
 
-struct Net : nn::Module {  // a plain struct: layers register themselves where they are declared
+struct Net : nn::Layer<Net> {  // a plain struct: layers register themselves where they are declared
   nn::Linear hidden{*this, "hidden", 1000, 100};
   nn::Linear out{*this, "out", 100, 10};
   Tensor forward(const Tensor& x) const { return out(relu(hidden(x))); }
@@ -18,7 +18,7 @@ int main() {
   Net net;
   optim::Adam adam(net.parameters(), {.lr = 1e-3});
   for (int step = 0; step <= 100; ++step) {
-    const Tensor loss = mse_loss(net.forward(x), y);  // recorded as it runs: any C++ may stand here
+    const Tensor loss = mse_loss(net(x), y);  // recorded as it runs: any C++ may stand here
     if (step % 10 == 0) std::cout << "step " << step << "  loss " << loss.item<float>() << '\n';
     adam.zero_grad();
     loss.backward();

@@ -10,34 +10,35 @@
 /// NVIDIA GPUs: which there are, their memory, and the order in which they work.
 ///
 /// An op on a CUDA tensor only queues its work on the calling thread's current stream and returns. What needs a value
-/// on the host waits: item(), printing, to(kCPU), nonzero() and other results whose shape depends on values. An index
-/// that turns out to be out of range on the GPU is reported by the next such wait, in the name of the op that was given
-/// it.
+/// on the host synchronizes, that is, it blocks until the work before it is done: item(), printing, to(kCPU), nonzero()
+/// and other results whose shape depends on values. An index that turns out to be out of range on the GPU is reported
+/// by the next synchronization, in the name of the op that it was passed to.
 ///
-/// Every op works on the device of its tensors, which may be of several GPUs; to() and copy_() bring them from one to
-/// another without a wait. It makes that device the thread's, and leaves it: a program that calls CUDA itself sets the
-/// one that it means before, and puts back what was there.
+/// Every op works on the device of its tensors, which may be of several GPUs; to() and copy_() copy them from one to
+/// another without synchronizing. An op makes its device the thread's current one and does not restore the one before:
+/// a program that calls CUDA itself calls cudaSetDevice first, and restores the device afterwards.
 namespace reel::cuda {
 
-/// Which device is meant where none is named: that of the calling thread's innermost StreamGuard, else its default
-/// device (set_default_device) if that is a GPU, else 0. Not what cudaGetDevice says.
+/// The device of functions that are not given one: that of the calling thread's innermost StreamGuard, else its default
+/// device (set_default_device) if that is a GPU, else 0. Not that of cudaGetDevice.
 int current_device();
 /// How many GPUs this process can use: 0 where the build has no CUDA, the machine no driver or no GPU.
 int device_count();
+/// Whether there is a GPU that this process can use.
 inline bool is_available() { return device_count() > 0; }
 /// "NVIDIA H100 80GB HBM3". All functions that take a device throw reel::Error if there is none of that number.
 std::string device_name(int device = current_device());
 
-/// Waits until all that this process has queued on the device is done; throws what it reported. While another thread
-/// captures a Graph there, it waits for the end of that, too.
+/// Blocks until all that this process has queued on the device is done; throws the errors that the work reported. While
+/// another thread captures a Graph there, it blocks until that has ended, too.
 void synchronize(int device = current_device());
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 /// What the caching allocator of a device holds.
 MemoryStats memory_stats(int device = current_device());
-void reset_peak_memory(int device = current_device());
-/// Gives cached memory back to the driver, pinned memory too, after waiting for the device. Small blocks are parts of
+void reset_peak_memory(int device = current_device());  ///< Sets peak_in_use to in_use.
+/// Synchronizes, and returns cached memory to the driver, pinned memory too. Small blocks are parts of
 /// slabs, which stay.
 void empty_cache(int device = current_device());
 
@@ -50,11 +51,11 @@ class Stream {
   /// A new stream of the device.
   explicit Stream(int device = current_device());
   static Stream current(int device = current_device());  ///< The calling thread's.
-  int device() const;
-  void synchronize() const;  ///< Waits for its work; throws what was reported.
-  bool query() const;        ///< Is all of its work done?
-  void* native() const;      ///< The cudaStream_t.
-  bool operator==(const Stream&) const = default;
+  int device() const;                                    ///< Its device's number.
+  void synchronize() const;                              ///< Blocks until its work is done; throws what that reported.
+  bool query() const;                                    ///< Is all of its work done?
+  void* native() const;                                  ///< The cudaStream_t.
+  bool operator==(const Stream&) const = default;        ///< The same queue.
 
   struct Impl;
 
@@ -66,13 +67,14 @@ class Stream {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Makes a stream the calling thread's current one of its device until the guard goes. Ops go by where their tensors
-/// are: one on another device is queued on that device's current stream.
+/// Makes a stream the calling thread's current one of its device until the guard is destroyed. An op is queued on the
+/// device of its tensors: one on another device is queued on that device's current stream.
 ///
 /// What the stream reads must have been written: Event::wait on it first. A tensor made on one stream and used on
 /// another needs Tensor::record_stream, so that its memory is not reused too early.
 class StreamGuard {
  public:
+  /// Makes it current.
   explicit StreamGuard(const Stream& stream);
   ~StreamGuard();
   StreamGuard(const StreamGuard&) = delete;
@@ -83,17 +85,18 @@ class StreamGuard {
   [[maybe_unused]] int device_before_;  // a build without CUDA has no use for it
 };
 
-/// A point in a stream's work. Streams of other devices may wait for it, too. Before it is recorded it has happened.
+/// A point in a stream's work. Streams of other devices may be ordered after it, too. An event that was never
+/// recorded counts as done.
 class Event {
  public:
-  /// Only events made with `timing` can tell the time.
+  /// Only events made with `timing` measure time.
   explicit Event(bool timing = false);
   void record(const Stream& stream);      ///< Everything queued on the stream by now comes before the event.
   void record();                          ///< On the current stream of the current device.
   void wait(const Stream& stream) const;  ///< What is queued on the stream from now on comes after the event.
-  void synchronize() const;               ///< The host waits.
-  bool query() const;
-  /// Milliseconds from `start` to this event; both have happened, on one device.
+  void synchronize() const;               ///< Blocks the host until the event is done.
+  bool query() const;                     ///< Is it done?
+  /// Milliseconds from `start` to this event; both are done, on one device.
   double elapsed_since(const Event& start) const;
 
  private:
@@ -125,8 +128,8 @@ class Event {
 /// that optimizers have made their states and libraries their plans.
 ///
 /// Replays come one after the other, on whatever streams: one on another stream than the last also comes after all that
-/// was queued on that by then, such as what reads the last results. The results stay in the graph's own memory; what
-/// uses them on other streams than that of the replay is for Events to order.
+/// was queued on that by then, such as what reads the last results. The results stay in the graph's own memory; work
+/// that uses them on other streams than that of the replay must be ordered by Events.
 class Graph {
  public:
   Graph();
@@ -134,7 +137,7 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   /// Records what `work` does on a device, all of it on one stream; nothing of it is done yet. Throws reel::Error if it
-  /// works on another device or, in the name of the op, if it waits for the GPU or does something else that cannot be
+  /// works on another device or, in the name of the op, if it synchronizes or does something else that cannot be
   /// recorded; then the graph is empty as before.
   void capture(const std::function<void()>& work, int device = current_device());
   /// Queues the work on the current stream of the graph's device.
@@ -149,8 +152,8 @@ class Graph {
 
 // ---- debugging ------------------------------------------------------------------------------------------------------
 
-/// While on, every op of the calling thread that waits for the GPU throws reel::Error and says its name: for finding
-/// waits in a training loop.
+/// While on, every op of the calling thread that synchronizes with the GPU throws reel::Error with its name: for
+/// finding synchronizations in a training loop.
 void forbid_waits(bool on);
 
 }  // namespace reel::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// Data sets, loaders and readers. Every reader takes gzip files as well, trusts its input in nothing, and reports what
+// Data sets, loaders and readers. Every reader takes gzip files as well, trusts nothing in its input, and reports what
 // is malformed as an Error that begins with the file and the line (or byte).
 #include "reel/data/collate.h"
 #include "reel/data/conll.h"

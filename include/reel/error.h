@@ -6,7 +6,7 @@
 namespace reel {
 
 /// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op
-/// (or the file and offset), says what is wrong and shows the values; whatever the caller holds is as it was.
+/// (or the file and offset), says what is wrong and shows the values; the caller's objects are unchanged.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

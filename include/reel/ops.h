@@ -16,6 +16,7 @@
 #include "reel/ops/pool.h"
 #include "reel/ops/product.h"
 #include "reel/ops/random.h"
+#include "reel/ops/rearrange.h"
 #include "reel/ops/reduce.h"
 #include "reel/ops/resize.h"
 #include "reel/ops/rnn.h"
@@ -26,6 +27,6 @@
 
 /// Every op of reel, a header a family. All are differentiable where mathematics allows, to any order, and broadcast as
 /// NumPy does where they take several tensors. Types are promoted by PyTorch's rules; meanings are PyTorch's unless a
-/// line here says otherwise. A dimension `dim` counts from 0, or from the end when negative.
+/// description differs. A dimension `dim` counts from 0, or from the end when negative.
 ///
 /// In programs that say `using namespace reel`, call reel::std by its full name: a bare `std` is the standard library.

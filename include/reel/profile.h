@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-/// Where the time goes: every kernel that the ops run, every rule that backward runs, layers, and scopes of one's own,
+/// A profiler: every kernel that the ops run, every rule that backward runs, layers, and scopes of one's own,
 /// with their times, the bytes that they touch and the memory in use, on all threads.
 ///
 ///   profile::start();
@@ -15,19 +15,22 @@
 ///   report.save_trace("trace.json");         // for chrome://tracing or ui.perfetto.dev
 ///
 /// or, without changing the program, REEL_PROFILE=trace.json ./program: from its start to its end, with the table on
-/// stderr. While nothing is recorded an op pays for one test of a flag.
+/// stderr. While nothing is recorded an op costs one test of a flag more.
 namespace reel::profile {
 
 namespace internal {
 extern constinit std::atomic<bool> recording;
 }
+/// Whether something is recorded.
 inline bool running() { return internal::recording.load(std::memory_order_acquire); }
 
+/// What an event is: a kernel, a rule of backward(), a call of a layer, or a Scope of the program.
 enum class Kind : uint8_t { kKernel, kRule, kLayer, kScope };
 
 /// Records a part of the program under a name, if anything is recorded: profile::Scope scope("epoch").
 class Scope {
  public:
+  /// Begins the event; the destructor ends it.
   explicit Scope(const std::string& name, Kind kind = Kind::kScope);
   ~Scope();
   Scope(const Scope&) = delete;
@@ -37,34 +40,37 @@ class Scope {
   bool recorded_;
 };
 
-/// One thing that happened. Times are in seconds since start().
+/// One event. Times are in seconds since start().
 struct Event {
-  std::string name;
-  Kind kind;
-  bool backward;  ///< In a walk of backward().
-  int thread;     ///< Numbered by their first events.
-  double begin, end;
-  double self;     ///< Without the events inside of it.
-  int64_t bytes;   ///< Of the tensors that a kernel reads and writes.
-  int64_t in_use;  ///< Bytes of CPU memory that the thread's tensors hold at its end: what it took less what it gave.
+  std::string name;  ///< Of the kernel, rule, layer or scope.
+  Kind kind;         ///< Which of them it is.
+  bool backward;     ///< Inside of backward().
+  int thread;        ///< Numbered by their first events.
+  double begin;      ///< When it began.
+  double end;        ///< When it ended.
+  double self;       ///< Its duration without the events inside of it.
+  int64_t bytes;     ///< Of the tensors that a kernel reads and writes.
+  int64_t in_use;    ///< Bytes of CPU memory at its end: those the thread has allocated less those it has freed.
 };
 
-/// What has the same name, kind and direction, together.
+/// The events of one name, kind and direction together.
 struct Row {
-  std::string name;
-  Kind kind;
-  bool backward;
-  int64_t calls;
-  double total, self;  ///< Seconds; of events inside each other `total` counts the outer ones only.
-  int64_t bytes;
+  std::string name;  ///< Of the events.
+  Kind kind;         ///< Of the events.
+  bool backward;     ///< Of the events.
+  int64_t calls;     ///< How many they are.
+  double total;      ///< Seconds; of events inside each other only the outer ones count.
+  double self;       ///< Seconds without the events inside of them.
+  int64_t bytes;     ///< Read and written.
 };
 
+/// What stop() returns.
 struct Report {
   std::vector<Event> events;  ///< Of each thread in the order of their beginnings.
   double seconds = 0;         ///< From start() to stop().
 
   std::vector<Row> rows() const;  ///< Most self time first.
-  /// Most self time first, at most so many rows; ends with what happened outside of all events: the program itself and
+  /// Most self time first, at most so many rows; the last one is the time outside of all events: the program itself and
   /// the recording of the tape.
   std::string table(size_t most = 30) const;
   /// In the format of Chrome's traces, with the memory in use over time.

@@ -14,7 +14,7 @@ struct StateDict : std::vector<std::pair<std::string, Tensor>> {
   using vector::operator[];
   /// The first tensor of that name; an Error if there is none.
   const Tensor& operator[](std::string_view name) const;
-  bool contains(std::string_view name) const;
+  bool contains(std::string_view name) const;  ///< Whether there is a tensor of that name.
 };
 
 /// The first tensor of that name, nullptr if there is none.

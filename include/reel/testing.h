@@ -12,19 +12,21 @@ namespace reel::testing {
 /// What is checked: float64 inputs get gradients, all others (indices, masks) are constants. The result is float64.
 using DifferentiableFunction = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
+/// Of gradcheck and gradgradcheck.
 struct GradcheckOptions {
   double eps = 1e-5;   ///< Half the width of the central difference: keep the inputs further than this from kinks.
   double atol = 1e-6;  ///< Right is |analytic - numeric| <= atol + rtol |numeric|.
-  double rtol = 1e-5;
+  double rtol = 1e-5;  ///< See atol.
 };
 
 /// Compares the gradients of Σ c f(inputs), for random weights c, with central differences, one input element at a
-/// time. The weights are normally distributed, because a plain sum hides what is symmetric. The analytic gradients are
-/// taken at the inputs as they lie in memory, so strided inputs test strided code. f is called twice for every element;
-/// it may draw random numbers, which are the same in every call, and the generator is left as it was found.
+/// time. The weights are normally distributed, because a plain sum does not detect errors that cancel. The analytic
+/// gradients are taken at the inputs as they lie in memory, so strided inputs test strided code. f is called twice for
+/// every element; it may draw random numbers, which are the same in every call, and the generator is left as it was
+/// found.
 ///
 /// Throws an Error that counts the wrong elements and names the input, the element and both values where they differ
-/// most, or that says why it cannot be checked: an input or the result of another float dtype, or a result whose shape
+/// most, or the reason why it cannot be checked: an input or the result of another float dtype, or a result whose shape
 /// depends on the values.
 void gradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
 
@@ -32,23 +34,26 @@ void gradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& input
 /// input behind those of f.
 void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
 
+/// Of assert_close.
 struct CloseOptions {
+  ///@{
   /// Right is |actual - expected| <= atol + rtol |expected|. By default what PyTorch's assert_close takes, of the
   /// coarser of the two dtypes: rtol 1e-7, 1.3e-6, 1e-3, 1.6e-2 and atol 1e-7, 1e-5, 1e-5, 1e-5 for float64, float32,
   /// float16, bfloat16, and equality for all others.
   std::optional<double> rtol = {}, atol = {};
-  bool equal_nan = false;  ///< NaN is NaN.
-  bool check_dtype = true;
+  ///@}
+  bool equal_nan = false;   ///< NaN is NaN.
+  bool check_dtype = true;  ///< Different dtypes are an Error.
 };
 
-/// Throws an Error unless both have the same shape and dtype and all elements are close. It says how many are not, and
-/// which is furthest off, with both values.
+/// Throws an Error unless both have the same shape and dtype and all elements are close. The message holds how many are
+/// not, and which is furthest off, with both values.
 void assert_close(const Tensor& actual, const Tensor& expected, CloseOptions options = {});
 /// The same for lists, one by one: of gradients, say, or of parameters.
 void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, CloseOptions options = {});
 
 /// Finds what is not freed. Of the tensors and recorded ops that the calling thread makes while the scope lives, none
-/// may be alive at its end: the destructor throws an Error (unless another exception is on its way) that lists them
+/// may be alive at its end: the destructor throws an Error (unless another exception is being thrown) that lists them
 /// with the stack on which each was made (link with -rdynamic to see names in it).
 ///
 ///   { testing::LeakScope scope;

@@ -6,6 +6,6 @@ namespace reel {
 /// make better use of a machine. For all threads of the program, from their next op on; small ops never use more than
 /// one. The program's own OpenMP settings are left alone.
 void set_num_threads(int threads);
-int num_threads();
+int num_threads();  ///< What is set.
 
 }  // namespace reel

@@ -1,4 +1,5 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -13,25 +14,30 @@ namespace reel {
 
 // ---- element types --------------------------------------------------------------------------------------------------
 
+/// The type of a tensor's elements.
 enum class DType : uint8_t { kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
+///@{
+/// The DType of that name; kByte, kInt, kLong, kHalf, kFloat and kDouble are PyTorch's names for the same.
 inline constexpr DType kBool = DType::kBool, kUInt8 = DType::kUInt8, kInt32 = DType::kInt32, kInt64 = DType::kInt64,
                        kFloat16 = DType::kFloat16, kBFloat16 = DType::kBFloat16, kFloat32 = DType::kFloat32,
-                       kFloat64 = DType::kFloat64;
+                       kFloat64 = DType::kFloat64, kByte = kUInt8, kInt = kInt32, kLong = kInt64, kHalf = kFloat16,
+                       kFloat = kFloat32, kDouble = kFloat64;
+///@}
 
 /// IEEE half precision, storage only: arithmetic goes through float.
 struct Float16 {
-  uint16_t bits = 0;
-  Float16() = default;
-  explicit Float16(float value);
-  operator float() const;
+  uint16_t bits = 0;              ///< Sign, 5 bits of exponent, 10 of mantissa.
+  Float16() = default;            ///< 0
+  explicit Float16(float value);  ///< Rounded to nearest even; infinite beyond 65504.
+  operator float() const;         ///< Exact.
 };
 
 /// The upper half of a float, rounded to nearest even; storage only: arithmetic goes through float.
 struct BFloat16 {
-  uint16_t bits = 0;
-  BFloat16() = default;
-  explicit BFloat16(float value);
-  operator float() const;
+  uint16_t bits = 0;               ///< Sign, 8 bits of exponent, 7 of mantissa.
+  BFloat16() = default;            ///< 0
+  explicit BFloat16(float value);  ///< Rounded to nearest even.
+  operator float() const;          ///< Exact.
 };
 
 /// Bytes of one element.
@@ -39,10 +45,12 @@ constexpr int64_t size_of(DType type) {
   constexpr int8_t sizes[] = {1, 1, 4, 8, 2, 2, 4, 8};
   return sizes[static_cast<int>(type)];
 }
+/// Whether it is float16, bfloat16, float32 or float64.
 constexpr bool is_floating_point(DType type) { return type >= kFloat16; }
+/// Whether it is float16 or bfloat16.
 constexpr bool is_half(DType type) { return type == kFloat16 || type == kBFloat16; }
-const char* name_of(DType type);  ///< "float32", "int64", "bool", … as NumPy writes them.
-std::ostream& operator<<(std::ostream& out, DType type);
+const char* name_of(DType type);                          ///< "float32", "int64", "bool", … as NumPy writes them.
+std::ostream& operator<<(std::ostream& out, DType type);  ///< Writes name_of(type).
 
 /// The DType whose C++ type is T: dtype_of<float>() == kFloat32. Any 32- or 64-bit signed integer type is accepted.
 template <class T>
@@ -73,15 +81,21 @@ DType promote_types(DType a, DType b);
 
 // ---- devices --------------------------------------------------------------------------------------------------------
 
+/// The CPU, or NVIDIA GPUs.
 enum class DeviceType : uint8_t { kCPU, kCUDA };
+
+/// Where a tensor's elements are: kCPU, kCUDA, or Device{DeviceType::kCUDA, 1}.
 struct Device {
-  DeviceType type = DeviceType::kCPU;
-  int8_t index = 0;
-  constexpr bool operator==(const Device&) const = default;
+  DeviceType type = DeviceType::kCPU;                        ///< The kind of device.
+  int8_t index = 0;                                          ///< Which of several GPUs.
+  constexpr bool operator==(const Device&) const = default;  ///< The same type and index.
   /// Of "cpu", "cuda" (the first) or "cuda:1"; throws reel::Error for anything else.
   static Device from_string(std::string_view text);
 };
+///@{
+/// The CPU, and the first GPU.
 inline constexpr Device kCPU{DeviceType::kCPU, 0}, kCUDA{DeviceType::kCUDA, 0};
+///@}
 std::ostream& operator<<(std::ostream& out, Device device);  ///< "cpu", "cuda:0"
 
 // ---- shapes ---------------------------------------------------------------------------------------------------------
@@ -92,15 +106,23 @@ inline constexpr int kMaxDims = 8;
 /// Up to kMaxDims int64 sizes (or strides), held in place: no heap.
 class Shape {
  public:
-  Shape() = default;
+  Shape() = default;  ///< Of no dimensions.
+  ///@{
+  /// Of these sizes; an Error if there are more than kMaxDims.
   Shape(std::initializer_list<int64_t> sizes) { assign(sizes.begin(), sizes.size()); }
   Shape(std::span<const int64_t> sizes) { assign(sizes.data(), sizes.size()); }
   Shape(const std::vector<int64_t>& sizes) { assign(sizes.data(), sizes.size()); }
+  ///@}
+  ///@{
+  /// A copy.
   Shape(const Shape& other) { copy(other); }
   Shape& operator=(const Shape& other) { return copy(other), *this; }
+  ///@}
 
-  int size() const { return rank_; }
-  bool empty() const { return rank_ == 0; }
+  int size() const { return rank_; }         ///< The number of dimensions.
+  bool empty() const { return rank_ == 0; }  ///< Of no dimensions.
+  ///@{
+  /// The sizes, as of a std::vector. Indices are not checked.
   int64_t operator[](int i) const { return dims_[i]; }
   int64_t& operator[](int i) { return dims_[i]; }
   int64_t back() const { return dims_[rank_ - 1]; }
@@ -108,14 +130,18 @@ class Shape {
   const int64_t* end() const { return dims_ + rank_; }
   int64_t* begin() { return dims_; }
   int64_t* end() { return dims_ + rank_; }
-  /// All of these throw when the result would have more than kMaxDims dimensions.
+  ///@}
+  ///@{
+  /// As of a std::vector. All of these throw when the result would have more than kMaxDims dimensions.
   void push_back(int64_t size) { insert(rank_, size); }
   void insert(int at, int64_t size);
   void erase(int at);
   void resize(int rank, int64_t fill = 0);
+  ///@}
 
   /// The product of the sizes, 1 for no dimensions. Throws when it does not fit into 63 bits or a size is negative.
   int64_t numel() const;
+  /// As many dimensions, of the same sizes.
   bool operator==(const Shape& other) const {
     if (rank_ != other.rank_) return false;
     for (int i = 0; i < rank_; ++i)
@@ -138,23 +164,37 @@ class Shape {
   uint8_t rank_ = 0;  // beside the first sizes, in one cache line
   int64_t dims_[kMaxDims];
 };
-using Strides = Shape;
-std::ostream& operator<<(std::ostream& out, const Shape& shape);
+using Strides = Shape;                                            ///< In elements, one for each dimension.
+std::ostream& operator<<(std::ostream& out, const Shape& shape);  ///< Writes shape.to_string().
+
+/// The dimensions that a reduction runs over; empty means all of them. A bool is no dimension: sum(x, true) does not
+/// compile.
+struct Dims {
+  Shape dims;                                                ///< As given: negative ones count from the end.
+  Dims() = default;                                          ///< All dimensions.
+  Dims(std::initializer_list<int64_t> list) : dims(list) {}  ///< These.
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Dims(T dim) : dims{static_cast<int64_t>(dim)} {}  ///< One.
+};
 
 /// One number for each of N dimensions: stride = 2 is the same for all, stride = {2, 1} names each.
 template <int N>
 struct PerDim {
-  int64_t values[N];
+  int64_t values[N];  ///< One for each dimension.
 
+  ///@{
+  /// The same for all dimensions, or one for each.
   template <std::integral T>
   constexpr PerDim(T all) {
     for (int64_t& value : values) value = static_cast<int64_t>(all);
   }
   template <std::integral... T>
   requires(N > 1 && sizeof...(T) == N) constexpr PerDim(T... each) : values{static_cast<int64_t>(each)...} {}
-  constexpr int64_t operator[](int i) const { return values[i]; }
-  constexpr bool operator==(const PerDim&) const = default;
+  ///@}
+  constexpr int64_t operator[](int i) const { return values[i]; }  ///< That of dimension i.
+  constexpr bool operator==(const PerDim&) const = default;        ///< All are equal.
 };
+/// Writes the numbers as a Shape is written.
 template <int N>
 std::ostream& operator<<(std::ostream& out, const PerDim<N>& sizes) {
   return out << Shape(std::span<const int64_t>(sizes.values));
@@ -165,9 +205,10 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op = "broadca
 
 // ---- scalars --------------------------------------------------------------------------------------------------------
 
-/// One number that remembers whether it was a bool, an integer or a float: type promotion asks.
+/// One number with its kind, bool, integer or float, on which type promotion depends.
 class Scalar {
  public:
+  /// Of any C++ number.
   template <class T>
   requires std::is_arithmetic_v<T> Scalar(T value) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -176,9 +217,10 @@ class Scalar {
       int_ = static_cast<int64_t>(value), kind_ = std::is_same_v<T, bool> ? Kind::kBool : Kind::kInt;
     }
   }
-  bool is_bool() const { return kind_ == Kind::kBool; }
-  bool is_integral() const { return kind_ == Kind::kInt; }
-  bool is_floating_point() const { return kind_ == Kind::kFloat; }
+  bool is_bool() const { return kind_ == Kind::kBool; }             ///< Was made of a bool.
+  bool is_integral() const { return kind_ == Kind::kInt; }          ///< Was made of an integer.
+  bool is_floating_point() const { return kind_ == Kind::kFloat; }  ///< Was made of a float or double.
+  /// The number as a T, as static_cast converts it.
   template <class T>
   T to() const {
     return is_floating_point() ? static_cast<T>(float_) : static_cast<T>(int_);

@@ -24,9 +24,9 @@ struct xtype_for_shape<S<X, N, A, Init>> {
 namespace reel {
 
 /// An xtensor adaptor over the elements of a CPU tensor, strided like it: reading and writing it reads and writes the
-/// tensor. T must be the C++ type of its dtype. It does not keep the tensor's memory alive, and autograd does not see
-/// what is written through it. xtensor's immediate reductions (xt::evaluation_strategy::immediate) take any adaptor for
-/// row-major: give them a contiguous() tensor.
+/// tensor. T must be the C++ type of its dtype. It does not keep the tensor's memory alive, and autograd does not
+/// record what is written through it. xtensor's immediate reductions (xt::evaluation_strategy::immediate) take any
+/// adaptor for row-major: give them a contiguous() tensor.
 template <class T>
 auto view(const Tensor& tensor) {
   REEL_CHECK(tensor.device() == kCPU, "view: a tensor on ", tensor.device(), "; copy it to the CPU first");
@@ -34,7 +34,7 @@ auto view(const Tensor& tensor) {
   std::vector<std::ptrdiff_t> strides(tensor.strides().begin(), tensor.strides().end());
   for (size_t d = 0; d < shape.size(); ++d)
     if (shape[d] == 1) strides[d] = 0;  // xtensor's convention
-  // xtensor wants to hear the number of elements here, however far apart they lie.
+  // xtensor expects the number of elements here, whatever the strides.
   const size_t count = static_cast<size_t>(tensor.numel());
   return xt::adapt(tensor.data<T>(), count, xt::no_ownership(), std::move(shape), std::move(strides));
 }

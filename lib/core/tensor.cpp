@@ -121,7 +121,7 @@ int wrap_dim(int64_t dim, int rank, const char* op) {
 
 // ---- metadata and values --------------------------------------------------------------------------------------------
 
-Tensor::Tensor(Scalar number) : impl_(nullptr) {
+Tensor::Tensor(Scalar number) {
   const DType dtype = number.is_bool() ? kBool : number.is_integral() ? kInt64 : kFloat64;
   *this = make_tensor({}, dtype);
   TensorImpl* impl = TensorImpl::of(*this);
@@ -145,6 +145,7 @@ int64_t Tensor::size(int64_t dim) const {
 int64_t Tensor::numel() const { return view_of(*this, "numel").numel; }
 DType Tensor::dtype() const { return view_of(*this, "dtype").dtype; }
 Device Tensor::device() const { return view_of(*this, "device"), TensorImpl::of(*this)->device(); }
+TensorOptions Tensor::options() const { return {.dtype = dtype(), .device = device()}; }
 bool Tensor::is_contiguous() const { return view_of(*this, "is_contiguous").contiguous; }
 uint32_t Tensor::version() const {
   return view_of(*this, "version"), TensorImpl::of(*this)->storage->version.load(std::memory_order_relaxed);
@@ -200,8 +201,6 @@ Tensor Tensor::detach() const {
   return TensorImpl::wrap(impl);
 }
 
-namespace detail {
-// target's handle goes on with source's elements, shape and dtype; gradient and hooks stay.
 void set_data(const Tensor& target, const Tensor& source) {
   view_of(target, "set_data"), view_of(source, "set_data");
   TensorImpl *to = TensorImpl::of(target), *from = TensorImpl::of(source);
@@ -211,7 +210,6 @@ void set_data(const Tensor& target, const Tensor& source) {
   std::exchange(to->storage, from->storage)->drop();
   to->view = from->view;
 }
-}  // namespace detail
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 
@@ -340,7 +338,7 @@ Tensor from_blob(void* data, DType dtype, const Shape& shape, std::function<void
   return TensorImpl::wrap(impl);
 }
 
-Tensor detail::copy_of(const void* data, DType dtype, const Shape& shape, TensorOptions options) {
+Tensor tensor(const void* data, DType dtype, const Shape& shape, TensorOptions options) {
   Tensor result = make_tensor(shape, options.dtype.value_or(dtype));
   const View& to = view_of(result);
   if (to.numel) cpu_backend().copy(make_view(const_cast<void*>(data), shape, contiguous_strides(shape), dtype), to);
@@ -349,7 +347,7 @@ Tensor detail::copy_of(const void* data, DType dtype, const Shape& shape, Tensor
 }
 
 void detail::check_nested(size_t got, int64_t expected) {
-  REEL_CHECK(static_cast<int64_t>(got) == expected, "from: rows of different lengths, ", expected, " and ", got);
+  REEL_CHECK(static_cast<int64_t>(got) == expected, "tensor: rows of different lengths, ", expected, " and ", got);
 }
 
 }  // namespace reel

@@ -34,7 +34,7 @@ struct TensorImpl : detail::Counted {
   TensorImpl* base = nullptr;
   alignas(64) View view;
 
-  static TensorImpl* of(const Tensor& tensor) { return static_cast<TensorImpl*>(tensor.impl_); }
+  static TensorImpl* of(const Tensor& tensor) { return static_cast<TensorImpl*>(tensor.impl_.get()); }
   /// Takes over one reference.
   static Tensor wrap(TensorImpl* impl) { return Tensor(static_cast<detail::Counted*>(impl)); }
   static Tensor share(TensorImpl* impl) {
@@ -72,6 +72,9 @@ Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
 void check_fits(const char* op, Scalar value, DType dtype);
 /// Another look at x's storage, without history. The caller checks that it stays inside, and records it.
 Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides);
+
+/// Gives target, a leaf, source's elements, shape and dtype; its gradient and hooks stay.
+void set_data(const Tensor& target, const Tensor& source);
 
 /// dim in [-rank, rank) as an index from 0; an Error that names the op otherwise. A 0-d tensor counts as 1-d.
 int wrap_dim(int64_t dim, int rank, const char* op);

@@ -77,22 +77,22 @@ void SamplerOf<Item>::set_place(int64_t epoch, int64_t position) {
 }
 
 template <class Item>
-auto SamplerOf<Item>::start() -> Walk {
+auto SamplerOf<Item>::start() -> Pass {
   REEL_CHECK(place_.use_count() == 1, "sampler: a loop over it runs already");
   std::vector<Item> order = this->order(epoch());
   REEL_CHECK(position() <= static_cast<int64_t>(order.size()), "sampler: position ", position(), " in an epoch of ",
              order.size());
-  return Walk(std::move(order), place_);
+  return Pass(std::move(order), place_);
 }
 
 template <class Item>
-SamplerOf<Item>::Walk::Walk(std::vector<Item> order, std::shared_ptr<Place> place)
+SamplerOf<Item>::Pass::Pass(std::vector<Item> order, std::shared_ptr<Place> place)
     : order_(std::make_shared<const std::vector<Item>>(std::move(order))), place_(place.get(), [place](Place* at) {
         *at = {at->epoch + 1, 0};
       }) {}
 
 template <class Item>
-bool SamplerOf<Item>::Walk::advance() {
+bool SamplerOf<Item>::Pass::advance() {
   if (place_ && place_->position < static_cast<int64_t>(order_->size())) return ++place_->position, true;
   place_.reset();
   return false;

@@ -26,8 +26,7 @@ std::string Softshrink::extra_repr() const { return number(lambda); }
 std::string Softplus::extra_repr() const { return "beta=" + number(beta) + ", threshold=" + number(threshold); }
 std::string Threshold::extra_repr() const { return "threshold=" + number(threshold) + ", value=" + number(value); }
 std::string RReLU::extra_repr() const { return "lower=" + number(lower) + ", upper=" + number(upper); }
-PReLU::PReLU(int64_t num_parameters, double init)
-    : weight(register_parameter("weight", full({num_parameters}, init))) {}
+PReLU::PReLU(int64_t num_parameters, double init) : weight(*this, "weight", full({num_parameters}, init)) {}
 std::string PReLU::extra_repr() const { return fmt::format("num_parameters={}", weight.numel()); }
 std::string GLU::extra_repr() const { return fmt::format("dim={}", dim); }
 

@@ -65,21 +65,22 @@ MultiheadAttention::MultiheadAttention(int64_t embed, int64_t heads, MultiheadAt
     : embed_dim(embed),
       num_heads(check_heads(embed, heads)),
       options(given),
-      out_proj(embed, embed, {.bias = given.bias}) {
+      in_proj_weight(*this, "in_proj_weight"),
+      q_proj_weight(*this, "q_proj_weight"),
+      k_proj_weight(*this, "k_proj_weight"),
+      v_proj_weight(*this, "v_proj_weight"),
+      in_proj_bias(*this, "in_proj_bias", given.bias ? empty({3 * embed}) : Tensor()),
+      bias_k(*this, "bias_k", given.add_bias_kv ? empty({1, 1, embed}) : Tensor()),
+      bias_v(*this, "bias_v", given.add_bias_kv ? empty({1, 1, embed}) : Tensor()),
+      out_proj(*this, "out_proj", embed, embed, {.bias = given.bias}) {
   const int64_t kdim = options.kdim.value_or(embed), vdim = options.vdim.value_or(embed);
   if (kdim == embed && vdim == embed) {
-    in_proj_weight = register_parameter("in_proj_weight", empty({3 * embed, embed}));
+    in_proj_weight = empty({3 * embed, embed});
   } else {
-    q_proj_weight = register_parameter("q_proj_weight", empty({embed, embed}));
-    k_proj_weight = register_parameter("k_proj_weight", empty({embed, kdim}));
-    v_proj_weight = register_parameter("v_proj_weight", empty({embed, vdim}));
+    q_proj_weight = empty({embed, embed});
+    k_proj_weight = empty({embed, kdim});
+    v_proj_weight = empty({embed, vdim});
   }
-  if (options.bias) in_proj_bias = register_parameter("in_proj_bias", empty({3 * embed}));
-  if (options.add_bias_kv) {
-    bias_k = register_parameter("bias_k", empty({1, 1, embed}));
-    bias_v = register_parameter("bias_v", empty({1, 1, embed}));
-  }
-  register_module("out_proj", out_proj);
   reset_parameters();
 }
 

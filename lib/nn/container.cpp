@@ -1,5 +1,6 @@
 #include "reel/nn/container.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "reel/nn/sequential.h"
@@ -17,36 +18,34 @@ std::string listed(const std::vector<std::pair<std::string, Tensor>>& parameters
 
 }  // namespace
 
-Tensor ParameterList::append(Tensor parameter) {
+Parameter& ParameterList::append(const Tensor& parameter) {
   REEL_CHECK(parameter.defined(), "ParameterList: parameter ", list_.size(), " is undefined");
-  list_.push_back(register_parameter(std::to_string(list_.size()), std::move(parameter)));
-  return list_.back();
+  return list_.emplace_back(*this, std::to_string(list_.size()), parameter);
 }
 
-const Tensor& ParameterList::operator[](int64_t index) const {
+size_t ParameterList::wrap(int64_t index) const {
   REEL_CHECK(index >= -size() && index < size(), "ParameterList: there is no parameter ", index, " among ", size());
-  return list_[static_cast<size_t>(index < 0 ? index + size() : index)];
+  return static_cast<size_t>(index < 0 ? index + size() : index);
 }
 
 std::string ParameterList::extra_repr() const { return listed(named_parameters(false)); }
 
-bool ParameterDict::contains(std::string_view name) const {
-  for (const auto& [key, tensor] : items())
-    if (key == name) return true;
-  return false;
+Parameter& ParameterDict::insert(const std::string& name, const Tensor& parameter) {
+  REEL_CHECK(parameter.defined(), "ParameterDict: parameter '", name, "' is undefined");
+  return list_.emplace_back(name, Parameter(*this, name, parameter)).second;
 }
 
-Tensor ParameterDict::operator[](std::string_view name) const {
-  for (const auto& [key, tensor] : items())
-    if (key == name) return tensor;
-  detail::fail("ParameterDict: there is no parameter '", name, "'");
+bool ParameterDict::contains(std::string_view name) const {
+  return std::any_of(list_.begin(), list_.end(), [&](const auto& item) { return item.first == name; });
 }
 
 std::vector<std::string> ParameterDict::keys() const {
   std::vector<std::string> result;
-  for (const auto& [key, tensor] : items()) result.push_back(key);
+  for (const auto& [name, parameter] : list_) result.push_back(name);
   return result;
 }
+
+std::vector<std::pair<std::string, Tensor>> ParameterDict::items() const { return {list_.begin(), list_.end()}; }
 
 std::string ParameterDict::extra_repr() const { return listed(items()); }
 

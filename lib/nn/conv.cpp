@@ -70,9 +70,8 @@ Conv<N>::Conv(int64_t in, int64_t out, PerDim<N> kernel, ConvLayerOptions<N> giv
       out_channels(out),
       kernel_size(kernel),
       options(given),
-      weight(this->register_parameter("weight",
-                                      empty(weight_shape(kConvNames[N - 1], in, out, given.groups, kernel, false)))),
-      bias(given.bias ? this->register_parameter("bias", empty({out})) : Tensor()) {
+      weight(*this, "weight", empty(weight_shape(kConvNames[N - 1], in, out, given.groups, kernel, false))),
+      bias(*this, "bias", given.bias ? empty({out}) : Tensor()) {
   REEL_CHECK(given.padding.rule != kSame || given.stride == PerDim<N>(1), name(),
              ": padding kSame needs stride 1, got ", given.stride);
   reset_parameters();
@@ -132,9 +131,8 @@ ConvTranspose<N>::ConvTranspose(int64_t in, int64_t out, PerDim<N> kernel, ConvT
       out_channels(out),
       kernel_size(kernel),
       options(given),
-      weight(this->register_parameter(
-          "weight", empty(weight_shape(kTransposeNames[N - 1], in, out, given.groups, kernel, true)))),
-      bias(given.bias ? this->register_parameter("bias", empty({out})) : Tensor()) {
+      weight(*this, "weight", empty(weight_shape(kTransposeNames[N - 1], in, out, given.groups, kernel, true))),
+      bias(*this, "bias", given.bias ? empty({out}) : Tensor()) {
   reset_parameters();
 }
 

@@ -8,16 +8,15 @@ namespace reel::nn {
 CRF::CRF(int64_t tags, CRFOptions given)
     : num_tags(tags),
       options(std::move(given)),
-      start_transitions(register_parameter("start_transitions", empty({tags}))),
-      end_transitions(register_parameter("end_transitions", empty({tags}))),
-      transitions(register_parameter("transitions", empty({tags, tags}))) {
+      start_transitions(*this, "start_transitions", empty({tags})),
+      end_transitions(*this, "end_transitions", empty({tags})),
+      transitions(*this, "transitions", empty({tags, tags})) {
   REEL_CHECK(options.reduction != kBatchMean, "CRF: kBatchMean is a reduction of kl_div");
   reset_parameters();
 }
 
 void CRF::reset_parameters() {
-  for (const Tensor& parameter : {start_transitions, end_transitions, transitions})
-    init::uniform_(parameter, -0.1, 0.1);
+  for (const Tensor& parameter : parameters()) init::uniform_(parameter, -0.1, 0.1);
 }
 
 namespace {

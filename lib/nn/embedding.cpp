@@ -48,7 +48,7 @@ Embedding::Embedding(Tensor table, EmbeddingOptions given)
     : num_embeddings(matrix("Embedding", table).size(0)),
       embedding_dim(table.size(1)),
       options(given),
-      weight(register_parameter("weight", table)) {
+      weight(*this, "weight", table) {
   options.padding_idx = wrap("Embedding", options.padding_idx, num_embeddings);
 }
 
@@ -79,7 +79,7 @@ EmbeddingBag::EmbeddingBag(Tensor table, EmbeddingBagOptions given)
     : num_embeddings(matrix("EmbeddingBag", table).size(0)),
       embedding_dim(table.size(1)),
       options(given),
-      weight(register_parameter("weight", table)) {
+      weight(*this, "weight", table) {
   options.padding_idx = wrap("EmbeddingBag", options.padding_idx, num_embeddings);
 }
 

@@ -8,50 +8,65 @@ namespace reel::nn {
 
 // ---- registration ---------------------------------------------------------------------------------------------------
 
-internal::Hooks& Module::hooks() {
-  if (!hooks_) hooks_ = std::make_shared<internal::Hooks>(), hooks_->module = this;
-  return *hooks_;
+namespace internal {
+
+void ModuleParts::check_layer(const char* op, const Module& module) {
+  REEL_CHECK(module.is_layer(), op, ": ", module.label(),
+             " is not an nn::Layer, so no call would run it; write `struct ", module.name(), " : nn::Layer<",
+             module.name(), ">` and call the module, net(x) instead of net.forward(x)");
 }
 
+Hooks& ModuleParts::make_hooks(Module& module) {
+  if (!module.hooks_) module.hooks_ = std::make_shared<Hooks>(), module.hooks_->module = &module;
+  return *module.hooks_;
+}
+
+void ModuleParts::drop_empty_hooks(Module& module) {
+  const Hooks& hooks = *module.hooks_;
+  if (hooks.before.empty() && hooks.after.empty() && hooks.backward.empty() && hooks.computed.empty())
+    module.hooks_.reset();
+}
+
+}  // namespace internal
+
+using internal::ModuleParts;
+
 namespace {
-std::atomic<int64_t> last_id{0};  // of hooks of all kinds: remove_hook is told the number alone
+std::atomic<int64_t> last_id{0};  // shared by all kinds of hooks: remove_hook has the number alone
 
 template <class Hook>
-int64_t add_hook(const char* op, std::vector<std::pair<int64_t, Hook>>& list, Hook hook) {
+int64_t add_hook(const char* op, Module& module, std::vector<std::pair<int64_t, Hook>> internal::Hooks::*list,
+                 Hook hook) {
   REEL_CHECK(hook, op, ": the hook is empty");
-  list.emplace_back(++last_id, std::move(hook));
-  return list.back().first;
+  ModuleParts::check_layer(op, module);
+  auto& hooks = ModuleParts::make_hooks(module).*list;
+  hooks.emplace_back(++last_id, std::move(hook));
+  return hooks.back().first;
 }
 }  // namespace
 
 int64_t Module::register_forward_pre_hook(ForwardPreHook hook) {
-  return add_hook("register_forward_pre_hook", hooks().before, std::move(hook));
+  return add_hook("register_forward_pre_hook", *this, &internal::Hooks::before, std::move(hook));
 }
 int64_t Module::register_forward_hook(ForwardHook hook) {
-  return add_hook("register_forward_hook", hooks().after, std::move(hook));
+  return add_hook("register_forward_hook", *this, &internal::Hooks::after, std::move(hook));
 }
 int64_t Module::register_full_backward_hook(FullBackwardHook hook) {
-  return add_hook("register_full_backward_hook", hooks().backward, std::move(hook));
+  return add_hook("register_full_backward_hook", *this, &internal::Hooks::backward, std::move(hook));
 }
 
 void Module::remove_hook(int64_t id) {
   if (!hooks_) return;
   const auto remove = [&](auto& list) { std::erase_if(list, [&](const auto& hook) { return hook.first == id; }); };
   remove(hooks_->before), remove(hooks_->after), remove(hooks_->backward);
-  drop_empty_hooks();
-}
-
-// Calls are free again.
-void Module::drop_empty_hooks() {
-  if (hooks_->before.empty() && hooks_->after.empty() && hooks_->backward.empty() && hooks_->computed.empty())
-    hooks_.reset();
+  ModuleParts::drop_empty_hooks(*this);
 }
 
 namespace internal {
 
 // ---- backward hooks -------------------------------------------------------------------------------------------------
 
-// Two ops that pass everything on, before and behind a module: the one behind learns of the outputs' gradients, then
+// Two identity ops, before and behind a module: the one behind gets the outputs' gradients, then
 // the one before of the inputs', and calls the hooks.
 struct HookedCall::Backward {
   std::shared_ptr<Hooks> hooks;
@@ -119,7 +134,7 @@ HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
       watch("module_inputs", inputs_, at, [state = backward_](std::vector<Tensor>& grads) { state->run(grads); });
   }
   for (const Computed& computed : hooks_->computed) shown_.push_back(computed.value());
-  for (size_t i = 0; i < shown_.size(); ++i) std::swap(*hooks_->computed[i].member, shown_[i]);
+  for (size_t i = 0; i < shown_.size(); ++i) std::swap(hooks_->computed[i].handle(), shown_[i]);
   ++hooks_->depth;
 }
 
@@ -128,10 +143,12 @@ HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
 HookedCall::~HookedCall() {
   --hooks_->depth;
   for (size_t i = 0; i < std::min(shown_.size(), hooks_->computed.size()); ++i) {
-    Tensor& member = *hooks_->computed[i].member;
+    Tensor& member = hooks_->computed[i].handle();
     member = hooks_->depth ? shown_[i] : member.detach();
   }
 }
+
+void HookedCall::rethrow() const { module_.rethrow_with_path(); }
 
 std::vector<Tensor> HookedCall::finish(std::vector<Tensor> outputs) {
   const size_t count = outputs.size();

@@ -6,18 +6,19 @@
 
 #include "reel/nn/module.h"
 
-// What a module carries only when somebody looks into its calls.
+// What a module carries only when its calls are observed or parametrized.
 namespace reel::nn::internal {
 
 struct ParametrizationList;
 /// A parameter that is computed anew for each call of the module and shown by `member` meanwhile.
 struct Computed {
-  Tensor* member;
-  bool inside;  // the module, with which the member moves
+  RegisteredTensor* member;
   ParametrizationList* list;
   std::string name;
   Tensor value() const;
   Tensor shown() const;  // without history, and without the changes that a call in training makes
+  /// Replaces the tensor that the member shows; assigning to the Parameter itself is an Error.
+  Tensor& handle() const { return *member; }
 };
 
 struct Hooks {
@@ -28,6 +29,23 @@ struct Hooks {
   std::vector<Computed> computed;
   std::unique_ptr<Module> parametrizations;  // what `computed` computes from
   int depth = 0;                             // of the calls that are running
+};
+
+/// The library's access to what a Module is made of.
+struct ModuleParts {
+  using Entry = Module::Entry;
+  static std::vector<Entry>& entries(Module& module) { return module.entries_; }
+  static const std::vector<Entry>& entries(const Module& module) { return module.entries_; }
+  static bool is_layer(const Module& module) { return module.is_layer(); }
+  static std::string label(const Module& module) { return module.label(); }
+  /// The entry of that name in the module itself, nullptr if there is none.
+  static Entry* find(Module& module, std::string_view name);
+
+  static Hooks* hooks(const Module& module) { return module.hooks_.get(); }
+  /// An Error for a module whose calls would not run hooks.
+  static void check_layer(const char* op, const Module& module);
+  static Hooks& make_hooks(Module& module);      // unless there are some
+  static void drop_empty_hooks(Module& module);  // without hooks a call costs nothing
 };
 
 }  // namespace reel::nn::internal

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lib/core/tensor_impl.h"
 #include "lib/nn/hooks.h"
 #include "reel/autograd.h"
 
@@ -61,26 +62,24 @@ Module::~Module() {
   if (hooks_) hooks_->module = nullptr;
   if (parent_) parent_->unregister_module(*this);
   for (const Entry& entry : entries_)
-    if (entry.module) entry.module->parent_ = nullptr;
+    if (entry.module)
+      entry.module->parent_ = nullptr;
+    else
+      entry.tensor->owner_ = nullptr;
 }
 
-// What refers to a module is its children, its parent's entry and its hooks; what refers into it is its
-// parametrizations.
+// What refers to a module is its children, its parent's entry, its registered tensors and its hooks.
 Module::Module(Module&& other)
     : entries_(std::move(other.entries_)),
       parent_(std::exchange(other.parent_, nullptr)),
       hooks_(std::move(other.hooks_)),
       training_(other.training_) {
-  if (hooks_) {
-    hooks_->module = this;
-    for (internal::Computed& computed : hooks_->computed) {
-      if (!computed.inside) continue;
-      const auto offset = reinterpret_cast<char*>(computed.member) - reinterpret_cast<char*>(&other);
-      computed.member = reinterpret_cast<Tensor*>(reinterpret_cast<char*>(this) + offset);
-    }
-  }
+  if (hooks_) hooks_->module = this;
   for (const Entry& entry : entries_)
-    if (entry.module) entry.module->parent_ = this;
+    if (entry.module)
+      entry.module->parent_ = this;
+    else
+      entry.tensor->owner_ = this;
   if (parent_)
     for (Entry& entry : parent_->entries_)
       if (entry.module == &other) entry.module = this;
@@ -88,111 +87,143 @@ Module::Module(Module&& other)
 
 // ---- registration ---------------------------------------------------------------------------------------------------
 
-void Module::check_name(const std::string& name) const {
-  REEL_CHECK(!name.empty(), "Module: a name is empty");
-  REEL_CHECK(name.find('.') == std::string::npos, "Module: the name '", name, "' has a dot");
-  for (const Entry& other : entries_) REEL_CHECK(other.name != name, "Module: the name '", name, "' is used already");
-}
-
-void Module::add(Entry entry) {
-  check_name(entry.name);
-  entries_.push_back(std::move(entry));
-}
+namespace internal {
 
 namespace {
-void check_parameter(const char* op, const std::string& name, const Tensor& tensor) {
-  REEL_CHECK(tensor.is_floating_point(), op, ": '", name, "' is ", tensor.dtype(),
-             ", only floating-point tensors can be trained");
-  REEL_CHECK(tensor.is_leaf(), op, ": '", name, "' was computed from other tensors, detach() it first");
+
+void check_name(const Module& module, const std::string& name) {
+  REEL_CHECK(!name.empty(), "Module: a name is empty");
+  REEL_CHECK(name.find('.') == std::string::npos, "Module: the name '", name, "' has a dot");
+  for (const ModuleParts::Entry& other : ModuleParts::entries(module))
+    REEL_CHECK(other.name != name, "Module: the name '", name, "' is used already");
 }
+
+bool is_buffer(TensorKind kind) { return kind == TensorKind::kBuffer || kind == TensorKind::kTransientBuffer; }
+
+// Throws for what cannot be registered or assigned.
+void check_tensor(const Module& owner, TensorKind kind, const std::string& name, const Tensor& tensor) {
+  const auto who = [&] {
+    return std::string(is_buffer(kind) ? "Buffer '" : "Parameter '") + name + "' of " + ModuleParts::label(owner);
+  };
+  REEL_CHECK(kind != TensorKind::kComputed, who(),
+             " is computed by its parametrization; assign to what it is computed from, or call "
+             "remove_parametrizations first");
+  if (!tensor.defined()) return;
+  REEL_CHECK(is_buffer(kind) || tensor.is_floating_point(), who(), ": the tensor is ", tensor.dtype(),
+             ", only floating-point tensors can be trained");
+  REEL_CHECK(tensor.is_leaf(), who(), ": the tensor was computed from other tensors, detach() it first");
+}
+
 }  // namespace
 
-Tensor Module::register_parameter(std::string name, Tensor tensor) {
-  if (!tensor.defined()) return tensor;
-  check_parameter("register_parameter", name, tensor);
-  add({Entry::kParameter, std::move(name), tensor});
-  return tensor.requires_grad_();
+ModuleParts::Entry* ModuleParts::find(Module& module, std::string_view name) {
+  const auto found =
+      std::find_if(module.entries_.begin(), module.entries_.end(), [&](const Entry& e) { return e.name == name; });
+  return found == module.entries_.end() ? nullptr : &*found;
 }
 
-Tensor Module::register_buffer(std::string name, Tensor tensor, bool persistent) {
-  if (tensor.defined()) add({persistent ? Entry::kBuffer : Entry::kTransientBuffer, std::move(name), tensor});
-  return tensor;
+RegisteredTensor::RegisteredTensor(Module& owner, TensorKind kind, std::string name, const Tensor& tensor)
+    : Tensor(tensor), owner_(&owner) {
+  check_name(owner, name);
+  check_tensor(owner, kind, name, tensor);
+  if (kind == TensorKind::kParameter && defined()) requires_grad_();
+  owner.entries_.push_back({.name = std::move(name), .tensor = this, .kind = kind});
 }
+
+RegisteredTensor::RegisteredTensor(RegisteredTensor&& other) noexcept
+    : Tensor(std::move(static_cast<Tensor&>(other))), owner_(std::exchange(other.owner_, nullptr)) {
+  if (!owner_) return;
+  for (Module::Entry& entry : owner_->entries_)
+    if (entry.tensor == &other) entry.tensor = this;
+  if (owner_->hooks_)
+    for (Computed& computed : owner_->hooks_->computed)
+      if (computed.member == &other) computed.member = this;
+}
+
+// Members are destroyed in reverse order, so the search from the back finds at once.
+RegisteredTensor::~RegisteredTensor() {
+  if (!owner_) return;
+  auto& entries = owner_->entries_;
+  const auto at =
+      std::find_if(entries.rbegin(), entries.rend(), [&](const auto& entry) { return entry.tensor == this; });
+  entries.erase(std::next(at).base());
+  if (owner_->hooks_) std::erase_if(owner_->hooks_->computed, [&](const Computed& c) { return c.member == this; });
+}
+
+void RegisteredTensor::assign(const Tensor& tensor, bool trainable) {
+  if (owner_)
+    for (const Module::Entry& entry : owner_->entries_)
+      if (entry.tensor == this) check_tensor(*owner_, entry.kind, entry.name, tensor);
+  Tensor::operator=(tensor);
+  if (trainable && defined()) requires_grad_();
+}
+
+}  // namespace internal
+
+using internal::ModuleParts, internal::TensorKind;
 
 void Module::check_part(const std::string& name, const Module& child) const {
   REEL_CHECK(child.parent_ == nullptr, "register_module: '", name, "' is part of another module already");
   for (const Module* m = this; m; m = m->parent_)
     REEL_CHECK(m != &child, "register_module: '", name, "' would be part of itself");
-  check_name(name);
+  internal::check_name(*this, name);
 }
 
 void Module::register_module(std::string name, Module& child) {
   check_part(name, child);
-  add({Entry::kModule, std::move(name), Tensor(), &child});
+  entries_.push_back({.name = std::move(name), .module = &child});
   child.parent_ = this;
 }
 
 void Module::unregister_module(Module& child) {
-  // Members die in reverse order, so the search from the back finds at once.
+  // As for tensors: from the back.
   const auto at = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& e) { return e.module == &child; });
   REEL_CHECK(at != entries_.rend(), "unregister_module: it is not a part of this module");
   entries_.erase(std::next(at).base());
   child.parent_ = nullptr;
 }
 
-Module::Entry& Module::entry_of(const char* op, const Tensor& member, bool parameter) {
-  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) {
-    return e.kind != Entry::kModule && (e.kind == Entry::kParameter) == parameter && e.tensor.is_same(member);
-  });
-  REEL_CHECK(entry != entries_.end(), op, ": the tensor is no ", parameter ? "parameter" : "buffer", " of this ",
-             name());
-  REEL_CHECK(place_of(member) != Place::kElsewhere, op, ": a copy of the handle to '", entry->name,
-             "' was given, not the member of this ", name());
-  return *entry;
-}
-
-void Module::replace_parameter(Tensor& member, Tensor tensor) {
-  Entry& entry = entry_of("replace_parameter", member, true);
-  REEL_CHECK(tensor.defined(), "replace_parameter: '", entry.name, "' by an undefined tensor");
-  check_parameter("replace_parameter", entry.name, tensor);
-  entry.tensor = member = tensor.requires_grad_();
-}
-
-void Module::replace_buffer(Tensor& member, Tensor tensor) {
-  Entry& entry = entry_of("replace_buffer", member, false);
-  REEL_CHECK(tensor.defined(), "replace_buffer: '", entry.name, "' by an undefined tensor");
-  entry.tensor = member = tensor;
-}
-
 // ---- listing --------------------------------------------------------------------------------------------------------
 
+namespace {
+
+// visit(kind, path, tensor) for the parameters and buffers, without empty ones and those that are computed.
 template <class Visit>
-void Module::for_each_tensor(const std::string& prefix, bool recurse, const Visit& visit) const {
-  for (const Entry& entry : entries_) {
-    if (entry.kind != Entry::kModule)
-      visit(entry.kind, join(prefix, entry.name), entry.tensor);
-    else if (recurse)
-      entry.module->for_each_tensor(join(prefix, entry.name), true, visit);
+void for_each_tensor(const Module& module, const std::string& prefix, bool recurse, const Visit& visit) {
+  for (const ModuleParts::Entry& entry : ModuleParts::entries(module)) {
+    if (!entry.module && entry.kind != TensorKind::kComputed && entry.tensor->defined())
+      visit(entry.kind, join(prefix, entry.name), static_cast<const Tensor&>(*entry.tensor));
+    else if (entry.module && recurse)
+      for_each_tensor(*entry.module, join(prefix, entry.name), true, visit);
   }
 }
 
-std::vector<std::pair<std::string, Tensor>> Module::named(bool buffers, bool recurse) const {
+std::vector<std::pair<std::string, Tensor>> named(const Module& module, bool buffers, bool recurse) {
   std::vector<std::pair<std::string, Tensor>> result;
   std::vector<Tensor> seen;
-  for_each_tensor("", recurse, [&](Entry::Kind kind, const std::string& path, const Tensor& tensor) {
-    if ((kind != Entry::kParameter) != buffers || contains(seen, tensor)) return;
+  for_each_tensor(module, "", recurse, [&](TensorKind kind, const std::string& path, const Tensor& tensor) {
+    if (internal::is_buffer(kind) != buffers || contains(seen, tensor)) return;
     seen.push_back(tensor);
     result.emplace_back(path, tensor);
   });
   return result;
 }
 
-std::vector<std::pair<std::string, Tensor>> Module::named_parameters(bool recurse) const {
-  return named(false, recurse);
+void list_modules(Module& module, const std::string& path, std::vector<std::pair<std::string, Module*>>& all) {
+  all.emplace_back(path, &module);
+  for (const auto& [name, child] : module.named_children()) list_modules(*child, join(path, name), all);
 }
-std::vector<std::pair<std::string, Tensor>> Module::named_buffers(bool recurse) const { return named(true, recurse); }
-std::vector<Tensor> Module::parameters(bool recurse) const { return seconds(named(false, recurse)); }
-std::vector<Tensor> Module::buffers(bool recurse) const { return seconds(named(true, recurse)); }
+
+}  // namespace
+
+std::vector<std::pair<std::string, Tensor>> Module::named_parameters(bool recurse) const {
+  return named(*this, false, recurse);
+}
+std::vector<std::pair<std::string, Tensor>> Module::named_buffers(bool recurse) const {
+  return named(*this, true, recurse);
+}
+std::vector<Tensor> Module::parameters(bool recurse) const { return seconds(named(*this, false, recurse)); }
+std::vector<Tensor> Module::buffers(bool recurse) const { return seconds(named(*this, true, recurse)); }
 
 std::vector<std::pair<std::string, Module*>> Module::named_children() const {
   std::vector<std::pair<std::string, Module*>> result;
@@ -201,15 +232,9 @@ std::vector<std::pair<std::string, Module*>> Module::named_children() const {
   return result;
 }
 
-void Module::list_modules(const std::string& path, std::vector<std::pair<std::string, Module*>>& all) {
-  all.emplace_back(path, this);
-  for (const Entry& entry : entries_)
-    if (entry.module) entry.module->list_modules(join(path, entry.name), all);
-}
-
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> result;
-  list_modules("", result);
+  list_modules(*this, "", result);
   return result;
 }
 
@@ -223,33 +248,45 @@ void Module::apply(const std::function<void(Module&)>& f) {
 
 // ---- finding by path ------------------------------------------------------------------------------------------------
 
-Module::Entry* Module::find_entry(std::string_view path) const {
+namespace {
+
+// What the path leads to, nullptr if there is nothing.
+ModuleParts::Entry* find_entry(Module& module, std::string_view path) {
   const size_t dot = path.find('.');
-  const auto entry =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == path.substr(0, dot); });
-  if (entry == entries_.end()) return nullptr;
-  if (dot == std::string_view::npos) return const_cast<Entry*>(&*entry);
-  return entry->module ? entry->module->find_entry(path.substr(dot + 1)) : nullptr;
+  ModuleParts::Entry* const entry = ModuleParts::find(module, path.substr(0, dot));
+  if (!entry || dot == std::string_view::npos) return entry;
+  return entry->module ? find_entry(*entry->module, path.substr(dot + 1)) : nullptr;
 }
 
-Tensor Module::get_parameter(std::string_view path) const {
-  const Entry* entry = find_entry(path);
-  REEL_CHECK(entry && entry->kind == Entry::kParameter, "get_parameter: ", name(), " has no parameter '", path, "'");
-  return entry->tensor;
+}  // namespace
+
+Parameter& Module::get_parameter(std::string_view path) {
+  const Entry* entry = find_entry(*this, path);
+  REEL_CHECK(entry && entry->tensor && entry->kind == TensorKind::kParameter && entry->tensor->defined(),
+             "get_parameter: ", name(), " has no parameter '", path, "'");
+  return static_cast<Parameter&>(*entry->tensor);
 }
 
-Tensor Module::get_buffer(std::string_view path) const {
-  const Entry* entry = find_entry(path);
-  REEL_CHECK(entry && (entry->kind == Entry::kBuffer || entry->kind == Entry::kTransientBuffer), "get_buffer: ", name(),
-             " has no buffer '", path, "'");
-  return entry->tensor;
+Buffer& Module::get_buffer(std::string_view path) {
+  const Entry* entry = find_entry(*this, path);
+  REEL_CHECK(entry && entry->tensor && internal::is_buffer(entry->kind) && entry->tensor->defined(),
+             "get_buffer: ", name(), " has no buffer '", path, "'");
+  return static_cast<Buffer&>(*entry->tensor);
 }
 
 Module& Module::get_submodule(std::string_view path) {
   if (path.empty()) return *this;
-  const Entry* entry = find_entry(path);
+  const Entry* entry = find_entry(*this, path);
   REEL_CHECK(entry && entry->module, "get_submodule: ", name(), " has no module '", path, "'");
   return *entry->module;
+}
+
+const Parameter& Module::get_parameter(std::string_view path) const {
+  return const_cast<Module*>(this)->get_parameter(path);
+}
+const Buffer& Module::get_buffer(std::string_view path) const { return const_cast<Module*>(this)->get_buffer(path); }
+const Module& Module::get_submodule(std::string_view path) const {
+  return const_cast<Module*>(this)->get_submodule(path);
 }
 
 std::string Module::path() const {
@@ -279,44 +316,48 @@ void Module::train(bool on) {
   for (Module* module : modules()) module->training_ = on;
 }
 
+namespace {
+
 // The parameters that are computed for each call and shown outside of calls.
-std::vector<internal::Computed*> Module::shown_parameters() {
+std::vector<internal::Computed*> shown_parameters(Module& module) {
   std::vector<internal::Computed*> result;
-  for (const Module* module : modules())
-    if (module->hooks_ && !module->hooks_->depth)
-      for (internal::Computed& computed : module->hooks_->computed) result.push_back(&computed);
+  for (const Module* part : module.modules())
+    if (internal::Hooks* hooks = ModuleParts::hooks(*part); hooks && !hooks->depth)
+      for (internal::Computed& computed : hooks->computed) result.push_back(&computed);
   return result;
 }
 
 // Converts first and replaces then, so that running out of memory half-way leaves the module as it was.
 template <class Convert>
-void Module::replace_tensors(const Convert& convert) {
+void replace_tensors(Module& module, const Convert& convert) {
   NoGrad guard;
-  std::vector<Tensor> tensors = parameters(), converted, gradients, shown;
-  for (Tensor& buffer : buffers()) tensors.push_back(std::move(buffer));
+  std::vector<Tensor> tensors = module.parameters(), converted, gradients, shown;
+  for (Tensor& buffer : module.buffers()) tensors.push_back(std::move(buffer));
   for (const Tensor& tensor : tensors) {
     converted.push_back(convert(tensor));
     const Tensor grad = tensor.grad();
     gradients.push_back(grad.defined() ? convert(grad) : grad);
   }
-  for (const internal::Computed* computed : shown_parameters()) shown.push_back(convert(*computed->member));
+  for (const internal::Computed* computed : shown_parameters(module)) shown.push_back(convert(computed->handle()));
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (converted[i].is_same(tensors[i])) continue;
     tensors[i].set_grad({});
-    detail::set_data(tensors[i], converted[i]);
+    set_data(tensors[i], converted[i]);
     if (gradients[i].defined()) tensors[i].set_grad(gradients[i]);
   }
   auto next = shown.begin();
-  for (internal::Computed* computed : shown_parameters()) *computed->member = *next++;
+  for (const internal::Computed* computed : shown_parameters(module)) computed->handle() = *next++;
 }
 
+}  // namespace
+
 void Module::to(Device device) {
-  replace_tensors([&](const Tensor& tensor) { return tensor.to(device); });
+  replace_tensors(*this, [&](const Tensor& tensor) { return tensor.to(device); });
 }
 
 void Module::to(DType dtype) {
   REEL_CHECK(is_floating_point(dtype), "Module::to: expected a floating-point type, got ", dtype);
-  replace_tensors([&](const Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(dtype) : tensor; });
+  replace_tensors(*this, [&](const Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(dtype) : tensor; });
 }
 
 void Module::requires_grad_(bool value) {
@@ -331,8 +372,8 @@ void Module::zero_grad() {
 
 StateDict Module::state_dict() const {
   StateDict dict;
-  for_each_tensor("", true, [&](Entry::Kind kind, const std::string& path, const Tensor& tensor) {
-    if (kind != Entry::kTransientBuffer) dict.emplace_back(path, tensor.detach());
+  for_each_tensor(*this, "", true, [&](TensorKind kind, const std::string& path, const Tensor& tensor) {
+    if (kind != TensorKind::kTransientBuffer) dict.emplace_back(path, tensor.detach());
   });
   return dict;
 }
@@ -348,8 +389,8 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
   std::vector<std::pair<std::string, Tensor>> missing;
   std::vector<std::pair<Tensor, Tensor>> copies;
   std::string problems;
-  for_each_tensor("", true, [&](Entry::Kind kind, const std::string& path, const Tensor& tensor) {
-    if (kind == Entry::kTransientBuffer) return;
+  for_each_tensor(*this, "", true, [&](TensorKind kind, const std::string& path, const Tensor& tensor) {
+    if (kind == TensorKind::kTransientBuffer) return;
     expected.insert(path);
     const auto found = given.find(path);
     if (found == given.end()) {
@@ -373,7 +414,7 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
 
   NoGrad guard;
   for (auto& [target, source] : copies) target.copy_(source.to(target.device()));
-  for (internal::Computed* computed : shown_parameters()) *computed->member = computed->shown();
+  for (const internal::Computed* computed : shown_parameters(*this)) computed->handle() = computed->shown();
   return result;
 }
 

@@ -26,12 +26,15 @@ template <class Derived>
 RunningNorm<Derived>::RunningNorm(int64_t features, BatchNormOptions given)
     : num_features(features),
       options(given),
-      weight(this->register_parameter("weight", given.affine ? empty({features}) : Tensor())),
-      bias(this->register_parameter("bias", given.affine ? empty({features}) : Tensor())) {
+      weight(*this, "weight", given.affine ? empty({features}) : Tensor()),
+      bias(*this, "bias", given.affine ? empty({features}) : Tensor()),
+      running_mean(*this, "running_mean"),
+      running_var(*this, "running_var"),
+      num_batches_tracked(*this, "num_batches_tracked") {
   if (options.track_running_stats) {
-    running_mean = this->register_buffer("running_mean", empty({features}));
-    running_var = this->register_buffer("running_var", empty({features}));
-    num_batches_tracked = this->register_buffer("num_batches_tracked", empty({}, {.dtype = kInt64}));
+    running_mean = empty({features});
+    running_var = empty({features});
+    num_batches_tracked = empty({}, {.dtype = kInt64});
   }
   reset_parameters();
 }
@@ -106,8 +109,8 @@ template struct InstanceNorm<3>;
 LayerNorm::LayerNorm(const Shape& shape, LayerNormOptions given)
     : normalized_shape(shape),
       options(given),
-      weight(register_parameter("weight", given.elementwise_affine ? empty(shape) : Tensor())),
-      bias(register_parameter("bias", given.elementwise_affine && given.bias ? empty(shape) : Tensor())) {
+      weight(*this, "weight", given.elementwise_affine ? empty(shape) : Tensor()),
+      bias(*this, "bias", given.elementwise_affine && given.bias ? empty(shape) : Tensor()) {
   reset_parameters();
 }
 void LayerNorm::reset_parameters() { set_ones_and_zeros(weight, bias); }
@@ -120,7 +123,7 @@ std::string LayerNorm::extra_repr() const {
 RMSNorm::RMSNorm(const Shape& shape, RMSNormOptions given)
     : normalized_shape(shape),
       options(given),
-      weight(register_parameter("weight", given.elementwise_affine ? empty(shape) : Tensor())) {
+      weight(*this, "weight", given.elementwise_affine ? empty(shape) : Tensor()) {
   reset_parameters();
 }
 void RMSNorm::reset_parameters() { set_ones_and_zeros(weight, {}); }
@@ -134,8 +137,8 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, GroupNormOptions given)
     : num_groups(groups),
       num_channels(channels),
       options(given),
-      weight(register_parameter("weight", given.affine ? empty({channels}) : Tensor())),
-      bias(register_parameter("bias", given.affine ? empty({channels}) : Tensor())) {
+      weight(*this, "weight", given.affine ? empty({channels}) : Tensor()),
+      bias(*this, "bias", given.affine ? empty({channels}) : Tensor()) {
   REEL_CHECK(groups > 0 && channels % groups == 0, "GroupNorm: ", channels, " channels cannot be divided into ", groups,
              " groups");
   reset_parameters();

@@ -15,11 +15,12 @@ namespace internal {
 
 // All that one parameter is computed from and by.
 struct ParametrizationList : Module {
-  std::vector<Tensor> originals;
+  std::vector<Parameter> originals;
   std::vector<std::unique_ptr<Parametrization>> chain;
 
   Tensor value() const {
-    Tensor x = chain[0]->forward(originals);
+    const std::vector<Tensor> given(originals.begin(), originals.end());
+    Tensor x = chain[0]->forward(given);
     for (size_t i = 1; i < chain.size(); ++i) x = chain[i]->forward({&x, 1});
     return x;
   }
@@ -47,40 +48,15 @@ Tensor Computed::shown() const {
   return value().detach();
 }
 
-// The inside of a module, as far as parametrizations change it.
-struct ModuleParts {
-  static Hooks* hooks(const Module& module) { return module.hooks_.get(); }
-  static Hooks& make_hooks(Module& module) { return module.hooks(); }
-  static void drop_empty_hooks(Module& module) { module.drop_empty_hooks(); }
-
-  static std::string name_of(const Module& module, const Tensor& parameter) {
-    for (const Module::Entry& entry : module.entries_)
-      if (entry.kind == Module::Entry::kParameter && entry.tensor.is_same(parameter)) return entry.name;
-    reel::detail::fail("register_parametrization: the tensor is no parameter of this ", module.name());
-  }
-  /// Whether the member is inside the module; an Error where it is no member.
-  static bool is_inside(const Module& module, const Tensor& member, const std::string& name) {
-    const Module::Place place = module.place_of(member);
-    REEL_CHECK(place != Module::Place::kElsewhere, "register_parametrization: a copy of the handle to '", name,
-               "' was given, not the member of this ", module.name());
-    REEL_CHECK(place != Module::Place::kUnknown, "register_parametrization: '", name, "' of ", module.name(),
-               ", which is no Layer: no call would compute it");
-    return place == Module::Place::kInside;
-  }
-  static void unregister_parameter(Module& module, const std::string& name) {
-    std::erase_if(module.entries_, [&](const Module::Entry& entry) { return entry.name == name; });
-  }
-};
-
 namespace {
 
 using Lists = ModuleDict<ParametrizationList>;
 
-Computed* find_computed(const Module& module, const Tensor& parameter) {
+Computed* find_computed(const Module& module, std::string_view name) {
   Hooks* hooks = ModuleParts::hooks(module);
   if (!hooks) return nullptr;
   const auto found = std::find_if(hooks->computed.begin(), hooks->computed.end(),
-                                  [&](const Computed& computed) { return computed.member == &parameter; });
+                                  [&](const Computed& computed) { return computed.name == name; });
   return found == hooks->computed.end() ? nullptr : &*found;
 }
 
@@ -111,7 +87,7 @@ void append_to_chain(Computed& computed, std::unique_ptr<Parametrization> f) {
   const Tensor before = computed.list->value(), after = f->forward({&before, 1});
   check_fits(after, before);
   computed.list->append(std::move(f));
-  *computed.member = after.detach();
+  computed.handle() = after.detach();
 }
 
 }  // namespace
@@ -119,21 +95,39 @@ void append_to_chain(Computed& computed, std::unique_ptr<Parametrization> f) {
 
 using internal::Computed, internal::Hooks, internal::ModuleParts, internal::ParametrizationList;
 
-void register_parametrization(Module& module, Tensor& parameter, std::unique_ptr<Parametrization> f) {
-  REEL_CHECK(f, "register_parametrization: the parametrization is null");
-  internal::check_not_running("register_parametrization", module);
+namespace {
+
+/// The module's own parameter of that name, which a call of the module can compute.
+Parameter& own_parameter(const char* op, Module& module, std::string_view name) {
+  REEL_CHECK(name.find('.') == std::string_view::npos, op, ": '", name, "' is in a part of ", module.name(),
+             "; give that part as the module");
+  return module.get_parameter(name);
+}
+
+/// The same, or one that is computed already.
+const Tensor& shown_parameter(const char* op, Module& module, std::string_view name) {
+  const Computed* computed = internal::find_computed(module, name);
+  return computed ? computed->handle() : own_parameter(op, module, name);
+}
+
+}  // namespace
+
+void register_parametrization(Module& module, std::string_view name, std::unique_ptr<Parametrization> f) {
+  constexpr const char* kOp = "register_parametrization";
+  REEL_CHECK(f, kOp, ": the parametrization is null");
+  internal::check_not_running(kOp, module);
   f->train(module.is_training());
-  if (Computed* computed = internal::find_computed(module, parameter))
+  if (Computed* computed = internal::find_computed(module, name))
     return internal::append_to_chain(*computed, std::move(f));
 
-  const std::string name = ModuleParts::name_of(module, parameter);
-  const bool inside = ModuleParts::is_inside(module, parameter, name);
+  ModuleParts::check_layer(kOp, module);
+  Parameter& parameter = own_parameter(kOp, module, name);
   auto list = std::make_unique<ParametrizationList>();
   Tensor value;
   {
     NoGrad guard;
     const std::vector<Tensor> originals = f->right_inverse(parameter.detach());
-    REEL_CHECK(!originals.empty(), "register_parametrization: right_inverse gives nothing");
+    REEL_CHECK(!originals.empty(), kOp, ": right_inverse gives nothing");
     value = f->forward(originals);
     internal::check_fits(value, parameter);
     const bool several = originals.size() > 1, requires_grad = parameter.requires_grad();
@@ -141,8 +135,8 @@ void register_parametrization(Module& module, Tensor& parameter, std::unique_ptr
       const Tensor own = several || !(originals[i].shape() == parameter.shape())
                              ? originals[i].clone().detach()
                              : Tensor(parameter).copy_(originals[i]);
-      list->register_parameter(several ? "original" + std::to_string(i) : "original", own);
-      list->originals.push_back(Tensor(own).requires_grad_(requires_grad));
+      list->originals.emplace_back(*list, several ? "original" + std::to_string(i) : "original", own)
+          .requires_grad_(requires_grad);
     }
     list->append(std::move(f));
     list->train(module.is_training());
@@ -153,26 +147,26 @@ void register_parametrization(Module& module, Tensor& parameter, std::unique_ptr
     hooks.parametrizations = std::make_unique<internal::Lists>();
     module.register_module("parametrizations", *hooks.parametrizations);
   }
-  ParametrizationList& kept = hooks.parametrizations->as<internal::Lists>().insert(name, std::move(list));
-  ModuleParts::unregister_parameter(module, name);
-  hooks.computed.push_back({.member = &parameter, .inside = inside, .list = &kept, .name = name});
-  parameter = value.detach();
+  ParametrizationList& kept = hooks.parametrizations->as<internal::Lists>().insert(std::string(name), std::move(list));
+  hooks.computed.push_back({.member = &parameter, .list = &kept, .name = std::string(name)});
+  ModuleParts::find(module, name)->kind = internal::TensorKind::kComputed;
+  hooks.computed.back().handle() = value.detach();
 }
 
-void register_parametrization(Module& module, Tensor& parameter, std::function<Tensor(const Tensor&)> f) {
-  register_parametrization(module, parameter, std::make_unique<internal::FunctionParametrization>(std::move(f)));
+void register_parametrization(Module& module, std::string_view name, std::function<Tensor(const Tensor&)> f) {
+  register_parametrization(module, name, std::make_unique<internal::FunctionParametrization>(std::move(f)));
 }
 
-bool is_parametrized(const Module& module, const Tensor& parameter) {
-  return internal::find_computed(module, parameter) != nullptr;
+bool is_parametrized(const Module& module, std::string_view name) {
+  return internal::find_computed(module, name) != nullptr;
 }
 
-void remove_parametrizations(Module& module, Tensor& parameter, RemoveParametrizationsOptions options) {
+void remove_parametrizations(Module& module, std::string_view name, RemoveParametrizationsOptions options) {
   internal::check_not_running("remove_parametrizations", module);
-  const Computed* computed = internal::find_computed(module, parameter);
-  REEL_CHECK(computed, "remove_parametrizations: the tensor is not parametrized in this ", module.name());
-  const std::vector<Tensor>& originals = computed->list->originals;
-  REEL_CHECK(options.leave_parametrized || originals.size() == 1, "remove_parametrizations: '", computed->name,
+  const Computed* computed = internal::find_computed(module, name);
+  REEL_CHECK(computed, "remove_parametrizations: '", name, "' of ", module.name(), " is not parametrized");
+  const std::vector<Parameter>& originals = computed->list->originals;
+  REEL_CHECK(options.leave_parametrized || originals.size() == 1, "remove_parametrizations: '", name,
              "' is computed from ", originals.size(), " tensors, none of which is the original");
 
   const bool requires_grad = originals[0].requires_grad();
@@ -185,12 +179,14 @@ void remove_parametrizations(Module& module, Tensor& parameter, RemoveParametriz
     else
       plain = value.clone().detach();
   }
-  const std::string name = computed->name;
-  Hooks& hooks = ModuleParts::make_hooks(module);
-  std::erase_if(hooks.computed, [&](const Computed& c) { return c.member == &parameter; });
+  auto& member = static_cast<Parameter&>(*computed->member);
+  Hooks& hooks = *ModuleParts::hooks(module);
+  std::erase_if(hooks.computed, [&](const Computed& c) { return c.member == &member; });
   hooks.parametrizations->as<internal::Lists>().erase(name);
   if (hooks.computed.empty()) hooks.parametrizations.reset();
-  parameter = module.register_parameter(name, plain).requires_grad_(requires_grad);
+  ModuleParts::find(module, name)->kind = internal::TensorKind::kParameter;
+  member = plain;
+  member.requires_grad_(requires_grad);
   ModuleParts::drop_empty_hooks(module);
 }
 
@@ -223,10 +219,9 @@ int64_t wrap(const char* op, int64_t dim, const Tensor& weight) {
 
 }  // namespace
 
-void weight_norm(Module& module, Tensor& weight, WeightNormOptions options) {
-  REEL_CHECK(weight.defined(), "weight_norm: undefined weight");
-  if (options.dim) options.dim = wrap("weight_norm", *options.dim, weight);
-  register_parametrization(module, weight, std::make_unique<WeightNorm>(options.dim));
+void weight_norm(Module& module, std::string_view name, WeightNormOptions options) {
+  if (options.dim) options.dim = wrap("weight_norm", *options.dim, shown_parameter("weight_norm", module, name));
+  register_parametrization(module, name, std::make_unique<WeightNorm>(options.dim));
 }
 
 // ---- spectral normalisation -----------------------------------------------------------------------------------------
@@ -239,8 +234,8 @@ struct SpectralNorm : Parametrization {
     if (weight.dim() < 2) return;
     const Tensor w = matrix(weight.detach());
     const TensorOptions like{.dtype = w.dtype(), .device = w.device()};
-    u = register_buffer("_u", unit(randn({w.size(0)}, like)));
-    v = register_buffer("_v", unit(randn({w.size(1)}, like)));
+    u = unit(randn({w.size(0)}, like));
+    v = unit(randn({w.size(1)}, like));
     iterate(w, 15);
   }
   Tensor forward(std::span<const Tensor> originals) override {
@@ -269,16 +264,16 @@ struct SpectralNorm : Parametrization {
   }
 
   const SpectralNormOptions options;
-  Tensor u, v;
+  Buffer u{*this, "_u"}, v{*this, "_v"};
 };
 
 }  // namespace
 
-void spectral_norm(Module& module, Tensor& weight, SpectralNormOptions options) {
-  REEL_CHECK(weight.defined(), "spectral_norm: undefined weight");
+void spectral_norm(Module& module, std::string_view name, SpectralNormOptions options) {
+  const Tensor& weight = shown_parameter("spectral_norm", module, name);
   REEL_CHECK(options.n_power_iterations > 0, "spectral_norm: ", options.n_power_iterations, " power iterations");
   options.dim = wrap("spectral_norm", options.dim, weight);
-  register_parametrization(module, weight, std::make_unique<SpectralNorm>(weight, options));
+  register_parametrization(module, name, std::make_unique<SpectralNorm>(weight, options));
 }
 
 }  // namespace reel::nn

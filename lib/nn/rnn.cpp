@@ -71,9 +71,9 @@ Recurrent<Derived>::Recurrent(int64_t input, int64_t hidden, int64_t proj, const
                    options.dropout);
         REEL_CHECK(proj >= 0 && proj < hidden, who, ": proj_size must be from 0 to less than hidden_size ", hidden,
                    ", got ", proj);
-        std::vector<Tensor> all;
+        std::vector<Parameter> all;
         for_each_weight(options, blocks, input, hidden, proj, [&](const std::string& name, const Shape& shape) {
-          all.push_back(this->register_parameter(name, empty(shape)));
+          all.emplace_back(*this, name, empty(shape));
         });
         return all;
       }()) {
@@ -86,21 +86,8 @@ void Recurrent<Derived>::reset_parameters() {
 }
 
 template <class Derived>
-Tensor& Recurrent<Derived>::member(std::string_view name) {
-  Tensor *found = nullptr, *next = weights.data();
-  for_each_weight(options, 1, input_size, hidden_size, proj_size, [&](const std::string& own, const Shape&) {
-    if (own == name) found = next;
-    ++next;
-  });
-  REEL_CHECK(found, this->name(), ": there is no parameter '", name, "'");
-  return *found;
-}
-
-template <class Derived>
-Module::Place Recurrent<Derived>::place_of(const Tensor& handle) const {
-  for (const Tensor& weight : weights)
-    if (&weight == &handle) return Module::Place::kOwned;
-  return Layer<Derived>::place_of(handle);
+std::vector<Tensor> Recurrent<Derived>::flat_weights() const {
+  return {weights.begin(), weights.end()};
 }
 
 template <class Derived>
@@ -130,37 +117,39 @@ template struct Recurrent<RNN>;
 LSTM::LSTM(int64_t input, int64_t hidden, LSTMOptions o)
     : Recurrent(input, hidden, o.proj_size, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
 LSTMResult<Tensor> LSTM::forward(const Tensor& x, const CellState& state) const {
-  return lstm(x, state, weights, now());
+  return lstm(x, state, flat_weights(), now());
 }
 LSTMResult<PackedSequence> LSTM::forward(const PackedSequence& x, const CellState& state) const {
-  return lstm(x, state, weights, now());
+  return lstm(x, state, flat_weights(), now());
 }
 LSTMResult<std::vector<Tensor>> LSTM::forward(std::span<const Tensor> sequences, const CellState& state) const {
-  return lstm(sequences, state, weights, now());
+  return lstm(sequences, state, flat_weights(), now());
 }
 
 GRU::GRU(int64_t input, int64_t hidden, GRUOptions o)
     : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
-RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return gru(x, h, weights, now()); }
+RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return gru(x, h, flat_weights(), now()); }
 RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h) const {
-  return gru(x, h, weights, now());
+  return gru(x, h, flat_weights(), now());
 }
 RNNResult<std::vector<Tensor>> GRU::forward(std::span<const Tensor> sequences, const Tensor& h) const {
-  return gru(sequences, h, weights, now());
+  return gru(sequences, h, flat_weights(), now());
 }
 
 RNN::RNN(int64_t input, int64_t hidden, RNNOptions o)
     : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}),
       nonlinearity(o.nonlinearity) {}
 RNNResult<Tensor> RNN::forward(const Tensor& x, const Tensor& h) const {
-  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, weights, now()) : rnn_tanh(x, h, weights, now());
+  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
+                                           : rnn_tanh(x, h, flat_weights(), now());
 }
 RNNResult<PackedSequence> RNN::forward(const PackedSequence& x, const Tensor& h) const {
-  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, weights, now()) : rnn_tanh(x, h, weights, now());
+  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
+                                           : rnn_tanh(x, h, flat_weights(), now());
 }
 RNNResult<std::vector<Tensor>> RNN::forward(std::span<const Tensor> sequences, const Tensor& h) const {
-  return nonlinearity == RNNOptions::kRelu ? rnn_relu(sequences, h, weights, now())
-                                           : rnn_tanh(sequences, h, weights, now());
+  return nonlinearity == RNNOptions::kRelu ? rnn_relu(sequences, h, flat_weights(), now())
+                                           : rnn_tanh(sequences, h, flat_weights(), now());
 }
 
 // ---- single steps ---------------------------------------------------------------------------------------------------
@@ -169,10 +158,10 @@ template <class Derived>
 RecurrentCell<Derived>::RecurrentCell(int64_t input, int64_t hidden, int64_t blocks, bool bias)
     : input_size(input),
       hidden_size(hidden),
-      weight_ih(this->register_parameter("weight_ih", empty({blocks * hidden, input}))),
-      weight_hh(this->register_parameter("weight_hh", empty({blocks * hidden, hidden}))),
-      bias_ih(bias ? this->register_parameter("bias_ih", empty({blocks * hidden})) : Tensor()),
-      bias_hh(bias ? this->register_parameter("bias_hh", empty({blocks * hidden})) : Tensor()) {
+      weight_ih(*this, "weight_ih", empty({blocks * hidden, input})),
+      weight_hh(*this, "weight_hh", empty({blocks * hidden, hidden})),
+      bias_ih(*this, "bias_ih", bias ? empty({blocks * hidden}) : Tensor()),
+      bias_hh(*this, "bias_hh", bias ? empty({blocks * hidden}) : Tensor()) {
   reset_parameters();
 }
 

@@ -53,7 +53,7 @@ AdaptiveLogSoftmaxWithLoss::Output AdaptiveLogSoftmaxWithLoss::forward(const Ten
              "AdaptiveLogSoftmaxWithLoss: expected x of shape [n, ", in_features, "] and targets of shape [n]");
   REEL_CHECK(!any((target < 0) | (target >= n_classes)).item<bool>(),
              "AdaptiveLogSoftmaxWithLoss: a target is not between 0 and ", n_classes - 1);
-  Tensor in_head = target, rest;  // what the head is asked for, and what clusters add
+  Tensor in_head = target, rest;  // the targets of the head, and what clusters add
   for (int64_t i = 0; i < n_clusters; ++i) {
     const int64_t low = cutoffs[static_cast<size_t>(i)], high = cutoffs[static_cast<size_t>(i + 1)];
     const Tensor member = (target >= low) & (target < high), rows = nonzero(member).squeeze(1);
@@ -93,8 +93,8 @@ HierarchicalSoftmax::HierarchicalSoftmax(int64_t in, const std::vector<int64_t>&
                                          HierarchicalSoftmaxOptions options)
     : in_features(in),
       tree(counts),
-      weight(register_parameter("weight", empty({tree.classes - 1, in}))),
-      bias(options.bias ? register_parameter("bias", empty({tree.classes - 1})) : Tensor()) {
+      weight(*this, "weight", empty({tree.classes - 1, in})),
+      bias(*this, "bias", options.bias ? empty({tree.classes - 1}) : Tensor()) {
   reset_parameters();
 }
 

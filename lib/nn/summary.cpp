@@ -6,12 +6,15 @@
 #include <ostream>
 #include <sstream>
 
+#include "lib/nn/hooks.h"
 #include "reel/autograd.h"
 
 namespace reel::nn {
 namespace {
 
 int64_t bytes_of(const Tensor& tensor) { return tensor.numel() * size_of(tensor.dtype()); }
+
+using internal::ModuleParts;
 
 // Puts a model's modes and buffers back, and takes hooks off.
 class Restore {
@@ -29,6 +32,7 @@ class Restore {
   Restore(const Restore&) = delete;
   Restore& operator=(const Restore&) = delete;
   void hook(Module& module, ForwardHook hook) {
+    if (!ModuleParts::is_layer(module)) return;
     hooks_.emplace_back(&module, module.register_forward_hook(std::move(hook)));
   }
 

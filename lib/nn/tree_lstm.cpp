@@ -33,10 +33,10 @@ void check(const char* cell, const Tensor& x, int64_t input, std::span<const Cel
 ChildSumTreeLSTM::ChildSumTreeLSTM(int64_t input, int64_t hidden)
     : input_size(input),
       hidden_size(hidden),
-      weight_x(register_parameter("weight_x", empty({4 * hidden, input}))),
-      bias(register_parameter("bias", empty({4 * hidden}))),
-      weight_h(register_parameter("weight_h", empty({3 * hidden, hidden}))),
-      weight_f(register_parameter("weight_f", empty({hidden, hidden}))) {
+      weight_x(*this, "weight_x", empty({4 * hidden, input})),
+      bias(*this, "bias", empty({4 * hidden})),
+      weight_h(*this, "weight_h", empty({3 * hidden, hidden})),
+      weight_f(*this, "weight_f", empty({hidden, hidden})) {
   reset_parameters();
 }
 
@@ -66,14 +66,20 @@ std::string ChildSumTreeLSTM::extra_repr() const {
 // ---- N-ary ----------------------------------------------------------------------------------------------------------
 
 NaryTreeLSTM::NaryTreeLSTM(int64_t input, int64_t hidden, NaryTreeLSTMOptions given)
-    : input_size(input), hidden_size(hidden), options(given) {
+    : input_size(input),
+      hidden_size(hidden),
+      options(given),
+      weight_x(*this, "weight_x"),
+      bias_x(*this, "bias_x"),
+      weight_h(*this, "weight_h"),
+      bias_h(*this, "bias_h") {
   const int64_t arity = options.arity, x_blocks = options.inner_input ? 4 : 3;
   REEL_CHECK(arity >= 1 && arity <= kMaxArity, "NaryTreeLSTM: arity must be between 1 and ", kMaxArity, ", got ",
              arity);
-  weight_x = register_parameter("weight_x", empty({x_blocks * hidden, input}));
-  bias_x = register_parameter("bias_x", empty({x_blocks * hidden}));
-  weight_h = register_parameter("weight_h", empty({(3 + arity) * hidden, arity * hidden}));
-  bias_h = register_parameter("bias_h", empty({(3 + arity) * hidden}));
+  weight_x = empty({x_blocks * hidden, input});
+  bias_x = empty({x_blocks * hidden});
+  weight_h = empty({(3 + arity) * hidden, arity * hidden});
+  bias_h = empty({(3 + arity) * hidden});
   reset_parameters();
 }
 

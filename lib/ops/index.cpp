@@ -165,30 +165,30 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& 
   const Positions to = slice_positions("index_add", x, dim, ids);
   return add_slices(x, to.dim, to.ids, scaled(slices_for("index_add", x, to, source), alpha));
 }
-Tensor& Tensor::index_add_(int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha) {
-  const Positions to = slice_positions("index_add_", *this, dim, ids);
-  const Tensor from = scaled(slices_for("index_add_", *this, to, source), alpha);
+Tensor& TensorMethods::index_add_(int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha) {
+  const Positions to = slice_positions("index_add_", self(this), dim, ids);
+  const Tensor from = scaled(slices_for("index_add_", self(this), to, source), alpha);
   return rewrite(
-      "index_add_", *this, to.ids, from, [&] { return add_slices(*this, to.dim, to.ids, from); },
-      [&] { backend_of(*this).index_add(view_of(*this), to.dim, view_of(to.ids), view_of(from)); });
+      "index_add_", self(this), to.ids, from, [&] { return add_slices(self(this), to.dim, to.ids, from); },
+      [&] { backend_of(self(this)).index_add(view_of(self(this)), to.dim, view_of(to.ids), view_of(from)); });
 }
 
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source) {
   const Positions to = slice_positions("index_copy", x, dim, ids);
   return put_slices(x, to.dim, to.ids, slices_for("index_copy", x, to, source));
 }
-Tensor& Tensor::index_copy_(int64_t dim, const Tensor& ids, const Tensor& source) {
-  const Positions to = slice_positions("index_copy_", *this, dim, ids);
-  return put_in_place("index_copy_", *this, to, slices_for("index_copy_", *this, to, source));
+Tensor& TensorMethods::index_copy_(int64_t dim, const Tensor& ids, const Tensor& source) {
+  const Positions to = slice_positions("index_copy_", self(this), dim, ids);
+  return put_in_place("index_copy_", self(this), to, slices_for("index_copy_", self(this), to, source));
 }
 
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value) {
   const Positions to = slice_positions("index_fill", x, dim, ids);
   return put_slices(x, to.dim, to.ids, slices_for("index_fill", x, to, value, true));
 }
-Tensor& Tensor::index_fill_(int64_t dim, const Tensor& ids, const Tensor& value) {
-  const Positions to = slice_positions("index_fill_", *this, dim, ids);
-  return put_in_place("index_fill_", *this, to, slices_for("index_fill_", *this, to, value, true));
+Tensor& TensorMethods::index_fill_(int64_t dim, const Tensor& ids, const Tensor& value) {
+  const Positions to = slice_positions("index_fill_", self(this), dim, ids);
+  return put_in_place("index_fill_", self(this), to, slices_for("index_fill_", self(this), to, value, true));
 }
 
 // ---- single elements along one dimension ----------------------------------------------------------------------------
@@ -256,12 +256,15 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& 
   const Positions to = element_positions("scatter", x, dim, index);
   return put_elements(x, to, source_for("scatter", x, to.ids, source));
 }
-Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Tensor& source) {
-  const Positions to = element_positions("scatter_", *this, dim, index);
-  const Tensor from = source_for("scatter_", *this, to.ids, source);
+Tensor& TensorMethods::scatter_(int64_t dim, const Tensor& index, const Tensor& source) {
+  const Positions to = element_positions("scatter_", self(this), dim, index);
+  const Tensor from = source_for("scatter_", self(this), to.ids, source);
   return rewrite(
-      "scatter_", *this, to.ids, from, [&] { return put_elements(*this, to, from); },
-      [&] { backend_of(*this).scatter(ScatterOp::kReplace, view_of(*this), to.dim, view_of(to.ids), view_of(from)); });
+      "scatter_", self(this), to.ids, from, [&] { return put_elements(self(this), to, from); },
+      [&] {
+        backend_of(self(this))
+            .scatter(ScatterOp::kReplace, view_of(self(this)), to.dim, view_of(to.ids), view_of(from));
+      });
 }
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
@@ -269,12 +272,14 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
   const Positions to = element_positions("scatter_add", x, dim, index);
   return add_elements(x, to, source_for("scatter_add", x, to.ids, source));
 }
-Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) {
-  const Positions to = element_positions("scatter_add_", *this, dim, index);
-  const Tensor from = source_for("scatter_add_", *this, to.ids, source);
+Tensor& TensorMethods::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) {
+  const Positions to = element_positions("scatter_add_", self(this), dim, index);
+  const Tensor from = source_for("scatter_add_", self(this), to.ids, source);
   return rewrite(
-      "scatter_add_", *this, to.ids, from, [&] { return add_elements(*this, to, from); },
-      [&] { backend_of(*this).scatter(ScatterOp::kAdd, view_of(*this), to.dim, view_of(to.ids), view_of(from)); });
+      "scatter_add_", self(this), to.ids, from, [&] { return add_elements(self(this), to, from); },
+      [&] {
+        backend_of(self(this)).scatter(ScatterOp::kAdd, view_of(self(this)), to.dim, view_of(to.ids), view_of(from));
+      });
 }
 
 // ---- several elements at one place ----------------------------------------------------------------------------------
@@ -365,9 +370,10 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
   }
   detail::fail("scatter_reduce: no such reduction");
 }
-Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
-                                bool include_self) {
-  return assign_in_place("scatter_reduce_", *this, scatter_reduce(*this, dim, index, source, reduce, include_self));
+Tensor& TensorMethods::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
+                                       bool include_self) {
+  return assign_in_place("scatter_reduce_", self(this),
+                         reel::scatter_reduce(self(this), dim, index, source, reduce, include_self));
 }
 
 // ---- with broadcasting, and of the flat tensor ----------------------------------------------------------------------
@@ -457,8 +463,8 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
   const Tensor from = source.reshape({got}).narrow(0, 0, wanted);
   return put_slices(x.reshape({shape.numel()}), 0, at, from).reshape(shape);
 }
-Tensor& Tensor::masked_scatter_(const Tensor& mask, const Tensor& source) {
-  return assign_in_place("masked_scatter_", *this, masked_scatter(*this, mask, source));
+Tensor& TensorMethods::masked_scatter_(const Tensor& mask, const Tensor& source) {
+  return assign_in_place("masked_scatter_", self(this), reel::masked_scatter(self(this), mask, source));
 }
 
 Tensor one_hot(const Tensor& index, int64_t classes) {

@@ -175,18 +175,19 @@ Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const
   return y.index_put_(indices, value, accumulate);
 }
 
-Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) {
+Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) {
   constexpr const char* op = "index_put_";
-  check_in_place(op, *this);
-  Indexing indexing = read(op, *this, indices);
+  Tensor& x = self(this);
+  check_in_place(op, x);
+  Indexing indexing = read(op, x, indices);
   Tensor& view = indexing.view;
   if (indexing.lookups.empty()) {
     assign_in_place(op, view, accumulate ? view + value : value);
-    return *this;
+    return x;
   }
   const Tensor* mask = indices.size() == 1 ? &std::get<Tensor>(indices[0].value) : nullptr;
-  if (mask && !accumulate && mask->dtype() == kBool && mask->shape() == shape() && view_of(value, op).numel == 1)
-    return masked_fill_(mask->to(device()), value.reshape({}));
+  if (mask && !accumulate && mask->dtype() == kBool && mask->shape() == x.shape() && view_of(value, op).numel == 1)
+    return masked_fill_(mask->to(x.device()), value.reshape({}));
 
   const Lookup lookup = merge(op, indexing);
   const Shape order = lookup.moved_to(indexing.place);
@@ -195,20 +196,21 @@ Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor
   for (int d = 0; d < order.size(); ++d) wanted[d] = result[static_cast<int>(order[d])];
   REEL_CHECK(broadcast_shapes(wanted, view_of(value, op).shape, op) == wanted, op, ": a value of shape ", value.shape(),
              " for a place of shape ", wanted);
-  const Tensor source = value.to(dtype()).to(device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
+  const Tensor source =
+      value.to(x.dtype()).to(x.device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
 
-  const Storage* mine = TensorImpl::of(*this)->storage;
-  const bool recorded = grad_enabled() && (tracked(*this) || tracked(source));
+  const Storage* mine = TensorImpl::of(x)->storage;
+  const bool recorded = grad_enabled() && (tracked(x) || tracked(source));
   if (!recorded && TensorImpl::of(lookup.tensor)->storage == mine && TensorImpl::of(source)->storage != mine &&
       TensorImpl::of(lookup.ids)->storage != mine) {
-    const auto write = accumulate ? backend_of(*this).index_add : backend_of(*this).index_copy;
+    const auto write = accumulate ? backend_of(x).index_add : backend_of(x).index_copy;
     write(view_of(lookup.tensor), lookup.dim, view_of(lookup.ids), view_of(source));
-    TensorImpl::of(*this)->storage->changed();
-    return *this;
+    TensorImpl::of(x)->storage->changed();
+    return x;
   }
   const Tensor changed = (accumulate ? add_slices : put_slices)(lookup.tensor, lookup.dim, lookup.ids, source);
   assign_in_place(op, view, changed.reshape(lookup.sizes).permute(inverse(lookup.order)));
-  return *this;
+  return x;
 }
 
 }  // namespace reel

@@ -132,99 +132,108 @@ Tensor& arithmetic(const char* name, Tensor& self, const Tensor& a, const Tensor
 
 }  // namespace
 
-Tensor& Tensor::copy_(const Tensor& source) { return assign_in_place("copy_", *this, source); }
+Tensor& TensorMethods::copy_(const Tensor& source) { return assign_in_place("copy_", self(this), source); }
 
-Tensor& Tensor::fill_(Scalar value) {
-  if (grad_mode && tracked(*this)) return assign_in_place("fill_", *this, Tensor(value));
-  check_in_place("fill_", *this);
-  check_fits("fill_", value, dtype());
-  backend_of(*this).fill(view_of(*this), value);
-  TensorImpl::of(*this)->storage->changed();
-  return *this;
+Tensor& TensorMethods::fill_(Scalar value) {
+  Tensor& x = self(this);
+  if (grad_mode && tracked(x)) return assign_in_place("fill_", x, Tensor(value));
+  check_in_place("fill_", x);
+  check_fits("fill_", value, x.dtype());
+  backend_of(x).fill(view_of(x), value);
+  TensorImpl::of(x)->storage->changed();
+  return x;
 }
 
-Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
-  const bool plain = alpha.to<double>() == 1;
-  return arithmetic<scalar::Add>("add_", *this, plain ? other : other * Tensor(alpha), add);
+Tensor& TensorMethods::add_(const Tensor& b) {
+  return arithmetic<scalar::Add>("add_", self(this), b, [](const Tensor& old, const Tensor& x) { return old + x; });
 }
-Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) {
-  const bool plain = alpha.to<double>() == 1;
-  return arithmetic<scalar::Sub>("sub_", *this, plain ? other : other * Tensor(alpha), sub);
+Tensor& TensorMethods::add_(const Tensor& b, Scalar alpha) {
+  return alpha.to<double>() == 1 ? add_(b) : add_(b * Tensor(alpha));
 }
-Tensor& Tensor::mul_(const Tensor& other) { return arithmetic<scalar::Mul>("mul_", *this, other, mul); }
-Tensor& Tensor::div_(const Tensor& other) { return arithmetic<scalar::Div>("div_", *this, other, div); }
-Tensor& Tensor::pow_(const Tensor& exponent) {
+Tensor& TensorMethods::sub_(const Tensor& b) {
+  return arithmetic<scalar::Sub>("sub_", self(this), b, [](const Tensor& old, const Tensor& x) { return old - x; });
+}
+Tensor& TensorMethods::sub_(const Tensor& b, Scalar alpha) {
+  return alpha.to<double>() == 1 ? sub_(b) : sub_(b * Tensor(alpha));
+}
+Tensor& TensorMethods::mul_(const Tensor& b) { return arithmetic<scalar::Mul>("mul_", self(this), b, reel::mul); }
+Tensor& TensorMethods::div_(const Tensor& b) { return arithmetic<scalar::Div>("div_", self(this), b, reel::div); }
+Tensor& TensorMethods::pow_(const Tensor& exponent) {
   return change(
-      "pow_", *this, [&](const Tensor& old) { return pow(old, exponent); }, exponent);
+      "pow_", self(this), [&](const Tensor& old) { return reel::pow(old, exponent); }, exponent);
 }
-Tensor& Tensor::fmod_(const Tensor& other) {
+Tensor& TensorMethods::fmod_(const Tensor& b) {
   return change(
-      "fmod_", *this, [&](const Tensor& old) { return reel::fmod(old, other); }, other);
+      "fmod_", self(this), [&](const Tensor& old) { return reel::fmod(old, b); }, b);
 }
-Tensor& Tensor::remainder_(const Tensor& other) {
+Tensor& TensorMethods::remainder_(const Tensor& b) {
   return change(
-      "remainder_", *this, [&](const Tensor& old) { return remainder(old, other); }, other);
+      "remainder_", self(this), [&](const Tensor& old) { return reel::remainder(old, b); }, b);
 }
-Tensor& Tensor::floor_divide_(const Tensor& other) {
+Tensor& TensorMethods::floor_divide_(const Tensor& b) {
   return change(
-      "floor_divide_", *this, [&](const Tensor& old) { return floor_divide(old, other); }, other);
+      "floor_divide_", self(this), [&](const Tensor& old) { return reel::floor_divide(old, b); }, b);
 }
-Tensor& Tensor::lerp_(const Tensor& end, const Tensor& weight) {
-  return arithmetic("lerp_", *this, end, weight, scalar::Lerp(), reel::lerp);
+Tensor& TensorMethods::lerp_(const Tensor& end, const Tensor& weight) {
+  return arithmetic("lerp_", self(this), end, weight, scalar::Lerp(), reel::lerp);
 }
-Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, Scalar value) {
-  return arithmetic("addcmul_", *this, a, b, scalar::Addcmul{value.to<double>()},
-                    [&](const Tensor& old, const Tensor& a, const Tensor& b) { return addcmul(old, a, b, value); });
+Tensor& TensorMethods::addcmul_(const Tensor& a, const Tensor& b, Scalar value) {
+  return arithmetic(
+      "addcmul_", self(this), a, b, scalar::Addcmul{value.to<double>()},
+      [&](const Tensor& old, const Tensor& x, const Tensor& y) { return reel::addcmul(old, x, y, value); });
 }
-Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, Scalar value) {
-  return arithmetic("addcdiv_", *this, a, b, scalar::Addcdiv{value.to<double>()},
-                    [&](const Tensor& old, const Tensor& a, const Tensor& b) { return addcdiv(old, a, b, value); });
+Tensor& TensorMethods::addcdiv_(const Tensor& a, const Tensor& b, Scalar value) {
+  return arithmetic(
+      "addcdiv_", self(this), a, b, scalar::Addcdiv{value.to<double>()},
+      [&](const Tensor& old, const Tensor& x, const Tensor& y) { return reel::addcdiv(old, x, y, value); });
 }
-Tensor& Tensor::neg_() { return change("neg_", *this, neg); }
-Tensor& Tensor::abs_() { return change("abs_", *this, reel::abs); }
-Tensor& Tensor::sign_() { return change("sign_", *this, sign); }
-Tensor& Tensor::expm1_() { return change("expm1_", *this, reel::expm1); }
-Tensor& Tensor::log1p_() { return change("log1p_", *this, reel::log1p); }
-Tensor& Tensor::rsqrt_() { return change("rsqrt_", *this, rsqrt); }
-Tensor& Tensor::reciprocal_() { return change("reciprocal_", *this, reciprocal); }
-Tensor& Tensor::sin_() { return change("sin_", *this, reel::sin); }
-Tensor& Tensor::cos_() { return change("cos_", *this, reel::cos); }
-Tensor& Tensor::tan_() { return change("tan_", *this, reel::tan); }
-Tensor& Tensor::asin_() { return change("asin_", *this, reel::asin); }
-Tensor& Tensor::acos_() { return change("acos_", *this, reel::acos); }
-Tensor& Tensor::atan_() { return change("atan_", *this, reel::atan); }
-Tensor& Tensor::exp2_() { return change("exp2_", *this, reel::exp2); }
-Tensor& Tensor::log2_() { return change("log2_", *this, reel::log2); }
-Tensor& Tensor::log10_() { return change("log10_", *this, reel::log10); }
-Tensor& Tensor::erf_() { return change("erf_", *this, reel::erf); }
-Tensor& Tensor::silu_() { return change("silu_", *this, silu); }
-Tensor& Tensor::leaky_relu_(double negative_slope) {
-  return change("leaky_relu_", *this, [=](const Tensor& old) { return leaky_relu(old, negative_slope); });
+Tensor& TensorMethods::neg_() { return change("neg_", self(this), reel::neg); }
+Tensor& TensorMethods::abs_() { return change("abs_", self(this), reel::abs); }
+Tensor& TensorMethods::sign_() { return change("sign_", self(this), reel::sign); }
+Tensor& TensorMethods::expm1_() { return change("expm1_", self(this), reel::expm1); }
+Tensor& TensorMethods::log1p_() { return change("log1p_", self(this), reel::log1p); }
+Tensor& TensorMethods::rsqrt_() { return change("rsqrt_", self(this), reel::rsqrt); }
+Tensor& TensorMethods::reciprocal_() { return change("reciprocal_", self(this), reel::reciprocal); }
+Tensor& TensorMethods::sin_() { return change("sin_", self(this), reel::sin); }
+Tensor& TensorMethods::cos_() { return change("cos_", self(this), reel::cos); }
+Tensor& TensorMethods::tan_() { return change("tan_", self(this), reel::tan); }
+Tensor& TensorMethods::asin_() { return change("asin_", self(this), reel::asin); }
+Tensor& TensorMethods::acos_() { return change("acos_", self(this), reel::acos); }
+Tensor& TensorMethods::atan_() { return change("atan_", self(this), reel::atan); }
+Tensor& TensorMethods::exp2_() { return change("exp2_", self(this), reel::exp2); }
+Tensor& TensorMethods::log2_() { return change("log2_", self(this), reel::log2); }
+Tensor& TensorMethods::log10_() { return change("log10_", self(this), reel::log10); }
+Tensor& TensorMethods::erf_() { return change("erf_", self(this), reel::erf); }
+Tensor& TensorMethods::silu_() { return change("silu_", self(this), reel::silu); }
+Tensor& TensorMethods::leaky_relu_(double negative_slope) {
+  return change("leaky_relu_", self(this), [=](const Tensor& old) { return reel::leaky_relu(old, negative_slope); });
 }
-Tensor& Tensor::elu_(double alpha) {
-  return change("elu_", *this, [=](const Tensor& old) { return elu(old, alpha); });
+Tensor& TensorMethods::elu_(double alpha) {
+  return change("elu_", self(this), [=](const Tensor& old) { return reel::elu(old, alpha); });
 }
-Tensor& Tensor::exp_() { return change("exp_", *this, reel::exp); }
-Tensor& Tensor::log_() { return change("log_", *this, reel::log); }
-Tensor& Tensor::sqrt_() { return change("sqrt_", *this, reel::sqrt); }
-Tensor& Tensor::square_() { return change("square_", *this, square); }
-Tensor& Tensor::tanh_() { return change("tanh_", *this, reel::tanh); }
-Tensor& Tensor::sigmoid_() { return change("sigmoid_", *this, sigmoid); }
-Tensor& Tensor::relu_() { return change("relu_", *this, relu); }
-Tensor& Tensor::floor_() { return change("floor_", *this, reel::floor); }
-Tensor& Tensor::ceil_() { return change("ceil_", *this, reel::ceil); }
-Tensor& Tensor::round_() { return change("round_", *this, reel::round); }
-Tensor& Tensor::trunc_() { return change("trunc_", *this, reel::trunc); }
-Tensor& Tensor::frac_() { return change("frac_", *this, frac); }
-Tensor& Tensor::clamp_(const Bound& min, const Bound& max) {
+Tensor& TensorMethods::exp_() { return change("exp_", self(this), reel::exp); }
+Tensor& TensorMethods::log_() { return change("log_", self(this), reel::log); }
+Tensor& TensorMethods::sqrt_() { return change("sqrt_", self(this), reel::sqrt); }
+Tensor& TensorMethods::square_() { return change("square_", self(this), reel::square); }
+Tensor& TensorMethods::tanh_() { return change("tanh_", self(this), reel::tanh); }
+Tensor& TensorMethods::sigmoid_() { return change("sigmoid_", self(this), reel::sigmoid); }
+Tensor& TensorMethods::relu_() { return change("relu_", self(this), reel::relu); }
+Tensor& TensorMethods::floor_() { return change("floor_", self(this), reel::floor); }
+Tensor& TensorMethods::ceil_() { return change("ceil_", self(this), reel::ceil); }
+Tensor& TensorMethods::round_() { return change("round_", self(this), reel::round); }
+Tensor& TensorMethods::trunc_() { return change("trunc_", self(this), reel::trunc); }
+Tensor& TensorMethods::frac_() { return change("frac_", self(this), reel::frac); }
+Tensor& TensorMethods::clamp_(const Bound& min) { return clamp_(min, {}); }
+Tensor& TensorMethods::clamp_(const Bound& min, const Bound& max) {
   return change(
-      "clamp_", *this, [&](const Tensor& old) { return clamp(old, min, max); }, min.tensor, max.tensor);
+      "clamp_", self(this), [&](const Tensor& old) { return reel::clamp(old, min, max); }, min.tensor, max.tensor);
 }
-Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf, std::optional<double> neginf) {
-  return change("nan_to_num_", *this, [&](const Tensor& old) { return nan_to_num(old, nan, posinf, neginf); });
+Tensor& TensorMethods::nan_to_num_(double nan, std::optional<double> posinf, std::optional<double> neginf) {
+  return change("nan_to_num_", self(this),
+                [&](const Tensor& old) { return reel::nan_to_num(old, nan, posinf, neginf); });
 }
-Tensor& Tensor::masked_fill_(const Tensor& mask, const Tensor& value) {
-  return change("masked_fill_", *this, [&](const Tensor& old) { return masked_fill(old, mask, value); });
+Tensor& TensorMethods::masked_fill_(const Tensor& mask, const Tensor& value) {
+  return change("masked_fill_", self(this), [&](const Tensor& old) { return reel::masked_fill(old, mask, value); });
 }
 
 }  // namespace reel

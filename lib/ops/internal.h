@@ -64,7 +64,13 @@ Tensor region_view(const char* name, const Tensor& x, Part part) {
 /// Gives self the values of `value` (broadcast and cast to self), recorded if need be. Refuses, in op's name, what may
 /// not be changed.
 Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value);
-/// May self be changed in place right now?
+/// Throws unless self may be changed in place: it is defined, not expanded, and no leaf that records.
 void check_in_place(const char* op, const Tensor& self);
+
+// ---- members --------------------------------------------------------------------------------------------------------
+
+/// The tensor whose base is `methods`.
+inline Tensor& self(TensorMethods* methods) { return static_cast<Tensor&>(*methods); }
+inline const Tensor& self(const TensorMethods* methods) { return static_cast<const Tensor&>(*methods); }
 
 }  // namespace reel

@@ -154,6 +154,8 @@ Tensor sub(const Tensor& a, const Tensor& b) {
              "sub: bool tensors; logical_xor or logical_not is meant");
   return binary<scalar::Sub>("sub", a, b);
 }
+Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) { return add(a, b * Tensor(alpha)); }
+Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) { return sub(a, b * Tensor(alpha)); }
 Tensor mul(const Tensor& a, const Tensor& b) { return binary<scalar::Mul>("mul", a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return binary<scalar::Div>("div", a, b); }
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary<scalar::Maximum>("maximum", a, b); }

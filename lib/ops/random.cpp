@@ -147,38 +147,38 @@ Tensor randperm(int64_t n, TensorOptions options) {
   return order.to(options.dtype.value_or(kInt64)).to(options.device);
 }
 
-Tensor& Tensor::uniform_(double low, double high) {
+Tensor& TensorMethods::uniform_(double low, double high) {
   REEL_CHECK(low <= high, "uniform_: the range [", low, ", ", high, ") is empty");
-  const DType dtype = view_of(*this, "uniform_").dtype;
+  const DType dtype = view_of(self(this), "uniform_").dtype;
   const double most = dtype == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   REEL_CHECK(high - low <= most, "uniform_: the range [", low, ", ", high, ") is too wide for ", dtype);
-  return fill_in_place("uniform_", RandomKind::kUniform, low, high, *this);
+  return fill_in_place("uniform_", RandomKind::kUniform, low, high, self(this));
 }
 
-Tensor& Tensor::normal_(double mean, double std) {
+Tensor& TensorMethods::normal_(double mean, double std) {
   REEL_CHECK(std >= 0, "normal_: the standard deviation ", std, " is negative");
-  return fill_in_place("normal_", RandomKind::kNormal, mean, std, *this);
+  return fill_in_place("normal_", RandomKind::kNormal, mean, std, self(this));
 }
 
-Tensor& Tensor::log_normal_(double mean, double std) {
+Tensor& TensorMethods::log_normal_(double mean, double std) {
   REEL_CHECK(std > 0, "log_normal_: the standard deviation ", std, " is not positive");
-  return fill_in_place("log_normal_", RandomKind::kLogNormal, mean, std, *this);
+  return fill_in_place("log_normal_", RandomKind::kLogNormal, mean, std, self(this));
 }
-Tensor& Tensor::exponential_(double lambda) {
+Tensor& TensorMethods::exponential_(double lambda) {
   REEL_CHECK(lambda > 0, "exponential_: the rate lambda ", lambda, " is not positive");
-  return fill_in_place("exponential_", RandomKind::kExponential, lambda, 0, *this);
+  return fill_in_place("exponential_", RandomKind::kExponential, lambda, 0, self(this));
 }
-Tensor& Tensor::cauchy_(double median, double sigma) {
+Tensor& TensorMethods::cauchy_(double median, double sigma) {
   REEL_CHECK(sigma > 0, "cauchy_: sigma ", sigma, " is not positive");
-  return fill_in_place("cauchy_", RandomKind::kCauchy, median, sigma, *this);
+  return fill_in_place("cauchy_", RandomKind::kCauchy, median, sigma, self(this));
 }
-Tensor& Tensor::geometric_(double p) {
+Tensor& TensorMethods::geometric_(double p) {
   REEL_CHECK(p > 0 && p < 1, "geometric_: the probability must be in (0, 1), got ", p);
-  return fill_in_place("geometric_", RandomKind::kGeometric, p, 0, *this, true);
+  return fill_in_place("geometric_", RandomKind::kGeometric, p, 0, self(this), true);
 }
-Tensor& Tensor::random_(int64_t low, int64_t high) {
-  check_range("random_", low, high, view_of(*this, "random_").dtype);
-  return fill_in_place("random_", RandomKind::kInteger, static_cast<double>(low), static_cast<double>(high), *this,
+Tensor& TensorMethods::random_(int64_t low, int64_t high) {
+  check_range("random_", low, high, view_of(self(this), "random_").dtype);
+  return fill_in_place("random_", RandomKind::kInteger, static_cast<double>(low), static_cast<double>(high), self(this),
                        true);
 }
 
@@ -203,10 +203,12 @@ Tensor bernoulli(const Tensor& p) {
              ", not floating point");
   return no_grad([&] { return successes("bernoulli", p, p.shape()).to(p.dtype()); });
 }
-Tensor& Tensor::bernoulli_(const Tensor& p) {
-  view_of(*this, "bernoulli_"), view_of(p, "bernoulli_");
-  check_in_place("bernoulli_", *this);
-  return assign_in_place("bernoulli_", *this, no_grad([&] { return successes("bernoulli_", p, shape()); }));
+Tensor& TensorMethods::bernoulli_() { return bernoulli_(0.5); }
+Tensor& TensorMethods::bernoulli_(const Tensor& p) {
+  view_of(self(this), "bernoulli_"), view_of(p, "bernoulli_");
+  check_in_place("bernoulli_", self(this));
+  return assign_in_place("bernoulli_", self(this),
+                         no_grad([&] { return successes("bernoulli_", p, self(this).shape()); }));
 }
 
 Tensor normal(const Tensor& mean, const Tensor& std) {

@@ -1,5 +1,6 @@
 #include "reel/optim/first_order.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lib/ops/update.h"
@@ -10,16 +11,12 @@
 namespace reel::optim {
 namespace {
 
-const Tensor& started(Tensor& state, const Tensor& p, double value = 0) {
-  if (!state.defined()) state = full(p.shape(), value, {.dtype = state_dtype(p), .device = p.device()});
-  return state;
-}
-
 /// Runs the kernel over p and those of its states that the functor has. Half-precision parameters go by way of float32
 /// on the CPU.
 template <class Functor>
-void apply(const Functor& functor, const Tensor& p, const Tensor& grad, std::span<const Tensor, 3> states,
-           const Tensor* ids) {
+void apply(const Functor& functor, const Tensor& p, const Tensor& grad, const std::vector<Tensor>& tensors,
+           const Tensor* ids = nullptr) {
+  const UpdateStates states(tensors.data(), scalar::kMostStates);
   const bool on_cpu = p.device() == kCPU;
   if (p.is_contiguous() && !(on_cpu && is_half(p.dtype())) && grad.dtype() == p.dtype()) {
     if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids && !on_cpu)
@@ -36,58 +33,137 @@ double correction(double beta, int64_t steps) { return 1 - std::pow(beta, static
 
 }  // namespace
 
-void SGD::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const SGDOptions& o = options_of(group);
-  const bool first = o.momentum != 0 && !state.moments[0].defined();
-  if (first) started(state.moments[0], p);
-  apply(scalar::SgdUpdate{o.lr, o.weight_decay, o.momentum, o.dampening, o.nesterov, first}, p, grad, state.moments,
-        ids);
-}
+// ---- options --------------------------------------------------------------------------------------------------------
 
-void Adagrad::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const AdagradOptions& o = options_of(group);
-  started(state.moments[0], p, o.initial_accumulator_value);
-  const double lr = o.lr / (1 + static_cast<double>(state.steps - 1) * o.lr_decay);
-  apply(scalar::AdagradUpdate{lr, o.weight_decay, o.eps}, p, grad, state.moments, ids);
+OptionFields SGDOptions::fields() {
+  return {{"lr", &lr},
+          {"weight_decay", &weight_decay},
+          {"momentum", &momentum},
+          {"dampening", &dampening},
+          {"nesterov", &nesterov}};
+}
+void SGDOptions::check() const {
+  REEL_CHECK(!nesterov || (momentum > 0 && dampening == 0), "SGD: Nesterov momentum needs a momentum and no dampening");
+}
+OptionFields AdagradOptions::fields() {
+  return {{"lr", &lr},
+          {"weight_decay", &weight_decay},
+          {"lr_decay", &lr_decay},
+          {"initial_accumulator_value", &initial_accumulator_value},
+          {"eps", &eps}};
 }
 
 namespace {
-scalar::AdamUpdate adam_update(const auto& o, bool decoupled, int64_t steps) {
-  return {{o.lr, o.weight_decay, decoupled},     o.lr,     o.beta1, o.beta2, o.eps, correction(o.beta1, steps),
-          std::sqrt(correction(o.beta2, steps)), o.amsgrad};
+
+// Those that everything of Adam's kind has, then `more`.
+OptionFields adam_fields(auto& o, OptionFields more) {
+  OptionFields fields{{"lr", &o.lr}};
+  if constexpr (requires { o.weight_decay; }) fields.push_back({"weight_decay", &o.weight_decay});
+  fields.insert(fields.end(), {{"beta1", &o.beta1, 1}, {"beta2", &o.beta2, 1}, {"eps", &o.eps}});
+  fields.insert(fields.end(), more.begin(), more.end());
+  return fields;
+}
+
+}  // namespace
+
+OptionFields AdamOptions::fields() { return adam_fields(*this, {{"amsgrad", &amsgrad}}); }
+OptionFields AdamWOptions::fields() { return adam_fields(*this, {{"amsgrad", &amsgrad}}); }
+OptionFields SparseAdamOptions::fields() { return adam_fields(*this, {}); }
+OptionFields AdamaxOptions::fields() { return adam_fields(*this, {}); }
+OptionFields NAdamOptions::fields() {
+  return adam_fields(*this, {{"momentum_decay", &momentum_decay}, {"decoupled_weight_decay", &decoupled_weight_decay}});
+}
+OptionFields RAdamOptions::fields() {
+  return adam_fields(*this, {{"decoupled_weight_decay", &decoupled_weight_decay}});
+}
+OptionFields RMSpropOptions::fields() {
+  return {{"lr", &lr},          {"weight_decay", &weight_decay}, {"momentum", &momentum}, {"eps", &eps},
+          {"alpha", &alpha, 1}, {"centered", &centered}};
+}
+OptionFields AdadeltaOptions::fields() {
+  return {{"lr", &lr}, {"weight_decay", &weight_decay}, {"eps", &eps}, {"rho", &rho, 1}};
+}
+
+// ---- SGD and Adagrad ------------------------------------------------------------------------------------------------
+
+void SGD::update(const SGDOptions& o, Tensor& p, const Tensor& grad, State& state) {
+  const bool first = o.momentum != 0 && !state[0].defined();
+  if (first) state.start(0, p);
+  apply(scalar::SgdUpdate{o.lr, o.weight_decay, o.momentum, o.dampening, o.nesterov, first}, p, grad, state.tensors);
+}
+bool SGD::update_rows(const SGDOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+  if (o.momentum != 0) return false;
+  apply(scalar::SgdUpdate{o.lr, o.weight_decay, 0, o.dampening, false, false}, p, grad.values, state.tensors,
+        &grad.ids);
+  return true;
+}
+
+namespace {
+void adagrad(const AdagradOptions& o, const Tensor& p, const Tensor& grad, const Tensor* ids, auto& state) {
+  if (state.steps == 1) state[0].fill_(o.initial_accumulator_value);
+  const double lr = o.lr / (1 + static_cast<double>(state.steps - 1) * o.lr_decay);
+  apply(scalar::AdagradUpdate{lr, o.weight_decay, o.eps}, p, grad, state.tensors, ids);
 }
 }  // namespace
 
-void Adam::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  for (int i = 0; i < 2 + options_of(group).amsgrad; ++i) started(state.moments[i], p);
-  apply(adam_update(options_of(group), false, state.steps), p, grad, state.moments, ids);
+void Adagrad::update(const AdagradOptions& o, Tensor& p, const Tensor& grad, State& state) {
+  adagrad(o, p, grad, nullptr, state);
+}
+bool Adagrad::update_rows(const AdagradOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+  return adagrad(o, p, grad.values, &grad.ids, state), true;
 }
 
-void AdamW::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  for (int i = 0; i < 2 + options_of(group).amsgrad; ++i) started(state.moments[i], p);
-  apply(adam_update(options_of(group), true, state.steps), p, grad, state.moments, ids);
+// ---- Adam and its relatives -----------------------------------------------------------------------------------------
+
+namespace {
+void adam(const auto& o, bool decoupled, const Tensor& p, const Tensor& grad, const Tensor* ids, auto& state) {
+  if (o.amsgrad) state.start(2, p);
+  const scalar::AdamUpdate step{
+      {o.lr, o.weight_decay, decoupled},           o.lr,     o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps),
+      std::sqrt(correction(o.beta2, state.steps)), o.amsgrad};
+  apply(step, p, grad, state.tensors, ids);
+}
+}  // namespace
+
+void Adam::update(const AdamOptions& o, Tensor& p, const Tensor& grad, State& state) {
+  adam(o, false, p, grad, nullptr, state);
+}
+bool Adam::update_rows(const AdamOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+  return adam(o, false, p, grad.values, &grad.ids, state), true;
+}
+void AdamW::update(const AdamWOptions& o, Tensor& p, const Tensor& grad, State& state) {
+  adam(o, true, p, grad, nullptr, state);
+}
+bool AdamW::update_rows(const AdamWOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+  return adam(o, true, p, grad.values, &grad.ids, state), true;
 }
 
-void SparseAdam::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const SparseAdamOptions& o = options_of(group);
-  started(state.moments[0], p), started(state.moments[1], p);
+// Refuses a dense gradient before anything is changed.
+void SparseAdam::step() {
+  for (int g = 0; g < num_groups(); ++g)
+    for (const Tensor& p : parameters(g))
+      REEL_CHECK(p.grad_rows() || !p.grad().defined(), "SparseAdam: the parameter of shape ", p.shape(),
+                 " has a dense gradient, and this optimizer takes row-sparse ones only");
+  OptimizerWith::step();
+}
+void SparseAdam::update(const SparseAdamOptions&, Tensor&, const Tensor&, State&) {
+  detail::fail("SparseAdam: a dense gradient");
+}
+bool SparseAdam::update_rows(const SparseAdamOptions& o, Tensor& p, const RowSparse& grad, State& state) {
   const double lr = o.lr * std::sqrt(correction(o.beta2, state.steps));
-  apply(scalar::AdamUpdate{{}, lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps), 1, false}, p, grad,
-        state.moments, ids);
+  apply(scalar::AdamUpdate{{}, lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps), 1, false}, p, grad.values,
+        state.tensors, &grad.ids);
+  return true;
 }
 
-void Adamax::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const AdamaxOptions& o = options_of(group);
-  started(state.moments[0], p), started(state.moments[1], p);
+void Adamax::update(const AdamaxOptions& o, Tensor& p, const Tensor& grad, State& state) {
   apply(
       scalar::AdamaxUpdate{
           {o.lr, o.weight_decay, false}, o.lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps)},
-      p, grad, state.moments, ids);
+      p, grad, state.tensors);
 }
 
-void NAdam::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const NAdamOptions& o = options_of(group);
-  started(state.moments[0], p), started(state.moments[1], p);
+void NAdam::update(const NAdamOptions& o, Tensor& p, const Tensor& grad, State& state) {
   const auto mu = [&](int64_t t) {
     return o.beta1 * (1 - 0.5 * std::pow(0.96, static_cast<double>(t) * o.momentum_decay));
   };
@@ -100,12 +176,10 @@ void NAdam::update(int group, const Tensor& p, const Tensor& grad, const Tensor*
                             o.lr * (1 - now) / (1 - state.number),
                             o.lr * next / (1 - state.number * next),
                             std::sqrt(correction(o.beta2, state.steps))},
-        p, grad, state.moments, ids);
+        p, grad, state.tensors);
 }
 
-void RAdam::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const RAdamOptions& o = options_of(group);
-  started(state.moments[0], p), started(state.moments[1], p);
+void RAdam::update(const RAdamOptions& o, Tensor& p, const Tensor& grad, State& state) {
   const double t = static_cast<double>(state.steps), correction2 = correction(o.beta2, state.steps);
   // The length of the approximated simple moving average, and the rectification term (Algorithm 2).
   const double longest = 2 / (1 - o.beta2) - 1, length = longest - 2 * t * std::pow(o.beta2, t) / correction2;
@@ -115,22 +189,17 @@ void RAdam::update(int group, const Tensor& p, const Tensor& grad, const Tensor*
     scale *= std::sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length) * correction2);
   apply(
       scalar::RAdamUpdate{{o.lr, o.weight_decay, o.decoupled_weight_decay}, o.beta1, o.beta2, o.eps, scale, rectified},
-      p, grad, state.moments, ids);
+      p, grad, state.tensors);
 }
 
-void RMSprop::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const RMSpropOptions& o = options_of(group);
-  started(state.moments[0], p);
-  if (o.centered) started(state.moments[1], p);
-  if (o.momentum != 0) started(state.moments[2], p);
-  apply(scalar::RmspropUpdate{o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered}, p, grad, state.moments,
-        ids);
+void RMSprop::update(const RMSpropOptions& o, Tensor& p, const Tensor& grad, State& state) {
+  if (o.centered) state.start(1, p);
+  if (o.momentum != 0) state.start(2, p);
+  apply(scalar::RmspropUpdate{o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered}, p, grad, state.tensors);
 }
 
-void Adadelta::update(int group, const Tensor& p, const Tensor& grad, const Tensor* ids, State& state) {
-  const AdadeltaOptions& o = options_of(group);
-  started(state.moments[0], p), started(state.moments[1], p);
-  apply(scalar::AdadeltaUpdate{o.lr, o.rho, o.eps, o.weight_decay}, p, grad, state.moments, ids);
+void Adadelta::update(const AdadeltaOptions& o, Tensor& p, const Tensor& grad, State& state) {
+  apply(scalar::AdadeltaUpdate{o.lr, o.rho, o.eps, o.weight_decay}, p, grad, state.tensors);
 }
 
 }  // namespace reel::optim

@@ -28,8 +28,17 @@ double cubic_minimum(double x1, double f1, double g1, double x2, double f2, doub
 
 }  // namespace
 
+OptionFields LBFGSOptions::fields() {
+  return {{"lr", &lr},
+          {"max_iter", &max_iter},
+          {"max_eval", &max_eval},
+          {"tolerance_grad", &tolerance_grad},
+          {"tolerance_change", &tolerance_change},
+          {"history_size", &history_size},
+          {"strong_wolfe", &strong_wolfe}};
+}
+
 void LBFGS::step() { detail::fail("LBFGS: step() needs a closure that computes the loss and its gradients anew"); }
-void LBFGS::update(int, const Tensor&, const Tensor&, const Tensor*, State&) {}
 
 Tensor LBFGS::flat_gradient() const {
   std::vector<Tensor> parts;
@@ -79,7 +88,7 @@ Tensor LBFGS::next_direction(const Tensor& gradient) {
 // A step along the line that meets the strong Wolfe conditions, or the best found: first a bracket of one (Algorithm
 // 3.5), then its narrowing (3.6). `reach` is the largest element of the direction.
 LBFGS::Trial LBFGS::search(const std::function<Trial(double)>& at, double t, const Trial& start, double reach,
-                           int64_t most_trials) const {
+                           int64_t most_trials, double tolerance_change) const {
   constexpr double kDecrease = 1e-4, kCurvature = 0.9;
   const auto decreases = [&](const Trial& x) { return x.loss <= start.loss + kDecrease * x.t * start.slope; };
   const auto flat_enough = [&](const Trial& x) { return std::abs(x.slope) <= -kCurvature * start.slope; };
@@ -108,7 +117,7 @@ LBFGS::Trial LBFGS::search(const std::function<Trial(double)>& at, double t, con
   bool stalled = false;
   while (trials < most_trials) {
     const double left = std::min(bracket[0].t, bracket[1].t), right = std::max(bracket[0].t, bracket[1].t);
-    if ((right - left) * reach < options_of(0).tolerance_change) break;
+    if ((right - left) * reach < tolerance_change) break;
     double next = cubic_minimum(bracket[0].t, bracket[0].loss, bracket[0].slope, bracket[1].t, bracket[1].loss,
                                 bracket[1].slope, left, right);
     // A minimum twice at the edge of the bracket would narrow it too little: then go a tenth inwards.
@@ -169,7 +178,8 @@ Tensor LBFGS::step(const std::function<Tensor()>& closure) {
         const double downhill = inner_product(g, m.direction);
         return Trial{t, there, downhill, std::move(g)};
       };
-      Trial best = search(at, m.length, {0, loss, slope, gradient}, largest(m.direction), max_eval - evaluations);
+      Trial best = search(at, m.length, {0, loss, slope, gradient}, largest(m.direction), max_eval - evaluations,
+                          o.tolerance_change);
       move(best.t - here, m.direction);
       m.length = best.t, loss = best.loss, gradient = best.gradient;
     } else {

@@ -9,12 +9,18 @@
 #include "lib/ops/update.h"
 #include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
-#include "reel/optim/first_order.h"
-#include "reel/optim/lbfgs.h"
 
 namespace reel::optim {
 
 // ---- what all share -------------------------------------------------------------------------------------------------
+
+namespace {
+// The fused kernels are given kMostStates, undefined where an optimizer has fewer.
+template <class Names>
+size_t num_tensors(const Names& names) {
+  return std::max<size_t>(names.size(), scalar::kMostStates);
+}
+}  // namespace
 
 void Optimizer::add_parameters(std::vector<Tensor> parameters) {
   REEL_CHECK(!parameters.empty(), "Optimizer: a group without parameters");
@@ -41,6 +47,20 @@ int Optimizer::checked(int group) const {
 
 const std::vector<Tensor>& Optimizer::parameters(int group) const { return groups_[checked(group)].parameters; }
 
+Tensor& Optimizer::State::start(size_t i, const Tensor& parameter) {
+  Tensor& tensor = tensors[i];
+  if (!tensor.defined())
+    tensor = zeros(parameter.shape(), {.dtype = state_dtype(parameter), .device = parameter.device()});
+  return tensor;
+}
+
+void Optimizer::make_states(State& state, const Tensor& parameter) const {
+  const std::vector<StateName> names = state_names();
+  state.tensors.resize(num_tensors(names));
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i].kind == StateName::kAlways) state.start(i, parameter);
+}
+
 void Optimizer::step() {
   NoGrad guard;
   const AutocastOff exact;
@@ -55,30 +75,54 @@ void Optimizer::step() {
       step();
     });
   }
-  if (!takes_dense())
-    for (const Group& group : groups_)
-      for (const Tensor& p : group.parameters)
-        REEL_CHECK(p.grad_rows() || !p.grad().defined(), "Optimizer: the parameter of shape ", p.shape(),
-                   " has a dense gradient, and this optimizer takes row-sparse ones only");
   std::optional<UpdateBatch> batch;
   for (int g = 0; g < num_groups(); ++g) {
     Group& group = groups_[g];
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       const Tensor& parameter = group.parameters[i];
-      const RowSparse* rows = takes_rows(g) ? parameter.grad_rows() : nullptr;
-      const Tensor grad = rows ? rows->values : parameter.grad();
-      if (!grad.defined()) continue;
-      ++group.states[i].steps;
+      const RowSparse* rows = parameter.grad_rows();
+      Tensor grad = rows ? Tensor() : parameter.grad();
+      if (!rows && !grad.defined()) continue;
+      State& state = group.states[i];
+      const bool had = !state.tensors.empty() && state.tensors[0].defined();
+      if (state.tensors.empty()) make_states(state, parameter);
+      ++state.steps;
       if (!batch && parameter.device() != kCPU) batch.emplace();
-      if (batch) batch->next({g, group.states[i].steps});
-      const bool had = group.states[i].moments[0].defined();
-      update(g, parameter, grad, rows ? &rows->ids : nullptr, group.states[i]);
-      REEL_CHECK(!cuda::capturing() || had || !group.states[i].moments[0].defined(),
+      if (batch) batch->next({g, state.steps});
+      Tensor handle = parameter;
+      if (!rows || !update_sparse(g, handle, *rows, state)) {
+        if (rows) grad = parameter.grad();
+        update_dense(g, handle, grad, state);
+      }
+      REEL_CHECK(handle.is_same(parameter), "Optimizer: update() has assigned to the handle of the parameter of shape ",
+                 parameter.shape(), "; it changes the elements in place, p.copy_(…)");
+      REEL_CHECK(!cuda::capturing() || had || !state.tensors[0].defined(),
                  "Optimizer::step: the step that makes the states cannot be captured, take one before");
     }
   }
   if (batch) batch->flush();
 }
+
+OptionField Optimizer::field(int group, std::string_view name) const {
+  for (const OptionField& field : fields(checked(group)))
+    if (field.name == name) return field;
+  detail::fail("Optimizer: no option ", name);
+}
+
+OptionField Optimizer::momentum_field(int group) const {
+  for (const std::string_view name : {"momentum", "beta1"})
+    for (const OptionField& field : fields(checked(group)))
+      if (field.name == name) return field;
+  detail::fail("Optimizer: no momentum");
+}
+
+double Optimizer::lr(int group) const { return field(group, "lr").get(); }
+void Optimizer::set_lr(int group, double lr) { field(group, "lr").set(lr); }
+void Optimizer::set_lr(double lr) {
+  for (int g = 0; g < num_groups(); ++g) set_lr(g, lr);
+}
+double Optimizer::momentum(int group) const { return momentum_field(group).get(); }
+void Optimizer::set_momentum(int group, double momentum) { momentum_field(group).set(momentum); }
 
 double Optimizer::initial_lr(int group) {
   std::optional<double>& initial = groups_[checked(group)].initial_lr;
@@ -106,18 +150,20 @@ void Optimizer::zero_grad(bool set_to_none) {
 StateDict Optimizer::state_dict() const {
   const auto number = [](double value) { return full({}, value, {.dtype = kFloat64, .device = kCPU}); };
   StateDict dict;
-  const std::vector<std::string> names = state_names();
+  const std::vector<StateName> names = state_names();
   int64_t index = 0;
   for (int g = 0; g < num_groups(); ++g) {
-    for (const auto& [name, value] : fields(g))
-      dict.emplace_back("param_groups." + std::to_string(g) + "." + name, number(value));
+    for (const OptionField& field : fields(g))
+      dict.emplace_back("param_groups." + std::to_string(g) + "." + field.name, number(field.get()));
     for (const State& state : groups_[g].states) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       if (state.steps == 0) continue;
       dict.emplace_back(prefix + "step", full({}, state.steps, {.dtype = kInt64, .device = kCPU}));
       for (size_t i = 0; i < names.size(); ++i)
-        if (state.moments[i].defined()) dict.emplace_back(prefix + names[i], state.moments[i]);
-      if (number_name()) dict.emplace_back(prefix + number_name(), number(state.number));
+        if (names[i].kind == StateName::kNumber)
+          dict.emplace_back(prefix + names[i].name, number(state.number));
+        else if (state.tensors[i].defined())
+          dict.emplace_back(prefix + names[i].name, state.tensors[i]);
     }
   }
   return dict;
@@ -143,21 +189,19 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     return Tensor();
   };
 
-  const std::vector<std::string> names = state_names();
-  std::vector<Fields> new_fields;
+  const std::vector<StateName> names = state_names();
+  std::vector<std::vector<double>> new_options;
   std::vector<std::vector<State>> new_states;
   int64_t index = 0;
   for (int g = 0; g < num_groups(); ++g) {
-    new_fields.push_back(fields(g));
-    for (auto& [name, value] : new_fields.back()) {
-      const Tensor number = take("param_groups." + std::to_string(g) + "." + name, {});
-      if (number.defined()) value = number.item<double>();
+    const std::string group = "param_groups." + std::to_string(g);
+    auto& values = new_options.emplace_back();
+    for (const OptionField& field : fields(g)) {
+      const Tensor number = take(group + "." + field.name, {});
+      values.push_back(number.defined() ? number.item<double>() : field.get());
     }
-    try {
-      check_fields(new_fields.back());
-    } catch (const Error& error) {
-      problems += "\n  param_groups." + std::to_string(g) + ": " + error.what();
-    }
+    if (const std::string problem = problem_with(g, values); !problem.empty())
+      problems += "\n  " + group + ": " + problem;
     auto& states = new_states.emplace_back();
     for (const Tensor& parameter : groups_[g].parameters) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
@@ -167,23 +211,27 @@ void Optimizer::load_state_dict(const StateDict& dict) {
         state.steps = step.item<int64_t>();
         if (state.steps <= 0) problems += "\n  " + prefix + "step = " + std::to_string(state.steps);
       }
+      state.tensors.resize(num_tensors(names));
       for (size_t i = 0; i < names.size(); ++i)
-        if (const Tensor moment = take(prefix + names[i], parameter.shape(), i < num_states()); moment.defined())
-          state.moments[i] = moment.to(parameter.device()).to(state_dtype(parameter)).clone();
-      if (!number_name()) continue;
-      if (const Tensor number = take(prefix + number_name(), {}); number.defined())
-        state.number = number.item<double>();
+        if (names[i].kind == StateName::kNumber) {
+          if (const Tensor number = take(prefix + names[i].name, {}); number.defined())
+            state.number = number.item<double>();
+        } else if (const Tensor tensor =
+                       take(prefix + names[i].name, parameter.shape(), names[i].kind == StateName::kAlways);
+                   tensor.defined()) {
+          state.tensors[i] = tensor.to(parameter.device()).to(state_dtype(parameter)).clone();
+        }
     }
   }
   for (const auto& [name, tensor] : dict)
     if (given.contains(name)) problems += "\n  unexpected: " + name;
   REEL_CHECK(problems.empty(), "Optimizer::load_state_dict: the dict does not fit", problems);
   for (int g = 0; g < num_groups(); ++g) {
-    set_fields(g, new_fields[g]);
+    set_options(g, new_options[g]);
     auto &states = groups_[g].states, &loaded = new_states[g];
-    for (size_t i = 0; i < std::min(states.size(), loaded.size()); ++i)
-      for (size_t m = 0; m < std::size(states[i].moments); ++m) {  // in place: a captured graph may write them
-        Tensor &old = states[i].moments[m], &now = loaded[i].moments[m];
+    for (size_t i = 0; i < states.size(); ++i)
+      for (size_t t = 0; t < std::min(states[i].tensors.size(), loaded[i].tensors.size()); ++t) {
+        Tensor &old = states[i].tensors[t], &now = loaded[i].tensors[t];  // in place: a captured graph may write them
         if (!old.defined() || !now.defined() || old.dtype() != now.dtype() || old.shape() != now.shape()) continue;
         no_grad([&] { old.copy_(now); });
         now = old;
@@ -194,121 +242,39 @@ void Optimizer::load_state_dict(const StateDict& dict) {
 
 // ---- options --------------------------------------------------------------------------------------------------------
 
-namespace {
-
-// visit(name, member) for every option, the one place that lists them.
-template <class Visit>
-void for_each_option(auto& o, const Visit& visit) {
-  visit("lr", o.lr);
-  if constexpr (requires { o.weight_decay; }) visit("weight_decay", o.weight_decay);
-  if constexpr (requires { o.momentum; }) visit("momentum", o.momentum);
-  if constexpr (requires { o.nesterov; }) {
-    visit("dampening", o.dampening);
-    visit("nesterov", o.nesterov);
-  }
-  if constexpr (requires { o.lr_decay; }) {
-    visit("lr_decay", o.lr_decay);
-    visit("initial_accumulator_value", o.initial_accumulator_value);
-  }
-  if constexpr (requires { o.beta1; }) {
-    visit("beta1", o.beta1);
-    visit("beta2", o.beta2);
-  }
-  if constexpr (requires { o.eps; }) visit("eps", o.eps);
-  if constexpr (requires { o.amsgrad; }) visit("amsgrad", o.amsgrad);
-  if constexpr (requires { o.momentum_decay; }) visit("momentum_decay", o.momentum_decay);
-  if constexpr (requires { o.decoupled_weight_decay; }) visit("decoupled_weight_decay", o.decoupled_weight_decay);
-  if constexpr (requires { o.alpha; }) {
-    visit("alpha", o.alpha);
-    visit("centered", o.centered);
-  }
-  if constexpr (requires { o.rho; }) visit("rho", o.rho);
-  if constexpr (requires { o.history_size; }) {
-    visit("max_iter", o.max_iter);
-    visit("max_eval", o.max_eval);
-    visit("tolerance_grad", o.tolerance_grad);
-    visit("tolerance_change", o.tolerance_change);
-    visit("history_size", o.history_size);
-    visit("strong_wolfe", o.strong_wolfe);
-  }
+double OptionField::get() const {
+  return std::visit([](auto* option) { return static_cast<double>(*option); }, value);
+}
+void OptionField::set(double number) const {
+  std::visit([&](auto* option) { *option = static_cast<std::decay_t<decltype(*option)>>(number); }, value);
+}
+void OptionField::check() const {
+  const double number = get();
+  REEL_CHECK(number >= least && number < below, "Optimizer: ", name, " = ", number);
 }
 
-}  // namespace
-
-template <class Options>
-void OptimizerWith<Options>::check(const Options& options) {
-  for_each_option(options, [](const std::string& name, double value) {
-    const bool beta = name == "beta1" || name == "beta2" || name == "alpha" || name == "rho";
-    REEL_CHECK(value >= 0 && std::isfinite(value) && (!beta || value < 1), "Optimizer: ", name, " = ", value);
-  });
-  if constexpr (requires { options.nesterov; })
-    REEL_CHECK(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
-               "SGD: Nesterov momentum needs a momentum and no dampening");
-}
-
-template <class Options>
-Optimizer::Fields OptimizerWith<Options>::fields(int group) const {
-  Fields fields;
-  for_each_option(options_[group], [&](const char* name, double value) { fields.emplace_back(name, value); });
-  return fields;
-}
-
-template <class Options>
-void OptimizerWith<Options>::check_fields(const Fields& fields) const {
-  Options options;
+void Optimizer::set_options(int group, const std::vector<double>& values) {
   size_t i = 0;
-  for_each_option(options, [&](const char* name, auto& option) {
-    const double value = fields[i++].second;
-    REEL_CHECK(std::abs(value) <= 0x1p53, "Optimizer: ", name, " = ", value);  // or it may fit no integer
-    option = std::decay_t<decltype(option)>(value);
-  });
-  check(options);
+  for (const OptionField& field : fields(group)) field.set(values[i++]);
 }
 
-template <class Options>
-void OptimizerWith<Options>::set_fields(int group, const Fields& fields) {
-  size_t i = 0;
-  for_each_option(options_[group],
-                  [&](const char*, auto& option) { option = std::decay_t<decltype(option)>(fields[i++].second); });
+// What check_options would throw for these values.
+std::string Optimizer::problem_with(int group, const std::vector<double>& values) {
+  std::vector<double> before;
+  try {
+    for (const OptionField& field : fields(group)) {
+      const double value = values[before.size()];
+      REEL_CHECK(std::abs(value) <= 0x1p53, "Optimizer: ", field.name, " = ", value);  // or it may fit no integer
+      before.push_back(field.get());
+    }
+    set_options(group, values);
+    check_options(group);
+  } catch (const Error& error) {
+    if (before.size() == values.size()) set_options(group, before);
+    return error.what();
+  }
+  set_options(group, before);
+  return {};
 }
-
-namespace {
-// The option that OneCycleLR calls momentum, nullptr if there is none.
-double* momentum_of(auto& o) {
-  if constexpr (requires { o.momentum; })
-    return &o.momentum;
-  else if constexpr (requires { o.beta1; })
-    return &o.beta1;
-  else
-    return nullptr;
-}
-}  // namespace
-
-template <class Options>
-double OptimizerWith<Options>::momentum(int group) const {
-  Options options = options_[checked(group)];
-  const double* momentum = momentum_of(options);
-  REEL_CHECK(momentum, "Optimizer: no momentum");
-  return *momentum;
-}
-
-template <class Options>
-void OptimizerWith<Options>::set_momentum(int group, double momentum) {
-  double* option = momentum_of(options_[checked(group)]);
-  REEL_CHECK(option, "Optimizer: no momentum");
-  *option = momentum;
-}
-
-template class OptimizerWith<SGDOptions>;
-template class OptimizerWith<AdagradOptions>;
-template class OptimizerWith<AdamOptions>;
-template class OptimizerWith<AdamWOptions>;
-template class OptimizerWith<SparseAdamOptions>;
-template class OptimizerWith<AdamaxOptions>;
-template class OptimizerWith<NAdamOptions>;
-template class OptimizerWith<RAdamOptions>;
-template class OptimizerWith<RMSpropOptions>;
-template class OptimizerWith<AdadeltaOptions>;
-template class OptimizerWith<LBFGSOptions>;
 
 }  // namespace reel::optim

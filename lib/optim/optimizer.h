@@ -3,7 +3,8 @@
 
 namespace reel::optim {
 
-/// The kernels know float32 and float64: half-precision parameters go by way of float32, and keep their states in it.
+/// The CPU kernels take float32 and float64: half-precision parameters are converted to float32, and their states are
+/// float32.
 inline DType state_dtype(const Tensor& p) { return is_half(p.dtype()) ? kFloat32 : p.dtype(); }
 
 }  // namespace reel::optim

@@ -1,5 +1,4 @@
 // Softmax regression, a perceptron or LeNet reads images: MNIST, Fashion-MNIST, or drawn digits that need no files.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -7,46 +6,34 @@
 #include "digits.h"
 #include "models.h"
 #include "reel/reel.h"
+#include "samples/common.h"
 #include "samples/progress.h"
 
 using namespace reel;
 
 namespace {
 
-struct Options {
-  std::string data, model = "lenet", save, load, device = "cpu";
-  bool evaluate = false, flip = false;
-  int epochs = 10, batch = 64, workers = 1;
-  double lr = 2e-3, weight_decay = 1e-3;
-  uint64_t seed = 1;
+struct Options : CommonOptions {
+  std::string model = "lenet";
+  bool flip = false;
+  int workers = 1;
+  double weight_decay = 1e-3;
+  Options() { batch = 64, lr = 2e-3; }
 };
 
 /// Fills the options; a number is the program's exit status.
 std::optional<int> parse(int argc, char** argv, Options& o) {
   CLI::App app(
       "Classifies images of 28 x 28: MNIST or Fashion-MNIST with --data DIR (the four idx files, .gz or not), without "
-      "it "
-      "drawn digits.");
-  app.option_defaults()->always_capture_default();
+      "it drawn digits.");
+  add_common_options(app, o, "images");
   app.add_option("--data", o.data, "folder with train-images-idx3-ubyte[.gz] and its three companions");
   app.add_option("--model", o.model, "softmax, mlp or lenet")->check(CLI::IsMember({"softmax", "mlp", "lenet"}));
-  app.add_option("--save", o.save, "write the trained model to this .safetensors file");
-  app.add_option("--load", o.load, "start from this file");
-  app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
   app.add_flag("--flip", o.flip, "show images mirrored half of the time (for clothes, not for digits)");
-  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
-  app.add_option("--epochs", o.epochs, "passes over the training images")->check(CLI::Range(1, 1000000));
-  app.add_option("--batch", o.batch, "images in a step")->check(CLI::Range(1, 1000000));
   app.add_option("--lr", o.lr, "AdamW's largest learning rate, reached after a third of the steps");
   app.add_option("--weight-decay", o.weight_decay, "decoupled weight decay");
   app.add_option("--workers", o.workers, "threads that make batches")->check(CLI::Range(0, 256));
-  app.add_option("--seed", o.seed, "seed of parameters, order and dropout; the same seed gives the same bits");
-  try {
-    app.parse(argc, argv);
-    return {};
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e);
-  }
+  return parse_arguments(app, argc, argv);
 }
 
 /// The part of the images, in per cent, that the model takes for what they are.
@@ -56,7 +43,7 @@ double accuracy(Classifier& model, const Images& images, Device device) {
   model.eval();
   data::DataLoader loader(&images, {.batch_size = 500, .device = device});
   Tensor right = zeros({}, {.dtype = kInt64, .device = device});
-  for (auto [x, y] : loader) right += sum(argmax(model.forward(x), 1) == y);
+  for (auto [x, y] : loader) right += sum(argmax(model(x), 1) == y);
   return 100.0 * right.item<double>() / static_cast<double>(images.size());
 }
 
@@ -78,7 +65,7 @@ void train(Classifier& model, const Images& images, const Images& test, Device d
           const Tensor mirrored = rand({x.size(0), 1, 1, 1}, {.device = device}) < 0.5;
           x = where(mirrored, flip(x, 3), x);
         }
-        const Tensor loss = nn::cross_entropy(model.forward(x), y);
+        const Tensor loss = nn::cross_entropy(model(x), y);
         adam.zero_grad();
         loss.backward();
         adam.step();
@@ -115,7 +102,7 @@ void run(const Images& images, const Images& test, const Options& o) {
 int main(int argc, char** argv) {
   Options options;
   if (const auto status = parse(argc, argv, options)) return *status;
-  try {
+  return status_of("mnist", [&] {
     if (options.data.empty()) {
       run(Digits(6000, 1), Digits(2000, 2), options);
     } else {
@@ -124,8 +111,5 @@ int main(int argc, char** argv) {
       run(data::Mnist(options.data, {.train = true, .mean = mean, .std = std}),
           data::Mnist(options.data, {.train = false, .mean = mean, .std = std}), options);
     }
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "mnist: %s\n", e.what());
-    return 1;
-  }
+  });
 }

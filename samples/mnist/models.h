@@ -5,7 +5,7 @@
 #include "reel/reel.h"
 
 /// Classifiers of images [n, 1, 28, 28] into ten classes.
-struct Classifier : reel::nn::Module {
+struct Classifier : reel::nn::Layer<Classifier> {
   virtual reel::Tensor forward(const reel::Tensor& x) const = 0;
 };
 

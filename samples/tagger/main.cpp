@@ -1,6 +1,5 @@
 // A bidirectional LSTM, with a CRF where wanted, tags words: parts of speech, names, or a made-up language without
 // files.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -12,6 +11,7 @@
 #include "dataset.h"
 #include "model.h"
 #include "reel/reel.h"
+#include "samples/common.h"
 #include "samples/progress.h"
 #include "score.h"
 
@@ -19,15 +19,12 @@ using namespace reel;
 
 namespace {
 
-struct Options {
-  std::string data, word_prefix, save, load, score, truth, device = "cpu";
-  bool evaluate = false;
+struct Options : CommonOptions {
+  std::string word_prefix, score, truth;
   int crf = -1;  // -1: where tags name entities
   int word_size = 100, letter_size = 30, letter_hidden = 50, hidden = 100;
   double dropout = 0.4, word_dropout = 0.5;
-  int epochs = 8, batch = 4;
-  double lr = 2e-3;
-  uint64_t seed = 1;
+  Options() { epochs = 8, batch = 4, lr = 2e-3; }
 };
 
 /// Fills the options; a number is the program's exit status.
@@ -35,15 +32,11 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   CLI::App app(
       "Tags the words of sentences, read one at a time and never padded: with --data DIR parts of speech (CoNLL-U) or "
       "names (columns, tags O, B-X, I-X), without it the sentences of a made-up language.");
-  app.option_defaults()->always_capture_default();
+  add_common_options(app, o, "sentences");
   app.add_option("--data", o.data, "folder of three files whose names hold train, dev and test, plain or gzip");
   app.add_option("--word-prefix", o.word_prefix, "take this off every word (WikiANN: en:)");
-  app.add_option("--save", o.save, "write the model that is best on dev to this .safetensors file");
-  app.add_option("--load", o.load, "start from this file");
-  app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
   auto* truth = app.add_option("--truth", o.truth, "with --score: the file with the true tags");
   app.add_option("--score", o.score, "only score the entities that the last column of this file names")->needs(truth);
-  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--crf", o.crf, "1: a CRF over the tags, 0: each tag by itself, -1: a CRF where tags name entities")
       ->check(CLI::Range(-1, 1));
   app.add_option("--word-size", o.word_size, "numbers in a word's vector")->check(CLI::Range(1, 1000000));
@@ -53,17 +46,8 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--dropout", o.dropout, "before and after the LSTM over words")->check(CLI::Range(0.0, 1.0));
   app.add_option("--word-dropout", o.word_dropout, "how often a word seen once is shown as unknown")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--epochs", o.epochs, "passes over the training sentences")->check(CLI::Range(1, 1000000));
-  app.add_option("--batch", o.batch, "sentences in a step, each with a graph of its own")
-      ->check(CLI::Range(1, 1000000));
   app.add_option("--lr", o.lr, "Adam's first learning rate, which falls to a tenth");
-  app.add_option("--seed", o.seed, "seed of parameters, order and dropout; the same seed gives the same bits");
-  try {
-    app.parse(argc, argv);
-    return {};
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e);
-  }
+  return parse_arguments(app, argc, argv);
 }
 
 std::string lower(std::string word) {
@@ -227,23 +211,18 @@ void run(Options o) {
     const Tensor rare = from(seen_once);
     optim::Adam adam(model.parameters(), {.lr = o.lr});
     optim::CosineAnnealingLR schedule(adam, {.T_max = o.epochs, .eta_min = o.lr / 10});
-    double best = -1;
-    StateDict best_state;
+    Best best;
     for (int epoch = 1; epoch <= o.epochs; ++epoch) {
       const auto [loss, speed] = train(model, adam, sentences, rare, o, "epoch " + std::to_string(epoch));
       schedule.step();
       const Score dev = evaluate(model, alphabet, corpus.dev, entities);
-      const bool better = dev.value() > best;
+      const bool better = best.keep(dev.value(), model.state_dict());
       std::printf("epoch %2d  loss/word %.4f  dev: %s  %5.0f sentences/s%s\n", epoch, loss, dev.to_string().c_str(),
                   speed, better ? "  best" : "");
       std::fflush(stdout);
-      if (!better) continue;
-      best = dev.value();
-      best_state.clear();
-      for (const auto& [name, tensor] : model.state_dict()) best_state.emplace_back(name, tensor.clone());
-      if (!o.save.empty()) io::save(best_state, o.save, alphabet.metadata());
+      if (better && !o.save.empty()) io::save(best.state(), o.save, alphabet.metadata());
     }
-    model.load_state_dict(best_state);
+    model.load_state_dict(best.state());
   }
   std::printf("dev:  %s\n", evaluate(model, alphabet, corpus.dev, entities).to_string().c_str());
   std::printf("test: %s\n", evaluate(model, alphabet, corpus.test, entities).to_string().c_str());
@@ -254,10 +233,5 @@ void run(Options o) {
 int main(int argc, char** argv) {
   Options options;
   if (const auto status = parse(argc, argv, options)) return *status;
-  try {
-    run(options);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "tagger: %s\n", e.what());
-    return 1;
-  }
+  return status_of("tagger", [&] { run(options); });
 }

@@ -1,5 +1,4 @@
 // A Tree-LSTM (Tai et al. 2015) reads trees one by one: film reviews, or nested arithmetic that needs no files.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -12,25 +11,23 @@
 #include "listops.h"
 #include "model.h"
 #include "reel/reel.h"
+#include "samples/common.h"
 #include "samples/progress.h"
 
 using namespace reel;
 
 namespace {
 
-struct Options {
-  std::string data, save, load, device = "cpu";
-  bool evaluate = false;
+struct Options : CommonOptions {
   int classes = kListOpsClasses;
   int embedding = 32, hidden = 96;
   double dropout = 0;
   double embedding_range = 0.5;
-  int epochs = 16, batch = 25;
-  double lr = 0.05, embedding_lr = 0.05, weight_decay = 1e-6;
+  double embedding_lr = 0.05, weight_decay = 1e-6;
   int min_count = 1;
   bool lower_case = false;
-  uint64_t seed = 1;
   ListOpsOptions listops;
+  Options() { epochs = 16, batch = 25, lr = 0.05; }
 };
 
 /// For the Stanford Sentiment Treebank: the setting of Tai et al.
@@ -52,13 +49,8 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
       "& "
       "Bowman 2018): nested MAX, MIN, MED and SUM_MOD of digits, each labelled with its value. The defaults shown hold "
       "for the latter; --data DIR --help shows those for the treebank.");
-  app.option_defaults()->always_capture_default();
+  add_common_options(app, o, "trees");
   app.add_option("--data", o.data, "folder with train.txt, dev.txt and test.txt, a labelled tree in brackets a line");
-  app.add_option("--save", o.save, "write the model that is best on dev to this .safetensors file");
-  app.add_option("--load", o.load, "start from this file");
-  app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
-  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
-  app.add_option("--seed", o.seed, "seed of parameters, order and dropout; the same seed gives the same bits");
 
   const std::string model = "Model";
   app.add_option("--embedding", o.embedding, "numbers in a word's vector")->group(model)->check(CLI::Range(1, 1000000));
@@ -70,10 +62,6 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--lower-case", o.lower_case, "fold capital letters")->group(model);
 
   const std::string training = "Training";
-  app.add_option("--epochs", o.epochs, "passes over the training trees")
-      ->group(training)
-      ->check(CLI::Range(1, 1000000));
-  app.add_option("--batch", o.batch, "trees in a step")->group(training)->check(CLI::Range(1, 1000000));
   app.add_option("--lr", o.lr, "Adagrad's learning rate")->group(training);
   app.add_option("--embedding-lr", o.embedding_lr, "the same, for word vectors")->group(training);
   app.add_option("--weight-decay", o.weight_decay, "L2 of all but word vectors")->group(training);
@@ -91,12 +79,7 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
       ->group(listops)
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--data-seed", o.listops.seed, "seed of the expressions")->group(listops);
-  try {
-    app.parse(argc, argv);
-    return {};
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e);
-  }
+  return parse_arguments(app, argc, argv);
 }
 
 struct Dataset {
@@ -121,7 +104,7 @@ Scores evaluate(TreeClassifier& model, const std::vector<Tree>& trees) {
   model.eval();
   int64_t nodes = 0, right_nodes = 0, right_roots = 0, polar = 0, right_polar = 0;
   for (const Tree& tree : trees) {
-    const Tensor logits = model.forward(tree);
+    const Tensor logits = model(tree);
     const Tensor right = argmax(logits, 1) == tree.labels;
     nodes += right.numel();
     right_nodes += sum(right).item<int64_t>();
@@ -153,10 +136,10 @@ Epoch train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vecto
     std::vector<Tensor> losses;
     for (size_t i = begin; i < end; ++i) {
       const Tree& tree = trees[order[i]];
-      losses.push_back(cross_entropy(model.forward(tree), tree.labels, kSum));
+      losses.push_back(cross_entropy(model(tree), tree.labels, kSum));
       nodes += tree.labels.numel();
     }
-    // One walk over the graphs of all trees: the weights' gradients become few large products.
+    // One backward pass over the graphs of all trees: the weights' gradients become few large products.
     const Tensor loss = sum(stack(losses));
     optimizer.zero_grad();
     (loss / static_cast<double>(end - begin)).backward();
@@ -166,12 +149,6 @@ Epoch train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vecto
   }
   const double mean = mean_so_far();
   return {mean, static_cast<double>(trees.size()) / progress.seconds()};
-}
-
-StateDict copy_of(const StateDict& dict) {
-  StateDict copy;
-  for (const auto& [name, tensor] : dict) copy.emplace_back(name, tensor.clone());
-  return copy;
 }
 
 void print_baseline(const Dataset& data) {
@@ -228,22 +205,18 @@ void run(Options o) {
     optim::Adagrad adagrad(weights, {.lr = o.lr, .weight_decay = o.weight_decay});
     adagrad.add_param_group(model.embedding.parameters(), {.lr = o.embedding_lr});
 
-    double best = -1;
-    StateDict best_state;
+    Best best;
     for (int epoch = 1; epoch <= o.epochs; ++epoch) {
       const std::string title = "epoch " + std::to_string(epoch);
       const auto [loss, speed] = train(model, adagrad, data.train, o.batch, title);
       const Scores dev = evaluate(model, data.dev);
-      const bool better = dev.root > best;
+      const bool better = best.keep(dev.root, model.state_dict());
       std::printf("epoch %2d  loss/node %.4f  dev: %s  %5.0f trees/s%s\n", epoch, loss,
                   to_string(dev, o.classes).c_str(), speed, better ? "  best" : "");
       std::fflush(stdout);
-      if (!better) continue;
-      best = dev.root;
-      best_state = copy_of(model.state_dict());
-      if (!o.save.empty()) io::save(best_state, o.save, metadata);
+      if (better && !o.save.empty()) io::save(best.state(), o.save, metadata);
     }
-    model.load_state_dict(best_state);
+    model.load_state_dict(best.state());
   }
   std::printf("dev:  %s\n", to_string(evaluate(model, data.dev), o.classes).c_str());
   std::printf("test: %s\n", to_string(evaluate(model, data.test), o.classes).c_str());
@@ -254,10 +227,5 @@ void run(Options o) {
 int main(int argc, char** argv) {
   Options options;
   if (const auto status = parse(argc, argv, options)) return *status;
-  try {
-    run(options);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "treelstm: %s\n", e.what());
-    return 1;
-  }
+  return status_of("treelstm", [&] { run(options); });
 }

@@ -12,7 +12,7 @@ struct ModelOptions {
 
 /// The constituency Tree-LSTM of Tai, Socher & Manning 2015 (section 3.2, N = 2): words enter at the leaves, a state is
 /// composed for each node from the states of its two children, and every labelled node is classified by its state.
-struct TreeClassifier : reel::nn::Module {
+struct TreeClassifier : reel::nn::Layer<TreeClassifier> {
   explicit TreeClassifier(const ModelOptions& options)
       : embedding(*this, "embedding", options.words, options.embedding, {.sparse = true}),
         cell(*this, "cell", options.embedding, options.hidden),

@@ -1,7 +1,7 @@
 #!/bin/bash
 # clang-tidy over the C++ sources that have changed since a commit: tidy.sh BUILD [COMMIT]. BUILD is a build folder of
 # clang's. Without a COMMIT it is the merge base with main or, on main, the commit before; where there is none, all
-# sources have changed. After REEL_TIDY_SECONDS (240) no further file is begun.
+# sources have changed. After REEL_TIDY_SECONDS (180) no further file is begun.
 set -euo pipefail
 build=$(realpath "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -29,7 +29,7 @@ export -f tidy
 export build begun deadline
 begun=$(mktemp)
 trap 'rm -f "$begun"' EXIT
-deadline=$(($(date +%s) + ${REEL_TIDY_SECONDS:-240}))
+deadline=$(($(date +%s) + ${REEL_TIDY_SECONDS:-180}))
 status=0
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -I{} bash -c 'tidy {}' || status=1
 echo "$(wc -l <"$begun") of ${#files[@]} sources checked that have changed since ${base:-the beginning}"

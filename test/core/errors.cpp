@@ -191,8 +191,8 @@ const WrongCall kWrongCalls[] = {
 {[](World&) { randint(3, 3, {2}); }, "randint: no integer in [3, 3)"},
 {[](World&) { arange(0, 5, 0); }, "arange: step 0"},
 {[](World&) { linspace(0, 1, -1); }, "linspace: -1 steps"},
-{[](World&) { from({{1, 2}, {3}}); }, "from: rows of different lengths, 2 and 1"},
-{[](World&) { from(std::vector<float>{1, 2, 3}, {2, 2}); }, "from: shape [2, 2] needs 4 values, got 3"},
+{[](World&) { from({{1, 2}, {3}}); }, "tensor: rows of different lengths, 2 and 1"},
+{[](World&) { from(std::vector<float>{1, 2, 3}, {2, 2}); }, "tensor: shape [2, 2] needs 4 values, got 3"},
 {[](World&) { from_blob(static_cast<float*>(nullptr), {2}); }, "from_blob: null pointer for shape [2]"},
 // ---- sizes
 {[](World&) { zeros({2, -1}); }, "shape [2, -1]: sizes cannot be negative"},

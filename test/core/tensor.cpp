@@ -42,11 +42,11 @@ TEST_CASE("from takes literals, vectors, spans, pointers and foreign memory", "[
   CHECK(from({{1, 2, 3}, {4, 5, 6}}).shape() == Shape{2, 3});
   CHECK(from({{{1.0}, {2.0}}, {{3.0}, {4.0}}}).shape() == Shape{2, 2, 1});
   CHECK(from({{true, false}, {false, true}}).to_vector<bool>() == std::vector<bool>{true, false, false, true});
-  CHECK_THROWS_WITH(from({{1, 2}, {3}}), "from: rows of different lengths, 2 and 1");
+  CHECK_THROWS_WITH(from({{1, 2}, {3}}), "tensor: rows of different lengths, 2 and 1");
   const std::vector<double> doubles{1, 2, 3, 4};
   CHECK(from(doubles).dtype() == kFloat64);
   CHECK(from(doubles, {2, 2}).shape() == Shape{2, 2});
-  CHECK_THROWS_WITH(from(doubles, {3}), "from: shape [3] needs 3 values, got 4");
+  CHECK_THROWS_WITH(from(doubles, {3}), "tensor: shape [3] needs 3 values, got 4");
   CHECK(from(std::span(doubles).first(2)).numel() == 2);
   CHECK(from(doubles.data(), {4}, {.dtype = kFloat32}).dtype() == kFloat32);
   std::vector<float> mine{1, 2, 3};

@@ -71,7 +71,7 @@ TEST_CASE("containers name their parts as PyTorch does") {
   CHECK(stack.offsets.contains("start"));
   CHECK(stack.offsets["start"].requires_grad());
   CHECK(stack.offsets.keys() == Names{"start"});
-  CHECK_THROWS_WITH(stack.offsets["end"], "ParameterDict: there is no parameter 'end'");
+  CHECK_THROWS_WITH(stack.offsets["end"], "get_parameter: ParameterDict has no parameter 'end'");
   CHECK(stack.layers.to_string() ==
         "ModuleList(\n"
         "  (0): Linear(in_features=2, out_features=2, bias=true)\n"

@@ -16,7 +16,7 @@ namespace {
 struct Two : nn::Layer<Two> {
   using Layer::Layer;
   Two() = default;
-  Tensor scale = register_parameter("scale", full({2}, 3.0));
+  nn::Parameter scale{*this, "scale", full({2}, 3.0)};
   std::pair<Tensor, int> forward(const Tensor& a, int factor, const std::vector<Tensor>& more) const {
     return {a * scale * factor + more.at(0), 7};
   }
@@ -288,8 +288,8 @@ TEST_CASE("what is in a module is found by its path") {
 
 TEST_CASE("buffers that do not persist are moved but not saved") {
   struct Cached : nn::Module {
-    Tensor table = register_buffer("table", ones({3}), false);
-    Tensor mean = register_buffer("mean", ones({2}));
+    nn::Buffer table{*this, "table", ones({3}), false};
+    nn::Buffer mean{*this, "mean", ones({2})};
   } cached;
   CHECK(cached.buffers().size() == 2);
   CHECK(cached.get_buffer("table").is_same(cached.table));
@@ -297,56 +297,6 @@ TEST_CASE("buffers that do not persist are moved but not saved") {
   cached.load_state_dict(cached.state_dict());
   cached.to(kFloat64);
   CHECK(cached.table.dtype() == kFloat64);
-}
-
-TEST_CASE("a parameter is replaced by another, which two modules may share") {
-  nn::Embedding table(5, 3);
-  nn::Linear out(3, 5, {.bias = false});
-  out.replace_parameter(out.weight, table.weight);
-  CHECK(out.weight.is_same(table.weight));
-  CHECK(out.parameters()[0].is_same(table.weight));
-  CHECK(out.get_parameter("weight").requires_grad());
-  Tensor other = ones({2});
-  CHECK_THROWS_WITH(out.replace_parameter(other, ones({1})),
-                    "replace_parameter: the tensor is no parameter of this Linear");
-  CHECK_THROWS_AS(out.replace_parameter(out.weight, Tensor()), Error);
-  CHECK_THROWS_AS(out.replace_parameter(out.weight, ones({1}, {.dtype = kInt64})), Error);
-}
-
-TEST_CASE("a copied handle does not replace a parameter in silence") {
-  nn::Linear layer(2, 2);
-  const Tensor other = ones({2, 2}), old = layer.weight;
-  for (auto& [name, parameter] : layer.named_parameters())
-    CHECK_THROWS_WITH(layer.replace_parameter(parameter, other), "replace_parameter: a copy of the handle to '" + name +
-                                                                     "' was given, not the member of this Linear");
-  CHECK(layer.weight.is_same(old));
-  CHECK(layer.get_parameter("weight").is_same(old));
-
-  nn::LSTM lstm(2, 2), peer(2, 2);
-  lstm.replace_parameter(lstm.member("weight_hh_l0"), peer.weights[1]);
-  CHECK(lstm.get_parameter("weight_hh_l0").is_same(lstm.weights[1]));
-  CHECK(lstm.weights[1].is_same(peer.weights[1]));
-
-  // A layer on top of another's struct, and a plain module.
-  struct Scaled : nn::Linear {
-    Scaled() : Linear(2, 2) {}
-    Tensor scale = register_parameter("scale", ones({2}));
-  } scaled;
-  scaled.replace_parameter(scaled.scale, other);
-  CHECK(scaled.get_parameter("scale").is_same(scaled.scale));
-}
-
-TEST_CASE("a buffer is replaced by another") {
-  nn::BatchNorm1d norm(2);
-  norm.replace_buffer(norm.running_mean, ones({2}));
-  CHECK(norm.get_buffer("running_mean").is_same(norm.running_mean));
-  CHECK(norm.running_mean[1].item<double>() == 1);
-  CHECK_FALSE(norm.running_mean.requires_grad());
-  Tensor copy = norm.running_var;
-  CHECK_THROWS_WITH(norm.replace_buffer(copy, ones({2})), Contains("a copy of the handle to 'running_var'"));
-  CHECK_THROWS_WITH(norm.replace_buffer(norm.weight, ones({2})),
-                    "replace_buffer: the tensor is no buffer of this "
-                    "BatchNorm1d");
 }
 
 TEST_CASE("a module that is moved keeps its parts and its place") {
@@ -377,4 +327,32 @@ TEST_CASE("a module that is moved keeps its parts and its place") {
   nn::Linear target = std::move(layer);
   target(ones({1, 1}));
   CHECK(calls == 1);
+}
+
+TEST_CASE("a hook that no call would run is refused") {
+  struct Net : nn::Module {
+    nn::Linear layer{*this, "layer", 1, 1};
+    Tensor forward(const Tensor& x) const { return layer(x); }
+  } net;
+  const auto refused = Contains("Net is not an nn::Layer");
+  CHECK_THROWS_WITH(net.register_forward_pre_hook([](nn::Module&, std::vector<Tensor>&) {}),
+                    "register_forward_pre_hook: Net is not an nn::Layer, so no call would run it; write `struct Net : "
+                    "nn::Layer<Net>` and call the module, net(x) instead of net.forward(x)");
+  CHECK_THROWS_WITH(net.register_forward_hook([](nn::Module&, const std::vector<Tensor>&, std::vector<Tensor>&) {}),
+                    refused);
+  CHECK_THROWS_WITH(
+      net.register_full_backward_hook([](nn::Module&, std::vector<Tensor>&, const std::vector<Tensor>&) {}), refused);
+  CHECK_THROWS_WITH(nn::register_parametrization(net.layer, "weight", [](const Tensor& w) { return w[0]; }),
+                    Contains("the computed value"));
+  nn::ModuleList<nn::Linear> list;
+  CHECK_THROWS_AS(list.register_forward_pre_hook([](nn::Module&, std::vector<Tensor>&) {}), Error);
+
+  // A layer around it has calls, and so have the library's own.
+  int calls = 0;
+  const auto count = [&](nn::Module&, std::vector<Tensor>&) { ++calls; };
+  nn::Sequential outer{nn::Linear(1, 1), relu};
+  outer.register_forward_pre_hook(count), outer[0].register_forward_pre_hook(count);
+  net.layer.register_forward_pre_hook(count);
+  outer(ones({1, 1})), net.forward(ones({1, 1}));
+  CHECK(calls == 3);
 }

@@ -12,7 +12,7 @@ namespace {
 struct Counting : nn::Layer<Counting> {
   Counting() = default;
   using Layer::Layer;
-  Tensor steps = register_buffer("steps", zeros({}, {.dtype = kInt64}));
+  nn::Buffer steps{*this, "steps", zeros({}, {.dtype = kInt64})};
   Tensor forward(const Tensor& x) {
     CHECK_FALSE(is_training());
     steps.add_(1);
@@ -26,7 +26,7 @@ struct Net : nn::Module {
   Counting counting{*this, "counting"};
   nn::LSTMCell cell{*this, "cell", 4, 2};
   nn::Linear unused{*this, "unused", 4, 10, {.bias = false}};
-  Net() { unused.replace_parameter(unused.weight, table.weight); }
+  Net() { unused.weight = table.weight; }
   CellState forward(const Tensor& ids) { return cell(counting(body(body(table(ids))))); }
 };
 

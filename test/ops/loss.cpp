@@ -58,16 +58,6 @@ double cosine(const Array& a, const Array& b, int64_t i) {
 const std::vector<Row>& loss_rows() {
   static const std::vector<Row> rows{
 
-// ---- softmax and losses
-
-{"softmax", [](In x) { return softmax(x[0], -1); }, [](Ref x) { return along(x[0], 2, ref::softmax); }, {{kCube}}},
-{"softmax(dim)", [](In x) { return softmax(x[0], 1); }, [](Ref x) { return along(x[0], 1, ref::softmax); }, {{kCube}}},
-{"softmax(long)", [](In x) { return softmax(x[0], 1); }, [](Ref x) { return along(x[0], 1, ref::softmax); },
- {{{2, 21}}}},
-{"log_softmax", [](In x) { return log_softmax(x[0], 1); }, [](Ref x) { return along(x[0], 1, ref::log_softmax); },
- {{kMatrix}}},
-{"log_softmax(dim)", [](In x) { return log_softmax(x[0], 0); }, [](Ref x) { return along(x[0], 0, ref::log_softmax); },
- {{kCube}}},
 {"nll_loss", [](In x) { return nll_loss(x[0], x[1]); },
  [](Ref x) { return fold(ref::negative_log_likelihood(x[0], x[1]), {}, ref::average); }, {{{5, 3}}, ids({5}, 3)}},
 {"nll_loss(sum)", [](In x) { return nll_loss(x[0], x[1], kSum); },

@@ -126,7 +126,7 @@ TEST_CASE("SparseAdam goes where PyTorch's goes and refuses dense gradients", "[
   sum(weight).backward();
   const Tensor before = weight.detach().clone();
   CHECK_THROWS_WITH(adam.step(),
-                    "Optimizer: the parameter of shape [4, 2] has a dense gradient, and this optimizer takes "
+                    "SparseAdam: the parameter of shape [4, 2] has a dense gradient, and this optimizer takes "
                     "row-sparse ones only");
   CHECK(equal(weight, before));
 }

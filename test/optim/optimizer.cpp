@@ -380,7 +380,7 @@ TEST_CASE("clip_grad_norm scales all gradients together, row-sparse ones too") {
   CHECK(optim::clip_grad_norm(std::vector{none}, 1).item<double>() == 0);
   CHECK_THROWS_AS(optim::clip_grad_norm(parameters, 1, 0), Error);
   reset();
-  CHECK(optim::clip_grad_norm(std::vector{a, table.weight, a}, 1.3).item<double>() == Approx(13));
+  CHECK(optim::clip_grad_norm(std::vector<Tensor>{a, table.weight, a}, 1.3).item<double>() == Approx(13));
   check_close(a.grad(), {0.3, -0.4}, 1e-6);
 }
 

@@ -55,6 +55,7 @@ build_in() {
   while (($#)) && [[ $1 != -- ]]; do arguments+=("$1") && shift; done
   if (($#)); then targets=("${@:2}"); fi
   mkdir -p "$folder" && : >"$log"
+  [[ -f $folder/CMakeCache.txt ]] || echo "Configuring ${folder#"$PWD/"}" >&2
   # shellcheck disable=SC2086  # REEL_CMAKE_ARGS is a list of words
   quietly "$log" cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_CUDA_ARCHITECTURES=90 "-DREEL_CUDA=${REEL_CUDA:-AUTO}" \
     ${REEL_CMAKE_ARGS:-} "${arguments[@]}" || return

@@ -10,8 +10,9 @@
 
 namespace reel::amp {
 
+/// Options of GradScaler.
 struct GradScalerOptions {
-  double init_scale = 65536;
+  double init_scale = 65536;       ///< The scale at first.
   double growth_factor = 2;        ///< More than 1.
   double backoff_factor = 0.5;     ///< Between 0 and 1.
   int64_t growth_interval = 2000;  ///< So many updates without an infinity make the scale grow.
@@ -27,35 +28,36 @@ struct GradScalerOptions {
 ///     Tensor loss = amp::autocast(kFloat16, [&] { return net.loss(x, y); });
 ///     adam.zero_grad();
 ///     scaler.scale(loss).backward();
-///     scaler.unscale_(adam);  // only where gradients are looked at before the step, to clip them, say
+///     scaler.unscale_(adam);  // only where gradients are used before the step, to clip them, say
 ///     scaler.step(adam);
 ///     scaler.update();
 ///
 /// The scale is a float32 number, and does what that of PyTorch's torch.amp.GradScaler does. With several optimizers
 /// unscale_() and step() are called for each, update() once. Calls in another order are an Error, and so is a step of
-/// an optimizer without gradients. On a GPU step() waits once, for one flag; nothing else waits.
+/// an optimizer without gradients. On a GPU only step() synchronizes, once, to read one flag.
 class GradScaler {
  public:
-  explicit GradScaler(GradScalerOptions options = {});
+  explicit GradScaler(GradScalerOptions options = {});  ///< Options out of range are an Error.
 
   /// output times the scale. Of a half type with one element it becomes float32, in which the scale has room.
   Tensor scale(const Tensor& output);
-  std::vector<Tensor> scale(std::span<const Tensor> outputs);
+  std::vector<Tensor> scale(std::span<const Tensor> outputs);  ///< The same for each.
   /// Divides the gradients of the optimizer's parameters by the scale, in place; row-sparse ones stay so. Once before
-  /// step(), which does it otherwise. Gradients of float16 are an Error: parameters are to be float32.
+  /// step(), which does it otherwise. Gradients of float16 are an Error: parameters must be float32.
   void unscale_(optim::Optimizer& optimizer);
   /// The optimizer's step, unless a gradient is infinite or NaN. Returns whether it was taken. Once before update().
   bool step(optim::Optimizer& optimizer);
   /// Once an iteration, after all steps: fits the scale, or sets it.
   void update(std::optional<double> new_scale = {});
 
+  /// 1 where it is not enabled.
   double get_scale() const { return options_.enabled ? scale_ : 1; }
   bool is_enabled() const { return options_.enabled; }
-  /// As they are now; init_scale is that of the start.
+  /// The current options; init_scale stays the initial one.
   const GradScalerOptions& options() const { return options_; }
-  void set_growth_factor(double factor);
-  void set_backoff_factor(double factor);
-  void set_growth_interval(int64_t interval);
+  void set_growth_factor(double factor);       ///< More than 1, or an Error.
+  void set_backoff_factor(double factor);      ///< Between 0 and 1, or an Error.
+  void set_growth_interval(int64_t interval);  ///< At least 1, or an Error.
 
   /// "scale", "growth_factor", "backoff_factor", "growth_interval" and "_growth_tracker", as numbers; nothing where it
   /// is not enabled.
@@ -68,7 +70,7 @@ class GradScaler {
   struct OfOptimizer {
     Stage stage = Stage::kReady;
     std::vector<Tensor> found = {};   // one flag for each device: a gradient is not finite
-    std::optional<bool> result = {};  // what they say, once somebody has looked
+    std::optional<bool> result = {};  // read from them, once
     bool not_finite();
   };
   void check_used(const char* method) const;

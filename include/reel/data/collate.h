@@ -16,21 +16,6 @@ template <class T>
 inline constexpr bool is_tuple = requires {
   std::tuple_size<T>::value;
 };
-template <class T>
-inline constexpr bool is_vector = false;
-template <class T>
-inline constexpr bool is_vector<std::vector<T>> = true;
-
-/// f(tensor) for the tensors of a batch, also those in its pairs, tuples and vectors.
-template <class T, class F>
-void for_each_tensor(T& batch, const F& f) {
-  if constexpr (std::is_same_v<T, Tensor>)
-    f(batch);
-  else if constexpr (is_tuple<T>)
-    std::apply([&](auto&... elements) { (for_each_tensor(elements, f), ...); }, batch);
-  else if constexpr (is_vector<T>)
-    for (auto& element : batch) for_each_tensor(element, f);
-}
 }  // namespace detail
 
 /// Makes a batch of samples, as PyTorch's default_collate does:
@@ -39,14 +24,15 @@ void for_each_tensor(T& batch, const F& f) {
 ///   pairs and tuples      become a pair or tuple of batches, element by element
 ///   anything else         stays a std::vector: strings, trees, structs of your own, sentences of different lengths
 struct DefaultCollate {
+  /// The batch of these samples.
   template <class Sample>
   auto operator()(std::vector<Sample> samples) const {
     if constexpr (std::is_same_v<Sample, Tensor>)
       return stack(samples);
     else if constexpr (std::is_integral_v<Sample> && !std::is_same_v<Sample, bool>)
-      return from(std::vector<int64_t>(samples.begin(), samples.end()), {.device = kCPU});
+      return tensor(std::vector<int64_t>(samples.begin(), samples.end()), {.device = kCPU});
     else if constexpr (std::is_arithmetic_v<Sample>)
-      return from(samples, {.device = kCPU});
+      return tensor(samples, {.device = kCPU});
     else if constexpr (detail::is_tuple<Sample>)
       return by_element(samples, std::make_index_sequence<std::tuple_size_v<Sample>>());
     else

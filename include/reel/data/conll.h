@@ -11,19 +11,21 @@ namespace reel::data {
 
 // ---- columns --------------------------------------------------------------------------------------------------------
 
+/// Of read_conll.
 struct ConllOptions {
   std::string separators = " \t";  ///< Each run of these ends a column.
-  int columns = 0;                 ///< How many each line has; 0 takes the first line's word for it.
+  int columns = 0;                 ///< How many each line has; 0: as many as the first.
 };
 
 /// A sentence as columns: columns[0] its tokens, columns.back() usually its tags.
 struct ConllSentence {
-  std::vector<std::vector<std::string>> columns;
+  std::vector<std::vector<std::string>> columns;  ///< Of one length each.
+  /// The number of tokens.
   int64_t size() const { return columns.empty() ? 0 : static_cast<int64_t>(columns[0].size()); }
 };
 
 /// Reads a token a line, its columns side by side, sentences separated by blank lines, as in CoNLL-2000, -2003 and most
-/// files for tagging. Lines that begin with -DOCSTART- are passed over. Only the separators separate: a no-break space
+/// files for tagging. Lines that begin with -DOCSTART- are skipped. Only the given separators count: a no-break space
 /// is part of a token. An Error reads "file:line: what is wrong".
 std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options = {});
 
@@ -31,28 +33,37 @@ std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const C
 
 /// A line of CoNLL-U, its ID and HEAD as numbers. "_" is kept as it is.
 struct ConlluWord {
+  ///@{
+  /// The field of that name.
   std::string form, lemma, upos, xpos;
+  std::string deprel, deps, misc;
+  ///@}
   std::vector<std::pair<std::string, std::string>> feats;  ///< {"Case", "Nom"}, …; empty for "_".
   int64_t head = -1;                                       ///< 0 for the root, -1 for "_".
-  std::string deprel, deps, misc;
 };
 
 /// A sentence of CoNLL-U (https://universaldependencies.org/format.html).
 struct ConlluSentence {
+  /// Words that are written as one token: "2-3" is first = 2, last = 3, counted from 1.
   struct Range {
-    int64_t first, last;  ///< "2-3" is {2, 3}: words 2 and 3, counted from 1, are written as one.
-    std::string form, misc;
+    int64_t first;                                           ///< The first word.
+    int64_t last;                                            ///< The last word.
+    std::string form;                                        ///< As it is written.
+    std::string misc;                                        ///< The last field.
     std::vector<std::pair<std::string, std::string>> feats;  ///< Typo=Yes at most.
   };
+  /// An empty node of the enhanced dependencies: "8.1" is the first one after word 8.
   struct Empty {
-    int64_t after, number;  ///< "8.1" is {8, 1}: the first one after word 8.
-    ConlluWord word;
+    int64_t after;    ///< 8
+    int64_t number;   ///< 1
+    ConlluWord word;  ///< Its fields.
   };
   std::vector<std::string> comments;  ///< Without the '#'.
   std::vector<ConlluWord> words;      ///< The syntactic words: word 1 is words[0].
-  std::vector<Range> ranges;
-  std::vector<Empty> empties;
+  std::vector<Range> ranges;          ///< Tokens of several words, in order.
+  std::vector<Empty> empties;         ///< Empty nodes, in order.
 
+  /// The number of syntactic words.
   int64_t size() const { return static_cast<int64_t>(words.size()); }
   /// The value of a comment "# key = value": metadata("sent_id"), metadata("text").
   std::optional<std::string> metadata(std::string_view key) const;

@@ -10,36 +10,42 @@
 
 namespace reel::data {
 
+/// Of read_csv.
 struct CsvOptions {
-  char separator = ',';
+  char separator = ',';             ///< Between two fields.
   std::optional<char> quote = '"';  ///< std::nullopt: there is no quoting, and a quote is a character like any other.
   bool header = true;               ///< The first row names the columns; without one they are "0", "1", ….
-  bool skip_initial_space = false;  ///< Pass over spaces at the beginning of a field, so that a quote may follow them.
+  bool skip_initial_space = false;  ///< Skip spaces at the beginning of a field, so that a quote may follow them.
 };
 
+/// How text becomes numbers.
 struct ColumnOptions {
-  DType dtype = kFloat32;
-  /// What an empty field stands for; an Error if not given. Only floating-point tensors hold NAN.
+  DType dtype = kFloat32;  ///< Of the tensor.
+  /// The value of an empty field; an Error if not given. Only floating-point tensors hold NAN.
   std::optional<double> missing = {};
 };
 
 /// A table of text, by columns. Fields are kept as they were written, but for their quotes.
 class CsvTable {
  public:
+  /// Without the header.
   int64_t num_rows() const { return static_cast<int64_t>(lines_.size()); }
+  /// Fields in each row.
   int64_t num_columns() const { return static_cast<int64_t>(names_.size()); }
-  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<std::string>& names() const { return names_; }  ///< Of the columns, from the header.
   /// A column's number. A name that no column has, or several, is an Error.
   int64_t index_of(std::string_view name) const;
-  std::string_view at(int64_t row, int64_t column) const;
-  std::vector<std::string> strings(std::string_view name) const;
+  std::string_view at(int64_t row, int64_t column) const;         ///< One field, as long as the table lives.
+  std::vector<std::string> strings(std::string_view name) const;  ///< A column as text.
 
-  /// The numbers of a column, [rows]; spaces around them are passed over. Text that is no number of the type, is an
+  /// The numbers of a column, [rows]; spaces around them are skipped. Text that is no number of the dtype is an
   /// Error that names the line and the column. bool takes 0, 1, true and false.
   Tensor column(std::string_view name, const ColumnOptions& options = {}) const;
+  ///@{
   /// Of several columns, [rows, columns], or of all.
   Tensor columns(const std::vector<std::string>& names, const ColumnOptions& options = {}) const;
   Tensor tensor(const ColumnOptions& options = {}) const;
+  ///@}
 
  private:
   friend class CsvReader;
@@ -56,9 +62,9 @@ class CsvTable {
 };
 
 /// Reads comma-separated values as RFC 4180 has them: quoted fields may hold separators, line ends (CR LF is read as
-/// LF) and doubled quotes. Tab-separated text seldom has quoting: {.separator = '\t', .quote = std::nullopt}. Rows end
-/// with LF or CR LF and have as many fields as the first; empty lines are passed over. An Error reads "file:line: what
-/// is wrong".
+/// LF) and doubled quotes. For tab-separated text, which seldom has quoting, set `separator`
+/// to a tab and `quote` to std::nullopt. Rows end with LF or CR LF and have as many fields as the first; empty lines
+/// are skipped. An Error reads "file:line: what is wrong".
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
 }  // namespace reel::data

@@ -15,7 +15,7 @@
 #include "reel/ops/index.h"
 #include "reel/tensor.h"
 
-/// Data sets, the order in which they are walked (sampler.h), and their batches (loader.h).
+/// Data sets, the order in which they are read (sampler.h), and their batches (loader.h).
 namespace reel::data {
 
 // ---- what a data set is ---------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ const auto& plain(const D& dataset) {
     return dataset;
 }
 std::vector<int64_t> random_order(int64_t n, uint64_t seed);
-/// Lengths of the parts that `shares` asks for: integers that add up to n, or fractions that add up to 1.
+/// Lengths of the parts that `shares` describe: integers that add up to n, or fractions that add up to 1.
 std::vector<int64_t> part_lengths(int64_t n, const std::vector<Scalar>& shares);
 void check_index(int64_t index, int64_t size);
 }  // namespace detail
@@ -51,6 +51,7 @@ concept Dataset = requires(const D& dataset) {
     requires(const D& dataset) { detail::plain(dataset).get(int64_t{}); } ||
     requires(const D& dataset) { detail::plain(dataset)[int64_t{}]; });
 
+/// size() of the data set.
 template <Dataset D>
 int64_t num_samples(const D& dataset) {
   return static_cast<int64_t>(detail::plain(dataset).size());
@@ -67,6 +68,7 @@ decltype(auto) sample(const D& dataset, int64_t i) {
     return plain[i];
 }
 
+/// The type of a data set's samples.
 template <Dataset D>
 using SampleOf = std::remove_cvref_t<decltype(sample(std::declval<const D&>(), 0))>;
 
@@ -76,16 +78,20 @@ using SampleOf = std::remove_cvref_t<decltype(sample(std::declval<const D&>(), 0
 template <Dataset D, class F>
 class MapDataset {
  public:
+  /// Of a data set and what is applied to its samples.
   MapDataset(D dataset, F f) : dataset_(std::move(dataset)), f_(std::move(f)) {}
+  ///@{
+  /// As of every data set.
   int64_t size() const { return num_samples(dataset_); }
   auto get(int64_t i) const { return f_(sample(dataset_, i)); }
+  ///@}
 
  private:
   D dataset_;
   F f_;
 };
 
-/// The data set of f(sample), computed each time that a sample is asked for. Random numbers that f draws (rand, randn,
+/// The data set of f(sample), computed at each access. Random numbers that f draws (rand, randn,
 /// …) come out the same for any number of workers of a DataLoader.
 template <Dataset D, class F>
 MapDataset<D, F> map(D dataset, F f) {
@@ -109,10 +115,12 @@ template <class Sample>
 class ConcatDataset {
  public:
   template <Dataset D>
-  void add(D dataset) {
+  void add(D dataset) {  ///< Behind those that were added before.
     size_ += num_samples(dataset);
     parts_.push_back({size_, [dataset = std::move(dataset)](int64_t i) -> Sample { return sample(dataset, i); }});
   }
+  ///@{
+  /// As of every data set.
   int64_t size() const { return size_; }
   Sample get(int64_t i) const {
     detail::check_index(i, size_);
@@ -123,6 +131,7 @@ class ConcatDataset {
     }
     std::terminate();  // i < size_, the last part's end
   }
+  ///@}
 
  private:
   struct Part {
@@ -133,6 +142,7 @@ class ConcatDataset {
   int64_t size_ = 0;
 };
 
+/// The data sets one after the other.
 template <Dataset D, Dataset... More>
 ConcatDataset<SampleOf<D>> concat(D first, More... more) {
   ConcatDataset<SampleOf<D>> all;
@@ -153,28 +163,36 @@ ConcatDataset<SampleOf<D>> concat(std::vector<D> parts) requires(!std::convertib
 template <Dataset D>
 class Subset {
  public:
+  ///@{
+  /// The data set itself, or one that is shared with others.
   Subset(D dataset, std::vector<int64_t> indices)
       : Subset(std::make_shared<const D>(std::move(dataset)), std::move(indices)) {}
   Subset(std::shared_ptr<const D> dataset, std::vector<int64_t> indices)
       : dataset_(std::move(dataset)), indices_(std::move(indices)) {
     for (const int64_t index : indices_) detail::check_index(index, num_samples(*dataset_));
   }
+  ///@}
+  ///@{
+  /// As of every data set.
   int64_t size() const { return static_cast<int64_t>(indices_.size()); }
   decltype(auto) get(int64_t i) const { return sample(*dataset_, indices_[i]); }
-  const std::vector<int64_t>& indices() const { return indices_; }
+  ///@}
+  const std::vector<int64_t>& indices() const { return indices_; }  ///< In the data set.
 
  private:
   std::shared_ptr<const D> dataset_;
   std::vector<int64_t> indices_;
 };
 
+/// Subset(dataset, indices)
 template <Dataset D>
 Subset<D> subset(D dataset, std::vector<int64_t> indices) {
   return {std::move(dataset), std::move(indices)};
 }
 
 /// Cuts a data set at random into parts that share it: `shares` are their sizes, {50000, 10000}, or fractions, {0.9,
-/// 0.1}, whose rounding leaves go to the first parts, one each. The same seed gives the same parts on every machine.
+/// 0.1}, where the samples that rounding leaves over go to the first parts, one each. The same seed gives the same
+/// parts on every machine.
 template <Dataset D>
 std::vector<Subset<D>> random_split(D dataset, const std::vector<Scalar>& shares, uint64_t seed = 0) {
   const auto whole = std::make_shared<const D>(std::move(dataset));
@@ -195,22 +213,26 @@ std::vector<Subset<D>> random_split(D dataset, const std::vector<Scalar>& shares
 template <size_t N>
 class TensorDataset {
  public:
+  /// An Error unless all have the same size(0).
   template <std::same_as<Tensor>... T>
   explicit TensorDataset(const Tensor& first, const T&... more) : tensors_{first, more...} {
     for (const Tensor& tensor : tensors_)
       REEL_CHECK(tensor.defined() && tensor.dim() > 0 && tensor.size(0) == first.size(0),
                  "TensorDataset: tensors need a first dimension of one size, got ", shapes());
   }
+  ///@{
+  /// As of every data set.
   int64_t size() const { return tensors_[0].size(0); }
   auto get(int64_t i) const {
     return each([&](const Tensor& tensor) { return tensor.select(0, i); });
   }
+  ///@}
   /// The rows of all indices at once, which is faster than one by one.
   auto get_batch(std::span<const int64_t> indices) const {
-    const Tensor rows = from(indices);
+    const Tensor rows = reel::tensor(indices);
     return each([&](const Tensor& tensor) { return index_select(tensor, 0, rows); });
   }
-  const Tensor& tensor(size_t i) const { return tensors_[i]; }
+  const Tensor& tensor(size_t i) const { return tensors_[i]; }  ///< The i-th of the tensors.
 
  private:
   template <class F>
@@ -225,6 +247,7 @@ class TensorDataset {
   }
   std::array<Tensor, N> tensors_;
 };
+/// Counts the tensors.
 template <std::same_as<Tensor>... T>
 TensorDataset(const Tensor&, const T&...) -> TensorDataset<1 + sizeof...(T)>;
 

@@ -12,9 +12,11 @@ namespace reel::data {
 /// float32 or float64. 8- and 16-bit signed integers become int32. An Error reads "file: byte N: what is wrong".
 Tensor read_idx(const std::filesystem::path& path);
 
+/// Of Mnist. Pixels, scaled to [0, 1], become (pixel - mean) / std.
 struct MnistOptions {
-  bool train = true;
-  double mean = 0, std = 1;  ///< Pixels, scaled to [0, 1], become (pixel - mean) / std. MNIST: 0.1307, 0.3081.
+  bool train = true;  ///< The training files, otherwise the test files (t10k).
+  double mean = 0;    ///< 0.1307 for MNIST.
+  double std = 1;     ///< 0.3081 for MNIST.
 };
 
 /// MNIST, and everything in the same four files, such as Fashion-MNIST: `folder` holds train-images-idx3-ubyte,
@@ -22,10 +24,11 @@ struct MnistOptions {
 /// [1, 28, 28], and its label.
 class Mnist {
  public:
+  /// Reads the two files of the chosen part whole.
   explicit Mnist(const std::filesystem::path& folder, const MnistOptions& options = {});
 
-  int64_t size() const { return labels_.numel(); }
-  std::pair<Tensor, int64_t> get(int64_t i) const;
+  int64_t size() const { return labels_.numel(); }  ///< The number of images.
+  std::pair<Tensor, int64_t> get(int64_t i) const;  ///< Image and label i.
   /// float32 [n, 1, 28, 28] and int64 [n].
   std::pair<Tensor, Tensor> get_batch(std::span<const int64_t> indices) const;
 

@@ -5,107 +5,35 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
-#include "reel/autograd.h"
 #include "reel/data/collate.h"
 #include "reel/data/dataset.h"
+#include "reel/data/detail/loader.h"
 #include "reel/data/sampler.h"
-#include "reel/random.h"
 
 namespace reel::data {
 
+/// Of DataLoader.
 struct LoaderOptions {
-  int64_t batch_size = 1;
-  bool shuffle = false;
+  int64_t batch_size = 1;  ///< Samples in a batch.
+  bool shuffle = false;    ///< A new random order in every epoch.
   int workers = 0;         ///< Threads that make batches ahead of the loop; 0 makes them in the loop's own.
   int prefetch = 2;        ///< How many batches each worker may be ahead.
   bool drop_last = false;  ///< Leave out the last batch if it is smaller than the others.
-  /// Make the tensors of batches (also those in pairs, tuples and vectors) in memory of the host that GPUs copy from
-  /// without anybody waiting: Tensor::pin_memory().
+  /// Make the tensors of batches (also those in pairs, tuples and vectors) in pinned memory, from which copies to a GPU
+  /// are asynchronous: Tensor::pin_memory().
   bool pin_memory = false;
-  /// Where to bring the tensors of batches: while the loop works on one batch, the next is on its way. From pinned
-  /// memory if it is a GPU.
+  /// Where to copy the tensors of batches: the next batch is copied while the loop computes on one. From pinned memory
+  /// if it is a GPU.
   std::optional<Device> device = {};
   /// Decides the order and all random numbers drawn for samples. Drawn from the calling thread's generator, which
   /// manual_seed() seeds, if not given.
   std::optional<uint64_t> seed = {};
 };
 
-namespace detail {
-
-uint64_t random_seed();  // from the thread's generator
-uint64_t sub_seed(uint64_t seed, uint64_t number);
-
-/// Numbers are drawn from that seed, and nothing is recorded, while it lives.
-class SampleScope {
- public:
-  explicit SampleScope(uint64_t seed) : before_(generator_state()) { manual_seed(seed); }
-  ~SampleScope() { set_generator_state(before_); }
-  SampleScope(const SampleScope&) = delete;
-  SampleScope& operator=(const SampleScope&) = delete;
-
- private:
-  GeneratorState before_;
-  NoGrad no_grad_;
-};
-
-/// Calls make(i) for i in [first, last) on `workers` threads (0: in take()), at most `ahead` results before they are
-/// taken, and hands them out in order.
-class Pipeline {
- public:
-  using Result = std::shared_ptr<void>;
-  Pipeline(int workers, int64_t ahead, int64_t first, int64_t last, std::function<Result(int64_t)> make);
-  ~Pipeline();                   // the threads finish what they are at
-  std::optional<Result> take();  // throws what make() has thrown; nothing at the end
-
- private:
-  struct Shared;
-  std::unique_ptr<Shared> shared_;
-};
-
-/// Brings tensors to a device while the loop works on those that came before.
-class Mover {
- public:
-  explicit Mover(Device device);
-  ~Mover();
-  Tensor move(const Tensor& x);  // starts
-  void arrive(const Tensor& x);  // from here on the loop may use what move() has returned
-
- private:
-  struct Shared;
-  std::unique_ptr<Shared> shared_;
-};
-
-/// The samples of `indices`, of which the first has the place `first` in its epoch, as a batch.
-template <class D, class Collate>
-auto make_batch(const D& dataset, const Collate& collate, std::span<const int64_t> indices, int64_t first,
-                uint64_t seed) {
-  const uint64_t batch_seed = sub_seed(seed, ~static_cast<uint64_t>(first));
-  // A data set may offer batches, made as DefaultCollate would make them.
-  if constexpr (std::same_as<Collate, DefaultCollate> && requires { plain(dataset).get_batch(indices); }) {
-    const SampleScope scope(batch_seed);
-    return plain(dataset).get_batch(indices);
-  } else {
-    std::vector<SampleOf<D>> samples;
-    samples.reserve(indices.size());
-    for (const int64_t index : indices) {
-      const SampleScope scope(sub_seed(sub_seed(seed, static_cast<uint64_t>(first++)), static_cast<uint64_t>(index)));
-      samples.push_back(sample(dataset, index));
-    }
-    const SampleScope scope(batch_seed);
-    return collate(std::move(samples));
-  }
-}
-
-void check(const LoaderOptions& options);
-void check_with_sampler(const LoaderOptions& options, bool of_batches);
-
-}  // namespace detail
-
-/// Walks a data set in batches, once with every loop:
+/// Iterates over a data set in batches, once with every loop:
 ///
 ///   data::DataLoader loader(data::Mnist("mnist/"), {.batch_size = 100, .shuffle = true, .workers = 2});
 ///   for (int epoch = 0; epoch < 5; ++epoch)
@@ -116,15 +44,17 @@ void check_with_sampler(const LoaderOptions& options, bool of_batches);
 /// loader's seed, the epoch, the sample's place in it and its index, so that random transforms agree as well. The data
 /// set and `collate` are called without recording, by several threads at once when there are workers; an exception
 /// that they throw reaches the loop in place of the batch it belongs to. A loop that is left early stops the workers,
-/// and the next one walks the next epoch.
+/// and the next one is the next epoch.
 ///
 /// The data set is held by value; pass std::cref(dataset) or a shared_ptr where it should not be copied. One loop at a
 /// time, a second one is an Error; the loader must outlive it.
 template <Dataset D, class Collate = DefaultCollate>
 class DataLoader {
  public:
+  /// What collate, or the data set's get_batch, returns.
   using Batch = decltype(detail::make_batch(std::declval<const D&>(), std::declval<const Collate&>(), {}, 0, 0));
 
+  /// In order, or shuffled by `options.shuffle`.
   explicit DataLoader(D dataset, LoaderOptions options = {}, Collate collate = {})
       : DataLoader(std::move(dataset), nullptr, options, std::move(collate)) {
     detail::check(options);
@@ -151,17 +81,18 @@ class DataLoader {
   DataLoader& operator=(const DataLoader&) = delete;
 
   int64_t size() const { return batches_->size(); }  ///< Batches in an epoch.
-  const D& dataset() const { return dataset_; }
+  const D& dataset() const { return dataset_; }      ///< As it was given.
 
   /// The epoch of the loop that runs, or of the next one once a loop is over: at its end, or left early.
   int64_t epoch() const { return batches_->epoch(); }
-  /// Batches of that epoch that the loop has got so far.
+  /// Batches of that epoch that the loop has received so far.
   int64_t position() const { return batches_->position(); }
-  void set_epoch(int64_t epoch) { batches_->set_epoch(epoch); }  ///< The next loop walks that one.
+  void set_epoch(int64_t epoch) { batches_->set_epoch(epoch); }  ///< The next loop is that one.
 
-  /// Seeds and place, for checkpoints, in the middle of an epoch, too: after load_state_dict() the next loop yields the
-  /// batches that the saved one had not got yet, the same bit for bit. In the middle of an epoch the batch size and the
-  /// number of batches must be the saved ones. A loop that runs goes on as it was.
+  ///@{
+  /// Seeds and position, for checkpoints, in the middle of an epoch, too: after load_state_dict() the next loop yields
+  /// the batches that the saved one had not received yet, the same bit for bit. In the middle of an epoch the batch
+  /// size and the number of batches must be the saved ones. A loop that runs is not affected.
   StateDict state_dict() const {
     StateDict dict = batches_->state_dict();
     dict.emplace_back("sample_seed", full({}, static_cast<int64_t>(seed_), {.dtype = kInt64, .device = kCPU}));
@@ -177,9 +108,13 @@ class DataLoader {
     batches_->load_state_dict(rest);
     seed_ = new_seed;
   }
+  ///@}
 
+  /// What begin() returns: an input iterator over the batches of an epoch.
   class Iterator {
    public:
+    ///@{
+    /// Those of an input iterator.
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
     Batch& operator*() const { return *batch_; }
@@ -187,15 +122,16 @@ class DataLoader {
     Iterator& operator++() {
       batch_.reset();
       batch_ = mover_ ? moved() : made();
-      walk_.advance();
+      pass_.advance();
       return *this;
     }
     void operator++(int) { ++*this; }
     bool operator==(std::default_sentinel_t) const { return !batch_; }
+    ///@}
 
    private:
     friend DataLoader;
-    explicit Iterator(DataLoader& loader) : walk_(loader.batches_->start()), pipeline_(loader.start(walk_)) {
+    explicit Iterator(DataLoader& loader) : pass_(loader.batches_->start()), pipeline_(loader.start(pass_)) {
       if (loader.options_.device) {
         mover_ = std::make_unique<detail::Mover>(*loader.options_.device);
         look_ahead();
@@ -206,7 +142,7 @@ class DataLoader {
       const auto next = pipeline_->take();
       return next ? std::static_pointer_cast<Batch>(*next) : nullptr;
     }
-    // What goes wrong belongs to the batch that it happens in, which the loop has not come to yet.
+    // An exception is rethrown when the loop reaches the batch in which it was thrown.
     void look_ahead() {
       try {
         next_ = made();
@@ -224,14 +160,14 @@ class DataLoader {
       }
       return here;
     }
-    Batches::Walk walk_;
+    Batches::Pass pass_;
     std::unique_ptr<detail::Pipeline> pipeline_;
     std::unique_ptr<detail::Mover> mover_;
     std::shared_ptr<Batch> batch_, next_;
     std::exception_ptr problem_;
   };
-  Iterator begin() { return Iterator(*this); }
-  std::default_sentinel_t end() const { return {}; }
+  Iterator begin() { return Iterator(*this); }        ///< Begins a loop. An Error while another one runs.
+  std::default_sentinel_t end() const { return {}; }  ///< Past the last batch.
 
  private:
   DataLoader(D dataset, std::unique_ptr<Batches> batches, const LoaderOptions& options, Collate collate)
@@ -245,16 +181,16 @@ class DataLoader {
     batches_ = std::make_unique<BatchSampler>(std::move(sampler), options_.batch_size, options_.drop_last);
   }
 
-  std::unique_ptr<detail::Pipeline> start(const Batches::Walk& walk) {
+  std::unique_ptr<detail::Pipeline> start(const Batches::Pass& pass) {
     std::vector<int64_t> begins;  // each batch's first sample's place in the epoch
-    for (int64_t begin = 0; const auto& batch : *walk.order()) {
+    for (int64_t begin = 0; const auto& batch : *pass.order()) {
       begins.push_back(begin);
       begin += static_cast<int64_t>(batch.size());
     }
     return std::make_unique<detail::Pipeline>(
-        options_.workers, int64_t{options_.workers} * options_.prefetch, walk.position(),
-        static_cast<int64_t>(walk.order()->size()),
-        [this, order = walk.order(), begins = std::move(begins),
+        options_.workers, int64_t{options_.workers} * options_.prefetch, pass.position(),
+        static_cast<int64_t>(pass.order()->size()),
+        [this, order = pass.order(), begins = std::move(begins),
          seed = detail::sub_seed(seed_, static_cast<uint64_t>(batches_->epoch()))](int64_t i) {
           auto batch = std::make_shared<Batch>(detail::make_batch(dataset_, collate_, (*order)[i], begins[i], seed));
           if (options_.pin_memory || (options_.device && *options_.device != kCPU))

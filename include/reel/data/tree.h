@@ -8,19 +8,21 @@
 
 namespace reel::data {
 
-/// A labelled tree over words, such as "(3 (2 It) (4 works))". The nodes stand in postorder: children, left to right,
-/// before their parent, the root last. A loop over `nodes` meets every node after its children.
+/// A labelled tree over words, such as "(3 (2 It) (4 works))". The nodes are in postorder: children, left to right,
+/// before their parent, the root last. A loop over `nodes` reaches every node after its children.
 struct Tree {
+  /// A labelled word or a labelled list of nodes.
   struct Node {
-    std::string label;
-    std::string word;  ///< Of a leaf; inner nodes have none.
-    int32_t first_child = 0, num_children = 0;
-    bool is_leaf() const { return num_children == 0; }
+    std::string label;                                  ///< As in the text, "3".
+    std::string word;                                   ///< Of a leaf; inner nodes have none.
+    int32_t first_child = 0;                            ///< Where in child_ids its children begin.
+    int32_t num_children = 0;                           ///< How many there are.
+    bool is_leaf() const { return num_children == 0; }  ///< Has a word.
   };
-  std::vector<Node> nodes;
-  std::vector<int32_t> child_ids;
+  std::vector<Node> nodes;         ///< In postorder.
+  std::vector<int32_t> child_ids;  ///< The children of all nodes, as positions in `nodes`.
 
-  const Node& root() const { return nodes.back(); }
+  const Node& root() const { return nodes.back(); }  ///< The last node.
   /// The children of a node, left to right, as positions in `nodes`.
   std::span<const int32_t> children(const Node& node) const {
     return std::span(child_ids).subspan(node.first_child, node.num_children);

@@ -19,9 +19,10 @@ concept Stateful = requires(const T& object, T& target, const StateDict& dict) {
   target.load_state_dict(dict);
 };
 
+/// Of Checkpoint::load.
 struct CheckpointOptions {
-  /// Whether every part of the file must have been added, too. Without it other parts are passed over, the generator's
-  /// among them: to take the model alone.
+  /// Whether every part of the file must have been added, too. Without it other parts, the generator's among them, are
+  /// skipped: to load the model alone.
   bool strict = true;
 };
 

@@ -18,12 +18,13 @@ void save_npy(const Tensor& tensor, const std::filesystem::path& path);
 /// text, dates, objects and records are an Error.
 Tensor load_npy(const std::filesystem::path& path);
 
+/// Of save_npz.
 struct NpzOptions {
   bool compressed = false;  ///< savez_compressed instead of savez.
 };
 /// Writes tensors under their names: a zip file with a .npy for each.
 void save_npz(const StateDict& tensors, const std::filesystem::path& path, NpzOptions options = {});
-/// Reads all arrays, in the order of the file, or those that options.keep says: the others may be text or objects.
+/// Reads all arrays, in the order of the file, or those that options.keep selects: the others may be text or objects.
 StateDict load_npz(const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace reel::io

@@ -23,16 +23,19 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
 /// The same with a module's state_dict().
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
 
+/// Of load and load_npz.
 struct LoadOptions {
-  /// Says which names to load, all if not given. The others' data are not read, and may be of types that no tensor has:
-  /// io::load(path, {.keep = [](std::string_view name) { return name.starts_with("encoder."); }})
+  /// Selects the names to load, all if not given. The others' data are not read, and may be of types that no tensor
+  /// has: io::load(path, {.keep = [](std::string_view name) { return name.starts_with("encoder."); }})
   std::function<bool(std::string_view name)> keep = {};
 };
+///@{
 /// Reads the tensors, in the order of the file's header, onto the CPU. I8, I16 and U16 become int32, U32 becomes int64;
-/// U64 and other types that no tensor has are an Error. Input is trusted in nothing: an Error names the file, the byte
-/// and the tensor where it is malformed, and no more is allocated than the file's size justifies.
+/// U64 and other types that no tensor has are an Error. Nothing in the input is trusted: an Error names the file, the
+/// byte and the tensor where it is malformed, and no more is allocated than the file's size justifies.
 StateDict load(const std::filesystem::path& path, Metadata* metadata = nullptr);
 StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata = nullptr);
+///@}
 /// The same, into a module, by load_state_dict's rules: after an Error the module is as it was.
 nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options = {});
 

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "reel/nn/detail/name.h"
 #include "reel/nn/module.h"
 #include "reel/ops/activation.h"
 #include "reel/ops/loss.h"
@@ -22,21 +23,22 @@ struct Pointwise : Layer<Pointwise<title, f>> {
   std::string name() const override { return title.text; }
 };
 
-using ReLU = Pointwise<"ReLU", relu>;
-using ReLU6 = Pointwise<"ReLU6", relu6>;
-using SELU = Pointwise<"SELU", selu>;
-using SiLU = Pointwise<"SiLU", silu>;
-using Mish = Pointwise<"Mish", mish>;
-using Hardswish = Pointwise<"Hardswish", hardswish>;
-using Sigmoid = Pointwise<"Sigmoid", sigmoid>;
-using Hardsigmoid = Pointwise<"Hardsigmoid", hardsigmoid>;
-using LogSigmoid = Pointwise<"LogSigmoid", logsigmoid>;
-using Tanh = Pointwise<"Tanh", tanh>;
-using Tanhshrink = Pointwise<"Tanhshrink", tanhshrink>;
-using Softsign = Pointwise<"Softsign", softsign>;
+using ReLU = Pointwise<"ReLU", relu>;                       ///< max(x, 0).
+using ReLU6 = Pointwise<"ReLU6", relu6>;                    ///< x, clamped to [0, 6].
+using SELU = Pointwise<"SELU", selu>;                       ///< Scaled ELU (Klambauer et al. 2017).
+using SiLU = Pointwise<"SiLU", silu>;                       ///< x σ(x).
+using Mish = Pointwise<"Mish", mish>;                       ///< x tanh(softplus(x)).
+using Hardswish = Pointwise<"Hardswish", hardswish>;        ///< x ReLU6(x + 3) / 6.
+using Sigmoid = Pointwise<"Sigmoid", sigmoid>;              ///< 1 / (1 + e⁻ˣ).
+using Hardsigmoid = Pointwise<"Hardsigmoid", hardsigmoid>;  ///< ReLU6(x + 3) / 6.
+using LogSigmoid = Pointwise<"LogSigmoid", logsigmoid>;     ///< log σ(x).
+using Tanh = Pointwise<"Tanh", tanh>;                       ///< tanh(x).
+using Tanhshrink = Pointwise<"Tanhshrink", tanhshrink>;     ///< x - tanh(x).
+using Softsign = Pointwise<"Softsign", softsign>;           ///< x / (1 + |x|).
 
 // ---- those with arguments -------------------------------------------------------------------------------------------
 
+/// max(x, 0) + negative_slope min(x, 0).
 struct LeakyReLU : Layer<LeakyReLU> {
   explicit LeakyReLU(double negative_slope = 0.01) : negative_slope(negative_slope) {}
   LeakyReLU(Module& parent, std::string name, double negative_slope = 0.01) : LeakyReLU(negative_slope) {
@@ -48,6 +50,7 @@ struct LeakyReLU : Layer<LeakyReLU> {
   double negative_slope;
 };
 
+/// x for x > 0, otherwise alpha (eˣ - 1) (Clevert, Unterthiner & Hochreiter 2016).
 struct ELU : Layer<ELU> {
   explicit ELU(double alpha = 1) : alpha(alpha) {}
   ELU(Module& parent, std::string name, double alpha = 1) : ELU(alpha) {
@@ -59,6 +62,7 @@ struct ELU : Layer<ELU> {
   double alpha;
 };
 
+/// max(x, 0) + min(0, alpha (e^(x / alpha) - 1)) (Barron 2017).
 struct CELU : Layer<CELU> {
   explicit CELU(double alpha = 1) : alpha(alpha) {}
   CELU(Module& parent, std::string name, double alpha = 1) : CELU(alpha) {
@@ -82,6 +86,7 @@ struct GELU : Layer<GELU> {
   std::string approximate;
 };
 
+/// x, clamped to [min_val, max_val].
 struct Hardtanh : Layer<Hardtanh> {
   explicit Hardtanh(double min_val = -1, double max_val = 1) : min_val(min_val), max_val(max_val) {}
   Hardtanh(Module& parent, std::string name, double min_val = -1, double max_val = 1) : Hardtanh(min_val, max_val) {
@@ -94,6 +99,7 @@ struct Hardtanh : Layer<Hardtanh> {
   double max_val;
 };
 
+/// x where |x| > lambda, otherwise 0.
 struct Hardshrink : Layer<Hardshrink> {
   explicit Hardshrink(double lambda = 0.5) : lambda(lambda) {}
   Hardshrink(Module& parent, std::string name, double lambda = 0.5) : Hardshrink(lambda) {
@@ -105,6 +111,7 @@ struct Hardshrink : Layer<Hardshrink> {
   double lambda;
 };
 
+/// x moved towards 0 by lambda, and 0 where |x| ≤ lambda.
 struct Softshrink : Layer<Softshrink> {
   explicit Softshrink(double lambda = 0.5) : lambda(lambda) {}
   Softshrink(Module& parent, std::string name, double lambda = 0.5) : Softshrink(lambda) {
@@ -116,6 +123,7 @@ struct Softshrink : Layer<Softshrink> {
   double lambda;
 };
 
+/// log(1 + e^(beta x)) / beta, and x itself where beta x > threshold.
 struct Softplus : Layer<Softplus> {
   explicit Softplus(double beta = 1, double threshold = 20) : beta(beta), threshold(threshold) {}
   Softplus(Module& parent, std::string name, double beta = 1, double threshold = 20) : Softplus(beta, threshold) {
@@ -128,6 +136,7 @@ struct Softplus : Layer<Softplus> {
   double threshold;
 };
 
+/// x where x > threshold, otherwise value.
 struct Threshold : Layer<Threshold> {
   Threshold(double threshold, double value) : threshold(threshold), value(value) {}
   Threshold(Module& parent, std::string name, double threshold, double value) : Threshold(threshold, value) {
@@ -140,6 +149,8 @@ struct Threshold : Layer<Threshold> {
   double value;
 };
 
+/// x for x > 0, otherwise x times a slope: in training uniform in [lower, upper] for each element, otherwise their
+/// mean.
 struct RReLU : Layer<RReLU> {
   explicit RReLU(double lower = 1. / 8, double upper = 1. / 3) : lower(lower), upper(upper) {}
   RReLU(Module& parent, std::string name, double lower = 1. / 8, double upper = 1. / 3) : RReLU(lower, upper) {
@@ -162,9 +173,10 @@ struct PReLU : Layer<PReLU> {
   Tensor forward(const Tensor& x) const { return prelu(x, weight); }
   std::string extra_repr() const override;
 
-  Tensor weight;
+  Parameter weight;
 };
 
+/// a σ(b), where a and b are the halves of x along dim (Dauphin et al. 2017).
 struct GLU : Layer<GLU> {
   explicit GLU(int64_t dim = -1) : dim(dim) {}
   GLU(Module& parent, std::string name, int64_t dim = -1) : GLU(dim) { parent.register_module(std::move(name), *this); }
@@ -176,6 +188,7 @@ struct GLU : Layer<GLU> {
 
 // ---- softmax and its kin -------------------------------------------------------------------------------------------
 
+/// eˣ, normalised to the sum 1 along dim.
 struct Softmax : Layer<Softmax> {
   explicit Softmax(int64_t dim) : dim(dim) {}
   Softmax(Module& parent, std::string name, int64_t dim) : Softmax(dim) {
@@ -187,6 +200,7 @@ struct Softmax : Layer<Softmax> {
   int64_t dim;
 };
 
+/// The logarithm of Softmax.
 struct LogSoftmax : Layer<LogSoftmax> {
   explicit LogSoftmax(int64_t dim) : dim(dim) {}
   LogSoftmax(Module& parent, std::string name, int64_t dim) : LogSoftmax(dim) {
@@ -198,6 +212,7 @@ struct LogSoftmax : Layer<LogSoftmax> {
   int64_t dim;
 };
 
+/// Softmax of -x.
 struct Softmin : Layer<Softmin> {
   explicit Softmin(int64_t dim) : dim(dim) {}
   Softmin(Module& parent, std::string name, int64_t dim) : Softmin(dim) {
@@ -218,6 +233,7 @@ struct Softmax2d : Layer<Softmax2d> {
 
 // ---- shapes --------------------------------------------------------------------------------------------------------
 
+/// x with its dimensions start_dim to end_dim made one.
 struct Flatten : Layer<Flatten> {
   explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim(start_dim), end_dim(end_dim) {}
   Flatten(Module& parent, std::string name, int64_t start_dim = 1, int64_t end_dim = -1) : Flatten(start_dim, end_dim) {

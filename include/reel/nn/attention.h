@@ -6,25 +6,28 @@
 
 namespace reel::nn {
 
+/// Options of MultiheadAttention.
 struct MultiheadAttentionOptions {
-  double dropout = 0;  ///< Of the attention weights, in training.
-  bool bias = true;
-  bool add_bias_kv = false;                     ///< A learnt key and value for everybody, bias_k and bias_v.
-  bool add_zero_attn = false;                   ///< A key and value of zeros for everybody: a way to look at nothing.
+  double dropout = 0;          ///< Of the attention weights, in training.
+  bool bias = true;            ///< Whether there is one.
+  bool add_bias_kv = false;    ///< A learnt key and value for every query, bias_k and bias_v.
+  bool add_zero_attn = false;  ///< A key and value of zeros for every query, which may attend to that alone.
   std::optional<int64_t> kdim = {}, vdim = {};  ///< Features of keys and values, embed_dim by default.
   bool batch_first = false;                     ///< [N, L, E] instead of [L, N, E].
 };
 
+/// What one call of MultiheadAttention is given besides query, key and value.
 struct AttendOptions {
   /// [N, S] (or [S]): true for keys that are padding, or numbers that are added to their scores.
   Tensor key_padding_mask = {};
   bool need_weights = true;
-  /// [L, S] or [N heads, L, S]: true where a query may NOT look at a key (the opposite of
+  /// [L, S] or [N heads, L, S]: true where a query may NOT attend to a key (the opposite of
   /// scaled_dot_product_attention's mask), or numbers that are added to the scores.
   Tensor attn_mask = {};
   bool average_attn_weights = true;
   bool is_causal = false;  ///< Query i sees keys 0 … i only; needs no attn_mask.
 };
+/// What MultiheadAttention returns.
 struct MultiheadAttentionOutput {
   Tensor output;   ///< Of query's shape.
   Tensor weights;  ///< [N, L, S], or [N, heads, L, S] when not averaged; undefined unless need_weights.
@@ -55,7 +58,7 @@ struct MultiheadAttention : Layer<MultiheadAttention> {
 
   const int64_t embed_dim, num_heads;
   const MultiheadAttentionOptions options;
-  Tensor in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias, bias_k, bias_v;
+  Parameter in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias, bias_k, bias_v;
   Linear out_proj;
 
  private:

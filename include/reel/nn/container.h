@@ -1,5 +1,6 @@
 #pragma once
 #include <concepts>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,12 +11,11 @@
 #include "reel/nn/module.h"
 
 /// Modules and parameters by number and by name. What a container holds is saved under "list.0.weight" or
-/// "dict.name.weight", as in PyTorch. Containers are no layers: the module around them says what is done with the
-/// parts.
+/// "dict.name.weight", as in PyTorch. Containers are not callable; the module that holds them calls their parts.
 namespace reel::nn {
 
 namespace internal {
-/// Walks over owned things as if they were there themselves.
+/// Iterates over unique_ptrs as if over the objects.
 template <class Iterator, class T>
 struct Dereferencing {
   Iterator at;
@@ -64,7 +64,7 @@ class ModuleList : public Module {
     return result;
   }
 
-  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }  ///< Modules in it.
   bool empty() const { return items_.empty(); }
   /// Negative numbers count from the end.
   T& operator[](int64_t index) { return *items_[wrap(index)]; }
@@ -158,7 +158,7 @@ class ModuleDict : public Module {
   Items items_;
 };
 
-/// Parameters by number.
+/// Parameters by number, for a number that is known at run time: `params[0] = other.weight` ties as for a member.
 class ParameterList : public Module {
  public:
   using Module::Module;
@@ -167,50 +167,59 @@ class ParameterList : public Module {
     for (const Tensor& parameter : parameters) append(parameter);
   }
 
-  Tensor append(Tensor parameter);
+  /// Adds a parameter behind the others. The reference stays valid while the list, or what it is moved to, lives.
+  Parameter& append(const Tensor& parameter);
   int64_t size() const { return static_cast<int64_t>(list_.size()); }
   bool empty() const { return list_.empty(); }
   /// Negative numbers count from the end.
-  const Tensor& operator[](int64_t index) const;
+  Parameter& operator[](int64_t index) { return list_[wrap(index)]; }
+  const Parameter& operator[](int64_t index) const { return list_[wrap(index)]; }
   auto begin() const { return list_.begin(); }
   auto end() const { return list_.end(); }
   std::string extra_repr() const override;
 
  private:
-  std::vector<Tensor> list_;
+  size_t wrap(int64_t index) const;
+  std::deque<Parameter> list_;
 };
 
-/// Parameters by name, in the order in which they were added.
+/// Parameters by name, in the order in which they were added, for names that are known at run time.
 class ParameterDict : public Module {
  public:
   using Module::Module;
   ParameterDict() = default;
 
-  Tensor insert(std::string name, Tensor parameter) {
-    return register_parameter(std::move(name), std::move(parameter));
-  }
-  int64_t size() const { return static_cast<int64_t>(items().size()); }
-  bool empty() const { return size() == 0; }
+  /// Adds a parameter under a name that is not taken. The reference stays valid as that of ParameterList::append.
+  Parameter& insert(const std::string& name, const Tensor& parameter);
+  int64_t size() const { return static_cast<int64_t>(list_.size()); }
+  bool empty() const { return list_.empty(); }
   bool contains(std::string_view name) const;
-  Tensor operator[](std::string_view name) const;
+  Parameter& operator[](std::string_view name) { return get_parameter(name); }
+  const Parameter& operator[](std::string_view name) const { return get_parameter(name); }
   std::vector<std::string> keys() const;
-  std::vector<std::pair<std::string, Tensor>> items() const { return named_parameters(false); }
+  std::vector<std::pair<std::string, Tensor>> items() const;
   std::string extra_repr() const override;
+
+ private:
+  std::deque<std::pair<std::string, Parameter>> list_;
 };
 
-// ---- the plainest layers --------------------------------------------------------------------------------------------
+// ---- trivial layers -------------------------------------------------------------------------------------------------
 
-/// Gives back what it gets.
+/// Returns its argument.
 struct Identity : Layer<Identity> {
   Identity() = default;
   using Layer::Layer;
   template <class T>
-  T forward(const T& x) const {
-    return x;
+  auto forward(const T& x) const {
+    if constexpr (std::derived_from<T, Tensor>)
+      return Tensor(x);
+    else
+      return x;
   }
 };
 
-/// A function without parameters as a layer, for where one is asked for: nn::Functional(relu).
+/// A function without parameters as a layer, where an interface takes layers: nn::Functional(relu).
 struct Functional : Layer<Functional> {
   using Function = std::function<Tensor(const Tensor&)>;
   explicit Functional(Function f) : f_(std::move(f)) { REEL_CHECK(f_, "Functional: the function is empty"); }

@@ -11,13 +11,14 @@
 /// element of the output of a (not transposed) convolution is summed over.
 namespace reel::nn {
 
+/// Options of Conv.
 template <int N>
 struct ConvLayerOptions {
-  PerDim<N> stride = 1;
-  ConvPadding<N> padding = 0;
-  PerDim<N> dilation = 1;
-  int64_t groups = 1;
-  bool bias = true;
+  PerDim<N> stride = 1;           ///< In each dimension.
+  ConvPadding<N> padding = 0;     ///< At both ends of each dimension.
+  PerDim<N> dilation = 1;         ///< The distance of neighbouring taps.
+  int64_t groups = 1;             ///< Groups of channels that are convolved apart.
+  bool bias = true;               ///< Whether there is one.
   PadMode padding_mode = kZeros;  ///< What the padding shows.
 };
 
@@ -38,23 +39,24 @@ struct Conv : Layer<Conv<N>> {
   const int64_t in_channels, out_channels;
   const PerDim<N> kernel_size;
   const ConvLayerOptions<N> options;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 extern template struct Conv<1>;
 extern template struct Conv<2>;
 extern template struct Conv<3>;
-using Conv1d = Conv<1>;
-using Conv2d = Conv<2>;
-using Conv3d = Conv<3>;
+using Conv1d = Conv<1>;  ///< For x [n, channels, w].
+using Conv2d = Conv<2>;  ///< For x [n, channels, h, w].
+using Conv3d = Conv<3>;  ///< For x [n, channels, d, h, w].
 
+/// Options of ConvTranspose.
 template <int N>
 struct ConvTransposeLayerOptions {
-  PerDim<N> stride = 1;
-  PerDim<N> padding = 0;
-  PerDim<N> output_padding = 0;
-  int64_t groups = 1;
-  bool bias = true;
-  PerDim<N> dilation = 1;
+  PerDim<N> stride = 1;          ///< In each dimension.
+  PerDim<N> padding = 0;         ///< At both ends of each dimension.
+  PerDim<N> output_padding = 0;  ///< Added to the size of the output.
+  int64_t groups = 1;            ///< Groups of channels that are convolved apart.
+  bool bias = true;              ///< Whether there is one.
+  PerDim<N> dilation = 1;        ///< The distance of neighbouring taps.
 };
 
 /// ConvTranspose1d, ConvTranspose2d and ConvTranspose3d. weight is [in_channels, out_channels / groups, kernel_size…]
@@ -78,14 +80,14 @@ struct ConvTranspose : Layer<ConvTranspose<N>> {
   const int64_t in_channels, out_channels;
   const PerDim<N> kernel_size;
   const ConvTransposeLayerOptions<N> options;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 extern template struct ConvTranspose<1>;
 extern template struct ConvTranspose<2>;
 extern template struct ConvTranspose<3>;
-using ConvTranspose1d = ConvTranspose<1>;
-using ConvTranspose2d = ConvTranspose<2>;
-using ConvTranspose3d = ConvTranspose<3>;
+using ConvTranspose1d = ConvTranspose<1>;  ///< For x [n, channels, w].
+using ConvTranspose2d = ConvTranspose<2>;  ///< For x [n, channels, h, w].
+using ConvTranspose3d = ConvTranspose<3>;  ///< For x [n, channels, d, h, w].
 
 /// reel::unfold as a layer.
 struct Unfold : Layer<Unfold> {

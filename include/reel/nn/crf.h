@@ -4,6 +4,7 @@
 
 namespace reel::nn {
 
+/// Options of CRF.
 struct CRFOptions {
   bool batch_first = false;     ///< Emissions are [n, len, tags] instead of [len, n, tags], tags [n, len].
   Reduction reduction = kSum;   ///< Of the chains' log likelihoods.
@@ -32,7 +33,7 @@ struct CRF : Layer<CRF> {
 
   const int64_t num_tags;
   const CRFOptions options;
-  Tensor start_transitions, end_transitions, transitions;
+  Parameter start_transitions, end_transitions, transitions;
 };
 
 }  // namespace reel::nn

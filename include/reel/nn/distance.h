@@ -7,10 +7,12 @@
 /// Distances and similarities.
 namespace reel::nn {
 
+/// Options of CosineSimilarity.
 struct CosineSimilarityOptions {
-  int64_t dim = 1;
-  double eps = 1e-8;
+  int64_t dim = 1;    ///< The dimension that is reduced.
+  double eps = 1e-8;  ///< Added to the denominator.
 };
+/// cosine_similarity of a and b along a dimension.
 struct CosineSimilarity : Layer<CosineSimilarity> {
   explicit CosineSimilarity(CosineSimilarityOptions given = {}) : options(given) {}
   CosineSimilarity(Module& parent, std::string name, CosineSimilarityOptions given = {}) : CosineSimilarity(given) {
@@ -20,6 +22,7 @@ struct CosineSimilarity : Layer<CosineSimilarity> {
   const CosineSimilarityOptions options;
 };
 
+/// pairwise_distance of a and b [n, d]: a p-norm of their difference for each row.
 struct PairwiseDistance : Layer<PairwiseDistance> {
   explicit PairwiseDistance(PairwiseDistanceOptions given = {}) : options(given) {}
   PairwiseDistance(Module& parent, std::string name, PairwiseDistanceOptions given = {}) : PairwiseDistance(given) {

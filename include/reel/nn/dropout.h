@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "reel/nn/detail/name.h"
 #include "reel/nn/module.h"
 #include "reel/ops/random.h"
 
@@ -27,11 +28,11 @@ struct RandomDrop : Layer<RandomDrop<title, drop>> {
 };
 
 // What is dropped, and what becomes of the rest: see reel/ops/random.h.
-using Dropout = RandomDrop<"Dropout", dropout>;
-using Dropout1d = RandomDrop<"Dropout1d", dropout1d>;
-using Dropout2d = RandomDrop<"Dropout2d", dropout2d>;
-using Dropout3d = RandomDrop<"Dropout3d", dropout3d>;
-using AlphaDropout = RandomDrop<"AlphaDropout", alpha_dropout>;
-using FeatureAlphaDropout = RandomDrop<"FeatureAlphaDropout", feature_alpha_dropout>;
+using Dropout = RandomDrop<"Dropout", dropout>;                  ///< Drops elements.
+using Dropout1d = RandomDrop<"Dropout1d", dropout1d>;            ///< Drops channels of x [n, channels, w].
+using Dropout2d = RandomDrop<"Dropout2d", dropout2d>;            ///< Drops channels of x [n, channels, h, w].
+using Dropout3d = RandomDrop<"Dropout3d", dropout3d>;            ///< Drops channels of x [n, channels, d, h, w].
+using AlphaDropout = RandomDrop<"AlphaDropout", alpha_dropout>;  ///< Keeps mean and variance, for SELU.
+using FeatureAlphaDropout = RandomDrop<"FeatureAlphaDropout", feature_alpha_dropout>;  ///< The same for channels.
 
 }  // namespace reel::nn

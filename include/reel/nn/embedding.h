@@ -6,14 +6,16 @@
 
 namespace reel::nn {
 
+/// Options of Embedding.
 struct EmbeddingOptions {
   /// Row-sparse gradients: backward and optimizers touch only the rows that were looked up.
   bool sparse = false;
-  /// An id that says "nothing here": its row starts as zeros and gets no gradient. Negative counts from the end.
+  /// The id of padding: its row starts as zeros and gets no gradient. Negative counts from the end.
   std::optional<int64_t> padding_idx = {};
-  /// Rows with a larger norm_type-norm are scaled down to it, in place, when they are looked up.
+  /// Rows with a larger norm_type-norm are scaled down to it, in place, when they are looked up: forward changes the
+  /// weight, when evaluating, too, and may not run in several threads at once.
   std::optional<double> max_norm = {};
-  double norm_type = 2;
+  double norm_type = 2;  ///< Of max_norm.
   /// Divide the gradient of a row by how often it was looked up in the call.
   bool scale_grad_by_freq = false;
 };
@@ -35,20 +37,21 @@ struct Embedding : Layer<Embedding> {
 
   const int64_t num_embeddings, embedding_dim;
   EmbeddingOptions options;
-  Tensor weight;
+  Parameter weight;
 
  private:
   Embedding(Tensor weight, EmbeddingOptions options);
 };
 
+/// Options of EmbeddingBag; those without a comment mean what they do for Embedding.
 struct EmbeddingBagOptions {
-  bool sparse = false;
-  std::optional<int64_t> padding_idx = {};  ///< An id that does not count, with a row that starts as zeros.
-  std::optional<double> max_norm = {};
-  double norm_type = 2;
-  bool scale_grad_by_freq = false;   ///< Not with kMax.
-  Reduce mode = Reduce::kMean;       ///< kSum, kMean or kMax.
-  bool include_last_offset = false;  ///< The offsets end with the number of ids.
+  bool sparse = false;                      ///< As for Embedding.
+  std::optional<int64_t> padding_idx = {};  ///< An id that is left out of the bag; its row is initially zero.
+  std::optional<double> max_norm = {};      ///< As for Embedding.
+  double norm_type = 2;                     ///< As for Embedding.
+  bool scale_grad_by_freq = false;          ///< Not with kMax.
+  Reduce mode = Reduce::kMean;              ///< kSum, kMean or kMax.
+  bool include_last_offset = false;         ///< The offsets end with the number of ids.
 };
 
 /// The sum, mean or largest elements of the rows that each bag of ids names: embedding_bag with a weight of its own.
@@ -67,7 +70,7 @@ struct EmbeddingBag : Layer<EmbeddingBag> {
 
   const int64_t num_embeddings, embedding_dim;
   EmbeddingBagOptions options;
-  Tensor weight;
+  Parameter weight;
 
  private:
   EmbeddingBag(Tensor weight, EmbeddingBagOptions options);

@@ -3,8 +3,9 @@
 
 namespace reel::nn {
 
+/// Options of Linear.
 struct LinearOptions {
-  bool bias = true;
+  bool bias = true;  ///< Without it, `bias` is undefined.
 };
 
 /// x · weightᵀ + bias, for x […, in_features]. weight is [out_features, in_features] and bias [out_features]; both
@@ -20,11 +21,12 @@ struct Linear : Layer<Linear> {
   std::string extra_repr() const override;
 
   const int64_t in_features, out_features;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
+/// Options of Bilinear.
 struct BilinearOptions {
-  bool bias = true;
+  bool bias = true;  ///< Whether there is one.
 };
 
 /// y_k = x1ᵀ W_k x2 + b_k, for x1 […, in1_features] and x2 […, in2_features]. weight is [out, in1, in2] and bias [out];
@@ -41,7 +43,7 @@ struct Bilinear : Layer<Bilinear> {
   std::string extra_repr() const override;
 
   const int64_t in1_features, in2_features, out_features;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
 }  // namespace reel::nn

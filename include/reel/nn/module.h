@@ -9,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "reel/nn/call.h"
+#include "reel/nn/detail/call.h"
+#include "reel/nn/parameter.h"
 #include "reel/profile.h"
 #include "reel/state_dict.h"
 #include "reel/tensor.h"
@@ -18,12 +19,14 @@ namespace reel::nn {
 
 class Module;
 
+/// What load_state_dict accepts.
 struct LoadOptions {
   bool strict = true;  ///< Refuse names that are missing or not expected. Wrong shapes are refused always.
 };
 /// What load_state_dict passed over when not strict.
 struct LoadResult {
-  std::vector<std::string> missing, unexpected;
+  std::vector<std::string> missing;     ///< Paths of the module that the dict has no tensor for.
+  std::vector<std::string> unexpected;  ///< Names of the dict that the module has no tensor for.
 };
 
 /// Runs before a module's forward and may replace the Tensors that it is called with.
@@ -36,28 +39,19 @@ using ForwardHook =
 using FullBackwardHook =
     std::function<void(Module& module, std::vector<Tensor>& grad_inputs, const std::vector<Tensor>& grad_outputs)>;
 
-namespace internal {
-struct Computed;
-struct Hooks;
-class HookedCall;
-struct ModuleParts;
-}  // namespace internal
-
 /// The base of everything that has parameters. A module is a plain struct whose members register themselves where they
 /// are declared:
 ///
-///   struct Net : nn::Module {
+///   struct Net : nn::Layer<Net> {
 ///     nn::Linear hidden{*this, "hidden", 784, 256};
-///     Tensor scale = register_parameter("scale", ones({256}));
+///     nn::Parameter scale{*this, "scale", ones({256})};
 ///     Tensor forward(const Tensor& x) const { return relu(hidden(x)) * scale; }
 ///   };
 ///
-/// Names are joined by dots to paths: "hidden.weight". Tensors are handles, so the member `scale` and the registered
-/// parameter are one tensor: change its values (no_grad, copy_, to). For another tensor use replace_parameter, since
-/// `fc.weight = emb.weight` changes only what forward reads: parameters(), to() and state_dict() go on with the old
-/// one. A module is not copied. It can be moved (returned, put into a vector or a Sequential) if its type can: that is
-/// so for all of reel's and for plain structs of such members. What holds pointers into it, a lambda with its `this`,
-/// say, does not follow. What is part of another module stays there: containers refuse it before they move anything.
+/// Layer<Net>, below, is a Module that is called: net(x) is net.forward(x) with the hooks run. Names are joined by dots
+/// to paths: "hidden.weight". Assigning to a member replaces the parameter (see parameter.h). Modules are movable (all
+/// of reel's, and plain structs of movable members), not copyable; pointers into a moved module dangle, such as a
+/// captured `this`. A module that has a parent cannot be moved into a container: that throws and changes nothing.
 class Module {
  public:
   /// For modules that are parts of others: `using Module::Module;` makes `Block block{*this, "block"}` possible.
@@ -67,43 +61,33 @@ class Module {
   Module& operator=(Module&&) = delete;
   virtual ~Module();
 
-  // Registration. Names are neither empty nor used twice in a module nor hold a '.'; anything else is an Error.
-  /// Makes `tensor`, a floating-point leaf, a parameter: it gets requires_grad, and is returned. An undefined tensor is
-  /// returned as it is, without being registered (an optional bias).
-  Tensor register_parameter(std::string name, Tensor tensor);
-  /// A tensor that is moved with the module but not trained, such as a running mean; unless `persistent` is false, it
-  /// is saved with it, too.
-  Tensor register_buffer(std::string name, Tensor tensor, bool persistent = true);
-  /// Makes `child`, which has no parent yet, a part of this module. It must live as long as it is used through here; a
-  /// child that dies is taken off the list.
+  /// Makes `child`, which has no parent yet, a part of this module, under a name that is neither empty nor used in this
+  /// module already nor has a '.'; anything else is an Error. The child must live as long as it is used through here; a
+  /// child that is destroyed is taken off the list.
   void register_module(std::string name, Module& child);
-
-  /// Makes `tensor` a parameter in the place of `member`, which is one of this module's own: layer.replace_parameter(
-  /// layer.weight, other.weight) has the two share a weight. Optimizers and others that hold the old one go on with it.
-  /// Layers refuse a copy of their member's handle, which forward does not read; a plain Module cannot tell.
-  void replace_parameter(Tensor& member, Tensor tensor);
-  /// The same for a buffer.
-  void replace_buffer(Tensor& member, Tensor tensor);
 
   // Everything below covers this module and all modules in it, in the order of declaration.
   std::vector<Tensor> parameters(bool recurse = true) const;  ///< Each tensor once, however often it is shared.
   /// Each once, under its first path. Without `recurse`, here and elsewhere: only this module's own.
   std::vector<std::pair<std::string, Tensor>> named_parameters(bool recurse = true) const;
-  std::vector<Tensor> buffers(bool recurse = true) const;
+  std::vector<Tensor> buffers(bool recurse = true) const;  ///< As parameters().
+  /// As named_parameters().
   std::vector<std::pair<std::string, Tensor>> named_buffers(bool recurse = true) const;
-  std::vector<Module*> children() const;  ///< The direct ones.
-  std::vector<std::pair<std::string, Module*>> named_children() const;
-  std::vector<Module*> modules();                                ///< This one and all below.
+  std::vector<Module*> children() const;                                ///< The direct ones.
+  std::vector<std::pair<std::string, Module*>> named_children() const;  ///< With their names.
+  std::vector<Module*> modules();                                       ///< This one and all below.
   std::vector<std::pair<std::string, Module*>> named_modules();  ///< The same with their paths, this one's is "".
   /// f(module) for all modules below, then for this one: net.apply([](nn::Module& m) { … }).
   void apply(const std::function<void(Module&)>& f);
 
-  // By path, "encoder.cell.weight"; an Error where there is nothing. The empty path is this module.
-  Tensor get_parameter(std::string_view path) const;
-  Tensor get_buffer(std::string_view path) const;
-  Module& get_submodule(std::string_view path);
-  const Module& get_submodule(std::string_view path) const { return const_cast<Module*>(this)->get_submodule(path); }
-  /// This module as what it is; an Error where it is something else: net.get_submodule("fc").as<nn::Linear>().weight.
+  // By path, "encoder.cell.weight"; an Error where there is nothing.
+  Parameter& get_parameter(std::string_view path);  ///< The member itself: assigning to it replaces.
+  const Parameter& get_parameter(std::string_view path) const;
+  Buffer& get_buffer(std::string_view path);  ///< The member itself.
+  const Buffer& get_buffer(std::string_view path) const;
+  Module& get_submodule(std::string_view path);  ///< The empty path is this module.
+  const Module& get_submodule(std::string_view path) const;
+  /// This module as its concrete type; an Error if it has another: net.get_submodule("fc").as<nn::Linear>().weight.
   template <class M>
   M& as() {
     return const_cast<M&>(std::as_const(*this).as<M>());
@@ -117,15 +101,16 @@ class Module {
   /// Where this module is in the largest one that it is part of: "encoder.cell", "" for one that is no part.
   std::string path() const;
 
-  /// Layers that behave differently in training (dropout) ask is_training(); true at first.
+  /// Switches layers that behave differently in training, such as dropout; is_training() is true at first.
   void train(bool on = true);
-  void eval() { train(false); }
+  void eval() { train(false); }  ///< train(false).
   bool is_training() const { return training_; }
 
-  /// Moves parameters, buffers and gradients in place: all handles to them follow. Converting to a floating-point type
-  /// leaves integer and bool buffers alone. An optimizer keeps the states it has, so move before the first step().
+  /// Moves parameters, buffers and gradients in place, so every handle to them sees the change. Converting to a
+  /// floating-point type leaves integer and bool buffers alone. Optimizer states are not moved: call to() before the
+  /// first step().
   void to(Device device);
-  void to(DType dtype);
+  void to(DType dtype);                    ///< An Error for a type that is not floating-point.
   void requires_grad_(bool value = true);  ///< False freezes the parameters.
   void zero_grad();                        ///< Drops the gradients.
 
@@ -137,17 +122,17 @@ class Module {
   /// several paths one of them is enough.
   LoadResult load_state_dict(const StateDict& dict, LoadOptions options = {});
 
-  // Hooks run when the module is called as a function, layer(x); layer.forward(x) passes them by. So those of a plain
-  // `struct Net : nn::Module`, which has no such call, never run: make it an nn::Layer<Net>. They see the Tensors among
-  // the arguments and results, also inside of lists, pairs and structs of Tensors such as CellState; a struct with
-  // other members, too, is not looked into. They run in the order in which they were registered. Each registration
-  // returns a number for remove_hook; without hooks a call costs nothing.
-  int64_t register_forward_pre_hook(ForwardPreHook hook);
-  int64_t register_forward_hook(ForwardHook hook);
-  /// Needs inputs that require grad to learn of their gradients: without any, it runs when those of the outputs arrive.
+  // Hooks run when a Layer is called as a function, layer(x); layer.forward(x) does not run them. Registering one on a
+  // module that is no Layer, which has no such call, is an Error. Hooks see the Tensors among the arguments and
+  // results, also inside of lists, pairs and structs of Tensors such as CellState; structs that also have other members
+  // are not searched. They run in the order in which they were registered. Each registration returns a number for
+  // remove_hook; without hooks a call costs nothing.
+  int64_t register_forward_pre_hook(ForwardPreHook hook);  ///< Before forward.
+  int64_t register_forward_hook(ForwardHook hook);         ///< After forward.
+  /// Runs when the gradients of the inputs are complete or, if no input requires grad, those of the outputs.
   /// A call that records and gives no Tensors is an Error.
   int64_t register_full_backward_hook(FullBackwardHook hook);
-  void remove_hook(int64_t id);
+  void remove_hook(int64_t id);  ///< Does nothing for a number that is not in use.
 
   /// What the printed form calls this module: its C++ type without namespaces.
   virtual std::string name() const;
@@ -156,46 +141,30 @@ class Module {
   std::string to_string() const;  ///< The tree of modules, as PyTorch prints it.
 
  protected:
-  Module() = default;
+  Module() = default;  ///< For modules that are no parts, or not yet.
   Module(Module&& other);
   /// Takes a child off the list.
   void unregister_module(Module& child);
-  /// Throws what register_module(name, child) would, for those who have to know before they move the child.
+  /// Throws what register_module(name, child) would; called before the child is moved.
   void check_part(const std::string& name, const Module& child) const;
 
-  /// Where a handle to a tensor is, as seen from a module: in the module itself, in what it owns (a vector, which takes
-  /// its elements along when it is moved), or somewhere else, a copy.
-  enum class Place { kUnknown, kInside, kOwned, kElsewhere };
-  /// A plain Module does not know. A Layer knows itself; one that has parameters in a vector overrides this.
-  virtual Place place_of(const Tensor& /*handle*/) const { return Place::kUnknown; }
-
   std::string label() const;  ///< "encoder.fc (Linear)"
+  /// Whether a call has more to do than forward().
   bool has_hooks() const { return hooks_ != nullptr; }
   /// In a catch block: throws what has been caught, with the path of this module if it is a bare Error.
   [[noreturn]] void rethrow_with_path() const;
 
  private:
   friend class internal::HookedCall;
+  friend class internal::RegisteredTensor;
   friend struct internal::ModuleParts;
   struct Entry {
-    enum Kind { kParameter, kBuffer, kTransientBuffer, kModule } kind;
     std::string name;
-    Tensor tensor;
-    Module* module = nullptr;
+    Module* module = nullptr;  // a child, or
+    internal::RegisteredTensor* tensor = nullptr;
+    internal::TensorKind kind = {};  // of the tensor
   };
-  void check_name(const std::string& name) const;
-  void add(Entry entry);
-  Entry& entry_of(const char* op, const Tensor& member, bool parameter);
-  template <class Visit>
-  void for_each_tensor(const std::string& prefix, bool recurse, const Visit& visit) const;
-  std::vector<std::pair<std::string, Tensor>> named(bool buffers, bool recurse) const;
-  Entry* find_entry(std::string_view path) const;
-  internal::Hooks& hooks();
-  void drop_empty_hooks();
-  void list_modules(const std::string& path, std::vector<std::pair<std::string, Module*>>& all);
-  std::vector<internal::Computed*> shown_parameters();
-  template <class Convert>
-  void replace_tensors(const Convert& convert);
+  virtual bool is_layer() const { return false; }
 
   std::vector<Entry> entries_;
   Module* parent_ = nullptr;
@@ -203,84 +172,21 @@ class Module {
   bool training_ = true;
 };
 
+/// Writes to_string().
 std::ostream& operator<<(std::ostream& out, const Module& module);
-
-namespace internal {
-
-/// What goes on around the forward of a module with hooks.
-class HookedCall {
- public:
-  HookedCall(const Module& module, std::vector<Tensor> inputs);
-  ~HookedCall();
-  HookedCall(const HookedCall&) = delete;
-  HookedCall& operator=(const HookedCall&) = delete;
-  const std::vector<Tensor>& inputs() const { return inputs_; }
-  std::vector<Tensor> finish(std::vector<Tensor> outputs);
-  /// For those that are not the call's own.
-  void finish_in_place(const std::vector<Tensor>& outputs);
-  [[noreturn]] void rethrow() const { module_.rethrow_with_path(); }
-
- private:
-  struct Backward;
-  const Module& module_;
-  const std::shared_ptr<Hooks> hooks_;
-  std::vector<Tensor> inputs_, shown_;
-  std::shared_ptr<Backward> backward_;
-};
-
-template <class Self, class... Args>
-[[gnu::noinline]] decltype(auto) call_with_hooks(Self& self, Args&&... args) {
-  using Result = decltype(self.forward(std::forward<Args>(args)...));
-  const auto replace = [](const std::vector<Tensor>& by, auto&... values) {
-    [[maybe_unused]] auto next = by.begin();
-    (visit_tensors(values, [&](Tensor& tensor) { tensor = *next++; }), ...);
-  };
-  const auto call = [&](auto... held) -> Result {
-    HookedCall call(self, collect_tensors(held.value...));
-    replace(call.inputs(), held.value...);
-    try {
-      if constexpr (std::is_void_v<Result>) {
-        self.forward(held.pass()...);
-        call.finish({});
-      } else if constexpr (std::is_reference_v<Result>) {
-        Result result = self.forward(held.pass()...);
-        call.finish_in_place(collect_tensors(result));
-        return static_cast<Result>(result);
-      } else {
-        std::remove_cv_t<Result> result = self.forward(held.pass()...);
-        replace(call.finish(collect_tensors(result)), result);
-        return result;
-      }
-    } catch (const Error&) {
-      call.rethrow();
-    }
-  };
-  return call(hold(static_cast<std::remove_cvref_t<Args>*>(nullptr), std::forward<Args>(args))...);
-}
-
-}  // namespace internal
-
-namespace internal {
-/// A name as an argument of a template: using ReLU = Pointwise<"ReLU", relu>.
-template <size_t n>
-struct Name {
-  char text[n];
-  constexpr Name(const char (&name)[n]) {
-    for (size_t i = 0; i < n; ++i) text[i] = name[i];
-  }
-};
-}  // namespace internal
 
 /// A module that is called like a function: layer(x) is layer.forward(x) with the hooks run. `struct Block :
 /// nn::Layer<Block>` makes one; with `using Layer::Layer;` it can be declared as a part: `Block block{*this, "block"}`.
-/// An Error that leaves forward says in which part of the model it was thrown.
+/// An Error that leaves forward names the part of the model in which it was thrown.
 template <class Derived>
 struct Layer : Module {
   using Module::Module;
+  /// forward(args…), with the hooks.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
     return call(static_cast<const Derived&>(*this), std::forward<Args>(args)...);
   }
+  /// The same for a forward that changes the layer.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     return call(static_cast<Derived&>(*this), std::forward<Args>(args)...);
@@ -288,14 +194,9 @@ struct Layer : Module {
 
  protected:
   Layer() = default;
-  Module::Place place_of(const Tensor& handle) const override {
-    const auto* const layer = static_cast<const Derived*>(this);
-    const std::less<const void*> before;
-    if (!before(&handle, layer) && before(&handle, layer + 1)) return Module::Place::kInside;
-    return typeid(*this) == typeid(Derived) ? Module::Place::kElsewhere : Module::Place::kUnknown;
-  }
 
  private:
+  bool is_layer() const final { return true; }
   template <class Self, class... Args>
   static decltype(auto) call(Self& self, Args&&... args) {
     if (__builtin_expect(profile::running(), 0)) return call_recorded(self, std::forward<Args>(args)...);

@@ -6,8 +6,9 @@
 /// Layers of the ops in ops/norm.h.
 namespace reel::nn {
 
+/// Options of BatchNorm.
 struct BatchNormOptions {
-  double eps = 1e-5;
+  double eps = 1e-5;                     ///< Added to the variance.
   std::optional<double> momentum = 0.1;  ///< None: running statistics are plain averages over all batches.
   bool affine = true;                    ///< weight and bias, 1 and 0 at first
   bool track_running_stats = true;       ///< Without them, batches are normalised by their own when evaluating, too.
@@ -23,7 +24,8 @@ struct RunningNorm : Layer<Derived> {
 
   const int64_t num_features;
   const BatchNormOptions options;
-  Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+  Parameter weight, bias;
+  Buffer running_mean, running_var, num_batches_tracked;
 
  protected:
   RunningNorm(int64_t num_features, BatchNormOptions options);
@@ -41,15 +43,16 @@ struct BatchNorm : RunningNorm<BatchNorm<N>> {
   Tensor forward(const Tensor& x) const;
   std::string name() const override;
 };
-using BatchNorm1d = BatchNorm<1>;
-using BatchNorm2d = BatchNorm<2>;
-using BatchNorm3d = BatchNorm<3>;
+using BatchNorm1d = BatchNorm<1>;  ///< For x [n, channels, w].
+using BatchNorm2d = BatchNorm<2>;  ///< For x [n, channels, h, w].
+using BatchNorm3d = BatchNorm<3>;  ///< For x [n, channels, d, h, w].
 
+/// Options of InstanceNorm; see those of BatchNorm.
 struct InstanceNormOptions {
-  double eps = 1e-5;
-  double momentum = 0.1;
-  bool affine = false;
-  bool track_running_stats = false;
+  double eps = 1e-5;                 ///< Added to the variance.
+  double momentum = 0.1;             ///< How far running statistics go towards those of a batch.
+  bool affine = false;               ///< With weight and bias, 1 and 0 at first.
+  bool track_running_stats = false;  ///< With running statistics, which are used when evaluating.
 };
 
 /// instance_norm of x [n, num_features, …] or [num_features, …] with N further dimensions.
@@ -65,14 +68,15 @@ struct InstanceNorm : RunningNorm<InstanceNorm<N>> {
   Tensor forward(const Tensor& x) const;
   std::string name() const override;
 };
-using InstanceNorm1d = InstanceNorm<1>;
-using InstanceNorm2d = InstanceNorm<2>;
-using InstanceNorm3d = InstanceNorm<3>;
+using InstanceNorm1d = InstanceNorm<1>;  ///< For x [n, channels, w].
+using InstanceNorm2d = InstanceNorm<2>;  ///< For x [n, channels, h, w].
+using InstanceNorm3d = InstanceNorm<3>;  ///< For x [n, channels, d, h, w].
 
+/// Options of LayerNorm.
 struct LayerNormOptions {
-  double eps = 1e-5;
-  bool elementwise_affine = true;
-  bool bias = true;
+  double eps = 1e-5;               ///< Added to the variance.
+  bool elementwise_affine = true;  ///< With a weight, 1 at first.
+  bool bias = true;                ///< Whether there is one.
 };
 /// layer_norm over the last dimensions of x; weight and bias are of their shape, 1 and 0 at first.
 struct LayerNorm : Layer<LayerNorm> {
@@ -90,12 +94,13 @@ struct LayerNorm : Layer<LayerNorm> {
 
   const Shape normalized_shape;
   const LayerNormOptions options;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
+/// Options of RMSNorm.
 struct RMSNormOptions {
-  std::optional<double> eps = {};
-  bool elementwise_affine = true;
+  std::optional<double> eps = {};  ///< Added to the variance.
+  bool elementwise_affine = true;  ///< With a weight, 1 at first.
 };
 /// rms_norm over the last dimensions of x; weight is of their shape, 1 at first.
 struct RMSNorm : Layer<RMSNorm> {
@@ -113,12 +118,13 @@ struct RMSNorm : Layer<RMSNorm> {
 
   const Shape normalized_shape;
   const RMSNormOptions options;
-  Tensor weight;
+  Parameter weight;
 };
 
+/// Options of GroupNorm.
 struct GroupNormOptions {
-  double eps = 1e-5;
-  bool affine = true;
+  double eps = 1e-5;   ///< Added to the variance.
+  bool affine = true;  ///< With weight and bias, 1 and 0 at first.
 };
 /// group_norm of x [n, num_channels, …]; weight and bias are [num_channels], 1 and 0 at first.
 struct GroupNorm : Layer<GroupNorm> {
@@ -133,9 +139,10 @@ struct GroupNorm : Layer<GroupNorm> {
 
   const int64_t num_groups, num_channels;
   const GroupNormOptions options;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
+/// Options of LocalResponseNorm and CrossMapLRN2d; the formula is in ops/norm.h.
 struct LocalResponseNormOptions {
   double alpha = 1e-4, beta = 0.75, k = 1;
 };
@@ -154,7 +161,7 @@ struct LocalResponseNorm : Layer<LocalResponseNorm> {
 };
 
 /// The same but for even sizes, whose windows are of size - 1 channels, with sums divided by size all the same, as in
-/// PyTorch. There the first channel stays in the sums of all later ones, by mistake; here it does not.
+/// PyTorch. PyTorch keeps the first channel in all later sums, by a bug; here sums cover their window only.
 struct CrossMapLRN2d : Layer<CrossMapLRN2d> {
   explicit CrossMapLRN2d(int64_t size_, LocalResponseNormOptions options_ = {}) : size(size_), options(options_) {}
   CrossMapLRN2d(Module& parent, std::string name, int64_t size, LocalResponseNormOptions options = {})

@@ -21,18 +21,18 @@ struct Padding : Layer<Padding<N, kMode>> {
 
   const PerDim<2 * N> padding;
 };
-using ZeroPad1d = Padding<1, kZeros>;
-using ZeroPad2d = Padding<2, kZeros>;
-using ZeroPad3d = Padding<3, kZeros>;
-using ReflectionPad1d = Padding<1, kReflect>;
-using ReflectionPad2d = Padding<2, kReflect>;
-using ReflectionPad3d = Padding<3, kReflect>;
-using ReplicationPad1d = Padding<1, kReplicate>;
-using ReplicationPad2d = Padding<2, kReplicate>;
-using ReplicationPad3d = Padding<3, kReplicate>;
-using CircularPad1d = Padding<1, kCircular>;
-using CircularPad2d = Padding<2, kCircular>;
-using CircularPad3d = Padding<3, kCircular>;
+using ZeroPad1d = Padding<1, kZeros>;             ///< For x [n, channels, w].
+using ZeroPad2d = Padding<2, kZeros>;             ///< For x [n, channels, h, w].
+using ZeroPad3d = Padding<3, kZeros>;             ///< For x [n, channels, d, h, w].
+using ReflectionPad1d = Padding<1, kReflect>;     ///< For x [n, channels, w].
+using ReflectionPad2d = Padding<2, kReflect>;     ///< For x [n, channels, h, w].
+using ReflectionPad3d = Padding<3, kReflect>;     ///< For x [n, channels, d, h, w].
+using ReplicationPad1d = Padding<1, kReplicate>;  ///< For x [n, channels, w].
+using ReplicationPad2d = Padding<2, kReplicate>;  ///< For x [n, channels, h, w].
+using ReplicationPad3d = Padding<3, kReplicate>;  ///< For x [n, channels, d, h, w].
+using CircularPad1d = Padding<1, kCircular>;      ///< For x [n, channels, w].
+using CircularPad2d = Padding<2, kCircular>;      ///< For x [n, channels, h, w].
+using CircularPad3d = Padding<3, kCircular>;      ///< For x [n, channels, d, h, w].
 
 /// Padding by a number.
 template <int N>
@@ -48,8 +48,8 @@ struct ConstantPad : Layer<ConstantPad<N>> {
   const PerDim<2 * N> padding;
   const double value;
 };
-using ConstantPad1d = ConstantPad<1>;
-using ConstantPad2d = ConstantPad<2>;
-using ConstantPad3d = ConstantPad<3>;
+using ConstantPad1d = ConstantPad<1>;  ///< For x [n, channels, w].
+using ConstantPad2d = ConstantPad<2>;  ///< For x [n, channels, h, w].
+using ConstantPad3d = ConstantPad<3>;  ///< For x [n, channels, d, h, w].
 
 }  // namespace reel::nn

@@ -22,9 +22,9 @@ struct MaxPool : Layer<MaxPool<N>> {
   const PerDim<N> kernel_size;
   const MaxPoolOptions<N> options;
 };
-using MaxPool1d = MaxPool<1>;
-using MaxPool2d = MaxPool<2>;
-using MaxPool3d = MaxPool<3>;
+using MaxPool1d = MaxPool<1>;  ///< For x [n, channels, w].
+using MaxPool2d = MaxPool<2>;  ///< For x [n, channels, h, w].
+using MaxPool3d = MaxPool<3>;  ///< For x [n, channels, d, h, w].
 
 /// max_unpool: puts maxima back where MaxPool::forward_with_indices found them.
 template <int N>
@@ -44,9 +44,9 @@ struct MaxUnpool : Layer<MaxUnpool<N>> {
   const PerDim<N> kernel_size;
   const MaxUnpoolOptions<N> options;
 };
-using MaxUnpool1d = MaxUnpool<1>;
-using MaxUnpool2d = MaxUnpool<2>;
-using MaxUnpool3d = MaxUnpool<3>;
+using MaxUnpool1d = MaxUnpool<1>;  ///< For x [n, channels, w].
+using MaxUnpool2d = MaxUnpool<2>;  ///< For x [n, channels, h, w].
+using MaxUnpool3d = MaxUnpool<3>;  ///< For x [n, channels, d, h, w].
 
 /// avg_pool over windows of kernel_size.
 template <int N>
@@ -64,9 +64,9 @@ struct AvgPool : Layer<AvgPool<N>> {
   const PerDim<N> kernel_size;
   const AvgPoolOptions<N> options;
 };
-using AvgPool1d = AvgPool<1>;
-using AvgPool2d = AvgPool<2>;
-using AvgPool3d = AvgPool<3>;
+using AvgPool1d = AvgPool<1>;  ///< For x [n, channels, w].
+using AvgPool2d = AvgPool<2>;  ///< For x [n, channels, h, w].
+using AvgPool3d = AvgPool<3>;  ///< For x [n, channels, d, h, w].
 
 /// fractional_max_pool to the size or by the ratio in the options.
 template <int N>
@@ -85,8 +85,8 @@ struct FractionalMaxPool : Layer<FractionalMaxPool<N>> {
   const PerDim<N> kernel_size;
   const FractionalPoolOptions<N> options;
 };
-using FractionalMaxPool2d = FractionalMaxPool<2>;
-using FractionalMaxPool3d = FractionalMaxPool<3>;
+using FractionalMaxPool2d = FractionalMaxPool<2>;  ///< For x [n, channels, h, w].
+using FractionalMaxPool3d = FractionalMaxPool<3>;  ///< For x [n, channels, d, h, w].
 
 /// lp_pool over windows of kernel_size.
 template <int N>
@@ -105,9 +105,9 @@ struct LPPool : Layer<LPPool<N>> {
   const PerDim<N> kernel_size;
   const LPPoolOptions<N> options;
 };
-using LPPool1d = LPPool<1>;
-using LPPool2d = LPPool<2>;
-using LPPool3d = LPPool<3>;
+using LPPool1d = LPPool<1>;  ///< For x [n, channels, w].
+using LPPool2d = LPPool<2>;  ///< For x [n, channels, h, w].
+using LPPool3d = LPPool<3>;  ///< For x [n, channels, d, h, w].
 
 /// adaptive_max_pool to output_size (-1: that of x).
 template <int N>
@@ -123,9 +123,9 @@ struct AdaptiveMaxPool : Layer<AdaptiveMaxPool<N>> {
 
   const PerDim<N> output_size;
 };
-using AdaptiveMaxPool1d = AdaptiveMaxPool<1>;
-using AdaptiveMaxPool2d = AdaptiveMaxPool<2>;
-using AdaptiveMaxPool3d = AdaptiveMaxPool<3>;
+using AdaptiveMaxPool1d = AdaptiveMaxPool<1>;  ///< For x [n, channels, w].
+using AdaptiveMaxPool2d = AdaptiveMaxPool<2>;  ///< For x [n, channels, h, w].
+using AdaptiveMaxPool3d = AdaptiveMaxPool<3>;  ///< For x [n, channels, d, h, w].
 
 /// adaptive_avg_pool to output_size (-1: that of x).
 template <int N>
@@ -140,8 +140,8 @@ struct AdaptiveAvgPool : Layer<AdaptiveAvgPool<N>> {
 
   const PerDim<N> output_size;
 };
-using AdaptiveAvgPool1d = AdaptiveAvgPool<1>;
-using AdaptiveAvgPool2d = AdaptiveAvgPool<2>;
-using AdaptiveAvgPool3d = AdaptiveAvgPool<3>;
+using AdaptiveAvgPool1d = AdaptiveAvgPool<1>;  ///< For x [n, channels, w].
+using AdaptiveAvgPool2d = AdaptiveAvgPool<2>;  ///< For x [n, channels, h, w].
+using AdaptiveAvgPool3d = AdaptiveAvgPool<3>;  ///< For x [n, channels, d, h, w].
 
 }  // namespace reel::nn

@@ -32,24 +32,23 @@ struct Recurrent : Layer<Derived> {
   std::string extra_repr() const override;
 
   const int64_t input_size, hidden_size, proj_size;
-  const RecurrentOptions options;  ///< Without `training`, which the module knows.
-  std::vector<Tensor> weights;     ///< All parameters, in their order.
-  /// The element of `weights` for a name, "weight_hh_l0".
-  Tensor& member(std::string_view name);
+  const RecurrentOptions options;  ///< `training` is not used: is_training() is.
+  std::vector<Parameter> weights;  ///< All parameters, in their order.
 
  protected:
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t proj_size, const RecurrentOptions& options);
   RecurrentOptions now() const;
-  Module::Place place_of(const Tensor& handle) const override;
+  std::vector<Tensor> flat_weights() const;  ///< As the ops take them.
 };
 
+/// Options of LSTM.
 struct LSTMOptions {
-  int64_t num_layers = 1;
-  bool bias = true;
-  bool batch_first = false;  ///< Dense inputs and outputs are [n, len, …] instead of [len, n, …].
-  double dropout = 0;        ///< Of the outputs of all layers but the last, in training.
-  bool bidirectional = false;
-  int64_t proj_size = 0;  ///< Not 0: h is projected to as many columns.
+  int64_t num_layers = 1;      ///< How many are stacked.
+  bool bias = true;            ///< Whether there is one.
+  bool batch_first = false;    ///< Dense inputs and outputs are [n, len, …] instead of [len, n, …].
+  double dropout = 0;          ///< Of the outputs of all layers but the last, in training.
+  bool bidirectional = false;  ///< With a second net that reads backwards.
+  int64_t proj_size = 0;       ///< Not 0: h is projected to as many columns.
 };
 
 /// A long short-term memory. Called with x and, unless it is zero, the state before the first step:
@@ -100,12 +99,13 @@ struct OneStateRecurrent : Recurrent<Derived> {
   using Recurrent<Derived>::Recurrent;
 };
 
+/// Options of GRU; see those of LSTM.
 struct GRUOptions {
-  int64_t num_layers = 1;
-  bool bias = true;
-  bool batch_first = false;
-  double dropout = 0;
-  bool bidirectional = false;
+  int64_t num_layers = 1;      ///< How many are stacked.
+  bool bias = true;            ///< Whether there is one.
+  bool batch_first = false;    ///< [n, len, …] instead of [len, n, …].
+  double dropout = 0;          ///< Its probability, in training.
+  bool bidirectional = false;  ///< With a second net that reads backwards.
 };
 
 /// Gated recurrent units.
@@ -120,14 +120,16 @@ struct GRU : OneStateRecurrent<GRU> {
   RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
 };
 
+/// Options of RNN; see those of LSTM.
 struct RNNOptions {
+  /// What comes behind a layer, for calculate_gain.
   enum Nonlinearity { kTanh, kRelu };
-  int64_t num_layers = 1;
-  Nonlinearity nonlinearity = kTanh;
-  bool bias = true;
-  bool batch_first = false;
-  double dropout = 0;
-  bool bidirectional = false;
+  int64_t num_layers = 1;             ///< How many are stacked.
+  Nonlinearity nonlinearity = kTanh;  ///< Of the state.
+  bool bias = true;                   ///< Whether there is one.
+  bool batch_first = false;           ///< [n, len, …] instead of [len, n, …].
+  double dropout = 0;                 ///< Its probability, in training.
+  bool bidirectional = false;         ///< With a second net that reads backwards.
 };
 
 /// An Elman net.
@@ -154,14 +156,15 @@ struct RecurrentCell : Layer<Derived> {
   std::string extra_repr() const override;
 
   const int64_t input_size, hidden_size;
-  Tensor weight_ih, weight_hh, bias_ih, bias_hh;
+  Parameter weight_ih, weight_hh, bias_ih, bias_hh;
 
  protected:
   RecurrentCell(int64_t input_size, int64_t hidden_size, int64_t blocks, bool bias);
 };
 
+/// Options of LSTMCell.
 struct LSTMCellOptions {
-  bool bias = true;
+  bool bias = true;  ///< Whether there is one.
 };
 
 /// One step of an LSTM: for x [n, input_size] and the state h, c [n, hidden_size] (zero where undefined) the new state.
@@ -176,8 +179,9 @@ struct LSTMCell : RecurrentCell<LSTMCell> {
   CellState operator()(const Tensor& x, const CellState& state = {}) const { return Layer::operator()(x, state); }
 };
 
+/// Options of GRUCell.
 struct GRUCellOptions {
-  bool bias = true;
+  bool bias = true;  ///< Whether there is one.
 };
 
 /// One step of a GRU: for x [n, input_size] and h [n, hidden_size] (zero where undefined) the new h. All without n for
@@ -192,9 +196,10 @@ struct GRUCell : RecurrentCell<GRUCell> {
   Tensor operator()(const Tensor& x, const Tensor& h = {}) const { return Layer::operator()(x, h); }
 };
 
+/// Options of RNNCell.
 struct RNNCellOptions {
-  bool bias = true;
-  RNNOptions::Nonlinearity nonlinearity = RNNOptions::kTanh;
+  bool bias = true;                                           ///< Whether there is one.
+  RNNOptions::Nonlinearity nonlinearity = RNNOptions::kTanh;  ///< Of the state.
 };
 
 /// One step of an RNN, called like a GRUCell.

@@ -9,6 +9,7 @@
 /// Softmax over many classes.
 namespace reel::nn {
 
+/// Options of AdaptiveLogSoftmaxWithLoss.
 struct AdaptiveLogSoftmaxOptions {
   double div_value = 4;    ///< Cluster i is scored from in_features / div_value^(i + 1) numbers.
   bool head_bias = false;  ///< Of the first layer.
@@ -25,6 +26,7 @@ struct AdaptiveLogSoftmaxWithLoss : Layer<AdaptiveLogSoftmaxWithLoss> {
       : AdaptiveLogSoftmaxWithLoss(in_features, n_classes, std::move(cutoffs), options) {
     parent.register_module(std::move(name), *this);
   }
+  /// What a call returns.
   struct Output {
     Tensor output;  ///< [n]: the log probability of each target
     Tensor loss;    ///< [], the mean of -output
@@ -45,8 +47,9 @@ struct AdaptiveLogSoftmaxWithLoss : Layer<AdaptiveLogSoftmaxWithLoss> {
   Tensor with_tail(const Tensor& x, const Tensor& head_scores) const;
 };
 
+/// Options of HierarchicalSoftmax.
 struct HierarchicalSoftmaxOptions {
-  bool bias = true;
+  bool bias = true;  ///< Whether there is one.
 };
 
 /// A softmax over Huffman's tree of the classes with these counts (hierarchical_softmax_loss). weight [classes - 1,
@@ -66,7 +69,7 @@ struct HierarchicalSoftmax : Layer<HierarchicalSoftmax> {
 
   const int64_t in_features;
   const HuffmanTree tree;
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
 }  // namespace reel::nn

@@ -24,7 +24,7 @@ concept SequentialItem = TensorLayer<T> ||
 
 namespace internal {
 
-/// Has the compiler say what to do with what is no step.
+/// static_asserts with the reason why an item cannot be a step.
 template <class Item>
 constexpr void explain_step() {
   using T = std::remove_cvref_t<Item>;
@@ -53,7 +53,7 @@ inline constexpr bool kHasParent<Parent&, Name, Items...> = true;
 ///   nn::Sequential mlp{nn::Linear(784, 256), relu, nn::Linear(256, 10)};
 ///
 /// They are named by their positions, functions included, so that paths ("0.weight", "2.weight") are PyTorch's; add()
-/// takes other names. A layer that cannot be moved comes as a std::unique_ptr.
+/// takes other names. A layer that cannot be moved is given as a std::unique_ptr.
 struct Sequential : Layer<Sequential> {
   template <SequentialItem... Items>
   explicit Sequential(Items&&... items) {
@@ -64,7 +64,7 @@ struct Sequential : Layer<Sequential> {
     parent.register_module(std::move(name), *this);
   }
 
-  // Those that end in an explanation.
+  // Overloads that only produce a readable compile error.
   template <class... Items>
   requires(!internal::kAllSteps<Items...> && !internal::kHasParent<Items...>) explicit Sequential(Items&&...) {
     (internal::explain_step<Items>(), ...);

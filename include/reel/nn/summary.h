@@ -15,13 +15,14 @@ namespace reel::nn {
 struct SummaryRow {
   std::string path, type;
   int depth = 0;
-  int64_t calls = 0;           ///< 0 for one that did not run, or as forward() only.
+  int64_t calls = 0;           ///< 0 if it was not called as layer(x).
   std::vector<Shape> outputs;  ///< Of its last call.
   int64_t parameters = 0, trainable = 0;
   int64_t parameter_bytes = 0;
   int64_t output_bytes = 0;  ///< Of all calls.
 };
 
+/// What summary() finds.
 struct Summary {
   std::vector<SummaryRow> rows;  ///< The model first, each module before those in it.
   int64_t parameters = 0, trainable = 0;
@@ -29,6 +30,7 @@ struct Summary {
   int64_t output_bytes = 0;       ///< Of the modules in which no others were called.
   std::string to_string() const;  ///< A table.
 };
+/// Writes to_string().
 std::ostream& operator<<(std::ostream& out, const Summary& summary);
 
 namespace internal {

@@ -11,21 +11,23 @@
 
 /// Transformers (Vaswani et al. 2017), with PyTorch's names for everything.
 /// Sequences are [L, N, d_model], N first with batch_first, or without N; masks
-/// are those of MultiheadAttention: true where nothing is to be seen.
+/// are those of MultiheadAttention: true at positions that must not be attended to.
 namespace reel::nn {
 
+/// Options of encoder and decoder layers and of stacks of them.
 struct TransformerLayerOptions {
-  int64_t dim_feedforward = 2048;
-  double dropout = 0.1;
+  int64_t dim_feedforward = 2048;  ///< The width between linear1 and linear2.
+  double dropout = 0.1;            ///< Its probability, in training.
   std::function<Tensor(const Tensor&)> activation = [](const Tensor& x) { return relu(x); };
-  double layer_norm_eps = 1e-5;
-  bool batch_first = false;
-  bool norm_first = false;  ///< Normalise before each block (Xiong et al. 2020)
-                            ///< instead of behind the sum.
+  double layer_norm_eps = 1e-5;  ///< Of all norms.
+  bool batch_first = false;      ///< [n, len, …] instead of [len, n, …].
+  bool norm_first = false;       ///< Normalise before each block (Xiong et al. 2020)
+                                 ///< instead of behind the sum.
   bool bias = true;
-  bool final_norm = false;  ///< Of stacks: a LayerNorm, "norm", behind the last layer.
+  bool final_norm = false;  ///< For stacks: a final LayerNorm, "norm".
 };
 
+/// Masks of a call of an encoder.
 struct EncodeOptions {
   Tensor mask = {};                  ///< As attn_mask.
   Tensor src_key_padding_mask = {};  ///< As key_padding_mask.
@@ -72,6 +74,7 @@ struct TransformerEncoder : Layer<TransformerEncoder> {
   std::optional<LayerNorm> norm;
 };
 
+/// Masks of a call of a decoder.
 struct DecodeOptions {
   Tensor tgt_mask = {}, memory_mask = {};                          ///< As attn_mask, of target and memory.
   Tensor tgt_key_padding_mask = {}, memory_key_padding_mask = {};  ///< As key_padding_mask.
@@ -118,10 +121,12 @@ struct TransformerDecoder : Layer<TransformerDecoder> {
   std::optional<LayerNorm> norm;
 };
 
+/// Options of Transformer.
 struct TransformerOptions {
   int64_t num_encoder_layers = 6, num_decoder_layers = 6;
   TransformerLayerOptions layer = {};  ///< Of all layers; final_norm is taken to be true.
 };
+/// Masks of a call of Transformer; see EncodeOptions and DecodeOptions.
 struct TransformerCallOptions {
   Tensor src_mask = {}, tgt_mask = {}, memory_mask = {};
   Tensor src_key_padding_mask = {}, tgt_key_padding_mask = {}, memory_key_padding_mask = {};

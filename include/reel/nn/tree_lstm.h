@@ -36,9 +36,10 @@ struct ChildSumTreeLSTM : Layer<ChildSumTreeLSTM> {
   std::string extra_repr() const override;
 
   const int64_t input_size, hidden_size;
-  Tensor weight_x, bias, weight_h, weight_f;
+  Parameter weight_x, bias, weight_h, weight_f;
 };
 
+/// Options of NaryTreeLSTM.
 struct NaryTreeLSTMOptions {
   int64_t arity = 2;         ///< The most children that a node has, at most NaryTreeLSTM::kMaxArity.
   bool inner_input = false;  ///< Inner nodes may have an input, too, not only leaves.
@@ -52,8 +53,8 @@ struct NaryTreeLSTMOptions {
 ///
 /// Children that a node lacks (it has fewer than N, but not none) count as zero. Parameters: weight_x [3 hidden, input]
 /// and bias_x [3 hidden] in the order i, o, u; weight_h [(3 + N) hidden, N hidden] and bias_h [(3 + N) hidden] in the
-/// order i, f_1 … f_N, o, u, of which the second belongs to inner nodes only and the first to nodes with an input. With
-/// inner_input weight_x and bias_x have 4 blocks, i, f, o, u. All start uniform in ±1/√hidden.
+/// order i, f_1 … f_N, o, u, weight_h and bias_h are used at inner nodes only, weight_x and bias_x at nodes with an
+/// input. With inner_input weight_x and bias_x have 4 blocks, i, f, o, u. All start uniform in ±1/√hidden.
 struct NaryTreeLSTM : Layer<NaryTreeLSTM> {
   static constexpr int64_t kMaxArity = 16;
 
@@ -77,7 +78,7 @@ struct NaryTreeLSTM : Layer<NaryTreeLSTM> {
 
   const int64_t input_size, hidden_size;
   const NaryTreeLSTMOptions options;
-  Tensor weight_x, bias_x, weight_h, bias_h;
+  Parameter weight_x, bias_x, weight_h, bias_h;
 };
 
 }  // namespace reel::nn

@@ -5,9 +5,10 @@
 /// they are: nn::Sequential{…, relu, …}.
 namespace reel {
 
-Tensor relu(const Tensor& x);
-Tensor relu6(const Tensor& x);                                              ///< min(max(x, 0), 6)
+Tensor relu(const Tensor& x);   ///< max(x, 0); integers stay integers. Its slope at 0 is 0.
+Tensor relu6(const Tensor& x);  ///< min(max(x, 0), 6)
 Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1);  ///< clamp, between numbers.
+/// x where it is positive, negative_slope x elsewhere (Maas et al. 2013).
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 /// The slope left of 0 is learnt (He et al. 2015): one for all, or one for each channel (dimension 1 of x).
 Tensor prelu(const Tensor& x, const Tensor& weight);
@@ -33,7 +34,11 @@ Tensor threshold(const Tensor& x, double threshold, Scalar value);  ///< x where
 
 /// The first half of x along dim times the sigmoid of the second (Dauphin et al. 2016).
 Tensor glu(const Tensor& x, int64_t dim = -1);
-Tensor softmin(const Tensor& x, int64_t dim);  ///< softmax(-x)
+/// exp(x) / Σ exp(x) along dim, without overflow on the way. A slice that is all -∞ gives NaN. float16 and bfloat16 are
+/// computed in float32.
+Tensor softmax(const Tensor& x, int64_t dim);
+Tensor log_softmax(const Tensor& x, int64_t dim);  ///< log(softmax(x, dim)), exact also where softmax underflows.
+Tensor softmin(const Tensor& x, int64_t dim);      ///< softmax(-x, dim)
 /// A softmax of logits with Gumbel noise, at temperature tau: a differentiable draw from softmax(logits) (Jang et al.
 /// 2016). `hard` gives one-hot vectors with the gradient of the soft ones.
 Tensor gumbel_softmax(const Tensor& logits, double tau = 1, bool hard = false, int64_t dim = -1);

@@ -7,29 +7,31 @@
 /// What op families share.
 namespace reel {
 
-/// The dimensions that a reduction runs over; empty means all of them.
-struct Dims {
-  Shape dims;
-  Dims() = default;
-  template <std::integral T>
-  Dims(T dim) : dims{static_cast<int64_t>(dim)} {}
-  Dims(std::initializer_list<int64_t> list) : dims(list) {}
-};
-
-/// Several tensors: {a, b}, a vector of them, or a span. For parameters only: it does not hold them.
+/// Several tensors: {a, b}, a vector of them, or a span. For parameters only: it does not own them.
 struct TensorList : std::span<const Tensor> {
+  ///@{
+  /// A view of the list, which must outlive it.
   TensorList(std::initializer_list<Tensor> list) : span(list.begin(), list.size()) {}
   TensorList(const std::vector<Tensor>& list) : span(list) {}
   TensorList(std::span<const Tensor> list) : span(list) {}
+  ///@}
 };
 
+/// Elements and where they were found: auto [values, indices] = topk(x, 5).
 struct ValuesIndices {
-  Tensor values, indices;  // indices: int64
+  Tensor values;   ///< Of the input's dtype.
+  Tensor indices;  ///< int64, of values' shape: positions along the dimension.
 };
+
+/// What a loss returns: the mean over what counts, the sum, each value by itself, or the sum over size(0) of the input.
 enum class Reduction { kMean, kSum, kNone, kBatchMean };
+///@{
+/// The Reduction of that name.
 inline constexpr Reduction kMean = Reduction::kMean, kSum = Reduction::kSum, kNoReduction = Reduction::kNone,
                            kBatchMean = Reduction::kBatchMean;
-/// How elements that meet at one place are joined (scatter_reduce, segment_reduce).
+///@}
+
+/// How elements that are written to one place are combined (scatter_reduce, segment_reduce, embedding_bag).
 enum class Reduce { kSum, kProd, kMean, kMax, kMin };
 
 }  // namespace reel

@@ -13,7 +13,7 @@ namespace reel {
 // A chain of tags y is scored start[y₀] + Σ emissions[t, y_t] + Σ transitions[y_t, y_t+1] + end[y_last]; its
 // probability is the exponential of that, over the sum of those of all chains. emissions are [len, tags], or [len, n,
 // tags] for n chains of `lengths` (int64 [n], from 1 to len; undefined: all of len); transitions [tags, tags]; start
-// and end [tags] or undefined, which is zero. A potential of -infinity forbids. Everything is done in log space.
+// and end [tags] or undefined, which is zero. A potential of -infinity excludes. Everything is done in log space.
 
 /// log p(tags | emissions), by one forward recursion: [] for tags [len], [n] for tags [len, n]. What lies beyond a
 /// chain's end is not read. The gradients are observed minus expected counts.
@@ -29,8 +29,12 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
 
 /// Bool masks of what is allowed: tag j after tag i [tags, tags], first, and last [tags]. Undefined: everything.
 struct CrfConstraints {
+  ///@{
+  /// The mask of these potentials.
   Tensor transitions = {}, start = {}, end = {};
+  ///@}
 };
+/// What crf_decode returns.
 struct CrfPaths {
   Tensor tags;    ///< int64 [len] or [len, n], -1 beyond a chain's end
   Tensor scores;  ///< [] or [n]; -infinity where no chain is allowed
@@ -45,16 +49,17 @@ CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names);
 
 // ---- CTC ------------------------------------------------------------------------------------------------------------
 
+/// Of ctc_loss.
 struct CTCLossOptions {
-  int64_t blank = 0;
+  int64_t blank = 0;            ///< The class that stands for no label.
   Reduction reduction = kMean;  ///< kMean divides each loss by its target's length (at least 1) before it averages.
   bool zero_infinity = false;   ///< 0, without gradient, where the input is too short for its target.
 };
 /// Connectionist temporal classification (Graves et al. 2006): -log of the probability of all alignments of targets to
 /// log_probs [steps, n, classes] (or [steps, classes] for one), which come from log_softmax. targets are int64 or
-/// int32, [n, most] padded or [total] one after another; input_lengths and target_lengths are [n] (or []). As in
-/// PyTorch the gradient takes it that log_probs are normalised: through log_softmax it is exact, else the softmax's is
-/// in it.
+/// int32, [n, longest] padded or [total] one after another; input_lengths and target_lengths are [n] (or []). As in
+/// PyTorch the gradient assumes that log_probs are normalised: it is exact through log_softmax, and otherwise that of
+/// the loss after a log_softmax.
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CTCLossOptions& options = {});
 

@@ -7,10 +7,11 @@ namespace reel {
 /// a · b / (max(‖a‖, eps) max(‖b‖, eps)) along dim; a and b broadcast.
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim = 1, double eps = 1e-8);
 
+/// Of pairwise_distance.
 struct PairwiseDistanceOptions {
-  double p = 2;
-  double eps = 1e-6;
-  bool keepdim = false;
+  double p = 2;          ///< Of the norm.
+  double eps = 1e-6;     ///< Added to each difference.
+  bool keepdim = false;  ///< The last dimension stays, with size 1.
 };
 /// The p-norm of a - b + eps along the last dimension; a and b broadcast.
 Tensor pairwise_distance(const Tensor& a, const Tensor& b, const PairwiseDistanceOptions& options = {});

@@ -6,6 +6,7 @@
 /// Rows of embedding matrices.
 namespace reel {
 
+/// How embedding's gradient is made.
 struct EmbeddingLookup {
   /// An id whose row gets no gradient; negative counts from the end.
   std::optional<int64_t> padding_idx = {};
@@ -14,14 +15,17 @@ struct EmbeddingLookup {
   /// The gradient that reaches a leaf is row-sparse (Tensor::grad_rows), and optimizers change only those rows.
   bool sparse = false;
 };
+///@{
 /// weight[ids]: rows of a matrix [n, …] for int64 or int32 ids of any shape. An id out of range is an Error.
 Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse = false);
 Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options);
+///@}
 
 /// Scales the rows of weight that ids name, in place and without recording, to a p-norm of at most max_norm. Returns
 /// weight.
 Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, double norm_type = 2);
 
+/// Where embedding_bag's bags are and how they are reduced.
 struct EmbeddingBagLookup {
   /// For 1-d ids: where each bag begins among them, int64, ascending from 0; it ends where the next one begins.
   Tensor offsets = {};

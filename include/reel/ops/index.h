@@ -9,6 +9,7 @@ namespace reel {
 
 // ---- whole slices along dim, at 1-d ids -----------------------------------------------------------------------------
 
+/// The slices x[…, ids[i], …] in the order of ids: of size len(ids) along dim. A copy.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& ids);
 /// x with alpha · source[…, i, …] added to x[…, ids[i], …]; equal ids add up. Source has x's dtype and, but for dim,
 /// its shape.
@@ -23,42 +24,57 @@ Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const
 
 // ---- single elements along dim --------------------------------------------------------------------------------------
 
+/// y[…, i, …] = x[…, index[…, i, …], …], of index's shape; index has as many dimensions as x and, but for dim, is not
+/// larger.
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
+/// x with x[…, index[…, i, …], …] = source[…, i, …], the opposite of gather.
 /// Where a place is named twice one of its values is kept, and each of them gets the place's gradient. The source may
 /// be a number.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
+/// The same with the sources added to x's elements.
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 /// All sources that share a place joined there, with x's own element too if include_self; places that no source names
-/// keep x. Of a kMax or kMin equals share the gradient evenly and NaN wins; kMean of integers rounds down. Second
-/// derivatives of kProd are right where no place has more than one factor 0.
+/// keep x. Of a kMax or kMin equals share the gradient evenly and any NaN gives NaN; kMean of integers rounds down.
+/// Second derivatives of kProd are right where no place has more than one factor 0.
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
                       bool include_self = true);
+///@{
 /// gather and scatter with NumPy's broadcasting of all dimensions but dim.
 Tensor take_along_dim(const Tensor& x, const Tensor& index, int64_t dim);
 Tensor put_along_dim(const Tensor& x, const Tensor& index, const Tensor& values, int64_t dim);
+///@}
 
 // ---- single elements anywhere ---------------------------------------------------------------------------------------
 
-Tensor take(const Tensor& x,
-            const Tensor& index);  ///< Of x as if it were flat; of index's shape. Negatives count back.
+/// The elements of x, as if it were flat, at index; of index's shape. Negative positions count from the end.
+Tensor take(const Tensor& x, const Tensor& index);
+/// A vector of the elements of x where mask (bool; the two broadcast) is true, in row-major order. Synchronizes with a
+/// GPU, since the length depends on values.
 Tensor masked_select(const Tensor& x, const Tensor& mask);
+/// x with value, a number or 0-d tensor, where mask (bool, broadcast to x) is true.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
 /// x with its elements where mask (broadcast to x) is true replaced by source's first ones, in row-major order.
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source);
-Tensor nonzero(const Tensor& x);                          ///< int64 [count, dim]: the positions, in row-major order.
-Tensor argwhere(const Tensor& x);                         ///< NumPy's name for nonzero.
-Tensor one_hot(const Tensor& ids, int64_t classes = -1);  ///< int64; -1: one more than the largest id.
+/// int64 [count, dim]: the positions of what is not 0, in row-major order. Synchronizes with a GPU.
+Tensor nonzero(const Tensor& x);
+Tensor argwhere(const Tensor& x);  ///< nonzero(x), NumPy's name.
+/// int64, of ids' shape and [classes] behind it: 1 at each id, 0 elsewhere. -1: one more than the largest id.
+Tensor one_hot(const Tensor& ids, int64_t classes = -1);
 
 // ---- parts replaced -------------------------------------------------------------------------------------------------
 
+///@{
 /// x with x.select(dim, index), x.slice(dim, start, stop, step), diagonal(x, offset, dim0, dim1) replaced by source.
 Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index);
 Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::optional<int64_t> start = {},
                      std::optional<int64_t> stop = {}, int64_t step = 1);
 Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset = 0, int64_t dim0 = 0, int64_t dim1 = 1);
+///@}
 
+///@{
 /// int64 [2, count]: rows and columns of the lower (upper) triangle of a rows × columns matrix, in row-major order.
 Tensor tril_indices(int64_t rows, int64_t columns, int64_t offset = 0);
 Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset = 0);
+///@}
 
 }  // namespace reel

@@ -3,47 +3,51 @@
 
 #include "reel/ops/common.h"
 
-/// Softmax and losses.
+/// Losses.
 ///
 /// Every loss is averaged (kMean), summed (kSum) or given for each element or row (kNoReduction). Half types are
 /// computed in float32 and give their own type again. Meanings and defaults are PyTorch's.
 namespace reel {
 
-Tensor softmax(const Tensor& x, int64_t dim);
-Tensor log_softmax(const Tensor& x, int64_t dim);
-
 // ---- classes --------------------------------------------------------------------------------------------------------
 
+/// Of nll_loss.
 struct NLLLossOptions {
   Tensor weight = {};           ///< [classes]: how much a row counts, by its target. kMean divides by the sum of these.
   int64_t ignore_index = -100;  ///< Rows with this target count nothing.
-  Reduction reduction = kMean;
+  Reduction reduction = kMean;  ///< Over the values.
 };
+///@{
 /// -log_probs[i, target[i]] for log_probs [n, classes, d…] (or [classes]) and target [n, d…] (or []) of int64, int32 or
 /// uint8. Without any target that counts the mean is NaN. A target out of range is an Error.
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options = {});
 inline Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction) {
   return nll_loss(log_probs, target, {.reduction = reduction});
 }
+///@}
 
+/// Of cross_entropy.
 struct CrossEntropyLossOptions {
-  Tensor weight = {};
-  int64_t ignore_index = -100;
-  Reduction reduction = kMean;
-  double label_smoothing = 0;  ///< This share of the target is spread evenly over all classes (Szegedy et al. 2016).
+  Tensor weight = {};           ///< As in NLLLossOptions.
+  int64_t ignore_index = -100;  ///< As in NLLLossOptions.
+  Reduction reduction = kMean;  ///< Over the values.
+  double label_smoothing = 0;   ///< This share of the target is spread evenly over all classes (Szegedy et al. 2016).
 };
+///@{
 /// nll_loss(log_softmax(logits, 1), target), in one step. A floating-point target of the logits' shape holds the
 /// probability of each class, and is differentiable; its mean is over rows, whatever they weigh.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options = {});
 inline Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction) {
   return cross_entropy(logits, target, {.reduction = reduction});
 }
+///@}
 
+/// Of multi_margin_loss.
 struct MultiMarginLossOptions {
-  int64_t p = 1;  ///< 1 or 2.
-  double margin = 1;
-  Tensor weight = {};  ///< [classes]; kMean divides by the number of rows all the same.
-  Reduction reduction = kMean;
+  int64_t p = 1;                ///< 1 or 2.
+  double margin = 1;            ///< Of the scores: the hinge is 0 where x[y] exceeds x[j] by more.
+  Tensor weight = {};           ///< [classes]; kMean divides by the number of rows all the same.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// The multi-class hinge loss Σ max(0, margin - x[y] + x[j])^p / classes, j ≠ y, of x [n, classes] (or [classes]) and
 /// target y, integers [n] (or []).
@@ -53,9 +57,10 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMargi
 /// x and target, integers, are [n, classes] (or [classes]); a negative number ends a row's list of classes.
 Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction = kMean);
 
+/// Of multilabel_soft_margin_loss.
 struct MultiLabelSoftMarginLossOptions {
-  Tensor weight = {};  ///< Of each class; broadcast to x.
-  Reduction reduction = kMean;
+  Tensor weight = {};           ///< Of each class; broadcast to x.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// binary_cross_entropy_with_logits, averaged over the last dimension.
 Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
@@ -66,45 +71,54 @@ Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = kMean);   ///< |input - target|
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = kMean);  ///< (input - target)²
 
+/// Of smooth_l1_loss.
 struct SmoothL1LossOptions {
-  double beta = 1;  ///< Where the parabola ends; 0 is l1_loss.
-  Reduction reduction = kMean;
+  double beta = 1;              ///< Where the parabola ends; 0 is l1_loss.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// d² / (2 beta) below beta and d - beta / 2 above, d = |input - target| (Girshick 2015).
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& options = {});
 
+/// Of huber_loss.
 struct HuberLossOptions {
-  double delta = 1;
-  Reduction reduction = kMean;
+  double delta = 1;             ///< Where the parabola ends.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// d² / 2 below delta and delta (d - delta / 2) above (Huber 1964).
 Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& options = {});
 
 // ---- probabilities --------------------------------------------------------------------------------------------------
 
+/// Of binary_cross_entropy.
 struct BCELossOptions {
-  Tensor weight = {};  ///< Of each element; broadcast.
-  Reduction reduction = kMean;
+  Tensor weight = {};           ///< Of each element; broadcast.
+  Reduction reduction = kMean;  ///< Over the values.
 };
+///@{
 /// -t log p - (1 - t) log(1 - p), elementwise for equal shapes. Logarithms are clamped at -100; p outside [0, 1] is an
 /// Error.
 Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, const BCELossOptions& options = {});
 inline Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, Reduction reduction) {
   return binary_cross_entropy(probability, target, {.reduction = reduction});
 }
+///@}
 
+/// Of binary_cross_entropy_with_logits.
 struct BCEWithLogitsLossOptions {
-  Tensor weight = {};      ///< Of each element; broadcast.
-  Tensor pos_weight = {};  ///< How much more positive targets count; broadcast.
-  Reduction reduction = kMean;
+  Tensor weight = {};           ///< Of each element; broadcast.
+  Tensor pos_weight = {};       ///< How much more positive targets count; broadcast.
+  Reduction reduction = kMean;  ///< Over the values.
 };
+///@{
 /// binary_cross_entropy(sigmoid(logits), target) without overflow.
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                         const BCEWithLogitsLossOptions& options = {});
 inline Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {
   return binary_cross_entropy_with_logits(logits, target, {.reduction = reduction});
 }
+///@}
 
+/// Of kl_div.
 struct KLDivLossOptions {
   bool log_target = false;      ///< The target is given as logarithms, too.
   Reduction reduction = kMean;  ///< kBatchMean, the sum over size(0), is the divergence itself.
@@ -113,19 +127,21 @@ struct KLDivLossOptions {
 /// broadcast.
 Tensor kl_div(const Tensor& input, const Tensor& target, const KLDivLossOptions& options = {});
 
+/// Of poisson_nll_loss.
 struct PoissonNLLLossOptions {
-  bool log_input = true;  ///< The input is the logarithm of the rate.
-  bool full = false;      ///< Adds Stirling's approximation of log target!, for targets above 1.
-  double eps = 1e-8;      ///< Keeps the logarithm from 0 without log_input.
-  Reduction reduction = kMean;
+  bool log_input = true;        ///< The input is the logarithm of the rate.
+  bool full = false;            ///< Adds Stirling's approximation of log target!, for targets above 1.
+  double eps = 1e-8;            ///< Keeps the logarithm from 0 without log_input.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// exp(input) - target input, or input - target log(input + eps): counts under a Poisson distribution. Both broadcast.
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNLLLossOptions& options = {});
 
+/// Of gaussian_nll_loss.
 struct GaussianNLLLossOptions {
-  bool full = false;  ///< Adds the constant log(2π) / 2.
-  double eps = 1e-6;  ///< The least variance that is divided by. The gradient takes no notice of this bound.
-  Reduction reduction = kMean;
+  bool full = false;            ///< Adds the constant log(2π) / 2.
+  double eps = 1e-6;            ///< The least variance that is divided by. The gradient ignores this bound.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// (log var + (input - target)² / var) / 2. var, never negative, is of input's shape, or without its last dimension, or
 /// broadcasts to it.
@@ -137,16 +153,18 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
 /// log(1 + exp(-target x)). Both broadcast.
 Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction = kMean);
 
+/// Of hinge_embedding_loss.
 struct HingeEmbeddingLossOptions {
-  double margin = 1;
-  Reduction reduction = kMean;
+  double margin = 1;            ///< How far dissimilar pairs should be apart.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// x where the target is 1, max(0, margin - x) where it is -1. Both broadcast.
 Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, const HingeEmbeddingLossOptions& options = {});
 
+/// Of margin_ranking_loss and cosine_embedding_loss.
 struct MarginLossOptions {
-  double margin = 0;
-  Reduction reduction = kMean;
+  double margin = 0;            ///< How far a should exceed b, or the cosine below which pairs count as dissimilar.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// max(0, -target (a - b) + margin): a should rank above b where the target is 1. All broadcast.
 Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target,
@@ -156,25 +174,28 @@ Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& targe
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target,
                              const MarginLossOptions& options = {});
 
+/// Of triplet_margin_loss.
 struct TripletMarginLossOptions {
-  double margin = 1;
-  double p = 2;       ///< Of the norm that is the distance.
-  double eps = 1e-6;  ///< Is added to each difference.
-  bool swap = false;  ///< The negative's distance is that to the anchor or the positive, whichever is less.
-  Reduction reduction = kMean;
+  double margin = 1;            ///< How much further the negative should be than the positive.
+  double p = 2;                 ///< Of the norm that is the distance.
+  double eps = 1e-6;            ///< Is added to each difference.
+  bool swap = false;            ///< The negative's distance is that to the anchor or the positive, whichever is less.
+  Reduction reduction = kMean;  ///< Over the values.
 };
 /// max(0, margin + distance(anchor, positive) - distance(anchor, negative)) for vectors [n, d] (Schroff et al. 2015;
 /// swap: Balntas et al. 2016).
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginLossOptions& options = {});
 
+/// Of triplet_margin_with_distance_loss.
 struct TripletMarginWithDistanceLossOptions {
   /// From two batches of vectors to a distance for each pair; pairwise_distance if there is none.
   std::function<Tensor(const Tensor& a, const Tensor& b)> distance = {};
-  double margin = 1;
-  bool swap = false;
-  Reduction reduction = kMean;
+  double margin = 1;            ///< How much further the negative should be than the positive.
+  bool swap = false;            ///< As in TripletMarginLossOptions.
+  Reduction reduction = kMean;  ///< Over the values.
 };
+/// max(0, margin + distance(anchor, positive) - distance(anchor, negative)) for a distance of one's own.
 Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                                          const TripletMarginWithDistanceLossOptions& options = {});
 

@@ -16,37 +16,44 @@ struct PackedSequence {
   Tensor batch_sizes;  ///< int64 [longest length], on the CPU
   /// int64 [n]: the sequences in their order in here, and where in here each of them is; undefined where they were
   /// packed in the order of their lengths. Results per sequence (the states of an LSTM) are in the original order.
+  ///@{
   Tensor sorted_indices = {}, unsorted_indices = {};
+  ///@}
 
-  PackedSequence to(DType dtype) const;
-  PackedSequence to(Device device) const;
+  PackedSequence to(DType dtype) const;    ///< With `data` of that dtype.
+  PackedSequence to(Device device) const;  ///< With all but batch_sizes there.
 };
 
+///@{
 /// Packs sequences [len_i, …] of at least one element each. They may come in any order, unlike PyTorch's default: with
 /// enforce_sorted it is an Error if one is longer than the one before it.
 PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted = false);
 inline PackedSequence pack_sequence(std::initializer_list<Tensor> list, bool enforce_sorted = false) {
   return pack_sequence(std::span(list.begin(), list.size()), enforce_sorted);
 }
+///@}
 /// The opposite: the sequences in their original order.
 std::vector<Tensor> unpack_sequence(const PackedSequence& packed);
 
 /// Packs the first lengths[i] elements of the sequences in `padded`, [longest, n, …] or, batch_first, [n, longest, …].
 PackedSequence pack_padded_sequence(const Tensor& padded, const std::vector<int64_t>& lengths, bool batch_first = false,
                                     bool enforce_sorted = false);
+/// What pad_packed_sequence returns.
 struct PaddedSequence {
-  Tensor data;
-  std::vector<int64_t> lengths;
+  Tensor data;                   ///< [longest, n, …] or, batch_first, [n, longest, …].
+  std::vector<int64_t> lengths;  ///< Of each sequence.
 };
 /// The opposite: `padding_value` is what lies behind the end of a sequence, up to the longest one's or total_length.
 PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_first = false, Scalar padding_value = 0,
                                    std::optional<int64_t> total_length = {});
 
+///@{
 /// Sequences [len_i, …] as one tensor [longest, n, …] or, batch_first, [n, longest, …].
 Tensor pad_sequence(std::span<const Tensor> sequences, bool batch_first = false, Scalar padding_value = 0);
 inline Tensor pad_sequence(std::initializer_list<Tensor> list, bool batch_first = false, Scalar padding_value = 0) {
   return pad_sequence(std::span(list.begin(), list.size()), batch_first, padding_value);
 }
+///@}
 /// The opposite: views of the first lengths[i] elements.
 std::vector<Tensor> unpad_sequence(const Tensor& padded, const std::vector<int64_t>& lengths, bool batch_first = false);
 

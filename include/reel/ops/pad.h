@@ -9,8 +9,11 @@ namespace reel {
 /// What lies beyond the edge: a given value; the mirror image about the edge's element (c b | a b c | b a), the edge's
 /// element, or the other end.
 enum class PadMode { kConstant, kReflect, kReplicate, kCircular };
+///@{
+/// The PadMode of that name; kZeros is kConstant.
 inline constexpr PadMode kConstant = PadMode::kConstant, kReflect = PadMode::kReflect, kReplicate = PadMode::kReplicate,
                          kCircular = PadMode::kCircular, kZeros = PadMode::kConstant;
+///@}
 
 /// x with amounts[0] elements put before and amounts[1] behind its last dimension, amounts[2] and amounts[3] around
 /// the one before, and so on; negative amounts cut off instead. Any dtype.

@@ -4,24 +4,38 @@
 #include "reel/ops/common.h"
 
 /// Elementwise arithmetic, functions, comparison and logic.
+///
+/// Operands broadcast as in NumPy and meet in the dtype that PyTorch's promotion gives. Functions of real numbers (exp,
+/// sqrt, …) give float32 for integers and bools; float16 and bfloat16 are computed in float32 and rounded once. Outside
+/// of a function's domain the result is NaN, as in C; NaN gives NaN. Empty tensors give empty tensors.
 namespace reel {
 
 // ---- arithmetic -----------------------------------------------------------------------------------------------------
 
-Tensor add(const Tensor& a, const Tensor& b);
-Tensor sub(const Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, const Tensor& b);
-Tensor div(const Tensor& a, const Tensor& b);  ///< True division: integers give float32.
+Tensor add(const Tensor& a, const Tensor& b);                ///< a + b
+Tensor add(const Tensor& a, const Tensor& b, Scalar alpha);  ///< a + alpha b
+Tensor sub(const Tensor& a, const Tensor& b);                ///< a - b. An Error if both are bools.
+Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha);  ///< a - alpha b
+Tensor mul(const Tensor& a, const Tensor& b);                ///< a b, element by element.
+Tensor div(const Tensor& a, const Tensor& b);                ///< True division: integers give float32.
+///@{
+/// add, sub, mul, div of the two operands.
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-Tensor operator-(const Tensor& x);
+///@}
+Tensor operator-(const Tensor& x);  ///< neg(x)
+/// base to the power of exponent. A negative base with a fractional exponent gives NaN. Integers stay integers, and a
+/// negative exponent of integers is an Error.
 Tensor pow(const Tensor& base, const Tensor& exponent);
-Tensor maximum(const Tensor& a, const Tensor& b);  ///< NaN where either is NaN. At ties each gets half the gradient.
+///@{
+/// The larger (smaller) of a and b; NaN where either is NaN. At ties each gets half the gradient.
+Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
-Tensor fmod(const Tensor& a, const Tensor& b);          ///< C's remainder: the sign of a.
-Tensor remainder(const Tensor& a, const Tensor& b);     ///< Python's: the sign of b.
+///@}
+Tensor fmod(const Tensor& a, const Tensor& b);          ///< C's remainder: the sign of a. Integers: no b may be 0.
+Tensor remainder(const Tensor& a, const Tensor& b);     ///< Python's: the sign of b. Integers: no b may be 0.
 Tensor floor_divide(const Tensor& a, const Tensor& b);  ///< ⌊a / b⌋; integers stay integers. Its gradient is 0.
 Tensor float_power(const Tensor& base, const Tensor& exponent);  ///< pow in float64, whatever the types.
 Tensor hypot(const Tensor& a, const Tensor& b);                  ///< √(a² + b²) without overflow on the way.
@@ -33,59 +47,66 @@ Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);  ///< x + value a b
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b,
                Scalar value = 1);  ///< x + value a / b, not integers.
-/// x between the bounds, which are numbers, tensors or, as {}, absent. max wins where it is below min. Where x equals a
-/// bound its slope is 0 if that is a number, and they share the gradient if it is a tensor, as by maximum and minimum.
+/// x between the bounds, which are numbers, tensors or, as {}, absent. The result is max where that is below min. Where
+/// x equals a bound its slope is 0 if that is a number, and they share the gradient if it is a tensor, as by maximum
+/// and minimum.
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max = {});
 /// NaN and the infinities replaced; the defaults for these are the largest and the least number of x's type.
 Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},
                   std::optional<double> neginf = {});
-/// a where condition (bool) is true, b elsewhere.
+/// a where condition (bool) is true, b elsewhere; the three broadcast. Each gets the gradient of its elements only.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 // ---- pointwise functions --------------------------------------------------------------------------------------------
 
-Tensor neg(const Tensor& x);
-Tensor abs(const Tensor& x);
-Tensor sign(const Tensor& x);
-Tensor exp(const Tensor& x);
-Tensor expm1(const Tensor& x);
-Tensor log(const Tensor& x);
-Tensor log1p(const Tensor& x);
-Tensor sqrt(const Tensor& x);
-Tensor rsqrt(const Tensor& x);
-Tensor square(const Tensor& x);
-Tensor reciprocal(const Tensor& x);
-Tensor sin(const Tensor& x);
-Tensor cos(const Tensor& x);
-Tensor tanh(const Tensor& x);
-Tensor sigmoid(const Tensor& x);
-Tensor tan(const Tensor& x);
-Tensor asin(const Tensor& x);
-Tensor acos(const Tensor& x);
-Tensor atan(const Tensor& x);
-Tensor sinh(const Tensor& x);
-Tensor cosh(const Tensor& x);
-Tensor asinh(const Tensor& x);
-Tensor acosh(const Tensor& x);
-Tensor atanh(const Tensor& x);
-Tensor exp2(const Tensor& x);
-Tensor log2(const Tensor& x);
-Tensor log10(const Tensor& x);
+Tensor neg(const Tensor& x);         ///< -x
+Tensor abs(const Tensor& x);         ///< |x|; its slope at 0 is 0.
+Tensor sign(const Tensor& x);        ///< -1, 0 or 1; NaN of NaN. Its gradient is 0.
+Tensor exp(const Tensor& x);         ///< eˣ
+Tensor expm1(const Tensor& x);       ///< eˣ - 1, exact also near 0.
+Tensor log(const Tensor& x);         ///< The natural logarithm; -∞ at 0, NaN below.
+Tensor log1p(const Tensor& x);       ///< log(1 + x), exact also near 0.
+Tensor sqrt(const Tensor& x);        ///< √x; NaN below 0. Its slope at 0 is infinite.
+Tensor rsqrt(const Tensor& x);       ///< 1 / √x; infinite at 0.
+Tensor square(const Tensor& x);      ///< x²; integers stay integers.
+Tensor reciprocal(const Tensor& x);  ///< 1 / x
+Tensor sin(const Tensor& x);         ///< The sine of x radians.
+Tensor cos(const Tensor& x);         ///< The cosine of x radians.
+Tensor tan(const Tensor& x);         ///< The tangent of x radians.
+Tensor asin(const Tensor& x);        ///< The inverse of sin, in [-π/2, π/2]; NaN outside of [-1, 1].
+Tensor acos(const Tensor& x);        ///< The inverse of cos, in [0, π]; NaN outside of [-1, 1].
+Tensor atan(const Tensor& x);        ///< The inverse of tan, in [-π/2, π/2].
+Tensor sinh(const Tensor& x);        ///< (eˣ - e⁻ˣ) / 2
+Tensor cosh(const Tensor& x);        ///< (eˣ + e⁻ˣ) / 2
+Tensor tanh(const Tensor& x);        ///< sinh(x) / cosh(x)
+Tensor asinh(const Tensor& x);       ///< The inverse of sinh.
+Tensor acosh(const Tensor& x);       ///< The inverse of cosh, not negative; NaN below 1.
+Tensor atanh(const Tensor& x);       ///< The inverse of tanh; ±∞ at ±1, NaN beyond.
+Tensor exp2(const Tensor& x);        ///< 2ˣ
+Tensor log2(const Tensor& x);        ///< The logarithm to base 2.
+Tensor log10(const Tensor& x);       ///< The logarithm to base 10.
 /// log(x / (1 - x)); with eps x is clamped to [eps, 1 - eps] first.
 Tensor logit(const Tensor& x, std::optional<double> eps = {});
-Tensor erf(const Tensor& x);
-Tensor erfc(const Tensor& x);    ///< 1 - erf(x), exact also where it is tiny.
-Tensor lgamma(const Tensor& x);  ///< log |Γ(x)|
-Tensor digamma(const Tensor& x);
+Tensor sigmoid(const Tensor& x);               ///< 1 / (1 + e⁻ˣ)
+Tensor erf(const Tensor& x);                   ///< The error function, 2/√π ∫₀ˣ exp(-t²) dt.
+Tensor erfc(const Tensor& x);                  ///< 1 - erf(x), exact also where it is tiny.
+Tensor lgamma(const Tensor& x);                ///< log |Γ(x)|
+Tensor digamma(const Tensor& x);               ///< The derivative of lgamma.
 Tensor polygamma(int64_t n, const Tensor& x);  ///< The n-th derivative of digamma, 0 ≤ n ≤ 170.
+///@{
+/// x rounded down, up, to the nearest integer (halves to even), or towards 0. Integers stay as they are; the gradient
+/// is 0.
 Tensor floor(const Tensor& x);
 Tensor ceil(const Tensor& x);
-Tensor round(const Tensor& x);  ///< Halves to even.
-Tensor trunc(const Tensor& x);  ///< Towards 0.
-Tensor frac(const Tensor& x);   ///< x - trunc(x)
+Tensor round(const Tensor& x);
+Tensor trunc(const Tensor& x);
+///@}
+Tensor frac(const Tensor& x);  ///< x - trunc(x)
 
 // ---- comparison and logic: bool results, no gradient ----------------------------------------------------------------
 
+///@{
+/// Whether a = b, a ≠ b, a < b, a ≤ b, a > b, a ≥ b, as bools. NaN is unequal to everything and in no order.
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor ne(const Tensor& a, const Tensor& b);
 Tensor lt(const Tensor& a, const Tensor& b);
@@ -98,31 +119,42 @@ inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
 inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
 inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
 inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
+///@}
+
+///@{
+/// Logic on tensors of any dtype, in which all but 0 is true (NaN, too).
 Tensor logical_and(const Tensor& a, const Tensor& b);
 Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
 Tensor logical_not(const Tensor& x);
-Tensor isnan(const Tensor& x);
-Tensor isinf(const Tensor& x);
-Tensor isfinite(const Tensor& x);
+///@}
+Tensor isnan(const Tensor& x);     ///< Whether each element is NaN; false for integers.
+Tensor isinf(const Tensor& x);     ///< Whether each element is ±∞; false for integers.
+Tensor isfinite(const Tensor& x);  ///< Whether each element is neither NaN nor ±∞; true for integers.
 /// |a - b| ≤ atol + rtol |b|, or equal (as infinities are), or with equal_nan both NaN.
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
+/// Whether isclose is true everywhere; a and b broadcast. Synchronizes with a GPU.
 bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
-bool equal(const Tensor& a, const Tensor& b);  ///< Same shape and all elements equal.
+bool equal(const Tensor& a, const Tensor& b);  ///< Same shape and all elements equal. Synchronizes with a GPU.
 
 // ---- bits of integers; bools take and give bools --------------------------------------------------------------------
 
+///@{
+/// Bitwise and, or, exclusive or, complement of integers (two's complement); logic of bools. Floats are an Error.
 Tensor bitwise_and(const Tensor& a, const Tensor& b);
 Tensor bitwise_or(const Tensor& a, const Tensor& b);
 Tensor bitwise_xor(const Tensor& a, const Tensor& b);
 Tensor bitwise_not(const Tensor& x);
-/// Not for bools. A number of places that is negative or not below the bits of the type shifts out all of them.
-Tensor bitwise_left_shift(const Tensor& x, const Tensor& places);
-Tensor bitwise_right_shift(const Tensor& x, const Tensor& places);  ///< Keeps the sign.
 inline Tensor operator&(const Tensor& a, const Tensor& b) { return bitwise_and(a, b); }
 inline Tensor operator|(const Tensor& a, const Tensor& b) { return bitwise_or(a, b); }
 inline Tensor operator^(const Tensor& a, const Tensor& b) { return bitwise_xor(a, b); }
 inline Tensor operator~(const Tensor& x) { return bitwise_not(x); }
-Tensor operator!(const Tensor& x);  ///< Of bool tensors: (x > 0) & !mask.
+///@}
+/// x · 2^places. Not for bools. A number of places that is negative or not below the bits of the type shifts out all
+/// bits.
+Tensor bitwise_left_shift(const Tensor& x, const Tensor& places);
+/// ⌊x / 2^places⌋, which keeps the sign. Not for bools.
+Tensor bitwise_right_shift(const Tensor& x, const Tensor& places);
+Tensor operator!(const Tensor& x);  ///< Of bool tensors: (x > 0) & !mask. An Error for others.
 
 }  // namespace reel

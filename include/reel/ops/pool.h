@@ -15,25 +15,36 @@ namespace reel {
 
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
+/// Of max_pool1d, max_pool2d and max_pool3d.
 template <int N>
 struct MaxPoolOptions {
-  PerDim<N> stride = 0, padding = 0, dilation = 1;
-  bool ceil_mode = false;
+  PerDim<N> stride = 0;    ///< Elements from one window to the next; 0: kernel_size.
+  PerDim<N> padding = 0;   ///< Elements in front of x and behind it.
+  PerDim<N> dilation = 1;  ///< Elements from one element of a window to the next.
+  bool ceil_mode = false;  ///< Also a last window that reaches beyond the padding.
 };
+///@{
 /// The largest element of each window, the first of equals; NaN is larger than any. Padding counts as -∞.
 Tensor max_pool1d(const Tensor& x, PerDim<1> kernel_size, const MaxPoolOptions<1>& options = {});
 Tensor max_pool2d(const Tensor& x, PerDim<2> kernel_size, const MaxPoolOptions<2>& options = {});
 Tensor max_pool3d(const Tensor& x, PerDim<3> kernel_size, const MaxPoolOptions<3>& options = {});
+///@}
+
+///@{
 /// The same with the positions (int64) of the maxima in the flattened last N dimensions of x.
 ValuesIndices max_pool1d_with_indices(const Tensor& x, PerDim<1> kernel_size, const MaxPoolOptions<1>& options = {});
 ValuesIndices max_pool2d_with_indices(const Tensor& x, PerDim<2> kernel_size, const MaxPoolOptions<2>& options = {});
 ValuesIndices max_pool3d_with_indices(const Tensor& x, PerDim<3> kernel_size, const MaxPoolOptions<3>& options = {});
+///@}
 
+/// Of max_unpool1d, max_unpool2d and max_unpool3d: those of the pooling, and the size that it had.
 template <int N>
 struct MaxUnpoolOptions {
-  PerDim<N> stride = 0, padding = 0;
+  PerDim<N> stride = 0;       ///< Elements from one window to the next; 0: kernel_size.
+  PerDim<N> padding = 0;      ///< Elements in front of the result and behind it.
   PerDim<N> output_size = 0;  ///< 0: (size - 1) stride - 2 padding + kernel_size
 };
+///@{
 /// Zeros with the elements of x at `indices` of max_pool…_with_indices.
 Tensor max_unpool1d(const Tensor& x, const Tensor& indices, PerDim<1> kernel_size,
                     const MaxUnpoolOptions<1>& options = {});
@@ -41,7 +52,9 @@ Tensor max_unpool2d(const Tensor& x, const Tensor& indices, PerDim<2> kernel_siz
                     const MaxUnpoolOptions<2>& options = {});
 Tensor max_unpool3d(const Tensor& x, const Tensor& indices, PerDim<3> kernel_size,
                     const MaxUnpoolOptions<3>& options = {});
+///@}
 
+///@{
 /// The largest element of each of output_size windows: window i of size / output_size is [⌊i size / output_size⌋,
 /// ⌈(i + 1) size / output_size⌉). An output size of -1 is that of x.
 Tensor adaptive_max_pool1d(const Tensor& x, PerDim<1> output_size);
@@ -50,15 +63,17 @@ Tensor adaptive_max_pool3d(const Tensor& x, PerDim<3> output_size);
 ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& x, PerDim<1> output_size);
 ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& x, PerDim<2> output_size);
 ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, PerDim<3> output_size);
+///@}
 
-/// One of the two sizes is to be given.
+/// Of fractional_max_pool2d and fractional_max_pool3d. One of the two sizes is to be given.
 template <int N>
 struct FractionalPoolOptions {
-  PerDim<N> output_size = 0;
+  PerDim<N> output_size = 0;              ///< Windows along each dimension.
   std::vector<double> output_ratio = {};  ///< Of the size of x, in (0, 1): one for all dimensions or one for each.
   /// [n, channels, N] in [0, 1), drawn if undefined: in two dimensions those of the last come first, as in PyTorch.
   Tensor random_samples = {};
 };
+///@{
 /// The largest element of windows at pseudo-random places that cover x, for each channel its own (Graham 2014).
 Tensor fractional_max_pool2d(const Tensor& x, PerDim<2> kernel_size, const FractionalPoolOptions<2>& options);
 Tensor fractional_max_pool3d(const Tensor& x, PerDim<3> kernel_size, const FractionalPoolOptions<3>& options);
@@ -66,34 +81,44 @@ ValuesIndices fractional_max_pool2d_with_indices(const Tensor& x, PerDim<2> kern
                                                  const FractionalPoolOptions<2>& options);
 ValuesIndices fractional_max_pool3d_with_indices(const Tensor& x, PerDim<3> kernel_size,
                                                  const FractionalPoolOptions<3>& options);
+///@}
 
 // ---- averages -------------------------------------------------------------------------------------------------------
 
+/// Of avg_pool1d, avg_pool2d and avg_pool3d.
 template <int N>
 struct AvgPoolOptions {
-  PerDim<N> stride = 0, padding = 0;
-  bool ceil_mode = false;
+  PerDim<N> stride = 0;           ///< Elements from one window to the next; 0: kernel_size.
+  PerDim<N> padding = 0;          ///< Zeros in front of x and behind it.
+  bool ceil_mode = false;         ///< Also a last window that reaches beyond the padding.
   bool count_include_pad = true;  ///< Zeros of the padding count as elements of a window.
   int64_t divisor_override = 0;   ///< Divide the sums by this instead of the number of elements.
 };
+///@{
 /// The mean of each window.
 Tensor avg_pool1d(const Tensor& x, PerDim<1> kernel_size, const AvgPoolOptions<1>& options = {});
 Tensor avg_pool2d(const Tensor& x, PerDim<2> kernel_size, const AvgPoolOptions<2>& options = {});
 Tensor avg_pool3d(const Tensor& x, PerDim<3> kernel_size, const AvgPoolOptions<3>& options = {});
+///@}
 
+///@{
 /// The mean of each of output_size windows, those of adaptive_max_pool.
 Tensor adaptive_avg_pool1d(const Tensor& x, PerDim<1> output_size);
 Tensor adaptive_avg_pool2d(const Tensor& x, PerDim<2> output_size);
 Tensor adaptive_avg_pool3d(const Tensor& x, PerDim<3> output_size);
+///@}
 
+/// Of lp_pool1d, lp_pool2d and lp_pool3d.
 template <int N>
 struct LPPoolOptions {
-  PerDim<N> stride = 0;
-  bool ceil_mode = false;
+  PerDim<N> stride = 0;    ///< Elements from one window to the next; 0: kernel_size.
+  bool ceil_mode = false;  ///< Also a last window that reaches beyond x.
 };
+///@{
 /// (Σ x^norm_type)^(1 / norm_type) of each window; the gradient where that is 0 is 0.
 Tensor lp_pool1d(const Tensor& x, double norm_type, PerDim<1> kernel_size, const LPPoolOptions<1>& options = {});
 Tensor lp_pool2d(const Tensor& x, double norm_type, PerDim<2> kernel_size, const LPPoolOptions<2>& options = {});
 Tensor lp_pool3d(const Tensor& x, double norm_type, PerDim<3> kernel_size, const LPPoolOptions<3>& options = {});
+///@}
 
 }  // namespace reel

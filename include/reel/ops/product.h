@@ -10,10 +10,10 @@ namespace reel {
 
 /// NumPy's matmul: vectors, matrices and batches of matrices, whose leading dimensions broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
-Tensor mm(const Tensor& a, const Tensor& b);   ///< [m, k] · [k, n]
-Tensor bmm(const Tensor& a, const Tensor& b);  ///< [b, m, k] · [b, k, n]
-Tensor dot(const Tensor& a, const Tensor& b);  ///< Of two vectors.
-Tensor outer(const Tensor& a, const Tensor& b);
+Tensor mm(const Tensor& a, const Tensor& b);     ///< [m, k] · [k, n]
+Tensor bmm(const Tensor& a, const Tensor& b);    ///< [b, m, k] · [b, k, n]
+Tensor dot(const Tensor& a, const Tensor& b);    ///< Of two vectors.
+Tensor outer(const Tensor& a, const Tensor& b);  ///< [m] and [n] give [m, n]: all products of two elements.
 /// beta * input + alpha * a · b
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);
 /// x · weightᵀ + bias for x […, in], weight [out, in], bias [out] or undefined. In backward the products for one weight
@@ -38,6 +38,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int64_t>& d
 /// Over the last `dims` dimensions of a and the first of b.
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims = 2);
 
+///@{
 /// Einstein's convention: einsum("bij,bjk->bik", {a, b}). A letter names a dimension; what has the same letter has one
 /// size (or 1, which is broadcast), and letters that the result lacks are summed over. "..." stands for dimensions that
 /// are broadcast. Without "->" the result has the letters that occur once, in alphabetical order. A letter twice in one
@@ -46,5 +47,6 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
   return einsum(equation, std::span(operands.begin(), operands.size()));
 }
+///@}
 
 }  // namespace reel

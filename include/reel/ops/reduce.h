@@ -3,42 +3,81 @@
 
 #include "reel/ops/common.h"
 
-/// Reductions along dimensions.
+/// Reductions over dimensions: over all of them where none is named. The reduced dimensions are absent from the result,
+/// or have size 1 with keepdim. float16 and bfloat16 are summed in float32 and rounded once. Unless a function says
+/// otherwise NaN gives NaN.
 namespace reel {
 
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Integers and bools sum to int64.
+/// The sum over the number of elements, of floating-point tensors; NaN where there are none.
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor nansum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);   ///< NaN counts as 0.
 Tensor nanmean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< The mean of what is not NaN.
-Tensor count_nonzero(const Tensor& x, const Dims& dims = {});                  ///< int64
+Tensor count_nonzero(const Tensor& x, const Dims& dims = {});                  ///< int64; NaN counts.
+///@{
+/// The product of all elements, or of those along dim; 1 where there are none. Integers and bools give int64. The
+/// gradient is right where elements are 0, too.
 Tensor prod(const Tensor& x);
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim = false);
-Tensor max(const Tensor& x);  ///< Like amax over everything: ties share the gradient evenly.
+///@}
+
+///@{
+/// The largest (smallest) element, as a 0-d tensor; an Error if there are none. Ties share the gradient evenly.
+Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
-/// The maximum along dim and where it first occurs; the gradient goes there.
+///@}
+
+///@{
+/// The largest (smallest) element along dim and where it first occurs; that position gets the gradient.
 ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim = false);
 ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim = false);
+///@}
+
+///@{
+/// Not provided: for the larger (smaller) of two numbers or tensors use maximum and minimum.
 template <std::floating_point T>
-ValuesIndices max(const Tensor& x, T other, bool = false) = delete;  // of two numbers or tensors: maximum, minimum
+ValuesIndices max(const Tensor& x, T other, bool = false) = delete;
 template <std::floating_point T>
 ValuesIndices min(const Tensor& x, T other, bool = false) = delete;
-Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Ties share the gradient evenly.
+///@}
+
+///@{
+/// The largest (smallest) element over dims; an Error if there are none. Ties share the gradient evenly.
+Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+///@}
+/// What aminmax returns.
 struct MinMax {
-  Tensor min, max;
+  Tensor min;  ///< amin(x, dims, keepdim)
+  Tensor max;  ///< amax(x, dims, keepdim)
 };
-MinMax aminmax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);           ///< amin and amax.
-Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);  ///< The first, of equals.
+MinMax aminmax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< amin and amax.
+///@{
+/// The position (int64) of the largest (smallest) element along dim, the first of equals; without dim that in the
+/// flattened x. NaN counts as the largest (smallest). An Error if there are no elements.
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
-/// The sum of squared deviations over n - correction (Bessel's correction by default).
+///@}
+
+///@{
+/// The variance, the sum of squared deviations from the mean over n - correction (Bessel's correction by default), and
+/// its root, the standard deviation. For floating-point tensors; NaN or infinite where n ≤ correction.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+///@}
+/// What var_mean and std_mean return.
 struct Moments {
-  Tensor spread, mean;  // spread: the variance or standard deviation
+  Tensor spread;  ///< The variance or the standard deviation.
+  Tensor mean;    ///< The mean.
 };
+///@{
+/// var or std together with the mean.
 Moments var_mean(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Moments std_mean(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-// A bool is no correction: var(x, dims, true) of other libraries' keepdim or unbiased would be taken for 1.
+///@}
+
+///@{
+/// Not provided: a bool is no correction. var(x, dims, true) of other libraries' keepdim or unbiased would mean 1.
 template <std::same_as<bool> B>
 Tensor var(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 template <std::same_as<bool> B>
@@ -47,17 +86,20 @@ template <std::same_as<bool> B>
 Moments var_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 template <std::same_as<bool> B>
 Moments std_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
+///@}
 /// Of variables (rows; a vector is one) over observations (columns): [rows, rows], 0-d for a vector.
 Tensor cov(const Tensor& x, double correction = 1);
 Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones.
-/// The p-norm of the elements, p > 0 or infinity. Its gradient at 0 is 0.
+/// The p-norm of the elements, (Σ |x|ᵖ)^(1/p), for p > 0 or infinity; p = 0 counts what is not 0. Its gradient at 0 is
+/// 0.
 Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
 /// Every slice along dim whose p-norm exceeds max_norm scaled down to it.
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm);
+/// log Σ exp(x), without overflow on the way; -∞ where there are no elements. For floating-point tensors.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor trace(const Tensor& x);  ///< The sum of a matrix's diagonal.
+Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Whether one is not 0; false of none.
+Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Whether none is 0; true of none.
+Tensor trace(const Tensor& x);                                             ///< The sum of a matrix's diagonal.
 /// The vector product along dim, of size 3; a and b are broadcast.
 Tensor cross(const Tensor& a, const Tensor& b, int64_t dim = -1);
 

@@ -6,16 +6,20 @@
 /// Resizing and resampling of images.
 namespace reel {
 
+/// How values between the elements of x are found.
 enum class Interpolation { kNearest, kNearestExact, kLinear, kBilinear, kTrilinear, kBicubic, kArea };
+///@{
+/// The Interpolation of that name.
 inline constexpr Interpolation kNearest = Interpolation::kNearest, kNearestExact = Interpolation::kNearestExact,
                                kBilinear = Interpolation::kBilinear, kTrilinear = Interpolation::kTrilinear,
                                kBicubic = Interpolation::kBicubic, kArea = Interpolation::kArea;
+///@}
 
-/// Either of size and scale_factor is to be given: one number for all dimensions or one for each.
+/// Of interpolate. Either of size and scale_factor is to be given: one number for all dimensions or one for each.
 struct InterpolateOptions {
-  Shape size = {};
+  Shape size = {};                        ///< The new sizes of the resampled dimensions.
   std::vector<double> scale_factor = {};  ///< The new size is ⌊size scale_factor⌋.
-  Interpolation mode = kNearest;
+  Interpolation mode = kNearest;          ///< See interpolate.
   /// The outer elements of x and of the result meet at their centres, not at their outer edges (linear and cubic
   /// modes).
   bool align_corners = false;
@@ -28,17 +32,20 @@ struct InterpolateOptions {
 /// other.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
+///@{
 /// [..., c r², h, w] to [..., c, h r, w r] (Shi et al. 2016), and back.
 Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor);
 Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor);
+///@}
 /// The channels of x [n, channels, …] taken from each of `groups` groups in turn (Zhang et al. 2018).
 Tensor channel_shuffle(const Tensor& x, int64_t groups);
 
-/// What grid_sample finds outside of x.
+/// The values that grid_sample takes outside of x: 0, those of the edge, or those of the mirror image.
 enum class GridPadding { kZeros, kBorder, kReflection };
+/// Of grid_sample.
 struct GridSampleOptions {
-  Interpolation mode = kBilinear;  ///< Or kNearest, or kBicubic for images.
-  GridPadding padding = GridPadding::kZeros;
+  Interpolation mode = kBilinear;             ///< Or kNearest, or kBicubic for images.
+  GridPadding padding = GridPadding::kZeros;  ///< Outside of x.
   bool align_corners = false;  ///< -1 and 1 are the centres of the outer elements, not their outer edges.
 };
 /// The values of x [n, channels, h, w] at the places grid [n, h', w', 2], which are (x, y) from -1 to 1: [n, channels,

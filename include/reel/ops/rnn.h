@@ -10,28 +10,32 @@ namespace reel {
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
+/// The state of an LSTM.
 struct CellState {
-  Tensor h, c;
+  Tensor h;  ///< The hidden state, which is also the output of a step.
+  Tensor c;  ///< The memory cell.
 };
-/// The outputs of every step, in the form of the input, and the last states [layers · directions, n, hidden].
+/// What lstm returns.
 template <class Sequence>
 struct LSTMResult {
-  Sequence output;
-  CellState state;
+  Sequence output;  ///< Of every step, in the form of the input.
+  CellState state;  ///< After the last step: [layers · directions, n, hidden].
 };
+/// What gru, rnn_tanh and rnn_relu return.
 template <class Sequence>
 struct RNNResult {
-  Sequence output;
-  Tensor h;
+  Sequence output;  ///< Of every step, in the form of the input.
+  Tensor h;         ///< The state after the last step: [layers · directions, n, hidden].
 };
 
+/// Of lstm, gru, rnn_tanh and rnn_relu.
 struct RecurrentOptions {
-  int64_t num_layers = 1;
-  bool bias = true;  ///< The parameters have biases.
-  bool batch_first = false;
-  double dropout = 0;  ///< Between layers, when training.
-  bool bidirectional = false;
-  bool training = false;
+  int64_t num_layers = 1;      ///< Each layer takes the outputs of the one before it.
+  bool bias = true;            ///< The parameters have biases.
+  bool batch_first = false;    ///< A tensor of sequences is [n, len, in] instead of [len, n, in].
+  double dropout = 0;          ///< Between layers, when training.
+  bool bidirectional = false;  ///< A second cell per layer runs from the end to the beginning; outputs are joined.
+  bool training = false;       ///< Whether dropout is applied.
 };
 
 /// Recurrent layers over whole sequences, which are one of
@@ -45,6 +49,7 @@ struct RecurrentOptions {
 /// directions · hidden inputs. Per layer and direction there is one product for all inputs and, in backward, one for
 /// each weight; no step is recorded by itself.
 
+///@{
 /// Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000. G = 4:
 ///   i, f, g, o = split(W_ih x + b_ih + W_hh h + b_hh)    c' = σ(f) c + σ(i) tanh(g)    h' = σ(o) tanh(c')
 /// With a fifth parameter weight_hr [proj, hidden], h' = W_hr (σ(o) tanh(c')) (Sak et al. 2014): h has proj columns
@@ -55,6 +60,9 @@ LSTMResult<PackedSequence> lstm(const PackedSequence& x, const CellState& state,
                                 const RecurrentOptions& options = {});
 LSTMResult<std::vector<Tensor>> lstm(std::span<const Tensor> sequences, const CellState& state,
                                      std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+///@}
+
+///@{
 /// Cho et al. 2014, in PyTorch's form, with b_hn inside the product with r. G = 3:
 ///   r, z = σ(split(W_i x + b_i + W_h h + b_h))    n = tanh(W_in x + b_in + r (W_hn h + b_hn))    h' = (1 - z) n + z h
 RNNResult<Tensor> gru(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
@@ -63,6 +71,9 @@ RNNResult<PackedSequence> gru(const PackedSequence& x, const Tensor& h, std::spa
                               const RecurrentOptions& options = {});
 RNNResult<std::vector<Tensor>> gru(std::span<const Tensor> sequences, const Tensor& h,
                                    std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+///@}
+
+///@{
 /// Elman 1990. G = 1: h' = tanh(W_ih x + b_ih + W_hh h + b_hh)
 RNNResult<Tensor> rnn_tanh(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
                            const RecurrentOptions& options = {});
@@ -70,6 +81,9 @@ RNNResult<PackedSequence> rnn_tanh(const PackedSequence& x, const Tensor& h, std
                                    const RecurrentOptions& options = {});
 RNNResult<std::vector<Tensor>> rnn_tanh(std::span<const Tensor> sequences, const Tensor& h,
                                         std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+///@}
+
+///@{
 /// The same with max(0, ·).
 RNNResult<Tensor> rnn_relu(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
                            const RecurrentOptions& options = {});
@@ -77,9 +91,11 @@ RNNResult<PackedSequence> rnn_relu(const PackedSequence& x, const Tensor& h, std
                                    const RecurrentOptions& options = {});
 RNNResult<std::vector<Tensor>> rnn_relu(std::span<const Tensor> sequences, const Tensor& h,
                                         std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+///@}
 
 // ---- single steps ---------------------------------------------------------------------------------------------------
 
+///@{
 /// One step of the above: x [n, in], states [n, hidden], zero where undefined; the new state. The biases may be
 /// undefined, both of them.
 CellState lstm_cell(const Tensor& x, const CellState& state, const Tensor& weight_ih, const Tensor& weight_hh,
@@ -90,18 +106,21 @@ Tensor rnn_tanh_cell(const Tensor& x, const Tensor& h, const Tensor& weight_ih, 
                      const Tensor& bias_ih = {}, const Tensor& bias_hh = {});
 Tensor rnn_relu_cell(const Tensor& x, const Tensor& h, const Tensor& weight_ih, const Tensor& weight_hh,
                      const Tensor& bias_ih = {}, const Tensor& bias_hh = {});
+///@}
 
 /// The pointwise part alone; products are the caller's.
 /// gates [n, 4H] = input, forget, cell, output pre-activations in PyTorch's order i f g o; c [n, H]:
 /// c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c').
 CellState lstm_cell(const Tensor& gates, const Tensor& c);
+///@{
 /// N-ary Tree-LSTM (Tai et al. 2015, eq. 9–14) for N = children.size() ≥ 0 with memory cells [n, H] each.
 /// gates [n, (3 + N) H] holds the pre-activations in the order i, f_1 … f_N, o, u:
 /// c = σ(i) tanh(u) + Σ σ(f_k) c_k, h = σ(o) tanh(c).
-/// A Child-Sum Tree-LSTM (eq. 2–8) is the same with its own way to the gates.
+/// A Child-Sum Tree-LSTM (eq. 2–8) is the same with gates computed otherwise.
 CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children);
 inline CellState tree_lstm_cell(const Tensor& gates, std::initializer_list<Tensor> children) {
   return tree_lstm_cell(gates, std::span(children.begin(), children.size()));
 }
+///@}
 
 }  // namespace reel

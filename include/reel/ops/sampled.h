@@ -12,10 +12,11 @@ namespace reel {
 
 // ---- drawing classes ------------------------------------------------------------------------------------------------
 
-/// Classes drawn for a loss: `ids` are shared by all rows [k], or each row's own [n, k]. The other two are the
-/// logarithms of how often the drawn classes [k] or [n, k], and the targets [n], are expected among the k.
+/// k classes drawn for a loss, with the logarithms of how often classes are expected among the k.
 struct SampledClasses {
-  Tensor ids, log_expected, target_log_expected;
+  Tensor ids;                  ///< int64: [k] shared by all rows, or each row's own [n, k].
+  Tensor log_expected;         ///< Of the drawn classes, of ids' shape.
+  Tensor target_log_expected;  ///< Of the targets [n].
 };
 
 /// Draws from a discrete distribution, each number in constant time (Walker 1977; the table after Vose 1991).
@@ -28,7 +29,7 @@ class AliasTable {
   /// log((i + 2) / (i + 1)): Zipf's law, for classes in the order of their frequency.
   static AliasTable log_uniform(int64_t classes);
 
-  int64_t size() const;
+  int64_t size() const;                                           ///< The number of classes.
   const Tensor& probabilities() const { return probabilities_; }  ///< float64 [size]
   Tensor sample(const Shape& shape) const;                        ///< int64, from the thread's generator (random.h)
   /// `count` classes for all rows of targets (int64 [n]) together. Distinct ones are drawn until there are enough, and
@@ -47,16 +48,17 @@ class AliasTable {
 Tensor negative_sampling_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                               const Tensor& negatives, Reduction reduction = kMean);
 
-/// Noise-contrastive estimation (Gutmann & Hyvärinen 2010; Mnih & Teh 2012): logistic regression that tells the target
-/// from the samples, on s - log expected count.
+/// Noise-contrastive estimation (Gutmann & Hyvärinen 2010; Mnih & Teh 2012): logistic regression that
+/// distinguishes the target from the samples, on s - log expected count.
 Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
                 const SampledClasses& samples, Reduction reduction = kMean);
 
+/// Of sampled_softmax_loss.
 struct SampledSoftmaxOptions {
   /// A sample that is the row's target does not count. That is for distinct samples; where a class may be drawn more
   /// than once, and often is, false makes the estimate consistent.
   bool remove_accidental_hits = true;
-  Reduction reduction = kMean;
+  Reduction reduction = kMean;  ///< Over the rows.
 };
 /// Cross entropy over the target and the samples, on s - log expected count (Bengio & Senécal 2008; Jean et al. 2015).
 Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
@@ -69,11 +71,11 @@ Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& weight, const Te
 /// lists.
 struct HuffmanTree {
   explicit HuffmanTree(const std::vector<int64_t>& counts);  ///< At least 2 classes, none negative.
-  int64_t classes;
-  Tensor offsets;  ///< int64 [classes + 1]
-  Tensor nodes;    ///< int64: inner nodes, from the root
-  Tensor bits;     ///< bool: which way to go
-  Tensor owners;   ///< int64: whose path this is
+  int64_t classes;                                           ///< The number of leaves.
+  Tensor offsets;                                            ///< int64 [classes + 1]
+  Tensor nodes;                                              ///< int64: inner nodes, from the root
+  Tensor bits;                                               ///< bool: which way to go
+  Tensor owners;                                             ///< int64: whose path this is
 };
 
 /// -log p(target) = Σ softplus(∓ s) over the path to the target, a bit being true with probability σ(s), for s = hidden

@@ -4,11 +4,14 @@
 /// Running results along a dimension.
 namespace reel {
 
-Tensor cumsum(const Tensor& x, int64_t dim);   ///< Integers and bools give int64.
-Tensor cumprod(const Tensor& x, int64_t dim);  ///< Integers and bools give int64. Gradients are right at zeros, too.
-/// The largest (smallest) element so far and its last position; from a NaN on NaN. The gradient goes to the position.
+Tensor cumsum(const Tensor& x, int64_t dim);  ///< The sum of all elements so far. Integers and bools give int64.
+/// The product of all elements so far. Integers and bools give int64. Gradients are right at zeros, too.
+Tensor cumprod(const Tensor& x, int64_t dim);
+///@{
+/// The largest (smallest) element so far and its last position; from a NaN on NaN. That position gets the gradient.
 ValuesIndices cummax(const Tensor& x, int64_t dim);
 ValuesIndices cummin(const Tensor& x, int64_t dim);
+///@}
 Tensor logcumsumexp(const Tensor& x, int64_t dim);  ///< log cumsum(exp(x)), without overflow.
 /// The difference of neighbours along dim, n times, of prepend, x and append joined. Bools: whether they differ.
 Tensor diff(const Tensor& x, int64_t n = 1, int64_t dim = -1, const Tensor& prepend = {}, const Tensor& append = {});

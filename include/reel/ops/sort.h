@@ -8,31 +8,40 @@ namespace reel {
 
 // ---- order. NaN counts as the largest, equals keep their order ------------------------------------------------------
 
+/// The elements along dim in ascending (descending) order, and where they were.
 ValuesIndices sort(const Tensor& x, int64_t dim = -1, bool descending = false);
-Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false);
+Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false);  ///< sort(…).indices
+/// The k largest (smallest) elements along dim, in descending (ascending) order, and where they were. An Error if there
+/// are fewer.
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
 /// The k-th smallest along dim, counted from 1, and where it is.
 ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
 /// The middle element along dim, the lower one of two, and where it is; NaN where there is one.
 ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim = false);
-Tensor median(const Tensor& x);
+Tensor median(const Tensor& x);  ///< That of all elements, 0-d.
 /// The most frequent value along dim, the smallest of several, and its last position in x.
 ValuesIndices mode(const Tensor& x, int64_t dim = -1, bool keepdim = false);
+///@{
 /// Of the sorted elements along dim (of all, without dim) that at q (n - 1), interpolated linearly; 0 <= q <= 1. A
 /// vector q gives a result with a leading dimension. NaN where there is one.
 Tensor quantile(const Tensor& x, double q, std::optional<int64_t> dim = {}, bool keepdim = false);
 Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim = {}, bool keepdim = false);
+///@}
 
 // ---- distinct values ------------------------------------------------------------------------------------------------
 
+/// What unique and unique_consecutive compare and return.
 struct UniqueOptions {
   std::optional<int64_t> dim = {};  ///< Distinct slices along it, in the order of their elements; else elements.
-  bool inverse = false, counts = false;
+  bool inverse = false;             ///< Return Unique::inverse.
+  bool counts = false;              ///< Return Unique::counts.
 };
+/// What unique and unique_consecutive return.
 struct Unique {
-  Tensor values;
-  Tensor inverse;  ///< int64, of x's shape ([size of dim] with dim): where in `values` each is. Undefined if not asked.
-  Tensor counts;   ///< int64 [number of values]: how often each occurs. Undefined if not asked.
+  Tensor values;   ///< The distinct elements, a vector; with dim the distinct slices, joined along it.
+  Tensor inverse;  ///< int64, of x's shape ([size of dim] with dim): where in `values` each is. Undefined without the
+                   ///< option.
+  Tensor counts;   ///< int64 [number of values]: how often each occurs. Undefined without the option.
 };
 /// The distinct elements, ascending. Every NaN is distinct. No gradient.
 Unique unique(const Tensor& x, UniqueOptions options = {});

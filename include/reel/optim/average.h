@@ -18,15 +18,15 @@ class WeightAverage {
   WeightAverage& operator=(const WeightAverage&) = delete;
   virtual ~WeightAverage() = default;
 
-  /// Takes in the parameters as they are now. The first call copies them.
+  /// Adds the current parameters to the averages. The first call copies them.
   void update();
   int64_t num_updates() const { return updates_; }
   /// In the order of the parameters; their values as they were at construction before the first update.
   const std::vector<Tensor>& averages() const { return averages_; }
-  /// Gives the parameters the averages for good.
+  /// Copies the averages into the parameters.
   void copy_to_parameters() const;
 
-  /// Exchanges parameters and averages for as long as it lives.
+  /// Exchanges parameters and averages until it is destroyed.
   class Applied {
    public:
     explicit Applied(WeightAverage& average) : average_(average) { average_.swap(); }
@@ -46,7 +46,7 @@ class WeightAverage {
   explicit WeightAverage(std::vector<Tensor> parameters);
 
  private:
-  /// How far an average goes towards the parameter in update number n (from 0).
+  /// The weight of the parameter in update number n (from 0).
   virtual double weight(int64_t n) const = 0;
   void swap();
 

@@ -4,15 +4,18 @@
 
 #include "reel/optim/optimizer.h"
 
-/// Optimizers that go by the gradient alone, a parameter at a time, each step in one fused kernel.
+/// First-order optimizers: a parameter at a time, each step in one fused kernel.
 namespace reel::optim {
 
+/// Options of SGD.
 struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
+  double lr = 1e-3;         ///< The learning rate.
+  double momentum = 0;      ///< 0: none.
+  double dampening = 0;     ///< The part of the gradient that momentum leaves out.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  bool nesterov = false;    ///< Step from the point that momentum leads to.
+  OptionFields fields();    ///< As OptimizerWith reads them.
+  void check() const;       ///< Nesterov momentum needs a momentum and no dampening.
 };
 /// Stochastic gradient descent with (Nesterov) momentum, in PyTorch's form: b ← momentum b + (1 - dampening) g, where b
 /// starts as the first g; p ← p - lr b. Without momentum, row-sparse gradients change their rows only, and weight decay
@@ -22,18 +25,19 @@ class SGD : public OptimizerWith<SGDOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int group) const override { return options_of(group).momentum == 0; }
-  std::vector<std::string> state_names() const override { return {"momentum_buffer"}; }
-  size_t num_states() const override { return 0; }  // without momentum there are none
+  std::vector<StateName> state_names() const override { return {{"momentum_buffer", StateName::kOptional}}; }
+  void update(const SGDOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
+  bool update_rows(const SGDOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
 };
 
+/// Options of Adagrad.
 struct AdagradOptions {
-  double lr = 1e-2;
-  double lr_decay = 0;
-  double weight_decay = 0;
-  double initial_accumulator_value = 0;
-  double eps = 1e-10;
+  double lr = 1e-2;                      ///< The learning rate.
+  double lr_decay = 0;                   ///< See the formula.
+  double weight_decay = 0;               ///< The factor of the L2 penalty; decoupled where the class says so.
+  double initial_accumulator_value = 0;  ///< What the sums start with.
+  double eps = 1e-10;                    ///< Added to the denominator.
+  OptionFields fields();                 ///< As OptimizerWith reads them.
 };
 /// Duchi, Hazan & Singer 2011: s ← s + g², p ← p - lr / (1 + (t - 1) lr_decay) · g / (√s + eps). Row-sparse gradients
 /// change their rows only, and weight decay touches those only.
@@ -42,18 +46,20 @@ class Adagrad : public OptimizerWith<AdagradOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return true; }
-  std::vector<std::string> state_names() const override { return {"sum"}; }
+  std::vector<StateName> state_names() const override { return {"sum"}; }
+  void update(const AdagradOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
+  bool update_rows(const AdagradOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
 };
 
+/// Options of Adam.
 struct AdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool amsgrad = false;  ///< Divide by the largest second moment so far (Reddi, Kale & Kumar 2018).
+  double lr = 1e-3;         ///< The learning rate.
+  double beta1 = 0.9;       ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;     ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;        ///< Added to the denominator.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  bool amsgrad = false;     ///< Divide by the largest second moment so far (Reddi, Kale & Kumar 2018).
+  OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Kingma & Ba 2015, Algorithm 1; weight decay is added to the gradient. Row-sparse gradients change their rows of the
 /// parameter and of both moments only, as PyTorch's SparseAdam does, and weight decay touches those only.
@@ -62,19 +68,22 @@ class Adam : public OptimizerWith<AdamOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return true; }
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
-  size_t num_states() const override { return 2; }  // and one for amsgrad
+  std::vector<StateName> state_names() const override {
+    return {"exp_avg", "exp_avg_sq", {"max_exp_avg_sq", StateName::kOptional}};
+  }
+  void update(const AdamOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
+  bool update_rows(const AdamOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
 };
 
+/// Options of AdamW.
 struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-  bool amsgrad = false;
+  double lr = 1e-3;            ///< The learning rate.
+  double beta1 = 0.9;          ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;        ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;           ///< Added to the denominator.
+  double weight_decay = 1e-2;  ///< Decoupled: p shrinks by lr weight_decay.
+  bool amsgrad = false;        ///< As for Adam.
+  OptionFields fields();       ///< As OptimizerWith reads them.
 };
 /// Adam with decoupled weight decay (Loshchilov & Hutter 2019): p ← (1 - lr weight_decay) p before each step.
 /// Row-sparse gradients as for Adam.
@@ -83,17 +92,20 @@ class AdamW : public OptimizerWith<AdamWOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return true; }
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}; }
-  size_t num_states() const override { return 2; }  // and one for amsgrad
+  std::vector<StateName> state_names() const override {
+    return {"exp_avg", "exp_avg_sq", {"max_exp_avg_sq", StateName::kOptional}};
+  }
+  void update(const AdamWOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
+  bool update_rows(const AdamWOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
 };
 
+/// Options of SparseAdam.
 struct SparseAdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
+  double lr = 1e-3;       ///< The learning rate.
+  double beta1 = 0.9;     ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;   ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;      ///< Added to the denominator.
+  OptionFields fields();  ///< As OptimizerWith reads them.
 };
 /// Adam for row-sparse gradients alone (nn::Embedding with sparse): moments and parameters change in the rows that have
 /// a gradient, eps is added before the bias correction, all as in PyTorch. A dense gradient is an Error; Adam takes
@@ -101,20 +113,23 @@ struct SparseAdamOptions {
 class SparseAdam : public OptimizerWith<SparseAdamOptions> {
  public:
   using OptimizerWith::OptimizerWith;
+  using OptimizerWith::step;
+  void step() override;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return true; }
-  bool takes_dense() const override { return false; }
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<StateName> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  void update(const SparseAdamOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
+  bool update_rows(const SparseAdamOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
 };
 
+/// Options of Adamax.
 struct AdamaxOptions {
-  double lr = 2e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
+  double lr = 2e-3;         ///< The learning rate.
+  double beta1 = 0.9;       ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;     ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;        ///< Added to the denominator.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Kingma & Ba 2015, Algorithm 2: Adam by the infinity norm.
 class Adamax : public OptimizerWith<AdamaxOptions> {
@@ -122,19 +137,20 @@ class Adamax : public OptimizerWith<AdamaxOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return false; }
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_inf"}; }
+  std::vector<StateName> state_names() const override { return {"exp_avg", "exp_inf"}; }
+  void update(const AdamaxOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
 };
 
+/// Options of NAdam.
 struct NAdamOptions {
-  double lr = 2e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  double momentum_decay = 4e-3;
-  bool decoupled_weight_decay = false;
+  double lr = 2e-3;                     ///< The learning rate.
+  double beta1 = 0.9;                   ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;                 ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;                    ///< Added to the denominator.
+  double weight_decay = 0;              ///< The factor of the L2 penalty; decoupled where the class says so.
+  double momentum_decay = 4e-3;         ///< How fast beta1 is approached.
+  bool decoupled_weight_decay = false;  ///< As for AdamW, instead of the penalty.
+  OptionFields fields();                ///< As OptimizerWith reads them.
 };
 /// Adam with Nesterov momentum (Dozat 2016).
 class NAdam : public OptimizerWith<NAdamOptions> {
@@ -142,19 +158,21 @@ class NAdam : public OptimizerWith<NAdamOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return false; }
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-  const char* number_name() const override { return "mu_product"; }
+  std::vector<StateName> state_names() const override {
+    return {"exp_avg", "exp_avg_sq", {"mu_product", StateName::kNumber}};
+  }
+  void update(const NAdamOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
 };
 
+/// Options of RAdam.
 struct RAdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool decoupled_weight_decay = false;
+  double lr = 1e-3;                     ///< The learning rate.
+  double beta1 = 0.9;                   ///< The decay of the average of gradients, below 1.
+  double beta2 = 0.999;                 ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;                    ///< Added to the denominator.
+  double weight_decay = 0;              ///< The factor of the L2 penalty; decoupled where the class says so.
+  bool decoupled_weight_decay = false;  ///< As for AdamW, instead of the penalty.
+  OptionFields fields();                ///< As OptimizerWith reads them.
 };
 /// Rectified Adam (Liu et al. 2020): no second moment until its variance is tractable.
 class RAdam : public OptimizerWith<RAdamOptions> {
@@ -162,18 +180,19 @@ class RAdam : public OptimizerWith<RAdamOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return false; }
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<StateName> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  void update(const RAdamOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
 };
 
+/// Options of RMSprop.
 struct RMSpropOptions {
-  double lr = 1e-2;
-  double alpha = 0.99;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  double momentum = 0;
-  bool centered = false;  ///< Divide by the standard deviation, not the root of the mean square (Graves 2013).
+  double lr = 1e-2;         ///< The learning rate.
+  double alpha = 0.99;      ///< The decay of the average of squares, below 1.
+  double eps = 1e-8;        ///< Added to the denominator.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  double momentum = 0;      ///< 0: none.
+  bool centered = false;    ///< Divide by the standard deviation, not the root of the mean square (Graves 2013).
+  OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Hinton 2012 (Neural Networks for Machine Learning, lecture 6e).
 class RMSprop : public OptimizerWith<RMSpropOptions> {
@@ -181,17 +200,19 @@ class RMSprop : public OptimizerWith<RMSpropOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return false; }
-  std::vector<std::string> state_names() const override { return {"square_avg", "grad_avg", "momentum_buffer"}; }
-  size_t num_states() const override { return 1; }  // the others by the options
+  std::vector<StateName> state_names() const override {
+    return {"square_avg", {"grad_avg", StateName::kOptional}, {"momentum_buffer", StateName::kOptional}};
+  }
+  void update(const RMSpropOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
 };
 
+/// Options of Adadelta.
 struct AdadeltaOptions {
-  double lr = 1;
-  double rho = 0.9;
-  double eps = 1e-6;
-  double weight_decay = 0;
+  double lr = 1;            ///< The learning rate.
+  double rho = 0.9;         ///< The decay of both averages, below 1.
+  double eps = 1e-6;        ///< Added to the denominator.
+  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Zeiler 2012, Algorithm 1.
 class Adadelta : public OptimizerWith<AdadeltaOptions> {
@@ -199,9 +220,8 @@ class Adadelta : public OptimizerWith<AdadeltaOptions> {
   using OptimizerWith::OptimizerWith;
 
  private:
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return false; }
-  std::vector<std::string> state_names() const override { return {"square_avg", "acc_delta"}; }
+  std::vector<StateName> state_names() const override { return {"square_avg", "acc_delta"}; }
+  void update(const AdadeltaOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
 };
 
 }  // namespace reel::optim

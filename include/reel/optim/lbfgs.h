@@ -7,14 +7,16 @@
 
 namespace reel::optim {
 
+/// Options of LBFGS.
 struct LBFGSOptions {
-  double lr = 1;
+  double lr = 1;                   ///< The learning rate.
   int64_t max_iter = 20;           ///< Of one step().
   int64_t max_eval = 0;            ///< Calls of the closure in one step(); 0 is 5/4 of max_iter.
   double tolerance_grad = 1e-7;    ///< Done when no element of the gradient is larger.
   double tolerance_change = 1e-9;  ///< Done when neither the loss nor any parameter changes by more.
-  int64_t history_size = 100;
-  bool strong_wolfe = false;  ///< Search each direction for a step that meets the strong Wolfe conditions.
+  int64_t history_size = 100;      ///< Pairs of changes that are kept.
+  bool strong_wolfe = false;       ///< Search each direction for a step that meets the strong Wolfe conditions.
+  OptionFields fields();           ///< As OptimizerWith reads them.
 };
 
 /// Limited-memory BFGS (Nocedal & Wright 2006, Algorithm 7.4, and for the line search 3.5 and 3.6 with cubic
@@ -26,7 +28,7 @@ class LBFGS : public OptimizerWith<LBFGSOptions> {
   explicit LBFGS(std::vector<Tensor> parameters, LBFGSOptions options = {})
       : OptimizerWith(std::move(parameters), options) {}
 
-  /// Returns the loss as it was before.
+  /// Returns the loss of the first call of the closure.
   Tensor step(const std::function<Tensor()>& closure) override;
   void step() override;  ///< An Error.
   StateDict state_dict() const override;
@@ -49,15 +51,13 @@ class LBFGS : public OptimizerWith<LBFGSOptions> {
     Tensor gradient;
   };
 
-  void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) override;
-  bool takes_rows(int) const override { return false; }
-  std::vector<std::string> state_names() const override { return {}; }
+  void update(const LBFGSOptions&, Tensor&, const Tensor&, State&) override {}  // which its step() does not call
 
   Tensor flat_gradient() const;
   void move(double t, const Tensor& direction);
   Tensor next_direction(const Tensor& gradient);
-  Trial search(const std::function<Trial(double)>& at, double t, const Trial& start, double reach,
-               int64_t most_trials) const;
+  Trial search(const std::function<Trial(double)>& at, double t, const Trial& start, double reach, int64_t most_trials,
+               double tolerance_change) const;
 
   Memory memory_;
 };

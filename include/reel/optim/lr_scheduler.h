@@ -8,21 +8,24 @@
 
 /// Learning-rate schedules, PyTorch's by name and meaning. A schedule sets the rates of its optimizer, which must
 /// outlive it, for epoch 0 when it is made and for the next epoch with each step(), called after the optimizer's; an
-/// "epoch" may as well be an iteration. All but the closed forms (LambdaLR, OneCycleLR, CyclicLR, warm restarts) change
-/// the rate as they find it, so several may act on one optimizer (ChainedScheduler).
+/// "epoch" may as well be an iteration. All but the closed forms (LambdaLR, OneCycleLR, CyclicLR, warm restarts) scale
+/// the current rate, so several can be combined on one optimizer (ChainedScheduler).
 namespace reel::optim {
 
+/// The base of the schedules.
 class LRScheduler {
  public:
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
   virtual ~LRScheduler() = default;
 
-  virtual void step();
+  virtual void step();  ///< Goes on to the next epoch and sets its rates.
   /// Begins anew at epoch 0, from the rates that the optimizer had first.
   virtual void restart();
+  /// The epoch whose rates are set.
   int64_t last_epoch() const { return last_epoch_; }
   std::vector<double> last_lr() const;  ///< Of every group.
+  /// Whether that is the optimizer of this schedule.
   bool serves(const Optimizer& optimizer) const { return &optimizer == &optimizer_; }
 
   /// The epoch, the first rates, and what else the schedule remembers; the current rates are in the optimizer's.
@@ -32,19 +35,23 @@ class LRScheduler {
 
  protected:
   explicit LRScheduler(Optimizer& optimizer);
+  /// The one that the schedule was made for.
   Optimizer& optimizer() const { return optimizer_; }
   /// The group's rate when the first schedule was made.
   double base(int group) const { return base_[group]; }
+  /// Replaces it.
   void set_base(int group, double lr) { base_[group] = lr; }
+  /// The rate that the group has.
   double current(int group) const { return optimizer_.lr(group); }
   /// Numbers of a schedule's own, to be saved.
   using Numbers = std::vector<std::pair<std::string, double*>>;
+  /// None by default.
   virtual Numbers numbers() { return {}; }
   /// Of epoch last_epoch(): called once more by the constructors of schedules whose epoch 0 has a rate of its own.
   void set_rates();
   /// Throws for optimizers without momentum.
   void check_momentum() const;
-  int64_t last_epoch_ = 0;
+  int64_t last_epoch_ = 0;  ///< last_epoch(), changed by step() and restart().
 
  private:
   /// The group's rate in epoch last_epoch(); current() is still that of the epoch before.
@@ -54,9 +61,10 @@ class LRScheduler {
   std::vector<double> base_;
 };
 
+/// Options of StepLR.
 struct StepLROptions {
-  int64_t step_size;
-  double gamma = 0.1;
+  int64_t step_size;   ///< Epochs between two changes.
+  double gamma = 0.1;  ///< The factor of each.
 };
 /// Times gamma every step_size epochs.
 class StepLR : public LRScheduler {
@@ -68,9 +76,10 @@ class StepLR : public LRScheduler {
   StepLROptions options_;
 };
 
+/// Options of MultiStepLR.
 struct MultiStepLROptions {
-  std::vector<int64_t> milestones;
-  double gamma = 0.1;
+  std::vector<int64_t> milestones;  ///< The epochs of the changes, ascending.
+  double gamma = 0.1;               ///< The factor of each change.
 };
 /// Times gamma at each milestone.
 class MultiStepLR : public LRScheduler {
@@ -92,9 +101,10 @@ class ExponentialLR : public LRScheduler {
   double gamma_;
 };
 
+/// Options of ConstantLR.
 struct ConstantLROptions {
-  double factor = 1. / 3;
-  int64_t total_iters = 5;
+  double factor = 1. / 3;   ///< What the rate is multiplied with.
+  int64_t total_iters = 5;  ///< Epochs that it takes.
 };
 /// Times factor for the first total_iters epochs.
 class ConstantLR : public LRScheduler {
@@ -106,10 +116,11 @@ class ConstantLR : public LRScheduler {
   ConstantLROptions options_;
 };
 
+/// Options of LinearLR.
 struct LinearLROptions {
-  double start_factor = 1. / 3;
-  double end_factor = 1;
-  int64_t total_iters = 5;
+  double start_factor = 1. / 3;  ///< The factor of epoch 0.
+  double end_factor = 1;         ///< The factor at the end.
+  int64_t total_iters = 5;       ///< Epochs that it takes.
 };
 /// Linear warm-up: the factor goes from start to end in total_iters epochs, and stays.
 class LinearLR : public LRScheduler {
@@ -121,9 +132,10 @@ class LinearLR : public LRScheduler {
   LinearLROptions options_;
 };
 
+/// Options of PolynomialLR.
 struct PolynomialLROptions {
-  int64_t total_iters = 5;
-  double power = 1;
+  int64_t total_iters = 5;  ///< Epochs that it takes.
+  double power = 1;         ///< Of the polynomial.
 };
 /// Times (1 - epoch / total_iters)^power, down to 0.
 class PolynomialLR : public LRScheduler {
@@ -135,9 +147,10 @@ class PolynomialLR : public LRScheduler {
   PolynomialLROptions options_;
 };
 
+/// Options of CosineAnnealingLR.
 struct CosineAnnealingLROptions {
-  int64_t T_max;  ///< Epochs from the first rate to eta_min.
-  double eta_min = 0;
+  int64_t T_max;       ///< Epochs from the first rate to eta_min.
+  double eta_min = 0;  ///< The smallest rate.
 };
 /// Half a cosine down in T_max epochs, then up again (Loshchilov & Hutter 2017, without restarts).
 class CosineAnnealingLR : public LRScheduler {
@@ -149,10 +162,11 @@ class CosineAnnealingLR : public LRScheduler {
   CosineAnnealingLROptions options_;
 };
 
+/// Options of CosineAnnealingWarmRestarts.
 struct CosineAnnealingWarmRestartsOptions {
   int64_t T_0;         ///< Epochs of the first run.
   int64_t T_mult = 1;  ///< Each run is so many times as long as the one before.
-  double eta_min = 0;
+  double eta_min = 0;  ///< The smallest rate.
 };
 /// SGDR (Loshchilov & Hutter 2017, eq. 5): half cosines, each from the first rate.
 class CosineAnnealingWarmRestarts : public LRScheduler {
@@ -164,17 +178,19 @@ class CosineAnnealingWarmRestarts : public LRScheduler {
   CosineAnnealingWarmRestartsOptions options_;
 };
 
+/// The form of a way between two rates.
 enum class Anneal { kCosine, kLinear };
 inline constexpr Anneal kCosine = Anneal::kCosine, kLinear = Anneal::kLinear;
 
+/// Options of OneCycleLR.
 struct OneCycleLROptions {
-  double max_lr;
-  int64_t total_steps;  ///< As many calls of step(); the last has no rate of the cycle left, one more is an Error.
-  double pct_start = 0.3;
-  Anneal anneal_strategy = Anneal::kCosine;
-  bool cycle_momentum = true;  ///< The momentum goes down while the rate goes up. Needs an optimizer that has one.
-  double base_momentum = 0.85;
-  double max_momentum = 0.95;
+  double max_lr;           ///< The largest rate.
+  int64_t total_steps;     ///< As many calls of step(); the last has no rate of the cycle left, one more is an Error.
+  double pct_start = 0.3;  ///< The part of the steps in which the rate grows.
+  Anneal anneal_strategy = Anneal::kCosine;  ///< The form of the way.
+  bool cycle_momentum = true;     ///< The momentum goes down while the rate goes up. Needs an optimizer that has one.
+  double base_momentum = 0.85;    ///< The smallest momentum.
+  double max_momentum = 0.95;     ///< The largest momentum.
   double div_factor = 25;         ///< The first rate is max_lr / div_factor,
   double final_div_factor = 1e4;  ///< the last one that / final_div_factor.
   bool three_phase = false;       ///< Up, down as slowly, then to the last rate; otherwise up, then down.
@@ -189,20 +205,22 @@ class OneCycleLR : public LRScheduler {
   OneCycleLROptions options_;
 };
 
+/// How the largest rate of a cycle changes.
 enum class CycleMode { kTriangular, kTriangular2, kExpRange };
 inline constexpr CycleMode kTriangular = CycleMode::kTriangular, kTriangular2 = CycleMode::kTriangular2,
                            kExpRange = CycleMode::kExpRange;
 
+/// Options of CyclicLR.
 struct CyclicLROptions {
-  double base_lr;
-  double max_lr;
-  int64_t step_size_up = 2000;
-  int64_t step_size_down = 0;  ///< 0: as step_size_up.
-  CycleMode mode = CycleMode::kTriangular;
-  double gamma = 1;  ///< For kExpRange: the height of the peak is times gamma^epoch.
-  bool cycle_momentum = true;
-  double base_momentum = 0.8;
-  double max_momentum = 0.9;
+  double base_lr;                           ///< The smallest rate.
+  double max_lr;                            ///< The largest rate.
+  int64_t step_size_up = 2000;              ///< Epochs from the smallest to the largest.
+  int64_t step_size_down = 0;               ///< 0: as step_size_up.
+  CycleMode mode = CycleMode::kTriangular;  ///< How peaks change.
+  double gamma = 1;                         ///< For kExpRange: the height of the peak is times gamma^epoch.
+  bool cycle_momentum = true;               ///< The momentum goes the other way. Needs an optimizer that has one.
+  double base_momentum = 0.8;               ///< The smallest momentum.
+  double max_momentum = 0.9;                ///< The largest momentum.
 };
 /// Smith 2017: between base_lr and max_lr and back, for ever; in kTriangular2 each peak is half as high.
 class CyclicLR : public LRScheduler {
@@ -234,10 +252,11 @@ class MultiplicativeLR : public LRScheduler {
   std::function<double(int64_t)> factor_;
 };
 
+/// Options of SWALR.
 struct SWALROptions {
-  double swa_lr;
-  int64_t anneal_epochs = 10;
-  Anneal anneal_strategy = Anneal::kCosine;
+  double swa_lr;                             ///< The last rate.
+  int64_t anneal_epochs = 10;                ///< Epochs on the way to it.
+  Anneal anneal_strategy = Anneal::kCosine;  ///< The form of the way.
 };
 /// From the rate as it is to swa_lr, which then stays: for StochasticWeightAverage (Izmailov et al. 2018).
 class SWALR : public LRScheduler {
@@ -280,17 +299,19 @@ class SequentialLR : public ChainedScheduler {
   std::vector<int64_t> milestones_;
 };
 
+/// Whether the smaller or the larger of two values is better.
 enum class PlateauMode { kMin, kMax };
 inline constexpr PlateauMode kMin = PlateauMode::kMin, kMax = PlateauMode::kMax;
 
+/// Options of ReduceLROnPlateau.
 struct ReduceLROnPlateauOptions {
   PlateauMode mode = PlateauMode::kMin;  ///< Whether smaller or larger metrics are better.
-  double factor = 0.1;
-  int64_t patience = 10;          ///< Epochs without an improvement that are put up with.
-  double threshold = 1e-4;        ///< By how much a metric has to be better to count,
-  bool threshold_rel = true;      ///< as a part of the best one, or in itself.
-  int64_t cooldown = 0;           ///< Epochs after a reduction that are not counted.
-  double min_lr = 0, eps = 1e-8;  ///< Changes below eps are left out.
+  double factor = 0.1;                   ///< What the rate is multiplied with.
+  int64_t patience = 10;                 ///< Epochs without an improvement before the rate is reduced.
+  double threshold = 1e-4;               ///< By how much a metric has to be better to count,
+  bool threshold_rel = true;             ///< as a part of the best one, or in itself.
+  int64_t cooldown = 0;                  ///< Epochs after a reduction that are not counted.
+  double min_lr = 0, eps = 1e-8;         ///< Changes below eps are left out.
 };
 /// Times factor when a metric has stopped improving. step() takes the metric.
 class ReduceLROnPlateau : public LRScheduler {

@@ -1,9 +1,11 @@
 #pragma once
-#include <array>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "reel/state_dict.h"
@@ -11,8 +13,26 @@
 
 namespace reel::optim {
 
+/// One option of an optimizer: its name in state dicts, where it is, and its range, least ≤ value < below.
+struct OptionField {
+  using Value = std::variant<double*, int64_t*, bool*>;  ///< Where an option of each type is.
+  OptionField(const char* name_, Value value_, double below_ = std::numeric_limits<double>::infinity(),
+              double least_ = 0)
+      : name(name_), value(value_), below(below_), least(least_) {}
+  double get() const;             ///< The value, as a number.
+  void set(double number) const;  ///< Changes the option; not checked.
+  void check() const;             ///< Throws for a value out of range or not finite.
+
+  const char* name;     ///< In state dicts.
+  Value value;          ///< The option itself.
+  double below, least;  ///< The range.
+};
+/// All options of an optimizer, in the order in which they are saved.
+using OptionFields = std::vector<OptionField>;
+
 /// What all optimizers share. Parameters come in groups, each with options of its own. A parameter is a floating-point
-/// leaf and belongs to one group only; anything else is an Error. One that is frozen (does not require grad) waits.
+/// leaf and belongs to one group only; anything else is an Error. One that is frozen (does not require grad) is
+/// skipped. Optimizers derive from OptimizerWith, below.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -20,23 +40,24 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   /// Changes every parameter that has a gradient; the others, and their states, stay as they are. Gradients are only
-  /// read. Allocates nothing from the second step on.
+  /// read. The library's own optimizers allocate nothing from the second step on.
   virtual void step();
   /// Runs the closure, which computes the gradients anew and returns the loss, then step(). Returns the loss.
   virtual Tensor step(const std::function<Tensor()>& closure);
   /// Drops the gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
 
+  /// At least 1.
   int num_groups() const { return static_cast<int>(groups_.size()); }
-  const std::vector<Tensor>& parameters(int group) const;
-  virtual double lr(int group = 0) const = 0;
-  virtual void set_lr(double lr) = 0;             ///< Of all groups.
-  virtual void set_lr(int group, double lr) = 0;  ///< Of one.
+  const std::vector<Tensor>& parameters(int group) const;  ///< Those of a group, in order.
+  double lr(int group = 0) const;                          ///< The option "lr" of a group.
+  void set_lr(double lr);                                  ///< Of all groups.
+  void set_lr(int group, double lr);                       ///< Of one.
   /// The group's rate when the first schedule (lr_scheduler.h) was made for it.
   double initial_lr(int group);
-  /// The momentum, Adam's beta1, or what else weighs the past; an Error for optimizers without.
-  virtual double momentum(int group = 0) const = 0;
-  virtual void set_momentum(int group, double momentum) = 0;
+  /// The option "momentum", or else "beta1"; an Error for optimizers with neither.
+  double momentum(int group = 0) const;
+  void set_momentum(int group, double momentum);  ///< The same option of one group.
 
   /// Options and states, all as tensors, ready for io::save: "param_groups.0.lr", "state.3.step", "state.3.exp_avg".
   /// Parameters are counted through all groups. The states share storage with the optimizer.
@@ -46,14 +67,26 @@ class Optimizer {
   virtual void load_state_dict(const StateDict& dict);
 
  protected:
-  /// What is remembered of a parameter: tensors, undefined until the first step that needs them, how many steps it has
-  /// made, and a number for those that need one.
+  /// What is remembered of a parameter.
   struct State {
-    std::array<Tensor, 3> moments;
-    int64_t steps = 0;
-    double number = 1;
+    /// Those of state_names(), in order, of the parameter's shape, device and dtype, but float32 for half-precision
+    /// parameters. At the first step they are zeros, except optional ones, which are undefined until start().
+    Tensor& operator[](size_t i) { return tensors[i]; }
+    /// Makes an optional one, of zeros, unless it is there.
+    Tensor& start(size_t i, const Tensor& parameter);
+
+    std::vector<Tensor> tensors;  ///< What operator[] gives.
+    int64_t steps = 0;            ///< How many the parameter has made, with the one that is being made.
+    double number = 1;            ///< The one of kind kNumber.
   };
-  using Fields = std::vector<std::pair<std::string, double>>;
+  /// The name of a state in state dicts. Of kNumber there is at most one.
+  struct StateName {
+    /// A tensor that is made at the first step, one that start() makes, or State::number.
+    enum Kind { kAlways, kOptional, kNumber };
+    StateName(const char* name_, Kind kind_ = kAlways) : name(name_), kind(kind_) {}
+    std::string name;  ///< Behind "state.3." in state dicts.
+    Kind kind;         ///< kAlways unless it is given.
+  };
 
   Optimizer() = default;
   /// The number of a group, or an Error.
@@ -62,17 +95,16 @@ class Optimizer {
   void add_parameters(std::vector<Tensor> parameters);
 
  private:
-  /// One step of one parameter; state.steps already counts it. With `ids` (int64 [n]) grad holds these rows only.
-  virtual void update(int group, const Tensor& parameter, const Tensor& grad, const Tensor* ids, State& state) = 0;
-  /// Whether update() takes rows in that group; if not, row-sparse gradients arrive dense.
-  virtual bool takes_rows(int group) const = 0;
-  virtual bool takes_dense() const { return true; }
-  virtual std::vector<std::string> state_names() const = 0;           // of State::moments,
-  virtual size_t num_states() const { return state_names().size(); }  // of which the first so many are always there
-  virtual const char* number_name() const { return nullptr; }         // of State::number
-  virtual Fields fields(int group) const = 0;
-  virtual void check_fields(const Fields& fields) const = 0;  // throws for values out of range
-  virtual void set_fields(int group, const Fields& fields) = 0;
+  virtual std::vector<StateName> state_names() const { return {}; }
+  virtual OptionFields fields(int group) const = 0;
+  virtual void check_options(int group) const = 0;
+  virtual void update_dense(int group, Tensor& parameter, const Tensor& grad, State& state) = 0;
+  virtual bool update_sparse(int group, Tensor& parameter, const RowSparse& grad, State& state) = 0;
+  OptionField field(int group, std::string_view name) const;
+  OptionField momentum_field(int group) const;
+  void set_options(int group, const std::vector<double>& values);
+  std::string problem_with(int group, const std::vector<double>& values);
+  void make_states(State& state, const Tensor& parameter) const;
 
   struct Group {
     std::vector<Tensor> parameters;
@@ -82,13 +114,38 @@ class Optimizer {
   std::vector<Group> groups_;
 };
 
-/// The part that knows the options.
+/// The base of an optimizer with its Options. Those of a library, and of one's own, are written alike: options that
+/// list their fields, the names of the states, and the update. For Lion (Chen et al. 2023, Algorithm 2):
+///
+///   struct LionOptions {
+///     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+///     optim::OptionFields fields() {
+///       return {{"lr", &lr}, {"beta1", &beta1, 1}, {"beta2", &beta2, 1}, {"weight_decay", &weight_decay}};
+///     }
+///   };
+///   class Lion : public optim::OptimizerWith<LionOptions> {
+///    public:
+///     using OptimizerWith::OptimizerWith;
+///
+///    private:
+///     std::vector<StateName> state_names() const override { return {"exp_avg"}; }
+///     void update(const LionOptions& o, Tensor& p, const Tensor& grad, State& state) override {
+///       Tensor& m = state[0];
+///       p.mul_(1 - o.lr * o.weight_decay).sub_(sign(lerp(grad, m, o.beta1)), o.lr);
+///       m.lerp_(grad, 1 - o.beta2);
+///     }
+///   };
+///
+/// Groups, state dicts, schedules (by the fields "lr" and "momentum" or "beta1"), GradScaler and sparse gradients work
+/// with it. Options may have a `void check() const` besides, which throws where values do not go together.
 template <class Options>
 class OptimizerWith : public Optimizer {
  public:
+  /// One group of parameters. What cannot be trained, and an option out of range, is an Error.
   explicit OptimizerWith(std::vector<Tensor> parameters, Options options = {}) {
     add_param_group(std::move(parameters), options);
   }
+  /// Adds parameters with options of their own.
   void add_param_group(std::vector<Tensor> parameters, Options options) {
     check(options);
     options_.reserve(options_.size() + 1);
@@ -97,22 +154,31 @@ class OptimizerWith : public Optimizer {
   }
   /// A group's options, to read or to change between steps.
   Options& options(int group = 0) { return options_[checked(group)]; }
-  double lr(int group = 0) const override { return options_[checked(group)].lr; }
-  void set_lr(double lr) override {
-    for (Options& options : options_) options.lr = lr;
-  }
-  void set_lr(int group, double lr) override { options_[checked(group)].lr = lr; }
-  double momentum(int group = 0) const override;
-  void set_momentum(int group, double momentum) override;
 
  protected:
-  static void check(const Options& options);  ///< Throws for values out of range.
-  const Options& options_of(int group) const { return options_[group]; }
+  /// One step of one parameter, without recording: changes the elements of `parameter` in place, p.sub_(…). Assigning
+  /// to the handle itself, p = …, is an Error. state.steps already counts this step.
+  virtual void update(const Options& options, Tensor& parameter, const Tensor& grad, State& state) = 0;
+  /// The same for a gradient of some rows. Returning false, having changed nothing, has update() called with the dense
+  /// gradient.
+  virtual bool update_rows(const Options& /*options*/, Tensor& /*parameter*/, const RowSparse& /*grad*/,
+                           State& /*state*/) {
+    return false;
+  }
 
  private:
-  Fields fields(int group) const override;
-  void check_fields(const Fields& fields) const override;
-  void set_fields(int group, const Fields& fields) override;
+  static void check(Options options) {
+    for (const OptionField& field : options.fields()) field.check();
+    if constexpr (requires { options.check(); }) options.check();
+  }
+  OptionFields fields(int group) const final { return const_cast<Options&>(options_[group]).fields(); }
+  void check_options(int group) const final { check(options_[group]); }
+  void update_dense(int group, Tensor& parameter, const Tensor& grad, State& state) final {
+    update(options_[group], parameter, grad, state);
+  }
+  bool update_sparse(int group, Tensor& parameter, const RowSparse& grad, State& state) final {
+    return update_rows(options_[group], parameter, grad, state);
+  }
 
   std::vector<Options> options_;
 };

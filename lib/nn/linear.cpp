@@ -1,12 +1,10 @@
+#include "reel/nn/linear.h"
+
 #include <cmath>
 
 #include "lib/nn/text.h"
-#include "reel/autograd.h"
-#include "reel/nn/dropout.h"
 #include "reel/nn/init.h"
-#include "reel/nn/linear.h"
 #include "reel/ops.h"
-#include "reel/random.h"
 
 namespace reel::nn {
 
@@ -15,8 +13,8 @@ namespace reel::nn {
 Linear::Linear(int64_t in, int64_t out, LinearOptions options)
     : in_features(in),
       out_features(out),
-      weight(register_parameter("weight", empty({out, in}))),
-      bias(options.bias ? register_parameter("bias", empty({out})) : Tensor()) {
+      weight(*this, "weight", empty({out, in})),
+      bias(*this, "bias", options.bias ? empty({out}) : Tensor()) {
   reset_parameters();
 }
 
@@ -38,8 +36,8 @@ Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, BilinearOptions option
     : in1_features(in1),
       in2_features(in2),
       out_features(out),
-      weight(register_parameter("weight", empty({out, in1, in2}))),
-      bias(options.bias ? register_parameter("bias", empty({out})) : Tensor()) {
+      weight(*this, "weight", empty({out, in1, in2})),
+      bias(*this, "bias", options.bias ? empty({out}) : Tensor()) {
   reset_parameters();
 }
 
@@ -55,12 +53,5 @@ std::string Bilinear::extra_repr() const {
   return text("in1_features=", in1_features, ", in2_features=", in2_features, ", out_features=", out_features,
               ", bias=", bias.defined());
 }
-
-// ---- Dropout --------------------------------------------------------------------------------------------------------
-
-void internal::check_dropout(const char* name, double p) {
-  REEL_CHECK(p >= 0 && p <= 1, name, ": p must be between 0 and 1, got ", p);
-}
-std::string internal::dropout_repr(double p) { return text("p=", p); }
 
 }  // namespace reel::nn

@@ -1,5 +1,7 @@
 #pragma once
 #include <array>
+#include <concepts>
+#include <memory>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -9,10 +11,16 @@
 
 #include "reel/tensor.h"
 
-// How hooks find the Tensors in a layer's arguments and results: a Tensor is one, and lists, optionals, pairs, tuples
-// and structs of them have some. Structs are looked into when all of their members are Tensors or structs of Tensors,
-// twelve at most.
+// How a call of a Layer with hooks runs them, and how they find the Tensors in its arguments and results: a Tensor is
+// one, and lists, optionals, pairs, tuples and structs of them have some. Structs are searched if all of their members
+// are Tensors or structs of Tensors, twelve at most.
+namespace reel::nn {
+class Module;
+}
+
 namespace reel::nn::internal {
+
+struct Hooks;
 
 // ---- structs of Tensors ---------------------------------------------------------------------------------------------
 
@@ -94,9 +102,9 @@ auto fields(T& value) {
 enum class Kind { kNone, kTensor, kList, kOptional, kTuple, kStruct };
 template <class T>
 struct Look {
-  static constexpr Kind kind = std::is_same_v<T, Tensor>   ? Kind::kTensor
-                               : is_struct_of_tensors<T>() ? Kind::kStruct
-                                                           : Kind::kNone;
+  static constexpr Kind kind = std::derived_from<T, Tensor> ? Kind::kTensor
+                               : is_struct_of_tensors<T>()  ? Kind::kStruct
+                                                            : Kind::kNone;
 };
 template <class T>
 inline constexpr Kind kind_of = Look<std::remove_cvref_t<T>>::kind;
@@ -157,7 +165,8 @@ std::vector<Tensor> collect_tensors(const T&... values) {
 // A copy of an argument with Tensors in it, so that they can be replaced; any other argument itself.
 template <class Arg>
 struct Held {
-  using Type = std::conditional_t<kind_of<Arg> == Kind::kNone, Arg&&, std::remove_cvref_t<Arg>>;
+  using Copy = std::conditional_t<kind_of<Arg> == Kind::kTensor, Tensor, std::remove_cvref_t<Arg>>;
+  using Type = std::conditional_t<kind_of<Arg> == Kind::kNone, Arg&&, Copy>;
   Type value;
   explicit Held(Arg&& arg) : value(std::forward<Arg>(arg)) {}
   decltype(auto) pass() {
@@ -179,5 +188,58 @@ Held<Arg> hold(const T*, Arg&& arg) {
 }
 template <class T, class Arg>
 requires(kind_of<T> != Kind::kNone) HeldList<T> hold(const std::span<T>*, Arg&& list) { return HeldList<T>(list); }
+
+// ---- the call -------------------------------------------------------------------------------------------------------
+
+/// One call of a module with hooks: its constructor runs those before forward, finish() those behind it.
+class HookedCall {
+ public:
+  HookedCall(const Module& module, std::vector<Tensor> inputs);
+  ~HookedCall();
+  HookedCall(const HookedCall&) = delete;
+  HookedCall& operator=(const HookedCall&) = delete;
+  const std::vector<Tensor>& inputs() const { return inputs_; }
+  std::vector<Tensor> finish(std::vector<Tensor> outputs);
+  /// For outputs that forward returns by reference, which hooks may not replace.
+  void finish_in_place(const std::vector<Tensor>& outputs);
+  [[noreturn]] void rethrow() const;
+
+ private:
+  struct Backward;
+  const Module& module_;
+  const std::shared_ptr<Hooks> hooks_;
+  std::vector<Tensor> inputs_, shown_;
+  std::shared_ptr<Backward> backward_;
+};
+
+template <class Self, class... Args>
+[[gnu::noinline]] decltype(auto) call_with_hooks(Self& self, Args&&... args) {
+  using Result = decltype(self.forward(std::forward<Args>(args)...));
+  const auto replace = [](const std::vector<Tensor>& by, auto&... values) {
+    [[maybe_unused]] auto next = by.begin();
+    (visit_tensors(values, [&](Tensor& tensor) { tensor = *next++; }), ...);
+  };
+  const auto call = [&](auto... held) -> Result {
+    HookedCall call(self, collect_tensors(held.value...));
+    replace(call.inputs(), held.value...);
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        self.forward(held.pass()...);
+        call.finish({});
+      } else if constexpr (std::is_reference_v<Result>) {
+        Result result = self.forward(held.pass()...);
+        call.finish_in_place(collect_tensors(result));
+        return static_cast<Result>(result);
+      } else {
+        std::remove_cv_t<Result> result = self.forward(held.pass()...);
+        replace(call.finish(collect_tensors(result)), result);
+        return result;
+      }
+    } catch (const Error&) {
+      call.rethrow();
+    }
+  };
+  return call(hold(static_cast<std::remove_cvref_t<Args>*>(nullptr), std::forward<Args>(args))...);
+}
 
 }  // namespace reel::nn::internal

@@ -1,0 +1,15 @@
+#pragma once
+#include <cstddef>
+
+namespace reel::nn::internal {
+
+/// A name as an argument of a template: using ReLU = Pointwise<"ReLU", relu>.
+template <size_t n>
+struct Name {
+  char text[n];
+  constexpr Name(const char (&name)[n]) {
+    for (size_t i = 0; i < n; ++i) text[i] = name[i];
+  }
+};
+
+}  // namespace reel::nn::internal
