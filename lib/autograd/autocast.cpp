@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "lib/autograd/backward.h"
+#include "lib/device.h"
 #include "reel/amp/autocast.h"
 
 namespace reel {

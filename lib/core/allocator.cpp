@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "lib/backend.h"
 #include "lib/core/storage.h"
+#include "lib/device.h"
+#include "lib/kernels/table.h"
 #include "reel/memory.h"
 
 // The address sanitizer sees only allocations of the system. To have it report accesses beyond a tensor, or to a freed

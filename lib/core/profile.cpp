@@ -13,8 +13,13 @@
 #include <unordered_set>
 #include <utility>
 
-#include "lib/backend.h"
 #include "lib/core/allocator.h"
+#include "lib/kernels/copy.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/table.h"
+#include "lib/kernels/update.h"
+#include "lib/scalar.h"
+#include "lib/step.h"
 
 namespace reel::profile {
 namespace {
@@ -161,12 +166,15 @@ const char* name_of_functor() {
   static const std::string name = op_name(__PRETTY_FUNCTION__);
   return name.c_str();
 }
-template <auto where, class... Functors, class Table>
-void stand_in_for_all(std::tuple<Functors...>*, Table& table) {
+template <auto where, class... Functors, class Kernel>
+void stand_in_for_all(std::tuple<Functors...>*, const Kernel*& rows) {
+  static std::array<Kernel, sizeof...(Functors)> stand_ins;
+  std::copy_n(rows, stand_ins.size(), stand_ins.begin());
   [&]<size_t... i>(std::index_sequence<i...>) {
-    (stand_in<where, i, Touches::kAll>(table[i], name_of_functor<Functors>()), ...);
+    (stand_in<where, i, Touches::kAll>(stand_ins[i], name_of_functor<Functors>()), ...);
   }
   (std::index_sequence_for<Functors...>());
+  rows = stand_ins.data();
 }
 
 #define KERNEL_OF(how, member) \

@@ -3,10 +3,10 @@
 #include <new>
 #include <utility>
 
-#include "lib/backend.h"
 #include "lib/core/allocator.h"
 #include "lib/core/storage.h"
 #include "lib/core/watch.h"
+#include "lib/kernels/table.h"
 #include "reel/tensor.h"
 
 namespace reel {
