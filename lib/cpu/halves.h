@@ -2,7 +2,13 @@
 #include <list>
 #include <vector>
 
-#include "lib/backend.h"
+#include "lib/kernels/cell.h"
+#include "lib/kernels/convolution.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/norm.h"
+#include "lib/kernels/recurrence.h"
+#include "lib/kernels/table.h"
+#include "lib/kernels/update.h"
 
 // How kernels that compute in float32 take half types. The head of such a kernel is
 //

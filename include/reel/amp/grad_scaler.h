@@ -52,6 +52,7 @@ class GradScaler {
 
   /// 1 where it is not enabled.
   double get_scale() const { return options_.enabled ? scale_ : 1; }
+  /// The option `enabled`.
   bool is_enabled() const { return options_.enabled; }
   /// The current options; init_scale stays the initial one.
   const GradScalerOptions& options() const { return options_; }

@@ -8,24 +8,25 @@ namespace reel::nn {
 
 /// Options of MultiheadAttention.
 struct MultiheadAttentionOptions {
-  double dropout = 0;          ///< Of the attention weights, in training.
-  bool bias = true;            ///< Whether there is one.
-  bool add_bias_kv = false;    ///< A learnt key and value for every query, bias_k and bias_v.
-  bool add_zero_attn = false;  ///< A key and value of zeros for every query, which may attend to that alone.
-  std::optional<int64_t> kdim = {}, vdim = {};  ///< Features of keys and values, embed_dim by default.
-  bool batch_first = false;                     ///< [N, L, E] instead of [L, N, E].
+  double dropout = 0;                ///< Of the attention weights, in training.
+  bool bias = true;                  ///< Whether there is one.
+  bool add_bias_kv = false;          ///< A learnt key and value for every query, bias_k and bias_v.
+  bool add_zero_attn = false;        ///< A key and value of zeros for every query, which may attend to that alone.
+  std::optional<int64_t> kdim = {};  ///< Features of keys, embed_dim by default.
+  std::optional<int64_t> vdim = {};  ///< Features of values, embed_dim by default.
+  bool batch_first = false;          ///< [N, L, E] instead of [L, N, E].
 };
 
 /// What one call of MultiheadAttention is given besides query, key and value.
 struct AttendOptions {
   /// [N, S] (or [S]): true for keys that are padding, or numbers that are added to their scores.
   Tensor key_padding_mask = {};
-  bool need_weights = true;
+  bool need_weights = true;  ///< Return them, too.
   /// [L, S] or [N heads, L, S]: true where a query may NOT attend to a key (the opposite of
   /// scaled_dot_product_attention's mask), or numbers that are added to the scores.
   Tensor attn_mask = {};
-  bool average_attn_weights = true;
-  bool is_causal = false;  ///< Query i sees keys 0 … i only; needs no attn_mask.
+  bool average_attn_weights = true;  ///< Over the heads.
+  bool is_causal = false;            ///< Query i sees keys 0 … i only; needs no attn_mask.
 };
 /// What MultiheadAttention returns.
 struct MultiheadAttentionOutput {

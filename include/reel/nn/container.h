@@ -51,10 +51,12 @@ class ModuleList : public Module {
     check_part(std::to_string(items_.size()), layer);
     return push_back(std::make_unique<L>(std::move(layer)));
   }
+  /// The same as add().
   template <std::derived_from<T> L>
   L& push_back(L&& layer) requires(!std::is_reference_v<L>) {
     return add(std::move(layer));
   }
+  /// Appends a module that is owned already.
   template <std::derived_from<T> L>
   L& push_back(std::unique_ptr<L>&& layer) {
     REEL_CHECK(layer, "ModuleList: module ", items_.size(), " is null");
@@ -65,17 +67,22 @@ class ModuleList : public Module {
   }
 
   int64_t size() const { return static_cast<int64_t>(items_.size()); }  ///< Modules in it.
-  bool empty() const { return items_.empty(); }
+  bool empty() const { return items_.empty(); }                         ///< Whether there are none.
+  ///@{
   /// Negative numbers count from the end.
   T& operator[](int64_t index) { return *items_[wrap(index)]; }
   const T& operator[](int64_t index) const { return *items_[wrap(index)]; }
+  ///@}
 
+  ///@{
+  /// For loops over the modules themselves.
   using iterator = internal::Dereferencing<typename Items::iterator, T>;
   using const_iterator = internal::Dereferencing<typename Items::const_iterator, const T>;
   iterator begin() { return {items_.begin()}; }
   iterator end() { return {items_.end()}; }
   const_iterator begin() const { return {items_.begin()}; }
   const_iterator end() const { return {items_.end()}; }
+  ///@}
 
   std::string name() const override { return "ModuleList"; }
 
@@ -107,6 +114,7 @@ class ModuleDict : public Module {
     check_part(name, layer);
     return insert(std::move(name), std::make_unique<L>(std::move(layer)));
   }
+  /// Adds a module that is owned already.
   template <std::derived_from<T> L>
   L& insert(std::string name, std::unique_ptr<L>&& layer) {
     REEL_CHECK(layer, "ModuleDict: the module '", name, "' is null");
@@ -122,19 +130,25 @@ class ModuleDict : public Module {
     std::erase_if(items_, [&](const auto& item) { return item.first == name; });
   }
 
-  int64_t size() const { return static_cast<int64_t>(items_.size()); }
-  bool empty() const { return items_.empty(); }
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }          ///< Modules in it.
+  bool empty() const { return items_.empty(); }                                 ///< Whether there are none.
+  bool contains(std::string_view name) const { return find(name) != nullptr; }  ///< Whether the name is taken.
+  ///@{
+  /// The module of that name, or an Error.
   T& operator[](std::string_view name) { return at(name); }
   const T& operator[](std::string_view name) const { return at(name); }
+  ///@}
+  /// The names, in order.
   std::vector<std::string> keys() const {
     std::vector<std::string> result;
     for (const auto& [name, item] : items_) result.push_back(name);
     return result;
   }
-  /// For (auto [name, module] : dict.items()).
+  ///@{
+  /// For loops: for (auto [name, module] : dict.items()).
   std::vector<std::pair<std::string, T&>> items() { return list<T>(); }
   std::vector<std::pair<std::string, const T&>> items() const { return list<const T>(); }
+  ///@}
 
   std::string name() const override { return "ModuleDict"; }
 
@@ -169,13 +183,18 @@ class ParameterList : public Module {
 
   /// Adds a parameter behind the others. The reference stays valid while the list, or what it is moved to, lives.
   Parameter& append(const Tensor& parameter);
-  int64_t size() const { return static_cast<int64_t>(list_.size()); }
-  bool empty() const { return list_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(list_.size()); }  ///< Parameters in it.
+  bool empty() const { return list_.empty(); }                         ///< Whether there are none.
+  ///@{
   /// Negative numbers count from the end.
   Parameter& operator[](int64_t index) { return list_[wrap(index)]; }
   const Parameter& operator[](int64_t index) const { return list_[wrap(index)]; }
+  ///@}
+  ///@{
+  /// For loops over the parameters.
   auto begin() const { return list_.begin(); }
   auto end() const { return list_.end(); }
+  ///@}
   std::string extra_repr() const override;
 
  private:
@@ -191,13 +210,16 @@ class ParameterDict : public Module {
 
   /// Adds a parameter under a name that is not taken. The reference stays valid as that of ParameterList::append.
   Parameter& insert(const std::string& name, const Tensor& parameter);
-  int64_t size() const { return static_cast<int64_t>(list_.size()); }
-  bool empty() const { return list_.empty(); }
-  bool contains(std::string_view name) const;
+  int64_t size() const { return static_cast<int64_t>(list_.size()); }  ///< Parameters in it.
+  bool empty() const { return list_.empty(); }                         ///< Whether there are none.
+  bool contains(std::string_view name) const;                          ///< Whether the name is taken.
+  ///@{
+  /// The parameter of that name, or an Error.
   Parameter& operator[](std::string_view name) { return get_parameter(name); }
   const Parameter& operator[](std::string_view name) const { return get_parameter(name); }
-  std::vector<std::string> keys() const;
-  std::vector<std::pair<std::string, Tensor>> items() const;
+  ///@}
+  std::vector<std::string> keys() const;                      ///< The names, in order.
+  std::vector<std::pair<std::string, Tensor>> items() const;  ///< With the names, in order.
   std::string extra_repr() const override;
 
  private:
@@ -221,7 +243,7 @@ struct Identity : Layer<Identity> {
 
 /// A function without parameters as a layer, where an interface takes layers: nn::Functional(relu).
 struct Functional : Layer<Functional> {
-  using Function = std::function<Tensor(const Tensor&)>;
+  using Function = std::function<Tensor(const Tensor&)>;  ///< What it is made of.
   explicit Functional(Function f) : f_(std::move(f)) { REEL_CHECK(f_, "Functional: the function is empty"); }
   Functional(Module& parent, std::string name, Function f) : Functional(std::move(f)) {
     parent.register_module(std::move(name), *this);

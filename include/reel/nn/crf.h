@@ -26,8 +26,8 @@ struct CRF : Layer<CRF> {
   Tensor forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths = {}) const;
   /// The same for a list of chains [len_i, tags].
   Tensor forward(std::span<const Tensor> emissions, std::span<const Tensor> tags) const;
-  CrfPaths decode(const Tensor& emissions, const Tensor& lengths = {}) const;
-  Tensor marginals(const Tensor& emissions, const Tensor& lengths = {}) const;
+  CrfPaths decode(const Tensor& emissions, const Tensor& lengths = {}) const;   ///< crf_decode with its parameters.
+  Tensor marginals(const Tensor& emissions, const Tensor& lengths = {}) const;  ///< crf_marginals with them.
   void reset_parameters();
   std::string extra_repr() const override;
 

@@ -62,6 +62,7 @@ struct EmbeddingBag : Layer<EmbeddingBag> {
       : EmbeddingBag(num_embeddings, embedding_dim, options) {
     parent.register_module(std::move(name), *this);
   }
+  /// As Embedding::from_pretrained.
   static EmbeddingBag from_pretrained(Tensor weight, bool freeze = true, EmbeddingBagOptions options = {});
   /// ids [bags, k], or ids [k] with the offsets of the bags; per_sample_weights of ids' shape only with sums.
   Tensor forward(const Tensor& ids, const Tensor& offsets = {}, const Tensor& per_sample_weights = {}) const;

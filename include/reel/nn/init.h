@@ -10,12 +10,18 @@ namespace reel::nn::init {
 
 /// What comes behind a layer, for calculate_gain.
 enum class Nonlinearity { kLinear, kSigmoid, kTanh, kRelu, kLeakyRelu, kSelu };
+///@{
+/// Its values.
 inline constexpr Nonlinearity kLinear = Nonlinearity::kLinear, kSigmoid = Nonlinearity::kSigmoid,
                               kTanh = Nonlinearity::kTanh, kRelu = Nonlinearity::kRelu,
                               kLeakyRelu = Nonlinearity::kLeakyRelu, kSelu = Nonlinearity::kSelu;
+///@}
 /// Which side of a weight keeps its variance: inputs (forward) or outputs (backward).
 enum class FanMode { kFanIn, kFanOut };
+///@{
+/// Its values.
 inline constexpr FanMode kFanIn = FanMode::kFanIn, kFanOut = FanMode::kFanOut;
+///@}
 
 /// The factor that keeps the variance of a layer's output at 1 through this nonlinearity, as PyTorch has it: 1, 1, 5/3,
 /// √2, √(2 / (1 + slope²)), 3/4.

@@ -81,17 +81,18 @@ class Module {
   void apply(const std::function<void(Module&)>& f);
 
   // By path, "encoder.cell.weight"; an Error where there is nothing.
-  Parameter& get_parameter(std::string_view path);  ///< The member itself: assigning to it replaces.
-  const Parameter& get_parameter(std::string_view path) const;
-  Buffer& get_buffer(std::string_view path);  ///< The member itself.
-  const Buffer& get_buffer(std::string_view path) const;
-  Module& get_submodule(std::string_view path);  ///< The empty path is this module.
-  const Module& get_submodule(std::string_view path) const;
+  Parameter& get_parameter(std::string_view path);              ///< The member itself: assigning to it replaces.
+  const Parameter& get_parameter(std::string_view path) const;  ///< The same.
+  Buffer& get_buffer(std::string_view path);                    ///< The member itself.
+  const Buffer& get_buffer(std::string_view path) const;        ///< The same.
+  Module& get_submodule(std::string_view path);                 ///< The empty path is this module.
+  const Module& get_submodule(std::string_view path) const;     ///< The same.
   /// This module as its concrete type; an Error if it has another: net.get_submodule("fc").as<nn::Linear>().weight.
   template <class M>
   M& as() {
     return const_cast<M&>(std::as_const(*this).as<M>());
   }
+  /// The same.
   template <class M>
   const M& as() const {
     const M* const module = dynamic_cast<const M*>(this);
@@ -103,8 +104,8 @@ class Module {
 
   /// Switches layers that behave differently in training, such as dropout; is_training() is true at first.
   void train(bool on = true);
-  void eval() { train(false); }  ///< train(false).
-  bool is_training() const { return training_; }
+  void eval() { train(false); }                   ///< train(false).
+  bool is_training() const { return training_; }  ///< As train() and eval() have set it.
 
   /// Moves parameters, buffers and gradients in place, so every handle to them sees the change. Converting to a
   /// floating-point type leaves integer and bool buffers alone. Optimizer states are not moved: call to() before the
@@ -141,8 +142,8 @@ class Module {
   std::string to_string() const;  ///< The tree of modules, as PyTorch prints it.
 
  protected:
-  Module() = default;  ///< For modules that are no parts, or not yet.
-  Module(Module&& other);
+  Module() = default;      ///< For modules that are no parts, or not yet.
+  Module(Module&& other);  ///< Takes over the registrations, the place in the parent and the hooks.
   /// Takes a child off the list.
   void unregister_module(Module& child);
   /// Throws what register_module(name, child) would; called before the child is moved.
@@ -193,7 +194,7 @@ struct Layer : Module {
   }
 
  protected:
-  Layer() = default;
+  Layer() = default;  ///< For layers that are no parts, or not yet.
 
  private:
   bool is_layer() const final { return true; }

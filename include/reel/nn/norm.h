@@ -18,7 +18,7 @@ struct BatchNormOptions {
 /// running_mean, running_var [num_features] and num_batches_tracked (int64 []); undefined where options say so.
 template <class Derived>
 struct RunningNorm : Layer<Derived> {
-  void reset_running_stats();
+  void reset_running_stats();  ///< As before the first batch.
   void reset_parameters();
   std::string extra_repr() const override;
 
@@ -144,7 +144,9 @@ struct GroupNorm : Layer<GroupNorm> {
 
 /// Options of LocalResponseNorm and CrossMapLRN2d; the formula is in ops/norm.h.
 struct LocalResponseNormOptions {
-  double alpha = 1e-4, beta = 0.75, k = 1;
+  double alpha = 1e-4;  ///< The factor of the sum of squares.
+  double beta = 0.75;   ///< The exponent.
+  double k = 1;         ///< Added before the power is taken.
 };
 /// local_response_norm over `size` channels.
 struct LocalResponseNorm : Layer<LocalResponseNorm> {

@@ -37,7 +37,7 @@ struct Recurrent : Layer<Derived> {
 
  protected:
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t proj_size, const RecurrentOptions& options);
-  RecurrentOptions now() const;
+  RecurrentOptions now() const;              ///< `options` with `training`.
   std::vector<Tensor> flat_weights() const;  ///< As the ops take them.
 };
 

@@ -73,6 +73,7 @@ struct Sequential : Layer<Sequential> {
   requires(!internal::kAllSteps<Items...>) Sequential(Module&, std::string, Items&&...) {
     (internal::explain_step<Items>(), ...);
   }
+  /// An explained compile error.
   template <class Item>
   requires(!SequentialItem<Item>) Sequential& add(Item&&) { return internal::explain_step<Item>(), *this; }
 
@@ -81,11 +82,13 @@ struct Sequential : Layer<Sequential> {
   Sequential& add(Item&& item) {
     return add(std::to_string(size()), std::forward<Item>(item));
   }
+  /// The same under a given name.
   template <TensorLayer L>
   requires(!std::is_reference_v<L>) Sequential& add(std::string name, L&& layer) {
     check_step(name, &layer);
     return add(std::move(name), std::make_unique<L>(std::move(layer)));
   }
+  /// A layer that is owned already.
   template <TensorLayer L>
   Sequential& add(std::string name, std::unique_ptr<L>&& layer) {
     REEL_CHECK(layer, "Sequential: layer '", name, "' is null");
@@ -94,6 +97,7 @@ struct Sequential : Layer<Sequential> {
     append(std::move(name), std::move(run), std::move(layer));
     return *this;
   }
+  /// A function.
   Sequential& add(std::string name, std::function<Tensor(const Tensor&)> f) {
     REEL_CHECK(f, "Sequential: function '", name, "' is empty");
     append(std::move(name), std::move(f), nullptr);
@@ -102,13 +106,15 @@ struct Sequential : Layer<Sequential> {
   /// Takes over the steps of another, which are named by their new positions.
   Sequential& extend(Sequential&& other);
 
-  int64_t size() const { return static_cast<int64_t>(steps_.size()); }
+  int64_t size() const { return static_cast<int64_t>(steps_.size()); }  ///< Steps, functions included.
+  ///@{
   /// The layer at a position, which negative numbers count from the end; an Error for a function. Its type is named by
   /// mlp[0].as<nn::Linear>().
   Module& operator[](int64_t index) { return at(index); }
   const Module& operator[](int64_t index) const { return at(index); }
   Module& operator[](std::string_view name) { return get_submodule(name); }
   const Module& operator[](std::string_view name) const { return get_submodule(name); }
+  ///@}
   Tensor forward(const Tensor& x) const;
 
  private:

@@ -13,20 +13,24 @@ namespace reel::nn {
 /// One module of the tree. Numbers of parameters are its own, without those of the modules in it, and a shared one
 /// counts where it comes first.
 struct SummaryRow {
-  std::string path, type;
-  int depth = 0;
-  int64_t calls = 0;           ///< 0 if it was not called as layer(x).
-  std::vector<Shape> outputs;  ///< Of its last call.
-  int64_t parameters = 0, trainable = 0;
-  int64_t parameter_bytes = 0;
-  int64_t output_bytes = 0;  ///< Of all calls.
+  std::string path;             ///< Module::path().
+  std::string type;             ///< Module::name().
+  int depth = 0;                ///< 0 for the model.
+  int64_t calls = 0;            ///< 0 if it was not called as layer(x).
+  std::vector<Shape> outputs;   ///< Of its last call.
+  int64_t parameters = 0;       ///< Elements of its parameters.
+  int64_t trainable = 0;        ///< Those that require grad.
+  int64_t parameter_bytes = 0;  ///< Of its parameters.
+  int64_t output_bytes = 0;     ///< Of all calls.
 };
 
 /// What summary() finds.
 struct Summary {
-  std::vector<SummaryRow> rows;  ///< The model first, each module before those in it.
-  int64_t parameters = 0, trainable = 0;
-  int64_t parameter_bytes = 0, buffer_bytes = 0;
+  std::vector<SummaryRow> rows;   ///< The model first, each module before those in it.
+  int64_t parameters = 0;         ///< Elements of all parameters.
+  int64_t trainable = 0;          ///< Those that require grad.
+  int64_t parameter_bytes = 0;    ///< Of all parameters.
+  int64_t buffer_bytes = 0;       ///< Of all buffers.
   int64_t output_bytes = 0;       ///< Of the modules in which no others were called.
   std::string to_string() const;  ///< A table.
 };

@@ -18,13 +18,14 @@ namespace reel::nn {
 struct TransformerLayerOptions {
   int64_t dim_feedforward = 2048;  ///< The width between linear1 and linear2.
   double dropout = 0.1;            ///< Its probability, in training.
+  /// Between linear1 and linear2.
   std::function<Tensor(const Tensor&)> activation = [](const Tensor& x) { return relu(x); };
   double layer_norm_eps = 1e-5;  ///< Of all norms.
   bool batch_first = false;      ///< [n, len, …] instead of [len, n, …].
   bool norm_first = false;       ///< Normalise before each block (Xiong et al. 2020)
-                                 ///< instead of behind the sum.
-  bool bias = true;
-  bool final_norm = false;  ///< For stacks: a final LayerNorm, "norm".
+                                 ///< instead of after the residual sum.
+  bool bias = true;              ///< Of all layers.
+  bool final_norm = false;       ///< For stacks: a final LayerNorm, "norm".
 };
 
 /// Masks of a call of an encoder.
@@ -76,9 +77,12 @@ struct TransformerEncoder : Layer<TransformerEncoder> {
 
 /// Masks of a call of a decoder.
 struct DecodeOptions {
-  Tensor tgt_mask = {}, memory_mask = {};                          ///< As attn_mask, of target and memory.
-  Tensor tgt_key_padding_mask = {}, memory_key_padding_mask = {};  ///< As key_padding_mask.
-  bool tgt_is_causal = false, memory_is_causal = false;            ///< Instead of masks.
+  Tensor tgt_mask = {};                 ///< As attn_mask, of the target.
+  Tensor memory_mask = {};              ///< As attn_mask, of the encoder's output.
+  Tensor tgt_key_padding_mask = {};     ///< As key_padding_mask.
+  Tensor memory_key_padding_mask = {};  ///< As key_padding_mask.
+  bool tgt_is_causal = false;           ///< Instead of tgt_mask.
+  bool memory_is_causal = false;        ///< Instead of memory_mask.
 };
 
 /// x + self_attn(x), then x + multihead_attn(x, memory, memory), then x +
@@ -123,14 +127,18 @@ struct TransformerDecoder : Layer<TransformerDecoder> {
 
 /// Options of Transformer.
 struct TransformerOptions {
-  int64_t num_encoder_layers = 6, num_decoder_layers = 6;
+  int64_t num_encoder_layers = 6;      ///< Of the encoder.
+  int64_t num_decoder_layers = 6;      ///< Of the decoder.
   TransformerLayerOptions layer = {};  ///< Of all layers; final_norm is taken to be true.
 };
 /// Masks of a call of Transformer; see EncodeOptions and DecodeOptions.
 struct TransformerCallOptions {
+  ///@{
+  /// Of the source, the target and the encoder's output.
   Tensor src_mask = {}, tgt_mask = {}, memory_mask = {};
   Tensor src_key_padding_mask = {}, tgt_key_padding_mask = {}, memory_key_padding_mask = {};
   bool src_is_causal = false, tgt_is_causal = false, memory_is_causal = false;
+  ///@}
 };
 
 /// decoder(tgt, encoder(src)); all weight matrices start Glorot uniform.

@@ -20,6 +20,7 @@ class WeightAverage {
 
   /// Adds the current parameters to the averages. The first call copies them.
   void update();
+  /// Calls of update().
   int64_t num_updates() const { return updates_; }
   /// In the order of the parameters; their values as they were at construction before the first update.
   const std::vector<Tensor>& averages() const { return averages_; }
@@ -29,6 +30,7 @@ class WeightAverage {
   /// Exchanges parameters and averages until it is destroyed.
   class Applied {
    public:
+    /// Exchanges them.
     explicit Applied(WeightAverage& average) : average_(average) { average_.swap(); }
     ~Applied() { average_.swap(); }
     Applied(const Applied&) = delete;
@@ -37,13 +39,14 @@ class WeightAverage {
    private:
     WeightAverage& average_;
   };
+  /// For a scope: const auto applied = average.apply();
   [[nodiscard]] Applied apply() { return Applied(*this); }
 
-  StateDict state_dict() const;  ///< "num_updates", "average.0", …, sharing storage.
-  void load_state_dict(const StateDict& dict);
+  StateDict state_dict() const;                 ///< "num_updates", "average.0", …, sharing storage.
+  void load_state_dict(const StateDict& dict);  ///< Of the same parameters, or an Error.
 
  protected:
-  explicit WeightAverage(std::vector<Tensor> parameters);
+  explicit WeightAverage(std::vector<Tensor> parameters);  ///< Floating-point tensors.
 
  private:
   /// The weight of the parameter in update number n (from 0).
@@ -57,6 +60,7 @@ class WeightAverage {
 /// a ← decay a + (1 - decay) p.
 class ExponentialMovingAverage : public WeightAverage {
  public:
+  /// decay is from 0 to 1.
   explicit ExponentialMovingAverage(std::vector<Tensor> parameters, double decay = 0.999);
 
  private:
@@ -69,6 +73,7 @@ class ExponentialMovingAverage : public WeightAverage {
 /// after copy_to_parameters().
 class StochasticWeightAverage : public WeightAverage {
  public:
+  /// Of these parameters.
   explicit StochasticWeightAverage(std::vector<Tensor> parameters) : WeightAverage(std::move(parameters)) {}
 
  private:

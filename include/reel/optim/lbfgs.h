@@ -25,6 +25,7 @@ struct LBFGSOptions {
 ///   lbfgs.step([&] { lbfgs.zero_grad(); Tensor loss = f(); loss.backward(); return loss; });
 class LBFGS : public OptimizerWith<LBFGSOptions> {
  public:
+  /// One group of parameters.
   explicit LBFGS(std::vector<Tensor> parameters, LBFGSOptions options = {})
       : OptimizerWith(std::move(parameters), options) {}
 

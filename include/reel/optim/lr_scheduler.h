@@ -34,7 +34,7 @@ class LRScheduler {
   virtual void load_state_dict(const StateDict& dict);
 
  protected:
-  explicit LRScheduler(Optimizer& optimizer);
+  explicit LRScheduler(Optimizer& optimizer);  ///< Remembers the rates.
   /// The one that the schedule was made for.
   Optimizer& optimizer() const { return optimizer_; }
   /// The group's rate when the first schedule was made.
@@ -69,6 +69,7 @@ struct StepLROptions {
 /// Times gamma every step_size epochs.
 class StepLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   StepLR(Optimizer& optimizer, StepLROptions options);
 
  private:
@@ -84,6 +85,7 @@ struct MultiStepLROptions {
 /// Times gamma at each milestone.
 class MultiStepLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   MultiStepLR(Optimizer& optimizer, MultiStepLROptions options);
 
  private:
@@ -94,6 +96,7 @@ class MultiStepLR : public LRScheduler {
 /// Times gamma every epoch.
 class ExponentialLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   ExponentialLR(Optimizer& optimizer, double gamma);
 
  private:
@@ -109,6 +112,7 @@ struct ConstantLROptions {
 /// Times factor for the first total_iters epochs.
 class ConstantLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   explicit ConstantLR(Optimizer& optimizer, ConstantLROptions options = {});
 
  private:
@@ -125,6 +129,7 @@ struct LinearLROptions {
 /// Linear warm-up: the factor goes from start to end in total_iters epochs, and stays.
 class LinearLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   explicit LinearLR(Optimizer& optimizer, LinearLROptions options = {});
 
  private:
@@ -140,6 +145,7 @@ struct PolynomialLROptions {
 /// Times (1 - epoch / total_iters)^power, down to 0.
 class PolynomialLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   explicit PolynomialLR(Optimizer& optimizer, PolynomialLROptions options = {});
 
  private:
@@ -155,6 +161,7 @@ struct CosineAnnealingLROptions {
 /// Half a cosine down in T_max epochs, then up again (Loshchilov & Hutter 2017, without restarts).
 class CosineAnnealingLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options);
 
  private:
@@ -171,6 +178,7 @@ struct CosineAnnealingWarmRestartsOptions {
 /// SGDR (Loshchilov & Hutter 2017, eq. 5): half cosines, each from the first rate.
 class CosineAnnealingWarmRestarts : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   CosineAnnealingWarmRestarts(Optimizer& optimizer, CosineAnnealingWarmRestartsOptions options);
 
  private:
@@ -180,7 +188,10 @@ class CosineAnnealingWarmRestarts : public LRScheduler {
 
 /// The form of a way between two rates.
 enum class Anneal { kCosine, kLinear };
+///@{
+/// Its values.
 inline constexpr Anneal kCosine = Anneal::kCosine, kLinear = Anneal::kLinear;
+///@}
 
 /// Options of OneCycleLR.
 struct OneCycleLROptions {
@@ -198,6 +209,7 @@ struct OneCycleLROptions {
 /// Smith & Topin 2018 ("super-convergence"): up to max_lr and down to almost nothing in one cycle of all steps.
 class OneCycleLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);
 
  private:
@@ -207,8 +219,11 @@ class OneCycleLR : public LRScheduler {
 
 /// How the largest rate of a cycle changes.
 enum class CycleMode { kTriangular, kTriangular2, kExpRange };
+///@{
+/// Its values.
 inline constexpr CycleMode kTriangular = CycleMode::kTriangular, kTriangular2 = CycleMode::kTriangular2,
                            kExpRange = CycleMode::kExpRange;
+///@}
 
 /// Options of CyclicLR.
 struct CyclicLROptions {
@@ -225,6 +240,7 @@ struct CyclicLROptions {
 /// Smith 2017: between base_lr and max_lr and back, for ever; in kTriangular2 each peak is half as high.
 class CyclicLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   CyclicLR(Optimizer& optimizer, CyclicLROptions options);
 
  private:
@@ -235,6 +251,7 @@ class CyclicLR : public LRScheduler {
 /// The first rate times factor(epoch).
 class LambdaLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   LambdaLR(Optimizer& optimizer, std::function<double(int64_t epoch)> factor);
 
  private:
@@ -245,6 +262,7 @@ class LambdaLR : public LRScheduler {
 /// Times factor(epoch) every epoch.
 class MultiplicativeLR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   MultiplicativeLR(Optimizer& optimizer, std::function<double(int64_t epoch)> factor);
 
  private:
@@ -261,6 +279,7 @@ struct SWALROptions {
 /// From the rate as it is to swa_lr, which then stays: for StochasticWeightAverage (Izmailov et al. 2018).
 class SWALR : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   SWALR(Optimizer& optimizer, SWALROptions options);
 
  private:
@@ -271,6 +290,7 @@ class SWALR : public LRScheduler {
 /// All of the schedules at once: step() is theirs, in order. They must outlive it.
 class ChainedScheduler : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   ChainedScheduler(Optimizer& optimizer, std::vector<LRScheduler*> schedulers);
   void step() override;
   void restart() override;
@@ -278,7 +298,7 @@ class ChainedScheduler : public LRScheduler {
   void load_state_dict(const StateDict& dict) override;
 
  protected:
-  std::vector<LRScheduler*> schedulers_;
+  std::vector<LRScheduler*> schedulers_;  ///< Not owned.
 
  private:
   double rate(int group) override { return current(group); }
@@ -291,6 +311,7 @@ class ChainedScheduler : public LRScheduler {
 ///   optim::SequentialLR schedule(adam, {&warmup, &decay}, {5});
 class SequentialLR : public ChainedScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> schedulers, std::vector<int64_t> milestones);
   void step() override;
   void restart() override;
@@ -301,7 +322,10 @@ class SequentialLR : public ChainedScheduler {
 
 /// Whether the smaller or the larger of two values is better.
 enum class PlateauMode { kMin, kMax };
+///@{
+/// Its values.
 inline constexpr PlateauMode kMin = PlateauMode::kMin, kMax = PlateauMode::kMax;
+///@}
 
 /// Options of ReduceLROnPlateau.
 struct ReduceLROnPlateauOptions {
@@ -311,12 +335,15 @@ struct ReduceLROnPlateauOptions {
   double threshold = 1e-4;               ///< By how much a metric has to be better to count,
   bool threshold_rel = true;             ///< as a part of the best one, or in itself.
   int64_t cooldown = 0;                  ///< Epochs after a reduction that are not counted.
-  double min_lr = 0, eps = 1e-8;         ///< Changes below eps are left out.
+  double min_lr = 0;                     ///< The rate is not reduced below this.
+  double eps = 1e-8;                     ///< Smaller changes are left out.
 };
 /// Times factor when a metric has stopped improving. step() takes the metric.
 class ReduceLROnPlateau : public LRScheduler {
  public:
+  /// Sets the rates of epoch 0. Options out of range are an Error.
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
+  /// After an epoch with this loss or score.
   void step(double metric);
   void step() override;  ///< An Error.
   void restart() override;

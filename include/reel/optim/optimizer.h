@@ -16,6 +16,7 @@ namespace reel::optim {
 /// One option of an optimizer: its name in state dicts, where it is, and its range, least ≤ value < below.
 struct OptionField {
   using Value = std::variant<double*, int64_t*, bool*>;  ///< Where an option of each type is.
+  /// Of an option of the struct whose fields() makes it.
   OptionField(const char* name_, Value value_, double below_ = std::numeric_limits<double>::infinity(),
               double least_ = 0)
       : name(name_), value(value_), below(below_), least(least_) {}
@@ -23,9 +24,10 @@ struct OptionField {
   void set(double number) const;  ///< Changes the option; not checked.
   void check() const;             ///< Throws for a value out of range or not finite.
 
-  const char* name;     ///< In state dicts.
-  Value value;          ///< The option itself.
-  double below, least;  ///< The range.
+  const char* name;  ///< In state dicts.
+  Value value;       ///< The option itself.
+  double below;      ///< The end of the range, which is not in it.
+  double least;      ///< The start of the range, which is.
 };
 /// All options of an optimizer, in the order in which they are saved.
 using OptionFields = std::vector<OptionField>;
@@ -83,6 +85,7 @@ class Optimizer {
   struct StateName {
     /// A tensor that is made at the first step, one that start() makes, or State::number.
     enum Kind { kAlways, kOptional, kNumber };
+    /// {"exp_avg", …} makes them.
     StateName(const char* name_, Kind kind_ = kAlways) : name(name_), kind(kind_) {}
     std::string name;  ///< Behind "state.3." in state dicts.
     Kind kind;         ///< kAlways unless it is given.

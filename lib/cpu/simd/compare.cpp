@@ -1,6 +1,7 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/scalar.h"
 
 // One element at a time in the source: the compiler vectorises these, and better than batches of mixed widths would be.
 namespace reel::cpu::REEL_ISA {
@@ -55,7 +56,8 @@ void where(const View& condition, const View& a, const View& b, const View& y) {
 
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
-  table.compare = {compare<I>...};
+  static constexpr Backend::Binary rows[] = {compare<I>...};
+  table.compare = rows;
 }
 
 }  // namespace

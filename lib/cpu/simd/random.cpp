@@ -1,3 +1,4 @@
+#include "lib/kernels/random.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 
