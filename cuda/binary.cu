@@ -1,4 +1,5 @@
 #include "cuda/pointwise.h"
+#include "lib/scalar.h"
 
 // Binary and ternary pointwise functions, bitwise ones and comparisons (lib/scalar.h) over views of any layout.
 namespace reel::cuda {
@@ -41,19 +42,23 @@ void compare(const void* f, const View& a, const View& b, const View& y) {
 
 template <class... F>
 void fill_binary(Backend& table, std::tuple<F...>*) {
-  table.binary = {&binary<F>...};
+  static constexpr Backend::Binary rows[] = {&binary<F>...};
+  table.binary = rows;
 }
 template <class... F>
 void fill_ternary(Backend& table, std::tuple<F...>*) {
-  table.ternary = {&ternary<F>...};
+  static constexpr Backend::Ternary rows[] = {&ternary<F>...};
+  table.ternary = rows;
 }
 template <class... F>
 void fill_bits(Backend& table, std::tuple<F...>*) {
-  table.bits = {&bits<F>...};
+  static constexpr Backend::Binary rows[] = {&bits<F>...};
+  table.bits = rows;
 }
 template <class... F>
 void fill_compare(Backend& table, std::tuple<F...>*) {
-  table.compare = {&compare<F>...};
+  static constexpr Backend::Binary rows[] = {&compare<F>...};
+  table.compare = rows;
 }
 
 }  // namespace

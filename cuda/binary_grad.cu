@@ -1,4 +1,5 @@
 #include "cuda/pointwise.h"
+#include "lib/scalar.h"
 
 // Gradients of binary pointwise functions for either operand. Operands that a rule does not use are null pointers.
 namespace reel::cuda {
@@ -26,8 +27,10 @@ void binary_grad(const void* f, const View& g, const View* a, const View* b, con
 
 template <class... F>
 void fill(Backend& table, std::tuple<F...>*) {
-  table.grad_a = {&binary_grad<F, true>...};
-  table.grad_b = {&binary_grad<F, false>...};
+  static constexpr Backend::BinaryGrad grads_a[] = {&binary_grad<F, true>...};
+  table.grad_a = grads_a;
+  static constexpr Backend::BinaryGrad grads_b[] = {&binary_grad<F, false>...};
+  table.grad_b = grads_b;
 }
 
 }  // namespace

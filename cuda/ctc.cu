@@ -2,6 +2,8 @@
 
 #include "cuda/forward_backward.h"
 #include "cuda/kernels.h"
+#include "lib/kernels/ctc.h"
+#include "lib/number.h"
 
 // Connectionist temporal classification (Graves et al. 2006): loss and gradient by forward-backward, a thread block for
 // each sequence. Its states are blank, label, blank, label, …, blank. A state is reached from itself, from the one

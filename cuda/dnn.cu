@@ -5,6 +5,7 @@
 #include "cuda/dnn_plan.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/convolution.h"
 #include "reel/precision.h"
 
 // Convolutions by cuDNN: plans are chosen by its heuristics, without timing engines, so the same program runs the same

@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/backend.h"
+#include "lib/kernels/convolution.h"
 
 // The one entry to cuDNN, so that builds without it replace a single function (no_dnn.cu).
 namespace reel::cuda {

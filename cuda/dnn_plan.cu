@@ -1,4 +1,5 @@
 #include "cuda/dnn_plan.h"
+#include "lib/kernels/convolution.h"
 
 #include <algorithm>
 

@@ -8,8 +8,8 @@
 //
 // flat: every operand is contiguous, or one element for all; read and written 16 bytes at a time, as these kernels
 //   are limited by memory.
-// strided: any strides, dimensions merged where all operands allow it. An element's index is taken apart by
-//   multiplications with precomputed factors: 32-bit integer divisions would cost more than the memory access.
+// strided: any strides, dimensions merged where all operands allow it. Coordinates are computed from an
+//   element's index by multiplications with precomputed factors: GPUs have no integer division in hardware.
 //
 // Inputs are views or null pointers, which read as zeros: a gradient rule that does not need an operand has none. A
 // view of the host (a number that the user wrote) travels as a kernel argument, without a copy.

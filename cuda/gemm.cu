@@ -7,6 +7,9 @@
 #include "cuda/kernels.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/reduce.h"
+#include "lib/scalar.h"
 #include "reel/precision.h"
 
 // Matrix products by cuBLASLt. It takes column-major matrices, and a row-major matrix is its transpose in column-major

@@ -1,5 +1,6 @@
 #pragma once
 #include "cuda/strided.h"
+#include "lib/kernels/scatter.h"
 
 // Indexing along one dimension: index_select, gather and take (reads), index_copy, index_add and scatter (writes). All
 // become one description, a Lookup.

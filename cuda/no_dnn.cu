@@ -1,4 +1,5 @@
 #include "cuda/dnn.h"
+#include "lib/kernels/convolution.h"
 
 // A build without cuDNN: every convolution is a matrix product (cuda/conv.cu).
 namespace reel::cuda {

@@ -1,6 +1,8 @@
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
 #include "cuda/rows.h"
+#include "lib/kernels/norm.h"
+#include "lib/number.h"
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
 //
@@ -540,8 +542,8 @@ template <class T>
 struct ChannelMap {
   using W = Wide<T>;
   int64_t outer, groups, inner;
-  // A team of threads takes `inner` elements of one channel, or one of `slices` of them, for `repeats`-th outer
-  // indices.
+  // A team of threads has a channel: `inner` elements, or one of `slices` parts of them, of every `repeats`-th outer
+  // index.
   unsigned team;
   int64_t slices, repeats;
   bool aligned;

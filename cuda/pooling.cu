@@ -1,6 +1,7 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/pool.h"
 #include "lib/window.h"
 
 // Pooling and resampling. Gradients are gathers: each element of gx sums the outputs that it took part in, in a fixed

@@ -1,6 +1,8 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "cuda/strided.h"
+#include "lib/kernels/random.h"
+#include "lib/number.h"
 #include "lib/philox.h"
 
 // Random numbers, multinomial samples and dropout by the counter-based generator Philox (lib/philox.h): number i of a

@@ -3,6 +3,9 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/recurrence.h"
+#include "lib/scalar.h"
 
 // Recurrent layers (LSTM, GRU, tanh and ReLU RNNs) over a batch of sequences, and their gradients. The pointwise part
 // of a step is written once (cell_forward, cell_backward); around it there are three implementations:

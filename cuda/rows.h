@@ -3,8 +3,8 @@
 #include "cuda/block.h"
 
 // Kernels over contiguous rows (softmax, layer norm), each of which is reduced and then written by one team of threads:
-// a few lanes of a warp, a whole warp, or a thread block, the smallest that can hold the row in its registers. Such a
-// row is read from memory once. Rows of more than kMaxRegisterRow elements take a block that reads them once per pass.
+// some lanes of a warp, a whole warp, or a thread block, so many that they hold the row in registers and read it from
+// memory once. Rows of more than kMaxRegisterRow elements are read by a block once for each pass.
 namespace reel::cuda {
 
 inline constexpr int kItemsPerThread = 8;  // of a row, in registers

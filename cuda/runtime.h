@@ -7,7 +7,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "lib/backend.h"
+#include "lib/number.h"
+#include "lib/view.h"
 
 // What every CUDA source starts from: errors, the current stream, scratch memory, launches and types.
 //
@@ -54,7 +55,7 @@ void check_wait(const char* what);
 /// An argument of a kernel that is new each time a captured graph runs again: the step of an optimizer, say.
 ///
 /// Outside of a capture it is its value. In one, the kernel reads it from memory. Before a replay, what made it is
-/// called again (before_replay in lib/backend.h), with launches that do nothing: then the new value goes into that
+/// called again (before_replay in lib/device.h), with launches that do nothing: then the new value goes into that
 /// memory.
 template <class T>
 class Varying {
@@ -79,7 +80,7 @@ struct Block;
 void* allocate(size_t bytes, Block** block);
 void release(Block* block);
 
-// Of the host, for what is copied to a GPU: allocate_pinned and release_pinned are the seam's (lib/backend.h).
+// Of the host, for what is copied to a GPU: allocate_pinned and release_pinned are in lib/device.h.
 /// Says that a copy from there has been queued on stream(): until it is made, a pinned block is not reused.
 void note_copy_from(const void* data);
 void empty_pinned_cache();

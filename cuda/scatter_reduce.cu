@@ -3,10 +3,11 @@
 #include "cuda/block.h"
 #include "cuda/index.h"
 #include "cuda/primitives.h"
+#include "lib/kernels/scatter.h"
 
 // index_add, and scatter with sum, product, maximum and minimum. Values for one element are combined in the order of
-// their coordinates, as on the CPU, so the result is the same in each run: atomic additions of floats would be faster
-// and different each time. How the values for one element are found depends on the sizes:
+// their coordinates, as on the CPU, so the result is the same in each run: atomic additions of floats would be in
+// another order, and so rounded differently, each time. How the values for one element are found depends on the sizes:
 //
 //   sums of integers         atomic additions, whose order does not matter
 //   index_add, few slices    a block for each slice compares its id with all others

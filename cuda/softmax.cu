@@ -3,6 +3,7 @@
 #include "cuda/kernels.h"
 #include "cuda/online_softmax.h"
 #include "cuda/rows.h"
+#include "lib/number.h"
 
 // Softmax, log-softmax and cross entropy over the last dimension, with gradients (cuda/rows.h has the division of
 // work). Cross entropy keeps the probabilities, so that its gradient needs no second softmax.

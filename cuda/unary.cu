@@ -1,4 +1,5 @@
 #include "cuda/pointwise.h"
+#include "lib/scalar.h"
 
 // Unary pointwise functions (lib/scalar.h) over views. The gradient's kernels are in unary_grad.cu.
 namespace reel::cuda {
@@ -21,7 +22,8 @@ void unary(const void* f, const View& x, const View& y) {
 
 template <class... F>
 void fill(Backend& table, std::tuple<F...>*) {
-  table.unary = {&unary<F>...};
+  static constexpr Backend::Unary rows[] = {&unary<F>...};
+  table.unary = rows;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "cuda/pointwise.h"
+#include "lib/scalar.h"
 
 // Gradients of unary pointwise functions. Operands that a rule does not use are null pointers.
 namespace reel::cuda {
@@ -24,7 +25,8 @@ void unary_grad(const void* f, const View& g, const View* x, const View* y, cons
 
 template <class... F>
 void fill(Backend& table, std::tuple<F...>*) {
-  table.unary_grad = {&unary_grad<F>...};
+  static constexpr Backend::UnaryGrad rows[] = {&unary_grad<F>...};
+  table.unary_grad = rows;
 }
 
 }  // namespace

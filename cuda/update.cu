@@ -4,6 +4,8 @@
 #include "cuda/aligned_vector.h"
 #include "cuda/block.h"
 #include "cuda/kernels.h"
+#include "lib/kernels/update.h"
+#include "lib/step.h"
 
 // Optimizer steps, gradient scaling and norms over many tensors at a time (multi-tensor apply): a launch takes up to 64
 // tensors, described by a kernel argument, since launching once for each of a model's parameters would take longer than
@@ -299,8 +301,10 @@ struct Step {
 
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
-  table.update = {Step<I>::one...};
-  table.update_many = {Step<I>::many...};
+  static constexpr Backend::Update rows[] = {Step<I>::one...};
+  table.update = rows;
+  static constexpr Backend::UpdateMany rows_of_many[] = {Step<I>::many...};
+  table.update_many = rows_of_many;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "lib/scalar.h"
+#include "lib/number.h"
 
 namespace reel {
 

@@ -130,7 +130,6 @@ REEL_HD static inline double clip_factor(double max_norm, double norm) {
 
 using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate, AdamaxUpdate, NAdamUpdate, RAdamUpdate, RmspropUpdate,
                               AdadeltaUpdate>;
-inline constexpr int kMostStates = 3;
 
 // clang-format on
 

@@ -13,11 +13,12 @@ namespace reel {
 
 // ---- recording on and off -------------------------------------------------------------------------------------------
 
-bool grad_enabled();  ///< Of the calling thread; true at its start.
-/// Sets recording for as long as it lives: { NoGrad guard; … }.
+/// Whether ops of the calling thread are recorded; true when the thread starts.
+bool grad_enabled();
+/// Turns recording of the calling thread on or off for as long as the guard lives: { NoGrad guard; … }. Guards nest.
 class GradMode {
  public:
-  explicit GradMode(bool enabled);
+  explicit GradMode(bool enabled);  ///< True turns recording on, false off.
   ~GradMode();
   GradMode(const GradMode&) = delete;
   GradMode& operator=(const GradMode&) = delete;
@@ -25,9 +26,11 @@ class GradMode {
  private:
   bool before_;
 };
+/// Turns recording off: results have no history, and need no memory for a backward pass.
 struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
+/// Turns recording on inside a NoGrad.
 struct EnableGrad : GradMode {
   EnableGrad() : GradMode(true) {}
 };
@@ -37,6 +40,7 @@ decltype(auto) no_grad(F&& f) {
   NoGrad guard;
   return std::forward<F>(f)();
 }
+/// enable_grad([&] { … }) runs f with recording and returns what it returns.
 template <class F>
 decltype(auto) enable_grad(F&& f) {
   EnableGrad guard;
@@ -45,30 +49,36 @@ decltype(auto) enable_grad(F&& f) {
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
+/// Options of grad() and backward().
 struct GradOptions {
-  bool retain_graph = false;  ///< Keep the graph for another walk. Implied by create_graph.
-  bool create_graph = false;  ///< Record the walk, so that the gradients can be differentiated in their turn.
+  bool retain_graph = false;  ///< Keep the graph for another backward pass. Implied by create_graph.
+  bool create_graph = false;  ///< Record the backward pass, so that the gradients can be differentiated again.
   bool allow_unused = false;  ///< Undefined gradients for inputs that no output depends on, instead of an Error.
 };
 /// d(outputs)/d(inputs), summed over the outputs, each weighted by its grad_outputs (empty: 1 for one-element
-/// outputs). No tensor's grad() is touched, and only the part of the graph that leads to the inputs is walked.
+/// outputs; required, and of the output's shape, otherwise). One gradient for each input, of its shape and dtype. No
+/// tensor's grad() is touched, and only rules on the way to the inputs run. An Error if an input does not require grad,
+/// or if the graph has been freed by an earlier backward pass without retain_graph.
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
+/// The same for lists in braces: grad({y}, {x})[0].
 inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs, std::initializer_list<Tensor> inputs,
                                 std::initializer_list<Tensor> grad_outputs = {}, GradOptions options = {}) {
   return grad(std::span(outputs.begin(), outputs.size()), std::span(inputs.begin(), inputs.size()),
               std::span(grad_outputs.begin(), grad_outputs.size()), options);
 }
-/// backward() of several tensors in one walk.
+/// Tensor::backward() of several tensors in one backward pass. Rules that several outputs depend on run once.
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
 
 // ---- ops of one's own -----------------------------------------------------------------------------------------------
 
 /// The short form. `output` has been computed from `inputs` (without recording: under NoGrad, or by other means);
 /// `rule` maps the gradient of the output to the gradients of the inputs, in order, undefined where there is none.
-/// Written in reel ops it is differentiable in its turn. Gradients may be of the inputs' broadcast shape or another
-/// float dtype: they are summed and cast back. The rule must not hold `output` itself (the tape
-/// would hold itself, and never be freed); where it needs its value, take the long form and save_for_backward:
+/// Written in reel ops it is differentiable again. Gradients may be of a shape that the input broadcasts to, or of
+/// another float dtype: they are summed and cast back. The result has `output`'s elements and the new history; it has
+/// none if `output` is of an integer type or nothing is recorded. An Error in name's name where the rule returns
+/// another number of gradients than inputs. The rule must not hold `output` itself, which would be a cycle of
+/// references that is never freed; where the rule needs its value, use the long form and save_for_backward:
 ///
 ///   Tensor cube(const Tensor& x) {
 ///     return custom_op("cube", no_grad([&] { return x * x * x; }), {x},
@@ -77,14 +87,26 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outp
 Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inputs,
                  std::function<std::vector<Tensor>(const Tensor& grad)> rule);
 
+class FunctionContext;
+namespace detail {
+/// forward and backward of a Function.
+struct FunctionForm {
+  std::function<std::vector<Tensor>(FunctionContext&, const std::vector<Tensor>&)> forward, backward;
+};
+std::vector<Tensor> apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form);
+struct FunctionRule;
+}  // namespace detail
+
 /// What Function::forward leaves for Function::backward.
 class FunctionContext {
  public:
   /// Tensors that backward needs, inputs and outputs alike; an in-place change of one before backward is an Error.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
+  /// In backward: the tensors that forward has saved, in the same order.
   const std::vector<Tensor>& saved() const { return saved_; }
+  /// Whether the gradient of input number `input` is needed; backward may return an undefined Tensor for it if not.
   bool needs_input_grad(int input) const { return needs_[input]; }
-  /// Anything else: ctx.state<MyState>() makes it in forward, finds it in backward.
+  /// Anything else: ctx.state<MyState>() is default-made in forward, and the same object in backward.
   template <class State>
   State& state() {
     if (!state_) state_ = std::make_shared<State>();
@@ -92,20 +114,14 @@ class FunctionContext {
   }
 
  private:
-  friend struct FunctionRule;
-  friend std::vector<Tensor> apply_function(const char*, std::vector<Tensor>, const struct FunctionForm&);
+  friend struct detail::FunctionRule;
+  friend std::vector<Tensor> detail::apply_function(const char*, std::vector<Tensor>, const detail::FunctionForm&);
   std::vector<Tensor> to_save_, saved_;
   std::vector<bool> needs_;
   std::shared_ptr<void> state_;
 };
 
-struct FunctionForm {
-  std::function<std::vector<Tensor>(FunctionContext&, const std::vector<Tensor>&)> forward;
-  std::function<std::vector<Tensor>(FunctionContext&, const std::vector<Tensor>&)> backward;
-};
-std::vector<Tensor> apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form);
-
-/// The long form, for several outputs or a state of its own:
+/// The long form, for ops with several outputs or a state:
 ///
 ///   struct Swap : Function<Swap> {
 ///     static constexpr const char* name = "swap";
@@ -115,30 +131,33 @@ std::vector<Tensor> apply_function(const char* name, std::vector<Tensor> inputs,
 ///   std::vector<Tensor> outputs = Swap::apply({a, b});
 ///
 /// forward runs without recording. backward gets one gradient for each output (zeros where none arrived) and returns
-/// one for each input; written in reel ops it is differentiable in its turn.
+/// one for each input; written in reel ops it is differentiable again. Outputs of integer types have no gradient, and
+/// backward gets none for them.
 template <class Derived>
 struct Function {
+  /// Runs forward and, where an input requires grad, records the op.
   static std::vector<Tensor> apply(std::vector<Tensor> inputs) {
-    return apply_function(Derived::name, std::move(inputs), {Derived::forward, Derived::backward});
+    return detail::apply_function(Derived::name, std::move(inputs), {Derived::forward, Derived::backward});
   }
 };
 
 // ---- memory for time ------------------------------------------------------------------------------------------------
 
-/// f(inputs) without keeping what its backward needs: f is run again when the walk arrives there (Chen et al. 2016).
-/// f may use parameters and other tensors that it captures; they get their gradients, too. The random numbers of the
-/// second run are those of the first.
+/// f(inputs) without keeping what its backward pass needs: f runs once more when the pass arrives there (Chen et al.,
+/// Training Deep Nets with Sublinear Memory Cost, 2016). f may use parameters and other tensors that it captures; they
+/// get their gradients, too. The second run gets the random numbers and the autocast mode of the first. An Error in the
+/// backward pass if the second run returns other shapes than the first.
 std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
                                const std::vector<Tensor>& inputs);
 
-// ---- looking at the tape --------------------------------------------------------------------------------------------
+// ---- inspecting the tape --------------------------------------------------------------------------------------------
 
-/// While it lives, backward() checks every gradient for NaN, and an Error names the op that made it and where that op
-/// was recorded (a stack trace, taken for every op recorded in this mode: slow; link the program with -rdynamic to see
-/// names in it).
+/// While the guard lives, a backward pass of the calling thread checks every gradient for NaN, and throws an Error with
+/// the op whose rule made it and where that op was recorded (a stack trace, taken for every op recorded in this mode:
+/// slow; link the program with -rdynamic to see names in it).
 class DetectAnomaly {
  public:
-  explicit DetectAnomaly(bool enabled = true);
+  explicit DetectAnomaly(bool enabled = true);  ///< False turns the mode off inside another guard.
   ~DetectAnomaly();
   DetectAnomaly(const DetectAnomaly&) = delete;
   DetectAnomaly& operator=(const DetectAnomaly&) = delete;
@@ -151,7 +170,7 @@ class DetectAnomaly {
 std::string tape_to_string(const Tensor& root);
 /// The same as a Graphviz digraph (pipe it into `dot -Tsvg`).
 std::string tape_to_dot(const Tensor& root);
-/// How many recorded ops are alive, over all threads; 0 when every graph has been freed.
+/// The number of recorded ops that are alive, over all threads; 0 when every graph has been freed.
 int64_t live_nodes();
 
 }  // namespace reel

@@ -5,23 +5,23 @@
 
 #include "reel/tensor.h"
 
-// What reel/amp/autocast.h promises is said at the head of each op that autocast has a word on, in one line:
+// An op that autocast gives a type (reel/amp/autocast.h lists them) begins with one line:
 //
 //   Tensor mm(const Tensor& a, const Tensor& b) {
 //     if (const Lower low{}) return mm(low(a), low(b));
 //     …
 //
-// Within that second call autocast is off, so the op does not come there again, and what it is made of stays as it is.
-// Without autocast the line costs one load and a branch.
+// Autocast is off during the second call, so that this does not recurse, and the ops that mm is composed of are not
+// cast in their turn. Without autocast the line costs one load and a branch.
 namespace reel {
 
 /// The half type of the calling thread's products; kFloat32 without autocast.
 extern constinit thread_local DType autocast_type;
 
 namespace detail {
-/// In a half type, if x is of float32 or the other half type. A parameter is cast once: autocast.cpp keeps the cast.
+/// x in the half type `type`, if it is of float32 or the other half type. A parameter is cast once: the cast is kept.
 Tensor lowered(const Tensor& x, DType type);
-/// In float32, if x is of a half type.
+/// x in float32, if it is of a half type.
 inline Tensor raised(const Tensor& x) { return x.defined() && is_half(x.dtype()) ? x.to(kFloat32) : x; }
 template <class F>
 std::vector<Tensor> each_of(std::span<const Tensor> list, const F& f) {
@@ -31,7 +31,7 @@ std::vector<Tensor> each_of(std::span<const Tensor> list, const F& f) {
 }
 }  // namespace detail
 
-/// Turns autocast off, and is true if it was on.
+/// Turns autocast off for as long as it lives; converts to true if it was on.
 class AutocastOff {
  public:
   AutocastOff() : was_(autocast_type) {
@@ -60,29 +60,29 @@ struct Raise : AutocastOff {
   std::vector<Tensor> operator()(std::span<const Tensor> list) const { return detail::each_of(list, *this); }
 };
 
-/// For ops that want tensors of one type: the given ones are raised where one is float32, or halves differ.
+/// For ops that need inputs of one type: halves are cast to float32 if another input is float32 or the other half type.
 class Widen : public AutocastOff {
  public:
   template <class... Given>
   explicit Widen(const Given&... given) {
-    if (*this) (look(given), ...);
+    if (*this) (consider(given), ...);
   }
   Tensor operator()(const Tensor& x) const { return widest_ == kFloat32 ? detail::raised(x) : x; }
   std::vector<Tensor> operator()(std::span<const Tensor> list) const { return detail::each_of(list, *this); }
 
  private:
-  void look(const Tensor& x) {
+  void consider(const Tensor& x) {
     if (!x.defined() || !is_floating_point(x.dtype()) || x.dtype() == kFloat64) return;
     widest_ = widest_ == kBool || widest_ == x.dtype() ? x.dtype() : kFloat32;
   }
-  void look(std::span<const Tensor> list) {
-    for (const Tensor& x : list) look(x);
+  void consider(std::span<const Tensor> list) {
+    for (const Tensor& x : list) consider(x);
   }
   DType widest_ = kBool;
 };
 
-/// Autocast as it was at another time, with casts of its own: for what runs in the middle of something else, and whose
-/// graph must not be tied to that.
+/// Sets autocast for what runs inside another op or a backward pass. It has its own casts of parameters: a graph
+/// recorded there must not share nodes with the graph around it.
 class AutocastScope {
  public:
   explicit AutocastScope(DType type);

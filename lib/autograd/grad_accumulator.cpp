@@ -5,6 +5,8 @@
 
 #include "lib/autograd/linear.h"
 #include "lib/autograd/tape.h"
+#include "lib/kernels/copy.h"
+#include "lib/kernels/gemm.h"
 #include "reel/cuda.h"
 
 namespace reel {

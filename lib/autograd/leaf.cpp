@@ -1,6 +1,7 @@
 #include "lib/autograd/leaf.h"
 
 #include "lib/autograd/linear.h"
+#include "lib/device.h"
 #include "reel/autograd.h"
 #include "reel/cuda.h"
 

@@ -31,6 +31,7 @@ class LeafGrad {
   Tensor dense(TensorImpl* leaf);
   /// The gradient if it is sparse, nullptr otherwise. Materializes.
   const RowSparse* sparse(TensorImpl* leaf);
+  /// Sets the gradient, and forgets what is deferred. Undefined clears it.
   void replace(const Tensor& grad);
   /// The gradient += that of a retain_grad tensor in one pass.
   void retain(const Tensor& grad);

@@ -1,6 +1,8 @@
 #include "lib/autograd/linear.h"
 
 #include "lib/autograd/backward.h"
+#include "lib/kernels/reduce.h"
+#include "lib/scalar.h"
 
 namespace reel {
 

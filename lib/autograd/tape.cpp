@@ -10,7 +10,8 @@ namespace {
 // ---- the thread's tape ----------------------------------------------------------------------------------------------
 
 struct Tape;
-// Counters outlive their threads: the next thread that starts takes one over.
+// Tapes outlive their threads, since nodes may be dropped by other threads later and live_nodes() counts them; a new
+// thread takes over an unused one.
 struct Tapes {
   std::mutex mutex;
   std::vector<Tape*> all, unused;
@@ -22,12 +23,12 @@ Tapes& tapes() {
 struct Tape {
   uint64_t next_sequence;
   std::atomic<int64_t> live{0};  // written by its thread alone
-  Node* dying = nullptr;         // linked through `pass`
-  bool draining = false;
+  Node* dying = nullptr;         // nodes whose last reference is gone, linked through `pass`
+  bool draining = false;         // drop_node is freeing these
 
   void count(int64_t n) { live.store(live.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
 };
-constexpr int kThreadShift = 40;
+constexpr int kThreadShift = 40;  // of the tape's number in a sequence number
 
 thread_local Tape* my_tape = nullptr;
 [[gnu::noinline]] Tape& start_tape() {
@@ -112,6 +113,8 @@ void release_node(Node* node) {
   for (uint32_t i = 0; i < node->num_inputs; ++i) drop_edge(edges[i]);
 }
 
+// Freeing a node may drop the last reference to the nodes before it. They are put on the list, and freed by the call
+// that is first: a recursion would overflow the stack on a long graph.
 void drop_node(Node* node) {
   if (--node->refs) return;
   Tape& mine = tape();

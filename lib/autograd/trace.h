@@ -4,9 +4,11 @@
 
 namespace reel {
 
+/// Whether a DetectAnomaly of the calling thread is on.
 bool anomaly_mode();
-/// The calling thread's stack without the two innermost frames, and the same a frame a line.
+/// The calling thread's stack without the two innermost frames.
 std::vector<void*> stack_frames();
+/// Their names, one a line.
 std::string describe_stack(const std::vector<void*>& frames);
 
 }  // namespace reel

@@ -11,12 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "lib/backend.h"
 #include "lib/core/storage.h"
+#include "lib/device.h"
+#include "lib/kernels/table.h"
 #include "reel/memory.h"
 
-// The address sanitizer knows only what comes from the system. So that it sees who writes beyond a tensor or into one
-// that is gone, the rest of a block in use and a free block, but for its link, are closed to all.
+// The address sanitizer sees only allocations of the system. To have it report accesses beyond a tensor, or to a freed
+// one, the unused rest of a block and free blocks (but for their links) are poisoned.
 #if !defined(__SANITIZE_ADDRESS__) && defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define __SANITIZE_ADDRESS__
@@ -60,8 +61,8 @@ size_t bytes_of(int size_class) {
   const int log = 10 + (size_class - 16) / 4, quarter = (size_class - 16) % 4;
   return (size_t{1} << log) + static_cast<size_t>(quarter + 1) * (size_t{1} << (log - 2));
 }
-/// Opens the first `bytes` of a block and closes the others.
-void open_block([[maybe_unused]] void* block, [[maybe_unused]] size_t bytes, [[maybe_unused]] int size_class) {
+/// Makes the first `bytes` of a block accessible and poisons the others.
+void unpoison([[maybe_unused]] void* block, [[maybe_unused]] size_t bytes, [[maybe_unused]] int size_class) {
   ASAN_UNPOISON_MEMORY_REGION(block, bytes);
   ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + bytes, bytes_of(size_class) - bytes);
 }
@@ -71,7 +72,8 @@ uint32_t batch_size(size_t block_bytes) {
 }
 
 struct Cache;
-// What the threads share. Never destroyed: tensors in static storage are released after everything else.
+// What the threads share. Never destroyed, since tensors in static storage may be released after any other static
+// object.
 struct Depot {
   std::mutex mutex;
   std::vector<Batch> batches[kClasses];
@@ -130,7 +132,8 @@ struct Cache {
   void overflow(int c);
 };
 
-// Plain pointers, so that they can be read after the thread's other objects are gone.
+// Trivially destructible, so that tensors in other thread-local objects can still be released after Owner has ended:
+// their blocks then go to the depot.
 thread_local Cache* current = nullptr;
 thread_local bool ended = false;
 struct Owner {
@@ -178,7 +181,7 @@ void* from_system(size_t bytes) {
       slab = static_cast<char*>(from_system(kSlab));
       slab_left = slab ? kSlab : 0;
     }
-    // A few at a time, so that neighbours in time are neighbours in memory.
+    // A few at a time, so that blocks that are allocated one after another are neighbours in memory.
     for (int i = 0; i < 8 && slab_left >= bytes; ++i, slab_left -= bytes)
       list.active.push(reinterpret_cast<Block*>(slab + slab_left - bytes));
   }
@@ -194,7 +197,7 @@ void* from_system(size_t bytes) {
   list.spare = std::exchange(list.active, {});
 }
 
-// ---- who holds much -------------------------------------------------------------------------------------------------
+// ---- the largest tensors --------------------------------------------------------------------------------------------
 
 struct Holder {
   Shape shape;
@@ -238,11 +241,11 @@ void* allocate_cpu(size_t bytes) {
     if (c >= kClasses) throw std::bad_alloc();
     if (Cache* mine = cache()) {
       void* block = mine->take(c);
-      open_block(block, bytes, c);
+      unpoison(block, bytes, c);
       mine->count(static_cast<int64_t>(bytes_of(c)));
       return block;
     }
-    if (void* block = from_system(bytes_of(c))) return open_block(block, bytes, c), block;
+    if (void* block = from_system(bytes_of(c))) return unpoison(block, bytes, c), block;
     throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
     detail::fail("out of memory: ", bytes, " bytes (", human_size(static_cast<double>(bytes)),
@@ -253,7 +256,7 @@ void* allocate_cpu(size_t bytes) {
 
 void release_cpu(void* block, size_t bytes) {
   const int c = class_of(bytes);
-  open_block(block, sizeof(Block), c);
+  unpoison(block, sizeof(Block), c);
   if (Cache* mine = cache()) {
     mine->give(c, block);
     mine->count(-static_cast<int64_t>(bytes_of(c)));

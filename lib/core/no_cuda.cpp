@@ -1,4 +1,5 @@
-#include "lib/backend.h"
+#include "lib/device.h"
+#include "lib/kernels/table.h"
 #include "reel/cuda.h"
 
 // Takes the place of cuda/ in a build without CUDA.

@@ -12,10 +12,10 @@ namespace reel {
 namespace {
 
 constexpr int kEdge = 3, kLineWidth = 80, kIndent = 7;  // of "tensor("
-constexpr int64_t kMostElements = 1000;
+constexpr int64_t kMaxElements = 1000;
 
-/// The elements to be shown, walked in order. `abbreviate`: only kEdge at either end of a dimension.
-struct Walk {
+/// The elements to be shown, in row-major order. `abbreviate`: only kEdge at either end of a dimension.
+struct ShownElements {
   const View& view;
   bool abbreviate;
 
@@ -38,7 +38,7 @@ struct Walk {
   }
 };
 
-/// One format for all the numbers: "1.", "1.5000" or "1.5000e+00", as their kinds and sizes ask for.
+/// One format for all the numbers: "1.", "1.5000" or "1.5000e+00", whichever shows the kinds and magnitudes of all.
 struct FloatFormat {
   bool whole = true, scientific = false;
   explicit FloatFormat(const std::vector<double>& values) {
@@ -76,16 +76,16 @@ std::string integer_at(const View& view, int64_t offset) {
 }
 
 /// The shown elements as texts of one width.
-std::vector<std::string> texts(const Walk& walk) {
-  const View& view = walk.view;
+std::vector<std::string> texts(const ShownElements& shown) {
+  const View& view = shown.view;
   std::vector<std::string> all;
   if (is_floating_point(view.dtype)) {
     std::vector<double> values;
-    walk.elements([&](int64_t offset) { values.push_back(float_at(view, offset)); });
+    shown.elements([&](int64_t offset) { values.push_back(float_at(view, offset)); });
     const FloatFormat format(values);
     for (const double value : values) all.push_back(format(value));
   } else {
-    walk.elements([&](int64_t offset) { all.push_back(integer_at(view, offset)); });
+    shown.elements([&](int64_t offset) { all.push_back(integer_at(view, offset)); });
   }
   size_t width = 0;
   for (const std::string& text : all) width = std::max(width, text.size());
@@ -94,8 +94,8 @@ std::vector<std::string> texts(const Walk& walk) {
 }
 
 /// Dimension dim and those within, each text in its turn; `indent` is where this bracket stands.
-std::string brackets(const Walk& walk, int dim, int indent, const std::string*& next) {
-  const int rank = walk.view.shape.size();
+std::string brackets(const ShownElements& shown, int dim, int indent, const std::string*& next) {
+  const int rank = shown.view.shape.size();
   std::string out = "[";
   if (dim == rank - 1) {
     const int64_t per_line = std::max<int64_t>(1, (kLineWidth - indent) / (static_cast<int64_t>(next->size()) + 2));
@@ -105,24 +105,24 @@ std::string brackets(const Walk& walk, int dim, int indent, const std::string*& 
       out += text;
       ++count;
     };
-    walk.along(
+    shown.along(
         dim, [&](int64_t) { put(*next++); }, [&] { put(" ..."); });
   } else {
     const std::string separator = "," + std::string(rank - dim - 1, '\n') + std::string(indent + 1, ' ');
     const char* before = "";
     const auto put = [&](const std::string& text) { out += std::exchange(before, separator.c_str()) + text; };
-    walk.along(
-        dim, [&](int64_t) { put(brackets(walk, dim + 1, indent + 1, next)); }, [&] { put("..."); });
+    shown.along(
+        dim, [&](int64_t) { put(brackets(shown, dim + 1, indent + 1, next)); }, [&] { put("..."); });
   }
   return out + "]";
 }
 
 std::string elements_of(const View& view) {
   if (view.numel == 0) return "[]";
-  const Walk walk{view, view.numel > kMostElements};
-  const std::vector<std::string> all = texts(walk);
+  const ShownElements shown{view, view.numel > kMaxElements};
+  const std::vector<std::string> all = texts(shown);
   const std::string* next = all.data();
-  return view.shape.empty() ? all[0] : brackets(walk, 0, kIndent, next);
+  return view.shape.empty() ? all[0] : brackets(shown, 0, kIndent, next);
 }
 
 }  // namespace

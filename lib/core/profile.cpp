@@ -13,8 +13,13 @@
 #include <unordered_set>
 #include <utility>
 
-#include "lib/backend.h"
 #include "lib/core/allocator.h"
+#include "lib/kernels/copy.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/table.h"
+#include "lib/kernels/update.h"
+#include "lib/scalar.h"
+#include "lib/step.h"
 
 namespace reel::profile {
 namespace {
@@ -36,14 +41,14 @@ struct Buffer {
   std::vector<Raw> events;
   std::vector<size_t> open;  // events that have not ended, innermost last
   std::unordered_set<std::string> names;
-  int64_t held = 0;  // when the recording began
+  int64_t in_use_before = 0;  // the thread's bytes in use when its first event began
 };
 
-/// Never destroyed: threads and static objects may end later than everything else.
+/// Never destroyed, since threads and static objects may end after any other static object.
 struct Recorder {
   std::mutex mutex;
   std::vector<std::unique_ptr<Buffer>> buffers;
-  std::atomic<uint64_t> run{0};  // the recordings are counted, so that a thread knows an old buffer
+  std::atomic<uint64_t> run{0};  // counts the recordings: a thread's buffer of an earlier one is not used again
   int64_t start = 0;
 };
 Recorder& recorder() {
@@ -58,7 +63,7 @@ Buffer& my_buffer() {
   if (run != all.run) {
     std::lock_guard lock(all.mutex);
     buffer = all.buffers.emplace_back(std::make_unique<Buffer>()).get();
-    buffer->held = thread_memory_in_use();
+    buffer->in_use_before = thread_memory_in_use();
     run = all.run;
   }
   return *buffer;
@@ -83,7 +88,7 @@ void Span::end() {
   if (mine.open.empty()) return;  // begun in an earlier recording
   Raw& event = mine.events[mine.open.back()];
   event.end = nanoseconds();
-  event.in_use = thread_memory_in_use() - mine.held;
+  event.in_use = thread_memory_in_use() - mine.in_use_before;
   mine.open.pop_back();
 }
 
@@ -161,12 +166,15 @@ const char* name_of_functor() {
   static const std::string name = op_name(__PRETTY_FUNCTION__);
   return name.c_str();
 }
-template <auto where, class... Functors, class Table>
-void stand_in_for_all(std::tuple<Functors...>*, Table& table) {
+template <auto where, class... Functors, class Kernel>
+void stand_in_for_all(std::tuple<Functors...>*, const Kernel*& rows) {
+  static std::array<Kernel, sizeof...(Functors)> stand_ins;
+  std::copy_n(rows, stand_ins.size(), stand_ins.begin());
   [&]<size_t... i>(std::index_sequence<i...>) {
-    (stand_in<where, i, Touches::kAll>(table[i], name_of_functor<Functors>()), ...);
+    (stand_in<where, i, Touches::kAll>(stand_ins[i], name_of_functor<Functors>()), ...);
   }
   (std::index_sequence_for<Functors...>());
+  rows = stand_ins.data();
 }
 
 #define KERNEL_OF(how, member) \

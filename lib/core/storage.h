@@ -11,13 +11,14 @@ namespace reel {
 /// The bytes behind a tensor and its views. CPU storage lies directly behind this header, in the same block.
 struct alignas(64) Storage {
   std::atomic<uint32_t> refs{1};
-  std::atomic<uint32_t> version{0};  // counts in-place changes; written by whoever changes the data, who is alone
+  std::atomic<uint32_t> version{
+      0};  // counts in-place changes; a plain store, since only one thread may change the data
   Device device;
-  bool large = false;  // in the list of holders that an out-of-memory Error shows
+  bool large = false;  // listed by an out-of-memory Error: see largest_holders
   size_t bytes = 0;
   void* data = nullptr;
-  void* block = nullptr;                     // what the device's backend wants back
-  std::function<void()>* release = nullptr;  // foreign memory (from_blob): what to call at the end
+  void* block = nullptr;                     // the handle that the device's allocator releases
+  std::function<void()>* release = nullptr;  // foreign memory (from_blob): called when the last reference is gone
 
   /// shape and dtype are remembered for the error message of an allocation that fails.
   static Storage* make(size_t bytes, Device device, const Shape& shape, DType dtype);

@@ -6,6 +6,7 @@
 #include "lib/autograd/leaf.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
+#include "lib/device.h"
 #include "reel/cuda.h"
 
 namespace reel {

@@ -3,10 +3,10 @@
 #include <new>
 #include <utility>
 
-#include "lib/backend.h"
 #include "lib/core/allocator.h"
 #include "lib/core/storage.h"
 #include "lib/core/watch.h"
+#include "lib/kernels/table.h"
 #include "reel/tensor.h"
 
 namespace reel {
@@ -70,7 +70,7 @@ View expand_view(const View& view, const Shape& shape);
 Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
 /// Throws if an integer type cannot hold the number. As in PyTorch a negative one may wrap in uint8.
 void check_fits(const char* op, Scalar value, DType dtype);
-/// Another look at x's storage, without history. The caller checks that it stays inside, and records it.
+/// A view of x's storage, without history. The caller makes sure that it stays inside the storage, and records it.
 Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides);
 
 /// Gives target, a leaf, source's elements, shape and dtype; its gradient and hooks stay.
@@ -82,7 +82,7 @@ int wrap_dim(int64_t dim, int rank, const char* op);
 /// to = from, of one shape, whatever devices and dtypes they are of.
 void copy_between(Device source, const View& from, Device target, const View& to);
 
-/// True when nobody else can see this tensor or its storage, so that it may be overwritten.
+/// True when this is the only handle to the tensor and the only tensor of its storage, so that it may be overwritten.
 inline bool is_exclusive(const Tensor& tensor) {
   const TensorImpl* impl = TensorImpl::of(tensor);
   return impl->refs.load(std::memory_order_acquire) == 1 && impl->storage->unique() && !impl->storage->release;

@@ -20,7 +20,7 @@ struct Object {
   const void* thread;
   std::vector<void*> stack;
 };
-// Never destroyed: objects in static storage die after everything else.
+// Never destroyed, since tensors in static storage may be freed after any other static object.
 struct Objects {
   std::mutex mutex;
   std::map<const void*, Object> alive;

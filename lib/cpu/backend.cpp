@@ -1,4 +1,3 @@
-#include "lib/backend.h"
 
 #include <cstdlib>
 #include <string_view>

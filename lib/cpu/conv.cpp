@@ -2,6 +2,8 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/scratch.h"
+#include "lib/kernels/convolution.h"
+#include "lib/kernels/gemm.h"
 
 // unfold and fold (im2col and col2im), and convolution as a matrix product with the unfolded input: for float64, and
 // for problems that oneDNN refuses.

@@ -7,6 +7,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/onednn.h"
 #include "lib/cpu/scratch.h"
+#include "lib/kernels/convolution.h"
 #include "reel/threads.h"
 
 // Convolution by oneDNN. Data are in plain (row-major) layouts; oneDNN computes in the layouts that are fastest for a

@@ -4,6 +4,7 @@
 #include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/kernels/copy.h"
 
 // Copies between views, with conversions of dtype and layout, and fill. Memory is the limit: transposed matrices are
 // copied by square tiles, contiguous runs by memcpy.

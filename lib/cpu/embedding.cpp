@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lib/cpu/kernels.h"
+#include "lib/kernels/embedding_bag.h"
 
 // Embedding bags: sums, means and maxima of table rows, chosen by ids, without a tensor of the chosen rows.
 namespace reel::cpu {

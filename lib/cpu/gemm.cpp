@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/cpu/kernels.h"
+#include "lib/kernels/gemm.h"
 
 // Matrix products by OpenBLAS, for what simd/gemm.cpp leaves to it.
 namespace reel::cpu {

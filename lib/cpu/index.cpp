@@ -4,6 +4,7 @@
 #include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/kernels/scatter.h"
 
 // Indexing along one dimension: bounds checks, gather-like reads, scatter-like writes and nonzero. Slices that are
 // contiguous in memory are moved by memcpy.

@@ -1,5 +1,8 @@
+#include <array>
+
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/scalar.h"
 
 // The pointwise ops on integers. The compiler vectorises them for the baseline, and memory is the limit anyway.
 namespace reel::cpu {
@@ -39,22 +42,25 @@ constexpr Backend::Binary binary_row() {
 }
 
 template <class... F>
-constexpr decltype(Backend::unary) unary_rows(std::tuple<F...>*) {
+constexpr std::array<Backend::Unary, sizeof...(F)> unary_rows(std::tuple<F...>*) {
   return {unary_row<F>()...};
 }
 template <class... F>
-constexpr decltype(Backend::binary) binary_rows(std::tuple<F...>*) {
+constexpr std::array<Backend::Binary, sizeof...(F)> binary_rows(std::tuple<F...>*) {
   return {binary_row<F>()...};
 }
 template <class... F>
-constexpr decltype(Backend::bits) bit_rows(std::tuple<F...>*) {
+constexpr std::array<Backend::Binary, sizeof...(F)> bit_rows(std::tuple<F...>*) {
   return {binary<F>...};
 }
+constexpr auto kUnary = unary_rows(static_cast<scalar::UnaryList*>(nullptr));
+constexpr auto kBinary = binary_rows(static_cast<scalar::BinaryList*>(nullptr));
+constexpr auto kBits = bit_rows(static_cast<scalar::BitList*>(nullptr));
 
 }  // namespace
 
-constinit const decltype(Backend::unary) integer_unary = unary_rows(static_cast<scalar::UnaryList*>(nullptr));
-constinit const decltype(Backend::binary) integer_binary = binary_rows(static_cast<scalar::BinaryList*>(nullptr));
-constinit const decltype(Backend::bits) integer_bits = bit_rows(static_cast<scalar::BitList*>(nullptr));
+constinit const Backend::Unary* const integer_unary = kUnary.data();
+constinit const Backend::Binary* const integer_binary = kBinary.data();
+constinit const Backend::Binary* const integer_bits = kBits.data();
 
 }  // namespace reel::cpu

@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/backend.h"
+#include "lib/kernels/table.h"
 
 // What the files of the CPU backend share. Kernels in simd/ are compiled once for each instruction set, into a
 // namespace of that name, and fill in their rows of the table; everything else is compiled once.
@@ -14,9 +14,9 @@ void copy_blocks(std::span<const BlockCopy> blocks);
 void fill(const View& to, Scalar value);
 
 // The integer rows of the pointwise tables; nullptr where the functor is not defined for integers.
-extern const decltype(Backend::unary) integer_unary;
-extern const decltype(Backend::binary) integer_binary;
-extern const decltype(Backend::bits) integer_bits;
+extern const Backend::Unary* const integer_unary;
+extern const Backend::Binary* const integer_binary;
+extern const Backend::Binary* const integer_bits;
 void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
 void arg_reduce(bool largest, const View& x, int dim, const View& y);
 void scan(ScanOp op, const View& x, int dim, const View& y);

@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "lib/cpu/kernels.h"
+#include "lib/kernels/random.h"
+#include "lib/number.h"
 #include "lib/philox.h"
 
 // Random numbers, multinomial samples and dropout from Philox (lib/philox.h). Number i of a stream is a function of

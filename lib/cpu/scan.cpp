@@ -5,6 +5,8 @@
 #include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/reduce.h"
+#include "lib/kernels/reduce.h"
+#include "lib/kernels/scan.h"
 
 // Reductions of integers and half types, argmax and argmin, and scans, without explicit vector code: scans are
 // sequential, and the others are limited by memory.

@@ -109,7 +109,7 @@ void watch(const char* name, std::vector<Tensor>& tensors, const std::vector<siz
     return result;
   };
   const auto pass_on = [](FunctionContext&, const std::vector<Tensor>& inputs) { return inputs; };
-  watched = apply_function(name, std::move(watched), {pass_on, backward});
+  watched = reel::detail::apply_function(name, std::move(watched), {pass_on, backward});
   for (size_t i = 0; i < at.size(); ++i) tensors[at[i]] = watched[i];
 }
 

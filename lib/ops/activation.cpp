@@ -1,6 +1,7 @@
 #include "reel/ops/activation.h"
 
 #include "lib/ops/pointwise.h"
+#include "lib/scalar.h"
 
 namespace reel {
 

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "lib/kernels/cell.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "lib/kernels/convolution.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

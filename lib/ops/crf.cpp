@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "lib/kernels/crf.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/kernels/ctc.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

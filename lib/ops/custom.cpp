@@ -16,7 +16,7 @@ void set_all(Backward& back, const char* name, std::vector<Tensor> grads, size_t
   for (size_t i = 0; i < count; ++i) back.set(static_cast<int>(i), std::move(grads[i]));
 }
 
-// A tensor that nobody else holds, so that it can be given a history.
+// A tensor without other handles, so that it can be given a history.
 Tensor own(const Tensor& output) { return is_exclusive(output) && !tracked(output) ? output : output.detach(); }
 
 }  // namespace
@@ -39,7 +39,7 @@ Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inp
 
 // ---- the long form --------------------------------------------------------------------------------------------------
 
-struct FunctionRule {
+struct detail::FunctionRule {
   const char* name;
   size_t count;
   std::function<std::vector<Tensor>(FunctionContext&, const std::vector<Tensor>&)> backward;
@@ -59,7 +59,7 @@ struct FunctionRule {
     for (const Kept& k : kept) context.saved_.push_back(back.get(k.saved));
     context.needs_.resize(count);
     for (size_t i = 0; i < count; ++i) context.needs_[i] = back.needs(static_cast<int>(i));
-    struct Clear {  // holding on to the op's own output would be a cycle
+    struct Clear {  // holding the op's own output would be a cycle of references
       std::vector<Tensor>& saved;
       ~Clear() { saved.clear(); }
     } clear{context.saved_};
@@ -68,7 +68,7 @@ struct FunctionRule {
   }
 };
 
-std::vector<Tensor> apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form) {
+std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form) {
   const bool recorded = recording(inputs);
   FunctionRule rule{.name = name, .count = inputs.size(), .backward = form.backward, .context = {}, .kept = {}};
   for (const Tensor& input : inputs) rule.context.needs_.push_back(recorded && tracked(input));
@@ -123,7 +123,7 @@ struct CheckpointRule {
   std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f;
   std::vector<Saved> inputs;
   std::vector<Edge> ends;  // the node's edges as they were recorded, for comparison only: a checkpoint around this one
-                           // redirects the node's own while it walks
+                           // redirects the node's own during its pass
   GeneratorState random;
   DType autocast = autocast_type;
 

@@ -1,3 +1,4 @@
+#include "lib/kernels/embedding_bag.h"
 #include "lib/ops/index.h"
 
 namespace reel {

@@ -1,6 +1,8 @@
 #include <limits>
 #include <tuple>
 
+#include "lib/kernels/scatter.h"
+
 #include "lib/ops/index.h"
 
 namespace reel {

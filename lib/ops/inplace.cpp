@@ -1,4 +1,5 @@
 #include "lib/ops/internal.h"
+#include "lib/scalar.h"
 
 // In-place ops. Without recording they write where they stand. With it, changing a tensor means giving it a new
 // history: the op's result, computed out of place, is copied into the storage, and its history becomes the tensor's.

@@ -2,6 +2,7 @@
 #include <array>
 #include <numeric>
 
+#include "lib/kernels/copy.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
+#include "lib/scalar.h"
 
 namespace reel {
 namespace {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "lib/device.h"
+#include "lib/kernels/random.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

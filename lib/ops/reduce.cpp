@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/kernels/reduce.h"
 #include "lib/ops/internal.h"
 #include "reel/ops.h"
 

@@ -3,6 +3,8 @@
 #include <array>
 
 #include "lib/autograd/subgraph.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/recurrence.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

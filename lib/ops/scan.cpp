@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "lib/kernels/scan.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

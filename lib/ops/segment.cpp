@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "lib/kernels/segment.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

@@ -4,6 +4,9 @@
 #include <variant>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/kernels/update.h"
+#include "lib/scalar.h"
+#include "lib/step.h"
 
 namespace reel {
 

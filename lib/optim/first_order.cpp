@@ -6,6 +6,7 @@
 #include "lib/ops/update.h"
 #include "lib/optim/optimizer.h"
 #include "lib/scalar.h"
+#include "lib/step.h"
 
 // The formulas are in lib/scalar.h.
 namespace reel::optim {

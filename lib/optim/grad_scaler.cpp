@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "lib/device.h"
 #include "lib/optim/gradients.h"
 #include "reel/autograd.h"
 #include "reel/ops/pointwise.h"

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/kernels/update.h"
 
 namespace reel::optim {
 

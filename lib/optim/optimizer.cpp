@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "lib/autograd/autocast.h"
-#include "lib/backend.h"
+#include "lib/device.h"
 #include "lib/ops/update.h"
 #include "lib/optim/optimizer.h"
 #include "reel/autograd.h"

@@ -46,7 +46,7 @@ Tensor parameter(const Shape& shape, double scale = 1) {
 
 }  // namespace
 
-TEST_CASE("recording and walking allocate nothing from the heap in the steady state", "[tape][cpu]") {
+TEST_CASE("recording and backward allocate nothing from the heap in the steady state", "[tape][cpu]") {
   manual_seed(1);
   const Tensor w = parameter({8, 8}, 0.1), b = parameter({8}), e = parameter({10, 8});
   const Tensor x = randn({1, 8}), ids = from({3});
@@ -63,12 +63,12 @@ TEST_CASE("recording and walking allocate nothing from the heap in the steady st
   for (int i = 0; i < 5; ++i) iteration();
   const int64_t heap = heap_allocations, system = memory_stats().in_use + memory_stats().cached;
   iteration();
-  // A walk as a whole may ask for a few (its roots and seeds), an op may not.
+  // A backward pass as a whole may allocate a few (its roots and seeds), an op may not.
   CHECK(heap_allocations - heap < 20);
   CHECK(memory_stats().in_use + memory_stats().cached == system);
 }
 
-TEST_CASE("a chain of a million ops is built, walked and freed without recursion", "[tape]") {
+TEST_CASE("a chain of a million ops is built, traversed and freed without recursion", "[tape]") {
   const Tensor x = ones({1}).requires_grad_();
   Tensor y = x;
   for (int i = 0; i < 1'000'000; ++i) y = y + 1e-6;
@@ -78,11 +78,11 @@ TEST_CASE("a chain of a million ops is built, walked and freed without recursion
   CHECK(live_nodes() <= 1);
   y = x;
   for (int i = 0; i < 1'000'000; ++i) y = y * 1;
-  y.reset();  // dropped without a walk
+  y.reset();  // dropped without a backward pass
   CHECK(live_nodes() == 0);
 }
 
-TEST_CASE("a fan of 100,000 uses is walked once each", "[tape]") {
+TEST_CASE("each of 100,000 uses delivers its gradient once", "[tape]") {
   const Tensor x = from({2.0, 3.0}).requires_grad_();
   std::vector<Tensor> uses;
   for (int i = 0; i < 100'000; ++i) uses.push_back(x * static_cast<float>(i % 3));
@@ -118,7 +118,7 @@ TEST_CASE("backward frees what rules have saved, node by node", "[tape][cpu]") {
   CHECK(in_use.front() - in_use.back() > 12 * (1 << 18));
 }
 
-TEST_CASE("retain_graph keeps the graph for another walk, without it a second walk is refused", "[tape]") {
+TEST_CASE("retain_graph keeps the graph for another backward pass, which is refused without it", "[tape]") {
   const Tensor x = from({3.0}).requires_grad_();
   const Tensor y = square(x) * x;
   y.backward({}, true);
@@ -138,16 +138,16 @@ TEST_CASE("create_graph gives derivatives of any order", "[tape]") {
   CHECK(!x.grad().defined());
 }
 
-TEST_CASE("grad walks only what leads to its inputs and touches no leaf", "[tape]") {
+TEST_CASE("grad runs only rules that lead to its inputs and touches no leaf", "[tape]") {
   const Tensor a = from({2.0}).requires_grad_(), b = from({5.0}).requires_grad_();
   const Tensor inner = a * 3;
   Tensor aside = tanh(b);
-  bool walked = false;
-  aside.register_hook([&](const Tensor&) { return walked = true, Tensor(); });
+  bool visited = false;
+  aside.register_hook([&](const Tensor&) { return visited = true, Tensor(); });
   const Tensor y = inner * inner + aside;
   const std::vector<Tensor> g = grad({y}, {inner}, {}, {.retain_graph = true});
   CHECK(g[0].item<float>() == 12);
-  CHECK(!walked);
+  CHECK(!visited);
   CHECK(grad({y}, {inner, a}, {}, {.retain_graph = true})[1].item<float>() == 36);
   CHECK(!a.grad().defined());
   CHECK(!b.grad().defined());
@@ -199,9 +199,9 @@ TEST_CASE("hooks see the final gradient once and may replace it", "[tape]") {
   CHECK_THROWS_WITH(w.remove_hook(id), Catch::Contains("has no hook"));
 }
 
-TEST_CASE("a parameter is final while the walk behind it goes on", "[tape]") {
-  // What lets communication overlap with the walk: the last layer's gradient is there before the first layer's rule
-  // runs.
+TEST_CASE("a parameter is final while the rest of the backward pass goes on", "[tape]") {
+  // What lets communication overlap with the backward pass: the last layer's gradient is there before the first layer's
+  // rule runs.
   Tensor w1 = from({2.0}).requires_grad_(), w2 = from({3.0}).requires_grad_();
   std::vector<std::string> order;
   w1.register_post_accumulate_grad_hook([&](const Tensor&) { order.push_back("w1"); });
@@ -220,6 +220,16 @@ TEST_CASE("retain_grad keeps the gradient of a tensor in the middle", "[tape]") 
   (y * y).backward();
   CHECK(y.grad().item<float>() == 12);
   CHECK(x.grad().item<float>() == 24);
+}
+
+TEST_CASE("a gradient is not added to one that was set to an expanded tensor", "[tape]") {
+  // Each of its elements would get the sum of all.
+  Tensor x = from({1.0, 2.0, 3.0}).requires_grad_();
+  x.set_grad(from({10.0}).expand({3}));
+  CHECK_THROWS_WITH(sum(x * x).backward(), Catch::Contains("set_grad") && Catch::Contains("expanded"));
+  x.set_grad(x.grad().clone());
+  sum(x * x).backward();
+  CHECK(x.grad().to_vector<float>() == std::vector<float>{12, 14, 16});
 }
 
 TEST_CASE("a saved tensor that was changed in place is found out", "[tape]") {
@@ -252,7 +262,7 @@ TEST_CASE("a rule that throws leaves everything as it was", "[tape]") {
   CHECK(x.grad().item<float>() == 4);
 }
 
-TEST_CASE("a walk that was given up leaves no node behind", "[tape]") {
+TEST_CASE("a backward pass that an exception ends leaves no node behind", "[tape]") {
   const int64_t before = live_nodes();
   {
     const Tensor x = from({1.0}).requires_grad_();
@@ -390,7 +400,7 @@ TEST_CASE("a loss may be added to in place", "[tape]") {
   CHECK_NOTHROW(loss.backward());
 }
 
-TEST_CASE("a hook may walk another graph", "[tape]") {
+TEST_CASE("a hook may run a backward pass of another graph", "[tape]") {
   const Tensor a = from({2.0}).requires_grad_(), b = from({3.0}).requires_grad_();
   Tensor y = a * a;
   y.register_hook([&](const Tensor& g) {
@@ -415,7 +425,7 @@ TEST_CASE("the tape prints itself", "[tape]") {
   CHECK_THROWS_WITH(tape_to_string(ones({1})), Catch::Contains("no history"));
 }
 
-TEST_CASE("a walk writes over gradients that nobody else sees, and only over those", "[tape]") {
+TEST_CASE("rules write over gradients that no other handle shares, and only over those", "[tape]") {
   Tensor x = from({0.5, -1.}).requires_grad_(), middle = exp(x), seen;
   const Tensor seed = from({1., 2.});
   middle.retain_grad();

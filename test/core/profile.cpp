@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "lib/backend.h"
+#include "lib/kernels/table.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/random.h"

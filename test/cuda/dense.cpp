@@ -6,6 +6,9 @@
 #include <functional>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/kernels/convolution.h"
+#include "lib/kernels/gemm.h"
+#include "lib/kernels/pool.h"
 #include "reel/cuda.h"
 #include "reel/ops.h"
 #include "reel/precision.h"

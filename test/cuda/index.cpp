@@ -4,6 +4,9 @@
 #include <random>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/kernels/embedding_bag.h"
+#include "lib/kernels/random.h"
+#include "lib/kernels/scatter.h"
 #include "reel/cuda.h"
 #include "reel/ops.h"
 #include "reel/random.h"

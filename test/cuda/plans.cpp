@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "cuda/dnn_plan.h"
+#include "lib/kernels/convolution.h"
 
 using namespace reel;
 using namespace reel::cuda;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "cuda/runtime.h"
+#include "lib/kernels/convolution.h"
+#include "lib/kernels/table.h"
 
 namespace reel::cuda {
 namespace {

@@ -4,17 +4,19 @@
 
 #include "reel/types.h"
 
-/// Mixed precision: products in a half type, what needs range or digits in float32. For tensors of the CPU and of GPUs.
+/// Mixed precision: products in a half type; in float32 what needs its range or digits. On CPUs and GPUs.
 ///
 ///   Tensor loss = amp::autocast(kBFloat16, [&] { return net.loss(x, y); });
 ///   loss.backward();   // outside: rules run in the types of their ops
 ///   adam.step();       // parameters, gradients and states are float32 as ever
 namespace reel::amp {
 
-bool autocast_enabled();  ///< Of the calling thread; false at its start.
-DType autocast_dtype();   ///< The half type in which it computes products; float32 while autocast is off.
+/// Whether the calling thread's ops autocast; false when the thread starts.
+bool autocast_enabled();
+/// The half type in which the calling thread computes products; float32 while autocast is off.
+DType autocast_dtype();
 
-/// While it lives, ops of the calling thread choose their types as PyTorch's on GPUs do:
+/// While the guard lives, ops of the calling thread choose their types as PyTorch's on GPUs do:
 ///
 /// - In `dtype`: matmul, mm, mv, bmm, dot, linear, addmm, baddbmm, bilinear, einsum, tensordot, inner; convolutions,
 ///   transposed ones, too; lstm, gru, rnn and their cells; scaled_dot_product_attention and MultiheadAttention; prelu.
@@ -22,17 +24,18 @@ DType autocast_dtype();   ///< The half type in which it computes products; floa
 /// - In float32, which they also give: softmax, log_softmax, logsumexp and all losses; exp, expm1, log, log1p, log2,
 ///   log10, pow, rsqrt, reciprocal, softplus, sinh, cosh, tan, asin, acos; sum, prod, cumsum, cumprod; norm, renorm,
 ///   normalize, cov, corrcoef, and what measures distances; layer_norm, group_norm, rms_norm; interpolate; linalg::.
-/// - In the widest type that they are given: scatter_add, grid_sample, lstm_cell and tree_lstm_cell of gates.
-/// - All others as without: where a half tensor meets a float32 one the result is float32.
+/// - In the widest of their inputs' types: scatter_add, grid_sample, lstm_cell and tree_lstm_cell of gates.
+/// - All others as without autocast: where a half tensor meets a float32 one the result is float32.
 ///
 /// float64 stays as it is. A parameter (a leaf that requires grad) is cast once, and its gradient comes back through
-/// that one cast, however often it is used until the outermost guard goes or it is changed in place. kFloat16 has a
+/// that one cast, however often it is used until the outermost guard ends or it is changed in place. kFloat16 has a
 /// small range: scale the loss (GradScaler).
 ///
-/// Guards nest, the innermost one counts; they go in the opposite order. A gradient's rule runs without autocast;
-/// those of custom ops, and what a checkpoint runs again, with that of their forward pass.
+/// Guards nest, and the innermost one counts; they must end in the opposite order of their beginnings. A gradient's
+/// rule runs without autocast; those of custom ops, and what a checkpoint runs again, with that of their forward pass.
 class Autocast {
  public:
+  /// `dtype` is kBFloat16 or kFloat16, an Error otherwise. With enabled = false autocast is off inside another guard.
   explicit Autocast(DType dtype = kBFloat16, bool enabled = true);
   ~Autocast();
   Autocast(const Autocast&) = delete;
@@ -42,22 +45,25 @@ class Autocast {
   DType before_;
   bool outermost_;
 };
+/// Turns autocast off inside an Autocast.
 struct NoAutocast : Autocast {
   NoAutocast() : Autocast(kBFloat16, false) {}
 };
 
-/// autocast(kFloat16, [&] { … }) runs f under a guard and returns what it returns. The dtype defaults to kBFloat16.
+/// autocast(kFloat16, [&] { … }) runs f under a guard and returns what it returns.
 template <class F>
 decltype(auto) autocast(DType dtype, F&& f) {
   Autocast guard(dtype);
   return std::forward<F>(f)();
 }
+/// The same with kBFloat16: autocast([&] { … }).
 template <class F>
 requires std::is_invocable_v<F>
 decltype(auto) autocast(F&& f) {
   Autocast guard;
   return std::forward<F>(f)();
 }
+/// no_autocast([&] { … }) runs f without autocast and returns what it returns.
 template <class F>
 decltype(auto) no_autocast(F&& f) {
   NoAutocast guard;

@@ -1,8 +1,6 @@
 #pragma once
 #include <xsimd/xsimd.hpp>
 
-#include "lib/backend.h"
-
 // The vector type of the instruction set that this file is compiled for. The architecture is a type of our own for two
 // reasons: its name is part of the name of every instantiation, so that the linker cannot merge instances of different
 // instruction sets; and our functions (math.h) are found by argument-dependent lookup before xsimd's.
@@ -35,6 +33,7 @@ inline batch_bool<double, reel::cpu::REEL_ISA::Arch> batch<double, reel::cpu::RE
 }  // namespace xsimd
 
 #include "lib/cpu/simd/math.h"
+#include "lib/number.h"
 
 namespace reel::cpu::REEL_ISA {
 

@@ -1,5 +1,6 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/scalar.h"
 
 // Binary and ternary pointwise functions and the gradients of binary ones on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
@@ -54,14 +55,18 @@ void ternary(const void* functor, const View& a, const View& b, const View& c, c
 
 template <size_t... I>
 void install_ternary(Backend& table, std::index_sequence<I...>) {
-  table.ternary = {ternary<I>...};
+  static constexpr Backend::Ternary rows[] = {ternary<I>...};
+  table.ternary = rows;
 }
 
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
-  table.binary = {binary<I>...};
-  table.grad_a = {binary_grad<I, Side::kA>...};
-  table.grad_b = {binary_grad<I, Side::kB>...};
+  static constexpr Backend::Binary rows[] = {binary<I>...};
+  table.binary = rows;
+  static constexpr Backend::BinaryGrad grads_a[] = {binary_grad<I, Side::kA>...};
+  table.grad_a = grads_a;
+  static constexpr Backend::BinaryGrad grads_b[] = {binary_grad<I, Side::kB>...};
+  table.grad_b = grads_b;
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "lib/kernels/cell.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/lanes.h"
 

@@ -1,5 +1,6 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/scalar.h"
 
 // One element at a time in the source: the compiler vectorises these, and better than batches of mixed widths would be.
 namespace reel::cpu::REEL_ISA {
@@ -53,7 +54,8 @@ void where(const View& condition, const View& a, const View& b, const View& y) {
 
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
-  table.compare = {compare<I>...};
+  static constexpr Backend::Binary rows[] = {compare<I>...};
+  table.compare = rows;
 }
 
 }  // namespace

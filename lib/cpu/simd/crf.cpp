@@ -2,21 +2,14 @@
 #include <limits>
 
 #include "lib/cpu/kernels.h"
-#include "lib/cpu/simd/batch.h"
+#include "lib/cpu/simd/forward_backward.h"
+#include "lib/kernels/crf.h"
 
 // Linear-chain conditional random fields: forward-backward and Viterbi, with the states of a step in the lanes of
 // vectors. Log-sum-exps subtract the maximum, so that every exponential is of a number that is not positive: nothing
 // overflows, and what underflows is negligible.
 namespace reel::cpu::REEL_ISA {
 namespace {
-
-template <class T>
-constexpr T kNever = -std::numeric_limits<T>::infinity();
-
-template <class T>
-Batch<T> finite_or_zero(const Batch<T>& x) {
-  return select(x == Batch<T>(kNever<T>), Batch<T>(T(0)), x);
-}
 
 template <class T>
 class Chain {
@@ -36,11 +29,7 @@ class Chain {
         for (int64_t j = 0; j < tags_; ++j) alpha[j] = start(j) + emission(t)[j];
       else
         step(row(crf_.alpha, t - 1), emission(t), row(crf_.norm, t), alpha);
-      T top = kNever<T>;
-      for (int64_t j = 0; j < tags_; ++j) top = alpha[j] > top ? alpha[j] : top;
-      if (top == kNever<T>) continue;
-      for (int64_t j = 0; j < tags_; ++j) alpha[j] -= top;
-      log_z += double(top);
+      normalize(alpha, tags_, log_z);
     }
     log_z += double(last());
     static_cast<T*>(crf_.result)[s_] = T(crf_.observed ? score() - log_z : -log_z);
@@ -57,7 +46,7 @@ class Chain {
       T* to = row(crf_.grad_emissions, t);
       for (int64_t j = 0; j < tags_; ++j) to[j] = -g * here[j];
       if (t == 0) break;
-      step_back(g, row(crf_.alpha, t - 1), row(crf_.norm, t), here, before);
+      backward_step(g, row(crf_.alpha, t - 1), row(crf_.norm, t), here, before);
       std::swap(here, before);
     }
     if (crf_.grad_start)
@@ -74,14 +63,14 @@ class Chain {
     for (int64_t t = 1; t < length_; ++t) {
       std::swap(here, before);
       int32_t* from = crf_.from + place(t) * tags_;
-      std::fill(here, here + tags_, kNever<T>);
+      std::fill(here, here + tags_, kLogZero<T>);
       std::fill(from, from + tags_, 0);
       for (int64_t i = 0; i < tags_; ++i) {
         const T *out = transitions(i), arrived = before[i];
         for (int64_t j = 0; j < tags_; ++j) {
-          const T way = arrived + out[j];
-          from[j] = way > here[j] ? int32_t(i) : from[j];
-          here[j] = way > here[j] ? way : here[j];
+          const T score = arrived + out[j];
+          from[j] = score > here[j] ? int32_t(i) : from[j];
+          here[j] = score > here[j] ? score : here[j];
         }
       }
       for (int64_t j = 0; j < tags_; ++j) here[j] += emission(t)[j];
@@ -113,11 +102,11 @@ class Chain {
   void step(const T* before, const T* emission, T* norm, T* alpha) const {
     for (int64_t j = 0; j < tags_; j += kWidth<T>) {
       const int64_t n = tags_ - j;
-      Batch<T> top(kNever<T>), sum(T(0));
-      const auto way = [&](int64_t i) { return load_up_to(transitions(i) + j, n) + Batch<T>(before[i]); };
-      for (int64_t i = 0; i < tags_; ++i) top = max(top, way(i));
+      Batch<T> top(kLogZero<T>), sum(T(0));
+      const auto score = [&](int64_t i) { return load_up_to(transitions(i) + j, n) + Batch<T>(before[i]); };
+      for (int64_t i = 0; i < tags_; ++i) top = max(top, score(i));
       top = finite_or_zero(top);
-      for (int64_t i = 0; i < tags_; ++i) sum += exp(way(i) - top);
+      for (int64_t i = 0; i < tags_; ++i) sum += exp(score(i) - top);
       const Batch<T> all = log(sum) + top;
       store_up_to(norm + j, all, n);
       store_up_to(alpha + j, all + load_up_to(emission + j, n), n);
@@ -126,15 +115,15 @@ class Chain {
 
   /// before[i] = Σ_j P(i, j), P(i, j) = here[j] exp(alpha[i] + transitions[i][j] - norm[j]): the probability of being
   /// at i and then j.
-  void step_back(T g, const T* alpha, const T* norm, const T* here, T* before) const {
+  void backward_step(T g, const T* alpha, const T* norm, const T* here, T* before) const {
     for (int64_t i = 0; i < tags_; ++i) {
       const Batch<T> a(alpha[i]);
       T* grad = static_cast<T*>(crf_.grad_transitions) + i * tags_;
       Batch<T> sum(T(0));
       for (int64_t j = 0; j < tags_; j += kWidth<T>) {
         const int64_t n = tags_ - j;
-        const Batch<T> way = a + load_up_to(transitions(i) + j, n) - finite_or_zero(load_up_to(norm + j, n));
-        const Batch<T> p = load_up_to(here + j, n) * exp(way);
+        const Batch<T> score = a + load_up_to(transitions(i) + j, n) - finite_or_zero(load_up_to(norm + j, n));
+        const Batch<T> p = load_up_to(here + j, n) * exp(score);
         sum += p;
         store_up_to(grad + j, load_up_to(grad + j, n) - Batch<T>(g) * p, n);
       }
@@ -145,9 +134,9 @@ class Chain {
   /// The log-sum-exp over the last step's states.
   T last() const {
     const T* alpha = row(crf_.alpha, length_ - 1);
-    T top = kNever<T>, sum = 0;
+    T top = kLogZero<T>, sum = 0;
     for (int64_t j = 0; j < tags_; ++j) top = std::max(top, alpha[j] + end(j));
-    if (top == kNever<T>) return top;
+    if (top == kLogZero<T>) return top;
     for (int64_t j = 0; j < tags_; ++j) sum += std::exp(alpha[j] + end(j) - top);
     return top + std::log(sum);
   }

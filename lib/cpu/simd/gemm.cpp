@@ -2,6 +2,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/kernels/gemm.h"
 
 // Matrix products with few rows, at which BLAS is slow (batch size 1, above all); all others go to BLAS
 // (lib/cpu/gemm.cpp). Blocks of C of up to four rows are kept in registers; neither A nor B is packed, which few rows

@@ -3,6 +3,8 @@
 #include <limits>
 #include <xsimd/xsimd.hpp>
 
+#include "lib/number.h"
+
 // The functions of batches that xsimd 8.1 lacks or gets wrong: exp of float32 flushes results below 2⁻¹²⁶ to zero, log
 // of float64 is wrong for subnormal numbers, erf of float64 is not exact, pow is off by tens of ulps and undefined at
 // 0, sin, cos and tan pull in functions that carry no instruction set in their names, erfc and lgamma are off by

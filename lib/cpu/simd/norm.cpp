@@ -1,5 +1,7 @@
+#include "lib/kernels/norm.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/number.h"
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
 //

@@ -1,3 +1,4 @@
+#include "lib/kernels/pool.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/transpose.h"
 #include "lib/window.h"

@@ -1,3 +1,4 @@
+#include "lib/kernels/random.h"
 #include "lib/cpu/kernels.h"
 
 namespace reel::cpu::REEL_ISA {

@@ -2,6 +2,9 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/kernels/reduce.h"
+#include "lib/kernels/update.h"
+#include "lib/scalar.h"
 
 // Reductions of float32 and float64. Sums are taken over blocks of a few hundred elements in T, and the blocks' results
 // are added in double precision: the sum of 10⁷ float32 numbers is as exact as its inputs, and vectors of floats do

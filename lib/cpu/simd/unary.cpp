@@ -1,5 +1,6 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/scalar.h"
 
 // Unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
@@ -18,7 +19,8 @@ void unary(const void* functor, const View& x, const View& y) {
 
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
-  table.unary = {unary<I>...};
+  static constexpr Backend::Unary rows[] = {unary<I>...};
+  table.unary = rows;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/scalar.h"
 
 // Gradients of unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
@@ -20,7 +21,8 @@ void unary_grad(const void* functor, const View& g, const View* x, const View* y
 
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
-  table.unary_grad = {unary_grad<I>...};
+  static constexpr Backend::UnaryGrad rows[] = {unary_grad<I>...};
+  table.unary_grad = rows;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
+#include "lib/kernels/update.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/step.h"
 
 // Optimizer steps, gradient scaling and norms, over each parameter in one pass.
 namespace reel::cpu::REEL_ISA {
@@ -75,7 +77,8 @@ void rescale(double factor, const View* norm, std::span<const Updated> gradients
 
 template <size_t... I>
 void install(Backend& table, std::index_sequence<I...>) {
-  table.update = {update<I>...};
+  static constexpr Backend::Update rows[] = {update<I>...};
+  table.update = rows;
 }
 
 }  // namespace

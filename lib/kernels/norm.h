@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+
+#include "reel/types.h"
+
+namespace reel {
+
+/// y = (x - mean) rstd weight + bias with rstd = 1 / √(variance + eps), for x [outer, groups, channels, inner];
+/// everything contiguous. Mean and variance belong to a row (outer, group) in row_norm, to a group in channel_norm,
+/// where channels is 1.
+struct Norm {
+  DType dtype;  // kFloat32 or kFloat64
+  int64_t outer, groups, channels, inner;
+  double eps;
+  bool center = true;  // false: the mean is 0 (rows only)
+  bool given = false;  // mean and variance are constants, not those of x (channels only)
+  const void* x;
+  const void* weight;  // [groups, channels], or nullptr: 1
+  const void* bias;    // likewise, 0
+  void* y;
+  double* mean;
+  double* variance;  // over n, not n - 1
+  // Backward: the gradient in, and out (nullptr is not wanted). Those of weight and bias are float64 zeros, added to;
+  // CUDA writes them, in grads_dtype.
+  const void* grad_y;
+  void* grad_x;
+  void* grad_weight;
+  void* grad_bias;
+  DType grads_dtype = kFloat64;
+  bool wide_parameters = false;  // weight and bias are float32 where dtype is a half type
+};
+
+}  // namespace reel

@@ -1,0 +1,19 @@
+#pragma once
+#include <array>
+#include <cstdint>
+
+namespace reel {
+
+/// Windows over x [planes, in…] that make y [planes, out…]. Window o of a dimension has its taps at o stride - padding,
+/// dilation apart; those outside are left out. If adaptive, it is [⌊o in / out⌋, ⌈(o + 1) in / out⌉). The caller sees
+/// to it that every window of a maximum has an element.
+struct Pool {
+  int64_t planes;
+  std::array<int64_t, 3> in, out, kernel, stride, padding, dilation;
+  bool adaptive = false;
+  // Of averages, whose dilation is 1: what to divide by.
+  bool count_include_pad = true;
+  int64_t divisor = 0;  // 0: by the number of elements
+};
+
+}  // namespace reel

@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+
+#include "reel/types.h"
+
+namespace reel {
+
+/// One layer of a recurrent net in one direction, but for the product with its input. It takes `steps` steps over rows
+/// that lie one step after the other, `total` in all: sizes[t] at step t (`rows` at each where there are no sizes),
+/// never more than at step t - 1; a row's state stays as it is while the row takes no part. `reverse` takes the last
+/// step first. G = 4 blocks of `hidden` columns for an LSTM (i f g o), 3 for a GRU (r z n), 1 for the others; h has
+/// `width` columns, as many as `hidden` unless w_hr projects it. Everything is contiguous, but for rows of y and
+/// grad_y.
+struct Recurrence {
+  enum Kind : uint8_t { kLstm, kGru, kTanh, kRelu } kind;
+  DType dtype;  // kFloat32 or kFloat64
+  bool reverse;
+  int64_t steps, rows, total, hidden, width;
+  const int64_t* sizes = nullptr;
+  const void* w_hh = nullptr;  // [G hidden, width], or its transpose
+  bool w_hh_transposed = false;
+  const void* b_hh = nullptr;  // [G hidden] or nullptr
+  const void* w_hr = nullptr;  // [width, hidden]
+  void* gates = nullptr;       // [total, G hidden]: in what the input gives, out the activated gates
+  void* h = nullptr;           // [rows, width]: in the first state, out the last
+  void* c = nullptr;           // [rows, hidden], the same, LSTM only
+  bool zero_h = false;         // the first h is zero
+  void* y = nullptr;           // [total, width], every h; or nullptr
+  int64_t y_stride = 0;
+  // What backward needs. They are nullptr where nobody will ask, but for `inner` of GRUs and projections.
+  void* h_before = nullptr;  // [total, width], h before each step
+  void* c_before = nullptr;  // [total, hidden]
+  void* inner = nullptr;     // [total, hidden]: a GRU's w_hn h + b_hn; o tanh(c) before it is projected
+  void* scratch = nullptr;   // [rows, G hidden]
+  // Backward, beside the above. gates and the states before each step are read.
+  const void* grad_y = nullptr;    // like y
+  void* grad_h = nullptr;          // [rows, width]: in the last state's gradient, out the first's
+  void* grad_c = nullptr;          // [rows, hidden], the same
+  bool first_wanted = true;        // else grad_h need not become the first state's gradient
+  void* grad_gates = nullptr;      // [total, G hidden]: of gates as they came in
+  void* grad_hidden = nullptr;     // [total, G hidden]: of w_hh h + b_hh; only for a GRU, where it is another
+  void* grad_projected = nullptr;  // [total, width]: of each h, where it is projected
+};
+
+}  // namespace reel

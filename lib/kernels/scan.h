@@ -1,0 +1,7 @@
+#pragma once
+
+namespace reel {
+
+enum class ScanOp { kSum, kProd, kLogSumExp };
+
+}  // namespace reel

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace reel {
+
+enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
+
+}  // namespace reel

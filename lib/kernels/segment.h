@@ -1,0 +1,7 @@
+#pragma once
+
+namespace reel {
+
+enum class SegmentOp { kSum, kMean, kMax, kMin };
+
+}  // namespace reel

@@ -1,0 +1,232 @@
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "lib/view.h"
+#include "reel/types.h"
+
+// The seam between the ops and the devices that carry them out: kernels see Views, never Tensors, and a device is one
+// table of function pointers. An op has checked everything before it calls a kernel: shapes agree (operands of a
+// pointwise kernel are expanded to the result's shape by stride 0), dtypes agree, indices are in range. Kernels
+// neither throw nor keep what they are given.
+//
+// The table declares the argument structs and enums only. Each is defined in its family's header, lib/kernels/*.h,
+// which the op and the kernels of that family include: a change to one of them rebuilds that family alone. For the same
+// reason the pointwise rows are pointers: their number is that of the functors in lib/scalar.h and lib/step.h.
+namespace reel {
+
+struct BlockCopy;     // lib/kernels/copy.h
+struct Cell;          // lib/kernels/cell.h
+struct Convolution;   // lib/kernels/convolution.h
+struct Crf;           // lib/kernels/crf.h
+struct Ctc;           // lib/kernels/ctc.h
+struct EmbeddingBag;  // lib/kernels/embedding_bag.h
+struct Gemm;          // lib/kernels/gemm.h
+struct Norm;          // lib/kernels/norm.h
+struct Pool;          // lib/kernels/pool.h
+struct Recurrence;    // lib/kernels/recurrence.h
+struct Updated;       // lib/kernels/update.h
+enum ConvPart : int;
+enum class RandomKind;  // lib/kernels/random.h
+enum class ReduceOp;    // lib/kernels/reduce.h
+enum class ScanOp;      // lib/kernels/scan.h
+enum class ScatterOp;   // lib/kernels/scatter.h
+enum class SegmentOp;   // lib/kernels/segment.h
+
+/// Where float32 and float64 are named, CUDA takes half types, too, but in segments, logcumsumexp_grad, linalg, crf,
+/// ctc and poisson: it computes in float32 and rounds what it writes.
+struct Backend {
+  // Memory of a device that is not the CPU, for storage; reel::Error when there is none. cuda::release_block gives the
+  // block back.
+  void* (*allocate)(size_t bytes, void** block);
+
+  // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
+  void (*copy)(const View& from, const View& to);
+  // copy() from another device of the same kind, whose number is `source`.
+  void (*copy_from)(int source, const View& from, const View& to);
+  // Copies on one device, none of which reads or writes what another one writes: together they cost what one does.
+  void (*copy_blocks)(std::span<const BlockCopy> blocks);
+  void (*fill)(const View& to, Scalar value);
+
+  // Pointwise, one row a functor of lib/scalar.h: an array as long as the list that is named. All operands have one
+  // dtype: float32, float64 or, where the functor is kIntegers, uint8, int32 and int64. Gradient kernels get nullptr
+  // for what the functor's `save` does not name.
+  using Unary = void (*)(const void* functor, const View& x, const View& y);
+  using UnaryGrad = void (*)(const void* functor, const View& g, const View* x, const View* y, const View& gx);
+  using Binary = void (*)(const void* functor, const View& a, const View& b, const View& y);
+  using BinaryGrad = void (*)(const void* functor, const View& g, const View* a, const View* b, const View* y,
+                              const View& out);
+  const Unary* unary;           // UnaryList
+  const UnaryGrad* unary_grad;  // UnaryList
+  const Binary* binary;         // BinaryList
+  const BinaryGrad* grad_a;     // BinaryList
+  const BinaryGrad* grad_b;     // BinaryList
+  using Ternary = void (*)(const void* functor, const View& a, const View& b, const View& c, const View& y);
+  const Ternary* ternary;  // TernaryList; no integers
+  const Binary* bits;      // BitList; nothing but integers
+  const Binary* compare;   // CompareList; y is bool, bool operands come as uint8
+  void (*where)(const View& condition, const View& a, const View& b, const View& y);  // any dtype
+
+  // Reductions. y has x's rank, with size 1 where x is reduced. kSum, kProd: y is float32, float64 or int64 and x has
+  // the same dtype; kMax, kMin: any one dtype; kAny, kAll: bools. CUDA takes half types, too, which it rounds once, and
+  // kMean of floats.
+  void (*reduce)(ReduceOp op, const View& x, const View& y);
+  // The largest (smallest) element along dim and its first position; NaN wins. y: int64 with size 1 at dim.
+  void (*arg_reduce)(bool largest, const View& x, int dim, const View& y);
+  void (*scan)(ScanOp op, const View& x, int dim, const View& y);  // kLogSumExp: not for integers
+  // gx[i] = sum over k >= i of g[k] exp(x[i] - y[k]) for y = scan(kLogSumExp, x); float32 or float64.
+  void (*logcumsumexp_grad)(const View& g, const View& x, const View& y, int dim, const View& gx);
+  // The largest (smallest) element so far and its last position; NaN wins.
+  void (*scan_extreme)(bool largest, const View& x, int dim, const View& values, const View& indices);
+
+  // Ragged rows: x is [n, m], y is [s, m], all contiguous, float32 or float64; segment i is the rows offsets[i] to
+  // offsets[i + 1] of x; offsets: int64 [s + 1]. NaN wins; an empty segment gives 0, -infinity, infinity.
+  void (*segment_reduce)(SegmentOp op, const View& x, const View& offsets, const View& y);
+  // x = the segment's row of y, divided by the segment's length if `mean`.
+  void (*segment_spread)(bool mean, const View& y, const View& offsets, const View& x);
+  // gx = the segment's row of g where x is its row of y, shared evenly between equals; 0 elsewhere.
+  void (*segment_extreme_grad)(const View& g, const View& x, const View& y, const View& offsets, const View& gx);
+  void (*segment_softmax)(const View& x, const View& offsets, const View& y);
+  void (*segment_softmax_grad)(const View& g, const View& y, const View& offsets, const View& gx);
+
+  // Rows: contiguous [rows, n], float32 or float64.
+  void (*softmax)(bool log, const View& x, const View& y);
+  void (*softmax_grad)(bool log, const View& g, const View& y, const View& gx);
+  // loss[i] = -Σ t log softmax(logits[i]) for t = (1 - smoothing) one_hot(target[i]) + smoothing / n, and probs is the
+  // softmax; both are 0 where the target is negative. Losses are divided by the divisor, if any: one number of the
+  // losses' type. Half logits, which CUDA takes, have float32 losses and probabilities.
+  void (*cross_entropy)(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
+                        const View& probs);
+  // gx[i] = g[i] (probs[i] - t), 0 where the target is negative, divided likewise; g may have any stride.
+  void (*cross_entropy_grad)(double smoothing, const View& g, const View& probs, const View& target,
+                             const View* divisor, const View& gx);
+
+  // Normalisation.
+  void (*row_norm)(const Norm& norm);
+  void (*row_norm_grad)(const Norm& norm);
+  void (*channel_norm)(const Norm& norm);
+  void (*channel_norm_grad)(const Norm& norm);
+
+  // Pooling; contiguous, float32 or float64.
+  // indices, if wanted: int64, where in its plane of x the (first) maximum is. NaN wins.
+  void (*max_pool)(const Pool& pool, const View& x, const View& y, const View* indices);
+  void (*avg_pool)(const Pool& pool, const View& x, const View& y);
+  void (*avg_pool_grad)(const Pool& pool, const View& g, const View& gx);  // adds to gx
+
+  // y[…, j, …] = Σ_k weights[j, k] x[…, ids[j, k], …], and its adjoint, which adds to x; contiguous, float32 or
+  // float64.
+  void (*resample)(const View& x, int dim, const View& ids, const View& weights, const View& y);
+  void (*resample_grad)(const View& x, int dim, const View& ids, const View& weights, const View& y);
+
+  void (*gemm)(const Gemm& gemm);
+  void (*cell)(const Cell& cell);
+  void (*cell_grad)(const Cell& cell);
+  void (*recurrence)(const Recurrence& recurrence);
+  void (*recurrence_grad)(const Recurrence& recurrence);
+
+  // Computes one part from the other two: y, or the gradient of x from weight and y's gradient, or that of weight from
+  // x and y's gradient.
+  void (*convolve)(ConvPart wanted, const Convolution& conv);
+  // y [n, in * kernel, y_size] is each window of x as a column, and back: x is the sum of what the columns say of it.
+  // out, groups and weight are not used.
+  void (*unfold)(const Convolution& conv);
+  void (*fold)(const Convolution& conv);
+
+  void (*crf)(const Crf& crf);         // result: the log likelihood of what is observed, -log Z if nothing is
+  void (*crf_grad)(const Crf& crf);    // of the same
+  void (*crf_decode)(const Crf& crf);  // path, and its score as the result
+  void (*ctc)(const Ctc& ctc);
+  // exp(log_probs) - posterior, PyTorch's gradient: that of log_softmax's input, and passed on by log_softmax
+  // unchanged.
+  void (*ctc_grad)(const Ctc& ctc);
+
+  // Indexing; ids and index are int64.
+  // The first element outside [low, high), through *bad; false when there is none. A GPU says false at once: it reports
+  // an Error in op's name when the host next waits for it. So indices may be wrong, and a kernel touches nothing then.
+  bool (*find_out_of_range)(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
+  void (*index_select)(const View& x, int dim, const View& ids, const View& y);  // ids 1-d; negative ids count back
+  void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
+  void (*index_add)(const View& y, int dim, const View& ids, const View& from);
+  void (*gather)(const View& x, int dim, const View& index, const View& y);
+  // from has index's shape; for kMax and kMin NaN wins
+  void (*scatter)(ScatterOp op, const View& y, int dim, const View& index, const View& from);
+  void (*embedding_bag)(const EmbeddingBag& job);
+  int64_t (*count_nonzero)(const View& x);
+  void (*nonzero)(const View& x, const View& positions);  // int64 [count, rank]
+  // Stable, along the last dimension; NaN is the largest. x may be strided, results are contiguous and may have a
+  // smaller last dimension: the first elements of the order.
+  void (*sort)(bool descending, const View& x, const View& values, const View& indices);
+  // Where the element number k of the stable order along the last dimension is; with `nan_wins` the first NaN, if any.
+  void (*kth)(int64_t k, bool nan_wins, const View& x, const View& indices);
+  // The stable order of x's rows, compared from their first element on; x [n, m] is contiguous, order is int64 [n].
+  void (*order_rows)(const View& x, const View& order);
+  // How many elements of the ascending `sorted` come before each value (with `right`: or are equal to it). Contiguous,
+  // of one dtype; sorted is [n] for any values, or [r, n] for [r, m]. NaN is the largest.
+  void (*search)(bool right, const View& sorted, const View& values, const View& positions);
+
+  // Of batches of contiguous matrices [b, m, n], float32 or float64. Where there is a return value it is the first
+  // matrix for which there is no result, -1 if there is none.
+  struct Linalg {
+    int64_t (*solve)(const View& a, const View& b, const View& x);  // a x = b; fails where a is singular
+    void (*slogdet)(const View& a, const View& sign, const View& logabsdet);
+    int64_t (*cholesky)(const View& a, const View& l);
+    void (*qr)(const View& a, const View& q, const View& r);  // q: [b, m, min(m, n)] or [b, m, m]
+    int64_t (*svd)(const View& a, const View& u, const View& s, const View& vh);
+    int64_t (*eigh)(const View& a, const View& values, const View& vectors);        // of the lower triangle
+    void (*solve_triangular)(bool upper, bool unit, const View& a, const View& x);  // x: b before, x with a x = b after
+  } linalg;
+
+  // Random numbers number offset, offset + 1, … of the stream `seed` (Philox4x32-10), one an element.
+  void (*random)(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
+  void (*poisson)(uint64_t seed, uint64_t offset, const View& rate, const View& y);  // contiguous, one float type
+  // y[r, j] (int64): position i with probability (sums[r, i] - sums[r, i - 1]) / sums[r, -1]. Contiguous, sums float64.
+  void (*multinomial)(uint64_t seed, uint64_t offset, const View& sums, const View& y);
+  // y = x / (1 - p) where keep, 0 elsewhere; contiguous, keep is bool, P(keep) = 1 - p.
+  void (*dropout)(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
+
+  // Optimizer steps, contiguous; float32 or float64. CUDA takes half types, too, whose states are float32. With `ids`
+  // (int64 [n]) g is [n, …] and only those rows of p and its states are changed. Of the scalar::kMostStates states
+  // those are nullptr that the functor does not have.
+  using Update = void (*)(const void* functor, const View& p, const View& g, const View* const* states,
+                          const View* ids);
+  const Update* update;  // UpdateList of lib/step.h
+  // One step of many parameters at once, of one dtype, which do not overlap.
+  using UpdateMany = void (*)(const void* functor, std::span<const Updated> parameters);
+  const UpdateMany* update_many;  // UpdateList
+  // Many gradients (p of each, of one dtype), in place, times factor or, where `norm` (of one element, float32 or
+  // float64) is given, times scalar::clip_factor(factor, norm). *found, unless it is nullptr, becomes true if one of
+  // their elements was NaN or infinite, and else stays as it is. Both are on the gradients' device.
+  void (*rescale)(double factor, const View* norm, std::span<const Updated> gradients, bool* found);
+  // The p-norm (p > 0, or infinite) of all elements of many tensors (p of each, of one dtype); y is float32 or float64.
+  void (*norm)(double p, std::span<const Updated> tensors, const View& y);
+  // Of GPUs, which are not asked whether any target is ignored: that would take a wait. Contiguous targets of a loss in
+  // [0, classes), or `ignored`; another one is reported as find_out_of_range does. `kept`, float32 or float64, becomes
+  // the number of those that are not ignored, *marked, if wanted, the targets with -1 for those that are.
+  void (*read_targets)(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
+                       const View* marked);
+  // gx = g / (1 - p) where keep, 0 elsewhere: the same operands as dropout's.
+  void (*dropout_grad)(double p, const View& g, const View& keep, const View& gx);
+};
+
+/// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU
+/// (baseline, avx2 or avx512) asks for.
+const Backend& cpu_backend();
+/// The table of a device that is not the CPU, made the calling thread's current one: what the table's functions work
+/// on. Throws one clear Error for one that this build or machine does not have.
+const Backend& other_backend(Device device);
+
+/// What takes the place of the CPU's table while lib/core/profile.cpp records.
+extern constinit std::atomic<const Backend*> stand_in_for_cpu;
+
+/// The table of a device.
+inline const Backend& backend(Device device) {
+  static const Backend& cpu = cpu_backend();
+  if (device.type != DeviceType::kCPU) [[unlikely]]
+    return other_backend(device);
+  const Backend* stand_in = stand_in_for_cpu.load(std::memory_order_relaxed);
+  return stand_in ? *stand_in : cpu;
+}
+
+}  // namespace reel
