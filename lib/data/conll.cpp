@@ -166,8 +166,15 @@ class ConlluReader {
 
   ConlluWord parse(const Columns& c) const {
     const auto text = [&](int i) { return std::string(c[i]); };
-    return {text(1), text(2), text(3), text(4), features(c[5]), c[6] == "_" ? -1 : number(c[6], "HEAD"),
-            text(7), text(8), text(9)};
+    return {.form = text(1),
+            .lemma = text(2),
+            .upos = text(3),
+            .xpos = text(4),
+            .deprel = text(7),
+            .deps = text(8),
+            .misc = text(9),
+            .feats = features(c[5]),
+            .head = c[6] == "_" ? -1 : number(c[6], "HEAD")};
   }
 
   io::Source source_;
