@@ -5,8 +5,8 @@ namespace reel {
 namespace cuda {
 namespace {
 
-Backend make_table() {
-  Backend table{};
+KernelTable make_table() {
+  KernelTable table{};
   table.allocate = [](size_t bytes, void** block) { return allocate(bytes, reinterpret_cast<Block**>(block)); };
   install_blocks(table), install_cell(table), install_conv(table), install_copy(table), install_crf(table),
       install_ctc(table), install_gemm(table);
@@ -21,14 +21,14 @@ Backend make_table() {
 
 void release_block(void* block) { release(static_cast<Block*>(block)); }
 
-const Backend& table() {
-  static const Backend table = make_table();
+const KernelTable& table() {
+  static const KernelTable table = make_table();
   return table;
 }
 
 }  // namespace cuda
 
-const Backend& other_backend(Device device) {
+const KernelTable& device_kernels(Device device) {
   cuda::use(device);
   return cuda::table();
 }

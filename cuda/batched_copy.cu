@@ -85,6 +85,6 @@ void copy_blocks(std::span<const BlockCopy> blocks) {
 
 }  // namespace
 
-void install_blocks(Backend& table) { table.copy_blocks = copy_blocks; }
+void install_blocks(KernelTable& table) { table.copy_blocks = copy_blocks; }
 
 }  // namespace reel::cuda

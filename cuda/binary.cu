@@ -1,7 +1,8 @@
 #include "cuda/pointwise.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
-// Binary and ternary pointwise functions, bitwise ones and comparisons (lib/scalar.h) over views of any layout.
+// Binary and ternary pointwise functions, bitwise ones and comparisons (lib/functors/pointwise.h) over views of any
+// layout.
 namespace reel::cuda {
 namespace {
 
@@ -41,36 +42,36 @@ void compare(const void* f, const View& a, const View& b, const View& y) {
 }
 
 template <class... F>
-void fill_binary(Backend& table, std::tuple<F...>*) {
-  static constexpr Backend::Binary rows[] = {&binary<F>...};
+void fill_binary(KernelTable& table, std::tuple<F...>*) {
+  static constexpr KernelTable::Binary rows[] = {&binary<F>...};
   table.binary = rows;
 }
 template <class... F>
-void fill_ternary(Backend& table, std::tuple<F...>*) {
-  static constexpr Backend::Ternary rows[] = {&ternary<F>...};
+void fill_ternary(KernelTable& table, std::tuple<F...>*) {
+  static constexpr KernelTable::Ternary rows[] = {&ternary<F>...};
   table.ternary = rows;
 }
 template <class... F>
-void fill_bits(Backend& table, std::tuple<F...>*) {
-  static constexpr Backend::Binary rows[] = {&bits<F>...};
+void fill_bits(KernelTable& table, std::tuple<F...>*) {
+  static constexpr KernelTable::Binary rows[] = {&bits<F>...};
   table.bits = rows;
 }
 template <class... F>
-void fill_compare(Backend& table, std::tuple<F...>*) {
-  static constexpr Backend::Binary rows[] = {&compare<F>...};
+void fill_compare(KernelTable& table, std::tuple<F...>*) {
+  static constexpr KernelTable::Binary rows[] = {&compare<F>...};
   table.compare = rows;
 }
 
 }  // namespace
 
-void install_binary(Backend& table) {
-  fill_binary(table, static_cast<scalar::BinaryList*>(nullptr));
-  fill_ternary(table, static_cast<scalar::TernaryList*>(nullptr));
-  fill_bits(table, static_cast<scalar::BitList*>(nullptr));
-  fill_compare(table, static_cast<scalar::CompareList*>(nullptr));
+void install_binary(KernelTable& table) {
+  fill_binary(table, static_cast<functors::BinaryList*>(nullptr));
+  fill_ternary(table, static_cast<functors::TernaryList*>(nullptr));
+  fill_bits(table, static_cast<functors::BitList*>(nullptr));
+  fill_compare(table, static_cast<functors::CompareList*>(nullptr));
 }
 
-void install_pointwise(Backend& table) {
+void install_pointwise(KernelTable& table) {
   install_unary(table);
   install_unary_grad(table);
   install_binary(table);

@@ -1,5 +1,5 @@
 #include "cuda/pointwise.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 // Gradients of binary pointwise functions for either operand. Operands that a rule does not use are null pointers.
 namespace reel::cuda {
@@ -26,15 +26,15 @@ void binary_grad(const void* f, const View& g, const View* a, const View* b, con
 }
 
 template <class... F>
-void fill(Backend& table, std::tuple<F...>*) {
-  static constexpr Backend::BinaryGrad grads_a[] = {&binary_grad<F, true>...};
+void fill(KernelTable& table, std::tuple<F...>*) {
+  static constexpr KernelTable::BinaryGrad grads_a[] = {&binary_grad<F, true>...};
   table.grad_a = grads_a;
-  static constexpr Backend::BinaryGrad grads_b[] = {&binary_grad<F, false>...};
+  static constexpr KernelTable::BinaryGrad grads_b[] = {&binary_grad<F, false>...};
   table.grad_b = grads_b;
 }
 
 }  // namespace
 
-void install_binary_grad(Backend& table) { fill(table, static_cast<scalar::BinaryList*>(nullptr)); }
+void install_binary_grad(KernelTable& table) { fill(table, static_cast<functors::BinaryList*>(nullptr)); }
 
 }  // namespace reel::cuda

@@ -2,8 +2,8 @@
 
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/cell.h"
-#include "lib/number.h"
 
 // The pointwise part of child-sum Tree-LSTM cells (Tai et al. 2015), of which an LSTM cell is the one with one child.
 namespace reel::cuda {
@@ -57,8 +57,8 @@ struct Forward {
     using W = Wide<T>;
     W c;
     if (children.first == 0) {
-      const W input = scalar::sigmoid(get<T>(cell.gates, gate + cell.input));
-      const W update = scalar::tanh(get<T>(cell.gates, gate + cell.update));
+      const W input = functors::sigmoid(get<T>(cell.gates, gate + cell.input));
+      const W update = functors::tanh(get<T>(cell.gates, gate + cell.update));
       c = input * update;
       set<T>(cell.activated, gate + cell.input, input);
       set<T>(cell.activated, gate + cell.update, update);
@@ -67,13 +67,13 @@ struct Forward {
     }
     for (int k = 0; k < children.count; ++k) {
       const int64_t at = gate + cell.forget + (children.first + k) * cell.hidden;
-      const W forget = scalar::sigmoid(get<T>(cell.gates, at));
+      const W forget = functors::sigmoid(get<T>(cell.gates, at));
       c += forget * get<T>(children.at[k], state);
       set<T>(cell.activated, at, forget);
     }
     set<T>(cell.c, state, c);
     if (children.first + children.count < cell.children) return;
-    const W tanh_c = scalar::tanh(c), output = scalar::sigmoid(get<T>(cell.gates, gate + cell.output));
+    const W tanh_c = functors::tanh(c), output = functors::sigmoid(get<T>(cell.gates, gate + cell.output));
     set<T>(cell.activated, gate + cell.output, output);
     set<T>(cell.tanh_c, state, tanh_c);
     set<T>(cell.h, state, output * tanh_c);
@@ -154,7 +154,7 @@ void cell_grad(const Cell& cell) {
 
 }  // namespace
 
-void install_cell(Backend& table) {
+void install_cell(KernelTable& table) {
   table.cell = cell;
   table.cell_grad = cell_grad;
 }

@@ -219,7 +219,7 @@ void convolve(ConvPart wanted, const Convolution& c) {
 
 }  // namespace
 
-void install_conv(Backend& table) {
+void install_conv(KernelTable& table) {
   table.convolve = convolve;
   table.unfold = unfold;
   table.fold = fold;

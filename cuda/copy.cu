@@ -135,7 +135,7 @@ void fill_from(const View& from, const View& to) {
   number.shape = number.strides = Shape();
   View one = from;
   one.shape = one.strides = Shape();
-  cpu_backend().copy(one, number);
+  cpu_kernels().copy(one, number);
   with_word(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     map<T, T>(Identity(), to, &number);
@@ -148,7 +148,7 @@ void upload(const View& from, const View& to) {
   if (!from.contiguous) {
     const HostMemory memory(size_of_elements(from));
     const View packed = contiguous_like(from, memory.data(), true);
-    cpu_backend().copy(from, packed);
+    cpu_kernels().copy(from, packed);
     return upload(packed, to);
   }
   if (!to.contiguous || from.dtype != to.dtype) {
@@ -179,7 +179,7 @@ void download(const View& from, const View& to) {
     const HostMemory memory(size_of_elements(from));
     const View there = contiguous_like(from, memory.data(), true);
     download(packed.view(), there);
-    return cpu_backend().copy(there, to);
+    return cpu_kernels().copy(there, to);
   }
   CUDA_CHECK(cudaMemcpyAsync(to.data, packed.view().data, size_of_elements(from), cudaMemcpyDeviceToHost, stream()));
   wait_for_gpu("a copy to the host");
@@ -242,7 +242,7 @@ void fill(const View& to, Scalar value) {
   alignas(8) unsigned char element[8];
   View number = to;
   number.data = element, number.numel = 1, number.shape = number.strides = Shape();
-  cpu_backend().fill(number, value);
+  cpu_kernels().fill(number, value);
   number.host = true;
   fill_from(number, to);
 }
@@ -271,7 +271,7 @@ Contiguous::~Contiguous() {
   if (block_) release(block_);
 }
 
-void install_copy(Backend& table) {
+void install_copy(KernelTable& table) {
   table.copy = copy;
   table.copy_from = copy_from;
   table.fill = fill;

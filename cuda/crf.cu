@@ -2,8 +2,8 @@
 
 #include "cuda/forward_backward.h"
 #include "cuda/kernels.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/crf.h"
-#include "lib/number.h"
 
 // Linear-chain conditional random fields: log-likelihood and its gradient (forward-backward), and decoding (Viterbi).
 // A thread block has a sequence; float32 and float64.
@@ -39,8 +39,8 @@ struct Chain {
     for_each_state(tags, [&](int j) { top = MaxIgnoreNan()(top, alpha[j] + end(j)); });
     top = block_reduce(top, MaxIgnoreNan());
     if (top == log_zero<T>()) return top;
-    for_each_state(tags, [&](int j) { sum += scalar::exp(alpha[j] + end(j) - top); });
-    return top + scalar::log(block_reduce(sum, Plus()));
+    for_each_state(tags, [&](int j) { sum += functors::exp(alpha[j] + end(j) - top); });
+    return top + functors::log(block_reduce(sum, Plus()));
   }
 
   __device__ double score() const {
@@ -85,8 +85,8 @@ __device__ T log_sum_predecessors(const T* before, const T* transitions, int j, 
   T top = log_zero<T>(), sum = 0;
   for (int i = 0; i < tags; ++i) top = MaxIgnoreNan()(top, before[i] + transitions[i * tags + j]);
   top = finite_or_zero(top);
-  for (int i = 0; i < tags; ++i) sum += scalar::exp(before[i] + transitions[i * tags + j] - top);
-  return scalar::log(sum) + top;
+  for (int i = 0; i < tags; ++i) sum += functors::exp(before[i] + transitions[i * tags + j] - top);
+  return functors::log(sum) + top;
 }
 
 template <class T>
@@ -140,7 +140,7 @@ __device__ void backward_step(int tags, T g, const T* alpha, const T* norm, cons
   for (int i = static_cast<int>(threadIdx.x) / kWarp; i < tags; i += warps) {
     T sum = 0;
     for (int j = lane; j < tags; j += kWarp) {
-      const T p = here[j] * scalar::exp(alpha[i] + transitions[i * tags + j] - norm[j]);
+      const T p = here[j] * functors::exp(alpha[i] + transitions[i * tags + j] - norm[j]);
       sum += p;
       counts[i * tags + j] += (i == observed_before && j == observed ? g : T(0)) - g * p;
     }
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(512) gradient(Crf crf, Workspace<T> memory, Pa
     const auto state_grad = [&](int j, int64_t tag) { return (j == tag ? g : T(0)) - g * here[j]; };
     __syncthreads();  // all threads have read the workspace of the chain before
     for_each_state(tags, [&](int j) {
-      here[j] = scalar::exp(ends[j] + chain.end(j) - total);
+      here[j] = functors::exp(ends[j] + chain.end(j) - total);
       of_end[j] += state_grad(j, chain.observed(chain.length - 1));
     });
     for (int64_t t = chain.length - 1;; --t) {
@@ -304,7 +304,7 @@ void run_gradient(const Crf& crf) {
 
 }  // namespace
 
-void install_crf(Backend& table) {
+void install_crf(KernelTable& table) {
   table.crf = [](const Crf& crf) {
     with_float(crf.dtype, [&](auto type) {
       using T = typename decltype(type)::type;

@@ -2,8 +2,8 @@
 
 #include "cuda/forward_backward.h"
 #include "cuda/kernels.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/ctc.h"
-#include "lib/number.h"
 
 // Connectionist temporal classification (Graves et al. 2006): loss and gradient by forward-backward, a thread block for
 // each sequence. Its states are blank, label, blank, label, …, blank. A state is reached from itself, from the one
@@ -42,7 +42,7 @@ struct Sequence {
   __device__ T last() const {
     const T* a = alpha(length - 1);
     const T one = a[states - 1], two = states > 1 ? a[states - 2] : log_zero<T>(), top = MaxIgnoreNan()(one, two);
-    return top == log_zero<T>() ? top : top + scalar::log(scalar::exp(one - top) + scalar::exp(two - top));
+    return top == log_zero<T>() ? top : top + functors::log(functors::exp(one - top) + functors::exp(two - top));
   }
   /// The gradient of the sequence's loss. NaN (or with zero_infinity 0) if no path exists, whose loss is infinite.
   __device__ T grad() const {
@@ -57,7 +57,7 @@ __device__ T log_sum_predecessors(const T* before, int s, bool may_skip) {
   const T stay = before[s], advance = s > 0 ? before[s - 1] : log_zero<T>(),
           skip = may_skip ? before[s - 2] : log_zero<T>();
   const T top = finite_or_zero(MaxIgnoreNan()(stay, MaxIgnoreNan()(advance, skip)));
-  return scalar::log(scalar::exp(stay - top) + scalar::exp(advance - top) + scalar::exp(skip - top)) + top;
+  return functors::log(functors::exp(stay - top) + functors::exp(advance - top) + functors::exp(skip - top)) + top;
 }
 
 template <class T>
@@ -98,7 +98,7 @@ __global__ void probability_grad(Ctc ctc) {
     const int64_t row = i * ctc.classes;
     for (int64_t c = threadIdx.x; c < ctc.classes; c += blockDim.x)
       static_cast<T*>(ctc.grad_log_probs)[row + c] =
-          zero ? T(0) : g * scalar::exp(static_cast<const T*>(ctc.log_probs)[row + c]);
+          zero ? T(0) : g * functors::exp(static_cast<const T*>(ctc.log_probs)[row + c]);
   }
 }
 
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(1024) subtract_posteriors(Ctc ctc, typename Bl
   links.find(sequence);
   const T total = sequence.last();
   for_each_state(states, [&](int s) {
-    here[s] =
-        s >= states - 2 && total != log_zero<T>() ? scalar::exp(sequence.alpha(sequence.length - 1)[s] - total) : T(0);
+    here[s] = s >= states - 2 && total != log_zero<T>() ? functors::exp(sequence.alpha(sequence.length - 1)[s] - total)
+                                                        : T(0);
   });
   for (int64_t t = sequence.length - 1;; --t) {
     __syncthreads();
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(1024) subtract_posteriors(Ctc ctc, typename Bl
     if (t == 0) break;
     const T *const alpha = sequence.alpha(t - 1), *const norm = sequence.norm(t);
     for_each_state(states, [&](int s) {
-      const auto from = [&](int to) { return here[to] * scalar::exp(alpha[s] - finite_or_zero(norm[to])); };
+      const auto from = [&](int to) { return here[to] * functors::exp(alpha[s] - finite_or_zero(norm[to])); };
       T sum = from(s);
       if (s + 1 < states) sum += from(s + 1);
       if (s + 2 < states && sequence.may_skip(s + 2)) sum += from(s + 2);
@@ -185,7 +185,7 @@ void run_gradient(const Ctc& ctc) {
 
 }  // namespace
 
-void install_ctc(Backend& table) {
+void install_ctc(KernelTable& table) {
   table.ctc = [](const Ctc& ctc) {
     with_float(ctc.dtype, [&](auto type) { run_forward<typename decltype(type)::type>(ctc); });
   };

@@ -117,7 +117,7 @@ struct Current {
 extern thread_local constinit Current current;
 
 /// Sets the calling thread's current device, and restores it in the end. For runtime functions only: kernels rely on
-/// the device that backend() has set. A thread that had no device keeps this one, since restoring CUDA's default,
+/// the device that kernels_on() has set. A thread that had no device keeps this one, since restoring CUDA's default,
 /// device 0, could create a context (and take memory) on a GPU that the process does not use.
 class OnDevice {
  public:

@@ -7,9 +7,9 @@
 #include "cuda/kernels.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
+#include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/reduce.h"
-#include "lib/scalar.h"
 #include "reel/precision.h"
 
 // Matrix products by cuBLASLt. It takes column-major matrices, and a row-major matrix is its transpose in column-major
@@ -104,8 +104,8 @@ View matrices(DType dtype, void* data, const Shape& shape, const Strides& stride
 
 void apply_relu(const Gemm& g) {
   const View c = matrices(g.dtype, g.c, {g.batch, g.m, g.n}, {g.stride_c, g.ldc, 1});
-  const scalar::Relu relu;
-  table().unary[scalar::index_of<scalar::UnaryList, scalar::Relu>](&relu, c, c);
+  const functors::Relu relu;
+  table().unary[functors::index_of<functors::UnaryList, functors::Relu>](&relu, c, c);
 }
 
 void sum_rows(const Gemm& g) {
@@ -303,6 +303,6 @@ void gemm(const Gemm& g) {
   }
 }
 
-void install_gemm(Backend& table) { table.gemm = gemm; }
+void install_gemm(KernelTable& table) { table.gemm = gemm; }
 
 }  // namespace reel::cuda

@@ -75,7 +75,7 @@ __global__ void check_kernel(Strided<1> s, const int64_t* ids, IndexError bounds
   if (first != none && first == least) report(bounds, value, error);
 }
 
-bool find_out_of_range(const char* op, const View& ids, int64_t low, int64_t high, int64_t*) {
+bool check_bounds(const char* op, const View& ids, int64_t low, int64_t high, int64_t*) {
   if (ids.numel == 0) return false;
   const unsigned blocks = static_cast<unsigned>(ceil_div(ids.numel, kCheckThreads * kCheckEach));
   const unsigned threads =
@@ -347,8 +347,8 @@ void embedding_bag(const EmbeddingBag& job) {
 
 }  // namespace
 
-void install_index(Backend& table) {
-  table.find_out_of_range = find_out_of_range;
+void install_index(KernelTable& table) {
+  table.check_bounds = check_bounds;
   table.read_targets = read_targets;
   table.index_select = index_select;
   table.index_copy = index_copy;

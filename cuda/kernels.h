@@ -4,30 +4,30 @@
 // The CUDA half of the table of kernels: each family of kernels fills in its entries.
 namespace reel::cuda {
 
-void install_blocks(Backend& table);  // copy_blocks
-void install_cell(Backend& table);
-void install_conv(Backend& table);  // convolve, unfold, fold
-void install_copy(Backend& table);  // copy, fill, where
-void install_crf(Backend& table);
-void install_ctc(Backend& table);
-void install_gemm(Backend& table);
-void install_index(Backend& table);  // find_out_of_range … embedding_bag
-void install_linalg(Backend& table);
-void install_norm(Backend& table);
-void install_pointwise(Backend& table);  // unary … compare
-void install_pool(Backend& table);       // pooling and resampling
-void install_random(Backend& table);
-void install_recurrence(Backend& table);
-void install_reduce(Backend& table);  // reduce, arg_reduce
-void install_scan(Backend& table);
-void install_segment(Backend& table);
-void install_softmax(Backend& table);  // softmax…, cross_entropy…
-void install_sort(Backend& table);     // count_nonzero, nonzero, sort … search
-void install_update(Backend& table);
+void install_blocks(KernelTable& table);  // copy_blocks
+void install_cell(KernelTable& table);
+void install_conv(KernelTable& table);  // convolve, unfold, fold
+void install_copy(KernelTable& table);  // copy, fill, where
+void install_crf(KernelTable& table);
+void install_ctc(KernelTable& table);
+void install_gemm(KernelTable& table);
+void install_index(KernelTable& table);  // check_bounds … embedding_bag
+void install_linalg(KernelTable& table);
+void install_norm(KernelTable& table);
+void install_pointwise(KernelTable& table);  // unary … compare
+void install_pool(KernelTable& table);       // pooling and resampling
+void install_random(KernelTable& table);
+void install_recurrence(KernelTable& table);
+void install_reduce(KernelTable& table);  // reduce, arg_reduce
+void install_scan(KernelTable& table);
+void install_segment(KernelTable& table);
+void install_softmax(KernelTable& table);  // softmax…, cross_entropy…
+void install_sort(KernelTable& table);     // count_nonzero, nonzero, sort … search
+void install_update(KernelTable& table);
 
 /// The table, for kernels that call others: the current device stays what it is.
-const Backend& table();
-/// Backend::gemm, for float16 and bfloat16 as well.
+const KernelTable& table();
+/// KernelTable::gemm, for float16 and bfloat16 as well.
 void gemm(const Gemm& gemm);
 
 }  // namespace reel::cuda

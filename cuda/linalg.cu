@@ -58,7 +58,7 @@ auto on_host(const char* op, Function function, const Views&... views) {
   }
 }
 
-const Backend::Linalg& cpu() { return cpu_backend().linalg; }
+const KernelTable::Linalg& cpu() { return cpu_kernels().linalg; }
 
 int64_t solve(const View& a, const View& b, const View& x) { return on_host<2>("solve", cpu().solve, a, b, x); }
 void slogdet(const View& a, const View& sign, const View& logabsdet) {
@@ -119,6 +119,6 @@ void solve_triangular(bool upper, bool unit, const View& a, const View& x) {
 
 }  // namespace
 
-void install_linalg(Backend& table) { table.linalg = {solve, slogdet, cholesky, qr, svd, eigh, solve_triangular}; }
+void install_linalg(KernelTable& table) { table.linalg = {solve, slogdet, cholesky, qr, svd, eigh, solve_triangular}; }
 
 }  // namespace reel::cuda

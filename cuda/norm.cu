@@ -1,8 +1,8 @@
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
 #include "cuda/rows.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/norm.h"
-#include "lib/number.h"
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
 //
@@ -37,7 +37,7 @@ __device__ Moments moments_of(const Sums& sums, double n, double from) {
   const double off = sums.first / n, variance = sums.second / n - off * off;
   return {from + off, variance < 0 ? 0 : variance};
 }
-__device__ double rstd_of(double variance, double eps) { return 1 / scalar::sqrt(variance + eps); }
+__device__ double rstd_of(double variance, double eps) { return 1 / functors::sqrt(variance + eps); }
 
 __device__ void add_distance(Sums* sums, double x, double from) {
   const double d = x - from;
@@ -665,7 +665,7 @@ void channel_norm_grad(const Norm& norm) {
 
 }  // namespace
 
-void install_norm(Backend& table) {
+void install_norm(KernelTable& table) {
   table.row_norm = row_norm;
   table.row_norm_grad = row_norm_grad;
   table.channel_norm = channel_norm;

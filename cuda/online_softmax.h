@@ -13,13 +13,13 @@ struct OnlineSoftmax {
   W max = -INFINITY, sum = 0;
 
   /// The sum; NaN where the maximum is infinite, as exp(infinity - infinity) is.
-  __device__ W total() const { return scalar::abs(max) < W(INFINITY) ? sum : W(NAN); }
+  __device__ W total() const { return functors::abs(max) < W(INFINITY) ? sum : W(NAN); }
 };
 
 /// exp(x - max), but 1 for two equal infinities: the empty state, whose max is -infinity, then keeps its sum of 0.
 template <class W>
 __device__ W exp_difference(W x, W max) {
-  return x == max ? W(1) : scalar::exp(x - max);
+  return x == max ? W(1) : functors::exp(x - max);
 }
 
 struct MergeOnlineSoftmax {

@@ -5,13 +5,13 @@
 #include "cuda/kernels.h"
 
 // The pointwise entries of the table. Each group has a source file of its own, as they take long to compile: a kernel
-// for each functor of lib/scalar.h and each dtype.
+// for each functor of lib/functors/pointwise.h and each dtype.
 namespace reel::cuda {
 
-void install_unary(Backend& table);
-void install_unary_grad(Backend& table);
-void install_binary(Backend& table);
-void install_binary_grad(Backend& table);
+void install_unary(KernelTable& table);
+void install_unary_grad(KernelTable& table);
+void install_binary(KernelTable& table);
+void install_binary_grad(KernelTable& table);
 
 /// A view for map_flat: the given one or, where that is strided, a contiguous copy.
 class Flat {

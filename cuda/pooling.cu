@@ -267,12 +267,12 @@ void resample_grad(const View& x, int dim, const View& ids, const View& weights,
 
 }  // namespace
 
-void install_pool(Backend& table) {
+void install_pool(KernelTable& table) {
   table.max_pool = max_pool;
   table.avg_pool = avg_pool;
   table.avg_pool_grad = avg_pool_grad;
-  table.resample = resample;
-  table.resample_grad = resample_grad;
+  table.interpolate = resample;
+  table.interpolate_grad = resample_grad;
 }
 
 }  // namespace reel::cuda

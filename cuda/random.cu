@@ -1,8 +1,8 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "cuda/strided.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/random.h"
-#include "lib/number.h"
 #include "lib/philox.h"
 
 // Random numbers, multinomial samples and dropout by the counter-based generator Philox (lib/philox.h): number i of a
@@ -99,7 +99,7 @@ struct Coarse {
       : start(static_cast<float>(low)), scale(static_cast<float>(high - low)), end(static_cast<float>(high)) {}
   __device__ void operator()(const PhiloxBlock& block, const PhiloxBlock&, float (&y)[4]) const {
     for (int i = 0; i < 4; ++i) {
-      const float value = start + scalar::floor(uniform_float(block.lane[i]) * kSteps) / kSteps * scale;
+      const float value = start + functors::floor(uniform_float(block.lane[i]) * kSteps) / kSteps * scale;
       y[i] = widen(narrow<Half>(value)) < end ? value : start;
     }
   }
@@ -116,9 +116,9 @@ struct Normal {
       if constexpr (kExtra) {
         const double u = uniform_double(block.lane[i], extra.lane[i]) + 0x1p-54;
         const double v = uniform_double(block.lane[i + 1], extra.lane[i + 1]);
-        const double radius = scalar::sqrt(-2 * scalar::log(u)), angle = 6.283185307179586477 * v;
-        y[i] = mean + std * radius * scalar::cos(angle);
-        y[i + 1] = mean + std * radius * scalar::sin(angle);
+        const double radius = functors::sqrt(-2 * functors::log(u)), angle = 6.283185307179586477 * v;
+        y[i] = mean + std * radius * functors::cos(angle);
+        y[i + 1] = mean + std * radius * functors::sin(angle);
       } else {
         const NormalPair pair = normal_pair(block.lane[i], block.lane[i + 1]);
         y[i] = mean + std * pair.first;
@@ -126,7 +126,7 @@ struct Normal {
       }
     }
     if (log)
-      for (T& value : y) value = scalar::exp(value);
+      for (T& value : y) value = functors::exp(value);
   }
 };
 
@@ -152,9 +152,9 @@ struct Inverse {
   __device__ double transform(double u) const {
     switch (kind) {
       case RandomKind::kExponential:
-        return u > 0 ? -scalar::log1p(-u) / a : 0x1p-54 / a;  // never 0: its logarithm is finite
-      case RandomKind::kCauchy: return a + b * scalar::tan(scalar::kPi * (u - 0.5));
-      default: return 1 + scalar::floor(scalar::log1p(-u) / scalar::log1p(-a));  // kGeometric
+        return u > 0 ? -functors::log1p(-u) / a : 0x1p-54 / a;  // never 0: its logarithm is finite
+      case RandomKind::kCauchy: return a + b * functors::tan(functors::kPi * (u - 0.5));
+      default: return 1 + functors::floor(functors::log1p(-u) / functors::log1p(-a));  // kGeometric
     }
   }
   __device__ void operator()(const PhiloxBlock& block, const PhiloxBlock& extra, T (&y)[4]) const {
@@ -225,22 +225,22 @@ struct Draws {
 __device__ double draw_poisson(double rate, Draws draw) {
   if (!(rate > 0)) return rate == 0 ? 0 : NAN;
   if (rate < 10) {  // by the arrival times of the events
-    const double end = scalar::exp(-rate);
+    const double end = functors::exp(-rate);
     double product = draw();
     int64_t events = 0;
     for (; product > end; ++events) product *= draw();
     return static_cast<double>(events);
   }
   // Transformed rejection (Hörmann 1993, PTRS).
-  const double root = scalar::sqrt(rate), b = 0.931 + 2.53 * root, a = -0.059 + 0.02483 * b;
+  const double root = functors::sqrt(rate), b = 0.931 + 2.53 * root, a = -0.059 + 0.02483 * b;
   const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4), v_r = 0.9277 - 3.6224 / (b - 2);
   while (true) {
-    const double u = draw() - 0.5, v = draw(), distance = 0.5 - scalar::abs(u);
-    const double k = scalar::floor((2 * a / distance + b) * u + rate + 0.43);
+    const double u = draw() - 0.5, v = draw(), distance = 0.5 - functors::abs(u);
+    const double k = functors::floor((2 * a / distance + b) * u + rate + 0.43);
     if (distance >= 0.07 && v <= v_r) return k;
     if (k < 0 || (distance < 0.013 && v > distance)) continue;
-    const double bound = k * scalar::log(rate) - rate - scalar::lgamma(k + 1);
-    if (scalar::log(v * inverse_alpha / (a / (distance * distance) + b)) <= bound) return k;
+    const double bound = k * functors::log(rate) - rate - functors::lgamma(k + 1);
+    if (functors::log(v * inverse_alpha / (a / (distance * distance) + b)) <= bound) return k;
   }
 }
 
@@ -366,7 +366,7 @@ void dropout_grad(double p, const View& g, const View& keep, const View& gx) {
 
 }  // namespace
 
-void install_random(Backend& table) {
+void install_random(KernelTable& table) {
   table.random = random;
   table.poisson = poisson;
   table.multinomial = multinomial;

@@ -3,9 +3,9 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/recurrence.h"
-#include "lib/scalar.h"
 
 // Recurrent layers (LSTM, GRU, tanh and ReLU RNNs) over a batch of sequences, and their gradients. The pointwise part
 // of a step is written once (cell_forward, cell_backward); around it there are three implementations:
@@ -95,20 +95,20 @@ __device__ Wide<T> cell_forward(const Job<T>& job, int64_t at, int64_t i, const 
   W result;
   const auto sum = [&](int b) { return from_x.of[b] + from_h.of[b]; };
   if (job.kind == Recurrence::kLstm) {
-    const W input = scalar::sigmoid(sum(0)), forget = scalar::sigmoid(sum(1));
-    const W update = scalar::tanh(sum(2)), output = scalar::sigmoid(sum(3));
+    const W input = functors::sigmoid(sum(0)), forget = functors::sigmoid(sum(1));
+    const W update = functors::tanh(sum(2)), output = functors::sigmoid(sum(3));
     if (job.c_before) job.c_before[at * job.hidden + i] = narrow<T>(c);
     c = forget * c + input * update;
     out = {input, forget, update, output};
-    result = output * scalar::tanh(c);
+    result = output * functors::tanh(c);
   } else if (job.kind == Recurrence::kGru) {
-    const W reset = scalar::sigmoid(sum(0)), keep = scalar::sigmoid(sum(1)), inner = from_h.of[2];
-    const W update = scalar::tanh(from_x.of[2] + reset * inner);
+    const W reset = functors::sigmoid(sum(0)), keep = functors::sigmoid(sum(1)), inner = from_h.of[2];
+    const W update = functors::tanh(from_x.of[2] + reset * inner);
     if (job.inner) job.inner[at * job.hidden + i] = narrow<T>(inner);
     out = {reset, keep, update};
     result = keep * (h - update) + update;
   } else {
-    result = job.kind == Recurrence::kRelu ? scalar::Relu()(sum(0)) : scalar::tanh(sum(0));
+    result = job.kind == Recurrence::kRelu ? functors::Relu()(sum(0)) : functors::tanh(sum(0));
     out = {result};
   }
   write_gates(job, job.gates + at * job.gate_width, i, out);
@@ -126,7 +126,7 @@ __device__ Gates<Wide<T>> cell_backward(const Job<T>& job, int64_t at, int64_t i
   direct = 0;
   if (job.kind == Recurrence::kLstm) {
     const auto [input, forget, update, output] = gates.of;
-    const W c = widen(job.c_before[at * job.hidden + i]), tanh_c = scalar::tanh(forget * c + input * update);
+    const W c = widen(job.c_before[at * job.hidden + i]), tanh_c = functors::tanh(forget * c + input * update);
     const W gc = g * output * (1 - tanh_c * tanh_c) + grad_c;
     of_hidden = grad = {gc * update * input * (1 - input), gc * c * forget * (1 - forget),
                         gc * input * (1 - update * update), g * tanh_c * output * (1 - output)};
@@ -142,7 +142,8 @@ __device__ Gates<Wide<T>> cell_backward(const Job<T>& job, int64_t at, int64_t i
     write_gates(job, job.grad_hidden + at * job.gate_width, i, of_hidden);
   } else {
     const W y = gates.of[0];
-    of_hidden = grad = {job.kind == Recurrence::kRelu ? scalar::Relu().grad(g, y, y) : scalar::Tanh().grad(g, y, y)};
+    of_hidden =
+        grad = {job.kind == Recurrence::kRelu ? functors::Relu().grad(g, y, y) : functors::Tanh().grad(g, y, y)};
   }
   write_gates(job, job.grad_gates + at * job.gate_width, i, grad);
   return of_hidden;
@@ -673,7 +674,7 @@ void run(const Recurrence& r, bool backward) {
 
 }  // namespace
 
-void install_recurrence(Backend& table) {
+void install_recurrence(KernelTable& table) {
   table.recurrence = [](const Recurrence& r) { run(r, false); };
   table.recurrence_grad = [](const Recurrence& r) { run(r, true); };
 }

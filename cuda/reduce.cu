@@ -180,7 +180,7 @@ void arg_reduce(bool largest, const View& x, int, const View& y) {
 
 }  // namespace
 
-void install_reduce(Backend& table) {
+void install_reduce(KernelTable& table) {
   table.reduce = reduce;
   table.arg_reduce = arg_reduce;
 }

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "lib/number.h"
+#include "lib/functors/number.h"
 #include "lib/view.h"
 
 // What every CUDA source starts from: errors, the current stream, scratch memory, launches and types.

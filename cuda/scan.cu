@@ -3,8 +3,8 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/scan.h"
-#include "lib/number.h"
 
 // Inclusive scans along a dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A thread scans a line by itself
 // where neighbouring threads have neighbouring lines (coalesced reads) or lines are short; otherwise a team of threads,
@@ -222,8 +222,8 @@ struct ScanAll {
   static __device__ double log_add_exp(double a, double b) {
     if (a != a || b != b) return a + b;
     const double low = a < b ? a : b, high = a < b ? b : a;
-    if (low == high && scalar::abs(low) == INFINITY) return low;
-    return high + scalar::log1p(scalar::exp(low - high));
+    if (low == high && functors::abs(low) == INFINITY) return low;
+    return high + functors::log1p(functors::exp(low - high));
   }
 };
 
@@ -268,7 +268,7 @@ struct ScanExtreme {
   }
 };
 
-void scan_extreme(bool largest, const View& x, int dim, const View& values, const View& indices) {
+void cum_extreme(bool largest, const View& x, int dim, const View& values, const View& indices) {
   if (x.numel == 0) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -308,12 +308,12 @@ struct LogCumSumExpGrad {
     const int64_t i = y_of.n - 1 - k;
     const double now = y_at(line, i);
     const bool last = k == 0 || now == -INFINITY;
-    return {last ? 0 : scalar::exp(now - y_at(line, i + 1)), static_cast<double>(g[line.a.x + i * gx_of.x_step])};
+    return {last ? 0 : functors::exp(now - y_at(line, i + 1)), static_cast<double>(g[line.a.x + i * gx_of.x_step])};
   }
   __device__ void store(const Line& line, int64_t k, const Acc& total) const {
     const int64_t i = y_of.n - 1 - k;
     const double now = y_at(line, i);
-    const double share = now == -INFINITY ? 0 : scalar::exp(static_cast<double>(x[line.b.x + i * y_of.x_step]) - now);
+    const double share = now == -INFINITY ? 0 : functors::exp(static_cast<double>(x[line.b.x + i * y_of.x_step]) - now);
     gx[line.a.y + i * gx_of.y_step] = now == -INFINITY ? T(0) : static_cast<T>(total.grad * share);
   }
 };
@@ -329,10 +329,10 @@ void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, con
 
 }  // namespace
 
-void install_scan(Backend& table) {
+void install_scan(KernelTable& table) {
   table.scan = scan;
   table.logcumsumexp_grad = logcumsumexp_grad;
-  table.scan_extreme = scan_extreme;
+  table.cum_extreme = cum_extreme;
 }
 
 }  // namespace reel::cuda

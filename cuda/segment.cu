@@ -3,8 +3,8 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/online_softmax.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/segment.h"
-#include "lib/number.h"
 
 // Segment ops over ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1] - 1. A team of threads, a
 // warp or a block, has up to 32 neighbouring columns of a segment: `columns` of its lanes lie side by side, the others
@@ -138,7 +138,7 @@ struct Spread {
   __device__ void apply(Acc value, int64_t, int64_t i) const { x[i] = value; }
 };
 
-void segment_spread(bool mean, const View& y, const View& offsets, const View& x) {
+void segment_broadcast(bool mean, const View& y, const View& offsets, const View& x) {
   with_float(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     run(Spread<T>{mean, y.as<const T>(), x.as<T>()}, x, offsets);
@@ -186,7 +186,7 @@ struct Softmax {
   __device__ void add(Acc* all, int64_t i) const { *all = MergeOnlineSoftmax()(*all, Acc{x[i], T(1)}); }
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return MergeOnlineSoftmax()(a, b); }
   __device__ void finish(Acc* all, int64_t, int64_t, bool) const { all->sum = T(1) / all->total(); }
-  __device__ void apply(const Acc& all, int64_t, int64_t i) const { y[i] = scalar::exp(x[i] - all.max) * all.sum; }
+  __device__ void apply(const Acc& all, int64_t, int64_t i) const { y[i] = functors::exp(x[i] - all.max) * all.sum; }
 };
 
 void segment_softmax(const View& x, const View& offsets, const View& y) {
@@ -218,9 +218,9 @@ void segment_softmax_grad(const View& g, const View& y, const View& offsets, con
 
 }  // namespace
 
-void install_segment(Backend& table) {
+void install_segment(KernelTable& table) {
   table.segment_reduce = segment_reduce;
-  table.segment_spread = segment_spread;
+  table.segment_broadcast = segment_broadcast;
   table.segment_extreme_grad = segment_extreme_grad;
   table.segment_softmax = segment_softmax;
   table.segment_softmax_grad = segment_softmax_grad;

@@ -3,15 +3,15 @@
 #include "cuda/kernels.h"
 #include "cuda/online_softmax.h"
 #include "cuda/rows.h"
-#include "lib/number.h"
+#include "lib/functors/number.h"
 
 // Softmax, log-softmax and cross entropy over the last dimension, with gradients (cuda/rows.h has the division of
 // work). Cross entropy keeps the probabilities, so that its gradient needs no second softmax.
 namespace reel::cuda {
 namespace {
 
-using scalar::exp;
-using scalar::log;
+using functors::exp;
+using functors::log;
 
 /// load_items and store_items for rows of type Wide<T>, of which as many elements as a vector of T has take several
 /// vectors.
@@ -281,7 +281,7 @@ void cross_entropy_grad(double smoothing, const View& g, const View& probs, cons
 
 }  // namespace
 
-void install_softmax(Backend& table) {
+void install_softmax(KernelTable& table) {
   table.softmax = softmax;
   table.softmax_grad = softmax_grad;
   table.cross_entropy = cross_entropy;

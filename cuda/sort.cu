@@ -272,7 +272,7 @@ void sort(bool descending, const View& x, const View& values, const View& indice
   });
 }
 
-void kth(int64_t k, bool nan_wins, const View& x, const View& indices) {
+void kthvalue(int64_t k, bool nan_wins, const View& x, const View& indices) {
   if (x.numel == 0) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -325,7 +325,7 @@ __global__ void row_merge_kernel(RowCompare<T> rows, int64_t width, const int64_
     to[merge_position(i, rows.n, width, [&](int64_t a, int64_t b) { return rows.before(from[a], from[b]); })] = from[i];
 }
 
-void order_rows(const View& x, const View& order) {
+void lexsort(const View& x, const View& order) {
   const int64_t n = x.shape[0];
   if (n == 0) return;
   int passes = 0;
@@ -358,7 +358,7 @@ __global__ void search_kernel(bool right, int64_t n, int64_t m, bool by_row, con
   }
 }
 
-void search(bool right, const View& sorted, const View& values, const View& positions) {
+void searchsorted(bool right, const View& sorted, const View& values, const View& positions) {
   if (values.numel == 0) return;
   const bool by_row = sorted.shape.size() > 1;
   with_type(values.dtype, [&](auto type) {
@@ -500,13 +500,13 @@ void nonzero(const View& x, const View& positions) {
 
 }  // namespace
 
-void install_sort(Backend& table) {
+void install_sort(KernelTable& table) {
   table.count_nonzero = count_nonzero;
   table.nonzero = nonzero;
   table.sort = sort;
-  table.kth = kth;
-  table.order_rows = order_rows;
-  table.search = search;
+  table.kthvalue = kthvalue;
+  table.lexsort = lexsort;
+  table.searchsorted = searchsorted;
 }
 
 }  // namespace reel::cuda

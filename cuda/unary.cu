@@ -1,7 +1,7 @@
 #include "cuda/pointwise.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
-// Unary pointwise functions (lib/scalar.h) over views. The gradient's kernels are in unary_grad.cu.
+// Unary pointwise functions (lib/functors/pointwise.h) over views. The gradient's kernels are in unary_grad.cu.
 namespace reel::cuda {
 namespace {
 
@@ -21,13 +21,13 @@ void unary(const void* f, const View& x, const View& y) {
 }
 
 template <class... F>
-void fill(Backend& table, std::tuple<F...>*) {
-  static constexpr Backend::Unary rows[] = {&unary<F>...};
+void fill(KernelTable& table, std::tuple<F...>*) {
+  static constexpr KernelTable::Unary rows[] = {&unary<F>...};
   table.unary = rows;
 }
 
 }  // namespace
 
-void install_unary(Backend& table) { fill(table, static_cast<scalar::UnaryList*>(nullptr)); }
+void install_unary(KernelTable& table) { fill(table, static_cast<functors::UnaryList*>(nullptr)); }
 
 }  // namespace reel::cuda

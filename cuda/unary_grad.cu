@@ -1,5 +1,5 @@
 #include "cuda/pointwise.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 // Gradients of unary pointwise functions. Operands that a rule does not use are null pointers.
 namespace reel::cuda {
@@ -24,13 +24,13 @@ void unary_grad(const void* f, const View& g, const View* x, const View* y, cons
 }
 
 template <class... F>
-void fill(Backend& table, std::tuple<F...>*) {
-  static constexpr Backend::UnaryGrad rows[] = {&unary_grad<F>...};
+void fill(KernelTable& table, std::tuple<F...>*) {
+  static constexpr KernelTable::UnaryGrad rows[] = {&unary_grad<F>...};
   table.unary_grad = rows;
 }
 
 }  // namespace
 
-void install_unary_grad(Backend& table) { fill(table, static_cast<scalar::UnaryList*>(nullptr)); }
+void install_unary_grad(KernelTable& table) { fill(table, static_cast<functors::UnaryList*>(nullptr)); }
 
 }  // namespace reel::cuda

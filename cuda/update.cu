@@ -4,8 +4,8 @@
 #include "cuda/aligned_vector.h"
 #include "cuda/block.h"
 #include "cuda/kernels.h"
+#include "lib/functors/update.h"
 #include "lib/kernels/update.h"
-#include "lib/step.h"
 
 // Optimizer steps, gradient scaling and norms over many tensors at a time (multi-tensor apply): a launch takes up to 64
 // tensors, described by a kernel argument, since launching once for each of a model's parameters would take longer than
@@ -22,12 +22,12 @@ template <class T>
 struct Parameter {
   T* p;
   const T* g;
-  Wide<T>* states[scalar::kMostStates];
+  Wide<T>* states[functors::kMostStates];
   int64_t numel;
 
   __device__ Parameter from(int64_t at, int64_t at_g, int64_t n) const {
     Parameter part{p + at, g + at_g, {}, n};
-    for (int i = 0; i < scalar::kMostStates; ++i) part.states[i] = states[i] ? states[i] + at : nullptr;
+    for (int i = 0; i < functors::kMostStates; ++i) part.states[i] = states[i] ? states[i] + at : nullptr;
     return part;
   }
 };
@@ -53,8 +53,8 @@ __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
   using States = AlignedVector<W, n>;
   Own p = *reinterpret_cast<const Own*>(x.p + at);
   const Own g = *reinterpret_cast<const Own*>(x.g + at);
-  States states[scalar::kMostStates] = {};
-  for (int i = 0; i < scalar::kMostStates; ++i)
+  States states[functors::kMostStates] = {};
+  for (int i = 0; i < functors::kMostStates; ++i)
     if (x.states[i]) states[i] = *reinterpret_cast<const States*>(x.states[i] + at);
   for (int k = 0; k < n; ++k) {
     W wide = widen(p.items[k]);
@@ -62,7 +62,7 @@ __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
     p.items[k] = narrow<T>(wide);
   }
   *reinterpret_cast<Own*>(x.p + at) = p;
-  for (int i = 0; i < scalar::kMostStates; ++i)
+  for (int i = 0; i < functors::kMostStates; ++i)
     if (x.states[i]) *reinterpret_cast<States*>(x.states[i] + at) = states[i];
 }
 
@@ -70,7 +70,7 @@ __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
 template <class F, class T>
 __device__ void step_all(const F& f, const Parameter<T>& x) {
   bool vectors = is_vector_aligned(x.p) && is_vector_aligned(x.g);
-  for (int i = 0; i < scalar::kMostStates; ++i) vectors = vectors && is_vector_aligned(x.states[i]);
+  for (int i = 0; i < functors::kMostStates; ++i) vectors = vectors && is_vector_aligned(x.states[i]);
   const int64_t whole = vectors ? x.numel / kVector * kVector : 0;
   for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector)
     step<kVector>(f, x, i);
@@ -101,7 +101,7 @@ struct Factor {
   bool wide;  // norm is float64
   __device__ double get() const {
     if (!norm) return number;
-    return scalar::clip_factor(number, wide ? *static_cast<const double*>(norm) : *static_cast<const float*>(norm));
+    return functors::clip_factor(number, wide ? *static_cast<const double*>(norm) : *static_cast<const float*>(norm));
   }
 };
 
@@ -140,22 +140,22 @@ struct Squares {
   __device__ W term(W x) const {
     return x * x;
   }
-  __device__ double root(double total) const { return scalar::sqrt(total); }
+  __device__ double root(double total) const { return functors::sqrt(total); }
 };
 struct Powers {
   double p;
   Plus combine;
   template <class W>
   __device__ W term(W x) const {
-    return scalar::pow(scalar::abs(x), static_cast<W>(p));
+    return functors::pow(functors::abs(x), static_cast<W>(p));
   }
-  __device__ double root(double total) const { return scalar::pow(total, 1 / p); }
+  __device__ double root(double total) const { return functors::pow(total, 1 / p); }
 };
 struct Magnitudes {
   Maximum combine;
   template <class W>
   __device__ W term(W x) const {
-    return scalar::abs(x);
+    return functors::abs(x);
   }
   __device__ double root(double total) const { return total; }
 };
@@ -206,7 +206,7 @@ __global__ void update_ids(Varying<F> f, Parameter<T> x, const int64_t* ids, int
 template <class T>
 Parameter<T> parameter(const Updated& u) {
   Parameter<T> result{static_cast<T*>(u.p), static_cast<const T*>(u.g), {}, u.numel};
-  for (int i = 0; i < scalar::kMostStates; ++i) result.states[i] = static_cast<Wide<T>*>(u.states[i]);
+  for (int i = 0; i < functors::kMostStates; ++i) result.states[i] = static_cast<Wide<T>*>(u.states[i]);
   return result;
 }
 
@@ -236,7 +236,7 @@ void launch_table(const Varying<F>& f, std::span<const Updated> parameters) {
   });
 }
 
-void rescale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
+void multi_tensor_scale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
   if (gradients.empty()) return;
   const Factor by{factor, norm ? norm->data : nullptr, norm && norm->dtype == kFloat64};
   with_floating(gradients[0].dtype, [&](auto type) {
@@ -275,7 +275,7 @@ void norm(double p, std::span<const Updated> tensors, const View& y) {
 
 template <size_t I>
 struct Step {
-  using F = std::tuple_element_t<I, scalar::UpdateList>;
+  using F = std::tuple_element_t<I, functors::UpdateList>;
 
   static void many(const void* functor, std::span<const Updated> parameters) {
     if (parameters.empty()) return;
@@ -285,7 +285,7 @@ struct Step {
 
   static void one(const void* functor, const View& p, const View& g, const View* const* states, const View* ids) {
     Updated all{p.dtype, p.data, g.data, {}, p.numel};
-    for (int i = 0; i < scalar::kMostStates; ++i) all.states[i] = states[i] ? states[i]->data : nullptr;
+    for (int i = 0; i < functors::kMostStates; ++i) all.states[i] = states[i] ? states[i]->data : nullptr;
     if (!ids) return many(functor, {&all, 1});
     const int64_t n = ids->numel, columns = n ? g.numel / n : 0;
     if (columns == 0) return;
@@ -300,19 +300,19 @@ struct Step {
 };
 
 template <size_t... I>
-void install(Backend& table, std::index_sequence<I...>) {
-  static constexpr Backend::Update rows[] = {Step<I>::one...};
+void install(KernelTable& table, std::index_sequence<I...>) {
+  static constexpr KernelTable::Update rows[] = {Step<I>::one...};
   table.update = rows;
-  static constexpr Backend::UpdateMany rows_of_many[] = {Step<I>::many...};
-  table.update_many = rows_of_many;
+  static constexpr KernelTable::MultiTensorUpdate rows_of_many[] = {Step<I>::many...};
+  table.multi_tensor_update = rows_of_many;
 }
 
 }  // namespace
 
-void install_update(Backend& table) {
-  install(table, std::make_index_sequence<std::tuple_size_v<scalar::UpdateList>>());
-  table.rescale = rescale;
-  table.norm = norm;
+void install_update(KernelTable& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<functors::UpdateList>>());
+  table.multi_tensor_scale = multi_tensor_scale;
+  table.multi_tensor_norm = norm;
 }
 
 }  // namespace reel::cuda

@@ -5,7 +5,7 @@
 namespace reel {
 
 namespace cuda {
-/// Gives back what Backend::allocate has given. The calling thread's current device stays what it is.
+/// Gives back what KernelTable::allocate has given. The calling thread's current device stays what it is.
 void release_block(void* block);
 // Memory of the host that a GPU copies from without anybody waiting (cuda/pinned.cu).
 void* allocate_pinned(size_t bytes);

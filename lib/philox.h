@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "lib/number.h"
+#include "lib/functors/number.h"
 
 namespace reel {
 
@@ -47,9 +47,9 @@ struct NormalPair {
 };
 REEL_HD inline NormalPair normal_pair(uint32_t a, uint32_t b) {
   // (0, 1] for the logarithm.
-  const float radius = scalar::sqrt(-2.0f * scalar::log((float(a) + 1.0f) * 0x1p-32f));
+  const float radius = functors::sqrt(-2.0f * functors::log((float(a) + 1.0f) * 0x1p-32f));
   const float angle = 6.283185307179586f * (float(b >> 8) * 0x1p-24f);
-  return {radius * scalar::cos(angle), radius * scalar::sin(angle)};
+  return {radius * functors::cos(angle), radius * functors::sin(angle)};
 }
 
 }  // namespace reel

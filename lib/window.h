@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "lib/number.h"
+#include "lib/functors/number.h"
 
 namespace reel {
 

@@ -38,7 +38,7 @@ struct FreeList {
 thread_local FreeList free_list;
 
 const View& filled(const Tensor& tensor, Scalar value) {
-  backend_of(tensor).fill(view_of(tensor), value);
+  kernels_of(tensor).fill(view_of(tensor), value);
   return view_of(tensor);
 }
 
@@ -54,7 +54,7 @@ View rows_of(const View& pack, int64_t rows, int64_t first = 0) {
 
 // Copies n rows behind the first `have` rows of a pack, which grows as a vector does.
 void append(Tensor& pack, int64_t have, const View& rows, int64_t n, const GradMetadata& target) {
-  const Backend& kernels = backend(target.device);
+  const KernelTable& kernels = kernels_on(target.device);
   const int64_t capacity = pack.defined() ? pack.size(0) : 0;
   if (have + n > capacity) {
     Shape shape = rows.shape;
@@ -91,7 +91,7 @@ RowSparse coalesce(const std::vector<int64_t>& ids, const View& values, Device d
   shape[0] = static_cast<int64_t>(distinct.size());
   RowSparse rows{from(distinct).to(device), make_tensor(shape, values.dtype, device)};
   const Tensor places = from(place).to(device);
-  backend(device).index_add(filled(rows.values, 0), 0, view_of(places), values);
+  kernels_on(device).index_add(filled(rows.values, 0), 0, view_of(places), values);
   return rows;
 }
 
@@ -148,7 +148,7 @@ void GradAccumulator::multiply(const GradMetadata& target, const View& g, const 
     own_dense(target);
   }
   const int64_t out = g.shape[1], in = x.shape[1];
-  backend(target.device)
+  kernels_on(target.device)
       .gemm({.dtype = target.dtype,
              .trans_a = true,
              .m = out,
@@ -200,14 +200,14 @@ Tensor GradAccumulator::add_product(const GradMetadata& target, const View& g, c
     return BlockCopy{from.data, to.data, 1, to.numel * size_of(to.dtype), 0, 0};
   };
   const std::array blocks{block(g, rows.g_rows), block(x, rows.x_rows)};
-  backend(target.device).copy_blocks(blocks);
+  kernels_on(target.device).copy_blocks(blocks);
   rows.products += n;
   return {};
 }
 
 void GradAccumulator::add_rows(const GradMetadata& target, const Tensor& ids, const View& values, bool sparse) {
   if (!sparse && target.device != kCPU) {  // at once, so that the host need not read the ids
-    backend(target.device).index_add(view_of(own_dense(target)), 0, view_of(ids), values);
+    kernels_on(target.device).index_add(view_of(own_dense(target)), 0, view_of(ids), values);
     return;
   }
   const Tensor list = ids.contiguous();
@@ -281,7 +281,7 @@ FinalGrad GradAccumulator::take(const GradMetadata& target, bool sparse_wanted) 
         own_dense(target);
         Tensor ids = pending_->unread_ids;  // as they are, if the host has none of them
         if (pending_->unread != pending_->count) ids = from(read_ids(*pending_)).to(target.device);
-        backend(target.device).index_add(view_of(dense_), 0, rows_of(view_of(ids), pending_->count), values);
+        kernels_on(target.device).index_add(view_of(dense_), 0, rows_of(view_of(ids), pending_->count), values);
       }
     }
     recycle_pending();
@@ -301,7 +301,7 @@ void add_sparse(Tensor& dense, RowSparse& sparse, const RowSparse& more, const S
     sparse = both.take(target, true).sparse;
   } else {
     if (!may_overwrite(dense)) dense = no_grad([&] { return dense.clone(); });
-    backend_of(dense).index_add(view_of(dense), 0, view_of(more.ids), view_of(more.values));
+    kernels_of(dense).index_add(view_of(dense), 0, view_of(more.ids), view_of(more.values));
     TensorImpl::of(dense)->storage->changed();
   }
 }

@@ -1,16 +1,16 @@
 #include "lib/autograd/linear.h"
 
 #include "lib/autograd/backward.h"
+#include "lib/functors/pointwise.h"
 #include "lib/kernels/reduce.h"
-#include "lib/scalar.h"
 
 namespace reel {
 
 // ---- sums -----------------------------------------------------------------------------------------------------------
 
 void add_views(Device device, const View& a, const View& b, const View& sum) {
-  constexpr scalar::Add add;
-  backend(device).binary[scalar::index_of<scalar::BinaryList, scalar::Add>](&add, a, b, sum);
+  constexpr functors::Add add;
+  kernels_on(device).binary[functors::index_of<functors::BinaryList, functors::Add>](&add, a, b, sum);
 }
 
 namespace {
@@ -50,7 +50,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   const int lead = view.shape.size() - shape.size();
   for (int d = 0; d < kept.size(); ++d) kept[d] = d < lead ? 1 : shape[d - lead];
   const Tensor y = make_tensor(shape, view.dtype, x.device());
-  backend_of(x).reduce(ReduceOp::kSum, view, make_view(view_of(y).data, kept, contiguous_strides(kept), view.dtype));
+  kernels_of(x).reduce(ReduceOp::kSum, view, make_view(view_of(y).data, kept, contiguous_strides(kept), view.dtype));
   if (recording(x))
     record("sum_to", y, inputs(x),
            [whole = view.shape](Backward& back) { back.set(0, expand_to(back.grad(), whole)); });
@@ -89,7 +89,7 @@ Tensor embed(const Tensor& g, const Shape& shape, int64_t offset, const Strides&
     if (strides[d] == 0) distinct[d] = 1;
   const Tensor part = no_grad([&] { return sum_to(g, distinct); });
   const View place = make_view(view_of(y).as<char>() + offset * size_of(g.dtype()), distinct, strides, g.dtype());
-  backend_of(y).copy(view_of(part), place);
+  kernels_of(y).copy(view_of(part), place);
   if (recording(g))
     record("embed", y, inputs(g), [offset, strides, part = g.shape()](Backward& back) {
       back.set(0, region(back.grad(), offset, part, strides));

@@ -313,7 +313,7 @@ Storage* Storage::make(size_t bytes, Device device, const Shape& shape, DType dt
     storage->data = storage + 1;
   } else {
     void* block = nullptr;
-    void* data = backend(device).allocate(bytes, &block);
+    void* data = kernels_on(device).allocate(bytes, &block);
     storage = new (allocate_cpu(sizeof(Storage))) Storage;
     storage->data = data;
     storage->block = block;

@@ -4,8 +4,8 @@
 namespace reel {
 
 void copy_between(Device source, const View& from, Device target, const View& to) {
-  if (source.type == target.type && source != target) return backend(target).copy_from(source.index, from, to);
-  backend(target == kCPU ? source : target).copy(from, to);
+  if (source.type == target.type && source != target) return kernels_on(target).copy_from(source.index, from, to);
+  kernels_on(target == kCPU ? source : target).copy(from, to);
 }
 
 namespace {

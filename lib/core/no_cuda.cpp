@@ -8,7 +8,7 @@ namespace {
 [[noreturn]] void absent() { detail::fail("this build of reel has no CUDA backend"); }
 }  // namespace
 
-const Backend& other_backend(Device) { absent(); }
+const KernelTable& device_kernels(Device) { absent(); }
 
 namespace cuda {
 

@@ -14,12 +14,12 @@
 #include <utility>
 
 #include "lib/core/allocator.h"
+#include "lib/functors/pointwise.h"
+#include "lib/functors/update.h"
 #include "lib/kernels/copy.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/table.h"
 #include "lib/kernels/update.h"
-#include "lib/scalar.h"
-#include "lib/step.h"
 
 namespace reel::profile {
 namespace {
@@ -104,7 +104,7 @@ Scope::~Scope() {
 
 namespace {
 
-const Backend* real = nullptr;
+const KernelTable* real = nullptr;
 
 int64_t touched(const View& view) { return view.numel * size_of(view.dtype); }
 int64_t touched(const View* view) { return view ? touched(*view) : 0; }
@@ -150,7 +150,7 @@ void stand_in(R (*&kernel)(Args...), const char* name) {
   };
 }
 
-/// "log_softmax" of "… [with Functor = reel::scalar::LogSoftmax]" or "… [Functor = …]".
+/// "log_softmax" of "… [with Functor = reel::functors::LogSoftmax]" or "… [Functor = …]".
 std::string op_name(std::string_view text) {
   text = text.substr(0, text.find_first_of(";]", text.find("Functor = ")));
   std::string result;
@@ -178,32 +178,32 @@ void stand_in_for_all(std::tuple<Functors...>*, const Kernel*& rows) {
 }
 
 #define KERNEL_OF(how, member) \
-  stand_in<[](const Backend& b, size_t) { return b.member; }, 0, Touches::how>(table.member, #member)
+  stand_in<[](const KernelTable& b, size_t) { return b.member; }, 0, Touches::how>(table.member, #member)
 #define KERNEL(member) KERNEL_OF(kAll, member)
-#define KERNELS(member, List)                                                                                   \
-  stand_in_for_all<[](const Backend& b, size_t i) { return b.member[i]; }>(static_cast<scalar::List*>(nullptr), \
-                                                                           table.member)
+#define KERNELS(member, List)                                                                                         \
+  stand_in_for_all<[](const KernelTable& b, size_t i) { return b.member[i]; }>(static_cast<functors::List*>(nullptr), \
+                                                                               table.member)
 
-Backend make_recording_table() {
-  Backend table = *real;
+KernelTable make_recording_table() {
+  KernelTable table = *real;
   KERNEL(copy), KERNEL(copy_blocks), KERNEL(fill), KERNEL(where);
   KERNELS(unary, UnaryList), KERNELS(unary_grad, UnaryList);
   KERNELS(binary, BinaryList), KERNELS(grad_a, BinaryList), KERNELS(grad_b, BinaryList);
   KERNELS(ternary, TernaryList), KERNELS(bits, BitList), KERNELS(compare, CompareList), KERNELS(update, UpdateList);
-  KERNEL_OF(kTwice, rescale), KERNEL(norm);
-  KERNEL(reduce), KERNEL(arg_reduce), KERNEL(scan), KERNEL(logcumsumexp_grad), KERNEL(scan_extreme);
-  KERNEL(segment_reduce), KERNEL(segment_spread), KERNEL(segment_extreme_grad), KERNEL(segment_softmax);
+  KERNEL_OF(kTwice, multi_tensor_scale), KERNEL(multi_tensor_norm);
+  KERNEL(reduce), KERNEL(arg_reduce), KERNEL(scan), KERNEL(logcumsumexp_grad), KERNEL(cum_extreme);
+  KERNEL(segment_reduce), KERNEL(segment_broadcast), KERNEL(segment_extreme_grad), KERNEL(segment_softmax);
   KERNEL(segment_softmax_grad), KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy),
       KERNEL(cross_entropy_grad);
   KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad);
-  KERNEL(max_pool), KERNEL(avg_pool), KERNEL(avg_pool_grad), KERNEL(resample), KERNEL(resample_grad);
+  KERNEL(max_pool), KERNEL(avg_pool), KERNEL(avg_pool_grad), KERNEL(interpolate), KERNEL(interpolate_grad);
   KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad);
   KERNEL(convolve), KERNEL(unfold), KERNEL(fold);
   KERNEL(crf), KERNEL(crf_grad), KERNEL(crf_decode), KERNEL(ctc), KERNEL(ctc_grad);
-  KERNEL(find_out_of_range), KERNEL_OF(kPartly, index_select), KERNEL_OF(kPartly, index_copy),
-      KERNEL_OF(kPartly, index_add), KERNEL_OF(kPartly, gather);
+  KERNEL(check_bounds), KERNEL_OF(kPartly, index_select), KERNEL_OF(kPartly, index_copy), KERNEL_OF(kPartly, index_add),
+      KERNEL_OF(kPartly, gather);
   KERNEL_OF(kPartly, scatter), KERNEL(embedding_bag), KERNEL(count_nonzero), KERNEL(nonzero);
-  KERNEL(sort), KERNEL(kth), KERNEL(order_rows), KERNEL(search);
+  KERNEL(sort), KERNEL(kthvalue), KERNEL(lexsort), KERNEL(searchsorted);
   KERNEL(linalg.solve), KERNEL(linalg.slogdet), KERNEL(linalg.cholesky), KERNEL(linalg.qr), KERNEL(linalg.svd);
   KERNEL(linalg.eigh), KERNEL(linalg.solve_triangular);
   KERNEL(random), KERNEL(poisson), KERNEL(multinomial), KERNEL(dropout), KERNEL(dropout_grad);
@@ -216,22 +216,22 @@ void start() {
   Recorder& all = recorder();
   std::lock_guard lock(all.mutex);
   REEL_CHECK(!running(), "profile::start: something is recorded already");
-  static const Backend* const table = [] {
-    real = &cpu_backend();
-    return new Backend(make_recording_table());
+  static const KernelTable* const table = [] {
+    real = &cpu_kernels();
+    return new KernelTable(make_recording_table());
   }();
   all.buffers.clear();
   ++all.run;
   all.start = nanoseconds();
   internal::recording = true;
-  stand_in_for_cpu = table;
+  profiling_table = table;
 }
 
 Report stop() {
   Recorder& all = recorder();
   std::lock_guard lock(all.mutex);
   REEL_CHECK(running(), "profile::stop: nothing is recorded");
-  stand_in_for_cpu = nullptr;
+  profiling_table = nullptr;
   internal::recording = false;
   const auto seconds = [&](int64_t time) { return static_cast<double>(time - all.start) * 1e-9; };
   Report report;

@@ -184,7 +184,7 @@ Tensor Tensor::pin_memory() const {
   if (is_pinned()) return *this;
   void* data = cuda::allocate_pinned(static_cast<size_t>(view.numel * size_of(view.dtype)));
   const Tensor pinned = from_blob(data, view.dtype, view.shape, [data] { cuda::release_pinned(data); });
-  cpu_backend().copy(view, view_of(pinned));
+  cpu_kernels().copy(view, view_of(pinned));
   return pinned;
 }
 
@@ -219,7 +219,7 @@ thread_local Device where_by_default = kCPU;
 }
 Device default_device() { return where_by_default; }
 void set_default_device(Device device) {
-  backend(device);  // an Error if there is none
+  kernels_on(device);  // an Error if there is none
   where_by_default = device;
 }
 
@@ -235,7 +235,7 @@ void check_fits(const char* op, Scalar value, DType dtype) {
 namespace {
 Tensor filled(const Shape& shape, Scalar value, DType dtype, const TensorOptions& options) {
   Tensor result = make_tensor(shape, dtype, options.device);
-  backend(options.device).fill(view_of(result), value);
+  kernels_on(options.device).fill(view_of(result), value);
   return result.requires_grad_(options.requires_grad), result;
 }
 // A tensor whose element i is value(i), computed in double precision or exactly in int64.
@@ -325,7 +325,7 @@ Tensor eye(int64_t n, std::optional<int64_t> m, TensorOptions options) {
   const View& view = view_of(result);
   const int64_t count = std::min(view.shape[0], view.shape[1]);
   const View diagonal = make_view(view.data, {count}, {view.shape[1] + 1}, view.dtype);
-  backend_of(result).fill(diagonal, 1);
+  kernels_of(result).fill(diagonal, 1);
   return result.requires_grad_(options.requires_grad), result;
 }
 
@@ -342,7 +342,7 @@ Tensor from_blob(void* data, DType dtype, const Shape& shape, std::function<void
 Tensor tensor(const void* data, DType dtype, const Shape& shape, TensorOptions options) {
   Tensor result = make_tensor(shape, options.dtype.value_or(dtype));
   const View& to = view_of(result);
-  if (to.numel) cpu_backend().copy(make_view(const_cast<void*>(data), shape, contiguous_strides(shape), dtype), to);
+  if (to.numel) cpu_kernels().copy(make_view(const_cast<void*>(data), shape, contiguous_strides(shape), dtype), to);
   result = result.to(options.device);
   return result.requires_grad_(options.requires_grad), result;
 }

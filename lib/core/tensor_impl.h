@@ -56,7 +56,7 @@ inline const View& view_of(const Tensor& tensor, const char* op) {
   return TensorImpl::of(tensor)->view;
 }
 inline const View& view_of(const Tensor& tensor) { return TensorImpl::of(tensor)->view; }
-inline const Backend& backend_of(const Tensor& tensor) { return backend(TensorImpl::of(tensor)->device()); }
+inline const KernelTable& kernels_of(const Tensor& tensor) { return kernels_on(TensorImpl::of(tensor)->device()); }
 
 /// Row-major strides of shape.
 Strides contiguous_strides(const Shape& shape);

@@ -32,8 +32,8 @@ Isa chosen_isa() {
   return isa;
 }
 
-Backend make_table() {
-  Backend table{};
+KernelTable make_table() {
+  KernelTable table{};
   table.copy = copy;
   table.copy_blocks = copy_blocks;
   table.fill = fill;
@@ -41,8 +41,8 @@ Backend make_table() {
   table.arg_reduce = arg_reduce;
   table.scan = scan;
   table.logcumsumexp_grad = logcumsumexp_grad;
-  table.scan_extreme = scan_extreme;
-  table.find_out_of_range = find_out_of_range;
+  table.cum_extreme = cum_extreme;
+  table.check_bounds = check_bounds;
   table.index_select = index_select;
   table.index_copy = index_copy;
   table.index_add = index_add;
@@ -52,9 +52,9 @@ Backend make_table() {
   table.count_nonzero = count_nonzero;
   table.nonzero = nonzero;
   table.sort = sort;
-  table.kth = kth;
-  table.order_rows = order_rows;
-  table.search = search;
+  table.kthvalue = kthvalue;
+  table.lexsort = lexsort;
+  table.searchsorted = searchsorted;
   table.convolve = convolve;
   table.unfold = unfold;
   table.fold = fold;
@@ -76,10 +76,10 @@ Backend make_table() {
 }  // namespace
 }  // namespace cpu
 
-constinit std::atomic<const Backend*> stand_in_for_cpu = nullptr;
+constinit std::atomic<const KernelTable*> profiling_table = nullptr;
 
-const Backend& cpu_backend() {
-  static const Backend table = cpu::make_table();
+const KernelTable& cpu_kernels() {
+  static const KernelTable table = cpu::make_table();
   return table;
 }
 

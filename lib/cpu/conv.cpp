@@ -102,7 +102,7 @@ void convolve_by_columns(ConvPart wanted, const Convolution& c) {
         product.a = y, product.c = weight;
         product.beta = image > 0;
       }
-      cpu_backend().gemm(product);
+      cpu_kernels().gemm(product);
       if (wanted == kConvX) fold_image(c, in, columns, x);
     }
 }

@@ -200,8 +200,8 @@ Recurrence Widened::of_grad(Recurrence r) {
   return r;
 }
 
-void update_halves(Backend::Update kernel, const void* functor, const View& p, const View& g, const View* const* states,
-                   const View* ids) {
+void update_halves(KernelTable::Update kernel, const void* functor, const View& p, const View& g,
+                   const View* const* states, const View* ids) {
   if (!ids) return kernel(functor, Widened().in_out(p), Widened().in(g), states, nullptr);
   if (ids->numel == 0) return;
   const int64_t n = g.numel / ids->numel;
@@ -210,9 +210,9 @@ void update_halves(Backend::Update kernel, const void* functor, const View& p, c
   };
   for (int64_t i = 0; i < ids->numel; ++i) {
     const int64_t id = ids->as<const int64_t>()[i];
-    View rows[scalar::kMostStates];
-    const View* of_row[scalar::kMostStates] = {};
-    for (int s = 0; s < scalar::kMostStates; ++s)
+    View rows[functors::kMostStates];
+    const View* of_row[functors::kMostStates] = {};
+    for (int s = 0; s < functors::kMostStates; ++s)
       if (states[s]) rows[s] = row(*states[s], id), of_row[s] = &rows[s];
     kernel(functor, Widened().in_out(row(p, id)), Widened().in(row(g, i)), of_row, nullptr);
   }

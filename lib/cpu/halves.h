@@ -68,8 +68,8 @@ class Widened {
 };
 
 /// An optimizer's step for half p and g, of which only the rows `ids`, if given, are widened.
-void update_halves(Backend::Update kernel, const void* functor, const View& p, const View& g, const View* const* states,
-                   const View* ids);
+void update_halves(KernelTable::Update kernel, const void* functor, const View& p, const View& g,
+                   const View* const* states, const View* ids);
 
 /// Runs the kernel of a norm's gradients, which adds up those of weight and bias in float64, and rounds these.
 void norm_grad(void (*kernel)(const Norm&), const Norm& norm);

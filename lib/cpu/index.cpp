@@ -117,7 +117,7 @@ void for_each_indexed(const View& x, int dim, const View& index, const View& y, 
 
 }  // namespace
 
-bool find_out_of_range(const char*, const View& ids, int64_t low, int64_t high, int64_t* bad) {
+bool check_bounds(const char*, const View& ids, int64_t low, int64_t high, int64_t* bad) {
   bool found = false;
   const View* const views[] = {&ids};
   plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {

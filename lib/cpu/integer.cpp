@@ -2,7 +2,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 // The pointwise ops on integers. The compiler vectorises them for the baseline, and memory is the limit anyway.
 namespace reel::cpu {
@@ -27,14 +27,14 @@ void binary(const void* functor, const View& a, const View& b, const View& y) {
 }
 
 template <class F>
-constexpr Backend::Unary unary_row() {
+constexpr KernelTable::Unary unary_row() {
   if constexpr (F::kIntegers)
     return unary<F>;
   else
     return nullptr;
 }
 template <class F>
-constexpr Backend::Binary binary_row() {
+constexpr KernelTable::Binary binary_row() {
   if constexpr (F::kIntegers)
     return binary<F>;
   else
@@ -42,25 +42,25 @@ constexpr Backend::Binary binary_row() {
 }
 
 template <class... F>
-constexpr std::array<Backend::Unary, sizeof...(F)> unary_rows(std::tuple<F...>*) {
+constexpr std::array<KernelTable::Unary, sizeof...(F)> unary_rows(std::tuple<F...>*) {
   return {unary_row<F>()...};
 }
 template <class... F>
-constexpr std::array<Backend::Binary, sizeof...(F)> binary_rows(std::tuple<F...>*) {
+constexpr std::array<KernelTable::Binary, sizeof...(F)> binary_rows(std::tuple<F...>*) {
   return {binary_row<F>()...};
 }
 template <class... F>
-constexpr std::array<Backend::Binary, sizeof...(F)> bit_rows(std::tuple<F...>*) {
+constexpr std::array<KernelTable::Binary, sizeof...(F)> bit_rows(std::tuple<F...>*) {
   return {binary<F>...};
 }
-constexpr auto kUnary = unary_rows(static_cast<scalar::UnaryList*>(nullptr));
-constexpr auto kBinary = binary_rows(static_cast<scalar::BinaryList*>(nullptr));
-constexpr auto kBits = bit_rows(static_cast<scalar::BitList*>(nullptr));
+constexpr auto kUnary = unary_rows(static_cast<functors::UnaryList*>(nullptr));
+constexpr auto kBinary = binary_rows(static_cast<functors::BinaryList*>(nullptr));
+constexpr auto kBits = bit_rows(static_cast<functors::BitList*>(nullptr));
 
 }  // namespace
 
-constinit const Backend::Unary* const integer_unary = kUnary.data();
-constinit const Backend::Binary* const integer_binary = kBinary.data();
-constinit const Backend::Binary* const integer_bits = kBits.data();
+constinit const KernelTable::Unary* const integer_unary = kUnary.data();
+constinit const KernelTable::Binary* const integer_binary = kBinary.data();
+constinit const KernelTable::Binary* const integer_bits = kBits.data();
 
 }  // namespace reel::cpu

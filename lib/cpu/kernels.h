@@ -14,14 +14,14 @@ void copy_blocks(std::span<const BlockCopy> blocks);
 void fill(const View& to, Scalar value);
 
 // The integer rows of the pointwise tables; nullptr where the functor is not defined for integers.
-extern const Backend::Unary* const integer_unary;
-extern const Backend::Binary* const integer_binary;
-extern const Backend::Binary* const integer_bits;
+extern const KernelTable::Unary* const integer_unary;
+extern const KernelTable::Binary* const integer_binary;
+extern const KernelTable::Binary* const integer_bits;
 void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
 void arg_reduce(bool largest, const View& x, int dim, const View& y);
 void scan(ScanOp op, const View& x, int dim, const View& y);
 void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, const View& gx);
-void scan_extreme(bool largest, const View& x, int dim, const View& values, const View& indices);
+void cum_extreme(bool largest, const View& x, int dim, const View& values, const View& indices);
 
 void blas_gemm(const Gemm& gemm);
 
@@ -31,7 +31,7 @@ bool onednn_convolve(ConvPart wanted, const Convolution& conv);
 void unfold(const Convolution& conv);
 void fold(const Convolution& conv);
 
-bool find_out_of_range(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
+bool check_bounds(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
 void index_select(const View& x, int dim, const View& ids, const View& y);
 void index_copy(const View& y, int dim, const View& ids, const View& from);
 void index_add(const View& y, int dim, const View& ids, const View& from);
@@ -41,9 +41,9 @@ void embedding_bag(const EmbeddingBag& job);
 int64_t count_nonzero(const View& x);
 void nonzero(const View& x, const View& positions);
 void sort(bool descending, const View& x, const View& values, const View& indices);
-void kth(int64_t k, bool nan_wins, const View& x, const View& indices);
-void order_rows(const View& x, const View& order);
-void search(bool right, const View& sorted, const View& values, const View& positions);
+void kthvalue(int64_t k, bool nan_wins, const View& x, const View& indices);
+void lexsort(const View& x, const View& order);
+void searchsorted(bool right, const View& sorted, const View& values, const View& positions);
 
 int64_t solve(const View& a, const View& b, const View& x);
 void slogdet(const View& a, const View& sign, const View& logabsdet);
@@ -62,13 +62,13 @@ void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const Vie
 
 // Fill in the rows of simd/ (simd/table.cpp).
 namespace baseline {
-void install(Backend& table);
+void install(KernelTable& table);
 }
 namespace avx2 {
-void install(Backend& table);
+void install(KernelTable& table);
 }
 namespace avx512 {
-void install(Backend& table);
+void install(KernelTable& table);
 }
 
 }  // namespace reel::cpu

@@ -4,8 +4,8 @@
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/random.h"
-#include "lib/number.h"
 #include "lib/philox.h"
 
 // Random numbers, multinomial samples and dropout from Philox (lib/philox.h). Number i of a stream is a function of
@@ -73,8 +73,8 @@ void normal(double mean, double std, uint64_t seed, uint64_t offset, int64_t n, 
     const int lane = number % 4 & 2;
     const double u = uniform_double(block.lane[lane], extra.lane[lane]) + 0x1p-54;
     const double v = uniform_double(block.lane[lane + 1], extra.lane[lane + 1]);
-    const double radius = scalar::sqrt(-2 * scalar::log(u)), angle = 6.283185307179586477 * v;
-    y[i] = mean + std * radius * (number & 1 ? scalar::sin(angle) : scalar::cos(angle));
+    const double radius = functors::sqrt(-2 * functors::log(u)), angle = 6.283185307179586477 * v;
+    y[i] = mean + std * radius * (number & 1 ? functors::sin(angle) : functors::cos(angle));
   }
 }
 
@@ -92,7 +92,7 @@ double transform(RandomKind kind, double a, double b, double u) {
   switch (kind) {
     case RandomKind::kExponential:
       return u > 0 ? -std::log1p(-u) / a : 0x1p-54 / a;  // never 0: its logarithm is finite
-    case RandomKind::kCauchy: return a + b * std::tan(scalar::kPi * (u - 0.5));
+    case RandomKind::kCauchy: return a + b * std::tan(functors::kPi * (u - 0.5));
     case RandomKind::kGeometric: return 1 + std::floor(std::log1p(-u) / std::log1p(-a));
     default: return u;
   }
@@ -108,7 +108,7 @@ void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed
       case RandomKind::kNormal: return normal(a, b, seed, offset, n, to);
       case RandomKind::kLogNormal:
         normal(a, b, seed, offset, n, to);
-        for (int64_t i = 0; i < n; ++i) to[i] = scalar::exp(to[i]);
+        for (int64_t i = 0; i < n; ++i) to[i] = functors::exp(to[i]);
         return;
       default:
         for_each_two_lanes(seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
@@ -187,7 +187,7 @@ double draw_poisson(double rate, Draws draw) {
     const double k = std::floor((2 * a / distance + b) * u + rate + 0.43);
     if (distance >= 0.07 && v <= v_r) return k;
     if (k < 0 || (distance < 0.013 && v > distance)) continue;
-    const double bound = k * std::log(rate) - rate - scalar::lgamma(k + 1);
+    const double bound = k * std::log(rate) - rate - functors::lgamma(k + 1);
     if (std::log(v * inverse_alpha / (a / (distance * distance) + b)) <= bound) return k;
   }
 }

@@ -216,7 +216,7 @@ void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, con
   });
 }
 
-void scan_extreme(bool largest, const View& x, int dim, const View& values, const View& indices) {
+void cum_extreme(bool largest, const View& x, int dim, const View& values, const View& indices) {
   if (x.numel == 0) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;

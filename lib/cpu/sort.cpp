@@ -115,7 +115,7 @@ void sort(bool descending, const View& x, const View& values, const View& indice
   });
 }
 
-void kth(int64_t k, bool nan_wins, const View& x, const View& indices) {
+void kthvalue(int64_t k, bool nan_wins, const View& x, const View& indices) {
   if (x.numel == 0) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -132,7 +132,7 @@ void kth(int64_t k, bool nan_wins, const View& x, const View& indices) {
   });
 }
 
-void order_rows(const View& x, const View& order) {
+void lexsort(const View& x, const View& order) {
   const int64_t n = x.shape[0], m = x.shape[1];
   int64_t* at = order.as<int64_t>();
   std::iota(at, at + n, int64_t{0});
@@ -147,7 +147,7 @@ void order_rows(const View& x, const View& order) {
   });
 }
 
-void search(bool right, const View& sorted, const View& values, const View& positions) {
+void searchsorted(bool right, const View& sorted, const View& values, const View& positions) {
   if (values.numel == 0) return;
   const bool rows = sorted.shape.size() > 1;
   const int64_t n = sorted.shape.back(), m = rows ? values.shape.back() : values.numel;

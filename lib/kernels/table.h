@@ -14,7 +14,8 @@
 //
 // The table declares the argument structs and enums only. Each is defined in its family's header, lib/kernels/*.h,
 // which the op and the kernels of that family include: a change to one of them rebuilds that family alone. For the same
-// reason the pointwise rows are pointers: their number is that of the functors in lib/scalar.h and lib/step.h.
+// reason the pointwise rows are pointers: their number is that of the functors in lib/functors/pointwise.h and
+// lib/functors/update.h.
 namespace reel {
 
 struct BlockCopy;     // lib/kernels/copy.h
@@ -38,7 +39,7 @@ enum class SegmentOp;   // lib/kernels/segment.h
 /// Where float32 and float64 are named, kernels take half types, too, but in segments, logcumsumexp_grad, linalg, crf,
 /// ctc and poisson: they compute in float32 and round each element of a result once. A number of the host that comes
 /// beside halves is a float32.
-struct Backend {
+struct KernelTable {
   // Memory of a device that is not the CPU, for storage; reel::Error when there is none. cuda::release_block gives the
   // block back.
   void* (*allocate)(size_t bytes, void** block);
@@ -51,9 +52,9 @@ struct Backend {
   void (*copy_blocks)(std::span<const BlockCopy> blocks);
   void (*fill)(const View& to, Scalar value);
 
-  // Pointwise, one row a functor of lib/scalar.h: an array as long as the list that is named. All operands have one
-  // dtype: float32, float64 or, where the functor is kIntegers, uint8, int32 and int64. Gradient kernels get nullptr
-  // for what the functor's `save` does not name.
+  // Pointwise, one row a functor of lib/functors/pointwise.h: an array as long as the list that is named. All operands
+  // have one dtype: float32, float64 or, where the functor is kIntegers, uint8, int32 and int64. Gradient kernels get
+  // nullptr for what the functor's `save` does not name.
   using Unary = void (*)(const void* functor, const View& x, const View& y);
   using UnaryGrad = void (*)(const void* functor, const View& g, const View* x, const View* y, const View& gx);
   using Binary = void (*)(const void* functor, const View& a, const View& b, const View& y);
@@ -79,13 +80,13 @@ struct Backend {
   // gx[i] = sum over k >= i of g[k] exp(x[i] - y[k]) for y = scan(kLogSumExp, x); float32 or float64.
   void (*logcumsumexp_grad)(const View& g, const View& x, const View& y, int dim, const View& gx);
   // The largest (smallest) element so far and its last position; NaN wins.
-  void (*scan_extreme)(bool largest, const View& x, int dim, const View& values, const View& indices);
+  void (*cum_extreme)(bool largest, const View& x, int dim, const View& values, const View& indices);
 
   // Ragged rows: x is [n, m], y is [s, m], all contiguous, float32 or float64; segment i is the rows offsets[i] to
   // offsets[i + 1] of x; offsets: int64 [s + 1]. NaN wins; an empty segment gives 0, -infinity, infinity.
   void (*segment_reduce)(SegmentOp op, const View& x, const View& offsets, const View& y);
   // x = the segment's row of y, divided by the segment's length if `mean`.
-  void (*segment_spread)(bool mean, const View& y, const View& offsets, const View& x);
+  void (*segment_broadcast)(bool mean, const View& y, const View& offsets, const View& x);
   // gx = the segment's row of g where x is its row of y, shared evenly between equals; 0 elsewhere.
   void (*segment_extreme_grad)(const View& g, const View& x, const View& y, const View& offsets, const View& gx);
   void (*segment_softmax)(const View& x, const View& offsets, const View& y);
@@ -117,8 +118,8 @@ struct Backend {
 
   // y[…, j, …] = Σ_k weights[j, k] x[…, ids[j, k], …], and its adjoint, which adds to x; contiguous, float32 or
   // float64.
-  void (*resample)(const View& x, int dim, const View& ids, const View& weights, const View& y);
-  void (*resample_grad)(const View& x, int dim, const View& ids, const View& weights, const View& y);
+  void (*interpolate)(const View& x, int dim, const View& ids, const View& weights, const View& y);
+  void (*interpolate_grad)(const View& x, int dim, const View& ids, const View& weights, const View& y);
 
   void (*gemm)(const Gemm& gemm);
   void (*cell)(const Cell& cell);
@@ -145,7 +146,7 @@ struct Backend {
   // Indexing; ids and index are int64.
   // The first element outside [low, high), through *bad; false when there is none. A GPU says false at once: it reports
   // an Error in op's name when the host next waits for it. So indices may be wrong, and a kernel touches nothing then.
-  bool (*find_out_of_range)(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
+  bool (*check_bounds)(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
   void (*index_select)(const View& x, int dim, const View& ids, const View& y);  // ids 1-d; negative ids count back
   void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
   void (*index_add)(const View& y, int dim, const View& ids, const View& from);
@@ -159,12 +160,12 @@ struct Backend {
   // smaller last dimension: the first elements of the order.
   void (*sort)(bool descending, const View& x, const View& values, const View& indices);
   // Where the element number k of the stable order along the last dimension is; with `nan_wins` the first NaN, if any.
-  void (*kth)(int64_t k, bool nan_wins, const View& x, const View& indices);
+  void (*kthvalue)(int64_t k, bool nan_wins, const View& x, const View& indices);
   // The stable order of x's rows, compared from their first element on; x [n, m] is contiguous, order is int64 [n].
-  void (*order_rows)(const View& x, const View& order);
+  void (*lexsort)(const View& x, const View& order);
   // How many elements of the ascending `sorted` come before each value (with `right`: or are equal to it). Contiguous,
   // of one dtype; sorted is [n] for any values, or [r, n] for [r, m]. NaN is the largest.
-  void (*search)(bool right, const View& sorted, const View& values, const View& positions);
+  void (*searchsorted)(bool right, const View& sorted, const View& values, const View& positions);
 
   // Of batches of contiguous matrices [b, m, n], float32 or float64. Where there is a return value it is the first
   // matrix for which there is no result, -1 if there is none.
@@ -187,22 +188,22 @@ struct Backend {
   void (*dropout)(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 
   // Optimizer steps, contiguous; float32 or float64; the states of half parameters are float32. With `ids` (int64
-  // [n]) g is [n, …] and only those rows of p and its states are changed. Of the scalar::kMostStates states
+  // [n]) g is [n, …] and only those rows of p and its states are changed. Of the functors::kMostStates states
   // those are nullptr that the functor does not have.
   using Update = void (*)(const void* functor, const View& p, const View& g, const View* const* states,
                           const View* ids);
-  const Update* update;  // UpdateList of lib/step.h
+  const Update* update;  // UpdateList of lib/functors/update.h
   // One step of many parameters at once, of one dtype, which do not overlap.
-  using UpdateMany = void (*)(const void* functor, std::span<const Updated> parameters);
-  const UpdateMany* update_many;  // UpdateList
+  using MultiTensorUpdate = void (*)(const void* functor, std::span<const Updated> parameters);
+  const MultiTensorUpdate* multi_tensor_update;  // UpdateList
   // Many gradients (p of each, of one dtype), in place, times factor or, where `norm` (of one element, float32 or
-  // float64) is given, times scalar::clip_factor(factor, norm). *found, unless it is nullptr, becomes true if one of
+  // float64) is given, times functors::clip_factor(factor, norm). *found, unless it is nullptr, becomes true if one of
   // their elements was NaN or infinite, and else stays as it is. Both are on the gradients' device.
-  void (*rescale)(double factor, const View* norm, std::span<const Updated> gradients, bool* found);
+  void (*multi_tensor_scale)(double factor, const View* norm, std::span<const Updated> gradients, bool* found);
   // The p-norm (p > 0, or infinite) of all elements of many tensors (p of each, of one dtype); y is float32 or float64.
-  void (*norm)(double p, std::span<const Updated> tensors, const View& y);
+  void (*multi_tensor_norm)(double p, std::span<const Updated> tensors, const View& y);
   // Of GPUs, which are not asked whether any target is ignored: that would take a wait. Contiguous targets of a loss in
-  // [0, classes), or `ignored`; another one is reported as find_out_of_range does. `kept`, float32 or float64, becomes
+  // [0, classes), or `ignored`; another one is reported as check_bounds does. `kept`, float32 or float64, becomes
   // the number of those that are not ignored, *marked, if wanted, the targets with -1 for those that are.
   void (*read_targets)(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
                        const View* marked);
@@ -212,20 +213,20 @@ struct Backend {
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU
 /// (baseline, avx2 or avx512) asks for.
-const Backend& cpu_backend();
+const KernelTable& cpu_kernels();
 /// The table of a device that is not the CPU, made the calling thread's current one: what the table's functions work
 /// on. Throws one clear Error for one that this build or machine does not have.
-const Backend& other_backend(Device device);
+const KernelTable& device_kernels(Device device);
 
 /// What takes the place of the CPU's table while lib/core/profile.cpp records.
-extern constinit std::atomic<const Backend*> stand_in_for_cpu;
+extern constinit std::atomic<const KernelTable*> profiling_table;
 
 /// The table of a device.
-inline const Backend& backend(Device device) {
-  static const Backend& cpu = cpu_backend();
+inline const KernelTable& kernels_on(Device device) {
+  static const KernelTable& cpu = cpu_kernels();
   if (device.type != DeviceType::kCPU) [[unlikely]]
-    return other_backend(device);
-  const Backend* stand_in = stand_in_for_cpu.load(std::memory_order_relaxed);
+    return device_kernels(device);
+  const KernelTable* stand_in = profiling_table.load(std::memory_order_relaxed);
   return stand_in ? *stand_in : cpu;
 }
 

@@ -5,7 +5,7 @@
 #include "reel/types.h"
 
 namespace reel {
-namespace scalar {
+namespace functors {
 inline constexpr int kMostStates = 3;  // of an optimizer, for each of its parameters
 }
 
@@ -14,7 +14,7 @@ struct Updated {
   DType dtype;  // of p and g
   void* p;
   const void* g;
-  std::array<void*, scalar::kMostStates> states;  // nullptr where the functor has none
+  std::array<void*, functors::kMostStates> states;  // nullptr where the functor has none
   int64_t numel;
 };
 

@@ -1,30 +1,30 @@
 #include "reel/ops/activation.h"
 
+#include "lib/functors/pointwise.h"
 #include "lib/ops/pointwise.h"
-#include "lib/scalar.h"
 
 namespace reel {
 
-Tensor relu(const Tensor& x) { return unary<scalar::Relu>("relu", x); }
+Tensor relu(const Tensor& x) { return unary<functors::Relu>("relu", x); }
 Tensor hardtanh(const Tensor& x, double min_val, double max_val) {
   REEL_CHECK(min_val <= max_val, "hardtanh: min_val ", min_val, " is greater than max_val ", max_val);
-  return unary("hardtanh", x, scalar::Clamp{min_val, max_val});
+  return unary("hardtanh", x, functors::Clamp{min_val, max_val});
 }
-Tensor relu6(const Tensor& x) { return unary("relu6", x, scalar::Clamp{0, 6}); }
+Tensor relu6(const Tensor& x) { return unary("relu6", x, functors::Clamp{0, 6}); }
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
-  return unary("leaky_relu", x, scalar::LeakyRelu{negative_slope});
+  return unary("leaky_relu", x, functors::LeakyRelu{negative_slope});
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {
   if (const Lower low{}) return prelu(low(x), low(weight));
   const View &xv = view_of(x, "prelu"), &wv = view_of(weight, "prelu");
-  if (wv.numel == 1) return binary<scalar::Prelu>("prelu", x, weight.reshape({}));
+  if (wv.numel == 1) return binary<functors::Prelu>("prelu", x, weight.reshape({}));
   REEL_CHECK(wv.shape.size() == 1 && xv.shape.size() >= 2 && wv.shape[0] == xv.shape[1], "prelu: a weight of shape ",
              wv.shape, " for x of shape ", xv.shape,
              "; there must be one slope, or one for each channel (dimension 1)");
   Shape channels;
   channels.resize(xv.shape.size() - 1, 1);
   channels[0] = wv.numel;
-  return binary<scalar::Prelu>("prelu", x, weight.view(channels));
+  return binary<functors::Prelu>("prelu", x, weight.view(channels));
 }
 Tensor rrelu(const Tensor& x, double lower, double upper, bool training) {
   REEL_CHECK(lower <= upper, "rrelu: the range of slopes [", lower, ", ", upper, "] is empty");
@@ -33,24 +33,24 @@ Tensor rrelu(const Tensor& x, double lower, double upper, bool training) {
   const DType dtype = is_floating_point(view.dtype) ? view.dtype : kFloat32;
   return where(x > 0, x, x * make_tensor(view.shape, dtype, x.device()).uniform_(lower, upper));
 }
-Tensor elu(const Tensor& x, double alpha) { return unary("elu", x, scalar::Elu{alpha}); }
+Tensor elu(const Tensor& x, double alpha) { return unary("elu", x, functors::Elu{alpha}); }
 Tensor selu(const Tensor& x) {
-  return unary("selu", x, scalar::Elu{.alpha = 1.6732632423543772, .scale = 1.0507009873554805});
+  return unary("selu", x, functors::Elu{.alpha = 1.6732632423543772, .scale = 1.0507009873554805});
 }
 Tensor celu(const Tensor& x, double alpha) {
   REEL_CHECK(alpha != 0, "celu: alpha is 0");
-  return unary("celu", x, scalar::Elu{.alpha = alpha, .input_scale = 1 / alpha});
+  return unary("celu", x, functors::Elu{.alpha = alpha, .input_scale = 1 / alpha});
 }
-Tensor gelu(const Tensor& x) { return unary<scalar::Gelu>("gelu", x); }
-Tensor gelu_tanh(const Tensor& x) { return unary<scalar::GeluTanh>("gelu_tanh", x); }
-Tensor silu(const Tensor& x) { return unary<scalar::Silu>("silu", x); }
-Tensor mish(const Tensor& x) { return unary<scalar::Mish>("mish", x); }
-Tensor logsigmoid(const Tensor& x) { return unary<scalar::LogSigmoid>("logsigmoid", x); }
+Tensor gelu(const Tensor& x) { return unary<functors::Gelu>("gelu", x); }
+Tensor gelu_tanh(const Tensor& x) { return unary<functors::GeluTanh>("gelu_tanh", x); }
+Tensor silu(const Tensor& x) { return unary<functors::Silu>("silu", x); }
+Tensor mish(const Tensor& x) { return unary<functors::Mish>("mish", x); }
+Tensor logsigmoid(const Tensor& x) { return unary<functors::LogSigmoid>("logsigmoid", x); }
 Tensor hardsigmoid(const Tensor& x) {
   const Upcast up{view_of(x, "hardsigmoid").dtype};  // half types would round the corners away
   return up.round(hardtanh(up(x) + 3, 0, 6) / 6);
 }
-Tensor hardswish(const Tensor& x) { return unary<scalar::Hardswish>("hardswish", x); }
+Tensor hardswish(const Tensor& x) { return unary<functors::Hardswish>("hardswish", x); }
 Tensor softsign(const Tensor& x) { return x / (1 + abs(x)); }
 Tensor tanhshrink(const Tensor& x) {
   const Upcast up{view_of(x, "tanhshrink").dtype};
@@ -65,7 +65,7 @@ Tensor threshold(const Tensor& x, double threshold, Scalar value) { return where
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   if (const Raise raise{}) return softplus(raise(x), beta, threshold);
   REEL_CHECK(beta > 0, "softplus: beta ", beta, " is not positive");
-  return unary("softplus", x, scalar::Softplus{beta, threshold});
+  return unary("softplus", x, functors::Softplus{beta, threshold});
 }
 
 Tensor glu(const Tensor& x, int64_t dim) {

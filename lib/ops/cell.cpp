@@ -111,7 +111,7 @@ struct CellRule {
     cell.grad_c = gc.defined() ? view_of(gc).data : nullptr;
     cell.grad_gates = view_of(g_gates).data;
     cell.grad_child_c = gc_at.data();
-    backend_of(act).cell_grad(cell);
+    kernels_of(act).cell_grad(cell);
     back.set(0, std::move(g_gates));
     for (int k = 0; k < children; ++k) back.set(1 + k, std::move(g_held.data()[k]));
   }
@@ -149,7 +149,7 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
   cell.c = view_of(state.c).data;
   cell.activated = view_of(activated).data;
   cell.tanh_c = view_of(tanh_c).data;
-  backend(device).cell(cell);
+  kernels_on(device).cell(cell);
   if (!recording(gates) && !recording(cs)) return state;
 
   CellRule rule{layout, n, Saved::output(activated, kActivated), Saved::output(tanh_c, kTanhC), {}, {}};

@@ -41,7 +41,7 @@ Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const 
     Convolution call = form;
     call.data[wanted] = view_of(result).data, call.data[pa] = view_of(a).data, call.data[pb] = view_of(b).data;
     if (fused && offset.defined()) call.bias = view_of(offset).data;
-    backend_of(result).convolve(wanted, call);
+    kernels_of(result).convolve(wanted, call);
   }
   if (offset.defined() && !fused)
     no_grad([&] {
@@ -207,7 +207,7 @@ Tensor slide(bool to_columns, const Convolution& form, const Tensor& x) {
   const Tensor to = make_tensor(to_columns ? columns : shape_of(form, kConvX), form.dtype, x.device());
   Convolution call = form;
   call.data = {view_of(to_columns ? from : to).data, nullptr, view_of(to_columns ? to : from).data};
-  const Backend& table = backend_of(x);
+  const KernelTable& table = kernels_of(x);
   if (view_of(to).numel) to_columns ? table.unfold(call) : table.fold(call);
   if (recording(from))
     record(to_columns ? "unfold" : "fold", to, inputs(from),

@@ -81,8 +81,8 @@ Chains read_chains(const char* op, const Tensor& emissions, const Tensor& transi
     REEL_CHECK(lengths.dtype() == kInt64 && lengths.shape() == (shape.size() == 3 ? Shape{shape[1]} : Shape{}), op,
                ": ", lengths.dtype(), " lengths of shape ", lengths.shape(), " for emissions of shape ", shape);
     int64_t bad;
-    REEL_CHECK(!backend_of(lengths).find_out_of_range(op, view_of(lengths), 1, chains.steps + 1, &bad), op, ": length ",
-               bad, " of emissions of shape ", shape);
+    REEL_CHECK(!kernels_of(lengths).check_bounds(op, view_of(lengths), 1, chains.steps + 1, &bad), op, ": length ", bad,
+               " of emissions of shape ", shape);
     chains.lengths = lengths.contiguous();
   }
   chains.emissions = dense(emissions), chains.transitions = dense(transitions);
@@ -106,7 +106,7 @@ Tensor read_tags(const char* op, const Tensor& tags, const Chains& chains) {
     read = where(t < chains.lengths, read, 0);
   }
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(read).find_out_of_range(op, view_of(read), 0, chains.tags, &bad), op, ": tag ", bad,
+  REEL_CHECK(!kernels_of(read).check_bounds(op, view_of(read), 0, chains.tags, &bad), op, ": tag ", bad,
              " is out of range for ", chains.tags, " tags");
   return read;
 }
@@ -161,7 +161,7 @@ struct LikelihoodRule {
     crf.grad_transitions = view_of(grads[1]).data;
     crf.grad_start = chains.start.defined() ? view_of(grads[2]).data : nullptr;
     crf.grad_end = chains.end.defined() ? view_of(grads[3]).data : nullptr;
-    backend_of(g).crf_grad(crf);
+    kernels_of(g).crf_grad(crf);
     for (int i = 0; i < 4; ++i) back.set(i, std::move(grads[i]));
   }
 
@@ -192,7 +192,7 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags) 
   Crf crf = chains.describe();
   crf.observed = tags.defined() ? view_of(tags).as<const int64_t>() : nullptr;
   crf.result = view_of(y).data, crf.alpha = view_of(alpha).data, crf.norm = view_of(norm).data;
-  backend_of(y).crf(crf);
+  kernels_of(y).crf(crf);
   if (recording(chains.emissions, chains.transitions, chains.start, chains.end)) {
     const auto save = [](const Tensor& t) { return saved_if(t.defined(), t); };
     LikelihoodRule rule{.shape = {},
@@ -270,8 +270,8 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
   crf.result = view_of(log_z).data, crf.alpha = view_of(alpha).data, crf.norm = view_of(norm).data;
   crf.grad = view_of(g).data, crf.grad_emissions = view_of(y).data, crf.grad_transitions = view_of(counts).data;
   crf.scratch = view_of(scratch).data;
-  backend_of(y).crf(crf);
-  backend_of(y).crf_grad(crf);
+  kernels_of(y).crf(crf);
+  kernels_of(y).crf_grad(crf);
   return y.to(emissions.dtype());
 }
 
@@ -302,7 +302,7 @@ CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Te
   Crf crf = chains.describe();
   crf.result = view_of(paths.scores).data, crf.scratch = view_of(scratch).data;
   crf.from = view_of(ways).as<int32_t>(), crf.path = view_of(paths.tags).as<int64_t>();
-  backend_of(ways).crf_decode(crf);
+  kernels_of(ways).crf_decode(crf);
   return {paths.tags, paths.scores.to(emissions.dtype())};
 }
 

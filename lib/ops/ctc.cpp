@@ -16,7 +16,7 @@ Tensor as_lengths(const char* what, const Tensor& lengths, int64_t n, int64_t mo
              "ctc_loss: ", view.dtype, " ", what, " lengths of shape ", view.shape, " for ", n, " sequences");
   const Tensor list = lengths.to(kInt64).to(device).reshape({n}).contiguous();
   int64_t bad;
-  REEL_CHECK(!backend_of(list).find_out_of_range("ctc_loss", view_of(list), 0, most + 1, &bad), "ctc_loss: ", what,
+  REEL_CHECK(!kernels_of(list).check_bounds("ctc_loss", view_of(list), 0, most + 1, &bad), "ctc_loss: ", what,
              " length ", bad, " is not between 0 and ", most);
   return list;
 }
@@ -35,7 +35,7 @@ Tensor padded_targets(const Tensor& targets, const Tensor& lengths, int64_t most
   const Tensor labels = ids.numel() ? index_select(ids, 0, at.flatten()).reshape(at.shape()) : at;
   const Tensor read = where(valid, labels, 0).contiguous();
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(read).find_out_of_range("ctc_loss", view_of(read), 0, classes, &bad), "ctc_loss: target ", bad,
+  REEL_CHECK(!kernels_of(read).check_bounds("ctc_loss", view_of(read), 0, classes, &bad), "ctc_loss: target ", bad,
              " is out of range for ", classes, " classes");
   return read;
 }
@@ -85,7 +85,7 @@ struct CtcRule {
     Ctc ctc = describe(x, y, ins, outs, a, n, blank, zero_infinity);
     const Tensor scratch = scratch_for(ctc, x);
     ctc.scratch = view_of(scratch).data, ctc.grad = view_of(g).data, ctc.grad_log_probs = view_of(gx).data;
-    backend_of(x).ctc_grad(ctc);
+    kernels_of(x).ctc_grad(ctc);
     back.set(0, gx);
   }
 
@@ -139,7 +139,7 @@ Tensor ctc_losses(const Tensor& x, const Tensor& labels, const Tensor& ins, cons
   Ctc ctc = CtcRule::describe(x, labels, ins, outs, alpha, norm, options.blank, false);
   const Tensor scratch = CtcRule::scratch_for(ctc, x);
   ctc.scratch = view_of(scratch).data, ctc.loss = view_of(y).data;
-  backend_of(x).ctc(ctc);
+  kernels_of(x).ctc(ctc);
   const Tensor kept = options.zero_infinity ? no_grad([&] { return where(y == -kNever, 0, y); }) : y;
   if (recording(x))
     record(

@@ -59,7 +59,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup&
   flat[0] = at.numel;
   for (int d = 1; d < rows.shape.size(); ++d) shape.push_back(rows.shape[d]);
   const Tensor y = make_tensor(shape, rows.dtype, weight.device());
-  backend_of(y).index_select(rows, 0, make_view(at.data, {at.numel}, {1}, kInt64),
+  kernels_of(y).index_select(rows, 0, make_view(at.data, {at.numel}, {1}, kInt64),
                              make_view(view_of(y).data, flat, contiguous_strides(flat), rows.dtype));
   if (recording(weight))
     record("embedding", y, inputs(weight),
@@ -151,7 +151,7 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
   const Device device = weight.device();
   const Tensor bag = make_tensor({n}, kInt64, device), count = make_tensor({bags}, kInt64, device);
   const Tensor y = make_tensor({bags, width}, max ? kInt64 : weight.dtype(), device);
-  backend_of(weight).embedding_bag({.dtype = weight.dtype(),
+  kernels_of(weight).embedding_bag({.dtype = weight.dtype(),
                                     .max = max,
                                     .mean = mean,
                                     .bags = bags,

@@ -19,7 +19,7 @@ Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids) {
 
 void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, int dim) {
   int64_t bad;
-  if (backend_of(ids).find_out_of_range(op, view_of(ids), low, size, &bad))
+  if (kernels_of(ids).check_bounds(op, view_of(ids), low, size, &bad))
     detail::fail(op, ": index ", bad, " is out of range for dimension ", dim, " of size ", size);
 }
 
@@ -73,7 +73,7 @@ Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
 /// Zeros of `shape` with the slices of g added at ids along dim.
 Tensor collect_slices(const Tensor& g, const Shape& shape, int dim, const Tensor& ids) {
   const Tensor y = zeros_of(shape, g), dense = g.contiguous();
-  backend_of(y).index_add(view_of(y), dim, view_of(ids), view_of(dense));
+  kernels_of(y).index_add(view_of(y), dim, view_of(ids), view_of(dense));
   if (recording(g))
     record("index_add", y, inputs(g), [dim, ids = Saved(ids)](Backward& back) {
       back.set(0, select_slices("index_select", back.grad(), dim, back.get(ids)));
@@ -97,7 +97,7 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
   Shape shape = view.shape;
   shape[dim] = view_of(ids).numel;
   const Tensor y = make_tensor(shape, view.dtype, x.device());
-  backend_of(x).index_select(view, dim, view_of(ids), view_of(y));
+  kernels_of(x).index_select(view, dim, view_of(ids), view_of(y));
   if (recording(x))
     record(op, y, inputs(x), [shape = view.shape, dim, ids = Saved(ids)](Backward& back) {
       give_slices(back, back.grad(), shape, dim, back.get(ids));
@@ -107,7 +107,7 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
 
 Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
   const Tensor y = no_grad([&] { return x.clone(); });
-  backend_of(y).index_copy(view_of(y), dim, view_of(ids), view_of(source));
+  kernels_of(y).index_copy(view_of(y), dim, view_of(ids), view_of(source));
   if (is_floating_point(x.dtype()) && recording(x, source))
     record("index_put", y, inputs(x, source), [dim, ids = Saved(ids), shape = view_of(source).shape](Backward& back) {
       const Tensor at = back.get(ids);
@@ -119,7 +119,7 @@ Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& sou
 
 Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
   const Tensor y = no_grad([&] { return x.clone(); });
-  backend_of(y).index_add(view_of(y), dim, view_of(ids), view_of(source));
+  kernels_of(y).index_add(view_of(y), dim, view_of(ids), view_of(source));
   if (is_floating_point(x.dtype()) && recording(x, source))
     record("index_add", y, inputs(x, source), [dim, ids = Saved(ids)](Backward& back) {
       back.set(0, back.grad());
@@ -158,7 +158,7 @@ Tensor scaled(const Tensor& source, Scalar alpha) {
 Tensor& put_in_place(const char* op, Tensor& self, const Positions& to, const Tensor& source) {
   return rewrite(
       op, self, to.ids, source, [&] { return put_slices(self, to.dim, to.ids, source); },
-      [&] { backend_of(self).index_copy(view_of(self), to.dim, view_of(to.ids), view_of(source)); });
+      [&] { kernels_of(self).index_copy(view_of(self), to.dim, view_of(to.ids), view_of(source)); });
 }
 
 }  // namespace
@@ -172,7 +172,7 @@ Tensor& TensorMethods::index_add_(int64_t dim, const Tensor& ids, const Tensor& 
   const Tensor from = scaled(slices_for("index_add_", self(this), to, source), alpha);
   return rewrite(
       "index_add_", self(this), to.ids, from, [&] { return add_slices(self(this), to.dim, to.ids, from); },
-      [&] { backend_of(self(this)).index_add(view_of(self(this)), to.dim, view_of(to.ids), view_of(from)); });
+      [&] { kernels_of(self(this)).index_add(view_of(self(this)), to.dim, view_of(to.ids), view_of(from)); });
 }
 
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source) {
@@ -199,7 +199,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   const auto [d, at] = element_positions("gather", x, dim, index);
   const View& view = view_of(x);
   const Tensor y = make_tensor(view_of(at).shape, view.dtype, x.device());
-  backend_of(x).gather(view, d, view_of(at), view_of(y));
+  kernels_of(x).gather(view, d, view_of(at), view_of(y));
   if (recording(x))
     record("gather", y, inputs(x), [shape = view.shape, d = d, at = Saved(at)](Backward& back) {
       back.set(0, scatter_add(zeros_of(shape, back.grad()), d, back.get(at), back.grad()));
@@ -227,7 +227,7 @@ Tensor source_for(const char* op, const Tensor& x, const Tensor& index, const Te
 /// x with `from` joined to it at the positions. Not recorded.
 Tensor scattered(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from) {
   const Tensor y = no_grad([&] { return x.clone(); });
-  backend_of(y).scatter(op, view_of(y), to.dim, view_of(to.ids), view_of(from));
+  kernels_of(y).scatter(op, view_of(y), to.dim, view_of(to.ids), view_of(from));
   return y;
 }
 
@@ -264,7 +264,7 @@ Tensor& TensorMethods::scatter_(int64_t dim, const Tensor& index, const Tensor& 
   return rewrite(
       "scatter_", self(this), to.ids, from, [&] { return put_elements(self(this), to, from); },
       [&] {
-        backend_of(self(this))
+        kernels_of(self(this))
             .scatter(ScatterOp::kReplace, view_of(self(this)), to.dim, view_of(to.ids), view_of(from));
       });
 }
@@ -280,7 +280,7 @@ Tensor& TensorMethods::scatter_add_(int64_t dim, const Tensor& index, const Tens
   return rewrite(
       "scatter_add_", self(this), to.ids, from, [&] { return add_elements(self(this), to, from); },
       [&] {
-        backend_of(self(this)).scatter(ScatterOp::kAdd, view_of(self(this)), to.dim, view_of(to.ids), view_of(from));
+        kernels_of(self(this)).scatter(ScatterOp::kAdd, view_of(self(this)), to.dim, view_of(to.ids), view_of(from));
       });
 }
 
@@ -412,7 +412,7 @@ Tensor take(const Tensor& x, const Tensor& index) {
   const int64_t n = view_of(x, "take").numel;
   const Tensor ids = to_ids("take", x, index);
   int64_t bad;
-  if (backend_of(ids).find_out_of_range("take", view_of(ids), -n, n, &bad))
+  if (kernels_of(ids).check_bounds("take", view_of(ids), -n, n, &bad))
     detail::fail("take: index ", bad, " is out of range for ", n, " elements");
   const Tensor flat = ids.reshape({ids.numel()});
   return select_slices("take", x.reshape({n}), 0, flat).reshape(ids.shape());
@@ -422,8 +422,8 @@ Tensor take(const Tensor& x, const Tensor& index) {
 
 Tensor nonzero(const Tensor& x) {
   const View& view = view_of(x, "nonzero");
-  const Tensor positions = make_tensor({backend_of(x).count_nonzero(view), view.shape.size()}, kInt64, x.device());
-  backend_of(x).nonzero(view, view_of(positions));
+  const Tensor positions = make_tensor({kernels_of(x).count_nonzero(view), view.shape.size()}, kInt64, x.device());
+  kernels_of(x).nonzero(view, view_of(positions));
   return positions;
 }
 
@@ -480,14 +480,14 @@ Tensor one_hot(const Tensor& index, int64_t classes) {
     classes = largest + 1;
   }
   int64_t bad;
-  if (backend_of(ids).find_out_of_range("one_hot", view_of(ids), 0, classes, &bad))
+  if (kernels_of(ids).check_bounds("one_hot", view_of(ids), 0, classes, &bad))
     detail::fail("one_hot: index ", bad, " is out of range for ", classes, " classes");
   Shape shape = ids.shape();
   shape.push_back(classes);
   const Tensor y = zeros(shape, {.dtype = kInt64, .device = ids.device()});
   if (ids.numel()) {
     const Tensor one = ones({}, {.dtype = kInt64, .device = ids.device()}), index = ids.unsqueeze(-1);
-    backend_of(y).scatter(ScatterOp::kReplace, view_of(y), shape.size() - 1, view_of(index),
+    kernels_of(y).scatter(ScatterOp::kReplace, view_of(y), shape.size() - 1, view_of(index),
                           expand_view(view_of(one), view_of(index).shape));
   }
   return y;

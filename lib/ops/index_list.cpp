@@ -203,7 +203,7 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
   const bool recorded = grad_enabled() && (tracked(x) || tracked(source));
   if (!recorded && TensorImpl::of(lookup.tensor)->storage == mine && TensorImpl::of(source)->storage != mine &&
       TensorImpl::of(lookup.ids)->storage != mine) {
-    const auto write = accumulate ? backend_of(x).index_add : backend_of(x).index_copy;
+    const auto write = accumulate ? kernels_of(x).index_add : kernels_of(x).index_copy;
     write(view_of(lookup.tensor), lookup.dim, view_of(lookup.ids), view_of(source));
     TensorImpl::of(x)->storage->changed();
     return x;

@@ -1,5 +1,5 @@
+#include "lib/functors/pointwise.h"
 #include "lib/ops/internal.h"
-#include "lib/scalar.h"
 
 // In-place ops. Without recording they write where they stand. With it, changing a tensor means giving it a new
 // history: the op's result, computed out of place, is copied into the storage, and its history becomes the tensor's.
@@ -112,7 +112,7 @@ Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
         name, self, [&](const Tensor& old) { return op(old, other); }, other);
   check_in_place(name, self);
   const F f;
-  backend_of(self).binary[scalar::index_of<scalar::BinaryList, F>](&f, to, operand(name, to, from), to);
+  kernels_of(self).binary[functors::index_of<functors::BinaryList, F>](&f, to, operand(name, to, from), to);
   TensorImpl::of(self)->storage->changed();
   return self;
 }
@@ -125,8 +125,8 @@ Tensor& arithmetic(const char* name, Tensor& self, const Tensor& a, const Tensor
     return change(
         name, self, [&](const Tensor& old) { return op(old, a, b); }, a, b);
   check_in_place(name, self);
-  backend_of(self).ternary[scalar::index_of<scalar::TernaryList, F>](&f, to, operand(name, to, at),
-                                                                     operand(name, to, bt), to);
+  kernels_of(self).ternary[functors::index_of<functors::TernaryList, F>](&f, to, operand(name, to, at),
+                                                                         operand(name, to, bt), to);
   TensorImpl::of(self)->storage->changed();
   return self;
 }
@@ -140,25 +140,25 @@ Tensor& TensorMethods::fill_(Scalar value) {
   if (grad_mode && tracked(x)) return assign_in_place("fill_", x, Tensor(value));
   check_in_place("fill_", x);
   check_fits("fill_", value, x.dtype());
-  backend_of(x).fill(view_of(x), value);
+  kernels_of(x).fill(view_of(x), value);
   TensorImpl::of(x)->storage->changed();
   return x;
 }
 
 Tensor& TensorMethods::add_(const Tensor& b) {
-  return arithmetic<scalar::Add>("add_", self(this), b, [](const Tensor& old, const Tensor& x) { return old + x; });
+  return arithmetic<functors::Add>("add_", self(this), b, [](const Tensor& old, const Tensor& x) { return old + x; });
 }
 Tensor& TensorMethods::add_(const Tensor& b, Scalar alpha) {
   return alpha.to<double>() == 1 ? add_(b) : add_(b * Tensor(alpha));
 }
 Tensor& TensorMethods::sub_(const Tensor& b) {
-  return arithmetic<scalar::Sub>("sub_", self(this), b, [](const Tensor& old, const Tensor& x) { return old - x; });
+  return arithmetic<functors::Sub>("sub_", self(this), b, [](const Tensor& old, const Tensor& x) { return old - x; });
 }
 Tensor& TensorMethods::sub_(const Tensor& b, Scalar alpha) {
   return alpha.to<double>() == 1 ? sub_(b) : sub_(b * Tensor(alpha));
 }
-Tensor& TensorMethods::mul_(const Tensor& b) { return arithmetic<scalar::Mul>("mul_", self(this), b, reel::mul); }
-Tensor& TensorMethods::div_(const Tensor& b) { return arithmetic<scalar::Div>("div_", self(this), b, reel::div); }
+Tensor& TensorMethods::mul_(const Tensor& b) { return arithmetic<functors::Mul>("mul_", self(this), b, reel::mul); }
+Tensor& TensorMethods::div_(const Tensor& b) { return arithmetic<functors::Div>("div_", self(this), b, reel::div); }
 Tensor& TensorMethods::pow_(const Tensor& exponent) {
   return change(
       "pow_", self(this), [&](const Tensor& old) { return reel::pow(old, exponent); }, exponent);
@@ -176,16 +176,16 @@ Tensor& TensorMethods::floor_divide_(const Tensor& b) {
       "floor_divide_", self(this), [&](const Tensor& old) { return reel::floor_divide(old, b); }, b);
 }
 Tensor& TensorMethods::lerp_(const Tensor& end, const Tensor& weight) {
-  return arithmetic("lerp_", self(this), end, weight, scalar::Lerp(), reel::lerp);
+  return arithmetic("lerp_", self(this), end, weight, functors::Lerp(), reel::lerp);
 }
 Tensor& TensorMethods::addcmul_(const Tensor& a, const Tensor& b, Scalar value) {
   return arithmetic(
-      "addcmul_", self(this), a, b, scalar::Addcmul{value.to<double>()},
+      "addcmul_", self(this), a, b, functors::Addcmul{value.to<double>()},
       [&](const Tensor& old, const Tensor& x, const Tensor& y) { return reel::addcmul(old, x, y, value); });
 }
 Tensor& TensorMethods::addcdiv_(const Tensor& a, const Tensor& b, Scalar value) {
   return arithmetic(
-      "addcdiv_", self(this), a, b, scalar::Addcdiv{value.to<double>()},
+      "addcdiv_", self(this), a, b, functors::Addcdiv{value.to<double>()},
       [&](const Tensor& old, const Tensor& x, const Tensor& y) { return reel::addcdiv(old, x, y, value); });
 }
 Tensor& TensorMethods::neg_() { return change("neg_", self(this), reel::neg); }

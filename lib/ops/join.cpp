@@ -15,7 +15,7 @@ namespace {
 void join(std::span<const Tensor> tensors, const Tensor& y, int64_t rows, const Strides& strides) {
   const View& whole = view_of(y);
   if (whole.numel == 0) return;
-  const Backend& kernels = backend_of(y);
+  const KernelTable& kernels = kernels_of(y);
   const int64_t size = size_of(whole.dtype), step = whole.numel / rows * size;
   std::array<BlockCopy, 64> blocks;
   size_t count = 0;

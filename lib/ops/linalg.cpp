@@ -56,7 +56,7 @@ Tensor widened(const Tensor& a, F f) {
 
 Tensor solve_batch(const char* op, const Tensor& a, const Tensor& b) {
   const Tensor ab = batch_of(a), bb = batch_of(b), x = make_tensor(bb.shape(), bb.dtype(), bb.device());
-  if (x.numel()) check_solved(op, backend_of(x).linalg.solve(view_of(ab), view_of(bb), view_of(x)), "is singular");
+  if (x.numel()) check_solved(op, kernels_of(x).linalg.solve(view_of(ab), view_of(bb), view_of(x)), "is singular");
   return x.view(shape_with(a, {a.size(-1), b.size(-1)}));
 }
 
@@ -105,7 +105,7 @@ SignLogDet slogdet(const Tensor& a) {
   }
   const Tensor batch = batch_of(a);
   SignLogDet result{empty_batch(batch, {}), empty_batch(batch, {})};
-  backend_of(a).linalg.slogdet(view_of(batch), view_of(result.sign), view_of(result.logabsdet));
+  kernels_of(a).linalg.slogdet(view_of(batch), view_of(result.sign), view_of(result.logabsdet));
   result = {result.sign.view(shape_with(a, {})), result.logabsdet.view(shape_with(a, {}))};
   if (recording(a))
     record("linalg.slogdet", result.logabsdet, inputs(a), [a = Saved(a)](Backward& back) {
@@ -157,7 +157,7 @@ Tensor cholesky(const Tensor& a, bool upper) {
   return widened(a, [](const Tensor& x) {
     const Tensor batch = batch_of(x), factor = make_tensor(batch.shape(), batch.dtype(), batch.device());
     if (factor.numel())
-      check_solved("linalg.cholesky", backend_of(x).linalg.cholesky(view_of(batch), view_of(factor)),
+      check_solved("linalg.cholesky", kernels_of(x).linalg.cholesky(view_of(batch), view_of(factor)),
                    "is not positive definite");
     const Tensor y = factor.view(x.shape());
     if (recording(x))
@@ -202,7 +202,7 @@ QR qr(const Tensor& a, QRMode mode) {
   }
   const Tensor batch = batch_of(a);
   QR result{empty_batch(batch, {m, wide}), empty_batch(batch, {wide, n})};
-  backend_of(a).linalg.qr(view_of(batch), view_of(result.q), view_of(result.r));
+  kernels_of(a).linalg.qr(view_of(batch), view_of(result.q), view_of(result.r));
   result = {result.q.view(shape_with(a, {m, wide})), result.r.view(shape_with(a, {wide, n}))};
   if (!recording(a)) return result;
   REEL_CHECK(wide == k, "linalg.qr: the complete factors of a tall matrix, shape ", a.shape(), ", have no gradient");
@@ -230,7 +230,7 @@ SVD svd(const Tensor& a, bool full_matrices) {
     y.u.copy_(eye_like(y.u, m).narrow(-1, 0, y.u.size(-1)));
     y.vh.copy_(eye_like(y.vh, n).narrow(-2, 0, y.vh.size(-2)));
   } else {
-    check_solved("linalg.svd", backend_of(a).linalg.svd(view_of(batch), view_of(y.u), view_of(y.s), view_of(y.vh)),
+    check_solved("linalg.svd", kernels_of(a).linalg.svd(view_of(batch), view_of(y.u), view_of(y.s), view_of(y.vh)),
                  "holds NaN or infinity, or did not converge");
   }
   y = {y.u.view(shape_with(a, {m, y.u.size(-1)})), y.s.view(shape_with(a, {k})),
@@ -280,7 +280,7 @@ Eigh eigh(const Tensor& a) {
   Eigh y{empty_batch(batch, {n}), empty_batch(batch, {n, n})};
   if (n)
     check_solved("linalg.eigh",
-                 backend_of(a).linalg.eigh(view_of(batch), view_of(y.eigenvalues), view_of(y.eigenvectors)),
+                 kernels_of(a).linalg.eigh(view_of(batch), view_of(y.eigenvalues), view_of(y.eigenvectors)),
                  "holds NaN or infinity, or did not converge");
   y = {y.eigenvalues.view(shape_with(a, {n})), y.eigenvectors.view(a.shape())};
   if (!recording(a)) return y;
@@ -343,7 +343,7 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions
   Tensor y = batch_of(bs);
   if (y.is_same(bs) || !is_exclusive(y)) y = no_grad([&] { return y.clone(); });
   if (y.numel())
-    backend_of(y).linalg.solve_triangular(options.upper, options.unitriangular, view_of(triangle), view_of(y));
+    kernels_of(y).linalg.solve_triangular(options.upper, options.unitriangular, view_of(triangle), view_of(y));
   const Tensor x = y.view(bs.shape());
   if (recording(as, bs))
     record(op, x, inputs(as, bs), [a = Saved(as), x = Saved::output(x), options](Backward& back) {

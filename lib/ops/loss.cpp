@@ -41,7 +41,7 @@ Tensor as_ids(const char* op, const Tensor& target) {
 
 void check_range(const char* op, const Tensor& ids, int64_t classes) {
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(ids).find_out_of_range(op, view_of(ids), 0, classes, &bad), op, ": target ", bad,
+  REEL_CHECK(!kernels_of(ids).check_bounds(op, view_of(ids), 0, classes, &bad), op, ": target ", bad,
              " is out of range for ", classes, " classes");
 }
 
@@ -62,12 +62,12 @@ Targets read_targets(const char* op, const Tensor& target, const Tensor& scores,
     const Tensor kept = make_tensor({}, compute_dtype(scores.dtype()), ids.device());
     Tensor marked;
     if (*ignore >= 0) marked = make_tensor(view_of(ids).shape, kInt64, ids.device());  // negative ids count nowhere
-    backend_of(ids).read_targets(op, view_of(ids), classes, *ignore, view_of(kept), view_if(marked));
+    kernels_of(ids).read_targets(op, view_of(ids), classes, *ignore, view_of(kept), view_if(marked));
     return {marked.defined() ? marked : ids, true, kept};
   }
   int64_t bad;
   const bool may_occur = ignore && ((*ignore >= 0 && *ignore < classes) ||
-                                    backend_of(ids).find_out_of_range(op, view_of(ids), 0, classes, &bad));
+                                    kernels_of(ids).check_bounds(op, view_of(ids), 0, classes, &bad));
   if (!may_occur) {
     if (!ignore) check_range(op, ids, classes);
     return {ids, false, {}};
@@ -145,7 +145,7 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
     divisor = targets.kept;
   else if (reduction == kMean)
     scale /= static_cast<double>(targets.ignoring ? targets.count().item<int64_t>() : n);
-  backend_of(x).cross_entropy(smoothing, view, view_of(ids), view_if(divisor), view_of(losses), view_of(probs));
+  kernels_of(x).cross_entropy(smoothing, view, view_of(ids), view_if(divisor), view_of(losses), view_of(probs));
   Tensor y = losses;
   if (reduction != kNoReduction) {
     NoGrad guard;
@@ -167,7 +167,7 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
                return back.set(0, where(t < 0, 0, g).unsqueeze(1) * gap);
              }
              Tensor gx = make_tensor(p.shape(), back.get(x).dtype(), p.device());
-             backend_of(p).cross_entropy_grad(smoothing, view_of(g), view_of(p), view_of(t), view_if(divisor),
+             kernels_of(p).cross_entropy_grad(smoothing, view_of(g), view_of(p), view_of(t), view_if(divisor),
                                               view_of(gx));
              back.set(0, std::move(gx));
            });

@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
-#include "lib/scalar.h"
 
 namespace reel {
 namespace {
@@ -40,7 +40,7 @@ Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor&
   const bool batched = view.shape.size() == 3;
   const Tensor y = make_tensor(batched ? Shape{a.batch(), m, n} : Shape{m, n}, view.dtype, a.held.device());
   const Tensor row = bias.defined() ? bias.contiguous() : bias;
-  backend_of(y).gemm({.dtype = view.dtype,
+  kernels_of(y).gemm({.dtype = view.dtype,
                       .trans_a = a.transposed,
                       .trans_b = b.transposed,
                       .m = m,
@@ -112,11 +112,11 @@ namespace {
 Tensor rectified_grad(Backward& back, const Saved& y) {
   const Tensor& g = back.grad();
   if (back.create_graph()) return where(back.get(y) <= 0, 0, g);
-  const scalar::Relu relu;
+  const functors::Relu relu;
   View room;
   const Tensor result = back.take_room();
-  backend_of(g).unary_grad[scalar::index_of<scalar::UnaryList, scalar::Relu>](&relu, view_of(g), nullptr,
-                                                                              back.view(y, room), view_of(result));
+  kernels_of(g).unary_grad[functors::index_of<functors::UnaryList, functors::Relu>](
+      &relu, view_of(g), nullptr, back.view(y, room), view_of(result));
   return result;
 }
 

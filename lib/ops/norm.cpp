@@ -103,7 +103,7 @@ struct NormRule {
     };
     wanted(1, gw, norm.grad_weight);
     wanted(2, gb, norm.grad_bias);
-    const Backend& kernels = backend_of(in);
+    const KernelTable& kernels = kernels_of(in);
     if (in.numel()) frame.by_channel ? kernels.channel_norm_grad(norm) : kernels.row_norm_grad(norm);
     back.set(0, std::move(gx));
     back.set(1, std::move(gw));
@@ -129,7 +129,7 @@ Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, cons
     norm.bias = data_of(bias);
     norm.wide_parameters = wide;
     norm.y = view_of(y).data;
-    frame.by_channel ? backend_of(x).channel_norm(norm) : backend_of(x).row_norm(norm);
+    frame.by_channel ? kernels_of(x).channel_norm(norm) : kernels_of(x).row_norm(norm);
   }
   if (recording(x, weight, bias)) {
     const Shape shape = weight.defined() ? weight.shape() : bias.defined() ? bias.shape() : Shape();

@@ -14,7 +14,7 @@ using Ids = std::vector<int64_t>;
 Tensor permute_rows(const Tensor& x, const Tensor& order, const Tensor& back) {
   const View& view = view_of(x);
   const Tensor y = make_tensor(view.shape, view.dtype, x.device());
-  backend_of(x).index_select(view, 0, view_of(order), view_of(y));
+  kernels_of(x).index_select(view, 0, view_of(order), view_of(y));
   if (recording(x))
     record("permute_rows", y, inputs(x), [order = Saved(order), inverse = Saved(back)](Backward& back) {
       back.set(0, permute_rows(back.grad(), back.get(inverse), back.get(order)));

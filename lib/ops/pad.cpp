@@ -12,7 +12,7 @@ Tensor surround(const Tensor& x, const Shape& shape, const Shape& before, Scalar
   const Strides strides = contiguous_strides(shape);
   int64_t offset = 0;
   for (int d = 0; d < shape.size(); ++d) offset += before[d] * strides[d];
-  backend_of(x).copy(
+  kernels_of(x).copy(
       xv, make_view(static_cast<char*>(view_of(y).data) + offset * size_of(xv.dtype), xv.shape, strides, xv.dtype));
   if (recording(x))
     record("pad", y, inputs(x), [part = xv.shape, offset, strides](Backward& back) {

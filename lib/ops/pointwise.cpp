@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 namespace reel {
 
@@ -62,42 +62,42 @@ static Tensor unary_in_float32(const char* name, const Tensor& x) {
 
 Tensor neg(const Tensor& x) {
   REEL_CHECK(view_of(x, "neg").dtype != kBool, "neg: a bool tensor; logical_not inverts it");
-  return unary<scalar::Neg>("neg", x);
+  return unary<functors::Neg>("neg", x);
 }
 Tensor operator-(const Tensor& x) { return neg(x); }
-Tensor abs(const Tensor& x) { return unary<scalar::Abs>("abs", x); }
-Tensor sign(const Tensor& x) { return unary<scalar::Sign>("sign", x); }
-Tensor exp(const Tensor& x) { return unary_in_float32<scalar::Exp>("exp", x); }
-Tensor expm1(const Tensor& x) { return unary_in_float32<scalar::Expm1>("expm1", x); }
-Tensor log(const Tensor& x) { return unary_in_float32<scalar::Log>("log", x); }
-Tensor log1p(const Tensor& x) { return unary_in_float32<scalar::Log1p>("log1p", x); }
-Tensor sqrt(const Tensor& x) { return unary<scalar::Sqrt>("sqrt", x); }
-Tensor rsqrt(const Tensor& x) { return unary_in_float32<scalar::Rsqrt>("rsqrt", x); }
-Tensor square(const Tensor& x) { return unary<scalar::Square>("square", x); }
-Tensor reciprocal(const Tensor& x) { return unary_in_float32<scalar::Reciprocal>("reciprocal", x); }
-Tensor sin(const Tensor& x) { return unary<scalar::Sin>("sin", x); }
-Tensor cos(const Tensor& x) { return unary<scalar::Cos>("cos", x); }
-Tensor tanh(const Tensor& x) { return unary<scalar::Tanh>("tanh", x); }
-Tensor sigmoid(const Tensor& x) { return unary<scalar::Sigmoid>("sigmoid", x); }
-Tensor erf(const Tensor& x) { return unary<scalar::Erf>("erf", x); }
-Tensor erfc(const Tensor& x) { return unary<scalar::Erfc>("erfc", x); }
-Tensor tan(const Tensor& x) { return unary_in_float32<scalar::Tan>("tan", x); }
-Tensor asin(const Tensor& x) { return unary_in_float32<scalar::Asin>("asin", x); }
-Tensor acos(const Tensor& x) { return unary_in_float32<scalar::Acos>("acos", x); }
-Tensor atan(const Tensor& x) { return unary<scalar::Atan>("atan", x); }
-Tensor sinh(const Tensor& x) { return unary_in_float32<scalar::Sinh>("sinh", x); }
-Tensor cosh(const Tensor& x) { return unary_in_float32<scalar::Cosh>("cosh", x); }
-Tensor asinh(const Tensor& x) { return unary<scalar::Asinh>("asinh", x); }
-Tensor acosh(const Tensor& x) { return unary<scalar::Acosh>("acosh", x); }
-Tensor atanh(const Tensor& x) { return unary<scalar::Atanh>("atanh", x); }
-Tensor log2(const Tensor& x) { return unary_in_float32<scalar::Log2>("log2", x); }
-Tensor log10(const Tensor& x) { return unary_in_float32<scalar::Log10>("log10", x); }
-Tensor exp2(const Tensor& x) { return unary<scalar::Exp2>("exp2", x); }
-Tensor lgamma(const Tensor& x) { return unary<scalar::Lgamma>("lgamma", x); }
-Tensor digamma(const Tensor& x) { return unary("digamma", x, scalar::Polygamma{0}); }
+Tensor abs(const Tensor& x) { return unary<functors::Abs>("abs", x); }
+Tensor sign(const Tensor& x) { return unary<functors::Sign>("sign", x); }
+Tensor exp(const Tensor& x) { return unary_in_float32<functors::Exp>("exp", x); }
+Tensor expm1(const Tensor& x) { return unary_in_float32<functors::Expm1>("expm1", x); }
+Tensor log(const Tensor& x) { return unary_in_float32<functors::Log>("log", x); }
+Tensor log1p(const Tensor& x) { return unary_in_float32<functors::Log1p>("log1p", x); }
+Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt>("sqrt", x); }
+Tensor rsqrt(const Tensor& x) { return unary_in_float32<functors::Rsqrt>("rsqrt", x); }
+Tensor square(const Tensor& x) { return unary<functors::Square>("square", x); }
+Tensor reciprocal(const Tensor& x) { return unary_in_float32<functors::Reciprocal>("reciprocal", x); }
+Tensor sin(const Tensor& x) { return unary<functors::Sin>("sin", x); }
+Tensor cos(const Tensor& x) { return unary<functors::Cos>("cos", x); }
+Tensor tanh(const Tensor& x) { return unary<functors::Tanh>("tanh", x); }
+Tensor sigmoid(const Tensor& x) { return unary<functors::Sigmoid>("sigmoid", x); }
+Tensor erf(const Tensor& x) { return unary<functors::Erf>("erf", x); }
+Tensor erfc(const Tensor& x) { return unary<functors::Erfc>("erfc", x); }
+Tensor tan(const Tensor& x) { return unary_in_float32<functors::Tan>("tan", x); }
+Tensor asin(const Tensor& x) { return unary_in_float32<functors::Asin>("asin", x); }
+Tensor acos(const Tensor& x) { return unary_in_float32<functors::Acos>("acos", x); }
+Tensor atan(const Tensor& x) { return unary<functors::Atan>("atan", x); }
+Tensor sinh(const Tensor& x) { return unary_in_float32<functors::Sinh>("sinh", x); }
+Tensor cosh(const Tensor& x) { return unary_in_float32<functors::Cosh>("cosh", x); }
+Tensor asinh(const Tensor& x) { return unary<functors::Asinh>("asinh", x); }
+Tensor acosh(const Tensor& x) { return unary<functors::Acosh>("acosh", x); }
+Tensor atanh(const Tensor& x) { return unary<functors::Atanh>("atanh", x); }
+Tensor log2(const Tensor& x) { return unary_in_float32<functors::Log2>("log2", x); }
+Tensor log10(const Tensor& x) { return unary_in_float32<functors::Log10>("log10", x); }
+Tensor exp2(const Tensor& x) { return unary<functors::Exp2>("exp2", x); }
+Tensor lgamma(const Tensor& x) { return unary<functors::Lgamma>("lgamma", x); }
+Tensor digamma(const Tensor& x) { return unary("digamma", x, functors::Polygamma{0}); }
 Tensor polygamma(int64_t n, const Tensor& x) {
   REEL_CHECK(n >= 0 && n <= 170, "polygamma: the order must be in [0, 170], got ", n);
-  return unary("polygamma", x, scalar::Polygamma{static_cast<int>(n)});
+  return unary("polygamma", x, functors::Polygamma{static_cast<int>(n)});
 }
 Tensor logit(const Tensor& x, std::optional<double> eps) {
   const DType dtype = view_of(x, "logit").dtype;
@@ -111,10 +111,10 @@ template <class F>
 static Tensor rounded(const char* name, const Tensor& x) {
   return is_floating_point(view_of(x, name).dtype) ? unary<F>(name, x) : x.clone();
 }
-Tensor floor(const Tensor& x) { return rounded<scalar::Floor>("floor", x); }
-Tensor ceil(const Tensor& x) { return rounded<scalar::Ceil>("ceil", x); }
-Tensor round(const Tensor& x) { return rounded<scalar::Round>("round", x); }
-Tensor trunc(const Tensor& x) { return rounded<scalar::Trunc>("trunc", x); }
+Tensor floor(const Tensor& x) { return rounded<functors::Floor>("floor", x); }
+Tensor ceil(const Tensor& x) { return rounded<functors::Ceil>("ceil", x); }
+Tensor round(const Tensor& x) { return rounded<functors::Round>("round", x); }
+Tensor trunc(const Tensor& x) { return rounded<functors::Trunc>("trunc", x); }
 Tensor frac(const Tensor& x) { return x - trunc(x); }
 
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
@@ -124,7 +124,7 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
                       : dtype == kBFloat16 ? 0x1.fep127
                       : dtype == kFloat32  ? std::numeric_limits<float>::max()
                                            : std::numeric_limits<double>::max();
-  return unary("nan_to_num", x, scalar::NanToNum{nan, posinf.value_or(most), neginf.value_or(-most)});
+  return unary("nan_to_num", x, functors::NanToNum{nan, posinf.value_or(most), neginf.value_or(-most)});
 }
 
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
@@ -132,8 +132,8 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
   const DType dtype = view_of(x, "clamp").dtype;
   if (is_floating_point(dtype) && !min.tensor.defined() && !max.tensor.defined())
     return unary("clamp", x,
-                 scalar::Clamp{min.number ? min.number->to<double>() : -scalar::kInfinity,
-                               max.number ? max.number->to<double>() : scalar::kInfinity});
+                 functors::Clamp{min.number ? min.number->to<double>() : -functors::kInfinity,
+                                 max.number ? max.number->to<double>() : functors::kInfinity});
   const auto tensor = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
   const Tensor above = min.defined() ? maximum(x, tensor(min)) : x;
   return max.defined() ? minimum(above, tensor(max)) : above;
@@ -151,18 +151,18 @@ Tensor number_as(DType dtype, const Tensor& number) {
   return value;
 }
 
-Tensor add(const Tensor& a, const Tensor& b) { return binary<scalar::Add>("add", a, b); }
+Tensor add(const Tensor& a, const Tensor& b) { return binary<functors::Add>("add", a, b); }
 Tensor sub(const Tensor& a, const Tensor& b) {
   REEL_CHECK(view_of(a, "sub").dtype != kBool || view_of(b, "sub").dtype != kBool,
              "sub: bool tensors; logical_xor or logical_not is meant");
-  return binary<scalar::Sub>("sub", a, b);
+  return binary<functors::Sub>("sub", a, b);
 }
 Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) { return add(a, b * Tensor(alpha)); }
 Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) { return sub(a, b * Tensor(alpha)); }
-Tensor mul(const Tensor& a, const Tensor& b) { return binary<scalar::Mul>("mul", a, b); }
-Tensor div(const Tensor& a, const Tensor& b) { return binary<scalar::Div>("div", a, b); }
-Tensor maximum(const Tensor& a, const Tensor& b) { return binary<scalar::Maximum>("maximum", a, b); }
-Tensor minimum(const Tensor& a, const Tensor& b) { return binary<scalar::Minimum>("minimum", a, b); }
+Tensor mul(const Tensor& a, const Tensor& b) { return binary<functors::Mul>("mul", a, b); }
+Tensor div(const Tensor& a, const Tensor& b) { return binary<functors::Div>("div", a, b); }
+Tensor maximum(const Tensor& a, const Tensor& b) { return binary<functors::Maximum>("maximum", a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return binary<functors::Minimum>("minimum", a, b); }
 
 namespace {
 void check_no_zero(const char* name, const Tensor& divisor, DType result) {
@@ -174,23 +174,23 @@ void check_no_zero(const char* name, const Tensor& divisor, DType result) {
 Tensor fmod(const Tensor& a, const Tensor& b) {
   view_of(a, "fmod"), view_of(b, "fmod");
   check_no_zero("fmod", b, result_type(a, b));
-  return binary<scalar::Fmod>("fmod", a, b);
+  return binary<functors::Fmod>("fmod", a, b);
 }
 
 Tensor remainder(const Tensor& a, const Tensor& b) {
   view_of(a, "remainder"), view_of(b, "remainder");
   check_no_zero("remainder", b, result_type(a, b));
-  return binary<scalar::Remainder>("remainder", a, b);
+  return binary<functors::Remainder>("remainder", a, b);
 }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
   view_of(a, "floor_divide"), view_of(b, "floor_divide");
   check_no_zero("floor_divide", b, result_type(a, b));
-  return binary<scalar::FloorDivide>("floor_divide", a, b);
+  return binary<functors::FloorDivide>("floor_divide", a, b);
 }
-Tensor hypot(const Tensor& a, const Tensor& b) { return binary<scalar::Hypot>("hypot", a, b); }
-Tensor atan2(const Tensor& y, const Tensor& x) { return binary<scalar::Atan2>("atan2", y, x); }
-Tensor logaddexp(const Tensor& a, const Tensor& b) { return binary<scalar::Logaddexp>("logaddexp", a, b); }
-Tensor xlogy(const Tensor& x, const Tensor& y) { return binary<scalar::Xlogy>("xlogy", x, y); }
+Tensor hypot(const Tensor& a, const Tensor& b) { return binary<functors::Hypot>("hypot", a, b); }
+Tensor atan2(const Tensor& y, const Tensor& x) { return binary<functors::Atan2>("atan2", y, x); }
+Tensor logaddexp(const Tensor& a, const Tensor& b) { return binary<functors::Logaddexp>("logaddexp", a, b); }
+Tensor xlogy(const Tensor& x, const Tensor& y) { return binary<functors::Xlogy>("xlogy", x, y); }
 
 Tensor pow(const Tensor& base, const Tensor& exponent) {
   if (const Raise raise{}) return pow(raise(base), raise(exponent));
@@ -206,7 +206,7 @@ Tensor pow(const Tensor& base, const Tensor& exponent) {
   if (const DType result = result_type(base, exponent); !is_floating_point(result) && result != kUInt8)
     check_values(
         exponent, [&] { return exponent < 0; }, "pow: integers to negative integer powers; make one of them floating");
-  return binary<scalar::Pow>("pow", base, exponent);
+  return binary<functors::Pow>("pow", base, exponent);
 }
 
 Tensor float_power(const Tensor& base, const Tensor& exponent) {
@@ -229,9 +229,9 @@ Tensor ternary(const char* name, const F& f, const Tensor& a, const Tensor& b, c
   const Tensor at = a.to(meet).to(device), bt = b.to(meet).to(device), ct = c.to(meet).to(device);
   const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), name), name);
   const Tensor y = make_tensor(shape, meet, device);
-  backend_of(y).ternary[scalar::index_of<scalar::TernaryList, F>](&f, expand_view(view_of(at), shape),
-                                                                  expand_view(view_of(bt), shape),
-                                                                  expand_view(view_of(ct), shape), view_of(y));
+  kernels_of(y).ternary[functors::index_of<functors::TernaryList, F>](&f, expand_view(view_of(at), shape),
+                                                                      expand_view(view_of(bt), shape),
+                                                                      expand_view(view_of(ct), shape), view_of(y));
   if (recording(at, bt, ct)) record(name, y, inputs(at, bt, ct), rule(at, bt, ct));
   return y.to(dtype);
 }
@@ -244,7 +244,7 @@ void check_defined(const char* name, const Tensor& a, const Tensor& b, const Ten
 
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
   check_defined("lerp", start, end, weight);
-  return ternary("lerp", scalar::Lerp(), start, end, weight, [](const Tensor& a, const Tensor& b, const Tensor& c) {
+  return ternary("lerp", functors::Lerp(), start, end, weight, [](const Tensor& a, const Tensor& b, const Tensor& c) {
     const bool ends = tracked(c);
     return [a = saved_if(ends, a), b = saved_if(ends, b), c = Saved(c)](Backward& back) {
       const Tensor& g = back.grad();
@@ -259,7 +259,7 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
   check_defined("addcmul", x, a, b);
   if (!is_floating_point(result_type({&x, &a, &b}))) return x + Tensor(value) * a * b;
   const double v = value.to<double>();
-  return ternary("addcmul", scalar::Addcmul{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
+  return ternary("addcmul", functors::Addcmul{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
     return [v, a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, g);
@@ -272,7 +272,7 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
   check_defined("addcdiv", x, a, b);
   const double v = value.to<double>();
-  return ternary("addcdiv", scalar::Addcdiv{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
+  return ternary("addcdiv", functors::Addcdiv{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
     return [v, a = saved_if(tracked(b), a), b = Saved(b)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, g);
@@ -303,22 +303,26 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
   Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), kBool, device);
   const Shape& shape = view_of(y).shape;
   const F f;
-  backend_of(y).compare[scalar::index_of<scalar::CompareList, F>](&f, expand_view(view_of(ac), shape),
-                                                                  expand_view(view_of(bc), shape), view_of(y));
+  kernels_of(y).compare[functors::index_of<functors::CompareList, F>](&f, expand_view(view_of(ac), shape),
+                                                                      expand_view(view_of(bc), shape), view_of(y));
   return y;
 }
 }  // namespace
 
-Tensor eq(const Tensor& a, const Tensor& b) { return compare<scalar::Eq>("eq", a, b); }
-Tensor ne(const Tensor& a, const Tensor& b) { return compare<scalar::Ne>("ne", a, b); }
-Tensor lt(const Tensor& a, const Tensor& b) { return compare<scalar::Lt>("lt", a, b); }
-Tensor le(const Tensor& a, const Tensor& b) { return compare<scalar::Le>("le", a, b); }
-Tensor gt(const Tensor& a, const Tensor& b) { return compare<scalar::Lt>("gt", b, a); }
-Tensor ge(const Tensor& a, const Tensor& b) { return compare<scalar::Le>("ge", b, a); }
-Tensor logical_and(const Tensor& a, const Tensor& b) { return compare<scalar::LogicalAnd>("logical_and", a, b, true); }
-Tensor logical_or(const Tensor& a, const Tensor& b) { return compare<scalar::LogicalOr>("logical_or", a, b, true); }
-Tensor logical_xor(const Tensor& a, const Tensor& b) { return compare<scalar::LogicalXor>("logical_xor", a, b, true); }
-Tensor logical_not(const Tensor& x) { return compare<scalar::Eq>("logical_not", x, false); }
+Tensor eq(const Tensor& a, const Tensor& b) { return compare<functors::Eq>("eq", a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return compare<functors::Ne>("ne", a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return compare<functors::Lt>("lt", a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return compare<functors::Le>("le", a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return compare<functors::Lt>("gt", b, a); }
+Tensor ge(const Tensor& a, const Tensor& b) { return compare<functors::Le>("ge", b, a); }
+Tensor logical_and(const Tensor& a, const Tensor& b) {
+  return compare<functors::LogicalAnd>("logical_and", a, b, true);
+}
+Tensor logical_or(const Tensor& a, const Tensor& b) { return compare<functors::LogicalOr>("logical_or", a, b, true); }
+Tensor logical_xor(const Tensor& a, const Tensor& b) {
+  return compare<functors::LogicalXor>("logical_xor", a, b, true);
+}
+Tensor logical_not(const Tensor& x) { return compare<functors::Eq>("logical_not", x, false); }
 
 namespace {
 template <class F>
@@ -333,23 +337,27 @@ Tensor bits(const char* name, const Tensor& a, const Tensor& b, Tensor (*of_bool
   const Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, device);
   const Shape& shape = view_of(y).shape;
   const F f;
-  backend_of(y).bits[scalar::index_of<scalar::BitList, F>](&f, expand_view(view_of(at), shape),
-                                                           expand_view(view_of(bt), shape), view_of(y));
+  kernels_of(y).bits[functors::index_of<functors::BitList, F>](&f, expand_view(view_of(at), shape),
+                                                               expand_view(view_of(bt), shape), view_of(y));
   return y;
 }
 }  // namespace
-Tensor bitwise_and(const Tensor& a, const Tensor& b) { return bits<scalar::BitAnd>("bitwise_and", a, b, logical_and); }
-Tensor bitwise_or(const Tensor& a, const Tensor& b) { return bits<scalar::BitOr>("bitwise_or", a, b, logical_or); }
-Tensor bitwise_xor(const Tensor& a, const Tensor& b) { return bits<scalar::BitXor>("bitwise_xor", a, b, logical_xor); }
+Tensor bitwise_and(const Tensor& a, const Tensor& b) {
+  return bits<functors::BitAnd>("bitwise_and", a, b, logical_and);
+}
+Tensor bitwise_or(const Tensor& a, const Tensor& b) { return bits<functors::BitOr>("bitwise_or", a, b, logical_or); }
+Tensor bitwise_xor(const Tensor& a, const Tensor& b) {
+  return bits<functors::BitXor>("bitwise_xor", a, b, logical_xor);
+}
 Tensor bitwise_not(const Tensor& x) {
   return view_of(x, "bitwise_not").dtype == kBool ? logical_not(x)
-                                                  : bits<scalar::BitXor>("bitwise_not", x, -1, nullptr);
+                                                  : bits<functors::BitXor>("bitwise_not", x, -1, nullptr);
 }
 Tensor bitwise_left_shift(const Tensor& x, const Tensor& places) {
-  return bits<scalar::ShiftLeft>("bitwise_left_shift", x, places, nullptr);
+  return bits<functors::ShiftLeft>("bitwise_left_shift", x, places, nullptr);
 }
 Tensor bitwise_right_shift(const Tensor& x, const Tensor& places) {
-  return bits<scalar::ShiftRight>("bitwise_right_shift", x, places, nullptr);
+  return bits<functors::ShiftRight>("bitwise_right_shift", x, places, nullptr);
 }
 Tensor operator!(const Tensor& x) {
   REEL_CHECK(view_of(x, "operator!").dtype == kBool, "operator!: a tensor of ", x.dtype(), ", not bool");
@@ -357,8 +365,8 @@ Tensor operator!(const Tensor& x) {
 }
 
 Tensor isnan(const Tensor& x) { return ne(x, x); }
-Tensor isinf(const Tensor& x) { return eq(abs(x.detach()), scalar::kInfinity); }
-Tensor isfinite(const Tensor& x) { return lt(abs(x.detach()), scalar::kInfinity); }
+Tensor isinf(const Tensor& x) { return eq(abs(x.detach()), functors::kInfinity); }
+Tensor isfinite(const Tensor& x) { return lt(abs(x.detach()), functors::kInfinity); }
 
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
   view_of(a, "isclose"), view_of(b, "isclose");
@@ -386,7 +394,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Tensor at = operand_on(device, a.to(dtype)), bt = operand_on(device, b.to(dtype));
   const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
   Tensor y = make_tensor(shape, dtype, device);
-  backend_of(y).where(expand_view(view_of(condition), shape), expand_view(view_of(at), shape),
+  kernels_of(y).where(expand_view(view_of(condition), shape), expand_view(view_of(at), shape),
                       expand_view(view_of(bt), shape), view_of(y));
   if (is_floating_point(dtype) && recording(at, bt))
     record("where", y, inputs(at, bt), [condition = Saved(condition)](Backward& back) {

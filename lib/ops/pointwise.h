@@ -1,8 +1,9 @@
 #pragma once
+#include "lib/functors/pointwise.h"
 #include "lib/ops/internal.h"
-#include "lib/scalar.h"
 
-// How a functor of scalar.h becomes an op: unary<scalar::Tanh>("tanh", x), binary<scalar::Add>("add", a, b).
+// How a functor of lib/functors/pointwise.h becomes an op: unary<functors::Tanh>("tanh", x),
+// binary<functors::Add>("add", a, b).
 namespace reel {
 
 /// The functors' vocabulary for T = Tensor.
@@ -22,20 +23,21 @@ using SavedIf = std::conditional_t<read, Saved, NotSaved<tag>>;
 template <class F>
 struct UnaryRule {
   [[no_unique_address]] F f;
-  [[no_unique_address]] SavedIf<F::save != scalar::kNothing, 0> saved;  // x or y, whichever F::save names
+  [[no_unique_address]] SavedIf<F::save != functors::kNothing, 0> saved;  // x or y, whichever F::save names
 
   void operator()(Backward& back) {
     const Tensor& g = back.grad();
     if (back.create_graph()) {
       const Tensor kept = back.get(saved);
-      back.set(0, f.grad(g, F::save == scalar::kInput ? kept : Tensor(), F::save == scalar::kOutput ? kept : Tensor()));
+      back.set(
+          0, f.grad(g, F::save == functors::kInput ? kept : Tensor(), F::save == functors::kOutput ? kept : Tensor()));
       return;
     }
     View room;
     const View* kept = back.view(saved, room);
     Tensor gx = back.take_room();
-    backend_of(g).unary_grad[scalar::index_of<scalar::UnaryList, F>](
-        &f, view_of(g), F::save == scalar::kInput ? kept : nullptr, F::save == scalar::kOutput ? kept : nullptr,
+    kernels_of(g).unary_grad[functors::index_of<functors::UnaryList, F>](
+        &f, view_of(g), F::save == functors::kInput ? kept : nullptr, F::save == functors::kOutput ? kept : nullptr,
         view_of(gx));
     back.set(0, std::move(gx));
   }
@@ -47,12 +49,12 @@ Tensor unary(const char* name, const Tensor& x, F f = {}) {
   if (!is_floating_point(xv.dtype) && (!F::kIntegers || xv.dtype == kBool))
     return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
-  backend_of(y).unary[scalar::index_of<scalar::UnaryList, F>](&f, xv, view_of(y));
+  kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
   if (is_floating_point(xv.dtype) && recording(x))
     record(name, y, inputs(x),
-           UnaryRule<F>{f, F::save == scalar::kInput    ? Saved(x)
-                           : F::save == scalar::kOutput ? Saved::output(y)
-                                                        : Saved()});
+           UnaryRule<F>{f, F::save == functors::kInput    ? Saved(x)
+                           : F::save == functors::kOutput ? Saved::output(y)
+                                                          : Saved()});
   return y;
 }
 
@@ -62,41 +64,41 @@ template <class F>
 struct BinaryRule {
   static constexpr int reads = F::save_a | F::save_b;
   [[no_unique_address]] F f;
-  [[no_unique_address]] SavedIf<(reads & scalar::kA) != 0, 0> a;
-  [[no_unique_address]] SavedIf<(reads & scalar::kB) != 0, 1> b;
-  [[no_unique_address]] SavedIf<(reads & scalar::kOutput) != 0, 2> y;
+  [[no_unique_address]] SavedIf<(reads & functors::kA) != 0, 0> a;
+  [[no_unique_address]] SavedIf<(reads & functors::kB) != 0, 1> b;
+  [[no_unique_address]] SavedIf<(reads & functors::kOutput) != 0, 2> y;
 
   void operator()(Backward& back) {
     const bool wants_a = back.needs(0), wants_b = back.needs(1);
     const Tensor& g = back.grad();
     if (back.create_graph()) {
       const Tensor at = back.get(a), bt = back.get(b), yt = back.get(y);
-      if (wants_a) back.set(0, F::save_a == scalar::kSame ? g : f.grad_a(g, at, bt, yt));
-      if (wants_b) back.set(1, F::save_b == scalar::kSame ? g : f.grad_b(g, at, bt, yt));
+      if (wants_a) back.set(0, F::save_a == functors::kSame ? g : f.grad_a(g, at, bt, yt));
+      if (wants_b) back.set(1, F::save_b == functors::kSame ? g : f.grad_b(g, at, bt, yt));
       return;
     }
-    constexpr size_t row = scalar::index_of<scalar::BinaryList, F>;
+    constexpr size_t row = functors::index_of<functors::BinaryList, F>;
     if (wants_a) {
-      if constexpr (F::save_a == scalar::kSame)
+      if constexpr (F::save_a == functors::kSame)
         back.set(0, g);
       else
-        back.set(0, launch(back, backend_of(g).grad_a[row], F::save_a, wants_b));
+        back.set(0, launch(back, kernels_of(g).grad_a[row], F::save_a, wants_b));
     }
     if (wants_b) {
-      if constexpr (F::save_b == scalar::kSame)
+      if constexpr (F::save_b == functors::kSame)
         back.set(1, g);
       else
-        back.set(1, launch(back, backend_of(g).grad_b[row], F::save_b, false));
+        back.set(1, launch(back, kernels_of(g).grad_b[row], F::save_b, false));
     }
   }
 
-  Tensor launch(Backward& back, Backend::BinaryGrad kernel, int reads, bool keep) {
+  Tensor launch(Backward& back, KernelTable::BinaryGrad kernel, int reads, bool keep) {
     const Tensor& g = back.grad();
     Tensor out = keep ? make_tensor(g.shape(), g.dtype(), g.device()) : back.take_room();
     View rooms[3];
-    kernel(&f, view_of(g), operand(reads & scalar::kA, back.view(a, rooms[0]), g.shape(), rooms[0]),
-           operand(reads & scalar::kB, back.view(b, rooms[1]), g.shape(), rooms[1]),
-           reads & scalar::kOutput ? back.view(y, rooms[2]) : nullptr, view_of(out));
+    kernel(&f, view_of(g), operand(reads & functors::kA, back.view(a, rooms[0]), g.shape(), rooms[0]),
+           operand(reads & functors::kB, back.view(b, rooms[1]), g.shape(), rooms[1]),
+           reads & functors::kOutput ? back.view(y, rooms[2]) : nullptr, view_of(out));
     return out;
   }
   static const View* operand(int read, const View* view, const Shape& shape, View& wide) {
@@ -116,18 +118,18 @@ Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Ten
   Tensor y;
   if (av.shape == bv.shape) {
     y = make_tensor(av.shape, dtype, leading.device());
-    backend_of(y).binary[scalar::index_of<scalar::BinaryList, F>](&f, av, bv, view_of(y));
+    kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, av, bv, view_of(y));
   } else {
     y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, common_device(name, {&a, &b}));
     const Shape& shape = view_of(y).shape;
-    backend_of(y).binary[scalar::index_of<scalar::BinaryList, F>](&f, expand_view(av, shape), expand_view(bv, shape),
-                                                                  view_of(y));
+    kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, expand_view(av, shape),
+                                                                      expand_view(bv, shape), view_of(y));
   }
   if (is_floating_point(dtype) && recording(a, b)) {
     const int reads = (tracked(a) ? F::save_a : 0) | (tracked(b) ? F::save_b : 0);
     record(name, y, inputs(a, b),
-           BinaryRule<F>{f, saved_if(reads & scalar::kA, a), saved_if(reads & scalar::kB, b),
-                         reads & scalar::kOutput ? Saved::output(y) : Saved()});
+           BinaryRule<F>{f, saved_if(reads & functors::kA, a), saved_if(reads & functors::kB, b),
+                         reads & functors::kOutput ? Saved::output(y) : Saved()});
   }
   return y;
 }

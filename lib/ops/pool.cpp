@@ -100,7 +100,7 @@ Tensor put_back(const Tensor& g, const Tensor& indices, int64_t planes, const Sh
   Tensor all = zeros(flat, {.dtype = g.dtype(), .device = g.device()});
   const Tensor at = indices.reshape(list), values = g.reshape(list);
   if (create_graph) return scatter_add(all, 1, at, values).reshape(shape);
-  backend_of(g).scatter(ScatterOp::kAdd, view_of(all), 1, view_of(at), view_of(values));
+  kernels_of(g).scatter(ScatterOp::kAdd, view_of(all), 1, view_of(at), view_of(values));
   return all.view(shape);
 }
 
@@ -114,7 +114,7 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pool& pool, Wante
   const Tensor y = make_tensor(shape, view.dtype, x.device());
   Tensor indices;
   if (wanted == Wanted::kBoth || recording(x)) indices = make_tensor(shape, kInt64, x.device());
-  backend_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
+  kernels_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
   if (recording(x))
     record(op, y, inputs(x), [planes = pool.planes, whole = view.shape, indices = Saved(indices)](Backward& back) {
       back.set(0, put_back(back.grad(), back.get(indices), planes, whole, back.create_graph()));
@@ -157,7 +157,7 @@ Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, PerDim
   }
   const int64_t planes = pool.planes, plane = Shape{pool.out[0], pool.out[1], pool.out[2]}.numel();
   int64_t bad = 0;
-  REEL_CHECK(!backend_of(indices).find_out_of_range(op, view_of(indices), 0, plane, &bad), op, ": index ", bad,
+  REEL_CHECK(!kernels_of(indices).check_bounds(op, view_of(indices), 0, plane, &bad), op, ": index ", bad,
              " is out of range for ", plane, " elements");
   const Shape flat{planes, planes ? view.numel / planes : 0};
   return scatter(zeros({planes, plane}, {.dtype = view.dtype, .device = x.device()}), 1, indices.reshape(flat),
@@ -241,7 +241,7 @@ Tensor average_grad(const char* op, const Tensor& g, const Pool& pool, const Sha
 Tensor average(const char* op, const Tensor& x, const Pool& pool, const Shape& shape) {
   const Tensor from = x.contiguous();
   const Tensor y = make_tensor(shape, x.dtype(), x.device());
-  backend_of(x).avg_pool(pool, view_of(from), view_of(y));
+  kernels_of(x).avg_pool(pool, view_of(from), view_of(y));
   if (recording(x))
     record(op, y, inputs(x),
            [op, pool, whole = x.shape()](Backward& back) { back.set(0, average_grad(op, back.grad(), pool, whole)); });
@@ -250,7 +250,7 @@ Tensor average(const char* op, const Tensor& x, const Pool& pool, const Shape& s
 Tensor average_grad(const char* op, const Tensor& g, const Pool& pool, const Shape& shape) {
   const Tensor from = g.contiguous();
   const Tensor gx = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
-  backend_of(g).avg_pool_grad(pool, view_of(from), view_of(gx));
+  kernels_of(g).avg_pool_grad(pool, view_of(from), view_of(gx));
   if (recording(g))
     record(op, gx, inputs(g),
            [op, pool, part = g.shape()](Backward& back) { back.set(0, average(op, back.grad(), pool, part)); });

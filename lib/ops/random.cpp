@@ -44,7 +44,7 @@ void with_numbers(const Tensor& y, int64_t n, Kernel kernel) {
 }
 
 void fill_random(RandomKind kind, double a, double b, const Tensor& y) {
-  with_numbers(y, view_of(y).numel, [=, &table = backend_of(y), view = view_of(y)](GeneratorState state) {
+  with_numbers(y, view_of(y).numel, [=, &table = kernels_of(y), view = view_of(y)](GeneratorState state) {
     table.random(kind, a, b, state.seed, state.offset, view);
   });
 }
@@ -230,7 +230,7 @@ Tensor poisson(const Tensor& rate) {
   const Tensor dense = to_compute(rate).contiguous();
   const Tensor y = make_tensor(dense.shape(), dense.dtype(), dense.device());
   with_numbers(y, dense.numel(),
-               [&table = backend_of(y), from = view_of(dense), to = view_of(y)](GeneratorState state) {
+               [&table = kernels_of(y), from = view_of(dense), to = view_of(y)](GeneratorState state) {
                  table.poisson(state.seed, state.offset, from, to);
                });
   return y.to(dtype);
@@ -258,7 +258,7 @@ Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement) {
   shape.push_back(num_samples);
   const Tensor y = make_tensor(shape, kInt64, probs.device()), sums = cumsum(weights, -1);
   REEL_CHECK(all(isfinite(sums)).item<bool>(), "multinomial: the probabilities of a row add up to infinity");
-  with_numbers(y, y.numel(), [&table = backend_of(y), from = view_of(sums), to = view_of(y)](GeneratorState state) {
+  with_numbers(y, y.numel(), [&table = kernels_of(y), from = view_of(sums), to = view_of(y)](GeneratorState state) {
     table.multinomial(state.seed, state.offset, from, to);
   });
   return y;
@@ -275,7 +275,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   const Tensor dense = x.contiguous();
   const View& view = view_of(dense);
   const Tensor y = make_tensor(view.shape, dtype, x.device()), keep = make_tensor(view.shape, kBool, x.device());
-  with_numbers(y, view.numel, [=, &table = backend_of(x), to = view_of(y), mask = view_of(keep)](GeneratorState state) {
+  with_numbers(y, view.numel, [=, &table = kernels_of(x), to = view_of(y), mask = view_of(keep)](GeneratorState state) {
     table.dropout(p, state.seed, state.offset, view, to, mask);
   });
   if (recording(dense))
@@ -283,7 +283,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
       const Tensor mask = back.get(keep), g = back.grad().contiguous();
       if (back.create_graph()) return back.set(0, where(mask, g * (p < 1 ? 1 / (1 - p) : 0), 0));
       const Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
-      backend_of(g).dropout_grad(p, view_of(g), view_of(mask), view_of(gx));
+      kernels_of(g).dropout_grad(p, view_of(g), view_of(mask), view_of(gx));
       back.set(0, gx);
     });
   return y;

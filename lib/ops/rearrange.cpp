@@ -22,7 +22,7 @@ Tensor flip(const Tensor& x, const Dims& dims) {
     mirrored.contiguous = mirrored.contiguous && view.shape[d] == 1;
   }
   const Tensor y = make_tensor(view.shape, view.dtype, x.device());
-  backend_of(x).copy(mirrored, view_of(y));
+  kernels_of(x).copy(mirrored, view_of(y));
   if (recording(x)) record("flip", y, inputs(x), [dims](Backward& back) { back.set(0, flip(back.grad(), dims)); });
   return y;
 }
@@ -87,13 +87,12 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
   REEL_CHECK(shape.size() == 1 && shape[0] == x.size(d), "repeat_interleave: repeats of shape ", shape,
              " for dimension ", d, " of size ", x.size(d));
   int64_t bad;
-  if (backend_of(x).find_out_of_range("repeat_interleave", view_of(counts), 0, std::numeric_limits<int64_t>::max(),
-                                      &bad))
+  if (kernels_of(x).check_bounds("repeat_interleave", view_of(counts), 0, std::numeric_limits<int64_t>::max(), &bad))
     detail::fail("repeat_interleave: ", bad, " repeats");
   const Tensor ends = cumsum(counts, 0);  // of numbers that are not negative: the first sum that wraps is negative
-  REEL_CHECK(!backend_of(x).find_out_of_range("repeat_interleave", view_of(ends), 0,
-                                              std::numeric_limits<int64_t>::max(), &bad),
-             "repeat_interleave: too many elements");
+  REEL_CHECK(
+      !kernels_of(x).check_bounds("repeat_interleave", view_of(ends), 0, std::numeric_limits<int64_t>::max(), &bad),
+      "repeat_interleave: too many elements");
   const int64_t total = shape[0] ? ends[-1].item<int64_t>() : 0;
   return index_select(x, d, searchsorted(ends, arange(0, total, 1, {.dtype = kInt64, .device = x.device()}), true));
 }

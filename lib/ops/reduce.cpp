@@ -44,7 +44,7 @@ View kept_view(const Tensor& y, const Plan& plan) {
 
 Tensor run(ReduceOp op, const Tensor& x, const Plan& plan) {
   const Tensor y = make_tensor(plan.result, x.dtype(), x.device());
-  backend_of(x).reduce(op, view_of(x), kept_view(y, plan));
+  kernels_of(x).reduce(op, view_of(x), kept_view(y, plan));
   return y;
 }
 
@@ -182,7 +182,7 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
 /// Where along `dim` the extreme is; the caller knows that there is one.
 Tensor position(bool largest, const Tensor& x, int dim, const Plan& plan) {
   const Tensor indices = make_tensor(plan.result, kInt64, x.device());
-  backend_of(x).arg_reduce(largest, view_of(x), dim, kept_view(indices, plan));
+  kernels_of(x).arg_reduce(largest, view_of(x), dim, kept_view(indices, plan));
   return indices;
 }
 
@@ -192,7 +192,7 @@ ValuesIndices extreme_along(const char* name, bool largest, const Tensor& x, int
   const Plan plan = plan_of(name, view.shape, dim, keepdim);
   check_some(name, view.shape, plan);
   const Tensor indices = position(largest, x, d, plan), y = make_tensor(plan.result, view.dtype, x.device());
-  backend_of(x).gather(view, d, kept_view(indices, plan), kept_view(y, plan));
+  kernels_of(x).gather(view, d, kept_view(indices, plan), kept_view(y, plan));
   if (recording(x))
     record(name, y, inputs(x), [shape = view.shape, indices = Saved(indices), d, absent = plan.absent](Backward& back) {
       const Tensor g = with_kept_dims(back.grad(), absent);

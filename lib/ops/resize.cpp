@@ -26,7 +26,7 @@ Tensor resample(const Tensor& x, int dim, const Taps& taps) {
   Shape shape = x.shape();
   shape[dim] = taps.ids.size(0);
   const Tensor y = make_tensor(shape, x.dtype(), x.device());
-  backend_of(x).resample(view_of(from), dim, view_of(taps.ids), view_of(taps.weights), view_of(y));
+  kernels_of(x).interpolate(view_of(from), dim, view_of(taps.ids), view_of(taps.weights), view_of(y));
   if (recording(x))
     record("interpolate", y, inputs(x),
            [dim, size = x.size(dim), taps](Backward& back) { back.set(0, spread_back(back.grad(), dim, size, taps)); });
@@ -37,7 +37,7 @@ Tensor spread_back(const Tensor& g, int dim, int64_t size, const Taps& taps) {
   Shape shape = g.shape();
   shape[dim] = size;
   const Tensor gx = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
-  backend_of(g).resample_grad(view_of(gx), dim, view_of(taps.ids), view_of(taps.weights), view_of(from));
+  kernels_of(g).interpolate_grad(view_of(gx), dim, view_of(taps.ids), view_of(taps.weights), view_of(from));
   if (recording(g))
     record("interpolate", gx, inputs(g),
            [dim, taps](Backward& back) { back.set(0, resample(back.grad(), dim, taps)); });

@@ -70,9 +70,9 @@ Tensor like(const Tensor& x, const Shape& shape) { return make_tensor(shape, vie
 Tensor start(const Tensor& like_this, const Shape& shape, const Tensor& given) {
   const Tensor state = like(like_this, shape);
   if (given.defined())
-    backend_of(state).copy(view_of(given), view_of(state));
+    kernels_of(state).copy(view_of(given), view_of(state));
   else
-    backend_of(state).fill(view_of(state), 0);
+    kernels_of(state).fill(view_of(state), 0);
   return state;
 }
 void* data_of(const Tensor& x) { return x.defined() ? view_of(x).data : nullptr; }
@@ -106,7 +106,7 @@ Recurrence describe(const Layer& layer, const Given& in, int d, const Trace& tra
 void multiply(const Tensor& a, const Tensor& w, bool transposed, const Tensor& c, const Tensor& bias = {},
               bool add = false) {
   const View &av = view_of(a), &wv = view_of(w), &cv = view_of(c);
-  backend_of(c).gemm({.dtype = cv.dtype,
+  kernels_of(c).gemm({.dtype = cv.dtype,
                       .trans_b = transposed,
                       .m = av.shape[0],
                       .n = cv.shape[1],
@@ -243,7 +243,7 @@ struct LayerRule {
       r.grad_gates = data_of(grad_gates);
       r.grad_hidden = gru ? data_of(grad_hidden) : nullptr;
       r.grad_projected = data_of(grad_projected);
-      backend_of(x).recurrence_grad(r);
+      kernels_of(x).recurrence_grad(r);
 
       if (grad_x.defined()) multiply(grad_gates, in.of(d, kWeightIh), false, grad_x, {}, d > 0);
       if (back.needs(input(kWeightIh))) back.set_product(input(kWeightIh), grad_gates, x);
@@ -301,7 +301,7 @@ LayerResult run(const Layer& layer, const Given& in) {
     if (worth_turning(layer, x.device(), r.dtype)) {
       const Tensor& w = in.of(d, kWeightHh);
       turned = like(x, {layer.width, layer.gates()});
-      backend_of(x).copy(make_view(data_of(w), {layer.width, layer.gates()}, {1, layer.width}, r.dtype),
+      kernels_of(x).copy(make_view(data_of(w), {layer.width, layer.gates()}, {1, layer.width}, r.dtype),
                          view_of(turned));
       r.w_hh = data_of(turned);
       r.w_hh_transposed = true;
@@ -311,7 +311,7 @@ LayerResult run(const Layer& layer, const Given& in) {
     r.zero_h = !in.all[kH].defined();
     r.y = part(result.y, d, layer.width);
     r.scratch = data_of(scratch);
-    backend_of(x).recurrence(r);
+    kernels_of(x).recurrence(r);
   }
   if (!recorded) return result;
 

@@ -256,7 +256,7 @@ Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, con
   const Tensor ids = targets.to(kCPU);
   int64_t bad = 0;
   REEL_CHECK(view_of(ids).dtype == kInt64, op, ": the targets are ", ids.dtype(), ", not int64");
-  REEL_CHECK(!backend_of(ids).find_out_of_range(op, view_of(ids), 0, tree.classes, &bad), op, ": target ", bad,
+  REEL_CHECK(!kernels_of(ids).check_bounds(op, view_of(ids), 0, tree.classes, &bad), op, ": target ", bad,
              " is out of range for ", tree.classes, " classes");
   // All steps of all paths, one after another: which row they belong to and where in the tree's lists they are.
   const int64_t n = ids.numel();

@@ -11,7 +11,7 @@ namespace {
 
 Tensor scanned(ScanOp op, const Tensor& x, int d) {
   const Tensor y = make_tensor(view_of(x).shape, view_of(x).dtype, x.device());
-  backend_of(x).scan(op, view_of(x), d, view_of(y));
+  kernels_of(x).scan(op, view_of(x), d, view_of(y));
   return y;
 }
 
@@ -77,7 +77,7 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim) {
       const Tensor in = back.get(x), out = back.get(y), &g = back.grad();
       if (!back.create_graph()) {
         const Tensor gx = make_tensor(in.shape(), in.dtype(), in.device());
-        backend_of(in).logcumsumexp_grad(view_of(g), view_of(in), view_of(out), d, view_of(gx));
+        kernels_of(in).logcumsumexp_grad(view_of(g), view_of(in), view_of(out), d, view_of(gx));
         return back.set(0, gx);
       }
       // exp(x[i] - y[k]), where k >= i and y[k] is not -infinity, for all i and k.
@@ -101,7 +101,7 @@ ValuesIndices extreme_so_far(const char* op, bool largest, const Tensor& x, int6
   const int d = wrap_dim(dim, view.shape.size(), op);
   const Tensor y = make_tensor(view.shape, view.dtype, x.device());
   const Tensor indices = make_tensor(view.shape, kInt64, x.device());
-  backend_of(x).scan_extreme(largest, view, d, view_of(y), view_of(indices));
+  kernels_of(x).cum_extreme(largest, view, d, view_of(y), view_of(indices));
   if (recording(x))
     record(op, y, inputs(x), [indices = Saved(indices), d](Backward& back) {
       back.set(0, scatter_add(zeros_like(back.grad()), d, back.get(indices), back.grad()));

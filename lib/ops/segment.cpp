@@ -63,7 +63,7 @@ Tensor reduced(SegmentOp op, const Tensor& in, const Tensor& offsets) {
   const int64_t segments = offsets.numel() - 1, rows = x.size(0);
   const Tensor y = make_tensor(with_rows(segments, each_of(x)), x.dtype(), x.device());
   const Tensor flat = no_grad([&] { return as_matrix(x); });
-  backend_of(x).segment_reduce(op, view_of(flat), view_of(offsets), view_of(y));
+  kernels_of(x).segment_reduce(op, view_of(flat), view_of(offsets), view_of(y));
   if (!recording(x)) return y;
   if (op == SegmentOp::kSum || op == SegmentOp::kMean) {
     record("segment_reduce", y, inputs(x), [mean = op == SegmentOp::kMean, rows, at = Saved(offsets)](Backward& back) {
@@ -82,7 +82,7 @@ Tensor reduced(SegmentOp op, const Tensor& in, const Tensor& offsets) {
       return back.set(0, spread(back.grad() / ties, offsets, in.size(0), false) * wins);
     }
     const Tensor g = back.grad().contiguous(), gx = make_tensor(in.shape(), in.dtype(), in.device());
-    backend_of(in).segment_extreme_grad(view_of(g), view_of(as_matrix(in)), view_of(best), view_of(offsets),
+    kernels_of(in).segment_extreme_grad(view_of(g), view_of(as_matrix(in)), view_of(best), view_of(offsets),
                                         view_of(gx));
     back.set(0, gx);
   });
@@ -94,7 +94,7 @@ Tensor spread(const Tensor& in, const Tensor& offsets, int64_t rows, bool mean) 
   const Tensor x = in.contiguous();
   const Tensor y = make_tensor(with_rows(rows, each_of(x)), x.dtype(), x.device());
   const Tensor flat = no_grad([&] { return as_matrix(y); });
-  backend_of(x).segment_spread(mean, view_of(x), view_of(offsets), view_of(flat));
+  kernels_of(x).segment_broadcast(mean, view_of(x), view_of(offsets), view_of(flat));
   if (recording(x))
     record("segment_expand", y, inputs(x), [mean, at = Saved(offsets)](Backward& back) {
       back.set(0, reduced(mean ? SegmentOp::kMean : SegmentOp::kSum, back.grad(), back.get(at)));
@@ -125,7 +125,7 @@ Tensor segment_softmax(const Tensor& in, const Tensor& offsets) {
   if (const Upcast up{in.dtype()}) return up.round(segment_softmax(up(in), at));
   const Tensor x = in.contiguous(), y = make_tensor(x.shape(), x.dtype(), x.device());
   const Tensor flat = no_grad([&] { return as_matrix(x); });
-  backend_of(x).segment_softmax(view_of(flat), view_of(at), view_of(y));
+  kernels_of(x).segment_softmax(view_of(flat), view_of(at), view_of(y));
   if (recording(x))
     record("segment_softmax", y, inputs(x), [y = Saved::output(y), at = Saved(at)](Backward& back) {
       const Tensor out = back.get(y), offsets = back.get(at);
@@ -134,7 +134,7 @@ Tensor segment_softmax(const Tensor& in, const Tensor& offsets) {
         return back.set(0, gy - out * spread(total, offsets, out.size(0), false));
       }
       const Tensor g = back.grad().contiguous(), gx = make_tensor(out.shape(), out.dtype(), out.device());
-      backend_of(out).segment_softmax_grad(view_of(g), view_of(as_matrix(out)), view_of(offsets), view_of(gx));
+      kernels_of(out).segment_softmax_grad(view_of(g), view_of(as_matrix(out)), view_of(offsets), view_of(gx));
       back.set(0, gx);
     });
   return y;
@@ -144,8 +144,7 @@ Tensor segment_offsets(const Tensor& lengths) {
   const Tensor counts = to_ids("segment_offsets", lengths, lengths);
   REEL_CHECK(counts.dim() == 1, "segment_offsets: expected a vector of lengths, got shape ", counts.shape());
   int64_t bad;
-  if (backend_of(counts).find_out_of_range("segment_offsets", view_of(counts), 0, std::numeric_limits<int64_t>::max(),
-                                           &bad))
+  if (kernels_of(counts).check_bounds("segment_offsets", view_of(counts), 0, std::numeric_limits<int64_t>::max(), &bad))
     detail::fail("segment_offsets: a length of ", bad);
   return cat({zeros({1}, {.dtype = kInt64, .device = counts.device()}), cumsum(counts, 0)});
 }

@@ -7,7 +7,7 @@ namespace {
 Tensor softmax_rows(bool log, const Tensor& x) {
   const View& xv = view_of(x);
   Tensor y = make_tensor(xv.shape, xv.dtype, x.device());
-  backend_of(y).softmax(log, xv, view_of(y));
+  kernels_of(y).softmax(log, xv, view_of(y));
   if (recording(x))
     record(log ? "log_softmax" : "softmax", y, inputs(x), [log, y = Saved::output(y)](Backward& back) {
       const Tensor g = back.grad().contiguous(), yt = back.get(y);
@@ -16,7 +16,7 @@ Tensor softmax_rows(bool log, const Tensor& x) {
         return;
       }
       Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
-      backend_of(g).softmax_grad(log, view_of(g), view_of(yt), view_of(gx));
+      kernels_of(g).softmax_grad(log, view_of(g), view_of(yt), view_of(gx));
       back.set(0, std::move(gx));
     });
   return y;

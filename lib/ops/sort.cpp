@@ -28,7 +28,7 @@ ValuesIndices ranked(const char* op, const Tensor& x, int d, int64_t k, bool des
   Shape shape = rows.shape;
   if (!shape.empty()) shape[last] = k;
   Tensor values = make_tensor(shape, view.dtype, x.device()), order = make_tensor(shape, kInt64, x.device());
-  backend_of(x).sort(descending, rows, view_of(values), view_of(order));
+  kernels_of(x).sort(descending, rows, view_of(values), view_of(order));
   if (d != last) {
     const auto back = [&](const Tensor& all) { return no_grad([&] { return all.transpose(d, last).contiguous(); }); };
     values = back(values);
@@ -56,7 +56,7 @@ ValuesIndices nth(const Tensor& x, int d, int64_t k, bool nan_wins, bool keepdim
   Shape shape = rows.shape;
   if (!shape.empty()) shape[shape.size() - 1] = 1;
   const Tensor indices = make_tensor(shape, kInt64, x.device());
-  backend_of(x).kth(k, nan_wins, rows, view_of(indices));
+  kernels_of(x).kthvalue(k, nan_wins, rows, view_of(indices));
   return picked(x, d, shape.empty() ? indices : indices.transpose(d, -1), keepdim);
 }
 
@@ -217,7 +217,7 @@ Unique unique(const Tensor& x, UniqueOptions options) {
     const int64_t n = slices.size(0);
     const Tensor rows = slices.reshape({n, n ? slices.numel() / n : 0});
     const Tensor order = make_tensor({n}, kInt64, slices.device());
-    backend_of(slices).order_rows(view_of(rows), view_of(order));
+    kernels_of(slices).lexsort(view_of(rows), view_of(order));
     return std::pair(index_select(slices, 0, order), order);
   });
 }
@@ -234,7 +234,7 @@ Tensor bincount(const Tensor& x, const Tensor& weights, int64_t min_length) {
   REEL_CHECK(ids.dim() == 1, "bincount: expected a vector, got shape ", ids.shape());
   REEL_CHECK(min_length >= 0, "bincount: a length of ", min_length);
   int64_t bad, length = min_length;
-  if (backend_of(ids).find_out_of_range("bincount", view_of(ids), 0, std::numeric_limits<int64_t>::max(), &bad))
+  if (kernels_of(ids).check_bounds("bincount", view_of(ids), 0, std::numeric_limits<int64_t>::max(), &bad))
     detail::fail("bincount: cannot count ", bad);
   if (ids.numel()) length = std::max(length, max(ids).item<int64_t>() + 1);
   if (!weights.defined())
@@ -275,7 +275,7 @@ Tensor search(const char* op, const Tensor& sorted, const Tensor& values, bool r
   NoGrad guard;
   const Tensor from = sorted.to(dtype).contiguous(), wanted = values.to(dtype).contiguous();
   const Tensor positions = make_tensor(of, kInt64, values.device());
-  backend_of(values).search(right, view_of(from), view_of(wanted), view_of(positions));
+  kernels_of(values).searchsorted(right, view_of(from), view_of(wanted), view_of(positions));
   return positions;
 }
 

@@ -4,25 +4,25 @@
 #include <variant>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/functors/pointwise.h"
+#include "lib/functors/update.h"
 #include "lib/kernels/update.h"
-#include "lib/scalar.h"
-#include "lib/step.h"
 
 namespace reel {
 
-using UpdateStates = std::span<const Tensor, scalar::kMostStates>;
+using UpdateStates = std::span<const Tensor, functors::kMostStates>;
 
-/// One optimizer step of the fused kernel Functor (step.h) on parameter p with gradient g and its states (undefined
-/// where Functor has none), all contiguous and of p's dtype, states of half-precision parameters of float32. With ids,
-/// g holds the gradients of those rows only, and only they are changed.
+/// One optimizer step of the fused kernel Functor (lib/functors/update.h) on parameter p with gradient g and its states
+/// (undefined where Functor has none), all contiguous and of p's dtype, states of half-precision parameters of float32.
+/// With ids, g holds the gradients of those rows only, and only they are changed.
 template <class Functor>
 void update(const Functor& functor, const Tensor& p, const Tensor& g, UpdateStates states, const Tensor* ids) {
-  const View* views[scalar::kMostStates];
-  for (int i = 0; i < scalar::kMostStates; ++i) views[i] = states[i].defined() ? &view_of(states[i]) : nullptr;
+  const View* views[functors::kMostStates];
+  for (int i = 0; i < functors::kMostStates; ++i) views[i] = states[i].defined() ? &view_of(states[i]) : nullptr;
   const View& pv = view_of(p);
   const Tensor dense = g.contiguous();
-  backend_of(p).update[scalar::index_of<scalar::UpdateList, Functor>](&functor, pv, view_of(dense), views,
-                                                                      ids ? &view_of(*ids) : nullptr);
+  kernels_of(p).update[functors::index_of<functors::UpdateList, Functor>](&functor, pv, view_of(dense), views,
+                                                                          ids ? &view_of(*ids) : nullptr);
   TensorImpl::of(p)->storage->changed();
 }
 
@@ -61,7 +61,7 @@ class UpdateBatch {
     if (count_ == 0) functor_ = functor, device_ = p.device();
     Tensor& gradient = gradients_[count_] = g.contiguous();
     Updated& parameter = parameters_[count_++] = {view.dtype, view.data, view_of(gradient).data, {}, view.numel};
-    for (int i = 0; i < scalar::kMostStates; ++i)
+    for (int i = 0; i < functors::kMostStates; ++i)
       if (states[i].defined()) parameter.states[i] = view_of(states[i]).data;
     TensorImpl::of(p)->storage->changed();
   }
@@ -70,7 +70,7 @@ class UpdateBatch {
     const size_t count = std::exchange(count_, 0);
     if (count == 0) return;
     const void* functor = std::visit([](const auto& f) -> const void* { return &f; }, functor_);
-    backend(device_).update_many[functor_.index()](functor, {parameters_.data(), count});
+    kernels_on(device_).multi_tensor_update[functor_.index()](functor, {parameters_.data(), count});
     for (size_t i = 0; i < count; ++i) gradients_[i] = {};
   }
 
@@ -81,7 +81,7 @@ class UpdateBatch {
   static inline thread_local UpdateBatch* current_ = nullptr;
 
   UpdateBatch* outer_;
-  decltype(any_of(static_cast<scalar::UpdateList*>(nullptr))) functor_;
+  decltype(any_of(static_cast<functors::UpdateList*>(nullptr))) functor_;
   Device device_;
   std::pair<int, int64_t> kind_;
   size_t count_ = 0;

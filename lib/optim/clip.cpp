@@ -18,7 +18,7 @@ Tensor norm_of(const std::vector<Gradients::Batch>& batches, double norm_type) {
   std::vector<Tensor> parts;
   for (const auto& [device, own_dtype, gradients] : batches) {
     const Tensor part = make_tensor({}, dtype, device);
-    backend(device).norm(norm_type, gradients, view_of(part));
+    kernels_on(device).multi_tensor_norm(norm_type, gradients, view_of(part));
     parts.push_back(parts.empty() ? part : part.to(parts[0].device()));
   }
   return parts.size() == 1 ? parts[0] : norm(stack(parts), norm_type);
@@ -37,7 +37,7 @@ Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, doubl
   const Tensor total = norm_of(gradients.batches(), norm_type);
   for (const auto& [device, dtype, some] : gradients.batches()) {
     const Tensor here = total.to(device);
-    backend(device).rescale(max_norm, &view_of(here), some, nullptr);
+    kernels_on(device).multi_tensor_scale(max_norm, &view_of(here), some, nullptr);
   }
   gradients.changed();
   return total;

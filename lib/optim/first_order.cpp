@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/functors/pointwise.h"
+#include "lib/functors/update.h"
 #include "lib/ops/update.h"
 #include "lib/optim/optimizer.h"
-#include "lib/scalar.h"
-#include "lib/step.h"
 
-// The formulas are in lib/scalar.h.
+// The formulas are in lib/functors/pointwise.h.
 namespace reel::optim {
 namespace {
 
@@ -16,7 +16,7 @@ namespace {
 template <class Functor>
 void apply(const Functor& functor, const Tensor& p, const Tensor& grad, const std::vector<Tensor>& tensors,
            const Tensor* ids = nullptr) {
-  const UpdateStates states(tensors.data(), scalar::kMostStates);
+  const UpdateStates states(tensors.data(), functors::kMostStates);
   if (p.is_contiguous() && grad.dtype() == p.dtype()) {
     // The CPU gains nothing from many parameters at once.
     if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids && p.device() != kCPU)
@@ -89,11 +89,11 @@ OptionFields AdadeltaOptions::fields() {
 void SGD::update(const SGDOptions& o, Tensor& p, const Tensor& grad, State& state) {
   const bool first = o.momentum != 0 && !state[0].defined();
   if (first) state.start(0, p);
-  apply(scalar::SgdUpdate{o.lr, o.weight_decay, o.momentum, o.dampening, o.nesterov, first}, p, grad, state.tensors);
+  apply(functors::SgdUpdate{o.lr, o.weight_decay, o.momentum, o.dampening, o.nesterov, first}, p, grad, state.tensors);
 }
 bool SGD::update_rows(const SGDOptions& o, Tensor& p, const RowSparse& grad, State& state) {
   if (o.momentum != 0) return false;
-  apply(scalar::SgdUpdate{o.lr, o.weight_decay, 0, o.dampening, false, false}, p, grad.values, state.tensors,
+  apply(functors::SgdUpdate{o.lr, o.weight_decay, 0, o.dampening, false, false}, p, grad.values, state.tensors,
         &grad.ids);
   return true;
 }
@@ -102,7 +102,7 @@ namespace {
 void adagrad(const AdagradOptions& o, const Tensor& p, const Tensor& grad, const Tensor* ids, auto& state) {
   if (state.steps == 1) state[0].fill_(o.initial_accumulator_value);
   const double lr = o.lr / (1 + static_cast<double>(state.steps - 1) * o.lr_decay);
-  apply(scalar::AdagradUpdate{lr, o.weight_decay, o.eps}, p, grad, state.tensors, ids);
+  apply(functors::AdagradUpdate{lr, o.weight_decay, o.eps}, p, grad, state.tensors, ids);
 }
 }  // namespace
 
@@ -118,7 +118,7 @@ bool Adagrad::update_rows(const AdagradOptions& o, Tensor& p, const RowSparse& g
 namespace {
 void adam(const auto& o, bool decoupled, const Tensor& p, const Tensor& grad, const Tensor* ids, auto& state) {
   if (o.amsgrad) state.start(2, p);
-  const scalar::AdamUpdate step{
+  const functors::AdamUpdate step{
       {o.lr, o.weight_decay, decoupled},           o.lr,     o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps),
       std::sqrt(correction(o.beta2, state.steps)), o.amsgrad};
   apply(step, p, grad, state.tensors, ids);
@@ -151,14 +151,14 @@ void SparseAdam::update(const SparseAdamOptions&, Tensor&, const Tensor&, State&
 }
 bool SparseAdam::update_rows(const SparseAdamOptions& o, Tensor& p, const RowSparse& grad, State& state) {
   const double lr = o.lr * std::sqrt(correction(o.beta2, state.steps));
-  apply(scalar::AdamUpdate{{}, lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps), 1, false}, p, grad.values,
-        state.tensors, &grad.ids);
+  apply(functors::AdamUpdate{{}, lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps), 1, false}, p,
+        grad.values, state.tensors, &grad.ids);
   return true;
 }
 
 void Adamax::update(const AdamaxOptions& o, Tensor& p, const Tensor& grad, State& state) {
   apply(
-      scalar::AdamaxUpdate{
+      functors::AdamaxUpdate{
           {o.lr, o.weight_decay, false}, o.lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps)},
       p, grad, state.tensors);
 }
@@ -169,13 +169,13 @@ void NAdam::update(const NAdamOptions& o, Tensor& p, const Tensor& grad, State& 
   };
   const double now = mu(state.steps), next = mu(state.steps + 1);
   state.number *= now;
-  apply(scalar::NAdamUpdate{{o.lr, o.weight_decay, o.decoupled_weight_decay},
-                            o.beta1,
-                            o.beta2,
-                            o.eps,
-                            o.lr * (1 - now) / (1 - state.number),
-                            o.lr * next / (1 - state.number * next),
-                            std::sqrt(correction(o.beta2, state.steps))},
+  apply(functors::NAdamUpdate{{o.lr, o.weight_decay, o.decoupled_weight_decay},
+                              o.beta1,
+                              o.beta2,
+                              o.eps,
+                              o.lr * (1 - now) / (1 - state.number),
+                              o.lr * next / (1 - state.number * next),
+                              std::sqrt(correction(o.beta2, state.steps))},
         p, grad, state.tensors);
 }
 
@@ -188,18 +188,19 @@ void RAdam::update(const RAdamOptions& o, Tensor& p, const Tensor& grad, State& 
   if (rectified)
     scale *= std::sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length) * correction2);
   apply(
-      scalar::RAdamUpdate{{o.lr, o.weight_decay, o.decoupled_weight_decay}, o.beta1, o.beta2, o.eps, scale, rectified},
+      functors::RAdamUpdate{
+          {o.lr, o.weight_decay, o.decoupled_weight_decay}, o.beta1, o.beta2, o.eps, scale, rectified},
       p, grad, state.tensors);
 }
 
 void RMSprop::update(const RMSpropOptions& o, Tensor& p, const Tensor& grad, State& state) {
   if (o.centered) state.start(1, p);
   if (o.momentum != 0) state.start(2, p);
-  apply(scalar::RmspropUpdate{o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered}, p, grad, state.tensors);
+  apply(functors::RmspropUpdate{o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered}, p, grad, state.tensors);
 }
 
 void Adadelta::update(const AdadeltaOptions& o, Tensor& p, const Tensor& grad, State& state) {
-  apply(scalar::AdadeltaUpdate{o.lr, o.rho, o.eps, o.weight_decay}, p, grad, state.tensors);
+  apply(functors::AdadeltaUpdate{o.lr, o.rho, o.eps, o.weight_decay}, p, grad, state.tensors);
 }
 
 }  // namespace reel::optim

@@ -75,7 +75,8 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
     return flags.emplace_back(zeros({}, {.dtype = kBool, .device = device}));
   };
   for (const optim::Gradients::Batch& batch : gradients.batches())
-    backend(batch.device).rescale(factor, nullptr, batch.gradients, view_of(flag_for(batch.device)).as<bool>());
+    kernels_on(batch.device)
+        .multi_tensor_scale(factor, nullptr, batch.gradients, view_of(flag_for(batch.device)).as<bool>());
   gradients.changed();
   optimizers_[&optimizer] = {Stage::kUnscaled, std::move(flags), {}};
 }

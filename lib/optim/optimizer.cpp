@@ -18,7 +18,7 @@ namespace {
 // The fused kernels are given kMostStates, undefined where an optimizer has fewer.
 template <class Names>
 size_t num_tensors(const Names& names) {
-  return std::max<size_t>(names.size(), scalar::kMostStates);
+  return std::max<size_t>(names.size(), functors::kMostStates);
 }
 }  // namespace
 

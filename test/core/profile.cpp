@@ -105,12 +105,12 @@ TEST_CASE("recordings do not nest, and one that begins inside a scope leaves it 
 
 TEST_CASE("every kernel is recorded", "[cpu]") {
   profile::start();
-  const Backend& recorded = backend(kCPU);
+  const KernelTable& recorded = kernels_on(kCPU);
   profile::stop();
-  const Backend& plain = cpu_backend();
+  const KernelTable& plain = cpu_kernels();
   using Entry = void (*)();
-  constexpr size_t kEntries = sizeof(Backend) / sizeof(Entry);
-  static_assert(sizeof(Backend) % sizeof(Entry) == 0);
+  constexpr size_t kEntries = sizeof(KernelTable) / sizeof(Entry);
+  static_assert(sizeof(KernelTable) % sizeof(Entry) == 0);
   Entry mine[kEntries], others[kEntries];
   std::memcpy(mine, &recorded, sizeof mine), std::memcpy(others, &plain, sizeof others);
   size_t same = 0;

@@ -60,8 +60,8 @@ struct Twin {
 const TensorOptions kHost{.dtype = kFloat64, .device = kCPU};
 Tensor numbers(const Shape& shape) { return randn(shape, kHost); }
 
-const Backend& gpu() { return backend(kCUDA); }
-const Backend& cpu() { return backend(kCPU); }
+const KernelTable& gpu() { return kernels_on(kCUDA); }
+const KernelTable& cpu() { return kernels_on(kCPU); }
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
@@ -377,12 +377,12 @@ TEST_CASE("resampling and its adjoint are the CPU's, whatever the order of ids",
         out[dim] = 11;
         const Tensor ids = randint(0, in[dim], {out[dim], taps}, {.device = kCPU}), ids_there = ids.to(kCUDA);
         const Twin weights(numbers({out[dim], taps}), dtype), x(numbers(in), dtype), y(numbers(out), dtype);
-        cpu().resample_grad(view_of(x.cpu), dim, view_of(ids), view_of(weights.cpu), view_of(y.cpu));
-        gpu().resample_grad(x.gpu(), dim, view_of(ids_there), weights.gpu(), y.gpu());
+        cpu().interpolate_grad(view_of(x.cpu), dim, view_of(ids), view_of(weights.cpu), view_of(y.cpu));
+        gpu().interpolate_grad(x.gpu(), dim, view_of(ids_there), weights.gpu(), y.gpu());
         x.check(4);
         const Twin x2(numbers(in), dtype);
-        cpu().resample(view_of(x2.cpu), dim, view_of(ids), view_of(weights.cpu), view_of(y.cpu));
-        gpu().resample(x2.gpu(), dim, view_of(ids_there), weights.gpu(), y.gpu());
+        cpu().interpolate(view_of(x2.cpu), dim, view_of(ids), view_of(weights.cpu), view_of(y.cpu));
+        gpu().interpolate(x2.gpu(), dim, view_of(ids_there), weights.gpu(), y.gpu());
         y.check(4);
       }
 }

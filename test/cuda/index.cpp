@@ -20,7 +20,7 @@ namespace {
 
 #define NEEDS_GPU()                  \
   if (!cuda::is_available()) return; \
-  const Backend& gpu = backend(kCUDA)
+  const KernelTable& gpu = kernels_on(kCUDA)
 
 std::mt19937 engine(7);
 int64_t below(int64_t n) { return static_cast<int64_t>(engine() % static_cast<uint64_t>(n)); }
@@ -117,8 +117,8 @@ Tensor wide(const Tensor& x) { return is_half(x.dtype()) ? x.to(kFloat32) : x; }
 template <class F>
 Both joined(const Both& y, const F& f) {
   const Tensor there = wide(y.cpu);
-  f(cpu_backend(), view_of(there), [](const Both& x) { return wide(x.cpu); });
-  f(backend(kCUDA), y.on_gpu(), [](const Both& x) { return x.gpu; });
+  f(cpu_kernels(), view_of(there), [](const Both& x) { return wide(x.cpu); });
+  f(kernels_on(kCUDA), y.on_gpu(), [](const Both& x) { return x.gpu; });
   return {there.to(y.cpu.dtype()), y.gpu};
 }
 
@@ -137,7 +137,7 @@ const SliceCase kSlices[] = {
 
 TEST_CASE("cuda: slices are selected, copied and added as on the CPU", "[cuda]") {
   NEEDS_GPU();
-  const Backend& cpu = cpu_backend();
+  const KernelTable& cpu = cpu_kernels();
   for (const auto& [shape, dim, n] : kSlices)
     for (const DType dtype : kDTypes)
       for (const Layout layout : kLayouts) {
@@ -154,7 +154,7 @@ TEST_CASE("cuda: slices are selected, copied and added as on the CPU", "[cuda]")
         cpu.index_copy(y.on_cpu(), dim, ids.on_cpu(), from.on_cpu());
         gpu.index_copy(y.on_gpu(), dim, ids.on_gpu(), from.on_gpu());
         REQUIRE(same(y));
-        const Both total = joined(sum, [&, dim = dim](const Backend& table, const View& to, const auto& here) {
+        const Both total = joined(sum, [&, dim = dim](const KernelTable& table, const View& to, const auto& here) {
           table.index_add(to, dim, view_of(here(ids)), view_of(here(from)));
         });
         REQUIRE(same(total, tolerance_for(dtype, n > 1024)));
@@ -183,7 +183,7 @@ TEST_CASE("cuda: many tensors are joined as on the CPU, whatever their alignment
 
 TEST_CASE("cuda: elements are gathered and scattered as on the CPU", "[cuda]") {
   NEEDS_GPU();
-  const Backend& cpu = cpu_backend();
+  const KernelTable& cpu = cpu_kernels();
   struct Case {
     Shape x, index;
     int dim;
@@ -214,7 +214,7 @@ TEST_CASE("cuda: elements are gathered and scattered as on the CPU", "[cuda]") {
           const Both to = copy_of(start);
           Both what = op == ScatterOp::kMax || op == ScatterOp::kMin ? lay_out(places, dtype, layout) : from;
           if (few_factors && is_floating_point(dtype)) what = Both((1 + what.cpu.contiguous() / 1e5).to(dtype));
-          const Both result = joined(to, [&, dim = dim](const Backend& table, const View& y, const auto& here) {
+          const Both result = joined(to, [&, dim = dim](const KernelTable& table, const View& y, const auto& here) {
             table.scatter(op, y, dim, view_of(here(index)), view_of(here(what)));
           });
           REQUIRE(same(result, op == ScatterOp::kAdd || op == ScatterOp::kMul ? tolerance_for(dtype, n > 1024) : 0));
@@ -224,7 +224,7 @@ TEST_CASE("cuda: elements are gathered and scattered as on the CPU", "[cuda]") {
 
 TEST_CASE("cuda: many elements that go to one place are joined in pieces", "[cuda]") {
   NEEDS_GPU();
-  const Backend& cpu = cpu_backend();
+  const KernelTable& cpu = cpu_kernels();
   const int64_t n = 9000;
   for (const int64_t hot : {int64_t{1}, int64_t{3}}) {
     Tensor list = make_tensor({n}, kInt64);
@@ -277,11 +277,11 @@ TEST_CASE("cuda: ids that are out of range read zeros, write nothing, and are re
     }
 
     int64_t bad = 0;
-    REQUIRE_FALSE(gpu.find_out_of_range("someone", view_of(ids), 0, 5, &bad));
+    REQUIRE_FALSE(gpu.check_bounds("someone", view_of(ids), 0, 5, &bad));
     // The first one, unless there are very many.
     REQUIRE_THROWS_WITH(cuda::synchronize(), Catch::Contains(n < 10000 ? "someone: index 5 is" : "someone: index "));
     cuda::synchronize();  // once
-    REQUIRE_FALSE(gpu.find_out_of_range("someone", view_of(good), 0, 5, &bad));
+    REQUIRE_FALSE(gpu.check_bounds("someone", view_of(good), 0, 5, &bad));
     cuda::synchronize();
   }
 }
@@ -318,7 +318,7 @@ TEST_CASE("cuda: targets are read in one go, but for ignored ones", "[cuda]") {
 
 TEST_CASE("cuda: bags of rows are made as on the CPU", "[cuda]") {
   NEEDS_GPU();
-  const Backend& cpu = cpu_backend();
+  const KernelTable& cpu = cpu_kernels();
   for (const DType dtype : {kFloat32, kFloat64})
     for (const int64_t width : {0, 1, 5, 64, 300})
       for (const int mode : {0, 1, 2, 3}) {  // sums, means, maxima, weighted sums
@@ -336,7 +336,7 @@ TEST_CASE("cuda: bags of rows are made as on the CPU", "[cuda]") {
         };
         const Both bag = pair({n}, kInt64), count = pair({bags}, kInt64);
         const Both out = pair({bags, width}, mode == 2 ? kInt64 : dtype);
-        const auto run = [&](const Backend& table, auto side) {
+        const auto run = [&](const KernelTable& table, auto side) {
           table.embedding_bag({.dtype = dtype,
                                .max = mode == 2,
                                .mean = mode == 1,
@@ -363,7 +363,7 @@ TEST_CASE("cuda: bags of rows are made as on the CPU", "[cuda]") {
 
 TEST_CASE("cuda: sorting is stable, with NaN the largest, as on the CPU", "[cuda]") {
   NEEDS_GPU();
-  const Backend& cpu = cpu_backend();
+  const KernelTable& cpu = cpu_kernels();
   struct Case {
     Shape x;
     int64_t k;
@@ -390,20 +390,20 @@ TEST_CASE("cuda: sorting is stable, with NaN the largest, as on the CPU", "[cuda
           if (!result.empty()) result[result.size() - 1] = 1;
           const Both at(make_tensor(result, kInt64), make_tensor(result, kInt64, kCUDA));
           for (const bool nan_wins : {false, true}) {
-            cpu.kth(k / 2, nan_wins, x.on_cpu(), at.on_cpu());
-            gpu.kth(k / 2, nan_wins, x.on_gpu(), at.on_gpu());
+            cpu.kthvalue(k / 2, nan_wins, x.on_cpu(), at.on_cpu());
+            gpu.kthvalue(k / 2, nan_wins, x.on_gpu(), at.on_gpu());
             REQUIRE(same(at));
           }
           const Both clean = lay_out(shape, dtype, layout, false);
-          cpu.kth(k / 2, true, clean.on_cpu(), at.on_cpu());
-          gpu.kth(k / 2, true, clean.on_gpu(), at.on_gpu());
+          cpu.kthvalue(k / 2, true, clean.on_cpu(), at.on_cpu());
+          gpu.kthvalue(k / 2, true, clean.on_gpu(), at.on_gpu());
           REQUIRE(same(at));
         }
 }
 
 TEST_CASE("cuda: rows are ordered, values found and nonzeros listed as on the CPU", "[cuda]") {
   NEEDS_GPU();
-  const Backend& cpu = cpu_backend();
+  const KernelTable& cpu = cpu_kernels();
   for (const DType dtype : kDTypes) {
     for (const auto& [n, m] :
          {std::pair<int64_t, int64_t>{0, 3}, {1, 2}, {30, 0}, {200, 3}, {1024, 1}, {2500, 2}, {5000, 1}}) {
@@ -411,8 +411,8 @@ TEST_CASE("cuda: rows are ordered, values found and nonzeros listed as on the CP
       Tensor rows = numbers({n, m}, dtype);
       if (is_floating_point(dtype)) rows = round(rows / 8).to(dtype);
       const Both x(rows), order(make_tensor({n}, kInt64), make_tensor({n}, kInt64, kCUDA));
-      cpu.order_rows(x.on_cpu(), order.on_cpu());
-      gpu.order_rows(x.on_gpu(), order.on_gpu());
+      cpu.lexsort(x.on_cpu(), order.on_cpu());
+      gpu.lexsort(x.on_gpu(), order.on_gpu());
       REQUIRE(same(order));
     }
     for (const bool right : {false, true})
@@ -423,8 +423,8 @@ TEST_CASE("cuda: rows are ordered, values found and nonzeros listed as on the CP
         if (lines.numel()) lines = sort(lines, -1).values;
         const Both sorted(lines), values(numbers(of, dtype));
         const Both at(make_tensor(of, kInt64), make_tensor(of, kInt64, kCUDA));
-        cpu.search(right, sorted.on_cpu(), values.on_cpu(), at.on_cpu());
-        gpu.search(right, sorted.on_gpu(), values.on_gpu(), at.on_gpu());
+        cpu.searchsorted(right, sorted.on_cpu(), values.on_cpu(), at.on_cpu());
+        gpu.searchsorted(right, sorted.on_gpu(), values.on_gpu(), at.on_gpu());
         REQUIRE(same(at));
       }
     for (const Shape& shape : {Shape{}, Shape{5}, Shape{0, 4}, Shape{3, 4, 5}, Shape{4096}, Shape{100, 101}})
@@ -444,7 +444,7 @@ TEST_CASE("cuda: rows are ordered, values found and nonzeros listed as on the CP
 
 TEST_CASE("cuda: random numbers are the CPU's", "[cuda]") {
   NEEDS_GPU();
-  const Backend& cpu = cpu_backend();
+  const KernelTable& cpu = cpu_kernels();
   struct Case {
     RandomKind kind;
     double a, b;

@@ -74,8 +74,8 @@ void compare(const Tensor& expected, const Tensor& result, double error, double 
   }
 }
 
-const Backend& on_gpu() { return backend(kCUDA); }
-const Backend& on_cpu() { return cpu_backend(); }
+const KernelTable& on_gpu() { return kernels_on(kCUDA); }
+const KernelTable& on_cpu() { return cpu_kernels(); }
 /// A tensor, and the layout that it is brought into.
 struct Input {
   Tensor x;
@@ -158,8 +158,9 @@ TEST_CASE("GPU: reductions of any dimensions", "[cuda]") {
           INFO(shape << " to " << kept << ", " << dtype << ", layout " << layout);
           const auto reduce = [&](ReduceOp op) {
             INFO("op " << static_cast<int>(op));
-            check({x}, {{kept, dtype}},
-                  [&](const Backend& table, const Views& in, const Views& out) { table.reduce(op, in[0], out[0]); });
+            check({x}, {{kept, dtype}}, [&](const KernelTable& table, const Views& in, const Views& out) {
+              table.reduce(op, in[0], out[0]);
+            });
           };
           if (dtype == kFloat32 || dtype == kFloat64 || dtype == kInt64) reduce(ReduceOp::kSum);
           if ((dtype == kFloat32 || dtype == kFloat64 || dtype == kInt64) && shape.numel() < 100)
@@ -169,9 +170,10 @@ TEST_CASE("GPU: reductions of any dimensions", "[cuda]") {
           if (dtype == kBool) reduce(ReduceOp::kAny), reduce(ReduceOp::kAll);
           if (gone.size() == 1 && shape.numel())
             for (const bool largest : {true, false})
-              check({x}, {{kept, kInt64}}, [&, dim = gone[0]](const Backend& table, const Views& in, const Views& out) {
-                table.arg_reduce(largest, in[0], dim, out[0]);
-              });
+              check({x}, {{kept, kInt64}},
+                    [&, dim = gone[0]](const KernelTable& table, const Views& in, const Views& out) {
+                      table.arg_reduce(largest, in[0], dim, out[0]);
+                    });
         }
 }
 
@@ -208,22 +210,24 @@ TEST_CASE("GPU: scans", "[cuda]") {
           INFO(shape << " along " << dim << ", " << dtype << ", layout " << layout << ", odd " << odd);
           const auto scan = [&](ScanOp op) {
             INFO("op " << static_cast<int>(op));
-            check({x}, {{shape, dtype}},
-                  [&](const Backend& table, const Views& in, const Views& out) { table.scan(op, in[0], dim, out[0]); });
+            check({x}, {{shape, dtype}}, [&](const KernelTable& table, const Views& in, const Views& out) {
+              table.scan(op, in[0], dim, out[0]);
+            });
           };
           scan(ScanOp::kSum);
           if (!is_floating_point(dtype) || shape.numel() < 200) scan(ScanOp::kProd);
           if (is_floating_point(dtype)) scan(ScanOp::kLogSumExp);
           for (const bool largest : {true, false})
-            check({x}, {{shape, dtype}, {shape, kInt64}}, [&](const Backend& table, const Views& in, const Views& out) {
-              table.scan_extreme(largest, in[0], dim, out[0], out[1]);
-            });
+            check({x}, {{shape, dtype}, {shape, kInt64}},
+                  [&](const KernelTable& table, const Views& in, const Views& out) {
+                    table.cum_extreme(largest, in[0], dim, out[0], out[1]);
+                  });
           if (dtype != kFloat32 && dtype != kFloat64) continue;
           const Input g(numbers(shape, dtype, random), (layout + 1) % 5);
           const Tensor lse = made(shape, dtype, kCPU);
           const Input in(where(x.x == kInf, -kInf, x.x), layout);  // some that count for nothing
           on_cpu().scan(ScanOp::kLogSumExp, view_of(in.on(kCPU)), dim, view_of(lse));
-          check({g, in, lse}, {{shape, dtype}}, [&](const Backend& table, const Views& v, const Views& out) {
+          check({g, in, lse}, {{shape, dtype}}, [&](const KernelTable& table, const Views& v, const Views& out) {
             table.logcumsumexp_grad(v[0], v[1], v[2], dim, out[0]);
           });
         }
@@ -288,7 +292,7 @@ TEST_CASE("GPU: sums and means of all floats", "[cuda]") {
         const Input x(numbers(shape, dtype, random) * 0.25, layout);  // no sum overflows
         const double count = static_cast<double>(shape.numel()) / static_cast<double>(kept.numel());
         for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean})
-          check_wide(dtype, {x}, {{kept, dtype}}, [&](const Backend& table, const Views& in, const Views& out) {
+          check_wide(dtype, {x}, {{kept, dtype}}, [&](const KernelTable& table, const Views& in, const Views& out) {
             if (op == ReduceOp::kMean && out[0].host) {  // the CPU's table has no mean
               const Tensor sum = made(kept, kFloat64, kCPU);
               table.reduce(ReduceOp::kSum, in[0], view_of(sum));
@@ -316,13 +320,14 @@ TEST_CASE("GPU: softmax and cross entropy of rows of any length", "[cuda]") {
           const Tensor loss_g = numbers({rows}, dtype, random);
           for (const bool log : {false, true}) {
             INFO("log " << log);
-            check_wide(dtype, {x}, {{{rows, n}, dtype}}, [&](const Backend& table, const Views& in, const Views& out) {
-              table.softmax(log, in[0], out[0]);
-            });
+            check_wide(dtype, {x}, {{{rows, n}, dtype}},
+                       [&](const KernelTable& table, const Views& in, const Views& out) {
+                         table.softmax(log, in[0], out[0]);
+                       });
             if (odd) continue;
             check_wide(
                 dtype, {g, log ? reel::log(y) : y}, {{{rows, n}, dtype}},
-                [&](const Backend& table, const Views& in, const Views& out) {
+                [&](const KernelTable& table, const Views& in, const Views& out) {
                   table.softmax_grad(log, in[0], in[1], out[0]);
                 },
                 0.1);
@@ -334,7 +339,7 @@ TEST_CASE("GPU: softmax and cross entropy of rows of any length", "[cuda]") {
               INFO("smoothing " << smoothing << ", divided " << divided);
               check_wide(
                   dtype, {x, t, count}, {{{rows}, wide}, {{rows, n}, wide}},
-                  [&](const Backend& table, const Views& in, const Views& out) {
+                  [&](const KernelTable& table, const Views& in, const Views& out) {
                     table.cross_entropy(smoothing, in[0], in[1], divided ? &in[2] : nullptr, out[0], out[1]);
                   },
                   0.1);
@@ -342,7 +347,7 @@ TEST_CASE("GPU: softmax and cross entropy of rows of any length", "[cuda]") {
               for (const int layout : {0, 2, 3})
                 check_wide(
                     dtype, {{loss_g.to(wide), layout}, y.to(wide), t, count}, {{{rows, n}, dtype}},
-                    [&](const Backend& table, const Views& in, const Views& out) {
+                    [&](const KernelTable& table, const Views& in, const Views& out) {
                       table.cross_entropy_grad(smoothing, in[0], in[1], in[2], divided ? &in[3] : nullptr, out[0]);
                     },
                     0.1);
@@ -380,7 +385,7 @@ void check_norm(const NormCase& c, DType dtype, bool by_channel, bool parameters
     norm.mean = out[0].as<double>(), norm.variance = out[1].as<double>();
     return norm;
   };
-  const auto forward = [&](const Backend& table, const Views& in, const Views& out) {
+  const auto forward = [&](const KernelTable& table, const Views& in, const Views& out) {
     Norm norm = describe(in, out);
     if (given) table.copy(in[3], out[0]), table.copy(in[4], out[1]);
     norm.bias = in[2].data;
@@ -393,7 +398,7 @@ void check_norm(const NormCase& c, DType dtype, bool by_channel, bool parameters
   for (const bool gx : {true, false})
     for (const bool gw : {true, false}) {
       if (!gx && !gw) continue;
-      const auto backward = [&](const Backend& table, const Views& in, const Views& out) {
+      const auto backward = [&](const KernelTable& table, const Views& in, const Views& out) {
         Norm norm = describe(in, out);
         std::vector<char> unused;
         Norm first = norm;
@@ -490,26 +495,26 @@ TEST_CASE("GPU: ragged rows", "[cuda]") {
           for (const SegmentOp op : {SegmentOp::kSum, SegmentOp::kMean, SegmentOp::kMax, SegmentOp::kMin}) {
             INFO("op " << static_cast<int>(op));
             check_wide(dtype, {x, offsets}, {{{s, m}, dtype}},
-                       [&](const Backend& table, const Views& in, const Views& out) {
+                       [&](const KernelTable& table, const Views& in, const Views& out) {
                          table.segment_reduce(op, in[0], in[1], out[0]);
                        });
           }
           for (const bool mean : {false, true})
             check_wide(dtype, {gs, offsets}, {{{n, m}, dtype}},
-                       [&](const Backend& table, const Views& in, const Views& out) {
-                         table.segment_spread(mean, in[0], in[1], out[0]);
+                       [&](const KernelTable& table, const Views& in, const Views& out) {
+                         table.segment_broadcast(mean, in[0], in[1], out[0]);
                        });
           on_cpu().segment_reduce(SegmentOp::kMax, view_of(x), view_of(offsets), view_of(best));
           check_wide(dtype, {gs, x, best, offsets}, {{{n, m}, dtype}},
-                     [&](const Backend& table, const Views& in, const Views& out) {
+                     [&](const KernelTable& table, const Views& in, const Views& out) {
                        table.segment_extreme_grad(in[0], in[1], in[2], in[3], out[0]);
                      });
           check_wide(dtype, {x, offsets}, {{{n, m}, dtype}},
-                     [&](const Backend& table, const Views& in, const Views& out) {
+                     [&](const KernelTable& table, const Views& in, const Views& out) {
                        table.segment_softmax(in[0], in[1], out[0]);
                      });
           check_wide(dtype, {g, g, offsets}, {{{n, m}, dtype}},
-                     [&](const Backend& table, const Views& in, const Views& out) {
+                     [&](const KernelTable& table, const Views& in, const Views& out) {
                        table.segment_softmax_grad(in[0], in[1], in[2], out[0]);
                      });
         }

@@ -32,7 +32,7 @@ void convolve_halves(ConvPart wanted, const Convolution& c) {
     const T* from = static_cast<const T*>(c.data[part]);
     for (float& value : parts[part]) value = static_cast<float>(*from++);
   }
-  cpu_backend().convolve(wanted, wide);
+  cpu_kernels().convolve(wanted, wide);
   T* to = static_cast<T*>(c.data[wanted]);
   for (const float value : parts[wanted]) *to++ = static_cast<T>(value);
 }
@@ -41,7 +41,7 @@ void run(ConvPart wanted, const Convolution& c) {
   switch (c.dtype) {
     case kFloat16: return convolve_halves<__half>(wanted, c);
     case kBFloat16: return convolve_halves<__nv_bfloat16>(wanted, c);
-    default: return cpu_backend().convolve(wanted, c);
+    default: return cpu_kernels().convolve(wanted, c);
   }
 }
 

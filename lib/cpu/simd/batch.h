@@ -33,7 +33,7 @@ inline batch_bool<double, reel::cpu::REEL_ISA::Arch> batch<double, reel::cpu::RE
 }  // namespace xsimd
 
 #include "lib/cpu/simd/math.h"
-#include "lib/number.h"
+#include "lib/functors/number.h"
 
 namespace reel::cpu::REEL_ISA {
 

@@ -1,14 +1,14 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 // Binary and ternary pointwise functions and the gradients of binary ones on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
 template <size_t I>
-using Functor = std::tuple_element_t<I, scalar::BinaryList>;
+using Functor = std::tuple_element_t<I, functors::BinaryList>;
 
 template <class T, class F>
 void apply(const F& f, const View& a, const View& b, const View& y) {
@@ -53,32 +53,32 @@ void binary_grad(const void* functor, const View& g, const View* a, const View* 
 
 template <size_t I>
 void ternary(const void* functor, const View& a, const View& b, const View& c, const View& y) {
-  const auto& f = *static_cast<const std::tuple_element_t<I, scalar::TernaryList>*>(functor);
+  const auto& f = *static_cast<const std::tuple_element_t<I, functors::TernaryList>*>(functor);
   if (is_half(y.dtype)) return ternary<I>(functor, Widened().in(a), Widened().in(b), Widened().in(c), Widened().out(y));
   a.dtype == kFloat32 ? map<float>(f, y, a, b, c) : map<double>(f, y, a, b, c);
 }
 
 template <size_t... I>
-void install_ternary(Backend& table, std::index_sequence<I...>) {
-  static constexpr Backend::Ternary rows[] = {ternary<I>...};
+void install_ternary(KernelTable& table, std::index_sequence<I...>) {
+  static constexpr KernelTable::Ternary rows[] = {ternary<I>...};
   table.ternary = rows;
 }
 
 template <size_t... I>
-void install(Backend& table, std::index_sequence<I...>) {
-  static constexpr Backend::Binary rows[] = {binary<I>...};
+void install(KernelTable& table, std::index_sequence<I...>) {
+  static constexpr KernelTable::Binary rows[] = {binary<I>...};
   table.binary = rows;
-  static constexpr Backend::BinaryGrad grads_a[] = {binary_grad<I, Side::kA>...};
+  static constexpr KernelTable::BinaryGrad grads_a[] = {binary_grad<I, Side::kA>...};
   table.grad_a = grads_a;
-  static constexpr Backend::BinaryGrad grads_b[] = {binary_grad<I, Side::kB>...};
+  static constexpr KernelTable::BinaryGrad grads_b[] = {binary_grad<I, Side::kB>...};
   table.grad_b = grads_b;
 }
 
 }  // namespace
 
-void install_binary(Backend& table) {
-  install(table, std::make_index_sequence<std::tuple_size_v<scalar::BinaryList>>());
-  install_ternary(table, std::make_index_sequence<std::tuple_size_v<scalar::TernaryList>>());
+void install_binary(KernelTable& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<functors::BinaryList>>());
+  install_ternary(table, std::make_index_sequence<std::tuple_size_v<functors::TernaryList>>());
 }
 
 }  // namespace reel::cpu::REEL_ISA

@@ -75,7 +75,7 @@ void cell_grad(const Cell& cell) {
 
 }  // namespace
 
-void install_cell(Backend& table) {
+void install_cell(KernelTable& table) {
   table.cell = cell;
   table.cell_grad = cell_grad;
 }

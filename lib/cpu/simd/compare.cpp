@@ -1,7 +1,7 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 // One element at a time in the source: the compiler vectorises these, and better than batches of mixed widths would be.
 namespace reel::cpu::REEL_ISA {
@@ -9,7 +9,7 @@ namespace {
 
 template <size_t I>
 void compare(const void* functor, const View& a, const View& b, const View& y) {
-  using F = std::tuple_element_t<I, scalar::CompareList>;
+  using F = std::tuple_element_t<I, functors::CompareList>;
   const F& f = *static_cast<const F*>(functor);
   if (is_half(a.dtype) || is_half(b.dtype)) return compare<I>(functor, Widened().in(a), Widened().in(b), y);
   switch (a.dtype) {
@@ -55,15 +55,15 @@ void where(const View& condition, const View& a, const View& b, const View& y) {
 }
 
 template <size_t... I>
-void install(Backend& table, std::index_sequence<I...>) {
-  static constexpr Backend::Binary rows[] = {compare<I>...};
+void install(KernelTable& table, std::index_sequence<I...>) {
+  static constexpr KernelTable::Binary rows[] = {compare<I>...};
   table.compare = rows;
 }
 
 }  // namespace
 
-void install_compare(Backend& table) {
-  install(table, std::make_index_sequence<std::tuple_size_v<scalar::CompareList>>());
+void install_compare(KernelTable& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<functors::CompareList>>());
   table.where = where;
 }
 

@@ -192,7 +192,7 @@ void crf_decode(const Crf& crf) { crf.dtype == kFloat32 ? run_decode<float>(crf)
 
 }  // namespace
 
-void install_crf(Backend& table) {
+void install_crf(KernelTable& table) {
   table.crf = crf;
   table.crf_grad = crf_grad;
   table.crf_decode = crf_decode;

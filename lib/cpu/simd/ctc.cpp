@@ -136,7 +136,7 @@ void ctc_grad(const Ctc& ctc) { ctc.dtype == kFloat32 ? run_gradient<float>(ctc)
 
 }  // namespace
 
-void install_ctc(Backend& table) {
+void install_ctc(KernelTable& table) {
   table.ctc = ctc;
   table.ctc_grad = ctc_grad;
 }

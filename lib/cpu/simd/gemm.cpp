@@ -3,8 +3,8 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
-#include "lib/scalar.h"
 
 // Matrix products with few rows, at which BLAS is slow (batch size 1, above all); all others go to BLAS
 // (lib/cpu/gemm.cpp). Blocks of C of up to four rows are kept in registers; neither A nor B is packed, which few rows
@@ -267,7 +267,7 @@ void rectify(const Gemm& g) {
   for (int64_t i = 0; i < g.batch; ++i)
     for (int64_t row = 0; row < g.m; ++row) {
       T* const c = static_cast<T*>(g.c) + i * g.stride_c + row * g.ldc;
-      map_flat<T>(scalar::Relu(), g.n, c, c);
+      map_flat<T>(functors::Relu(), g.n, c, c);
     }
 }
 
@@ -282,6 +282,6 @@ void gemm(const Gemm& g) {
 
 }  // namespace
 
-void install_gemm(Backend& table) { table.gemm = gemm; }
+void install_gemm(KernelTable& table) { table.gemm = gemm; }
 
 }  // namespace reel::cpu::REEL_ISA

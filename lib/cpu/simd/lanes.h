@@ -1,6 +1,6 @@
 #pragma once
 #include "lib/cpu/simd/batch.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 // Loads and stores of a vector of hidden units, whole or in part, for the kernels of recurrent cells.
 namespace reel::cpu::REEL_ISA {
@@ -23,7 +23,7 @@ struct Lanes {
 
 template <class T>
 Batch<T> logistic(const Batch<T>& x) {
-  return scalar::Sigmoid()(x);
+  return functors::Sigmoid()(x);
 }
 
 }  // namespace reel::cpu::REEL_ISA

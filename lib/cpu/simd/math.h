@@ -3,7 +3,7 @@
 #include <limits>
 #include <xsimd/xsimd.hpp>
 
-#include "lib/number.h"
+#include "lib/functors/number.h"
 
 // The functions of batches that xsimd 8.1 lacks or gets wrong: exp of float32 flushes results below 2⁻¹²⁶ to zero, log
 // of float64 is wrong for subnormal numbers, erf of float64 is not exact, pow is off by tens of ulps and undefined at
@@ -94,7 +94,7 @@ Batch<double> log_of(const Batch<double>& x, const Log& log, double of_two) {
 }
 inline Batch<double> log(const Batch<double>& x) {
   return log_of(
-      x, [](const Batch<double>& v) { return xsimd::log(v); }, scalar::kLn2);
+      x, [](const Batch<double>& v) { return xsimd::log(v); }, functors::kLn2);
 }
 inline Batch<double> log2(const Batch<double>& x) {
   return log_of(
@@ -107,19 +107,19 @@ inline Batch<double> log10(const Batch<double>& x) {
 
 /// xsimd's is off by 67 ulp, and NaN from 1e154 on.
 inline Batch<double> erf(const Batch<double>& x) {
-  return per_lane(x, [](double v) { return scalar::erf(v); });
+  return per_lane(x, [](double v) { return functors::erf(v); });
 }
 template <class T>
 Batch<T> erfc(const Batch<T>& x) {
-  return per_lane(x, [](T v) { return scalar::erfc(v); });
+  return per_lane(x, [](T v) { return functors::erfc(v); });
 }
 template <class T>
 Batch<T> lgamma(const Batch<T>& x) {
-  return per_lane(x, [](T v) { return scalar::lgamma(v); });
+  return per_lane(x, [](T v) { return functors::lgamma(v); });
 }
 template <class T>
 Batch<T> polygamma(int n, const Batch<T>& x) {
-  return per_lane(x, [n](T v) { return scalar::polygamma(n, v); });
+  return per_lane(x, [n](T v) { return functors::polygamma(n, v); });
 }
 template <class T>
 Batch<T> acosh(const Batch<T>& x) {
@@ -142,9 +142,9 @@ Batch<T> atan2(const Batch<T>& y, const Batch<T>& x) {
   const B a = abs(y), b = abs(x), most = select(a > b, a, b), least = select(a > b, b, a);
   const B ratio = select(least == most, select(most == B(0), B(0), B(1)), least / most);
   B angle = xsimd::atan(ratio);
-  angle = select(a > b, B(T(scalar::kPi / 2)) - angle, angle);
+  angle = select(a > b, B(T(functors::kPi / 2)) - angle, angle);
   const B left = xsimd::bitofsign(x) | B(1);  // -1 also for -0
-  angle = select(left < B(0), B(T(scalar::kPi)) - angle, angle);
+  angle = select(left < B(0), B(T(functors::kPi)) - angle, angle);
   return select((x != x) | (y != y), x + y, angle | xsimd::bitofsign(y));
 }
 
@@ -190,7 +190,7 @@ inline constexpr T kLargestAngle = sizeof(T) == 4 ? T(8000) : T(1e6);
 template <class T>
 Batch<T> sin(const Batch<T>& x) {
   using B = Batch<T>;
-  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return scalar::sin(v); });
+  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return functors::sin(v); });
   const auto [n, s, c] = reduce_angle(x);
   const B y = select(abs(n) == B(1), c, s);
   return select(x == B(0), x, select((n == B(-1)) | (abs(n) == B(2)), -y, y));  // keeps the sign of zero
@@ -198,7 +198,7 @@ Batch<T> sin(const Batch<T>& x) {
 template <class T>
 Batch<T> cos(const Batch<T>& x) {
   using B = Batch<T>;
-  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return scalar::cos(v); });
+  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return functors::cos(v); });
   const auto [n, s, c] = reduce_angle(x);
   const B y = select(abs(n) == B(1), s, c);
   return select((n == B(1)) | (abs(n) == B(2)), -y, y);
@@ -206,7 +206,7 @@ Batch<T> cos(const Batch<T>& x) {
 template <class T>
 Batch<T> tan(const Batch<T>& x) {
   using B = Batch<T>;
-  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return scalar::tan(v); });
+  if (!xsimd::all(abs(x) <= B(kLargestAngle<T>))) return per_lane(x, [](T v) { return functors::tan(v); });
   const auto [n, s, c] = reduce_angle(x);
   return select(x == B(0), x, select(abs(n) == B(1), -c / s, s / c));
 }
@@ -239,7 +239,7 @@ Batch<T> pow(const Batch<T>& x, const Batch<T>& y) {
   if (xsimd::all(y == B(1))) return x;
   if (xsimd::all(y == B(3))) return x * x * x;
   if (xsimd::all(y == B(-1))) return B(1) / x;
-  return per_lane(x, y, [](T a, T b) { return scalar::pow(a, b); });
+  return per_lane(x, y, [](T a, T b) { return functors::pow(a, b); });
 }
 
 }  // namespace reel::cpu::REEL_ISA

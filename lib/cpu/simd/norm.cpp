@@ -2,7 +2,7 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
-#include "lib/number.h"
+#include "lib/functors/number.h"
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
 //
@@ -97,7 +97,7 @@ void correct(double sum, double squares, double n, double* mean, double* varianc
   *variance = around < 0 ? 0 : around;
 }
 
-double rstd_of(double variance, double eps) { return 1 / scalar::sqrt(variance + eps); }
+double rstd_of(double variance, double eps) { return 1 / functors::sqrt(variance + eps); }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
@@ -355,7 +355,7 @@ void either(const Norm& norm) {
 
 }  // namespace
 
-void install_norm(Backend& table) {
+void install_norm(KernelTable& table) {
   table.row_norm = either<row_norm<float>, row_norm<double>>;
   table.row_norm_grad = [](const Norm& norm) { norm_grad(either<row_norm_grad<float>, row_norm_grad<double>>, norm); };
   table.channel_norm = either<channel_norm<float>, channel_norm<double>>;

@@ -442,7 +442,7 @@ void avg_pool_grad(const Pool& p, const View& g, const View& gx) {
 
 }  // namespace
 
-void install_pool(Backend& table) {
+void install_pool(KernelTable& table) {
   table.max_pool = max_pool;
   table.avg_pool = avg_pool;
   table.avg_pool_grad = avg_pool_grad;

@@ -50,7 +50,7 @@ void dropout_grad(double p, const View& g, const View& keep, const View& gx) {
 
 }  // namespace
 
-void install_random(Backend& table) {
+void install_random(KernelTable& table) {
   table.random = [](RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
     cpu::random(fill_lanes, kind, a, b, seed, offset, y);
   };

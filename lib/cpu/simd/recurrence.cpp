@@ -3,9 +3,9 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/lanes.h"
+#include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/recurrence.h"
-#include "lib/scalar.h"
 
 // Recurrent layers, a step at a time: a matrix product with the previous state, then the pointwise part of the cell.
 namespace reel::cpu::REEL_ISA {
@@ -53,7 +53,7 @@ void for_each_step(const Recurrence& r, bool reverse, const Visit& visit) {
 template <class T>
 void multiply(int64_t n, int64_t m, int64_t k, const T* a, const void* w, bool trans_w, T* c, double beta,
               const void* bias = nullptr) {
-  cpu_backend().gemm({.dtype = sizeof(T) == 4 ? kFloat32 : kFloat64,
+  cpu_kernels().gemm({.dtype = sizeof(T) == 4 ? kFloat32 : kFloat64,
                       .trans_b = trans_w,
                       .m = n,
                       .n = m,
@@ -128,7 +128,7 @@ void simple_rows(const Step<T>& s) {
       const auto sum = lanes.get(gates, i) + lanes.get_or_zero(s.r.b_hh, i);
       Batch<T> next;
       if constexpr (relu)
-        next = scalar::Relu()(sum);
+        next = functors::Relu()(sum);
       else
         next = tanh(sum);
       lanes.set(gates, i, next);
@@ -226,7 +226,8 @@ void simple_grad_rows(const Step<T>& s) {
     for_each_batch<T>(r.hidden, [&](const Lanes<T>& lanes, int64_t i) {
       const auto y = lanes.get(h, i);
       const auto g = lanes.get(r.grad_h, row * r.hidden + i) + lanes.get_or_zero(grad_y, i);
-      const Batch<T> of_sum = r.kind == Recurrence::kRelu ? scalar::Relu().grad(g, y, y) : scalar::Tanh().grad(g, y, y);
+      const Batch<T> of_sum =
+          r.kind == Recurrence::kRelu ? functors::Relu().grad(g, y, y) : functors::Tanh().grad(g, y, y);
       lanes.set(s.grad_gates, row * r.hidden + i, of_sum);
     });
   }
@@ -273,7 +274,7 @@ void recurrence_grad(const Recurrence& r) {
 
 }  // namespace
 
-void install_recurrence(Backend& table) {
+void install_recurrence(KernelTable& table) {
   table.recurrence = recurrence;
   table.recurrence_grad = recurrence_grad;
 }

@@ -3,9 +3,9 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/functors/pointwise.h"
 #include "lib/kernels/reduce.h"
 #include "lib/kernels/update.h"
-#include "lib/scalar.h"
 
 // Reductions of float32 and float64. Sums are taken over blocks of a few hundred elements in T, and the blocks' results
 // are added in double precision: the sum of 10⁷ float32 numbers is as exact as its inputs, and vectors of floats do
@@ -13,7 +13,7 @@
 namespace reel::cpu::REEL_ISA {
 namespace {
 
-using scalar::select;
+using functors::select;
 
 struct Sum {
   template <class T>
@@ -197,7 +197,7 @@ struct Power {
   T p;
   template <class B>
   B operator()(const B& x) const {
-    return scalar::Pow()(scalar::Abs()(x), B(p));
+    return functors::Pow()(functors::Abs()(x), B(p));
   }
 };
 
@@ -209,10 +209,10 @@ double norm_of(double p, std::span<const Updated> tensors) {
       if (x.numel) total = Op::join(total, reduce_row<Op>(static_cast<const T*>(x.p), x.numel, 1, term));
     return total;
   };
-  if (p == 2) return scalar::sqrt(joined(Sum(), scalar::Square()));
-  if (p == 1) return joined(Sum(), scalar::Abs());
-  if (p == std::numeric_limits<double>::infinity()) return joined(Max(), scalar::Abs());
-  return scalar::pow(joined(Sum(), Power<T>{T(p)}), 1 / p);
+  if (p == 2) return functors::sqrt(joined(Sum(), functors::Square()));
+  if (p == 1) return joined(Sum(), functors::Abs());
+  if (p == std::numeric_limits<double>::infinity()) return joined(Max(), functors::Abs());
+  return functors::pow(joined(Sum(), Power<T>{T(p)}), 1 / p);
 }
 
 void norm(double p, std::span<const Updated> tensors, const View& y) {
@@ -224,9 +224,9 @@ void norm(double p, std::span<const Updated> tensors, const View& y) {
 
 }  // namespace
 
-void install_reduce(Backend& table) {
+void install_reduce(KernelTable& table) {
   table.reduce = reduce_any;
-  table.norm = norm;
+  table.multi_tensor_norm = norm;
 }
 
 }  // namespace reel::cpu::REEL_ISA

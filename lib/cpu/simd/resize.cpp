@@ -80,9 +80,9 @@ void resample_grad(const View& x, int dim, const View& ids, const View& weights,
 
 }  // namespace
 
-void install_resize(Backend& table) {
-  table.resample = resample;
-  table.resample_grad = resample_grad;
+void install_resize(KernelTable& table) {
+  table.interpolate = resample;
+  table.interpolate_grad = resample_grad;
 }
 
 }  // namespace reel::cpu::REEL_ISA

@@ -236,11 +236,11 @@ void reduce(SegmentOp op, const View& x, const View& offsets, const View& y) {
 
 }  // namespace
 
-void install_segment(Backend& table) {
+void install_segment(KernelTable& table) {
   table.segment_reduce = [](SegmentOp op, const View& x, const View& offsets, const View& y) {
     x.dtype == kFloat32 ? reduce<float>(op, x, offsets, y) : reduce<double>(op, x, offsets, y);
   };
-  table.segment_spread = [](bool mean, const View& y, const View& offsets, const View& x) {
+  table.segment_broadcast = [](bool mean, const View& y, const View& offsets, const View& x) {
     x.dtype == kFloat32 ? spread_segments<float>(mean, y, offsets, x) : spread_segments<double>(mean, y, offsets, x);
   };
   table.segment_extreme_grad = [](const View& g, const View& x, const View& y, const View& offsets, const View& gx) {

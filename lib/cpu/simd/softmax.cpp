@@ -184,7 +184,7 @@ void cross_entropy_grad(double smoothing, const View& g, const View& probs, cons
 
 }  // namespace
 
-void install_softmax(Backend& table) {
+void install_softmax(KernelTable& table) {
   table.softmax = softmax;
   table.softmax_grad = softmax_grad;
   table.cross_entropy = cross_entropy;

@@ -3,25 +3,25 @@
 // The entries of the table that are compiled for this instruction set.
 namespace reel::cpu::REEL_ISA {
 
-void install_unary(Backend& table);
-void install_unary_grad(Backend& table);
-void install_binary(Backend& table);
-void install_compare(Backend& table);
-void install_reduce(Backend& table);
-void install_segment(Backend& table);
-void install_softmax(Backend& table);
-void install_crf(Backend& table);
-void install_ctc(Backend& table);
-void install_gemm(Backend& table);
-void install_cell(Backend& table);
-void install_norm(Backend& table);
-void install_pool(Backend& table);
-void install_random(Backend& table);
-void install_recurrence(Backend& table);
-void install_resize(Backend& table);
-void install_update(Backend& table);
+void install_unary(KernelTable& table);
+void install_unary_grad(KernelTable& table);
+void install_binary(KernelTable& table);
+void install_compare(KernelTable& table);
+void install_reduce(KernelTable& table);
+void install_segment(KernelTable& table);
+void install_softmax(KernelTable& table);
+void install_crf(KernelTable& table);
+void install_ctc(KernelTable& table);
+void install_gemm(KernelTable& table);
+void install_cell(KernelTable& table);
+void install_norm(KernelTable& table);
+void install_pool(KernelTable& table);
+void install_random(KernelTable& table);
+void install_recurrence(KernelTable& table);
+void install_resize(KernelTable& table);
+void install_update(KernelTable& table);
 
-void install(Backend& table) {
+void install(KernelTable& table) {
   install_unary(table);
   install_unary_grad(table);
   install_binary(table);

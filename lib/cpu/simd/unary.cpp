@@ -1,7 +1,7 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 // Unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
@@ -9,7 +9,7 @@ namespace {
 
 template <size_t I>
 void unary(const void* functor, const View& x, const View& y) {
-  using F = std::tuple_element_t<I, scalar::UnaryList>;
+  using F = std::tuple_element_t<I, functors::UnaryList>;
   const F& f = *static_cast<const F*>(functor);
   switch (x.dtype) {
     case kFloat32: return map<float>(f, y, x);
@@ -21,13 +21,15 @@ void unary(const void* functor, const View& x, const View& y) {
 }
 
 template <size_t... I>
-void install(Backend& table, std::index_sequence<I...>) {
-  static constexpr Backend::Unary rows[] = {unary<I>...};
+void install(KernelTable& table, std::index_sequence<I...>) {
+  static constexpr KernelTable::Unary rows[] = {unary<I>...};
   table.unary = rows;
 }
 
 }  // namespace
 
-void install_unary(Backend& table) { install(table, std::make_index_sequence<std::tuple_size_v<scalar::UnaryList>>()); }
+void install_unary(KernelTable& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<functors::UnaryList>>());
+}
 
 }  // namespace reel::cpu::REEL_ISA

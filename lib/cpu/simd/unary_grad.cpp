@@ -1,7 +1,7 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
 // Gradients of unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
@@ -9,7 +9,7 @@ namespace {
 
 template <size_t I>
 void unary_grad(const void* functor, const View& g, const View* x, const View* y, const View& gx) {
-  using F = std::tuple_element_t<I, scalar::UnaryList>;
+  using F = std::tuple_element_t<I, functors::UnaryList>;
   const F& f = *static_cast<const F*>(functor);
   const auto grad = [&f](const auto& g, const auto& x, const auto& y) { return f.grad(g, x, y); };
   // An operand that the rule does not use has no view; g takes its place.
@@ -22,15 +22,15 @@ void unary_grad(const void* functor, const View& g, const View* x, const View* y
 }
 
 template <size_t... I>
-void install(Backend& table, std::index_sequence<I...>) {
-  static constexpr Backend::UnaryGrad rows[] = {unary_grad<I>...};
+void install(KernelTable& table, std::index_sequence<I...>) {
+  static constexpr KernelTable::UnaryGrad rows[] = {unary_grad<I>...};
   table.unary_grad = rows;
 }
 
 }  // namespace
 
-void install_unary_grad(Backend& table) {
-  install(table, std::make_index_sequence<std::tuple_size_v<scalar::UnaryList>>());
+void install_unary_grad(KernelTable& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<functors::UnaryList>>());
 }
 
 }  // namespace reel::cpu::REEL_ISA

@@ -2,14 +2,14 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/batch.h"
-#include "lib/step.h"
+#include "lib/functors/update.h"
 
 // Optimizer steps, gradient scaling and norms, over each parameter in one pass.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
 template <class T>
-using States = std::array<T*, scalar::kMostStates>;
+using States = std::array<T*, functors::kMostStates>;
 
 template <class T, class F>
 void update_flat(const F& f, int64_t n, T* p, const T* g, const States<T>& states) {
@@ -35,7 +35,7 @@ void update_flat(const F& f, int64_t n, T* p, const T* g, const States<T>& state
 template <class T, class F>
 void update_rows(const F& f, const View& p, const View& g, const View* const* states, const View* ids) {
   States<T> all;
-  for (int i = 0; i < scalar::kMostStates; ++i) all[i] = states[i] ? states[i]->as<T>() : nullptr;
+  for (int i = 0; i < functors::kMostStates; ++i) all[i] = states[i] ? states[i]->as<T>() : nullptr;
   if (!ids) return update_flat(f, p.numel, p.as<T>(), g.as<const T>(), all);
   if (ids->numel == 0) return;
   const int64_t n = g.numel / ids->numel;
@@ -51,14 +51,14 @@ void update_rows(const F& f, const View& p, const View& g, const View* const* st
 template <size_t I>
 void update(const void* functor, const View& p, const View& g, const View* const* states, const View* ids) {
   if (is_half(p.dtype)) return update_halves(update<I>, functor, p, g, states, ids);
-  const auto& f = *static_cast<const std::tuple_element_t<I, scalar::UpdateList>*>(functor);
+  const auto& f = *static_cast<const std::tuple_element_t<I, functors::UpdateList>*>(functor);
   p.dtype == kFloat32 ? update_rows<float>(f, p, g, states, ids) : update_rows<double>(f, p, g, states, ids);
 }
 
-void rescale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
+void multi_tensor_scale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
   if (!gradients.empty() && is_half(gradients[0].dtype))
-    return rescale(factor, norm, Widened().in_out(gradients), found);
-  if (norm) factor = scalar::clip_factor(factor, norm->dtype == kFloat32 ? *norm->as<float>() : *norm->as<double>());
+    return multi_tensor_scale(factor, norm, Widened().in_out(gradients), found);
+  if (norm) factor = functors::clip_factor(factor, norm->dtype == kFloat32 ? *norm->as<float>() : *norm->as<double>());
   if (factor == 1 && !found) return;
   const auto run = [&]<class T>(T) {
     Batch<T> zeros(T(0));  // sums of 0 * x: NaN where an x is infinite or NaN
@@ -80,16 +80,16 @@ void rescale(double factor, const View* norm, std::span<const Updated> gradients
 }
 
 template <size_t... I>
-void install(Backend& table, std::index_sequence<I...>) {
-  static constexpr Backend::Update rows[] = {update<I>...};
+void install(KernelTable& table, std::index_sequence<I...>) {
+  static constexpr KernelTable::Update rows[] = {update<I>...};
   table.update = rows;
 }
 
 }  // namespace
 
-void install_update(Backend& table) {
-  install(table, std::make_index_sequence<std::tuple_size_v<scalar::UpdateList>>());
-  table.rescale = rescale;
+void install_update(KernelTable& table) {
+  install(table, std::make_index_sequence<std::tuple_size_v<functors::UpdateList>>());
+  table.multi_tensor_scale = multi_tensor_scale;
 }
 
 }  // namespace reel::cpu::REEL_ISA

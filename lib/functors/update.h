@@ -1,9 +1,9 @@
 #pragma once
-#include "lib/scalar.h"
+#include "lib/functors/pointwise.h"
 
-// The optimizers' steps, in the manner of scalar.h: operator()(p, g, s, t, u) changes the parameter p and its up to
+// The optimizers' steps, in the manner of pointwise.h: operator()(p, g, s, t, u) changes the parameter p and its up to
 // three states in place. Two steps that are equal may be done as one, over more parameters.
-namespace reel::scalar {
+namespace reel::functors {
 
 // clang-format off
 
@@ -133,4 +133,4 @@ using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate, AdamaxUpdate
 
 // clang-format on
 
-}  // namespace reel::scalar
+}  // namespace reel::functors

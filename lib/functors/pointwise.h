@@ -2,7 +2,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "lib/number.h"
+#include "lib/functors/number.h"
 
 // The formula of every pointwise op and of its derivative, once. T is float or double in a CUDA kernel, an
 // xsimd::batch in a CPU kernel, an integer where a functor says so, and Tensor in a gradient that must itself be
@@ -11,7 +11,7 @@
 //
 // nvcc rejects generic host/device lambdas, so everything is a struct with a template.
 
-namespace reel::scalar {
+namespace reel::functors {
 
 // A formula a line, whatever clang-format makes of templates:
 // clang-format off
@@ -578,4 +578,4 @@ consteval int position(std::tuple<All...>*) {
 template <class List, class F>
 inline constexpr int index_of = position<F>(static_cast<List*>(nullptr));
 
-}  // namespace reel::scalar
+}  // namespace reel::functors

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
-// The functions of plain numbers that the functors of scalar.h are written with, and those that the C library lacks.
+// The functions of plain numbers that the functors of pointwise.h are written with, and those that the C library lacks.
 
 #if defined(__CUDACC__)
 #define REEL_HD __host__ __device__
@@ -11,7 +11,7 @@
 #define REEL_HD
 #endif
 
-namespace reel::scalar {
+namespace reel::functors {
 
 // clang-format off
 
@@ -187,4 +187,4 @@ REEL_HD static inline float polygamma(int n, float x) {
   return static_cast<float>(polygamma(n, static_cast<double>(x)));
 }
 
-}  // namespace reel::scalar
+}  // namespace reel::functors
