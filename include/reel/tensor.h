@@ -20,7 +20,7 @@ namespace cuda {
 class Stream;
 }
 class Tensor;
-struct RowSparse;
+struct SparseGrad;
 struct TensorOptions;
 
 // ---- indexing -------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Tensor : public TensorMethods {
   /// so read it when it is needed, not after every backward(). Makes a row-sparse gradient dense.
   Tensor grad() const;
   /// The gradient of an embedding matrix as rows, nullptr if there is none or it is dense.
-  const RowSparse* grad_rows() const;
+  const SparseGrad* sparse_grad() const;
   void set_grad(const Tensor& grad);  ///< Undefined clears it.
   Tensor& retain_grad();              ///< Keep the gradient of this non-leaf, too.
   /// Calls hook once per backward with the final gradient of this tensor. Returns a number for remove_hook.
@@ -211,7 +211,7 @@ struct TensorIndex {
 };
 
 /// A gradient that is zero but for some rows: row ids[i] of the matrix is values[i]. The ids are sorted and distinct.
-struct RowSparse {
+struct SparseGrad {
   Tensor ids;     ///< int64 [n]
   Tensor values;  ///< [n, …]: the shape of the matrix but for its first dimension
 };

@@ -45,7 +45,7 @@ Tensor cast_of(const Tensor& x, DType type) {
 
 }  // namespace
 
-Tensor detail::lowered(const Tensor& x, DType type) {
+Tensor detail::cast_to_half(const Tensor& x, DType type) {
   if (!x.defined()) return x;
   TensorImpl* impl = TensorImpl::of(x);
   const DType own = impl->view.dtype;

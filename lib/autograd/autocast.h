@@ -8,7 +8,7 @@
 // An op that autocast gives a type (reel/amp/autocast.h lists them) begins with one line:
 //
 //   Tensor mm(const Tensor& a, const Tensor& b) {
-//     if (const Lower low{}) return mm(low(a), low(b));
+//     if (const CastToHalf low{}) return mm(low(a), low(b));
 //     …
 //
 // Autocast is off during the second call, so that this does not recurse, and the ops that mm is composed of are not
@@ -20,9 +20,9 @@ extern constinit thread_local DType autocast_type;
 
 namespace detail {
 /// x in the half type `type`, if it is of float32 or the other half type. A parameter is cast once: the cast is kept.
-Tensor lowered(const Tensor& x, DType type);
+Tensor cast_to_half(const Tensor& x, DType type);
 /// x in float32, if it is of a half type.
-inline Tensor raised(const Tensor& x) { return x.defined() && is_half(x.dtype()) ? x.to(kFloat32) : x; }
+inline Tensor cast_to_float32(const Tensor& x) { return x.defined() && is_half(x.dtype()) ? x.to(kFloat32) : x; }
 template <class F>
 std::vector<Tensor> each_of(std::span<const Tensor> list, const F& f) {
   std::vector<Tensor> result;
@@ -49,25 +49,25 @@ class AutocastOff {
 };
 
 /// For ops that are computed in the half type.
-struct Lower : AutocastOff {
-  Tensor operator()(const Tensor& x) const { return detail::lowered(x, was_); }
+struct CastToHalf : AutocastOff {
+  Tensor operator()(const Tensor& x) const { return detail::cast_to_half(x, was_); }
   std::vector<Tensor> operator()(std::span<const Tensor> list) const { return detail::each_of(list, *this); }
 };
 
 /// For ops that are computed in float32.
-struct Raise : AutocastOff {
-  Tensor operator()(const Tensor& x) const { return detail::raised(x); }
+struct CastToFloat32 : AutocastOff {
+  Tensor operator()(const Tensor& x) const { return detail::cast_to_float32(x); }
   std::vector<Tensor> operator()(std::span<const Tensor> list) const { return detail::each_of(list, *this); }
 };
 
 /// For ops that need inputs of one type: halves are cast to float32 if another input is float32 or the other half type.
-class Widen : public AutocastOff {
+class CastToWidest : public AutocastOff {
  public:
   template <class... Given>
-  explicit Widen(const Given&... given) {
+  explicit CastToWidest(const Given&... given) {
     if (*this) (consider(given), ...);
   }
-  Tensor operator()(const Tensor& x) const { return widest_ == kFloat32 ? detail::raised(x) : x; }
+  Tensor operator()(const Tensor& x) const { return widest_ == kFloat32 ? detail::cast_to_float32(x) : x; }
   std::vector<Tensor> operator()(std::span<const Tensor> list) const { return detail::each_of(list, *this); }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 // The gradient to start from: the one given, or 1.
 Tensor seed_of(const Tensor& output, const Tensor& given, const char* op) {
   REEL_CHECK(output.defined(), op, ": undefined tensor");
-  REEL_CHECK(tracked(output), op, ": the tensor, ", output.dtype(), " ", output.shape(),
+  REEL_CHECK(needs_grad(output), op, ": the tensor, ", output.dtype(), " ", output.shape(),
              ", neither requires grad nor depends on a tensor that does");
   if (given.defined()) {
     REEL_CHECK(given.shape() == output.shape(), op, ": the gradient's shape ", given.shape(), " is not the tensor's, ",
@@ -54,7 +54,7 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   REEL_CHECK(!inputs.empty(), "grad: no inputs");
   EdgeList targets;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    REEL_CHECK(tracked(inputs[i]), "grad: input ", i, " does not require grad");
+    REEL_CHECK(needs_grad(inputs[i]), "grad: input ", i, " does not require grad");
     targets.edges.push_back(edge_to(inputs[i]));
   }
   std::vector<Tensor> found = start(outputs, grad_outputs, targets.edges, options, "grad");
@@ -66,7 +66,7 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
 
 // ---- members of Tensor ----------------------------------------------------------------------------------------------
 
-bool Tensor::requires_grad() const { return view_of(*this, "requires_grad"), tracked(*this); }
+bool Tensor::requires_grad() const { return view_of(*this, "requires_grad"), needs_grad(*this); }
 
 bool Tensor::is_leaf() const {
   view_of(*this, "is_leaf");
@@ -90,8 +90,8 @@ Tensor Tensor::grad() const {
   return impl->leaf ? impl->leaf->dense(impl) : Tensor();
 }
 
-const RowSparse* Tensor::grad_rows() const {
-  view_of(*this, "grad_rows");
+const SparseGrad* Tensor::sparse_grad() const {
+  view_of(*this, "sparse_grad");
   TensorImpl* impl = TensorImpl::of(*this);
   return impl->leaf ? impl->leaf->sparse(impl) : nullptr;
 }

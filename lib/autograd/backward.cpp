@@ -8,7 +8,7 @@ namespace reel {
 
 // ---- saved tensors --------------------------------------------------------------------------------------------------
 
-void Backward::check_version(const Saved& saved) const {
+void Backward::check_version(const SavedTensor& saved) const {
   const Storage* now = saved.impl_ ? saved.impl_->storage : saved.storage_;
   const uint32_t version = now->version.load(std::memory_order_relaxed);
   REEL_CHECK(now == saved.storage_ && version == saved.version_, node_.name,
@@ -18,7 +18,7 @@ void Backward::check_version(const Saved& saved) const {
              " then and has version ", version, " now; change a clone() instead");
 }
 
-const View* Backward::view(const Saved& saved, View& room) const {
+const View* Backward::view(const SavedTensor& saved, View& room) const {
   if (!saved.defined()) return nullptr;
   check_version(saved);
   if (saved.impl_) return &saved.impl_->view;
@@ -28,7 +28,7 @@ const View* Backward::view(const Saved& saved, View& room) const {
   return &room;
 }
 
-Tensor Backward::get(const Saved& saved) const {
+Tensor Backward::get(const SavedTensor& saved) const {
   if (!saved.defined()) return {};
   check_version(saved);
   if (saved.impl_) return TensorImpl::share(saved.impl_);
@@ -55,10 +55,11 @@ Tensor Backward::grad_or_zeros(int i) const {
   return zeros(out.shape, {.dtype = out.dtype, .device = out.device});
 }
 
-Tensor Backward::take_room() const {
+Tensor Backward::take_grad_buffer() const {
   const Tensor& g = grad();
   const TensorImpl* impl = TensorImpl::of(g);
-  const bool plain = impl->view.contiguous && !impl->number && !impl->requires_grad && !tracked(g) && !impl->base;
+  const bool plain =
+      impl->view.contiguous && !impl->is_wrapped_number && !impl->requires_grad && !needs_grad(g) && !impl->base;
   if (plain && is_exclusive(g)) return g;
   return make_tensor(g.shape(), g.dtype(), g.device());
 }

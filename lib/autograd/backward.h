@@ -21,20 +21,20 @@ class Backward {
   bool create_graph() const { return grad_mode; }
 
   /// A saved tensor; an Error if it was changed in place since it was saved.
-  Tensor get(const Saved& saved) const;
+  Tensor get(const SavedTensor& saved) const;
   template <int tag>
   Tensor get(const NotSaved<tag>&) const {
     return {};
   }
   /// Its elements only, which is cheaper: `room` is for a View that has to be made. nullptr if nothing is saved.
-  const View* view(const Saved& saved, View& room) const;
+  const View* view(const SavedTensor& saved, View& room) const;
   template <int tag>
   const View* view(const NotSaved<tag>&, View&) const {
     return nullptr;
   }
   /// A tensor like grad() to write an input's gradient to: grad() itself where no other handle shares it, so the rule
   /// must be about to read each of its elements for the last time.
-  Tensor take_room() const;
+  Tensor take_grad_buffer() const;
 
   /// The gradient of an input, of the input's shape or one that it was broadcast to, in any float dtype. Undefined is
   /// zero.
@@ -53,7 +53,7 @@ class Backward {
  private:
   bool needs(const Edge& edge) const;
   GradAccumulator& accumulator(const Edge& edge) const;
-  void check_version(const Saved& saved) const;
+  void check_version(const SavedTensor& saved) const;
   void check_nan(int input, const Tensor& g) const;
   Node& node_;
   GraphTask& task_;

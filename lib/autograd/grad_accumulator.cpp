@@ -80,7 +80,7 @@ const std::vector<int64_t>& read_ids(PendingRows& pending) {
 }
 
 // Distinct sorted ids with the values of equal ids added.
-RowSparse coalesce(const std::vector<int64_t>& ids, const View& values, Device device) {
+SparseGrad coalesce(const std::vector<int64_t>& ids, const View& values, Device device) {
   std::vector<int64_t> distinct = ids;
   std::sort(distinct.begin(), distinct.end());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
@@ -89,7 +89,7 @@ RowSparse coalesce(const std::vector<int64_t>& ids, const View& values, Device d
     place[i] = std::lower_bound(distinct.begin(), distinct.end(), ids[i]) - distinct.begin();
   Shape shape = values.shape;
   shape[0] = static_cast<int64_t>(distinct.size());
-  RowSparse rows{from(distinct).to(device), make_tensor(shape, values.dtype, device)};
+  SparseGrad rows{from(distinct).to(device), make_tensor(shape, values.dtype, device)};
   const Tensor places = from(place).to(device);
   kernels_on(device).index_add(filled(rows.values, 0), 0, view_of(places), values);
   return rows;
@@ -290,7 +290,7 @@ FinalGrad GradAccumulator::take(const GradMetadata& target, bool sparse_wanted) 
   return sum;
 }
 
-void add_sparse(Tensor& dense, RowSparse& sparse, const RowSparse& more, const Shape& shape) {
+void add_sparse(Tensor& dense, SparseGrad& sparse, const SparseGrad& more, const Shape& shape) {
   if (!dense.defined() && !sparse.ids.defined()) {
     sparse = more;
   } else if (!dense.defined()) {

@@ -25,7 +25,7 @@ inline GradMetadata metadata_of(const TensorImpl* impl) { return {impl->view.dty
 /// The sum of an accumulator: dense or, where all that was added are rows for a sparse gradient, sparse.
 struct FinalGrad {
   Tensor dense;
-  RowSparse sparse;
+  SparseGrad sparse;
   bool defined() const { return dense.defined() || sparse.ids.defined(); }
 };
 
@@ -97,6 +97,6 @@ class GradAccumulator {
 
 /// grad += more, where the gradient of a matrix of this shape so far is `dense` or `sparse` or, if both are undefined,
 /// nothing.
-void add_sparse(Tensor& dense, RowSparse& sparse, const RowSparse& more, const Shape& shape);
+void add_sparse(Tensor& dense, SparseGrad& sparse, const SparseGrad& more, const Shape& shape);
 
 }  // namespace reel

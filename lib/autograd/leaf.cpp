@@ -70,7 +70,7 @@ Tensor LeafGrad::dense(TensorImpl* leaf) {
   return dense_;
 }
 
-const RowSparse* LeafGrad::sparse(TensorImpl* leaf) {
+const SparseGrad* LeafGrad::sparse(TensorImpl* leaf) {
   std::lock_guard lock(mutex());
   materialize(leaf);
   return sparse_.ids.defined() ? &sparse_ : nullptr;

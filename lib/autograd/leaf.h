@@ -30,7 +30,7 @@ class LeafGrad {
   /// The gradient as a dense tensor, undefined if there is none. Materializes, so it may run a GEMM.
   Tensor dense(TensorImpl* leaf);
   /// The gradient if it is sparse, nullptr otherwise. Materializes.
-  const RowSparse* sparse(TensorImpl* leaf);
+  const SparseGrad* sparse(TensorImpl* leaf);
   /// Sets the gradient, and forgets what is deferred. Undefined clears it.
   void replace(const Tensor& grad);
   /// The gradient += that of a retain_grad tensor in one pass.
@@ -50,7 +50,7 @@ class LeafGrad {
 
   uint32_t id_;
   Tensor dense_;
-  RowSparse sparse_;          // defined only while dense_ is not
+  SparseGrad sparse_;         // defined only while dense_ is not
   GradAccumulator deferred_;  // of earlier passes; not yet part of the two above
 };
 

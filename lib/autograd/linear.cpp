@@ -106,7 +106,7 @@ Geometry geometry_in_base(const TensorImpl* view) {
 
 void rebuild_view_history(TensorImpl* impl) {
   const Tensor base = TensorImpl::share(impl->base), view = TensorImpl::share(impl);
-  const bool has_history = tracked(base);
+  const bool has_history = needs_grad(base);
   const Geometry part = has_history ? geometry_in_base(impl) : Geometry{};
   impl->base_history_version = impl->base->history_version;
   detach_history(impl);

@@ -17,7 +17,7 @@ void for_each_leaving(std::span<const Tensor> outputs, uint64_t since, F f) {
     if (node->pass != pass) node->pass = pass, stack.push_back(node);
   };
   for (const Tensor& output : outputs) {
-    Node* node = tracked(output) ? TensorImpl::of(output)->node : nullptr;
+    Node* node = needs_grad(output) ? TensorImpl::of(output)->node : nullptr;
     if (node && recorded_here_since(*node, since)) visit(node);
   }
   while (!stack.empty()) {
@@ -81,7 +81,7 @@ std::vector<Tensor> subgraph_grad(std::span<const Tensor> outputs, std::vector<T
   EdgeList roots, targets;
   std::vector<Tensor> seeds;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!grads[i].defined() || !tracked(outputs[i])) continue;
+    if (!grads[i].defined() || !needs_grad(outputs[i])) continue;
     roots.edges.push_back(edge_to(outputs[i]));
     seeds.push_back(std::move(grads[i]));
   }

@@ -136,34 +136,34 @@ void drop_node(Node* node) {
 bool recording(std::span<const Tensor> tensors) {
   if (!grad_enabled()) return false;
   for (const Tensor& tensor : tensors)
-    if (tracked(tensor)) return true;
+    if (needs_grad(tensor)) return true;
   return false;
 }
 
 // ---- saved tensors --------------------------------------------------------------------------------------------------
 
-Saved::Saved(const Tensor& input) : impl_(TensorImpl::of(input)) {
+SavedTensor::SavedTensor(const Tensor& input) : impl_(TensorImpl::of(input)) {
   if (!impl_) return;
   storage_ = impl_->storage;
   version_ = storage_->version.load();
   impl_->refs.fetch_add(1, std::memory_order_relaxed);
 }
-Saved Saved::output(const Tensor& y, uint32_t index) {
-  Saved saved;
+SavedTensor SavedTensor::output(const Tensor& y, uint32_t index) {
+  SavedTensor saved;
   saved.storage_ = TensorImpl::of(y)->storage;
   saved.storage_->retain();
   saved.version_ = saved.storage_->version.load();
   saved.index_ = index;
   return saved;
 }
-Saved::Saved(const Saved& other)
+SavedTensor::SavedTensor(const SavedTensor& other)
     : impl_(other.impl_), storage_(other.storage_), version_(other.version_), index_(other.index_) {
   if (impl_)
     impl_->refs.fetch_add(1, std::memory_order_relaxed);
   else if (storage_)
     storage_->retain();
 }
-Saved::~Saved() {
+SavedTensor::~SavedTensor() {
   if (impl_)
     TensorImpl::wrap(impl_).reset();
   else if (storage_)

@@ -17,7 +17,7 @@
 // The tape: what ops record and the engine (engine.h) traverses. An op with result y of inputs a, b ends with
 //
 //   if (recording(a, b))
-//     record("mul", y, inputs(a, b), [a = Saved(a), b = Saved(b)](Backward& back) {
+//     record("mul", y, inputs(a, b), [a = SavedTensor(a), b = SavedTensor(b)](Backward& back) {
 //       if (back.needs(0)) back.set(0, back.grad() * back.get(b));
 //       if (back.needs(1)) back.set(1, back.grad() * back.get(a));
 //     });
@@ -112,7 +112,7 @@ inline void update_view_history(TensorImpl* impl) {
   if (impl->base && impl->base_history_version != impl->base->history_version) rebuild_view_history(impl);
 }
 /// Does a gradient flow into this tensor?
-inline bool tracked(const Tensor& tensor) {
+inline bool needs_grad(const Tensor& tensor) {
   if (!tensor.defined()) return false;
   TensorImpl* impl = TensorImpl::of(tensor);
   update_view_history(impl);
@@ -122,7 +122,7 @@ extern constinit thread_local bool grad_mode;  // grad_enabled(), without a call
 /// Will an op on these be recorded?
 template <std::same_as<Tensor>... Tensors>
 bool recording(const Tensors&... tensors) {
-  return (tracked(tensors) || ...) && grad_mode;
+  return (needs_grad(tensors) || ...) && grad_mode;
 }
 bool recording(std::span<const Tensor> tensors);
 
@@ -133,7 +133,7 @@ bool recorded_here_since(const Node& node, uint64_t sequence);
 
 /// The edge to a tensor, with references of its own.
 inline Edge edge_to(const Tensor& tensor) {
-  if (!tracked(tensor)) return {};
+  if (!needs_grad(tensor)) return {};
   TensorImpl* impl = TensorImpl::of(tensor);
   if (impl->node) {
     ++impl->node->refs;
@@ -164,20 +164,20 @@ struct EdgeList {
 /// A tensor that a rule needs. It keeps the storage's version at this time, and Backward::get throws if an in-place
 /// change has made another. The op's own output is saved as storage only: holding the tensor, which holds the node,
 /// would be a cycle of references.
-class Saved {
+class SavedTensor {
  public:
-  Saved() = default;
-  explicit Saved(const Tensor& input);
-  static Saved output(const Tensor& y, uint32_t index = 0);
-  Saved(Saved&& other) noexcept { swap(other); }
-  Saved& operator=(Saved&& other) noexcept { return swap(other), *this; }
-  Saved(const Saved& other);
-  ~Saved();
+  SavedTensor() = default;
+  explicit SavedTensor(const Tensor& input);
+  static SavedTensor output(const Tensor& y, uint32_t index = 0);
+  SavedTensor(SavedTensor&& other) noexcept { swap(other); }
+  SavedTensor& operator=(SavedTensor&& other) noexcept { return swap(other), *this; }
+  SavedTensor(const SavedTensor& other);
+  ~SavedTensor();
   bool defined() const { return impl_ || storage_; }
 
  private:
   friend class Backward;
-  void swap(Saved& other) {
+  void swap(SavedTensor& other) {
     std::swap(impl_, other.impl_), std::swap(storage_, other.storage_);
     std::swap(version_, other.version_), std::swap(index_, other.index_);
   }
@@ -185,13 +185,13 @@ class Saved {
   Storage* storage_ = nullptr;
   uint32_t version_ = 0, index_ = 0;
 };
-/// Saved(tensor) if it is wanted, nothing otherwise.
-inline Saved saved_if(bool wanted, const Tensor& tensor) { return wanted ? Saved(tensor) : Saved(); }
-/// In the place of a Saved that a rule never reads. Several empty members of one type would need distinct addresses,
-/// and so take up room: the tags make them different types.
+/// SavedTensor(tensor) if it is wanted, nothing otherwise.
+inline SavedTensor saved_if(bool wanted, const Tensor& tensor) { return wanted ? SavedTensor(tensor) : SavedTensor(); }
+/// In the place of a SavedTensor that a rule never reads. Several empty members of one type would need distinct
+/// addresses, and so take up room: the tags make them different types.
 template <int tag>
 struct NotSaved {
-  NotSaved(Saved&&) {}
+  NotSaved(SavedTensor&&) {}
 };
 
 // ---- recording ------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ std::string label(const NodeOutput& output) {
 
 // Every node behind root, newest first.
 std::vector<Node*> nodes_behind(const Tensor& root) {
-  REEL_CHECK(tracked(root), "tape: the tensor has no history");
+  REEL_CHECK(needs_grad(root), "tape: the tensor has no history");
   std::map<uint64_t, Node*, std::greater<>> found;
   std::vector<Node*> stack;
   auto visit = [&](Node* node) {

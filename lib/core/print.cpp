@@ -142,7 +142,7 @@ std::string Tensor::to_string() const {
   }
   const bool plain = view.dtype == kFloat32 || (view.numel && (view.dtype == kInt64 || view.dtype == kBool));
   if (!plain) notes.push_back(fmt::format("dtype={}", name_of(view.dtype)));
-  if (tracked(*this)) {
+  if (needs_grad(*this)) {
     const Node* node = TensorImpl::of(*this)->node;
     notes.push_back(node ? fmt::format("grad_fn=<{}>", node->name) : "requires_grad=True");
   }

@@ -132,7 +132,7 @@ Tensor::Tensor(Scalar number) {
     *impl->view.as<int64_t>() = number.to<int64_t>();
   else
     *impl->view.as<bool>() = number.to<bool>();
-  impl->number = true;
+  impl->is_wrapped_number = true;
 }
 
 const Shape& Tensor::shape() const { return view_of(*this, "shape").shape; }

@@ -19,9 +19,9 @@ class LeafGrad;
 /// anew before that is next used (update_view_history in autograd/tape.h).
 struct TensorImpl : detail::Counted {
   // One cache line, and the view in the next two.
-  bool requires_grad = false;    // a leaf that the user wants a gradient for
-  bool number = false;           // made from a C++ number: weak in type promotion
-  bool unrecorded_view = false;  // made under no_grad: without a base, so changes through it cannot be recorded
+  bool requires_grad = false;      // a leaf that the user wants a gradient for
+  bool is_wrapped_number = false;  // made from a C++ number: weak in type promotion
+  bool unrecorded_view = false;    // made under no_grad: without a base, so changes through it cannot be recorded
   bool hides_history = false;    // an unrecorded view of a tensor with history: changing it while recording is an Error
   bool retains_grad = false;     // retain_grad
   bool watched = false;          // see watch.h

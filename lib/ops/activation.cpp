@@ -15,7 +15,7 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
   return unary("leaky_relu", x, functors::LeakyRelu{negative_slope});
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {
-  if (const Lower low{}) return prelu(low(x), low(weight));
+  if (const CastToHalf low{}) return prelu(low(x), low(weight));
   const View &xv = view_of(x, "prelu"), &wv = view_of(weight, "prelu");
   if (wv.numel == 1) return binary<functors::Prelu>("prelu", x, weight.reshape({}));
   REEL_CHECK(wv.shape.size() == 1 && xv.shape.size() >= 2 && wv.shape[0] == xv.shape[1], "prelu: a weight of shape ",
@@ -63,7 +63,7 @@ Tensor softshrink(const Tensor& x, double lambda) {
 }
 Tensor threshold(const Tensor& x, double threshold, Scalar value) { return where(x.detach() <= threshold, value, x); }
 Tensor softplus(const Tensor& x, double beta, double threshold) {
-  if (const Raise raise{}) return softplus(raise(x), beta, threshold);
+  if (const CastToFloat32 raise{}) return softplus(raise(x), beta, threshold);
   REEL_CHECK(beta > 0, "softplus: beta ", beta, " is not positive");
   return unary("softplus", x, functors::Softplus{beta, threshold});
 }

@@ -78,7 +78,7 @@ Attended attend_grouped(const char* op, const Tensor& query, const Tensor& key, 
 
 Attended attend(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
                 const AttentionOptions& options) {
-  if (const Lower low{}) return attend(op, low(query), low(key), low(value), options);
+  if (const CastToHalf low{}) return attend(op, low(query), low(key), low(value), options);
   check(op, query, key, value, options);
   if (options.enable_gqa) return attend_grouped(op, query, key, value, options);
   const double scale = options.scale.value_or(query.size(-1) ? 1 / std::sqrt(query.size(-1)) : 1);

@@ -53,11 +53,13 @@ enum Output { kH, kC, kActivated, kTanhC };
 struct CellRule {
   Layout layout;
   int children;
-  Saved activated, tanh_c;
-  std::array<Saved, 2> first;  // the children's memory cells; more than two are rare enough for the heap
-  std::vector<Saved> others;
+  SavedTensor activated, tanh_c;
+  std::array<SavedTensor, 2> first;  // the children's memory cells; more than two are rare enough for the heap
+  std::vector<SavedTensor> others;
 
-  const Saved& child(int k) const { return k < 2 ? first[static_cast<size_t>(k)] : others[static_cast<size_t>(k - 2)]; }
+  const SavedTensor& child(int k) const {
+    return k < 2 ? first[static_cast<size_t>(k)] : others[static_cast<size_t>(k - 2)];
+  }
 
   void operator()(Backward& back) {
     if (back.create_graph() || back.grad(kActivated).defined() || back.grad(kTanhC).defined())
@@ -152,10 +154,10 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
   kernels_on(device).cell(cell);
   if (!recording(gates) && !recording(cs)) return state;
 
-  CellRule rule{layout, n, Saved::output(activated, kActivated), Saved::output(tanh_c, kTanhC), {}, {}};
+  CellRule rule{layout, n, SavedTensor::output(activated, kActivated), SavedTensor::output(tanh_c, kTanhC), {}, {}};
   for (size_t k = 0; k < cs.size(); ++k)
     if (k < 2)
-      rule.first[k] = Saved(cs[k]);
+      rule.first[k] = SavedTensor(cs[k]);
     else
       rule.others.emplace_back(cs[k]);
   Addresses<const Tensor*> ins(children_in.size() + 1);
@@ -169,12 +171,12 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
 }  // namespace
 
 CellState lstm_cell(const Tensor& gates, const Tensor& c) {
-  if (const Widen widen(gates, c); widen) return lstm_cell(widen(gates), widen(c));
+  if (const CastToWidest widen(gates, c); widen) return lstm_cell(widen(gates), widen(c));
   return fused_cell("lstm_cell", gates, {&c, 1}, {.input = 0, .forget = 1, .output = 3, .update = 2});
 }
 
 CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children) {
-  if (const Widen widen(gates, children); widen)
+  if (const CastToWidest widen(gates, children); widen)
     return tree_lstm_cell(widen(gates), std::span<const Tensor>(widen(children)));
   const int64_t n = static_cast<int64_t>(children.size());
   return fused_cell("tree_lstm_cell", gates, children, {.input = 0, .forget = 1, .output = 1 + n, .update = 2 + n});

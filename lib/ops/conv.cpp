@@ -52,7 +52,7 @@ Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const 
     });
   if (recording(a, b, offset))
     record(op, result, inputs(a, b, offset),
-           [form, wanted, a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
+           [form, wanted, a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
              static constexpr const char* kNames[] = {"conv_grad_input", "conv_grad_weight", "conv"};
              const auto [pa, pb] = operands_of(wanted);
              Parts parts;
@@ -137,7 +137,7 @@ Tensor batched(const Tensor& x, int rank, const Op& op) {
 
 template <int N>
 Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
-  if (const Lower low{}) return conv<N>(op, low(x), low(weight), low(bias), options);
+  if (const CastToHalf low{}) return conv<N>(op, low(x), low(weight), low(bias), options);
   check_operands<N>(op, x, weight, bias, options.groups);
   return batched(x, N + 2, [&](const Tensor& images) {
     const Shape &xs = view_of(images).shape, &ws = view_of(weight).shape;
@@ -168,7 +168,7 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
 template <int N>
 Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const ConvTransposeOptions<N>& options) {
-  if (const Lower low{}) return conv_transpose<N>(op, low(x), low(weight), low(bias), options);
+  if (const CastToHalf low{}) return conv_transpose<N>(op, low(x), low(weight), low(bias), options);
   check_operands<N>(op, x, weight, bias, options.groups);
   return batched(x, N + 2, [&](const Tensor& images) {
     // The convolution whose y is the x here.

@@ -138,11 +138,11 @@ Expected expected_counts(const Tensor& e, const Tensor& transitions, const Tenso
 
 struct LikelihoodRule {
   Chains shape;  // sizes only
-  Saved emissions, transitions, start, end, tags, offsets, lengths, alpha, norm;
+  SavedTensor emissions, transitions, start, end, tags, offsets, lengths, alpha, norm;
 
   void operator()(Backward& back) {
     Chains chains = shape;
-    const auto get = [&](const Saved& saved) { return saved.defined() ? back.get(saved) : Tensor(); };
+    const auto get = [&](const SavedTensor& saved) { return saved.defined() ? back.get(saved) : Tensor(); };
     chains.emissions = get(emissions), chains.transitions = get(transitions);
     chains.start = get(start), chains.end = get(end), chains.offsets = get(offsets), chains.lengths = get(lengths);
     back.create_graph() ? composed(back, chains) : fused(back, chains);
@@ -216,7 +216,7 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags) 
 
 Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Tensor& transitions, const Tensor& start,
                           const Tensor& end, const Tensor& lengths) {
-  if (const Raise raise{})
+  if (const CastToFloat32 raise{})
     return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), lengths);
   const char* op = "crf_log_likelihood";
   const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
@@ -225,7 +225,7 @@ Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Ten
 
 Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
                           const Tensor& start, const Tensor& end) {
-  if (const Raise raise{})
+  if (const CastToFloat32 raise{})
     return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end));
   const char* op = "crf_log_likelihood";
   REEL_CHECK(!emissions.empty() && emissions.size() == tags.size(), op, ": ", emissions.size(), " chains with ",
@@ -250,7 +250,7 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
 
 Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
                      const Tensor& lengths) {
-  if (const Raise raise{})
+  if (const CastToFloat32 raise{})
     return crf_marginals(raise(emissions), raise(transitions), raise(start), raise(end), lengths);
   const char* op = "crf_marginals";
   const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
@@ -279,7 +279,7 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
 
 CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
                     const Tensor& lengths, const CrfConstraints& allowed) {
-  if (const Raise raise{})
+  if (const CastToFloat32 raise{})
     return crf_decode(raise(emissions), raise(transitions), raise(start), raise(end), lengths, allowed);
   NoGrad guard;
   const char* op = "crf_decode";

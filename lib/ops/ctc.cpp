@@ -72,7 +72,7 @@ Tensor posterior(const Tensor& log_probs, const std::vector<int64_t>& labels, in
 }
 
 struct CtcRule {
-  Saved log_probs, labels, input_lengths, label_lengths, loss, alpha, norm;
+  SavedTensor log_probs, labels, input_lengths, label_lengths, loss, alpha, norm;
   int64_t blank;
   bool zero_infinity;
 
@@ -142,10 +142,10 @@ Tensor ctc_losses(const Tensor& x, const Tensor& labels, const Tensor& ins, cons
   kernels_of(x).ctc(ctc);
   const Tensor kept = options.zero_infinity ? no_grad([&] { return where(y == -kNever, 0, y); }) : y;
   if (recording(x))
-    record(
-        "ctc_loss", kept, inputs(x),
-        CtcRule{Saved(x), Saved(labels), Saved(ins), Saved(outs), options.zero_infinity ? Saved(y) : Saved::output(y),
-                Saved(alpha), Saved(norm), options.blank, options.zero_infinity});
+    record("ctc_loss", kept, inputs(x),
+           CtcRule{SavedTensor(x), SavedTensor(labels), SavedTensor(ins), SavedTensor(outs),
+                   options.zero_infinity ? SavedTensor(y) : SavedTensor::output(y), SavedTensor(alpha),
+                   SavedTensor(norm), options.blank, options.zero_infinity});
   return kept;
 }
 
@@ -153,7 +153,7 @@ Tensor ctc_losses(const Tensor& x, const Tensor& labels, const Tensor& ins, cons
 
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CTCLossOptions& options) {
-  if (const Raise raise{}) return ctc_loss(raise(log_probs), targets, input_lengths, target_lengths, options);
+  if (const CastToFloat32 raise{}) return ctc_loss(raise(log_probs), targets, input_lengths, target_lengths, options);
   const Shape& shape = view_of(log_probs, "ctc_loss").shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, "ctc_loss: log probabilities of shape ", shape,
              ", not [steps, n, classes] or [steps, classes]");

@@ -17,7 +17,7 @@ void set_all(Backward& back, const char* name, std::vector<Tensor> grads, size_t
 }
 
 // A tensor without other handles, so that it can be given a history.
-Tensor own(const Tensor& output) { return is_exclusive(output) && !tracked(output) ? output : output.detach(); }
+Tensor own(const Tensor& output) { return is_exclusive(output) && !needs_grad(output) ? output : output.detach(); }
 
 }  // namespace
 
@@ -45,7 +45,7 @@ struct detail::FunctionRule {
   std::function<std::vector<Tensor>(FunctionContext&, const std::vector<Tensor>&)> backward;
   FunctionContext context;
   struct Kept {
-    Saved saved;
+    SavedTensor saved;
     int output = -1;  // which output it is, if one
   };
   std::vector<Kept> kept;
@@ -71,7 +71,7 @@ struct detail::FunctionRule {
 std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form) {
   const bool recorded = recording(inputs);
   FunctionRule rule{.name = name, .count = inputs.size(), .backward = form.backward, .context = {}, .kept = {}};
-  for (const Tensor& input : inputs) rule.context.needs_.push_back(recorded && tracked(input));
+  for (const Tensor& input : inputs) rule.context.needs_.push_back(recorded && needs_grad(input));
   std::vector<Tensor> outputs = no_grad([&] { return form.forward(rule.context, inputs); });
   std::vector<Tensor> to_save = std::move(rule.context.to_save_);
   std::vector<Tensor> results;
@@ -93,8 +93,8 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
     const auto at = std::find_if(outputs.begin(), outputs.end(), [&](const Tensor& y) { return y.is_same(tensor); });
     const int index = at == outputs.end() ? -1 : number[static_cast<size_t>(at - outputs.begin())];
     rule.kept.push_back(index < 0 || !tensor.is_contiguous()
-                            ? FunctionRule::Kept{Saved(tensor), -1}
-                            : FunctionRule::Kept{Saved::output(tensor, static_cast<uint32_t>(index)), index});
+                            ? FunctionRule::Kept{SavedTensor(tensor), -1}
+                            : FunctionRule::Kept{SavedTensor::output(tensor, static_cast<uint32_t>(index)), index});
   }
   record(name, differentiable, inputs, std::move(rule));
   return results;
@@ -112,7 +112,7 @@ std::vector<Tensor> run_recorded(const std::function<std::vector<Tensor>(const s
   std::vector<Tensor> outputs = f(inputs);
   for (Tensor& y : outputs) {
     view_of(y, "checkpoint");
-    if (!tracked(y)) continue;
+    if (!needs_grad(y)) continue;
     const Node* node = TensorImpl::of(y)->node;
     if (!node || !recorded_here_since(*node, since)) y = y.view(y.shape());
   }
@@ -121,7 +121,7 @@ std::vector<Tensor> run_recorded(const std::function<std::vector<Tensor>(const s
 
 struct CheckpointRule {
   std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f;
-  std::vector<Saved> inputs;
+  std::vector<SavedTensor> inputs;
   std::vector<Edge> ends;  // the node's edges as they were recorded, for comparison only: a checkpoint around this one
                            // redirects the node's own during its pass
   GeneratorState random;
@@ -129,7 +129,7 @@ struct CheckpointRule {
 
   void operator()(Backward& back) {
     std::vector<Tensor> arguments;
-    for (const Saved& input : inputs) arguments.push_back(back.get(input));
+    for (const SavedTensor& input : inputs) arguments.push_back(back.get(input));
     const uint64_t since = next_sequence();
     std::vector<Tensor> outputs = enable_grad([&] {
       struct Restore {
@@ -141,7 +141,7 @@ struct CheckpointRule {
     });
     std::vector<Tensor> differentiable, grads;
     for (const Tensor& y : outputs)
-      if (tracked(y)) differentiable.push_back(y);
+      if (needs_grad(y)) differentiable.push_back(y);
     REEL_CHECK(differentiable.size() == back.num_outputs(), "checkpoint: the second run of the function gave ",
                differentiable.size(), " outputs with gradients, the first ", back.num_outputs());
     for (size_t i = 0; i < differentiable.size(); ++i) {
@@ -161,14 +161,14 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
                                const std::vector<Tensor>& inputs) {
   if (!grad_enabled()) return f(inputs);
   const GeneratorState random = generator_state();
-  for (const Tensor& input : inputs) tracked(input);  // views bring their history up to date now, not inside f
+  for (const Tensor& input : inputs) needs_grad(input);  // views bring their history up to date now, not inside f
   // Recorded only to see which tensors f depends on: they are where its part of the graph ends.
   const uint64_t since = next_sequence();
   std::vector<Tensor> outputs = run_recorded(f, inputs, since, autocast_type), results, differentiable;
   std::vector<Edge> ends = subgraph_edges(outputs, since);
   for (const Tensor& y : outputs) {
     results.push_back(y.detach());
-    if (tracked(y)) differentiable.push_back(results.back());
+    if (needs_grad(y)) differentiable.push_back(results.back());
   }
   outputs.clear();  // and with them what f's rules have saved
   if (differentiable.empty()) return results;

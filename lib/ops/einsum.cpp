@@ -155,7 +155,7 @@ std::string result_labels(std::string_view equation, const std::vector<Named>& o
 }  // namespace
 
 Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) {
-  if (const Lower low{}) return einsum(equation_in, low(tensors));
+  if (const CastToHalf low{}) return einsum(equation_in, low(tensors));
   std::string equation(equation_in);
   std::erase(equation, ' ');
   std::vector<Named> operands;
@@ -254,7 +254,7 @@ Tensor kron(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias) {
-  if (const Lower low{}) return bilinear(low(x1), low(x2), low(weight), low(bias));
+  if (const CastToHalf low{}) return bilinear(low(x1), low(x2), low(weight), low(bias));
   const View& wv = view_of(weight, "bilinear");
   REEL_CHECK(wv.shape.size() == 3, "bilinear: the weight's shape is ", wv.shape, ", not [out, in1, in2]");
   const Shape &s1 = view_of(x1, "bilinear").shape, &s2 = view_of(x2, "bilinear").shape;

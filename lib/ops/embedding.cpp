@@ -63,7 +63,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup&
                              make_view(view_of(y).data, flat, contiguous_strides(flat), rows.dtype));
   if (recording(weight))
     record("embedding", y, inputs(weight),
-           [whole = rows.shape, ids = Saved(dense), padding, by_freq = options.scale_grad_by_freq,
+           [whole = rows.shape, ids = SavedTensor(dense), padding, by_freq = options.scale_grad_by_freq,
             sparse = options.sparse](Backward& back) {
              const Tensor at = back.get(ids);
              Shape flat = whole;
@@ -172,8 +172,8 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
   }
   if (recording(weight, factors))
     record(kBag, y, inputs(weight, factors),
-           [ids = Saved(flat), bag = Saved(bag), count = saved_if(mean, count),
-            factors = saved_if(factors.defined(), factors), weight = saved_if(tracked(factors), weight),
+           [ids = SavedTensor(flat), bag = SavedTensor(bag), count = saved_if(mean, count),
+            factors = saved_if(factors.defined(), factors), weight = saved_if(needs_grad(factors), weight),
             shape = view_of(weight).shape, padding, by_freq = options.scale_grad_by_freq,
             sparse = options.sparse](Backward& back) {
              const Tensor at = back.get(ids);

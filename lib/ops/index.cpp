@@ -63,7 +63,7 @@ Tensor zeros_of(const Shape& shape, const Tensor& like) {
 /// A value as x's elements are; an Error if it is a number that they cannot hold.
 Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
   const DType from = view_of(value, op).dtype, to = view_of(x, op).dtype;
-  if (from != to && TensorImpl::of(value)->number)
+  if (from != to && TensorImpl::of(value)->is_wrapped_number)
     check_fits(op, is_floating_point(from) ? Scalar(value.item<double>()) : Scalar(value.item<int64_t>()), to);
   return value.to(to);
 }
@@ -75,7 +75,7 @@ Tensor collect_slices(const Tensor& g, const Shape& shape, int dim, const Tensor
   const Tensor y = zeros_of(shape, g), dense = g.contiguous();
   kernels_of(y).index_add(view_of(y), dim, view_of(ids), view_of(dense));
   if (recording(g))
-    record("index_add", y, inputs(g), [dim, ids = Saved(ids)](Backward& back) {
+    record("index_add", y, inputs(g), [dim, ids = SavedTensor(ids)](Backward& back) {
       back.set(0, select_slices("index_select", back.grad(), dim, back.get(ids)));
     });
   return y;
@@ -99,7 +99,7 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
   const Tensor y = make_tensor(shape, view.dtype, x.device());
   kernels_of(x).index_select(view, dim, view_of(ids), view_of(y));
   if (recording(x))
-    record(op, y, inputs(x), [shape = view.shape, dim, ids = Saved(ids)](Backward& back) {
+    record(op, y, inputs(x), [shape = view.shape, dim, ids = SavedTensor(ids)](Backward& back) {
       give_slices(back, back.grad(), shape, dim, back.get(ids));
     });
   return y;
@@ -109,11 +109,12 @@ Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& sou
   const Tensor y = no_grad([&] { return x.clone(); });
   kernels_of(y).index_copy(view_of(y), dim, view_of(ids), view_of(source));
   if (is_floating_point(x.dtype()) && recording(x, source))
-    record("index_put", y, inputs(x, source), [dim, ids = Saved(ids), shape = view_of(source).shape](Backward& back) {
-      const Tensor at = back.get(ids);
-      if (back.needs(0)) back.set(0, put_slices(back.grad(), dim, at, zeros_of(shape, back.grad())));
-      if (back.needs(1)) back.set(1, select_slices("index_select", back.grad(), dim, at));
-    });
+    record("index_put", y, inputs(x, source),
+           [dim, ids = SavedTensor(ids), shape = view_of(source).shape](Backward& back) {
+             const Tensor at = back.get(ids);
+             if (back.needs(0)) back.set(0, put_slices(back.grad(), dim, at, zeros_of(shape, back.grad())));
+             if (back.needs(1)) back.set(1, select_slices("index_select", back.grad(), dim, at));
+           });
   return y;
 }
 
@@ -121,7 +122,7 @@ Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& sou
   const Tensor y = no_grad([&] { return x.clone(); });
   kernels_of(y).index_add(view_of(y), dim, view_of(ids), view_of(source));
   if (is_floating_point(x.dtype()) && recording(x, source))
-    record("index_add", y, inputs(x, source), [dim, ids = Saved(ids)](Backward& back) {
+    record("index_add", y, inputs(x, source), [dim, ids = SavedTensor(ids)](Backward& back) {
       back.set(0, back.grad());
       if (back.needs(1)) back.set(1, select_slices("index_select", back.grad(), dim, back.get(ids)));
     });
@@ -201,7 +202,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   const Tensor y = make_tensor(view_of(at).shape, view.dtype, x.device());
   kernels_of(x).gather(view, d, view_of(at), view_of(y));
   if (recording(x))
-    record("gather", y, inputs(x), [shape = view.shape, d = d, at = Saved(at)](Backward& back) {
+    record("gather", y, inputs(x), [shape = view.shape, d = d, at = SavedTensor(at)](Backward& back) {
       back.set(0, scatter_add(zeros_of(shape, back.grad()), d, back.get(at), back.grad()));
     });
   return y;
@@ -212,7 +213,7 @@ namespace {
 /// The part of a source that an index uses, in x's dtype.
 Tensor source_for(const char* op, const Tensor& x, const Tensor& index, const Tensor& source) {
   const Shape &wanted = view_of(index).shape, &got = view_of(source, op).shape;
-  if (TensorImpl::of(source)->number) return value_for(op, x, source).to(x.device()).expand(wanted);
+  if (TensorImpl::of(source)->is_wrapped_number) return value_for(op, x, source).to(x.device()).expand(wanted);
   REEL_CHECK(source.dtype() == x.dtype(), op, ": a ", source.dtype(), " source for a tensor of ", x.dtype(), "");
   REEL_CHECK(source.device() == x.device(), op, ": the tensor is on ", x.device(), ", its source on ", source.device());
   REEL_CHECK(got.size() == wanted.size(), op, ": a source of shape ", got, " for an index of shape ", wanted);
@@ -234,7 +235,7 @@ Tensor scattered(ScatterOp op, const Tensor& x, const Positions& to, const Tenso
 Tensor put_elements(const Tensor& x, const Positions& to, const Tensor& from) {
   const Tensor y = scattered(ScatterOp::kReplace, x, to, from);
   if (is_floating_point(x.dtype()) && recording(x, from))
-    record("scatter", y, inputs(x, from), [d = to.dim, at = Saved(to.ids)](Backward& back) {
+    record("scatter", y, inputs(x, from), [d = to.dim, at = SavedTensor(to.ids)](Backward& back) {
       const Tensor ids = back.get(at);
       if (back.needs(0)) back.set(0, scatter(back.grad(), d, ids, 0));
       if (back.needs(1)) back.set(1, gather(back.grad(), d, ids));
@@ -245,7 +246,7 @@ Tensor put_elements(const Tensor& x, const Positions& to, const Tensor& from) {
 Tensor add_elements(const Tensor& x, const Positions& to, const Tensor& from) {
   const Tensor y = scattered(ScatterOp::kAdd, x, to, from);
   if (is_floating_point(x.dtype()) && recording(x, from))
-    record("scatter_add", y, inputs(x, from), [d = to.dim, at = Saved(to.ids)](Backward& back) {
+    record("scatter_add", y, inputs(x, from), [d = to.dim, at = SavedTensor(to.ids)](Backward& back) {
       back.set(0, back.grad());
       if (back.needs(1)) back.set(1, gather(back.grad(), d, back.get(at)));
     });
@@ -270,7 +271,7 @@ Tensor& TensorMethods::scatter_(int64_t dim, const Tensor& index, const Tensor& 
 }
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  if (const Widen widen(x, source); widen) return scatter_add(widen(x), dim, index, widen(source));
+  if (const CastToWidest widen(x, source); widen) return scatter_add(widen(x), dim, index, widen(source));
   const Positions to = element_positions("scatter_add", x, dim, index);
   return add_elements(x, to, source_for("scatter_add", x, to.ids, source));
 }
@@ -309,8 +310,8 @@ Tensor product_at(const Tensor& x, const Positions& to, const Tensor& from, bool
   // is its place's only one, is left out of another product.
   if (recording(x, from))
     record("scatter_reduce", y, inputs(x, from),
-           [x = Saved(x), from = Saved(from), y = Saved::output(y), d = to.dim, at = Saved(to.ids),
-            include_self](Backward& back) {
+           [x = SavedTensor(x), from = SavedTensor(from), y = SavedTensor::output(y), d = to.dim,
+            at = SavedTensor(to.ids), include_self](Backward& back) {
              const Tensor own = back.get(x), factors = back.get(from), g = back.grad();
              const Positions to{d, back.get(at)};
              const Tensor zero = no_grad([&] { return own == 0; });
@@ -339,8 +340,8 @@ Tensor extreme_at(ScatterOp op, const Tensor& x, const Positions& to, const Tens
   const Tensor y = scattered(op, start, to, from);
   if (recording(x, from))
     record("scatter_reduce", y, inputs(x, from),
-           [x = Saved(x), from = Saved(from), y = Saved::output(y), d = to.dim, at = Saved(to.ids),
-            include_self](Backward& back) {
+           [x = SavedTensor(x), from = SavedTensor(from), y = SavedTensor::output(y), d = to.dim,
+            at = SavedTensor(to.ids), include_self](Backward& back) {
              const Positions to{d, back.get(at)};
              const auto [self_wins, source_wins, ties] = no_grad([&] {
                const Tensor best = back.get(y), own = back.get(x), others = back.get(from);
@@ -404,7 +405,7 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, int64_t dim) {
 Tensor put_along_dim(const Tensor& x, const Tensor& index, const Tensor& values, int64_t dim) {
   const int d = wrap_dim(dim, view_of(x, "put_along_dim").shape.size(), "put_along_dim");
   const Shape shape = along_shape("put_along_dim", x, index, d);
-  const bool number = TensorImpl::of(values) && TensorImpl::of(values)->number;
+  const bool number = TensorImpl::of(values) && TensorImpl::of(values)->is_wrapped_number;
   return scatter(x, d, index.expand(shape), number ? values : values.expand(shape));
 }
 

@@ -200,7 +200,7 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
       value.to(x.dtype()).to(x.device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
 
   const Storage* mine = TensorImpl::of(x)->storage;
-  const bool recorded = grad_enabled() && (tracked(x) || tracked(source));
+  const bool recorded = grad_enabled() && (needs_grad(x) || needs_grad(source));
   if (!recorded && TensorImpl::of(lookup.tensor)->storage == mine && TensorImpl::of(source)->storage != mine &&
       TensorImpl::of(lookup.ids)->storage != mine) {
     const auto write = accumulate ? kernels_of(x).index_add : kernels_of(x).index_copy;

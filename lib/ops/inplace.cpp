@@ -34,7 +34,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
   const View& from = view_of(value, op);
   REEL_CHECK(broadcast_shapes(to.shape, from.shape, op) == to.shape, op, ": a value of shape ", from.shape,
              " for a tensor of shape ", to.shape);
-  const bool recorded = grad_mode && is_floating_point(to.dtype) && (tracked(self) || tracked(value));
+  const bool recorded = grad_mode && is_floating_point(to.dtype) && (needs_grad(self) || needs_grad(value));
   Tensor result = value;
   if (recorded) {
     const TensorImpl* owner = impl->base ? impl->base : impl;
@@ -52,7 +52,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
       ++impl->base->history_version;
     } else {
       // An identity, so that the tensor has a node of its own even where `value` is a leaf.
-      if (tracked(result))
+      if (needs_grad(result))
         record(op, self, inputs(result), [](Backward& back) { back.set(0, back.grad()); });
       else if (impl->node)
         detach_history(impl);
@@ -86,14 +86,14 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
 bool writes_directly(const Tensor& self, const Tensor& other, bool integers = false) {
   const View &to = view_of(self), &from = view_of(other);
   return to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64 || (integers && to.dtype == kInt64)) &&
-         !(grad_mode && (tracked(self) || tracked(other))) &&
+         !(grad_mode && (needs_grad(self) || needs_grad(other))) &&
          TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
-         (self.device() == other.device() || (is_host_number(from) && !tracked(other)));
+         (self.device() == other.device() || (is_host_number(from) && !needs_grad(other)));
 }
 // x or, if that is a C++ number, it as one of dtype, which `room` has then.
 const Tensor& typed(const char* name, DType dtype, const Tensor& x, Tensor& room) {
   view_of(x, name);
-  const bool converts = TensorImpl::of(x)->number && !tracked(x) && is_floating_point(dtype);
+  const bool converts = TensorImpl::of(x)->is_wrapped_number && !needs_grad(x) && is_floating_point(dtype);
   return converts ? room = x.to(dtype) : x;
 }
 View operand(const char* name, const View& to, const Tensor& other) {
@@ -137,7 +137,7 @@ Tensor& TensorMethods::copy_(const Tensor& source) { return assign_in_place("cop
 
 Tensor& TensorMethods::fill_(Scalar value) {
   Tensor& x = self(this);
-  if (grad_mode && tracked(x)) return assign_in_place("fill_", x, Tensor(value));
+  if (grad_mode && needs_grad(x)) return assign_in_place("fill_", x, Tensor(value));
   check_in_place("fill_", x);
   check_fits("fill_", value, x.dtype());
   kernels_of(x).fill(view_of(x), value);

@@ -82,13 +82,13 @@ void check_same_type(const char* op, const Tensor& a, const Tensor& b) {
 // ---- inverse and determinant ----------------------------------------------------------------------------------------
 
 Tensor inv(const Tensor& a) {
-  if (const Raise raise{}) return inv(raise(a));
+  if (const CastToFloat32 raise{}) return inv(raise(a));
   check_square("linalg.inv", a);
   return widened(a, [](const Tensor& x) {
     const Tensor identity = eye_like(x, x.size(-1)).expand(x.shape());
     const Tensor y = solve_batch("linalg.inv", x, identity);
     if (recording(x))
-      record("linalg.inv", y, inputs(x), [y = Saved::output(y)](Backward& back) {
+      record("linalg.inv", y, inputs(x), [y = SavedTensor::output(y)](Backward& back) {
         const Tensor t = mt(back.get(y));
         back.set(0, -matmul(matmul(t, back.grad()), t));
       });
@@ -97,7 +97,7 @@ Tensor inv(const Tensor& a) {
 }
 
 SignLogDet slogdet(const Tensor& a) {
-  if (const Raise raise{}) return slogdet(raise(a));
+  if (const CastToFloat32 raise{}) return slogdet(raise(a));
   check_square("linalg.slogdet", a);
   if (const Upcast up{a.dtype()}) {
     const auto [sign, log] = slogdet(up(a));
@@ -108,7 +108,7 @@ SignLogDet slogdet(const Tensor& a) {
   kernels_of(a).linalg.slogdet(view_of(batch), view_of(result.sign), view_of(result.logabsdet));
   result = {result.sign.view(shape_with(a, {})), result.logabsdet.view(shape_with(a, {}))};
   if (recording(a))
-    record("linalg.slogdet", result.logabsdet, inputs(a), [a = Saved(a)](Backward& back) {
+    record("linalg.slogdet", result.logabsdet, inputs(a), [a = SavedTensor(a)](Backward& back) {
       back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * mt(inv(back.get(a))));
     });
   return result;
@@ -127,13 +127,13 @@ Tensor cofactors(const Tensor& a) {
 }  // namespace
 
 Tensor det(const Tensor& a) {
-  if (const Raise raise{}) return det(raise(a));
+  if (const CastToFloat32 raise{}) return det(raise(a));
   check_square("linalg.det", a);
   return widened(a, [](const Tensor& x) {
     const auto [sign, log] = no_grad([&] { return slogdet(x); });
     const Tensor y = no_grad([&, sign = sign, log = log] { return sign * exp(log); });
     if (recording(x))
-      record("linalg.det", y, inputs(x), [x = Saved(x), y = Saved::output(y)](Backward& back) {
+      record("linalg.det", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y)](Backward& back) {
         const Tensor xt = back.get(x), d = back.get(y);
         const bool singular = no_grad([&] { return any(d == 0).item<bool>(); });
         const Tensor slope = singular ? cofactors(xt) : d.unsqueeze(-1).unsqueeze(-1) * mt(inv(xt));
@@ -151,7 +151,7 @@ Tensor half_lower(const Tensor& x) { return tril(x) - x * eye_like(x, x.size(-1)
 }  // namespace
 
 Tensor cholesky(const Tensor& a, bool upper) {
-  if (const Raise raise{}) return cholesky(raise(a), upper);
+  if (const CastToFloat32 raise{}) return cholesky(raise(a), upper);
   check_square("linalg.cholesky", a);
   if (upper) return mt(cholesky(a));
   return widened(a, [](const Tensor& x) {
@@ -161,7 +161,7 @@ Tensor cholesky(const Tensor& a, bool upper) {
                    "is not positive definite");
     const Tensor y = factor.view(x.shape());
     if (recording(x))
-      record("linalg.cholesky", y, inputs(x), [y = Saved::output(y)](Backward& back) {
+      record("linalg.cholesky", y, inputs(x), [y = SavedTensor::output(y)](Backward& back) {
         const Tensor l = back.get(y), lt = mt(l);
         const Tensor inner = half_lower(matmul(lt, back.grad()));
         // L⁻ᵀ inner L⁻¹, made symmetric.
@@ -176,7 +176,7 @@ Tensor cholesky(const Tensor& a, bool upper) {
 namespace {
 QR qr_square_or_tall(const Tensor& a, const Tensor& q, const Tensor& r) {
   const Tensor outputs[] = {q, r};
-  record("linalg.qr", outputs, {&a, 1}, [q = Saved::output(q, 0), r = Saved::output(r, 1)](Backward& back) {
+  record("linalg.qr", outputs, {&a, 1}, [q = SavedTensor::output(q, 0), r = SavedTensor::output(r, 1)](Backward& back) {
     const Tensor qt = back.get(q), rt = back.get(r);
     const Tensor gq = back.grad_or_zeros(0), gr = back.grad_or_zeros(1);
     const Tensor m = matmul(rt, mt(gr)) - matmul(mt(gq), qt);
@@ -188,7 +188,7 @@ QR qr_square_or_tall(const Tensor& a, const Tensor& q, const Tensor& r) {
 }  // namespace
 
 QR qr(const Tensor& a, QRMode mode) {
-  if (const Raise raise{}) return qr(raise(a), mode);
+  if (const CastToFloat32 raise{}) return qr(raise(a), mode);
   check_matrix("linalg.qr", a);
   if (const Upcast up{a.dtype()}) {
     const auto [q, r] = qr(up(a), mode);
@@ -216,7 +216,7 @@ Tensor differences(const Tensor& v) { return v.unsqueeze(-2) - v.unsqueeze(-1) +
 }  // namespace
 
 SVD svd(const Tensor& a, bool full_matrices) {
-  if (const Raise raise{}) return svd(raise(a), full_matrices);
+  if (const CastToFloat32 raise{}) return svd(raise(a), full_matrices);
   check_matrix("linalg.svd", a);
   if (const Upcast up{a.dtype()}) {
     const auto [u, s, vh] = svd(up(a), full_matrices);
@@ -238,7 +238,8 @@ SVD svd(const Tensor& a, bool full_matrices) {
   if (!recording(a)) return y;
   const Tensor outputs[] = {y.u, y.s, y.vh};
   record("linalg.svd", outputs, {&a, 1},
-         [u = Saved::output(y.u, 0), s = Saved::output(y.s, 1), vh = Saved::output(y.vh, 2), k](Backward& back) {
+         [u = SavedTensor::output(y.u, 0), s = SavedTensor::output(y.s, 1), vh = SavedTensor::output(y.vh, 2),
+          k](Backward& back) {
            const Tensor ut = back.get(u).narrow(-1, 0, k), st = back.get(s), vt = back.get(vh).narrow(-2, 0, k);
            Tensor inner;
            if (back.grad(1).defined()) inner = diag_embed(back.grad(1));
@@ -269,7 +270,7 @@ Tensor svdvals(const Tensor& a) {
 }
 
 Eigh eigh(const Tensor& a) {
-  if (const Raise raise{}) return eigh(raise(a));
+  if (const CastToFloat32 raise{}) return eigh(raise(a));
   check_square("linalg.eigh", a);
   if (const Upcast up{a.dtype()}) {
     const auto [values, vectors] = eigh(up(a));
@@ -286,7 +287,7 @@ Eigh eigh(const Tensor& a) {
   if (!recording(a)) return y;
   const Tensor outputs[] = {y.eigenvalues, y.eigenvectors};
   record("linalg.eigh", outputs, {&a, 1},
-         [w = Saved::output(y.eigenvalues, 0), v = Saved::output(y.eigenvectors, 1)](Backward& back) {
+         [w = SavedTensor::output(y.eigenvalues, 0), v = SavedTensor::output(y.eigenvectors, 1)](Backward& back) {
            const Tensor vt = back.get(v);
            Tensor inner;
            if (back.grad(0).defined()) inner = diag_embed(back.grad(0));
@@ -307,7 +308,7 @@ Tensor eigvalsh(const Tensor& a) {
 // ---- systems of equations -------------------------------------------------------------------------------------------
 
 Tensor solve(const Tensor& a, const Tensor& b) {
-  if (const Raise raise{}) return solve(raise(a), raise(b));
+  if (const CastToFloat32 raise{}) return solve(raise(a), raise(b));
   const char* op = "linalg.solve";
   check_square(op, a);
   check_same_type(op, a, b);
@@ -318,7 +319,7 @@ Tensor solve(const Tensor& a, const Tensor& b) {
   const auto [as, bs] = broadcast_batches(op, a, b);
   const Tensor x = solve_batch(op, as, bs);
   if (recording(as, bs))
-    record(op, x, inputs(as, bs), [a = Saved(as), x = Saved::output(x)](Backward& back) {
+    record(op, x, inputs(as, bs), [a = SavedTensor(as), x = SavedTensor::output(x)](Backward& back) {
       const Tensor gb = solve(mt(back.get(a)), back.grad());
       if (back.needs(0)) back.set(0, -matmul(gb, mt(back.get(x))));
       if (back.needs(1)) back.set(1, gb);
@@ -327,7 +328,7 @@ Tensor solve(const Tensor& a, const Tensor& b) {
 }
 
 Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions options) {
-  if (const Raise raise{}) return solve_triangular(raise(a), raise(b), options);
+  if (const CastToFloat32 raise{}) return solve_triangular(raise(a), raise(b), options);
   const char* op = "linalg.solve_triangular";
   check_square(op, a);
   check_matrix(op, b);
@@ -346,7 +347,7 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions
     kernels_of(y).linalg.solve_triangular(options.upper, options.unitriangular, view_of(triangle), view_of(y));
   const Tensor x = y.view(bs.shape());
   if (recording(as, bs))
-    record(op, x, inputs(as, bs), [a = Saved(as), x = Saved::output(x), options](Backward& back) {
+    record(op, x, inputs(as, bs), [a = SavedTensor(as), x = SavedTensor::output(x), options](Backward& back) {
       const Tensor at = mt(back.get(a));
       const Tensor gb =
           solve_triangular(at, back.grad(), {.upper = !options.upper, .unitriangular = options.unitriangular});
@@ -371,7 +372,7 @@ Tensor inverse_values(const Tensor& s, int64_t m, int64_t n, std::optional<doubl
 }  // namespace
 
 Tensor pinv(const Tensor& a, std::optional<double> rcond) {
-  if (const Raise raise{}) return pinv(raise(a), rcond);
+  if (const CastToFloat32 raise{}) return pinv(raise(a), rcond);
   check_matrix("linalg.pinv", a);
   return widened(a, [&](const Tensor& x) {
     const Tensor y = no_grad([&] {
@@ -380,7 +381,7 @@ Tensor pinv(const Tensor& a, std::optional<double> rcond) {
       return matmul(mt(vh) * inverse_values(s, x.size(-2), x.size(-1), rcond).unsqueeze(-2), mt(u)).contiguous();
     });
     if (recording(x))
-      record("linalg.pinv", y, inputs(x), [x = Saved(x), y = Saved::output(y)](Backward& back) {
+      record("linalg.pinv", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y)](Backward& back) {
         const Tensor at = back.get(x), p = back.get(y), pt = mt(p), g = back.grad(), gt = mt(g);
         const Tensor beside = gt - matmul(at, matmul(p, gt)), within = gt - matmul(matmul(gt, p), at);
         back.set(0, matmul(matmul(beside, p), pt) + matmul(matmul(pt, p), within) - matmul(matmul(pt, g), pt));
@@ -390,7 +391,7 @@ Tensor pinv(const Tensor& a, std::optional<double> rcond) {
 }
 
 Tensor lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond) {
-  if (const Raise raise{}) return lstsq(raise(a), raise(b), rcond);
+  if (const CastToFloat32 raise{}) return lstsq(raise(a), raise(b), rcond);
   check_matrix("linalg.lstsq", a);
   check_matrix("linalg.lstsq", b);
   check_same_type("linalg.lstsq", a, b);
@@ -399,7 +400,7 @@ Tensor lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond) {
 }
 
 Tensor matrix_rank(const Tensor& a, std::optional<double> rcond) {
-  if (const Raise raise{}) return matrix_rank(raise(a), rcond);
+  if (const CastToFloat32 raise{}) return matrix_rank(raise(a), rcond);
   check_matrix("linalg.matrix_rank", a);
   NoGrad guard;
   const Tensor s = svdvals(to_compute(a));
@@ -410,7 +411,7 @@ Tensor matrix_rank(const Tensor& a, std::optional<double> rcond) {
 // ---- norms and powers -----------------------------------------------------------------------------------------------
 
 Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) {
-  if (const Raise raise{}) return vector_norm(raise(x), ord, dims, keepdim);
+  if (const CastToFloat32 raise{}) return vector_norm(raise(x), ord, dims, keepdim);
   REEL_CHECK(is_floating_point(view_of(x, "linalg.vector_norm").dtype), "linalg.vector_norm: a tensor of ", x.dtype(),
              "; convert it to a floating type first");
   if (ord == -kInfinity) return amin(abs(x), dims, keepdim);
@@ -419,7 +420,7 @@ Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) 
 }
 
 Tensor matrix_norm(const Tensor& a, MatrixNorm ord, bool keepdim) {
-  if (const Raise raise{}) return matrix_norm(raise(a), ord, keepdim);
+  if (const CastToFloat32 raise{}) return matrix_norm(raise(a), ord, keepdim);
   check_matrix("linalg.matrix_norm", a);
   if (ord == MatrixNorm::kFrobenius) return norm(a, 2, {-2, -1}, keepdim);
   const Tensor y = sum(svdvals(a), -1);
@@ -427,7 +428,7 @@ Tensor matrix_norm(const Tensor& a, MatrixNorm ord, bool keepdim) {
 }
 
 Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
-  if (const Raise raise{}) return matrix_norm(raise(a), ord, keepdim);
+  if (const CastToFloat32 raise{}) return matrix_norm(raise(a), ord, keepdim);
   check_matrix("linalg.matrix_norm", a);
   const double size = std::abs(ord);
   REEL_CHECK(size == 1 || size == 2 || size == kInfinity, "linalg.matrix_norm: ord ", ord,
@@ -438,7 +439,7 @@ Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
 }
 
 Tensor matrix_power(const Tensor& a, int64_t n) {
-  if (const Raise raise{}) return matrix_power(raise(a), n);
+  if (const CastToFloat32 raise{}) return matrix_power(raise(a), n);
   check_square("linalg.matrix_power", a);
   if (n == 0) return eye_like(a, a.size(-1)).expand(a.shape()).clone();
   Tensor square = n < 0 ? inv(a) : a, result;

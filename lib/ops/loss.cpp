@@ -51,7 +51,7 @@ Targets read_targets(const char* op, const Tensor& target, const Tensor& scores,
   const bool one_row = shape.size() == 1, flat = shape.size() <= 2;
   const int64_t classes = shape[one_row ? 0 : 1], n = one_row ? 1 : shape[0];
   Tensor ids = as_ids(op, target);
-  if (TensorImpl::of(target)->number) ids = ids.to(scores.device());
+  if (TensorImpl::of(target)->is_wrapped_number) ids = ids.to(scores.device());
   check_device(op, scores, {&ids});
   const Shape& given = view_of(ids).shape;
   bool fits = flat ? given.size() <= 1 && view_of(ids).numel == n : given.size() == shape.size() - 1 && given[0] == n;
@@ -112,7 +112,7 @@ Tensor for_one_row(const Tensor& x, const F& f) {
 // ---- classes --------------------------------------------------------------------------------------------------------
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
-  if (const Raise raise{}) return nll_loss(raise(log_probs), target, options);
+  if (const CastToFloat32 raise{}) return nll_loss(raise(log_probs), target, options);
   const char* op = "nll_loss";
   check_scores(op, log_probs);
   const DType dtype = log_probs.dtype();
@@ -155,7 +155,8 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
   }
   if (recording(x))
     record("cross_entropy", y, inputs(x),
-           [x = Saved(x), probs = Saved(probs), ids = Saved(ids), scale, divisor, smoothing](Backward& back) {
+           [x = SavedTensor(x), probs = SavedTensor(probs), ids = SavedTensor(ids), scale, divisor,
+            smoothing](Backward& back) {
              const Tensor p = back.get(probs), t = back.get(ids);
              Tensor g = back.grad().expand({p.size(0)});
              if (scale != 1) g = g * scale;
@@ -247,13 +248,13 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   const DType dtype = view_of(logits, "cross_entropy").dtype;
-  if (const Raise raise{})  // of the logits nobody needs a copy
+  if (const CastToFloat32 raise{})  // of the logits nobody needs a copy
     return cross_entropy_in(compute_dtype(dtype), logits, raise(target), options);
   return cross_entropy_in(dtype, logits, target, options);
 }
 
 Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMarginLossOptions& options) {
-  if (const Raise raise{}) return multi_margin_loss(raise(x), target, options);
+  if (const CastToFloat32 raise{}) return multi_margin_loss(raise(x), target, options);
   const char* op = "multi_margin_loss";
   check_scores(op, x);
   REEL_CHECK(x.dim() <= 2, op, ": scores of shape ", x.shape(), ", not [n, classes]");
@@ -272,7 +273,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMargi
 }
 
 Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
-  if (const Raise raise{}) return multilabel_margin_loss(raise(x), target, reduction);
+  if (const CastToFloat32 raise{}) return multilabel_margin_loss(raise(x), target, reduction);
   const char* op = "multilabel_margin_loss";
   check_scores(op, x);
   REEL_CHECK(x.dim() <= 2 && view_of(target, op).shape == x.shape(), op, ": scores of shape ", x.shape(),
@@ -301,7 +302,7 @@ namespace {
 /// f(a, b), reduced, in the type that losses of a and b are computed in; the result has the type that they promote to.
 template <class F>
 Tensor loss_of(const char* op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f) {
-  if (const Raise raise{}) return loss_of(op, reduction, raise(a), raise(b), f);
+  if (const CastToFloat32 raise{}) return loss_of(op, reduction, raise(a), raise(b), f);
   broadcast_shapes(view_of(a, op).shape, view_of(b, op).shape, op);
   const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
   REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
@@ -349,7 +350,7 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOpti
 // ---- probabilities --------------------------------------------------------------------------------------------------
 
 Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, const BCELossOptions& options) {
-  if (const Raise raise{}) return binary_cross_entropy(raise(probability), raise(target), options);
+  if (const CastToFloat32 raise{}) return binary_cross_entropy(raise(probability), raise(target), options);
   const char* op = "binary_cross_entropy";
   check_same_shape(op, probability, target);
   if (const Upcast up{probability.dtype()}) return up.round(binary_cross_entropy(up(probability), target, options));
@@ -362,7 +363,7 @@ Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, con
   };
   Tensor y = no_grad([&] { return losses(p, t); });
   if (recording(p, t))
-    record("binary_cross_entropy", y, inputs(p, t), [p = Saved(p), t = Saved(t)](Backward& back) {
+    record("binary_cross_entropy", y, inputs(p, t), [p = SavedTensor(p), t = SavedTensor(t)](Backward& back) {
       const Tensor &g = back.grad(), pt = back.get(p), tt = back.get(t);
       // The exact slope but for the poles, as PyTorch has it.
       if (back.needs(0)) back.set(0, g * (pt - tt) / maximum((1 - pt) * pt, 1e-12));
@@ -481,7 +482,7 @@ Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& pos
 
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginLossOptions& options) {
-  if (const Raise raise{}) return triplet_margin_loss(raise(anchor), raise(positive), raise(negative), options);
+  if (const CastToFloat32 raise{}) return triplet_margin_loss(raise(anchor), raise(positive), raise(negative), options);
   const char* op = "triplet_margin_loss";
   const int rank = view_of(anchor, op).shape.size();
   REEL_CHECK(rank == view_of(positive, op).shape.size() && rank == view_of(negative, op).shape.size(), op,

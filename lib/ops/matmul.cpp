@@ -84,7 +84,7 @@ Tensor product_of_integers(const Tensor& a, const Tensor& b) {
 // ---- two matrices ---------------------------------------------------------------------------------------------------
 
 Tensor mm(const Tensor& a, const Tensor& b) {
-  if (const Lower low{}) return mm(low(a), low(b));
+  if (const CastToHalf low{}) return mm(low(a), low(b));
   check_types("mm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape, " and ",
@@ -93,7 +93,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
   if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
   const Tensor y = product("mm", operand(a), operand(b));
   if (recording(a, b))
-    record("mm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
+    record("mm", y, inputs(a, b), [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, mm(g, back.get(b).t()));
       if (back.needs(1)) {
@@ -109,12 +109,12 @@ Tensor mm(const Tensor& a, const Tensor& b) {
 namespace {
 
 /// The gradient of what was rectified, from that of the result y.
-Tensor rectified_grad(Backward& back, const Saved& y) {
+Tensor rectified_grad(Backward& back, const SavedTensor& y) {
   const Tensor& g = back.grad();
   if (back.create_graph()) return where(back.get(y) <= 0, 0, g);
   const functors::Relu relu;
   View room;
-  const Tensor result = back.take_room();
+  const Tensor result = back.take_grad_buffer();
   kernels_of(g).unary_grad[functors::index_of<functors::UnaryList, functors::Relu>](
       &relu, view_of(g), nullptr, back.view(y, room), view_of(result));
   return result;
@@ -142,8 +142,8 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
   const Tensor y = product(op, operand(rows), operand(weight).t(), bias, rectified);
   if (recording(rows, weight, bias))
     record(op, y, inputs(rows, weight, bias),
-           [rows = saved_if(tracked(weight), rows), weight = saved_if(tracked(rows), weight),
-            y = rectified ? Saved::output(y) : Saved()](Backward& back) {
+           [rows = saved_if(needs_grad(weight), rows), weight = saved_if(needs_grad(rows), weight),
+            y = rectified ? SavedTensor::output(y) : SavedTensor()](Backward& back) {
              const Tensor of_sum = y.defined() ? rectified_grad(back, y) : Tensor();
              const Tensor& g = of_sum.defined() ? of_sum : back.grad();
              if (back.needs(0)) back.set(0, mm(g, back.get(weight)));
@@ -165,18 +165,18 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (const Lower low{}) return linear(low(x), low(weight), low(bias));
+  if (const CastToHalf low{}) return linear(low(x), low(weight), low(bias));
   return linear("linear", x, weight, bias, false);
 }
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (const Lower low{}) return linear_relu(low(x), low(weight), low(bias));
+  if (const CastToHalf low{}) return linear_relu(low(x), low(weight), low(bias));
   return linear("linear_relu", x, weight, bias, true);
 }
 
 // ---- batches --------------------------------------------------------------------------------------------------------
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  if (const Lower low{}) return bmm(low(a), low(b));
+  if (const CastToHalf low{}) return bmm(low(a), low(b));
   check_types("bmm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   REEL_CHECK(av.shape.size() == 3 && bv.shape.size() == 3 && av.shape[0] == bv.shape[0],
@@ -185,7 +185,7 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
   const Tensor y = product("bmm", operand(a), operand(b));
   if (recording(a, b))
-    record("bmm", y, inputs(a, b), [a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
+    record("bmm", y, inputs(a, b), [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
       if (back.needs(0)) back.set(0, bmm(back.grad(), back.get(b).transpose(1, 2)));
       if (back.needs(1)) back.set(1, bmm(back.get(a).transpose(1, 2), back.grad()));
     });
@@ -193,7 +193,7 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  if (const Lower low{}) return matmul(low(a), low(b));
+  if (const CastToHalf low{}) return matmul(low(a), low(b));
   check_types("matmul", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   const int ra = av.shape.size(), rb = bv.shape.size();
@@ -223,7 +223,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 // ---- compositions ---------------------------------------------------------------------------------------------------
 
 Tensor dot(const Tensor& a, const Tensor& b) {
-  if (const Lower low{}) return dot(low(a), low(b));
+  if (const CastToHalf low{}) return dot(low(a), low(b));
   check_types("dot", a, b);
   REEL_CHECK(a.dim() == 1 && a.shape() == b.shape(), "dot: expected two vectors of one length, got shapes ", a.shape(),
              " and ", b.shape());
@@ -248,13 +248,13 @@ Tensor add_product(const char* op, const Tensor& input, const Tensor& product, S
 }  // namespace
 
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
-  if (const Lower low{}) return addmm(low(input), low(a), low(b), beta, alpha);
+  if (const CastToHalf low{}) return addmm(low(input), low(a), low(b), beta, alpha);
   view_of(input, "addmm");
   return add_product("addmm", input, mm(a, b), beta, alpha);
 }
 
 Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
-  if (const Lower low{}) return baddbmm(low(input), low(a), low(b), beta, alpha);
+  if (const CastToHalf low{}) return baddbmm(low(input), low(a), low(b), beta, alpha);
   view_of(input, "baddbmm");
   return add_product("baddbmm", input, bmm(a, b), beta, alpha);
 }

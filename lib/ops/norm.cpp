@@ -58,7 +58,7 @@ struct NormRule {
   Frame frame;
   Shape parameter_shape;  // empty if there is neither weight nor bias
   bool wide;              // they are float32, x is of a half type
-  Saved x, weight, mean, variance;
+  SavedTensor x, weight, mean, variance;
 
   void operator()(Backward& back) { back.create_graph() ? composed(back) : fused(back); }
 
@@ -134,8 +134,8 @@ Tensor normalized(const Kind& kind, const Frame& frame, const Tensor& x_in, cons
   if (recording(x, weight, bias)) {
     const Shape shape = weight.defined() ? weight.shape() : bias.defined() ? bias.shape() : Shape();
     record(kind.op, y, inputs(x, weight, bias),
-           NormRule{kind, frame, shape, wide, Saved(x), saved_if(weight.defined(), weight), Saved(moments.mean),
-                    Saved(moments.variance)});
+           NormRule{kind, frame, shape, wide, SavedTensor(x), saved_if(weight.defined(), weight),
+                    SavedTensor(moments.mean), SavedTensor(moments.variance)});
   }
   return y;
 }
@@ -249,7 +249,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
 }
 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {
-  if (const Raise raise{}) return group_norm(raise(x), num_groups, raise(weight), raise(bias), eps);
+  if (const CastToFloat32 raise{}) return group_norm(raise(x), num_groups, raise(weight), raise(bias), eps);
   constexpr const char* op = "group_norm";
   const View& view = view_of(x, op);
   check_channels(op, view);
@@ -284,7 +284,7 @@ Frame last_dimensions(const char* op, const View& x, const Shape& normalized_sha
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
                   double eps) {
-  if (const Raise raise{}) return layer_norm(raise(x), normalized_shape, raise(weight), raise(bias), eps);
+  if (const CastToFloat32 raise{}) return layer_norm(raise(x), normalized_shape, raise(weight), raise(bias), eps);
   constexpr const char* op = "layer_norm";
   const View& view = view_of(x, op);
   const Frame frame = last_dimensions(op, view, normalized_shape);
@@ -295,7 +295,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, std::optional<double> eps) {
-  if (const Raise raise{}) return rms_norm(raise(x), normalized_shape, raise(weight), eps);
+  if (const CastToFloat32 raise{}) return rms_norm(raise(x), normalized_shape, raise(weight), eps);
   constexpr const char* op = "rms_norm";
   const View& view = view_of(x, op);
   const Frame frame = last_dimensions(op, view, normalized_shape);
@@ -322,7 +322,7 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
 }
 
 Tensor normalize(const Tensor& x, double p, const Dims& dims, double eps) {
-  if (const Raise raise{}) return normalize(raise(x), p, dims, eps);
+  if (const CastToFloat32 raise{}) return normalize(raise(x), p, dims, eps);
   const View& view = view_of(x, "normalize");
   check_float("normalize", view);
   if (const Upcast up{view.dtype}) return up.round(normalize(up(x), p, dims, eps));

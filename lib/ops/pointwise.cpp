@@ -12,12 +12,12 @@ namespace {
 int category(DType type) { return type == kBool ? 0 : reel::is_floating_point(type) ? 2 : 1; }
 int rank_in_promotion(const Tensor& x) {
   const TensorImpl* impl = TensorImpl::of(x);
-  return impl->number ? 0 : impl->view.shape.empty() ? 1 : 2;
+  return impl->is_wrapped_number ? 0 : impl->view.shape.empty() ? 1 : 2;
 }
 // A C++ double is a float32 as far as types go.
 DType own_type(const Tensor& x) {
   const TensorImpl* impl = TensorImpl::of(x);
-  return impl->number && impl->view.dtype == kFloat64 ? kFloat32 : impl->view.dtype;
+  return impl->is_wrapped_number && impl->view.dtype == kFloat64 ? kFloat32 : impl->view.dtype;
 }
 }  // namespace
 
@@ -56,7 +56,7 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
 /// Computed, and given, in float32 under autocast.
 template <class F>
 static Tensor unary_in_float32(const char* name, const Tensor& x) {
-  if (const Raise raise{}) return unary<F>(name, raise(x));
+  if (const CastToFloat32 raise{}) return unary<F>(name, raise(x));
   return unary<F>(name, x);
 }
 
@@ -193,10 +193,10 @@ Tensor logaddexp(const Tensor& a, const Tensor& b) { return binary<functors::Log
 Tensor xlogy(const Tensor& x, const Tensor& y) { return binary<functors::Xlogy>("xlogy", x, y); }
 
 Tensor pow(const Tensor& base, const Tensor& exponent) {
-  if (const Raise raise{}) return pow(raise(base), raise(exponent));
+  if (const CastToFloat32 raise{}) return pow(raise(base), raise(exponent));
   view_of(base, "pow");
   // The everyday exponents, without the cost of a general power.
-  if (view_of(exponent, "pow").numel == 1 && TensorImpl::of(exponent)->number && !tracked(exponent) &&
+  if (view_of(exponent, "pow").numel == 1 && TensorImpl::of(exponent)->is_wrapped_number && !needs_grad(exponent) &&
       is_floating_point(base.dtype())) {
     const double p = exponent.item<double>();
     if (p == 2) return square(base);
@@ -245,8 +245,8 @@ void check_defined(const char* name, const Tensor& a, const Tensor& b, const Ten
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
   check_defined("lerp", start, end, weight);
   return ternary("lerp", functors::Lerp(), start, end, weight, [](const Tensor& a, const Tensor& b, const Tensor& c) {
-    const bool ends = tracked(c);
-    return [a = saved_if(ends, a), b = saved_if(ends, b), c = Saved(c)](Backward& back) {
+    const bool ends = needs_grad(c);
+    return [a = saved_if(ends, a), b = saved_if(ends, b), c = SavedTensor(c)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, g * (1 - back.get(c)));
       if (back.needs(1)) back.set(1, g * back.get(c));
@@ -260,7 +260,7 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
   if (!is_floating_point(result_type({&x, &a, &b}))) return x + Tensor(value) * a * b;
   const double v = value.to<double>();
   return ternary("addcmul", functors::Addcmul{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
-    return [v, a = saved_if(tracked(b), a), b = saved_if(tracked(a), b)](Backward& back) {
+    return [v, a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, g);
       if (back.needs(1)) back.set(1, v * g * back.get(b));
@@ -273,7 +273,7 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
   check_defined("addcdiv", x, a, b);
   const double v = value.to<double>();
   return ternary("addcdiv", functors::Addcdiv{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
-    return [v, a = saved_if(tracked(b), a), b = Saved(b)](Backward& back) {
+    return [v, a = saved_if(needs_grad(b), a), b = SavedTensor(b)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, g);
       if (back.needs(1)) back.set(1, v * g / back.get(b));
@@ -291,7 +291,7 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
   const Device device = common_device(name, {&a, &b});
   DType meet = logical ? promote_types(av.dtype, bv.dtype) : result_type(a, b);
   // Halves meet numbers, and what is of another type, in float32. A number beside halves is one by itself.
-  const auto is_number = [](const Tensor& x) { return TensorImpl::of(x)->number; };
+  const auto is_number = [](const Tensor& x) { return TensorImpl::of(x)->is_wrapped_number; };
   const auto fits = [&](const Tensor& x) { return is_number(x) || view_of(x).dtype == meet; };
   if (!fits(a) || !fits(b)) meet = compute_dtype(meet);
   const bool bools = meet == kBool;
@@ -397,7 +397,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   kernels_of(y).where(expand_view(view_of(condition), shape), expand_view(view_of(at), shape),
                       expand_view(view_of(bt), shape), view_of(y));
   if (is_floating_point(dtype) && recording(at, bt))
-    record("where", y, inputs(at, bt), [condition = Saved(condition)](Backward& back) {
+    record("where", y, inputs(at, bt), [condition = SavedTensor(condition)](Backward& back) {
       const Tensor c = back.get(condition);
       if (back.needs(0)) back.set(0, where(c, back.grad(), 0));
       if (back.needs(1)) back.set(1, where(c, 0, back.grad()));

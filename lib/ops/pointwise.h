@@ -14,11 +14,11 @@ Tensor number_as(DType dtype, const Tensor& number);
 
 /// x where the kernels of a device take it: there, but for a number of the host's, which goes with the launch.
 inline Tensor operand_on(Device device, const Tensor& x) {
-  return is_host_number(view_of(x)) && !tracked(x) ? x : x.to(device);
+  return is_host_number(view_of(x)) && !needs_grad(x) ? x : x.to(device);
 }
 
 template <bool read, int tag>
-using SavedIf = std::conditional_t<read, Saved, NotSaved<tag>>;
+using SavedIf = std::conditional_t<read, SavedTensor, NotSaved<tag>>;
 
 template <class F>
 struct UnaryRule {
@@ -35,7 +35,7 @@ struct UnaryRule {
     }
     View room;
     const View* kept = back.view(saved, room);
-    Tensor gx = back.take_room();
+    Tensor gx = back.take_grad_buffer();
     kernels_of(g).unary_grad[functors::index_of<functors::UnaryList, F>](
         &f, view_of(g), F::save == functors::kInput ? kept : nullptr, F::save == functors::kOutput ? kept : nullptr,
         view_of(gx));
@@ -52,9 +52,9 @@ Tensor unary(const char* name, const Tensor& x, F f = {}) {
   kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
   if (is_floating_point(xv.dtype) && recording(x))
     record(name, y, inputs(x),
-           UnaryRule<F>{f, F::save == functors::kInput    ? Saved(x)
-                           : F::save == functors::kOutput ? Saved::output(y)
-                                                          : Saved()});
+           UnaryRule<F>{f, F::save == functors::kInput    ? SavedTensor(x)
+                           : F::save == functors::kOutput ? SavedTensor::output(y)
+                                                          : SavedTensor()});
   return y;
 }
 
@@ -94,7 +94,7 @@ struct BinaryRule {
 
   Tensor launch(Backward& back, KernelTable::BinaryGrad kernel, int reads, bool keep) {
     const Tensor& g = back.grad();
-    Tensor out = keep ? make_tensor(g.shape(), g.dtype(), g.device()) : back.take_room();
+    Tensor out = keep ? make_tensor(g.shape(), g.dtype(), g.device()) : back.take_grad_buffer();
     View rooms[3];
     kernel(&f, view_of(g), operand(reads & functors::kA, back.view(a, rooms[0]), g.shape(), rooms[0]),
            operand(reads & functors::kB, back.view(b, rooms[1]), g.shape(), rooms[1]),
@@ -126,10 +126,10 @@ Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Ten
                                                                       expand_view(bv, shape), view_of(y));
   }
   if (is_floating_point(dtype) && recording(a, b)) {
-    const int reads = (tracked(a) ? F::save_a : 0) | (tracked(b) ? F::save_b : 0);
+    const int reads = (needs_grad(a) ? F::save_a : 0) | (needs_grad(b) ? F::save_b : 0);
     record(name, y, inputs(a, b),
            BinaryRule<F>{f, saved_if(reads & functors::kA, a), saved_if(reads & functors::kB, b),
-                         reads & functors::kOutput ? Saved::output(y) : Saved()});
+                         reads & functors::kOutput ? SavedTensor::output(y) : SavedTensor()});
   }
   return y;
 }
@@ -139,14 +139,15 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
   const View &av = view_of(a, name), &bv = view_of(b, name);
   const auto meets_number = [](const Tensor& x, const Tensor& number) {
     const TensorImpl* impl = TensorImpl::of(x);
-    return TensorImpl::of(number)->number && !tracked(number) && !impl->number && is_floating_point(impl->view.dtype);
+    return TensorImpl::of(number)->is_wrapped_number && !needs_grad(number) && !impl->is_wrapped_number &&
+           is_floating_point(impl->view.dtype);
   };
   // One of two operands of one dtype may be a number of the host's.
   const auto leading = [](const Tensor& a, const Tensor& b) -> const Tensor& { return is_readable(a) ? b : a; };
   if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b), a);
   if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b, b);
   if (av.dtype == bv.dtype && is_floating_point(av.dtype) &&
-      !(TensorImpl::of(a)->number && TensorImpl::of(b)->number)) {
+      !(TensorImpl::of(a)->is_wrapped_number && TensorImpl::of(b)->is_wrapped_number)) {
     if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(name, {&a, &b});
     return binary_same<F>(name, a, b, leading(a, b));
   }

@@ -116,9 +116,10 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pool& pool, Wante
   if (wanted == Wanted::kBoth || recording(x)) indices = make_tensor(shape, kInt64, x.device());
   kernels_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
   if (recording(x))
-    record(op, y, inputs(x), [planes = pool.planes, whole = view.shape, indices = Saved(indices)](Backward& back) {
-      back.set(0, put_back(back.grad(), back.get(indices), planes, whole, back.create_graph()));
-    });
+    record(op, y, inputs(x),
+           [planes = pool.planes, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
+             back.set(0, put_back(back.grad(), back.get(indices), planes, whole, back.create_graph()));
+           });
   return {y, indices};
 }
 

@@ -63,7 +63,7 @@ Tensor& fill_in_place(const char* op, RandomKind kind, double a, double b, Tenso
   check_in_place(op, self);
   REEL_CHECK(whole || self.is_floating_point(), op, ": a tensor of ", self.dtype(),
              "; only floating point ones can be filled");
-  if (grad_enabled() && tracked(self)) {
+  if (grad_enabled() && needs_grad(self)) {
     const Tensor values = make_tensor(self.shape(), self.dtype(), self.device());
     fill_random(kind, a, b, values);
     return assign_in_place(op, self, values);
@@ -279,7 +279,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
     table.dropout(p, state.seed, state.offset, view, to, mask);
   });
   if (recording(dense))
-    record("dropout", y, inputs(dense), [keep = Saved(keep), p](Backward& back) {
+    record("dropout", y, inputs(dense), [keep = SavedTensor(keep), p](Backward& back) {
       const Tensor mask = back.get(keep), g = back.grad().contiguous();
       if (back.create_graph()) return back.set(0, where(mask, g * (p < 1 ? 1 / (1 - p) : 0), 0));
       const Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());

@@ -93,7 +93,7 @@ DType sum_type(const View& x) { return is_floating_point(x.dtype) ? x.dtype : kI
 // ---- sums and products ----------------------------------------------------------------------------------------------
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
-  if (const Raise raise{}) return sum(raise(x), dims, keepdim);
+  if (const CastToFloat32 raise{}) return sum(raise(x), dims, keepdim);
   const View& view = view_of(x, "sum");
   if (const DType wide = sum_type(view); wide != view.dtype) return sum(x.to(wide), dims, keepdim);
   const Plan plan = plan_of("sum", view.shape, dims, keepdim);
@@ -132,7 +132,7 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor prod(const Tensor& x) { return prod(x.reshape({x.numel()}), 0); }
 
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
-  if (const Raise raise{}) return prod(raise(x), dim, keepdim);
+  if (const CastToFloat32 raise{}) return prod(raise(x), dim, keepdim);
   const View& view = view_of(x, "prod");
   if (const Upcast up{view.dtype}) return up.round(prod(up(x), dim, keepdim));
   if (const DType wide = sum_type(view); wide != view.dtype) return prod(x.to(wide), dim, keepdim);
@@ -140,21 +140,23 @@ Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
   const Tensor y = run(ReduceOp::kProd, x, plan);
   // The derivative by x_i is the product of the others. That is y / x_i, but where there are zeros.
   if (recording(x))
-    record("prod", y, inputs(x), [x = Saved(x), y = Saved::output(y), dim, absent = plan.absent](Backward& back) {
-      const Tensor in = back.get(x), g = with_kept_dims(back.grad(), absent);
-      const Tensor zero = no_grad([&] { return in == 0; });
-      if (is_readable(in) && !any(zero).item<bool>()) {
-        back.set(0, g * with_kept_dims(back.get(y), absent) / in);
-      } else if (!back.create_graph()) {
-        const Tensor zeros = sum(zero, dim, true), others = prod(where(zero, 1, in), dim, true);
-        const Tensor none = others / in, one = where(logical_and(zero, zeros == 1), others, 0);
-        back.set(0, g * where(zeros == 0, none, one));
-      } else {  // n² factors, but no division: differentiable again
-        const Tensor row = in.dim() ? in.transpose(dim, -1) : in.reshape({1});
-        const Tensor products = prod(where(eye(row.size(-1)).to(in.device()).to(kBool), 1, row.unsqueeze(-2)), -1);
-        back.set(0, g * (in.dim() ? products.transpose(dim, -1) : products.reshape({})));
-      }
-    });
+    record("prod", y, inputs(x),
+           [x = SavedTensor(x), y = SavedTensor::output(y), dim, absent = plan.absent](Backward& back) {
+             const Tensor in = back.get(x), g = with_kept_dims(back.grad(), absent);
+             const Tensor zero = no_grad([&] { return in == 0; });
+             if (is_readable(in) && !any(zero).item<bool>()) {
+               back.set(0, g * with_kept_dims(back.get(y), absent) / in);
+             } else if (!back.create_graph()) {
+               const Tensor zeros = sum(zero, dim, true), others = prod(where(zero, 1, in), dim, true);
+               const Tensor none = others / in, one = where(logical_and(zero, zeros == 1), others, 0);
+               back.set(0, g * where(zeros == 0, none, one));
+             } else {  // n² factors, but no division: differentiable again
+               const Tensor row = in.dim() ? in.transpose(dim, -1) : in.reshape({1});
+               const Tensor products =
+                   prod(where(eye(row.size(-1)).to(in.device()).to(kBool), 1, row.unsqueeze(-2)), -1);
+               back.set(0, g * (in.dim() ? products.transpose(dim, -1) : products.reshape({})));
+             }
+           });
   return y;
 }
 
@@ -168,14 +170,15 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
   check_some(name, view.shape, plan);
   const Tensor y = run(op, x, plan);
   if (recording(x))
-    record(name, y, inputs(x), [x = Saved(x), y = Saved::output(y), dims, absent = plan.absent](Backward& back) {
-      const auto [best, ties] = no_grad([&] {
-        const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
-        const Tensor equals = ((in == out) | ((in != in) & (out != out))).to(in.dtype());  // NaN is equal to NaN
-        return std::pair(equals, sum(equals, dims, true));
-      });
-      back.set(0, with_kept_dims(back.grad(), absent) / ties * best);
-    });
+    record(name, y, inputs(x),
+           [x = SavedTensor(x), y = SavedTensor::output(y), dims, absent = plan.absent](Backward& back) {
+             const auto [best, ties] = no_grad([&] {
+               const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
+               const Tensor equals = ((in == out) | ((in != in) & (out != out))).to(in.dtype());  // NaN is equal to NaN
+               return std::pair(equals, sum(equals, dims, true));
+             });
+             back.set(0, with_kept_dims(back.grad(), absent) / ties * best);
+           });
   return y;
 }
 
@@ -194,11 +197,12 @@ ValuesIndices extreme_along(const char* name, bool largest, const Tensor& x, int
   const Tensor indices = position(largest, x, d, plan), y = make_tensor(plan.result, view.dtype, x.device());
   kernels_of(x).gather(view, d, kept_view(indices, plan), kept_view(y, plan));
   if (recording(x))
-    record(name, y, inputs(x), [shape = view.shape, indices = Saved(indices), d, absent = plan.absent](Backward& back) {
-      const Tensor g = with_kept_dims(back.grad(), absent);
-      back.set(0, scatter_add(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), d,
-                              with_kept_dims(back.get(indices), absent), g));
-    });
+    record(name, y, inputs(x),
+           [shape = view.shape, indices = SavedTensor(indices), d, absent = plan.absent](Backward& back) {
+             const Tensor g = with_kept_dims(back.grad(), absent);
+             back.set(0, scatter_add(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), d,
+                                     with_kept_dims(back.get(indices), absent), g));
+           });
   return {y, indices};
 }
 
@@ -259,7 +263,7 @@ Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims,
   });
   if (recording(x))
     record(name, y, inputs(x),
-           [x = Saved(x), y = root == Root::kYes ? Saved::output(y) : Saved(), dims, freedom,
+           [x = SavedTensor(x), y = root == Root::kYes ? SavedTensor::output(y) : SavedTensor(), dims, freedom,
             absent = plan.absent](Backward& back) {
              const Tensor in = back.get(x);
              const Tensor g = y.defined() ? back.grad() / nonzero_or_one(back.get(y)) : back.grad() * 2;
@@ -274,12 +278,13 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   const Tensor y = no_grad(
       [&] { return p == 2 ? sqrt(sum(square(x), dims, keepdim)) : pow(sum(pow(abs(x), p), dims, keepdim), 1 / p); });
   if (recording(x))
-    record("norm", y, inputs(x), [x = Saved(x), y = Saved::output(y), p, absent = plan.absent](Backward& back) {
-      const Tensor in = back.get(x), divisor = nonzero_or_one(back.get(y));
-      if (p == 2) return back.set(0, in * with_kept_dims(back.grad() / divisor, absent));
-      const Tensor g = with_kept_dims(back.grad() / pow(divisor, p - 1), absent);
-      back.set(0, g * sign(in) * pow(nonzero_or_one(abs(in)), p - 1));
-    });
+    record("norm", y, inputs(x),
+           [x = SavedTensor(x), y = SavedTensor::output(y), p, absent = plan.absent](Backward& back) {
+             const Tensor in = back.get(x), divisor = nonzero_or_one(back.get(y));
+             if (p == 2) return back.set(0, in * with_kept_dims(back.grad() / divisor, absent));
+             const Tensor g = with_kept_dims(back.grad() / pow(divisor, p - 1), absent);
+             back.set(0, g * sign(in) * pow(nonzero_or_one(abs(in)), p - 1));
+           });
   return y;
 }
 
@@ -300,7 +305,7 @@ Moments std_mean(const Tensor& x, const Dims& dims, double correction, bool keep
 }
 
 Tensor cov(const Tensor& x, double correction) {
-  if (const Raise raise{}) return cov(raise(x), correction);
+  if (const CastToFloat32 raise{}) return cov(raise(x), correction);
   check_float("cov", x);
   REEL_CHECK(x.dim() <= 2, "cov: expected variables by observations, got shape ", x.shape());
   if (const Upcast up{x.dtype()}) return up.round(cov(up(x), correction));
@@ -309,7 +314,7 @@ Tensor cov(const Tensor& x, double correction) {
   return matmul(centered, centered.t()) / std::max(0.0, static_cast<double>(x.size(1)) - correction);
 }
 Tensor corrcoef(const Tensor& x) {
-  if (const Raise raise{}) return corrcoef(raise(x));
+  if (const CastToFloat32 raise{}) return corrcoef(raise(x));
   check_float("corrcoef", x);
   if (const Upcast up{x.dtype()}) return up.round(corrcoef(up(x)));
   const Tensor c = cov(x);
@@ -319,7 +324,7 @@ Tensor corrcoef(const Tensor& x) {
 }
 
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
-  if (const Raise raise{}) return norm(raise(x), p, dims, keepdim);
+  if (const CastToFloat32 raise{}) return norm(raise(x), p, dims, keepdim);
   check_float("norm", x);
   REEL_CHECK(p >= 0, "norm: p must not be negative, got ", p);
   if (p == 0) return sum((x != 0).to(x.dtype()), dims, keepdim);
@@ -330,7 +335,7 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
 }
 
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
-  if (const Raise raise{}) return renorm(raise(x), p, dim, max_norm);
+  if (const CastToFloat32 raise{}) return renorm(raise(x), p, dim, max_norm);
   check_float("renorm", x);
   REEL_CHECK(x.dim() > 1, "renorm: expected at least two dimensions, got shape ", x.shape());
   REEL_CHECK(max_norm >= 0, "renorm: a largest norm of ", max_norm);
@@ -344,7 +349,7 @@ Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
-  if (const Raise raise{}) return logsumexp(raise(x), dims, keepdim);
+  if (const CastToFloat32 raise{}) return logsumexp(raise(x), dims, keepdim);
   check_float("logsumexp", x);
   if (const Upcast up{x.dtype()}) return up.round(logsumexp(up(x), dims, keepdim));
   const Plan plan = plan_of("logsumexp", x.shape(), dims, keepdim);
@@ -355,10 +360,11 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
     return log(sum(exp(x - shift), dims, keepdim)) + shift.reshape(plan.result);
   });
   if (recording(x))
-    record("logsumexp", y, inputs(x), [x = Saved(x), y = Saved::output(y), absent = plan.absent](Backward& back) {
-      const Tensor out = back.get(y), shift = where(out == -std::numeric_limits<double>::infinity(), 0, out);
-      back.set(0, with_kept_dims(back.grad(), absent) * exp(back.get(x) - with_kept_dims(shift, absent)));
-    });
+    record("logsumexp", y, inputs(x),
+           [x = SavedTensor(x), y = SavedTensor::output(y), absent = plan.absent](Backward& back) {
+             const Tensor out = back.get(y), shift = where(out == -std::numeric_limits<double>::infinity(), 0, out);
+             back.set(0, with_kept_dims(back.grad(), absent) * exp(back.get(x) - with_kept_dims(shift, absent)));
+           });
   return y;
 }
 

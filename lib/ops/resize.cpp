@@ -168,7 +168,7 @@ Tensor area(const Tensor& x, const Shape& size) {
 }  // namespace
 
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
-  if (const Raise raise{}) return interpolate(raise(x), options);
+  if (const CastToFloat32 raise{}) return interpolate(raise(x), options);
   constexpr const char* op = "interpolate";
   const View& view = view_of(x, op);
   check_float(op, view);
@@ -296,7 +296,7 @@ std::vector<Neighbour> neighbours(const Tensor& at, Interpolation mode) {
 }  // namespace
 
 Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
-  if (const Widen widen(x, grid); widen) return grid_sample(widen(x), widen(grid), options);
+  if (const CastToWidest widen(x, grid); widen) return grid_sample(widen(x), widen(grid), options);
   constexpr const char* op = "grid_sample";
   const View &view = view_of(x, op), &places = view_of(grid, op);
   const int dims = view.shape.size() - 2;

@@ -188,10 +188,10 @@ std::vector<Tensor> composed(const Layer& layer, const Given& in) {
 
 struct LayerRule {
   struct Kept {
-    Saved gates, h_before, c_before, inner;
+    SavedTensor gates, h_before, c_before, inner;
   };
   Layer layer;
-  std::array<Saved, kMostInputs> inputs;
+  std::array<SavedTensor, kMostInputs> inputs;
   std::array<Kept, 2> kept;
 
   void operator()(Backward& back) {
@@ -319,7 +319,7 @@ LayerResult run(const Layer& layer, const Given& in) {
   std::array<const Tensor*, kMostInputs> ins;
   for (size_t i = 0; i < kMostInputs; ++i) {
     ins[i] = &in.all[i];
-    if (in.all[i].defined()) rule.inputs[i] = Saved(in.all[i]);
+    if (in.all[i].defined()) rule.inputs[i] = SavedTensor(in.all[i]);
   }
   for (int d = 0; d < layer.directions; ++d) {
     const auto saved = [](const Tensor& tensor) { return saved_if(tensor.defined(), tensor); };
@@ -428,7 +428,7 @@ CellState map(const CellState& state, const auto& f) {
 
 LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState& state,
                         std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  if (const Lower low{}) return over(formula, low(x), map(state, low), low(parameters), options);
+  if (const CastToHalf low{}) return over(formula, low(x), map(state, low), low(parameters), options);
   const char* op = formula.op;
   const Shape shape = view_of(x, op).shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, op, ": expected an input [len, in] or [len, n, in], got shape ",
@@ -450,7 +450,7 @@ LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState
 
 LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x, const CellState& state,
                                 std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  if (const Lower low{}) {
+  if (const CastToHalf low{}) {
     const PackedSequence lowered{low(x.data), x.batch_sizes, x.sorted_indices, x.unsorted_indices};
     return over(formula, lowered, map(state, low), low(parameters), options);
   }
@@ -493,7 +493,7 @@ LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Ten
 
 CellState step(const Formula& formula, const Tensor& x, const CellState& state, const Tensor& weight_ih,
                const Tensor& weight_hh, const Tensor& bias_ih, const Tensor& bias_hh) {
-  if (const Lower low{})
+  if (const CastToHalf low{})
     return step(formula, low(x), map(state, low), low(weight_ih), low(weight_hh), low(bias_ih), low(bias_hh));
   const char* op = formula.cell;
   const Shape& shape = view_of(x, op).shape;

@@ -172,14 +172,16 @@ Scores corrected(const char* op, Scores scores, const SampledClasses& samples) {
 
 Tensor negative_sampling_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                               const Tensor& negatives, Reduction reduction) {
-  if (const Raise raise{}) return negative_sampling_loss(raise(hidden), raise(weight), targets, negatives, reduction);
+  if (const CastToFloat32 raise{})
+    return negative_sampling_loss(raise(hidden), raise(weight), targets, negatives, reduction);
   const char* op = "negative_sampling_loss";
   return logistic_loss(op, scores_of(op, hidden, weight, {}, targets, negatives), reduction, hidden.dtype());
 }
 
 Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
                 const SampledClasses& samples, Reduction reduction) {
-  if (const Raise raise{}) return nce_loss(raise(hidden), raise(weight), raise(bias), targets, samples, reduction);
+  if (const CastToFloat32 raise{})
+    return nce_loss(raise(hidden), raise(weight), raise(bias), targets, samples, reduction);
   const char* op = "nce_loss";
   const Scores scores = scores_of(op, hidden, weight, bias, targets, samples.ids);
   return logistic_loss(op, corrected(op, scores, samples), reduction, hidden.dtype());
@@ -187,7 +189,7 @@ Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, 
 
 Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
                             const SampledClasses& samples, const SampledSoftmaxOptions& options) {
-  if (const Raise raise{})
+  if (const CastToFloat32 raise{})
     return sampled_softmax_loss(raise(hidden), raise(weight), raise(bias), targets, samples, options);
   const char* op = "sampled_softmax_loss";
   Scores scores = corrected(op, scores_of(op, hidden, weight, bias, targets, samples.ids), samples);
@@ -247,7 +249,7 @@ void check_tree(const char* op, const Tensor& weight, const HuffmanTree& tree) {
 
 Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                                  const HuffmanTree& tree, const Tensor& targets, Reduction reduction) {
-  if (const Raise raise{})
+  if (const CastToFloat32 raise{})
     return hierarchical_softmax_loss(raise(hidden), raise(weight), raise(bias), tree, targets, reduction);
   const char* op = "hierarchical_softmax_loss";
   view_of(targets, op);
@@ -278,7 +280,7 @@ Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, con
 
 Tensor hierarchical_log_softmax(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                                 const HuffmanTree& tree) {
-  if (const Raise raise{}) return hierarchical_log_softmax(raise(hidden), raise(weight), raise(bias), tree);
+  if (const CastToFloat32 raise{}) return hierarchical_log_softmax(raise(hidden), raise(weight), raise(bias), tree);
   const char* op = "hierarchical_log_softmax";
   check_rows(op, hidden, weight, bias, {});
   check_tree(op, weight, tree);

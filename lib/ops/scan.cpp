@@ -27,7 +27,7 @@ Tensor back_from_last(const Tensor& x, int d, const Shape& shape) {
 }  // namespace
 
 Tensor cumsum(const Tensor& x, int64_t dim) {
-  if (const Raise raise{}) return cumsum(raise(x), dim);
+  if (const CastToFloat32 raise{}) return cumsum(raise(x), dim);
   const View& view = view_of(x, "cumsum");
   const int d = wrap_dim(dim, view.shape.size(), "cumsum");
   if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumsum(x.to(kInt64), dim);
@@ -37,7 +37,7 @@ Tensor cumsum(const Tensor& x, int64_t dim) {
 }
 
 Tensor cumprod(const Tensor& x, int64_t dim) {
-  if (const Raise raise{}) return cumprod(raise(x), dim);
+  if (const CastToFloat32 raise{}) return cumprod(raise(x), dim);
   const View& view = view_of(x, "cumprod");
   const int d = wrap_dim(dim, view.shape.size(), "cumprod");
   if (const Upcast up{view.dtype}) return up.round(cumprod(up(x), dim));
@@ -46,7 +46,7 @@ Tensor cumprod(const Tensor& x, int64_t dim) {
   // The derivative of y[k] by x[i] is y[k] / x[i] for k >= i. It is 0 behind the first 0 of x; at that 0 it is the
   // product of the others, which a scan of x with a 1 there has.
   if (recording(x))
-    record("cumprod", y, inputs(x), [x = Saved(x), y = Saved::output(y), d](Backward& back) {
+    record("cumprod", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y), d](Backward& back) {
       const Tensor in = back.get(x), g = back.grad();
       const Tensor zero = no_grad([&] { return in == 0; });
       if (is_readable(in) && !any(zero).item<bool>()) {
@@ -73,7 +73,7 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim) {
   if (const Upcast up{view.dtype}) return up.round(logcumsumexp(up(x), dim));
   const Tensor y = scanned(ScanOp::kLogSumExp, x, d);
   if (recording(x))
-    record("logcumsumexp", y, inputs(x), [x = Saved(x), y = Saved::output(y), d](Backward& back) {
+    record("logcumsumexp", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y), d](Backward& back) {
       const Tensor in = back.get(x), out = back.get(y), &g = back.grad();
       if (!back.create_graph()) {
         const Tensor gx = make_tensor(in.shape(), in.dtype(), in.device());
@@ -103,7 +103,7 @@ ValuesIndices extreme_so_far(const char* op, bool largest, const Tensor& x, int6
   const Tensor indices = make_tensor(view.shape, kInt64, x.device());
   kernels_of(x).cum_extreme(largest, view, d, view_of(y), view_of(indices));
   if (recording(x))
-    record(op, y, inputs(x), [indices = Saved(indices), d](Backward& back) {
+    record(op, y, inputs(x), [indices = SavedTensor(indices), d](Backward& back) {
       back.set(0, scatter_add(zeros_like(back.grad()), d, back.get(indices), back.grad()));
     });
   return {y, indices};

@@ -66,26 +66,28 @@ Tensor reduced(SegmentOp op, const Tensor& in, const Tensor& offsets) {
   kernels_of(x).segment_reduce(op, view_of(flat), view_of(offsets), view_of(y));
   if (!recording(x)) return y;
   if (op == SegmentOp::kSum || op == SegmentOp::kMean) {
-    record("segment_reduce", y, inputs(x), [mean = op == SegmentOp::kMean, rows, at = Saved(offsets)](Backward& back) {
-      back.set(0, spread(back.grad(), back.get(at), rows, mean));
-    });
+    record("segment_reduce", y, inputs(x),
+           [mean = op == SegmentOp::kMean, rows, at = SavedTensor(offsets)](Backward& back) {
+             back.set(0, spread(back.grad(), back.get(at), rows, mean));
+           });
     return y;
   }
-  record("segment_reduce", y, inputs(x), [x = Saved(x), y = Saved::output(y), at = Saved(offsets)](Backward& back) {
-    const Tensor in = back.get(x), best = back.get(y), offsets = back.get(at);
-    if (back.create_graph()) {
-      const auto [wins, ties] = no_grad([&] {
-        const Tensor b = spread(best, offsets, in.size(0), false);
-        const Tensor equals = ((in == b) | ((in != in) & (b != b))).to(in.dtype());
-        return std::pair(equals, maximum(reduced(SegmentOp::kSum, equals, offsets), 1));
-      });
-      return back.set(0, spread(back.grad() / ties, offsets, in.size(0), false) * wins);
-    }
-    const Tensor g = back.grad().contiguous(), gx = make_tensor(in.shape(), in.dtype(), in.device());
-    kernels_of(in).segment_extreme_grad(view_of(g), view_of(as_matrix(in)), view_of(best), view_of(offsets),
-                                        view_of(gx));
-    back.set(0, gx);
-  });
+  record("segment_reduce", y, inputs(x),
+         [x = SavedTensor(x), y = SavedTensor::output(y), at = SavedTensor(offsets)](Backward& back) {
+           const Tensor in = back.get(x), best = back.get(y), offsets = back.get(at);
+           if (back.create_graph()) {
+             const auto [wins, ties] = no_grad([&] {
+               const Tensor b = spread(best, offsets, in.size(0), false);
+               const Tensor equals = ((in == b) | ((in != in) & (b != b))).to(in.dtype());
+               return std::pair(equals, maximum(reduced(SegmentOp::kSum, equals, offsets), 1));
+             });
+             return back.set(0, spread(back.grad() / ties, offsets, in.size(0), false) * wins);
+           }
+           const Tensor g = back.grad().contiguous(), gx = make_tensor(in.shape(), in.dtype(), in.device());
+           kernels_of(in).segment_extreme_grad(view_of(g), view_of(as_matrix(in)), view_of(best), view_of(offsets),
+                                               view_of(gx));
+           back.set(0, gx);
+         });
   return y;
 }
 
@@ -96,7 +98,7 @@ Tensor spread(const Tensor& in, const Tensor& offsets, int64_t rows, bool mean) 
   const Tensor flat = no_grad([&] { return as_matrix(y); });
   kernels_of(x).segment_broadcast(mean, view_of(x), view_of(offsets), view_of(flat));
   if (recording(x))
-    record("segment_expand", y, inputs(x), [mean, at = Saved(offsets)](Backward& back) {
+    record("segment_expand", y, inputs(x), [mean, at = SavedTensor(offsets)](Backward& back) {
       back.set(0, reduced(mean ? SegmentOp::kMean : SegmentOp::kSum, back.grad(), back.get(at)));
     });
   return y;
@@ -120,14 +122,14 @@ Tensor segment_expand(const Tensor& x, const Tensor& offsets) {
 }
 
 Tensor segment_softmax(const Tensor& in, const Tensor& offsets) {
-  if (const Raise raise{}) return segment_softmax(raise(in), offsets);
+  if (const CastToFloat32 raise{}) return segment_softmax(raise(in), offsets);
   const Tensor at = checked_offsets("segment_softmax", checked("segment_softmax", in), offsets, in.size(0));
   if (const Upcast up{in.dtype()}) return up.round(segment_softmax(up(in), at));
   const Tensor x = in.contiguous(), y = make_tensor(x.shape(), x.dtype(), x.device());
   const Tensor flat = no_grad([&] { return as_matrix(x); });
   kernels_of(x).segment_softmax(view_of(flat), view_of(at), view_of(y));
   if (recording(x))
-    record("segment_softmax", y, inputs(x), [y = Saved::output(y), at = Saved(at)](Backward& back) {
+    record("segment_softmax", y, inputs(x), [y = SavedTensor::output(y), at = SavedTensor(at)](Backward& back) {
       const Tensor out = back.get(y), offsets = back.get(at);
       if (back.create_graph()) {
         const Tensor gy = back.grad() * out, total = reduced(SegmentOp::kSum, gy, offsets);

@@ -9,7 +9,7 @@ Tensor softmax_rows(bool log, const Tensor& x) {
   Tensor y = make_tensor(xv.shape, xv.dtype, x.device());
   kernels_of(y).softmax(log, xv, view_of(y));
   if (recording(x))
-    record(log ? "log_softmax" : "softmax", y, inputs(x), [log, y = Saved::output(y)](Backward& back) {
+    record(log ? "log_softmax" : "softmax", y, inputs(x), [log, y = SavedTensor::output(y)](Backward& back) {
       const Tensor g = back.grad().contiguous(), yt = back.get(y);
       if (back.create_graph()) {
         back.set(0, log ? g - exp(yt) * sum(g, -1, true) : yt * (g - sum(g * yt, -1, true)));
@@ -35,18 +35,18 @@ Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
 }  // namespace
 
 Tensor softmax(const Tensor& x, int64_t dim) {
-  if (const Raise raise{}) return softmax(raise(x), dim);
+  if (const CastToFloat32 raise{}) return softmax(raise(x), dim);
   return softmax_along("softmax", false, x, dim);
 }
 Tensor log_softmax(const Tensor& x, int64_t dim) {
-  if (const Raise raise{}) return log_softmax(raise(x), dim);
+  if (const CastToFloat32 raise{}) return log_softmax(raise(x), dim);
   return softmax_along("log_softmax", true, x, dim);
 }
 
 Tensor softmin(const Tensor& x, int64_t dim) { return softmax(-x, dim); }
 
 Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, int64_t dim) {
-  if (const Raise raise{}) return gumbel_softmax(raise(logits), tau, hard, dim);
+  if (const CastToFloat32 raise{}) return gumbel_softmax(raise(logits), tau, hard, dim);
   const DType dtype = view_of(logits, "gumbel_softmax").dtype;
   REEL_CHECK(reel::is_floating_point(dtype), "gumbel_softmax: logits of ", dtype, ", not floating point");
   REEL_CHECK(tau > 0, "gumbel_softmax: the temperature tau must be positive, got ", tau);

@@ -35,7 +35,7 @@ ValuesIndices ranked(const char* op, const Tensor& x, int d, int64_t k, bool des
     order = back(order);
   }
   if (recording(x))
-    record(op, values, inputs(x), [shape = view.shape, order = Saved(order), d](Backward& back) {
+    record(op, values, inputs(x), [shape = view.shape, order = SavedTensor(order), d](Backward& back) {
       const Tensor& g = back.grad();
       back.set(0, scatter_add(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), d, back.get(order), g));
     });

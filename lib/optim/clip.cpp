@@ -47,7 +47,7 @@ void clip_grad_value(std::span<const Tensor> parameters, double clip_value) {
   REEL_CHECK(clip_value >= 0, "clip_grad_value: clip_value must not be negative, got ", clip_value);
   NoGrad guard;
   for (const Tensor& parameter : parameters) {
-    const RowSparse* rows = parameter.grad_rows();
+    const SparseGrad* rows = parameter.sparse_grad();
     if (Tensor grad = rows ? rows->values : parameter.grad(); grad.defined()) grad.clamp_(-clip_value, clip_value);
   }
 }

@@ -91,7 +91,7 @@ void SGD::update(const SGDOptions& o, Tensor& p, const Tensor& grad, State& stat
   if (first) state.start(0, p);
   apply(functors::SgdUpdate{o.lr, o.weight_decay, o.momentum, o.dampening, o.nesterov, first}, p, grad, state.tensors);
 }
-bool SGD::update_rows(const SGDOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+bool SGD::update_rows(const SGDOptions& o, Tensor& p, const SparseGrad& grad, State& state) {
   if (o.momentum != 0) return false;
   apply(functors::SgdUpdate{o.lr, o.weight_decay, 0, o.dampening, false, false}, p, grad.values, state.tensors,
         &grad.ids);
@@ -109,7 +109,7 @@ void adagrad(const AdagradOptions& o, const Tensor& p, const Tensor& grad, const
 void Adagrad::update(const AdagradOptions& o, Tensor& p, const Tensor& grad, State& state) {
   adagrad(o, p, grad, nullptr, state);
 }
-bool Adagrad::update_rows(const AdagradOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+bool Adagrad::update_rows(const AdagradOptions& o, Tensor& p, const SparseGrad& grad, State& state) {
   return adagrad(o, p, grad.values, &grad.ids, state), true;
 }
 
@@ -128,13 +128,13 @@ void adam(const auto& o, bool decoupled, const Tensor& p, const Tensor& grad, co
 void Adam::update(const AdamOptions& o, Tensor& p, const Tensor& grad, State& state) {
   adam(o, false, p, grad, nullptr, state);
 }
-bool Adam::update_rows(const AdamOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+bool Adam::update_rows(const AdamOptions& o, Tensor& p, const SparseGrad& grad, State& state) {
   return adam(o, false, p, grad.values, &grad.ids, state), true;
 }
 void AdamW::update(const AdamWOptions& o, Tensor& p, const Tensor& grad, State& state) {
   adam(o, true, p, grad, nullptr, state);
 }
-bool AdamW::update_rows(const AdamWOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+bool AdamW::update_rows(const AdamWOptions& o, Tensor& p, const SparseGrad& grad, State& state) {
   return adam(o, true, p, grad.values, &grad.ids, state), true;
 }
 
@@ -142,14 +142,14 @@ bool AdamW::update_rows(const AdamWOptions& o, Tensor& p, const RowSparse& grad,
 void SparseAdam::step() {
   for (int g = 0; g < num_groups(); ++g)
     for (const Tensor& p : parameters(g))
-      REEL_CHECK(p.grad_rows() || !p.grad().defined(), "SparseAdam: the parameter of shape ", p.shape(),
+      REEL_CHECK(p.sparse_grad() || !p.grad().defined(), "SparseAdam: the parameter of shape ", p.shape(),
                  " has a dense gradient, and this optimizer takes row-sparse ones only");
   OptimizerWith::step();
 }
 void SparseAdam::update(const SparseAdamOptions&, Tensor&, const Tensor&, State&) {
   detail::fail("SparseAdam: a dense gradient");
 }
-bool SparseAdam::update_rows(const SparseAdamOptions& o, Tensor& p, const RowSparse& grad, State& state) {
+bool SparseAdam::update_rows(const SparseAdamOptions& o, Tensor& p, const SparseGrad& grad, State& state) {
   const double lr = o.lr * std::sqrt(correction(o.beta2, state.steps));
   apply(functors::AdamUpdate{{}, lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps), 1, false}, p,
         grad.values, state.tensors, &grad.ids);

@@ -61,7 +61,7 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
   optim::Gradients gradients;
   for (int g = 0; g < optimizer.num_groups(); ++g)
     for (const Tensor& p : optimizer.parameters(g)) {
-      REEL_CHECK(p.dtype() != kFloat16 || !(p.grad_rows() || p.grad().defined()),
+      REEL_CHECK(p.dtype() != kFloat16 || !(p.sparse_grad() || p.grad().defined()),
                  "GradScaler::unscale_: the parameter of shape ", p.shape(),
                  " has a gradient of float16; parameters are to be float32, autocast makes the half copies");
       gradients.add(p);

@@ -15,7 +15,7 @@ bool repeats(const Tensor& x) {
 }  // namespace
 
 void Gradients::add(const Tensor& parameter) {
-  const RowSparse* rows = parameter.grad_rows();
+  const SparseGrad* rows = parameter.sparse_grad();
   Tensor grad = rows ? rows->values : parameter.grad();
   if (!grad.defined()) return;
   const Device device = grad.device();

@@ -80,7 +80,7 @@ void Optimizer::step() {
     Group& group = groups_[g];
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       const Tensor& parameter = group.parameters[i];
-      const RowSparse* rows = parameter.grad_rows();
+      const SparseGrad* rows = parameter.sparse_grad();
       Tensor grad = rows ? Tensor() : parameter.grad();
       if (!rows && !grad.defined()) continue;
       State& state = group.states[i];

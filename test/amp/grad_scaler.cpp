@@ -145,10 +145,10 @@ TEST_CASE("row-sparse gradients are scaled as rows", "[amp]") {
   optim::SparseAdam adam({table}, {.lr = 0.1});
   amp::GradScaler scaler;
   scaler.scale(sum(embedding(table, ids, true) * 3)).backward();
-  REQUIRE(table.grad_rows());
+  REQUIRE(table.sparse_grad());
   scaler.unscale_(adam);
-  REQUIRE(table.grad_rows());
-  CHECK(equal(table.grad_rows()->values, from({6.0, 3.0}).unsqueeze(1).expand({2, 4})));
+  REQUIRE(table.sparse_grad());
+  CHECK(equal(table.sparse_grad()->values, from({6.0, 3.0}).unsqueeze(1).expand({2, 4})));
   const Tensor before = table.detach().clone();
   CHECK(scaler.step(adam));
   scaler.update();

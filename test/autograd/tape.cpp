@@ -309,20 +309,20 @@ TEST_CASE("a matrix that is computed, not a leaf, merges its products, too", "[t
 TEST_CASE("embedding gradients are row-sparse where asked for, and add up", "[tape]") {
   Tensor e = ones({6, 2}).requires_grad_();
   sum(embedding(e, from({4, 1, 4}), true) * 2).backward();
-  REQUIRE(e.grad_rows());
-  CHECK(e.grad_rows()->ids.to_vector<int64_t>() == std::vector<int64_t>{1, 4});
-  CHECK(e.grad_rows()->values.to_vector<float>() == std::vector<float>{2, 2, 4, 4});
+  REQUIRE(e.sparse_grad());
+  CHECK(e.sparse_grad()->ids.to_vector<int64_t>() == std::vector<int64_t>{1, 4});
+  CHECK(e.sparse_grad()->values.to_vector<float>() == std::vector<float>{2, 2, 4, 4});
   sum(embedding(e, from({1, 0}), true)).backward();
-  REQUIRE(e.grad_rows());
-  CHECK(e.grad_rows()->ids.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 4});
-  CHECK(e.grad_rows()->values.to_vector<float>() == std::vector<float>{1, 1, 3, 3, 4, 4});
+  REQUIRE(e.sparse_grad());
+  CHECK(e.sparse_grad()->ids.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 4});
+  CHECK(e.sparse_grad()->values.to_vector<float>() == std::vector<float>{1, 1, 3, 3, 4, 4});
   // Another, dense use of the matrix makes all of it dense.
   (sum(e) + sum(embedding(e, from({5}), true))).backward();
-  CHECK(!e.grad_rows());
+  CHECK(!e.sparse_grad());
   CHECK(e.grad().to_vector<float>() == std::vector<float>{2, 2, 4, 4, 1, 1, 1, 1, 5, 5, 2, 2});
   e.set_grad({});
   sum(embedding(e, from({2}))).backward();
-  CHECK(!e.grad_rows());
+  CHECK(!e.sparse_grad());
   CHECK(e.grad().to_vector<float>() == std::vector<float>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
 }
 

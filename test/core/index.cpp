@@ -138,13 +138,13 @@ TEST_CASE("an embedding's gradient is dense or has rows") {
   const Tensor ids = from({{2, 0}, {2, 2}});
   Tensor w = zeros({3, 2}, {.dtype = kFloat64}).requires_grad_();
   sum(embedding(w, ids) * 2).backward();
-  CHECK_FALSE(w.grad_rows());
+  CHECK_FALSE(w.sparse_grad());
   CHECK(numbers(w.grad()) == Numbers{2, 2, 0, 0, 6, 6});
   Tensor rows = zeros({3, 2}, {.dtype = kFloat64}).requires_grad_();
   sum(embedding(rows, ids, true) * 2).backward();
-  REQUIRE(rows.grad_rows());
-  CHECK(numbers(rows.grad_rows()->ids) == Numbers{0, 2});
-  CHECK(numbers(rows.grad_rows()->values) == Numbers{2, 2, 6, 6});
+  REQUIRE(rows.sparse_grad());
+  CHECK(numbers(rows.sparse_grad()->ids) == Numbers{0, 2});
+  CHECK(numbers(rows.sparse_grad()->values) == Numbers{2, 2, 6, 6});
   Tensor none = zeros({3, 2}).requires_grad_();
   sum(embedding(none, zeros({0}, {.dtype = kInt64}))).backward();
   CHECK(numbers(none.grad()) == Numbers(6, 0));

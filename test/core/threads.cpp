@@ -45,8 +45,8 @@ TEST_CASE("threads share parameters, and their gradients add up", "[threads]") {
     for (int step = 0; step < 20; ++step) sum(linear(embedding(e, from({i % 5}), true), w)).backward();
   });
   CHECK(w.grad().to_vector<float>() == std::vector<float>(16, 160));
-  REQUIRE(e.grad_rows());
-  CHECK(e.grad_rows()->ids.numel() == 5);
+  REQUIRE(e.sparse_grad());
+  CHECK(e.sparse_grad()->ids.numel() == 5);
   CHECK(sum(e.grad()).item<float>() == 160 * 16);
 }
 

@@ -283,9 +283,9 @@ TEST_CASE("Embedding looks up rows, and padding starts as zeros and gets no grad
 
   nn::Embedding rows(100, 2, {.sparse = true});
   sum(rows(from({7, 3, 7}))).backward();
-  REQUIRE(rows.weight.grad_rows());
-  check_close(rows.weight.grad_rows()->ids, {3, 7});
-  check_close(rows.weight.grad_rows()->values, {1, 1, 2, 2});
+  REQUIRE(rows.weight.sparse_grad());
+  check_close(rows.weight.sparse_grad()->ids, {3, 7});
+  check_close(rows.weight.sparse_grad()->values, {1, 1, 2, 2});
 }
 
 TEST_CASE("Sequential applies layers and functions in order") {

@@ -80,9 +80,9 @@ TEST_CASE("rows that pad get no gradient, dense or sparse") {
   CHECK(equal(weight.grad(), from({{0., 0.}, {0., 0.}, {1., 1.}, {1., 1.}})));
   weight.set_grad({});
   sum(embedding(weight, ids, {.padding_idx = -3, .sparse = true})).backward();
-  REQUIRE(weight.grad_rows());
-  CHECK(equal(weight.grad_rows()->ids, from({2, 3})));
-  CHECK(equal(weight.grad_rows()->values, from({{1., 1.}, {3., 3.}})));
+  REQUIRE(weight.sparse_grad());
+  CHECK(equal(weight.sparse_grad()->ids, from({2, 3})));
+  CHECK(equal(weight.sparse_grad()->values, from({{1., 1.}, {3., 3.}})));
   weight.set_grad({});
   sum(embedding(weight, from({1, 1}), {.padding_idx = 1})).backward();
   CHECK(equal(weight.grad(), zeros({4, 2})));
@@ -94,9 +94,9 @@ TEST_CASE("bags give row-sparse gradients") {
   const Tensor y = embedding_bag(weight, ids, {.offsets = offsets, .sparse = true});
   CHECK(equal(y, from({{1., 1.}, {0., 0.}, {1., 1.}})));
   sum(y * from({{3.}, {5.}, {7.}})).backward();
-  REQUIRE(weight.grad_rows());
-  CHECK(equal(weight.grad_rows()->ids, from({1, 3, 7})));
-  CHECK(equal(weight.grad_rows()->values, from({{7., 7.}, {1., 1.}, {2., 2.}})));
+  REQUIRE(weight.sparse_grad());
+  CHECK(equal(weight.sparse_grad()->ids, from({1, 3, 7})));
+  CHECK(equal(weight.sparse_grad()->values, from({{7., 7.}, {1., 1.}, {2., 2.}})));
   CHECK(embedding_bag(weight, zeros({0}, {.dtype = kInt64}), {.offsets = from({0, 0})}).shape() == Shape{2, 2});
   CHECK(embedding_bag(weight, zeros({0, 3}, {.dtype = kInt64}), {.mode = Reduce::kMax}).shape() == Shape{0, 2});
 }
@@ -115,8 +115,8 @@ TEST_CASE("bags of a half-precision weight touch only the rows in use") {
       CHECK(equal(y, expected.to(kBFloat16)));
       sum(y * g.to(kBFloat16)).backward();
       sum(expected * g).backward();
-      REQUIRE((mode == Reduce::kMax || half.grad_rows()));
-      if (mode != Reduce::kMax) CHECK(half.grad_rows()->ids.numel() <= 3);
+      REQUIRE((mode == Reduce::kMax || half.sparse_grad()));
+      if (mode != Reduce::kMax) CHECK(half.sparse_grad()->ids.numel() <= 3);
       CHECK(max(abs(half.grad().to(kFloat32) - whole.grad())).item<float>() < 0.01);
     }
   const Tensor table = zeros({4096, 256}, {.dtype = kBFloat16});

@@ -148,8 +148,8 @@ TEST_CASE("sampled losses give row-sparse gradients", "[ops]") {
   Tensor weight = randn({50, 4}, {.requires_grad = true}), bias = randn({50}, {.requires_grad = true});
   const Tensor in = randn({50, 4}, {.requires_grad = true});
   const auto rows = [](const Tensor& x) {
-    REQUIRE(x.grad_rows());
-    return x.grad_rows()->ids.to_vector<int64_t>();
+    REQUIRE(x.sparse_grad());
+    return x.sparse_grad()->ids.to_vector<int64_t>();
   };
   negative_sampling_loss(embedding(in, from({3, 8}), true), weight, from({1, 2}), from({{4, 5}, {5, 1}})).backward();
   CHECK(rows(weight) == std::vector<int64_t>{1, 2, 4, 5});

@@ -63,7 +63,7 @@ class Rule : public optim::OptimizerWith<RuleOptions> {
     state.number += 2;
     ++dense;
   }
-  bool update_rows(const RuleOptions&, Tensor& p, const RowSparse& grad, State&) override {
+  bool update_rows(const RuleOptions&, Tensor& p, const SparseGrad& grad, State&) override {
     if (grad.ids.numel() > 2) return false;
     p.index_fill_(0, grad.ids, 7);
     return ++sparse > 0;

@@ -238,7 +238,7 @@ TEST_CASE("row-sparse gradients change their rows as dense ones do, and no other
     for (const auto& [table, opt] : {std::pair{&sparse, first.get()}, std::pair{&dense, second.get()}}) {
       opt->zero_grad();
       sum(square((*table)(ids))).backward();
-      if (table == &sparse) CHECK(table->weight.grad_rows());
+      if (table == &sparse) CHECK(table->weight.sparse_grad());
       opt->step();
     }
     CHECK(amax(abs(sparse.weight - dense.weight)).item<double>() < 1e-6);
@@ -392,8 +392,8 @@ TEST_CASE("clip_grad_norm scales all gradients together, row-sparse ones too") {
   check_close(a.grad(), {3, -4});
   CHECK(optim::clip_grad_norm(parameters, 1.3).item<double>() == Approx(13));
   check_close(a.grad(), {0.3, -0.4}, 1e-6);
-  REQUIRE(table.weight.grad_rows());
-  check_close(table.weight.grad_rows()->values, {1.2, 0}, 1e-6);
+  REQUIRE(table.weight.sparse_grad());
+  check_close(table.weight.sparse_grad()->values, {1.2, 0}, 1e-6);
   reset();
   CHECK(optim::clip_grad_norm(parameters, 6, std::numeric_limits<double>::infinity()).item<double>() == Approx(12));
   check_close(a.grad(), {1.5, -2}, 1e-6);

@@ -12,7 +12,7 @@ struct EmbeddingLookup {
   std::optional<int64_t> padding_idx = {};
   /// Divide the gradient of a row by how often it was looked up here.
   bool scale_grad_by_freq = false;
-  /// The gradient that reaches a leaf is row-sparse (Tensor::grad_rows), and optimizers change only those rows.
+  /// The gradient that reaches a leaf is row-sparse (Tensor::sparse_grad), and optimizers change only those rows.
   bool sparse = false;
 };
 ///@{

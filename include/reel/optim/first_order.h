@@ -27,7 +27,7 @@ class SGD : public OptimizerWith<SGDOptions> {
  private:
   std::vector<StateName> state_names() const override { return {{"momentum_buffer", StateName::kOptional}}; }
   void update(const SGDOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
-  bool update_rows(const SGDOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
+  bool update_rows(const SGDOptions& options, Tensor& parameter, const SparseGrad& grad, State& state) override;
 };
 
 /// Options of Adagrad.
@@ -48,7 +48,7 @@ class Adagrad : public OptimizerWith<AdagradOptions> {
  private:
   std::vector<StateName> state_names() const override { return {"sum"}; }
   void update(const AdagradOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
-  bool update_rows(const AdagradOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
+  bool update_rows(const AdagradOptions& options, Tensor& parameter, const SparseGrad& grad, State& state) override;
 };
 
 /// Options of Adam.
@@ -72,7 +72,7 @@ class Adam : public OptimizerWith<AdamOptions> {
     return {"exp_avg", "exp_avg_sq", {"max_exp_avg_sq", StateName::kOptional}};
   }
   void update(const AdamOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
-  bool update_rows(const AdamOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
+  bool update_rows(const AdamOptions& options, Tensor& parameter, const SparseGrad& grad, State& state) override;
 };
 
 /// Options of AdamW.
@@ -96,7 +96,7 @@ class AdamW : public OptimizerWith<AdamWOptions> {
     return {"exp_avg", "exp_avg_sq", {"max_exp_avg_sq", StateName::kOptional}};
   }
   void update(const AdamWOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
-  bool update_rows(const AdamWOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
+  bool update_rows(const AdamWOptions& options, Tensor& parameter, const SparseGrad& grad, State& state) override;
 };
 
 /// Options of SparseAdam.
@@ -119,7 +119,7 @@ class SparseAdam : public OptimizerWith<SparseAdamOptions> {
  private:
   std::vector<StateName> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
   void update(const SparseAdamOptions& options, Tensor& parameter, const Tensor& grad, State& state) override;
-  bool update_rows(const SparseAdamOptions& options, Tensor& parameter, const RowSparse& grad, State& state) override;
+  bool update_rows(const SparseAdamOptions& options, Tensor& parameter, const SparseGrad& grad, State& state) override;
 };
 
 /// Options of Adamax.

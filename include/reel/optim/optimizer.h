@@ -102,7 +102,7 @@ class Optimizer {
   virtual OptionFields fields(int group) const = 0;
   virtual void check_options(int group) const = 0;
   virtual void update_dense(int group, Tensor& parameter, const Tensor& grad, State& state) = 0;
-  virtual bool update_sparse(int group, Tensor& parameter, const RowSparse& grad, State& state) = 0;
+  virtual bool update_sparse(int group, Tensor& parameter, const SparseGrad& grad, State& state) = 0;
   OptionField field(int group, std::string_view name) const;
   OptionField momentum_field(int group) const;
   void set_options(int group, const std::vector<double>& values);
@@ -164,7 +164,7 @@ class OptimizerWith : public Optimizer {
   virtual void update(const Options& options, Tensor& parameter, const Tensor& grad, State& state) = 0;
   /// The same for a gradient of some rows. Returning false, having changed nothing, has update() called with the dense
   /// gradient.
-  virtual bool update_rows(const Options& /*options*/, Tensor& /*parameter*/, const RowSparse& /*grad*/,
+  virtual bool update_rows(const Options& /*options*/, Tensor& /*parameter*/, const SparseGrad& /*grad*/,
                            State& /*state*/) {
     return false;
   }
@@ -179,7 +179,7 @@ class OptimizerWith : public Optimizer {
   void update_dense(int group, Tensor& parameter, const Tensor& grad, State& state) final {
     update(options_[group], parameter, grad, state);
   }
-  bool update_sparse(int group, Tensor& parameter, const RowSparse& grad, State& state) final {
+  bool update_sparse(int group, Tensor& parameter, const SparseGrad& grad, State& state) final {
     return update_rows(options_[group], parameter, grad, state);
   }
 
