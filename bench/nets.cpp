@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
     infer(report, secs, "cnn.lenet.infer", net, images());
   });
 
-  const auto words = [] { return from(bench::kim::words()).view({bench::kim::kBatch, bench::kim::kLength}); };
+  const auto words = [] { return tensor(bench::kim::words()).view({bench::kim::kBatch, bench::kim::kLength}); };
   report.run("cnn.kim.train", [&] {
     Kim net;
     optim::Adagrad adagrad(net.parameters(), {.lr = 0.01});

@@ -5,7 +5,7 @@
 
 /// The numbers that all libraries start from.
 inline reel::Tensor filled(const reel::Shape& shape, uint64_t seed, float bound) {
-  return reel::from(bench::filled(static_cast<size_t>(shape.numel()), seed, bound), shape);
+  return reel::tensor(bench::filled(static_cast<size_t>(shape.numel()), seed, bound), shape);
 }
 inline void fill(reel::Tensor parameter, uint64_t seed, float bound) {
   reel::NoGrad guard;

@@ -56,7 +56,7 @@ struct CrfTagger : nn::Module {
 
 struct Example {
   Tensor words, tags;
-  explicit Example(const bench::Sentence& s) : words(from(s.words)), tags(from(s.tags)) {}
+  explicit Example(const bench::Sentence& s) : words(tensor(s.words)), tags(tensor(s.tags)) {}
 };
 
 /// One step for every sentence; returns the sum of the losses.

@@ -31,8 +31,8 @@ struct Example {
 
   explicit Example(const bench::Tree& t) : tree(&t) {
     for (int i = 0; i < t.size(); ++i) {
-      words.push_back(t.left[i] < 0 ? from({t.word[i]}) : Tensor());
-      labels.push_back(from({t.label[i]}));
+      words.push_back(t.left[i] < 0 ? tensor({t.word[i]}) : Tensor());
+      labels.push_back(tensor({t.label[i]}));
     }
   }
 };

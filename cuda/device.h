@@ -110,7 +110,7 @@ struct Current {
   int device = -1;   // -1: none was set by this thread
   int guarded = -1;  // the device of the innermost StreamGuard
   Stream::Impl* streams[kMostDevices] = {};
-  bool waits_forbidden = false;
+  SyncDebugMode sync_debug_mode = SyncDebugMode::kDefault;
   Capture* capture = nullptr;    // being recorded
   Capture* refreshed = nullptr;  // whose arguments are being renewed
 };

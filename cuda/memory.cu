@@ -186,7 +186,7 @@ MemoryStats memory_stats(int device) {
   std::lock_guard lock(state.mutex);
   return {state.in_use, state.peak, std::max<int64_t>(0, static_cast<int64_t>(reserved) - state.in_use)};
 }
-void reset_peak_memory(int device) {
+void reset_peak_memory_stats(int device) {
   DeviceState& state = state_of(device);
   std::lock_guard lock(state.mutex);
   state.peak = state.in_use;

@@ -165,8 +165,9 @@ void check_wait(const char* what) {
   cudaStreamCaptureStatus status;
   CUDA_CHECK(cudaStreamIsCapturing(stream(), &status));
   REEL_CHECK(status == cudaStreamCaptureStatusNone, what,
-             ": waits for the GPU, so it cannot be captured in a cuda::Graph");
-  REEL_CHECK(!current.waits_forbidden, what, ": waits for the GPU, which cuda::forbid_waits forbids");
+             ": synchronizes with the GPU, so it cannot be captured in a cuda::Graph");
+  REEL_CHECK(current.sync_debug_mode == SyncDebugMode::kDefault, what,
+             ": synchronizes with the GPU, which cuda::SyncDebugMode::kError forbids");
 }
 
 void wait_for_gpu(const char* what) {
@@ -175,10 +176,10 @@ void wait_for_gpu(const char* what) {
   throw_reported(state_of(std::max(current.device, 0)));
 }
 
-void forbid_waits(bool on) { current.waits_forbidden = on; }
+void set_sync_debug_mode(SyncDebugMode mode) { current.sync_debug_mode = mode; }
 
 void synchronize(int device) {
-  REEL_CHECK(!current.capture, "cuda::synchronize: waits for the GPU, so it cannot be captured in a cuda::Graph");
+  REEL_CHECK(!current.capture, "cuda::synchronize: cannot be captured in a cuda::Graph");
   DeviceState& state = state_of(device);
   const OnDevice guard(device);
   {
@@ -328,12 +329,12 @@ bool Event::query() const {
   if (status == cudaErrorNotReady) return cudaGetLastError(), false;
   return check(status, "cudaEventQuery"), true;
 }
-double Event::elapsed_since(const Event& start) const {
-  REEL_CHECK(start.impl_->event && impl_->event && start.impl_->device == impl_->device,
-             "Event::elapsed_since: both events have to be recorded on streams of one device");
+double Event::elapsed_time(const Event& end) const {
+  REEL_CHECK(end.impl_->event && impl_->event && end.impl_->device == impl_->device,
+             "Event::elapsed_time: both events have to be recorded on streams of one device");
   const OnDevice guard(impl_->device);
   float milliseconds = 0;
-  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.impl_->event, impl_->event));
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, impl_->event, end.impl_->event));
   return milliseconds;
 }
 

@@ -37,7 +37,7 @@ void synchronize(int device = current_device());
 
 /// What the caching allocator of a device holds.
 MemoryStats memory_stats(int device = current_device());
-void reset_peak_memory(int device = current_device());  ///< Sets peak_in_use to in_use.
+void reset_peak_memory_stats(int device = current_device());  ///< Sets peak_in_use to in_use.
 /// Synchronizes, and returns cached memory to the driver, pinned memory too. Small blocks are parts of
 /// slabs, which stay.
 void empty_cache(int device = current_device());
@@ -96,8 +96,8 @@ class Event {
   void wait(const Stream& stream) const;  ///< What is queued on the stream from now on comes after the event.
   void synchronize() const;               ///< Blocks the host until the event is done.
   bool query() const;                     ///< Is it done?
-  /// Milliseconds from `start` to this event; both are done, on one device.
-  double elapsed_since(const Event& start) const;
+  /// Milliseconds from this event to `end`; both are done, on one device.
+  double elapsed_time(const Event& end) const;
 
  private:
   struct Impl;
@@ -152,8 +152,9 @@ class Graph {
 
 // ---- debugging ------------------------------------------------------------------------------------------------------
 
-/// While on, every op of the calling thread that synchronizes with the GPU throws reel::Error with its name: for
-/// finding synchronizations in a training loop.
-void forbid_waits(bool on);
+/// What an op does that synchronizes with the GPU: it blocks (kDefault), or throws reel::Error with its name (kError),
+/// to find synchronizations in a training loop.
+enum class SyncDebugMode { kDefault, kError };
+void set_sync_debug_mode(SyncDebugMode mode);  ///< For the calling thread.
 
 }  // namespace reel::cuda

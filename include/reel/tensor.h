@@ -334,38 +334,6 @@ Tensor tensor(std::initializer_list<std::initializer_list<std::initializer_list<
 }
 ///@}
 
-///@{
-/// tensor() under its former name.
-template <class T>
-Tensor from(const T* data, const Shape& shape, TensorOptions options = {}) {
-  return tensor(data, shape, options);
-}
-template <class T, size_t N>
-Tensor from(std::span<T, N> values, TensorOptions options = {}) {
-  return tensor(values, options);
-}
-template <class T>
-Tensor from(const std::vector<T>& values, TensorOptions options = {}) {
-  return tensor(values, options);
-}
-template <class T>
-Tensor from(const std::vector<T>& values, const Shape& shape, TensorOptions options = {}) {
-  return tensor(values, shape, options);
-}
-template <class T>
-Tensor from(std::initializer_list<T> values, TensorOptions options = {}) {
-  return tensor(values, options);
-}
-template <class T>
-Tensor from(std::initializer_list<std::initializer_list<T>> rows, TensorOptions options = {}) {
-  return tensor(rows, options);
-}
-template <class T>
-Tensor from(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks, TensorOptions options = {}) {
-  return tensor(blocks, options);
-}
-///@}
-
 template <class T>
 T* TensorMethods::data_ptr() const {
   return static_cast<const Tensor*>(this)->data<T>();

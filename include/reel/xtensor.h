@@ -41,7 +41,7 @@ auto view(const Tensor& tensor) {
 
 /// A tensor with the values of any xtensor expression: its dtype is that of the expression's value_type.
 template <class E>
-Tensor from(const xt::xexpression<E>& expression) {
+Tensor tensor(const xt::xexpression<E>& expression) {
   using T = std::decay_t<typename E::value_type>;
   const E& e = expression.derived_cast();
   Shape shape;

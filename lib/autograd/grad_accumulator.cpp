@@ -89,8 +89,8 @@ SparseGrad coalesce(const std::vector<int64_t>& ids, const View& values, Device 
     place[i] = std::lower_bound(distinct.begin(), distinct.end(), ids[i]) - distinct.begin();
   Shape shape = values.shape;
   shape[0] = static_cast<int64_t>(distinct.size());
-  SparseGrad rows{from(distinct).to(device), make_tensor(shape, values.dtype, device)};
-  const Tensor places = from(place).to(device);
+  SparseGrad rows{tensor(distinct).to(device), make_tensor(shape, values.dtype, device)};
+  const Tensor places = tensor(place).to(device);
   kernels_on(device).index_add(filled(rows.values, 0), 0, view_of(places), values);
   return rows;
 }
@@ -280,7 +280,7 @@ FinalGrad GradAccumulator::take(const GradMetadata& target, bool sparse_wanted) 
       } else {
         own_dense(target);
         Tensor ids = pending_->unread_ids;  // as they are, if the host has none of them
-        if (pending_->unread != pending_->count) ids = from(read_ids(*pending_)).to(target.device);
+        if (pending_->unread != pending_->count) ids = tensor(read_ids(*pending_)).to(target.device);
         kernels_on(target.device).index_add(view_of(dense_), 0, rows_of(view_of(ids), pending_->count), values);
       }
     }

@@ -286,7 +286,7 @@ MemoryStats memory_stats() {
   return stats;
 }
 
-void reset_peak_memory() {
+void reset_peak_memory_stats() {
   std::lock_guard lock(depot().mutex);
   for (Cache* c : depot().caches) c->peak.store(c->in_use.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }

@@ -17,9 +17,9 @@ int device_count() { return 0; }
 std::string device_name(int) { absent(); }
 void synchronize(int) { absent(); }
 MemoryStats memory_stats(int) { absent(); }
-void reset_peak_memory(int) { absent(); }
+void reset_peak_memory_stats(int) { absent(); }
 void empty_cache(int) { absent(); }
-void forbid_waits(bool) {}
+void set_sync_debug_mode(SyncDebugMode) {}
 void release_block(void*) {}
 void* allocate_pinned(size_t) { absent(); }
 void release_pinned(void*) { absent(); }
@@ -42,7 +42,7 @@ void Event::record() { absent(); }
 void Event::wait(const Stream&) const { absent(); }
 void Event::synchronize() const { absent(); }
 bool Event::query() const { absent(); }
-double Event::elapsed_since(const Event&) const { absent(); }
+double Event::elapsed_time(const Event&) const { absent(); }
 
 Graph::Graph() = default;
 Graph::~Graph() = default;

@@ -71,7 +71,7 @@ std::pair<Tensor, int64_t> Mnist::get(int64_t i) const {
 }
 
 std::pair<Tensor, Tensor> Mnist::get_batch(std::span<const int64_t> indices) const {
-  const Tensor rows = from(indices, {.device = kCPU});
+  const Tensor rows = tensor(indices, {.device = kCPU});
   return {to_pixels(index_select(images_, 0, rows)).unsqueeze(1), index_select(labels_, 0, rows)};
 }
 

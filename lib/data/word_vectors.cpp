@@ -145,8 +145,8 @@ int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) cons
     }
   if (to.empty()) return 0;
   const NoGrad guard;
-  const Tensor found = index_select(vectors, 0, from(from_rows, {.device = vectors.device()}));
-  weight.index_put_({from(to, {.device = weight.device()})}, found.to(weight.dtype()).to(weight.device()));
+  const Tensor found = index_select(vectors, 0, tensor(from_rows, {.device = vectors.device()}));
+  weight.index_put_({tensor(to, {.device = weight.device()})}, found.to(weight.dtype()).to(weight.device()));
   return static_cast<int64_t>(to.size());
 }
 

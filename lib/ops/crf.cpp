@@ -243,7 +243,7 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
   }
   const Tensor all = cat(emissions, 0);
   Chains chains = read_chains(op, all, transitions, start, end, {});
-  chains.offsets = from(offsets).to(all.device()), chains.lengths = from(lengths).to(all.device());
+  chains.offsets = tensor(offsets).to(all.device()), chains.lengths = tensor(lengths).to(all.device());
   chains.count = static_cast<int64_t>(lengths.size());
   return log_likelihood(op, chains, read_tags(op, cat(tags, 0), chains)).to(all.dtype());
 }
@@ -330,7 +330,7 @@ CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) {
     for (const Tag& b : tags) pairs.push_back(opens(b) ? closes(a) : inside(a) && a.type == b.type);
   }
   const int64_t n = static_cast<int64_t>(tags.size());
-  return {from(pairs).reshape({n, n}), from(first), from(last)};
+  return {tensor(pairs).reshape({n, n}), tensor(first), tensor(last)};
 }
 
 }  // namespace reel

@@ -52,17 +52,17 @@ Tensor posterior(const Tensor& log_probs, const std::vector<int64_t>& labels, in
   }
   for (size_t i = 0; i < std::min<size_t>(2, state.size()); ++i) begin[i] = end[state.size() - 1 - i] = 0;
   const TensorOptions options{.dtype = log_probs.dtype(), .device = log_probs.device()};
-  const Tensor ids = from(state).to(log_probs.device()), leap = from(skip, options);
+  const Tensor ids = tensor(state).to(log_probs.device()), leap = tensor(skip, options);
   const Tensor emitted = index_select(log_probs, 1, ids), edge = full({2}, kNever, options);
   const auto shifted = [&](const Tensor& x, int64_t by) {  // to later states where positive
     return by > 0 ? cat({edge, x}).narrow(0, 2 - by, states) : cat({x, edge}).narrow(0, -by, states);
   };
-  std::vector<Tensor> alpha{emitted[0] + from(begin, options)}, beta(static_cast<size_t>(steps));
+  std::vector<Tensor> alpha{emitted[0] + tensor(begin, options)}, beta(static_cast<size_t>(steps));
   for (int64_t t = 1; t < steps; ++t) {
     const Tensor& a = alpha.back();
     alpha.push_back(logsumexp(stack({a, shifted(a, 1), shifted(a, 2) + leap}), 0) + emitted[t]);
   }
-  beta.back() = from(end, options);
+  beta.back() = tensor(end, options);
   for (int64_t t = steps - 1; t-- > 0;) {
     const Tensor b = beta[static_cast<size_t>(t + 1)] + emitted[t + 1];
     beta[static_cast<size_t>(t)] = logsumexp(stack({b, shifted(b, -1), shifted(b + leap, -2)}), 0);

@@ -58,8 +58,9 @@ struct Packing {
     return ids;
   }
   PackedSequence of(const Tensor& data) const {
-    if (sorted) return {data, from(batch_sizes, on_host())};
-    return {data, from(batch_sizes, on_host()), from(order).to(data.device()), from(inverse(order)).to(data.device())};
+    if (sorted) return {data, tensor(batch_sizes, on_host())};
+    return {data, tensor(batch_sizes, on_host()), tensor(order).to(data.device()),
+            tensor(inverse(order)).to(data.device())};
   }
 };
 
@@ -121,7 +122,7 @@ Tensor padded(const Tensor& rows, const Ids& lengths, int64_t longest, bool batc
     for (int64_t t = 0; t < lengths[i]; ++t) places[row(i, t)] = batch_first ? i * longest + t : t * n + i;
   shape[0] = batch_first ? longest : n;
   shape.insert(0, batch_first ? n : longest);
-  return index_copy(all, 0, from(places).to(rows.device()), rows).view(shape);
+  return index_copy(all, 0, tensor(places).to(rows.device()), rows).view(shape);
 }
 
 Ids lengths_of(const char* op, std::span<const Tensor> sequences) {
@@ -155,7 +156,7 @@ PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sor
   const Packing packing("pack_sequence", lengths, enforce_sorted);
   const Tensor all = cat(sequences);
   const Ids rows = packing.rows([&](int64_t i, int64_t t) { return starts[i] + t; });
-  return packing.of(permute_rows(all, from(rows).to(all.device()), from(inverse(rows)).to(all.device())));
+  return packing.of(permute_rows(all, tensor(rows).to(all.device()), tensor(inverse(rows)).to(all.device())));
 }
 
 std::vector<Tensor> unpack_sequence(const PackedSequence& packed) {
@@ -164,7 +165,7 @@ std::vector<Tensor> unpack_sequence(const PackedSequence& packed) {
   for (size_t i = 0; i < layout.lengths.size(); ++i)
     for (int64_t t = 0; t < layout.lengths[i]; ++t) rows.push_back(layout.row(static_cast<int64_t>(i), t));
   const Device device = packed.data.device();
-  return split(permute_rows(packed.data, from(rows).to(device), from(inverse(rows)).to(device)), layout.lengths);
+  return split(permute_rows(packed.data, tensor(rows).to(device), tensor(inverse(rows)).to(device)), layout.lengths);
 }
 
 PackedSequence pack_padded_sequence(const Tensor& padded, const Ids& lengths, bool batch_first, bool enforce_sorted) {
@@ -178,7 +179,7 @@ PackedSequence pack_padded_sequence(const Tensor& padded, const Ids& lengths, bo
                shape);
   const Packing packing("pack_padded_sequence", lengths, enforce_sorted);
   const Ids rows = packing.rows([&](int64_t i, int64_t t) { return batch_first ? i * longest + t : t * n + i; });
-  return packing.of(index_select(padded.flatten(0, 1), 0, from(rows).to(padded.device())));
+  return packing.of(index_select(padded.flatten(0, 1), 0, tensor(rows).to(padded.device())));
 }
 
 PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_first, Scalar padding_value,

@@ -81,7 +81,7 @@ void set_generator_state(GeneratorState state) { generator() = state; }
 
 Tensor get_rng_state() {
   const GeneratorState& state = generator();
-  return from(std::vector<int64_t>{static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)}, on_host());
+  return tensor(std::vector<int64_t>{static_cast<int64_t>(state.seed), static_cast<int64_t>(state.offset)}, on_host());
 }
 void set_rng_state(const Tensor& state) {
   const View& view = view_of(state, "set_rng_state");

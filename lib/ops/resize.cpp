@@ -131,7 +131,7 @@ Taps taps_of(const Axis& axis, const InterpolateOptions& options, const Tensor& 
   else
     lists = options.mode == kBicubic ? cubic(axis) : linear(axis);
   const Shape shape{axis.out, lists.count};
-  return {from(lists.ids, shape).to(x.device()), from(lists.weights, shape).to(x.dtype()).to(x.device())};
+  return {tensor(lists.ids, shape).to(x.device()), tensor(lists.weights, shape).to(x.dtype()).to(x.device())};
 }
 
 // ---- interpolate ----------------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ AliasTable::AliasTable(const std::vector<double>& weights) {
   // What is left is 1 but for rounding; a class that must not come up has been filled long ago.
   for (const auto& rest : {low, high})
     for (const size_t i : rest) height[i] = 1;
-  probabilities_ = from(probabilities, on_host()), threshold_ = from(height, on_host()),
-  alias_ = from(alias, on_host());
+  probabilities_ = tensor(probabilities, on_host()), threshold_ = tensor(height, on_host()),
+  alias_ = tensor(alias, on_host());
 }
 
 AliasTable AliasTable::unigram(const std::vector<int64_t>& counts, double power) {
@@ -96,7 +96,7 @@ SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool
   Tensor ids, log_counts;
   if (distinct) {
     const auto [drawn, tries] = distinct_draws(count, *this);
-    ids = from(drawn, on_host()), log_counts = log(-expm1(static_cast<double>(tries) * log1p(-probabilities_)));
+    ids = tensor(drawn, on_host()), log_counts = log(-expm1(static_cast<double>(tries) * log1p(-probabilities_)));
   } else {
     ids = sample({count}), log_counts = log(probabilities_ * static_cast<double>(count));
   }
@@ -237,7 +237,7 @@ HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) : classes(static_ca
     at.push_back(static_cast<int64_t>(path.size()));
   }
   const TensorOptions host = on_host();
-  offsets = from(at, host), nodes = from(path, host), bits = from(turns, host), owners = from(owner, host);
+  offsets = tensor(at, host), nodes = tensor(path, host), bits = tensor(turns, host), owners = tensor(owner, host);
 }
 
 namespace {

@@ -203,7 +203,7 @@ StateDict LBFGS::state_dict() const {
   const Memory& m = memory_;
   if (!m.iterations) return dict;
   dict.emplace_back("state.0.iterations", full({}, m.iterations, {.dtype = kInt64, .device = kCPU}));
-  dict.emplace_back("state.0.numbers", from(std::vector{m.length, m.scale, m.loss}, {.device = kCPU}));
+  dict.emplace_back("state.0.numbers", tensor(std::vector{m.length, m.scale, m.loss}, {.device = kCPU}));
   dict.emplace_back("state.0.direction", m.direction);
   dict.emplace_back("state.0.gradient", m.gradient);
   std::vector<Tensor> y, s;
@@ -212,7 +212,7 @@ StateDict LBFGS::state_dict() const {
   if (y.empty()) return dict;
   dict.emplace_back("state.0.y", stack(y));
   dict.emplace_back("state.0.s", stack(s));
-  dict.emplace_back("state.0.rho", from(rho, {.device = kCPU}));
+  dict.emplace_back("state.0.rho", tensor(rho, {.device = kCPU}));
   return dict;
 }
 

@@ -58,7 +58,7 @@ std::vector<double> LRScheduler::last_lr() const {
 
 StateDict LRScheduler::state_dict() const {
   StateDict dict{{"last_epoch", full({}, last_epoch_, {.dtype = kInt64, .device = kCPU})},
-                 {"base_lrs", from(base_, {.device = kCPU})}};
+                 {"base_lrs", tensor(base_, {.device = kCPU})}};
   for (const auto& [name, number] : const_cast<LRScheduler*>(this)->numbers())
     dict.emplace_back(name, full({}, *number, {.dtype = kFloat64, .device = kCPU}));
   return dict;

@@ -46,6 +46,6 @@ Digits::Digits(int64_t count, uint64_t seed) {
       }
     labels.push_back(digit);
   }
-  images_ = reel::from(pixels, {count, 1, kSide, kSide});
-  labels_ = reel::from(labels);
+  images_ = reel::tensor(pixels, {count, 1, kSide, kSide});
+  labels_ = reel::tensor(labels);
 }

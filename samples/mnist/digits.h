@@ -13,7 +13,7 @@ class Digits {
   int64_t size() const { return labels_.numel(); }
   std::pair<reel::Tensor, int64_t> get(int64_t i) const { return {images_[i], labels_[i].item<int64_t>()}; }
   std::pair<reel::Tensor, reel::Tensor> get_batch(std::span<const int64_t> indices) const {
-    const reel::Tensor ids = reel::from(indices);
+    const reel::Tensor ids = reel::tensor(indices);
     return {index_select(images_, 0, ids), index_select(labels_, 0, ids)};
   }
 

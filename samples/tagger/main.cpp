@@ -95,11 +95,11 @@ struct Alphabet {
       encoded.lengths.push_back(static_cast<int64_t>(std::min(word.size(), kMostLetters)));
       for (const char& c : word.substr(0, kMostLetters)) letter_ids.push_back(letters.id({&c, 1}));
     }
-    encoded.letters = from(letter_ids);
+    encoded.letters = tensor(letter_ids);
     encoded.words = words.encode(low);
     std::vector<int64_t> ids;
     for (const std::string& tag : sentence.tags) ids.push_back(tags.find(tag).value_or(0));
-    encoded.tags = from(ids);
+    encoded.tags = tensor(ids);
     return encoded;
   }
 };
@@ -208,7 +208,7 @@ void run(Options o) {
     for (const Sentence& sentence : corpus.train) sentences.push_back(alphabet.encode(sentence));
     std::vector<bool> seen_once;
     for (int64_t i = 0; i < alphabet.words.size(); ++i) seen_once.push_back(alphabet.words.count(i) <= 1);
-    const Tensor rare = from(seen_once);
+    const Tensor rare = tensor(seen_once);
     optim::Adam adam(model.parameters(), {.lr = o.lr});
     optim::CosineAnnealingLR schedule(adam, {.T_max = o.epochs, .eta_min = o.lr / 10});
     Best best;

@@ -49,7 +49,7 @@ Tree encode(const reel::data::Tree& tree, const Vocabulary& words, EncodeOptions
   }
   REEL_CHECK(depth.back() <= kMaxDepth, where, "the tree is ", depth.back(), " levels deep, the limit is ", kMaxDepth);
   REEL_CHECK(result.root().label != Tree::kUnlabelled, where, "the root has no label");
-  result.labels = reel::from(labels);
+  result.labels = reel::tensor(labels);
   return result;
 }
 

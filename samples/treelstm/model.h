@@ -33,7 +33,7 @@ struct TreeClassifier : reel::nn::Layer<TreeClassifier> {
 
  private:
   reel::CellState visit(const Tree& tree, const Tree::Node& node, std::vector<reel::Tensor>& states) const {
-    const reel::CellState state = node.is_leaf() ? cell(embedding(reel::from({node.word})))
+    const reel::CellState state = node.is_leaf() ? cell(embedding(reel::tensor({node.word})))
                                                  : cell({}, {visit(tree, tree.nodes[node.left], states),  //
                                                              visit(tree, tree.nodes[node.right], states)});
     if (node.label != Tree::kUnlabelled) states.push_back(state.h);

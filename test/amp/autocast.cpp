@@ -134,7 +134,7 @@ TEST_CASE("lists of autocast hold for half types, mixed arguments, and not for f
 TEST_CASE("autocast computes what casts by hand compute", "[amp]") {
   manual_seed(2);
   Tensor w = parameter({3, 4}), b = parameter({3});
-  const Tensor x = randn({5, 4}), y = from({0, 2, 1, 1, 0});
+  const Tensor x = randn({5, 4}), y = tensor({0, 2, 1, 1, 0});
   const auto by_hand = [&] {
     const auto low = [](const Tensor& t) { return t.to(kBFloat16); };
     const Tensor h = linear(low(x), low(w), low(b));
@@ -468,7 +468,7 @@ TEST_CASE("nets learn under autocast as they do in float32", "[amp]") {
       nn::ChildSumTreeLSTM sum{*this, "sum", 6, 8};
       nn::Linear out{*this, "out", 8, 3};
       CellState node(int depth, int64_t at, bool nary) const {
-        const Tensor x = embed(from({at % 10}));
+        const Tensor x = embed(tensor({at % 10}));
         if (depth == 0) return nary ? binary(x, {}) : sum(x, {});
         const std::vector<CellState> children{node(depth - 1, 2 * at, nary), node(depth - 1, 2 * at + 1, nary)};
         return nary ? binary({}, children) : sum(depth == 1 ? Tensor() : x, children);
@@ -481,7 +481,7 @@ TEST_CASE("nets learn under autocast as they do in float32", "[amp]") {
           [&] {
             std::vector<Tensor> scores;
             for (int64_t i = 0; i < 4; ++i) scores.push_back(net.out(net.node(3, i + 1, i % 2 == 0).h));
-            const Tensor loss = cross_entropy(cat(scores), from({0, 1, 2, 0}));
+            const Tensor loss = cross_entropy(cat(scores), tensor({0, 1, 2, 0}));
             if (half) CHECK(casts_behind(loss) <= static_cast<int>(net.parameters().size()) - 1);
             return loss;
           },

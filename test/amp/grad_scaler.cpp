@@ -55,15 +55,15 @@ TEST_CASE("the scale goes where PyTorch's goes, over a script of infinities", "[
       {'o', 225.0, 1, 0.24999983608722687F, -2.3750014305114746F, -1.100000023841858F},
       {'o', 675.0, 0, 0.1999998390674591F, -2.4000015258789062F, -1.2000000476837158F},
   };
-  const Tensor p = from({1.0, -2.0}).requires_grad_(), q = from({0.5}).requires_grad_();
+  const Tensor p = tensor({1.0, -2.0}).requires_grad_(), q = tensor({0.5}).requires_grad_();
   optim::SGD a({p}, {.lr = 0.1}), b({q}, {.lr = 0.1});
   amp::GradScaler scaler({.init_scale = 1024, .growth_factor = 3, .backoff_factor = 0.25, .growth_interval = 2});
   for (const Step& step : script) {
     INFO(&step - script << ": " << step.what);
     a.zero_grad(), b.zero_grad();
     const bool bad_a = step.what == 'A' || step.what == 'U', bad_b = step.what == 'B';
-    const std::vector<Tensor> losses{sum(p * from({0.5, bad_a ? kInfinity : 0.25})),
-                                     sum(q * from({bad_b ? kNaN : 1.0}))};
+    const std::vector<Tensor> losses{sum(p * tensor({0.5, bad_a ? kInfinity : 0.25})),
+                                     sum(q * tensor({bad_b ? kNaN : 1.0}))};
     for (const Tensor& loss : scaler.scale(losses)) loss.backward();
     if (step.what == 'U')
       scaler.unscale_(a);
@@ -141,14 +141,14 @@ TEST_CASE("unscale_ finds what is not finite wherever it is, and divides the res
 
 TEST_CASE("row-sparse gradients are scaled as rows", "[amp]") {
   manual_seed(8);
-  const Tensor table = randn({10, 4}).requires_grad_(), ids = from({1, 3, 1});
+  const Tensor table = randn({10, 4}).requires_grad_(), ids = tensor({1, 3, 1});
   optim::SparseAdam adam({table}, {.lr = 0.1});
   amp::GradScaler scaler;
   scaler.scale(sum(embedding(table, ids, true) * 3)).backward();
   REQUIRE(table.sparse_grad());
   scaler.unscale_(adam);
   REQUIRE(table.sparse_grad());
-  CHECK(equal(table.sparse_grad()->values, from({6.0, 3.0}).unsqueeze(1).expand({2, 4})));
+  CHECK(equal(table.sparse_grad()->values, tensor({6.0, 3.0}).unsqueeze(1).expand({2, 4})));
   const Tensor before = table.detach().clone();
   CHECK(scaler.step(adam));
   scaler.update();
@@ -273,8 +273,8 @@ TEST_CASE("on a GPU only GradScaler's step waits", "[amp]") {
   optim::SGD sgd({p}, {.lr = 0.1});
   amp::GradScaler scaler;
   struct NoWaits {
-    NoWaits() { cuda::forbid_waits(true); }
-    ~NoWaits() { cuda::forbid_waits(false); }
+    NoWaits() { cuda::set_sync_debug_mode(cuda::SyncDebugMode::kError); }
+    ~NoWaits() { cuda::set_sync_debug_mode(cuda::SyncDebugMode::kDefault); }
   };
   const Tensor x = randn({3, 2}), g = ones({2});
   const Tensor w = randn({2, 2}).requires_grad_();

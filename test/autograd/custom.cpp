@@ -39,7 +39,7 @@ struct Exponential : Function<Exponential> {
 }  // namespace
 
 TEST_CASE("a custom op of one lambda is differentiable twice", "[custom]") {
-  const Tensor x = from({2.0, -3.0}).to(kFloat64).requires_grad_();
+  const Tensor x = tensor({2.0, -3.0}).to(kFloat64).requires_grad_();
   const Tensor first = grad({sum(cube(x))}, {x}, {}, {.create_graph = true})[0];
   CHECK(first.to_vector<double>() == std::vector<double>{12, 27});
   CHECK(grad({sum(first)}, {x})[0].to_vector<double>() == std::vector<double>{12, -18});
@@ -61,7 +61,7 @@ TEST_CASE("the engine sums, casts and checks what a custom rule returns", "[cust
 }
 
 TEST_CASE("a Function has several outputs and keeps state", "[custom]") {
-  const Tensor a = from({1.0}).requires_grad_(), b = from({5.0}).requires_grad_();
+  const Tensor a = tensor({1.0}).requires_grad_(), b = tensor({5.0}).requires_grad_();
   std::vector<Tensor> out = SumAndDifference::apply({a, b});
   CHECK(out[0].item<float>() == 6);
   (out[0] * 2 + out[1] * 3).backward();
@@ -76,7 +76,7 @@ TEST_CASE("a Function has several outputs and keeps state", "[custom]") {
 TEST_CASE("a Function that saves its output is no cycle and differentiable twice", "[custom]") {
   const int64_t before = live_nodes();
   {
-    const Tensor x = from({0.5}).to(kFloat64).requires_grad_();
+    const Tensor x = tensor({0.5}).to(kFloat64).requires_grad_();
     const Tensor y = Exponential::apply({x})[0];
     const Tensor g = grad({y}, {x}, {}, {.create_graph = true})[0];
     CHECK(g.item<double>() == Approx(std::exp(0.5)));

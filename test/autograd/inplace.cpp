@@ -6,7 +6,7 @@ using namespace reel;
 using Floats = std::vector<float>;
 
 TEST_CASE("in-place arithmetic is differentiable where the out-of-place op is", "[inplace]") {
-  const Tensor x = from({1.0, 2.0}).requires_grad_(), y = from({3.0, 4.0}).requires_grad_();
+  const Tensor x = tensor({1.0, 2.0}).requires_grad_(), y = tensor({3.0, 4.0}).requires_grad_();
   Tensor z = x * 1;
   z.mul_(y).add_(x, 2).tanh_();
   sum(z).backward();
@@ -18,26 +18,26 @@ TEST_CASE("in-place arithmetic is differentiable where the out-of-place op is", 
 }
 
 TEST_CASE("in-place twins without a gradient of their own", "[inplace]") {
-  Tensor x = from({-5.5, 7.0});
+  Tensor x = tensor({-5.5, 7.0});
   CHECK(x.clone().sign_().to_vector<float>() == Floats{-1, 1});
   CHECK(x.clone().fmod_(3).to_vector<float>() == Floats{-2.5, 1});
   CHECK(x.sub_(1, 2).to_vector<float>() == Floats{-7.5, 5});
 }
 
 TEST_CASE("rows written into a buffer carry their gradients", "[inplace]") {
-  const Tensor a = from({1.0, 2.0}).requires_grad_(), b = from({3.0, 4.0}).requires_grad_();
+  const Tensor a = tensor({1.0, 2.0}).requires_grad_(), b = tensor({3.0, 4.0}).requires_grad_();
   Tensor buffer = zeros({3, 2});
   buffer[0].copy_(a * 2);
   buffer[2].copy_(b);
   buffer[0].mul_(5);
   CHECK(buffer.to_vector<float>() == Floats{10, 20, 0, 0, 3, 4});
-  sum(buffer * from({{1, 2}, {3, 4}, {5, 6}})).backward();
+  sum(buffer * tensor({{1, 2}, {3, 4}, {5, 6}})).backward();
   CHECK(a.grad().to_vector<float>() == Floats{10, 20});
   CHECK(b.grad().to_vector<float>() == Floats{5, 6});
 }
 
 TEST_CASE("a view made before its base is changed sees the new history", "[inplace]") {
-  const Tensor x = from({1.0, 2.0, 3.0, 4.0}).requires_grad_();
+  const Tensor x = tensor({1.0, 2.0, 3.0, 4.0}).requires_grad_();
   Tensor base = x * 1;
   Tensor square_view = base.view({2, 2}), column = square_view.select(1, 1);
   base.mul_(3);
@@ -65,12 +65,12 @@ TEST_CASE("leaves that require grad change only under no_grad", "[inplace]") {
 }
 
 TEST_CASE("in-place ops refuse what they cannot do and change nothing", "[inplace]") {
-  Tensor x = from({1.0, 2.0}), ids = from({1, 2});
+  Tensor x = tensor({1.0, 2.0}), ids = tensor({1, 2});
   CHECK_THROWS_WITH(x.add_(ones({2, 2})), Catch::Contains("add_") && Catch::Contains("[2, 2]"));
   CHECK_THROWS_WITH(ids.mul_(1.5), Catch::Contains("mul_") && Catch::Contains("int64"));
   CHECK_THROWS_WITH(ones({1}).expand({3}).add_(1), Catch::Contains("expanded"));
   Tensor view = no_grad([&] { return x.view({2, 1}); });
-  const Tensor y = from({{1.0}, {1.0}}).requires_grad_();
+  const Tensor y = tensor({{1.0}, {1.0}}).requires_grad_();
   CHECK_THROWS_WITH(view.copy_(y), Catch::Contains("made under no_grad"));
   CHECK(x.to_vector<float>() == Floats{1, 2});
   CHECK(ids.to_vector<int64_t>() == std::vector<int64_t>{1, 2});
@@ -78,7 +78,7 @@ TEST_CASE("in-place ops refuse what they cannot do and change nothing", "[inplac
 }
 
 TEST_CASE("an operand that shares the storage is read before it is written", "[inplace]") {
-  Tensor x = from({{1, 2}, {3, 4}}).to(kFloat32);
+  Tensor x = tensor({{1, 2}, {3, 4}}).to(kFloat32);
   x.add_(x.t());
   CHECK(x.to_vector<float>() == Floats{2, 5, 5, 8});
   Tensor v = arange(5.0);
@@ -87,10 +87,10 @@ TEST_CASE("an operand that shares the storage is read before it is written", "[i
 }
 
 TEST_CASE("index_put_ writes through and differentiates", "[inplace]") {
-  const Tensor v = from({10.0, 20.0}).requires_grad_();
+  const Tensor v = tensor({10.0, 20.0}).requires_grad_();
   Tensor x = zeros({3, 2});
   x.index_put_({Slice(0, 2), 1}, v);
-  x.index_put_({from({2}), from({0})}, 7);
+  x.index_put_({tensor({2}), tensor({0})}, 7);
   CHECK(x.to_vector<float>() == Floats{0, 10, 0, 20, 7, 0});
   sum(x * x).backward();
   CHECK(v.grad().to_vector<float>() == Floats{20, 40});

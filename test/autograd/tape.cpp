@@ -49,7 +49,7 @@ Tensor parameter(const Shape& shape, double scale = 1) {
 TEST_CASE("recording and backward allocate nothing from the heap in the steady state", "[tape][cpu]") {
   manual_seed(1);
   const Tensor w = parameter({8, 8}, 0.1), b = parameter({8}), e = parameter({10, 8});
-  const Tensor x = randn({1, 8}), ids = from({3});
+  const Tensor x = randn({1, 8}), ids = tensor({3});
   auto iteration = [&] {
     Tensor h = x, c = x;
     for (int i = 0; i < 20; ++i) {
@@ -83,7 +83,7 @@ TEST_CASE("a chain of a million ops is built, traversed and freed without recurs
 }
 
 TEST_CASE("each of 100,000 uses delivers its gradient once", "[tape]") {
-  const Tensor x = from({2.0, 3.0}).requires_grad_();
+  const Tensor x = tensor({2.0, 3.0}).requires_grad_();
   std::vector<Tensor> uses;
   for (int i = 0; i < 100'000; ++i) uses.push_back(x * static_cast<float>(i % 3));
   int fired = 0;
@@ -119,7 +119,7 @@ TEST_CASE("backward frees what rules have saved, node by node", "[tape][cpu]") {
 }
 
 TEST_CASE("retain_graph keeps the graph for another backward pass, which is refused without it", "[tape]") {
-  const Tensor x = from({3.0}).requires_grad_();
+  const Tensor x = tensor({3.0}).requires_grad_();
   const Tensor y = square(x) * x;
   y.backward({}, true);
   y.backward();
@@ -128,7 +128,7 @@ TEST_CASE("retain_graph keeps the graph for another backward pass, which is refu
 }
 
 TEST_CASE("create_graph gives derivatives of any order", "[tape]") {
-  const Tensor x = from({0.7}).to(kFloat64).requires_grad_();
+  const Tensor x = tensor({0.7}).to(kFloat64).requires_grad_();
   Tensor y = sin(x);
   const double expected[] = {std::cos(0.7), -std::sin(0.7), -std::cos(0.7), std::sin(0.7), std::cos(0.7)};
   for (double value : expected) {
@@ -139,7 +139,7 @@ TEST_CASE("create_graph gives derivatives of any order", "[tape]") {
 }
 
 TEST_CASE("grad runs only rules that lead to its inputs and touches no leaf", "[tape]") {
-  const Tensor a = from({2.0}).requires_grad_(), b = from({5.0}).requires_grad_();
+  const Tensor a = tensor({2.0}).requires_grad_(), b = tensor({5.0}).requires_grad_();
   const Tensor inner = a * 3;
   Tensor aside = tanh(b);
   bool visited = false;
@@ -154,13 +154,13 @@ TEST_CASE("grad runs only rules that lead to its inputs and touches no leaf", "[
   const Tensor other = ones({1}).requires_grad_();
   CHECK_THROWS_WITH(grad({y}, {other}, {}, {.retain_graph = true}), Catch::Contains("no output depends on input 0"));
   CHECK(!grad({y}, {other}, {}, {.retain_graph = true, .allow_unused = true})[0].defined());
-  CHECK(grad({y, inner}, {a}, {from({2.0}), from({1.0})})[0].item<float>() == 75);
+  CHECK(grad({y, inner}, {a}, {tensor({2.0}), tensor({1.0})})[0].item<float>() == 75);
 }
 
 TEST_CASE("grad with respect to an output itself is the seed", "[tape]") {
-  const Tensor a = from({2.0}).requires_grad_();
+  const Tensor a = tensor({2.0}).requires_grad_();
   const Tensor y = a * 3;
-  CHECK(grad({y}, {y}, {from({7.0})}, {.retain_graph = true})[0].item<float>() == 7);
+  CHECK(grad({y}, {y}, {tensor({7.0})}, {.retain_graph = true})[0].item<float>() == 7);
   CHECK(grad({y}, {a})[0].item<float>() == 3);
 }
 
@@ -177,7 +177,7 @@ TEST_CASE("no_grad and enable_grad nest", "[tape]") {
 }
 
 TEST_CASE("hooks see the final gradient once and may replace it", "[tape]") {
-  Tensor w = from({1.0, 2.0}).requires_grad_();
+  Tensor w = tensor({1.0, 2.0}).requires_grad_();
   std::vector<float> seen;
   const int64_t id = w.register_hook([&](const Tensor& g) { return seen = g.to_vector<float>(), g * 10; });
   Tensor y = w * 1;
@@ -202,7 +202,7 @@ TEST_CASE("hooks see the final gradient once and may replace it", "[tape]") {
 TEST_CASE("a parameter is final while the rest of the backward pass goes on", "[tape]") {
   // What lets communication overlap with the backward pass: the last layer's gradient is there before the first layer's
   // rule runs.
-  Tensor w1 = from({2.0}).requires_grad_(), w2 = from({3.0}).requires_grad_();
+  Tensor w1 = tensor({2.0}).requires_grad_(), w2 = tensor({3.0}).requires_grad_();
   std::vector<std::string> order;
   w1.register_post_accumulate_grad_hook([&](const Tensor&) { order.push_back("w1"); });
   w2.register_post_accumulate_grad_hook([&](const Tensor&) { order.push_back("w2"); });
@@ -214,7 +214,7 @@ TEST_CASE("a parameter is final while the rest of the backward pass goes on", "[
 }
 
 TEST_CASE("retain_grad keeps the gradient of a tensor in the middle", "[tape]") {
-  const Tensor x = from({3.0}).requires_grad_();
+  const Tensor x = tensor({3.0}).requires_grad_();
   Tensor y = x * 2;
   y.retain_grad();
   (y * y).backward();
@@ -224,8 +224,8 @@ TEST_CASE("retain_grad keeps the gradient of a tensor in the middle", "[tape]") 
 
 TEST_CASE("a gradient is not added to one that was set to an expanded tensor", "[tape]") {
   // Each of its elements would get the sum of all.
-  Tensor x = from({1.0, 2.0, 3.0}).requires_grad_();
-  x.set_grad(from({10.0}).expand({3}));
+  Tensor x = tensor({1.0, 2.0, 3.0}).requires_grad_();
+  x.set_grad(tensor({10.0}).expand({3}));
   CHECK_THROWS_WITH(sum(x * x).backward(), Catch::Contains("set_grad") && Catch::Contains("expanded"));
   x.set_grad(x.grad().clone());
   sum(x * x).backward();
@@ -233,7 +233,7 @@ TEST_CASE("a gradient is not added to one that was set to an expanded tensor", "
 }
 
 TEST_CASE("a saved tensor that was changed in place is found out", "[tape]") {
-  const Tensor x = from({3.0}).requires_grad_();
+  const Tensor x = tensor({3.0}).requires_grad_();
   Tensor y = x * 2;
   const Tensor z = y * y;
   y.add_(1);
@@ -247,7 +247,7 @@ TEST_CASE("a saved tensor that was changed in place is found out", "[tape]") {
 }
 
 TEST_CASE("a rule that throws leaves everything as it was", "[tape]") {
-  const Tensor x = from({1.0}).requires_grad_();
+  const Tensor x = tensor({1.0}).requires_grad_();
   bool broken = true;
   const Tensor y = x * 2;
   const Tensor z = custom_op("fragile", y.detach(), {y}, [&](const Tensor& g) {
@@ -265,7 +265,7 @@ TEST_CASE("a rule that throws leaves everything as it was", "[tape]") {
 TEST_CASE("a backward pass that an exception ends leaves no node behind", "[tape]") {
   const int64_t before = live_nodes();
   {
-    const Tensor x = from({1.0}).requires_grad_();
+    const Tensor x = tensor({1.0}).requires_grad_();
     const Tensor z =
         custom_op("fragile", x.detach(), {x * 2}, [](const Tensor&) -> std::vector<Tensor> { throw Error("broken"); });
     CHECK_THROWS_AS(sum(z + z * x).backward(), Error);
@@ -308,26 +308,26 @@ TEST_CASE("a matrix that is computed, not a leaf, merges its products, too", "[t
 
 TEST_CASE("embedding gradients are row-sparse where asked for, and add up", "[tape]") {
   Tensor e = ones({6, 2}).requires_grad_();
-  sum(embedding(e, from({4, 1, 4}), true) * 2).backward();
+  sum(embedding(e, tensor({4, 1, 4}), true) * 2).backward();
   REQUIRE(e.sparse_grad());
   CHECK(e.sparse_grad()->ids.to_vector<int64_t>() == std::vector<int64_t>{1, 4});
   CHECK(e.sparse_grad()->values.to_vector<float>() == std::vector<float>{2, 2, 4, 4});
-  sum(embedding(e, from({1, 0}), true)).backward();
+  sum(embedding(e, tensor({1, 0}), true)).backward();
   REQUIRE(e.sparse_grad());
   CHECK(e.sparse_grad()->ids.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 4});
   CHECK(e.sparse_grad()->values.to_vector<float>() == std::vector<float>{1, 1, 3, 3, 4, 4});
   // Another, dense use of the matrix makes all of it dense.
-  (sum(e) + sum(embedding(e, from({5}), true))).backward();
+  (sum(e) + sum(embedding(e, tensor({5}), true))).backward();
   CHECK(!e.sparse_grad());
   CHECK(e.grad().to_vector<float>() == std::vector<float>{2, 2, 4, 4, 1, 1, 1, 1, 5, 5, 2, 2});
   e.set_grad({});
-  sum(embedding(e, from({2}))).backward();
+  sum(embedding(e, tensor({2}))).backward();
   CHECK(!e.sparse_grad());
   CHECK(e.grad().to_vector<float>() == std::vector<float>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
 }
 
 TEST_CASE("a hook may remove itself and add others", "[tape]") {
-  Tensor w = from({1.0}).requires_grad_();
+  Tensor w = tensor({1.0}).requires_grad_();
   std::string seen;
   int64_t id = 0;
   const std::string name = "a name that is too long to be stored in place";
@@ -394,14 +394,14 @@ TEST_CASE("a number that losses were added to keeps its history", "[tape]") {
 
 TEST_CASE("a loss may be added to in place", "[tape]") {
   const Tensor x = zeros({1, 2}).requires_grad_();
-  Tensor loss = cross_entropy(x, from({0}), kSum);
+  Tensor loss = cross_entropy(x, tensor({0}), kSum);
   loss += sum(square(x));
   loss += 1.0;
   CHECK_NOTHROW(loss.backward());
 }
 
 TEST_CASE("a hook may run a backward pass of another graph", "[tape]") {
-  const Tensor a = from({2.0}).requires_grad_(), b = from({3.0}).requires_grad_();
+  const Tensor a = tensor({2.0}).requires_grad_(), b = tensor({3.0}).requires_grad_();
   Tensor y = a * a;
   y.register_hook([&](const Tensor& g) {
     enable_grad([&] { (b * b * b).backward(); });
@@ -426,14 +426,14 @@ TEST_CASE("the tape prints itself", "[tape]") {
 }
 
 TEST_CASE("rules write over gradients that no other handle shares, and only over those", "[tape]") {
-  Tensor x = from({0.5, -1.}).requires_grad_(), middle = exp(x), seen;
-  const Tensor seed = from({1., 2.});
+  Tensor x = tensor({0.5, -1.}).requires_grad_(), middle = exp(x), seen;
+  const Tensor seed = tensor({1., 2.});
   middle.retain_grad();
   Tensor y = tanh(middle * middle);
   y.register_hook([&](const Tensor& g) { return seen = g, Tensor(); });
   y.backward(seed, true);
   const Tensor kept = middle.grad().clone(), first = x.grad().clone();
-  CHECK(equal(seed, from({1., 2.})));
+  CHECK(equal(seed, tensor({1., 2.})));
   CHECK(equal(seen, seed));
   testing::assert_close(kept, (1 - square(y)) * 2 * middle * seed);
   x.set_grad({});
@@ -443,14 +443,14 @@ TEST_CASE("rules write over gradients that no other handle shares, and only over
   Tensor chain = ones({1000}, {.requires_grad = true});
   for (int i = 0; i < 50; ++i) chain = tanh(chain);
   const Tensor ones_like_it = ones({1000});
-  reset_peak_memory();
+  reset_peak_memory_stats();
   const int64_t before = memory_stats().in_use;
   chain.backward(ones_like_it);
   CHECK(memory_stats().peak_in_use - before < 3 * 4096 + 2048);
 }
 
 TEST_CASE("anomaly mode names the op that made a NaN and where it was recorded", "[tape]") {
-  const Tensor x = from({0.0}).requires_grad_();
+  const Tensor x = tensor({0.0}).requires_grad_();
   DetectAnomaly guard;
   const Tensor y = sqrt(x) * 0;  // 0 / 0 in sqrt's gradient
   CHECK_THROWS_WITH(y.backward(), Catch::Contains("NaN") && Catch::Contains("'sqrt'") && Catch::Contains("  at "));
@@ -492,7 +492,7 @@ TEST_CASE("checkpoint gives the same gradients from less memory", "[tape]") {
 }
 
 TEST_CASE("checkpoint can be differentiated twice and nested", "[tape]") {
-  const Tensor x = from({0.5}).to(kFloat64).requires_grad_(), k = from({2.0}).to(kFloat64).requires_grad_();
+  const Tensor x = tensor({0.5}).to(kFloat64).requires_grad_(), k = tensor({2.0}).to(kFloat64).requires_grad_();
   const Tensor outer = k * 1;  // captured, and not a leaf
   auto inner = [&](const std::vector<Tensor>& in) { return std::vector{sin(in[0] * outer)}; };
   auto f = [&](const std::vector<Tensor>& in) { return std::vector{checkpoint(inner, in)[0] * in[0]}; };

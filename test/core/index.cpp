@@ -16,7 +16,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std
 
 Numbers numbers(const Tensor& x) { return x.to_vector<double>(); }
 Numbers grad_of(const Tensor& y, const Tensor& x) { return numbers(grad({y}, {x})[0]); }
-Tensor doubles(std::initializer_list<double> values) { return from(values, {.dtype = kFloat64}); }
+Tensor doubles(std::initializer_list<double> values) { return tensor(values, {.dtype = kFloat64}); }
 Tensor leaf(std::initializer_list<double> values) { return doubles(values).requires_grad_(); }
 
 }  // namespace
@@ -37,9 +37,9 @@ TEST_CASE("numbers, slices, kNone and kEllipsis give views") {
 
 TEST_CASE("index tensors are broadcast together") {
   const Tensor x = arange(12).reshape({3, 4});
-  CHECK(numbers(x.index({from({2, 0, 2})})) == Numbers{8, 9, 10, 11, 0, 1, 2, 3, 8, 9, 10, 11});
-  CHECK(numbers(x.index({from({0, -1}), from({1, -2})})) == Numbers{1, 10});
-  const Tensor grid = x.index({from({{0}, {2}}), from({3, 1})});
+  CHECK(numbers(x.index({tensor({2, 0, 2})})) == Numbers{8, 9, 10, 11, 0, 1, 2, 3, 8, 9, 10, 11});
+  CHECK(numbers(x.index({tensor({0, -1}), tensor({1, -2})})) == Numbers{1, 10});
+  const Tensor grid = x.index({tensor({{0}, {2}}), tensor({3, 1})});
   CHECK(grid.shape() == Shape{2, 2});
   CHECK(numbers(grid) == Numbers{3, 1, 11, 9});
   CHECK(x.index({full({}, 1)}).shape() == Shape{4});
@@ -59,56 +59,57 @@ TEST_CASE("index dimensions stay where neighbours stood, and come first otherwis
 TEST_CASE("masks stand for the positions where they are true") {
   const Tensor x = arange(12).reshape({3, 4});
   CHECK(numbers(x.index({x > 8})) == Numbers{9, 10, 11});
-  CHECK(numbers(x.index({from({true, false, true}), 1})) == Numbers{1, 9});
-  CHECK(x.index({Slice(), from({false, false, true, true})}).shape() == Shape{3, 2});
+  CHECK(numbers(x.index({tensor({true, false, true}), 1})) == Numbers{1, 9});
+  CHECK(x.index({Slice(), tensor({false, false, true, true})}).shape() == Shape{3, 2});
   CHECK(x.index({full({}, true)}).shape() == Shape{1, 3, 4});
   CHECK(x.index({full({}, false)}).shape() == Shape{0, 3, 4});
-  CHECK_THROWS_WITH(x.index({from({true, false})}), Contains("mask of shape [2]"));
+  CHECK_THROWS_WITH(x.index({tensor({true, false})}), Contains("mask of shape [2]"));
 }
 
 TEST_CASE("wrong index lists are refused", "[cpu]") {
   const Tensor x = zeros({3, 5});
   CHECK_THROWS_WITH(x.index({0, 5}), Contains("index: index 5 is out of range for dimension 1 of size 5"));
-  CHECK_THROWS_WITH(x.index({0, from({1, -6})}), Contains("index: index -6 is out of range for dimension 1 of size 5"));
+  CHECK_THROWS_WITH(x.index({0, tensor({1, -6})}),
+                    Contains("index: index -6 is out of range for dimension 1 of size 5"));
   CHECK_THROWS_WITH(x.index({0, 0, 0}), Contains("3 indices for a tensor of 2 dimensions"));
   CHECK_THROWS_WITH(x.index({kEllipsis, 0, kEllipsis}), Contains("more than one ellipsis"));
-  CHECK_THROWS_WITH(x.index({from({1.5})}), Contains("a tensor of float32 is no index"));
-  CHECK_THROWS_AS(x.index({from({0, 1}), from({0, 1, 2})}), Error);
+  CHECK_THROWS_WITH(x.index({tensor({1.5})}), Contains("a tensor of float32 is no index"));
+  CHECK_THROWS_AS(x.index({tensor({0, 1}), tensor({0, 1, 2})}), Error);
 }
 
 TEST_CASE("index_put_ writes where index reads", "[cpu]") {
   Tensor x = zeros({3, 4});
   x.index_put_({1}, 5);
-  x.index_put_({from({0, 2}), from({3, 0})}, from({1., 2.}));
+  x.index_put_({tensor({0, 2}), tensor({3, 0})}, tensor({1., 2.}));
   CHECK(numbers(x) == Numbers{0, 0, 0, 1, 5, 5, 5, 5, 2, 0, 0, 0});
   x.index_put_({x == 5}, -1);
-  x.index_put_({from({true, false, true}), Slice(1, 3)}, from({{7}, {8}}));
+  x.index_put_({tensor({true, false, true}), Slice(1, 3)}, tensor({{7}, {8}}));
   CHECK(numbers(x) == Numbers{0, 7, 7, 1, -1, -1, -1, -1, 2, 8, 8, 0});
   Tensor apart = zeros({2, 2, 2});
-  apart.index_put_({from({0, 1}), Slice(), from({1, 0})}, from({{1, 2}, {3, 4}}));
+  apart.index_put_({tensor({0, 1}), Slice(), tensor({1, 0})}, tensor({{1, 2}, {3, 4}}));
   CHECK(numbers(apart) == Numbers{0, 1, 0, 2, 3, 0, 4, 0});
-  CHECK_THROWS_WITH(x.index_put_({from({0, 1})}, zeros({3})), Contains("index_put_"));
-  CHECK_THROWS_WITH(x.index_put_({from({3})}, 0), Contains("index 3 is out of range for dimension 0 of size 3"));
+  CHECK_THROWS_WITH(x.index_put_({tensor({0, 1})}, zeros({3})), Contains("index_put_"));
+  CHECK_THROWS_WITH(x.index_put_({tensor({3})}, 0), Contains("index 3 is out of range for dimension 0 of size 3"));
 }
 
 TEST_CASE("index_put_ from its own memory reads the old values") {
   Tensor x = arange(4);
-  x.index_put_({from({0, 1, 2, 3})}, flip(x, 0));
+  x.index_put_({tensor({0, 1, 2, 3})}, flip(x, 0));
   CHECK(numbers(x) == Numbers{3, 2, 1, 0});
-  x.index_put_({from({1, 2, 3})}, x.slice(0, 0, 3));
+  x.index_put_({tensor({1, 2, 3})}, x.slice(0, 0, 3));
   CHECK(numbers(x) == Numbers{3, 3, 2, 1});
 }
 
 TEST_CASE("gradients pass index and index_put_") {
   const Tensor x = leaf({1, 2, 3, 4}), value = leaf({5, 6});
-  CHECK(grad_of(sum(x.index({from({2, 2, 0})}) * from({1, 10, 100})), x) == Numbers{100, 0, 11, 0});
+  CHECK(grad_of(sum(x.index({tensor({2, 2, 0})}) * tensor({1, 10, 100})), x) == Numbers{100, 0, 11, 0});
   Tensor y = x * 1;
-  y.index_put_({from({3, 1})}, value);
+  y.index_put_({tensor({3, 1})}, value);
   const Tensor loss = sum(y * y);
   const auto grads = grad({loss}, {x, value});
   CHECK(numbers(grads[0]) == Numbers{2, 0, 6, 0});
   CHECK(numbers(grads[1]) == Numbers{10, 12});
-  CHECK_THROWS_WITH(Tensor(x).index_put_({from({0})}, 1), Contains("leaf"));
+  CHECK_THROWS_WITH(Tensor(x).index_put_({tensor({0})}, 1), Contains("leaf"));
   CHECK(grad_of(sum(x.index({zeros({0}, {.dtype = kInt64})})), x) == Numbers{0, 0, 0, 0});
 }
 
@@ -116,26 +117,27 @@ TEST_CASE("gradients pass index and index_put_") {
 
 TEST_CASE("gather and scatter", "[cpu]") {
   const Tensor x = arange(6).reshape({2, 3});
-  CHECK(numbers(gather(x, 1, from({{2, 0}, {1, 1}}))) == Numbers{2, 0, 4, 4});
-  CHECK(numbers(gather(x, 0, from({{1, 0}}))) == Numbers{3, 1});  // a smaller index: the rest is not looked at
-  CHECK(numbers(scatter(x, 1, from({{2}, {0}}), from({{-1, -9}, {-2, -9}}))) == Numbers{0, 1, -1, -2, 4, 5});
-  CHECK(numbers(scatter(x, 1, from({{2}, {0}}), 7)) == Numbers{0, 1, 7, 7, 4, 5});
-  CHECK(numbers(scatter_add(x, 1, from({{0, 0}, {2, 2}}), from({{10, 10}, {20, 20}}))) == Numbers{20, 1, 2, 3, 4, 45});
-  CHECK_THROWS_WITH(gather(x, 1, from({{3}})), Contains("gather: index 3 is out of range for dimension 1 of size 3"));
-  CHECK_THROWS_WITH(gather(x, 0, from({0})), Contains("an index of shape [1] for a tensor of shape [2, 3]"));
-  CHECK_THROWS_WITH(scatter(x, 1, from({{0}}), from({{1.5}})), Contains("float32 source for a tensor of int64"));
+  CHECK(numbers(gather(x, 1, tensor({{2, 0}, {1, 1}}))) == Numbers{2, 0, 4, 4});
+  CHECK(numbers(gather(x, 0, tensor({{1, 0}}))) == Numbers{3, 1});  // a smaller index: the rest is not looked at
+  CHECK(numbers(scatter(x, 1, tensor({{2}, {0}}), tensor({{-1, -9}, {-2, -9}}))) == Numbers{0, 1, -1, -2, 4, 5});
+  CHECK(numbers(scatter(x, 1, tensor({{2}, {0}}), 7)) == Numbers{0, 1, 7, 7, 4, 5});
+  CHECK(numbers(scatter_add(x, 1, tensor({{0, 0}, {2, 2}}), tensor({{10, 10}, {20, 20}}))) ==
+        Numbers{20, 1, 2, 3, 4, 45});
+  CHECK_THROWS_WITH(gather(x, 1, tensor({{3}})), Contains("gather: index 3 is out of range for dimension 1 of size 3"));
+  CHECK_THROWS_WITH(gather(x, 0, tensor({0})), Contains("an index of shape [1] for a tensor of shape [2, 3]"));
+  CHECK_THROWS_WITH(scatter(x, 1, tensor({{0}}), tensor({{1.5}})), Contains("float32 source for a tensor of int64"));
 }
 
 TEST_CASE("index_select and embedding refuse what is out of range", "[cpu]") {
   const Tensor x = zeros({5, 2});
-  CHECK_THROWS_WITH(index_select(x, 0, from({1, 7})),
+  CHECK_THROWS_WITH(index_select(x, 0, tensor({1, 7})),
                     "index_select: index 7 is out of range for dimension 0 of size 5");
-  CHECK_THROWS_WITH(embedding(x, from({{-1}})), "embedding: index -1 is out of range for dimension 0 of size 5");
-  CHECK_THROWS_WITH(embedding(x, from({1.})), Contains("indices must be int64 (or int32 or uint8), got float32"));
+  CHECK_THROWS_WITH(embedding(x, tensor({{-1}})), "embedding: index -1 is out of range for dimension 0 of size 5");
+  CHECK_THROWS_WITH(embedding(x, tensor({1.})), Contains("indices must be int64 (or int32 or uint8), got float32"));
 }
 
 TEST_CASE("an embedding's gradient is dense or has rows") {
-  const Tensor ids = from({{2, 0}, {2, 2}});
+  const Tensor ids = tensor({{2, 0}, {2, 2}});
   Tensor w = zeros({3, 2}, {.dtype = kFloat64}).requires_grad_();
   sum(embedding(w, ids) * 2).backward();
   CHECK_FALSE(w.sparse_grad());
@@ -151,18 +153,18 @@ TEST_CASE("an embedding's gradient is dense or has rows") {
 }
 
 TEST_CASE("masks select, fill and are found", "[cpu]") {
-  const Tensor x = leaf({1, 2, 3}), mask = from({true, false, true});
+  const Tensor x = leaf({1, 2, 3}), mask = tensor({true, false, true});
   CHECK(numbers(masked_select(x, mask)) == Numbers{1, 3});
-  CHECK(masked_select(x, from({{1}, {0}}).to(kBool)).shape() == Shape{3});
+  CHECK(masked_select(x, tensor({{1}, {0}}).to(kBool)).shape() == Shape{3});
   CHECK(numbers(masked_fill(x, mask, -kInfinity)) == Numbers{-kInfinity, 2, -kInfinity});
   CHECK(grad_of(sum(masked_fill(x, mask, 0) * x.detach()), x) == Numbers{0, 2, 0});
-  const Tensor at = nonzero(from({{0, 3}, {4, 0}}));
+  const Tensor at = nonzero(tensor({{0, 3}, {4, 0}}));
   CHECK(at.shape() == Shape{2, 2});
   CHECK(numbers(at) == Numbers{0, 1, 1, 0});
   CHECK(nonzero(full({}, 3)).shape() == Shape{1, 0});
-  CHECK(numbers(one_hot(from({1, 0}))) == Numbers{0, 1, 1, 0});
-  CHECK(one_hot(from({{1}, {0}}), 5).shape() == Shape{2, 1, 5});
-  CHECK_THROWS_WITH(one_hot(from({3}), 3), Contains("index 3 is out of range for 3 classes"));
+  CHECK(numbers(one_hot(tensor({1, 0}))) == Numbers{0, 1, 1, 0});
+  CHECK(one_hot(tensor({{1}, {0}}), 5).shape() == Shape{2, 1, 5});
+  CHECK_THROWS_WITH(one_hot(tensor({3}), 3), Contains("index 3 is out of range for 3 classes"));
 }
 
 // ---- order ----------------------------------------------------------------------------------------------------------
@@ -173,23 +175,23 @@ TEST_CASE("sort is stable and takes NaN for the largest") {
   CHECK(numbers(at) == Numbers{4, 2, 0, 3, 1});
   CHECK(std::isnan(numbers(up).back()));
   CHECK(numbers(sort(x, 0, true).indices) == Numbers{1, 0, 3, 2, 4});
-  CHECK(numbers(sort(from({{3, 1}, {2, 5}}), 0).values) == Numbers{2, 1, 3, 5});
+  CHECK(numbers(sort(tensor({{3, 1}, {2, 5}}), 0).values) == Numbers{2, 1, 3, 5});
   CHECK(sort(full({}, 3)).indices.item<int>() == 0);
   CHECK(sort(zeros({2, 0})).values.shape() == Shape{2, 0});
 }
 
 TEST_CASE("topk") {
-  const Tensor x = from({{3, 1, 2}, {4, 6, 5}});
+  const Tensor x = tensor({{3, 1, 2}, {4, 6, 5}});
   CHECK(numbers(topk(x, 2).values) == Numbers{3, 2, 6, 5});
   CHECK(numbers(topk(x, 1, 0, false).indices) == Numbers{0, 0, 0});
   CHECK(topk(x, 0).values.shape() == Shape{2, 0});
   CHECK_THROWS_WITH(topk(x, 4), Contains("topk: k = 4 of dimension 1 of size 3"));
-  const Tensor leaf = from({{3., 1., 2.}}).requires_grad_();
-  CHECK(grad_of(sum(topk(leaf, 2).values * from({10, 20})), leaf) == Numbers{10, 0, 20});
+  const Tensor leaf = tensor({{3., 1., 2.}}).requires_grad_();
+  CHECK(grad_of(sum(topk(leaf, 2).values * tensor({10, 20})), leaf) == Numbers{10, 0, 20});
 }
 
 TEST_CASE("extremes along a dimension say where they first occur") {
-  const Tensor x = from({{1., 5., 5.}, {7., 7., 0.}});
+  const Tensor x = tensor({{1., 5., 5.}, {7., 7., 0.}});
   CHECK(numbers(max(x, 1).indices) == Numbers{1, 0});
   CHECK(numbers(min(x, 0, true).values) == Numbers{1, 5, 0});
   CHECK(argmax(x).item<int>() == 3);
@@ -222,7 +224,7 @@ TEST_CASE("the gradient of prod is right with one zero, and with two") {
   for (const auto& [values, expected] :
        {std::pair(Numbers{2, 3, 4}, Numbers{12, 8, 6}), std::pair(Numbers{2, 0, 4}, Numbers{0, 8, 0}),
         std::pair(Numbers{0, 3, 0}, Numbers{0, 0, 0})}) {
-    const Tensor x = from(values).requires_grad_();
+    const Tensor x = tensor(values).requires_grad_();
     CHECK(grad_of(prod(x), x) == expected);
     CHECK(numbers(grad({prod(x)}, {x}, {}, {.create_graph = true})[0]) == expected);
     testing::gradgradcheck([](const auto& in) { return prod(in[0], 0); }, {x});
@@ -231,8 +233,8 @@ TEST_CASE("the gradient of prod is right with one zero, and with two") {
 
 TEST_CASE("sums of integers are int64, means of them are refused") {
   CHECK(sum(full({300}, 200, {.dtype = kUInt8})).item<int>() == 60000);
-  CHECK(sum(from({true, true})).dtype() == kInt64);
-  CHECK(prod(from({true, true})).dtype() == kInt64);
+  CHECK(sum(tensor({true, true})).dtype() == kInt64);
+  CHECK(prod(tensor({true, true})).dtype() == kInt64);
   CHECK_THROWS_WITH(mean(arange(3)), "mean: int64 tensors have no mean; convert to a floating point type first");
   CHECK_THROWS_WITH(sum(zeros({2, 3}), {1, -1}), Contains("dimension -1 is named twice"));
   CHECK_THROWS_WITH(sum(zeros({2}), 1), Contains("sum: dimension 1 is out of range"));
@@ -262,7 +264,7 @@ TEST_CASE("norm and std of equal elements have no NaN in their gradients") {
 // ---- joining --------------------------------------------------------------------------------------------------------
 
 TEST_CASE("cat, stack and split") {
-  const Tensor a = from({{1, 2}}), b = from({{3, 4}, {5, 6}});
+  const Tensor a = tensor({{1, 2}}), b = tensor({{3, 4}, {5, 6}});
   CHECK(numbers(cat({a, b})) == Numbers{1, 2, 3, 4, 5, 6});
   CHECK(numbers(cat({b, b}, 1)) == Numbers{3, 4, 3, 4, 5, 6, 5, 6});
   CHECK(cat({a, a.to(kFloat32)}).dtype() == kFloat32);
@@ -290,17 +292,17 @@ TEST_CASE("other orders of the elements") {
   const Tensor x = arange(6).reshape({2, 3});
   CHECK(numbers(flip(x, {0, 1})) == Numbers{5, 4, 3, 2, 1, 0});
   CHECK(numbers(roll(x, -1, 1)) == Numbers{1, 2, 0, 4, 5, 3});
-  CHECK(numbers(repeat(from({1, 2}), {2, 2})) == Numbers{1, 2, 1, 2, 1, 2, 1, 2});
+  CHECK(numbers(repeat(tensor({1, 2}), {2, 2})) == Numbers{1, 2, 1, 2, 1, 2, 1, 2});
   CHECK(repeat(x, {0, 1}).shape() == Shape{0, 3});
   CHECK(numbers(tril(x)) == Numbers{0, 0, 0, 3, 4, 0});
   CHECK(numbers(triu(x, 1)) == Numbers{0, 1, 2, 0, 0, 5});
   CHECK(numbers(diag(x, 1)) == Numbers{1, 5});
-  CHECK(numbers(diag(from({1, 2}), -1)) == Numbers{0, 0, 0, 1, 0, 0, 0, 2, 0});
+  CHECK(numbers(diag(tensor({1, 2}), -1)) == Numbers{0, 0, 0, 1, 0, 0, 0, 2, 0});
   CHECK(triu(full({2, 2}, kInfinity), 1).to_vector<double>() == Numbers{0, kInfinity, 0, 0});
 }
 
 TEST_CASE("index_put_ with indices that share the storage reads them first", "[index]") {
-  Tensor t = from({1, 0, 3, 2});
+  Tensor t = tensor({1, 0, 3, 2});
   t.index_put_({t}, 1000000);
   CHECK(t.to_vector<int64_t>() == std::vector<int64_t>(4, 1000000));
 }

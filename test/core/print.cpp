@@ -8,29 +8,29 @@ using namespace reel;
 
 // What PyTorch prints for the same tensors.
 TEST_CASE("floats are printed in one format", "[cpu]") {
-  CHECK(from({{1., 2.5}, {-3., 100.}}).to_string() ==
+  CHECK(tensor({{1., 2.5}, {-3., 100.}}).to_string() ==
         "tensor([[  1.0000,   2.5000],\n"
         "        [ -3.0000, 100.0000]])");
-  CHECK(from({1., 2., -30.}).to_string() == "tensor([  1.,   2., -30.])");
-  CHECK(from({1e-5, 1., 1000.}).to_string() == "tensor([1.0000e-05, 1.0000e+00, 1.0000e+03])");
-  CHECK(from({1., 2000.}).to_string() == "tensor([1.0000e+00, 2.0000e+03])");
-  CHECK(from({0., 12.5}).to_string() == "tensor([ 0.0000, 12.5000])");
+  CHECK(tensor({1., 2., -30.}).to_string() == "tensor([  1.,   2., -30.])");
+  CHECK(tensor({1e-5, 1., 1000.}).to_string() == "tensor([1.0000e-05, 1.0000e+00, 1.0000e+03])");
+  CHECK(tensor({1., 2000.}).to_string() == "tensor([1.0000e+00, 2.0000e+03])");
+  CHECK(tensor({0., 12.5}).to_string() == "tensor([ 0.0000, 12.5000])");
   CHECK(zeros({2}).to_string() == "tensor([0., 0.])");
   const double infinity = std::numeric_limits<double>::infinity();
-  CHECK(from({infinity - infinity, 1.5, infinity}).to_string() == "tensor([   nan, 1.5000,    inf])");
+  CHECK(tensor({infinity - infinity, 1.5, infinity}).to_string() == "tensor([   nan, 1.5000,    inf])");
 }
 
 TEST_CASE("numbers, integers and bools are printed without decoration", "[cpu]") {
   CHECK(full({}, 3.25).to_string() == "tensor(3.2500)");
   CHECK(full({}, 3).to_string() == "tensor(3)");
-  CHECK(from({{1, -20}, {300, 4}}).to_string() == "tensor([[  1, -20],\n        [300,   4]])");
-  CHECK(from({true, false}).to_string() == "tensor([ True, False])");
+  CHECK(tensor({{1, -20}, {300, 4}}).to_string() == "tensor([[  1, -20],\n        [300,   4]])");
+  CHECK(tensor({true, false}).to_string() == "tensor([ True, False])");
 }
 
 TEST_CASE("what is not a matter of course is said behind the elements", "[cpu]") {
-  CHECK(from({1.5}, {.dtype = kFloat64}).to_string() == "tensor([1.5000], dtype=float64)");
-  CHECK(from({1, 2}, {.dtype = kUInt8}).to_string() == "tensor([1, 2], dtype=uint8)");
-  Tensor x = from({1., 2.}).requires_grad_();
+  CHECK(tensor({1.5}, {.dtype = kFloat64}).to_string() == "tensor([1.5000], dtype=float64)");
+  CHECK(tensor({1, 2}, {.dtype = kUInt8}).to_string() == "tensor([1, 2], dtype=uint8)");
+  Tensor x = tensor({1., 2.}).requires_grad_();
   CHECK(x.to_string() == "tensor([1., 2.], requires_grad=True)");
   CHECK((x * 2).to_string() == "tensor([2., 4.], grad_fn=<mul>)");
   CHECK(zeros({0}).to_string() == "tensor([])");

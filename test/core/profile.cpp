@@ -84,7 +84,7 @@ TEST_CASE("a profile has each thread's events, and the trace is JSON with the me
   // Of a large table only the rows that are looked up count.
   const Tensor table = ones({10000, 10});
   profile::start();
-  index_select(table, 0, from({1, 2}));
+  index_select(table, 0, tensor({1, 2}));
   const std::vector<profile::Row> rows = profile::stop().rows();
   CHECK(find(rows, "index_select", false)->bytes == 2 * 80 + 16);
 }

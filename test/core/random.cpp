@@ -202,7 +202,7 @@ TEST_CASE("distributions have their moments") {
 
 TEST_CASE("draws follow their parameters") {
   manual_seed(29);
-  const Tensor p = from({0., 0.25, 1.}).expand({50000, 3});
+  const Tensor p = tensor({0., 0.25, 1.}).expand({50000, 3});
   const std::vector<double> shares = mean(bernoulli(p), 0).to_vector<double>();
   CHECK(shares[0] == 0);
   CHECK(shares[1] == Approx(0.25).margin(0.01));
@@ -210,7 +210,7 @@ TEST_CASE("draws follow their parameters") {
   CHECK(poisson(zeros({4})).to_vector<double>() == std::vector<double>(4));
 
   const Tensor x =
-      normal(from({{-5.}, {5.}}), from({0.5, 2.}).view({1, 2, 1}).expand({1, 2, 30000}).reshape({1, 60000}));
+      normal(tensor({{-5.}, {5.}}), tensor({0.5, 2.}).view({1, 2, 1}).expand({1, 2, 30000}).reshape({1, 60000}));
   CHECK(x.shape() == Shape{2, 60000});
   CHECK(mean_of(x[0]) == Approx(-5).margin(0.05));
   CHECK(std_of(x[1].narrow(0, 0, 30000)) == Approx(0.5).margin(0.02));
@@ -231,7 +231,7 @@ TEST_CASE("draws follow their parameters") {
 
 TEST_CASE("multinomial draws categories with their probabilities") {
   manual_seed(31);
-  const Tensor probs = from({{1., 0., 3.}, {0., 5., 5.}});
+  const Tensor probs = tensor({{1., 0., 3.}, {0., 5., 5.}});
   const Tensor many = multinomial(probs, 50000, true);
   CHECK((many.dtype() == kInt64 && many.shape() == Shape{2, 50000}));
   CHECK(mean_of(many[0] == 0) == Approx(0.25).margin(0.01));
@@ -239,24 +239,24 @@ TEST_CASE("multinomial draws categories with their probabilities") {
   CHECK(mean_of(many[1] == 1) == Approx(0.5).margin(0.01));
   CHECK(min(many[1]).item<int64_t>() == 1);
 
-  const Tensor weights = from({4., 3., 2., 1., 0.}).expand({20000, 5});
+  const Tensor weights = tensor({4., 3., 2., 1., 0.}).expand({20000, 5});
   const Tensor few = multinomial(weights, 4);
   CHECK(few.shape() == Shape{20000, 4});
   CHECK(mean_of(few.select(1, 0) == 0) == Approx(0.4).margin(0.015));
   CHECK(mean_of(few.select(1, 0) == 3) == Approx(0.1).margin(0.01));
   CHECK(equal(reel::sort(few, 1).values, arange(4).expand({20000, 4})));
-  CHECK(multinomial(from({0., 1.}), 3, true).to_vector<int>() == std::vector{1, 1, 1});
+  CHECK(multinomial(tensor({0., 1.}), 3, true).to_vector<int>() == std::vector{1, 1, 1});
 
-  CHECK_THROWS_WITH(multinomial(from({0., 1.}), 2),
+  CHECK_THROWS_WITH(multinomial(tensor({0., 1.}), 2),
                     "multinomial: 2 different samples of a row with 1 possible categories");
-  CHECK_THROWS_WITH(multinomial(from({0., -1.}), 1), Contains("must be finite and not negative"));
-  CHECK_THROWS_WITH(multinomial(from({0, 1}), 1), Contains("probs of int64"));
+  CHECK_THROWS_WITH(multinomial(tensor({0., -1.}), 1), Contains("must be finite and not negative"));
+  CHECK_THROWS_WITH(multinomial(tensor({0, 1}), 1), Contains("probs of int64"));
   CHECK_THROWS_WITH(multinomial(zeros({2}), 1, true), Contains("0 possible"));
   CHECK_THROWS_WITH(multinomial(full({2}, 1e308, {.dtype = kFloat64}), 1, true), Contains("add up to infinity"));
-  CHECK_THROWS_WITH(bernoulli(from({0.5, 1.5}, {.device = kCPU})),
+  CHECK_THROWS_WITH(bernoulli(tensor({0.5, 1.5}, {.device = kCPU})),
                     "bernoulli: probabilities must be in [0, 1], got 0.5 to 1.5");
-  CHECK_THROWS_WITH(poisson(from({-1.})), "poisson: the rate -1 is negative");
-  CHECK_THROWS_WITH(normal(ones({2}, {.device = kCPU}), from({-1.}, {.device = kCPU})),
+  CHECK_THROWS_WITH(poisson(tensor({-1.})), "poisson: the rate -1 is negative");
+  CHECK_THROWS_WITH(normal(ones({2}, {.device = kCPU}), tensor({-1.}, {.device = kCPU})),
                     "normal: the standard deviation -1 is negative");
   Tensor whole = arange(3);
   CHECK_THROWS_WITH(whole.exponential_(), Contains("exponential_: a tensor of int64"));
@@ -275,7 +275,7 @@ TEST_CASE("draws do not depend on how many are drawn at a time") {
   CHECK(both([](int64_t n) { return empty({n}).log_normal_(); }));
   CHECK(both([](int64_t n) { return poisson(full({n}, 20.)); }));
   CHECK(both([](int64_t n) { return poisson(full({n}, 2.)); }));
-  CHECK(both([](int64_t n) { return multinomial(from({1., 2., 3.}), n, true); }));
+  CHECK(both([](int64_t n) { return multinomial(tensor({1., 2., 3.}), n, true); }));
 }
 
 TEST_CASE("uniform numbers of half types stay below the upper end") {

@@ -16,31 +16,31 @@ namespace reel {
 using Catch::Contains;
 
 TEST_CASE("assert_close counts what differs and shows the furthest", "[testing]") {
-  const Tensor x = from({{1., 2.}, {3., 4.}});
+  const Tensor x = tensor({{1., 2.}, {3., 4.}});
   CHECK_NOTHROW(testing::assert_close(x, x + 1e-7));
-  CHECK_THROWS_WITH(testing::assert_close(x, from({{1., 2.5}, {3., 7.}})),
+  CHECK_THROWS_WITH(testing::assert_close(x, tensor({{1., 2.5}, {3., 7.}})),
                     "assert_close: 2 of 4 elements differ, the furthest: 4 at [1, 1], not 7, with rtol 1.3e-06 and "
                     "atol 1e-05");
   CHECK_THROWS_WITH(testing::assert_close(x, x.to(kFloat64)), "assert_close: float32, not float64");
   CHECK_NOTHROW(testing::assert_close(x, x.to(kFloat64), {.check_dtype = false}));
   CHECK_THROWS_WITH(testing::assert_close(x, x[0]), "assert_close: shape [2, 2], not [2]");
   CHECK_THROWS_WITH(testing::assert_close(x, Tensor()), "assert_close: the expected tensor is undefined");
-  CHECK_THROWS_WITH(testing::assert_close(from({1, 2}), from({1, 3})), Contains("1 of 2 elements differ"));
+  CHECK_THROWS_WITH(testing::assert_close(tensor({1, 2}), tensor({1, 3})), Contains("1 of 2 elements differ"));
   CHECK_THROWS_WITH(testing::assert_close(std::vector{x, x}, std::vector{x, x * 2}),
                     Contains("tensor 1: assert_close: 4 of 4"));
   CHECK_NOTHROW(testing::assert_close(x, x * 1.5, {.rtol = 0.5}));
 
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
-  const Tensor odd = from({nan, inf, 1.});
+  const Tensor odd = tensor({nan, inf, 1.});
   CHECK_THROWS_WITH(testing::assert_close(odd, odd), Contains("1 of 3 elements differ, the furthest: nan at [0]"));
   CHECK_NOTHROW(testing::assert_close(odd, odd, {.equal_nan = true}));
-  CHECK_THROWS_WITH(testing::assert_close(from({1., -inf}), from({1., inf})), Contains("-inf at [1], not inf"));
+  CHECK_THROWS_WITH(testing::assert_close(tensor({1., -inf}), tensor({1., inf})), Contains("-inf at [1], not inf"));
 }
 
 TEST_CASE("gradcheck reports the worst of the wrong elements", "[testing]") {
-  const Tensor x = from(std::vector<double>{1, 2, 3});
+  const Tensor x = tensor(std::vector<double>{1, 2, 3});
   const auto slightly_and_badly_wrong = [](const std::vector<Tensor>& in) {
-    const Tensor factor = from(std::vector<double>{1, 1.001, 5});
+    const Tensor factor = tensor(std::vector<double>{1, 1.001, 5});
     return custom_op("twice", no_grad([&] { return in[0] * 2; }), {in[0]},
                      [factor](const Tensor& g) { return std::vector{g * 2 * factor}; });
   };
@@ -102,7 +102,7 @@ TEST_CASE("anomaly mode sees NaN in merged products and rows", "[testing]") {
   }
   {
     const Tensor weight = ones({4, 2}, {.requires_grad = true});
-    const Tensor rows = embedding(weight, from({1, 3}), true);
+    const Tensor rows = embedding(weight, tensor({1, 3}), true);
     CHECK_THROWS_WITH(rows.backward(full({2, 2}, inf - inf)), Contains("'embedding', recorded\n"));
   }
   {

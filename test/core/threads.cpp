@@ -42,7 +42,7 @@ TEST_CASE("eight threads each train a model of their own", "[threads]") {
 TEST_CASE("threads share parameters, and their gradients add up", "[threads]") {
   const Tensor w = ones({4, 4}).requires_grad_(), e = ones({5, 4}).requires_grad_();
   on_threads(8, [&](int i) {
-    for (int step = 0; step < 20; ++step) sum(linear(embedding(e, from({i % 5}), true), w)).backward();
+    for (int step = 0; step < 20; ++step) sum(linear(embedding(e, tensor({i % 5}), true), w)).backward();
   });
   CHECK(w.grad().to_vector<float>() == std::vector<float>(16, 160));
   REQUIRE(e.sparse_grad());
@@ -51,7 +51,7 @@ TEST_CASE("threads share parameters, and their gradients add up", "[threads]") {
 }
 
 TEST_CASE("a graph may be handed to another thread", "[threads]") {
-  const Tensor w = from({3.0}).requires_grad_();
+  const Tensor w = tensor({3.0}).requires_grad_();
   Tensor y = w;
   for (int i = 0; i < 1000; ++i) y = y + w;
   std::thread([&, z = std::move(y)]() mutable {

@@ -250,7 +250,7 @@ TEST_CASE("cuda: ids that are out of range read zeros, write nothing, and are re
   for (const int64_t n : {6, 80, 1500, 40000}) {
     Tensor list = make_tensor({n}, kInt64);
     for (int64_t i = 0; i < n; ++i) list.data<int64_t>()[i] = i % 3 == 0 ? wild[i / 3 % 5] : i % 5;
-    const Tensor ids = list.to(kCUDA), good = from(std::vector<int64_t>{0}).to(kCUDA);
+    const Tensor ids = list.to(kCUDA), good = tensor(std::vector<int64_t>{0}).to(kCUDA);
     const Tensor x = ones({5, 4}, {.device = kCPU}).to(kCUDA), rows = ones({n, 4}, {.device = kCPU}).to(kCUDA);
     const auto total = [](const Tensor& t) { return sum(t.to(kCPU)).item<float>(); };
     const auto zeros_there = [] { return zeros({5, 4}, {.device = kCPU}).to(kCUDA); };
@@ -294,7 +294,7 @@ TEST_CASE("cuda: targets are read in one go, but for ignored ones", "[cuda]") {
       std::vector<int64_t> values(static_cast<size_t>(n));
       for (int64_t& v : values) v = below(4) ? below(5) : ignored;
       const auto read = [&](const std::vector<int64_t>& given) {
-        const Tensor ids = from(given, {n + 1}, {.device = kCUDA}).narrow(0, 1, n);  // not at an aligned address
+        const Tensor ids = tensor(given, {n + 1}, {.device = kCUDA}).narrow(0, 1, n);  // not at an aligned address
         const Tensor marked = full({n}, 77, {.dtype = kInt64, .device = kCUDA});
         for (const DType dtype : {kFloat32, kFloat64}) {
           const Tensor kept = make_tensor({}, dtype, kCUDA);

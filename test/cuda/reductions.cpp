@@ -31,7 +31,7 @@ Tensor numbers(const Shape& shape, DType dtype, Generator& random, bool odd = fa
     if (!is_floating_point(dtype)) v = std::round(dtype == kInt32 || dtype == kInt64 ? 3 * v : std::abs(v));
     if (odd && is_floating_point(dtype) && random() % 50 == 0) v = random() % 3 ? (random() % 2 ? kInf : -kInf) : kNaN;
   }
-  return from(values, shape, {.device = kCPU}).to(dtype);
+  return tensor(values, shape, {.device = kCPU}).to(dtype);
 }
 
 /// x in another layout.
@@ -272,7 +272,7 @@ const int64_t kLengths[] = {1, 2, 3, 10, 32, 33, 100, 256, 257, 1000, 1024, 4096
 Tensor ids(int64_t count, int64_t low, int64_t high, Generator& random) {
   std::vector<int64_t> values(count);
   for (int64_t& v : values) v = std::uniform_int_distribution<int64_t>(low, high - 1)(random);
-  return from(values, {count}, {.device = kCPU});
+  return tensor(values, {count}, {.device = kCPU});
 }
 
 }  // namespace
@@ -490,7 +490,7 @@ TEST_CASE("GPU: ragged rows", "[cuda]") {
           INFO(n << " rows in " << s << " segments x " << m << ", " << dtype << ", odd " << odd);
           Tensor x = numbers({n, m}, dtype, random, odd);
           if (!odd) x = round(x * 2);  // ties
-          const Tensor offsets = from(bounds, {s + 1}, {.device = kCPU}), g = numbers({n, m}, dtype, random);
+          const Tensor offsets = tensor(bounds, {s + 1}, {.device = kCPU}), g = numbers({n, m}, dtype, random);
           const Tensor gs = numbers({s, m}, dtype, random), best = made({s, m}, dtype, kCPU);
           for (const SegmentOp op : {SegmentOp::kSum, SegmentOp::kMean, SegmentOp::kMax, SegmentOp::kMin}) {
             INFO("op " << static_cast<int>(op));

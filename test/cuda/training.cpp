@@ -57,12 +57,12 @@ struct Tree : nn::Module {
   nn::NaryTreeLSTM cell{*this, "cell", 12, 16};
   nn::Linear out{*this, "out", 16, 3};
 
-  CellState leaf(int64_t word) const { return cell(words(from({word}))); }
+  CellState leaf(int64_t word) const { return cell(words(tensor({word}))); }
   Tensor loss(int) const {
     const CellState left = cell({}, {leaf(1), leaf(2)}), right = cell({}, {leaf(3), leaf(1)});
     std::vector<Tensor> losses;
     for (const CellState& node : {left, right, cell({}, {left, right})})
-      losses.push_back(cross_entropy(out(node.h), from({int64_t{2}})));
+      losses.push_back(cross_entropy(out(node.h), tensor({int64_t{2}})));
     return sum(stack(losses));
   }
 };
@@ -176,7 +176,7 @@ TEST_CASE("an iteration with clipped gradients waits for nothing and can be capt
     for (const Tensor& p : out.parameters()) parameters.push_back(p);
     optim::Adam adam(parameters, {.lr = 0.05});
     Tensor x = randn({4, 6}), loss, norm;
-    const Tensor y = from({0, 2, -100, 1}).to(kInt64);
+    const Tensor y = tensor({0, 2, -100, 1}).to(kInt64);
     const auto step = [&] {
       adam.zero_grad();
       loss = cross_entropy(out(relu(hidden(x))), y);
@@ -185,8 +185,8 @@ TEST_CASE("an iteration with clipped gradients waits for nothing and can be capt
       adam.step();
     };
     struct NoWaits {
-      NoWaits() { cuda::forbid_waits(true); }
-      ~NoWaits() { cuda::forbid_waits(false); }
+      NoWaits() { cuda::set_sync_debug_mode(cuda::SyncDebugMode::kError); }
+      ~NoWaits() { cuda::set_sync_debug_mode(cuda::SyncDebugMode::kDefault); }
     };
     step();
     {
@@ -242,9 +242,9 @@ TEST_CASE("what cannot be captured says so, and the graph stays empty", "[cuda]"
 TEST_CASE("waits that are forbidden say who waits", "[cuda]") {
   if (!cuda::is_available()) return;
   const Tensor x = ones({3}, {.device = kCUDA});
-  cuda::forbid_waits(true);
-  CHECK_THROWS_WITH(x.to(kCPU), Contains("forbid_waits"));
-  cuda::forbid_waits(false);
+  cuda::set_sync_debug_mode(cuda::SyncDebugMode::kError);
+  CHECK_THROWS_WITH(x.to(kCPU), Contains("SyncDebugMode::kError"));
+  cuda::set_sync_debug_mode(cuda::SyncDebugMode::kDefault);
   CHECK(sum(x).item<double>() == 3);
 }
 

@@ -95,7 +95,7 @@ TEST_CASE("random_split leaves the thread's generator alone") {
 }
 
 TEST_CASE("a TensorDataset yields rows one by one and many at once") {
-  const Tensor x = arange(6).view({3, 2}), y = from({7, 8, 9});
+  const Tensor x = arange(6).view({3, 2}), y = tensor({7, 8, 9});
   const data::TensorDataset dataset(x, y);
   CHECK(dataset.size() == 3);
   const auto [row, label] = dataset.get(1);
@@ -106,7 +106,7 @@ TEST_CASE("a TensorDataset yields rows one by one and many at once") {
   CHECK(rows.to_vector<int64_t>() == std::vector<int64_t>{4, 5, 0, 1});
   CHECK(labels.to_vector<int64_t>() == std::vector<int64_t>{9, 7});
   CHECK(std::tuple_size_v<decltype(data::TensorDataset(x).get(0))> == 1);
-  CHECK_THROWS_WITH(data::TensorDataset(x, from({1, 2})),
+  CHECK_THROWS_WITH(data::TensorDataset(x, tensor({1, 2})),
                     Equals("TensorDataset: tensors need a first dimension of one size, got [3, 2], [2]"));
   CHECK_THROWS_WITH(data::TensorDataset(x, full({}, 1)), Contains("got [3, 2], []"));
 }

@@ -71,7 +71,7 @@ TEST_CASE("MNIST's files become images and labels", "[cpu]") {
   const auto [image, label] = mnist.get(1);
   CHECK(image.shape() == Shape{1, 2, 2});
   CHECK(image.dtype() == kFloat32);
-  CHECK(distance(image.flatten(), from({80., 100., 120., 140.}) / 255) < 1e-6);
+  CHECK(distance(image.flatten(), tensor({80., 100., 120., 140.}) / 255) < 1e-6);
   CHECK(label == 1);
   const data::Mnist normal(folder.path, {.mean = 0.5, .std = 0.25});
   CHECK(distance(normal.get(1).first, (image - 0.5) / 0.25) < 1e-5);

@@ -97,7 +97,7 @@ TEST_CASE("a vocabulary numbers tokens by how often they were seen") {
   CHECK(words.count(1) == 3);
   CHECK(words.token(5) == "c");
   CHECK(words.encode(Lines{"a", "?", "e"}).to_vector<int64_t>() == std::vector<int64_t>{1, 0, 3});
-  CHECK(words.decode(from({3, 0})) == Lines{"e", "<unk>"});
+  CHECK(words.decode(tensor({3, 0})) == Lines{"e", "<unk>"});
   CHECK_THROWS_WITH(words.token(7), Equals("Vocabulary: number 7 of 7 tokens"));
 
   const data::Vocabulary small(counts, {.min_count = 2, .max_size = 4, .specials = {"<pad>", "<unk>"}});

@@ -70,7 +70,7 @@ TEST_CASE("word vectors take a number nearer to 0 than any double as 0") {
 }
 
 TEST_CASE("word vectors go into the rows of the words that a model knows") {
-  const data::WordVectors vectors{data::Vocabulary(Strings{"a", "b"}), from({{1., 2.}, {3., 4.}})};
+  const data::WordVectors vectors{data::Vocabulary(Strings{"a", "b"}), tensor({{1., 2.}, {3., 4.}})};
   const data::Vocabulary known(Strings{"<unk>", "b", "z"});
   const Tensor weight = zeros({3, 2}, {.dtype = kFloat64}).requires_grad_();
   CHECK(vectors.copy_into(weight, known) == 1);

@@ -31,7 +31,7 @@ StateDict some_tensors() {
           {"nested/name", arange(40)},
           {"scalar", full({}, 2.5)},
           {"empty", zeros({0, 3})},
-          {"mask", from({1, 0, 1}).to(kBool)}};
+          {"mask", tensor({1, 0, 1}).to(kBool)}};
 }
 
 void check_equal(const StateDict& got, const StateDict& expected) {
@@ -86,7 +86,7 @@ TEST_CASE("npz files that NumPy writes are read", "[cpu]") {
     REQUIRE(arrays.size() == 3);
     CHECK(arrays[0].first == "x");
     CHECK(equal(arrays[0].second, arange(1000).to(kFloat32).view({10, 100})));
-    CHECK(equal(*find(arrays, "ünï"), from({1, 2})));
+    CHECK(equal(*find(arrays, "ünï"), tensor({1, 2})));
     CHECK(find(arrays, "none")->shape() == Shape{0});
   }
 }

@@ -38,10 +38,10 @@ const std::string kFromPython =
 
 TEST_CASE("what is saved is loaded: every dtype, empty, 0-d, strided, with odd names", "[cpu]") {
   const Folder folder;
-  const Tensor x = from({{1.5, -2.}, {3., 1e30}});
+  const Tensor x = tensor({{1.5, -2.}, {3., 1e30}});
   StateDict dict;
   for (const DType type : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64})
-    dict.emplace_back(name_of(type), from({{0, 1, 1}, {1, 0, 1}}).to(type));
+    dict.emplace_back(name_of(type), tensor({{0, 1, 1}, {1, 0, 1}}).to(type));
   dict.emplace_back("scalar", full({}, 7.0, {.dtype = kFloat64}));
   dict.emplace_back("empty", empty({3, 0, 2}));
   dict.emplace_back("transposed", x.t());
@@ -119,7 +119,7 @@ TEST_CASE("a tensor of a foreign type does not keep the others from being loaded
 
 TEST_CASE("the bytes of a file are those that the format prescribes") {
   const Folder folder;
-  io::save({{"n", from({-5})}, {"x", from({1.5})}}, folder / "x");
+  io::save({{"n", tensor({-5})}, {"x", tensor({1.5})}}, folder / "x");
   CHECK(contents(folder / "x") == container(R"({"n":{"data_offsets":[0,8],"dtype":"I64","shape":[1]},)"
                                             R"("x":{"data_offsets":[8,12],"dtype":"F32","shape":[1]}})"
                                             "    ",

@@ -54,7 +54,7 @@ TEST_CASE("MultiheadAttention takes sequences without a batch and masks of eithe
   CHECK(amax(abs(alone.output - both.output.select(1, 0))).item<double>() < 1e-6);
   CHECK_FALSE(attention(one, one, one, {.need_weights = false}).weights.defined());
 
-  const Tensor padding = from({{0, 0, 1, 1}, {1, 1, 1, 1}}) > 0;
+  const Tensor padding = tensor({{0, 0, 1, 1}, {1, 1, 1, 1}}) > 0;
   const auto padded = attention(x, x, x, {.key_padding_mask = padding});
   CHECK(equal(padded.output.select(1, 1), attention.out_proj.bias.expand({4, 6})));  // that batch sees nothing
   CHECK(equal(padded.weights[1], zeros({4, 4})));

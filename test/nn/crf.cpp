@@ -18,7 +18,7 @@ TEST_CASE("the CRF module is its ops with its parameters", "[nn]") {
   CHECK(all(abs(crf.transitions) <= 0.1).item<bool>());
   CHECK(crf.to_string() == "CRF(num_tags=3)");
 
-  const Tensor e = randn({2, 4, 3}), y = randint(3, {2, 4}), lengths = from({4, 2});
+  const Tensor e = randn({2, 4, 3}), y = randint(3, {2, 4}), lengths = tensor({4, 2});
   const Tensor both = crf_log_likelihood(e.transpose(0, 1), y.transpose(0, 1), crf.transitions, crf.start_transitions,
                                          crf.end_transitions, lengths);
   CHECK(crf(e, y, lengths).item<float>() == Approx(mean(both).item<float>()));
@@ -34,7 +34,7 @@ TEST_CASE("the CRF module is its ops with its parameters", "[nn]") {
 TEST_CASE("a CRF learns a transition that emissions do not show", "[nn]") {
   manual_seed(4);
   nn::CRF crf(2);
-  const Tensor e = zeros({6, 2}), y = from({0, 1, 0, 1, 0, 1});
+  const Tensor e = zeros({6, 2}), y = tensor({0, 1, 0, 1, 0, 1});
   for (int step = 0; step < 50; ++step) {
     crf.zero_grad();
     (-crf(e, y)).backward();

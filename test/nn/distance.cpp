@@ -5,7 +5,7 @@
 namespace reel {
 
 TEST_CASE("distances are modules", "[nn]") {
-  const Tensor a = from({{1., 2.}, {3., 4.}}), b = from({{0., 1.}, {-2., 4.}});
+  const Tensor a = tensor({{1., 2.}, {3., 4.}}), b = tensor({{0., 1.}, {-2., 4.}});
   struct Net : nn::Module {
     nn::CosineSimilarity cosine{*this, "cosine", {.dim = 0}};
     nn::PairwiseDistance distance{*this, "distance", {.p = 1, .keepdim = true}};

@@ -7,15 +7,15 @@
 using namespace reel;
 
 TEST_CASE("Embedding keeps rows within a norm, and starts from a given table") {
-  const Tensor table = from({{3., 4.}, {0.3, 0.4}, {6., 8.}});
+  const Tensor table = tensor({{3., 4.}, {0.3, 0.4}, {6., 8.}});
   nn::Embedding layer = nn::Embedding::from_pretrained(table, false, {.max_norm = 1, .scale_grad_by_freq = true});
   CHECK(layer.weight.is_same(table));
   CHECK(layer.to_string() == "Embedding(3, 2, max_norm=1, scale_grad_by_freq=true)");
-  const Tensor y = layer(from({0, 1, 0}).to(kInt32));
-  CHECK(amax(abs(y - from({{0.6, 0.8}, {0.3, 0.4}, {0.6, 0.8}}))).item<double>() < 1e-6);
-  CHECK(equal(table[2], from({6., 8.})));
+  const Tensor y = layer(tensor({0, 1, 0}).to(kInt32));
+  CHECK(amax(abs(y - tensor({{0.6, 0.8}, {0.3, 0.4}, {0.6, 0.8}}))).item<double>() < 1e-6);
+  CHECK(equal(table[2], tensor({6., 8.})));
   sum(y).backward();
-  CHECK(equal(table.grad(), from({{1., 1.}, {1., 1.}, {0., 0.}})));
+  CHECK(equal(table.grad(), tensor({{1., 1.}, {1., 1.}, {0., 0.}})));
   CHECK_FALSE(nn::Embedding::from_pretrained(ones({2, 2})).weight.requires_grad());
   CHECK_THROWS_WITH(nn::Embedding::from_pretrained(ones({2})), "Embedding: expected a matrix, got [2]");
 
@@ -25,15 +25,15 @@ TEST_CASE("Embedding keeps rows within a norm, and starts from a given table") {
 }
 
 TEST_CASE("EmbeddingBag holds a weight and hands its options on") {
-  nn::EmbeddingBag bag = nn::EmbeddingBag::from_pretrained(from({{1., 2.}, {3., 5.}, {0., 10.}}), false,
+  nn::EmbeddingBag bag = nn::EmbeddingBag::from_pretrained(tensor({{1., 2.}, {3., 5.}, {0., 10.}}), false,
                                                            {.padding_idx = 0, .mode = Reduce::kMax});
-  CHECK(equal(bag(from({{1, 2}, {0, 1}})), from({{3., 10.}, {3., 5.}})));
+  CHECK(equal(bag(tensor({{1, 2}, {0, 1}})), tensor({{3., 10.}, {3., 5.}})));
   CHECK(bag.to_string() == "EmbeddingBag(3, 2, padding_idx=0, mode=max)");
   nn::EmbeddingBag sums = nn::EmbeddingBag::from_pretrained(bag.weight.detach(), true, {.mode = Reduce::kSum});
-  CHECK(equal(sums(from({0, 1, 2}), from({0, 1}), from({2., 1., -1.})), from({{2., 4.}, {3., -5.}})));
+  CHECK(equal(sums(tensor({0, 1, 2}), tensor({0, 1}), tensor({2., 1., -1.})), tensor({{2., 4.}, {3., -5.}})));
   const nn::EmbeddingBag plain(3, 2);
-  CHECK(plain(from({{0}, {1}, {2}})).is_same(plain.weight) == false);
-  CHECK(equal(plain(from({{0}, {1}, {2}})), plain.weight));
+  CHECK(plain(tensor({{0}, {1}, {2}})).is_same(plain.weight) == false);
+  CHECK(equal(plain(tensor({{0}, {1}, {2}})), plain.weight));
   CHECK_THROWS_WITH(nn::EmbeddingBag(3, 2, {.padding_idx = 3}),
                     "EmbeddingBag: padding_idx 3 is out of range for 3 embeddings");
 }

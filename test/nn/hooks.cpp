@@ -34,7 +34,7 @@ struct Deep : nn::Layer<Deep> {
 };
 
 Tensor row(double a, double b, bool grad = false) {
-  return from(std::vector<float>{static_cast<float>(a), static_cast<float>(b)}, {1, 2}, {.requires_grad = grad});
+  return tensor(std::vector<float>{static_cast<float>(a), static_cast<float>(b)}, {1, 2}, {.requires_grad = grad});
 }
 
 }  // namespace

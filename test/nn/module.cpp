@@ -35,7 +35,7 @@ struct Deep : nn::Module {
 Tensor ramp(const Shape& shape, double start) {
   std::vector<double> values(shape.numel());
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(start + static_cast<double>(i));
-  return from(values, shape);
+  return tensor(values, shape);
 }
 
 void set(Tensor parameter, const Tensor& values) {
@@ -211,7 +211,7 @@ TEST_CASE("frozen parameters get no gradient") {
 TEST_CASE("a state dict goes from one module to another") {
   manual_seed(1);
   Net a, b;
-  set(a.steps, from({7}).reshape({}));
+  set(a.steps, tensor({7}).reshape({}));
   CHECK_FALSE(equal(a.hidden.weight, b.hidden.weight));
   StateDict dict = a.state_dict();
   CHECK(names(dict) == Names{"hidden.weight", "hidden.bias", "scale", "steps", "out.weight"});
@@ -256,10 +256,10 @@ TEST_CASE("a state dict that does not fit is refused with all of the reasons, an
 
 TEST_CASE("Linear computes x Wᵀ + b and starts within its bounds") {
   nn::Linear layer(3, 2);
-  set(layer.weight, from({{1., 2., 3.}, {4., 5., 6.}}));
-  set(layer.bias, from({0.5, -0.5}));
-  check_close(layer(from({{1., 0., -1.}, {2., 1., 0.}})), {-1.5, -2.5, 4.5, 12.5});
-  check_close(layer(from({1., 0., -1.})), {-1.5, -2.5});
+  set(layer.weight, tensor({{1., 2., 3.}, {4., 5., 6.}}));
+  set(layer.bias, tensor({0.5, -0.5}));
+  check_close(layer(tensor({{1., 0., -1.}, {2., 1., 0.}})), {-1.5, -2.5, 4.5, 12.5});
+  check_close(layer(tensor({1., 0., -1.})), {-1.5, -2.5});
   CHECK_FALSE(nn::Linear(3, 2, {.bias = false}).bias.defined());
 
   manual_seed(3);
@@ -272,17 +272,17 @@ TEST_CASE("Linear computes x Wᵀ + b and starts within its bounds") {
 TEST_CASE("Embedding looks up rows, and padding starts as zeros and gets no gradient", "[cpu]") {
   nn::Embedding table(4, 2, {.padding_idx = -3});
   check_close(table.weight[1], {0, 0});
-  set(table.weight, from({{1., 2.}, {3., 4.}, {5., 6.}, {7., 8.}}));
-  const Tensor y = table(from({{2, 1}, {0, 2}}));
+  set(table.weight, tensor({{1., 2.}, {3., 4.}, {5., 6.}, {7., 8.}}));
+  const Tensor y = table(tensor({{2, 1}, {0, 2}}));
   CHECK(y.shape() == Shape{2, 2, 2});
   check_close(y, {5, 6, 3, 4, 1, 2, 5, 6});
-  sum(y * from({10., 1.})).backward();
+  sum(y * tensor({10., 1.})).backward();
   check_close(table.weight.grad(), {10, 1, 0, 0, 20, 2, 0, 0});
   CHECK_THROWS_AS(nn::Embedding(4, 2, {.padding_idx = 4}), Error);
-  CHECK_THROWS_AS(table(from({4})), Error);
+  CHECK_THROWS_AS(table(tensor({4})), Error);
 
   nn::Embedding rows(100, 2, {.sparse = true});
-  sum(rows(from({7, 3, 7}))).backward();
+  sum(rows(tensor({7, 3, 7}))).backward();
   REQUIRE(rows.weight.sparse_grad());
   check_close(rows.weight.sparse_grad()->ids, {3, 7});
   check_close(rows.weight.sparse_grad()->values, {1, 1, 2, 2});
@@ -294,7 +294,7 @@ TEST_CASE("Sequential applies layers and functions in order") {
   net.add(std::make_unique<nn::Linear>(3, 1));
   CHECK(names(net.named_parameters()) == Names{"0.weight", "0.bias", "3.weight", "3.bias"});
   for (const Tensor& parameter : net.parameters()) set(parameter, ones({1}));
-  check_close(net(from({{1., 2.}, {-3., 1.}})), {25, 1});
+  check_close(net(tensor({{1., 2.}, {-3., 1.}})), {25, 1});
 }
 
 TEST_CASE("LSTMCell gives PyTorch's numbers for PyTorch's weights") {
@@ -522,7 +522,7 @@ TEST_CASE("constant and identity initial values") {
   CHECK(sum(identity).item<double>() == 4);
   for (const int64_t channel : {0, 1, 2, 3}) CHECK(identity[channel][channel % 2][1].item<double>() == 1);
   const Tensor sparse = nn::init::sparse_(empty({10, 3}), 0.25);
-  CHECK(equal(sum(sparse == 0, 0), from({3, 3, 3})));
+  CHECK(equal(sum(sparse == 0, 0), tensor({3, 3, 3})));
 }
 
 TEST_CASE("orthogonal matrices are orthogonal", "[cpu]") {

@@ -96,7 +96,7 @@ TEST_CASE("assigning another module's parameter ties the two") {
   CHECK(names(net.state_dict()) == Names{"emb.weight", "out.weight"});
   optim::SGD sgd(net.parameters(), {.lr = 0.5});
   const Tensor before = net.emb.weight.detach().clone();
-  sum(net(from({1, 2}))).backward();
+  sum(net(tensor({1, 2}))).backward();
   sgd.step();
   CHECK_FALSE(equal(net.emb.weight, before));
   CHECK(equal(net.emb.weight, net.out.weight));

@@ -19,7 +19,7 @@ using Tensors = std::vector<Tensor>;
 Tensor ramp(const Shape& shape, double start) {
   std::vector<double> values(shape.numel());
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(start + static_cast<double>(i));
-  return from(values, shape);
+  return tensor(values, shape);
 }
 
 double distance(const Tensor& a, const Tensor& b) {
@@ -251,8 +251,8 @@ TEST_CASE("what does not fit a recurrent net is named", "[cpu]") {
                     Contains("lstm: h of shape [1, 2, 3], not [1, 1, 3]"));
   CHECK_THROWS_WITH(gru(ones({4, 2}), ones({1, 3})), Contains("gru: h of shape [1, 1, 3], not [2, 1, 3]"));
   CHECK_THROWS_WITH(gru(ones({4, 2}, {.dtype = kFloat64})), Contains("float64 and a parameter of float32"));
-  CHECK_THROWS_WITH(gru(PackedSequence{ones({4, 2}), from({2, 3})}), Contains("batch_sizes[1] is 3 after 2"));
-  CHECK_THROWS_WITH(gru(PackedSequence{ones({4, 2}), from({2, 1})}), Contains("batch_sizes that add up to 3"));
+  CHECK_THROWS_WITH(gru(PackedSequence{ones({4, 2}), tensor({2, 3})}), Contains("batch_sizes[1] is 3 after 2"));
+  CHECK_THROWS_WITH(gru(PackedSequence{ones({4, 2}), tensor({2, 1})}), Contains("batch_sizes that add up to 3"));
   CHECK_THROWS_WITH(nn::LSTM(2, 3, {.proj_size = 3}), Contains("LSTM: proj_size must be from 0 to less"));
   CHECK_THROWS_WITH(nn::GRU(2, 3, {.num_layers = 0}), Contains("GRU: num_layers must be positive"));
   CHECK_THROWS_WITH(nn::RNN(2, 3, {.dropout = 2}), Contains("RNN: dropout must be between 0 and 1"));

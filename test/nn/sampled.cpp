@@ -14,7 +14,7 @@ TEST_CASE("the adaptive softmax is a distribution over all classes", "[nn]") {
   CHECK(
       names ==
       "head.weight[7, 16] tail.0.0.weight[4, 16] tail.0.1.weight[7, 4] tail.1.0.weight[1, 16] tail.1.1.weight[18, 1] ");
-  const Tensor x = randn({9, 16}), y = from({0, 29, 5, 11, 12, 4, 3, 3, 20}), all_classes = softmax.log_prob(x);
+  const Tensor x = randn({9, 16}), y = tensor({0, 29, 5, 11, 12, 4, 3, 3, 20}), all_classes = softmax.log_prob(x);
   CHECK(all(abs(sum(exp(all_classes), 1) - 1) < 1e-5).item<bool>());
   const auto [output, loss] = softmax(x, y);
   CHECK(all(abs(output - gather(all_classes, 1, y.unsqueeze(1)).squeeze(1)) < 1e-5).item<bool>());
@@ -35,7 +35,7 @@ TEST_CASE("the hierarchical softmax learns a class from its input", "[nn]") {
     nn::HierarchicalSoftmax out{*this, "out", 3, {7, 2, 9, 1}};
   } net;
   CHECK(net.out.to_string() == "HierarchicalSoftmax(in_features=3, classes=4)");
-  const Tensor x = eye(3), y = from({3, 0, 1});
+  const Tensor x = eye(3), y = tensor({3, 0, 1});
   for (int step = 0; step < 200; ++step) {
     net.zero_grad();
     net.out(x, y).backward();

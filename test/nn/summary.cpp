@@ -36,7 +36,7 @@ TEST_CASE("a summary lists modules with their outputs and parameters") {
   Net net;
   net.body[0].eval();
   net.body[2].requires_grad_(false);
-  const nn::Summary summary = nn::summary(net, from({1, 2, 3}));
+  const nn::Summary summary = nn::summary(net, tensor({1, 2, 3}));
   CHECK(summary.to_string() ==
         "module                output          parameters\n"
         "Net                   [3, 2], [3, 2]  -\n"

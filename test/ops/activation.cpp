@@ -80,7 +80,7 @@ const std::vector<Row>& activation_rows() {
 
 TEST_CASE("slopes at the corners are PyTorch's", "[ops]") {
   const auto slope = [](auto f, std::vector<double> at) {
-    const Tensor x = from(at).requires_grad_();
+    const Tensor x = tensor(at).requires_grad_();
     return grad({sum(f(x))}, {x})[0].template to_vector<double>();
   };
   using Numbers = std::vector<double>;
@@ -107,14 +107,14 @@ TEST_CASE("rrelu draws a slope for every element in training", "[ops]") {
 
 TEST_CASE("gumbel_softmax draws with the probabilities of the softmax", "[ops]") {
   manual_seed(6);
-  const Tensor logits = log(from({0.5, 0.3, 0.2})).expand({20000, 3}).clone().requires_grad_();
+  const Tensor logits = log(tensor({0.5, 0.3, 0.2})).expand({20000, 3}).clone().requires_grad_();
   const Tensor hard = gumbel_softmax(logits, 0.7, true);
   CHECK(equal(hard, (hard > 0.5).to(kFloat32)));
   CHECK(equal(sum(hard.detach(), 1), ones({20000})));
   const std::vector<double> shares = mean(hard, 0).to_vector<double>();
   CHECK(shares[0] == Approx(0.5).margin(0.012));
   CHECK(shares[1] == Approx(0.3).margin(0.012));
-  CHECK(any(grad({sum(hard * from({1., 2., 3.}))}, {logits})[0] != 0).item<bool>());
+  CHECK(any(grad({sum(hard * tensor({1., 2., 3.}))}, {logits})[0] != 0).item<bool>());
 }
 
 TEST_CASE("wrong calls of activations", "[ops]") {

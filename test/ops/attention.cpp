@@ -57,7 +57,7 @@ const std::vector<Row>& attention_rows() {
  },
  {{{2, 3, 4}}, {{2, 5, 4}}, {{2, 5, 3}}, {{2, 3, 5}}}, kProduct},
 {"scaled_dot_product_attention(bool mask)",
- [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = logical_or(x[3], from({true, false}, {.device = test_device()}))}); },
+ [](In x) { return scaled_dot_product_attention(x[0], x[1], x[2], {.mask = logical_or(x[3], tensor({true, false}, {.device = test_device()}))}); },
  [](Ref x) {
    return attention(x[0], x[1], x[2], 0.5,
                     [&](const Index&, int64_t i, int64_t j) { return x[3]({i, j}) || j == 0 ? 0 : -1e300; });
@@ -86,7 +86,7 @@ TEST_CASE("a query that sees no key gets zeros and gives no gradient") {
   manual_seed(1);
   const Tensor q = randn({1, 3, 4}, {.requires_grad = true}), k = randn({1, 2, 4}, {.requires_grad = true}),
                v = randn({1, 2, 4}, {.requires_grad = true});
-  const Tensor open = from({{1, 1}, {0, 0}, {0, 1}}) > 0;
+  const Tensor open = tensor({{1, 1}, {0, 0}, {0, 1}}) > 0;
   const bool numbers = GENERATE(false, true);
   const double low = -std::numeric_limits<double>::infinity();
   const Tensor mask = numbers ? where(open, zeros({}), full({}, low)) : open;

@@ -486,7 +486,7 @@ TEST_CASE("gradients have their input's dtype where types are mixed", "[ops]") {
                 }) == "");
         }
   Tensor x = ones({2}, {.requires_grad = true}), y = ones({2}, {.dtype = kFloat64, .requires_grad = true});
-  sum(cat({x, y}) * where(from({true, false, true, false}), cat({y, x}), 2.)).backward();
+  sum(cat({x, y}) * where(tensor({true, false, true, false}), cat({y, x}), 2.)).backward();
   CHECK((x.grad().dtype() == kFloat32 && y.grad().dtype() == kFloat64));
 }
 
@@ -499,7 +499,7 @@ TEST_CASE("gradcheck says which element of which input is wrong", "[ops]") {
                        [x, rule](const Tensor& g) { return Tensors{rule(x, g)}; });
     };
   };
-  const Tensors inputs{from({0, 1}), from(std::vector<double>{0, 2, -1, 0}, {2, 2})};
+  const Tensors inputs{tensor({0, 1}), tensor(std::vector<double>{0, 2, -1, 0}, {2, 2})};
   const auto right = cube([](const Tensor& x, const Tensor& g) { return 3 * g * x * x; });
   const auto wrong = cube([](const Tensor& x, const Tensor& g) { return 3 * g * x * abs(x); });
   const auto detached = cube([](const Tensor& x, const Tensor& g) { return 3 * g * (x * x).detach(); });
@@ -521,7 +521,7 @@ TEST_CASE("gradcheck says which element of which input is wrong", "[ops]") {
   CHECK_THROWS_WITH(testing::gradcheck(same, {ones({2})}),
                     "gradcheck: input 0 is float32, too coarse for finite differences; make it float64");
   CHECK_THROWS_WITH(testing::gradcheck(same, {Tensor()}), "gradcheck: input 0 is undefined");
-  CHECK_THROWS_WITH(testing::gradcheck(same, {from({1, 2})}), "gradcheck: the result is int64, not float64");
+  CHECK_THROWS_WITH(testing::gradcheck(same, {tensor({1, 2})}), "gradcheck: the result is int64, not float64");
   const auto positive = [](const Tensors& in) { return masked_select(in[0], in[0] > 0); };
   CHECK_THROWS_WITH(testing::gradcheck(positive, {zeros({1}, {.dtype = kFloat64})}),
                     "gradcheck: the result's shape changes with the values of input 0, from [0] to [1]");
@@ -537,7 +537,7 @@ TEST_CASE("dropout: the gradient is zero where the result is", "[ops]") {
 }
 
 TEST_CASE("equals share the gradient of a maximum, the first gets that of a maximum along a dimension", "[ops]") {
-  Tensor x = from({{1., 3., 3.}, {3., 2., 0.}}).requires_grad_();
+  Tensor x = tensor({{1., 3., 3.}, {3., 2., 0.}}).requires_grad_();
   const auto gradient = [&](const Tensor& y) { return grad({y}, {x}, {ones_like(y)})[0].to_vector<double>(); };
   const double third = 1.f / 3;
   CHECK(gradient(max(x)) == std::vector<double>{0, third, third, third, 0, 0});
@@ -546,7 +546,7 @@ TEST_CASE("equals share the gradient of a maximum, the first gets that of a maxi
   CHECK(gradient(max(x, 1).values) == std::vector<double>{0, 1, 0, 1, 0, 0});
   CHECK(gradient(min(-x, 1).values) == std::vector<double>{0, -1, 0, -1, 0, 0});
   CHECK(gradient(maximum(x, 3.)) == std::vector<double>{0, 0.5, 0.5, 0.5, 0, 0});
-  CHECK(gradient(minimum(x, from({3., 2., 3.}))) == std::vector<double>{1, 0, 0.5, 0.5, 0.5, 1});
+  CHECK(gradient(minimum(x, tensor({3., 2., 3.}))) == std::vector<double>{1, 0, 0.5, 0.5, 0.5, 1});
   CHECK(gradient(relu(x - 3)) == std::vector<double>(6, 0));
   CHECK(gradient(abs(x - 3)) == std::vector<double>{-1, 0, 0, 0, -1, -1});
 }
@@ -573,7 +573,7 @@ TEST_CASE("two dtypes meet where PyTorch's documentation says", "[ops]") {
       const DType with_scalar = category(y) > category(x) ? y : x;
       CHECK(mul(vector, ones({}, {.dtype = y})).dtype() == with_scalar);
       CHECK(maximum(ones({}, {.dtype = y}), vector).dtype() == with_scalar);
-      CHECK(where(from({true, false}), vector, ones({}, {.dtype = y})).dtype() == with_scalar);
+      CHECK(where(tensor({true, false}), vector, ones({}, {.dtype = y})).dtype() == with_scalar);
       CHECK(eq(vector, ones({2}, {.dtype = y})).dtype() == kBool);
       CHECK(div(vector, ones({2}, {.dtype = y})).dtype() ==
             (is_floating_point(promoted[row][column]) ? promoted[row][column] : kFloat32));

@@ -72,7 +72,7 @@ Array column(const Array& x, int64_t s, int64_t len) {
 }
 
 const int64_t kLengths[] = {2, 3, 1};
-Tensor lengths() { return from(kLengths, {3}, {.device = test_device()}); }
+Tensor lengths() { return tensor(kLengths, {3}, {.device = test_device()}); }
 Array zero(int64_t n) { return {{n}, Line(size_t(n), 0)}; }
 
 }  // namespace
@@ -101,7 +101,7 @@ const std::vector<Row>& crf_rows() {
 {"crf_log_likelihood(list)",
  [](In x) {
    const TensorOptions there{.device = x[0].device()};
-   return crf_log_likelihood(Tensors{x[0], x[1]}, Tensors{from({2, 0, 1}, there), from({1, 1}, there)}, x[2], x[3], x[4]);
+   return crf_log_likelihood(Tensors{x[0], x[1]}, Tensors{tensor({2, 0, 1}, there), tensor({1, 1}, there)}, x[2], x[3], x[4]);
  },
  [](Ref x) {
    const Potentials p{x[2], x[3], x[4]};
@@ -157,7 +157,7 @@ TEST_CASE("the best chain is the best of all chains", "[ops]") {
     const Tensor batch = stack({e, randn({len, tags}), e}, 1);
     CHECK(equal(crf_decode(batch, t, s, z).tags.select(1, 2), paths.tags));
   }
-  const CrfPaths some = crf_decode(randn({3, 2, 4}), randn({4, 4}), {}, {}, from({1, 3}));
+  const CrfPaths some = crf_decode(randn({3, 2, 4}), randn({4, 4}), {}, {}, tensor({1, 3}));
   CHECK(some.tags.index({Slice(1, {}), 0}).to_vector<int64_t>() == std::vector<int64_t>{-1, -1});
 }
 
@@ -177,7 +177,7 @@ TEST_CASE("constraints of BIO and BIOES tags are kept by decoding", "[ops]") {
     for (size_t t = 1; t < y.size(); ++t) CHECK(allowed.transitions[y[t - 1]][y[t]].item<bool>());
   }
   // A single B cannot end.
-  const Tensor one = crf_decode(zeros({1, 1}), zeros({1, 1}), {}, {}, {}, {.end = from({false})}).scores;
+  const Tensor one = crf_decode(zeros({1, 1}), zeros({1, 1}), {}, {}, {}, {.end = tensor({false})}).scores;
   CHECK(one.item<double>() == -ref::kInfinity);
   CHECK_THROWS_WITH(crf_bio_constraints({"O", "PER"}),
                     "crf_bio_constraints: the tag 'PER' is neither O nor one of B-, I-, E-, S-, L-, U- and a type");
@@ -185,9 +185,9 @@ TEST_CASE("constraints of BIO and BIOES tags are kept by decoding", "[ops]") {
 
 TEST_CASE("forbidden transitions leave a CRF's gradients finite", "[ops]") {
   const double never = -ref::kInfinity;
-  const Tensor e = from({{1., 2., 0.}, {0.5, 0., 1.}, {0., 3., 1.}}).requires_grad_();
-  const Tensor t = from({{0., 1., never}, {never, never, 0.5}, {0., 0.3, 0.}}).requires_grad_();
-  const Tensor y = from({0, 1, 2});
+  const Tensor e = tensor({{1., 2., 0.}, {0.5, 0., 1.}, {0., 3., 1.}}).requires_grad_();
+  const Tensor t = tensor({{0., 1., never}, {never, never, 0.5}, {0., 0.3, 0.}}).requires_grad_();
+  const Tensor y = tensor({0, 1, 2});
   const Tensor loss = -crf_log_likelihood(e, y, t);
   loss.backward();
   // The same, with a potential that is only very low.
@@ -231,7 +231,7 @@ TEST_CASE("CRFs say what is wrong", "[ops][cpu]") {
        },
        "crf_log_likelihood: tag -2 is out of range for 4 tags"},
       {[](World& w) {
-         crf_log_likelihood(w.matrix, from({0, 1}), ones({4, 4}));
+         crf_log_likelihood(w.matrix, tensor({0, 1}), ones({4, 4}));
        },
        "crf_log_likelihood: emissions of shape [3, 4] but tags of shape [2]"},
       {[](World& w) {

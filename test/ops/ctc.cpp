@@ -38,7 +38,7 @@ const std::vector<Row>& ctc_rows() {
 
 {"ctc_loss",
  [](In x) {
-   return ctc_loss(log_softmax(x[0], 2), from({{1, 1}, {2, 7}}), from({4, 3}), from({2, 1}), {.reduction = kNoReduction});
+   return ctc_loss(log_softmax(x[0], 2), tensor({{1, 1}, {2, 7}}), tensor({4, 3}), tensor({2, 1}), {.reduction = kNoReduction});
  },
  [](Ref x) {
    const Array p = log_softmaxes(x[0]);
@@ -46,7 +46,7 @@ const std::vector<Row>& ctc_rows() {
  },
  {{{4, 2, 3}}}, kProduct},
 {"ctc_loss(mean)",
- [](In x) { return ctc_loss(log_softmax(x[0], 2), from({2, 2, 0}), from({3, 4}), from({1, 2}), {.blank = 1}); },
+ [](In x) { return ctc_loss(log_softmax(x[0], 2), tensor({2, 2, 0}), tensor({3, 4}), tensor({1, 2}), {.blank = 1}); },
  [](Ref x) {
    const Array p = log_softmaxes(x[0]);
    return Array{{}, {(ctc(p, 0, 3, kSecond, 1) + ctc(p, 1, 4, kThird, 1) / 2) / 2}};
@@ -55,7 +55,7 @@ const std::vector<Row>& ctc_rows() {
 {"ctc_loss(nothing)",
  [](In x) {
    const Tensor none = zeros({2, 0}, {.dtype = kInt64});
-   return ctc_loss(log_softmax(x[0], 2), none, from({4, 0}), from({0, 0}), {.reduction = kSum});
+   return ctc_loss(log_softmax(x[0], 2), none, tensor({4, 0}), tensor({0, 0}), {.reduction = kSum});
  },
  [](Ref x) { return Array{{}, {ctc(log_softmaxes(x[0]), 0, 4, {}, 0)}}; }, {{{4, 2, 19}}}, kProduct},
 
@@ -65,8 +65,8 @@ const std::vector<Row>& ctc_rows() {
 // clang-format on
 
 TEST_CASE("a target that is too long for its input costs infinity or nothing", "[ops]") {
-  const Tensor x = log_softmax(from({{0.1, 0.5, 0.2}, {0.3, 0.1, 0.4}}), 1).detach().requires_grad_();
-  const Tensor target = from({1, 1}), steps = Tensor(2), labels = Tensor(2);  // needs a blank in between
+  const Tensor x = log_softmax(tensor({{0.1, 0.5, 0.2}, {0.3, 0.1, 0.4}}), 1).detach().requires_grad_();
+  const Tensor target = tensor({1, 1}), steps = Tensor(2), labels = Tensor(2);  // needs a blank in between
   CHECK(ctc_loss(x, target, steps, labels).item<double>() == ref::kInfinity);
   const CTCLossOptions options{.zero_infinity = true};
   const Tensor loss = ctc_loss(x, target, steps, labels, options);
@@ -80,7 +80,7 @@ TEST_CASE("a target that is too long for its input costs infinity or nothing", "
 TEST_CASE("CTC of many steps and states keeps its digits in float32", "[ops]") {
   manual_seed(2);
   const Tensor x = log_softmax(randn({500, 2, 40}, {.dtype = kFloat64}) * 4, 2).detach();
-  const Tensor target = randint(1, 40, {2, 90}), steps = from({500, 470}), labels = from({90, 71});
+  const Tensor target = randint(1, 40, {2, 90}), steps = tensor({500, 470}), labels = tensor({90, 71});
   const Tensor a = x.to(kFloat32).requires_grad_(), b = a.detach().to(kFloat64).requires_grad_();
   const Tensor short_y = ctc_loss(a, target, steps, labels), long_y = ctc_loss(b, target, steps, labels);
   CHECK(short_y.item<double>() == Approx(long_y.item<double>()).epsilon(1e-6));
@@ -99,7 +99,7 @@ TEST_CASE("CTC says what is wrong", "[ops][cpu]") {
       {[](World& w) { ctc_loss(w.matrix, w.ids, 3, 3, {.blank = 4}); },
        "ctc_loss: the blank, 4, is out of range for 4 classes"},
       {[](World& w) {
-         ctc_loss(w.cube, w.ids, from({1, 1, 1}), from({1, 1, 0}));
+         ctc_loss(w.cube, w.ids, tensor({1, 1, 1}), tensor({1, 1, 0}));
        },
        "ctc_loss: the target lengths add up to 2, but there are 3 targets"},
       {[](World& w) { ctc_loss(w.cube, w.ids, w.ids, w.mask); },

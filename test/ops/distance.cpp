@@ -87,7 +87,7 @@ const std::vector<Row>& distance_rows() {
 
 TEST_CASE("the gradient of a distance is zero where the distance is", "[ops]") {
   for (double p : {1., 1.5, 2., 3.}) {
-    const Tensor x = from({{1., 2.}, {3., 5.}}).requires_grad_();
+    const Tensor x = tensor({{1., 2.}, {3., 5.}}).requires_grad_();
     sum(cdist(x, x, p)).backward();
     INFO(p);
     CHECK(all(abs(x.grad()) < 100).item<bool>());
@@ -107,7 +107,7 @@ TEST_CASE("distances of many vectors take little room, and are those of one row 
   };
   const Tensor weight = randn({300, 200}), wanted = rows(), expected_x = grad({sum(wanted * weight)}, {x})[0],
                expected_y = grad({sum(rows() * weight)}, {y})[0];
-  reset_peak_memory();
+  reset_peak_memory_stats();
   const int64_t before = memory_stats().peak_in_use;
   const Tensor got = cdist(x, y);
   CHECK(memory_stats().peak_in_use - before < 8 << 20);  // all differences take 15 MiB
@@ -119,7 +119,7 @@ TEST_CASE("distances of many vectors take little room, and are those of one row 
 
 TEST_CASE("distances of vectors without elements, of counts and of huge vectors", "[ops]") {
   CHECK(equal(cdist(zeros({2, 0}), zeros({3, 0}), INFINITY), zeros({2, 3})));
-  CHECK(pairwise_distance(from({{1., 2., 3.}}), from({{1., 5., 4.}}), {.p = 0, .eps = 0}).item<double>() == 2);
+  CHECK(pairwise_distance(tensor({{1., 2., 3.}}), tensor({{1., 5., 4.}}), {.p = 0, .eps = 0}).item<double>() == 2);
   CHECK(cosine_similarity(full({1, 2}, 1e15), full({1, 2}, 1e15)).item<double>() == Approx(1));
 }
 

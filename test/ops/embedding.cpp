@@ -52,17 +52,17 @@ const std::vector<Row>& embedding_rows() {
 {"embedding_bag(max)", [](In x) { return embedding_bag(x[0], x[1], {.mode = Reduce::kMax}); },
  [](Ref x) { return bags(x[0], x[1].data, {0, 4, 8, 12}, Reduce::kMax); }, {{{5, 3}}, ids({3, 4}, 5)}},
 {"embedding_bag(offsets)",
- [](In x) { return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}, {.device = test_device()}), .padding_idx = 1}); },
+ [](In x) { return embedding_bag(x[0], x[1], {.offsets = tensor({0, 2, 2, 5}, {.device = test_device()}), .padding_idx = 1}); },
  [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, Reduce::kMean, 1); }, {{{3, 4}}, ids({7}, 3)}},
 {"embedding_bag(last offset)",
  [](In x) {
-   return embedding_bag(x[0], x[1], {.offsets = from({0, 3, 7}), .mode = Reduce::kMax, .include_last_offset = true,
+   return embedding_bag(x[0], x[1], {.offsets = tensor({0, 3, 7}), .mode = Reduce::kMax, .include_last_offset = true,
                                      .padding_idx = -1});
  },
  [](Ref x) { return bags(x[0], x[1].data, {0, 3, 7}, Reduce::kMax, 2); }, {{{3, 4}}, ids({7}, 3)}},
 {"embedding_bag(weights)",
  [](In x) {
-   return embedding_bag(x[0], x[1], {.offsets = from({0, 2, 2, 5}, {.device = test_device()}), .mode = Reduce::kSum,
+   return embedding_bag(x[0], x[1], {.offsets = tensor({0, 2, 2, 5}, {.device = test_device()}), .mode = Reduce::kSum,
                                      .per_sample_weights = x[2], .padding_idx = 1});
  },
  [](Ref x) { return bags(x[0], x[1].data, {0, 2, 2, 5, 7}, Reduce::kSum, 1, x[2].data); },
@@ -74,37 +74,37 @@ const std::vector<Row>& embedding_rows() {
 // clang-format on
 
 TEST_CASE("rows that pad get no gradient, dense or sparse") {
-  const Tensor ids = from({1, 3, 1, 2, 3, 3});
+  const Tensor ids = tensor({1, 3, 1, 2, 3, 3});
   Tensor weight = ones({4, 2}, {.requires_grad = true});
   sum(embedding(weight, ids, {.padding_idx = 1, .scale_grad_by_freq = true})).backward();
-  CHECK(equal(weight.grad(), from({{0., 0.}, {0., 0.}, {1., 1.}, {1., 1.}})));
+  CHECK(equal(weight.grad(), tensor({{0., 0.}, {0., 0.}, {1., 1.}, {1., 1.}})));
   weight.set_grad({});
   sum(embedding(weight, ids, {.padding_idx = -3, .sparse = true})).backward();
   REQUIRE(weight.sparse_grad());
-  CHECK(equal(weight.sparse_grad()->ids, from({2, 3})));
-  CHECK(equal(weight.sparse_grad()->values, from({{1., 1.}, {3., 3.}})));
+  CHECK(equal(weight.sparse_grad()->ids, tensor({2, 3})));
+  CHECK(equal(weight.sparse_grad()->values, tensor({{1., 1.}, {3., 3.}})));
   weight.set_grad({});
-  sum(embedding(weight, from({1, 1}), {.padding_idx = 1})).backward();
+  sum(embedding(weight, tensor({1, 1}), {.padding_idx = 1})).backward();
   CHECK(equal(weight.grad(), zeros({4, 2})));
 }
 
 TEST_CASE("bags give row-sparse gradients") {
   const Tensor weight = ones({9, 2}, {.requires_grad = true});
-  const Tensor ids = from({7, 3, 7, 1}), offsets = from({0, 3, 3});
+  const Tensor ids = tensor({7, 3, 7, 1}), offsets = tensor({0, 3, 3});
   const Tensor y = embedding_bag(weight, ids, {.offsets = offsets, .sparse = true});
-  CHECK(equal(y, from({{1., 1.}, {0., 0.}, {1., 1.}})));
-  sum(y * from({{3.}, {5.}, {7.}})).backward();
+  CHECK(equal(y, tensor({{1., 1.}, {0., 0.}, {1., 1.}})));
+  sum(y * tensor({{3.}, {5.}, {7.}})).backward();
   REQUIRE(weight.sparse_grad());
-  CHECK(equal(weight.sparse_grad()->ids, from({1, 3, 7})));
-  CHECK(equal(weight.sparse_grad()->values, from({{7., 7.}, {1., 1.}, {2., 2.}})));
-  CHECK(embedding_bag(weight, zeros({0}, {.dtype = kInt64}), {.offsets = from({0, 0})}).shape() == Shape{2, 2});
+  CHECK(equal(weight.sparse_grad()->ids, tensor({1, 3, 7})));
+  CHECK(equal(weight.sparse_grad()->values, tensor({{7., 7.}, {1., 1.}, {2., 2.}})));
+  CHECK(embedding_bag(weight, zeros({0}, {.dtype = kInt64}), {.offsets = tensor({0, 0})}).shape() == Shape{2, 2});
   CHECK(embedding_bag(weight, zeros({0, 3}, {.dtype = kInt64}), {.mode = Reduce::kMax}).shape() == Shape{0, 2});
 }
 
 TEST_CASE("bags of a half-precision weight touch only the rows in use") {
   manual_seed(5);
-  const Tensor wide = randn({1000, 4}).to(kBFloat16).to(kFloat32), ids = from({{7, 3, 7}, {999, 3, 3}}),
-               g = from({{1.}, {2.}});
+  const Tensor wide = randn({1000, 4}).to(kBFloat16).to(kFloat32), ids = tensor({{7, 3, 7}, {999, 3, 3}}),
+               g = tensor({{1.}, {2.}});
   for (const Reduce mode : {Reduce::kSum, Reduce::kMean, Reduce::kMax})
     for (const std::optional<int64_t> padding : {std::optional<int64_t>(), {3}, {-1}, {5}}) {
       const Tensor whole = wide.clone().requires_grad_(), half = wide.to(kBFloat16).requires_grad_();
@@ -120,7 +120,7 @@ TEST_CASE("bags of a half-precision weight touch only the rows in use") {
       CHECK(max(abs(half.grad().to(kFloat32) - whole.grad())).item<float>() < 0.01);
     }
   const Tensor table = zeros({4096, 256}, {.dtype = kBFloat16});
-  reset_peak_memory();
+  reset_peak_memory_stats();
   const int64_t before = memory_stats().in_use;
   embedding_bag(table, ids.narrow(0, 0, 1));
   CHECK(memory_stats().peak_in_use - before < 1 << 18);
@@ -130,36 +130,37 @@ TEST_CASE("wrong calls of embeddings", "[errors][cpu]") {
   constexpr WrongCall calls[] = {
       {[](World& w) { embedding(w.matrix, w.ids, {.padding_idx = 3}); },
        "embedding: padding_idx 3 is out of range for 3 rows"},
-      {[](World& w) { embedding_renorm_(w.matrix, from({3}), 1); },
+      {[](World& w) { embedding_renorm_(w.matrix, tensor({3}), 1); },
        "embedding_renorm_: index 3 is out of range for dimension 0 of size 3"},
       {[](World& w) { embedding_renorm_(w.matrix, w.ids, -1); }, "embedding_renorm_: max_norm is -1"},
       {[](World& w) { embedding_bag(w.matrix, w.ids); }, "embedding_bag: 1-d ids need 1-d int64 offsets"},
-      {[](World& w) { embedding_bag(w.cube, w.ids, {.offsets = from({0})}); },
+      {[](World& w) { embedding_bag(w.cube, w.ids, {.offsets = tensor({0})}); },
        "embedding_bag: expected a matrix of floats, got float32 [2, 3, 4]"},
-      {[](World& w) { embedding_bag(w.matrix, from({5}), {.offsets = from({0})}); },
+      {[](World& w) { embedding_bag(w.matrix, tensor({5}), {.offsets = tensor({0})}); },
        "embedding_bag: index 5 is out of range for dimension 0 of size 3"},
       {[](World& w) {
-         embedding_bag(w.matrix, w.ids, {.offsets = from({0, 4})});
+         embedding_bag(w.matrix, w.ids, {.offsets = tensor({0, 4})});
        },
        "embedding_bag: the offsets must ascend from 0 to at most 3, the number of ids"},
-      {[](World& w) { embedding_bag(w.matrix, w.ids, {.offsets = from({1})}); },
+      {[](World& w) { embedding_bag(w.matrix, w.ids, {.offsets = tensor({1})}); },
        "embedding_bag: the offsets must ascend from 0 to at most 3, the number of ids"},
       {[](World& w) {
-         embedding_bag(w.matrix, w.ids, {.offsets = from({0, 2, 1})});
+         embedding_bag(w.matrix, w.ids, {.offsets = tensor({0, 2, 1})});
        },
        "embedding_bag: the offsets must ascend from 0 to at most 3, the number of ids"},
       {[](World& w) {
-         embedding_bag(w.matrix, w.ids, {.offsets = from({0, 2}), .include_last_offset = true});
+         embedding_bag(w.matrix, w.ids, {.offsets = tensor({0, 2}), .include_last_offset = true});
        },
        "embedding_bag: the offsets must ascend from 0 to at most 3, the number of ids, and end with it"},
       {[](World& w) {
-         embedding_bag(w.matrix, w.ids.view({1, 3}), {.offsets = from({0})});
+         embedding_bag(w.matrix, w.ids.view({1, 3}), {.offsets = tensor({0})});
        },
        "embedding_bag: ids of shape [1, 3] are bags already, and offsets are given"},
-      {[](World& w) { embedding_bag(w.matrix, w.ids, {.offsets = from({0}), .per_sample_weights = w.vector}); },
+      {[](World& w) { embedding_bag(w.matrix, w.ids, {.offsets = tensor({0}), .per_sample_weights = w.vector}); },
        "embedding_bag: per_sample_weights go with sums only"},
       {[](World& w) {
-         embedding_bag(w.matrix, w.ids, {.offsets = from({0}), .mode = Reduce::kSum, .per_sample_weights = w.doubles});
+         embedding_bag(w.matrix, w.ids,
+                       {.offsets = tensor({0}), .mode = Reduce::kSum, .per_sample_weights = w.doubles});
        },
        "embedding_bag: expected per_sample_weights of float32 [3], got float64 [4, 3]"},
       {[](World& w) {

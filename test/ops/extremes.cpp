@@ -69,7 +69,7 @@ TEST_CASE("pointwise ops at infinities, NaN, zeros and denormals", "[ops][isa][e
     DYNAMIC_SECTION(row.name) {
       for (DType dtype : {kFloat32, kFloat64}) {
         const std::vector<double> a = special_values(dtype);
-        const Tensor x = from(a).to(dtype);
+        const Tensor x = tensor(a).to(dtype);
         const int64_t n = x.numel();
         if (row.reference.one) {
           const std::vector<double> y = row.call({x}).to_vector<double>();
@@ -109,7 +109,7 @@ TEST_CASE("zeros keep their sign", "[ops][isa][extremes]") {
              {"asin", asin},   {"atan", atan},        {"sinh", sinh}, {"asinh", asinh}, {"atanh", atanh},
              {"trunc", trunc}, {"softsign", softsign}};
   for (DType dtype : {kFloat32, kFloat64}) {
-    const Tensor zero = from(std::vector<double>{-0., 0.}).to(dtype);
+    const Tensor zero = tensor(std::vector<double>{-0., 0.}).to(dtype);
     for (const auto& f : odd) {
       INFO(f.name << ' ' << dtype);
       const std::vector<double> y = f.call(zero).to_vector<double>();
@@ -211,7 +211,7 @@ TEST_CASE("saturated functions have finite derivatives", "[ops][isa][extremes]")
     for (DType dtype : {kFloat32, kFloat64})
       for (double far : {1e3, 1e4, 1e30}) {
         INFO(f.name << ' ' << dtype << " at -+" << far);
-        const Tensor x = from(std::vector<double>{-far, far}).to(dtype);
+        const Tensor x = tensor(std::vector<double>{-far, far}).to(dtype);
         const std::vector<double> slopes = gradient(f.call, x);
         CHECK(slopes[0] == Approx(f.left).margin(1e-30));
         CHECK(slopes[1] == Approx(f.right));
@@ -240,7 +240,7 @@ TEST_CASE("derivatives at the edge of the domain", "[ops][extremes]") {
 
 TEST_CASE("softmax, logsumexp and losses of very large scores", "[ops][isa][extremes]") {
   for (DType dtype : {kFloat32, kFloat64}) {
-    const auto row = [&](std::vector<double> values) { return from(values).to(dtype); };
+    const auto row = [&](std::vector<double> values) { return tensor(values).to(dtype); };
     const auto numbers = [](const Tensor& x) { return x.to_vector<double>(); };
     using Numbers = std::vector<double>;
     const double big = dtype == kFloat32 ? 300 : 1000;
@@ -263,10 +263,10 @@ TEST_CASE("softmax, logsumexp and losses of very large scores", "[ops][isa][extr
     CHECK(gradient([](const Tensor& x) { return logsumexp(x, 0); }, row({-kInf, 5})) == Numbers{0, 1});
 
     const Tensor logits = row({big, -big, -big, big}).view({2, 2});
-    CHECK(numbers(cross_entropy(logits, from({0, 0}), kNoReduction)) == Numbers{0, 2 * big});
+    CHECK(numbers(cross_entropy(logits, tensor({0, 0}), kNoReduction)) == Numbers{0, 2 * big});
     CHECK(gradient(
               [](const Tensor& x) {
-                return cross_entropy(x, from({0, 0}), kSum);
+                return cross_entropy(x, tensor({0, 0}), kSum);
               },
               logits) == Numbers{0, 0, -1, 1});
     const Tensor masked = row({-kInf, 0});
@@ -295,7 +295,7 @@ TEST_CASE("long sums and close numbers keep their digits", "[ops][isa][extremes]
   CHECK(item(norm(many)) == Approx(std::sqrt(1e7) * tenth).epsilon(1e-6));
   CHECK(item(logsumexp(many, 0)) == Approx(tenth + std::log(1e7)).epsilon(1e-6));
   CHECK(item(cumsum(many.narrow(0, 0, 1'000'000), 0)[-1]) == Approx(1e6 * tenth).epsilon(1e-4));
-  CHECK(item(var(from({10000., 10001., 10002.}))) == 1);
+  CHECK(item(var(tensor({10000., 10001., 10002.}))) == 1);
   CHECK(item(std(full({1000}, 12345.f))) == 0);
   CHECK(item(mean(ones({70000}, {.dtype = kFloat16}))) == 1);
   CHECK(item(sum(full({60000}, 0.5, {.dtype = kFloat16}))) == 30000);
@@ -305,7 +305,7 @@ TEST_CASE("long sums and close numbers keep their digits", "[ops][isa][extremes]
 
 TEST_CASE("NaN is the largest", "[ops][isa][extremes]") {
   for (DType dtype : {kFloat16, kFloat32, kFloat64}) {
-    const Tensor x = from(std::vector<double>{1, kNan, kInf, -2, kNan, -kInf}).to(dtype);
+    const Tensor x = tensor(std::vector<double>{1, kNan, kInf, -2, kNan, -kInf}).to(dtype);
     INFO(dtype);
     for (const Tensor& y : {max(x), min(x), amax(x), amin(x), max(x, 0).values, min(x, 0).values, norm(x, kInf)})
       CHECK(std::isnan(item(y)));
@@ -323,7 +323,7 @@ TEST_CASE("NaN is the largest", "[ops][isa][extremes]") {
 
 TEST_CASE("integers at their limits", "[ops][isa][extremes]") {
   const int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
-  const Tensor x = from(std::vector<int64_t>{most, least, most - 1});
+  const Tensor x = tensor(std::vector<int64_t>{most, least, most - 1});
   CHECK(max(x).item<int64_t>() == most);
   CHECK(min(x).item<int64_t>() == least);
   CHECK(maximum(x, most - 1).to_vector<int64_t>() == std::vector<int64_t>{most, most - 1, most - 1});
@@ -332,7 +332,8 @@ TEST_CASE("integers at their limits", "[ops][isa][extremes]") {
   CHECK(fmod(x, -1).to_vector<int64_t>() == std::vector<int64_t>{0, 0, 0});
   CHECK(sort(x).values.to_vector<int64_t>() == std::vector<int64_t>{least, most - 1, most});
   CHECK(where(x > 0, x, 0).to_vector<int64_t>() == std::vector<int64_t>{most, 0, most - 1});
-  CHECK(pow(from({3, -3}), 39).to_vector<int64_t>() == std::vector<int64_t>{4052555153018976267, -4052555153018976267});
+  CHECK(pow(tensor({3, -3}), 39).to_vector<int64_t>() ==
+        std::vector<int64_t>{4052555153018976267, -4052555153018976267});
 }
 
 }  // namespace reel

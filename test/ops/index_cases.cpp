@@ -81,12 +81,12 @@ TEST_CASE("unique and unique_consecutive are PyTorch's", "[index]") {
   check("unique.columns", unique(x, {.dim = -1, .inverse = true, .counts = true}));
   check("unique.consecutive", unique_consecutive(x, {.inverse = true, .counts = true}));
   check("unique.neighbours",
-        unique_consecutive(index_select(x, 0, from({0, 0, 1, 3, 3})), {.dim = 0, .inverse = true, .counts = true}));
+        unique_consecutive(index_select(x, 0, tensor({0, 0, 1, 3, 3})), {.dim = 0, .inverse = true, .counts = true}));
   CHECK(!unique(x).inverse.defined());
   CHECK(unique(zeros({0})).values.shape() == Shape{0});
   CHECK(unique(zeros({0}), {.counts = true}).counts.numel() == 0);
-  CHECK(unique(from({kNaN, 1., kNaN})).values.numel() == 3);
-  CHECK(numbers(unique(from({true, false, true})).values) == Numbers{0, 1});
+  CHECK(unique(tensor({kNaN, 1., kNaN})).values.numel() == 3);
+  CHECK(numbers(unique(tensor({true, false, true})).values) == Numbers{0, 1});
 }
 
 TEST_CASE("searchsorted, histc, quantile and median are PyTorch's at their edges", "[index]") {
@@ -95,14 +95,14 @@ TEST_CASE("searchsorted, histc, quantile and median are PyTorch's at their edges
   CHECK(same(searchsorted(edges, values, true), pin("search", 3)));
   CHECK(same(bucketize(values, edges, true), pin("search", 3)));
   CHECK(max(searchsorted(zeros({0}), values)).item<int>() == 0);
-  CHECK(numbers(searchsorted(from({1., 2., kNaN}), from({1.5, kNaN}))) == Numbers{1, 2});
+  CHECK(numbers(searchsorted(tensor({1., 2., kNaN}), tensor({1.5, kNaN}))) == Numbers{1, 2});
 
   const Tensor h = pin("histc", 0);
   CHECK(same(histc(h, 4, 0, 1), pin("histc", 1)));
   CHECK(same(histc(h, 5), pin("histc", 2)));
   CHECK(same(histc(full({3}, 2.f), 3), pin("histc", 3)));
   CHECK(same(histc(h, 10, 0, 0.3), pin("histc", 4)));
-  CHECK(numbers(histc(from({1., kNaN, 2., 3.}), 3, 0, 3)) == Numbers{0, 1, 2});
+  CHECK(numbers(histc(tensor({1., kNaN, 2., 3.}), 3, 0, 3)) == Numbers{0, 1, 2});
   CHECK(numbers(histc(zeros({0}), 2)) == Numbers{0, 0});
 
   const Tensor x = pin("quantile", 0), q = pin("quantile", 1), rest = x.narrow(0, 1, 2);
@@ -121,7 +121,7 @@ TEST_CASE("searchsorted, histc, quantile and median are PyTorch's at their edges
 
 TEST_CASE("a quantile keeps the reduced dimension in its place", "[index]") {
   const Tensor x = arange(0, 24, 1, {.dtype = kFloat64}).view({2, 3, 4}),
-               q = from({0.25, 0.5, 1.}, {.dtype = kFloat64});
+               q = tensor({0.25, 0.5, 1.}, {.dtype = kFloat64});
   for (const int64_t dim : {0, 1, -1}) {
     INFO("dimension " << dim);
     const Tensor kept = quantile(x, q, dim, true), gone = quantile(x, q, dim);
@@ -146,19 +146,19 @@ TEST_CASE("NaN in scans and reductions", "[index]") {
   CHECK(same(aminmax(x, 1).min, pin("nan", 4)));
   CHECK(same(aminmax(x, 1).max, pin("nan", 5)));
   CHECK(std::isnan(nanmean(full({2}, kNaN)).item<double>()));
-  const Tensor z = leaf(from({1., kNaN}));
+  const Tensor z = leaf(tensor({1., kNaN}));
   sum(nansum(z)).backward();
   CHECK(numbers(z.grad()) == Numbers{1, 0});
-  CHECK(numbers(kthvalue(from({kNaN, 3., 1.}), 2).values) == Numbers{3});
+  CHECK(numbers(kthvalue(tensor({kNaN, 3., 1.}), 2).values) == Numbers{3});
   for (const auto& pick : {+[](const Tensor& x) { return max(x); }, +[](const Tensor& x) { return amin(x, 0); }}) {
-    const Tensor x = leaf(from({1., kNaN, 3., kNaN}));
+    const Tensor x = leaf(tensor({1., kNaN, 3., kNaN}));
     pick(x).backward();
     CHECK(numbers(x.grad()) == Numbers{0, 0.5, 0, 0.5});
   }
-  const Tensor rows = leaf(from({{1., kNaN}, {2., 2.}}));
+  const Tensor rows = leaf(tensor({{1., kNaN}, {2., 2.}}));
   sum(amax(rows, 1)).backward();
   CHECK(numbers(rows.grad()) == Numbers{0, 1, 0.5, 0.5});
-  const Tensor most = scatter_reduce(zeros({2}), 0, from({0, 1, 0}), from({1., kNaN, 2.}), Reduce::kMax);
+  const Tensor most = scatter_reduce(zeros({2}), 0, tensor({0, 1, 0}), tensor({1., kNaN, 2.}), Reduce::kMax);
   CHECK((most[0].item<double>() == 2 && std::isnan(most[1].item<double>())));
 }
 
@@ -169,29 +169,29 @@ TEST_CASE("segment_reduce is PyTorch's with ties and NaN and empty segments", "[
       INFO(name << " of column " << column);
       const auto part = [&](const Tensor& t) { return column < 0 ? t : t.select(1, column); };
       const std::string key = std::string("segment.").append(name);
-      const Tensor x = leaf(part(pin("segment", 0))), y = segment_reduce(x, from({0, 2, 2, 5}), reduce);
+      const Tensor x = leaf(part(pin("segment", 0))), y = segment_reduce(x, tensor({0, 2, 2, 5}), reduce);
       CHECK(same(y, part(pin(key, 0))));
       // PyTorch gives each of the equals the whole gradient.
-      const Tensor ties = from({{2., 1.}, {2., 1.}, {1., 2.}, {1., 2.}, {1., 1.}}, {.dtype = kFloat64});
+      const Tensor ties = tensor({{2., 1.}, {2., 1.}, {1., 2.}, {1., 2.}, {1., 1.}}, {.dtype = kFloat64});
       const Tensor expected = reduce == Reduce::kMax ? pin(key, 1) / ties
                               : reduce == Reduce::kMin
-                                  ? pin(key, 1) / from({{2., 1.}, {2., 1.}, {1., 1.}, {1., 1.}, {1., 1.}})
+                                  ? pin(key, 1) / tensor({{2., 1.}, {2., 1.}, {1., 1.}, {1., 1.}, {1., 1.}})
                                   : pin(key, 1);
       for (const bool create_graph : {false, true})
         CHECK(same(grad({y}, {x}, {part(pin("segment", 1))}, {.retain_graph = true, .create_graph = create_graph})[0],
                    part(expected)));
     }
   const Tensor nothing = zeros({0, 3}, {.requires_grad = true});
-  const Tensor y = segment_reduce(nothing, from({0, 0, 0}), Reduce::kMean);
+  const Tensor y = segment_reduce(nothing, tensor({0, 0, 0}), Reduce::kMean);
   CHECK(equal(y, zeros({2, 3})));
   CHECK(grad({y}, {nothing}, {ones({2, 3})})[0].shape() == Shape{0, 3});
-  CHECK(segment_reduce(zeros({0, 3}), from({0})).shape() == Shape{0, 3});
-  CHECK(segment_reduce(zeros({4, 0}), from({0, 1, 4}), Reduce::kMax).shape() == Shape{2, 0});
-  CHECK(segment_softmax(zeros({0, 3}), from({0, 0})).shape() == Shape{0, 3});
-  CHECK(numbers(segment_softmax(from({800., 800., -kInf}), from({0, 3}))) == Numbers{0.5, 0.5, 0});
-  CHECK(equal(segment_offsets(from(std::vector<int>{2, 0, 3})), from({0, 2, 2, 5})));
+  CHECK(segment_reduce(zeros({0, 3}), tensor({0})).shape() == Shape{0, 3});
+  CHECK(segment_reduce(zeros({4, 0}), tensor({0, 1, 4}), Reduce::kMax).shape() == Shape{2, 0});
+  CHECK(segment_softmax(zeros({0, 3}), tensor({0, 0})).shape() == Shape{0, 3});
+  CHECK(numbers(segment_softmax(tensor({800., 800., -kInf}), tensor({0, 3}))) == Numbers{0.5, 0.5, 0});
+  CHECK(equal(segment_offsets(tensor(std::vector<int>{2, 0, 3})), tensor({0, 2, 2, 5})));
   const Tensor long_line = arange(0, 1000, 1, {.dtype = kFloat64});
-  CHECK(numbers(segment_reduce(long_line, from({0, 1, 1000}), Reduce::kMean)) == Numbers{0, 500});
+  CHECK(numbers(segment_reduce(long_line, tensor({0, 1, 1000}), Reduce::kMean)) == Numbers{0, 500});
 }
 
 TEST_CASE("cumprod and logcumsumexp have the right gradients at zeros and infinities", "[index]") {
@@ -209,11 +209,11 @@ TEST_CASE("cumprod and logcumsumexp have the right gradients at zeros and infini
 }
 
 TEST_CASE("an infinity makes no NaN of the gradient of logcumsumexp before it", "[index]") {
-  const Tensor x = leaf(from({0., 1., kInf, 1.}, {.dtype = kFloat64})), y = logcumsumexp(x, 0);
+  const Tensor x = leaf(tensor({0., 1., kInf, 1.}, {.dtype = kFloat64})), y = logcumsumexp(x, 0);
   const double share = 1 / (1 + std::exp(1));
   for (const bool create_graph : {false, true}) {
     const Tensor g = grad({y}, {x}, {ones_like(y)}, {.retain_graph = true, .create_graph = create_graph})[0];
-    CHECK(same(g.detach(), from({1 + share, 1 - share, kNaN, 0.}, {.dtype = kFloat64})));
+    CHECK(same(g.detach(), tensor({1 + share, 1 - share, kNaN, 0.}, {.dtype = kFloat64})));
   }
 }
 
@@ -246,52 +246,52 @@ TEST_CASE("what is made of nothing keeps its graph", "[index]") {
   }
   const Tensor table = leaf(zeros({0, 3}));
   const Tensor bags =
-      embedding_bag(table, zeros({0}, {.dtype = kInt64}), {.offsets = from({0, 0}), .mode = Reduce::kMax});
+      embedding_bag(table, zeros({0}, {.dtype = kInt64}), {.offsets = tensor({0, 0}), .mode = Reduce::kMax});
   CHECK(equal(bags, zeros({2, 3})));
   CHECK(grad({bags}, {table}, {ones({2, 3})})[0].shape() == Shape{0, 3});
 }
 
 TEST_CASE("the mean of large integers is exact", "[index]") {
   const int64_t large = (int64_t{1} << 60) + 3;
-  const Tensor y = scatter_reduce(zeros({2}, {.dtype = kInt64}), 0, from({0, 1, 1}),
-                                  from({large, int64_t{-3}, int64_t{-4}}), Reduce::kMean, false);
+  const Tensor y = scatter_reduce(zeros({2}, {.dtype = kInt64}), 0, tensor({0, 1, 1}),
+                                  tensor({large, int64_t{-3}, int64_t{-4}}), Reduce::kMean, false);
   CHECK(y[0].item<int64_t>() == large);
   CHECK(y[1].item<int64_t>() == -4);
 }
 
 TEST_CASE("in-place twins of index ops touch only what they name, and carry gradients", "[index]") {
-  const Tensor ids = from({2, 0}), rows = from({{1., 2.}, {3., 4.}});
+  const Tensor ids = tensor({2, 0}), rows = tensor({{1., 2.}, {3., 4.}});
   Tensor table = zeros({3, 2});
   const void* before = table.data<float>();
-  table.index_add_(0, ids, rows, 2).scatter_add_(1, from({{0}, {1}, {0}}), ones({3, 1}));
-  table.index_copy_(0, from({1}), full({1, 2}, 9.f)).index_fill_(1, from({0}), -1).scatter_(1, from({{1}}), 5.);
+  table.index_add_(0, ids, rows, 2).scatter_add_(1, tensor({{0}, {1}, {0}}), ones({3, 1}));
+  table.index_copy_(0, tensor({1}), full({1, 2}, 9.f)).index_fill_(1, tensor({0}), -1).scatter_(1, tensor({{1}}), 5.);
   CHECK(numbers(table) == Numbers{-1, 5, -1, 9, -1, 4});
   CHECK(table.data<float>() == before);
   CHECK(table.version() == 5);
-  Tensor own = from({1., 2., 3.});
-  own.index_copy_(0, from({0, 1, 2}), own.slice(0, 0, 3));
-  own.index_add_(0, from({1, 2}), own.narrow(0, 0, 2));
+  Tensor own = tensor({1., 2., 3.});
+  own.index_copy_(0, tensor({0, 1, 2}), own.slice(0, 0, 3));
+  own.index_add_(0, tensor({1, 2}), own.narrow(0, 0, 2));
   CHECK(numbers(own) == Numbers{1, 3, 5});
   Tensor matrix = zeros({2, 3});
-  matrix.t().index_add_(0, from({2, 2}), ones({2, 2}));
-  matrix.masked_scatter_(from({true, false, false}), from({7., 8., 9.}));
+  matrix.t().index_add_(0, tensor({2, 2}), ones({2, 2}));
+  matrix.masked_scatter_(tensor({true, false, false}), tensor({7., 8., 9.}));
   CHECK(numbers(matrix) == Numbers{7, 0, 2, 8, 0, 2});
 
   const Tensor source = leaf(rows), start = leaf(zeros({3, 2}));
   Tensor y = start * 1;
-  y.index_add_(0, ids, source).index_put_({0}, from({5., 5.}));
+  y.index_add_(0, ids, source).index_put_({0}, tensor({5., 5.}));
   sum(y * y).backward();
   CHECK(numbers(source.grad()) == Numbers{2, 4, 0, 0});
   CHECK(numbers(start.grad()) == Numbers{0, 0, 0, 0, 2, 4});
   Tensor counts = zeros({3}, {.dtype = kInt64});
-  counts.index_put_({from({0, 2, 0, 0})}, 1, true);
+  counts.index_put_({tensor({0, 2, 0, 0})}, 1, true);
   CHECK(numbers(counts) == Numbers{3, 0, 1});
 }
 
 TEST_CASE("int32 and uint8 ids are taken for int64 ones", "[index]") {
   const Tensor x = arange(12).reshape({3, 4});
   for (const DType dtype : {kInt32, kUInt8}) {
-    const Tensor ids = from({2, 0}).to(dtype), grid = from({{1, 0}}).to(dtype);
+    const Tensor ids = tensor({2, 0}).to(dtype), grid = tensor({{1, 0}}).to(dtype);
     CHECK(numbers(index_select(x, 0, ids).select(1, 0)) == Numbers{8, 0});
     CHECK(numbers(gather(x, 1, grid)) == Numbers{1, 0});
     CHECK(numbers(scatter(zeros({2}), 0, ids.narrow(0, 1, 1), 3.)) == Numbers{3, 0});
@@ -300,7 +300,7 @@ TEST_CASE("int32 and uint8 ids are taken for int64 ones", "[index]") {
     CHECK(numbers(bincount(ids)) == Numbers{1, 0, 1});
     CHECK(numbers(take(x, ids)) == Numbers{2, 0});
   }
-  CHECK(numbers(x.index({Slice(), from({-1}).to(kInt32)})) == Numbers{3, 7, 11});
+  CHECK(numbers(x.index({Slice(), tensor({-1}).to(kInt32)})) == Numbers{3, 7, 11});
 }
 
 TEST_CASE("unbind, diagonal and their like are views", "[index]") {
@@ -318,7 +318,7 @@ TEST_CASE("unbind, diagonal and their like are views", "[index]") {
 }
 
 TEST_CASE("sorting a part keeps the order of equals", "[index]") {
-  const Tensor x = from({2, 1, 2, 1, 3, 1});
+  const Tensor x = tensor({2, 1, 2, 1, 3, 1});
   CHECK(numbers(topk(x, 3, 0, false).indices) == Numbers{1, 3, 5});
   CHECK(numbers(topk(x, 3).indices) == Numbers{4, 0, 2});
   CHECK(numbers(kthvalue(x, 3, 0).indices) == Numbers{5});
@@ -329,8 +329,8 @@ TEST_CASE("sorting a part keeps the order of equals", "[index]") {
     CHECK(equal(topk(many, k, 0, false).indices, argsort(many).narrow(0, 0, k)));
     CHECK(equal(topk(many, k).indices, argsort(many, 0, true).narrow(0, 0, k)));
   }
-  CHECK(numbers(diff(from({true, true, false}))) == Numbers{0, 1});
-  CHECK(diff(from({1, 2}), 5).numel() == 0);
+  CHECK(numbers(diff(tensor({true, true, false}))) == Numbers{0, 1});
+  CHECK(diff(tensor({1, 2}), 5).numel() == 0);
 }
 
 // clang-format off
@@ -340,15 +340,15 @@ static const WrongCall kWrongCalls[] = {
 {[](World& w) { index_fill(w.matrix, 1, w.ids, w.vector); },
  "index_fill: the value must be a number or a 0-d tensor, got shape [3]"},
 {[](World& w) { index_add(w.number, 0, w.ids, w.vector); }, "index_add: a 0-d tensor has no slices"},
-{[](World& w) { w.matrix.index_add_(1, from({0, 4}), ones({3, 2})); },
+{[](World& w) { w.matrix.index_add_(1, tensor({0, 4}), ones({3, 2})); },
  "index_add_: index 4 is out of range for dimension 1 of size 4"},
-{[](World& w) { w.leaf.index_fill_(0, from({0}), 1); },
+{[](World& w) { w.leaf.index_fill_(0, tensor({0}), 1); },
  "index_fill_: a leaf that requires grad can be changed in place only under no_grad"},
 {[](World& w) { w.vector.scatter_(0, w.ids, ones({2})); },
  "scatter_: the source's shape [2] is smaller than the index's, [3]"},
 {[](World& w) { scatter_reduce(w.vector, 0, w.mask, w.vector, Reduce::kSum); },
  "scatter_reduce: indices must be int64 (or int32 or uint8), got bool; to(kInt64) converts"},
-{[](World& w) { take(w.vector, from({-4})); }, "take: index -4 is out of range for 3 elements"},
+{[](World& w) { take(w.vector, tensor({-4})); }, "take: index -4 is out of range for 3 elements"},
 {[](World& w) { take_along_dim(w.matrix, w.ids, 0); },
  "take_along_dim: an index of shape [3] for a tensor of shape [3, 4]"},
 {[](World& w) { masked_fill(w.ids, w.mask, kNaN); }, "masked_fill: nan does not fit into int64"},
@@ -360,9 +360,9 @@ static const WrongCall kWrongCalls[] = {
  "masked_scatter: the mask has 2 places, the source only 1 elements"},
 {[](World& w) { masked_scatter(w.vector, ones({2, 3}, {.dtype = kBool}), w.matrix); },
  "masked_scatter: a mask of shape [2, 3] for a tensor of shape [3]"},
-{[](World&) { one_hot(from({std::numeric_limits<int64_t>::max()})); },
+{[](World&) { one_hot(tensor({std::numeric_limits<int64_t>::max()})); },
  "one_hot: index 9223372036854775807 leaves no number of classes"},
-{[](World&) { one_hot(from({0, 1, 2}), std::numeric_limits<int64_t>::max()); }, "…"},
+{[](World&) { one_hot(tensor({0, 1, 2}), std::numeric_limits<int64_t>::max()); }, "…"},
 {[](World& w) { diag(w.vector, std::numeric_limits<int64_t>::max()); },
  "diag: the matrix of 3 elements on diagonal 9223372036854775807 is too large"},
 {[](World& w) { diag(w.vector, std::numeric_limits<int64_t>::min()); },
@@ -384,10 +384,10 @@ static const WrongCall kWrongCalls[] = {
  "broadcast_tensors: shapes [3, 4] and [3] do not broadcast"},
 {[](World& w) { rot90(w.matrix, 1, {0, -2}); }, "rot90: dimension 0 is named twice in [0, -2]"},
 {[](World& w) { repeat_interleave(w.matrix, -1); }, "repeat_interleave: -1 repeats"},
-{[](World& w) { repeat_interleave(w.matrix, from({1, 2}), 0); },
+{[](World& w) { repeat_interleave(w.matrix, tensor({1, 2}), 0); },
  "repeat_interleave: repeats of shape [2] for dimension 0 of size 3"},
 {[](World& w) { repeat_interleave(w.vector, w.whole); }, "repeat_interleave: -2 repeats"},
-{[](World& w) { repeat_interleave(w.vector, from({kMost - 1, kMost - 1, int64_t{4}})); },
+{[](World& w) { repeat_interleave(w.vector, tensor({kMost - 1, kMost - 1, int64_t{4}})); },
  "repeat_interleave: too many elements"},
 {[](World& w) { meshgrid({w.matrix}); }, "meshgrid: expected vectors, got shape [3, 4]"},
 {[](World& w) { kthvalue(w.matrix, 0); }, "kthvalue: k = 0 of dimension 1 of size 4"},
@@ -399,7 +399,7 @@ static const WrongCall kWrongCalls[] = {
 {[](World& w) { bincount(w.whole); }, "bincount: cannot count -2"},
 {[](World& w) { bincount(w.ids, ones({2})); }, "bincount: weights of shape [2] for 3 numbers"},
 {[](World& w) { histc(w.vector, 0); }, "histc: 0 bins"},
-{[](World&) { histc(from({1., kInf})); }, "histc: the range from 1 to inf is not finite"},
+{[](World&) { histc(tensor({1., kInf})); }, "histc: the range from 1 to inf is not finite"},
 {[](World& w) { histc(w.vector, 2, -1.7e308, 1.7e308); },
  "histc: the range from -1.7e+308 to 1.7e+308 is not finite"},
 {[](World& w) { searchsorted(w.matrix, w.cube); },
@@ -409,19 +409,19 @@ static const WrongCall kWrongCalls[] = {
 {[](World& w) { logcumsumexp(w.whole, 0); },
  "logcumsumexp: a tensor of int64; convert it to a floating point type first"},
 {[](World& w) { diff(w.number); }, "diff: a 0-d tensor has no neighbours"},
-{[](World& w) { segment_reduce(w.matrix, from({0, 2})); },
+{[](World& w) { segment_reduce(w.matrix, tensor({0, 2})); },
  "segment_reduce: the last offset is 2, the number of rows 3"},
-{[](World& w) { segment_reduce(w.matrix, from({1, 3})); }, "segment_reduce: the first offset is 1, not 0"},
-{[](World& w) { segment_reduce(w.matrix, from({0, 2, 1, 3})); }, "segment_reduce: the offsets fall after 2"},
-{[](World& w) { segment_reduce(w.matrix, from({int64_t{0}, kMost / 2, -kMost, -kMost / 2, int64_t{3}})); },
+{[](World& w) { segment_reduce(w.matrix, tensor({1, 3})); }, "segment_reduce: the first offset is 1, not 0"},
+{[](World& w) { segment_reduce(w.matrix, tensor({0, 2, 1, 3})); }, "segment_reduce: the offsets fall after 2"},
+{[](World& w) { segment_reduce(w.matrix, tensor({int64_t{0}, kMost / 2, -kMost, -kMost / 2, int64_t{3}})); },
  "segment_reduce: the offsets fall after 4611686018427387903"},
-{[](World& w) { segment_reduce(w.matrix, from({{0, 3}})); },
+{[](World& w) { segment_reduce(w.matrix, tensor({{0, 3}})); },
  "segment_reduce: expected a vector of offsets, got shape [1, 2]"},
-{[](World& w) { segment_reduce(w.matrix, from({0, 3}), Reduce::kProd); },
+{[](World& w) { segment_reduce(w.matrix, tensor({0, 3}), Reduce::kProd); },
  "segment_reduce: there is no kProd of segments"},
-{[](World& w) { segment_softmax(w.whole, from({0, 3})); },
+{[](World& w) { segment_softmax(w.whole, tensor({0, 3})); },
  "segment_softmax: a tensor of int64; convert it to a floating point type first"},
-{[](World& w) { segment_expand(w.matrix, from({0, 3})); }, "segment_expand: 1 segments for 3 rows"},
+{[](World& w) { segment_expand(w.matrix, tensor({0, 3})); }, "segment_expand: 1 segments for 3 rows"},
 {[](World& w) { segment_offsets(w.whole); }, "segment_offsets: a length of -2"},
 {[](World& w) { trace(w.cube); }, "trace: expected a matrix, got shape [2, 3, 4]"},
 {[](World& w) { cross(w.matrix, w.matrix); }, "cross: dimension -1 of shape [3, 4] does not have size 3"},

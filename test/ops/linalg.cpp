@@ -285,13 +285,13 @@ const std::vector<Row>& linalg_rows() {
 
 TEST_CASE("the determinant of a singular matrix has a gradient", "[ops]") {
   // Rank 2: the matrix of cofactors is not zero.
-  const Tensor a = from({{1., 2., 3.}, {4., 5., 6.}, {7., 8., 9.}}, {.dtype = kFloat64}).requires_grad_();
+  const Tensor a = tensor({{1., 2., 3.}, {4., 5., 6.}, {7., 8., 9.}}, {.dtype = kFloat64}).requires_grad_();
   const Tensor d = linalg::det(a);
   CHECK(std::abs(d.item<double>()) < 1e-12);
-  const Tensor zero = from({{1., 2., 0.}, {3., 4., 0.}, {5., 6., 0.}}, {.dtype = kFloat64}).requires_grad_();
+  const Tensor zero = tensor({{1., 2., 0.}, {3., 4., 0.}, {5., 6., 0.}}, {.dtype = kFloat64}).requires_grad_();
   const Tensor e = linalg::det(zero);
   CHECK(e.item<double>() == 0);
-  testing::assert_close(grad({e}, {zero})[0], from({{0., 0., -2.}, {0., 0., 4.}, {0., 0., -2.}}, {.dtype = kFloat64}),
+  testing::assert_close(grad({e}, {zero})[0], tensor({{0., 0., -2.}, {0., 0., 4.}, {0., 0., -2.}}, {.dtype = kFloat64}),
                         {.atol = 1e-12});
 }
 

@@ -17,7 +17,7 @@ namespace {
 Tensor made(const Shape& shape, const std::function<double(double i)>& f) {
   std::vector<double> values;
   for (int64_t i = 0; i < shape.numel(); ++i) values.push_back(f(static_cast<double>(i)));
-  return from(values, shape);
+  return tensor(values, shape);
 }
 Tensor wave(double phase, const Shape& shape, double scale = 2, double middle = 0) {
   return made(shape, [=](double i) { return middle + scale * std::sin(1.7 * i + phase); });
@@ -38,12 +38,12 @@ std::map<std::string, Case> cases() {
   };
   const Tensor x = wave(0.1, {5, 4}), y = wave(0.7, {5, 4}), z = wave(1.1, {5, 4}), v = wave(0.4, {5, 4}, 0.9, 1);
   const Tensor p = wave(0.2, {5, 4}, 0.4, 0.5), q = wave(0.9, {5, 4}, 0.5, 0.5), w = wave(0.5, {4}, 0.5, 1);
-  const Tensor t = from({2, 0, 3, 1, 2}), signs = from({1, -1, -1, 1, 1}), grid = sign(wave(0.3, {5, 4}));
-  const Tensor labels = from({{1, 3, -1, 0}, {0, -1, 2, 2}, {3, 2, 1, 0}, {-1, 0, 0, 0}, {2, 2, -1, 1}});
-  const Tensor deep = wave(0.6, {2, 4, 3, 2}), deep_t = from({{{0, 1}, {2, 3}, {3, 1}}, {{2, 2}, {0, 3}, {1, 1}}});
+  const Tensor t = tensor({2, 0, 3, 1, 2}), signs = tensor({1, -1, -1, 1, 1}), grid = sign(wave(0.3, {5, 4}));
+  const Tensor labels = tensor({{1, 3, -1, 0}, {0, -1, 2, 2}, {3, 2, 1, 0}, {-1, 0, 0, 0}, {2, 2, -1, 1}});
+  const Tensor deep = wave(0.6, {2, 4, 3, 2}), deep_t = tensor({{{0, 1}, {2, 3}, {3, 1}}, {{2, 2}, {0, 3}, {1, 1}}});
   const Tensor steps = log_softmax(wave(0.8, {6, 4, 5}), -1);
-  const Tensor padded = from({{1, 1, 2}, {3, 4, 0}, {0, 0, 0}, {2, 2, 2}}), joined = from({1, 1, 2, 3, 4, 2, 2, 2});
-  const Tensor ins = from({6, 5, 4, 3}), outs = from({3, 2, 0, 3});
+  const Tensor padded = tensor({{1, 1, 2}, {3, 4, 0}, {0, 0, 0}, {2, 2, 2}}), joined = tensor({1, 1, 2, 3, 4, 2, 2, 2});
+  const Tensor ins = tensor({6, 5, 4, 3}), outs = tensor({3, 2, 0, 3});
   const auto manhattan = [](const Tensor& a, const Tensor& b) { return sum(abs(a - b), -1); };
 
   for (const auto& [how, r] :
@@ -289,7 +289,7 @@ std::map<std::string, Case> cases() {
     no_grad([&, &parameter = parameter] { parameter.copy_(wave(phase, parameter.shape(), 0.5)); });
     phase += 0.1;
   }
-  const Tensor many = wave(0.2, {6, 8}), rare = from({3, 12, 0, 19, 4, 9});
+  const Tensor many = wave(0.2, {6, 8}), rare = tensor({3, 12, 0, 19, 4, 9});
   add(
       "adaptive output", [=](auto& a) { return (*adaptive)(a, rare).output; }, many);
   add(
@@ -322,45 +322,46 @@ TEST_CASE("losses and distances have PyTorch's values and gradients", "[ops]") {
 }
 
 TEST_CASE("losses at the edges of their targets", "[ops]") {
-  const Tensor x = from({{1., 2.}, {3., 5.}}), none = from({-100, -100});
+  const Tensor x = tensor({{1., 2.}, {3., 5.}}), none = tensor({-100, -100});
   CHECK(std::isnan(cross_entropy(x, none).item<double>()));
   CHECK(cross_entropy(x, none, kSum).item<double>() == 0);
   CHECK(std::isnan(nll_loss(x, none).item<double>()));
   // What is ignored may be infinite.
-  const Tensor wild = from({{1., 2.}, {-double(INFINITY), double(NAN)}}).requires_grad_();
-  const Tensor loss = cross_entropy(wild, from({0, -100}), {.label_smoothing = 0.1});
+  const Tensor wild = tensor({{1., 2.}, {-double(INFINITY), double(NAN)}}).requires_grad_();
+  const Tensor loss = cross_entropy(wild, tensor({0, -100}), {.label_smoothing = 0.1});
   CHECK(loss.item<double>() == Approx(cross_entropy(x[0], 0, {.label_smoothing = 0.1}).item<double>()));
   loss.backward();
   CHECK(wild.grad()[1].to_vector<double>() == std::vector<double>{0, 0});
   // A weight of 0 for every target that occurs leaves nothing to divide by.
-  CHECK(std::isnan(cross_entropy(x, from({1, 1}), {.weight = from({1., 0.})}).item<double>()));
+  CHECK(std::isnan(cross_entropy(x, tensor({1, 1}), {.weight = tensor({1., 0.})}).item<double>()));
   // Large logits of either sign neither overflow nor lose the loss.
-  const Tensor large = from({1000., -1000.});
-  CHECK(
-      binary_cross_entropy_with_logits(large, from({0., 1.}), {.pos_weight = from({2., 2.}), .reduction = kNoReduction})
-          .to_vector<double>() == std::vector<double>{1000, 2000});
-  CHECK(soft_margin_loss(large, from({-1., 1.})).item<double>() == 1000);
+  const Tensor large = tensor({1000., -1000.});
+  CHECK(binary_cross_entropy_with_logits(large, tensor({0., 1.}),
+                                         {.pos_weight = tensor({2., 2.}), .reduction = kNoReduction})
+            .to_vector<double>() == std::vector<double>{1000, 2000});
+  CHECK(soft_margin_loss(large, tensor({-1., 1.})).item<double>() == 1000);
 }
 
 TEST_CASE("the logistic loss of a confident right answer is not rounded away", "[ops]") {
   const auto loss = [](double x, double t, const BCEWithLogitsLossOptions& options = {}) {
-    return binary_cross_entropy_with_logits(from({x}), from({t}), options).item<double>();
+    return binary_cross_entropy_with_logits(tensor({x}), tensor({t}), options).item<double>();
   };
   for (const double x : {12., 16., 30.}) {
     CHECK(loss(x, 1) == Approx(std::log1p(std::exp(-x))).epsilon(1e-5));
     CHECK(loss(-x, 0) == Approx(std::log1p(std::exp(-x))).epsilon(1e-5));
-    CHECK(loss(x, 1, {.pos_weight = from({3.})}) == Approx(3 * std::log1p(std::exp(-x))).epsilon(1e-5));
+    CHECK(loss(x, 1, {.pos_weight = tensor({3.})}) == Approx(3 * std::log1p(std::exp(-x))).epsilon(1e-5));
   }
   const Tensor zero = zeros({1}, {.requires_grad = true});
-  binary_cross_entropy_with_logits(zero, from({1.})).backward();
+  binary_cross_entropy_with_logits(zero, tensor({1.})).backward();
   CHECK(zero.grad().item<double>() == -0.5);
 }
 
 TEST_CASE("label smoothing does not see what all logits have in common", "[ops]") {
-  CHECK(cross_entropy(full({1, 4}, 1e38), from({2}), {.label_smoothing = 0.1}).item<double>() == Approx(std::log(4.)));
+  CHECK(cross_entropy(full({1, 4}, 1e38), tensor({2}), {.label_smoothing = 0.1}).item<double>() ==
+        Approx(std::log(4.)));
   const Tensor x = randn({1, 1000});
-  CHECK(cross_entropy(round(x) + 65536, from({2}), {.label_smoothing = 0.1}).item<double>() ==
-        Approx(cross_entropy(round(x), from({2}), {.label_smoothing = 0.1}).item<double>()).epsilon(1e-6));
+  CHECK(cross_entropy(round(x) + 65536, tensor({2}), {.label_smoothing = 0.1}).item<double>() ==
+        Approx(cross_entropy(round(x), tensor({2}), {.label_smoothing = 0.1}).item<double>()).epsilon(1e-6));
 }
 
 TEST_CASE("Huber's loss is curved where input and target are equal", "[ops]") {

@@ -30,7 +30,7 @@ Array normalised(const Arrays& x, const std::function<int64_t(const Index&)>& se
 }
 /// On the inputs' device.
 Tensor beside(In x, std::initializer_list<double> values) {
-  return from(std::vector<double>(values), {.dtype = kFloat32, .device = x[0].device()});
+  return tensor(std::vector<double>(values), {.dtype = kFloat32, .device = x[0].device()});
 }
 
 int64_t second(const Index& at) { return at[1]; }

@@ -220,45 +220,45 @@ const std::vector<Row>& pointwise_rows() {
 TEST_CASE("bits of integers and bools", "[ops]") {
   for (const DType dtype : {kUInt8, kInt32, kInt64}) {
     INFO(dtype);
-    const Tensor a = from({12, 10, 0}).to(dtype), b = from({10, 3, 255}).to(dtype);
+    const Tensor a = tensor({12, 10, 0}).to(dtype), b = tensor({10, 3, 255}).to(dtype);
     CHECK((a & b).dtype() == dtype);
     CHECK((a & b).to_vector<int>() == std::vector{8, 2, 0});
     CHECK((a | b).to_vector<int>() == std::vector{14, 11, 255});
     CHECK((a ^ 6).to_vector<int>() == std::vector{10, 12, 6});
     CHECK((~a).to_vector<int>() == (dtype == kUInt8 ? std::vector{243, 245, 255} : std::vector{-13, -11, -1}));
-    CHECK(bitwise_left_shift(a, from({1, 70, 2})).to_vector<int>() == std::vector{24, 0, 0});
-    CHECK(bitwise_right_shift(a, from({2, -1, 0})).to_vector<int>() == std::vector{3, 0, 0});
+    CHECK(bitwise_left_shift(a, tensor({1, 70, 2})).to_vector<int>() == std::vector{24, 0, 0});
+    CHECK(bitwise_right_shift(a, tensor({2, -1, 0})).to_vector<int>() == std::vector{3, 0, 0});
   }
-  CHECK(bitwise_right_shift(from({-9, -9}), from({2, 64})).to_vector<int>() == std::vector{-3, -1});
-  CHECK(bitwise_left_shift(1, from({63})).item<int64_t>() == std::numeric_limits<int64_t>::min());
-  const Tensor yes = from({true, false}), no = from({true, true});
+  CHECK(bitwise_right_shift(tensor({-9, -9}), tensor({2, 64})).to_vector<int>() == std::vector{-3, -1});
+  CHECK(bitwise_left_shift(1, tensor({63})).item<int64_t>() == std::numeric_limits<int64_t>::min());
+  const Tensor yes = tensor({true, false}), no = tensor({true, true});
   CHECK((yes ^ no).dtype() == kBool);
   CHECK((yes ^ no).to_vector<int>() == std::vector{0, 1});
   CHECK((~yes).to_vector<int>() == std::vector{0, 1});
 }
 
 TEST_CASE("quotients are rounded down as in Python", "[ops]") {
-  CHECK(floor_divide(from({7, -7, 7, -7}), from({2, 2, -2, -2})).to_vector<int>() == std::vector{3, -4, -4, 3});
-  CHECK(remainder(from({7, -7, 7, -7}), from({2, 2, -2, -2})).to_vector<int>() == std::vector{1, 1, -1, -1});
+  CHECK(floor_divide(tensor({7, -7, 7, -7}), tensor({2, 2, -2, -2})).to_vector<int>() == std::vector{3, -4, -4, 3});
+  CHECK(remainder(tensor({7, -7, 7, -7}), tensor({2, 2, -2, -2})).to_vector<int>() == std::vector{1, 1, -1, -1});
   const int64_t least = std::numeric_limits<int64_t>::min();
-  CHECK(floor_divide(from({least}), -1).item<int64_t>() == least);
+  CHECK(floor_divide(tensor({least}), -1).item<int64_t>() == least);
   CHECK(floor_divide(1., 0.1).item<double>() == 9);
-  CHECK(remainder(from({5.}), -3.).item<double>() == -1);
+  CHECK(remainder(tensor({5.}), -3.).item<double>() == -1);
 }
 
 TEST_CASE("close tensors", "[ops]") {
   const double inf = ref::kInfinity, nan = std::nan("");
-  const Tensor a = from({1., inf, nan, -inf, 0.}), b = from({1.000001, inf, nan, inf, 1e-9});
+  const Tensor a = tensor({1., inf, nan, -inf, 0.}), b = tensor({1.000001, inf, nan, inf, 1e-9});
   CHECK(isclose(a, b).to_vector<int>() == std::vector{1, 1, 0, 0, 1});
   CHECK(isclose(a, b, 0, 0, true).to_vector<int>() == std::vector{0, 1, 1, 0, 0});
-  CHECK(allclose(from({1, 2}), from({1., 2.00001})));
+  CHECK(allclose(tensor({1, 2}), tensor({1., 2.00001})));
   CHECK_FALSE(allclose(a, b));
   CHECK(isfinite(b).to_vector<int>() == std::vector{1, 0, 0, 0, 1});
 }
 
 TEST_CASE("nan_to_num knows the limits of its type", "[ops]") {
   for (const DType dtype : {kFloat16, kBFloat16, kFloat32, kFloat64}) {
-    const Tensor x = from({std::nan(""), ref::kInfinity, -ref::kInfinity, 5.}).to(dtype), y = nan_to_num(x);
+    const Tensor x = tensor({std::nan(""), ref::kInfinity, -ref::kInfinity, 5.}).to(dtype), y = nan_to_num(x);
     INFO(dtype);
     CHECK(y.dtype() == dtype);
     CHECK(all(isfinite(y)).item<bool>());
@@ -271,17 +271,17 @@ TEST_CASE("nan_to_num knows the limits of its type", "[ops]") {
 
 TEST_CASE("a bound that is a tensor gets the gradient where it takes the place of x and half where they are equal",
           "[ops]") {
-  const Tensor x = from({-2., 0., 1., 3.}).requires_grad_(), low = from({-1.}).requires_grad_(),
-               high = from({1.}).requires_grad_();
-  sum(clamp(x, low, high) * from({1., 2., 4., 8.})).backward();
+  const Tensor x = tensor({-2., 0., 1., 3.}).requires_grad_(), low = tensor({-1.}).requires_grad_(),
+               high = tensor({1.}).requires_grad_();
+  sum(clamp(x, low, high) * tensor({1., 2., 4., 8.})).backward();
   CHECK(x.grad().to_vector<double>() == std::vector<double>{0, 2, 2, 0});
   CHECK(low.grad().item<double>() == 1);
   CHECK(high.grad().item<double>() == 10);
-  CHECK(std::isnan(clamp(x, {}, from({std::nan("")}))[0].item<double>()));
+  CHECK(std::isnan(clamp(x, {}, tensor({std::nan("")}))[0].item<double>()));
 }
 
 TEST_CASE("the slope of atan2 is finite at the origin and near it", "[ops]") {
-  const Tensor a = from({0., 1e-25}).requires_grad_(), b = from({0., 1e-25}).requires_grad_();
+  const Tensor a = tensor({0., 1e-25}).requires_grad_(), b = tensor({0., 1e-25}).requires_grad_();
   sum(atan2(a, b)).backward();
   CHECK(a.grad()[0].item<double>() == 0);
   CHECK(b.grad()[0].item<double>() == 0);
@@ -290,7 +290,7 @@ TEST_CASE("the slope of atan2 is finite at the origin and near it", "[ops]") {
 }
 
 TEST_CASE("lerp reaches both ends", "[ops]") {
-  const Tensor a = from({1e8, -3.}), b = from({1., 1e-9});
+  const Tensor a = tensor({1e8, -3.}), b = tensor({1., 1e-9});
   CHECK(equal(lerp(a, b, 0), a));
   CHECK(equal(lerp(a, b, 1), b));
   Tensor y = a.clone();

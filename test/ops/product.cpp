@@ -192,7 +192,7 @@ const std::vector<Row>& product_rows() {
 
 TEST_CASE("NaN passes the gradient of linear_relu, also one that is differentiable", "[ops]") {
   Tensor w = ones({3, 2}).requires_grad_();
-  const Tensor x = from({{1.f, 1.f}, {-1.f, 0.f}, {NAN, 1.f}});
+  const Tensor x = tensor({{1.f, 1.f}, {-1.f, 0.f}, {NAN, 1.f}});
   for (const bool create_graph : {false, true}) {
     Tensor b = zeros({3}).requires_grad_();
     const Tensor y = linear_relu(x, w, b);
@@ -203,7 +203,7 @@ TEST_CASE("NaN passes the gradient of linear_relu, also one that is differentiab
 
 TEST_CASE("a product of integers takes little room", "[ops]") {
   const Tensor a = randint(-9, 9, {300, 200}), b = randint(-9, 9, {200, 100});
-  reset_peak_memory();
+  reset_peak_memory_stats();
   const int64_t before = memory_stats().peak_in_use;
   const Tensor y = mm(a, b);
   CHECK(memory_stats().peak_in_use - before < 16 << 20);  // all products take 48 MiB

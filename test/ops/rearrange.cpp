@@ -85,7 +85,7 @@ const std::vector<Row>& rearrange_rows() {
  [](Ref x) { return build({2, 9, 4}, [&](const Index& at) { return x[0](with(at, 1, at[1] / 3)); }); }, {{kCube}}, kMoves},
 {"repeat_interleave(flat)", [](In x) { return repeat_interleave(x[0], 2); },
  [](Ref x) { return build({24}, [&](const Index& at) { return x[0].data[at[0] / 2]; }); }, {{kMatrix}}, kMoves},
-{"repeat_interleave(each)", [](In x) { return repeat_interleave(x[0], from({2, 0, 3}, {.device = test_device()}), 0); },
+{"repeat_interleave(each)", [](In x) { return repeat_interleave(x[0], tensor({2, 0, 3}, {.device = test_device()}), 0); },
  [](Ref x) { return build({5, 4}, [&](const Index& at) { return x[0](with(at, 0, at[0] < 2 ? 0 : 2)); }); }, {{kMatrix}},
  kMoves},
 {"meshgrid", [](In x) { return meshgrid({x[0], x[1]})[1]; },

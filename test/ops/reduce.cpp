@@ -6,7 +6,7 @@ namespace {
 
 /// x with no constant rows.
 Tensor sloped(const Tensor& x) {
-  return x + from({{0, 2, 0, 1, 0}, {1, 0, 0, 0, 3}, {0, 0, 1, 2, 1}}, {.device = x.device()});
+  return x + tensor({{0, 2, 0, 1, 0}, {1, 0, 0, 0, 3}, {0, 0, 1, 2, 1}}, {.device = x.device()});
 }
 Array sloped(const Array& x) {
   const int slope[] = {0, 2, 0, 1, 0, 1, 0, 0, 0, 3, 0, 0, 1, 2, 1};

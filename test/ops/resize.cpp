@@ -296,7 +296,7 @@ TEST_CASE("the nearest element gives the grid a gradient of zeros", "[ops]") {
 
 TEST_CASE("sampling far outside and at NaN stays inside the memory", "[ops]") {
   const Tensor x = ones({1, 1, 2, 2});
-  const Tensor grid = from({1e30, -1e30, std::nan(""), 0., ref::kInfinity, 5.}).view({1, 1, 3, 2});
+  const Tensor grid = tensor({1e30, -1e30, std::nan(""), 0., ref::kInfinity, 5.}).view({1, 1, 3, 2});
   for (GridPadding padding : {GridPadding::kZeros, GridPadding::kBorder, GridPadding::kReflection})
     for (Interpolation mode : {kBilinear, kNearest, kBicubic})
       CHECK(grid_sample(x, grid, {mode, padding}).shape() == Shape{1, 1, 1, 3});

@@ -235,7 +235,7 @@ const std::vector<Row>& rnn_rows() {
                                                          return x[of[at[0]]]({time[at[0]], at[1]}); }); },
  {{{1, 2}}, {{3, 2}}, {{2, 2}}}, kMoves},
 {"unpack_sequence",
- [](In x) { return cat(unpack_sequence({x[0], from({3, 2, 1}), from({1, 2, 0}), from({2, 0, 1})})); },
+ [](In x) { return cat(unpack_sequence({x[0], tensor({3, 2, 1}), tensor({1, 2, 0}), tensor({2, 0, 1})})); },
  [](Ref x) { return build({6, 2}, [&](const Index& at) { const int64_t row[] = {2, 0, 3, 5, 1, 4};
                                                          return x[0]({row[at[0]], at[1]}); }); }, {{{6, 2}}}, kMoves},
 {"pack_padded_sequence", [](In x) { return pack_padded_sequence(x[0], {1, 3, 2}).data; },
@@ -246,7 +246,7 @@ const std::vector<Row>& rnn_rows() {
  [](Ref x) { return build({4}, [&](const Index& at) { const int64_t of[] = {0, 1, 0, 0}, time[] = {0, 0, 1, 2};
                                                       return x[0]({of[at[0]], time[at[0]]}); }); }, {{{2, 3}}}, kMoves},
 {"pad_packed_sequence",
- [](In x) { return pad_packed_sequence({x[0], from({3, 2, 1}), from({1, 2, 0}), from({2, 0, 1})}, false, 1, 4).data; },
+ [](In x) { return pad_packed_sequence({x[0], tensor({3, 2, 1}), tensor({1, 2, 0}), tensor({2, 0, 1})}, false, 1, 4).data; },
  [](Ref x) { return build({4, 3, 2}, [&](const Index& at) { const int64_t row[] = {2, 0, 1, -1, 3, 4, -1, 5, -1, -1, -1, -1};
                                                             const int64_t i = row[at[0] * 3 + at[1]];
                                                             return i < 0 ? 1 : x[0]({i, at[2]}); }); }, {{{6, 2}}}, kMoves},
@@ -372,23 +372,23 @@ TEST_CASE("wrong calls of recurrent ops say what is wrong", "[cpu]") {
        },
        "pack_padded_sequence: a sequence of length 5 in a tensor of shape [3, 4]"},
       {[](World& w) {
-         unpack_sequence({w.matrix, from({2, 2})});
+         unpack_sequence({w.matrix, tensor({2, 2})});
        },
        "unpack_sequence: data of shape [3, 4] with batch_sizes that add up to 4"},
       {[](World& w) {
-         unpack_sequence({w.matrix, from({2, 1}), from({0, 0}), from({0, 0})});
+         unpack_sequence({w.matrix, tensor({2, 1}), tensor({0, 0}), tensor({0, 0})});
        },
        "unpack_sequence: unsorted_indices[1] is 0; they should be the numbers from 0 to 1, each once"},
       {[](World& w) {
-         pad_packed_sequence({w.matrix, from({2, 1})}, false, 0, 1);
+         pad_packed_sequence({w.matrix, tensor({2, 1})}, false, 0, 1);
        },
        "pad_packed_sequence: total_length 1 is less than the longest sequence's, 2"},
       {[](World& w) {
-         pad_packed_sequence({w.matrix, from({2, 1})}, false, 0, int64_t{1} << 62);
+         pad_packed_sequence({w.matrix, tensor({2, 1})}, false, 0, int64_t{1} << 62);
        },
        "shape [2, 4611686018427387904]: too many elements for 63 bits"},
       {[](World& w) {
-         unpack_sequence({w.matrix, from({int64_t{1} << 60})});
+         unpack_sequence({w.matrix, tensor({int64_t{1} << 60})});
        },
        "unpack_sequence: data of shape [3, 4] with batch_sizes that add up to 1152921504606846976"},
       {[](World& w) {

@@ -132,13 +132,13 @@ TEST_CASE("an alias table draws by its weights", "[ops]") {
   const AliasTable zipf = AliasTable::log_uniform(1000);
   CHECK(zipf.probabilities()[0].item<double>() == Approx(std::log(2) / std::log(1001)));
   CHECK(AliasTable::unigram({16, 1, 0}).probabilities()[0].item<double>() == Approx(8. / 9));
-  const SampledClasses drawn = zipf.sample_for(from({0, 999}), 50);
+  const SampledClasses drawn = zipf.sample_for(tensor({0, 999}), 50);
   CHECK(drawn.ids.shape() == Shape{50});
   CHECK(drawn.target_log_expected[0].item<double>() == Approx(std::log(50 * std::log(2) / std::log(1001))));
-  const SampledClasses different = AliasTable({1, 0, 4, 5}).sample_for(from({0}), 3, true);
-  CHECK(equal(sort(different.ids).values, from({0, 2, 3})));
+  const SampledClasses different = AliasTable({1, 0, 4, 5}).sample_for(tensor({0}), 3, true);
+  CHECK(equal(sort(different.ids).values, tensor({0, 2, 3})));
   CHECK(all(different.log_expected <= 0).item<bool>());
-  CHECK_THROWS_WITH(AliasTable({1, 0}).sample_for(from({0}), 2, true), "AliasTable: 2 distinct samples of 1 classes");
+  CHECK_THROWS_WITH(AliasTable({1, 0}).sample_for(tensor({0}), 2, true), "AliasTable: 2 distinct samples of 1 classes");
   CHECK_THROWS_WITH(AliasTable({1, -1}), "AliasTable: weight 1 is -1");
   CHECK_THROWS_WITH(AliasTable({0, 0}), "AliasTable: the weights of 2 classes add up to 0");
   CHECK_THROWS_WITH(AliasTable(std::vector<double>{}), "AliasTable: the weights of 0 classes add up to 0");
@@ -151,12 +151,13 @@ TEST_CASE("sampled losses give row-sparse gradients", "[ops]") {
     REQUIRE(x.sparse_grad());
     return x.sparse_grad()->ids.to_vector<int64_t>();
   };
-  negative_sampling_loss(embedding(in, from({3, 8}), true), weight, from({1, 2}), from({{4, 5}, {5, 1}})).backward();
+  negative_sampling_loss(embedding(in, tensor({3, 8}), true), weight, tensor({1, 2}), tensor({{4, 5}, {5, 1}}))
+      .backward();
   CHECK(rows(weight) == std::vector<int64_t>{1, 2, 4, 5});
   CHECK(rows(in) == std::vector<int64_t>{3, 8});
   weight.set_grad({});
   const AliasTable noise = AliasTable::log_uniform(50);
-  const Tensor targets = from({7, 9});
+  const Tensor targets = tensor({7, 9});
   nce_loss(randn({2, 4}), weight, bias, targets, noise.sample_for(targets, 3)).backward();
   CHECK(rows(bias).size() <= 5);
   CHECK(rows(weight) == rows(bias));
@@ -208,9 +209,9 @@ TEST_CASE("Huffman's tree", "[ops]") {
 
 TEST_CASE("weights that are too large or too unlike are an error", "[ops]") {
   CHECK_THROWS_WITH(AliasTable({1e308, 1e308}), "AliasTable: the weights of 2 classes add up to inf");
-  CHECK_THROWS_WITH(AliasTable({1, 1e-12}).sample_for(from({0}), 2, true),
+  CHECK_THROWS_WITH(AliasTable({1, 1e-12}).sample_for(tensor({0}), 2, true),
                     "AliasTable: 1002000 draws gave only 1 distinct ones of 2; the weights are too unlike");
-  CHECK_THROWS_WITH(AliasTable({1, 0}).sample_for(from({1}), 2),
+  CHECK_THROWS_WITH(AliasTable({1, 0}).sample_for(tensor({1}), 2),
                     "AliasTable: a target has weight 0, so it is never drawn");
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   CHECK(HuffmanTree({kMost, kMost, kMost}).classes == 3);
@@ -220,7 +221,7 @@ TEST_CASE("sampled losses say what is wrong", "[ops]") {
   static constexpr WrongCall calls[] = {
       {[](World& w) { negative_sampling_loss(w.matrix, w.doubles, w.ids, w.ids); },
        "negative_sampling_loss: vectors of shape [3, 4] and a weight of shape [4, 3]"},
-      {[](World& w) { negative_sampling_loss(w.matrix, w.matrix, from({1}), w.ids); },
+      {[](World& w) { negative_sampling_loss(w.matrix, w.matrix, tensor({1}), w.ids); },
        "negative_sampling_loss: 3 vectors but targets of shape [1]"},
       {[](World& w) {
          negative_sampling_loss(w.matrix, w.matrix, w.ids, zeros({2, 2}, {.dtype = kInt64}));

@@ -4,7 +4,7 @@ namespace reel {
 namespace {
 
 const std::vector<int64_t> kOffsets{0, 3, 3, 4, 9};
-Tensor offsets() { return from(kOffsets, {.device = test_device()}); }
+Tensor offsets() { return tensor(kOffsets, {.device = test_device()}); }
 
 /// Every segment of every column, joined.
 Array reduce(const Array& x, double (*join)(const Line&)) {
@@ -29,7 +29,7 @@ Array softmax(const Array& x) {
     return 1 / sum;
   });
 }
-Tensor without_empty(const Tensor& x) { return index_select(x, 0, from({0, 2, 3}, {.device = test_device()})); }
+Tensor without_empty(const Tensor& x) { return index_select(x, 0, tensor({0, 2, 3}, {.device = test_device()})); }
 Array without_empty(const Array& x) {
   Shape shape = x.shape;
   shape[0] = 3;
@@ -62,7 +62,7 @@ const std::vector<Row>& segment_rows() {
  [](Ref x) { return without_empty(reduce(x[0], lowest)); }, {{{9, 5}}}},
 {"segment_reduce(min, empty)", [](In x) { return segment_reduce(x[0], offsets(), Reduce::kMin); },
  [](Ref x) { return reduce(x[0], lowest); }, {{{9}}}, {.differentiable = false}},
-{"segment_reduce(long)", [](In x) { return segment_reduce(x[0], from({0, 50, 131}, {.device = test_device()}), Reduce::kMax); },
+{"segment_reduce(long)", [](In x) { return segment_reduce(x[0], tensor({0, 50, 131}, {.device = test_device()}), Reduce::kMax); },
  [](Ref x) {
    return build({2}, [&](const Index& at) {
      return ref::largest(Line(x[0].data.begin() + (at[0] ? 50 : 0), x[0].data.begin() + (at[0] ? 131 : 50)));

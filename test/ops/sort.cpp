@@ -118,7 +118,7 @@ const std::vector<Row>& sort_rows() {
  [](Ref x) { return fold(x[0], {1}, [](const Line& v) { return quantile(v, 0.3); }); }, {{{2, 6, 3}}}},
 {"quantile(all)", [](In x) { return quantile(x[0], 0.7, {}, true); },
  [](Ref x) { return fold(x[0], {}, [](const Line& v) { return quantile(v, 0.7); }, true); }, {{kCube}}},
-{"quantile(several)", [](In x) { return quantile(x[0], from({0.25, 0.5, 1.0}, {.dtype = kFloat64}), 0); },
+{"quantile(several)", [](In x) { return quantile(x[0], tensor({0.25, 0.5, 1.0}, {.dtype = kFloat64}), 0); },
  [](Ref x) {
    return build({3, 2}, [&](const Index& at) {
      Line column;

@@ -70,7 +70,9 @@ class Rule : public optim::OptimizerWith<RuleOptions> {
   }
 };
 
-Tensor parameter(const std::vector<double>& values) { return from(values, {.dtype = kFloat64, .requires_grad = true}); }
+Tensor parameter(const std::vector<double>& values) {
+  return tensor(values, {.dtype = kFloat64, .requires_grad = true});
+}
 
 }  // namespace
 
@@ -95,7 +97,7 @@ TEST_CASE("an optimizer of one's own does what its formula says") {
 TEST_CASE("an optimizer of one's own has groups, schedules and a state that is saved") {
   manual_seed(3);
   nn::Sequential net{nn::Linear(2, 8), reel::tanh, nn::Linear(8, 2)};
-  const Tensor x = from({{0., 0.}, {0., 1.}, {1., 0.}, {1., 1.}}), y = from({0, 1, 1, 0});
+  const Tensor x = tensor({{0., 0.}, {0., 1.}, {1., 0.}, {1., 1.}}), y = tensor({0, 1, 1, 0});
   Lion lion(net[0].parameters(), {.lr = 0.02});
   lion.add_param_group(net[2].parameters(), {.lr = 0.01});
   optim::ExponentialLR schedule(lion, 0.99);
@@ -161,11 +163,11 @@ TEST_CASE("an optimizer of one's own may have any number and kind of states and 
 
   nn::Embedding table(6, 1, {.sparse = true});
   Rule rows(table.parameters());
-  sum(table(from({1, 4}))).backward();
+  sum(table(tensor({1, 4}))).backward();
   rows.step();
   CHECK(table.weight[4].item<double>() == 7);
   rows.zero_grad();
-  sum(table(from({1, 3, 4}))).backward();
+  sum(table(tensor({1, 3, 4}))).backward();
   rows.step();
   CHECK(rows.sparse == 1);
   CHECK(rows.dense == 1);

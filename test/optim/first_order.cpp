@@ -118,7 +118,7 @@ TEST_CASE("SparseAdam goes where PyTorch's goes and refuses dense gradients", "[
   const Tensor expected = figure("optimizer.sparse_adam");
   for (int t = 0; t < 20; ++t) {
     adam.zero_grad();
-    sum(sin(embedding(weight, from({t % 4, t % 3}), true) * (t + 1))).backward();
+    sum(sin(embedding(weight, tensor({t % 4, t % 3}), true) * (t + 1))).backward();
     adam.step();
     CHECK_NOTHROW(testing::assert_close(weight.detach(), expected[t], {.rtol = 1e-9}));
   }

@@ -24,8 +24,8 @@ TEST_CASE("L-BFGS goes where PyTorch's goes with and without a line search", "[o
   const StateDict figures = load_reference("optim.safetensors");
   const Tensor expected = *find(figures, wolfe ? "optimizer.lbfgs_wolfe" : "optimizer.lbfgs");
   // Two tensors, one of them not seen as the vector that it is a part of.
-  Tensor a = from({{-1.2, 1.0}}, {.dtype = kFloat64}).requires_grad_(),
-         b = from({-0.5, 0.8}, {.dtype = kFloat64}).requires_grad_();
+  Tensor a = tensor({{-1.2, 1.0}}, {.dtype = kFloat64}).requires_grad_(),
+         b = tensor({-0.5, 0.8}, {.dtype = kFloat64}).requires_grad_();
   auto lbfgs = std::make_unique<optim::LBFGS>(std::vector{a, b}, options);
   for (int t = 0; t < 20; ++t) {
     lbfgs->step([&] {

@@ -196,7 +196,7 @@ TEST_CASE("a chain of schedules that cannot be loaded stays as it was", "[optim]
 }
 
 TEST_CASE("weight averages are means and can be tried on", "[optim]") {
-  Tensor p = from({1., 2.}, {.dtype = kFloat64}).requires_grad_();
+  Tensor p = tensor({1., 2.}, {.dtype = kFloat64}).requires_grad_();
   ExponentialMovingAverage ema({p}, 0.75);
   StochasticWeightAverage swa({p});
   for (int step = 0; step < 3; ++step) {
@@ -265,7 +265,7 @@ TEST_CASE("L-BFGS without a closure leaves no state") {
 
 TEST_CASE("clip_grad_value clamps each element", "[optim]") {
   Tensor p = zeros({3}, {.requires_grad = true});
-  p.set_grad(from({-3., 0.5, 7.}));
+  p.set_grad(tensor({-3., 0.5, 7.}));
   clip_grad_value(std::vector{p}, 1);
   CHECK(p.grad().to_vector<float>() == std::vector<float>{-1, 0.5, 1});
   CHECK_THROWS_WITH(clip_grad_value(std::vector{p}, -1), "clip_grad_value: clip_value must not be negative, got -1");

@@ -24,7 +24,7 @@ std::vector<double> ramp(int64_t n, double start) {
 }
 
 Tensor parameter(const std::vector<double>& values, DType dtype = kFloat64) {
-  return from(values, {.dtype = dtype}).requires_grad_();
+  return tensor(values, {.dtype = dtype}).requires_grad_();
 }
 
 void check_close(const Tensor& actual, const std::vector<double>& expected, double tolerance = 1e-12) {
@@ -42,7 +42,7 @@ void check_steps(optim::Optimizer& optimizer, Tensor p, double tolerance, const 
   std::vector<double> expected = p.to_vector<double>(), s(expected.size()), v(expected.size());
   for (int t = 1; t <= 5; ++t) {
     const auto gradient = ramp(p.numel(), 10. * (t - 1));
-    p.set_grad(from(gradient, {.dtype = p.dtype()}));
+    p.set_grad(tensor(gradient, {.dtype = p.dtype()}));
     optimizer.step();
     for (size_t i = 0; i < expected.size(); ++i) rule(expected[i], gradient[i], t, s[i], v[i]);
     check_close(p, expected, tolerance);
@@ -128,8 +128,8 @@ TEST_CASE("groups have options of their own, and parameters without a gradient s
   Tensor a = parameter({1}), b = parameter({1}), c = parameter({1});
   optim::SGD sgd({a}, {.lr = 0.1});
   sgd.add_param_group({b, c}, {.lr = 0.5});
-  a.set_grad(from({1.}, {.dtype = kFloat64}));
-  b.set_grad(from({1.}, {.dtype = kFloat64}));
+  a.set_grad(tensor({1.}, {.dtype = kFloat64}));
+  b.set_grad(tensor({1.}, {.dtype = kFloat64}));
   sgd.step();
   check_close(a, {0.9});
   check_close(b, {0.5});
@@ -162,7 +162,7 @@ TEST_CASE("parameters are stepped together, each as it would be alone") {
         if (i % 10 == 3 && step == 0)
           p.set_grad({});
         else
-          p.set_grad(from(ramp(p.numel(), 10 * step + 1), {.dtype = p.dtype()}));
+          p.set_grad(tensor(ramp(p.numel(), 10 * step + 1), {.dtype = p.dtype()}));
   };
   const auto compare = [&](auto make) {
     auto all = make(together);
@@ -233,7 +233,7 @@ TEST_CASE("row-sparse gradients change their rows as dense ones do, and no other
   const auto first = optimizer(sparse.parameters()), second = optimizer(dense.parameters());
   const Tensor untouched = sparse.weight[5].detach().clone();
   // The same rows at each step, so that Adam's untouched moments (which decay when dense) make no difference.
-  const Tensor ids = from({4, 1, 4, 0});
+  const Tensor ids = tensor({4, 1, 4, 0});
   for (int step = 0; step < 3; ++step) {
     for (const auto& [table, opt] : {std::pair{&sparse, first.get()}, std::pair{&dense, second.get()}}) {
       opt->zero_grad();
@@ -255,7 +255,7 @@ TEST_CASE("with rows, weight decay and Adam's moments concern the touched rows o
     table.weight.fill_(1);
   }
   optim::SGD sgd({table.weight}, {.lr = 0.1, .weight_decay = 0.5});
-  sum(table(from({1}))).backward();
+  sum(table(tensor({1}))).backward();
   sgd.step();
   check_close(table.weight, {1, 1, 1 - 0.1 * 1.5, 1 - 0.1 * 1.5, 1, 1});
 
@@ -266,7 +266,7 @@ TEST_CASE("with rows, weight decay and Adam's moments concern the touched rows o
   optim::Adam adam({table.weight}, {.lr = 0.1});
   for (const int id : {0, 1, 1}) {
     adam.zero_grad();
-    sum(table(from({id}))).backward();
+    sum(table(tensor({id}))).backward();
     adam.step();
   }
   const StateDict dict = adam.state_dict();
@@ -285,7 +285,7 @@ TEST_CASE("half-precision and strided parameters are trained like any other") {
     }
     return std::pair(p, find(adam.state_dict(), "state.0.exp_avg")->dtype());
   };
-  const Tensor start = from({{0.5, 2.0, -1.0}, {3.0, 0.25, 4.0}});
+  const Tensor start = tensor({{0.5, 2.0, -1.0}, {3.0, 0.25, 4.0}});
   const Tensor expected = train(start.clone()).first;
   for (const DType type : {kFloat16, kBFloat16}) {
     const auto [half, moment] = train(start.to(type));
@@ -306,7 +306,7 @@ TEST_CASE("row-sparse gradients of half types change their rows as dense ones do
       optim::Adagrad adagrad({table}, {.lr = 0.1});
       for (int t = 0; t < 3; ++t) {
         adagrad.zero_grad();
-        sum(square(embedding(table, from({4, 1, 4, t}), sparse))).backward();
+        sum(square(embedding(table, tensor({4, 1, 4, t}), sparse))).backward();
         adagrad.step();
       }
       return std::pair(table.detach(), *find(adagrad.state_dict(), "state.0.sum"));
@@ -321,7 +321,7 @@ TEST_CASE("row-sparse gradients of half types change their rows as dense ones do
 }
 
 TEST_CASE("an optimizer goes on from its state dict") {
-  const auto gradient = [](Tensor p, int t) { p.set_grad(from(ramp(3, t), {.dtype = kFloat64})); };
+  const auto gradient = [](Tensor p, int t) { p.set_grad(tensor(ramp(3, t), {.dtype = kFloat64})); };
   Tensor a = parameter(ramp(3, 1)), unused = parameter({1});
   optim::Adam adam({a, unused}, {.lr = 0.1});
   for (int t = 0; t < 3; ++t) gradient(a, t), adam.step();
@@ -345,7 +345,7 @@ TEST_CASE("an optimizer goes on from its state dict") {
 
 TEST_CASE("a damaged state of an optimizer is refused and changes nothing") {
   Tensor p = parameter(ramp(3, 1));
-  p.set_grad(from(ramp(3, 2), {.dtype = kFloat64}));
+  p.set_grad(tensor(ramp(3, 2), {.dtype = kFloat64}));
   const auto check = [&](auto optimizer, const std::string& name, std::optional<double> value, const std::string& why) {
     INFO(name);
     optimizer.step();
@@ -384,8 +384,8 @@ TEST_CASE("clip_grad_norm scales all gradients together, row-sparse ones too") {
   const std::vector<Tensor> parameters{a, none, table.weight};
   const auto reset = [&] {
     table.zero_grad();
-    a.set_grad(from({3., -4.}, {.dtype = kFloat64}));
-    sum(table(from({2})) * from({12., 0.}, {.dtype = kFloat64})).backward();
+    a.set_grad(tensor({3., -4.}, {.dtype = kFloat64}));
+    sum(table(tensor({2})) * tensor({12., 0.}, {.dtype = kFloat64})).backward();
   };
   reset();
   CHECK(optim::clip_grad_norm(parameters, 100).item<double>() == Approx(13));
@@ -408,8 +408,8 @@ TEST_CASE("clip_grad_norm scales all gradients together, row-sparse ones too") {
 
 TEST_CASE("clip_grad_norm changes gradients in place") {
   Tensor a = parameter({0, 0, 0, 0}), b = zeros({2, 2}).requires_grad_();
-  a.set_grad(from({3., 0., 0., 0.}, {.dtype = kFloat64}));
-  b.set_grad(from({{0.f, 4.f}, {0.f, 0.f}}).t());
+  a.set_grad(tensor({3., 0., 0., 0.}, {.dtype = kFloat64}));
+  b.set_grad(tensor({{0.f, 4.f}, {0.f, 0.f}}).t());
   const Tensor of_a = a.grad(), of_b = b.grad();
   CHECK(optim::clip_grad_norm(std::vector{a, b}, 1).item<double>() == Approx(5));
   check_close(of_a, {0.6, 0, 0, 0}, 1e-6);
@@ -454,10 +454,10 @@ TEST_CASE("clip_grad_norm of what is not finite does what PyTorch's does") {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
   Tensor a = parameter({0, 0}), b = parameter({0});
   for (const double p : {2.0, infinity}) {
-    a.set_grad(from({1., nan}, {.dtype = kFloat64})), b.set_grad(from({1.}, {.dtype = kFloat64}));
+    a.set_grad(tensor({1., nan}, {.dtype = kFloat64})), b.set_grad(tensor({1.}, {.dtype = kFloat64}));
     CHECK(std::isnan(optim::clip_grad_norm(std::vector{a, b}, 1, p).item<double>()));
     CHECK(std::isnan(b.grad().item<double>()));
-    a.set_grad(from({3., -infinity}, {.dtype = kFloat64})), b.set_grad(from({1.}, {.dtype = kFloat64}));
+    a.set_grad(tensor({3., -infinity}, {.dtype = kFloat64})), b.set_grad(tensor({1.}, {.dtype = kFloat64}));
     CHECK(optim::clip_grad_norm(std::vector{b, a}, 1, p).item<double>() == infinity);
     CHECK(b.grad().item<double>() == 0);
     CHECK(std::isnan(a.grad().to_vector<double>()[1]));
@@ -469,7 +469,7 @@ TEST_CASE("a small network learns exclusive or") {
   manual_seed(1);
   nn::Sequential net{std::make_unique<nn::Linear>(2, 8), reel::tanh, std::make_unique<nn::Linear>(8, 2)};
   optim::Adam adam(net.parameters(), {.lr = 0.05});
-  const Tensor x = from({{0., 0.}, {0., 1.}, {1., 0.}, {1., 1.}}), y = from({0, 1, 1, 0});
+  const Tensor x = tensor({{0., 0.}, {0., 1.}, {1., 0.}, {1., 1.}}), y = tensor({0, 1, 1, 0});
   double loss = 0;
   for (int step = 0; step < 200; ++step) {
     const Tensor l = nn::cross_entropy(net(x), y);

@@ -71,7 +71,7 @@ Tensor make_input(const Input& input, const Shape& shape, DType dtype, int posit
     }
   if (input.draw == Input::kMask) dtype = kBool;
   if (input.draw == Input::kIds || input.draw == Input::kDistinctIds) dtype = kInt64;
-  return from(values, shape).to(dtype).to(test_device());
+  return tensor(values, shape).to(dtype).to(test_device());
 }
 
 }  // namespace reel

@@ -15,9 +15,9 @@ struct World {
   Tensor matrix = arange(0, 12, 1, {.dtype = kFloat32}).view({3, 4});
   Tensor vector = arange(0, 3, 1, {.dtype = kFloat32});
   Tensor doubles = arange(0, 12, 1, {.dtype = kFloat64}).view({4, 3});
-  Tensor whole = from({3, 0, -2});
-  Tensor ids = from({0, 2, 1});
-  Tensor mask = from({true, false, true});
+  Tensor whole = tensor({3, 0, -2});
+  Tensor ids = tensor({0, 2, 1});
+  Tensor mask = tensor({true, false, true});
   Tensor number = ones({});
   Tensor none = empty({0, 4});
   Tensor leaf = ones({2, 3}, {.requires_grad = true});
