@@ -362,7 +362,7 @@ class Picture {
 /// Prints the changes and returns the workloads that became slower: by over 10 % in three rounds of four, so that noise
 /// between rounds is not taken for a regression. Times below the clock's resolution are left out.
 std::vector<std::string> losses(const Results& base, const Results& now) {
-  constexpr double kMost = 1.1, kLeastNanoseconds = 2;
+  constexpr double kMaxSlowdown = 1.1, kLeastNanoseconds = 2;
   std::vector<std::string> lost;
   Table table(1, {"workload", "unit", "base", "now", "speed", "spread", ""});
   for (const Workload& w : now.workloads) {
@@ -371,7 +371,7 @@ std::vector<std::string> losses(const Results& base, const Results& now) {
     if (!a || !b) continue;
     const Speedup speedup(w, *a, *b);
     const bool counts = w.unit != "ns/op" || a->value() > kLeastNanoseconds;
-    const bool slower = counts && speedup.upper_quartile < 1 / kMost;
+    const bool slower = counts && speedup.upper_quartile < 1 / kMaxSlowdown;
     if (slower) lost.push_back(w.name);
     table.push_back({w.label(), w.unit, number(b->value()), number(a->value()), times(speedup.middle),
                      times(speedup.low) + " – " + times(speedup.high), slower ? "slower" : ""});

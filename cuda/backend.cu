@@ -7,7 +7,7 @@ namespace {
 
 KernelTable make_table() {
   KernelTable table{};
-  table.allocate = [](size_t bytes, void** block) { return allocate(bytes, reinterpret_cast<Block**>(block)); };
+  table.allocate = [](size_t bytes, void** block) { return allocate(bytes, reinterpret_cast<MemoryBlock**>(block)); };
   install_blocks(table), install_cell(table), install_conv(table), install_copy(table), install_crf(table),
       install_ctc(table), install_gemm(table);
   install_index(table), install_linalg(table), install_norm(table), install_pointwise(table), install_pool(table);
@@ -19,7 +19,7 @@ KernelTable make_table() {
 
 }  // namespace
 
-void release_block(void* block) { release(static_cast<Block*>(block)); }
+void release_block(void* block) { release(static_cast<MemoryBlock*>(block)); }
 
 const KernelTable& table() {
   static const KernelTable table = make_table();

@@ -220,7 +220,7 @@ void copy_from(int source, const View& from, const View& to) {
   if (!to.contiguous) received.emplace(static_cast<int64_t>(bytes));
   const View there = received ? contiguous_like(to, received->data(), false) : to;
   {
-    const OnDevice guard(source);
+    const DeviceGuard guard(source);
     View here = from;
     if (!from.contiguous || from.dtype != to.dtype) {
       sent.emplace(static_cast<int64_t>(bytes));

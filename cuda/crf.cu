@@ -273,7 +273,7 @@ __global__ void decode(Crf crf, Workspace<T> memory) {
 template <class T, class F>
 void with_workspace(const Crf& crf, int64_t rows, int64_t squares, int64_t blocks, const F& f) {
   const int64_t square = squares * crf.tags * crf.tags, all = rows * crf.tags + square;
-  const bool with = all * int64_t(sizeof(T)) <= std::min<int64_t>(kMaxSharedTransitions, most_shared());
+  const bool with = all * int64_t(sizeof(T)) <= std::min<int64_t>(kMaxSharedTransitions, max_shared_memory());
   const BlockWorkspace<T> memory(with ? all : all - square, blocks);
   f(Workspace<T>{memory.device(), with}, memory.shared());
 }

@@ -14,16 +14,16 @@
 // Locks are taken in this order: DeviceState::captures, DeviceState::mutex, DeviceState::events_mutex.
 namespace reel::cuda {
 
-inline constexpr int kMostDevices = 16;
+inline constexpr int kMaxDevices = 16;
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 inline constexpr int kClasses = 160;  // sizes of blocks, four to a doubling (memory.cu)
 
 /// The free memory blocks of a stream or of a captured graph. A block goes back to the pool that it came from.
-struct Pool {
+struct MemoryPool {
   Stream::Impl* stream;
-  Block* free[kClasses] = {};
+  MemoryBlock* free[kClasses] = {};
   char* slab = nullptr;
   size_t slab_left = 0;
   // Of a graph: replays use the same addresses, so its memory goes back to the driver only when the graph is destroyed
@@ -33,29 +33,29 @@ struct Pool {
   std::vector<void*> from_driver;
   std::vector<Stream::Impl*> users;  // streams that replayed it or used its blocks
 
-  explicit Pool(Stream::Impl* on) : stream(on) {}
+  explicit MemoryPool(Stream::Impl* on) : stream(on) {}
 };
 
-struct Block {
+struct MemoryBlock {
   void* data = nullptr;
   size_t bytes = 0;
   int size_class = -1;  // -1: allocated from the driver by itself
-  Pool* pool = nullptr;
+  MemoryPool* pool = nullptr;
   std::vector<Stream::Impl*> users;  // other streams that use it: its reuse is ordered after their work
-  Block* next = nullptr;
+  MemoryBlock* next = nullptr;
 };
 
 /// Adds a stream unless it is in the list already.
 void add_user(std::vector<Stream::Impl*>& users, Stream::Impl& stream);
-void record_stream(Block* block, Stream::Impl& stream);
+void record_stream(MemoryBlock* block, Stream::Impl& stream);
 /// The graph of this pool is destroyed: its memory is freed as soon as the last of its blocks is released.
-void abandon(Pool* pool);
+void abandon(MemoryPool* pool);
 
 // ---- devices, streams, threads --------------------------------------------------------------------------------------
 
 struct Stream::Impl {
   struct DeviceState& state;
-  Pool* const pool;
+  MemoryPool* const pool;
   cudaStream_t stream = nullptr;
   const bool for_captures;     // used for captures only
   std::weak_ptr<Impl> holder;  // the Streams that refer to it; empty for a device's main stream
@@ -69,14 +69,14 @@ struct DeviceState {
   cudaMemPool_t memory;
   Stream::Impl* main;
   IndexError* index_error;
-  size_t most_shared;
+  size_t max_shared_memory;
   /// Held shared during a capture and exclusively by cudaDeviceSynchronize, which would invalidate the capture.
   std::shared_mutex captures;
   std::mutex mutex;                    // guards the following members and the pools
   std::vector<Stream::Impl*> streams;  // all but those for captures
   std::vector<Stream::Impl*> idle[2];  // without a holder, for reuse; [1]: those for captures
-  bool opened_to[kMostDevices] = {};   // devices for which peer access to its memory was set up
-  Block* spare = nullptr;
+  bool opened_to[kMaxDevices] = {};    // devices for which peer access to its memory was set up
+  MemoryBlock* spare = nullptr;
   int64_t in_use = 0, peak = 0;
   std::mutex events_mutex;  // guards events
   std::vector<cudaEvent_t> events;
@@ -97,9 +97,10 @@ cudaError_t order(Stream::Impl& before, Stream::Impl& after);
 
 /// A captured graph's memory and the kernel arguments that change from replay to replay.
 struct Capture {
-  Pool* pool;
-  std::vector<Block*> held;  // blocks of other pools that were released during the capture: the graph may use them
-  Block* block = nullptr;    // the memory of the arguments
+  MemoryPool* pool;
+  std::vector<MemoryBlock*>
+      held;                      // blocks of other pools that were released during the capture: the graph may use them
+  MemoryBlock* block = nullptr;  // the memory of the arguments
   std::vector<unsigned char> arguments;
   std::vector<std::pair<size_t, size_t>> places;  // offset and size of each argument, in the order of the capture
   std::vector<std::function<void()>> again;       // recompute the arguments, in the same order
@@ -109,7 +110,7 @@ struct Capture {
 struct Current {
   int device = -1;   // -1: none was set by this thread
   int guarded = -1;  // the device of the innermost StreamGuard
-  Stream::Impl* streams[kMostDevices] = {};
+  Stream::Impl* streams[kMaxDevices] = {};
   SyncDebugMode sync_debug_mode = SyncDebugMode::kDefault;
   Capture* capture = nullptr;    // being recorded
   Capture* refreshed = nullptr;  // whose arguments are being renewed
@@ -119,14 +120,14 @@ extern thread_local constinit Current current;
 /// Sets the calling thread's current device, and restores it in the end. For runtime functions only: kernels rely on
 /// the device that kernels_on() has set. A thread that had no device keeps this one, since restoring CUDA's default,
 /// device 0, could create a context (and take memory) on a GPU that the process does not use.
-class OnDevice {
+class DeviceGuard {
  public:
-  explicit OnDevice(int device) : before_(current.device) { change_to(device); }
-  ~OnDevice() {
+  explicit DeviceGuard(int device) : before_(current.device) { change_to(device); }
+  ~DeviceGuard() {
     if (before_ >= 0) change_to(before_);
   }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
   static void change_to(int device) {  // cannot fail once there is a DeviceState
@@ -136,12 +137,12 @@ class OnDevice {
 };
 /// While it lives, the calling thread may make calls that CUDA refuses during another stream's capture
 /// (cudaThreadExchangeStreamCaptureMode): allocations that do not belong to the captured graph.
-class Relaxed {
+class RelaxedCaptureGuard {
  public:
-  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
+  RelaxedCaptureGuard() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCaptureGuard() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCaptureGuard(const RelaxedCaptureGuard&) = delete;
+  RelaxedCaptureGuard& operator=(const RelaxedCaptureGuard&) = delete;
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;

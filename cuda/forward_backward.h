@@ -59,7 +59,7 @@ class BlockWorkspace {
  public:
   BlockWorkspace(int64_t elements, int64_t blocks)
       : elements_(elements),
-        fits_(static_cast<size_t>(elements) * sizeof(T) + kStatic <= most_shared()),
+        fits_(static_cast<size_t>(elements) * sizeof(T) + kStatic <= max_shared_memory()),
         outside_(fits_ ? 0 : elements * blocks) {}
   size_t shared() const { return fits_ ? static_cast<size_t>(elements_) * sizeof(T) : 0; }
 

@@ -18,7 +18,8 @@ __global__ void write_kernel(Chunk chunk, unsigned char* to, int count) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = chunk.bytes[i];
 }
 
-/// Brings the arguments to the GPU, as arguments of kernels: nobody waits, and the next ones may be computed at once.
+/// Writes the arguments to GPU memory by kernels that get them as parameters: asynchronous, without a host buffer that
+/// would have to stay unchanged.
 void write_arguments(const Capture& capture) {
   for (size_t at = 0; at < capture.arguments.size(); at += kChunk) {
     const size_t count = std::min(kChunk, capture.arguments.size() - at);
@@ -31,7 +32,7 @@ void write_arguments(const Capture& capture) {
 
 }  // namespace
 
-const void* place_of_varying(const void* value, size_t bytes) {
+const void* replay_param_address(const void* value, size_t bytes) {
   if (Capture* refreshed = current.refreshed) {
     REEL_CHECK(refreshed->next < refreshed->places.size() && refreshed->places[refreshed->next].second == bytes,
                "cuda::Graph: what was captured is not what is replayed; has an optimizer in it got other parameters?");
@@ -62,13 +63,13 @@ struct Graph::Impl {
   Stream::Impl* last = nullptr;  // where it was replayed
 
   explicit Impl(DeviceState& on) : state(on) {
-    capture.pool = new Pool(state.main);
+    capture.pool = new MemoryPool(state.main);
     capture.pool->of_graph = true;
   }
   ~Impl() {
-    const OnDevice guard(state.index);
+    const DeviceGuard guard(state.index);
     if (graph) cudaGraphExecDestroy(graph);
-    for (Block* block : capture.held) {
+    for (MemoryBlock* block : capture.held) {
       for (Stream::Impl* user : users()) record_stream(block, *user);
       release(block);
     }
@@ -80,7 +81,7 @@ struct Graph::Impl {
     return capture.pool->users;
   }
 
-  /// On a stream that does nothing else: a capture that was broken can break nobody else's work.
+  /// Captures on a stream that is used for captures only, so that an invalidated capture leaves other work intact.
   void record(const std::function<void()>& work) {
     const Stream stream(take_stream(state, true));
     const StreamGuard guard(stream);
@@ -124,7 +125,7 @@ void Graph::capture(const std::function<void()>& work, int device) {
   REEL_CHECK(!current.capture, "cuda::Graph::capture: a graph is being captured already");
   impl_.reset();
   DeviceState& state = state_of(device);
-  const OnDevice guard(device);
+  const DeviceGuard guard(device);
   auto impl = std::make_unique<Impl>(state);
   impl->record(work);
   impl_ = std::move(impl);
@@ -134,7 +135,7 @@ void Graph::replay() {
   REEL_CHECK(impl_, "cuda::Graph::replay: nothing has been captured");
   REEL_CHECK(!current.capture, "cuda::Graph::replay: another graph is being captured");
   Impl& graph = *impl_;
-  const OnDevice guard(graph.state.index);
+  const DeviceGuard guard(graph.state.index);
   Stream::Impl& here = current_stream(graph.state.index);
   const bool first = !graph.last;
   if (graph.last != &here) {

@@ -7,8 +7,8 @@
 #include "cuda/device.h"
 #include "lib/core/allocator.h"
 
-// The memory of GPUs. Every block belongs to the stream that it was taken on: work that is queued there later may use
-// what was released earlier, and nobody has to wait.
+// A caching, stream-ordered allocator. Every block belongs to the stream that it was allocated on: later work of that
+// stream may reuse it as soon as it is released, without synchronization.
 namespace reel::cuda {
 namespace {
 
@@ -36,10 +36,10 @@ bool caching() {
   return on;
 }
 
-/// Comes to what was freed but not yet reached, and gives it to the driver. Streams are waited for one by one, since
-/// the device cannot be while a graph of it is captured.
+/// Completes pending frees and returns the memory to the driver. Streams are synchronized one by one:
+/// cudaDeviceSynchronize would invalidate captures of other threads.
 void reclaim(DeviceState& state) {
-  const Relaxed guard;
+  const RelaxedCaptureGuard guard;
   for (const Stream::Impl* stream : state.streams) cudaStreamSynchronize(stream->stream);
   cudaMemPoolTrimTo(state.memory, 0);
 }
@@ -67,16 +67,16 @@ void* from_driver(Stream::Impl& stream, size_t bytes) {
   return data;
 }
 
-/// For a graph: memory that is nobody else's, whatever is being captured.
-void* for_graph(Pool& pool, size_t bytes) {
-  const Relaxed guard;
+/// For a graph: memory of its own, allocated outside of the capture.
+void* for_graph(MemoryPool& pool, size_t bytes) {
+  const RelaxedCaptureGuard guard;
   void* data = from_driver(*pool.stream, bytes);
   CUDA_CHECK(cudaStreamSynchronize(pool.stream->stream));
   pool.from_driver.push_back(data);
   return data;
 }
 
-void* new_memory(Pool& pool, size_t bytes, bool small) {
+void* new_memory(MemoryPool& pool, size_t bytes, bool small) {
   const auto take = [&](size_t n) { return pool.of_graph ? for_graph(pool, n) : from_driver(*pool.stream, n); };
   if (!small) return take(bytes);
   if (pool.slab_left < bytes) {
@@ -92,9 +92,9 @@ void count(DeviceState& state, int64_t bytes) {
   state.peak = std::max(state.peak, state.in_use);
 }
 
-Block* new_block(DeviceState& state) {
-  if (!state.spare) return new Block;
-  Block* block = std::exchange(state.spare, state.spare->next);
+MemoryBlock* new_block(DeviceState& state) {
+  if (!state.spare) return new MemoryBlock;
+  MemoryBlock* block = std::exchange(state.spare, state.spare->next);
   block->next = nullptr;
   return block;
 }
@@ -104,25 +104,25 @@ void wait_for(const std::vector<Stream::Impl*>& users, Stream::Impl& stream) {
   for (Stream::Impl* user : users) order(*user, stream);
 }
 
-void give_back(Pool* pool) {
-  const OnDevice guard(pool->stream->state.index);
+void give_back(MemoryPool* pool) {
+  const DeviceGuard guard(pool->stream->state.index);
   wait_for(pool->users, *pool->stream);
   for (void* data : pool->from_driver) cudaFreeAsync(data, pool->stream->stream);
-  for (Block*& list : pool->free)
+  for (MemoryBlock*& list : pool->free)
     while (list) delete std::exchange(list, list->next);
   delete pool;
 }
 
 }  // namespace
 
-void* allocate(size_t bytes, Block** result) {
+void* allocate(size_t bytes, MemoryBlock** result) {
   Stream::Impl& stream = current_stream(std::max(current.device, 0));
   DeviceState& state = stream.state;
-  Pool& pool = current.capture ? *current.capture->pool : *stream.pool;
+  MemoryPool& pool = current.capture ? *current.capture->pool : *stream.pool;
   std::lock_guard lock(state.mutex);
   const bool small = bytes <= kSmall, listed = pool.of_graph || (small && caching());
   const int c = listed ? class_of(bytes) : -1;
-  Block* block;
+  MemoryBlock* block;
   if (listed && pool.free[c]) {
     block = std::exchange(pool.free[c], pool.free[c]->next);
   } else {
@@ -138,8 +138,8 @@ void* allocate(size_t bytes, Block** result) {
 }
 
 // Errors have no place to go from here, and at the end of the process the driver may be gone already.
-void release(Block* block) {
-  Pool& pool = *block->pool;
+void release(MemoryBlock* block) {
+  MemoryPool& pool = *block->pool;
   Stream::Impl& stream = *pool.stream;
   DeviceState& state = stream.state;
   if (current.capture && current.capture->pool != &pool) {
@@ -150,18 +150,18 @@ void release(Block* block) {
   for (Stream::Impl* user : block->users) pool.of_graph ? add_user(pool.users, *user) : void(order(*user, stream));
   block->users.clear();
   count(state, -static_cast<int64_t>(block->bytes));
-  Block** list = &state.spare;
+  MemoryBlock** list = &state.spare;
   if (block->size_class >= 0) {
     list = &pool.free[block->size_class];
   } else {
-    const OnDevice guard(state.index);
+    const DeviceGuard guard(state.index);
     cudaFreeAsync(block->data, stream.stream);
   }
   block->next = std::exchange(*list, block);
   if (--pool.live == 0 && pool.abandoned) give_back(&pool);
 }
 
-void abandon(Pool* pool) {
+void abandon(MemoryPool* pool) {
   std::lock_guard lock(pool->stream->state.mutex);
   pool->abandoned = true;
   if (pool->live == 0) give_back(pool);
@@ -171,16 +171,18 @@ void add_user(std::vector<Stream::Impl*>& users, Stream::Impl& stream) {
   if (std::find(users.begin(), users.end(), &stream) == users.end()) users.push_back(&stream);
 }
 
-void record_stream(Block* block, Stream::Impl& stream) {
+void record_stream(MemoryBlock* block, Stream::Impl& stream) {
   Stream::Impl& own = *block->pool->stream;
   std::lock_guard lock(own.state.mutex);
   if (&stream != &own && !stream.for_captures) add_user(block->users, stream);
 }
-void record_stream(void* block, const Stream& stream) { record_stream(static_cast<Block*>(block), *stream.impl_); }
+void record_stream(void* block, const Stream& stream) {
+  record_stream(static_cast<MemoryBlock*>(block), *stream.impl_);
+}
 
 MemoryStats memory_stats(int device) {
   DeviceState& state = state_of(device);
-  const OnDevice guard(device);
+  const DeviceGuard guard(device);
   uint64_t reserved = 0;
   CUDA_CHECK(cudaMemPoolGetAttribute(state.memory, cudaMemPoolAttrReservedMemCurrent, &reserved));
   std::lock_guard lock(state.mutex);
@@ -193,7 +195,7 @@ void reset_peak_memory_stats(int device) {
 }
 void empty_cache(int device) {
   synchronize(device);
-  const OnDevice guard(device);
+  const DeviceGuard guard(device);
   empty_pinned_cache();
   CUDA_CHECK(cudaMemPoolTrimTo(state_of(device).memory, 0));
 }

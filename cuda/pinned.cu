@@ -7,9 +7,9 @@
 
 #include "cuda/device.h"
 
-// Memory of the host that a GPU reads by itself, so that copies from it wait for nobody. Registering memory is slow:
-// blocks, of sizes that are powers of two, are kept for reuse. A block that a GPU may still be reading is not reused
-// before the events of its copies have happened.
+// Pinned (page-locked) memory of the host, which a GPU reads by DMA, so that copies from it are asynchronous.
+// Allocating it is slow: blocks, of sizes that are powers of two, are kept for reuse. A block that a GPU may still be
+// reading is not reused before the events of its copies have happened.
 namespace reel::cuda {
 namespace {
 
@@ -56,7 +56,7 @@ Registry& registry() {
 void* allocate_pinned(size_t bytes) {
   REEL_CHECK(!capturing(), "pin_memory: cannot be captured in a cuda::Graph; do it before");
   const size_t size = std::bit_ceil(std::max<size_t>(bytes, 4096));
-  const OnDevice guard(any_device());
+  const DeviceGuard guard(any_device());
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   std::deque<Pinned*>& unused = all.unused[size];
@@ -101,7 +101,7 @@ void note_copy_from(const void* data) {
 
 void empty_pinned_cache() {
   Registry& all = registry();
-  const OnDevice guard(any_device());
+  const DeviceGuard guard(any_device());
   std::lock_guard lock(all.mutex);
   for (auto& [size, unused] : all.unused)
     std::erase_if(unused, [&](Pinned* block) {

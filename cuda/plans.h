@@ -64,14 +64,14 @@ template <class L>
 L& of_this_thread() {
   struct Idle {
     std::mutex mutex;
-    std::array<std::vector<L*>, kMostDevices> of_device;
+    std::array<std::vector<L*>, kMaxDevices> of_device;
   };
   static Idle& idle = *new Idle;
   struct Own {
-    std::array<L*, kMostDevices> of_device{};
+    std::array<L*, kMaxDevices> of_device{};
     ~Own() {
       std::lock_guard lock(idle.mutex);
-      for (size_t device = 0; device < kMostDevices; ++device)
+      for (size_t device = 0; device < kMaxDevices; ++device)
         if (of_device[device]) idle.of_device[device].push_back(of_device[device]);
     }
   };
@@ -88,7 +88,7 @@ L& of_this_thread() {
       return *mine;
     }
   }
-  const Relaxed guard;
+  const RelaxedCaptureGuard guard;
   return *(mine = new L);
 }
 

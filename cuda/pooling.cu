@@ -11,12 +11,13 @@ namespace {
 
 // ---- windows --------------------------------------------------------------------------------------------------------
 
-/// The sizes of a Pool in C arrays: std::array's operator[] is host code.
+/// The sizes of a Pooling in C arrays: std::array's operator[] is host code.
 struct PoolShape {
   int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
   bool adaptive, count_include_pad;
   int64_t divisor;
-  explicit PoolShape(const Pool& p) : adaptive(p.adaptive), count_include_pad(p.count_include_pad), divisor(p.divisor) {
+  explicit PoolShape(const Pooling& p)
+      : adaptive(p.adaptive), count_include_pad(p.count_include_pad), divisor(p.divisor) {
     for (size_t d = 0; d < 3; ++d) {
       in[d] = p.in[d], out[d] = p.out[d], kernel[d] = p.kernel[d];
       stride[d] = p.stride[d], padding[d] = p.padding[d], dilation[d] = p.dilation[d];
@@ -79,7 +80,7 @@ __device__ int64_t lane() {
 
 /// f(lanes): a warp for windows of at least 32 taps, else one thread.
 template <class F>
-void with_lanes(const Pool& p, const F& f) {
+void with_lanes(const Pooling& p, const F& f) {
   int64_t taps = 1;
   for (int d = 0; d < 3; ++d) taps *= p.adaptive ? ceil_div(p.in[d], p.out[d]) : p.kernel[d];
   taps >= kWarp ? f(std::integral_constant<int, kWarp>()) : f(std::integral_constant<int, 1>());
@@ -118,7 +119,7 @@ __global__ void max_pool_kernel(PoolShape p, int64_t count, int64_t size, const 
   }
 }
 
-void max_pool(const Pool& p, const View& x, const View& y, const View* indices) {
+void max_pool(const Pooling& p, const View& x, const View& y, const View* indices) {
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(p, [&](auto lanes) {
@@ -142,7 +143,7 @@ __global__ void avg_pool_kernel(PoolShape p, int64_t count, int64_t size, const 
   }
 }
 
-void avg_pool(const Pool& p, const View& x, const View& y) {
+void avg_pool(const Pooling& p, const View& x, const View& y) {
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(p, [&](auto lanes) {
@@ -188,7 +189,7 @@ __global__ void avg_pool_grad_kernel(PoolShape p, int64_t count, int64_t size, c
   }
 }
 
-void avg_pool_grad(const Pool& p, const View& g, const View& gx) {
+void avg_pool_grad(const Pooling& p, const View& g, const View& gx) {
   with_floating(g.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     launch(avg_pool_grad_kernel<T>, blocks_for(gx.numel), kThreads, 0, PoolShape(p), gx.numel, volume(p.out),

@@ -11,8 +11,8 @@
 // The numbers are those of the CPU, bit for bit where the math functions of both agree. Hence this file is compiled
 // with -fmad=false: a fused multiply-add rounds once where the CPU rounds twice.
 //
-// Seed and offset are updated on each replay of a captured graph (Varying), and an offset need not be a multiple of 4
-// then: kernels decide at run time whether they can store vectors.
+// Seed and offset are updated on each replay of a captured graph (ReplayParam), and an offset need not be a multiple of
+// 4 then: kernels decide at run time whether they can store vectors.
 namespace reel::cuda {
 namespace {
 
@@ -163,9 +163,9 @@ struct Inverse {
 };
 
 template <class Make>
-__global__ void random_kernel(Make make, Varying<Numbers> varying, Target target) {
+__global__ void random_kernel(Make make, ReplayParam<Numbers> param, Target target) {
   using T = typename Make::Value;
-  const Numbers numbers = varying.get();
+  const Numbers numbers = param.get();
   const bool packed = target.packed && numbers.offset % 4 == 0;
   for (int64_t b = first_index(); b < numbers.blocks(); b += index_step()) {
     const PhiloxBlock block = numbers.block(b);
@@ -187,7 +187,7 @@ template <class Make>
 void fill(const Make& make, const Numbers& numbers, const View& y) {
   using T = typename Make::Value;
   const bool packed = y.contiguous && y.dtype == dtype_of<T>() && is_aligned<alignof(AlignedVector<T, 4>)>(y.data);
-  launch(random_kernel<Make>, blocks_for(numbers.blocks()), kThreads, 0, make, Varying<Numbers>(numbers),
+  launch(random_kernel<Make>, blocks_for(numbers.blocks()), kThreads, 0, make, ReplayParam<Numbers>(numbers),
          Target{y.dtype, packed, merge_dims(y), y.data});
 }
 
@@ -245,8 +245,8 @@ __device__ double draw_poisson(double rate, Draws draw) {
 }
 
 template <class T>
-__global__ void poisson_kernel(Varying<Numbers> varying, const T* rate, T* y) {
-  const Numbers numbers = varying.get();
+__global__ void poisson_kernel(ReplayParam<Numbers> param, const T* rate, T* y) {
+  const Numbers numbers = param.get();
   for (int64_t i = first_index(); i < numbers.count; i += index_step())
     y[i] = static_cast<T>(draw_poisson(rate[i], {numbers.seed, numbers.offset + i}));
 }
@@ -254,7 +254,7 @@ __global__ void poisson_kernel(Varying<Numbers> varying, const T* rate, T* y) {
 void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
   with_float(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(poisson_kernel<T>, blocks_for(y.numel), kThreads, 0, Varying<Numbers>({seed, offset, y.numel}),
+    launch(poisson_kernel<T>, blocks_for(y.numel), kThreads, 0, ReplayParam<Numbers>({seed, offset, y.numel}),
            rate.as<const T>(), y.as<T>());
   });
 }
@@ -275,9 +275,9 @@ __device__ int64_t first_of(const double* numbers, int64_t n, const F& f) {
   return low;
 }
 
-__global__ void multinomial_kernel(Varying<Numbers> varying, int64_t categories, int64_t samples, const double* sums,
+__global__ void multinomial_kernel(ReplayParam<Numbers> param, int64_t categories, int64_t samples, const double* sums,
                                    int64_t* y) {
-  const Numbers numbers = varying.get();
+  const Numbers numbers = param.get();
   for (int64_t b = first_index(); b < numbers.blocks(); b += index_step()) {
     const PhiloxBlock block = numbers.block(b), extra = numbers.block(b, 1);
     for (int lane = 0; lane < 4; ++lane) {
@@ -296,8 +296,8 @@ __global__ void multinomial_kernel(Varying<Numbers> varying, int64_t categories,
 void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y) {
   if (y.numel == 0) return;
   const Numbers numbers{seed, offset, y.numel};
-  launch(multinomial_kernel, blocks_for(numbers.blocks()), kThreads, 0, Varying<Numbers>(numbers), sums.shape.back(),
-         y.shape.back(), sums.as<const double>(), y.as<int64_t>());
+  launch(multinomial_kernel, blocks_for(numbers.blocks()), kThreads, 0, ReplayParam<Numbers>(numbers),
+         sums.shape.back(), y.shape.back(), sums.as<const double>(), y.as<int64_t>());
 }
 
 // ---- dropout --------------------------------------------------------------------------------------------------------
@@ -315,9 +315,9 @@ struct Dropout {
 };
 
 template <class T>
-__global__ void dropout_kernel(Dropout<T> drop, Varying<Numbers> varying, bool aligned, const T* x, T* y,
+__global__ void dropout_kernel(Dropout<T> drop, ReplayParam<Numbers> param, bool aligned, const T* x, T* y,
                                uint8_t* keep) {
-  const Numbers numbers = varying.get();
+  const Numbers numbers = param.get();
   const bool packed = aligned && numbers.offset % 4 == 0;
   for (int64_t b = first_index(); b < numbers.blocks(); b += index_step()) {
     const PhiloxBlock block = numbers.block(b);
@@ -346,7 +346,7 @@ void dropout(double p, uint64_t seed, uint64_t offset, const View& x, const View
     const Dropout<T> drop{static_cast<uint32_t>(p * 4294967295.0), p >= 1, p < 1 ? Wide<T>(1 / (1 - p)) : Wide<T>(0)};
     constexpr size_t kAlignment = alignof(AlignedVector<T, 4>);
     const bool aligned = is_aligned<kAlignment>(x.data) && is_aligned<kAlignment>(y.data) && is_aligned<4>(keep.data);
-    launch(dropout_kernel<T>, blocks_for(numbers.blocks()), kThreads, 0, drop, Varying<Numbers>(numbers), aligned,
+    launch(dropout_kernel<T>, blocks_for(numbers.blocks()), kThreads, 0, drop, ReplayParam<Numbers>(numbers), aligned,
            x.as<const T>(), y.as<T>(), keep.as<uint8_t>());
   });
 }

@@ -341,7 +341,7 @@ template <class T>
 bool fits_persistent(const Recurrence& r) {
   const int64_t gates = gate_count(r.kind) * r.hidden;
   return !r.w_hr && r.width == r.hidden && r.rows <= kMaxRows && gates <= kMaxGatesPerLane * kWarp &&
-         SharedLayout<Wide<T>>(r.hidden, gates).bytes(parts_of(r)) <= most_shared();
+         SharedLayout<Wide<T>>(r.hidden, gates).bytes(parts_of(r)) <= max_shared_memory();
 }
 
 Lengths lengths_of(const Recurrence& r) {

@@ -16,7 +16,7 @@ namespace reel::cuda {
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
 namespace {
-/// After these nothing works in this process any more.
+/// After these errors the CUDA context is unusable: every further call fails with them.
 bool is_sticky(cudaError_t status) {
   switch (status) {
     case cudaErrorIllegalAddress:
@@ -52,7 +52,7 @@ int device_count() {
       cudaGetLastError();
       return 0;
     }
-    return std::min(n, kMostDevices);
+    return std::min(n, kMaxDevices);
   }();
   return count;
 }
@@ -68,7 +68,7 @@ thread_local constinit Current current;
 namespace {
 
 DeviceState* make_state(int index) {
-  const OnDevice guard(index);
+  const DeviceGuard guard(index);
   CUDA_CHECK(cudaSetDevice(index));  // which may be refused: another process may have the device for itself
   auto state = std::make_unique<DeviceState>();
   state->index = index;
@@ -80,7 +80,7 @@ DeviceState* make_state(int index) {
   CUDA_CHECK(cudaMemPoolSetAttribute(state->memory, cudaMemPoolAttrReleaseThreshold, &keep));
   int most = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, index));
-  state->most_shared = static_cast<size_t>(most);
+  state->max_shared_memory = static_cast<size_t>(most);
   void* memory = nullptr;
   CUDA_CHECK(cudaHostAlloc(&memory, sizeof(IndexError), cudaHostAllocPortable | cudaHostAllocMapped));
   state->index_error = new (memory) IndexError{};
@@ -88,12 +88,12 @@ DeviceState* make_state(int index) {
   return state.release();
 }
 
-std::atomic<DeviceState*> states[kMostDevices];
+std::atomic<DeviceState*> states[kMaxDevices];
 
 }  // namespace
 
 DeviceState& state_of(int index) {
-  if (index >= 0 && index < kMostDevices)
+  if (index >= 0 && index < kMaxDevices)
     if (DeviceState* state = states[index].load(std::memory_order_acquire)) return *state;
   check_device(index);
   static std::mutex mutex;
@@ -105,15 +105,15 @@ DeviceState& state_of(int index) {
 int any_device() {
   if (current.device >= 0) return current.device;
   const int device = current_device();
-  for (int i = 0; i < kMostDevices && !states[device].load(std::memory_order_acquire); ++i)
+  for (int i = 0; i < kMaxDevices && !states[device].load(std::memory_order_acquire); ++i)
     if (states[i].load(std::memory_order_acquire)) return i;
   return device;
 }
 
-size_t most_shared() { return state_of(std::max(current.device, 0)).most_shared; }
+size_t max_shared_memory() { return state_of(std::max(current.device, 0)).max_shared_memory; }
 
 /// Its device is current.
-Stream::Impl::Impl(DeviceState& on, bool captures) : state(on), pool(new Pool(this)), for_captures(captures) {
+Stream::Impl::Impl(DeviceState& on, bool captures) : state(on), pool(new MemoryPool(this)), for_captures(captures) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::lock_guard lock(state.mutex);
   if (!captures) state.streams.push_back(this);
@@ -181,7 +181,7 @@ void set_sync_debug_mode(SyncDebugMode mode) { current.sync_debug_mode = mode; }
 void synchronize(int device) {
   REEL_CHECK(!current.capture, "cuda::synchronize: cannot be captured in a cuda::Graph");
   DeviceState& state = state_of(device);
-  const OnDevice guard(device);
+  const DeviceGuard guard(device);
   {
     const std::unique_lock lock(state.captures);  // it would break the capture
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -211,7 +211,7 @@ std::shared_ptr<Stream::Impl> shared(Stream::Impl* impl) {
 }  // namespace
 
 std::shared_ptr<Stream::Impl> take_stream(DeviceState& state, bool for_captures) {
-  const OnDevice guard(state.index);
+  const DeviceGuard guard(state.index);
   Stream::Impl* impl = nullptr;
   {
     std::lock_guard lock(state.mutex);
@@ -235,12 +235,12 @@ Stream Stream::current(int device) {
 }
 int Stream::device() const { return impl_->state.index; }
 void Stream::synchronize() const {
-  const OnDevice guard(device());
+  const DeviceGuard guard(device());
   CUDA_CHECK(cudaStreamSynchronize(impl_->stream));
   throw_reported(impl_->state);
 }
 bool Stream::query() const {
-  const OnDevice guard(device());
+  const DeviceGuard guard(device());
   const cudaError_t status = cudaStreamQuery(impl_->stream);
   if (status == cudaErrorNotReady) return cudaGetLastError(), false;
   return check(status, "cudaStreamQuery"), true;
@@ -276,7 +276,7 @@ void return_event(DeviceState& state, cudaEvent_t event) {
   if (event) state.events.push_back(event);
 }
 cudaError_t order(Stream::Impl& before, Stream::Impl& after) {
-  const OnDevice guard(before.state.index);
+  const DeviceGuard guard(before.state.index);
   const cudaEvent_t event = take_event(before.state);
   cudaError_t status = cudaEventRecord(event, before.stream);
   if (status == cudaSuccess) status = cudaStreamWaitEvent(after.stream, event, 0);
@@ -294,13 +294,13 @@ struct Event::Impl {
   ~Impl() { destroy(); }
   void destroy() {
     if (!event) return;
-    const OnDevice guard(device);
+    const DeviceGuard guard(device);
     cudaEventDestroy(std::exchange(event, nullptr));
   }
   void record(const Stream& stream) {
     if (device != stream.device()) destroy();
     device = stream.device();
-    const OnDevice guard(device);
+    const DeviceGuard guard(device);
     if (!event) CUDA_CHECK(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming));
     CUDA_CHECK(cudaEventRecord(event, static_cast<cudaStream_t>(stream.native())));
   }
@@ -313,18 +313,18 @@ void Event::record(const Stream& stream) { impl_->record(stream); }
 void Event::record() { impl_->record(Stream::current(current_device())); }
 void Event::wait(const Stream& stream) const {
   if (!impl_->event) return;
-  const OnDevice guard(stream.device());
+  const DeviceGuard guard(stream.device());
   CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.native()), impl_->event, 0));
 }
 void Event::synchronize() const {
   if (!impl_->event) return;
-  const OnDevice guard(impl_->device);
+  const DeviceGuard guard(impl_->device);
   CUDA_CHECK(cudaEventSynchronize(impl_->event));
   throw_reported(state_of(impl_->device));
 }
 bool Event::query() const {
   if (!impl_->event) return true;
-  const OnDevice guard(impl_->device);
+  const DeviceGuard guard(impl_->device);
   const cudaError_t status = cudaEventQuery(impl_->event);
   if (status == cudaErrorNotReady) return cudaGetLastError(), false;
   return check(status, "cudaEventQuery"), true;
@@ -332,7 +332,7 @@ bool Event::query() const {
 double Event::elapsed_time(const Event& end) const {
   REEL_CHECK(end.impl_->event && impl_->event && end.impl_->device == impl_->device,
              "Event::elapsed_time: both events have to be recorded on streams of one device");
-  const OnDevice guard(impl_->device);
+  const DeviceGuard guard(impl_->device);
   float milliseconds = 0;
   CUDA_CHECK(cudaEventElapsedTime(&milliseconds, impl_->event, end.impl_->event));
   return milliseconds;

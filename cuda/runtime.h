@@ -14,13 +14,13 @@
 //
 // The same sources are compiled twice: by nvcc, and by g++ for test/simt, where a block's threads are fibers on the
 // CPU. Hence launch() and REEL_SHARED instead of <<<>>> and extern __shared__; everything else is plain CUDA C++.
-// Kernels launch on stream() and never wait for the GPU; what has to (a count that becomes a shape) calls
-// wait_for_gpu().
+// Kernels are launched on stream() and never synchronize; a function that has to (for a count that becomes a
+// shape) calls wait_for_gpu().
 namespace reel::cuda {
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
-/// Throws a reel::Error that has the call and what its status means.
+/// Throws a reel::Error with the call and the description of its status.
 [[noreturn]] void fail(cudaError_t status, const char* call);
 inline void check(cudaError_t status, const char* call) {
   if (status != cudaSuccess) [[unlikely]]
@@ -33,8 +33,8 @@ inline void check(cudaError_t status, const char* call) {
 /// The calling thread's current stream.
 cudaStream_t stream();
 
-/// The first index out of range that a kernel has met, in memory that the host sees; `flag` is 0 while there is none,
-/// 1 while it is written and 2 when it is whole.
+/// The first index out of range that a kernel has found, in pinned memory that both sides access; `flag` is 0 while
+/// there is none, 1 while it is written and 2 when it is complete.
 struct IndexError {
   unsigned flag = 0;
   const char* op = nullptr;
@@ -46,10 +46,10 @@ IndexError* index_error();  // the current device's
 /// one is being captured.
 void use(Device device);
 
-/// Waits until everything launched on stream() is done, and throws what the GPU has reported since the last time: an
-/// index out of range, say. `what` names the op that has to wait; it is refused while a graph is captured.
+/// Synchronizes with stream() and throws the errors that kernels have reported since the last time (an index out of
+/// range). `what` names the op that has to synchronize; it throws while a graph is captured.
 void wait_for_gpu(const char* what);
-/// Throws if wait_for_gpu would be refused: for what waits by itself before it.
+/// Throws if wait_for_gpu would: for calls of CUDA that synchronize by themselves.
 void check_wait(const char* what);
 
 /// An argument of a kernel that is new each time a captured graph runs again: the step of an optimizer, say.
@@ -58,27 +58,27 @@ void check_wait(const char* what);
 /// called again (before_replay in lib/device.h), with launches that do nothing: then the new value goes into that
 /// memory.
 template <class T>
-class Varying {
+class ReplayParam {
  public:
-  explicit Varying(const T& value);
+  explicit ReplayParam(const T& value);
   __device__ const T& get() const { return place_ ? *place_ : value_; }
 
  private:
   T value_;
   const T* place_;
 };
-/// Where in the GPU's memory a Varying of the present capture is; nullptr outside.
-const void* place_of_varying(const void* value, size_t bytes);
+/// Where in the GPU's memory a ReplayParam of the present capture is; nullptr outside.
+const void* replay_param_address(const void* value, size_t bytes);
 template <class T>
-Varying<T>::Varying(const T& value)
-    : value_(value), place_(static_cast<const T*>(place_of_varying(&value_, sizeof(T)))) {}
-/// Are launches to do nothing?
+ReplayParam<T>::ReplayParam(const T& value)
+    : value_(value), place_(static_cast<const T*>(replay_param_address(&value_, sizeof(T)))) {}
+/// Whether launches do nothing, while the arguments of a captured graph are recomputed.
 inline constinit thread_local bool refreshing = false;
 
 /// `bytes` bytes of the GPU's memory, in stream order: no wait. The block is given back with them.
-struct Block;
-void* allocate(size_t bytes, Block** block);
-void release(Block* block);
+struct MemoryBlock;
+void* allocate(size_t bytes, MemoryBlock** block);
+void release(MemoryBlock* block);
 
 // Of the host, for what is copied to a GPU: allocate_pinned and release_pinned are in lib/device.h.
 /// Says that a copy from there has been queued on stream(): until it is made, a pinned block is not reused.
@@ -99,7 +99,7 @@ class Scratch {
   operator T*() const { return data_; }
 
  private:
-  Block* block_;
+  MemoryBlock* block_;
   T* data_;
 };
 
@@ -118,22 +118,23 @@ class Contiguous {
 
  private:
   View view_;
-  Block* block_ = nullptr;
+  MemoryBlock* block_ = nullptr;
 };
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
 /// How much shared memory a block may have on the current device.
-size_t most_shared();
-/// More than 48 KiB, a kernel's static arrays among them, have to be asked for: once a device, for all that there is.
-inline void ask_for_shared(const void* kernel, size_t bytes) {
-  constexpr size_t kMostStatic = 24 << 10;
-  if (bytes <= (48 << 10) - kMostStatic) return;
+size_t max_shared_memory();
+/// More than 48 KiB of shared memory, static arrays included, take an opt-in by a kernel attribute: it is set once for
+/// each device, to the maximum.
+inline void opt_in_shared_memory(const void* kernel, size_t bytes) {
+  constexpr size_t kMaxStatic = 24 << 10;
+  if (bytes <= (48 << 10) - kMaxStatic) return;
   cudaFuncAttributes now;
   CUDA_CHECK(cudaFuncGetAttributes(&now, kernel));
   if (bytes > static_cast<size_t>(now.maxDynamicSharedSizeBytes))
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(most_shared() - now.sharedSizeBytes)));
+                                    static_cast<int>(max_shared_memory() - now.sharedSizeBytes)));
 }
 
 #if defined(__CUDACC__)
@@ -141,7 +142,7 @@ inline void ask_for_shared(const void* kernel, size_t bytes) {
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   if (grid.x == 0 || refreshing) return;
-  ask_for_shared(reinterpret_cast<const void*>(kernel), shared);
+  opt_in_shared_memory(reinterpret_cast<const void*>(kernel), shared);
   const auto call = [&](P... values) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
     check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared, stream()),
@@ -157,7 +158,7 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... a
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   if (grid.x == 0 || refreshing) return;
-  ask_for_shared(reinterpret_cast<const void*>(kernel), shared);
+  opt_in_shared_memory(reinterpret_cast<const void*>(kernel), shared);
   check(simt::launch(kernel, grid, block, shared, stream(), std::forward<A>(args)...), "cudaLaunchKernel");
 }
 #define REEL_SHARED(T, name) T* const name = reinterpret_cast<T*>(::simt::dynamic_shared)

@@ -22,12 +22,12 @@ template <class T>
 struct Parameter {
   T* p;
   const T* g;
-  Wide<T>* states[functors::kMostStates];
+  Wide<T>* states[functors::kMaxStates];
   int64_t numel;
 
   __device__ Parameter from(int64_t at, int64_t at_g, int64_t n) const {
     Parameter part{p + at, g + at_g, {}, n};
-    for (int i = 0; i < functors::kMostStates; ++i) part.states[i] = states[i] ? states[i] + at : nullptr;
+    for (int i = 0; i < functors::kMaxStates; ++i) part.states[i] = states[i] ? states[i] + at : nullptr;
     return part;
   }
 };
@@ -53,8 +53,8 @@ __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
   using States = AlignedVector<W, n>;
   Own p = *reinterpret_cast<const Own*>(x.p + at);
   const Own g = *reinterpret_cast<const Own*>(x.g + at);
-  States states[functors::kMostStates] = {};
-  for (int i = 0; i < functors::kMostStates; ++i)
+  States states[functors::kMaxStates] = {};
+  for (int i = 0; i < functors::kMaxStates; ++i)
     if (x.states[i]) states[i] = *reinterpret_cast<const States*>(x.states[i] + at);
   for (int k = 0; k < n; ++k) {
     W wide = widen(p.items[k]);
@@ -62,7 +62,7 @@ __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
     p.items[k] = narrow<T>(wide);
   }
   *reinterpret_cast<Own*>(x.p + at) = p;
-  for (int i = 0; i < functors::kMostStates; ++i)
+  for (int i = 0; i < functors::kMaxStates; ++i)
     if (x.states[i]) *reinterpret_cast<States*>(x.states[i] + at) = states[i];
 }
 
@@ -70,7 +70,7 @@ __device__ void step(const F& f, const Parameter<T>& x, int64_t at) {
 template <class F, class T>
 __device__ void step_all(const F& f, const Parameter<T>& x) {
   bool vectors = is_vector_aligned(x.p) && is_vector_aligned(x.g);
-  for (int i = 0; i < functors::kMostStates; ++i) vectors = vectors && is_vector_aligned(x.states[i]);
+  for (int i = 0; i < functors::kMaxStates; ++i) vectors = vectors && is_vector_aligned(x.states[i]);
   const int64_t whole = vectors ? x.numel / kVector * kVector : 0;
   for (int64_t i = int64_t(threadIdx.x) * kVector; i < whole; i += int64_t(blockDim.x) * kVector)
     step<kVector>(f, x, i);
@@ -88,7 +88,7 @@ __device__ Parameter<T> block_part(const ParameterTable<T>& table) {
 }
 
 template <class F, class T>
-__global__ void update_table(Varying<F> f, ParameterTable<T> table) {
+__global__ void update_table(ReplayParam<F> f, ParameterTable<T> table) {
   const F now = f.get();
   step_all(now, block_part(table));
 }
@@ -195,7 +195,8 @@ __global__ void finish_norm(Norm norm, const double* parts, int64_t count, void*
 /// Updates rows `ids` of x, which has `rows` of `columns` elements, from a sparse gradient. Ids out of range, which
 /// were reported before, are skipped.
 template <class F, class T>
-__global__ void update_ids(Varying<F> f, Parameter<T> x, const int64_t* ids, int64_t n, int64_t rows, int64_t columns) {
+__global__ void update_ids(ReplayParam<F> f, Parameter<T> x, const int64_t* ids, int64_t n, int64_t rows,
+                           int64_t columns) {
   const F now = f.get();
   for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
     const int64_t row = ids[i];
@@ -206,7 +207,7 @@ __global__ void update_ids(Varying<F> f, Parameter<T> x, const int64_t* ids, int
 template <class T>
 Parameter<T> parameter(const Updated& u) {
   Parameter<T> result{static_cast<T*>(u.p), static_cast<const T*>(u.g), {}, u.numel};
-  for (int i = 0; i < functors::kMostStates; ++i) result.states[i] = static_cast<Wide<T>*>(u.states[i]);
+  for (int i = 0; i < functors::kMaxStates; ++i) result.states[i] = static_cast<Wide<T>*>(u.states[i]);
   return result;
 }
 
@@ -229,8 +230,8 @@ void for_each_table(std::span<const Updated> parameters, const Run& run) {
 }
 
 template <class T, class F>
-void launch_table(const Varying<F>& f, std::span<const Updated> parameters) {
-  static_assert(sizeof(ParameterTable<T>) + sizeof(Varying<F>) <= 4096, "what a kernel takes");
+void launch_table(const ReplayParam<F>& f, std::span<const Updated> parameters) {
+  static_assert(sizeof(ParameterTable<T>) + sizeof(ReplayParam<F>) <= 4096, "what a kernel takes");
   for_each_table<T>(parameters, [&](dim3 blocks, const ParameterTable<T>& table) {
     launch(update_table<F, T>, blocks, kThreads, 0, f, table);
   });
@@ -279,13 +280,13 @@ struct Step {
 
   static void many(const void* functor, std::span<const Updated> parameters) {
     if (parameters.empty()) return;
-    const Varying<F> f(*static_cast<const F*>(functor));
+    const ReplayParam<F> f(*static_cast<const F*>(functor));
     with_floating(parameters[0].dtype, [&](auto type) { launch_table<typename decltype(type)::type>(f, parameters); });
   }
 
   static void one(const void* functor, const View& p, const View& g, const View* const* states, const View* ids) {
     Updated all{p.dtype, p.data, g.data, {}, p.numel};
-    for (int i = 0; i < functors::kMostStates; ++i) all.states[i] = states[i] ? states[i]->data : nullptr;
+    for (int i = 0; i < functors::kMaxStates; ++i) all.states[i] = states[i] ? states[i]->data : nullptr;
     if (!ids) return many(functor, {&all, 1});
     const int64_t n = ids->numel, columns = n ? g.numel / n : 0;
     if (columns == 0) return;
@@ -293,7 +294,7 @@ struct Step {
     with_floating(p.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
       launch(update_ids<F, T>, blocks_for(n, 1), dim3(static_cast<unsigned>(threads)), 0,
-             Varying<F>(*static_cast<const F*>(functor)), parameter<T>(all), ids->as<const int64_t>(), n,
+             ReplayParam<F>(*static_cast<const F*>(functor)), parameter<T>(all), ids->as<const int64_t>(), n,
              p.numel / columns, columns);
     });
   }

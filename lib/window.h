@@ -11,7 +11,7 @@ struct Window {
   int64_t covered;  // taps, and those in the padding
 };
 
-/// Window o along dimension d. P has the members of Pool (lib/kernels/pool.h). Static: the instruction sets must not
+/// Window o along dimension d. P has the members of Pooling (lib/kernels/pool.h). Static: the instruction sets must not
 /// share it.
 template <class P>
 REEL_HD static Window window_of(const P& p, int d, int64_t o) {

@@ -236,9 +236,9 @@ Key key_of(ConvPart wanted, const Convolution& c) {
   return key;
 }
 
-constexpr size_t kMostPlans = 256;
+constexpr size_t kMaxPlans = 256;
 
-/// The plan for a shape, kept for as long as it is among the kMostPlans that were used last.
+/// The plan for a shape, kept for as long as it is among the kMaxPlans that were used last.
 Plan& plan_for(ConvPart wanted, const Convolution& c) {
   struct Entry {
     Key key;
@@ -251,7 +251,7 @@ Plan& plan_for(ConvPart wanted, const Convolution& c) {
     entries.splice(entries.begin(), entries, found->second);
     return entries.front().plan;
   }
-  if (entries.size() == kMostPlans) {
+  if (entries.size() == kMaxPlans) {
     places.erase(entries.back().key);
     entries.pop_back();
   }

@@ -210,9 +210,9 @@ void update_halves(KernelTable::Update kernel, const void* functor, const View& 
   };
   for (int64_t i = 0; i < ids->numel; ++i) {
     const int64_t id = ids->as<const int64_t>()[i];
-    View rows[functors::kMostStates];
-    const View* of_row[functors::kMostStates] = {};
-    for (int s = 0; s < functors::kMostStates; ++s)
+    View rows[functors::kMaxStates];
+    const View* of_row[functors::kMaxStates] = {};
+    for (int s = 0; s < functors::kMaxStates; ++s)
       if (states[s]) rows[s] = row(*states[s], id), of_row[s] = &rows[s];
     kernel(functor, Widened().in_out(row(p, id)), Widened().in(row(g, i)), of_row, nullptr);
   }

@@ -7,7 +7,7 @@ namespace reel {
 /// Windows over x [planes, in…] that make y [planes, out…]. Window o of a dimension has its taps at o stride - padding,
 /// dilation apart; those outside are left out. If adaptive, it is [⌊o in / out⌋, ⌈(o + 1) in / out⌉). The caller sees
 /// to it that every window of a maximum has an element.
-struct Pool {
+struct Pooling {
   int64_t planes;
   std::array<int64_t, 3> in, out, kernel, stride, padding, dilation;
   bool adaptive = false;

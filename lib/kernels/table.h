@@ -26,7 +26,7 @@ struct Ctc;           // lib/kernels/ctc.h
 struct EmbeddingBag;  // lib/kernels/embedding_bag.h
 struct Gemm;          // lib/kernels/gemm.h
 struct Norm;          // lib/kernels/norm.h
-struct Pool;          // lib/kernels/pool.h
+struct Pooling;       // lib/kernels/pool.h
 struct Recurrence;    // lib/kernels/recurrence.h
 struct Updated;       // lib/kernels/update.h
 enum ConvPart : int;
@@ -112,9 +112,9 @@ struct KernelTable {
 
   // Pooling; contiguous, float32 or float64.
   // indices, if wanted: int64, where in its plane of x the (first) maximum is. NaN wins.
-  void (*max_pool)(const Pool& pool, const View& x, const View& y, const View* indices);
-  void (*avg_pool)(const Pool& pool, const View& x, const View& y);
-  void (*avg_pool_grad)(const Pool& pool, const View& g, const View& gx);  // adds to gx
+  void (*max_pool)(const Pooling& pool, const View& x, const View& y, const View* indices);
+  void (*avg_pool)(const Pooling& pool, const View& x, const View& y);
+  void (*avg_pool_grad)(const Pooling& pool, const View& g, const View& gx);  // adds to gx
 
   // y[…, j, …] = Σ_k weights[j, k] x[…, ids[j, k], …], and its adjoint, which adds to x; contiguous, float32 or
   // float64.
@@ -188,7 +188,7 @@ struct KernelTable {
   void (*dropout)(double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 
   // Optimizer steps, contiguous; float32 or float64; the states of half parameters are float32. With `ids` (int64
-  // [n]) g is [n, …] and only those rows of p and its states are changed. Of the functors::kMostStates states
+  // [n]) g is [n, …] and only those rows of p and its states are changed. Of the functors::kMaxStates states
   // those are nullptr that the functor does not have.
   using Update = void (*)(const void* functor, const View& p, const View& g, const View* const* states,
                           const View* ids);

@@ -6,7 +6,7 @@
 
 namespace reel {
 namespace functors {
-inline constexpr int kMostStates = 3;  // of an optimizer, for each of its parameters
+inline constexpr int kMaxStates = 3;  // of an optimizer, for each of its parameters
 }
 
 /// A parameter that an optimizer steps, with everything contiguous.
@@ -14,7 +14,7 @@ struct Updated {
   DType dtype;  // of p and g
   void* p;
   const void* g;
-  std::array<void*, functors::kMostStates> states;  // nullptr where the functor has none
+  std::array<void*, functors::kMaxStates> states;  // nullptr where the functor has none
   int64_t numel;
 };
 

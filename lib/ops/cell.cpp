@@ -11,16 +11,16 @@ struct Layout {
   int64_t input, forget, output, update;
 };
 
-constexpr int kMostInPlace = 8;  // children whose addresses need no heap
+constexpr int kMaxInPlace = 8;  // children whose addresses need no heap
 
 // A list of addresses, one a child.
 template <class T>
 struct Addresses {
   explicit Addresses(size_t n) {
-    if (n > kMostInPlace) more.resize(n);
+    if (n > kMaxInPlace) more.resize(n);
   }
   T* data() { return more.empty() ? few.data() : more.data(); }
-  std::array<T, kMostInPlace> few{};
+  std::array<T, kMaxInPlace> few{};
   std::vector<T> more;
 };
 

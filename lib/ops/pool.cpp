@@ -23,9 +23,9 @@ void check_input(const char* op, const View& x, int spatial) {
 
 /// x as planes of three dimensions, the first of which may be of size 1; windows of size 1.
 template <int N>
-Pool planes_of(const char* op, const View& x) {
+Pooling planes_of(const char* op, const View& x) {
   check_input(op, x, N);
-  Pool pool{};
+  Pooling pool{};
   pool.planes = 1;
   const int lead = x.shape.size() - N;
   for (int d = 0; d < lead; ++d) pool.planes *= x.shape[d];
@@ -36,7 +36,7 @@ Pool planes_of(const char* op, const View& x) {
 }
 
 template <int N>
-Shape output_shape(const Pool& pool, const Shape& in) {
+Shape output_shape(const Pooling& pool, const Shape& in) {
   Shape shape;
   for (int d = 0; d < in.size() - N; ++d) shape.push_back(in[d]);
   for (int d = 3 - N; d < 3; ++d) shape.push_back(pool.out[static_cast<size_t>(d)]);
@@ -58,9 +58,9 @@ bool in_range(const PerDim<N>& numbers, int64_t least) {
 }
 
 template <int N>
-Pool windows(const char* op, const View& x, PerDim<N> kernel, PerDim<N> stride, PerDim<N> padding, PerDim<N> dilation,
-             bool ceil_mode) {
-  Pool pool = planes_of<N>(op, x);
+Pooling windows(const char* op, const View& x, PerDim<N> kernel, PerDim<N> stride, PerDim<N> padding,
+                PerDim<N> dilation, bool ceil_mode) {
+  Pooling pool = planes_of<N>(op, x);
   REEL_CHECK(in_range(kernel, 1) && in_range(stride, 0) && in_range(dilation, 1), op, ": kernel_size ", kernel,
              ", stride ", stride, " and dilation ", dilation, " must be positive and at most ", INT32_MAX);
   for (int i = 0; i < N; ++i) {
@@ -79,8 +79,8 @@ Pool windows(const char* op, const View& x, PerDim<N> kernel, PerDim<N> stride, 
 }
 
 template <int N>
-Pool adaptive_windows(const char* op, const View& x, PerDim<N> output_size) {
-  Pool pool = planes_of<N>(op, x);
+Pooling adaptive_windows(const char* op, const View& x, PerDim<N> output_size) {
+  Pooling pool = planes_of<N>(op, x);
   pool.count_include_pad = false;
   for (int i = 0; i < N; ++i) {
     const int d = 3 - N + i;
@@ -107,7 +107,7 @@ Tensor put_back(const Tensor& g, const Tensor& indices, int64_t planes, const Sh
 enum class Wanted { kValues, kBoth };
 
 template <int N>
-ValuesIndices maxima(const char* op, const Tensor& x_in, const Pool& pool, Wanted wanted) {
+ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wanted wanted) {
   const Tensor x = x_in.contiguous();
   const View& view = view_of(x);
   const Shape shape = output_shape<N>(pool, view.shape);
@@ -127,7 +127,8 @@ template <int N>
 ValuesIndices max_pool(const char* op, const Tensor& x, PerDim<N> kernel, const MaxPoolOptions<N>& options,
                        Wanted wanted) {
   const View& view = view_of(x, op);
-  const Pool pool = windows<N>(op, view, kernel, options.stride, options.padding, options.dilation, options.ceil_mode);
+  const Pooling pool =
+      windows<N>(op, view, kernel, options.stride, options.padding, options.dilation, options.ceil_mode);
   for (int d = 0; d < 3; ++d)  // from the padding, taps could jump over all of x
     REEL_CHECK(pool.padding[d] == 0 || pool.dilation[d] <= pool.in[d], op, ": dilation ", options.dilation,
                " exceeds x of shape ", view.shape);
@@ -143,7 +144,7 @@ template <int N>
 Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, PerDim<N> kernel,
                   const MaxUnpoolOptions<N>& options) {
   const View& view = view_of(x, op);
-  Pool pool = planes_of<N>(op, view);
+  Pooling pool = planes_of<N>(op, view);
   REEL_CHECK(view_of(indices, op).shape == view.shape && indices.dtype() == kInt64, op, ": indices are ",
              indices.dtype(), " ", indices.shape(), ", not int64 of x's shape ", view.shape);
   REEL_CHECK(in_range(kernel, 1) && in_range(options.stride, 0) && in_range(options.padding, 0), op, ": kernel_size ",
@@ -182,7 +183,7 @@ template <int N>
 ValuesIndices fractional_max_pool(const char* op, const Tensor& x, PerDim<N> kernel,
                                   const FractionalPoolOptions<N>& options) {
   const View& view = view_of(x, op);
-  Pool pool = planes_of<N>(op, view);
+  Pooling pool = planes_of<N>(op, view);
   const std::vector<double>& ratio = options.output_ratio;
   REEL_CHECK(ratio.empty() || ratio.size() == 1 || ratio.size() == N, op, ": ", ratio.size(), " ratios for ", N,
              " dimensions");
@@ -236,10 +237,10 @@ ValuesIndices fractional_max_pool(const char* op, const Tensor& x, PerDim<N> ker
 
 // ---- averages -------------------------------------------------------------------------------------------------------
 
-Tensor average_grad(const char* op, const Tensor& g, const Pool& pool, const Shape& shape);
+Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const Shape& shape);
 
 /// The averages, of `shape`, of the windows of x. Linear, so its rule is its adjoint, and the other way round.
-Tensor average(const char* op, const Tensor& x, const Pool& pool, const Shape& shape) {
+Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape& shape) {
   const Tensor from = x.contiguous();
   const Tensor y = make_tensor(shape, x.dtype(), x.device());
   kernels_of(x).avg_pool(pool, view_of(from), view_of(y));
@@ -248,7 +249,7 @@ Tensor average(const char* op, const Tensor& x, const Pool& pool, const Shape& s
            [op, pool, whole = x.shape()](Backward& back) { back.set(0, average_grad(op, back.grad(), pool, whole)); });
   return y;
 }
-Tensor average_grad(const char* op, const Tensor& g, const Pool& pool, const Shape& shape) {
+Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const Shape& shape) {
   const Tensor from = g.contiguous();
   const Tensor gx = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
   kernels_of(g).avg_pool_grad(pool, view_of(from), view_of(gx));
@@ -261,7 +262,7 @@ Tensor average_grad(const char* op, const Tensor& g, const Pool& pool, const Sha
 template <int N>
 Tensor avg_pool(const char* op, const Tensor& x, PerDim<N> kernel, const AvgPoolOptions<N>& options) {
   const View& view = view_of(x, op);
-  Pool pool = windows<N>(op, view, kernel, options.stride, options.padding, 1, options.ceil_mode);
+  Pooling pool = windows<N>(op, view, kernel, options.stride, options.padding, 1, options.ceil_mode);
   pool.count_include_pad = options.count_include_pad;
   pool.divisor = options.divisor_override;
   REEL_CHECK(pool.divisor >= 0, op, ": divisor_override ", pool.divisor, " is negative");
@@ -271,7 +272,7 @@ Tensor avg_pool(const char* op, const Tensor& x, PerDim<N> kernel, const AvgPool
 template <int N>
 Tensor adaptive_avg_pool(const char* op, const Tensor& x, PerDim<N> output_size) {
   const View& view = view_of(x, op);
-  const Pool pool = adaptive_windows<N>(op, view, output_size);
+  const Pooling pool = adaptive_windows<N>(op, view, output_size);
   if (output_size == PerDim<N>(1)) {
     Dims last;
     for (int d = -N; d < 0; ++d) last.dims.push_back(d);

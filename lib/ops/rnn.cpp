@@ -35,10 +35,10 @@ struct Steps {
 
 enum Input { kX, kH, kC, kFirstOfDirection };
 enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kWeightHr, kParameters };
-constexpr size_t kMostInputs = kFirstOfDirection + 2 * kParameters;
+constexpr size_t kMaxInputs = kFirstOfDirection + 2 * kParameters;
 
 struct Given {
-  std::array<Tensor, kMostInputs> all;  // undefined where there is none
+  std::array<Tensor, kMaxInputs> all;  // undefined where there is none
   const Tensor& x() const { return all[kX]; }
   const Tensor& of(int direction, Parameter p) const { return all[place(direction, p)]; }
   static size_t place(int direction, Parameter p) { return kFirstOfDirection + direction * kParameters + p; }
@@ -191,12 +191,12 @@ struct LayerRule {
     SavedTensor gates, h_before, c_before, inner;
   };
   Layer layer;
-  std::array<SavedTensor, kMostInputs> inputs;
+  std::array<SavedTensor, kMaxInputs> inputs;
   std::array<Kept, 2> kept;
 
   void operator()(Backward& back) {
     Given in;
-    for (size_t i = 0; i < kMostInputs; ++i)
+    for (size_t i = 0; i < kMaxInputs; ++i)
       if (inputs[i].defined()) in.all[i] = back.get(inputs[i]);
     if (back.create_graph())
       recorded(back, in);
@@ -316,8 +316,8 @@ LayerResult run(const Layer& layer, const Given& in) {
   if (!recorded) return result;
 
   LayerRule rule{layer, {}, {}};
-  std::array<const Tensor*, kMostInputs> ins;
-  for (size_t i = 0; i < kMostInputs; ++i) {
+  std::array<const Tensor*, kMaxInputs> ins;
+  for (size_t i = 0; i < kMaxInputs; ++i) {
     ins[i] = &in.all[i];
     if (in.all[i].defined()) rule.inputs[i] = SavedTensor(in.all[i]);
   }

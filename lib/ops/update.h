@@ -10,15 +10,15 @@
 
 namespace reel {
 
-using UpdateStates = std::span<const Tensor, functors::kMostStates>;
+using UpdateStates = std::span<const Tensor, functors::kMaxStates>;
 
 /// One optimizer step of the fused kernel Functor (lib/functors/update.h) on parameter p with gradient g and its states
 /// (undefined where Functor has none), all contiguous and of p's dtype, states of half-precision parameters of float32.
 /// With ids, g holds the gradients of those rows only, and only they are changed.
 template <class Functor>
 void update(const Functor& functor, const Tensor& p, const Tensor& g, UpdateStates states, const Tensor* ids) {
-  const View* views[functors::kMostStates];
-  for (int i = 0; i < functors::kMostStates; ++i) views[i] = states[i].defined() ? &view_of(states[i]) : nullptr;
+  const View* views[functors::kMaxStates];
+  for (int i = 0; i < functors::kMaxStates; ++i) views[i] = states[i].defined() ? &view_of(states[i]) : nullptr;
   const View& pv = view_of(p);
   const Tensor dense = g.contiguous();
   kernels_of(p).update[functors::index_of<functors::UpdateList, Functor>](&functor, pv, view_of(dense), views,
@@ -55,13 +55,14 @@ class UpdateBatch {
     const View& view = view_of(p);
     if (count_ > 0) {
       const Functor* same = std::get_if<Functor>(&functor_);
-      if (count_ == kMost || !same || *same != functor || view.dtype != parameters_[0].dtype || p.device() != device_)
+      if (count_ == kMaxParameters || !same || *same != functor || view.dtype != parameters_[0].dtype ||
+          p.device() != device_)
         flush();
     }
     if (count_ == 0) functor_ = functor, device_ = p.device();
     Tensor& gradient = gradients_[count_] = g.contiguous();
     Updated& parameter = parameters_[count_++] = {view.dtype, view.data, view_of(gradient).data, {}, view.numel};
-    for (int i = 0; i < functors::kMostStates; ++i)
+    for (int i = 0; i < functors::kMaxStates; ++i)
       if (states[i].defined()) parameter.states[i] = view_of(states[i]).data;
     TensorImpl::of(p)->storage->changed();
   }
@@ -77,7 +78,7 @@ class UpdateBatch {
  private:
   template <class... Functors>
   static std::variant<Functors...> any_of(std::tuple<Functors...>*);
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMaxParameters = 64;
   static inline thread_local UpdateBatch* current_ = nullptr;
 
   UpdateBatch* outer_;
@@ -85,8 +86,8 @@ class UpdateBatch {
   Device device_;
   std::pair<int, int64_t> kind_;
   size_t count_ = 0;
-  std::array<Updated, kMost> parameters_;
-  std::array<Tensor, kMost> gradients_;
+  std::array<Updated, kMaxParameters> parameters_;
+  std::array<Tensor, kMaxParameters> gradients_;
 };
 
 }  // namespace reel

@@ -16,7 +16,7 @@ namespace {
 template <class Functor>
 void apply(const Functor& functor, const Tensor& p, const Tensor& grad, const std::vector<Tensor>& tensors,
            const Tensor* ids = nullptr) {
-  const UpdateStates states(tensors.data(), functors::kMostStates);
+  const UpdateStates states(tensors.data(), functors::kMaxStates);
   if (p.is_contiguous() && grad.dtype() == p.dtype()) {
     // The CPU gains nothing from many parameters at once.
     if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids && p.device() != kCPU)

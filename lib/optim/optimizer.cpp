@@ -15,10 +15,10 @@ namespace reel::optim {
 // ---- what all share -------------------------------------------------------------------------------------------------
 
 namespace {
-// The fused kernels are given kMostStates, undefined where an optimizer has fewer.
+// The fused kernels are given kMaxStates, undefined where an optimizer has fewer.
 template <class Names>
 size_t num_tensors(const Names& names) {
-  return std::max<size_t>(names.size(), functors::kMostStates);
+  return std::max<size_t>(names.size(), functors::kMaxStates);
 }
 }  // namespace
 

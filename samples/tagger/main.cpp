@@ -86,14 +86,14 @@ struct Alphabet {
   }
 
   Encoded encode(const Sentence& sentence) const {
-    constexpr size_t kMostLetters = 40;  // of a word; the rest (of addresses, mostly) is not read
+    constexpr size_t kMaxLetters = 40;  // of a word; the rest (of addresses, mostly) is not read
     Encoded encoded;
     std::vector<std::string> low;
     std::vector<int64_t> letter_ids;
     for (const std::string& word : sentence.words) {
       low.push_back(lower(word));
-      encoded.lengths.push_back(static_cast<int64_t>(std::min(word.size(), kMostLetters)));
-      for (const char& c : word.substr(0, kMostLetters)) letter_ids.push_back(letters.id({&c, 1}));
+      encoded.lengths.push_back(static_cast<int64_t>(std::min(word.size(), kMaxLetters)));
+      for (const char& c : word.substr(0, kMaxLetters)) letter_ids.push_back(letters.id({&c, 1}));
     }
     encoded.letters = tensor(letter_ids);
     encoded.words = words.encode(low);

@@ -277,9 +277,9 @@ TEST_CASE("windows become columns and columns images as on the CPU", "[cuda]") {
 
 namespace {
 
-Pool pool(int64_t planes, Three in, Three kernel, Three stride, Three padding = {0, 0, 0}, Three dilation = {1, 1, 1},
-          bool ceil = false) {
-  Pool p{planes, in, {}, kernel, stride, padding, dilation};
+Pooling pool(int64_t planes, Three in, Three kernel, Three stride, Three padding = {0, 0, 0},
+             Three dilation = {1, 1, 1}, bool ceil = false) {
+  Pooling p{planes, in, {}, kernel, stride, padding, dilation};
   for (size_t d = 0; d < 3; ++d) {
     const int64_t room = in[d] + 2 * padding[d] - dilation[d] * (kernel[d] - 1) - 1 + (ceil ? stride[d] - 1 : 0);
     p.out[d] = room / stride[d] + 1;
@@ -287,28 +287,28 @@ Pool pool(int64_t planes, Three in, Three kernel, Three stride, Three padding = 
   }
   return p;
 }
-Pool adaptive(int64_t planes, Three in, Three out) {
-  Pool p{planes, in, out, {}, {}, {0, 0, 0}, {1, 1, 1}, true, false};
+Pooling adaptive(int64_t planes, Three in, Three out) {
+  Pooling p{planes, in, out, {}, {}, {0, 0, 0}, {1, 1, 1}, true, false};
   for (size_t d = 0; d < 3; ++d) p.kernel[d] = p.stride[d] = in[d] / out[d];
   return p;
 }
-const Pool kPools[] = {pool(3, {1, 8, 9}, {1, 2, 2}, {1, 2, 2}),
-                       pool(3, {1, 8, 9}, {1, 3, 3}, {1, 2, 1}, {0, 1, 1}),
-                       pool(2, {1, 7, 7}, {1, 2, 3}, {1, 2, 2}, {0, 1, 0}, {1, 1, 1}, true),
-                       pool(2, {1, 1, 50}, {1, 1, 4}, {1, 1, 3}, {0, 0, 2}),
-                       pool(2, {5, 6, 7}, {2, 3, 2}, {1, 2, 2}, {1, 1, 1}),
-                       pool(2, {1, 20, 21}, {1, 7, 6}, {1, 3, 5}, {0, 3, 3}),
-                       pool(2, {1, 13, 13}, {1, 13, 13}, {1, 1, 1}),
-                       adaptive(2, {1, 7, 9}, {1, 3, 4}),
-                       adaptive(2, {1, 5, 4}, {1, 8, 6}),
-                       adaptive(2, {3, 13, 17}, {2, 2, 2})};
-const Pool kDilated[] = {pool(2, {1, 9, 9}, {1, 3, 3}, {1, 1, 2}, {0, 1, 1}, {1, 2, 2}),
-                         pool(2, {1, 1, 60}, {1, 1, 33}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}),
-                         pool(2, {1, 30, 30}, {1, 7, 7}, {1, 2, 2}, {0, 3, 2}, {1, 3, 4})};
+const Pooling kPools[] = {pool(3, {1, 8, 9}, {1, 2, 2}, {1, 2, 2}),
+                          pool(3, {1, 8, 9}, {1, 3, 3}, {1, 2, 1}, {0, 1, 1}),
+                          pool(2, {1, 7, 7}, {1, 2, 3}, {1, 2, 2}, {0, 1, 0}, {1, 1, 1}, true),
+                          pool(2, {1, 1, 50}, {1, 1, 4}, {1, 1, 3}, {0, 0, 2}),
+                          pool(2, {5, 6, 7}, {2, 3, 2}, {1, 2, 2}, {1, 1, 1}),
+                          pool(2, {1, 20, 21}, {1, 7, 6}, {1, 3, 5}, {0, 3, 3}),
+                          pool(2, {1, 13, 13}, {1, 13, 13}, {1, 1, 1}),
+                          adaptive(2, {1, 7, 9}, {1, 3, 4}),
+                          adaptive(2, {1, 5, 4}, {1, 8, 6}),
+                          adaptive(2, {3, 13, 17}, {2, 2, 2})};
+const Pooling kDilated[] = {pool(2, {1, 9, 9}, {1, 3, 3}, {1, 1, 2}, {0, 1, 1}, {1, 2, 2}),
+                            pool(2, {1, 1, 60}, {1, 1, 33}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}),
+                            pool(2, {1, 30, 30}, {1, 7, 7}, {1, 2, 2}, {0, 3, 2}, {1, 3, 4})};
 
 Shape shape_of(int64_t planes, const Three& size) { return {planes, size[0], size[1], size[2]}; }
 
-void check_max_pool(const Pool& p, const Tensor& values, DType dtype) {
+void check_max_pool(const Pooling& p, const Tensor& values, DType dtype) {
   const Twin x(values, dtype), y(full(shape_of(p.planes, p.out), NAN, kHost), dtype);
   const Tensor wanted = zeros(shape_of(p.planes, p.out), {.dtype = kInt64, .device = kCPU}), found = wanted.to(kCUDA);
   cpu().max_pool(p, view_of(x.cpu), view_of(y.cpu), &view_of(wanted));
@@ -321,8 +321,8 @@ void check_max_pool(const Pool& p, const Tensor& values, DType dtype) {
 
 template <class F>
 void for_each_pool(const F& f, bool dilated) {
-  for (const Pool& p : kPools) f(p);
-  for (const Pool& p : kDilated)
+  for (const Pooling& p : kPools) f(p);
+  for (const Pooling& p : kDilated)
     if (dilated || p.dilation == Three{1, 1, 1}) f(p);
 }
 
@@ -331,7 +331,7 @@ void for_each_pool(const F& f, bool dilated) {
 TEST_CASE("maxima of windows and their places are the CPU's", "[cuda]") {
   if (!cuda::is_available()) return;
   for_each_pool(
-      [](const Pool& p) {
+      [](const Pooling& p) {
         CAPTURE(p.in, p.kernel);
         const Shape shape = shape_of(p.planes, p.in);
         const Tensor one_nan = numbers(shape);
@@ -349,7 +349,7 @@ TEST_CASE("maxima of windows and their places are the CPU's", "[cuda]") {
 TEST_CASE("averages of windows and their gradients are the CPU's", "[cuda]") {
   if (!cuda::is_available()) return;
   for_each_pool(
-      [](Pool p) {
+      [](Pooling p) {
         CAPTURE(p.in, p.kernel);
         for (const DType dtype : kDTypes)
           for (const int way : {0, 1, 2}) {

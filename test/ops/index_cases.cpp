@@ -14,7 +14,7 @@ namespace reel {
 namespace {
 
 using Numbers = std::vector<double>;
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 constexpr double kInf = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
 
 Numbers numbers(const Tensor& x) { return x.to_vector<double>(); }
@@ -387,7 +387,7 @@ static const WrongCall kWrongCalls[] = {
 {[](World& w) { repeat_interleave(w.matrix, tensor({1, 2}), 0); },
  "repeat_interleave: repeats of shape [2] for dimension 0 of size 3"},
 {[](World& w) { repeat_interleave(w.vector, w.whole); }, "repeat_interleave: -2 repeats"},
-{[](World& w) { repeat_interleave(w.vector, tensor({kMost - 1, kMost - 1, int64_t{4}})); },
+{[](World& w) { repeat_interleave(w.vector, tensor({kInt64Max - 1, kInt64Max - 1, int64_t{4}})); },
  "repeat_interleave: too many elements"},
 {[](World& w) { meshgrid({w.matrix}); }, "meshgrid: expected vectors, got shape [3, 4]"},
 {[](World& w) { kthvalue(w.matrix, 0); }, "kthvalue: k = 0 of dimension 1 of size 4"},
@@ -413,7 +413,7 @@ static const WrongCall kWrongCalls[] = {
  "segment_reduce: the last offset is 2, the number of rows 3"},
 {[](World& w) { segment_reduce(w.matrix, tensor({1, 3})); }, "segment_reduce: the first offset is 1, not 0"},
 {[](World& w) { segment_reduce(w.matrix, tensor({0, 2, 1, 3})); }, "segment_reduce: the offsets fall after 2"},
-{[](World& w) { segment_reduce(w.matrix, tensor({int64_t{0}, kMost / 2, -kMost, -kMost / 2, int64_t{3}})); },
+{[](World& w) { segment_reduce(w.matrix, tensor({int64_t{0}, kInt64Max / 2, -kInt64Max, -kInt64Max / 2, int64_t{3}})); },
  "segment_reduce: the offsets fall after 4611686018427387903"},
 {[](World& w) { segment_reduce(w.matrix, tensor({{0, 3}})); },
  "segment_reduce: expected a vector of offsets, got shape [1, 2]"},

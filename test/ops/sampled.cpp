@@ -213,8 +213,8 @@ TEST_CASE("weights that are too large or too unlike are an error", "[ops]") {
                     "AliasTable: 1002000 draws gave only 1 distinct ones of 2; the weights are too unlike");
   CHECK_THROWS_WITH(AliasTable({1, 0}).sample_for(tensor({1}), 2),
                     "AliasTable: a target has weight 0, so it is never drawn");
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  CHECK(HuffmanTree({kMost, kMost, kMost}).classes == 3);
+  constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+  CHECK(HuffmanTree({kInt64Max, kInt64Max, kInt64Max}).classes == 3);
 }
 
 TEST_CASE("sampled losses say what is wrong", "[ops]") {

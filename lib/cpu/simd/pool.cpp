@@ -17,9 +17,9 @@ constexpr int64_t kLine = 1024;
 struct Chunk {
   int64_t begin, count, start, length, first, last;
 };
-int64_t extent_of(const Pool& p) { return (p.kernel[2] - 1) * p.dilation[2] + 1; }
+int64_t extent_of(const Pooling& p) { return (p.kernel[2] - 1) * p.dilation[2] + 1; }
 template <class F>
-void for_each_chunk(const Pool& p, const F& f) {
+void for_each_chunk(const Pooling& p, const F& f) {
   const int64_t stride = p.stride[2], most = (kLine - extent_of(p)) / stride + 1;
   for (int64_t begin = 0; begin < p.out[2]; begin += most) {
     const int64_t count = begin + most < p.out[2] ? most : p.out[2] - begin;
@@ -28,7 +28,7 @@ void for_each_chunk(const Pool& p, const F& f) {
   }
 }
 /// Whether windows can be computed line by line; otherwise they are computed one by one.
-bool by_lines(const Pool& p) { return !p.adaptive && extent_of(p) <= kLine; }
+bool by_lines(const Pooling& p) { return !p.adaptive && extent_of(p) <= kLine; }
 
 /// One row of windows: where they are in the other two dimensions.
 struct Row {
@@ -36,20 +36,20 @@ struct Row {
   Window d, h;
 };
 template <class F>
-void for_each_row(const Pool& p, const F& f) {
+void for_each_row(const Pooling& p, const F& f) {
   for (int64_t plane = 0; plane < p.planes; ++plane)
     for (int64_t od = 0; od < p.out[0]; ++od)
       for (int64_t oh = 0; oh < p.out[1]; ++oh) f(Row{plane, od, oh, window_of(p, 0, od), window_of(p, 1, oh)});
 }
 /// f(offset) for the beginnings of the lines of x, in a plane, that the row's windows cover.
 template <class F>
-void for_each_line(const Pool& p, const Row& row, const F& f) {
+void for_each_line(const Pooling& p, const Row& row, const F& f) {
   for (int64_t i = 0; i < row.d.taps; ++i)
     for (int64_t j = 0; j < row.h.taps; ++j)
       f(((row.d.start + i * p.dilation[0]) * p.in[1] + row.h.start + j * p.dilation[1]) * p.in[2]);
 }
 int64_t plane_size(const std::array<int64_t, 3>& sizes) { return sizes[0] * sizes[1] * sizes[2]; }
-int64_t row_offset(const Pool& p, const Row& row) {
+int64_t row_offset(const Pooling& p, const Row& row) {
   return ((row.plane * p.out[0] + row.depth) * p.out[1] + row.height) * p.out[2];
 }
 
@@ -113,7 +113,7 @@ void for_each_block(const Chunk& chunk, const F& f) {
 
 /// The maximum of one window of x's plane, and where it is.
 template <class T>
-T max_of(const Pool& p, const Row& row, int64_t o, const T* x, int64_t* at) {
+T max_of(const Pooling& p, const Row& row, int64_t o, const T* x, int64_t* at) {
   const Window w = window_of(p, 2, o);
   T best = -std::numeric_limits<T>::infinity();
   *at = -1;
@@ -127,7 +127,7 @@ T max_of(const Pool& p, const Row& row, int64_t o, const T* x, int64_t* at) {
 }
 
 template <class T>
-void max_pool_one_by_one(const Pool& p, const T* x, T* y, int64_t* indices) {
+void max_pool_one_by_one(const Pooling& p, const T* x, T* y, int64_t* indices) {
   for_each_row(p, [&](const Row& row) {
     for (int64_t o = 0; o < p.out[2]; ++o) {
       int64_t at;
@@ -140,7 +140,7 @@ void max_pool_one_by_one(const Pool& p, const T* x, T* y, int64_t* indices) {
 /// Separable: first the elementwise maxima of the lines that a row of windows covers, then the maxima over the taps in
 /// the resulting line. The place of each maximum, relative to the window's corner, is carried along as a T.
 template <int step, bool with_places, class T>
-void max_pool_by_lines(const Pool& p, const T* x, T* y, int64_t* indices) {
+void max_pool_by_lines(const Pooling& p, const T* x, T* y, int64_t* indices) {
   const T infinity = std::numeric_limits<T>::infinity();
   const int64_t stride = p.stride[2];
   for_each_chunk(p, [&](const Chunk& chunk) {
@@ -195,17 +195,17 @@ void max_pool_by_lines(const Pool& p, const T* x, T* y, int64_t* indices) {
 // ---- averages -------------------------------------------------------------------------------------------------------
 
 /// What the sum over a window is divided by, but for its last dimension.
-double divisor_of(const Pool& p, const Row& row) {
+double divisor_of(const Pooling& p, const Row& row) {
   if (p.divisor) return double(p.divisor);
   return double(p.count_include_pad ? row.d.covered * row.h.covered : row.d.taps * row.h.taps);
 }
 /// The factor of the last dimension.
-double divisor_of(const Pool& p, const Window& w) {
+double divisor_of(const Pooling& p, const Window& w) {
   return p.divisor ? 1 : double(p.count_include_pad ? w.covered : w.taps);
 }
 
 template <class T>
-void avg_pool_one_by_one(const Pool& p, const T* x, T* y) {
+void avg_pool_one_by_one(const Pooling& p, const T* x, T* y) {
   for_each_row(p, [&](const Row& row) {
     for (int64_t o = 0; o < p.out[2]; ++o) {
       const Window w = window_of(p, 2, o);
@@ -219,7 +219,7 @@ void avg_pool_one_by_one(const Pool& p, const T* x, T* y) {
   });
 }
 template <class T>
-void avg_pool_grad_one_by_one(const Pool& p, const T* g, T* gx) {
+void avg_pool_grad_one_by_one(const Pooling& p, const T* g, T* gx) {
   for_each_row(p, [&](const Row& row) {
     for (int64_t o = 0; o < p.out[2]; ++o) {
       const Window w = window_of(p, 2, o);
@@ -234,13 +234,13 @@ void avg_pool_grad_one_by_one(const Pool& p, const T* g, T* gx) {
 
 /// The factors of a chunk's windows.
 template <class T>
-void divisors_of(const Pool& p, const Chunk& chunk, T* divisors) {
+void divisors_of(const Pooling& p, const Chunk& chunk, T* divisors) {
   for (int64_t i = 0; i < chunk.count; ++i) divisors[i] = T(divisor_of(p, window_of(p, 2, chunk.begin + i)));
 }
 
 /// First the sum of the lines, then those of the taps in it.
 template <int step, class T>
-void avg_pool_by_lines(const Pool& p, const T* x, T* y) {
+void avg_pool_by_lines(const Pooling& p, const T* x, T* y) {
   const int64_t stride = p.stride[2];
   for_each_chunk(p, [&](const Chunk& chunk) {
     Line<T> sum(T(0)), divisor(T(1));
@@ -266,7 +266,7 @@ void avg_pool_by_lines(const Pool& p, const T* x, T* y) {
 
 /// The adjoint: the gradients of a row of windows are summed into one line, which is added to each line they cover.
 template <class T>
-void avg_pool_grad_by_lines(const Pool& p, const T* g, T* gx) {
+void avg_pool_grad_by_lines(const Pooling& p, const T* g, T* gx) {
   const int64_t stride = p.stride[2];
   for_each_chunk(p, [&](const Chunk& chunk) {
     Line<T> divisor(T(1)), share(T(0)), sum(T(0));
@@ -299,7 +299,7 @@ void avg_pool_grad_by_lines(const Pool& p, const T* g, T* gx) {
 // Where rows are shorter than a vector, its lanes are planes: element i of as many planes is one vector.
 
 constexpr int64_t kSmallPlane = 1024;
-bool by_planes(const Pool& p) {
+bool by_planes(const Pooling& p) {
   return p.out[2] < 2 * kWidth<float> && plane_size(p.in) <= kSmallPlane && plane_size(p.out) <= kSmallPlane;
 }
 
@@ -311,13 +311,13 @@ struct Planes {
 };
 /// f(first, n) for blocks of at most a vector's lanes of planes.
 template <class T, class F>
-void for_each_planes(const Pool& p, const F& f) {
+void for_each_planes(const Pooling& p, const F& f) {
   for (int64_t first = 0; first < p.planes; first += kWidth<T>)
     f(first, first + kWidth<T> <= p.planes ? kWidth<T> : p.planes - first);
 }
 /// f(o, row, window) for the windows of a plane; o counts them.
 template <class F>
-void for_each_window(const Pool& p, const F& f) {
+void for_each_window(const Pooling& p, const F& f) {
   int64_t o = 0;
   for (int64_t od = 0; od < p.out[0]; ++od)
     for (int64_t oh = 0; oh < p.out[1]; ++oh) {
@@ -327,7 +327,7 @@ void for_each_window(const Pool& p, const F& f) {
 }
 
 template <bool with_places, class T>
-void max_pool_by_planes(const Pool& p, const T* x, T* y, int64_t* indices) {
+void max_pool_by_planes(const Pooling& p, const T* x, T* y, int64_t* indices) {
   const int64_t size = plane_size(p.in), out = plane_size(p.out);
   Planes<T> in, best, place;
   for_each_planes<T>(p, [&](int64_t first, int64_t n) {
@@ -356,7 +356,7 @@ void max_pool_by_planes(const Pool& p, const T* x, T* y, int64_t* indices) {
 }
 
 template <class T>
-void avg_pool_by_planes(const Pool& p, const T* x, T* y) {
+void avg_pool_by_planes(const Pooling& p, const T* x, T* y) {
   const int64_t size = plane_size(p.in), out = plane_size(p.out);
   Planes<T> in, means;
   for_each_planes<T>(p, [&](int64_t first, int64_t n) {
@@ -373,7 +373,7 @@ void avg_pool_by_planes(const Pool& p, const T* x, T* y) {
 }
 
 template <class T>
-void avg_pool_grad_by_planes(const Pool& p, const T* g, T* gx) {
+void avg_pool_grad_by_planes(const Pooling& p, const T* g, T* gx) {
   const int64_t size = plane_size(p.in), out = plane_size(p.out);
   Planes<T> shares, sums;
   for_each_planes<T>(p, [&](int64_t first, int64_t n) {
@@ -402,7 +402,7 @@ void with_step(int64_t stride, const F& f) {
 }
 
 template <class T>
-void max_pool_of(const Pool& p, const T* x, T* y, int64_t* indices) {
+void max_pool_of(const Pooling& p, const T* x, T* y, int64_t* indices) {
   if (by_planes(p))
     return indices ? max_pool_by_planes<true>(p, x, y, indices) : max_pool_by_planes<false>(p, x, y, indices);
   const bool exact = plane_size(p.in) < int64_t{1} << std::numeric_limits<T>::digits;
@@ -412,29 +412,29 @@ void max_pool_of(const Pool& p, const T* x, T* y, int64_t* indices) {
   });
 }
 template <class T>
-void avg_pool_of(const Pool& p, const T* x, T* y) {
+void avg_pool_of(const Pooling& p, const T* x, T* y) {
   if (by_planes(p)) return avg_pool_by_planes(p, x, y);
   if (!by_lines(p)) return avg_pool_one_by_one(p, x, y);
   with_step(p.stride[2], [&](auto step) { avg_pool_by_lines<step>(p, x, y); });
 }
 template <class T>
-void avg_pool_grad_of(const Pool& p, const T* g, T* gx) {
+void avg_pool_grad_of(const Pooling& p, const T* g, T* gx) {
   if (by_planes(p)) return avg_pool_grad_by_planes(p, g, gx);
   by_lines(p) ? avg_pool_grad_by_lines(p, g, gx) : avg_pool_grad_one_by_one(p, g, gx);
 }
 
-void max_pool(const Pool& p, const View& x, const View& y, const View* indices) {
+void max_pool(const Pooling& p, const View& x, const View& y, const View* indices) {
   if (is_half(x.dtype)) return max_pool(p, Widened().in(x), Widened().out(y), indices);
   int64_t* at = indices ? indices->as<int64_t>() : nullptr;
   x.dtype == kFloat32 ? max_pool_of(p, x.as<const float>(), y.as<float>(), at)
                       : max_pool_of(p, x.as<const double>(), y.as<double>(), at);
 }
-void avg_pool(const Pool& p, const View& x, const View& y) {
+void avg_pool(const Pooling& p, const View& x, const View& y) {
   if (is_half(x.dtype)) return avg_pool(p, Widened().in(x), Widened().out(y));
   x.dtype == kFloat32 ? avg_pool_of(p, x.as<const float>(), y.as<float>())
                       : avg_pool_of(p, x.as<const double>(), y.as<double>());
 }
-void avg_pool_grad(const Pool& p, const View& g, const View& gx) {
+void avg_pool_grad(const Pooling& p, const View& g, const View& gx) {
   if (is_half(g.dtype)) return avg_pool_grad(p, Widened().in(g), Widened().in_out(gx));
   g.dtype == kFloat32 ? avg_pool_grad_of(p, g.as<const float>(), gx.as<float>())
                       : avg_pool_grad_of(p, g.as<const double>(), gx.as<double>());

@@ -9,7 +9,7 @@ namespace reel::cpu::REEL_ISA {
 namespace {
 
 template <class T>
-using States = std::array<T*, functors::kMostStates>;
+using States = std::array<T*, functors::kMaxStates>;
 
 template <class T, class F>
 void update_flat(const F& f, int64_t n, T* p, const T* g, const States<T>& states) {
@@ -35,7 +35,7 @@ void update_flat(const F& f, int64_t n, T* p, const T* g, const States<T>& state
 template <class T, class F>
 void update_rows(const F& f, const View& p, const View& g, const View* const* states, const View* ids) {
   States<T> all;
-  for (int i = 0; i < functors::kMostStates; ++i) all[i] = states[i] ? states[i]->as<T>() : nullptr;
+  for (int i = 0; i < functors::kMaxStates; ++i) all[i] = states[i] ? states[i]->as<T>() : nullptr;
   if (!ids) return update_flat(f, p.numel, p.as<T>(), g.as<const T>(), all);
   if (ids->numel == 0) return;
   const int64_t n = g.numel / ids->numel;
