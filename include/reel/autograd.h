@@ -9,6 +9,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 // ---- recording on and off -------------------------------------------------------------------------------------------
@@ -174,3 +175,4 @@ std::string tape_to_dot(const Tensor& root);
 int64_t live_nodes();
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 #include "reel/memory.h"
 #include "reel/types.h"
 
+#pragma GCC visibility push(default)
 /// NVIDIA GPUs: which there are, their memory, and the order in which they work.
 ///
 /// An op on a CUDA tensor only queues its work on the calling thread's current stream and returns. What needs a value
@@ -158,3 +159,4 @@ enum class SyncDebugMode { kDefault, kError };
 void set_sync_debug_mode(SyncDebugMode mode);  ///< For the calling thread.
 
 }  // namespace reel::cuda
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 /// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op
@@ -15,7 +16,7 @@ class Error : public std::runtime_error {
 namespace detail {
 /// Streams all parts into one string and throws it as an Error.
 template <class... Parts>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
+[[noreturn, gnu::cold, gnu::noinline, gnu::visibility("hidden")]] void fail(const Parts&... parts) {
   std::ostringstream message;
   (message << ... << parts);
   throw Error(std::move(message).str());
@@ -23,6 +24,7 @@ template <class... Parts>
 }  // namespace detail
 
 }  // namespace reel
+#pragma GCC visibility pop
 
 /// REEL_CHECK(a.dim() == 2, "mm: expected a matrix, got shape ", a.shape()) throws reel::Error when the condition is
 /// false. The message is built only then.

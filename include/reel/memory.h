@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 /// What the caching CPU allocator holds, in bytes, over all threads. Blocks are counted in full, up to a quarter more
@@ -17,3 +18,4 @@ void reset_peak_memory_stats();  ///< Sets peak_in_use to in_use.
 void empty_cache();
 
 }  // namespace reel
+#pragma GCC visibility pop

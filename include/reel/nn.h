@@ -25,6 +25,7 @@
 #include "reel/nn/vision.h"
 #include "reel/ops.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 // Losses and distances have no parameters: they are ops, found here as well.
@@ -53,3 +54,4 @@ using reel::triplet_margin_loss;
 using reel::triplet_margin_with_distance_loss;
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -1,5 +1,6 @@
 #pragma once
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 /// How exact products of float32 matrices and convolutions are on a GPU: kHighest rounds as float32 does, kHigh lets
@@ -11,3 +12,4 @@ void set_matmul_precision(MatmulPrecision precision);  ///< Sets it.
 MatmulPrecision matmul_precision();                    ///< What is set.
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#pragma GCC visibility push(default)
 /// A profiler: every kernel that the ops run, every rule that backward runs, layers, and scopes of one's own,
 /// with their times, the bytes that they touch and the memory in use, on all threads.
 ///
@@ -83,3 +84,4 @@ void start();
 Report stop();
 
 }  // namespace reel::profile
+#pragma GCC visibility pop

@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 /// Random numbers come from Philox4x32-10 (Salmon et al. 2011), a counter-based generator: the numbers depend only on
@@ -51,3 +52,4 @@ Tensor poisson(const Tensor& rate);                        ///< Counts with this
 Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement = false);
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 /// Tensors by name, in order: what modules and optimizers save and load.
@@ -32,3 +33,4 @@ inline const Tensor& StateDict::operator[](std::string_view name) const {
 }
 
 }  // namespace reel
+#pragma GCC visibility pop

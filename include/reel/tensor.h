@@ -14,6 +14,7 @@
 #include "reel/tensor_methods.h"
 #include "reel/types.h"
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 namespace cuda {
@@ -347,3 +348,4 @@ std::vector<T> Tensor::to_vector() const {
 }
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 
 #include "reel/types.h"
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 class Tensor;
@@ -360,3 +361,4 @@ class TensorMethods {
 };
 
 }  // namespace reel
+#pragma GCC visibility pop

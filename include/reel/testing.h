@@ -6,6 +6,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 /// Checks for tests of one's own ops and modules. They need no test framework: what is wrong is thrown as an Error.
 namespace reel::testing {
 
@@ -78,3 +79,4 @@ class LeakScope {
 };
 
 }  // namespace reel::testing
+#pragma GCC visibility pop

@@ -1,5 +1,6 @@
 #pragma once
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 /// How many threads one large op, such as a convolution, may use: 1 at first, since examples and processes side by side
@@ -9,3 +10,4 @@ void set_num_threads(int threads);
 int num_threads();  ///< What is set.
 
 }  // namespace reel
+#pragma GCC visibility pop

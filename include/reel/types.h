@@ -10,6 +10,7 @@
 
 #include "reel/error.h"
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 // ---- element types --------------------------------------------------------------------------------------------------
@@ -236,3 +237,4 @@ class Scalar {
 };
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -20,9 +20,11 @@
 #define REEL_DEPRECATED(message) [[deprecated(message)]]
 #endif
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 /// The version of the library that the program runs with, as "0.1.0"; of a shared one it may be newer than the headers.
 const char* version();
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -21,6 +21,7 @@ struct xtype_for_shape<S<X, N, A, Init>> {
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel {
 
 /// An xtensor adaptor over the elements of a CPU tensor, strided like it: reading and writing it reads and writes the
@@ -62,3 +63,4 @@ Tensor from_blob(Container& container) {
 }
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -54,6 +54,13 @@ while IFS=: read -r file line text; do
 done < <(grep -rnE '^ *# *include' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
   include lib cuda samples bench test)
 
+# ---- a shared library exports what public headers declare -----------------------------------------------------------
+
+for file in $(grep -rlE "^namespace" include); do
+  [[ $(grep -cE "^#pragma GCC visibility (push\(default\)|pop)$" "$file") == 2 ]] ||
+    complain "$file: lacks #pragma GCC visibility push(default) and pop around what it declares"
+done
+
 # ---- what lies at the top -------------------------------------------------------------------------------------------
 
 for entry in * .[!.]*; do

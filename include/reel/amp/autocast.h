@@ -4,6 +4,7 @@
 
 #include "reel/types.h"
 
+#pragma GCC visibility push(default)
 /// Mixed precision: products in a half type; in float32 what needs its range or digits. On CPUs and GPUs.
 ///
 ///   Tensor loss = amp::autocast(kBFloat16, [&] { return net.loss(x, y); });
@@ -71,3 +72,4 @@ decltype(auto) no_autocast(F&& f) {
 }
 
 }  // namespace reel::amp
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "reel/state_dict.h"
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::amp {
 
 /// Options of GradScaler.
@@ -84,3 +85,4 @@ class GradScaler {
 };
 
 }  // namespace reel::amp
+#pragma GCC visibility pop

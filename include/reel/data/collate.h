@@ -9,6 +9,7 @@
 #include "reel/ops/join.h"
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 namespace detail {
@@ -56,3 +57,4 @@ struct DefaultCollate {
 };
 
 }  // namespace reel::data
+#pragma GCC visibility pop

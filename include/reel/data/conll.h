@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 // ---- columns --------------------------------------------------------------------------------------------------------
@@ -76,3 +77,4 @@ struct ConlluSentence {
 std::vector<ConlluSentence> read_conllu(const std::filesystem::path& path);
 
 }  // namespace reel::data
+#pragma GCC visibility pop

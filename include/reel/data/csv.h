@@ -8,6 +8,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 /// Of read_csv.
@@ -68,3 +69,4 @@ class CsvTable {
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
 }  // namespace reel::data
+#pragma GCC visibility pop

@@ -15,6 +15,7 @@
 #include "reel/ops/index.h"
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 /// Data sets, the order in which they are read (sampler.h), and their batches (loader.h).
 namespace reel::data {
 
@@ -252,3 +253,4 @@ template <std::same_as<Tensor>... T>
 TensorDataset(const Tensor&, const T&...) -> TensorDataset<1 + sizeof...(T)>;
 
 }  // namespace reel::data
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 /// Reads the IDX format (http://yann.lecun.com/exdb/mnist): any number of dimensions of uint8, int8, int16, int32,
@@ -43,3 +44,4 @@ class Mnist {
 };
 
 }  // namespace reel::data
+#pragma GCC visibility pop

@@ -13,6 +13,7 @@
 #include "reel/data/detail/loader.h"
 #include "reel/data/sampler.h"
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 /// Of DataLoader.
@@ -209,3 +210,4 @@ class DataLoader {
 };
 
 }  // namespace reel::data
+#pragma GCC visibility pop

@@ -10,6 +10,7 @@
 #include "reel/error.h"
 #include "reel/state_dict.h"
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 // ---- what samplers share --------------------------------------------------------------------------------------------
@@ -255,3 +256,4 @@ class BucketSampler : public Batches {
 };
 
 }  // namespace reel::data
+#pragma GCC visibility pop

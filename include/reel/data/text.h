@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 /// The lines of a text file, without their ends (LF or CR LF); bytes are passed through as they are.
@@ -19,3 +20,4 @@ std::vector<std::string> split_words(std::string_view text, std::string_view sep
 std::string lower_ascii(std::string_view text);
 
 }  // namespace reel::data
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 /// A labelled tree over words, such as "(3 (2 It) (4 works))". The nodes are in postorder: children, left to right,
@@ -40,3 +41,4 @@ Tree parse_tree(std::string_view text, const std::string& where = "column ");
 std::vector<Tree> read_trees(const std::filesystem::path& path);
 
 }  // namespace reel::data
+#pragma GCC visibility pop

@@ -12,6 +12,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 namespace detail {
@@ -110,3 +111,4 @@ class Vocabulary {
 };
 
 }  // namespace reel::data
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "reel/data/vocabulary.h"
 
+#pragma GCC visibility push(default)
 namespace reel::data {
 
 /// How a file of word vectors is written.
@@ -44,3 +45,4 @@ void write_word_vectors(const std::filesystem::path& path, const Vocabulary& wor
                         WordVectorFormat format = WordVectorFormat::kText);
 
 }  // namespace reel::data
+#pragma GCC visibility pop

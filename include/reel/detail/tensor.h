@@ -9,6 +9,7 @@
 
 #include "reel/types.h"
 
+#pragma GCC visibility push(default)
 // What the templates and inline members of tensor.h are made of.
 namespace reel::detail {
 
@@ -85,3 +86,4 @@ Flat<T> flatten(std::initializer_list<std::initializer_list<std::initializer_lis
 }
 
 }  // namespace reel::detail
+#pragma GCC visibility pop

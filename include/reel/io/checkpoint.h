@@ -9,6 +9,7 @@
 #include "reel/io/safetensors.h"
 #include "reel/state_dict.h"
 
+#pragma GCC visibility push(default)
 namespace reel::io {
 
 /// What a checkpoint takes: modules, optimizers, schedulers, samplers, data loaders, and whatever else has these two.
@@ -72,3 +73,4 @@ class Checkpoint {
 };
 
 }  // namespace reel::io
+#pragma GCC visibility pop

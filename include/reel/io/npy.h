@@ -5,6 +5,7 @@
 #include "reel/state_dict.h"
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 /// NumPy's files (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html), which numpy.load reads and
 /// numpy.save, savez and savez_compressed write.
 namespace reel::io {
@@ -28,3 +29,4 @@ void save_npz(const StateDict& tensors, const std::filesystem::path& path, NpzOp
 StateDict load_npz(const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace reel::io
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "reel/nn/module.h"
 #include "reel/state_dict.h"
 
+#pragma GCC visibility push(default)
 /// Tensors in files of the safetensors format (https://github.com/huggingface/safetensors), which Python's package of
 /// that name reads and writes as well.
 namespace reel::io {
@@ -40,3 +41,4 @@ StateDict load(const std::filesystem::path& path, const LoadOptions& options, Me
 nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options = {});
 
 }  // namespace reel::io
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "reel/ops/loss.h"
 #include "reel/ops/pointwise.h"
 
+#pragma GCC visibility push(default)
 /// Activations (reel/ops/activation.h) as modules, with PyTorch's arguments and defaults. In a Sequential the function
 /// itself will do where it takes only x.
 namespace reel::nn {
@@ -260,3 +261,4 @@ struct Unflatten : Layer<Unflatten> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

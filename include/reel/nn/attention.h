@@ -4,6 +4,7 @@
 #include "reel/nn/linear.h"
 #include "reel/nn/module.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 /// Options of MultiheadAttention.
@@ -70,3 +71,4 @@ struct MultiheadAttention : Layer<MultiheadAttention> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

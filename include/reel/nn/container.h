@@ -10,6 +10,7 @@
 
 #include "reel/nn/module.h"
 
+#pragma GCC visibility push(default)
 /// Modules and parameters by number and by name. What a container holds is saved under "list.0.weight" or
 /// "dict.name.weight", as in PyTorch. Containers are not callable; the module that holds them calls their parts.
 namespace reel::nn {
@@ -255,3 +256,4 @@ struct Functional : Layer<Functional> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 #include "reel/ops/conv.h"
 #include "reel/ops/pad.h"
 
+#pragma GCC visibility push(default)
 /// Convolutions and sliding windows as layers; see reel/ops/conv.h for what they compute. Inputs are batched
 /// [n, channels, …] or not [channels, …]. Weights and biases start uniform in ±1/√fan_in, where fan_in is what one
 /// element of the output of a (not transposed) convolution is summed over.
@@ -119,3 +120,4 @@ struct Fold : Layer<Fold> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

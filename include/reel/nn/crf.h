@@ -2,6 +2,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops/crf.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 /// Options of CRF.
@@ -37,3 +38,4 @@ struct CRF : Layer<CRF> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

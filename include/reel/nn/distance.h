@@ -4,6 +4,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops/distance.h"
 
+#pragma GCC visibility push(default)
 /// Distances and similarities.
 namespace reel::nn {
 
@@ -33,3 +34,4 @@ struct PairwiseDistance : Layer<PairwiseDistance> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

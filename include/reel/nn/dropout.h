@@ -6,6 +6,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops/random.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 namespace internal {
@@ -36,3 +37,4 @@ using AlphaDropout = RandomDrop<"AlphaDropout", alpha_dropout>;  ///< Keeps mean
 using FeatureAlphaDropout = RandomDrop<"FeatureAlphaDropout", feature_alpha_dropout>;  ///< The same for channels.
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops/embedding.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 /// Options of Embedding.
@@ -78,3 +79,4 @@ struct EmbeddingBag : Layer<EmbeddingBag> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 /// Initial values, written into a tensor in place and without recording; each returns the tensor it was given.
 /// For a weight [out, in, k…], fan_in is in·k… and fan_out is out·k…; functions that need them refuse tensors of fewer
 /// than two dimensions.
@@ -58,3 +59,4 @@ Tensor kaiming_normal_(Tensor tensor, KaimingOptions options = {});  ///< The sa
 Tensor orthogonal_(Tensor tensor, double gain = 1);
 
 }  // namespace reel::nn::init
+#pragma GCC visibility pop

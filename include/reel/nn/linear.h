@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/nn/module.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 /// Options of Linear.
@@ -47,3 +48,4 @@ struct Bilinear : Layer<Bilinear> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

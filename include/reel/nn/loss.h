@@ -6,6 +6,7 @@
 #include "reel/ops/crf.h"
 #include "reel/ops/loss.h"
 
+#pragma GCC visibility push(default)
 /// Losses as modules: each is its op (reel/ops/loss.h, crf.h) with options that are given once,
 ///
 ///   nn::CrossEntropyLoss loss{{.label_smoothing = 0.1}};
@@ -178,3 +179,4 @@ struct TripletMarginWithDistanceLoss : Loss<TripletMarginWithDistanceLoss, Tripl
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

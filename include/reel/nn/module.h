@@ -15,6 +15,7 @@
 #include "reel/state_dict.h"
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 class Module;
@@ -220,3 +221,4 @@ struct Layer : Module {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

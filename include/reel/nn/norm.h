@@ -3,6 +3,7 @@
 
 #include "reel/nn/module.h"
 
+#pragma GCC visibility push(default)
 /// Layers of the ops in ops/norm.h.
 namespace reel::nn {
 
@@ -178,3 +179,4 @@ struct CrossMapLRN2d : Layer<CrossMapLRN2d> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

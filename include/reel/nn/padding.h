@@ -4,6 +4,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops/pad.h"
 
+#pragma GCC visibility push(default)
 /// Padding as layers; see reel/ops/pad.h. The amounts are one number for all sides of the last N dimensions, or
 /// {left, right, top, bottom, front, back}, as far as there are dimensions.
 namespace reel::nn {
@@ -53,3 +54,4 @@ using ConstantPad2d = ConstantPad<2>;  ///< For x [n, channels, h, w].
 using ConstantPad3d = ConstantPad<3>;  ///< For x [n, channels, d, h, w].
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 class Module;
@@ -87,3 +88,4 @@ class Buffer : public internal::RegisteredTensor {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 
 #include "reel/nn/module.h"
 
+#pragma GCC visibility push(default)
 /// Parameters that are computed from others: while the layer runs, as layer(x), its member holds the value computed for
 /// this call, and gradients flow to the originals. Between calls it holds the last computed value, or that of the state
 /// dict loaded since, without history; layer.forward(x) computes nothing and trains nothing, so call the layer. A
@@ -75,3 +76,4 @@ void spectral_norm(Module& module, std::string_view name = "weight", SpectralNor
 inline void spectral_norm(Module& module, SpectralNormOptions options) { spectral_norm(module, "weight", options); }
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

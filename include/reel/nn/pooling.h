@@ -2,6 +2,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops/pool.h"
 
+#pragma GCC visibility push(default)
 /// Layers of the ops in ops/pool.h, for the last N dimensions of x [n, channels, …] or [channels, …].
 namespace reel::nn {
 
@@ -145,3 +146,4 @@ using AdaptiveAvgPool2d = AdaptiveAvgPool<2>;  ///< For x [n, channels, h, w].
 using AdaptiveAvgPool3d = AdaptiveAvgPool<3>;  ///< For x [n, channels, d, h, w].
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

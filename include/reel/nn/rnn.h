@@ -8,6 +8,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops.h"
 
+#pragma GCC visibility push(default)
 // Recurrent nets over whole sequences, and their cells, which take one step. Parameters have PyTorch's names, layouts
 // and initial values (uniform in ±1/√hidden_size); the formulas are in ops/rnn.h.
 namespace reel::nn {
@@ -228,3 +229,4 @@ using reel::unpad_sequence;
 }  // namespace utils::rnn
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 #include "reel/nn/sequential.h"
 #include "reel/ops/sampled.h"
 
+#pragma GCC visibility push(default)
 /// Softmax over many classes.
 namespace reel::nn {
 
@@ -73,3 +74,4 @@ struct HierarchicalSoftmax : Layer<HierarchicalSoftmax> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 
 #include "reel/nn/module.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 /// A layer from one Tensor to one Tensor.
@@ -130,3 +131,4 @@ struct Sequential : Layer<Sequential> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

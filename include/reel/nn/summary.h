@@ -7,6 +7,7 @@
 
 #include "reel/nn/module.h"
 
+#pragma GCC visibility push(default)
 /// What a model is made of, found by running it once.
 namespace reel::nn {
 
@@ -59,3 +60,4 @@ Summary summary(M& model, const Inputs&... inputs) {
 }
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 #include "reel/nn/norm.h"
 #include "reel/ops.h"
 
+#pragma GCC visibility push(default)
 /// Transformers (Vaswani et al. 2017), with PyTorch's names for everything.
 /// Sequences are [L, N, d_model], N first with batch_first, or without N; masks
 /// are those of MultiheadAttention: true at positions that must not be attended to.
@@ -162,3 +163,4 @@ struct Transformer : Layer<Transformer> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops.h"
 
+#pragma GCC visibility push(default)
 // Tree-structured LSTMs (Tai, Socher & Manning 2015, "Improved Semantic Representations From Tree-Structured Long
 // Short-Term Memory Networks"). A cell maps a node's input and its children's states to the node's state; nodes of one
 // arity may be batched as rows.
@@ -82,3 +83,4 @@ struct NaryTreeLSTM : Layer<NaryTreeLSTM> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

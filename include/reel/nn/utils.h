@@ -3,6 +3,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::nn {
 
 /// All elements of the parameters, one after the other, as one vector. Recorded.
@@ -11,3 +12,4 @@ Tensor parameters_to_vector(std::span<const Tensor> parameters);
 void vector_to_parameters(const Tensor& vector, std::span<const Tensor> parameters);
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -2,6 +2,7 @@
 #include "reel/nn/module.h"
 #include "reel/ops/resize.h"
 
+#pragma GCC visibility push(default)
 /// Layers of the ops in ops/resize.h.
 namespace reel::nn {
 
@@ -54,3 +55,4 @@ struct ChannelShuffle : Layer<ChannelShuffle> {
 };
 
 }  // namespace reel::nn
+#pragma GCC visibility pop

@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Activations: the pointwise functions between layers, and softmax's kin. Those that take only x can be handed on as
 /// they are: nn::Sequential{…, relu, …}.
 namespace reel {
@@ -44,3 +45,4 @@ Tensor softmin(const Tensor& x, int64_t dim);      ///< softmax(-x, dim)
 Tensor gumbel_softmax(const Tensor& logits, double tau = 1, bool hard = false, int64_t dim = -1);
 
 }  // namespace reel
+#pragma GCC visibility pop

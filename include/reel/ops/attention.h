@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Attention.
 namespace reel {
 
@@ -24,3 +25,4 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     const AttentionOptions& options = {});
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 /// What op families share.
 namespace reel {
 
@@ -35,3 +36,4 @@ inline constexpr Reduction kMean = Reduction::kMean, kSum = Reduction::kSum, kNo
 enum class Reduce { kSum, kProd, kMean, kMax, kMin };
 
 }  // namespace reel
+#pragma GCC visibility pop

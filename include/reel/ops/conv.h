@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Convolutions and sliding windows. As everywhere in deep learning, what is called a convolution is a
 /// cross-correlation: kernels are not flipped.
 ///
@@ -86,3 +87,4 @@ Tensor unfold(const Tensor& x, PerDim<2> kernel_size, const UnfoldOptions& optio
 Tensor fold(const Tensor& x, PerDim<2> output_size, PerDim<2> kernel_size, const UnfoldOptions& options = {});
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Losses over sequences: linear-chain conditional random fields (Lafferty et al. 2001) and CTC.
 namespace reel {
 
@@ -64,3 +65,4 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& in
                 const Tensor& target_lengths, const CTCLossOptions& options = {});
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Distances and similarities of vectors.
 namespace reel {
 
@@ -26,3 +27,4 @@ Tensor cdist(const Tensor& a, const Tensor& b, double p = 2);
 Tensor pdist(const Tensor& x, double p = 2);
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Rows of embedding matrices.
 namespace reel {
 
@@ -41,3 +42,4 @@ struct EmbeddingBagLookup {
 Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options = {});
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Looking up, selecting and writing elements by position.
 namespace reel {
 
@@ -78,3 +79,4 @@ Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset = 0);
 ///@}
 
 }  // namespace reel
+#pragma GCC visibility pop

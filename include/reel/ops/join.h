@@ -4,6 +4,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Joining tensors and splitting them.
 namespace reel {
 
@@ -49,3 +50,4 @@ std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& st
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim = 0);  ///< x.select(dim, i) for every i.
 
 }  // namespace reel
+#pragma GCC visibility pop

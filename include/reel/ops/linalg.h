@@ -4,6 +4,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Linear algebra on matrices [m, n] and batches of them […, m, n], float32 or float64 (half types by way of float32).
 /// Where LAPACK finds no result (as of a singular matrix) the Error names the matrix. Gradients are of any order; those
 /// of qr, svd and eigh need full rank or distinct values, as the derivatives themselves do.
@@ -99,3 +100,4 @@ Tensor matrix_norm(const Tensor& a, double ord, bool keepdim = false);
 Tensor matrix_power(const Tensor& a, int64_t n);
 
 }  // namespace reel::linalg
+#pragma GCC visibility pop

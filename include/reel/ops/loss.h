@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Losses.
 ///
 /// Every loss is averaged (kMean), summed (kSum) or given for each element or row (kNoReduction). Half types are
@@ -200,3 +201,4 @@ Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& pos
                                          const TripletMarginWithDistanceLossOptions& options = {});
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Normalisation. Sums are taken so that a mean that is large beside the standard deviation costs no digits. Half types
 /// are computed in float32, where weights and biases may also be float32. Weights and biases may be undefined: 1 and 0.
 namespace reel {
@@ -42,3 +43,4 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha = 1e-4, d
 Tensor normalize(const Tensor& x, double p = 2, const Dims& dims = 1, double eps = 1e-12);
 
 }  // namespace reel
+#pragma GCC visibility pop

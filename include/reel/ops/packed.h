@@ -6,6 +6,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Sequences of different lengths as one tensor.
 namespace reel {
 
@@ -58,3 +59,4 @@ inline Tensor pad_sequence(std::initializer_list<Tensor> list, bool batch_first 
 std::vector<Tensor> unpad_sequence(const Tensor& padded, const std::vector<int64_t>& lengths, bool batch_first = false);
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Padding.
 namespace reel {
 
@@ -23,3 +24,4 @@ inline constexpr PadMode kConstant = PadMode::kConstant, kReflect = PadMode::kRe
 Tensor pad(const Tensor& x, const std::vector<int64_t>& amounts, PadMode mode = kConstant, Scalar value = 0);
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Elementwise arithmetic, functions, comparison and logic.
 ///
 /// Operands broadcast as in NumPy and meet in the dtype that PyTorch's promotion gives. Functions of real numbers (exp,
@@ -158,3 +159,4 @@ Tensor bitwise_right_shift(const Tensor& x, const Tensor& places);
 Tensor operator!(const Tensor& x);  ///< Of bool tensors: (x > 0) & !mask. An Error for others.
 
 }  // namespace reel
+#pragma GCC visibility pop

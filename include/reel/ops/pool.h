@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Pooling over windows of the last one, two or three dimensions of x, which is [n, channels, …] or [channels, …] and
 /// of floating point. Sizes are one number for all of these dimensions or one for each.
 ///
@@ -122,3 +123,4 @@ Tensor lp_pool3d(const Tensor& x, double norm_type, PerDim<3> kernel_size, const
 ///@}
 
 }  // namespace reel
+#pragma GCC visibility pop

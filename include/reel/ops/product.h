@@ -5,6 +5,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Products of vectors, matrices and batches.
 namespace reel {
 
@@ -50,3 +51,4 @@ inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> op
 ///@}
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Random masks (dropout). All of these return x itself when not training.
 namespace reel {
 
@@ -19,3 +20,4 @@ Tensor alpha_dropout(const Tensor& x, double p = 0.5, bool training = true);
 Tensor feature_alpha_dropout(const Tensor& x, double p = 0.5, bool training = true);
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// The elements of a tensor under another shape or in another order. Any dtype.
 namespace reel {
 
@@ -81,3 +82,4 @@ Tensor cartesian_prod(TensorList tensors);
 Tensor combinations(const Tensor& x, int64_t r = 2, bool with_replacement = false);
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Reductions over dimensions: over all of them where none is named. The reduced dimensions are absent from the result,
 /// or have size 1 with keepdim. float16 and bfloat16 are summed in float32 and rounded once. Unless a function says
 /// otherwise NaN gives NaN.
@@ -104,3 +105,4 @@ Tensor trace(const Tensor& x);                                             ///< 
 Tensor cross(const Tensor& a, const Tensor& b, int64_t dim = -1);
 
 }  // namespace reel
+#pragma GCC visibility pop

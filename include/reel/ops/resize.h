@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Resizing and resampling of images.
 namespace reel {
 
@@ -57,3 +58,4 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
 Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners = false);
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 #include "reel/ops/common.h"
 #include "reel/ops/packed.h"
 
+#pragma GCC visibility push(default)
 /// Recurrent nets: whole sequences, and single steps.
 namespace reel {
 
@@ -124,3 +125,4 @@ inline CellState tree_lstm_cell(const Tensor& gates, std::initializer_list<Tenso
 ///@}
 
 }  // namespace reel
+#pragma GCC visibility pop

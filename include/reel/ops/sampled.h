@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Losses over many classes: sampled and hierarchical softmax.
 ///
 /// All of them score a vector `hidden` [n, d] against rows of `weight` [classes, d], plus `bias` [classes] (or
@@ -87,3 +88,4 @@ Tensor hierarchical_log_softmax(const Tensor& hidden, const Tensor& weight, cons
                                 const HuffmanTree& tree);
 
 }  // namespace reel
+#pragma GCC visibility pop

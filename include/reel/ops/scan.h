@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Running results along a dimension.
 namespace reel {
 
@@ -17,3 +18,4 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim);  ///< log cumsum(exp(x)), wit
 Tensor diff(const Tensor& x, int64_t n = 1, int64_t dim = -1, const Tensor& prepend = {}, const Tensor& append = {});
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Reductions over ragged rows: sequences of different lengths, one behind the other, never padded.
 ///
 /// Segment s of x [n, …] is the rows offsets[s] to offsets[s + 1]; offsets is int64 [segments + 1], begins with 0,
@@ -20,3 +21,4 @@ Tensor segment_expand(const Tensor& x, const Tensor& offsets);
 Tensor segment_offsets(const Tensor& lengths);
 
 }  // namespace reel
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include "reel/ops/common.h"
 
+#pragma GCC visibility push(default)
 /// Sorting, searching and counting.
 namespace reel {
 
@@ -62,3 +63,4 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = fal
 Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);  ///< searchsorted(boundaries, x)
 
 }  // namespace reel
+#pragma GCC visibility pop

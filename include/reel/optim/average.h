@@ -4,6 +4,7 @@
 #include "reel/state_dict.h"
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 /// Averages of weights over training, which often predict better than the last ones:
 ///
 ///   optim::ExponentialMovingAverage ema(net.parameters(), 0.999);
@@ -81,3 +82,4 @@ class StochasticWeightAverage : public WeightAverage {
 };
 
 }  // namespace reel::optim
+#pragma GCC visibility pop

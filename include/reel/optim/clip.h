@@ -3,6 +3,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::optim {
 
 /// Scales the gradients of the parameters, in place, so that their norm, taken over all of them together, is at most
@@ -16,3 +17,4 @@ Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, doubl
 void clip_grad_value(std::span<const Tensor> parameters, double clip_value);
 
 }  // namespace reel::optim
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 
 #include "reel/optim/optimizer.h"
 
+#pragma GCC visibility push(default)
 /// First-order optimizers: a parameter at a time, each step in one fused kernel.
 namespace reel::optim {
 
@@ -225,3 +226,4 @@ class Adadelta : public OptimizerWith<AdadeltaOptions> {
 };
 
 }  // namespace reel::optim
+#pragma GCC visibility pop

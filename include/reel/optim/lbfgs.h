@@ -5,6 +5,7 @@
 
 #include "reel/optim/optimizer.h"
 
+#pragma GCC visibility push(default)
 namespace reel::optim {
 
 /// Options of LBFGS.
@@ -64,3 +65,4 @@ class LBFGS : public OptimizerWith<LBFGSOptions> {
 };
 
 }  // namespace reel::optim
+#pragma GCC visibility pop

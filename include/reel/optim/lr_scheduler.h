@@ -6,6 +6,7 @@
 
 #include "reel/optim/optimizer.h"
 
+#pragma GCC visibility push(default)
 /// Learning-rate schedules, PyTorch's by name and meaning. A schedule sets the rates of its optimizer, which must
 /// outlive it, for epoch 0 when it is made and for the next epoch with each step(), called after the optimizer's; an
 /// "epoch" may as well be an iteration. All but the closed forms (LambdaLR, OneCycleLR, CyclicLR, warm restarts) scale
@@ -358,3 +359,4 @@ class ReduceLROnPlateau : public LRScheduler {
 };
 
 }  // namespace reel::optim
+#pragma GCC visibility pop

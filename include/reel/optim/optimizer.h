@@ -11,6 +11,7 @@
 #include "reel/state_dict.h"
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace reel::optim {
 
 /// One option of an optimizer: its name in state dicts, where it is, and its range, least ≤ value < below.
@@ -187,3 +188,4 @@ class OptimizerWith : public Optimizer {
 };
 
 }  // namespace reel::optim
+#pragma GCC visibility pop

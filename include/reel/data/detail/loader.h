@@ -14,6 +14,7 @@
 #include "reel/data/dataset.h"
 #include "reel/random.h"
 
+#pragma GCC visibility push(default)
 // What the template DataLoader (data/loader.h) is made of; the definitions are in lib/data/loader.cpp.
 namespace reel::data {
 
@@ -106,3 +107,4 @@ void check_with_sampler(const LoaderOptions& options, bool of_batches);
 
 }  // namespace detail
 }  // namespace reel::data
+#pragma GCC visibility pop

@@ -11,6 +11,7 @@
 
 #include "reel/tensor.h"
 
+#pragma GCC visibility push(default)
 // How a call of a Layer with hooks runs them, and how they find the Tensors in its arguments and results: a Tensor is
 // one, and lists, optionals, pairs, tuples and structs of them have some. Structs are searched if all of their members
 // are Tensors or structs of Tensors, twelve at most.
@@ -243,3 +244,4 @@ template <class Self, class... Args>
 }
 
 }  // namespace reel::nn::internal
+#pragma GCC visibility pop

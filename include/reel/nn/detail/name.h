@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 
+#pragma GCC visibility push(default)
 namespace reel::nn::internal {
 
 /// A name as an argument of a template: using ReLU = Pointwise<"ReLU", relu>.
@@ -13,3 +14,4 @@ struct Name {
 };
 
 }  // namespace reel::nn::internal
+#pragma GCC visibility pop
