@@ -7,7 +7,7 @@ namespace reel {
 namespace cuda {
 /// Gives back what KernelTable::allocate has given. The calling thread's current device stays what it is.
 void release_block(void* block);
-// Memory of the host that a GPU copies from without anybody waiting (cuda/pinned.cu).
+// Pinned host memory, from which copies to a GPU are asynchronous (cuda/pinned.cu).
 void* allocate_pinned(size_t bytes);
 void release_pinned(void* data);
 bool is_pinned(const void* data);

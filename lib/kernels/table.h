@@ -145,7 +145,7 @@ struct KernelTable {
 
   // Indexing; ids and index are int64.
   // The first element outside [low, high), through *bad; false when there is none. A GPU says false at once: it reports
-  // an Error in op's name when the host next waits for it. So indices may be wrong, and a kernel touches nothing then.
+  // an Error in op's name at the next synchronization. So indices may be wrong, and a kernel then touches no memory.
   bool (*check_bounds)(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
   void (*index_select)(const View& x, int dim, const View& ids, const View& y);  // ids 1-d; negative ids count back
   void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
@@ -253,7 +253,7 @@ void for_each_kernel(const Visit& visit) {
 }
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU
-/// (baseline, avx2 or avx512) asks for.
+/// (baseline, avx2 or avx512) selects.
 const KernelTable& cpu_kernels();
 /// The table of a device that is not the CPU, made the calling thread's current one: what the table's functions work
 /// on. Throws one clear Error for one that this build or machine does not have.
