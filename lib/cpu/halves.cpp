@@ -19,11 +19,12 @@ View distinct(const View& v) {
 
 int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
 
-}  // namespace
-
+/// n adjacent elements.
 View flat(const void* data, DType dtype, int64_t n) {
   return {.data = const_cast<void*>(data), .numel = n, .dtype = dtype, .host = true, .shape = {n}, .strides = {1}};
 }
+
+}  // namespace
 
 Widened::Widened() = default;
 
@@ -66,6 +67,12 @@ std::span<const Updated> Widened::take(std::span<const Updated> tensors, Role ro
     replace(t.p, t.dtype, t.numel, role);
     t.dtype = kFloat32;
   }
+  return tensors_;
+}
+
+std::span<const Updated> Widened::of_update(std::span<const Updated> parameters) {
+  take(parameters, kInOut);
+  for (size_t i = 0; i < parameters.size(); ++i) replace(tensors_[i].g, parameters[i].dtype, parameters[i].numel, kIn);
   return tensors_;
 }
 

@@ -20,9 +20,6 @@
 // files of simd/ include it, and the linker must not mix up what it was compiled for.
 namespace reel::cpu {
 
-/// n adjacent elements.
-View flat(const void* data, DType dtype, int64_t n);
-
 /// Float32 copies of half operands. What a kernel has written to them is rounded when they are destroyed. Operands of
 /// other types are passed on as they are.
 class Widened {
@@ -49,6 +46,7 @@ class Widened {
   // p of each tensor.
   std::span<const Updated> in(std::span<const Updated> tensors);
   std::span<const Updated> in_out(std::span<const Updated> tensors);
+  std::span<const Updated> of_update(std::span<const Updated> parameters);  // p, and g
 
  private:
   enum Role { kScratch = 0, kIn = 1, kOut = 2, kInOut = kIn | kOut };

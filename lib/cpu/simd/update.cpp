@@ -57,14 +57,18 @@ void update(const void* functor, const View& p, const View& g, const View* const
 
 template <size_t I>
 void multi_tensor_update(const void* functor, std::span<const Updated> parameters) {
-  for (const Updated& u : parameters) {
-    View states[functors::kMaxStates];
-    const View* given[functors::kMaxStates] = {};
-    for (int i = 0; i < functors::kMaxStates; ++i)
-      if (u.states[i])
-        states[i] = flat(u.states[i], is_half(u.dtype) ? kFloat32 : u.dtype, u.numel), given[i] = &states[i];
-    update<I>(functor, flat(u.p, u.dtype, u.numel), flat(u.g, u.dtype, u.numel), given, nullptr);
-  }
+  const auto& f = *static_cast<const std::tuple_element_t<I, functors::UpdateList>*>(functor);
+  const auto run = [&]<class T>(T) {
+    for (const Updated& u : parameters) {
+      States<T> states;
+      for (int i = 0; i < functors::kMaxStates; ++i) states[i] = static_cast<T*>(u.states[i]);
+      update_flat(f, u.numel, static_cast<T*>(u.p), static_cast<const T*>(u.g), states);
+    }
+  };
+  if (parameters.empty()) return;
+  if (!is_half(parameters[0].dtype)) return parameters[0].dtype == kFloat32 ? run(float()) : run(double());
+  for (const Updated& u : parameters)  // one after the other, so that few are copied at a time
+    multi_tensor_update<I>(functor, Widened().of_update({&u, 1}));
 }
 
 void multi_tensor_scale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
