@@ -7,10 +7,6 @@
 
 #include "cuda/device.h"
 
-namespace reel {
-Device default_device();  // of tensors, which nothing here knows
-}
-
 namespace reel::cuda {
 
 // ---- errors ---------------------------------------------------------------------------------------------------------

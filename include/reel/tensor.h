@@ -219,13 +219,6 @@ struct SparseGrad {
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 
-///@{
-/// Where tensors are made unless TensorOptions or another tensor say otherwise: the CPU, or what set_default_device has
-/// set for the calling thread. Readers of files and data sets always make CPU tensors.
-Device default_device();
-void set_default_device(Device device);
-///@}
-
 /// Written as a designated initializer: zeros({2, 3}, {.dtype = kFloat64}). The dtype defaults to float32, or to what
 /// the values say (arange, full, tensor) or need (randint, randperm: int64).
 struct TensorOptions {

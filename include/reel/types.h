@@ -99,6 +99,13 @@ inline constexpr Device kCPU{DeviceType::kCPU, 0}, kCUDA{DeviceType::kCUDA, 0};
 ///@}
 std::ostream& operator<<(std::ostream& out, Device device);  ///< "cpu", "cuda:0"
 
+///@{
+/// Where tensors are made unless TensorOptions or another tensor say otherwise: the CPU, or what set_default_device has
+/// set for the calling thread. Readers of files and data sets always make CPU tensors.
+Device default_device();
+void set_default_device(Device device);
+///@}
+
 // ---- shapes ---------------------------------------------------------------------------------------------------------
 
 /// Tensors have at most this many dimensions.

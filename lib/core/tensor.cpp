@@ -214,15 +214,6 @@ void set_data(const Tensor& target, const Tensor& source) {
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 
-namespace {
-thread_local Device where_by_default = kCPU;
-}
-Device default_device() { return where_by_default; }
-void set_default_device(Device device) {
-  kernels_on(device);  // an Error if there is none
-  where_by_default = device;
-}
-
 void check_fits(const char* op, Scalar value, DType dtype) {
   const double number = value.to<double>();
   bool fits = true;
