@@ -40,10 +40,6 @@ enum class SegmentOp;   // lib/kernels/segment.h
 /// ctc and poisson: they compute in float32 and round each element of a result once. A number of the host that comes
 /// beside halves is a float32.
 struct KernelTable {
-  // Memory of a device that is not the CPU, for storage; reel::Error when there is none. cuda::release_block gives the
-  // block back.
-  void* (*allocate)(size_t bytes, void** block);
-
   // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
   // copy() from another device of the same kind, whose number is `source`.
