@@ -54,6 +54,15 @@ while IFS=: read -r file line text; do
 done < <(grep -rnE '^ *# *include' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
   include lib cuda samples bench test)
 
+# ---- above the devices' floor no device is named ---------------------------------------------------------------------
+
+# What is needed of one goes through lib/device.h. lib/core/cuda.cpp implements reel/cuda.h.
+while IFS=: read -r file line _; do
+  floor_of "$file"
+  ((${floor:-0} < 2)) || [[ $file == lib/core/cuda.cpp ]] ||
+    complain "$file:$line: floor $floor names cuda::, not DeviceRuntime (lib/device.h)"
+done < <(grep -rnE '\b(cuda::|cuda_runtime\b|namespace cuda\b|reel/cuda\.h)' lib)
+
 # ---- a shared library exports what public headers declare -----------------------------------------------------------
 
 for file in $(grep -rlE "^namespace" include); do
