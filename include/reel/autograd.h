@@ -16,7 +16,8 @@ namespace reel {
 
 /// Whether ops of the calling thread are recorded; true when the thread starts.
 bool grad_enabled();
-/// Turns recording of the calling thread on or off for as long as the guard lives: { NoGrad guard; … }. Guards nest.
+/// { NoGrad guard; … } turns recording on the calling thread on or off for the guard's lifetime; then the previous mode
+/// is restored. Guards nest.
 class GradMode {
  public:
   explicit GradMode(bool enabled);  ///< True turns recording on, false off.
@@ -27,7 +28,7 @@ class GradMode {
  private:
   bool before_;
 };
-/// Turns recording off: results have no history, and need no memory for a backward pass.
+/// Turns recording off: results have no history, and nothing is saved for a backward pass.
 struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
@@ -56,10 +57,11 @@ struct GradOptions {
   bool create_graph = false;  ///< Record the backward pass, so that the gradients can be differentiated again.
   bool allow_unused = false;  ///< Undefined gradients for inputs that no output depends on, instead of an Error.
 };
-/// d(outputs)/d(inputs), summed over the outputs, each weighted by its grad_outputs (empty: 1 for one-element
-/// outputs; required, and of the output's shape, otherwise). One gradient for each input, of its shape and dtype. No
-/// tensor's grad() is touched, and only rules on the way to the inputs run. An Error if an input does not require grad,
-/// or if the graph has been freed by an earlier backward pass without retain_graph.
+/// d(outputs)/d(inputs), summed over the outputs, each weighted by its grad_outputs (empty: 1 for one-element outputs;
+/// required, and of the output's shape, otherwise). One gradient for each input, of its shape and dtype. No tensor's
+/// grad() is changed, and only the part of the graph that leads to the inputs is traversed. The graph is freed unless
+/// retain_graph. An Error if an input does not require grad, if no output depends on it (see allow_unused), or if the
+/// graph has been freed already.
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
 /// The same for lists in braces: grad({y}, {x})[0].
@@ -71,15 +73,15 @@ inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs, std::init
 /// Tensor::backward() of several tensors in one backward pass. Rules that several outputs depend on run once.
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
 
-// ---- ops of one's own -----------------------------------------------------------------------------------------------
+// ---- custom ops -----------------------------------------------------------------------------------------------------
 
 /// The short form. `output` has been computed from `inputs` (without recording: under NoGrad, or by other means);
 /// `rule` maps the gradient of the output to the gradients of the inputs, in order, undefined where there is none.
 /// Written in reel ops it is differentiable again. Gradients may be of a shape that the input broadcasts to, or of
 /// another float dtype: they are summed and cast back. The result has `output`'s elements and the new history; it has
-/// none if `output` is of an integer type or nothing is recorded. An Error in name's name where the rule returns
-/// another number of gradients than inputs. The rule must not hold `output` itself, which would be a cycle of
-/// references that is never freed; where the rule needs its value, use the long form and save_for_backward:
+/// none if `output` is of an integer type or nothing is recorded. An Error that begins with `name` if the rule does not
+/// return one gradient per input. The rule must not capture `output`: that is a reference cycle, and the graph would
+/// never be freed. If the rule needs its value, use the long form and save_for_backward:
 ///
 ///   Tensor cube(const Tensor& x) {
 ///     return custom_op("cube", no_grad([&] { return x * x * x; }), {x},
@@ -98,7 +100,7 @@ std::vector<Tensor> apply_function(const char* name, std::vector<Tensor> inputs,
 struct FunctionRule;
 }  // namespace detail
 
-/// What Function::forward leaves for Function::backward.
+/// Passes data from Function::forward to Function::backward.
 class FunctionContext {
  public:
   /// Tensors that backward needs, inputs and outputs alike; an in-place change of one before backward is an Error.
@@ -107,7 +109,8 @@ class FunctionContext {
   const std::vector<Tensor>& saved() const { return saved_; }
   /// Whether the gradient of input number `input` is needed; backward may return an undefined Tensor for it if not.
   bool needs_input_grad(int input) const { return needs_[input]; }
-  /// Anything else: ctx.state<MyState>() is default-made in forward, and the same object in backward.
+  /// Any other data: ctx.state<State>() default-constructs it at the first call; forward and backward get the same
+  /// object. State must be the same type in every call.
   template <class State>
   State& state() {
     if (!state_) state_ = std::make_shared<State>();
@@ -142,9 +145,9 @@ struct Function {
   }
 };
 
-// ---- memory for time ------------------------------------------------------------------------------------------------
+// ---- activation checkpointing ---------------------------------------------------------------------------------------
 
-/// f(inputs) without keeping what its backward pass needs: f runs once more when the pass arrives there (Chen et al.,
+/// Runs f(inputs) without saving intermediate results; the backward pass runs f again to compute them (Chen et al.,
 /// Training Deep Nets with Sublinear Memory Cost, 2016). f may use parameters and other tensors that it captures; they
 /// get their gradients, too. The second run gets the random numbers and the autocast mode of the first. An Error in the
 /// backward pass if the second run returns other shapes than the first.

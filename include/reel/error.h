@@ -6,8 +6,9 @@
 #pragma GCC visibility push(default)
 namespace reel {
 
-/// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op
-/// (or the file and offset), says what is wrong and shows the values; the caller's objects are unchanged.
+/// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op (or
+/// the file and offset), says what is wrong and shows the values. Everything that the caller holds is left unchanged
+/// (the strong exception guarantee).
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

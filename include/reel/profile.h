@@ -6,8 +6,8 @@
 #include <vector>
 
 #pragma GCC visibility push(default)
-/// A profiler: every kernel that the ops run, every rule that backward runs, layers, and scopes of one's own,
-/// with their times, the bytes that they touch and the memory in use, on all threads.
+/// A profiler: every kernel that the ops run, every rule that backward runs, layers, and user-defined scopes, with
+/// their times, the bytes that they touch and the memory in use, on all threads.
 ///
 ///   profile::start();
 ///   train_an_epoch();
@@ -16,7 +16,7 @@
 ///   report.save_trace("trace.json");         // for chrome://tracing or ui.perfetto.dev
 ///
 /// or, without changing the program, REEL_PROFILE=trace.json ./program: from its start to its end, with the table on
-/// stderr. While nothing is recorded an op costs one test of a flag more.
+/// stderr. When off, the cost per op is one test of a flag.
 namespace reel::profile {
 
 namespace internal {
@@ -45,13 +45,13 @@ class Scope {
 struct Event {
   std::string name;  ///< Of the kernel, rule, layer or scope.
   Kind kind;         ///< Which of them it is.
-  bool backward;     ///< Inside of backward().
+  bool backward;     ///< During a backward pass.
   int thread;        ///< Numbered by their first events.
   double begin;      ///< When it began.
   double end;        ///< When it ended.
   double self;       ///< Its duration without the events inside of it.
   int64_t bytes;     ///< Of the tensors that a kernel reads and writes.
-  int64_t in_use;    ///< Bytes of CPU memory at its end: those the thread has allocated less those it has freed.
+  int64_t in_use;    ///< Bytes of CPU memory at its end: allocated minus freed by the thread.
 };
 
 /// The events of one name, kind and direction together.
@@ -71,7 +71,7 @@ struct Report {
   double seconds = 0;         ///< From start() to stop().
 
   std::vector<Row> rows() const;  ///< Most self time first.
-  /// Most self time first, at most so many rows; the last one is the time outside of all events: the program itself and
+  /// Most self time first, at most `most` rows; the last row is the time outside of all events: the program itself and
   /// the recording of the tape.
   std::string table(size_t most = 30) const;
   /// In the format of Chrome's traces, with the memory in use over time.
@@ -80,7 +80,7 @@ struct Report {
 
 /// Begins to record on all threads. An Error if something is recorded already.
 void start();
-/// Ends it. No other thread may be inside an op. An Error if nothing is recorded.
+/// Ends it. The behaviour is undefined if another thread is inside an op. An Error if nothing is recorded.
 Report stop();
 
 }  // namespace reel::profile

@@ -5,8 +5,8 @@
 namespace reel {
 
 /// Random numbers come from Philox4x32-10 (Salmon et al. 2011), a counter-based generator: the numbers depend only on
-/// the seed and on how many were drawn before. Every thread has a generator of its own, so that threads need
-/// no lock and cannot change each other's numbers.
+/// the seed and on how many were drawn before. Each thread has its own generator: there is no locking, and each
+/// thread's numbers are reproducible by themselves.
 struct GeneratorState {
   uint64_t seed = 0;    ///< As set by manual_seed().
   uint64_t offset = 0;  ///< Numbers drawn so far.
@@ -18,7 +18,8 @@ void manual_seed(uint64_t seed);
 GeneratorState generator_state();                ///< That of the calling thread.
 void set_generator_state(GeneratorState state);  ///< Numbers go on from there.
 ///@{
-/// The same as an int64 tensor [2], for a checkpoint: numbers go on bit for bit where it was read.
+/// The same as an int64 tensor [2], for checkpoints: restoring it continues the sequence bit for bit. set_rng_state
+/// throws for any other dtype or shape.
 Tensor get_rng_state();
 void set_rng_state(const Tensor& state);
 ///@}
@@ -40,7 +41,7 @@ Tensor randn_like(const Tensor& other, TensorOptions options = {});
 Tensor randint_like(const Tensor& other, int64_t low, int64_t high, TensorOptions options = {});
 ///@}
 
-// One outcome for each element of a floating-point tensor of parameters, of its dtype. No gradient.
+// One sample for each element of a floating-point tensor of parameters, of its dtype. No gradient.
 
 Tensor bernoulli(const Tensor& p);                         ///< 1 with probability p, otherwise 0.
 Tensor normal(const Tensor& mean, const Tensor& std = 1);  ///< Of the shape that mean and std broadcast to.
@@ -48,7 +49,7 @@ Tensor poisson(const Tensor& rate);                        ///< Counts with this
 
 /// For each row of probs [rows, categories] (or the one of [categories]) num_samples categories, drawn with
 /// probabilities proportional to probs, which need not sum to 1. int64 [rows, num_samples]. Without replacement no
-/// category is drawn twice in a row, and a row must have that many of them with a probability above 0.
+/// category is drawn twice for one row, and a row must have at least num_samples categories of positive probability.
 Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement = false);
 
 }  // namespace reel

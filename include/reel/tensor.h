@@ -29,7 +29,7 @@ struct TensorOptions;
 /// Python's start:stop:step. Negative bounds count from the end; bounds are clipped to the size; step is positive.
 struct Slice {
   std::optional<int64_t> start;  ///< The first position; 0 if absent.
-  std::optional<int64_t> stop;   ///< Behind the last position; the size if absent.
+  std::optional<int64_t> stop;   ///< Past the last position; the size if absent.
   int64_t step = 1;              ///< From one position to the next.
   Slice() = default;             ///< Everything.
   /// Slice(1, -1), Slice({}, 3), Slice(0, {}, 2)
@@ -43,16 +43,16 @@ inline constexpr EllipsisIndex kEllipsis;  ///< As many full slices as are neede
 
 struct TensorIndex;
 
-/// What a gradient hook does: gets the final gradient, returns its replacement, or an undefined Tensor to keep it.
+/// A gradient hook. It receives the final gradient and returns its replacement, or an undefined Tensor to keep it.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
 
 // ---- the tensor -----------------------------------------------------------------------------------------------------
 
 /// A handle to an n-dimensional array: copying a Tensor copies the handle, and views share their storage.
 ///
-/// Dimensions are counted from 0, or from the end when negative. A default-made Tensor is undefined; every op refuses
-/// it. A number converts to a 0-d tensor that takes part in type promotion as PyTorch's Python numbers do, so that
-/// `2.0 * x` keeps the dtype of a float x.
+/// Dimensions are counted from 0, or from the end when negative. A default-constructed Tensor is undefined; every op
+/// throws reel::Error for it. A number converts to a 0-d tensor that takes part in type promotion as PyTorch's Python
+/// numbers do, so that `2.0 * x` keeps the dtype of a float x.
 ///
 /// Ops are functions (ops.h) and, as in PyTorch, members (tensor_methods.h): sum(x, 1) and x.sum(1), x.add_(y).
 ///
@@ -68,8 +68,8 @@ class Tensor : public TensorMethods {
   Tensor(const Tensor&) = default;                                               ///< Another handle to the same tensor.
   Tensor(Tensor&&) = default;                                                    ///< Leaves the other one undefined.
   ///@{
-  /// Assigning makes this handle refer to another tensor. `x[0] = y` would do that to a temporary handle and change no
-  /// element, so it does not compile: x[0].copy_(y), x[0].fill_(5) and x.index_put_({…}, y) write.
+  /// Assignment rebinds this handle to another tensor; it writes no elements. `x[0] = y` would rebind a temporary, so
+  /// it does not compile: write with x[0].copy_(y), x[0].fill_(5) or x.index_put_({…}, y).
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & = default;
   Tensor& operator=(const Tensor&) && = delete;
@@ -96,18 +96,23 @@ class Tensor : public TensorMethods {
   bool is_floating_point() const { return reel::is_floating_point(dtype()); }
 
   // Values.
+  /// The address of element [0, …, 0], a device address for a CUDA tensor; the others follow by strides(). Throws if T
+  /// is not the C++ type of dtype(). Writes through it are not recorded and do not change version().
   template <class T>
-  T* data() const {  ///< The address of element [0, …, 0]; T must be the C++ type of dtype().
+  T* data() const {
     return static_cast<T*>(data(dtype_of<T>()));
   }
+  /// The value of a one-element tensor, converted to T. Throws for any other number of elements; synchronizes with a
+  /// GPU, as all reading of values does.
   template <class T>
-  T item() const {  ///< The value of a one-element tensor, converted to T.
+  T item() const {
     return item().to<T>();
   }
-  Scalar item() const;  ///< The same; on a GPU it synchronizes, as all reading of values does.
+  Scalar item() const;  ///< The same, not converted.
+  /// All elements in row-major order, converted to T and copied to the host.
   template <class T>
-  std::vector<T> to_vector() const;  ///< All elements in row-major order, converted to T.
-  std::string to_string() const;     ///< As PyTorch prints it; above 1,000 elements only 3 at either end of dimensions.
+  std::vector<T> to_vector() const;
+  std::string to_string() const;  ///< As PyTorch prints it; above 1,000 elements only 3 at either end of dimensions.
 
   // Conversion.
   ///@{
@@ -116,18 +121,18 @@ class Tensor : public TensorMethods {
   Tensor to(Device device) const;
   ///@}
   Tensor contiguous() const;  ///< Row-major: a copy unless is_contiguous().
-  Tensor pin_memory() const;  ///< A copy in page-locked host memory, from which copies to a GPU are asynchronous.
+  Tensor pin_memory() const;  ///< In pinned (page-locked) host memory: a copy unless is_pinned().
   bool is_pinned() const;     ///< In pinned memory.
   Tensor clone() const;       ///< A row-major copy, always.
-  Tensor detach() const;      ///< The same storage without history.
-  /// Marks this CUDA tensor as used on `stream`, which is not the one that it was made on: its memory is reused only
-  /// after the work that is queued on the stream when the tensor is destroyed.
+  Tensor detach() const;      ///< Shares the storage; requires no grad and has no history.
+  /// Marks this CUDA tensor as used on `stream`, which is not the one that it was allocated on: its memory is then
+  /// reused only after the work that is queued on `stream` when it is released. Throws for a CPU tensor.
   void record_stream(const cuda::Stream& stream) const;
 
   // Views: same storage, other shape or strides. Differentiable.
   ///@{
-  /// The same elements in row-major order under another shape, in which one size may be -1. view() throws where that
-  /// would need a copy, reshape() makes one.
+  /// The same elements in row-major order under another shape, in which one size may be -1. Where that would need a
+  /// copy view() throws and reshape() copies.
   Tensor view(const Shape& shape) const;
   Tensor reshape(const Shape& shape) const;
   ///@}
@@ -142,34 +147,39 @@ class Tensor : public TensorMethods {
   /// Positions start, start + step, … before stop of dim, as Python slices.
   Tensor slice(int64_t dim, std::optional<int64_t> start = {}, std::optional<int64_t> stop = {},
                int64_t step = 1) const;
-  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;   ///< These dimensions as one, by reshape().
-  Tensor select(int64_t dim, int64_t index) const;                     ///< One position of dim, which is dropped.
+  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;  ///< These dimensions as one, by reshape().
+  Tensor select(int64_t dim, int64_t index) const;  ///< One position of dim, which is dropped; -1 is the last.
   Tensor operator[](int64_t index) const { return select(0, index); }  ///< select(0, index)
-  /// NumPy's indexing: t.index({Slice(1, -1), 0, kNone, kEllipsis, mask, ids}). A view, or with masks (bool) or ids
-  /// (int64, int32) a copy, whose dimensions are placed where NumPy puts them. index_put_ writes there.
+  /// NumPy's indexing: t.index({Slice(1, -1), 0, kNone, kEllipsis, mask, ids}). Returns a view for numbers, slices,
+  /// kNone and kEllipsis; a copy if there are masks (bool) or indices (int64, int32), whose dimensions are
+  /// placed as in NumPy. index_put_ writes there.
   Tensor index(const std::vector<TensorIndex>& indices) const;
 
   // Autograd.
   bool requires_grad() const;                 ///< Set by the user on a leaf, or inherited from an input.
-  Tensor& requires_grad_(bool value = true);  ///< Of a leaf of floating point; returns *this.
+  Tensor& requires_grad_(bool value = true);  ///< For floating-point leaves, others throw; returns *this.
   bool is_leaf() const;                       ///< Not computed by a recorded op.
-  /// Adds d(this)/d(leaf) to the grad() of every leaf that this was computed from. `grad` is the gradient of this
-  /// (1 for a one-element tensor, required otherwise). The graph is freed unless retain_graph; with create_graph
-  /// the gradients carry history themselves.
+  /// Adds d(this)/d(leaf) to the grad() of every leaf that this was computed from. `grad` is the gradient of this (1
+  /// for a one-element tensor, required otherwise). The graph is freed unless retain_graph; with create_graph the
+  /// gradients have a history themselves. Throws if this does not require grad, if the graph has been freed, or if a
+  /// saved tensor has been changed in place.
   void backward(const Tensor& grad = {}, bool retain_graph = false, bool create_graph = false) const;
-  /// The gradient that backward() has summed up, undefined if none. Reading it completes products that were deferred,
-  /// so read it when it is needed, not after every backward(). Makes a row-sparse gradient dense.
+  /// The gradient that backward() has accumulated, undefined if none. Reading it computes the matrix products of weight
+  /// gradients that were deferred to be merged, so read it when it is needed, not after every backward(). Makes a
+  /// sparse gradient dense.
   Tensor grad() const;
   /// The gradient of an embedding matrix as rows, nullptr if there is none or it is dense.
   const SparseGrad* sparse_grad() const;
-  void set_grad(const Tensor& grad);  ///< Undefined clears it.
+  void set_grad(const Tensor& grad);  ///< Of this shape and dtype; undefined clears it.
   Tensor& retain_grad();              ///< Keep the gradient of this non-leaf, too.
-  /// Calls hook once per backward with the final gradient of this tensor. Returns a number for remove_hook.
+  /// Calls hook once per backward pass, on its thread, with the final gradient of this tensor (dense, if it was
+  /// sparse), however often the tensor was used. Several hooks run in the order of registration, each with the result
+  /// of the one before. Returns a number for remove_hook. Throws if this does not require grad.
   int64_t register_hook(GradHook hook);
-  /// For leaves: calls hook once per backward, after the gradient has been added to grad().
+  /// For leaves: calls hook once per backward pass, after the gradient has been added to grad().
   int64_t register_post_accumulate_grad_hook(std::function<void(const Tensor& leaf)> hook);
   void remove_hook(int64_t id);  ///< An Error if there is none of that number.
-  uint32_t version() const;      ///< Counts the in-place changes of the storage.
+  uint32_t version() const;      ///< The number of in-place changes of the storage, which views share.
 
  private:
   friend struct TensorImpl;  // the library's access
@@ -211,16 +221,17 @@ struct TensorIndex {
   ///@}
 };
 
-/// A gradient that is zero but for some rows: row ids[i] of the matrix is values[i]. The ids are sorted and distinct.
+/// A gradient that is zero except for some rows: row ids[i] of the matrix is values[i]. The ids are sorted and
+/// distinct.
 struct SparseGrad {
   Tensor ids;     ///< int64 [n]
-  Tensor values;  ///< [n, …]: the shape of the matrix but for its first dimension
+  Tensor values;  ///< [n, …]: the shape of the matrix except for its first dimension
 };
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 
-/// Written as a designated initializer: zeros({2, 3}, {.dtype = kFloat64}). The dtype defaults to float32, or to what
-/// the values say (arange, full, tensor) or need (randint, randperm: int64).
+/// Written as a designated initializer: zeros({2, 3}, {.dtype = kFloat64}). The dtype defaults to float32, to that
+/// of the values (arange, full, tensor), or to int64 (randint, randperm).
 struct TensorOptions {
   std::optional<DType> dtype = {};   ///< Of the elements; see above if not given.
   Device device = default_device();  ///< Where the elements are.
@@ -233,7 +244,7 @@ Tensor ones(const Shape& shape, TensorOptions options = {});   ///< Filled with 
 /// Filled with the value: bool, int64 or float32 as it is a bool, an integer or a float.
 Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 ///@{
-/// Of other's shape and device, and of its dtype unless options say otherwise.
+/// Of other's shape and on its device, and of its dtype unless options.dtype is given. options.device is not used.
 Tensor empty_like(const Tensor& other, TensorOptions options = {});
 Tensor zeros_like(const Tensor& other, TensorOptions options = {});
 Tensor ones_like(const Tensor& other, TensorOptions options = {});
@@ -251,8 +262,8 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options =
 Tensor eye(int64_t n, std::optional<int64_t> m = {}, TensorOptions options = {});
 
 ///@{
-/// A CPU tensor of `shape` over memory that the caller owns, without copying. `release` is called when the last view of
-/// it is destroyed; without it the memory must outlive them all.
+/// A contiguous CPU tensor of `shape` over host memory that the caller owns; nothing is copied. `release` is called
+/// when the last view of it is destroyed; without it the memory must outlive them all.
 Tensor from_blob(void* data, DType dtype, const Shape& shape, std::function<void()> release = {});
 template <class T>
 requires(!std::is_const_v<T>) Tensor from_blob(T* data, const Shape& shape, std::function<void()> release = {}) {
@@ -277,12 +288,12 @@ Tensor tensor(std::span<T, N> values, TensorOptions options = {}) {
   return tensor(values.data(), {static_cast<int64_t>(values.size())}, options);
 }
 ///@{
-/// A vector keeps its element type: of int it gives int32, which indices are not; use vector<int64_t> or to(kInt64).
+/// A vector keeps its element type: vector<int> gives int32, vector<double> gives float64.
 template <class T>
 Tensor tensor(const std::vector<T>& values, TensorOptions options = {}) {
   return tensor(values.data(), {static_cast<int64_t>(values.size())}, options);
 }
-template <std::same_as<bool> T>  // a template, so that no list of unlike numbers is taken for one of bools
+template <std::same_as<bool> T>  // a template, so that a list of mixed numbers does not convert to bools
 Tensor tensor(const std::vector<T>& values, TensorOptions options = {}) {
   const std::vector<uint8_t> bytes(values.begin(), values.end());
   if (!options.dtype) options.dtype = kBool;

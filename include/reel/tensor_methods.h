@@ -272,9 +272,9 @@ class TensorMethods {
   // ---- In place
   ///@{
   /// The function of the name without the underscore (or the operator): its result is written into this tensor, which
-  /// is returned. The shape and dtype stay; the operand is broadcast, and cast within its kind: an integer tensor takes
-  /// no float operand. Differentiable where the function is; a leaf that requires grad may be changed only under
-  /// no_grad.
+  /// is returned. The shape and dtype stay; the operand is broadcast and cast to this dtype, and throws if that would
+  /// turn a float operand into an integer. Differentiable where the function is; a leaf that requires grad may be
+  /// changed only under no_grad.
   Tensor& add_(const Tensor& b);
   Tensor& add_(const Tensor& b, Scalar alpha);
   Tensor& sub_(const Tensor& b);

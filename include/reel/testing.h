@@ -7,16 +7,17 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
-/// Checks for tests of one's own ops and modules. They need no test framework: what is wrong is thrown as an Error.
+/// Checks for tests of custom ops and modules. They need no test framework: a failed check throws reel::Error.
 namespace reel::testing {
 
-/// What is checked: float64 inputs get gradients, all others (indices, masks) are constants. The result is float64.
+/// The function under test. Its float64 inputs are differentiated, all others (indices, masks) are constants. The
+/// result is float64.
 using DifferentiableFunction = std::function<Tensor(const std::vector<Tensor>& inputs)>;
 
 /// Of gradcheck and gradgradcheck.
 struct GradcheckOptions {
   double eps = 1e-5;   ///< Half the width of the central difference: keep the inputs further than this from kinks.
-  double atol = 1e-6;  ///< Right is |analytic - numeric| <= atol + rtol |numeric|.
+  double atol = 1e-6;  ///< Passes if |analytic - numeric| <= atol + rtol |numeric|.
   double rtol = 1e-5;  ///< See atol.
 };
 
@@ -32,13 +33,13 @@ struct GradcheckOptions {
 void gradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
 
 /// gradcheck() of the gradients of f, for random weights that are differentiated, too: in messages they are one more
-/// input behind those of f.
+/// input after those of f.
 void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
 
 /// Of assert_close.
 struct CloseOptions {
   ///@{
-  /// Right is |actual - expected| <= atol + rtol |expected|. By default what PyTorch's assert_close takes, of the
+  /// Passes if |actual - expected| <= atol + rtol |expected|. By default what PyTorch's assert_close takes, of the
   /// coarser of the two dtypes: rtol 1e-7, 1.3e-6, 1e-3, 1.6e-2 and atol 1e-7, 1e-5, 1e-5, 1e-5 for float64, float32,
   /// float16, bfloat16, and equality for all others.
   std::optional<double> rtol = {}, atol = {};
@@ -61,7 +62,8 @@ void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expect
 ///     sum(net.forward(x)).backward();
 ///     net.zero_grad(); }
 ///
-/// What is meant to stay, such as the states that an optimizer makes in its first step, has to be made before.
+/// Tensors that outlive the scope on purpose, such as the states that an optimizer makes in its first step, must be
+/// made before it.
 class LeakScope {
  public:
   LeakScope();
@@ -69,7 +71,7 @@ class LeakScope {
   LeakScope(const LeakScope&) = delete;
   LeakScope& operator=(const LeakScope&) = delete;
 
-  /// Throws here and now; the destructor then is silent.
+  /// Checks now instead of in the destructor, which then does not throw.
   void check();
 
  private:

@@ -25,7 +25,8 @@ inline constexpr DType kBool = DType::kBool, kUInt8 = DType::kUInt8, kInt32 = DT
                        kFloat = kFloat32, kDouble = kFloat64;
 ///@}
 
-/// IEEE half precision, storage only: arithmetic goes through float.
+/// IEEE half precision. The struct stores 16 bits and converts; ops on tensors of it compute in float32 and round each
+/// result once.
 struct Float16 {
   uint16_t bits = 0;              ///< Sign, 5 bits of exponent, 10 of mantissa.
   Float16() = default;            ///< 0
@@ -33,7 +34,8 @@ struct Float16 {
   operator float() const;         ///< Exact.
 };
 
-/// The upper half of a float, rounded to nearest even; storage only: arithmetic goes through float.
+/// The upper half of a float. The struct stores 16 bits and converts; ops on tensors of it compute in float32 and round
+/// each result once.
 struct BFloat16 {
   uint16_t bits = 0;               ///< Sign, 8 bits of exponent, 7 of mantissa.
   BFloat16() = default;            ///< 0
@@ -53,7 +55,8 @@ constexpr bool is_half(DType type) { return type == kFloat16 || type == kBFloat1
 const char* name_of(DType type);                          ///< "float32", "int64", "bool", … as NumPy writes them.
 std::ostream& operator<<(std::ostream& out, DType type);  ///< Writes name_of(type).
 
-/// The DType whose C++ type is T: dtype_of<float>() == kFloat32. Any 32- or 64-bit signed integer type is accepted.
+/// The DType whose C++ type is T: dtype_of<float>() == kFloat32. Any 32- or 64-bit signed integer type is accepted:
+/// long and long long are both kInt64.
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, bool>)
@@ -88,7 +91,7 @@ enum class DeviceType : uint8_t { kCPU, kCUDA };
 /// Where a tensor's elements are: kCPU, kCUDA, or Device{DeviceType::kCUDA, 1}.
 struct Device {
   DeviceType type = DeviceType::kCPU;                        ///< The kind of device.
-  int8_t index = 0;                                          ///< Which of several GPUs.
+  int8_t index = 0;                                          ///< Of the visible GPUs, from 0; 0 for the CPU.
   constexpr bool operator==(const Device&) const = default;  ///< The same type and index.
   /// Of "cpu", "cuda" (the first) or "cuda:1"; throws reel::Error for anything else.
   static Device from_string(std::string_view text);
@@ -100,8 +103,8 @@ inline constexpr Device kCPU{DeviceType::kCPU, 0}, kCUDA{DeviceType::kCUDA, 0};
 std::ostream& operator<<(std::ostream& out, Device device);  ///< "cpu", "cuda:0"
 
 ///@{
-/// Where tensors are made unless TensorOptions or another tensor say otherwise: the CPU, or what set_default_device has
-/// set for the calling thread. Readers of files and data sets always make CPU tensors.
+/// The calling thread's default device of new tensors: initially the CPU, in every thread. Readers of files and data
+/// sets return CPU tensors all the same. set_default_device throws for a device that does not exist.
 Device default_device();
 void set_default_device(Device device);
 ///@}
@@ -130,7 +133,7 @@ class Shape {
   int size() const { return rank_; }         ///< The number of dimensions.
   bool empty() const { return rank_ == 0; }  ///< Of no dimensions.
   ///@{
-  /// The sizes, as of a std::vector. Indices are not checked.
+  /// The sizes, as of a std::vector. Not checked: i must be in [0, size()), and back() of an empty Shape is undefined.
   int64_t operator[](int i) const { return dims_[i]; }
   int64_t& operator[](int i) { return dims_[i]; }
   int64_t back() const { return dims_[rank_ - 1]; }
@@ -172,11 +175,11 @@ class Shape {
   uint8_t rank_ = 0;  // beside the first sizes, in one cache line
   int64_t dims_[kMaxDims];
 };
-using Strides = Shape;                                            ///< In elements, one for each dimension.
+using Strides = Shape;  ///< In elements, one for each dimension; 0 for expanded ones.
 std::ostream& operator<<(std::ostream& out, const Shape& shape);  ///< Writes shape.to_string().
 
-/// The dimensions that a reduction runs over; empty means all of them. A bool is no dimension: sum(x, true) does not
-/// compile.
+/// The dimensions that a reduction runs over; empty means all of them. A dimension that is given twice is an Error. A
+/// bool is no dimension: sum(x, true) does not compile.
 struct Dims {
   Shape dims;                                                ///< As given: negative ones count from the end.
   Dims() = default;                                          ///< All dimensions.
@@ -185,7 +188,7 @@ struct Dims {
   requires(!std::same_as<T, bool>) Dims(T dim) : dims{static_cast<int64_t>(dim)} {}  ///< One.
 };
 
-/// One number for each of N dimensions: stride = 2 is the same for all, stride = {2, 1} names each.
+/// A number per spatial dimension: stride = 2 sets all of them, stride = {2, 1} each, the first dimension first.
 template <int N>
 struct PerDim {
   int64_t values[N];  ///< One for each dimension.
@@ -208,12 +211,14 @@ std::ostream& operator<<(std::ostream& out, const PerDim<N>& sizes) {
   return out << Shape(std::span<const int64_t>(sizes.values));
 }
 
-/// The shape that NumPy broadcasting gives a and b. `op` opens the message of the Error thrown when there is none.
+/// The shape that NumPy broadcasting gives a and b. Throws reel::Error, with a message that begins with `op`, when they
+/// do not broadcast.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op = "broadcast_shapes");
 
 // ---- scalars --------------------------------------------------------------------------------------------------------
 
-/// One number with its kind, bool, integer or float, on which type promotion depends.
+/// One number with its kind, bool, integer or float, on which type promotion depends. Integers are held as int64,
+/// floats as double.
 class Scalar {
  public:
   /// Of any C++ number.
@@ -228,7 +233,7 @@ class Scalar {
   bool is_bool() const { return kind_ == Kind::kBool; }             ///< Was made of a bool.
   bool is_integral() const { return kind_ == Kind::kInt; }          ///< Was made of an integer.
   bool is_floating_point() const { return kind_ == Kind::kFloat; }  ///< Was made of a float or double.
-  /// The number as a T, as static_cast converts it.
+  /// The number as a T, as static_cast converts it: the range is not checked.
   template <class T>
   T to() const {
     return is_floating_point() ? static_cast<T>(float_) : static_cast<T>(int_);

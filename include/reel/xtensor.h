@@ -1,7 +1,7 @@
 #pragma once
 // Zero-copy between reel and xtensor. Needs xtensor's headers (Debian: libxtensor-dev), which reel itself does not.
-// Include this before any xtensor header: xtensor 0.24 takes dynamic shapes for fixed ones under -std=c++20 with g++
-// (xtensor#1970), which the few lines below cure.
+// Include this before any xtensor header: xtensor 0.24 treats dynamic shapes as fixed ones under -std=c++20 with g++
+// (xtensor#1970); the specialization below works around it.
 #include <xtensor/xexpression_traits.hpp>
 #include <xtensor/xstorage.hpp>
 #if __cplusplus > 201703L
@@ -25,9 +25,9 @@ struct xtype_for_shape<S<X, N, A, Init>> {
 namespace reel {
 
 /// An xtensor adaptor over the elements of a CPU tensor, strided like it: reading and writing it reads and writes the
-/// tensor. T must be the C++ type of its dtype. It does not keep the tensor's memory alive, and autograd does not
-/// record what is written through it. xtensor's immediate reductions (xt::evaluation_strategy::immediate) take any
-/// adaptor for row-major: give them a contiguous() tensor.
+/// tensor. Throws if T is not the C++ type of its dtype. It does not keep the tensor's memory alive; writes through it
+/// are not recorded and do not change version(). xtensor's immediate reductions (xt::evaluation_strategy::immediate)
+/// treat any adaptor as row-major: give them a contiguous() tensor.
 template <class T>
 auto view(const Tensor& tensor) {
   REEL_CHECK(tensor.device() == kCPU, "view: a tensor on ", tensor.device(), "; copy it to the CPU first");

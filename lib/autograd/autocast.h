@@ -12,7 +12,7 @@
 //     …
 //
 // Autocast is off during the second call, so that this does not recurse, and the ops that mm is composed of are not
-// cast in their turn. Without autocast the line costs one load and a branch.
+// cast again. Without autocast the line costs one load and a branch.
 namespace reel {
 
 /// The half type of the calling thread's products; kFloat32 without autocast.

@@ -18,7 +18,7 @@ LeafIds& leaf_ids() {
 }
 
 std::mutex creation_mutex;
-// Shared by the leaves, so that a leaf need not carry one: two leaves with one mutex only wait for each other at times.
+// Shared by the leaves, so that a leaf need not carry one: two leaves with one mutex only block each other at times.
 std::mutex gradient_mutexes[64];
 
 }  // namespace

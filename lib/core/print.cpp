@@ -93,7 +93,7 @@ std::vector<std::string> texts(const ShownElements& shown) {
   return all;
 }
 
-/// Dimension dim and those within, each text in its turn; `indent` is where this bracket stands.
+/// Dimension dim and those within, each text in order; `indent` is where this bracket stands.
 std::string brackets(const ShownElements& shown, int dim, int indent, const std::string*& next) {
   const int rank = shown.view.shape.size();
   std::string out = "[";

@@ -54,7 +54,7 @@ void cut(Iterator first, Iterator last, int64_t size, bool drop_last, std::vecto
 
 }  // namespace
 
-// ---- the walk -------------------------------------------------------------------------------------------------------
+// ---- the pass over an epoch -----------------------------------------------------------------------------------------
 
 template <class Item>
 SamplerOf<Item>::SamplerOf(std::optional<uint64_t> seed) : seed_(seed ? *seed : detail::random_seed()) {}

@@ -27,7 +27,7 @@ struct Recurrence {
   bool zero_h = false;         // the first h is zero
   void* y = nullptr;           // [total, width], every h; or nullptr
   int64_t y_stride = 0;
-  // What backward needs. They are nullptr where nobody will ask, but for `inner` of GRUs and projections.
+  // For backward. They are nullptr if nothing is recorded, except `inner` with a projection.
   void* h_before = nullptr;  // [total, width], h before each step
   void* c_before = nullptr;  // [total, hidden]
   void* inner = nullptr;     // [total, hidden]: a GRU's w_hn h + b_hn; o tanh(c) before it is projected

@@ -141,7 +141,7 @@ struct KernelTable {
 
   // Indexing; ids and index are int64.
   // The first element outside [low, high), through *bad; false when there is none. A GPU says false at once: it reports
-  // an Error in op's name when the host next waits for it. So indices may be wrong, and a kernel touches nothing then.
+  // an Error in op's name at the next synchronization. So indices may be wrong, and a kernel then touches no memory.
   bool (*check_bounds)(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
   void (*index_select)(const View& x, int dim, const View& ids, const View& y);  // ids 1-d; negative ids count back
   void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
@@ -198,7 +198,7 @@ struct KernelTable {
   void (*multi_tensor_scale)(double factor, const View* norm, std::span<const Updated> gradients, bool* found);
   // The p-norm (p > 0, or infinite) of all elements of many tensors (p of each, of one dtype); y is float32 or float64.
   void (*multi_tensor_norm)(double p, std::span<const Updated> tensors, const View& y);
-  // Of GPUs, which are not asked whether any target is ignored: that would take a wait. Contiguous targets of a loss in
+  // For GPUs, where counting the ignored targets on the host would synchronize. Contiguous targets of a loss in
   // [0, classes), or `ignored`; another one is reported as check_bounds does. `kept`, float32 or float64, becomes
   // the number of those that are not ignored, *marked, if wanted, the targets with -1 for those that are.
   void (*read_targets)(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
@@ -208,7 +208,7 @@ struct KernelTable {
 };
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU
-/// (baseline, avx2 or avx512) asks for.
+/// (baseline, avx2 or avx512) selects.
 const KernelTable& cpu_kernels();
 /// The table of a device that is not the CPU, made the calling thread's current one: what the table's functions work
 /// on. Throws one clear Error for one that this build or machine does not have.

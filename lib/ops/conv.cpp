@@ -74,7 +74,7 @@ Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const 
   return result;
 }
 
-// ---- what users ask for ---------------------------------------------------------------------------------------------
+// ---- the public functions -------------------------------------------------------------------------------------------
 
 constexpr const char* kSizeNames[] = {"l", "h, w", "d, h, w"};
 

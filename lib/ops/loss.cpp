@@ -140,7 +140,7 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
   Tensor losses = make_tensor({n}, wide, x.device());
   Tensor probs = make_tensor(view.shape, wide, x.device());
   double scale = 1;
-  Tensor divisor;  // where rows may be ignored on a GPU, which nobody waits for
+  Tensor divisor;  // where rows may be ignored on a GPU, with which this does not synchronize
   if (reduction == kMean && targets.kept.defined())
     divisor = targets.kept;
   else if (reduction == kMean)
@@ -248,7 +248,7 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   const DType dtype = view_of(logits, "cross_entropy").dtype;
-  if (const CastToFloat32 raise{})  // of the logits nobody needs a copy
+  if (const CastToFloat32 raise{})  // the logits need no copy
     return cross_entropy_in(compute_dtype(dtype), logits, raise(target), options);
   return cross_entropy_in(dtype, logits, target, options);
 }

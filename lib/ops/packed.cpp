@@ -64,7 +64,7 @@ struct Packing {
   }
 };
 
-/// What unpacking has to know: where each step begins, and in the original order the sequences' places and lengths.
+/// What unpacking needs: where each step begins, and in the original order the sequences' places and lengths.
 struct Layout {
   Ids starts, places, lengths;
 

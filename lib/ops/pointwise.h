@@ -117,7 +117,7 @@ Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Ten
   const DType dtype = view_of(leading).dtype;
   Tensor y;
   if (av.shape == bv.shape) {
-    y = make_tensor(av.shape, dtype, leading.device());
+    y = make_tensor(av.shape, dtype, TensorImpl::of(leading)->device());
     kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, av, bv, view_of(y));
   } else {
     y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, common_device(name, {&a, &b}));

@@ -182,7 +182,7 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
   return y;
 }
 
-/// Where along `dim` the extreme is; the caller knows that there is one.
+/// Where along `dim` the extreme is; the caller has checked that there is one.
 Tensor position(bool largest, const Tensor& x, int dim, const Plan& plan) {
   const Tensor indices = make_tensor(plan.result, kInt64, x.device());
   kernels_of(x).arg_reduce(largest, view_of(x), dim, kept_view(indices, plan));

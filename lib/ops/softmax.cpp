@@ -50,8 +50,8 @@ Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, int64_t dim) 
   const DType dtype = view_of(logits, "gumbel_softmax").dtype;
   REEL_CHECK(reel::is_floating_point(dtype), "gumbel_softmax: logits of ", dtype, ", not floating point");
   REEL_CHECK(tau > 0, "gumbel_softmax: the temperature tau must be positive, got ", tau);
-  Tensor waits = make_tensor(logits.shape(), to_compute(logits.detach()).dtype(), logits.device());
-  const Tensor soft = softmax((logits - log(waits.exponential_())) / tau, dim).to(dtype);
+  Tensor exponential = make_tensor(logits.shape(), to_compute(logits.detach()).dtype(), logits.device());
+  const Tensor soft = softmax((logits - log(exponential.exponential_())) / tau, dim).to(dtype);
   if (!hard) return soft;
   const Tensor top = argmax(soft.detach(), dim, true);
   const Tensor choice = scatter(zeros_like(soft.detach()), dim, top, ones_like(top).to(dtype));

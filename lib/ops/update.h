@@ -26,8 +26,7 @@ void update(const Functor& functor, const Tensor& p, const Tensor& g, UpdateStat
   TensorImpl::of(p)->storage->changed();
 }
 
-/// While one of these lives, a thread's dense steps on a GPU wait until there are many that are equal, which it then
-/// takes at once.
+/// While one is alive, a thread's dense steps on a GPU are collected, and equal ones are launched together.
 class UpdateBatch {
  public:
   UpdateBatch() : outer_(std::exchange(current_, this)) {}

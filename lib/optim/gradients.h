@@ -7,7 +7,7 @@
 namespace reel::optim {
 
 /// The gradients of many parameters as kernels take them that change all of them at once: contiguous, those of one
-/// device and dtype together. Of a row-sparse one the rows.
+/// device and dtype together. Of a sparse one the rows.
 class Gradients {
  public:
   struct Batch {

@@ -55,7 +55,7 @@ std::string lower(std::string word) {
   return word;
 }
 
-/// The words (lower-cased), letters (bytes) and tags that a model knows.
+/// The words (lower-cased), letters (bytes) and tags of a model.
 struct Alphabet {
   data::Vocabulary words, letters, tags;
 
@@ -181,7 +181,7 @@ void run(Options o) {
   const Corpus corpus = o.data.empty() ? generate_language({}) : read_corpus(o.data, o.word_prefix);
   const bool entities = names_entities(corpus.train);
 
-  // A saved model says itself how large it is, and which words it knows.
+  // The file of a saved model holds its sizes and its vocabulary.
   StateDict loaded;
   io::Metadata metadata;
   if (!o.load.empty()) loaded = io::load(o.load, &metadata);

@@ -167,7 +167,7 @@ void run(Options o) {
   set_default_device(Device::from_string(o.device));
   const Corpus corpus = o.data.empty() ? generate_listops(o.listops) : read_corpus(o.data);
 
-  // A saved model says itself how large it is, and which words it knows.
+  // The file of a saved model holds its sizes and its vocabulary.
   StateDict loaded;
   io::Metadata metadata;
   if (!o.load.empty()) {

@@ -25,7 +25,7 @@ void convolve_halves(ConvPart wanted, const Convolution& c) {
   Convolution wide = c;
   wide.dtype = kFloat32;
   std::vector<float> parts[3];
-  for (size_t part = 0; part < 3; ++part) {
+  for (int part = 0; part < 3; ++part) {
     parts[part].resize(static_cast<size_t>(sizes[part]));
     wide.data[part] = parts[part].data();
     if (part == wanted) continue;

@@ -5,7 +5,7 @@
 #include "reel/types.h"
 
 #pragma GCC visibility push(default)
-/// Mixed precision: products in a half type; in float32 what needs its range or digits. On CPUs and GPUs.
+/// Mixed precision: products in a half type; ops that need its range or precision in float32. On CPUs and GPUs.
 ///
 ///   Tensor loss = amp::autocast(kBFloat16, [&] { return net.loss(x, y); });
 ///   loss.backward();   // outside: rules run in the types of their ops
@@ -24,16 +24,16 @@ DType autocast_dtype();
 ///   They take float32 and half tensors, and give `dtype`.
 /// - In float32, which they also give: softmax, log_softmax, logsumexp and all losses; exp, expm1, log, log1p, log2,
 ///   log10, pow, rsqrt, reciprocal, softplus, sinh, cosh, tan, asin, acos; sum, prod, cumsum, cumprod; norm, renorm,
-///   normalize, cov, corrcoef, and what measures distances; layer_norm, group_norm, rms_norm; interpolate; linalg::.
+///   normalize, cov, corrcoef, and the distance functions; layer_norm, group_norm, rms_norm; interpolate; linalg::.
 /// - In the widest of their inputs' types: scatter_add, grid_sample, lstm_cell and tree_lstm_cell of gates.
 /// - All others as without autocast: where a half tensor meets a float32 one the result is float32.
 ///
-/// float64 stays as it is. A parameter (a leaf that requires grad) is cast once, and its gradient comes back through
-/// that one cast, however often it is used until the outermost guard ends or it is changed in place. kFloat16 has a
-/// small range: scale the loss (GradScaler).
+/// float64 is not cast. A parameter (a leaf that requires grad) is cast once, and its gradient comes back through that
+/// one cast, however often it is used until the outermost guard ends or it is changed in place. kFloat16 has a small
+/// range: scale the loss (GradScaler).
 ///
-/// Guards nest, and the innermost one counts; they must end in the opposite order of their beginnings. A gradient's
-/// rule runs without autocast; those of custom ops, and what a checkpoint runs again, with that of their forward pass.
+/// Guards nest, and the innermost one is in effect; they must be destroyed in reverse order. A gradient's rule runs
+/// without autocast; those of custom ops, and what a checkpoint runs again, with that of their forward pass.
 class Autocast {
  public:
   /// `dtype` is kBFloat16 or kFloat16, an Error otherwise. With enabled = false autocast is off inside another guard.

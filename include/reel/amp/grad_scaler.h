@@ -13,10 +13,10 @@ namespace reel::amp {
 
 /// Options of GradScaler.
 struct GradScalerOptions {
-  double init_scale = 65536;       ///< The scale at first.
+  double init_scale = 65536;       ///< The initial scale.
   double growth_factor = 2;        ///< More than 1.
   double backoff_factor = 0.5;     ///< Between 0 and 1.
-  int64_t growth_interval = 2000;  ///< So many updates without an infinity make the scale grow.
+  int64_t growth_interval = 2000;  ///< Updates in a row without an infinity after which the scale grows.
   bool enabled = true;             ///< If not, step() is the optimizer's, and all else does nothing.
 };
 
@@ -34,8 +34,9 @@ struct GradScalerOptions {
 ///     scaler.update();
 ///
 /// The scale is a float32 number, and does what that of PyTorch's torch.amp.GradScaler does. With several optimizers
-/// unscale_() and step() are called for each, update() once. Calls in another order are an Error, and so is a step of
-/// an optimizer without gradients. On a GPU only step() synchronizes, once, to read one flag.
+/// unscale_() and step() are called for each, update() once. unscale_() may be called once and before step(), step()
+/// once before update(); another order is an Error, and so is a step of an optimizer without gradients. On a GPU only
+/// step() synchronizes, once, to read one flag.
 class GradScaler {
  public:
   explicit GradScaler(GradScalerOptions options = {});  ///< Options out of range are an Error.
@@ -43,12 +44,12 @@ class GradScaler {
   /// output times the scale. Of a half type with one element it becomes float32, in which the scale has room.
   Tensor scale(const Tensor& output);
   std::vector<Tensor> scale(std::span<const Tensor> outputs);  ///< The same for each.
-  /// Divides the gradients of the optimizer's parameters by the scale, in place; row-sparse ones stay so. Once before
+  /// Divides the gradients of the optimizer's parameters by the scale, in place; sparse ones stay sparse. Once before
   /// step(), which does it otherwise. Gradients of float16 are an Error: parameters must be float32.
   void unscale_(optim::Optimizer& optimizer);
   /// The optimizer's step, unless a gradient is infinite or NaN. Returns whether it was taken. Once before update().
   bool step(optim::Optimizer& optimizer);
-  /// Once an iteration, after all steps: fits the scale, or sets it.
+  /// Once an iteration, after all steps: adjusts the scale, or sets it to new_scale.
   void update(std::optional<double> new_scale = {});
 
   /// 1 where it is not enabled.
@@ -64,7 +65,7 @@ class GradScaler {
   /// "scale", "growth_factor", "backoff_factor", "growth_interval" and "_growth_tracker", as numbers; nothing where it
   /// is not enabled.
   StateDict state_dict() const;
-  /// Takes all of them, or leaves things as they were and throws. Does nothing where it is not enabled.
+  /// Loads all of them, or throws and changes nothing. Does nothing where it is not enabled.
   void load_state_dict(const StateDict& dict);
 
  private:

@@ -20,10 +20,11 @@ inline constexpr bool is_tuple = requires {
 }  // namespace detail
 
 /// Makes a batch of samples, as PyTorch's default_collate does:
-///   tensors of one shape  are stacked along a new first dimension
+///   tensors of one shape  are stacked along a new first dimension; an Error for several shapes: write a collate
+///                         function that pads or packs them (pad_sequence, pack_sequence)
 ///   numbers               become a tensor: int64 of integers (labels, indices), bool, float32 or float64
 ///   pairs and tuples      become a pair or tuple of batches, element by element
-///   anything else         stays a std::vector: strings, trees, structs of your own, sentences of different lengths
+///   anything else         stays a std::vector: strings, trees, user-defined structs, sentences of different lengths
 struct DefaultCollate {
   /// The batch of these samples.
   template <class Sample>

@@ -39,7 +39,7 @@ class CsvTable {
   std::string_view at(int64_t row, int64_t column) const;         ///< One field, as long as the table lives.
   std::vector<std::string> strings(std::string_view name) const;  ///< A column as text.
 
-  /// The numbers of a column, [rows]; spaces around them are skipped. Text that is no number of the dtype is an
+  /// The numbers of a column, [rows]; spaces around them are skipped. Text that is not a number of the dtype is an
   /// Error that names the line and the column. bool takes 0, 1, true and false.
   Tensor column(std::string_view name, const ColumnOptions& options = {}) const;
   ///@{

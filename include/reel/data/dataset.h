@@ -22,7 +22,7 @@ namespace reel::data {
 // ---- what a data set is ---------------------------------------------------------------------------------------------
 
 namespace detail {
-// Behind pointers, smart pointers and std::ref.
+// Dereferences pointers, smart pointers and std::ref.
 template <class D>
 const auto& plain(const D& dataset) {
   if constexpr (requires { *dataset; })
@@ -41,9 +41,9 @@ std::vector<int64_t> part_lengths(int64_t n, const std::vector<Scalar>& shares);
 void check_index(int64_t index, int64_t size);
 }  // namespace detail
 
-/// A data set is anything with size() and either get(i) or operator[]: a std::vector, one of the classes below, one of
-/// your own, or a pointer, shared_ptr or std::ref to one. A DataLoader's workers call them from several threads at
-/// once, on a const object.
+/// A data set is anything with size() and either get(i) or operator[]: a std::vector, one of the classes below, a
+/// user-defined one, or a pointer, shared_ptr or std::ref to one. A DataLoader's workers call them from several threads
+/// at once, on a const object.
 template <class D>
 concept Dataset = requires(const D& dataset) {
   detail::plain(dataset).size();
@@ -116,7 +116,7 @@ template <class Sample>
 class ConcatDataset {
  public:
   template <Dataset D>
-  void add(D dataset) {  ///< Behind those that were added before.
+  void add(D dataset) {  ///< After those that were added before.
     size_ += num_samples(dataset);
     parts_.push_back({size_, [dataset = std::move(dataset)](int64_t i) -> Sample { return sample(dataset, i); }});
   }

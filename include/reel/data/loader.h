@@ -26,15 +26,14 @@ struct LoaderOptions {
   /// Make the tensors of batches (also those in pairs, tuples and vectors) in pinned memory, from which copies to a GPU
   /// are asynchronous: Tensor::pin_memory().
   bool pin_memory = false;
-  /// Where to copy the tensors of batches: the next batch is copied while the loop computes on one. From pinned memory
-  /// if it is a GPU.
+  /// Copies the tensors of each batch to this device, one batch ahead of the loop; through pinned memory for a GPU.
   std::optional<Device> device = {};
   /// Decides the order and all random numbers drawn for samples. Drawn from the calling thread's generator, which
   /// manual_seed() seeds, if not given.
   std::optional<uint64_t> seed = {};
 };
 
-/// Iterates over a data set in batches, once with every loop:
+/// Iterates over a data set in batches; each loop is one epoch:
 ///
 ///   data::DataLoader loader(data::Mnist("mnist/"), {.batch_size = 100, .shuffle = true, .workers = 2});
 ///   for (int epoch = 0; epoch < 5; ++epoch)
@@ -43,9 +42,9 @@ struct LoaderOptions {
 /// Batches are what `collate`, called with a std::vector of samples, returns. They come in the same order and with the
 /// same contents for any number of workers: before each sample is made the thread's generator is seeded from the
 /// loader's seed, the epoch, the sample's place in it and its index, so that random transforms agree as well. The data
-/// set and `collate` are called without recording, by several threads at once when there are workers; an exception
-/// that they throw reaches the loop in place of the batch it belongs to. A loop that is left early stops the workers,
-/// and the next one is the next epoch.
+/// set and `collate` are called without recording, by several threads at once when there are workers; an exception that
+/// they throw reaches the loop in place of the batch it belongs to. Leaving a loop early stops the workers; the next
+/// loop is the next epoch.
 ///
 /// The data set is held by value; pass std::cref(dataset) or a shared_ptr where it should not be copied. One loop at a
 /// time, a second one is an Error; the loader must outlive it.
@@ -84,7 +83,7 @@ class DataLoader {
   int64_t size() const { return batches_->size(); }  ///< Batches in an epoch.
   const D& dataset() const { return dataset_; }      ///< As it was given.
 
-  /// The epoch of the loop that runs, or of the next one once a loop is over: at its end, or left early.
+  /// The epoch of the running loop, or of the next one if none runs.
   int64_t epoch() const { return batches_->epoch(); }
   /// Batches of that epoch that the loop has received so far.
   int64_t position() const { return batches_->position(); }
@@ -93,7 +92,7 @@ class DataLoader {
   ///@{
   /// Seeds and position, for checkpoints, in the middle of an epoch, too: after load_state_dict() the next loop yields
   /// the batches that the saved one had not received yet, the same bit for bit. In the middle of an epoch the batch
-  /// size and the number of batches must be the saved ones. A loop that runs is not affected.
+  /// size and the number of batches must be the saved ones. A running loop is not affected.
   StateDict state_dict() const {
     StateDict dict = batches_->state_dict();
     dict.emplace_back("sample_seed", full({}, static_cast<int64_t>(seed_), {.dtype = kInt64, .device = kCPU}));
@@ -167,7 +166,7 @@ class DataLoader {
     std::shared_ptr<Batch> batch_, next_;
     std::exception_ptr problem_;
   };
-  Iterator begin() { return Iterator(*this); }        ///< Begins a loop. An Error while another one runs.
+  Iterator begin() { return Iterator(*this); }        ///< Begins a loop. An Error while another loop runs.
   std::default_sentinel_t end() const { return {}; }  ///< Past the last batch.
 
  private:

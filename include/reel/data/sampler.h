@@ -31,7 +31,7 @@ class SamplerOf {
  public:
   virtual ~SamplerOf() = default;
   ///@{
-  /// Copies seed and place; a loop that runs over `other` goes on over `other`.
+  /// Copies seed and position; a running loop over `other` stays one over `other`.
   SamplerOf(const SamplerOf& other);
   SamplerOf& operator=(const SamplerOf& other);
   ///@}
@@ -43,26 +43,27 @@ class SamplerOf {
   virtual void set_seed(uint64_t seed) { seed_ = seed; }     ///< For the loops that begin from here on.
 
   ///@{
-  /// The epoch and how many of its items the loop has reached, the current one included. Once a loop is over, be it at
-  /// its end or by a break or an exception, that is the beginning of the next epoch.
+  /// The epoch and the number of its items that the loop has reached, the current one included. After a loop, whether
+  /// it ended, was left by break or by an exception, that is the beginning of the next epoch.
   int64_t epoch() const { return place_->epoch; }
   int64_t position() const { return place_->position; }
   ///@}
-  /// The next loop begins there. A loop that runs is not affected, and no longer changes epoch() and position().
+  /// The next loop begins there. A running loop is not affected, and from then on does not change epoch() and
+  /// position().
   void set_place(int64_t epoch, int64_t position);
   void set_epoch(int64_t epoch) { set_place(epoch, 0); }  ///< The next loop is that epoch.
 
   ///@{
   /// "seed", "epoch", "position", "size" and "batch_size", for checkpoints. After load_state_dict() the next loop
   /// yields what was still to come where the state was taken: in a loop the rest of its epoch, after it the next epoch.
-  /// A state from the middle of an epoch of another size or batch size is an Error: the rest would be other samples. An
-  /// Error leaves the sampler as it was.
+  /// A state from the middle of an epoch of another size or batch size is an Error: the rest would be other samples.
+  /// After an Error the sampler is unchanged.
   StateDict state_dict() const;
   void load_state_dict(const StateDict& dict);
   ///@}
 
-  /// A pass over an epoch, for loops of one's own. It is over when advance() has returned false, or when the last copy
-  /// is destroyed.
+  /// A pass over an epoch, for custom loops. It ends when advance() has returned false, or when the last copy is
+  /// destroyed.
   class Pass {
    public:
     const std::shared_ptr<const std::vector<Item>>& order() const { return order_; }  ///< All items of the epoch.

@@ -28,7 +28,7 @@ struct Tree {
   std::span<const int32_t> children(const Node& node) const {
     return std::span(child_ids).subspan(node.first_child, node.num_children);
   }
-  std::string to_string() const;  ///< The brackets again.
+  std::string to_string() const;  ///< In bracket notation, as parse_tree reads it.
 };
 
 /// Reads one tree: (label word) is a leaf, (label tree tree …) an inner node, of any arity and depth. Only ASCII spaces

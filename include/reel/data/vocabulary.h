@@ -57,7 +57,7 @@ struct VocabularyOptions {
 /// Numbers tokens: the specials from 0 on, then the others by falling count, equal ones in byte order.
 class Vocabulary {
  public:
-  /// Empty. Tokens may be added.
+  /// An empty vocabulary; add() adds tokens.
   Vocabulary() = default;
   /// The specials, then the tokens by falling count.
   explicit Vocabulary(const TokenCounts& counts, const VocabularyOptions& options = {});
@@ -67,7 +67,8 @@ class Vocabulary {
   int64_t add(std::string_view token, int64_t count = 0);
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }  ///< The number of tokens.
-  /// The token's number. For one that is not there, that of the unknown token; where there is none, an Error.
+  /// The token's number, or that of the unknown token for tokens that are not in it; throws if there is no unknown
+  /// token.
   int64_t id(std::string_view token) const;
   std::optional<int64_t> find(std::string_view token) const;                       ///< nullopt if it is not there.
   bool contains(std::string_view token) const { return find(token).has_value(); }  ///< Whether it has a number.

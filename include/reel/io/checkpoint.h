@@ -12,8 +12,8 @@
 #pragma GCC visibility push(default)
 namespace reel::io {
 
-/// What a checkpoint takes: modules, optimizers, schedulers, samplers, data loaders, and whatever else has these two.
-/// load_state_dict() takes everything or throws.
+/// Anything with state_dict() and load_state_dict(): modules, optimizers, schedulers, samplers, data loaders.
+/// load_state_dict() loads everything, or throws and changes nothing.
 template <class T>
 concept Stateful = requires(const T& object, T& target, const StateDict& dict) {
   { object.state_dict() } -> std::convertible_to<StateDict>;
@@ -22,12 +22,12 @@ concept Stateful = requires(const T& object, T& target, const StateDict& dict) {
 
 /// Of Checkpoint::load.
 struct CheckpointOptions {
-  /// Whether every part of the file must have been added, too. Without it other parts, the generator's among them, are
-  /// skipped: to load the model alone.
+  /// Throw if the file has parts that were not added. With false such parts, and the generator's state, are skipped: to
+  /// load the model alone.
   bool strict = true;
 };
 
-/// All that a training run needs to go on where it was, in one file:
+/// Everything that a training run needs to resume, in one file:
 ///
 ///   io::Checkpoint checkpoint;
 ///   checkpoint.add("model", net).add("optimizer", adam).add("data", loader);
@@ -38,10 +38,9 @@ struct CheckpointOptions {
 ///       if (loader.position() % 100 == 0) checkpoint.save("run.safetensors", {{"note", "baseline"}});
 ///     }
 ///
-/// The calling thread's random generator is part of every checkpoint. A run that is killed and started again does what
-/// it would have done, bit for bit. The file is a safetensors file of tensors "model.hidden.weight",
-/// "optimizer.state.0.step", "generator.seed", …; its metadata hold the user's and "reel.checkpoint", the version of
-/// this arrangement.
+/// The calling thread's random generator is part of every checkpoint. A run that is killed and resumed continues bit
+/// for bit. The file is a safetensors file of tensors "model.hidden.weight", "optimizer.state.0.step",
+/// "generator.seed", …; its metadata hold the user's and "reel.checkpoint", the version of this arrangement.
 class Checkpoint {
  public:
   /// Adds a part, which must outlive the checkpoint. A name is not empty, holds no '.' and no ',', is not "generator",
@@ -53,12 +52,12 @@ class Checkpoint {
     return *this;
   }
 
-  /// Writes all parts as io::save does: the old file or the new one is there at any moment, also after a crash. Keys of
+  /// Writes all parts as io::save does: atomically, so that a crash leaves either the old file or the new one. Keys of
   /// the metadata that begin with "reel." are an Error.
   void save(const std::filesystem::path& path, Metadata metadata = {}) const;
 
-  /// Puts all parts into the state that was saved, and returns the user's metadata. All or nothing: whatever does not
-  /// fit is an Error that names the file, and parts that had been loaded by then are put back.
+  /// Restores the saved state of all parts, and returns the user's metadata. All or nothing: anything that does not fit
+  /// is an Error that names the file, and parts that had been loaded by then are restored.
   Metadata load(const std::filesystem::path& path, CheckpointOptions options = {});
 
  private:

@@ -10,8 +10,8 @@
 /// numpy.save, savez and savez_compressed write.
 namespace reel::io {
 
-/// Writes one tensor, on whatever device, in row-major order; the file appears whole or not at all. NumPy has no
-/// bfloat16: convert such a tensor first.
+/// Writes one tensor, on whatever device, in row-major order; the file is written atomically. NumPy has no bfloat16:
+/// convert such a tensor first.
 void save_npy(const Tensor& tensor, const std::filesystem::path& path);
 
 /// Reads one array, of either byte order and either memory order, as a contiguous tensor on the CPU; the file may be

@@ -16,10 +16,10 @@ namespace reel::io {
 /// Free text that a file carries beside its tensors.
 using Metadata = std::map<std::string, std::string>;
 
-/// Writes the tensors, on whatever device, under their names. The file appears whole or not at all: it is written under
-/// another name in the same folder, synced and renamed, so that a crash leaves either the old file or the new one. A
-/// file that is there keeps its permissions, a symbolic link is followed, a folder, device or pipe is an Error. An
-/// Error names the file and the reason; tensors that share storage are written one by one.
+/// Writes the tensors, on whatever device, under their names. The file is written atomically: under another name in the
+/// same folder, synced and renamed, so that a crash leaves either the old file or the new one. An existing file keeps
+/// its permissions, a symbolic link is followed, a folder, device or pipe is an Error. An Error names the file and the
+/// reason; tensors that share storage are written one by one.
 void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata = {});
 /// The same with a module's state_dict().
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
@@ -32,12 +32,13 @@ struct LoadOptions {
 };
 ///@{
 /// Reads the tensors, in the order of the file's header, onto the CPU. I8, I16 and U16 become int32, U32 becomes int64;
-/// U64 and other types that no tensor has are an Error. Nothing in the input is trusted: an Error names the file, the
+/// U64 and other types that no tensor has are an Error. The input is validated completely: an Error names the file, the
 /// byte and the tensor where it is malformed, and no more is allocated than the file's size justifies.
 StateDict load(const std::filesystem::path& path, Metadata* metadata = nullptr);
 StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata = nullptr);
 ///@}
-/// The same, into a module, by load_state_dict's rules: after an Error the module is as it was.
+/// The same, into a module, as Module::load_state_dict: values are cast and moved to the module's device; after an
+/// Error the module is unchanged.
 nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options = {});
 
 }  // namespace reel::io

@@ -187,7 +187,7 @@ struct GLU : Layer<GLU> {
   int64_t dim;
 };
 
-// ---- softmax and its kin -------------------------------------------------------------------------------------------
+// ---- softmax and its variants --------------------------------------------------------------------------------------
 
 /// eˣ, normalised to the sum 1 along dim.
 struct Softmax : Layer<Softmax> {

@@ -11,8 +11,8 @@ namespace reel::nn {
 struct MultiheadAttentionOptions {
   double dropout = 0;                ///< Of the attention weights, in training.
   bool bias = true;                  ///< Whether there is one.
-  bool add_bias_kv = false;          ///< A learnt key and value for every query, bias_k and bias_v.
-  bool add_zero_attn = false;        ///< A key and value of zeros for every query, which may attend to that alone.
+  bool add_bias_kv = false;          ///< Appends a learnt key and value, bias_k and bias_v, to every sequence.
+  bool add_zero_attn = false;        ///< Appends a key and value of zeros, so that a query can attend to nothing.
   std::optional<int64_t> kdim = {};  ///< Features of keys, embed_dim by default.
   std::optional<int64_t> vdim = {};  ///< Features of values, embed_dim by default.
   bool batch_first = false;          ///< [N, L, E] instead of [L, N, E].
@@ -27,7 +27,7 @@ struct AttendOptions {
   /// scaled_dot_product_attention's mask), or numbers that are added to the scores.
   Tensor attn_mask = {};
   bool average_attn_weights = true;  ///< Over the heads.
-  bool is_causal = false;            ///< Query i sees keys 0 … i only; needs no attn_mask.
+  bool is_causal = false;            ///< Query i attends to keys 0 … i only; needs no attn_mask.
 };
 /// What MultiheadAttention returns.
 struct MultiheadAttentionOutput {
@@ -40,9 +40,9 @@ struct MultiheadAttentionOutput {
 ///   head_i = scaled_dot_product_attention(query Wq_i, key Wk_i, value Wv_i),  output = [head_1 … head_h] · out_projᵀ
 ///
 /// for query [L, N, embed_dim], key [S, N, kdim] and value [S, N, vdim], N first with batch_first, or without N. A
-/// query that sees no key gets the out_proj of zeros. Parameters as in PyTorch: in_proj_weight [3 embed_dim,
+/// query whose keys are all masked gets out_proj(0), the bias. Parameters as in PyTorch: in_proj_weight [3 embed_dim,
 /// embed_dim] in the order q, k, v (or, where kdim or vdim differ, q_proj_weight, k_proj_weight and v_proj_weight) and
-/// in_proj_bias, Glorot uniform and zero at first; out_proj.weight and out_proj.bias; bias_k and bias_v.
+/// in_proj_bias, initially Glorot uniform and zero; out_proj.weight and out_proj.bias; bias_k and bias_v.
 struct MultiheadAttention : Layer<MultiheadAttention> {
   MultiheadAttention(int64_t embed_dim, int64_t num_heads, MultiheadAttentionOptions options = {});
   MultiheadAttention(Module& parent, std::string name, int64_t embed_dim, int64_t num_heads,

@@ -182,7 +182,7 @@ class ParameterList : public Module {
     for (const Tensor& parameter : parameters) append(parameter);
   }
 
-  /// Adds a parameter behind the others. The reference stays valid while the list, or what it is moved to, lives.
+  /// Appends a parameter. The reference stays valid while the list, or what it is moved to, lives.
   Parameter& append(const Tensor& parameter);
   int64_t size() const { return static_cast<int64_t>(list_.size()); }  ///< Parameters in it.
   bool empty() const { return list_.empty(); }                         ///< Whether there are none.

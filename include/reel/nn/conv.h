@@ -20,7 +20,7 @@ struct ConvLayerOptions {
   PerDim<N> dilation = 1;         ///< The distance of neighbouring taps.
   int64_t groups = 1;             ///< Groups of channels that are convolved apart.
   bool bias = true;               ///< Whether there is one.
-  PadMode padding_mode = kZeros;  ///< What the padding shows.
+  PadMode padding_mode = kZeros;  ///< The values of the padding.
 };
 
 /// Conv1d, Conv2d and Conv3d. weight is [out_channels, in_channels / groups, kernel_size…] and bias [out_channels].

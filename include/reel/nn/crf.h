@@ -9,7 +9,7 @@ namespace reel::nn {
 struct CRFOptions {
   bool batch_first = false;     ///< Emissions are [n, len, tags] instead of [len, n, tags], tags [n, len].
   Reduction reduction = kSum;   ///< Of the chains' log likelihoods.
-  CrfConstraints allowed = {};  ///< What decode may give; see crf_bio_constraints.
+  CrfConstraints allowed = {};  ///< The tags that decode may return; see crf_bio_constraints.
 };
 
 /// A linear-chain CRF over the tags of sequences, for the log potentials that another network emits. Names and initial

@@ -28,7 +28,7 @@ struct RandomDrop : Layer<RandomDrop<title, drop>> {
   double p;
 };
 
-// What is dropped, and what becomes of the rest: see reel/ops/random.h.
+// See reel/ops/random.h.
 using Dropout = RandomDrop<"Dropout", dropout>;                  ///< Drops elements.
 using Dropout1d = RandomDrop<"Dropout1d", dropout1d>;            ///< Drops channels of x [n, channels, w].
 using Dropout2d = RandomDrop<"Dropout2d", dropout2d>;            ///< Drops channels of x [n, channels, h, w].

@@ -9,12 +9,12 @@ namespace reel::nn {
 
 /// Options of Embedding.
 struct EmbeddingOptions {
-  /// Row-sparse gradients: backward and optimizers touch only the rows that were looked up.
+  /// Sparse gradients: backward and optimizers touch only the rows that were looked up.
   bool sparse = false;
   /// The id of padding: its row starts as zeros and gets no gradient. Negative counts from the end.
   std::optional<int64_t> padding_idx = {};
   /// Rows with a larger norm_type-norm are scaled down to it, in place, when they are looked up: forward changes the
-  /// weight, when evaluating, too, and may not run in several threads at once.
+  /// weight, also in evaluation, and is not thread-safe.
   std::optional<double> max_norm = {};
   double norm_type = 2;  ///< Of max_norm.
   /// Divide the gradient of a row by how often it was looked up in the call.
@@ -55,7 +55,7 @@ struct EmbeddingBagOptions {
   bool include_last_offset = false;         ///< The offsets end with the number of ids.
 };
 
-/// The sum, mean or largest elements of the rows that each bag of ids names: embedding_bag with a weight of its own.
+/// embedding_bag as a layer: the sum, mean or largest elements of the rows of weight for each bag of ids.
 struct EmbeddingBag : Layer<EmbeddingBag> {
   EmbeddingBag(int64_t num_embeddings, int64_t embedding_dim, EmbeddingBagOptions options = {});
   EmbeddingBag(Module& parent, std::string name, int64_t num_embeddings, int64_t embedding_dim,

@@ -5,11 +5,11 @@
 
 #pragma GCC visibility push(default)
 /// Initial values, written into a tensor in place and without recording; each returns the tensor it was given.
-/// For a weight [out, in, k…], fan_in is in·k… and fan_out is out·k…; functions that need them refuse tensors of fewer
-/// than two dimensions.
+/// For a weight [out, in, k…], fan_in is in·k… and fan_out is out·k…; functions that need them throw for tensors of
+/// fewer than two dimensions.
 namespace reel::nn::init {
 
-/// What comes behind a layer, for calculate_gain.
+/// The nonlinearity that follows a layer, for calculate_gain.
 enum class Nonlinearity { kLinear, kSigmoid, kTanh, kRelu, kLeakyRelu, kSelu };
 ///@{
 /// Its values.

@@ -7,7 +7,7 @@
 #include "reel/ops/loss.h"
 
 #pragma GCC visibility push(default)
-/// Losses as modules: each is its op (reel/ops/loss.h, crf.h) with options that are given once,
+/// Losses as modules: each is its op (reel/ops/loss.h, crf.h) with options that are set at construction,
 ///
 ///   nn::CrossEntropyLoss loss{{.label_smoothing = 0.1}};
 ///   loss(model(x), y).backward();
@@ -34,7 +34,7 @@ struct Loss : Layer<Derived> {
   std::vector<Buffer> tensors_;  // the same tensors as in options
 };
 
-/// Of losses that have no others.
+/// Options of losses that have only a reduction.
 struct LossOptions {
   Reduction reduction = kMean;  ///< Over the elements.
 };
@@ -170,7 +170,7 @@ struct TripletMarginLoss : Loss<TripletMarginLoss, TripletMarginLossOptions> {
     return triplet_margin_loss(anchor, positive, negative, options);
   }
 };
-/// The same with a distance of one's own.
+/// The same with a user-defined distance.
 struct TripletMarginWithDistanceLoss : Loss<TripletMarginWithDistanceLoss, TripletMarginWithDistanceLossOptions> {
   using Loss::Loss;
   Tensor forward(const Tensor& anchor, const Tensor& positive, const Tensor& negative) const {

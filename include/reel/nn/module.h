@@ -24,7 +24,7 @@ class Module;
 struct LoadOptions {
   bool strict = true;  ///< Refuse names that are missing or not expected. Wrong shapes are refused always.
 };
-/// What load_state_dict passed over when not strict.
+/// What load_state_dict skipped when not strict.
 struct LoadResult {
   std::vector<std::string> missing;     ///< Paths of the module that the dict has no tensor for.
   std::vector<std::string> unexpected;  ///< Names of the dict that the module has no tensor for.
@@ -35,8 +35,8 @@ using ForwardPreHook = std::function<void(Module& module, std::vector<Tensor>& i
 /// Runs after a module's forward and may replace the Tensors that it returns.
 using ForwardHook =
     std::function<void(Module& module, const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs)>;
-/// Runs in backward() when the gradients of a module's inputs are known, and may replace them. Undefined: an input
-/// without gradient, an output that none arrived at.
+/// Runs in backward() when the gradients of a module's inputs are known, and may replace them. Undefined are those of
+/// inputs without a gradient and of outputs that do not contribute to the result.
 using FullBackwardHook =
     std::function<void(Module& module, std::vector<Tensor>& grad_inputs, const std::vector<Tensor>& grad_outputs)>;
 
@@ -62,9 +62,9 @@ class Module {
   Module& operator=(Module&&) = delete;
   virtual ~Module();
 
-  /// Makes `child`, which has no parent yet, a part of this module, under a name that is neither empty nor used in this
-  /// module already nor has a '.'; anything else is an Error. The child must live as long as it is used through here; a
-  /// child that is destroyed is taken off the list.
+  /// Makes `child`, which has no parent yet, a part of this module. The name must be non-empty, unique in this module
+  /// and without '.', or the call throws. The child must live as long as it is used through here; a child that is
+  /// destroyed is unregistered.
   void register_module(std::string name, Module& child);
 
   // Everything below covers this module and all modules in it, in the order of declaration.
@@ -103,7 +103,7 @@ class Module {
   /// Where this module is in the largest one that it is part of: "encoder.cell", "" for one that is no part.
   std::string path() const;
 
-  /// Switches layers that behave differently in training, such as dropout; is_training() is true at first.
+  /// Sets is_training(), initially true, which layers that behave differently in training read, such as dropout.
   void train(bool on = true);
   void eval() { train(false); }                   ///< train(false).
   bool is_training() const { return training_; }  ///< As train() and eval() have set it.
@@ -131,8 +131,8 @@ class Module {
   // remove_hook; without hooks a call costs nothing.
   int64_t register_forward_pre_hook(ForwardPreHook hook);  ///< Before forward.
   int64_t register_forward_hook(ForwardHook hook);         ///< After forward.
-  /// Runs when the gradients of the inputs are complete or, if no input requires grad, those of the outputs.
-  /// A call that records and gives no Tensors is an Error.
+  /// Runs when the gradients of the inputs are complete or, if no input requires grad, those of the outputs, with
+  /// undefined grad_inputs. A call that records and gives no Tensors is an Error.
   int64_t register_full_backward_hook(FullBackwardHook hook);
   void remove_hook(int64_t id);  ///< Does nothing for a number that is not in use.
 
@@ -145,7 +145,7 @@ class Module {
  protected:
   Module() = default;      ///< For modules that are no parts, or not yet.
   Module(Module&& other);  ///< Takes over the registrations, the place in the parent and the hooks.
-  /// Takes a child off the list.
+  /// Unregisters a child.
   void unregister_module(Module& child);
   /// Throws what register_module(name, child) would; called before the child is moved.
   void check_part(const std::string& name, const Module& child) const;
@@ -179,7 +179,7 @@ std::ostream& operator<<(std::ostream& out, const Module& module);
 
 /// A module that is called like a function: layer(x) is layer.forward(x) with the hooks run. `struct Block :
 /// nn::Layer<Block>` makes one; with `using Layer::Layer;` it can be declared as a part: `Block block{*this, "block"}`.
-/// An Error that leaves forward names the part of the model in which it was thrown.
+/// The message of an Error that is thrown in forward names the part of the model.
 template <class Derived>
 struct Layer : Module {
   using Module::Module;

@@ -11,15 +11,15 @@ namespace reel::nn {
 struct BatchNormOptions {
   double eps = 1e-5;                     ///< Added to the variance.
   std::optional<double> momentum = 0.1;  ///< None: running statistics are plain averages over all batches.
-  bool affine = true;                    ///< weight and bias, 1 and 0 at first
-  bool track_running_stats = true;       ///< Without them, batches are normalised by their own when evaluating, too.
+  bool affine = true;                    ///< With weight and bias, initially 1 and 0.
+  bool track_running_stats = true;       ///< Without them, batches are normalised by their own in evaluation, too.
 };
 
 /// What BatchNorm1d … 3d and InstanceNorm1d … 3d have in common: parameters weight and bias [num_features], buffers
 /// running_mean, running_var [num_features] and num_batches_tracked (int64 []); undefined where options say so.
 template <class Derived>
 struct RunningNorm : Layer<Derived> {
-  void reset_running_stats();  ///< As before the first batch.
+  void reset_running_stats();  ///< Sets them to their initial values.
   void reset_parameters();
   std::string extra_repr() const override;
 
@@ -51,9 +51,9 @@ using BatchNorm3d = BatchNorm<3>;  ///< For x [n, channels, d, h, w].
 /// Options of InstanceNorm; see those of BatchNorm.
 struct InstanceNormOptions {
   double eps = 1e-5;                 ///< Added to the variance.
-  double momentum = 0.1;             ///< How far running statistics go towards those of a batch.
-  bool affine = false;               ///< With weight and bias, 1 and 0 at first.
-  bool track_running_stats = false;  ///< With running statistics, which are used when evaluating.
+  double momentum = 0.1;             ///< The weight of a batch in the running statistics.
+  bool affine = false;               ///< With weight and bias, initially 1 and 0.
+  bool track_running_stats = false;  ///< With running statistics, which are used in evaluation.
 };
 
 /// instance_norm of x [n, num_features, …] or [num_features, …] with N further dimensions.
@@ -76,10 +76,10 @@ using InstanceNorm3d = InstanceNorm<3>;  ///< For x [n, channels, d, h, w].
 /// Options of LayerNorm.
 struct LayerNormOptions {
   double eps = 1e-5;               ///< Added to the variance.
-  bool elementwise_affine = true;  ///< With a weight, 1 at first.
+  bool elementwise_affine = true;  ///< With a weight, initially 1.
   bool bias = true;                ///< Whether there is one.
 };
-/// layer_norm over the last dimensions of x; weight and bias are of their shape, 1 and 0 at first.
+/// layer_norm over the last dimensions of x; weight and bias are of their shape, initially 1 and 0.
 struct LayerNorm : Layer<LayerNorm> {
   explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
   explicit LayerNorm(int64_t size, LayerNormOptions options = {}) : LayerNorm(Shape{size}, options) {}
@@ -101,9 +101,9 @@ struct LayerNorm : Layer<LayerNorm> {
 /// Options of RMSNorm.
 struct RMSNormOptions {
   std::optional<double> eps = {};  ///< Added to the variance.
-  bool elementwise_affine = true;  ///< With a weight, 1 at first.
+  bool elementwise_affine = true;  ///< With a weight, initially 1.
 };
-/// rms_norm over the last dimensions of x; weight is of their shape, 1 at first.
+/// rms_norm over the last dimensions of x; weight is of their shape, initially 1.
 struct RMSNorm : Layer<RMSNorm> {
   explicit RMSNorm(const Shape& normalized_shape, RMSNormOptions options = {});
   explicit RMSNorm(int64_t size, RMSNormOptions options = {}) : RMSNorm(Shape{size}, options) {}
@@ -125,9 +125,9 @@ struct RMSNorm : Layer<RMSNorm> {
 /// Options of GroupNorm.
 struct GroupNormOptions {
   double eps = 1e-5;   ///< Added to the variance.
-  bool affine = true;  ///< With weight and bias, 1 and 0 at first.
+  bool affine = true;  ///< With weight and bias, initially 1 and 0.
 };
-/// group_norm of x [n, num_channels, …]; weight and bias are [num_channels], 1 and 0 at first.
+/// group_norm of x [n, num_channels, …]; weight and bias are [num_channels], initially 1 and 0.
 struct GroupNorm : Layer<GroupNorm> {
   GroupNorm(int64_t num_groups, int64_t num_channels, GroupNormOptions options = {});
   GroupNorm(Module& parent, std::string name, int64_t num_groups, int64_t num_channels, GroupNormOptions options = {})

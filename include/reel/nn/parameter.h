@@ -54,8 +54,8 @@ class RegisteredTensor : public Tensor {
 /// copied: `Tensor w = layer.weight` makes a plain handle of the same tensor, and assigning to that changes no module.
 class Parameter : public internal::RegisteredTensor {
  public:
-  /// Registers `tensor` under `name`, and sets requires_grad. The name is neither empty nor used in `owner` already nor
-  /// has a '.'; anything else is an Error.
+  /// Registers `tensor` under `name`, and sets requires_grad. The name must be non-empty, unique in `owner` and without
+  /// '.', or the call throws.
   Parameter(Module& owner, std::string name, const Tensor& tensor = {})
       : RegisteredTensor(owner, internal::TensorKind::kParameter, std::move(name), tensor) {}
   Parameter(Parameter&& other) noexcept = default;  ///< The registration moves along.

@@ -69,8 +69,8 @@ struct SpectralNormOptions {
   int64_t dim = 0;
 };
 /// weight = original / σ, where σ is an estimate of the largest singular value of the weight as a matrix (Miyato et al.
-/// 2018). The buffers _u and _v are the singular vectors, which each call in training improves by power iteration;
-/// layer.forward(x), which is no call, neither improves them nor trains the original. `name` is that of the parameter.
+/// 2018). The buffers _u and _v are the singular vectors, which each call in training updates by power iteration;
+/// layer.forward(x) neither updates them nor trains the original. `name` is that of the parameter.
 void spectral_norm(Module& module, std::string_view name = "weight", SpectralNormOptions options = {});
 /// That of "weight".
 inline void spectral_norm(Module& module, SpectralNormOptions options) { spectral_norm(module, "weight", options); }

@@ -37,7 +37,7 @@ struct MaxUnpool : Layer<MaxUnpool<N>> {
     parent.register_module(std::move(name), *this);
   }
   Tensor forward(const Tensor& x, const Tensor& indices) const;
-  /// With a size other than the options say: one that max_pool would have made x of, too.
+  /// With output_size instead of that of the options; max_pool of a tensor of this size must give x's.
   Tensor forward(const Tensor& x, const Tensor& indices, PerDim<N> output_size) const;
   std::string name() const override;
   std::string extra_repr() const override;

@@ -33,7 +33,7 @@ struct Recurrent : Layer<Derived> {
   std::string extra_repr() const override;
 
   const int64_t input_size, hidden_size, proj_size;
-  const RecurrentOptions options;  ///< `training` is not used: is_training() is.
+  const RecurrentOptions options;  ///< `training` is not used: is_training() decides.
   std::vector<Parameter> weights;  ///< All parameters, in their order.
 
  protected:
@@ -123,7 +123,7 @@ struct GRU : OneStateRecurrent<GRU> {
 
 /// Options of RNN; see those of LSTM.
 struct RNNOptions {
-  /// What comes behind a layer, for calculate_gain.
+  /// The activation of the state.
   enum Nonlinearity { kTanh, kRelu };
   int64_t num_layers = 1;             ///< How many are stacked.
   Nonlinearity nonlinearity = kTanh;  ///< Of the state.

@@ -43,7 +43,7 @@ Summary summarize(Module& model, const std::function<std::vector<Tensor>()>& run
 }  // namespace internal
 
 /// Runs model(inputs…) once, in evaluation mode and without recording, and lists its modules with their parameters and
-/// outputs. The model's modes and buffers are afterwards as they were.
+/// outputs. The model's modes and buffers are restored.
 ///
 ///   std::cout << nn::summary(net, zeros({1, 784}));
 template <std::derived_from<Module> M, class... Inputs>

@@ -10,9 +10,8 @@
 #include "reel/ops.h"
 
 #pragma GCC visibility push(default)
-/// Transformers (Vaswani et al. 2017), with PyTorch's names for everything.
-/// Sequences are [L, N, d_model], N first with batch_first, or without N; masks
-/// are those of MultiheadAttention: true at positions that must not be attended to.
+/// Transformers (Vaswani et al. 2017), with PyTorch's names for everything. Sequences are [L, N, d_model], N first with
+/// batch_first, or without N; masks are those of MultiheadAttention: true at positions that must not be attended to.
 namespace reel::nn {
 
 /// Options of encoder and decoder layers and of stacks of them.
@@ -36,8 +35,7 @@ struct EncodeOptions {
   bool is_causal = false;            ///< Instead of a mask.
 };
 
-/// x + self_attn(x), then x + linear2(activation(linear1(x))), each with
-/// dropout and normalised by norm1 and norm2.
+/// x + self_attn(x), then x + linear2(activation(linear1(x))), each with dropout and normalised by norm1 and norm2.
 struct TransformerEncoderLayer : Layer<TransformerEncoderLayer> {
   TransformerEncoderLayer(int64_t d_model, int64_t nhead, TransformerLayerOptions options = {});
   TransformerEncoderLayer(Module& parent, std::string name, int64_t d_model, int64_t nhead,
@@ -86,8 +84,7 @@ struct DecodeOptions {
   bool memory_is_causal = false;        ///< Instead of memory_mask.
 };
 
-/// x + self_attn(x), then x + multihead_attn(x, memory, memory), then x +
-/// linear2(activation(linear1(x))).
+/// x + self_attn(x), then x + multihead_attn(x, memory, memory), then x + linear2(activation(linear1(x))).
 struct TransformerDecoderLayer : Layer<TransformerDecoderLayer> {
   TransformerDecoderLayer(int64_t d_model, int64_t nhead, TransformerLayerOptions options = {});
   TransformerDecoderLayer(Module& parent, std::string name, int64_t d_model, int64_t nhead,

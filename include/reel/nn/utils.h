@@ -8,7 +8,7 @@ namespace reel::nn {
 
 /// All elements of the parameters, one after the other, as one vector. Recorded.
 Tensor parameters_to_vector(std::span<const Tensor> parameters);
-/// Gives the parameters the values of such a vector. An Error if it is of another length.
+/// Copies the values of such a vector into the parameters. An Error if it is of another length.
 void vector_to_parameters(const Tensor& vector, std::span<const Tensor> parameters);
 
 }  // namespace reel::nn

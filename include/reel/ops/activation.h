@@ -2,8 +2,8 @@
 #include "reel/ops/common.h"
 
 #pragma GCC visibility push(default)
-/// Activations: the pointwise functions between layers, and softmax's kin. Those that take only x can be handed on as
-/// they are: nn::Sequential{…, relu, …}.
+/// Activations: the pointwise functions between layers, and softmax and its variants. Those that take only x can be
+/// used as functions: nn::Sequential{…, relu, …}.
 namespace reel {
 
 Tensor relu(const Tensor& x);   ///< max(x, 0); integers stay integers. Its slope at 0 is 0.
@@ -11,9 +11,11 @@ Tensor relu6(const Tensor& x);  ///< min(max(x, 0), 6)
 Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1);  ///< clamp, between numbers.
 /// x where it is positive, negative_slope x elsewhere (Maas et al. 2013).
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
-/// The slope left of 0 is learnt (He et al. 2015): one for all, or one for each channel (dimension 1 of x).
+/// x where it is positive, weight x elsewhere (He et al. 2015): a learnt slope for all channels, or one for each
+/// (dimension 1 of x).
 Tensor prelu(const Tensor& x, const Tensor& weight);
-/// The slope left of 0 is drawn from [lower, upper) for every element in training, and their mean otherwise.
+/// x where it is positive, slope x elsewhere: in training the slope is drawn from [lower, upper) for every element,
+/// otherwise it is their mean.
 Tensor rrelu(const Tensor& x, double lower = 1. / 8, double upper = 1. / 3, bool training = false);
 Tensor elu(const Tensor& x, double alpha = 1.0);   ///< Clevert et al. 2015
 Tensor selu(const Tensor& x);                      ///< Klambauer et al. 2017
@@ -30,13 +32,13 @@ Tensor softplus(const Tensor& x, double beta = 1.0, double threshold = 20.0);
 Tensor softsign(const Tensor& x);                         ///< x / (1 + |x|)
 Tensor tanhshrink(const Tensor& x);                       ///< x - tanh(x)
 Tensor hardshrink(const Tensor& x, double lambda = 0.5);  ///< 0 within ±lambda, x outside.
-Tensor softshrink(const Tensor& x, double lambda = 0.5);  ///< 0 within ±lambda, outside x that much nearer to 0.
+Tensor softshrink(const Tensor& x, double lambda = 0.5);  ///< 0 within ±lambda, x - lambda above, x + lambda below.
 Tensor threshold(const Tensor& x, double threshold, Scalar value);  ///< x where it is above the threshold, else value.
 
 /// The first half of x along dim times the sigmoid of the second (Dauphin et al. 2016).
 Tensor glu(const Tensor& x, int64_t dim = -1);
-/// exp(x) / Σ exp(x) along dim, without overflow on the way. A slice that is all -∞ gives NaN. float16 and bfloat16 are
-/// computed in float32.
+/// exp(x) / Σ exp(x) along dim, without intermediate overflow. A slice that is all -∞ gives NaN. float16 and bfloat16
+/// are computed in float32.
 Tensor softmax(const Tensor& x, int64_t dim);
 Tensor log_softmax(const Tensor& x, int64_t dim);  ///< log(softmax(x, dim)), exact also where softmax underflows.
 Tensor softmin(const Tensor& x, int64_t dim);      ///< softmax(-x, dim)

@@ -11,8 +11,8 @@
 /// [n, in, d, h, w], or the same without n; a batch may be empty. Everything is differentiable to any order.
 namespace reel {
 
-/// kSame pads so that the output is as large as the input, with the odd one at the end (stride 1 only); kValid not at
-/// all.
+/// kSame pads so that the output is as large as the input, with an odd zero at the end, and needs stride 1; kValid does
+/// not pad.
 enum class PaddingRule { kValid, kSame };
 ///@{
 /// The PaddingRule of that name.
@@ -40,7 +40,7 @@ struct ConvOptions {
   PerDim<N> stride = 1;        ///< Elements from one window to the next.
   ConvPadding<N> padding = 0;  ///< Zeros at either end of the input.
   PerDim<N> dilation = 1;      ///< Elements from one tap of the kernel to the next.
-  int64_t groups = 1;          ///< Channels are split into so many parts, which are convolved independently.
+  int64_t groups = 1;          ///< Input and output channels form this many independent groups.
 };
 
 ///@{
@@ -57,7 +57,7 @@ struct ConvTransposeOptions {
   PerDim<N> stride = 1;          ///< Elements of the output from one element of the input to the next.
   PerDim<N> padding = 0;         ///< Elements cut off at either end of the output.
   PerDim<N> output_padding = 0;  ///< Added to the output's size at the end; less than stride or dilation.
-  int64_t groups = 1;            ///< Channels are split into so many independent parts.
+  int64_t groups = 1;            ///< Input and output channels form this many independent groups.
   PerDim<N> dilation = 1;        ///< Elements from one tap of the kernel to the next.
 };
 

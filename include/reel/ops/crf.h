@@ -14,7 +14,8 @@ namespace reel {
 // A chain of tags y is scored start[y₀] + Σ emissions[t, y_t] + Σ transitions[y_t, y_t+1] + end[y_last]; its
 // probability is the exponential of that, over the sum of those of all chains. emissions are [len, tags], or [len, n,
 // tags] for n chains of `lengths` (int64 [n], from 1 to len; undefined: all of len); transitions [tags, tags]; start
-// and end [tags] or undefined, which is zero. A potential of -infinity excludes. Everything is done in log space.
+// and end [tags] or undefined, which is zero. A potential of -infinity excludes the tag or transition. Computed in log
+// space.
 
 /// log p(tags | emissions), by one forward recursion: [] for tags [len], [n] for tags [len, n]. What lies beyond a
 /// chain's end is not read. The gradients are observed minus expected counts.
@@ -45,7 +46,8 @@ CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Te
                     const Tensor& end = {}, const Tensor& lengths = {}, const CrfConstraints& allowed = {});
 
 /// The constraints of tags "O", "B-X", "I-X" (BIO) and also "E-X", "S-X" (BIOES; or "L-X", "U-X", BILOU) for any types
-/// X: I-X and E-X continue X, and where E-X is among the names whatever B-X begins E-X ends. Other names are an Error.
+/// X: I-X and E-X must follow B-X or I-X of the same type, and are not first. If any E-X is among the names, what B-X
+/// begins must be ended by an E-X. Other names are an Error.
 CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names);
 
 // ---- CTC ------------------------------------------------------------------------------------------------------------
@@ -59,8 +61,8 @@ struct CTCLossOptions {
 /// Connectionist temporal classification (Graves et al. 2006): -log of the probability of all alignments of targets to
 /// log_probs [steps, n, classes] (or [steps, classes] for one), which come from log_softmax. targets are int64 or
 /// int32, [n, longest] padded or [total] one after another; input_lengths and target_lengths are [n] (or []). As in
-/// PyTorch the gradient assumes that log_probs are normalised: it is exact through log_softmax, and otherwise that of
-/// the loss after a log_softmax.
+/// PyTorch the gradient by log_probs is that by the input of the log_softmax, so it is wrong for log_probs from
+/// elsewhere.
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CTCLossOptions& options = {});
 

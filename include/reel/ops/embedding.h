@@ -9,11 +9,11 @@ namespace reel {
 
 /// How embedding's gradient is made.
 struct EmbeddingLookup {
-  /// An id whose row gets no gradient; negative counts from the end.
+  /// The id of padding: its row gets no gradient. Negative counts from the end.
   std::optional<int64_t> padding_idx = {};
   /// Divide the gradient of a row by how often it was looked up here.
   bool scale_grad_by_freq = false;
-  /// The gradient that reaches a leaf is row-sparse (Tensor::sparse_grad), and optimizers change only those rows.
+  /// The gradient is sparse (Tensor::sparse_grad) if weight is a leaf, and optimizers update only the rows used.
   bool sparse = false;
 };
 ///@{
@@ -22,8 +22,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse = false);
 Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options);
 ///@}
 
-/// Scales the rows of weight that ids name, in place and without recording, to a p-norm of at most max_norm. Returns
-/// weight.
+/// Scales the rows of weight at ids, in place and without recording, to a p-norm of at most max_norm. Returns weight.
 Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, double norm_type = 2);
 
 /// Where embedding_bag's bags are and how they are reduced.
@@ -33,7 +32,7 @@ struct EmbeddingBagLookup {
   Reduce mode = Reduce::kMean;              ///< kSum, kMean or kMax.
   Tensor per_sample_weights = {};           ///< A factor for each id, of ids' shape; only with kSum.
   bool include_last_offset = false;         ///< offsets ends with the number of ids instead of implying it.
-  std::optional<int64_t> padding_idx = {};  ///< An id that does not count; negative counts from the end.
+  std::optional<int64_t> padding_idx = {};  ///< An id that is left out of its bag; negative counts from the end.
   bool scale_grad_by_freq = false;          ///< As for embedding; not with kMax.
   bool sparse = false;                      ///< As for embedding; not with kMax.
 };

@@ -15,11 +15,13 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& ids);
 /// x with alpha · source[…, i, …] added to x[…, ids[i], …]; equal ids add up. Source has x's dtype and, but for dim,
 /// its shape.
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha = 1);
-/// The same with the slices replaced; where an id occurs twice, one of its slices is kept.
+/// The same with the slices replaced. If an id occurs more than once, one of its slices is kept; which one is not
+/// specified.
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source);
 /// The slices filled with one number (or 0-d tensor).
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value);
-/// x.index_put_ of a copy: x[indices] = value, or += with accumulate.
+/// x.index_put_ of a copy: x[indices] = value, or += with accumulate. If an element is indexed more than once, one of
+/// its values is kept (which one is not specified); with accumulate all are added.
 Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value,
                  bool accumulate = false);
 
@@ -28,15 +30,15 @@ Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const
 /// y[…, i, …] = x[…, index[…, i, …], …], of index's shape; index has as many dimensions as x and, but for dim, is not
 /// larger.
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
-/// x with x[…, index[…, i, …], …] = source[…, i, …], the opposite of gather.
-/// Where a place is named twice one of its values is kept, and each of them gets the place's gradient. The source may
-/// be a number.
+/// x with x[…, index[…, i, …], …] = source[…, i, …], the opposite of gather. If several elements are written to one
+/// position, one of them is kept (which one is not specified), and all of them get the gradient of the position. The
+/// source may be a number.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 /// The same with the sources added to x's elements.
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
-/// All sources that share a place joined there, with x's own element too if include_self; places that no source names
-/// keep x. Of a kMax or kMin equals share the gradient evenly and any NaN gives NaN; kMean of integers rounds down.
-/// Second derivatives of kProd are right where no place has more than one factor 0.
+/// Combines all sources that are written to one position, and x's element if include_self. Positions without a source
+/// keep x. For kMax and kMin ties share the gradient evenly and NaN propagates; kMean of integers rounds down. Second
+/// derivatives of kProd are right for positions with at most one factor 0.
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
                       bool include_self = true);
 ///@{
@@ -47,7 +49,7 @@ Tensor put_along_dim(const Tensor& x, const Tensor& index, const Tensor& values,
 
 // ---- single elements anywhere ---------------------------------------------------------------------------------------
 
-/// The elements of x, as if it were flat, at index; of index's shape. Negative positions count from the end.
+/// Elements of the flattened x; the result has index's shape. Negative indices count from the end.
 Tensor take(const Tensor& x, const Tensor& index);
 /// A vector of the elements of x where mask (bool; the two broadcast) is true, in row-major order. Synchronizes with a
 /// GPU, since the length depends on values.
@@ -56,10 +58,11 @@ Tensor masked_select(const Tensor& x, const Tensor& mask);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
 /// x with its elements where mask (broadcast to x) is true replaced by source's first ones, in row-major order.
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source);
-/// int64 [count, dim]: the positions of what is not 0, in row-major order. Synchronizes with a GPU.
+/// int64 [count, dim]: the positions of the elements that are not 0, in row-major order. Synchronizes with a GPU.
 Tensor nonzero(const Tensor& x);
 Tensor argwhere(const Tensor& x);  ///< nonzero(x), NumPy's name.
-/// int64, of ids' shape and [classes] behind it: 1 at each id, 0 elsewhere. -1: one more than the largest id.
+/// int64 [ids' shape…, classes]: 1 at each id, 0 elsewhere. -1 is one more than the largest id, for which it
+/// synchronizes with a GPU.
 Tensor one_hot(const Tensor& ids, int64_t classes = -1);
 
 // ---- parts replaced -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 /// Joining tensors and splitting them.
 namespace reel {
 
-// ---- joining: the dtype is that in which the tensors meet by promotion ----------------------------------------------
+// ---- joining: the dtype is that of type promotion -------------------------------------------------------------------
 
 ///@{
 /// The tensors one after the other along dim; their other sizes are equal. Empty vectors [0] are left out. An Error for
@@ -35,11 +35,11 @@ Tensor block_diag(TensorList tensors);
 
 // ---- splitting: views -----------------------------------------------------------------------------------------------
 
-/// Views of `size` along dim each, the last perhaps smaller.
+/// Views of `size` elements along dim; the last may be smaller.
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim = 0);
 /// Views of these sizes along dim, which add up to its size.
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim = 0);
-/// At most `chunks` views of ⌈size / chunks⌉ along dim, the last perhaps smaller.
+/// At most `chunks` views of ⌈size / chunks⌉ along dim; the last may be smaller.
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim = 0);
 ///@{
 /// Exactly `sections` views, the first ones larger by one where the size does not divide; or views that begin at 0 and

@@ -6,8 +6,9 @@
 
 #pragma GCC visibility push(default)
 /// Linear algebra on matrices [m, n] and batches of them […, m, n], float32 or float64 (half types by way of float32).
-/// Where LAPACK finds no result (as of a singular matrix) the Error names the matrix. Gradients are of any order; those
-/// of qr, svd and eigh need full rank or distinct values, as the derivatives themselves do.
+/// Throws reel::Error with the index of the matrix for which LAPACK finds no result (a singular matrix, for example).
+/// Factorizations and solvers run on the CPU for CUDA tensors, too, and so synchronize. Gradients are of any order;
+/// those of qr, svd and eigh need full rank or distinct values, as the derivatives themselves do.
 namespace reel::linalg {
 
 Tensor inv(const Tensor& a);  ///< The inverse. An Error of a singular matrix.
@@ -47,7 +48,7 @@ struct SVD {
   Tensor vh;  ///< [k, n], orthonormal rows.
 };
 /// a = U diag(S) Vh with S [k] descending, k = min(m, n), and U [m, k], Vh [k, n], or [m, m] and [n, n] with
-/// full_matrices (whose additional columns have no gradient, and must get none).
+/// full_matrices (whose additional columns and rows are not differentiable: a gradient for them is ignored).
 SVD svd(const Tensor& a, bool full_matrices = false);
 Tensor svdvals(const Tensor& a);  ///< svd(a).s
 
@@ -72,8 +73,8 @@ struct SolveTriangularOptions {
 /// The same for a triangular a, whose other triangle is not read.
 Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions options);
 
-/// The x of least norm among those that make |a x - b| least, for a […, m, n] and b […, m, k]. Singular values below
-/// rcond times the largest count as zero; by default that is the dtype's epsilon times max(m, n).
+/// The minimum-norm x that minimizes ‖a x - b‖₂, for a […, m, n] and b […, m, k]. Singular values below rcond times the
+/// largest count as zero; by default that is the dtype's epsilon times max(m, n).
 Tensor lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond = {});
 /// The Moore-Penrose inverse […, n, m], with rcond as for lstsq. Differentiable where the rank is locally constant
 /// (Golub & Pereyra 1973).

@@ -14,13 +14,13 @@ namespace reel {
 
 /// Of nll_loss.
 struct NLLLossOptions {
-  Tensor weight = {};           ///< [classes]: how much a row counts, by its target. kMean divides by the sum of these.
-  int64_t ignore_index = -100;  ///< Rows with this target count nothing.
+  Tensor weight = {};           ///< [classes]: the weight of a row, by its target. kMean divides by their sum.
+  int64_t ignore_index = -100;  ///< Rows with this target are ignored.
   Reduction reduction = kMean;  ///< Over the values.
 };
 ///@{
 /// -log_probs[i, target[i]] for log_probs [n, classes, d…] (or [classes]) and target [n, d…] (or []) of int64, int32 or
-/// uint8. Without any target that counts the mean is NaN. A target out of range is an Error.
+/// uint8. If all targets are ignored the mean is NaN. A target out of range is an Error.
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options = {});
 inline Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction) {
   return nll_loss(log_probs, target, {.reduction = reduction});
@@ -36,7 +36,7 @@ struct CrossEntropyLossOptions {
 };
 ///@{
 /// nll_loss(log_softmax(logits, 1), target), in one step. A floating-point target of the logits' shape holds the
-/// probability of each class, and is differentiable; its mean is over rows, whatever they weigh.
+/// probability of each class, and is differentiable; its mean divides by the number of rows, not by their weights.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options = {});
 inline Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction) {
   return cross_entropy(logits, target, {.reduction = reduction});
@@ -107,7 +107,7 @@ inline Tensor binary_cross_entropy(const Tensor& probability, const Tensor& targ
 /// Of binary_cross_entropy_with_logits.
 struct BCEWithLogitsLossOptions {
   Tensor weight = {};           ///< Of each element; broadcast.
-  Tensor pos_weight = {};       ///< How much more positive targets count; broadcast.
+  Tensor pos_weight = {};       ///< The weight of positive targets; broadcast.
   Reduction reduction = kMean;  ///< Over the values.
 };
 ///@{
@@ -141,7 +141,7 @@ Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const Poisson
 /// Of gaussian_nll_loss.
 struct GaussianNLLLossOptions {
   bool full = false;            ///< Adds the constant log(2π) / 2.
-  double eps = 1e-6;            ///< The least variance that is divided by. The gradient ignores this bound.
+  double eps = 1e-6;            ///< Lower bound of the variance. The gradient ignores it.
   Reduction reduction = kMean;  ///< Over the values.
 };
 /// (log var + (input - target)² / var) / 2. var, never negative, is of input's shape, or without its last dimension, or
@@ -196,7 +196,7 @@ struct TripletMarginWithDistanceLossOptions {
   bool swap = false;            ///< As in TripletMarginLossOptions.
   Reduction reduction = kMean;  ///< Over the values.
 };
-/// max(0, margin + distance(anchor, positive) - distance(anchor, negative)) for a distance of one's own.
+/// max(0, margin + distance(anchor, positive) - distance(anchor, negative)) for a user-defined distance.
 Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                                          const TripletMarginWithDistanceLossOptions& options = {});
 

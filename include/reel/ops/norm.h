@@ -4,29 +4,31 @@
 #include "reel/ops/common.h"
 
 #pragma GCC visibility push(default)
-/// Normalisation. Sums are taken so that a mean that is large beside the standard deviation costs no digits. Half types
-/// are computed in float32, where weights and biases may also be float32. Weights and biases may be undefined: 1 and 0.
+/// Normalisation. Computed so that a mean much larger than the standard deviation loses no precision. Half types are
+/// computed in float32, where weights and biases may also be float32. Weights and biases may be undefined: 1 and 0.
 namespace reel {
 
 /// (x - mean) / √(variance + eps) · weight + bias for each channel of x [n, channels, …], the statistics over all other
 /// dimensions (Ioffe & Szegedy 2015). In training they are those of x, and, where defined, running_mean and running_var
 /// [channels] move towards them by `momentum` (in place, without history; the variance over count - 1); an Error if
-/// there is but one value a channel. Otherwise they are running_mean and running_var.
+/// there is only one value per channel. Otherwise they are running_mean and running_var.
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {},
                   const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5);
 
-/// The same for each channel of each example of x [n, channels, …] (Ulyanov et al. 2016). The running statistics are
-/// averaged over the examples; they are used instead of x's own where use_input_stats is false.
+/// batch_norm's formula with the statistics of each channel of each example of x [n, channels, …] (Ulyanov et al.
+/// 2016). The running statistics are averaged over the examples; they are used instead of x's own where use_input_stats
+/// is false.
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean = {}, const Tensor& running_var = {},
                      const Tensor& weight = {}, const Tensor& bias = {}, bool use_input_stats = true,
                      double momentum = 0.1, double eps = 1e-5);
 
-/// The same over each of num_groups groups of the channels of x [n, channels, …] (Wu & He 2018); weight and bias are
-/// [channels].
+/// batch_norm's formula with the statistics of each of num_groups groups of channels of each example of x [n, channels,
+/// …] (Wu & He 2018); weight and bias are [channels].
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 
-/// The same over the last dimensions, which are `normalized_shape`, as weight and bias are (Ba et al. 2016).
+/// batch_norm's formula with statistics over the last dimensions, which are `normalized_shape`, as are weight and bias
+/// (Ba et al. 2016).
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 

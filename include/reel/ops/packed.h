@@ -26,8 +26,8 @@ struct PackedSequence {
 };
 
 ///@{
-/// Packs sequences [len_i, …] of at least one element each. They may come in any order, unlike PyTorch's default: with
-/// enforce_sorted it is an Error if one is longer than the one before it.
+/// Packs sequences [len_i, …] of at least one element each. In any order. (PyTorch's default is enforce_sorted, with
+/// which a sequence longer than the one before it is an Error.)
 PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted = false);
 inline PackedSequence pack_sequence(std::initializer_list<Tensor> list, bool enforce_sorted = false) {
   return pack_sequence(std::span(list.begin(), list.size()), enforce_sorted);
@@ -44,7 +44,8 @@ struct PaddedSequence {
   Tensor data;                   ///< [longest, n, …] or, batch_first, [n, longest, …].
   std::vector<int64_t> lengths;  ///< Of each sequence.
 };
-/// The opposite: `padding_value` is what lies behind the end of a sequence, up to the longest one's or total_length.
+/// The opposite: positions past the end of a sequence hold padding_value, up to the longest one's length or
+/// total_length.
 PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_first = false, Scalar padding_value = 0,
                                    std::optional<int64_t> total_length = {});
 

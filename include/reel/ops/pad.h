@@ -7,8 +7,8 @@
 /// Padding.
 namespace reel {
 
-/// What lies beyond the edge: a given value; the mirror image about the edge's element (c b | a b c | b a), the edge's
-/// element, or the other end.
+/// The values beyond the edge. kConstant: a given value; kReflect: mirrored at the edge's element, c b | a b c | b a;
+/// kReplicate: the edge's element, a a | a b c | c c; kCircular: wraps around, b c | a b c | a b.
 enum class PadMode { kConstant, kReflect, kReplicate, kCircular };
 ///@{
 /// The PadMode of that name; kZeros is kConstant.
@@ -16,7 +16,7 @@ inline constexpr PadMode kConstant = PadMode::kConstant, kReflect = PadMode::kRe
                          kCircular = PadMode::kCircular, kZeros = PadMode::kConstant;
 ///@}
 
-/// x with amounts[0] elements put before and amounts[1] behind its last dimension, amounts[2] and amounts[3] around
+/// x with amounts[0] elements added before and amounts[1] after its last dimension, amounts[2] and amounts[3] around
 /// the one before, and so on; negative amounts cut off instead. Any dtype.
 ///
 /// kConstant pads any dimensions, with `value`. The other modes pad the last 1, 2 or 3 dimensions and leave 1 or 2

@@ -6,9 +6,9 @@
 #pragma GCC visibility push(default)
 /// Elementwise arithmetic, functions, comparison and logic.
 ///
-/// Operands broadcast as in NumPy and meet in the dtype that PyTorch's promotion gives. Functions of real numbers (exp,
-/// sqrt, …) give float32 for integers and bools; float16 and bfloat16 are computed in float32 and rounded once. Outside
-/// of a function's domain the result is NaN, as in C; NaN gives NaN. Empty tensors give empty tensors.
+/// Operands broadcast as in NumPy and are converted to the dtype that PyTorch's type promotion gives. Functions of real
+/// numbers (exp, sqrt, …) give float32 for integers and bools; float16 and bfloat16 are computed in float32 and rounded
+/// once. Outside of a function's domain the result is NaN, as in C; NaN gives NaN. Empty tensors give empty tensors.
 namespace reel {
 
 // ---- arithmetic -----------------------------------------------------------------------------------------------------
@@ -35,27 +35,31 @@ Tensor pow(const Tensor& base, const Tensor& exponent);
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 ///@}
-Tensor fmod(const Tensor& a, const Tensor& b);          ///< C's remainder: the sign of a. Integers: no b may be 0.
-Tensor remainder(const Tensor& a, const Tensor& b);     ///< Python's: the sign of b. Integers: no b may be 0.
-Tensor floor_divide(const Tensor& a, const Tensor& b);  ///< ⌊a / b⌋; integers stay integers. Its gradient is 0.
+/// a - b trunc(a / b), C's: the sign of a. An integer b of 0 is an Error.
+Tensor fmod(const Tensor& a, const Tensor& b);
+/// a - b ⌊a / b⌋, Python's %: the sign of b. An integer b of 0 is an Error.
+Tensor remainder(const Tensor& a, const Tensor& b);
+/// ⌊a / b⌋, with gradient 0. Integers stay integers, and a b of 0 is an Error then.
+Tensor floor_divide(const Tensor& a, const Tensor& b);
 Tensor float_power(const Tensor& base, const Tensor& exponent);  ///< pow in float64, whatever the types.
-Tensor hypot(const Tensor& a, const Tensor& b);                  ///< √(a² + b²) without overflow on the way.
+Tensor hypot(const Tensor& a, const Tensor& b);                  ///< √(a² + b²) without intermediate overflow.
 Tensor atan2(const Tensor& y, const Tensor& x);                  ///< The angle of the point (x, y), in [-π, π].
-Tensor logaddexp(const Tensor& a, const Tensor& b);              ///< log(eᵃ + eᵇ) without overflow on the way.
+Tensor logaddexp(const Tensor& a, const Tensor& b);              ///< log(eᵃ + eᵇ) without intermediate overflow.
 Tensor xlogy(const Tensor& x, const Tensor& y);                  ///< x log(y), 0 where x is 0 (and y not NaN).
 /// start + weight (end - start); the weight may be a number or a tensor.
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);  ///< x + value a b
-Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b,
-               Scalar value = 1);  ///< x + value a / b, not integers.
-/// x between the bounds, which are numbers, tensors or, as {}, absent. The result is max where that is below min. Where
-/// x equals a bound its slope is 0 if that is a number, and they share the gradient if it is a tensor, as by maximum
-/// and minimum.
+/// x + value · a / b. An Error if all three are integers.
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);
+/// x between the bounds, which are numbers, tensors or, as {}, absent. Where max < min the result is max. Where x
+/// equals a bound, its gradient is 0 if the bound is a number, and is shared evenly between x and the bound if that is
+/// a tensor.
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max = {});
 /// NaN and the infinities replaced; the defaults for these are the largest and the least number of x's type.
 Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},
                   std::optional<double> neginf = {});
-/// a where condition (bool) is true, b elsewhere; the three broadcast. Each gets the gradient of its elements only.
+/// a where condition is true, b elsewhere; the three broadcast. Throws unless condition is bool. Each gets the gradient
+/// of its elements only.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 // ---- pointwise functions --------------------------------------------------------------------------------------------
@@ -107,7 +111,8 @@ Tensor frac(const Tensor& x);  ///< x - trunc(x)
 // ---- comparison and logic: bool results, no gradient ----------------------------------------------------------------
 
 ///@{
-/// Whether a = b, a ≠ b, a < b, a ≤ b, a > b, a ≥ b, as bools. NaN is unequal to everything and in no order.
+/// Whether a = b, a ≠ b, a < b, a ≤ b, a > b, a ≥ b, as bool tensors. NaN is unequal to everything and in no order. A
+/// result is no C++ bool: `if (a == b)` does not compile, equal(a, b) or allclose(a, b) does.
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor ne(const Tensor& a, const Tensor& b);
 Tensor lt(const Tensor& a, const Tensor& b);
@@ -151,12 +156,12 @@ inline Tensor operator|(const Tensor& a, const Tensor& b) { return bitwise_or(a,
 inline Tensor operator^(const Tensor& a, const Tensor& b) { return bitwise_xor(a, b); }
 inline Tensor operator~(const Tensor& x) { return bitwise_not(x); }
 ///@}
-/// x · 2^places. Not for bools. A number of places that is negative or not below the bits of the type shifts out all
-/// bits.
+/// x · 2^places. Not for bools. A negative number of places, or at least the width of the type, gives 0.
 Tensor bitwise_left_shift(const Tensor& x, const Tensor& places);
-/// ⌊x / 2^places⌋, which keeps the sign. Not for bools.
+/// ⌊x / 2^places⌋, which keeps the sign. Not for bools. A negative number of places, or at least the width of the type,
+/// gives 0, or -1 for a negative x.
 Tensor bitwise_right_shift(const Tensor& x, const Tensor& places);
-Tensor operator!(const Tensor& x);  ///< Of bool tensors: (x > 0) & !mask. An Error for others.
+Tensor operator!(const Tensor& x);  ///< logical_not of a bool tensor, (x > 0) & !mask; throws for others.
 
 }  // namespace reel
 #pragma GCC visibility pop

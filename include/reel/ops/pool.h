@@ -7,9 +7,10 @@
 /// Pooling over windows of the last one, two or three dimensions of x, which is [n, channels, …] or [channels, …] and
 /// of floating point. Sizes are one number for all of these dimensions or one for each.
 ///
-/// A window is kernel_size elements, dilation apart; windows are stride apart (0: kernel_size), the first begins
-/// `padding`, at most half a kernel, before x. There are ⌊(size + 2 padding - dilation (kernel_size - 1) - 1) / stride⌋
-/// + 1 of them; with ceil_mode ⌈…⌉ + 1, of which none begins behind x and its padding in front.
+/// A window is kernel_size elements, `dilation` apart. Windows are `stride` apart (0 means kernel_size). The first
+/// begins `padding` elements before x; padding is at most half of kernel_size. There are ⌊(size + 2 padding - dilation
+/// (kernel_size - 1) - 1) / stride⌋ + 1 of them; with ceil_mode ⌈…⌉ + 1, without a last one that would begin past the
+/// end of x and its left padding.
 ///
 /// Global pooling is adaptive_…_pool to size 1, or amax(x, {-2, -1}) and mean(x, {-2, -1}).
 namespace reel {
@@ -66,7 +67,7 @@ ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& x, PerDim<2> output
 ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, PerDim<3> output_size);
 ///@}
 
-/// Of fractional_max_pool2d and fractional_max_pool3d. One of the two sizes is to be given.
+/// Of fractional_max_pool2d and fractional_max_pool3d. Exactly one of output_size and output_ratio must be given.
 template <int N>
 struct FractionalPoolOptions {
   PerDim<N> output_size = 0;              ///< Windows along each dimension.
@@ -75,7 +76,7 @@ struct FractionalPoolOptions {
   Tensor random_samples = {};
 };
 ///@{
-/// The largest element of windows at pseudo-random places that cover x, for each channel its own (Graham 2014).
+/// The largest element of each of pseudo-random windows that cover x, drawn for each channel (Graham 2014).
 Tensor fractional_max_pool2d(const Tensor& x, PerDim<2> kernel_size, const FractionalPoolOptions<2>& options);
 Tensor fractional_max_pool3d(const Tensor& x, PerDim<3> kernel_size, const FractionalPoolOptions<3>& options);
 ValuesIndices fractional_max_pool2d_with_indices(const Tensor& x, PerDim<2> kernel_size,

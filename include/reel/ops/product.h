@@ -17,10 +17,10 @@ Tensor dot(const Tensor& a, const Tensor& b);    ///< Of two vectors.
 Tensor outer(const Tensor& a, const Tensor& b);  ///< [m] and [n] give [m, n]: all products of two elements.
 /// beta * input + alpha * a · b
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);
-/// x · weightᵀ + bias for x […, in], weight [out, in], bias [out] or undefined. In backward the products for one weight
-/// that is used many times are merged into few large ones.
+/// x · weightᵀ + bias for x […, in], weight [out, in], bias [out] or undefined. The weight gradients of many uses are
+/// merged into few large matrix products (see Tensor::grad).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
-/// relu(linear(x, weight, bias)) in one: one result less is kept for backward and, on a GPU, one pass over memory less.
+/// relu(linear(x, weight, bias)), fused: saves one intermediate result and, on a GPU, one pass over memory.
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 /// x1ᵀ W_k x2 + b_k for x1 […, in1], x2 […, in2], weight [out, in1, in2], bias [out] or undefined: […, out].
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias = {});
@@ -29,7 +29,7 @@ Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const 
 Tensor mv(const Tensor& a, const Tensor& x);
 /// beta * input + alpha * a · b for batches [b, m, k] and [b, k, n]
 Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);
-/// Sums of products of the last dimensions: […, k] and [..., k] give […, ...], NumPy's inner.
+/// Sums of products of the last dimensions: a [A…, k] and b [B…, k] give [A…, B…], NumPy's inner.
 Tensor inner(const Tensor& a, const Tensor& b);
 /// The Kronecker product: each element of a times all of b, of as many dimensions as the larger one has.
 Tensor kron(const Tensor& a, const Tensor& b);
@@ -40,10 +40,10 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int64_t>& d
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims = 2);
 
 ///@{
-/// Einstein's convention: einsum("bij,bjk->bik", {a, b}). A letter names a dimension; what has the same letter has one
-/// size (or 1, which is broadcast), and letters that the result lacks are summed over. "..." stands for dimensions that
-/// are broadcast. Without "->" the result has the letters that occur once, in alphabetical order. A letter twice in one
-/// operand is its diagonal. Operands are contracted from left to right, as batched matrix products.
+/// Einstein's convention: einsum("bij,bjk->bik", {a, b}). A letter names a dimension; dimensions with the same letter
+/// have equal sizes (or 1, which broadcasts), and letters that the result lacks are summed over. "..." stands for
+/// dimensions that are broadcast. Without "->" the result has the letters that occur once, in alphabetical order. A
+/// letter twice in one operand is its diagonal. Operands are contracted from left to right, as batched matrix products.
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
   return einsum(equation, std::span(operands.begin(), operands.size()));

@@ -8,7 +8,7 @@
 /// The elements of a tensor under another shape or in another order. Any dtype.
 namespace reel {
 
-// ---- other shapes: views, where possible ----------------------------------------------------------------------------
+// ---- reshaping: views where possible --------------------------------------------------------------------------------
 
 ///@{
 /// The member of Tensor of the same name; swapaxes and swapdims are transpose, broadcast_to is expand.
@@ -48,8 +48,12 @@ Tensor flipud(const Tensor& x);                  ///< flip(x, 0)
 Tensor rot90(const Tensor& x, int64_t k = 1, const Dims& dims = {0, 1});
 /// Elements moved by `shift` along dim; those that leave at one end enter at the other.
 Tensor roll(const Tensor& x, int64_t shift, int64_t dim);
-Tensor repeat(const Tensor& x, const Shape& repeats);  ///< x repeats[d] times along each dimension d, as numpy.tile.
-Tensor tile(const Tensor& x, const Shape& repeats);    ///< repeat(x, repeats)
+///@{
+/// x repeats[d] times along each dimension d. The shorter one of the shape and repeats is extended by leading ones, as
+/// in numpy.tile and torch.tile; torch's repeat refuses fewer repeats than dimensions.
+Tensor repeat(const Tensor& x, const Shape& repeats);
+Tensor tile(const Tensor& x, const Shape& repeats);
+///@}
 ///@{
 /// Each slice along dim (each element of the flat x, without dim) repeated as often as `repeats` says: one number, or a
 /// 1-d int64 tensor with one for each.
@@ -78,7 +82,8 @@ inline constexpr GridIndexing kIJ = GridIndexing::kIJ, kXY = GridIndexing::kXY;
 std::vector<Tensor> meshgrid(TensorList tensors, GridIndexing indexing = kIJ);
 /// [n, vectors]: all tuples of one element of each vector, the last changing fastest. Of one vector that vector.
 Tensor cartesian_prod(TensorList tensors);
-/// [count, r]: all tuples of r elements of a vector, each at most once (with_replacement: in ascending positions).
+/// [count, r]: all combinations of r elements of a vector, in lexicographic order of their positions; with_replacement
+/// an element may occur more than once in one.
 Tensor combinations(const Tensor& x, int64_t r = 2, bool with_replacement = false);
 
 }  // namespace reel

@@ -13,7 +13,7 @@ Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< 
 /// The sum over the number of elements, of floating-point tensors; NaN where there are none.
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor nansum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);   ///< NaN counts as 0.
-Tensor nanmean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< The mean of what is not NaN.
+Tensor nanmean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< The mean of the others than NaN.
 Tensor count_nonzero(const Tensor& x, const Dims& dims = {});                  ///< int64; NaN counts.
 ///@{
 /// The product of all elements, or of those along dim; 1 where there are none. Integers and bools give int64. The
@@ -29,7 +29,8 @@ Tensor min(const Tensor& x);
 ///@}
 
 ///@{
-/// The largest (smallest) element along dim and where it first occurs; that position gets the gradient.
+/// The largest (smallest) element along dim and the index of its first occurrence, which gets the gradient. An Error if
+/// there are no elements.
 ValuesIndices max(const Tensor& x, int64_t dim, bool keepdim = false);
 ValuesIndices min(const Tensor& x, int64_t dim, bool keepdim = false);
 ///@}
@@ -54,7 +55,7 @@ struct MinMax {
 };
 MinMax aminmax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< amin and amax.
 ///@{
-/// The position (int64) of the largest (smallest) element along dim, the first of equals; without dim that in the
+/// The position (int64) of the largest (smallest) element along dim, the first one of ties; without dim that in the
 /// flattened x. NaN counts as the largest (smallest). An Error if there are no elements.
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
@@ -68,7 +69,7 @@ Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 ///@}
 /// What var_mean and std_mean return.
 struct Moments {
-  Tensor spread;  ///< The variance or the standard deviation.
+  Tensor spread;  ///< The variance for var_mean, the standard deviation for std_mean.
   Tensor mean;    ///< The mean.
 };
 ///@{
@@ -78,7 +79,7 @@ Moments std_mean(const Tensor& x, const Dims& dims = {}, double correction = 1, 
 ///@}
 
 ///@{
-/// Not provided: a bool is no correction. var(x, dims, true) of other libraries' keepdim or unbiased would mean 1.
+/// Deleted for bool: true would be read as correction = 1, where other libraries have keepdim or unbiased.
 template <std::same_as<bool> B>
 Tensor var(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 template <std::same_as<bool> B>
@@ -96,7 +97,7 @@ Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones.
 Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
 /// Every slice along dim whose p-norm exceeds max_norm scaled down to it.
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm);
-/// log Σ exp(x), without overflow on the way; -∞ where there are no elements. For floating-point tensors.
+/// log Σ exp(x), without intermediate overflow; -∞ where there are no elements. For floating-point tensors.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Whether one is not 0; false of none.
 Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Whether none is 0; true of none.

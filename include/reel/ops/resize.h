@@ -16,7 +16,7 @@ inline constexpr Interpolation kNearest = Interpolation::kNearest, kNearestExact
                                kBicubic = Interpolation::kBicubic, kArea = Interpolation::kArea;
 ///@}
 
-/// Of interpolate. Either of size and scale_factor is to be given: one number for all dimensions or one for each.
+/// Of interpolate. Exactly one of size and scale_factor must be given: one number for all dimensions or one for each.
 struct InterpolateOptions {
   Shape size = {};                        ///< The new sizes of the resampled dimensions.
   std::vector<double> scale_factor = {};  ///< The new size is ⌊size scale_factor⌋.
@@ -24,13 +24,13 @@ struct InterpolateOptions {
   /// The outer elements of x and of the result meet at their centres, not at their outer edges (linear and cubic
   /// modes).
   bool align_corners = false;
-  /// In reducing, weigh in all of x (kBilinear and kBicubic).
+  /// When downsampling, filter over all of x (kBilinear and kBicubic).
   bool antialias = false;
 };
 /// x [n, channels, …] of floating point resampled in its one to three last dimensions: Interpolation::kLinear is for
 /// one, kBilinear and kBicubic (a = -0.75, Keys 1981) for two, kTrilinear for three; kArea is adaptive_avg_pool.
-/// Coordinates are computed in double precision: where a nearest neighbour is a matter of rounding PyTorch's may be the
-/// other.
+/// Coordinates are computed in double precision, so where rounding decides the nearest neighbour it may differ from
+/// PyTorch's.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 ///@{
@@ -49,8 +49,9 @@ struct GridSampleOptions {
   GridPadding padding = GridPadding::kZeros;  ///< Outside of x.
   bool align_corners = false;  ///< -1 and 1 are the centres of the outer elements, not their outer edges.
 };
-/// The values of x [n, channels, h, w] at the places grid [n, h', w', 2], which are (x, y) from -1 to 1: [n, channels,
-/// h', w'] (Jaderberg et al. 2015). With one more dimension, x [n, channels, d, h, w] and grid [n, d', h', w', 3].
+/// The values of x [n, channels, h, w] at the positions grid [n, h', w', 2], which are (x, y) from -1 to 1: [n,
+/// channels, h', w'] (Jaderberg et al. 2015). With one more dimension, x [n, channels, d, h, w] and grid [n, d', h',
+/// w', 3].
 Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options = {});
 
 /// The grid that samples images of `size` [n, channels, h, w] (or [n, channels, d, h, w]) under the affine maps theta

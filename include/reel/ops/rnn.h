@@ -32,7 +32,7 @@ struct RNNResult {
 /// Of lstm, gru, rnn_tanh and rnn_relu.
 struct RecurrentOptions {
   int64_t num_layers = 1;      ///< Each layer takes the outputs of the one before it.
-  bool bias = true;            ///< The parameters have biases.
+  bool bias = true;            ///< Whether the parameters have biases.
   bool batch_first = false;    ///< A tensor of sequences is [n, len, in] instead of [len, n, in].
   double dropout = 0;          ///< Between layers, when training.
   bool bidirectional = false;  ///< A second cell per layer runs from the end to the beginning; outputs are joined.
@@ -48,7 +48,7 @@ struct RecurrentOptions {
 /// `parameters`, PyTorch's: for each layer, forwards and then, if bidirectional, backwards, weight_ih [G hidden, in],
 /// weight_hh [G hidden, hidden], and unless bias is false bias_ih and bias_hh [G hidden]. Layers but the first have
 /// directions · hidden inputs. Per layer and direction there is one product for all inputs and, in backward, one for
-/// each weight; no step is recorded by itself.
+/// each weight; individual steps are not recorded.
 
 ///@{
 /// Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000. G = 4:
@@ -116,8 +116,8 @@ CellState lstm_cell(const Tensor& gates, const Tensor& c);
 ///@{
 /// N-ary Tree-LSTM (Tai et al. 2015, eq. 9–14) for N = children.size() ≥ 0 with memory cells [n, H] each.
 /// gates [n, (3 + N) H] holds the pre-activations in the order i, f_1 … f_N, o, u:
-/// c = σ(i) tanh(u) + Σ σ(f_k) c_k, h = σ(o) tanh(c).
-/// A Child-Sum Tree-LSTM (eq. 2–8) is the same with gates computed otherwise.
+///   c = σ(i) tanh(u) + Σ σ(f_k) c_k    h = σ(o) tanh(c)
+/// A Child-Sum Tree-LSTM (eq. 2–8) differs only in how the gates are computed.
 CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children);
 inline CellState tree_lstm_cell(const Tensor& gates, std::initializer_list<Tensor> children) {
   return tree_lstm_cell(gates, std::span(children.begin(), children.size()));

@@ -7,13 +7,13 @@
 /// Losses over many classes: sampled and hierarchical softmax.
 ///
 /// All of them score a vector `hidden` [n, d] against rows of `weight` [classes, d], plus `bias` [classes] (or
-/// undefined), of only some classes. Gradients of weight and bias are row-sparse where these are leaves: an optimizer
-/// changes the rows that took part.
+/// undefined), of only some classes. Gradients of weight and bias are sparse where these are leaves: an optimizer
+/// updates only the rows used.
 namespace reel {
 
 // ---- drawing classes ------------------------------------------------------------------------------------------------
 
-/// k classes drawn for a loss, with the logarithms of how often classes are expected among the k.
+/// k classes drawn for a loss, with the log of the expected number of times that a class occurs among the k.
 struct SampledClasses {
   Tensor ids;                  ///< int64: [k] shared by all rows, or each row's own [n, k].
   Tensor log_expected;         ///< Of the drawn classes, of ids' shape.
@@ -33,8 +33,9 @@ class AliasTable {
   int64_t size() const;                                           ///< The number of classes.
   const Tensor& probabilities() const { return probabilities_; }  ///< float64 [size]
   Tensor sample(const Shape& shape) const;                        ///< int64, from the thread's generator (random.h)
-  /// `count` classes for all rows of targets (int64 [n]) together. Distinct ones are drawn until there are enough, and
-  /// what is expected of a class is the probability that it is among as many draws (TensorFlow's `unique`).
+  /// `count` classes for all rows of targets (int64 [n]) together. With `distinct`, classes are drawn until there are
+  /// enough different ones, and the expected count of a class is the probability that it is among as many draws
+  /// (TensorFlow's `unique`).
   SampledClasses sample_for(const Tensor& targets, int64_t count, bool distinct = false) const;
 
  private:
@@ -56,8 +57,8 @@ Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, 
 
 /// Of sampled_softmax_loss.
 struct SampledSoftmaxOptions {
-  /// A sample that is the row's target does not count. That is for distinct samples; where a class may be drawn more
-  /// than once, and often is, false makes the estimate consistent.
+  /// A sample that equals the row's target is left out. That is for distinct samples; where a class may be drawn more
+  /// than once, false makes the estimate consistent.
   bool remove_accidental_hits = true;
   Reduction reduction = kMean;  ///< Over the rows.
 };
@@ -75,8 +76,8 @@ struct HuffmanTree {
   int64_t classes;                                           ///< The number of leaves.
   Tensor offsets;                                            ///< int64 [classes + 1]
   Tensor nodes;                                              ///< int64: inner nodes, from the root
-  Tensor bits;                                               ///< bool: which way to go
-  Tensor owners;                                             ///< int64: whose path this is
+  Tensor bits;                                               ///< bool: the branch taken at each node
+  Tensor owners;                                             ///< int64: the class that each entry's path belongs to
 };
 
 /// -log p(target) = Σ softplus(∓ s) over the path to the target, a bit being true with probability σ(s), for s = hidden

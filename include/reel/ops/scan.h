@@ -6,10 +6,10 @@
 namespace reel {
 
 Tensor cumsum(const Tensor& x, int64_t dim);  ///< The sum of all elements so far. Integers and bools give int64.
-/// The product of all elements so far. Integers and bools give int64. Gradients are right at zeros, too.
+/// The product of all elements so far. Integers and bools give int64. The gradient is exact also where x has zeros.
 Tensor cumprod(const Tensor& x, int64_t dim);
 ///@{
-/// The largest (smallest) element so far and its last position; from a NaN on NaN. That position gets the gradient.
+/// The largest (smallest) element so far and its last position, which gets the gradient; NaN from the first NaN on.
 ValuesIndices cummax(const Tensor& x, int64_t dim);
 ValuesIndices cummin(const Tensor& x, int64_t dim);
 ///@}

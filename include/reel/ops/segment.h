@@ -2,15 +2,16 @@
 #include "reel/ops/common.h"
 
 #pragma GCC visibility push(default)
-/// Reductions over ragged rows: sequences of different lengths, one behind the other, never padded.
+/// Reductions over ragged rows: sequences of different lengths, concatenated, never padded.
 ///
-/// Segment s of x [n, …] is the rows offsets[s] to offsets[s + 1]; offsets is int64 [segments + 1], begins with 0,
-/// never falls, and ends with n. Segments may be empty.
+/// Segment s of x [n, …] is the rows offsets[s] to offsets[s + 1]; offsets is int64 [segments + 1], begins with 0, is
+/// non-decreasing and ends with n. Segments may be empty. Offsets that break these rules throw; checking them
+/// synchronizes with a GPU.
 namespace reel {
 
 /// [segments, …]: the kSum, kMean, kMax or kMin of the rows of each segment. An empty segment gives 0 for kSum and
-/// kMean, -infinity for kMax and infinity for kMin (PyTorch's, but for its NaN as the mean of nothing). Equals share
-/// the gradient evenly.
+/// kMean, -infinity for kMax and infinity for kMin (as in PyTorch, except that its mean of an empty segment is NaN).
+/// Ties share the gradient evenly.
 Tensor segment_reduce(const Tensor& x, const Tensor& offsets, Reduce reduce = Reduce::kSum);
 /// The softmax over the rows of each segment, for each of the other positions: attention over sequences, or over the
 /// neighbours of a node.

@@ -7,7 +7,7 @@
 /// Sorting, searching and counting.
 namespace reel {
 
-// ---- order. NaN counts as the largest, equals keep their order ------------------------------------------------------
+// ---- order. NaN counts as the largest, and sorting is stable --------------------------------------------------------
 
 /// The elements along dim in ascending (descending) order, and where they were.
 ValuesIndices sort(const Tensor& x, int64_t dim = -1, bool descending = false);
@@ -17,14 +17,14 @@ Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false);  ///
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
 /// The k-th smallest along dim, counted from 1, and where it is.
 ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
-/// The middle element along dim, the lower one of two, and where it is; NaN where there is one.
+/// The middle element along dim, the lower one of two, and where it is; NaN if any element is NaN.
 ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim = false);
 Tensor median(const Tensor& x);  ///< That of all elements, 0-d.
 /// The most frequent value along dim, the smallest of several, and its last position in x.
 ValuesIndices mode(const Tensor& x, int64_t dim = -1, bool keepdim = false);
 ///@{
 /// Of the sorted elements along dim (of all, without dim) that at q (n - 1), interpolated linearly; 0 <= q <= 1. A
-/// vector q gives a result with a leading dimension. NaN where there is one.
+/// vector q gives a result with a leading dimension. NaN if any element is NaN.
 Tensor quantile(const Tensor& x, double q, std::optional<int64_t> dim = {}, bool keepdim = false);
 Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim = {}, bool keepdim = false);
 ///@}

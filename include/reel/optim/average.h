@@ -12,7 +12,7 @@
 ///   { auto averaged = ema.apply(); evaluate(net); }  // the net has the averages here, its own weights afterwards
 namespace reel::optim {
 
-/// What the averages share: one tensor a parameter, of its shape and dtype.
+/// The base of the averages: one tensor per parameter, of its shape and dtype.
 class WeightAverage {
  public:
   WeightAverage(const WeightAverage&) = delete;

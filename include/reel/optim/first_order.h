@@ -13,14 +13,14 @@ struct SGDOptions {
   double lr = 1e-3;         ///< The learning rate.
   double momentum = 0;      ///< 0: none.
   double dampening = 0;     ///< The part of the gradient that momentum leaves out.
-  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  double weight_decay = 0;  ///< The factor of the L2 penalty.
   bool nesterov = false;    ///< Step from the point that momentum leads to.
   OptionFields fields();    ///< As OptimizerWith reads them.
   void check() const;       ///< Nesterov momentum needs a momentum and no dampening.
 };
 /// Stochastic gradient descent with (Nesterov) momentum, in PyTorch's form: b ← momentum b + (1 - dampening) g, where b
-/// starts as the first g; p ← p - lr b. Without momentum, row-sparse gradients change their rows only, and weight decay
-/// touches those only.
+/// starts as the first g; p ← p - lr b. Without momentum, sparse gradients update only their rows; weight decay applies
+/// to those rows only.
 class SGD : public OptimizerWith<SGDOptions> {
  public:
   using OptimizerWith::OptimizerWith;
@@ -35,13 +35,13 @@ class SGD : public OptimizerWith<SGDOptions> {
 struct AdagradOptions {
   double lr = 1e-2;                      ///< The learning rate.
   double lr_decay = 0;                   ///< See the formula.
-  double weight_decay = 0;               ///< The factor of the L2 penalty; decoupled where the class says so.
+  double weight_decay = 0;               ///< The factor of the L2 penalty.
   double initial_accumulator_value = 0;  ///< What the sums start with.
   double eps = 1e-10;                    ///< Added to the denominator.
   OptionFields fields();                 ///< As OptimizerWith reads them.
 };
-/// Duchi, Hazan & Singer 2011: s ← s + g², p ← p - lr / (1 + (t - 1) lr_decay) · g / (√s + eps). Row-sparse gradients
-/// change their rows only, and weight decay touches those only.
+/// Duchi, Hazan & Singer 2011: s ← s + g², p ← p - lr / (1 + (t - 1) lr_decay) · g / (√s + eps). Sparse gradients
+/// update only their rows; weight decay applies to those rows only.
 class Adagrad : public OptimizerWith<AdagradOptions> {
  public:
   using OptimizerWith::OptimizerWith;
@@ -58,12 +58,12 @@ struct AdamOptions {
   double beta1 = 0.9;       ///< The decay of the average of gradients, below 1.
   double beta2 = 0.999;     ///< The decay of the average of squares, below 1.
   double eps = 1e-8;        ///< Added to the denominator.
-  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  double weight_decay = 0;  ///< The factor of the L2 penalty.
   bool amsgrad = false;     ///< Divide by the largest second moment so far (Reddi, Kale & Kumar 2018).
   OptionFields fields();    ///< As OptimizerWith reads them.
 };
-/// Kingma & Ba 2015, Algorithm 1; weight decay is added to the gradient. Row-sparse gradients change their rows of the
-/// parameter and of both moments only, as PyTorch's SparseAdam does, and weight decay touches those only.
+/// Kingma & Ba 2015, Algorithm 1; weight decay is added to the gradient. Sparse gradients update only their rows of the
+/// parameter and of both moments, as in PyTorch's SparseAdam; weight decay applies to those rows only.
 class Adam : public OptimizerWith<AdamOptions> {
  public:
   using OptimizerWith::OptimizerWith;
@@ -86,8 +86,8 @@ struct AdamWOptions {
   bool amsgrad = false;        ///< As for Adam.
   OptionFields fields();       ///< As OptimizerWith reads them.
 };
-/// Adam with decoupled weight decay (Loshchilov & Hutter 2019): p ← (1 - lr weight_decay) p before each step.
-/// Row-sparse gradients as for Adam.
+/// Adam with decoupled weight decay (Loshchilov & Hutter 2019): p ← (1 - lr weight_decay) p before each step. Sparse
+/// gradients as for Adam.
 class AdamW : public OptimizerWith<AdamWOptions> {
  public:
   using OptimizerWith::OptimizerWith;
@@ -108,7 +108,7 @@ struct SparseAdamOptions {
   double eps = 1e-8;      ///< Added to the denominator.
   OptionFields fields();  ///< As OptimizerWith reads them.
 };
-/// Adam for row-sparse gradients alone (nn::Embedding with sparse): moments and parameters change in the rows that have
+/// Adam for sparse gradients only (nn::Embedding with sparse): moments and parameters are updated in the rows that have
 /// a gradient, eps is added before the bias correction, all as in PyTorch. A dense gradient is an Error; Adam takes
 /// both.
 class SparseAdam : public OptimizerWith<SparseAdamOptions> {
@@ -129,7 +129,7 @@ struct AdamaxOptions {
   double beta1 = 0.9;       ///< The decay of the average of gradients, below 1.
   double beta2 = 0.999;     ///< The decay of the average of squares, below 1.
   double eps = 1e-8;        ///< Added to the denominator.
-  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  double weight_decay = 0;  ///< The factor of the L2 penalty.
   OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Kingma & Ba 2015, Algorithm 2: Adam by the infinity norm.
@@ -148,7 +148,7 @@ struct NAdamOptions {
   double beta1 = 0.9;                   ///< The decay of the average of gradients, below 1.
   double beta2 = 0.999;                 ///< The decay of the average of squares, below 1.
   double eps = 1e-8;                    ///< Added to the denominator.
-  double weight_decay = 0;              ///< The factor of the L2 penalty; decoupled where the class says so.
+  double weight_decay = 0;              ///< The factor of the L2 penalty, or of decoupled decay.
   double momentum_decay = 4e-3;         ///< How fast beta1 is approached.
   bool decoupled_weight_decay = false;  ///< As for AdamW, instead of the penalty.
   OptionFields fields();                ///< As OptimizerWith reads them.
@@ -171,7 +171,7 @@ struct RAdamOptions {
   double beta1 = 0.9;                   ///< The decay of the average of gradients, below 1.
   double beta2 = 0.999;                 ///< The decay of the average of squares, below 1.
   double eps = 1e-8;                    ///< Added to the denominator.
-  double weight_decay = 0;              ///< The factor of the L2 penalty; decoupled where the class says so.
+  double weight_decay = 0;              ///< The factor of the L2 penalty, or of decoupled decay.
   bool decoupled_weight_decay = false;  ///< As for AdamW, instead of the penalty.
   OptionFields fields();                ///< As OptimizerWith reads them.
 };
@@ -190,7 +190,7 @@ struct RMSpropOptions {
   double lr = 1e-2;         ///< The learning rate.
   double alpha = 0.99;      ///< The decay of the average of squares, below 1.
   double eps = 1e-8;        ///< Added to the denominator.
-  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  double weight_decay = 0;  ///< The factor of the L2 penalty.
   double momentum = 0;      ///< 0: none.
   bool centered = false;    ///< Divide by the standard deviation, not the root of the mean square (Graves 2013).
   OptionFields fields();    ///< As OptimizerWith reads them.
@@ -212,7 +212,7 @@ struct AdadeltaOptions {
   double lr = 1;            ///< The learning rate.
   double rho = 0.9;         ///< The decay of both averages, below 1.
   double eps = 1e-6;        ///< Added to the denominator.
-  double weight_decay = 0;  ///< The factor of the L2 penalty; decoupled where the class says so.
+  double weight_decay = 0;  ///< The factor of the L2 penalty.
   OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Zeiler 2012, Algorithm 1.

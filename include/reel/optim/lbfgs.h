@@ -21,7 +21,8 @@ struct LBFGSOptions {
 };
 
 /// Limited-memory BFGS (Nocedal & Wright 2006, Algorithm 7.4, and for the line search 3.5 and 3.6 with cubic
-/// interpolation), step by step as PyTorch's. It has one group, and step() takes a closure, which it calls many times:
+/// interpolation), with the same steps as PyTorch's. It has one group, and step() takes a closure, which it calls many
+/// times:
 ///
 ///   lbfgs.step([&] { lbfgs.zero_grad(); Tensor loss = f(); loss.backward(); return loss; });
 class LBFGS : public OptimizerWith<LBFGSOptions> {

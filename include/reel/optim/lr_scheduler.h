@@ -20,22 +20,22 @@ class LRScheduler {
   LRScheduler& operator=(const LRScheduler&) = delete;
   virtual ~LRScheduler() = default;
 
-  virtual void step();  ///< Goes on to the next epoch and sets its rates.
-  /// Begins anew at epoch 0, from the rates that the optimizer had first.
+  virtual void step();  ///< Advances to the next epoch and sets its rates.
+  /// Restarts at epoch 0, from the rates that the optimizer had initially.
   virtual void restart();
   /// The epoch whose rates are set.
   int64_t last_epoch() const { return last_epoch_; }
   std::vector<double> last_lr() const;  ///< Of every group.
-  /// Whether that is the optimizer of this schedule.
+  /// Whether this schedule was made for `optimizer`.
   bool serves(const Optimizer& optimizer) const { return &optimizer == &optimizer_; }
 
-  /// The epoch, the first rates, and what else the schedule remembers; the current rates are in the optimizer's.
+  /// The epoch, the initial rates and the schedule's own numbers; the current rates are in the optimizer's state dict.
   virtual StateDict state_dict() const;
-  /// The Error lists what does not fit and leaves the schedule as it was.
+  /// The Error lists what does not fit; the schedule is unchanged then.
   virtual void load_state_dict(const StateDict& dict);
 
  protected:
-  explicit LRScheduler(Optimizer& optimizer);  ///< Remembers the rates.
+  explicit LRScheduler(Optimizer& optimizer);  ///< Stores the current rates as the initial ones.
   /// The one that the schedule was made for.
   Optimizer& optimizer() const { return optimizer_; }
   /// The group's rate when the first schedule was made.
@@ -44,7 +44,7 @@ class LRScheduler {
   void set_base(int group, double lr) { base_[group] = lr; }
   /// The rate that the group has.
   double current(int group) const { return optimizer_.lr(group); }
-  /// Numbers of a schedule's own, to be saved.
+  /// The schedule's own numbers in state dicts.
   using Numbers = std::vector<std::pair<std::string, double*>>;
   /// None by default.
   virtual Numbers numbers() { return {}; }
@@ -187,7 +187,7 @@ class CosineAnnealingWarmRestarts : public LRScheduler {
   CosineAnnealingWarmRestartsOptions options_;
 };
 
-/// The form of a way between two rates.
+/// The form of the curve between two rates.
 enum class Anneal { kCosine, kLinear };
 ///@{
 /// Its values.
@@ -196,9 +196,9 @@ inline constexpr Anneal kCosine = Anneal::kCosine, kLinear = Anneal::kLinear;
 
 /// Options of OneCycleLR.
 struct OneCycleLROptions {
-  double max_lr;           ///< The largest rate.
-  int64_t total_steps;     ///< As many calls of step(); the last has no rate of the cycle left, one more is an Error.
-  double pct_start = 0.3;  ///< The part of the steps in which the rate grows.
+  double max_lr;        ///< The largest rate.
+  int64_t total_steps;  ///< Of the cycle: epochs 0 … total_steps - 1. At most so many calls of step(), or an Error.
+  double pct_start = 0.3;                    ///< The part of the steps in which the rate grows.
   Anneal anneal_strategy = Anneal::kCosine;  ///< The form of the way.
   bool cycle_momentum = true;     ///< The momentum goes down while the rate goes up. Needs an optimizer that has one.
   double base_momentum = 0.85;    ///< The smallest momentum.
@@ -274,10 +274,10 @@ class MultiplicativeLR : public LRScheduler {
 /// Options of SWALR.
 struct SWALROptions {
   double swa_lr;                             ///< The last rate.
-  int64_t anneal_epochs = 10;                ///< Epochs on the way to it.
+  int64_t anneal_epochs = 10;                ///< Epochs until it is reached.
   Anneal anneal_strategy = Anneal::kCosine;  ///< The form of the way.
 };
-/// From the rate as it is to swa_lr, which then stays: for StochasticWeightAverage (Izmailov et al. 2018).
+/// From the current rate to swa_lr, which then stays: for StochasticWeightAverage (Izmailov et al. 2018).
 class SWALR : public LRScheduler {
  public:
   /// Sets the rates of epoch 0. Options out of range are an Error.
@@ -288,7 +288,7 @@ class SWALR : public LRScheduler {
   SWALROptions options_;
 };
 
-/// All of the schedules at once: step() is theirs, in order. They must outlive it.
+/// All of the schedules at once: step() calls theirs, in order. They must outlive it.
 class ChainedScheduler : public LRScheduler {
  public:
   /// Sets the rates of epoch 0. Options out of range are an Error.
@@ -337,7 +337,7 @@ struct ReduceLROnPlateauOptions {
   bool threshold_rel = true;             ///< as a part of the best one, or in itself.
   int64_t cooldown = 0;                  ///< Epochs after a reduction that are not counted.
   double min_lr = 0;                     ///< The rate is not reduced below this.
-  double eps = 1e-8;                     ///< Smaller changes are left out.
+  double eps = 1e-8;                     ///< Changes of the rate below this are not made.
 };
 /// Times factor when a metric has stopped improving. step() takes the metric.
 class ReduceLROnPlateau : public LRScheduler {

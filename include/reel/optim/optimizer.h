@@ -33,8 +33,8 @@ struct OptionField {
 /// All options of an optimizer, in the order in which they are saved.
 using OptionFields = std::vector<OptionField>;
 
-/// What all optimizers share. Parameters come in groups, each with options of its own. A parameter is a floating-point
-/// leaf and belongs to one group only; anything else is an Error. One that is frozen (does not require grad) is
+/// The base of all optimizers. Parameters come in groups, each with its own options. A parameter is a floating-point
+/// leaf and belongs to one group only; anything else is an Error. Frozen parameters (requires_grad() is false) are
 /// skipped. Optimizers derive from OptimizerWith, below.
 class Optimizer {
  public:
@@ -47,7 +47,7 @@ class Optimizer {
   virtual void step();
   /// Runs the closure, which computes the gradients anew and returns the loss, then step(). Returns the loss.
   virtual Tensor step(const std::function<Tensor()>& closure);
-  /// Drops the gradients, or fills them with zeros.
+  /// Makes the gradients undefined (PyTorch's None) or, with set_to_none = false, fills them with zeros.
   void zero_grad(bool set_to_none = true);
 
   /// At least 1.
@@ -66,11 +66,11 @@ class Optimizer {
   /// Parameters are counted through all groups. The states share storage with the optimizer.
   virtual StateDict state_dict() const;
   /// Copies them back into an optimizer of the same kind, groups and shapes. The Error lists what does not fit, is
-  /// missing from a parameter's state or out of range, and leaves the optimizer as it was.
+  /// missing from a parameter's state or out of range; the optimizer is unchanged then.
   virtual void load_state_dict(const StateDict& dict);
 
  protected:
-  /// What is remembered of a parameter.
+  /// The state of a parameter.
   struct State {
     /// Those of state_names(), in order, of the parameter's shape, device and dtype, but float32 for half-precision
     /// parameters. At the first step they are zeros, except optional ones, which are undefined until start().
@@ -118,8 +118,8 @@ class Optimizer {
   std::vector<Group> groups_;
 };
 
-/// The base of an optimizer with its Options. Those of a library, and of one's own, are written alike: options that
-/// list their fields, the names of the states, and the update. For Lion (Chen et al. 2023, Algorithm 2):
+/// The base of an optimizer with its Options. The library's and user-defined ones are written alike: options that list
+/// their fields, the names of the states, and the update. For Lion (Chen et al. 2023, Algorithm 2):
 ///
 ///   struct LionOptions {
 ///     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;

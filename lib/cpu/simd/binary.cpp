@@ -20,6 +20,15 @@ void apply(const F& f, const View& a, const View& b, const View& y) {
 }
 
 template <size_t I>
+void binary(const void* functor, const View& a, const View& b, const View& y);
+
+// Not inlined: the destructors of its operands would cost every small addition the saving of their registers.
+template <size_t I>
+[[gnu::cold, gnu::noinline]] void binary_of_halves(const void* functor, const View& a, const View& b, const View& y) {
+  binary<I>(functor, Widened().in(a), Widened().in(b), Widened().out(y));
+}
+
+template <size_t I>
 void binary(const void* functor, const View& a, const View& b, const View& y) {
   const auto& f = *static_cast<const Functor<I>*>(functor);
   switch (y.dtype) {
@@ -27,7 +36,7 @@ void binary(const void* functor, const View& a, const View& b, const View& y) {
     case kFloat64: return apply<double>(f, a, b, y);
     default: break;
   }
-  if (is_half(y.dtype)) return binary<I>(functor, Widened().in(a), Widened().in(b), Widened().out(y));
+  if (is_half(y.dtype)) return binary_of_halves<I>(functor, a, b, y);
   integer_binary[I](functor, a, b, y);
 }
 

@@ -81,7 +81,7 @@ class Mover {
   std::unique_ptr<Shared> shared_;
 };
 
-/// The samples of `indices`, of which the first has the place `first` in its epoch, as a batch.
+/// The samples of `indices`, of which the first has position `first` in its epoch, as a batch.
 template <class D, class Collate>
 auto make_batch(const D& dataset, const Collate& collate, std::span<const int64_t> indices, int64_t first,
                 uint64_t seed) {

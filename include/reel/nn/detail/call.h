@@ -12,9 +12,9 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
-// How a call of a Layer with hooks runs them, and how they find the Tensors in its arguments and results: a Tensor is
-// one, and lists, optionals, pairs, tuples and structs of them have some. Structs are searched if all of their members
-// are Tensors or structs of Tensors, twelve at most.
+// Runs the hooks of a Layer around its forward, and finds the Tensors in arguments and results for them: Tensors
+// themselves, and those in lists, optionals, pairs, tuples and structs of Tensors. Structs are searched if all of their
+// members are Tensors or structs of Tensors, twelve at most.
 namespace reel::nn {
 class Module;
 }
@@ -192,7 +192,7 @@ requires(kind_of<T> != Kind::kNone) HeldList<T> hold(const std::span<T>*, Arg&& 
 
 // ---- the call -------------------------------------------------------------------------------------------------------
 
-/// One call of a module with hooks: its constructor runs those before forward, finish() those behind it.
+/// One call of a module with hooks: its constructor runs the hooks before forward, finish() those after it.
 class HookedCall {
  public:
   HookedCall(const Module& module, std::vector<Tensor> inputs);
