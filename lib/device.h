@@ -44,7 +44,7 @@ class DeviceGraph {
   virtual size_t size() const = 0;  ///< Of how many kernels, copies and fills it is made.
 };
 
-/// Every function takes the number of a device of the kind, and throws reel::Error if there is none of that number.
+/// Of all devices of one kind. Functions that take a device throw reel::Error if there is none of that number.
 class DeviceRuntime {
  public:
   virtual int device_count() = 0;
