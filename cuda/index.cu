@@ -125,14 +125,15 @@ struct ReadTargets {
   }
 };
 
-void read_targets(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
-                  const View* marked) {
+bool read_targets(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
+                  const View* marked, int64_t*) {
   LoopNest all;
   all.add(ids.numel, 1, 0);
   const int64_t* const data = ids.as<const int64_t>();
   run(ReadTargets{data, ignored, marked ? marked->as<int64_t>() : nullptr, kept.data, kept.dtype == kFloat64,
                   IndexError{0, op, 0, 0, classes}, index_error()},
       Reduction(LoopNest(), all, sizeof(int64_t), is_aligned(data) ? AlignedVector<int64_t>::kSize : 0));
+  return false;
 }
 
 // ---- reads and writes -----------------------------------------------------------------------------------------------

@@ -124,8 +124,8 @@ int64_t touched(const T&) {
   return 0;
 }
 
-/// A name for each instantiation, which the kernel's stand-in finds without looking.
-template <auto where, size_t index>
+/// The name of the kernel that get finds, or of number `row` where there are many.
+template <class Get, size_t row>
 inline const char* name_of = nullptr;
 
 /// What a kernel reads and writes of its tensors.
@@ -134,19 +134,29 @@ enum class Touches {
   kPartly,  // of the first only as much as the last one has
   kTwice    // reads and writes each
 };
+template <class Get, size_t row>
+inline Touches touches_of = Touches::kAll;
 
-template <auto where, size_t index, Touches how, class R, class... Args>
-void stand_in(R (*&kernel)(Args...), const char* name) {
-  if (!kernel) return;
-  name_of<where, index> = name;
+Touches touches_of_slot(std::string_view kernel) {
+  for (const char* const partly : {"index_select", "index_copy", "index_add", "gather", "scatter"})
+    if (kernel == partly) return Touches::kPartly;
+  return kernel == "multi_tensor_scale" || kernel == "multi_tensor_update" ? Touches::kTwice : Touches::kAll;
+}
+
+/// Puts a function that records in place of the kernel that `call` finds in the real table.
+template <class Get, size_t row, auto call, class R, class... Args>
+void stand_in(R (*&kernel)(Args...), const char* name, Touches touches) {
+  name_of<Get, row> = name;
+  touches_of<Get, row> = touches;
   kernel = [](Args... args) -> R {
     int64_t bytes = 0, first = 0, last = 0;
     const auto add = [&](int64_t more) { bytes += more, last = more ? more : last, first = first ? first : more; };
     (add(touched(args)), ...);
+    const Touches how = touches_of<Get, row>;
     if (how == Touches::kPartly) bytes += last - first;
     if (how == Touches::kTwice) bytes *= 2;
-    const Span span(name_of<where, index>, Kind::kKernel, bytes);
-    return where(*real, index)(args...);
+    const Span span(name_of<Get, row>, Kind::kKernel, bytes);
+    return call(*real)(args...);
   };
 }
 
@@ -166,47 +176,31 @@ const char* name_of_functor() {
   static const std::string name = op_name(__PRETTY_FUNCTION__);
   return name.c_str();
 }
-template <auto where, class... Functors, class Kernel>
-void stand_in_for_all(std::tuple<Functors...>*, const Kernel*& rows) {
-  static std::array<Kernel, sizeof...(Functors)> stand_ins;
-  std::copy_n(rows, stand_ins.size(), stand_ins.begin());
-  [&]<size_t... i>(std::index_sequence<i...>) {
-    (stand_in<where, i, Touches::kAll>(stand_ins[i], name_of_functor<Functors>()), ...);
-  }
-  (std::index_sequence_for<Functors...>());
-  rows = stand_ins.data();
-}
 
-#define KERNEL_OF(how, member) \
-  stand_in<[](const KernelTable& b, size_t) { return b.member; }, 0, Touches::how>(table.member, #member)
-#define KERNEL(member) KERNEL_OF(kAll, member)
-#define KERNELS(member, List)                                                                                         \
-  stand_in_for_all<[](const KernelTable& b, size_t i) { return b.member[i]; }>(static_cast<functors::List*>(nullptr), \
-                                                                               table.member)
+struct PutStandIns {
+  KernelTable& table;
+
+  template <class Get>
+  void operator()(const char* name, Get get) const {
+    stand_in<Get, 0, [](const KernelTable& t) { return Get()(t); }>(get(table), name, touches_of_slot(name));
+  }
+  template <class Get, class... Functors>
+  void operator()(const char* slot, Get get, std::tuple<Functors...>*) const {
+    auto& rows = get(table);
+    static std::array<std::decay_t<decltype(*rows)>, sizeof...(Functors)> stand_ins;
+    [&]<size_t... i>(std::index_sequence<i...>) {
+      (stand_in<Get, i, [](const KernelTable& t) { return Get()(t)[i]; }>(stand_ins[i], name_of_functor<Functors>(),
+                                                                          touches_of_slot(slot)),
+       ...);
+    }
+    (std::index_sequence_for<Functors...>());
+    rows = stand_ins.data();
+  }
+};
 
 KernelTable make_recording_table() {
   KernelTable table = *real;
-  KERNEL(copy), KERNEL(copy_blocks), KERNEL(fill), KERNEL(where);
-  KERNELS(unary, UnaryList), KERNELS(unary_grad, UnaryList);
-  KERNELS(binary, BinaryList), KERNELS(grad_a, BinaryList), KERNELS(grad_b, BinaryList);
-  KERNELS(ternary, TernaryList), KERNELS(bits, BitList), KERNELS(compare, CompareList), KERNELS(update, UpdateList);
-  KERNEL_OF(kTwice, multi_tensor_scale), KERNEL(multi_tensor_norm);
-  KERNEL(reduce), KERNEL(arg_reduce), KERNEL(scan), KERNEL(logcumsumexp_grad), KERNEL(cum_extreme);
-  KERNEL(segment_reduce), KERNEL(segment_broadcast), KERNEL(segment_extreme_grad), KERNEL(segment_softmax);
-  KERNEL(segment_softmax_grad), KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy),
-      KERNEL(cross_entropy_grad);
-  KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad);
-  KERNEL(max_pool), KERNEL(avg_pool), KERNEL(avg_pool_grad), KERNEL(interpolate), KERNEL(interpolate_grad);
-  KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad);
-  KERNEL(convolve), KERNEL(unfold), KERNEL(fold);
-  KERNEL(crf), KERNEL(crf_grad), KERNEL(crf_decode), KERNEL(ctc), KERNEL(ctc_grad);
-  KERNEL(check_bounds), KERNEL_OF(kPartly, index_select), KERNEL_OF(kPartly, index_copy), KERNEL_OF(kPartly, index_add),
-      KERNEL_OF(kPartly, gather);
-  KERNEL_OF(kPartly, scatter), KERNEL(embedding_bag), KERNEL(count_nonzero), KERNEL(nonzero);
-  KERNEL(sort), KERNEL(kthvalue), KERNEL(lexsort), KERNEL(searchsorted);
-  KERNEL(linalg.solve), KERNEL(linalg.slogdet), KERNEL(linalg.cholesky), KERNEL(linalg.qr), KERNEL(linalg.svd);
-  KERNEL(linalg.eigh), KERNEL(linalg.solve_triangular);
-  KERNEL(random), KERNEL(poisson), KERNEL(multinomial), KERNEL(dropout), KERNEL(dropout_grad);
+  for_each_kernel<functors::Lists>(PutStandIns{table});
   return table;
 }
 

@@ -34,33 +34,8 @@ Isa chosen_isa() {
 
 KernelTable make_table() {
   KernelTable table{};
-  table.copy = copy;
-  table.copy_blocks = copy_blocks;
-  table.fill = fill;
-  table.bits = integer_bits;
-  table.arg_reduce = arg_reduce;
-  table.scan = scan;
-  table.logcumsumexp_grad = logcumsumexp_grad;
-  table.cum_extreme = cum_extreme;
-  table.check_bounds = check_bounds;
-  table.index_select = index_select;
-  table.index_copy = index_copy;
-  table.index_add = index_add;
-  table.gather = gather;
-  table.scatter = scatter;
-  table.embedding_bag = embedding_bag;
-  table.count_nonzero = count_nonzero;
-  table.nonzero = nonzero;
-  table.sort = sort;
-  table.kthvalue = kthvalue;
-  table.lexsort = lexsort;
-  table.searchsorted = searchsorted;
-  table.convolve = convolve;
-  table.unfold = unfold;
-  table.fold = fold;
-  table.linalg = {solve, slogdet, cholesky, qr, svd, eigh, solve_triangular};
-  table.poisson = poisson;
-  table.multinomial = multinomial;
+  install_conv(table), install_copy(table), install_embedding(table), install_index(table), install_integer(table);
+  install_linalg(table), install_random(table), install_scan(table), install_sort(table);
   switch (chosen_isa()) {
     case Isa::kBaseline: baseline::install(table); break;
 #ifdef __x86_64__

@@ -118,8 +118,6 @@ void for_each_image(const Convolution& c, const Image& image) {
   }
 }
 
-}  // namespace
-
 void convolve(ConvPart wanted, const Convolution& c) {
   if (is_half(c.dtype)) return convolve(wanted, Widened().of(wanted, c));
   if (c.dtype == kFloat64)
@@ -138,6 +136,14 @@ void fold(const Convolution& c) {
   if (is_half(c.dtype)) return fold(Widened().of_windows(c, false));
   const auto run = [&](auto* x, auto* y) { fold_image(c, c.in, y, x); };
   c.dtype == kFloat64 ? for_each_image<double>(c, run) : for_each_image<float>(c, run);
+}
+
+}  // namespace
+
+void install_conv(KernelTable& table) {
+  table.convolve = convolve;
+  table.unfold = unfold;
+  table.fold = fold;
 }
 
 }  // namespace reel::cpu

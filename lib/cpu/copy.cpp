@@ -122,6 +122,8 @@ void copy(const View& from, const View& to) {
   });
 }
 
+namespace {
+
 void copy_blocks(std::span<const BlockCopy> blocks) {
   for (const BlockCopy& block : blocks) {
     const auto copy_rows = [&](auto bytes) {
@@ -137,6 +139,8 @@ void copy_blocks(std::span<const BlockCopy> blocks) {
   }
 }
 
+}  // namespace
+
 void fill(const View& to, Scalar value) {
   with_all_types(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -151,6 +155,13 @@ void fill(const View& to, Scalar value) {
       }
     });
   });
+}
+
+void install_copy(KernelTable& table) {
+  table.copy = copy;
+  table.copy_from = [](int, const View& from, const View& to) { copy(from, to); };
+  table.copy_blocks = copy_blocks;
+  table.fill = fill;
 }
 
 }  // namespace reel::cpu

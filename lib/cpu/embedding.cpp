@@ -57,13 +57,15 @@ void bags_of(const EmbeddingBag& job) {
   }
 }
 
-}  // namespace
-
 void embedding_bag(const EmbeddingBag& job) {
   with_type(job.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if constexpr (!std::is_integral_v<T>) bags_of<T>(job);
   });
 }
+
+}  // namespace
+
+void install_embedding(KernelTable& table) { table.embedding_bag = embedding_bag; }
 
 }  // namespace reel::cpu

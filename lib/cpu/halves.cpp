@@ -17,14 +17,13 @@ View distinct(const View& v) {
   return result;
 }
 
-/// n adjacent elements.
-View flat(const void* data, DType dtype, int64_t n) {
-  return {.data = const_cast<void*>(data), .numel = n, .dtype = dtype, .host = true, .shape = {n}, .strides = {1}};
-}
-
 int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
 
 }  // namespace
+
+View flat(const void* data, DType dtype, int64_t n) {
+  return {.data = const_cast<void*>(data), .numel = n, .dtype = dtype, .host = true, .shape = {n}, .strides = {1}};
+}
 
 Widened::Widened() = default;
 

@@ -20,6 +20,9 @@
 // files of simd/ include it, and the linker must not mix up what it was compiled for.
 namespace reel::cpu {
 
+/// n adjacent elements.
+View flat(const void* data, DType dtype, int64_t n);
+
 /// Float32 copies of half operands. What a kernel has written to them is rounded when they are destroyed. Operands of
 /// other types are passed on as they are.
 class Widened {

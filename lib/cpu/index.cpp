@@ -115,8 +115,6 @@ void for_each_indexed(const View& x, int dim, const View& index, const View& y, 
   });
 }
 
-}  // namespace
-
 bool check_bounds(const char*, const View& ids, int64_t low, int64_t high, int64_t* bad) {
   bool found = false;
   const View* const views[] = {&ids};
@@ -129,6 +127,20 @@ bool check_bounds(const char*, const View& ids, int64_t low, int64_t high, int64
   return found;
 }
 
+bool read_targets(const char*, const View& ids, int64_t classes, int64_t ignored, const View& kept, const View* marked,
+                  int64_t* bad) {
+  const int64_t* const id = ids.as<const int64_t>();
+  int64_t count = 0;
+  for (int64_t i = 0; i < ids.numel; ++i) {
+    const bool counts = id[i] != ignored;
+    if (counts && (id[i] < 0 || id[i] >= classes)) return *bad = id[i], true;
+    if (marked) marked->as<int64_t>()[i] = counts ? id[i] : -1;
+    count += counts;
+  }
+  fill(kept, count);
+  return false;
+}
+
 void index_select(const View& x, int dim, const View& ids, const View& y) {
   if (x.shape.empty()) return copy(x, y);
   move_slices<Lookup::kSource>(x, dim, ids, y);
@@ -139,7 +151,8 @@ void index_copy(const View& y, int dim, const View& ids, const View& from) {
   move_slices<Lookup::kTarget>(from, dim, ids, y);
 }
 
-namespace {
+void index_add(const View& y, int dim, const View& ids, const View& from);
+
 /// Widens the slices of y that are added to, each once, or all of y where they are many.
 void index_add_halves(const View& y, int dim, const View& ids, const View& from) {
   if (y.shape.empty() || ids.numel >= y.shape[dim]) return index_add(Widened().in_out(y), dim, ids, Widened().in(from));
@@ -154,7 +167,6 @@ void index_add_halves(const View& y, int dim, const View& ids, const View& from)
       plain::map_elements<float, float>(plus<float>, to, to, Widened().in(slice(from, dim, order[k].second)));
   }
 }
-}  // namespace
 
 void index_add(const View& y, int dim, const View& ids, const View& from) {
   if (ids.numel == 0 || y.numel == 0 || from.numel == 0) return;
@@ -239,6 +251,20 @@ void nonzero(const View& x, const View& positions) {
       }
     }
   });
+}
+
+}  // namespace
+
+void install_index(KernelTable& table) {
+  table.check_bounds = check_bounds;
+  table.read_targets = read_targets;
+  table.index_select = index_select;
+  table.index_copy = index_copy;
+  table.index_add = index_add;
+  table.gather = gather;
+  table.scatter = scatter;
+  table.count_nonzero = count_nonzero;
+  table.nonzero = nonzero;
 }
 
 }  // namespace reel::cpu

@@ -61,6 +61,7 @@ constexpr auto kBits = bit_rows(static_cast<functors::BitList*>(nullptr));
 
 constinit const KernelTable::Unary* const integer_unary = kUnary.data();
 constinit const KernelTable::Binary* const integer_binary = kBinary.data();
-constinit const KernelTable::Binary* const integer_bits = kBits.data();
+
+void install_integer(KernelTable& table) { table.bits = kBits.data(); }
 
 }  // namespace reel::cpu

@@ -46,8 +46,6 @@ int64_t first_failure(const View& a, Solved solved) {
   return -1;
 }
 
-}  // namespace
-
 int64_t solve(const View& a, const View& b, const View& x) {
   return first_failure(a, [&](int64_t i, auto type) {
     using T = decltype(type);
@@ -150,5 +148,9 @@ void solve_triangular(bool upper, bool unit, const View& a, const View& x) {
     return true;
   });
 }
+
+}  // namespace
+
+void install_linalg(KernelTable& table) { table.linalg = {solve, slogdet, cholesky, qr, svd, eigh, solve_triangular}; }
 
 }  // namespace reel::cpu

@@ -192,8 +192,6 @@ double draw_poisson(double rate, Draws draw) {
   }
 }
 
-}  // namespace
-
 void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
   const auto fill = [&](auto* to) {
     const auto* rates = rate.as<const std::remove_pointer_t<decltype(to)>>();
@@ -213,6 +211,8 @@ void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y
     y.as<int64_t>()[i] = found - first;
   });
 }
+
+}  // namespace
 
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
   if (is_half(x.dtype)) return dropout(fill, p, seed, offset, Widened().in(x), Widened().out(y), keep);
@@ -239,6 +239,11 @@ void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const Vie
     });
   };
   x.dtype == kFloat64 ? apply(y.as<double>()) : apply(y.as<float>());
+}
+
+void install_random(KernelTable& table) {
+  table.poisson = poisson;
+  table.multinomial = multinomial;
 }
 
 }  // namespace reel::cpu

@@ -111,6 +111,8 @@ void reduce(ReduceOp op, const View& x, const View& y) {
   });
 }
 
+namespace {
+
 void arg_reduce(bool largest, const View& x, int dim, const View& y) {
   if (x.numel == 0) return;
   const bool scalar = x.shape.empty();
@@ -130,8 +132,6 @@ void arg_reduce(bool largest, const View& x, int dim, const View& y) {
   });
 }
 
-namespace {
-
 /// f(n, x, x's stride, y, y's stride) for every line of elements along dim.
 template <class T, class F>
 void for_each_line(const View& x, int dim, const View& y, const F& f) {
@@ -148,8 +148,6 @@ double log_add_exp(double a, double b) {
   if (is_nan(a) || is_nan(b)) return a + b;
   return low == high && std::isinf(low) ? low : high + std::log1p(std::exp(low - high));
 }
-
-}  // namespace
 
 void scan(ScanOp op, const View& x, int dim, const View& y) {
   if (x.numel == 0) return;
@@ -232,6 +230,15 @@ void cum_extreme(bool largest, const View& x, int dim, const View& values, const
       }
     });
   });
+}
+
+}  // namespace
+
+void install_scan(KernelTable& table) {
+  table.arg_reduce = arg_reduce;
+  table.scan = scan;
+  table.logcumsumexp_grad = logcumsumexp_grad;
+  table.cum_extreme = cum_extreme;
 }
 
 }  // namespace reel::cpu

@@ -87,8 +87,6 @@ void sort_first(Row& row, int64_t k, const Before& before) {
   std::sort(row.begin(), row.begin() + k, before);
 }
 
-}  // namespace
-
 void sort(bool descending, const View& x, const View& values, const View& indices) {
   if (values.numel == 0) return;
   const int64_t n = x.shape.empty() ? 1 : x.shape.back(), k = values.shape.empty() ? 1 : values.shape.back();
@@ -162,6 +160,15 @@ void searchsorted(bool right, const View& sorted, const View& values, const View
             (right ? std::upper_bound(row, row + n, *value, before) : std::lower_bound(row, row + n, *value, before)) -
             row;
   });
+}
+
+}  // namespace
+
+void install_sort(KernelTable& table) {
+  table.sort = sort;
+  table.kthvalue = kthvalue;
+  table.lexsort = lexsort;
+  table.searchsorted = searchsorted;
 }
 
 }  // namespace reel::cpu

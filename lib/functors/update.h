@@ -133,4 +133,14 @@ using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate, AdamaxUpdate
 
 // clang-format on
 
+/// All lists of functors, by the names that for_each_kernel (lib/kernels/table.h) has for them.
+struct Lists {
+  using Unary = UnaryList;
+  using Binary = BinaryList;
+  using Ternary = TernaryList;
+  using Bit = BitList;
+  using Compare = CompareList;
+  using Update = UpdateList;
+};
+
 }  // namespace reel::functors

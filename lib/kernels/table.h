@@ -42,7 +42,7 @@ enum class SegmentOp;   // lib/kernels/segment.h
 struct KernelTable {
   // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
-  // copy() from another device of the same kind, whose number is `source`.
+  // copy() from another device of the same kind, whose number is `source`; there is one CPU.
   void (*copy_from)(int source, const View& from, const View& to);
   // Copies on one device, none of which reads or writes what another one writes: together they cost what one does.
   void (*copy_blocks)(std::span<const BlockCopy> blocks);
@@ -198,14 +198,55 @@ struct KernelTable {
   void (*multi_tensor_scale)(double factor, const View* norm, std::span<const Updated> gradients, bool* found);
   // The p-norm (p > 0, or infinite) of all elements of many tensors (p of each, of one dtype); y is float32 or float64.
   void (*multi_tensor_norm)(double p, std::span<const Updated> tensors, const View& y);
-  // For GPUs, where counting the ignored targets on the host would synchronize. Contiguous targets of a loss in
-  // [0, classes), or `ignored`; another one is reported as check_bounds does. `kept`, float32 or float64, becomes
-  // the number of those that are not ignored, *marked, if wanted, the targets with -1 for those that are.
-  void (*read_targets)(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
-                       const View* marked);
+  // Contiguous targets of a loss in [0, classes), or `ignored`; another one is reported as check_bounds does. `kept`,
+  // float32 or float64, becomes the number of those that are not ignored, *marked, if wanted, the targets with -1 for
+  // those that are.
+  bool (*read_targets)(const char* op, const View& ids, int64_t classes, int64_t ignored, const View& kept,
+                       const View* marked, int64_t* bad);
   // gx = g / (1 - p) where keep, 0 elsewhere: the same operands as dropout's.
   void (*dropout_grad)(double p, const View& g, const View& keep, const View& gx);
 };
+
+/// Calls visit(name, get) for each kernel, where get(table) is a reference to its slot and the type of get is that
+/// slot's alone, or visit(name, get, static_cast<std::tuple<Functor...>*>(nullptr)) where the slot points to a row of
+/// kernels, one a functor. Lists is functors::Lists of lib/functors/update.h: this header does not include the
+/// functors.
+template <class Lists, class Visit>
+void for_each_kernel(const Visit& visit) {
+  // clang-format off
+#define KERNEL(slot) [&] { visit(#slot, [](auto& table) -> auto& { return table.slot; }); }
+#define KERNELS(slot, List) \
+  [&] { visit(#slot, [](auto& table) -> auto& { return table.slot; }, static_cast<typename Lists::List*>(nullptr)); }
+  const auto each = [](const auto&... kernel) {
+    static_assert((sizeof...(kernel) + 1) * sizeof(void (*)()) == sizeof(KernelTable),
+                  "each slot of KernelTable but allocate has a line in for_each_kernel");
+    (kernel(), ...);
+  };
+  each(
+      KERNEL(copy), KERNEL(copy_from), KERNEL(copy_blocks), KERNEL(fill),
+      KERNELS(unary, Unary), KERNELS(unary_grad, Unary), KERNELS(binary, Binary), KERNELS(grad_a, Binary),
+      KERNELS(grad_b, Binary), KERNELS(ternary, Ternary), KERNELS(bits, Bit), KERNELS(compare, Compare), KERNEL(where),
+      KERNEL(reduce), KERNEL(arg_reduce), KERNEL(scan), KERNEL(logcumsumexp_grad), KERNEL(cum_extreme),
+      KERNEL(segment_reduce), KERNEL(segment_broadcast), KERNEL(segment_extreme_grad), KERNEL(segment_softmax),
+      KERNEL(segment_softmax_grad),
+      KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy), KERNEL(cross_entropy_grad),
+      KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad),
+      KERNEL(max_pool), KERNEL(avg_pool), KERNEL(avg_pool_grad), KERNEL(interpolate), KERNEL(interpolate_grad),
+      KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
+      KERNEL(convolve), KERNEL(unfold), KERNEL(fold),
+      KERNEL(crf), KERNEL(crf_grad), KERNEL(crf_decode), KERNEL(ctc), KERNEL(ctc_grad),
+      KERNEL(check_bounds), KERNEL(index_select), KERNEL(index_copy), KERNEL(index_add), KERNEL(gather),
+      KERNEL(scatter), KERNEL(embedding_bag), KERNEL(count_nonzero), KERNEL(nonzero),
+      KERNEL(sort), KERNEL(kthvalue), KERNEL(lexsort), KERNEL(searchsorted),
+      KERNEL(linalg.solve), KERNEL(linalg.slogdet), KERNEL(linalg.cholesky), KERNEL(linalg.qr), KERNEL(linalg.svd),
+      KERNEL(linalg.eigh), KERNEL(linalg.solve_triangular),
+      KERNEL(random), KERNEL(poisson), KERNEL(multinomial), KERNEL(dropout), KERNEL(dropout_grad),
+      KERNELS(update, Update), KERNELS(multi_tensor_update, Update), KERNEL(multi_tensor_scale),
+      KERNEL(multi_tensor_norm), KERNEL(read_targets));
+  // clang-format on
+#undef KERNEL
+#undef KERNELS
+}
 
 /// The CPU table for the best instruction set that this machine has, or the one that the environment variable REEL_CPU
 /// (baseline, avx2 or avx512) selects.

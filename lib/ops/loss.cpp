@@ -58,23 +58,20 @@ Targets read_targets(const char* op, const Tensor& target, const Tensor& scores,
   for (int d = 1; d < given.size() && fits; ++d) fits = given[d] == shape[d + 1];
   REEL_CHECK(fits, op, ": scores of shape ", shape, " but a target of shape ", given);
   if (given.empty()) ids = ids.reshape({1});
-  if (ignore && !is_readable(ids)) {
-    const Tensor kept = make_tensor({}, compute_dtype(scores.dtype()), ids.device());
-    Tensor marked;
-    if (*ignore >= 0) marked = make_tensor(view_of(ids).shape, kInt64, ids.device());  // negative ids count nowhere
-    kernels_of(ids).read_targets(op, view_of(ids), classes, *ignore, view_of(kept), view_if(marked));
-    return {marked.defined() ? marked : ids, true, kept};
-  }
-  int64_t bad;
-  const bool may_occur = ignore && ((*ignore >= 0 && *ignore < classes) ||
-                                    kernels_of(ids).check_bounds(op, view_of(ids), 0, classes, &bad));
-  if (!may_occur) {
-    if (!ignore) check_range(op, ids, classes);
+  if (!ignore) {
+    check_range(op, ids, classes);
     return {ids, false, {}};
   }
-  const Tensor ignored = ids == *ignore;
-  check_range(op, where(ignored, 0, ids), classes);
-  return {where(ignored, -1, ids), true, {}};
+  int64_t bad = 0;
+  const bool readable = is_readable(ids), is_class = *ignore >= 0 && *ignore < classes;
+  if (readable && !is_class && !kernels_of(ids).check_bounds(op, view_of(ids), 0, classes, &bad))
+    return {ids, false, {}};  // none is ignored
+  const Tensor kept = make_tensor({}, compute_dtype(scores.dtype()), ids.device());
+  Tensor marked;
+  if (*ignore >= 0) marked = make_tensor(view_of(ids).shape, kInt64, ids.device());  // negative ids count nowhere
+  REEL_CHECK(!kernels_of(ids).read_targets(op, view_of(ids), classes, *ignore, view_of(kept), view_if(marked), &bad),
+             op, ": target ", bad, " is out of range for ", classes, " classes");
+  return {marked.defined() ? marked : ids, true, readable ? Tensor() : kept};
 }
 
 /// The weight of each row's class, 0 for ignored rows.

@@ -26,7 +26,8 @@ void update(const Functor& functor, const Tensor& p, const Tensor& g, UpdateStat
   TensorImpl::of(p)->storage->changed();
 }
 
-/// While one is alive, a thread's dense steps on a GPU are collected, and equal ones are launched together.
+/// While one of these lives, a thread's dense steps are gathered as long as they are equal, and then taken at once: a
+/// GPU launches one kernel for them.
 class UpdateBatch {
  public:
   UpdateBatch() : outer_(std::exchange(current_, this)) {}

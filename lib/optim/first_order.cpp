@@ -18,9 +18,7 @@ void apply(const Functor& functor, const Tensor& p, const Tensor& grad, const st
            const Tensor* ids = nullptr) {
   const UpdateStates states(tensors.data(), functors::kMaxStates);
   if (p.is_contiguous() && grad.dtype() == p.dtype()) {
-    // The CPU gains nothing from many parameters at once.
-    if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids && p.device() != kCPU)
-      return batch->add(functor, p, grad, states);
+    if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids) return batch->add(functor, p, grad, states);
     return reel::update(functor, p, grad, states, ids);
   }
   const Tensor dense = p.to(state_dtype(p)).contiguous();

@@ -75,7 +75,7 @@ void Optimizer::step() {
       step();
     });
   }
-  std::optional<UpdateBatch> batch;
+  UpdateBatch batch;
   for (int g = 0; g < num_groups(); ++g) {
     Group& group = groups_[g];
     for (size_t i = 0; i < group.parameters.size(); ++i) {
@@ -87,8 +87,7 @@ void Optimizer::step() {
       const bool had = !state.tensors.empty() && state.tensors[0].defined();
       if (state.tensors.empty()) make_states(state, parameter);
       ++state.steps;
-      if (!batch && parameter.device() != kCPU) batch.emplace();
-      if (batch) batch->next({g, state.steps});
+      batch.next({g, state.steps});
       Tensor handle = parameter;
       if (!rows || !update_sparse(g, handle, *rows, state)) {
         if (rows) grad = parameter.grad();
@@ -100,7 +99,7 @@ void Optimizer::step() {
                  "Optimizer::step: the step that makes the states cannot be captured, take one before");
     }
   }
-  if (batch) batch->flush();
+  batch.flush();
 }
 
 OptionField Optimizer::field(int group, std::string_view name) const {

@@ -103,6 +103,15 @@ declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' 
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
 [[ ! $untested ]] || complain "test/ops/*.cpp has no row for: ${untested//$'\n'/ }"
 
+# ---- a kernel is named in 7 files at most ---------------------------------------------------------------------------
+
+# The header, the table, the op and a kernel on each device; then the struct of its arguments, if any, and a row of the
+# op table. CONTRIBUTING says so. These have one op each, some of them also as a member of Tensor.
+for kernel in kthvalue multinomial poisson segment_softmax; do
+  files=$(grep -rlw "$kernel" include lib cuda | grep -vE '/(tensor_methods\.h|methods\.cpp)$' | sort)
+  (($(wc -l <<<"$files") <= 5)) || complain "$kernel: named in more than 5 files, "${files//$'\n'/ }
+done
+
 # ---- the README's first program is a sample that is built ------------------------------------------------------------
 
 # Past the sample's leading comment, word for word.

@@ -298,8 +298,9 @@ TEST_CASE("cuda: targets are read in one go, but for ignored ones", "[cuda]") {
         const Tensor marked = full({n}, 77, {.dtype = kInt64, .device = kCUDA});
         for (const DType dtype : {kFloat32, kFloat64}) {
           const Tensor kept = make_tensor({}, dtype, kCUDA);
+          int64_t bad;
           gpu.read_targets("someone", view_of(ids), 5, ignored, view_of(kept),
-                           dtype == kFloat32 ? &view_of(marked) : nullptr);
+                           dtype == kFloat32 ? &view_of(marked) : nullptr, &bad);
           const int64_t found = kept.item<int64_t>();  // or an Error
           REQUIRE(found == n - std::count(given.begin() + 1, given.end(), ignored));
         }

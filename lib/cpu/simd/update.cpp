@@ -55,6 +55,18 @@ void update(const void* functor, const View& p, const View& g, const View* const
   p.dtype == kFloat32 ? update_rows<float>(f, p, g, states, ids) : update_rows<double>(f, p, g, states, ids);
 }
 
+template <size_t I>
+void multi_tensor_update(const void* functor, std::span<const Updated> parameters) {
+  for (const Updated& u : parameters) {
+    View states[functors::kMaxStates];
+    const View* given[functors::kMaxStates] = {};
+    for (int i = 0; i < functors::kMaxStates; ++i)
+      if (u.states[i])
+        states[i] = flat(u.states[i], is_half(u.dtype) ? kFloat32 : u.dtype, u.numel), given[i] = &states[i];
+    update<I>(functor, flat(u.p, u.dtype, u.numel), flat(u.g, u.dtype, u.numel), given, nullptr);
+  }
+}
+
 void multi_tensor_scale(double factor, const View* norm, std::span<const Updated> gradients, bool* found) {
   if (!gradients.empty() && is_half(gradients[0].dtype))
     return multi_tensor_scale(factor, norm, Widened().in_out(gradients), found);
@@ -83,6 +95,8 @@ template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
   static constexpr KernelTable::Update rows[] = {update<I>...};
   table.update = rows;
+  static constexpr KernelTable::MultiTensorUpdate rows_of_many[] = {multi_tensor_update<I>...};
+  table.multi_tensor_update = rows_of_many;
 }
 
 }  // namespace
