@@ -218,8 +218,8 @@ void for_each_kernel(const Visit& visit) {
 #define KERNELS(slot, List) \
   [&] { visit(#slot, [](auto& table) -> auto& { return table.slot; }, static_cast<typename Lists::List*>(nullptr)); }
   const auto each = [](const auto&... kernel) {
-    static_assert((sizeof...(kernel) + 1) * sizeof(void (*)()) == sizeof(KernelTable),
-                  "each slot of KernelTable but allocate has a line in for_each_kernel");
+    static_assert(sizeof...(kernel) * sizeof(void (*)()) == sizeof(KernelTable),
+                  "each slot of KernelTable has a line in for_each_kernel");
     (kernel(), ...);
   };
   each(
