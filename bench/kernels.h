@@ -94,7 +94,7 @@ inline const Size kSizes[] = {{"64MiB", 16384, 1024, 1}, {"128KiB", 32, 1024, 20
 
 /// What memcpy moves, read and written, in GB/s.
 inline double memcpy_bandwidth(const Size& size, double secs) {
-  const std::vector<float> tensor(static_cast<size_t>(size.rows) * size.columns, 1.0f);
+  const std::vector<float> from(static_cast<size_t>(size.rows) * size.columns, 1.0f);
   std::vector<float> to(from.size());
   const Samples samples = measure(
       [&] {

@@ -1,5 +1,5 @@
+#include "cuda/device.h"
 #include "cuda/kernels.h"
-#include "cuda/runtime.h"
 
 namespace reel {
 namespace cuda {
@@ -7,7 +7,6 @@ namespace {
 
 KernelTable make_table() {
   KernelTable table{};
-  table.allocate = [](size_t bytes, void** block) { return allocate(bytes, reinterpret_cast<MemoryBlock**>(block)); };
   install_blocks(table), install_cell(table), install_conv(table), install_copy(table), install_crf(table),
       install_ctc(table), install_gemm(table);
   install_index(table), install_linalg(table), install_norm(table), install_pointwise(table), install_pool(table);
@@ -19,18 +18,20 @@ KernelTable make_table() {
 
 }  // namespace
 
-void release_block(void* block) { release(static_cast<MemoryBlock*>(block)); }
-
 const KernelTable& table() {
   static const KernelTable table = make_table();
   return table;
 }
 
+const KernelTable& CudaRuntime::kernels(int device) {
+  use({DeviceType::kCUDA, static_cast<int8_t>(device)});
+  return table();
+}
+
+constinit CudaRuntime backend;
+
 }  // namespace cuda
 
-const KernelTable& device_kernels(Device device) {
-  cuda::use(device);
-  return cuda::table();
-}
+DeviceRuntime* cuda_runtime() { return &cuda::backend; }
 
 }  // namespace reel

@@ -214,7 +214,7 @@ void copy_from(int source, const View& from, const View& to) {
   REEL_CHECK(!capturing(), "a copy between GPUs: it cannot be captured in a cuda::Graph");
   const int target = current.device;
   DeviceState& device = state_of(target);
-  Stream::Impl &sender = current_stream(source), &receiver = current_stream(target);
+  CudaStream &sender = current_stream(source), &receiver = current_stream(target);
   const size_t bytes = size_of_elements(to);
   std::optional<Scratch<unsigned char>> sent, received;
   if (!to.contiguous) received.emplace(static_cast<int64_t>(bytes));

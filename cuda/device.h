@@ -7,7 +7,6 @@
 
 #include "cuda/runtime.h"
 #include "lib/device.h"
-#include "reel/cuda.h"
 
 // State of each device, stream, thread and captured graph, shared by runtime.cu, memory.cu, pinned.cu and graph.cu.
 //
@@ -20,9 +19,12 @@ inline constexpr int kMaxDevices = 16;
 
 inline constexpr int kClasses = 160;  // sizes of blocks, four to a doubling (memory.cu)
 
+struct CudaStream;
+struct DeviceState;
+
 /// The free memory blocks of a stream or of a captured graph. A block goes back to the pool that it came from.
 struct MemoryPool {
-  Stream::Impl* stream;
+  CudaStream* stream;
   MemoryBlock* free[kClasses] = {};
   char* slab = nullptr;
   size_t slab_left = 0;
@@ -31,9 +33,9 @@ struct MemoryPool {
   bool of_graph = false, abandoned = false;
   int64_t live = 0;
   std::vector<void*> from_driver;
-  std::vector<Stream::Impl*> users;  // streams that replayed it or used its blocks
+  std::vector<CudaStream*> users;  // streams that replayed it or used its blocks
 
-  explicit MemoryPool(Stream::Impl* on) : stream(on) {}
+  explicit MemoryPool(CudaStream* on) : stream(on) {}
 };
 
 struct MemoryBlock {
@@ -41,51 +43,55 @@ struct MemoryBlock {
   size_t bytes = 0;
   int size_class = -1;  // -1: allocated from the driver by itself
   MemoryPool* pool = nullptr;
-  std::vector<Stream::Impl*> users;  // other streams that use it: its reuse is ordered after their work
+  std::vector<CudaStream*> users;  // other streams that use it: its reuse is ordered after their work
   MemoryBlock* next = nullptr;
 };
 
 /// Adds a stream unless it is in the list already.
-void add_user(std::vector<Stream::Impl*>& users, Stream::Impl& stream);
-void record_stream(MemoryBlock* block, Stream::Impl& stream);
+void add_user(std::vector<CudaStream*>& users, CudaStream& stream);
+void record_stream(MemoryBlock* block, CudaStream& stream);
 /// The graph of this pool is destroyed: its memory is freed as soon as the last of its blocks is released.
 void abandon(MemoryPool* pool);
 
 // ---- devices, streams, threads --------------------------------------------------------------------------------------
 
-struct Stream::Impl {
-  struct DeviceState& state;
+struct CudaStream final : DeviceStream {
+  DeviceState& state;
   MemoryPool* const pool;
   cudaStream_t stream = nullptr;
-  const bool for_captures;     // used for captures only
-  std::weak_ptr<Impl> holder;  // the Streams that refer to it; empty for a device's main stream
+  const bool for_captures;           // used for captures only
+  std::weak_ptr<CudaStream> holder;  // the handles that refer to it; empty for a device's main stream
 
-  Impl(DeviceState& on, bool for_captures);
+  CudaStream(DeviceState& on, bool for_captures);
+  int device() const override;
+  void synchronize() override;
+  bool query() override;
+  void* native() override { return stream; }
 };
 
 /// Never destroyed: tensors in static storage are released after other static objects are destroyed.
 struct DeviceState {
   int index;
   cudaMemPool_t memory;
-  Stream::Impl* main;
+  CudaStream* main;
   IndexError* index_error;
   size_t max_shared_memory;
   /// Held shared during a capture and exclusively by cudaDeviceSynchronize, which would invalidate the capture.
   std::shared_mutex captures;
-  std::mutex mutex;                    // guards the following members and the pools
-  std::vector<Stream::Impl*> streams;  // all but those for captures
-  std::vector<Stream::Impl*> idle[2];  // without a holder, for reuse; [1]: those for captures
-  bool opened_to[kMaxDevices] = {};    // devices for which peer access to its memory was set up
+  std::mutex mutex;                  // guards the following members and the pools
+  std::vector<CudaStream*> streams;  // all but those for captures
+  std::vector<CudaStream*> idle[2];  // without a holder, for reuse; [1]: those for captures
+  bool opened_to[kMaxDevices] = {};  // devices for which peer access to its memory was set up
   MemoryBlock* spare = nullptr;
   int64_t in_use = 0, peak = 0;
   std::mutex events_mutex;  // guards events
   std::vector<cudaEvent_t> events;
 };
 DeviceState& state_of(int index);
-Stream::Impl& current_stream(int device);
+CudaStream& current_stream(int device);
 void check_device(int index);
 /// An idle stream, or a new one.
-std::shared_ptr<Stream::Impl> take_stream(DeviceState& state, bool for_captures);
+std::shared_ptr<CudaStream> take_stream(DeviceState& state, bool for_captures);
 
 /// An event of a device, which must be the current one; it can be recorded on that device's streams only. nullptr if
 /// CUDA cannot create one, which the recording reports.
@@ -93,10 +99,10 @@ cudaEvent_t take_event(DeviceState& state);
 void return_event(DeviceState& state, cudaEvent_t event);
 /// Orders work: what is launched on `after` from here on runs after what `before` has been given so far. The streams
 /// may be of two devices.
-cudaError_t order(Stream::Impl& before, Stream::Impl& after);
+cudaError_t order(CudaStream& before, CudaStream& after);
 
 /// A captured graph's memory and the kernel arguments that change from replay to replay.
-struct Capture {
+struct Capture final : GraphCapture {
   MemoryPool* pool;
   std::vector<MemoryBlock*>
       held;                      // blocks of other pools that were released during the capture: the graph may use them
@@ -105,17 +111,20 @@ struct Capture {
   std::vector<std::pair<size_t, size_t>> places;  // offset and size of each argument, in the order of the capture
   std::vector<std::function<void()>> again;       // recompute the arguments, in the same order
   size_t next = 0;                                // the next of `places` to be renewed
+
+  void before_replay(std::function<void()> call) override { again.push_back(std::move(call)); }
 };
 
 struct Current {
   int device = -1;   // -1: none was set by this thread
-  int guarded = -1;  // the device of the innermost StreamGuard
-  Stream::Impl* streams[kMaxDevices] = {};
-  SyncDebugMode sync_debug_mode = SyncDebugMode::kDefault;
-  Capture* capture = nullptr;    // being recorded
+  int guarded = -1;  // the device of the innermost DeviceStreamGuard
+  CudaStream* streams[kMaxDevices] = {};
+  bool synchronization_forbidden = false;
   Capture* refreshed = nullptr;  // whose arguments are being renewed
 };
 extern thread_local constinit Current current;
+/// What the calling thread captures; nullptr outside of captures.
+inline Capture* ongoing_capture() { return static_cast<Capture*>(current_capture); }
 
 /// Sets the calling thread's current device, and restores it in the end. For runtime functions only: kernels rely on
 /// the device that kernels_on() has set. A thread that had no device keeps this one, since restoring CUDA's default,
@@ -150,5 +159,36 @@ class RelaxedCaptureGuard {
 
 /// A device for calls that need some current device: one that is in use already, if there is one.
 int any_device();
+
+// ---- what the library calls -----------------------------------------------------------------------------------------
+
+class CudaRuntime final : public DeviceRuntime {
+ public:
+  int device_count() override;
+  std::string device_name(int device) override;
+  int current_device() override;
+  const KernelTable& kernels(int device) override;
+  void synchronize(int device) override;
+  void forbid_synchronization(bool forbid) override { current.synchronization_forbidden = forbid; }
+
+  void* allocate(int device, size_t bytes, void** block) override;
+  void release(void* block, size_t) override { cuda::release(static_cast<MemoryBlock*>(block)); }
+  void record_stream(void* block, DeviceStream& stream) override {
+    cuda::record_stream(static_cast<MemoryBlock*>(block), static_cast<CudaStream&>(stream));
+  }
+  MemoryStats memory_stats(int device) override;
+  void reset_peak_memory_stats(int device) override;
+  void empty_cache(int device) override;
+  void* allocate_pinned(size_t bytes) override { return cuda::allocate_pinned(bytes); }
+  void release_pinned(void* data) override { cuda::release_pinned(data); }
+  bool is_pinned(const void* data) override { return cuda::is_pinned(data); }
+
+  std::shared_ptr<DeviceStream> new_stream(int device) override { return take_stream(state_of(device), false); }
+  std::shared_ptr<DeviceStream> current_stream(int device) override;
+  int set_current_stream(DeviceStream& stream, int device) override;
+  std::unique_ptr<DeviceEvent> new_event(bool timing) override;
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work, int device) override;
+};
+extern constinit CudaRuntime backend;
 
 }  // namespace reel::cuda

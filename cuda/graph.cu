@@ -39,7 +39,7 @@ const void* replay_param_address(const void* value, size_t bytes) {
     std::memcpy(refreshed->arguments.data() + refreshed->places[refreshed->next++].first, value, bytes);
     return nullptr;
   }
-  Capture* capture = current.capture;
+  Capture* capture = ongoing_capture();
   if (!capture) return nullptr;
   if (!capture->block) allocate(kArguments, &capture->block);
   const size_t at = (capture->arguments.size() + 15) / 16 * 16;
@@ -50,55 +50,53 @@ const void* replay_param_address(const void* value, size_t bytes) {
   return static_cast<char*>(capture->block->data) + at;
 }
 
-bool capturing() { return current.capture != nullptr; }
-void before_replay(std::function<void()> again) { current.capture->again.push_back(std::move(again)); }
-
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
-struct Graph::Impl {
+namespace {
+
+struct CudaGraph final : DeviceGraph {
   DeviceState& state;
   Capture capture;
   cudaGraphExec_t graph = nullptr;
-  size_t size = 0;
-  Stream::Impl* last = nullptr;  // where it was replayed
+  size_t nodes = 0;
+  CudaStream* last = nullptr;  // where it was replayed
 
-  explicit Impl(DeviceState& on) : state(on) {
+  explicit CudaGraph(DeviceState& on) : state(on) {
     capture.pool = new MemoryPool(state.main);
     capture.pool->of_graph = true;
   }
-  ~Impl() {
+  ~CudaGraph() override {
     const DeviceGuard guard(state.index);
     if (graph) cudaGraphExecDestroy(graph);
     for (MemoryBlock* block : capture.held) {
-      for (Stream::Impl* user : users()) record_stream(block, *user);
+      for (CudaStream* user : users()) record_stream(block, *user);
       release(block);
     }
     if (capture.block) release(capture.block);
     abandon(capture.pool);
   }
-  std::vector<Stream::Impl*> users() const {
+  std::vector<CudaStream*> users() const {
     std::lock_guard lock(state.mutex);
     return capture.pool->users;
   }
 
   /// Captures on a stream that is used for captures only, so that an invalidated capture leaves other work intact.
   void record(const std::function<void()>& work) {
-    const Stream stream(take_stream(state, true));
-    const StreamGuard guard(stream);
+    const DeviceStreamGuard guard(backend, take_stream(state, true));
     const std::shared_lock lock(state.captures);
     const cudaStream_t queue = cuda::stream();
     CUDA_CHECK(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal));
-    current.capture = &capture;
+    current_capture = &capture;
     std::exception_ptr error;
     try {
       work();
     } catch (...) {
       error = std::current_exception();
     }
-    current.capture = nullptr;
+    current_capture = nullptr;
     cudaGraph_t recorded = nullptr;
     cudaError_t status = cudaStreamEndCapture(queue, &recorded);
-    if (status == cudaSuccess && !error) status = cudaGraphGetNodes(recorded, nullptr, &size);
+    if (status == cudaSuccess && !error) status = cudaGraphGetNodes(recorded, nullptr, &nodes);
     if (status == cudaSuccess && !error) status = cudaGraphInstantiate(&graph, recorded, 0);
     if (recorded) cudaGraphDestroy(recorded);
     if (!error) return check(status, "the end of cuda::Graph::capture");
@@ -116,41 +114,37 @@ struct Graph::Impl {
     REEL_CHECK(capture.next == capture.places.size(),
                "cuda::Graph::replay: fewer arguments than were captured; has an optimizer in it lost parameters?");
   }
+
+  void replay() override;
+  size_t size() const override { return nodes; }
 };
 
-Graph::Graph() = default;
-Graph::~Graph() = default;
+void CudaGraph::replay() {
+  REEL_CHECK(!capturing(), "cuda::Graph::replay: another graph is being captured");
+  const DeviceGuard guard(state.index);
+  CudaStream& here = current_stream(state.index);
+  const bool first = !last;
+  if (last != &here) {
+    if (!first) check(order(*last, here), "cuda::Graph::replay on another stream");
+    std::lock_guard lock(state.mutex);
+    add_user(capture.pool->users, here);
+    last = &here;
+  }
+  if (!capture.again.empty()) {
+    if (!first) refresh();  // the first has what the capture has drawn
+    write_arguments(capture);
+  }
+  CUDA_CHECK(cudaGraphLaunch(graph, here.stream));
+}
 
-void Graph::capture(const std::function<void()>& work, int device) {
-  REEL_CHECK(!current.capture, "cuda::Graph::capture: a graph is being captured already");
-  impl_.reset();
+}  // namespace
+
+std::unique_ptr<DeviceGraph> CudaRuntime::capture(const std::function<void()>& work, int device) {
   DeviceState& state = state_of(device);
   const DeviceGuard guard(device);
-  auto impl = std::make_unique<Impl>(state);
-  impl->record(work);
-  impl_ = std::move(impl);
+  auto graph = std::make_unique<CudaGraph>(state);
+  graph->record(work);
+  return graph;
 }
-
-void Graph::replay() {
-  REEL_CHECK(impl_, "cuda::Graph::replay: nothing has been captured");
-  REEL_CHECK(!current.capture, "cuda::Graph::replay: another graph is being captured");
-  Impl& graph = *impl_;
-  const DeviceGuard guard(graph.state.index);
-  Stream::Impl& here = current_stream(graph.state.index);
-  const bool first = !graph.last;
-  if (graph.last != &here) {
-    if (!first) check(order(*graph.last, here), "cuda::Graph::replay on another stream");
-    std::lock_guard lock(graph.state.mutex);
-    add_user(graph.capture.pool->users, here);
-    graph.last = &here;
-  }
-  if (!graph.capture.again.empty()) {
-    if (!first) graph.refresh();  // the first has what the capture has drawn
-    write_arguments(graph.capture);
-  }
-  CUDA_CHECK(cudaGraphLaunch(graph.graph, here.stream));
-}
-
-size_t Graph::size() const { return impl_ ? impl_->size : 0; }
 
 }  // namespace reel::cuda

@@ -40,11 +40,11 @@ bool caching() {
 /// cudaDeviceSynchronize would invalidate captures of other threads.
 void reclaim(DeviceState& state) {
   const RelaxedCaptureGuard guard;
-  for (const Stream::Impl* stream : state.streams) cudaStreamSynchronize(stream->stream);
+  for (const CudaStream* stream : state.streams) cudaStreamSynchronize(stream->stream);
   cudaMemPoolTrimTo(state.memory, 0);
 }
 
-void* from_driver(Stream::Impl& stream, size_t bytes) {
+void* from_driver(CudaStream& stream, size_t bytes) {
   DeviceState& state = stream.state;
   void* data = nullptr;
   cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.stream);
@@ -100,8 +100,8 @@ MemoryBlock* new_block(DeviceState& state) {
 }
 
 /// What the stream is given from now on comes after what the users have been given.
-void wait_for(const std::vector<Stream::Impl*>& users, Stream::Impl& stream) {
-  for (Stream::Impl* user : users) order(*user, stream);
+void wait_for(const std::vector<CudaStream*>& users, CudaStream& stream) {
+  for (CudaStream* user : users) order(*user, stream);
 }
 
 void give_back(MemoryPool* pool) {
@@ -116,9 +116,10 @@ void give_back(MemoryPool* pool) {
 }  // namespace
 
 void* allocate(size_t bytes, MemoryBlock** result) {
-  Stream::Impl& stream = current_stream(std::max(current.device, 0));
+  CudaStream& stream = current_stream(std::max(current.device, 0));
   DeviceState& state = stream.state;
-  MemoryPool& pool = current.capture ? *current.capture->pool : *stream.pool;
+  const Capture* capture = ongoing_capture();
+  MemoryPool& pool = capture ? *capture->pool : *stream.pool;
   std::lock_guard lock(state.mutex);
   const bool small = bytes <= kSmall, listed = pool.of_graph || (small && caching());
   const int c = listed ? class_of(bytes) : -1;
@@ -140,14 +141,14 @@ void* allocate(size_t bytes, MemoryBlock** result) {
 // Errors have no place to go from here, and at the end of the process the driver may be gone already.
 void release(MemoryBlock* block) {
   MemoryPool& pool = *block->pool;
-  Stream::Impl& stream = *pool.stream;
+  CudaStream& stream = *pool.stream;
   DeviceState& state = stream.state;
-  if (current.capture && current.capture->pool != &pool) {
-    current.capture->held.push_back(block);
+  if (Capture* capture = ongoing_capture(); capture && capture->pool != &pool) {
+    capture->held.push_back(block);
     return;
   }
   std::lock_guard lock(state.mutex);
-  for (Stream::Impl* user : block->users) pool.of_graph ? add_user(pool.users, *user) : void(order(*user, stream));
+  for (CudaStream* user : block->users) pool.of_graph ? add_user(pool.users, *user) : void(order(*user, stream));
   block->users.clear();
   count(state, -static_cast<int64_t>(block->bytes));
   MemoryBlock** list = &state.spare;
@@ -167,20 +168,24 @@ void abandon(MemoryPool* pool) {
   if (pool->live == 0) give_back(pool);
 }
 
-void add_user(std::vector<Stream::Impl*>& users, Stream::Impl& stream) {
+void add_user(std::vector<CudaStream*>& users, CudaStream& stream) {
   if (std::find(users.begin(), users.end(), &stream) == users.end()) users.push_back(&stream);
 }
 
-void record_stream(MemoryBlock* block, Stream::Impl& stream) {
-  Stream::Impl& own = *block->pool->stream;
+void record_stream(MemoryBlock* block, CudaStream& stream) {
+  CudaStream& own = *block->pool->stream;
   std::lock_guard lock(own.state.mutex);
   if (&stream != &own && !stream.for_captures) add_user(block->users, stream);
 }
-void record_stream(void* block, const Stream& stream) {
-  record_stream(static_cast<MemoryBlock*>(block), *stream.impl_);
-}
 
-MemoryStats memory_stats(int device) {
+void* CudaRuntime::allocate(int device, size_t bytes, void** block) {
+  use({DeviceType::kCUDA, static_cast<int8_t>(device)});
+  MemoryBlock* made = nullptr;
+  void* data = cuda::allocate(bytes, &made);
+  *block = made;
+  return data;
+}
+MemoryStats CudaRuntime::memory_stats(int device) {
   DeviceState& state = state_of(device);
   const DeviceGuard guard(device);
   uint64_t reserved = 0;
@@ -188,12 +193,12 @@ MemoryStats memory_stats(int device) {
   std::lock_guard lock(state.mutex);
   return {state.in_use, state.peak, std::max<int64_t>(0, static_cast<int64_t>(reserved) - state.in_use)};
 }
-void reset_peak_memory_stats(int device) {
+void CudaRuntime::reset_peak_memory_stats(int device) {
   DeviceState& state = state_of(device);
   std::lock_guard lock(state.mutex);
   state.peak = state.in_use;
 }
-void empty_cache(int device) {
+void CudaRuntime::empty_cache(int device) {
   synchronize(device);
   const DeviceGuard guard(device);
   empty_pinned_cache();

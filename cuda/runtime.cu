@@ -7,10 +7,6 @@
 
 #include "cuda/device.h"
 
-namespace reel {
-Device default_device();  // of tensors, which nothing here knows
-}
-
 namespace reel::cuda {
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
@@ -45,7 +41,7 @@ void fail(cudaError_t status, const char* call) {
 
 // ---- devices --------------------------------------------------------------------------------------------------------
 
-int device_count() {
+int CudaRuntime::device_count() {
   static const int count = [] {
     int n = 0;
     if (cudaGetDeviceCount(&n) != cudaSuccess) {
@@ -58,9 +54,9 @@ int device_count() {
 }
 
 void check_device(int index) {
-  REEL_CHECK(device_count() > 0, "cuda: this machine has no GPU that CUDA can use");
-  REEL_CHECK(index >= 0 && index < device_count(), "cuda:", index, " was asked for, but there are ", device_count(),
-             " devices");
+  const int count = backend.device_count();
+  REEL_CHECK(count > 0, "cuda: this machine has no GPU that CUDA can use");
+  REEL_CHECK(index >= 0 && index < count, "cuda:", index, " was asked for, but there are ", count, " devices");
 }
 
 thread_local constinit Current current;
@@ -84,7 +80,7 @@ DeviceState* make_state(int index) {
   void* memory = nullptr;
   CUDA_CHECK(cudaHostAlloc(&memory, sizeof(IndexError), cudaHostAllocPortable | cudaHostAllocMapped));
   state->index_error = new (memory) IndexError{};
-  state->main = new Stream::Impl(*state, false);
+  state->main = new CudaStream(*state, false);
   return state.release();
 }
 
@@ -104,7 +100,7 @@ DeviceState& state_of(int index) {
 
 int any_device() {
   if (current.device >= 0) return current.device;
-  const int device = current_device();
+  const int device = backend.current_device();
   for (int i = 0; i < kMaxDevices && !states[device].load(std::memory_order_acquire); ++i)
     if (states[i].load(std::memory_order_acquire)) return i;
   return device;
@@ -113,13 +109,13 @@ int any_device() {
 size_t max_shared_memory() { return state_of(std::max(current.device, 0)).max_shared_memory; }
 
 /// Its device is current.
-Stream::Impl::Impl(DeviceState& on, bool captures) : state(on), pool(new MemoryPool(this)), for_captures(captures) {
+CudaStream::CudaStream(DeviceState& on, bool captures) : state(on), pool(new MemoryPool(this)), for_captures(captures) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::lock_guard lock(state.mutex);
   if (!captures) state.streams.push_back(this);
 }
 
-Stream::Impl& current_stream(int device) {
+CudaStream& current_stream(int device) {
   if (!current.streams[device]) [[unlikely]]
     current.streams[device] = state_of(device).main;
   return *current.streams[device];
@@ -129,13 +125,13 @@ void use(Device device) {
   if (current.device == device.index) [[likely]]
     return;
   check_device(device.index);
-  REEL_CHECK(!current.capture, "cuda::Graph: the work of cuda:", current.device, " is captured, and this is on ",
-             device, "; capture(work, device) says which one is meant");
+  REEL_CHECK(!capturing(), "cuda::Graph: the work of cuda:", current.device, " is captured, and this is on ", device,
+             "; capture(work, device) says which one is meant");
   CUDA_CHECK(cudaSetDevice(device.index));
   current.device = device.index;
 }
 
-int current_device() {
+int CudaRuntime::current_device() {
   if (current.guarded >= 0) return current.guarded;
   const Device device = default_device();
   return device.type == DeviceType::kCUDA ? device.index : 0;
@@ -166,7 +162,7 @@ void check_wait(const char* what) {
   CUDA_CHECK(cudaStreamIsCapturing(stream(), &status));
   REEL_CHECK(status == cudaStreamCaptureStatusNone, what,
              ": synchronizes with the GPU, so it cannot be captured in a cuda::Graph");
-  REEL_CHECK(current.sync_debug_mode == SyncDebugMode::kDefault, what,
+  REEL_CHECK(!current.synchronization_forbidden, what,
              ": synchronizes with the GPU, which cuda::SyncDebugMode::kError forbids");
 }
 
@@ -176,10 +172,8 @@ void wait_for_gpu(const char* what) {
   throw_reported(state_of(std::max(current.device, 0)));
 }
 
-void set_sync_debug_mode(SyncDebugMode mode) { current.sync_debug_mode = mode; }
-
-void synchronize(int device) {
-  REEL_CHECK(!current.capture, "cuda::synchronize: cannot be captured in a cuda::Graph");
+void CudaRuntime::synchronize(int device) {
+  REEL_CHECK(!capturing(), "cuda::synchronize: cannot be captured in a cuda::Graph");
   DeviceState& state = state_of(device);
   const DeviceGuard guard(device);
   {
@@ -189,7 +183,7 @@ void synchronize(int device) {
   throw_reported(state);
 }
 
-std::string device_name(int device) {
+std::string CudaRuntime::device_name(int device) {
   check_device(device);
   cudaDeviceProp properties;
   CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
@@ -200,9 +194,9 @@ std::string device_name(int device) {
 
 namespace {
 // A stream that nobody holds waits for its next holder, since blocks of its pool may still be in use.
-std::shared_ptr<Stream::Impl> shared(Stream::Impl* impl) {
-  if (impl == impl->state.main) return {impl, [](Stream::Impl*) {}};
-  return {impl, [](Stream::Impl* idle) {
+std::shared_ptr<CudaStream> shared(CudaStream* impl) {
+  if (impl == impl->state.main) return {impl, [](CudaStream*) {}};
+  return {impl, [](CudaStream* idle) {
             std::lock_guard lock(idle->state.mutex);
             idle->holder.reset();
             idle->state.idle[idle->for_captures].push_back(idle);
@@ -210,9 +204,9 @@ std::shared_ptr<Stream::Impl> shared(Stream::Impl* impl) {
 }
 }  // namespace
 
-std::shared_ptr<Stream::Impl> take_stream(DeviceState& state, bool for_captures) {
+std::shared_ptr<CudaStream> take_stream(DeviceState& state, bool for_captures) {
   const DeviceGuard guard(state.index);
-  Stream::Impl* impl = nullptr;
+  CudaStream* impl = nullptr;
   {
     std::lock_guard lock(state.mutex);
     auto& idle = state.idle[for_captures];
@@ -221,41 +215,34 @@ std::shared_ptr<Stream::Impl> take_stream(DeviceState& state, bool for_captures)
       idle.pop_back();
     }
   }
-  auto held = shared(impl ? impl : new Stream::Impl(state, for_captures));
+  auto held = shared(impl ? impl : new CudaStream(state, for_captures));
   held->holder = held;
   return held;
 }
 
-Stream::Stream(int device) : impl_(take_stream(state_of(device), false)) {}
-Stream Stream::current(int device) {
+std::shared_ptr<DeviceStream> CudaRuntime::current_stream(int device) {
   check_device(device);
-  Impl& impl = current_stream(device);
-  if (auto held = impl.holder.lock()) return Stream(held);
-  return Stream(shared(impl.state.main));
+  CudaStream& stream = cuda::current_stream(device);
+  if (auto held = stream.holder.lock()) return held;
+  return shared(stream.state.main);
 }
-int Stream::device() const { return impl_->state.index; }
-void Stream::synchronize() const {
-  const DeviceGuard guard(device());
-  CUDA_CHECK(cudaStreamSynchronize(impl_->stream));
-  throw_reported(impl_->state);
+int CudaRuntime::set_current_stream(DeviceStream& stream, int device) {
+  auto& made_current = static_cast<CudaStream&>(stream);
+  current.streams[made_current.state.index] = &made_current;
+  return std::exchange(current.guarded, device);
 }
-bool Stream::query() const {
-  const DeviceGuard guard(device());
-  const cudaError_t status = cudaStreamQuery(impl_->stream);
+
+int CudaStream::device() const { return state.index; }
+void CudaStream::synchronize() {
+  const DeviceGuard guard(state.index);
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  throw_reported(state);
+}
+bool CudaStream::query() {
+  const DeviceGuard guard(state.index);
+  const cudaError_t status = cudaStreamQuery(stream);
   if (status == cudaErrorNotReady) return cudaGetLastError(), false;
   return check(status, "cudaStreamQuery"), true;
-}
-void* Stream::native() const { return impl_->stream; }
-
-StreamGuard::StreamGuard(const Stream& stream)
-    : before_(Stream::current(stream.device()).impl_), now_(stream.impl_), device_before_(current.guarded) {
-  REEL_CHECK(!current.capture, "cuda::StreamGuard: what a cuda::Graph captures is work of one stream");
-  current.guarded = stream.device();
-  current.streams[current.guarded] = now_.get();
-}
-StreamGuard::~StreamGuard() {
-  current.streams[before_->state.index] = before_.get();
-  current.guarded = device_before_;
 }
 
 cudaEvent_t take_event(DeviceState& state) {
@@ -275,7 +262,7 @@ void return_event(DeviceState& state, cudaEvent_t event) {
   std::lock_guard lock(state.events_mutex);
   if (event) state.events.push_back(event);
 }
-cudaError_t order(Stream::Impl& before, Stream::Impl& after) {
+cudaError_t order(CudaStream& before, CudaStream& after) {
   const DeviceGuard guard(before.state.index);
   const cudaEvent_t event = take_event(before.state);
   cudaError_t status = cudaEventRecord(event, before.stream);
@@ -284,58 +271,62 @@ cudaError_t order(Stream::Impl& before, Stream::Impl& after) {
   return status;
 }
 
-/// Made when it is known of which device.
-struct Event::Impl {
+namespace {
+
+/// The CUDA event is created when it is recorded, and its device with that.
+struct CudaEvent final : DeviceEvent {
   const bool timing;
   cudaEvent_t event = nullptr;
   int device = -1;
 
-  explicit Impl(bool with_timing) : timing(with_timing) {}
-  ~Impl() { destroy(); }
+  explicit CudaEvent(bool with_timing) : timing(with_timing) {}
+  ~CudaEvent() override { destroy(); }
   void destroy() {
     if (!event) return;
     const DeviceGuard guard(device);
     cudaEventDestroy(std::exchange(event, nullptr));
   }
-  void record(const Stream& stream) {
+  void record(DeviceStream& stream) override {
     if (device != stream.device()) destroy();
     device = stream.device();
     const DeviceGuard guard(device);
     if (!event) CUDA_CHECK(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming));
-    CUDA_CHECK(cudaEventRecord(event, static_cast<cudaStream_t>(stream.native())));
+    CUDA_CHECK(cudaEventRecord(event, static_cast<CudaStream&>(stream).stream));
+  }
+  void wait(DeviceStream& stream) override {
+    if (!event) return;
+    const DeviceGuard guard(stream.device());
+    CUDA_CHECK(cudaStreamWaitEvent(static_cast<CudaStream&>(stream).stream, event, 0));
+  }
+  void synchronize() override {
+    if (!event) return;
+    const DeviceGuard guard(device);
+    CUDA_CHECK(cudaEventSynchronize(event));
+    throw_reported(state_of(device));
+  }
+  bool query() override {
+    if (!event) return true;
+    const DeviceGuard guard(device);
+    const cudaError_t status = cudaEventQuery(event);
+    if (status == cudaErrorNotReady) return cudaGetLastError(), false;
+    return check(status, "cudaEventQuery"), true;
+  }
+  double elapsed_time(const DeviceEvent& to) override {
+    const auto& end = static_cast<const CudaEvent&>(to);
+    REEL_CHECK(event && end.event && end.device == device,
+               "Event::elapsed_time: both events have to be recorded on streams of one device");
+    const DeviceGuard guard(device);
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event, end.event));
+    return milliseconds;
   }
 };
-Event::Event(bool timing) {
+
+}  // namespace
+
+std::unique_ptr<DeviceEvent> CudaRuntime::new_event(bool timing) {
   check_device(0);
-  impl_ = std::make_shared<Impl>(timing);
-}
-void Event::record(const Stream& stream) { impl_->record(stream); }
-void Event::record() { impl_->record(Stream::current(current_device())); }
-void Event::wait(const Stream& stream) const {
-  if (!impl_->event) return;
-  const DeviceGuard guard(stream.device());
-  CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.native()), impl_->event, 0));
-}
-void Event::synchronize() const {
-  if (!impl_->event) return;
-  const DeviceGuard guard(impl_->device);
-  CUDA_CHECK(cudaEventSynchronize(impl_->event));
-  throw_reported(state_of(impl_->device));
-}
-bool Event::query() const {
-  if (!impl_->event) return true;
-  const DeviceGuard guard(impl_->device);
-  const cudaError_t status = cudaEventQuery(impl_->event);
-  if (status == cudaErrorNotReady) return cudaGetLastError(), false;
-  return check(status, "cudaEventQuery"), true;
-}
-double Event::elapsed_time(const Event& end) const {
-  REEL_CHECK(end.impl_->event && impl_->event && end.impl_->device == impl_->device,
-             "Event::elapsed_time: both events have to be recorded on streams of one device");
-  const DeviceGuard guard(impl_->device);
-  float milliseconds = 0;
-  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, impl_->event, end.impl_->event));
-  return milliseconds;
+  return std::make_unique<CudaEvent>(timing);
 }
 
 }  // namespace reel::cuda

@@ -55,8 +55,8 @@ void check_wait(const char* what);
 /// An argument of a kernel that is new each time a captured graph runs again: the step of an optimizer, say.
 ///
 /// Outside of a capture it is its value. In one, the kernel reads it from memory. Before a replay, what made it is
-/// called again (before_replay in lib/device.h), with launches that do nothing: then the new value goes into that
-/// memory.
+/// called again (GraphCapture::before_replay in lib/device.h), with launches that do nothing: then the new value goes
+/// into that memory.
 template <class T>
 class ReplayParam {
  public:
@@ -80,7 +80,10 @@ struct MemoryBlock;
 void* allocate(size_t bytes, MemoryBlock** block);
 void release(MemoryBlock* block);
 
-// Of the host, for what is copied to a GPU: allocate_pinned and release_pinned are in lib/device.h.
+// Pinned memory of the host, for what is copied to a GPU (pinned.cu).
+void* allocate_pinned(size_t bytes);
+void release_pinned(void* data);
+bool is_pinned(const void* data);
 /// Says that a copy from there has been queued on stream(): until it is made, a pinned block is not reused.
 void note_copy_from(const void* data);
 void empty_pinned_cache();

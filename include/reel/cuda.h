@@ -8,6 +8,14 @@
 #include "reel/types.h"
 
 #pragma GCC visibility push(default)
+namespace reel {
+class DeviceEvent;
+class DeviceGraph;
+class DeviceStream;
+class DeviceStreamGuard;
+class Tensor;
+}  // namespace reel
+
 /// NVIDIA GPUs: which there are, their memory, and the order in which they work.
 ///
 /// An op on a CUDA tensor only queues its work on the calling thread's current stream and returns. What needs a value
@@ -58,14 +66,12 @@ class Stream {
   void* native() const;                                  ///< The cudaStream_t.
   bool operator==(const Stream&) const = default;        ///< The same queue.
 
-  struct Impl;
-
  private:
+  friend class Event;
   friend class StreamGuard;
-  friend class Graph;
-  friend void record_stream(void* block, const Stream& stream);
-  explicit Stream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-  std::shared_ptr<Impl> impl_;
+  friend class reel::Tensor;
+  explicit Stream(std::shared_ptr<DeviceStream> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<DeviceStream> impl_;
 };
 
 /// Makes a stream the calling thread's current one of its device until the guard is destroyed. An op is queued on the
@@ -82,8 +88,7 @@ class StreamGuard {
   StreamGuard& operator=(const StreamGuard&) = delete;
 
  private:
-  std::shared_ptr<Stream::Impl> before_, now_;
-  [[maybe_unused]] int device_before_;  // a build without CUDA has no use for it
+  std::unique_ptr<DeviceStreamGuard> impl_;
 };
 
 /// A point in a stream's work. Streams of other devices may be ordered after it, too. An event that was never
@@ -101,8 +106,7 @@ class Event {
   double elapsed_time(const Event& end) const;
 
  private:
-  struct Impl;
-  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<DeviceEvent> impl_;
 };
 
 // ---- graphs ---------------------------------------------------------------------------------------------------------
@@ -147,8 +151,7 @@ class Graph {
   size_t size() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<DeviceGraph> impl_;
 };
 
 // ---- debugging ------------------------------------------------------------------------------------------------------

@@ -230,13 +230,6 @@ struct SparseGrad {
 
 // ---- factories ------------------------------------------------------------------------------------------------------
 
-///@{
-/// The calling thread's default device of new tensors: initially the CPU, in every thread. Readers of files and data
-/// sets return CPU tensors all the same. set_default_device throws for a device that does not exist.
-Device default_device();
-void set_default_device(Device device);
-///@}
-
 /// Written as a designated initializer: zeros({2, 3}, {.dtype = kFloat64}). The dtype defaults to float32, to that
 /// of the values (arange, full, tensor), or to int64 (randint, randperm).
 struct TensorOptions {

@@ -102,6 +102,13 @@ inline constexpr Device kCPU{DeviceType::kCPU, 0}, kCUDA{DeviceType::kCUDA, 0};
 ///@}
 std::ostream& operator<<(std::ostream& out, Device device);  ///< "cpu", "cuda:0"
 
+///@{
+/// The calling thread's default device of new tensors: initially the CPU, in every thread. Readers of files and data
+/// sets return CPU tensors all the same. set_default_device throws for a device that does not exist.
+Device default_device();
+void set_default_device(Device device);
+///@}
+
 // ---- shapes ---------------------------------------------------------------------------------------------------------
 
 /// Tensors have at most this many dimensions.

@@ -24,7 +24,7 @@ struct ParameterCasts {
   };
   std::unordered_map<const TensorImpl*, Entry> of;
   // A cast made during a capture has no value outside of it, and one from outside has a stale value in a replay.
-  const bool captured = cuda::capturing();
+  const bool captured = capturing();
 };
 
 namespace {
@@ -51,7 +51,7 @@ Tensor detail::cast_to_half(const Tensor& x, DType type) {
   const DType own = impl->view.dtype;
   if (own == type || own == kFloat64 || !is_floating_point(own)) return x;
   const bool is_parameter = x.is_leaf() && impl->requires_grad;
-  if (!is_parameter || !my_casts || my_casts->captured != cuda::capturing()) return x.to(type);
+  if (!is_parameter || !my_casts || my_casts->captured != capturing()) return x.to(type);
   ParameterCasts::Entry& entry = my_casts->of[impl];
   const bool fresh = entry.cast.defined() && TensorImpl::of(entry.seen)->storage == impl->storage &&
                      entry.version == x.version() && entry.cast_version == entry.cast.version() &&

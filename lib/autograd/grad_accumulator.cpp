@@ -7,7 +7,6 @@
 #include "lib/autograd/tape.h"
 #include "lib/kernels/copy.h"
 #include "lib/kernels/gemm.h"
-#include "reel/cuda.h"
 
 namespace reel {
 
@@ -264,7 +263,7 @@ bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& t
 void GradAccumulator::record_current_stream() const {
   if (!pending_) return;
   for (const Tensor* pack : {&pending_->g_rows, &pending_->x_rows, &pending_->unread_ids, &pending_->values})
-    if (pack->defined() && pack->device() != kCPU) pack->record_stream(cuda::Stream::current(pack->device().index));
+    if (pack->defined()) reel::record_current_stream(*pack);
 }
 
 // ---- the sum --------------------------------------------------------------------------------------------------------

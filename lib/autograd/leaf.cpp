@@ -3,7 +3,6 @@
 #include "lib/autograd/linear.h"
 #include "lib/device.h"
 #include "reel/autograd.h"
-#include "reel/cuda.h"
 
 namespace reel {
 namespace {
@@ -104,7 +103,7 @@ void LeafGrad::add(TensorImpl* leaf, FinalGrad grad) {
 
 void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
   // Not in a captured graph: a replay would not add to what is pending on the host's side.
-  if (hooks.empty() && arrived.has_pending() && !cuda::capturing()) {
+  if (hooks.empty() && arrived.has_pending() && !capturing()) {
     std::lock_guard lock(mutex());
     if (!deferred_.take_pending(arrived, metadata_of(leaf))) materialize(leaf);
     if (arrived.empty()) return;

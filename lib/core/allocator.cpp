@@ -313,7 +313,7 @@ Storage* Storage::make(size_t bytes, Device device, const Shape& shape, DType dt
     storage->data = storage + 1;
   } else {
     void* block = nullptr;
-    void* data = kernels_on(device).allocate(bytes, &block);
+    void* data = runtime(device).allocate(device.index, bytes, &block);
     storage = new (allocate_cpu(sizeof(Storage))) Storage;
     storage->data = data;
     storage->block = block;
@@ -348,7 +348,7 @@ void Storage::destroy() {
     delete release;
   } else if (!behind_header) {
     try {
-      cuda::release_block(block);
+      runtime(device).release(block, bytes);
     } catch (const Error&) {  // at the end of the process, or after a fault of the GPU: it is gone with the driver
     }
   }

@@ -17,7 +17,7 @@ struct alignas(64) Storage {
   bool large = false;  // listed by an out-of-memory Error: see largest_holders
   size_t bytes = 0;
   void* data = nullptr;
-  void* block = nullptr;                     // the handle that the device's allocator releases
+  void* block = nullptr;                     // what DeviceRuntime::release takes
   std::function<void()>* release = nullptr;  // foreign memory (from_blob): called when the last reference is gone
 
   /// shape and dtype are remembered for the error message of an allocation that fails.

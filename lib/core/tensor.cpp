@@ -7,7 +7,6 @@
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/device.h"
-#include "reel/cuda.h"
 
 namespace reel {
 
@@ -174,23 +173,10 @@ Scalar Tensor::item() const {
   }
 }
 
-bool Tensor::is_pinned() const {
-  return view_of(*this, "is_pinned").host && cuda::is_pinned(TensorImpl::of(*this)->storage->data);
-}
-
-Tensor Tensor::pin_memory() const {
-  const View& view = view_of(*this, "pin_memory");
-  REEL_CHECK(view.host, "pin_memory: the tensor is on ", device(), ", not on the CPU");
-  if (is_pinned()) return *this;
-  void* data = cuda::allocate_pinned(static_cast<size_t>(view.numel * size_of(view.dtype)));
-  const Tensor pinned = from_blob(data, view.dtype, view.shape, [data] { cuda::release_pinned(data); });
-  cpu_kernels().copy(view, view_of(pinned));
-  return pinned;
-}
-
-void Tensor::record_stream(const cuda::Stream& stream) const {
-  REEL_CHECK(!view_of(*this, "record_stream").host, "record_stream: the tensor is on the CPU");
-  cuda::record_stream(TensorImpl::of(*this)->storage->block, stream);
+void record_current_stream(const Tensor& tensor) {
+  const Storage& storage = *TensorImpl::of(tensor)->storage;
+  DeviceRuntime& device = runtime(storage.device);
+  device.record_stream(storage.block, *device.current_stream(storage.device.index));
 }
 
 Tensor Tensor::detach() const {
@@ -213,15 +199,6 @@ void set_data(const Tensor& target, const Tensor& source) {
 }
 
 // ---- factories ------------------------------------------------------------------------------------------------------
-
-namespace {
-thread_local Device where_by_default = kCPU;
-}
-Device default_device() { return where_by_default; }
-void set_default_device(Device device) {
-  kernels_on(device);  // an Error if there is none
-  where_by_default = device;
-}
 
 void check_fits(const char* op, Scalar value, DType dtype) {
   const double number = value.to<double>();

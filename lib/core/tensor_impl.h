@@ -57,6 +57,8 @@ inline const View& view_of(const Tensor& tensor, const char* op) {
 }
 inline const View& view_of(const Tensor& tensor) { return TensorImpl::of(tensor)->view; }
 inline const KernelTable& kernels_of(const Tensor& tensor) { return kernels_on(TensorImpl::of(tensor)->device()); }
+/// Keeps its memory from being used again before the calling thread's current stream has done what it has been given.
+void record_current_stream(const Tensor& tensor);
 
 /// Row-major strides of shape.
 Strides contiguous_strides(const Shape& shape);

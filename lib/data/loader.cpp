@@ -6,8 +6,9 @@
 #include <mutex>
 #include <thread>
 
+#include "lib/core/tensor_impl.h"
+#include "lib/device.h"
 #include "lib/philox.h"
-#include "reel/cuda.h"
 
 // The part of DataLoader that is no template: workers that make batches ahead, in order, and copies to a GPU on a
 // stream of their own.
@@ -111,31 +112,26 @@ Pipeline::Pipeline(int workers, int64_t ahead, int64_t first, int64_t last, std:
 Pipeline::~Pipeline() = default;
 
 struct Mover::Shared {
-  Device device;
-  std::optional<cuda::Stream> stream;
-  std::optional<cuda::Event> copied;
+  const Device device;
+  DeviceRuntime& runtime = reel::runtime(device);
+  const std::shared_ptr<DeviceStream> stream = runtime.new_stream(device.index);
+  const std::unique_ptr<DeviceEvent> copied = runtime.new_event(false);
 };
-Mover::Mover(Device device) : shared_(std::make_unique<Shared>(Shared{device, {}, {}})) {
-  if (device == kCPU) return;
-  shared_->stream.emplace(device.index);
-  shared_->copied.emplace();
-}
+Mover::Mover(Device device) : shared_(new Shared{device}) {}
 Mover::~Mover() = default;
 
 Tensor Mover::move(const Tensor& x) {
   if (!x.defined()) return x;
-  if (!shared_->stream) return x.to(shared_->device);
-  const cuda::StreamGuard guard(*shared_->stream);
+  const DeviceStreamGuard guard(shared_->runtime, shared_->stream);
   const Tensor there = x.to(shared_->device);
   shared_->copied->record(*shared_->stream);
   return there;
 }
 
 void Mover::arrive(const Tensor& x) {
-  if (!shared_->stream || !x.defined()) return;
-  const auto here = cuda::Stream::current(shared_->device.index);
-  shared_->copied->wait(here);
-  x.record_stream(here);
+  if (!x.defined()) return;
+  shared_->copied->wait(*shared_->runtime.current_stream(shared_->device.index));
+  record_current_stream(x);
 }
 
 std::optional<Pipeline::Result> Pipeline::take() {

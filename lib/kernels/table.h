@@ -40,10 +40,6 @@ enum class SegmentOp;   // lib/kernels/segment.h
 /// ctc and poisson: they compute in float32 and round each element of a result once. A number of the host that comes
 /// beside halves is a float32.
 struct KernelTable {
-  // Memory of a device that is not the CPU, for storage; reel::Error when there is none. cuda::release_block gives the
-  // block back.
-  void* (*allocate)(size_t bytes, void** block);
-
   // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
   // copy() from another device of the same kind, whose number is `source`; there is one CPU.
@@ -222,8 +218,8 @@ void for_each_kernel(const Visit& visit) {
 #define KERNELS(slot, List) \
   [&] { visit(#slot, [](auto& table) -> auto& { return table.slot; }, static_cast<typename Lists::List*>(nullptr)); }
   const auto each = [](const auto&... kernel) {
-    static_assert((sizeof...(kernel) + 1) * sizeof(void (*)()) == sizeof(KernelTable),
-                  "each slot of KernelTable but allocate has a line in for_each_kernel");
+    static_assert(sizeof...(kernel) * sizeof(void (*)()) == sizeof(KernelTable),
+                  "each slot of KernelTable has a line in for_each_kernel");
     (kernel(), ...);
   };
   each(

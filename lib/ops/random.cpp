@@ -40,7 +40,7 @@ GeneratorState draw(int64_t n) {
 template <class Kernel>
 void with_numbers(const Tensor& y, int64_t n, Kernel kernel) {
   kernel(draw(n));
-  if (!view_of(y).host && cuda::capturing()) cuda::before_replay([=] { kernel(draw(n)); });
+  if (!view_of(y).host && capturing()) current_capture->before_replay([=] { kernel(draw(n)); });
 }
 
 void fill_random(RandomKind kind, double a, double b, const Tensor& y) {

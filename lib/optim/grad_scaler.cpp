@@ -38,7 +38,7 @@ void GradScaler::check_used(const char* method) const {
 Tensor GradScaler::scale(const Tensor& output) {
   REEL_CHECK(output.defined(), "GradScaler::scale: undefined tensor");
   if (!options_.enabled) return output;
-  REEL_CHECK(!cuda::capturing(), "GradScaler::scale: a captured graph would keep the scale of its capture");
+  REEL_CHECK(!capturing(), "GradScaler::scale: a captured graph would keep the scale of its capture");
   used_ = true;
   const Tensor wide = output.dim() == 0 && is_half(output.dtype()) ? output.to(kFloat32) : output;
   return wide * Tensor(scale_);

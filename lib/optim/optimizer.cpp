@@ -64,12 +64,12 @@ void Optimizer::make_states(State& state, const Tensor& parameter) const {
 void Optimizer::step() {
   NoGrad guard;
   const AutocastOff exact;
-  if (cuda::capturing()) {  // replays step by the gradients of the capture, whatever becomes of grad() between them
+  if (capturing()) {  // replays step by the gradients of the capture, whatever becomes of grad() between them
     std::vector<std::pair<Tensor, Tensor>> given;
     for (const Group& group : groups_)
       for (const Tensor& p : group.parameters)
         if (const Tensor grad = p.grad(); grad.defined()) given.emplace_back(p, grad);
-    cuda::before_replay([this, given] {
+    current_capture->before_replay([this, given] {
       for (const auto& [p, grad] : given)
         if (Tensor parameter = p; !parameter.grad().is_same(grad)) parameter.set_grad(grad);
       step();
@@ -95,7 +95,7 @@ void Optimizer::step() {
       }
       REEL_CHECK(handle.is_same(parameter), "Optimizer: update() has assigned to the handle of the parameter of shape ",
                  parameter.shape(), "; it changes the elements in place, p.copy_(…)");
-      REEL_CHECK(!cuda::capturing() || had || !state.tensors[0].defined(),
+      REEL_CHECK(!capturing() || had || !state.tensors[0].defined(),
                  "Optimizer::step: the step that makes the states cannot be captured, take one before");
     }
   }

@@ -14,7 +14,7 @@ complain() {
 floor_of() {  # sets floor; it is empty for a path that has none yet
   case $1 in
     include/reel/@(cuda|error|memory|precision|profile|threads|types|version).h | lib/core/@(types.cpp|half.h|precision.cpp|threads.cpp|version.cpp)) floor=0 ;;
-    lib/core/@(allocator|no_cuda|storage).* | lib/@(device|philox|view|window).h | lib/functors/* | lib/kernels/* | lib/cpu/* | cuda/*) floor=1 ;;
+    lib/core/@(allocator|device|no_cuda|storage).* | lib/@(device|philox|view|window).h | lib/functors/* | lib/kernels/* | lib/cpu/* | cuda/*) floor=1 ;;
     include/reel/@(tensor|tensor_methods|autograd|amp/autocast|detail/tensor).h | lib/core/* | lib/autograd/*) floor=2 ;;
     include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
     include/reel/@(amp|nn|optim|data|io|state_dict).h | include/reel/@(amp|nn|optim|data|io)/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
@@ -53,6 +53,15 @@ while IFS=: read -r file line text; do
   ((own >= ${floor:-0})) || complain "$file:$line: floor $own includes $header of floor $floor"
 done < <(grep -rnE '^ *# *include' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
   include lib cuda samples bench test)
+
+# ---- above the devices' floor no device is named ---------------------------------------------------------------------
+
+# What is needed of one goes through lib/device.h. lib/core/cuda.cpp implements reel/cuda.h.
+while IFS=: read -r file line _; do
+  floor_of "$file"
+  ((${floor:-0} < 2)) || [[ $file == lib/core/cuda.cpp ]] ||
+    complain "$file:$line: floor $floor names cuda::, not DeviceRuntime (lib/device.h)"
+done < <(grep -rnE '\b(cuda::|cuda_runtime\b|namespace cuda\b|reel/cuda\.h)' lib)
 
 # ---- a shared library exports what public headers declare -----------------------------------------------------------
 
