@@ -1,8 +1,8 @@
 // Feeds the fuzzers' seeds, whole and damaged, to the readers; without a fuzzer.
 #include <random>
 
-#include "test/support/folder.h"
 #include "test/fuzz/targets.h"
+#include "test/support/folder.h"
 #include "test/support/pch.h"
 
 TEST_CASE("readers take their seeds whole and refuse them damaged") {
