@@ -276,7 +276,7 @@ int64_t thread_memory_in_use() {
 MemoryStats memory_stats() {
   Depot& all = depot();
   std::lock_guard lock(all.mutex);
-  MemoryStats stats{.in_use = all.retired_in_use};
+  MemoryStats stats{.in_use = all.retired_in_use, .peak_in_use = all.retired_in_use};
   for (const Cache* c : all.caches) {
     stats.in_use += c->in_use.load(std::memory_order_relaxed);
     stats.peak_in_use += c->peak.load(std::memory_order_relaxed);

@@ -77,6 +77,13 @@ TEST_CASE("memory freed on another thread is used again", "[threads]") {
   CHECK(memory_stats().in_use + memory_stats().cached - held < (4 << 20));
 }
 
+TEST_CASE("the peak of memory counts what threads that have ended have freed", "[threads]") {
+  Tensor tensor = empty({1 << 20});
+  std::thread([&] { tensor.reset(); }).join();
+  reset_peak_memory_stats();
+  CHECK(memory_stats().peak_in_use == memory_stats().in_use);
+}
+
 TEST_CASE("the threads of oneDNN are set in the OpenMP that it has loaded", "[cpu]") {
   const auto openmp_threads = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
   REQUIRE(openmp_threads);
