@@ -10,7 +10,7 @@ struct BiLSTM : nn::LSTM {
   BiLSTM(nn::Module& parent, int64_t input, int64_t hidden)
       : nn::LSTM(parent, "lstm", input, hidden, {.bidirectional = true}) {
     for (int direction : {0, 1}) {  // weight_ih, weight_hh, bias_ih, bias_hh
-      const Tensor* w = &weights[4 * direction];
+      const nn::Parameter* w = &weights[4 * direction];
       const uint64_t seed = 10 + 10 * direction;
       fill(w[0], seed, 0.1f), fill(w[1], seed + 1, 0.1f);
       zero({w[2], w[3]});
