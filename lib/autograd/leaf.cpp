@@ -21,6 +21,14 @@ std::mutex creation_mutex;
 // Shared by the leaves, so that a leaf need not carry one: two leaves with one mutex only block each other at times.
 std::mutex gradient_mutexes[64];
 
+// A dense gradient of `leaf` with the rows of `sparse`, which is undefined afterwards.
+Tensor to_dense(const TensorImpl* leaf, SparseGrad& sparse) {
+  const GradMetadata like = metadata_of(leaf);
+  Tensor dense = zeros(like.shape, {.dtype = like.dtype, .device = like.device});
+  add_sparse(dense, sparse, std::exchange(sparse, {}), like.shape);
+  return dense;
+}
+
 }  // namespace
 
 LeafGrad::LeafGrad() {
@@ -61,11 +69,7 @@ void LeafGrad::materialize(TensorImpl* leaf) {
 Tensor LeafGrad::dense(TensorImpl* leaf) {
   std::lock_guard lock(mutex());
   materialize(leaf);
-  if (sparse_.ids.defined()) {
-    const GradMetadata like = metadata_of(leaf);
-    dense_ = zeros(like.shape, {.dtype = like.dtype, .device = like.device});
-    add_sparse(dense_, sparse_, std::exchange(sparse_, {}), like.shape);
-  }
+  if (sparse_.ids.defined()) dense_ = to_dense(leaf, sparse_);
   return dense_;
 }
 
@@ -123,11 +127,7 @@ void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
 void LeafGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
   for (size_t i = 0; i < hooks.size(); ++i) {
     if (!hooks[i].before) continue;
-    if (grad.sparse.ids.defined()) {  // a hook gets a dense gradient
-      const GradMetadata like = metadata_of(leaf);
-      grad.dense = zeros(like.shape, {.dtype = like.dtype, .device = like.device});
-      add_sparse(grad.dense, grad.sparse, std::exchange(grad.sparse, {}), like.shape);
-    }
+    if (grad.sparse.ids.defined()) grad.dense = to_dense(leaf, grad.sparse);  // a hook gets a dense gradient
     const GradHook before = hooks[i].before;  // a copy, since a hook may add and remove hooks
     if (Tensor changed = before(grad.dense); changed.defined()) {
       REEL_CHECK(changed.shape() == leaf->view.shape, "backward: a hook returned a gradient of shape ", changed.shape(),
