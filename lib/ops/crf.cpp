@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "lib/kernels/crf.h"
+#include "lib/ops/forward_backward.h"
 #include "lib/ops/internal.h"
 
 namespace reel {
@@ -118,18 +119,16 @@ struct Expected {
   Tensor transitions;  // [tags, tags]: how often to be expected
 };
 
-/// By the forward-backward recursions of one chain.
+/// Of one chain.
 Expected expected_counts(const Tensor& e, const Tensor& transitions, const Tensor& start, const Tensor& end) {
-  const int64_t len = e.size(0);
-  std::vector<Tensor> alpha{start.defined() ? e[0] + start : e[0]}, beta(static_cast<size_t>(len));
-  for (int64_t t = 1; t < len; ++t) alpha.push_back(logsumexp(alpha.back().unsqueeze(1) + transitions, 0) + e[t]);
-  const Tensor last = end.defined() ? end : zeros_like(e[0]), log_z = logsumexp(alpha.back() + last, 0);
+  const auto [alpha, beta, log_z] = forward_backward(
+      e, start.defined() ? start : zeros_like(e[0]), end.defined() ? end : zeros_like(e[0]),
+      [&](const Tensor& a) { return logsumexp(a.unsqueeze(1) + transitions, 0); },
+      [&](const Tensor& b) { return logsumexp(transitions + b.unsqueeze(0), 1); });
   Tensor counts = zeros_like(transitions);
-  beta.back() = last;
-  for (int64_t t = len - 2; t >= 0; --t) {
-    const Tensor ways = transitions + (e[t + 1] + beta[static_cast<size_t>(t + 1)]).unsqueeze(0);
-    beta[static_cast<size_t>(t)] = logsumexp(ways, 1);
-    counts = counts + exp(alpha[static_cast<size_t>(t)].unsqueeze(1) + ways - log_z);
+  for (size_t t = alpha.size() - 1; t > 0; --t) {
+    const Tensor into = (e[static_cast<int64_t>(t)] + beta[t]).unsqueeze(0);
+    counts = counts + exp(alpha[t - 1].unsqueeze(1) + (transitions + into) - log_z);
   }
   return {exp(stack(alpha) + stack(beta) - log_z), counts};
 }
