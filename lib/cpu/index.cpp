@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/cpu/dispatch.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/dispatch.h"
 #include "lib/kernels/scatter.h"
 
 // Indexing along one dimension: bounds checks, gather-like reads, scatter-like writes and nonzero. Slices that are

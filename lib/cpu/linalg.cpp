@@ -3,8 +3,8 @@
 #include <xtensor-blas/xlapack.hpp>
 #include <xtensor/xtensor.hpp>
 
-#include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
+#include "lib/dispatch.h"
 
 // Decompositions and solvers by LAPACK, which takes column-major matrices: each matrix of a batch is copied into one,
 // and the results are copied back.
