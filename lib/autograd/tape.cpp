@@ -122,7 +122,7 @@ void drop_node(Node* node) {
   if (mine.draining) return;
   mine.draining = true;
   while (Node* next = mine.dying) {
-    mine.dying = reinterpret_cast<Node*>(next->pass);
+    mine.dying = reinterpret_cast<Node*>(next->pass);  // NOLINT(performance-no-int-to-ptr): no pass uses a dead node
     release_node(next);
     for (uint32_t i = 0; i < next->num_outputs; ++i) next->outputs()[i].~NodeOutput();
     delete next->extras;

@@ -7,6 +7,7 @@
 #include "reel/random.h"
 #include "reel/testing.h"
 #include "test/support/op_table.h"
+#include "test/support/tolerance.h"
 
 // The generic tests: every row of the op table, in every dtype, in every layout.
 namespace reel {
@@ -135,16 +136,6 @@ DType expected_dtype(const Row& row, DType dtype) {
     case Result::kInt64: return kInt64;
   }
   return dtype;
-}
-
-double tolerance_of(DType dtype) {
-  switch (dtype) {
-    case kFloat64: return 1e-12;
-    case kFloat32: return 2e-6;
-    case kFloat16: return 2e-3;
-    case kBFloat16: return 1.6e-2;
-    default: return 0;
-  }
 }
 
 /// Throws what differs first.
