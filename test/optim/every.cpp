@@ -67,7 +67,7 @@ StateDict converted(const StateDict& dict, DType dtype) {
 struct Table : nn::Module {
   explicit Table(bool rows) : table(*this, "table", 6, 5, {.sparse = rows}) {}
   void set_grads(int step) {
-    const Tensor ids = tensor({1, 4, step % 3, 4});
+    const Tensor ids = tensor({1, 4, step % 3, 4}).to(table.weight.device());
     zero_grad();
     sum(square(table(ids) + (step - 1))).backward();
   }
