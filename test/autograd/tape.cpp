@@ -425,6 +425,22 @@ TEST_CASE("the tape prints itself", "[tape]") {
   CHECK_THROWS_WITH(tape_to_string(ones({1})), Catch::Contains("no history"));
 }
 
+TEST_CASE("a printed tape is the same in a locale that groups digits", "[tape]") {
+  struct Dots : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const Tensor x = ones({2000}, {.requires_grad = true});
+  Tensor y = x * 2;
+  for (int i = 0; i < 1000; ++i) y = y + 1;  // numbers of four digits
+  const std::string text = tape_to_string(y), dot = tape_to_dot(y);
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Dots));
+  const std::string grouped_text = tape_to_string(y), grouped_dot = tape_to_dot(y);
+  std::locale::global(before);
+  CHECK(grouped_text == text);
+  CHECK(grouped_dot == dot);
+}
+
 TEST_CASE("rules write over gradients that no other handle shares, and only over those", "[tape]") {
   Tensor x = tensor({0.5, -1.}).requires_grad_(), middle = exp(x), seen;
   const Tensor seed = tensor({1., 2.});

@@ -13,6 +13,8 @@
 namespace reel {
 namespace {
 
+using Catch::Contains, Catch::Equals;
+
 // ---- inputs ---------------------------------------------------------------------------------------------------------
 
 /// For pointwise rows shapes are given, one for every input; the others bring their own.
@@ -312,6 +314,40 @@ TEST_CASE("the gradient for one input does not depend on whether others require 
               if (inputs[i].is_floating_point())
                 check_close(gradients(row, inputs, cotangent, i), {together[k++]}, 1e-12);
           }) == "");
+  });
+}
+
+TEST_CASE("an input that changes between forward and backward is an Error or makes no difference", "[ops]") {
+  const auto change = [](Tensor x) {
+    NoGrad guard;
+    if (x.is_floating_point())
+      x.mul_(-0.5);
+    else if (x.dtype() == kBool)
+      x.copy_(logical_not(x));
+    else  // stays in its range
+      x.copy_(flip(x.flatten(), {0}).view(x.shape()));
+  };
+  for_differentiable_rows([&](const Row& row, const Tensors& inputs) {
+    const Tensor cotangent = cotangent_of(row, inputs);
+    for (size_t changed = 0; changed < inputs.size(); ++changed)
+      for (const bool needed : {false, true}) {  // whether the changed one has a gradient, too
+        const auto run = [&](bool changes) {
+          Tensors arguments, targets;
+          for (size_t i = 0; i < inputs.size(); ++i) {
+            arguments.push_back(inputs[i].clone());
+            if (inputs[i].is_floating_point() && (needed || i != changed))
+              targets.push_back(arguments[i].requires_grad_());
+          }
+          if (targets.empty()) return Tensors();
+          const Tensor y = row.call(arguments);
+          if (!y.requires_grad()) return Tensors();
+          if (changes) change(arguments[changed]);
+          return grad({&y, 1}, targets, {&cotangent, 1}, {.allow_unused = true});
+        };
+        INFO(describe(inputs) << ", input " << changed << " changes");
+        const Tensors expected = run(false);
+        CHECK_THAT(problem([&] { check_close(run(true), expected, 0); }), Equals("") || Contains("changed in place"));
+      }
   });
 }
 
