@@ -95,9 +95,14 @@ template <Integer T>
 REEL_HD T abs(T x) {
   return x < T(0) ? T(-x) : x;
 }
+/// Is b the divisor whose quotient of the least number overflows? An unsigned type has none: its T(-1) is its largest.
+template <Integer T>
+REEL_HD bool is_minus_one(T b) {
+  return std::is_signed_v<T> && b == T(-1);
+}
 template <Integer T>
 REEL_HD T fmod(T a, T b) {
-  return b == T(0) || b == T(-1) ? T(0) : T(a % b);
+  return b == T(0) || is_minus_one(b) ? T(0) : T(a % b);
 }
 /// An integer power; as in NumPy, a negative exponent gives 0 but for bases 1 and -1.
 template <Integer T>

@@ -499,7 +499,7 @@ struct FloorDivide {
     const T rest = fmod(a, b);
     const bool below = rest != T(0) && (rest < T(0)) != (b < T(0));
     if constexpr (std::is_integral_v<T>) {
-      return b == T(0) ? T(0) : b == T(-1) ? T(T(0) - a) : T(a / b - T(below));
+      return b == T(0) ? T(0) : is_minus_one(b) ? T(T(0) - a) : T(a / b - T(below));
     } else {
       if (b == T(0)) return a / b;
       const T quotient = (a - rest) / b - T(below), whole = floor(quotient);

@@ -1,0 +1,79 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "reel/autograd.h"
+#include "reel/nn.h"
+#include "reel/ops.h"
+#include "reel/random.h"
+
+// Edges, as PyTorch has them: integer types at their ends, numbers that a type does not hold, tensors of no dimension
+// or no element, derivatives where formulas have kinks. Figures that are not obvious are PyTorch 2.15's.
+namespace reel {
+namespace {
+
+using Catch::Contains;
+using Numbers = std::vector<double>;
+using Integers = std::vector<int64_t>;
+
+const double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+const TensorOptions kWideOptions{.dtype = kFloat64};
+
+Numbers numbers(const Tensor& x) { return x.to_vector<double>(); }
+Integers integers(const Tensor& x) { return x.to_vector<int64_t>(); }
+Tensor bytes(std::vector<int64_t> values) { return tensor(values).to(kUInt8); }
+Tensor doubles(std::vector<double> values) { return tensor(values); }
+
+/// The gradient of sum(f(x) weights), with weights 1, 2, …
+Tensor gradient(const std::function<Tensor(const Tensor&)>& f, const Tensor& at, bool create_graph = false) {
+  const Tensor x = create_graph ? at : at.detach().requires_grad_(), y = f(x);
+  const Tensor weights = arange(1, y.numel() + 1, 1, kWideOptions).reshape(y.shape()).to(y.dtype());
+  return grad({y}, {x}, {weights}, {.create_graph = create_graph})[0];
+}
+Tensor second_derivative(const std::function<Tensor(const Tensor&)>& f, const Tensor& at) {
+  const Tensor x = at.detach().requires_grad_();
+  return gradient([&](const Tensor& z) { return gradient(f, z, true); }, x, true);
+}
+
+}  // namespace
+
+// ---- integers -------------------------------------------------------------------------------------------------------
+
+TEST_CASE("integer division is right for every special divisor of every type", "[ops]") {
+  const auto specials = [](DType dtype) {
+    Integers all;
+    if (dtype == kUInt8) {
+      for (int64_t i = 0; i < 256; ++i) all.push_back(i);
+      return all;
+    }
+    const int64_t least = dtype == kInt32 ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int64_t>::min();
+    for (const int64_t end :
+         {least, int64_t{-256}, int64_t{-2}, int64_t{0}, int64_t{1}, int64_t{126}, int64_t{255}, ~least})
+      for (int64_t step = -2; step <= 2; ++step)
+        if (!(end == least && step < 0) && !(end == ~least && step > 0)) all.push_back(end + step);
+    return all;
+  };
+  __extension__ using Wide = __int128;
+  for (const DType dtype : {kUInt8, kInt32, kInt64}) {
+    INFO(dtype);
+    Integers left, right, modulo, python, floors;
+    for (const int64_t a : specials(dtype))
+      for (const int64_t b : specials(dtype)) {
+        if (b == 0) continue;
+        left.push_back(a), right.push_back(b);
+        const Wide rest = Wide(a) % b;
+        const bool below = rest != 0 && (rest < 0) != (b < 0);
+        modulo.push_back(static_cast<int64_t>(rest));
+        python.push_back(static_cast<int64_t>(below ? rest + b : rest));
+        const uint64_t quotient = static_cast<uint64_t>(Wide(a) / b - below);  // of the least by -1: wraps
+        floors.push_back(dtype == kInt32 ? static_cast<int32_t>(quotient) : static_cast<int64_t>(quotient));
+      }
+    const Tensor a = tensor(left).to(dtype), b = tensor(right).to(dtype);
+    CHECK(integers(fmod(a, b)) == modulo);
+    CHECK(integers(remainder(a, b)) == python);
+    CHECK(integers(floor_divide(a, b)) == floors);
+  }
+  CHECK(integers(remainder(bytes({254, 255, 3}), 255)) == Integers{254, 0, 3});
+}
+
+}  // namespace reel
