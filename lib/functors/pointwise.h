@@ -473,13 +473,14 @@ struct Prelu {
 };
 
 // Division with a remainder has no vector form that is exact for all operands: kOneByOne, T is never a batch.
+// Their slope by b is a whole number, the negative quotient, and rounded to it: its own slope is exactly 0.
 
 struct Fmod {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
   static constexpr bool kIntegers = true, kOneByOne = true;
   template <class T> REEL_HD T operator()(T a, T b) const { return fmod(a, b); }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * nearbyint((a - y) / b); }
 };
 struct Remainder {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
@@ -489,7 +490,7 @@ struct Remainder {
     return rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(rest + b) : rest;
   }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * nearbyint((a - y) / b); }
 };
 /// ⌊a / b⌋, of the exact quotient as in Python.
 struct FloorDivide {

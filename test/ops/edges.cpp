@@ -76,4 +76,19 @@ TEST_CASE("integer division is right for every special divisor of every type", "
   CHECK(integers(remainder(bytes({254, 255, 3}), 255)) == Integers{254, 0, 3});
 }
 
+// ---- derivatives at kinks -------------------------------------------------------------------------------------------
+
+TEST_CASE("the slope of a remainder by its divisor is a whole number, whose slope is 0", "[ops]") {
+  const Tensor a = doubles({7.3, -5.1, 1e6 + 0.3}), b = doubles({0.7, 1.3, -0.37});
+  for (const bool python : {false, true}) {
+    const auto rest = python ? static_cast<Tensor (*)(const Tensor&, const Tensor&)>(remainder) : fmod;
+    INFO((python ? "remainder" : "fmod"));
+    const Tensor slope = gradient([&](const Tensor& x) { return rest(a, x); }, b);
+    const Tensor quotient = python ? floor_divide(a, b) : trunc(a / b);
+    CHECK(equal(slope, -quotient * doubles({1, 2, 3})));
+    CHECK(numbers(second_derivative([&](const Tensor& x) { return rest(a, x); }, b)) == Numbers{0, 0, 0});
+    CHECK(numbers(second_derivative([&](const Tensor& x) { return rest(x, x * 0.3); }, a)) == Numbers{0, 0, 0});
+  }
+}
+
 }  // namespace reel
