@@ -32,8 +32,8 @@ struct Numbers {
 
 template <class To, class From>
 __device__ To convert(From x) {
-  if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, uint8_t>)
-    return static_cast<uint8_t>(static_cast<int64_t>(x));  // wraps, as integers do
+  if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>)
+    return functors::to_integer<To>(x);
   else
     return narrow<To>(x);
 }

@@ -116,7 +116,9 @@ class Tensor : public TensorMethods {
 
   // Conversion.
   ///@{
-  /// Of this dtype or on this device: *this where there is nothing to convert. Differentiable.
+  /// Of this dtype or on this device: *this where there is nothing to convert. Differentiable. Floats become integers
+  /// by rounding towards 0; what is out of range becomes the nearest int32 or int64, NaN 0, and uint8 is the lowest
+  /// byte of the int64, on every device.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   ///@}

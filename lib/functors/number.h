@@ -114,6 +114,21 @@ REEL_HD T pow(T base, T exponent) {
   return result;
 }
 
+/// A float as an integer, where a cast would be undefined or depend on the processor, too: rounded towards 0, saturated
+/// at the ends of the type, 0 for NaN. uint8 takes the lowest bits of the int64 that this gives, as of any integer.
+template <Integer To, Float From>
+REEL_HD To to_integer(From x) {
+  if constexpr (sizeof(To) < sizeof(int32_t)) {
+    return static_cast<To>(to_integer<int64_t>(x));
+  } else {
+    constexpr To least = static_cast<To>(uint64_t{1} << (8 * sizeof(To) - 1)), most = static_cast<To>(~least);
+    constexpr From end = -static_cast<From>(least);
+    if (abs(x) < end) [[likely]]
+      return static_cast<To>(x);
+    return x >= end ? most : x < 0 ? least : To(0);
+  }
+}
+
 template <class T>
 REEL_HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));

@@ -76,6 +76,24 @@ TEST_CASE("integer division is right for every special divisor of every type", "
   CHECK(integers(remainder(bytes({254, 255, 3}), 255)) == Integers{254, 0, 3});
 }
 
+TEST_CASE("floats beyond an integer type become its ends, NaN 0", "[ops]") {
+  const int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  const int64_t most32 = std::numeric_limits<int32_t>::max(), least32 = std::numeric_limits<int32_t>::min();
+  const Tensor x = doubles({1e30, -1e30, kInf, -kInf, kNan, 2.9, -2.9, 0x1p63, -0x1p63, 3e9, -3e9});
+  for (const DType from : {kFloat32, kFloat64}) {
+    INFO(from);
+    const Tensor y = repeat(x.to(from), {3});  // long enough for vectors
+    CHECK(integers(y.to(kInt64)).size() == 33);
+    CHECK(integers(y.to(kInt64).narrow(0, 11, 11)) ==
+          Integers{most, least, most, least, 0, 2, -2, most, least, 3000000000, -3000000000});
+    CHECK(integers(y.to(kInt32).narrow(0, 11, 11)) ==
+          Integers{most32, least32, most32, least32, 0, 2, -2, most32, least32, most32, least32});
+    CHECK(integers(y.narrow(0, 4, 3).to(kUInt8)) == Integers{0, 2, 254});
+    CHECK(integers(doubles({300.7, -1, kInf, -kInf}).to(from).to(kUInt8)) == Integers{44, 255, 255, 0});
+  }
+  CHECK(integers(tensor({kInf, -kInf, kNan}).to(kFloat16).to(kInt32)) == Integers{most32, least32, 0});
+}
+
 // ---- derivatives at kinks -------------------------------------------------------------------------------------------
 
 TEST_CASE("the slope of a remainder by its divisor is a whole number, whose slope is 0", "[ops]") {
