@@ -94,6 +94,42 @@ TEST_CASE("floats beyond an integer type become its ends, NaN 0", "[ops]") {
   CHECK(integers(tensor({kInf, -kInf, kNan}).to(kFloat16).to(kInt32)) == Integers{most32, least32, 0});
 }
 
+// ---- losses ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("no elementwise loss broadcasts its target in silence", "[ops]") {
+  const Tensor column = rand({4, 1}), row = rand({4});
+  const std::pair<const char*, std::function<Tensor(const Tensor&, const Tensor&)>> losses[] = {
+      {"l1_loss", [](auto& x, auto& t) { return l1_loss(x, t, kNoReduction); }},
+      {"mse_loss", [](auto& x, auto& t) { return mse_loss(x, t, kNoReduction); }},
+      {"smooth_l1_loss", [](auto& x, auto& t) { return smooth_l1_loss(x, t, {.reduction = kNoReduction}); }},
+      {"huber_loss", [](auto& x, auto& t) { return huber_loss(x, t, {.reduction = kNoReduction}); }},
+      {"kl_div", [](auto& x, auto& t) { return kl_div(x, t, {.reduction = kNoReduction}); }},
+      {"poisson_nll_loss", [](auto& x, auto& t) { return poisson_nll_loss(x, t, {.reduction = kNoReduction}); }},
+      {"gaussian_nll_loss",
+       [](auto& x, auto& t) { return gaussian_nll_loss(x, t, ones_like(x), {.reduction = kNoReduction}); }},
+      {"soft_margin_loss", [](auto& x, auto& t) { return soft_margin_loss(x, t, kNoReduction); }},
+      {"hinge_embedding_loss",
+       [](auto& x, auto& t) { return hinge_embedding_loss(x, t, {.reduction = kNoReduction}); }},
+      {"margin_ranking_loss",
+       [](auto& x, auto& t) { return margin_ranking_loss(x, x * 2, t, {.reduction = kNoReduction}); }},
+      {"margin_ranking_loss",
+       [](auto& x, auto& t) { return margin_ranking_loss(x, t, ones_like(x), {.reduction = kNoReduction}); }}};
+  for (const auto& [name, loss] : losses) {
+    INFO(name);
+    CHECK_THROWS_WITH(loss(column, row), std::string(name) + ": input of shape [4, 1] and target of shape [4]");
+    CHECK_THROWS_WITH(loss(row, column), Contains("input of shape [4] and target of shape [4, 1]"));
+    CHECK_THROWS_WITH(loss(row, rand({1})), Contains("target of shape [1]"));
+    CHECK(loss(row, 1).shape() == Shape{4});
+    CHECK(loss(row, tensor(0.5f)).shape() == Shape{4});
+    CHECK(loss(column, column).shape() == Shape{4, 1});
+  }
+  CHECK_THROWS_WITH(binary_cross_entropy(row, row, {.weight = column}),
+                    "binary_cross_entropy: a weight of shape [4, 1] for shape [4]");
+  CHECK_THROWS_WITH(binary_cross_entropy_with_logits(row, row, {.pos_weight = column}), Contains("a weight of shape"));
+  CHECK_THROWS_WITH(cosine_embedding_loss(rand({4, 3}), rand({1, 3}), ones({4})), Contains("vectors of shape"));
+  CHECK_THROWS_WITH(cosine_embedding_loss(rand({4, 3}), rand({4, 3}), ones({1})), Contains("vectors of shape"));
+}
+
 // ---- derivatives at kinks -------------------------------------------------------------------------------------------
 
 TEST_CASE("the slope of a remainder by its divisor is a whole number, whose slope is 0", "[ops]") {
