@@ -311,7 +311,7 @@ Tensor loss_of(const char* op, Reduction reduction, const Tensor& a, const Tenso
   const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
   REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
              " tensors, neither of a floating point type");
-  return reduced(op, f(a.to(wide), b.to(wide)), reduction).to(dtype);
+  return reduced(op, f(without_number(a.to(wide)), without_number(b.to(wide))), reduction).to(dtype);
 }
 
 void check_same_shape(const char* op, const Tensor& input, const Tensor& target) {

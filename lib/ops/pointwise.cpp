@@ -226,7 +226,8 @@ Tensor ternary(const char* name, const F& f, const Tensor& a, const Tensor& b, c
              "; at least one must be floating point");
   const DType meet = compute_dtype(dtype);
   const Device device = common_device(name, {&a, &b, &c});
-  const Tensor at = a.to(meet).to(device), bt = b.to(meet).to(device), ct = c.to(meet).to(device);
+  const auto operand = [&](const Tensor& x) { return without_number(x.to(meet)).to(device); };
+  const Tensor at = operand(a), bt = operand(b), ct = operand(c);
   const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), name), name);
   const Tensor y = make_tensor(shape, meet, device);
   kernels_of(y).ternary[functors::index_of<functors::TernaryList, F>](&f, expand_view(view_of(at), shape),

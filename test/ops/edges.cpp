@@ -130,6 +130,21 @@ TEST_CASE("no elementwise loss broadcasts its target in silence", "[ops]") {
   CHECK_THROWS_WITH(cosine_embedding_loss(rand({4, 3}), rand({4, 3}), ones({1})), Contains("vectors of shape"));
 }
 
+// ---- numbers beside float64 -----------------------------------------------------------------------------------------
+
+TEST_CASE("numbers beside float64 tensors are float64 numbers in gradients, too", "[ops]") {
+  const Tensor a = doubles({1, 2}), b = doubles({3, 4});
+  CHECK(numbers(gradient([&](const Tensor& x) { return lerp(x, b, 0.1); }, a)) == Numbers{0.9, 1.8});
+  CHECK(numbers(gradient([&](const Tensor& x) { return lerp(a, x, 0.1); }, b)) == Numbers{0.1, 0.2});
+  CHECK(numbers(gradient([&](const Tensor& x) { return lerp(0.1, 0.3, x); }, a)) ==
+        Numbers{0.3 - 0.1, 2 * (0.3 - 0.1)});
+  Tensor x = a.clone().requires_grad_(), y = x * 1;
+  sum(y.lerp_(b, 0.1)).backward();
+  CHECK(numbers(x.grad()) == Numbers{0.9, 0.9});
+  for (const double v : numbers(kl_div(a, 0.1, {.reduction = kNoReduction}) + 0.1 * a))
+    CHECK(v == Approx(0.1 * std::log(0.1)).epsilon(1e-14));
+}
+
 // ---- derivatives at kinks -------------------------------------------------------------------------------------------
 
 TEST_CASE("the slope of a remainder by its divisor is a whole number, whose slope is 0", "[ops]") {
