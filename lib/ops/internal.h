@@ -77,6 +77,10 @@ inline Tensor to_float(const Tensor& x) {
 /// else, or are not where x is.
 Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids);
 
+/// alpha b as add and sub take it: in the type that a and b have in common or, of half types, in float32. An Error in
+/// op's name where that type is an integer and alpha is not.
+Tensor times_alpha(const char* op, const Tensor& a, const Tensor& b, Scalar alpha);
+
 // ---- parts of tensors -----------------------------------------------------------------------------------------------
 
 /// A recorded view of part of x. `part` maps a Geometry that shows all of x to that of the part; it is called

@@ -157,8 +157,20 @@ Tensor sub(const Tensor& a, const Tensor& b) {
              "sub: bool tensors; logical_xor or logical_not is meant");
   return binary<functors::Sub>("sub", a, b);
 }
-Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) { return add(a, b * Tensor(alpha)); }
-Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) { return sub(a, b * Tensor(alpha)); }
+Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) {
+  return add(a, times_alpha("add", a, b, alpha)).to(result_type(a, b));
+}
+Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) {
+  return sub(a, times_alpha("sub", a, b, alpha)).to(result_type(a, b));
+}
+Tensor times_alpha(const char* op, const Tensor& a, const Tensor& b, Scalar alpha) {
+  view_of(a, op), view_of(b, op);
+  const DType dtype = result_type(a, b);
+  REEL_CHECK(is_floating_point(dtype) || !alpha.is_floating_point(), op, ": a factor alpha of ", alpha.to<double>(),
+             " for tensors of ", a.dtype(), " and ", b.dtype(), "; it must be an integer");
+  if (dtype == kBool) return alpha.to<int64_t>() == 0 ? zeros_like(b) : b;
+  return without_number(b.to(compute_dtype(dtype))) * Tensor(alpha);
+}
 Tensor mul(const Tensor& a, const Tensor& b) { return binary<functors::Mul>("mul", a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return binary<functors::Div>("div", a, b); }
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary<functors::Maximum>("maximum", a, b); }

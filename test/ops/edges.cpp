@@ -76,6 +76,38 @@ TEST_CASE("integer division is right for every special divisor of every type", "
   CHECK(integers(remainder(bytes({254, 255, 3}), 255)) == Integers{254, 0, 3});
 }
 
+TEST_CASE("alpha multiplies in the type of the sum", "[ops]") {
+  const Tensor zero = zeros({1}, kWideOptions), tenth = doubles({0.1});
+  CHECK(zero.clone().add_(bytes({1}), -2).item<double>() == -2);
+  CHECK(zero.clone().add_(ones({1}), 0.1).item<double>() == 0.1);
+  CHECK(zero.clone().sub_(ones({1}), 0.1).item<double>() == -0.1);
+  CHECK(equal(add(zero, ones({1}), 0.1), tenth));
+  CHECK(equal(sub(zero, ones({1}), -0.1), tenth));
+  CHECK(equal(add(zero, 1.f, 0.1), tenth));
+  const Tensor large = tensor({int64_t{2000000000}}).to(kInt32);
+  CHECK(zeros({1}, {.dtype = kInt64}).add_(large, 2).item<int64_t>() == 4000000000);
+  CHECK(add(zeros({1}, {.dtype = kInt64}), large, 2).item<int64_t>() == 4000000000);
+  CHECK(integers(add(bytes({5}), bytes({1}), -2)) == Integers{3});
+  CHECK(add(bytes({5}), bytes({1}), -2).dtype() == kUInt8);
+  CHECK_THROWS_WITH(add(bytes({5}), bytes({1}), 1.5),
+                    "add: a factor alpha of 1.5 for tensors of uint8 and uint8; it must be an integer");
+  CHECK_THROWS_WITH(tensor({5}).sub_(tensor({1}), 0.5), Contains("sub_: a factor alpha of 0.5"));
+  const Tensor yes = tensor({true, false});
+  CHECK(integers(yes.clone().add_(yes, -1)) == Integers{1, 0});
+  CHECK(add(yes, yes, -1).dtype() == kBool);
+  CHECK_THROWS_WITH(yes.clone().add_(-1), Contains("does not fit into a tensor of bool"));
+  // Of half types the sum is rounded once: 2048 + 1.5 · 1.3 is 2049.95.
+  const Tensor half = full({1}, 2048., {.dtype = kFloat16}), other = full({1}, 1.3, {.dtype = kFloat16});
+  CHECK(add(half, other, 1.5).item<double>() == 2050);
+  CHECK(add(half, other, 1.5).dtype() == kFloat16);
+
+  const Tensor x = doubles({1, 2}).requires_grad_(), y = tensor({3.f, 4.f}).requires_grad_();
+  Tensor sum_of = x * 1;
+  sum(sum_of.add_(y, 0.25)).backward();
+  CHECK(numbers(x.grad()) == Numbers{1, 1});
+  CHECK(numbers(y.grad()) == Numbers{0.25, 0.25});
+}
+
 TEST_CASE("floats beyond an integer type become its ends, NaN 0", "[ops]") {
   const int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
   const int64_t most32 = std::numeric_limits<int32_t>::max(), least32 = std::numeric_limits<int32_t>::min();

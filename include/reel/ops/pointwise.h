@@ -13,10 +13,11 @@ namespace reel {
 
 // ---- arithmetic -----------------------------------------------------------------------------------------------------
 
-Tensor add(const Tensor& a, const Tensor& b);                ///< a + b
-Tensor add(const Tensor& a, const Tensor& b, Scalar alpha);  ///< a + alpha b
+Tensor add(const Tensor& a, const Tensor& b);  ///< a + b
+/// a + alpha b, computed in the type that a and b have in common. An Error if that is an integer and alpha is not.
+Tensor add(const Tensor& a, const Tensor& b, Scalar alpha);
 Tensor sub(const Tensor& a, const Tensor& b);                ///< a - b. An Error if both are bools.
-Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha);  ///< a - alpha b
+Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha);  ///< a - alpha b, as in add.
 Tensor mul(const Tensor& a, const Tensor& b);                ///< a b, element by element.
 Tensor div(const Tensor& a, const Tensor& b);                ///< True division: integers give float32.
 ///@{
