@@ -1,5 +1,6 @@
 #include "lib/ops/pointwise.h"
 
+#include <cmath>
 #include <limits>
 
 #include "lib/functors/pointwise.h"
@@ -129,14 +130,33 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
 
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
   REEL_CHECK(min.defined() || max.defined(), "clamp: neither a minimum nor a maximum");
-  const DType dtype = view_of(x, "clamp").dtype;
-  if (is_floating_point(dtype) && !min.tensor.defined() && !max.tensor.defined())
+  const auto is_nan = [](const Bound& bound) { return bound.number && std::isnan(bound.number->to<double>()); };
+  DType dtype = view_of(x, "clamp").dtype;
+  if (is_floating_point(dtype) && !min.tensor.defined() && !max.tensor.defined() && !is_nan(min) && !is_nan(max))
     return unary("clamp", x,
                  functors::Clamp{min.number ? min.number->to<double>() : -functors::kInfinity,
                                  max.number ? max.number->to<double>() : functors::kInfinity});
   const auto tensor = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
-  const Tensor above = min.defined() ? maximum(x, tensor(min)) : x;
-  return max.defined() ? minimum(above, tensor(max)) : above;
+  Tensor low = tensor(min), high = tensor(max);
+  for (const Tensor* bound : {&low, &high})
+    if (bound->defined()) dtype = promote_types(dtype, result_type(x, *bound));
+  if (dtype == kUInt8 || dtype == kInt32) {  // converted to uint8, a minimum of -1 would become one of 255
+    const int64_t least = dtype == kUInt8 ? 0 : std::numeric_limits<int32_t>::min(),
+                  most = dtype == kUInt8 ? 255 : std::numeric_limits<int32_t>::max();
+    const auto check_number = [&](const char* name, Tensor& bound, bool is_min) {
+      if (!bound.defined() || !TensorImpl::of(bound)->is_wrapped_number) return;
+      const int64_t number = bound.item<int64_t>();
+      const bool has_effect = is_min ? number >= least : number <= most;
+      REEL_CHECK(!has_effect || (number >= least && number <= most), "clamp: the ", name, ' ', number,
+                 " is out of the range of ", dtype);
+      if (!has_effect) bound = {};
+    };
+    check_number("minimum", low, true);
+    check_number("maximum", high, false);
+  }
+  if (!low.defined() && !high.defined()) return x.clone();
+  const Tensor above = low.defined() ? maximum(x, low) : x;
+  return high.defined() ? minimum(above, high) : above;
 }
 
 // ---- two arguments --------------------------------------------------------------------------------------------------

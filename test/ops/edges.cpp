@@ -108,6 +108,27 @@ TEST_CASE("alpha multiplies in the type of the sum", "[ops]") {
   CHECK(numbers(y.grad()) == Numbers{0.25, 0.25});
 }
 
+TEST_CASE("bounds that an integer type does not hold", "[ops]") {
+  const Tensor x = bytes({54, 200});
+  for (const Tensor& y : {clamp(x, -1), clamp(x, {}, 300), clamp(x, -1, 300), x.clone().clamp_(-1)}) {
+    CHECK(y.dtype() == kUInt8);
+    CHECK(integers(y) == Integers{54, 200});
+    CHECK(!y.is_same(x));
+  }
+  CHECK(integers(clamp(x, 60, 1000)) == Integers{60, 200});
+  CHECK(numbers(clamp(x, {}, -0.5)) == Numbers{-0.5, -0.5});
+  CHECK(numbers(clamp(x, 1000.5, 300)) == Numbers{300, 300});
+  CHECK(integers(clamp(x, tensor({1000, 0}), 300)) == Integers{300, 200});
+  CHECK(integers(clamp(tensor({5}).to(kInt32), {}, int64_t{1} << 40)) == Integers{5});
+  CHECK(integers(clamp(tensor({true, false}), 0, 5)) == Integers{1, 0});
+  CHECK_THROWS_WITH(clamp(x, 300), "clamp: the minimum 300 is out of the range of uint8");
+  CHECK_THROWS_WITH(clamp(x, {}, -1), "clamp: the maximum -1 is out of the range of uint8");
+  CHECK_THROWS_WITH(clamp(tensor({5}).to(kInt32), int64_t{1} << 40), Contains("out of the range of int32"));
+  CHECK(std::isnan(clamp(doubles({1}), kNan)[0].item<double>()));
+  CHECK(std::isnan(clamp(doubles({1}), 0, kNan)[0].item<double>()));
+  CHECK(std::isnan(clamp(doubles({kNan}), 0, 1)[0].item<double>()));
+}
+
 TEST_CASE("floats beyond an integer type become its ends, NaN 0", "[ops]") {
   const int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
   const int64_t most32 = std::numeric_limits<int32_t>::max(), least32 = std::numeric_limits<int32_t>::min();

@@ -54,7 +54,8 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value =
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);
 /// x between the bounds, which are numbers, tensors or, as {}, absent. Where max < min the result is max. Where x
 /// equals a bound, its gradient is 0 if the bound is a number, and is shared evenly between x and the bound if that is
-/// a tensor.
+/// a tensor. A minimum (maximum) below (above) all that an integer type holds has no effect; one beyond its other end
+/// is an Error.
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max = {});
 /// NaN and the infinities replaced; the defaults for these are the largest and the least number of x's type.
 Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},
