@@ -203,7 +203,7 @@ void set_data(const Tensor& target, const Tensor& source) {
 void check_fits(const char* op, Scalar value, DType dtype) {
   const double number = value.to<double>();
   bool fits = true;
-  if (dtype == kUInt8) fits = std::abs(number) < 256;
+  if (dtype == kUInt8) fits = number > (value.is_floating_point() ? -1 : -256) && number < 256;
   if (dtype == kInt32) fits = number > -0x1p31 - 1 && number < 0x1p31;
   if (dtype == kInt64 && value.is_floating_point()) fits = number >= -0x1p63 && number < 0x1p63;
   REEL_CHECK(fits, op, ": ", number, " does not fit into ", dtype);

@@ -23,6 +23,13 @@ void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, i
     detail::fail(op, ": index ", bad, " is out of range for dimension ", dim, " of size ", size);
 }
 
+Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
+  const DType from = view_of(value, op).dtype, to = view_of(x, op).dtype;
+  if (from != to && TensorImpl::of(value)->is_wrapped_number)
+    check_fits(op, is_floating_point(from) ? Scalar(value.item<double>()) : Scalar(value.item<int64_t>()), to);
+  return value.to(to);
+}
+
 namespace {
 
 /// A dimension, counted from 0, and positions along it.
@@ -58,14 +65,6 @@ Positions slice_positions(const char* op, const Tensor& x, int64_t dim, const Te
 
 Tensor zeros_of(const Shape& shape, const Tensor& like) {
   return zeros(shape, {.dtype = like.dtype(), .device = like.device()});
-}
-
-/// A value as x's elements are; an Error if it is a number that they cannot hold.
-Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
-  const DType from = view_of(value, op).dtype, to = view_of(x, op).dtype;
-  if (from != to && TensorImpl::of(value)->is_wrapped_number)
-    check_fits(op, is_floating_point(from) ? Scalar(value.item<double>()) : Scalar(value.item<int64_t>()), to);
-  return value.to(to);
 }
 
 // ---- slices along one dimension -------------------------------------------------------------------------------------

@@ -147,6 +147,28 @@ TEST_CASE("floats beyond an integer type become its ends, NaN 0", "[ops]") {
   CHECK(integers(tensor({kInf, -kInf, kNan}).to(kFloat16).to(kInt32)) == Integers{most32, least32, 0});
 }
 
+TEST_CASE("what is written to integers is rounded towards 0, or an error", "[ops]") {
+  const Tensor mask = tensor({true, false, true}), ids = tensor({0});
+  const auto whole = [] { return zeros({3}, {.dtype = kInt64}); };
+  CHECK(integers(whole().masked_fill_(mask, 2.5)) == Integers{2, 0, 2});
+  CHECK(integers(whole().index_fill_(0, ids, -2.5)) == Integers{-2, 0, 0});
+  CHECK(integers(whole().scatter_(0, ids, 2.5)) == Integers{2, 0, 0});
+  CHECK(integers(whole().index_put_({ids}, 2.5)) == Integers{2, 0, 0});
+  CHECK(integers(whole().index_put_({mask}, 2.5)) == Integers{2, 0, 2});
+  for (const double bad : {1e30, kInf, -kInf, kNan}) {
+    INFO(bad);
+    CHECK_THROWS_WITH(whole().index_put_({ids}, bad), Contains("does not fit into int64"));
+    CHECK_THROWS_WITH(whole().index_put_({ids}, bad, true), Contains("does not fit into int64"));
+    CHECK_THROWS_WITH(whole().masked_fill_(mask, bad), Contains("does not fit into int64"));
+  }
+  const char* const wrong = "index_put_: a float32 value for a tensor of int64; to(int64) converts it";
+  CHECK_THROWS_WITH(whole().index_put_({ids}, tensor({2.5})), wrong);
+  CHECK_THROWS_WITH(whole().index_put_({mask}, tensor(2.5f)), wrong);
+  CHECK_THROWS_WITH(whole().index_put_({ids}, tensor({2.5}), true), wrong);
+  CHECK_THROWS_WITH(bytes({1}).fill_(-2.5), "fill_: -2.5 does not fit into uint8");
+  CHECK(integers(bytes({1}).fill_(-1)) == Integers{255});
+}
+
 // ---- losses ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("no elementwise loss broadcasts its target in silence", "[ops]") {
