@@ -235,4 +235,36 @@ TEST_CASE("the slope of a remainder by its divisor is a whole number, whose slop
   }
 }
 
+TEST_CASE("all derivatives of a standard deviation of equal elements are 0", "[ops]") {
+  const auto of = [](const Tensor& x) { return reel::std(x); };
+  const Tensor equals = full({3}, 2., kWideOptions);
+  CHECK(numbers(gradient(of, equals)) == Numbers{0, 0, 0});
+  CHECK(numbers(second_derivative(of, equals)) == Numbers{0, 0, 0});
+  CHECK(numbers(second_derivative([](const Tensor& x) { return norm(x); }, zeros({3}, kWideOptions))) ==
+        Numbers{0, 0, 0});
+  const Numbers bends = numbers(second_derivative(of, doubles({2, 2.5, 4})));
+  const Numbers torch{-0.11085795263429121, 0.14781060351238812, -0.03695265087809674};
+  for (size_t i = 0; i < 3; ++i) CHECK(bends[i] == Approx(torch[i]).epsilon(1e-12));
+}
+
+// ---- digits ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("variances keep their digits beside a mean a million times as large", "[ops][isa]") {
+  manual_seed(5);
+  const Tensor x = (randn({40, 250}, kWideOptions) + 1e6).to(kFloat32), exact = x.to(kFloat64);
+  const auto check = [](const Tensor& got, const Tensor& wanted) {
+    CHECK(got.dtype() == kFloat32);
+    CHECK(max(abs(got.to(kFloat64) / wanted - 1)).item<double>() < 1e-6);
+  };
+  check(var(x), var(exact));
+  check(var(x, 0), var(exact, 0));
+  check(var(x, 1), var(exact, 1));
+  check(reel::std(x, 1), reel::std(exact, 1));
+  check(diagonal(cov(x)), diagonal(cov(exact)));
+  const auto of = [](const Tensor& z) { return var(z, 1); };
+  const Tensor slope = gradient(of, x), wanted = gradient(of, exact);
+  CHECK(max(abs(slope.to(kFloat64) - wanted)).item<double>() < 1e-5 * max(abs(wanted)).item<double>());
+  CHECK(reel::std(full({1000}, 0.1f)).item<double>() < 1e-8);
+}
+
 }  // namespace reel

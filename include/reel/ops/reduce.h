@@ -63,7 +63,8 @@ Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = f
 
 ///@{
 /// The variance, the sum of squared deviations from the mean over n - correction (Bessel's correction by default), and
-/// its root, the standard deviation. For floating-point tensors; NaN or infinite where n ≤ correction.
+/// its root, the standard deviation. For floating-point tensors; NaN or infinite where n ≤ correction. Where all
+/// elements are equal, all derivatives of std are 0.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 ///@}
@@ -89,9 +90,9 @@ Moments var_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 template <std::same_as<bool> B>
 Moments std_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 ///@}
-/// Of variables (rows; a vector is one) over observations (columns): [rows, rows], 0-d for a vector.
+/// Of variables (rows; a vector is one) over observations (columns): [rows, rows], 0-d for one variable.
 Tensor cov(const Tensor& x, double correction = 1);
-Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones.
+Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones; 0-d for one variable.
 /// The p-norm of the elements, (Σ |x|ᵖ)^(1/p), for p > 0 or infinity; p = 0 counts what is not 0. Its gradient at 0 is
 /// 0.
 Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
