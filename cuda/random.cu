@@ -197,7 +197,8 @@ void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset,
   if (kind == RandomKind::kInteger) return fill(Integer(a, b), numbers, y);
   if (kind == RandomKind::kUniform && y.dtype == kFloat16) return fill(Coarse<__half>(a, b), numbers, y);
   if (kind == RandomKind::kUniform && y.dtype == kBFloat16) return fill(Coarse<__nv_bfloat16>(a, b), numbers, y);
-  with_float(y.dtype == kFloat64 ? kFloat64 : kFloat32, [&](auto type) {
+  const bool wide = y.dtype == kFloat64 || !is_floating_point(y.dtype);  // float32 does not have all integers
+  with_float(wide ? kFloat64 : kFloat32, [&](auto type) {
     using T = typename decltype(type)::type;
     switch (kind) {
       case RandomKind::kUniform: return fill(Uniform<T>(a, b), numbers, y);

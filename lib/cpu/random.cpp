@@ -135,7 +135,9 @@ void coarsen(DType half, double low, double high, int64_t n, float* y) {
 
 void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   if (y.numel == 0) return;
-  const DType native = kind == RandomKind::kInteger ? kInt64 : y.dtype == kFloat64 ? kFloat64 : kFloat32;
+  // The type that numbers are made in; float32 does not have all integers.
+  const bool wide = y.dtype == kFloat64 || !is_floating_point(y.dtype);
+  const DType native = kind == RandomKind::kInteger ? kInt64 : wide ? kFloat64 : kFloat32;
   if (y.contiguous && y.dtype == native) return generate(fill, kind, a, b, seed, offset, y);
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(y.numel * size_of(native));
   View dense = y;
