@@ -256,9 +256,15 @@ Tensor histc(const Tensor& x, int64_t bins, double min, double max) {
   const Tensor flat = to_compute(ravel(x));
   if (min == max && flat.numel()) min = reel::min(flat).item<double>(), max = reel::max(flat).item<double>();
   if (min == max) min -= 1, max += 1;
-  REEL_CHECK(std::isfinite(max - min), "histc: the range from ", min, " to ", max, " is not finite");
-  const Tensor inside = masked_select(flat, (flat >= min) & (flat <= max));
-  const Tensor bin = ((inside - min) * static_cast<double>(bins) / (max - min)).to(kInt64);
+  REEL_CHECK(std::isfinite(min) && std::isfinite(max), "histc: the range from ", min, " to ", max, " is not finite");
+  Tensor inside = masked_select(flat, (flat >= min) & (flat <= max));
+  const double count = static_cast<double>(bins),
+               most = flat.dtype() == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  if (max / 2 - min / 2 >= most / 2 / count) {  // the products below would overflow
+    const double scale = std::ldexp(1., -2 - std::ilogb(count));
+    inside = inside.to(kFloat64) * scale, min *= scale, max *= scale;
+  }
+  const Tensor bin = ((inside - min) * count / (max - min)).to(kInt64);
   return bincount(minimum(bin, bins - 1), {}, bins).to(x.dtype());
 }
 

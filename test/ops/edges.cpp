@@ -267,4 +267,13 @@ TEST_CASE("variances keep their digits beside a mean a million times as large", 
   CHECK(reel::std(full({1000}, 0.1f)).item<double>() < 1e-8);
 }
 
+TEST_CASE("a histogram over a huge range", "[ops]") {
+  const double far = 1.5e308;
+  CHECK(numbers(histc(doubles({1e308, -1e308, 0, 1.4e308}), 4, -far, far)) == Numbers{1, 0, 1, 2});
+  CHECK(numbers(histc(doubles({1e308, 0, 5e307}), 100, 0, 1e308).narrow(0, 50, 1)) == Numbers{1});
+  CHECK(numbers(histc(tensor({1e38f, -1e38f, 0.f, 2.9e38f}), 4, -3e38, 3e38)) == Numbers{0, 1, 2, 1});
+  CHECK(numbers(histc(tensor({3e38f, -3e38f, 0.f}), 4)) == Numbers{1, 0, 1, 1});
+  CHECK(numbers(histc(tensor({1.f, 2.f}), 2, -1e300, 1e300)) == Numbers{0, 2});
+}
+
 }  // namespace reel
