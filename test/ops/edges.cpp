@@ -129,6 +129,31 @@ TEST_CASE("bounds that an integer type does not hold", "[ops]") {
   CHECK(std::isnan(clamp(doubles({kNan}), 0, 1)[0].item<double>()));
 }
 
+TEST_CASE("einsum of small integers", "[ops]") {
+  for (const DType dtype : {kUInt8, kInt32}) {
+    INFO(dtype);
+    const Tensor x = tensor({{1, 2}, {3, 4}}).to(dtype);
+    const struct {
+      const char* equation;
+      std::vector<Tensor> operands;
+      Integers values;
+      DType dtype;
+    } cases[] = {{"ij,jk->ik", {x, x}, {7, 10, 15, 22}, dtype},
+                 {"ij->i", {x}, {3, 7}, kInt64},
+                 {"ij,ij->ij", {x, x}, {1, 4, 9, 16}, dtype},
+                 {"ij,k->ij", {x, x[0]}, {3, 6, 9, 12}, kInt64},
+                 {"ii", {x}, {5}, kInt64},
+                 {"ij,kl->il", {x, x}, {12, 18, 28, 42}, kInt64},
+                 {"ij,jk->ik", {x, tensor({{1}, {1}})}, {3, 7}, kInt64}};
+    for (const auto& c : cases) {
+      INFO(c.equation);
+      const Tensor y = einsum(c.equation, c.operands);
+      CHECK(y.dtype() == c.dtype);
+      CHECK(integers(y) == c.values);
+    }
+  }
+}
+
 TEST_CASE("floats beyond an integer type become its ends, NaN 0", "[ops]") {
   const int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
   const int64_t most32 = std::numeric_limits<int32_t>::max(), least32 = std::numeric_limits<int32_t>::min();
