@@ -235,9 +235,12 @@ Tensor pow(const Tensor& base, const Tensor& exponent) {
     if (p == 0.5) return sqrt(base);
     if (p == -1) return reciprocal(base);
   }
-  if (const DType result = result_type(base, exponent); !is_floating_point(result) && result != kUInt8)
-    check_values(
-        exponent, [&] { return exponent < 0; }, "pow: integers to negative integer powers; make one of them floating");
+  if (const DType result = result_type(base, exponent);
+      !is_floating_point(result) && TensorImpl::of(exponent)->is_wrapped_number) {
+    const int64_t number = exponent.item<int64_t>();
+    REEL_CHECK(number >= 0, "pow: integers to the power of ", number, "; make one of them floating");
+    check_fits("pow", number, result);
+  }
   return binary<functors::Pow>("pow", base, exponent);
 }
 

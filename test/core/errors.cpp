@@ -177,7 +177,7 @@ const WrongCall kWrongCalls[] = {
 {[](World& w) { one_hot(w.ids, 2); }, "one_hot: index 2 is out of range for 2 classes"},
 {[](World& w) { one_hot(w.whole); }, "one_hot: index -2 is out of range for 4 classes"},
 {[](World& w) { fmod(w.whole, w.ids); }, "fmod: integer division by zero"},
-{[](World& w) { pow(w.ids, w.whole); }, "pow: integers to negative integer powers; make one of them floating"},
+{[](World& w) { pow(w.ids, -1); }, "pow: integers to the power of -1; make one of them floating"},
 {[](World& w) { binary_cross_entropy(w.vector, w.vector); },
  "binary_cross_entropy: the input is not a probability, some element is outside [0, 1]"},
 {[](World& w) { clamp(w.vector, {}); }, "clamp: neither a minimum nor a maximum"},

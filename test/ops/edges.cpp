@@ -129,6 +129,17 @@ TEST_CASE("bounds that an integer type does not hold", "[ops]") {
   CHECK(std::isnan(clamp(doubles({kNan}), 0, 1)[0].item<double>()));
 }
 
+TEST_CASE("powers of integers", "[ops]") {
+  const Tensor x = tensor({1, -1, 2, 0, -3});
+  CHECK(integers(pow(x, tensor({-1, -3, -1, -1, 3}))) == Integers{1, -1, 0, 0, -27});
+  CHECK(integers(pow(2, tensor({-1, 3}))) == Integers{0, 8});
+  CHECK_THROWS_WITH(pow(x, -1), "pow: integers to the power of -1; make one of them floating");
+  CHECK_THROWS_WITH(pow(bytes({2}), -1), Contains("to the power of -1"));
+  CHECK_THROWS_WITH(pow(bytes({2}), 256), "pow: 256 does not fit into uint8");
+  CHECK_THROWS_WITH(x.clone().pow_(-1), Contains("to the power of -1"));
+  CHECK(numbers(pow(x, -2.)) == Numbers{1, 1, 0.25, kInf, static_cast<double>(1.f / 9)});
+}
+
 TEST_CASE("einsum of small integers", "[ops]") {
   for (const DType dtype : {kUInt8, kInt32}) {
     INFO(dtype);

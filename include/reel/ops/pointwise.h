@@ -28,8 +28,8 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 ///@}
 Tensor operator-(const Tensor& x);  ///< neg(x)
-/// base to the power of exponent. A negative base with a fractional exponent gives NaN. Integers stay integers, and a
-/// negative exponent of integers is an Error.
+/// base to the power of exponent. A negative base with a fractional exponent gives NaN. Integers stay integers: a
+/// negative number as their exponent is an Error, negative elements of a tensor give 0 but for bases 1 and -1.
 Tensor pow(const Tensor& base, const Tensor& exponent);
 ///@{
 /// The larger (smaller) of a and b; NaN where either is NaN. At ties each gets half the gradient.
