@@ -39,7 +39,7 @@ struct Abs {
 struct Sign {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = true;
-  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(1), select(x < T(0), T(-1), T(x * T(0)))); }
+  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(1), select(x < T(0), T(-1), T(0))); }
   template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
 };
 struct Exp {

@@ -67,14 +67,18 @@ Tensor neg(const Tensor& x) {
 }
 Tensor operator-(const Tensor& x) { return neg(x); }
 Tensor abs(const Tensor& x) { return unary<functors::Abs>("abs", x); }
-Tensor sign(const Tensor& x) { return unary<functors::Sign>("sign", x); }
+Tensor sign(const Tensor& x) {
+  return view_of(x, "sign").dtype == kBool ? x.clone() : unary<functors::Sign>("sign", x);
+}
 Tensor exp(const Tensor& x) { return unary_in_float32<functors::Exp>("exp", x); }
 Tensor expm1(const Tensor& x) { return unary_in_float32<functors::Expm1>("expm1", x); }
 Tensor log(const Tensor& x) { return unary_in_float32<functors::Log>("log", x); }
 Tensor log1p(const Tensor& x) { return unary_in_float32<functors::Log1p>("log1p", x); }
 Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt>("sqrt", x); }
 Tensor rsqrt(const Tensor& x) { return unary_in_float32<functors::Rsqrt>("rsqrt", x); }
-Tensor square(const Tensor& x) { return unary<functors::Square>("square", x); }
+Tensor square(const Tensor& x) {
+  return unary<functors::Square>("square", view_of(x, "square").dtype == kBool ? x.to(kInt64) : x);
+}
 Tensor reciprocal(const Tensor& x) { return unary_in_float32<functors::Reciprocal>("reciprocal", x); }
 Tensor sin(const Tensor& x) { return unary<functors::Sin>("sin", x); }
 Tensor cos(const Tensor& x) { return unary<functors::Cos>("cos", x); }

@@ -129,6 +129,21 @@ TEST_CASE("bounds that an integer type does not hold", "[ops]") {
   CHECK(std::isnan(clamp(doubles({kNan}), 0, 1)[0].item<double>()));
 }
 
+TEST_CASE("activations of integers are integers", "[ops]") {
+  const Tensor x = tensor({-3, 5, 9});
+  CHECK(integers(hardtanh(x)) == Integers{-1, 1, 1});
+  CHECK(integers(hardtanh(x, -1.5, 2.5)) == Integers{-1, 2, 2});
+  CHECK(integers(hardtanh(x, -kInf, 6)) == Integers{-3, 5, 6});
+  CHECK(integers(hardtanh(bytes({3, 5}))) == Integers{1, 1});
+  CHECK(integers(relu6(x)) == Integers{0, 5, 6});
+  CHECK(relu6(x).dtype() == kInt64);
+  CHECK(integers(threshold(x, 4.5, 0.5)) == Integers{0, 5, 9});
+  CHECK(threshold(x, 4.5, 0.5).dtype() == kInt64);
+  CHECK_THROWS_WITH(threshold(bytes({3}), 4, 300), "threshold: 300 does not fit into uint8");
+  CHECK(sign(tensor({true, false})).dtype() == kBool);
+  CHECK(square(tensor({true, false})).dtype() == kInt64);
+}
+
 TEST_CASE("powers of integers", "[ops]") {
   const Tensor x = tensor({1, -1, 2, 0, -3});
   CHECK(integers(pow(x, tensor({-1, -3, -1, -1, 3}))) == Integers{1, -1, 0, 0, -27});

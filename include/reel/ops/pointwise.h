@@ -68,14 +68,14 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 Tensor neg(const Tensor& x);         ///< -x
 Tensor abs(const Tensor& x);         ///< |x|; its slope at 0 is 0.
-Tensor sign(const Tensor& x);        ///< -1, 0 or 1; NaN of NaN. Its gradient is 0.
+Tensor sign(const Tensor& x);        ///< -1, 0 or 1; 0 of NaN. Bools stay bools. Its gradient is 0.
 Tensor exp(const Tensor& x);         ///< eˣ
 Tensor expm1(const Tensor& x);       ///< eˣ - 1, exact also near 0.
 Tensor log(const Tensor& x);         ///< The natural logarithm; -∞ at 0, NaN below.
 Tensor log1p(const Tensor& x);       ///< log(1 + x), exact also near 0.
 Tensor sqrt(const Tensor& x);        ///< √x; NaN below 0. Its slope at 0 is infinite.
 Tensor rsqrt(const Tensor& x);       ///< 1 / √x; infinite at 0.
-Tensor square(const Tensor& x);      ///< x²; integers stay integers.
+Tensor square(const Tensor& x);      ///< x²; integers stay integers, bools give int64.
 Tensor reciprocal(const Tensor& x);  ///< 1 / x
 Tensor sin(const Tensor& x);         ///< The sine of x radians.
 Tensor cos(const Tensor& x);         ///< The cosine of x radians.
