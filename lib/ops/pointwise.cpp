@@ -107,8 +107,19 @@ Tensor polygamma(int64_t n, const Tensor& x) {
 Tensor logit(const Tensor& x, std::optional<double> eps) {
   const DType dtype = view_of(x, "logit").dtype;
   if (const Upcast up{dtype}) return up.round(logit(up(x), eps));
-  const Tensor p = eps ? clamp(to_float(x), *eps, 1 - *eps) : to_float(x);
-  return log(p / (1 - p));
+  const Tensor p = to_float(x);
+  const Tensor y = no_grad([&] {
+    const Tensor inside = eps ? clamp(p, *eps, 1 - *eps) : p;
+    return log(inside / (1 - inside));
+  });
+  if (recording(p))
+    record("logit", y, inputs(p), [p = SavedTensor(p), eps](Backward& back) {
+      const Tensor at = back.get(p);
+      const Tensor inside = no_grad([&] { return (at >= eps.value_or(0)) & (at <= 1 - eps.value_or(0)); });
+      const Tensor safe = where(inside, at, 0.5), slope = back.grad() / (safe * (1 - safe));
+      back.set(0, where(inside, slope, eps ? 0. : std::numeric_limits<double>::quiet_NaN()));
+    });
+  return y;
 }
 
 // Integers are whole already.

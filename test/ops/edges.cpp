@@ -298,6 +298,17 @@ TEST_CASE("all derivatives of a standard deviation of equal elements are 0", "[o
   for (size_t i = 0; i < 3; ++i) CHECK(bends[i] == Approx(torch[i]).epsilon(1e-12));
 }
 
+TEST_CASE("logit at the ends of its domain and beyond", "[ops]") {
+  const Tensor x = doubles({-0.5, 0, 1, 1.5, 0.5});
+  const Numbers y = numbers(logit(x)), slope = numbers(gradient([](const Tensor&z) { return logit(z); }, x));
+  CHECK((std::isnan(y[0]) && y[1] == -kInf && y[2] == kInf && std::isnan(y[3]) && y[4] == 0));
+  CHECK((std::isnan(slope[0]) && slope[1] == kInf && slope[2] == kInf && std::isnan(slope[3]) && slope[4] == 20));
+  const auto bounded = [](const Tensor& z) { return logit(z, 0.25); };
+  CHECK(numbers(gradient(bounded, doubles({-0.5, 0, 0.25, 0.75, 1.5, 0.5}))) ==
+        Numbers{0, 0, 3 / 0.1875, 4 / 0.1875, 0, 24});
+  CHECK(numbers(second_derivative(bounded, doubles({0, 1, 0.5}))) == Numbers{0, 0, 0});
+}
+
 // ---- digits ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("variances keep their digits beside a mean a million times as large", "[ops][isa]") {

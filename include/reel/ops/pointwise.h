@@ -92,7 +92,8 @@ Tensor atanh(const Tensor& x);       ///< The inverse of tanh; ±∞ at ±1, NaN
 Tensor exp2(const Tensor& x);        ///< 2ˣ
 Tensor log2(const Tensor& x);        ///< The logarithm to base 2.
 Tensor log10(const Tensor& x);       ///< The logarithm to base 10.
-/// log(x / (1 - x)); with eps x is clamped to [eps, 1 - eps] first.
+/// log(x / (1 - x)), whose slope is 1 / (x (1 - x)), both NaN outside of [0, 1]; with eps x is clamped to [eps, 1 -
+/// eps] first, outside of which the slope is 0.
 Tensor logit(const Tensor& x, std::optional<double> eps = {});
 Tensor sigmoid(const Tensor& x);               ///< 1 / (1 + e⁻ˣ)
 Tensor erf(const Tensor& x);                   ///< The error function, 2/√π ∫₀ˣ exp(-t²) dt.
