@@ -100,7 +100,17 @@ ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim) {
 }
 Tensor median(const Tensor& x) {
   REEL_CHECK(view_of(x, "median").numel > 0, "median: nothing to take it of, shape ", x.shape());
-  return median(ravel(x), 0).values;
+  const Tensor y = no_grad([&] { return median(ravel(x), 0).values; });
+  if (recording(x))
+    record("median", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y)](Backward& back) {
+      const Tensor share = no_grad([&] {
+        const Tensor in = back.get(x), out = back.get(y);
+        const Tensor equals = ((in == out) | ((in != in) & (out != out))).to(in.dtype());  // NaN is equal to NaN
+        return equals / sum(equals);
+      });
+      back.set(0, back.grad() * share);
+    });
+  return y;
 }
 
 ValuesIndices mode(const Tensor& x, int64_t dim, bool keepdim) {

@@ -309,6 +309,13 @@ TEST_CASE("logit at the ends of its domain and beyond", "[ops]") {
   CHECK(numbers(second_derivative(bounded, doubles({0, 1, 0.5}))) == Numbers{0, 0, 0});
 }
 
+TEST_CASE("equal elements share the gradient of the median of all", "[ops]") {
+  const auto of_all = [](const Tensor& x) { return median(x); };
+  CHECK(numbers(gradient(of_all, doubles({2, 2, 2, 2}))) == Numbers{0.25, 0.25, 0.25, 0.25});
+  CHECK(numbers(gradient(of_all, doubles({1, 5, 2, 2, 0}))) == Numbers{0, 0, 0.5, 0.5, 0});
+  CHECK(numbers(gradient(of_all, doubles({1, kNan, 2}))) == Numbers{0, 1, 0});
+}
+
 // ---- digits ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("variances keep their digits beside a mean a million times as large", "[ops][isa]") {
