@@ -35,7 +35,7 @@ const WrongCall kWrongCalls[] = {
 {[](World& w) { addmm(w.vector, w.matrix, w.matrix.t()[0]); }, "mm: expected two matrices, got shapes [3, 4] and [3]"},
 {[](World& w) { addmm(w.matrix, w.matrix, w.matrix.t()); }, "addmm: shapes [3, 4] and [3, 3] do not broadcast"},
 {[](World& w) { linear(w.cube, w.matrix.t()); }, "linear: x of shape [2, 3, 4] does not fit the weight's shape [4, 3]"},
-{[](World& w) { linear(w.matrix, w.vector); }, "linear: the weight's shape is [3], not [out, in]"},
+{[](World& w) { linear(w.matrix, w.vector); }, "linear: x of shape [3, 4] does not fit the weight's shape [3]"},
 {[](World& w) { linear(w.matrix, w.matrix, ones({4})); }, "linear: the bias has shape [4], the weight [3, 4]"},
 {[](World& w) { cat({w.matrix, w.cube}); }, "cat: shapes [3, 4] and [2, 3, 4] differ in more than dimension 0"},
 {[](World& w) { cat({w.matrix, w.leaf}, 0); }, "cat: shapes [3, 4] and [2, 3] differ in more than dimension 0"},

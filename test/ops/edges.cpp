@@ -316,6 +316,21 @@ TEST_CASE("equal elements share the gradient of the median of all", "[ops]") {
   CHECK(numbers(gradient(of_all, doubles({1, kNan, 2}))) == Numbers{0, 1, 0});
 }
 
+TEST_CASE("what counts for nothing in addmm may hold NaN and has a gradient of zeros", "[ops]") {
+  const Tensor bad = doubles({1, kNan, 0, 1}).view({2, 2}), one = ones({2, 2}, kWideOptions);
+  CHECK(equal(addmm(bad, one, one, 0), one * 2));
+  CHECK(equal(addmm(one, bad, one, 1, 0), one));
+  CHECK(equal(baddbmm(one.unsqueeze(0), bad.unsqueeze(0), one.unsqueeze(0), 2, 0), one.unsqueeze(0) * 2));
+  Tensor x = one.clone().requires_grad_(), a = one.clone().requires_grad_();
+  sum(addmm(x, a, one, 0)).backward();
+  CHECK(numbers(x.grad()) == Numbers{0, 0, 0, 0});
+  CHECK(numbers(a.grad()) == Numbers{2, 2, 2, 2});
+  a.set_grad({});
+  sum(addmm(x, a, one, 1, 0)).backward();
+  CHECK(numbers(a.grad()) == Numbers{0, 0, 0, 0});
+  CHECK(no_grad([&] { return addmm(x, a, one, 0); }).requires_grad() == false);
+}
+
 // ---- digits ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("variances keep their digits beside a mean a million times as large", "[ops][isa]") {
@@ -343,6 +358,19 @@ TEST_CASE("a histogram over a huge range", "[ops]") {
   CHECK(numbers(histc(tensor({1e38f, -1e38f, 0.f, 2.9e38f}), 4, -3e38, 3e38)) == Numbers{0, 1, 2, 1});
   CHECK(numbers(histc(tensor({3e38f, -3e38f, 0.f}), 4)) == Numbers{1, 0, 1, 1});
   CHECK(numbers(histc(tensor({1.f, 2.f}), 2, -1e300, 1e300)) == Numbers{0, 2});
+}
+
+// ---- 0-d and empty --------------------------------------------------------------------------------------------------
+
+TEST_CASE("a linear map to one number", "[ops]") {
+  const Tensor x = doubles({1, 2, 3, 4, 5, 6}).view({2, 3}), weight = doubles({1, 10, 100}).requires_grad_();
+  CHECK(numbers(linear(x, weight)) == Numbers{321, 654});
+  CHECK(numbers(linear(x[0], weight, full({}, 1., kWideOptions))) == Numbers{322});
+  CHECK(linear(x[0], weight).dim() == 0);
+  CHECK(numbers(linear_relu(-x, weight)) == Numbers{0, 0});
+  sum(linear(x.view({1, 2, 3}), weight)).backward();
+  CHECK(numbers(weight.grad()) == Numbers{5, 7, 9});
+  CHECK_THROWS_WITH(linear(x, weight, ones({1}, kWideOptions)), "linear: the bias has shape [1], the weight [3]");
 }
 
 }  // namespace reel
