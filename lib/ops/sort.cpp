@@ -79,7 +79,6 @@ ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
   const int d = wrap_dim(dim, shape.size(), "topk");
   const int64_t size = size_along(shape, d);
   REEL_CHECK(k >= 0 && k <= size, "topk: k = ", k, " of dimension ", d, " of size ", size);
-  REEL_CHECK(!shape.empty() || k == 1, "topk: k = 0 of a 0-d tensor");
   return ranked("topk", x, d, k, largest);
 }
 

@@ -362,6 +362,31 @@ TEST_CASE("a histogram over a huge range", "[ops]") {
 
 // ---- 0-d and empty --------------------------------------------------------------------------------------------------
 
+TEST_CASE("a 0-d tensor is its only slice", "[ops][index]") {
+  const Tensor x = full({}, 5., kWideOptions), ids = tensor({0}), seven = full({}, 7., kWideOptions);
+  const auto is = [](const Tensor& y, double value) { CHECK((y.dim() == 0 && y.item<double>() == value)); };
+  is(index_select(x, 0, ids), 5);
+  is(index_fill(x, 0, ids, 7), 7);
+  is(index_fill(x, -1, tensor(0), 7), 7);
+  is(index_copy(x, 0, ids, seven), 7);
+  is(index_add(x, 0, ids, seven), 12);
+  is(index_add(x, 0, ids, seven, 2), 19);
+  is(x.clone().index_fill_(0, ids, 7), 7);
+  is(x.clone().index_copy_(0, ids, seven), 7);
+  is(x.clone().index_add_(0, ids, seven, -1), -2);
+  CHECK(numbers(index_copy(zeros({3}, kWideOptions), 0, tensor({1}), seven)) == Numbers{0, 7, 0});
+  CHECK_THROWS_WITH(index_select(x, 0, tensor({0, 0})), "index_select: 2 slices of a 0-d tensor");
+  CHECK_THROWS_WITH(index_fill(x, 1, ids, 7), Contains("dimension 1 is out of range"));
+  const Tensor leaf = x.clone().requires_grad_(), added = seven.clone().requires_grad_();
+  Tensor y = leaf * 1;
+  y.index_add_(0, ids, added, 3);
+  (y * y).backward();  // (5 + 21)²
+  CHECK(leaf.grad().item<double>() == 52);
+  CHECK(added.grad().item<double>() == 156);
+  is(topk(x, 0).values, 5);
+  CHECK(topk(zeros({2, 3}), 0).indices.shape() == Shape{2, 0});
+}
+
 TEST_CASE("a linear map to one number", "[ops]") {
   const Tensor x = doubles({1, 2, 3, 4, 5, 6}).view({2, 3}), weight = doubles({1, 10, 100}).requires_grad_();
   CHECK(numbers(linear(x, weight)) == Numbers{321, 654});

@@ -13,7 +13,7 @@ namespace reel {
 ValuesIndices sort(const Tensor& x, int64_t dim = -1, bool descending = false);
 Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false);  ///< sort(…).indices
 /// The k largest (smallest) elements along dim, in descending (ascending) order, and where they were. An Error if there
-/// are fewer.
+/// are fewer. Of a 0-d tensor it is the element, for k = 0, too.
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
 /// The k-th smallest along dim, counted from 1, and where it is.
 ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
