@@ -16,7 +16,7 @@ constexpr const char* kMadeUnrecorded = ": the view was made under no_grad, its 
 void check_in_place(const char* op, const Tensor& self) {
   const View& view = view_of(self, op);
   for (int d = 0; d < view.shape.size(); ++d)
-    REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1, op,
+    REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1 || view.numel == 0, op,
                ": the tensor is expanded, several of its elements are one; clone() it first");
   if (!grad_mode) return;
   const TensorImpl* impl = TensorImpl::of(self);

@@ -235,11 +235,11 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   check_parameter(op, "weight", weight, {channels}, view.dtype);
   check_parameter(op, "bias", bias, {channels}, view.dtype);
   const Frame frame{.outer = n, .groups = channels, .inner = product_from(view.shape, 2)};
-  REEL_CHECK(frame.count() > 1, op, ": more than one value for each channel of an example is needed, got x ",
+  REEL_CHECK(frame.inner != 1, op, ": more than one value for each channel of an example is needed, got x ",
              view.shape);
   Statistics moments;
   const Tensor y = normalized({op, eps}, frame, x, weight, bias, moments);
-  if (running_mean.defined() && n > 0) {
+  if (running_mean.defined() && n > 0 && frame.inner > 0) {
     NoGrad guard;
     const auto over_examples = [&](const Tensor& moment) { return mean(moment.reshape({n, channels}), 0); };
     const Statistics means{over_examples(moments.mean), over_examples(moments.variance)};
@@ -323,6 +323,7 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
 
 Tensor normalize(const Tensor& x, double p, const Dims& dims, double eps) {
   if (const CastToFloat32 raise{}) return normalize(raise(x), p, dims, eps);
+  if (view.numel == 0) return x.clone();
   const View& view = view_of(x, "normalize");
   check_float("normalize", view);
   if (const Upcast up{view.dtype}) return up.round(normalize(up(x), p, dims, eps));

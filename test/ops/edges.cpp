@@ -387,6 +387,66 @@ TEST_CASE("a 0-d tensor is its only slice", "[ops][index]") {
   CHECK(topk(zeros({2, 3}), 0).indices.shape() == Shape{2, 0});
 }
 
+TEST_CASE("norms of matrices without elements", "[ops]") {
+  for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}, Shape{0, 0}, Shape{2, 0, 3}, Shape{2, 3, 0}, Shape{0, 3, 3}}) {
+    INFO(shape.to_string());
+    const Tensor a = zeros(shape), zero = shape.size() == 3 ? zeros({shape[0]}) : zeros({});
+    for (const double ord : {1., 2., kInf}) CHECK(equal(linalg::matrix_norm(a, ord), zero));
+    CHECK(equal(linalg::matrix_norm(a), zero));
+    CHECK(equal(linalg::matrix_norm(a, linalg::kNuclear), zero));
+    CHECK(linalg::matrix_norm(a, 1, true).dim() == a.dim());
+    const auto [q, r] = linalg::qr(a);
+    const int64_t k = std::min(a.size(-2), a.size(-1));
+    CHECK((q.size(-1) == k && r.size(-2) == k && q.size(-2) == a.size(-2) && r.size(-1) == a.size(-1)));
+    const auto [whole, rest] = linalg::qr(a, linalg::kComplete);
+    CHECK((whole.size(-1) == a.size(-2) && rest.size(-2) == a.size(-2)));
+    if (shape == Shape{3, 0}) CHECK(equal(whole, eye(3)));
+  }
+  CHECK_THROWS_WITH(linalg::matrix_norm(zeros({3, 0}), -1), Contains("nothing to take it of"));
+}
+
+TEST_CASE("normalisation of nothing", "[ops]") {
+  for (const Shape& shape : {Shape{0, 3, 4}, Shape{2, 0, 4}, Shape{2, 3, 0}, Shape{0, 3, 4, 4}, Shape{2, 3, 0, 4}}) {
+    INFO(shape.to_string());
+    const Tensor x = zeros(shape).requires_grad_();
+    const Tensor mean = zeros({shape[1]}), variance = ones({shape[1]}), weight = ones({shape[1]}).requires_grad_();
+    for (const Tensor& y : {local_response_norm(x, 2), instance_norm(x, mean, variance, weight),
+                            batch_norm(x, mean, variance, weight, {}, true)}) {
+      CHECK(y.shape() == shape);
+      sum(y).backward();
+      CHECK(x.grad().shape() == shape);
+    }
+    CHECK(equal(mean, zeros({shape[1]})));
+    CHECK(equal(variance, ones({shape[1]})));
+    CHECK(equal(weight.grad(), zeros({shape[1]})));
+  }
+  CHECK_THROWS_WITH(instance_norm(zeros({1, 3, 1})), Contains("more than one value"));
+}
+
+TEST_CASE("gradients without elements are added up", "[ops][tape]") {
+  const Tensor x = zeros({0, 3}).requires_grad_();
+  for (int pass = 0; pass < 3; ++pass) sum(x).backward();
+  CHECK(x.grad().shape() == Shape{0, 3});
+  CHECK(zeros({1, 0}).expand({4, 0}).add_(1).numel() == 0);
+}
+
+TEST_CASE("transposed convolution, resizing and pooling of no examples", "[ops]") {
+  const Tensor x = zeros({0, 3, 4, 4}).requires_grad_(), weight = ones({3, 2, 2, 2}).requires_grad_(),
+               bias = ones({2}).requires_grad_();
+  const Tensor y = conv_transpose2d(x, weight, bias, {.stride = 2, .output_padding = 1});
+  CHECK(y.shape() == Shape{0, 2, 9, 9});
+  sum(y).backward();
+  CHECK(equal(weight.grad(), zeros({3, 2, 2, 2})));
+  CHECK(equal(bias.grad(), zeros({2})));
+  for (const Interpolation mode : {kNearest, kBilinear, kBicubic, kArea})
+    CHECK(interpolate(x, {.size = {6, 6}, .mode = mode}).shape() == Shape{0, 3, 6, 6});
+  CHECK(interpolate(zeros({2, 0, 4, 4}), {.size = {6, 6}, .mode = kArea}).shape() == Shape{2, 0, 6, 6});
+  CHECK(fractional_max_pool2d(x, 2, {.output_size = 3}).shape() == Shape{0, 3, 3, 3});
+  const auto [values, indices] = fractional_max_pool3d_with_indices(zeros({0, 3, 6, 6, 6}), 2, {.output_size = 3});
+  CHECK(values.shape() == Shape{0, 3, 3, 3, 3});
+  CHECK(indices.shape() == Shape{0, 3, 3, 3, 3});
+}
+
 TEST_CASE("a linear map to one number", "[ops]") {
   const Tensor x = doubles({1, 2, 3, 4, 5, 6}).view({2, 3}), weight = doubles({1, 10, 100}).requires_grad_();
   CHECK(numbers(linear(x, weight)) == Numbers{321, 654});
