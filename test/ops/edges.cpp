@@ -458,4 +458,14 @@ TEST_CASE("a linear map to one number", "[ops]") {
   CHECK_THROWS_WITH(linear(x, weight, ones({1}, kWideOptions)), "linear: the bias has shape [1], the weight [3]");
 }
 
+TEST_CASE("running statistics that are one number for all channels cannot be moved", "[ops]") {
+  const Tensor x = arange(12.).view({4, 3, 1}).expand({4, 3, 2}).contiguous();
+  const Tensor shared = zeros({1}).expand({3}), variance = ones({3});
+  const char* const why = ": the tensor is expanded, several of its elements are one; clone() it first";
+  CHECK_THROWS_WITH(batch_norm(x, shared, variance, {}, {}, true), std::string("batch_norm: running_mean") + why);
+  CHECK_THROWS_WITH(instance_norm(x, zeros({3}), shared), std::string("instance_norm: running_var") + why);
+  CHECK(batch_norm(x, shared, variance).shape() == x.shape());
+  CHECK(equal(variance, ones({3})));
+}
+
 }  // namespace reel
