@@ -255,7 +255,8 @@ Tensor full_like(const Tensor& other, Scalar value, TensorOptions options = {});
 
 ///@{
 /// start, start + step, … below end (above, for a negative step): int64 of integers, float32 otherwise. start is 0 and
-/// step 1 where not given.
+/// step 1 where not given. For an integer dtype fractions of start and step are dropped first, as in NumPy, but not in
+/// the number of elements.
 Tensor arange(Scalar start, Scalar end, Scalar step = 1, TensorOptions options = {});
 Tensor arange(Scalar end, TensorOptions options = {});
 ///@}

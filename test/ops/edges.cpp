@@ -220,6 +220,12 @@ TEST_CASE("what is written to integers is rounded towards 0, or an error", "[ops
   CHECK(integers(bytes({1}).fill_(-1)) == Integers{255});
 }
 
+TEST_CASE("arange of an integer type rounds start and step", "[ops]") {
+  CHECK(integers(arange(2.5, -2.5, -1., {.dtype = kInt64})) == Integers{2, 1, 0, -1, -2});
+  CHECK(integers(arange(-0.5, -5, -1., {.dtype = kInt64})) == Integers{0, -1, -2, -3, -4});
+  CHECK(integers(arange(0.5, 5, 1., {.dtype = kInt32})) == Integers{0, 1, 2, 3, 4});
+}
+
 // ---- losses ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("no elementwise loss broadcasts its target in silence", "[ops]") {
