@@ -131,7 +131,8 @@ class Tensor : public TensorMethods {
   /// reused only after the work that is queued on `stream` when it is released. Throws for a CPU tensor.
   void record_stream(const cuda::Stream& stream) const;
 
-  // Views: same storage, other shape or strides. Differentiable.
+  // Views: same storage, other shape or strides. Differentiable. Where nothing would change, transpose, t, squeeze(dim)
+  // and index give this tensor itself, also under no_grad.
   ///@{
   /// The same elements in row-major order under another shape, in which one size may be -1. Where that would need a
   /// copy view() throws and reshape() copies.

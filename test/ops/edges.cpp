@@ -474,4 +474,24 @@ TEST_CASE("running statistics that are one number for all channels cannot be mov
   CHECK(equal(variance, ones({3})));
 }
 
+TEST_CASE("shapes of single variables and copies where nothing changes", "[ops]") {
+  const Tensor x = tensor({{1., 2., 4.}});
+  CHECK(cov(x).dim() == 0);
+  CHECK(cov(x).item<double>() == Approx(7. / 3));
+  CHECK(corrcoef(x).dim() == 0);
+  CHECK(corrcoef(x).item<double>() == 1);
+  const Tensor row = tensor({1., 2.});
+  const Tensor same = diff(row, 0, -1, tensor({0.}));
+  CHECK(equal(same, row));
+  CHECK(same.data<float>() != row.data<float>());
+  const Tensor image = rand({1, 4, 2, 2});
+  for (const int64_t groups : {1, 4}) {
+    const Tensor shuffled = channel_shuffle(image, groups);
+    CHECK(equal(shuffled, image));
+    CHECK(shuffled.data<float>() != image.data<float>());
+    CHECK(shuffled.is_contiguous());
+  }
+  CHECK(numbers(sign(doubles({kNan, -0., 0., kInf, -kInf}))) == Numbers{0, 0, 0, 1, -1});
+}
+
 }  // namespace reel

@@ -100,9 +100,13 @@ Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim =
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm);
 /// log Σ exp(x), without intermediate overflow; -∞ where there are no elements. For floating-point tensors.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Whether one is not 0; false of none.
-Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Whether none is 0; true of none.
-Tensor trace(const Tensor& x);                                             ///< The sum of a matrix's diagonal.
+///@{
+/// Whether any (all) elements are not 0: false (true) of none. Bool for every dtype, also for uint8, of which PyTorch's
+/// are uint8.
+Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+///@}
+Tensor trace(const Tensor& x);  ///< The sum of a matrix's diagonal.
 /// The vector product along dim, of size 3; a and b are broadcast.
 Tensor cross(const Tensor& a, const Tensor& b, int64_t dim = -1);
 
