@@ -104,7 +104,7 @@ template <Integer T>
 REEL_HD T fmod(T a, T b) {
   return b == T(0) || is_minus_one(b) ? T(0) : T(a % b);
 }
-/// An integer power; as in NumPy, a negative exponent gives 0 but for bases 1 and -1.
+/// An integer power; a negative exponent gives 0 but for bases 1 and -1.
 template <Integer T>
 REEL_HD T pow(T base, T exponent) {
   if (exponent < T(0)) return base == T(1) ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
