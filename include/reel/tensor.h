@@ -116,7 +116,9 @@ class Tensor : public TensorMethods {
 
   // Conversion.
   ///@{
-  /// Of this dtype or on this device: *this where there is nothing to convert. Differentiable.
+  /// Of this dtype or on this device: *this where there is nothing to convert. Differentiable. Floats become integers
+  /// by rounding towards 0; what is out of range becomes the nearest int32 or int64, NaN 0, and uint8 is the lowest
+  /// byte of the int64, on every device.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   ///@}
@@ -129,7 +131,8 @@ class Tensor : public TensorMethods {
   /// reused only after the work that is queued on `stream` when it is released. Throws for a CPU tensor.
   void record_stream(const cuda::Stream& stream) const;
 
-  // Views: same storage, other shape or strides. Differentiable.
+  // Views: same storage, other shape or strides. Differentiable. Where nothing would change, transpose, t, squeeze(dim)
+  // and index give this tensor itself, also under no_grad.
   ///@{
   /// The same elements in row-major order under another shape, in which one size may be -1. Where that would need a
   /// copy view() throws and reshape() copies.
@@ -253,7 +256,8 @@ Tensor full_like(const Tensor& other, Scalar value, TensorOptions options = {});
 
 ///@{
 /// start, start + step, … below end (above, for a negative step): int64 of integers, float32 otherwise. start is 0 and
-/// step 1 where not given.
+/// step 1 where not given. For an integer dtype fractions of start and step are dropped first, as in NumPy, but not in
+/// the number of elements.
 Tensor arange(Scalar start, Scalar end, Scalar step = 1, TensorOptions options = {});
 Tensor arange(Scalar end, TensorOptions options = {});
 ///@}

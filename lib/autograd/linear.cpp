@@ -24,7 +24,7 @@ void add_in_place(Tensor& sum, const Tensor& g) {
   check_same_device(sum, g);
   const View& to = view_of(sum);
   for (int d = 0; d < to.shape.size(); ++d)
-    REEL_CHECK(to.strides[d] != 0 || to.shape[d] <= 1,
+    REEL_CHECK(to.strides[d] != 0 || to.shape[d] <= 1 || to.numel == 0,
                "backward: a gradient that set_grad has set is expanded, several ",
                "of its elements are one; set a clone() of it");
   add_views(sum.device(), to, view_of(g), to);

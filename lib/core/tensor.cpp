@@ -203,7 +203,7 @@ void set_data(const Tensor& target, const Tensor& source) {
 void check_fits(const char* op, Scalar value, DType dtype) {
   const double number = value.to<double>();
   bool fits = true;
-  if (dtype == kUInt8) fits = std::abs(number) < 256;
+  if (dtype == kUInt8) fits = number > (value.is_floating_point() ? -1 : -256) && number < 256;
   if (dtype == kInt32) fits = number > -0x1p31 - 1 && number < 0x1p31;
   if (dtype == kInt64 && value.is_floating_point()) fits = number >= -0x1p63 && number < 0x1p63;
   REEL_CHECK(fits, op, ": ", number, " does not fit into ", dtype);
@@ -280,8 +280,13 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
   }
   const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);
   REEL_CHECK(n < 9e15, "arange: ", n, " elements");
-  return sequence(std::max<int64_t>(0, static_cast<int64_t>(n)), dtype, options,
-                  [=](int64_t i) { return from + static_cast<double>(i) * by; });
+  const int64_t count = std::max<int64_t>(0, static_cast<int64_t>(n));
+  if (!is_floating_point(dtype)) {  // as in NumPy: start and step are rounded, not their sums
+    check_fits("arange", start, kInt64), check_fits("arange", step, kInt64);
+    const int64_t first = start.to<int64_t>(), distance = step.to<int64_t>();
+    return sequence(count, dtype, options, [=](int64_t i) { return first + i * distance; });
+  }
+  return sequence(count, dtype, options, [=](int64_t i) { return from + static_cast<double>(i) * by; });
 }
 Tensor arange(Scalar end, TensorOptions options) {
   return arange(end.is_floating_point() ? Scalar(0.0) : Scalar(0), end, 1, options);

@@ -5,6 +5,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 #include "lib/dispatch.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/copy.h"
 
 // Copies between views, with conversions of dtype and layout, and fill. Memory is the limit: transposed matrices are
@@ -47,8 +48,8 @@ To narrow(From x) {
     else
       result.bits = float_to_bfloat16(static_cast<float>(x));
     return result;
-  } else if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, uint8_t>) {
-    return static_cast<uint8_t>(static_cast<int64_t>(x));  // wraps, as integers do
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    return functors::to_integer<To>(x);
   } else {
     return static_cast<To>(x);
   }

@@ -39,7 +39,7 @@ struct Abs {
 struct Sign {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = true;
-  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(1), select(x < T(0), T(-1), T(x * T(0)))); }
+  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(1), select(x < T(0), T(-1), T(0))); }
   template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
 };
 struct Exp {
@@ -473,13 +473,14 @@ struct Prelu {
 };
 
 // Division with a remainder has no vector form that is exact for all operands: kOneByOne, T is never a batch.
+// Their slope by b is a whole number, the negative quotient, and rounded to it: its own slope is exactly 0.
 
 struct Fmod {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
   static constexpr bool kIntegers = true, kOneByOne = true;
   template <class T> REEL_HD T operator()(T a, T b) const { return fmod(a, b); }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * nearbyint((a - y) / b); }
 };
 struct Remainder {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
@@ -489,7 +490,7 @@ struct Remainder {
     return rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(rest + b) : rest;
   }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * nearbyint((a - y) / b); }
 };
 /// ⌊a / b⌋, of the exact quotient as in Python.
 struct FloorDivide {
@@ -499,7 +500,7 @@ struct FloorDivide {
     const T rest = fmod(a, b);
     const bool below = rest != T(0) && (rest < T(0)) != (b < T(0));
     if constexpr (std::is_integral_v<T>) {
-      return b == T(0) ? T(0) : b == T(-1) ? T(T(0) - a) : T(a / b - T(below));
+      return b == T(0) ? T(0) : is_minus_one(b) ? T(T(0) - a) : T(a / b - T(below));
     } else {
       if (b == T(0)) return a / b;
       const T quotient = (a - rest) / b - T(below), whole = floor(quotient);

@@ -16,7 +16,7 @@ constexpr const char* kMadeUnrecorded = ": the view was made under no_grad, its 
 void check_in_place(const char* op, const Tensor& self) {
   const View& view = view_of(self, op);
   for (int d = 0; d < view.shape.size(); ++d)
-    REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1, op,
+    REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1 || view.numel == 0, op,
                ": the tensor is expanded, several of its elements are one; clone() it first");
   if (!grad_mode) return;
   const TensorImpl* impl = TensorImpl::of(self);
@@ -76,7 +76,8 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
   const Tensor value = op(recording(self, others...) ? self.clone() : self);
   REEL_CHECK(value.shape() == self.shape(), name, ": the result's shape ", value.shape(),
              " is not that of the tensor, ", self.shape());
-  REEL_CHECK(is_floating_point(self.dtype()) || !is_floating_point(value.dtype()) || self.dtype() == value.dtype(),
+  REEL_CHECK(promote_types(self.dtype(), value.dtype()) == self.dtype() || is_floating_point(self.dtype()) ||
+                 (self.dtype() != kBool && !is_floating_point(value.dtype())),
              name, ": the result is ", value.dtype(), ", which does not fit into a tensor of ", self.dtype());
   return assign_in_place(name, self, value);
 }
@@ -149,13 +150,13 @@ Tensor& TensorMethods::add_(const Tensor& b) {
   return arithmetic<functors::Add>("add_", self(this), b, [](const Tensor& old, const Tensor& x) { return old + x; });
 }
 Tensor& TensorMethods::add_(const Tensor& b, Scalar alpha) {
-  return alpha.to<double>() == 1 ? add_(b) : add_(b * Tensor(alpha));
+  return alpha.to<double>() == 1 ? add_(b) : add_(times_alpha("add_", self(this), b, alpha));
 }
 Tensor& TensorMethods::sub_(const Tensor& b) {
   return arithmetic<functors::Sub>("sub_", self(this), b, [](const Tensor& old, const Tensor& x) { return old - x; });
 }
 Tensor& TensorMethods::sub_(const Tensor& b, Scalar alpha) {
-  return alpha.to<double>() == 1 ? sub_(b) : sub_(b * Tensor(alpha));
+  return alpha.to<double>() == 1 ? sub_(b) : sub_(times_alpha("sub_", self(this), b, alpha));
 }
 Tensor& TensorMethods::mul_(const Tensor& b) { return arithmetic<functors::Mul>("mul_", self(this), b, reel::mul); }
 Tensor& TensorMethods::div_(const Tensor& b) { return arithmetic<functors::Div>("div_", self(this), b, reel::div); }

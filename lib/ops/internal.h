@@ -29,6 +29,10 @@ inline void check_device(const char* op, const Tensor& x, std::initializer_list<
 /// Is this a number of the host's? Kernels of a GPU take one beside tensors there: it goes with the launch.
 inline bool is_host_number(const View& view) { return view.host && view.shape.empty(); }
 
+/// x, but a tensor where it is a C++ number, for compositions and rules: two numbers would meet in float32, whatever
+/// the type of the tensors that they are for.
+inline Tensor without_number(const Tensor& x) { return TensorImpl::of(x)->is_wrapped_number ? x.clone() : x; }
+
 /// The dtype that arithmetic on elements of `dtype` is done in: float32 for half types.
 constexpr DType compute_dtype(DType dtype) { return is_half(dtype) ? kFloat32 : dtype; }
 /// x in that type. Recorded; undefined tensors stay so.
@@ -72,6 +76,10 @@ inline Tensor to_float(const Tensor& x) {
 /// ids as the int64 that index kernels take (int32 and uint8 are converted); an Error in op's name if they are anything
 /// else, or are not where x is.
 Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids);
+
+/// alpha b as add and sub take it: in the type that a and b have in common or, of half types, in float32. An Error in
+/// op's name where that type is an integer and alpha is not.
+Tensor times_alpha(const char* op, const Tensor& a, const Tensor& b, Scalar alpha);
 
 // ---- parts of tensors -----------------------------------------------------------------------------------------------
 

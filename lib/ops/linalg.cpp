@@ -434,7 +434,8 @@ Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
   REEL_CHECK(size == 1 || size == 2 || size == kInfinity, "linalg.matrix_norm: ord ", ord,
              " is none of 1, -1, 2, -2, inf, -inf");
   Tensor values = size == 2 ? svdvals(a) : sum(abs(a), size == 1 ? -2 : -1);
-  values = ord > 0 ? amax(values, -1) : amin(values, -1);
+  // The largest of none is 0, as sums of none are.
+  values = ord < 0 ? amin(values, -1) : values.size(-1) ? amax(values, -1) : sum(values, -1);
   return keepdim ? values.unsqueeze(-1).unsqueeze(-1) : values;
 }
 

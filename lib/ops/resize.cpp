@@ -243,7 +243,8 @@ Tensor channel_shuffle(const Tensor& x, int64_t groups) {
              groups, " groups");
   int64_t inner = 1;
   for (int d = 2; d < shape.size(); ++d) inner *= shape[d];
-  return x.reshape({shape[0], groups, shape[1] / groups, inner}).transpose(1, 2).reshape(shape);
+  // A copy also of one group, or of groups of one channel, for which reshape would make none.
+  return x.reshape({shape[0], groups, shape[1] / groups, inner}).transpose(1, 2).clone().view(shape);
 }
 
 // ---- grids ----------------------------------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names);
 struct CTCLossOptions {
   int64_t blank = 0;            ///< The class that stands for no label.
   Reduction reduction = kMean;  ///< kMean divides each loss by its target's length (at least 1) before it averages.
-  bool zero_infinity = false;   ///< 0, without gradient, where the input is too short for its target.
+  bool zero_infinity = false;   ///< 0, with a gradient of 0, where the input is too short for its target; otherwise the
+                                ///< loss is infinite there and its gradient NaN.
 };
 /// Connectionist temporal classification (Graves et al. 2006): -log of the probability of all alignments of targets to
 /// log_probs [steps, n, classes] (or [steps, classes] for one), which come from log_softmax. targets are int64 or
