@@ -157,16 +157,14 @@ void GraphTask::finish_outputs(Node& node) {
     NodeOutput& out = node.outputs()[i];
     if (!out.grad.materialize(out.metadata).defined()) continue;
     if (node.extras) {
-      // A hook may add and remove hooks, so each is called as a copy.
-      for (size_t h = 0; h < node.extras->hooks.size(); ++h) {
-        const NodeExtras::Hook hook = node.extras->hooks[h];
-        if (hook.output != i) continue;
+      for_each_hook(node.extras->hooks, [&](const NodeExtras::Hook& hook) {
+        if (hook.output != i) return;
         if (Tensor changed = hook.hook(out.grad.dense()); changed.defined()) {
           REEL_CHECK(changed.shape() == out.metadata.shape, node.name, ": a hook returned a gradient of shape ",
                      changed.shape(), " for a tensor of shape ", out.metadata.shape);
           out.grad.replace(changed.to(out.metadata.dtype));
         }
-      }
+      });
       for (TensorImpl* tensor : node.extras->retaining)
         if (tensor->output == i && all_leaves) leaf_grad(tensor).retain(out.grad.dense());
     }

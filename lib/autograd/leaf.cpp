@@ -120,21 +120,21 @@ void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
     std::lock_guard lock(mutex());
     add(leaf, std::move(grad));
   }
-  for (size_t i = 0; i < hooks.size(); ++i)
-    if (const auto after = hooks[i].after) after(TensorImpl::share(leaf));
+  for_each_hook(hooks, [leaf](const Hook& hook) {
+    if (hook.after) hook.after(TensorImpl::share(leaf));
+  });
 }
 
 void LeafGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
-  for (size_t i = 0; i < hooks.size(); ++i) {
-    if (!hooks[i].before) continue;
+  for_each_hook(hooks, [&](const Hook& hook) {
+    if (!hook.before) return;
     if (grad.sparse.ids.defined()) grad.dense = to_dense(leaf, grad.sparse);  // a hook gets a dense gradient
-    const GradHook before = hooks[i].before;  // a copy, since a hook may add and remove hooks
-    if (Tensor changed = before(grad.dense); changed.defined()) {
+    if (Tensor changed = hook.before(grad.dense); changed.defined()) {
       REEL_CHECK(changed.shape() == leaf->view.shape, "backward: a hook returned a gradient of shape ", changed.shape(),
                  " for a leaf of shape ", leaf->view.shape);
       grad.dense = changed.to(leaf->view.dtype);
     }
-  }
+  });
 }
 
 }  // namespace reel

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -55,3 +56,17 @@ class LeafGrad {
 };
 
 }  // namespace reel
+/// Calls f with a copy of each hook, in the order of registration. f may remove hooks, and add some for the next pass.
+template <class Hook, class F>
+void for_each_hook(const std::vector<Hook>& hooks, F f) {
+  const int64_t end = hooks.empty() ? 0 : hooks.back().id;
+  for (int64_t last = 0; last < end;) {
+    const auto next =
+        std::upper_bound(hooks.begin(), hooks.end(), last, [](int64_t id, const Hook& h) { return id < h.id; });
+    if (next == hooks.end() || next->id > end) return;
+    const Hook hook = *next;
+    last = hook.id;
+    f(hook);
+  }
+}
+

@@ -503,3 +503,37 @@ TEST_CASE("checkpoint can be differentiated twice and nested", "[tape]") {
   const Tensor second = grad({g[0]}, {x})[0];
   CHECK(second.item<double>() == Approx(2 * 2 * std::cos(1.0) - 0.5 * 4 * std::sin(1.0)));
 }
+
+TEST_CASE("a hook that removes itself does not keep the next one from being called", "[tape]") {
+  Tensor leaf = ones({2}).requires_grad_(), middle = leaf * 2;
+  for (Tensor x : {leaf, middle}) {
+    int first = 0, removed = 0, later = 0;
+    int64_t id = 0, victim = 0;
+    id = x.register_hook([&](const Tensor&) {
+      ++first;
+      x.remove_hook(id), x.remove_hook(victim);
+      x.register_hook([&](const Tensor&) { return ++later, Tensor(); });
+      return Tensor();
+    });
+    x.register_hook([](const Tensor& g) { return g * 10; });
+    victim = x.register_hook([&](const Tensor&) { return ++removed, Tensor(); });
+    x.register_hook([](const Tensor& g) { return g + 1; });
+    CHECK(grad({sum(middle)}, {x}, {}, {.retain_graph = true})[0].to_vector<float>()[0] == (x.is_same(leaf) ? 21 : 11));
+    CHECK((first == 1 && removed == 0 && later == 0));
+    grad({sum(middle)}, {x}, {}, {.retain_graph = true});
+    CHECK((first == 1 && later == 1));
+  }
+  Tensor w = ones({2}).requires_grad_();
+  int first = 0, second = 0, added = 0;
+  int64_t id = 0;
+  id = w.register_post_accumulate_grad_hook([&](const Tensor&) {
+    ++first;
+    w.remove_hook(id);
+    w.register_post_accumulate_grad_hook([&](const Tensor&) { ++added; });
+  });
+  w.register_post_accumulate_grad_hook([&](const Tensor&) { ++second; });
+  sum(w).backward();
+  CHECK((first == 1 && second == 1 && added == 0));
+  sum(w).backward();
+  CHECK((first == 1 && second == 2 && added == 1));
+}
