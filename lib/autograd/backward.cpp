@@ -41,7 +41,7 @@ Tensor Backward::get(const SavedTensor& saved) const {
   impl->view.host = out.device == kCPU;
   if (create_graph()) {
     impl->node = &node_;
-    impl->output = saved.index_;
+    impl->output = static_cast<uint16_t>(saved.index_);
     ++node_.refs;
   }
   return TensorImpl::wrap(impl);

@@ -17,9 +17,18 @@ LeafIds& leaf_ids() {
   return *ids;
 }
 
+// Leaves that are being freed. A hook may hold the last handle to the next one, and so on: a recursion would overflow
+// the stack.
+struct DyingLeaves {
+  LeafGrad* first = nullptr;
+  bool draining = false;
+};
+constinit thread_local DyingLeaves dying_leaves;
+
 std::mutex creation_mutex;
 // Shared by the leaves, so that a leaf need not carry one: two leaves with one mutex only block each other at times.
-std::mutex gradient_mutexes[64];
+// Recursive, since a gradient that is replaced may be a leaf itself, whose own is dropped with it.
+std::recursive_mutex gradient_mutexes[64];
 
 // A dense gradient of `leaf` with the rows of `sparse`, which is undefined afterwards.
 Tensor to_dense(const TensorImpl* leaf, SparseGrad& sparse) {
@@ -54,7 +63,19 @@ LeafGrad& leaf_grad(TensorImpl* impl) {
   return *impl->leaf;
 }
 
-std::mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % std::size(gradient_mutexes)]; }
+void free_leaf_grad(LeafGrad* grad) {
+  DyingLeaves& dying = dying_leaves;
+  grad->next = std::exchange(dying.first, grad);
+  if (dying.draining) return;
+  dying.draining = true;
+  while (LeafGrad* next = dying.first) {
+    dying.first = next->next;
+    delete next;
+  }
+  dying.draining = false;
+}
+
+std::recursive_mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % std::size(gradient_mutexes)]; }
 
 // ---- reading and writing --------------------------------------------------------------------------------------------
 
@@ -79,13 +100,24 @@ const SparseGrad* LeafGrad::sparse(TensorImpl* leaf) {
   return sparse_.ids.defined() ? &sparse_ : nullptr;
 }
 
-void LeafGrad::replace(const Tensor& grad) {
-  dense_ = grad;
+void LeafGrad::replace(Tensor grad) {
+  std::lock_guard lock(mutex());
+  std::swap(dense_, grad);
   sparse_ = {};
   deferred_.clear();
 }
 
-void LeafGrad::retain(const Tensor& grad) { dense_ = dense_.defined() ? reel::accumulate(dense_, grad) : grad.clone(); }
+void LeafGrad::drop_recorded_grad() {
+  Tensor dropped;  // freed outside of the mutex
+  std::lock_guard lock(mutex());
+  if (dense_.defined() && TensorImpl::of(dense_)->node) std::swap(dense_, dropped);
+}
+
+void LeafGrad::retain(const Tensor& grad) {
+  Tensor sum = dense_.defined() ? reel::accumulate(dense_, grad) : grad.clone();
+  std::lock_guard lock(mutex());
+  std::swap(dense_, sum);
+}
 
 // ---- accumulating ---------------------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ void rebuild_view_history(TensorImpl* impl) {
   const Tensor base = TensorImpl::share(impl->base), view = TensorImpl::share(impl);
   const bool has_history = needs_grad(base);
   const Geometry part = has_history ? geometry_in_base(impl) : Geometry{};
-  impl->base_history_version = impl->base->history_version;
+  impl->history_version = impl->base->history_version;
   detach_history(impl);
   if (has_history) record("view", view, inputs(base), RegionRule{part.offset, part.strides, impl->base->view.shape});
 }
