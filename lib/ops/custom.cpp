@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
@@ -46,7 +47,7 @@ struct detail::FunctionRule {
   FunctionContext context;
   struct Kept {
     SavedTensor saved;
-    int output = -1;  // which output it is, if one
+    std::optional<View> output;  // where its elements are, if it is an output
   };
   std::vector<Kept> kept;
   DType autocast = autocast_type;
@@ -56,7 +57,8 @@ struct detail::FunctionRule {
     std::vector<Tensor> grads;
     for (uint32_t i = 0; i < back.num_outputs(); ++i) grads.push_back(back.grad_or_zeros(static_cast<int>(i)));
     context.saved_.clear();
-    for (const Kept& k : kept) context.saved_.push_back(back.get(k.saved));
+    for (const Kept& k : kept)
+      context.saved_.push_back(k.output ? back.get_output(k.saved, *k.output) : back.get(k.saved));
     context.needs_.resize(count);
     for (size_t i = 0; i < count; ++i) context.needs_[i] = back.needs(static_cast<int>(i));
     struct Clear {  // holding the op's own output would be a cycle of references
@@ -92,9 +94,10 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
   for (const Tensor& tensor : to_save) {
     const auto at = std::find_if(outputs.begin(), outputs.end(), [&](const Tensor& y) { return y.is_same(tensor); });
     const int index = at == outputs.end() ? -1 : number[static_cast<size_t>(at - outputs.begin())];
-    rule.kept.push_back(index < 0 || !tensor.is_contiguous()
-                            ? FunctionRule::Kept{SavedTensor(tensor), -1}
-                            : FunctionRule::Kept{SavedTensor::output(tensor, static_cast<uint32_t>(index)), index});
+    if (index < 0)
+      rule.kept.push_back({SavedTensor(tensor), {}});
+    else
+      rule.kept.push_back({SavedTensor::output(tensor, static_cast<uint32_t>(index)), view_of(tensor)});
   }
   record(name, differentiable, inputs, std::move(rule));
   return results;

@@ -85,3 +85,47 @@ TEST_CASE("a Function that saves its output is no cycle and differentiable twice
   }
   CHECK(live_nodes() == before);
 }
+
+namespace {
+
+// Saves its output, which lies behind something else in its storage: second of two rows.
+struct SecondRow : Function<SecondRow> {
+  static constexpr const char* name = "second_row";
+  static std::vector<Tensor> forward(FunctionContext& ctx, const std::vector<Tensor>& in) {
+    const Tensor y = stack({in[0], exp(in[0])})[1];
+    ctx.save_for_backward({y});
+    return {y};
+  }
+  static std::vector<Tensor> backward(FunctionContext& ctx, const std::vector<Tensor>& g) {
+    return {g[0] * ctx.saved()[0]};
+  }
+};
+
+// Saves its output, which is not contiguous and, as a part of a larger matrix, has gaps.
+struct Transposed : Function<Transposed> {
+  static constexpr const char* name = "transposed";
+  static std::vector<Tensor> forward(FunctionContext& ctx, const std::vector<Tensor>& in) {
+    const Tensor y = cat({in[0], exp(in[0])}, 1).narrow(1, in[0].size(1), in[0].size(1)).t();
+    ctx.save_for_backward({y});
+    return {y};
+  }
+  static std::vector<Tensor> backward(FunctionContext& ctx, const std::vector<Tensor>& g) {
+    return {(g[0] * ctx.saved()[0]).t()};
+  }
+};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a Function may save an output that is a view", "[custom]", SecondRow, Transposed) {
+  const int64_t before = live_nodes();
+  {
+    const Tensor x = tensor({{0.5, 1.0, -1.0}, {2.0, 0.0, 0.25}}).to(kFloat64).requires_grad_();
+    const auto call = [](const std::vector<Tensor>& in) { return TestType::apply({in[0]})[0]; };
+    testing::assert_close(grad({sum(call({x}))}, {x})[0], exp(x.detach()));
+    CHECK_NOTHROW(testing::gradcheck(call, {x}));
+    const Tensor first = grad({sum(call({x}))}, {x}, {}, {.create_graph = true})[0];
+    testing::assert_close(grad({sum(first)}, {x})[0], exp(x.detach()));
+    call({x});
+  }
+  CHECK(live_nodes() == before);
+}
