@@ -220,13 +220,14 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   task.found.assign(targets.size(), {});
   task.stack.clear();
   struct TargetMarks {
-    std::span<const Edge> targets;
-    void set(bool value) const {
+    std::vector<Node*> marked;  // not by a pass around this one, which goes on with its own
+    explicit TargetMarks(std::span<const Edge> targets) {
       for (const Edge& target : targets)
-        if (target.node) target.node->target = value;
+        if (target.node && !target.node->target) target.node->target = true, marked.push_back(target.node);
     }
-    explicit TargetMarks(std::span<const Edge> t) : targets(t) { set(true); }
-    ~TargetMarks() { set(false); }
+    ~TargetMarks() {
+      for (Node* node : marked) node->target = false;
+    }
   } marks(targets);
   try {
     task.run(roots, std::move(grads));

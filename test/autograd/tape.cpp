@@ -662,3 +662,43 @@ TEST_CASE("leaves that only hooks link are freed without recursion", "[tape]") {
     last = next;
   }
 }
+
+TEST_CASE("a backward pass within another leaves that one's targets alone", "[tape]") {
+  const Tensor x = tensor({3.0}).requires_grad_(), other = tensor({5.0}).requires_grad_();
+  const Tensor h = x * 2;
+  Tensor y = h * h;
+  int calls = 0;
+  y.register_hook([&](const Tensor&) {
+    ++calls;
+    const Tensor z = enable_grad([&] { return other * other; });
+    CHECK(!grad({z}, {h}, {}, {.allow_unused = true})[0].defined());
+    return Tensor();
+  });
+  CHECK(grad({y * 1}, {h})[0].item<float>() == 12);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("a backward pass within another is refused the nodes that that one is at work on", "[tape]") {
+  const int64_t nodes = live_nodes();
+  {
+    const Tensor x = tensor({3.0}).requires_grad_(), w = tensor({2.0}).requires_grad_();
+    const Tensor h = x * w, y = h * h * x, z = h * 5;
+    int refused = 0;
+    const auto again = [&](const Tensor& root) {
+      CHECK_THROWS_WITH(root.backward({}, true), Catch::Contains("is part of the backward pass that runs this one"));
+      ++refused;
+      return Tensor();
+    };
+    Tensor(h).register_hook([&](const Tensor&) { return again(y); });
+    Tensor(w).register_hook([&](const Tensor&) { return again(z); });
+    y.backward({}, true);
+    CHECK(refused == 2);
+    CHECK(x.grad().item<float>() == 3 * 9 * 4);  // x³w²
+    CHECK(w.grad().item<float>() == 27 * 4);
+    Tensor(x).set_grad({});
+    y.backward({}, true);
+    CHECK(x.grad().item<float>() == 3 * 9 * 4);
+    Tensor(x).set_grad({}), Tensor(w).set_grad({});
+  }
+  CHECK(live_nodes() == nodes);
+}
