@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <new>
+#include <thread>
 
 #include "reel/reel.h"
 #include "reel/testing.h"
@@ -536,6 +537,30 @@ TEST_CASE("a hook that removes itself does not keep the next one from being call
   CHECK((first == 1 && second == 1 && added == 0));
   sum(w).backward();
   CHECK((first == 1 && second == 2 && added == 1));
+}
+
+TEST_CASE("several threads may read and clear one gradient", "[tape][threads][cpu]") {
+  for (int round = 0; round < 50; ++round) {
+    const Tensor table = ones({50, 8}).requires_grad_(), w = ones({8, 8}).requires_grad_();
+    sum(embedding(table, tensor({1, 2, 3, 3}), true)).backward();  // rows, which grad() makes dense
+    sum(linear(ones({1, 8}), w)).backward();                       // a product that is deferred
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        if (sum(table.grad()).item<double>() != 32 || sum(w.grad()).item<double>() != 64) ++wrong;
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    threads.clear();
+    threads.emplace_back([&] { Tensor(w).set_grad({}); });
+    for (int i = 0; i < 2; ++i)
+      threads.emplace_back([&] {
+        if (const Tensor g = w.grad(); g.defined() && sum(g).item<double>() != 64) ++wrong;
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("in-place programs that are dropped without backward leave nothing behind", "[tape][inplace][cpu]") {
