@@ -169,12 +169,16 @@ class Tensor : public TensorMethods {
   void backward(const Tensor& grad = {}, bool retain_graph = false, bool create_graph = false) const;
   /// The gradient that backward() has accumulated, undefined if none. Reading it computes the matrix products of weight
   /// gradients that were deferred to be merged, so read it when it is needed, not after every backward(). Makes a
-  /// sparse gradient dense.
+  /// sparse gradient dense. Several threads may read it at once. A handle that is kept is stale after the next backward
+  /// pass: that may add to the handle's elements, to a new tensor, or later, when grad() is called again.
   Tensor grad() const;
-  /// The gradient of an embedding matrix as rows, nullptr if there is none or it is dense.
+  /// The gradient of an embedding matrix as rows, nullptr if there is none or it is dense. Valid until the gradient
+  /// changes or grad() makes it dense.
   const SparseGrad* sparse_grad() const;
-  void set_grad(const Tensor& grad);  ///< Of this shape and dtype; undefined clears it.
-  Tensor& retain_grad();              ///< Keep the gradient of this non-leaf, too.
+  /// Sets the gradient, of this shape, dtype and device; undefined clears it. The next backward pass may add to the
+  /// elements of `grad` itself; like a handle from grad(), it is stale then until grad() is called.
+  void set_grad(const Tensor& grad);
+  Tensor& retain_grad();  ///< Keep the gradient of this non-leaf, too.
   /// Calls hook once per backward pass, on its thread, with the final gradient of this tensor (dense, if it was
   /// sparse), however often the tensor was used. Several hooks run in the order of registration, each with the result
   /// of the one before. Returns a number for remove_hook. Throws if this does not require grad.

@@ -105,10 +105,13 @@ Geometry geometry_in_base(const TensorImpl* view) {
 }
 
 void rebuild_view_history(TensorImpl* impl) {
+  REEL_CHECK(impl->in_place != InPlace::kAliasesInput, "in-place: a tensor that shares memory with an input of the ",
+             "custom op, checkpoint or backward hook that made it is used after an in-place change of that input, ",
+             "which its gradient does not take into account; let the op return a clone()");
   const Tensor base = TensorImpl::share(impl->base), view = TensorImpl::share(impl);
   const bool has_history = needs_grad(base);
   const Geometry part = has_history ? geometry_in_base(impl) : Geometry{};
-  impl->base_history_version = impl->base->history_version;
+  impl->history_version = impl->base->history_version;
   detach_history(impl);
   if (has_history) record("view", view, inputs(base), RegionRule{part.offset, part.strides, impl->base->view.shape});
 }

@@ -396,8 +396,15 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
 }
 Tensor& TensorMethods::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
                                        bool include_self) {
-  return assign_in_place("scatter_reduce_", self(this),
-                         reel::scatter_reduce(self(this), dim, index, source, reduce, include_self));
+  Tensor& x = self(this);
+  check_in_place("scatter_reduce_", x);
+  view_of(source, "scatter_reduce_");
+  // The rules save x and source, which the change must not reach.
+  const auto kept = [&, recorded = recording(x, source)](const Tensor& tensor) {
+    return recorded && TensorImpl::of(tensor)->storage == TensorImpl::of(x)->storage ? tensor.clone() : tensor;
+  };
+  return assign_in_place("scatter_reduce_", x,
+                         reel::scatter_reduce(kept(x), dim, index, kept(source), reduce, include_self));
 }
 
 // ---- with broadcasting, and of the flat tensor ----------------------------------------------------------------------

@@ -24,7 +24,7 @@ void check_in_place(const char* op, const Tensor& self) {
   const auto leaf = [](const TensorImpl* t) { return t->requires_grad && !t->node; };
   REEL_CHECK(!leaf(impl) && !leaf(owner), op, ": a leaf that requires grad",
              leaf(impl) ? "" : " (through a view of it)", " can be changed in place only under no_grad");
-  REEL_CHECK(!owner->hides_history, op, kMadeUnrecorded);
+  REEL_CHECK(owner->in_place != InPlace::kHidesHistory, op, kMadeUnrecorded);
 }
 
 Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
@@ -38,7 +38,10 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
   Tensor result = value;
   if (recorded) {
     const TensorImpl* owner = impl->base ? impl->base : impl;
-    REEL_CHECK(!owner->unrecorded_view || owner->storage->unique(), op, kMadeUnrecorded);
+    REEL_CHECK(owner->in_place != InPlace::kUnrecordedView || owner->storage->unique(), op, kMadeUnrecorded);
+    REEL_CHECK(impl->in_place != InPlace::kAliasesInput, op, ": the tensor shares memory with an input of the custom ",
+               "op, checkpoint or backward hook that made it, whose gradient would be wrong; change a clone() of it");
+    REEL_CHECK(owner->in_place != InPlace::kSaved, op, ": a view that is saved for a backward pass; change a clone()");
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);
@@ -49,14 +52,14 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
         if (back.needs(1)) back.set(1, inside.clone());
         if (back.needs(0)) back.set(0, g - embed(inside, g.shape(), part.offset, part.strides));
       });
-      ++impl->base->history_version;
+      history_replaced(impl->base);
     } else {
       // An identity, so that the tensor has a node of its own even where `value` is a leaf.
       if (needs_grad(result))
         record(op, self, inputs(result), [](Backward& back) { back.set(0, back.grad()); });
       else if (impl->node)
         detach_history(impl);
-      ++impl->history_version;
+      history_replaced(impl);
     }
   }
   const Tensor source =

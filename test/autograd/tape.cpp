@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <new>
+#include <thread>
 
 #include "reel/reel.h"
 #include "reel/testing.h"
@@ -518,4 +519,227 @@ TEST_CASE("checkpoint can be differentiated twice and nested", "[tape]") {
   CHECK(g[1].item<double>() == Approx(0.25 * std::cos(1.0)));
   const Tensor second = grad({g[0]}, {x})[0];
   CHECK(second.item<double>() == Approx(2 * 2 * std::cos(1.0) - 0.5 * 4 * std::sin(1.0)));
+}
+
+TEST_CASE("a hook that removes itself does not keep the next one from being called", "[tape]") {
+  Tensor leaf = ones({2}).requires_grad_(), middle = leaf * 2;
+  for (Tensor x : {leaf, middle}) {
+    int first = 0, removed = 0, later = 0;
+    int64_t id = 0, victim = 0;
+    id = x.register_hook([&](const Tensor&) {
+      ++first;
+      x.remove_hook(id), x.remove_hook(victim);
+      x.register_hook([&](const Tensor&) { return ++later, Tensor(); });
+      return Tensor();
+    });
+    x.register_hook([](const Tensor& g) { return g * 10; });
+    victim = x.register_hook([&](const Tensor&) { return ++removed, Tensor(); });
+    x.register_hook([](const Tensor& g) { return g + 1; });
+    CHECK(grad({sum(middle)}, {x}, {}, {.retain_graph = true})[0].to_vector<float>()[0] == (x.is_same(leaf) ? 21 : 11));
+    CHECK((first == 1 && removed == 0 && later == 0));
+    grad({sum(middle)}, {x}, {}, {.retain_graph = true});
+    CHECK((first == 1 && later == 1));
+  }
+  Tensor w = ones({2}).requires_grad_();
+  int first = 0, second = 0, added = 0;
+  int64_t id = 0;
+  id = w.register_post_accumulate_grad_hook([&](const Tensor&) {
+    ++first;
+    w.remove_hook(id);
+    w.register_post_accumulate_grad_hook([&](const Tensor&) { ++added; });
+  });
+  w.register_post_accumulate_grad_hook([&](const Tensor&) { ++second; });
+  sum(w).backward();
+  CHECK((first == 1 && second == 1 && added == 0));
+  sum(w).backward();
+  CHECK((first == 1 && second == 2 && added == 1));
+}
+
+TEST_CASE("several threads may read and clear one gradient", "[tape][threads][cpu]") {
+  for (int round = 0; round < 50; ++round) {
+    const Tensor table = ones({50, 8}).requires_grad_(), w = ones({8, 8}).requires_grad_();
+    sum(embedding(table, tensor({1, 2, 3, 3}), true)).backward();  // rows, which grad() makes dense
+    sum(linear(ones({1, 8}), w)).backward();                       // a product that is deferred
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        if (sum(table.grad()).item<double>() != 32 || sum(w.grad()).item<double>() != 64) ++wrong;
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    threads.clear();
+    threads.emplace_back([&] { Tensor(w).set_grad({}); });
+    for (int i = 0; i < 2; ++i)
+      threads.emplace_back([&] {
+        if (const Tensor g = w.grad(); g.defined() && sum(g).item<double>() != 64) ++wrong;
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("in-place programs that are dropped without backward leave nothing behind", "[tape][inplace][cpu]") {
+  const Tensor w = full({4}, 2.0).requires_grad_();
+  const std::vector<std::pair<std::string, std::function<void(Tensor h)>>> programs{
+      {"h.copy_(h * w)", [&](Tensor h) { h.copy_(h * w); }},
+      {"h.add_(h * w)", [&](Tensor h) { h.add_(h * w); }},
+      {"h[0].copy_(h[1] * w)", [&](Tensor h) { h[0].copy_(h[1] * w[1]); }},
+      {"the view dies first",
+       [&](Tensor h) {
+         const Tensor product = h[1] * w[1];
+         h[0].copy_(product);
+       }},
+      {"a view of a view",
+       [&](Tensor h) {
+         h.view({2, 2})[0].copy_(h.view({2, 2}).t()[1] * w.narrow(0, 0, 2));
+       }},
+      {"a view that is used again",
+       [&](Tensor h) {
+         Tensor v = h.narrow(0, 0, 2);
+         const Tensor product = v * w.narrow(0, 0, 2);
+         h.narrow(0, 0, 2).copy_(product);
+         v.mul_(v * w.narrow(0, 0, 2));
+         h.add_(sum(v) * w);
+       }},
+      {"mul_", [&](Tensor h) { h.mul_(h); }},
+      {"pow_", [&](Tensor h) { h.pow_(h); }},
+      {"addcmul_", [&](Tensor h) { h.addcmul_(h, h); }},
+      {"addcdiv_", [&](Tensor h) { h.addcdiv_(h, h); }},
+      {"lerp_", [&](Tensor h) { h.lerp_(h * w, h); }},
+      {"index_put_",
+       [&](Tensor h) {
+         h.index_put_({tensor({0, 1})}, h.narrow(0, 2, 2) * w.narrow(0, 0, 2));
+       }},
+      {"scatter_reduce_",
+       [&](Tensor h) {
+         h.scatter_reduce_(0, tensor({0, 1}), h * w, Reduce::kMax);
+       }},
+      {"several times",
+       [&](Tensor h) {
+         for (int i = 0; i < 3; ++i) h.copy_(h * w), h[i].copy_(h[i + 1] * w[0]);
+       }},
+      {"one thing saved since",
+       [&](Tensor h) {
+         const Tensor a = h * w;
+         h.copy_(a), h = h * h * w;
+       }},
+      {"across two tensors",
+       [&](Tensor h) {
+         Tensor other = ones({4});
+         const Tensor a = h * w, b = other * w;
+         other.copy_(a), h.copy_(b);
+       }},
+      {"its gradient is kept",
+       [&](Tensor h) {
+         Tensor t = h * w;
+         t.retain_grad();
+         t.copy_(t * w);
+       }},
+  };
+  for (const bool constant : {false, true})
+    for (const auto& [name, run] : programs) {
+      INFO(name << (constant ? ", from a constant" : ", from a computed tensor"));
+      const auto start = [&] { return constant ? full({4}, 1.5) : w * 1; };
+      run(start());
+      const int64_t nodes = live_nodes(), bytes = memory_stats().in_use;
+      CHECK(nodes == 0);
+      for (int i = 0; i < 10; ++i) run(start());
+      CHECK(live_nodes() == nodes);
+      CHECK(memory_stats().in_use == bytes);
+    }
+}
+
+TEST_CASE("a history that something has saved since a change in place is kept without a handle", "[tape][inplace]") {
+  const Tensor x = tensor({0.5, 2.0}).to(kFloat64).requires_grad_();
+  for (const bool keep : {false, true}) {
+    Tensor h = x * 1, before = h * x;  // it saves h, in vain: h is changed
+    h.mul_(x);
+    const Tensor view = h.narrow(0, 0, 2);
+    Tensor g = sum(h * view * x);  // x⁵
+    if (!keep) before.reset();
+    h.reset();
+    double factor = 1;
+    for (int power = 4; power > 0; --power) {
+      g = grad({sum(g)}, {x}, {}, {.create_graph = true})[0];
+      factor *= power + 1;
+      if (power == 3) before.reset();
+      for (int i = 0; i < 2; ++i)
+        CHECK(g.to_vector<double>()[i] == Approx(factor * std::pow(x.to_vector<double>()[i], power)));
+    }
+  }
+}
+
+TEST_CASE("gradients with a history are freed with the tensors that they belong to", "[tape][cpu]") {
+  const int64_t nodes = live_nodes(), bytes = memory_stats().in_use;
+  const auto run = [] {
+    const Tensor x = tensor({0.5, 2.0}).requires_grad_(), w = tensor({3.0, 4.0}).requires_grad_();
+    Tensor h = x * w;
+    h.retain_grad();
+    const Tensor y = sum(h * h * x);
+    y.backward({}, false, true);
+    sum(x.grad() * w.grad()).backward({}, false, true);
+    CHECK(x.grad().requires_grad());
+  };
+  for (int i = 0; i < 3; ++i) run();
+  CHECK(live_nodes() == nodes);
+  CHECK(memory_stats().in_use == bytes);
+}
+
+TEST_CASE("leaves that only hooks link are freed without recursion", "[tape]") {
+  Tensor head = ones({1}).requires_grad_();
+  for (int i = 0; i < 200'000; ++i) {
+    Tensor next = ones({1}).requires_grad_();
+    next.register_hook([head](const Tensor&) { return Tensor(); });
+    head = next;
+  }
+  const int64_t before = memory_stats().in_use;
+  head.reset();
+  CHECK(memory_stats().in_use < before);
+  Tensor first = ones({1}).requires_grad_(), last = first;
+  for (int i = 0; i < 200'000; ++i) {  // or gradients
+    const Tensor next = ones({1}).requires_grad_();
+    last.set_grad(next);
+    last = next;
+  }
+}
+
+TEST_CASE("a backward pass within another leaves that one's targets alone", "[tape]") {
+  const Tensor x = tensor({3.0}).requires_grad_(), other = tensor({5.0}).requires_grad_();
+  const Tensor h = x * 2;
+  Tensor y = h * h;
+  int calls = 0;
+  y.register_hook([&](const Tensor&) {
+    ++calls;
+    const Tensor z = enable_grad([&] { return other * other; });
+    CHECK(!grad({z}, {h}, {}, {.allow_unused = true})[0].defined());
+    return Tensor();
+  });
+  CHECK(grad({y * 1}, {h})[0].item<float>() == 12);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("a backward pass within another is refused the nodes that that one is at work on", "[tape]") {
+  const int64_t nodes = live_nodes();
+  {
+    const Tensor x = tensor({3.0}).requires_grad_(), w = tensor({2.0}).requires_grad_();
+    const Tensor h = x * w, y = h * h * x, z = h * 5;
+    int refused = 0;
+    const auto again = [&](const Tensor& root) {
+      CHECK_THROWS_WITH(root.backward({}, true), Catch::Contains("is part of the backward pass that runs this one"));
+      ++refused;
+      return Tensor();
+    };
+    Tensor(h).register_hook([&](const Tensor&) { return again(y); });
+    Tensor(w).register_hook([&](const Tensor&) { return again(z); });
+    y.backward({}, true);
+    CHECK(refused == 2);
+    CHECK(x.grad().item<float>() == 3 * 9 * 4);  // x³w²
+    CHECK(w.grad().item<float>() == 27 * 4);
+    Tensor(x).set_grad({});
+    y.backward({}, true);
+    CHECK(x.grad().item<float>() == 3 * 9 * 4);
+    Tensor(x).set_grad({}), Tensor(w).set_grad({});
+  }
+  CHECK(live_nodes() == nodes);
 }

@@ -245,6 +245,7 @@ const WrongCall kWrongCalls[] = {
  "requires_grad_: a tensor of int32 has no gradient, only floating point ones do"},
 {[](World& w) { w.leaf.set_grad(ones({2})); },
  "set_grad: a float32 gradient of shape [2] for a tensor of float32 of shape [2, 3]"},
+{[](World& w) { w.leaf.set_grad(w.leaf); }, "set_grad: the tensor itself as its gradient; set a clone() of it"},
 {[](World& w) { w.vector.retain_grad(); }, "retain_grad: the tensor does not require grad"},
 {[](World& w) { w.vector.register_hook([](const Tensor& g) { return g; }); },
  "register_hook: the tensor does not require grad"},
