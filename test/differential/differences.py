@@ -4,6 +4,8 @@ tells such a difference, a Difference of differential.py, from others.
 python3 differences.py prints the sentences as Markdown.
 """
 
+import torch
+
 DOCUMENTED = []
 
 
@@ -20,6 +22,119 @@ def documented(sentence):
 def explanation(difference):
     """The sentence that documents this difference, or None."""
     return next((sentence for sentence, applies in DOCUMENTED if applies(difference)), None)
+
+
+def in_message(*parts):
+    return lambda difference: any(part in difference.message for part in parts)
+
+
+# ---- autograd --------------------------------------------------------------------------------------------------------
+
+
+@documented("A gradient that `create_graph` has made has a history only where it depends on something that requires grad; "
+            "PyTorch's may have one that gives zeros.")  # fmt: skip
+def _(d):
+    return d.kind == "requires_grad" and d.op == "grad"
+
+
+@documented("`unique`, `slogdet(x).sign` and `norm(x, 0)` have no gradient, not one of zeros.")
+def _(d):
+    return d.kind == "requires_grad" and (d.op in ("unique", "unique_consecutive", "linalg.slogdet")
+                                          or d.op in ("norm", "linalg.vector_norm") and d.args[1] == 0)  # fmt: skip
+
+
+@documented("A view that is made under `NoGrad` does not require grad; PyTorch's says what its base says.")
+def _(d):
+    return d.kind == "requires_grad" and not d.program[d.at].record
+
+
+@documented("Less is saved for the backward pass, so that some changes in place are allowed that PyTorch refuses.")
+def _(d):
+    return d.kind == "accepted" and in_message("modified by an inplace operation", "has been modified inplace")(d)
+
+
+@documented("The views of `split`, `chunk`, `tensor_split` and `unbind` may be changed in place while gradients are recorded.")
+def _(d):
+    return d.kind == "accepted" and in_message("This view is the output of a function that returns multiple views")(d)
+
+
+# ---- calls that PyTorch refuses --------------------------------------------------------------------------------------
+
+
+@documented("A number may stand for any operand: `maximum(x, 0.5)`.")
+def _(d):
+    return d.kind == "accepted" and "must be Tensor, not" in d.message
+
+
+@documented("Ops take dtypes that PyTorch's lack on a CPU: float16 in `quantile`, bools in `topk`.")
+def _(d):
+    return d.kind == "accepted" and in_message("not implemented for", "must be either float or double", "does not support bool")(d)
+
+
+@documented("`addcdiv(x, a, b)` divides integers a and b if x is floating point.")
+def _(d):
+    return d.kind == "accepted" and d.op in ("addcdiv", "addcdiv_") and "Integer division with addcdiv" in d.message
+
+
+@documented("`arange` is empty where the step leads away from the end.")
+def _(d):
+    return d.kind == "accepted" and d.op == "arange"
+
+
+@documented("`avg_pool3d` takes windows larger than x if the padding makes room, as `avg_pool2d` does.")
+def _(d):
+    return d.kind == "accepted" and d.op == "avg_pool3d" and "smaller than kernel size" in d.message
+
+
+@documented("`instance_norm` takes a batch of no examples.")
+def _(d):
+    return d.kind == "accepted" and d.op == "instance_norm" and d.args[0].numel() == 0
+
+
+# ---- calls that reel refuses -----------------------------------------------------------------------------------------
+
+
+@documented("An index out of range is an Error also where nothing is read.")
+def _(d):
+    return d.kind == "refused" and d.op == "index" and "out of range" in d.message
+
+
+@documented("The `median` of no elements is an Error, not NaN.")
+def _(d):
+    return d.kind == "refused" and d.op == "median" and d.args[0].numel() == 0
+
+
+@documented("A float factor of integers is an Error, as in `addcmul(x, a, b, 0.5)`: it is not cut off to 0.")
+def _(d):
+    return d.kind == "refused" and d.op in ("addcmul", "addcmul_") and "does not fit into" in d.message
+
+
+# ---- other results ---------------------------------------------------------------------------------------------------
+
+
+@documented("In `x.index({0, Slice(), ids})` numbers count as ids when the dimensions of the result are placed, as in NumPy.")
+def _(d):
+    entries = d.args[1] if d.op in ("index", "index_put", "index_put_") else []
+    return d.kind in ("shape", "refused", "accepted", "value") and any(isinstance(e, int) for e in entries) and any(
+        isinstance(e, torch.Tensor) for e in entries)  # fmt: skip
+
+
+@documented("`polygamma` and `digamma` are infinite at their poles, where PyTorch's have large numbers.")
+def _(d):
+    return d.kind == "value" and d.op in ("polygamma", "digamma") and (d.args[-1] <= 0).any()
+
+
+@documented("`bincount` of no elements has the weights' dtype, too.")
+def _(d):
+    return d.kind == "dtype" and d.op == "bincount" and d.args[0].numel() == 0
+
+
+@documented("Normalisation of infinite or huge numbers (from 1e15 on) may give NaN where PyTorch gives infinity, or numbers where "
+            "it gives NaN.")  # fmt: skip
+def _(d):
+    norms = ("batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm", "local_response_norm", "var", "std", "var_mean", "std_mean")
+    return d.kind == "value" and d.op in norms and any(
+        isinstance(x, torch.Tensor) and not (x.abs() < 1e15).all() for x in d.args)  # fmt: skip
 
 
 if __name__ == "__main__":

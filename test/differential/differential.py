@@ -114,14 +114,15 @@ def compare(program, theirs, ours, disturbed=(), passed=()):
         return Difference("crash", program, len(program) - 1, ours)
     values, errors = theirs
     reel_values, reel_errors, leaked = ours
-    for i, statement in enumerate(program):
+    for i in range(len(program)):
+        if reel_errors.get(i, "").startswith("not a reel::Error"):
+            return Difference("foreign", program, i, reel_errors[i])
         if (i in errors) != (i in reel_errors):
             if any((i in other) == (i in reel_errors) for _, other in disturbed):
                 continue
             kind = "refused" if i in reel_errors else "accepted"
             return Difference(kind, program, i, reel_errors.get(i) or errors[i])
-        if i in errors and reel_errors[i].startswith("not a reel::Error"):
-            return Difference("foreign", program, i, reel_errors[i])
+    for i, statement in enumerate(program):
         for number in statement.results:
             if number not in values or number not in reel_values or number in passed:
                 continue
@@ -293,17 +294,15 @@ def shrink(interpreter, difference, rounds=60):
         found = False
         for start in range(0, len(candidates), 16):
             results = judge(interpreter, candidates[start : start + 16])
-            same = [locate(interpreter, result) for result in results if result and result.kind == difference.kind]
-            same = [result for result in same if result.signature == difference.signature]
-            if same:
-                difference, found = min(same, key=size), True
+            for result in results:
+                if result and result.kind == difference.kind:
+                    result = locate(interpreter, result)
+                    if result.signature == difference.signature:
+                        difference, found = result, True
+                        break
+            if found:
                 break
     return difference
-
-
-def size(difference):
-    program = difference.program
-    return len(program), sum(len(statement.refs()) for statement in program)
 
 
 # ---- the run ---------------------------------------------------------------------------------------------------------

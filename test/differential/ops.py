@@ -272,7 +272,7 @@ row("prod max min", any_)
 row("prod(dim) max(dim) min(dim)", any_, dim, flag)
 row("aminmax", any_, lambda g, a: dims(g, a)[:1], flag, torch="torch.aminmax({0}, dim=({1} or [None])[0], keepdim={2})", exact=True, weight=0.6)
 row("argmax argmin", any_, maybe(dim), flag, exact=True)
-row("var std var_mean std_mean", floats, dims, of(1, 0, 2), flag, torch="torch.{op}({0}, {1} or None, correction={2}, keepdim={3})")
+row("var std var_mean std_mean", floats, dims, of(1, 0), flag, torch="torch.{op}({0}, {1} or None, correction={2}, keepdim={3})")
 row("cov", of_rank(1, 2), of(1, 0), torch="torch.cov({0}, correction={1})", weight=0.5)
 row("corrcoef", of_rank(1, 2), weight=0.5)
 row("norm", floats, of(2, 1, 0, 3, 0.5, math.inf), dims, flag, torch="torch.linalg.vector_norm({0}, {1}, {2} or None, {3})")
@@ -1046,7 +1046,9 @@ def interpolate(scaled):
         align = linear and g.chance(0.4)
         if scaled:
             return [x, [g.choice(0.5, 1.5, 2.0, 1.0) for _ in range(n)], mode, align]
-        return [x, [g.int(1, 6) for _ in range(n)], mode, align, mode.torch in ("bilinear", "bicubic") and g.chance(0.3)]
+        # Not to size 1: PyTorch's antialiased column is wrong there.
+        smooth = mode.torch in ("bilinear", "bicubic") and g.chance(0.3)
+        return [x, [g.int(2 if smooth else 1, 6) for _ in range(n)], mode, align, smooth]
 
     return make
 
