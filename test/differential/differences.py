@@ -37,10 +37,10 @@ def _(d):
     return d.kind == "requires_grad" and d.op == "grad"
 
 
-@documented("`unique`, `slogdet(x).sign` and `norm(x, 0)` have no gradient, not one of zeros.")
+@documented("`unique`, `slogdet(x).sign`, `norm(x, 0)`, `cdist(a, b, 0)` and `matrix_power(a, 0)` have no gradient, not one of zeros.")
 def _(d):
-    return d.kind == "requires_grad" and (d.op in ("unique", "unique_consecutive", "linalg.slogdet")
-                                          or d.op in ("norm", "linalg.vector_norm") and d.args[1] == 0)  # fmt: skip
+    return d.kind == "requires_grad" and (d.op in ("unique", "unique_consecutive", "linalg.slogdet") or d.op in (
+        "norm", "linalg.vector_norm", "cdist", "linalg.matrix_power") and any(type(arg) in (int, float) and arg == 0 for arg in d.args))  # fmt: skip
 
 
 @documented("A view that is made under `NoGrad` does not require grad; PyTorch's says what its base says.")
@@ -76,6 +76,26 @@ def _(d):
     return d.kind == "accepted" and d.op in ("addcdiv", "addcdiv_") and "Integer division with addcdiv" in d.message
 
 
+@documented("`scatter` whose source is larger than the index can be differentiated.")
+def _(d):
+    return d.kind == "accepted" and "ScatterBackward0 returned an invalid gradient" in d.message
+
+
+@documented("`floor_divide` has the gradient 0.")
+def _(d):
+    return d.kind == "accepted" and "derivative for aten::floor_divide" in d.message
+
+
+@documented("The targets of `nll_loss` and `cross_entropy` may be int32, too.")
+def _(d):
+    return d.kind == "accepted" and "expected target dtype to be Long or Byte" in d.message
+
+
+@documented("Operands of changes in place may overlap the tensor that is changed: they are read first.")
+def _(d):
+    return d.kind == "accepted" and "some elements of the input tensor and the written-to tensor refer to a single" in d.message
+
+
 @documented("`arange` is empty where the step leads away from the end.")
 def _(d):
     return d.kind == "accepted" and d.op == "arange"
@@ -104,9 +124,15 @@ def _(d):
     return d.kind == "refused" and d.op == "median" and d.args[0].numel() == 0
 
 
-@documented("A float factor of integers is an Error, as in `addcmul(x, a, b, 0.5)`: it is not cut off to 0.")
+@documented("A float factor of integers is not cut off to an integer: `addcmul(x, a, b, 0.5)` of int64 gives float32, and in place "
+            "it is an Error.")  # fmt: skip
 def _(d):
-    return d.kind == "refused" and d.op in ("addcmul", "addcmul_") and "does not fit into" in d.message
+    return d.op in ("addcmul", "addcmul_") and (d.kind == "refused" and "does not fit into" in d.message or d.kind == "dtype")
+
+
+@documented("`linalg::qr` of a tall matrix that requires grad refuses `kComplete` at once, not in the backward pass.")
+def _(d):
+    return d.kind == "refused" and d.op == "linalg.qr" and "have no gradient" in d.message
 
 
 # ---- other results ---------------------------------------------------------------------------------------------------
@@ -122,6 +148,33 @@ def _(d):
 @documented("`polygamma` and `digamma` are infinite at their poles, where PyTorch's have large numbers.")
 def _(d):
     return d.kind == "value" and d.op in ("polygamma", "digamma") and (d.args[-1] <= 0).any()
+
+
+@documented("Numbers beside float16 and bfloat16 tensors are not rounded to 16 bits first: `fmod(x, 0.1)`.")
+def _(d):
+    half = any(isinstance(x, torch.Tensor) and x.dtype in (torch.float16, torch.bfloat16) for x in d.args)
+    return d.kind == "value" and d.op.rstrip("_") in ("fmod", "remainder", "floor_divide") and half and any(
+        type(x) is float for x in d.args)  # fmt: skip
+
+
+@documented("`unique` leaves the order of NaNs among each other open, which its `inverse` shows.")
+def _(d):
+    return d.kind == "value" and d.op == "unique" and d.args[0].isnan().any()
+
+
+@documented("`interpolate` reads no elements of weight 0, where PyTorch's 0 · ∞ is NaN.")
+def _(d):
+    return d.kind == "value" and d.op == "interpolate" and not d.args[0].isfinite().all()
+
+
+@documented("`quantile` of no elements along a dimension that has some is empty.")
+def _(d):
+    return d.kind == "accepted" and d.op == "quantile" and d.args[0].numel() == 0
+
+
+@documented("`repeat_interleave(x, n, 0)` takes a 0-d x.")
+def _(d):
+    return d.kind == "accepted" and d.op == "repeat_interleave" and d.args[0].dim() == 0
 
 
 @documented("`bincount` of no elements has the weights' dtype, too.")

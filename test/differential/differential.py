@@ -8,6 +8,8 @@ import collections
 import copy
 import dataclasses
 import math
+import math
+import re
 import sys
 
 import torch
@@ -52,7 +54,9 @@ class Difference:
 
     @property
     def signature(self):
-        return self.kind, self.op
+        """What is shrunk and counted together: errors by their text without numbers."""
+        said = re.sub(r"[^A-Za-z_ :]+", "", self.message)[:70] if self.kind in ("refused", "accepted") else ""
+        return self.kind, self.op, said
 
 
 def lookup(arg, values):
@@ -82,6 +86,15 @@ def agree(ours, theirs, disturbed):
     return bool(equal.all())
 
 
+def first_differences(ours, theirs):
+    """Some elements that differ most."""
+    gap = (ours.double() - theirs.double()).abs().nan_to_num(math.inf, math.inf)
+    gap[(ours == theirs) | (ours != ours) & (theirs != theirs)] = 0
+    places = gap.flatten().argsort(descending=True)[:3].tolist() if gap.numel() else []
+    at = [torch.unravel_index(torch.tensor(place), gap.shape) for place in places if gap.flatten()[place] > 0]
+    return "; ".join(f"at {[int(i) for i in index]} reel {ours[index].item()}, PyTorch {theirs[index].item()}" for index in at)
+
+
 def compare_value(ours, theirs, disturbed):
     """The kind of difference and a message, or None."""
     if (ours is None) != (theirs is None):
@@ -102,7 +115,7 @@ def compare_value(ours, theirs, disturbed):
             different &= other == theirs
         same = not different.any()
     if not same:
-        return "value", f"reel {ours.data.tolist()}, PyTorch {theirs.tolist()}"
+        return "value", first_differences(ours.data, theirs.detach())
     if ours.requires_grad != theirs.requires_grad:
         return "requires_grad", f"reel {ours.requires_grad}, PyTorch {theirs.requires_grad}"
     return None
@@ -345,20 +358,22 @@ def main():
         for seed, program, first in zip(seeds, programs, judge(arguments.interpreter, programs)):
             for difference in differences_of(arguments.interpreter, program) if first else []:
                 sentence = explanation(difference)
-                if not sentence and shown[difference.signature] < arguments.each:
+                each = arguments.each * (8 if difference.op in ("grad", "backward") else 1)
+                if not sentence and shown[difference.signature] < each:
                     difference = shrink(arguments.interpreter, difference)
                     sentence = explanation(difference)
                 if sentence:
                     explained[sentence] += 1
                     continue
-                unexplained[difference.signature] += 1
+                of = sorted(difference.ops - {"grad", "backward", "requires_grad_"}) if difference.op in ("grad", "backward") else []
+                unexplained[*difference.signature, *of] += 1
                 shown[difference.signature] += 1
-                if shown[difference.signature] <= arguments.each:
+                if shown[difference.signature] <= each:
                     report(seed, difference)
     for sentence, count in explained.most_common():
         print(f"{count:5} documented: {sentence}")
-    for (kind, op), count in unexplained.most_common():
-        print(f"{count:5} unexplained: {kind}, {op}")
+    for signature, count in unexplained.most_common():
+        print(f"{count:5} unexplained: {', '.join(filter(None, signature))}")
     print(f"{arguments.programs} programs, {statements} statements, {sum(explained.values())} documented differences, "
           f"{sum(unexplained.values())} unexplained")  # fmt: skip
     return bool(unexplained)

@@ -796,7 +796,7 @@ row("cosine_similarity", of_rank(1, 3), same_type_partner, own_dim, of(1e-8), to
 row("pairwise_distance", of_rank(1, 2), like_first, of(2.0, 1.0), of(1e-6), flag, torch="F.pairwise_distance({0}, {1}, {2}, {3}, {4})",
     cpp="pairwise_distance({0}, {1}, {{{2}, {3}, {4}}})", weight=0.5)  # fmt: skip
 row("cdist", product("mk,nk", "bmk,bnk", extra=lambda g: [g.choice(2.0, 1.0, 0.0, 3.0, math.inf)], integers=0), weight=0.5)
-row("pdist", of_rank(2), of(2.0, 1.0, math.inf), torch="F.pdist({0}, {1})", weight=0.4)
+row("pdist", tensor_where(lambda x: x.dim() == 2 and x.is_floating_point() and x.numel()), of(2.0, 1.0, math.inf), torch="F.pdist({0}, {1})", weight=0.4)
 row("scaled_dot_product_attention", Whole(lambda g: (lambda a: [*a[:3], a[3] if g.chance(0.4) else None, False] if g.chance(0.7) else
     [*a[:3], None, True])(product("bte,bse,bsv,ts", "te,se,sv,ts", integers=0).make(g))),
     torch="F.scaled_dot_product_attention({0}, {1}, {2}, attn_mask={3}, is_causal={4})",

@@ -56,6 +56,8 @@ class Op:
         args = [f"{{{i}}}" for i in range(count)]
         if self.base.endswith("_") or self.base in METHODS:
             return f"{args[0]}.{self.base}({', '.join(args[1:])})"
+        if language == "torch" and "." not in self.base and not hasattr(torch, self.base):
+            return f"{args[0]}.{self.base}({', '.join(args[1:])})"
         name = self.base.replace(".", "::") if language == "cpp" else f"torch.{self.base}"
         return f"{name}({', '.join(args)})"
 
@@ -83,6 +85,7 @@ def put_in(x, indices, value, accumulate):
     if accumulate:
         places = torch.arange(x.numel()).reshape(x.shape)[tuple(indices)]
         value = torch.as_tensor(value)
+        value = value.to(x.dtype) if x.is_floating_point() else value
         return x.index_put_(torch.unravel_index(places, x.shape), value.expand(places.shape), True)
     x[tuple(indices)] = value
     return x
@@ -153,6 +156,7 @@ def run_torch(program, rounding=None):
     that is not exact by about a unit in the last place."""
     values, errors = {}, {}
     for i, statement in enumerate(program):
+        written = {ref: values[ref]._version for ref in statement.refs() if values.get(ref) is not None} if rounding else {}
         try:
             results = execute(statement, values)
         except Missing:
@@ -162,8 +166,11 @@ def run_torch(program, rounding=None):
             continue
         for number, result in zip(statement.results, results):
             values[number] = result
-            if rounding and result is not None and result.is_floating_point() and not statement.op.exact:
-                disturb(result, rounding)
+        if rounding and not statement.op.exact:
+            changed = [values[ref] for ref, version in written.items() if values[ref]._version != version]
+            for result in changed or results:
+                if result is not None and result.is_floating_point():
+                    disturb(result, rounding)
     return values, errors
 
 
