@@ -45,7 +45,20 @@ def _(d):
 
 @documented("A view that is made under `NoGrad` does not require grad; PyTorch's says what its base says.")
 def _(d):
-    return d.kind == "requires_grad" and not d.program[d.at].record
+    made = next((statement for statement in d.program if d.number in statement.results), None)
+    return d.kind == "requires_grad" and made is not None and not made.record
+
+
+@documented("The gradient of what does not depend on an input is undefined or zeros, not always as in PyTorch, where a gradient "
+            "is differentiated again.")  # fmt: skip
+def _(d):
+    return d.kind == "undefined" and d.op == "grad" and d.torch is None and not d.reel.data.any()
+
+
+@documented("Where `amin` or `amax` is NaN no element gets a gradient; in PyTorch all get NaN.")
+def _(d):
+    return d.kind == "value" and d.op in ("grad", "backward") and d.ops & {"amin", "amax", "aminmax"} and (
+        d.torch.isnan() & (d.reel.data == 0)).any()  # fmt: skip
 
 
 @documented("Less is saved for the backward pass, so that some changes in place are allowed that PyTorch refuses.")
@@ -81,14 +94,14 @@ def _(d):
     return d.kind == "accepted" and "ScatterBackward0 returned an invalid gradient" in d.message
 
 
-@documented("`floor_divide` has the gradient 0.")
+@documented("Gradients of any order, also where PyTorch has none: `floor_divide` (0), the weights of `bincount`, `hardsigmoid` twice.")
 def _(d):
-    return d.kind == "accepted" and "derivative for aten::floor_divide" in d.message
+    return d.kind == "accepted" and "derivative for aten::" in d.message and "is not implemented" in d.message
 
 
-@documented("The targets of `nll_loss` and `cross_entropy` may be int32, too.")
+@documented("Classes may be int32, too, in `nll_loss`, `cross_entropy` and `multi_margin_loss`.")
 def _(d):
-    return d.kind == "accepted" and "expected target dtype to be Long or Byte" in d.message
+    return d.kind == "accepted" and in_message("expected target dtype to be Long or Byte", "expected scalar type Long but found Int")(d)
 
 
 @documented("Operands of changes in place may overlap the tensor that is changed: they are read first.")
@@ -130,6 +143,11 @@ def _(d):
     return d.op in ("addcmul", "addcmul_") and (d.kind == "refused" and "does not fit into" in d.message or d.kind == "dtype")
 
 
+@documented("Losses take at least one floating-point tensor, and give the common dtype.")
+def _(d):
+    return d.op.endswith("_loss") and (d.kind == "refused" and "neither of a floating point type" in d.message or d.kind == "dtype")
+
+
 @documented("`linalg::qr` of a tall matrix that requires grad refuses `kComplete` at once, not in the backward pass.")
 def _(d):
     return d.kind == "refused" and d.op == "linalg.qr" and "have no gradient" in d.message
@@ -145,9 +163,10 @@ def _(d):
         isinstance(e, torch.Tensor) for e in entries)  # fmt: skip
 
 
-@documented("`polygamma` and `digamma` are infinite at their poles, where PyTorch's have large numbers.")
+@documented("`polygamma` and `digamma` are exact to the last digits and infinite at their poles; PyTorch's are not.")
 def _(d):
-    return d.kind == "value" and d.op in ("polygamma", "digamma") and (d.args[-1] <= 0).any()
+    return d.kind == "value" and d.op in ("polygamma", "digamma") and (
+        (d.args[-1] <= 0).any() or torch.allclose(d.reel.data, d.torch, rtol=1e-6, equal_nan=True))  # fmt: skip
 
 
 @documented("Numbers beside float16 and bfloat16 tensors are not rounded to 16 bits first: `fmod(x, 0.1)`.")
@@ -162,9 +181,10 @@ def _(d):
     return d.kind == "value" and d.op == "unique" and d.args[0].isnan().any()
 
 
-@documented("`interpolate` reads no elements of weight 0, where PyTorch's 0 · ∞ is NaN.")
+@documented("`interpolate` reads no elements of weight 0, and convolutions do not multiply their padding: PyTorch's 0 · ∞ is NaN.")
 def _(d):
-    return d.kind == "value" and d.op == "interpolate" and not d.args[0].isfinite().all()
+    given = [x for x in d.args[:2] if isinstance(x, torch.Tensor)]
+    return d.kind == "value" and (d.op == "interpolate" or d.op.startswith("conv")) and not all(x.isfinite().all() for x in given)
 
 
 @documented("`quantile` of no elements along a dimension that has some is empty.")

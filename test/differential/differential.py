@@ -9,6 +9,8 @@ import copy
 import dataclasses
 import math
 import math
+import os
+import pickle
 import re
 import sys
 
@@ -68,9 +70,11 @@ def lookup(arg, values):
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def agree(ours, theirs, disturbed):
-    """Whether two float tensors are equal but for rounding. `disturbed` are the values under other roundings."""
+def agree(ours, theirs, disturbed, summed=0):
+    """Whether two float tensors are equal but for rounding. `disturbed` are the values under other roundings; `summed` is
+    the size of what may have cancelled in them."""
     relative, absolute = TOLERANCES[theirs.dtype]
+    absolute += 4 * torch.finfo(theirs.dtype).eps * summed
     ours, theirs = ours.double(), theirs.detach().double()
     allowed = absolute + relative * theirs.abs().nan_to_num(0, 0, 0)
     equal = (ours == theirs) | (ours.isnan() & theirs.isnan()) | ((ours - theirs).abs() <= allowed)
@@ -95,7 +99,7 @@ def first_differences(ours, theirs):
     return "; ".join(f"at {[int(i) for i in index]} reel {ours[index].item()}, PyTorch {theirs[index].item()}" for index in at)
 
 
-def compare_value(ours, theirs, disturbed):
+def compare_value(ours, theirs, disturbed, summed=0):
     """The kind of difference and a message, or None."""
     if (ours is None) != (theirs is None):
         return "undefined", f"reel {'undefined' if ours is None else 'defined'}, PyTorch {'None' if theirs is None else 'a tensor'}"
@@ -108,7 +112,7 @@ def compare_value(ours, theirs, disturbed):
     if ours.data.shape != theirs.shape:
         return "shape", f"reel {list(ours.data.shape)}, PyTorch {list(theirs.shape)}"
     if theirs.is_floating_point():
-        same = agree(ours.data, theirs, disturbed)
+        same = agree(ours.data, theirs, disturbed, summed if theirs.dtype in (torch.float16, torch.bfloat16) else 0)
     else:
         different = ours.data != theirs
         for other in disturbed:
@@ -119,6 +123,12 @@ def compare_value(ours, theirs, disturbed):
     if ours.requires_grad != theirs.requires_grad:
         return "requires_grad", f"reel {ours.requires_grad}, PyTorch {theirs.requires_grad}"
     return None
+
+
+def largest_of(x):
+    if x is None or not x.is_floating_point() or not x.numel():
+        return 0
+    return x.detach().double().nan_to_num(0, 0, 0).abs().max().item()
 
 
 def compare(program, theirs, ours, disturbed=(), passed=()):
@@ -140,7 +150,9 @@ def compare(program, theirs, ours, disturbed=(), passed=()):
             if number not in values or number not in reel_values or number in passed:
                 continue
             others = [other.get(number) for other, _ in disturbed]
-            found = compare_value(reel_values[number], values[number], others)
+            # A gradient is summed in an order that no other value shows.
+            largest = max(map(largest_of, values.values())) if disturbed and statement.op.base in ("grad", "backward") else 0
+            found = compare_value(reel_values[number], values[number], others, largest)
             if found:
                 return Difference(found[0], program, i, found[1], values[number], reel_values[number], number)
     return Difference("leak", program, len(program) - 1, f"{leaked} nodes") if leaked else None
@@ -335,11 +347,53 @@ def differences_of(interpreter, program):
     return found
 
 
-def report(seed, difference):
-    program = difference.program
-    print(f"==== program {seed}: {difference.kind}, {difference.op}: {difference.message}")
-    print(source(program, "cpp"))
-    print(f"---- the same in Python\n{source(program, 'torch')}\n", flush=True)
+def text_of(seed, difference):
+    return (f"==== program {seed}: {difference.kind}, {difference.op}: {difference.message}\n{source(difference.program, 'cpp')}\n"
+            f"---- the same in Python\n{source(difference.program, 'torch')}\n")  # fmt: skip
+
+
+def examine(interpreter, seeds, each, shown):
+    """(the number of statements, the sentences of documented differences, (group, text or None) of others). `shown` counts
+    what has been shrunk of each signature, up to `each`."""
+    programs = [generate(seed, OPS) for seed in seeds]
+    documented, others = [], []
+    for seed, program, first in zip(seeds, programs, judge(interpreter, programs)):
+        for difference in differences_of(interpreter, program) if first else []:
+            gradient = difference.op in ("grad", "backward")
+            shrinks = shown[difference.signature] < each * (8 if gradient else 1)
+            if not explanation(difference) and shrinks:
+                difference = shrink(interpreter, difference)
+            if sentence := explanation(difference):
+                documented.append(sentence)
+                continue
+            shown[difference.signature] += 1
+            of = sorted(difference.ops - {"grad", "backward", "requires_grad_"}) if gradient else []
+            others.append(((*difference.signature, *of), text_of(seed, difference) if shrinks else None))
+    return sum(map(len, programs)), documented, others
+
+
+def guarded(interpreter, seeds, each, shown):
+    """examine() in a process of its own, since some calls make PyTorch crash: such programs are left out."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(receive)
+        with os.fdopen(send, "wb") as out:
+            pickle.dump(examine(interpreter, seeds, each, shown), out)
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive, "rb") as answer:
+        data = answer.read()
+    _, status = os.waitpid(child, 0)
+    if status == 0:
+        return [pickle.loads(data)]
+    if not os.WIFSIGNALED(status):
+        sys.exit("failed")
+    if len(seeds) == 1:
+        print(f"==== program {seeds[0]}: PyTorch dies of signal {os.WTERMSIG(status)}", flush=True)
+        return []
+    half = len(seeds) // 2
+    return guarded(interpreter, seeds[:half], each, shown) + guarded(interpreter, seeds[half:], each, shown)
 
 
 def main():
@@ -349,34 +403,25 @@ def main():
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--each", type=int, default=3, help="how many differences of a kind in an op are shrunk and shown")
     arguments = arguments.parse_args()
-    shown, explained, unexplained = collections.Counter(), collections.Counter(), collections.Counter()
+    shown, documented, others = collections.Counter(), collections.Counter(), collections.Counter()
     statements = 0
-    for start in range(arguments.seed, arguments.seed + arguments.programs, 200):
-        seeds = range(start, min(start + 200, arguments.seed + arguments.programs))
-        programs = [generate(seed, OPS) for seed in seeds]
-        statements += sum(len(program) for program in programs)
-        for seed, program, first in zip(seeds, programs, judge(arguments.interpreter, programs)):
-            for difference in differences_of(arguments.interpreter, program) if first else []:
-                sentence = explanation(difference)
-                each = arguments.each * (8 if difference.op in ("grad", "backward") else 1)
-                if not sentence and shown[difference.signature] < each:
-                    difference = shrink(arguments.interpreter, difference)
-                    sentence = explanation(difference)
-                if sentence:
-                    explained[sentence] += 1
-                    continue
-                of = sorted(difference.ops - {"grad", "backward", "requires_grad_"}) if difference.op in ("grad", "backward") else []
-                unexplained[*difference.signature, *of] += 1
-                shown[difference.signature] += 1
-                if shown[difference.signature] <= each:
-                    report(seed, difference)
-    for sentence, count in explained.most_common():
+    end = arguments.seed + arguments.programs
+    for start in range(arguments.seed, end, 200):
+        for count, sentences, found in guarded(arguments.interpreter, range(start, min(start + 200, end)), arguments.each, shown):
+            statements += count
+            documented.update(sentences)
+            for group, text in found:
+                others[group] += 1
+                shown[group[:3]] += 1
+                if text:
+                    print(text, flush=True)
+    for sentence, count in documented.most_common():
         print(f"{count:5} documented: {sentence}")
-    for signature, count in unexplained.most_common():
-        print(f"{count:5} unexplained: {', '.join(filter(None, signature))}")
-    print(f"{arguments.programs} programs, {statements} statements, {sum(explained.values())} documented differences, "
-          f"{sum(unexplained.values())} unexplained")  # fmt: skip
-    return bool(unexplained)
+    for group, count in others.most_common():
+        print(f"{count:5} unexplained: {', '.join(filter(None, group))}")
+    print(f"{arguments.programs} programs, {statements} statements, {sum(documented.values())} documented differences, "
+          f"{sum(others.values())} unexplained")  # fmt: skip
+    return bool(others)
 
 
 if __name__ == "__main__":

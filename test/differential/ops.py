@@ -1045,7 +1045,7 @@ def interpolate(scaled):
         linear = "linear" in mode.torch or "cubic" in mode.torch
         align = linear and g.chance(0.4)
         if scaled:
-            return [x, [g.choice(0.5, 1.5, 2.0, 1.0) for _ in range(n)], mode, align]
+            return [x, [g.choice(0.5, 1.5, 2.0, 1.0) if size > 1 else 2.0 for size in g.of(x).shape[2:]], mode, align]
         # Not to size 1: PyTorch's antialiased column is wrong there.
         smooth = mode.torch in ("bilinear", "bicubic") and g.chance(0.3)
         return [x, [g.int(2 if smooth else 1, 6) for _ in range(n)], mode, align, smooth]
