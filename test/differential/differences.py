@@ -61,9 +61,28 @@ def _(d):
         d.torch.isnan() & (d.reel.data == 0)).any()  # fmt: skip
 
 
-@documented("Less is saved for the backward pass, so that some changes in place are allowed that PyTorch refuses.")
+@documented("At NaN the slope of `clamp` is 1 and that of `elu_` and `hardswish` NaN; in PyTorch 0 and 1.")
 def _(d):
-    return d.kind == "accepted" and in_message("modified by an inplace operation", "has been modified inplace")(d)
+    return d.kind == "value" and d.op in ("grad", "backward") and bool(d.ops & {"clamp", "clamp_", "elu_", "hardswish"}) and any(
+        statement.op.name == "tensor" and statement.args[0].is_floating_point() and statement.args[0].isnan().any()
+        for statement in d.program)  # fmt: skip
+
+
+@documented("Ops save other tensors for the backward pass than PyTorch's, mostly fewer, so that a change in place may be allowed where "
+            "PyTorch refuses it, and the other way round.")  # fmt: skip
+def _(d):
+    if d.kind == "accepted":
+        return in_message("modified by an inplace operation", "has been modified inplace")(d)
+    # What divides or clamps is often changed in place, and must not need its result.
+    common = ("div:", "clamp:", "hardtanh:", "relu6:", "normalize:", "scatter_reduce")
+    return d.kind == "refused" and "a tensor that its gradient needs was changed in place" in d.message and not d.message.startswith(common)
+
+
+@documented("Slopes are exact where PyTorch's are not: `hardsigmoid` in float64, `gelu_tanh` of infinities.")
+def _(d):
+    return d.kind == "value" and d.op in ("grad", "backward") and (
+        "hardsigmoid" in d.ops and torch.allclose(d.reel.data, d.torch, rtol=1e-7)
+        or "gelu_tanh" in d.ops and bool((d.torch.isnan() & d.reel.data.isfinite()).any()))  # fmt: skip
 
 
 @documented("The views of `split`, `chunk`, `tensor_split` and `unbind` may be changed in place while gradients are recorded.")
@@ -91,7 +110,17 @@ def _(d):
 
 @documented("`scatter` whose source is larger than the index can be differentiated.")
 def _(d):
-    return d.kind == "accepted" and "ScatterBackward0 returned an invalid gradient" in d.message
+    return d.kind == "accepted" and in_message("ScatterBackward0 returned an invalid", "CopySlices returned an invalid")(d)
+
+
+@documented("What has integers among its operands can be differentiated by the others: `addcdiv(x, a, integers)`.")
+def _(d):
+    return d.kind == "accepted" and d.op in ("grad", "backward") and "can't be cast to the desired output type" in d.message
+
+
+@documented("Index tensors may be int32 or uint8 everywhere.")
+def _(d):
+    return d.kind == "accepted" and in_message("Expected dtype int64 for index", "Expected a long tensor for index")(d)
 
 
 @documented("Gradients of any order, also where PyTorch has none: `floor_divide` (0), the weights of `bincount`, `hardsigmoid` twice.")
@@ -138,9 +167,9 @@ def _(d):
 
 
 @documented("A float factor of integers is not cut off to an integer: `addcmul(x, a, b, 0.5)` of int64 gives float32, and in place "
-            "it is an Error.")  # fmt: skip
+            "it is an Error; so in `addmm` and `baddbmm`.")  # fmt: skip
 def _(d):
-    return d.op in ("addcmul", "addcmul_") and (d.kind == "refused" and "does not fit into" in d.message or d.kind == "dtype")
+    return d.op in ("addcmul", "addcmul_", "addmm", "baddbmm") and (d.kind == "refused" and "does not fit into" in d.message or d.kind == "dtype")
 
 
 @documented("Losses take at least one floating-point tensor, and give the common dtype.")
@@ -165,6 +194,8 @@ def _(d):
 
 @documented("`polygamma` and `digamma` are exact to the last digits and infinite at their poles; PyTorch's are not.")
 def _(d):
+    if d.kind == "value" and d.op in ("grad", "backward"):
+        return bool(d.ops & {"digamma", "polygamma", "lgamma"}) and bool((d.reel.data.isinf() & (d.torch.abs() > 1e12)).any())
     return d.kind == "value" and d.op in ("polygamma", "digamma") and (
         (d.args[-1] <= 0).any() or torch.allclose(d.reel.data, d.torch, rtol=1e-6, equal_nan=True))  # fmt: skip
 
@@ -181,10 +212,11 @@ def _(d):
     return d.kind == "value" and d.op == "unique" and d.args[0].isnan().any()
 
 
-@documented("`interpolate` reads no elements of weight 0, and convolutions do not multiply their padding: PyTorch's 0 · ∞ is NaN.")
+@documented("Infinite and NaN elements of weight 0 count in `interpolate`, `grid_sample`, attention and the padding of convolutions where "
+            "they do not in PyTorch, and the other way round.")  # fmt: skip
 def _(d):
-    given = [x for x in d.args[:2] if isinstance(x, torch.Tensor)]
-    return d.kind == "value" and (d.op == "interpolate" or d.op.startswith("conv")) and not all(x.isfinite().all() for x in given)
+    given = [x for x in d.args[:4] if isinstance(x, torch.Tensor)]
+    return d.kind == "value" and (d.op in ("interpolate", "grid_sample", "scaled_dot_product_attention") or d.op.startswith("conv")) and not all(x.isfinite().all() for x in given)
 
 
 @documented("`quantile` of no elements along a dimension that has some is empty.")
@@ -197,9 +229,9 @@ def _(d):
     return d.kind == "accepted" and d.op == "repeat_interleave" and d.args[0].dim() == 0
 
 
-@documented("`bincount` of no elements has the weights' dtype, too.")
+@documented("`bincount` has the dtype of floating-point weights, also if they are float16 or none.")
 def _(d):
-    return d.kind == "dtype" and d.op == "bincount" and d.args[0].numel() == 0
+    return d.kind == "dtype" and d.op == "bincount"
 
 
 @documented("Normalisation of infinite or huge numbers (from 1e15 on) may give NaN where PyTorch gives infinity, or numbers where "
