@@ -1,0 +1,430 @@
+"""Random programs in reel and in PyTorch: values, dtypes, shapes, gradients and errors must agree.
+
+differential.py INTERPRETER [--programs N] [--seed S]: programs S to S + N - 1. What differs is shrunk to a small program and
+printed as reel C++ and as Python. The exit status is 1 if something differs that differences.py does not document.
+"""
+import argparse
+import collections
+import copy
+import dataclasses
+import math
+import math
+import os
+import pickle
+import re
+import sys
+
+import torch
+
+from differences import explanation
+from generator import generate
+from ops import OPS
+from program import LEAF, Ref, Statement, in_double, replace, run_reel, run_torch, source
+
+# Relative to the value, and absolute.
+TOLERANCES = {
+    torch.float64: (1e-10, 1e-12), torch.float32: (2e-5, 2e-6), torch.float16: (8e-3, 2e-3), torch.bfloat16: (4e-2, 1e-2),
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Difference:
+    """The first difference of a program."""
+
+    kind: str  # refused (by reel alone), accepted (by reel alone), value, dtype, shape, requires_grad, undefined, leak, crash
+    program: list
+    at: int  # the statement
+    message: str = ""
+    torch: object = None
+    reel: object = None
+    number: int = None  # of the value
+
+    @property
+    def op(self):
+        return self.program[self.at].op.base
+
+    @property
+    def args(self):
+        """The arguments of the statement as PyTorch had them."""
+        values, _ = run_torch(self.program[: self.at])
+        return [lookup(arg, values) for arg in self.program[self.at].args]
+
+    @property
+    def ops(self):
+        """The names of all ops of the program."""
+        return {statement.op.base for statement in self.program if statement.op is not LEAF}
+
+    @property
+    def signature(self):
+        """What is shrunk and counted together: errors by their text without numbers."""
+        said = re.sub(r"[^A-Za-z_ :]+", "", self.message)[:70] if self.kind in ("refused", "accepted") else ""
+        return self.kind, self.op, said
+
+
+def lookup(arg, values):
+    if isinstance(arg, list):
+        return [lookup(one, values) for one in arg]
+    return values.get(arg) if isinstance(arg, Ref) else arg
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+
+
+def agree(ours, theirs, disturbed, summed=0):
+    """Whether two float tensors are equal but for rounding. `disturbed` are the values under other roundings; `summed` is
+    the size of what may have cancelled in them."""
+    relative, absolute = TOLERANCES[theirs.dtype]
+    absolute += 4 * torch.finfo(theirs.dtype).eps * summed
+    ours, theirs = ours.double(), theirs.detach().double()
+    allowed = absolute + relative * theirs.abs().nan_to_num(0, 0, 0)
+    equal = (ours == theirs) | (ours.isnan() & theirs.isnan()) | ((ours - theirs).abs() <= allowed)
+    if equal.all() or not disturbed:
+        return bool(equal.all())
+    for other in disturbed:
+        if other is None or other.shape != theirs.shape:
+            return True
+        other = other.detach().double()
+        moved = (other - theirs).abs()
+        equal |= ((ours - theirs).abs() <= allowed + 100 * moved) | (ours.isnan() & other.isnan()) | (ours == other)
+        equal |= ~moved.isfinite() & (other.isfinite() != theirs.isfinite())
+    return bool(equal.all())
+
+
+def first_differences(ours, theirs):
+    """Some elements that differ most."""
+    gap = (ours.double() - theirs.double()).abs().nan_to_num(math.inf, math.inf)
+    gap[(ours == theirs) | (ours != ours) & (theirs != theirs)] = 0
+    places = gap.flatten().argsort(descending=True)[:3].tolist() if gap.numel() else []
+    at = [torch.unravel_index(torch.tensor(place), gap.shape) for place in places if gap.flatten()[place] > 0]
+    return "; ".join(f"at {[int(i) for i in index]} reel {ours[index].item()}, PyTorch {theirs[index].item()}" for index in at)
+
+
+def compare_value(ours, theirs, disturbed, summed=0):
+    """The kind of difference and a message, or None."""
+    if (ours is None) != (theirs is None):
+        return "undefined", f"reel {'undefined' if ours is None else 'defined'}, PyTorch {'None' if theirs is None else 'a tensor'}"
+    if ours is None:
+        return None
+    if disturbed and any(other is None or other.shape != theirs.shape for other in disturbed):
+        return None
+    if ours.dtype != theirs.dtype:
+        return "dtype", f"reel {ours.dtype}, PyTorch {theirs.dtype}"
+    if ours.data.shape != theirs.shape:
+        return "shape", f"reel {list(ours.data.shape)}, PyTorch {list(theirs.shape)}"
+    if theirs.is_floating_point():
+        same = agree(ours.data, theirs, disturbed, summed if theirs.dtype in (torch.float16, torch.bfloat16) else 0)
+    else:
+        different = ours.data != theirs
+        for other in disturbed:
+            different &= other == theirs
+        same = not different.any()
+    if not same:
+        return "value", first_differences(ours.data, theirs.detach())
+    if ours.requires_grad != theirs.requires_grad:
+        return "requires_grad", f"reel {ours.requires_grad}, PyTorch {theirs.requires_grad}"
+    return None
+
+
+def largest_of(x):
+    if x is None or not x.is_floating_point() or not x.numel():
+        return 0
+    return x.detach().double().nan_to_num(0, 0, 0).abs().max().item()
+
+
+def compare(program, theirs, ours, disturbed=(), passed=()):
+    """The first Difference of the two runs but for values that are passed over, or None."""
+    if isinstance(ours, str):
+        return Difference("crash", program, len(program) - 1, ours)
+    values, errors = theirs
+    reel_values, reel_errors, leaked = ours
+    for i in range(len(program)):
+        if reel_errors.get(i, "").startswith("not a reel::Error"):
+            return Difference("foreign", program, i, reel_errors[i])
+        if (i in errors) != (i in reel_errors):
+            if any((i in other) == (i in reel_errors) for _, other in disturbed):
+                continue
+            kind = "refused" if i in reel_errors else "accepted"
+            return Difference(kind, program, i, reel_errors.get(i) or errors[i])
+    for i, statement in enumerate(program):
+        for number in statement.results:
+            if number not in values or number not in reel_values or number in passed:
+                continue
+            others = [other.get(number) for other, _ in disturbed]
+            # A gradient is summed in an order that no other value shows.
+            largest = max(map(largest_of, values.values())) if disturbed and statement.op.base in ("grad", "backward") else 0
+            found = compare_value(reel_values[number], values[number], others, largest)
+            if found:
+                return Difference(found[0], program, i, found[1], values[number], reel_values[number], number)
+    return Difference("leak", program, len(program) - 1, f"{leaked} nodes") if leaked else None
+
+
+def better(difference):
+    """Whether PyTorch in float64 says what reel says."""
+    if difference.kind != "value" or difference.torch.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return False
+    values, _ = run_torch(in_double(difference.program))
+    number = difference.number
+    exact = values.get(number)
+    if exact is None or exact.shape != difference.torch.shape or not exact.is_floating_point():
+        return False
+    return agree(difference.reel.data, exact.detach().to(difference.torch.dtype), [])
+
+
+def judge(interpreter, programs):
+    """The first Difference of each program, or None."""
+    found = []
+    for program, ours in zip(programs, run_reel(interpreter, programs)):
+        theirs = run_torch(program)
+        difference = compare(program, theirs, ours)
+        if difference and difference.kind in ("value", "refused", "accepted", "shape"):
+            others = [run_torch(program, torch.Generator().manual_seed(seed)) for seed in range(6)]
+            difference = compare(program, theirs, ours, others)
+            passed = set()
+            while difference and better(difference):
+                passed.add(difference.number)
+                difference = compare(program, theirs, ours, others, passed)
+        found.append(difference)
+    return found
+
+
+# ---- shrinking -------------------------------------------------------------------------------------------------------
+
+
+def without(program, index):
+    """The program without a statement and all that depends on it."""
+    gone, left = set(program[index].results), []
+    for i, statement in enumerate(program):
+        if i == index:
+            continue
+        args = statement.args
+        if statement.op.base in ("grad", "backward") and gone & set(statement.refs()):
+            statement = drop_from_lists(statement, gone)
+            if statement is None:
+                gone |= set(program[i].results)
+                continue
+        elif gone & set(statement.refs()):
+            gone |= set(statement.results)
+            continue
+        left.append(statement)
+    return left
+
+
+def drop_from_lists(statement, gone):
+    """A gradient without those inputs (and outputs, with their cotangents) that are gone."""
+    args = copy.copy(statement.args)
+    if statement.op.base == "backward":
+        if args[0] in gone or args[1] in gone:
+            return None
+        place = 2
+    else:
+        pairs = [(y, c) for y, c in zip(args[0], args[2]) if y not in gone and c not in gone]
+        args[0], args[2] = [y for y, _ in pairs], [c for _, c in pairs]
+        place = 1
+        if not pairs:
+            return None
+    kept = [i for i, x in enumerate(args[place]) if x not in gone]
+    if not kept:
+        return None
+    results = [statement.results[i] for i in kept if i < len(statement.results)]
+    args[place] = [args[place][i] for i in kept]
+    return Statement(statement.op, args, results, statement.record)
+
+
+def smaller(program):
+    """Simpler programs, one step each."""
+    for i in reversed(range(len(program))):
+        yield without(program, i)
+    values, _ = run_torch(program)
+    for i, statement in enumerate(program):
+        if statement.op is LEAF:
+            yield from simpler_leaves(program, i)
+            continue
+        if statement.op.base in ("grad", "backward"):
+            if statement.op.base == "grad" and len(statement.args[0]) > 1:
+                for y in statement.args[0]:
+                    yield [*program[:i], *filter(None, [drop_from_lists(statement, {y})]), *program[i + 1 :]]
+            for x in statement.args[-1 if statement.op.base == "backward" else 1]:
+                yield [*program[:i], *filter(None, [drop_from_lists(statement, {x})]), *program[i + 1 :]]
+            continue
+        for ref in statement.refs() if len(statement.results) == 1 else []:  # its operand instead of the result
+            (old,) = statement.results
+            x, y = values.get(ref), values.get(old)
+            if x is not None and y is not None and x.shape == y.shape and x.dtype == y.dtype:
+                rest = [Statement(s.op, replace(s.args, old, ref), s.results, s.record) for s in program[i + 1 :]]
+                yield [*program[:i], *rest]
+        if statement.results and statement.op.base != "requires_grad_":  # leaves instead of the results
+            yield with_leaves(program, i)
+        if not statement.record:
+            yield [*program[:i], dataclasses.replace(statement, record=True), *program[i + 1 :]]
+
+
+def with_leaves(program, index):
+    """The values of a statement's results as leaves, which require grad where the results did."""
+    values, _ = run_torch(program[: index + 1])
+    leaves, wanted = [], []
+    for number in program[index].results:
+        x = values.get(number)
+        if x is None:
+            continue
+        leaves.append(Statement(LEAF, [x.detach().clone().contiguous()], [number]))
+        if x.requires_grad:
+            leaves.append(Statement(next(op for op in OPS if op.name == "requires_grad_"), [number, True], []))
+            wanted.append(number)
+    rest, fresh = [], max((ref for s in program for ref in s.results), default=0)
+    for statement in program[index + 1 :]:
+        if statement.op.base in ("grad", "backward"):
+            place = 1 if statement.op.base == "grad" else 2
+            args, results = copy.copy(statement.args), list(statement.results)
+            if len(results) == len(args[place]):
+                args[place] = args[place] + wanted
+                results += [Ref(fresh := fresh + 1) for _ in wanted]
+            statement = Statement(statement.op, args, results, statement.record)
+        rest.append(statement)
+    return [*program[:index], *leaves, *rest]
+
+
+def simpler_leaves(program, index):
+    statement = program[index]
+    x = statement.args[0]
+
+    def with_values(y):
+        return [*program[:index], Statement(LEAF, [y], statement.results), *program[index + 1 :]]
+
+    if x.numel() and x.dtype != torch.bool:
+        for simple in (torch.ones_like(x), (torch.arange(x.numel()) % 5 + 1).reshape(x.shape).to(x.dtype)):
+            if not torch.equal(simple, x) and not (simple.unique().numel() >= x.unique().numel() and x.unique().numel() > 1):
+                yield with_values(simple)
+        if x.is_floating_point():
+            rounded = torch.where(x.isfinite(), (x * 2).round() / 2, x)
+            if not torch.equal(rounded.nan_to_num(), x.nan_to_num()):
+                yield with_values(rounded)
+    uses = [s for s in program if set(statement.results) & set(s.refs())]
+    if x.dtype in (torch.float16, torch.bfloat16, torch.float64) and all(s.op.base == "requires_grad_" for s in uses):
+        yield with_values(x.float())
+
+
+def locate(interpreter, difference):
+    """The Difference of the shortest prefix that has one."""
+    program = difference.program
+    prefixes = [program[: length + 1] for length in range(len(program))]
+    for length, found in enumerate(judge(interpreter, prefixes)):
+        if found:
+            return dataclasses.replace(found, at=length)
+    return difference
+
+
+def shrink(interpreter, difference, rounds=60):
+    """A small program that differs in the same way."""
+    found = True
+    while found and (rounds := rounds - 1):
+        candidates = list(smaller(difference.program))
+        found = False
+        for start in range(0, len(candidates), 16):
+            results = judge(interpreter, candidates[start : start + 16])
+            for result in results:
+                if result and result.kind == difference.kind:
+                    result = locate(interpreter, result)
+                    if result.signature == difference.signature:
+                        difference, found = result, True
+                        break
+            if found:
+                break
+    return difference
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------------
+
+
+def differences_of(interpreter, program):
+    """All Differences of a program: behind a documented one it goes on without that statement."""
+    pending, found = [program], []
+    while pending:
+        program = pending.pop()
+        (difference,) = judge(interpreter, [program])
+        if difference is None:
+            continue
+        found.append(locate(interpreter, difference))
+        if explanation(found[-1]):
+            pending.append(without(program, found[-1].at))
+    return found
+
+
+def text_of(seed, difference):
+    return (f"==== program {seed}: {difference.kind}, {difference.op}: {difference.message}\n{source(difference.program, 'cpp')}\n"
+            f"---- the same in Python\n{source(difference.program, 'torch')}\n")  # fmt: skip
+
+
+def examine(interpreter, seeds, each, shown):
+    """(the number of statements, the sentences of documented differences, (group, text or None) of others). `shown` counts
+    what has been shrunk of each signature, up to `each`."""
+    programs = [generate(seed, OPS) for seed in seeds]
+    documented, others = [], []
+    for seed, program, first in zip(seeds, programs, judge(interpreter, programs)):
+        for difference in differences_of(interpreter, program) if first else []:
+            gradient = difference.op in ("grad", "backward")
+            shrinks = shown[difference.signature] < each * (8 if gradient else 1)
+            if not explanation(difference) and shrinks:
+                difference = shrink(interpreter, difference)
+            if sentence := explanation(difference):
+                documented.append(sentence)
+                continue
+            shown[difference.signature] += 1
+            of = sorted(difference.ops - {"grad", "backward", "requires_grad_"}) if gradient else []
+            others.append(((*difference.signature, *of), text_of(seed, difference) if shrinks else None))
+    return sum(map(len, programs)), documented, others
+
+
+def guarded(interpreter, seeds, each, shown):
+    """examine() in a process of its own, since some calls make PyTorch crash: such programs are left out."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(receive)
+        with os.fdopen(send, "wb") as out:
+            pickle.dump(examine(interpreter, seeds, each, shown), out)
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive, "rb") as answer:
+        data = answer.read()
+    _, status = os.waitpid(child, 0)
+    if status == 0:
+        return [pickle.loads(data)]
+    if not os.WIFSIGNALED(status):
+        sys.exit("failed")
+    if len(seeds) == 1:
+        print(f"==== program {seeds[0]}: PyTorch dies of signal {os.WTERMSIG(status)}", flush=True)
+        return []
+    half = len(seeds) // 2
+    return guarded(interpreter, seeds[:half], each, shown) + guarded(interpreter, seeds[half:], each, shown)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("interpreter")
+    arguments.add_argument("--programs", type=int, default=200)
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--each", type=int, default=3, help="how many differences of a kind in an op are shrunk and shown")
+    arguments = arguments.parse_args()
+    shown, documented, others = collections.Counter(), collections.Counter(), collections.Counter()
+    statements = 0
+    end = arguments.seed + arguments.programs
+    for start in range(arguments.seed, end, 200):
+        for count, sentences, found in guarded(arguments.interpreter, range(start, min(start + 200, end)), arguments.each, shown):
+            statements += count
+            documented.update(sentences)
+            for group, text in found:
+                others[group] += 1
+                shown[group[:3]] += 1
+                if text:
+                    print(text, flush=True)
+    for sentence, count in documented.most_common():
+        print(f"{count:5} documented: {sentence}")
+    for group, count in others.most_common():
+        print(f"{count:5} unexplained: {', '.join(filter(None, group))}")
+    print(f"{arguments.programs} programs, {statements} statements, {sum(documented.values())} documented differences, "
+          f"{sum(others.values())} unexplained")  # fmt: skip
+    return bool(others)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

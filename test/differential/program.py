@@ -1,0 +1,354 @@
+"""Programs: a list of statements over numbered values, run by PyTorch here and by reel in a process of its own.
+
+A statement is an op of the table in ops.py, its arguments, and the numbers of its results. Arguments are numbers of
+values (Ref), Python numbers, None, enumerators (Enum), slices, and lists of these; a leaf's is a torch.Tensor.
+"""
+import dataclasses
+import math
+import subprocess
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+warnings.filterwarnings("ignore")
+torch.set_num_threads(1)
+
+DTYPES = {
+    torch.bool: "kBool", torch.uint8: "kUInt8", torch.int32: "kInt32", torch.int64: "kInt64",
+    torch.float16: "kFloat16", torch.bfloat16: "kBFloat16", torch.float32: "kFloat32", torch.float64: "kFloat64",
+}  # fmt: skip
+BY_NAME = {name[1:].lower(): dtype for dtype, name in DTYPES.items()}
+
+
+class Ref(int):
+    """The number of a value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Enum:
+    """What has a name in C++ and a value in Python; `word` is what the interpreter reads, if not that name."""
+
+    cpp: str
+    torch: object
+    word: str = None
+
+
+@dataclasses.dataclass
+class Op:
+    """A row of the table. The templates' {0}, {1}, … are the arguments."""
+
+    name: str
+    make: object  # makes the arguments, of a Generator
+    torch: str = None
+    cpp: str = None
+    exact: bool = False  # rounds nothing
+    weight: float = 1
+
+    def __post_init__(self):
+        self.base = self.name.split("(")[0]
+        self.compiled = {}
+
+    def template(self, count, language):
+        given = getattr(self, language)
+        if given:
+            return given
+        args = [f"{{{i}}}" for i in range(count)]
+        if self.base.endswith("_") or self.base in METHODS:
+            return f"{args[0]}.{self.base}({', '.join(args[1:])})"
+        if language == "torch" and "." not in self.base and not hasattr(torch, self.base):
+            return f"{args[0]}.{self.base}({', '.join(args[1:])})"
+        name = self.base.replace(".", "::") if language == "cpp" else f"torch.{self.base}"
+        return f"{name}({', '.join(args)})"
+
+    def __call__(self, args):
+        if len(args) not in self.compiled:
+            places = [f"a[{i}]" for i in range(len(args))]
+            self.compiled[len(args)] = compile(self.template(len(args), "torch").format(*places), self.name, "eval")
+        return eval(self.compiled[len(args)], {"torch": torch, "F": F, "a": args, "backward": backward, "put_in": put_in})
+
+
+LISTS = {"split", "chunk", "tensor_split", "unbind", "meshgrid", "broadcast_tensors", "grad"}  # give a std::vector
+METHODS = {"view", "expand", "select", "slice", "t", "contiguous", "clone", "detach", "to", "index"}
+
+
+def backward(output, cotangent, leaves):
+    """The gradients that backward() leaves in .grad."""
+    for leaf in leaves:
+        leaf.grad = None
+    output.backward(cotangent, retain_graph=True)
+    return [leaf.grad for leaf in leaves]
+
+
+def put_in(x, indices, value, accumulate):
+    """x[indices] = value, or += of which every element of value counts."""
+    if accumulate:
+        places = torch.arange(x.numel()).reshape(x.shape)[tuple(indices)]
+        value = torch.as_tensor(value)
+        value = value.to(x.dtype) if x.is_floating_point() else value
+        return x.index_put_(torch.unravel_index(places, x.shape), value.expand(places.shape), True)
+    x[tuple(indices)] = value
+    return x
+
+
+@dataclasses.dataclass
+class Statement:
+    op: Op
+    args: list
+    results: list
+    record: bool = True
+
+    def refs(self):
+        return refs_in(self.args)
+
+
+def refs_in(arg):
+    if isinstance(arg, Ref):
+        return [arg]
+    return [ref for one in arg for ref in refs_in(one)] if isinstance(arg, (list, tuple)) else []
+
+
+def replace(arg, old, new):
+    """The argument with Ref old replaced."""
+    if isinstance(arg, list):
+        return [replace(one, old, new) for one in arg]
+    return new if isinstance(arg, Ref) and arg == old else arg
+
+
+LEAF = Op("tensor", None, exact=True)
+
+# ---- PyTorch ---------------------------------------------------------------------------------------------------------
+
+
+class Missing(Exception):
+    """An operand is the result of a statement that failed."""
+
+
+def resolve(arg, values):
+    if isinstance(arg, Ref):
+        if arg not in values:
+            raise Missing
+        return values[arg]
+    if isinstance(arg, list):
+        return [resolve(one, values) for one in arg]
+    return arg.torch if isinstance(arg, Enum) else arg
+
+
+def flatten(result):
+    if isinstance(result, (tuple, list)):
+        return [tensor for one in result for tensor in flatten(one)]
+    if result is None or isinstance(result, torch.Tensor):
+        return [result]
+    return [torch.tensor(result)]
+
+
+def execute(statement, values):
+    """Runs a statement in PyTorch; its results as a list."""
+    if statement.op is LEAF:
+        return [statement.args[0].clone()]
+    args = [resolve(arg, values) for arg in statement.args]
+    with torch.set_grad_enabled(statement.record):
+        return flatten(statement.op(args))
+
+
+def run_torch(program, rounding=None):
+    """(values by number, the error of each statement that failed). `rounding`, a torch.Generator, changes each result
+    that is not exact by about a unit in the last place."""
+    values, errors = {}, {}
+    for i, statement in enumerate(program):
+        written = {ref: values[ref]._version for ref in statement.refs() if values.get(ref) is not None} if rounding else {}
+        try:
+            results = execute(statement, values)
+        except Missing:
+            continue
+        except Exception as error:
+            errors[i] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            continue
+        for number, result in zip(statement.results, results):
+            values[number] = result
+        if rounding and not statement.op.exact:
+            changed = [values[ref] for ref, version in written.items() if values[ref]._version != version]
+            for result in changed or results:
+                if result is not None and result.is_floating_point():
+                    disturb(result, rounding)
+    return values, errors
+
+
+def disturb(x, generator):
+    def chance():
+        return torch.finfo(x.dtype).eps * torch.randint(-1, 2, x.shape, generator=generator)
+
+    try:
+        largest = x.detach().nan_to_num(0, 0, 0).abs().max() if x.numel() else 0
+        x.data.mul_(1 + chance()).add_(chance() * largest)
+    except RuntimeError:
+        pass  # an expanded tensor
+
+
+def in_double(program):
+    """The program with float64 instead of the narrower floats."""
+    narrow = (torch.float16, torch.bfloat16, torch.float32)
+    wide = Enum("kFloat64", torch.float64)
+    changed = []
+    for statement in program:
+        args = [
+            arg.double() if isinstance(arg, torch.Tensor) and arg.dtype in narrow
+            else wide if isinstance(arg, Enum) and arg.torch in narrow else arg
+            for arg in statement.args
+        ]  # fmt: skip
+        changed.append(dataclasses.replace(statement, args=args))
+    return changed
+
+
+# ---- reel ------------------------------------------------------------------------------------------------------------
+
+
+def word(arg):
+    """The argument as the interpreter reads it."""
+    if arg is None:
+        return "_"
+    if isinstance(arg, Ref):
+        return f"%{int(arg)}"
+    if isinstance(arg, bool):
+        return "true" if arg else "false"
+    if isinstance(arg, float):
+        return arg.hex() if math.isfinite(arg) else str(arg)
+    if isinstance(arg, slice):
+        return ":".join("" if part is None else str(part) for part in (arg.start, arg.stop, arg.step))
+    if isinstance(arg, (list, tuple)):
+        return f"[{','.join(word(one) for one in arg)}]"
+    if isinstance(arg, Enum):
+        return arg.word or arg.cpp
+    if isinstance(arg, torch.Tensor):
+        data = arg.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8).numpy().tobytes().hex()
+        return f"{DTYPES[arg.dtype]} {word(list(arg.shape))} {data}"
+    return str(arg)
+
+
+def text_of(program):
+    lines = []
+    for statement in program:
+        results = ",".join(str(int(number)) for number in statement.results) or "-"
+        name = statement.op.name if statement.record else f"no_grad:{statement.op.name}"
+        lines.append(" ".join([results, name, *map(word, statement.args)]))
+    return "\n".join([*lines, "run", ""])
+
+
+@dataclasses.dataclass
+class Value:
+    """What reel says of a value."""
+
+    dtype: torch.dtype
+    requires_grad: bool
+    data: torch.Tensor
+
+
+def parse_value(line):
+    head, tail = line.split(" | ")
+    _, number, dtype, shape = head.split(" ", 3)
+    requires_grad, _, data = tail.partition(" ")
+    dtype, shape = BY_NAME[dtype], [int(size) for size in shape[1:-1].split(",") if size]
+    data = bytearray.fromhex(data)
+    flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    return int(number), Value(dtype, requires_grad == "1", flat.reshape(shape))
+
+
+def parse_answer(lines):
+    """(values by number, errors by statement, the number of nodes leaked)."""
+    values, errors, leaked = {}, {}, 0
+    for line in lines:
+        kind, _, rest = line.partition(" ")
+        if kind == "value":
+            number, value = parse_value(line)
+            values[number] = value
+        elif kind == "undefined":
+            values[int(rest)] = None
+        elif kind == "error":
+            number, _, message = rest.partition(" ")
+            errors[int(number)] = message
+        elif kind == "leaked":
+            leaked = int(rest)
+    return values, errors, leaked
+
+
+def run_reel(interpreter, programs, timeout=60):
+    """parse_answer of each program, or a text if the process died or hung in it."""
+    answers = []
+    while len(answers) < len(programs):
+        text = "".join(text_of(program) for program in programs[len(answers) :])
+        try:
+            done = subprocess.run([interpreter], input=text, capture_output=True, text=True, timeout=timeout)
+            output, failure = done.stdout, f"exit status {done.returncode}: {done.stderr[-2000:]}"
+        except subprocess.TimeoutExpired as error:
+            output, failure = (error.stdout or b"").decode(), f"no answer within {timeout} s"
+        lines = []
+        for line in output.splitlines():
+            lines.append(line)
+            if line == "end":
+                answers.append(parse_answer(lines))
+                lines = []
+        if len(answers) < len(programs):
+            answers.append(failure)
+    return answers[: len(programs)]
+
+
+# ---- as source text --------------------------------------------------------------------------------------------------
+
+
+def number_in(value, language):
+    if isinstance(value, bool):
+        return str(value).lower() if language == "cpp" else str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"cpp": {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}}.get(language, {}).get(str(value), str(value))
+    return repr(value)
+
+
+def source_of(arg, language):
+    cpp = language == "cpp"
+    if arg is None:
+        return "{}" if cpp else "None"
+    if isinstance(arg, Ref):
+        return f"v{int(arg)}"
+    if isinstance(arg, (bool, float, int)):
+        return number_in(arg, language)
+    if isinstance(arg, slice):
+        parts = [source_of(part, language) for part in (arg.start, arg.stop, arg.step)]
+        return f"{'Slice' if cpp else 'slice'}({', '.join(parts)})"
+    if isinstance(arg, (list, tuple)):
+        return ("{%s}" if cpp else "[%s]") % ", ".join(source_of(one, language) for one in arg)
+    if isinstance(arg, Enum):
+        return arg.cpp if cpp else repr(arg.torch)
+    if isinstance(arg, torch.Tensor):
+        return leaf_in(arg, language)
+    return f'"{arg}"' if cpp else repr(arg)
+
+
+def leaf_in(x, language):
+    shape = list(x.shape)
+    numbers = ", ".join(number_in(value, language) for value in x.flatten().tolist())
+    if language == "torch":
+        return f"torch.tensor([{numbers}], dtype={x.dtype}).reshape({shape})"
+    element = {torch.bool: "bool", torch.uint8: "uint8_t", torch.int32: "int32_t", torch.int64: "int64_t",
+               torch.float64: "double"}.get(x.dtype, "float")  # fmt: skip
+    return f"tensor(std::vector<{element}>{{{numbers}}}, Shape{source_of(shape, 'cpp')}, {{.dtype = {DTYPES[x.dtype]}}})"
+
+
+def source(program, language):
+    """The program as reel C++ ("cpp") or Python ("torch")."""
+    lines = []
+    for statement in program:
+        args = [source_of(arg, language) for arg in statement.args]
+        call = args[0] if statement.op is LEAF else statement.op.template(len(args), language).format(*args)
+        names = [f"v{int(number)}" for number in statement.results]
+        if language == "cpp":
+            guard = "" if statement.record else "NoGrad guard; "
+            if statement.op.base in LISTS and names:
+                parts = ", ".join(f"{name} = all{names[0]}[{i}]" for i, name in enumerate(names))
+                lines.append(f"{guard}auto all{names[0]} = {call}; Tensor {parts};")
+                continue
+            target = f"auto [{', '.join(names)}] = " if len(names) > 1 else f"Tensor {names[0]} = " if names else ""
+            lines.append(f"{guard}{target}{call};")
+        else:
+            guard = "" if statement.record else "with torch.no_grad(): "
+            lines.append(f"{guard}{', '.join(names)}{' = ' if names else ''}{call}")
+    return "\n".join(lines)
