@@ -144,6 +144,7 @@ BlockPool::Block* BlockPool::reserve(size_t bytes) {
   for (const size_t size : {std::max(kRange, std::bit_ceil(exact)), exact}) {
     auto range = std::make_unique<Range>();
     range->present.resize(size / kPage / 64 + 1);
+    ranges_.reserve(ranges_.size() + 1);
     void* const begin = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) continue;
     range->begin = static_cast<char*>(begin), range->bytes = size;
