@@ -198,6 +198,7 @@ void GraphTask::abandon() {
       if (node->edges()[i].node) unfinished.push_back(node->edges()[i].node);
   }
   for (LeafState& leaf : leaves) leaf.grad.clear();
+  found.clear();
   for (Node* node : std::exchange(ready, {})) drop_node(node);
 }
 

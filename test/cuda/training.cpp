@@ -297,3 +297,12 @@ TEST_CASE("pinned memory is copied from, streams wait for events, statistics cou
   cuda::synchronize();
   cuda::empty_cache();
 }
+
+TEST_CASE("a gradient is set on the device of its tensor", "[cuda]") {
+  Tensor w = ones({2}, {.device = kCUDA, .requires_grad = true});
+  CHECK_THROWS_WITH(w.set_grad(ones({2}, {.device = kCPU})),
+                    Contains("set_grad: a gradient on cpu for a tensor on cuda"));
+  CHECK(!w.grad().defined());
+  w.set_grad(ones({2}, {.device = kCUDA}));
+  CHECK(w.grad().device() == w.device());
+}
