@@ -95,3 +95,17 @@ TEST_CASE("index_put_ writes through and differentiates", "[inplace]") {
   sum(x * x).backward();
   CHECK(v.grad().to_vector<float>() == Floats{20, 40});
 }
+
+TEST_CASE("changing part of a linalg result in place keeps the gradient of the rest", "[inplace]") {
+  const Tensor a = tensor({{2.0, 0.0}, {0.0, 5.0}}).requires_grad_();
+  Tensor values = linalg::eigvalsh(a);
+  values[0].fill_(0);
+  sum(values).backward();
+  CHECK(a.grad().to_vector<float>() == Floats{0, 0, 0, 1});
+
+  const Tensor b = stack({a.detach(), a.detach() * 2}).requires_grad_();
+  const Tensor log = linalg::slogdet(b).logabsdet;
+  log[0].mul_(3);
+  sum(log).backward();
+  CHECK(b.grad().to_vector<float>() == Floats{1.5, 0, 0, 0.6f, 0.25, 0, 0, 0.1f});
+}

@@ -467,6 +467,43 @@ TEST_CASE("ops of no elements have results and gradients", "[ops][isa]") {
   CHECK(nonzero(Tensor(1)).shape() == Shape{1, 0});
 }
 
+TEST_CASE("changing part of a result in place keeps the gradient of the rest", "[ops]") {
+  int compared = 0;
+  for (const Row& row : op_table()) {
+    if (!row.traits.differentiable) continue;
+    const Tensors inputs =
+        make_inputs(row, kFloat64, row.reference.pointwise() ? pointwise_shapes(row)[0] : std::vector<Shape>{});
+    const auto gradients = [&](bool in_place) {
+      Tensors arguments = inputs, leaves;
+      for (Tensor& x : arguments)
+        if (x.is_floating_point()) leaves.push_back(x.detach().requires_grad_()), x = leaves.back() * 1;
+      Tensor y = row.call(arguments);
+      if (!y.requires_grad() || y.dim() == 0 || y.numel() == 0) return Tensors();
+      for (int d = 0; d < y.dim(); ++d)
+        if (y.strides()[d] == 0 && y.size(d) > 1) return Tensors();  // an expanded view: its elements are shared
+      manual_seed(17);
+      const Tensor cotangent = randn(y.shape(), {.dtype = kFloat64, .device = y.device()});
+      Tensor factors = ones_like(y.detach());
+      factors.narrow(0, 0, 1).fill_(3);
+      if (in_place)
+        y.narrow(0, 0, 1).mul_(3);
+      else
+        y = y * factors;
+      const Tensor loss = sum(y * cotangent);
+      return grad({&loss, 1}, leaves, {}, {.allow_unused = true});
+    };
+    INFO(row.name);
+    const Tensors expected = gradients(false);
+    try {
+      check_close(gradients(true), expected, 1e-12);
+      compared += !expected.empty();
+    } catch (const Error& e) {  // a rule has saved the result
+      CHECK_THAT(e.what(), Catch::Contains("was changed in place"));
+    }
+  }
+  CHECK(compared > 200);
+}
+
 TEST_CASE("gradients have their input's dtype where types are mixed", "[ops]") {
   using Binary = Tensor (*)(const Tensor&, const Tensor&);
   for (Binary op : {add, sub, mul, div, pow, maximum, fmod})
