@@ -42,12 +42,9 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);
-      const Geometry part = geometry_in_base(impl);
-      record("assign", base, inputs(base, result), [part](Backward& back) {
-        const Tensor& g = back.grad();
-        const Tensor inside = region(g, part.offset, part.shape, part.strides);
-        if (back.needs(1)) back.set(1, inside.clone());
-        if (back.needs(0)) back.set(0, g - embed(inside, g.shape(), part.offset, part.strides));
+      record("assign", base, inputs(base, result), [part = PartOfBase(impl)](Backward& back) {
+        if (back.needs(1)) back.set(1, part.of(back.grad()).clone());
+        if (back.needs(0)) back.set(0, part.without(back.grad()));
       });
       ++impl->base->history_version;
     } else {

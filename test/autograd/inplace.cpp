@@ -1,5 +1,6 @@
 // In-place ops, views of what they change, and their gradients.
 #include "reel/reel.h"
+#include "reel/testing.h"
 #include "test/support/pch.h"
 
 using namespace reel;
@@ -108,4 +109,114 @@ TEST_CASE("changing part of a linalg result in place keeps the gradient of the r
   log[0].mul_(3);
   sum(log).backward();
   CHECK(b.grad().to_vector<float>() == Floats{1.5, 0, 0, 0.6f, 0.25, 0, 0, 0.1f});
+}
+
+TEST_CASE("what a write through a view has overwritten gets the gradient 0, not NaN", "[inplace]") {
+  // sqrt has the slope infinity at the 0 that is written.
+  const struct {
+    const char* name;
+    Tensor (*write)(const Tensor& x);
+  } table[] = {
+      {"select",
+       [](const Tensor& x) {
+         Tensor y = x * 1;
+         return y[0].fill_(0), y;
+       }},
+      {"narrow",
+       [](const Tensor& x) {
+         Tensor y = x * 1;
+         return y.narrow(0, 0, 1).copy_(zeros({1})), y;
+       }},
+      {"index_put_ of a number",
+       [](const Tensor& x) {
+         Tensor y = x * 1;
+         return y.index_put_({0}, 0.0), y;
+       }},
+      {"index_put_ of ids",
+       [](const Tensor& x) {
+         Tensor y = x * 1;
+         return y.index_put_({tensor({0})}, 0.0), y;
+       }},
+      {"index_put_ of a slice and ids",
+       [](const Tensor& x) {
+         return (x * 1).view({1, 2}).index_put_({Slice(), tensor({0})}, 0.0).view({2});
+       }},
+      {"index_put_ of a part and ids",
+       [](const Tensor& x) {
+         const Tensor y = stack({x, x});
+         Tensor(y).index_put_({Slice(0, 1), tensor({0})}, 0.0);
+         return y[0];
+       }},
+      {"select_scatter", [](const Tensor& x) { return select_scatter(x, zeros({}), 0, 0); }},
+      {"slice_scatter", [](const Tensor& x) { return slice_scatter(x, zeros({1}), 0, 0, 1); }},
+      {"diagonal_scatter",
+       [](const Tensor& x) {
+         return diagonal_scatter(x.view({1, 2}), zeros({1})).view({2});
+       }},
+      {"masked_fill_",
+       [](const Tensor& x) {
+         return (x * 1).masked_fill_(tensor({true, false}), 0);
+       }},
+      {"a base with gaps",
+       [](const Tensor& x) {
+         Tensor y = zeros({2, 2}).select(1, 0).detach();
+         y.copy_(x);
+         return y[0].fill_(0), y;
+       }},
+  };
+  for (const auto& [name, write] : table) {
+    INFO(name);
+    for (const bool create_graph : {false, true}) {
+      const Tensor x = tensor({1.0, 4.0}).requires_grad_();
+      const Tensor g = grad({sum(sqrt(write(x)))}, {x}, {}, {.create_graph = create_graph})[0];
+      CHECK(g.to_vector<float>() == Floats{0, 0.25});
+    }
+  }
+}
+
+TEST_CASE("writes through views have derivatives of higher order", "[inplace]") {
+  const auto through = [](Tensor (*base)()) {
+    return [base](const std::vector<Tensor>& in) {
+      Tensor y = base();
+      y.copy_(in[0] * in[0]);
+      const Tensor column = y.select(1, 1);
+      Tensor(column).mul_(in[1]);
+      Tensor(y[0]).add_(y[1].clone() * in[1].narrow(0, 0, 1));
+      return y * column.unsqueeze(1);
+    };
+  };
+  const TensorOptions doubles{.dtype = kFloat64};
+  const std::vector<Tensor> inputs{randn({2, 3}, doubles), randn({2}, doubles)};
+  const auto row_major = through([] { return zeros({2, 3}, {.dtype = kFloat64}); });
+  const auto permuted = through([] { return zeros({3, 2}, {.dtype = kFloat64}).t().detach(); });
+  const auto with_gaps = through([] {
+    return zeros({4, 5}, {.dtype = kFloat64}).slice(0, 1, {}, 2).narrow(1, 1, 3).detach();
+  });
+  for (const auto& f : {row_major, permuted, with_gaps}) {
+    testing::gradcheck(f, inputs);
+    testing::gradgradcheck(f, inputs);
+  }
+}
+
+TEST_CASE("a view of a tensor with gaps, or of a permuted one, sees its new history", "[inplace]") {
+  const Tensor w = tensor({1.0, 2.0}).requires_grad_();
+  Tensor base = arange(6.0).view({2, 3}).t().detach();  // [[0, 3], [1, 4], [2, 5]]
+  const Tensor row = base[1], flat = base.t().view({6});
+  base.mul_(w);
+  CHECK(flat.to_vector<float>() == Floats{0, 1, 2, 6, 8, 10});
+  sum(row * tensor({10.0, 1.0})).backward({}, true);
+  CHECK(w.grad().to_vector<float>() == Floats{10, 4});
+  Tensor(w).set_grad({});
+  sum(flat * arange(6.0)).backward({}, true);
+  CHECK(w.grad().to_vector<float>() == Floats{0 + 1 + 4, 3 * 3 + 4 * 4 + 5 * 5});
+  Tensor(w).set_grad({});
+
+  Tensor wide = zeros({2, 8}).slice(1, 0, {}, 4).detach();
+  wide[1].copy_(w * 3);
+  sum(wide * tensor({{1.0, 2.0}, {5.0, 7.0}})).backward();
+  CHECK(w.grad().to_vector<float>() == Floats{15, 21});
+
+  Tensor same = zeros({1, 2}).expand({3, 2}).detach();
+  CHECK_THROWS_WITH(same[0].copy_(w), Catch::Contains("expanded"));
+  CHECK(same.to_vector<float>() == Floats(6, 0));
 }
