@@ -40,7 +40,7 @@ struct Sign {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = true;
   template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(1), select(x < T(0), T(-1), T(x * T(0)))); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct Exp {
   static constexpr Save save = kOutput;
@@ -215,25 +215,25 @@ struct Floor {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const { return floor(x); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct Ceil {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const { return ceil(x); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct Round {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const { return nearbyint(x); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct Trunc {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const { return trunc(x); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct NanToNum {
   double nan, most, least;
@@ -507,8 +507,8 @@ struct FloorDivide {
       return whole + T(quotient - whole > T(0.5));
     }
   }
-  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g * T(0); }
-  template <class T> REEL_HD T grad_b(T g, T, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return zeros_like(g); }
+  template <class T> REEL_HD T grad_b(T g, T, T, T) const { return zeros_like(g); }
 };
 
 using BinaryList = std::tuple<Add, Sub, Mul, Div, Pow, Maximum, Minimum, Hypot, Atan2, Logaddexp, Xlogy, Prelu, Fmod,
