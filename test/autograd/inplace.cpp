@@ -220,3 +220,28 @@ TEST_CASE("a view of a tensor with gaps, or of a permuted one, sees its new hist
   CHECK_THROWS_WITH(same[0].copy_(w), Catch::Contains("expanded"));
   CHECK(same.to_vector<float>() == Floats(6, 0));
 }
+
+TEST_CASE("quotients and clamped tensors may be changed in place", "[inplace]") {
+  const std::pair<const char*, Tensor (*)(const Tensor&, const Tensor&)> table[] = {
+      {"div", [](const Tensor& a, const Tensor& b) { return a / b; }},
+      {"clamp", [](const Tensor& a, const Tensor& b) { return clamp(a * b, -1., 1.); }},
+      {"hardtanh", [](const Tensor& a, const Tensor& b) { return hardtanh(a * b); }},
+      {"relu6", [](const Tensor& a, const Tensor& b) { return relu6(a * b); }},
+      {"normalize", [](const Tensor& a, const Tensor& b) { return normalize(a * b, 2, 0); }},
+  };
+  const Tensor a0 = tensor(std::vector{0.5, -2.0, 3.0, 0.25}), b0 = tensor(std::vector{2.0, 1.5, 1.25, -1.5});
+  for (const auto& [name, f] : table) {
+    INFO(name);
+    const auto gradients = [&, f = f](bool in_place) {
+      const Tensor a = a0.clone().requires_grad_(), b = b0.clone().requires_grad_();
+      Tensor y = f(a, b);
+      if (in_place)
+        y.add_(b);
+      else
+        y = y + b;
+      return grad({sum(y * y * tensor(std::vector{1.0, 2.0, 3.0, 4.0}))}, {a, b});
+    };
+    const std::vector<Tensor> expected = gradients(false), got = gradients(true);
+    for (int i = 0; i < 2; ++i) CHECK(equal(got[i], expected[i]));
+  }
+}
