@@ -48,11 +48,12 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
       });
       ++impl->base->history_version;
     } else {
-      // An identity, so that the tensor has a node of its own even where `value` is a leaf.
+      // An identity, so that the tensor has a node of its own even where `value` is a leaf. What a constant overwrites
+      // gets zeros, as in PyTorch.
       if (needs_grad(result))
         record(op, self, inputs(result), [](Backward& back) { back.set(0, back.grad()); });
-      else if (impl->node)
-        detach_history(impl);
+      else
+        record(op, self, inputs(self), [](Backward& back) { back.set(0, zeros_like(back.grad())); });
       ++impl->history_version;
     }
   }

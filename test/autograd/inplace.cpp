@@ -221,6 +221,32 @@ TEST_CASE("a view of a tensor with gaps, or of a permuted one, sees its new hist
   CHECK(same.to_vector<float>() == Floats(6, 0));
 }
 
+TEST_CASE("a result that a constant overwrites stays in the graph, with gradient 0", "[inplace]") {
+  const std::pair<const char*, void (*)(Tensor&)> table[] = {
+      {"zero_", [](Tensor& y) { y.zero_(); }},
+      {"fill_", [](Tensor& y) { y.fill_(3); }},
+      {"copy_", [](Tensor& y) { y.copy_(ones({2})); }},
+      {"normal_", [](Tensor& y) { y.normal_(); }},
+  };
+  for (const auto& [name, overwrite] : table) {
+    INFO(name);
+    const Tensor x = tensor({1.0, 2.0}).requires_grad_();
+    Tensor y = x * 2;
+    const Tensor view = y[1];
+    overwrite(y);
+    CHECK(y.requires_grad());
+    CHECK(view.requires_grad());
+    (sum(y) + view).backward();
+    REQUIRE(x.grad().defined());
+    CHECK(x.grad().to_vector<float>() == Floats{0, 0});
+  }
+  Tensor w = ones({2}).requires_grad_(), y = w * 2;
+  y.zero_();
+  y[0].add_(w[1] * 5);
+  sum(y).backward();
+  CHECK(w.grad().to_vector<float>() == Floats{0, 5});
+}
+
 TEST_CASE("quotients and clamped tensors may be changed in place", "[inplace]") {
   const std::pair<const char*, Tensor (*)(const Tensor&, const Tensor&)> table[] = {
       {"div", [](const Tensor& a, const Tensor& b) { return a / b; }},
