@@ -57,8 +57,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
       ++impl->history_version;
     }
   }
-  const Tensor source =
-      TensorImpl::of(result)->storage == impl->storage ? no_grad([&] { return result.clone(); }) : result;
+  const Tensor source = shares_memory(result, self) ? no_grad([&] { return result.clone(); }) : result;
   copy_between(source.device(), expand_view(view_of(source), to.shape), self.device(), to);
   impl->storage->changed();
   return self;
@@ -84,8 +83,7 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
 bool writes_directly(const Tensor& self, const Tensor& other, bool integers = false) {
   const View &to = view_of(self), &from = view_of(other);
   return to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64 || (integers && to.dtype == kInt64)) &&
-         !(grad_mode && (needs_grad(self) || needs_grad(other))) &&
-         TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
+         !(grad_mode && (needs_grad(self) || needs_grad(other))) && !shares_memory(self, other) &&
          (self.device() == other.device() || (is_host_number(from) && !needs_grad(other)));
 }
 // x or, if that is a C++ number, it as one of dtype, which `room` has then.

@@ -247,6 +247,36 @@ TEST_CASE("a result that a constant overwrites stays in the graph, with gradient
   CHECK(w.grad().to_vector<float>() == Floats{0, 5});
 }
 
+TEST_CASE("foreign memory that overlaps is read before it is written", "[inplace][cpu]") {
+  const int64_t n = 100000;
+  std::vector<float> memory(n + 1);
+  const auto restart = [&] {
+    for (int64_t i = 0; i <= n; ++i) memory[i] = static_cast<float>(i);
+  };
+  const auto wrong = [&](auto expected) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) count += memory[i + 1] != expected(i);
+    return count;
+  };
+  const Tensor from = from_blob(memory.data(), {n});
+  Tensor to = from_blob(memory.data() + 1, {n});
+  restart();
+  to.copy_(from);
+  CHECK(wrong([](int64_t i) { return i; }) == 0);
+  restart();
+  to.add_(from);
+  CHECK(wrong([](int64_t i) { return 2 * i + 1; }) == 0);
+  restart();
+  to.addcmul_(from, ones({n}), 2);
+  CHECK(wrong([](int64_t i) { return 3 * i + 1; }) == 0);
+  restart();
+  to.index_copy_(0, arange(n), from);
+  CHECK(wrong([](int64_t i) { return i; }) == 0);
+  restart();
+  to.index_put_({arange(n)}, from);
+  CHECK(wrong([](int64_t i) { return i; }) == 0);
+}
+
 TEST_CASE("quotients and clamped tensors may be changed in place", "[inplace]") {
   const std::pair<const char*, Tensor (*)(const Tensor&, const Tensor&)> table[] = {
       {"div", [](const Tensor& a, const Tensor& b) { return a / b; }},
