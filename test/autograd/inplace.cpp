@@ -277,6 +277,20 @@ TEST_CASE("foreign memory that overlaps is read before it is written", "[inplace
   CHECK(wrong([](int64_t i) { return i; }) == 0);
 }
 
+TEST_CASE("repeated tensors share no memory with what they repeat", "[inplace]") {
+  for (const auto& repeated : {reel::repeat, reel::tile}) {
+    Tensor x = tensor({1.0, 2.0}), column = tensor({{1.0}, {2.0}});
+    Tensor y = repeated(x, {2, 1}), z = repeated(column, {1, 2}), same = repeated(x, {1});
+    x.fill_(7), column.fill_(7);
+    CHECK(y.to_vector<float>() == Floats{1, 2, 1, 2});
+    CHECK(z.to_vector<float>() == Floats{1, 1, 2, 2});
+    CHECK(same.to_vector<float>() == Floats{1, 2});
+    y.add_(1);
+    y[0].fill_(0);
+    CHECK(y.to_vector<float>() == Floats{0, 0, 2, 3});
+  }
+}
+
 TEST_CASE("quotients and clamped tensors may be changed in place", "[inplace]") {
   const std::pair<const char*, Tensor (*)(const Tensor&, const Tensor&)> table[] = {
       {"div", [](const Tensor& a, const Tensor& b) { return a / b; }},
@@ -300,4 +314,18 @@ TEST_CASE("quotients and clamped tensors may be changed in place", "[inplace]") 
     const std::vector<Tensor> expected = gradients(false), got = gradients(true);
     for (int i = 0; i < 2; ++i) CHECK(equal(got[i], expected[i]));
   }
+}
+
+TEST_CASE("computed tensors are row-major, so that view() takes them", "[inplace]") {
+  const Tensor x = randn({2, 8, 3, 3}), m = randn({3, 4}), n = randn({3, 5});
+  CHECK(softmax(x, 1).view({-1}).numel() == x.numel());
+  CHECK(log_softmax(x, 0).view({-1}).numel() == x.numel());
+  CHECK(einsum("ki,kj->ji", {m, n}).view({-1}).numel() == 20);
+  CHECK(einsum("bi,bj->ijb", {m, n}).view({-1}).numel() == 60);
+  CHECK(repeat(m, {2, 2}).view({-1}).numel() == 48);
+  CHECK(tile(m, {3, 1, 1}).view({-1}).numel() == 36);
+  CHECK(pixel_shuffle(x, 2).view({-1}).numel() == x.numel());
+  CHECK(pixel_unshuffle(pixel_shuffle(x, 2), 2).view({-1}).numel() == x.numel());
+  CHECK(channel_shuffle(x, 4).view({-1}).numel() == x.numel());
+  CHECK(equal(softmax(x, 1), softmax(x.transpose(1, 3), 3).transpose(1, 3)));
 }

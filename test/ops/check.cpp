@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <set>
 #include <sstream>
 
 #include "reel/autograd.h"
@@ -502,6 +503,22 @@ TEST_CASE("changing part of a result in place keeps the gradient of the rest", "
     }
   }
   CHECK(compared > 200);
+}
+
+TEST_CASE("computed results are row-major", "[ops]") {
+  const std::set<std::string> strided{// views
+                                      "broadcast_to", "chunk", "diagonal", "exp_", "expand", "index", "meshgrid",
+                                      "movedim", "narrow", "permute", "select", "slice", "swapaxes", "swapdims", "t",
+                                      "transpose", "unbind",
+                                      // transposed at the end, as in PyTorch; einsum: of one operand
+                                      "cholesky", "einsum", "rot90", "solve_triangular"};
+  for (const Row& row : op_table())
+    for (const std::vector<Shape>& shapes : shapes_of(row)) {
+      const Tensor y = row.call(make_inputs(row, kFloat32, shapes));
+      const std::string name = std::string(row.name).substr(0, std::string(row.name).find('('));
+      INFO(row.name << ' ' << y.shape() << " with strides " << y.strides());
+      CHECK((y.is_contiguous() || strided.contains(name)));
+    }
 }
 
 TEST_CASE("gradients have their input's dtype where types are mixed", "[ops]") {
