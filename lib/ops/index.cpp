@@ -364,6 +364,7 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
   const Tensor from = source_for("scatter_reduce", x, to.ids, source);
   if (const Upcast up{x.dtype()})
     return up.round(scatter_reduce(up(x), to.dim, to.ids, up(from), reduce, include_self));
+  REEL_CHECK(reduce != Reduce::kMean || x.dtype() != kBool, "scatter_reduce: bools have no mean; convert them first");
   switch (reduce) {
     case Reduce::kSum: return add_elements(without_self(x, to, include_self, 0), to, from);
     case Reduce::kMean: return mean_at(x, to, from, include_self);
