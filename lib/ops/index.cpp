@@ -185,12 +185,21 @@ Tensor& TensorMethods::index_copy_(int64_t dim, const Tensor& ids, const Tensor&
   return put_in_place("index_copy_", self(this), to, slices_for("index_copy_", self(this), to, source));
 }
 
+namespace {
+/// Each position once if the gradient of the value, the sum of those of the slices that hold it, is wanted.
+Positions fill_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value) {
+  Positions to = slice_positions(op, x, dim, ids);
+  if (recording(value)) to.ids = unique(to.ids).values;
+  return to;
+}
+}  // namespace
+
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value) {
-  const Positions to = slice_positions("index_fill", x, dim, ids);
+  const Positions to = fill_positions("index_fill", x, dim, ids, value);
   return put_slices(x, to.dim, to.ids, slices_for("index_fill", x, to, value, true));
 }
 Tensor& TensorMethods::index_fill_(int64_t dim, const Tensor& ids, const Tensor& value) {
-  const Positions to = slice_positions("index_fill_", self(this), dim, ids);
+  const Positions to = fill_positions("index_fill_", self(this), dim, ids, value);
   return put_in_place("index_fill_", self(this), to, slices_for("index_fill_", self(this), to, value, true));
 }
 

@@ -316,6 +316,18 @@ TEST_CASE("bools that are added stay 0 and 1", "[index]") {
                           ones({256}, {.dtype = kBool}))) == Bytes{1});
 }
 
+TEST_CASE("the gradient of what index_fill writes counts each slice once", "[index]") {
+  const Tensor ids = tensor({1, 1, 0, 1, 1}), x = leaf(zeros({3, 2})), value = leaf(tensor(2.));
+  const Tensor w = tensor({{1., 2.}, {3., 4.}, {5., 6.}});
+  sum(index_fill(x, 0, ids, value) * w).backward();
+  CHECK(value.grad().item<float>() == 1 + 2 + 3 + 4);
+  CHECK(numbers(x.grad()) == Numbers{0, 0, 0, 0, 5, 6});
+  Tensor y = x * 1;
+  y.index_fill_(0, ids, value);
+  sum(y * w).backward();
+  CHECK(value.grad().item<float>() == 20);
+}
+
 TEST_CASE("int32 and uint8 ids are taken for int64 ones", "[index]") {
   const Tensor x = arange(12).reshape({3, 4});
   for (const DType dtype : {kInt32, kUInt8}) {
