@@ -636,7 +636,7 @@ TEST_CASE("two dtypes meet where PyTorch's documentation says", "[ops]") {
     for (const Shape& shape : {Shape{2}, Shape{}}) {
       INFO(x << ' ' << shape);
       const Tensor tensor = ones(shape, {.dtype = x});
-      CHECK((tensor * true).dtype() == x);
+      CHECK((tensor * Tensor(true)).dtype() == x);
       CHECK((tensor + 1).dtype() == (x == kBool ? kInt64 : x));
       CHECK((1.5 + tensor).dtype() == (is_floating_point(x) ? x : kFloat32));
     }
