@@ -52,7 +52,8 @@ using GradHook = std::function<Tensor(const Tensor& grad)>;
 ///
 /// Dimensions are counted from 0, or from the end when negative. A default-constructed Tensor is undefined; every op
 /// throws reel::Error for it. A number converts to a 0-d tensor that takes part in type promotion as PyTorch's Python
-/// numbers do, so that `2.0 * x` keeps the dtype of a float x.
+/// numbers do, so that `2.0 * x` keeps the dtype of a float x. A bool does not: Tensor(true) is written in full, since
+/// what a call of a function of the standard library returns, as of std::empty, must not become a tensor unnoticed.
 ///
 /// Ops are functions (ops.h) and, as in PyTorch, members (tensor_methods.h): sum(x, 1) and x.sum(1), x.add_(y).
 ///
@@ -63,10 +64,11 @@ class Tensor : public TensorMethods {
  public:
   Tensor() = default;  ///< Undefined.
   template <class T>
-  requires std::is_arithmetic_v<T> Tensor(T number) : Tensor(Scalar(number)) {}  ///< A number.
-  Tensor(Scalar number);                                                         ///< A number.
-  Tensor(const Tensor&) = default;                                               ///< Another handle to the same tensor.
-  Tensor(Tensor&&) = default;                                                    ///< Leaves the other one undefined.
+  requires std::is_arithmetic_v<T>
+  explicit(std::same_as<T, bool>) Tensor(T number) : Tensor(Scalar(number)) {}  ///< A number.
+  Tensor(Scalar number);                                                        ///< A number.
+  Tensor(const Tensor&) = default;                                              ///< Another handle to the same tensor.
+  Tensor(Tensor&&) = default;                                                   ///< Leaves the other one undefined.
   ///@{
   /// Assignment rebinds this handle to another tensor; it writes no elements. `x[0] = y` would rebind a temporary, so
   /// it does not compile: write with x[0].copy_(y), x[0].fill_(5) or x.index_put_({…}, y).
@@ -246,6 +248,17 @@ struct TensorOptions {
 };
 
 Tensor empty(const Shape& shape, TensorOptions options = {});  ///< Uninitialised.
+///@{
+/// The same. std::empty would be a better match for a list or vector than a function that takes a Shape.
+template <class T>
+requires std::integral<T> Tensor empty(std::initializer_list<T> shape) {
+  Shape sizes;
+  for (const T size : shape) sizes.push_back(static_cast<int64_t>(size));
+  return empty(sizes);
+}
+template <class T>
+requires std::integral<T> Tensor empty(const std::vector<T>& shape) { return empty(Shape(shape)); }
+///@}
 Tensor zeros(const Shape& shape, TensorOptions options = {});  ///< Filled with 0.
 Tensor ones(const Shape& shape, TensorOptions options = {});   ///< Filled with 1.
 /// Filled with the value: bool, int64 or float32 as it is a bool, an integer or a float.

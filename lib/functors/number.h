@@ -129,6 +129,11 @@ REEL_HD To to_integer(From x) {
   }
 }
 
+/// The slope 0 for the gradient g. Not g times 0, which is NaN where g is infinite.
+template <class T>
+REEL_HD T zeros_like(T) {
+  return T(0);
+}
 template <class T>
 REEL_HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));

@@ -184,7 +184,8 @@ Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) {
   std::string gone;
   for (const char label : y.labels)
     if (result.find(label) == std::string::npos) gone += label;
-  return sum_out(y, gone).arranged(result);
+  const Tensor arranged = sum_out(y, gone).arranged(result);
+  return operands.size() > 1 ? arranged.contiguous() : arranged;  // of one operand it may be a view
 }
 
 // ---- other products -------------------------------------------------------------------------------------------------

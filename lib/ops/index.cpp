@@ -201,9 +201,18 @@ Tensor& TensorMethods::index_copy_(int64_t dim, const Tensor& ids, const Tensor&
   return put_in_place("index_copy_", self(this), to, slices_for("index_copy_", self(this), to, source));
 }
 
+namespace {
+/// Each position once if the gradient of the value, the sum of those of the slices that hold it, is wanted.
+Positions fill_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value) {
+  Positions to = slice_positions(op, x, dim, ids);
+  if (recording(value)) to.ids = unique(to.ids).values;
+  return to;
+}
+}  // namespace
+
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value) {
   if (view_of(x, "index_fill").shape.empty()) return index_fill(x.reshape({1}), dim, ids, value).reshape({});
-  const Positions to = slice_positions("index_fill", x, dim, ids);
+  const Positions to = fill_positions("index_fill", x, dim, ids, value);
   return put_slices(x, to.dim, to.ids, slices_for("index_fill", x, to, value, true));
 }
 Tensor& TensorMethods::index_fill_(int64_t dim, const Tensor& ids, const Tensor& value) {
@@ -211,7 +220,7 @@ Tensor& TensorMethods::index_fill_(int64_t dim, const Tensor& ids, const Tensor&
     self(this).view({1}).index_fill_(dim, ids, value);
     return self(this);
   }
-  const Positions to = slice_positions("index_fill_", self(this), dim, ids);
+  const Positions to = fill_positions("index_fill_", self(this), dim, ids, value);
   return put_in_place("index_fill_", self(this), to, slices_for("index_fill_", self(this), to, value, true));
 }
 
@@ -385,6 +394,7 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
   const Tensor from = source_for("scatter_reduce", x, to.ids, source);
   if (const Upcast up{x.dtype()})
     return up.round(scatter_reduce(up(x), to.dim, to.ids, up(from), reduce, include_self));
+  REEL_CHECK(reduce != Reduce::kMean || x.dtype() != kBool, "scatter_reduce: bools have no mean; convert them first");
   switch (reduce) {
     case Reduce::kSum: return add_elements(without_self(x, to, include_self, 0), to, from);
     case Reduce::kMean: return mean_at(x, to, from, include_self);

@@ -23,12 +23,10 @@ Tensor value_for(const char* op, const Tensor& x, const Tensor& value);
 template <class Changed, class Write>
 Tensor& rewrite(const char* op, Tensor& self, const Tensor& ids, const Tensor& source, Changed changed, Write write) {
   check_in_place(op, self);
-  Storage* mine = TensorImpl::of(self)->storage;
-  if ((self.is_floating_point() && recording(self, source)) || TensorImpl::of(ids)->storage == mine ||
-      TensorImpl::of(source)->storage == mine)
+  if ((self.is_floating_point() && recording(self, source)) || shares_memory(ids, self) || shares_memory(source, self))
     return assign_in_place(op, self, changed());
   write();
-  mine->changed();
+  TensorImpl::of(self)->storage->changed();
   return self;
 }
 

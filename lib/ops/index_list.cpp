@@ -202,10 +202,8 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
   const Tensor source =
       value_for(op, x, value).to(x.device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
 
-  const Storage* mine = TensorImpl::of(x)->storage;
-  const bool recorded = grad_enabled() && (needs_grad(x) || needs_grad(source));
-  if (!recorded && TensorImpl::of(lookup.tensor)->storage == mine && TensorImpl::of(source)->storage != mine &&
-      TensorImpl::of(lookup.ids)->storage != mine) {
+  const bool is_part = TensorImpl::of(lookup.tensor)->storage == TensorImpl::of(x)->storage;
+  if (!recording(x, source) && is_part && !shares_memory(source, x) && !shares_memory(lookup.ids, x)) {
     const auto write = accumulate ? kernels_of(x).index_add : kernels_of(x).index_copy;
     write(view_of(lookup.tensor), lookup.dim, view_of(lookup.ids), view_of(source));
     TensorImpl::of(x)->storage->changed();

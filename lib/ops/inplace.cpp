@@ -45,25 +45,22 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);
-      const Geometry part = geometry_in_base(impl);
-      record("assign", base, inputs(base, result), [part](Backward& back) {
-        const Tensor& g = back.grad();
-        const Tensor inside = region(g, part.offset, part.shape, part.strides);
-        if (back.needs(1)) back.set(1, inside.clone());
-        if (back.needs(0)) back.set(0, g - embed(inside, g.shape(), part.offset, part.strides));
+      record("assign", base, inputs(base, result), [part = PartOfBase(impl)](Backward& back) {
+        if (back.needs(1)) back.set(1, part.of(back.grad()).clone());
+        if (back.needs(0)) back.set(0, part.without(back.grad()));
       });
       history_replaced(impl->base);
     } else {
-      // An identity, so that the tensor has a node of its own even where `value` is a leaf.
+      // An identity, so that the tensor has a node of its own even where `value` is a leaf. What a constant overwrites
+      // gets zeros, as in PyTorch.
       if (needs_grad(result))
         record(op, self, inputs(result), [](Backward& back) { back.set(0, back.grad()); });
-      else if (impl->node)
-        detach_history(impl);
+      else
+        record(op, self, inputs(self), [](Backward& back) { back.set(0, zeros_like(back.grad())); });
       history_replaced(impl);
     }
   }
-  const Tensor source =
-      TensorImpl::of(result)->storage == impl->storage ? no_grad([&] { return result.clone(); }) : result;
+  const Tensor source = shares_memory(result, self) ? no_grad([&] { return result.clone(); }) : result;
   copy_between(source.device(), expand_view(view_of(source), to.shape), self.device(), to);
   impl->storage->changed();
   return self;
@@ -90,8 +87,7 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
 bool writes_directly(const Tensor& self, const Tensor& other, bool integers = false) {
   const View &to = view_of(self), &from = view_of(other);
   return to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64 || (integers && to.dtype == kInt64)) &&
-         !(grad_mode && (needs_grad(self) || needs_grad(other))) &&
-         TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
+         !(grad_mode && (needs_grad(self) || needs_grad(other))) && !shares_memory(self, other) &&
          (self.device() == other.device() || (is_host_number(from) && !needs_grad(other)));
 }
 // x or, if that is a C++ number, it as one of dtype, which `room` has then.

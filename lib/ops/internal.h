@@ -100,6 +100,12 @@ Tensor region_view(const char* name, const Tensor& x, Part part) {
 
 // ---- in place -------------------------------------------------------------------------------------------------------
 
+/// May a write to one change the other? Tensors of one storage, or of foreign memory (from_blob) that overlaps.
+inline bool shares_memory(const Tensor& a, const Tensor& b) {
+  const Storage *s = TensorImpl::of(a)->storage, *t = TensorImpl::of(b)->storage;
+  const auto *from = static_cast<const char*>(s->data), *to = static_cast<const char*>(t->data);
+  return s == t || (from < to + t->bytes && to < from + s->bytes);
+}
 /// Gives self the values of `value` (broadcast and cast to self), recorded if need be. Refuses, in op's name, what may
 /// not be changed.
 Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value);

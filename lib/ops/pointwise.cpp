@@ -373,7 +373,7 @@ Tensor logical_or(const Tensor& a, const Tensor& b) { return compare<functors::L
 Tensor logical_xor(const Tensor& a, const Tensor& b) {
   return compare<functors::LogicalXor>("logical_xor", a, b, true);
 }
-Tensor logical_not(const Tensor& x) { return compare<functors::Eq>("logical_not", x, false); }
+Tensor logical_not(const Tensor& x) { return compare<functors::Eq>("logical_not", x, Tensor(false)); }
 
 namespace {
 template <class F>

@@ -29,7 +29,7 @@ Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
              "; convert it to a floating point type first");
   if (xv.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
   if (d == xv.shape.size() - 1) return softmax_rows(log, x.contiguous());
-  return softmax_rows(log, x.transpose(d, -1).contiguous()).transpose(d, -1);
+  return softmax_rows(log, x.transpose(d, -1).contiguous()).transpose(d, -1).contiguous();
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ ValuesIndices nth(const Tensor& x, int d, int64_t k, bool nan_wins, bool keepdim
   if (!shape.empty()) shape[shape.size() - 1] = 1;
   const Tensor indices = make_tensor(shape, kInt64, x.device());
   kernels_of(x).kthvalue(k, nan_wins, rows, view_of(indices));
-  return picked(x, d, shape.empty() ? indices : indices.transpose(d, -1), keepdim);
+  return picked(x, d, shape.empty() ? indices : indices.transpose(d, -1).contiguous(), keepdim);
 }
 
 }  // namespace

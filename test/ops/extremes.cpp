@@ -221,6 +221,28 @@ TEST_CASE("saturated functions have finite derivatives", "[ops][isa][extremes]")
       }
 }
 
+TEST_CASE("a slope of 0 gives 0 for an infinite gradient", "[ops][isa][extremes]") {
+  const std::pair<const char*, Tensor (*)(const Tensor&)> table[] = {
+      {"floor", floor},
+      {"ceil", ceil},
+      {"round", round},
+      {"trunc", trunc},
+      {"sign", sign},
+      {"floor_divide by", [](const Tensor& x) { return floor_divide(x, 1.); }},
+      {"floor_divide of", [](const Tensor& x) { return floor_divide(1., x); }},
+  };
+  for (const auto& [name, f] : table)
+    for (const DType dtype : {kFloat32, kFloat64, kFloat16})
+      for (const bool create_graph : {false, true}) {
+        INFO(name << ' ' << dtype);
+        const Tensor x = full({11}, 0.3, {.dtype = dtype, .requires_grad = true}), y = f(x);
+        const Tensor g = full({11}, kInf, {.dtype = dtype});
+        const Tensor slope = grad({y}, {x}, {g}, {.create_graph = create_graph})[0];
+        CHECK(slope.dtype() == dtype);
+        CHECK(slope.to_vector<double>() == std::vector<double>(11, 0));
+      }
+}
+
 TEST_CASE("derivatives at the edge of the domain", "[ops][extremes]") {
   const Tensor zero = zeros({1}, {.dtype = kFloat64});
   CHECK(gradient([](const Tensor& x) { return pow(x, 2.); }, zero)[0] == 0);

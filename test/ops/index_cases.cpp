@@ -288,6 +288,46 @@ TEST_CASE("in-place twins of index ops touch only what they name, and carry grad
   CHECK(numbers(counts) == Numbers{3, 0, 1});
 }
 
+TEST_CASE("bools that are added stay 0 and 1", "[index]") {
+  const Tensor ids = tensor({0, 0, 2}), source = tensor({true, true, true}), x = tensor({true, false, false});
+  const auto bytes = [](const Tensor& y) {
+    const Tensor host = y.to(kCPU).contiguous();
+    CHECK(host.dtype() == kBool);
+    const auto* begin = reinterpret_cast<const uint8_t*>(host.data<bool>());
+    return std::vector<int>(begin, begin + host.numel());
+  };
+  using Bytes = std::vector<int>;
+  CHECK(bytes(index_add(x, 0, ids, source)) == Bytes{1, 0, 1});
+  CHECK(bytes(x.clone().index_add_(0, ids, source)) == Bytes{1, 0, 1});
+  CHECK(bytes(index_add(x.expand({3, 3}).t(), 0, ids, source.expand({3, 3}).t())) == Bytes{1, 1, 1, 0, 0, 0, 1, 1, 1});
+  CHECK(bytes(scatter_add(x, 0, ids, source)) == Bytes{1, 0, 1});
+  CHECK(bytes(x.clone().scatter_add_(0, ids, source)) == Bytes{1, 0, 1});
+  CHECK(bytes(x.clone().index_put_({ids}, source, true)) == Bytes{1, 0, 1});
+  CHECK(bytes(x.clone().index_put_({ids}, Tensor(true), true)) == Bytes{1, 0, 1});
+  for (const Reduce reduce : {Reduce::kSum, Reduce::kMax}) {
+    CHECK(bytes(scatter_reduce(x, 0, ids, source, reduce)) == Bytes{1, 0, 1});
+    CHECK(bytes(scatter_reduce(x, 0, ids, reel::logical_not(source), reduce, false)) == Bytes{0, 0, 0});
+  }
+  for (const Reduce reduce : {Reduce::kProd, Reduce::kMin})
+    CHECK(bytes(scatter_reduce(x, 0, ids, source, reduce)) == Bytes{1, 0, 0});
+  CHECK_THROWS_WITH(scatter_reduce(x, 0, ids, source, Reduce::kMean), Catch::Contains("bools have no mean"));
+  // Not even after 256 of them, which are 0 in a byte.
+  CHECK(bytes(scatter_add(zeros({1}, {.dtype = kBool}), 0, zeros({256}, {.dtype = kInt64}),
+                          ones({256}, {.dtype = kBool}))) == Bytes{1});
+}
+
+TEST_CASE("the gradient of what index_fill writes counts each slice once", "[index]") {
+  const Tensor ids = tensor({1, 1, 0, 1, 1}), x = leaf(zeros({3, 2})), value = leaf(tensor(2.));
+  const Tensor w = tensor({{1., 2.}, {3., 4.}, {5., 6.}});
+  sum(index_fill(x, 0, ids, value) * w).backward();
+  CHECK(value.grad().item<float>() == 1 + 2 + 3 + 4);
+  CHECK(numbers(x.grad()) == Numbers{0, 0, 0, 0, 5, 6});
+  Tensor y = x * 1;
+  y.index_fill_(0, ids, value);
+  sum(y * w).backward();
+  CHECK(value.grad().item<float>() == 20);
+}
+
 TEST_CASE("int32 and uint8 ids are taken for int64 ones", "[index]") {
   const Tensor x = arange(12).reshape({3, 4});
   for (const DType dtype : {kInt32, kUInt8}) {

@@ -57,6 +57,11 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value =
 /// a tensor. A minimum (maximum) below (above) all that an integer type holds has no effect; one beyond its other end
 /// is an Error.
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max = {});
+/// The same: std::clamp, for three arguments of one type, would be a better match otherwise.
+template <class T>
+requires std::same_as<T, Tensor> Tensor clamp(const T& x, const T& min, const T& max) {
+  return clamp(x, Bound(min), Bound(max));
+}
 /// NaN and the infinities replaced; the defaults for these are the largest and the least number of x's type.
 Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},
                   std::optional<double> neginf = {});

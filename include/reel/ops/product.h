@@ -45,6 +45,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims = 2);
 /// dimensions that are broadcast. Without "->" the result has the letters that occur once, in alphabetical order. A
 /// letter twice in one operand is its diagonal. Operands are contracted from left to right, as batched matrix products.
 /// Integers are promoted where they meet; what is summed within one operand is int64, as of sum.
+/// The result is row-major; of one operand whose elements are not summed it is a view.
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
   return einsum(equation, std::span(operands.begin(), operands.size()));

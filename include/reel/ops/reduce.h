@@ -41,6 +41,10 @@ template <std::floating_point T>
 ValuesIndices max(const Tensor& x, T other, bool = false) = delete;
 template <std::floating_point T>
 ValuesIndices min(const Tensor& x, T other, bool = false) = delete;
+template <std::same_as<Tensor> T>
+ValuesIndices max(const Tensor& x, const T& other) = delete;
+template <std::same_as<Tensor> T>
+ValuesIndices min(const Tensor& x, const T& other) = delete;
 ///@}
 
 ///@{
@@ -64,7 +68,8 @@ Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = f
 ///@{
 /// The variance, the sum of squared deviations from the mean over n - correction (Bessel's correction by default), and
 /// its root, the standard deviation. For floating-point tensors; NaN or infinite where n ≤ correction. Where all
-/// elements are equal, all derivatives of std are 0.
+/// elements are equal, all derivatives of std are 0. After `using namespace reel` std(x) is ambiguous, as std is a
+/// namespace, too: write reel::std(x) or x.std().
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 ///@}
