@@ -299,6 +299,7 @@ TEST_CASE("pinned memory is copied from, streams wait for events, statistics cou
 }
 
 TEST_CASE("a gradient is set on the device of its tensor", "[cuda]") {
+  if (!cuda::is_available()) return;
   Tensor w = ones({2}, {.device = kCUDA, .requires_grad = true});
   CHECK_THROWS_WITH(w.set_grad(ones({2}, {.device = kCPU})),
                     Contains("set_grad: a gradient on cpu for a tensor on cuda"));
