@@ -6,6 +6,8 @@ python3 differences.py prints the sentences as Markdown.
 
 import torch
 
+from program import Ref
+
 DOCUMENTED = []
 
 
@@ -76,6 +78,28 @@ def _(d):
     # What divides or clamps is often changed in place, and must not need its result.
     common = ("div:", "clamp:", "hardtanh:", "relu6:", "normalize:", "scatter_reduce")
     return d.kind == "refused" and "a tensor that its gradient needs was changed in place" in d.message and not d.message.startswith(common)
+
+
+@documented("Where x equals a tensor that is a bound of `clamp`, the two share the gradient.")
+def _(d):
+    return d.kind == "value" and d.op in ("grad", "backward") and any(
+        statement.op.base in ("clamp", "clamp_") and any(isinstance(arg, Ref) for arg in statement.args[1:])
+        for statement in d.program)  # fmt: skip
+
+
+@documented("Of elements that tie, `median`, `quantile`, `kthvalue`, `mode` and `topk` may choose others, which get the gradient.")
+def _(d):
+    return d.kind == "value" and d.op in ("grad", "backward") and bool(d.ops & {"median", "quantile", "kthvalue", "mode", "topk"})
+
+
+@documented("`poisson_nll_loss` with `full` has a gradient by targets up to 1, too; PyTorch's is NaN at 0.")
+def _(d):
+    return d.kind == "value" and d.op in ("grad", "backward") and "poisson_nll_loss" in d.ops and bool(d.torch.isnan().any())
+
+
+@documented("Only floating-point tensors ever require grad.")
+def _(d):
+    return d.kind == "requires_grad" and not d.torch.is_floating_point()
 
 
 @documented("Slopes are exact where PyTorch's are not: `hardsigmoid` in float64, `gelu_tanh` of infinities.")
@@ -161,6 +185,16 @@ def _(d):
     return d.kind == "refused" and d.op == "index" and "out of range" in d.message
 
 
+@documented("In `x.index_put_` the value must broadcast to the elements that are indexed, without leading dimensions of size 1.")
+def _(d):
+    return d.kind == "refused" and d.op in ("index_put", "index_put_") and "index_put_: a value of shape" in d.message
+
+
+@documented("The shapes of a loss's input and target must be equal, or the target a number; PyTorch warns and broadcasts.")
+def _(d):
+    return d.kind == "refused" and d.op.endswith("_loss") and "and target of shape" in d.message
+
+
 @documented("The `median` of no elements is an Error, not NaN.")
 def _(d):
     return d.kind == "refused" and d.op == "median" and d.args[0].numel() == 0
@@ -224,9 +258,9 @@ def _(d):
     return d.kind == "accepted" and d.op == "quantile" and d.args[0].numel() == 0
 
 
-@documented("`repeat_interleave(x, n, 0)` takes a 0-d x.")
+@documented("`repeat_interleave(x, n, 0)` and `flatten(x, 0, 1)` take a 0-d x.")
 def _(d):
-    return d.kind == "accepted" and d.op == "repeat_interleave" and d.args[0].dim() == 0
+    return d.kind == "accepted" and d.op in ("repeat_interleave", "flatten") and d.args[0].dim() == 0
 
 
 @documented("`bincount` has the dtype of floating-point weights, also if they are float16 or none.")

@@ -35,14 +35,15 @@ Tensors backward_of(In output, In cotangent, const Tensors& leaves) {
 
 const std::vector<Op> pointwise{
     OP(mul), OP(div), OP(pow), OP(maximum), OP(minimum), OP(fmod), OP(remainder), OP(floor_divide), OP(float_power),
-    OP(hypot), OP(atan2), OP(logaddexp), OP(xlogy), OP(lerp), OP(addcmul), OP(addcdiv), OP(clamp), OP(nan_to_num),
-    OP(where), OP(neg), OP(abs), OP(sign), OP(exp), OP(expm1), OP(log), OP(log1p), OP(sqrt), OP(rsqrt), OP(square),
-    OP(reciprocal), OP(sin), OP(cos), OP(tan), OP(asin), OP(acos), OP(atan), OP(sinh), OP(cosh), OP(tanh), OP(asinh),
-    OP(acosh), OP(atanh), OP(exp2), OP(log2), OP(log10), OP(logit), OP(sigmoid), OP(erf), OP(erfc), OP(lgamma),
-    OP(digamma), OP(polygamma), OP(floor), OP(ceil), OP(round), OP(trunc), OP(frac), OP(eq), OP(ne), OP(lt), OP(le),
-    OP(gt), OP(ge), OP(logical_and), OP(logical_or), OP(logical_xor), OP(logical_not), OP(isnan), OP(isinf),
-    OP(isfinite), OP(isclose), OP(allclose), OP(equal), OP(bitwise_and), OP(bitwise_or), OP(bitwise_xor),
-    OP(bitwise_not), OP(bitwise_left_shift), OP(bitwise_right_shift),
+    OP(hypot), OP(atan2), OP(logaddexp), OP(xlogy), OP(lerp), OP(addcmul), OP(addcdiv),
+    CALL("clamp", (In x, const Bound& low, const Bound& high), clamp(x, low, high)), OP(nan_to_num), OP(where), OP(neg),
+    OP(abs), OP(sign), OP(exp), OP(expm1), OP(log), OP(log1p), OP(sqrt), OP(rsqrt), OP(square), OP(reciprocal), OP(sin),
+    OP(cos), OP(tan), OP(asin), OP(acos), OP(atan), OP(sinh), OP(cosh), OP(tanh), OP(asinh), OP(acosh), OP(atanh),
+    OP(exp2), OP(log2), OP(log10), OP(logit), OP(sigmoid), OP(erf), OP(erfc), OP(lgamma), OP(digamma), OP(polygamma),
+    OP(floor), OP(ceil), OP(round), OP(trunc), OP(frac), OP(eq), OP(ne), OP(lt), OP(le), OP(gt), OP(ge),
+    OP(logical_and), OP(logical_or), OP(logical_xor), OP(logical_not), OP(isnan), OP(isinf), OP(isfinite), OP(isclose),
+    OP(allclose), OP(equal), OP(bitwise_and), OP(bitwise_or), OP(bitwise_xor), OP(bitwise_not), OP(bitwise_left_shift),
+    OP(bitwise_right_shift),
     // activations
     OP(relu), OP(relu6), OP(hardtanh), OP(leaky_relu), OP(prelu), OP(rrelu), OP(elu), OP(selu), OP(celu), OP(gelu),
     OP(gelu_tanh), OP(silu), OP(mish), OP(hardswish), OP(hardsigmoid), OP(logsigmoid), OP(softplus), OP(softsign),
