@@ -306,6 +306,27 @@ TEST_CASE("softmax, logsumexp and losses of very large scores", "[ops][isa][extr
   }
 }
 
+TEST_CASE("softmax along a dimension that is not the last gives what it gives along the last", "[ops][isa][extremes]") {
+  const std::vector<double> columns{kInf, -kInf, kNan,  300,   -300, 300, -kInf, 0,    0,    1,    2,
+                                    3,    0,     -kInf, -kInf, 65,   64,  63,    1e30, 1e30, -1e30};
+  for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16})
+    for (const auto f : {softmax, log_softmax}) {
+      INFO(dtype << (f == softmax ? " softmax" : " log_softmax"));
+      const auto run = [&](int64_t dim) {
+        const Tensor rows = tensor(columns, {7, 3}).to(dtype);
+        const Tensor x = (dim ? rows : rows.t().contiguous()).detach().requires_grad_(), y = f(x, dim);
+        const Tensor weights = tensor({1., 2., -3.}).to(dtype);
+        const Tensor gx = grad({sum(y * (dim ? weights : weights.unsqueeze(1)))}, {x})[0];
+        return std::pair(dim ? y : y.t(), dim ? gx : gx.t());
+      };
+      const auto [y, gy] = run(1);
+      const auto [z, gz] = run(0);
+      const double tolerance = dtype == kFloat64 ? 1e-14 : dtype == kFloat32 ? 1e-6 : dtype == kFloat16 ? 1e-3 : 1e-2;
+      CHECK(allclose(z, y, tolerance, tolerance, true));
+      CHECK(allclose(gz, gy, 4 * tolerance, 4 * tolerance, true));
+    }
+}
+
 TEST_CASE("long sums and close numbers keep their digits", "[ops][isa][extremes]") {
   const double tenth = 0.1f;
   const Tensor many = full({10'000'000}, 0.1f);
