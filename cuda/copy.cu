@@ -5,6 +5,7 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "lib/core/allocator.h"
+#include "lib/functors/number.h"
 
 // Copies within a GPU, between host and GPU and between GPUs, with conversions of dtype and layout; fill and where.
 namespace reel::cuda {
@@ -19,9 +20,8 @@ struct Identity {
 template <class To, class From>
 struct Convert {
   __device__ To operator()(From x) const {
-    if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, uint8_t>)
-      return static_cast<uint8_t>(
-          static_cast<int64_t>(x));  // modulo 256, as on the CPU; direct conversion is undefined
+    if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>)
+      return functors::to_integer<To>(x);
     else
       return static_cast<To>(x);
   }

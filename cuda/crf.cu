@@ -55,6 +55,22 @@ struct Chain {
     return block_reduce(sum, Plus());
   }
 
+  /// The first step whose observed tag is not allowed there, -1 where there is none.
+  __device__ int64_t first_forbidden() const {
+    const auto forbids = [](const bool* mask, int64_t i) { return mask && !mask[i]; };
+    const auto known = [&](int64_t tag) { return tag >= 0 && tag < tags; };
+    int64_t first = length;
+    for (int64_t t = threadIdx.x; t < length && first == length; t += blockDim.x) {
+      const int64_t tag = observed(t), before = t > 0 ? observed(t - 1) : 0;
+      if (!known(tag) || !known(before)) continue;
+      if ((t == 0 ? forbids(crf.allowed_start, tag) : forbids(crf.allowed_transitions, before * tags + tag)) ||
+          (t == length - 1 && forbids(crf.allowed_end, tag)))
+        first = t;
+    }
+    first = block_reduce(first, Minimum());
+    return first < length ? first : -1;
+  }
+
   /// clear(t) for the steps beyond the chain's end, which padded layouts have.
   template <class Clear>
   __device__ void pad(const Clear& clear) const {
@@ -115,7 +131,10 @@ __global__ void likelihood(Crf crf, Workspace<T> memory) {
   }
   log_z += double(chain.last());
   const double score = crf.observed ? chain.score() : 0;
-  if (threadIdx.x == 0) static_cast<T*>(crf.result)[chain.s] = T(score - log_z);
+  const int64_t forbidden = crf.forbidden ? chain.first_forbidden() : -1;
+  if (threadIdx.x > 0) return;
+  static_cast<T*>(crf.result)[chain.s] = T(score - log_z);
+  if (crf.forbidden) crf.forbidden[chain.s] = forbidden;
 }
 
 // ---- its gradient ---------------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ struct Numbers {
 
 template <class To, class From>
 __device__ To convert(From x) {
-  if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, uint8_t>)
-    return static_cast<uint8_t>(static_cast<int64_t>(x));  // wraps, as integers do
+  if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>)
+    return functors::to_integer<To>(x);
   else
     return narrow<To>(x);
 }
@@ -197,7 +197,8 @@ void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset,
   if (kind == RandomKind::kInteger) return fill(Integer(a, b), numbers, y);
   if (kind == RandomKind::kUniform && y.dtype == kFloat16) return fill(Coarse<__half>(a, b), numbers, y);
   if (kind == RandomKind::kUniform && y.dtype == kBFloat16) return fill(Coarse<__nv_bfloat16>(a, b), numbers, y);
-  with_float(y.dtype == kFloat64 ? kFloat64 : kFloat32, [&](auto type) {
+  const bool wide = y.dtype == kFloat64 || !is_floating_point(y.dtype);  // float32 does not have all integers
+  with_float(wide ? kFloat64 : kFloat32, [&](auto type) {
     using T = typename decltype(type)::type;
     switch (kind) {
       case RandomKind::kUniform: return fill(Uniform<T>(a, b), numbers, y);

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "lib/dispatch.h"
 #include "lib/functors/number.h"
 #include "lib/view.h"
 
@@ -202,49 +203,21 @@ __host__ __device__ inline T narrow(W x) {
     return static_cast<T>(x);
 }
 
-/// A type as a value.
-template <class T>
-struct Type {
-  using type = T;
-};
+using dispatch::Type, dispatch::with_integer, dispatch::with_word;
 /// f(Type<T>()) for float32 and float64.
 template <class F>
 void with_float(DType dtype, const F& f) {
   dtype == kFloat32 ? f(Type<float>()) : f(Type<double>());
 }
-/// … and the half types.
+/// … any floating-point dtype.
 template <class F>
 void with_floating(DType dtype, const F& f) {
-  switch (dtype) {
-    case kFloat16: return f(Type<__half>());
-    case kBFloat16: return f(Type<__nv_bfloat16>());
-    case kFloat32: return f(Type<float>());
-    default: return f(Type<double>());
-  }
+  dispatch::with_floating<__half, __nv_bfloat16>(dtype, f);
 }
-/// … for uint8 (and bool), int32 and int64.
-template <class F>
-void with_integer(DType dtype, const F& f) {
-  switch (dtype) {
-    case kInt32: return f(Type<int32_t>());
-    case kInt64: return f(Type<int64_t>());
-    default: return f(Type<uint8_t>());
-  }
-}
-/// … for any dtype; bools are bytes.
+/// … any dtype.
 template <class F>
 void with_type(DType dtype, const F& f) {
-  is_floating_point(dtype) ? with_floating(dtype, f) : with_integer(dtype, f);
-}
-/// … for an unsigned integer of the dtype's size, where elements are only moved.
-template <class F>
-void with_word(DType dtype, const F& f) {
-  switch (size_of(dtype)) {
-    case 1: return f(Type<uint8_t>());
-    case 2: return f(Type<uint16_t>());
-    case 4: return f(Type<uint32_t>());
-    default: return f(Type<uint64_t>());
-  }
+  dispatch::with_type<__half, __nv_bfloat16>(dtype, f);
 }
 
 }  // namespace reel::cuda

@@ -368,6 +368,7 @@ void reduce_sorted(Combine op, const Lookup& job, bool slices, const View& y, co
 void scatter_reduce(ScatterOp op, const Lookup& job, bool slices, const View& y, const View& from) {
   const int64_t n = job.count();
   if (n == 0) return;
+  if (op == ScatterOp::kAdd && y.dtype == kBool) op = ScatterOp::kMax;  // of bytes 0 and 1
   if (op == ScatterOp::kAdd && y.dtype == kInt32) return add_integers<unsigned>(job, y, from);
   if (op == ScatterOp::kAdd && y.dtype == kInt64) return add_integers<unsigned long long>(job, y, from);
   const bool lists = n <= kShortLine || (n <= kLongestLine && n <= 8 * job.size);

@@ -80,8 +80,9 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outp
 /// Written in reel ops it is differentiable again. Gradients may be of a shape that the input broadcasts to, or of
 /// another float dtype: they are summed and cast back. The result has `output`'s elements and the new history; it has
 /// none if `output` is of an integer type or nothing is recorded. An Error that begins with `name` if the rule does not
-/// return one gradient per input. The rule must not capture `output`: that is a reference cycle, and the graph would
-/// never be freed. If the rule needs its value, use the long form and save_for_backward:
+/// return one gradient per input. If `output` shares memory with an input, recorded in-place changes of the result are
+/// an Error, and so is its use after one of the input. The rule must not capture `output`, whose in-place changes it
+/// would not notice. If it needs the value, use the long form and save_for_backward:
 ///
 ///   Tensor cube(const Tensor& x) {
 ///     return custom_op("cube", no_grad([&] { return x * x * x; }), {x},
@@ -136,7 +137,8 @@ class FunctionContext {
 ///
 /// forward runs without recording. backward gets one gradient for each output (zeros where none arrived) and returns
 /// one for each input; written in reel ops it is differentiable again. Outputs of integer types have no gradient, and
-/// backward gets none for them.
+/// backward gets none for them. An output that shares memory with an input or another output cannot be changed in place
+/// while recording, nor used after such a change of the input: return a clone() if that is needed.
 template <class Derived>
 struct Function {
   /// Runs forward and, where an input requires grad, records the op.
@@ -149,8 +151,9 @@ struct Function {
 
 /// Runs f(inputs) without saving intermediate results; the backward pass runs f again to compute them (Chen et al.,
 /// Training Deep Nets with Sublinear Memory Cost, 2016). f may use parameters and other tensors that it captures; they
-/// get their gradients, too. The second run gets the random numbers and the autocast mode of the first. An Error in the
-/// backward pass if the second run returns other shapes than the first.
+/// get their gradients, too. The second run gets the random numbers and the autocast mode of the first. An Error if f
+/// changes an input in place and, in the backward pass, if the second run returns other shapes than the first. Results
+/// that share memory with an input cannot be changed in place while recording.
 std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
                                const std::vector<Tensor>& inputs);
 

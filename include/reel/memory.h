@@ -13,8 +13,8 @@ struct MemoryStats {
 };
 MemoryStats memory_stats();      ///< Of the whole process.
 void reset_peak_memory_stats();  ///< Restarts peak_in_use at in_use; otherwise it counts from the program's start.
-/// Returns cached blocks of more than 32 KiB to the system: those that the calling thread freed, and those that
-/// other threads had too many of. Smaller ones are parts of slabs, which stay.
+/// Returns cached blocks of more than 32 KiB to the system, but for 2 MiB of a size that another thread may keep. It
+/// is not needed: they are limited to a quarter of the recent peak in use. Smaller ones are parts of slabs, which stay.
 void empty_cache();
 
 }  // namespace reel

@@ -52,7 +52,8 @@ using GradHook = std::function<Tensor(const Tensor& grad)>;
 ///
 /// Dimensions are counted from 0, or from the end when negative. A default-constructed Tensor is undefined; every op
 /// throws reel::Error for it. A number converts to a 0-d tensor that takes part in type promotion as PyTorch's Python
-/// numbers do, so that `2.0 * x` keeps the dtype of a float x.
+/// numbers do, so that `2.0 * x` keeps the dtype of a float x. A bool does not: Tensor(true) is written in full, since
+/// what a call of a function of the standard library returns, as of std::empty, must not become a tensor unnoticed.
 ///
 /// Ops are functions (ops.h) and, as in PyTorch, members (tensor_methods.h): sum(x, 1) and x.sum(1), x.add_(y).
 ///
@@ -63,10 +64,11 @@ class Tensor : public TensorMethods {
  public:
   Tensor() = default;  ///< Undefined.
   template <class T>
-  requires std::is_arithmetic_v<T> Tensor(T number) : Tensor(Scalar(number)) {}  ///< A number.
-  Tensor(Scalar number);                                                         ///< A number.
-  Tensor(const Tensor&) = default;                                               ///< Another handle to the same tensor.
-  Tensor(Tensor&&) = default;                                                    ///< Leaves the other one undefined.
+  requires std::is_arithmetic_v<T>
+  explicit(std::same_as<T, bool>) Tensor(T number) : Tensor(Scalar(number)) {}  ///< A number.
+  Tensor(Scalar number);                                                        ///< A number.
+  Tensor(const Tensor&) = default;                                              ///< Another handle to the same tensor.
+  Tensor(Tensor&&) = default;                                                   ///< Leaves the other one undefined.
   ///@{
   /// Assignment rebinds this handle to another tensor; it writes no elements. `x[0] = y` would rebind a temporary, so
   /// it does not compile: write with x[0].copy_(y), x[0].fill_(5) or x.index_put_({…}, y).
@@ -116,7 +118,9 @@ class Tensor : public TensorMethods {
 
   // Conversion.
   ///@{
-  /// Of this dtype or on this device: *this where there is nothing to convert. Differentiable.
+  /// Of this dtype or on this device: *this where there is nothing to convert. Differentiable. Floats become integers
+  /// by rounding towards 0; what is out of range becomes the nearest int32 or int64, NaN 0, and uint8 is the lowest
+  /// byte of the int64, on every device.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   ///@}
@@ -129,7 +133,8 @@ class Tensor : public TensorMethods {
   /// reused only after the work that is queued on `stream` when it is released. Throws for a CPU tensor.
   void record_stream(const cuda::Stream& stream) const;
 
-  // Views: same storage, other shape or strides. Differentiable.
+  // Views: same storage, other shape or strides. Differentiable. Where nothing would change, transpose, t, squeeze(dim)
+  // and index give this tensor itself, also under no_grad.
   ///@{
   /// The same elements in row-major order under another shape, in which one size may be -1. Where that would need a
   /// copy view() throws and reshape() copies.
@@ -166,12 +171,16 @@ class Tensor : public TensorMethods {
   void backward(const Tensor& grad = {}, bool retain_graph = false, bool create_graph = false) const;
   /// The gradient that backward() has accumulated, undefined if none. Reading it computes the matrix products of weight
   /// gradients that were deferred to be merged, so read it when it is needed, not after every backward(). Makes a
-  /// sparse gradient dense.
+  /// sparse gradient dense. Several threads may read it at once. A handle that is kept is stale after the next backward
+  /// pass: that may add to the handle's elements, to a new tensor, or later, when grad() is called again.
   Tensor grad() const;
-  /// The gradient of an embedding matrix as rows, nullptr if there is none or it is dense.
+  /// The gradient of an embedding matrix as rows, nullptr if there is none or it is dense. Valid until the gradient
+  /// changes or grad() makes it dense.
   const SparseGrad* sparse_grad() const;
-  void set_grad(const Tensor& grad);  ///< Of this shape and dtype; undefined clears it.
-  Tensor& retain_grad();              ///< Keep the gradient of this non-leaf, too.
+  /// Sets the gradient, of this shape, dtype and device; undefined clears it. The next backward pass may add to the
+  /// elements of `grad` itself; like a handle from grad(), it is stale then until grad() is called.
+  void set_grad(const Tensor& grad);
+  Tensor& retain_grad();  ///< Keep the gradient of this non-leaf, too.
   /// Calls hook once per backward pass, on its thread, with the final gradient of this tensor (dense, if it was
   /// sparse), however often the tensor was used. Several hooks run in the order of registration, each with the result
   /// of the one before. Returns a number for remove_hook. Throws if this does not require grad.
@@ -239,6 +248,17 @@ struct TensorOptions {
 };
 
 Tensor empty(const Shape& shape, TensorOptions options = {});  ///< Uninitialised.
+///@{
+/// The same. std::empty would be a better match for a list or vector than a function that takes a Shape.
+template <class T>
+requires std::integral<T> Tensor empty(std::initializer_list<T> shape) {
+  Shape sizes;
+  for (const T size : shape) sizes.push_back(static_cast<int64_t>(size));
+  return empty(sizes);
+}
+template <class T>
+requires std::integral<T> Tensor empty(const std::vector<T>& shape) { return empty(Shape(shape)); }
+///@}
 Tensor zeros(const Shape& shape, TensorOptions options = {});  ///< Filled with 0.
 Tensor ones(const Shape& shape, TensorOptions options = {});   ///< Filled with 1.
 /// Filled with the value: bool, int64 or float32 as it is a bool, an integer or a float.
@@ -253,7 +273,8 @@ Tensor full_like(const Tensor& other, Scalar value, TensorOptions options = {});
 
 ///@{
 /// start, start + step, … below end (above, for a negative step): int64 of integers, float32 otherwise. start is 0 and
-/// step 1 where not given.
+/// step 1 where not given. For an integer dtype fractions of start and step are dropped first, as in NumPy, but not in
+/// the number of elements.
 Tensor arange(Scalar start, Scalar end, Scalar step = 1, TensorOptions options = {});
 Tensor arange(Scalar end, TensorOptions options = {});
 ///@}

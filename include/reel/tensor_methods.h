@@ -339,7 +339,7 @@ class TensorMethods {
   Tensor& masked_scatter_(const Tensor& mask, const Tensor& source);
   ///@}
 
-  // ---- In place: values that do not depend on the old ones
+  // ---- In place: values that do not depend on the old ones, which get gradient 0
   ///@{
   Tensor& copy_(const Tensor& source);                   ///< The values of source, broadcast and cast.
   Tensor& fill_(Scalar value);                           ///< An Error if the dtype cannot hold the value.

@@ -123,6 +123,10 @@ class Shape {
   Shape(std::initializer_list<int64_t> sizes) { assign(sizes.begin(), sizes.size()); }
   Shape(std::span<const int64_t> sizes) { assign(sizes.data(), sizes.size()); }
   Shape(const std::vector<int64_t>& sizes) { assign(sizes.data(), sizes.size()); }
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Shape(const std::vector<T>& sizes) {
+    for (const T size : sizes) push_back(static_cast<int64_t>(size));
+  }
   ///@}
   ///@{
   /// A copy.

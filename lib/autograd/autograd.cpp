@@ -101,6 +101,10 @@ void Tensor::set_grad(const Tensor& grad) {
   REEL_CHECK(!grad.defined() || (grad.shape() == view.shape && grad.dtype() == view.dtype), "set_grad: a ",
              grad.dtype(), " gradient of shape ", grad.shape(), " for a tensor of ", view.dtype, " of shape ",
              view.shape);
+  REEL_CHECK(!grad.defined() || grad.device() == device(), "set_grad: a gradient on ", grad.device(),
+             " for a tensor on ", device());
+  REEL_CHECK(!grad.defined() || !grad.is_same(*this),
+             "set_grad: the tensor itself as its gradient; set a clone() of it");
   TensorImpl* impl = TensorImpl::of(*this);
   if (grad.defined() || impl->leaf) leaf_grad(impl).replace(grad);
 }

@@ -32,16 +32,19 @@ Tensor Backward::get(const SavedTensor& saved) const {
   if (!saved.defined()) return {};
   check_version(saved);
   if (saved.impl_) return TensorImpl::share(saved.impl_);
-  // The op's own output, whose history is this node again.
-  const GradMetadata& out = output(saved.index_);
+  View whole;
+  return get_output(saved, *view(saved, whole));
+}
+
+Tensor Backward::get_output(const SavedTensor& saved, const View& elements) const {
+  check_version(saved);
   TensorImpl* impl = TensorImpl::make();
   impl->storage = saved.storage_;
   impl->storage->retain();
-  impl->view = make_view(impl->storage->data, out.shape, contiguous_strides(out.shape), out.dtype);
-  impl->view.host = out.device == kCPU;
+  impl->view = elements;
   if (create_graph()) {
     impl->node = &node_;
-    impl->output = saved.index_;
+    impl->output = static_cast<uint16_t>(saved.index_);
     ++node_.refs;
   }
   return TensorImpl::wrap(impl);

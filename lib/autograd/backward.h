@@ -26,6 +26,9 @@ class Backward {
   Tensor get(const NotSaved<tag>&) const {
     return {};
   }
+  /// An output of this op that lies in its storage as `elements` does; get() is for outputs that fill theirs,
+  /// row-major.
+  Tensor get_output(const SavedTensor& saved, const View& elements) const;
   /// Its elements only, which is cheaper: `room` is for a View that has to be made. nullptr if nothing is saved.
   const View* view(const SavedTensor& saved, View& room) const;
   template <int tag>

@@ -157,16 +157,14 @@ void GraphTask::finish_outputs(Node& node) {
     NodeOutput& out = node.outputs()[i];
     if (!out.grad.materialize(out.metadata).defined()) continue;
     if (node.extras) {
-      // A hook may add and remove hooks, so each is called as a copy.
-      for (size_t h = 0; h < node.extras->hooks.size(); ++h) {
-        const NodeExtras::Hook hook = node.extras->hooks[h];
-        if (hook.output != i) continue;
+      for_each_hook(node.extras->hooks, [&](const NodeExtras::Hook& hook) {
+        if (hook.output != i) return;
         if (Tensor changed = hook.hook(out.grad.dense()); changed.defined()) {
           REEL_CHECK(changed.shape() == out.metadata.shape, node.name, ": a hook returned a gradient of shape ",
                      changed.shape(), " for a tensor of shape ", out.metadata.shape);
           out.grad.replace(changed.to(out.metadata.dtype));
         }
-      }
+      });
       for (TensorImpl* tensor : node.extras->retaining)
         if (tensor->output == i && all_leaves) leaf_grad(tensor).retain(out.grad.dense());
     }
@@ -200,6 +198,7 @@ void GraphTask::abandon() {
       if (node->edges()[i].node) unfinished.push_back(node->edges()[i].node);
   }
   for (LeafState& leaf : leaves) leaf.grad.clear();
+  found.clear();
   for (Node* node : std::exchange(ready, {})) drop_node(node);
 }
 
@@ -222,13 +221,14 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   task.found.assign(targets.size(), {});
   task.stack.clear();
   struct TargetMarks {
-    std::span<const Edge> targets;
-    void set(bool value) const {
+    std::vector<Node*> marked;  // not by a pass around this one, which goes on with its own
+    explicit TargetMarks(std::span<const Edge> targets) {
       for (const Edge& target : targets)
-        if (target.node) target.node->target = value;
+        if (target.node && !target.node->target) target.node->target = true, marked.push_back(target.node);
     }
-    explicit TargetMarks(std::span<const Edge> t) : targets(t) { set(true); }
-    ~TargetMarks() { set(false); }
+    ~TargetMarks() {
+      for (Node* node : marked) node->target = false;
+    }
   } marks(targets);
   try {
     task.run(roots, std::move(grads));

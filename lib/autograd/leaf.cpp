@@ -17,9 +17,18 @@ LeafIds& leaf_ids() {
   return *ids;
 }
 
+// Leaves that are being freed. A hook may hold the last handle to the next one, and so on: a recursion would overflow
+// the stack.
+struct DyingLeaves {
+  LeafGrad* first = nullptr;
+  bool draining = false;
+};
+constinit thread_local DyingLeaves dying_leaves;
+
 std::mutex creation_mutex;
 // Shared by the leaves, so that a leaf need not carry one: two leaves with one mutex only block each other at times.
-std::mutex gradient_mutexes[64];
+// Recursive, since a gradient that is replaced may be a leaf itself, whose own is dropped with it.
+std::recursive_mutex gradient_mutexes[64];
 
 // A dense gradient of `leaf` with the rows of `sparse`, which is undefined afterwards.
 Tensor to_dense(const TensorImpl* leaf, SparseGrad& sparse) {
@@ -54,7 +63,19 @@ LeafGrad& leaf_grad(TensorImpl* impl) {
   return *impl->leaf;
 }
 
-std::mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % std::size(gradient_mutexes)]; }
+void free_leaf_grad(LeafGrad* grad) {
+  DyingLeaves& dying = dying_leaves;
+  grad->next = std::exchange(dying.first, grad);
+  if (dying.draining) return;
+  dying.draining = true;
+  while (LeafGrad* next = dying.first) {
+    dying.first = next->next;
+    delete next;
+  }
+  dying.draining = false;
+}
+
+std::recursive_mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % std::size(gradient_mutexes)]; }
 
 // ---- reading and writing --------------------------------------------------------------------------------------------
 
@@ -79,13 +100,24 @@ const SparseGrad* LeafGrad::sparse(TensorImpl* leaf) {
   return sparse_.ids.defined() ? &sparse_ : nullptr;
 }
 
-void LeafGrad::replace(const Tensor& grad) {
-  dense_ = grad;
+void LeafGrad::replace(Tensor grad) {
+  std::lock_guard lock(mutex());
+  std::swap(dense_, grad);
   sparse_ = {};
   deferred_.clear();
 }
 
-void LeafGrad::retain(const Tensor& grad) { dense_ = dense_.defined() ? reel::accumulate(dense_, grad) : grad.clone(); }
+void LeafGrad::drop_recorded_grad() {
+  Tensor dropped;  // freed outside of the mutex
+  std::lock_guard lock(mutex());
+  if (dense_.defined() && TensorImpl::of(dense_)->node) std::swap(dense_, dropped);
+}
+
+void LeafGrad::retain(const Tensor& grad) {
+  Tensor sum = dense_.defined() ? reel::accumulate(dense_, grad) : grad.clone();
+  std::lock_guard lock(mutex());
+  std::swap(dense_, sum);
+}
 
 // ---- accumulating ---------------------------------------------------------------------------------------------------
 
@@ -120,21 +152,21 @@ void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
     std::lock_guard lock(mutex());
     add(leaf, std::move(grad));
   }
-  for (size_t i = 0; i < hooks.size(); ++i)
-    if (const auto after = hooks[i].after) after(TensorImpl::share(leaf));
+  for_each_hook(hooks, [leaf](const Hook& hook) {
+    if (hook.after) hook.after(TensorImpl::share(leaf));
+  });
 }
 
 void LeafGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
-  for (size_t i = 0; i < hooks.size(); ++i) {
-    if (!hooks[i].before) continue;
+  for_each_hook(hooks, [&](const Hook& hook) {
+    if (!hook.before) return;
     if (grad.sparse.ids.defined()) grad.dense = to_dense(leaf, grad.sparse);  // a hook gets a dense gradient
-    const GradHook before = hooks[i].before;  // a copy, since a hook may add and remove hooks
-    if (Tensor changed = before(grad.dense); changed.defined()) {
+    if (Tensor changed = hook.before(grad.dense); changed.defined()) {
       REEL_CHECK(changed.shape() == leaf->view.shape, "backward: a hook returned a gradient of shape ", changed.shape(),
                  " for a leaf of shape ", leaf->view.shape);
       grad.dense = changed.to(leaf->view.dtype);
     }
-  }
+  });
 }
 
 }  // namespace reel

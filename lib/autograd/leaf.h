@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -32,7 +33,10 @@ class LeafGrad {
   /// The gradient if it is sparse, nullptr otherwise. Materializes.
   const SparseGrad* sparse(TensorImpl* leaf);
   /// Sets the gradient, and forgets what is deferred. Undefined clears it.
-  void replace(const Tensor& grad);
+  void replace(Tensor grad);
+  /// Clears the gradient if it has a history, which may lead back to the leaf and would keep both alive for ever. For a
+  /// leaf without handles: nothing can read it.
+  void drop_recorded_grad();
   /// The gradient += that of a retain_grad tensor in one pass.
   void retain(const Tensor& grad);
 
@@ -42,9 +46,10 @@ class LeafGrad {
   void run_hooks(TensorImpl* leaf, FinalGrad& grad) const;
 
   std::vector<Hook> hooks;
+  LeafGrad* next = nullptr;  // in the list of free_leaf_grad
 
  private:
-  std::mutex& mutex() const;
+  std::recursive_mutex& mutex() const;
   void materialize(TensorImpl* leaf);
   void add(TensorImpl* leaf, FinalGrad grad);
 
@@ -53,5 +58,19 @@ class LeafGrad {
   SparseGrad sparse_;         // defined only while dense_ is not
   GradAccumulator deferred_;  // of earlier passes; not yet part of the two above
 };
+
+/// Calls f with a copy of each hook, in the order of registration. f may remove hooks, and add some for the next pass.
+template <class Hook, class F>
+void for_each_hook(const std::vector<Hook>& hooks, F f) {
+  const int64_t end = hooks.empty() ? 0 : hooks.back().id;
+  for (int64_t last = 0; last < end;) {
+    const auto next =
+        std::upper_bound(hooks.begin(), hooks.end(), last, [](int64_t id, const Hook& h) { return id < h.id; });
+    if (next == hooks.end() || next->id > end) return;
+    const Hook hook = *next;
+    last = hook.id;
+    f(hook);
+  }
+}
 
 }  // namespace reel

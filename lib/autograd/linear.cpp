@@ -1,5 +1,7 @@
 #include "lib/autograd/linear.h"
 
+#include <optional>
+
 #include "lib/autograd/backward.h"
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/reduce.h"
@@ -24,7 +26,7 @@ void add_in_place(Tensor& sum, const Tensor& g) {
   check_same_device(sum, g);
   const View& to = view_of(sum);
   for (int d = 0; d < to.shape.size(); ++d)
-    REEL_CHECK(to.strides[d] != 0 || to.shape[d] <= 1,
+    REEL_CHECK(to.strides[d] != 0 || to.shape[d] <= 1 || to.numel == 0,
                "backward: a gradient that set_grad has set is expanded, several ",
                "of its elements are one; set a clone() of it");
   add_views(sum.device(), to, view_of(g), to);
@@ -97,20 +99,60 @@ Tensor embed(const Tensor& g, const Shape& shape, int64_t offset, const Strides&
   return y;
 }
 
-Geometry geometry_in_base(const TensorImpl* view) {
-  REEL_CHECK(view->base->view.contiguous, "in-place: the base of the view, shape ", view->base->view.shape,
-             " with strides ", view->base->view.strides, ", is not contiguous; change a clone() of it");
-  const int64_t bytes = static_cast<char*>(view->view.data) - static_cast<char*>(view->base->view.data);
-  return {bytes / size_of(view->view.dtype), view->view.shape, view->view.strides};
+// ---- views of a base ------------------------------------------------------------------------------------------------
+
+// Where the base has gaps, or its dimensions are permuted, what a view shows need not be a strided part of a row-major
+// gradient (a flat view of a transposed matrix is not). It is one of a tensor that is laid out as the base's memory is.
+
+PartOfBase::PartOfBase(const TensorImpl* view) {
+  const View& base = view->base->view;
+  for (int d = 0; d < base.shape.size(); ++d)
+    REEL_CHECK(base.strides[d] != 0 || base.shape[d] <= 1, "in-place: the base of the view, shape ", base.shape,
+               " with strides ", base.strides,
+               ", is expanded, several of its elements are one; change a clone() of it");
+  const int64_t bytes = static_cast<char*>(view->view.data) - static_cast<char*>(base.data);
+  part = {bytes / size_of(base.dtype), view->view.shape, view->view.strides};
+  shape = base.shape, strides = base.strides, row_major = base.contiguous;
+}
+
+Shape PartOfBase::memory() const {
+  int64_t last = 0;
+  for (int d = 0; d < shape.size(); ++d) last += (shape[d] - 1) * strides[d];
+  return {last + 1};
+}
+Tensor PartOfBase::as_in_memory(const Tensor& x) const { return row_major ? x : reel::embed(x, memory(), 0, strides); }
+Tensor PartOfBase::from_memory(const Tensor& flat) const { return region(flat, 0, shape, strides).contiguous(); }
+
+Tensor PartOfBase::of(const Tensor& x) const { return region(as_in_memory(x), part.offset, part.shape, part.strides); }
+Tensor PartOfBase::embed(const Tensor& g) const {
+  if (row_major) return reel::embed(g, shape, part.offset, part.strides);
+  return from_memory(reel::embed(g, memory(), part.offset, part.strides));
+}
+Tensor PartOfBase::without(const Tensor& x) const {
+  const Tensor y = no_grad([&] {
+    const Tensor whole = row_major ? x.clone() : as_in_memory(x);
+    const View& view = view_of(whole);
+    kernels_of(x).fill(
+        make_view(view.as<char>() + part.offset * size_of(view.dtype), part.shape, part.strides, view.dtype), 0);
+    return row_major ? whole : from_memory(whole);
+  });
+  if (recording(x)) record("without", y, inputs(x), [*this](Backward& back) { back.set(0, without(back.grad())); });
+  return y;
 }
 
 void rebuild_view_history(TensorImpl* impl) {
+  REEL_CHECK(impl->in_place != InPlace::kAliasesInput, "in-place: a tensor that shares memory with an input of the ",
+             "custom op, checkpoint or backward hook that made it is used after an in-place change of that input, ",
+             "which its gradient does not take into account; let the op return a clone()");
   const Tensor base = TensorImpl::share(impl->base), view = TensorImpl::share(impl);
-  const bool has_history = needs_grad(base);
-  const Geometry part = has_history ? geometry_in_base(impl) : Geometry{};
-  impl->base_history_version = impl->base->history_version;
+  const std::optional<PartOfBase> part = needs_grad(base) ? std::optional<PartOfBase>(impl) : std::nullopt;
+  impl->history_version = impl->base->history_version;
   detach_history(impl);
-  if (has_history) record("view", view, inputs(base), RegionRule{part.offset, part.strides, impl->base->view.shape});
+  if (!part) return;
+  if (part->row_major)
+    record("view", view, inputs(base), RegionRule{part->part.offset, part->part.strides, part->shape});
+  else
+    record("view", view, inputs(base), [part = *part](Backward& back) { back.set(0, part.embed(back.grad())); });
 }
 
 }  // namespace reel

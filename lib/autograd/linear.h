@@ -36,7 +36,25 @@ struct RegionRule {
   Shape whole;
   void operator()(Backward& back) const;
 };
-/// The elements of a view as a region of its base. An Error if the base is not contiguous.
-Geometry geometry_in_base(const TensorImpl* view);
+/// The elements of a view among those of its base.
+struct PartOfBase {
+  Geometry part;  // in memory, from the base's first element on
+  Shape shape;    // the base's
+  Strides strides;
+  bool row_major;  // the base is, so that the part of a gradient of it has the same Geometry
+
+  /// An Error if elements of the base share memory.
+  explicit PartOfBase(const TensorImpl* view);
+
+  // For a tensor of the base's shape. Recorded.
+  Tensor of(const Tensor& x) const;       ///< The part of x.
+  Tensor embed(const Tensor& g) const;    ///< The adjoint: zeros but for the part, which is g.
+  Tensor without(const Tensor& x) const;  ///< x with zeros in the part; its own adjoint.
+
+ private:
+  Tensor as_in_memory(const Tensor& x) const;
+  Tensor from_memory(const Tensor& flat) const;
+  Shape memory() const;
+};
 
 }  // namespace reel

@@ -49,7 +49,7 @@ std::vector<Edge> subgraph_edges(std::span<const Tensor> outputs, uint64_t since
     if (std::find(edges.begin(), edges.end(), edge) != edges.end()) return;
     edges.push_back(edge);
     if (edge.node) ++edge.node->refs;
-    if (edge.leaf) edge.leaf->refs.fetch_add(1, std::memory_order_relaxed);
+    if (edge.leaf) retain_for_graph(edge.leaf);
   });
   return edges;
 }

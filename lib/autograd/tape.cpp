@@ -105,6 +105,40 @@ void retain_output_grad(Node* node, TensorImpl* t) {
   node->extras->retaining.push_back(t);
 }
 
+void drop_unusable_history(TensorImpl* impl, uint32_t graph_refs) {
+  const uint32_t outdated = impl->outdated.load(std::memory_order_relaxed);
+  if (outdated && outdated == graph_refs) detach_history(impl);
+}
+
+namespace {
+
+// One graph reference less, for a tensor whose history was replaced while there were some.
+[[gnu::noinline]] void count_out(TensorImpl* impl, bool outdated) {
+  if (outdated) impl->outdated.fetch_sub(1, std::memory_order_relaxed);
+  const bool has_handles = static_cast<uint32_t>(impl->refs.load(std::memory_order_relaxed)) != 0;
+  if (!has_handles) drop_unusable_history(impl, impl->graph_refs() - 1);
+}
+
+template <class Outdated>
+void release_reference(TensorImpl* impl, Outdated outdated) {
+  if (impl->refs.load(std::memory_order_acquire) == kGraphRef) return detail::destroy(impl);  // it is the only one
+  if (impl->outdated.load(std::memory_order_relaxed)) [[unlikely]]
+    count_out(impl, outdated());
+  if (impl->refs.fetch_sub(kGraphRef, std::memory_order_acq_rel) == kGraphRef) detail::destroy(impl);
+}
+
+}  // namespace
+
+void release_for_graph(TensorImpl* impl, bool outdated) {
+  release_reference(impl, [=] { return outdated; });
+}
+
+void abandon_node(Node* node, size_t edges_made) {
+  for (size_t i = edges_made; i < node->num_inputs; ++i) new (node->edges() + i) Edge;
+  node->refs = 1;
+  drop_node(node);
+}
+
 void release_node(Node* node) {
   if (node->released) return;
   node->released = true;
@@ -122,7 +156,7 @@ void drop_node(Node* node) {
   if (mine.draining) return;
   mine.draining = true;
   while (Node* next = mine.dying) {
-    mine.dying = reinterpret_cast<Node*>(next->pass);
+    mine.dying = reinterpret_cast<Node*>(next->pass);  // NOLINT(performance-no-int-to-ptr): no pass uses a dead node
     release_node(next);
     for (uint32_t i = 0; i < next->num_outputs; ++i) next->outputs()[i].~NodeOutput();
     delete next->extras;
@@ -142,11 +176,38 @@ bool recording(std::span<const Tensor> tensors) {
 
 // ---- saved tensors --------------------------------------------------------------------------------------------------
 
+namespace {
+
+// A view without its base; a leaf, whose gradients arrive at the tensor itself, as it is.
+[[gnu::noinline]] TensorImpl* retain_view(TensorImpl* view) {
+  update_view_history(view);
+  if (view->requires_grad && !view->node) return retain_for_graph(view), view;
+  TensorImpl* copy = TensorImpl::make();
+  copy->refs.store(kGraphRef, std::memory_order_relaxed);
+  copy->in_place = InPlace::kSaved;
+  copy->is_wrapped_number = view->is_wrapped_number;
+  copy->storage = view->storage;
+  copy->storage->retain();
+  copy->view = view->view;
+  if (view->node) {
+    copy->node = view->node;
+    copy->output = view->output;
+    ++copy->node->refs;
+  }
+  return copy;
+}
+
+}  // namespace
+
 SavedTensor::SavedTensor(const Tensor& input) : impl_(TensorImpl::of(input)) {
   if (!impl_) return;
+  const TensorImpl* base = impl_->base;
+  if (base && (base->node || !base->requires_grad))  // of a parameter the history is never replaced
+    impl_ = retain_view(impl_);
+  else
+    retain_for_graph(impl_);
   storage_ = impl_->storage;
   version_ = storage_->version.load();
-  impl_->refs.fetch_add(1, std::memory_order_relaxed);
 }
 SavedTensor SavedTensor::output(const Tensor& y, uint32_t index) {
   SavedTensor saved;
@@ -159,13 +220,15 @@ SavedTensor SavedTensor::output(const Tensor& y, uint32_t index) {
 SavedTensor::SavedTensor(const SavedTensor& other)
     : impl_(other.impl_), storage_(other.storage_), version_(other.version_), index_(other.index_) {
   if (impl_)
-    impl_->refs.fetch_add(1, std::memory_order_relaxed);
+    retain_for_graph(impl_);
   else if (storage_)
     storage_->retain();
 }
 SavedTensor::~SavedTensor() {
   if (impl_)
-    TensorImpl::wrap(impl_).reset();
+    release_reference(impl_, [this] {
+      return impl_->storage != storage_ || static_cast<int32_t>(version_ - impl_->history_version) < 0;
+    });
   else if (storage_)
     storage_->drop();
 }

@@ -36,7 +36,7 @@ class LeafGrad;
 /// Where the gradient of one input goes: an output of the node that computed it, a leaf, or (empty) nowhere.
 struct Edge {
   Node* node = nullptr;
-  TensorImpl* leaf = nullptr;  // holds a reference
+  TensorImpl* leaf = nullptr;  // counted by retain_for_graph
   uint32_t output = 0;
   explicit operator bool() const { return node || leaf; }
   bool operator==(const Edge&) const = default;
@@ -105,11 +105,30 @@ void release_node(Node* node);
 
 /// The gradient and hooks of a leaf (leaf.h), made at the first call.
 LeafGrad& leaf_grad(TensorImpl* impl);
+/// Frees them, and what hangs on them, without recursion.
+void free_leaf_grad(LeafGrad* grad);
+
+// Saved tensors and edges refer to tensors, too, and are counted apart from handles. In `h.copy_(h * w)` the new
+// history of h leads to the product, which has saved h: a cycle of references. Without a handle to h, its history is of
+// use only to what has saved h since; when nothing has, drop_unusable_history ends it, which frees the graph. What was
+// saved before is of an older version, which Backward::get refuses.
+
+constexpr uint64_t kGraphRef = uint64_t{1} << 32;
+inline void retain_for_graph(TensorImpl* impl) { impl->refs.fetch_add(kGraphRef, std::memory_order_relaxed); }
+/// `outdated`: the reference is from before the history was last replaced, if it was.
+void release_for_graph(TensorImpl* impl, bool outdated);
+/// For a tensor without handles, or whose only handle is about to go, and with this many graph references.
+void drop_unusable_history(TensorImpl* impl, uint32_t graph_refs);
+/// To be called when an op was recorded as the new history of impl, before the storage is changed.
+inline void history_replaced(TensorImpl* impl) {
+  impl->history_version = impl->storage->version.load(std::memory_order_relaxed) + 1;
+  impl->outdated.store(impl->graph_refs(), std::memory_order_relaxed);
+}
 
 /// Records a view's history anew after an in-place change through its base.
 void rebuild_view_history(TensorImpl* impl);
 inline void update_view_history(TensorImpl* impl) {
-  if (impl->base && impl->base_history_version != impl->base->history_version) rebuild_view_history(impl);
+  if (impl->base && impl->history_version != impl->base->history_version) rebuild_view_history(impl);
 }
 /// Does a gradient flow into this tensor?
 inline bool needs_grad(const Tensor& tensor) {
@@ -140,12 +159,12 @@ inline Edge edge_to(const Tensor& tensor) {
     return {.node = impl->node, .output = impl->output};
   }
   leaf_grad(impl);
-  impl->refs.fetch_add(1, std::memory_order_relaxed);
+  retain_for_graph(impl);
   return {.leaf = impl};
 }
 inline void drop_edge(Edge& edge) {
   if (edge.node) drop_node(edge.node);
-  if (edge.leaf) TensorImpl::wrap(edge.leaf).reset();
+  if (edge.leaf) release_for_graph(edge.leaf, edge.leaf->node != nullptr);
   edge = {};
 }
 /// Edges with references of their own.
@@ -163,7 +182,8 @@ struct EdgeList {
 
 /// A tensor that a rule needs. It keeps the storage's version at this time, and Backward::get throws if an in-place
 /// change has made another. The op's own output is saved as storage only: holding the tensor, which holds the node,
-/// would be a cycle of references.
+/// would be a cycle of references. Of a view a copy without its base is saved, since a later history of the base may
+/// lead to the op.
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -211,11 +231,14 @@ inline void attach_output(Node* node, uint32_t index, const Tensor& y) {
   out.metadata.dtype = impl->view.dtype;
   out.metadata.device = impl->device();
   impl->node = node;
-  impl->output = index;
-  impl->unrecorded_view = impl->hides_history = false;  // it has a history of its own
+  impl->output = static_cast<uint16_t>(index);
+  if (impl->in_place != InPlace::kAliasesInput) impl->in_place = InPlace::kRecorded;  // it has a history of its own
   ++node->refs;
   if (impl->retains_grad) retain_output_grad(node, impl);
 }
+
+/// Frees a node whose edges could not all be made.
+void abandon_node(Node* node, size_t edges_made);
 
 /// Records an op whose edges, `edge(i)` for each of `count` inputs, come with references of their own.
 template <class Rule, class EdgeOf>
@@ -227,7 +250,13 @@ void record_edges(const char* name, std::span<const Tensor* const> outputs, size
   static constexpr RuleType type{[](Node& n, Backward& back) { (*static_cast<Rule*>(n.rule()))(back); },
                                  [](Node& n) { static_cast<Rule*>(n.rule())->~Rule(); }, SavesNothing<Rule>};
   node->type = &type;
-  for (size_t i = 0; i < count; ++i) new (node->edges() + i) Edge(edge(i));
+  size_t made = 0;
+  try {
+    for (; made < count; ++made) new (node->edges() + made) Edge(edge(made));
+  } catch (...) {  // a view whose history cannot be recorded anew
+    abandon_node(node, made);
+    throw;
+  }
   for (size_t i = 0; i < outputs.size(); ++i) attach_output(node, static_cast<uint32_t>(i), *outputs[i]);
 }
 /// Records an op that the caller has found to be recorded: recording(inputs…) was true.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <locale>
 #include <map>
 #include <sstream>
 
@@ -80,6 +81,7 @@ std::vector<Node*> nodes_behind(const Tensor& root) {
 
 std::string tape_to_string(const Tensor& root) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   for (Node* node : nodes_behind(root)) {
     out << '#' << node->sequence << ' ' << node->name;
     for (uint32_t i = 0; i < node->num_outputs; ++i) out << (i ? ", " : " ") << label(node->outputs()[i]);
@@ -100,6 +102,7 @@ std::string tape_to_string(const Tensor& root) {
 
 std::string tape_to_dot(const Tensor& root) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());  // another's grouping of digits would make "n1.000" of a node's name
   out << "digraph tape {\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n";
   for (Node* node : nodes_behind(root)) {
     out << "  n" << node->sequence << " [label=\"" << node->name << "\\n" << label(node->outputs()[0]) << "\"];\n";

@@ -11,30 +11,18 @@
 #include <utility>
 #include <vector>
 
+#include "lib/core/block_pool.h"
+#include "lib/core/poison.h"
 #include "lib/core/storage.h"
 #include "lib/device.h"
 #include "lib/kernels/table.h"
 #include "reel/memory.h"
 
-// The address sanitizer sees only allocations of the system. To have it report accesses beyond a tensor, or to a freed
-// one, the unused rest of a block and free blocks (but for their links) are poisoned.
-#if !defined(__SANITIZE_ADDRESS__) && defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(begin, bytes) static_cast<void>(0)
-#define ASAN_UNPOISON_MEMORY_REGION(begin, bytes) static_cast<void>(0)
-#endif
-
 namespace reel {
 namespace {
 
-constexpr size_t kGrain = 64, kSmall = 32 << 10, kSlab = 256 << 10, kLargeHolder = 1 << 20;
-constexpr int kClasses = 160;  // up to 2^42 bytes
+constexpr size_t kGrain = 64, kSmall = 32 << 10, kMedium = 1 << 20, kSlab = 256 << 10, kPage = 4096;
+constexpr size_t kLargeHolder = kMedium, kMost = size_t{1} << 47;
 
 struct Block {
   Block* next;
@@ -51,35 +39,41 @@ struct Batch {
 };
 
 // Classes 0 … 15 are multiples of 64 bytes up to 1 KiB; after that each doubling has four.
-int class_of(size_t bytes) {
+constexpr int class_of(size_t bytes) {
   if (bytes <= 16 * kGrain) return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / kGrain);
   const int log = std::bit_width(bytes - 1) - 1;  // 2^log < bytes <= 2^(log + 1)
   return 16 + (log - 10) * 4 + static_cast<int>(((bytes - 1) >> (log - 2)) & 3);
 }
-size_t bytes_of(int size_class) {
+constexpr size_t bytes_of(int size_class) {
   if (size_class < 16) return (size_class + 1) * kGrain;
   const int log = 10 + (size_class - 16) / 4, quarter = (size_class - 16) % 4;
   return (size_t{1} << log) + static_cast<size_t>(quarter + 1) * (size_t{1} << (log - 2));
 }
+// Of small and medium blocks.
+constexpr int kClasses = class_of(kMedium) + 1;
+/// What a block for so many bytes counts. Large ones are whole pages, so that those of one shape begin at the same
+/// place of a page: a store would delay the loads behind it that have its place in theirs.
+size_t block_bytes(size_t bytes) {
+  return bytes <= kMedium ? bytes_of(class_of(bytes)) : (bytes + kPage - 1) / kPage * kPage;
+}
 /// Makes the first `bytes` of a block accessible and poisons the others.
-void unpoison([[maybe_unused]] void* block, [[maybe_unused]] size_t bytes, [[maybe_unused]] int size_class) {
+void unpoison([[maybe_unused]] void* block, [[maybe_unused]] size_t bytes, [[maybe_unused]] size_t all) {
   ASAN_UNPOISON_MEMORY_REGION(block, bytes);
-  ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + bytes, bytes_of(size_class) - bytes);
+  ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + bytes, all - bytes);
 }
-// How many blocks one batch holds: 1 MiB of small ones, 4 MiB of large ones, at least one.
-uint32_t batch_size(size_t block_bytes) {
-  return static_cast<uint32_t>(std::max<size_t>(1, (block_bytes <= kSmall ? 1 << 20 : 4 << 20) / block_bytes));
-}
+// How many blocks one batch holds: 1 MiB.
+uint32_t batch_size(size_t bytes) { return static_cast<uint32_t>((1 << 20) / bytes); }
 
 struct Cache;
 // What the threads share. Never destroyed, since tensors in static storage may be released after any other static
 // object.
 struct Depot {
   std::mutex mutex;
-  std::vector<Batch> batches[kClasses];
+  std::vector<Batch> batches[class_of(kSmall) + 1];
+  BlockPool medium{kGrain}, large{kPage};
   std::vector<Cache*> caches;
-  int64_t retired_in_use = 0;  // of threads that have ended
-  std::atomic<int64_t> from_system{0};
+  int64_t in_use_by_none = 0;     // of threads that have ended
+  std::atomic<int64_t> slabs{0};  // bytes
 };
 Depot& depot() {
   static Depot* const depot = new Depot;
@@ -97,7 +91,7 @@ struct Cache {
   std::atomic<int64_t> in_use{0}, peak{0};  // written by the owner alone
 
   Cache() {
-    for (int c = 0; c < kClasses; ++c) limits[c] = c < 120 ? batch_size(bytes_of(c)) : 1;
+    for (int c = 0; c < kClasses; ++c) limits[c] = batch_size(bytes_of(c));
     std::lock_guard lock(depot().mutex);
     depot().caches.push_back(this);
   }
@@ -105,14 +99,14 @@ struct Cache {
     flush();
     std::lock_guard lock(depot().mutex);
     std::erase(depot().caches, this);
-    depot().retired_in_use += in_use.load(std::memory_order_relaxed);
+    depot().in_use_by_none += in_use.load(std::memory_order_relaxed);
   }
   void flush() {
-    std::lock_guard lock(depot().mutex);
     for (int c = 0; c < kClasses; ++c)
       for (Batch* batch : {&lists[c].active, &lists[c].spare})
-        if (batch->count) depot().batches[c].push_back(std::exchange(*batch, {}));
+        if (batch->count) share(c, *batch);
   }
+  static void share(int c, Batch& batch);
   void count(int64_t bytes) {
     const int64_t now = in_use.load(std::memory_order_relaxed) + bytes;
     in_use.store(now, std::memory_order_relaxed);
@@ -148,14 +142,18 @@ struct Owner {
 }
 Cache* cache() { return current ? current : start_cache(); }
 
-void* from_system(size_t bytes) {
-  void* block = std::aligned_alloc(kGrain, bytes);
+/// What `get` returns, once more after the cache has been emptied if that is nullptr.
+template <class Get>
+void* from_system(const Get& get) {
+  void* block = get();
   if (!block) {
     empty_cache();
-    block = std::aligned_alloc(kGrain, bytes);
+    block = get();
   }
-  if (block) depot().from_system.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
   return block;
+}
+void* from_pool(BlockPool& pool, size_t bytes) {
+  return from_system([&] { return pool.allocate(bytes); });
 }
 
 [[gnu::noinline]] void Cache::refill(int c) {
@@ -164,22 +162,23 @@ void* from_system(size_t bytes) {
     std::swap(list.active, list.spare);
     return;
   }
-  {
-    std::lock_guard lock(depot().mutex);
-    auto& batches = depot().batches[c];
-    if (!batches.empty()) {
-      list.active = batches.back();
-      batches.pop_back();
-      return;
-    }
-  }
   const size_t bytes = bytes_of(c);
   if (bytes > kSmall) {
-    if (void* block = from_system(bytes)) list.active.push(static_cast<Block*>(block));
+    if (void* block = from_pool(depot().medium, bytes)) list.active.push(static_cast<Block*>(block));
   } else {
+    {
+      std::lock_guard lock(depot().mutex);
+      auto& batches = depot().batches[c];
+      if (!batches.empty()) {
+        list.active = batches.back();
+        batches.pop_back();
+        return;
+      }
+    }
     if (slab_left < bytes) {
-      slab = static_cast<char*>(from_system(kSlab));
+      slab = static_cast<char*>(from_system([] { return std::aligned_alloc(kGrain, kSlab); }));
       slab_left = slab ? kSlab : 0;
+      depot().slabs.fetch_add(static_cast<int64_t>(slab_left), std::memory_order_relaxed);
     }
     // A few at a time, so that blocks that are allocated one after another are neighbours in memory.
     for (int i = 0; i < 8 && slab_left >= bytes; ++i, slab_left -= bytes)
@@ -188,13 +187,26 @@ void* from_system(size_t bytes) {
   if (!list.active.count) throw std::bad_alloc();
 }
 
+/// Where other threads find them: small ones as they are, medium ones to be merged into blocks of other sizes.
+void Cache::share(int c, Batch& batch) {
+  if (bytes_of(c) > kSmall) {
+    while (batch.count) depot().medium.release(batch.pop());
+    return;
+  }
+  std::lock_guard lock(depot().mutex);
+  depot().batches[c].push_back(std::exchange(batch, {}));
+}
+
 [[gnu::noinline]] void Cache::overflow(int c) {
   List& list = lists[c];
-  if (list.spare.count) {
-    std::lock_guard lock(depot().mutex);
-    depot().batches[c].push_back(list.spare);
-  }
+  if (list.spare.count) share(c, list.spare);
   list.spare = std::exchange(list.active, {});
+}
+
+void count(Cache* mine, int64_t bytes) {
+  if (mine) return mine->count(bytes);
+  std::lock_guard lock(depot().mutex);
+  depot().in_use_by_none += bytes;
 }
 
 // ---- the largest tensors --------------------------------------------------------------------------------------------
@@ -235,18 +247,46 @@ std::string largest_holders(Device device) {
   return text;
 }
 
+namespace {
+
+// For large blocks, and for threads whose cache has ended.
+[[gnu::noinline]] void* allocate_shared(Cache* mine, size_t bytes) {
+  if (bytes > kMost) throw std::bad_alloc();
+  const size_t all = block_bytes(bytes);
+  void* const block = bytes > kMedium  ? from_pool(depot().large, all)
+                      : bytes > kSmall ? from_pool(depot().medium, all)
+                                       : from_system([&] { return std::aligned_alloc(kGrain, all); });
+  if (!block) throw std::bad_alloc();
+  unpoison(block, bytes, all);
+  count(mine, static_cast<int64_t>(all));
+  return block;
+}
+
+[[gnu::noinline]] void release_shared(Cache* mine, void* block, size_t bytes) {
+  const size_t all = block_bytes(bytes);
+  if (bytes > kMedium) {
+    depot().large.release(block);
+  } else {
+    unpoison(block, sizeof(Block), all);
+    static_cast<Block*>(block)->next = nullptr;
+    Batch one{static_cast<Block*>(block), 1};
+    Cache::share(class_of(bytes), one);
+  }
+  count(mine, -static_cast<int64_t>(all));
+}
+
+}  // namespace
+
 void* allocate_cpu(size_t bytes) {
-  const int c = class_of(bytes);
   try {
-    if (c >= kClasses) throw std::bad_alloc();
-    if (Cache* mine = cache()) {
-      void* block = mine->take(c);
-      unpoison(block, bytes, c);
-      mine->count(static_cast<int64_t>(bytes_of(c)));
-      return block;
-    }
-    if (void* block = from_system(bytes_of(c))) return unpoison(block, bytes, c), block;
-    throw std::bad_alloc();
+    Cache* const mine = cache();
+    if (bytes > kMedium || !mine) [[unlikely]]
+      return allocate_shared(mine, bytes);
+    const int c = class_of(bytes);
+    void* block = mine->take(c);
+    unpoison(block, bytes, bytes_of(c));
+    mine->count(static_cast<int64_t>(bytes_of(c)));
+    return block;
   } catch (const std::bad_alloc&) {
     detail::fail("out of memory: ", bytes, " bytes (", human_size(static_cast<double>(bytes)),
                  ") could not be allocated; ", human_size(static_cast<double>(memory_stats().in_use)), " are in use",
@@ -255,17 +295,13 @@ void* allocate_cpu(size_t bytes) {
 }
 
 void release_cpu(void* block, size_t bytes) {
+  Cache* const mine = cache();
+  if (bytes > kMedium || !mine) [[unlikely]]
+    return release_shared(mine, block, bytes);
   const int c = class_of(bytes);
-  unpoison(block, sizeof(Block), c);
-  if (Cache* mine = cache()) {
-    mine->give(c, block);
-    mine->count(-static_cast<int64_t>(bytes_of(c)));
-  } else {
-    std::lock_guard lock(depot().mutex);
-    static_cast<Block*>(block)->next = nullptr;
-    depot().batches[c].push_back({static_cast<Block*>(block), 1});
-    depot().retired_in_use -= static_cast<int64_t>(bytes_of(c));
-  }
+  unpoison(block, sizeof(Block), bytes_of(c));
+  mine->give(c, block);
+  mine->count(-static_cast<int64_t>(bytes_of(c)));
 }
 
 int64_t thread_memory_in_use() {
@@ -276,13 +312,15 @@ int64_t thread_memory_in_use() {
 MemoryStats memory_stats() {
   Depot& all = depot();
   std::lock_guard lock(all.mutex);
-  MemoryStats stats{.in_use = all.retired_in_use, .peak_in_use = all.retired_in_use};
+  MemoryStats stats{.in_use = all.in_use_by_none, .peak_in_use = all.in_use_by_none};
   for (const Cache* c : all.caches) {
     stats.in_use += c->in_use.load(std::memory_order_relaxed);
     stats.peak_in_use += c->peak.load(std::memory_order_relaxed);
   }
   stats.peak_in_use = std::max(stats.peak_in_use, stats.in_use);
-  stats.cached = std::max<int64_t>(0, all.from_system.load(std::memory_order_relaxed) - stats.in_use);
+  const auto from_system =
+      all.slabs.load(std::memory_order_relaxed) + static_cast<int64_t>(all.medium.resident() + all.large.resident());
+  stats.cached = std::max<int64_t>(0, from_system - stats.in_use);
   return stats;
 }
 
@@ -293,15 +331,8 @@ void reset_peak_memory_stats() {
 
 void empty_cache() {
   if (current) current->flush();
-  std::lock_guard lock(depot().mutex);
-  for (int c = class_of(kSmall) + 1; c < kClasses; ++c) {
-    for (Batch& batch : depot().batches[c])
-      while (batch.count) {
-        std::free(batch.pop());
-        depot().from_system.fetch_sub(static_cast<int64_t>(bytes_of(c)), std::memory_order_relaxed);
-      }
-    depot().batches[c].clear();
-  }
+  depot().medium.trim();
+  depot().large.trim();
 }
 
 // ---- storage --------------------------------------------------------------------------------------------------------

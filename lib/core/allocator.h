@@ -7,10 +7,10 @@
 
 namespace reel {
 
-// The caching CPU allocator. Blocks are 64-byte aligned and come in size classes, four to a doubling. Each thread keeps
-// free blocks of every class in lists of its own, so that taking and giving back touches no lock and no other thread;
-// only when a list overflows or runs dry does a whole batch of blocks go to or come from a shared depot. Blocks of up
-// to 32 KiB are cut from slabs; larger ones come from the system one by one and empty_cache() returns them.
+// The caching CPU allocator. Blocks are 64-byte aligned and up to 1 MiB come in size classes, four to a doubling. Each
+// thread keeps free blocks of these in lists of its own, so that taking and giving back touches no lock and no other
+// thread; only when a list overflows or runs dry do blocks go to or come from where all threads share them: those of up
+// to 32 KiB, cut from slabs, in batches to a depot, larger ones to a BlockPool, from which tensors above 1 MiB come.
 
 /// At least `bytes` bytes. Throws reel::Error when the system has none left, even after emptying the cache.
 void* allocate_cpu(size_t bytes);

@@ -60,7 +60,7 @@ Buffer& my_buffer() {
   thread_local Buffer* buffer = nullptr;
   thread_local uint64_t run = 0;
   Recorder& all = recorder();
-  if (run != all.run) {
+  if (!buffer || run != all.run) {
     std::lock_guard lock(all.mutex);
     buffer = all.buffers.emplace_back(std::make_unique<Buffer>()).get();
     buffer->in_use_before = thread_memory_in_use();

@@ -17,11 +17,21 @@ void detail::destroy(Counted* counted) {
   detach_history(impl);
   if (impl->watched) [[unlikely]]
     unwatch(impl);
-  delete impl->leaf;
+  if (impl->leaf) free_leaf_grad(impl->leaf);
   impl->storage->drop();
   if (impl->base) TensorImpl::wrap(impl->base).reset();
   impl->~TensorImpl();
   release_cpu(impl, sizeof(TensorImpl));
+}
+
+void detail::release_only_handle(Counted* counted) {
+  if (counted->refs.load(std::memory_order_acquire) != 1) {  // recorded ops refer to it, too
+    auto* impl = static_cast<TensorImpl*>(counted);
+    drop_unusable_history(impl, impl->graph_refs());
+    if (impl->leaf) impl->leaf->drop_recorded_grad();
+    if (counted->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  }
+  destroy(counted);
 }
 
 // Only without elements can strides exceed 63 bits, and then nothing reads them.
@@ -102,14 +112,19 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
   impl->view = make_view(data, shape, strides, source->view.dtype);
   impl->view.host = source->view.host;
   if (grad_mode) {
-    impl->base = source->base ? source->base : source;
-    impl->base->refs.fetch_add(1, std::memory_order_relaxed);
-    impl->base_history_version = impl->base->history_version;
+    if (source->in_place == InPlace::kAliasesInput) impl->in_place = InPlace::kAliasesInput;
+    set_base(impl, source);
   } else {
-    impl->unrecorded_view = true;
-    impl->hides_history = source->node || source->requires_grad || source->hides_history;
+    const bool hides = source->node || source->requires_grad || source->in_place == InPlace::kHidesHistory;
+    impl->in_place = hides ? InPlace::kHidesHistory : InPlace::kUnrecordedView;
   }
   return TensorImpl::wrap(impl);
+}
+
+void set_base(TensorImpl* view, TensorImpl* source) {
+  view->base = source->base ? source->base : source;
+  view->base->refs.fetch_add(1, std::memory_order_relaxed);
+  view->history_version = view->base->history_version;
 }
 
 int wrap_dim(int64_t dim, int rank, const char* op) {
@@ -203,7 +218,7 @@ void set_data(const Tensor& target, const Tensor& source) {
 void check_fits(const char* op, Scalar value, DType dtype) {
   const double number = value.to<double>();
   bool fits = true;
-  if (dtype == kUInt8) fits = std::abs(number) < 256;
+  if (dtype == kUInt8) fits = number > (value.is_floating_point() ? -1 : -256) && number < 256;
   if (dtype == kInt32) fits = number > -0x1p31 - 1 && number < 0x1p31;
   if (dtype == kInt64 && value.is_floating_point()) fits = number >= -0x1p63 && number < 0x1p63;
   REEL_CHECK(fits, op, ": ", number, " does not fit into ", dtype);
@@ -280,8 +295,13 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
   }
   const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);
   REEL_CHECK(n < 9e15, "arange: ", n, " elements");
-  return sequence(std::max<int64_t>(0, static_cast<int64_t>(n)), dtype, options,
-                  [=](int64_t i) { return from + static_cast<double>(i) * by; });
+  const int64_t count = std::max<int64_t>(0, static_cast<int64_t>(n));
+  if (!is_floating_point(dtype)) {  // as in NumPy: start and step are rounded, not their sums
+    check_fits("arange", start, kInt64), check_fits("arange", step, kInt64);
+    const int64_t first = start.to<int64_t>(), distance = step.to<int64_t>();
+    return sequence(count, dtype, options, [=](int64_t i) { return first + i * distance; });
+  }
+  return sequence(count, dtype, options, [=](int64_t i) { return from + static_cast<double>(i) * by; });
 }
 Tensor arange(Scalar end, TensorOptions options) {
   return arange(end.is_floating_point() ? Scalar(0.0) : Scalar(0), end, 1, options);

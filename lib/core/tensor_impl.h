@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <memory>
 #include <new>
 #include <utility>
@@ -14,20 +15,30 @@ namespace reel {
 struct Node;
 class LeafGrad;
 
+/// Whether in-place changes of a tensor can be recorded.
+enum class InPlace : uint8_t {
+  kRecorded,
+  kUnrecordedView,  // a view made under no_grad: it has no base, which would have to learn of the change
+  kHidesHistory,    // an unrecorded view of a tensor with history: changing it while recording is an Error
+  kAliasesInput,    // shares memory with an input of the custom op or checkpoint that made it
+  kSaved,           // a saved view, which has no base: see SavedTensor
+};
+
 /// What a Tensor points to. `base` links a view to the tensor that owns its storage. An in-place change of the base
-/// under recording increments its history_version; a view that was recorded at a lower one has its own history recorded
-/// anew before that is next used (update_view_history in autograd/tape.h).
+/// under recording gives it another history_version; a view that was recorded at an earlier one has its own history
+/// recorded anew before that is next used (update_view_history in autograd/tape.h).
 struct TensorImpl : detail::Counted {
   // One cache line, and the view in the next two.
   bool requires_grad = false;      // a leaf that the user wants a gradient for
   bool is_wrapped_number = false;  // made from a C++ number: weak in type promotion
-  bool unrecorded_view = false;    // made under no_grad: without a base, so changes through it cannot be recorded
-  bool hides_history = false;    // an unrecorded view of a tensor with history: changing it while recording is an Error
-  bool retains_grad = false;     // retain_grad
-  bool watched = false;          // see watch.h
-  uint32_t output = 0;           // which output of node this is
-  uint32_t history_version = 0;  // as a base: how often its history was replaced
-  uint32_t base_history_version = 0;  // as a view: the base's when this view's history was recorded
+  bool retains_grad = false;       // retain_grad
+  bool watched = false;            // see watch.h
+  InPlace in_place = InPlace::kRecorded;
+  uint16_t output = 0;  // which output of node this is
+  // The storage's version behind the change that last replaced the history; of a view, what its base's was when the
+  // history of the view was recorded.
+  uint32_t history_version = 0;
+  std::atomic<uint32_t> outdated{0};  // references of recorded ops from before that change, which no pass can use
   Storage* storage = nullptr;
   Node* node = nullptr;      // how it was computed, nullptr for leaves
   LeafGrad* leaf = nullptr;  // gradient and hooks
@@ -48,6 +59,8 @@ struct TensorImpl : detail::Counted {
     return impl;
   }
   Device device() const { return storage->device; }
+  /// How many saved tensors and edges refer to this.
+  uint32_t graph_refs() const { return static_cast<uint32_t>(refs.load(std::memory_order_relaxed) >> 32); }
 };
 
 /// The kernels' side of a tensor; an Error that names the op if it is undefined.
@@ -74,6 +87,8 @@ Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
 void check_fits(const char* op, Scalar value, DType dtype);
 /// A view of x's storage, without history. The caller makes sure that it stays inside the storage, and records it.
 Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides);
+/// Makes `view`, which has no base, a view of source or of source's base.
+void set_base(TensorImpl* view, TensorImpl* source);
 
 /// Gives target, a leaf, source's elements, shape and dtype; its gradient and hooks stay.
 void set_data(const Tensor& target, const Tensor& source);
@@ -84,10 +99,14 @@ int wrap_dim(int64_t dim, int rank, const char* op);
 /// to = from, of one shape, whatever devices and dtypes they are of.
 void copy_between(Device source, const View& from, Device target, const View& to);
 
-/// True when this is the only handle to the tensor and the only tensor of its storage, so that it may be overwritten.
+/// True when this is the only handle to the tensor, and no recorded op refers to it.
+inline bool is_only_reference(const Tensor& tensor) {
+  return TensorImpl::of(tensor)->refs.load(std::memory_order_acquire) == 1;
+}
+/// True when that is so, and this is the only tensor of its storage, so that it may be overwritten.
 inline bool is_exclusive(const Tensor& tensor) {
   const TensorImpl* impl = TensorImpl::of(tensor);
-  return impl->refs.load(std::memory_order_acquire) == 1 && impl->storage->unique() && !impl->storage->release;
+  return is_only_reference(tensor) && impl->storage->unique() && !impl->storage->release;
 }
 
 }  // namespace reel

@@ -266,7 +266,11 @@ bool onednn_convolve(ConvPart wanted, const Convolution& c) {
   const OnednnThreads threads;
   Plan& plan = plan_for(wanted, c);
   if (!plan) return false;
-  plan.run(c);
+  try {
+    plan.run(c);
+  } catch (const dnnl::error&) {  // it is out of memory, say; the caller computes the whole result another way
+    return false;
+  }
   return true;
 }
 

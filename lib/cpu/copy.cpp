@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cstring>
 
 #include "lib/core/half.h"
-#include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/dispatch.h"
+#include "lib/functors/number.h"
 #include "lib/kernels/copy.h"
 
 // Copies between views, with conversions of dtype and layout, and fill. Memory is the limit: transposed matrices are
@@ -46,25 +48,28 @@ To narrow(From x) {
     else
       result.bits = float_to_bfloat16(static_cast<float>(x));
     return result;
-  } else if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, uint8_t>) {
-    return static_cast<uint8_t>(static_cast<int64_t>(x));  // wraps, as integers do
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    return functors::to_integer<To>(x);
   } else {
     return static_cast<To>(x);
   }
 }
 
-/// Square tiles, so that neither side's cache lines are read twice.
+/// Square tiles, so that neither side's cache lines are read twice; of constant size but at the edges, so that the
+/// compiler unrolls them.
 template <class T>
 void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from_stride, int64_t to_stride) {
   constexpr int64_t kTile = 16;
-  for (int64_t i0 = 0; i0 < rows; i0 += kTile) {
-    const int64_t i1 = i0 + kTile < rows ? i0 + kTile : rows;
-    for (int64_t j0 = 0; j0 < columns; j0 += kTile) {
-      const int64_t j1 = j0 + kTile < columns ? j0 + kTile : columns;
-      for (int64_t j = j0; j < j1; ++j)
-        for (int64_t i = i0; i < i1; ++i) to[j * to_stride + i] = from[i * from_stride + j];
-    }
-  }
+  const auto tile = [=](int64_t i0, int64_t j0, int64_t height, int64_t width) {
+    for (int64_t j = j0; j < j0 + width; ++j)
+      for (int64_t i = i0; i < i0 + height; ++i) to[j * to_stride + i] = from[i * from_stride + j];
+  };
+  for (int64_t i = 0; i < rows; i += kTile)
+    for (int64_t j = 0; j < columns; j += kTile)
+      if (rows - i >= kTile && columns - j >= kTile)
+        tile(i, j, kTile, kTile);
+      else
+        tile(i, j, std::min(kTile, rows - i), std::min(kTile, columns - j));
 }
 
 /// True, and copied, when the last two dimensions of `from` are a transposed matrix and `to` is row-major.

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
+#include "lib/dispatch.h"
 #include "lib/kernels/embedding_bag.h"
 
 // Embedding bags: sums, means and maxima of table rows, chosen by ids, without a tensor of the chosen rows.

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/cpu/dispatch.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/dispatch.h"
 #include "lib/kernels/scatter.h"
 
 // Indexing along one dimension: bounds checks, gather-like reads, scatter-like writes and nonzero. Slices that are
@@ -12,7 +12,7 @@
 namespace reel::cpu {
 namespace {
 
-/// a + b in the type of the elements; bools are or-ed.
+/// a + b in the type of the elements.
 template <class T>
 T plus(T a, T b) {
   if constexpr (std::is_integral_v<T>)
@@ -168,27 +168,36 @@ void index_add_halves(const View& y, int dim, const View& ids, const View& from)
   }
 }
 
+/// to = join(to, slice) for the slices of `from`.
+template <class T, class Join>
+void join_slices(const View& y, int dim, const View& ids, const View& from, const Join& join) {
+  if (y.contiguous && from.contiguous && !y.shape.empty()) {
+    const Blocks target(y, dim), source(from, dim);
+    for (int64_t o = 0; o < target.outer; ++o)
+      for_each_id(ids, target.size, [&](int64_t id, int64_t i) {
+        T* to = y.as<T>() + (o * target.size + id) * target.inner;
+        const T* row = from.as<const T>() + (o * source.size + i) * source.inner;
+        for (int64_t k = 0; k < target.inner; ++k) to[k] = join(to[k], row[k]);
+      });
+  } else if (y.shape.empty()) {
+    for (int64_t i = 0; i < ids.numel; ++i) *y.as<T>() = join(*y.as<T>(), *from.as<const T>());
+  } else {
+    for_each_id(ids, y.shape[dim], [&](int64_t id, int64_t i) {
+      const View to = slice(y, dim, id), row = slice(from, dim, i);
+      plain::map_elements<T, T>(join, to, to, row);
+    });
+  }
+}
+
 void index_add(const View& y, int dim, const View& ids, const View& from) {
   if (ids.numel == 0 || y.numel == 0 || from.numel == 0) return;
   if (is_half(y.dtype)) return index_add_halves(y, dim, ids, from);
+  // A bool is a byte 0 or 1: its sum is the larger one.
+  if (y.dtype == kBool)
+    return join_slices<uint8_t>(y, dim, ids, from, [](uint8_t a, uint8_t b) { return larger(a, b); });
   with_type(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    if (y.contiguous && from.contiguous && !y.shape.empty()) {
-      const Blocks target(y, dim), source(from, dim);
-      for (int64_t o = 0; o < target.outer; ++o)
-        for_each_id(ids, target.size, [&](int64_t id, int64_t i) {
-          T* to = y.as<T>() + (o * target.size + id) * target.inner;
-          const T* row = from.as<const T>() + (o * source.size + i) * source.inner;
-          for (int64_t k = 0; k < target.inner; ++k) to[k] = plus(to[k], row[k]);
-        });
-    } else if (y.shape.empty()) {
-      for (int64_t i = 0; i < ids.numel; ++i) *y.as<T>() = plus(*y.as<T>(), *from.as<const T>());
-    } else {
-      for_each_id(ids, y.shape[dim], [&](int64_t id, int64_t i) {
-        const View to = slice(y, dim, id), row = slice(from, dim, i);
-        plain::map_elements<T, T>(plus<T>, to, to, row);
-      });
-    }
+    join_slices<T>(y, dim, ids, from, [](T a, T b) { return plus(a, b); });
   });
 }
 
@@ -206,6 +215,7 @@ void scatter(ScatterOp op, const View& y, int dim, const View& index, const View
       for_each_indexed<T>(y, dim, index, from, [](T& to, const T& value) { to = value; });
     });
   if (is_half(y.dtype)) return scatter(op, Widened().in_out(y), dim, index, Widened().in(from));
+  if (op == ScatterOp::kAdd && y.dtype == kBool) op = ScatterOp::kMax;  // of bytes 0 and 1
   with_type(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto join = [&](auto f) {

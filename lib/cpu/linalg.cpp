@@ -3,8 +3,8 @@
 #include <xtensor-blas/xlapack.hpp>
 #include <xtensor/xtensor.hpp>
 
-#include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
+#include "lib/dispatch.h"
 
 // Decompositions and solvers by LAPACK, which takes column-major matrices: each matrix of a batch is copied into one,
 // and the results are copied back.
@@ -62,7 +62,7 @@ void slogdet(const View& a, const View& sign, const View& logabsdet) {
     Columns<T> lu = Matrix<T>(a, i).load();
     const size_t n = lu.shape(0);
     Values<blas_index_t> pivots(n);
-    xt::lapack::getrf(lu, pivots);
+    if (n) xt::lapack::getrf(lu, pivots);
     T s = 1, log = 0;
     for (size_t k = 0; k < n; ++k) {
       if (pivots[k] != static_cast<blas_index_t>(k + 1)) s = -s;
@@ -93,9 +93,15 @@ void qr(const View& a, const View& q, const View& r) {
     using T = decltype(type);
     Columns<T> factors = Matrix<T>(a, i).load();
     const size_t m = factors.shape(0), n = factors.shape(1), wide = static_cast<size_t>(q.shape[2]);
+    Columns<T> upper = xt::zeros<T>({static_cast<size_t>(r.shape[1]), n}), orthogonal({m, wide});
+    if (m == 0 || n == 0) {  // not for LAPACK; any orthogonal q will do
+      for (size_t row = 0; row < m; ++row)
+        for (size_t col = 0; col < wide; ++col) orthogonal(row, col) = row == col;
+      Matrix<T>(q, i).store(orthogonal);
+      return true;
+    }
     Values<T> tau(std::min(m, n));
     xt::lapack::geqrf(factors, tau);
-    Columns<T> upper = xt::zeros<T>({static_cast<size_t>(r.shape[1]), n}), orthogonal({m, wide});
     for (size_t row = 0; row < upper.shape(0) && row < m; ++row)
       for (size_t col = row; col < n; ++col) upper(row, col) = factors(row, col);
     for (size_t row = 0; row < m; ++row)

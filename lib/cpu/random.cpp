@@ -22,18 +22,19 @@ void for_each_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, c
   uint32_t lanes[kPiece + 4];
   for (int64_t i = 0; i < n; i += kPiece) {
     const int64_t count = std::min(kPiece, n - i), skip = static_cast<int64_t>((offset + i) % 4);
-    fill(seed, (offset + i) / 4, (skip + count + 3) / 4, lanes);
+    fill(seed, 0, (offset + i) / 4, (skip + count + 3) / 4, lanes);
     piece(i, count, lanes + skip);
   }
 }
 /// set(i, lane, extra) for numbers that take 64 random bits, from two blocks.
 template <class F>
-void for_each_two_lanes(uint64_t seed, uint64_t offset, int64_t n, const F& set) {
-  for (int64_t i = 0; i < n;) {
-    const uint64_t number = offset + i;
-    const PhiloxBlock block = philox(seed, number / 4), extra = philox(seed, number / 4, 1);
-    for (int lane = number % 4; lane < 4 && i < n; ++lane, ++i) set(i, block.lane[lane], extra.lane[lane]);
-  }
+void for_each_two_lanes(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, const F& set) {
+  uint32_t extra[kPiece + 4];
+  for_each_piece(fill, seed, offset, n, [&](int64_t start, int64_t count, const uint32_t* lanes) {
+    const int64_t skip = static_cast<int64_t>((offset + start) % 4);
+    fill(seed, 1, (offset + start) / 4, (skip + count + 3) / 4, extra);
+    for (int64_t i = 0; i < count; ++i) set(start + i, lanes[i], extra[skip + i]);
+  });
 }
 
 template <class T>
@@ -49,7 +50,7 @@ void uniform(FillLanes fill, double low, double high, uint64_t seed, uint64_t of
       for (int64_t i = 0; i < count; ++i) y[start + i] = place(uniform_float(lanes[i]));
     });
   } else {
-    for_each_two_lanes(seed, offset, n,
+    for_each_two_lanes(fill, seed, offset, n,
                        [&](int64_t i, uint32_t lane, uint32_t extra) { y[i] = place(uniform_double(lane, extra)); });
   }
 }
@@ -79,10 +80,10 @@ void normal(double mean, double std, uint64_t seed, uint64_t offset, int64_t n, 
 }
 
 template <class T>
-void integers(double low, double high, uint64_t seed, uint64_t offset, int64_t n, T* y) {
+void integers(FillLanes fill, double low, double high, uint64_t seed, uint64_t offset, int64_t n, T* y) {
   const int64_t start = static_cast<int64_t>(low);
   const uint64_t range = static_cast<uint64_t>(static_cast<int64_t>(high)) - static_cast<uint64_t>(start);
-  for_each_two_lanes(seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
+  for_each_two_lanes(fill, seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
     y[i] = static_cast<T>(static_cast<uint64_t>(start) + uniform_integer(lane, extra, range));
   });
 }
@@ -100,7 +101,7 @@ double transform(RandomKind kind, double a, double b, double u) {
 
 void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   const int64_t n = y.numel;
-  if (kind == RandomKind::kInteger) return integers(a, b, seed, offset, n, y.as<int64_t>());
+  if (kind == RandomKind::kInteger) return integers(fill, a, b, seed, offset, n, y.as<int64_t>());
   const auto draw = [&](auto* to) {
     using T = std::remove_pointer_t<decltype(to)>;
     switch (kind) {
@@ -111,7 +112,7 @@ void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed
         for (int64_t i = 0; i < n; ++i) to[i] = functors::exp(to[i]);
         return;
       default:
-        for_each_two_lanes(seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
+        for_each_two_lanes(fill, seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
           to[i] = static_cast<T>(transform(kind, a, b, uniform_double(lane, extra)));
         });
     }
@@ -134,7 +135,9 @@ void coarsen(DType half, double low, double high, int64_t n, float* y) {
 
 void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   if (y.numel == 0) return;
-  const DType native = kind == RandomKind::kInteger ? kInt64 : y.dtype == kFloat64 ? kFloat64 : kFloat32;
+  // The type that numbers are made in; float32 does not have all integers.
+  const bool wide = y.dtype == kFloat64 || !is_floating_point(y.dtype);
+  const DType native = kind == RandomKind::kInteger ? kInt64 : wide ? kFloat64 : kFloat32;
   if (y.contiguous && y.dtype == native) return generate(fill, kind, a, b, seed, offset, y);
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(y.numel * size_of(native));
   View dense = y;
@@ -201,9 +204,11 @@ void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
   y.dtype == kFloat64 ? fill(y.as<double>()) : fill(y.as<float>());
 }
 
-void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y) {
+}  // namespace
+
+void multinomial(FillLanes fill, uint64_t seed, uint64_t offset, const View& sums, const View& y) {
   const int64_t categories = sums.shape.back(), samples = y.shape.back();
-  for_each_two_lanes(seed, offset, y.numel, [&](int64_t i, uint32_t lane, uint32_t extra) {
+  for_each_two_lanes(fill, seed, offset, y.numel, [&](int64_t i, uint32_t lane, uint32_t extra) {
     const double* first = sums.as<const double>() + i / samples * categories;
     const double* end = first + categories;
     const double* found = std::upper_bound(first, end, uniform_double(lane, extra) * end[-1]);
@@ -211,8 +216,6 @@ void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y
     y.as<int64_t>()[i] = found - first;
   });
 }
-
-}  // namespace
 
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
   if (is_half(x.dtype)) return dropout(fill, p, seed, offset, Widened().in(x), Widened().out(y), keep);
@@ -241,9 +244,6 @@ void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const Vie
   x.dtype == kFloat64 ? apply(y.as<double>()) : apply(y.as<float>());
 }
 
-void install_random(KernelTable& table) {
-  table.poisson = poisson;
-  table.multinomial = multinomial;
-}
+void install_random(KernelTable& table) { table.poisson = poisson; }
 
 }  // namespace reel::cpu

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
-#include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/reduce.h"
+#include "lib/dispatch.h"
 #include "lib/kernels/reduce.h"
 #include "lib/kernels/scan.h"
 

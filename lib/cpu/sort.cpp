@@ -2,9 +2,9 @@
 #include <numeric>
 #include <vector>
 
-#include "lib/cpu/dispatch.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/dispatch.h"
 
 // Sorting along the last dimension, top-k, k-th values, lexicographic order of rows and binary search. Sorts are
 // stable; NaN is larger than every number.

@@ -50,7 +50,8 @@ struct Pipeline::Shared {
   int64_t to_make, to_take;
   std::map<int64_t, Outcome> made;
   const std::function<Result(int64_t)> make;
-  std::vector<std::jthread> threads;  // joined before the rest goes
+  const Device device = default_device();  // the loop's, which is a worker's as well
+  std::vector<std::jthread> threads;       // joined before the rest goes
 
   Shared(int64_t ahead_, int64_t first, int64_t last_, std::function<Result(int64_t)> make_)
       : ahead(ahead_), last(last_), to_make(first), to_take(first), make(std::move(make_)) {}
@@ -83,6 +84,7 @@ struct Pipeline::Shared {
       lock.unlock();
       Outcome outcome;
       try {
+        set_default_device(device);
         outcome.result = make(mine);
       } catch (...) {
         outcome.error = std::current_exception();

@@ -95,11 +95,16 @@ template <Integer T>
 REEL_HD T abs(T x) {
   return x < T(0) ? T(-x) : x;
 }
+/// Is b the divisor whose quotient of the least number overflows? An unsigned type has none: its T(-1) is its largest.
+template <Integer T>
+REEL_HD bool is_minus_one(T b) {
+  return std::is_signed_v<T> && b == T(-1);
+}
 template <Integer T>
 REEL_HD T fmod(T a, T b) {
-  return b == T(0) || b == T(-1) ? T(0) : T(a % b);
+  return b == T(0) || is_minus_one(b) ? T(0) : T(a % b);
 }
-/// An integer power; as in NumPy, a negative exponent gives 0 but for bases 1 and -1.
+/// An integer power; a negative exponent gives 0 but for bases 1 and -1.
 template <Integer T>
 REEL_HD T pow(T base, T exponent) {
   if (exponent < T(0)) return base == T(1) ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
@@ -109,6 +114,26 @@ REEL_HD T pow(T base, T exponent) {
   return result;
 }
 
+/// A float as an integer, where a cast would be undefined or depend on the processor, too: rounded towards 0, saturated
+/// at the ends of the type, 0 for NaN. uint8 takes the lowest bits of the int64 that this gives, as of any integer.
+template <Integer To, Float From>
+REEL_HD To to_integer(From x) {
+  if constexpr (sizeof(To) < sizeof(int32_t)) {
+    return static_cast<To>(to_integer<int64_t>(x));
+  } else {
+    constexpr To least = static_cast<To>(uint64_t{1} << (8 * sizeof(To) - 1)), most = static_cast<To>(~least);
+    constexpr From end = -static_cast<From>(least);
+    if (abs(x) < end) [[likely]]
+      return static_cast<To>(x);
+    return x >= end ? most : x < 0 ? least : To(0);
+  }
+}
+
+/// The slope 0 for the gradient g. Not g times 0, which is NaN where g is infinite.
+template <class T>
+REEL_HD T zeros_like(T) {
+  return T(0);
+}
 template <class T>
 REEL_HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));

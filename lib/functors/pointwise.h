@@ -39,8 +39,8 @@ struct Abs {
 struct Sign {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = true;
-  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(1), select(x < T(0), T(-1), T(x * T(0)))); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(1), select(x < T(0), T(-1), T(0))); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct Exp {
   static constexpr Save save = kOutput;
@@ -215,25 +215,25 @@ struct Floor {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const { return floor(x); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct Ceil {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const { return ceil(x); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct Round {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const { return nearbyint(x); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct Trunc {
   static constexpr Save save = kNothing;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const { return trunc(x); }
-  template <class T> REEL_HD T grad(T g, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct NanToNum {
   double nan, most, least;
@@ -349,14 +349,14 @@ struct Softplus {
 /// At the bounds, too, the slope is 0.
 struct Clamp {
   double low, high;
-  static constexpr Save save = kOutput;
+  static constexpr Save save = kInput;  // not the output, so that it may be changed in place
   static constexpr bool kIntegers = false;  // exact bounds for integers: minimum(maximum(x, low), high)
   // high wins where it is below low, as in PyTorch.
   template <class T> REEL_HD T operator()(T x) const {
     x = select(x < T(low), T(low), x);
     return select(x > T(high), T(high), x);
   }
-  template <class T> REEL_HD T grad(T g, T, T y) const { return select((y <= T(low)) | (y >= T(high)), T(0), g); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return select((x <= T(low)) | (x >= T(high)), T(0), g); }
 };
 
 using UnaryList =
@@ -390,11 +390,11 @@ struct Mul {
   template <class T> REEL_HD T grad_b(T g, T a, T, T) const { return g * a; }
 };
 struct Div {
-  static constexpr int save_a = kB, save_b = kB | kOutput;
+  static constexpr int save_a = kB, save_b = kA | kB;  // not the output, so that it may be changed in place
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T a, T b) const { return a / b; }
   template <class T> REEL_HD T grad_a(T g, T, T b, T) const { return g / b; }
-  template <class T> REEL_HD T grad_b(T g, T, T b, T y) const { return -g * y / b; }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return -g * (a / b) / b; }
 };
 struct Pow {
   static constexpr int save_a = kA | kB, save_b = kA | kB | kOutput;
@@ -473,13 +473,14 @@ struct Prelu {
 };
 
 // Division with a remainder has no vector form that is exact for all operands: kOneByOne, T is never a batch.
+// Their slope by b is a whole number, the negative quotient, and rounded to it: its own slope is exactly 0.
 
 struct Fmod {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
   static constexpr bool kIntegers = true, kOneByOne = true;
   template <class T> REEL_HD T operator()(T a, T b) const { return fmod(a, b); }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * nearbyint((a - y) / b); }
 };
 struct Remainder {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
@@ -489,7 +490,7 @@ struct Remainder {
     return rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(rest + b) : rest;
   }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * ((a - y) / b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * nearbyint((a - y) / b); }
 };
 /// ⌊a / b⌋, of the exact quotient as in Python.
 struct FloorDivide {
@@ -499,7 +500,7 @@ struct FloorDivide {
     const T rest = fmod(a, b);
     const bool below = rest != T(0) && (rest < T(0)) != (b < T(0));
     if constexpr (std::is_integral_v<T>) {
-      return b == T(0) ? T(0) : b == T(-1) ? T(T(0) - a) : T(a / b - T(below));
+      return b == T(0) ? T(0) : is_minus_one(b) ? T(T(0) - a) : T(a / b - T(below));
     } else {
       if (b == T(0)) return a / b;
       const T quotient = (a - rest) / b - T(below), whole = floor(quotient);
@@ -507,8 +508,8 @@ struct FloorDivide {
       return whole + T(quotient - whole > T(0.5));
     }
   }
-  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g * T(0); }
-  template <class T> REEL_HD T grad_b(T g, T, T, T) const { return g * T(0); }
+  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return zeros_like(g); }
+  template <class T> REEL_HD T grad_b(T g, T, T, T) const { return zeros_like(g); }
 };
 
 using BinaryList = std::tuple<Add, Sub, Mul, Div, Pow, Maximum, Minimum, Hypot, Atan2, Logaddexp, Xlogy, Prelu, Fmod,

@@ -37,6 +37,17 @@ StateDict copy_of(StateDict dict) {
   return dict;
 }
 
+/// Of the exception that is being handled.
+std::string what_is_thrown() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
 std::string joined(const auto& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
@@ -102,19 +113,26 @@ Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions o
   REEL_CHECK(missing.empty() && (unexpected.empty() || !options.strict), file,
              ": the checkpoint does not fit; missing: ", joined(missing), "; unexpected: ", joined(unexpected));
 
+  const GeneratorState own_generator = generator_state();
   std::vector<std::pair<const Part*, StateDict>> before;
   std::string at = kGenerator;
   try {
-    const GeneratorState generator = options.strict ? to_generator(dicts[kGenerator]) : generator_state();
+    const GeneratorState generator = options.strict ? to_generator(dicts[kGenerator]) : own_generator;
     for (const Part& part : parts_) {
       at = part.name;
       before.emplace_back(&part, copy_of(part.state()));
       part.load(dicts[part.name]);
     }
     set_generator_state(generator);
-  } catch (const std::exception& error) {
-    for (const auto& [part, state] : before) part->load(state);
-    reel::detail::fail(file, ": ", at, ": ", error.what());
+  } catch (...) {
+    std::string problem = what_is_thrown();
+    for (const auto& [part, state] : before) try {
+        part->load(state);
+      } catch (...) {
+        problem += "; " + part->name + " could not be restored either: " + what_is_thrown();
+      }
+    set_generator_state(own_generator);
+    reel::detail::fail(file, ": ", at, ": ", problem);
   }
   return metadata;
 }

@@ -68,15 +68,23 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(target_of(path
   // rename() would replace a device or a pipe by a regular file.
   REEL_CHECK(!replaces || S_ISREG(old.st_mode), "cannot write ", path, ": it is not a regular file");
   // Not mkstemp: a file made by open() has the permissions that the user's umask gives.
-  const mode_t mode = replaces ? old.st_mode & 0777 : 0666;
+  mode_t mode = replaces ? old.st_mode & 0777 : 0666;
   while (fd_ < 0) {
     temporary_ = path_;
     temporary_ += ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd_ < 0 && errno != EEXIST) fail_errno("cannot write", temporary_);
   }
-  // Restores bits that the umask removed. Where that fails, the file has fewer permissions, never more.
-  if (replaces) ::fchmod(fd_, mode);
+  if (!replaces) return;
+  // Restores owner and group, as root may, and bits that the umask removed. Where that fails the file has fewer
+  // permissions, never more: those of the old group are not for another one.
+  struct stat now;
+  const bool known = ::fstat(fd_, &now) == 0;
+  if (known && now.st_uid != old.st_uid && ::fchown(fd_, old.st_uid, old.st_gid) == 0) now.st_gid = old.st_gid;
+  if (known && now.st_gid != old.st_gid && ::fchown(fd_, static_cast<uid_t>(-1), old.st_gid) == 0)
+    now.st_gid = old.st_gid;
+  if (!known || now.st_gid != old.st_gid) mode &= ~static_cast<mode_t>(S_IRWXG);
+  ::fchmod(fd_, mode);
 }
 
 AtomicFile::~AtomicFile() {

@@ -26,7 +26,8 @@ class InputFile {
 
 /// Replaces a file in one step: bytes go to a new file beside it, commit() syncs that and renames it. Without commit()
 /// the new file is removed and the old one is left alone. A symbolic link stays and its target is replaced, a file that
-/// is there keeps its permissions, anything else that is there (a folder, a device, a pipe) is an Error.
+/// is there keeps its permissions and, where the process may set them, owner and group; anything else that is there (a
+/// folder, a device, a pipe) is an Error.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);

@@ -19,6 +19,12 @@ struct Crf {
   const void* end = nullptr;          // the same
   const int64_t* observed = nullptr;  // [rows]
   void* result = nullptr;             // [chains]
+  // Of the likelihood: masks of what observed tags may be, nullptr for anything, and the first step of each chain whose
+  // tag may not be, or -1. The last is nullptr if nobody asks.
+  const bool* allowed_transitions = nullptr;  // [tags, tags]
+  const bool* allowed_start = nullptr;        // [tags]
+  const bool* allowed_end = nullptr;          // [tags]
+  int64_t* forbidden = nullptr;               // [chains]
   // The forward recursion, kept for backward: log sums over all ways to a state, less the row's largest, and the same
   // without the state's own emission (as they came: before subtraction).
   void* alpha = nullptr;  // [rows, tags]

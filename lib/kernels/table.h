@@ -145,9 +145,9 @@ struct KernelTable {
   bool (*check_bounds)(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
   void (*index_select)(const View& x, int dim, const View& ids, const View& y);  // ids 1-d; negative ids count back
   void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
-  void (*index_add)(const View& y, int dim, const View& ids, const View& from);
+  void (*index_add)(const View& y, int dim, const View& ids, const View& from);  // the sum of bools is their or
   void (*gather)(const View& x, int dim, const View& index, const View& y);
-  // from has index's shape; for kMax and kMin NaN wins
+  // from has index's shape; for kMax and kMin NaN wins; the sum of bools is their or
   void (*scatter)(ScatterOp op, const View& y, int dim, const View& index, const View& from);
   void (*embedding_bag)(const EmbeddingBag& job);
   int64_t (*count_nonzero)(const View& x);

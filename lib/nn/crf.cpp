@@ -35,12 +35,12 @@ Tensor reduced(const Tensor& likelihoods, Reduction reduction) {
 
 Tensor CRF::forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths) const {
   return reduced(crf_log_likelihood(by_steps(emissions, options, 3), by_steps(tags, options, 2), transitions,
-                                    start_transitions, end_transitions, lengths),
+                                    start_transitions, end_transitions, lengths, options.allowed),
                  options.reduction);
 }
 
 Tensor CRF::forward(std::span<const Tensor> emissions, std::span<const Tensor> tags) const {
-  return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions),
+  return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),
                  options.reduction);
 }
 

@@ -8,9 +8,12 @@ namespace reel {
 Tensor relu(const Tensor& x) { return unary<functors::Relu>("relu", x); }
 Tensor hardtanh(const Tensor& x, double min_val, double max_val) {
   REEL_CHECK(min_val <= max_val, "hardtanh: min_val ", min_val, " is greater than max_val ", max_val);
-  return unary("hardtanh", x, functors::Clamp{min_val, max_val});
+  if (is_floating_point(view_of(x, "hardtanh").dtype)) return unary("hardtanh", x, functors::Clamp{min_val, max_val});
+  return clamp(x, functors::to_integer<int64_t>(min_val), functors::to_integer<int64_t>(max_val));
 }
-Tensor relu6(const Tensor& x) { return unary("relu6", x, functors::Clamp{0, 6}); }
+Tensor relu6(const Tensor& x) {
+  return is_floating_point(view_of(x, "relu6").dtype) ? unary("relu6", x, functors::Clamp{0, 6}) : clamp(x, 0, 6);
+}
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
   return unary("leaky_relu", x, functors::LeakyRelu{negative_slope});
 }
@@ -61,7 +64,11 @@ Tensor softshrink(const Tensor& x, double lambda) {
   REEL_CHECK(lambda >= 0, "softshrink: lambda ", lambda, " is negative");
   return where(abs(x.detach()) <= lambda, 0, x - lambda * sign(x.detach()));
 }
-Tensor threshold(const Tensor& x, double threshold, Scalar value) { return where(x.detach() <= threshold, value, x); }
+Tensor threshold(const Tensor& x, double threshold, Scalar value) {
+  const DType dtype = view_of(x, "threshold").dtype;
+  check_fits("threshold", value, dtype);
+  return where(x.detach() <= threshold, Tensor(value).to(dtype), x);
+}
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   if (const CastToFloat32 raise{}) return softplus(raise(x), beta, threshold);
   REEL_CHECK(beta > 0, "softplus: beta ", beta, " is not positive");

@@ -1,9 +1,10 @@
 #include "reel/ops/crf.h"
 
+#include <algorithm>
 #include <limits>
-#include <optional>
 
 #include "lib/kernels/crf.h"
+#include "lib/ops/forward_backward.h"
 #include "lib/ops/internal.h"
 
 namespace reel {
@@ -77,13 +78,12 @@ Chains read_chains(const char* op, const Tensor& emissions, const Tensor& transi
   chains.steps = shape[0], chains.tags = shape.back(), chains.stride = chains.count = shape.size() == 3 ? shape[1] : 1;
   check_potentials(op, chains);
   if (lengths.defined()) {
-    check_device(op, emissions, {&lengths});
-    REEL_CHECK(lengths.dtype() == kInt64 && lengths.shape() == (shape.size() == 3 ? Shape{shape[1]} : Shape{}), op,
-               ": ", lengths.dtype(), " lengths of shape ", lengths.shape(), " for emissions of shape ", shape);
+    REEL_CHECK(lengths.shape() == (shape.size() == 3 ? Shape{shape[1]} : Shape{}), op, ": lengths of shape ",
+               lengths.shape(), " for emissions of shape ", shape);
+    chains.lengths = to_ids(op, emissions, lengths).contiguous();
     int64_t bad;
-    REEL_CHECK(!kernels_of(lengths).check_bounds(op, view_of(lengths), 1, chains.steps + 1, &bad), op, ": length ", bad,
-               " of emissions of shape ", shape);
-    chains.lengths = lengths.contiguous();
+    REEL_CHECK(!kernels_of(emissions).check_bounds(op, view_of(chains.lengths), 1, chains.steps + 1, &bad), op,
+               ": length ", bad, " of emissions of shape ", shape);
   }
   chains.emissions = dense(emissions), chains.transitions = dense(transitions);
   chains.start = dense(start), chains.end = dense(end);
@@ -92,14 +92,11 @@ Chains read_chains(const char* op, const Tensor& emissions, const Tensor& transi
 
 /// Tags that lie like the rows of emissions; in range where they are read.
 Tensor read_tags(const char* op, const Tensor& tags, const Chains& chains) {
-  const View& view = view_of(tags, op);
-  check_device(op, chains.emissions, {&tags});
+  Tensor read = to_ids(op, chains.emissions, tags).contiguous();
   Shape rows = chains.emissions.shape();
   rows.resize(rows.size() - 1);
-  REEL_CHECK(view.dtype == kInt64, op, ": the tags are ", view.dtype, ", not int64");
-  REEL_CHECK(view.shape == rows, op, ": emissions of shape ", chains.emissions.shape(), " but tags of shape ",
-             view.shape);
-  Tensor read = tags.contiguous();
+  REEL_CHECK(read.shape() == rows, op, ": emissions of shape ", chains.emissions.shape(), " but tags of shape ",
+             read.shape());
   if (chains.lengths.defined() && !chains.offsets.defined()) {
     Tensor t = arange(0, chains.steps, 1, {.dtype = kInt64, .device = tags.device()});
     if (rows.size() == 2) t = t.unsqueeze(1);
@@ -111,6 +108,69 @@ Tensor read_tags(const char* op, const Tensor& tags, const Chains& chains) {
   return read;
 }
 
+// ---- constraints ----------------------------------------------------------------------------------------------------
+
+/// The mask, where the emissions are; undefined if it is undefined.
+Tensor read_mask(const char* op, const Tensor& mask, const Shape& shape, const Chains& chains) {
+  if (!mask.defined()) return mask;
+  REEL_CHECK(mask.dtype() == kBool && mask.shape() == shape, op, ": ", mask.dtype(), " constraints of shape ",
+             mask.shape(), ", not bool ", shape);
+  return mask.to(chains.emissions.device()).contiguous();
+}
+
+/// What targets are allowed to be, and the steps where they are not.
+struct Targets {
+  Tensor transitions, start, end;
+  Tensor forbidden;  // as Crf has it; undefined where everything is allowed
+
+  Targets(const char* op, const Chains& chains, const CrfConstraints& allowed)
+      : transitions(read_mask(op, allowed.transitions, {chains.tags, chains.tags}, chains)),
+        start(read_mask(op, allowed.start, {chains.tags}, chains)),
+        end(read_mask(op, allowed.end, {chains.tags}, chains)) {
+    if (transitions.defined() || start.defined() || end.defined())
+      forbidden = make_tensor({chains.count}, kInt64, chains.emissions.device());
+  }
+
+  void describe(Crf& crf) const {
+    if (!forbidden.defined()) return;
+    const auto at = [](const Tensor& mask) { return mask.defined() ? view_of(mask).as<const bool>() : nullptr; };
+    crf.allowed_transitions = at(transitions), crf.allowed_start = at(start), crf.allowed_end = at(end);
+    crf.forbidden = view_of(forbidden).as<int64_t>();
+  }
+
+  /// After the kernel has written `forbidden`.
+  void check(const char* op, const Chains& chains, const Tensor& observed,
+             const std::vector<std::string>& names) const {
+    if (!forbidden.defined()) return;
+    if (!is_readable(forbidden)) {
+      int64_t bad;
+      kernels_of(forbidden).check_bounds("crf_log_likelihood: a tag at a position where it is not allowed",
+                                         view_of(forbidden), -1, 0, &bad);
+      return;
+    }
+    const int64_t* const steps = forbidden.data<int64_t>();
+    const int64_t* const bad = std::find_if(steps, steps + chains.count, [](int64_t t) { return t >= 0; });
+    if (bad == steps + chains.count) return;
+    const int64_t chain = bad - steps, t = *bad;
+    const auto tag_at = [&](int64_t step) {
+      const int64_t first = chains.offsets.defined() ? chains.offsets.data<int64_t>()[chain] : chain;
+      return observed.data<int64_t>()[first + step * chains.stride];
+    };
+    const auto name_of_tag = [&](int64_t tag) {
+      const bool named = static_cast<size_t>(tag) < names.size();
+      return std::to_string(tag) + (named ? " (" + names[static_cast<size_t>(tag)] + ")" : "");
+    };
+    const auto allows = [](const Tensor& mask, int64_t i) { return !mask.defined() || mask.data<bool>()[i]; };
+    const int64_t tag = tag_at(t);
+    std::string why = "last";
+    if (t == 0 && !allows(start, tag)) why = "first";
+    if (t > 0 && !allows(transitions, tag_at(t - 1) * chains.tags + tag))
+      why = "after tag " + name_of_tag(tag_at(t - 1));
+    detail::fail(op, ": the tags of sentence ", chain, " are not allowed: at position ", t, ", tag ", name_of_tag(tag),
+                 " cannot come ", why);
+  }
+};
+
 // ---- composed of ops: what can be differentiated again --------------------------------------------------------------
 
 struct Expected {
@@ -118,18 +178,16 @@ struct Expected {
   Tensor transitions;  // [tags, tags]: how often to be expected
 };
 
-/// By the forward-backward recursions of one chain.
+/// Of one chain.
 Expected expected_counts(const Tensor& e, const Tensor& transitions, const Tensor& start, const Tensor& end) {
-  const int64_t len = e.size(0);
-  std::vector<Tensor> alpha{start.defined() ? e[0] + start : e[0]}, beta(static_cast<size_t>(len));
-  for (int64_t t = 1; t < len; ++t) alpha.push_back(logsumexp(alpha.back().unsqueeze(1) + transitions, 0) + e[t]);
-  const Tensor last = end.defined() ? end : zeros_like(e[0]), log_z = logsumexp(alpha.back() + last, 0);
+  const auto [alpha, beta, log_z] = forward_backward(
+      e, start.defined() ? start : zeros_like(e[0]), end.defined() ? end : zeros_like(e[0]),
+      [&](const Tensor& a) { return logsumexp(a.unsqueeze(1) + transitions, 0); },
+      [&](const Tensor& b) { return logsumexp(transitions + b.unsqueeze(0), 1); });
   Tensor counts = zeros_like(transitions);
-  beta.back() = last;
-  for (int64_t t = len - 2; t >= 0; --t) {
-    const Tensor ways = transitions + (e[t + 1] + beta[static_cast<size_t>(t + 1)]).unsqueeze(0);
-    beta[static_cast<size_t>(t)] = logsumexp(ways, 1);
-    counts = counts + exp(alpha[static_cast<size_t>(t)].unsqueeze(1) + ways - log_z);
+  for (size_t t = alpha.size() - 1; t > 0; --t) {
+    const Tensor into = (e[static_cast<int64_t>(t)] + beta[t]).unsqueeze(0);
+    counts = counts + exp(alpha[t - 1].unsqueeze(1) + (transitions + into) - log_z);
   }
   return {exp(stack(alpha) + stack(beta) - log_z), counts};
 }
@@ -186,13 +244,16 @@ struct LikelihoodRule {
   }
 };
 
-Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags) {
+Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, const CrfConstraints& allowed) {
+  const Targets targets(op, chains, allowed);
   const Tensor y = chains.make(chains.result_shape());
   const Tensor alpha = chains.like(chains.emissions), norm = chains.like(chains.emissions);
   Crf crf = chains.describe();
   crf.observed = tags.defined() ? view_of(tags).as<const int64_t>() : nullptr;
   crf.result = view_of(y).data, crf.alpha = view_of(alpha).data, crf.norm = view_of(norm).data;
+  targets.describe(crf);
   kernels_of(y).crf(crf);
+  targets.check(op, chains, tags, allowed.names);
   if (recording(chains.emissions, chains.transitions, chains.start, chains.end)) {
     const auto save = [](const Tensor& t) { return saved_if(t.defined(), t); };
     LikelihoodRule rule{.shape = {},
@@ -215,18 +276,18 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags) 
 }  // namespace
 
 Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Tensor& transitions, const Tensor& start,
-                          const Tensor& end, const Tensor& lengths) {
+                          const Tensor& end, const Tensor& lengths, const CrfConstraints& allowed) {
   if (const CastToFloat32 raise{})
-    return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), lengths);
+    return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), lengths, allowed);
   const char* op = "crf_log_likelihood";
   const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
-  return log_likelihood(op, chains, read_tags(op, tags, chains)).to(emissions.dtype());
+  return log_likelihood(op, chains, read_tags(op, tags, chains), allowed).to(emissions.dtype());
 }
 
 Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
-                          const Tensor& start, const Tensor& end) {
+                          const Tensor& start, const Tensor& end, const CrfConstraints& allowed) {
   if (const CastToFloat32 raise{})
-    return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end));
+    return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), allowed);
   const char* op = "crf_log_likelihood";
   REEL_CHECK(!emissions.empty() && emissions.size() == tags.size(), op, ": ", emissions.size(), " chains with ",
              tags.size(), " lists of tags");
@@ -245,7 +306,7 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
   Chains chains = read_chains(op, all, transitions, start, end, {});
   chains.offsets = tensor(offsets).to(all.device()), chains.lengths = tensor(lengths).to(all.device());
   chains.count = static_cast<int64_t>(lengths.size());
-  return log_likelihood(op, chains, read_tags(op, cat(tags, 0), chains)).to(all.dtype());
+  return log_likelihood(op, chains, read_tags(op, cat(tags, 0), chains), allowed).to(all.dtype());
 }
 
 Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
@@ -284,10 +345,9 @@ CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Te
   NoGrad guard;
   const char* op = "crf_decode";
   Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
-  const auto forbid = [&](Tensor& potential, const Tensor& mask, const Shape& shape) {
+  const auto forbid = [&](Tensor& potential, const Tensor& given, const Shape& shape) {
+    const Tensor mask = read_mask(op, given, shape, chains);
     if (!mask.defined()) return;
-    REEL_CHECK(mask.dtype() == kBool && mask.shape() == shape, op, ": ", mask.dtype(), " constraints of shape ",
-               mask.shape(), ", not bool ", shape);
     const Tensor all = potential.defined() ? potential : zeros(shape, {.dtype = chains.emissions.dtype()});
     potential = masked_fill(all.to(emissions.device()), logical_not(mask), kForbidden);
   };
@@ -330,7 +390,7 @@ CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) {
     for (const Tag& b : tags) pairs.push_back(opens(b) ? closes(a) : inside(a) && a.type == b.type);
   }
   const int64_t n = static_cast<int64_t>(tags.size());
-  return {tensor(pairs).reshape({n, n}), tensor(first), tensor(last)};
+  return {tensor(pairs).reshape({n, n}), tensor(first), tensor(last), tag_names};
 }
 
 }  // namespace reel

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lib/kernels/ctc.h"
+#include "lib/ops/forward_backward.h"
 #include "lib/ops/internal.h"
 
 namespace reel {
@@ -57,17 +58,15 @@ Tensor posterior(const Tensor& log_probs, const std::vector<int64_t>& labels, in
   const auto shifted = [&](const Tensor& x, int64_t by) {  // to later states where positive
     return by > 0 ? cat({edge, x}).narrow(0, 2 - by, states) : cat({x, edge}).narrow(0, -by, states);
   };
-  std::vector<Tensor> alpha{emitted[0] + tensor(begin, options)}, beta(static_cast<size_t>(steps));
-  for (int64_t t = 1; t < steps; ++t) {
-    const Tensor& a = alpha.back();
-    alpha.push_back(logsumexp(stack({a, shifted(a, 1), shifted(a, 2) + leap}), 0) + emitted[t]);
-  }
-  beta.back() = tensor(end, options);
-  for (int64_t t = steps - 1; t-- > 0;) {
-    const Tensor b = beta[static_cast<size_t>(t + 1)] + emitted[t + 1];
-    beta[static_cast<size_t>(t)] = logsumexp(stack({b, shifted(b, -1), shifted(b + leap, -2)}), 0);
-  }
-  const Tensor gamma = exp(stack(alpha) + stack(beta) - logsumexp(alpha.back() + beta.back(), 0));
+  const auto [alpha, beta, log_z] = forward_backward(
+      emitted, tensor(begin, options), tensor(end, options),
+      [&](const Tensor& a) {
+        return logsumexp(stack({a, shifted(a, 1), shifted(a, 2) + leap}), 0);
+      },
+      [&](const Tensor& b) {
+        return logsumexp(stack({b, shifted(b, -1), shifted(b + leap, -2)}), 0);
+      });
+  const Tensor gamma = exp(stack(alpha) + stack(beta) - log_z);
   return scatter_add(zeros(log_probs.shape(), options), 1, ids.unsqueeze(0).expand({steps, states}), gamma);
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
@@ -17,7 +18,26 @@ void set_all(Backward& back, const char* name, std::vector<Tensor> grads, size_t
 }
 
 // A tensor without other handles, so that it can be given a history.
-Tensor own(const Tensor& output) { return is_exclusive(output) && !needs_grad(output) ? output : output.detach(); }
+Tensor own(const Tensor& output) {
+  const bool owned = is_exclusive(output) && !needs_grad(output) && !TensorImpl::of(output)->base;
+  return owned ? output : output.detach();
+}
+
+// The first of `others` that shares y's memory, nullptr if none does.
+const Tensor* sharing(const Tensor& y, std::span<const Tensor> others) {
+  for (const Tensor& other : others)
+    if (other.defined() && !other.is_same(y) && TensorImpl::of(other)->storage == TensorImpl::of(y)->storage)
+      return &other;
+  return nullptr;
+}
+
+// y, which an op has just been recorded for, shares memory with a tensor from before the op. In-place changes of y are
+// refused: they would change that tensor without its learning of it. So is the use of y after a change of `source`.
+void mark_alias(const Tensor& y, const Tensor* source) {
+  TensorImpl* impl = TensorImpl::of(y);
+  impl->in_place = InPlace::kAliasesInput;
+  if (source) set_base(impl, TensorImpl::of(*source));
+}
 
 }  // namespace
 
@@ -34,6 +54,7 @@ Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inp
              const AutocastScope as_forward(autocast);
              set_all(back, name, rule(back.grad()), count);
            });
+  if (const Tensor* input = needs_grad(y) ? sharing(y, inputs) : nullptr) mark_alias(y, input);
   return y;
 }
 
@@ -46,7 +67,7 @@ struct detail::FunctionRule {
   FunctionContext context;
   struct Kept {
     SavedTensor saved;
-    int output = -1;  // which output it is, if one
+    std::optional<View> output;  // where its elements are, if it is an output
   };
   std::vector<Kept> kept;
   DType autocast = autocast_type;
@@ -56,7 +77,8 @@ struct detail::FunctionRule {
     std::vector<Tensor> grads;
     for (uint32_t i = 0; i < back.num_outputs(); ++i) grads.push_back(back.grad_or_zeros(static_cast<int>(i)));
     context.saved_.clear();
-    for (const Kept& k : kept) context.saved_.push_back(back.get(k.saved));
+    for (const Kept& k : kept)
+      context.saved_.push_back(k.output ? back.get_output(k.saved, *k.output) : back.get(k.saved));
     context.needs_.resize(count);
     for (size_t i = 0; i < count; ++i) context.needs_[i] = back.needs(static_cast<int>(i));
     struct Clear {  // holding the op's own output would be a cycle of references
@@ -92,11 +114,16 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
   for (const Tensor& tensor : to_save) {
     const auto at = std::find_if(outputs.begin(), outputs.end(), [&](const Tensor& y) { return y.is_same(tensor); });
     const int index = at == outputs.end() ? -1 : number[static_cast<size_t>(at - outputs.begin())];
-    rule.kept.push_back(index < 0 || !tensor.is_contiguous()
-                            ? FunctionRule::Kept{SavedTensor(tensor), -1}
-                            : FunctionRule::Kept{SavedTensor::output(tensor, static_cast<uint32_t>(index)), index});
+    if (index < 0)
+      rule.kept.push_back({SavedTensor(tensor), {}});
+    else
+      rule.kept.push_back({SavedTensor::output(tensor, static_cast<uint32_t>(index)), view_of(tensor)});
   }
   record(name, differentiable, inputs, std::move(rule));
+  for (const Tensor& y : differentiable) {
+    const Tensor* input = sharing(y, inputs);
+    if (input || sharing(y, results)) mark_alias(y, input);
+  }
   return results;
 }
 
@@ -161,23 +188,44 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
                                const std::vector<Tensor>& inputs) {
   if (!grad_enabled()) return f(inputs);
   const GeneratorState random = generator_state();
-  for (const Tensor& input : inputs) needs_grad(input);  // views bring their history up to date now, not inside f
+  std::vector<uint32_t> versions;
+  for (const Tensor& input : inputs) {
+    needs_grad(input);  // views bring their history up to date now, not inside f
+    versions.push_back(input.defined() ? input.version() : 0);
+  }
   // Recorded only to see which tensors f depends on: they are where its part of the graph ends.
   const uint64_t since = next_sequence();
-  std::vector<Tensor> outputs = run_recorded(f, inputs, since, autocast_type), results, differentiable;
-  std::vector<Edge> ends = subgraph_edges(outputs, since);
+  std::vector<Tensor> outputs = run_recorded(f, inputs, since, autocast_type), results, differentiable, bases;
+  EdgeList ends;
+  ends.edges = subgraph_edges(outputs, since);
   for (const Tensor& y : outputs) {
     results.push_back(y.detach());
-    if (needs_grad(y)) differentiable.push_back(results.back());
+    if (!needs_grad(y)) continue;
+    differentiable.push_back(results.back());
+    TensorImpl* base = TensorImpl::of(y)->base;
+    bases.push_back(base ? TensorImpl::share(base) : Tensor());
   }
   outputs.clear();  // and with them what f's rules have saved
   if (differentiable.empty()) return results;
-  CheckpointRule rule{.f = std::move(f), .inputs = {}, .ends = ends, .random = random};
+  for (size_t i = 0; i < inputs.size(); ++i)
+    REEL_CHECK(!inputs[i].defined() || inputs[i].version() == versions[i],
+               "checkpoint: the function changes its input ", i,
+               " in place, and would change it again when the backward pass runs it; let it change a clone()");
+  CheckpointRule rule{.f = std::move(f), .inputs = {}, .ends = ends.edges, .random = random};
   for (const Tensor& input : inputs) rule.inputs.emplace_back(input);
   std::vector<const Tensor*> pointers;
   for (const Tensor& y : differentiable) pointers.push_back(&y);
   record_edges(
-      "checkpoint", pointers, ends.size(), [&](size_t i) { return ends[i]; }, std::move(rule));
+      "checkpoint", pointers, ends.edges.size(), [&](size_t i) { return std::exchange(ends.edges[i], {}); },
+      std::move(rule));
+  // Bases that f has made and forgotten go; one of them may keep what another refers to.
+  for (bool again = true; std::exchange(again, false);)
+    for (Tensor& base : bases)
+      if (base.defined() && is_only_reference(base)) base.reset(), again = true;
+  for (size_t i = 0; i < differentiable.size(); ++i) {
+    if (!TensorImpl::of(differentiable[i])->storage->unique())
+      mark_alias(differentiable[i], bases[i].defined() ? &bases[i] : nullptr);
+  }
   return results;
 }
 

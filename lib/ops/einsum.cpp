@@ -51,7 +51,9 @@ Named contract(const Named& a, const Named& b, const std::string& keep) {
   }
   for (const char label : b.labels)
     if (!a.has(label)) (kept(label) ? right : only_b) += label;
-  const Named x = sum_out(a, only_a), y = sum_out(b, only_b);
+  Named x = sum_out(a, only_a), y = sum_out(b, only_b);
+  const DType dtype = promote_types(x.tensor.dtype(), y.tensor.dtype());
+  if (!is_floating_point(dtype)) x.tensor = x.tensor.to(dtype), y.tensor = y.tensor.to(dtype);
 
   Shape shape, shape_x, shape_y;
   int64_t n_batch = 1, n_left = 1, n_right = 1, n_inner = 1;
@@ -182,7 +184,8 @@ Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) {
   std::string gone;
   for (const char label : y.labels)
     if (result.find(label) == std::string::npos) gone += label;
-  return sum_out(y, gone).arranged(result);
+  const Tensor arranged = sum_out(y, gone).arranged(result);
+  return operands.size() > 1 ? arranged.contiguous() : arranged;  // of one operand it may be a view
 }
 
 // ---- other products -------------------------------------------------------------------------------------------------

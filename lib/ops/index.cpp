@@ -23,6 +23,13 @@ void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, i
     detail::fail(op, ": index ", bad, " is out of range for dimension ", dim, " of size ", size);
 }
 
+Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
+  const DType from = view_of(value, op).dtype, to = view_of(x, op).dtype;
+  if (from != to && TensorImpl::of(value)->is_wrapped_number)
+    check_fits(op, is_floating_point(from) ? Scalar(value.item<double>()) : Scalar(value.item<int64_t>()), to);
+  return value.to(to);
+}
+
 namespace {
 
 /// A dimension, counted from 0, and positions along it.
@@ -49,7 +56,6 @@ Positions element_positions(const char* op, const Tensor& x, int64_t dim, const 
 Positions slice_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
   const Shape& shape = view_of(x, op).shape;
   const Tensor ids = to_ids(op, x, index);
-  REEL_CHECK(!shape.empty(), op, ": a 0-d tensor has no slices");
   REEL_CHECK(view_of(ids).shape.size() <= 1, op, ": indices must be 1-d, got shape ", ids.shape());
   const int d = wrap_dim(dim, shape.size(), op);
   check_range(op, ids, 0, shape[d], d);
@@ -58,14 +64,6 @@ Positions slice_positions(const char* op, const Tensor& x, int64_t dim, const Te
 
 Tensor zeros_of(const Shape& shape, const Tensor& like) {
   return zeros(shape, {.dtype = like.dtype(), .device = like.device()});
-}
-
-/// A value as x's elements are; an Error if it is a number that they cannot hold.
-Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
-  const DType from = view_of(value, op).dtype, to = view_of(x, op).dtype;
-  if (from != to && TensorImpl::of(value)->is_wrapped_number)
-    check_fits(op, is_floating_point(from) ? Scalar(value.item<double>()) : Scalar(value.item<int64_t>()), to);
-  return value.to(to);
 }
 
 // ---- slices along one dimension -------------------------------------------------------------------------------------
@@ -129,14 +127,21 @@ Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& sou
   return y;
 }
 
+// A 0-d tensor has one slice, itself: below, it is taken as a vector of one element.
+
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& ids) {
+  if (view_of(x, "index_select").shape.empty()) {
+    REEL_CHECK(view_of(ids, "index_select").numel == 1, "index_select: ", ids.numel(), " slices of a 0-d tensor");
+    return index_select(x.reshape({1}), dim, ids).reshape({});
+  }
   const auto [d, at] = slice_positions("index_select", x, dim, ids);
   return select_slices("index_select", x, d, at);
 }
 
 namespace {
 
-/// The slices that go to the positions: of x's dtype and their shape. A number or 0-d tensor is repeated if `fill`.
+/// The slices that go to the positions: of x's dtype and their shape; a single element may be 0-d. A number or 0-d
+/// tensor is repeated if `fill`.
 Tensor slices_for(const char* op, const Tensor& x, const Positions& to, const Tensor& source, bool fill = false) {
   Shape wanted = view_of(x).shape;
   wanted[to.dim] = view_of(to.ids).numel;
@@ -148,6 +153,7 @@ Tensor slices_for(const char* op, const Tensor& x, const Positions& to, const Te
     return value_for(op, x, source).to(x.device()).expand(wanted);
   }
   REEL_CHECK(source.dtype() == x.dtype(), op, ": a ", source.dtype(), " source for a tensor of ", x.dtype(), "");
+  if (got.empty() && wanted == Shape{1}) return source.reshape({1});
   REEL_CHECK(got == wanted, op, ": a source of shape ", got, ", not ", wanted);
   return source;
 }
@@ -165,10 +171,15 @@ Tensor& put_in_place(const char* op, Tensor& self, const Positions& to, const Te
 }  // namespace
 
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha) {
+  if (view_of(x, "index_add").shape.empty()) return index_add(x.reshape({1}), dim, ids, source, alpha).reshape({});
   const Positions to = slice_positions("index_add", x, dim, ids);
   return add_slices(x, to.dim, to.ids, scaled(slices_for("index_add", x, to, source), alpha));
 }
 Tensor& TensorMethods::index_add_(int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha) {
+  if (view_of(self(this), "index_add_").shape.empty()) {
+    self(this).view({1}).index_add_(dim, ids, source, alpha);
+    return self(this);
+  }
   const Positions to = slice_positions("index_add_", self(this), dim, ids);
   const Tensor from = scaled(slices_for("index_add_", self(this), to, source), alpha);
   return rewrite(
@@ -177,20 +188,39 @@ Tensor& TensorMethods::index_add_(int64_t dim, const Tensor& ids, const Tensor& 
 }
 
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source) {
+  if (view_of(x, "index_copy").shape.empty()) return index_copy(x.reshape({1}), dim, ids, source).reshape({});
   const Positions to = slice_positions("index_copy", x, dim, ids);
   return put_slices(x, to.dim, to.ids, slices_for("index_copy", x, to, source));
 }
 Tensor& TensorMethods::index_copy_(int64_t dim, const Tensor& ids, const Tensor& source) {
+  if (view_of(self(this), "index_copy_").shape.empty()) {
+    self(this).view({1}).index_copy_(dim, ids, source);
+    return self(this);
+  }
   const Positions to = slice_positions("index_copy_", self(this), dim, ids);
   return put_in_place("index_copy_", self(this), to, slices_for("index_copy_", self(this), to, source));
 }
 
+namespace {
+/// Each position once if the gradient of the value, the sum of those of the slices that hold it, is wanted.
+Positions fill_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value) {
+  Positions to = slice_positions(op, x, dim, ids);
+  if (recording(value)) to.ids = unique(to.ids).values;
+  return to;
+}
+}  // namespace
+
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value) {
-  const Positions to = slice_positions("index_fill", x, dim, ids);
+  if (view_of(x, "index_fill").shape.empty()) return index_fill(x.reshape({1}), dim, ids, value).reshape({});
+  const Positions to = fill_positions("index_fill", x, dim, ids, value);
   return put_slices(x, to.dim, to.ids, slices_for("index_fill", x, to, value, true));
 }
 Tensor& TensorMethods::index_fill_(int64_t dim, const Tensor& ids, const Tensor& value) {
-  const Positions to = slice_positions("index_fill_", self(this), dim, ids);
+  if (view_of(self(this), "index_fill_").shape.empty()) {
+    self(this).view({1}).index_fill_(dim, ids, value);
+    return self(this);
+  }
+  const Positions to = fill_positions("index_fill_", self(this), dim, ids, value);
   return put_in_place("index_fill_", self(this), to, slices_for("index_fill_", self(this), to, value, true));
 }
 
@@ -364,6 +394,7 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
   const Tensor from = source_for("scatter_reduce", x, to.ids, source);
   if (const Upcast up{x.dtype()})
     return up.round(scatter_reduce(up(x), to.dim, to.ids, up(from), reduce, include_self));
+  REEL_CHECK(reduce != Reduce::kMean || x.dtype() != kBool, "scatter_reduce: bools have no mean; convert them first");
   switch (reduce) {
     case Reduce::kSum: return add_elements(without_self(x, to, include_self, 0), to, from);
     case Reduce::kMean: return mean_at(x, to, from, include_self);
@@ -375,8 +406,15 @@ Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const T
 }
 Tensor& TensorMethods::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
                                        bool include_self) {
-  return assign_in_place("scatter_reduce_", self(this),
-                         reel::scatter_reduce(self(this), dim, index, source, reduce, include_self));
+  Tensor& x = self(this);
+  check_in_place("scatter_reduce_", x);
+  view_of(source, "scatter_reduce_");
+  // The rules save x and source, which the change must not reach.
+  const auto kept = [&, recorded = recording(x, source)](const Tensor& tensor) {
+    return recorded && TensorImpl::of(tensor)->storage == TensorImpl::of(x)->storage ? tensor.clone() : tensor;
+  };
+  return assign_in_place("scatter_reduce_", x,
+                         reel::scatter_reduce(kept(x), dim, index, kept(source), reduce, include_self));
 }
 
 // ---- with broadcasting, and of the flat tensor ----------------------------------------------------------------------

@@ -14,17 +14,19 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
 Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source);
 Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source);
 
+/// A value as x's elements are. A fraction is rounded towards 0 where they are integers, as a C++ number is that is
+/// assigned to one; a number that they cannot hold is an Error.
+Tensor value_for(const char* op, const Tensor& x, const Tensor& value);
+
 /// Changes self: to `changed()`, recorded, where a gradient flows or self is also what is read; else by `write()`,
 /// which touches no more than it has to.
 template <class Changed, class Write>
 Tensor& rewrite(const char* op, Tensor& self, const Tensor& ids, const Tensor& source, Changed changed, Write write) {
   check_in_place(op, self);
-  Storage* mine = TensorImpl::of(self)->storage;
-  if ((self.is_floating_point() && recording(self, source)) || TensorImpl::of(ids)->storage == mine ||
-      TensorImpl::of(source)->storage == mine)
+  if ((self.is_floating_point() && recording(self, source)) || shares_memory(ids, self) || shares_memory(source, self))
     return assign_in_place(op, self, changed());
   write();
-  mine->changed();
+  TensorImpl::of(self)->storage->changed();
   return self;
 }
 

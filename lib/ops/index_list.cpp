@@ -185,6 +185,9 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
     assign_in_place(op, view, accumulate ? view + value : value);
     return x;
   }
+  REEL_CHECK(
+      x.is_floating_point() || !is_floating_point(view_of(value, op).dtype) || TensorImpl::of(value)->is_wrapped_number,
+      op, ": a ", value.dtype(), " value for a tensor of ", x.dtype(), "; to(", x.dtype(), ") converts it");
   const Tensor* mask = indices.size() == 1 ? &std::get<Tensor>(indices[0].value) : nullptr;
   if (mask && !accumulate && mask->dtype() == kBool && mask->shape() == x.shape() && view_of(value, op).numel == 1)
     return masked_fill_(mask->to(x.device()), value.reshape({}));
@@ -197,12 +200,10 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
   REEL_CHECK(broadcast_shapes(wanted, view_of(value, op).shape, op) == wanted, op, ": a value of shape ", value.shape(),
              " for a place of shape ", wanted);
   const Tensor source =
-      value.to(x.dtype()).to(x.device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
+      value_for(op, x, value).to(x.device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
 
-  const Storage* mine = TensorImpl::of(x)->storage;
-  const bool recorded = grad_enabled() && (needs_grad(x) || needs_grad(source));
-  if (!recorded && TensorImpl::of(lookup.tensor)->storage == mine && TensorImpl::of(source)->storage != mine &&
-      TensorImpl::of(lookup.ids)->storage != mine) {
+  const bool is_part = TensorImpl::of(lookup.tensor)->storage == TensorImpl::of(x)->storage;
+  if (!recording(x, source) && is_part && !shares_memory(source, x) && !shares_memory(lookup.ids, x)) {
     const auto write = accumulate ? kernels_of(x).index_add : kernels_of(x).index_copy;
     write(view_of(lookup.tensor), lookup.dim, view_of(lookup.ids), view_of(source));
     TensorImpl::of(x)->storage->changed();

@@ -16,7 +16,7 @@ constexpr const char* kMadeUnrecorded = ": the view was made under no_grad, its 
 void check_in_place(const char* op, const Tensor& self) {
   const View& view = view_of(self, op);
   for (int d = 0; d < view.shape.size(); ++d)
-    REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1, op,
+    REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1 || view.numel == 0, op,
                ": the tensor is expanded, several of its elements are one; clone() it first");
   if (!grad_mode) return;
   const TensorImpl* impl = TensorImpl::of(self);
@@ -24,7 +24,7 @@ void check_in_place(const char* op, const Tensor& self) {
   const auto leaf = [](const TensorImpl* t) { return t->requires_grad && !t->node; };
   REEL_CHECK(!leaf(impl) && !leaf(owner), op, ": a leaf that requires grad",
              leaf(impl) ? "" : " (through a view of it)", " can be changed in place only under no_grad");
-  REEL_CHECK(!owner->hides_history, op, kMadeUnrecorded);
+  REEL_CHECK(owner->in_place != InPlace::kHidesHistory, op, kMadeUnrecorded);
 }
 
 Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
@@ -38,29 +38,29 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
   Tensor result = value;
   if (recorded) {
     const TensorImpl* owner = impl->base ? impl->base : impl;
-    REEL_CHECK(!owner->unrecorded_view || owner->storage->unique(), op, kMadeUnrecorded);
+    REEL_CHECK(owner->in_place != InPlace::kUnrecordedView || owner->storage->unique(), op, kMadeUnrecorded);
+    REEL_CHECK(impl->in_place != InPlace::kAliasesInput, op, ": the tensor shares memory with an input of the custom ",
+               "op, checkpoint or backward hook that made it, whose gradient would be wrong; change a clone() of it");
+    REEL_CHECK(owner->in_place != InPlace::kSaved, op, ": a view that is saved for a backward pass; change a clone()");
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);
-      const Geometry part = geometry_in_base(impl);
-      record("assign", base, inputs(base, result), [part](Backward& back) {
-        const Tensor& g = back.grad();
-        const Tensor inside = region(g, part.offset, part.shape, part.strides);
-        if (back.needs(1)) back.set(1, inside.clone());
-        if (back.needs(0)) back.set(0, g - embed(inside, g.shape(), part.offset, part.strides));
+      record("assign", base, inputs(base, result), [part = PartOfBase(impl)](Backward& back) {
+        if (back.needs(1)) back.set(1, part.of(back.grad()).clone());
+        if (back.needs(0)) back.set(0, part.without(back.grad()));
       });
-      ++impl->base->history_version;
+      history_replaced(impl->base);
     } else {
-      // An identity, so that the tensor has a node of its own even where `value` is a leaf.
+      // An identity, so that the tensor has a node of its own even where `value` is a leaf. What a constant overwrites
+      // gets zeros, as in PyTorch.
       if (needs_grad(result))
         record(op, self, inputs(result), [](Backward& back) { back.set(0, back.grad()); });
-      else if (impl->node)
-        detach_history(impl);
-      ++impl->history_version;
+      else
+        record(op, self, inputs(self), [](Backward& back) { back.set(0, zeros_like(back.grad())); });
+      history_replaced(impl);
     }
   }
-  const Tensor source =
-      TensorImpl::of(result)->storage == impl->storage ? no_grad([&] { return result.clone(); }) : result;
+  const Tensor source = shares_memory(result, self) ? no_grad([&] { return result.clone(); }) : result;
   copy_between(source.device(), expand_view(view_of(source), to.shape), self.device(), to);
   impl->storage->changed();
   return self;
@@ -76,7 +76,8 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
   const Tensor value = op(recording(self, others...) ? self.clone() : self);
   REEL_CHECK(value.shape() == self.shape(), name, ": the result's shape ", value.shape(),
              " is not that of the tensor, ", self.shape());
-  REEL_CHECK(is_floating_point(self.dtype()) || !is_floating_point(value.dtype()) || self.dtype() == value.dtype(),
+  REEL_CHECK(promote_types(self.dtype(), value.dtype()) == self.dtype() || is_floating_point(self.dtype()) ||
+                 (self.dtype() != kBool && !is_floating_point(value.dtype())),
              name, ": the result is ", value.dtype(), ", which does not fit into a tensor of ", self.dtype());
   return assign_in_place(name, self, value);
 }
@@ -86,8 +87,7 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
 bool writes_directly(const Tensor& self, const Tensor& other, bool integers = false) {
   const View &to = view_of(self), &from = view_of(other);
   return to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64 || (integers && to.dtype == kInt64)) &&
-         !(grad_mode && (needs_grad(self) || needs_grad(other))) &&
-         TensorImpl::of(self)->storage != TensorImpl::of(other)->storage &&
+         !(grad_mode && (needs_grad(self) || needs_grad(other))) && !shares_memory(self, other) &&
          (self.device() == other.device() || (is_host_number(from) && !needs_grad(other)));
 }
 // x or, if that is a C++ number, it as one of dtype, which `room` has then.
@@ -149,13 +149,13 @@ Tensor& TensorMethods::add_(const Tensor& b) {
   return arithmetic<functors::Add>("add_", self(this), b, [](const Tensor& old, const Tensor& x) { return old + x; });
 }
 Tensor& TensorMethods::add_(const Tensor& b, Scalar alpha) {
-  return alpha.to<double>() == 1 ? add_(b) : add_(b * Tensor(alpha));
+  return alpha.to<double>() == 1 ? add_(b) : add_(times_alpha("add_", self(this), b, alpha));
 }
 Tensor& TensorMethods::sub_(const Tensor& b) {
   return arithmetic<functors::Sub>("sub_", self(this), b, [](const Tensor& old, const Tensor& x) { return old - x; });
 }
 Tensor& TensorMethods::sub_(const Tensor& b, Scalar alpha) {
-  return alpha.to<double>() == 1 ? sub_(b) : sub_(b * Tensor(alpha));
+  return alpha.to<double>() == 1 ? sub_(b) : sub_(times_alpha("sub_", self(this), b, alpha));
 }
 Tensor& TensorMethods::mul_(const Tensor& b) { return arithmetic<functors::Mul>("mul_", self(this), b, reel::mul); }
 Tensor& TensorMethods::div_(const Tensor& b) { return arithmetic<functors::Div>("div_", self(this), b, reel::div); }

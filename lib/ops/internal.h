@@ -29,6 +29,10 @@ inline void check_device(const char* op, const Tensor& x, std::initializer_list<
 /// Is this a number of the host's? Kernels of a GPU take one beside tensors there: it goes with the launch.
 inline bool is_host_number(const View& view) { return view.host && view.shape.empty(); }
 
+/// x, but a tensor where it is a C++ number, for compositions and rules: two numbers would meet in float32, whatever
+/// the type of the tensors that they are for.
+inline Tensor without_number(const Tensor& x) { return TensorImpl::of(x)->is_wrapped_number ? x.clone() : x; }
+
 /// The dtype that arithmetic on elements of `dtype` is done in: float32 for half types.
 constexpr DType compute_dtype(DType dtype) { return is_half(dtype) ? kFloat32 : dtype; }
 /// x in that type. Recorded; undefined tensors stay so.
@@ -73,6 +77,10 @@ inline Tensor to_float(const Tensor& x) {
 /// else, or are not where x is.
 Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids);
 
+/// alpha b as add and sub take it: in the type that a and b have in common or, of half types, in float32. An Error in
+/// op's name where that type is an integer and alpha is not.
+Tensor times_alpha(const char* op, const Tensor& a, const Tensor& b, Scalar alpha);
+
 // ---- parts of tensors -----------------------------------------------------------------------------------------------
 
 /// A recorded view of part of x. `part` maps a Geometry that shows all of x to that of the part; it is called
@@ -92,6 +100,12 @@ Tensor region_view(const char* name, const Tensor& x, Part part) {
 
 // ---- in place -------------------------------------------------------------------------------------------------------
 
+/// May a write to one change the other? Tensors of one storage, or of foreign memory (from_blob) that overlaps.
+inline bool shares_memory(const Tensor& a, const Tensor& b) {
+  const Storage *s = TensorImpl::of(a)->storage, *t = TensorImpl::of(b)->storage;
+  const auto *from = static_cast<const char*>(s->data), *to = static_cast<const char*>(t->data);
+  return s == t || (from < to + t->bytes && to < from + s->bytes);
+}
 /// Gives self the values of `value` (broadcast and cast to self), recorded if need be. Refuses, in op's name, what may
 /// not be changed.
 Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value);

@@ -38,11 +38,18 @@ Shape shape_with(const Tensor& a, std::initializer_list<int64_t> last) {
   for (const int64_t size : last) shape.push_back(size);
   return shape;
 }
-Tensor empty_batch(const Tensor& batch, std::initializer_list<int64_t> last) {
-  Shape shape{batch.size(0)};
-  for (const int64_t size : last) shape.push_back(size);
-  return make_tensor(shape, batch.dtype(), batch.device());
-}
+/// A result of shape […, last] for a's leading dimensions, and the same as kernels take it, as a batch. The result is
+/// no view: an in-place change of part of it would be recorded for the tensor that it views.
+struct Result {
+  Tensor tensor;
+  View batch;
+  Result(const Tensor& a, std::initializer_list<int64_t> last)
+      : tensor(make_tensor(shape_with(a, last), compute_dtype(a.dtype()), a.device())), batch(view_of(tensor)) {
+    batch.shape = {shape_with(a, {}).numel()};
+    for (const int64_t size : last) batch.shape.push_back(size);
+    batch.strides = contiguous_strides(batch.shape);
+  }
+};
 void check_solved(const char* op, int64_t failure, const char* why) {
   REEL_CHECK(failure < 0, op, ": matrix ", failure, " of the batch ", why);
 }
@@ -55,9 +62,10 @@ Tensor widened(const Tensor& a, F f) {
 }
 
 Tensor solve_batch(const char* op, const Tensor& a, const Tensor& b) {
-  const Tensor ab = batch_of(a), bb = batch_of(b), x = make_tensor(bb.shape(), bb.dtype(), bb.device());
-  if (x.numel()) check_solved(op, kernels_of(x).linalg.solve(view_of(ab), view_of(bb), view_of(x)), "is singular");
-  return x.view(shape_with(a, {a.size(-1), b.size(-1)}));
+  const Tensor ab = batch_of(a), bb = batch_of(b);
+  const Result x(a, {a.size(-1), b.size(-1)});
+  if (x.batch.numel) check_solved(op, kernels_of(a).linalg.solve(view_of(ab), view_of(bb), x.batch), "is singular");
+  return x.tensor;
 }
 
 /// Leading dimensions of a and b broadcast against each other.
@@ -104,14 +112,13 @@ SignLogDet slogdet(const Tensor& a) {
     return {up.round(sign), up.round(log)};
   }
   const Tensor batch = batch_of(a);
-  SignLogDet result{empty_batch(batch, {}), empty_batch(batch, {})};
-  kernels_of(a).linalg.slogdet(view_of(batch), view_of(result.sign), view_of(result.logabsdet));
-  result = {result.sign.view(shape_with(a, {})), result.logabsdet.view(shape_with(a, {}))};
+  const Result sign(a, {}), log(a, {});
+  kernels_of(a).linalg.slogdet(view_of(batch), sign.batch, log.batch);
   if (recording(a))
-    record("linalg.slogdet", result.logabsdet, inputs(a), [a = SavedTensor(a)](Backward& back) {
+    record("linalg.slogdet", log.tensor, inputs(a), [a = SavedTensor(a)](Backward& back) {
       back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * mt(inv(back.get(a))));
     });
-  return result;
+  return {sign.tensor, log.tensor};
 }
 
 namespace {
@@ -155,11 +162,12 @@ Tensor cholesky(const Tensor& a, bool upper) {
   check_square("linalg.cholesky", a);
   if (upper) return mt(cholesky(a));
   return widened(a, [](const Tensor& x) {
-    const Tensor batch = batch_of(x), factor = make_tensor(batch.shape(), batch.dtype(), batch.device());
-    if (factor.numel())
-      check_solved("linalg.cholesky", kernels_of(x).linalg.cholesky(view_of(batch), view_of(factor)),
+    const Tensor batch = batch_of(x);
+    const Result factor(x, {x.size(-1), x.size(-1)});
+    if (factor.batch.numel)
+      check_solved("linalg.cholesky", kernels_of(x).linalg.cholesky(view_of(batch), factor.batch),
                    "is not positive definite");
-    const Tensor y = factor.view(x.shape());
+    const Tensor& y = factor.tensor;
     if (recording(x))
       record("linalg.cholesky", y, inputs(x), [y = SavedTensor::output(y)](Backward& back) {
         const Tensor l = back.get(y), lt = mt(l);
@@ -201,12 +209,11 @@ QR qr(const Tensor& a, QRMode mode) {
     return {q, cat({u, matmul(mt(q), a.narrow(-1, m, n - m))}, -1)};
   }
   const Tensor batch = batch_of(a);
-  QR result{empty_batch(batch, {m, wide}), empty_batch(batch, {wide, n})};
-  kernels_of(a).linalg.qr(view_of(batch), view_of(result.q), view_of(result.r));
-  result = {result.q.view(shape_with(a, {m, wide})), result.r.view(shape_with(a, {wide, n}))};
-  if (!recording(a)) return result;
+  const Result q(a, {m, wide}), r(a, {wide, n});
+  kernels_of(a).linalg.qr(view_of(batch), q.batch, r.batch);
+  if (!recording(a)) return {q.tensor, r.tensor};
   REEL_CHECK(wide == k, "linalg.qr: the complete factors of a tall matrix, shape ", a.shape(), ", have no gradient");
-  return qr_square_or_tall(a, result.q, result.r);
+  return qr_square_or_tall(a, q.tensor, r.tensor);
 }
 
 namespace {
@@ -224,17 +231,13 @@ SVD svd(const Tensor& a, bool full_matrices) {
   }
   const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
   const Tensor batch = batch_of(a);
-  SVD y{empty_batch(batch, {m, full_matrices ? m : k}), empty_batch(batch, {k}),
-        empty_batch(batch, {full_matrices ? n : k, n})};
-  if (!y.s.numel()) {  // of an empty matrix any basis will do
-    y.u.copy_(eye_like(y.u, m).narrow(-1, 0, y.u.size(-1)));
-    y.vh.copy_(eye_like(y.vh, n).narrow(-2, 0, y.vh.size(-2)));
-  } else {
-    check_solved("linalg.svd", kernels_of(a).linalg.svd(view_of(batch), view_of(y.u), view_of(y.s), view_of(y.vh)),
+  const Result u(a, {m, full_matrices ? m : k}), s(a, {k}), vh(a, {full_matrices ? n : k, n});
+  SVD y{u.tensor, s.tensor, vh.tensor};
+  if (!y.s.numel())  // of an empty matrix any basis will do
+    y.u.copy_(eye_like(y.u, m).narrow(-1, 0, y.u.size(-1))), y.vh.copy_(eye_like(y.vh, n).narrow(-2, 0, y.vh.size(-2)));
+  else
+    check_solved("linalg.svd", kernels_of(a).linalg.svd(view_of(batch), u.batch, s.batch, vh.batch),
                  "holds NaN or infinity, or did not converge");
-  }
-  y = {y.u.view(shape_with(a, {m, y.u.size(-1)})), y.s.view(shape_with(a, {k})),
-       y.vh.view(shape_with(a, {y.vh.size(-2), n}))};
   if (!recording(a)) return y;
   const Tensor outputs[] = {y.u, y.s, y.vh};
   record("linalg.svd", outputs, {&a, 1},
@@ -278,12 +281,11 @@ Eigh eigh(const Tensor& a) {
   }
   const int64_t n = a.size(-1);
   const Tensor batch = batch_of(a);
-  Eigh y{empty_batch(batch, {n}), empty_batch(batch, {n, n})};
+  const Result values(a, {n}), vectors(a, {n, n});
   if (n)
-    check_solved("linalg.eigh",
-                 kernels_of(a).linalg.eigh(view_of(batch), view_of(y.eigenvalues), view_of(y.eigenvectors)),
+    check_solved("linalg.eigh", kernels_of(a).linalg.eigh(view_of(batch), values.batch, vectors.batch),
                  "holds NaN or infinity, or did not converge");
-  y = {y.eigenvalues.view(shape_with(a, {n})), y.eigenvectors.view(a.shape())};
+  const Eigh y{values.tensor, vectors.tensor};
   if (!recording(a)) return y;
   const Tensor outputs[] = {y.eigenvalues, y.eigenvectors};
   record("linalg.eigh", outputs, {&a, 1},
@@ -341,11 +343,11 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions
   if (const Upcast up{a.dtype()}) return up.round(solve_triangular(up(a), up(b), options));
   const auto [as, bs] = broadcast_batches(op, a, b);
   const Tensor triangle = batch_of(as);
-  Tensor y = batch_of(bs);
-  if (y.is_same(bs) || !is_exclusive(y)) y = no_grad([&] { return y.clone(); });
-  if (y.numel())
-    kernels_of(y).linalg.solve_triangular(options.upper, options.unitriangular, view_of(triangle), view_of(y));
-  const Tensor x = y.view(bs.shape());
+  const Result solved(bs, {bs.size(-2), bs.size(-1)});
+  const Tensor& x = solved.tensor;
+  copy_between(bs.device(), view_of(bs), x.device(), view_of(x));
+  if (x.numel())
+    kernels_of(x).linalg.solve_triangular(options.upper, options.unitriangular, view_of(triangle), solved.batch);
   if (recording(as, bs))
     record(op, x, inputs(as, bs), [a = SavedTensor(as), x = SavedTensor::output(x), options](Backward& back) {
       const Tensor at = mt(back.get(a));
@@ -434,7 +436,8 @@ Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
   REEL_CHECK(size == 1 || size == 2 || size == kInfinity, "linalg.matrix_norm: ord ", ord,
              " is none of 1, -1, 2, -2, inf, -inf");
   Tensor values = size == 2 ? svdvals(a) : sum(abs(a), size == 1 ? -2 : -1);
-  values = ord > 0 ? amax(values, -1) : amin(values, -1);
+  // The largest of none is 0, as sums of none are.
+  values = ord < 0 ? amin(values, -1) : values.size(-1) ? amax(values, -1) : sum(values, -1);
   return keepdim ? values.unsqueeze(-1).unsqueeze(-1) : values;
 }
 

@@ -296,20 +296,35 @@ Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction r
 
 namespace {
 
+/// Losses do not broadcast: of [n, 1] and [n] there would be n² of them. Only a number (a 0-d tensor) is the target of
+/// all elements.
+void check_target(const char* op, const Tensor& input, const Tensor& target) {
+  const Shape &shape = view_of(input, op).shape, &given = view_of(target, op).shape;
+  REEL_CHECK(given.empty() || given == shape, op, ": input of shape ", shape, " and target of shape ", given);
+}
+
 /// f(a, b), reduced, in the type that losses of a and b are computed in; the result has the type that they promote to.
 template <class F>
 Tensor loss_of(const char* op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f) {
   if (const CastToFloat32 raise{}) return loss_of(op, reduction, raise(a), raise(b), f);
-  broadcast_shapes(view_of(a, op).shape, view_of(b, op).shape, op);
+  check_target(op, a, b);
   const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
   REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
              " tensors, neither of a floating point type");
-  return reduced(op, f(a.to(wide), b.to(wide)), reduction).to(dtype);
+  return reduced(op, f(without_number(a.to(wide)), without_number(b.to(wide))), reduction).to(dtype);
 }
 
 void check_same_shape(const char* op, const Tensor& input, const Tensor& target) {
   REEL_CHECK(view_of(input, op).shape == view_of(target, op).shape, op, ": input of shape ", input.shape(),
              " and target of shape ", target.shape());
+}
+
+/// y, or t, times a weight that broadcasts to it, if there is one.
+Tensor weighted(const char* op, const Tensor& y, const Tensor& weight) {
+  if (!weight.defined()) return y;
+  const Shape &shape = y.shape(), &given = view_of(weight).shape;
+  REEL_CHECK(broadcast_shapes(shape, given, op) == shape, op, ": a weight of shape ", given, " for shape ", shape);
+  return y * weight.to(y.dtype());
 }
 
 /// max(0, x)
@@ -358,7 +373,7 @@ Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, con
   const auto losses = [](const Tensor& pt, const Tensor& tt) {
     return -(tt * clamp(log(pt), -100) + (1 - tt) * clamp(log1p(-pt), -100));
   };
-  Tensor y = no_grad([&] { return losses(p, t); });
+  const Tensor y = no_grad([&] { return losses(p, t); });
   if (recording(p, t))
     record("binary_cross_entropy", y, inputs(p, t), [p = SavedTensor(p), t = SavedTensor(t)](Backward& back) {
       const Tensor &g = back.grad(), pt = back.get(p), tt = back.get(t);
@@ -366,8 +381,7 @@ Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, con
       if (back.needs(0)) back.set(0, g * (pt - tt) / maximum((1 - pt) * pt, 1e-12));
       if (back.needs(1)) back.set(1, g * (clamp(log1p(-pt), -100) - clamp(log(pt), -100)));
     });
-  if (options.weight.defined()) y = y * options.weight.to(y.dtype());
-  return reduced(op, y, options.reduction);
+  return reduced(op, weighted(op, y, options.weight), options.reduction);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
@@ -376,9 +390,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
   check_same_shape(op, logits, target);
   return loss_of(op, options.reduction, logits, target, [&](const Tensor& x, const Tensor& t) {
     // log(1 - σ(x)) is log σ(-x): each term is exact by itself, so nothing cancels.
-    const Tensor share = options.pos_weight.defined() ? t * options.pos_weight.to(x.dtype()) : t;
-    const Tensor y = -(share * logsigmoid(x) + (1 - t) * logsigmoid(-x));
-    return options.weight.defined() ? y * options.weight.to(x.dtype()) : y;
+    const Tensor share = weighted(op, t, options.pos_weight);
+    return weighted(op, -(share * logsigmoid(x) + (1 - t) * logsigmoid(-x)), options.weight);
   });
 }
 
@@ -446,17 +459,20 @@ Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, const HingeEm
 }
 
 Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {
-  view_of(target, "margin_ranking_loss");
-  return loss_of("margin_ranking_loss", options.reduction, a, b, [&](const Tensor& x, const Tensor& y) {
+  const char* op = "margin_ranking_loss";
+  check_target(op, a, target);
+  return loss_of(op, options.reduction, a, b, [&](const Tensor& x, const Tensor& y) {
     return hinge(-target.to(x.dtype()) * (x - y) + options.margin);
   });
 }
 
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {
   const char* op = "cosine_embedding_loss";
-  const int rank = view_of(target, op).shape.size();
-  REEL_CHECK(rank <= 1 && view_of(a, op).shape.size() == rank + 1 && view_of(b, op).shape.size() == rank + 1, op,
-             ": vectors of shape ", a.shape(), " and ", b.shape(), " with a target of shape ", target.shape());
+  const Shape &shape = view_of(a, op).shape, &of_target = view_of(target, op).shape;
+  const int rank = of_target.size();
+  REEL_CHECK(
+      rank <= 1 && shape.size() == rank + 1 && view_of(b, op).shape == shape && (rank == 0 || of_target[0] == shape[0]),
+      op, ": vectors of shape ", shape, " and ", b.shape(), " with a target of shape ", of_target);
   return loss_of(op, options.reduction, a, b, [&](const Tensor& x, const Tensor& y) {
     constexpr double kLeast = 1e-12;  // PyTorch's, too
     const Tensor norms = (sum(square(x), -1) + kLeast) * (sum(square(y), -1) + kLeast);

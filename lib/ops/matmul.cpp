@@ -123,9 +123,17 @@ Tensor rectified_grad(Backward& back, const SavedTensor& y) {
 Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool rectified) {
   check_types(op, x, weight);
   const View &xv = view_of(x), &wv = view_of(weight);
-  REEL_CHECK(wv.shape.size() == 2, op, ": the weight's shape is ", wv.shape, ", not [out, in]");
-  REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape[1], op, ": x of shape ", xv.shape,
+  REEL_CHECK(wv.shape.size() == 1 || wv.shape.size() == 2, op, ": the weight's shape is ", wv.shape,
+             ", not [out, in] or [in]");
+  REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape.back(), op, ": x of shape ", xv.shape,
              " does not fit the weight's shape ", wv.shape);
+  if (wv.shape.size() == 1) {  // one output, without a dimension of its own
+    REEL_CHECK(!bias.defined() || view_of(bias).shape.empty(), op, ": the bias has shape ", bias.shape(),
+               ", the weight ", wv.shape);
+    Tensor y = matmul(x, weight);
+    if (bias.defined()) y = y + bias;
+    return rectified ? relu(y) : y;
+  }
   const int64_t out = wv.shape[0];
   if (bias.defined()) {
     check_types(op, x, bias);
@@ -237,13 +245,17 @@ Tensor outer(const Tensor& a, const Tensor& b) {
 }
 
 namespace {
-/// beta * input + alpha * product, in op's name. As in PyTorch, an input that counts for nothing may hold NaN.
+/// beta * input + alpha * product, in op's name. What counts for nothing may hold NaN; its gradient is 0.
 Tensor add_product(const char* op, const Tensor& input, const Tensor& product, Scalar beta, Scalar alpha) {
   const Shape shape = broadcast_shapes(view_of(input, op).shape, product.shape(), op);
   REEL_CHECK(shape == product.shape(), op, ": an input of shape ", input.shape(), " for a product of shape ",
              product.shape());
-  const auto scaled = [](const Tensor& x, Scalar by) { return by.to<double>() == 1 ? x : x * Tensor(by); };
-  return beta.to<double>() == 0 ? scaled(product, alpha) : scaled(product, alpha) + scaled(input, beta);
+  const auto scaled = [](const Tensor& x, Scalar by) {
+    if (by.to<double>() == 1) return x;
+    return by.to<double>() == 0 ? where(ones({}, {.dtype = kBool, .device = x.device()}), 0, x) : x * Tensor(by);
+  };
+  return beta.to<double>() == 0 && !recording(input) ? scaled(product, alpha)
+                                                     : scaled(product, alpha) + scaled(input, beta);
 }
 }  // namespace
 

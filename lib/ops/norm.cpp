@@ -169,6 +169,12 @@ void check_running(const char* op, const Tensor& x, const Tensor& mean, const Te
                t->dtype(), " ", t->shape(), ", not one floating-point number for each of ", channels, " channels");
 }
 
+/// A running statistic that training moves must be one that can be, before anything is computed.
+void check_moves(const char* what, const Tensor& running) {
+  NoGrad guard;
+  if (running.defined()) check_in_place(what, running);
+}
+
 int64_t product_from(const Shape& shape, int first) {
   int64_t product = 1;
   for (int d = first; d < shape.size(); ++d) product *= shape[d];
@@ -214,6 +220,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   const Frame frame{
       .by_channel = true, .outer = view.shape[0], .groups = channels, .inner = product_from(view.shape, 2)};
   REEL_CHECK(training || running_mean.defined(), op, ": running statistics are needed when not training");
+  if (training)
+    check_moves("batch_norm: running_mean", running_mean), check_moves("batch_norm: running_var", running_var);
   REEL_CHECK(!training || frame.count() != 1, op,
              ": more than one value for each channel is needed in training, got x ", view.shape);
   Statistics moments = training ? Statistics() : current(running_mean, running_var);
@@ -235,11 +243,12 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   check_parameter(op, "weight", weight, {channels}, view.dtype);
   check_parameter(op, "bias", bias, {channels}, view.dtype);
   const Frame frame{.outer = n, .groups = channels, .inner = product_from(view.shape, 2)};
-  REEL_CHECK(frame.count() > 1, op, ": more than one value for each channel of an example is needed, got x ",
+  REEL_CHECK(frame.inner != 1, op, ": more than one value for each channel of an example is needed, got x ",
              view.shape);
+  check_moves("instance_norm: running_mean", running_mean), check_moves("instance_norm: running_var", running_var);
   Statistics moments;
   const Tensor y = normalized({op, eps}, frame, x, weight, bias, moments);
-  if (running_mean.defined() && n > 0) {
+  if (running_mean.defined() && n > 0 && frame.inner > 0) {
     NoGrad guard;
     const auto over_examples = [&](const Tensor& moment) { return mean(moment.reshape({n, channels}), 0); };
     const Statistics means{over_examples(moments.mean), over_examples(moments.variance)};
@@ -314,6 +323,7 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
   check_channels(op, view);
   REEL_CHECK(size > 0, op, ": the size must be positive, got ", size);
   if (const Upcast up{view.dtype}) return up.round(local_response_norm(up(x), size, alpha, beta, k));
+  if (view.numel == 0) return x.clone();
   const int64_t n = view.shape[0], channels = view.shape[1];
   // A window of channels as one of an image's rows; the padding in front is that of an odd size.
   const Tensor squares = square(x).reshape({n, 1, channels, product_from(view.shape, 2)});

@@ -1,5 +1,6 @@
 #include "lib/ops/pointwise.h"
 
+#include <cmath>
 #include <limits>
 
 #include "lib/functors/pointwise.h"
@@ -66,14 +67,18 @@ Tensor neg(const Tensor& x) {
 }
 Tensor operator-(const Tensor& x) { return neg(x); }
 Tensor abs(const Tensor& x) { return unary<functors::Abs>("abs", x); }
-Tensor sign(const Tensor& x) { return unary<functors::Sign>("sign", x); }
+Tensor sign(const Tensor& x) {
+  return view_of(x, "sign").dtype == kBool ? x.clone() : unary<functors::Sign>("sign", x);
+}
 Tensor exp(const Tensor& x) { return unary_in_float32<functors::Exp>("exp", x); }
 Tensor expm1(const Tensor& x) { return unary_in_float32<functors::Expm1>("expm1", x); }
 Tensor log(const Tensor& x) { return unary_in_float32<functors::Log>("log", x); }
 Tensor log1p(const Tensor& x) { return unary_in_float32<functors::Log1p>("log1p", x); }
 Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt>("sqrt", x); }
 Tensor rsqrt(const Tensor& x) { return unary_in_float32<functors::Rsqrt>("rsqrt", x); }
-Tensor square(const Tensor& x) { return unary<functors::Square>("square", x); }
+Tensor square(const Tensor& x) {
+  return unary<functors::Square>("square", view_of(x, "square").dtype == kBool ? x.to(kInt64) : x);
+}
 Tensor reciprocal(const Tensor& x) { return unary_in_float32<functors::Reciprocal>("reciprocal", x); }
 Tensor sin(const Tensor& x) { return unary<functors::Sin>("sin", x); }
 Tensor cos(const Tensor& x) { return unary<functors::Cos>("cos", x); }
@@ -102,8 +107,19 @@ Tensor polygamma(int64_t n, const Tensor& x) {
 Tensor logit(const Tensor& x, std::optional<double> eps) {
   const DType dtype = view_of(x, "logit").dtype;
   if (const Upcast up{dtype}) return up.round(logit(up(x), eps));
-  const Tensor p = eps ? clamp(to_float(x), *eps, 1 - *eps) : to_float(x);
-  return log(p / (1 - p));
+  const Tensor p = to_float(x);
+  const Tensor y = no_grad([&] {
+    const Tensor inside = eps ? clamp(p, *eps, 1 - *eps) : p;
+    return log(inside / (1 - inside));
+  });
+  if (recording(p))
+    record("logit", y, inputs(p), [p = SavedTensor(p), eps](Backward& back) {
+      const Tensor at = back.get(p);
+      const Tensor inside = no_grad([&] { return (at >= eps.value_or(0)) & (at <= 1 - eps.value_or(0)); });
+      const Tensor safe = where(inside, at, 0.5), slope = back.grad() / (safe * (1 - safe));
+      back.set(0, where(inside, slope, eps ? 0. : std::numeric_limits<double>::quiet_NaN()));
+    });
+  return y;
 }
 
 // Integers are whole already.
@@ -129,14 +145,33 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
 
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
   REEL_CHECK(min.defined() || max.defined(), "clamp: neither a minimum nor a maximum");
-  const DType dtype = view_of(x, "clamp").dtype;
-  if (is_floating_point(dtype) && !min.tensor.defined() && !max.tensor.defined())
+  const auto is_nan = [](const Bound& bound) { return bound.number && std::isnan(bound.number->to<double>()); };
+  DType dtype = view_of(x, "clamp").dtype;
+  if (is_floating_point(dtype) && !min.tensor.defined() && !max.tensor.defined() && !is_nan(min) && !is_nan(max))
     return unary("clamp", x,
                  functors::Clamp{min.number ? min.number->to<double>() : -functors::kInfinity,
                                  max.number ? max.number->to<double>() : functors::kInfinity});
   const auto tensor = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
-  const Tensor above = min.defined() ? maximum(x, tensor(min)) : x;
-  return max.defined() ? minimum(above, tensor(max)) : above;
+  Tensor low = tensor(min), high = tensor(max);
+  for (const Tensor* bound : {&low, &high})
+    if (bound->defined()) dtype = promote_types(dtype, result_type(x, *bound));
+  if (dtype == kUInt8 || dtype == kInt32) {  // converted to uint8, a minimum of -1 would become one of 255
+    const int64_t least = dtype == kUInt8 ? 0 : std::numeric_limits<int32_t>::min(),
+                  most = dtype == kUInt8 ? 255 : std::numeric_limits<int32_t>::max();
+    const auto check_number = [&](const char* name, Tensor& bound, bool is_min) {
+      if (!bound.defined() || !TensorImpl::of(bound)->is_wrapped_number) return;
+      const int64_t number = bound.item<int64_t>();
+      const bool has_effect = is_min ? number >= least : number <= most;
+      REEL_CHECK(!has_effect || (number >= least && number <= most), "clamp: the ", name, ' ', number,
+                 " is out of the range of ", dtype);
+      if (!has_effect) bound = {};
+    };
+    check_number("minimum", low, true);
+    check_number("maximum", high, false);
+  }
+  if (!low.defined() && !high.defined()) return x.clone();
+  const Tensor above = low.defined() ? maximum(x, low) : x;
+  return high.defined() ? minimum(above, high) : above;
 }
 
 // ---- two arguments --------------------------------------------------------------------------------------------------
@@ -157,8 +192,20 @@ Tensor sub(const Tensor& a, const Tensor& b) {
              "sub: bool tensors; logical_xor or logical_not is meant");
   return binary<functors::Sub>("sub", a, b);
 }
-Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) { return add(a, b * Tensor(alpha)); }
-Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) { return sub(a, b * Tensor(alpha)); }
+Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) {
+  return add(a, times_alpha("add", a, b, alpha)).to(result_type(a, b));
+}
+Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) {
+  return sub(a, times_alpha("sub", a, b, alpha)).to(result_type(a, b));
+}
+Tensor times_alpha(const char* op, const Tensor& a, const Tensor& b, Scalar alpha) {
+  view_of(a, op), view_of(b, op);
+  const DType dtype = result_type(a, b);
+  REEL_CHECK(is_floating_point(dtype) || !alpha.is_floating_point(), op, ": a factor alpha of ", alpha.to<double>(),
+             " for tensors of ", a.dtype(), " and ", b.dtype(), "; it must be an integer");
+  if (dtype == kBool) return alpha.to<int64_t>() == 0 ? zeros_like(b) : b;
+  return without_number(b.to(compute_dtype(dtype))) * Tensor(alpha);
+}
 Tensor mul(const Tensor& a, const Tensor& b) { return binary<functors::Mul>("mul", a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return binary<functors::Div>("div", a, b); }
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary<functors::Maximum>("maximum", a, b); }
@@ -203,9 +250,12 @@ Tensor pow(const Tensor& base, const Tensor& exponent) {
     if (p == 0.5) return sqrt(base);
     if (p == -1) return reciprocal(base);
   }
-  if (const DType result = result_type(base, exponent); !is_floating_point(result) && result != kUInt8)
-    check_values(
-        exponent, [&] { return exponent < 0; }, "pow: integers to negative integer powers; make one of them floating");
+  if (const DType result = result_type(base, exponent);
+      !is_floating_point(result) && TensorImpl::of(exponent)->is_wrapped_number) {
+    const int64_t number = exponent.item<int64_t>();
+    REEL_CHECK(number >= 0, "pow: integers to the power of ", number, "; make one of them floating");
+    check_fits("pow", number, result);
+  }
   return binary<functors::Pow>("pow", base, exponent);
 }
 
@@ -226,7 +276,8 @@ Tensor ternary(const char* name, const F& f, const Tensor& a, const Tensor& b, c
              "; at least one must be floating point");
   const DType meet = compute_dtype(dtype);
   const Device device = common_device(name, {&a, &b, &c});
-  const Tensor at = a.to(meet).to(device), bt = b.to(meet).to(device), ct = c.to(meet).to(device);
+  const auto operand = [&](const Tensor& x) { return without_number(x.to(meet)).to(device); };
+  const Tensor at = operand(a), bt = operand(b), ct = operand(c);
   const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), name), name);
   const Tensor y = make_tensor(shape, meet, device);
   kernels_of(y).ternary[functors::index_of<functors::TernaryList, F>](&f, expand_view(view_of(at), shape),
@@ -322,7 +373,7 @@ Tensor logical_or(const Tensor& a, const Tensor& b) { return compare<functors::L
 Tensor logical_xor(const Tensor& a, const Tensor& b) {
   return compare<functors::LogicalXor>("logical_xor", a, b, true);
 }
-Tensor logical_not(const Tensor& x) { return compare<functors::Eq>("logical_not", x, false); }
+Tensor logical_not(const Tensor& x) { return compare<functors::Eq>("logical_not", x, Tensor(false)); }
 
 namespace {
 template <class F>

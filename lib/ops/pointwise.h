@@ -8,6 +8,7 @@ namespace reel {
 
 /// The functors' vocabulary for T = Tensor.
 inline Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) { return where(c, a, b); }
+inline Tensor nearbyint(const Tensor& x) { return round(x); }
 
 /// A C++ number as one that kernels take beside elements of dtype: a float32, or float64.
 Tensor number_as(DType dtype, const Tensor& number);

@@ -193,8 +193,8 @@ void check_probabilities(const char* op, const Tensor& p) {
 // Success in each element of `shape` with the probabilities p; bool.
 Tensor successes(const char* op, const Tensor& p, const Shape& shape) {
   check_probabilities(op, p);
-  const DType dtype = p.dtype() == kFloat64 ? kFloat64 : kFloat32;
-  return rand(shape, {.dtype = dtype, .device = p.device()}) < p.to(dtype);
+  // By numbers of 53 bits: those of float32, multiples of 2⁻²⁴, would be below a tiny p too often.
+  return rand(shape, {.dtype = kFloat64, .device = p.device()}) < p.to(kFloat64);
 }
 }  // namespace
 

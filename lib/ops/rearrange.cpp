@@ -102,15 +102,17 @@ Tensor repeat(const Tensor& x, const Shape& repeats) {
   while (shape.size() < times.size()) shape.insert(0, 1);
   while (times.size() < shape.size()) times.insert(0, 1);
   Tensor y = x.reshape(shape);
+  bool copied = false;
   for (int d = shape.size() - 1; d >= 0; --d) {
     REEL_CHECK(times[d] >= 0, "repeat: negative count in ", repeats);
     if (times[d] == 1) continue;
     int64_t outer = 1, inner = 1;
     for (int e = 0; e < shape.size(); ++e) (e < d ? outer : inner) *= shape[e];
     REEL_CHECK(!__builtin_mul_overflow(shape[d], times[d], &shape[d]), "repeat: too many elements");
-    y = y.reshape({outer, 1, inner}).expand({outer, times[d], inner}).reshape(shape);
+    y = y.reshape({outer, 1, inner}).expand({outer, times[d], inner}).clone().view(shape);
+    copied = true;
   }
-  return TensorImpl::of(y)->storage == TensorImpl::of(x)->storage ? y.clone() : y;
+  return copied ? y : y.clone();
 }
 
 namespace {

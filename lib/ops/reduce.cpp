@@ -249,6 +249,15 @@ namespace {
 
 /// x with 1 for every 0: a divisor under a numerator that is 0 there, too.
 Tensor nonzero_or_one(const Tensor& x) { return where(x == 0, 1, x); }
+/// g / root, the factor in the slope of a square root; 0 where that is 0, and so are all derivatives of it.
+Tensor over_root(const Tensor& g, const Tensor& root) { return where(root == 0, 0, g / nonzero_or_one(root)); }
+
+/// The deviations from the mean. A mean is rounded to x's type, in which it may be off by more than a small part of the
+/// deviations; these are exact numbers of a mean that shows by how much.
+Tensor centered(const Tensor& x, const Dims& dims) {
+  const Tensor d = x - mean(x, dims, true);
+  return d - mean(d, dims, true);
+}
 
 enum class Root { kNo, kYes };
 
@@ -258,16 +267,15 @@ Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims,
   const Plan plan = plan_of(name, x.shape(), dims, keepdim);
   const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
   const Tensor y = no_grad([&] {
-    const Tensor variance = sum(square(x - mean(x, dims, true)), dims, keepdim) / freedom;
+    const Tensor variance = sum(square(centered(x, dims)), dims, keepdim) / freedom;
     return root == Root::kYes ? sqrt(variance) : variance;
   });
   if (recording(x))
     record(name, y, inputs(x),
            [x = SavedTensor(x), y = root == Root::kYes ? SavedTensor::output(y) : SavedTensor(), dims, freedom,
             absent = plan.absent](Backward& back) {
-             const Tensor in = back.get(x);
-             const Tensor g = y.defined() ? back.grad() / nonzero_or_one(back.get(y)) : back.grad() * 2;
-             back.set(0, with_kept_dims(g / freedom, absent) * (in - mean(in, dims, true)));
+             const Tensor g = y.defined() ? over_root(back.grad(), back.get(y)) : back.grad() * 2;
+             back.set(0, with_kept_dims(g / freedom, absent) * centered(back.get(x), dims));
            });
   return y;
 }
@@ -280,9 +288,9 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   if (recording(x))
     record("norm", y, inputs(x),
            [x = SavedTensor(x), y = SavedTensor::output(y), p, absent = plan.absent](Backward& back) {
-             const Tensor in = back.get(x), divisor = nonzero_or_one(back.get(y));
-             if (p == 2) return back.set(0, in * with_kept_dims(back.grad() / divisor, absent));
-             const Tensor g = with_kept_dims(back.grad() / pow(divisor, p - 1), absent);
+             const Tensor in = back.get(x), out = back.get(y);
+             if (p == 2) return back.set(0, in * with_kept_dims(over_root(back.grad(), out), absent));
+             const Tensor g = with_kept_dims(back.grad() / pow(nonzero_or_one(out), p - 1), absent);
              back.set(0, g * sign(in) * pow(nonzero_or_one(abs(in)), p - 1));
            });
   return y;
@@ -309,9 +317,9 @@ Tensor cov(const Tensor& x, double correction) {
   check_float("cov", x);
   REEL_CHECK(x.dim() <= 2, "cov: expected variables by observations, got shape ", x.shape());
   if (const Upcast up{x.dtype()}) return up.round(cov(up(x), correction));
-  if (x.dim() < 2) return cov(atleast_2d(x), correction).reshape({});
-  const Tensor centered = x - mean(x, 1, true);
-  return matmul(centered, centered.t()) / std::max(0.0, static_cast<double>(x.size(1)) - correction);
+  const Tensor d = centered(atleast_2d(x), 1);
+  const Tensor y = matmul(d, d.t()) / std::max(0.0, static_cast<double>(d.size(1)) - correction);
+  return d.size(0) == 1 ? y.reshape({}) : y;
 }
 Tensor corrcoef(const Tensor& x) {
   if (const CastToFloat32 raise{}) return corrcoef(raise(x));

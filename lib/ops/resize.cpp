@@ -219,7 +219,7 @@ Tensor pixel_shuffle(const Tensor& x, int64_t upscale_factor) {
   const int64_t n = lead.numel(), c = shape[rank - 3] / (r * r), h = shape[rank - 2], w = shape[rank - 1];
   Shape result = shape;
   result[rank - 3] = c, result[rank - 2] = h * r, result[rank - 1] = w * r;
-  return x.reshape({n, c, r, r, h, w}).permute({0, 1, 4, 2, 5, 3}).reshape(result);
+  return x.reshape({n, c, r, r, h, w}).permute({0, 1, 4, 2, 5, 3}).clone().view(result);
 }
 
 Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor) {
@@ -233,7 +233,7 @@ Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor) {
   const int64_t n = lead.numel(), c = shape[rank - 3], h = shape[rank - 2] / r, w = shape[rank - 1] / r;
   Shape result = shape;
   result[rank - 3] = Shape{c, r, r}.numel(), result[rank - 2] = h, result[rank - 1] = w;
-  return x.reshape({n, c, h, r, w, r}).permute({0, 1, 3, 5, 2, 4}).reshape(result);
+  return x.reshape({n, c, h, r, w, r}).permute({0, 1, 3, 5, 2, 4}).clone().view(result);
 }
 
 Tensor channel_shuffle(const Tensor& x, int64_t groups) {
@@ -243,7 +243,8 @@ Tensor channel_shuffle(const Tensor& x, int64_t groups) {
              groups, " groups");
   int64_t inner = 1;
   for (int d = 2; d < shape.size(); ++d) inner *= shape[d];
-  return x.reshape({shape[0], groups, shape[1] / groups, inner}).transpose(1, 2).reshape(shape);
+  // A copy also of one group, or of groups of one channel, for which reshape would make none.
+  return x.reshape({shape[0], groups, shape[1] / groups, inner}).transpose(1, 2).clone().view(shape);
 }
 
 // ---- grids ----------------------------------------------------------------------------------------------------------

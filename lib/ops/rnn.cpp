@@ -461,7 +461,9 @@ LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x,
   REEL_CHECK(sizes.dtype == kInt64 && sizes.shape.size() == 1 && sizes.numel > 0 && x.batch_sizes.device() == kCPU, op,
              ": batch_sizes are ", sizes.dtype, " ", sizes.shape, " on ", x.batch_sizes.device(),
              ", not int64 [steps] on cpu");
-  const Tensor list = x.batch_sizes.contiguous();
+  // A copy, since backward reads it, too: the caller may change or reuse the tensor by then.
+  const Tensor list = make_tensor(sizes.shape, kInt64);
+  kernels_of(list).copy(sizes, view_of(list));
   Steps steps{sizes.numel, list.data<int64_t>()[0], 0, list};
   for (int64_t t = 0; t < steps.count; ++t) {
     const int64_t n = steps.at(t);

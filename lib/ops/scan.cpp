@@ -121,6 +121,7 @@ Tensor diff(const Tensor& x, int64_t n, int64_t dim, const Tensor& prepend, cons
   REEL_CHECK(!shape.empty(), "diff: a 0-d tensor has no neighbours");
   REEL_CHECK(n >= 0, "diff: taken ", n, " times");
   const int d = wrap_dim(dim, shape.size(), "diff");
+  if (n == 0) return x.clone();
   Tensor y = x;
   if (prepend.defined()) y = cat({prepend, y}, d);
   if (append.defined()) y = cat({y, append}, d);

@@ -3,6 +3,10 @@
 namespace reel {
 namespace {
 
+Tensor gradient_of(bool log, const Tensor& g, const Tensor& y, int64_t dim) {
+  return log ? g - exp(y) * sum(g, dim, true) : y * (g - sum(g * y, dim, true));
+}
+
 /// Along the last dimension of a contiguous x.
 Tensor softmax_rows(bool log, const Tensor& x) {
   const View& xv = view_of(x);
@@ -11,13 +15,27 @@ Tensor softmax_rows(bool log, const Tensor& x) {
   if (recording(x))
     record(log ? "log_softmax" : "softmax", y, inputs(x), [log, y = SavedTensor::output(y)](Backward& back) {
       const Tensor g = back.grad().contiguous(), yt = back.get(y);
-      if (back.create_graph()) {
-        back.set(0, log ? g - exp(yt) * sum(g, -1, true) : yt * (g - sum(g * yt, -1, true)));
-        return;
-      }
+      if (back.create_graph()) return back.set(0, gradient_of(log, g, yt, -1));
       Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
       kernels_of(g).softmax_grad(log, view_of(g), view_of(yt), view_of(gx));
       back.set(0, std::move(gx));
+    });
+  return y;
+}
+
+/// Along any dimension, by reductions: the kernel would need a transposed copy before and another one after it, which
+/// cost several times as much.
+Tensor softmax_across(bool log, const Tensor& x, int dim) {
+  if (const Upcast up{x.dtype()}) return up.round(softmax_across(log, up(x), dim));
+  const Tensor y = no_grad([&] {
+    Tensor z = x - amax(x, dim, true);
+    if (log) return z.sub_(reel::log(sum(exp(z), dim, true)));
+    z = exp(z);
+    return z.div_(sum(z, dim, true));
+  });
+  if (recording(x))
+    record(log ? "log_softmax" : "softmax", y, inputs(x), [log, dim, y = SavedTensor::output(y)](Backward& back) {
+      back.set(0, gradient_of(log, back.grad(), back.get(y), dim));
     });
   return y;
 }
@@ -28,8 +46,8 @@ Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
   REEL_CHECK(is_floating_point(xv.dtype), op, ": a tensor of ", xv.dtype,
              "; convert it to a floating point type first");
   if (xv.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
-  if (d == xv.shape.size() - 1) return softmax_rows(log, x.contiguous());
-  return softmax_rows(log, x.transpose(d, -1).contiguous()).transpose(d, -1);
+  if (d == xv.shape.size() - 1 || xv.numel == 0) return softmax_rows(log, x.contiguous());
+  return softmax_across(log, x, d);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ ValuesIndices nth(const Tensor& x, int d, int64_t k, bool nan_wins, bool keepdim
   if (!shape.empty()) shape[shape.size() - 1] = 1;
   const Tensor indices = make_tensor(shape, kInt64, x.device());
   kernels_of(x).kthvalue(k, nan_wins, rows, view_of(indices));
-  return picked(x, d, shape.empty() ? indices : indices.transpose(d, -1), keepdim);
+  return picked(x, d, shape.empty() ? indices : indices.transpose(d, -1).contiguous(), keepdim);
 }
 
 }  // namespace
@@ -79,7 +79,6 @@ ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
   const int d = wrap_dim(dim, shape.size(), "topk");
   const int64_t size = size_along(shape, d);
   REEL_CHECK(k >= 0 && k <= size, "topk: k = ", k, " of dimension ", d, " of size ", size);
-  REEL_CHECK(!shape.empty() || k == 1, "topk: k = 0 of a 0-d tensor");
   return ranked("topk", x, d, k, largest);
 }
 
@@ -100,7 +99,17 @@ ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim) {
 }
 Tensor median(const Tensor& x) {
   REEL_CHECK(view_of(x, "median").numel > 0, "median: nothing to take it of, shape ", x.shape());
-  return median(ravel(x), 0).values;
+  const Tensor y = no_grad([&] { return median(ravel(x), 0).values; });
+  if (recording(x))
+    record("median", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y)](Backward& back) {
+      const Tensor share = no_grad([&] {
+        const Tensor in = back.get(x), out = back.get(y);
+        const Tensor equals = ((in == out) | ((in != in) & (out != out))).to(in.dtype());  // NaN is equal to NaN
+        return equals / sum(equals);
+      });
+      back.set(0, back.grad() * share);
+    });
+  return y;
 }
 
 ValuesIndices mode(const Tensor& x, int64_t dim, bool keepdim) {
@@ -256,9 +265,15 @@ Tensor histc(const Tensor& x, int64_t bins, double min, double max) {
   const Tensor flat = to_compute(ravel(x));
   if (min == max && flat.numel()) min = reel::min(flat).item<double>(), max = reel::max(flat).item<double>();
   if (min == max) min -= 1, max += 1;
-  REEL_CHECK(std::isfinite(max - min), "histc: the range from ", min, " to ", max, " is not finite");
-  const Tensor inside = masked_select(flat, (flat >= min) & (flat <= max));
-  const Tensor bin = ((inside - min) * static_cast<double>(bins) / (max - min)).to(kInt64);
+  REEL_CHECK(std::isfinite(min) && std::isfinite(max), "histc: the range from ", min, " to ", max, " is not finite");
+  Tensor inside = masked_select(flat, (flat >= min) & (flat <= max));
+  const double count = static_cast<double>(bins),
+               most = flat.dtype() == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  if (max / 2 - min / 2 >= most / 2 / count) {  // the products below would overflow
+    const double scale = std::ldexp(1., -2 - std::ilogb(count));
+    inside = inside.to(kFloat64) * scale, min *= scale, max *= scale;
+  }
+  const Tensor bin = ((inside - min) * count / (max - min)).to(kInt64);
   return bincount(minimum(bin, bins - 1), {}, bins).to(x.dtype());
 }
 

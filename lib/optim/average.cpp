@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "lib/device.h"
+#include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
 #include "reel/ops.h"
 
@@ -16,15 +18,33 @@ WeightAverage::WeightAverage(std::vector<Tensor> parameters) : parameters_(std::
   }
 }
 
+void WeightAverage::follow() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (fits(averages_[i], parameters_[i].dtype(), parameters_[i])) continue;
+    REEL_CHECK(!capturing(), "WeightAverage: parameter ", i, " of shape ", parameters_[i].shape(),
+               " has changed its dtype or device; what converts its average cannot be captured, update once before");
+    averages_[i] = fitted(averages_[i], parameters_[i].dtype(), parameters_[i]);
+  }
+}
+
 void WeightAverage::update() {
   NoGrad guard;
+  follow();
+  if (capturing()) {  // each replay has a weight of its own
+    REEL_CHECK(updates_ > 0, "WeightAverage::update: the first one, which copies, cannot be captured, make it before");
+    current_capture->before_replay([this] { update(); });
+  }
   const double by = updates_ ? weight(updates_) : 1;
+  static const std::vector<Tensor> no_states(functors::kMaxStates);
+  UpdateBatch batch;
+  batch.next({0, updates_});
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (by == 1)
       averages_[i].copy_(parameters_[i]);
     else
-      averages_[i].add_(parameters_[i] - averages_[i], by);
+      take_step(functors::AverageUpdate{by}, averages_[i], parameters_[i], no_states);
   }
+  batch.flush();
   ++updates_;
 }
 
@@ -35,6 +55,7 @@ void WeightAverage::copy_to_parameters() const {
 
 void WeightAverage::swap() {
   NoGrad guard;
+  follow();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor own = parameters_[i].clone();
     parameters_[i].copy_(averages_[i]);
@@ -62,6 +83,7 @@ void WeightAverage::load_state_dict(const StateDict& dict) {
     REEL_CHECK(given[i]->shape() == averages_[i].shape(), "WeightAverage::load_state_dict: shape of ", name,
                ": expected ", averages_[i].shape(), ", given is ", given[i]->shape());
   }
+  follow();
   for (size_t i = 0; i < averages_.size(); ++i) averages_[i].copy_(*given[i]);
   updates_ = updates->item<int64_t>();
 }

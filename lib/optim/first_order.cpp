@@ -3,31 +3,27 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/functors/pointwise.h"
 #include "lib/functors/update.h"
-#include "lib/ops/update.h"
 #include "lib/optim/optimizer.h"
 
-// The formulas are in lib/functors/pointwise.h.
+// The formulas are in lib/functors/update.h.
 namespace reel::optim {
 namespace {
 
-/// Runs the kernel over p and those of its states that the functor has.
-template <class Functor>
-void apply(const Functor& functor, const Tensor& p, const Tensor& grad, const std::vector<Tensor>& tensors,
-           const Tensor* ids = nullptr) {
-  const UpdateStates states(tensors.data(), functors::kMaxStates);
-  if (p.is_contiguous() && grad.dtype() == p.dtype()) {
-    if (UpdateBatch* batch = UpdateBatch::current(); batch && !ids) return batch->add(functor, p, grad, states);
-    return reel::update(functor, p, grad, states, ids);
-  }
-  const Tensor dense = p.to(state_dtype(p)).contiguous();
-  reel::update(functor, dense, grad.to(dense.dtype()), states, ids);
-  if (!dense.is_same(p)) Tensor(p).copy_(dense);
-}
-
 /// 1 - βᵗ
 double correction(double beta, int64_t steps) { return 1 - std::pow(beta, static_cast<double>(steps)); }
+
+/// What the options say of the gradient; weight decay is decoupled where `decoupled` is set.
+functors::Objective objective(const auto& o, bool decoupled = false) {
+  return {o.lr, o.weight_decay, decoupled, o.maximize};
+}
+
+/// State dicts from before there was this option load, too.
+OptionField maximize_field(bool& maximize) {
+  OptionField field("maximize", &maximize);
+  field.required = false;
+  return field;
+}
 
 }  // namespace
 
@@ -38,7 +34,8 @@ OptionFields SGDOptions::fields() {
           {"weight_decay", &weight_decay},
           {"momentum", &momentum},
           {"dampening", &dampening},
-          {"nesterov", &nesterov}};
+          {"nesterov", &nesterov},
+          maximize_field(maximize)};
 }
 void SGDOptions::check() const {
   REEL_CHECK(!nesterov || (momentum > 0 && dampening == 0), "SGD: Nesterov momentum needs a momentum and no dampening");
@@ -48,7 +45,8 @@ OptionFields AdagradOptions::fields() {
           {"weight_decay", &weight_decay},
           {"lr_decay", &lr_decay},
           {"initial_accumulator_value", &initial_accumulator_value},
-          {"eps", &eps}};
+          {"eps", &eps},
+          maximize_field(maximize)};
 }
 
 namespace {
@@ -59,6 +57,7 @@ OptionFields adam_fields(auto& o, OptionFields more) {
   if constexpr (requires { o.weight_decay; }) fields.push_back({"weight_decay", &o.weight_decay});
   fields.insert(fields.end(), {{"beta1", &o.beta1, 1}, {"beta2", &o.beta2, 1}, {"eps", &o.eps}});
   fields.insert(fields.end(), more.begin(), more.end());
+  fields.push_back(maximize_field(o.maximize));
   return fields;
 }
 
@@ -76,10 +75,10 @@ OptionFields RAdamOptions::fields() {
 }
 OptionFields RMSpropOptions::fields() {
   return {{"lr", &lr},          {"weight_decay", &weight_decay}, {"momentum", &momentum}, {"eps", &eps},
-          {"alpha", &alpha, 1}, {"centered", &centered}};
+          {"alpha", &alpha, 1}, {"centered", &centered},         maximize_field(maximize)};
 }
 OptionFields AdadeltaOptions::fields() {
-  return {{"lr", &lr}, {"weight_decay", &weight_decay}, {"eps", &eps}, {"rho", &rho, 1}};
+  return {{"lr", &lr}, {"weight_decay", &weight_decay}, {"eps", &eps}, {"rho", &rho, 1}, maximize_field(maximize)};
 }
 
 // ---- SGD and Adagrad ------------------------------------------------------------------------------------------------
@@ -87,12 +86,13 @@ OptionFields AdadeltaOptions::fields() {
 void SGD::update(const SGDOptions& o, Tensor& p, const Tensor& grad, State& state) {
   const bool first = o.momentum != 0 && !state[0].defined();
   if (first) state.start(0, p);
-  apply(functors::SgdUpdate{o.lr, o.weight_decay, o.momentum, o.dampening, o.nesterov, first}, p, grad, state.tensors);
+  take_step(functors::SgdUpdate{objective(o), o.lr, o.momentum, o.dampening, o.nesterov, first}, p, grad,
+            state.tensors);
 }
 bool SGD::update_rows(const SGDOptions& o, Tensor& p, const SparseGrad& grad, State& state) {
   if (o.momentum != 0) return false;
-  apply(functors::SgdUpdate{o.lr, o.weight_decay, 0, o.dampening, false, false}, p, grad.values, state.tensors,
-        &grad.ids);
+  take_step(functors::SgdUpdate{objective(o), o.lr, 0, o.dampening, false, false}, p, grad.values, state.tensors,
+            &grad.ids);
   return true;
 }
 
@@ -100,7 +100,7 @@ namespace {
 void adagrad(const AdagradOptions& o, const Tensor& p, const Tensor& grad, const Tensor* ids, auto& state) {
   if (state.steps == 1) state[0].fill_(o.initial_accumulator_value);
   const double lr = o.lr / (1 + static_cast<double>(state.steps - 1) * o.lr_decay);
-  apply(functors::AdagradUpdate{lr, o.weight_decay, o.eps}, p, grad, state.tensors, ids);
+  take_step(functors::AdagradUpdate{objective(o), lr, o.eps}, p, grad, state.tensors, ids);
 }
 }  // namespace
 
@@ -116,10 +116,15 @@ bool Adagrad::update_rows(const AdagradOptions& o, Tensor& p, const SparseGrad& 
 namespace {
 void adam(const auto& o, bool decoupled, const Tensor& p, const Tensor& grad, const Tensor* ids, auto& state) {
   if (o.amsgrad) state.start(2, p);
-  const functors::AdamUpdate step{
-      {o.lr, o.weight_decay, decoupled},           o.lr,     o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps),
-      std::sqrt(correction(o.beta2, state.steps)), o.amsgrad};
-  apply(step, p, grad, state.tensors, ids);
+  const functors::AdamUpdate step{objective(o, decoupled),
+                                  o.lr,
+                                  o.beta1,
+                                  o.beta2,
+                                  o.eps,
+                                  correction(o.beta1, state.steps),
+                                  std::sqrt(correction(o.beta2, state.steps)),
+                                  o.amsgrad};
+  take_step(step, p, grad, state.tensors, ids);
 }
 }  // namespace
 
@@ -149,16 +154,16 @@ void SparseAdam::update(const SparseAdamOptions&, Tensor&, const Tensor&, State&
 }
 bool SparseAdam::update_rows(const SparseAdamOptions& o, Tensor& p, const SparseGrad& grad, State& state) {
   const double lr = o.lr * std::sqrt(correction(o.beta2, state.steps));
-  apply(functors::AdamUpdate{{}, lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps), 1, false}, p,
-        grad.values, state.tensors, &grad.ids);
+  take_step(
+      functors::AdamUpdate{
+          {0, 0, false, o.maximize}, lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps), 1, false},
+      p, grad.values, state.tensors, &grad.ids);
   return true;
 }
 
 void Adamax::update(const AdamaxOptions& o, Tensor& p, const Tensor& grad, State& state) {
-  apply(
-      functors::AdamaxUpdate{
-          {o.lr, o.weight_decay, false}, o.lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps)},
-      p, grad, state.tensors);
+  take_step(functors::AdamaxUpdate{objective(o), o.lr, o.beta1, o.beta2, o.eps, correction(o.beta1, state.steps)}, p,
+            grad, state.tensors);
 }
 
 void NAdam::update(const NAdamOptions& o, Tensor& p, const Tensor& grad, State& state) {
@@ -167,14 +172,10 @@ void NAdam::update(const NAdamOptions& o, Tensor& p, const Tensor& grad, State& 
   };
   const double now = mu(state.steps), next = mu(state.steps + 1);
   state.number *= now;
-  apply(functors::NAdamUpdate{{o.lr, o.weight_decay, o.decoupled_weight_decay},
-                              o.beta1,
-                              o.beta2,
-                              o.eps,
-                              o.lr * (1 - now) / (1 - state.number),
-                              o.lr * next / (1 - state.number * next),
-                              std::sqrt(correction(o.beta2, state.steps))},
-        p, grad, state.tensors);
+  take_step(functors::NAdamUpdate{objective(o, o.decoupled_weight_decay), o.beta1, o.beta2, o.eps,
+                                  o.lr * (1 - now) / (1 - state.number), o.lr * next / (1 - state.number * next),
+                                  std::sqrt(correction(o.beta2, state.steps))},
+            p, grad, state.tensors);
 }
 
 void RAdam::update(const RAdamOptions& o, Tensor& p, const Tensor& grad, State& state) {
@@ -185,20 +186,19 @@ void RAdam::update(const RAdamOptions& o, Tensor& p, const Tensor& grad, State& 
   double scale = o.lr / correction(o.beta1, state.steps);
   if (rectified)
     scale *= std::sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length) * correction2);
-  apply(
-      functors::RAdamUpdate{
-          {o.lr, o.weight_decay, o.decoupled_weight_decay}, o.beta1, o.beta2, o.eps, scale, rectified},
-      p, grad, state.tensors);
+  take_step(functors::RAdamUpdate{objective(o, o.decoupled_weight_decay), o.beta1, o.beta2, o.eps, scale, rectified}, p,
+            grad, state.tensors);
 }
 
 void RMSprop::update(const RMSpropOptions& o, Tensor& p, const Tensor& grad, State& state) {
   if (o.centered) state.start(1, p);
   if (o.momentum != 0) state.start(2, p);
-  apply(functors::RmspropUpdate{o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered}, p, grad, state.tensors);
+  take_step(functors::RmspropUpdate{objective(o), o.lr, o.alpha, o.eps, o.momentum, o.centered}, p, grad,
+            state.tensors);
 }
 
 void Adadelta::update(const AdadeltaOptions& o, Tensor& p, const Tensor& grad, State& state) {
-  apply(functors::AdadeltaUpdate{o.lr, o.rho, o.eps, o.weight_decay}, p, grad, state.tensors);
+  take_step(functors::AdadeltaUpdate{objective(o), o.lr, o.rho, o.eps}, p, grad, state.tensors);
 }
 
 }  // namespace reel::optim

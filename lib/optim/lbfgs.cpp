@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lib/autograd/autocast.h"
+#include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
 #include "reel/ops.h"
 
@@ -56,6 +57,16 @@ void LBFGS::move(double t, const Tensor& direction) {
     p.add_(direction.narrow(0, at, p.numel()).view(p.shape()), t);
     at += p.numel();
   }
+}
+
+// Converts what is remembered to the gradient's dtype and device, which Module::to() may have changed.
+void LBFGS::follow(const Tensor& gradient) {
+  Memory& m = memory_;
+  if (!m.gradient.defined() || fits(m.gradient, gradient.dtype(), gradient)) return;
+  const auto convert = [&](Tensor& x) { x = fitted(x, gradient.dtype(), gradient); };
+  for (Pair& pair : m.pairs) convert(pair.y), convert(pair.s);
+  convert(m.direction);
+  convert(m.gradient);  // last, as a sign that all are
 }
 
 // The two-loop recursion (Algorithm 7.4), after the pair of the last iteration has been remembered.
@@ -156,6 +167,7 @@ Tensor LBFGS::step(const std::function<Tensor()>& closure) {
   double loss = first_loss.item<double>();
   int64_t evaluations = 1;
   Tensor gradient = flat_gradient();
+  follow(gradient);
   if (largest(gradient) <= o.tolerance_grad) return first_loss;
 
   for (int64_t iteration = 1; iteration <= o.max_iter; ++iteration) {

@@ -160,9 +160,17 @@ double MultiplicativeLR::rate(int group) {
   return last_epoch_ > 0 ? current(group) * factor_(last_epoch_) : current(group);
 }
 
+void MultiplicativeLR::take_over() {
+  std::vector<double> rates;
+  for (int g = 0; g < optimizer().num_groups(); ++g) rates.push_back(current(g) * factor_(0));
+  last_epoch_ = 0;
+  for (int g = 0; g < optimizer().num_groups(); ++g) optimizer().set_lr(g, rates[g]);
+}
+
 SWALR::SWALR(Optimizer& optimizer, SWALROptions options) : LRScheduler(optimizer), options_(options) {
   REEL_CHECK(options.anneal_epochs >= 0, "SWALR: anneal_epochs = ", options.anneal_epochs);
 }
+void SWALR::take_over() { last_epoch_ = 0; }
 double SWALR::rate(int group) {
   if (last_epoch_ == 0) return current(group);
   const auto part = [&](int64_t epoch) {
@@ -320,7 +328,7 @@ void SequentialLR::step() {
   ++last_epoch_;
   const auto after = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_);
   LRScheduler& now = *schedulers_[after - milestones_.begin()];
-  after != milestones_.begin() && after[-1] == last_epoch_ ? now.restart() : now.step();
+  after != milestones_.begin() && after[-1] == last_epoch_ ? now.take_over() : now.step();
 }
 
 // ---- by a metric ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@
 
 #include "lib/autograd/autocast.h"
 #include "lib/device.h"
-#include "lib/ops/update.h"
 #include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
 
@@ -54,6 +53,17 @@ Tensor& Optimizer::State::start(size_t i, const Tensor& parameter) {
   return tensor;
 }
 
+bool Optimizer::State::fits(const Tensor& parameter) const {
+  const DType dtype = state_dtype(parameter);
+  for (const Tensor& tensor : tensors)
+    if (tensor.defined() && !optim::fits(tensor, dtype, parameter)) return false;
+  return true;
+}
+void Optimizer::State::follow(const Tensor& parameter) {
+  for (Tensor& tensor : tensors)
+    if (tensor.defined()) tensor = fitted(tensor, state_dtype(parameter), parameter);
+}
+
 void Optimizer::make_states(State& state, const Tensor& parameter) const {
   const std::vector<StateName> names = state_names();
   state.tensors.resize(num_tensors(names));
@@ -86,6 +96,12 @@ void Optimizer::step() {
       State& state = group.states[i];
       const bool had = !state.tensors.empty() && state.tensors[0].defined();
       if (state.tensors.empty()) make_states(state, parameter);
+      if (!state.fits(parameter)) [[unlikely]] {
+        REEL_CHECK(!capturing(), "Optimizer::step: parameter ", i, " of shape ", parameter.shape(),
+                   " has changed its dtype or device since the last step; the step that converts its states cannot be "
+                   "captured, take one before");
+        state.follow(parameter);
+      }
       ++state.steps;
       batch.next({g, state.steps});
       Tensor handle = parameter;
@@ -196,7 +212,7 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     const std::string group = "param_groups." + std::to_string(g);
     auto& values = new_options.emplace_back();
     for (const OptionField& field : fields(g)) {
-      const Tensor number = take(group + "." + field.name, {});
+      const Tensor number = take(group + "." + field.name, {}, field.required);
       values.push_back(number.defined() ? number.item<double>() : field.get());
     }
     if (const std::string problem = problem_with(g, values); !problem.empty())
@@ -218,7 +234,7 @@ void Optimizer::load_state_dict(const StateDict& dict) {
         } else if (const Tensor tensor =
                        take(prefix + names[i].name, parameter.shape(), names[i].kind == StateName::kAlways);
                    tensor.defined()) {
-          state.tensors[i] = tensor.to(parameter.device()).to(state_dtype(parameter)).clone();
+          state.tensors[i] = fitted(tensor, state_dtype(parameter), parameter).clone();
         }
     }
   }
@@ -231,7 +247,7 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     for (size_t i = 0; i < states.size(); ++i)
       for (size_t t = 0; t < std::min(states[i].tensors.size(), loaded[i].tensors.size()); ++t) {
         Tensor &old = states[i].tensors[t], &now = loaded[i].tensors[t];  // in place: a captured graph may write them
-        if (!old.defined() || !now.defined() || old.dtype() != now.dtype() || old.shape() != now.shape()) continue;
+        if (!old.defined() || !now.defined() || !fits(old, now.dtype(), now) || old.shape() != now.shape()) continue;
         no_grad([&] { old.copy_(now); });
         now = old;
       }

@@ -1,5 +1,6 @@
 // In-place ops, views of what they change, and their gradients.
 #include "reel/reel.h"
+#include "reel/testing.h"
 #include "test/support/pch.h"
 
 using namespace reel;
@@ -94,4 +95,236 @@ TEST_CASE("index_put_ writes through and differentiates", "[inplace]") {
   CHECK(x.to_vector<float>() == Floats{0, 10, 0, 20, 7, 0});
   sum(x * x).backward();
   CHECK(v.grad().to_vector<float>() == Floats{20, 40});
+}
+
+TEST_CASE("changing part of a linalg result in place keeps the gradient of the rest", "[inplace]") {
+  const Tensor a = tensor({{2.0, 0.0}, {0.0, 5.0}}).requires_grad_();
+  Tensor values = linalg::eigvalsh(a);
+  values[0].fill_(0);
+  sum(values).backward();
+  CHECK(a.grad().to_vector<float>() == Floats{0, 0, 0, 1});
+
+  const Tensor b = stack({a.detach(), a.detach() * 2}).requires_grad_();
+  const Tensor log = linalg::slogdet(b).logabsdet;
+  log[0].mul_(3);
+  sum(log).backward();
+  CHECK(b.grad().to_vector<float>() == Floats{1.5, 0, 0, 0.6f, 0.25, 0, 0, 0.1f});
+}
+
+TEST_CASE("what a write through a view has overwritten gets the gradient 0, not NaN", "[inplace]") {
+  // sqrt has the slope infinity at the 0 that is written.
+  const struct {
+    const char* name;
+    Tensor (*write)(const Tensor& x);
+  } table[] = {
+      {"select",
+       [](const Tensor& x) {
+         Tensor y = x * 1;
+         return y[0].fill_(0), y;
+       }},
+      {"narrow",
+       [](const Tensor& x) {
+         Tensor y = x * 1;
+         return y.narrow(0, 0, 1).copy_(zeros({1})), y;
+       }},
+      {"index_put_ of a number",
+       [](const Tensor& x) {
+         Tensor y = x * 1;
+         return y.index_put_({0}, 0.0), y;
+       }},
+      {"index_put_ of ids",
+       [](const Tensor& x) {
+         Tensor y = x * 1;
+         return y.index_put_({tensor({0})}, 0.0), y;
+       }},
+      {"index_put_ of a slice and ids",
+       [](const Tensor& x) {
+         return (x * 1).view({1, 2}).index_put_({Slice(), tensor({0})}, 0.0).view({2});
+       }},
+      {"index_put_ of a part and ids",
+       [](const Tensor& x) {
+         const Tensor y = stack({x, x});
+         Tensor(y).index_put_({Slice(0, 1), tensor({0})}, 0.0);
+         return y[0];
+       }},
+      {"select_scatter", [](const Tensor& x) { return select_scatter(x, zeros({}), 0, 0); }},
+      {"slice_scatter", [](const Tensor& x) { return slice_scatter(x, zeros({1}), 0, 0, 1); }},
+      {"diagonal_scatter",
+       [](const Tensor& x) {
+         return diagonal_scatter(x.view({1, 2}), zeros({1})).view({2});
+       }},
+      {"masked_fill_",
+       [](const Tensor& x) {
+         return (x * 1).masked_fill_(tensor({true, false}), 0);
+       }},
+      {"a base with gaps",
+       [](const Tensor& x) {
+         Tensor y = zeros({2, 2}).select(1, 0).detach();
+         y.copy_(x);
+         return y[0].fill_(0), y;
+       }},
+  };
+  for (const auto& [name, write] : table) {
+    INFO(name);
+    for (const bool create_graph : {false, true}) {
+      const Tensor x = tensor({1.0, 4.0}).requires_grad_();
+      const Tensor g = grad({sum(sqrt(write(x)))}, {x}, {}, {.create_graph = create_graph})[0];
+      CHECK(g.to_vector<float>() == Floats{0, 0.25});
+    }
+  }
+}
+
+TEST_CASE("writes through views have derivatives of higher order", "[inplace]") {
+  const auto through = [](Tensor (*base)()) {
+    return [base](const std::vector<Tensor>& in) {
+      Tensor y = base();
+      y.copy_(in[0] * in[0]);
+      const Tensor column = y.select(1, 1);
+      Tensor(column).mul_(in[1]);
+      Tensor(y[0]).add_(y[1].clone() * in[1].narrow(0, 0, 1));
+      return y * column.unsqueeze(1);
+    };
+  };
+  const TensorOptions doubles{.dtype = kFloat64};
+  const std::vector<Tensor> inputs{randn({2, 3}, doubles), randn({2}, doubles)};
+  const auto row_major = through([] { return zeros({2, 3}, {.dtype = kFloat64}); });
+  const auto permuted = through([] { return zeros({3, 2}, {.dtype = kFloat64}).t().detach(); });
+  const auto with_gaps = through([] {
+    return zeros({4, 5}, {.dtype = kFloat64}).slice(0, 1, {}, 2).narrow(1, 1, 3).detach();
+  });
+  for (const auto& f : {row_major, permuted, with_gaps}) {
+    testing::gradcheck(f, inputs);
+    testing::gradgradcheck(f, inputs);
+  }
+}
+
+TEST_CASE("a view of a tensor with gaps, or of a permuted one, sees its new history", "[inplace]") {
+  const Tensor w = tensor({1.0, 2.0}).requires_grad_();
+  Tensor base = arange(6.0).view({2, 3}).t().detach();  // [[0, 3], [1, 4], [2, 5]]
+  const Tensor row = base[1], flat = base.t().view({6});
+  base.mul_(w);
+  CHECK(flat.to_vector<float>() == Floats{0, 1, 2, 6, 8, 10});
+  sum(row * tensor({10.0, 1.0})).backward({}, true);
+  CHECK(w.grad().to_vector<float>() == Floats{10, 4});
+  Tensor(w).set_grad({});
+  sum(flat * arange(6.0)).backward({}, true);
+  CHECK(w.grad().to_vector<float>() == Floats{0 + 1 + 4, 3 * 3 + 4 * 4 + 5 * 5});
+  Tensor(w).set_grad({});
+
+  Tensor wide = zeros({2, 8}).slice(1, 0, {}, 4).detach();
+  wide[1].copy_(w * 3);
+  sum(wide * tensor({{1.0, 2.0}, {5.0, 7.0}})).backward();
+  CHECK(w.grad().to_vector<float>() == Floats{15, 21});
+
+  Tensor same = zeros({1, 2}).expand({3, 2}).detach();
+  CHECK_THROWS_WITH(same[0].copy_(w), Catch::Contains("expanded"));
+  CHECK(same.to_vector<float>() == Floats(6, 0));
+}
+
+TEST_CASE("a result that a constant overwrites stays in the graph, with gradient 0", "[inplace]") {
+  const std::pair<const char*, void (*)(Tensor&)> table[] = {
+      {"zero_", [](Tensor& y) { y.zero_(); }},
+      {"fill_", [](Tensor& y) { y.fill_(3); }},
+      {"copy_", [](Tensor& y) { y.copy_(ones({2})); }},
+      {"normal_", [](Tensor& y) { y.normal_(); }},
+  };
+  for (const auto& [name, overwrite] : table) {
+    INFO(name);
+    const Tensor x = tensor({1.0, 2.0}).requires_grad_();
+    Tensor y = x * 2;
+    const Tensor view = y[1];
+    overwrite(y);
+    CHECK(y.requires_grad());
+    CHECK(view.requires_grad());
+    (sum(y) + view).backward();
+    REQUIRE(x.grad().defined());
+    CHECK(x.grad().to_vector<float>() == Floats{0, 0});
+  }
+  Tensor w = ones({2}).requires_grad_(), y = w * 2;
+  y.zero_();
+  y[0].add_(w[1] * 5);
+  sum(y).backward();
+  CHECK(w.grad().to_vector<float>() == Floats{0, 5});
+}
+
+TEST_CASE("foreign memory that overlaps is read before it is written", "[inplace][cpu]") {
+  const int64_t n = 100000;
+  std::vector<float> memory(n + 1);
+  const auto restart = [&] {
+    for (int64_t i = 0; i <= n; ++i) memory[i] = static_cast<float>(i);
+  };
+  const auto wrong = [&](auto expected) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) count += memory[i + 1] != expected(i);
+    return count;
+  };
+  const Tensor from = from_blob(memory.data(), {n});
+  Tensor to = from_blob(memory.data() + 1, {n});
+  restart();
+  to.copy_(from);
+  CHECK(wrong([](int64_t i) { return i; }) == 0);
+  restart();
+  to.add_(from);
+  CHECK(wrong([](int64_t i) { return 2 * i + 1; }) == 0);
+  restart();
+  to.addcmul_(from, ones({n}), 2);
+  CHECK(wrong([](int64_t i) { return 3 * i + 1; }) == 0);
+  restart();
+  to.index_copy_(0, arange(n), from);
+  CHECK(wrong([](int64_t i) { return i; }) == 0);
+  restart();
+  to.index_put_({arange(n)}, from);
+  CHECK(wrong([](int64_t i) { return i; }) == 0);
+}
+
+TEST_CASE("repeated tensors share no memory with what they repeat", "[inplace]") {
+  for (const auto& repeated : {reel::repeat, reel::tile}) {
+    Tensor x = tensor({1.0, 2.0}), column = tensor({{1.0}, {2.0}});
+    Tensor y = repeated(x, {2, 1}), z = repeated(column, {1, 2}), same = repeated(x, {1});
+    x.fill_(7), column.fill_(7);
+    CHECK(y.to_vector<float>() == Floats{1, 2, 1, 2});
+    CHECK(z.to_vector<float>() == Floats{1, 1, 2, 2});
+    CHECK(same.to_vector<float>() == Floats{1, 2});
+    y.add_(1);
+    y[0].fill_(0);
+    CHECK(y.to_vector<float>() == Floats{0, 0, 2, 3});
+  }
+}
+
+TEST_CASE("quotients and clamped tensors may be changed in place", "[inplace]") {
+  const std::pair<const char*, Tensor (*)(const Tensor&, const Tensor&)> table[] = {
+      {"div", [](const Tensor& a, const Tensor& b) { return a / b; }},
+      {"clamp", [](const Tensor& a, const Tensor& b) { return clamp(a * b, -1., 1.); }},
+      {"hardtanh", [](const Tensor& a, const Tensor& b) { return hardtanh(a * b); }},
+      {"relu6", [](const Tensor& a, const Tensor& b) { return relu6(a * b); }},
+      {"normalize", [](const Tensor& a, const Tensor& b) { return normalize(a * b, 2, 0); }},
+  };
+  const Tensor a0 = tensor(std::vector{0.5, -2.0, 3.0, 0.25}), b0 = tensor(std::vector{2.0, 1.5, 1.25, -1.5});
+  for (const auto& [name, f] : table) {
+    INFO(name);
+    const auto gradients = [&, f = f](bool in_place) {
+      const Tensor a = a0.clone().requires_grad_(), b = b0.clone().requires_grad_();
+      Tensor y = f(a, b);
+      if (in_place)
+        y.add_(b);
+      else
+        y = y + b;
+      return grad({sum(y * y * tensor(std::vector{1.0, 2.0, 3.0, 4.0}))}, {a, b});
+    };
+    const std::vector<Tensor> expected = gradients(false), got = gradients(true);
+    for (int i = 0; i < 2; ++i) CHECK(equal(got[i], expected[i]));
+  }
+}
+
+TEST_CASE("computed tensors are row-major, so that view() takes them", "[inplace]") {
+  const Tensor x = randn({2, 8, 3, 3}), m = randn({3, 4}), n = randn({3, 5});
+  CHECK(softmax(x, 1).view({-1}).numel() == x.numel());
+  CHECK(log_softmax(x, 0).view({-1}).numel() == x.numel());
+  CHECK(einsum("ki,kj->ji", {m, n}).view({-1}).numel() == 20);
+  CHECK(einsum("bi,bj->ijb", {m, n}).view({-1}).numel() == 60);
+  CHECK(repeat(m, {2, 2}).view({-1}).numel() == 48);
+  CHECK(tile(m, {3, 1, 1}).view({-1}).numel() == 36);
+  CHECK(pixel_shuffle(x, 2).view({-1}).numel() == x.numel());
+  CHECK(pixel_unshuffle(pixel_shuffle(x, 2), 2).view({-1}).numel() == x.numel());
+  CHECK(channel_shuffle(x, 4).view({-1}).numel() == x.numel());
 }

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <new>
+#include <random>
+#include <thread>
 
 #include "reel/reel.h"
 #include "reel/testing.h"
@@ -425,6 +427,22 @@ TEST_CASE("the tape prints itself", "[tape]") {
   CHECK_THROWS_WITH(tape_to_string(ones({1})), Catch::Contains("no history"));
 }
 
+TEST_CASE("a printed tape is the same in a locale that groups digits", "[tape]") {
+  struct Dots : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const Tensor x = ones({2000}, {.requires_grad = true});
+  Tensor y = x * 2;
+  for (int i = 0; i < 1000; ++i) y = y + 1;  // numbers of four digits
+  const std::string text = tape_to_string(y), dot = tape_to_dot(y);
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Dots));
+  const std::string grouped_text = tape_to_string(y), grouped_dot = tape_to_dot(y);
+  std::locale::global(before);
+  CHECK(grouped_text == text);
+  CHECK(grouped_dot == dot);
+}
+
 TEST_CASE("rules write over gradients that no other handle shares, and only over those", "[tape]") {
   Tensor x = tensor({0.5, -1.}).requires_grad_(), middle = exp(x), seen;
   const Tensor seed = tensor({1., 2.});
@@ -502,4 +520,293 @@ TEST_CASE("checkpoint can be differentiated twice and nested", "[tape]") {
   CHECK(g[1].item<double>() == Approx(0.25 * std::cos(1.0)));
   const Tensor second = grad({g[0]}, {x})[0];
   CHECK(second.item<double>() == Approx(2 * 2 * std::cos(1.0) - 0.5 * 4 * std::sin(1.0)));
+}
+
+TEST_CASE("a hook that removes itself does not keep the next one from being called", "[tape]") {
+  Tensor leaf = ones({2}).requires_grad_(), middle = leaf * 2;
+  for (Tensor x : {leaf, middle}) {
+    int first = 0, removed = 0, later = 0;
+    int64_t id = 0, victim = 0;
+    id = x.register_hook([&](const Tensor&) {
+      ++first;
+      x.remove_hook(id), x.remove_hook(victim);
+      x.register_hook([&](const Tensor&) { return ++later, Tensor(); });
+      return Tensor();
+    });
+    x.register_hook([](const Tensor& g) { return g * 10; });
+    victim = x.register_hook([&](const Tensor&) { return ++removed, Tensor(); });
+    x.register_hook([](const Tensor& g) { return g + 1; });
+    CHECK(grad({sum(middle)}, {x}, {}, {.retain_graph = true})[0].to_vector<float>()[0] == (x.is_same(leaf) ? 21 : 11));
+    CHECK((first == 1 && removed == 0 && later == 0));
+    grad({sum(middle)}, {x}, {}, {.retain_graph = true});
+    CHECK((first == 1 && later == 1));
+  }
+  Tensor w = ones({2}).requires_grad_();
+  int first = 0, second = 0, added = 0;
+  int64_t id = 0;
+  id = w.register_post_accumulate_grad_hook([&](const Tensor&) {
+    ++first;
+    w.remove_hook(id);
+    w.register_post_accumulate_grad_hook([&](const Tensor&) { ++added; });
+  });
+  w.register_post_accumulate_grad_hook([&](const Tensor&) { ++second; });
+  sum(w).backward();
+  CHECK((first == 1 && second == 1 && added == 0));
+  sum(w).backward();
+  CHECK((first == 1 && second == 2 && added == 1));
+}
+
+TEST_CASE("several threads may read and clear one gradient", "[tape][threads][cpu]") {
+  for (int round = 0; round < 50; ++round) {
+    const Tensor table = ones({50, 8}).requires_grad_(), w = ones({8, 8}).requires_grad_();
+    sum(embedding(table, tensor({1, 2, 3, 3}), true)).backward();  // rows, which grad() makes dense
+    sum(linear(ones({1, 8}), w)).backward();                       // a product that is deferred
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        if (sum(table.grad()).item<double>() != 32 || sum(w.grad()).item<double>() != 64) ++wrong;
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    threads.clear();
+    threads.emplace_back([&] { Tensor(w).set_grad({}); });
+    for (int i = 0; i < 2; ++i)
+      threads.emplace_back([&] {
+        if (const Tensor g = w.grad(); g.defined() && sum(g).item<double>() != 64) ++wrong;
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("in-place programs that are dropped without backward leave nothing behind", "[tape][inplace][cpu]") {
+  const Tensor w = full({4}, 2.0).requires_grad_();
+  const std::vector<std::pair<std::string, std::function<void(Tensor h)>>> programs{
+      {"h.copy_(h * w)", [&](Tensor h) { h.copy_(h * w); }},
+      {"h.add_(h * w)", [&](Tensor h) { h.add_(h * w); }},
+      {"h[0].copy_(h[1] * w)", [&](Tensor h) { h[0].copy_(h[1] * w[1]); }},
+      {"the view dies first",
+       [&](Tensor h) {
+         const Tensor product = h[1] * w[1];
+         h[0].copy_(product);
+       }},
+      {"a view of a view",
+       [&](Tensor h) {
+         h.view({2, 2})[0].copy_(h.view({2, 2}).t()[1] * w.narrow(0, 0, 2));
+       }},
+      {"a view that is used again",
+       [&](Tensor h) {
+         Tensor v = h.narrow(0, 0, 2);
+         const Tensor product = v * w.narrow(0, 0, 2);
+         h.narrow(0, 0, 2).copy_(product);
+         v.mul_(v * w.narrow(0, 0, 2));
+         h.add_(sum(v) * w);
+       }},
+      {"mul_", [&](Tensor h) { h.mul_(h); }},
+      {"pow_", [&](Tensor h) { h.pow_(h); }},
+      {"addcmul_", [&](Tensor h) { h.addcmul_(h, h); }},
+      {"addcdiv_", [&](Tensor h) { h.addcdiv_(h, h); }},
+      {"lerp_", [&](Tensor h) { h.lerp_(h * w, h); }},
+      {"index_put_",
+       [&](Tensor h) {
+         h.index_put_({tensor({0, 1})}, h.narrow(0, 2, 2) * w.narrow(0, 0, 2));
+       }},
+      {"scatter_reduce_",
+       [&](Tensor h) {
+         h.scatter_reduce_(0, tensor({0, 1}), h * w, Reduce::kMax);
+       }},
+      {"several times",
+       [&](Tensor h) {
+         for (int i = 0; i < 3; ++i) h.copy_(h * w), h[i].copy_(h[i + 1] * w[0]);
+       }},
+      {"one thing saved since",
+       [&](Tensor h) {
+         const Tensor a = h * w;
+         h.copy_(a), h = h * h * w;
+       }},
+      {"across two tensors",
+       [&](Tensor h) {
+         Tensor other = ones({4});
+         const Tensor a = h * w, b = other * w;
+         other.copy_(a), h.copy_(b);
+       }},
+      {"its gradient is kept",
+       [&](Tensor h) {
+         Tensor t = h * w;
+         t.retain_grad();
+         t.copy_(t * w);
+       }},
+  };
+  for (const bool constant : {false, true})
+    for (const auto& [name, run] : programs) {
+      INFO(name << (constant ? ", from a constant" : ", from a computed tensor"));
+      const auto start = [&] { return constant ? full({4}, 1.5) : w * 1; };
+      run(start());
+      const int64_t nodes = live_nodes(), bytes = memory_stats().in_use;
+      CHECK(nodes == 0);
+      for (int i = 0; i < 10; ++i) run(start());
+      CHECK(live_nodes() == nodes);
+      CHECK(memory_stats().in_use == bytes);
+    }
+}
+
+TEST_CASE("a history that something has saved since a change in place is kept without a handle", "[tape][inplace]") {
+  const Tensor x = tensor({0.5, 2.0}).to(kFloat64).requires_grad_();
+  for (const bool keep : {false, true}) {
+    Tensor h = x * 1, before = h * x;  // it saves h, in vain: h is changed
+    h.mul_(x);
+    Tensor g = sum(h * h.narrow(0, 0, 2) * x);  // x⁵
+    if (!keep) before.reset();
+    h.reset();
+    double factor = 1;
+    for (int power = 4; power > 0; --power) {
+      g = grad({sum(g)}, {x}, {}, {.create_graph = true})[0];
+      factor *= power + 1;
+      if (power == 3) before.reset();
+      for (int i = 0; i < 2; ++i)
+        CHECK(g.to_vector<double>()[i] == Approx(factor * std::pow(x.to_vector<double>()[i], power)));
+    }
+  }
+}
+
+TEST_CASE("when handles are dropped changes no gradient, and everything is freed", "[tape][inplace][cpu]") {
+  // Random programs of views and changes in place. What they give: gradients and second derivatives, or the Error.
+  const auto run = [](uint64_t seed, bool keep) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](size_t n) { return static_cast<int64_t>(random() % n); };
+    const TensorOptions wide{.dtype = kFloat64, .requires_grad = true};
+    const Tensor x = full({4}, 0.9, wide), w = full({4}, 1.1, wide);
+    std::vector<Tensor> pool{x * 1, w * 1}, kept;
+    const auto any = [&]() -> Tensor {
+      const auto i = static_cast<size_t>(below(pool.size() + 2));
+      return i < pool.size() ? pool[i] : i == pool.size() ? x : w;
+    };
+    const auto half = [&](const Tensor& t) { return t.narrow(0, below(3), 2); };
+    std::string result;
+    try {
+      for (int64_t step = below(10); step >= 0; --step) {
+        Tensor target = pool[static_cast<size_t>(below(pool.size()))];
+        switch (below(9)) {
+          case 0: pool.push_back(any() * any()); break;
+          case 1: pool.push_back(any() + any()); break;
+          case 2: pool.push_back(target.view({2, 2}).t().t().view({4})); break;
+          case 3: target.mul_(any()); break;
+          case 4: target.copy_(target * any()); break;
+          case 5: half(target).copy_(half(any()) * half(any())); break;
+          case 6: half(target).add_(half(target) * half(w)); break;
+          case 7: target.copy_(any()); break;
+          default:
+            if (pool.size() < 2) break;
+            kept.push_back(pool.front());
+            pool.erase(pool.begin());
+            if (!keep) kept.clear();
+        }
+      }
+      Tensor loss = 0.0;
+      std::vector<Tensor> others;  // may have saved what the loss depends on, before a change
+      for (const Tensor& t : pool)
+        if (below(2))
+          loss = loss * 0.5 + sum(t * t);
+        else
+          others.push_back(t);
+      if (!keep) pool.clear();
+      const std::vector<Tensor> first = grad({loss}, {x, w}, {}, {.create_graph = true, .allow_unused = true});
+      Tensor slope = 0.0;
+      for (const Tensor& g : first)
+        if (g.defined()) result += g.to_string(), slope = slope + sum(g * g);
+      for (const Tensor& g : grad({slope}, {x, w}, {}, {.allow_unused = true}))
+        if (g.defined()) result += g.to_string();
+    } catch (const Error& error) {
+      result += error.what();
+    }
+    return result;
+  };
+  for (uint64_t seed = 0; seed < 10; ++seed) run(seed, false);
+  const int64_t nodes = live_nodes(), bytes = memory_stats().in_use;
+  int errors = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    INFO(seed);
+    const std::string result = run(seed, true);
+    CHECK(run(seed, false) == result);
+    CHECK(live_nodes() == nodes);
+    CHECK(memory_stats().in_use == bytes);
+    errors += result.find("changed in place") != std::string::npos;
+  }
+  INFO(errors);
+  CHECK((errors > 300 && errors < 2700));  // some programs of each kind
+}
+
+TEST_CASE("gradients with a history are freed with the tensors that they belong to", "[tape][cpu]") {
+  const int64_t nodes = live_nodes(), bytes = memory_stats().in_use;
+  const auto run = [] {
+    const Tensor x = tensor({0.5, 2.0}).requires_grad_(), w = tensor({3.0, 4.0}).requires_grad_();
+    Tensor h = x * w;
+    h.retain_grad();
+    const Tensor y = sum(h * h * x);
+    y.backward({}, false, true);
+    sum(x.grad() * w.grad()).backward({}, false, true);
+    CHECK(x.grad().requires_grad());
+  };
+  for (int i = 0; i < 3; ++i) run();
+  CHECK(live_nodes() == nodes);
+  CHECK(memory_stats().in_use == bytes);
+}
+
+TEST_CASE("leaves that only hooks link are freed without recursion", "[tape]") {
+  Tensor head = ones({1}).requires_grad_();
+  for (int i = 0; i < 200'000; ++i) {
+    Tensor next = ones({1}).requires_grad_();
+    next.register_hook([head](const Tensor&) { return Tensor(); });
+    head = next;
+  }
+  const int64_t before = memory_stats().in_use;
+  head.reset();
+  CHECK(memory_stats().in_use < before);
+  Tensor first = ones({1}).requires_grad_(), last = first;
+  for (int i = 0; i < 200'000; ++i) {  // or gradients
+    const Tensor next = ones({1}).requires_grad_();
+    last.set_grad(next);
+    last = next;
+  }
+}
+
+TEST_CASE("a backward pass within another leaves that one's targets alone", "[tape]") {
+  const Tensor x = tensor({3.0}).requires_grad_(), other = tensor({5.0}).requires_grad_();
+  const Tensor h = x * 2;
+  Tensor y = h * h;
+  int calls = 0;
+  y.register_hook([&](const Tensor&) {
+    ++calls;
+    const Tensor z = enable_grad([&] { return other * other; });
+    CHECK(!grad({z}, {h}, {}, {.allow_unused = true})[0].defined());
+    return Tensor();
+  });
+  CHECK(grad({y * 1}, {h})[0].item<float>() == 12);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("a backward pass within another is refused the nodes that that one is at work on", "[tape]") {
+  const int64_t nodes = live_nodes();
+  {
+    const Tensor x = tensor({3.0}).requires_grad_(), w = tensor({2.0}).requires_grad_();
+    const Tensor h = x * w, y = h * h * x, z = h * 5;
+    int refused = 0;
+    const auto again = [&](const Tensor& root) {
+      CHECK_THROWS_WITH(root.backward({}, true), Catch::Contains("is part of the backward pass that runs this one"));
+      ++refused;
+      return Tensor();
+    };
+    Tensor(h).register_hook([&](const Tensor&) { return again(y); });
+    Tensor(w).register_hook([&](const Tensor&) { return again(z); });
+    y.backward({}, true);
+    CHECK(refused == 2);
+    CHECK(x.grad().item<float>() == 3 * 9 * 4);  // x³w²
+    CHECK(w.grad().item<float>() == 27 * 4);
+    Tensor(x).set_grad({});
+    y.backward({}, true);
+    CHECK(x.grad().item<float>() == 3 * 9 * 4);
+    Tensor(x).set_grad({}), Tensor(w).set_grad({});
+  }
+  CHECK(live_nodes() == nodes);
 }

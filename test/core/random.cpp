@@ -229,6 +229,38 @@ TEST_CASE("draws follow their parameters") {
   CHECK(equal(rand_like(plain), plain));
 }
 
+TEST_CASE("a tiny probability succeeds as rarely as it should") {
+  // The number here is 1.36e-8 in float64 and, of 24 bits, 0 in float32.
+  const GeneratorState tiny{.seed = 1, .offset = 41841907};
+  set_generator_state(tiny);
+  REQUIRE(rand({1}).item<double>() == 0);
+  CHECK(generator_state().offset == tiny.offset + 1);
+  for (const double p : {1e-9, 1e-8, 2e-8}) {
+    INFO(p);
+    set_generator_state(tiny);
+    CHECK(bernoulli(full({1}, p)).item<double>() == (p > 1.36e-8));
+    CHECK(generator_state().offset == tiny.offset + 1);
+    set_generator_state(tiny);
+    CHECK(zeros({1}).bernoulli_(p).item<double>() == (p > 1.36e-8));
+  }
+  manual_seed(6);
+  const Tensor u = rand({1000});
+  manual_seed(6);
+  CHECK(equal(bernoulli(full({1000}, 0.3)), (u < 0.3f).to(kFloat32)));  // other probabilities keep their outcomes
+}
+
+TEST_CASE("waiting times beyond a type are its largest number") {
+  manual_seed(7);
+  const Tensor x = zeros({50}, {.dtype = kInt64}), y = zeros({50}, {.dtype = kInt32});
+  CHECK(min(Tensor(x).geometric_(1e-300)).item<int64_t>() == std::numeric_limits<int64_t>::max());
+  CHECK(max(Tensor(y).geometric_(1e-15)).item<int64_t>() == std::numeric_limits<int32_t>::max());
+  CHECK(min(y).item<int64_t>() > 0);
+  manual_seed(8);
+  Tensor(x).geometric_(1e-12);
+  manual_seed(8);
+  CHECK(equal(x, zeros({50}, {.dtype = kFloat64}).geometric_(1e-12).to(kInt64)));  // exact
+}
+
 TEST_CASE("multinomial draws categories with their probabilities") {
   manual_seed(31);
   const Tensor probs = tensor({{1., 0., 3.}, {0., 5., 5.}});

@@ -134,6 +134,32 @@ TEST_CASE("an iteration that was captured goes on as it would have by itself", "
   CHECK(run(true) == run(false));
 }
 
+TEST_CASE("averages in a captured iteration take the weights of its replays", "[cuda][training]") {
+  if (!cuda::is_available()) return;
+  const Default here(kCUDA);
+  const auto run = [](bool captured) {
+    const Tensor p = tensor({1., -2.}).requires_grad_();
+    optim::SGD sgd({p}, {.lr = 0.1});
+    optim::StochasticWeightAverage swa({p});
+    optim::ExponentialMovingAverage ema({p}, 0.75);
+    const auto step = [&] {
+      swa.update();
+      sgd.zero_grad();
+      sum(square(p)).backward();
+      sgd.step();
+      ema.update();
+    };
+    cuda::Graph graph;
+    if (captured) CHECK_THROWS_WITH(cuda::Graph().capture(step), Contains("the first one, which copies"));
+    step();
+    if (captured) graph.capture(step);
+    for (int i = 0; i < 4; ++i) captured ? graph.replay() : step();
+    CHECK(swa.num_updates() == 5);
+    return cat({swa.averages()[0], ema.averages()[0], p.detach()}).to_vector<double>();
+  };
+  CHECK(run(true) == run(false));
+}
+
 TEST_CASE("gradients of a captured backward are new in every replay, for whoever steps by them", "[cuda][training]") {
   if (!cuda::is_available()) return;
   const Default here(kCUDA);
@@ -270,4 +296,14 @@ TEST_CASE("pinned memory is copied from, streams wait for events, statistics cou
   CHECK(cuda::memory_stats().in_use < before + 4000);
   cuda::synchronize();
   cuda::empty_cache();
+}
+
+TEST_CASE("a gradient is set on the device of its tensor", "[cuda]") {
+  if (!cuda::is_available()) return;
+  Tensor w = ones({2}, {.device = kCUDA, .requires_grad = true});
+  CHECK_THROWS_WITH(w.set_grad(ones({2}, {.device = kCPU})),
+                    Contains("set_grad: a gradient on cpu for a tensor on cuda"));
+  CHECK(!w.grad().defined());
+  w.set_grad(ones({2}, {.device = kCUDA}));
+  CHECK(w.grad().device() == w.device());
 }

@@ -90,6 +90,22 @@ TEST_CASE("loading draws nothing from the loop's own generator and records nothi
   CHECK(grad_enabled());
 }
 
+TEST_CASE("workers make samples as the loop's own thread does, without autocast", "[threads]") {
+  struct Products {
+    int64_t size() const { return 2; }
+    Tensor get(int64_t) const { return mm(ones({2, 2}), ones({2, 2})); }
+  };
+  const amp::Autocast half(kBFloat16);
+  for (const int workers : {0, 1, 2}) {
+    data::DataLoader loader(Products{}, {.workers = workers});
+    for (const Tensor& batch : loader) {
+      CHECK(batch.dtype() == kFloat32);
+      CHECK(batch.device() == default_device());
+    }
+    CHECK(amp::autocast_enabled());
+  }
+}
+
 TEST_CASE("a loader without a seed follows manual_seed") {
   const auto run = [] {
     data::DataLoader loader(Numbers{30}, {.batch_size = 30, .shuffle = true});

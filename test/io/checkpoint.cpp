@@ -172,6 +172,39 @@ TEST_CASE("a checkpoint that does not fit changes nothing") {
   check(saved, "half", "byte");
 }
 
+TEST_CASE("a checkpoint whose parts cannot be restored either names the file and the parts") {
+  const Folder folder;
+  struct Part {
+    double value = 1;
+    int fails = 0;  // how many of the next calls
+    StateDict state_dict() const { return {{"value", full({}, value, {.dtype = kFloat64})}}; }
+    void load_state_dict(const StateDict& dict) {
+      manual_seed(99);
+      if (fails && fails-- < 100) throw std::runtime_error("no disk");
+      if (fails) throw 3;
+      value = find(dict, "value")->item<double>();
+    }
+  } first, second, third;
+  io::Checkpoint checkpoint;
+  checkpoint.add("first", first).add("second", second).add("third", third);
+  checkpoint.save(folder / "x");
+  manual_seed(5);
+  first.value = 7, second.value = 8;
+  second.fails = 2;
+  CHECK_THROWS_WITH(checkpoint.load(folder / "x"),
+                    Contains("/x: second: no disk; second could not be restored either: no disk"));
+  CHECK(first.value == 7);
+  CHECK(generator_state().seed == 5);
+  third.fails = 1000;
+  CHECK_THROWS_AS(checkpoint.load(folder / "x"), Error);
+  CHECK(first.value == 7);
+  CHECK(second.value == 8);
+  CHECK(third.value == 1);
+  third.fails = 0;
+  checkpoint.load(folder / "x");
+  CHECK(first.value == 1);
+}
+
 // ---- a run that is killed
 // ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 #include "reel/io/safetensors.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 
@@ -195,6 +196,22 @@ TEST_CASE("saving leaves symbolic links, permissions and pipes as they are") {
     CHECK_THROWS_WITH(io::save(tensors, path), Contains("not a regular file"));
   CHECK(fs::is_fifo(fs::symlink_status(pipe)));
   CHECK(folder.count() == 6);
+}
+
+TEST_CASE("root's saving leaves a file its owner") {
+  if (::geteuid() != 0) return;
+  const Folder folder;
+  const fs::path path = folder / "x";
+  io::save({{"x", ones({2})}}, path);
+  REQUIRE(::chown(path.c_str(), 12345, 23456) == 0);
+  fs::permissions(path, fs::perms(0640));
+  io::save({{"x", zeros({2})}}, path);
+  struct stat status;
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  CHECK(status.st_uid == 12345);
+  CHECK(status.st_gid == 23456);
+  CHECK((status.st_mode & 0777) == 0640);
+  CHECK(equal(io::load(path)[0].second, zeros({2})));
 }
 
 TEST_CASE("malformed files are refused with the file, the byte and the reason") {

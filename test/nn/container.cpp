@@ -6,18 +6,12 @@
 
 #include "reel/autograd.h"
 #include "reel/nn.h"
+#include "test/support/names.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
 
 namespace {
-
-using Names = std::vector<std::string>;
-Names names(const std::vector<std::pair<std::string, Tensor>>& pairs) {
-  Names result;
-  for (const auto& pair : pairs) result.push_back(pair.first);
-  return result;
-}
 
 struct Stack : nn::Layer<Stack> {
   nn::ModuleList<nn::Linear> layers{*this, "layers"};
@@ -99,6 +93,7 @@ TEST_CASE("what a container refuses stays as it was") {
 
   dict.emplace("a", 1, 1);
   sequence.add("a", relu).add("2", relu);
+  // NOLINTBEGIN(bugprone-use-after-move): what is refused is not moved from.
   nn::Linear layer(2, 2);
   CHECK_THROWS_WITH(sequence.add("a", std::move(layer)), Contains("'a' is used already"));
   CHECK_THROWS_WITH(dict.add("a", std::move(layer)), Contains("'a' is used already"));
@@ -111,6 +106,7 @@ TEST_CASE("what a container refuses stays as it was") {
   CHECK_THROWS_WITH(sequence.extend(std::move(more)), "Sequential: the name '2' is used already");
   CHECK(more.parameters().size() == 2);
   CHECK(more(ones({1, 2})).numel() == 2);
+  // NOLINTEND(bugprone-use-after-move)
 }
 
 TEST_CASE("parts are found by number, name and type in a const forward") {

@@ -229,6 +229,31 @@ TEST_CASE("full backward hooks see and replace gradients") {
   CHECK(equal(grad({sum(first)}, {u})[0], row(6, 6)));
 }
 
+TEST_CASE("a full backward hook that only observes changes no gradient") {
+  const auto input_in_place = [](const Tensor& x) { return Tensor(x).mul_(3.0); };
+  const auto cloned = [](const Tensor& x) { return x.clone().mul_(3.0); };
+  for (const bool observed : {false, true}) {
+    nn::Functional refused(input_in_place), fine(cloned);
+    if (observed)
+      for (nn::Functional* module : {&refused, &fine})
+        module->register_full_backward_hook([](nn::Module&, std::vector<Tensor>&, const std::vector<Tensor>&) {});
+    const Tensor x = row(1, 2, true), h = x * 2;
+    Tensor y = fine(h);
+    (sum(y) + sum(square(h))).backward();
+    CHECK(equal(x.grad(), row(14, 22)));
+    if (observed) {
+      CHECK_THROWS_WITH(refused(x * 2), Contains("mul_: ") && Contains("backward hook"));
+      CHECK_THROWS_WITH(y.mul_(2), Contains("mul_: ") && Contains("backward hook"));
+      continue;
+    }
+    const Tensor u = row(1, 2, true), k = u * 2;
+    y = refused(k);
+    (sum(y) + sum(square(k))).backward();
+    CHECK(equal(u.grad(), row(78, 150)));
+    CHECK_NOTHROW(y.mul_(2));
+  }
+}
+
 TEST_CASE("hooks may outlive or change their module's list of hooks") {
   int calls = 0;
   Tensor y;

@@ -7,6 +7,7 @@
 
 #include "reel/autograd.h"
 #include "reel/random.h"
+#include "test/support/names.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
@@ -48,15 +49,6 @@ void check_close(const Tensor& actual, const std::vector<double>& expected, doub
   REQUIRE(values.size() == expected.size());
   for (size_t i = 0; i < values.size(); ++i) CHECK(values[i] == Approx(expected[i]).margin(tolerance));
 }
-
-template <class Pairs>
-std::vector<std::string> names(const Pairs& pairs) {
-  std::vector<std::string> result;
-  for (const auto& pair : pairs) result.push_back(pair.first);
-  return result;
-}
-
-using Names = std::vector<std::string>;
 
 }  // namespace
 

@@ -9,19 +9,12 @@
 #include "reel/nn.h"
 #include "reel/optim.h"
 #include "reel/random.h"
+#include "test/support/names.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
 
 namespace {
-
-using Names = std::vector<std::string>;
-
-Names names(const std::vector<std::pair<std::string, Tensor>>& pairs) {
-  Names result;
-  for (const auto& [name, tensor] : pairs) result.push_back(name);
-  return result;
-}
 
 struct Scaled : nn::Layer<Scaled> {
   using Layer::Layer;

@@ -8,18 +8,12 @@
 #include "reel/random.h"
 #include "reel/testing.h"
 #include "test/support/figures.h"
+#include "test/support/names.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
 
 namespace {
-
-std::vector<std::string> names(const StateDict& dict) {
-  std::vector<std::string> result;
-  for (const auto& [name, tensor] : dict) result.push_back(name);
-  return result;
-}
-using Names = std::vector<std::string>;
 
 double distance(const Tensor& a, const Tensor& b) { return amax(abs(a - b)).item<double>(); }
 

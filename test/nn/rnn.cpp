@@ -7,6 +7,7 @@
 #include "reel/io.h"
 #include "reel/random.h"
 #include "test/support/load.h"
+#include "test/support/names.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
@@ -31,12 +32,6 @@ Tensor joined(const Tensors& list) {
   Tensors flat;
   for (const Tensor& x : list) flat.push_back(x.detach().reshape({-1}));
   return cat(flat);
-}
-
-std::vector<std::string> names(const nn::Module& module) {
-  std::vector<std::string> result;
-  for (const auto& [name, tensor] : module.named_parameters()) result.push_back(name);
-  return result;
 }
 
 /// Parameters as in test/reference/rnn.py.
@@ -152,13 +147,12 @@ TEST_CASE("a sequence in pieces gives what it gives in one") {
 
 TEST_CASE("shapes and names of recurrent nets are PyTorch's") {
   nn::LSTM lstm(3, 4, {.num_layers = 2, .batch_first = true, .bidirectional = true, .proj_size = 2});
-  CHECK(names(lstm) == std::vector<std::string>{"weight_ih_l0",         "weight_hh_l0",         "bias_ih_l0",
-                                                "bias_hh_l0",           "weight_hr_l0",         "weight_ih_l0_reverse",
-                                                "weight_hh_l0_reverse", "bias_ih_l0_reverse",   "bias_hh_l0_reverse",
-                                                "weight_hr_l0_reverse", "weight_ih_l1",         "weight_hh_l1",
-                                                "bias_ih_l1",           "bias_hh_l1",           "weight_hr_l1",
-                                                "weight_ih_l1_reverse", "weight_hh_l1_reverse", "bias_ih_l1_reverse",
-                                                "bias_hh_l1_reverse",   "weight_hr_l1_reverse"});
+  CHECK(names(lstm.named_parameters()) ==
+        Names{"weight_ih_l0",         "weight_hh_l0",         "bias_ih_l0",           "bias_hh_l0",
+              "weight_hr_l0",         "weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_ih_l0_reverse",
+              "bias_hh_l0_reverse",   "weight_hr_l0_reverse", "weight_ih_l1",         "weight_hh_l1",
+              "bias_ih_l1",           "bias_hh_l1",           "weight_hr_l1",         "weight_ih_l1_reverse",
+              "weight_hh_l1_reverse", "bias_ih_l1_reverse",   "bias_hh_l1_reverse",   "weight_hr_l1_reverse"});
   CHECK(lstm.weights[10].shape() == Shape{16, 4});
   CHECK(lstm.to_string() == "LSTM(3, 4, proj_size=2, num_layers=2, batch_first=true, bidirectional=true)");
   const auto [y, state] = lstm(ones({5, 7, 3}));
@@ -180,8 +174,8 @@ TEST_CASE("shapes and names of recurrent nets are PyTorch's") {
     nn::LSTM lstm{*this, "lstm", 3, 4};
     nn::GRU gru{*this, "gru", 4, 2, {.bias = false}};
   } tagger;
-  CHECK(names(tagger).front() == "lstm.weight_ih_l0");
-  CHECK(names(tagger).back() == "gru.weight_hh_l0");
+  CHECK(names(tagger.named_parameters()).front() == "lstm.weight_ih_l0");
+  CHECK(names(tagger.named_parameters()).back() == "gru.weight_hh_l0");
 }
 
 TEST_CASE("cells take the steps of their nets") {

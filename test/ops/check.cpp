@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <set>
 #include <sstream>
 
 #include "reel/autograd.h"
@@ -7,10 +8,13 @@
 #include "reel/random.h"
 #include "reel/testing.h"
 #include "test/support/op_table.h"
+#include "test/support/tolerance.h"
 
 // The generic tests: every row of the op table, in every dtype, in every layout.
 namespace reel {
 namespace {
+
+using Catch::Contains, Catch::Equals;
 
 // ---- inputs ---------------------------------------------------------------------------------------------------------
 
@@ -135,16 +139,6 @@ DType expected_dtype(const Row& row, DType dtype) {
     case Result::kInt64: return kInt64;
   }
   return dtype;
-}
-
-double tolerance_of(DType dtype) {
-  switch (dtype) {
-    case kFloat64: return 1e-12;
-    case kFloat32: return 2e-6;
-    case kFloat16: return 2e-3;
-    case kBFloat16: return 1.6e-2;
-    default: return 0;
-  }
 }
 
 /// Throws what differs first.
@@ -324,6 +318,40 @@ TEST_CASE("the gradient for one input does not depend on whether others require 
   });
 }
 
+TEST_CASE("an input that changes between forward and backward is an Error or makes no difference", "[ops]") {
+  const auto change = [](Tensor x) {
+    NoGrad guard;
+    if (x.is_floating_point())
+      x.mul_(-0.5);
+    else if (x.dtype() == kBool)
+      x.copy_(logical_not(x));
+    else  // stays in its range
+      x.copy_(flip(x.flatten(), {0}).view(x.shape()));
+  };
+  for_differentiable_rows([&](const Row& row, const Tensors& inputs) {
+    const Tensor cotangent = cotangent_of(row, inputs);
+    for (size_t changed = 0; changed < inputs.size(); ++changed)
+      for (const bool needed : {false, true}) {  // whether the changed one has a gradient, too
+        const auto run = [&](bool changes) {
+          Tensors arguments, targets;
+          for (size_t i = 0; i < inputs.size(); ++i) {
+            arguments.push_back(inputs[i].clone());
+            if (inputs[i].is_floating_point() && (needed || i != changed))
+              targets.push_back(arguments[i].requires_grad_());
+          }
+          if (targets.empty()) return Tensors();
+          const Tensor y = row.call(arguments);
+          if (!y.requires_grad()) return Tensors();
+          if (changes) change(arguments[changed]);
+          return grad({&y, 1}, targets, {&cotangent, 1}, {.allow_unused = true});
+        };
+        INFO(describe(inputs) << ", input " << changed << " changes");
+        const Tensors expected = run(false);
+        CHECK_THAT(problem([&] { check_close(run(true), expected, 0); }), Equals("") || Contains("changed in place"));
+      }
+  });
+}
+
 TEST_CASE("gradients in single and half precision agree with those in double precision", "[ops][isa]") {
   for_differentiable_rows([](const Row& row, const Tensors& doubles) {
     for (DType dtype : {kFloat32, kFloat16, kBFloat16}) {
@@ -467,6 +495,59 @@ TEST_CASE("ops of no elements have results and gradients", "[ops][isa]") {
   CHECK(nonzero(Tensor(1)).shape() == Shape{1, 0});
 }
 
+TEST_CASE("changing part of a result in place keeps the gradient of the rest", "[ops]") {
+  int compared = 0;
+  for (const Row& row : op_table()) {
+    if (!row.traits.differentiable) continue;
+    const Tensors inputs =
+        make_inputs(row, kFloat64, row.reference.pointwise() ? pointwise_shapes(row)[0] : std::vector<Shape>{});
+    const auto gradients = [&](bool in_place) {
+      Tensors arguments = inputs, leaves;
+      for (Tensor& x : arguments)
+        if (x.is_floating_point()) leaves.push_back(x.detach().requires_grad_()), x = leaves.back() * 1;
+      Tensor y = row.call(arguments);
+      if (!y.requires_grad() || y.dim() == 0 || y.numel() == 0) return Tensors();
+      for (int d = 0; d < y.dim(); ++d)
+        if (y.strides()[d] == 0 && y.size(d) > 1) return Tensors();  // an expanded view: its elements are shared
+      manual_seed(17);
+      const Tensor cotangent = randn(y.shape(), {.dtype = kFloat64, .device = y.device()});
+      Tensor factors = ones_like(y.detach());
+      factors.narrow(0, 0, 1).fill_(3);
+      if (in_place)
+        y.narrow(0, 0, 1).mul_(3);
+      else
+        y = y * factors;
+      const Tensor loss = sum(y * cotangent);
+      return grad({&loss, 1}, leaves, {}, {.allow_unused = true});
+    };
+    INFO(row.name);
+    const Tensors expected = gradients(false);
+    try {
+      check_close(gradients(true), expected, 1e-12);
+      compared += !expected.empty();
+    } catch (const Error& e) {  // a rule has saved the result
+      CHECK_THAT(e.what(), Catch::Contains("was changed in place"));
+    }
+  }
+  CHECK(compared > 200);
+}
+
+TEST_CASE("computed results are row-major", "[ops]") {
+  const std::set<std::string> strided{// views
+                                      "broadcast_to", "chunk", "diagonal", "exp_", "expand", "index", "meshgrid",
+                                      "movedim", "narrow", "permute", "select", "slice", "swapaxes", "swapdims", "t",
+                                      "transpose", "unbind",
+                                      // transposed at the end, as in PyTorch; einsum: of one operand
+                                      "cholesky", "einsum", "rot90", "solve_triangular"};
+  for (const Row& row : op_table())
+    for (const std::vector<Shape>& shapes : shapes_of(row)) {
+      const Tensor y = row.call(make_inputs(row, kFloat32, shapes));
+      const std::string name = std::string(row.name).substr(0, std::string(row.name).find('('));
+      INFO(row.name << ' ' << y.shape() << " with strides " << y.strides());
+      CHECK((y.is_contiguous() || strided.contains(name)));
+    }
+}
+
 TEST_CASE("gradients have their input's dtype where types are mixed", "[ops]") {
   using Binary = Tensor (*)(const Tensor&, const Tensor&);
   for (Binary op : {add, sub, mul, div, pow, maximum, fmod})
@@ -582,7 +663,7 @@ TEST_CASE("two dtypes meet where PyTorch's documentation says", "[ops]") {
     for (const Shape& shape : {Shape{2}, Shape{}}) {
       INFO(x << ' ' << shape);
       const Tensor tensor = ones(shape, {.dtype = x});
-      CHECK((tensor * true).dtype() == x);
+      CHECK((tensor * Tensor(true)).dtype() == x);
       CHECK((tensor + 1).dtype() == (x == kBool ? kInt64 : x));
       CHECK((1.5 + tensor).dtype() == (is_floating_point(x) ? x : kFloat32));
     }

@@ -1,3 +1,5 @@
+#include <dlfcn.h>
+
 #include <catch2/catch.hpp>
 #include <thread>
 
@@ -460,6 +462,47 @@ TEST_CASE("more shapes than a thread remembers convolve as the first ones did", 
   for (int round = 0; round < 2; ++round)
     for (int64_t length = 3; length < 303; ++length)
       REQUIRE(sum(conv1d(ones({1, 3, length}), w)).item<float>() == static_cast<float>(18 * (length - 2)));
+}
+
+// ---- a oneDNN that fails --------------------------------------------------------------------------------------------
+
+namespace {
+constexpr int kNever = 1 << 30;
+thread_local int calls_until_failure = kNever;  // and from then on they all fail
+thread_local int failures = 0;
+}  // namespace
+
+/// In the place of oneDNN's own, which it calls.
+extern "C" int dnnl_primitive_execute(const void* primitive, void* stream, int count, const void* arguments) {
+  using Execute = decltype(&dnnl_primitive_execute);
+  static const auto real = reinterpret_cast<Execute>(dlsym(RTLD_NEXT, "dnnl_primitive_execute"));
+  constexpr int kOutOfMemory = 1;
+  if (calls_until_failure == 0) return ++failures, kOutOfMemory;
+  --calls_until_failure;
+  return real(primitive, stream, count, arguments);
+}
+
+TEST_CASE("a convolution is computed where oneDNN fails", "[conv][cpu]") {
+  manual_seed(4);
+  const Tensor x = randn({2, 16, 7, 8}).to(kFloat32), w = randn({16, 16, 3, 3}).to(kFloat32);
+  const Tensor pull = randn({2, 16, 5, 6}).to(kFloat32);
+  const auto run = [&](int calls, DType dtype) {
+    const Tensor a = x.to(dtype).clone().requires_grad_(), b = w.to(dtype).clone().requires_grad_();
+    calls_until_failure = calls;
+    const Tensor y = conv2d(a, b);
+    y.backward(pull.to(dtype));
+    calls_until_failure = kNever;
+    return std::vector{y.detach(), a.grad(), b.grad()};
+  };
+  const auto expected = run(kNever, kFloat64);
+  for (int calls = 0; calls < 4; ++calls) {
+    INFO("the first " << calls << " calls succeed");
+    failures = 0;
+    const auto found = run(calls, kFloat32);
+    CHECK(failures > 0);
+    for (size_t i = 0; i < found.size(); ++i)
+      CHECK_NOTHROW(testing::assert_close(found[i].to(kFloat64), expected[i], {.rtol = 1e-4, .atol = 1e-4}));
+  }
 }
 
 TEST_CASE("wrong convolutions say what is wrong", "[conv][errors]") {

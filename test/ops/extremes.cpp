@@ -221,6 +221,28 @@ TEST_CASE("saturated functions have finite derivatives", "[ops][isa][extremes]")
       }
 }
 
+TEST_CASE("a slope of 0 gives 0 for an infinite gradient", "[ops][isa][extremes]") {
+  const std::pair<const char*, Tensor (*)(const Tensor&)> table[] = {
+      {"floor", floor},
+      {"ceil", ceil},
+      {"round", round},
+      {"trunc", trunc},
+      {"sign", sign},
+      {"floor_divide by", [](const Tensor& x) { return floor_divide(x, 1.); }},
+      {"floor_divide of", [](const Tensor& x) { return floor_divide(1., x); }},
+  };
+  for (const auto& [name, f] : table)
+    for (const DType dtype : {kFloat32, kFloat64, kFloat16})
+      for (const bool create_graph : {false, true}) {
+        INFO(name << ' ' << dtype);
+        const Tensor x = full({11}, 0.3, {.dtype = dtype, .requires_grad = true}), y = f(x);
+        const Tensor g = full({11}, kInf, {.dtype = dtype});
+        const Tensor slope = grad({y}, {x}, {g}, {.create_graph = create_graph})[0];
+        CHECK(slope.dtype() == dtype);
+        CHECK(slope.to_vector<double>() == std::vector<double>(11, 0));
+      }
+}
+
 TEST_CASE("derivatives at the edge of the domain", "[ops][extremes]") {
   const Tensor zero = zeros({1}, {.dtype = kFloat64});
   CHECK(gradient([](const Tensor& x) { return pow(x, 2.); }, zero)[0] == 0);
@@ -282,6 +304,27 @@ TEST_CASE("softmax, logsumexp and losses of very large scores", "[ops][isa][extr
     CHECK(numbers(binary_cross_entropy(certain, t, kNoReduction)) == Numbers{0, 100, 100, 0});
     CHECK(all_finite(gradient([&](const Tensor& x) { return binary_cross_entropy(x, t, kSum); }, certain)));
   }
+}
+
+TEST_CASE("softmax along a dimension that is not the last gives what it gives along the last", "[ops][isa][extremes]") {
+  const std::vector<double> columns{kInf, -kInf, kNan,  300,   -300, 300, -kInf, 0,    0,    1,    2,
+                                    3,    0,     -kInf, -kInf, 65,   64,  63,    1e30, 1e30, -1e30};
+  for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16})
+    for (const auto f : {softmax, log_softmax}) {
+      INFO(dtype << (f == softmax ? " softmax" : " log_softmax"));
+      const auto run = [&](int64_t dim) {
+        const Tensor rows = tensor(columns, {7, 3}).to(dtype);
+        const Tensor x = (dim ? rows : rows.t().contiguous()).detach().requires_grad_(), y = f(x, dim);
+        const Tensor weights = tensor({1., 2., -3.}).to(dtype);
+        const Tensor gx = grad({sum(y * (dim ? weights : weights.unsqueeze(1)))}, {x})[0];
+        return std::pair(dim ? y : y.t(), dim ? gx : gx.t());
+      };
+      const auto [y, gy] = run(1);
+      const auto [z, gz] = run(0);
+      const double tolerance = dtype == kFloat64 ? 1e-14 : dtype == kFloat32 ? 1e-6 : dtype == kFloat16 ? 1e-3 : 1e-2;
+      CHECK(allclose(z, y, tolerance, tolerance, true));
+      CHECK(allclose(gz, gy, 4 * tolerance, 4 * tolerance, true));
+    }
 }
 
 TEST_CASE("long sums and close numbers keep their digits", "[ops][isa][extremes]") {

@@ -126,6 +126,18 @@ const std::vector<Row>& index_rows() {
  [](Ref x) { return scatter_reduce(x, 0, false, ref::total); }, {{{5, 4}}, ids({6, 3}, 5), {{6, 3}}}, kArithmetic},
 {"scatter_reduce_", [](In x) { return x[0].clone().scatter_reduce_(1, x[1], x[2], Reduce::kSum); },
  [](Ref x) { return scatter_reduce(x, 1, true, ref::total); }, {{kMatrix}, ids({3, 6}, 4), {{3, 6}}}, kArithmetic},
+{"scatter_reduce_(max)", [](In x) { return x[0].clone().scatter_reduce_(1, x[1], x[2], Reduce::kMax); },
+ [](Ref x) { return scatter_reduce(x, 1, true, ref::largest); }, {{kMatrix}, ids({3, 6}, 4), {{3, 6}}}, kArithmetic},
+{"scatter_reduce_(prod)", [](In x) { return x[0].clone().scatter_reduce_(1, x[1], x[2], Reduce::kProd); },
+ [](Ref x) { return scatter_reduce(x, 1, true, ref::product); }, {{kMatrix, 0.5, 2}, ids({3, 6}, 4), {{3, 6}, -2, 2}},
+ kArithmetic},
+{"scatter_reduce_(min of itself)",
+ [](In x) {
+   Tensor y = x[0] * 1;
+   return y.scatter_reduce_(1, x[1], y, Reduce::kMin, false);
+ },
+ [](Ref x) { return scatter_reduce({x[0], x[1], x[0]}, 1, false, ref::smallest); }, {{kMatrix}, ids({3, 4}, 4)},
+ kArithmetic},
 {"scatter_reduce(mean)", [](In x) { return scatter_reduce(x[0], 1, x[1], x[2], Reduce::kMean); },
  [](Ref x) { return scatter_reduce(x, 1, true, ref::average); }, {{kMatrix}, ids({3, 6}, 4), {{3, 6}}}},
 {"scatter_reduce(mean of sources)", [](In x) { return scatter_reduce(x[0], 1, x[1], x[2], Reduce::kMean, false); },

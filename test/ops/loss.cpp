@@ -177,12 +177,12 @@ const std::vector<Row>& loss_rows() {
 
 {"l1_loss", [](In x) { return l1_loss(x[0], x[1]); },
  [](Ref x) { return mean_of(pairs(x[0], x[1], [](double a, double b) { return std::abs(a - b); })); },
- {{kMatrix}, {{4}}}},
-{"mse_loss(broadcast)", [](In x) { return mse_loss(x[0], x[1], kSum); },
- [](Ref x) { return sum_of(pairs(x[0], x[1], ref::squared_error)); }, {{kMatrix}, {{3, 1}}}},
+ {{kMatrix}, {kMatrix}}},
+{"mse_loss(number)", [](In x) { return mse_loss(x[0], x[1], kSum); },
+ [](Ref x) { return sum_of(pairs(x[0], x[1], ref::squared_error)); }, {{kMatrix}, {{}}}},
 {"smooth_l1_loss", [](In x) { return smooth_l1_loss(x[0], x[1], {.beta = 0.7, .reduction = kNoReduction}); },
  [](Ref x) { return pairs(x[0], x[1], [](double a, double b) { return huber(std::abs(a - b), 0.7) / 0.7; }); },
- {{kMatrix}, {{4}}}},
+ {{kMatrix}, {kMatrix}}},
 {"huber_loss", [](In x) { return huber_loss(x[0], x[1], {.delta = 1.3}); },
  [](Ref x) { return mean_of(pairs(x[0], x[1], [](double a, double b) { return huber(std::abs(a - b), 1.3); })); },
  {{kMatrix}, {kMatrix, -4, 4}}},
@@ -211,7 +211,7 @@ const std::vector<Row>& loss_rows() {
  {{kMatrix}, {kMatrix, 0.1, 1}}},
 {"kl_div(log_target)", [](In x) { return kl_div(x[0], x[1], {.log_target = true, .reduction = kSum}); },
  [](Ref x) { return sum_of(pairs(x[0], x[1], [](double a, double t) { return std::exp(t) * (t - a); })); },
- {{kMatrix}, {{4}, -2, 0}}},
+ {{kMatrix}, {kMatrix, -2, 0}}},
 {"poisson_nll_loss", [](In x) { return poisson_nll_loss(x[0], x[1], {.full = true}); },
  [](Ref x) {
    return mean_of(pairs(x[0], x[1], [](double a, double t) {
@@ -223,7 +223,7 @@ const std::vector<Row>& loss_rows() {
 {"poisson_nll_loss(rate)",
  [](In x) { return poisson_nll_loss(x[0], x[1], {.log_input = false, .eps = 0.01, .reduction = kNoReduction}); },
  [](Ref x) { return pairs(x[0], x[1], [](double a, double t) { return a - t * std::log(a + 0.01); }); },
- {{kMatrix, 0.5, 3}, {{4}, 0, 5}}},
+ {{kMatrix, 0.5, 3}, {kMatrix, 0, 5}}},
 {"gaussian_nll_loss", [](In x) { return gaussian_nll_loss(x[0], x[1], x[2], {.full = true, .reduction = kNoReduction}); },
  [](Ref x) {
    return build(kMatrix, [&](const Index& at) {
@@ -244,9 +244,9 @@ const std::vector<Row>& loss_rows() {
 {"margin_ranking_loss",
  [](In x) { return margin_ranking_loss(x[0], x[1], where(x[2], 1, -1), {.margin = 0.4, .reduction = kNoReduction}); },
  [](Ref x) {
-   return build(kMatrix, [&](const Index& at) { return positive(0.4 - sign_of(x[2](at)) * (x[0](at) - x[1]({at[1]}))); });
+   return build(kMatrix, [&](const Index& at) { return positive(0.4 - sign_of(x[2](at)) * (x[0](at) - x[1](at))); });
  },
- {{kMatrix}, {{4}}, mask(kMatrix)}},
+ {{kMatrix}, {kMatrix}, mask(kMatrix)}},
 {"cosine_embedding_loss",
  [](In x) { return cosine_embedding_loss(x[0], x[1], where(x[2], 1, -1), {.margin = -0.7, .reduction = kSum}); },
  [](Ref x) {

@@ -102,7 +102,7 @@ const std::vector<Row>& pointwise_rows() {
 
 {"neg", [](In x) { return neg(x[0]); }, [](double x) { return -x; }, {range(-3, 3)}, kArithmetic},
 {"abs", [](In x) { return abs(x[0]); }, [](double x) { return std::abs(x); }, {range(-3, 3)}, kArithmetic},
-{"sign", [](In x) { return sign(x[0]); }, [](double x) { return x != x ? x : (x > 0) - (x < 0); }, {range(-3, 3)},
+{"sign", [](In x) { return sign(x[0]); }, [](double x) { return double((x > 0) - (x < 0)); }, {range(-3, 3)},
  kArithmetic},
 {"exp", [](In x) { return exp(x[0]); }, [](double x) { return std::exp(x); }, {range(-3, 3)}, kOfFloats},
 {"expm1", [](In x) { return expm1(x[0]); }, [](double x) { return std::expm1(x); }, {range(-3, 3)}, kOfFloats},

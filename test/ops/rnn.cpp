@@ -286,6 +286,36 @@ TEST_CASE("packing goes by length and back again", "[cpu]") {
   CHECK(packed.to(kCPU).data.is_same(packed.data));
 }
 
+TEST_CASE("batch_sizes that are changed after the forward pass leave gradients alone", "[cpu]") {
+  manual_seed(1);
+  const auto run = [](auto op, int64_t gates, bool create_graph, std::optional<int64_t> reuse) {
+    manual_seed(2);
+    Tensors w;
+    for (int layer = 0; layer < 2; ++layer)
+      for (const Shape& shape :
+           {Shape{gates * 4, layer ? 4 : 3}, Shape{gates * 4, 4}, Shape{gates * 4}, Shape{gates * 4}})
+        w.push_back(randn(shape, {.dtype = kFloat64}).requires_grad_());
+    const PackedSequence packed = pack_padded_sequence(randn({5, 3, 3}, {.dtype = kFloat64}), {5, 4, 2});
+    Tensor sizes = packed.batch_sizes;
+    const auto result = op(packed, w);
+    const Tensor loss = sum(square(result.output.data));
+    if (reuse) sizes.fill_(*reuse);
+    return grad({&loss, 1}, w, {}, {.create_graph = create_graph});
+  };
+  const auto check = [&](auto op, int64_t gates) {
+    for (const bool create_graph : {false, true}) {
+      const Tensors expected = run(op, gates, create_graph, {});
+      for (const int64_t reuse : {1, 3, 1 << 20}) {
+        const Tensors found = run(op, gates, create_graph, reuse);
+        for (size_t i = 0; i < found.size(); ++i) CHECK(equal(found[i], expected[i]));
+      }
+    }
+  };
+  check([](const PackedSequence& x, const Tensors& w) { return lstm(x, {}, w, {.num_layers = 2}); }, 4);
+  check([](const PackedSequence& x, const Tensors& w) { return gru(x, {}, w, {.num_layers = 2}); }, 3);
+  check([](const PackedSequence& x, const Tensors& w) { return rnn_tanh(x, {}, w, {.num_layers = 2}); }, 1);
+}
+
 TEST_CASE("a recurrent layer is one record, and frozen parameters cost nothing") {
   const Tensor x = ones({9, 2}, {.requires_grad = true});
   Tensors p{ones({8, 2}), ones({8, 2}), ones({8}), ones({8})};

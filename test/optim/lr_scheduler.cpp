@@ -113,6 +113,32 @@ TEST_CASE("every schedule has PyTorch's rates, also when it is resumed", "[optim
     }
 }
 
+TEST_CASE("MultiplicativeLR and SWALR go on from the rate that another schedule has left", "[optim]") {
+  const auto check = [](Setup& s, const std::vector<double>& rates) {
+    for (size_t epoch = 0; epoch < rates.size(); ++epoch) {
+      if (epoch) s.schedule->step();
+      INFO("epoch " << epoch);
+      CHECK(s.sgd.lr() == Approx(rates[epoch]).epsilon(1e-12));
+    }
+  };
+  // As PyTorch's step to epoch 0 has it: times factor(0) at once.
+  Setup constant;
+  constant.part<ConstantLR>(ConstantLROptions{.factor = 0.1, .total_iters = 3});
+  constant.part<MultiplicativeLR>([](int64_t) { return 0.9; });
+  constant.make<SequentialLR>(std::vector{constant.parts[0].get(), constant.parts[1].get()}, std::vector<int64_t>{4});
+  check(constant, {0.01, 0.01, 0.01, 0.1, 0.09, 0.081, 0.0729});
+  Setup warming;  // that has not arrived when it ends
+  warming.part<LinearLR>(LinearLROptions{.start_factor = 0.1, .total_iters = 10});
+  warming.part<MultiplicativeLR>([](int64_t e) { return 1 / static_cast<double>(2 + e); });
+  warming.make<SequentialLR>(std::vector{warming.parts[0].get(), warming.parts[1].get()}, std::vector<int64_t>{2});
+  check(warming, {0.01, 0.019, 0.019 / 2, 0.019 / 6, 0.019 / 24});
+  Setup averaged;
+  averaged.part<ExponentialLR>(0.5);
+  averaged.part<SWALR>(SWALROptions{.swa_lr = 0.005, .anneal_epochs = 2, .anneal_strategy = Anneal::kLinear});
+  averaged.make<SequentialLR>(std::vector{averaged.parts[0].get(), averaged.parts[1].get()}, std::vector<int64_t>{2});
+  check(averaged, {0.1, 0.05, 0.05, 0.0275, 0.005, 0.005});
+}
+
 TEST_CASE("ReduceLROnPlateau reduces when PyTorch's does", "[optim]") {
   const StateDict figures = load_reference("optim.safetensors");
   const bool max = GENERATE(false, true);

@@ -42,9 +42,9 @@ struct LoaderOptions {
 /// Batches are what `collate`, called with a std::vector of samples, returns. They come in the same order and with the
 /// same contents for any number of workers: before each sample is made the thread's generator is seeded from the
 /// loader's seed, the epoch, the sample's place in it and its index, so that random transforms agree as well. The data
-/// set and `collate` are called without recording, by several threads at once when there are workers; an exception that
-/// they throw reaches the loop in place of the batch it belongs to. Leaving a loop early stops the workers; the next
-/// loop is the next epoch.
+/// set and `collate` are called without recording or autocast and with the loop's default device, by several threads at
+/// once when there are workers; an exception that they throw reaches the loop in place of the batch it belongs to.
+/// Leaving a loop early stops the workers; the next loop is the next epoch.
 ///
 /// The data set is held by value; pass std::cref(dataset) or a shared_ptr where it should not be copied. One loop at a
 /// time, a second one is an Error; the loader must outlive it.

@@ -13,11 +13,13 @@
 // What the templates and inline members of tensor.h are made of.
 namespace reel::detail {
 
-/// What a handle refers to: TensorImpl (lib/core) derives from it.
+/// What a handle refers to: TensorImpl (lib/core) derives from it. The lower half of `refs` counts the handles, the
+/// upper half the references of recorded ops, which keep a tensor for a backward pass only.
 struct Counted {
-  std::atomic<uint32_t> refs{1};
+  std::atomic<uint64_t> refs{1};
 };
-void destroy(Counted* impl);  // called by the last pointer
+void destroy(Counted* counted);              // called when there are no references left
+void release_only_handle(Counted* counted);  // drops a handle that is the only one
 
 /// A pointer that counts in what it points to.
 class IntrusivePtr {
@@ -32,10 +34,13 @@ class IntrusivePtr {
   IntrusivePtr& operator=(IntrusivePtr&& other) noexcept { return std::swap(counted_, other.counted_), *this; }
   ~IntrusivePtr() { reset(); }
   void reset() {
-    // A count of 1 means that this is the only pointer, so that no other thread can be copying it.
-    if (counted_ && (counted_->refs.load(std::memory_order_acquire) == 1 ||
-                     counted_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1))
-      destroy(counted_);
+    // A count of 1 means that this is the only handle, so that no other thread can be copying it.
+    if (counted_) {
+      if (static_cast<uint32_t>(counted_->refs.load(std::memory_order_acquire)) == 1)
+        release_only_handle(counted_);
+      else if (counted_->refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        destroy(counted_);
+    }
     counted_ = nullptr;
   }
   Counted* get() const { return counted_; }

@@ -57,7 +57,8 @@ class Checkpoint {
   void save(const std::filesystem::path& path, Metadata metadata = {}) const;
 
   /// Restores the saved state of all parts, and returns the user's metadata. All or nothing: anything that does not fit
-  /// is an Error that names the file, and parts that had been loaded by then are restored.
+  /// is an Error that names the file and the part, and parts that had been loaded by then are restored; one that throws
+  /// again while it is restored is named, too.
   Metadata load(const std::filesystem::path& path, CheckpointOptions options = {});
 
  private:

@@ -9,7 +9,7 @@ namespace reel::nn {
 struct CRFOptions {
   bool batch_first = false;     ///< Emissions are [n, len, tags] instead of [len, n, tags], tags [n, len].
   Reduction reduction = kSum;   ///< Of the chains' log likelihoods.
-  CrfConstraints allowed = {};  ///< The tags that decode may return; see crf_bio_constraints.
+  CrfConstraints allowed = {};  ///< What decode may return and targets may be; see crf_bio_constraints.
 };
 
 /// A linear-chain CRF over the tags of sequences, for the log potentials that another network emits. Names and initial
@@ -24,6 +24,7 @@ struct CRF : Layer<CRF> {
     parent.register_module(std::move(name), *this);
   }
   /// The log likelihood of the tags: emissions [len, tags] or [len, n, tags] with lengths, as in crf_log_likelihood.
+  /// Tags that options.allowed forbids are an Error.
   Tensor forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths = {}) const;
   /// The same for a list of chains [len_i, tags].
   Tensor forward(std::span<const Tensor> emissions, std::span<const Tensor> tags) const;

@@ -132,7 +132,8 @@ class Module {
   int64_t register_forward_pre_hook(ForwardPreHook hook);  ///< Before forward.
   int64_t register_forward_hook(ForwardHook hook);         ///< After forward.
   /// Runs when the gradients of the inputs are complete or, if no input requires grad, those of the outputs, with
-  /// undefined grad_inputs. A call that records and gives no Tensors is an Error.
+  /// undefined grad_inputs. A call that records and gives no Tensors is an Error. As in PyTorch, forward gets views of
+  /// its inputs and the caller views of the outputs, whose in-place changes while recording are an Error: clone() them.
   int64_t register_full_backward_hook(FullBackwardHook hook);
   void remove_hook(int64_t id);  ///< Does nothing for a number that is not in use.
 

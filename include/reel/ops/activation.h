@@ -7,8 +7,9 @@
 namespace reel {
 
 Tensor relu(const Tensor& x);   ///< max(x, 0); integers stay integers. Its slope at 0 is 0.
-Tensor relu6(const Tensor& x);  ///< min(max(x, 0), 6)
-Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1);  ///< clamp, between numbers.
+Tensor relu6(const Tensor& x);  ///< min(max(x, 0), 6); integers stay integers.
+/// clamp, between numbers. Integers stay integers, with bounds rounded towards 0.
+Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1);
 /// x where it is positive, negative_slope x elsewhere (Maas et al. 2013).
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 /// x where it is positive, weight x elsewhere (He et al. 2015): a learnt slope for all channels, or one for each
@@ -33,7 +34,8 @@ Tensor softsign(const Tensor& x);                         ///< x / (1 + |x|)
 Tensor tanhshrink(const Tensor& x);                       ///< x - tanh(x)
 Tensor hardshrink(const Tensor& x, double lambda = 0.5);  ///< 0 within ±lambda, x outside.
 Tensor softshrink(const Tensor& x, double lambda = 0.5);  ///< 0 within ±lambda, x - lambda above, x + lambda below.
-Tensor threshold(const Tensor& x, double threshold, Scalar value);  ///< x where it is above the threshold, else value.
+/// x where it is above the threshold, else value, which is rounded towards 0 where x has integers.
+Tensor threshold(const Tensor& x, double threshold, Scalar value);
 
 /// The first half of x along dim times the sigmoid of the second (Dauphin et al. 2016).
 Tensor glu(const Tensor& x, int64_t dim = -1);

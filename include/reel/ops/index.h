@@ -6,7 +6,8 @@
 namespace reel {
 
 // Index tensors are int64; int32 and uint8 ones are converted. An index out of range throws and names it. Functions
-// that write return a changed copy of x; Tensor has in-place twins of the most used ones.
+// that write return a changed copy of x; Tensor has in-place twins of the most used ones. A number that is written to
+// integers is rounded towards 0; one that they cannot hold is an Error.
 
 // ---- whole slices along dim, at 1-d ids -----------------------------------------------------------------------------
 
@@ -21,7 +22,8 @@ Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor&
 /// The slices filled with one number (or 0-d tensor).
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& value);
 /// x.index_put_ of a copy: x[indices] = value, or += with accumulate. If an element is indexed more than once, one of
-/// its values is kept (which one is not specified); with accumulate all are added.
+/// its values is kept (which one is not specified); with accumulate all are added. A floating-point tensor for ids or
+/// masks of an integer x is an Error.
 Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value,
                  bool accumulate = false);
 

@@ -7,7 +7,9 @@
 /// Losses.
 ///
 /// Every loss is averaged (kMean), summed (kSum) or given for each element or row (kNoReduction). Half types are
-/// computed in float32 and give their own type again. Meanings and defaults are PyTorch's.
+/// computed in float32 and give their own type again. Meanings and defaults are PyTorch's, but that nothing broadcasts
+/// in silence: an elementwise loss throws unless input and target have one shape or the target is a number (a 0-d
+/// tensor). Weights broadcast to the shape of the losses.
 namespace reel {
 
 // ---- classes --------------------------------------------------------------------------------------------------------
@@ -67,7 +69,7 @@ struct MultiLabelSoftMarginLossOptions {
 Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
                                    const MultiLabelSoftMarginLossOptions& options = {});
 
-// ---- differences: input and target broadcast ------------------------------------------------------------------------
+// ---- differences ----------------------------------------------------------------------------------------------------
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = kMean);   ///< |input - target|
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = kMean);  ///< (input - target)²
@@ -124,8 +126,7 @@ struct KLDivLossOptions {
   bool log_target = false;      ///< The target is given as logarithms, too.
   Reduction reduction = kMean;  ///< kBatchMean, the sum over size(0), is the divergence itself.
 };
-/// target (log target - input), for a distribution `target` and the logarithms `input` of another; 0 log 0 is 0. Both
-/// broadcast.
+/// target (log target - input), for a distribution `target` and the logarithms `input` of another; 0 log 0 is 0.
 Tensor kl_div(const Tensor& input, const Tensor& target, const KLDivLossOptions& options = {});
 
 /// Of poisson_nll_loss.
@@ -135,7 +136,7 @@ struct PoissonNLLLossOptions {
   double eps = 1e-8;            ///< Keeps the logarithm from 0 without log_input.
   Reduction reduction = kMean;  ///< Over the values.
 };
-/// exp(input) - target input, or input - target log(input + eps): counts under a Poisson distribution. Both broadcast.
+/// exp(input) - target input, or input - target log(input + eps): counts under a Poisson distribution.
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNLLLossOptions& options = {});
 
 /// Of gaussian_nll_loss.
@@ -151,7 +152,7 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
 
 // ---- margins: targets are 1 and -1 ----------------------------------------------------------------------------------
 
-/// log(1 + exp(-target x)). Both broadcast.
+/// log(1 + exp(-target x))
 Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction = kMean);
 
 /// Of hinge_embedding_loss.
@@ -159,7 +160,7 @@ struct HingeEmbeddingLossOptions {
   double margin = 1;            ///< How far dissimilar pairs should be apart.
   Reduction reduction = kMean;  ///< Over the values.
 };
-/// x where the target is 1, max(0, margin - x) where it is -1. Both broadcast.
+/// x where the target is 1, max(0, margin - x) where it is -1.
 Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, const HingeEmbeddingLossOptions& options = {});
 
 /// Of margin_ranking_loss and cosine_embedding_loss.
@@ -167,7 +168,8 @@ struct MarginLossOptions {
   double margin = 0;            ///< How far a should exceed b, or the cosine below which pairs count as dissimilar.
   Reduction reduction = kMean;  ///< Over the values.
 };
-/// max(0, -target (a - b) + margin): a should rank above b where the target is 1. All broadcast.
+/// max(0, -target (a - b) + margin): a should rank above b where the target is 1. Of one shape; b
+/// and the target may be numbers.
 Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target,
                            const MarginLossOptions& options = {});
 /// 1 - cos(a, b) where the target is 1, max(0, cos(a, b) - margin) where it is -1, for vectors a and b [n, d] (or [d])

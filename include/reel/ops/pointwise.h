@@ -13,10 +13,11 @@ namespace reel {
 
 // ---- arithmetic -----------------------------------------------------------------------------------------------------
 
-Tensor add(const Tensor& a, const Tensor& b);                ///< a + b
-Tensor add(const Tensor& a, const Tensor& b, Scalar alpha);  ///< a + alpha b
+Tensor add(const Tensor& a, const Tensor& b);  ///< a + b
+/// a + alpha b, computed in the type that a and b have in common. An Error if that is an integer and alpha is not.
+Tensor add(const Tensor& a, const Tensor& b, Scalar alpha);
 Tensor sub(const Tensor& a, const Tensor& b);                ///< a - b. An Error if both are bools.
-Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha);  ///< a - alpha b
+Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha);  ///< a - alpha b, as in add.
 Tensor mul(const Tensor& a, const Tensor& b);                ///< a b, element by element.
 Tensor div(const Tensor& a, const Tensor& b);                ///< True division: integers give float32.
 ///@{
@@ -27,8 +28,8 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 ///@}
 Tensor operator-(const Tensor& x);  ///< neg(x)
-/// base to the power of exponent. A negative base with a fractional exponent gives NaN. Integers stay integers, and a
-/// negative exponent of integers is an Error.
+/// base to the power of exponent. A negative base with a fractional exponent gives NaN. Integers stay integers: a
+/// negative number as their exponent is an Error, negative elements of a tensor give 0 but for bases 1 and -1.
 Tensor pow(const Tensor& base, const Tensor& exponent);
 ///@{
 /// The larger (smaller) of a and b; NaN where either is NaN. At ties each gets half the gradient.
@@ -53,8 +54,14 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value =
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value = 1);
 /// x between the bounds, which are numbers, tensors or, as {}, absent. Where max < min the result is max. Where x
 /// equals a bound, its gradient is 0 if the bound is a number, and is shared evenly between x and the bound if that is
-/// a tensor.
+/// a tensor. A minimum (maximum) below (above) all that an integer type holds has no effect; one beyond its other end
+/// is an Error.
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max = {});
+/// The same: std::clamp, for three arguments of one type, would be a better match otherwise.
+template <class T>
+requires std::same_as<T, Tensor> Tensor clamp(const T& x, const T& min, const T& max) {
+  return clamp(x, Bound(min), Bound(max));
+}
 /// NaN and the infinities replaced; the defaults for these are the largest and the least number of x's type.
 Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},
                   std::optional<double> neginf = {});
@@ -66,14 +73,14 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 Tensor neg(const Tensor& x);         ///< -x
 Tensor abs(const Tensor& x);         ///< |x|; its slope at 0 is 0.
-Tensor sign(const Tensor& x);        ///< -1, 0 or 1; NaN of NaN. Its gradient is 0.
+Tensor sign(const Tensor& x);        ///< -1, 0 or 1; 0 of NaN. Bools stay bools. Its gradient is 0.
 Tensor exp(const Tensor& x);         ///< eˣ
 Tensor expm1(const Tensor& x);       ///< eˣ - 1, exact also near 0.
 Tensor log(const Tensor& x);         ///< The natural logarithm; -∞ at 0, NaN below.
 Tensor log1p(const Tensor& x);       ///< log(1 + x), exact also near 0.
 Tensor sqrt(const Tensor& x);        ///< √x; NaN below 0. Its slope at 0 is infinite.
 Tensor rsqrt(const Tensor& x);       ///< 1 / √x; infinite at 0.
-Tensor square(const Tensor& x);      ///< x²; integers stay integers.
+Tensor square(const Tensor& x);      ///< x²; integers stay integers, bools give int64.
 Tensor reciprocal(const Tensor& x);  ///< 1 / x
 Tensor sin(const Tensor& x);         ///< The sine of x radians.
 Tensor cos(const Tensor& x);         ///< The cosine of x radians.
@@ -90,7 +97,8 @@ Tensor atanh(const Tensor& x);       ///< The inverse of tanh; ±∞ at ±1, NaN
 Tensor exp2(const Tensor& x);        ///< 2ˣ
 Tensor log2(const Tensor& x);        ///< The logarithm to base 2.
 Tensor log10(const Tensor& x);       ///< The logarithm to base 10.
-/// log(x / (1 - x)); with eps x is clamped to [eps, 1 - eps] first.
+/// log(x / (1 - x)), whose slope is 1 / (x (1 - x)), both NaN outside of [0, 1]; with eps x is clamped to [eps, 1 -
+/// eps] first, outside of which the slope is 0.
 Tensor logit(const Tensor& x, std::optional<double> eps = {});
 Tensor sigmoid(const Tensor& x);               ///< 1 / (1 + e⁻ˣ)
 Tensor erf(const Tensor& x);                   ///< The error function, 2/√π ∫₀ˣ exp(-t²) dt.

@@ -15,10 +15,10 @@ Tensor mm(const Tensor& a, const Tensor& b);     ///< [m, k] · [k, n]
 Tensor bmm(const Tensor& a, const Tensor& b);    ///< [b, m, k] · [b, k, n]
 Tensor dot(const Tensor& a, const Tensor& b);    ///< Of two vectors.
 Tensor outer(const Tensor& a, const Tensor& b);  ///< [m] and [n] give [m, n]: all products of two elements.
-/// beta * input + alpha * a · b
+/// beta * input + alpha * a · b. With beta or alpha 0 the input or the product may hold NaN, and has gradient 0.
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);
-/// x · weightᵀ + bias for x […, in], weight [out, in], bias [out] or undefined. The weight gradients of many uses are
-/// merged into few large matrix products (see Tensor::grad).
+/// x · weightᵀ + bias for x […, in], weight [out, in], bias [out] or undefined; a weight [in], with a bias [], gives
+/// […]. The weight gradients of many uses are merged into few large matrix products (see Tensor::grad).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 /// relu(linear(x, weight, bias)), fused: saves one intermediate result and, on a GPU, one pass over memory.
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
@@ -27,7 +27,7 @@ Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const 
 
 /// [m, k] · [k]
 Tensor mv(const Tensor& a, const Tensor& x);
-/// beta * input + alpha * a · b for batches [b, m, k] and [b, k, n]
+/// beta * input + alpha * a · b for batches [b, m, k] and [b, k, n], 0 as in addmm.
 Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);
 /// Sums of products of the last dimensions: a [A…, k] and b [B…, k] give [A…, B…], NumPy's inner.
 Tensor inner(const Tensor& a, const Tensor& b);
@@ -44,6 +44,8 @@ Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims = 2);
 /// have equal sizes (or 1, which broadcasts), and letters that the result lacks are summed over. "..." stands for
 /// dimensions that are broadcast. Without "->" the result has the letters that occur once, in alphabetical order. A
 /// letter twice in one operand is its diagonal. Operands are contracted from left to right, as batched matrix products.
+/// Integers are promoted where they meet; what is summed within one operand is int64, as of sum.
+/// The result is row-major; of one operand whose elements are not summed it is a view.
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
   return einsum(equation, std::span(operands.begin(), operands.size()));

@@ -41,6 +41,10 @@ template <std::floating_point T>
 ValuesIndices max(const Tensor& x, T other, bool = false) = delete;
 template <std::floating_point T>
 ValuesIndices min(const Tensor& x, T other, bool = false) = delete;
+template <std::same_as<Tensor> T>
+ValuesIndices max(const Tensor& x, const T& other) = delete;
+template <std::same_as<Tensor> T>
+ValuesIndices min(const Tensor& x, const T& other) = delete;
 ///@}
 
 ///@{
@@ -63,7 +67,9 @@ Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = f
 
 ///@{
 /// The variance, the sum of squared deviations from the mean over n - correction (Bessel's correction by default), and
-/// its root, the standard deviation. For floating-point tensors; NaN or infinite where n ≤ correction.
+/// its root, the standard deviation. For floating-point tensors; NaN or infinite where n ≤ correction. Where all
+/// elements are equal, all derivatives of std are 0. After `using namespace reel` std(x) is ambiguous, as std is a
+/// namespace, too: write reel::std(x) or x.std().
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 ///@}
@@ -89,9 +95,9 @@ Moments var_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 template <std::same_as<bool> B>
 Moments std_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 ///@}
-/// Of variables (rows; a vector is one) over observations (columns): [rows, rows], 0-d for a vector.
+/// Of variables (rows; a vector is one) over observations (columns): [rows, rows], 0-d for one variable.
 Tensor cov(const Tensor& x, double correction = 1);
-Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones.
+Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones; 0-d for one variable.
 /// The p-norm of the elements, (Σ |x|ᵖ)^(1/p), for p > 0 or infinity; p = 0 counts what is not 0. Its gradient at 0 is
 /// 0.
 Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
@@ -99,9 +105,13 @@ Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim =
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm);
 /// log Σ exp(x), without intermediate overflow; -∞ where there are no elements. For floating-point tensors.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Whether one is not 0; false of none.
-Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  ///< Whether none is 0; true of none.
-Tensor trace(const Tensor& x);                                             ///< The sum of a matrix's diagonal.
+///@{
+/// Whether any (all) elements are not 0: false (true) of none. Bool for every dtype, also for uint8, of which PyTorch's
+/// are uint8.
+Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+///@}
+Tensor trace(const Tensor& x);  ///< The sum of a matrix's diagonal.
 /// The vector product along dim, of size 3; a and b are broadcast.
 Tensor cross(const Tensor& a, const Tensor& b, int64_t dim = -1);
 

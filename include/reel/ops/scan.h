@@ -14,7 +14,8 @@ ValuesIndices cummax(const Tensor& x, int64_t dim);
 ValuesIndices cummin(const Tensor& x, int64_t dim);
 ///@}
 Tensor logcumsumexp(const Tensor& x, int64_t dim);  ///< log cumsum(exp(x)), without overflow.
-/// The difference of neighbours along dim, n times, of prepend, x and append joined. Bools: whether they differ.
+/// The difference of neighbours along dim, n times, of prepend, x and append joined; for n = 0 a copy of x alone, as in
+/// NumPy. Bools: whether they differ.
 Tensor diff(const Tensor& x, int64_t n = 1, int64_t dim = -1, const Tensor& prepend = {}, const Tensor& append = {});
 
 }  // namespace reel

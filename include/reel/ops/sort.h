@@ -13,14 +13,16 @@ namespace reel {
 ValuesIndices sort(const Tensor& x, int64_t dim = -1, bool descending = false);
 Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false);  ///< sort(…).indices
 /// The k largest (smallest) elements along dim, in descending (ascending) order, and where they were. An Error if there
-/// are fewer.
+/// are fewer. Of a 0-d tensor it is the element, for k = 0, too.
 ValuesIndices topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true);
 /// The k-th smallest along dim, counted from 1, and where it is.
 ValuesIndices kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
-/// The middle element along dim, the lower one of two, and where it is; NaN if any element is NaN.
+/// The middle element along dim, the lower one of two, and where it is; NaN if any element is NaN. Of equal elements it
+/// is not specified which one is found and gets the gradient, here and in kthvalue and quantile.
 ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim = false);
-Tensor median(const Tensor& x);  ///< That of all elements, 0-d.
-/// The most frequent value along dim, the smallest of several, and its last position in x.
+Tensor median(const Tensor& x);  ///< That of all elements, 0-d. Equal ones share the gradient evenly.
+/// The most frequent value along dim, the smallest of several, and its last position in x. Every NaN is a value of its
+/// own, larger than the numbers.
 ValuesIndices mode(const Tensor& x, int64_t dim = -1, bool keepdim = false);
 ///@{
 /// Of the sorted elements along dim (of all, without dim) that at q (n - 1), interpolated linearly; 0 <= q <= 1. A

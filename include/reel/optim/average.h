@@ -12,7 +12,8 @@
 ///   { auto averaged = ema.apply(); evaluate(net); }  // the net has the averages here, its own weights afterwards
 namespace reel::optim {
 
-/// The base of the averages: one tensor per parameter, of its shape and dtype.
+/// The base of the averages: one tensor per parameter, of its shape and dtype, which follows a parameter that changes
+/// its dtype or device (Module::to).
 class WeightAverage {
  public:
   WeightAverage(const WeightAverage&) = delete;
@@ -52,6 +53,7 @@ class WeightAverage {
  private:
   /// The weight of the parameter in update number n (from 0).
   virtual double weight(int64_t n) const = 0;
+  void follow();
   void swap();
 
   std::vector<Tensor> parameters_, averages_;

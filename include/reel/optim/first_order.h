@@ -15,6 +15,7 @@ struct SGDOptions {
   double dampening = 0;     ///< The part of the gradient that momentum leaves out.
   double weight_decay = 0;  ///< The factor of the L2 penalty.
   bool nesterov = false;    ///< Step from the point that momentum leads to.
+  bool maximize = false;    ///< Go up the gradient instead of down.
   OptionFields fields();    ///< As OptimizerWith reads them.
   void check() const;       ///< Nesterov momentum needs a momentum and no dampening.
 };
@@ -38,6 +39,7 @@ struct AdagradOptions {
   double weight_decay = 0;               ///< The factor of the L2 penalty.
   double initial_accumulator_value = 0;  ///< What the sums start with.
   double eps = 1e-10;                    ///< Added to the denominator.
+  bool maximize = false;                 ///< Go up the gradient instead of down.
   OptionFields fields();                 ///< As OptimizerWith reads them.
 };
 /// Duchi, Hazan & Singer 2011: s ← s + g², p ← p - lr / (1 + (t - 1) lr_decay) · g / (√s + eps). Sparse gradients
@@ -60,6 +62,7 @@ struct AdamOptions {
   double eps = 1e-8;        ///< Added to the denominator.
   double weight_decay = 0;  ///< The factor of the L2 penalty.
   bool amsgrad = false;     ///< Divide by the largest second moment so far (Reddi, Kale & Kumar 2018).
+  bool maximize = false;    ///< Go up the gradient instead of down.
   OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Kingma & Ba 2015, Algorithm 1; weight decay is added to the gradient. Sparse gradients update only their rows of the
@@ -84,6 +87,7 @@ struct AdamWOptions {
   double eps = 1e-8;           ///< Added to the denominator.
   double weight_decay = 1e-2;  ///< Decoupled: p shrinks by lr weight_decay.
   bool amsgrad = false;        ///< As for Adam.
+  bool maximize = false;       ///< Go up the gradient instead of down.
   OptionFields fields();       ///< As OptimizerWith reads them.
 };
 /// Adam with decoupled weight decay (Loshchilov & Hutter 2019): p ← (1 - lr weight_decay) p before each step. Sparse
@@ -106,6 +110,7 @@ struct SparseAdamOptions {
   double beta1 = 0.9;     ///< The decay of the average of gradients, below 1.
   double beta2 = 0.999;   ///< The decay of the average of squares, below 1.
   double eps = 1e-8;      ///< Added to the denominator.
+  bool maximize = false;  ///< Go up the gradient instead of down.
   OptionFields fields();  ///< As OptimizerWith reads them.
 };
 /// Adam for sparse gradients only (nn::Embedding with sparse): moments and parameters are updated in the rows that have
@@ -130,6 +135,7 @@ struct AdamaxOptions {
   double beta2 = 0.999;     ///< The decay of the average of squares, below 1.
   double eps = 1e-8;        ///< Added to the denominator.
   double weight_decay = 0;  ///< The factor of the L2 penalty.
+  bool maximize = false;    ///< Go up the gradient instead of down.
   OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Kingma & Ba 2015, Algorithm 2: Adam by the infinity norm.
@@ -151,6 +157,7 @@ struct NAdamOptions {
   double weight_decay = 0;              ///< The factor of the L2 penalty, or of decoupled decay.
   double momentum_decay = 4e-3;         ///< How fast beta1 is approached.
   bool decoupled_weight_decay = false;  ///< As for AdamW, instead of the penalty.
+  bool maximize = false;                ///< Go up the gradient instead of down.
   OptionFields fields();                ///< As OptimizerWith reads them.
 };
 /// Adam with Nesterov momentum (Dozat 2016).
@@ -173,6 +180,7 @@ struct RAdamOptions {
   double eps = 1e-8;                    ///< Added to the denominator.
   double weight_decay = 0;              ///< The factor of the L2 penalty, or of decoupled decay.
   bool decoupled_weight_decay = false;  ///< As for AdamW, instead of the penalty.
+  bool maximize = false;                ///< Go up the gradient instead of down.
   OptionFields fields();                ///< As OptimizerWith reads them.
 };
 /// Rectified Adam (Liu et al. 2020): no second moment until its variance is tractable.
@@ -193,6 +201,7 @@ struct RMSpropOptions {
   double weight_decay = 0;  ///< The factor of the L2 penalty.
   double momentum = 0;      ///< 0: none.
   bool centered = false;    ///< Divide by the standard deviation, not the root of the mean square (Graves 2013).
+  bool maximize = false;    ///< Go up the gradient instead of down.
   OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Hinton 2012 (Neural Networks for Machine Learning, lecture 6e).
@@ -213,6 +222,7 @@ struct AdadeltaOptions {
   double rho = 0.9;         ///< The decay of both averages, below 1.
   double eps = 1e-6;        ///< Added to the denominator.
   double weight_decay = 0;  ///< The factor of the L2 penalty.
+  bool maximize = false;    ///< Go up the gradient instead of down.
   OptionFields fields();    ///< As OptimizerWith reads them.
 };
 /// Zeiler 2012, Algorithm 1.

@@ -57,6 +57,7 @@ class LBFGS : public OptimizerWith<LBFGSOptions> {
   void update(const LBFGSOptions&, Tensor&, const Tensor&, State&) override {}  // which its step() does not call
 
   Tensor flat_gradient() const;
+  void follow(const Tensor& gradient);
   void move(double t, const Tensor& direction);
   Tensor next_direction(const Tensor& gradient);
   Trial search(const std::function<Trial(double)>& at, double t, const Trial& start, double reach, int64_t most_trials,

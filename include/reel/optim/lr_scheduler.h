@@ -23,6 +23,9 @@ class LRScheduler {
   virtual void step();  ///< Advances to the next epoch and sets its rates.
   /// Restarts at epoch 0, from the rates that the optimizer had initially.
   virtual void restart();
+  /// Starts at epoch 0 behind another schedule, as a part of SequentialLR does: from the initial rates, but
+  /// MultiplicativeLR and SWALR, which have no others than relative ones, from those that it left.
+  virtual void take_over() { restart(); }
   /// The epoch whose rates are set.
   int64_t last_epoch() const { return last_epoch_; }
   std::vector<double> last_lr() const;  ///< Of every group.
@@ -260,11 +263,12 @@ class LambdaLR : public LRScheduler {
   std::function<double(int64_t)> factor_;
 };
 
-/// Times factor(epoch) every epoch.
+/// Times factor(epoch) every epoch but the first; behind another schedule (SequentialLR) times factor(0) at once.
 class MultiplicativeLR : public LRScheduler {
  public:
   /// Sets the rates of epoch 0. Options out of range are an Error.
   MultiplicativeLR(Optimizer& optimizer, std::function<double(int64_t epoch)> factor);
+  void take_over() override;
 
  private:
   double rate(int group) override;
@@ -282,6 +286,7 @@ class SWALR : public LRScheduler {
  public:
   /// Sets the rates of epoch 0. Options out of range are an Error.
   SWALR(Optimizer& optimizer, SWALROptions options);
+  void take_over() override;
 
  private:
   double rate(int group) override;
@@ -305,7 +310,7 @@ class ChainedScheduler : public LRScheduler {
   double rate(int group) override { return current(group); }
 };
 
-/// One schedule after the other, each from its own epoch 0: the i-th ends at milestones[i].
+/// One schedule after the other, each from its own epoch 0 (take_over): the i-th ends at milestones[i].
 ///
 ///   optim::LinearLR warmup(adam, {.total_iters = 5});
 ///   optim::CosineAnnealingLR decay(adam, {.T_max = 95});

@@ -29,6 +29,8 @@ struct OptionField {
   Value value;       ///< The option itself.
   double below;      ///< The end of the range, which is not in it.
   double least;      ///< The start of the range, which is.
+  /// Whether a state dict without it is an Error. One that may be missing keeps its value then.
+  bool required = true;
 };
 /// All options of an optimizer, in the order in which they are saved.
 using OptionFields = std::vector<OptionField>;
@@ -43,7 +45,8 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   /// Changes every parameter that has a gradient; the others, and their states, stay as they are. Gradients are only
-  /// read. The library's own optimizers allocate nothing from the second step on.
+  /// read. States follow a parameter whose dtype or device has changed since the last step (Module::to). The library's
+  /// own optimizers allocate nothing from the second step on.
   virtual void step();
   /// Runs the closure, which computes the gradients anew and returns the loss, then step(). Returns the loss.
   virtual Tensor step(const std::function<Tensor()>& closure);
@@ -77,6 +80,8 @@ class Optimizer {
     Tensor& operator[](size_t i) { return tensors[i]; }
     /// Makes an optional one, of zeros, unless it is there.
     Tensor& start(size_t i, const Tensor& parameter);
+    bool fits(const Tensor& parameter) const;  ///< Whether they are of the dtype and device that they should be.
+    void follow(const Tensor& parameter);      ///< Converts those that are not.
 
     std::vector<Tensor> tensors;  ///< What operator[] gives.
     int64_t steps = 0;            ///< How many the parameter has made, with the one that is being made.

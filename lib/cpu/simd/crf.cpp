@@ -33,6 +33,7 @@ class Chain {
     }
     log_z += double(last());
     static_cast<T*>(crf_.result)[s_] = T(crf_.observed ? score() - log_z : -log_z);
+    if (crf_.forbidden) crf_.forbidden[s_] = first_forbidden();
   }
 
   void gradient() const {
@@ -149,6 +150,17 @@ class Chain {
       if (t > 0) sum += double(transitions(tags[place(t - 1)])[tags[place(t)]]);
     }
     return sum;
+  }
+
+  int64_t first_forbidden() const {
+    const auto forbids = [](const bool* mask, int64_t i) { return mask && !mask[i]; };
+    for (int64_t t = 0; t < length_; ++t) {
+      const int64_t tag = crf_.observed[place(t)];
+      if (t == 0 && forbids(crf_.allowed_start, tag)) return t;
+      if (t > 0 && forbids(crf_.allowed_transitions, crf_.observed[place(t - 1)] * tags_ + tag)) return t;
+      if (t == length_ - 1 && forbids(crf_.allowed_end, tag)) return t;
+    }
+    return -1;
   }
 
   void count_observed(T g) const {

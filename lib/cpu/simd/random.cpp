@@ -11,10 +11,10 @@ namespace {
 using Eight = uint64_t __attribute__((vector_size(64)));
 constexpr int64_t kWide = 8;
 
-void fill_lanes(uint64_t seed, uint64_t first, int64_t blocks, uint32_t* lanes) {
+void fill_lanes(uint64_t seed, uint32_t extra, uint64_t first, int64_t blocks, uint32_t* lanes) {
   for (int64_t start = 0; start < blocks; start += kWide) {
     const Eight block = Eight{0, 1, 2, 3, 4, 5, 6, 7} + (first + static_cast<uint64_t>(start));
-    Eight c0 = block & 0xffffffff, c1 = block >> 32, c2{}, c3{};
+    Eight c0 = block & 0xffffffff, c1 = block >> 32, c2 = Eight{} + uint64_t{extra}, c3{};
     uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
     for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9, k1 += 0xBB67AE85) {
       const Eight a = c0 * 0xD2511F53, b = c2 * 0xCD9E8D57;
@@ -53,6 +53,9 @@ void dropout_grad(double p, const View& g, const View& keep, const View& gx) {
 void install_random(KernelTable& table) {
   table.random = [](RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
     cpu::random(fill_lanes, kind, a, b, seed, offset, y);
+  };
+  table.multinomial = [](uint64_t seed, uint64_t offset, const View& sums, const View& y) {
+    cpu::multinomial(fill_lanes, seed, offset, sums, y);
   };
   table.dropout = [](double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
     cpu::dropout(fill_lanes, p, seed, offset, x, y, keep);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "reel/amp/autocast.h"
 #include "reel/autograd.h"
 #include "reel/data/collate.h"
 #include "reel/data/dataset.h"
@@ -41,7 +42,7 @@ void for_each_tensor(T& batch, const F& f) {
 uint64_t random_seed();  // from the thread's generator
 uint64_t sub_seed(uint64_t seed, uint64_t number);
 
-/// Seeds the calling thread's generator and stops recording; the destructor restores both.
+/// Seeds the calling thread's generator, and stops recording and autocast; the destructor restores them.
 class SampleScope {
  public:
   explicit SampleScope(uint64_t seed) : before_(generator_state()) { manual_seed(seed); }
@@ -52,10 +53,11 @@ class SampleScope {
  private:
   GeneratorState before_;
   NoGrad no_grad_;
+  amp::NoAutocast exact_;
 };
 
-/// Calls make(i) for i in [first, last) on `workers` threads (0: in take()), at most `ahead` results before they are
-/// taken, and hands them out in order.
+/// Calls make(i) for i in [first, last) on `workers` threads (0: in take()), which have the default device of the
+/// thread that makes this, at most `ahead` results before they are taken, and hands them out in order.
 class Pipeline {
  public:
   using Result = std::shared_ptr<void>;

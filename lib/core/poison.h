@@ -1,0 +1,15 @@
+#pragma once
+
+// The address sanitizer sees only allocations of the system. To have it report accesses beyond a tensor, or to a freed
+// one, the unused rest of a block and free blocks (but for their links) are poisoned.
+#if !defined(__SANITIZE_ADDRESS__) && defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(begin, bytes) static_cast<void>(0)
+#define ASAN_UNPOISON_MEMORY_REGION(begin, bytes) static_cast<void>(0)
+#endif
