@@ -102,11 +102,11 @@ def _(d):
     return d.kind == "requires_grad" and not d.torch.is_floating_point()
 
 
-@documented("Slopes are exact where PyTorch's are not: `hardsigmoid` in float64, `gelu_tanh` of infinities.")
+@documented("Slopes are exact where PyTorch's are not: `hardsigmoid` in float64, `gelu_tanh` of infinities, the second of `logit` with eps.")
 def _(d):
     return d.kind == "value" and d.op in ("grad", "backward") and (
         "hardsigmoid" in d.ops and torch.allclose(d.reel.data, d.torch, rtol=1e-7)
-        or "gelu_tanh" in d.ops and bool((d.torch.isnan() & d.reel.data.isfinite()).any()))  # fmt: skip
+        or d.ops & {"gelu_tanh", "logit"} and bool((d.torch.isnan() & d.reel.data.isfinite()).any()))  # fmt: skip
 
 
 @documented("The views of `split`, `chunk`, `tensor_split` and `unbind` may be changed in place while gradients are recorded.")
