@@ -14,7 +14,8 @@
 namespace reel {
 namespace {
 
-constexpr size_t kPage = 4096, kRange = 64 << 20;
+constexpr size_t kPage = 4096, kRange = 64 << 20, kLeast = 16 << 10;  // kLeast: the least that is split off
+constexpr int kLooks = 16;  // at blocks in a bin: many that do not fit cost little
 
 size_t round_up(size_t bytes, size_t grain) { return (bytes + grain - 1) / grain * grain; }
 
@@ -110,10 +111,38 @@ void BlockPool::remove(Block* block) {
   if (!bins_[bin]) filled_[bin / 64] &= ~(uint64_t{1} << bin % 64);
 }
 
+/// One that waits and is not larger than a split would make it.
+BlockPool::Block* BlockPool::take_waiting(size_t bytes) {
+  Block** link = &waiting_[bin_of(bytes)];
+  for (int look = 0; *link && look < kLooks; link = &(*link)->next, ++look) {
+    Block* const block = *link;
+    if (block->bytes < bytes || block->bytes - bytes >= kLeast) continue;
+    *link = block->next;
+    --num_waiting_;
+    return block;
+  }
+  return nullptr;
+}
+
+void BlockPool::merge_waiting() {
+  const auto merge = [](Block* low, Block* high) {
+    low->bytes += high->bytes;
+    if (Block* const after = high->after()) after->before = low;
+    return low;
+  };
+  for (int bin = 0; num_waiting_ > 0; ++bin)
+    while (Block* block = waiting_[bin]) {
+      waiting_[bin] = block->next;
+      --num_waiting_;
+      if (Block* const after = block->after(); after && after->free) remove(after), merge(block, after);
+      if (Block* const before = block->before; before && before->free) remove(before), block = merge(before, block);
+      insert(block);
+    }
+}
+
 /// One from the bin of its size, if one there is large enough, or from the next that has any, or a range's rest.
 BlockPool::Block* BlockPool::find(size_t bytes) const {
   const int own = bin_of(bytes);
-  constexpr int kLooks = 16;  // so that many that are too small cost little
   Block* block = bins_[own];
   for (int look = 0; block && look < kLooks; block = block->next, ++look)
     if (block->bytes >= bytes) return block;
@@ -126,7 +155,6 @@ BlockPool::Block* BlockPool::find(size_t bytes) const {
 
 /// Leaves the block with so many bytes, and what is left over as a free block, unless that is too small to be of use.
 void BlockPool::split(Block* block, size_t bytes) {
-  constexpr size_t kLeast = 16 << 10;
   if (block->bytes - bytes < kLeast) return;
   ASAN_UNPOISON_MEMORY_REGION(block->begin() + bytes, sizeof(Block));
   auto* const rest = new (block->begin() + bytes) Block{block->bytes - bytes, block, block->range};
@@ -142,13 +170,17 @@ void BlockPool::split(Block* block, size_t bytes) {
 BlockPool::Block* BlockPool::reserve(size_t bytes) {
   const size_t exact = round_up(bytes, kPage);
   for (const size_t size : {std::max(kRange, std::bit_ceil(exact)), exact}) {
-    auto range = std::make_unique<Range>();
-    range->present.resize(size / kPage / 64 + 1);
-    ranges_.reserve(ranges_.size() + 1);
     void* const begin = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) continue;
+    auto range = std::make_unique<Range>();
     range->begin = static_cast<char*>(begin), range->bytes = size;
-    ranges_.push_back(range.get());
+    try {
+      range->present.resize(size / kPage / 64 + 1);
+      ranges_.push_back(range.get());
+    } catch (const std::bad_alloc&) {
+      ::munmap(begin, size);
+      return nullptr;
+    }
     auto* const block = new (begin) Block{size, nullptr, range.release()};
     insert(block);
     ASAN_POISON_MEMORY_REGION(block + 1, size - sizeof(Block));
@@ -191,6 +223,7 @@ void BlockPool::discard(Block* block, size_t limit) {
 }
 
 void BlockPool::trim_to(size_t limit) {
+  merge_waiting();
   for (size_t i = ranges_.size(); i-- > 0;)  // where allocate() looks last
     if (Block* const rest = ranges_[i]->rest) discard(rest, limit);
   for (int bin = kBins - 1; bin >= 0; --bin)
@@ -215,16 +248,20 @@ void BlockPool::note_time() {
 void* BlockPool::allocate(size_t bytes) {
   const size_t needed = round_up(bytes + sizeof(Block), grain_);
   std::lock_guard lock(mutex_);
-  Block* block = find(needed);
-  if (!block) block = reserve(needed);
-  if (!block) {  // ranges that are free may be in the way
-    trim_to(0);
-    block = reserve(needed);
+  Block* block = take_waiting(needed);
+  if (!block) {
+    merge_waiting();
+    block = find(needed);
+    if (!block) block = reserve(needed);
+    if (!block) {  // ranges that are free may be in the way
+      trim_to(0);
+      block = reserve(needed);
+    }
+    if (!block) return nullptr;
+    remove(block);
+    split(block, needed);
+    mark_present(block);
   }
-  if (!block) return nullptr;
-  remove(block);
-  split(block, needed);
-  mark_present(block);
   allocated_ += block->bytes;
   peak_ = std::max(peak_, allocated_);
   note_time();
@@ -234,18 +271,12 @@ void* BlockPool::allocate(size_t bytes) {
 }
 
 void BlockPool::release(void* data) {
-  Block* block = static_cast<Block*>(data) - 1;
+  Block* const block = static_cast<Block*>(data) - 1;
+  ASAN_POISON_MEMORY_REGION(block + 1, block->bytes - sizeof(Block));
   std::lock_guard lock(mutex_);
   allocated_ -= block->bytes;
-  const auto merge = [&](Block* low, Block* high) {
-    low->bytes += high->bytes;
-    if (Block* const after = high->after()) after->before = low;
-    return low;
-  };
-  if (Block* const after = block->after(); after && after->free) remove(after), merge(block, after);
-  if (Block* const before = block->before; before && before->free) remove(before), block = merge(before, block);
-  insert(block);
-  ASAN_POISON_MEMORY_REGION(block + 1, block->bytes - sizeof(Block));
+  block->next = std::exchange(waiting_[bin_of(block->bytes)], block);
+  ++num_waiting_;
   note_time();
   if (resident() > limit()) trim_to(limit());
 }
