@@ -46,7 +46,6 @@ void blas_gemm(const Gemm& gemm);
 /// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, … (lib/philox.h has `extra`).
 using FillLanes = void (*)(uint64_t seed, uint32_t extra, uint64_t first, int64_t blocks, uint32_t* lanes);
 void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
-void multinomial(FillLanes fill, uint64_t seed, uint64_t offset, const View& sums, const View& y);
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 
 }  // namespace reel::cpu

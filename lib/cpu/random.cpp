@@ -204,9 +204,13 @@ void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
   y.dtype == kFloat64 ? fill(y.as<double>()) : fill(y.as<float>());
 }
 
-}  // namespace
-
-void multinomial(FillLanes fill, uint64_t seed, uint64_t offset, const View& sums, const View& y) {
+void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y) {
+  const FillLanes fill = [](uint64_t key, uint32_t extra, uint64_t first, int64_t blocks, uint32_t* lanes) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      const PhiloxBlock block = philox(key, first + static_cast<uint64_t>(i), extra);
+      std::copy_n(block.lane, 4, lanes + 4 * i);
+    }
+  };
   const int64_t categories = sums.shape.back(), samples = y.shape.back();
   for_each_two_lanes(fill, seed, offset, y.numel, [&](int64_t i, uint32_t lane, uint32_t extra) {
     const double* first = sums.as<const double>() + i / samples * categories;
@@ -216,6 +220,8 @@ void multinomial(FillLanes fill, uint64_t seed, uint64_t offset, const View& sum
     y.as<int64_t>()[i] = found - first;
   });
 }
+
+}  // namespace
 
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
   if (is_half(x.dtype)) return dropout(fill, p, seed, offset, Widened().in(x), Widened().out(y), keep);
@@ -244,6 +250,9 @@ void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const Vie
   x.dtype == kFloat64 ? apply(y.as<double>()) : apply(y.as<float>());
 }
 
-void install_random(KernelTable& table) { table.poisson = poisson; }
+void install_random(KernelTable& table) {
+  table.poisson = poisson;
+  table.multinomial = multinomial;
+}
 
 }  // namespace reel::cpu

@@ -201,17 +201,18 @@ TEST_CASE("saving leaves symbolic links, permissions and pipes as they are") {
 TEST_CASE("root's saving leaves a file its owner") {
   if (::geteuid() != 0) return;
   const Folder folder;
+  const TensorOptions on_host{.device = kCPU};
   const fs::path path = folder / "x";
-  io::save({{"x", ones({2})}}, path);
+  io::save({{"x", ones({2}, on_host)}}, path);
   REQUIRE(::chown(path.c_str(), 12345, 23456) == 0);
   fs::permissions(path, fs::perms(0640));
-  io::save({{"x", zeros({2})}}, path);
+  io::save({{"x", zeros({2}, on_host)}}, path);
   struct stat status;
   REQUIRE(::stat(path.c_str(), &status) == 0);
   CHECK(status.st_uid == 12345);
   CHECK(status.st_gid == 23456);
   CHECK((status.st_mode & 0777) == 0640);
-  CHECK(equal(io::load(path)[0].second, zeros({2})));
+  CHECK(equal(io::load(path)[0].second, zeros({2}, on_host)));
 }
 
 TEST_CASE("malformed files are refused with the file, the byte and the reason") {

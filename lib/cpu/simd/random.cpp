@@ -54,9 +54,6 @@ void install_random(KernelTable& table) {
   table.random = [](RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
     cpu::random(fill_lanes, kind, a, b, seed, offset, y);
   };
-  table.multinomial = [](uint64_t seed, uint64_t offset, const View& sums, const View& y) {
-    cpu::multinomial(fill_lanes, seed, offset, sums, y);
-  };
   table.dropout = [](double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
     cpu::dropout(fill_lanes, p, seed, offset, x, y, keep);
   };
