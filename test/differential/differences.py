@@ -6,7 +6,7 @@ python3 differences.py prints the sentences as Markdown.
 
 import torch
 
-from program import Ref
+from program import Ref, run_torch
 
 DOCUMENTED = []
 
@@ -68,11 +68,20 @@ def _(d):
         d.torch.isnan() & (d.reel.data == 0)).any()  # fmt: skip
 
 
-@documented("At NaN the slope of `clamp` is 1 and that of `elu_` and `hardswish` NaN; in PyTorch 0 and 1.")
+@documented("At NaN the slope of `clamp` and `softshrink` is 1, that of `elu_` and `hardswish` NaN and that of `maximum` and `minimum` 0; "
+            "PyTorch's differ.")  # fmt: skip
 def _(d):
-    return d.kind == "value" and d.op in ("grad", "backward") and bool(d.ops & {"clamp", "clamp_", "elu_", "hardswish"}) and any(
-        statement.op.name == "tensor" and statement.args[0].is_floating_point() and statement.args[0].isnan().any()
-        for statement in d.program)  # fmt: skip
+    if d.kind != "value" or d.op not in ("grad", "backward"):
+        return False
+    values, _ = run_torch(d.program)
+    return bool(d.ops & {"clamp", "clamp_", "softshrink", "elu_", "hardswish", "maximum", "minimum"}) and any(
+        x is not None and x.isnan().any() for x in values.values())  # fmt: skip
+
+
+@documented("The second derivatives of `elu`, `selu` and `celu` at 0 are those from the left; PyTorch's are 0.")
+def _(d):
+    return d.kind == "value" and d.op == "grad" and bool(d.ops & {"elu", "selu", "celu"}) and [
+        statement.op.base for statement in d.program].count("grad") > 1  # fmt: skip
 
 
 @documented("Ops save other tensors for the backward pass than PyTorch's, mostly fewer, so that a change in place may be allowed where "
@@ -165,12 +174,20 @@ def _(d):
 
 @documented("Operands of changes in place may overlap the tensor that is changed: they are read first.")
 def _(d):
+    if d.kind == "value" and d.op.endswith("_"):
+        written, *given = [x.untyped_storage().data_ptr() for x in d.args if isinstance(x, torch.Tensor)]
+        return written in given
     return d.kind == "accepted" and "some elements of the input tensor and the written-to tensor refer to a single" in d.message
 
 
 @documented("`arange` is empty where the step leads away from the end.")
 def _(d):
     return d.kind == "accepted" and d.op == "arange"
+
+
+@documented("A bool tensor minus a number is a number: `sub(mask, 2)`.")
+def _(d):
+    return d.kind == "accepted" and "Subtraction, the `-` operator, with a bool tensor" in d.message
 
 
 @documented("`avg_pool3d` takes windows larger than x if the padding makes room, as `avg_pool2d` does.")
@@ -222,6 +239,11 @@ def _(d):
     return d.op.endswith("_loss") and (d.kind == "refused" and "neither of a floating point type" in d.message or d.kind == "dtype")
 
 
+@documented("Transposed convolutions that leave no output are an Error.")
+def _(d):
+    return d.kind == "refused" and d.op.startswith("conv_transpose") and "leave no output" in d.message
+
+
 @documented("`linalg::qr` of a tall matrix that requires grad refuses `kComplete` at once, not in the backward pass.")
 def _(d):
     return d.kind == "refused" and d.op == "linalg.qr" and "have no gradient" in d.message
@@ -250,6 +272,11 @@ def _(d):
     half = any(isinstance(x, torch.Tensor) and x.dtype in (torch.float16, torch.bfloat16) for x in d.args)
     return d.kind == "value" and d.op.rstrip("_") in ("fmod", "remainder", "floor_divide") and half and any(
         type(x) is float for x in d.args)  # fmt: skip
+
+
+@documented("The mean of an empty segment is 0 in `segment_reduce`, not NaN.")
+def _(d):
+    return d.kind == "value" and d.op == "segment_reduce" and bool(d.torch.isnan().any())
 
 
 @documented("`unique` leaves the order of NaNs among each other open, which its `inverse` shows.")
