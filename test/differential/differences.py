@@ -6,7 +6,7 @@ python3 differences.py prints the sentences as Markdown.
 
 import torch
 
-from program import Ref
+from program import Ref, run_torch
 
 DOCUMENTED = []
 
@@ -30,6 +30,12 @@ def in_message(*parts):
     return lambda difference: any(part in difference.message for part in parts)
 
 
+def extreme_leaves(d):
+    """Whether the program has infinite, NaN or huge numbers."""
+    given = [statement.args[0] for statement in d.program if statement.op.name == "tensor"]
+    return any(x.is_floating_point() and not (x.abs() < 1e15).all() for x in given)
+
+
 # ---- autograd --------------------------------------------------------------------------------------------------------
 
 
@@ -51,10 +57,9 @@ def _(d):
     return d.kind == "requires_grad" and made is not None and not made.record
 
 
-@documented("The gradient of what does not depend on an input is undefined or zeros, not always as in PyTorch, where a gradient "
-            "is differentiated again.")  # fmt: skip
+@documented("The gradient by what an output does not depend on, or no longer does, is undefined or zeros, not always as in PyTorch.")
 def _(d):
-    return d.kind == "undefined" and d.op == "grad" and d.torch is None and not d.reel.data.any()
+    return d.kind == "undefined" and d.op in ("grad", "backward") and not (d.torch if d.reel is None else d.reel.data).any()
 
 
 @documented("Where `amin` or `amax` is NaN no element gets a gradient; in PyTorch all get NaN.")
@@ -63,11 +68,20 @@ def _(d):
         d.torch.isnan() & (d.reel.data == 0)).any()  # fmt: skip
 
 
-@documented("At NaN the slope of `clamp` is 1 and that of `elu_` and `hardswish` NaN; in PyTorch 0 and 1.")
+@documented("At NaN the slope of `clamp` and `softshrink` is 1, that of `elu_` and `hardswish` NaN and that of `maximum` and `minimum` 0; "
+            "PyTorch's differ.")  # fmt: skip
 def _(d):
-    return d.kind == "value" and d.op in ("grad", "backward") and bool(d.ops & {"clamp", "clamp_", "elu_", "hardswish"}) and any(
-        statement.op.name == "tensor" and statement.args[0].is_floating_point() and statement.args[0].isnan().any()
-        for statement in d.program)  # fmt: skip
+    if d.kind != "value" or d.op not in ("grad", "backward"):
+        return False
+    values, _ = run_torch(d.program)
+    return bool(d.ops & {"clamp", "clamp_", "softshrink", "elu_", "hardswish", "maximum", "minimum"}) and any(
+        x is not None and x.isnan().any() for x in values.values())  # fmt: skip
+
+
+@documented("The second derivatives of `elu`, `selu` and `celu` at 0 are those from the left; PyTorch's are 0.")
+def _(d):
+    return d.kind == "value" and d.op == "grad" and bool(d.ops & {"elu", "selu", "celu"}) and [
+        statement.op.base for statement in d.program].count("grad") > 1  # fmt: skip
 
 
 @documented("Ops save other tensors for the backward pass than PyTorch's, mostly fewer, so that a change in place may be allowed where "
@@ -92,14 +106,15 @@ def _(d):
     return d.kind == "value" and d.op in ("grad", "backward") and bool(d.ops & {"median", "quantile", "kthvalue", "mode", "topk"})
 
 
-@documented("`poisson_nll_loss` with `full` has a gradient by targets up to 1, too; PyTorch's is NaN at 0.")
+@documented("`poisson_nll_loss` with `full` and `kl_div` have a gradient by targets that are 0, too, not NaN.")
 def _(d):
-    return d.kind == "value" and d.op in ("grad", "backward") and "poisson_nll_loss" in d.ops and bool(d.torch.isnan().any())
+    return d.kind == "value" and d.op in ("grad", "backward") and bool(d.ops & {"poisson_nll_loss", "kl_div"}) and bool(d.torch.isnan().any())
 
 
 @documented("Only floating-point tensors ever require grad.")
 def _(d):
-    return d.kind == "requires_grad" and not d.torch.is_floating_point()
+    return d.kind == "requires_grad" and not d.torch.is_floating_point() or d.kind == "accepted" and in_message(
+        "Autograd not support dtype")(d)  # fmt: skip
 
 
 @documented("Slopes are exact where PyTorch's are not: `hardsigmoid` in float64, `gelu_tanh` of infinities, the second of `logit` with eps.")
@@ -159,12 +174,20 @@ def _(d):
 
 @documented("Operands of changes in place may overlap the tensor that is changed: they are read first.")
 def _(d):
+    if d.kind == "value" and d.op.endswith("_"):
+        written, *given = [x.untyped_storage().data_ptr() for x in d.args if isinstance(x, torch.Tensor)]
+        return written in given
     return d.kind == "accepted" and "some elements of the input tensor and the written-to tensor refer to a single" in d.message
 
 
 @documented("`arange` is empty where the step leads away from the end.")
 def _(d):
     return d.kind == "accepted" and d.op == "arange"
+
+
+@documented("A bool tensor minus a number is a number: `sub(mask, 2)`.")
+def _(d):
+    return d.kind == "accepted" and "Subtraction, the `-` operator, with a bool tensor" in d.message
 
 
 @documented("`avg_pool3d` takes windows larger than x if the padding makes room, as `avg_pool2d` does.")
@@ -195,6 +218,11 @@ def _(d):
     return d.kind == "refused" and d.op.endswith("_loss") and "and target of shape" in d.message
 
 
+@documented("Floating-point tensors are not written into integer ones by `index_put_`: `to(kInt64)` first.")
+def _(d):
+    return d.kind == "refused" and d.op in ("index_put", "index_put_") and "converts it" in d.message
+
+
 @documented("The `median` of no elements is an Error, not NaN.")
 def _(d):
     return d.kind == "refused" and d.op == "median" and d.args[0].numel() == 0
@@ -209,6 +237,11 @@ def _(d):
 @documented("Losses take at least one floating-point tensor, and give the common dtype.")
 def _(d):
     return d.op.endswith("_loss") and (d.kind == "refused" and "neither of a floating point type" in d.message or d.kind == "dtype")
+
+
+@documented("Transposed convolutions that leave no output are an Error.")
+def _(d):
+    return d.kind == "refused" and d.op.startswith("conv_transpose") and "leave no output" in d.message
 
 
 @documented("`linalg::qr` of a tall matrix that requires grad refuses `kComplete` at once, not in the backward pass.")
@@ -229,7 +262,7 @@ def _(d):
 @documented("`polygamma` and `digamma` are exact to the last digits and infinite at their poles; PyTorch's are not.")
 def _(d):
     if d.kind == "value" and d.op in ("grad", "backward"):
-        return bool(d.ops & {"digamma", "polygamma", "lgamma"}) and bool((d.reel.data.isinf() & (d.torch.abs() > 1e12)).any())
+        return bool(d.ops & {"digamma", "polygamma", "lgamma"}) and bool((~d.reel.data.isfinite() & (d.torch.abs() > 1e12)).any())
     return d.kind == "value" and d.op in ("polygamma", "digamma") and (
         (d.args[-1] <= 0).any() or torch.allclose(d.reel.data, d.torch, rtol=1e-6, equal_nan=True))  # fmt: skip
 
@@ -241,6 +274,11 @@ def _(d):
         type(x) is float for x in d.args)  # fmt: skip
 
 
+@documented("The mean of an empty segment is 0 in `segment_reduce`, not NaN.")
+def _(d):
+    return d.kind == "value" and d.op == "segment_reduce" and bool(d.torch.isnan().any())
+
+
 @documented("`unique` leaves the order of NaNs among each other open, which its `inverse` shows.")
 def _(d):
     return d.kind == "value" and d.op == "unique" and d.args[0].isnan().any()
@@ -249,8 +287,30 @@ def _(d):
 @documented("Infinite and NaN elements of weight 0 count in `interpolate`, `grid_sample`, attention and the padding of convolutions where "
             "they do not in PyTorch, and the other way round.")  # fmt: skip
 def _(d):
+    if d.op in ("grad", "backward"):
+        return d.kind == "value" and extreme_leaves(d) and any(op.startswith("conv") or op in ("interpolate", "grid_sample") for op in d.ops)
     given = [x for x in d.args[:4] if isinstance(x, torch.Tensor)]
     return d.kind == "value" and (d.op in ("interpolate", "grid_sample", "scaled_dot_product_attention") or d.op.startswith("conv")) and not all(x.isfinite().all() for x in given)
+
+
+@documented("A float alpha of `index_add` for integers is multiplied as it is, and the product cut off; PyTorch cuts off alpha.")
+def _(d):
+    return d.kind == "value" and d.op in ("index_add", "index_add_") and not d.args[0].is_floating_point() and type(d.args[-1]) is float
+
+
+@documented("In `baddbmm`, too, what counts for nothing (alpha = 0, beta = 0) may hold NaN.")
+def _(d):
+    return d.kind == "value" and d.op == "baddbmm" and 0 in d.args[3:] and bool(d.torch.isnan().any())
+
+
+@documented("`cross` broadcasts the dimension of size 3, too.")
+def _(d):
+    return d.kind == "accepted" and d.op == "cross" and "must have length 3" in d.message
+
+
+@documented("`any` and `all` of uint8 give bools.")
+def _(d):
+    return d.kind == "dtype" and d.op in ("any", "all")
 
 
 @documented("`quantile` of no elements along a dimension that has some is empty.")
@@ -272,6 +332,8 @@ def _(d):
             "it gives NaN.")  # fmt: skip
 def _(d):
     norms = ("batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm", "local_response_norm", "var", "std", "var_mean", "std_mean")
+    if d.op in ("grad", "backward"):
+        return d.kind == "value" and extreme_leaves(d) and bool(d.ops & set(norms))
     return d.kind == "value" and d.op in norms and any(
         isinstance(x, torch.Tensor) and not (x.abs() < 1e15).all() for x in d.args)  # fmt: skip
 

@@ -112,7 +112,7 @@ def compare_value(ours, theirs, disturbed, summed=0):
     if ours.data.shape != theirs.shape:
         return "shape", f"reel {list(ours.data.shape)}, PyTorch {list(theirs.shape)}"
     if theirs.is_floating_point():
-        same = agree(ours.data, theirs, disturbed, summed if theirs.dtype in (torch.float16, torch.bfloat16) else 0)
+        same = agree(ours.data, theirs, disturbed, min(summed, 1e4))
     else:
         different = ours.data != theirs
         for other in disturbed:

@@ -156,7 +156,7 @@ def run_torch(program, rounding=None):
     that is not exact by about a unit in the last place."""
     values, errors = {}, {}
     for i, statement in enumerate(program):
-        written = {ref: values[ref]._version for ref in statement.refs() if values.get(ref) is not None} if rounding else {}
+        before = {ref: values[ref].detach().clone() for ref in statement.refs() if values.get(ref) is not None} if rounding else {}
         try:
             results = execute(statement, values)
         except Missing:
@@ -167,7 +167,7 @@ def run_torch(program, rounding=None):
         for number, result in zip(statement.results, results):
             values[number] = result
         if rounding and not statement.op.exact:
-            changed = [values[ref] for ref, version in written.items() if values[ref]._version != version]
+            changed = [values[ref] for ref, old in before.items() if not torch.equal(values[ref], old)]
             for result in changed or results:
                 if result is not None and result.is_floating_point():
                     disturb(result, rounding)
