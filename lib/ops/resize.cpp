@@ -203,7 +203,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
           scales ? 1 / each(options.scale_factor, i) : static_cast<double>(axis.in) / static_cast<double>(axis.out);
     if (axis.in != axis.out || axis.scale != 1) y = resample(y, 2 + i, taps_of(axis, options, x));
   }
-  return y;
+  return y.is_same(x) ? x.clone() : y;
 }
 
 // ---- shuffles -------------------------------------------------------------------------------------------------------

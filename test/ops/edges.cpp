@@ -494,4 +494,12 @@ TEST_CASE("shapes of single variables and copies where nothing changes", "[ops]"
   CHECK(numbers(sign(doubles({kNan, -0., 0., kInf, -kInf}))) == Numbers{0, 0, 0, 1, -1});
 }
 
+TEST_CASE("interpolate to the size that x has gives a tensor of its own", "[ops]") {
+  const Tensor x = ones({1, 1, 3});
+  Tensor y = interpolate(x, {.scale_factor = {1.0}, .mode = kNearest});
+  y.mul_(2);
+  CHECK(sum(x).item<float>() == 3);
+  CHECK(sum(y).item<float>() == 6);
+}
+
 }  // namespace reel
