@@ -48,6 +48,11 @@ struct BlockPool::Range {
   size_t bytes = 0;
   std::vector<uint64_t> present;
 
+  ~Range() {
+    if (!begin) return;
+    ASAN_UNPOISON_MEMORY_REGION(begin, bytes);
+    ::munmap(begin, bytes);
+  }
   size_t count(size_t first, size_t last) const {
     size_t pages = 0;
     for_each_word(first, last, [&](size_t word, uint64_t bits) { pages += std::popcount(present[word] & bits); });
@@ -170,15 +175,14 @@ void BlockPool::split(Block* block, size_t bytes) {
 BlockPool::Block* BlockPool::reserve(size_t bytes) {
   const size_t exact = round_up(bytes, kPage);
   for (const size_t size : {std::max(kRange, std::bit_ceil(exact)), exact}) {
+    auto range = std::make_unique<Range>();
     void* const begin = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) continue;
-    auto range = std::make_unique<Range>();
     range->begin = static_cast<char*>(begin), range->bytes = size;
     try {
       range->present.resize(size / kPage / 64 + 1);
       ranges_.push_back(range.get());
     } catch (const std::bad_alloc&) {
-      ::munmap(begin, size);
       return nullptr;
     }
     auto* const block = new (begin) Block{size, nullptr, range.release()};
@@ -213,8 +217,6 @@ void BlockPool::discard(Block* block, size_t limit) {
   resident_.store(resident() - found * kPage, std::memory_order_relaxed);
   if (whole && from == 0) {
     std::erase(ranges_, range);
-    ASAN_UNPOISON_MEMORY_REGION(range->begin, range->bytes);
-    ::munmap(range->begin, range->bytes);
     delete range;
   } else if (found) {
     range->set(from, end, false);
@@ -241,6 +243,10 @@ void BlockPool::note_time() {
   if (now - since_ < period_) return;
   since_ = now;
   last_peak_ = std::exchange(peak_, allocated_);
+}
+
+BlockPool::~BlockPool() {
+  for (Range* range : ranges_) delete range;
 }
 
 // ---- for the allocator ----------------------------------------------------------------------------------------------

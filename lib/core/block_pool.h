@@ -20,6 +20,7 @@ class BlockPool {
   /// The sizes of blocks are multiples of `grain` bytes. A peak is recent in its period and the next.
   explicit BlockPool(size_t grain, Clock::duration period = std::chrono::seconds(10))
       : grain_(grain), period_(period) {}
+  ~BlockPool();  ///< Gives all memory back, also that of blocks in use.
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 

@@ -93,15 +93,9 @@ void qr(const View& a, const View& q, const View& r) {
     using T = decltype(type);
     Columns<T> factors = Matrix<T>(a, i).load();
     const size_t m = factors.shape(0), n = factors.shape(1), wide = static_cast<size_t>(q.shape[2]);
-    Columns<T> upper = xt::zeros<T>({static_cast<size_t>(r.shape[1]), n}), orthogonal({m, wide});
-    if (m == 0 || n == 0) {  // not for LAPACK; any orthogonal q will do
-      for (size_t row = 0; row < m; ++row)
-        for (size_t col = 0; col < wide; ++col) orthogonal(row, col) = row == col;
-      Matrix<T>(q, i).store(orthogonal);
-      return true;
-    }
     Values<T> tau(std::min(m, n));
     xt::lapack::geqrf(factors, tau);
+    Columns<T> upper = xt::zeros<T>({static_cast<size_t>(r.shape[1]), n}), orthogonal({m, wide});
     for (size_t row = 0; row < upper.shape(0) && row < m; ++row)
       for (size_t col = row; col < n; ++col) upper(row, col) = factors(row, col);
     for (size_t row = 0; row < m; ++row)

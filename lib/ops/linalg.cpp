@@ -210,7 +210,10 @@ QR qr(const Tensor& a, QRMode mode) {
   }
   const Tensor batch = batch_of(a);
   const Result q(a, {m, wide}), r(a, {wide, n});
-  kernels_of(a).linalg.qr(view_of(batch), q.batch, r.batch);
+  if (k == 0)  // of an empty matrix any basis will do
+    Tensor(q.tensor).copy_(eye_like(q.tensor, m).narrow(-1, 0, wide));
+  else
+    kernels_of(a).linalg.qr(view_of(batch), q.batch, r.batch);
   if (!recording(a)) return {q.tensor, r.tensor};
   REEL_CHECK(wide == k, "linalg.qr: the complete factors of a tall matrix, shape ", a.shape(), ", have no gradient");
   return qr_square_or_tall(a, q.tensor, r.tensor);
