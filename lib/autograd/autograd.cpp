@@ -15,11 +15,7 @@ Tensor seed_of(const Tensor& output, const Tensor& given, const char* op) {
   REEL_CHECK(output.defined(), op, ": undefined tensor");
   REEL_CHECK(needs_grad(output), op, ": the tensor, ", output.dtype(), " ", output.shape(),
              ", neither requires grad nor depends on a tensor that does");
-  if (given.defined()) {
-    REEL_CHECK(given.shape() == output.shape(), op, ": the gradient's shape ", given.shape(), " is not the tensor's, ",
-               output.shape());
-    return given.to(output.dtype());
-  }
+  if (given.defined()) return given_gradient(given, metadata_of(TensorImpl::of(output)), op, "a gradient");
   REEL_CHECK(output.numel() == 1, op, ": a gradient must be given for a tensor of more than one element, shape ",
              output.shape());
   return ones(output.shape(), {.dtype = output.dtype(), .device = output.device()});

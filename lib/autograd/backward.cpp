@@ -102,9 +102,11 @@ void Backward::set(int input, Tensor g) {
     REEL_CHECK(g.is_floating_point(), node_.name, ": its rule returned a ", g.dtype(), " gradient for input ", input);
     g = g.to(dtype);
   }
-  if (shape.empty()) {  // a 0-d input may be on the CPU, whatever device the other inputs are on
-    const Device device = edge.node ? edge.node->outputs()[edge.output].metadata.device : edge.leaf->device();
-    if (g.device() != device) g = g.to(device);
+  const Device device = edge.node ? edge.node->outputs()[edge.output].metadata.device : edge.leaf->device();
+  if (g.device() != device) {  // a 0-d input may be on the CPU, whatever device the other inputs are on
+    REEL_CHECK(shape.empty(), node_.name, ": its rule returned a gradient on ", g.device(), " for input ", input,
+               " on ", device);
+    g = g.to(device);
   }
   if (anomaly_mode()) check_nan(input, g);
   accumulator(edge).add(std::move(g));

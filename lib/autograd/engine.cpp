@@ -159,11 +159,8 @@ void GraphTask::finish_outputs(Node& node) {
     if (node.extras) {
       for_each_hook(node.extras->hooks, [&](const NodeExtras::Hook& hook) {
         if (hook.output != i) return;
-        if (Tensor changed = hook.hook(out.grad.dense()); changed.defined()) {
-          REEL_CHECK(changed.shape() == out.metadata.shape, node.name, ": a hook returned a gradient of shape ",
-                     changed.shape(), " for a tensor of shape ", out.metadata.shape);
-          out.grad.replace(changed.to(out.metadata.dtype));
-        }
+        if (const Tensor changed = hook.hook(out.grad.dense()); changed.defined())
+          out.grad.replace(given_gradient(changed, out.metadata, node.name, "a hook's gradient"));
       });
       for (TensorImpl* tensor : node.extras->retaining)
         if (tensor->output == i && all_leaves) leaf_grad(tensor).retain(out.grad.dense());

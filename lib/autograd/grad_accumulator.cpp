@@ -10,6 +10,15 @@
 
 namespace reel {
 
+Tensor given_gradient(const Tensor& given, const GradMetadata& target, const char* op, const char* what) {
+  REEL_CHECK(given.shape() == target.shape, op, ": ", what, " of shape ", given.shape(), " for a tensor of shape ",
+             target.shape);
+  const Tensor grad = given.to(target.dtype);
+  if (target.shape.empty()) return grad.to(target.device);
+  REEL_CHECK(grad.device() == target.device, op, ": ", what, " on ", grad.device(), " for a tensor on ", target.device);
+  return grad;
+}
+
 /// Packs of rows. Each pack is a tensor of which the first rows are filled.
 struct PendingRows {
   Tensor g_rows, x_rows;  // [capacity, out], [capacity, in]: factors of a product, `products` rows are filled

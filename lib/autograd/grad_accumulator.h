@@ -22,6 +22,10 @@ struct GradMetadata {
 };
 inline GradMetadata metadata_of(const TensorImpl* impl) { return {impl->view.dtype, impl->device(), impl->view.shape}; }
 
+/// What the user gave as the gradient of such a tensor, in its dtype; `what` says how it was given. A 0-d tensor's is
+/// also moved to its device. Throws Error if the shape or the device differs.
+Tensor given_gradient(const Tensor& given, const GradMetadata& target, const char* op, const char* what);
+
 /// The sum of an accumulator: dense or, where all that was added are rows for a sparse gradient, sparse.
 struct FinalGrad {
   Tensor dense;

@@ -161,11 +161,8 @@ void LeafGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
   for_each_hook(hooks, [&](const Hook& hook) {
     if (!hook.before) return;
     if (grad.sparse.ids.defined()) grad.dense = to_dense(leaf, grad.sparse);  // a hook gets a dense gradient
-    if (Tensor changed = hook.before(grad.dense); changed.defined()) {
-      REEL_CHECK(changed.shape() == leaf->view.shape, "backward: a hook returned a gradient of shape ", changed.shape(),
-                 " for a leaf of shape ", leaf->view.shape);
-      grad.dense = changed.to(leaf->view.dtype);
-    }
+    if (const Tensor changed = hook.before(grad.dense); changed.defined())
+      grad.dense = given_gradient(changed, metadata_of(leaf), "backward", "a hook's gradient");
   });
 }
 

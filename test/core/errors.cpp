@@ -220,7 +220,7 @@ const WrongCall kWrongCalls[] = {
  "backward: the tensor, float32 [3, 4], neither requires grad nor depends on a tensor that does"},
 {[](World& w) { w.made.backward(); },
  "backward: a gradient must be given for a tensor of more than one element, shape [2, 3]"},
-{[](World& w) { w.made.backward(ones({3, 2})); }, "backward: the gradient's shape [3, 2] is not the tensor's, [2, 3]"},
+{[](World& w) { w.made.backward(ones({3, 2})); }, "backward: a gradient of shape [3, 2] for a tensor of shape [2, 3]"},
 {[](World& w) { const Tensor y = sum(w.leaf * w.leaf); grad({y}, {w.leaf}); y.backward(); },
  "backward: the graph of 'sum' has been freed by an earlier backward; give that one retain_graph = true"},
 {[](World& w) { const Tensor y = w.leaf * 3; const Tensor z = sum(y * y); y.detach().add_(1); z.backward(); },

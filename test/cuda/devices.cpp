@@ -109,6 +109,29 @@ TEST_CASE("gradients go back from GPU to GPU", "[cuda]") {
   CHECK(b.grad().to_vector<float>() == filled(1000, 6));
 }
 
+TEST_CASE("a gradient on another device than its tensor is refused", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const TensorOptions on_gpu{.device = kFirst}, on_host{.device = kCPU};
+  const Tensor x = ones({2}, on_gpu).requires_grad_(), host = ones({2}, on_host);
+  CHECK_THROWS_WITH((x * 1).backward(host), "backward: a gradient on cpu for a tensor on cuda:0");
+  CHECK_THROWS_WITH(grad({x * 1}, {x}, {host}), "grad: a gradient on cpu for a tensor on cuda:0");
+  const auto misplaced = [](const Tensor& g) { return std::vector{g.to(kCPU)}; };
+  CHECK_THROWS_WITH(sum(custom_op("mine", x.detach() * 2, {x}, misplaced)).backward(),
+                    "mine: its rule returned a gradient on cpu for input 0 on cuda:0");
+  Tensor made = x * 1;
+  made.register_hook([](const Tensor& g) { return g.to(kCPU); });
+  CHECK_THROWS_WITH(sum(made * 2).backward(), "mul: a hook's gradient on cpu for a tensor on cuda:0");
+  CHECK_FALSE(x.grad().defined());
+  Tensor hooked = ones({2}, on_gpu).requires_grad_();
+  hooked.register_hook([](const Tensor& g) { return g.to(kCPU); });
+  CHECK_THROWS_WITH(sum(hooked * 2).backward(), "backward: a hook's gradient on cpu for a tensor on cuda:0");
+  CHECK_FALSE(hooked.grad().defined());
+  const Tensor scalar = full({}, 3.f, on_gpu).requires_grad_();  // a number may come from anywhere
+  (scalar * 2).backward(ones({}, on_host));
+  CHECK(scalar.grad().device() == kFirst);
+  CHECK(scalar.grad().item<float>() == 2);
+}
+
 TEST_CASE("a model on each GPU learns the same", "[cuda]") {
   if (!has_two()) return;
   std::vector<std::vector<double>> losses(2);

@@ -17,17 +17,17 @@ using Numbers = std::vector<double>;
 using Integers = std::vector<int64_t>;
 
 const double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
-const TensorOptions kWideOptions{.dtype = kFloat64};
 
 Numbers numbers(const Tensor& x) { return x.to_vector<double>(); }
 Integers integers(const Tensor& x) { return x.to_vector<int64_t>(); }
 Tensor bytes(std::vector<int64_t> values) { return tensor(values).to(kUInt8); }
 Tensor doubles(std::vector<double> values) { return tensor(values); }
+TensorOptions wide() { return {.dtype = kFloat64}; }  // on the default device, which main() chooses
 
 /// The gradient of sum(f(x) weights), with weights 1, 2, …
 Tensor gradient(const std::function<Tensor(const Tensor&)>& f, const Tensor& at, bool create_graph = false) {
   const Tensor x = create_graph ? at : at.detach().requires_grad_(), y = f(x);
-  const Tensor weights = arange(1, y.numel() + 1, 1, kWideOptions).reshape(y.shape()).to(y.dtype());
+  const Tensor weights = arange(1, y.numel() + 1, 1, wide()).reshape(y.shape()).to(y.dtype());
   return grad({y}, {x}, {weights}, {.create_graph = create_graph})[0];
 }
 Tensor second_derivative(const std::function<Tensor(const Tensor&)>& f, const Tensor& at) {
@@ -77,7 +77,7 @@ TEST_CASE("integer division is right for every special divisor of every type", "
 }
 
 TEST_CASE("alpha multiplies in the type of the sum", "[ops]") {
-  const Tensor zero = zeros({1}, kWideOptions), tenth = doubles({0.1});
+  const Tensor zero = zeros({1}, wide()), tenth = doubles({0.1});
   CHECK(zero.clone().add_(bytes({1}), -2).item<double>() == -2);
   CHECK(zero.clone().add_(ones({1}), 0.1).item<double>() == 0.1);
   CHECK(zero.clone().sub_(ones({1}), 0.1).item<double>() == -0.1);
@@ -294,11 +294,10 @@ TEST_CASE("the slope of a remainder by its divisor is a whole number, whose slop
 
 TEST_CASE("all derivatives of a standard deviation of equal elements are 0", "[ops]") {
   const auto of = [](const Tensor& x) { return reel::std(x); };
-  const Tensor equals = full({3}, 2., kWideOptions);
+  const Tensor equals = full({3}, 2., wide());
   CHECK(numbers(gradient(of, equals)) == Numbers{0, 0, 0});
   CHECK(numbers(second_derivative(of, equals)) == Numbers{0, 0, 0});
-  CHECK(numbers(second_derivative([](const Tensor& x) { return norm(x); }, zeros({3}, kWideOptions))) ==
-        Numbers{0, 0, 0});
+  CHECK(numbers(second_derivative([](const Tensor& x) { return norm(x); }, zeros({3}, wide()))) == Numbers{0, 0, 0});
   const Numbers bends = numbers(second_derivative(of, doubles({2, 2.5, 4})));
   const Numbers torch{-0.11085795263429121, 0.14781060351238812, -0.03695265087809674};
   for (size_t i = 0; i < 3; ++i) CHECK(bends[i] == Approx(torch[i]).epsilon(1e-12));
@@ -323,7 +322,7 @@ TEST_CASE("equal elements share the gradient of the median of all", "[ops]") {
 }
 
 TEST_CASE("what counts for nothing in addmm may hold NaN and has a gradient of zeros", "[ops]") {
-  const Tensor bad = doubles({1, kNan, 0, 1}).view({2, 2}), one = ones({2, 2}, kWideOptions);
+  const Tensor bad = doubles({1, kNan, 0, 1}).view({2, 2}), one = ones({2, 2}, wide());
   CHECK(equal(addmm(bad, one, one, 0), one * 2));
   CHECK(equal(addmm(one, bad, one, 1, 0), one));
   CHECK(equal(baddbmm(one.unsqueeze(0), bad.unsqueeze(0), one.unsqueeze(0), 2, 0), one.unsqueeze(0) * 2));
@@ -341,7 +340,7 @@ TEST_CASE("what counts for nothing in addmm may hold NaN and has a gradient of z
 
 TEST_CASE("variances keep their digits beside a mean a million times as large", "[ops][isa]") {
   manual_seed(5);
-  const Tensor x = (randn({40, 250}, kWideOptions) + 1e6).to(kFloat32), exact = x.to(kFloat64);
+  const Tensor x = (randn({40, 250}, wide()) + 1e6).to(kFloat32), exact = x.to(kFloat64);
   const auto check = [](const Tensor& got, const Tensor& wanted) {
     CHECK(got.dtype() == kFloat32);
     CHECK(max(abs(got.to(kFloat64) / wanted - 1)).item<double>() < 1e-6);
@@ -369,7 +368,7 @@ TEST_CASE("a histogram over a huge range", "[ops]") {
 // ---- 0-d and empty --------------------------------------------------------------------------------------------------
 
 TEST_CASE("a 0-d tensor is its only slice", "[ops][index]") {
-  const Tensor x = full({}, 5., kWideOptions), ids = tensor({0}), seven = full({}, 7., kWideOptions);
+  const Tensor x = full({}, 5., wide()), ids = tensor({0}), seven = full({}, 7., wide());
   const auto is = [](const Tensor& y, double value) { CHECK((y.dim() == 0 && y.item<double>() == value)); };
   is(index_select(x, 0, ids), 5);
   is(index_fill(x, 0, ids, 7), 7);
@@ -380,7 +379,7 @@ TEST_CASE("a 0-d tensor is its only slice", "[ops][index]") {
   is(x.clone().index_fill_(0, ids, 7), 7);
   is(x.clone().index_copy_(0, ids, seven), 7);
   is(x.clone().index_add_(0, ids, seven, -1), -2);
-  CHECK(numbers(index_copy(zeros({3}, kWideOptions), 0, tensor({1}), seven)) == Numbers{0, 7, 0});
+  CHECK(numbers(index_copy(zeros({3}, wide()), 0, tensor({1}), seven)) == Numbers{0, 7, 0});
   CHECK_THROWS_WITH(index_select(x, 0, tensor({0, 0})), "index_select: 2 slices of a 0-d tensor");
   CHECK_THROWS_WITH(index_fill(x, 1, ids, 7), Contains("dimension 1 is out of range"));
   const Tensor leaf = x.clone().requires_grad_(), added = seven.clone().requires_grad_();
@@ -456,12 +455,12 @@ TEST_CASE("transposed convolution, resizing and pooling of no examples", "[ops]"
 TEST_CASE("a linear map to one number", "[ops]") {
   const Tensor x = doubles({1, 2, 3, 4, 5, 6}).view({2, 3}), weight = doubles({1, 10, 100}).requires_grad_();
   CHECK(numbers(linear(x, weight)) == Numbers{321, 654});
-  CHECK(numbers(linear(x[0], weight, full({}, 1., kWideOptions))) == Numbers{322});
+  CHECK(numbers(linear(x[0], weight, full({}, 1., wide()))) == Numbers{322});
   CHECK(linear(x[0], weight).dim() == 0);
   CHECK(numbers(linear_relu(-x, weight)) == Numbers{0, 0});
   sum(linear(x.view({1, 2, 3}), weight)).backward();
   CHECK(numbers(weight.grad()) == Numbers{5, 7, 9});
-  CHECK_THROWS_WITH(linear(x, weight, ones({1}, kWideOptions)), "linear: the bias has shape [1], the weight [3]");
+  CHECK_THROWS_WITH(linear(x, weight, ones({1}, wide())), "linear: the bias has shape [1], the weight [3]");
 }
 
 TEST_CASE("running statistics that are one number for all channels cannot be moved", "[ops]") {
