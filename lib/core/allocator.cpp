@@ -21,7 +21,7 @@
 namespace reel {
 namespace {
 
-constexpr size_t kGrain = 64, kSmall = 32 << 10, kMedium = 1 << 20, kSlab = 256 << 10, kPage = 4096;
+constexpr size_t kGrain = 64, kSmall = 32 << 10, kMedium = (1 << 20) - BlockPool::kOverhead, kSlab = 256 << 10;
 constexpr size_t kLargeHolder = kMedium, kMost = size_t{1} << 47;
 
 struct Block {
@@ -38,23 +38,26 @@ struct Batch {
   void push(Block* block) { block->next = head, head = block, ++count; }
 };
 
-// Classes 0 … 15 are multiples of 64 bytes up to 1 KiB; after that each doubling has four.
+// Classes 0 … 15 are multiples of 64 bytes up to 1 KiB; after that each doubling has four. Blocks of a BlockPool are
+// these sizes with what the pool needs.
 constexpr int class_of(size_t bytes) {
   if (bytes <= 16 * kGrain) return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / kGrain);
+  if (bytes > kSmall) bytes += BlockPool::kOverhead;
   const int log = std::bit_width(bytes - 1) - 1;  // 2^log < bytes <= 2^(log + 1)
   return 16 + (log - 10) * 4 + static_cast<int>(((bytes - 1) >> (log - 2)) & 3);
 }
 constexpr size_t bytes_of(int size_class) {
   if (size_class < 16) return (size_class + 1) * kGrain;
   const int log = 10 + (size_class - 16) / 4, quarter = (size_class - 16) % 4;
-  return (size_t{1} << log) + static_cast<size_t>(quarter + 1) * (size_t{1} << (log - 2));
+  const size_t bytes = (size_t{1} << log) + static_cast<size_t>(quarter + 1) * (size_t{1} << (log - 2));
+  return bytes > kSmall ? bytes - BlockPool::kOverhead : bytes;
 }
 // Of small and medium blocks.
 constexpr int kClasses = class_of(kMedium) + 1;
-/// What a block for so many bytes counts. Large ones are whole pages, so that those of one shape begin at the same
-/// place of a page: a store would delay the loads behind it that have its place in theirs.
+/// What a block for so many bytes counts.
 size_t block_bytes(size_t bytes) {
-  return bytes <= kMedium ? bytes_of(class_of(bytes)) : (bytes + kPage - 1) / kPage * kPage;
+  constexpr size_t kPage = BlockPool::kPage, kOverhead = BlockPool::kOverhead;
+  return bytes <= kMedium ? bytes_of(class_of(bytes)) : (bytes + kOverhead + kPage - 1) / kPage * kPage - kOverhead;
 }
 /// Makes the first `bytes` of a block accessible and poisons the others.
 void unpoison([[maybe_unused]] void* block, [[maybe_unused]] size_t bytes, [[maybe_unused]] size_t all) {
@@ -70,7 +73,7 @@ struct Cache;
 struct Depot {
   std::mutex mutex;
   std::vector<Batch> batches[class_of(kSmall) + 1];
-  BlockPool medium{kGrain}, large{kPage};
+  BlockPool medium, large;
   std::vector<Cache*> caches;
   int64_t in_use_by_none = 0;     // of threads that have ended
   std::atomic<int64_t> slabs{0};  // bytes

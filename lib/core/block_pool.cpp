@@ -14,7 +14,9 @@
 namespace reel {
 namespace {
 
-constexpr size_t kPage = 4096, kRange = 64 << 20, kLeast = 16 << 10;  // kLeast: the least that is split off
+constexpr size_t kPage = BlockPool::kPage, kRange = 64 << 20, kLeast = 16 << 10;  // kLeast: the least that is split off
+// Added to the size of a range: addresses that are a power of two apart have one place in the processor's caches.
+constexpr size_t kSkew = 69 * kPage;
 constexpr int kLooks = 16;  // at blocks in a bin: many that do not fit cost little
 
 size_t round_up(size_t bytes, size_t grain) { return (bytes + grain - 1) / grain * grain; }
@@ -84,6 +86,7 @@ struct BlockPool::Range {
 };
 
 BlockPool::Block* BlockPool::Block::after() {
+  static_assert(sizeof(Block) == kOverhead);
   char* const end = begin() + bytes;
   return end == range->begin + range->bytes ? nullptr : reinterpret_cast<Block*>(end);
 }
@@ -174,7 +177,7 @@ void BlockPool::split(Block* block, size_t bytes) {
 /// grows a little finds room at the place of the last one, where the pages are.
 BlockPool::Block* BlockPool::reserve(size_t bytes) {
   const size_t exact = round_up(bytes, kPage);
-  for (const size_t size : {std::max(kRange, std::bit_ceil(exact)), exact}) {
+  for (const size_t size : {std::max(kRange, std::bit_ceil(exact)) + kSkew, exact}) {
     auto range = std::make_unique<Range>();
     void* const begin = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) continue;
@@ -252,7 +255,7 @@ BlockPool::~BlockPool() {
 // ---- for the allocator ----------------------------------------------------------------------------------------------
 
 void* BlockPool::allocate(size_t bytes) {
-  const size_t needed = round_up(bytes + sizeof(Block), grain_);
+  const size_t needed = round_up(bytes + kOverhead, kPage);
   std::lock_guard lock(mutex_);
   Block* block = take_waiting(needed);
   if (!block) {

@@ -17,9 +17,12 @@ namespace reel {
 class BlockPool {
  public:
   using Clock = std::chrono::steady_clock;
-  /// The sizes of blocks are multiples of `grain` bytes. A peak is recent in its period and the next.
-  explicit BlockPool(size_t grain, Clock::duration period = std::chrono::seconds(10))
-      : grain_(grain), period_(period) {}
+  /// Blocks are whole pages, of which so many bytes belong to the pool. So the bytes of all blocks begin at the same
+  /// place of a page: a store would delay the loads behind it that have its place in theirs.
+  static constexpr size_t kPage = 4096, kOverhead = 64;
+
+  /// A peak is recent in its period and the next.
+  explicit BlockPool(Clock::duration period = std::chrono::seconds(10)) : period_(period) {}
   ~BlockPool();  ///< Gives all memory back, also that of blocks in use.
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
@@ -50,7 +53,6 @@ class BlockPool {
   size_t limit() const;
   void note_time();
 
-  const size_t grain_;
   const Clock::duration period_;
   std::mutex mutex_;
   std::vector<Range*> ranges_;           // oldest first

@@ -109,52 +109,50 @@ TEST_CASE("blocks that other threads have freed make room for other sizes", "[th
 // ---- the pool -------------------------------------------------------------------------------------------------------
 
 TEST_CASE("blocks of a pool do not overlap, and their pages go back", "[cpu]") {
-  for (const size_t grain : {64, 4096}) {
-    BlockPool pool(grain);
-    std::mt19937 random(1);
-    struct Given {
-      unsigned char* data;
-      size_t bytes;
-      unsigned char value;
-      bool intact() const {
-        return std::all_of(data, data + bytes, [&](unsigned char c) { return c == value; });
-      }
-    };
-    std::vector<Given> given;
-    size_t live = 0, peak = 0, worst = 0;
-    bool intact = true;
-    for (int i = 0; i < 4000; ++i) {
-      if (given.size() < 30 && random() % 2) {
-        const size_t bytes = 20'000 + random() % (random() % 8 ? 100'000 : 4'000'000);
-        auto* const data = static_cast<unsigned char*>(pool.allocate(bytes));
-        REQUIRE(data);
-        REQUIRE(reinterpret_cast<uintptr_t>(data) % 64 == 0);
-        const auto value = static_cast<unsigned char>(random());
-        std::memset(data, value, bytes);
-        given.push_back({data, bytes, value});
-        peak = std::max(peak, live += bytes);
-      } else if (!given.empty()) {
-        std::swap(given[random() % given.size()], given.back());
-        intact = intact && given.back().intact();
-        pool.release(given.back().data);
-        live -= given.back().bytes;
-        given.pop_back();
-      }
-      worst = std::max(worst, pool.resident());
+  BlockPool pool;
+  std::mt19937 random(1);
+  struct Given {
+    unsigned char* data;
+    size_t bytes;
+    unsigned char value;
+    bool intact() const {
+      return std::all_of(data, data + bytes, [&](unsigned char c) { return c == value; });
     }
-    CHECK(intact);
-    CHECK(worst <= peak + peak / 4 + 20 * kMiB);
-    pool.trim();
-    CHECK(pool.resident() < live + (given.size() + 1) * 3 * 4096);
-    for (const Given& block : given) CHECK(block.intact());
-    for (const Given& block : given) pool.release(block.data);
-    pool.trim();
-    CHECK(pool.resident() == 0);
+  };
+  std::vector<Given> given;
+  size_t live = 0, peak = 0, worst = 0;
+  bool intact = true;
+  for (int i = 0; i < 4000; ++i) {
+    if (given.size() < 30 && random() % 2) {
+      const size_t bytes = 20'000 + random() % (random() % 8 ? 100'000 : 4'000'000);
+      auto* const data = static_cast<unsigned char*>(pool.allocate(bytes));
+      REQUIRE(data);
+      REQUIRE(reinterpret_cast<uintptr_t>(data) % BlockPool::kPage == BlockPool::kOverhead);
+      const auto value = static_cast<unsigned char>(random());
+      std::memset(data, value, bytes);
+      given.push_back({data, bytes, value});
+      peak = std::max(peak, live += bytes);
+    } else if (!given.empty()) {
+      std::swap(given[random() % given.size()], given.back());
+      intact = intact && given.back().intact();
+      pool.release(given.back().data);
+      live -= given.back().bytes;
+      given.pop_back();
+    }
+    worst = std::max(worst, pool.resident());
   }
+  CHECK(intact);
+  CHECK(worst <= peak + peak / 4 + 20 * kMiB);
+  pool.trim();
+  CHECK(pool.resident() < live + (given.size() + 1) * 3 * 4096);
+  for (const Given& block : given) CHECK(block.intact());
+  for (const Given& block : given) pool.release(block.data);
+  pool.trim();
+  CHECK(pool.resident() == 0);
 }
 
 TEST_CASE("blocks of a pool that are neighbours become one", "[cpu]") {
-  BlockPool pool(4096);
+  BlockPool pool;
   std::vector<void*> parts;
   for (int i = 0; i < 8; ++i) parts.push_back(pool.allocate(2 * kMiB));
   const size_t resident = pool.resident();
@@ -166,7 +164,7 @@ TEST_CASE("blocks of a pool that are neighbours become one", "[cpu]") {
 }
 
 TEST_CASE("a pool gives back what it has not needed for a while", "[cpu]") {
-  BlockPool pool(4096, std::chrono::milliseconds(5));
+  BlockPool pool(std::chrono::milliseconds(5));
   pool.release(pool.allocate(100 * kMiB));
   const auto pass = [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(6));
@@ -180,7 +178,7 @@ TEST_CASE("a pool gives back what it has not needed for a while", "[cpu]") {
 }
 
 TEST_CASE("a pool says when there is no memory", "[cpu]") {
-  BlockPool pool(4096);
+  BlockPool pool;
   void* const kept = pool.allocate(kMiB);
   CHECK_FALSE(pool.allocate(size_t{1} << 46));
   void* const again = pool.allocate(kMiB);
