@@ -161,9 +161,11 @@ class Tensor : public TensorMethods {
   Tensor index(const std::vector<TensorIndex>& indices) const;
 
   // Autograd.
-  bool requires_grad() const;                 ///< Set by the user on a leaf, or inherited from an input.
-  Tensor& requires_grad_(bool value = true);  ///< For floating-point leaves, others throw; returns *this.
-  bool is_leaf() const;                       ///< Not computed by a recorded op.
+  bool requires_grad() const;  ///< Set by the user on a leaf, or inherited from an input.
+  /// For floating-point leaves, others throw; returns *this. A view that becomes a leaf keeps sharing memory with its
+  /// base; while it exists, a recorded in-place change that would give that memory a history throws.
+  Tensor& requires_grad_(bool value = true);
+  bool is_leaf() const;  ///< Not computed by a recorded op.
   /// Adds d(this)/d(leaf) to the grad() of every leaf that this was computed from. `grad` is the gradient of this (1
   /// for a one-element tensor, required otherwise). The graph is freed unless retain_graph; with create_graph the
   /// gradients have a history themselves. Throws if this does not require grad, if the graph has been freed, or if a

@@ -75,8 +75,12 @@ Tensor& Tensor::requires_grad_(bool value) {
   REEL_CHECK(is_leaf(), "requires_grad_: only leaves can be changed; detach() gives one");
   REEL_CHECK(!value || reel::is_floating_point(view.dtype), "requires_grad_: a tensor of ", view.dtype,
              " has no gradient, only floating point ones do");
-  TensorImpl::of(*this)->requires_grad = value;
-  if (value) leaf_grad(TensorImpl::of(*this));
+  TensorImpl* impl = TensorImpl::of(*this);
+  if (value) {
+    leaf_grad(impl);
+    if (impl->base) leave_base(impl);
+  }
+  impl->requires_grad = value;
   return *this;
 }
 

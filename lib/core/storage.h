@@ -13,6 +13,7 @@ struct alignas(64) Storage {
   std::atomic<uint32_t> refs{1};
   std::atomic<uint32_t> version{
       0};  // counts in-place changes; a plain store, since only one thread may change the data
+  std::atomic<uint32_t> leaf_views{0};  // tensors with InPlace::kLeafView
   Device device;
   bool large = false;  // listed by an out-of-memory Error: see largest_holders
   size_t bytes = 0;

@@ -12,13 +12,19 @@ namespace reel {
 
 // ---- life of a tensor -----------------------------------------------------------------------------------------------
 
+// Has leaf_views count a tensor no longer.
+static void leave_storage(TensorImpl* impl) {
+  if (impl->in_place == InPlace::kLeafView) impl->storage->leaf_views.fetch_sub(1, std::memory_order_relaxed);
+  impl->storage->drop();
+}
+
 void detail::destroy(Counted* counted) {
   auto* impl = static_cast<TensorImpl*>(counted);
   detach_history(impl);
   if (impl->watched) [[unlikely]]
     unwatch(impl);
   if (impl->leaf) free_leaf_grad(impl->leaf);
-  impl->storage->drop();
+  leave_storage(impl);
   if (impl->base) TensorImpl::wrap(impl->base).reset();
   impl->~TensorImpl();
   release_cpu(impl, sizeof(TensorImpl));
@@ -121,6 +127,12 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
   return TensorImpl::wrap(impl);
 }
 
+void leave_base(TensorImpl* view) {
+  view->storage->leaf_views.fetch_add(1, std::memory_order_relaxed);
+  view->in_place = InPlace::kLeafView;
+  TensorImpl::wrap(std::exchange(view->base, nullptr)).reset();
+}
+
 void set_base(TensorImpl* view, TensorImpl* source) {
   view->base = source->base ? source->base : source;
   view->base->refs.fetch_add(1, std::memory_order_relaxed);
@@ -209,7 +221,9 @@ void set_data(const Tensor& target, const Tensor& source) {
   REEL_CHECK(!to->node, "set_data: the tensor is not a leaf");
   if (to->base) TensorImpl::wrap(std::exchange(to->base, nullptr)).reset();
   from->storage->retain();
-  std::exchange(to->storage, from->storage)->drop();
+  leave_storage(to);
+  if (to->in_place == InPlace::kLeafView) to->in_place = InPlace::kRecorded;
+  to->storage = from->storage;
   to->view = from->view;
 }
 

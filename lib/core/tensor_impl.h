@@ -22,6 +22,7 @@ enum class InPlace : uint8_t {
   kHidesHistory,    // an unrecorded view of a tensor with history: changing it while recording is an Error
   kAliasesInput,    // shares memory with an input of the custom op or checkpoint that made it
   kSaved,           // a saved view, which has no base: see SavedTensor
+  kLeafView,        // a view that was made a leaf, and so left its base; its storage counts it
 };
 
 /// What a Tensor points to. `base` links a view to the tensor that owns its storage. An in-place change of the base
@@ -89,6 +90,9 @@ void check_fits(const char* op, Scalar value, DType dtype);
 Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides);
 /// Makes `view`, which has no base, a view of source or of source's base.
 void set_base(TensorImpl* view, TensorImpl* source);
+/// Makes a view without history the tensor of its own that a leaf is. While it lives, its base cannot be given a
+/// history.
+void leave_base(TensorImpl* view);
 
 /// Gives target, a leaf, source's elements, shape and dtype; its gradient and hooks stay.
 void set_data(const Tensor& target, const Tensor& source);

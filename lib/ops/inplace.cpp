@@ -9,7 +9,8 @@ namespace reel {
 
 namespace {
 
-constexpr const char* kMadeUnrecorded = ": the view was made under no_grad, its base would not learn of the change";
+constexpr const char* kMadeUnrecorded =
+    ": the view was made under no_grad or became a leaf, its base would not learn of the change";
 
 }  // namespace
 
@@ -38,7 +39,11 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
   Tensor result = value;
   if (recorded) {
     const TensorImpl* owner = impl->base ? impl->base : impl;
-    REEL_CHECK(owner->in_place != InPlace::kUnrecordedView || owner->storage->unique(), op, kMadeUnrecorded);
+    const bool has_base = owner->in_place != InPlace::kUnrecordedView && owner->in_place != InPlace::kLeafView;
+    REEL_CHECK(has_base || owner->storage->unique(), op, kMadeUnrecorded);
+    REEL_CHECK(!owner->storage->leaf_views || owner->in_place == InPlace::kLeafView, op,
+               ": another view of this memory is a ",
+               "leaf, whose gradient would not take the change into account; let the leaf be a clone() of the view");
     REEL_CHECK(impl->in_place != InPlace::kAliasesInput, op, ": the tensor shares memory with an input of the custom ",
                "op, checkpoint or backward hook that made it, whose gradient would be wrong; change a clone() of it");
     REEL_CHECK(owner->in_place != InPlace::kSaved, op, ": a view that is saved for a backward pass; change a clone()");

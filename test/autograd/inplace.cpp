@@ -1,4 +1,5 @@
 // In-place ops, views of what they change, and their gradients.
+#include "lib/core/tensor_impl.h"
 #include "reel/reel.h"
 #include "reel/testing.h"
 #include "test/support/pch.h"
@@ -63,6 +64,41 @@ TEST_CASE("leaves that require grad change only under no_grad", "[inplace]") {
   CHECK_THROWS_WITH(part.add_(1), Catch::Contains("only under no_grad"));
   CHECK_THROWS_WITH(view.add_(1), Catch::Contains("only under no_grad"));
   CHECK(w.version() == 2);
+}
+
+TEST_CASE("a view that becomes a leaf is protected from changes that would give it a history", "[inplace]") {
+  const Tensor w = ones({3}).requires_grad_();
+  Tensor base = ones({5}), other = base.narrow(0, 2, 3);
+  {
+    Tensor leaf = base.narrow(0, 1, 3).requires_grad_(), part = leaf.narrow(0, 0, 1);
+    CHECK_THROWS_WITH(part.add_(1), Catch::Contains("through a view of it"));
+    const auto clear = Catch::Contains("another view of this memory is a leaf");
+    CHECK_THROWS_WITH(base.narrow(0, 0, 3).add_(w), clear);
+    CHECK_THROWS_WITH(other.copy_(w * 2), clear);
+    CHECK_THROWS_WITH(base.add_(amax(leaf.clone(), {0}, true)), clear);
+    CHECK(base.to_vector<float>() == Floats{1, 1, 1, 1, 1});
+    CHECK(base.version() == 0);
+    base.mul_(2);  // without history it is like a change under no_grad
+    sum(leaf * leaf).backward();
+    CHECK(leaf.is_leaf());
+    CHECK(leaf.grad().to_vector<float>() == Floats{4, 4, 4});
+    leaf.requires_grad_(false);
+    CHECK_THROWS_WITH(leaf.mul_(w), Catch::Contains("became a leaf"));
+  }
+  other.mul_(w);  // the leaf does not exist any more
+  sum(base).backward();
+  CHECK(w.grad().to_vector<float>() == Floats{2, 2, 2});
+}
+
+TEST_CASE("parameters that are views follow their module to another type", "[inplace]") {
+  const Tensor w = ones({2}).requires_grad_();
+  Tensor flat = ones({4}), leaf = flat.narrow(0, 0, 2).requires_grad_();
+  set_data(leaf, leaf.detach().to(kFloat64));
+  flat.narrow(0, 2, 2).add_(w);
+  sum(flat).backward();
+  CHECK(w.grad().to_vector<float>() == Floats{1, 1});
+  sum(leaf).backward();
+  CHECK(leaf.grad().to_vector<double>() == std::vector<double>{1, 1});
 }
 
 TEST_CASE("in-place ops refuse what they cannot do and change nothing", "[inplace]") {

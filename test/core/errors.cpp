@@ -237,7 +237,7 @@ const WrongCall kWrongCalls[] = {
 {[](World& w) { Tensor wide = w.vector.expand({2, 3}); wide.add_(1); },
  "add_: the tensor is expanded, several of its elements are one; clone() it first"},
 {[](World& w) { Tensor view = no_grad([&] { return w.made.t(); }); view.mul_(2); },
- "mul_: the view was made under no_grad, its base would not learn of the change"},
+ "mul_: the view was made under no_grad or became a leaf, its base would not learn of the change"},
 {[](World& w) { w.made.requires_grad_(false); }, "requires_grad_: only leaves can be changed; detach() gives one"},
 {[](World& w) { w.whole.requires_grad_(); },
  "requires_grad_: a tensor of int64 has no gradient, only floating point ones do"},
