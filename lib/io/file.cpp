@@ -1,15 +1,16 @@
 #include "lib/io/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <string>
-#include <system_error>
+#include <utility>
 
 #include "reel/error.h"
 
@@ -23,15 +24,62 @@ constexpr int64_t kMaxTransfer = int64_t{1} << 30;
   reel::detail::fail(what, " ", path, ": ", std::strerror(errno));
 }
 
-// The end of a chain of symbolic links, which need not exist.
+struct Descriptor {
+  const int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+
+// The kernel's rule for links that it follows itself (proc(5), protected_symlinks): whoever may write to a folder like
+// /tmp must not lead others' files astray.
+void check_link(const std::filesystem::path& path, uid_t owner) {
+  struct stat folder;
+  if (::stat(folder_of(path).c_str(), &folder) != 0) return;
+  const bool shared = (folder.st_mode & S_ISVTX) && (folder.st_mode & S_IWOTH);
+  REEL_CHECK(!shared || owner == ::geteuid() || owner == folder.st_uid, "cannot write ", path,
+             ": it is a symbolic link of another user, in a sticky folder that anyone may write to");
+}
+
+// The end of a chain of symbolic links, which need not exist. What cannot be looked at is reported when it is opened.
 std::filesystem::path target_of(std::filesystem::path path) {
   constexpr int kMaxLinks = 40;  // Linux's own limit
-  std::error_code error;         // ignored: opening the path reports it
-  for (int links = 0; std::filesystem::is_symlink(path, error); ++links) {
+  for (int links = 0;; ++links) {
+    const Descriptor link{::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
+    struct stat status;
+    if (link.fd < 0 || ::fstat(link.fd, &status) != 0 || !S_ISLNK(status.st_mode)) return path;
     REEL_CHECK(links < kMaxLinks, "cannot write ", path, ": too many symbolic links");
-    path = path.parent_path() / std::filesystem::read_symlink(path);
+    check_link(path, status.st_uid);
+    char target[PATH_MAX];
+    const ssize_t length = ::readlinkat(link.fd, "", target, sizeof target);
+    if (length < 0) fail_errno("cannot read the symbolic link", path);
+    path = path.parent_path() / std::string(target, static_cast<size_t>(length));
   }
-  return path;
+}
+
+// ".name.tmp-0" for "name", cut so that it is a name that file systems take.
+std::filesystem::path temporary_name(const std::filesystem::path& path, int slot) {
+  std::string name = path.filename().string();
+  size_t length = std::min<size_t>(name.size(), 240);
+  const auto continues = [](char c) { return (c & 0xc0) == 0x80; };  // a character of UTF-8
+  while (length > 0 && length < name.size() && continues(name[length])) --length;
+  return path.parent_path() / ("." + name.substr(0, length) + ".tmp-" + std::to_string(slot));
+}
+
+bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
+
+// A writer holds the lock of its temporary file, so one that can be locked is a dead process's. While it is locked here
+// nobody else removes it.
+void remove_stale(const std::filesystem::path& temporary) {
+  const Descriptor file{::open(temporary.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
+  struct stat opened, named;
+  if (file.fd < 0 || ::fstat(file.fd, &opened) != 0 || !S_ISREG(opened.st_mode)) return;
+  if (::flock(file.fd, LOCK_EX | LOCK_NB) != 0) return;
+  if (::lstat(temporary.c_str(), &named) == 0 && same_file(opened, named)) ::unlink(temporary.c_str());
 }
 
 }  // namespace
@@ -61,20 +109,17 @@ void InputFile::read(void* data, int64_t bytes, int64_t offset) const {
   }
 }
 
-AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(target_of(path)) {
-  static std::atomic<int> counter{0};
+AtomicFile::AtomicFile(const std::filesystem::path& path) {
+  REEL_CHECK(!path.empty(), "cannot write: the path is empty");
+  path_ = target_of(path);
   struct stat old;
   const bool replaces = ::stat(path_.c_str(), &old) == 0;
-  // rename() would replace a device or a pipe by a regular file.
+  // rename() would replace a device or a pipe by a regular file, and one that the user has protected.
   REEL_CHECK(!replaces || S_ISREG(old.st_mode), "cannot write ", path, ": it is not a regular file");
+  if (replaces && ::faccessat(AT_FDCWD, path_.c_str(), W_OK, AT_EACCESS) != 0) fail_errno("cannot write", path_);
   // Not mkstemp: a file made by open() has the permissions that the user's umask gives.
   mode_t mode = replaces ? old.st_mode & 0777 : 0666;
-  while (fd_ < 0) {
-    temporary_ = path_;
-    temporary_ += ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (fd_ < 0 && errno != EEXIST) fail_errno("cannot write", temporary_);
-  }
+  open_temporary(mode);
   if (!replaces) return;
   // Restores owner and group, as root may, and bits that the umask removed. Where that fails the file has fewer
   // permissions, never more: those of the old group are not for another one.
@@ -87,15 +132,40 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(target_of(path
   ::fchmod(fd_, mode);
 }
 
+// Several processes and threads may write one file at once, each to a temporary file of its own: a slot.
+void AtomicFile::open_temporary(unsigned mode) {
+  constexpr int kSlots = 1000, kSwept = 16;
+  for (int slot = 0; slot < kSwept; ++slot) remove_stale(temporary_name(path_, slot));
+  for (int slot = 0; slot < kSlots; ++slot) {
+    temporary_ = temporary_name(path_, slot);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd_ < 0 && errno != EEXIST) fail_errno("cannot write", temporary_);
+    if (fd_ < 0) continue;
+    // Until it is locked another writer may take it for a dead process's. A file system without locks has none of
+    // these.
+    const bool taken = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    struct stat status;
+    if (!taken && ::fstat(fd_, &status) == 0 && status.st_nlink > 0) return;
+    ::close(std::exchange(fd_, -1));
+  }
+  reel::detail::fail("cannot write ", path_, ": ", kSlots, " temporary files beside it are in use");
+}
+
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
+  ::unlink(temporary_.c_str());  // while it is locked
   ::close(fd_);
-  ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, int64_t bytes) {
+  write_at(data, bytes, end_);
+  end_ += bytes;
+}
+
+void AtomicFile::write_at(const void* data, int64_t bytes, int64_t offset) {
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t put = ::write(fd_, static_cast<const char*>(data) + done, std::min(bytes - done, kMaxTransfer));
+    const ssize_t put =
+        ::pwrite(fd_, static_cast<const char*>(data) + done, std::min(bytes - done, kMaxTransfer), offset + done);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) fail_errno("cannot write", temporary_);
     done += put;
@@ -105,15 +175,13 @@ void AtomicFile::write(const void* data, int64_t bytes) {
 void AtomicFile::commit() {
   if (::fsync(fd_) != 0) fail_errno("cannot sync", temporary_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno("cannot replace", path_);
-  ::close(fd_);
-  fd_ = -1;
-  // The new name survives a power cut once the folder is synced. The rename has happened, so a file system that cannot
-  // sync folders is no error.
-  const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
-  if (const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
-    ::fsync(fd);
-    ::close(fd);
-  }
+  ::close(std::exchange(fd_, -1));
+  // The new name survives a power cut once the folder is synced. A folder that may not be opened, or a file system that
+  // cannot sync folders, is no error: the file has been replaced.
+  const Descriptor folder{::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (folder.fd >= 0 && ::fsync(folder.fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+    reel::detail::fail(path_, " is written, but a power cut may bring the old file back: its folder cannot be synced: ",
+                       std::strerror(errno));
 }
 
 }  // namespace reel::io

@@ -24,10 +24,15 @@ class InputFile {
   int64_t size_ = 0;
 };
 
-/// Replaces a file in one step: bytes go to a new file beside it, commit() syncs that and renames it. Without commit()
-/// the new file is removed and the old one is left alone. A symbolic link stays and its target is replaced, a file that
-/// is there keeps its permissions and, where the process may set them, owner and group; anything else that is there (a
-/// folder, a device, a pipe) is an Error.
+/// Replaces a file in one step: bytes go to a hidden temporary file beside it, commit() syncs that and renames it.
+/// Without commit() the temporary file is removed and the old one is left alone; what a killed process has left, the
+/// next one that writes the same file removes.
+///
+/// A symbolic link stays and its target is replaced, but, as the kernel's protected_symlinks has it, another user's
+/// link in a sticky folder that anyone may write to is an Error. A file that is there keeps its permissions and, where
+/// the process may set them, owner and group: root may replace another user's file, which remains that user's. A file
+/// that the process may not write is an Error although it could be replaced: it was protected on purpose. Other hard
+/// links to it keep the old contents. Anything else that is there (a folder, a device, a pipe) is an Error.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);
@@ -36,11 +41,16 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, int64_t bytes);
+  /// Over bytes that have been written.
+  void write_at(const void* data, int64_t bytes, int64_t offset);
   void commit();
 
  private:
+  void open_temporary(unsigned mode);
+
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
+  int64_t end_ = 0;
 };
 
 }  // namespace reel::io
