@@ -10,6 +10,9 @@ namespace {
 
 constexpr int64_t kBuffer = 1 << 16;
 constexpr int64_t kMaxInflation = 1032;  // RFC 1951: at most 258 bytes for 2 bits
+// Text becomes many objects in memory, whose number nothing in the file foretells: so much of it, and so many times the
+// compressed bytes, is taken for an attack. Text that people write inflates about 3 times, tables and logs up to 50.
+constexpr int64_t kFreeText = 16 << 20, kMaxTextInflation = 200;
 
 bool is_gzip(const InputFile& file) {
   unsigned char magic[2] = {};
@@ -140,6 +143,9 @@ void Source::expect_end() {
 bool Source::read_until(char stop, std::string& text) {
   while (true) {
     if (begin_ == end_ && !refill()) return false;
+    if (inflater_ && position_ > kFreeText && position_ / kMaxTextInflation > file_at_)
+      fail("the text is more than ", kMaxTextInflation, " times as long as the ", file_at_,
+           " compressed bytes that it comes from; if that is meant, decompress the file");
     const char* first = buffer_.data() + begin_;
     const auto* found = static_cast<const char*>(std::memchr(first, stop, end_ - begin_));
     const size_t part = found ? static_cast<size_t>(found - first) : end_ - begin_;

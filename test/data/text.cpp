@@ -27,6 +27,16 @@ TEST_CASE("lines are read with either line end and with or without byte order ma
   CHECK_THROWS_WITH(data::read_lines(folder / "nothing"), Contains("No such file"));
 }
 
+TEST_CASE("a small gzip file does not become a huge text", "[gzip]") {
+  const Folder folder;
+  const auto path = write_gzip(folder / "x.gz", std::string(40 << 20, '\n'));
+  CHECK(std::filesystem::file_size(path) < (64 << 10));
+  CHECK_THROWS_WITH(data::read_lines(path), Contains("x.gz: byte ") && Contains("more than 200 times as long"));
+  std::string lines;
+  for (int i = 0; lines.size() < 20 << 20; ++i) lines += std::to_string(i * 7919 % 1000003) + " is as usual\n";
+  CHECK(data::read_lines(write_gzip(folder / "usual.gz", lines)).size() > 100000);
+}
+
 TEST_CASE("gzip files are read as what they hold", "[gzip]") {
   const Folder folder;
   std::string text;
