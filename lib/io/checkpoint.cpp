@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
+#include "lib/io/tensor_file.h"
 #include "reel/random.h"
 
 // Checkpoints: one safetensors file with the state_dict of every part (model, optimizer, …), named "part.key", and the
 // state of the generator; its metadata hold a version and the list of parts. Loading either succeeds or leaves all
-// parts as they were.
+// parts as they were. It takes no more memory than the file has bytes: while a part is loaded only its own tensors are
+// read, and copied are the old states of the parts before it.
 namespace reel::io {
 namespace {
 
-constexpr const char *kVersionKey = "reel.checkpoint", *kPartsKey = "reel.parts", *kVersion = "1";
+constexpr const char *kVersionKey = "reel.checkpoint", *kPartsKey = "reel.parts", *kVersion = "2";
 constexpr const char* kGenerator = "generator";
 
 StateDict generator_dict() {
@@ -81,47 +84,54 @@ void Checkpoint::save(const std::filesystem::path& path, Metadata metadata) cons
 }
 
 Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions options) {
-  Metadata metadata;
-  const StateDict all = io::load(path, &metadata);
+  const TensorFile tensors(path, options.verify);
+  Metadata metadata = tensors.metadata();
   const std::string file = path.string();
   const auto version = metadata.extract(kVersionKey), listed = metadata.extract(kPartsKey);
   REEL_CHECK(version && listed, file, ": not a checkpoint, its metadata name no version");
   REEL_CHECK(version.mapped() == kVersion, file, ": a checkpoint of version ", version.mapped().substr(0, 20),
              ", this is version ", kVersion);
+  REEL_CHECK(tensors.has_checksums() || !options.verify, file, ": byte 8: its metadata have no checksums");
 
-  std::map<std::string, StateDict> dicts;
+  std::set<std::string> names;
   for (std::string_view rest = listed.mapped(); !rest.empty();) {
     const size_t comma = rest.find(',');
-    dicts[std::string(rest.substr(0, comma))];
+    names.emplace(rest.substr(0, comma));
     rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
   }
-  for (const auto& [name, tensor] : all) {
-    const size_t dot = name.find('.');
-    const auto part = dot == std::string::npos ? dicts.end() : dicts.find(name.substr(0, dot));
-    REEL_CHECK(part != dicts.end(), file, ": '", name.substr(0, 200), "' belongs to none of its parts");
-    part->second.emplace_back(name.substr(dot + 1), tensor);
+  for (const TensorEntry& entry : tensors.entries()) {
+    const size_t dot = entry.name.find('.');
+    REEL_CHECK(dot != std::string::npos && names.contains(entry.name.substr(0, dot)), file, ": '",
+               entry.name.substr(0, 200), "' belongs to none of its parts");
   }
 
   std::vector<std::string> missing, unexpected;
   for (const Part& part : parts_)
-    if (!dicts.contains(part.name)) missing.push_back(part.name);
-  if (options.strict && !dicts.contains(kGenerator)) missing.push_back(kGenerator);
-  for (const auto& [name, dict] : dicts)
+    if (!names.contains(part.name)) missing.push_back(part.name);
+  if (options.strict && !names.contains(kGenerator)) missing.push_back(kGenerator);
+  for (const std::string& name : names)
     if (name != kGenerator &&
-        std::none_of(parts_.begin(), parts_.end(), [&name = name](const Part& p) { return p.name == name; }))
+        std::none_of(parts_.begin(), parts_.end(), [&name](const Part& p) { return p.name == name; }))
       unexpected.push_back(name);
   REEL_CHECK(missing.empty() && (unexpected.empty() || !options.strict), file,
              ": the checkpoint does not fit; missing: ", joined(missing), "; unexpected: ", joined(unexpected));
 
+  const auto read = [&](const std::string& part) {
+    StateDict dict = tensors.load([start = part + "."](std::string_view name) { return name.starts_with(start); });
+    for (auto& [name, tensor] : dict) name.erase(0, part.size() + 1);
+    return dict;
+  };
   const GeneratorState own_generator = generator_state();
   std::vector<std::pair<const Part*, StateDict>> before;
+  before.reserve(parts_.size());
   std::string at = kGenerator;
   try {
-    const GeneratorState generator = options.strict ? to_generator(dicts[kGenerator]) : own_generator;
+    const GeneratorState generator = options.strict ? to_generator(read(kGenerator)) : own_generator;
     for (const Part& part : parts_) {
       at = part.name;
-      before.emplace_back(&part, copy_of(part.state()));
-      part.load(dicts[part.name]);
+      StateDict old = &part == &parts_.back() ? StateDict() : copy_of(part.state());  // nothing fails after the last
+      part.load(read(part.name));
+      before.emplace_back(&part, std::move(old));
     }
     set_generator_state(generator);
   } catch (...) {
@@ -129,7 +139,7 @@ Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions o
     for (const auto& [part, state] : before) try {
         part->load(state);
       } catch (...) {
-        problem += "; " + part->name + " could not be restored either: " + what_is_thrown();
+        problem += "; " + part->name + " could not be restored: " + what_is_thrown();
       }
     set_generator_state(own_generator);
     reel::detail::fail(file, ": ", at, ": ", problem);

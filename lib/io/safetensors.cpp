@@ -1,5 +1,11 @@
+#include "reel/io/safetensors.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -7,15 +13,24 @@
 #include <unordered_set>
 
 #include "lib/io/elements.h"
-#include "lib/io/file.h"
-#include "reel/io/safetensors.h"
+#include "lib/io/tensor_file.h"
 
 // The safetensors format (https://github.com/huggingface/safetensors#format).
 //
 // A file is the header's length (8 bytes, little endian), the header, and the tensors' bytes without holes. The header
 // is JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …, "__metadata__": {"key":
 // "value"}} with offsets counted from the header's end.
+//
+// Files that reel writes vouch for themselves: the metadata have an entry "reel.crc32" of 8 hexadecimal digits for the
+// header and 8 for each tensor, in the header's order. They are the CRC-32 (zlib's) of the header's length and the
+// header with zeros for all these digits, and of the tensor's bytes.
 namespace reel::io {
+
+struct ElementName {
+  Element element;
+  const char* name;
+};
+
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -23,34 +38,40 @@ static_assert(std::endian::native == std::endian::little);
 using nlohmann::json;
 
 constexpr int64_t kMaxHeader = 100'000'000;  // as in the reference implementation
-constexpr const char* kMetadataKey = "__metadata__";
+constexpr const char *kMetadataKey = "__metadata__", *kChecksumKey = "reel.crc32";
+constexpr size_t kDigits = 8;  // of a checksum
 
-struct TypeName {
-  Element element;
-  const char* name;
-};
-constexpr TypeName kTypeNames[] = {
+constexpr ElementName kTypeNames[] = {
     {{Element::kFloat, 8}, "F64"},   {{Element::kFloat, 4}, "F32"},    {{Element::kFloat, 2}, "F16"},
     {{Element::kSigned, 8}, "I64"},  {{Element::kSigned, 4}, "I32"},   {{Element::kSigned, 2}, "I16"},
     {{Element::kSigned, 1}, "I8"},   {{Element::kUnsigned, 4}, "U32"}, {{Element::kUnsigned, 2}, "U16"},
     {{Element::kUnsigned, 1}, "U8"}, {{Element::kBool, 1}, "BOOL"},    {{Element::kBrainFloat, 2}, "BF16"}};
 
 const char* name_in_file(DType type) {
-  const auto is_type = [&](const TypeName& known) {
+  const auto is_type = [&](const ElementName& known) {
     return known.element.dtype() == type && known.element.bytes == size_of(type);
   };
   return std::find_if(std::begin(kTypeNames), std::end(kTypeNames), is_type)->name;
 }
 
-// ---- reading the header ---------------------------------------------------------------------------------------------
+// ---- checksums ------------------------------------------------------------------------------------------------------
 
-struct Entry {
-  std::string name;
-  int64_t position = 0;  // in the file, of its description
-  std::optional<std::string> dtype;
-  std::optional<std::vector<int64_t>> shape, offsets;
-  const TypeName* type = nullptr;  // nullptr: a dtype that reel does not have
-};
+uint32_t crc_of(const void* data, size_t bytes, uint32_t before = 0) {
+  return static_cast<uint32_t>(crc32_z(before, static_cast<const Bytef*>(data), bytes));
+}
+uint32_t crc_of_header(const std::string& header) {
+  const uint64_t length = header.size();
+  return crc_of(header.data(), header.size(), crc_of(&length, sizeof length));
+}
+
+// Where the digits stand in a header as reel writes it; npos in others. In names and values a quote is escaped.
+size_t digits_in(const std::string& header) {
+  const std::string before = json(kChecksumKey).dump() + ":\"";
+  const size_t at = header.find(before);
+  return at == std::string::npos ? at : at + before.size();
+}
+
+// ---- reading the header ---------------------------------------------------------------------------------------------
 
 // An iterator over the header that records how far the parser has read, for positions in errors.
 struct MarkingIterator {
@@ -83,7 +104,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   void parse() {
     json::sax_parse(MarkingIterator{begin(), &mark_}, MarkingIterator{begin() + text_.size(), &mark_}, this);
   }
-  std::vector<Entry> entries;
+  std::vector<TensorEntry> entries;
   Metadata metadata;
 
   template <class... Parts>
@@ -98,7 +119,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
       if (std::exchange(seen_metadata_, true)) fail(kMetadataKey, " appears twice");
       in_metadata_ = true;
     } else if (depth_ == 1) {
-      entries.push_back({key_, position(), {}, {}, {}});
+      TensorEntry& entry = entries.emplace_back();
+      entry.name = key_;
+      entry.position = position();
     } else if (depth_ != 0) {
       fail("an object is not expected here");
     }
@@ -134,9 +157,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
     }
     if (depth_ != 2 || numbers_) fail("a string is not expected here");
     if (key_ != "dtype") fail("unknown field ", quote(key_));
-    Entry& entry = entries.back();
+    TensorEntry& entry = entries.back();
     if (entry.dtype) fail("dtype appears twice");
-    for (const TypeName& type : kTypeNames)
+    for (const ElementName& type : kTypeNames)
       if (value == type.name) entry.type = &type;
     entry.dtype = std::move(value);
     return true;
@@ -179,58 +202,107 @@ class HeaderReader : public nlohmann::json_sax<json> {
   std::vector<int64_t>* numbers_ = nullptr;
 };
 
+}  // namespace
+
 template <class... Parts>
-[[noreturn]] void fail_at(const InputFile& file, const Entry& entry, const Parts&... parts) {
-  reel::detail::fail(file.path(), ": byte ", entry.position, ": ", HeaderReader::quote(entry.name), ": ", parts...);
+void TensorFile::fail_at(const TensorEntry& entry, const Parts&... parts) const {
+  reel::detail::fail(file_.path(), ": byte ", entry.position, ": ", HeaderReader::quote(entry.name), ": ", parts...);
 }
 
 // Compares the bytes of the data with those that the shape takes.
-void check_size(const InputFile& file, const Entry& entry, int64_t given) {
+void TensorFile::check_size(const TensorEntry& entry, int64_t given) const {
   const Shape shape(*entry.shape);
   const Element element = entry.type->element;
   const auto bytes = byte_count(*entry.shape, *element.dtype());
-  if (!bytes) fail_at(file, entry, "the shape ", shape, " is too large");
+  if (!bytes) fail_at(entry, "the shape ", shape, " is too large");
   const int64_t in_file = *bytes / size_of(*element.dtype()) * element.bytes;
   if (in_file != given)
-    fail_at(file, entry, "a ", entry.type->name, " tensor of shape ", shape, " has ", in_file,
-            " bytes, data_offsets give ", given);
+    fail_at(entry, "a ", entry.type->name, " tensor of shape ", shape, " has ", in_file, " bytes, data_offsets give ",
+            given);
 }
 
 // Checks the header against itself and the file's size before anything is allocated: names are unique, every tensor has
 // the bytes of its shape, and tensors lie side by side without gaps or overlaps, as the format demands.
-void check(const HeaderReader& header, const InputFile& file, int64_t data_begin) {
+void TensorFile::check() const {
+  const int64_t data_bytes = file_.size() - data_begin_;
   std::unordered_set<std::string> names;
-  std::vector<const Entry*> by_offset;
-  for (const Entry& entry : header.entries) {
-    if (!names.insert(entry.name).second) fail_at(file, entry, "appears twice");
-    if (!entry.dtype) fail_at(file, entry, "has no dtype");
-    if (!entry.shape) fail_at(file, entry, "has no shape");
-    if (!entry.offsets || entry.offsets->size() != 2) fail_at(file, entry, "data_offsets are not two numbers");
+  std::vector<const TensorEntry*> by_offset;
+  for (const TensorEntry& entry : entries_) {
+    if (!names.insert(entry.name).second) fail_at(entry, "appears twice");
+    if (!entry.dtype) fail_at(entry, "has no dtype");
+    if (!entry.shape) fail_at(entry, "has no shape");
+    if (!entry.offsets || entry.offsets->size() != 2) fail_at(entry, "data_offsets are not two numbers");
     const int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
-    if (begin > end || end > file.size() - data_begin)
-      fail_at(file, entry, "data_offsets [", begin, ", ", end, "] are outside of the ", file.size() - data_begin,
-              " data bytes");
-    if (entry.type) check_size(file, entry, end - begin);
+    if (begin > end || end > data_bytes)
+      fail_at(entry, "data_offsets [", begin, ", ", end, "] are outside of the ", data_bytes, " data bytes");
+    if (entry.type) check_size(entry, end - begin);
     by_offset.push_back(&entry);
   }
-  std::sort(by_offset.begin(), by_offset.end(), [](const Entry* a, const Entry* b) { return a->offsets < b->offsets; });
+  std::sort(by_offset.begin(), by_offset.end(),
+            [](const TensorEntry* a, const TensorEntry* b) { return a->offsets < b->offsets; });
   int64_t expected = 0;
-  for (const Entry* entry : by_offset) {
+  for (const TensorEntry* entry : by_offset) {
     const int64_t begin = (*entry->offsets)[0];
     if (begin != expected)
-      fail_at(file, *entry, "its data begin at ", begin, begin < expected ? " inside another tensor's" : " after a gap",
+      fail_at(*entry, "its data begin at ", begin, begin < expected ? " inside another tensor's" : " after a gap",
               ", not at ", expected);
     expected = (*entry->offsets)[1];
   }
-  REEL_CHECK(expected == file.size() - data_begin, file.path(), ": byte ", data_begin + expected, ": ",
-             file.size() - data_begin - expected, " bytes after the last tensor");
+  REEL_CHECK(expected == data_bytes, file_.path(), ": byte ", data_begin_ + expected, ": ", data_bytes - expected,
+             " bytes after the last tensor");
 }
 
-}  // namespace
+TensorFile::TensorFile(const std::filesystem::path& path, bool verify) : file_(path) {
+  REEL_CHECK(file_.size() >= 8, path, ": byte 0: ", file_.size(), " bytes are too few for a safetensors file");
+  uint64_t length = 0;
+  file_.read(&length, sizeof length, 0);
+  REEL_CHECK(length <= kMaxHeader && static_cast<int64_t>(length) <= file_.size() - 8, path,
+             ": byte 0: the header's length is ", length, ", in a file of ", file_.size(), " bytes");
+  std::string text(length, '\0');
+  file_.read(text.data(), static_cast<int64_t>(length), 8);
+  REEL_CHECK(text.starts_with('{'), path, ": byte 8: the header does not begin with '{'");
+
+  HeaderReader header(path, text);
+  header.parse();
+  entries_ = std::move(header.entries);
+  metadata_ = std::move(header.metadata);
+  data_begin_ = 8 + static_cast<int64_t>(length);
+  check();
+  const auto checksums = metadata_.extract(kChecksumKey);
+  has_checksums_ = !checksums.empty();
+  if (has_checksums_ && verify) read_checksums(text);
+}
+
+void TensorFile::read_checksums(const std::string& header) {
+  constexpr const char* kDamaged =
+      ": byte 8: the header is damaged, or a program has changed it and kept the metadata's \"reel.crc32\"";
+  std::string blank = header;
+  const size_t begin = digits_in(header), digits = kDigits * (entries_.size() + 1);
+  REEL_CHECK(begin != std::string::npos && begin + digits < header.size() && header[begin + digits] == '"',
+             file_.path(), kDamaged);
+  blank.replace(begin, digits, digits, '0');
+  const auto checksum = [&](size_t i) {
+    const char* const first = header.data() + begin + i * kDigits;
+    uint32_t value = 0;
+    std::from_chars(first, first + kDigits, value, 16);
+    REEL_CHECK(fmt::format("{:08x}", value) == std::string_view(first, kDigits), file_.path(), kDamaged);
+    return value;
+  };
+  REEL_CHECK(checksum(0) == crc_of_header(blank), file_.path(), kDamaged);
+  for (size_t i = 0; i < entries_.size(); ++i) entries_[i].checksum = checksum(i + 1);
+}
+
+void TensorFile::verify(const TensorEntry& entry, uint32_t checksum) const {
+  if (!entry.checksum || *entry.checksum == checksum) return;
+  reel::detail::fail(file_.path(), ": byte ", data_begin_ + (*entry.offsets)[0], ": ", HeaderReader::quote(entry.name),
+                     ": the data are damaged, their CRC-32 is ",
+                     fmt::format("{:08x}, not {:08x}", checksum, *entry.checksum));
+}
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
 void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata) {
+  REEL_CHECK(!metadata.contains(kChecksumKey), "save: ", path, ": metadata cannot be named ", kChecksumKey);
   // Wide elements first, which aligns all data to their size: readers map the file.
   std::vector<size_t> order(tensors.size());
   std::unordered_set<std::string> names;
@@ -253,7 +325,9 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   }
   std::string text = "{";
   try {
-    if (!metadata.empty()) text += json(kMetadataKey).dump() + ":" + json(metadata).dump();
+    Metadata all = metadata;
+    all[kChecksumKey].assign(kDigits * (tensors.size() + 1), '0');
+    text += json(kMetadataKey).dump() + ":" + json(all).dump();
     for (size_t i = 0; i < tensors.size(); ++i) {
       const auto& [name, tensor] = tensors[i];
       const json description = {{"dtype", name_in_file(tensor.dtype())},
@@ -273,10 +347,16 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   const uint64_t length = text.size();
   file.write(&length, sizeof length);
   file.write(text.data(), static_cast<int64_t>(text.size()));
+  std::vector<uint32_t> checksums(tensors.size() + 1);
+  checksums[0] = crc_of_header(text);
   for (const size_t i : order) {
     const Tensor dense = tensors[i].second.detach().to(kCPU).contiguous();
     file.write(bytes_of(dense), byte_count(dense));
+    checksums[i + 1] = crc_of(bytes_of(dense), static_cast<size_t>(byte_count(dense)));
   }
+  const std::string digits = fmt::format("{:08x}", fmt::join(checksums, ""));
+  file.write_at(digits.data(), static_cast<int64_t>(digits.size()),
+                static_cast<int64_t>(sizeof length + digits_in(text)));
   file.commit();
 }
 
@@ -286,42 +366,48 @@ void save(const nn::Module& module, const std::filesystem::path& path, const Met
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
-StateDict load(const std::filesystem::path& path, Metadata* metadata) { return load(path, LoadOptions(), metadata); }
-
-StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) {
-  const InputFile file(path);
-  REEL_CHECK(file.size() >= 8, path, ": byte 0: ", file.size(), " bytes are too few for a safetensors file");
-  uint64_t length = 0;
-  file.read(&length, sizeof length, 0);
-  REEL_CHECK(length <= kMaxHeader && static_cast<int64_t>(length) <= file.size() - 8, path,
-             ": byte 0: the header's length is ", length, ", in a file of ", file.size(), " bytes");
-  std::string text(length, '\0');
-  file.read(text.data(), static_cast<int64_t>(length), 8);
-  REEL_CHECK(text.starts_with('{'), path, ": byte 8: the header does not begin with '{'");
-
-  HeaderReader header(path, text);
-  header.parse();
-  const int64_t data_begin = 8 + static_cast<int64_t>(length);
-  check(header, file, data_begin);
-
+StateDict TensorFile::load(const std::function<bool(std::string_view name)>& keep) const {
   StateDict tensors;
-  for (const Entry& entry : header.entries) {
-    if (options.keep && !options.keep(entry.name)) continue;
-    if (!entry.type) fail_at(file, entry, "reel has no dtype ", HeaderReader::quote(*entry.dtype));
+  for (const TensorEntry& entry : entries_) {
+    if (keep && !keep(entry.name)) continue;
+    if (!entry.type) fail_at(entry, "reel has no dtype ", HeaderReader::quote(*entry.dtype));
     const Element element = entry.type->element;
     const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype(), .device = kCPU});
     const std::span<char> staging = staging_bytes(tensor, element);
-    const int64_t begin = data_begin + (*entry.offsets)[0];
-    file.read(staging.data(), static_cast<int64_t>(staging.size()), begin);
+    const int64_t begin = data_begin_ + (*entry.offsets)[0];
+    file_.read(staging.data(), static_cast<int64_t>(staging.size()), begin);
+    if (entry.checksum) verify(entry, crc_of(staging.data(), staging.size()));
     if (tensor.dtype() == kBool) {
       const auto bad = std::find_if(staging.begin(), staging.end(), [](char value) { return uint8_t(value) > 1; });
-      REEL_CHECK(bad == staging.end(), path, ": byte ", begin + (bad - staging.begin()), ": ",
+      REEL_CHECK(bad == staging.end(), file_.path(), ": byte ", begin + (bad - staging.begin()), ": ",
                  HeaderReader::quote(entry.name), ": a bool is ", int{uint8_t(*bad)});
     }
     convert_elements(tensor, element);
     tensors.emplace_back(entry.name, tensor);
   }
-  if (metadata) *metadata = std::move(header.metadata);
+  return tensors;
+}
+
+void TensorFile::verify() const {
+  std::vector<char> buffer(1 << 20);
+  for (const TensorEntry& entry : entries_) {
+    uint32_t checksum = 0;
+    for (int64_t at = (*entry.offsets)[0]; at < (*entry.offsets)[1];) {
+      const int64_t part = std::min<int64_t>(static_cast<int64_t>(buffer.size()), (*entry.offsets)[1] - at);
+      file_.read(buffer.data(), part, data_begin_ + at);
+      checksum = crc_of(buffer.data(), static_cast<size_t>(part), checksum);
+      at += part;
+    }
+    verify(entry, checksum);
+  }
+}
+
+StateDict load(const std::filesystem::path& path, Metadata* metadata) { return load(path, LoadOptions(), metadata); }
+
+StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) {
+  const TensorFile file(path, options.verify);
+  StateDict tensors = file.load(options.keep);
+  if (metadata) *metadata = file.metadata();
   return tensors;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "lib/autograd/autocast.h"
 #include "lib/device.h"
@@ -204,6 +205,18 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     return Tensor();
   };
 
+  // Can the tensor that is loaded be copied into the state that there is?
+  const auto is_room_for = [&](const Tensor& now, int g, size_t i, size_t t) {
+    const auto& states = groups_[g].states;
+    if (i >= states.size() || t >= states[i].tensors.size() || !now.defined()) return false;
+    const Tensor& old = states[i].tensors[t];
+    return old.defined() && fits(old, now.dtype(), now) && old.shape() == now.shape();
+  };
+  std::unordered_set<const Storage*> own;  // which the dict may hold under other names
+  for (const Group& group : groups_)
+    for (const State& state : group.states)
+      for (const Tensor& tensor : state.tensors)
+        if (tensor.defined()) own.insert(TensorImpl::of(tensor)->storage);
   const std::vector<StateName> names = state_names();
   std::vector<std::vector<double>> new_options;
   std::vector<std::vector<State>> new_states;
@@ -234,7 +247,10 @@ void Optimizer::load_state_dict(const StateDict& dict) {
         } else if (const Tensor tensor =
                        take(prefix + names[i].name, parameter.shape(), names[i].kind == StateName::kAlways);
                    tensor.defined()) {
-          state.tensors[i] = fitted(tensor, state_dtype(parameter), parameter).clone();
+          const Tensor now = fitted(tensor, state_dtype(parameter), parameter);
+          const bool copied_later =
+              is_room_for(now, g, states.size() - 1, i) && !own.contains(TensorImpl::of(now)->storage);
+          state.tensors[i] = copied_later ? now : now.clone();
         }
     }
   }
@@ -246,10 +262,10 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     auto &states = groups_[g].states, &loaded = new_states[g];
     for (size_t i = 0; i < states.size(); ++i)
       for (size_t t = 0; t < std::min(states[i].tensors.size(), loaded[i].tensors.size()); ++t) {
-        Tensor &old = states[i].tensors[t], &now = loaded[i].tensors[t];  // in place: a captured graph may write them
-        if (!old.defined() || !now.defined() || !fits(old, now.dtype(), now) || old.shape() != now.shape()) continue;
-        no_grad([&] { old.copy_(now); });
-        now = old;
+        if (!is_room_for(loaded[i].tensors[t], g, i, t)) continue;
+        Tensor& old = states[i].tensors[t];  // in place: a captured graph may write it
+        old.copy_(loaded[i].tensors[t]);
+        loaded[i].tensors[t] = old;
       }
     states = std::move(loaded);
   }

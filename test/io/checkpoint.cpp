@@ -112,7 +112,7 @@ TEST_CASE("a checkpoint carries metadata and takes anything with a state") {
   io::Metadata metadata;
   const StateDict tensors = io::load(folder / "x", &metadata);
   CHECK(find(tensors, "counter.n"));
-  CHECK(metadata["reel.checkpoint"] == "1");
+  CHECK(metadata["reel.checkpoint"] == "2");
   CHECK(metadata["reel.parts"] == "counter,none,sampler,generator");
 
   // One part alone.
@@ -159,14 +159,14 @@ TEST_CASE("a checkpoint that does not fit changes nothing") {
   const StateDict tensors = io::load(folder / "x");
   io::save(tensors, folder / "plain");
   check(saved, "plain", "not a checkpoint");
-  io::save(tensors, folder / "new", {{"reel.checkpoint", "2"}, {"reel.parts", ""}});
-  check(saved, "new", "a checkpoint of version 2, this is version 1");
-  io::save(tensors, folder / "lost", {{"reel.checkpoint", "1"}, {"reel.parts", "model"}});
+  io::save(tensors, folder / "new", {{"reel.checkpoint", "3"}, {"reel.parts", ""}});
+  check(saved, "new", "a checkpoint of version 3, this is version 2");
+  io::save(tensors, folder / "lost", {{"reel.checkpoint", "2"}, {"reel.parts", "model"}});
   check(saved, "lost", "belongs to none of its parts");
   StateDict bad = tensors;
   for (auto& [name, tensor] : bad)
     if (name == "generator.seed") tensor = ones({2});
-  io::save(bad, folder / "bad", {{"reel.checkpoint", "1"}, {"reel.parts", "optimizer,model,generator"}});
+  io::save(bad, folder / "bad", {{"reel.checkpoint", "2"}, {"reel.parts", "optimizer,model,generator"}});
   check(saved, "bad", "generator: it is not the state of a generator");
   write(folder / "half", contents(folder / "x").substr(0, 200));
   check(saved, "half", "byte");
@@ -176,12 +176,11 @@ TEST_CASE("a checkpoint whose parts cannot be restored either names the file and
   const Folder folder;
   struct Part {
     double value = 1;
-    int fails = 0;  // how many of the next calls
+    std::function<void()> loading = [] {};
     StateDict state_dict() const { return {{"value", full({}, value, {.dtype = kFloat64})}}; }
     void load_state_dict(const StateDict& dict) {
       manual_seed(99);
-      if (fails && fails-- < 100) throw std::runtime_error("no disk");
-      if (fails) throw 3;
+      loading();
       value = find(dict, "value")->item<double>();
     }
   } first, second, third;
@@ -189,20 +188,108 @@ TEST_CASE("a checkpoint whose parts cannot be restored either names the file and
   checkpoint.add("first", first).add("second", second).add("third", third);
   checkpoint.save(folder / "x");
   manual_seed(5);
-  first.value = 7, second.value = 8;
-  second.fails = 2;
-  CHECK_THROWS_WITH(checkpoint.load(folder / "x"),
-                    Contains("/x: second: no disk; second could not be restored either: no disk"));
+  first.value = 7, second.value = 8, third.value = 9;
+  const auto no_disk = [] { throw std::runtime_error("no disk"); };
+  third.loading = [&] { second.loading = no_disk, throw 3; };
+  CHECK_THROWS_WITH(
+      checkpoint.load(folder / "x"),
+      Contains("/x: third: an exception that is no std::exception; second could not be restored: no disk"));
   CHECK(first.value == 7);
+  CHECK(second.value == 1);
+  CHECK(third.value == 9);
   CHECK(generator_state().seed == 5);
-  third.fails = 1000;
-  CHECK_THROWS_AS(checkpoint.load(folder / "x"), Error);
+  second.value = 8;
+  CHECK_THROWS_WITH(checkpoint.load(folder / "x"), Contains("/x: second: no disk"));
   CHECK(first.value == 7);
   CHECK(second.value == 8);
-  CHECK(third.value == 1);
-  third.fails = 0;
+  second.loading = third.loading = [] {};
   checkpoint.load(folder / "x");
   CHECK(first.value == 1);
+  CHECK(third.value == 1);
+}
+
+// ---- damage ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("any bit of a checkpoint that is flipped is noticed, and changes nothing", "[cpu]") {
+  const Folder folder;
+  nn::Linear net(4, 3);
+  optim::Adam adam(net.parameters(), {.lr = 0.5});
+  io::Checkpoint checkpoint;
+  checkpoint.add("model", net).add("optimizer", adam);
+  sum(net(ones({1, 4}))).backward();
+  adam.step();
+  checkpoint.save(folder / "good");
+  const std::string good = contents(folder / "good");
+  no_grad([&] { net.weight.fill_(5); });
+  manual_seed(5);
+  size_t loaded = 0, changed = 0;
+  for (size_t bit = 0; bit < 8 * good.size(); bit += 1 + bit % 3) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ 1 << bit % 8);
+    write(folder / "bad", bad);
+    try {
+      checkpoint.load(folder / "bad");
+      ++loaded;
+    } catch (const Error&) {
+    }
+    changed += !all(net.weight == 5).item<bool>() || generator_state().seed != 5;
+  }
+  CHECK(loaded == 0);
+  CHECK(changed == 0);
+  std::string half = good;
+  std::fill(half.begin() + static_cast<std::ptrdiff_t>(half.size() / 2), half.end(), '\0');
+  write(folder / "half", half);
+  CHECK_THROWS_AS(checkpoint.load(folder / "half"), Error);
+
+  // What a program that knows nothing of the checksums has changed.
+  io::Metadata metadata;
+  const StateDict tensors = io::load(folder / "good", &metadata);
+  CHECK_FALSE(metadata.contains("reel.crc32"));
+  const size_t at = good.find("reel.crc32");
+  std::string foreign = good;
+  foreign[at] = 'x';
+  write(folder / "foreign", foreign);
+  CHECK(io::load(folder / "foreign").size() == tensors.size());
+  CHECK_THROWS_WITH(checkpoint.load(folder / "foreign"), Contains("no checksums"));
+  checkpoint.load(folder / "foreign", {.verify = false});
+  CHECK_FALSE(all(net.weight == 5).item<bool>());
+  foreign = good, foreign.back() = static_cast<char>(foreign.back() ^ 1);
+  write(folder / "foreign", foreign);
+  CHECK_THROWS_WITH(io::load(folder / "foreign"), Contains("the data are damaged, their CRC-32 is"));
+  CHECK(io::load(folder / "foreign", {.verify = false}).size() == tensors.size());
+  const std::string damaged = tensors.back().first;
+  CHECK(io::load(folder / "foreign", {.keep = [&](std::string_view name) { return name == "model.weight"; }}).size() ==
+        1);
+  CHECK_THROWS_WITH(io::save(tensors, folder / "x", {{"reel.crc32", ""}}),
+                    Contains("metadata cannot be named reel.crc32"));
+}
+
+TEST_CASE("loading a checkpoint takes no more memory beside the run than its file", "[cpu]") {
+  const Folder folder;
+  nn::Linear net(500, 1000);
+  optim::Adam adam(net.parameters(), {});
+  io::Checkpoint checkpoint;
+  checkpoint.add("model", net).add("optimizer", adam);
+  const auto step = [&] {
+    adam.zero_grad();
+    sum(net(ones({1, 500}))).backward();
+    adam.step();
+  };
+  step();
+  checkpoint.save(folder / "x");
+  const auto peak = [&](io::Checkpoint& target) {
+    reset_peak_memory_stats();
+    const int64_t before = memory_stats().in_use;
+    target.load(folder / "x");
+    const int64_t run = std::max(before, memory_stats().in_use);
+    return static_cast<double>(memory_stats().peak_in_use - run) / static_cast<double>(fs::file_size(folder / "x"));
+  };
+  CHECK(peak(checkpoint) < 1.2);
+  nn::Linear fresh(500, 1000);
+  optim::Adam unused(fresh.parameters(), {});
+  io::Checkpoint other;
+  other.add("model", fresh).add("optimizer", unused);
+  CHECK(peak(other) < 1.2);
 }
 
 // ---- a run that is killed

@@ -25,6 +25,8 @@ struct CheckpointOptions {
   /// Throw if the file has parts that were not added. With false such parts, and the generator's state, are skipped: to
   /// load the model alone.
   bool strict = true;
+  /// Throw if the file is damaged: if it is not what its checksums say, or has none. With false it is loaded as it is.
+  bool verify = true;
 };
 
 /// Everything that a training run needs to resume, in one file:
@@ -56,9 +58,10 @@ class Checkpoint {
   /// the metadata that begin with "reel." are an Error.
   void save(const std::filesystem::path& path, Metadata metadata = {}) const;
 
-  /// Restores the saved state of all parts, and returns the user's metadata. All or nothing: anything that does not fit
-  /// is an Error that names the file and the part, and parts that had been loaded by then are restored; one that throws
-  /// again while it is restored is named, too.
+  /// Restores the saved state of all parts, in the order in which they were added, and returns the user's metadata. All
+  /// or nothing: anything that does not fit, and any bit that has changed since the file was written, is an Error that
+  /// names the file and the part. Parts that had been loaded by then are restored; one that throws while it is restored
+  /// is named, too. Takes no more memory than the file has bytes, beside what the parts keep.
   Metadata load(const std::filesystem::path& path, CheckpointOptions options = {});
 
  private:

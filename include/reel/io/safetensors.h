@@ -16,10 +16,13 @@ namespace reel::io {
 /// Free text that a file carries beside its tensors.
 using Metadata = std::map<std::string, std::string>;
 
-/// Writes the tensors, on whatever device, under their names. The file is written atomically: under another name in the
-/// same folder, synced and renamed, so that a crash leaves either the old file or the new one. An existing file keeps
-/// its permissions, a symbolic link is followed, a folder, device or pipe is an Error. An Error names the file and the
-/// reason; tensors that share storage are written one by one.
+/// Writes the tensors, on whatever device, under their names, with checksums in the metadata: an entry "reel.crc32",
+/// which load() checks and does not return. Tensors that share storage are written one by one.
+///
+/// The file is written atomically: under another name in the same folder, synced and renamed, so that a crash leaves
+/// either the old file or the new one. An existing file keeps its permissions and owner, but for other hard links to it,
+/// which keep the old contents. A symbolic link is followed. An Error, which names the file and the reason: a file that
+/// the process may not write; a folder, device or pipe; another user's symbolic link in a sticky folder such as /tmp.
 void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata = {});
 /// The same with a module's state_dict().
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
@@ -29,6 +32,9 @@ struct LoadOptions {
   /// Selects the names to load, all if not given. The others' data are not read, and may be of types that no tensor
   /// has: io::load(path, {.keep = [](std::string_view name) { return name.starts_with("encoder."); }})
   std::function<bool(std::string_view name)> keep = {};
+  /// Compares what is read of a file that reel has written with the checksums in its metadata, and throws if it is
+  /// damaged. Files without checksums, and .npz files, which have their own, do not heed it.
+  bool verify = true;
 };
 ///@{
 /// Reads the tensors, in the order of the file's header, onto the CPU. I8, I16 and U16 become int32, U32 becomes int64;

@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/io/file.h"
+#include "reel/io/safetensors.h"
+
+// A safetensors file that is open for reading.
+namespace reel::io {
+
+struct ElementName;
+
+/// What the header says of a tensor.
+struct TensorEntry {
+  std::string name;
+  int64_t position = 0;  // in the file, of its description
+  std::optional<std::string> dtype;
+  std::optional<std::vector<int64_t>> shape, offsets;
+  const ElementName* type = nullptr;  // nullptr: a dtype that reel does not have
+  std::optional<uint32_t> checksum;   // CRC-32 of its data
+};
+
+class TensorFile {
+ public:
+  /// Reads and checks the header: against itself, the file's size and, with `verify`, its checksum, if it has one.
+  explicit TensorFile(const std::filesystem::path& path, bool verify = true);
+
+  const std::vector<TensorEntry>& entries() const { return entries_; }
+  const Metadata& metadata() const { return metadata_; }  ///< Without the checksums.
+  bool has_checksums() const { return has_checksums_; }
+  /// The tensors whose names `keep` selects, all if it is empty.
+  StateDict load(const std::function<bool(std::string_view name)>& keep = {}) const;
+  /// Reads all data, and throws if they are not those of the checksums.
+  void verify() const;
+
+ private:
+  void read_checksums(const std::string& header);
+  void verify(const TensorEntry& entry, uint32_t checksum) const;
+  template <class... Parts>
+  [[noreturn]] void fail_at(const TensorEntry& entry, const Parts&... parts) const;
+  void check() const;
+  void check_size(const TensorEntry& entry, int64_t given) const;
+
+  InputFile file_;
+  std::vector<TensorEntry> entries_;
+  Metadata metadata_;
+  int64_t data_begin_ = 0;
+  bool has_checksums_ = false;
+};
+
+}  // namespace reel::io
