@@ -51,10 +51,38 @@ std::string what_is_thrown() {
   }
 }
 
-std::string joined(const auto& names) {
+std::string joined(const auto& names, const char* by = ",") {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  for (const std::string& name : names) text += (text.empty() ? "" : by) + name;
   return text;
+}
+
+// "run.safetensors", then "run.1.safetensors", …
+std::filesystem::path numbered(const std::filesystem::path& path, int number) {
+  if (number == 0) return path;
+  std::filesystem::path name = path.stem();
+  name += "." + std::to_string(number);
+  name += path.extension();
+  return path.parent_path() / name;
+}
+
+// Makes room for another file at `path` and leaves it where it is, so that there is one at any time: the file gets a
+// second name, and the next save replaces the first. Where a file system has no hard links it is renamed.
+void keep_old_files(const std::filesystem::path& path, int keep) {
+  std::error_code error;
+  if (keep == 1 || !std::filesystem::exists(path, error)) return;
+  const auto move = [](const std::filesystem::path& from, const std::filesystem::path& to) {
+    std::error_code failure;
+    std::filesystem::rename(from, to, failure);
+    REEL_CHECK(!failure, "cannot rename ", from, " to ", to, ": ", failure.message());
+  };
+  for (int i = keep - 2; i > 0; --i)
+    if (std::filesystem::exists(numbered(path, i), error)) move(numbered(path, i), numbered(path, i + 1));
+  std::filesystem::remove(numbered(path, 1), error);  // that of two files
+  std::filesystem::create_hard_link(path, numbered(path, 1), error);
+  if (error) move(path, numbered(path, 1));
+  for (int i = keep; std::filesystem::remove(numbered(path, i), error); ++i) {
+  }
 }
 
 }  // namespace
@@ -67,7 +95,8 @@ void Checkpoint::add_part(Part part) {
   parts_.push_back(std::move(part));
 }
 
-void Checkpoint::save(const std::filesystem::path& path, Metadata metadata) const {
+void Checkpoint::save(const std::filesystem::path& path, Metadata metadata, CheckpointSaveOptions options) const {
+  REEL_CHECK(options.keep > 0, "Checkpoint::save: ", options.keep, " files to keep");
   for (const auto& [key, value] : metadata)
     REEL_CHECK(!key.starts_with("reel."), "Checkpoint::save: metadata of one's own cannot be named '", key, "'");
   StateDict all;
@@ -80,7 +109,30 @@ void Checkpoint::save(const std::filesystem::path& path, Metadata metadata) cons
   add(kGenerator, generator_dict());
   metadata[kVersionKey] = kVersion;
   metadata[kPartsKey] = joined(names);  // parts without tensors are in no tensor's name
+  keep_old_files(path, options.keep);
   io::save(all, path, metadata);
+}
+
+std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::path& path, CheckpointOptions options) {
+  std::vector<std::string> damaged;
+  std::error_code error;
+  for (int i = 0;; ++i) {
+    const std::filesystem::path file = numbered(path, i);
+    if (!std::filesystem::exists(file, error)) {
+      if (i == 0) continue;  // a run that was killed between two renames
+      break;
+    }
+    try {
+      TensorFile(file).verify();
+    } catch (const Error& problem) {
+      damaged.push_back(problem.what());
+      continue;
+    }
+    Metadata metadata = load(file, options);
+    return LoadedCheckpoint{file, std::move(metadata), std::move(damaged)};
+  }
+  REEL_CHECK(damaged.empty(), "Checkpoint::load_newest: no file can be read: ", joined(damaged, "; "));
+  return {};
 }
 
 Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions options) {

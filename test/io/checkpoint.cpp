@@ -13,6 +13,7 @@
 #include "test/support/pch.h"
 
 using namespace reel;
+using namespace std::string_literals;
 using Catch::Matchers::Contains;
 using Catch::Matchers::Equals;
 namespace fs = std::filesystem;
@@ -262,6 +263,48 @@ TEST_CASE("any bit of a checkpoint that is flipped is noticed, and changes nothi
         1);
   CHECK_THROWS_WITH(io::save(tensors, folder / "x", {{"reel.crc32", ""}}),
                     Contains("metadata cannot be named reel.crc32"));
+}
+
+TEST_CASE("older checkpoints are kept, and the newest that can be read is loaded") {
+  const Folder folder;
+  const fs::path path = folder / "run.safetensors";
+  struct Counter {
+    int64_t n = 0;
+    StateDict state_dict() const { return {{"n", full({}, n, {.dtype = kInt64})}}; }
+    void load_state_dict(const StateDict& dict) { n = find(dict, "n")->item<int64_t>(); }
+  } counter;
+  io::Checkpoint checkpoint;
+  checkpoint.add("counter", counter);
+  CHECK_FALSE(checkpoint.load_newest(path));
+  for (counter.n = 1; counter.n <= 5; ++counter.n)
+    checkpoint.save(path, {{"n", std::to_string(counter.n)}}, {.keep = 3});
+  CHECK(folder.count() == 3);
+  const auto newest = [&] {
+    const auto found = checkpoint.load_newest(path);
+    REQUIRE(found);
+    CHECK(found->metadata.at("n") == std::to_string(counter.n));
+    return std::pair(found->path.filename().string(), found->damaged.size());
+  };
+  CHECK(newest() == std::pair("run.safetensors"s, size_t{0}));
+  CHECK(counter.n == 5);
+  std::string bad = contents(path);
+  bad.back() = static_cast<char>(bad.back() ^ 4);
+  write(path, bad);
+  CHECK(newest() == std::pair("run.1.safetensors"s, size_t{1}));
+  CHECK(counter.n == 4);
+  fs::remove(path);
+  write(folder / "run.1.safetensors", "");
+  CHECK(newest() == std::pair("run.2.safetensors"s, size_t{1}));
+  CHECK(counter.n == 3);
+  write(folder / "run.2.safetensors", bad);
+  CHECK_THROWS_WITH(checkpoint.load_newest(path),
+                    Contains("no file can be read: ") && Contains("too few") && Contains("the data are damaged"));
+  CHECK(counter.n == 3);
+  CHECK_THROWS_WITH(checkpoint.save(path, {}, {.keep = 0}), Contains("0 files to keep"));
+  checkpoint.save(path, {}, {.keep = 2});
+  checkpoint.save(path, {}, {.keep = 2});
+  CHECK(checkpoint.load_newest(path)->damaged.empty());
+  CHECK(folder.count() == 2);
 }
 
 TEST_CASE("loading a checkpoint takes no more memory beside the run than its file", "[cpu]") {

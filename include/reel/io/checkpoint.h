@@ -2,6 +2,7 @@
 #include <concepts>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,15 +30,29 @@ struct CheckpointOptions {
   bool verify = true;
 };
 
+/// Of Checkpoint::save.
+struct CheckpointSaveOptions {
+  /// How many files there are in the end: `path`, which is the newest, and those that it was before, whose names have
+  /// 1, 2, … before the extension: "run.1.safetensors". Older ones are removed.
+  int keep = 1;
+};
+
+/// What Checkpoint::load_newest has found.
+struct LoadedCheckpoint {
+  std::filesystem::path path;        ///< The file that was loaded.
+  Metadata metadata;                 ///< The user's, in it.
+  std::vector<std::string> damaged;  ///< For each newer file, why it could not be read.
+};
+
 /// Everything that a training run needs to resume, in one file:
 ///
 ///   io::Checkpoint checkpoint;
 ///   checkpoint.add("model", net).add("optimizer", adam).add("data", loader);
-///   if (std::filesystem::exists("run.safetensors")) checkpoint.load("run.safetensors");
+///   checkpoint.load_newest("run.safetensors");
 ///   while (loader.epoch() < 5)
 ///     for (auto [x, y] : loader) {
 ///       …
-///       if (loader.position() % 100 == 0) checkpoint.save("run.safetensors", {{"note", "baseline"}});
+///       if (loader.position() % 100 == 0) checkpoint.save("run.safetensors", {{"note", "baseline"}}, {.keep = 2});
 ///     }
 ///
 /// The calling thread's random generator is part of every checkpoint. A run that is killed and resumed continues bit
@@ -55,14 +70,18 @@ class Checkpoint {
   }
 
   /// Writes all parts as io::save does: atomically, so that a crash leaves either the old file or the new one. Keys of
-  /// the metadata that begin with "reel." are an Error.
-  void save(const std::filesystem::path& path, Metadata metadata = {}) const;
+  /// the metadata that begin with "reel." are an Error. `path` is there at any time, also where older files are kept.
+  void save(const std::filesystem::path& path, Metadata metadata = {}, CheckpointSaveOptions options = {}) const;
 
   /// Restores the saved state of all parts, in the order in which they were added, and returns the user's metadata. All
   /// or nothing: anything that does not fit, and any bit that has changed since the file was written, is an Error that
   /// names the file and the part. Parts that had been loaded by then are restored; one that throws while it is restored
   /// is named, too. Takes no more memory than the file has bytes, beside what the parts keep.
   Metadata load(const std::filesystem::path& path, CheckpointOptions options = {});
+
+  /// Loads the newest of the files that save() has kept which is not damaged, as load() does; nothing if there are
+  /// none. Throws if none of those that there are can be read, or if one can be read and does not fit.
+  std::optional<LoadedCheckpoint> load_newest(const std::filesystem::path& path, CheckpointOptions options = {});
 
  private:
   struct Part {
