@@ -138,6 +138,15 @@ template <class T>
 REEL_HD T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }
+/// log(1 + e^x) for x <= 0.
+template <class T>
+REEL_HD T log1p_exp(T x) {
+  return log1p(exp(x));
+}
+template <class T>
+REEL_HD T silu(T x) {
+  return x * sigmoid(x);
+}
 
 // clang-format on
 

@@ -297,7 +297,7 @@ struct GeluTanh {
 struct Silu {
   static constexpr Save save = kInput;
   static constexpr bool kIntegers = false;
-  template <class T> REEL_HD T operator()(T x) const { return x * sigmoid(x); }
+  template <class T> REEL_HD T operator()(T x) const { return silu(x); }
   template <class T> REEL_HD T grad(T g, T x, T) const {
     const T s = sigmoid(x);
     return g * s * (T(1) + x * (T(1) - s));
@@ -320,7 +320,7 @@ struct Mish {
 struct LogSigmoid {
   static constexpr Save save = kInput;
   static constexpr bool kIntegers = false;
-  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(0), x) - log1p(exp(-abs(x))); }
+  template <class T> REEL_HD T operator()(T x) const { return select(x > T(0), T(0), x) - log1p_exp(-abs(x)); }
   template <class T> REEL_HD T grad(T g, T x, T) const { return g * sigmoid(-x); }
 };
 struct Hardswish {
@@ -339,7 +339,7 @@ struct Softplus {
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T x) const {
     const T z = x * T(beta);
-    return select(z > T(threshold), x, log1p(exp(z)) / T(beta));
+    return select(z > T(threshold), x, (select(z > T(0), z, T(0)) + log1p_exp(-abs(z))) / T(beta));
   }
   template <class T> REEL_HD T grad(T g, T x, T) const {
     const T z = x * T(beta);
@@ -445,7 +445,7 @@ struct Logaddexp {
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T a, T b) const {
     const T most = select((a > b) | (a != a), a, b);
-    return select(a == b, a + T(kLn2), most + log1p(exp(-abs(a - b))));
+    return select(a == b, a + T(kLn2), most + log1p_exp(-abs(a - b)));
   }
   // Two equal infinities share the gradient: their difference is NaN.
   template <class T> REEL_HD T share(T a, T b) const {

@@ -1,0 +1,133 @@
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <random>
+
+#include "reel/ops.h"
+
+// How exact float32 functions are, in units in the last place (ulp), against the C library's in double precision.
+namespace reel {
+namespace {
+
+const double kInf = std::numeric_limits<double>::infinity(), kLargest = std::numeric_limits<float>::max();
+
+/// The distance of two neighbours at x; that of subnormal numbers below the least normal one.
+double ulp(double x) {
+  int exponent;
+  std::frexp(std::max(std::abs(x), 0x1p-126), &exponent);
+  return std::ldexp(1., exponent - 24);
+}
+
+/// The error in ulp; infinite where NaN, an infinity or the sign of zero is wrong.
+double error_in_ulp(double got, double exact) {
+  const float rounded = static_cast<float>(exact);
+  if (std::isnan(exact)) return std::isnan(got) ? 0 : kInf;
+  if (std::isinf(got) && got == rounded) return 0;
+  // The largest number and infinity are neighbours.
+  if (std::abs(exact) >= kLargest && std::abs(got) >= kLargest) return 1;
+  if (std::isnan(got) || std::isinf(got) || std::isinf(rounded)) return kInf;
+  if (exact == 0 && got == 0 && std::signbit(got) != std::signbit(exact)) return kInf;
+  return std::abs(got - exact) / ulp(exact);
+}
+
+/// All magnitudes of both signs, numbers of ordinary size, the neighbourhoods of 0.5, 1 and the ends, and special ones.
+std::vector<float> sample(double low, double high) {
+  std::vector<float> x;
+  const auto add = [&](float v) {
+    if (!(v < low || v > high)) x.push_back(v);
+  };
+  std::mt19937 random(1);
+  for (int i = 0; i < 50000; ++i) add(std::bit_cast<float>(static_cast<uint32_t>(random())));
+  const double from = std::max(low, -20.), to = std::min(high, 20.);
+  for (int i = 0; i < 50000; ++i) add(static_cast<float>(from + (to - from) * random() * 0x1p-32));
+  for (double centre : {low, high, 0.5, -0.5, 1., -1.})
+    if (std::isfinite(centre))
+      for (int i = -1000; i < 1000; ++i)
+        add(std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(centre)) + i));
+  for (double v : {0., -0., kInf, -kInf, 0x1p-149, -0x1p-149, 0x1p-126, -0x1p-126}) add(static_cast<float>(v));
+  x.push_back(std::numeric_limits<float>::quiet_NaN());
+  return x;
+}
+
+struct Function {
+  const char* name;
+  Tensor (*call)(const Tensor&);
+  double (*exact)(double);
+  double low = -kInf, high = kInf;
+  double bound = 1.5;  // more than that only with a reason
+};
+
+double logistic(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
+double log1p_exp(double x) { return std::max(x, 0.) + std::log1p(std::exp(-std::abs(x))); }
+
+}  // namespace
+
+TEST_CASE("float32 functions are exact to 1.5 ulp", "[ops][isa][accuracy]") {
+  // clang-format off
+  const Function functions[] = {
+      {"exp", exp, std::exp}, {"exp2", exp2, std::exp2}, {"expm1", expm1, std::expm1},
+      {"log", log, std::log}, {"log2", log2, std::log2}, {"log10", log10, std::log10}, {"log1p", log1p, std::log1p},
+      {"sqrt", sqrt, std::sqrt}, {"rsqrt", rsqrt, [](double x) { return 1 / std::sqrt(x); }},
+      {"reciprocal", reciprocal, [](double x) { return 1 / x; }},
+      {"square", square, [](double x) { return x * x; }},
+      {"sin", sin, std::sin}, {"cos", cos, std::cos}, {"tan", tan, std::tan},
+      {"asin", asin, std::asin}, {"acos", acos, std::acos}, {"atan", atan, std::atan},
+      {"sinh", sinh, std::sinh}, {"cosh", cosh, std::cosh}, {"tanh", tanh, std::tanh},
+      {"asinh", asinh, std::asinh}, {"acosh", acosh, std::acosh}, {"atanh", atanh, std::atanh},
+      {"erf", erf, std::erf}, // The C library's.
+      {"erfc", erfc, std::erfc, -kInf, kInf, 3},
+      {"lgamma", lgamma, [](double x) { return std::lgamma(x); }, -kInf, kInf, 8},
+      {"sigmoid", sigmoid, logistic},
+      // At -infinity the product is NaN, as in PyTorch.
+      {"silu", silu, [](double x) { return x * logistic(x); }},
+      {"softplus", [](const Tensor& x) { return softplus(x); }, [](double x) { return x != x ? x : log1p_exp(x); }},
+      {"logsigmoid", logsigmoid, [](double x) { return x != x ? x : -log1p_exp(-x); }, -kInf, 100},
+      {"elu", [](const Tensor& x) { return elu(x); }, [](double x) { return x > 0 ? x : std::expm1(x); }},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x); }, [](double x) { return x > 0 ? x : 0.01 * x; }},
+      {"atan2", [](const Tensor& x) { return atan2(x, 3.5); }, [](double x) { return std::atan2(x, 3.5); }},
+      {"atan2", [](const Tensor& x) { return atan2(x, -3.5); }, [](double x) { return std::atan2(x, -3.5); }},
+      {"atan2", [](const Tensor& x) { return atan2(full_like(x, 0.3), x); }, [](double x) { return std::atan2(static_cast<double>(0.3f), x); }},
+      {"hypot", [](const Tensor& x) { return hypot(x, 3.5); }, [](double x) { return std::hypot(x, 3.5); }},
+      {"pow", [](const Tensor& x) { return pow(x, 0.3); }, [](double x) { return std::pow(x, static_cast<double>(0.3f)); }},
+      {"pow", [](const Tensor& x) { return pow(x, 3); }, [](double x) { return x * x * x; }},
+      // A product of three rounded factors, one of them a constant.
+      {"selu", selu, [](double x) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x)); }, -kInf, kInf, 2},
+      {"hardswish", hardswish, [](double x) { return x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6; }, -kInf, kInf, 2.5},
+      // Products and a quotient of rounded exponentials; where eˣ is subnormal it has few digits.
+      {"mish", mish, [](double x) { return x > 40 ? x : x * std::tanh(std::log1p(std::exp(x))); }, -87, kInf, 4.5},
+      // Left of 0 the distribution function is a difference, of ever fewer digits, as in PyTorch.
+      {"gelu", gelu, [](double x) { return x * std::erfc(-x * std::sqrt(0.5)) / 2; }, -1, kInf, 3},
+  };
+  // clang-format on
+  for (const Function& f : functions) {
+    const std::vector<float> at = sample(f.low, f.high);
+    const std::vector<double> y = f.call(tensor(at)).to_vector<double>();
+    double worst = 0, worst_at = 0;
+    for (size_t i = 0; i < at.size(); ++i)
+      if (const double error = error_in_ulp(y[i], f.exact(at[i])); !(error <= worst)) worst = error, worst_at = at[i];
+    std::printf("%-10s %.2f ulp at %.9g\n", f.name, worst, worst_at);
+    INFO(f.name << ": " << worst << " ulp at " << worst_at);
+    CHECK(worst <= f.bound);
+  }
+}
+
+// The reduction of an angle is hardest where it is nearly a multiple of π / 2, and few samples are.
+TEST_CASE("float32 sin, cos and tan are exact near multiples of pi / 2", "[ops][isa][accuracy]") {
+  std::vector<float> at;
+  for (int n = 1; n < 20000; ++n)
+    for (int i = -2; i <= 2; ++i)
+      at.push_back(std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(n * M_PI_2)) + i));
+  const Function functions[] = {{"sin", sin, std::sin}, {"cos", cos, std::cos}, {"tan", tan, std::tan}};
+  for (const Function& f : functions) {
+    const std::vector<double> y = f.call(tensor(at)).to_vector<double>();
+    for (size_t i = 0; i < at.size(); ++i)
+      if (const double error = error_in_ulp(y[i], f.exact(at[i])); !(error <= f.bound)) {
+        INFO(f.name << " of " << at[i]);
+        CHECK(error <= f.bound);
+      }
+  }
+}
+
+}  // namespace reel
