@@ -88,9 +88,9 @@ def torch_nan(d):
 
 
 @documented("A gradient that `create_graph` has made has a history only where it depends on something that requires grad; "
-            "PyTorch's may have one that gives zeros.")  # fmt: skip
+            "PyTorch's may have one that gives zeros; so has that of `cumprod` of one element.")  # fmt: skip
 def _(d):
-    return d.kind == "requires_grad" and d.op == "grad" and not d.reel.requires_grad
+    return d.kind == "requires_grad" and d.op == "grad"
 
 
 @documented("`unique` has no gradient; PyTorch's fails in the backward pass.")
@@ -119,9 +119,33 @@ def _(d):
     return in_gradient(d) and some_operand(d, {"softshrink", "hardshrink"}, lambda x: x.isnan().any())
 
 
+@documented("At NaN the slope of `elu`, `selu` and `celu` is that right of 0; PyTorch's is NaN or that, by where the element lies.")
+def _(d):
+    return in_gradient(d) and some_operand(d, {"elu", "elu_", "selu", "celu"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d))
+
+
 @documented("The second derivatives of `elu`, `selu` and `celu` at 0 are those from the left; PyTorch's are 0.")
 def _(d):
     return in_second(d) and some_operand(d, {"elu", "elu_", "selu", "celu"}, lambda x: (x == 0).any())
+
+
+@documented("What does not count gets 0 of an infinite slope or gradient, not NaN: elements that are overwritten in place, the second "
+            "derivatives of `elu`, `selu` and `celu` right of 0.")  # fmt: skip
+def _(d):
+    overwritten = d.ops & {"copy_", "fill_", "zero_", "masked_fill_", "masked_scatter_", "index_put_", "index_fill_", "index_copy_", "scatter_"}
+    kinks = in_second(d) and d.ops & {"elu", "elu_", "selu", "celu"}
+    return in_gradient(d) and bool(overwritten or kinks) and only_where(d, torch_nan(d))
+
+
+@documented("The slope of a nuclear norm of a singular matrix is one of many.")
+def _(d):
+    singular = lambda x: x.dim() >= 2 and (torch.linalg.svdvals(x.double())[..., -1] < 1e-6).any()
+    return in_gradient(d) and some_operand(d, {"linalg.matrix_norm"}, singular)
+
+
+@documented("While gradients are recorded a tensor is not changed in place by what requires grad if another view of its memory is a leaf.")
+def _(d):
+    return d.kind == "refused" and d.op.endswith("_") and "another view of this memory is a leaf" in d.message
 
 
 @documented("Ops save other tensors for the backward pass than PyTorch's, mostly fewer, so that a change in place may be allowed where "
@@ -168,9 +192,9 @@ def _(d):
     return in_gradient(d) and "binary_cross_entropy" in d.ops and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
 
 
-@documented("The second derivatives by the exponent of `pow` where the base is 0, and of `renorm` of zeros, are 0; PyTorch's are NaN.")
+@documented("The second derivatives by the exponent of `pow` where the base is 0, and of `renorm` and `cosine_similarity` of zeros, are not NaN.")
 def _(d):
-    return in_second(d) and some_operand(d, {"pow", "pow_", "float_power", "renorm"}, lambda x: (x == 0).any()) and only_where(d, torch_nan(d))
+    return in_second(d) and some_operand(d, {"pow", "pow_", "float_power", "renorm", "cosine_similarity"}, lambda x: (x == 0).any()) and only_where(d, torch_nan(d))
 
 
 @documented("Infinite elements: `logcumsumexp` has slope 0 where it is -inf, `cdist(a, b, inf)` one at the largest difference, where x is not "
@@ -193,6 +217,12 @@ def _(d):
     views = {result for s in d.program if s.op.name != "tensor" for result in s.results}
     of_views = any(s.op.base == "requires_grad_" and s.args[0] in views for s in d.program)
     return d.kind == "undefined" and d.torch is None and of_views and any(s.op.base.endswith("_") and s.op.base != "requires_grad_" for s in d.program)
+
+
+@documented("No op changes an operand that it does not own; PyTorch's `det` does, if it is expanded.")
+def _(d):
+    in_place = any(op.endswith("_") for op in d.ops - {"requires_grad_"})
+    return d.kind == "value" and d.op == "tensor" and not in_place and torch.equal(d.reel.data, d.program[d.at].args[0])
 
 
 @documented("The views of `split`, `chunk`, `tensor_split` and `unbind` may be changed in place while gradients are recorded.")
@@ -244,6 +274,12 @@ def _(d):
     return d.kind == "accepted" and in_message("expected target dtype to be Long or Byte", "expected scalar type Long but found Int")(d)
 
 
+@documented("An integer division by 0 is an Error that leaves the tensor as it was; PyTorch's leaves it half divided.")
+def _(d):
+    return d.kind == "value" and d.op in ("floor_divide_", "fmod_", "remainder_") and not d.torch.is_floating_point() and bool(
+        (torch.as_tensor(d.args[1]) == 0).any())  # fmt: skip
+
+
 @documented("Operands of changes in place may overlap the tensor that is changed: they are read first.")
 def _(d):
     if d.kind == "value" and d.op.endswith("_"):
@@ -276,6 +312,11 @@ def _(d):
         d.op in ("grad", "backward") and "Index to scalar can have only 1 value, got 0" in d.message)  # fmt: skip
 
 
+@documented("`pad` converts its value as `fill_` does, -1 to 255 of uint8.")
+def _(d):
+    return d.kind == "accepted" and d.op == "pad" and d.args[0].dtype == torch.uint8 and "cannot be converted to type" in d.message
+
+
 @documented("`kron` takes operands that are not contiguous.")
 def _(d):
     return d.kind == "accepted" and d.op == "kron" and "view size is not compatible" in d.message
@@ -296,7 +337,7 @@ def _(d):
         return False
     if d.op in ("index", "diff"):
         return "out of range" in d.message and (d.op == "index" or d.args[1] == 0)
-    return in_message("out of range", "convert it to a floating point type first")(d) and isinstance(d.args[0], torch.Tensor) and d.args[0].numel() == 0
+    return in_message("out of range", "convert it to a floating point type first", "is neither less than stride")(d) and isinstance(d.args[0], torch.Tensor) and d.args[0].numel() == 0
 
 
 @documented("A slice to be padded with `kCircular` is cropped first, and must then be as long as the padding.")
@@ -427,9 +468,9 @@ def _(d):
     return d.kind == "value" and d.op == "binary_cross_entropy_with_logits" and any(not x.isfinite().all() for x in d.args[:2]) and only_where(d, undetermined(d))
 
 
-@documented("The largest of an `embedding_bag` with NaN, and the largest distance of `cdist(a, b, inf)` with NaN, is NaN.")
+@documented("The largest of an `embedding_bag`, the largest distance of `cdist(a, b, inf)` and a `multi_margin_loss` with NaN are NaN.")
 def _(d):
-    return d.kind == "value" and d.op in ("embedding_bag", "cdist") and any(x.isnan().any() for x in tensors_in(d.args)) and only_where(d, d.reel.data.isnan())
+    return d.kind == "value" and d.op in ("embedding_bag", "cdist", "multi_margin_loss") and any(x.isnan().any() for x in tensors_in(d.args)) and only_where(d, d.reel.data.isnan())
 
 
 @documented("Of a singular matrix rounding decides whether `slogdet` finds a determinant of 0.")

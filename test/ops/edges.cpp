@@ -545,7 +545,8 @@ TEST_CASE("the slope of a remainder by zero or infinity", "[ops]") {
     CHECK(slopes(remainder, create_graph) == Numbers{1, 0, 3, 0, -kInf, -6});
     CHECK(slopes(fmod, create_graph) == Numbers{0, 0, 0, 0, -kInf, -6});
   }
-  for (Tensor (*const f)(const Tensor&, const Tensor&) : {Tensor(*)(const Tensor&, const Tensor&){fmod}, remainder})
+  Tensor (*const both[])(const Tensor&, const Tensor&) = {fmod, remainder};
+  for (const auto f : both)
     CHECK(numbers(second_derivative([&](const Tensor& x) { return f(a, x); }, b)) == Numbers{0, 0, 0, 0, 0, 0});
 }
 
