@@ -174,10 +174,11 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
            [x = SavedTensor(x), y = SavedTensor::output(y), dims, absent = plan.absent](Backward& back) {
              const auto [best, ties] = no_grad([&] {
                const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
-               const Tensor equals = ((in == out) | ((in != in) & (out != out))).to(in.dtype());  // NaN is equal to NaN
+               const Tensor equals = (in == out) | ((in != in) & (out != out));  // NaN is equal to NaN
                return std::pair(equals, sum(equals, dims, true));
              });
-             back.set(0, with_kept_dims(back.grad(), absent) / ties * best);
+             // The others get 0 of a gradient that is NaN, too.
+             back.set(0, where(best, with_kept_dims(back.grad(), absent) / ties, 0));
            });
   return y;
 }

@@ -4,6 +4,8 @@ tells such a difference, a Difference of differential.py, from others.
 python3 differences.py prints the sentences as Markdown.
 """
 
+import math
+
 import torch
 
 from program import run_torch
@@ -109,9 +111,10 @@ def _(d):
     return d.kind == "undefined" and d.op in ("grad", "backward") and not (d.torch if d.reel is None else d.reel.data).any()
 
 
-@documented("Where `amin` or `amax` is NaN the elements that are NaN share the gradient, as in `max`; in PyTorch all get NaN.")
+@documented("Where `amin` or `amax` is NaN the elements that are NaN share the gradient, as in `max`, and where their gradient "
+            "is NaN the others get 0; in PyTorch all get NaN.")  # fmt: skip
 def _(d):
-    return in_gradient(d) and some_operand(d, {"amin", "amax", "aminmax", "norm", "linalg.vector_norm", "normalize"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d))
+    return in_gradient(d) and some_operand(d, {"amin", "amax", "aminmax", "norm", "linalg.vector_norm", "normalize"}, lambda x: True) and only_where(d, torch_nan(d))
 
 
 @documented("At NaN the slope of `softshrink` and `hardshrink` is 1; PyTorch's is 0.")
@@ -137,15 +140,32 @@ def _(d):
     return in_gradient(d) and bool(overwritten or kinks) and only_where(d, torch_nan(d))
 
 
+@documented("The slope of `vector_norm` of negative order is NaN where an element is 0.")
+def _(d):
+    return in_gradient(d) and some_operand(d, {"linalg.vector_norm"}, lambda x: (x == 0).any()) and only_where(d, d.reel.data.isnan())
+
+
+@documented("Where the extreme of `scatter_reduce` is NaN no element gets a gradient; in PyTorch all get NaN.")
+def _(d):
+    return in_gradient(d) and some_operand(d, {"scatter_reduce", "scatter_reduce_"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d))
+
+
+@documented("`linalg::qr` of a matrix without full rank gives one of many.")
+def _(d):
+    deficient = lambda x: (torch.linalg.svdvals(x.double())[..., -1] < 1e-6).any()
+    return d.kind == "value" and d.op in ("linalg.qr", "grad", "backward") and some_operand(d, {"linalg.qr"}, deficient)
+
+
 @documented("The slope of a nuclear norm of a singular matrix is one of many.")
 def _(d):
     singular = lambda x: x.dim() >= 2 and (torch.linalg.svdvals(x.double())[..., -1] < 1e-6).any()
     return in_gradient(d) and some_operand(d, {"linalg.matrix_norm"}, singular)
 
 
-@documented("While gradients are recorded a tensor is not changed in place by what requires grad if another view of its memory is a leaf.")
+@documented("While gradients are recorded a tensor is not changed in place by what requires grad if another view of its memory is a leaf; nor is a view "
+            "that was made of a leaf under `NoGrad`.")  # fmt: skip
 def _(d):
-    return d.kind == "refused" and d.op.endswith("_") and "another view of this memory is a leaf" in d.message
+    return d.kind == "refused" and d.op.endswith("_") and in_message("another view of this memory is a leaf", "the view was made under no_grad or became a leaf")(d)
 
 
 @documented("Ops save other tensors for the backward pass than PyTorch's, mostly fewer, so that a change in place may be allowed where "
@@ -169,9 +189,9 @@ def _(d):
     return in_gradient(d) and some_operand(d, {"median", "quantile", "kthvalue", "mode", "topk"}, ties)
 
 
-@documented("`poisson_nll_loss` with `full` and `kl_div` have a gradient by targets that are 0, too, not NaN.")
+@documented("`poisson_nll_loss` with `full` and `kl_div` have a gradient by targets that are 0 (or less), too, not NaN.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x == 0).any()) and only_where(d, torch_nan(d))
+    return in_gradient(d) and some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x <= 0).any()) and only_where(d, torch_nan(d))
 
 
 @documented("Only floating-point tensors ever require grad.")
@@ -187,9 +207,9 @@ def _(d):
         or bool(d.ops & {"gelu_tanh", "logit", "mish"}) and only_where(d, torch_nan(d)))  # fmt: skip
 
 
-@documented("The slope of `binary_cross_entropy` is bounded by 1e12, not by 1e12 rounded to float32.")
+@documented("The 1e-12 in the slopes of `binary_cross_entropy` and `cosine_embedding_loss` is not rounded to float32.")
 def _(d):
-    return in_gradient(d) and "binary_cross_entropy" in d.ops and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
+    return in_gradient(d) and bool(d.ops & {"binary_cross_entropy", "cosine_embedding_loss"}) and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
 
 
 @documented("The second derivatives by the exponent of `pow` where the base is 0, and of `renorm` and `cosine_similarity` of zeros, are not NaN.")
@@ -198,25 +218,25 @@ def _(d):
 
 
 @documented("Infinite elements: `logcumsumexp` has slope 0 where it is -inf, `cdist(a, b, inf)` one at the largest difference, where x is not "
-            "finite that of `renorm` is NaN, and the second ones of `prod` and `cumprod` are those of the products.")  # fmt: skip
+            "finite that of `renorm` is NaN, and the second ones of `prod`, `cumprod` and `logaddexp` are their limits, or NaN.")  # fmt: skip
 def _(d):
-    ops = {"logcumsumexp", "cdist", "renorm", *(("prod", "cumprod") if in_second(d) else ())}
+    ops = {"logcumsumexp", "cdist", "renorm", *(("prod", "cumprod", "logaddexp") if in_second(d) else ())}
     return in_gradient(d) and some_operand(d, ops, lambda x: not x.isfinite().all()) and only_where(d, undetermined(d))
 
 
-@documented("The slope of a normalisation of one element is a difference of equals, of which rounding is left.")
+@documented("The slope of a normalisation of one or two elements is a difference of equals, of which rounding is left.")
 def _(d):
-    if not in_gradient(d) or not d.ops & {"layer_norm", "rms_norm"}:
-        return False
-    single = any(s.op.base in ("layer_norm", "rms_norm") and set(s.args[1]) == {1} for s in d.program)
-    return single and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=1e4 * torch.finfo(d.torch.dtype).eps)
+    few = any(s.op.base in ("layer_norm", "rms_norm") and math.prod(s.args[1]) <= 2 for s in d.program) or any(
+        x.numel() <= 2 * math.prod(x.shape[:2]) for x, *_ in operands(d, {"instance_norm"}))  # fmt: skip
+    return in_gradient(d) and few and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=1e4 * torch.finfo(d.torch.dtype).eps)
 
 
-@documented("What is made of a leaf that is a view stays connected to it when the memory that they share is written under `NoGrad`.")
+@documented("What is made of a leaf that is a view stays connected to it when the memory that they share is written.")
 def _(d):
     views = {result for s in d.program if s.op.name != "tensor" for result in s.results}
     of_views = any(s.op.base == "requires_grad_" and s.args[0] in views for s in d.program)
-    return d.kind == "undefined" and d.torch is None and of_views and any(s.op.base.endswith("_") and s.op.base != "requires_grad_" for s in d.program)
+    lost = d.kind == "undefined" and d.torch is None or in_gradient(d) and d.reel.data.isfinite().all()
+    return lost and of_views and any(s.op.base.endswith("_") and s.op.base != "requires_grad_" for s in d.program)
 
 
 @documented("No op changes an operand that it does not own; PyTorch's `det` does, if it is expanded.")
@@ -305,16 +325,28 @@ def _(d):
 
 @documented("Tensors without elements work everywhere: `instance_norm` of no examples, `bilinear` of no features, `unique` of empty slices.")
 def _(d):
+    if d.kind == "requires_grad":
+        return d.op.startswith("linalg.") and d.args[0].numel() == 0
     if d.kind != "accepted":
         return False
-    return d.op == "instance_norm" and d.args[0].numel() == 0 or d.op == "bilinear" and "cannot reshape tensor of 0 elements" in d.message or (
+    return d.op == "batch_norm" and "index 0 out of range for tensor of size [0]" in d.message or d.op == "instance_norm" and d.args[0].numel() == 0 or d.op == "bilinear" and "cannot reshape tensor of 0 elements" in d.message or (
         d.op in ("unique", "unique_consecutive") and "0 sized dimensions" in d.message) or (
+        d.op in ("grad", "backward") and "PixelShuffleBackward0 returned an invalid gradient" in d.message) or (
         d.op in ("grad", "backward") and "Index to scalar can have only 1 value, got 0" in d.message)  # fmt: skip
 
 
-@documented("`pad` converts its value as `fill_` does, -1 to 255 of uint8.")
+@documented("`pad` and `masked_fill_` convert their value as `fill_` does, -1 to 255 of uint8.")
 def _(d):
-    return d.kind == "accepted" and d.op == "pad" and d.args[0].dtype == torch.uint8 and "cannot be converted to type" in d.message
+    return d.kind == "accepted" and d.op in ("pad", "masked_fill", "masked_fill_") and d.args[0].dtype == torch.uint8 and "cannot be converted to type" in d.message
+
+
+@documented("A view may be changed in place also where another view of its memory has been changed while gradients were recorded.")
+def _(d):
+    made = {result for s in d.program if s.op.name != "tensor" for result in s.results}
+    leaves = {s.args[0] for s in d.program if s.op.base == "requires_grad_"}
+    changed = d.program[d.at].args[0]
+    return d.kind == "accepted" and d.op.endswith("_") and "a leaf Variable that requires grad is being used" in d.message and (
+        changed in made - leaves and any(s.op.base.endswith("_") and s.args[0] not in leaves for s in d.program[: d.at]))  # fmt: skip
 
 
 @documented("`kron` takes operands that are not contiguous.")
@@ -488,8 +520,10 @@ def _(d):
     return d.kind == "value" and d.op in (*of, "grad", "backward") and some_operand(d, of, extreme) and only_where(d, undetermined(d))
 
 
-@documented("In `baddbmm`, too, what counts for nothing (alpha = 0, beta = 0) may hold NaN.")
+@documented("In `baddbmm`, too, what counts for nothing (alpha = 0, beta = 0) may hold NaN, and gets 0 of a gradient that is NaN.")
 def _(d):
+    if in_gradient(d):
+        return any(s.op.base in ("baddbmm", "addmm") and 0 in s.args[3:] for s in d.program) and only_where(d, torch_nan(d))
     return d.kind == "value" and d.op == "baddbmm" and 0 in d.args[3:] and bool(d.torch.isnan().any())
 
 

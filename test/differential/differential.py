@@ -131,12 +131,12 @@ def largest_of(x):
     return x.detach().double().nan_to_num(0, 0, 0).abs().max().item()
 
 
-def rounded_to(statement, values):
-    """The coarsest dtype of the outputs of a gradient, to which it has been rounded, or None."""
-    if statement.op.base not in ("grad", "backward"):
+def rounded_to(program, values):
+    """The coarsest dtype of the outputs of the gradients, to which they have been rounded, or None."""
+    if program[-1].op.base not in ("grad", "backward"):
         return None
-    outputs = statement.args[0] if isinstance(statement.args[0], list) else [statement.args[0]]
-    return max((values[y].dtype for y in outputs if y in values), key=lambda dtype: TOLERANCES[dtype], default=None)
+    outputs = [y for s in program if s.op.base in ("grad", "backward") for y in (s.args[0] if isinstance(s.args[0], list) else [s.args[0]])]
+    return max((values[y].dtype for y in outputs if values.get(y) is not None), key=lambda dtype: TOLERANCES[dtype], default=None)
 
 
 def compare(program, theirs, ours, disturbed=(), passed=()):
@@ -160,7 +160,7 @@ def compare(program, theirs, ours, disturbed=(), passed=()):
             others = [other.get(number) for other, _ in disturbed]
             # A gradient is summed in an order that no other value shows.
             largest = max(map(largest_of, values.values())) if disturbed and statement.op.base in ("grad", "backward") else 0
-            found = compare_value(reel_values[number], values[number], others, largest, rounded_to(statement, values))
+            found = compare_value(reel_values[number], values[number], others, largest, rounded_to(program[: i + 1], values))
             if found:
                 return Difference(found[0], program, i, found[1], values[number], reel_values[number], number)
     return Difference("leak", program, len(program) - 1, f"{leaked} nodes") if leaked else None
