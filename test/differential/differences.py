@@ -191,7 +191,15 @@ def _(d):
 
 @documented("`poisson_nll_loss` with `full` and `kl_div` have a gradient by targets that are 0 (or less), too, not NaN.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x <= 0).any()) and only_where(d, torch_nan(d))
+    return in_gradient(d) and some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x <= 0).any()) and only_where(d, undetermined(d))
+
+
+@documented("`squeeze` of a dimension that is not of size 1 is the tensor itself, also under `NoGrad`.")
+def _(d):
+    if d.kind != "undefined" or d.torch is not None or d.op != "grad":
+        return False
+    of = d.program[d.at].args[1][d.program[d.at].results.index(d.number)]
+    return any(of in s.results and s.op.base == "squeeze" and not s.record for s in d.program)
 
 
 @documented("Only floating-point tensors ever require grad.")
@@ -212,15 +220,19 @@ def _(d):
     return in_gradient(d) and bool(d.ops & {"binary_cross_entropy", "cosine_embedding_loss"}) and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
 
 
-@documented("The second derivatives by the exponent of `pow` where the base is 0, and of `renorm` and `cosine_similarity` of zeros, are not NaN.")
+@documented("The second derivatives by the exponent of `pow` where the base is 0, and of `renorm` and `cosine_similarity` of zeros, are not NaN, but "
+            "by what a slope of `pow` at base 0 depends on they may be.")  # fmt: skip
 def _(d):
+    if in_second(d) and some_operand(d, {"pow", "float_power"}, lambda x: (x == 0).any()):
+        return only_where(d, undetermined(d))
     return in_second(d) and some_operand(d, {"pow", "pow_", "float_power", "renorm", "cosine_similarity"}, lambda x: (x == 0).any()) and only_where(d, torch_nan(d))
 
 
 @documented("Infinite elements: `logcumsumexp` has slope 0 where it is -inf, `cdist(a, b, inf)` one at the largest difference, where x is not "
-            "finite that of `renorm` is NaN, and the second ones of `prod`, `cumprod` and `logaddexp` are their limits, or NaN.")  # fmt: skip
+            "finite that of `renorm` is NaN, those of `prod` and `cumprod` are exact (0 times infinity is NaN), and "
+            "equals share that of `logaddexp`.")  # fmt: skip
 def _(d):
-    ops = {"logcumsumexp", "cdist", "renorm", *(("prod", "cumprod", "logaddexp") if in_second(d) else ())}
+    ops = {"logcumsumexp", "cdist", "renorm", "prod", "cumprod", "logaddexp"}
     return in_gradient(d) and some_operand(d, ops, lambda x: not x.isfinite().all()) and only_where(d, undetermined(d))
 
 
@@ -239,10 +251,16 @@ def _(d):
     return lost and of_views and any(s.op.base.endswith("_") and s.op.base != "requires_grad_" for s in d.program)
 
 
-@documented("No op changes an operand that it does not own; PyTorch's `det` does, if it is expanded.")
+@documented("`median` along a dimension takes expanded tensors, and `batch_norm` an expanded weight; PyTorch's go beyond their memory.")
 def _(d):
+    expanded = lambda x: 0 in x.stride() and x.numel() > 1
+    if in_gradient(d):
+        return some_operand(d, {"batch_norm"}, lambda x: x.dim() == 1 and expanded(x))
+    if d.kind != "value" or not some_operand(d, {"median", "kthvalue"}, expanded):
+        return False
+    made = next(s for s in d.program if d.number in s.results)
     in_place = any(op.endswith("_") for op in d.ops - {"requires_grad_"})
-    return d.kind == "value" and d.op == "tensor" and not in_place and torch.equal(d.reel.data, d.program[d.at].args[0])
+    return made.op.base in ("median", "kthvalue") or made.op.name == "tensor" and not in_place and torch.equal(d.reel.data, made.args[0])
 
 
 @documented("The views of `split`, `chunk`, `tensor_split` and `unbind` may be changed in place while gradients are recorded.")
@@ -329,7 +347,7 @@ def _(d):
         return d.op.startswith("linalg.") and d.args[0].numel() == 0
     if d.kind != "accepted":
         return False
-    return d.op == "batch_norm" and "index 0 out of range for tensor of size [0]" in d.message or d.op == "instance_norm" and d.args[0].numel() == 0 or d.op == "bilinear" and "cannot reshape tensor of 0 elements" in d.message or (
+    return d.op == "batch_norm" and "index 0 out of range for tensor of size [0]" in d.message or d.op == "instance_norm" and d.args[0].numel() == 0 or in_message("cannot reshape tensor of 0 elements", "must be >= 1 in every dimension")(d) or (
         d.op in ("unique", "unique_consecutive") and "0 sized dimensions" in d.message) or (
         d.op in ("grad", "backward") and "PixelShuffleBackward0 returned an invalid gradient" in d.message) or (
         d.op in ("grad", "backward") and "Index to scalar can have only 1 value, got 0" in d.message)  # fmt: skip
@@ -369,7 +387,7 @@ def _(d):
         return False
     if d.op in ("index", "diff"):
         return "out of range" in d.message and (d.op == "index" or d.args[1] == 0)
-    return in_message("out of range", "convert it to a floating point type first", "is neither less than stride")(d) and isinstance(d.args[0], torch.Tensor) and d.args[0].numel() == 0
+    return in_message("out of range", "convert it to a floating point type first", "is neither less than stride", "integer division by zero")(d) and isinstance(d.args[0], torch.Tensor) and d.args[0].numel() == 0
 
 
 @documented("A slice to be padded with `kCircular` is cropped first, and must then be as long as the padding.")
@@ -394,7 +412,7 @@ def _(d):
 
 @documented("The shapes of a loss's input and target must be equal, or the target a number; PyTorch warns and broadcasts.")
 def _(d):
-    return d.kind == "refused" and d.op.endswith("_loss") and "and target of shape" in d.message
+    return d.kind == "refused" and (d.op.endswith("_loss") or d.op == "kl_div") and "and target of shape" in d.message
 
 
 @documented("Floating-point tensors are not written into integer ones by `index_put_`: `to(kInt64)` first.")
@@ -445,8 +463,9 @@ def _(d):
     if d.kind == "value" and d.op in ("grad", "backward"):
         poles = ~d.reel.data.isfinite() & ~(d.torch.abs() <= 1e12)
         return bool(d.ops & {"digamma", "polygamma", "lgamma"}) and only_where(d, poles | torch.isclose(d.reel.data, d.torch, rtol=1e-6, atol=1e-8))
-    return d.kind == "value" and d.op in ("polygamma", "digamma") and (
-        (d.args[-1] <= 0).any() or torch.allclose(d.reel.data, d.torch, rtol=1e-6, equal_nan=True))  # fmt: skip
+    if d.kind != "value" or not d.ops & {"digamma", "polygamma"} or not d.torch.is_floating_point():
+        return False
+    return d.op in ("polygamma", "digamma") and bool((d.args[-1] <= 0).any()) or torch.allclose(d.reel.data, d.torch, rtol=1e-6, equal_nan=True)
 
 
 @documented("Numbers beside float16 and bfloat16 tensors are not rounded to 16 bits first: `fmod(x, 0.1)`.")
@@ -491,22 +510,31 @@ def _(d):
 
 @documented("`soft_margin_loss` does not overflow; `hardswish` of -inf is 0.")
 def _(d):
+    if in_gradient(d):
+        return "soft_margin_loss" in d.ops and only_where(d, torch_nan(d))
     return d.kind == "value" and (d.op == "soft_margin_loss" and only_where(d, d.torch.isinf() & d.reel.data.isfinite())
                                   or d.op == "hardswish" and only_where(d, d.args[0] == -torch.inf))  # fmt: skip
 
 
 @documented("In `binary_cross_entropy_with_logits` infinite logits or targets may give NaN where PyTorch gives infinity, and the other way round.")
 def _(d):
-    return d.kind == "value" and d.op == "binary_cross_entropy_with_logits" and any(not x.isfinite().all() for x in d.args[:2]) and only_where(d, undetermined(d))
+    ops = {"binary_cross_entropy_with_logits"}
+    return d.kind == "value" and d.op in (*ops, "grad", "backward") and some_operand(d, ops, lambda x: not x.isfinite().all()) and only_where(d, undetermined(d))
 
 
-@documented("The largest of an `embedding_bag`, the largest distance of `cdist(a, b, inf)` and a `multi_margin_loss` with NaN are NaN.")
+@documented("The largest of an `embedding_bag`, the largest distance of `cdist(a, b, inf)` and a `multi_margin_loss` with NaN are NaN; "
+            "`cdist(a, b, 0)` counts NaN.")  # fmt: skip
 def _(d):
+    if d.kind == "value" and d.op == "cdist" and d.args[2] == 0:
+        return only_where(d, torch_nan(d))
     return d.kind == "value" and d.op in ("embedding_bag", "cdist", "multi_margin_loss") and any(x.isnan().any() for x in tensors_in(d.args)) and only_where(d, d.reel.data.isnan())
 
 
-@documented("Of a singular matrix rounding decides whether `slogdet` finds a determinant of 0.")
+@documented("Of a singular matrix rounding decides whether `slogdet` finds a determinant of 0, which has no gradient.")
 def _(d):
+    if d.kind == "refused" and d.op in ("grad", "backward"):
+        singular = lambda x: (torch.linalg.svdvals(x.double())[..., -1] < 1e-6).any()
+        return "is singular" in d.message and some_operand(d, {"linalg.slogdet"}, singular)
     if d.kind != "value" or d.op != "linalg.slogdet":
         return False
     s = torch.linalg.svdvals(d.args[0].double())
