@@ -161,8 +161,9 @@ Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bo
   });
   const Tensor sorted = sort(x, d).values, a = index_select(sorted, d, low), b = index_select(sorted, d, high);
   const Tensor last = sorted.narrow(d, n - 1, 1);  // NaN, if there is one
-  // Not a + 0 (b - a) where a is infinite.
-  const Tensor y = where(last != last, last, where(weight == 0, a, lerp(a, b, weight)));
+  // Not a + 0 (b - a) where a is infinite, nor ∞ - ∞ where b is no other infinity.
+  const Tensor at_infinity = isinf(a) & ((a == b) | !isinf(b));
+  const Tensor y = where(last != last, last, where((weight == 0) | at_infinity, a, a + weight * (b - a)));
   if (q.dim() == 0) return keepdim ? y : y.squeeze(d);
   const Tensor moved = movedim(y, d, 0);  // the quantiles come first
   return keepdim ? moved.unsqueeze(d + 1) : moved;

@@ -117,9 +117,9 @@ def _(d):
     return in_gradient(d) and some_operand(d, {"amin", "amax", "aminmax", "norm", "linalg.vector_norm", "normalize"}, lambda x: True) and only_where(d, torch_nan(d))
 
 
-@documented("At NaN the slope of `softshrink` and `hardshrink` is 1; PyTorch's is 0.")
+@documented("At NaN the slope of `softshrink` and `hardshrink` is 1, that of `hardtanh` and `relu6` 0; PyTorch's is 0 or, of single elements, 1.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"softshrink", "hardshrink"}, lambda x: x.isnan().any())
+    return in_gradient(d) and some_operand(d, {"softshrink", "hardshrink", "hardtanh", "relu6"}, lambda x: x.isnan().any())
 
 
 @documented("At NaN the slope of `elu`, `selu` and `celu` is that right of 0; PyTorch's is NaN or that, by where the element lies.")
@@ -183,6 +183,19 @@ def _(d):
     return in_gradient(d) and any(((x == bound) | x.isnan() | bound.isnan()).any() for x, *bounds in operands(d, {"clamp", "clamp_"}) for bound in bounds)
 
 
+@documented("Of a segment's largest elements all share the gradient; in PyTorch each gets all of it.")
+def _(d):
+    return in_gradient(d) and some_operand(d, {"segment_reduce"}, lambda x: x.is_floating_point() and x.unique().numel() < x.numel())
+
+
+@documented("`ravel` is a view wherever strides allow it, so that changes in place reach x.")
+def _(d):
+    views = {ref for s in d.program if s.op.base == "ravel" for ref in (*s.args, *s.results)}
+    strided = some_operand(d, {"ravel"}, lambda x: not x.is_contiguous())
+    return strided and any(s.op.base.endswith("_") and s.args[0] in views for s in d.program) and (
+        d.kind == "value" or d.kind == "refused" and "a leaf that requires grad (through a view of it)" in d.message)  # fmt: skip
+
+
 @documented("Of elements that tie, `median`, `quantile`, `kthvalue`, `mode` and `topk` may choose others, which get the gradient.")
 def _(d):
     ties = lambda x: x.is_floating_point() and (x.unique().numel() < x.numel() or x.isnan().any())
@@ -215,8 +228,10 @@ def _(d):
         or bool(d.ops & {"gelu_tanh", "logit", "mish"}) and only_where(d, torch_nan(d)))  # fmt: skip
 
 
-@documented("The 1e-12 in the slopes of `binary_cross_entropy` and `cosine_embedding_loss` is not rounded to float32.")
+@documented("The 1e-12 in the slopes of `binary_cross_entropy` and `cosine_embedding_loss` is not rounded to the dtype of x.")
 def _(d):
+    if in_gradient(d) and "binary_cross_entropy" in d.ops and only_where(d, d.torch.isinf() | d.torch.isnan()):
+        return True  # in half types it is 0
     return in_gradient(d) and bool(d.ops & {"binary_cross_entropy", "cosine_embedding_loss"}) and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
 
 
@@ -435,6 +450,8 @@ def _(d):
 
 @documented("Losses take at least one floating-point tensor, and give the common dtype.")
 def _(d):
+    if d.kind == "accepted" and d.op == "kl_div":
+        return "Integral inputs not supported" in d.message
     return d.op.endswith("_loss") and (d.kind == "refused" and "neither of a floating point type" in d.message or d.kind == "dtype")
 
 
