@@ -268,8 +268,8 @@ struct Elu {
   }
   // The inner choice keeps exp from overflowing where it is not chosen: 0 times infinity would be the second derivative.
   template <class T> REEL_HD T grad(T g, T x, T) const {
-    const T left = exp(T(input_scale) * select(x > T(0), T(0), x));
-    return select(x > T(0), T(scale) * g, g * T(scale * alpha * input_scale) * left);
+    const T left = exp(T(input_scale) * select(x <= T(0), x, T(0)));
+    return select(x <= T(0), g * T(scale * alpha * input_scale) * left, T(scale) * g);
   }
 };
 struct Gelu {
@@ -330,7 +330,7 @@ struct Hardswish {
     return select(x <= T(-3), T(0), select(x >= T(3), x, x * (x + T(3)) * T(1. / 6)));
   }
   template <class T> REEL_HD T grad(T g, T x, T) const {
-    return select(x <= T(-3), T(0), select(x >= T(3), g, g * (x * T(1. / 3) + T(0.5))));
+    return select(x <= T(-3), T(0), select(x < T(3), g * (x * T(1. / 3) + T(0.5)), g));
   }
 };
 struct Softplus {
@@ -346,7 +346,7 @@ struct Softplus {
     return select(z > T(threshold), g, g * sigmoid(z));
   }
 };
-/// At the bounds, too, the slope is 0.
+/// At the bounds and at NaN, too, the slope is 0. A bound that is NaN is none.
 struct Clamp {
   double low, high;
   static constexpr Save save = kInput;  // not the output, so that it may be changed in place
@@ -356,7 +356,7 @@ struct Clamp {
     x = select(x < T(low), T(low), x);
     return select(x > T(high), T(high), x);
   }
-  template <class T> REEL_HD T grad(T g, T x, T) const { return select((x <= T(low)) | (x >= T(high)), T(0), g); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return select((x <= T(low)) | (x >= T(high)) | (x != x), T(0), g); }
 };
 
 using UnaryList =
@@ -407,18 +407,19 @@ struct Pow {
     return select((a == T(0)) & (b >= T(0)), T(0), g * y * log(a));
   }
 };
+// Beside NaN both operands have slope 1.
 struct Maximum {
   static constexpr int save_a = kA | kB, save_b = kA | kB;
   static constexpr bool kIntegers = true;
   template <class T> REEL_HD T operator()(T a, T b) const { return select((a > b) | (a != a), a, b); }
-  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a > b, g, T(0))); }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a < b, T(0), g)); }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a > b, T(0), g)); }
 };
 struct Minimum {
   static constexpr int save_a = kA | kB, save_b = kA | kB;
   static constexpr bool kIntegers = true;
   template <class T> REEL_HD T operator()(T a, T b) const { return select((a < b) | (a != a), a, b); }
-  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a < b, g, T(0))); }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a > b, T(0), g)); }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return select(a == b, g * T(0.5), select(a < b, T(0), g)); }
 };
 
@@ -454,12 +455,13 @@ struct Logaddexp {
   template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * share(a, b); }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return g * share(b, a); }
 };
+template <class T> REEL_HD T xlogy(T a, T b) { return select((a == T(0)) & (b == b), T(0), a * log(b)); }
 struct Xlogy {
   static constexpr int save_a = kA | kB, save_b = kA | kB;
   static constexpr bool kIntegers = false;
-  template <class T> REEL_HD T operator()(T a, T b) const { return select((a == T(0)) & (b == b), T(0), a * log(b)); }
+  template <class T> REEL_HD T operator()(T a, T b) const { return xlogy(a, b); }
   template <class T> REEL_HD T grad_a(T g, T a, T b, T) const {
-    return g * select((a == T(0)) & (b <= T(0)), T(0), log(b));
+    return select((a == T(0)) & (b <= T(0)), T(0), xlogy(g, b));
   }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return g * a / b; }
 };
@@ -472,15 +474,28 @@ struct Prelu {
   template <class T> REEL_HD T grad_b(T g, T a, T, T) const { return select(a > T(0), T(0), g * a); }
 };
 
-// Division with a remainder has no vector form that is exact for all operands: kOneByOne, T is never a batch.
-// Their slope by b is a whole number, the negative quotient, and rounded to it: its own slope is exactly 0.
+// Division with a remainder has no vector form that is exact for all operands: kOneByOne, there T is never a batch.
+// Their slope by b is the negative quotient, a whole number, whose own slope is exactly 0. It is computed from the
+// remainder y or, where T is Tensor, by an op that is differentiable.
+
+/// The quotient of which a = quotient b + y. Its own is -1 where y is b, infinite.
+template <class T> REEL_HD T quotient_of(T a, T b, T y) {
+  return select((abs(a) < T(kInfinity)) & (abs(y) == T(kInfinity)), T(-1), select(b == T(0), a / b, nearbyint((a - y) / b)));
+}
 
 struct Fmod {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
   static constexpr bool kIntegers = true, kOneByOne = true;
   template <class T> REEL_HD T operator()(T a, T b) const { return fmod(a, b); }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * nearbyint((a - y) / b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const {
+    if constexpr (requires { floor_divide(a, b); }) {
+      const T quotient = floor_divide(abs(a), abs(b));
+      return g * select((a < T(0)) == (b < T(0)), -quotient, quotient);
+    } else {
+      return -g * quotient_of(a, b, y);
+    }
+  }
 };
 struct Remainder {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
@@ -490,7 +505,12 @@ struct Remainder {
     return rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(rest + b) : rest;
   }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
-  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const { return -g * nearbyint((a - y) / b); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const {
+    if constexpr (requires { floor_divide(a, b); })
+      return -g * floor_divide(a, b);
+    else
+      return -g * quotient_of(a, b, y);
+  }
 };
 /// ⌊a / b⌋, of the exact quotient as in Python.
 struct FloorDivide {

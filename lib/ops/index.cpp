@@ -158,7 +158,9 @@ Tensor slices_for(const char* op, const Tensor& x, const Positions& to, const Te
   return source;
 }
 
-Tensor scaled(const Tensor& source, Scalar alpha) {
+Tensor scaled(const char* op, const Tensor& source, Scalar alpha) {
+  REEL_CHECK(source.is_floating_point() || !alpha.is_floating_point(), op, ": a factor alpha of ", alpha.to<double>(),
+             " for tensors of ", source.dtype(), "; it must be an integer");
   return alpha.to<double>() == 1 ? source : (source * Tensor(alpha)).to(source.dtype());
 }
 
@@ -173,7 +175,7 @@ Tensor& put_in_place(const char* op, Tensor& self, const Positions& to, const Te
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha) {
   if (view_of(x, "index_add").shape.empty()) return index_add(x.reshape({1}), dim, ids, source, alpha).reshape({});
   const Positions to = slice_positions("index_add", x, dim, ids);
-  return add_slices(x, to.dim, to.ids, scaled(slices_for("index_add", x, to, source), alpha));
+  return add_slices(x, to.dim, to.ids, scaled("index_add", slices_for("index_add", x, to, source), alpha));
 }
 Tensor& TensorMethods::index_add_(int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha) {
   if (view_of(self(this), "index_add_").shape.empty()) {
@@ -181,7 +183,7 @@ Tensor& TensorMethods::index_add_(int64_t dim, const Tensor& ids, const Tensor& 
     return self(this);
   }
   const Positions to = slice_positions("index_add_", self(this), dim, ids);
-  const Tensor from = scaled(slices_for("index_add_", self(this), to, source), alpha);
+  const Tensor from = scaled("index_add_", slices_for("index_add_", self(this), to, source), alpha);
   return rewrite(
       "index_add_", self(this), to.ids, from, [&] { return add_slices(self(this), to.dim, to.ids, from); },
       [&] { kernels_of(self(this)).index_add(view_of(self(this)), to.dim, view_of(to.ids), view_of(from)); });
@@ -379,9 +381,10 @@ Tensor extreme_at(ScatterOp op, const Tensor& x, const Positions& to, const Tens
                const Tensor source = (others == gather(best, d, to.ids)).to(best.dtype());
                return std::tuple(self, source, scatter_add(self, d, to.ids, source));
              });
+             // What has not won gets 0 of a gradient that is NaN, too.
              const Tensor share = back.grad() / ties;
-             if (back.needs(0)) back.set(0, share * self_wins);
-             if (back.needs(1)) back.set(1, gather(share, d, to.ids) * source_wins);
+             if (back.needs(0)) back.set(0, where(self_wins != 0, share, 0));
+             if (back.needs(1)) back.set(1, where(source_wins != 0, gather(share, d, to.ids), 0));
            });
   return y;
 }

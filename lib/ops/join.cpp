@@ -168,7 +168,7 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   const View& view = view_of(x, "split");
   const int d = wrap_dim(dim, view.shape.size(), "split");
   REEL_CHECK(!view.shape.empty(), "split: a 0-d tensor cannot be split");
-  REEL_CHECK(size > 0, "split: the size must be positive, got ", size);
+  REEL_CHECK(size > 0 || (size == 0 && view.shape[d] == 0), "split: the size must be positive, got ", size);
   std::vector<Tensor> parts;
   int64_t start = 0;
   do {

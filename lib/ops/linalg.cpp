@@ -104,6 +104,16 @@ Tensor inv(const Tensor& a) {
   });
 }
 
+namespace {
+/// y does not change with a: the gradient is zeros, not undefined.
+void record_constant(const char* op, const Tensor& y, const Tensor& a) {
+  if (recording(a))
+    record(op, y, inputs(a), [shape = a.shape()](Backward& back) {
+      back.set(0, zeros(shape, {.dtype = back.grad().dtype(), .device = back.grad().device()}));
+    });
+}
+}  // namespace
+
 SignLogDet slogdet(const Tensor& a) {
   if (const CastToFloat32 raise{}) return slogdet(raise(a));
   check_square("linalg.slogdet", a);
@@ -118,6 +128,7 @@ SignLogDet slogdet(const Tensor& a) {
     record("linalg.slogdet", log.tensor, inputs(a), [a = SavedTensor(a)](Backward& back) {
       back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * mt(inv(back.get(a))));
     });
+  record_constant("linalg.slogdet", sign.tensor, a);
   return {sign.tensor, log.tensor};
 }
 
@@ -420,7 +431,12 @@ Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) 
   REEL_CHECK(is_floating_point(view_of(x, "linalg.vector_norm").dtype), "linalg.vector_norm: a tensor of ", x.dtype(),
              "; convert it to a floating type first");
   if (ord == -kInfinity) return amin(abs(x), dims, keepdim);
-  if (ord < 0) return pow(sum(pow(abs(x), ord), dims, keepdim), 1 / ord);
+  if (ord < 0) {
+    const Tensor sums = sum(pow(abs(x), ord), dims, keepdim);
+    REEL_CHECK(x.numel() > 0 || sums.numel() == 0, "linalg.vector_norm: nothing to take the norm of order ", ord,
+               " of, shape ", x.shape());
+    return pow(sums, 1 / ord);
+  }
   return norm(x, ord, dims, keepdim);
 }
 
@@ -447,7 +463,11 @@ Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
 Tensor matrix_power(const Tensor& a, int64_t n) {
   if (const CastToFloat32 raise{}) return matrix_power(raise(a), n);
   check_square("linalg.matrix_power", a);
-  if (n == 0) return eye_like(a, a.size(-1)).expand(a.shape()).clone();
+  if (n == 0) {
+    const Tensor y = eye_like(a, a.size(-1)).expand(a.shape()).clone();
+    record_constant("linalg.matrix_power", y, a);
+    return y;
+  }
   Tensor square = n < 0 ? inv(a) : a, result;
   for (uint64_t rest = n < 0 ? -static_cast<uint64_t>(n) : static_cast<uint64_t>(n); rest; rest >>= 1) {
     if (rest & 1) result = result.defined() ? matmul(result, square) : square.clone();

@@ -370,6 +370,9 @@ Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, con
   check_values(
       p, [&] { return !((p >= 0) & (p <= 1)); }, op,
       ": the input is not a probability, some element is outside [0, 1]");
+  check_values(
+      t, [&] { return !((t >= 0) & (t <= 1)); }, op,
+      ": the target is not a probability, some element is outside [0, 1]");
   const auto losses = [](const Tensor& pt, const Tensor& tt) {
     return -(tt * clamp(log(pt), -100) + (1 - tt) * clamp(log1p(-pt), -100));
   };

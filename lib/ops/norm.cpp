@@ -265,6 +265,8 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, con
   const int64_t channels = view.shape[1];
   REEL_CHECK(num_groups > 0 && channels % num_groups == 0, op, ": ", channels, " channels cannot be divided into ",
              num_groups, " groups");
+  REEL_CHECK(view.numel != num_groups, op, ": more than one value for each group is needed, got x ", view.shape, " in ",
+             num_groups, " groups");
   check_parameter(op, "weight", weight, {channels}, view.dtype);
   check_parameter(op, "bias", bias, {channels}, view.dtype);
   const Frame frame{.outer = view.shape[0],

@@ -146,11 +146,12 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
   REEL_CHECK(min.defined() || max.defined(), "clamp: neither a minimum nor a maximum");
   const auto is_nan = [](const Bound& bound) { return bound.number && std::isnan(bound.number->to<double>()); };
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
   DType dtype = view_of(x, "clamp").dtype;
   if (is_floating_point(dtype) && !min.tensor.defined() && !max.tensor.defined() && !is_nan(min) && !is_nan(max))
-    return unary("clamp", x,
-                 functors::Clamp{min.number ? min.number->to<double>() : -functors::kInfinity,
-                                 max.number ? max.number->to<double>() : functors::kInfinity});
+    return unary(
+        "clamp", x,
+        functors::Clamp{min.number ? min.number->to<double>() : none, max.number ? max.number->to<double>() : none});
   const auto tensor = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
   Tensor low = tensor(min), high = tensor(max);
   for (const Tensor* bound : {&low, &high})
@@ -170,7 +171,8 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
     check_number("maximum", high, false);
   }
   if (!low.defined() && !high.defined()) return x.clone();
-  const Tensor above = low.defined() ? maximum(x, low) : x;
+  // In the dtype of all three from the start: a bound must not be rounded to what x and the other one have in common.
+  const Tensor wide = x.to(dtype), above = low.defined() ? maximum(wide, low) : wide;
   return high.defined() ? minimum(above, high) : above;
 }
 

@@ -212,7 +212,7 @@ std::vector<Tensor> broadcast_tensors(TensorList tensors) {
   for (const Tensor& x : tensors)
     shape = broadcast_shapes(shape, view_of(x, "broadcast_tensors").shape, "broadcast_tensors");
   std::vector<Tensor> results;
-  for (const Tensor& x : tensors) results.push_back(x.expand(shape));
+  for (const Tensor& x : tensors) results.push_back(x.shape() == shape ? x : x.expand(shape));
   return results;
 }
 

@@ -146,11 +146,11 @@ Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
              const Tensor zero = no_grad([&] { return in == 0; });
              if (is_readable(in) && !any(zero).item<bool>()) {
                back.set(0, g * with_kept_dims(back.get(y), absent) / in);
-             } else if (!back.create_graph()) {
+             } else if (!back.create_graph() && !(is_readable(in) && any(!isfinite(in)).item<bool>())) {
                const Tensor zeros = sum(zero, dim, true), others = prod(where(zero, 1, in), dim, true);
                const Tensor none = others / in, one = where(logical_and(zero, zeros == 1), others, 0);
                back.set(0, g * where(zeros == 0, none, one));
-             } else {  // n² factors, but no division: differentiable again
+             } else {  // n² factors, but no division: differentiable again, and 0 · ∞ is NaN
                const Tensor row = in.dim() ? in.transpose(dim, -1) : in.reshape({1});
                const Tensor products =
                    prod(where(eye(row.size(-1)).to(in.device()).to(kBool), 1, row.unsqueeze(-2)), -1);
@@ -174,10 +174,11 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
            [x = SavedTensor(x), y = SavedTensor::output(y), dims, absent = plan.absent](Backward& back) {
              const auto [best, ties] = no_grad([&] {
                const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
-               const Tensor equals = ((in == out) | ((in != in) & (out != out))).to(in.dtype());  // NaN is equal to NaN
+               const Tensor equals = (in == out) | ((in != in) & (out != out));  // NaN is equal to NaN
                return std::pair(equals, sum(equals, dims, true));
              });
-             back.set(0, with_kept_dims(back.grad(), absent) / ties * best);
+             // The others get 0 of a gradient that is NaN, too.
+             back.set(0, where(best, with_kept_dims(back.grad(), absent) / ties, 0));
            });
   return y;
 }
@@ -335,7 +336,14 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   if (const CastToFloat32 raise{}) return norm(raise(x), p, dims, keepdim);
   check_float("norm", x);
   REEL_CHECK(p >= 0, "norm: p must not be negative, got ", p);
-  if (p == 0) return sum((x != 0).to(x.dtype()), dims, keepdim);
+  if (p == 0) {
+    const Tensor y = sum((x != 0).to(x.dtype()), dims, keepdim);
+    if (recording(x))
+      record("norm", y, inputs(x), [shape = x.shape()](Backward& back) {
+        back.set(0, zeros(shape, {.dtype = back.grad().dtype(), .device = back.grad().device()}));
+      });
+    return y;
+  }
   if (const Upcast up{x.dtype()}) return up.round(norm(up(x), p, dims, keepdim));
   if (p == 1) return sum(abs(x), dims, keepdim);
   if (std::isinf(p)) return amax(abs(x), dims, keepdim);
@@ -358,7 +366,7 @@ Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
   if (const CastToFloat32 raise{}) return logsumexp(raise(x), dims, keepdim);
-  check_float("logsumexp", x);
+  if (!is_floating_point(view_of(x, "logsumexp").dtype)) return logsumexp(x.to(kFloat32), dims, keepdim);
   if (const Upcast up{x.dtype()}) return up.round(logsumexp(up(x), dims, keepdim));
   const Plan plan = plan_of("logsumexp", x.shape(), dims, keepdim);
   const double infinity = std::numeric_limits<double>::infinity();

@@ -51,12 +51,12 @@ Tensor cumprod(const Tensor& x, int64_t dim) {
       const Tensor zero = no_grad([&] { return in == 0; });
       if (is_readable(in) && !any(zero).item<bool>()) {
         back.set(0, sum_from(g * back.get(y), d) / in);
-      } else if (!back.create_graph()) {
+      } else if (!back.create_graph() && !(is_readable(in) && any(!isfinite(in)).item<bool>())) {
         const Tensor zeros = cumsum(zero, d), first = logical_and(zero, zeros == 1);
         const Tensor at_first = sum_from(g * cumprod(where(first, 1, in), d), d);
         const Tensor before = sum_from(g * back.get(y), d) / where(zero, 1, in);
         back.set(0, where(zeros == 0, before, where(first, at_first, 0)));
-      } else {  // n² factors, but no division: differentiable again
+      } else {  // n² factors, but no division: differentiable again, and 0 · ∞ is NaN
         const Tensor row = last(in, d), diagonal = eye(row.size(-1)).to(in.device()).to(kBool);
         const Tensor others = triu(cumprod(where(diagonal, 1, row.unsqueeze(-2)), -1));
         back.set(0, back_from_last(sum(others * last(g, d).unsqueeze(-2), -1), d, in.shape()));

@@ -99,15 +99,14 @@ ValuesIndices median(const Tensor& x, int64_t dim, bool keepdim) {
 }
 Tensor median(const Tensor& x) {
   REEL_CHECK(view_of(x, "median").numel > 0, "median: nothing to take it of, shape ", x.shape());
-  const Tensor y = no_grad([&] { return median(ravel(x), 0).values; });
+  const Tensor y = no_grad([&] { return median(ravel(x), 0).values.clone(); });  // no view: it may be changed in place
   if (recording(x))
     record("median", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y)](Backward& back) {
-      const Tensor share = no_grad([&] {
+      const Tensor equals = no_grad([&] {
         const Tensor in = back.get(x), out = back.get(y);
-        const Tensor equals = ((in == out) | ((in != in) & (out != out))).to(in.dtype());  // NaN is equal to NaN
-        return equals / sum(equals);
+        return (in == out) | ((in != in) & (out != out));  // NaN is equal to NaN
       });
-      back.set(0, back.grad() * share);
+      back.set(0, where(equals, back.grad() / sum(equals), 0));
     });
   return y;
 }
@@ -162,8 +161,9 @@ Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bo
   });
   const Tensor sorted = sort(x, d).values, a = index_select(sorted, d, low), b = index_select(sorted, d, high);
   const Tensor last = sorted.narrow(d, n - 1, 1);  // NaN, if there is one
-  // Not a + 0 (b - a) where a is infinite.
-  const Tensor y = where(last != last, last, where(weight == 0, a, a + weight * (b - a)));
+  // Not a + 0 (b - a) where a is infinite, nor ∞ - ∞ where b is no other infinity.
+  const Tensor at_infinity = isinf(a) & ((a == b) | !isinf(b));
+  const Tensor y = where(last != last, last, where((weight == 0) | at_infinity, a, a + weight * (b - a)));
   if (q.dim() == 0) return keepdim ? y : y.squeeze(d);
   const Tensor moved = movedim(y, d, 0);  // the quantiles come first
   return keepdim ? moved.unsqueeze(d + 1) : moved;

@@ -89,6 +89,7 @@ Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim) const {
   if (x.shape.empty()) return reshape({1});
   const int from = wrap_dim(start_dim, x.shape.size(), "flatten"), to = wrap_dim(end_dim, x.shape.size(), "flatten");
   REEL_CHECK(from <= to, "flatten: start_dim ", start_dim, " comes after end_dim ", end_dim);
+  if (from == to) return *this;
   Shape shape;
   for (int d = 0; d < x.shape.size(); ++d)
     if (d > from && d <= to)

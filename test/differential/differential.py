@@ -8,7 +8,6 @@ import collections
 import copy
 import dataclasses
 import math
-import math
 import os
 import pickle
 import re
@@ -70,11 +69,12 @@ def lookup(arg, values):
 # ---- comparing -------------------------------------------------------------------------------------------------------
 
 
-def agree(ours, theirs, disturbed, summed=0):
+def agree(ours, theirs, disturbed, summed=0, rounded=None):
     """Whether two float tensors are equal but for rounding. `disturbed` are the values under other roundings; `summed` is
-    the size of what may have cancelled in them."""
-    relative, absolute = TOLERANCES[theirs.dtype]
-    absolute += 4 * torch.finfo(theirs.dtype).eps * summed
+    the size of what may have cancelled in them, `rounded` a dtype that they have had on the way."""
+    coarser = max(theirs.dtype, rounded or theirs.dtype, key=lambda dtype: TOLERANCES[dtype])
+    relative, absolute = TOLERANCES[coarser]
+    absolute += 4 * torch.finfo(coarser).eps * summed
     ours, theirs = ours.double(), theirs.detach().double()
     allowed = absolute + relative * theirs.abs().nan_to_num(0, 0, 0)
     equal = (ours == theirs) | (ours.isnan() & theirs.isnan()) | ((ours - theirs).abs() <= allowed)
@@ -99,7 +99,7 @@ def first_differences(ours, theirs):
     return "; ".join(f"at {[int(i) for i in index]} reel {ours[index].item()}, PyTorch {theirs[index].item()}" for index in at)
 
 
-def compare_value(ours, theirs, disturbed, summed=0):
+def compare_value(ours, theirs, disturbed, summed=0, rounded=None):
     """The kind of difference and a message, or None."""
     if (ours is None) != (theirs is None):
         return "undefined", f"reel {'undefined' if ours is None else 'defined'}, PyTorch {'None' if theirs is None else 'a tensor'}"
@@ -112,7 +112,7 @@ def compare_value(ours, theirs, disturbed, summed=0):
     if ours.data.shape != theirs.shape:
         return "shape", f"reel {list(ours.data.shape)}, PyTorch {list(theirs.shape)}"
     if theirs.is_floating_point():
-        same = agree(ours.data, theirs, disturbed, min(summed, 1e4))
+        same = agree(ours.data, theirs, disturbed, min(summed, 1e4), rounded)
     else:
         different = ours.data != theirs
         for other in disturbed:
@@ -129,6 +129,14 @@ def largest_of(x):
     if x is None or not x.is_floating_point() or not x.numel():
         return 0
     return x.detach().double().nan_to_num(0, 0, 0).abs().max().item()
+
+
+def rounded_to(program, values):
+    """The coarsest dtype of the outputs of the gradients, to which they have been rounded, or None."""
+    if program[-1].op.base not in ("grad", "backward"):
+        return None
+    outputs = [y for s in program if s.op.base in ("grad", "backward") for y in (s.args[0] if isinstance(s.args[0], list) else [s.args[0]])]
+    return max((values[y].dtype for y in outputs if values.get(y) is not None), key=lambda dtype: TOLERANCES[dtype], default=None)
 
 
 def compare(program, theirs, ours, disturbed=(), passed=()):
@@ -152,15 +160,15 @@ def compare(program, theirs, ours, disturbed=(), passed=()):
             others = [other.get(number) for other, _ in disturbed]
             # A gradient is summed in an order that no other value shows.
             largest = max(map(largest_of, values.values())) if disturbed and statement.op.base in ("grad", "backward") else 0
-            found = compare_value(reel_values[number], values[number], others, largest)
+            found = compare_value(reel_values[number], values[number], others, largest, rounded_to(program[: i + 1], values))
             if found:
                 return Difference(found[0], program, i, found[1], values[number], reel_values[number], number)
     return Difference("leak", program, len(program) - 1, f"{leaked} nodes") if leaked else None
 
 
 def better(difference):
-    """Whether PyTorch in float64 says what reel says."""
-    if difference.kind != "value" or difference.torch.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+    """Whether PyTorch in float64 says what reel says: also of float64 gradients that it has rounded on the way."""
+    if difference.kind != "value" or not difference.torch.is_floating_point():
         return False
     values, _ = run_torch(in_double(difference.program))
     number = difference.number

@@ -188,7 +188,7 @@ class Generator:
 
     def finish(self):
         """The gradients of something that requires grad, perhaps twice."""
-        known = {ref: x for ref, x in self.values.items() if x is not None and x.requires_grad}
+        known = {ref: x for ref, x in self.values.items() if x is not None and x.requires_grad and x.is_floating_point()}
         roots = [ref for ref, x in known.items() if not is_leaf(x)]
         leaves = [ref for ref, x in known.items() if is_leaf(x)]
         if not roots or not leaves:

@@ -170,17 +170,22 @@ def run_torch(program, rounding=None):
             changed = [values[ref] for ref, old in before.items() if not torch.equal(values[ref], old)]
             for result in changed or results:
                 if result is not None and result.is_floating_point():
-                    disturb(result, rounding)
+                    disturb(result, rounding, before.values() if statement.op.base == "cross" else [])
     return values, errors
 
 
-def disturb(x, generator):
+def disturb(x, generator, factors=()):
+    """Changes x by about a unit in the last place of its largest element, or of the products of `factors`, from which all of
+    x may be a rounding error."""
+
     def chance():
         return torch.finfo(x.dtype).eps * torch.randint(-1, 2, x.shape, generator=generator)
 
     try:
-        largest = x.detach().nan_to_num(0, 0, 0).abs().max() if x.numel() else 0
-        x.data.mul_(1 + chance()).add_(chance() * largest)
+        largest_of = lambda x: x.detach().nan_to_num(0, 0, 0).abs().max() if x.numel() else 0
+        largest = max([largest_of(x), *[largest_of(factor) ** 2 for factor in factors]])
+        tiny = x.data.abs() <= 4 * torch.finfo(x.dtype).eps * largest  # may as well be 0
+        x.data.mul_(1 + chance()).add_(chance() * largest).masked_fill_(tiny & (chance() == 0), 0)
     except RuntimeError:
         pass  # an expanded tensor
 

@@ -501,4 +501,158 @@ TEST_CASE("interpolate to the size that x has gives a tensor of its own", "[ops]
   CHECK(sum(y).item<float>() == 6);
 }
 
+// ---- NaN, infinity and zero in derivatives --------------------------------------------------------------------------
+
+TEST_CASE("slopes at NaN", "[ops]") {
+  const Tensor x = doubles({kNan, -5, 5});
+  const std::pair<std::function<Tensor(const Tensor&)>, Numbers> cases[] = {
+      {[](const Tensor& z) { return clamp(z, -1, 1); }, {0, 0, 0}},
+      {[](const Tensor& z) { return clamp(z, -1); }, {0, 0, 3}},
+      {[](const Tensor& z) { return clamp(z, {}, 1); }, {0, 2, 0}},
+      {[](const Tensor& z) { return hardtanh(z); }, {0, 0, 0}},
+      {[](const Tensor& z) { return relu6(z); }, {0, 0, 3}},
+      {[](const Tensor& z) { return elu(z, 0.5); }, {1, std::exp(-5.), 3}},
+      {[](const Tensor& z) { return celu(z, 0.5); }, {1, 2 * std::exp(-10.), 3}},
+      {[](const Tensor& z) { return hardswish(z); }, {1, 0, 3}},
+      {[](const Tensor& z) { return maximum(z, 0); }, {1, 0, 3}},
+      {[](const Tensor& z) { return maximum(0, z); }, {1, 0, 3}},
+      {[](const Tensor& z) { return minimum(z, 0); }, {1, 2, 0}},
+      {[](const Tensor& z) { return minimum(0, z); }, {1, 2, 0}},
+      {[](const Tensor& z) { return maximum(z, kNan); }, {1, 2, 3}},
+      {[](const Tensor& z) { return minimum(kNan, z); }, {1, 2, 3}}};
+  int at = 0;
+  for (const auto& [f, slopes] : cases) {
+    INFO(at++);
+    for (const Tensor& g : {gradient(f, x), gradient(f, x.clone().requires_grad_(), true)}) {
+      const Numbers got = numbers(g);
+      for (size_t i = 0; i < 3; ++i) CHECK(got[i] == Approx(slopes[i]).margin(1e-15));
+    }
+    CHECK(std::isnan(f(x)[0].item<double>()));
+  }
+  // Without a bound on that side infinity is inside.
+  CHECK(numbers(gradient([](const Tensor& z) { return clamp(z, -1); }, doubles({kInf, -kInf}))) == Numbers{1, 0});
+  CHECK(numbers(gradient([](const Tensor& z) { return clamp(z, {}, 1); }, doubles({kInf, -kInf}))) == Numbers{0, 2});
+}
+
+TEST_CASE("the slope of a remainder by zero or infinity", "[ops]") {
+  const Tensor a = doubles({-1, 1, 1, -1, 1, 3}), b = doubles({kInf, kInf, -kInf, -kInf, 0, 2});
+  const auto slopes = [&](Tensor (*f)(const Tensor&, const Tensor&), bool create_graph) {
+    const auto by = [&](const Tensor& x) { return f(a, x); };
+    return numbers(gradient(by, create_graph ? b.clone().requires_grad_() : b, create_graph));
+  };
+  for (const bool create_graph : {false, true}) {
+    INFO(create_graph);
+    CHECK(slopes(remainder, create_graph) == Numbers{1, 0, 3, 0, -kInf, -6});
+    CHECK(slopes(fmod, create_graph) == Numbers{0, 0, 0, 0, -kInf, -6});
+  }
+  Tensor (*const both[])(const Tensor&, const Tensor&) = {fmod, remainder};
+  for (const auto f : both)
+    CHECK(numbers(second_derivative([&](const Tensor& x) { return f(a, x); }, b)) == Numbers{0, 0, 0, 0, 0, 0});
+}
+
+TEST_CASE("a gradient of 0 stays 0 through xlogy at 0", "[ops]") {
+  const Tensor x = doubles({2, 0, 0}).requires_grad_(), y = doubles({0, 0, 3});
+  for (const bool create_graph : {false, true}) {
+    const Numbers g = numbers(grad({xlogy(x, y)}, {x}, {doubles({0, 1, 1})}, {.create_graph = create_graph})[0]);
+    CHECK((g[0] == 0 && g[1] == 0 && g[2] == Approx(std::log(3.)).epsilon(1e-14)));
+  }
+}
+
+TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops]") {
+  const auto product = [](const Tensor& x) { return prod(x); };
+  const Numbers one = numbers(gradient(product, doubles({kInf, 0, 2}))),
+                two = numbers(gradient(product, doubles({kInf, 0, 0}))),
+                nan = numbers(gradient(product, doubles({kNan, 0, 0})));
+  CHECK((one[0] == 0 && one[1] == kInf && std::isnan(one[2])));
+  CHECK((two[0] == 0 && std::isnan(two[1]) && std::isnan(two[2])));
+  CHECK((nan[0] == 0 && std::isnan(nan[1]) && std::isnan(nan[2])));
+  const Numbers running = numbers(gradient([](const Tensor& x) { return cumprod(x, 0); }, doubles({kInf, 0, 2})));
+  CHECK((running[0] == 1 && running[1] == kInf && std::isnan(running[2])));
+}
+
+TEST_CASE("quantiles between an infinity and a number", "[ops]") {
+  CHECK(quantile(doubles({-kInf, 0}), 0.5).item<double>() == -kInf);
+  CHECK(quantile(doubles({kInf, 0}), 0.25).item<double>() == kInf);
+}
+
+TEST_CASE("the median of all elements may be changed while recording", "[ops]") {
+  const Tensor x = doubles({1, 2, 3}), factor = full({}, 5., wide()).requires_grad_();
+  Tensor middle = median(x);
+  middle.mul_(factor).backward();
+  CHECK(factor.grad().item<double>() == 2);
+}
+
+TEST_CASE("what a scattered extreme leaves out gets no NaN", "[ops][index]") {
+  const Tensor x = full({}, 1., wide()).requires_grad_(), source = full({}, -0.5, wide()).requires_grad_();
+  sqrt(scatter_reduce(x, 0, tensor(0), source, Reduce::kMax, false)).backward();
+  CHECK(x.grad().item<double>() == 0);
+  CHECK(std::isnan(source.grad().item<double>()));
+}
+
+TEST_CASE("what is not the extreme or the median gets 0 of a gradient that is NaN", "[ops]") {
+  const Tensor at = doubles({1, -2, 3, 3});
+  const std::pair<std::function<Tensor(const Tensor&)>, std::vector<bool>> cases[] = {
+      {[](const Tensor& x) { return max(x); }, {false, false, true, true}},
+      {[](const Tensor& x) { return amin(x, 0); }, {false, true, false, false}},
+      {[](const Tensor& x) { return median(x); }, {true, false, false, false}}};
+  for (const auto& [f, chosen] : cases)
+    for (const bool create_graph : {false, true}) {
+      const Tensor x = at.clone().requires_grad_();
+      const Numbers slopes = numbers(grad({f(x)}, {x}, {full({}, kNan, wide())}, {.create_graph = create_graph})[0]);
+      for (size_t i = 0; i < 4; ++i) CHECK((chosen[i] ? std::isnan(slopes[i]) : slopes[i] == 0));
+    }
+}
+
+TEST_CASE("what does not change with x has a gradient of zeros", "[ops]") {
+  const std::function<Tensor(const Tensor&)> constants[] = {
+      [](const Tensor& x) { return norm(x, 0); }, [](const Tensor& x) { return linalg::vector_norm(x, 0, 1); },
+      [](const Tensor& x) { return cdist(x, x, 0); }, [](const Tensor& x) { return linalg::matrix_power(x, 0); },
+      [](const Tensor& x) { return linalg::slogdet(x).sign; }};
+  for (const auto& f : constants)
+    for (const DType dtype : {kFloat64, kFloat16}) {
+      const Tensor x = doubles({1, 2, 0, 4}).view({2, 2}).to(dtype).requires_grad_();
+      sum(f(x)).backward();
+      CHECK(numbers(x.grad()) == Numbers{0, 0, 0, 0});
+      CHECK(x.grad().dtype() == dtype);
+    }
+}
+
+TEST_CASE("bounds of clamp are not rounded to the dtype of x", "[ops]") {
+  const Tensor x = tensor({-3.f, 5.f}).to(kBFloat16), low = tensor(-0.577f), high = tensor({2.7f});
+  CHECK(numbers(clamp(x, low, high)) == Numbers{static_cast<double>(-0.577f), static_cast<double>(2.7f)});
+}
+
+TEST_CASE("arguments that mean nothing are refused", "[ops]") {
+  CHECK_THROWS_WITH(binary_cross_entropy(tensor({0.5f}), tensor({1.5f})),
+                    "binary_cross_entropy: the target is not a probability, some element is outside [0, 1]");
+  CHECK_THROWS_WITH(binary_cross_entropy(doubles({0.5}), doubles({kNan})), Contains("the target is not"));
+  CHECK_THROWS_WITH(group_norm(ones({1, 4}), 4),
+                    "group_norm: more than one value for each group is needed, got x [1, 4] in 4 groups");
+  CHECK(group_norm(ones({2, 4}), 4).shape() == Shape{2, 4});
+  const Tensor whole = tensor({1, 2}), ids = tensor({0}), one = tensor({1});
+  CHECK_THROWS_WITH(index_add(whole, 0, ids, one, 0.5),
+                    "index_add: a factor alpha of 0.5 for tensors of int64; it must be an integer");
+  CHECK_THROWS_WITH(whole.clone().index_add_(0, ids, one, 2.0), Contains("index_add_: a factor alpha of 2"));
+  CHECK(integers(index_add(whole, 0, ids, one, -2)) == Integers{-1, 2});
+  CHECK_THROWS_WITH(linalg::vector_norm(zeros({0, 3}), -1, 0), Contains("nothing to take the norm of order -1 of"));
+  CHECK(linalg::vector_norm(zeros({0, 3}), -1, 1).shape() == Shape{0});
+}
+
+TEST_CASE("logsumexp of integers is a float32", "[ops]") {
+  CHECK(logsumexp(tensor({1, 2})).item<float>() == Approx(2.3132617));
+  CHECK(logsumexp(tensor({true, false}), 0).dtype() == kFloat32);
+}
+
+TEST_CASE("an empty dimension is split into one part of size 0", "[ops]") {
+  CHECK(split(zeros({2, 0}), 0, 1).size() == 1);
+  CHECK_THROWS_WITH(split(zeros({2, 3}), 0, 1), Contains("must be positive"));
+}
+
+TEST_CASE("what has the wanted shape is not made a view of itself", "[ops]") {
+  const Tensor x = ones({2, 3}).requires_grad_();
+  CHECK(x.flatten(1).is_same(x));
+  CHECK(broadcast_tensors({x, ones({3})})[0].is_same(x));
+  CHECK(!broadcast_tensors({x, ones({4, 1, 1})})[0].is_same(x));
+}
+
 }  // namespace reel

@@ -14,7 +14,7 @@ namespace reel {
 /// The slices x[…, ids[i], …] in the order of ids: of size len(ids) along dim. A copy.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& ids);
 /// x with alpha · source[…, i, …] added to x[…, ids[i], …]; equal ids add up. Source has x's dtype and, but for dim,
-/// its shape.
+/// its shape; alpha is an integer if they are integers.
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& ids, const Tensor& source, Scalar alpha = 1);
 /// The same with the slices replaced. If an id occurs more than once, one of its slices is kept; which one is not
 /// specified.

@@ -84,7 +84,7 @@ Tensor matrix_rank(const Tensor& a, std::optional<double> rcond = {});
 
 /// For the order of a norm.
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// The norm of the elements: |x|ᵖ summed, to the 1/p; ord 0 counts what is not zero, ±infinity is the largest or least.
+/// |x|ᵖ summed, to the 1/p; ord 0 counts what is not zero, ±infinity is the largest or least. Negative: not of nothing.
 Tensor vector_norm(const Tensor& x, double ord = 2, const Dims& dims = {}, bool keepdim = false);
 /// The matrix norms without a number: √Σ|aᵢⱼ|², and the sum of the singular values.
 enum class MatrixNorm { kFrobenius, kNuclear };

@@ -98,8 +98,8 @@ struct BCELossOptions {
   Reduction reduction = kMean;  ///< Over the values.
 };
 ///@{
-/// -t log p - (1 - t) log(1 - p), elementwise for equal shapes. Logarithms are clamped at -100; p outside [0, 1] is an
-/// Error.
+/// -t log p - (1 - t) log(1 - p), elementwise for equal shapes. Logarithms are clamped at -100; p or t outside [0, 1]
+/// is an Error.
 Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, const BCELossOptions& options = {});
 inline Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, Reduction reduction) {
   return binary_cross_entropy(probability, target, {.reduction = reduction});

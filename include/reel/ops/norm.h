@@ -23,7 +23,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean = {}, const Ten
                      double momentum = 0.1, double eps = 1e-5);
 
 /// batch_norm's formula with the statistics of each of num_groups groups of channels of each example of x [n, channels,
-/// …] (Wu & He 2018); weight and bias are [channels].
+/// …] (Wu & He 2018); weight and bias are [channels]. A group of one value is an Error if x is one example.
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 

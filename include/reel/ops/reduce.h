@@ -103,7 +103,7 @@ Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones; 0-d fo
 Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
 /// Every slice along dim whose p-norm exceeds max_norm scaled down to it.
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm);
-/// log Σ exp(x), without intermediate overflow; -∞ where there are no elements. For floating-point tensors.
+/// log Σ exp(x), without intermediate overflow; -∞ where there are no elements. Of integers: float32.
 Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 ///@{
 /// Whether any (all) elements are not 0: false (true) of none. Bool for every dtype, also for uint8, of which PyTorch's
