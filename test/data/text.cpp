@@ -33,7 +33,7 @@ TEST_CASE("a small gzip file does not become a huge text", "[gzip]") {
   CHECK(std::filesystem::file_size(path) < (64 << 10));
   CHECK_THROWS_WITH(data::read_lines(path), Contains("x.gz: byte ") && Contains("more than 200 times as long"));
   std::string lines;
-  for (int i = 0; lines.size() < 20 << 20; ++i) lines += std::to_string(i * 7919 % 1000003) + " is as usual\n";
+  for (int64_t i = 0; lines.size() < 20 << 20; ++i) lines += std::to_string(i * 7919 % 1000003) + " is as usual\n";
   CHECK(data::read_lines(write_gzip(folder / "usual.gz", lines)).size() > 100000);
 }
 

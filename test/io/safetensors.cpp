@@ -215,7 +215,8 @@ TEST_CASE("saving leaves symbolic links, permissions and pipes as they are") {
 
 TEST_CASE("what a killed process has left is removed when the same file is saved, and nothing else") {
   const Folder folder;
-  const StateDict tensors{{"x", ones({2})}};
+  const Tensor x = ones({2}, {.device = kCPU});
+  const StateDict tensors{{"x", x}};
   write(folder / ".x.tmp-0", "left"), write(folder / ".x.tmp-3", "left"), write(folder / ".y.tmp-0", "other");
   const fs::path busy = folder / ".x.tmp-1";
   write(busy, "being written");
@@ -245,7 +246,7 @@ TEST_CASE("what a killed process has left is removed when the same file is saved
     });
   for (std::thread& saver : savers) saver.join();
   CHECK(folder.count() == 4);
-  CHECK(equal(io::load(folder / "x")[0].second, ones({2})));
+  CHECK(equal(io::load(folder / "x")[0].second, x));
 }
 
 TEST_CASE("another user's link in a folder for all is not followed", "[cpu]") {

@@ -64,7 +64,7 @@ double log1p_exp(double x) { return std::max(x, 0.) + std::log1p(std::exp(-std::
 
 }  // namespace
 
-TEST_CASE("float32 functions are exact to 1.5 ulp", "[ops][isa][accuracy]") {
+TEST_CASE("float32 functions are exact to 1.5 ulp", "[ops][cpu][isa][accuracy]") {
   // clang-format off
   const Function functions[] = {
       {"exp", exp, std::exp}, {"exp2", exp2, std::exp2}, {"expm1", expm1, std::expm1},
@@ -114,7 +114,7 @@ TEST_CASE("float32 functions are exact to 1.5 ulp", "[ops][isa][accuracy]") {
 }
 
 // The reduction of an angle is hardest where it is nearly a multiple of π / 2, and few samples are.
-TEST_CASE("float32 sin, cos and tan are exact near multiples of pi / 2", "[ops][isa][accuracy]") {
+TEST_CASE("float32 sin, cos and tan are exact near multiples of pi / 2", "[ops][cpu][isa][accuracy]") {
   std::vector<float> at;
   for (int n = 1; n < 20000; ++n)
     for (int i = -2; i <= 2; ++i)

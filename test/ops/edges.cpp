@@ -558,7 +558,7 @@ TEST_CASE("a gradient of 0 stays 0 through xlogy at 0", "[ops]") {
   }
 }
 
-TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops]") {
+TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops][cpu]") {
   const auto product = [](const Tensor& x) { return prod(x); };
   const Numbers one = numbers(gradient(product, doubles({kInf, 0, 2}))),
                 two = numbers(gradient(product, doubles({kInf, 0, 0}))),
@@ -622,7 +622,7 @@ TEST_CASE("bounds of clamp are not rounded to the dtype of x", "[ops]") {
   CHECK(numbers(clamp(x, low, high)) == Numbers{static_cast<double>(-0.577f), static_cast<double>(2.7f)});
 }
 
-TEST_CASE("arguments that mean nothing are refused", "[ops]") {
+TEST_CASE("arguments that mean nothing are refused", "[ops][cpu]") {
   CHECK_THROWS_WITH(binary_cross_entropy(tensor({0.5f}), tensor({1.5f})),
                     "binary_cross_entropy: the target is not a probability, some element is outside [0, 1]");
   CHECK_THROWS_WITH(binary_cross_entropy(doubles({0.5}), doubles({kNan})), Contains("the target is not"));
