@@ -238,8 +238,8 @@ void GradAccumulator::append_rows(const GradMetadata& target, std::span<const in
   PendingRows& rows = pending();
   read_ids(rows);  // before these, since values follow one another in the order of their ids
   append(rows.values, rows.count, values, n, target);
-  rows.count += n, rows.sparse = rows.sparse && sparse;
   rows.ids.insert(rows.ids.end(), ids.begin(), ids.end());
+  rows.count += n, rows.sparse = rows.sparse && sparse;
 }
 
 void GradAccumulator::add_region(const GradMetadata& target, int64_t offset, const Strides& strides, const Tensor& g) {

@@ -57,34 +57,6 @@ std::string joined(const auto& names, const char* by = ",") {
   return text;
 }
 
-// "run.safetensors", then "run.1.safetensors", …
-std::filesystem::path numbered(const std::filesystem::path& path, int number) {
-  if (number == 0) return path;
-  std::filesystem::path name = path.stem();
-  name += "." + std::to_string(number);
-  name += path.extension();
-  return path.parent_path() / name;
-}
-
-// Makes room for another file at `path` and leaves it where it is, so that there is one at any time: the file gets a
-// second name, and the next save replaces the first. Where a file system has no hard links it is renamed.
-void keep_old_files(const std::filesystem::path& path, int keep) {
-  std::error_code error;
-  if (keep == 1 || !std::filesystem::exists(path, error)) return;
-  const auto move = [](const std::filesystem::path& from, const std::filesystem::path& to) {
-    std::error_code failure;
-    std::filesystem::rename(from, to, failure);
-    REEL_CHECK(!failure, "cannot rename ", from, " to ", to, ": ", failure.message());
-  };
-  for (int i = keep - 2; i > 0; --i)
-    if (std::filesystem::exists(numbered(path, i), error)) move(numbered(path, i), numbered(path, i + 1));
-  std::filesystem::remove(numbered(path, 1), error);  // that of two files
-  std::filesystem::create_hard_link(path, numbered(path, 1), error);
-  if (error) move(path, numbered(path, 1));
-  for (int i = keep; std::filesystem::remove(numbered(path, i), error); ++i) {
-  }
-}
-
 }  // namespace
 
 void Checkpoint::add_part(Part part) {
@@ -109,25 +81,25 @@ void Checkpoint::save(const std::filesystem::path& path, Metadata metadata, Chec
   add(kGenerator, generator_dict());
   metadata[kVersionKey] = kVersion;
   metadata[kPartsKey] = joined(names);  // parts without tensors are in no tensor's name
-  keep_old_files(path, options.keep);
-  io::save(all, path, metadata);
+  io::save(all, path, metadata, options.keep);
 }
 
 std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::path& path, CheckpointOptions options) {
+  constexpr int kMaxMissing = 2;  // a process may have been killed between two renames
   std::vector<std::string> damaged;
   std::error_code error;
-  for (int i = 0;; ++i) {
-    const std::filesystem::path file = numbered(path, i);
+  for (int i = 0, missing = 0; missing <= kMaxMissing; ++i) {
+    const std::filesystem::path file = kept_file(path, i);
     if (!std::filesystem::exists(file, error)) {
-      if (i == 0) continue;  // a run that was killed between two renames
-      break;
-    }
-    try {
-      TensorFile(file).verify();
-    } catch (const Error& problem) {
-      damaged.push_back(problem.what());
+      ++missing;
       continue;
     }
+    if (options.verify) try {
+        TensorFile(file).verify();
+      } catch (const Error& problem) {
+        damaged.push_back(problem.what());
+        continue;
+      }
     Metadata metadata = load(file, options);
     return LoadedCheckpoint{file, std::move(metadata), std::move(damaged)};
   }

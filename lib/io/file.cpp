@@ -82,7 +82,36 @@ void remove_stale(const std::filesystem::path& temporary) {
   if (::lstat(temporary.c_str(), &named) == 0 && same_file(opened, named)) ::unlink(temporary.c_str());
 }
 
+std::filesystem::path numbered(const std::filesystem::path& path, int number) {
+  if (number == 0) return path;
+  std::filesystem::path name = path.stem();
+  name += "." + std::to_string(number);
+  name += path.extension();
+  return path.parent_path() / name;
+}
+
+// Gives the file at `path` the name of the first kept one, and those the next. It stays at `path`, too, if there are
+// hard links; then it is there already if a process was killed between this and the renaming of the new file.
+void keep_old_files(const std::filesystem::path& path, int keep) {
+  struct stat now, last;
+  const std::filesystem::path first = numbered(path, 1);
+  if (keep == 1 || ::lstat(path.c_str(), &now) != 0) return;
+  if (::lstat(first.c_str(), &last) == 0 && same_file(now, last)) return;
+  for (int i = keep - 2; i > 0; --i)
+    if (::rename(numbered(path, i).c_str(), numbered(path, i + 1).c_str()) != 0 && errno != ENOENT)
+      fail_errno("cannot rename", numbered(path, i));
+  if (keep == 2) ::unlink(first.c_str());
+  if (::link(path.c_str(), first.c_str()) != 0 && ::rename(path.c_str(), first.c_str()) != 0)
+    fail_errno("cannot rename", path);
+  for (int i = keep; ::unlink(numbered(path, i).c_str()) == 0; ++i) {
+  }
+}
+
 }  // namespace
+
+std::filesystem::path kept_file(const std::filesystem::path& path, int number) {
+  return numbered(target_of(path), number);
+}
 
 InputFile::InputFile(const std::filesystem::path& path)
     : path_(path),
@@ -119,7 +148,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) {
   if (replaces && ::faccessat(AT_FDCWD, path_.c_str(), W_OK, AT_EACCESS) != 0) fail_errno("cannot write", path_);
   // Not mkstemp: a file made by open() has the permissions that the user's umask gives.
   mode_t mode = replaces ? old.st_mode & 0777 : 0666;
-  open_temporary(mode);
+  open_temporary(replaces ? mode & 0700 : mode);  // the group is not the old one's yet
   if (!replaces) return;
   // Restores owner and group, as root may, and bits that the umask removed. Where that fails the file has fewer
   // permissions, never more: those of the old group are not for another one.
@@ -172,8 +201,9 @@ void AtomicFile::write_at(const void* data, int64_t bytes, int64_t offset) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(int keep) {
   if (::fsync(fd_) != 0) fail_errno("cannot sync", temporary_);
+  keep_old_files(path_, keep);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno("cannot replace", path_);
   ::close(std::exchange(fd_, -1));
   // The new name survives a power cut once the folder is synced. A folder that may not be opened, or a file system that

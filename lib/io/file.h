@@ -43,7 +43,10 @@ class AtomicFile {
   void write(const void* data, int64_t bytes);
   /// Over bytes that have been written.
   void write_at(const void* data, int64_t bytes, int64_t offset);
-  void commit();
+  /// With `keep` > 1 the file that is replaced keeps the name kept_file(path, 1), that one the next, and so on, up to
+  /// `keep` files; what would come after them is removed. Until the new file is complete none is touched, and there is
+  /// a file at `path` all the time (where the file system has hard links).
+  void commit(int keep = 1);
 
  private:
   void open_temporary(unsigned mode);
@@ -52,5 +55,8 @@ class AtomicFile {
   int fd_ = -1;
   int64_t end_ = 0;
 };
+
+/// "run.safetensors", "run.1.safetensors", …: where AtomicFile::commit writes a file, and keeps older ones of it.
+std::filesystem::path kept_file(const std::filesystem::path& path, int number);
 
 }  // namespace reel::io

@@ -64,10 +64,11 @@ uint32_t crc_of_header(const std::string& header) {
   return crc_of(header.data(), header.size(), crc_of(&length, sizeof length));
 }
 
-// Where the digits stand in a header as reel writes it; npos in others. In names and values a quote is escaped.
+// Where the digits stand in a header as reel writes it; npos in others. A quote within a name or value is escaped.
 size_t digits_in(const std::string& header) {
   const std::string before = json(kChecksumKey).dump() + ":\"";
-  const size_t at = header.find(before);
+  size_t at = header.find(before);
+  while (at != std::string::npos && at > 0 && header[at - 1] == '\\') at = header.find(before, at + 1);
   return at == std::string::npos ? at : at + before.size();
 }
 
@@ -302,6 +303,10 @@ void TensorFile::verify(const TensorEntry& entry, uint32_t checksum) const {
 // ---- writing --------------------------------------------------------------------------------------------------------
 
 void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata) {
+  save(tensors, path, metadata, 1);
+}
+
+void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata, int keep) {
   REEL_CHECK(!metadata.contains(kChecksumKey), "save: ", path, ": metadata cannot be named ", kChecksumKey);
   // Wide elements first, which aligns all data to their size: readers map the file.
   std::vector<size_t> order(tensors.size());
@@ -357,7 +362,7 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   const std::string digits = fmt::format("{:08x}", fmt::join(checksums, ""));
   file.write_at(digits.data(), static_cast<int64_t>(digits.size()),
                 static_cast<int64_t>(sizeof length + digits_in(text)));
-  file.commit();
+  file.commit(keep);
 }
 
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata) {
@@ -389,6 +394,7 @@ StateDict TensorFile::load(const std::function<bool(std::string_view name)>& kee
 }
 
 void TensorFile::verify() const {
+  REEL_CHECK(has_checksums_, file_.path(), ": byte 8: its metadata have no checksums");
   std::vector<char> buffer(1 << 20);
   for (const TensorEntry& entry : entries_) {
     uint32_t checksum = 0;

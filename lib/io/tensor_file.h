@@ -35,7 +35,7 @@ class TensorFile {
   bool has_checksums() const { return has_checksums_; }
   /// The tensors whose names `keep` selects, all if it is empty.
   StateDict load(const std::function<bool(std::string_view name)>& keep = {}) const;
-  /// Reads all data, and throws if they are not those of the checksums.
+  /// Reads all data, and throws if they are not those of the checksums, or if there are none.
   void verify() const;
 
  private:
@@ -52,5 +52,8 @@ class TensorFile {
   int64_t data_begin_ = 0;
   bool has_checksums_ = false;
 };
+
+/// io::save, with the files that AtomicFile::commit keeps.
+void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata, int keep);
 
 }  // namespace reel::io

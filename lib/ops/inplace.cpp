@@ -38,7 +38,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
   const bool recorded = grad_mode && is_floating_point(to.dtype) && (needs_grad(self) || needs_grad(value));
   Tensor result = value;
   if (recorded) {
-    const TensorImpl* owner = impl->base ? impl->base : impl;
+    TensorImpl* owner = impl->base ? impl->base : impl;
     const bool has_base = owner->in_place != InPlace::kUnrecordedView && owner->in_place != InPlace::kLeafView;
     REEL_CHECK(has_base || owner->storage->unique(), op, kMadeUnrecorded);
     REEL_CHECK(!owner->storage->leaf_views || owner->in_place == InPlace::kLeafView, op,
@@ -48,6 +48,10 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
                "op, checkpoint or backward hook that made it, whose gradient would be wrong; change a clone() of it");
     REEL_CHECK(owner->in_place != InPlace::kSaved, op, ": a view that is saved for a backward pass; change a clone()");
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
+    if (owner->in_place == InPlace::kLeafView) {  // it is alone with its memory, and a leaf no longer
+      owner->storage->leaf_views.fetch_sub(1, std::memory_order_relaxed);
+      owner->in_place = InPlace::kRecorded;
+    }
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);
       record("assign", base, inputs(base, result), [part = PartOfBase(impl)](Backward& back) {

@@ -85,7 +85,10 @@ TEST_CASE("a view that becomes a leaf is protected from changes that would give 
     leaf.requires_grad_(false);
     CHECK_THROWS_WITH(leaf.mul_(w), Catch::Contains("became a leaf"));
   }
-  other.mul_(w);  // the leaf does not exist any more
+  Tensor alone = ones({5}).narrow(0, 1, 3).requires_grad_();
+  alone.requires_grad_(false);
+  alone.mul_(w), alone.mul_(w);  // without base and requires_grad it is a tensor like others
+  other.mul_(w);                 // the leaf does not exist any more
   sum(base).backward();
   CHECK(w.grad().to_vector<float>() == Floats{2, 2, 2});
 }

@@ -305,6 +305,24 @@ TEST_CASE("older checkpoints are kept, and the newest that can be read is loaded
   checkpoint.save(path, {}, {.keep = 2});
   CHECK(checkpoint.load_newest(path)->damaged.empty());
   CHECK(folder.count() == 2);
+
+  // A bit of the checksums' own name, and a save that fails, cost no older file.
+  counter.n = 8, checkpoint.save(path, {{"n", "8"}}, {.keep = 2});
+  counter.n = 9, checkpoint.save(path, {{"n", "9"}}, {.keep = 2});
+  for (int i = 0; i < 3; ++i) CHECK_THROWS_AS(checkpoint.save(path, {{"n", "\xff"}}, {.keep = 2}), Error);
+  bad = contents(path);
+  bad[bad.find("reel.crc32")] = 's';
+  write(path, bad);
+  counter.n = 8;
+  CHECK(newest() == std::pair("run.1.safetensors"s, size_t{1}));
+
+  fs::create_directories(folder / "store");
+  fs::create_symlink("store/real.safetensors", folder / "link.safetensors");
+  for (counter.n = 1; counter.n <= 2; ++counter.n)
+    checkpoint.save(folder / "link.safetensors", {{"n", std::to_string(counter.n)}}, {.keep = 2});
+  CHECK(fs::is_symlink(folder / "link.safetensors"));
+  write(folder / "store" / "real.safetensors", "");
+  CHECK(checkpoint.load_newest(folder / "link.safetensors")->metadata.at("n") == "1");
 }
 
 TEST_CASE("loading a checkpoint takes no more memory beside the run than its file", "[cpu]") {

@@ -65,6 +65,9 @@ TEST_CASE("what is saved is loaded: every dtype, empty, 0-d, strided, with odd n
   // All data are aligned to their elements, header included.
   CHECK(static_cast<unsigned char>(contents(folder / "all.safetensors")[0]) % 8 == 0);
 
+  io::save({{"x", x}}, folder / "quoted", {{"a\"reel.crc32", "0000000000000000"}, {"b", "\"reel.crc32\":\"00000000"}});
+  CHECK(equal(io::load(folder / "quoted")[0].second.to(x.device()), x));
+
   io::save(StateDict{}, folder / "none.safetensors");
   CHECK(io::load(folder / "none.safetensors").empty());
   CHECK(io::load(folder / "none.safetensors").empty());
