@@ -32,8 +32,8 @@ class Source {
   /// Replaces `line` by the next one, without its line end (LF or CR LF) and without the byte order mark that a first
   /// line may have; false at the end.
   bool read_line(std::string& line);
-  /// Appends all bytes up to `stop`, which is read and dropped; false if the end came first. As in read_line, compressed
-  /// text that inflates more than 200 times throws.
+  /// Appends all bytes up to `stop`, which is read and dropped; false if the end came first. As in read_line,
+  /// compressed text that inflates more than 200 times throws.
   bool read_until(char stop, std::string& text);
   bool at_end() { return begin_ == end_ && !refill(); }
   /// Throws unless everything has been read.

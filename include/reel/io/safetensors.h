@@ -20,9 +20,10 @@ using Metadata = std::map<std::string, std::string>;
 /// which load() checks and does not return. Tensors that share storage are written one by one.
 ///
 /// The file is written atomically: under another name in the same folder, synced and renamed, so that a crash leaves
-/// either the old file or the new one. An existing file keeps its permissions and owner, but for other hard links to it,
-/// which keep the old contents. A symbolic link is followed. An Error, which names the file and the reason: a file that
-/// the process may not write; a folder, device or pipe; another user's symbolic link in a sticky folder such as /tmp.
+/// either the old file or the new one. An existing file keeps its permissions and owner, but for other hard links to
+/// it, which keep the old contents. A symbolic link is followed. An Error, which names the file and the reason: a file
+/// that the process may not write; a folder, device or pipe; another user's symbolic link in a sticky folder such as
+/// /tmp.
 void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata = {});
 /// The same with a module's state_dict().
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
