@@ -102,14 +102,20 @@ void Backward::set(int input, Tensor g) {
     REEL_CHECK(g.is_floating_point(), node_.name, ": its rule returned a ", g.dtype(), " gradient for input ", input);
     g = g.to(dtype);
   }
-  const Device device = edge.node ? edge.node->outputs()[edge.output].metadata.device : edge.leaf->device();
-  if (g.device() != device) {  // a 0-d input may be on the CPU, whatever device the other inputs are on
-    REEL_CHECK(shape.empty(), node_.name, ": its rule returned a gradient on ", g.device(), " for input ", input,
-               " on ", device);
-    g = g.to(device);
+  if (shape.empty()) {  // a 0-d input may be on the CPU, whatever device the other inputs are on
+    const Device device = edge.node ? edge.node->outputs()[edge.output].metadata.device : edge.leaf->device();
+    if (g.device() != device) g = g.to(device);
   }
   if (anomaly_mode()) check_nan(input, g);
   accumulator(edge).add(std::move(g));
+}
+
+void Backward::check_device(int input, const Tensor& g) const {
+  const Edge& edge = node_.edges()[input];
+  if (!g.defined() || !needs(edge)) return;
+  const GradMetadata target = edge.node ? edge.node->outputs()[edge.output].metadata : metadata_of(edge.leaf);
+  REEL_CHECK(target.shape.empty() || g.device() == target.device, node_.name, ": its rule returned a gradient on ",
+             g.device(), " for input ", input, " on ", target.device);
 }
 
 Tensor Backward::set_product(int input, const Tensor& g, const Tensor& x, bool column_sums) {

@@ -42,6 +42,8 @@ class Backward {
   /// The gradient of an input, of the input's shape or one that it was broadcast to, in any float dtype. Undefined is
   /// zero.
   void set(int input, Tensor grad);
+  /// Throws if g, which a rule of the user's gives for the input, is on another device than that.
+  void check_device(int input, const Tensor& g) const;
   /// The gradient gᵀ x of a weight [out, in] for g [n, out] and x [n, in]. Small products of all uses of the weight are
   /// collected and multiplied as one. Only without create_graph.
   /// With `column_sums` the result may be the sums of g's columns, if they cost next to nothing.

@@ -14,6 +14,7 @@ namespace {
 
 void set_all(Backward& back, const char* name, std::vector<Tensor> grads, size_t count) {
   REEL_CHECK(grads.size() == count, name, ": its rule returned ", grads.size(), " gradients for ", count, " inputs");
+  for (size_t i = 0; i < count; ++i) back.check_device(static_cast<int>(i), grads[i]);
   for (size_t i = 0; i < count; ++i) back.set(static_cast<int>(i), std::move(grads[i]));
 }
 
