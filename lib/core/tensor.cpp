@@ -12,19 +12,14 @@ namespace reel {
 
 // ---- life of a tensor -----------------------------------------------------------------------------------------------
 
-// Has leaf_views count a tensor no longer.
-static void leave_storage(TensorImpl* impl) {
-  if (impl->in_place == InPlace::kLeafView) impl->storage->leaf_views.fetch_sub(1, std::memory_order_relaxed);
-  impl->storage->drop();
-}
-
 void detail::destroy(Counted* counted) {
   auto* impl = static_cast<TensorImpl*>(counted);
   detach_history(impl);
   if (impl->watched) [[unlikely]]
     unwatch(impl);
   if (impl->leaf) free_leaf_grad(impl->leaf);
-  leave_storage(impl);
+  end_leaf_view(impl);
+  impl->storage->drop();
   if (impl->base) TensorImpl::wrap(impl->base).reset();
   impl->~TensorImpl();
   release_cpu(impl, sizeof(TensorImpl));
@@ -221,9 +216,8 @@ void set_data(const Tensor& target, const Tensor& source) {
   REEL_CHECK(!to->node, "set_data: the tensor is not a leaf");
   if (to->base) TensorImpl::wrap(std::exchange(to->base, nullptr)).reset();
   from->storage->retain();
-  leave_storage(to);
-  if (to->in_place == InPlace::kLeafView) to->in_place = InPlace::kRecorded;
-  to->storage = from->storage;
+  end_leaf_view(to);
+  std::exchange(to->storage, from->storage)->drop();
   to->view = from->view;
 }
 

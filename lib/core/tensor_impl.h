@@ -93,6 +93,12 @@ void set_base(TensorImpl* view, TensorImpl* source);
 /// Makes a view without history the tensor of its own that a leaf is. While it lives, its base cannot be given a
 /// history.
 void leave_base(TensorImpl* view);
+/// Ends that: impl is about to go, to leave its storage, or to get a history.
+inline void end_leaf_view(TensorImpl* impl) {
+  if (impl->in_place != InPlace::kLeafView) return;
+  impl->storage->leaf_views.fetch_sub(1, std::memory_order_relaxed);
+  impl->in_place = InPlace::kRecorded;
+}
 
 /// Gives target, a leaf, source's elements, shape and dtype; its gradient and hooks stay.
 void set_data(const Tensor& target, const Tensor& source);

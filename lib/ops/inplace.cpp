@@ -41,17 +41,13 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
     TensorImpl* owner = impl->base ? impl->base : impl;
     const bool has_base = owner->in_place != InPlace::kUnrecordedView && owner->in_place != InPlace::kLeafView;
     REEL_CHECK(has_base || owner->storage->unique(), op, kMadeUnrecorded);
-    REEL_CHECK(!owner->storage->leaf_views || owner->in_place == InPlace::kLeafView, op,
-               ": another view of this memory is a ",
-               "leaf, whose gradient would not take the change into account; let the leaf be a clone() of the view");
+    REEL_CHECK(!owner->storage->leaf_views || owner->in_place == InPlace::kLeafView, op, ": another view of this ",
+               "memory is a leaf, whose gradient would not take the change into account; let the leaf be a clone()");
     REEL_CHECK(impl->in_place != InPlace::kAliasesInput, op, ": the tensor shares memory with an input of the custom ",
                "op, checkpoint or backward hook that made it, whose gradient would be wrong; change a clone() of it");
     REEL_CHECK(owner->in_place != InPlace::kSaved, op, ": a view that is saved for a backward pass; change a clone()");
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
-    if (owner->in_place == InPlace::kLeafView) {  // it is alone with its memory, and a leaf no longer
-      owner->storage->leaf_views.fetch_sub(1, std::memory_order_relaxed);
-      owner->in_place = InPlace::kRecorded;
-    }
+    end_leaf_view(owner);  // one that gets here is alone with its memory, and a leaf no longer
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);
       record("assign", base, inputs(base, result), [part = PartOfBase(impl)](Backward& back) {

@@ -98,6 +98,14 @@ Tensor region_view(const char* name, const Tensor& x, Part part) {
   return y;
 }
 
+/// Records a y that does not change with x: its gradient is zeros, not undefined.
+inline void record_constant(const char* op, const Tensor& y, const Tensor& x) {
+  if (!recording(x)) return;
+  record(op, y, inputs(x), [shape = x.shape()](Backward& back) {
+    back.set(0, zeros(shape, {.dtype = back.grad().dtype(), .device = back.grad().device()}));
+  });
+}
+
 // ---- in place -------------------------------------------------------------------------------------------------------
 
 /// May a write to one change the other? Tensors of one storage, or of foreign memory (from_blob) that overlaps.

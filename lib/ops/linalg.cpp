@@ -104,16 +104,6 @@ Tensor inv(const Tensor& a) {
   });
 }
 
-namespace {
-/// y does not change with a: the gradient is zeros, not undefined.
-void record_constant(const char* op, const Tensor& y, const Tensor& a) {
-  if (recording(a))
-    record(op, y, inputs(a), [shape = a.shape()](Backward& back) {
-      back.set(0, zeros(shape, {.dtype = back.grad().dtype(), .device = back.grad().device()}));
-    });
-}
-}  // namespace
-
 SignLogDet slogdet(const Tensor& a) {
   if (const CastToFloat32 raise{}) return slogdet(raise(a));
   check_square("linalg.slogdet", a);

@@ -338,10 +338,7 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   REEL_CHECK(p >= 0, "norm: p must not be negative, got ", p);
   if (p == 0) {
     const Tensor y = sum((x != 0).to(x.dtype()), dims, keepdim);
-    if (recording(x))
-      record("norm", y, inputs(x), [shape = x.shape()](Backward& back) {
-        back.set(0, zeros(shape, {.dtype = back.grad().dtype(), .device = back.grad().device()}));
-      });
+    record_constant("norm", y, x);
     return y;
   }
   if (const Upcast up{x.dtype()}) return up.round(norm(up(x), p, dims, keepdim));
