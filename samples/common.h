@@ -6,13 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "reel/state_dict.h"
-
 // What the samples with a command line share.
 
 /// Options that all of them have; a sample derives its own from these.
 struct CommonOptions {
-  std::string data, save, load, device = "cpu";
+  std::string data, save, load, checkpoint, device = "cpu";
+  double checkpoint_minutes = 10;
   bool evaluate = false;
   int epochs = 10, batch = 1;
   double lr = 1e-3;
@@ -22,8 +21,12 @@ struct CommonOptions {
 /// Adds them to the command line. `things` is what the sample trains on, "images".
 inline void add_common_options(CLI::App& app, CommonOptions& o, const std::string& things) {
   app.option_defaults()->always_capture_default();
-  app.add_option("--save", o.save, "write the trained model to this .safetensors file");
+  app.add_option("--save", o.save, "write the model that is best on held-out data to this .safetensors file");
   app.add_option("--load", o.load, "start from this file");
+  app.add_option("--checkpoint", o.checkpoint,
+                 "keep what the run needs to continue in this .safetensors file, and continue from it if it is there");
+  app.add_option("--checkpoint-minutes", o.checkpoint_minutes, "how often within an epoch")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--epochs", o.epochs, "passes over the training " + things)->check(CLI::Range(1, 1000000));
@@ -41,32 +44,24 @@ inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) 
   }
 }
 
+/// Thrown when a run has been asked to stop by a signal, and has saved.
+struct Stopped {
+  int signal;
+  std::string file;
+};
+
 /// The exit status of run(), whose errors are printed.
 template <class Run>
 int status_of(const char* program, const Run& run) {
   try {
     run();
     return 0;
+  } catch (const Stopped& stopped) {
+    std::fprintf(stderr, "%s: stopped by signal %d; the same command continues from %s\n", program, stopped.signal,
+                 stopped.file.c_str());
+    return 128 + stopped.signal;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s: %s\n", program, e.what());
     return 1;
   }
 }
-
-/// The tensors of the model that is best on held-out data, which does not follow as the model is trained further.
-class Best {
- public:
-  /// Copies the dict if the score is higher than any before, and returns whether it is.
-  bool keep(double score, const reel::StateDict& dict) {
-    if (score <= score_) return false;
-    score_ = score;
-    state_.clear();
-    for (const auto& [name, tensor] : dict) state_.emplace_back(name, tensor.clone());
-    return true;
-  }
-  const reel::StateDict& state() const { return state_; }
-
- private:
-  double score_ = -1;
-  reel::StateDict state_;
-};

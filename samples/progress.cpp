@@ -9,10 +9,11 @@ namespace {
 constexpr double kTerminalInterval = 0.1, kLogInterval = 30;  // seconds
 }
 
-Progress::Progress(std::string title, int64_t total, std::string unit)
+Progress::Progress(std::string title, int64_t total, std::string unit, int64_t before)
     : title_(std::move(title)),
       unit_(std::move(unit)),
       total_(total),
+      before_(before),
       terminal_(isatty(STDERR_FILENO)),
       start_(std::chrono::steady_clock::now()),
       next_(terminal_ ? kTerminalInterval : kLogInterval) {}
@@ -32,15 +33,15 @@ bool Progress::due() {
 }
 
 void Progress::draw(int64_t done, double loss) const {
-  const double rate = static_cast<double>(done) / seconds();
-  const auto left = static_cast<int64_t>(static_cast<double>(total_ - done) / rate + 0.5);
+  const double per_second = rate(done);
+  const auto left = static_cast<int64_t>(static_cast<double>(total_ - done) / per_second + 0.5);
   std::string bar;
   if (terminal_) {
     constexpr int kWidth = 30;
     for (int i = 0; i < kWidth; ++i) bar += i * total_ < done * kWidth ? "█" : "░";
   }
   std::fprintf(stderr, "%s%s %s %3.0f %%  loss %.4f  %.0f %s/s  %d:%02d left%s", terminal_ ? "\r" : "", title_.c_str(),
-               bar.c_str(), 100.0 * static_cast<double>(done) / static_cast<double>(total_), loss, rate, unit_.c_str(),
-               static_cast<int>(left / 60), static_cast<int>(left % 60), terminal_ ? "\033[K" : "\n");
+               bar.c_str(), 100.0 * static_cast<double>(done) / static_cast<double>(total_), loss, per_second,
+               unit_.c_str(), static_cast<int>(left / 60), static_cast<int>(left % 60), terminal_ ? "\033[K" : "\n");
   std::fflush(stderr);
 }

@@ -7,8 +7,8 @@
 /// and then.
 class Progress {
  public:
-  /// `unit` is what is counted, for the speed: "trees".
-  Progress(std::string title, int64_t total, std::string unit);
+  /// `unit` is what is counted, for the speed: "trees". So many of them were done `before`.
+  Progress(std::string title, int64_t total, std::string unit, int64_t before = 0);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -18,14 +18,16 @@ class Progress {
   void update(int64_t done, const F& loss) {
     if (due()) draw(done, loss());
   }
-  double seconds() const;  ///< Since the start.
+  /// How many a second, up to `done`.
+  double rate(int64_t done) const { return static_cast<double>(done - before_) / seconds(); }
 
  private:
+  double seconds() const;  // since the start
   bool due();
   void draw(int64_t done, double loss) const;
 
   const std::string title_, unit_;
-  const int64_t total_;
+  const int64_t total_, before_;
   const bool terminal_;
   const std::chrono::steady_clock::time_point start_;
   double next_;  // the time to draw again

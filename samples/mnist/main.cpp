@@ -1,11 +1,15 @@
 // Softmax regression, a perceptron or LeNet reads images: MNIST, Fashion-MNIST, or drawn digits that need no files.
 #include <cstdio>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "digits.h"
 #include "models.h"
 #include "reel/reel.h"
+#include "samples/checkpoints.h"
 #include "samples/common.h"
 #include "samples/progress.h"
 
@@ -47,19 +51,31 @@ double accuracy(Classifier& model, const Images& images, Device device) {
   return 100.0 * right.item<double>() / static_cast<double>(images.size());
 }
 
+/// Images [begin, end) of a data set.
+template <class Images>
+data::Subset<Images> slice(const std::shared_ptr<const Images>& images, int64_t begin, int64_t end) {
+  std::vector<int64_t> indices(static_cast<size_t>(end - begin));
+  std::iota(indices.begin(), indices.end(), begin);
+  return {images, std::move(indices)};
+}
+
 template <data::Dataset Images>
-void train(Classifier& model, const Images& images, const Images& test, Device device, const Options& o) {
+void train(Classifier& model, const Images& images, const Images& dev, Device device, const Options& o) {
   data::DataLoader loader(&images, {.batch_size = o.batch, .shuffle = true, .workers = o.workers, .device = device});
   optim::AdamW adam(model.parameters(), {.lr = o.lr, .weight_decay = o.weight_decay});
   optim::OneCycleLR schedule(adam, {.max_lr = o.lr, .total_steps = o.epochs * loader.size() + 1});
-  for (int epoch = 1; epoch <= o.epochs; ++epoch) {
+  EpochTotals totals(device);
+  Best best;
+  if (!o.load.empty()) best.keep(accuracy(model, dev, device), model.state_dict());
+  Checkpoints checkpoints(o, {{"model", o.model}});
+  checkpoints.add("model", model).add("optimizer", adam).add("schedule", schedule).add("data", loader);
+  checkpoints.add("totals", totals).add("best", best).resume();
+  while (loader.epoch() < o.epochs) {
+    const int64_t epoch = loader.epoch() + 1;
     model.train();
-    Tensor total = zeros({}, {.dtype = kFloat64, .device = device});  // read only to be shown
-    int64_t done = 0;
-    double seconds = 0, mean = 0;
-    const auto mean_so_far = [&] { return total.item<double>() / static_cast<double>(done); };
+    double speed = 0;
     {
-      Progress progress("epoch " + std::to_string(epoch), images.size(), "images");
+      Progress progress("epoch " + std::to_string(epoch), images.size(), "images", totals.samples());
       for (auto [x, y] : loader) {
         if (o.flip) {
           const Tensor mirrored = rand({x.size(0), 1, 1, 1}, {.device = device}) < 0.5;
@@ -70,30 +86,40 @@ void train(Classifier& model, const Images& images, const Images& test, Device d
         loss.backward();
         adam.step();
         schedule.step();
-        total += loss.detach() * y.numel();
-        done += y.numel();
-        progress.update(done, mean_so_far);
+        totals.add(loss.detach() * y.numel(), y.numel());
+        progress.update(totals.samples(), [&] { return totals.mean(); });
+        checkpoints.step();
       }
-      mean = mean_so_far();
-      seconds = progress.seconds();
+      speed = progress.rate(totals.samples());
     }
-    std::printf("epoch %2d  loss %.4f  test accuracy %.2f %%  %.0f images/s\n", epoch, mean,
-                accuracy(model, test, device), static_cast<double>(done) / seconds);
+    const double right = accuracy(model, dev, device);
+    const bool better = best.keep(right, model.state_dict());
+    std::printf("epoch %2lld  loss %.4f  dev accuracy %.2f %%  %.0f images/s%s\n", static_cast<long long>(epoch),
+                totals.mean(), right, speed, better ? "  best" : "");
     std::fflush(stdout);
+    if (better && !o.save.empty()) io::save(best.state(), o.save);
+    totals.reset();
+    checkpoints.save();
   }
+  if (!o.save.empty()) io::save(best.state(), o.save);  // also if another run has found it
+  model.load_state_dict(best.state());
 }
 
+/// The last twelfth of the training images is held out, to choose the best epoch by.
 template <data::Dataset Images>
-void run(const Images& images, const Images& test, const Options& o) {
+void run(const std::shared_ptr<const Images>& all, const Images& test, const Options& o) {
   manual_seed(o.seed);
   const Device device = Device::from_string(o.device);
   const auto model = make_model(o.model);
   model->to(device);
   if (!o.load.empty()) io::load(*model, o.load);
-  std::printf("data: %s, %lld + %lld images to train and test\n%s\n", o.data.empty() ? "drawn digits" : o.data.c_str(),
-              static_cast<long long>(images.size()), static_cast<long long>(test.size()), model->to_string().c_str());
-  if (!o.evaluate) train(*model, images, test, device, o);
-  if (!o.save.empty()) io::save(*model, o.save);
+  const int64_t kept = all->size() - all->size() / 12;
+  const auto images = slice(all, 0, kept), dev = slice(all, kept, all->size());
+  std::printf("data: %s, %lld + %lld + %lld images to train, choose and test\n%s\n",
+              o.data.empty() ? "drawn digits" : o.data.c_str(), static_cast<long long>(images.size()),
+              static_cast<long long>(dev.size()), static_cast<long long>(test.size()), model->to_string().c_str());
+  if (!o.evaluate) train(*model, images, dev, device, o);
+  std::printf("dev accuracy %.2f %%\n", accuracy(*model, dev, device));
   std::printf("test accuracy %.2f %%\n", accuracy(*model, test, device));
 }
 
@@ -103,13 +129,10 @@ int main(int argc, char** argv) {
   Options options;
   if (const auto status = parse(argc, argv, options)) return *status;
   return status_of("mnist", [&] {
-    if (options.data.empty()) {
-      run(Digits(6000, 1), Digits(2000, 2), options);
-    } else {
-      // Mean and deviation of MNIST's pixels, which suit clothes as well.
-      const double mean = 0.1307, std = 0.3081;
-      run(data::Mnist(options.data, {.train = true, .mean = mean, .std = std}),
-          data::Mnist(options.data, {.train = false, .mean = mean, .std = std}), options);
-    }
+    if (options.data.empty()) return run(std::make_shared<const Digits>(6000, 1), Digits(2000, 2), options);
+    // Mean and deviation of MNIST's pixels, which suit clothes as well.
+    const double mean = 0.1307, std = 0.3081;
+    const auto part = [&](bool train) { return data::Mnist(options.data, {.train = train, .mean = mean, .std = std}); };
+    run(std::make_shared<const data::Mnist>(part(true)), part(false), options);
   });
 }

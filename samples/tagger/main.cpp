@@ -11,6 +11,7 @@
 #include "dataset.h"
 #include "model.h"
 #include "reel/reel.h"
+#include "samples/checkpoints.h"
 #include "samples/common.h"
 #include "samples/progress.h"
 #include "score.h"
@@ -113,38 +114,35 @@ Score evaluate(Tagger& model, const Alphabet& alphabet, const std::vector<Senten
   return score;
 }
 
-/// One pass in random order; the mean loss of a word and sentences a second.
-std::pair<double, double> train(Tagger& model, optim::Optimizer& adam, const std::vector<Encoded>& sentences,
-                                const Tensor& rare, const Options& o, const std::string& title) {
+/// The rest of an epoch; sentences a second.
+double train(Tagger& model, optim::Optimizer& adam, const std::vector<Encoded>& sentences, const Tensor& rare,
+             double word_dropout, data::Batches& batches, EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
-  Progress progress(title, static_cast<int64_t>(sentences.size()), "sentences");
-  const auto order = randperm(static_cast<int64_t>(sentences.size())).to_vector<int64_t>();
-  Tensor total = zeros({}, {.dtype = kFloat64});  // read only to be shown
-  int64_t words = 0;
-  const auto mean_so_far = [&] { return total.item<double>() / static_cast<double>(words); };
-  for (size_t begin = 0; begin < order.size(); begin += static_cast<size_t>(o.batch)) {
-    const size_t end = std::min(begin + static_cast<size_t>(o.batch), order.size());
+  int64_t done = std::min(batches.position() * batches.batch_size(), static_cast<int64_t>(sentences.size()));
+  Progress progress("epoch " + std::to_string(batches.epoch() + 1), static_cast<int64_t>(sentences.size()), "sentences",
+                    done);
+  for (const std::vector<int64_t>& batch : batches) {
     std::vector<Tensor> losses;
-    int64_t words_here = 0;
-    for (size_t i = begin; i < end; ++i) {
-      Encoded sentence = sentences[static_cast<size_t>(order[i])];
+    int64_t words = 0;
+    for (const int64_t i : batch) {
+      Encoded sentence = sentences[static_cast<size_t>(i)];
       // Words seen once are unknown now and then, so that the model learns what to do with unknown ones.
-      const Tensor hidden = index_select(rare, 0, sentence.words) & (rand(sentence.words.shape()) < o.word_dropout);
+      const Tensor hidden = index_select(rare, 0, sentence.words) & (rand(sentence.words.shape()) < word_dropout);
       sentence.words = masked_fill(sentence.words, hidden, 0);
       losses.push_back(model.loss(sentence));
-      words_here += sentence.words.numel();
+      words += sentence.words.numel();
     }
     const Tensor loss = sum(stack(losses));
     adam.zero_grad();
-    (loss / static_cast<double>(words_here)).backward();
+    (loss / static_cast<double>(words)).backward();
     optim::clip_grad_norm(model.parameters(), 5);
     adam.step();
-    total += loss.detach();
-    words += words_here;
-    progress.update(static_cast<int64_t>(end), mean_so_far);
+    totals.add(loss, words);
+    done += static_cast<int64_t>(batch.size());
+    progress.update(done, [&] { return totals.mean(); });
+    checkpoints.step();
   }
-  const double mean = mean_so_far();
-  return {mean, static_cast<double>(sentences.size()) / progress.seconds()};
+  return progress.rate(done);
 }
 
 /// The most frequent tag of each word in training, over all words for unknown ones.
@@ -211,17 +209,27 @@ void run(Options o) {
     const Tensor rare = tensor(seen_once);
     optim::Adam adam(model.parameters(), {.lr = o.lr});
     optim::CosineAnnealingLR schedule(adam, {.T_max = o.epochs, .eta_min = o.lr / 10});
+    data::BatchSampler batches(data::RandomSampler(static_cast<int64_t>(sentences.size())), o.batch);
+    EpochTotals totals;
     Best best;
-    for (int epoch = 1; epoch <= o.epochs; ++epoch) {
-      const auto [loss, speed] = train(model, adam, sentences, rare, o, "epoch " + std::to_string(epoch));
+    if (!o.load.empty()) best.keep(evaluate(model, alphabet, corpus.dev, entities).value(), model.state_dict());
+    Checkpoints checkpoints(o, alphabet.metadata());
+    checkpoints.add("model", model).add("optimizer", adam).add("schedule", schedule).add("data", batches);
+    checkpoints.add("totals", totals).add("best", best).resume();
+    while (batches.epoch() < o.epochs) {
+      const int64_t epoch = batches.epoch() + 1;
+      const double speed = train(model, adam, sentences, rare, o.word_dropout, batches, totals, checkpoints);
       schedule.step();
       const Score dev = evaluate(model, alphabet, corpus.dev, entities);
       const bool better = best.keep(dev.value(), model.state_dict());
-      std::printf("epoch %2d  loss/word %.4f  dev: %s  %5.0f sentences/s%s\n", epoch, loss, dev.to_string().c_str(),
-                  speed, better ? "  best" : "");
+      std::printf("epoch %2lld  loss/word %.4f  dev: %s  %5.0f sentences/s%s\n", static_cast<long long>(epoch),
+                  totals.mean(), dev.to_string().c_str(), speed, better ? "  best" : "");
       std::fflush(stdout);
       if (better && !o.save.empty()) io::save(best.state(), o.save, alphabet.metadata());
+      totals.reset();
+      checkpoints.save();
     }
+    if (!o.save.empty()) io::save(best.state(), o.save, alphabet.metadata());  // also if another run has found it
     model.load_state_dict(best.state());
   }
   std::printf("dev:  %s\n", evaluate(model, alphabet, corpus.dev, entities).to_string().c_str());

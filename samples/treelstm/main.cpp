@@ -11,6 +11,7 @@
 #include "listops.h"
 #include "model.h"
 #include "reel/reel.h"
+#include "samples/checkpoints.h"
 #include "samples/common.h"
 #include "samples/progress.h"
 
@@ -119,36 +120,31 @@ Scores evaluate(TreeClassifier& model, const std::vector<Tree>& trees) {
   return {percent(right_nodes, nodes), percent(right_roots, trees.size()), percent(right_polar, polar)};
 }
 
-struct Epoch {
-  double loss_per_node, trees_per_second;
-};
-
-Epoch train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vector<Tree>& trees, size_t batch,
-            const std::string& title) {
+/// The rest of an epoch; trees a second.
+double train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vector<Tree>& trees, data::Batches& batches,
+             EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
-  Progress progress(title, static_cast<int64_t>(trees.size()), "trees");
-  const auto order = randperm(static_cast<int64_t>(trees.size())).to_vector<int64_t>();
-  Tensor total = zeros({}, {.dtype = kFloat64});  // read only to be shown
-  int64_t nodes = 0;
-  const auto mean_so_far = [&] { return total.item<double>() / static_cast<double>(nodes); };
-  for (size_t begin = 0; begin < trees.size(); begin += batch) {
-    const size_t end = std::min(begin + batch, trees.size());
+  int64_t done = std::min(batches.position() * batches.batch_size(), static_cast<int64_t>(trees.size()));
+  Progress progress("epoch " + std::to_string(batches.epoch() + 1), static_cast<int64_t>(trees.size()), "trees", done);
+  for (const std::vector<int64_t>& batch : batches) {
     std::vector<Tensor> losses;
-    for (size_t i = begin; i < end; ++i) {
-      const Tree& tree = trees[order[i]];
+    int64_t nodes = 0;
+    for (const int64_t i : batch) {
+      const Tree& tree = trees[i];
       losses.push_back(cross_entropy(model(tree), tree.labels, kSum));
       nodes += tree.labels.numel();
     }
     // One backward pass over the graphs of all trees: the weights' gradients become few large products.
     const Tensor loss = sum(stack(losses));
     optimizer.zero_grad();
-    (loss / static_cast<double>(end - begin)).backward();
+    (loss / static_cast<double>(batch.size())).backward();
     optimizer.step();
-    total += loss.detach();
-    progress.update(static_cast<int64_t>(end), mean_so_far);
+    totals.add(loss, nodes);
+    done += static_cast<int64_t>(batch.size());
+    progress.update(done, [&] { return totals.mean(); });
+    checkpoints.step();
   }
-  const double mean = mean_so_far();
-  return {mean, static_cast<double>(trees.size()) / progress.seconds()};
+  return progress.rate(done);
 }
 
 void print_baseline(const Dataset& data) {
@@ -205,17 +201,26 @@ void run(Options o) {
     optim::Adagrad adagrad(weights, {.lr = o.lr, .weight_decay = o.weight_decay});
     adagrad.add_param_group(model.embedding.parameters(), {.lr = o.embedding_lr});
 
+    data::BatchSampler batches(data::RandomSampler(static_cast<int64_t>(data.train.size())), o.batch);
+    EpochTotals totals;
     Best best;
-    for (int epoch = 1; epoch <= o.epochs; ++epoch) {
-      const std::string title = "epoch " + std::to_string(epoch);
-      const auto [loss, speed] = train(model, adagrad, data.train, o.batch, title);
+    if (!o.load.empty()) best.keep(evaluate(model, data.dev).root, model.state_dict());
+    Checkpoints checkpoints(o, metadata);
+    checkpoints.add("model", model).add("optimizer", adagrad).add("data", batches).add("totals", totals);
+    checkpoints.add("best", best).resume();
+    while (batches.epoch() < o.epochs) {
+      const int64_t epoch = batches.epoch() + 1;
+      const double speed = train(model, adagrad, data.train, batches, totals, checkpoints);
       const Scores dev = evaluate(model, data.dev);
       const bool better = best.keep(dev.root, model.state_dict());
-      std::printf("epoch %2d  loss/node %.4f  dev: %s  %5.0f trees/s%s\n", epoch, loss,
-                  to_string(dev, o.classes).c_str(), speed, better ? "  best" : "");
+      std::printf("epoch %2lld  loss/node %.4f  dev: %s  %5.0f trees/s%s\n", static_cast<long long>(epoch),
+                  totals.mean(), to_string(dev, o.classes).c_str(), speed, better ? "  best" : "");
       std::fflush(stdout);
       if (better && !o.save.empty()) io::save(best.state(), o.save, metadata);
+      totals.reset();
+      checkpoints.save();
     }
+    if (!o.save.empty()) io::save(best.state(), o.save, metadata);  // also if another run has found it
     model.load_state_dict(best.state());
   }
   std::printf("dev:  %s\n", to_string(evaluate(model, data.dev), o.classes).c_str());

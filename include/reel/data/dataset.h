@@ -177,6 +177,18 @@ class Subset {
   /// As of every data set.
   int64_t size() const { return static_cast<int64_t>(indices_.size()); }
   decltype(auto) get(int64_t i) const { return sample(*dataset_, indices_[i]); }
+  auto get_batch(std::span<const int64_t> positions) const requires requires(const D& dataset) {
+    detail::plain(dataset).get_batch(positions);
+  }
+  {
+    std::vector<int64_t> chosen;
+    chosen.reserve(positions.size());
+    for (const int64_t i : positions) {
+      detail::check_index(i, size());
+      chosen.push_back(indices_[i]);
+    }
+    return detail::plain(*dataset_).get_batch(chosen);
+  }
   ///@}
   const std::vector<int64_t>& indices() const { return indices_; }  ///< In the data set.
 

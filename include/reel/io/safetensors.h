@@ -28,6 +28,10 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
 /// The same with a module's state_dict().
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata = {});
 
+/// Throws the Error that a save to `path` would begin with, and writes nothing: for programs that save when hours of
+/// work are done.
+void check_writable(const std::filesystem::path& path);
+
 /// Of load and load_npz.
 struct LoadOptions {
   /// Selects the names to load, all if not given. The others' data are not read, and may be of types that no tensor
