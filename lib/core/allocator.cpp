@@ -26,6 +26,15 @@ constexpr size_t kLargeHolder = kMedium, kMost = size_t{1} << 47;
 
 struct Block {
   Block* next;
+  // Of the first block of a batch in the depot.
+  Block* next_batch;
+  uint32_t count;
+};
+static_assert(sizeof(Block) <= kGrain);
+/// What a thread that has ended has left of its slab.
+struct SlabRest {
+  SlabRest* next;
+  size_t bytes;
 };
 struct Batch {
   Block* head = nullptr;
@@ -64,19 +73,24 @@ void unpoison([[maybe_unused]] void* block, [[maybe_unused]] size_t bytes, [[may
   ASAN_UNPOISON_MEMORY_REGION(block, bytes);
   ASAN_POISON_MEMORY_REGION(static_cast<char*>(block) + bytes, all - bytes);
 }
-// How many blocks one batch holds: 1 MiB.
-uint32_t batch_size(size_t bytes) { return static_cast<uint32_t>((1 << 20) / bytes); }
+// How many blocks a batch holds at first, 32 KiB, and at most, 1 MiB.
+constexpr uint32_t first_batch_size(size_t bytes) { return static_cast<uint32_t>(bytes < kSmall ? kSmall / bytes : 1); }
+constexpr uint32_t largest_batch_size(size_t bytes) { return static_cast<uint32_t>((1 << 20) / bytes); }
 
 struct Cache;
 // What the threads share. Never destroyed, since tensors in static storage may be released after any other static
-// object.
+// object. Nothing that is given back makes it allocate.
 struct Depot {
   std::mutex mutex;
-  std::vector<Batch> batches[class_of(kSmall) + 1];
+  Block* batches[class_of(kSmall) + 1] = {};
+  SlabRest* rests = nullptr;
   BlockPool medium, large;
   std::vector<Cache*> caches;
   int64_t in_use_by_none = 0;     // of threads that have ended
+  int64_t peak_seen = 0;          // of the bytes in use, when a thread asked for its share
   std::atomic<int64_t> slabs{0};  // bytes
+
+  size_t share_of_thread();
 };
 Depot& depot() {
   static Depot* const depot = new Depot;
@@ -88,19 +102,21 @@ struct Cache {
     Batch active, spare;
   };
   List lists[kClasses];
-  uint32_t limits[kClasses];
+  uint32_t limits[kClasses];  // of a batch
+  size_t granted = 0;         // by which the limits have grown, in bytes
   char* slab = nullptr;
   size_t slab_left = 0;
   std::atomic<int64_t> in_use{0}, peak{0};  // written by the owner alone
 
   Cache() {
-    for (int c = 0; c < kClasses; ++c) limits[c] = batch_size(bytes_of(c));
+    for (int c = 0; c < kClasses; ++c) limits[c] = first_batch_size(bytes_of(c));
     std::lock_guard lock(depot().mutex);
     depot().caches.push_back(this);
   }
   ~Cache() {
     flush();
     std::lock_guard lock(depot().mutex);
+    if (slab_left) depot().rests = new (slab) SlabRest{depot().rests, slab_left};
     std::erase(depot().caches, this);
     depot().in_use_by_none += in_use.load(std::memory_order_relaxed);
   }
@@ -126,6 +142,7 @@ struct Cache {
     list.active.push(static_cast<Block*>(block));
   }
   void refill(int c);
+  void take_rest(size_t bytes);
   void overflow(int c);
 };
 
@@ -171,12 +188,12 @@ void* from_pool(BlockPool& pool, size_t bytes) {
   } else {
     {
       std::lock_guard lock(depot().mutex);
-      auto& batches = depot().batches[c];
-      if (!batches.empty()) {
-        list.active = batches.back();
-        batches.pop_back();
+      if (Block* const first = depot().batches[c]) {
+        depot().batches[c] = first->next_batch;
+        list.active = {first, first->count};
         return;
       }
+      if (slab_left < bytes) take_rest(bytes);
     }
     if (slab_left < bytes) {
       slab = static_cast<char*>(from_system([] { return std::aligned_alloc(kGrain, kSlab); }));
@@ -196,12 +213,46 @@ void Cache::share(int c, Batch& batch) {
     while (batch.count) depot().medium.release(batch.pop());
     return;
   }
+  Block* const first = batch.head;
+  first->count = std::exchange(batch, {}).count;
   std::lock_guard lock(depot().mutex);
-  depot().batches[c].push_back(std::exchange(batch, {}));
+  first->next_batch = std::exchange(depot().batches[c], first);
+}
+
+/// Goes on with what another thread has left of its slab, if there is enough of it. Under the depot's mutex.
+void Cache::take_rest(size_t bytes) {
+  constexpr int kLooks = 16;
+  SlabRest** link = &depot().rests;
+  for (int look = 0; *link && look < kLooks; link = &(*link)->next, ++look) {
+    SlabRest* const rest = *link;
+    if (rest->bytes < bytes) continue;
+    *link = rest->next;
+    slab = reinterpret_cast<char*>(rest);
+    slab_left = rest->bytes;
+    return;
+  }
+}
+
+/// How many bytes a thread may keep to itself. A thread that frees what others have allocated would keep up to two of
+/// the largest batches of each class.
+size_t Depot::share_of_thread() {
+  constexpr int64_t kLeast = 1 << 20;
+  std::lock_guard lock(mutex);
+  int64_t in_use = in_use_by_none;
+  for (const Cache* cache : caches) in_use += cache->in_use.load(std::memory_order_relaxed);
+  peak_seen = std::max(peak_seen, in_use);
+  return static_cast<size_t>(std::max(kLeast, peak_seen / static_cast<int64_t>(4 * caches.size() + 1)));
 }
 
 [[gnu::noinline]] void Cache::overflow(int c) {
   List& list = lists[c];
+  const size_t bytes = bytes_of(c);
+  const uint32_t more = std::min(limits[c], largest_batch_size(bytes) - limits[c]);
+  if (more && granted + more * bytes <= depot().share_of_thread()) {
+    granted += more * bytes;
+    limits[c] += more;
+    return;
+  }
   if (list.spare.count) share(c, list.spare);
   list.spare = std::exchange(list.active, {});
 }
@@ -271,11 +322,20 @@ namespace {
     depot().large.release(block);
   } else {
     unpoison(block, sizeof(Block), all);
-    static_cast<Block*>(block)->next = nullptr;
-    Batch one{static_cast<Block*>(block), 1};
+    Batch one{new (block) Block{}, 1};
     Cache::share(class_of(bytes), one);
   }
   count(mine, -static_cast<int64_t>(all));
+}
+
+[[noreturn, gnu::cold]] void fail_allocation(size_t bytes) try {
+  const MemoryStats stats = memory_stats();
+  detail::fail_as<OutOfMemoryError>("out of memory: ", bytes, " bytes (", human_size(static_cast<double>(bytes)),
+                                    ") could not be allocated; ", human_size(static_cast<double>(stats.in_use)),
+                                    " are in use, ", human_size(static_cast<double>(stats.cached)), " are cached",
+                                    largest_holders(kCPU));
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc();
 }
 
 }  // namespace
@@ -291,9 +351,7 @@ void* allocate_cpu(size_t bytes) {
     mine->count(static_cast<int64_t>(bytes_of(c)));
     return block;
   } catch (const std::bad_alloc&) {
-    detail::fail("out of memory: ", bytes, " bytes (", human_size(static_cast<double>(bytes)),
-                 ") could not be allocated; ", human_size(static_cast<double>(memory_stats().in_use)), " are in use",
-                 largest_holders(kCPU));
+    fail_allocation(bytes);
   }
 }
 
