@@ -58,10 +58,10 @@ void* from_driver(CudaStream& stream, size_t bytes) {
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     const auto size = [](auto n) { return human_size(static_cast<double>(n)); };
-    reel::detail::fail("out of memory on cuda:", state.index, ": ", bytes, " bytes (", size(bytes),
-                       ") could not be allocated; tensors have ", size(state.in_use), ", ", size(free), " of ",
-                       size(total), " are free",
-                       largest_holders({DeviceType::kCUDA, static_cast<int8_t>(state.index)}));
+    reel::detail::fail_as<reel::OutOfMemoryError>(
+        "out of memory on cuda:", state.index, ": ", bytes, " bytes (", size(bytes),
+        ") could not be allocated; tensors have ", size(state.in_use), ", ", size(free), " of ", size(total),
+        " are free", largest_holders({DeviceType::kCUDA, static_cast<int8_t>(state.index)}));
   }
   check(status, "cudaMallocFromPoolAsync");
   return data;

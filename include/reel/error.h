@@ -1,4 +1,6 @@
 #pragma once
+#include <ios>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -8,19 +10,39 @@ namespace reel {
 
 /// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op (or
 /// the file and offset), says what is wrong and shows the values. Everything that the caller holds is left unchanged
-/// (the strong exception guarantee).
+/// (the strong exception guarantee). std::bad_alloc leaves containers of the program's own only, not those of the
+/// library.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
+/// Memory ran out: an Error of its own type, so that a program may go on with less, a smaller batch, say.
+class OutOfMemoryError : public Error {
+ public:
+  using Error::Error;
+};
+
 namespace detail {
-/// Streams all parts into one string and throws it as an Error.
+/// What a handler of std::bad_alloc throws: an OutOfMemoryError that names the op, if there is memory for that.
+[[noreturn, gnu::cold]] void fail_bad_alloc(const char* where);
+[[noreturn, gnu::cold]] void fail_bad_alloc();  ///< Allocates nothing.
+
+/// Streams all parts into one string and throws it as an E.
+template <class E, class... Parts>
+[[noreturn, gnu::cold, gnu::noinline, gnu::visibility("hidden")]] void fail_as(const Parts&... parts) {
+  try {
+    std::ostringstream message;
+    message.exceptions(std::ios::badbit);
+    (message << ... << parts);
+    throw E(std::move(message).str());
+  } catch (const std::bad_alloc&) {
+    fail_bad_alloc();
+  }
+}
 template <class... Parts>
 [[noreturn, gnu::cold, gnu::noinline, gnu::visibility("hidden")]] void fail(const Parts&... parts) {
-  std::ostringstream message;
-  (message << ... << parts);
-  throw Error(std::move(message).str());
+  fail_as<Error>(parts...);
 }
 }  // namespace detail
 

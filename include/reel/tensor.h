@@ -169,7 +169,8 @@ class Tensor : public TensorMethods {
   /// Adds d(this)/d(leaf) to the grad() of every leaf that this was computed from. `grad` is the gradient of this (1
   /// for a one-element tensor, required otherwise). The graph is freed unless retain_graph; with create_graph the
   /// gradients have a history themselves. Throws if this does not require grad, if the graph has been freed, or if a
-  /// saved tensor has been changed in place.
+  /// saved tensor has been changed in place. An exception that leaves it, from a hook or for want of memory, may come
+  /// after some leaves have got their gradients: call zero_grad() before trying again, and record the graph anew.
   void backward(const Tensor& grad = {}, bool retain_graph = false, bool create_graph = false) const;
   /// The gradient that backward() has accumulated, undefined if none. Reading it computes the matrix products of weight
   /// gradients that were deferred to be merged, so read it when it is needed, not after every backward(). Makes a

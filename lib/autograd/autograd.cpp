@@ -22,16 +22,18 @@ Tensor seed_of(const Tensor& output, const Tensor& given, const char* op) {
 }
 
 std::vector<Tensor> start(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs,
-                          std::span<const Edge> targets, GradOptions options, const char* op) {
+                          std::span<const Edge> targets, GradOptions options, const char* op) try {
   REEL_CHECK(grad_outputs.empty() || grad_outputs.size() == outputs.size(), op, ": ", outputs.size(), " outputs but ",
              grad_outputs.size(), " gradients");
   EdgeList roots;
   std::vector<Tensor> seeds;
   for (size_t i = 0; i < outputs.size(); ++i) {
     seeds.push_back(seed_of(outputs[i], grad_outputs.empty() ? Tensor() : grad_outputs[i], op));
-    roots.edges.push_back(edge_to(outputs[i]));
+    roots.add(outputs[i]);
   }
   return run_backward(roots.edges, std::move(seeds), targets, options.retain_graph, options.create_graph);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("backward");
 }
 
 }  // namespace
@@ -46,18 +48,20 @@ void Tensor::backward(const Tensor& grad, bool retain_graph, bool create_graph) 
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grad_outputs, GradOptions options) {
+                         std::span<const Tensor> grad_outputs, GradOptions options) try {
   REEL_CHECK(!inputs.empty(), "grad: no inputs");
   EdgeList targets;
   for (size_t i = 0; i < inputs.size(); ++i) {
     REEL_CHECK(needs_grad(inputs[i]), "grad: input ", i, " does not require grad");
-    targets.edges.push_back(edge_to(inputs[i]));
+    targets.add(inputs[i]);
   }
   std::vector<Tensor> found = start(outputs, grad_outputs, targets.edges, options, "grad");
   for (size_t i = 0; i < inputs.size(); ++i)
     REEL_CHECK(found[i].defined() || options.allow_unused, "grad: no output depends on input ", i, ", shape ",
                inputs[i].shape(), "; allow_unused = true gives an undefined gradient for it");
   return found;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("grad");
 }
 
 // ---- members of Tensor ----------------------------------------------------------------------------------------------
@@ -117,17 +121,20 @@ NodeExtras& extras_of(Node* node) {
 std::atomic<int64_t> hook_ids{0};
 }  // namespace
 
-Tensor& Tensor::retain_grad() {
+Tensor& Tensor::retain_grad() try {
   REEL_CHECK(requires_grad(), "retain_grad: the tensor does not require grad");
   TensorImpl* impl = TensorImpl::of(*this);
-  if (impl->node && !std::exchange(impl->retains_grad, true)) {
+  if (impl->node && !impl->retains_grad) {
     leaf_grad(impl);
     retain_output_grad(impl->node, impl);
+    impl->retains_grad = true;
   }
   return *this;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("retain_grad");
 }
 
-int64_t Tensor::register_hook(GradHook hook) {
+int64_t Tensor::register_hook(GradHook hook) try {
   REEL_CHECK(requires_grad(), "register_hook: the tensor does not require grad");
   TensorImpl* impl = TensorImpl::of(*this);
   const int64_t id = ++hook_ids;
@@ -136,13 +143,17 @@ int64_t Tensor::register_hook(GradHook hook) {
   else
     leaf_grad(impl).hooks.push_back({id, std::move(hook), {}});
   return id;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("register_hook");
 }
 
-int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) {
+int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) try {
   REEL_CHECK(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook: not a leaf that requires grad");
   const int64_t id = ++hook_ids;
   leaf_grad(TensorImpl::of(*this)).hooks.push_back({id, {}, std::move(hook)});
   return id;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("register_post_accumulate_grad_hook");
 }
 
 void Tensor::remove_hook(int64_t id) {

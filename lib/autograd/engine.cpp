@@ -51,6 +51,7 @@ void GraphTask::enter(Node* node) {
   node->pass = id;
   node->dependencies = 0;
   node->needed = all_leaves;
+  ++num_nodes;
   stack.push_back({node, 0});
 }
 
@@ -96,6 +97,8 @@ void GraphTask::count_dependencies(std::span<const Edge> roots) {
 void GraphTask::run(std::span<const Edge> roots, std::vector<Tensor> grads) {
   const profile::Span span("backward", profile::Kind::kRule);
   count_dependencies(roots);
+  ready.reserve(2 * num_nodes + roots.size());
+  counted = true;
   // A root's gradient is delivered as an edge would. All roots are counted first, so that none is ready before each has
   // its gradient: one may lie behind another.
   for (const Edge& root : roots) {
@@ -181,21 +184,25 @@ void GraphTask::finish_leaf(TensorImpl* leaf, LeafState& state) {
     if (targets[t].leaf == leaf) found[t] = grad.dense;
 }
 
-// An exception has ended the pass: no gradient may stay behind for the next one.
-void GraphTask::abandon() {
-  std::vector<Node*> unfinished = ready;
-  while (!unfinished.empty()) {
-    Node* node = unfinished.back();
-    unfinished.pop_back();
-    if (node->pass != id) continue;
-    node->pass = 0;
-    for (uint32_t i = 0; i < node->num_outputs; ++i) node->outputs()[i].grad.clear();
+// An exception has ended the pass: no gradient may stay behind for the next one. They are at the nodes that are ready,
+// at roots and behind both. Nodes of another pass, where the error may lie, are left alone.
+void GraphTask::abandon(std::span<const Edge> roots) noexcept {
+  const size_t held = ready.size();
+  if (counted)
+    for (const Edge& root : roots)
+      if (root.node && root.node->pass == id) root.node->pass = 0, ready.push_back(root.node);
+  for (size_t i = 0; i < ready.size(); ++i) {
+    Node* const node = ready[i];
+    if (i < held && std::exchange(node->pass, 0) != id) continue;  // it is in the list once more
+    for (uint32_t o = 0; o < node->num_outputs; ++o) node->outputs()[o].grad.clear();
     if (node->released) continue;
-    for (uint32_t i = 0; i < node->num_inputs; ++i)
-      if (node->edges()[i].node) unfinished.push_back(node->edges()[i].node);
+    for (uint32_t e = 0; e < node->num_inputs; ++e)
+      if (Node* const input = node->edges()[e].node; input && input->pass == id)
+        input->pass = 0, ready.push_back(input);
   }
   for (LeafState& leaf : leaves) leaf.grad.clear();
   found.clear();
+  ready.resize(held);
   for (Node* node : std::exchange(ready, {})) drop_node(node);
 }
 
@@ -217,11 +224,12 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   task.targets = targets;
   task.found.assign(targets.size(), {});
   task.stack.clear();
+  task.num_nodes = 0, task.counted = false;
   struct TargetMarks {
     std::vector<Node*> marked;  // not by a pass around this one, which goes on with its own
     explicit TargetMarks(std::span<const Edge> targets) {
       for (const Edge& target : targets)
-        if (target.node && !target.node->target) target.node->target = true, marked.push_back(target.node);
+        if (target.node && !target.node->target) marked.push_back(target.node), target.node->target = true;
     }
     ~TargetMarks() {
       for (Node* node : marked) node->target = false;
@@ -230,14 +238,12 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   try {
     task.run(roots, std::move(grads));
   } catch (...) {
-    for (const Edge& root : roots)
-      if (root.node) ++root.node->refs, task.ready.push_back(root.node);
-    task.abandon();
+    task.abandon(roots);
     throw;
   }
   // A graph of a million ops is rare: its stacks are not kept.
-  if (task.stack.capacity() > kMaxKeptFrames) task.stack = {};
-  if (task.ready.capacity() > kMaxKeptFrames) task.ready = {};
+  if (task.stack.capacity() > kMaxKeptFrames) task.stack = std::vector<GraphTask::Frame>();
+  if (task.ready.capacity() > kMaxKeptFrames) task.ready = std::vector<Node*>();
   return std::move(task.found);
 }
 

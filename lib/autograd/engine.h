@@ -30,7 +30,11 @@ struct GraphTask {
   bool retain_graph = false;
   bool all_leaves = true;         // no targets: every leaf's gradient is accumulated
   std::vector<LeafState> leaves;  // by LeafGrad::id()
-  std::vector<Node*> ready;       // all their gradients have arrived; each with a reference
+  // All their gradients have arrived; each with a reference. Once the graph has been counted there is room for all that
+  // abandon() needs: what handles a failed allocation must not allocate.
+  std::vector<Node*> ready;
+  size_t num_nodes = 0;  // that have been counted
+  bool counted = false;  // and all of them: gradients may have been delivered
   std::span<const Edge> targets;
   std::vector<Tensor> found;  // what reached the targets
 
@@ -55,7 +59,7 @@ struct GraphTask {
   void run_node(Node* node);
   void finish_outputs(Node& node);
   void finish_leaf(TensorImpl* leaf, LeafState& state);
-  void abandon();
+  void abandon(std::span<const Edge> roots) noexcept;
 };
 
 }  // namespace reel

@@ -34,7 +34,9 @@ std::recursive_mutex gradient_mutexes[64];
 Tensor to_dense(const TensorImpl* leaf, SparseGrad& sparse) {
   const GradMetadata like = metadata_of(leaf);
   Tensor dense = zeros(like.shape, {.dtype = like.dtype, .device = like.device});
-  add_sparse(dense, sparse, std::exchange(sparse, {}), like.shape);
+  SparseGrad none;
+  add_sparse(dense, none, sparse, like.shape);
+  sparse = {};
   return dense;
 }
 
@@ -44,6 +46,8 @@ LeafGrad::LeafGrad() {
   LeafIds& ids = leaf_ids();
   std::lock_guard lock(ids.mutex);
   if (ids.unused.empty()) {
+    if (ids.unused.capacity() <= ids.next)
+      ids.unused.reserve(2 * ids.next + 64);  // so that ~LeafGrad need not allocate
     id_ = ids.next++;
   } else {
     id_ = ids.unused.back();
@@ -55,10 +59,16 @@ LeafGrad::~LeafGrad() {
   leaf_ids().unused.push_back(id_);
 }
 
+namespace {
+LeafGrad* make_leaf_grad() try { return new LeafGrad; } catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("requires_grad");
+}
+}  // namespace
+
 LeafGrad& leaf_grad(TensorImpl* impl) {
   if (!impl->leaf) {
     std::lock_guard lock(creation_mutex);
-    if (!impl->leaf) impl->leaf = new LeafGrad;
+    if (!impl->leaf) impl->leaf = make_leaf_grad();
   }
   return *impl->leaf;
 }
@@ -80,11 +90,16 @@ std::recursive_mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % st
 // ---- reading and writing --------------------------------------------------------------------------------------------
 
 // Brings dense_ or sparse_ up to date with what is deferred. Under the mutex.
-void LeafGrad::materialize(TensorImpl* leaf) {
-  if (deferred_.empty()) return;
+void LeafGrad::materialize(TensorImpl* leaf) try {
+  if (deferred_.empty() && !taken_.defined()) return;
   NoGrad guard;
   deferred_.record_current_stream();
-  add(leaf, deferred_.take(metadata_of(leaf), true));
+  if (taken_.defined()) add(leaf, taken_);
+  if (deferred_.empty()) return;
+  taken_ = deferred_.take(metadata_of(leaf), true);
+  add(leaf, taken_);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Tensor::grad");
 }
 
 Tensor LeafGrad::dense(TensorImpl* leaf) {
@@ -103,7 +118,7 @@ const SparseGrad* LeafGrad::sparse(TensorImpl* leaf) {
 void LeafGrad::replace(Tensor grad) {
   std::lock_guard lock(mutex());
   std::swap(dense_, grad);
-  sparse_ = {};
+  sparse_ = {}, taken_ = {};
   deferred_.clear();
 }
 
@@ -121,13 +136,21 @@ void LeafGrad::retain(const Tensor& grad) {
 
 // ---- accumulating ---------------------------------------------------------------------------------------------------
 
-// dense_ or sparse_ += grad. Under the mutex.
-void LeafGrad::add(TensorImpl* leaf, FinalGrad grad) {
+// dense_ or sparse_ += grad, which is undefined afterwards; if it throws, all three are as they were. Under the mutex.
+void LeafGrad::add(TensorImpl* leaf, FinalGrad& grad) {
   const Shape& shape = leaf->view.shape;
-  if (grad.sparse.ids.defined()) return add_sparse(dense_, sparse_, grad.sparse, shape);
+  if (grad.sparse.ids.defined()) {
+    add_sparse(dense_, sparse_, grad.sparse, shape);
+    grad = {};
+    return;
+  }
   // The seed of backward() and saved tensors may arrive here; the gradient of a leaf is shared with no other handle.
   if (!is_exclusive(grad.dense) || !grad.dense.is_contiguous()) grad.dense = grad.dense.clone();
-  if (sparse_.ids.defined()) add_sparse(grad.dense, sparse_, std::exchange(sparse_, {}), shape);
+  if (sparse_.ids.defined()) {
+    SparseGrad none;
+    add_sparse(grad.dense, none, sparse_, shape);
+    sparse_ = {};
+  }
   if (!dense_.defined()) {
     dense_ = std::move(grad.dense);
   } else if (grad_enabled()) {
@@ -135,6 +158,7 @@ void LeafGrad::add(TensorImpl* leaf, FinalGrad grad) {
   } else {
     add_in_place(dense_, grad.dense);
   }
+  grad = {};
 }
 
 void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
@@ -150,7 +174,7 @@ void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
   run_hooks(leaf, grad);
   {
     std::lock_guard lock(mutex());
-    add(leaf, std::move(grad));
+    add(leaf, grad);
   }
   for_each_hook(hooks, [leaf](const Hook& hook) {
     if (hook.after) hook.after(TensorImpl::share(leaf));

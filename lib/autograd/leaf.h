@@ -51,12 +51,13 @@ class LeafGrad {
  private:
   std::recursive_mutex& mutex() const;
   void materialize(TensorImpl* leaf);
-  void add(TensorImpl* leaf, FinalGrad grad);
+  void add(TensorImpl* leaf, FinalGrad& grad);
 
   uint32_t id_;
   Tensor dense_;
   SparseGrad sparse_;         // defined only while dense_ is not
   GradAccumulator deferred_;  // of earlier passes; not yet part of the two above
+  FinalGrad taken_;           // was deferred_; memory ran out before it could be added to them
 };
 
 /// Calls f with a copy of each hook, in the order of registration. f may remove hooks, and add some for the next pass.

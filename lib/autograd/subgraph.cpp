@@ -43,15 +43,15 @@ Tensor placeholder(const Edge& edge) {
 
 }  // namespace
 
-std::vector<Edge> subgraph_edges(std::span<const Tensor> outputs, uint64_t since) {
-  std::vector<Edge> edges;
+EdgeList subgraph_edges(std::span<const Tensor> outputs, uint64_t since) {
+  EdgeList list;
   for_each_leaving(outputs, since, [&](const Edge& edge) {
-    if (std::find(edges.begin(), edges.end(), edge) != edges.end()) return;
-    edges.push_back(edge);
+    if (std::find(list.edges.begin(), list.edges.end(), edge) != list.edges.end()) return;
+    list.edges.push_back(edge);
     if (edge.node) ++edge.node->refs;
     if (edge.leaf) retain_for_graph(edge.leaf);
   });
-  return edges;
+  return list;
 }
 
 std::vector<Tensor> subgraph_grad(std::span<const Tensor> outputs, std::vector<Tensor> grads, uint64_t since,
@@ -82,10 +82,10 @@ std::vector<Tensor> subgraph_grad(std::span<const Tensor> outputs, std::vector<T
   std::vector<Tensor> seeds;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!grads[i].defined() || !needs_grad(outputs[i])) continue;
-    roots.edges.push_back(edge_to(outputs[i]));
+    roots.add(outputs[i]);
     seeds.push_back(std::move(grads[i]));
   }
-  for (const Tensor& end : ends) targets.edges.push_back(end.defined() ? edge_to(end) : Edge{});
+  for (const Tensor& end : ends) targets.add(end);
   return run_backward(roots.edges, std::move(seeds), targets.edges, true, create_graph);
 }
 

@@ -12,7 +12,7 @@ namespace reel {
 
 /// The edges that leave the part of the graph behind `outputs` which this thread has recorded since next_sequence() was
 /// `since`. Each once, with a reference of its own.
-std::vector<Edge> subgraph_edges(std::span<const Tensor> outputs, uint64_t since);
+EdgeList subgraph_edges(std::span<const Tensor> outputs, uint64_t since);
 
 /// The gradients that arrive at these edges for the gradients `grads` of the outputs; undefined where none arrives.
 std::vector<Tensor> subgraph_grad(std::span<const Tensor> outputs, std::vector<Tensor> grads, uint64_t since,

@@ -12,38 +12,46 @@ namespace {
 struct Tape;
 // Tapes outlive their threads, since nodes may be dropped by other threads later and live_nodes() counts them; a new
 // thread takes over an unused one.
-struct Tapes {
-  std::mutex mutex;
-  std::vector<Tape*> all, unused;
-};
-Tapes& tapes() {
-  static Tapes* const tapes = new Tapes;
-  return *tapes;
-}
 struct Tape {
   uint64_t next_sequence;
   std::atomic<int64_t> live{0};  // written by its thread alone
   Node* dying = nullptr;         // nodes whose last reference is gone, linked through `pass`
   bool draining = false;         // drop_node is freeing these
+  Tape *next = nullptr, *next_unused = nullptr;
 
   void count(int64_t n) { live.store(live.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
 };
 constexpr int kThreadShift = 40;  // of the tape's number in a sequence number
 
+// Never freed: nodes may outlive their thread.
+struct Tapes {
+  std::mutex mutex;
+  uint64_t size = 0;
+  Tape *all = nullptr, *unused = nullptr;
+};
+constinit Tapes tapes;
+
+Tape* new_tape() try {
+  return new Tape{.next_sequence = (tapes.size++ << kThreadShift) + 1};
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc();
+}
+
 thread_local Tape* my_tape = nullptr;
 [[gnu::noinline]] Tape& start_tape() {
-  std::lock_guard lock(tapes().mutex);
-  if (tapes().unused.empty()) {
-    tapes().all.push_back(new Tape{.next_sequence = (tapes().all.size() << kThreadShift) + 1});
-    tapes().unused.push_back(tapes().all.back());
+  std::lock_guard lock(tapes.mutex);
+  if (tapes.unused) {
+    my_tape = std::exchange(tapes.unused, tapes.unused->next_unused);
+  } else {
+    my_tape = new_tape();
+    my_tape->next = std::exchange(tapes.all, my_tape);
   }
-  my_tape = tapes().unused.back();
-  tapes().unused.pop_back();
   // Nodes may still be dropped after this, by other thread-local objects; then a new tape is started, and kept.
   thread_local struct Return {
     ~Return() {
-      std::lock_guard lock(tapes().mutex);
-      tapes().unused.push_back(std::exchange(my_tape, nullptr));
+      std::lock_guard lock(tapes.mutex);
+      my_tape->next_unused = std::exchange(tapes.unused, my_tape);
+      my_tape = nullptr;
     }
   } give_back;
   (void)give_back;
@@ -60,9 +68,9 @@ GradMode::GradMode(bool enabled) : before_(std::exchange(grad_mode, enabled)) {}
 GradMode::~GradMode() { grad_mode = before_; }
 
 int64_t live_nodes() {
-  std::lock_guard lock(tapes().mutex);
+  std::lock_guard lock(tapes.mutex);
   int64_t live = 0;
-  for (const Tape* t : tapes().all) live += t->live.load(std::memory_order_relaxed);
+  for (const Tape* t = tapes.all; t; t = t->next) live += t->live.load(std::memory_order_relaxed);
   return live;
 }
 

@@ -171,10 +171,14 @@ inline void drop_edge(Edge& edge) {
 struct EdgeList {
   std::vector<Edge> edges;
   EdgeList() = default;
-  EdgeList(const EdgeList&) = delete;
-  EdgeList& operator=(const EdgeList&) = delete;
+  EdgeList(EdgeList&&) = default;
+  EdgeList& operator=(EdgeList&&) = delete;
   ~EdgeList() {
     for (Edge& edge : edges) drop_edge(edge);
+  }
+  void add(const Tensor& tensor) {
+    edges.emplace_back();  // which may throw: before there is a reference that would be lost
+    edges.back() = edge_to(tensor);
   }
 };
 

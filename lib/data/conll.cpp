@@ -13,7 +13,7 @@ namespace reel::data {
 
 // ---- columns --------------------------------------------------------------------------------------------------------
 
-std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options) {
+std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options) try {
   REEL_CHECK(options.columns >= 0, "read_conll: ", options.columns, " columns");
   io::Source source(path);
   std::vector<ConllSentence> sentences;
@@ -33,6 +33,8 @@ std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const C
     for (size_t i = 0; i < columns; ++i) sentences.back().columns[i].push_back(std::move(fields[i]));
   }
   return sentences;
+} catch (const std::bad_alloc&) {
+  reel::detail::fail_bad_alloc("read_conll");
 }
 
 // ---- CoNLL-U --------------------------------------------------------------------------------------------------------
@@ -185,7 +187,11 @@ class ConlluReader {
 
 }  // namespace
 
-std::vector<ConlluSentence> read_conllu(const std::filesystem::path& path) { return ConlluReader(path).read(); }
+std::vector<ConlluSentence> read_conllu(const std::filesystem::path& path) try {
+  return ConlluReader(path).read();
+} catch (const std::bad_alloc&) {
+  reel::detail::fail_bad_alloc("read_conllu");
+}
 
 std::optional<std::string> ConlluSentence::metadata(std::string_view key) const {
   for (const std::string& comment : comments)

@@ -29,7 +29,7 @@ std::optional<io::Element> element_of(uint8_t code) {
 
 }  // namespace
 
-Tensor read_idx(const std::filesystem::path& path) {
+Tensor read_idx(const std::filesystem::path& path) try {
   io::Source source(path);
   uint8_t magic[4];
   source.read_exactly(magic, sizeof magic);
@@ -45,14 +45,17 @@ Tensor read_idx(const std::filesystem::path& path) {
   Tensor tensor = read_elements(source, *element, shape, "the data");
   source.expect_end();
   return tensor;
+} catch (const std::bad_alloc&) {
+  reel::detail::fail_bad_alloc("read_idx");
 }
 
 Mnist::Mnist(const std::filesystem::path& folder, const MnistOptions& options)
     : scale_(1 / (255 * options.std)), shift_(-options.mean / options.std) {
   REEL_CHECK(options.std > 0 && std::isfinite(options.mean), "Mnist: mean ", options.mean, ", std ", options.std);
   const auto file = [&](const std::string& name) {
+    std::error_code unused;
     const std::filesystem::path plain = folder / ((options.train ? "train-" : "t10k-") + name);
-    return std::filesystem::exists(plain) ? plain : std::filesystem::path(plain.string() + ".gz");
+    return std::filesystem::exists(plain, unused) ? plain : std::filesystem::path(plain.string() + ".gz");
   };
   const auto images = file("images-idx3-ubyte"), labels = file("labels-idx1-ubyte");
   images_ = read_idx(images);

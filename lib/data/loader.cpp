@@ -1,10 +1,14 @@
 #include "reel/data/loader.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
-#include <map>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "lib/core/tensor_impl.h"
 #include "lib/device.h"
@@ -41,6 +45,7 @@ struct Pipeline::Shared {
   struct Outcome {
     Result result;
     std::exception_ptr error;
+    bool made = false;
   };
 
   std::mutex mutex;
@@ -48,13 +53,20 @@ struct Pipeline::Shared {
   bool stopping = false;
   const int64_t ahead, last;
   int64_t to_make, to_take;
-  std::map<int64_t, Outcome> made;
+  std::vector<Outcome> outcomes;  // a ring of `ahead`: a worker has nobody to tell that an allocation failed
   const std::function<Result(int64_t)> make;
   const Device device = default_device();  // the loop's, which is a worker's as well
   std::vector<std::jthread> threads;       // joined before the rest goes
 
   Shared(int64_t ahead_, int64_t first, int64_t last_, std::function<Result(int64_t)> make_)
-      : ahead(ahead_), last(last_), to_make(first), to_take(first), make(std::move(make_)) {}
+      : ahead(ahead_),
+        last(last_),
+        to_make(first),
+        to_take(first),
+        outcomes(static_cast<size_t>(ahead_)),
+        make(std::move(make_)) {}
+  Outcome& outcome_of(int64_t i) { return outcomes[static_cast<size_t>(i % ahead)]; }
+
   ~Shared() {
     {
       std::lock_guard lock(mutex);
@@ -90,15 +102,16 @@ struct Pipeline::Shared {
         outcome.error = std::current_exception();
       }
       lock.lock();
-      made[mine] = std::move(outcome);
+      outcome.made = true;
+      outcome_of(mine) = std::move(outcome);
       news.notify_one();
     }
   }
 
   Outcome wait() {
     std::unique_lock lock(mutex);
-    wait_for(news, lock, [&] { return made.contains(to_take); });
-    Outcome outcome = std::move(made.extract(to_take++).mapped());
+    wait_for(news, lock, [&] { return outcome_of(to_take).made; });
+    Outcome outcome = std::exchange(outcome_of(to_take++), {});
     lock.unlock();
     room.notify_one();  // there is room for one more batch
     return outcome;
@@ -107,8 +120,13 @@ struct Pipeline::Shared {
 
 Pipeline::Pipeline(int workers, int64_t ahead, int64_t first, int64_t last, std::function<Result(int64_t)> make)
     : shared_(std::make_unique<Shared>(ahead, first, last, std::move(make))) {
-  for (int64_t i = 0; i < std::min<int64_t>(workers, last - first); ++i)
-    shared_->threads.emplace_back([shared = shared_.get()] { shared->work(); });
+  const int64_t wanted = std::min<int64_t>(workers, last - first);
+  shared_->threads.reserve(static_cast<size_t>(std::max<int64_t>(wanted, 0)));
+  try {
+    for (int64_t i = 0; i < wanted; ++i) shared_->threads.emplace_back([shared = shared_.get()] { shared->work(); });
+  } catch (const std::system_error&) {  // a limit of threads: those that have started do the work, or take() does it
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 Pipeline::~Pipeline() = default;
@@ -139,9 +157,9 @@ void Mover::arrive(const Tensor& x) {
 std::optional<Pipeline::Result> Pipeline::take() {
   if (shared_->to_take == shared_->last) return {};
   if (shared_->threads.empty()) return shared_->make(shared_->to_take++);
-  auto [result, error] = shared_->wait();
-  if (error) std::rethrow_exception(error);
-  return result;
+  Shared::Outcome outcome = shared_->wait();
+  if (outcome.error) std::rethrow_exception(outcome.error);
+  return std::move(outcome.result);
 }
 
 }  // namespace reel::data::detail

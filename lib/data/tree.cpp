@@ -93,7 +93,7 @@ class TreeParser {
 
 Tree parse_tree(std::string_view text, const std::string& where) { return TreeParser(text, where).parse(); }
 
-std::vector<Tree> read_trees(const std::filesystem::path& path) {
+std::vector<Tree> read_trees(const std::filesystem::path& path) try {
   io::Source source(path);
   std::vector<Tree> trees;
   std::string line;
@@ -101,6 +101,8 @@ std::vector<Tree> read_trees(const std::filesystem::path& path) {
     if (line.find_first_not_of(' ') != std::string::npos)
       trees.push_back(parse_tree(line, source.name() + ":" + std::to_string(source.line_number()) + ":"));
   return trees;
+} catch (const std::bad_alloc&) {
+  reel::detail::fail_bad_alloc("read_trees");
 }
 
 std::string Tree::to_string() const {

@@ -128,9 +128,11 @@ WordVectors read_binary(io::Source& source, const WordVectorOptions& options) {
 
 }  // namespace
 
-WordVectors read_word_vectors(const std::filesystem::path& path, const WordVectorOptions& options) {
+WordVectors read_word_vectors(const std::filesystem::path& path, const WordVectorOptions& options) try {
   io::Source source(path);
   return options.format == WordVectorFormat::kText ? read_text(source, options) : read_binary(source, options);
+} catch (const std::bad_alloc&) {
+  reel::detail::fail_bad_alloc("read_word_vectors");
 }
 
 int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) const {
@@ -151,7 +153,7 @@ int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) cons
 }
 
 void write_word_vectors(const std::filesystem::path& path, const Vocabulary& words, const Tensor& vectors,
-                        WordVectorFormat format) {
+                        WordVectorFormat format) try {
   REEL_CHECK(vectors.defined() && vectors.dim() == 2 && vectors.size(0) == words.size(),
              "write_word_vectors: expected a vector for each of ", words.size(), " words, got shape ",
              vectors.defined() ? vectors.shape().to_string() : "of an undefined tensor");
@@ -182,6 +184,8 @@ void write_word_vectors(const std::filesystem::path& path, const Vocabulary& wor
   }
   file.write(text.data(), static_cast<int64_t>(text.size()));  // of no words
   file.commit();
+} catch (const std::bad_alloc&) {
+  reel::detail::fail_bad_alloc("write_word_vectors");
 }
 
 }  // namespace reel::data

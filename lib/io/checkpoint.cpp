@@ -59,15 +59,18 @@ std::string joined(const auto& names, const char* by = ",") {
 
 }  // namespace
 
-void Checkpoint::add_part(Part part) {
+void Checkpoint::add_part(Part part) try {
   REEL_CHECK(!part.name.empty() && part.name.find_first_of(".,") == std::string::npos && part.name != kGenerator,
              "Checkpoint::add: a part cannot be named '", part.name, "'");
   for (const Part& other : parts_)
     REEL_CHECK(other.name != part.name, "Checkpoint::add: there is a part '", part.name, "' already");
   parts_.push_back(std::move(part));
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Checkpoint::add");
 }
 
-void Checkpoint::save(const std::filesystem::path& path, Metadata metadata, CheckpointSaveOptions options) const {
+void Checkpoint::save(const std::filesystem::path& path, const Metadata& metadata, CheckpointSaveOptions options) const
+    try {
   REEL_CHECK(options.keep > 0, "Checkpoint::save: ", options.keep, " files to keep");
   for (const auto& [key, value] : metadata)
     REEL_CHECK(!key.starts_with("reel."), "Checkpoint::save: metadata of one's own cannot be named '", key, "'");
@@ -79,12 +82,16 @@ void Checkpoint::save(const std::filesystem::path& path, Metadata metadata, Chec
   };
   for (const Part& part : parts_) add(part.name, part.state());
   add(kGenerator, generator_dict());
-  metadata[kVersionKey] = kVersion;
-  metadata[kPartsKey] = joined(names);  // parts without tensors are in no tensor's name
-  io::save(all, path, metadata, options.keep);
+  Metadata complete = metadata;
+  complete[kVersionKey] = kVersion;
+  complete[kPartsKey] = joined(names);  // parts without tensors are in no tensor's name
+  io::save(all, path, complete, options.keep);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Checkpoint::save");
 }
 
-std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::path& path, CheckpointOptions options) {
+std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::path& path,
+                                                        CheckpointOptions options) try {
   constexpr int kMaxMissing = 2;  // a process may have been killed between two renames
   std::vector<std::string> damaged;
   std::error_code error;
@@ -96,6 +103,8 @@ std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::p
     }
     if (options.verify) try {
         TensorFile(file).verify();
+      } catch (const OutOfMemoryError&) {
+        throw;
       } catch (const Error& problem) {
         damaged.push_back(problem.what());
         continue;
@@ -105,9 +114,11 @@ std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::p
   }
   REEL_CHECK(damaged.empty(), "Checkpoint::load_newest: no file can be read: ", joined(damaged, "; "));
   return {};
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Checkpoint::load_newest");
 }
 
-Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions options) {
+Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions options) try {
   const TensorFile tensors(path, options.verify);
   Metadata metadata = tensors.metadata();
   const std::string file = path.string();
@@ -169,6 +180,8 @@ Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions o
     reel::detail::fail(file, ": ", at, ": ", problem);
   }
   return metadata;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Checkpoint::load");
 }
 
 }  // namespace reel::io

@@ -306,7 +306,7 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   save(tensors, path, metadata, 1);
 }
 
-void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata, int keep) {
+void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata, int keep) try {
   REEL_CHECK(!metadata.contains(kChecksumKey), "save: ", path, ": metadata cannot be named ", kChecksumKey);
   // Wide elements first, which aligns all data to their size: readers map the file.
   std::vector<size_t> order(tensors.size());
@@ -332,13 +332,19 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   try {
     Metadata all = metadata;
     all[kChecksumKey].assign(kDigits * (tensors.size() + 1), '0');
-    text += json(kMetadataKey).dump() + ":" + json(all).dump();
+    // Strings only: nlohmann's destructor of an object allocates, and ends the process if it cannot.
+    const auto quoted = [](const std::string& string) { return json(string).dump(); };
+    text += quoted(kMetadataKey) + ":{";
+    for (const char* comma = ""; const auto& [key, value] : all) {
+      text += comma + quoted(key) + ":" + quoted(value);
+      comma = ",";
+    }
+    text += "}";
     for (size_t i = 0; i < tensors.size(); ++i) {
       const auto& [name, tensor] = tensors[i];
-      const json description = {{"dtype", name_in_file(tensor.dtype())},
-                                {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
-                                {"data_offsets", {begins[i], begins[i] + byte_count(tensor)}}};
-      text += (text.size() > 1 ? "," : "") + json(name).dump() + ":" + description.dump();
+      text += fmt::format(R"(,{}:{{"data_offsets":[{},{}],"dtype":"{}","shape":[{}]}})", quoted(name), begins[i],
+                          begins[i] + byte_count(tensor), name_in_file(tensor.dtype()),
+                          fmt::join(tensor.shape().begin(), tensor.shape().end(), ","));
     }
   } catch (const json::exception& error) {
     reel::detail::fail("save: ", path, ": a name or metadata is not UTF-8: ", error.what());
@@ -363,11 +369,15 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   file.write_at(digits.data(), static_cast<int64_t>(digits.size()),
                 static_cast<int64_t>(sizeof length + digits_in(text)));
   file.commit(keep);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("io::save");
 }
 
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata) {
   save(module.state_dict(), path, metadata);
 }
+
+void check_writable(const std::filesystem::path& path) { const AtomicFile unused(path); }
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
@@ -410,20 +420,24 @@ void TensorFile::verify() const {
 
 StateDict load(const std::filesystem::path& path, Metadata* metadata) { return load(path, LoadOptions(), metadata); }
 
-StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) {
+StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) try {
   const TensorFile file(path, options.verify);
   StateDict tensors = file.load(options.keep);
   if (metadata) *metadata = file.metadata();
   return tensors;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("io::load");
 }
 
-nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options) {
+nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options) try {
   const StateDict tensors = load(path);
   try {
     return module.load_state_dict(tensors, options);
   } catch (const Error& error) {
     reel::detail::fail(path, ": ", error.what());
   }
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("io::load");
 }
 
 }  // namespace reel::io

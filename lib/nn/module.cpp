@@ -122,12 +122,14 @@ ModuleParts::Entry* ModuleParts::find(Module& module, std::string_view name) {
   return found == module.entries_.end() ? nullptr : &*found;
 }
 
-RegisteredTensor::RegisteredTensor(Module& owner, TensorKind kind, std::string name, const Tensor& tensor)
+RegisteredTensor::RegisteredTensor(Module& owner, TensorKind kind, std::string name, const Tensor& tensor) try
     : Tensor(tensor), owner_(&owner) {
   check_name(owner, name);
   check_tensor(owner, kind, name, tensor);
   if (kind == TensorKind::kParameter && defined()) requires_grad_();
   owner.entries_.push_back({.name = std::move(name), .tensor = this, .kind = kind});
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Module");
 }
 
 RegisteredTensor::RegisteredTensor(RegisteredTensor&& other) noexcept
@@ -169,10 +171,12 @@ void Module::check_part(const std::string& name, const Module& child) const {
   internal::check_name(*this, name);
 }
 
-void Module::register_module(std::string name, Module& child) {
+void Module::register_module(std::string name, Module& child) try {
   check_part(name, child);
   entries_.push_back({.name = std::move(name), .module = &child});
   child.parent_ = this;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Module::register_module");
 }
 
 void Module::unregister_module(Module& child) {
@@ -214,32 +218,51 @@ void list_modules(Module& module, const std::string& path, std::vector<std::pair
   for (const auto& [name, child] : module.named_children()) list_modules(*child, join(path, name), all);
 }
 
+template <class F>
+auto listed(const F& list) try {
+  return list();
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Module");
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, Tensor>> Module::named_parameters(bool recurse) const {
-  return named(*this, false, recurse);
+  return listed([&] { return named(*this, false, recurse); });
 }
 std::vector<std::pair<std::string, Tensor>> Module::named_buffers(bool recurse) const {
-  return named(*this, true, recurse);
+  return listed([&] { return named(*this, true, recurse); });
 }
-std::vector<Tensor> Module::parameters(bool recurse) const { return seconds(named(*this, false, recurse)); }
-std::vector<Tensor> Module::buffers(bool recurse) const { return seconds(named(*this, true, recurse)); }
+std::vector<Tensor> Module::parameters(bool recurse) const {
+  return listed([&] { return seconds(named(*this, false, recurse)); });
+}
+std::vector<Tensor> Module::buffers(bool recurse) const {
+  return listed([&] { return seconds(named(*this, true, recurse)); });
+}
 
 std::vector<std::pair<std::string, Module*>> Module::named_children() const {
-  std::vector<std::pair<std::string, Module*>> result;
-  for (const Entry& entry : entries_)
-    if (entry.module) result.emplace_back(entry.name, entry.module);
-  return result;
+  return listed([&] {
+    std::vector<std::pair<std::string, Module*>> result;
+    for (const Entry& entry : entries_)
+      if (entry.module) result.emplace_back(entry.name, entry.module);
+    return result;
+  });
 }
 
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
-  std::vector<std::pair<std::string, Module*>> result;
-  list_modules(*this, "", result);
-  return result;
+  return listed([&] {
+    std::vector<std::pair<std::string, Module*>> result;
+    list_modules(*this, "", result);
+    return result;
+  });
 }
 
-std::vector<Module*> Module::children() const { return seconds(named_children()); }
-std::vector<Module*> Module::modules() { return seconds(named_modules()); }
+std::vector<Module*> Module::children() const {
+  return listed([&] { return seconds(named_children()); });
+}
+std::vector<Module*> Module::modules() {
+  return listed([&] { return seconds(named_modules()); });
+}
 
 void Module::apply(const std::function<void(Module&)>& f) {
   for (Module* child : children()) child->apply(f);
@@ -298,10 +321,16 @@ std::string Module::path() const {
 
 void Module::rethrow_with_path() const {
   try {
-    throw;
-  } catch (const Error& error) {
-    if (!parent_ || typeid(error) != typeid(Error)) throw;
-    throw ErrorInModule(std::string(error.what()) + "\n  in " + label());
+    try {
+      throw;
+    } catch (const Error& error) {
+      if (!parent_ || typeid(error) != typeid(Error)) throw;
+      throw ErrorInModule(std::string(error.what()) + "\n  in " + label());
+    } catch (const std::bad_alloc&) {
+      detail::fail_bad_alloc(label().c_str());
+    }
+  } catch (const std::bad_alloc&) {
+    detail::fail_bad_alloc();
   }
 }
 
@@ -370,15 +399,17 @@ void Module::zero_grad() {
 
 // ---- saving and loading ---------------------------------------------------------------------------------------------
 
-StateDict Module::state_dict() const {
+StateDict Module::state_dict() const try {
   StateDict dict;
   for_each_tensor(*this, "", true, [&](TensorKind kind, const std::string& path, const Tensor& tensor) {
     if (kind != TensorKind::kTransientBuffer) dict.emplace_back(path, tensor.detach());
   });
   return dict;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("state_dict");
 }
 
-LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
+LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) try {
   std::unordered_map<std::string, Tensor> given;
   for (const auto& [name, tensor] : dict) {
     REEL_CHECK(tensor.defined(), "load_state_dict: '", name, "' is undefined");
@@ -416,6 +447,8 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) {
   for (auto& [target, source] : copies) target.copy_(source.to(target.device()));
   for (const internal::Computed* computed : shown_parameters(*this)) computed->handle() = computed->shown();
   return result;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("load_state_dict");
 }
 
 // ---- printing -------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ struct detail::FunctionRule {
   }
 };
 
-std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form) {
+std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form) try {
   const bool recorded = recording(inputs);
   FunctionRule rule{.name = name, .count = inputs.size(), .backward = form.backward, .context = {}, .kept = {}};
   for (const Tensor& input : inputs) rule.context.needs_.push_back(recorded && needs_grad(input));
@@ -126,6 +126,8 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
     if (input || sharing(y, results)) mark_alias(y, input);
   }
   return results;
+} catch (const std::bad_alloc&) {
+  fail_bad_alloc("Function");
 }
 
 // ---- checkpointing --------------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ struct CheckpointRule {
 }  // namespace
 
 std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
-                               const std::vector<Tensor>& inputs) {
+                               const std::vector<Tensor>& inputs) try {
   if (!grad_enabled()) return f(inputs);
   const GeneratorState random = generator_state();
   std::vector<uint32_t> versions;
@@ -197,8 +199,7 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
   // Recorded only to see which tensors f depends on: they are where its part of the graph ends.
   const uint64_t since = next_sequence();
   std::vector<Tensor> outputs = run_recorded(f, inputs, since, autocast_type), results, differentiable, bases;
-  EdgeList ends;
-  ends.edges = subgraph_edges(outputs, since);
+  EdgeList ends = subgraph_edges(outputs, since);
   for (const Tensor& y : outputs) {
     results.push_back(y.detach());
     if (!needs_grad(y)) continue;
@@ -228,6 +229,8 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
       mark_alias(differentiable[i], bases[i].defined() ? &bases[i] : nullptr);
   }
   return results;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("checkpoint");
 }
 
 }  // namespace reel

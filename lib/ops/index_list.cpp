@@ -161,18 +161,22 @@ Lookup merge(const char* op, const Indexing& indexing) {
 
 }  // namespace
 
-Tensor Tensor::index(const std::vector<TensorIndex>& indices) const {
+Tensor Tensor::index(const std::vector<TensorIndex>& indices) const try {
   const Indexing indexing = read("index", *this, indices);
   if (indexing.lookups.empty()) return indexing.view;
   const Lookup lookup = merge("index", indexing);
   const Tensor y = select_slices("index", lookup.tensor, lookup.dim, lookup.ids);
   const Tensor shaped = lookup.shape.size() == 1 ? y : y.reshape(lookup.result());
   return indexing.place == lookup.dim ? shaped : shaped.permute(lookup.moved_to(indexing.place));
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("index");
 }
 
-Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) {
+Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) try {
   Tensor y = x.clone();
   return y.index_put_(indices, value, accumulate);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("index_put");
 }
 
 Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) {

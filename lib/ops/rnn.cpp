@@ -206,7 +206,7 @@ struct LayerRule {
 
   void recorded(Backward& back, const Given& in) {
     EdgeList inputs_of_layer;
-    for (const Tensor& input : in.all) inputs_of_layer.edges.push_back(edge_to(input));
+    for (const Tensor& input : in.all) inputs_of_layer.add(input);
     const uint64_t since = next_sequence();
     const std::vector<Tensor> outputs = composed(layer, in);
     std::vector<Tensor> grads;

@@ -20,6 +20,8 @@ template <class Names>
 size_t num_tensors(const Names& names) {
   return std::max<size_t>(names.size(), functors::kMaxStates);
 }
+constexpr const char* kMakesStates =
+    "Optimizer::step: the step that makes the states cannot be captured, take one before";
 }  // namespace
 
 void Optimizer::add_parameters(std::vector<Tensor> parameters) {
@@ -67,12 +69,36 @@ void Optimizer::State::follow(const Tensor& parameter) {
 
 void Optimizer::make_states(State& state, const Tensor& parameter) const {
   const std::vector<StateName> names = state_names();
-  state.tensors.resize(num_tensors(names));
+  State made;
+  made.tensors.resize(num_tensors(names));
   for (size_t i = 0; i < names.size(); ++i)
-    if (names[i].kind == StateName::kAlways) state.start(i, parameter);
+    if (names[i].kind == StateName::kAlways) made.start(i, parameter);
+  state.tensors = std::move(made.tensors);
 }
 
-void Optimizer::step() {
+// What a step allocates before it changes anything: states, and gradients that are still pending.
+void Optimizer::prepare_step() {
+  for (Group& group : groups_)
+    for (size_t i = 0; i < group.parameters.size(); ++i) {
+      const Tensor& parameter = group.parameters[i];
+      if (!parameter.sparse_grad() && !parameter.grad().defined()) continue;
+      State& state = group.states[i];
+      if (state.tensors.empty()) {
+        make_states(state, parameter);
+        const bool captured = capturing() && state.tensors[0].defined();
+        if (captured) state.tensors.clear();
+        REEL_CHECK(!captured, kMakesStates);
+      }
+      if (state.fits(parameter)) [[likely]]
+        continue;
+      REEL_CHECK(!capturing(), "Optimizer::step: parameter ", i, " of shape ", parameter.shape(),
+                 " has changed its dtype or device since the last step; the step that converts its states cannot be "
+                 "captured, take one before");
+      state.follow(parameter);
+    }
+}
+
+void Optimizer::step() try {
   NoGrad guard;
   const AutocastOff exact;
   if (capturing()) {  // replays step by the gradients of the capture, whatever becomes of grad() between them
@@ -86,6 +112,7 @@ void Optimizer::step() {
       step();
     });
   }
+  prepare_step();
   UpdateBatch batch;
   for (int g = 0; g < num_groups(); ++g) {
     Group& group = groups_[g];
@@ -95,14 +122,8 @@ void Optimizer::step() {
       Tensor grad = rows ? Tensor() : parameter.grad();
       if (!rows && !grad.defined()) continue;
       State& state = group.states[i];
-      const bool had = !state.tensors.empty() && state.tensors[0].defined();
-      if (state.tensors.empty()) make_states(state, parameter);
-      if (!state.fits(parameter)) [[unlikely]] {
-        REEL_CHECK(!capturing(), "Optimizer::step: parameter ", i, " of shape ", parameter.shape(),
-                   " has changed its dtype or device since the last step; the step that converts its states cannot be "
-                   "captured, take one before");
-        state.follow(parameter);
-      }
+      if (state.tensors.empty()) make_states(state, parameter);  // update() of another one may have given it a gradient
+      const bool had = state.tensors[0].defined();
       ++state.steps;
       batch.next({g, state.steps});
       Tensor handle = parameter;
@@ -112,11 +133,12 @@ void Optimizer::step() {
       }
       REEL_CHECK(handle.is_same(parameter), "Optimizer: update() has assigned to the handle of the parameter of shape ",
                  parameter.shape(), "; it changes the elements in place, p.copy_(…)");
-      REEL_CHECK(!capturing() || had || !state.tensors[0].defined(),
-                 "Optimizer::step: the step that makes the states cannot be captured, take one before");
+      REEL_CHECK(!capturing() || had || !state.tensors[0].defined(), kMakesStates);
     }
   }
   batch.flush();
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Optimizer::step");
 }
 
 OptionField Optimizer::field(int group, std::string_view name) const {

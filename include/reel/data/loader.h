@@ -60,16 +60,16 @@ class DataLoader {
     detail::check(options);
     const int64_t size = num_samples(dataset_);
     if (options.shuffle)
-      set_batches(RandomSampler(size, {.seed = seed_}));
+      set_batches([&] { return RandomSampler(size, {.seed = seed_}); });
     else
-      set_batches(SequentialSampler(size));
+      set_batches([&] { return SequentialSampler(size); });
   }
   /// In a sampler's order; `options.shuffle` does not go with it.
   template <std::derived_from<Sampler> S>
   DataLoader(D dataset, S sampler, LoaderOptions options = {}, Collate collate = {})
       : DataLoader(std::move(dataset), nullptr, options, std::move(collate)) {
     detail::check_with_sampler(options, false);
-    set_batches(std::move(sampler));
+    set_batches([&] { return std::move(sampler); });
   }
   /// In a batch sampler's batches; `batch_size`, `shuffle` and `drop_last` do not go with it.
   template <std::derived_from<Batches> S>
@@ -119,11 +119,13 @@ class DataLoader {
     using difference_type = std::ptrdiff_t;
     Batch& operator*() const { return *batch_; }
     Batch* operator->() const { return batch_.get(); }
-    Iterator& operator++() {
+    Iterator& operator++() try {
       batch_.reset();
       batch_ = mover_ ? moved() : made();
       pass_.advance();
       return *this;
+    } catch (const std::bad_alloc&) {
+      reel::detail::fail_bad_alloc("DataLoader");
     }
     void operator++(int) { ++*this; }
     bool operator==(std::default_sentinel_t) const { return !batch_; }
@@ -166,19 +168,27 @@ class DataLoader {
     std::shared_ptr<Batch> batch_, next_;
     std::exception_ptr problem_;
   };
-  Iterator begin() { return Iterator(*this); }        ///< Begins a loop. An Error while another loop runs.
+  /// Begins a loop. An Error while another loop runs.
+  Iterator begin() try { return Iterator(*this); } catch (const std::bad_alloc&) {
+    reel::detail::fail_bad_alloc("DataLoader");
+  }
   std::default_sentinel_t end() const { return {}; }  ///< Past the last batch.
 
  private:
-  DataLoader(D dataset, std::unique_ptr<Batches> batches, const LoaderOptions& options, Collate collate)
+  DataLoader(D dataset, std::unique_ptr<Batches> batches, const LoaderOptions& options, Collate collate) try
       : dataset_(std::move(dataset)),
         collate_(std::move(collate)),
         options_(options),
         seed_(options.seed ? *options.seed : detail::random_seed()),
-        batches_(std::move(batches)) {}
-  template <class S>
-  void set_batches(S sampler) {
-    batches_ = std::make_unique<BatchSampler>(std::move(sampler), options_.batch_size, options_.drop_last);
+        batches_(std::move(batches)) {
+  } catch (const std::bad_alloc&) {
+    reel::detail::fail_bad_alloc("DataLoader");
+  }
+  template <class MakeSampler>
+  void set_batches(const MakeSampler& make_sampler) try {
+    batches_ = std::make_unique<BatchSampler>(make_sampler(), options_.batch_size, options_.drop_last);
+  } catch (const std::bad_alloc&) {
+    reel::detail::fail_bad_alloc("DataLoader");
   }
 
   std::unique_ptr<detail::Pipeline> start(const Batches::Pass& pass) {

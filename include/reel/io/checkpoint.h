@@ -33,7 +33,7 @@ struct CheckpointOptions {
 /// Of Checkpoint::save.
 struct CheckpointSaveOptions {
   /// How many files there are in the end: `path`, which is the newest, and those that it was before, whose names have
-  /// 1, 2, … before the extension: "run.1.safetensors". Older ones are removed.
+  /// 1, 2, … before the extension: "run.1.safetensors". Older ones are removed; with 1 no such name is touched.
   int keep = 1;
 };
 
@@ -71,7 +71,7 @@ class Checkpoint {
 
   /// Writes all parts as io::save does: atomically, so that a crash leaves either the old file or the new one. Keys of
   /// the metadata that begin with "reel." are an Error. `path` is there at any time, also where older files are kept.
-  void save(const std::filesystem::path& path, Metadata metadata = {}, CheckpointSaveOptions options = {}) const;
+  void save(const std::filesystem::path& path, const Metadata& metadata = {}, CheckpointSaveOptions options = {}) const;
 
   /// Restores the saved state of all parts, in the order in which they were added, and returns the user's metadata. All
   /// or nothing: anything that does not fit, and any bit that has changed since the file was written, is an Error that

@@ -215,7 +215,7 @@ struct Layer : Module {
     if (__builtin_expect(self.has_hooks(), 0)) return internal::call_with_hooks(self, std::forward<Args>(args)...);
     try {
       return self.forward(std::forward<Args>(args)...);
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       self.rethrow_with_path();
     }
   }

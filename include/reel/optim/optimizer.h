@@ -114,6 +114,7 @@ class Optimizer {
   void set_options(int group, const std::vector<double>& values);
   std::string problem_with(int group, const std::vector<double>& values);
   void make_states(State& state, const Tensor& parameter) const;
+  void prepare_step();
 
   struct Group {
     std::vector<Tensor> parameters;
@@ -155,11 +156,13 @@ class OptimizerWith : public Optimizer {
     add_param_group(std::move(parameters), options);
   }
   /// Adds parameters with options of their own.
-  void add_param_group(std::vector<Tensor> parameters, Options options) {
+  void add_param_group(std::vector<Tensor> parameters, Options options) try {
     check(options);
     options_.reserve(options_.size() + 1);
     add_parameters(std::move(parameters));
     options_.push_back(options);
+  } catch (const std::bad_alloc&) {
+    reel::detail::fail_bad_alloc("Optimizer");
   }
   /// A group's options, to read or to change between steps.
   Options& options(int group = 0) { return options_[checked(group)]; }

@@ -1,0 +1,16 @@
+#include "reel/error.h"
+
+namespace reel::detail {
+namespace {
+// Made when the program starts: a copy of it allocates nothing.
+const OutOfMemoryError& out_of_memory() {
+  static const OutOfMemoryError error("out of memory, also for a message that says where");
+  return error;
+}
+[[maybe_unused]] const OutOfMemoryError& made_early = out_of_memory();
+}  // namespace
+
+void fail_bad_alloc() { throw OutOfMemoryError(out_of_memory()); }
+void fail_bad_alloc(const char* where) { fail_as<OutOfMemoryError>(where, ": out of memory"); }
+
+}  // namespace reel::detail
