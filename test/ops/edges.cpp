@@ -1,11 +1,13 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "reel/autograd.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/random.h"
+#include "reel/testing.h"
 
 // Edges, as PyTorch has them: integer types at their ends, numbers that a type does not hold, tensors of no dimension
 // or no element, derivatives where formulas have kinks. Figures that are not obvious are PyTorch 2.15's.
@@ -558,7 +560,7 @@ TEST_CASE("a gradient of 0 stays 0 through xlogy at 0", "[ops]") {
   }
 }
 
-TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops][cpu]") {
+TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops]") {
   const auto product = [](const Tensor& x) { return prod(x); };
   const Numbers one = numbers(gradient(product, doubles({kInf, 0, 2}))),
                 two = numbers(gradient(product, doubles({kInf, 0, 0}))),
@@ -568,6 +570,102 @@ TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops][cpu]
   CHECK((nan[0] == 0 && std::isnan(nan[1]) && std::isnan(nan[2])));
   const Numbers running = numbers(gradient([](const Tensor& x) { return cumprod(x, 0); }, doubles({kInf, 0, 2})));
   CHECK((running[0] == 1 && running[1] == kInf && std::isnan(running[2])));
+}
+
+TEST_CASE("every slope of a product is the product of the others", "[ops]") {
+  const auto same = [](double a, double b) {
+    return (std::isnan(a) && std::isnan(b)) || a == b || a == Approx(b).epsilon(1e-14);
+  };
+  for (const Numbers& x : std::vector<Numbers>{{3},
+                                               {0},
+                                               {2, -3, 5},
+                                               {0, 2, 3, 4, 5},
+                                               {2, 0, 3, 0, 7},
+                                               {0, 0, 0},
+                                               {kInf, 2, 3},
+                                               {2, -kInf, kInf},
+                                               {0, kInf, 3},
+                                               {0, 0, kInf, 2},
+                                               {kNan, 2, 3},
+                                               {1e300, 1e300},
+                                               {1e-200, 3e-200, 2},
+                                               {1e200, 1e-200, 1e200, 0.5}}) {
+    INFO(doubles(x));
+    const size_t n = x.size();
+    const auto between = [&](size_t from, size_t to) {
+      return std::accumulate(x.begin() + static_cast<int64_t>(from), x.begin() + static_cast<int64_t>(to), 1.,
+                             std::multiplies<>());
+    };
+    const Numbers all = numbers(gradient([](const Tensor& z) { return prod(z); }, doubles(x)));
+    const Numbers running = numbers(gradient([](const Tensor& z) { return cumprod(z, 0); }, doubles(x)));
+    for (size_t i = 0; i < n; ++i) {
+      INFO(i);
+      CHECK(same(all[i], between(0, i) * between(i + 1, n)));
+      double sum = 0;  // of the last from the last on, as 0 times infinity is NaN
+      for (size_t k = n; k-- > i;) sum = static_cast<double>(k + 1) + (k + 1 < n ? x[k + 1] * sum : 0);
+      CHECK(same(running[i], between(0, i) * sum));
+    }
+  }
+  // Of more elements than a round of the sums spans, in any dimension, and twice.
+  const Tensor x = doubles({2, 0, -1, 3, 1, 4, 0, 0, 5, 2, 1, -2, 3, 1, 0.5, 2, 4, 1, 1, -1, 0}).reshape({7, 3});
+  for (const int64_t dim : {0, 1}) {
+    const Tensor ones_off = where(eye(x.size(dim)).to(kBool), 1, x.transpose(dim, -1).unsqueeze(-2));
+    CHECK(allclose(gradient([&](const Tensor& z) { return sum(prod(z, dim)); }, x).transpose(dim, -1),
+                   prod(ones_off, -1), 1e-14, 0));
+    for (const bool running : {false, true}) {
+      const auto f = [&](const Tensor& z) { return running ? sum(cumprod(z, dim)) : sum(prod(z, dim)); };
+      const auto of_list = [&](const std::vector<Tensor>& in) { return f(in[0]); };
+      CHECK_NOTHROW(testing::gradcheck(of_list, {x}));
+      CHECK_NOTHROW(testing::gradgradcheck(of_list, {x}));
+    }
+  }
+}
+
+TEST_CASE("derivatives of pow where the base or the exponent is 0", "[ops]") {
+  // ∂²/∂a², ∂²/∂a∂b, ∂²/∂b∂a, ∂²/∂b² of a^b
+  const auto derivatives = [](double base, double exponent) {
+    const Tensor a = doubles({base}).requires_grad_(), b = doubles({exponent}).requires_grad_();
+    const auto first = grad({pow(a, b)}, {a, b}, {doubles({1})}, {.create_graph = true});
+    Numbers second;
+    for (const Tensor& g : first)
+      for (const Tensor& h : grad({g}, {a, b}, {doubles({1})}, {.retain_graph = true, .allow_unused = true}))
+        second.push_back(h.defined() ? h.item<double>() : 0);
+    return second;
+  };
+  CHECK(derivatives(0, 3) == Numbers{0, 0, 0, 0});
+  CHECK(derivatives(0, 2) == Numbers{2, 0, 0, 0});
+  CHECK(derivatives(0, 1.5) == Numbers{kInf, 0, 0, 0});
+  CHECK(derivatives(0, 1) == Numbers{0, 1, 0, 0});
+  CHECK(derivatives(0, 0) == Numbers{0, 1, 0, 0});
+  const double log_2 = std::log(2.);
+  const Numbers constant = derivatives(2, 0);  // the slope by the base is 0, but 1/2 times the exponent
+  CHECK((constant[0] == 0 && constant[1] == 0.5 && constant[2] == 0.5 && constant[3] == Approx(log_2 * log_2)));
+  const Tensor x = doubles({0, kNan, kInf, -3}).requires_grad_(), zero = zeros({4}, wide()).requires_grad_();
+  CHECK(numbers(grad({pow(x, zero)}, {x}, {doubles({1, 1, kInf, kNan})})[0]) == Numbers{0, 0, 0, 0});
+}
+
+TEST_CASE("norms of negative order", "[ops]") {
+  // A norm that is 0 does not change with the others, and its slope at 0 has no sign.
+  for (const double p : {-0.5, -1., -2., -3.}) {
+    INFO(p);
+    const auto f = [p](const Tensor& x) { return linalg::vector_norm(x, p); };
+    for (const DType dtype : {kFloat64, kFloat32, kFloat16}) {
+      CHECK(f(doubles({0, 2, -3}).to(dtype)).item<double>() == 0);
+      CHECK(numbers(gradient(f, doubles({0, 2, -3}).to(dtype))) == Numbers{0, 0, 0});
+      CHECK(numbers(gradient(f, doubles({0, 0, 1}).to(dtype))) == Numbers{0, 0, 0});
+    }
+    CHECK(numbers(second_derivative(f, doubles({0, 2, -3}))) == Numbers{0, 0, 0});
+    const auto of_list = [&](const std::vector<Tensor>& in) { return f(in[0]); };
+    CHECK_NOTHROW(testing::gradcheck(of_list, {doubles({1, 2, -3, 0.5})}));
+    CHECK_NOTHROW(testing::gradgradcheck(of_list, {doubles({1, 2, -3, 0.5})}));
+    CHECK(numbers(gradient(f, doubles({kInf, 2, 1})))[0] == 0);
+    CHECK(allclose(norm(doubles({1, 2, -3}), p), f(doubles({1, 2, -3}))));
+  }
+  CHECK(linalg::vector_norm(doubles({1, 2, -3}), -1).item<double>() == Approx(0.5454545454545455).epsilon(1e-14));
+  const Numbers g = numbers(gradient([](const Tensor& x) { return norm(x, -1); }, doubles({1, 2, -3})));
+  CHECK((g[0] == Approx(0.29752066115702486) && g[1] == Approx(0.07438016528925621) &&
+         g[2] == Approx(-0.03305785123966943)));
+  CHECK(norm(doubles({1, 2, -3}), -kInf).item<double>() == 1);
 }
 
 TEST_CASE("quantiles between an infinity and a number", "[ops]") {
@@ -634,7 +732,7 @@ TEST_CASE("arguments that mean nothing are refused", "[ops][cpu]") {
                     "index_add: a factor alpha of 0.5 for tensors of int64; it must be an integer");
   CHECK_THROWS_WITH(whole.clone().index_add_(0, ids, one, 2.0), Contains("index_add_: a factor alpha of 2"));
   CHECK(integers(index_add(whole, 0, ids, one, -2)) == Integers{-1, 2});
-  CHECK_THROWS_WITH(linalg::vector_norm(zeros({0, 3}), -1, 0), Contains("nothing to take the norm of order -1 of"));
+  CHECK_THROWS_WITH(linalg::vector_norm(zeros({0, 3}), -1, 0), Contains("norm: nothing to take it of, shape [0, 3]"));
   CHECK(linalg::vector_norm(zeros({0, 3}), -1, 1).shape() == Shape{0});
 }
 
