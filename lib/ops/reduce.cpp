@@ -260,8 +260,10 @@ Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims,
   const Plan plan = plan_of(name, x.shape(), dims, keepdim);
   const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
   const Tensor y = no_grad([&] {
-    const Tensor variance = sum(square(centered(x, dims)), dims, keepdim) / freedom;
-    return root == Root::kYes ? sqrt(variance) : variance;
+    const Tensor d = centered(x, dims);
+    if (root == Root::kNo) return sum(square(d), dims, keepdim) / freedom;
+    // A deviation that float32 holds may have a square that it does not.
+    return sqrt(sum(square(d.to(kFloat64)), dims, keepdim) / freedom).to(x.dtype());
   });
   if (recording(x))
     record(name, y, inputs(x),

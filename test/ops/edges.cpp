@@ -358,6 +358,23 @@ TEST_CASE("variances keep their digits beside a mean a million times as large", 
   CHECK(reel::std(full({1000}, 0.1f)).item<double>() < 1e-8);
 }
 
+TEST_CASE("deviations and norms of numbers whose squares float32 does not hold", "[ops][isa]") {
+  const auto column = [](std::vector<float> x) { return tensor(x).unsqueeze(1); };
+  const auto close = [](const Tensor& x, const Numbers& to) { return allclose(x.flatten().to(kFloat64), doubles(to)); };
+  const double root = std::sqrt(2.);
+  const Tensor x = column({2, 1e30f, 3}), wide = repeat(x, {1, 20});  // a channel, and more than fit into a vector
+  CHECK(close(batch_norm(x, {}, {}, {}, {}, true), {-1 / root, root, -1 / root}));
+  CHECK(allclose(batch_norm(wide, {}, {}, {}, {}, true), batch_norm(x, {}, {}, {}, {}, true).expand({3, 20})));
+  CHECK(close(instance_norm(x.t().unsqueeze(0)), {-1 / root, root, -1 / root}));
+  CHECK(close(layer_norm(x.t(), {3}), {-1 / root, root, -1 / root}));
+  CHECK(close(rms_norm(x.t(), {3}), {0, std::sqrt(3.), 0}));
+  const Numbers slope = numbers(gradient([](const Tensor& z) { return batch_norm(z, {}, {}, {}, {}, true); }, x));
+  CHECK((slope[0] == Approx(-2.1213203e-30) && slope[2] == Approx(2.1213203e-30)));
+  CHECK(std(x).item<float>() == Approx(1e30 / std::sqrt(3.)));
+  CHECK(std(x * 1e-15f * 1e-15f * 1e-15f * 1e-15f).item<float>() == Approx(1e-30 / std::sqrt(3.)));
+  CHECK(std::isinf(var(x).item<float>()));
+}
+
 TEST_CASE("a histogram over a huge range", "[ops]") {
   const double far = 1.5e308;
   CHECK(numbers(histc(doubles({1e308, -1e308, 0, 1.4e308}), 4, -far, far)) == Numbers{1, 0, 1, 2});
