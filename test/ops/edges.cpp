@@ -770,4 +770,25 @@ TEST_CASE("what has the wanted shape is not made a view of itself", "[ops]") {
   CHECK(!broadcast_tensors({x, ones({4, 1, 1})})[0].is_same(x));
 }
 
+TEST_CASE("adaptive pooling to size 0 leaves nothing, with a gradient of zeros", "[ops]") {
+  const Tensor x = ones({1, 2, 4, 4}).requires_grad_();
+  for (const auto& f :
+       std::vector<std::function<Tensor(const Tensor&)>>{[](const Tensor& z) {
+                                                           return adaptive_avg_pool2d(z, {0, 2});
+                                                         },
+                                                         [](const Tensor& z) {
+                                                           return adaptive_max_pool2d(z, {0, 2});
+                                                         },
+                                                         [](const Tensor& z) {
+                                                           return interpolate(z, {.size = {0, 2}, .mode = kArea});
+                                                         }}) {
+    const Tensor y = f(x);
+    CHECK(y.shape() == Shape{1, 2, 0, 2});
+    CHECK(equal(grad({y}, {x}, {ones_like(y)})[0], zeros({1, 2, 4, 4})));
+  }
+  CHECK(interpolate(x, {.scale_factor = {0.1}, .mode = kArea}).shape() == Shape{1, 2, 0, 0});
+  CHECK(adaptive_avg_pool1d(ones({2, 4}), 0).shape() == Shape{2, 0});
+  CHECK_THROWS_WITH(interpolate(x, {.size = {0, 2}}), Contains("from size 4 to size 0"));
+}
+
 }  // namespace reel
