@@ -220,6 +220,20 @@ TEST_CASE("what is written to integers is rounded towards 0, or an error", "[ops
   CHECK_THROWS_WITH(whole().index_put_({ids}, tensor({2.5}), true), wrong);
   CHECK_THROWS_WITH(bytes({1}).fill_(-2.5), "fill_: -2.5 does not fit into uint8");
   CHECK(integers(bytes({1}).fill_(-1)) == Integers{255});
+  // Without ids, too, adding is no copy_.
+  CHECK_THROWS_WITH(whole().index_put_({0}, tensor(2.5f), true), wrong);
+  CHECK_THROWS_WITH(whole().index_put_({Slice(0, 2)}, tensor({2.5}), true), wrong);
+  CHECK(integers(whole().index_put_({0}, 2.5, true)) == Integers{2, 0, 0});
+  CHECK(integers(whole().index_put_({0}, tensor(2.5f))) == Integers{2, 0, 0});
+  // A tensor of one number is checked as a number is.
+  const Tensor first = tensor({true}), mark = tensor(-1.1, {.device = kCPU});
+  CHECK_THROWS_WITH(bytes({1}).masked_fill_(first, -1.1), "masked_fill: -1.1 does not fit into uint8");
+  CHECK_THROWS_WITH(bytes({1}).masked_fill_(first, mark), "masked_fill: -1.1 does not fit into uint8");
+  CHECK_THROWS_WITH(bytes({1}).masked_fill_(first, 300), "masked_fill: 300 does not fit into uint8");
+  CHECK(integers(bytes({1}).masked_fill_(first, -1)) == Integers{255});
+  CHECK_THROWS_WITH(pad(bytes({1}), {1, 1}, kConstant, -1.1), "pad: -1.1 does not fit into uint8");
+  CHECK_THROWS_WITH(pad(bytes({1}), {1, 1}, kConstant, kNan), "pad: nan does not fit into uint8");
+  CHECK(integers(pad(bytes({1}), {1, 1}, kConstant, -1)) == Integers{255, 1, 255});
 }
 
 TEST_CASE("arange of an integer type rounds start and step", "[ops]") {
@@ -768,6 +782,19 @@ TEST_CASE("what has the wanted shape is not made a view of itself", "[ops]") {
   CHECK(x.flatten(1).is_same(x));
   CHECK(broadcast_tensors({x, ones({3})})[0].is_same(x));
   CHECK(!broadcast_tensors({x, ones({4, 1, 1})})[0].is_same(x));
+}
+
+TEST_CASE("views that show all of a tensor have no history under NoGrad", "[ops]") {
+  const Tensor leaf = ones({2, 3}).requires_grad_(), x = exp(leaf), row = exp(leaf.select(0, 0));
+  const auto views = [](const Tensor& of, const Tensor& line) {
+    return std::vector<Tensor>{of.transpose(1, -1), of.squeeze(0), line.t(), of.index({kEllipsis}), of.view({2, 3})};
+  };
+  for (const Tensor& v : views(x, row)) CHECK(v.requires_grad());
+  const NoGrad guard;
+  for (const Tensor& v : views(x, row)) {
+    CHECK(!v.requires_grad());
+    CHECK((v.data<float>() == x.data<float>() || v.data<float>() == row.data<float>()));
+  }
 }
 
 TEST_CASE("adaptive pooling to size 0 leaves nothing, with a gradient of zeros", "[ops]") {
