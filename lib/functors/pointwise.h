@@ -438,10 +438,11 @@ struct Atan2 {
   static constexpr int save_a = kA | kB, save_b = kA | kB;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T a, T b) const { return atan2(a, b); }
-  // 0 at the origin. a² + b² would leave the range of T.
+  // 0 at the origin, as are its derivatives. a² + b² would leave the range of T.
   template <class T> REEL_HD T grad_a(T g, T a, T b, T) const {
-    const T r = hypot(a, b);
-    return select(r == T(0), T(0), g * (b / r / r));
+    const auto origin = (a == T(0)) & (b == T(0));
+    const T r = hypot(select(origin, T(1), a), b);
+    return select(origin, T(0), g * (b / r / r));
   }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return grad_a(-g, b, a, b); }
 };

@@ -675,6 +675,17 @@ TEST_CASE("derivatives of pow where the base or the exponent is 0", "[ops]") {
   CHECK(numbers(grad({pow(x, zero)}, {x}, {doubles({1, 1, kInf, kNan})})[0]) == Numbers{0, 0, 0, 0});
 }
 
+TEST_CASE("all derivatives of atan2 at the origin are 0", "[ops]") {
+  const Tensor a = doubles({0, 1}).requires_grad_(), b = doubles({0, 2}).requires_grad_();
+  const auto first = grad({atan2(a, b)}, {a, b}, {doubles({1, 1})}, {.create_graph = true});
+  CHECK((numbers(first[0])[0] == 0 && numbers(first[0])[1] == Approx(0.4)));
+  for (const Tensor& g : first)
+    for (const Tensor& h : grad({g}, {a, b}, {doubles({1, 1})}, {.retain_graph = true})) {
+      CHECK(numbers(h)[0] == 0);
+      CHECK(std::abs(numbers(h)[1]) > 0.1);
+    }
+}
+
 TEST_CASE("norms of negative order", "[ops]") {
   // A norm that is 0 does not change with the others, and its slope at 0 has no sign.
   for (const double p : {-0.5, -1., -2., -3.}) {
