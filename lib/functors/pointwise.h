@@ -400,11 +400,15 @@ struct Pow {
   static constexpr int save_a = kA | kB, save_b = kA | kB | kOutput;
   static constexpr bool kIntegers = true;
   template <class T> REEL_HD T operator()(T a, T b) const { return pow(a, b); }
-  // A constant (b = 0) has slope 0 even at a = 0, where pow(a, -1) is infinite.
-  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return select(b == T(0), T(0), g * b * pow(a, b - T(1))); }
-  // 0^b for b > 0 stays 0 whatever b does, though log(0) is infinite.
+  // A constant (b = 0) has slope 0 also where pow(a, -1) is infinite. Elsewhere its slope moves with b.
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const {
+    const T slope = g * pow(select((a == T(0)) & (b == T(0)), T(1), a), b - T(1));
+    return select((b == T(0)) & ((slope != slope) | (abs(slope) == T(kInfinity))), T(0), b * slope);
+  }
+  // 0^b for b >= 0 stays the same whatever b does, though log(0) is infinite. Its slope does not move with a, either.
   template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const {
-    return select((a == T(0)) & (b >= T(0)), T(0), g * y * log(a));
+    const auto flat = (a == T(0)) & (b >= T(0));
+    return select(flat, T(0), g * y * log(select(flat, T(1), a)));
   }
 };
 // Beside NaN both operands have slope 1.
@@ -434,10 +438,11 @@ struct Atan2 {
   static constexpr int save_a = kA | kB, save_b = kA | kB;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T a, T b) const { return atan2(a, b); }
-  // 0 at the origin. a² + b² would leave the range of T.
+  // 0 at the origin, as are its derivatives. a² + b² would leave the range of T.
   template <class T> REEL_HD T grad_a(T g, T a, T b, T) const {
-    const T r = hypot(a, b);
-    return select(r == T(0), T(0), g * (b / r / r));
+    const auto origin = (a == T(0)) & (b == T(0));
+    const T r = hypot(select(origin, T(1), a), b);
+    return select(origin, T(0), g * (b / r / r));
   }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return grad_a(-g, b, a, b); }
 };

@@ -25,7 +25,7 @@ void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, i
 
 Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
   const DType from = view_of(value, op).dtype, to = view_of(x, op).dtype;
-  if (from != to && TensorImpl::of(value)->is_wrapped_number)
+  if (from != to && view_of(value).shape.empty() && is_readable(value))
     check_fits(op, is_floating_point(from) ? Scalar(value.item<double>()) : Scalar(value.item<int64_t>()), to);
   return value.to(to);
 }

@@ -163,7 +163,8 @@ Lookup merge(const char* op, const Indexing& indexing) {
 
 Tensor Tensor::index(const std::vector<TensorIndex>& indices) const try {
   const Indexing indexing = read("index", *this, indices);
-  if (indexing.lookups.empty()) return indexing.view;
+  if (indexing.lookups.empty())  // without recording a view, as all views that are made there
+    return grad_enabled() || !indexing.view.is_same(*this) ? indexing.view : expand_to(*this, shape());
   const Lookup lookup = merge("index", indexing);
   const Tensor y = select_slices("index", lookup.tensor, lookup.dim, lookup.ids);
   const Tensor shaped = lookup.shape.size() == 1 ? y : y.reshape(lookup.result());
@@ -185,13 +186,14 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
   check_in_place(op, x);
   Indexing indexing = read(op, x, indices);
   Tensor& view = indexing.view;
+  const bool joins = accumulate || !indexing.lookups.empty();  // otherwise it is a copy_, which converts
+  REEL_CHECK(!joins || x.is_floating_point() || !is_floating_point(view_of(value, op).dtype) ||
+                 TensorImpl::of(value)->is_wrapped_number,
+             op, ": a ", value.dtype(), " value for a tensor of ", x.dtype(), "; to(", x.dtype(), ") converts it");
   if (indexing.lookups.empty()) {
-    assign_in_place(op, view, accumulate ? view + value : value);
+    assign_in_place(op, view, accumulate ? view + value_for(op, x, value) : value);
     return x;
   }
-  REEL_CHECK(
-      x.is_floating_point() || !is_floating_point(view_of(value, op).dtype) || TensorImpl::of(value)->is_wrapped_number,
-      op, ": a ", value.dtype(), " value for a tensor of ", x.dtype(), "; to(", x.dtype(), ") converts it");
   const Tensor* mask = indices.size() == 1 ? &std::get<Tensor>(indices[0].value) : nullptr;
   if (mask && !accumulate && mask->dtype() == kBool && mask->shape() == x.shape() && view_of(value, op).numel == 1)
     return masked_fill_(mask->to(x.device()), value.reshape({}));

@@ -420,13 +420,6 @@ Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) 
   if (const CastToFloat32 raise{}) return vector_norm(raise(x), ord, dims, keepdim);
   REEL_CHECK(is_floating_point(view_of(x, "linalg.vector_norm").dtype), "linalg.vector_norm: a tensor of ", x.dtype(),
              "; convert it to a floating type first");
-  if (ord == -kInfinity) return amin(abs(x), dims, keepdim);
-  if (ord < 0) {
-    const Tensor sums = sum(pow(abs(x), ord), dims, keepdim);
-    REEL_CHECK(x.numel() > 0 || sums.numel() == 0, "linalg.vector_norm: nothing to take the norm of order ", ord,
-               " of, shape ", x.shape());
-    return pow(sums, 1 / ord);
-  }
   return norm(x, ord, dims, keepdim);
 }
 

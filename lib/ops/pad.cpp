@@ -8,6 +8,7 @@ namespace {
 /// x inside a larger tensor that is `value` elsewhere; `before` elements lie in front of it in each dimension.
 Tensor surround(const Tensor& x, const Shape& shape, const Shape& before, Scalar value) {
   const View& xv = view_of(x);
+  check_fits("pad", value, xv.dtype);
   const Tensor y = full(shape, value, {.dtype = xv.dtype, .device = x.device()});
   const Strides strides = contiguous_strides(shape);
   int64_t offset = 0;

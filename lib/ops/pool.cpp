@@ -84,10 +84,11 @@ Pooling adaptive_windows(const char* op, const View& x, PerDim<N> output_size) {
   pool.count_include_pad = false;
   for (int i = 0; i < N; ++i) {
     const int d = 3 - N + i;
-    REEL_CHECK(output_size[i] == -1 || output_size[i] > 0, op, ": output_size ", output_size, " is not positive");
+    REEL_CHECK(output_size[i] >= -1, op, ": output_size ", output_size, " is negative");
     pool.out[d] = output_size[i] == -1 ? pool.in[d] : output_size[i];
-    pool.kernel[d] = pool.stride[d] = pool.in[d] / pool.out[d];
-    if (pool.in[d] % pool.out[d]) pool.adaptive = true;
+    const int64_t count = std::max<int64_t>(pool.out[d], 1);
+    pool.kernel[d] = pool.stride[d] = pool.in[d] / count;
+    if (pool.in[d] % count) pool.adaptive = true;
   }
   return pool;
 }
@@ -114,7 +115,7 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wa
   const Tensor y = make_tensor(shape, view.dtype, x.device());
   Tensor indices;
   if (wanted == Wanted::kBoth || recording(x)) indices = make_tensor(shape, kInt64, x.device());
-  kernels_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
+  if (view_of(y).numel) kernels_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
   if (recording(x))
     record(op, y, inputs(x),
            [planes = pool.planes, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
@@ -243,7 +244,7 @@ Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const 
 Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape& shape) {
   const Tensor from = x.contiguous();
   const Tensor y = make_tensor(shape, x.dtype(), x.device());
-  kernels_of(x).avg_pool(pool, view_of(from), view_of(y));
+  if (view_of(y).numel) kernels_of(x).avg_pool(pool, view_of(from), view_of(y));
   if (recording(x))
     record(op, y, inputs(x),
            [op, pool, whole = x.shape()](Backward& back) { back.set(0, average_grad(op, back.grad(), pool, whole)); });
@@ -252,7 +253,7 @@ Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape
 Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const Shape& shape) {
   const Tensor from = g.contiguous();
   const Tensor gx = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
-  kernels_of(g).avg_pool_grad(pool, view_of(from), view_of(gx));
+  if (view_of(from).numel) kernels_of(g).avg_pool_grad(pool, view_of(from), view_of(gx));
   if (recording(g))
     record(op, gx, inputs(g),
            [op, pool, part = g.shape()](Backward& back) { back.set(0, average(op, back.grad(), pool, part)); });

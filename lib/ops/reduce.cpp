@@ -4,6 +4,7 @@
 #include "lib/core/tensor_impl.h"
 #include "lib/kernels/reduce.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/scan.h"
 #include "reel/ops.h"
 
 namespace reel {
@@ -138,24 +139,15 @@ Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
   if (const DType wide = sum_type(view); wide != view.dtype) return prod(x.to(wide), dim, keepdim);
   const Plan plan = plan_of("prod", view.shape, dim, keepdim);
   const Tensor y = run(ReduceOp::kProd, x, plan);
-  // The derivative by x_i is the product of the others. That is y / x_i, but where there are zeros.
+  // The derivative by x_i is the product of the others: y / x_i where that is exact.
   if (recording(x))
     record("prod", y, inputs(x),
            [x = SavedTensor(x), y = SavedTensor::output(y), dim, absent = plan.absent](Backward& back) {
-             const Tensor in = back.get(x), g = with_kept_dims(back.grad(), absent);
-             const Tensor zero = no_grad([&] { return in == 0; });
-             if (is_readable(in) && !any(zero).item<bool>()) {
-               back.set(0, g * with_kept_dims(back.get(y), absent) / in);
-             } else if (!back.create_graph() && !(is_readable(in) && any(!isfinite(in)).item<bool>())) {
-               const Tensor zeros = sum(zero, dim, true), others = prod(where(zero, 1, in), dim, true);
-               const Tensor none = others / in, one = where(logical_and(zero, zeros == 1), others, 0);
-               back.set(0, g * where(zeros == 0, none, one));
-             } else {  // n² factors, but no division: differentiable again, and 0 · ∞ is NaN
-               const Tensor row = in.dim() ? in.transpose(dim, -1) : in.reshape({1});
-               const Tensor products =
-                   prod(where(eye(row.size(-1)).to(in.device()).to(kBool), 1, row.unsqueeze(-2)), -1);
-               back.set(0, g * (in.dim() ? products.transpose(dim, -1) : products.reshape({})));
-             }
+             const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
+             const Tensor g = with_kept_dims(back.grad(), absent);
+             if (can_divide_product(out)) return back.set(0, g * out / in);
+             const Tensor behind = flip(exclusive_cumprod(flip(in, dim), dim), dim);
+             back.set(0, g * (exclusive_cumprod(in, dim) * behind));
            });
   return y;
 }
@@ -268,8 +260,10 @@ Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims,
   const Plan plan = plan_of(name, x.shape(), dims, keepdim);
   const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
   const Tensor y = no_grad([&] {
-    const Tensor variance = sum(square(centered(x, dims)), dims, keepdim) / freedom;
-    return root == Root::kYes ? sqrt(variance) : variance;
+    const Tensor d = centered(x, dims);
+    if (root == Root::kNo) return sum(square(d), dims, keepdim) / freedom;
+    // A deviation that float32 holds may have a square that it does not.
+    return sqrt(sum(square(d.to(kFloat64)), dims, keepdim) / freedom).to(x.dtype());
   });
   if (recording(x))
     record(name, y, inputs(x),
@@ -281,9 +275,10 @@ Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims,
   return y;
 }
 
-/// (Σ |x|^p)^(1/p). The derivative is sign(x) |x / y|^(p-1).
+/// (Σ |x|^p)^(1/p). The derivative is sign(x) |x / y|^(p-1); 0 where x is 0, and for p < 0 also where y is.
 Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   const Plan plan = plan_of("norm", x.shape(), dims, keepdim);
+  if (p < 0) check_some("norm", x.shape(), plan);
   const Tensor y = no_grad(
       [&] { return p == 2 ? sqrt(sum(square(x), dims, keepdim)) : pow(sum(pow(abs(x), p), dims, keepdim), 1 / p); });
   if (recording(x))
@@ -291,8 +286,8 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
            [x = SavedTensor(x), y = SavedTensor::output(y), p, absent = plan.absent](Backward& back) {
              const Tensor in = back.get(x), out = back.get(y);
              if (p == 2) return back.set(0, in * with_kept_dims(over_root(back.grad(), out), absent));
-             const Tensor g = with_kept_dims(back.grad() / pow(nonzero_or_one(out), p - 1), absent);
-             back.set(0, g * sign(in) * pow(nonzero_or_one(abs(in)), p - 1));
+             const Tensor g = p < 0 ? back.grad() * pow(out, 1 - p) : back.grad() / pow(nonzero_or_one(out), p - 1);
+             back.set(0, with_kept_dims(g, absent) * sign(in) * pow(nonzero_or_one(abs(in)), p - 1));
            });
   return y;
 }
@@ -335,7 +330,7 @@ Tensor corrcoef(const Tensor& x) {
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   if (const CastToFloat32 raise{}) return norm(raise(x), p, dims, keepdim);
   check_float("norm", x);
-  REEL_CHECK(p >= 0, "norm: p must not be negative, got ", p);
+  REEL_CHECK(!std::isnan(p), "norm: p is ", p);
   if (p == 0) {
     const Tensor y = sum((x != 0).to(x.dtype()), dims, keepdim);
     record_constant("norm", y, x);
@@ -343,7 +338,7 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   }
   if (const Upcast up{x.dtype()}) return up.round(norm(up(x), p, dims, keepdim));
   if (p == 1) return sum(abs(x), dims, keepdim);
-  if (std::isinf(p)) return amax(abs(x), dims, keepdim);
+  if (std::isinf(p)) return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
   return power_norm(x, p, dims, keepdim);
 }
 

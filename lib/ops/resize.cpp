@@ -187,7 +187,8 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     const double scaled = scales ? static_cast<double>(in) * each(options.scale_factor, i) : 0;
     REEL_CHECK(std::abs(scaled) < 0x1p63, op, ": from size ", in, " to size ", scaled, " in dimension ", 2 + i);
     size.push_back(given ? each(options.size, i) : static_cast<int64_t>(scaled));
-    REEL_CHECK(in > 0 && size[i] > 0, op, ": from size ", in, " to size ", size[i], " in dimension ", 2 + i);
+    REEL_CHECK(in > 0 && (size[i] > 0 || (size[i] == 0 && options.mode == kArea)), op, ": from size ", in, " to size ",
+               size[i], " in dimension ", 2 + i);
     result[2 + i] = size[i];
   }
   if (options.mode == kArea) return area(x, size);

@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "lib/kernels/scan.h"
-#include "lib/ops/internal.h"
+#include "lib/ops/scan.h"
 
 namespace reel {
 
@@ -17,6 +17,20 @@ Tensor scanned(ScanOp op, const Tensor& x, int d) {
 
 /// The sum over the elements from each one on.
 Tensor sum_from(const Tensor& x, int d) { return flip(cumsum(flip(x, d), d), d); }
+
+/// s[i] = g[i] + x[i + 1] s[i + 1]. In each round a sum, and the product of the elements of x behind its first, comes
+/// to span twice as many elements.
+Tensor weighted_sum_from(const Tensor& g, const Tensor& x, int d) {
+  const int64_t n = x.dim() ? x.size(d) : 1;
+  if (n < 2) return g;
+  Tensor sums = g, products = x.narrow(d, 1, n - 1);
+  for (int64_t span = 1; span < n; span *= 2) {
+    const int64_t open = n - span, next = open - span;  // the last `span` sums are complete
+    sums = cat({sums.narrow(d, 0, open) + products * sums.narrow(d, span, open), sums.narrow(d, open, span)}, d);
+    if (next > 0) products = products.narrow(d, 0, next) * products.narrow(d, span, next);
+  }
+  return sums;
+}
 
 /// x with dimension d last, at least 1-d; and the way back.
 Tensor last(const Tensor& x, int d) { return x.dim() ? x.transpose(d, -1) : x.reshape({1}); }
@@ -43,27 +57,24 @@ Tensor cumprod(const Tensor& x, int64_t dim) {
   if (const Upcast up{view.dtype}) return up.round(cumprod(up(x), dim));
   if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumprod(x.to(kInt64), dim);
   const Tensor y = scanned(ScanOp::kProd, x, d);
-  // The derivative of y[k] by x[i] is y[k] / x[i] for k >= i. It is 0 behind the first 0 of x; at that 0 it is the
-  // product of the others, which a scan of x with a 1 there has.
+  // The derivative of y[k] by x[i], for k >= i, is the product of the others: y[k] / x[i] where that is exact.
   if (recording(x))
     record("cumprod", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y), d](Backward& back) {
-      const Tensor in = back.get(x), g = back.grad();
-      const Tensor zero = no_grad([&] { return in == 0; });
-      if (is_readable(in) && !any(zero).item<bool>()) {
-        back.set(0, sum_from(g * back.get(y), d) / in);
-      } else if (!back.create_graph() && !(is_readable(in) && any(!isfinite(in)).item<bool>())) {
-        const Tensor zeros = cumsum(zero, d), first = logical_and(zero, zeros == 1);
-        const Tensor at_first = sum_from(g * cumprod(where(first, 1, in), d), d);
-        const Tensor before = sum_from(g * back.get(y), d) / where(zero, 1, in);
-        back.set(0, where(zeros == 0, before, where(first, at_first, 0)));
-      } else {  // n² factors, but no division: differentiable again, and 0 · ∞ is NaN
-        const Tensor row = last(in, d), diagonal = eye(row.size(-1)).to(in.device()).to(kBool);
-        const Tensor others = triu(cumprod(where(diagonal, 1, row.unsqueeze(-2)), -1));
-        back.set(0, back_from_last(sum(others * last(g, d).unsqueeze(-2), -1), d, in.shape()));
-      }
+      const Tensor in = back.get(x), out = back.get(y), &g = back.grad();
+      back.set(0, can_divide_product(out) ? sum_from(g * out, d) / in
+                                          : exclusive_cumprod(in, d) * weighted_sum_from(g, in, d));
     });
   return y;
 }
+
+Tensor exclusive_cumprod(const Tensor& x, int64_t dim) {
+  if (x.dim() == 0 || x.numel() == 0) return ones_like(x);
+  const Tensor one = ones_like(x.narrow(dim, 0, 1));
+  const int64_t n = x.size(dim);
+  return n == 1 ? one : cat({one, cumprod(x.narrow(dim, 0, n - 1), dim)}, dim);
+}
+
+bool can_divide_product(const Tensor& y) { return is_readable(y) && all((y != 0) & isfinite(y)).item<bool>(); }
 
 Tensor logcumsumexp(const Tensor& x, int64_t dim) {
   const View& view = view_of(x, "logcumsumexp");

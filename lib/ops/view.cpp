@@ -17,6 +17,12 @@ Tensor reshaped(const char* name, const Tensor& x, const Shape& shape, const Str
   return y;
 }
 
+// x itself; without recording a view, which like all views that are made there has no history.
+Tensor whole_view(const Tensor& x) {
+  const View& view = view_of(x);
+  return grad_enabled() || !needs_grad(x) ? x : alias(x, view.data, view.shape, view.strides);
+}
+
 // A requested shape with its -1 filled in.
 Shape infer(const char* op, const Shape& requested, int64_t numel, const Shape& have) {
   Shape shape = requested;
@@ -120,7 +126,7 @@ Tensor Tensor::permute(const Shape& dims) const {
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
   const View& x = view_of(*this, "transpose");
   const int rank = x.shape.size(), a = wrap_dim(dim0, rank, "transpose"), b = wrap_dim(dim1, rank, "transpose");
-  if (a == b) return *this;
+  if (a == b) return whole_view(*this);
   Shape order = x.shape;
   std::iota(order.begin(), order.end(), 0);
   std::swap(order[a], order[b]);
@@ -130,7 +136,7 @@ Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
 Tensor Tensor::t() const {
   REEL_CHECK(view_of(*this, "t").shape.size() <= 2, "t: a tensor of shape ", shape(),
              "; transpose names two dimensions");
-  return dim() < 2 ? *this : transpose(0, 1);
+  return dim() < 2 ? whole_view(*this) : transpose(0, 1);
 }
 
 Tensor Tensor::squeeze() const {
@@ -145,7 +151,7 @@ Tensor Tensor::squeeze() const {
 Tensor Tensor::squeeze(int64_t dim) const {
   const View& x = view_of(*this, "squeeze");
   const int d = wrap_dim(dim, x.shape.size(), "squeeze");
-  if (x.shape.empty() || x.shape[d] != 1) return *this;
+  if (x.shape.empty() || x.shape[d] != 1) return whole_view(*this);
   Shape shape = x.shape;
   Strides strides = x.strides;
   shape.erase(d), strides.erase(d);

@@ -183,7 +183,7 @@ const WrongCall kWrongCalls[] = {
 {[](World& w) { clamp(w.vector, {}); }, "clamp: neither a minimum nor a maximum"},
 {[](World& w) { softplus(w.vector, 0); }, "softplus: beta 0 is not positive"},
 {[](World& w) { dropout(w.vector, 1.5); }, "dropout: the probability must be in [0, 1], got 1.5"},
-{[](World& w) { norm(w.vector, -1); }, "norm: p must not be negative, got -1"},
+{[](World& w) { norm(w.vector, NAN); }, "norm: p is nan"},
 {[](World& w) { max(w.none); }, "max: nothing to take it of, shape [0, 4]"},
 {[](World& w) { argmin(w.none, 0); }, "argmin: nothing to take it of, shape [0, 4]"},
 {[](World& w) { w.matrix.item(); }, "item: the tensor has 12 elements, shape [3, 4]"},

@@ -4,13 +4,18 @@ tells such a difference, a Difference of differential.py, from others.
 python3 differences.py prints the sentences as Markdown.
 """
 
+import dataclasses
+import itertools
 import math
 
 import torch
 
-from program import run_torch
+from program import LEAF, WIDE_FLOATS, Enum, Ref, Statement, largest_of, memory_of, ordinary, run_torch, with_dtypes, with_leaves_of
+from generator import is_leaf
+from ops import by_name
 
 DOCUMENTED = []
+NORMS = {"batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm", "local_response_norm", "normalize", "var", "std", "var_mean", "std_mean"}
 
 
 def documented(sentence):
@@ -49,6 +54,58 @@ def operands(d, ops):
     return found
 
 
+def values_of(d, ref):
+    return run_torch(d.program)[0][ref]
+
+
+def arguments_of(d, op):
+    """The first two arguments of the statements of this op, the first a tensor."""
+    found = []
+    for at, statement in enumerate(d.program):
+        if statement.op.base == op and statement.results:
+            values, _ = run_torch(d.program[:at])
+            found.append((values[statement.args[0]], statement.args[1] if len(statement.args) > 1 else None))
+    return found
+
+
+def with_copies(program, ops, first=0):
+    """The program in which these ops get copies of their tensors, from argument number `first` on."""
+    changed, fresh = [], 10**6
+    for statement in program:
+        args = list(statement.args)
+        for i, arg in enumerate(args if statement.op.base in ops else []):
+            if i >= first and isinstance(arg, Ref):
+                args[i] = Ref(fresh := fresh + 1)
+                changed.append(Statement(by_name("clone"), [arg], [args[i]]))
+        changed.append(dataclasses.replace(statement, args=args))
+    return changed
+
+
+def row_major(program):
+    """The program with contiguous copies of results that are not."""
+    values, _ = run_torch(program)
+    changed, fresh = [], 10**6
+    for statement in program:
+        sources = {memory_of(values[ref]) for ref in statement.refs() if values.get(ref) is not None}
+        results, copies = list(statement.results), []
+        for i, number in enumerate(results):
+            x = values.get(number)
+            if x is not None and not x.is_contiguous() and memory_of(x) not in sources:
+                results[i] = Ref(fresh := fresh + 1)
+                copies.append(Statement(by_name("contiguous"), [results[i]], [number]))
+        changed += [dataclasses.replace(statement, results=results), *copies]
+    return changed
+
+
+def of_few(d):
+    """Whether something has normalised one or two elements."""
+    few = lambda op, count: any(x.dim() and count(x, arg) <= 2 for x, arg in arguments_of(d, op))
+    return few("layer_norm", lambda x, shape: math.prod(shape)) or few("rms_norm", lambda x, shape: math.prod(shape)) or few(
+        "instance_norm", lambda x, _: math.prod(x.shape[2:])) or few("group_norm", lambda x, groups: x[:1].numel() // groups) or any(
+        x.numel() <= 2 * x.shape[1] for x, *_ in operands(d, {"batch_norm"})) or any(
+        values_of(d, s.args[0]).shape[s.args[2][0]] <= 2 for s in d.program if s.op.base == "normalize" and s.results)  # fmt: skip
+
+
 def some_operand(d, ops, has):
     """Whether has(x) is true of some tensor x that one of these ops got."""
     return any(x.numel() > 0 and bool(has(x.detach())) for given in operands(d, ops) for x in given)
@@ -70,10 +127,45 @@ def in_second(d):
 
 def only_where(d, mask):
     """Whether values differ, by more than rounding, only where the mask is true."""
-    ours, theirs = d.reel.data.double(), d.torch.detach().double()
-    eps = 1e3 * (torch.finfo(d.torch.dtype).eps if d.torch.is_floating_point() else 0)
-    differ = ~torch.isclose(ours, theirs, rtol=eps, atol=eps, equal_nan=True)
-    return bool((differ & mask).any() and not (differ & ~mask).any())
+    return d.where is not None and not (d.where & ~mask).any()
+
+
+def generic(d, ops=()):
+    """Whether there is no difference where no leaf, nor what these ops get, has zeros, equals, huge or infinite numbers or
+    NaN."""
+    program = with_leaves_of(d.program, ordinary())
+    return d.is_gone(program) or bool(ops) and d.is_gone(with_noise(program, ops))
+
+
+def with_noise(program, ops):
+    """The program in which noise is added to what these ops get, and numbers stand for NaN and infinity."""
+    generator = torch.Generator().manual_seed(0)
+    changed, fresh = [], 10**6
+    for at, statement in enumerate(program):
+        args = list(statement.args)
+        values, _ = run_torch(program[:at]) if statement.op.base in ops else ({}, {})
+        for i, arg in enumerate(args):
+            x = values.get(arg) if isinstance(arg, Ref) else None
+            if x is not None and x.is_floating_point():
+                noise, args[i] = Ref(fresh + 1), Ref(fresh := fresh + 2)
+                changed.append(Statement(LEAF, [torch.randn(x.shape, generator=generator).to(x.dtype)], [noise]))
+                tame = Ref(fresh := fresh + 1)
+                changed.append(Statement(by_name("nan_to_num"), [arg, 1.5, 4.0, -4.0], [tame]))
+                changed.append(Statement(by_name("add"), [tame, noise], [args[i]]))
+        changed.append(dataclasses.replace(statement, args=args))
+    return changed
+
+
+def in_the_limit(d):
+    """Where reel's value is PyTorch's for numbers that lie beside the zeros and equals, and large ones for infinity."""
+    near = torch.ones_like(d.where)
+    for seed in range(4):
+        values, _ = run_torch(with_leaves_of(d.program, ordinary(4.0 * 2**seed, 1e-5, seed)))
+        theirs = values.get(d.number)
+        if theirs is None or theirs.shape != near.shape:
+            return torch.zeros_like(near)
+        near &= torch.isclose(d.reel.data.double(), theirs.detach().double(), rtol=1e-3, atol=1e-4)
+    return near
 
 
 def undetermined(d):
@@ -89,10 +181,19 @@ def torch_nan(d):
 # ---- autograd --------------------------------------------------------------------------------------------------------
 
 
-@documented("A gradient that `create_graph` has made has a history only where it depends on something that requires grad; "
-            "PyTorch's may have one that gives zeros; so has that of `cumprod` of one element.")  # fmt: skip
+@documented("A gradient that `create_graph` has made may have a history that gives zeros where PyTorch's has none, and the other way round.")
 def _(d):
-    return d.kind == "requires_grad" and d.op == "grad"
+    if d.kind != "requires_grad" or d.op != "grad":
+        return False
+    if d.reel.requires_grad:
+        return d.is_constant()
+    values, _ = run_torch(d.program)
+    leaves = [x for x in values.values() if x is not None and x.requires_grad and is_leaf(x)]
+    try:
+        by = torch.autograd.grad(values[d.number].sum(), leaves, allow_unused=True)
+    except RuntimeError:  # there is none in PyTorch
+        return True
+    return not any(g.nan_to_num().any() for g in by if g is not None)
 
 
 @documented("`unique` has no gradient; PyTorch's fails in the backward pass.")
@@ -114,12 +215,17 @@ def _(d):
 @documented("Where `amin` or `amax` is NaN the elements that are NaN share the gradient, as in `max`, and where their gradient "
             "is NaN the others get 0; in PyTorch all get NaN.")  # fmt: skip
 def _(d):
-    return in_gradient(d) and some_operand(d, {"amin", "amax", "aminmax", "norm", "linalg.vector_norm", "normalize"}, lambda x: True) and only_where(d, torch_nan(d))
+    largest = d.ops & {"amin", "amax", "aminmax"} or any(
+        s.args[1] in (math.inf, -math.inf) for s in d.program if s.op.base in ("norm", "linalg.vector_norm", "normalize"))
+    if not in_gradient(d) or not largest or not only_where(d, torch_nan(d)):
+        return False
+    return only_where(d, d.reel.data == 0) or some_operand(d, d.ops & {"amin", "amax", "aminmax"}, lambda x: x.isnan().any()) or generic(d)
 
 
 @documented("At NaN the slope of `softshrink` and `hardshrink` is 1, that of `hardtanh` and `relu6` 0; PyTorch's is 0 or, of single elements, 1.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"softshrink", "hardshrink", "hardtanh", "relu6"}, lambda x: x.isnan().any())
+    return in_gradient(d) and some_operand(d, {"softshrink", "hardshrink", "hardtanh", "relu6"}, lambda x: x.isnan().any()) and (
+        only_where(d, d.reel.data == 0) or generic(d, {"softshrink", "hardshrink", "hardtanh", "relu6"}))  # fmt: skip
 
 
 @documented("At NaN the slope of `elu`, `selu` and `celu` is that right of 0; PyTorch's is NaN or that, by where the element lies.")
@@ -127,27 +233,38 @@ def _(d):
     return in_gradient(d) and some_operand(d, {"elu", "elu_", "selu", "celu"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d))
 
 
-@documented("The second derivatives of `elu`, `selu` and `celu` at 0 are those from the left; PyTorch's are 0.")
+@documented("At NaN the slope of `lp_pool` with norm_type 1 is 1, PyTorch's 0.")
 def _(d):
-    return in_second(d) and some_operand(d, {"elu", "elu_", "selu", "celu"}, lambda x: (x == 0).any())
+    return in_gradient(d) and some_operand(d, {"lp_pool1d", "lp_pool2d", "lp_pool3d"}, lambda x: not x.isfinite().all()) and generic(d)
+
+
+@documented("At NaN the slope of `pdist` and `cdist` of order 1 is 0, PyTorch's NaN.")
+def _(d):
+    return in_gradient(d) and some_operand(d, {"pdist", "cdist"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d)) and generic(d)
+
+
+@documented("The second derivatives of `elu`, `selu`, `celu` and `prelu` at 0, and of `softplus` at its threshold, are those from the left; PyTorch's are 0.")
+def _(d):
+    if in_second(d) and any((x * s.args[1] == s.args[2]).any() for s in d.program if s.op.base == "softplus" and s.results for x in [values_of(d, s.args[0])]):
+        return generic(d)
+    return in_second(d) and some_operand(d, {"elu", "elu_", "selu", "celu", "prelu"}, lambda x: (x == 0).any()) and generic(d)
 
 
 @documented("What does not count gets 0 of an infinite slope or gradient, not NaN: elements that are overwritten in place, the second "
-            "derivatives of `elu`, `selu` and `celu` right of 0.")  # fmt: skip
+            "derivatives of `elu`, `selu` and `celu` right of 0, those of differences of infinities.")  # fmt: skip
 def _(d):
-    overwritten = d.ops & {"copy_", "fill_", "zero_", "masked_fill_", "masked_scatter_", "index_put_", "index_fill_", "index_copy_", "scatter_"}
-    kinks = in_second(d) and d.ops & {"elu", "elu_", "selu", "celu"}
-    return in_gradient(d) and bool(overwritten or kinks) and only_where(d, torch_nan(d))
+    return in_gradient(d) and only_where(d, torch_nan(d) & in_the_limit(d))
 
 
-@documented("The slope of `vector_norm` of negative order is NaN where an element is 0.")
+@documented("An extreme of `scatter_reduce` without the elements of x gives these no share of the gradient, though they are equal.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"linalg.vector_norm"}, lambda x: (x == 0).any()) and only_where(d, d.reel.data.isnan())
+    without = any(s.op.base in ("scatter_reduce", "scatter_reduce_") and s.args[-1] is False for s in d.program)
+    return in_gradient(d) and without and generic(d)
 
 
 @documented("Where the extreme of `scatter_reduce` is NaN no element gets a gradient; in PyTorch all get NaN.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"scatter_reduce", "scatter_reduce_"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d))
+    return in_gradient(d) and some_operand(d, {"scatter_reduce", "scatter_reduce_"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d)) and generic(d)
 
 
 @documented("`linalg::qr` of a matrix without full rank gives one of many.")
@@ -156,10 +273,15 @@ def _(d):
     return d.kind == "value" and d.op in ("linalg.qr", "grad", "backward") and some_operand(d, {"linalg.qr"}, deficient)
 
 
-@documented("The slope of a nuclear norm of a singular matrix is one of many.")
+@documented("The slopes of singular values that are 0 or equal, of a nuclear norm of them and of equal eigenvalues are some of many.")
 def _(d):
-    singular = lambda x: x.dim() >= 2 and (torch.linalg.svdvals(x.double())[..., -1] < 1e-6).any()
-    return in_gradient(d) and some_operand(d, {"linalg.matrix_norm"}, singular)
+    ops = {"linalg.matrix_norm", "linalg.svdvals", "linalg.svd", "linalg.eigvalsh", "linalg.eigh"}
+
+    def singular(x):
+        s = torch.linalg.svdvals(x.double().nan_to_num()) if x.dim() >= 2 else torch.ones(1, dtype=torch.float64)
+        return (s[..., -1:] < 1e-6).any() or (s.diff(dim=-1).abs() < 1e-6).any()
+
+    return in_gradient(d) and some_operand(d, ops, singular) and (only_where(d, undetermined(d)) or generic(d, ops))
 
 
 @documented("While gradients are recorded a tensor is not changed in place by what requires grad if another view of its memory is a leaf; nor is a view "
@@ -172,47 +294,49 @@ def _(d):
             "PyTorch refuses it, and the other way round.")  # fmt: skip
 def _(d):
     if d.kind == "accepted":
-        return in_message("modified by an inplace operation", "has been modified inplace")(d)
+        return in_message("modified by an inplace operation", "has been modified inplace")(d) and d.is_torch_of(d.program, copied=True)
     # What divides or clamps is often changed in place, and must not need its result.
     common = ("div:", "clamp:", "hardtanh:", "relu6:", "normalize:", "scatter_reduce")
     return d.kind == "refused" and "a tensor that its gradient needs was changed in place" in d.message and not d.message.startswith(common)
 
 
-@documented("Where x equals a tensor that is a bound of `clamp`, the two share the gradient.")
+@documented("Where x equals a tensor that is a bound of `clamp`, or the bounds each other, they share the gradient.")
 def _(d):
-    return in_gradient(d) and any(((x == bound) | x.isnan() | bound.isnan()).any() for x, *bounds in operands(d, {"clamp", "clamp_"}) for bound in bounds)
+    ties = lambda x, y: ((x == y) | x.isnan() | y.isnan()).any()
+    if not in_gradient(d) or not any(ties(x, y) for given in operands(d, {"clamp", "clamp_"}) for x, y in itertools.combinations(given, 2)):
+        return False
+    return some_operand(d, {"clamp", "clamp_"}, lambda x: x.isnan().any()) or generic(d, {"clamp"})
 
 
 @documented("Of a segment's largest elements all share the gradient; in PyTorch each gets all of it.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"segment_reduce"}, lambda x: x.is_floating_point() and x.unique().numel() < x.numel())
+    return in_gradient(d) and some_operand(d, {"segment_reduce"}, lambda x: x.is_floating_point() and x.unique().numel() < x.numel()) and generic(d, {"segment_reduce"})
 
 
 @documented("`ravel` is a view wherever strides allow it, so that changes in place reach x.")
 def _(d):
-    views = {ref for s in d.program if s.op.base == "ravel" for ref in (*s.args, *s.results)}
-    strided = some_operand(d, {"ravel"}, lambda x: not x.is_contiguous())
-    return strided and any(s.op.base.endswith("_") and s.args[0] in views for s in d.program) and (
-        d.kind == "value" or d.kind == "refused" and "a leaf that requires grad (through a view of it)" in d.message)  # fmt: skip
+    reshaped = [Statement(by_name("reshape"), [s.args[0], [-1]], s.results, s.record) if s.op.base == "ravel" else s for s in d.program]
+    if d.kind == "refused":
+        return "a leaf that requires grad (through a view of it)" in d.message and d.at in run_torch(reshaped)[1]
+    return d.kind == "value" and "ravel" in d.ops and d.is_torch_of(reshaped)
 
 
-@documented("Of elements that tie, `median`, `quantile`, `kthvalue`, `mode` and `topk` may choose others, which get the gradient.")
+@documented("Results are row-major, whatever the strides of operands, so that `reshape` and `flatten` of them are views, which changes in place reach.")
 def _(d):
-    ties = lambda x: x.is_floating_point() and (x.unique().numel() < x.numel() or x.isnan().any())
-    return in_gradient(d) and some_operand(d, {"median", "quantile", "kthvalue", "mode", "topk"}, ties)
+    if d.kind == "accepted" and d.op == "view" and "view size is not compatible" in d.message:
+        return not any("view size" in error for error in run_torch(row_major(d.program))[1].values())
+    return d.kind in ("value", "undefined") and bool(d.ops & {"reshape", "flatten", "ravel", "view"}) and d.is_torch_of(row_major(d.program))
+
+
+@documented("Of elements that tie, `median`, `quantile`, `kthvalue`, `mode` and `topk` may choose others, which get the gradient, as beside infinity.")
+def _(d):
+    ties = lambda x: x.is_floating_point() and (x.unique().numel() < x.numel() or not x.isfinite().all())
+    return in_gradient(d) and some_operand(d, {"median", "quantile", "kthvalue", "mode", "topk"}, ties) and generic(d, {"median", "quantile", "kthvalue", "topk"})
 
 
 @documented("`poisson_nll_loss` with `full` and `kl_div` have a gradient by targets that are 0 (or less), too, not NaN.")
 def _(d):
     return in_gradient(d) and some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x <= 0).any()) and only_where(d, undetermined(d))
-
-
-@documented("`squeeze` of a dimension that is not of size 1 is the tensor itself, also under `NoGrad`.")
-def _(d):
-    if d.kind != "undefined" or d.torch is not None or d.op != "grad":
-        return False
-    of = d.program[d.at].args[1][d.program[d.at].results.index(d.number)]
-    return any(of in s.results and s.op.base == "squeeze" and not s.record for s in d.program)
 
 
 @documented("Only floating-point tensors ever require grad.")
@@ -230,32 +354,67 @@ def _(d):
 
 @documented("The 1e-12 in the slopes of `binary_cross_entropy` and `cosine_embedding_loss` is not rounded to the dtype of x.")
 def _(d):
-    if in_gradient(d) and "binary_cross_entropy" in d.ops and only_where(d, d.torch.isinf() | d.torch.isnan()):
+    half = some_operand(d, {"binary_cross_entropy"}, lambda x: x.dtype in (torch.float16, torch.bfloat16))
+    if in_gradient(d) and half and only_where(d, d.torch.isinf() | d.torch.isnan()):
         return True  # in half types it is 0
     return in_gradient(d) and bool(d.ops & {"binary_cross_entropy", "cosine_embedding_loss"}) and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
 
 
-@documented("The second derivatives by the exponent of `pow` where the base is 0, and of `renorm` and `cosine_similarity` of zeros, are not NaN, but "
-            "by what a slope of `pow` at base 0 depends on they may be.")  # fmt: skip
+@documented("The second derivatives by the exponent of `pow` where the base is 0, and of `renorm`, `cosine_similarity`, norms and deviations that are 0 and of `atan2` at the origin, are not NaN; "
+            "that by base and exponent where the exponent is 0 is 1 / base, not 0.")  # fmt: skip
 def _(d):
-    if in_second(d) and some_operand(d, {"pow", "float_power"}, lambda x: (x == 0).any()):
-        return only_where(d, undetermined(d))
-    return in_second(d) and some_operand(d, {"pow", "pow_", "float_power", "renorm", "cosine_similarity"}, lambda x: (x == 0).any()) and only_where(d, torch_nan(d))
+    zeros = lambda ops: some_operand(d, ops, lambda x: (x == 0).any() or x.unique().numel() < x.numel())
+    if not in_second(d):
+        return False
+    norms = {"renorm", "cosine_similarity", "norm", "normalize", "linalg.vector_norm", "std", "std_mean", "atan2"}
+    nan = only_where(d, torch_nan(d))
+    return zeros({"pow", "pow_", "float_power"}) and (nan or generic(d)) or zeros(norms) and nan
 
 
 @documented("Infinite elements: `logcumsumexp` has slope 0 where it is -inf, `cdist(a, b, inf)` one at the largest difference, where x is not "
-            "finite that of `renorm` is NaN, those of `prod` and `cumprod` are exact (0 times infinity is NaN), and "
-            "equals share that of `logaddexp`.")  # fmt: skip
+            "finite those of `renorm`, `pdist`, `fmod`, `remainder` and `multi_margin_loss` are NaN, those of `prod` and `cumprod`, also of products "
+            "that overflow, are exact (0 times infinity is NaN), and equals share that of `logaddexp`.")  # fmt: skip
 def _(d):
-    ops = {"logcumsumexp", "cdist", "renorm", "prod", "cumprod", "logaddexp"}
-    return in_gradient(d) and some_operand(d, ops, lambda x: not x.isfinite().all()) and only_where(d, undetermined(d))
+    if not in_gradient(d) or not only_where(d, undetermined(d)):
+        return False
+    ops = {"logcumsumexp", "cdist", "pdist", "renorm", "prod", "cumprod", "logaddexp", "fmod", "remainder", "fmod_", "remainder_", "multi_margin_loss"}
+    overflows = any(not values_of(d, ref).isfinite().all() for s in d.program if s.op.base in ("prod", "cumprod") for ref in s.results)
+    return overflows or "logcumsumexp" in d.ops or some_operand(d, ops, lambda x: not x.isfinite().all())
 
 
-@documented("The slope of a normalisation of one or two elements is a difference of equals, of which rounding is left.")
+@documented("`poisson_nll_loss` with `full` takes logarithms of integer targets in the dtype of x, not in float32.")
 def _(d):
-    few = any(s.op.base in ("layer_norm", "rms_norm") and math.prod(s.args[1]) <= 2 for s in d.program) or any(
-        x.numel() <= 2 * math.prod(x.shape[:2]) for x, *_ in operands(d, {"instance_norm"}))  # fmt: skip
-    return in_gradient(d) and few and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=1e4 * torch.finfo(d.torch.dtype).eps)
+    return d.kind == "value" and d.op == "poisson_nll_loss" and not d.args[1].is_floating_point() and torch.allclose(d.reel.data, d.torch, rtol=1e-6)
+
+
+@documented("`sigmoid` of float32 numbers below -88.7 is a subnormal number, not 0.")
+def _(d):
+    return d.kind == "value" and some_operand(d, {"sigmoid", "sigmoid_"}, lambda x: (x < -87).any()) and only_where(d, ~d.torch.isfinite() & d.reel.data.isfinite())
+
+
+@documented("`histc` of one huge number, whose range is rounded away, counts it in another bin.")
+def _(d):
+    return d.kind == "value" and d.op == "histc" and (d.args[0].abs() >= 1 / torch.finfo(d.torch.dtype).eps).any() and generic(d)
+
+
+@documented("The slope of a normalisation of one or two elements is a difference of equals, of which rounding is left, as of one huge number.")
+def _(d):
+    if d.kind == "value" and d.op in NORMS and some_operand(d, {d.op}, extreme):
+        return of_few(d) and generic(d)
+    if not in_gradient(d) or not of_few(d):
+        return False
+    values, _ = run_torch(d.program)
+    largest = max(float(largest_of(x.double())) for x in values.values() if x is not None and x.is_floating_point())
+    return torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=1e4 * torch.finfo(d.torch.dtype).eps * max(1, min(largest, 1e5)))
+
+
+@documented("What is computed in several steps is rounded to half types once, and does not leave their range, or the domain of a function, in between.")
+def _(d):
+    if d.kind != "value" or d.torch.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    wide = run_torch(with_dtypes(d.program, WIDE_FLOATS))[0].get(d.number)
+    overflow = wide is not None and wide.shape == d.torch.shape and only_where(d, ~d.torch.isfinite() & d.reel.data.isfinite() & wide.isfinite())
+    return overflow or only_where(d, undetermined(d)) and generic(d)
 
 
 @documented("What is made of a leaf that is a view stays connected to it when the memory that they share is written.")
@@ -263,14 +422,19 @@ def _(d):
     views = {result for s in d.program if s.op.name != "tensor" for result in s.results}
     of_views = any(s.op.base == "requires_grad_" and s.args[0] in views for s in d.program)
     lost = d.kind == "undefined" and d.torch is None or in_gradient(d) and d.reel.data.isfinite().all()
-    return lost and of_views and any(s.op.base.endswith("_") and s.op.base != "requires_grad_" for s in d.program)
+    if not lost or not of_views:
+        return False
+    values, _ = run_torch(d.program)
+    memory = lambda ref: memory_of(values[ref])
+    leaves = {memory(s.args[0]) for s in d.program if s.op.base == "requires_grad_" and s.args[0] in views}
+    return any(s.op.base.endswith("_") and s.op.base != "requires_grad_" and memory(s.args[0]) in leaves for s in d.program)
 
 
-@documented("`median` along a dimension takes expanded tensors, and `batch_norm` an expanded weight; PyTorch's go beyond their memory.")
+@documented("`median` along a dimension takes expanded tensors, and `batch_norm` a strided weight; PyTorch's go beyond their memory.")
 def _(d):
     expanded = lambda x: 0 in x.stride() and x.numel() > 1
     if in_gradient(d):
-        return some_operand(d, {"batch_norm"}, lambda x: x.dim() == 1 and expanded(x))
+        return some_operand(d, {"batch_norm"}, lambda x: x.dim() == 1 and not x.is_contiguous()) and d.is_torch_of(with_copies(d.program, {"batch_norm"}, first=3))
     if d.kind != "value" or not some_operand(d, {"median", "kthvalue"}, expanded):
         return False
     made = next(s for s in d.program if d.number in s.results)
@@ -293,7 +457,7 @@ def _(d):
 
 @documented("Ops take dtypes that PyTorch's lack on a CPU: float16 in `quantile`, bools in `topk`.")
 def _(d):
-    return d.kind == "accepted" and in_message("not implemented for", "must be either float or double", "does not support bool", "Boolean inputs not supported for relu")(d)
+    return d.kind == "accepted" and in_message("not implemented for", "must be either float or double", "does not support bool", "Boolean inputs not supported for relu", "Bool inputs not supported for hardtanh")(d)
 
 
 @documented("`addcdiv(x, a, b)` divides integers a and b if x is floating point.")
@@ -311,6 +475,11 @@ def _(d):
     return d.kind == "accepted" and d.op in ("grad", "backward") and "can't be cast to the desired output type" in d.message
 
 
+@documented("Losses of tensors of two dtypes can be differentiated.")
+def _(d):
+    return d.kind == "accepted" and d.op in ("grad", "backward") and "Found dtype" in d.message and any(op.endswith("_loss") for op in d.ops)
+
+
 @documented("Index tensors may be int32 or uint8 everywhere.")
 def _(d):
     return d.kind == "accepted" and in_message(
@@ -319,7 +488,8 @@ def _(d):
 
 @documented("Gradients of any order, also where PyTorch has none: `floor_divide` (0), the weights of `bincount`, `hardsigmoid` twice.")
 def _(d):
-    return d.kind == "accepted" and in_message("derivative for aten::", "the derivative for '_embedding_bag_backward'")(d) and "is not implemented" in d.message
+    return d.kind == "accepted" and in_message("derivative for aten::", "the derivative for '_embedding_bag_backward'")(d) and "is not implemented" in d.message or (
+        d.kind == "accepted" and in_message("Double backward is unsupported")(d))
 
 
 @documented("Classes may be int32, too, in `nll_loss`, `cross_entropy` and `multi_margin_loss`.")
@@ -327,17 +497,11 @@ def _(d):
     return d.kind == "accepted" and in_message("expected target dtype to be Long or Byte", "expected scalar type Long but found Int")(d)
 
 
-@documented("An integer division by 0 is an Error that leaves the tensor as it was; PyTorch's leaves it half divided.")
-def _(d):
-    return d.kind == "value" and d.op in ("floor_divide_", "fmod_", "remainder_") and not d.torch.is_floating_point() and bool(
-        (torch.as_tensor(d.args[1]) == 0).any())  # fmt: skip
-
-
 @documented("Operands of changes in place may overlap the tensor that is changed: they are read first.")
 def _(d):
     if d.kind == "value" and d.op.endswith("_"):
-        written, *given = [x.untyped_storage().data_ptr() for x in d.args if isinstance(x, torch.Tensor)]
-        return written in given
+        written, *given = [memory_of(x) for x in d.args if isinstance(x, torch.Tensor)]
+        return written in given and d.is_torch_of(with_copies(d.program, {d.op}, first=1))
     return d.kind == "accepted" and "some elements of the input tensor and the written-to tensor refer to a single" in d.message
 
 
@@ -359,18 +523,20 @@ def _(d):
 @documented("Tensors without elements work everywhere: `instance_norm` of no examples, `bilinear` of no features, `unique` of empty slices.")
 def _(d):
     if d.kind == "requires_grad":
-        return d.op.startswith("linalg.") and d.args[0].numel() == 0
+        return any(x.numel() == 0 for x in tensors_in(d.args)) and (d.op.startswith("linalg.") or d.op == "scaled_dot_product_attention")
     if d.kind != "accepted":
         return False
+    if d.op.startswith("linalg.") and "please report a bug to PyTorch" in d.message:
+        return any(x.numel() == 0 for x in tensors_in(d.args))
     return d.op == "batch_norm" and "index 0 out of range for tensor of size [0]" in d.message or d.op == "instance_norm" and d.args[0].numel() == 0 or in_message("cannot reshape tensor of 0 elements", "must be >= 1 in every dimension")(d) or (
         d.op in ("unique", "unique_consecutive") and "0 sized dimensions" in d.message) or (
         d.op in ("grad", "backward") and "PixelShuffleBackward0 returned an invalid gradient" in d.message) or (
         d.op in ("grad", "backward") and "Index to scalar can have only 1 value, got 0" in d.message)  # fmt: skip
 
 
-@documented("`pad` and `masked_fill_` convert their value as `fill_` does, -1 to 255 of uint8.")
+@documented("`pad` converts its value as `fill_` does, -1 to 255 of uint8.")
 def _(d):
-    return d.kind == "accepted" and d.op in ("pad", "masked_fill", "masked_fill_") and d.args[0].dtype == torch.uint8 and "cannot be converted to type" in d.message
+    return d.kind == "accepted" and d.op == "pad" and d.args[0].dtype == torch.uint8 and "cannot be converted to type" in d.message
 
 
 @documented("A view may be changed in place also where another view of its memory has been changed while gradients were recorded.")
@@ -387,10 +553,9 @@ def _(d):
     return d.kind == "accepted" and d.op == "kron" and "view size is not compatible" in d.message
 
 
-@documented("`index_put_` converts floating-point values to the dtype of a floating-point tensor.")
+@documented("`index_put_` converts values to the dtype of a floating-point tensor.")
 def _(d):
-    return d.kind == "accepted" and d.op in ("index_put", "index_put_") and "source and destination dtypes match" in d.message and all(
-        x.is_floating_point() for x in (d.args[0], d.args[2]))  # fmt: skip
+    return d.kind == "accepted" and d.op in ("index_put", "index_put_") and "source and destination dtypes match" in d.message and d.args[0].is_floating_point()
 
 
 # ---- calls that reel refuses -----------------------------------------------------------------------------------------
@@ -400,8 +565,14 @@ def _(d):
 def _(d):
     if d.kind != "refused":
         return False
-    if d.op in ("index", "diff"):
-        return "out of range" in d.message and (d.op == "index" or d.args[1] == 0)
+    if d.op == "diff":
+        return "out of range" in d.message and d.args[1] == 0
+    if d.op in ("index", "index_put", "index_put_"):
+        entries = [e.torch if isinstance(e, Enum) else e for e in d.args[1]]
+        nowhere = [torch.zeros_like(e) if isinstance(e, torch.Tensor) and e.dtype != torch.bool else e for e in entries]
+        return "out of range" in d.message and (0 in d.args[0].shape or d.args[0][tuple(nowhere)].numel() == 0)
+    if d.op in ("scatter", "scatter_") and "does not fit into" in d.message:
+        return d.args[2].numel() == 0
     return in_message("out of range", "convert it to a floating point type first", "is neither less than stride", "integer division by zero")(d) and isinstance(d.args[0], torch.Tensor) and d.args[0].numel() == 0
 
 
@@ -415,9 +586,9 @@ def _(d):
     return d.kind == "refused" and d.op in ("index_add", "index_add_") and "it must be an integer" in d.message and type(d.args[-1]) is float
 
 
-@documented("`interpolate` with `kArea` and fractional pooling to size 0 are Errors.")
+@documented("Fractional pooling to size 0 is an Error.")
 def _(d):
-    return d.kind == "refused" and d.op == "interpolate" and "to size 0" in d.message
+    return d.kind == "refused" and d.op.startswith("fractional_max_pool") and ": 0 windows" in d.message
 
 
 @documented("In `x.index_put_` the value must broadcast to the elements that are indexed, without leading dimensions of size 1.")
@@ -471,30 +642,29 @@ def _(d):
 @documented("In `x.index({0, Slice(), ids})` numbers count as ids when the dimensions of the result are placed, as in NumPy.")
 def _(d):
     entries = d.args[1] if d.op in ("index", "index_put", "index_put_") else []
-    return d.kind in ("shape", "refused", "accepted", "value") and any(isinstance(e, int) for e in entries) and any(
-        isinstance(e, torch.Tensor) for e in entries)  # fmt: skip
+    if not any(isinstance(e, int) for e in entries) or not any(isinstance(e, torch.Tensor) for e in entries):
+        return False
+    if d.kind in ("refused", "accepted"):
+        return in_message("shape", "broadcast", "must match")(d)
+    as_ids = lambda e: Enum("", torch.tensor([e])) if type(e) is int else e  # PyTorch takes 0-d ones for numbers
+    statement = d.program[d.at]
+    args = [statement.args[0], [as_ids(e) for e in statement.args[1]], *statement.args[2:]]
+    return d.kind in ("shape", "value") and d.is_torch_of([*d.program[: d.at], dataclasses.replace(statement, args=args)])
 
 
 @documented("`polygamma` and `digamma` are exact to the last digits and infinite at their poles; PyTorch's are not.")
 def _(d):
     if d.kind == "value" and d.op in ("grad", "backward"):
-        poles = ~d.reel.data.isfinite() & ~(d.torch.abs() <= 1e12)
+        poles = ~d.reel.data.isfinite() & ~(d.torch.abs() <= 1e9) | torch_nan(d)
         return bool(d.ops & {"digamma", "polygamma", "lgamma"}) and only_where(d, poles | torch.isclose(d.reel.data, d.torch, rtol=1e-6, atol=1e-8))
     if d.kind != "value" or not d.ops & {"digamma", "polygamma"} or not d.torch.is_floating_point():
         return False
     return d.op in ("polygamma", "digamma") and bool((d.args[-1] <= 0).any()) or torch.allclose(d.reel.data, d.torch, rtol=1e-6, equal_nan=True)
 
 
-@documented("Numbers beside float16 and bfloat16 tensors are not rounded to 16 bits first: `fmod(x, 0.1)`.")
-def _(d):
-    half = any(isinstance(x, torch.Tensor) and x.dtype in (torch.float16, torch.bfloat16) for x in d.args)
-    return d.kind == "value" and d.op.rstrip("_") in ("fmod", "remainder", "floor_divide") and half and any(
-        type(x) is float for x in d.args)  # fmt: skip
-
-
 @documented("The mean of an empty segment is 0 in `segment_reduce`, not NaN.")
 def _(d):
-    return d.kind == "value" and d.op == "segment_reduce" and bool(d.torch.isnan().any())
+    return d.kind == "value" and d.op == "segment_reduce" and only_where(d, d.torch.isnan())
 
 
 @documented("`unique` leaves the order of NaNs among each other open, which its `inverse` shows; among slices that hold NaN it finds all equals.")
@@ -533,9 +703,12 @@ def _(d):
                                   or d.op == "hardswish" and only_where(d, d.args[0] == -torch.inf))  # fmt: skip
 
 
-@documented("In `binary_cross_entropy_with_logits` infinite logits or targets may give NaN where PyTorch gives infinity, and the other way round.")
+@documented("In `cross_entropy` and `binary_cross_entropy_with_logits` infinite logits or targets may give NaN where PyTorch gives infinity, and the other way round; "
+            "what huge targets give, which are no probabilities, cancels otherwise.")  # fmt: skip
 def _(d):
-    ops = {"binary_cross_entropy_with_logits"}
+    ops = {"binary_cross_entropy_with_logits", "multilabel_soft_margin_loss", "cross_entropy"}
+    if d.kind == "value" and d.op in (*ops, "grad", "backward") and any(extreme(target) for _, target, *_ in operands(d, ops - {"cross_entropy"})):
+        return generic(d)
     return d.kind == "value" and d.op in (*ops, "grad", "backward") and some_operand(d, ops, lambda x: not x.isfinite().all()) and only_where(d, undetermined(d))
 
 
@@ -544,7 +717,7 @@ def _(d):
 def _(d):
     if d.kind == "value" and d.op == "cdist" and d.args[2] == 0:
         return only_where(d, torch_nan(d))
-    return d.kind == "value" and d.op in ("embedding_bag", "cdist", "multi_margin_loss") and any(x.isnan().any() for x in tensors_in(d.args)) and only_where(d, d.reel.data.isnan())
+    return d.kind == "value" and d.op in ("embedding_bag", "cdist", "multi_margin_loss") and any(not x.isfinite().all() for x in tensors_in(d.args)) and only_where(d, d.reel.data.isnan())
 
 
 @documented("Of a singular matrix rounding decides whether `slogdet` finds a determinant of 0, which has no gradient.")
@@ -598,11 +771,9 @@ def _(d):
 
 
 @documented("Normalisation of infinite or huge numbers (from 1e15 on) may give NaN where PyTorch gives infinity, or numbers where "
-            "it gives NaN; float32 numbers from 1e19 on, whose squares overflow, have an infinite variance.")  # fmt: skip
+            "it gives NaN.")  # fmt: skip
 def _(d):
-    norms = {"batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm", "local_response_norm", "normalize", "var", "std", "var_mean", "std_mean"}
-    return d.kind == "value" and d.op in (*norms, "grad", "backward") and some_operand(d, norms, extreme) and (
-        only_where(d, undetermined(d)) or some_operand(d, norms, lambda x: x.dtype != torch.float64 and ((x.abs() > 1e18) & x.isfinite()).any()))  # fmt: skip
+    return d.kind == "value" and d.op in (*NORMS, "grad", "backward") and some_operand(d, NORMS, extreme) and only_where(d, undetermined(d))
 
 
 if __name__ == "__main__":

@@ -219,13 +219,16 @@ TYPES = [Enum(name, dtype) for dtype, name in DTYPES.items()]
 
 row("neg abs sign square floor ceil round trunc", any_, weight=0.6, exact=True)
 row("exp expm1 log log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp2 log2 log10"
-    " sigmoid erf erfc lgamma digamma frac", any_, weight=0.5)  # fmt: skip
+    " sigmoid erf erfc frac", any_, weight=0.5, local=True)  # fmt: skip
+row("lgamma digamma", any_, weight=0.5)
 row("logit", floats, maybe(of(0.1, 1e-3)))
 row("polygamma", between(0, 3), lambda g, a: g.pick(lambda x: x.is_floating_point()), weight=0.5)
-row("add sub mul div maximum minimum fmod remainder floor_divide", any_, partner, weight=1.3)
-row("pow float_power", any_, partner)
-row("hypot atan2 logaddexp", floats, same_type_partner, weight=0.7)
-row("xlogy", any_, partner, weight=0.7)
+row("add sub mul div maximum minimum", any_, partner, weight=1.3, local=True)
+row("fmod remainder floor_divide", any_, partner, weight=1.3)
+row("pow float_power", any_, partner, local=True)
+row("hypot atan2", floats, same_type_partner, weight=0.7, local=True)
+row("logaddexp", floats, same_type_partner, weight=0.7)
+row("xlogy", any_, partner, weight=0.7, local=True)
 row("add(alpha) sub(alpha)", any_, tensor_partner, of(2, -1, 0.5, 3), torch="torch.{op}({0}, {1}, alpha={2})")
 row("lerp", floats, same_type_partner, lambda g, a: g.choice(0.25, 0.1, 2) if g.chance(0.5) else same_type_partner(g, a))
 row("addcmul addcdiv", any_, tensor_partner, tensor_partner, of(1, 2, -0.5), torch="torch.{op}({0}, {1}, {2}, value={3})")
@@ -247,7 +250,8 @@ for name, *make in [("relu",), ("relu6",), ("hardtanh", of(-1, -0.5, 0), of(1, 2
                     ("hardsigmoid",), ("logsigmoid",), ("softplus", of(1, 2), of(20, 1)), ("softsign",), ("tanhshrink",),
                     ("hardshrink", of(0.5, 1, 0)), ("softshrink", of(0.5, 1, 0)), ("threshold", of(0.5, -1), of(2, 0.5, 20)),
                     ("glu", dim), ("softmax", dim), ("log_softmax", dim), ("softmin", dim), ("gelu",)]:  # fmt: skip
-    row(name, floats, *make, torch=f"F.{name}({', '.join(f'{{{i}}}' for i in range(len(make) + 1))})", weight=0.6)
+    local = name not in ("tanhshrink", "glu", "softmax", "log_softmax", "softmin", "gelu")
+    row(name, floats, *make, torch=f"F.{name}({', '.join(f'{{{i}}}' for i in range(len(make) + 1))})", weight=0.6, local=local)
 row("gelu_tanh", floats, torch="F.gelu({0}, approximate='tanh')", weight=0.6)
 row("rrelu", floats, of(0.1), of(0.3), of(False), torch="F.rrelu({0}, {1}, {2}, {3})", weight=0.6)
 

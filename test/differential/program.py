@@ -43,6 +43,7 @@ class Op:
     torch: str = None
     cpp: str = None
     exact: bool = False  # rounds nothing
+    local: bool = False  # rounds each element of the result by a few units of its own last place
     weight: float = 1
 
     def __post_init__(self):
@@ -142,67 +143,159 @@ def flatten(result):
     return [torch.tensor(result)]
 
 
-def execute(statement, values):
+def units_in_the_last_place(x, generator):
+    """Up to four, for each element of x."""
+    return torch.finfo(x.dtype).eps * torch.randint(-4, 5, x.shape, generator=generator).double()
+
+
+class Edge(torch.autograd.Function):
+    """A copy of x whose gradient is changed by up to four units in the last place: what comes from one of several uses of x
+    may be larger than their sum."""
+
+    @staticmethod
+    def forward(ctx, x, generator):
+        ctx.generator = generator
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (1 + units_in_the_last_place(g, ctx.generator)).to(g.dtype), None
+
+
+def through_edges(arg, generator):
+    if isinstance(arg, list):
+        return [through_edges(one, generator) for one in arg]
+    return Edge.apply(arg, generator) if isinstance(arg, torch.Tensor) and arg.requires_grad else arg
+
+
+def execute(statement, values, generator=None):
     """Runs a statement in PyTorch; its results as a list."""
     if statement.op is LEAF:
         return [statement.args[0].clone()]
     args = [resolve(arg, values) for arg in statement.args]
+    if generator and statement.record and not statement.op.exact and statement.op.base not in ("grad", "backward"):
+        args = [arg if i == 0 and statement.op.base.endswith("_") else through_edges(arg, generator) for i, arg in enumerate(args)]
     with torch.set_grad_enabled(statement.record):
         return flatten(statement.op(args))
 
 
 def run_torch(program, rounding=None):
-    """(values by number, the error of each statement that failed). `rounding`, a torch.Generator, changes each result
-    that is not exact by about a unit in the last place."""
+    """(values by number, the error of each statement that failed). `rounding`, a function of a statement, its result and
+    its operands as they were, may change what a statement has computed."""
     values, errors = {}, {}
     for i, statement in enumerate(program):
-        before = {ref: values[ref].detach().clone() for ref in statement.refs() if values.get(ref) is not None} if rounding else {}
+        in_place = statement.op.base.endswith("_")
+        before = {ref: values[ref].detach().clone() for ref in statement.refs() if values.get(ref) is not None} if rounding or in_place else {}
         try:
-            results = execute(statement, values)
+            results = execute(statement, values, getattr(rounding, "generator", None))
         except Missing:
             continue
         except Exception as error:
             errors[i] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            for ref, old in before.items():  # that the op has half changed
+                if not same(values[ref], old):
+                    set_data(values[ref], old)
             continue
         for number, result in zip(statement.results, results):
             values[number] = result
-        if rounding and not statement.op.exact:
-            changed = [values[ref] for ref, old in before.items() if not torch.equal(values[ref], old)]
-            for result in changed or results:
-                if result is not None and result.is_floating_point():
-                    disturb(result, rounding, before.values() if statement.op.base == "cross" else [])
+        if rounding:
+            changed = [values[ref] for ref, old in before.items() if not same(values[ref], old)]
+            memory = {memory_of(x) for x in changed}
+            new = [x for x in results if x is not None and memory_of(x) not in memory]
+            for result in changed + new:
+                if result.is_floating_point():
+                    rounding(statement, result, before.values())
     return values, errors
 
 
-def disturb(x, generator, factors=()):
-    """Changes x by about a unit in the last place of its largest element, or of the products of `factors`, from which all of
-    x may be a rounding error."""
+def memory_of(x):
+    """What views of one memory have in common."""
+    return x.untyped_storage()._cdata
 
-    def chance():
-        return torch.finfo(x.dtype).eps * torch.randint(-1, 2, x.shape, generator=generator)
 
+def same(x, y):
+    """Whether all elements are equal, NaN to NaN."""
+    return bool(((x == y) | (x != x) & (y != y)).all())
+
+
+def set_data(x, value):
     try:
-        largest_of = lambda x: x.detach().nan_to_num(0, 0, 0).abs().max() if x.numel() else 0
-        largest = max([largest_of(x), *[largest_of(factor) ** 2 for factor in factors]])
-        tiny = x.data.abs() <= 4 * torch.finfo(x.dtype).eps * largest  # may as well be 0
-        x.data.mul_(1 + chance()).add_(chance() * largest).masked_fill_(tiny & (chance() == 0), 0)
+        x.data.copy_(value)
     except RuntimeError:
         pass  # an expanded tensor
 
 
-def in_double(program):
-    """The program with float64 instead of the narrower floats."""
-    narrow = (torch.float16, torch.bfloat16, torch.float32)
-    wide = Enum("kFloat64", torch.float64)
+def largest_of(x):
+    return x.detach().nan_to_num(0, 0, 0).abs().max() if x.numel() else 0
+
+
+def other_rounding(seed):
+    """A rounding that changes results by up to four units in the last place: of each element, or, of ops that add up,
+    of the largest (or of products of operands), of which all may be a rounding error."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rounding(statement, x, operands):
+        chance = lambda: units_in_the_last_place(x, generator)
+        if statement.op.exact:
+            return
+        operands = list(operands)
+        degree = 2 if statement.op.base == "cross" else operands[0].shape[-1] if statement.op.base == "linalg.det" else None
+        factors = [largest_of(factor) ** degree for factor in operands if factor.is_floating_point()] if degree else []
+        largest = max([largest_of(x), *factors])
+        tiny = x.data.abs() <= 4 * torch.finfo(x.dtype).eps * largest  # may as well be 0
+        moved = x.data * (1 + chance())
+        if not statement.op.local:
+            moved = (moved + chance() * largest).masked_fill(tiny & (chance() <= 0), 0)
+        set_data(x, torch.where(moved == 0, torch.copysign(moved, chance()), moved))  # nor is a sign of 0 compared
+
+    rounding.generator = generator
+    return rounding
+
+
+def coarse(statement, x, _):
+    """A rounding to five bits less, with which numbers that are equal but for roundings mostly are equal."""
+    if not statement.op.exact and x.dtype in (torch.float32, torch.float64):
+        mantissa, exponent = torch.frexp(x.data)
+        step = 32 * torch.finfo(x.dtype).eps
+        set_data(x, torch.where(x.data.isfinite(), torch.ldexp((mantissa / step).round() * step, exponent), x.data))
+
+
+def with_dtypes(program, wider):
+    """The program with other dtypes, by a dictionary."""
+    enums = {dtype: Enum(name, dtype) for dtype, name in DTYPES.items()}
     changed = []
     for statement in program:
         args = [
-            arg.double() if isinstance(arg, torch.Tensor) and arg.dtype in narrow
-            else wide if isinstance(arg, Enum) and arg.torch in narrow else arg
+            arg.to(wider[arg.dtype]) if isinstance(arg, torch.Tensor) and arg.dtype in wider
+            else enums[wider[arg.torch]] if isinstance(arg, Enum) and isinstance(arg.torch, torch.dtype) and arg.torch in wider else arg
             for arg in statement.args
         ]  # fmt: skip
         changed.append(dataclasses.replace(statement, args=args))
     return changed
+
+
+WIDE_FLOATS = {dtype: torch.float64 for dtype in (torch.float16, torch.bfloat16, torch.float32)}
+WIDE_INTEGERS = {dtype: torch.int64 for dtype in (torch.uint8, torch.int32)}
+INTEGERS_AS_FLOATS = {dtype: torch.float64 for dtype in (torch.uint8, torch.int32, torch.int64)}
+
+
+def ordinary(largest=4, noise=0.01, seed=0):
+    """A function that gives numbers near those of x, this number instead of larger ones, 1.5 instead of NaN: none is 0,
+    equal to another or extreme."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(x):
+        tame = x.double().nan_to_num(1.5, largest, -largest).clamp(-largest, largest)
+        return (tame + noise * (1 + tame.abs()) * torch.randn(x.shape, generator=generator, dtype=torch.float64)).to(x.dtype)
+
+    return change
+
+
+def with_leaves_of(program, change):
+    """The program with change(x) instead of each floating-point leaf x."""
+    return [
+        dataclasses.replace(s, args=[change(s.args[0])]) if s.op is LEAF and s.args[0].is_floating_point() else s for s in program
+    ]  # fmt: skip
 
 
 # ---- reel ------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "reel/autograd.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/random.h"
+#include "reel/testing.h"
 
 // Edges, as PyTorch has them: integer types at their ends, numbers that a type does not hold, tensors of no dimension
 // or no element, derivatives where formulas have kinks. Figures that are not obvious are PyTorch 2.15's.
@@ -218,6 +220,20 @@ TEST_CASE("what is written to integers is rounded towards 0, or an error", "[ops
   CHECK_THROWS_WITH(whole().index_put_({ids}, tensor({2.5}), true), wrong);
   CHECK_THROWS_WITH(bytes({1}).fill_(-2.5), "fill_: -2.5 does not fit into uint8");
   CHECK(integers(bytes({1}).fill_(-1)) == Integers{255});
+  // Without ids, too, adding is no copy_.
+  CHECK_THROWS_WITH(whole().index_put_({0}, tensor(2.5f), true), wrong);
+  CHECK_THROWS_WITH(whole().index_put_({Slice(0, 2)}, tensor({2.5}), true), wrong);
+  CHECK(integers(whole().index_put_({0}, 2.5, true)) == Integers{2, 0, 0});
+  CHECK(integers(whole().index_put_({0}, tensor(2.5f))) == Integers{2, 0, 0});
+  // A tensor of one number is checked as a number is.
+  const Tensor first = tensor({true}), mark = tensor(-1.1, {.device = kCPU});
+  CHECK_THROWS_WITH(bytes({1}).masked_fill_(first, -1.1), "masked_fill: -1.1 does not fit into uint8");
+  CHECK_THROWS_WITH(bytes({1}).masked_fill_(first, mark), "masked_fill: -1.1 does not fit into uint8");
+  CHECK_THROWS_WITH(bytes({1}).masked_fill_(first, 300), "masked_fill: 300 does not fit into uint8");
+  CHECK(integers(bytes({1}).masked_fill_(first, -1)) == Integers{255});
+  CHECK_THROWS_WITH(pad(bytes({1}), {1, 1}, kConstant, -1.1), "pad: -1.1 does not fit into uint8");
+  CHECK_THROWS_WITH(pad(bytes({1}), {1, 1}, kConstant, kNan), "pad: nan does not fit into uint8");
+  CHECK(integers(pad(bytes({1}), {1, 1}, kConstant, -1)) == Integers{255, 1, 255});
 }
 
 TEST_CASE("arange of an integer type rounds start and step", "[ops]") {
@@ -354,6 +370,23 @@ TEST_CASE("variances keep their digits beside a mean a million times as large", 
   const Tensor slope = gradient(of, x), wanted = gradient(of, exact);
   CHECK(max(abs(slope.to(kFloat64) - wanted)).item<double>() < 1e-5 * max(abs(wanted)).item<double>());
   CHECK(reel::std(full({1000}, 0.1f)).item<double>() < 1e-8);
+}
+
+TEST_CASE("deviations and norms of numbers whose squares float32 does not hold", "[ops][isa]") {
+  const auto column = [](std::vector<float> x) { return tensor(x).unsqueeze(1); };
+  const auto close = [](const Tensor& x, const Numbers& to) { return allclose(x.flatten().to(kFloat64), doubles(to)); };
+  const double root = std::sqrt(2.);
+  const Tensor x = column({2, 1e30f, 3}), wide = repeat(x, {1, 20});  // a channel, and more than fit into a vector
+  CHECK(close(batch_norm(x, {}, {}, {}, {}, true), {-1 / root, root, -1 / root}));
+  CHECK(allclose(batch_norm(wide, {}, {}, {}, {}, true), batch_norm(x, {}, {}, {}, {}, true).expand({3, 20})));
+  CHECK(close(instance_norm(x.t().unsqueeze(0)), {-1 / root, root, -1 / root}));
+  CHECK(close(layer_norm(x.t(), {3}), {-1 / root, root, -1 / root}));
+  CHECK(close(rms_norm(x.t(), {3}), {0, std::sqrt(3.), 0}));
+  const Numbers slope = numbers(gradient([](const Tensor& z) { return batch_norm(z, {}, {}, {}, {}, true); }, x));
+  CHECK((slope[0] == Approx(-2.1213203e-30) && slope[2] == Approx(2.1213203e-30)));
+  CHECK(std(x).item<float>() == Approx(1e30 / std::sqrt(3.)));
+  CHECK(std(x * 1e-15f * 1e-15f * 1e-15f * 1e-15f).item<float>() == Approx(1e-30 / std::sqrt(3.)));
+  CHECK(std::isinf(var(x).item<float>()));
 }
 
 TEST_CASE("a histogram over a huge range", "[ops]") {
@@ -558,7 +591,7 @@ TEST_CASE("a gradient of 0 stays 0 through xlogy at 0", "[ops]") {
   }
 }
 
-TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops][cpu]") {
+TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops]") {
   const auto product = [](const Tensor& x) { return prod(x); };
   const Numbers one = numbers(gradient(product, doubles({kInf, 0, 2}))),
                 two = numbers(gradient(product, doubles({kInf, 0, 0}))),
@@ -568,6 +601,113 @@ TEST_CASE("the slope of a product where zeros meet infinity or NaN", "[ops][cpu]
   CHECK((nan[0] == 0 && std::isnan(nan[1]) && std::isnan(nan[2])));
   const Numbers running = numbers(gradient([](const Tensor& x) { return cumprod(x, 0); }, doubles({kInf, 0, 2})));
   CHECK((running[0] == 1 && running[1] == kInf && std::isnan(running[2])));
+}
+
+TEST_CASE("every slope of a product is the product of the others", "[ops]") {
+  const auto same = [](double a, double b) {
+    return (std::isnan(a) && std::isnan(b)) || a == b || a == Approx(b).epsilon(1e-14);
+  };
+  for (const Numbers& x : std::vector<Numbers>{{3},
+                                               {0},
+                                               {2, -3, 5},
+                                               {0, 2, 3, 4, 5},
+                                               {2, 0, 3, 0, 7},
+                                               {0, 0, 0},
+                                               {kInf, 2, 3},
+                                               {2, -kInf, kInf},
+                                               {0, kInf, 3},
+                                               {0, 0, kInf, 2},
+                                               {kNan, 2, 3},
+                                               {1e300, 1e300},
+                                               {1e-200, 3e-200, 2},
+                                               {1e200, 1e-200, 1e200, 0.5}}) {
+    INFO(doubles(x));
+    const size_t n = x.size();
+    const auto between = [&](size_t from, size_t to) {
+      return std::accumulate(x.begin() + static_cast<int64_t>(from), x.begin() + static_cast<int64_t>(to), 1.,
+                             std::multiplies<>());
+    };
+    const Numbers all = numbers(gradient([](const Tensor& z) { return prod(z); }, doubles(x)));
+    const Numbers running = numbers(gradient([](const Tensor& z) { return cumprod(z, 0); }, doubles(x)));
+    for (size_t i = 0; i < n; ++i) {
+      INFO(i);
+      CHECK(same(all[i], between(0, i) * between(i + 1, n)));
+      double sum = 0;  // of the last from the last on, as 0 times infinity is NaN
+      for (size_t k = n; k-- > i;) sum = static_cast<double>(k + 1) + (k + 1 < n ? x[k + 1] * sum : 0);
+      CHECK(same(running[i], between(0, i) * sum));
+    }
+  }
+  // Of more elements than a round of the sums spans, in any dimension, and twice.
+  const Tensor x = doubles({2, 0, -1, 3, 1, 4, 0, 0, 5, 2, 1, -2, 3, 1, 0.5, 2, 4, 1, 1, -1, 0}).reshape({7, 3});
+  for (const int64_t dim : {0, 1}) {
+    const Tensor ones_off = where(eye(x.size(dim)).to(kBool), 1, x.transpose(dim, -1).unsqueeze(-2));
+    CHECK(allclose(gradient([&](const Tensor& z) { return sum(prod(z, dim)); }, x).transpose(dim, -1),
+                   prod(ones_off, -1), 1e-14, 0));
+    for (const bool running : {false, true}) {
+      const auto f = [&](const Tensor& z) { return running ? sum(cumprod(z, dim)) : sum(prod(z, dim)); };
+      const auto of_list = [&](const std::vector<Tensor>& in) { return f(in[0]); };
+      CHECK_NOTHROW(testing::gradcheck(of_list, {x}));
+      CHECK_NOTHROW(testing::gradgradcheck(of_list, {x}));
+    }
+  }
+}
+
+TEST_CASE("derivatives of pow where the base or the exponent is 0", "[ops]") {
+  // ∂²/∂a², ∂²/∂a∂b, ∂²/∂b∂a, ∂²/∂b² of a^b
+  const auto derivatives = [](double base, double exponent) {
+    const Tensor a = doubles({base}).requires_grad_(), b = doubles({exponent}).requires_grad_();
+    const auto first = grad({pow(a, b)}, {a, b}, {doubles({1})}, {.create_graph = true});
+    Numbers second;
+    for (const Tensor& g : first)
+      for (const Tensor& h : grad({g}, {a, b}, {doubles({1})}, {.retain_graph = true, .allow_unused = true}))
+        second.push_back(h.defined() ? h.item<double>() : 0);
+    return second;
+  };
+  CHECK(derivatives(0, 3) == Numbers{0, 0, 0, 0});
+  CHECK(derivatives(0, 2) == Numbers{2, 0, 0, 0});
+  CHECK(derivatives(0, 1.5) == Numbers{kInf, 0, 0, 0});
+  CHECK(derivatives(0, 1) == Numbers{0, 1, 0, 0});
+  CHECK(derivatives(0, 0) == Numbers{0, 1, 0, 0});
+  const double log_2 = std::log(2.);
+  const Numbers constant = derivatives(2, 0);  // the slope by the base is 0, but 1/2 times the exponent
+  CHECK((constant[0] == 0 && constant[1] == 0.5 && constant[2] == 0.5 && constant[3] == Approx(log_2 * log_2)));
+  const Tensor x = doubles({0, kNan, kInf, -3}).requires_grad_(), zero = zeros({4}, wide()).requires_grad_();
+  CHECK(numbers(grad({pow(x, zero)}, {x}, {doubles({1, 1, kInf, kNan})})[0]) == Numbers{0, 0, 0, 0});
+}
+
+TEST_CASE("all derivatives of atan2 at the origin are 0", "[ops]") {
+  const Tensor a = doubles({0, 1}).requires_grad_(), b = doubles({0, 2}).requires_grad_();
+  const auto first = grad({atan2(a, b)}, {a, b}, {doubles({1, 1})}, {.create_graph = true});
+  CHECK((numbers(first[0])[0] == 0 && numbers(first[0])[1] == Approx(0.4)));
+  for (const Tensor& g : first)
+    for (const Tensor& h : grad({g}, {a, b}, {doubles({1, 1})}, {.retain_graph = true})) {
+      CHECK(numbers(h)[0] == 0);
+      CHECK(std::abs(numbers(h)[1]) > 0.1);
+    }
+}
+
+TEST_CASE("norms of negative order", "[ops]") {
+  // A norm that is 0 does not change with the others, and its slope at 0 has no sign.
+  for (const double p : {-0.5, -1., -2., -3.}) {
+    INFO(p);
+    const auto f = [p](const Tensor& x) { return linalg::vector_norm(x, p); };
+    for (const DType dtype : {kFloat64, kFloat32, kFloat16}) {
+      CHECK(f(doubles({0, 2, -3}).to(dtype)).item<double>() == 0);
+      CHECK(numbers(gradient(f, doubles({0, 2, -3}).to(dtype))) == Numbers{0, 0, 0});
+      CHECK(numbers(gradient(f, doubles({0, 0, 1}).to(dtype))) == Numbers{0, 0, 0});
+    }
+    CHECK(numbers(second_derivative(f, doubles({0, 2, -3}))) == Numbers{0, 0, 0});
+    const auto of_list = [&](const std::vector<Tensor>& in) { return f(in[0]); };
+    CHECK_NOTHROW(testing::gradcheck(of_list, {doubles({1, 2, -3, 0.5})}));
+    CHECK_NOTHROW(testing::gradgradcheck(of_list, {doubles({1, 2, -3, 0.5})}));
+    CHECK(numbers(gradient(f, doubles({kInf, 2, 1})))[0] == 0);
+    CHECK(allclose(norm(doubles({1, 2, -3}), p), f(doubles({1, 2, -3}))));
+  }
+  CHECK(linalg::vector_norm(doubles({1, 2, -3}), -1).item<double>() == Approx(0.5454545454545455).epsilon(1e-14));
+  const Numbers g = numbers(gradient([](const Tensor& x) { return norm(x, -1); }, doubles({1, 2, -3})));
+  CHECK((g[0] == Approx(0.29752066115702486) && g[1] == Approx(0.07438016528925621) &&
+         g[2] == Approx(-0.03305785123966943)));
+  CHECK(norm(doubles({1, 2, -3}), -kInf).item<double>() == 1);
 }
 
 TEST_CASE("quantiles between an infinity and a number", "[ops]") {
@@ -634,7 +774,7 @@ TEST_CASE("arguments that mean nothing are refused", "[ops][cpu]") {
                     "index_add: a factor alpha of 0.5 for tensors of int64; it must be an integer");
   CHECK_THROWS_WITH(whole.clone().index_add_(0, ids, one, 2.0), Contains("index_add_: a factor alpha of 2"));
   CHECK(integers(index_add(whole, 0, ids, one, -2)) == Integers{-1, 2});
-  CHECK_THROWS_WITH(linalg::vector_norm(zeros({0, 3}), -1, 0), Contains("nothing to take the norm of order -1 of"));
+  CHECK_THROWS_WITH(linalg::vector_norm(zeros({0, 3}), -1, 0), Contains("norm: nothing to take it of, shape [0, 3]"));
   CHECK(linalg::vector_norm(zeros({0, 3}), -1, 1).shape() == Shape{0});
 }
 
@@ -653,6 +793,40 @@ TEST_CASE("what has the wanted shape is not made a view of itself", "[ops]") {
   CHECK(x.flatten(1).is_same(x));
   CHECK(broadcast_tensors({x, ones({3})})[0].is_same(x));
   CHECK(!broadcast_tensors({x, ones({4, 1, 1})})[0].is_same(x));
+}
+
+TEST_CASE("views that show all of a tensor have no history under NoGrad", "[ops]") {
+  const Tensor leaf = ones({2, 3}).requires_grad_(), x = exp(leaf), row = exp(leaf.select(0, 0));
+  const auto views = [](const Tensor& of, const Tensor& line) {
+    return std::vector<Tensor>{of.transpose(1, -1), of.squeeze(0), line.t(), of.index({kEllipsis}), of.view({2, 3})};
+  };
+  for (const Tensor& v : views(x, row)) CHECK(v.requires_grad());
+  const NoGrad guard;
+  for (const Tensor& v : views(x, row)) {
+    CHECK(!v.requires_grad());
+    CHECK((v.data<float>() == x.data<float>() || v.data<float>() == row.data<float>()));
+  }
+}
+
+TEST_CASE("adaptive pooling to size 0 leaves nothing, with a gradient of zeros", "[ops]") {
+  const Tensor x = ones({1, 2, 4, 4}).requires_grad_();
+  for (const auto& f :
+       std::vector<std::function<Tensor(const Tensor&)>>{[](const Tensor& z) {
+                                                           return adaptive_avg_pool2d(z, {0, 2});
+                                                         },
+                                                         [](const Tensor& z) {
+                                                           return adaptive_max_pool2d(z, {0, 2});
+                                                         },
+                                                         [](const Tensor& z) {
+                                                           return interpolate(z, {.size = {0, 2}, .mode = kArea});
+                                                         }}) {
+    const Tensor y = f(x);
+    CHECK(y.shape() == Shape{1, 2, 0, 2});
+    CHECK(equal(grad({y}, {x}, {ones_like(y)})[0], zeros({1, 2, 4, 4})));
+  }
+  CHECK(interpolate(x, {.scale_factor = {0.1}, .mode = kArea}).shape() == Shape{1, 2, 0, 0});
+  CHECK(adaptive_avg_pool1d(ones({2, 4}), 0).shape() == Shape{2, 0});
+  CHECK_THROWS_WITH(interpolate(x, {.size = {0, 2}}), Contains("from size 4 to size 0"));
 }
 
 }  // namespace reel

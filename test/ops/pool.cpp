@@ -245,7 +245,7 @@ const WrongCall kWrongCalls[] = {
  "max_pool1d: dilation [5] exceeds x of shape [2, 3, 4]"},
 {[](World&) { avg_pool1d(ones({2, 0}), 1); }, "avg_pool1d: nothing to pool in x of shape [2, 0]"},
 {[](World& w) { avg_pool2d(w.cube, 2, {.divisor_override = -1}); }, "avg_pool2d: divisor_override -1 is negative"},
-{[](World& w) { adaptive_avg_pool2d(w.cube, 0); }, "adaptive_avg_pool2d: output_size [0, 0] is not positive"},
+{[](World& w) { adaptive_avg_pool2d(w.cube, -2); }, "adaptive_avg_pool2d: output_size [-2, -2] is negative"},
 {[](World& w) { adaptive_max_pool1d(w.undefined, 1); }, "adaptive_max_pool1d: undefined tensor"},
 {[](World& w) { max_unpool1d(w.matrix, w.ids, 2); },
  "max_unpool1d: indices are int64 [3], not int64 of x's shape [3, 4]"},

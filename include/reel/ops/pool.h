@@ -58,7 +58,7 @@ Tensor max_unpool3d(const Tensor& x, const Tensor& indices, PerDim<3> kernel_siz
 
 ///@{
 /// The largest element of each of output_size windows: window i of size / output_size is [⌊i size / output_size⌋,
-/// ⌈(i + 1) size / output_size⌉). An output size of -1 is that of x.
+/// ⌈(i + 1) size / output_size⌉). An output size of -1 is that of x; of 0 it leaves nothing.
 Tensor adaptive_max_pool1d(const Tensor& x, PerDim<1> output_size);
 Tensor adaptive_max_pool2d(const Tensor& x, PerDim<2> output_size);
 Tensor adaptive_max_pool3d(const Tensor& x, PerDim<3> output_size);

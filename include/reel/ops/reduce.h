@@ -98,8 +98,8 @@ Moments std_mean(const Tensor& x, const Dims& dims, B, bool = false) = delete;
 /// Of variables (rows; a vector is one) over observations (columns): [rows, rows], 0-d for one variable.
 Tensor cov(const Tensor& x, double correction = 1);
 Tensor corrcoef(const Tensor& x);  ///< cov scaled to a diagonal of ones; 0-d for one variable.
-/// The p-norm of the elements, (Σ |x|ᵖ)^(1/p), for p > 0 or infinity; p = 0 counts what is not 0. Its gradient at 0 is
-/// 0.
+/// The p-norm of the elements, (Σ |x|ᵖ)^(1/p); ±infinity is the largest or least |x|, p = 0 counts what is not 0.
+/// Elements that are 0 get gradient 0. Of nothing there is no norm of negative or infinite order.
 Tensor norm(const Tensor& x, double p = 2, const Dims& dims = {}, bool keepdim = false);
 /// Every slice along dim whose p-norm exceeds max_norm scaled down to it.
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm);

@@ -97,6 +97,22 @@ void correct(double sum, double squares, double n, double* mean, double* varianc
   *variance = around < 0 ? 0 : around;
 }
 
+/// Mean and variance where squares have left the range of T: in double precision, of `outer` runs of `inner` elements
+/// that are `stride` apart.
+template <class T>
+void exact_moments(const T* x, int64_t outer, int64_t stride, int64_t inner, bool center, double* mean,
+                   double* variance) {
+  const auto average = [&](auto term) {
+    double sum = 0;
+    for (int64_t o = 0; o < outer; ++o)
+      for (int64_t i = 0; i < inner; ++i) sum += term(double(x[o * stride + i]));
+    return sum / double(outer * inner);
+  };
+  const double about = center ? average([](double value) { return value; }) : 0;
+  *mean = about;
+  *variance = average([about](double value) { return (value - about) * (value - about); });
+}
+
 double rstd_of(double variance, double eps) { return 1 / functors::sqrt(variance + eps); }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -128,7 +144,10 @@ void row_norm(const Norm& norm) {
       const Batch<T> d = rough(at(x));
       sums.add(at, d, d * d);
     });
-    correct(norm.center ? sums.get(0) : 0, sums.get(1), double(n), &mean, norm.variance + row);
+    if (sums.get(1) < functors::kInfinity)
+      correct(norm.center ? sums.get(0) : 0, sums.get(1), double(n), &mean, norm.variance + row);
+    else
+      exact_moments(x, 1, n, n, norm.center, &mean, norm.variance + row);
     norm.mean[row] = mean;
     const Centre<T> centre(mean);
     const double rstd = rstd_of(norm.variance[row], norm.eps);
@@ -297,7 +316,12 @@ void channel_norm_of(const Norm& norm) {
         const Batch<T> d = rough(at(x));
         sums.add(at, d, d * d);
       });
-      for (int64_t k = 0; k < lanes; ++k) correct(sums.get(0, k), sums.get(1, k), n, mean + k, variance + k);
+      for (int64_t k = 0; k < lanes; ++k)
+        if (sums.get(1, k) < functors::kInfinity)
+          correct(sums.get(0, k), sums.get(1, k), n, mean + k, variance + k);
+        else
+          exact_moments(x + (c + k) * norm.inner, norm.outer, norm.groups * norm.inner, norm.inner, true, mean + k,
+                        variance + k);
     }
     const Centre<T> centre = centre_of<T, columns>(mean, lanes);
     const Batch<T> scale = spread<T, columns>(
