@@ -260,10 +260,12 @@ Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims,
   const Plan plan = plan_of(name, x.shape(), dims, keepdim);
   const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
   const Tensor y = no_grad([&] {
-    const Tensor d = centered(x, dims);
-    if (root == Root::kNo) return sum(square(d), dims, keepdim) / freedom;
-    // A deviation that float32 holds may have a square that it does not.
-    return sqrt(sum(square(d.to(kFloat64)), dims, keepdim) / freedom).to(x.dtype());
+    const Tensor d = centered(x, dims), variance = sum(square(d), dims, keepdim) / freedom;
+    if (root == Root::kNo) return variance;
+    // A deviation that float32 holds may have a square that it does not. On a GPU the question would synchronize.
+    if (x.dtype() == kFloat32 && is_readable(variance) && any((variance < 1e-30) | isinf(variance)).item<bool>())
+      return sqrt(sum(square(d.to(kFloat64)), dims, keepdim) / freedom).to(kFloat32);
+    return sqrt(variance);
   });
   if (recording(x))
     record(name, y, inputs(x),

@@ -659,7 +659,15 @@ def _(d):
         return bool(d.ops & {"digamma", "polygamma", "lgamma"}) and only_where(d, poles | torch.isclose(d.reel.data, d.torch, rtol=1e-6, atol=1e-8))
     if d.kind != "value" or not d.ops & {"digamma", "polygamma"} or not d.torch.is_floating_point():
         return False
-    return d.op in ("polygamma", "digamma") and bool((d.args[-1] <= 0).any()) or torch.allclose(d.reel.data, d.torch, rtol=1e-6, equal_nan=True)
+    return d.op in ("polygamma", "digamma") and bool((d.args[-1] <= 0).any() or d.args[-1].isinf().any()) or torch.allclose(d.reel.data, d.torch, rtol=1e-6, equal_nan=True)
+
+
+@documented("`threshold` compares integers with the number itself; PyTorch converts it to their type first, -1 to 255 for uint8.")
+def _(d):
+    if d.op != "threshold" or d.kind != "value" or d.args[0].is_floating_point():
+        return False
+    x, level, value = d.args[:3]
+    return torch.equal(d.reel.data.double(), torch.where(x.double() > level, x, torch.tensor(value).to(x.dtype)).double())
 
 
 @documented("The mean of an empty segment is 0 in `segment_reduce`, not NaN.")

@@ -372,7 +372,7 @@ TEST_CASE("variances keep their digits beside a mean a million times as large", 
   CHECK(reel::std(full({1000}, 0.1f)).item<double>() < 1e-8);
 }
 
-TEST_CASE("deviations and norms of numbers whose squares float32 does not hold", "[ops][isa]") {
+TEST_CASE("deviations and norms of numbers whose squares float32 does not hold", "[ops][isa][cpu]") {
   const auto column = [](std::vector<float> x) { return tensor(x).unsqueeze(1); };
   const auto close = [](const Tensor& x, const Numbers& to) { return allclose(x.flatten().to(kFloat64), doubles(to)); };
   const double root = std::sqrt(2.);
