@@ -154,8 +154,7 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
         functors::Clamp{min.number ? min.number->to<double>() : none, max.number ? max.number->to<double>() : none});
   const auto tensor = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
   Tensor low = tensor(min), high = tensor(max);
-  for (const Tensor* bound : {&low, &high})
-    if (bound->defined()) dtype = promote_types(dtype, result_type(x, *bound));
+  dtype = low.defined() && high.defined() ? result_type({&x, &low, &high}) : result_type(x, low.defined() ? low : high);
   if (dtype == kUInt8 || dtype == kInt32) {  // converted to uint8, a minimum of -1 would become one of 255
     const int64_t least = dtype == kUInt8 ? 0 : std::numeric_limits<int32_t>::min(),
                   most = dtype == kUInt8 ? 255 : std::numeric_limits<int32_t>::max();

@@ -256,6 +256,18 @@ def _(d):
     return in_gradient(d) and only_where(d, torch_nan(d) & in_the_limit(d))
 
 
+@documented("Classes within the margin of `multi_margin_loss` get gradient 0, also of a loss whose own gradient is NaN.")
+def _(d):
+    return in_gradient(d) and "multi_margin_loss" in d.ops and only_where(d, torch_nan(d) & (d.reel.data == 0))
+
+
+@documented("A bias of `batch_norm` without weight has second derivatives; PyTorch's are None.")
+def _(d):
+    bare = lambda s: s.op.base == "batch_norm" and s.args[3] is None and s.args[4] is not None
+    second = d.op in ("grad", "backward") and any(s.op.base == "grad" for s in d.program[: d.at])
+    return d.kind == "undefined" and d.torch is None and second and any(bare(s) for s in d.program)
+
+
 @documented("An extreme of `scatter_reduce` without the elements of x gives these no share of the gradient, though they are equal.")
 def _(d):
     without = any(s.op.base in ("scatter_reduce", "scatter_reduce_") and s.args[-1] is False for s in d.program)
@@ -553,9 +565,10 @@ def _(d):
     return d.kind == "accepted" and d.op == "kron" and "view size is not compatible" in d.message
 
 
-@documented("`index_put_` converts values to the dtype of a floating-point tensor.")
+@documented("`index_put_` converts values to the dtype of a floating-point tensor, and bools and integers to that of an integer one.")
 def _(d):
-    return d.kind == "accepted" and d.op in ("index_put", "index_put_") and "source and destination dtypes match" in d.message and d.args[0].is_floating_point()
+    return d.kind == "accepted" and d.op in ("index_put", "index_put_") and "source and destination dtypes match" in d.message and (
+        d.args[0].is_floating_point() or not d.args[2].is_floating_point())
 
 
 # ---- calls that reel refuses -----------------------------------------------------------------------------------------

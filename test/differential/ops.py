@@ -481,7 +481,7 @@ def index_put(g):
     x = g.pick(lambda x: x.dim() > 0)
     accumulate = g.chance(0.4)
     entries = index_list(g, x, not accumulate)
-    probe = g.of(x)[tuple(g.of(e) if isinstance(e, Ref) else e.torch if isinstance(e, Enum) else e for e in entries)]
+    probe = g.of(x).detach()[tuple(g.of(e) if isinstance(e, Ref) else e.torch if isinstance(e, Enum) else e for e in entries)]
     return [x, entries, g.leaf(broadcastable(g, probe.shape) if g.chance(0.7) else [], g.of(x).dtype if g.chance(0.9) else None), accumulate]
 
 

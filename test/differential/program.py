@@ -229,6 +229,9 @@ def largest_of(x):
     return x.detach().nan_to_num(0, 0, 0).abs().max() if x.numel() else 0
 
 
+SELECTING = {"median", "nanmedian", "mode", "kthvalue", "topk", "sort", "max", "min", "amax", "amin", "aminmax", "maximum", "minimum", "fmax", "fmin"}
+
+
 def other_rounding(seed):
     """A rounding that changes results by up to four units in the last place: of each element, or, of ops that add up,
     of the largest (or of products of operands), of which all may be a rounding error."""
@@ -237,6 +240,8 @@ def other_rounding(seed):
     def rounding(statement, x, operands):
         chance = lambda: units_in_the_last_place(x, generator)
         if statement.op.exact:
+            if statement.op.base in SELECTING:  # one of 0 and -0, which are equal
+                set_data(x, torch.where(x.data == 0, torch.copysign(x.data, chance()), x.data))
             return
         operands = list(operands)
         degree = 2 if statement.op.base == "cross" else operands[0].shape[-1] if statement.op.base == "linalg.det" else None

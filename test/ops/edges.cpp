@@ -123,6 +123,8 @@ TEST_CASE("bounds that an integer type does not hold", "[ops]") {
   CHECK(integers(clamp(x, tensor({1000, 0}), 300)) == Integers{300, 200});
   CHECK(integers(clamp(tensor({5}).to(kInt32), {}, int64_t{1} << 40)) == Integers{5});
   CHECK(integers(clamp(tensor({true, false}), 0, 5)) == Integers{1, 0});
+  // All three decide the dtype together: the float64 without dimensions gives way to the vector of float32.
+  CHECK(clamp(tensor({5, 6}).to(kInt32), tensor({1.f, 2.f}), tensor(9.).to(kFloat64)).dtype() == kFloat32);
   CHECK_THROWS_WITH(clamp(x, 300), "clamp: the minimum 300 is out of the range of uint8");
   CHECK_THROWS_WITH(clamp(x, {}, -1), "clamp: the maximum -1 is out of the range of uint8");
   CHECK_THROWS_WITH(clamp(tensor({5}).to(kInt32), int64_t{1} << 40), Contains("out of the range of int32"));
