@@ -116,9 +116,9 @@ def close(ours, theirs, dtype, absolute=0):
     return (ours == theirs) | (ours.isnan() & theirs.isnan()) | ((ours - theirs).abs() <= allowed)
 
 
-def differing(ours, theirs, disturbed, alternatives, summed, rounded):
+def differing(ours, theirs, disturbed, alternatives, summed, rounded, coarsest):
     """Where two float tensors differ by more than roundings. `summed` is the size of what may have cancelled in them,
-    `rounded` a dtype that they have had on the way."""
+    `rounded` a dtype that they have had on the way, `coarsest` that of the program's floats which has the fewest digits."""
     coarser = max(theirs.dtype, rounded or theirs.dtype, key=lambda dtype: TOLERANCES[dtype])
     absolute = 4 * torch.finfo(coarser).eps * summed
     ours, theirs, dtype = ours.double(), theirs.detach().double(), theirs.dtype
@@ -129,7 +129,7 @@ def differing(ours, theirs, disturbed, alternatives, summed, rounded):
         equal |= close(ours, theirs, coarser, absolute + 25 * moved) | (ours.isnan() & other.isnan()) | (ours == other)
         equal |= ~moved.isfinite() & (other.isfinite() != theirs.isfinite())
     for other in alternatives:
-        equal |= close(ours, other.detach().to(dtype).double(), dtype)
+        equal |= close(ours, other.detach().to(dtype).double(), coarsest)
         if other.dtype == torch.float64 != dtype:  # reel is no farther from what wider floats give than PyTorch is
             exact = other.detach()
             equal |= (ours - exact).abs() <= (theirs - exact).abs()
@@ -145,7 +145,7 @@ def first_differences(ours, theirs, where):
     return "; ".join(f"at {[int(i) for i in index]} reel {ours[index].item()}, PyTorch {theirs[index].item()}" for index in at)
 
 
-def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None):
+def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None, coarsest=torch.float64):
     """The kind of difference, a message and where values differ, or None."""
     if (ours is None) != (theirs is None):
         return "undefined", f"reel {'undefined' if ours is None else 'defined'}, PyTorch {'None' if theirs is None else 'a tensor'}", None
@@ -161,7 +161,7 @@ def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None)
         return "shape", f"reel {list(ours.data.shape)}, PyTorch {list(theirs.shape)}", None
     if theirs.is_floating_point():
         usable = [x for x in alternatives if x is not None and x.shape == theirs.shape and x.is_floating_point()]
-        where = differing(ours.data, theirs, disturbed, usable, min(summed, 1e4), rounded)
+        where = differing(ours.data, theirs, disturbed, usable, min(summed, 1e4), rounded, coarsest)
     else:
         where = ours.data != theirs
         for other in disturbed:
@@ -202,6 +202,7 @@ def compare(program, theirs, ours, runs=Runs()):
                 continue
             kind = "refused" if i in reel_errors else "accepted"
             return Difference(kind, program, i, reel_errors.get(i) or errors[i])
+    coarsest = max((x.dtype for x in values.values() if x is not None and x.is_floating_point()), key=lambda dtype: TOLERANCES[dtype], default=torch.float64)
     for i, statement in enumerate(program):
         gradient = statement.op.base in ("grad", "backward")
         for number in statement.results:
@@ -211,7 +212,7 @@ def compare(program, theirs, ours, runs=Runs()):
             alternatives = [other.get(number) for other, _ in (*runs.alternatives, *(runs.of_gradients if gradient else ()))]
             # A gradient is summed in an order that no other value shows.
             largest = max(map(size_of, values.values())) if disturbed and gradient else 0
-            found = compare_value(reel_values[number], values[number], disturbed, alternatives, largest, rounded_to(program[: i + 1], values))
+            found = compare_value(reel_values[number], values[number], disturbed, alternatives, largest, rounded_to(program[: i + 1], values), coarsest)
             if found:
                 kind, message, where = found
                 return Difference(kind, program, i, message, values[number], reel_values[number], number, where)
