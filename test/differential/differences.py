@@ -261,6 +261,12 @@ def _(d):
     return in_gradient(d) and "multi_margin_loss" in d.ops and only_where(d, torch_nan(d) & (d.reel.data == 0))
 
 
+@documented("All derivatives of the variance or deviation of one element are NaN, as it is itself; some of PyTorch's are 0.")
+def _(d):
+    single = some_operand(d, {"var", "std", "var_mean", "std_mean"}, lambda x: x.numel() == 1)
+    return in_gradient(d) and single and only_where(d, d.reel.data.isnan())
+
+
 @documented("A bias of `batch_norm` without weight has second derivatives; PyTorch's are None.")
 def _(d):
     bare = lambda s: s.op.base == "batch_norm" and s.args[3] is None and s.args[4] is not None
