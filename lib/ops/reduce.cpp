@@ -164,10 +164,11 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
   if (recording(x))
     record(name, y, inputs(x),
            [x = SavedTensor(x), y = SavedTensor::output(y), dims, absent = plan.absent](Backward& back) {
-             const auto [best, ties] = no_grad([&] {
+             Tensor best, ties;
+             no_grad([&] {
                const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
-               const Tensor equals = (in == out) | ((in != in) & (out != out));  // NaN is equal to NaN
-               return std::pair(equals, sum(equals, dims, true));
+               best = (in == out) | ((in != in) & (out != out));  // NaN is equal to NaN
+               ties = sum(best, dims, true);
              });
              // The others get 0 of a gradient that is NaN, too.
              back.set(0, where(best, with_kept_dims(back.grad(), absent) / ties, 0));
