@@ -10,8 +10,8 @@ namespace reel {
 
 /// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op (or
 /// the file and offset), says what is wrong and shows the values. Everything that the caller holds is left unchanged
-/// (the strong exception guarantee). std::bad_alloc leaves containers of the program's own only, not those of the
-/// library.
+/// (the strong exception guarantee). Of ops that are called outside of a Layer, some that use containers of the
+/// standard library let their std::bad_alloc out: split, einsum, sort, those of linalg.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -40,6 +40,7 @@ template <class E, class... Parts>
     fail_bad_alloc();
   }
 }
+/// The same as an Error.
 template <class... Parts>
 [[noreturn, gnu::cold, gnu::noinline, gnu::visibility("hidden")]] void fail(const Parts&... parts) {
   fail_as<Error>(parts...);
