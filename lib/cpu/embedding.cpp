@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <vector>
 
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/scratch.h"
 #include "lib/dispatch.h"
 #include "lib/kernels/embedding_bag.h"
 
@@ -16,7 +16,7 @@ void bags_of(const EmbeddingBag& job) {
   const T* const weight = static_cast<const T*>(job.weight);
   const T* const factors = static_cast<const T*>(job.factors);
   const int64_t width = job.width;
-  std::vector<Total> sums(std::is_same_v<T, Total> ? 0 : width);
+  ScratchVector<Total> sums(std::is_same_v<T, Total> ? 0 : width);
   for (int64_t b = 0; b < job.bags; ++b) {
     T* const result = static_cast<T*>(job.out) + (job.max ? 0 : b * width);
     Total* y;

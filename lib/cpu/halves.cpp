@@ -1,10 +1,10 @@
 #include "lib/cpu/halves.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "lib/cpu/kernels.h"
-#include "lib/cpu/scratch.h"
 
 namespace reel::cpu {
 namespace {
@@ -26,11 +26,12 @@ View flat(const void* data, DType dtype, int64_t n) {
 
 }  // namespace
 
-Widened::Widened() = default;
+Widened::Widened() : exceptions_(std::uncaught_exceptions()) {}
 
 Widened::~Widened() {
+  const bool written = std::uncaught_exceptions() == exceptions_;
   for (const Operand& o : operands_) {
-    if (o.role & kOut) copy(o.wide, o.half);
+    if (written && o.role & kOut) copy(o.wide, o.half);
     if (o.bytes) release_cpu(o.wide.data, o.bytes);
   }
 }
@@ -44,8 +45,10 @@ const View& Widened::take(const View& half, Role role) {
   if (!is_half(half.dtype)) return half;
   const View from = distinct(half);
   const size_t bytes = static_cast<size_t>(from.numel) * sizeof(float);
-  View wide = from;
+  Operand& operand = operands_.emplace_back(Operand{half, from, 0, role});
+  View& wide = operand.wide;
   wide.data = bytes ? allocate_cpu(bytes) : nullptr;
+  operand.bytes = bytes;
   wide.dtype = kFloat32;
   wide.contiguous = true;
   int64_t stride = 1;
@@ -54,8 +57,7 @@ const View& Widened::take(const View& half, Role role) {
   for (int d = 0; d < half.shape.size(); ++d)
     if (half.shape[d] != from.shape[d]) wide.shape[d] = half.shape[d], wide.strides[d] = 0, wide.contiguous = false;
   wide.numel = half.numel;
-  operands_.push_back({half, wide, bytes, role});
-  return operands_.back().wide;
+  return wide;
 }
 
 std::span<const Updated> Widened::in(std::span<const Updated> tensors) { return take(tensors, kIn); }

@@ -1,7 +1,7 @@
 #pragma once
 #include <list>
-#include <vector>
 
+#include "lib/cpu/scratch.h"
 #include "lib/kernels/cell.h"
 #include "lib/kernels/convolution.h"
 #include "lib/kernels/gemm.h"
@@ -20,8 +20,9 @@
 // files of simd/ include it, and the linker must not mix up what it was compiled for.
 namespace reel::cpu {
 
-/// Float32 copies of half operands. What a kernel has written to them is rounded when they are destroyed. Operands of
-/// other types are passed on as they are.
+/// Float32 copies of half operands. What a kernel has written to them is rounded when they are destroyed, but for an
+/// exception: copies that could not all be made have not been written to. Operands of other types are passed on as they
+/// are.
 class Widened {
  public:
   Widened();
@@ -62,10 +63,11 @@ class Widened {
   template <class T>
   void replace(T*& data, DType dtype, const Shape& shape, const Strides& strides, Role role);
 
-  std::list<Operand> operands_;
-  std::vector<const void*> sources_;
-  std::vector<void*> targets_;
-  std::vector<Updated> tensors_;
+  const int exceptions_;  // that were on their way when it was made
+  std::list<Operand, ScratchAllocator<Operand>> operands_;
+  ScratchVector<const void*> sources_;
+  ScratchVector<void*> targets_;
+  ScratchVector<Updated> tensors_;
 };
 
 /// An optimizer's step for half p and g, of which only the rows `ids`, if given, are widened.

@@ -156,7 +156,7 @@ void index_add(const View& y, int dim, const View& ids, const View& from);
 /// Widens the slices of y that are added to, each once, or all of y where they are many.
 void index_add_halves(const View& y, int dim, const View& ids, const View& from) {
   if (y.shape.empty() || ids.numel >= y.shape[dim]) return index_add(Widened().in_out(y), dim, ids, Widened().in(from));
-  std::vector<std::pair<int64_t, int64_t>> order;
+  ScratchVector<std::pair<int64_t, int64_t>> order;
   for_each_id(ids, y.shape[dim], [&](int64_t id, int64_t i) { order.emplace_back(id, i); });
   std::sort(order.begin(), order.end());
   for (size_t k = 0; k < order.size();) {

@@ -1,3 +1,4 @@
+#include <new>
 #include <type_traits>
 #include <xtensor-blas/xblas.hpp>  // declares CBLAS, too
 #include <xtensor-blas/xlapack.hpp>
@@ -5,6 +6,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/dispatch.h"
+#include "reel/error.h"
 
 // Decompositions and solvers by LAPACK, which takes column-major matrices: each matrix of a batch is copied into one,
 // and the results are copied back.
@@ -40,10 +42,12 @@ struct Matrix {
 
 // The first i for which `solved(i, type)` is false, -1 if there is none.
 template <class Solved>
-int64_t first_failure(const View& a, Solved solved) {
+int64_t first_failure(const View& a, Solved solved) try {
   for (int64_t i = 0; i < a.shape[0]; ++i)
     if (!(a.dtype == kFloat32 ? solved(i, float()) : solved(i, double()))) return i;
   return -1;
+} catch (const std::bad_alloc&) {  // of xtensor's containers
+  detail::fail_bad_alloc("linalg");
 }
 
 int64_t solve(const View& a, const View& b, const View& x) {

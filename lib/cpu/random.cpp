@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/scratch.h"
 #include "lib/functors/number.h"
 #include "lib/kernels/random.h"
 #include "lib/philox.h"
@@ -139,9 +139,9 @@ void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, 
   const bool wide = y.dtype == kFloat64 || !is_floating_point(y.dtype);
   const DType native = kind == RandomKind::kInteger ? kInt64 : wide ? kFloat64 : kFloat32;
   if (y.contiguous && y.dtype == native) return generate(fill, kind, a, b, seed, offset, y);
-  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(y.numel * size_of(native));
+  const Scratch buffer(static_cast<size_t>(y.numel) * size_of(native));
   View dense = y;
-  dense.data = buffer.get();
+  dense.data = buffer.data();
   dense.dtype = native;
   dense.contiguous = true;
   int64_t stride = 1;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <vector>
 
 #include "lib/core/allocator.h"
 
@@ -24,5 +25,19 @@ class Scratch {
   size_t bytes_;
   void* data_;
 };
+
+/// The same for containers. Where there is no memory they throw OutOfMemoryError, not std::bad_alloc.
+template <class T>
+struct ScratchAllocator {
+  using value_type = T;
+  ScratchAllocator() = default;
+  template <class U>
+  ScratchAllocator(const ScratchAllocator<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(allocate_cpu(n * sizeof(T))); }
+  void deallocate(T* data, size_t n) { release_cpu(data, n * sizeof(T)); }
+  bool operator==(const ScratchAllocator&) const = default;
+};
+template <class T>
+using ScratchVector = std::vector<T, ScratchAllocator<T>>;
 
 }  // namespace reel::cpu

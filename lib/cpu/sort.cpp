@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <numeric>
-#include <vector>
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/cpu/scratch.h"
 #include "lib/dispatch.h"
 
 // Sorting along the last dimension, top-k, k-th values, lexicographic order of rows and binary search. Sorts are
@@ -57,7 +57,7 @@ void for_each_line(const View& x, const F& f) {
 template <class T, class F>
 void for_each_row(const View& x, const F& f) {
   const int64_t n = x.shape.empty() ? 1 : x.shape.back();
-  std::vector<Entry<T>> row(n);
+  ScratchVector<Entry<T>> row(n);
   for_each_line<T>(x, [&](const T* from, int64_t stride) {
     for (int64_t i = 0; i < n; ++i) row[i] = {static_cast<Value<T>>(from[i * stride]), i};
     f(row, from, stride);
@@ -67,7 +67,7 @@ void for_each_row(const View& x, const F& f) {
 /// The first k entries of a long line in sorted order: a heap holds the best k so far, and most elements are compared
 /// with its top only.
 template <class T, class Before>
-void find_first(const T* from, int64_t n, int64_t stride, std::vector<Entry<T>>& best, const Before& before) {
+void find_first(const T* from, int64_t n, int64_t stride, ScratchVector<Entry<T>>& best, const Before& before) {
   const int64_t k = static_cast<int64_t>(best.size());
   for (int64_t i = 0; i < k; ++i) best[i] = {static_cast<Value<T>>(from[i * stride]), i};
   std::make_heap(best.begin(), best.end(), before);
@@ -94,16 +94,16 @@ void sort(bool descending, const View& x, const View& values, const View& indice
     using T = typename decltype(type)::type;
     T* value = values.as<T>();
     int64_t* index = indices.as<int64_t>();
-    const auto write = [&](const std::vector<Entry<T>>& first, const T* from, int64_t stride) {
+    const auto write = [&](const ScratchVector<Entry<T>>& first, const T* from, int64_t stride) {
       for (int64_t i = 0; i < k; ++i) *value++ = from[first[i].position * stride], *index++ = first[i].position;
     };
     const auto run = [&](auto before) {
       if (k > n / 64)
-        return for_each_row<T>(x, [&](std::vector<Entry<T>>& row, const T* from, int64_t stride) {
+        return for_each_row<T>(x, [&](ScratchVector<Entry<T>>& row, const T* from, int64_t stride) {
           sort_first(row, k, before);
           write(row, from, stride);
         });
-      std::vector<Entry<T>> best(k);
+      ScratchVector<Entry<T>> best(k);
       for_each_line<T>(x, [&](const T* from, int64_t stride) {
         find_first(from, n, stride, best, before);
         write(best, from, stride);
