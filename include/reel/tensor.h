@@ -369,10 +369,12 @@ T* TensorMethods::data_ptr() const {
 }
 
 template <class T>
-std::vector<T> Tensor::to_vector() const {
+std::vector<T> Tensor::to_vector() const try {
   const Tensor dense = to(kCPU).to(dtype_of<T>()).contiguous();
   const T* begin = dense.data<T>();
   return std::vector<T>(begin, begin + numel());
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("to_vector");
 }
 
 }  // namespace reel

@@ -135,7 +135,7 @@ WordVectors read_word_vectors(const std::filesystem::path& path, const WordVecto
   reel::detail::fail_bad_alloc("read_word_vectors");
 }
 
-int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) const {
+int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) const try {
   REEL_CHECK(weight.defined() && weight.shape() == (Shape{vocabulary.size(), vectors.size(1)}),
              "WordVectors::copy_into: expected a tensor of shape ", Shape{vocabulary.size(), vectors.size(1)}, ", got ",
              weight.defined() ? weight.shape().to_string() : "an undefined one");
@@ -150,6 +150,8 @@ int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) cons
   const Tensor found = index_select(vectors, 0, tensor(from_rows, {.device = vectors.device()}));
   weight.index_put_({tensor(to, {.device = weight.device()})}, found.to(weight.dtype()).to(weight.device()));
   return static_cast<int64_t>(to.size());
+} catch (const std::bad_alloc&) {
+  reel::detail::fail_bad_alloc("WordVectors::copy_into");
 }
 
 void write_word_vectors(const std::filesystem::path& path, const Vocabulary& words, const Tensor& vectors,

@@ -244,7 +244,7 @@ struct LikelihoodRule {
   }
 };
 
-Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, const CrfConstraints& allowed) {
+Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, const CrfConstraints& allowed) try {
   const Targets targets(op, chains, allowed);
   const Tensor y = chains.make(chains.result_shape());
   const Tensor alpha = chains.like(chains.emissions), norm = chains.like(chains.emissions);
@@ -271,6 +271,8 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, 
     record(op, y, inputs(chains.emissions, chains.transitions, chains.start, chains.end), std::move(rule));
   }
   return y;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc(op);
 }
 
 }  // namespace
@@ -285,7 +287,7 @@ Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Ten
 }
 
 Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
-                          const Tensor& start, const Tensor& end, const CrfConstraints& allowed) {
+                          const Tensor& start, const Tensor& end, const CrfConstraints& allowed) try {
   if (const CastToFloat32 raise{})
     return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), allowed);
   const char* op = "crf_log_likelihood";
@@ -307,10 +309,12 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
   chains.offsets = tensor(offsets).to(all.device()), chains.lengths = tensor(lengths).to(all.device());
   chains.count = static_cast<int64_t>(lengths.size());
   return log_likelihood(op, chains, read_tags(op, cat(tags, 0), chains), allowed).to(all.dtype());
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("crf_log_likelihood");
 }
 
 Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
-                     const Tensor& lengths) {
+                     const Tensor& lengths) try {
   if (const CastToFloat32 raise{})
     return crf_marginals(raise(emissions), raise(transitions), raise(start), raise(end), lengths);
   const char* op = "crf_marginals";
@@ -334,6 +338,8 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
   kernels_of(y).crf(crf);
   kernels_of(y).crf_grad(crf);
   return y.to(emissions.dtype());
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("crf_marginals");
 }
 
 // ---- decoding -------------------------------------------------------------------------------------------------------
@@ -366,7 +372,7 @@ CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Te
   return {paths.tags, paths.scores.to(emissions.dtype())};
 }
 
-CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) {
+CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) try {
   struct Tag {
     char part;  // B, I, E, S or O
     std::string type;
@@ -391,6 +397,8 @@ CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) {
   }
   const int64_t n = static_cast<int64_t>(tags.size());
   return {tensor(pairs).reshape({n, n}), tensor(first), tensor(last), tag_names};
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("crf_bio_constraints");
 }
 
 }  // namespace reel

@@ -180,7 +180,7 @@ Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const
   detail::fail_bad_alloc("index_put");
 }
 
-Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) {
+Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) try {
   constexpr const char* op = "index_put_";
   Tensor& x = self(this);
   check_in_place(op, x);
@@ -218,6 +218,8 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
   const Tensor changed = (accumulate ? add_slices : put_slices)(lookup.tensor, lookup.dim, lookup.ids, source);
   assign_in_place(op, view, changed.reshape(lookup.sizes).permute(inverse(lookup.order)));
   return x;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("index_put_");
 }
 
 }  // namespace reel

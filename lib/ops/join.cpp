@@ -80,7 +80,7 @@ bool is_blank(const Tensor& x) { return view_of(x).shape.size() == 1 && view_of(
 
 // ---- cat, stack and their opposites ---------------------------------------------------------------------------------
 
-Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
+Tensor cat(std::span<const Tensor> tensors, int64_t dim) try {
   const DType dtype = joined_type("cat", tensors);
   if (std::any_of(tensors.begin(), tensors.end(), is_blank)) {
     const auto other = std::find_if_not(tensors.begin(), tensors.end(), is_blank);
@@ -112,6 +112,8 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
       record_cat(y, tensors, d, std::vector<int64_t>(tensors.size()));
   }
   return y;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("cat");
 }
 
 Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
@@ -145,7 +147,7 @@ std::string listed(const std::vector<int64_t>& sizes) {
 
 }  // namespace
 
-std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) {
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) try {
   const View& view = view_of(x, "split");
   const int d = wrap_dim(dim, view.shape.size(), "split");
   REEL_CHECK(!view.shape.empty(), "split: a 0-d tensor cannot be split");
@@ -162,9 +164,11 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   int64_t start = 0;
   for (const int64_t size : sizes) parts.push_back(x.narrow(d, start, size)), start += size;
   return parts;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("split");
 }
 
-std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
+std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) try {
   const View& view = view_of(x, "split");
   const int d = wrap_dim(dim, view.shape.size(), "split");
   REEL_CHECK(!view.shape.empty(), "split: a 0-d tensor cannot be split");
@@ -177,16 +181,20 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
     start += length;
   } while (start < view.shape[d]);
   return parts;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("split");
 }
 
-std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
+std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) try {
   REEL_CHECK(chunks > 0, "chunk: the number of chunks must be positive, got ", chunks);
   const int64_t size = x.size(dim);
   if (size == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
   return split(x, std::max<int64_t>(1, size / chunks + (size % chunks != 0)), dim);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("chunk");
 }
 
-std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim) {
+std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim) try {
   const Shape& shape = view_of(x, "tensor_split").shape;
   const int d = wrap_dim(dim, shape.size(), "tensor_split");
   REEL_CHECK(!shape.empty(), "tensor_split: a 0-d tensor cannot be split");
@@ -199,9 +207,11 @@ std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim)
     start += length;
   }
   return parts;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("tensor_split");
 }
 
-std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& starts, int64_t dim) {
+std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& starts, int64_t dim) try {
   const Shape& shape = view_of(x, "tensor_split").shape;
   const int d = wrap_dim(dim, shape.size(), "tensor_split");
   REEL_CHECK(!shape.empty(), "tensor_split: a 0-d tensor cannot be split");
@@ -210,15 +220,19 @@ std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& st
   for (const int64_t start : starts) parts.push_back(x.slice(d, from, start)), from = start;
   parts.push_back(x.slice(d, from));
   return parts;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("tensor_split");
 }
 
-std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
+std::vector<Tensor> unbind(const Tensor& x, int64_t dim) try {
   const Shape& shape = view_of(x, "unbind").shape;
   const int d = wrap_dim(dim, shape.size(), "unbind");
   REEL_CHECK(!shape.empty(), "unbind: a 0-d tensor has no parts");
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < shape[d]; ++i) parts.push_back(x.select(d, i));
   return parts;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("unbind");
 }
 
 // ---- stacks, by the number of dimensions ----------------------------------------------------------------------------
@@ -226,10 +240,12 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
 namespace {
 
 template <class F>
-std::vector<Tensor> each(TensorList tensors, F f) {
+std::vector<Tensor> each(TensorList tensors, F f) try {
   std::vector<Tensor> results;
   for (const Tensor& x : tensors) results.push_back(f(x));
   return results;
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("stack");
 }
 
 }  // namespace
@@ -252,7 +268,7 @@ Tensor column_stack(TensorList tensors) {
   return cat(each(tensors, [](const Tensor& x) { return x.dim() < 2 ? x.reshape({x.numel(), 1}) : x; }), 1);
 }
 
-Tensor block_diag(TensorList tensors) {
+Tensor block_diag(TensorList tensors) try {
   REEL_CHECK(!tensors.empty(), "block_diag: no tensors");
   const DType dtype = joined_type("block_diag", tensors);
   int64_t columns = 0;
@@ -272,6 +288,8 @@ Tensor block_diag(TensorList tensors) {
     left += block.size(1);
   }
   return cat(bands, 0);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("block_diag");
 }
 
 }  // namespace reel

@@ -189,8 +189,8 @@ Tensor soft_cross_entropy(const Tensor& x, const Tensor& target, const CrossEntr
   if (options.weight.defined()) {
     REEL_CHECK(options.weight.shape() == Shape{classes}, "cross_entropy: class weights of shape ",
                options.weight.shape(), " for ", classes, " classes");
-    Shape column(std::vector<int64_t>(static_cast<size_t>(x.dim() - 1), 1));
-    column[0] = classes;
+    Shape column{classes};
+    while (column.size() < x.dim() - 1) column.push_back(1);
     share = share * options.weight.to(x.dtype()).reshape(column);
   }
   const Tensor losses = -sum(log_softmax(x, 1) * share, 1);

@@ -122,7 +122,7 @@ TapLists antialiased(const Axis& axis, Interpolation mode) {
   return taps;
 }
 
-Taps taps_of(const Axis& axis, const InterpolateOptions& options, const Tensor& x) {
+Taps taps_of(const Axis& axis, const InterpolateOptions& options, const Tensor& x) try {
   TapLists lists;
   if (options.antialias)
     lists = antialiased(axis, options.mode);
@@ -132,6 +132,8 @@ Taps taps_of(const Axis& axis, const InterpolateOptions& options, const Tensor& 
     lists = options.mode == kBicubic ? cubic(axis) : linear(axis);
   const Shape shape{axis.out, lists.count};
   return {tensor(lists.ids, shape).to(x.device()), tensor(lists.weights, shape).to(x.dtype()).to(x.device())};
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("interpolate");
 }
 
 // ---- interpolate ----------------------------------------------------------------------------------------------------
@@ -297,7 +299,7 @@ std::vector<Neighbour> neighbours(const Tensor& at, Interpolation mode) {
 
 }  // namespace
 
-Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
+Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) try {
   if (const CastToWidest widen(x, grid); widen) return grid_sample(widen(x), widen(grid), options);
   constexpr const char* op = "grid_sample";
   const View &view = view_of(x, op), &places = view_of(grid, op);
@@ -355,9 +357,11 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
     y = y.defined() ? y + part : part;
   }
   return y.reshape(result);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("grid_sample");
 }
 
-Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) {
+Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) try {
   const AutocastOff exact;  // places, not values
   constexpr const char* op = "affine_grid";
   const View& view = view_of(theta, op);
@@ -384,6 +388,8 @@ Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) {
   for (int64_t s : all) result.push_back(s);
   result.push_back(dims);
   return matmul(points, theta.transpose(1, 2)).reshape(result);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("affine_grid");
 }
 
 }  // namespace reel

@@ -13,7 +13,7 @@ namespace reel {
 
 // ---- the alias table ------------------------------------------------------------------------------------------------
 
-AliasTable::AliasTable(const std::vector<double>& weights) {
+AliasTable::AliasTable(const std::vector<double>& weights) try {
   const size_t n = weights.size();
   double total = 0;
   for (size_t i = 0; i < n; ++i) {
@@ -43,21 +43,27 @@ AliasTable::AliasTable(const std::vector<double>& weights) {
     for (const size_t i : rest) height[i] = 1;
   probabilities_ = tensor(probabilities, on_host()), threshold_ = tensor(height, on_host()),
   alias_ = tensor(alias, on_host());
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("AliasTable");
 }
 
-AliasTable AliasTable::unigram(const std::vector<int64_t>& counts, double power) {
+AliasTable AliasTable::unigram(const std::vector<int64_t>& counts, double power) try {
   std::vector<double> weights;
   for (const int64_t count : counts) {
     REEL_CHECK(count >= 0, "AliasTable: a count is ", count);
     weights.push_back(count == 0 ? 0 : std::pow(static_cast<double>(count), power));
   }
   return AliasTable(weights);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("AliasTable");
 }
 
-AliasTable AliasTable::log_uniform(int64_t classes) {
+AliasTable AliasTable::log_uniform(int64_t classes) try {
   std::vector<double> weights;
   for (int64_t i = 0; i < classes; ++i) weights.push_back(std::log1p(1 / static_cast<double>(i + 1)));
   return AliasTable(weights);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("AliasTable");
 }
 
 int64_t AliasTable::size() const { return probabilities_.numel(); }
@@ -89,7 +95,7 @@ std::pair<std::vector<int64_t>, int64_t> distinct_draws(int64_t count, const Ali
 
 }  // namespace
 
-SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool distinct) const {
+SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool distinct) const try {
   const int64_t possible = sum(probabilities_ > 0).item<int64_t>();
   REEL_CHECK(count > 0 && (!distinct || count <= possible), "AliasTable: ", count, distinct ? " distinct" : "",
              " samples of ", possible, " classes");
@@ -104,6 +110,8 @@ SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool
   REEL_CHECK(all(isfinite(of_targets)).item<bool>(), "AliasTable: a target has weight 0, so it is never drawn");
   const Device device = targets.device();
   return {ids.to(device), index_select(log_counts, 0, ids).to(device), of_targets.to(device)};
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("AliasTable");
 }
 
 // ---- sampled losses -------------------------------------------------------------------------------------------------
@@ -202,7 +210,7 @@ Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& weight, const Te
 
 // ---- hierarchical softmax -------------------------------------------------------------------------------------------
 
-HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) : classes(static_cast<int64_t>(counts.size())) {
+HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) try : classes(static_cast<int64_t>(counts.size())) {
   REEL_CHECK(classes >= 2, "HuffmanTree: ", classes, " classes, not at least 2");
   using Weighed = std::pair<int64_t, int64_t>;  // count, node: leaves come first, then inner nodes
   std::priority_queue<Weighed, std::vector<Weighed>, std::greater<>> lightest;
@@ -238,6 +246,8 @@ HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) : classes(static_ca
   }
   const TensorOptions host = on_host();
   offsets = tensor(at, host), nodes = tensor(path, host), bits = tensor(turns, host), owners = tensor(owner, host);
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("HuffmanTree");
 }
 
 namespace {

@@ -1,10 +1,15 @@
-// Every allocation of the heap fails, one at a time and from there on, in training, second derivatives, loading of data
-// and files: each must leave as a reel::Error, lose nothing, and the same call must then give the same bits as if
-// nothing had happened. Convolutions are left out: oneDNN ends the process when a small allocation of its own fails.
+// Every allocation of the heap fails, one at a time and from there on, in training, second derivatives, loading of
+// data, files and each op of the table with its gradients: each must leave as a reel::Error, lose nothing, and the same
+// call must then give the same bits as if nothing had happened. Convolutions are left out: oneDNN ends the
+// process when a small allocation of its own fails.
+#define CATCH_CONFIG_RUNNER  // the files of the op table hold test cases, too
+#include <execinfo.h>
 #include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -12,10 +17,13 @@
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reel/reel.h"
+#include "test/support/op_table.h"
 
 using namespace reel;
 
@@ -27,13 +35,23 @@ std::atomic<bool> active{false};  // in a call of the library
 std::atomic<long> countdown{0};   // allocations until one fails; 0: none does
 std::atomic<bool> stays{false};   // and so do all that follow
 std::atomic<bool> fired{false};   // one has
-std::atomic<long> living{0};      // blocks that have not been freed
+// Blocks that have not been freed, by their size in words.
+constexpr size_t kSizes = 256;
+std::atomic<long> living[kSizes];
+std::atomic<long>& living_like(void* block) {
+  return living[std::min(::malloc_usable_size(block) / sizeof(void*), kSizes - 1)];
+}
+
+// Where the first failed, for addr2line.
+void* frames[16];
+int num_frames = 0;
 
 bool fails() {
   if (!active || countdown == 0) return false;
   if (countdown == 1) {
     if (!stays) countdown = 0;
-    return fired = true;
+    if (!fired.exchange(true)) num_frames = ::backtrace(frames, std::size(frames));
+    return true;
   }
   --countdown;
   return false;
@@ -41,7 +59,7 @@ bool fails() {
 
 void* allocate(size_t bytes, size_t alignment) {
   void* const block = fails() ? nullptr : ::memalign(alignment, bytes);
-  if (block) ++living;
+  if (block) ++living_like(block);
   return block;
 }
 void* allocate_or_throw(size_t bytes, size_t alignment) {
@@ -49,7 +67,7 @@ void* allocate_or_throw(size_t bytes, size_t alignment) {
   throw std::bad_alloc();
 }
 void release(void* block) {
-  if (block) --living;
+  if (block) --living_like(block);
   std::free(block);
 }
 
@@ -85,10 +103,13 @@ namespace {
 int problems = 0;
 void problem(const char* what, const char* detail) {
   ++problems;
-  std::fprintf(stderr, "%s: %s\n", what, detail);
+  std::fprintf(stderr, "%s: %s; what failed:\n", what, detail);
+  ::backtrace_symbols_fd(frames, num_frames, 2);
 }
 
-/// Calls f, and once more if it has thrown. f allocates nothing itself: that would be its own std::bad_alloc.
+bool own_lists = false;  // f may let out a std::bad_alloc, that of a list that it makes itself
+
+/// Calls f, and once more if it has thrown.
 template <class F>
 void attempt(const F& f) {
   active = true;
@@ -100,7 +121,7 @@ void attempt(const F& f) {
     active = false;
   } catch (const std::exception& error) {
     active = false;
-    problem("no reel::Error, but", error.what());
+    if (!own_lists) problem("no reel::Error, but", error.what());
   }
   countdown = 0;
   f();
@@ -225,16 +246,128 @@ Values keep() {
   return values;
 }
 
+/// In-place ops: one that has failed has changed neither values nor history, or it would be done twice.
+Values change_in_place() {
+  Values values;
+  for (const DType dtype : {kFloat32, kBFloat16}) {
+    Tensor leaf, x, factor, row, ids, mask, places;
+    attempt([&] {
+      manual_seed(5);
+      leaf = rand({6, 4}, {.dtype = dtype}).requires_grad_();
+      factor = rand({6, 4}, {.dtype = dtype}), row = rand({2, 4}, {.dtype = dtype}).t().contiguous().t();
+      ids = tensor({4, 1}), mask = tensor({true, false, true, false}), places = tensor({{1, 0, 2, 3}});
+    });
+    const std::vector<TensorIndex> at{ids};
+    for (const bool recorded : {false, true}) {
+      attempt([&] { x = recorded ? leaf * 1 : leaf.detach().clone(); });
+      attempt([&] { x.mul_(factor); });
+      attempt([&] { x.narrow(0, 1, 3).exp_(); });
+      attempt([&] { x.t().sub_(factor.t(), 0.5); });
+      attempt([&] { x.index_add_(0, ids, row); });
+      attempt([&] { x.scatter_add_(0, places, factor); });
+      attempt([&] { x.masked_fill_(mask, 0.5); });
+      attempt([&] { x.index_put_(at, row, true); });
+      attempt([&] { x.select(0, 2).addcmul_(row.select(0, 0), row.select(0, 1)); });
+      attempt([&] { x.clamp_(-1, 2.5); });
+      append(values, x);
+    }
+    attempt([&] {
+      leaf.set_grad({});
+      x.square().sum().backward({}, true);
+    });
+    append(values, leaf.grad());
+  }
+  return values;
+}
+
+/// Ops that take lists which a row of the table would make itself.
+Values take_lists() {
+  Tensor x, y, ids, mask;
+  attempt([&] {
+    manual_seed(6);
+    x = randn({4, 6}).requires_grad_(), y = randn({4, 6}), ids = tensor({3, 0, 3}), mask = tensor({1, 0, 1, 1}) > 0;
+  });
+  const std::vector<int64_t> amounts{1, 2}, sizes{1, 3}, starts{2, 3}, zero{0}, lengths{4, 2, 1, 1};
+  const std::vector<TensorIndex> at_ids{ids}, at_mask{mask}, at_slice{1, Slice(1, 4)};
+  const InterpolateOptions twice{.scale_factor = {2}};
+  const std::vector<std::string> tags{"O", "B-a", "I-a"};
+  const std::vector<double> weights{1, 2, 3};
+  const std::vector<int64_t> counts{5, 1, 2};
+  Values values;
+  const auto add = [&](const auto& call) {
+    Tensor result;
+    attempt([&] { result = call(); });
+    append(values, result);
+    attempt([&] {
+      x.set_grad({});
+      if (result.requires_grad()) result.square().sum().backward();
+    });
+    if (x.grad().defined()) append(values, x.grad());
+  };
+  for (const PadMode mode : {kConstant, kReflect}) add([&] { return pad(x, amounts, mode); });
+  add([&] { return split(x, sizes)[1]; });
+  add([&] { return tensor_split(x, starts)[1]; });
+  add([&] { return tensordot(x, y, zero, zero); });
+  for (const auto* at : {&at_ids, &at_mask, &at_slice}) {
+    add([&] { return x.index(*at); });
+    add([&] { return index_put(x, *at, y[0][0]); });
+    add([&] { return index_put(x, *at, y[0][0], true); });
+  }
+  add([&] { return interpolate(x.unsqueeze(0), twice); });
+  add([&] { return unpad_sequence(x, lengths, true)[1]; });
+  add([&] { return pack_padded_sequence(x.t(), lengths, false, false).data; });
+  add([&] { return pad_packed_sequence(pack_padded_sequence(x.t(), lengths, false, false)).data; });
+  add([&] { return crf_bio_constraints(tags).transitions.to(kFloat32); });
+  add([&] { return manual_seed(8), AliasTable(weights).sample_for(ids.narrow(0, 1, 1), 2, true).log_expected; });
+  add([&] { return HuffmanTree(counts).bits.to(kFloat32); });
+  return values;
+}
+
+/// Does a row make lists for its arguments, or of its results?
+bool makes_lists(std::string_view name) {
+  for (const char* begin : {"pad", "index(", "index_put"})
+    if (name.starts_with(begin)) return true;
+  for (const char* part : {"(sizes)", "(starts)", "tensordot", "pad_sequence", "pack_padded", "(ragged)", "(list)",
+                           "crf_bio", "(scale)", "(bicubic)", "(projected twice)", "(running"})
+    if (name.find(part) != name.npos) return true;
+  return false;
+}
+
+/// An op of the table, with the gradients of its inputs.
+Values run_row(const Row& row, DType dtype) {
+  Tensors inputs;
+  Tensor y, weight;
+  for (const Input& input : row.inputs)
+    inputs.push_back(make_input(input, input.shape, dtype, static_cast<int>(inputs.size())));
+  for (Tensor& input : inputs)
+    if (row.traits.differentiable && is_floating_point(input.dtype())) input.requires_grad_();
+  own_lists = makes_lists(row.name);
+  attempt([&] { manual_seed(7), y = row.call(inputs); });
+  own_lists = false;
+  Values values;
+  append(values, y);
+  if (!y.requires_grad()) return values;
+  attempt([&] {
+    for (Tensor& input : inputs)
+      if (input.requires_grad()) input.set_grad({});
+    y.sum().backward({}, true);
+  });
+  for (const Tensor& input : inputs)
+    if (input.requires_grad() && input.grad().defined()) append(values, input.grad());
+  return values;
+}
+
 // ---- the cases ------------------------------------------------------------------------------------------------------
 
-using Program = Values (*)();
+using Program = std::function<Values()>;
 enum Outcome { kFine, kWrong, kUnreached };
 
 /// Runs the program with this fault in a process of its own, and again without it.
-Outcome run_with_fault(Program program, const Values* expected, long nth, bool for_good) {
+Outcome run_with_fault(const Program& program, const Values* expected, long nth, bool for_good) {
   const pid_t child = ::fork();
   if (child == 0) {
-    const long before = living;
+    long before[kSizes];
+    std::copy(std::begin(living), std::end(living), before);
     countdown = nth, stays = for_good;
     Values result = program();
     countdown = 0;
@@ -243,7 +376,11 @@ Outcome run_with_fault(Program program, const Values* expected, long nth, bool f
     result = Values();
     if (memory_stats().in_use != in_use) problem("leak", "of a tensor");
     // What a process allocates once was there before.
-    if (expected && living != before) problem("leak: blocks of the heap", std::to_string(living - before).c_str());
+    if (expected &&
+        std::accumulate(std::begin(living), std::end(living), 0L) != std::accumulate(before, before + kSizes, 0L))
+      for (size_t words = 0; words < kSizes; ++words)
+        if (const long more = living[words] - before[words]; more)
+          problem("leak of the heap", (std::to_string(more) + " x " + std::to_string(words) + " words").c_str());
     ::_exit(problems ? kWrong : fired ? kFine : kUnreached);
   }
   int status = 0;
@@ -254,30 +391,57 @@ Outcome run_with_fault(Program program, const Values* expected, long nth, bool f
 
 }  // namespace
 
-/// allocations [STEP]: every STEPth allocation fails, all if it is not given.
+reel::Device reel::test_device() { return reel::kCPU; }
+
+/// allocations [STEP [NAME]]: every STEPth allocation fails, all if it is not given, in programs and ops of this name.
 int main(int argc, char** argv) {
   std::string name = (std::filesystem::temp_directory_path() / "reel-allocations-XXXXXX").string();
   folder = ::mkdtemp(name.data());
+  // What is made once in a process, when memory first runs out.
+  ::backtrace(frames, 1);
+  try {
+    empty({int64_t{1} << 50});
+  } catch (const OutOfMemoryError&) {
+  }
   const long step = argc > 1 ? std::max(std::atol(argv[1]), 1L) : 1;
+  const char* const wanted = argc > 2 ? argv[2] : nullptr;
   int wrong = 0, cases = 0;
-  const std::pair<const char*, Program> programs[] = {
-      {"train", train}, {"differentiate", differentiate}, {"load_data", load_data}, {"keep", keep}};
-  for (const bool warm : {false, true})
-    for (const auto& [title, program] : programs) {
-      Values expected;
-      if (warm)
-        for (int i = 0; i < 3; ++i) expected = program();
-      for (const bool for_good : {false, true})
-        for (long nth = 1;; nth += step) {
-          const Outcome outcome = run_with_fault(program, warm ? &expected : nullptr, nth, for_good);
-          if (outcome == kUnreached) break;
-          ++cases;
-          if (outcome == kFine) continue;
-          ++wrong;
-          std::fprintf(stderr, "%s: allocation %ld%s of a %s process\n", title, nth,
-                       for_good ? " and all after it" : "", warm ? "warm" : "cold");
-        }
+  long first = 0;
+  const auto test = [&](const char* title, const Program& program, bool warm) {
+    if (wanted && std::strcmp(title, wanted)) return;
+    Values expected;
+    if (warm)
+      for (int i = 0; i < 3; ++i) expected = program();
+    if (run_with_fault(program, nullptr, 0, false) != kUnreached) {
+      ++wrong;
+      std::fprintf(stderr, "%s: fails without a fault\n", title);
+      return;
     }
+    for (const bool for_good : {false, true})
+      for (long nth = 1 + first % step;; nth += step) {
+        const Outcome outcome = run_with_fault(program, warm ? &expected : nullptr, nth, for_good);
+        if (outcome == kUnreached) break;
+        ++cases;
+        if (outcome == kFine) continue;
+        ++wrong;
+        std::fprintf(stderr, "%s: allocation %ld%s of a %s process\n", title, nth, for_good ? " and all after it" : "",
+                     warm ? "warm" : "cold");
+      }
+    ++first;
+  };
+  for (const bool warm : {false, true}) {
+    test("train", train, warm);
+    test("differentiate", differentiate, warm);
+    test("load_data", load_data, warm);
+    test("keep", keep, warm);
+    test("change_in_place", change_in_place, warm);
+    test("take_lists", take_lists, warm);
+  }
+  for (const Row& row : op_table())
+    for (const DType dtype : {kFloat32, kBFloat16})
+      if (std::strncmp(row.name, "conv", 4))
+        test(
+            row.name, [&] { return run_row(row, dtype); }, true);
   std::filesystem::remove_all(folder);
   std::printf("%d cases, %d of them wrong\n", cases, wrong);
   return wrong || cases < 100 ? 1 : 0;
