@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include "lib/cpu/kernels.h"
-#include "reel/threads.h"
 
 namespace reel::cpu {
 namespace {
@@ -41,11 +40,11 @@ void limit_onednn(Isa isa) {
                                                                          : cpu_isa::avx512_core));
 }
 
-OnednnThreads::OnednnThreads() : before_(openmp().found() ? openmp().max_threads() : 0) {
-  if (before_ && before_ != num_threads()) openmp().set_num_threads(num_threads());
+SingleThreadOnednn::SingleThreadOnednn() : before_(openmp().found() ? openmp().max_threads() : 0) {
+  if (before_ > 1) openmp().set_num_threads(1);
 }
-OnednnThreads::~OnednnThreads() {
-  if (before_) openmp().set_num_threads(before_);
+SingleThreadOnednn::~SingleThreadOnednn() {
+  if (before_ > 1) openmp().set_num_threads(before_);
 }
 
 }  // namespace reel::cpu

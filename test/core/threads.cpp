@@ -84,15 +84,17 @@ TEST_CASE("the peak of memory counts what threads that have ended have freed", "
   CHECK(memory_stats().peak_in_use == memory_stats().in_use);
 }
 
-TEST_CASE("the threads of oneDNN are set in the OpenMP that it has loaded", "[cpu]") {
+TEST_CASE("oneDNN uses the calling thread alone", "[cpu]") {
   const auto openmp_threads = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  const auto set_openmp_threads = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   REQUIRE(openmp_threads);
-  const int before = num_threads(), openmp_before = openmp_threads();
-  set_num_threads(openmp_before + 1);
+  REQUIRE(set_openmp_threads);
+  const int before = openmp_threads();
+  set_openmp_threads(3);
   {
-    const cpu::OnednnThreads threads;
-    CHECK(openmp_threads() == openmp_before + 1);
+    const cpu::SingleThreadOnednn single;
+    CHECK(openmp_threads() == 1);
   }
-  CHECK(openmp_threads() == openmp_before);
-  set_num_threads(before);
+  CHECK(openmp_threads() == 3);  // the program's own
+  set_openmp_threads(before);
 }
