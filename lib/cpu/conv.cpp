@@ -5,6 +5,7 @@
 #include "lib/cpu/scratch.h"
 #include "lib/kernels/convolution.h"
 #include "lib/kernels/gemm.h"
+#include "reel/threads.h"
 
 // unfold and fold (im2col and col2im), and convolution as a matrix product with the unfolded input: for float64, and
 // for problems that oneDNN refuses.
@@ -65,8 +66,9 @@ void fold_image(const Convolution& c, int64_t channels, const T* columns, T* x) 
   });
 }
 
+/// The images of c from `first` to `last`, of which a weight gradient is the sum.
 template <class T>
-void convolve_by_columns(ConvPart wanted, const Convolution& c) {
+void convolve_images(ConvPart wanted, const Convolution& c, int64_t first, int64_t last) {
   const int64_t in = c.in / c.groups, out = c.out / c.groups;
   const int64_t rows = in * volume(c.kernel), places = volume(c.y_size), pixels = volume(c.x_size);
   const Scratch scratch(static_cast<size_t>(rows * places) * sizeof(T));
@@ -85,7 +87,7 @@ void convolve_by_columns(ConvPart wanted, const Convolution& c) {
   if (wanted == kConvX) product.trans_a = true, product.m = rows, product.k = out, product.c = columns;
   if (wanted == kConvWeight)
     product.trans_b = true, product.n = rows, product.k = places, product.lda = places, product.ldc = rows;
-  for (int64_t image = 0; image < c.n; ++image)
+  for (int64_t image = first; image < last; ++image)
     for (int64_t group = 0; group < c.groups; ++group) {
       T* const x = static_cast<T*>(c.data[kConvX]) + (image * c.groups + group) * in * pixels;
       T* const y = static_cast<T*>(c.data[kConvY]) + (image * c.groups + group) * out * places;
@@ -100,22 +102,33 @@ void convolve_by_columns(ConvPart wanted, const Convolution& c) {
         product.a = weight, product.b = y;
       } else {
         product.a = y, product.c = weight;
-        product.beta = image > 0;
+        product.beta = image > first;
       }
       cpu_kernels().gemm(product);
       if (wanted == kConvX) fold_image(c, in, columns, x);
     }
 }
 
+/// Images whose parts are worth a thread: of about 2²⁰ multiplications or copies of elements.
+int64_t images_of_part(int64_t work_of_image) {
+  return std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(work_of_image, 1));
+}
+
+template <class T>
+void convolve_by_columns(ConvPart wanted, const Convolution& c) {
+  const int64_t window = c.in / c.groups * volume(c.kernel);
+  if (wanted == kConvWeight) return convolve_images<T>(wanted, c, 0, c.n);  // one sum; its products are divided
+  parallel_for(c.n, images_of_part(c.out * volume(c.y_size) * window),
+               [&](int64_t first, int64_t last) { convolve_images<T>(wanted, c, first, last); });
+}
+
 template <class T, class Image>
 void for_each_image(const Convolution& c, const Image& image) {
-  T* x = static_cast<T*>(c.data[kConvX]);
-  T* y = static_cast<T*>(c.data[kConvY]);
-  for (int64_t i = 0; i < c.n; ++i) {
-    image(x, y);
-    x += c.in * volume(c.x_size);
-    y += c.in * volume(c.kernel) * volume(c.y_size);
-  }
+  const int64_t pixels = c.in * volume(c.x_size), columns = c.in * volume(c.kernel) * volume(c.y_size);
+  parallel_for(c.n, images_of_part(16 * columns), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i)
+      image(static_cast<T*>(c.data[kConvX]) + i * pixels, static_cast<T*>(c.data[kConvY]) + i * columns);
+  });
 }
 
 void convolve(ConvPart wanted, const Convolution& c) {

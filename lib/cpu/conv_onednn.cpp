@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <list>
 #include <memory>
 #include <unordered_map>
@@ -43,7 +44,8 @@ bool spans_width(const Convolution& c) {
          c.before[2] == 0;
 }
 
-Problem state(const Convolution& c) {
+/// y may be some channels of an image's `y_channels`.
+Problem state(const Convolution& c, int64_t y_channels) {
   const bool wide = spans_width(c);
   const int first = 3 - c.dims, last = wide ? 2 : 3;
   Problem p;
@@ -71,6 +73,8 @@ Problem state(const Convolution& c) {
       p.strides[part] = dense_strides(sizes);
     }
   }
+  p.strides[kConvY][0] *= y_channels;
+  p.strides[kConvY][0] /= c.out;
   return p;
 }
 
@@ -107,16 +111,34 @@ dnnl::memory::desc describe(ConvPart part, const Problem& p, Layout layout) {
 /// set for each run.
 class Plan {
  public:
-  Plan(ConvPart wanted, const Convolution& c) {
+  Plan(ConvPart wanted, const Convolution& c, int64_t y_channels) {
     try {
-      prepare(wanted, state(c));
+      prepare(wanted, state(c, y_channels));
     } catch (const dnnl::error&) {
       primitive_ = {};
     }
   }
   explicit operator bool() const { return static_cast<bool>(primitive_); }
 
-  void run(const Convolution& c) {
+  /// The weights as the primitive reads them, for several runs.
+  struct Weights {
+    dnnl::memory::desc layout;
+    void* data;
+  };
+  size_t weights_bytes() const {
+    const Operand* const o = reordered_weights();
+    return o ? o->inner.get_desc().get_size() : 0;
+  }
+  Weights reorder_weights(const Convolution& c, void* to) {
+    Operand& o = *reordered_weights();
+    o.outer.set_data_handle(c.data[kConvWeight]);
+    o.inner.set_data_handle(to);
+    o.reorder.execute(onednn_stream(), {{DNNL_ARG_FROM, o.outer}, {DNNL_ARG_TO, o.inner}});
+    onednn_stream().wait();
+    return {o.inner.get_desc(), to};
+  }
+
+  void run(const Convolution& c, const Weights* weights) {
     dnnl::stream& stream = onednn_stream();
     const Scratch scratch(scratch_bytes_);
     char* free = scratch.data<char>();
@@ -125,6 +147,10 @@ class Plan {
     for (Operand& o : operands_) {
       o.outer.set_data_handle(o.part < 0 ? const_cast<void*>(c.bias) : c.data[static_cast<size_t>(o.part)]);
       if (!o.reorder) continue;
+      if (weights && o.part == kConvWeight && o.inner.get_desc() == weights->layout) {
+        o.inner.set_data_handle(weights->data);
+        continue;
+      }
       o.inner.set_data_handle(free);
       free += round_up(o.inner.get_desc().get_size());
       if (!o.result) o.reorder.execute(stream, {{DNNL_ARG_FROM, o.outer}, {DNNL_ARG_TO, o.inner}});
@@ -142,6 +168,13 @@ class Plan {
     dnnl::memory outer, inner;  // one and the same without a reorder
     dnnl::reorder reorder;
   };
+
+  Operand* reordered_weights() {
+    for (Operand& o : operands_)
+      if (o.part == kConvWeight && !o.result && o.reorder) return &o;
+    return nullptr;
+  }
+  const Operand* reordered_weights() const { return const_cast<Plan*>(this)->reordered_weights(); }
 
   static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
   static dnnl::memory without_data(const dnnl::memory::desc& desc) { return {desc, onednn_engine(), nullptr}; }
@@ -228,8 +261,8 @@ struct KeyHash {
   }
 };
 
-Key key_of(ConvPart wanted, const Convolution& c) {
-  Key key{wanted, num_threads(), c.bias != nullptr, c.dims, c.n, c.in, c.out, c.groups};
+Key key_of(ConvPart wanted, const Convolution& c, int64_t y_channels) {
+  Key key{wanted, c.bias != nullptr, c.dims, c.n, c.in, c.out, c.groups, y_channels};
   auto at = key.begin() + 8;
   for (const auto* list : {&c.x_size, &c.kernel, &c.y_size, &c.stride, &c.dilation, &c.before})
     at = std::copy(list->begin(), list->end(), at);
@@ -239,14 +272,14 @@ Key key_of(ConvPart wanted, const Convolution& c) {
 constexpr size_t kMaxPlans = 256;
 
 /// The plan for a shape, kept for as long as it is among the kMaxPlans that were used last.
-Plan& plan_for(ConvPart wanted, const Convolution& c) {
+Plan& plan_for(ConvPart wanted, const Convolution& c, int64_t y_channels) {
   struct Entry {
     Key key;
     Plan plan;
   };
   thread_local std::list<Entry> entries;  // most recently used first
   thread_local std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> places;
-  const Key key = key_of(wanted, c);
+  const Key key = key_of(wanted, c, y_channels);
   if (const auto found = places.find(key); found != places.end()) {
     entries.splice(entries.begin(), entries, found->second);
     return entries.front().plan;
@@ -255,22 +288,109 @@ Plan& plan_for(ConvPart wanted, const Convolution& c) {
     places.erase(entries.back().key);
     entries.pop_back();
   }
-  entries.push_front({key, Plan(wanted, c)});
+  entries.push_front({key, Plan(wanted, c, y_channels)});
   places.emplace(key, entries.begin());
   return entries.front().plan;
+}
+
+// ---- division among threads -----------------------------------------------------------------------------------------
+
+int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
+
+/// Into how many parts a convolution is divided by images, and each of those by y's channels. It depends on the problem
+/// alone, since the parts of a weight gradient are rounded before they are added.
+struct Division {
+  int64_t images = 1, channels = 1;
+  int64_t parts() const { return images * channels; }
+};
+
+Division division_of(ConvPart wanted, const Convolution& c) {
+  constexpr int64_t kPartWork = int64_t{1} << 20, kMaxParts = 16;  // multiplications; 20 to 50 µs
+  const int64_t places = volume(c.y_size), window = c.in / c.groups * volume(c.kernel), weights = c.out * window;
+  const int64_t most = std::min(kMaxParts, c.n * places * weights / kPartWork);
+  // A part of a weight gradient reorders and adds all of them, which 1024 places of y make 2 % of its work. A part of y
+  // or x reads them, from the second-level cache if they fit.
+  const int64_t least_places = wanted == kConvWeight ? 1024 : weights > (1 << 18) ? 2048 : 256;
+  Division d;
+  while (2 * d.images <= std::min(most, c.n) && c.n * places >= 2 * d.images * least_places) d.images *= 2;
+  // Every part by channels reorders x anew.
+  if (wanted == kConvX || c.groups > 1) return d;
+  const auto fits = [&](int64_t parts) { return c.out % (16 * parts) == 0 && c.out / parts * volume(c.kernel) >= 256; };
+  while (2 * d.parts() <= most && fits(2 * d.channels)) d.channels *= 2;
+  return d;
+}
+
+bool run_plan(ConvPart wanted, const Convolution& c, int64_t y_channels, const Plan::Weights* weights = nullptr) {
+  const SingleThreadOnednn single;
+  try {
+    Plan& plan = plan_for(wanted, c, y_channels);
+    if (!plan) return false;
+    plan.run(c, weights);
+    return true;
+  } catch (const dnnl::error&) {  // it is out of memory, say; the caller computes the whole result another way
+    return false;
+  }
+}
+
+/// Part `part` of c, whose weight gradient goes to `sums` unless it is of the first images.
+Convolution part_of(const Convolution& c, ConvPart wanted, const Division& d, int64_t part, float* sums) {
+  const int64_t i = part / d.channels, j = part % d.channels;
+  const int64_t first = c.n * i / d.images, channels = c.out / d.channels;
+  const int64_t window = c.in / c.groups * volume(c.kernel);
+  const auto at = [](const void* data, int64_t offset) {
+    return static_cast<float*>(const_cast<void*>(data)) + offset;
+  };
+  Convolution some = c;
+  some.n = c.n * (i + 1) / d.images - first, some.out = channels;
+  some.data[kConvX] = at(c.data[kConvX], first * c.in * volume(c.x_size));
+  some.data[kConvY] = at(c.data[kConvY], (first * c.out + j * channels) * volume(c.y_size));
+  void* const weight = wanted == kConvWeight && i > 0 ? sums + (i - 1) * c.out * window : c.data[kConvWeight];
+  some.data[kConvWeight] = at(weight, j * channels * window);
+  if (c.bias) some.bias = at(c.bias, j * channels);
+  return some;
 }
 
 }  // namespace
 
 bool onednn_convolve(ConvPart wanted, const Convolution& c) {
-  const OnednnThreads threads;
-  Plan& plan = plan_for(wanted, c);
-  if (!plan) return false;
-  try {
-    plan.run(c);
-  } catch (const dnnl::error&) {  // it is out of memory, say; the caller computes the whole result another way
-    return false;
+  const Division d = division_of(wanted, c);
+  if (d.parts() == 1) return run_plan(wanted, c, c.out);
+  const int64_t weights = c.out * (c.in / c.groups) * volume(c.kernel);
+  const bool adds = wanted == kConvWeight;
+  size_t bytes = adds ? static_cast<size_t>((d.images - 1) * weights) * sizeof(float) : 0;
+  // Parts by images share the weights that the first of them would reorder.
+  const bool shares = !adds && d.channels == 1;
+  Plan* first = nullptr;
+  if (shares) {
+    const SingleThreadOnednn single;
+    first = &plan_for(wanted, part_of(c, wanted, d, 0, nullptr), c.out);
+    if (!*first) return false;
+    bytes = first->weights_bytes();
   }
+  const Scratch scratch(bytes);
+  Plan::Weights reordered;
+  if (shares && bytes) {
+    const SingleThreadOnednn single;
+    try {
+      reordered = first->reorder_weights(c, scratch.data());
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }
+  std::atomic<bool> done{true};
+  parallel_for(d.parts(), 1, [&](int64_t part, int64_t) {
+    const Convolution some = part_of(c, wanted, d, part, scratch.data<float>());
+    if (!run_plan(wanted, some, c.out, shares && bytes ? &reordered : nullptr)) done = false;
+  });
+  if (!done) return false;
+  if (!adds) return true;
+  float* const sum = static_cast<float*>(c.data[kConvWeight]);
+  parallel_for(weights, 1 << 15, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 0; part + 1 < d.images; ++part) {
+      const float* const more = scratch.data<float>() + part * weights;
+      for (int64_t i = begin; i < end; ++i) sum[i] += more[i];
+    }
+  });
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
+#include "reel/threads.h"
 
 // Matrix products with few rows, at which BLAS is slow (batch size 1, above all); all others go to BLAS
 // (lib/cpu/gemm.cpp). Blocks of C of up to four rows are kept in registers; neither A nor B is packed, which few rows
@@ -220,10 +221,36 @@ void product_nt(const Product<T>& g) {
 // and if k is long enough to pay for the sum over lanes that trans_b takes.
 constexpr int64_t kMaxRows = 8, kMaxRowsInCache = kManyRegisters ? 64 : kMaxRows, kCacheBytes = 1 << 20;
 
+constexpr int64_t kPartWork = int64_t{1} << 17, kUnit = 64;  // of a product that is divided
+
 template <class T>
 bool is_faster_than_blas(const Gemm& g) {
   if (g.m <= kMaxRows || g.k == 0) return true;
   return g.m <= kMaxRowsInCache && g.k >= (g.trans_b ? 128 : 8) && g.n * g.k * int64_t(sizeof(T)) <= kCacheBytes;
+}
+
+template <class T>
+bool run(const Gemm& g);
+
+/// Parts of some columns or some products of a batch: of about 30 µs of work, in which reading an element of B counts
+/// as much as the multiplications with 8 rows.
+template <class T>
+void run_parts(const Gemm& g, int64_t work_of_column) {
+  const int64_t columns = std::max<int64_t>(kPartWork / work_of_column / kUnit, 1) * kUnit;
+  const int64_t across = (g.n + columns - 1) / columns;
+  const int64_t grain = across > 1 ? 1 : std::max<int64_t>(kPartWork / (g.n * work_of_column), 1);
+  parallel_for(g.batch * across, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t i = t / across, j = t % across * columns;
+      Gemm part = g;
+      part.batch = 1, part.n = std::min(columns, g.n - j);
+      part.a = static_cast<const T*>(g.a) + i * g.stride_a;
+      part.b = static_cast<const T*>(g.b) + i * g.stride_b + j * (g.trans_b ? g.ldb : 1);
+      part.c = static_cast<T*>(g.c) + i * g.stride_c + j;
+      if (g.bias) part.bias = static_cast<const T*>(g.bias) + j;
+      run<T>(part);
+    }
+  });
 }
 
 template <class T>
@@ -243,6 +270,11 @@ bool run(const Gemm& g) {
                .beta = T(g.beta),
                .bias = static_cast<const T*>(g.bias)};
   if (g.trans_b && p.a_column != 1) return false;
+  const int64_t work_of_column = g.k * (g.m + 7) / 8;
+  if (g.batch * g.n * work_of_column >= 2 * kPartWork && (g.batch > 1 || g.n > kUnit)) {
+    run_parts<T>(g, work_of_column);
+    return true;
+  }
   for (int64_t i = 0; i < g.batch; ++i) {
     g.trans_b ? product_nt(p) : product_nn(p);
     p.a += g.stride_a;
@@ -264,11 +296,13 @@ Gemm as_row(const Gemm& g) {
 
 template <class T>
 void rectify(const Gemm& g) {
-  for (int64_t i = 0; i < g.batch; ++i)
-    for (int64_t row = 0; row < g.m; ++row) {
-      T* const c = static_cast<T*>(g.c) + i * g.stride_c + row * g.ldc;
+  constexpr int64_t kPartSize = 1 << 16;
+  parallel_for(g.batch * g.m, kPartSize / std::min(g.n, kPartSize), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* const c = static_cast<T*>(g.c) + i / g.m * g.stride_c + i % g.m * g.ldc;
       map_flat<T>(functors::Relu(), g.n, c, c);
     }
+  });
 }
 
 void gemm(const Gemm& g) {
