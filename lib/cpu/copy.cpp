@@ -4,6 +4,7 @@
 #include "lib/core/half.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/cpu/parts.h"
 #include "lib/dispatch.h"
 #include "lib/functors/number.h"
 #include "lib/kernels/copy.h"
@@ -72,13 +73,16 @@ void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from
         tile(i, j, std::min(kTile, rows - i), std::min(kTile, columns - j));
 }
 
-/// True, and copied, when the last two dimensions of `from` are a transposed matrix and `to` is row-major.
-bool copy_transposed(const View& from, const View& to) {
+/// Whether the last two dimensions of `from` are a transposed matrix and those of `to` are row-major.
+bool is_transposed(const View& from, const View& to) {
   const int rank = from.shape.size();
-  if (rank < 2 || !to.contiguous) return false;
-  const int row = rank - 2, column = rank - 1;
+  return rank >= 2 && from.strides[rank - 2] == 1 && to.strides[rank - 1] == 1 && from.shape[rank - 1] >= 8 &&
+         from.shape[rank - 2] >= 8;
+}
+
+void copy_transposed(const View& from, const View& to) {
+  const int row = from.shape.size() - 2, column = row + 1;
   const int64_t rows = from.shape[column], columns = from.shape[row];  // of the matrix as it lies in memory
-  if (from.strides[row] != 1 || rows < 8 || columns < 8) return false;
   with_word(from.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     // One matrix after the other; views of the dimensions before these two.
@@ -88,16 +92,17 @@ bool copy_transposed(const View& from, const View& to) {
     plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
       for (int64_t i = 0; i < n; ++i)
         transpose(reinterpret_cast<const T*>(p[0] + i * s[0]), reinterpret_cast<T*>(p[1] + i * s[1]), rows, columns,
-                  from.strides[column], rows);
+                  from.strides[column], to.strides[row]);
     });
   });
-  return true;
 }
 
 void copy_bytes(const View& from, const View& to) {
   if (from.contiguous && to.contiguous) {
     std::memcpy(to.data, from.data, from.numel * size_of(from.dtype));
-  } else if (!copy_transposed(from, to)) {
+  } else if (is_transposed(from, to)) {
+    copy_transposed(from, to);
+  } else {
     const View* const views[] = {&to, &from};
     plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
       const int64_t size = size_of(to.dtype);
@@ -113,9 +118,7 @@ void copy_bytes(const View& from, const View& to) {
   }
 }
 
-}  // namespace
-
-void copy(const View& from, const View& to) {
+void copy_part(const View& from, const View& to) {
   if (to.numel == 0) return;
   if (from.dtype == to.dtype && from.dtype != kBool) return copy_bytes(from, to);
   with_all_types(from.dtype, [&](auto from_type) {
@@ -127,26 +130,31 @@ void copy(const View& from, const View& to) {
   });
 }
 
-namespace {
-
 void copy_blocks(std::span<const BlockCopy> blocks) {
   for (const BlockCopy& block : blocks) {
-    const auto copy_rows = [&](auto bytes) {
-      for (int64_t row = 0; row < block.rows; ++row)
-        std::memcpy(static_cast<char*>(block.to) + row * block.to_step,
-                    static_cast<const char*>(block.from) + row * block.from_step, bytes);
-    };
-    switch (block.bytes) {  // single elements need no call
-      case 4: copy_rows(std::integral_constant<size_t, 4>()); break;
-      case 8: copy_rows(std::integral_constant<size_t, 8>()); break;
-      default: copy_rows(static_cast<size_t>(block.bytes));
+    char* const to = static_cast<char*>(block.to);
+    const char* const from = static_cast<const char*>(block.from);
+    if (block.rows == 1) {
+      for_each_range((block.bytes + 3) / 4, 1, [=](int64_t begin, int64_t end) {
+        std::memcpy(to + 4 * begin, from + 4 * begin, std::min(4 * end, block.bytes) - 4 * begin);
+      });
+      continue;
     }
+    for_each_range(block.rows, (block.bytes + 3) / 4, [&](int64_t begin, int64_t end) {
+      const auto copy_rows = [&](auto bytes) {
+        for (int64_t row = begin; row < end; ++row)
+          std::memcpy(to + row * block.to_step, from + row * block.from_step, bytes);
+      };
+      switch (block.bytes) {  // single elements need no call
+        case 4: return copy_rows(std::integral_constant<size_t, 4>());
+        case 8: return copy_rows(std::integral_constant<size_t, 8>());
+        default: return copy_rows(static_cast<size_t>(block.bytes));
+      }
+    });
   }
 }
 
-}  // namespace
-
-void fill(const View& to, Scalar value) {
+void fill_part(const View& to, Scalar value) {
   with_all_types(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const T element = value.is_floating_point() ? narrow<T>(value.to<double>()) : narrow<T>(value.to<int64_t>());
@@ -160,6 +168,43 @@ void fill(const View& to, Scalar value) {
       }
     });
   });
+}
+
+}  // namespace
+
+void copy(const View& from, const View& to) {
+  if (to.numel <= part_size) return copy_part(from, to);
+  const View* const views[] = {&from, &to};
+  if ((from.contiguous && to.contiguous) || !is_transposed(from, to)) {
+    for_each_part(views, 0, [](const View* const* part) { copy_part(*part[0], *part[1]); });
+    return;
+  }
+  // Matrices, or strips of them that are contiguous in `from`: others, or narrower ones, would touch as many pages of
+  // memory for less.
+  const int column = to.shape.size() - 1;
+  const int outer = std::max(divided_dim(to.shape, 3u << (column - 1), 16), 0);
+  const int64_t parts = parts_of(to.numel), matrices = outer < column - 1 ? to.shape[outer] : 1;
+  if (matrices >= parts)
+    return parallel_for(matrices, step_of(matrices, parts), [&](int64_t begin, int64_t end) {
+      copy_part(part_of(from, outer, begin, end), part_of(to, outer, begin, end));
+    });
+  const int64_t columns = to.shape[column], width = std::max<int64_t>(step_of(columns, parts / matrices), 64);
+  const int64_t strips = (columns - 1) / width + 1;
+  parallel_for(matrices * strips, 1, [&](int64_t part, int64_t) {
+    const int64_t matrix = part / strips, begin = part % strips * width, end = std::min(begin + width, columns);
+    const auto strip = [&](const View& x) {
+      return part_of(matrices > 1 ? part_of(x, outer, matrix, matrix + 1) : x, column, begin, end);
+    };
+    copy_part(strip(from), strip(to));
+  });
+}
+
+void fill(const View& to, Scalar value) {
+  const View* const views[] = {&to};
+  if (to.numel > part_size)
+    for_each_part(views, 0, [&](const View* const* part) { fill_part(*part[0], value); });
+  else
+    fill_part(to, value);
 }
 
 void install_copy(KernelTable& table) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/dispatch.h"
 #include "lib/kernels/embedding_bag.h"
@@ -11,13 +12,13 @@ namespace {
 
 // Halves are summed in float32. They are not widened beforehand: a bag has few of the rows.
 template <class T>
-void bags_of(const EmbeddingBag& job) {
+void bags_of(const EmbeddingBag& job, int64_t first, int64_t last) {
   using Total = std::conditional_t<std::is_floating_point_v<T>, T, float>;
   const T* const weight = static_cast<const T*>(job.weight);
   const T* const factors = static_cast<const T*>(job.factors);
   const int64_t width = job.width;
   ScratchVector<Total> sums(std::is_same_v<T, Total> ? 0 : width);
-  for (int64_t b = 0; b < job.bags; ++b) {
+  for (int64_t b = first; b < last; ++b) {
     T* const result = static_cast<T*>(job.out) + (job.max ? 0 : b * width);
     Total* y;
     if constexpr (std::is_same_v<T, Total>)
@@ -58,9 +59,12 @@ void bags_of(const EmbeddingBag& job) {
 }
 
 void embedding_bag(const EmbeddingBag& job) {
+  if (job.bags == 0) return;
+  const int64_t size = (job.bounds[job.bags] / job.bags + 1) * job.width;  // of a bag, on average
   with_type(job.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    if constexpr (!std::is_integral_v<T>) bags_of<T>(job);
+    if constexpr (!std::is_integral_v<T>)
+      for_each_range(job.bags, size, [&](int64_t begin, int64_t end) { bags_of<T>(job, begin, end); });
   });
 }
 

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/cpu/parts.h"
+#include "lib/cpu/scratch.h"
 #include "lib/dispatch.h"
 #include "lib/kernels/scatter.h"
 
@@ -60,6 +63,26 @@ void for_each_id(const View& ids, int64_t size, const F& f) {
   for (int64_t i = 0; i < ids.numel; ++i) f(wrap(id_at(ids, i), size), i);
 }
 
+/// The same on several threads at once, where an id is the place of `inner` elements that f changes. The calls for one
+/// id come in order and on one thread: what is added up does not depend on the division.
+template <class F>
+void for_each_target(const View& ids, int64_t size, int64_t inner, const F& f) {
+  // Groups of ids are not worth their time for short rows, nor for two threads: rows that are read out of order take
+  // about twice as long.
+  constexpr int64_t kGroups = 16, kLeast = 32;
+  const int64_t n = ids.numel;
+  if (n * inner <= part_size || inner < std::min(kLeast, part_size) || num_threads() < 3)
+    return for_each_id(ids, size, f);
+  const Scratch scratch(static_cast<size_t>(n) * sizeof(int64_t));
+  int64_t *const order = scratch.data<int64_t>(), ends[kGroups + 1] = {};
+  for_each_id(ids, size, [&](int64_t id, int64_t) { ++ends[id % kGroups + 1]; });
+  for (int64_t group = 0; group < kGroups; ++group) ends[group + 1] += ends[group];
+  for_each_id(ids, size, [&](int64_t id, int64_t i) { order[ends[id % kGroups]++] = i; });
+  parallel_for(kGroups, 1, [&](int64_t group, int64_t) {
+    for (int64_t k = group ? ends[group - 1] : 0; k < ends[group]; ++k) f(wrap(id_at(ids, order[k]), size), order[k]);
+  });
+}
+
 /// A contiguous view as [outer, shape[dim], inner].
 struct Blocks {
   int64_t outer = 1, size, inner = 1;
@@ -68,6 +91,15 @@ struct Blocks {
     for (int d = dim + 1; d < x.shape.size(); ++d) inner *= x.shape[d];
   }
 };
+
+/// f(o, id, i) for the ids and each of `outer` blocks, in which id is the place of `inner` elements that f changes.
+template <class F>
+void for_each_block(int64_t outer, const View& ids, int64_t size, int64_t inner, const F& f) {
+  if (outer == 1) return for_each_target(ids, size, inner, [&](int64_t id, int64_t i) { f(int64_t{0}, id, i); });
+  for_each_range(outer, ids.numel * inner, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) for_each_id(ids, size, [&](int64_t id, int64_t i) { f(o, id, i); });
+  });
+}
 
 /// Copies slices along dim, for every i: with kSource to[i] = from[ids[i]], with kTarget to[ids[i]] = from[i].
 enum class Lookup { kSource, kTarget };
@@ -78,14 +110,21 @@ void move_slices(const View& from, int dim, const View& ids, const View& to) {
   if (from.contiguous && to.contiguous) {
     const Blocks source(from, dim), target(to, dim);
     const int64_t bytes = source.inner * size_of(from.dtype);
-    for (int64_t o = 0; o < source.outer; ++o) {
-      const char* a = from.as<char>() + o * source.size * bytes;
-      char* b = to.as<char>() + o * target.size * bytes;
-      for_each_id(ids, size, [&](int64_t id, int64_t i) {
-        if constexpr (lookup == Lookup::kSource)
-          std::memcpy(b + i * bytes, a + id * bytes, bytes);
-        else
-          std::memcpy(b + id * bytes, a + i * bytes, bytes);
+    if constexpr (lookup == Lookup::kSource) {
+      for_each_range(source.outer * ids.numel, (bytes + 3) / 4, [&](int64_t begin, int64_t end) {
+        const int64_t n = ids.numel, row = bytes;
+        const int64_t *const id = ids.as<const int64_t>(), stride = ids.shape.empty() ? 0 : ids.strides[0];
+        for (int64_t at = begin; at < end;) {  // block by block
+          const int64_t block = at / n, first = block * n, stop = std::min(end, first + n);
+          const char* const a = from.as<const char>() + block * size * row;
+          char* const b = to.as<char>();
+          for (; at < stop; ++at) std::memcpy(b + at * row, a + wrap(id[(at - first) * stride], size) * row, row);
+        }
+      });
+    } else {
+      for_each_block(source.outer, ids, size, (bytes + 3) / 4, [&](int64_t o, int64_t id, int64_t i) {
+        std::memcpy(to.as<char>() + (o * size + id) * bytes, from.as<const char>() + (o * source.size + i) * bytes,
+                    bytes);
       });
     }
   } else {
@@ -98,24 +137,33 @@ void move_slices(const View& from, int dim, const View& ids, const View& to) {
   }
 }
 
-/// f(x[…, id, …], y[p]) for every element p of index, where id is index[p] and replaces p's coordinate along dim.
+/// f(x[…, id, …], y[p]) for every element p of index, where id is index[p] and replaces p's coordinate along dim. If f
+/// writes to x, then in order.
 template <class T, class F>
-void for_each_indexed(const View& x, int dim, const View& index, const View& y, const F& f) {
+void for_each_indexed(const View& x, int dim, const View& index, const View& y, bool writes_x, const F& f) {
   const bool scalar = index.shape.empty();
   View base = x;  // x in index's shape, with stride 0 along dim
   base.shape = index.shape;
   if (!scalar) base.strides[dim] = 0;
   const int64_t size = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
+  base.numel = index.numel;
+  base.contiguous = false;
+  const auto run = [&](const View* const(&views)[3]) {
+    plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t id = wrap(plain::element<const int64_t>(p[0], i * s[0]), size);
+        f(plain::element<T>(p[1], i * s[1] + id * stride * int64_t(sizeof(T))), plain::element<T>(p[2], i * s[2]));
+      }
+    });
+  };
   const View* const views[] = {&index, &base, &y};
-  plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t id = wrap(plain::element<const int64_t>(p[0], i * s[0]), size);
-      f(plain::element<T>(p[1], i * s[1] + id * stride * int64_t(sizeof(T))), plain::element<T>(p[2], i * s[2]));
-    }
-  });
+  if (index.numel <= part_size || !for_each_part(views, writes_x ? 1u << dim : 0, [&](const View* const* part) {
+        run({part[0], part[1], part[2]});
+      }))
+    run(views);
 }
 
-bool check_bounds(const char*, const View& ids, int64_t low, int64_t high, int64_t* bad) {
+bool check_part(const View& ids, int64_t low, int64_t high, int64_t* bad) {
   bool found = false;
   const View* const views[] = {&ids};
   plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
@@ -125,6 +173,19 @@ bool check_bounds(const char*, const View& ids, int64_t low, int64_t high, int64
     }
   });
   return found;
+}
+
+bool check_bounds(const char*, const View& ids, int64_t low, int64_t high, int64_t* bad) {
+  if (ids.numel > part_size) {
+    std::atomic<bool> found{false};
+    const View* const views[] = {&ids};
+    for_each_part(views, 0, [&](const View* const* part) {
+      int64_t any;
+      if (check_part(*part[0], low, high, &any)) found = true;
+    });
+    if (!found) return false;
+  }
+  return check_part(ids, low, high, bad);  // the first one
 }
 
 bool read_targets(const char*, const View& ids, int64_t classes, int64_t ignored, const View& kept, const View* marked,
@@ -173,12 +234,11 @@ template <class T, class Join>
 void join_slices(const View& y, int dim, const View& ids, const View& from, const Join& join) {
   if (y.contiguous && from.contiguous && !y.shape.empty()) {
     const Blocks target(y, dim), source(from, dim);
-    for (int64_t o = 0; o < target.outer; ++o)
-      for_each_id(ids, target.size, [&](int64_t id, int64_t i) {
-        T* to = y.as<T>() + (o * target.size + id) * target.inner;
-        const T* row = from.as<const T>() + (o * source.size + i) * source.inner;
-        for (int64_t k = 0; k < target.inner; ++k) to[k] = join(to[k], row[k]);
-      });
+    for_each_block(target.outer, ids, target.size, target.inner, [&](int64_t o, int64_t id, int64_t i) {
+      T* to = y.as<T>() + (o * target.size + id) * target.inner;
+      const T* row = from.as<const T>() + (o * source.size + i) * source.inner;
+      for (int64_t k = 0; k < target.inner; ++k) to[k] = join(to[k], row[k]);
+    });
   } else if (y.shape.empty()) {
     for (int64_t i = 0; i < ids.numel; ++i) *y.as<T>() = join(*y.as<T>(), *from.as<const T>());
   } else {
@@ -204,7 +264,7 @@ void index_add(const View& y, int dim, const View& ids, const View& from) {
 void gather(const View& x, int dim, const View& index, const View& y) {
   with_word(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    for_each_indexed<T>(x, dim, index, y, [](const T& from, T& to) { to = from; });
+    for_each_indexed<T>(x, dim, index, y, false, [](const T& from, T& to) { to = from; });
   });
 }
 
@@ -212,14 +272,14 @@ void scatter(ScatterOp op, const View& y, int dim, const View& index, const View
   if (op == ScatterOp::kReplace)
     return with_word(y.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
-      for_each_indexed<T>(y, dim, index, from, [](T& to, const T& value) { to = value; });
+      for_each_indexed<T>(y, dim, index, from, true, [](T& to, const T& value) { to = value; });
     });
   if (is_half(y.dtype)) return scatter(op, Widened().in_out(y), dim, index, Widened().in(from));
   if (op == ScatterOp::kAdd && y.dtype == kBool) op = ScatterOp::kMax;  // of bytes 0 and 1
   with_type(y.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto join = [&](auto f) {
-      for_each_indexed<T>(y, dim, index, from, [f](T& to, const T& value) { to = f(to, value); });
+      for_each_indexed<T>(y, dim, index, from, true, [f](T& to, const T& value) { to = f(to, value); });
     };
     switch (op) {
       case ScatterOp::kReplace: break;
@@ -233,9 +293,14 @@ void scatter(ScatterOp op, const View& y, int dim, const View& index, const View
 
 int64_t count_nonzero(const View& x) {
   int64_t count = 0;
+  const View* const views[] = {&x};
+  if (x.numel > part_size) {
+    std::atomic<int64_t> total{0};
+    for_each_part(views, 0, [&](const View* const* part) { total += count_nonzero(*part[0]); });
+    return total;
+  }
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const View* const views[] = {&x};
     plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
       for (int64_t i = 0; i < n; ++i) count += plain::element<const T>(p[0], i * s[0]) != 0;
     });

@@ -2,6 +2,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/cpu/parts.h"
 #include "lib/functors/pointwise.h"
 
 // The pointwise ops on integers. The compiler vectorises them for the baseline, and memory is the limit anyway.
@@ -51,7 +52,7 @@ constexpr std::array<KernelTable::Binary, sizeof...(F)> binary_rows(std::tuple<F
 }
 template <class... F>
 constexpr std::array<KernelTable::Binary, sizeof...(F)> bit_rows(std::tuple<F...>*) {
-  return {binary<F>...};
+  return {Divided<binary<F>>::run...};
 }
 constexpr auto kUnary = unary_rows(static_cast<functors::UnaryList*>(nullptr));
 constexpr auto kBinary = binary_rows(static_cast<functors::BinaryList*>(nullptr));

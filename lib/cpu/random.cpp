@@ -3,6 +3,7 @@
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/functors/number.h"
 #include "lib/kernels/random.h"
@@ -14,6 +15,7 @@
 namespace reel::cpu {
 namespace {
 
+constexpr int64_t kCost = 4;     // of a number, in the sense of for_each_part
 constexpr int64_t kPiece = 256;  // numbers made at a time, in a buffer that stays in the first-level cache
 
 /// piece(i, n, lanes) for runs of n numbers i, i + 1, …, whose lanes are those of numbers offset + i, … of the stream.
@@ -99,7 +101,7 @@ double transform(RandomKind kind, double a, double b, double u) {
   }
 }
 
-void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
+void generate_part(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   const int64_t n = y.numel;
   if (kind == RandomKind::kInteger) return integers(fill, a, b, seed, offset, n, y.as<int64_t>());
   const auto draw = [&](auto* to) {
@@ -120,15 +122,27 @@ void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed
   y.dtype == kFloat64 ? draw(y.as<double>()) : draw(y.as<float>());
 }
 
+/// A contiguous y.
+void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
+  for_each_range(y.numel, kCost, [&](int64_t begin, int64_t end) {
+    View part = y;
+    part.data = y.as<char>() + begin * size_of(y.dtype);
+    part.numel = end - begin;
+    generate_part(fill, kind, a, b, seed, offset + begin, part);
+  });
+}
+
 /// Uniform numbers in [low, high) for a half type, with no more bits than it has: rounded ones might reach `high`.
 void coarsen(DType half, double low, double high, int64_t n, float* y) {
   const float steps = half == kFloat16 ? 0x1p11f : 0x1p8f, start = static_cast<float>(low),
               scale = static_cast<float>(high - low);
-  for (int64_t i = 0; i < n; ++i) {
-    const float value = start + std::floor(y[i] * steps) / steps * scale;
-    const float rounded = half == kFloat16 ? float(Float16(value)) : float(BFloat16(value));
-    y[i] = rounded < static_cast<float>(high) ? value : start;
-  }
+  for_each_range(n, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float value = start + std::floor(y[i] * steps) / steps * scale;
+      const float rounded = half == kFloat16 ? float(Float16(value)) : float(BFloat16(value));
+      y[i] = rounded < static_cast<float>(high) ? value : start;
+    }
+  });
 }
 
 }  // namespace
@@ -198,8 +212,10 @@ double draw_poisson(double rate, Draws draw) {
 void poisson(uint64_t seed, uint64_t offset, const View& rate, const View& y) {
   const auto fill = [&](auto* to) {
     const auto* rates = rate.as<const std::remove_pointer_t<decltype(to)>>();
-    for (int64_t i = 0; i < y.numel; ++i)
-      to[i] = static_cast<std::remove_pointer_t<decltype(to)>>(draw_poisson(rates[i], Draws(seed, offset + i)));
+    for_each_range(y.numel, 16 * kCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        to[i] = static_cast<std::remove_pointer_t<decltype(to)>>(draw_poisson(rates[i], Draws(seed, offset + i)));
+    });
   };
   y.dtype == kFloat64 ? fill(y.as<double>()) : fill(y.as<float>());
 }
@@ -212,12 +228,14 @@ void multinomial(uint64_t seed, uint64_t offset, const View& sums, const View& y
     }
   };
   const int64_t categories = sums.shape.back(), samples = y.shape.back();
-  for_each_two_lanes(fill, seed, offset, y.numel, [&](int64_t i, uint32_t lane, uint32_t extra) {
-    const double* first = sums.as<const double>() + i / samples * categories;
-    const double* end = first + categories;
-    const double* found = std::upper_bound(first, end, uniform_double(lane, extra) * end[-1]);
-    if (found == end) found = std::lower_bound(first, end, end[-1]);  // rounded up
-    y.as<int64_t>()[i] = found - first;
+  for_each_range(y.numel, 4 * kCost, [&](int64_t begin, int64_t stop) {
+    for_each_two_lanes(fill, seed, offset + begin, stop - begin, [&](int64_t i, uint32_t lane, uint32_t extra) {
+      const double* first = sums.as<const double>() + (begin + i) / samples * categories;
+      const double* end = first + categories;
+      const double* found = std::upper_bound(first, end, uniform_double(lane, extra) * end[-1]);
+      if (found == end) found = std::lower_bound(first, end, end[-1]);  // rounded up
+      y.as<int64_t>()[begin + i] = found - first;
+    });
   });
 }
 
@@ -229,22 +247,25 @@ void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const Vie
   const int32_t threshold = static_cast<int32_t>(static_cast<uint32_t>(p * 4294967295.0) ^ 0x80000000u);
   const auto apply = [&](auto* to) {
     using T = std::remove_pointer_t<decltype(to)>;
-    const T* from = x.as<const T>();
     const T scale = p < 1 ? T(1 / (1 - p)) : T(0);
     const bool none = p >= 1;
-    uint8_t* kept = keep.as<uint8_t>();
-    for_each_piece(fill, seed, offset, x.numel, [&](int64_t start, int64_t count, const uint32_t* lanes) {
+    const auto piece = [&](int64_t start, int64_t count, const uint32_t* lanes) {
       // Without branches and aliases the compiler vectorises these loops.
       alignas(64) int32_t keeps[kPiece];
       for (int64_t i = 0; i < count; ++i)
         keeps[i] = !none & (static_cast<int32_t>(lanes[i] ^ 0x80000000u) >= threshold);
-      const T* __restrict in = from + start;
+      const T* __restrict in = x.as<const T>() + start;
       T* __restrict out = to + start;
       for (int64_t i = 0; i < count; ++i) {
         const T scaled = in[i] * scale;
         out[i] = keeps[i] ? scaled : T(0);
       }
-      for (int64_t i = 0; i < count; ++i) kept[start + i] = static_cast<uint8_t>(keeps[i]);
+      uint8_t* kept = keep.as<uint8_t>() + start;
+      for (int64_t i = 0; i < count; ++i) kept[i] = static_cast<uint8_t>(keeps[i]);
+    };
+    for_each_range(x.numel, kCost, [&](int64_t begin, int64_t end) {
+      for_each_piece(fill, seed, offset + begin, end - begin,
+                     [&](int64_t i, int64_t count, const uint32_t* lanes) { piece(begin + i, count, lanes); });
     });
   };
   x.dtype == kFloat64 ? apply(y.as<double>()) : apply(y.as<float>());

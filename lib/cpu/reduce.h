@@ -1,5 +1,7 @@
 #pragma once
 #include "lib/cpu/loop.h"
+#include "lib/cpu/parts.h"
+#include "lib/cpu/scratch.h"
 
 // The loops of a reduction: its dimensions, divided into kept and reduced ones, with neighbours merged.
 namespace reel::cpu::REEL_ISA {
@@ -53,6 +55,36 @@ void for_each_point(const Nest& nest, int from, const F& f) {
     }
     if (d >= nest.rank) return;
   }
+}
+
+/// A large reduction as reductions of parts of x: reduce(part of x, part of y), or, where a reduced dimension is
+/// divided, reduce(part of x, results), which are contiguous and of dtype `total_dtype`, whose type is Total. Results
+/// are joined in order. False, having done nothing, where there is no dimension to divide.
+template <class T, class Total, class Reduce, class Join>
+bool reduce_parts(const View& x, const View& y, DType total_dtype, const Reduce& reduce, const Join& join) {
+  // A dimension that is reduced is divided only where parts have many elements for each result.
+  const int64_t parts = std::min<int64_t>(parts_of(x.numel), 64);
+  unsigned kept = 0, gone = 0;
+  for (int d = 0; d < x.shape.size(); ++d) (y.shape[d] == 1 ? gone : kept) |= 1u << d;
+  const bool few = y.numel * parts <= x.numel / 64;
+  const int d = divided_dim(x.shape, few ? 0 : gone, parts);
+  if (d < 0) return false;
+  if (kept >> d & 1) {
+    const View* const views[] = {&y, &x};
+    return for_each_part(views, ~(1u << d), [&](const View* const* part) { reduce(*part[1], *part[0]); });
+  }
+  const int64_t step = step_of(x.shape[d], parts), count = (x.shape[d] - 1) / step + 1, n = y.numel;
+  const Scratch scratch(static_cast<size_t>(count * n) * sizeof(Total));
+  Total* const results = scratch.data<Total>();
+  parallel_for(x.shape[d], step, [&](int64_t begin, int64_t end) {
+    reduce(part_of(x, d, begin, end), dense_like(y, results + begin / step * n, total_dtype));
+  });
+  for (int64_t part = 1; part < count; ++part)
+    for (int64_t i = 0; i < n; ++i) results[i] = join(results[i], results[part * n + i]);
+  const Total* total = results;
+  for_each_point(Reduction(y, y).kept, 0,
+                 [&](int64_t offset, int64_t) { y.as<T>()[offset] = static_cast<T>(*total++); });
+  return true;
 }
 
 }  // namespace reel::cpu::REEL_ISA

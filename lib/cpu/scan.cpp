@@ -34,9 +34,9 @@ bool beats(bool largest, V x, V best) {
   return is_nan(x) || (largest ? x > best : x < best);
 }
 
-/// y = start combined with every element of x, in order.
+/// y = start combined with every element of x.
 template <class T, class Join>
-void reduce_elements(const View& x, const View& y, T start, const Join& join) {
+void reduce_part(const View& x, const View& y, T start, const Join& join) {
   const T* from = x.as<const T>();
   T* to = y.as<T>();
   if (y.numel == 0) return;
@@ -54,6 +54,13 @@ void reduce_elements(const View& x, const View& y, T start, const Join& join) {
     });
     to[y_offset] = total;
   });
+}
+
+template <class T, class Join>
+void reduce_elements(const View& x, const View& y, T start, const Join& join) {
+  const auto of_part = [&](const View& px, const View& py) { reduce_part(px, py, start, join); };
+  if (x.numel <= part_size || y.numel == 0 || !plain::reduce_parts<T, T>(x, y, y.dtype, of_part, join))
+    reduce_part(x, y, start, join);
 }
 
 /// The loops of all dimensions but one.
@@ -113,7 +120,13 @@ void reduce(ReduceOp op, const View& x, const View& y) {
 
 namespace {
 
-void arg_reduce(bool largest, const View& x, int dim, const View& y) {
+/// Whether the lines of the last view along dim are many: f(parts) has been called for parts of the views then.
+template <size_t count, class F>
+bool divided(const View* const (&views)[count], int dim, const F& f) {
+  return views[count - 1]->numel > part_size && for_each_part(views, 1u << dim, f);
+}
+
+void arg_reduce_part(bool largest, const View& x, int dim, const View& y) {
   if (x.numel == 0) return;
   const bool scalar = x.shape.empty();
   const int64_t n = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
@@ -130,6 +143,12 @@ void arg_reduce(bool largest, const View& x, int dim, const View& y) {
       y.as<int64_t>()[y_offset] = position;
     });
   });
+}
+
+void arg_reduce(bool largest, const View& x, int dim, const View& y) {
+  const View* const views[] = {&y, &x};
+  if (!divided(views, dim, [=](const View* const* part) { arg_reduce_part(largest, *part[1], dim, *part[0]); }))
+    arg_reduce_part(largest, x, dim, y);
 }
 
 /// f(n, x, x's stride, y, y's stride) for every line of elements along dim.
@@ -151,6 +170,8 @@ double log_add_exp(double a, double b) {
 
 void scan(ScanOp op, const View& x, int dim, const View& y) {
   if (x.numel == 0) return;
+  const View* const views[] = {&y, &x};
+  if (divided(views, dim, [=](const View* const* part) { scan(op, *part[1], dim, *part[0]); })) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     // Floats are combined in double: the last of many sums is as exact as the first.
@@ -179,6 +200,9 @@ void scan(ScanOp op, const View& x, int dim, const View& y) {
 
 void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, const View& gx) {
   if (x.numel == 0) return;
+  const View* const operands[] = {&g, &y, &gx, &x};
+  const auto of_part = [=](const View* const* part) { logcumsumexp_grad(*part[0], *part[3], *part[1], dim, *part[2]); };
+  if (divided(operands, dim, of_part)) return;
   const bool scalar = x.shape.empty();
   const int64_t n = scalar ? 1 : x.shape[dim];
   View lines = x;  // of all four, where each line begins
@@ -216,6 +240,9 @@ void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, con
 
 void cum_extreme(bool largest, const View& x, int dim, const View& values, const View& indices) {
   if (x.numel == 0) return;
+  const View* const views[] = {&values, &indices, &x};
+  const auto of_part = [=](const View* const* part) { cum_extreme(largest, *part[2], dim, *part[0], *part[1]); };
+  if (divided(views, dim, of_part)) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for_each_line<T>(x, dim, values, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t stride) {

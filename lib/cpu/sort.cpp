@@ -3,6 +3,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/dispatch.h"
 
@@ -81,13 +82,56 @@ void find_first(const T* from, int64_t n, int64_t stride, ScratchVector<Entry<T>
   std::sort_heap(best.begin(), best.end(), before);
 }
 
+constexpr int64_t kCost = 8;  // of an element, in the sense of for_each_part
+
 template <class Row, class Before>
-void sort_first(Row& row, int64_t k, const Before& before) {
-  if (k < static_cast<int64_t>(row.size())) std::nth_element(row.begin(), row.begin() + k, row.end(), before);
-  std::sort(row.begin(), row.begin() + k, before);
+[[gnu::noinline]] void sort_range(Row& row, int64_t begin, int64_t end, const Before& before) {
+  std::sort(row.begin() + begin, row.begin() + end, before);
 }
 
-void sort(bool descending, const View& x, const View& values, const View& indices) {
+/// Sorts. Many entries are first dealt out to ranges, which are then sorted at once.
+template <class Row, class Before>
+void sort_all(Row& row, const Before& before) {
+  const int64_t n = static_cast<int64_t>(row.size());
+  if (n <= part_size || num_threads() == 1) return sort_range(row, 0, n, before);  // there is one order
+  constexpr int64_t kRanges = 32, kSamples = 16;                                   // as many for each range
+  Row bounds(kRanges * kSamples), dealt(row.size());
+  for (int64_t i = 0; i < kRanges * kSamples; ++i) bounds[i] = row[i * n / (kRanges * kSamples)];
+  sort_range(bounds, 0, kRanges * kSamples, before);
+  for (int64_t i = 1; i < kRanges; ++i) bounds[i - 1] = bounds[i * kSamples];
+  bounds.resize(kRanges - 1);
+  ScratchVector<uint8_t> ranges(row.size());
+  int64_t ends[kRanges + 1] = {};
+  for (int64_t i = 0; i < n; ++i) {
+    ranges[i] = static_cast<uint8_t>(std::lower_bound(bounds.begin(), bounds.end(), row[i], before) - bounds.begin());
+    ++ends[ranges[i] + 1];
+  }
+  for (int64_t range = 0; range < kRanges; ++range) ends[range + 1] += ends[range];
+  for (int64_t i = 0; i < n; ++i) dealt[ends[ranges[i]]++] = row[i];
+  parallel_for(kRanges, 1,
+               [&](int64_t range, int64_t) { sort_range(dealt, range ? ends[range - 1] : 0, ends[range], before); });
+  row.swap(dealt);
+}
+
+template <class Row, class Before>
+void sort_first(Row& row, int64_t k, const Before& before) {
+  if (k == static_cast<int64_t>(row.size())) return sort_all(row, before);
+  std::nth_element(row.begin(), row.begin() + k, row.end(), before);
+  sort_range(row, 0, k, before);
+}
+
+/// Whether rows, along the last dimension, are many: f(parts) has been called for parts of the views then. Parts of
+/// contiguous views, the results, are contiguous.
+template <size_t count, class F>
+bool divided(const View* const (&views)[count], const F& f) {
+  const Shape& shape = views[count - 1]->shape;
+  if (views[count - 1]->numel * kCost <= part_size) return false;
+  int outermost = 0;
+  while (outermost < shape.size() && shape[outermost] == 1) ++outermost;
+  return outermost + 1 < shape.size() && for_each_part(views, ~(1u << outermost), f, kCost);
+}
+
+void sort_part(bool descending, const View& x, const View& values, const View& indices) {
   if (values.numel == 0) return;
   const int64_t n = x.shape.empty() ? 1 : x.shape.back(), k = values.shape.empty() ? 1 : values.shape.back();
   with_type(x.dtype, [&](auto type) {
@@ -113,8 +157,16 @@ void sort(bool descending, const View& x, const View& values, const View& indice
   });
 }
 
+void sort(bool descending, const View& x, const View& values, const View& indices) {
+  const View* const views[] = {&values, &indices, &x};
+  if (!divided(views, [=](const View* const* part) { sort_part(descending, *part[2], *part[0], *part[1]); }))
+    sort_part(descending, x, values, indices);
+}
+
 void kthvalue(int64_t k, bool nan_wins, const View& x, const View& indices) {
   if (x.numel == 0) return;
+  const View* const views[] = {&indices, &x};
+  if (divided(views, [=](const View* const* part) { kthvalue(k, nan_wins, *part[1], *part[0]); })) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     int64_t* index = indices.as<int64_t>();
@@ -154,11 +206,14 @@ void searchsorted(bool right, const View& sorted, const View& values, const View
     const auto before = [](T a, T b) { return less(static_cast<Value<T>>(a), static_cast<Value<T>>(b)); };
     const T* value = values.as<const T>();
     int64_t* position = positions.as<int64_t>();
-    for (const T* row = sorted.as<const T>(); value < values.as<const T>() + values.numel; row += n)
-      for (int64_t i = 0; i < m; ++i, ++value)
-        *position++ =
-            (right ? std::upper_bound(row, row + n, *value, before) : std::lower_bound(row, row + n, *value, before)) -
-            row;
+    for_each_range(values.numel, kCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* row = sorted.as<const T>() + i / m * n;
+        position[i] = (right ? std::upper_bound(row, row + n, value[i], before)
+                             : std::lower_bound(row, row + n, value[i], before)) -
+                      row;
+      }
+    });
   });
 }
 

@@ -1,5 +1,6 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/simd/map.h"
 #include "lib/functors/pointwise.h"
 
@@ -69,17 +70,17 @@ void ternary(const void* functor, const View& a, const View& b, const View& c, c
 
 template <size_t... I>
 void install_ternary(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Ternary rows[] = {ternary<I>...};
+  static constexpr KernelTable::Ternary rows[] = {Divided<ternary<I>>::run...};
   table.ternary = rows;
 }
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Binary rows[] = {binary<I>...};
+  static constexpr KernelTable::Binary rows[] = {Divided<binary<I>>::run...};
   table.binary = rows;
-  static constexpr KernelTable::BinaryGrad grads_a[] = {binary_grad<I, Side::kA>...};
+  static constexpr KernelTable::BinaryGrad grads_a[] = {Divided<binary_grad<I, Side::kA>>::run...};
   table.grad_a = grads_a;
-  static constexpr KernelTable::BinaryGrad grads_b[] = {binary_grad<I, Side::kB>...};
+  static constexpr KernelTable::BinaryGrad grads_b[] = {Divided<binary_grad<I, Side::kB>>::run...};
   table.grad_b = grads_b;
 }
 

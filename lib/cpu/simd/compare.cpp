@@ -1,6 +1,7 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
+#include "lib/cpu/parts.h"
 #include "lib/functors/pointwise.h"
 
 // One element at a time in the source: the compiler vectorises these, and better than batches of mixed widths would be.
@@ -56,7 +57,7 @@ void where(const View& condition, const View& a, const View& b, const View& y) {
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Binary rows[] = {compare<I>...};
+  static constexpr KernelTable::Binary rows[] = {Divided<compare<I>>::run...};
   table.compare = rows;
 }
 
@@ -64,7 +65,7 @@ void install(KernelTable& table, std::index_sequence<I...>) {
 
 void install_compare(KernelTable& table) {
   install(table, std::make_index_sequence<std::tuple_size_v<functors::CompareList>>());
-  table.where = where;
+  table.where = Divided<where>::run;
 }
 
 }  // namespace reel::cpu::REEL_ISA

@@ -1,6 +1,8 @@
 #include "lib/kernels/norm.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
+#include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/batch.h"
 #include "lib/functors/number.h"
 
@@ -122,8 +124,33 @@ T at_or(const T* p, int64_t i, T otherwise) {
   return p ? p[i] : otherwise;
 }
 
+/// Rows of outer indices begin … end or, where there is but one outer index, of groups begin … end.
 template <class T>
-void row_norm(const Norm& norm) {
+Norm rows_of(const Norm& norm, int64_t begin, int64_t end) {
+  const bool by_groups = norm.outer == 1;
+  const int64_t rows = by_groups ? 1 : norm.groups, n = norm.channels * norm.inner;
+  Norm part = norm;
+  (by_groups ? part.groups : part.outer) = end - begin;
+  const auto skip = [](auto*& data, int64_t elements) {
+    using Element = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(+data)>>, const T, T>;
+    if (data) data = static_cast<Element*>(data) + elements;
+  };
+  skip(part.x, begin * rows * n), skip(part.y, begin * rows * n);
+  skip(part.grad_y, begin * rows * n), skip(part.grad_x, begin * rows * n);
+  part.mean += begin * rows, part.variance += begin * rows;
+  if (!by_groups) return part;
+  skip(part.weight, begin * norm.channels), skip(part.bias, begin * norm.channels);
+  for (void** sums : {&part.grad_weight, &part.grad_bias})
+    if (*sums) *sums = static_cast<double*>(*sums) + begin * norm.channels;
+  return part;
+}
+
+/// How many units there are to divide, and how many elements each has: see rows_of.
+int64_t units_of(const Norm& norm) { return norm.outer == 1 ? norm.groups : norm.outer; }
+int64_t unit_size(const Norm& norm) { return (norm.outer == 1 ? 1 : norm.groups) * norm.channels * norm.inner; }
+
+template <class T>
+void row_norm_part(const Norm& norm) {
   const int64_t channels = norm.channels, inner = norm.inner, n = channels * inner;
   for (int64_t row = 0; row < norm.outer * norm.groups; ++row) {
     const T* x = static_cast<const T*>(norm.x) + row * n;
@@ -165,6 +192,13 @@ void row_norm(const Norm& norm) {
       }
     }
   }
+}
+
+template <class T>
+void row_norm(const Norm& norm) {
+  if (units_of(norm) * unit_size(norm) <= part_size) return row_norm_part<T>(norm);
+  for_each_range(units_of(norm), unit_size(norm),
+                 [&](int64_t begin, int64_t end) { row_norm_part<T>(rows_of<T>(norm, begin, end)); });
 }
 
 // gx = rstd (h - ⟨h⟩ - x̂ ⟨h x̂⟩) with h = g weight, x̂ = (x - mean) rstd and ⟨⟩ the mean over a row; without centring,
@@ -254,8 +288,36 @@ void row_norm_grad_by_elements(const Norm& norm) {
 }
 
 template <class T>
-void row_norm_grad(const Norm& norm) {
+void row_norm_grad_part(const Norm& norm) {
   norm.inner == 1 && norm.weight ? row_norm_grad_by_elements<T>(norm) : row_norm_grad_by_runs<T>(norm);
+}
+
+/// The gradients of weight and bias are sums over outer indices: each part has sums of its own, which are then added in
+/// order.
+template <class T>
+void row_norm_grad(const Norm& norm) {
+  const int64_t units = units_of(norm), numel = units * unit_size(norm);
+  if (numel <= part_size) return row_norm_grad_part<T>(norm);
+  // How many weights have sums of parts, which are to take little memory.
+  const int64_t n = norm.outer == 1 || !(norm.grad_weight || norm.grad_bias) ? 0 : norm.groups * norm.channels;
+  const int64_t most = n ? std::clamp<int64_t>(numel / (16 * n), 1, 64) : units;
+  const int64_t step = step_of(units, std::min(parts_of(numel), most)), count = (units - 1) / step + 1;
+  const Scratch scratch(static_cast<size_t>(2 * n * count) * sizeof(double));
+  double* const sums = scratch.data<double>();
+  for (int64_t i = 0; i < 2 * n * count; ++i) sums[i] = 0;
+  parallel_for(units, step, [&](int64_t begin, int64_t end) {
+    Norm part = rows_of<T>(norm, begin, end);
+    if (n && part.grad_weight) part.grad_weight = sums + 2 * n * (begin / step);
+    if (n && part.grad_bias) part.grad_bias = sums + 2 * n * (begin / step) + n;
+    row_norm_grad_part<T>(part);
+  });
+  const auto add = [n](double* total, const double* part) {
+    for (int64_t i = 0; total && i < n; ++i) total[i] += part[i];
+  };
+  for (int64_t part = 0; part < count; ++part) {
+    add(static_cast<double*>(norm.grad_weight), sums + 2 * n * part);
+    add(static_cast<double*>(norm.grad_bias), sums + 2 * n * part + n);
+  }
 }
 
 // ---- channels -------------------------------------------------------------------------------------------------------
@@ -289,7 +351,10 @@ Batch<T> spread(int64_t lanes, const F& value) {
 template <class T, bool columns, class F>
 void for_each_channel(const Norm& norm, const F& f) {
   constexpr int64_t kStep = columns ? kWidth<T> : 1;
-  for (int64_t c = 0; c < norm.groups; c += kStep) f(c, c + kStep <= norm.groups ? kStep : norm.groups - c);
+  for_each_range((norm.groups + kStep - 1) / kStep, norm.outer * norm.inner * kStep, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin * kStep; c < end * kStep && c < norm.groups; c += kStep)
+      f(c, c + kStep <= norm.groups ? kStep : norm.groups - c);
+  });
 }
 
 template <class T, bool columns>

@@ -1,6 +1,7 @@
 #include "lib/kernels/pool.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/simd/transpose.h"
 #include "lib/window.h"
 
@@ -423,21 +424,42 @@ void avg_pool_grad_of(const Pooling& p, const T* g, T* gx) {
   by_lines(p) ? avg_pool_grad_by_lines(p, g, gx) : avg_pool_grad_one_by_one(p, g, gx);
 }
 
+/// f(part, first) for ranges of planes: the first of them, and the pooling of that many.
+template <class F>
+void for_each_part_of(const Pooling& p, const F& f) {
+  const int64_t size = plane_size(p.in), width = by_planes(p) ? kWidth<float> : 1;
+  if (p.planes * size <= part_size) return f(p, int64_t{0});
+  for_each_range((p.planes + width - 1) / width, size * width, [&](int64_t begin, int64_t end) {
+    Pooling part = p;
+    part.planes = (end * width < p.planes ? end * width : p.planes) - begin * width;
+    f(part, begin * width);
+  });
+}
+
 void max_pool(const Pooling& p, const View& x, const View& y, const View* indices) {
   if (is_half(x.dtype)) return max_pool(p, Widened().in(x), Widened().out(y), indices);
-  int64_t* at = indices ? indices->as<int64_t>() : nullptr;
-  x.dtype == kFloat32 ? max_pool_of(p, x.as<const float>(), y.as<float>(), at)
-                      : max_pool_of(p, x.as<const double>(), y.as<double>(), at);
+  const int64_t in = plane_size(p.in), out = plane_size(p.out);
+  for_each_part_of(p, [&](const Pooling& part, int64_t first) {
+    int64_t* at = indices ? indices->as<int64_t>() + first * out : nullptr;
+    x.dtype == kFloat32 ? max_pool_of(part, x.as<const float>() + first * in, y.as<float>() + first * out, at)
+                        : max_pool_of(part, x.as<const double>() + first * in, y.as<double>() + first * out, at);
+  });
 }
 void avg_pool(const Pooling& p, const View& x, const View& y) {
   if (is_half(x.dtype)) return avg_pool(p, Widened().in(x), Widened().out(y));
-  x.dtype == kFloat32 ? avg_pool_of(p, x.as<const float>(), y.as<float>())
-                      : avg_pool_of(p, x.as<const double>(), y.as<double>());
+  const int64_t in = plane_size(p.in), out = plane_size(p.out);
+  for_each_part_of(p, [&](const Pooling& part, int64_t first) {
+    x.dtype == kFloat32 ? avg_pool_of(part, x.as<const float>() + first * in, y.as<float>() + first * out)
+                        : avg_pool_of(part, x.as<const double>() + first * in, y.as<double>() + first * out);
+  });
 }
 void avg_pool_grad(const Pooling& p, const View& g, const View& gx) {
   if (is_half(g.dtype)) return avg_pool_grad(p, Widened().in(g), Widened().in_out(gx));
-  g.dtype == kFloat32 ? avg_pool_grad_of(p, g.as<const float>(), gx.as<float>())
-                      : avg_pool_grad_of(p, g.as<const double>(), gx.as<double>());
+  const int64_t in = plane_size(p.in), out = plane_size(p.out);
+  for_each_part_of(p, [&](const Pooling& part, int64_t first) {
+    g.dtype == kFloat32 ? avg_pool_grad_of(part, g.as<const float>() + first * out, gx.as<float>() + first * in)
+                        : avg_pool_grad_of(part, g.as<const double>() + first * out, gx.as<double>() + first * in);
+  });
 }
 
 }  // namespace

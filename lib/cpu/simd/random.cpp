@@ -1,6 +1,7 @@
 #include "lib/kernels/random.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 
 namespace reel::cpu::REEL_ISA {
 
@@ -57,7 +58,7 @@ void install_random(KernelTable& table) {
   table.dropout = [](double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep) {
     cpu::dropout(fill_lanes, p, seed, offset, x, y, keep);
   };
-  table.dropout_grad = dropout_grad;
+  table.dropout_grad = Divided<dropout_grad>::run;
 }
 
 }  // namespace reel::cpu::REEL_ISA

@@ -98,8 +98,8 @@ double reduce_row(const T* x, int64_t n, int64_t stride, const Term& term = {}) 
 }
 
 /// y[0 … n) for n contiguous columns of x, n at most kColumns batches.
-template <class Op, class T>
-void reduce_columns(const Nest& rows, const T* x, int64_t n, T* y, int64_t y_stride) {
+template <class Op, class T, class Out>
+void reduce_columns(const Nest& rows, const T* x, int64_t n, Out* y, int64_t y_stride) {
   constexpr int64_t kStep = kWidth<T>;
   double total[kColumns * kStep];
   for (double& t : total) t = Op::template start<double>;
@@ -131,20 +131,21 @@ void reduce_columns(const Nest& rows, const T* x, int64_t n, T* y, int64_t y_str
       flush();
     }
   });
-  for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<T>(total[i]);
+  for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<Out>(total[i]);
 }
 
-template <class Op, class T>
-void reduce(const View& x, const View& y) {
+/// y, of type Out, is x reduced.
+template <class Op, class T, class Out>
+void reduce_part(const View& x, const View& y) {
   const T* from = x.as<const T>();
-  T* to = y.as<T>();
+  Out* to = y.as<Out>();
   if (y.numel == 0) return;
   if (x.numel == 0) {
-    for_each_point(Reduction(y, y).kept, 0, [&](int64_t offset, int64_t) { to[offset] = Op::template start<T>; });
+    for_each_point(Reduction(y, y).kept, 0, [&](int64_t offset, int64_t) { to[offset] = Op::template start<Out>; });
     return;
   }
   if (x.contiguous && y.numel == 1) {
-    *to = static_cast<T>(reduce_row<Op>(from, x.numel, 1));
+    *to = static_cast<Out>(reduce_row<Op>(from, x.numel, 1));
     return;
   }
   const Reduction r(x, y);
@@ -162,9 +163,19 @@ void reduce(const View& x, const View& y) {
       for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
         total = Op::join(total, reduce_row<Op>(from + x_offset + offset, r.gone.sizes[0], r.gone.x_strides[0]));
       });
-      to[y_offset] = static_cast<T>(total);
+      to[y_offset] = static_cast<Out>(total);
     });
   }
+}
+
+template <class Op, class T>
+void reduce(const View& x, const View& y) {
+  const auto of_part = [&](const View& px, const View& py) {
+    py.dtype == y.dtype ? reduce_part<Op, T, T>(px, py) : reduce_part<Op, T, double>(px, py);
+  };
+  const auto join = [](double a, double b) { return Op::join(a, b); };
+  if (x.numel <= part_size || y.numel == 0 || !reduce_parts<T, double>(x, y, kFloat64, of_part, join))
+    reduce_part<Op, T, T>(x, y);
 }
 
 template <class T>
@@ -178,7 +189,10 @@ void reduce_floats(ReduceOp op, const View& x, const View& y) {
   }
   reduce<Sum, T>(x, y);
   const Batch<T> count(static_cast<T>(static_cast<double>(x.numel) / static_cast<double>(y.numel)));
-  map<T>([&](const Batch<T>& sum) { return sum / count; }, y, y);
+  const auto divide = [&](const View& sums) { map<T>([&](const Batch<T>& sum) { return sum / count; }, sums, sums); };
+  if (y.numel <= part_size) return divide(y);
+  const View* const views[] = {&y};
+  for_each_part(views, 0, [&](const View* const* part) { divide(*part[0]); });
 }
 
 void reduce_any(ReduceOp op, const View& x, const View& y) {
@@ -204,9 +218,21 @@ struct Power {
 template <class T>
 double norm_of(double p, std::span<const Updated> tensors) {
   const auto joined = [&]<class Op>(Op, const auto& term) {
+    const auto join_range = [&](int64_t first, int64_t last) {
+      double total = 0;
+      for_each_in_range(tensors, first, last, [&](const Updated& x, int64_t begin, int64_t end) {
+        total = Op::join(total, reduce_row<Op>(static_cast<const T*>(x.p) + begin, end - begin, 1, term));
+      });
+      return total;
+    };
+    const int64_t numel = numel_of(tensors);
+    if (numel <= part_size) return join_range(0, numel);
+    const int64_t step = step_of(numel, parts_of(numel)), count = (numel - 1) / step + 1;
+    const Scratch scratch(static_cast<size_t>(count) * sizeof(double));
+    double* const results = scratch.data<double>();
+    parallel_for(numel, step, [&](int64_t first, int64_t last) { results[first / step] = join_range(first, last); });
     double total = 0;
-    for (const Updated& x : tensors)
-      if (x.numel) total = Op::join(total, reduce_row<Op>(static_cast<const T*>(x.p), x.numel, 1, term));
+    for (int64_t i = 0; i < count; ++i) total = Op::join(total, results[i]);
     return total;
   };
   if (p == 2) return functors::sqrt(joined(Sum(), functors::Square()));

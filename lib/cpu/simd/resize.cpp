@@ -1,5 +1,6 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 
 // Resampling along one dimension (interpolation, adaptive averages) as weighted sums, and its gradient: inner loops
 // over contiguous elements, which the compiler vectorises.
@@ -21,33 +22,35 @@ void resample_of(const View& x, int dim, const View& ids, const View& weights, c
   const int64_t taps = ids.shape[1], inner = to.inner;
   const int64_t* at = ids.as<const int64_t>();
   const T* weight = weights.as<const T>();
-  for (int64_t o = 0; o < to.outer; ++o) {
-    const T* __restrict source = x.as<const T>() + o * from.size * inner;
-    T* __restrict target = y.as<T>() + o * to.size * inner;
-    if (inner == 1) {
-      for (int64_t j = 0; j < to.size; ++j) {
-        T sum = weight[j * taps] * source[at[j * taps]];
-        for (int64_t k = 1; k < taps; ++k) sum += weight[j * taps + k] * source[at[j * taps + k]];
-        target[j] = sum;
-      }
-      continue;
-    }
-    for (int64_t j = 0; j < to.size; ++j, target += inner) {
-      const int64_t* id = at + j * taps;
-      const T* w = weight + j * taps;
-      const T* first = source + id[0] * inner;
-      if (taps == 1) {
-        for (int64_t i = 0; i < inner; ++i) target[i] = w[0] * first[i];
+  for_each_range(to.outer, (from.size > to.size ? from.size : to.size) * inner, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      const T* __restrict source = x.as<const T>() + o * from.size * inner;
+      T* __restrict target = y.as<T>() + o * to.size * inner;
+      if (inner == 1) {
+        for (int64_t j = 0; j < to.size; ++j) {
+          T sum = weight[j * taps] * source[at[j * taps]];
+          for (int64_t k = 1; k < taps; ++k) sum += weight[j * taps + k] * source[at[j * taps + k]];
+          target[j] = sum;
+        }
         continue;
       }
-      const T* second = source + id[1] * inner;
-      for (int64_t i = 0; i < inner; ++i) target[i] = w[0] * first[i] + w[1] * second[i];
-      for (int64_t k = 2; k < taps; ++k) {
-        const T* line = source + id[k] * inner;
-        for (int64_t i = 0; i < inner; ++i) target[i] += w[k] * line[i];
+      for (int64_t j = 0; j < to.size; ++j, target += inner) {
+        const int64_t* id = at + j * taps;
+        const T* w = weight + j * taps;
+        const T* first = source + id[0] * inner;
+        if (taps == 1) {
+          for (int64_t i = 0; i < inner; ++i) target[i] = w[0] * first[i];
+          continue;
+        }
+        const T* second = source + id[1] * inner;
+        for (int64_t i = 0; i < inner; ++i) target[i] = w[0] * first[i] + w[1] * second[i];
+        for (int64_t k = 2; k < taps; ++k) {
+          const T* line = source + id[k] * inner;
+          for (int64_t i = 0; i < inner; ++i) target[i] += w[k] * line[i];
+        }
       }
     }
-  }
+  });
 }
 
 template <class T>
@@ -56,16 +59,18 @@ void resample_grad_of(const View& x, int dim, const View& ids, const View& weigh
   const int64_t taps = ids.shape[1], inner = to.inner;
   const int64_t* at = ids.as<const int64_t>();
   const T* weight = weights.as<const T>();
-  for (int64_t o = 0; o < to.outer; ++o) {
-    const T* __restrict source = y.as<const T>() + o * from.size * inner;
-    T* target = x.as<T>() + o * to.size * inner;
-    for (int64_t j = 0; j < from.size; ++j, source += inner)
-      for (int64_t k = 0; k < taps; ++k) {
-        T* __restrict line = target + at[j * taps + k] * inner;
-        const T w = weight[j * taps + k];
-        for (int64_t i = 0; i < inner; ++i) line[i] += w * source[i];
-      }
-  }
+  for_each_range(to.outer, (from.size > to.size ? from.size : to.size) * inner, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      const T* __restrict source = y.as<const T>() + o * from.size * inner;
+      T* target = x.as<T>() + o * to.size * inner;
+      for (int64_t j = 0; j < from.size; ++j, source += inner)
+        for (int64_t k = 0; k < taps; ++k) {
+          T* __restrict line = target + at[j * taps + k] * inner;
+          const T w = weight[j * taps + k];
+          for (int64_t i = 0; i < inner; ++i) line[i] += w * source[i];
+        }
+    }
+  });
 }
 
 void resample(const View& x, int dim, const View& ids, const View& weights, const View& y) {

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
 #include "lib/kernels/segment.h"
 
@@ -50,7 +51,7 @@ T fold_line(const Join& join, int64_t count, const Load& value) {
   return all;
 }
 
-/// f(first row, end) for each segment, and the number of columns of rows of x.
+/// f(segment, first row, end) for each segment, and the number of columns of rows of x.
 struct Ragged {
   const int64_t* offsets;
   int64_t segments, columns;
@@ -58,7 +59,10 @@ struct Ragged {
       : offsets(at.as<const int64_t>()), segments(at.numel - 1), columns(x.shape.size() > 1 ? x.shape[1] : 1) {}
   template <class F>
   void for_each(const F& f) const {
-    for (int64_t s = 0; s < segments; ++s) f(s, offsets[s], offsets[s + 1]);
+    if (segments == 0) return;
+    for_each_range(segments, offsets[segments] * columns / segments + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; ++s) f(s, offsets[s], offsets[s + 1]);
+    });
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
 
 // Softmax, log-softmax and cross entropy over the last dimension, and their gradients, row by row: the maximum, the sum
@@ -82,7 +83,9 @@ template <class F>
 void for_each_row(const View& x, const F& f) {
   if (x.numel == 0) return;
   const int64_t n = x.shape.size() ? x.shape.back() : 1;
-  for (int64_t row = 0; row < x.numel / n; ++row) f(row, n);
+  for_each_range(x.numel / n, n, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) f(row, n);
+  });
 }
 
 template <class T>

@@ -1,5 +1,6 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/simd/map.h"
 #include "lib/functors/pointwise.h"
 
@@ -22,7 +23,7 @@ void unary(const void* functor, const View& x, const View& y) {
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Unary rows[] = {unary<I>...};
+  static constexpr KernelTable::Unary rows[] = {Divided<unary<I>>::run...};
   table.unary = rows;
 }
 

@@ -1,5 +1,6 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/simd/map.h"
 #include "lib/functors/pointwise.h"
 
@@ -23,7 +24,7 @@ void unary_grad(const void* functor, const View& g, const View* x, const View* y
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::UnaryGrad rows[] = {unary_grad<I>...};
+  static constexpr KernelTable::UnaryGrad rows[] = {Divided<unary_grad<I>>::run...};
   table.unary_grad = rows;
 }
 

@@ -1,6 +1,10 @@
 #include "lib/kernels/update.h"
+
+#include <atomic>
+
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
 #include "lib/functors/update.h"
 
@@ -32,20 +36,30 @@ void update_flat(const F& f, int64_t n, T* p, const T* g, const States<T>& state
   }
 }
 
+/// Elements from `begin` on.
+template <class T>
+States<T> states_from(States<T> states, int64_t begin) {
+  for (T*& state : states)
+    if (state) state += begin;
+  return states;
+}
+
 template <class T, class F>
 void update_rows(const F& f, const View& p, const View& g, const View* const* states, const View* ids) {
   States<T> all;
   for (int i = 0; i < functors::kMaxStates; ++i) all[i] = states[i] ? states[i]->as<T>() : nullptr;
-  if (!ids) return update_flat(f, p.numel, p.as<T>(), g.as<const T>(), all);
+  if (!ids)
+    return for_each_range(p.numel, 1, [&](int64_t begin, int64_t end) {
+      update_flat(f, end - begin, p.as<T>() + begin, g.as<const T>() + begin, states_from(all, begin));
+    });
   if (ids->numel == 0) return;
   const int64_t n = g.numel / ids->numel;
-  for (int64_t i = 0; i < ids->numel; ++i) {
-    const int64_t at = ids->as<const int64_t>()[i] * n;
-    States<T> row = all;
-    for (T*& state : row)
-      if (state) state += at;
-    update_flat(f, n, p.as<T>() + at, g.as<const T>() + i * n, row);
-  }
+  for_each_range(ids->numel, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t at = ids->as<const int64_t>()[i] * n;
+      update_flat(f, n, p.as<T>() + at, g.as<const T>() + i * n, states_from(all, at));
+    }
+  });
 }
 
 template <size_t I>
@@ -59,11 +73,14 @@ template <size_t I>
 void multi_tensor_update(const void* functor, std::span<const Updated> parameters) {
   const auto& f = *static_cast<const std::tuple_element_t<I, functors::UpdateList>*>(functor);
   const auto run = [&]<class T>(T) {
-    for (const Updated& u : parameters) {
-      States<T> states;
-      for (int i = 0; i < functors::kMaxStates; ++i) states[i] = static_cast<T*>(u.states[i]);
-      update_flat(f, u.numel, static_cast<T*>(u.p), static_cast<const T*>(u.g), states);
-    }
+    for_each_range(numel_of(parameters), 1, [&](int64_t first, int64_t last) {
+      for_each_in_range(parameters, first, last, [&](const Updated& u, int64_t begin, int64_t end) {
+        States<T> states;
+        for (int i = 0; i < functors::kMaxStates; ++i) states[i] = static_cast<T*>(u.states[i]);
+        update_flat(f, end - begin, static_cast<T*>(u.p) + begin, static_cast<const T*>(u.g) + begin,
+                    states_from(states, begin));
+      });
+    });
   };
   if (parameters.empty()) return;
   if (!is_half(parameters[0].dtype)) return parameters[0].dtype == kFloat32 ? run(float()) : run(double());
@@ -77,20 +94,22 @@ void multi_tensor_scale(double factor, const View* norm, std::span<const Updated
   if (norm) factor = functors::clip_factor(factor, norm->dtype == kFloat32 ? *norm->as<float>() : *norm->as<double>());
   if (factor == 1 && !found) return;
   const auto run = [&]<class T>(T) {
-    Batch<T> zeros(T(0));  // sums of 0 * x: NaN where an x is infinite or NaN
-    for (const Updated& u : gradients) {
-      T* g = static_cast<T*>(u.p);
-      for (int64_t i = 0; i < u.numel; i += kWidth<T>) {
-        const int64_t rest = u.numel - i;
-        const Batch<T> x = load_up_to(g + i, rest);
-        zeros = zeros + x * Batch<T>(T(0));
-        store_up_to(g + i, x * Batch<T>(T(factor)), rest);
-      }
-    }
-    T lanes[kWidth<T>];
-    store(lanes, zeros);
-    for (const T lane : lanes)
-      if (found && lane != lane) *found = true;
+    for_each_range(numel_of(gradients), 1, [&](int64_t first, int64_t last) {
+      Batch<T> zeros(T(0));  // sums of 0 * x: NaN where an x is infinite or NaN
+      for_each_in_range(gradients, first, last, [&](const Updated& u, int64_t begin, int64_t end) {
+        T* g = static_cast<T*>(u.p);
+        for (int64_t i = begin; i < end; i += kWidth<T>) {
+          const int64_t rest = end - i;
+          const Batch<T> x = load_up_to(g + i, rest);
+          zeros = zeros + x * Batch<T>(T(0));
+          store_up_to(g + i, x * Batch<T>(T(factor)), rest);
+        }
+      });
+      T lanes[kWidth<T>];
+      store(lanes, zeros);
+      for (const T lane : lanes)
+        if (found && lane != lane) std::atomic_ref(*found).store(true, std::memory_order_relaxed);
+    });
   };
   if (!gradients.empty()) gradients[0].dtype == kFloat32 ? run(float()) : run(double());
 }
