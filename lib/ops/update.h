@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 #include <variant>
@@ -56,7 +58,7 @@ class UpdateBatch {
     if (count_ > 0) {
       const Functor* same = std::get_if<Functor>(&functor_);
       if (count_ == kMaxParameters || !same || *same != functor || view.dtype != parameters_[0].dtype ||
-          p.device() != device_)
+          p.device() != device_ || overlaps(view))
         flush();
     }
     if (count_ == 0) functor_ = functor, device_ = p.device();
@@ -76,6 +78,15 @@ class UpdateBatch {
   }
 
  private:
+  /// With a parameter that has been gathered: a view of it, say, which then takes its step after it.
+  bool overlaps(const View& view) const {
+    const auto bytes = [](const auto& x) { return x.numel * size_of(x.dtype); };
+    const auto* const begin = static_cast<const char*>(view.data);
+    return std::any_of(parameters_.begin(), parameters_.begin() + count_, [&](const Updated& other) {
+      const auto* const there = static_cast<const char*>(other.p);
+      return begin < there + bytes(other) && there < begin + bytes(view);
+    });
+  }
   template <class... Functors>
   static std::variant<Functors...> any_of(std::tuple<Functors...>*);
   static constexpr size_t kMaxParameters = 64;

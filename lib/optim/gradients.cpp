@@ -25,8 +25,14 @@ void Gradients::add(const Tensor& parameter) {
     grad = std::move(dense);
   }
   const View& view = view_of(grad);
-  const auto same = [&](const Tensor& other) { return view_of(other).data == view.data; };
-  if (std::any_of(given_.begin(), given_.end(), same)) return;  // of a parameter that is listed twice
+  const auto* const begin = view.as<const char>();
+  for (const Tensor& other : given_) {
+    const auto* const there = view_of(other).as<const char>();
+    if (begin == there) return;  // of a parameter that is listed twice
+    REEL_CHECK(begin >= there + view_of(other).numel * size_of(view_of(other).dtype) ||
+                   there >= begin + view.numel * size_of(view.dtype),
+               "the gradients of two parameters, of shapes ", view.shape, " and ", other.shape(), ", share memory");
+  }
   const auto fits = [&](const Batch& batch) { return batch.device == device && batch.dtype == view.dtype; };
   auto batch = std::find_if(batches_.begin(), batches_.end(), fits);
   if (batch == batches_.end()) batch = batches_.insert(batch, {device, view.dtype, {}});

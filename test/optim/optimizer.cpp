@@ -183,6 +183,25 @@ TEST_CASE("parameters are stepped together, each as it would be alone") {
   });
 }
 
+TEST_CASE("parameters that share memory take their steps one after the other") {
+  Tensor whole = zeros({100000}).requires_grad_();
+  Tensor again = whole.detach().requires_grad_(), part = whole.detach().narrow(0, 50000, 2).requires_grad_();
+  optim::SGD sgd({whole, again, part}, optim::SGDOptions{.lr = 1});
+  for (int i = 0; i < 20; ++i) {
+    no_grad([&] { whole.detach().zero_(); });
+    whole.set_grad(ones({100000})), again.set_grad(ones({100000})), part.set_grad(ones({2}));
+    sgd.step();
+    CHECK(whole.min().item<float>() == -3);
+    CHECK(whole.max().item<float>() == -2);
+    CHECK(whole.sum().item<double>() == -200002);
+  }
+  const Tensor g = ones({8});
+  whole.set_grad({}), again.set_grad({}), part.set_grad({});
+  Tensor a = zeros({4}).requires_grad_(), b = zeros({4}).requires_grad_();
+  a.set_grad(g.narrow(0, 0, 4)), b.set_grad(g.narrow(0, 2, 4));
+  CHECK_THROWS_WITH(optim::clip_grad_norm(std::vector{a, b}, 1), Contains("share memory"));
+}
+
 TEST_CASE("parameters that cannot be trained are refused") {
   const Tensor p = parameter({1});
   CHECK_THROWS_WITH(optim::SGD(std::vector<Tensor>{}), Contains("without parameters"));
