@@ -32,6 +32,7 @@ struct Options {
   int threads = 1;
   std::string device = "cpu";  // or cuda
   bool small = false;          // less of what is for GPUs, so that a processor can do it
+  bool scaling = false;        // count what more threads would gain
   bool list = false;           // only name the workloads
 };
 
@@ -41,8 +42,8 @@ inline Options parse(int argc, char** argv) {
   try {
     for (int i = 1; i < argc; i += 2) {
       const std::string flag = argv[i];
-      if (flag == "--list" || flag == "--small") {
-        (flag == "--list" ? options.list : options.small) = true;
+      if (flag == "--list" || flag == "--small" || flag == "--scaling") {
+        (flag == "--list" ? options.list : flag == "--small" ? options.small : options.scaling) = true;
         --i;
         continue;
       }
@@ -71,11 +72,12 @@ inline Options parse(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: %s [--list] [--workload NAME] [--data DIR] [--secs S] [--trees N] [--sentences N] [--threads N]\n"
-        "          [--json FILE] [--device cpu|cuda] [--small]\n"
+        "          [--json FILE] [--device cpu|cuda] [--small] [--scaling]\n"
         "  NAME is a workload or the first words of several: op.chain_add.fwd, op.chain_add, op\n"
         "  DIR holds sst/train.txt, ud-english-ewt/en_ewt-ud-train.conllu and wnut17/wnut17train.conll, plain or with\n"
         "  .gz; default $REEL_DATA, else random trees and sentences\n"
-        "  --small: less of what is for GPUs, so that a processor can do it\n",
+        "  --small: less of what is for GPUs, so that a processor can do it\n"
+        "  --scaling: of nets and kernels, count what more threads would gain\n",
         argv[0]);
     std::exit(2);
   }
@@ -217,6 +219,7 @@ class Report {
   }
   /// For a workload that starts threads of its own.
   void set_threads(int threads) { options_.threads = threads; }
+  int threads() const { return options_.threads; }
 
  private:
   /// op.chain_add.fwd is within op.chain_add, op.chain_addx is not; everything is within "".

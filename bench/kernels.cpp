@@ -8,7 +8,7 @@ using namespace reel;
 namespace {
 
 void product(const bench::Report& report, double secs, const bench::Product& p) {
-  const std::string limit = bench::field("limit", bench::peak_gflops(secs));
+  const std::string limit = bench::field("limit", bench::peak_gflops(secs, report.threads()));
   const Tensor a = p.trans_a ? rand({p.k, p.m}).t() : rand({p.m, p.k});
   const Tensor b = p.trans_b ? rand({p.n, p.k}).t() : rand({p.k, p.n});
   const auto repeat = [&] {
@@ -22,7 +22,7 @@ void streams(ReelReport& report, double secs, const bench::Size& size) {
   const auto stream = [&](const std::string& kernel, double moved, const auto& f) {
     const std::string name = "k.stream." + kernel + "." + size.name;
     report.run(name, [&] {
-      const std::string limit = bench::field("limit", bench::memcpy_bandwidth(size, secs));
+      const std::string limit = bench::field("limit", bench::memcpy_bandwidth(size, secs, report.threads()));
       const Tensor x = rand({size.rows, size.columns}), y = rand({size.rows, size.columns});
       const Tensor weight = rand({size.columns}), bias = rand({size.columns});
       const auto repeat = [&] {
@@ -38,6 +38,12 @@ void streams(ReelReport& report, double secs, const bench::Size& size) {
   stream("tanh", 2, [](T x, T, T, T) { return tanh(x); });
   stream("softmax", 2, [](T x, T, T, T) { return softmax(x, 1); });
   stream("layernorm", 2, [&](T x, T, T weight, T bias) { return layer_norm(x, {size.columns}, weight, bias); });
+  stream("layernorm_grad", 6, [&](T x, T y, T weight, T bias) {
+    EnableGrad recorded;
+    const Tensor a = x.detach().requires_grad_(), w = weight.detach().requires_grad_();
+    const Tensor b = bias.detach().requires_grad_();
+    return grad({layer_norm(a, {size.columns}, w, b)}, {a, w, b}, {y})[0];
+  });
   stream("sum", 1, [](T x, T, T, T) { return sum(x); });
   stream("sum_last", 1, [](T x, T, T, T) { return sum(x, 1); });
   stream("sum_first", 1, [](T x, T, T, T) { return sum(x, 0); });
@@ -68,6 +74,23 @@ int main(int argc, char** argv) {
   report.run("k.gemv600x300.mm1row", [&] {
     const Tensor w = rand({600, 300}).t(), x = rand({1, 300});
     bench::time_calls(report, secs, "k.gemv600x300.mm1row", 100, [&] { return mm(x, w); });
+  });
+  report.run("k.adam.16M", [&] {
+    const Tensor p = rand({16 << 20}).requires_grad_();
+    {
+      EnableGrad recorded;
+      sum(p).backward();
+    }
+    optim::Adam adam({p}, {.lr = 1e-3});
+    bench::time_calls(report, secs, "k.adam.16M", 1, [&] { adam.step(); });
+  });
+  report.run("k.embedding_grad.100000x128", [&] {
+    const Tensor table = rand({20000, 128}).requires_grad_(), g = rand({100000, 128});
+    const Tensor ids = randint(0, 20000, {100000});
+    bench::time_calls(report, secs, "k.embedding_grad.100000x128", 1, [&] {
+      EnableGrad recorded;
+      return grad({embedding(table, ids)}, {table}, {g});
+    });
   });
   for (const bench::Size& size : bench::kSizes) streams(report, secs, size);
   return report.good() ? 0 : 1;

@@ -2,6 +2,7 @@
 // What the sides of bench/kernels.cpp share: shapes, sizes, and the limits of the machine that every figure stands
 // beside, measured in the same process just before it.
 #include <cstring>
+#include <thread>
 
 #include "bench/bench.h"
 
@@ -59,8 +60,8 @@ typedef float Vector16 __attribute__((vector_size(64)));
 #endif
 }  // namespace internal
 
-/// The most GFLOP/s that one core of this machine does.
-inline double peak_gflops(double secs) {
+/// The most GFLOP/s that so many cores of this machine do.
+inline double peak_gflops(double secs, int threads = 1) {
   constexpr int kSteps = 20000;
   auto f = internal::multiply_add_baseline;
   int lanes = 4;
@@ -70,7 +71,7 @@ inline double peak_gflops(double secs) {
 #endif
   volatile float sink = 0;
   const Samples samples = measure([&] { sink = f(kSteps); }, std::min(secs, 0.2));
-  return 2.0 * 12 * lanes * kSteps / samples.cpu() * 1e-9;
+  return threads * 2.0 * 12 * lanes * kSteps / samples.cpu() * 1e-9;
 }
 
 /// The time of a call of f in microseconds; a measurement makes `count`.
@@ -92,19 +93,27 @@ struct Size {
 };
 inline const Size kSizes[] = {{"64MiB", 16384, 1024, 1}, {"128KiB", 32, 1024, 200}};
 
-/// What memcpy moves, read and written, in GB/s.
-inline double memcpy_bandwidth(const Size& size, double secs) {
+/// What memcpy moves, read and written, in GB/s; on several threads, each with a part of a large matrix.
+inline double memcpy_bandwidth(const Size& size, double secs, int threads = 1) {
+  if (size.repeats > 1) threads = 1;
   const std::vector<float> from(static_cast<size_t>(size.rows) * size.columns, 1.0f);
   std::vector<float> to(from.size());
   const Samples samples = measure(
       [&] {
         for (int i = 0; i < size.repeats; ++i) {
-          std::memcpy(to.data(), from.data(), sizeof(float) * from.size());
+          const size_t part = from.size() / static_cast<size_t>(threads);
+          std::vector<std::thread> others;
+          const auto copy = [&](size_t t) {
+            std::memcpy(to.data() + t * part, from.data() + t * part, sizeof(float) * part);
+          };
+          for (size_t t = 1; t < static_cast<size_t>(threads); ++t) others.emplace_back(copy, t);
+          copy(0);
+          for (std::thread& other : others) other.join();
           asm volatile("" : : "r"(to.data()) : "memory");
         }
       },
       std::min(secs, 0.2));
-  return 2 * size.gigabytes() * size.repeats / samples.cpu();
+  return 2 * size.gigabytes() * size.repeats / (threads > 1 ? samples.wall() : samples.cpu());
 }
 
 }  // namespace bench

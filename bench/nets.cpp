@@ -77,6 +77,24 @@ struct Kim : nn::Module {
   }
 };
 
+/// A layer of a Transformer's encoder on 16 sequences of 64 vectors, parameters by their names.
+void transformer(const bench::Report& report, double secs) {
+  nn::TransformerEncoderLayer layer(256, 4, {.dim_feedforward = 1024, .dropout = 0, .batch_first = true});
+  for (const auto& [name, parameter] : layer.named_parameters())
+    fill(parameter, bench::seed_of(name), bench::kTransformerBound);
+  optim::SGD sgd(layer.parameters(), {.lr = 1e-3});
+  const Tensor x = filled({16, 64, 256}, 1, 1), y = filled({16, 64, 256}, 2, 1);
+  const auto step = [&] {
+    const Tensor loss = mse_loss(layer(x), y);
+    sgd.zero_grad();
+    loss.backward();
+    sgd.step();
+    return loss.item<double>();
+  };
+  const std::string more = bench::check_loss(step(), bench::kTransformerLoss);
+  report.time("transformer.train", bench::measure(step, secs), 1e3, "ms", more);
+}
+
 /// Trains and evaluates a net on one batch, repeatedly; `loss` is that before the first step.
 template <class Net>
 void train(const bench::Report& report, double secs, const std::string& name, Net& net, optim::Optimizer& optimizer,
@@ -132,5 +150,6 @@ int main(int argc, char** argv) {
     Kim net;
     infer(report, secs, "cnn.kim.infer", net, words());
   });
+  report.run("transformer.train", [&] { transformer(report, secs); });
   return report.good() ? 0 : 1;
 }

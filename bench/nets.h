@@ -5,7 +5,16 @@
 
 namespace bench {
 
-constexpr double kSeedLoss = 226.907, kMnistLoss = 2.329267, kLenetLoss = 2.303381, kKimLoss = 1.610568;
+constexpr double kSeedLoss = 226.907, kMnistLoss = 2.329267, kLenetLoss = 2.303381, kKimLoss = 1.610568,
+                 kTransformerLoss = 0.334750;
+
+/// The parameters of the Transformer's layer are uniform in ± the bound, each from a seed of its own.
+constexpr float kTransformerBound = 0.05f;
+inline uint64_t seed_of(const std::string& name) {
+  uint64_t seed = 0;
+  for (const char c : name) seed = seed * 31 + static_cast<unsigned char>(c);
+  return seed;
+}
 
 namespace kim {
 constexpr int kBatch = 50, kLength = 60, kWords = 16000;

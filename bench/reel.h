@@ -1,6 +1,7 @@
 #pragma once
 // What reel's own sides of the benchmarks share.
 #include "bench/bench.h"
+#include "bench/scaling.h"
 #include "reel/reel.h"
 
 /// The numbers that all libraries start from.
@@ -20,7 +21,7 @@ inline void zero(std::initializer_list<reel::Tensor> parameters) {
 /// fork().
 class ReelReport : public bench::Report {
  public:
-  explicit ReelReport(const bench::Options& options) : Report("reel", options) {
+  explicit ReelReport(const bench::Options& options) : Report("reel", options), scaling_(options.scaling) {
     reel::set_num_threads(options.threads);
     if (!on_gpu() || options.list || gpu_is_there()) return;
     std::fprintf(stderr, "--device cuda: this machine has no GPU that CUDA can use, or reel was built without CUDA\n");
@@ -29,16 +30,23 @@ class ReelReport : public bench::Report {
 
   void run(const std::string& workload, const std::function<void()>& f) {
     Report::run(workload, [&] {
+#ifdef REEL_BENCH_SCALING
+      if (scaling_) bench::scaling::start(), bench::device.wait = bench::scaling::mark;
+#endif
       if (on_gpu()) {
         reel::set_default_device(reel::kCUDA);
         bench::device.wait = [] { reel::cuda::synchronize(); };
         bench::device.peak_mib = [] { return static_cast<double>(reel::cuda::memory_stats().peak_in_use) / (1 << 20); };
       }
       f();
+#ifdef REEL_BENCH_SCALING
+      if (scaling_) bench::scaling::print(workload.c_str());
+#endif
     });
   }
 
  private:
+  const bool scaling_;
   static bool gpu_is_there() {
     const pid_t child = fork();
     if (child == 0) _exit(reel::cuda::is_available() ? 0 : 1);

@@ -23,12 +23,13 @@ using Json = nlohmann::json;
 /// What one program measured for one workload in one round. A thread's CPU time is what a quiet machine would show; for
 /// several threads and for a GPU the wall clock is taken. The peak of memory is that of the GPU, if there is one.
 struct Result {
-  double value, peak;
+  double value, wall, slow, peak;  // slow: nine of ten were faster, or for a rate, one of ten
   std::optional<double> limit, loss;
 
   explicit Result(const Json& line) {
     const bool on_gpu = line.value("device", "cpu") == "cuda";
     value = line.at(line.at("threads") == 1 && !on_gpu ? "cpu_median" : "median");
+    wall = line.at("median"), slow = line.at("p90");
     peak = line.at(on_gpu ? "peak_device_mib" : "peak_rss_mib");
     if (line.contains("limit")) limit = line.at("limit").get<double>();
     if (line.contains("first_pass_loss")) loss = line.at("first_pass_loss").get<double>();
@@ -202,6 +203,42 @@ void print_table(const Results& results) {
     }
     if (limits) row.push_back(own && own->limit() ? number(*own->limit()) : "");
     row.insert(row.end(), peaks.begin(), peaks.end());
+    table.push_back(std::move(row));
+  }
+  print(table);
+  if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);
+}
+
+/// One thread beside several, of every library; the limit is that of copies or multiplications.
+void print_threads(const Results& results) {
+  int threads = 1;
+  for (const Workload& w : results.workloads) threads = std::max(threads, w.threads);
+  Table table(1, {"workload", "unit"});
+  for (const std::string& library : results.libraries)
+    table[0].insert(table[0].end(),
+                    {display_name(library) + ", 1", fmt::format("{} threads", threads), "speed", "spread", "at p90"});
+  table[0].push_back("limit");
+  for (const Workload& one : results.workloads) {
+    const Workload* several = results.find(one.name, threads);
+    if (one.threads != 1 || !several) continue;
+    std::vector<std::string> row = {one.name, one.unit};
+    for (const std::string& library : results.libraries) {
+      const Rounds *a = one.rounds(library), *b = several->rounds(library);
+      if (!a || !b) {
+        row.insert(row.end(), 5, "");
+        continue;
+      }
+      std::vector<double> before, after, ratios, slow;
+      for (size_t i = 0; i < std::min(a->size(), b->size()); ++i) {
+        before.push_back((*a)[i].wall), after.push_back((*b)[i].wall);
+        ratios.push_back(one.is_rate() ? after[i] / before[i] : before[i] / after[i]);
+        slow.push_back(one.is_rate() ? (*b)[i].slow / (*a)[i].slow : (*a)[i].slow / (*b)[i].slow);
+      }
+      row.insert(row.end(), {number(median(before)), number(median(after)), times(median(ratios)),
+                             times(quantile(ratios, 0)) + " – " + times(quantile(ratios, 1)), times(median(slow))});
+    }
+    const Rounds *a = one.rounds("reel"), *b = several->rounds("reel");
+    row.push_back(a && b && a->limit() && b->limit() ? times(*b->limit() / *a->limit()) : "");
     table.push_back(std::move(row));
   }
   print(table);
@@ -383,6 +420,7 @@ std::vector<std::string> losses(const Results& base, const Results& now) {
 int usage() {
   fmt::print(stderr,
              "usage: report RESULTS [--plot FILE.svg]    the table, and the picture of reel against its peers\n"
+             "       report --threads RESULTS                one thread beside several\n"
              "       report --base RESULTS RESULTS [--losses FILE]    whether the second is slower than the first\n");
   return 2;
 }
@@ -396,6 +434,8 @@ int main(int argc, char** argv) try {
     const std::string word = argv[i];
     if (word.rfind("--", 0) != 0)
       files.push_back(word);
+    else if (word == "--threads")
+      flags[word] = "";
     else if ((word == "--plot" || word == "--base" || word == "--losses") && i + 1 < argc)
       flags[word] = argv[++i];
     else
@@ -411,7 +451,10 @@ int main(int argc, char** argv) try {
     }
     return lost.empty() ? 0 : 1;
   }
-  print_table(results);
+  if (flags.count("--threads"))
+    print_threads(results);
+  else
+    print_table(results);
   if (flags.count("--plot")) Picture(results, flags["--plot"]).draw();
   return losses_agree(results) ? 0 : 1;
 } catch (const std::exception& e) {

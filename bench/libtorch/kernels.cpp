@@ -9,7 +9,7 @@ using torch::Tensor;
 namespace {
 
 void product(const bench::Report& report, double secs, const bench::Product& p) {
-  const std::string limit = bench::field("limit", bench::peak_gflops(secs));
+  const std::string limit = bench::field("limit", bench::peak_gflops(secs, report.threads()));
   const Tensor a = p.trans_a ? torch::rand({p.k, p.m}).t() : torch::rand({p.m, p.k});
   const Tensor b = p.trans_b ? torch::rand({p.n, p.k}).t() : torch::rand({p.k, p.n});
   Tensor c = torch::empty({p.m, p.n});
@@ -24,7 +24,7 @@ void streams(const bench::Report& report, const Run& run, double secs, const ben
   const auto stream = [&](const std::string& kernel, double moved, const auto& f) {
     const std::string name = "k.stream." + kernel + "." + size.name;
     run(name, [&] {
-      const std::string limit = bench::field("limit", bench::memcpy_bandwidth(size, secs));
+      const std::string limit = bench::field("limit", bench::memcpy_bandwidth(size, secs, report.threads()));
       const Tensor x = torch::rand({size.rows, size.columns}), y = torch::rand({size.rows, size.columns});
       Tensor out = torch::empty({size.rows, size.columns});
       const auto repeat = [&] {

@@ -81,6 +81,29 @@ struct Kim {
   }
 };
 
+void transformer(const bench::Report& report, double secs) {
+  torch::nn::TransformerEncoderLayer layer(
+      torch::nn::TransformerEncoderLayerOptions(256, 4).dim_feedforward(1024).dropout(0));
+  for (auto& parameter : layer->named_parameters()) {
+    torch::NoGradGuard guard;
+    parameter.value().copy_(
+        filled(parameter.value().sizes(), bench::seed_of(parameter.key()), bench::kTransformerBound));
+  }
+  torch::optim::SGD sgd(layer->parameters(), torch::optim::SGDOptions(1e-3));
+  // This layer takes sequences first; a transposed view costs it nothing.
+  const Tensor x = filled({16, 64, 256}, 1, 1).detach().transpose(0, 1).contiguous();
+  const Tensor y = filled({16, 64, 256}, 2, 1).detach().transpose(0, 1).contiguous();
+  const auto step = [&] {
+    const Tensor loss = F::mse_loss(layer(x), y);
+    sgd.zero_grad();
+    loss.backward();
+    sgd.step();
+    return loss.item<double>();
+  };
+  const std::string more = bench::check_loss(step(), bench::kTransformerLoss);
+  report.time("transformer.train", bench::measure(step, secs), 1e3, "ms", more);
+}
+
 template <class Net>
 void train(const bench::Report& report, double secs, const std::string& name, const Net& net,
            torch::optim::Optimizer& optimizer, const Tensor& x, const Tensor& y, double expected_loss) {
@@ -130,5 +153,6 @@ int main(int argc, char** argv) {
     train(report, secs, "cnn.kim.train", net, adagrad, words(), classes(bench::kim::kBatch, 5), bench::kKimLoss);
   });
   report.run("cnn.kim.infer", [&] { infer(report, secs, "cnn.kim.infer", Kim(), words()); });
+  report.run("transformer.train", [&] { transformer(report, secs); });
   return report.good() ? 0 : 1;
 }
