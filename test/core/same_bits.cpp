@@ -103,7 +103,7 @@ TEST_CASE("large operands give the same bits for 1, 2, 3 and 8 threads", "[threa
 TEST_CASE("training gives the same bits for 1, 2, 3 and 8 threads", "[threads][cpu]") {
   struct Net : nn::Module {
     nn::Embedding words{*this, "words", 500, 64};
-    nn::LayerNorm norm{*this, "norm", {128}};
+    nn::LayerNorm norm{*this, "norm", 128};
     nn::Linear hidden{*this, "hidden", 128, 300}, out{*this, "out", 300, 200};
     Tensor forward(const Tensor& x) const {
       return out(dropout(relu(hidden(norm(words(x).flatten(1)))), 0.1, is_training()));
