@@ -46,7 +46,7 @@ class ReelReport : public bench::Report {
   }
 
  private:
-  const bool scaling_;
+  [[maybe_unused]] const bool scaling_;
   static bool gpu_is_there() {
     const pid_t child = fork();
     if (child == 0) _exit(reel::cuda::is_available() ? 0 : 1);
