@@ -7,13 +7,11 @@
 namespace reel::cpu {
 
 /// Temporary memory of a kernel, from the caching allocator: fresh pages of the system would cost more than most
-/// kernels.
+/// kernels. Its functions are not inline: the linker must not mix up what files of simd/ are compiled for.
 class Scratch {
  public:
-  explicit Scratch(size_t bytes = 0) : bytes_(bytes), data_(bytes ? allocate_cpu(bytes) : nullptr) {}
-  ~Scratch() {
-    if (data_) release_cpu(data_, bytes_);
-  }
+  explicit Scratch(size_t bytes = 0);
+  ~Scratch();
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   template <class T = void>
