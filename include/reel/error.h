@@ -10,8 +10,8 @@ namespace reel {
 
 /// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op (or
 /// the file and offset), says what is wrong and shows the values. Everything that the caller holds is left unchanged
-/// (the strong exception guarantee). Functions that only make text or lists for the caller, such as summary() and
-/// Vocabulary's, throw std::bad_alloc when these find no memory.
+/// (the strong exception guarantee). Functions that only make text or lists for the caller (tables, names,
+/// vocabularies) throw std::bad_alloc when these find no memory.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
