@@ -408,7 +408,7 @@ int main(int argc, char** argv) {
   int wrong = 0, cases = 0;
   long first = 0;
   const auto test = [&](const char* title, const Program& program, bool warm) {
-    if (wanted && std::strcmp(title, wanted)) return;
+    if (wanted && std::strcmp(title, wanted) != 0) return;
     Values expected;
     if (warm)
       for (int i = 0; i < 3; ++i) expected = program();
@@ -439,7 +439,7 @@ int main(int argc, char** argv) {
   }
   for (const Row& row : op_table())
     for (const DType dtype : {kFloat32, kBFloat16})
-      if (std::strncmp(row.name, "conv", 4))
+      if (std::strncmp(row.name, "conv", 4) != 0)
         test(
             row.name, [&] { return run_row(row, dtype); }, true);
   std::filesystem::remove_all(folder);
