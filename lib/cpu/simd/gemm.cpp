@@ -7,7 +7,7 @@
 #include "lib/kernels/gemm.h"
 #include "reel/threads.h"
 
-// Matrix products with few rows, at which BLAS is slow (batch size 1, above all); all others go to BLAS
+// Matrix products with few rows, at which BLAS is slow (batch size 1, above all); all others go to libraries
 // (lib/cpu/gemm.cpp). Blocks of C of up to four rows are kept in registers; neither A nor B is packed, which few rows
 // would not pay for.
 namespace reel::cpu::REEL_ISA {
@@ -216,17 +216,21 @@ void product_nt(const Product<T>& g) {
   if (i < g.m) rows_nt<1, kManyRegisters ? 8 : 4>(g, i);
 }
 
-// Limits measured against OpenBLAS 0.3.21, which spends its time on packing when there are few rows. With AVX-512 these
-// loops win for up to 64 rows if B stays in the second-level cache, from where it is read again for every four rows,
-// and if k is long enough to pay for the sum over lanes that trans_b takes.
+// Limits measured against OpenBLAS 0.3.21, which spends its time on packing when there are few rows, and, with AVX-512,
+// against oneDNN 2.6. With AVX-512 these loops are at par with it for up to 64 rows if B stays in the second-level
+// cache, from where it is read again for every four rows. With trans_b they lose to it (by up to 1.7 times) unless rows
+// of B are long: it is slow to transpose those, above all at steps of a page.
 constexpr int64_t kMaxRows = 8, kMaxRowsInCache = kManyRegisters ? 64 : kMaxRows, kCacheBytes = 1 << 20;
+template <class T>
+constexpr int64_t kMinTransposed = std::is_same_v<T, float> ? 512 : 128;
 
 constexpr int64_t kPartWork = int64_t{1} << 17, kUnit = 64;  // of a product that is divided
 
 template <class T>
-bool is_faster_than_blas(const Gemm& g) {
+bool is_faster_than_library(const Gemm& g) {
   if (g.m <= kMaxRows || g.k == 0) return true;
-  return g.m <= kMaxRowsInCache && g.k >= (g.trans_b ? 128 : 8) && g.n * g.k * int64_t(sizeof(T)) <= kCacheBytes;
+  return g.m <= kMaxRowsInCache && g.k >= (g.trans_b ? kMinTransposed<T> : 8) &&
+         g.n * g.k * int64_t(sizeof(T)) <= kCacheBytes;
 }
 
 template <class T>
@@ -255,7 +259,7 @@ void run_parts(const Gemm& g, int64_t work_of_column) {
 
 template <class T>
 bool run(const Gemm& g) {
-  if (!is_faster_than_blas<T>(g)) return false;
+  if (!is_faster_than_library<T>(g)) return false;
   Product<T> p{.m = g.m,
                .n = g.n,
                .k = g.k,
@@ -310,7 +314,7 @@ void gemm(const Gemm& g) {
   if (is_half(g.dtype)) return gemm(Widened().of(g));
   const bool column = g.n == 1 && g.ldc == 1 && g.m > 1 && !g.bias;
   const Gemm& product = column ? as_row(g) : g;
-  if (!(g.dtype == kFloat32 ? run<float>(product) : run<double>(product))) blas_gemm(g);
+  if (!(g.dtype == kFloat32 ? run<float>(product) : run<double>(product))) large_gemm(g, kManyRegisters);
   if (g.relu) g.dtype == kFloat32 ? rectify<float>(g) : rectify<double>(g);
 }
 
