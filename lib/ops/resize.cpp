@@ -194,7 +194,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     result[2 + i] = size[i];
   }
   if (options.mode == kArea) return area(x, size);
-  if (view.numel == 0) return x.reshape(result);
+  if (view.numel == 0) return x.reshape(result).clone();
   make_tensor(result, view.dtype, x.device());  // a result that is too large is refused before its taps are made
   Tensor y = x;
   for (int i = dims - 1; i >= 0; --i) {

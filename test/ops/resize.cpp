@@ -286,6 +286,11 @@ TEST_CASE("an image of no examples is resized at once", "[ops]") {
   CHECK(x.grad().shape() == x.shape());
 }
 
+TEST_CASE("a resized image of no examples can be changed in place", "[ops]") {
+  const Tensor x = zeros({0, 1, 6}, {.requires_grad = true});
+  CHECK(interpolate(x, {.scale_factor = {0.5}}).asin_().shape() == Shape{0, 1, 3});
+}
+
 TEST_CASE("the nearest element gives the grid a gradient of zeros", "[ops]") {
   const Tensor x = ones({1, 1, 2, 2}), grid = zeros({1, 3, 3, 2}, {.requires_grad = true});
   const Tensor y = grid_sample(x, grid, {.mode = kNearest});
