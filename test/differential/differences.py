@@ -97,6 +97,16 @@ def row_major(program):
     return changed
 
 
+@documented("NaNs get no gradient in `nanmean`, also where all are NaN; PyTorch's get NaN there.")
+def _(d):
+    return in_gradient(d) and "nanmean" in d.ops and only_where(d, torch_nan(d) & (d.reel.data == 0))
+
+
+@documented("The mean of `std_mean` and `var_mean` is a sum that is divided; PyTorch's is updated element by element. What ties with it shows that.")
+def _(d):
+    return in_gradient(d) and not {"std_mean", "var_mean"}.isdisjoint(d.ops) and generic(d, {"minimum", "maximum", "clamp"})
+
+
 def of_few(d):
     """Whether something has normalised one or two elements."""
     few = lambda op, count: any(x.dim() and count(x, arg) <= 2 for x, arg in arguments_of(d, op))
@@ -457,7 +467,8 @@ def _(d):
         return False
     made = next(s for s in d.program if d.number in s.results)
     in_place = any(op.endswith("_") for op in d.ops - {"requires_grad_"})
-    return made.op.base in ("median", "kthvalue") or made.op.name == "tensor" and not in_place and torch.equal(d.reel.data, made.args[0])
+    of_leaf = made.op.name == "tensor" and not in_place and torch.equal(d.reel.data, made.args[0])
+    return made.op.base in ("median", "kthvalue") or of_leaf or d.is_torch_of(with_copies(d.program, {"median", "kthvalue"}))
 
 
 @documented("The views of `split`, `chunk`, `tensor_split` and `unbind` may be changed in place while gradients are recorded.")
@@ -674,7 +685,7 @@ def _(d):
 @documented("`polygamma` and `digamma` are exact to the last digits and infinite at their poles; PyTorch's are not.")
 def _(d):
     if d.kind == "value" and d.op in ("grad", "backward"):
-        poles = ~d.reel.data.isfinite() & ~(d.torch.abs() <= 1e9) | torch_nan(d)
+        poles = ~d.reel.data.isfinite() & ~(d.torch.abs() <= 1e5) | torch_nan(d)
         return bool(d.ops & {"digamma", "polygamma", "lgamma"}) and only_where(d, poles | torch.isclose(d.reel.data, d.torch, rtol=1e-6, atol=1e-8))
     if d.kind != "value" or not d.ops & {"digamma", "polygamma"} or not d.torch.is_floating_point():
         return False

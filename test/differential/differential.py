@@ -177,7 +177,7 @@ def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None,
 
 
 def size_of(x):
-    return largest_of(x.double()).item() if x is not None and x.is_floating_point() and x.numel() else 0
+    return largest_of(x.data.double()).item() if x is not None and x.is_floating_point() and x.numel() else 0
 
 
 def rounded_to(program, values):
