@@ -397,8 +397,10 @@ reel::Device reel::test_device() { return reel::kCPU; }
 int main(int argc, char** argv) {
   std::string name = (std::filesystem::temp_directory_path() / "reel-allocations-XXXXXX").string();
   folder = ::mkdtemp(name.data());
-  // What is made once in a process, when memory first runs out.
+  // What is made once in a process: when memory first runs out, and when oneDNN compiles its products, with thousands
+  // of allocations.
   ::backtrace(frames, 1);
+  mm(ones({128, 128}), ones({128, 128}));
   try {
     empty({int64_t{1} << 50});
   } catch (const OutOfMemoryError&) {
