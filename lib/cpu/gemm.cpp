@@ -15,13 +15,21 @@ CBLAS_TRANSPOSE side(bool transposed) { return transposed ? CblasTrans : CblasNo
 
 void multiply(const Gemm& g, bool onednn, int64_t m, int64_t n, const float* a, const float* b, double beta, float* c) {
   const auto alpha = static_cast<float>(g.alpha), add = static_cast<float>(beta);
-  if (onednn && dnnl_sgemm(g.trans_a ? 'T' : 'N', g.trans_b ? 'T' : 'N', m, n, g.k, alpha, a, g.lda, b, g.ldb, add, c,
-                           g.ldc) == dnnl_success)
-    return;
+  if (onednn) {
+    const SingleThreadOnednn single;
+    const char ta = g.trans_a ? 'T' : 'N', tb = g.trans_b ? 'T' : 'N';
+    if (dnnl_sgemm(ta, tb, m, n, g.k, alpha, a, g.lda, b, g.ldb, add, c, g.ldc) == dnnl_success) return;
+  }
   cblas_sgemm(CblasRowMajor, side(g.trans_a), side(g.trans_b), m, n, g.k, alpha, a, g.lda, b, g.ldb, add, c, g.ldc);
 }
 void multiply(const Gemm& g, bool, int64_t m, int64_t n, const double* a, const double* b, double beta, double* c) {
   cblas_dgemm(CblasRowMajor, side(g.trans_a), side(g.trans_b), m, n, g.k, g.alpha, a, g.lda, b, g.ldb, beta, c, g.ldc);
+}
+
+/// Measured with oneDNN 2.6 against OpenBLAS 0.3.21: oneDNN takes some 300 ns to begin, and is slow where C is narrow.
+bool is_faster_with_onednn(const Gemm& g) {
+  const int64_t work = g.m * g.n * g.k;
+  return g.n >= 32 ? work >= (g.trans_b ? 1 << 17 : 1 << 19) : g.n >= 8 && work >= 1 << 20;
 }
 
 /// One tile of C: `rows` and `columns` from (i, j) on.
@@ -86,7 +94,6 @@ void run(const Gemm& g, bool onednn) {
   };
   const int64_t work = std::max<int64_t>(g.m * g.n * g.k, 1);
   if (g.batch * work < 2 * kPartWork) {
-    const SingleThreadOnednn single;
     for (int64_t i = 0; i < g.batch; ++i) run_tile<T>(g, onednn, i, 0, g.m, 0, g.n);
     return;
   }
@@ -94,7 +101,6 @@ void run(const Gemm& g, bool onednn) {
   const int64_t tiles = down * across;
   const int64_t grain = tiles > 1 ? 1 : std::max<int64_t>(1, kPartWork / work);  // products of a batch
   parallel_for(g.batch * tiles, grain, [&, down = down, across = across](int64_t begin, int64_t end) {
-    const SingleThreadOnednn single;
     for (int64_t t = begin; t < end; ++t) {
       // Tiles of one row share pages of C, which two threads at once measured up to 20 % slower.
       const int64_t row = t % down, column = t % tiles / down;
@@ -110,7 +116,7 @@ void large_gemm(const Gemm& gemm, bool avx512) {
   // The tiles are divided among reel's own threads.
   static const bool single = (openblas_set_num_threads(1), true);
   static_cast<void>(single);
-  gemm.dtype == kFloat32 ? run<float>(gemm, avx512) : run<double>(gemm, false);
+  gemm.dtype == kFloat32 ? run<float>(gemm, avx512 && is_faster_with_onednn(gemm)) : run<double>(gemm, false);
 }
 
 }  // namespace reel::cpu

@@ -221,16 +221,14 @@ void product_nt(const Product<T>& g) {
 // cache, from where it is read again for every four rows. With trans_b they lose to it (by up to 1.7 times) unless rows
 // of B are long: it is slow to transpose those, above all at steps of a page.
 constexpr int64_t kMaxRows = 8, kMaxRowsInCache = kManyRegisters ? 64 : kMaxRows, kCacheBytes = 1 << 20;
-template <class T>
-constexpr int64_t kMinTransposed = std::is_same_v<T, float> ? 512 : 128;
-
 constexpr int64_t kPartWork = int64_t{1} << 17, kUnit = 64;  // of a product that is divided
 
 template <class T>
 bool is_faster_than_library(const Gemm& g) {
   if (g.m <= kMaxRows || g.k == 0) return true;
-  return g.m <= kMaxRowsInCache && g.k >= (g.trans_b ? kMinTransposed<T> : 8) &&
-         g.n * g.k * int64_t(sizeof(T)) <= kCacheBytes;
+  if (g.m > kMaxRowsInCache || g.n * g.k * int64_t(sizeof(T)) > kCacheBytes) return false;
+  const bool onednn_is_fast = kManyRegisters && std::is_same_v<T, float> && g.m * g.n * g.k >= 1 << 17;
+  return g.k >= (g.trans_b ? (onednn_is_fast ? 512 : 128) : 8);
 }
 
 template <class T>
