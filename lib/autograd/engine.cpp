@@ -1,5 +1,6 @@
 #include "lib/autograd/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 
@@ -107,6 +108,8 @@ void GraphTask::run(std::span<const Edge> roots, std::vector<Tensor> grads) {
     else if (root.leaf)
       ++state_of(root.leaf).dependencies;
   }
+  if (!observed.empty()) [[unlikely]]
+    begin_following();
   for (size_t i = 0; i < roots.size(); ++i) {
     const Edge& root = roots[i];
     if (root.node)
@@ -121,6 +124,8 @@ void GraphTask::run(std::span<const Edge> roots, std::vector<Tensor> grads) {
     run_node(node);
     drop_node(node);
   }
+  if (!following.empty()) [[unlikely]]
+    end_following();
 }
 
 // The end of this edge has one dependency less.
@@ -175,7 +180,13 @@ void GraphTask::finish_outputs(Node& node) {
 }
 
 void GraphTask::finish_leaf(TensorImpl* leaf, LeafState& state) {
-  if (all_leaves) return leaf->leaf->accumulate(leaf, state.grad);
+  if (all_leaves) {
+    const bool has_grad = !state.grad.empty();
+    leaf->leaf->accumulate(leaf, state.grad);
+    if (!following.empty()) [[unlikely]]
+      leaf_arrived(*leaf->leaf, has_grad);
+    return;
+  }
   if (!state.target) return state.grad.clear();
   FinalGrad grad = state.grad.take(metadata_of(leaf), false);
   if (!grad.defined()) return;
@@ -183,6 +194,40 @@ void GraphTask::finish_leaf(TensorImpl* leaf, LeafState& state) {
   for (size_t t = 0; t < targets.size(); ++t)
     if (targets[t].leaf == leaf) found[t] = grad.dense;
 }
+
+// ---- observers ------------------------------------------------------------------------------------------------------
+
+void GraphTask::begin_following() {
+  for (const LeafGrad* leaf : observed) {
+    auto at = std::find_if(following.begin(), following.end(),
+                           [&](const Following& f) { return f.observer == leaf->observer; });
+    if (at == following.end()) at = following.insert(at, {leaf->observer, {}});
+    at->reached.push_back(leaf->slot);
+  }
+  for (Following& f : following) f.begun = f.observer->begin(f.reached);
+  std::erase_if(following, [](const Following& f) { return !f.begun; });
+}
+
+void GraphTask::leaf_arrived(const LeafGrad& leaf, bool has_grad) {
+  for (const Following& f : following)
+    if (f.observer == leaf.observer) return f.observer->arrived(leaf.slot, has_grad);
+}
+
+void GraphTask::end_following() {
+  for (Following& f : following) {
+    f.observer->end();
+    f.begun = false;
+  }
+  following.clear();
+}
+
+void GraphTask::fail_following() noexcept {
+  for (const Following& f : following)
+    if (f.begun) f.observer->failed();
+  following.clear();
+}
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
 
 // An exception has ended the pass: no gradient may stay behind for the next one. They are at the nodes that are ready,
 // at roots and behind both. Nodes of another pass, where the error may lie, are left alone.
@@ -223,7 +268,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   task.all_leaves = targets.empty();
   task.targets = targets;
   task.found.assign(targets.size(), {});
-  task.stack.clear();
+  task.stack.clear(), task.observed.clear(), task.following.clear();
   task.num_nodes = 0, task.counted = false;
   struct TargetMarks {
     std::vector<Node*> marked;  // not by a pass around this one, which goes on with its own
@@ -239,6 +284,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
     task.run(roots, std::move(grads));
   } catch (...) {
     task.abandon(roots);
+    task.fail_following();
     throw;
   }
   // A graph of a million ops is rare: its stacks are not kept.

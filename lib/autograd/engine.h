@@ -36,7 +36,14 @@ struct GraphTask {
   size_t num_nodes = 0;  // that have been counted
   bool counted = false;  // and all of them: gradients may have been delivered
   std::span<const Edge> targets;
-  std::vector<Tensor> found;  // what reached the targets
+  std::vector<Tensor> found;        // what reached the targets
+  std::vector<LeafGrad*> observed;  // leaves with an observer
+  struct Following {
+    WalkObserver* observer;
+    std::vector<uint32_t> reached;
+    bool begun = false;
+  };
+  std::vector<Following> following;
 
   struct Frame {
     Node* node;
@@ -48,7 +55,11 @@ struct GraphTask {
     const uint32_t at = leaf->leaf->id();
     if (at >= leaves.size()) leaves.resize(at + 1);
     LeafState& state = leaves[at];
-    if (state.pass != id) state.pass = id, state.dependencies = 0, state.target = false;
+    if (state.pass != id) {
+      state.pass = id, state.dependencies = 0, state.target = false;
+      if (leaf->leaf->observer && all_leaves) [[unlikely]]
+        meet(leaf->leaf);
+    }
     return state;
   }
 
@@ -60,6 +71,11 @@ struct GraphTask {
   void finish_outputs(Node& node);
   void finish_leaf(TensorImpl* leaf, LeafState& state);
   void abandon(std::span<const Edge> roots) noexcept;
+  [[gnu::cold, gnu::noinline]] void meet(LeafGrad* leaf) { observed.push_back(leaf); }
+  void begin_following();
+  void leaf_arrived(const LeafGrad& leaf, bool has_grad);
+  void end_following();
+  void fail_following() noexcept;
 };
 
 }  // namespace reel

@@ -120,6 +120,16 @@ void LeafGrad::replace(Tensor grad) {
   std::swap(dense_, grad);
   sparse_ = {}, taken_ = {};
   deferred_.clear();
+  touched = dense_.defined();
+}
+
+void LeafGrad::replace_by_rows(SparseGrad rows) {
+  Tensor dropped;  // freed outside of the mutex
+  std::lock_guard lock(mutex());
+  std::swap(dense_, dropped), std::swap(sparse_, rows);
+  taken_ = {};
+  deferred_.clear();
+  touched = true;
 }
 
 void LeafGrad::drop_recorded_grad() {
@@ -165,6 +175,7 @@ void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
   // Not in a captured graph: a replay would not add to what is pending on the host's side.
   if (hooks.empty() && arrived.has_pending() && !capturing()) {
     std::lock_guard lock(mutex());
+    touched = true;
     if (!deferred_.take_pending(arrived, metadata_of(leaf))) materialize(leaf);
     if (arrived.empty()) return;
   }
@@ -174,6 +185,7 @@ void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
   run_hooks(leaf, grad);
   {
     std::lock_guard lock(mutex());
+    touched = true;
     add(leaf, grad);
   }
   for_each_hook(hooks, [leaf](const Hook& hook) {
@@ -188,6 +200,34 @@ void LeafGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
     if (const Tensor changed = hook.before(grad.dense); changed.defined())
       grad.dense = given_gradient(changed, metadata_of(leaf), "backward", "a hook's gradient");
   });
+}
+
+// ---- observers ------------------------------------------------------------------------------------------------------
+
+void observe(const Tensor& leaf, WalkObserver* observer, uint32_t slot) {
+  LeafGrad& grad = leaf_grad(TensorImpl::of(leaf));
+  REEL_CHECK(!grad.observer, "observe: the leaf has an observer already");
+  grad.observer = observer;
+  grad.slot = slot;
+}
+
+void stop_observing(const Tensor& leaf, const WalkObserver* observer) noexcept {
+  LeafGrad* const grad = TensorImpl::of(leaf)->leaf;
+  if (grad && grad->observer == observer) grad->observer = nullptr;
+}
+
+bool take_touched(const Tensor& leaf) {
+  LeafGrad* const grad = TensorImpl::of(leaf)->leaf;
+  return grad && grad->touched.exchange(false);
+}
+
+bool is_touched(const Tensor& leaf) {
+  const LeafGrad* const grad = TensorImpl::of(leaf)->leaf;
+  return grad && grad->touched;
+}
+
+void set_grad_rows(const Tensor& leaf, SparseGrad rows) {
+  leaf_grad(TensorImpl::of(leaf)).replace_by_rows(std::move(rows));
 }
 
 }  // namespace reel

@@ -1,11 +1,13 @@
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <vector>
 
 #include "lib/autograd/grad_accumulator.h"
+#include "lib/autograd/observer.h"
 
 namespace reel {
 
@@ -34,6 +36,8 @@ class LeafGrad {
   const SparseGrad* sparse(TensorImpl* leaf);
   /// Sets the gradient, and forgets what is deferred. Undefined clears it.
   void replace(Tensor grad);
+  /// The same with rows.
+  void replace_by_rows(SparseGrad rows);
   /// Clears the gradient if it has a history, which may lead back to the leaf and would keep both alive for ever. For a
   /// leaf without handles: nothing can read it.
   void drop_recorded_grad();
@@ -47,6 +51,9 @@ class LeafGrad {
 
   std::vector<Hook> hooks;
   LeafGrad* next = nullptr;  // in the list of free_leaf_grad
+  WalkObserver* observer = nullptr;
+  uint32_t slot = 0;                 // the observer's number of this leaf
+  std::atomic<bool> touched{false};  // see take_touched
 
  private:
   std::recursive_mutex& mutex() const;
