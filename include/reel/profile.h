@@ -16,7 +16,8 @@
 ///   report.save_trace("trace.json");         // for chrome://tracing or ui.perfetto.dev
 ///
 /// or, without changing the program, REEL_PROFILE=trace.json ./program: from its start to its end, with the table on
-/// stderr. When off, the cost per op is one test of a flag.
+/// stderr. Rank 1 of several processes (see reel/distributed.h) writes trace.rank1.json. When off, the cost per op is
+/// one test of a flag.
 namespace reel::profile {
 
 namespace internal {
@@ -25,8 +26,9 @@ extern constinit std::atomic<bool> recording;
 /// Whether something is recorded.
 inline bool running() { return internal::recording.load(std::memory_order_acquire); }
 
-/// What an event is: a kernel, a rule of backward(), a call of a layer, or a Scope of the program.
-enum class Kind : uint8_t { kKernel, kRule, kLayer, kScope };
+/// What an event is: a kernel, a rule of backward(), a call of a layer, a Scope of the program, or a message on its way
+/// between processes. Messages overlap with each other and with everything else; their times are not part of any other.
+enum class Kind : uint8_t { kKernel, kRule, kLayer, kScope, kCommunication };
 
 /// Records a part of the program under a name, if anything is recorded: profile::Scope scope("epoch").
 class Scope {
@@ -46,7 +48,7 @@ struct Event {
   std::string name;  ///< Of the kernel, rule, layer or scope.
   Kind kind;         ///< Which of them it is.
   bool backward;     ///< During a backward pass.
-  int thread;        ///< Numbered by their first events.
+  int thread;        ///< Numbered by their first events; -1 for messages.
   double begin;      ///< When it began.
   double end;        ///< When it ended.
   double self;       ///< Its duration without the events inside of it.

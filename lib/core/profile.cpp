@@ -24,11 +24,6 @@
 namespace reel::profile {
 namespace {
 
-int64_t nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // ---- what a thread writes down --------------------------------------------------------------------------------------
 
 struct Raw {
@@ -48,6 +43,7 @@ struct Buffer {
 struct Recorder {
   std::mutex mutex;
   std::vector<std::unique_ptr<Buffer>> buffers;
+  Buffer messages;
   std::atomic<uint64_t> run{0};  // counts the recordings: a thread's buffer of an earlier one is not used again
   int64_t start = 0;
 };
@@ -71,6 +67,11 @@ Buffer& my_buffer() {
 
 }  // namespace
 
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 namespace internal {
 constinit std::atomic<bool> recording = false;
 }
@@ -80,16 +81,26 @@ void Span::begin(const char* name, Kind kind, int64_t bytes) {
   const bool backward = kind == Kind::kRule || (!mine.open.empty() && mine.events[mine.open.back()].backward);
   if (kind != Kind::kKernel) name = mine.names.emplace(name).first->c_str();  // the kernels' last for ever
   mine.open.push_back(mine.events.size());
-  mine.events.push_back({.name = name, .begin = nanoseconds(), .bytes = bytes, .kind = kind, .backward = backward});
+  mine.events.push_back({.name = name, .begin = now(), .bytes = bytes, .kind = kind, .backward = backward});
 }
 
 void Span::end() {
   Buffer& mine = my_buffer();
   if (mine.open.empty()) return;  // begun in an earlier recording
   Raw& event = mine.events[mine.open.back()];
-  event.end = nanoseconds();
+  event.end = now();
   event.in_use = thread_memory_in_use() - mine.in_use_before;
   mine.open.pop_back();
+}
+
+void add_message(const char* name, int64_t begin, int64_t end, int64_t bytes) {
+  if (!running()) return;
+  Recorder& all = recorder();
+  const std::lock_guard lock(all.mutex);
+  if (begin < all.start) return;  // in an earlier recording
+  name = all.messages.names.emplace(name).first->c_str();
+  all.messages.events.push_back(
+      {.name = name, .begin = begin, .end = end, .bytes = bytes, .kind = Kind::kCommunication, .backward = true});
 }
 
 Scope::Scope(const std::string& name, Kind kind) : recorded_(running()) {
@@ -215,8 +226,9 @@ void start() {
     return new KernelTable(make_recording_table());
   }();
   all.buffers.clear();
+  all.messages = {};
   ++all.run;
-  all.start = nanoseconds();
+  all.start = now();
   internal::recording = true;
   profiling_table = table;
 }
@@ -229,7 +241,7 @@ Report stop() {
   internal::recording = false;
   const auto seconds = [&](int64_t time) { return static_cast<double>(time - all.start) * 1e-9; };
   Report report;
-  report.seconds = seconds(nanoseconds());
+  report.seconds = seconds(now());
   int thread = 0;
   for (const auto& buffer : all.buffers) {
     std::vector<size_t> around;  // places of the events that the present one is in
@@ -245,6 +257,10 @@ Report stop() {
     }
     ++thread;
   }
+  for (const Raw& raw : all.messages.events) {
+    const double begin = seconds(raw.begin), end = seconds(raw.end);
+    report.events.push_back({raw.name, raw.kind, raw.backward, -1, begin, end, end - begin, raw.bytes, 0});
+  }
   return report;
 }
 
@@ -252,17 +268,21 @@ Report stop() {
 
 namespace {
 
-constexpr const char* kKinds[] = {"kernel", "rule", "layer", "scope"};
+std::atomic<int> process_rank = -1;
+
+constexpr const char* kKinds[] = {"kernel", "rule", "layer", "scope", "comm"};
 auto key_of(const Event& e) { return std::tuple(e.name, e.kind, e.backward); }
 
 }  // namespace
+
+void set_rank(int rank) { process_rank = rank; }
 
 std::vector<Row> Report::rows() const {
   std::map<std::tuple<std::string, Kind, bool>, Row> rows;
   std::vector<const Event*> around;
   int thread = -1;
   for (const Event& e : events) {
-    if (std::exchange(thread, e.thread) != e.thread) around.clear();
+    if (std::exchange(thread, e.thread) != e.thread || e.kind == Kind::kCommunication) around.clear();
     while (!around.empty() && around.back()->end <= e.begin) around.pop_back();
     const bool inside =
         std::any_of(around.begin(), around.end(), [&](const Event* o) { return key_of(*o) == key_of(e); });
@@ -286,11 +306,12 @@ std::string Report::table(size_t most) const {
   double inside = 0, shown = 0;
   int threads = 0;
   for (const Event& e : events) threads = std::max(threads, e.thread + 1);
-  for (const Row& row : all) inside += row.self;
+  for (const Row& row : all)
+    if (row.kind != Kind::kCommunication) inside += row.self;
   const double whole = std::max(seconds * std::max(threads, 1), 1e-12);
   for (size_t i = 0; i < std::min(most, all.size()); ++i) {
     const Row& row = all[i];
-    shown += row.self;
+    if (row.kind != Kind::kCommunication) shown += row.self;
     const std::string rate =
         row.bytes && row.self > 0 ? fmt::format("{:.1f}", static_cast<double>(row.bytes) * 1e-9 / row.self) : "";
     text += fmt::format("{:<32} {:<6} {:<8} {:>9} {:>11.3f} {:>11.3f} {:>7.1f} {:>8}\n", row.name,
@@ -309,14 +330,25 @@ void Report::save_trace(const std::filesystem::path& path) const {
   std::ofstream file(path);
   std::map<std::string, std::string> quoted;  // names as JSON
   const char* comma = "";
+  int64_t messages = 0;
+  const int process = std::max(process_rank.load(), 0);
   file << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
   std::vector<std::pair<double, const Event*>> by_end;
   for (const Event& e : events) {
     const auto [name, added] = quoted.try_emplace(e.name);
     if (added) name->second = nlohmann::json(e.name).dump();
-    file << fmt::format(R"({}{{"name": {}, "cat": "{}", "ph": "X", "pid": 0, "tid": {}, "ts": {:.3f}, "dur": {:.3f}, )"
+    if (e.kind == Kind::kCommunication) {  // which overlap: asynchronous events
+      ++messages;
+      for (const auto& [phase, time] : {std::pair('b', e.begin), std::pair('e', e.end)})
+        file << fmt::format(R"({}{{"name": {}, "cat": "{}", "ph": "{}", "id": {}, "pid": {}, "ts": {:.3f}, )"
+                            R"("args": {{"bytes": {}}}}})",
+                            std::exchange(comma, ",\n"), name->second, kKinds[static_cast<int>(e.kind)], phase,
+                            messages, process, time * 1e6, e.bytes);
+      continue;
+    }
+    file << fmt::format(R"({}{{"name": {}, "cat": "{}", "ph": "X", "pid": {}, "tid": {}, "ts": {:.3f}, "dur": {:.3f}, )"
                         R"("args": {{"pass": "{}", "bytes": {}}}}})",
-                        std::exchange(comma, ",\n"), name->second, kKinds[static_cast<int>(e.kind)], e.thread,
+                        std::exchange(comma, ",\n"), name->second, kKinds[static_cast<int>(e.kind)], process, e.thread,
                         e.begin * 1e6, (e.end - e.begin) * 1e6, e.backward ? "backward" : "forward", e.bytes);
     by_end.emplace_back(e.end, &e);
   }
@@ -327,8 +359,8 @@ void Report::save_trace(const std::filesystem::path& path) const {
     int64_t& own = of_thread[event->thread];
     if (own == event->in_use) continue;
     in_use += event->in_use - std::exchange(own, event->in_use);
-    file << fmt::format(R"({}{{"name": "memory", "ph": "C", "pid": 0, "ts": {:.3f}, "args": {{"bytes": {}}}}})",
-                        std::exchange(comma, ",\n"), time * 1e6, in_use);
+    file << fmt::format(R"({}{{"name": "memory", "ph": "C", "pid": {}, "ts": {:.3f}, "args": {{"bytes": {}}}}})",
+                        std::exchange(comma, ",\n"), process, time * 1e6, in_use);
   }
   file << "]}\n";
   file.close();
@@ -348,7 +380,11 @@ struct FromEnvironment {
     try {
       const Report report = stop();
       std::fputs(report.table().c_str(), stderr);
-      report.save_trace(path);
+      std::filesystem::path file = path;
+      if (process_rank >= 0)
+        file.replace_filename(file.stem().string() + ".rank" + std::to_string(process_rank) +
+                              file.extension().string());
+      report.save_trace(file);
     } catch (const Error& error) {
       std::fprintf(stderr, "%s\n", error.what());
     }

@@ -24,4 +24,13 @@ class Span {
   const bool open_;
 };
 
+#pragma GCC visibility push(default)
+/// The time now on the clock of events, in nanoseconds.
+int64_t now();
+/// Records an event of kCommunication, if anything is recorded. Names have to be few.
+void add_message(const char* name, int64_t begin, int64_t end, int64_t bytes);
+/// Which process of a job this is, for the name of REEL_PROFILE's file.
+void set_rank(int rank);
+#pragma GCC visibility pop
+
 }  // namespace reel::profile
