@@ -1,0 +1,16 @@
+#pragma once
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace reel::distributed {
+
+/// All parts, streamed into one string.
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return std::move(text).str();
+}
+
+}  // namespace reel::distributed
