@@ -1,0 +1,134 @@
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "reel/distributed/launch.h"
+#include "reel/distributed/store.h"
+#include "reel/tensor.h"
+
+#pragma GCC visibility push(default)
+namespace reel::distributed {
+
+/// How the tensors of all ranks become one. Sums and averages of float16 and bfloat16 are added in float32, once
+/// rounded; kAvg is of floating-point types; kMin and kMax keep NaN; bool has kMin (and) and kMax (or) only.
+enum class Reduce { kSum, kAvg, kMin, kMax, kProd };
+
+/// Who moves the data.
+enum class Backend {
+  kAuto,     ///< kNccl if the job's tensors are on GPUs and NCCL is there, otherwise kGloo.
+  kGloo,     ///< TCP. Tensors on the CPU; on a GPU they go through pinned memory.
+  kNccl,     ///< GPUs. The library is opened at run time.
+  kThreads,  ///< Ranks are threads of one process: for tests and debugging.
+};
+
+/// A collective or message under way. Copies share it.
+class Work {
+ public:
+  Work() = default;  ///< One that is done.
+  /// CPU tensors: blocks until it is done. Tensors on a GPU: the current stream waits, the calling thread does not.
+  /// Throws the group's Error if it has failed.
+  void wait() const;
+  /// Whether wait() would return or throw at once.
+  bool done() const;
+
+  struct State;  ///< The library's own.
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// What recv() got.
+struct Received {
+  int from;  ///< The rank in the group.
+};
+
+/// Ranks that call collectives together. All of them make the same calls in the same order, from one thread at a time;
+/// unless REEL_DIST_CHECK=0, every call is compared between the ranks before data moves, and a difference is an Error
+/// of kMismatch on all of them that prints each rank's call.
+///
+/// Every call returns at once, and Work::wait() waits for it; until then its tensors must not be used, nor their memory
+/// changed. Results are written into tensors that are given, which may be views of any layout. Tensors that need
+/// gradients are an Error where they would be written: collectives are not recorded (use no_grad, detach, .grad()).
+/// What no Work waits for is complete when the group is destroyed. A message has the timeout from when somebody waits
+/// for it: it may be expected for any time before.
+///
+/// A group is dead after its first Error, and then every call throws that. A destructor waits for what is under way but
+/// messages that nobody has sent, and throws nothing; on the way of an exception it ends the job.
+class ProcessGroup {
+ public:
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  int rank() const;                       ///< In this group.
+  int size() const;                       ///< Of this group.
+  const std::vector<int>& ranks() const;  ///< Of the job, by rank in this group.
+  Backend backend() const;                ///< Never kAuto.
+  Milliseconds timeout() const;           ///< Of one op, from its call to its end.
+
+  Work all_reduce(const Tensor& tensor, Reduce op = Reduce::kSum);  ///< In place.
+  Work broadcast(const Tensor& tensor, int root);                   ///< Root's is copied to the others.
+  Work all_gather(const Tensor& out, const Tensor& in);             ///< out [size, …] = in [...] of every rank.
+  /// Tensors whose first sizes differ by rank: outs[r] is in of rank r, and has its size.
+  Work all_gather_v(std::span<const Tensor> outs, const Tensor& in);
+  Work reduce_scatter(const Tensor& out, const Tensor& in, Reduce op = Reduce::kSum);  ///< in [size, …], out […].
+  Work all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins);  ///< outs[r] = ins[rank()] of rank r.
+  Work gather(std::span<const Tensor> outs, const Tensor& in, int root);       ///< outs are the root's only.
+  Work scatter(const Tensor& out, std::span<const Tensor> ins, int root);      ///< ins are the root's only.
+  Work send(const Tensor& tensor, int to, int tag = 0);    ///< To a recv() of the same tag, dtype and size.
+  Work recv(const Tensor& tensor, int from, int tag = 0);  ///< From a send() of the same tag, dtype and size.
+  /// From whichever of these ranks sends first. Waits.
+  Received recv_any(const Tensor& tensor, std::span<const int> from, int tag = 0);
+  void barrier();  ///< Until all ranks have called it.
+  /// The same with a deadline of its own, whose Error names the ranks that have not come.
+  void monitored_barrier(Milliseconds timeout);
+  std::string broadcast_object(std::string_view bytes, int root);      ///< Any bytes. Waits.
+  std::vector<std::string> all_gather_object(std::string_view bytes);  ///< By rank. Waits.
+
+  /// Ends the group, and the job, on all ranks, with an Error of kAborted that says why.
+  void abort(std::string_view why) noexcept;
+
+  struct Impl;  ///< The library's own.
+  explicit ProcessGroup(std::unique_ptr<Impl> impl);
+  Impl& impl() { return *impl_; }  ///< The library's own.
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Of init_process_group(). Variables of the environment win: who starts a job knows its network.
+struct Options {
+  Backend backend = Backend::kAuto;  ///< Who moves the data.
+  Milliseconds timeout{1'800'000};   ///< Of one op; also REEL_DIST_TIMEOUT, in seconds.
+  Milliseconds rendezvous{300'000};  ///< For all ranks to come.
+  Milliseconds heartbeat{10'000};    ///< A rank that is silent for so long is lost; also REEL_DIST_HEARTBEAT.
+  std::string interface = {};  ///< Of the network, "eth1"; also REEL_IFNAME. Otherwise the one that leads to rank 0.
+};
+
+/// Joins the job that the environment describes (see Launch) and makes the default group. A world of 1 opens no socket.
+/// Calling it twice is an Error. DistributedDataParallel and default_group() call it where nobody has.
+void init_process_group(const Options& options = {});
+/// A rank of a job of threads: each calls it with its member of thread_members(), and has a default group of its own.
+void init_process_group(std::shared_ptr<Member> member, const Options& options = {});
+/// Waits for all ranks, and leaves the job. A rank that waits in a collective for this one gets an Error which says
+/// that it left. At the end of the program, or of a thread of a job of threads, it happens by itself.
+void destroy_process_group();
+bool is_initialized();  ///< Whether this process, or thread of a job of threads, has a default group.
+int rank();             ///< Of this process in the job; 0 where no variable says otherwise. Does not initialize.
+int world_size();       ///< Of the job; 1 where no variable says otherwise. Does not initialize.
+int local_rank();       ///< On this machine. Does not initialize.
+ProcessGroup& default_group();  ///< Of all ranks.
+/// A group of some ranks of the job, in this order. All ranks of the job call it, also those that are not of it, which
+/// get nullptr.
+std::unique_ptr<ProcessGroup> new_group(std::span<const int> ranks);
+
+}  // namespace reel::distributed
+#pragma GCC visibility pop

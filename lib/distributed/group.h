@@ -1,0 +1,196 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/distributed/engine.h"
+
+// What a ProcessGroup, its Works and its Channels share: the queue of its ops, the threads that run them, and its end.
+namespace reel::distributed {
+
+using Clock = std::chrono::steady_clock;
+
+/// Of the group's engine: it goes when all ranks have closed the group, since a connection that is closed earlier takes
+/// with it what others have not read yet.
+struct Retired {
+  std::shared_ptr<Store> store;
+  std::unique_ptr<Engine> engine;
+  int size;
+};
+
+/// One rank's part of the whole job, which its groups share.
+struct Membership {
+  std::shared_ptr<Member> member;  // nullptr in a world of 1
+  Options options;                 // of which backend is not kAuto
+  bool checks = true;              // REEL_DIST_CHECK
+  int rank = 0, world_size = 1;
+  std::string address;  // that engines bind to
+  std::mutex mutex;
+  int groups = 0;  // made so far
+  std::list<Retired> retired;
+
+  /// Closes what all ranks have closed.
+  void bury() noexcept;
+};
+
+class Core;
+
+/// An op under way. Threads of the group use its body, nothing else of it: tensors that it holds are released by those
+/// that launch and wait.
+struct Work::State {
+  virtual ~State() = default;
+  virtual void wait() = 0;
+  virtual bool done() = 0;
+};
+
+/// On the CPU.
+class Op : public Work::State {
+ public:
+  Op(std::shared_ptr<Core> core, std::string what, uint64_t sequence, std::function<void()> body);
+  /// Of a message that goes on by itself.
+  Op(std::shared_ptr<Core> core, std::string what, std::unique_ptr<Message> message, bool sends);
+  void wait() override;
+  bool done() override;
+  void on_finish(std::function<void()> f) { after_ = std::move(f); }
+  int other() const { return other_; }      // rank of a message that is over
+  int64_t ended() const { return ended_; }  // profile::now() when it was over
+
+ private:
+  friend Core;
+  enum Status { kQueued, kRunning, kDone };
+  void finish();  // in a thread of the caller's
+
+  const std::shared_ptr<Core> core_;
+  const std::string what_;
+  const uint64_t sequence_;
+  Clock::time_point deadline_;  // of a message once it is waited for; mutex_ of the core
+  const std::function<void()> body_;
+  const bool sends_ = false;
+  std::function<void()> after_;  // in a thread of the caller's, once; holds the memory of what is under way
+  const std::unique_ptr<Message> message_;
+  Status status_ = kQueued;  // mutex_ of the core
+  bool failed_ = false;      // mutex_ of the core
+  int other_ = -1;
+  int64_t ended_ = 0;
+  std::mutex finishing_;
+};
+
+/// The state of a group. Shared with its Works, which may outlive it.
+class Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(std::shared_ptr<Membership> membership, std::vector<int> ranks, int number);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  /// Connects the ranks, and starts threads. Not of a group of one.
+  void start();
+  /// Waits for what is under way, and stops the threads. Nothing can be launched any more.
+  void close() noexcept;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const std::vector<int>& ranks() const { return ranks_; }
+  const std::string& name() const { return name_; }
+  bool checks() const { return membership_->checks; }
+  Milliseconds timeout() const { return membership_->options.timeout; }
+  Backend backend() const { return membership_->options.backend; }
+  Engine* engine() const { return engine_.get(); }  // nullptr in a group of one
+  Store& store() const { return *store_; }
+
+  /// Throws the Error that has ended the group, if one has.
+  void check() const;
+  uint64_t next_sequence() { return ++sequence_; }
+  uint32_t next_channel() { return ++channels_; }
+  /// Of an op's phase, of which it has 4.
+  static Tag tag(uint32_t channel, uint64_t sequence, uint32_t phase = 0) {
+    return (channel & 0xfff) << 20 | static_cast<Tag>((sequence * 4 + phase) & 0xfffff);
+  }
+
+  void launch(const std::shared_ptr<Op>& op);  ///< For a worker, or who waits first.
+  void launch_message(const std::shared_ptr<Op>& op);
+  void run_now(const std::shared_ptr<Op>& op);  ///< In this thread.
+
+  /// Sums halves in float32, and averages.
+  void all_reduce(Tag tag, void* data, int64_t count, DType dtype, Reduce op);
+
+  void abort(std::string_view why) noexcept;
+  /// Ends the job with this reason, unless it has ended for another one, and the group with the first.
+  [[noreturn]] void end(const Error& reason);
+  /// What is called where an engine has thrown: the first cause becomes the group's Error.
+  [[noreturn]] void explain(const std::string& what, uint64_t sequence, bool of_message = false);
+  /// The Error of ranks that have not come to `what` in time.
+  Error late(const std::string& what, uint64_t sequence, Milliseconds limit, std::vector<int> missing = {}) const;
+  /// Waits until all ranks have come to this place, through the store. The Error names those that have not.
+  void meet(const std::string& place, Milliseconds limit);
+
+ private:
+  friend Op;
+  void work();
+  void watch();
+  void run(Op& op) noexcept;
+  void wait(Op& op);
+  void wait_for_message(Op& op);
+  bool is_over(Op& op);
+  void prune();
+  void idle() noexcept;
+  void compare_settings();
+  void set_interrupt(std::function<void()> interrupt);
+  void fail(const Error& reason) noexcept;
+  [[noreturn]] void throw_error() const;  // mutex_ is held
+  std::vector<Activity> ask() const;      // of all ranks; none if the store does not answer
+
+  const std::shared_ptr<Membership> membership_;
+  const std::vector<int> ranks_;
+  int rank_ = 0;
+  const std::string name_;
+  std::shared_ptr<Store> store_;
+  std::unique_ptr<Engine> engine_;
+  std::atomic<uint64_t> sequence_ = 0;
+  std::atomic<uint32_t> channels_ = 2;
+  std::optional<int64_t> callback_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable queued_, finished_, stopping_;
+  std::deque<Op*> queue_;
+  std::list<std::shared_ptr<Op>> under_way_;  // what has not been seen to be finished
+  Op* closing_ = nullptr;                     // what close() waits for
+  int running_ = 0;
+  bool stop_ = false, closed_ = false;
+  std::atomic<bool> dead_ = false;
+  std::optional<Error> error_;
+  uint64_t meetings_ = 0;
+  std::mutex interrupt_mutex_;
+  std::function<void()> interrupt_;  // of the rendezvous
+  std::vector<std::thread> threads_;
+};
+
+/// Whether a worker may run an op, or the calling thread does so at once.
+enum class Run { kAsync, kNow };
+
+struct ProcessGroup::Impl {
+  std::shared_ptr<Core> core;
+
+  Work all_reduce(const Tensor& tensor, Reduce op, Run run);
+  Work broadcast(const Tensor& tensor, int root, Run run);
+  Work all_gather(const Tensor& out, const Tensor& in, Run run);
+  Work all_gather_v(std::span<const Tensor> outs, const Tensor& in, Run run);
+  Work reduce_scatter(const Tensor& out, const Tensor& in, Reduce op, Run run);
+  Work all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins, Run run);
+  Work gather(std::span<const Tensor> outs, const Tensor& in, int root, Run run);
+  Work scatter(const Tensor& out, std::span<const Tensor> ins, int root, Run run);
+};
+
+/// Waits until all of these ranks have come to `place`, and returns those that have not after `limit`.
+std::vector<int> meet(Store& store, const std::string& place, int rank, std::span<const int> ranks, Milliseconds limit);
+
+}  // namespace reel::distributed

@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "lib/core/profile.h"
+#include "lib/distributed/group.h"
+#include "lib/distributed/text.h"
+#include "reel/distributed/launch.h"
+
+// The default group: that of the process, or of a thread in a job of threads.
+namespace reel::distributed {
+namespace {
+
+/// A duration in seconds that a variable holds, `otherwise` if it is not set.
+Milliseconds seconds_from(const char* variable, Milliseconds otherwise) {
+  const char* const text = std::getenv(variable);
+  if (!text || !*text) return otherwise;
+  double seconds = 0;
+  const std::string_view view = text;
+  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), seconds);
+  REEL_CHECK(error == std::errc() && end == view.data() + view.size() && seconds >= 0.001 && seconds <= 1e9, variable,
+             '=', text, ": expected a number of seconds from 0.001 to 1e9");
+  return Milliseconds(std::llround(seconds * 1000));
+}
+
+bool checks_from_environment() {
+  const char* const text = std::getenv("REEL_DIST_CHECK");
+  const std::string_view value = text ? text : "";
+  REEL_CHECK(value.empty() || value == "0" || value == "1", "REEL_DIST_CHECK=", value, ": expected 0 or 1");
+  return value != "0";
+}
+
+Options with_environment(Options options) {
+  options.timeout = seconds_from("REEL_DIST_TIMEOUT", options.timeout);
+  options.heartbeat = seconds_from("REEL_DIST_HEARTBEAT", options.heartbeat);
+  if (const char* const name = std::getenv("REEL_IFNAME"); name && *name) options.interface = name;
+  REEL_CHECK(options.timeout.count() > 0 && options.rendezvous.count() > 0 && options.heartbeat.count() > 0,
+             "init_process_group: timeouts must be positive");
+  REEL_CHECK(options.backend != Backend::kNccl, "init_process_group: NCCL is not supported yet");
+  return options;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Membership>& membership, std::vector<int> ranks,
+                                         int number) {
+  auto core = std::make_shared<Core>(membership, std::move(ranks), number);
+  try {
+    core->start();
+  } catch (...) {
+    core->close();
+    throw;
+  }
+  return std::make_unique<ProcessGroup>(std::make_unique<ProcessGroup::Impl>(ProcessGroup::Impl{std::move(core)}));
+}
+
+/// A rank of a job.
+class Process {
+ public:
+  /// Of a job whose store is known.
+  Process(std::shared_ptr<Member> member, Options options) : membership_(std::make_shared<Membership>()) {
+    membership_->checks = checks_from_environment();
+    membership_->options = std::move(options);
+    if (member) {
+      membership_->rank = member->rank();
+      membership_->world_size = member->world_size();
+    }
+    if (membership_->world_size > 1) {
+      if (membership_->options.backend != Backend::kThreads) profile::set_rank(membership_->rank);
+      if (membership_->options.backend == Backend::kGloo) membership_->address = local_address(*member);
+      membership_->member = std::move(member);
+    }
+    membership_->groups = 1;
+    group_ = make_group(membership_, all_ranks(membership_->world_size), 0);
+  }
+  ~Process() { close(); }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  int rank() const { return membership_->rank; }
+  int world_size() const { return membership_->world_size; }
+  ProcessGroup& group() { return *group_; }
+
+  std::unique_ptr<ProcessGroup> new_group(std::span<const int> ranks) {
+    REEL_CHECK(!ranks.empty(), "new_group: of no ranks");
+    std::vector<int> sorted(ranks.begin(), ranks.end());
+    std::sort(sorted.begin(), sorted.end());
+    REEL_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(), "new_group: a rank is given twice");
+    REEL_CHECK(sorted.front() >= 0 && sorted.back() < world_size(), "new_group: ranks ", sorted.front(), " to ",
+               sorted.back(), " in a world of ", world_size());
+    const int number = membership_->groups++;
+    membership_->bury();
+    if (!std::binary_search(sorted.begin(), sorted.end(), rank())) return nullptr;
+    return make_group(membership_, {ranks.begin(), ranks.end()}, number);
+  }
+
+  /// Waits for all ranks, unless some of them wait for this one, and leaves.
+  void close() noexcept {
+    if (!group_) return;
+    const auto core = group_->impl().core;
+    group_.reset();
+    Member* const member = membership_->member.get();
+    if (!member) return;
+    if (!member->aborted() && std::uncaught_exceptions() == 0) {
+      try {
+        wait_for_others(*member);
+      } catch (...) {
+        // The job has ended otherwise.
+      }
+    }
+    member->leave();
+    const std::lock_guard lock(membership_->mutex);
+    membership_->retired.clear();
+  }
+
+ private:
+  void wait_for_others(Member& member) {
+    const auto deadline = Clock::now() + membership_->options.timeout;
+    const auto patience = membership_->options.heartbeat * 3 / 4;
+    const auto slice = std::clamp(patience / 8, Milliseconds(10), Milliseconds(250));
+    member.set_activity("destroy_process_group");
+    std::map<int, std::pair<std::string, Clock::time_point>> seen;  // since when a rank has been at something
+    while (Clock::now() < deadline) {
+      const std::vector<int> missing = meet(member, "destroy", rank(), all_ranks(world_size()), slice);
+      if (missing.empty()) return;
+      for (const Activity& activity : member.activities()) {
+        if (std::find(missing.begin(), missing.end(), activity.rank) == missing.end()) continue;
+        auto& [what, since] = seen[activity.rank];
+        if (what != activity.what) {
+          what = activity.what;
+          since = Clock::now();
+        } else if (what.starts_with("left") || (what != "user code" && Clock::now() - since > patience)) {
+          return;  // it waits for what this rank will not do
+        }
+      }
+    }
+  }
+
+  std::shared_ptr<Membership> membership_;
+  std::unique_ptr<ProcessGroup> group_;
+};
+
+/// Where the store of a job may be. Somebody else may listen at the master's port, as torchrun does: rank 0 takes the
+/// first that is free, and who is there says which job it belongs to.
+std::vector<uint16_t> candidate_ports(const Launch& launch) {
+  std::vector<uint16_t> ports = {launch.master_port};
+  if (!launch.store_is_hosted)
+    for (int i = 1; i < 8 && launch.master_port + i <= 65535; ++i)
+      ports.push_back(static_cast<uint16_t>(launch.master_port + i));
+  return ports;
+}
+
+/// The rank's connection to the store, which rank 0 hosts if nobody else does.
+struct Connection {
+  std::unique_ptr<StoreServer> server;
+  std::shared_ptr<Member> member;
+
+  Connection(const Launch& launch, const Options& options) {
+    const std::vector<uint16_t> ports = candidate_ports(launch);
+    StoreOptions store{.host = launch.master_host,
+                       .port = 0,
+                       .run_id = launch.run_id,
+                       .generation = launch.generation,
+                       .world_size = launch.world_size,
+                       .token = launch.token,
+                       .timeout = options.rendezvous,
+                       .heartbeat = options.heartbeat};
+    if (launch.rank == 0 && !launch.store_is_hosted) {
+      for (const uint16_t port : ports) {
+        store.port = port;
+        try {
+          server = std::make_unique<StoreServer>(store);
+          break;
+        } catch (const reel::Error&) {
+          if (port == ports.back()) throw;
+        }
+      }
+      store.port = server->port();
+      member = connect_store(0, store);
+      return;
+    }
+    const auto deadline = Clock::now() + options.rendezvous;
+    const auto until_then = [&] { return std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()); };
+    for (int round = 0;; ++round) {
+      for (size_t i = 0; i < ports.size(); ++i) {
+        store.port = ports[i];
+        // Most often it is the first, and whoever else listens there may say nothing.
+        store.timeout = ports.size() == 1 ? until_then() : std::min(until_then(), Milliseconds(i ? 200 : 1000));
+        try {
+          member = connect_store(launch.rank, store);
+          return;
+        } catch (const Error& error) {
+          // Another job's store is a mismatch, too; this job's does not stop being one.
+          if (ports.size() == 1 || until_then() < Milliseconds(200) || (error.kind == Error::kMismatch && round)) throw;
+        }
+      }
+    }
+  }
+};
+
+/// That of the process. The server outlives the member.
+struct Global {
+  std::mutex mutex;
+  std::optional<Connection> connection;
+  std::unique_ptr<Process> process;
+  ~Global() {
+    process.reset();
+    connection.reset();
+  }
+};
+Global& global() {
+  static Global instance;
+  return instance;
+}
+thread_local std::unique_ptr<Process> of_thread;
+
+const Launch& launch() {
+  static const Launch instance = Launch::from_environment();
+  return instance;
+}
+
+Process* current() {
+  if (of_thread) return of_thread.get();
+  Global& g = global();
+  const std::lock_guard lock(g.mutex);
+  return g.process.get();
+}
+
+Process& initialized() {
+  if (Process* const process = current()) return *process;
+  init_process_group();
+  return *current();
+}
+
+}  // namespace
+
+void init_process_group(const Options& given) {
+  Options options = with_environment(given);
+  REEL_CHECK(options.backend != Backend::kThreads, "init_process_group: ranks that are threads need their member");
+  options.backend = Backend::kGloo;
+  REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");
+  Global& g = global();
+  const std::lock_guard lock(g.mutex);
+  REEL_CHECK(!g.process, "init_process_group: there is a default group already");
+  if (launch().world_size == 1) {
+    g.process = std::make_unique<Process>(nullptr, std::move(options));
+    return;
+  }
+  std::optional<Connection> connection(std::in_place, launch(), options);
+  g.process = std::make_unique<Process>(connection->member, std::move(options));
+  connection->member.reset();
+  g.connection = std::move(connection);
+}
+
+void init_process_group(std::shared_ptr<Member> member, const Options& given) {
+  REEL_CHECK(member, "init_process_group: no member");
+  Options options = with_environment(given);
+  if (options.backend == Backend::kAuto) options.backend = Backend::kThreads;
+  REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");
+  of_thread = std::make_unique<Process>(std::move(member), std::move(options));
+}
+
+void destroy_process_group() {
+  if (of_thread) {
+    of_thread.reset();
+    return;
+  }
+  Global& g = global();
+  const std::lock_guard lock(g.mutex);
+  g.process.reset();
+  g.connection.reset();
+}
+
+bool is_initialized() { return current() != nullptr; }
+
+int rank() {
+  const Process* const process = current();
+  return process ? process->rank() : launch().rank;
+}
+int world_size() {
+  const Process* const process = current();
+  return process ? process->world_size() : launch().world_size;
+}
+int local_rank() { return of_thread ? of_thread->rank() : launch().local_rank; }
+
+ProcessGroup& default_group() { return initialized().group(); }
+std::unique_ptr<ProcessGroup> new_group(std::span<const int> ranks) { return initialized().new_group(ranks); }
+
+}  // namespace reel::distributed
