@@ -1,0 +1,109 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "reel/distributed/group.h"
+#include "reel/nn/module.h"
+
+#pragma GCC visibility push(default)
+namespace reel::distributed {
+
+/// Gradients on their way: replaces how a bucket is summed. Called by the thread that runs the walk, strictly in the
+/// order of the buckets. `flat` [n] holds this rank's gradients, and must hold their sum over all ranks in the end.
+struct GradBucket {
+  int index;    ///< From 0.
+  Tensor flat;  ///< 1-d and contiguous.
+};
+/// Starts the sum of a bucket, and returns what waits for it and finishes it.
+using CommHook = std::function<std::function<void()>(ProcessGroup& group, GradBucket bucket)>;
+/// Built-in hooks.
+namespace hooks {
+CommHook bf16();  ///< Sums in bfloat16: half the bytes, 8 bits of precision.
+CommHook fp16();  ///< Sums in float16: half the bytes; beyond 65504 infinite.
+}  // namespace hooks
+
+/// Of DistributedDataParallel.
+struct DdpOptions {
+  size_t bucket_bytes = 0;              ///< Of a bucket of gradients. 0: 4 MiB with Gloo, 25 MiB with NCCL.
+  size_t first_bucket_bytes = 1 << 20;  ///< Of the first, which leaves earliest.
+  bool broadcast_buffers = true;        ///< Rank 0's, after each synchronized backward().
+  bool static_graph = false;            ///< All ranks use the same parameters in each step, which is checked once.
+  bool divide_by_active = true;         ///< By the ranks that have not joined (see join()); otherwise by all.
+  CommHook hook = {};                   ///< nullptr: all_reduce.
+  ProcessGroup* group = nullptr;        ///< nullptr: the default group.
+};
+
+/// Trains one module on all ranks of a group, each with its own examples (Li et al., "PyTorch Distributed", VLDB 2020):
+///
+///   Net net;
+///   distributed::DistributedDataParallel ddp(net);   // parameters and buffers are those of rank 0 from here on
+///   …
+///   loss.backward();                                 // gradients are the mean over all ranks when it returns
+///
+/// The module is used as before. During backward() gradients are summed in buckets, while the rest of the walk goes on;
+/// buckets depend on the module alone, never on the order of events, so ranks cannot disagree. Graphs may differ by
+/// rank and by step: a parameter that some rank has reached gets the mean, others contribute zeros; one that nobody has
+/// reached since the last reduction keeps its gradient, also undefined. What is reduced is the accumulated grad(),
+/// after hooks. Row-sparse gradients travel as rows, and stay sparse where they are on all ranks. Ranks have the same
+/// bits after each step.
+///
+/// The constructor compares paths, shapes and dtypes of all parameters and buffers between the ranks; a difference is
+/// an Error of kMismatch that names the first. The generators of the ranks are not changed: manual_seed(seed + rank())
+/// gives dropout that differs. It must be destroyed before the module and before the group. Convert, move, unfreeze,
+/// tie and replace parameters before it is made.
+///
+/// backward() with create_graph is an Error, and so are two at once, of two threads or of a hook, that add to the same
+/// gradients; nothing has been sent then, and training may go on. An exception that leaves backward() later, of a rule,
+/// a hook or another rank's, ends the job on all ranks, with gradients that are of no use.
+class DistributedDataParallel {
+ public:
+  /// All ranks of the group construct it at the same time.
+  explicit DistributedDataParallel(nn::Module& module, DdpOptions options = {});
+  ~DistributedDataParallel();
+  DistributedDataParallel(const DistributedDataParallel&) = delete;
+  DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
+
+  /// Within its life backward() adds to the rank's own gradients, without communication; the next backward() outside
+  /// of it, or reduce(), reduces the sum.
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(DistributedDataParallel& ddp);  ///< Use no_sync().
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    DistributedDataParallel& ddp_;
+  };
+  NoSync no_sync();  ///< Begins that.
+
+  /// Around a loop over a rank's own examples, of which others may have more: a rank whose loop is over takes part in
+  /// the others' reductions, with nothing, until all have ended. At the end of its life all parameters are those of a
+  /// rank that was active last.
+  class [[nodiscard]] Join {
+   public:
+    explicit Join(DistributedDataParallel& ddp);  ///< Use join().
+    ~Join() noexcept(false);
+    Join(const Join&) = delete;
+    Join& operator=(const Join&) = delete;
+
+   private:
+    DistributedDataParallel& ddp_;
+    int exceptions_;
+  };
+  Join join();  ///< Begins that.
+
+  /// Reduces accumulated gradients without a walk: after threads that have called backward() within no_sync(), for
+  /// L-BFGS, or on a rank that has no example in this step.
+  void reduce();
+
+  struct Impl;  ///< The library's own.
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace reel::distributed
+#pragma GCC visibility pop

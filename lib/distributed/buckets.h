@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/distributed/channel.h"
+#include "reel/tensor.h"
+
+// Gradients side by side in flat memory, which travels as one.
+namespace reel::distributed {
+
+/// Some parameters of one dtype, whose gradients travel together.
+struct Bucket {
+  DType dtype;
+  std::vector<uint32_t> slots;   // of its parameters
+  std::vector<int64_t> offsets;  // of each in `flat`, in elements
+  int64_t header = 0;            // elements at the front that are no gradients
+  int64_t count = 0;             // of all elements, with the gaps between parameters
+  std::string name;              // "bucket 3 (float32)"
+  Tensor flat;                   // [count], allocated by the caller
+
+  // Of one reduction.
+  uint32_t missing = 0;  // parameters that are not in flat yet
+  Channel::Ticket ticket = 0;
+  std::function<void()> finish;                         // in place of the ticket, with a hook
+  int64_t ready_at = 0, launched_at = 0, ended_at = 0;  // of the profiler's clock
+
+  int64_t bytes() const { return count * size_of(dtype); }
+};
+
+/// The buckets of the parameters `slots`, last ones first, since a backward pass reaches those earliest. It depends on
+/// the parameters alone. A bucket has one dtype, and more bytes than its limit only with a single parameter.
+std::vector<Bucket> make_buckets(std::span<const Tensor> parameters, std::span<const uint32_t> slots,
+                                 size_t first_bytes, size_t bytes);
+
+/// Writes a gradient of any layout to its place in flat memory, zeros if it is undefined.
+void put_gradient(const Tensor& grad, int64_t numel, DType dtype, void* to);
+/// Makes the gradient of a parameter `from` / divisor; in the place of the present gradient, where that is possible.
+void set_gradient(const Tensor& parameter, const void* from, double divisor);
+/// Rows of all ranks, one rank after the other, as one gradient: distinct sorted ids, whose values are added in that
+/// order and divided.
+SparseGrad add_rows(const Tensor& ids, const Tensor& values, double divisor);
+
+/// Memory of a CPU tensor.
+void* memory_of(const Tensor& tensor);
+/// Makes the tensors on all ranks those of the root's, in pieces.
+void broadcast_tensors(Channel& channel, std::span<const Tensor> tensors, int root, int rank, const char* name);
+
+}  // namespace reel::distributed
