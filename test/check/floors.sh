@@ -18,6 +18,7 @@ floor_of() {  # sets floor; it is empty for a path that has none yet
     include/reel/@(tensor|tensor_methods|autograd|amp/autocast|detail/tensor).h | lib/core/* | lib/autograd/*) floor=2 ;;
     include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
     include/reel/@(amp|nn|optim|data|io|state_dict).h | include/reel/@(amp|nn|optim|data|io)/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
+    include/reel/distributed.h | include/reel/distributed/* | lib/distributed/*) floor=5 ;;
     include/reel/@(reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
     *) floor= ;;
   esac

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Programs of strangers: run.sh BUILD installs that build into an empty folder, moves it and builds main.cpp and
-# boundary.cpp against it, by find_package and by pkg-config, with the compiler $CXX. $CUDA_LIBRARIES is where a linker that does not search the CUDA
-# toolkit by itself finds it.
+# Programs of strangers: run.sh BUILD installs that build into an empty folder, moves it and builds main.cpp,
+# boundary.cpp and, where it is part of the package, distributed.cpp against it, by find_package and by pkg-config, with
+# the compiler $CXX. $CUDA_LIBRARIES is where a linker that does not search the CUDA toolkit by itself finds it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
@@ -21,10 +21,16 @@ fi
 
 cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/moved" >/dev/null
 cmake --build "$work/build"
-for program in main boundary; do
-  "$work/build/$program"
+# try PROGRAM PACKAGE [LAUNCHER…]: runs what CMake has built, and what pkg-config's flags build.
+try() {
+  local program=$1 needs=$2
+  shift 2
+  "$@" "$work/build/$program"
   # shellcheck disable=SC2046  # a list of flags
   "${CXX:-c++}" -std=c++20 "$here/$program.cpp" -o "$work/$program" \
-    $(PKG_CONFIG_PATH=$package pkg-config --cflags --libs reel) ${CUDA_LIBRARIES:+-L"$CUDA_LIBRARIES"}
-  LD_LIBRARY_PATH=${package%/pkgconfig}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$work/$program"
-done
+    $(PKG_CONFIG_PATH=$package pkg-config --cflags --libs "$needs") ${CUDA_LIBRARIES:+-L"$CUDA_LIBRARIES"}
+  LD_LIBRARY_PATH=${package%/pkgconfig}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@" "$work/$program"
+}
+try main reel
+try boundary reel
+[[ ! -e $package/reel-distributed.pc ]] || try distributed reel-distributed "$work/moved/bin/reel-run" -n 2 --timeout 60
