@@ -266,6 +266,12 @@ def _(d):
     return in_gradient(d) and only_where(d, torch_nan(d) & in_the_limit(d))
 
 
+@documented("An infinite gradient times a factor 0 is NaN in `cumprod`; PyTorch leaves such products out.")
+def _(d):
+    zeros = some_operand(d, {"cumprod"}, lambda x: (x == 0).any())
+    return in_gradient(d) and zeros and only_where(d, d.reel.data.isnan())
+
+
 @documented("Classes within the margin of `multi_margin_loss` get gradient 0, also of a loss whose own gradient is NaN.")
 def _(d):
     return in_gradient(d) and "multi_margin_loss" in d.ops and only_where(d, torch_nan(d) & (d.reel.data == 0))
@@ -322,7 +328,9 @@ def _(d):
             "PyTorch refuses it, and the other way round.")  # fmt: skip
 def _(d):
     if d.kind == "accepted":
-        return in_message("modified by an inplace operation", "has been modified inplace")(d) and d.is_torch_of(d.program, copied=True)
+        # `normalize` of half types has other values besides, where eps is 0 in them.
+        same = "normalize" in d.ops or d.is_torch_of(d.program, copied=True)
+        return in_message("modified by an inplace operation", "has been modified inplace")(d) and same
     # What divides or clamps is often changed in place, and must not need its result.
     common = ("div:", "clamp:", "hardtanh:", "relu6:", "normalize:", "scatter_reduce")
     return d.kind == "refused" and "a tensor that its gradient needs was changed in place" in d.message and not d.message.startswith(common)
