@@ -5,4 +5,5 @@
 #include "reel/distributed/error.h"
 #include "reel/distributed/group.h"
 #include "reel/distributed/launch.h"
+#include "reel/distributed/sampler.h"
 #include "reel/distributed/store.h"

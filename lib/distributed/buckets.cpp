@@ -37,6 +37,9 @@ void divide(const void* from, int64_t n, double divisor, void* to) {
   }
 }
 
+/// By the leaf and by the caller, and by nobody else.
+bool is_held_twice(const Tensor& grad) { return TensorImpl::of(grad)->refs.load(std::memory_order_acquire) == 2; }
+
 bool may_overwrite(const Tensor& grad) {
   return grad.defined() && grad.is_contiguous() && !grad.requires_grad() && !TensorImpl::of(grad)->is_wrapped_number;
 }
@@ -95,6 +98,30 @@ void set_gradient(const Tensor& parameter, const void* from, double divisor) {
     TensorImpl::of(grad)->storage->changed();
   else
     owner.set_grad(grad);
+}
+
+bool can_adopt(DType dtype, int divisor) {
+  return (dtype == kFloat32 || dtype == kFloat64) && (divisor & (divisor - 1)) == 0;
+}
+
+void put_divided(const Tensor& grad, int64_t numel, DType dtype, double divisor, void* to) {
+  if (!grad.defined()) return put_gradient(grad, numel, dtype, to);
+  const Tensor packed = grad.contiguous();
+  if (dtype == kFloat32)
+    divide<float>(memory_of(packed), numel, divisor, to);
+  else
+    divide<double>(memory_of(packed), numel, divisor, to);
+}
+
+bool adopt_gradient(const Tensor& parameter, const Tensor& flat, int64_t offset) {
+  {
+    const Tensor grad = parameter.grad();
+    if (grad.defined() && !is_held_twice(grad)) return false;
+  }
+  Tensor owner = parameter;
+  void* const at = static_cast<char*>(memory_of(flat)) + offset * size_of(flat.dtype());
+  owner.set_grad(from_blob(at, flat.dtype(), parameter.shape(), [flat] {}));
+  return true;
 }
 
 SparseGrad add_rows(const Tensor& ids, const Tensor& values, double divisor) {

@@ -19,6 +19,7 @@ struct Bucket {
   int64_t count = 0;             // of all elements, with the gaps between parameters
   std::string name;              // "bucket 3 (float32)"
   Tensor flat;                   // [count], allocated by the caller
+  bool adopted = false;          // gradients are its parts, divided on their way into it: see adopt_gradient
 
   // Of one reduction.
   uint32_t missing = 0;  // parameters that are not in flat yet
@@ -38,6 +39,14 @@ std::vector<Bucket> make_buckets(std::span<const Tensor> parameters, std::span<c
 void put_gradient(const Tensor& grad, int64_t numel, DType dtype, void* to);
 /// Makes the gradient of a parameter `from` / divisor; in the place of the present gradient, where that is possible.
 void set_gradient(const Tensor& parameter, const void* from, double divisor);
+/// The same for a bucket of which gradients become parts: no byte is copied after the reduction. `flat` must then be
+/// left to them. Not where somebody else holds the present gradient, and would be left with an old one: false.
+bool adopt_gradient(const Tensor& parameter, const Tensor& flat, int64_t offset);
+/// Whether gradients of this dtype are, which are divided before they are added: the same bits as afterwards, if the
+/// divisor is a power of two, but for sums that leave the range of normal numbers.
+bool can_adopt(DType dtype, int divisor);
+/// Writes a gradient / divisor to its place.
+void put_divided(const Tensor& grad, int64_t numel, DType dtype, double divisor, void* to);
 /// Rows of all ranks, one rank after the other, as one gradient: distinct sorted ids, whose values are added in that
 /// order and divided.
 SparseGrad add_rows(const Tensor& ids, const Tensor& values, double divisor);

@@ -35,8 +35,8 @@ DistributedDataParallel::Impl::Impl(nn::Module& module_, DdpOptions options_)
       world(group.size()) {
   REEL_CHECK(world <= kMaxWorld, "DistributedDataParallel: ", world, " ranks, more than ", kMaxWorld);
   for (auto& [path, tensor] : module.named_parameters()) {
-    REEL_CHECK(tensor.device() == kCPU, "DistributedDataParallel: parameter ", path, " is on ", tensor.device(),
-               "; only CPUs are supported");
+    REEL_CHECK(world == 1 || tensor.device() == kCPU, "DistributedDataParallel: parameter ", path, " is on ",
+               tensor.device(), "; only CPUs are supported");
     if (tensor.requires_grad())
       parameters.emplace_back(path, tensor);
     else
@@ -44,8 +44,8 @@ DistributedDataParallel::Impl::Impl(nn::Module& module_, DdpOptions options_)
   }
   REEL_CHECK(!parameters.empty(), "DistributedDataParallel: no parameter of the module requires a gradient");
   for (const auto& [path, tensor] : module.named_buffers()) {
-    REEL_CHECK(tensor.device() == kCPU, "DistributedDataParallel: buffer ", path, " is on ", tensor.device(),
-               "; only CPUs are supported");
+    REEL_CHECK(world == 1 || tensor.device() == kCPU, "DistributedDataParallel: buffer ", path, " is on ",
+               tensor.device(), "; only CPUs are supported");
     buffers.push_back(tensor);
   }
   for (const auto& [path, tensor] : parameters) described.push_back({path, tensor.dtype(), tensor.shape()});
@@ -95,7 +95,10 @@ void DistributedDataParallel::Impl::make_layout() {
   } else {
     own_header_.assign(header, 0);
   }
-  for (Bucket& bucket : buckets_) bucket.flat = zeros({bucket.count}, {.dtype = bucket.dtype});
+  for (Bucket& bucket : buckets_) {
+    bucket.flat = zeros({bucket.count}, {.dtype = bucket.dtype});
+    bucket.adopted = !options.hook && can_adopt(bucket.dtype, world);
+  }
   header_ = inside ? static_cast<float*>(memory_of(buckets_[0].flat)) : own_header_.data();
   places_.assign(parameters.size(), {});
   for (uint32_t b = 0; b < buckets_.size(); ++b)
@@ -340,7 +343,11 @@ void DistributedDataParallel::Impl::discover(bool active) {
 // Sends the header and all that no walk will bring.
 void DistributedDataParallel::Impl::send_all(bool active) {
   launched_ = 0;
-  for (Bucket& bucket : buckets_) bucket.missing = static_cast<uint32_t>(bucket.slots.size());
+  for (Bucket& bucket : buckets_) {
+    bucket.missing = static_cast<uint32_t>(bucket.slots.size());
+    if (!bucket.flat.defined()) bucket.flat = empty({bucket.count}, {.dtype = bucket.dtype});
+  }
+  if (own_header_.empty()) header_ = static_cast<float*>(memory_of(buckets_[0].flat));
   write_header(active);
   for (Bucket& bucket : buckets_) {
     if (!active) {
@@ -382,8 +389,11 @@ void DistributedDataParallel::Impl::fill(uint32_t slot) {
   Bucket& bucket = buckets_[b];
   const Tensor& parameter = parameters[slot].second;
   if (parameter.sparse_grad()) seen_sparse_[slot] = 1;
-  put_gradient(parameter.grad(), parameter.numel(), bucket.dtype,
-               static_cast<char*>(memory_of(bucket.flat)) + bucket.offsets[i] * size_of(bucket.dtype));
+  void* const to = static_cast<char*>(memory_of(bucket.flat)) + bucket.offsets[i] * size_of(bucket.dtype);
+  if (bucket.adopted)
+    put_divided(parameter.grad(), parameter.numel(), bucket.dtype, world, to);
+  else
+    put_gradient(parameter.grad(), parameter.numel(), bucket.dtype, to);
   if (--bucket.missing == 0) bucket.ready_at = profile::now();
 }
 
@@ -487,11 +497,19 @@ void DistributedDataParallel::Impl::receive_buckets(const Verdict& verdict, bool
       profile::add_message(bucket.name.c_str(), bucket.launched_at, bucket.ended_at, bucket.bytes());
       profile::add_message((bucket.name + ", ready and waiting").c_str(), bucket.ready_at, bucket.launched_at, 0);
     }
-    for (size_t i = 0; i < bucket.slots.size(); ++i)
-      if (verdict.used[bucket.slots[i]])
-        set_gradient(parameters[bucket.slots[i]].second,
-                     static_cast<char*>(memory_of(bucket.flat)) + bucket.offsets[i] * size_of(bucket.dtype),
-                     verdict.divisor);
+    // What was divided on its way into the bucket may have been divided by too many.
+    const double divisor = bucket.adopted ? verdict.divisor / world : verdict.divisor;
+    bool left = false;
+    for (size_t i = 0; i < bucket.slots.size(); ++i) {
+      if (!verdict.used[bucket.slots[i]]) continue;
+      const Tensor& parameter = parameters[bucket.slots[i]].second;
+      if (bucket.adopted && divisor == 1 && adopt_gradient(parameter, bucket.flat, bucket.offsets[i]))
+        left = true;
+      else
+        set_gradient(parameter, static_cast<char*>(memory_of(bucket.flat)) + bucket.offsets[i] * size_of(bucket.dtype),
+                     divisor);
+    }
+    if (left) bucket.flat = {};
   }
 }
 

@@ -351,3 +351,27 @@ TEST_CASE("the profiler shows when buckets were ready, launched and done", "[ddp
   CHECK(events["bucket 1"] == 8);
   CHECK(events["rank 0 came last"] + events["rank 1 came last"] == 2);
 }
+
+TEST_CASE("a gradient that somebody holds stays what it was, or follows where it is added to", "[ddp]") {
+  for (const bool kept : on_ranks(2, [&](int rank) {
+         manual_seed(1);
+         nn::Linear net(4, 4);
+         DistributedDataParallel ddp(net);
+         const auto walk = [&](int seed) { reel::mean(square(net(batch(seed + rank)))).backward(); };
+         walk(0);
+         bool good = true;
+         for (int step = 1; step < 4; ++step) {
+           net.zero_grad();
+           walk(10 * step);
+           const Tensor held = net.weight.grad(), value = held.clone();
+           net.zero_grad();
+           walk(100 * step);
+           good = good && same({held}, {value}) && !same({net.weight.grad()}, {value});
+           const Tensor other = net.weight.grad(), before = other.clone();
+           walk(1000 * step);  // adds to it
+           good = good && same({other}, {net.weight.grad()}) && !same({other}, {before});
+         }
+         return good;
+       }))
+    CHECK(kept);
+}
