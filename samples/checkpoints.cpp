@@ -38,8 +38,12 @@ Checkpoints::Checkpoints(const CommonOptions& options, io::Metadata about)
                  "--checkpoint would replace the file that --save names, ", options.save);
     }
   for (const std::string& file : {options.save, file_})
-    if (!file.empty()) io::check_writable(file);
+    if (!file.empty() && distributed::rank() == 0) io::check_writable(file);
   if (file_.empty()) return;
+  if (distributed::world_size() > 1) {
+    generators_.states = zeros({distributed::world_size(), 2}, {.dtype = kInt64, .device = kCPU});
+    checkpoint_.add("generators", generators_);
+  }
   for (const int signal : {SIGINT, SIGTERM}) stop_on(signal);
 }
 
@@ -58,21 +62,54 @@ void Checkpoints::resume() {
     REEL_CHECK(saved != found->metadata.end() && saved->second == value, found->path,
                ": the checkpoint is of other data: its ", key, " differs");
   }
+  if (distributed::rank() > 0) {  // the file has rank 0's
+    set_rng_state(generators_.states[distributed::rank()]);
+    totals_->reset();
+  }
   std::printf("continues from %s\n", found->path.c_str());
   std::fflush(stdout);
 }
 
 void Checkpoints::save() {
   if (file_.empty()) return;
-  checkpoint_.save(file_, about_, {.keep = 2});
+  if (distributed::world_size() > 1) {
+    generators_.states = distributed::all_gather(get_rng_state());
+    totals_->collect();
+  }
+  if (distributed::rank() == 0) checkpoint_.save(file_, about_, {.keep = 2});
+  distributed::barrier();
   saved_ = Clock::now();
 }
 
 void Checkpoints::step() {
   if (file_.empty()) return;
-  if (!requested && Clock::now() - saved_ < interval_) return;
+  int signal = requested;
+  bool due = Clock::now() - saved_ >= interval_;
+  if (distributed::world_size() > 1) {  // all do it, or none: signals and clocks differ
+    const Tensor wishes = distributed::all_gather(tensor({static_cast<int64_t>(signal), static_cast<int64_t>(due)}));
+    signal = static_cast<int>(max(wishes.select(1, 0)).item<int64_t>());
+    due = wishes[0][1].item<int64_t>() != 0;
+  }
+  if (!signal && !due) return;
   save();
-  if (requested) throw Stopped{requested, file_};
+  if (signal) throw Stopped{signal, file_};
+}
+
+void Checkpoints::Generators::load_state_dict(const StateDict& dict) {
+  const Tensor* const found = find(dict, "states");
+  REEL_CHECK(found && found->dim() == 2 && found->size(0) == distributed::world_size(),
+             "the checkpoint is of another number of processes than ", distributed::world_size());
+  states = found->clone();
+}
+
+void EpochTotals::collect() {
+  if (distributed::world_size() == 1) return;
+  const Tensor sums = stack({loss_.cpu(), number(static_cast<double>(samples_))});
+  distributed::all_reduce(sums);
+  reset();
+  if (distributed::rank() > 0) return;
+  loss_.fill_(sums[0].item<double>());
+  samples_ = static_cast<int64_t>(sums[1].item<double>());
 }
 
 StateDict EpochTotals::state_dict() const {
@@ -108,4 +145,8 @@ void Best::load_state_dict(const StateDict& dict) {
     if (name.starts_with("model.")) state.emplace_back(name.substr(6), tensor);
   state_ = std::move(state);
   score_ = score;
+}
+
+void save_model(const StateDict& dict, const std::string& file, const io::Metadata& metadata) {
+  if (distributed::rank() == 0) io::save(dict, file, metadata);
 }

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "samples/ranks.h"
+
 // What the samples with a command line share.
 
 /// Options that all of them have; a sample derives its own from these.
@@ -30,8 +32,15 @@ inline void add_common_options(CLI::App& app, CommonOptions& o, const std::strin
   app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--epochs", o.epochs, "passes over the training " + things)->check(CLI::Range(1, 1000000));
-  app.add_option("--batch", o.batch, things + " in a step")->check(CLI::Range(1, 1000000));
+  app.add_option("--batch", o.batch, things + " in a step of each process")->check(CLI::Range(1, 1000000));
   app.add_option("--seed", o.seed, "seed of parameters, order and dropout; the same seed gives the same bits");
+}
+
+/// What --device names; "cuda" is another GPU for each process of a machine.
+inline reel::Device device_of(const CommonOptions& o) {
+  const bool several = reel::distributed::world_size() > 1;
+  return reel::Device::from_string(
+      o.device == "cuda" && several ? "cuda:" + std::to_string(reel::distributed::local_rank()) : o.device);
 }
 
 /// Reads the command line; a number is the program's exit status.
@@ -50,10 +59,11 @@ struct Stopped {
   std::string file;
 };
 
-/// The exit status of run(), whose errors are printed.
+/// The exit status of run(), whose errors are printed. Of several processes rank 0 says how it goes, for all.
 template <class Run>
 int status_of(const char* program, const Run& run) {
   try {
+    if (reel::distributed::rank() > 0) REEL_CHECK(std::freopen("/dev/null", "w", stdout), "no /dev/null");
     run();
     return 0;
   } catch (const Stopped& stopped) {

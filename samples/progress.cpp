@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "samples/ranks.h"
+
 namespace {
 constexpr double kTerminalInterval = 0.1, kLogInterval = 30;  // seconds
 }
@@ -19,7 +21,7 @@ Progress::Progress(std::string title, int64_t total, std::string unit, int64_t b
       next_(terminal_ ? kTerminalInterval : kLogInterval) {}
 
 Progress::~Progress() {
-  if (terminal_) std::fputs("\r\033[K", stderr);
+  if (terminal_ && reel::distributed::rank() == 0) std::fputs("\r\033[K", stderr);
 }
 
 double Progress::seconds() const {
@@ -27,14 +29,19 @@ double Progress::seconds() const {
 }
 
 bool Progress::due() {
-  if (seconds() < next_) return false;
+  if (reel::distributed::rank() > 0 || seconds() < next_) return false;
   next_ = seconds() + (terminal_ ? kTerminalInterval : kLogInterval);
   return true;
 }
 
+double Progress::rate(int64_t done) const {
+  return static_cast<double>((done - before_) * reel::distributed::world_size()) / seconds();
+}
+
 void Progress::draw(int64_t done, double loss) const {
   const double per_second = rate(done);
-  const auto left = static_cast<int64_t>(static_cast<double>(total_ - done) / per_second + 0.5);
+  const auto left =
+      static_cast<int64_t>(static_cast<double>(total_ - done) / static_cast<double>(done - before_) * seconds() + 0.5);
   std::string bar;
   if (terminal_) {
     constexpr int kWidth = 30;

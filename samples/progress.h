@@ -7,7 +7,7 @@
 /// and then.
 class Progress {
  public:
-  /// `unit` is what is counted, for the speed: "trees". So many of them were done `before`.
+  /// `unit` is what is counted, for the speed: "trees". So many of this process's were done `before`.
   Progress(std::string title, int64_t total, std::string unit, int64_t before = 0);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -18,8 +18,8 @@ class Progress {
   void update(int64_t done, const F& loss) {
     if (due()) draw(done, loss());
   }
-  /// How many a second, up to `done`.
-  double rate(int64_t done) const { return static_cast<double>(done - before_) / seconds(); }
+  /// How many a second, up to `done`: of all processes, if there are several.
+  double rate(int64_t done) const;
 
  private:
   double seconds() const;  // since the start

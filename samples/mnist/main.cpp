@@ -61,7 +61,11 @@ data::Subset<Images> slice(const std::shared_ptr<const Images>& images, int64_t 
 
 template <data::Dataset Images>
 void train(Classifier& model, const Images& images, const Images& dev, Device device, const Options& o) {
-  data::DataLoader loader(&images, {.batch_size = o.batch, .shuffle = true, .workers = o.workers, .device = device});
+  // On several processes each reads its share of the images, and gradients are the mean over all.
+  distributed::DistributedDataParallel ddp(model);
+  data::DataLoader loader(&images, distributed::DistributedSampler(images.size(), {.seed = o.seed}),
+                          {.batch_size = o.batch, .workers = o.workers, .device = device});
+  if (distributed::rank() > 0) manual_seed(o.seed + distributed::rank());  // dropout of its own
   optim::AdamW adam(model.parameters(), {.lr = o.lr, .weight_decay = o.weight_decay});
   optim::OneCycleLR schedule(adam, {.max_lr = o.lr, .total_steps = o.epochs * loader.size() + 1});
   EpochTotals totals(device);
@@ -75,7 +79,8 @@ void train(Classifier& model, const Images& images, const Images& dev, Device de
     model.train();
     double speed = 0;
     {
-      Progress progress("epoch " + std::to_string(epoch), images.size(), "images", totals.samples());
+      int64_t done = loader.position() * o.batch;
+      Progress progress("epoch " + std::to_string(epoch), loader.size() * o.batch, "images", done);
       for (auto [x, y] : loader) {
         if (o.flip) {
           const Tensor mirrored = rand({x.size(0), 1, 1, 1}, {.device = device}) < 0.5;
@@ -87,21 +92,23 @@ void train(Classifier& model, const Images& images, const Images& dev, Device de
         adam.step();
         schedule.step();
         totals.add(loss.detach() * y.numel(), y.numel());
-        progress.update(totals.samples(), [&] { return totals.mean(); });
+        done += y.numel();
+        progress.update(done, [&] { return totals.mean(); });
         checkpoints.step();
       }
-      speed = progress.rate(totals.samples());
+      speed = progress.rate(done);
     }
+    totals.collect();
     const double right = accuracy(model, dev, device);
     const bool better = best.keep(right, model.state_dict());
     std::printf("epoch %2lld  loss %.4f  dev accuracy %.2f %%  %.0f images/s%s\n", static_cast<long long>(epoch),
                 totals.mean(), right, speed, better ? "  best" : "");
     std::fflush(stdout);
-    if (better && !o.save.empty()) io::save(best.state(), o.save);
+    if (better && !o.save.empty()) save_model(best.state(), o.save);
     totals.reset();
     checkpoints.save();
   }
-  if (!o.save.empty()) io::save(best.state(), o.save);  // also if another run has found it
+  if (!o.save.empty()) save_model(best.state(), o.save);  // also if another run has found it
   model.load_state_dict(best.state());
 }
 
@@ -109,7 +116,7 @@ void train(Classifier& model, const Images& images, const Images& dev, Device de
 template <data::Dataset Images>
 void run(const std::shared_ptr<const Images>& all, const Images& test, const Options& o) {
   manual_seed(o.seed);
-  const Device device = Device::from_string(o.device);
+  const Device device = device_of(o);
   const auto model = make_model(o.model);
   model->to(device);
   if (!o.load.empty()) io::load(*model, o.load);

@@ -118,8 +118,8 @@ Score evaluate(Tagger& model, const Alphabet& alphabet, const std::vector<Senten
 double train(Tagger& model, optim::Optimizer& adam, const std::vector<Encoded>& sentences, const Tensor& rare,
              double word_dropout, data::Batches& batches, EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
-  int64_t done = std::min(batches.position() * batches.batch_size(), static_cast<int64_t>(sentences.size()));
-  Progress progress("epoch " + std::to_string(batches.epoch() + 1), static_cast<int64_t>(sentences.size()), "sentences",
+  int64_t done = batches.position() * batches.batch_size();
+  Progress progress("epoch " + std::to_string(batches.epoch() + 1), batches.size() * batches.batch_size(), "sentences",
                     done);
   for (const std::vector<int64_t>& batch : batches) {
     std::vector<Tensor> losses;
@@ -175,7 +175,7 @@ void run(Options o) {
     return;
   }
   manual_seed(o.seed);
-  set_default_device(Device::from_string(o.device));
+  set_default_device(device_of(o));
   const Corpus corpus = o.data.empty() ? generate_language({}) : read_corpus(o.data, o.word_prefix);
   const bool entities = names_entities(corpus.train);
 
@@ -209,7 +209,11 @@ void run(Options o) {
     const Tensor rare = tensor(seen_once);
     optim::Adam adam(model.parameters(), {.lr = o.lr});
     optim::CosineAnnealingLR schedule(adam, {.T_max = o.epochs, .eta_min = o.lr / 10});
-    data::BatchSampler batches(data::RandomSampler(static_cast<int64_t>(sentences.size())), o.batch);
+    // On several processes each reads its share of the sentences, and gradients are the mean over all.
+    distributed::DistributedDataParallel ddp(model);
+    const auto size = static_cast<int64_t>(sentences.size());
+    data::BatchSampler batches(distributed::DistributedSampler(size, {.seed = o.seed}), o.batch);
+    if (distributed::rank() > 0) manual_seed(o.seed + distributed::rank());  // dropout of its own
     EpochTotals totals;
     Best best;
     if (!o.load.empty()) best.keep(evaluate(model, alphabet, corpus.dev, entities).value(), model.state_dict());
@@ -220,16 +224,17 @@ void run(Options o) {
       const int64_t epoch = batches.epoch() + 1;
       const double speed = train(model, adam, sentences, rare, o.word_dropout, batches, totals, checkpoints);
       schedule.step();
+      totals.collect();
       const Score dev = evaluate(model, alphabet, corpus.dev, entities);
       const bool better = best.keep(dev.value(), model.state_dict());
       std::printf("epoch %2lld  loss/word %.4f  dev: %s  %5.0f sentences/s%s\n", static_cast<long long>(epoch),
                   totals.mean(), dev.to_string().c_str(), speed, better ? "  best" : "");
       std::fflush(stdout);
-      if (better && !o.save.empty()) io::save(best.state(), o.save, alphabet.metadata());
+      if (better && !o.save.empty()) save_model(best.state(), o.save, alphabet.metadata());
       totals.reset();
       checkpoints.save();
     }
-    if (!o.save.empty()) io::save(best.state(), o.save, alphabet.metadata());  // also if another run has found it
+    if (!o.save.empty()) save_model(best.state(), o.save, alphabet.metadata());  // also if another run has found it
     model.load_state_dict(best.state());
   }
   std::printf("dev:  %s\n", evaluate(model, alphabet, corpus.dev, entities).to_string().c_str());

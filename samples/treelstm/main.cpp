@@ -124,8 +124,9 @@ Scores evaluate(TreeClassifier& model, const std::vector<Tree>& trees) {
 double train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vector<Tree>& trees, data::Batches& batches,
              EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
-  int64_t done = std::min(batches.position() * batches.batch_size(), static_cast<int64_t>(trees.size()));
-  Progress progress("epoch " + std::to_string(batches.epoch() + 1), static_cast<int64_t>(trees.size()), "trees", done);
+  int64_t done = batches.position() * batches.batch_size();
+  Progress progress("epoch " + std::to_string(batches.epoch() + 1), batches.size() * batches.batch_size(), "trees",
+                    done);
   for (const std::vector<int64_t>& batch : batches) {
     std::vector<Tensor> losses;
     int64_t nodes = 0;
@@ -160,7 +161,7 @@ void print_baseline(const Dataset& data) {
 
 void run(Options o) {
   manual_seed(o.seed);
-  set_default_device(Device::from_string(o.device));
+  set_default_device(device_of(o));
   const Corpus corpus = o.data.empty() ? generate_listops(o.listops) : read_corpus(o.data);
 
   // The file of a saved model holds its sizes and its vocabulary.
@@ -201,7 +202,11 @@ void run(Options o) {
     optim::Adagrad adagrad(weights, {.lr = o.lr, .weight_decay = o.weight_decay});
     adagrad.add_param_group(model.embedding.parameters(), {.lr = o.embedding_lr});
 
-    data::BatchSampler batches(data::RandomSampler(static_cast<int64_t>(data.train.size())), o.batch);
+    // On several processes each reads its share of the trees, and gradients are the mean over all.
+    distributed::DistributedDataParallel ddp(model);
+    const auto size = static_cast<int64_t>(data.train.size());
+    data::BatchSampler batches(distributed::DistributedSampler(size, {.seed = o.seed}), o.batch);
+    if (distributed::rank() > 0) manual_seed(o.seed + distributed::rank());  // dropout of its own
     EpochTotals totals;
     Best best;
     if (!o.load.empty()) best.keep(evaluate(model, data.dev).root, model.state_dict());
@@ -211,16 +216,17 @@ void run(Options o) {
     while (batches.epoch() < o.epochs) {
       const int64_t epoch = batches.epoch() + 1;
       const double speed = train(model, adagrad, data.train, batches, totals, checkpoints);
+      totals.collect();
       const Scores dev = evaluate(model, data.dev);
       const bool better = best.keep(dev.root, model.state_dict());
       std::printf("epoch %2lld  loss/node %.4f  dev: %s  %5.0f trees/s%s\n", static_cast<long long>(epoch),
                   totals.mean(), to_string(dev, o.classes).c_str(), speed, better ? "  best" : "");
       std::fflush(stdout);
-      if (better && !o.save.empty()) io::save(best.state(), o.save, metadata);
+      if (better && !o.save.empty()) save_model(best.state(), o.save, metadata);
       totals.reset();
       checkpoints.save();
     }
-    if (!o.save.empty()) io::save(best.state(), o.save, metadata);  // also if another run has found it
+    if (!o.save.empty()) save_model(best.state(), o.save, metadata);  // also if another run has found it
     model.load_state_dict(best.state());
   }
   std::printf("dev:  %s\n", to_string(evaluate(model, data.dev), o.classes).c_str());

@@ -69,5 +69,5 @@ for path in /nowhere/x .; do
 done
 # A better model is not replaced by a worse one.
 cp mnist-whole.model again.model
-train mnist again --load again.model --lr 100 || fail "$(<again.log)"
+train mnist again --load again.model --lr 100 --weight-decay 1 || fail "$(<again.log)"
 cmp mnist-whole.model again.model || fail "a worse model has replaced a better one"
