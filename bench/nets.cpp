@@ -1,6 +1,7 @@
 // Nets whose shape never changes: two perceptrons, LeNet-5 and the sentence classifier of Kim 2014.
 #include "bench/nets.h"
 
+#include "bench/lenet.h"
 #include "bench/perceptron.h"
 
 using namespace reel;
@@ -41,21 +42,6 @@ void mlp_mnist(const bench::Report& report, double secs) {
   for (int i = 0; i < kBatches; ++i) first += step() / kBatches;
   report.time("mlp.mnist", bench::measure(step, secs), 1e3, "ms", bench::check_loss(first, bench::kMnistLoss));
 }
-
-struct LeNet : nn::Module {
-  nn::Conv2d conv1{*this, "conv1", 1, 6, 5, {.padding = 2}}, conv2{*this, "conv2", 6, 16, 5};
-  nn::Linear hidden1{*this, "hidden1", 400, 120}, hidden2{*this, "hidden2", 120, 84}, out{*this, "out", 84, 10};
-  LeNet() {
-    fill(conv1.weight, 2, 0.2f), fill(conv2.weight, 3, 0.1f);
-    fill(hidden1.weight, 4, 0.05f), fill(hidden2.weight, 5, 0.1f), fill(out.weight, 6, 0.1f);
-    zero({conv1.bias, conv2.bias, hidden1.bias, hidden2.bias, out.bias});
-  }
-  Tensor forward(const Tensor& image) const {
-    Tensor x = max_pool2d(relu(conv1(image)), 2);
-    x = max_pool2d(relu(conv2(x)), 2);
-    return out(relu(hidden2(relu(hidden1(flatten(x, 1))))));
-  }
-};
 
 /// Kim 2014, "Convolutional Neural Networks for Sentence Classification", without pretrained vectors.
 struct Kim : nn::Module {

@@ -21,17 +21,25 @@ using Json = nlohmann::json;
 // ---- results --------------------------------------------------------------------------------------------------------
 
 /// What one program measured for one workload in one round. A thread's CPU time is what a quiet machine would show; for
-/// several threads and for a GPU the wall clock is taken. The peak of memory is that of the GPU, if there is one.
+/// several threads or processes and for a GPU the wall clock is taken. The peak of memory is that of the GPU, if there
+/// is one.
 struct Result {
   double value, wall, slow, peak;  // slow: nine of ten were faster, or for a rate, one of ten
   std::optional<double> limit, loss;
+  std::string beside;  // what the program has measured turn about with it, if anything
+  double beside_value = 0, ratio = 0, ratio_low = 0, ratio_high = 0;
 
   explicit Result(const Json& line) {
     const bool on_gpu = line.value("device", "cpu") == "cuda";
-    value = line.at(line.at("threads") == 1 && !on_gpu ? "cpu_median" : "median");
+    const bool alone = line.at("threads") == 1 && line.value("processes", 1) == 1;
+    value = line.at(alone && !on_gpu ? "cpu_median" : "median");
     wall = line.at("median"), slow = line.at("p90");
     peak = line.at(on_gpu ? "peak_device_mib" : "peak_rss_mib");
     if (line.contains("limit")) limit = line.at("limit").get<double>();
+    if (line.contains("beside")) {
+      beside = line.at("beside"), beside_value = line.at("beside_median");
+      ratio = line.at("ratio"), ratio_low = line.at("ratio_low"), ratio_high = line.at("ratio_high");
+    }
     if (line.contains("first_pass_loss")) loss = line.at("first_pass_loss").get<double>();
   }
 };
@@ -73,6 +81,7 @@ struct Workload {
     const auto found = of.find(library);
     return found == of.end() ? nullptr : &found->second;
   }
+  bool is_beside() const { return !of.empty() && !of.begin()->second.front().beside.empty(); }
   bool is_rate() const { return unit.size() > 2 && unit.substr(unit.size() - 2) == "/s"; }
   std::string label() const { return threads == 1 ? name : fmt::format("{} ({} threads)", name, threads); }
 };
@@ -187,6 +196,7 @@ void print_table(const Results& results) {
   for (const std::string& library : results.libraries) table[0].push_back(display_name(library) + ", MiB");
 
   for (const Workload& w : results.workloads) {
+    if (w.is_beside()) continue;
     std::vector<std::string> row = {w.label(), w.unit}, peaks;
     const Rounds* own = w.rounds("reel");
     for (const std::string& library : results.libraries) {
@@ -205,8 +215,44 @@ void print_table(const Results& results) {
     row.insert(row.end(), peaks.begin(), peaks.end());
     table.push_back(std::move(row));
   }
-  print(table);
-  if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);
+  if (table.size() > 1) print(table);
+}
+
+/// What has been measured turn about with something else: how many times as fast it is. Two processes.
+void print_beside(const Results& results) {
+  Table table(1, {"workload", "unit"});
+  for (const std::string& library : results.libraries) {
+    table[0].insert(table[0].end(), {display_name(library), "beside", "ratio", "spread"});
+    if (library != "reel") table[0].insert(table[0].end(), {"reel is", "spread"});
+  }
+  for (const Workload& w : results.workloads) {
+    if (!w.is_beside()) continue;
+    std::vector<std::string> row = {w.name, w.unit};
+    const Rounds* own = w.rounds("reel");
+    for (const std::string& library : results.libraries) {
+      const Rounds* rounds = w.rounds(library);
+      if (!rounds) {
+        row.insert(row.end(), library == "reel" ? 4 : 6, "");
+        continue;
+      }
+      std::vector<double> ratios, others;
+      for (const Result& r : *rounds) ratios.push_back(r.ratio), others.push_back(r.beside_value);
+      const bool one = rounds->size() == 1;
+      row.insert(row.end(),
+                 {number(rounds->value()), rounds->front().beside + " " + number(median(others)), times(median(ratios)),
+                  times(one ? rounds->front().ratio_low : quantile(ratios, 0)) + " – " +
+                      times(one ? rounds->front().ratio_high : quantile(ratios, 1))});
+      if (library == "reel") continue;
+      if (own) {
+        const Speedup speedup(w, *own, *rounds);
+        row.insert(row.end(), {times(speedup.middle), times(speedup.low) + " – " + times(speedup.high)});
+      } else {
+        row.insert(row.end(), 2, "");
+      }
+    }
+    table.push_back(std::move(row));
+  }
+  if (table.size() > 1) print(table);
 }
 
 /// One thread beside several, of every library; the limit is that of copies or multiplications.
@@ -346,6 +392,7 @@ class Picture {
     if (group == "k") return "Kernels";
     if (group == "gpu") return "What only GPUs are for";
     if (group == "tree" || group == "tag" || group == "ner") return "Dynamic models";
+    if (group == "ddp" || group == "allreduce" || group == "wire") return "Two processes";
     return "Dense models";
   }
   std::string title() const {
@@ -451,10 +498,12 @@ int main(int argc, char** argv) try {
     }
     return lost.empty() ? 0 : 1;
   }
-  if (flags.count("--threads"))
+  if (flags.count("--threads")) {
     print_threads(results);
-  else
-    print_table(results);
+  } else {
+    print_table(results), print_beside(results);
+    if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);
+  }
   if (flags.count("--plot")) Picture(results, flags["--plot"]).draw();
   return losses_agree(results) ? 0 : 1;
 } catch (const std::exception& e) {

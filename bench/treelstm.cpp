@@ -1,64 +1,14 @@
-// The constituency Tree-LSTM of Tai et al. 2015, every node by itself, as one first writes it; on one thread and on
-// several that share the parameters.
+// A Tree-LSTM on one thread and on several that share the parameters.
 #include <atomic>
 #include <barrier>
 #include <thread>
 
-#include "bench/corpus.h"
-#include "bench/reel.h"
+#include "bench/tree_model.h"
 
 using namespace reel;
+using namespace tree_model;
 
 namespace {
-
-struct Model : nn::Module {
-  nn::Embedding embedding;
-  nn::NaryTreeLSTM cell{*this, "cell", bench::tree::kEmbedding, bench::tree::kHidden};
-  nn::Linear out{*this, "out", bench::tree::kHidden, bench::tree::kClasses};
-
-  explicit Model(int words) : embedding(*this, "embedding", words, bench::tree::kEmbedding, {.sparse = true}) {
-    uint64_t seed = 1;
-    for (const Tensor& weight : std::vector<Tensor>{embedding.weight, cell.weight_x, cell.weight_h, out.weight})
-      fill(weight, seed++, 0.05f);
-    zero({cell.bias_x, cell.bias_h, out.bias});
-  }
-};
-
-/// A tree with its words and labels as tensors, one a node.
-struct Example {
-  const bench::Tree* tree;
-  std::vector<Tensor> words, labels;
-
-  explicit Example(const bench::Tree& t) : tree(&t) {
-    for (int i = 0; i < t.size(); ++i) {
-      words.push_back(t.left[i] < 0 ? tensor({t.word[i]}) : Tensor());
-      labels.push_back(tensor({t.label[i]}));
-    }
-  }
-};
-
-/// The states of a tree's nodes.
-std::vector<CellState> states(const Model& model, const Example& example) {
-  const bench::Tree& tree = *example.tree;
-  std::vector<CellState> states(tree.size());
-  for (int i = 0; i < tree.size(); ++i)
-    states[i] = tree.left[i] < 0 ? model.cell(model.embedding(example.words[i]))
-                                 : model.cell({}, {states[tree.left[i]], states[tree.right[i]]});
-  return states;
-}
-
-/// The losses of a tree's nodes, behind those of others.
-void add_losses(const Model& model, const Example& example, std::vector<Tensor>& losses) {
-  const std::vector<CellState> tree = states(model, example);
-  for (size_t i = 0; i < tree.size(); ++i)
-    losses.push_back(cross_entropy(model.out(tree[i].h), example.labels[i], kSum));
-}
-
-double backward(const std::vector<Tensor>& losses) {
-  const Tensor loss = sum(stack(losses));
-  (loss / bench::tree::kBatch).backward();
-  return loss.item<double>();
-}
 
 /// One step for every 25 trees; returns the loss a node.
 double train(const Model& model, optim::Optimizer& optimizer, const std::vector<Example>& examples, int64_t nodes) {
