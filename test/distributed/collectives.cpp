@@ -332,7 +332,7 @@ void check_all(int rank) {
 
 }  // namespace
 
-TEST_CASE("collectives between threads") {
+TEST_CASE("collectives between threads", "[threads]") {
   for (const int world : {2, 3, 4}) ranks::threads(world, check_all);
 }
 

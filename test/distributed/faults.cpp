@@ -78,7 +78,7 @@ void check_mismatch(int rank, size_t number) {
 
 }  // namespace
 
-TEST_CASE("ranks of threads that make different calls") {
+TEST_CASE("ranks of threads that make different calls", "[threads]") {
   for (size_t i = 0; i < mismatches().size(); ++i) {
     INFO("mismatch " << i);
     ranks::threads(2, [&](int rank) { check_mismatch(rank, i); });
@@ -126,7 +126,7 @@ void check_wrong_message(int rank) {
   }
 }
 }  // namespace
-TEST_CASE("a message of another size between threads") { ranks::threads(2, check_wrong_message); }
+TEST_CASE("a message of another size between threads", "[threads]") { ranks::threads(2, check_wrong_message); }
 TEST_CASE("a rank of a wrong message", "[.rank]") { ranks::run_rank(check_wrong_message); }
 TEST_CASE("a message of another size over Gloo") { ranks::Processes(2, "a rank of a wrong message").succeed(10s); }
 
@@ -150,7 +150,7 @@ void check_late(int rank) {
 }
 const Options kQuick = {.backend = Backend::kGloo, .timeout = 1000ms};
 }  // namespace
-TEST_CASE("a thread that does not come in time") {
+TEST_CASE("a thread that does not come in time", "[threads]") {
   Options options = kQuick;
   options.backend = Backend::kThreads;
   const auto thrown = ranks::run_threads(2, check_late, options);
@@ -228,7 +228,7 @@ void check_leaving(int rank) {
   expect(Clock::now() - begin < 3s, "late");
 }
 }  // namespace
-TEST_CASE("a thread that leaves early") { ranks::threads(2, check_leaving); }
+TEST_CASE("a thread that leaves early", "[threads]") { ranks::threads(2, check_leaving); }
 TEST_CASE("a rank that leaves early", "[.rank]") { ranks::run_rank(check_leaving); }
 TEST_CASE("a process that leaves early") { ranks::Processes(3, "a rank that leaves early").succeed(10s); }
 
@@ -375,7 +375,7 @@ TEST_CASE("a process that is stopped") {
 
 // ---- many threads ---------------------------------------------------------------------------------------------------
 
-TEST_CASE("64 threads that come at different times") {
+TEST_CASE("64 threads that come at different times", "[threads]") {
   const int world = 64;
   ranks::threads(world, [](int rank) {
     uint32_t x = static_cast<uint32_t>(rank) + 1;
