@@ -5,6 +5,7 @@
 #include "streams.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "simt.h"
@@ -38,7 +39,7 @@ std::set<cudaEvent_t>& events() {
 
 bool blocked(const Stream& stream) {
   const Stream::Task& first = stream.tasks.front();
-  return first.other && first.other->done < first.until;
+  return first.gate ? !first.gate->open() : first.other && first.other->done < first.until;
 }
 bool can_work(const Stream& stream) { return !stream.tasks.empty() && !blocked(stream); }
 
@@ -69,18 +70,24 @@ void wander() {
   }
 }
 
-/// The stream or, if it is blocked by another one, the stream at the end of that chain.
-Stream& worker_for(Stream& stream) {
+/// The stream or, if it is blocked by another one, the stream at the end of that chain; nullptr if that is blocked by
+/// what another thread has to do, or by a circle, which only that can end.
+Stream* worker_for(Stream& stream) {
   Stream* worker = &stream;
-  while (blocked(*worker)) worker = worker->tasks.front().other;
-  return *worker;
+  for (size_t steps = 0; worker && !worker->tasks.empty() && blocked(*worker); ++steps) {
+    const Stream::Task& first = worker->tasks.front();
+    worker = first.gate ? first.gate->needs() : first.other;
+    if (steps > streams().size()) return nullptr;
+  }
+  return worker && !worker->tasks.empty() ? worker : nullptr;
 }
 
 /// Runs a little work, so that a program that polls terminates.
 void nudge(Stream& stream) {
   const Open open(only(stream.device));
   wander();
-  if (!stream.tasks.empty()) step(worker_for(stream));
+  if (stream.tasks.empty()) return;
+  if (Stream* const worker = worker_for(stream)) step(*worker);
 }
 
 void add(Stream& stream, Stream::Task task) {
@@ -216,12 +223,24 @@ cudaError_t issue(Stream& stream, Work work) {
 void reach(Stream& stream, uint64_t ticket) {
   if (stream.done >= ticket) return;
   {
-    const Open open(only(stream.device));
-    for (wander(); stream.done < ticket; wander()) step(worker_for(stream));
+    std::optional<Open> open(only(stream.device));
+    for (wander(); stream.done < ticket; wander()) {
+      if (Stream* const worker = worker_for(stream)) {
+        step(*worker);
+        continue;
+      }
+      open.reset();  // other threads have theirs meanwhile
+      state().changed.wait(state().mutex);
+      open.emplace(only(stream.device));
+    }
     check_borders();
   }
   give_back_unused();
 }
+
+void add_gate(Stream& stream, std::shared_ptr<Gate> gate) { add(stream, {nullptr, nullptr, 0, std::move(gate)}); }
+void notify_gates() { state().changed.notify_all(); }
+
 void finish(Stream& stream) { reach(stream, stream.issued); }
 void finish_all(Devices devices) {
   for (const auto& stream : streams())

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -42,6 +43,16 @@ struct Capture {
   std::unique_ptr<CUgraph_st> graph = std::make_unique<CUgraph_st>();
 };
 
+/// What a stream waits for that is more than another stream's work: a collective of several ranks. A host that
+/// synchronizes with the stream blocks until it is open, while other threads go on.
+class Gate {
+ public:
+  virtual ~Gate() = default;
+  virtual bool open() = 0;
+  /// A stream whose first task is needed before it can open; nullptr if another thread has to do something.
+  virtual cudaStream_t needs() = 0;
+};
+
 }  // namespace simt
 
 /// Runs its tasks when it is synchronized.
@@ -50,6 +61,7 @@ struct CUstream_st {
     simt::Work work;
     cudaStream_t other = nullptr;  // instead of work: blocks until `until` tasks of another stream are done
     uint64_t until = 0;
+    std::shared_ptr<simt::Gate> gate = nullptr;  // instead of work: blocks until it is open
   };
   int device = 0;
   bool legacy = false;  // the device's default stream
@@ -80,6 +92,10 @@ using Stream = CUstream_st;
 Stream* find_stream(cudaStream_t stream);
 /// Appends a task to a stream or, during a capture, a node to its graph.
 cudaError_t issue(Stream& stream, Work work);
+/// Appends a gate.
+void add_gate(Stream& stream, std::shared_ptr<Gate> gate);
+/// Says that a gate may have opened, or what it needs may have come.
+void notify_gates();
 /// Runs all tasks that the stream has.
 void finish(Stream& stream);
 void finish_all(Devices devices = kAllDevices);
@@ -98,6 +114,7 @@ void give_back_unused();
 // errors.
 struct State {
   std::recursive_mutex mutex;
+  std::condition_variable_any changed;  // of gates
   bool in_host_function = false;
 };
 State& state();
