@@ -167,8 +167,8 @@ void upload(const View& from, const View& to) {
   void* const source = staged ? allocate_pinned(bytes) : from.data;
   if (staged) std::memcpy(source, from.data, bytes);
   const cudaError_t status = cudaMemcpyAsync(to.data, source, bytes, cudaMemcpyHostToDevice, stream());
-  if (status == cudaSuccess) note_copy_from(source);
-  if (staged) release_pinned(source);  // reused only after the event that note_copy_from recorded
+  if (status == cudaSuccess) note_copy(source);
+  if (staged) release_pinned(source);  // reused only after the event that note_copy recorded
   check(status, "cudaMemcpyAsync");
 }
 

@@ -9,7 +9,7 @@
 
 // Pinned (page-locked) memory of the host, which a GPU reads by DMA, so that copies from it are asynchronous.
 // Allocating it is slow: blocks, of sizes that are powers of two, are kept for reuse. A block that a GPU may still be
-// reading is not reused before the events of its copies have happened.
+// using is not reused before the events of its copies have happened.
 namespace reel::cuda {
 namespace {
 
@@ -21,14 +21,14 @@ struct Pinned {
   void* data;
   size_t bytes;
   bool captured = false;     // a graph copies from it at each replay: it is not reused
-  std::vector<Copy> copies;  // from it
+  std::vector<Copy> copies;  // from or to it
 };
 
 // Never destroyed: tensors in static storage are released after everything else.
 struct Registry {
   std::mutex mutex;
   std::map<const char*, Pinned> blocks;          // by address
-  std::map<size_t, std::deque<Pinned*>> unused;  // by size; the copies from the first of each end first
+  std::map<size_t, std::deque<Pinned*>> unused;  // by size; the copies of the first of each end first
 
   Pinned* find(const void* address) {
     auto next = blocks.upper_bound(static_cast<const char*>(address));
@@ -36,7 +36,7 @@ struct Registry {
     auto& [data, block] = *--next;
     return static_cast<const char*>(address) < data + block.bytes ? &block : nullptr;
   }
-  /// Have all copies from the block been made?
+  /// Have all copies of the block been made?
   bool done(Pinned& block) {
     std::erase_if(block.copies, [](const Copy& copy) {
       if (cudaEventQuery(copy.made) != cudaSuccess) return cudaGetLastError(), false;
@@ -84,7 +84,7 @@ bool is_pinned(const void* data) {
   return all.find(data) != nullptr;
 }
 
-void note_copy_from(const void* data) {
+void note_copy(const void* data) {
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   Pinned* block = all.find(data);
@@ -109,6 +109,12 @@ void empty_pinned_cache() {
       all.blocks.erase(static_cast<const char*>(block->data));
       return true;
     });
+}
+
+void CudaRuntime::download(int device, const void* from, void* to, size_t bytes) {
+  use({DeviceType::kCUDA, static_cast<int8_t>(device)});
+  CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()));
+  note_copy(to);
 }
 
 }  // namespace reel::cuda

@@ -85,8 +85,8 @@ void release(MemoryBlock* block);
 void* allocate_pinned(size_t bytes);
 void release_pinned(void* data);
 bool is_pinned(const void* data);
-/// Says that a copy from there has been queued on stream(): until it is made, a pinned block is not reused.
-void note_copy_from(const void* data);
+/// Says that a copy from or to there has been queued on stream(): until it is made, a pinned block is not reused.
+void note_copy(const void* data);
 void empty_pinned_cache();
 
 /// Memory of the GPU for as long as a function runs: what is launched before the end may use it.

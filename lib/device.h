@@ -72,6 +72,9 @@ class DeviceRuntime {
   virtual void* allocate_pinned(size_t bytes) = 0;
   virtual void release_pinned(void* data) = 0;
   virtual bool is_pinned(const void* data) = 0;
+  /// Queues a copy from the device to pinned memory on the device's current stream. It is there when an event that is
+  /// recorded afterwards is done; until then the memory is not used again, even if it is released.
+  virtual void download(int device, const void* from, void* to, size_t bytes) = 0;
 
   // ---- streams, events and graphs
   virtual std::shared_ptr<DeviceStream> new_stream(int device) = 0;
@@ -87,11 +90,14 @@ class DeviceRuntime {
   ~DeviceRuntime() = default;  // not virtual: they are in static storage and never destroyed
 };
 
+#pragma GCC visibility push(default)
 /// The runtime of a device; reel::Error if this build has none.
 DeviceRuntime& runtime(Device device);
+#pragma GCC visibility pop
 /// That of the GPUs, nullptr in a build without CUDA (lib/core/no_cuda.cpp).
 DeviceRuntime* cuda_runtime();
 
+#pragma GCC visibility push(default)
 /// Makes a stream the calling thread's current one of its device, and its device the current one, until the guard is
 /// destroyed.
 class DeviceStreamGuard {
@@ -106,6 +112,7 @@ class DeviceStreamGuard {
   const std::shared_ptr<DeviceStream> before_, now_;
   int device_before_;
 };
+#pragma GCC visibility pop
 
 // ---- captures -------------------------------------------------------------------------------------------------------
 
@@ -120,7 +127,9 @@ class GraphCapture {
   ~GraphCapture() = default;
 };
 /// That of the calling thread; nullptr outside of captures.
+#pragma GCC visibility push(default)
 extern constinit thread_local GraphCapture* current_capture;
+#pragma GCC visibility pop
 /// Is the calling thread capturing a graph?
 inline bool capturing() { return current_capture != nullptr; }
 

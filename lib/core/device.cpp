@@ -1,6 +1,7 @@
 #include "lib/device.h"
 
 #include <chrono>
+#include <cstring>
 
 #include "lib/core/allocator.h"
 #include "lib/kernels/table.h"
@@ -60,6 +61,7 @@ class CpuRuntime final : public DeviceRuntime {
   void* allocate_pinned(size_t) override { detail::fail("pin_memory: the CPU copies from any memory"); }
   void release_pinned(void*) override {}
   bool is_pinned(const void*) override { return false; }
+  void download(int, const void* from, void* to, size_t bytes) override { std::memcpy(to, from, bytes); }
 
   std::shared_ptr<DeviceStream> new_stream(int device) override { return current_stream(device); }
   std::shared_ptr<DeviceStream> current_stream(int) override {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "lib/core/tensor_impl.h"
@@ -14,8 +15,8 @@
 namespace reel::distributed {
 namespace {
 
-constexpr int64_t kAlignment = 64;           // of a parameter's place, in bytes
-constexpr size_t kPiece = size_t{16} << 20;  // of broadcast_tensors
+constexpr int64_t kAlignment = 64;             // of a parameter's place, in bytes
+constexpr int64_t kPiece = int64_t{16} << 20;  // of broadcast_tensors
 
 int64_t bytes_of(const Tensor& tensor) { return tensor.numel() * size_of(tensor.dtype()); }
 int64_t aligned(int64_t elements, DType dtype) {
@@ -51,63 +52,81 @@ void* memory_of(const Tensor& tensor) { return view_of(tensor).data; }
 std::vector<Bucket> make_buckets(std::span<const Tensor> parameters, std::span<const uint32_t> slots,
                                  size_t first_bytes, size_t bytes) {
   std::vector<Bucket> buckets;
-  std::map<DType, Bucket> open;
+  std::map<std::tuple<DType, DeviceType, int>, Bucket> open;
   const auto close = [&](Bucket& bucket) {
     bucket.missing = static_cast<uint32_t>(bucket.slots.size());
     buckets.push_back(std::exchange(bucket, {}));
   };
   for (size_t i = slots.size(); i-- > 0;) {
     const Tensor& parameter = parameters[slots[i]];
-    Bucket& bucket = open[parameter.dtype()];
+    const Device device = parameter.device();
+    Bucket& bucket = open[{parameter.dtype(), device.type, device.index}];
     const size_t limit = buckets.empty() ? first_bytes : bytes;
     if (!bucket.slots.empty() && static_cast<size_t>(bucket.bytes() + bytes_of(parameter)) > limit) close(bucket);
     bucket.dtype = parameter.dtype();
+    bucket.device = device;
     bucket.slots.push_back(slots[i]);
     bucket.offsets.push_back(bucket.count);
     bucket.count += aligned(parameter.numel(), bucket.dtype);
     if (static_cast<size_t>(bucket.bytes()) >= limit) close(bucket);
   }
-  for (auto& [dtype, bucket] : open)
+  for (auto& [_, bucket] : open)
     if (!bucket.slots.empty()) close(bucket);
   for (size_t i = 0; i < buckets.size(); ++i) buckets[i].name = concat("bucket ", i, " (", buckets[i].dtype, ")");
   return buckets;
 }
 
-void put_gradient(const Tensor& grad, int64_t numel, DType dtype, void* to) {
-  const size_t bytes = static_cast<size_t>(numel * size_of(dtype));
+void put_gradient(const Tensor& grad, const Tensor& flat, int64_t offset, int64_t numel) {
+  if (flat.is_cuda()) {
+    Tensor place = flat.narrow(0, offset, numel);
+    if (grad.defined())
+      place.view(grad.shape()).copy_(grad);
+    else
+      place.zero_();
+    return;
+  }
+  const int64_t size = size_of(flat.dtype());
+  void* const to = static_cast<char*>(memory_of(flat)) + offset * size;
   if (!grad.defined())
-    std::memset(to, 0, bytes);
-  else if (grad.is_contiguous())
-    std::memcpy(to, memory_of(grad), bytes);
+    std::memset(to, 0, static_cast<size_t>(numel * size));
+  else if (grad.is_contiguous() && !grad.is_cuda())
+    std::memcpy(to, memory_of(grad), static_cast<size_t>(numel * size));
   else
-    from_blob(to, dtype, grad.shape()).copy_(grad);
+    from_blob(to, flat.dtype(), grad.shape()).copy_(grad);
 }
 
-void set_gradient(const Tensor& parameter, const void* from, double divisor) {
+void set_gradient(const Tensor& parameter, const Tensor& flat, int64_t offset, double divisor) {
   Tensor owner = parameter;
   Tensor grad = parameter.grad();
   const bool in_place = may_overwrite(grad);
-  if (!in_place) grad = empty(parameter.shape(), {.dtype = parameter.dtype()});
-  if (grad.dtype() == kFloat32)
+  if (!in_place) grad = empty(parameter.shape(), {.dtype = parameter.dtype(), .device = parameter.device()});
+  char* const from = static_cast<char*>(memory_of(flat)) + offset * size_of(flat.dtype());
+  if (flat.is_cuda()) {  // kernels divide halves in float32 and round them once
+    const Tensor sum = flat.narrow(0, offset, parameter.numel()).view(grad.shape());
+    grad.copy_(divisor == 1 ? sum : sum / divisor);
+  } else if (grad.dtype() == kFloat32) {
     divide<float>(from, grad.numel(), divisor, memory_of(grad));
-  else if (grad.dtype() == kFloat64)
+  } else if (grad.dtype() == kFloat64) {
     divide<double>(from, grad.numel(), divisor, memory_of(grad));
-  else
-    grad.copy_(from_blob(const_cast<void*>(from), grad.dtype(), grad.shape()).to(kFloat32) / divisor);
+  } else {
+    grad.copy_(from_blob(from, grad.dtype(), grad.shape()).to(kFloat32) / divisor);
+  }
   if (in_place)
     TensorImpl::of(grad)->storage->changed();
   else
     owner.set_grad(grad);
 }
 
-bool can_adopt(DType dtype, int divisor) {
-  return (dtype == kFloat32 || dtype == kFloat64) && (divisor & (divisor - 1)) == 0;
+bool can_adopt(const Bucket& bucket, int divisor) {
+  return bucket.device == kCPU && (bucket.dtype == kFloat32 || bucket.dtype == kFloat64) &&
+         (divisor & (divisor - 1)) == 0;
 }
 
-void put_divided(const Tensor& grad, int64_t numel, DType dtype, double divisor, void* to) {
-  if (!grad.defined()) return put_gradient(grad, numel, dtype, to);
+void put_divided(const Tensor& grad, const Tensor& flat, int64_t offset, int64_t numel, double divisor) {
+  if (!grad.defined()) return put_gradient(grad, flat, offset, numel);
   const Tensor packed = grad.contiguous();
-  if (dtype == kFloat32)
+  void* const to = static_cast<char*>(memory_of(flat)) + offset * size_of(flat.dtype());
+  if (flat.dtype() == kFloat32)
     divide<float>(memory_of(packed), numel, divisor, to);
   else
     divide<double>(memory_of(packed), numel, divisor, to);
@@ -132,35 +151,42 @@ SparseGrad add_rows(const Tensor& ids, const Tensor& values, double divisor) {
   std::vector<int64_t> places;
   for (const int64_t id : all)
     places.push_back(std::lower_bound(distinct.begin(), distinct.end(), id) - distinct.begin());
+  const auto on_cpu = [](const std::vector<int64_t>& numbers) { return tensor(numbers, {.device = kCPU}).to(kInt64); };
   Shape shape = values.shape();
   shape[0] = static_cast<int64_t>(distinct.size());
-  Tensor sum = zeros(shape, {.dtype = values.dtype()});
-  sum.index_add_(0, tensor(places).to(kInt64), values);
-  return {tensor(distinct).to(kInt64), sum.div_(divisor)};
+  Tensor sum = zeros(shape, {.dtype = values.dtype(), .device = kCPU});
+  sum.index_add_(0, on_cpu(places), values);
+  return {on_cpu(distinct), sum.div_(divisor)};
 }
 
 void broadcast_tensors(Channel& channel, std::span<const Tensor> tensors, int root, int rank, const char* name) {
   const NoGrad guard;
-  std::vector<char> piece;
+  const auto is_like = [](const Tensor& a, const Tensor& b) {
+    return a.device() == b.device() && (!a.is_cuda() || a.dtype() == b.dtype());
+  };
+  const auto room = [](const Tensor& t) { return aligned(t.numel(), t.dtype()) * size_of(t.dtype()); };
   for (size_t first = 0; first < tensors.size();) {
-    size_t end = first, bytes = 0;
-    const auto room = [](const Tensor& t) { return static_cast<size_t>(bytes_of(t) + 15) / 16 * 16; };
-    while (end < tensors.size() && (end == first || bytes + room(tensors[end]) <= kPiece))
+    size_t end = first;
+    int64_t bytes = 0;
+    while (end < tensors.size() && is_like(tensors[end], tensors[first]) &&
+           (end == first || bytes + room(tensors[end]) <= kPiece))
       bytes += room(tensors[end++]);
-    piece.resize(bytes);
+    // Bytes of any dtypes on the CPU, elements of one on a GPU, which cannot look at memory in two ways.
+    const Device device = tensors[first].device();
+    const DType dtype = device == kCPU ? kUInt8 : tensors[first].dtype();
+    const Tensor piece = empty({bytes / size_of(dtype)}, {.dtype = dtype, .device = device});
     const auto each = [&](auto f) {
-      char* at = piece.data();
-      for (size_t i = first; i < end; ++i) {
-        f(tensors[i], at);
-        at += room(tensors[i]);
+      int64_t at = 0;
+      for (size_t i = first; i < end; at += room(tensors[i++])) {
+        const Tensor& t = tensors[i];
+        if (!t.numel()) continue;
+        f(t, device == kCPU ? from_blob(static_cast<char*>(memory_of(piece)) + at, t.dtype(), t.shape())
+                            : piece.narrow(0, at / size_of(dtype), t.numel()).view(t.shape()));
       }
     };
-    if (rank == root) each([](const Tensor& t, char* at) { put_gradient(t, t.numel(), t.dtype(), at); });
-    channel.wait(channel.broadcast(piece.data(), bytes, root, name));
-    if (rank != root)
-      each([](Tensor t, char* at) {
-        if (t.numel()) t.copy_(from_blob(at, t.dtype(), t.shape()));
-      });
+    if (rank == root) each([](const Tensor& t, Tensor place) { place.copy_(t); });
+    channel.wait(channel.broadcast(piece, root, name));
+    if (rank != root) each([](Tensor t, const Tensor& place) { t.copy_(place); });
     first = end;
   }
 }

@@ -10,9 +10,10 @@
 // Gradients side by side in flat memory, which travels as one.
 namespace reel::distributed {
 
-/// Some parameters of one dtype, whose gradients travel together.
+/// Some parameters of one dtype and device, whose gradients travel together.
 struct Bucket {
   DType dtype;
+  Device device;
   std::vector<uint32_t> slots;   // of its parameters
   std::vector<int64_t> offsets;  // of each in `flat`, in elements
   int64_t header = 0;            // elements at the front that are no gradients
@@ -31,24 +32,25 @@ struct Bucket {
 };
 
 /// The buckets of the parameters `slots`, last ones first, since a backward pass reaches those earliest. It depends on
-/// the parameters alone. A bucket has one dtype, and more bytes than its limit only with a single parameter.
+/// the parameters alone. A bucket has more bytes than its limit only with a single parameter.
 std::vector<Bucket> make_buckets(std::span<const Tensor> parameters, std::span<const uint32_t> slots,
                                  size_t first_bytes, size_t bytes);
 
-/// Writes a gradient of any layout to its place in flat memory, zeros if it is undefined.
-void put_gradient(const Tensor& grad, int64_t numel, DType dtype, void* to);
-/// Makes the gradient of a parameter `from` / divisor; in the place of the present gradient, where that is possible.
-void set_gradient(const Tensor& parameter, const void* from, double divisor);
+/// Writes a gradient of any layout to its place in a flat tensor, zeros if it is undefined.
+void put_gradient(const Tensor& grad, const Tensor& flat, int64_t offset, int64_t numel);
+/// Makes the gradient of a parameter its place in a flat tensor / divisor; in the place of the present gradient, where
+/// that is possible.
+void set_gradient(const Tensor& parameter, const Tensor& flat, int64_t offset, double divisor);
 /// The same for a bucket of which gradients become parts: no byte is copied after the reduction. `flat` must then be
 /// left to them. Not where somebody else holds the present gradient, and would be left with an old one: false.
 bool adopt_gradient(const Tensor& parameter, const Tensor& flat, int64_t offset);
-/// Whether gradients of this dtype are, which are divided before they are added: the same bits as afterwards, if the
-/// divisor is a power of two, but for sums that leave the range of normal numbers.
-bool can_adopt(DType dtype, int divisor);
+/// Whether gradients of this bucket are, which are divided before they are added: the same bits as afterwards, if the
+/// divisor is a power of two, but for sums that leave the range of normal numbers. On the CPU.
+bool can_adopt(const Bucket& bucket, int divisor);
 /// Writes a gradient / divisor to its place.
-void put_divided(const Tensor& grad, int64_t numel, DType dtype, double divisor, void* to);
+void put_divided(const Tensor& grad, const Tensor& flat, int64_t offset, int64_t numel, double divisor);
 /// Rows of all ranks, one rank after the other, as one gradient: distinct sorted ids, whose values are added in that
-/// order and divided.
+/// order and divided. On the CPU.
 SparseGrad add_rows(const Tensor& ids, const Tensor& values, double divisor);
 
 /// Memory of a CPU tensor.

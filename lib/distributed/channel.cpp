@@ -6,7 +6,9 @@
 #include <numeric>
 #include <utility>
 
+#include "lib/core/profile.h"
 #include "lib/distributed/group.h"
+#include "lib/distributed/stage.h"
 #include "lib/distributed/text.h"
 
 namespace reel::distributed {
@@ -16,26 +18,50 @@ struct Channel::Impl {
   uint32_t number;
   mutable std::mutex mutex;
   Ticket last = 0;
-  std::map<Ticket, std::shared_ptr<Op>> ops;  // not waited for yet
+  struct Launched {
+    std::shared_ptr<Work::State> state;
+    Op* op;  // the same, unless it is on a GPU
+  };
+  std::map<Ticket, Launched> ops;  // not waited for yet
 
-  /// `body` is given the op's tag.
-  Ticket launch(const char* name, std::function<void(Core&, Tag)> body) {
+  Ticket next() {
     core->check();
-    Ticket ticket = 0;
-    {
-      const std::lock_guard lock(mutex);
-      ticket = ++last;
-    }
+    const std::lock_guard lock(mutex);
+    return ++last;
+  }
+  std::string what(const char* name, Ticket ticket) const { return concat(name, ' ', ticket, " of ", core->name()); }
+  void add(Ticket ticket, Launched launched) {
+    const std::lock_guard lock(mutex);
+    ops.emplace(ticket, std::move(launched));
+  }
+
+  /// `body` is given the op's tag; `ready` waits for what it reads; `after` runs when it has been waited for.
+  Ticket launch(const char* name, std::function<void(Core&, Tag)> body, std::function<void()> ready = {},
+                std::function<void()> after = {}) {
+    const Ticket ticket = next();
     if (!core->engine()) {
       body(*core, 0);
       return ticket;
     }
     const auto op = std::make_shared<Op>(
-        core, concat(name, ' ', ticket, " of ", core->name()), ticket,
-        [core = core.get(), tag = Core::tag(number, ticket), body = std::move(body)] { body(*core, tag); });
+        core, what(name, ticket), ticket,
+        [core = core.get(), tag = Core::tag(number, ticket), body = std::move(body), ready = std::move(ready)] {
+          if (ready) ready();
+          body(*core, tag);
+        });
+    op->on_finish(std::move(after));
     core->launch(op);
-    const std::lock_guard lock(mutex);
-    ops.emplace(ticket, op);
+    add(ticket, {op, op.get()});
+    return ticket;
+  }
+
+  /// By NCCL.
+  Ticket queue(const char* name, const Tensor& tensor, const Core::GpuBody& body) {
+    const Ticket ticket = next();
+    const auto op = std::make_shared<GpuOp>(core, tensor.device(), what(name, ticket), ticket);
+    core->launch(op, body);
+    record_stream(tensor, *core->stream_of(tensor.device()));
+    add(ticket, {op, nullptr});
     return ticket;
   }
 };
@@ -46,9 +72,9 @@ Channel::Channel(ProcessGroup& group) : impl_(std::make_unique<Impl>()) {
 }
 
 Channel::~Channel() {
-  for (const auto& [_, op] : impl_->ops) {
+  for (const auto& [_, launched] : impl_->ops) {
     try {
-      op->wait();
+      launched.state->wait();
     } catch (...) {
       // The group says it when it is next used.
     }
@@ -78,28 +104,65 @@ Channel::Ticket Channel::all_gather(const void* in, void* out, std::span<const s
   });
 }
 
+Channel::Ticket Channel::all_reduce(const Tensor& tensor, Reduce op, const char* name) {
+  const int64_t count = tensor.numel();
+  const DType dtype = tensor.dtype();
+  if (!tensor.is_cuda()) return all_reduce(address(tensor), count, dtype, op, name);
+  if (impl_->core->uses_nccl(tensor.device()))
+    return impl_->queue(name, tensor, [&](Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline) {
+      if (count) nccl.all_reduce(address(tensor), count, dtype, op, stream, deadline);
+    });
+  Stage stage(*impl_->core);
+  const Written written(tensor);
+  written.fill(stage);
+  return impl_->launch(
+      name,
+      [=, data = address(written.dense())](Core& core, Tag tag) {
+        if (count && core.engine()) core.all_reduce(tag, data, count, dtype, op);
+      },
+      stage.wait_for(), [written] { written.finish(); });
+}
+
+Channel::Ticket Channel::broadcast(const Tensor& tensor, int root, const char* name) {
+  const size_t bytes = bytes_of(tensor);
+  if (!tensor.is_cuda()) return broadcast(address(tensor), bytes, root, name);
+  if (impl_->core->uses_nccl(tensor.device()))
+    return impl_->queue(name, tensor, [&](Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline) {
+      if (bytes) nccl.broadcast(address(tensor), bytes, root, stream, deadline);
+    });
+  Stage stage(*impl_->core);
+  const Written written(tensor);
+  if (impl_->core->rank() == root) written.fill(stage);
+  return impl_->launch(
+      name,
+      [=, data = address(written.dense())](Core& core, Tag tag) {
+        if (bytes && core.engine()) core.engine()->broadcast(tag, data, bytes, root);
+      },
+      stage.wait_for(), [written] { written.finish(); });
+}
+
 int64_t Channel::wait(Ticket ticket) {
-  std::shared_ptr<Op> op;
+  Impl::Launched launched;
   {
     const std::lock_guard lock(impl_->mutex);
     const auto found = impl_->ops.find(ticket);
     if (found == impl_->ops.end()) return 0;
-    op = std::move(found->second);
+    launched = std::move(found->second);
     impl_->ops.erase(found);
   }
-  op->wait();
-  return op->ended();
+  launched.state->wait();
+  return launched.op ? launched.op->ended() : profile::now();
 }
 
 bool Channel::done(Ticket ticket) const {
-  std::shared_ptr<Op> op;
+  std::shared_ptr<Work::State> state;
   {
     const std::lock_guard lock(impl_->mutex);
     const auto found = impl_->ops.find(ticket);
     if (found == impl_->ops.end()) return true;
-    op = found->second;
+    state = found->second.state;
   }
-  return op->done();
+  return state->done();
 }
 
 void Channel::abort(const std::string& why) noexcept { impl_->core->abort(why); }

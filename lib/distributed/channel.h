@@ -10,8 +10,9 @@
 
 namespace reel::distributed {
 
-/// Collectives over raw memory with tags of their own, without fingerprints: what DistributedDataParallel talks over,
-/// in the order of its launches, whatever else the group does. Memory must live until the launch has been waited for.
+/// Collectives over the host's memory, or contiguous tensors of any device, with tags of their own, without
+/// fingerprints: what DistributedDataParallel talks over, in the order of its launches, whatever else the group does.
+/// Memory must live until the launch has been waited for.
 class Channel {
  public:
   /// All ranks of the group open it, in the same order of channels.
@@ -23,10 +24,12 @@ class Channel {
 
   /// Of a launch, from 1. wait() throws the group's Error if it has failed; its memory is free again in either case.
   /// The calling thread runs what no worker has begun yet. Returns when it has ended, on the profiler's clock; 0 if it
-  /// has been waited for before.
+  /// has been waited for before. Of a tensor on a GPU only the current stream waits, if NCCL moves it.
   using Ticket = uint64_t;
   Ticket all_reduce(void* data, int64_t count, DType dtype, Reduce op, const char* name);
   Ticket broadcast(void* data, size_t bytes, int root, const char* name);
+  Ticket all_reduce(const Tensor& tensor, Reduce op, const char* name);
+  Ticket broadcast(const Tensor& tensor, int root, const char* name);
   Ticket all_gather(const void* in, void* out, std::span<const size_t> bytes, const char* name);
   int64_t wait(Ticket ticket);
   bool done(Ticket ticket) const;

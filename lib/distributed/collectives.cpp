@@ -12,8 +12,8 @@ Tensor like(const Tensor& in, const Shape& shape) { return empty(shape, {.dtype 
 
 }  // namespace
 
-void all_reduce(const Tensor& tensor, Reduce op) { group().all_reduce(tensor, op, Run::kNow); }
-void broadcast(const Tensor& tensor, int root) { group().broadcast(tensor, root, Run::kNow); }
+void all_reduce(const Tensor& tensor, Reduce op) { group().all_reduce(tensor, op, Run::kNow).wait(); }
+void broadcast(const Tensor& tensor, int root) { group().broadcast(tensor, root, Run::kNow).wait(); }
 
 Tensor all_gather(const Tensor& in) {
   REEL_CHECK(in.defined(), "all_gather: undefined tensor");
@@ -21,7 +21,7 @@ Tensor all_gather(const Tensor& in) {
   Shape shape = in.shape();
   shape.insert(0, g.core->size());
   Tensor out = like(in, shape);
-  g.all_gather(out, in, Run::kNow);
+  g.all_gather(out, in, Run::kNow).wait();
   return out;
 }
 
@@ -36,7 +36,7 @@ std::vector<Tensor> all_gather_v(const Tensor& in) {
     shape[0] = count;
     outs.push_back(like(in, shape));
   }
-  g.all_gather_v(outs, in, Run::kNow);
+  g.all_gather_v(outs, in, Run::kNow).wait();
   return outs;
 }
 
@@ -46,11 +46,13 @@ Tensor reduce_scatter(const Tensor& in, Reduce op) {
   Shape shape = in.shape();
   shape.erase(0);
   Tensor out = like(in, shape);
-  g.reduce_scatter(out, in, op, Run::kNow);
+  g.reduce_scatter(out, in, op, Run::kNow).wait();
   return out;
 }
 
-void all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins) { group().all_to_all(outs, ins, Run::kNow); }
+void all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins) {
+  group().all_to_all(outs, ins, Run::kNow).wait();
+}
 
 std::vector<Tensor> gather(const Tensor& in, int root) {
   REEL_CHECK(in.defined(), "gather: undefined tensor");
@@ -58,11 +60,13 @@ std::vector<Tensor> gather(const Tensor& in, int root) {
   std::vector<Tensor> outs;
   if (g.core->rank() == root)
     for (int i = 0; i < g.core->size(); ++i) outs.push_back(like(in, in.shape()));
-  g.gather(outs, in, root, Run::kNow);
+  g.gather(outs, in, root, Run::kNow).wait();
   return outs;
 }
 
-void scatter(const Tensor& out, std::span<const Tensor> ins, int root) { group().scatter(out, ins, root, Run::kNow); }
+void scatter(const Tensor& out, std::span<const Tensor> ins, int root) {
+  group().scatter(out, ins, root, Run::kNow).wait();
+}
 
 void send(const Tensor& tensor, int to, int tag) { default_group().send(tensor, to, tag).wait(); }
 void recv(const Tensor& tensor, int from, int tag) { default_group().recv(tensor, from, tag).wait(); }

@@ -129,8 +129,9 @@ void Core::start() {
     check();
     const std::vector<int> missing = distributed::meet(*store_, "start", membership_->rank, ranks_, options.rendezvous);
     if (!missing.empty()) end(late(what, 0, options.rendezvous, missing));
+    choose_backend();
     compare_settings();
-    if (backend() == Backend::kThreads)
+    if (shares_memory())
       engine = make_thread_engine(store_, rank_, size(), options.rendezvous);
     else
       engine = make_gloo_engine(store_, rank_, size(), options, membership_->address,
@@ -146,24 +147,25 @@ void Core::start() {
     if (dead_) engine_->abort();
   }
   check();
-  const int workers = backend() == Backend::kThreads ? 1 : 2;
+  const int workers = shares_memory() ? 1 : 2;
   for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
   threads_.emplace_back([this] { watch(); });
   membership_->member->set_activity("user code");
 }
 
 void Core::compare_settings() {
-  const std::string mine = checks() ? "on" : "off";
-  if (rank_ == 0) {
-    store_->set("checks", mine);
-    return;
-  }
-  const std::string first = store_->get("checks", membership_->options.rendezvous);
-  if (first != mine)
-    throw Error(Error::kMismatch,
-                concat("REEL_DIST_CHECK differs: checks are ", first, " on rank ", ranks_[0], " and ", mine,
-                       " on rank ", membership_->rank),
-                {membership_->rank});
+  const auto compare = [&](const char* key, const std::string& mine, const char* setting, const char* verb) {
+    if (rank_ == 0) return store_->set(key, mine);
+    const std::string first = store_->get(key, membership_->options.rendezvous);
+    if (first != mine)
+      throw Error(Error::kMismatch,
+                  concat(setting, " differs: ", verb, ' ', first, " on rank ", ranks_[0], " and ", mine, " on rank ",
+                         membership_->rank),
+                  {membership_->rank});
+  };
+  const char* const names[] = {"kAuto", "kGloo", "kNccl", "kThreads"};
+  compare("checks", checks() ? "on" : "off", "REEL_DIST_CHECK", "checks are");
+  compare("backend", names[static_cast<int>(backend())], "Options::backend", "it is");
 }
 
 void Core::set_interrupt(std::function<void()> interrupt) {
@@ -198,6 +200,7 @@ void Core::close() noexcept {
     const std::lock_guard lock(mutex_);
     closing_ = nullptr;
   }
+  close_gpu();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -214,14 +217,16 @@ void Core::close() noexcept {
   forgotten.clear();
   if (!engine_ || dead_) {
     engine_.reset();
+    nccl_.reset();
     return;
   }
   try {
     store_->add("closed", 1);
     const std::lock_guard lock(membership_->mutex);
-    membership_->retired.push_back({store_, std::move(engine_), size()});
+    membership_->retired.push_back({store_, std::move(engine_), std::move(nccl_), size()});
   } catch (...) {
     engine_.reset();
+    nccl_.reset();
   }
   membership_->bury();
 }
@@ -377,10 +382,16 @@ void Core::work() {
 }
 
 void Core::watch() {
+  Clock::time_point asked;
   const auto tick = std::clamp(timeout() / 20, Milliseconds(5), Milliseconds(200));
   std::unique_lock lock(mutex_);
   while (!stop_) {
     stopping_.wait_for(lock, tick);
+    if (!on_gpu_.empty()) {
+      lock.unlock();
+      if (!watch_gpu(asked)) return;
+      lock.lock();
+    }
     const auto now = Clock::now();
     const auto is_late = [&](const Op& op) {
       // Nobody may have asked for a message yet.
@@ -429,6 +440,7 @@ void Core::all_reduce(Tag tag, void* data, int64_t count, DType dtype, Reduce op
 
 void Core::fail(const Error& reason) noexcept {
   Engine* engine = nullptr;
+  Nccl* nccl = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (dead_.exchange(true)) return;
@@ -438,8 +450,10 @@ void Core::fail(const Error& reason) noexcept {
       error_.reset();  // see throw_error()
     }
     engine = engine_.get();
+    nccl = nccl_.get();
   }
   if (engine) engine->abort();
+  if (nccl) nccl->abort();
   const std::lock_guard lock(interrupt_mutex_);
   if (interrupt_) interrupt_();
 }
@@ -491,17 +505,21 @@ void Core::explain(const std::string& what, uint64_t sequence, bool of_message) 
     if (const auto reason = membership_->member->aborted()) end(*reason);
     if (Clock::now() < asked + 10 * kPoll) continue;
     asked = Clock::now();
-    std::vector<int> left;
-    const std::vector<Activity> activities = ask();
-    for (const Activity& activity : activities)
-      if (contains(ranks_, activity.rank) && activity.what.starts_with("left")) left.push_back(activity.rank);
-    if (left.empty()) continue;
-    std::string text;
-    for (const Activity& activity : activities)
-      if (contains(left, activity.rank)) text += concat("rank ", activity.rank, ' ', activity.what, ", ");
-    end(Error(Error::kPeerLost, concat(text, "while rank ", membership_->rank, " was at ", what), left, sequence));
+    check_left(what, sequence);
   }
   end(Error(Error::kPeerLost, concat(what, " failed: ", message), {}, sequence));
+}
+
+void Core::check_left(const std::string& what, uint64_t sequence) {
+  std::vector<int> left;
+  const std::vector<Activity> activities = ask();
+  for (const Activity& activity : activities)
+    if (contains(ranks_, activity.rank) && activity.what.starts_with("left")) left.push_back(activity.rank);
+  if (left.empty()) return;
+  std::string text;
+  for (const Activity& activity : activities)
+    if (contains(left, activity.rank)) text += concat("rank ", activity.rank, ' ', activity.what, ", ");
+  end(Error(Error::kPeerLost, concat(text, "while rank ", membership_->rank, " was at ", what), left, sequence));
 }
 
 std::vector<Activity> Core::ask() const {

@@ -18,8 +18,10 @@ ProcessGroup& group_of(const DdpOptions& options) {
   return default_group();
 }
 
-size_t default_bytes(const ProcessGroup& group) {
-  return group.backend() == Backend::kNccl ? size_t{25} << 20 : size_t{4} << 20;
+size_t default_bytes(const ProcessGroup& group, const nn::Module& module) {
+  bool on_gpu = false;
+  for (const Tensor& tensor : module.parameters()) on_gpu |= tensor.is_cuda();
+  return on_gpu && group.backend() == Backend::kNccl ? size_t{25} << 20 : size_t{4} << 20;
 }
 
 }  // namespace
@@ -27,7 +29,7 @@ size_t default_bytes(const ProcessGroup& group) {
 DistributedDataParallel::Impl::Impl(nn::Module& module_, DdpOptions options_)
     : module(module_),
       options([&] {
-        if (!options_.bucket_bytes) options_.bucket_bytes = default_bytes(group_of(options_));
+        if (!options_.bucket_bytes) options_.bucket_bytes = default_bytes(group_of(options_), module_);
         return std::move(options_);
       }()),
       group(group_of(options)),
@@ -35,20 +37,15 @@ DistributedDataParallel::Impl::Impl(nn::Module& module_, DdpOptions options_)
       world(group.size()) {
   REEL_CHECK(world <= kMaxWorld, "DistributedDataParallel: ", world, " ranks, more than ", kMaxWorld);
   for (auto& [path, tensor] : module.named_parameters()) {
-    REEL_CHECK(world == 1 || tensor.device() == kCPU, "DistributedDataParallel: parameter ", path, " is on ",
-               tensor.device(), "; only CPUs are supported");
     if (tensor.requires_grad())
       parameters.emplace_back(path, tensor);
     else
       frozen.push_back(tensor);
   }
   REEL_CHECK(!parameters.empty(), "DistributedDataParallel: no parameter of the module requires a gradient");
-  for (const auto& [path, tensor] : module.named_buffers()) {
-    REEL_CHECK(world == 1 || tensor.device() == kCPU, "DistributedDataParallel: buffer ", path, " is on ",
-               tensor.device(), "; only CPUs are supported");
-    buffers.push_back(tensor);
-  }
-  for (const auto& [path, tensor] : parameters) described.push_back({path, tensor.dtype(), tensor.shape()});
+  for (const auto& [path, tensor] : module.named_buffers()) buffers.push_back(tensor);
+  for (const auto& [path, tensor] : parameters)
+    described.push_back({path, tensor.dtype(), tensor.shape(), tensor.device()});
   if (world == 1) return;
   compare_layouts(group, module, options);
   channel.emplace(group);
@@ -87,7 +84,8 @@ void DistributedDataParallel::Impl::make_layout() {
   buckets_ = make_buckets(tensors, dense, options.first_bucket_bytes, options.bucket_bytes);
   const size_t header = 2 * static_cast<size_t>(world) + parameters.size() + 1;
   own_header_.clear();
-  const bool inside = !buckets_.empty() && buckets_[0].dtype == kFloat32 && !options.hook;
+  // Over the host's memory, so that nobody waits for a GPU to read it.
+  const bool inside = !buckets_.empty() && buckets_[0].dtype == kFloat32 && buckets_[0].device == kCPU && !options.hook;
   if (inside) {
     buckets_[0].header = static_cast<int64_t>((header + 15) / 16 * 16);
     buckets_[0].count += buckets_[0].header;
@@ -96,8 +94,8 @@ void DistributedDataParallel::Impl::make_layout() {
     own_header_.assign(header, 0);
   }
   for (Bucket& bucket : buckets_) {
-    bucket.flat = zeros({bucket.count}, {.dtype = bucket.dtype});
-    bucket.adopted = !options.hook && can_adopt(bucket.dtype, world);
+    bucket.flat = zeros({bucket.count}, {.dtype = bucket.dtype, .device = bucket.device});
+    bucket.adopted = !options.hook && can_adopt(bucket, world);
   }
   header_ = inside ? static_cast<float*>(memory_of(buckets_[0].flat)) : own_header_.data();
   places_.assign(parameters.size(), {});
@@ -144,9 +142,9 @@ void DistributedDataParallel::Impl::check_unchanged() const {
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& tensor = parameters[i].second;
     const Description& was = described[i];
-    REEL_CHECK(tensor.dtype() == was.dtype && tensor.shape() == was.shape && tensor.device() == kCPU,
-               "DistributedDataParallel: parameter ", was.path, " was ", was.dtype, " ", was.shape, " on cpu, and is ",
-               tensor.dtype(), " ", tensor.shape(), " on ", tensor.device(),
+    REEL_CHECK(tensor.dtype() == was.dtype && tensor.shape() == was.shape && tensor.device() == was.device,
+               "DistributedDataParallel: parameter ", was.path, " was ", was.dtype, " ", was.shape, " on ", was.device,
+               ", and is ", tensor.dtype(), " ", tensor.shape(), " on ", tensor.device(),
                "; convert and move a module before it is wrapped");
   }
   for (const Tensor& tensor : frozen)
@@ -345,14 +343,13 @@ void DistributedDataParallel::Impl::send_all(bool active) {
   launched_ = 0;
   for (Bucket& bucket : buckets_) {
     bucket.missing = static_cast<uint32_t>(bucket.slots.size());
-    if (!bucket.flat.defined()) bucket.flat = empty({bucket.count}, {.dtype = bucket.dtype});
+    if (!bucket.flat.defined()) bucket.flat = empty({bucket.count}, {.dtype = bucket.dtype, .device = bucket.device});
   }
   if (own_header_.empty()) header_ = static_cast<float*>(memory_of(buckets_[0].flat));
   write_header(active);
   for (Bucket& bucket : buckets_) {
     if (!active) {
-      char* const gradients = static_cast<char*>(memory_of(bucket.flat)) + bucket.header * size_of(bucket.dtype);
-      std::memset(gradients, 0, static_cast<size_t>((bucket.count - bucket.header) * size_of(bucket.dtype)));
+      put_gradient({}, bucket.flat, bucket.header, bucket.count - bucket.header);
       bucket.missing = 0, bucket.ready_at = profile::now();
     } else {
       for (const uint32_t slot : bucket.slots)
@@ -389,11 +386,10 @@ void DistributedDataParallel::Impl::fill(uint32_t slot) {
   Bucket& bucket = buckets_[b];
   const Tensor& parameter = parameters[slot].second;
   if (parameter.sparse_grad()) seen_sparse_[slot] = 1;
-  void* const to = static_cast<char*>(memory_of(bucket.flat)) + bucket.offsets[i] * size_of(bucket.dtype);
   if (bucket.adopted)
-    put_divided(parameter.grad(), parameter.numel(), bucket.dtype, world, to);
+    put_divided(parameter.grad(), bucket.flat, bucket.offsets[i], parameter.numel(), world);
   else
-    put_gradient(parameter.grad(), parameter.numel(), bucket.dtype, to);
+    put_gradient(parameter.grad(), bucket.flat, bucket.offsets[i], parameter.numel());
   if (--bucket.missing == 0) bucket.ready_at = profile::now();
 }
 
@@ -406,8 +402,7 @@ void DistributedDataParallel::Impl::launch_full() {
     if (options.hook)
       bucket.finish = options.hook(group, {static_cast<int>(launched_), bucket.flat});
     else
-      bucket.ticket =
-          channel->all_reduce(memory_of(bucket.flat), bucket.count, bucket.dtype, Reduce::kSum, bucket.name.c_str());
+      bucket.ticket = channel->all_reduce(bucket.flat, Reduce::kSum, bucket.name.c_str());
   }
 }
 
@@ -506,8 +501,7 @@ void DistributedDataParallel::Impl::receive_buckets(const Verdict& verdict, bool
       if (bucket.adopted && divisor == 1 && adopt_gradient(parameter, bucket.flat, bucket.offsets[i]))
         left = true;
       else
-        set_gradient(parameter, static_cast<char*>(memory_of(bucket.flat)) + bucket.offsets[i] * size_of(bucket.dtype),
-                     divisor);
+        set_gradient(parameter, bucket.flat, bucket.offsets[i], divisor);
     }
     if (left) bucket.flat = {};
   }

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
-#include "lib/core/storage.h"
-#include "lib/core/tensor_impl.h"
 #include "lib/distributed/group.h"
+#include "lib/distributed/stage.h"
 #include "lib/distributed/text.h"
 #include "reel/autograd.h"
 
@@ -30,7 +30,9 @@ const char* name_of(Reduce op) {
   return "?";
 }
 
-std::string text_of(const Tensor& tensor) { return concat(tensor.dtype(), ' ', tensor.shape()); }
+std::string text_of(const Tensor& tensor) {
+  return concat(tensor.dtype(), ' ', tensor.shape(), tensor.is_cuda() ? " on cuda" : "");
+}
 
 std::string text_of(std::span<const Tensor> tensors) {
   std::string text = "{";
@@ -43,109 +45,6 @@ uint64_t hash_of(std::string_view text) {  // FNV-1a
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
 }
-
-// ---- tensors as bytes -----------------------------------------------------------------------------------------------
-
-void check_tensor(const char* op, const Tensor& tensor) {
-  REEL_CHECK(tensor.defined(), op, ": undefined tensor");
-  REEL_CHECK(!tensor.is_cuda(), op, ": tensors on a GPU are not supported yet; move them by to(kCPU)");
-}
-
-/// Whether several positions may be the same element.
-bool overlaps_itself(const Tensor& tensor) {
-  if (tensor.is_contiguous() || tensor.numel() == 0) return false;
-  std::vector<std::pair<int64_t, int64_t>> steps;  // stride and size
-  for (int i = 0; i < tensor.shape().size(); ++i)
-    if (tensor.shape()[i] > 1) steps.emplace_back(std::abs(tensor.strides()[i]), tensor.shape()[i]);
-  std::sort(steps.begin(), steps.end());
-  int64_t reach = 0;
-  for (const auto& [stride, size] : steps) {
-    if (stride <= reach) return true;
-    reach += stride * (size - 1);
-  }
-  return false;
-}
-
-void check_written(const char* op, const Tensor& tensor) {
-  check_tensor(op, tensor);
-  REEL_CHECK(
-      !grad_enabled() || !tensor.requires_grad(), op,
-      ": would write into a tensor that requires grad, which is not recorded; use no_grad(), detach() or grad()");
-  REEL_CHECK(!overlaps_itself(tensor), op, ": would write into a tensor of shape ", tensor.shape(), " and strides ",
-             tensor.strides(), ", some of whose elements are the same");
-}
-
-void* address(const Tensor& tensor) { return TensorImpl::of(tensor)->view.data; }
-size_t bytes_of(const Tensor& tensor) { return static_cast<size_t>(tensor.numel() * size_of(tensor.dtype())); }
-void* at(const Tensor& tensor, size_t offset) { return static_cast<char*>(address(tensor)) + offset; }
-
-Tensor scratch(const Shape& shape, DType dtype) { return empty(shape, {.dtype = dtype, .device = kCPU}); }
-Tensor bytes(size_t count) { return scratch({static_cast<int64_t>(count)}, kUInt8); }
-
-/// Memory that an engine writes to, which is the tensor's own or copied to it afterwards.
-class Written {
- public:
-  explicit Written(const Tensor& tensor) : tensor_(tensor), dense_(tensor) {
-    if (!tensor.is_contiguous()) dense_ = scratch(tensor.shape(), tensor.dtype());
-    TensorImpl::of(tensor)->storage->changed();
-  }
-  const Tensor& dense() const { return dense_; }
-  bool is_copied() const { return !dense_.is_same(tensor_); }
-  void fill() const {
-    const NoGrad guard;
-    if (is_copied()) Tensor(dense_).copy_(tensor_);
-  }
-  void finish() const {
-    const NoGrad guard;
-    if (is_copied()) Tensor(tensor_).copy_(dense_);
-  }
-
- private:
-  Tensor tensor_, dense_;
-};
-
-Tensor read_of(const Tensor& tensor) {
-  const NoGrad guard;
-  return tensor.detach().contiguous();
-}
-
-/// The elements of all tensors, one after the other.
-Tensor joined(std::span<const Tensor> tensors, std::vector<size_t>& sizes) {
-  size_t total = 0;
-  for (const Tensor& tensor : tensors) total += bytes_of(tensor);
-  const Tensor all = bytes(total);
-  size_t offset = 0;
-  for (const Tensor& tensor : tensors) {
-    const Tensor dense = read_of(tensor);
-    sizes.push_back(bytes_of(tensor));
-    if (sizes.back()) std::memcpy(at(all, offset), address(dense), sizes.back());
-    offset += sizes.back();
-  }
-  return all;
-}
-
-/// Room for them, and what copies it to them.
-std::pair<Tensor, std::function<void()>> split(std::span<const Tensor> tensors, std::vector<size_t>& sizes) {
-  size_t total = 0;
-  for (const Tensor& tensor : tensors) {
-    sizes.push_back(bytes_of(tensor));
-    total += sizes.back();
-    TensorImpl::of(tensor)->storage->changed();
-  }
-  const Tensor all = bytes(total);
-  return {all, [all, outs = std::vector<Tensor>(tensors.begin(), tensors.end())] {
-            const NoGrad guard;
-            size_t offset = 0;
-            for (const Tensor& out : outs) {
-              const Tensor dense = out.is_contiguous() ? out : scratch(out.shape(), out.dtype());
-              if (out.numel()) std::memcpy(address(dense), at(all, offset), bytes_of(out));
-              if (!dense.is_same(out)) Tensor(out).copy_(dense);
-              offset += bytes_of(out);
-            }
-          }};
-}
-
-bool share_memory(const Tensor& a, const Tensor& b) { return TensorImpl::of(a)->storage == TensorImpl::of(b)->storage; }
 
 // ---- comparing calls ------------------------------------------------------------------------------------------------
 
@@ -191,35 +90,117 @@ void compare(Core& core, uint64_t sequence, const std::string& call) {
   throw Error(Error::kMismatch, message, odd, sequence);
 }
 
+/// What all_to_all brings, which differs by rank.
+struct ExchangedParts {
+  std::vector<uint64_t> sent, expected;
+  std::string texts;
+
+  ExchangedParts() = default;
+  ExchangedParts(std::span<const Tensor> outs, std::span<const Tensor> ins) : texts(text_of(outs)) {
+    for (const Tensor& in : ins) sent.push_back(hash_of(text_of(in)));
+    for (const Tensor& out : outs) expected.push_back(hash_of(text_of(out)));
+  }
+  /// Throws an Error of kMismatch if a rank sends what another has no room for.
+  void compare(Core& core, uint64_t sequence) const {
+    std::vector<uint64_t> coming(sent.size());
+    const std::vector<size_t> sizes(sent.size(), sizeof(uint64_t));
+    core.engine()->all_to_all(Core::tag(kChecks, sequence, 2), sent.data(), sizes, coming.data(), sizes);
+    for (size_t r = 0; r < coming.size(); ++r)
+      if (coming[r] != expected[r])
+        throw Error(Error::kMismatch,
+                    concat("all_to_all, call ", sequence, " of ", core.name(), ": rank ", core.ranks()[r],
+                           " sends rank ", core.ranks()[static_cast<size_t>(core.rank())],
+                           " something else than it has room for: number ", r, " of ", texts),
+                    {core.ranks()[r]}, sequence);
+    // Who has found an error has ended the job before the others get here.
+    core.engine()->barrier(Core::tag(kChecks, sequence, 3));
+  }
+};
+
 // ---- launching ------------------------------------------------------------------------------------------------------
 
 /// Under the number of its op.
 using Body = std::function<void(Core& core, uint64_t sequence)>;
 
-/// `call` makes the text of the call, `after` runs in a thread of the caller's.
+/// `call` makes the text of the call; `ready` waits for what the body reads; `after` runs in a thread of the caller's.
 template <class Call>
 Work start(const std::shared_ptr<Core>& core, const char* name, const Call& call, Body body,
-           std::function<void()> after = {}, Run run = Run::kAsync) {
+           std::function<void()> after = {}, Run run = Run::kAsync, std::function<void()> ready = {}) {
   core->check();
   const uint64_t sequence = core->next_sequence();
   if (core->size() == 1) {
+    if (ready) ready();
     body(*core, sequence);
     if (after) after();
     return {};
   }
   std::string text;
   if (core->checks()) text = call();
-  const auto op = std::make_shared<Op>(core, concat(name, ' ', sequence, " of ", core->name()), sequence,
-                                       [core = core.get(), sequence, text, body = std::move(body)] {
-                                         if (!text.empty()) compare(*core, sequence, text);
-                                         body(*core, sequence);
-                                       });
+  const auto op =
+      std::make_shared<Op>(core, concat(name, ' ', sequence, " of ", core->name()), sequence,
+                           [core = core.get(), sequence, text, body = std::move(body), ready = std::move(ready)] {
+                             if (!text.empty()) compare(*core, sequence, text);
+                             if (ready) ready();
+                             body(*core, sequence);
+                           });
   op->on_finish(std::move(after));
   if (run == Run::kNow)
     core->run_now(op);
   else
     core->launch(op);
   return Work(op);
+}
+
+/// The same by NCCL. Calls are compared at once, so it returns when all ranks have made it.
+template <class Call>
+Work queue(const std::shared_ptr<Core>& core, const char* name, Device device, const Call& call,
+           std::span<const Tensor> tensors, const Core::GpuBody& body, std::function<void()> after,
+           const Body& more_checks = {}) {
+  core->check();
+  for (const Tensor& tensor : tensors)
+    REEL_CHECK(tensor.device() == device, name, ": tensors on ", device, " and ", tensor.device());
+  const uint64_t sequence = core->next_sequence();
+  const std::string what = concat(name, ' ', sequence, " of ", core->name());
+  if (core->checks())
+    core->run_now(std::make_shared<Op>(core, what, sequence, [&, text = call()] {
+      compare(*core, sequence, text);
+      if (more_checks) more_checks(*core, sequence);
+    }));
+  const auto op = std::make_shared<GpuOp>(core, device, what, sequence);
+  op->on_finish(std::move(after));
+  core->launch(op, body);
+  const auto stream = core->stream_of(device);
+  for (const Tensor& tensor : tensors) record_stream(tensor, *stream);
+  return Work(op);
+}
+
+/// outs[r] = ins[this rank] of rank r, where they are defined.
+template <class Call>
+Work exchange(const std::shared_ptr<Core>& core, const char* name, std::span<const Tensor> outs,
+              std::span<const Tensor> ins, const Call& call, const Body& more_checks = {}) {
+  const auto ranks = static_cast<size_t>(core->size());
+  std::vector<Tensor> all_outs(outs.begin(), outs.end()), all_ins(ins.begin(), ins.end()), held;
+  all_outs.resize(ranks), all_ins.resize(ranks);
+  const Parts to(all_outs);
+  std::vector<const void*> from(ranks);
+  std::vector<size_t> sizes(ranks);
+  for (size_t r = 0; r < ranks; ++r) {
+    if (!all_ins[r].defined()) continue;
+    Tensor dense = packed(all_ins[r]);
+    for (const Tensor& out : to.dense())
+      if (share_memory(dense, out)) dense = dense.clone();
+    from[r] = address(dense);
+    sizes[r] = bytes_of(dense);
+    held.push_back(dense);
+  }
+  std::vector<Tensor> tensors = to.dense();
+  tensors.insert(tensors.end(), held.begin(), held.end());
+  return queue(
+      core, name, tensors.at(0).device(), call, tensors,
+      [&](Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline) {
+        nccl.all_to_all(from, sizes, to.addresses(), to.sizes(), stream, deadline);
+      },
+      [to, held] { to.finish(); }, more_checks);
 }
 
 void check_rank(const char* op, const Core& core, int rank) {
@@ -276,15 +257,28 @@ Work ProcessGroup::Impl::all_reduce(const Tensor& tensor, Reduce op, Run run) {
   check_written("all_reduce", tensor);
   check_reduce("all_reduce", tensor.dtype(), op);
   if (core->size() == 1) return core->check(), Work();
+  const auto call = [&] { return concat("all_reduce(", text_of(tensor), ", ", name_of(op), ')'); };
+  Stage stage(*core);
+  if (core->uses_nccl(tensor.device())) {
+    const Written written(tensor, Written::kDevice);
+    written.fill(stage);
+    const Tensor dense = written.dense();
+    return queue(
+        core, "all_reduce", tensor.device(), call, std::span(&dense, 1),
+        [&](Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline) {
+          if (dense.numel()) nccl.all_reduce(address(dense), dense.numel(), dense.dtype(), op, stream, deadline);
+        },
+        [written] { written.finish(); });
+  }
   const Written written(tensor);
-  written.fill();
+  if (written.is_copied()) written.fill(stage);
   return start(
-      core, "all_reduce", [&] { return concat("all_reduce(", text_of(tensor), ", ", name_of(op), ')'); },
+      core, "all_reduce", call,
       [data = address(written.dense()), count = tensor.numel(), dtype = tensor.dtype(), op](Core& c,
                                                                                             uint64_t sequence) {
         if (count) c.all_reduce(Core::tag(kCalls, sequence), data, count, dtype, op);
       },
-      [written] { written.finish(); }, run);
+      [written] { written.finish(); }, run, stage.wait_for());
 }
 
 Work ProcessGroup::Impl::broadcast(const Tensor& tensor, int root, Run run) {
@@ -292,7 +286,23 @@ Work ProcessGroup::Impl::broadcast(const Tensor& tensor, int root, Run run) {
   core->rank() == root ? check_tensor("broadcast", tensor) : check_written("broadcast", tensor);
   if (core->size() == 1) return core->check(), Work();
   const bool is_root = core->rank() == root;
-  const Tensor dense = is_root ? read_of(tensor) : Tensor();
+  const auto call = [&] { return concat("broadcast(", text_of(tensor), ", root ", root, ')'); };
+  Stage stage(*core);
+  if (core->uses_nccl(tensor.device())) {
+    const Tensor from = is_root ? packed(tensor) : Tensor();
+    const std::optional<Written> to =
+        is_root ? std::nullopt : std::optional<Written>(std::in_place, tensor, Written::kDevice);
+    const Tensor dense = is_root ? from : to->dense();
+    return queue(
+        core, "broadcast", tensor.device(), call, std::span(&dense, 1),
+        [&](Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline) {
+          if (dense.numel()) nccl.broadcast(address(dense), bytes_of(dense), root, stream, deadline);
+        },
+        [from, to] {
+          if (to) to->finish();
+        });
+  }
+  const Tensor dense = is_root ? stage.read(tensor) : Tensor();
   std::function<void()> after = [dense] {};
   void* data = is_root ? address(dense) : nullptr;
   if (!is_root) {
@@ -301,25 +311,40 @@ Work ProcessGroup::Impl::broadcast(const Tensor& tensor, int root, Run run) {
     after = [written] { written.finish(); };
   }
   return start(
-      core, "broadcast", [&] { return concat("broadcast(", text_of(tensor), ", root ", root, ')'); },
+      core, "broadcast", call,
       [data, size = bytes_of(tensor), root](Core& c, uint64_t sequence) {
         if (size) c.engine()->broadcast(Core::tag(kCalls, sequence), data, size, root);
       },
-      std::move(after), run);
+      std::move(after), run, stage.wait_for());
 }
 
 Work ProcessGroup::Impl::all_gather(const Tensor& out, const Tensor& in, Run run) {
   check_written("all_gather", out);
   check_tensor("all_gather", in);
   check_stacked("all_gather", out, in, *core);
-  const Written written(out);
+  const auto call = [&] { return concat("all_gather(", text_of(in), ')'); };
   const size_t size = bytes_of(in);
-  Tensor dense = read_of(in);
+  Stage stage(*core);
+  if (core->uses_nccl(in.device())) {
+    const Written written(out, Written::kDevice);
+    Tensor dense = packed(in);
+    void* const own = at(written.dense(), size * static_cast<size_t>(core->rank()));
+    if (share_memory(dense, written.dense()) && address(dense) != own) dense = dense.clone();
+    const Tensor both[] = {dense, written.dense()};
+    return queue(
+        core, "all_gather", in.device(), call, both,
+        [&](Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline) {
+          if (size) nccl.all_gather(address(dense), address(written.dense()), size, stream, deadline);
+        },
+        [written, dense] { written.finish(); });
+  }
+  const Written written(out);
+  Tensor dense = stage.read(in);
   // Memory of `out` that is not this rank's place there is overwritten while it is read.
   void* const own = at(written.dense(), size * static_cast<size_t>(core->rank()));
   if (share_memory(dense, written.dense()) && address(dense) != own) dense = dense.clone();
   return start(
-      core, "all_gather", [&] { return concat("all_gather(", text_of(in), ')'); },
+      core, "all_gather", call,
       [from = address(dense), to = address(written.dense()), size](Core& c, uint64_t sequence) {
         const std::vector<size_t> sizes(static_cast<size_t>(c.size()), size);
         if (!size) return;
@@ -328,7 +353,7 @@ Work ProcessGroup::Impl::all_gather(const Tensor& out, const Tensor& in, Run run
         else if (from != to)
           std::memcpy(to, from, size);
       },
-      [written, dense] { written.finish(); }, run);
+      [written, dense] { written.finish(); }, run, stage.wait_for());
 }
 
 Work ProcessGroup::Impl::all_gather_v(std::span<const Tensor> outs, const Tensor& in, Run run) {
@@ -336,11 +361,25 @@ Work ProcessGroup::Impl::all_gather_v(std::span<const Tensor> outs, const Tensor
   for (const Tensor& out : outs) check_written("all_gather_v", out);
   check_tensor("all_gather_v", in);
   check_same("all_gather_v", outs[static_cast<size_t>(core->rank())], in);
+  const auto call = [&] { return concat("all_gather_v(", text_of(outs), ')'); };
   std::vector<size_t> sizes;
+  Stage stage(*core);
+  if (core->uses_nccl(in.device())) {
+    const Parts to(outs);
+    const Tensor dense = packed(in);
+    std::vector<Tensor> tensors = to.dense();
+    tensors.push_back(dense);
+    return queue(
+        core, "all_gather_v", in.device(), call, tensors,
+        [&](Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline) {
+          nccl.all_gather_v(address(dense), to.addresses(), to.sizes(), stream, deadline);
+        },
+        [to, dense] { to.finish(); });
+  }
   auto [all, finish] = split(outs, sizes);
-  const Tensor dense = read_of(in);
+  const Tensor dense = stage.read(in);
   return start(
-      core, "all_gather_v", [&] { return concat("all_gather_v(", text_of(outs), ')'); },
+      core, "all_gather_v", call,
       [from = address(dense), to = address(all), sizes](Core& c, uint64_t sequence) {
         if (std::accumulate(sizes.begin(), sizes.end(), size_t{0}) == 0) return;
         if (c.engine())
@@ -348,7 +387,7 @@ Work ProcessGroup::Impl::all_gather_v(std::span<const Tensor> outs, const Tensor
         else
           std::memcpy(to, from, sizes[0]);
       },
-      [finish = std::move(finish), dense] { finish(); }, run);
+      [finish = std::move(finish), dense] { finish(); }, run, stage.wait_for());
 }
 
 Work ProcessGroup::Impl::reduce_scatter(const Tensor& out, const Tensor& in, Reduce op, Run run) {
@@ -356,11 +395,27 @@ Work ProcessGroup::Impl::reduce_scatter(const Tensor& out, const Tensor& in, Red
   check_tensor("reduce_scatter", in);
   check_stacked("reduce_scatter", in, out, *core);
   check_reduce("reduce_scatter", out.dtype(), op);
+  const auto call = [&] { return concat("reduce_scatter(", text_of(in), ", ", name_of(op), ')'); };
+  Stage stage(*core);
+  if (core->uses_nccl(in.device())) {
+    const Written written(out, Written::kDevice);
+    Tensor dense = packed(in);
+    if (share_memory(dense, written.dense())) dense = dense.clone();
+    const Tensor both[] = {dense, written.dense()};
+    return queue(
+        core, "reduce_scatter", in.device(), call, both,
+        [&](Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline) {
+          if (out.numel())
+            nccl.reduce_scatter(address(dense), address(written.dense()), out.numel(), out.dtype(), op, stream,
+                                deadline);
+        },
+        [written, dense] { written.finish(); });
+  }
   const Written written(out);
-  const Tensor dense = read_of(in);
-  const Tensor parts = core->size() == 1 ? dense : scratch(in.shape(), in.dtype());
+  const Tensor dense = stage.read(in);
+  const Tensor parts = core->size() == 1 ? dense : host_memory(in.shape(), in.dtype(), kCPU);
   return start(
-      core, "reduce_scatter", [&] { return concat("reduce_scatter(", text_of(in), ", ", name_of(op), ')'); },
+      core, "reduce_scatter", call,
       [from = address(dense), to = address(parts), result = address(written.dense()), count = out.numel(),
        dtype = out.dtype(), op](Core& c, uint64_t sequence) {
         if (!count) return;
@@ -372,7 +427,7 @@ Work ProcessGroup::Impl::reduce_scatter(const Tensor& out, const Tensor& in, Red
         for (size_t r = 0; r < sizes.size(); ++r) addresses[r] = static_cast<const char*>(to) + r * size;
         reduce_parts(addresses, count, dtype, op, result);
       },
-      [written, dense, parts] { written.finish(); }, run);
+      [written, dense, parts] { written.finish(); }, run, stage.wait_for());
 }
 
 Work ProcessGroup::Impl::all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins, Run run) {
@@ -382,37 +437,28 @@ Work ProcessGroup::Impl::all_to_all(std::span<const Tensor> outs, std::span<cons
   for (const Tensor& in : ins) check_tensor("all_to_all", in);
   const auto me = static_cast<size_t>(core->rank());
   check_same("all_to_all", outs[me], ins[me]);
+  const auto call = [] { return std::string("all_to_all"); };
+  ExchangedParts parts;
+  if (core->checks()) parts = {outs, ins};
+  if (core->uses_nccl(ins[me].device()))
+    return exchange(core, "all_to_all", outs, ins, call,
+                    [&](Core& c, uint64_t sequence) { parts.compare(c, sequence); });
+  Stage stage(*core);
   std::vector<size_t> in_sizes, out_sizes;
-  const Tensor from = joined(ins, in_sizes);
+  const Tensor from = stage.joined(ins, in_sizes);
   auto [to, finish] = split(outs, out_sizes);
-  std::vector<uint64_t> sent, expected;  // what the others compare with
-  for (const Tensor& in : ins) sent.push_back(hash_of(text_of(in)));
-  for (const Tensor& out : outs) expected.push_back(hash_of(text_of(out)));
   return start(
-      core, "all_to_all", [] { return std::string("all_to_all"); },
-      [from = address(from), to = address(to), in_sizes, out_sizes, sent = std::move(sent),
-       expected = std::move(expected), texts = core->checks() ? text_of(outs) : ""](Core& c, uint64_t sequence) {
+      core, "all_to_all", call,
+      [from = address(from), to = address(to), in_sizes, out_sizes, parts = std::move(parts)](Core& c,
+                                                                                              uint64_t sequence) {
         if (!c.engine()) {
           if (in_sizes[0]) std::memcpy(to, from, in_sizes[0]);
           return;
         }
-        if (c.checks()) {
-          std::vector<uint64_t> coming(sent.size());
-          const std::vector<size_t> sizes(sent.size(), sizeof(uint64_t));
-          c.engine()->all_to_all(Core::tag(kChecks, sequence, 2), sent.data(), sizes, coming.data(), sizes);
-          for (size_t r = 0; r < coming.size(); ++r)
-            if (coming[r] != expected[r])
-              throw Error(Error::kMismatch,
-                          concat("all_to_all, call ", sequence, " of ", c.name(), ": rank ", c.ranks()[r],
-                                 " sends rank ", c.ranks()[static_cast<size_t>(c.rank())],
-                                 " something else than it has room for: number ", r, " of ", texts),
-                          {c.ranks()[r]}, sequence);
-          // Who has found an error has ended the job before the others get here.
-          c.engine()->barrier(Core::tag(kChecks, sequence, 3));
-        }
+        if (c.checks()) parts.compare(c, sequence);
         c.engine()->all_to_all(Core::tag(kCalls, sequence), from, in_sizes, to, out_sizes);
       },
-      [finish = std::move(finish), from] { finish(); }, run);
+      [finish = std::move(finish), from] { finish(); }, run, stage.wait_for());
 }
 
 Work ProcessGroup::Impl::gather(std::span<const Tensor> outs, const Tensor& in, int root, Run run) {
@@ -422,13 +468,20 @@ Work ProcessGroup::Impl::gather(std::span<const Tensor> outs, const Tensor& in, 
   if (is_root) check_count("gather", "results", outs.size(), *core);
   for (const Tensor& out : outs) check_written("gather", out), check_same("gather", out, in);
   const auto ranks = static_cast<size_t>(core->size()), to_root = static_cast<size_t>(root);
-  const Tensor dense = read_of(in);
+  const auto call = [&] { return concat("gather(", text_of(in), ", root ", root, ')'); };
+  if (core->uses_nccl(in.device())) {
+    std::vector<Tensor> to_each(ranks);
+    to_each[to_root] = in;
+    return exchange(core, "gather", is_root ? outs : outs.first(0), to_each, call);
+  }
+  Stage stage(*core);
+  const Tensor dense = stage.read(in);
   std::vector<size_t> in_sizes(ranks), out_sizes;
   in_sizes[to_root] = bytes_of(in);
   auto [to, finish] = split(is_root ? outs : outs.first(0), out_sizes);
   out_sizes.resize(ranks);
   return start(
-      core, "gather", [&] { return concat("gather(", text_of(in), ", root ", root, ')'); },
+      core, "gather", call,
       [from = address(dense), to = address(to), in_sizes, out_sizes, to_root](Core& c, uint64_t sequence) {
         if (!in_sizes[to_root]) return;
         if (c.engine())
@@ -436,7 +489,7 @@ Work ProcessGroup::Impl::gather(std::span<const Tensor> outs, const Tensor& in, 
         else
           std::memcpy(to, from, in_sizes[0]);
       },
-      [finish = std::move(finish), dense] { finish(); }, run);
+      [finish = std::move(finish), dense] { finish(); }, run, stage.wait_for());
 }
 
 Work ProcessGroup::Impl::scatter(const Tensor& out, std::span<const Tensor> ins, int root, Run run) {
@@ -446,13 +499,20 @@ Work ProcessGroup::Impl::scatter(const Tensor& out, std::span<const Tensor> ins,
   if (is_root) check_count("scatter", "tensors", ins.size(), *core);
   for (const Tensor& in : ins) check_tensor("scatter", in), check_same("scatter", in, out);
   const auto ranks = static_cast<size_t>(core->size()), from_root = static_cast<size_t>(root);
+  const auto call = [&] { return concat("scatter(", text_of(out), ", root ", root, ')'); };
+  if (core->uses_nccl(out.device())) {
+    std::vector<Tensor> from_each(ranks);
+    from_each[from_root] = out;
+    return exchange(core, "scatter", from_each, is_root ? ins : ins.first(0), call);
+  }
+  Stage stage(*core);
   std::vector<size_t> in_sizes, out_sizes(ranks);
-  const Tensor from = joined(is_root ? ins : ins.first(0), in_sizes);
+  const Tensor from = stage.joined(is_root ? ins : ins.first(0), in_sizes);
   in_sizes.resize(ranks);
   out_sizes[from_root] = bytes_of(out);
   const Written written(out);
   return start(
-      core, "scatter", [&] { return concat("scatter(", text_of(out), ", root ", root, ')'); },
+      core, "scatter", call,
       [from = address(from), to = address(written.dense()), in_sizes, out_sizes, from_root](Core& c,
                                                                                             uint64_t sequence) {
         if (!out_sizes[from_root]) return;
@@ -461,7 +521,7 @@ Work ProcessGroup::Impl::scatter(const Tensor& out, std::span<const Tensor> ins,
         else
           std::memcpy(to, from, in_sizes[0]);
       },
-      [written, from] { written.finish(); }, run);
+      [written, from] { written.finish(); }, run, stage.wait_for());
 }
 
 Work ProcessGroup::all_reduce(const Tensor& tensor, Reduce op) { return impl_->all_reduce(tensor, op, Run::kAsync); }
@@ -529,7 +589,9 @@ Work ProcessGroup::send(const Tensor& tensor, int to, int tag) {
   const auto& core = impl_->core;
   check_tensor("send", tensor);
   check_other("send", *core, to);
-  const Tensor dense = read_of(tensor);
+  Stage stage(*core);
+  const Tensor dense = stage.read(tensor);
+  if (const auto wait = stage.wait_for()) wait();
   const auto op = post(
       core, concat("send to rank ", core->ranks()[static_cast<size_t>(to)], " with tag ", tag, " of ", core->name()),
       true, [&] { return core->engine()->send(to, tag, address(dense), bytes_of(dense), dense.dtype()); });

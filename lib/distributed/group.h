@@ -13,25 +13,29 @@
 #include <thread>
 #include <vector>
 
+#include "lib/device.h"
 #include "lib/distributed/engine.h"
+#include "lib/distributed/nccl.h"
 
 // What a ProcessGroup, its Works and its Channels share: the queue of its ops, the threads that run them, and its end.
 namespace reel::distributed {
 
 using Clock = std::chrono::steady_clock;
 
-/// Of the group's engine: it goes when all ranks have closed the group, since a connection that is closed earlier takes
-/// with it what others have not read yet.
+/// Of the group's engine and NCCL: they go when all ranks have closed the group, since a connection that is closed
+/// earlier takes with it what others have not read yet.
 struct Retired {
   std::shared_ptr<Store> store;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<Nccl> nccl;
   int size;
 };
 
 /// One rank's part of the whole job, which its groups share.
 struct Membership {
   std::shared_ptr<Member> member;  // nullptr in a world of 1
-  Options options;                 // of which backend is not kAuto
+  Options options;                 // whose backend is not kAuto once a group has started
+  bool threads = false;            // whose ranks are threads: it has no address
   bool checks = true;              // REEL_DIST_CHECK
   int rank = 0, world_size = 1;
   std::string address;  // that engines bind to
@@ -42,6 +46,9 @@ struct Membership {
   /// Closes what all ranks have closed.
   void bury() noexcept;
 };
+
+/// Whether the ranks of its job are threads.
+bool is_of_threads(const Member& member);
 
 class Core;
 
@@ -85,6 +92,28 @@ class Op : public Work::State {
   std::mutex finishing_;
 };
 
+/// On a GPU, by NCCL.
+class GpuOp : public Work::State {
+ public:
+  GpuOp(std::shared_ptr<Core> core, Device device, std::string what, uint64_t sequence);
+  ~GpuOp() override;  // waits, if nobody has
+  void wait() override;
+  bool done() override;
+  /// Queues work on the current stream of who waits, once, which has waited for the op. It may hold tensors.
+  void on_finish(std::function<void()> f) { after_ = std::move(f); }
+
+ private:
+  friend Core;
+  const std::shared_ptr<Core> core_;
+  const Device device_;
+  const std::string what_;
+  const uint64_t sequence_;
+  const std::shared_ptr<DeviceEvent> ended_;
+  std::function<void()> after_;
+  bool queued_ = false;
+  std::mutex finishing_;
+};
+
 /// The state of a group. Shared with its Works, which may outlive it.
 class Core : public std::enable_shared_from_this<Core> {
  public:
@@ -104,6 +133,8 @@ class Core : public std::enable_shared_from_this<Core> {
   bool checks() const { return membership_->checks; }
   Milliseconds timeout() const { return membership_->options.timeout; }
   Backend backend() const { return membership_->options.backend; }
+  /// Whether the engine is memory that threads share.
+  bool shares_memory() const { return membership_->threads && backend() != Backend::kGloo; }
   Engine* engine() const { return engine_.get(); }  // nullptr in a group of one
   Store& store() const { return *store_; }
 
@@ -120,6 +151,17 @@ class Core : public std::enable_shared_from_this<Core> {
   void launch_message(const std::shared_ptr<Op>& op);
   void run_now(const std::shared_ptr<Op>& op);  ///< In this thread.
 
+  /// Whether NCCL moves tensors of this device, and not the engine.
+  bool uses_nccl(Device device) const {
+    return backend() == Backend::kNccl && size() > 1 && device.type == DeviceType::kCUDA;
+  }
+  /// Queues what `f` does with NCCL on the group's stream of the op's device: behind what the current one has been
+  /// given. In the calling thread; it connects the ranks the first time.
+  using GpuBody = std::function<void(Nccl& nccl, DeviceStream& stream, Nccl::Deadline deadline)>;
+  void launch(const std::shared_ptr<GpuOp>& op, const GpuBody& f);
+  /// The group's stream of a device, beside the one that computes.
+  std::shared_ptr<DeviceStream> stream_of(Device device);
+
   /// Sums halves in float32, and averages.
   void all_reduce(Tag tag, void* data, int64_t count, DType dtype, Reduce op);
 
@@ -135,6 +177,11 @@ class Core : public std::enable_shared_from_this<Core> {
 
  private:
   friend Op;
+  friend GpuOp;
+  Nccl& connected(Device device, Nccl::Deadline deadline);
+  bool watch_gpu(Clock::time_point& asked);
+  void close_gpu() noexcept;
+  void choose_backend();
   void work();
   void watch();
   void run(Op& op) noexcept;
@@ -146,8 +193,9 @@ class Core : public std::enable_shared_from_this<Core> {
   void compare_settings();
   void set_interrupt(std::function<void()> interrupt);
   void fail(const Error& reason) noexcept;
-  [[noreturn]] void throw_error() const;  // mutex_ is held
-  std::vector<Activity> ask() const;      // of all ranks; none if the store does not answer
+  [[noreturn]] void throw_error() const;                        // mutex_ is held
+  void check_left(const std::string& what, uint64_t sequence);  // ends the group if ranks have left the job
+  std::vector<Activity> ask() const;                            // of all ranks; none if the store does not answer
 
   const std::shared_ptr<Membership> membership_;
   const std::vector<int> ranks_;
@@ -169,6 +217,19 @@ class Core : public std::enable_shared_from_this<Core> {
   std::atomic<bool> dead_ = false;
   std::optional<Error> error_;
   uint64_t meetings_ = 0;
+
+  // Of GPUs.
+  struct Queued {
+    std::string what;
+    uint64_t sequence;
+    std::shared_ptr<DeviceEvent> ended;
+    Clock::time_point begin, deadline;
+  };
+  std::mutex connecting_;
+  std::unique_ptr<Nccl> nccl_;  // made under mutex_, gone only with the threads
+  std::vector<std::pair<Device, std::shared_ptr<DeviceStream>>> streams_;  // mutex_
+  std::deque<Queued> on_gpu_;                                              // mutex_
+
   std::mutex interrupt_mutex_;
   std::function<void()> interrupt_;  // of the rendezvous
   std::vector<std::thread> threads_;

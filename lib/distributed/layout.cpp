@@ -15,10 +15,11 @@ std::string listing(const nn::Module& module, const DdpOptions& options) {
              options.broadcast_buffers ? ", broadcast_buffers" : "", options.static_graph ? ", static_graph" : "",
              options.divide_by_active ? ", divide_by_active" : "", options.hook ? ", a hook" : "", '\n');
   for (const auto& [path, tensor] : module.named_parameters())
-    text += concat("parameter ", path, ", ", tensor.dtype(), " ", tensor.shape(),
+    text += concat("parameter ", path, ", ", tensor.dtype(), " ", tensor.shape(), tensor.is_cuda() ? " on cuda" : "",
                    tensor.requires_grad() ? "" : ", frozen", '\n');
   for (const auto& [path, tensor] : module.named_buffers())
-    text += concat("buffer ", path, ", ", tensor.dtype(), " ", tensor.shape(), '\n');
+    text +=
+        concat("buffer ", path, ", ", tensor.dtype(), " ", tensor.shape(), tensor.is_cuda() ? " on cuda" : "", '\n');
   return text;
 }
 

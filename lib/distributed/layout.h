@@ -10,6 +10,7 @@ struct Description {
   std::string path;
   DType dtype;
   Shape shape;
+  Device device;
 };
 
 /// Compares options, parameters and buffers between the ranks. The Error, of kMismatch and on all ranks, names the

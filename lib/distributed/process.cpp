@@ -44,8 +44,22 @@ Options with_environment(Options options) {
   if (const char* const name = std::getenv("REEL_IFNAME"); name && *name) options.interface = name;
   REEL_CHECK(options.timeout.count() > 0 && options.rendezvous.count() > 0 && options.heartbeat.count() > 0,
              "init_process_group: timeouts must be positive");
-  REEL_CHECK(options.backend != Backend::kNccl, "init_process_group: NCCL is not supported yet");
   return options;
+}
+
+int gpu_count() {
+  try {
+    return runtime(kCUDA).device_count();
+  } catch (const reel::Error&) {
+    return 0;  // a build without CUDA
+  }
+}
+
+/// An Error if NCCL is asked for and is not to be had.
+void check_nccl(const Options& options) {
+  if (options.backend != Backend::kNccl) return;
+  nccl_version();
+  REEL_CHECK(gpu_count() > 0, "init_process_group: NCCL needs GPUs, and there is none that this process can use");
 }
 
 std::vector<int> all_ranks(int size) {
@@ -69,8 +83,10 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Membership>& memb
 /// A rank of a job.
 class Process {
  public:
-  /// Of a job whose store is known.
-  Process(std::shared_ptr<Member> member, Options options) : membership_(std::make_shared<Membership>()) {
+  /// Of a job whose store is known. `neighbours` are the ranks on this machine.
+  Process(std::shared_ptr<Member> member, Options options, int neighbours, bool threads)
+      : membership_(std::make_shared<Membership>()) {
+    membership_->threads = threads;
     membership_->checks = checks_from_environment();
     membership_->options = std::move(options);
     if (member) {
@@ -78,8 +94,11 @@ class Process {
       membership_->world_size = member->world_size();
     }
     if (membership_->world_size > 1) {
-      if (membership_->options.backend != Backend::kThreads) profile::set_rank(membership_->rank);
-      if (membership_->options.backend == Backend::kGloo) membership_->address = local_address(*member);
+      if (!threads) profile::set_rank(membership_->rank);
+      const Backend backend = membership_->options.backend;
+      if (!threads || backend == Backend::kGloo) membership_->address = local_address(*member);
+      // Not one rank of many: Core::choose_backend() asks whether all do.
+      if (backend == Backend::kAuto && gpu_count() >= neighbours && has_nccl()) member->add("backend/nccl", 1);
       membership_->member = std::move(member);
     }
     membership_->groups = 1;
@@ -249,17 +268,18 @@ Process& initialized() {
 void init_process_group(const Options& given) {
   Options options = with_environment(given);
   REEL_CHECK(options.backend != Backend::kThreads, "init_process_group: ranks that are threads need their member");
-  options.backend = Backend::kGloo;
+  check_nccl(options);
   REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");
   Global& g = global();
   const std::lock_guard lock(g.mutex);
   REEL_CHECK(!g.process, "init_process_group: there is a default group already");
   if (launch().world_size == 1) {
-    g.process = std::make_unique<Process>(nullptr, std::move(options));
+    if (options.backend == Backend::kAuto) options.backend = Backend::kGloo;
+    g.process = std::make_unique<Process>(nullptr, std::move(options), 1, false);
     return;
   }
   std::optional<Connection> connection(std::in_place, launch(), options);
-  g.process = std::make_unique<Process>(connection->member, std::move(options));
+  g.process = std::make_unique<Process>(connection->member, std::move(options), launch().local_world_size, false);
   connection->member.reset();
   g.connection = std::move(connection);
 }
@@ -267,9 +287,12 @@ void init_process_group(const Options& given) {
 void init_process_group(std::shared_ptr<Member> member, const Options& given) {
   REEL_CHECK(member, "init_process_group: no member");
   Options options = with_environment(given);
-  if (options.backend == Backend::kAuto) options.backend = Backend::kThreads;
+  const bool threads = is_of_threads(*member);
+  if (threads && options.backend == Backend::kAuto) options.backend = Backend::kThreads;
   REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");
-  of_thread = std::make_unique<Process>(std::move(member), std::move(options));
+  check_nccl(options);
+  const int ranks = member->world_size();
+  of_thread = std::make_unique<Process>(std::move(member), std::move(options), ranks, threads);
 }
 
 void destroy_process_group() {

@@ -5,7 +5,7 @@
 #include "lib/distributed/text.h"
 #include "reel/ops.h"
 
-// How gradients of rows travel.
+// How gradients of rows travel: over the host's memory, since how many there are differs by rank.
 namespace reel::distributed {
 
 // Sends how many rows of each sparse parameter this rank has.
@@ -64,7 +64,7 @@ void DistributedDataParallel::Impl::receive_rows(const Verdict& verdict, bool ac
   std::vector<char> own(bytes[self]), gathered(total);
   char* to = own.data();
   const auto append = [&](const Tensor& values) {
-    const Tensor packed = values.contiguous();
+    const Tensor packed = values.contiguous().to(kCPU);
     const size_t size = static_cast<size_t>(packed.numel() * size_of(packed.dtype()));
     if (size) std::memcpy(to, memory_of(packed), size);
     to += size;
@@ -82,18 +82,18 @@ void DistributedDataParallel::Impl::receive_rows(const Verdict& verdict, bool ac
   for (size_t i = 0; i < n; ++i) {
     const auto& [path, parameter] = parameters[slots[i]];
     if (dense[i]) {
-      Tensor flat = empty({parameter.numel()}, {.dtype = parameter.dtype()});
-      put_gradient(active ? parameter.grad() : Tensor(), parameter.numel(), parameter.dtype(), memory_of(flat));
-      channel->wait(channel->all_reduce(memory_of(flat), flat.numel(), flat.dtype(), Reduce::kSum,
-                                        "DistributedDataParallel: dense rows"));
-      if (active) set_gradient(parameter, memory_of(flat), verdict.divisor);
+      const Tensor flat = empty({parameter.numel()}, {.dtype = parameter.dtype(), .device = parameter.device()});
+      put_gradient(active ? parameter.grad() : Tensor(), flat, 0, parameter.numel());
+      channel->wait(channel->all_reduce(flat, Reduce::kSum, "DistributedDataParallel: dense rows"));
+      if (active) set_gradient(parameter, flat, 0, verdict.divisor);
       continue;
     }
     int64_t rows = 0;
     for (size_t r = 0; r < ranks; ++r) rows += count_of(r, i);
     Shape shape = parameter.shape();
     shape[0] = rows;
-    const Tensor ids = empty({rows}, {.dtype = kInt64}), values = empty(shape, {.dtype = parameter.dtype()});
+    const Tensor ids = empty({rows}, {.dtype = kInt64, .device = kCPU});
+    const Tensor values = empty(shape, {.dtype = parameter.dtype(), .device = kCPU});
     int64_t* id = ids.data<int64_t>();
     char* value = static_cast<char*>(memory_of(values));
     for (size_t r = 0; r < ranks; ++r) {
@@ -108,7 +108,9 @@ void DistributedDataParallel::Impl::receive_rows(const Verdict& verdict, bool ac
       id += count, value += count * row_bytes(parameter);
       from[r] += count * (sizeof(int64_t) + row_bytes(parameter));
     }
-    if (active) set_grad_rows(parameter, add_rows(ids, values, verdict.divisor));
+    if (!active) continue;
+    const SparseGrad sum = add_rows(ids, values, verdict.divisor);
+    set_grad_rows(parameter, {sum.ids.to(parameter.device()), sum.values.to(parameter.device())});
   }
 }
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "lib/distributed/group.h"
 #include "lib/distributed/text.h"
 #include "reel/distributed/store.h"
 
@@ -271,5 +272,7 @@ std::vector<std::shared_ptr<Member>> thread_members(int world_size) {
   for (int rank = 0; rank < world_size; ++rank) members.push_back(std::make_shared<ThreadMember>(job, rank));
   return members;
 }
+
+bool is_of_threads(const Member& member) { return dynamic_cast<const ThreadMember*>(&member) != nullptr; }
 
 }  // namespace reel::distributed

@@ -375,6 +375,25 @@ TEST_CASE("a process that is stopped") {
 
 // ---- many threads ---------------------------------------------------------------------------------------------------
 
+TEST_CASE("ranks that name different backends", "[threads]") {
+  const auto members = thread_members(2);
+  std::vector<std::string> thrown(2);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        init_process_group(members[rank], {.backend = rank ? Backend::kGloo : Backend::kThreads, .rendezvous = 5s});
+        barrier();
+      } catch (const std::exception& error) {
+        thrown[rank] = error.what();
+      }
+      destroy_process_group();
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& what : thrown)
+    CHECK_THAT(what, Catch::Matchers::Contains("kThreads on rank 0") && Catch::Matchers::Contains("kGloo on rank 1"));
+}
+
 TEST_CASE("64 threads that come at different times", "[threads]") {
   const int world = 64;
   ranks::threads(world, [](int rank) {

@@ -45,7 +45,6 @@ struct Outcome {
 /// A job that hangs ends the program.
 template <class F>
 auto try_ranks(int world, F f, Options options = {}) {
-  options.backend = Backend::kThreads;
   using T = decltype(f(0));
   std::vector<Outcome<T>> outcomes(static_cast<size_t>(world));
   const auto members = thread_members(world);

@@ -49,6 +49,8 @@ struct DdpOptions {
 /// after hooks. Row-sparse gradients travel as rows, and stay sparse where they are on all ranks. Ranks have the same
 /// bits after each step.
 ///
+/// Modules on GPUs: with NCCL a step waits for no GPU, unless gradients are rows, which travel through the host.
+///
 /// The constructor compares paths, shapes and dtypes of all parameters and buffers between the ranks; a difference is
 /// an Error of kMismatch that names the first. The generators of the ranks are not changed: manual_seed(seed + rank())
 /// gives dropout that differs. It must be destroyed before the module and before the group. Convert, move, unfreeze,

@@ -17,14 +17,17 @@
 namespace reel::distributed {
 
 /// How the tensors of all ranks become one. Sums and averages of float16 and bfloat16 are added in float32, once
-/// rounded; kAvg is of floating-point types; kMin and kMax keep NaN; bool has kMin (and) and kMax (or) only.
+/// rounded; kAvg is of floating-point types; kMin and kMax keep NaN; bool has kMin (and) and kMax (or) only. NCCL
+/// rounds halves after each addition, and promises nothing of NaN.
 enum class Reduce { kSum, kAvg, kMin, kMax, kProd };
 
 /// Who moves the data.
 enum class Backend {
-  kAuto,     ///< kNccl if the job's tensors are on GPUs and NCCL is there, otherwise kGloo.
-  kGloo,     ///< TCP. Tensors on the CPU; on a GPU they go through pinned memory.
-  kNccl,     ///< GPUs. The library is opened at run time.
+  kAuto,  ///< kNccl if each rank can have a GPU of its machine for itself and open NCCL, otherwise kGloo.
+  kGloo,  ///< TCP. Tensors on a GPU go through pinned memory.
+  /// NCCL for tensors on GPUs, for those on the CPU and for messages what kGloo does. libnccl.so.2, or the file that
+  /// REEL_NCCL names, is opened at run time. A rank has one GPU, that of its first such collective, for itself.
+  kNccl,
   kThreads,  ///< Ranks are threads of one process: for tests and debugging.
 };
 
@@ -32,8 +35,8 @@ enum class Backend {
 class Work {
  public:
   Work() = default;  ///< One that is done.
-  /// CPU tensors: blocks until it is done. Tensors on a GPU: the current stream waits, the calling thread does not.
-  /// Throws the group's Error if it has failed.
+  /// Blocks until it is done; results on a GPU are then copied there on the current stream. With NCCL the current
+  /// stream waits, and the calling thread does not. Throws the group's Error if it has failed.
   void wait() const;
   /// Whether wait() would return or throw at once.
   bool done() const;
@@ -53,6 +56,11 @@ struct Received {
 /// Ranks that call collectives together. All of them make the same calls in the same order, from one thread at a time;
 /// unless REEL_DIST_CHECK=0, every call is compared between the ranks before data moves, and a difference is an Error
 /// of kMismatch on all of them that prints each rank's call.
+///
+/// Tensors on a GPU are read and written in the order of the calling thread's current stream and of that which waits.
+/// With NCCL a call that is compared returns when all ranks have made it, and calls of several groups must come in one
+/// order on all ranks. When a group ends, what waits for it on a GPU goes on with undefined values, until the next call
+/// throws. A cuda::Graph cannot capture collectives.
 ///
 /// Every call returns at once, and Work::wait() waits for it; until then its tensors must not be used, nor their memory
 /// changed. Results are written into tensors that are given, which may be views of any layout. Tensors that need
@@ -83,7 +91,8 @@ class ProcessGroup {
   Work all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins);  ///< outs[r] = ins[rank()] of rank r.
   Work gather(std::span<const Tensor> outs, const Tensor& in, int root);       ///< outs are the root's only.
   Work scatter(const Tensor& out, std::span<const Tensor> ins, int root);      ///< ins are the root's only.
-  Work send(const Tensor& tensor, int to, int tag = 0);    ///< To a recv() of the same tag, dtype and size.
+  /// To a recv() of the same tag, dtype and size. Waits for what is on a GPU.
+  Work send(const Tensor& tensor, int to, int tag = 0);
   Work recv(const Tensor& tensor, int from, int tag = 0);  ///< From a send() of the same tag, dtype and size.
   /// From whichever of these ranks sends first. Waits.
   Received recv_any(const Tensor& tensor, std::span<const int> from, int tag = 0);
