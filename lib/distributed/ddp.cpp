@@ -4,6 +4,7 @@
 
 #include "lib/core/profile.h"
 #include "lib/distributed/reducer.h"
+#include "lib/distributed/states.h"
 #include "lib/distributed/text.h"
 #include "reel/autograd.h"
 
@@ -40,18 +41,40 @@ DistributedDataParallel::Impl::Impl(nn::Module& module_, DdpOptions options_)
     if (tensor.requires_grad())
       parameters.emplace_back(path, tensor);
     else
-      frozen.push_back(tensor);
+      frozen.emplace_back(path, tensor);
   }
-  REEL_CHECK(!parameters.empty(), "DistributedDataParallel: no parameter of the module requires a gradient");
   for (const auto& [path, tensor] : module.named_buffers()) buffers.push_back(tensor);
   for (const auto& [path, tensor] : parameters)
     described.push_back({path, tensor.dtype(), tensor.shape(), tensor.device()});
+  if (world > 1) compare_layouts(group, module, options);  // so that all ranks hear of one where nothing is trained
+  REEL_CHECK(!parameters.empty(), "DistributedDataParallel: no parameter of the module requires a gradient");
   if (world == 1) return;
-  compare_layouts(group, module, options);
+  try {
+    for (uint32_t i = 0; i < parameters.size(); ++i) observe(parameters[i].second, this, i);
+  } catch (const reel::Error&) {
+    stop();
+    throw reel::Error("DistributedDataParallel: another one has parameters of this module already");
+  }
+  try {
+    start();
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+void DistributedDataParallel::Impl::start() {
+  // One that is set free later would not be reduced. Frozen ones may be parts of several wrapped modules.
+  for (uint32_t i = 0; i < frozen.size(); ++i) {
+    try {
+      observe(frozen[i].second, this, static_cast<uint32_t>(parameters.size()) + i);
+    } catch (const reel::Error&) {
+    }
+  }
   channel.emplace(group);
   std::vector<Tensor> all;
   for (const auto& [path, tensor] : parameters) all.push_back(tensor);
-  all.insert(all.end(), frozen.begin(), frozen.end());
+  for (const auto& [path, tensor] : frozen) all.push_back(tensor);
   all.insert(all.end(), buffers.begin(), buffers.end());
   broadcast_tensors(*channel, all, 0, rank, "DistributedDataParallel: parameters");
   for (const Tensor& buffer : buffers) buffer_versions.push_back(buffer.version());
@@ -59,17 +82,15 @@ DistributedDataParallel::Impl::Impl(nn::Module& module_, DdpOptions options_)
   waited_.assign(parameters.size(), 0);
   sparse_.assign(parameters.size(), 0);
   seen_sparse_.assign(parameters.size(), 0);
-  for (const auto& [path, tensor] : parameters) take_touched(tensor);  // what was there is nobody's
-  try {
-    for (uint32_t i = 0; i < parameters.size(); ++i) observe(parameters[i].second, this, i);
-  } catch (const reel::Error&) {
-    for (const auto& [path, tensor] : parameters) stop_observing(tensor, this);
-    throw reel::Error("DistributedDataParallel: another one has parameters of this module already");
-  }
+}
+
+void DistributedDataParallel::Impl::stop() noexcept {
+  for (const auto& [path, tensor] : parameters) stop_observing(tensor, this);
+  for (const auto& [path, tensor] : frozen) stop_observing(tensor, this);
 }
 
 DistributedDataParallel::Impl::~Impl() {
-  for (const auto& [path, tensor] : parameters) stop_observing(tensor, this);
+  stop();
   channel.reset();  // it may be at work in the buckets
 }
 
@@ -82,7 +103,7 @@ void DistributedDataParallel::Impl::make_layout() {
     if (!sparse_[i]) dense.push_back(i);
   }
   buckets_ = make_buckets(tensors, dense, options.first_bucket_bytes, options.bucket_bytes);
-  const size_t header = 2 * static_cast<size_t>(world) + parameters.size() + 1;
+  const size_t header = 3 * static_cast<size_t>(world) + parameters.size() + 1;
   own_header_.clear();
   // Over the host's memory, so that nobody waits for a GPU to read it.
   const bool inside = !buckets_.empty() && buckets_[0].dtype == kFloat32 && buckets_[0].device == kCPU && !options.hook;
@@ -138,7 +159,14 @@ void DistributedDataParallel::Impl::leave() {
   busy_ = false;
 }
 
-void DistributedDataParallel::Impl::check_unchanged() const {
+void DistributedDataParallel::Impl::check_frozen() const {
+  for (const auto& [path, tensor] : frozen)
+    REEL_CHECK(!tensor.requires_grad(), "DistributedDataParallel: parameter ", path, ", ", tensor.dtype(), " ",
+               tensor.shape(), ", that was frozen requires a gradient now; wrap the module anew");
+}
+
+void DistributedDataParallel::Impl::check_unchanged() {
+  check_frozen();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& tensor = parameters[i].second;
     const Description& was = described[i];
@@ -147,9 +175,33 @@ void DistributedDataParallel::Impl::check_unchanged() const {
                ", and is ", tensor.dtype(), " ", tensor.shape(), " on ", tensor.device(),
                "; convert and move a module before it is wrapped");
   }
-  for (const Tensor& tensor : frozen)
-    REEL_CHECK(!tensor.requires_grad(), "DistributedDataParallel: a parameter of shape ", tensor.shape(),
-               " that was frozen requires a gradient now; wrap the module anew");
+  const auto now = module.named_parameters();
+  size_t trained = 0, others = 0;  // in the order of the module
+  for (const auto& [path, tensor] : now) {
+    if (trained < parameters.size() && parameters[trained].second.is_same(tensor))
+      ++trained;
+    else if (others < frozen.size() && frozen[others].second.is_same(tensor))
+      ++others;
+    else
+      detail::fail("DistributedDataParallel: parameter ", path,
+                   " was added or replaced after the module had been wrapped");
+  }
+  REEL_CHECK(trained == parameters.size() && others == frozen.size(), "DistributedDataParallel: the module has ",
+             now.size(), " parameters, and had ", parameters.size() + frozen.size(), " when it was wrapped");
+  // A buffer may be replaced, as a mask is by another one.
+  const auto buffers_now = module.named_buffers();
+  const bool as_many = buffers_now.size() == buffers.size();
+  for (size_t i = 0; i < buffers_now.size() && options.broadcast_buffers; ++i) {
+    const auto& [path, tensor] = buffers_now[i];
+    REEL_CHECK(as_many && tensor.dtype() == buffers[i].dtype() && tensor.shape() == buffers[i].shape() &&
+                   tensor.device() == buffers[i].device(),
+               "DistributedDataParallel: buffer ", path, ", ", tensor.dtype(), " ", tensor.shape(), " on ",
+               tensor.device(), ", was added or replaced by one of another kind after the module had been wrapped; ",
+               "set broadcast_buffers = false for buffers of a rank's own");
+  }
+  for (size_t i = 0; i < buffers.size() && options.broadcast_buffers && as_many; ++i)
+    if (!buffers_now[i].second.is_same(buffers[i]))
+      buffers[i] = buffers_now[i].second, buffer_versions[i] = buffers[i].version() - 1;
 }
 
 // With static_graph the first round says which parameters the others have to reach.
@@ -164,6 +216,9 @@ void DistributedDataParallel::Impl::check_static(std::span<const uint32_t> reach
 }
 
 bool DistributedDataParallel::Impl::begin(std::span<const uint32_t> reached) {
+  for (const uint32_t slot : reached)
+    if (slot >= parameters.size())
+      check_frozen(), detail::fail("DistributedDataParallel: a frozen parameter is trained");
   if (busy_ && thread_.load() == std::this_thread::get_id()) {  // a walk within the walk, of a hook
     for (const uint32_t slot : reached)
       REEL_CHECK(!discovered_ || waited_[slot] || sparse_[slot],
@@ -268,11 +323,12 @@ void DistributedDataParallel::Impl::reduce() {
 }
 
 // Takes part in the others' rounds, with nothing, until nobody is active.
-void DistributedDataParallel::Impl::join() {
+void DistributedDataParallel::Impl::join(optim::Optimizer* optimizer) {
   if (world == 1) return;
   enter();
   try {
     const NoGrad guard;
+    check_unchanged();
     while (true) {
       std::fill(reached_.begin(), reached_.end(), uint8_t{0});
       const bool over = say_step([&] {
@@ -284,8 +340,12 @@ void DistributedDataParallel::Impl::join() {
     if (!last_active_.empty()) {
       std::vector<Tensor> all;
       for (const auto& [path, tensor] : parameters) all.push_back(tensor);
-      all.insert(all.end(), buffers.begin(), buffers.end());
-      broadcast_tensors(*channel, all, last_active_.front(), rank, "DistributedDataParallel: join");
+      if (options.broadcast_buffers) all.insert(all.end(), buffers.begin(), buffers.end());
+      const int root = last_active_.front();
+      broadcast_tensors(*channel, all, root, rank, "DistributedDataParallel: join");
+      std::string state = optimizer && rank == root ? pack_state(optimizer->state_dict()) : std::string();
+      broadcast_text(*channel, state, root, rank, "DistributedDataParallel: optimizer");
+      if (rank != root && optimizer) optimizer->load_state_dict(unpack_state(state));
       for (size_t i = 0; i < buffers.size(); ++i) buffer_versions[i] = buffers[i].version();
     }
     leave();
@@ -309,10 +369,6 @@ void DistributedDataParallel::Impl::leave_join() noexcept {
 
 // The first round: which parameters have rows only, on all ranks that have touched them.
 void DistributedDataParallel::Impl::discover(bool active) {
-  const std::vector<Tensor> now = module.parameters();
-  for (const auto& [path, tensor] : parameters)
-    REEL_CHECK(std::any_of(now.begin(), now.end(), [&t = tensor](const Tensor& other) { return other.is_same(t); }),
-               "DistributedDataParallel: parameter ", path, " was replaced after the module had been wrapped");
   enum Kind : char { kUnknown, kDense, kRows };
   const size_t n = parameters.size();
   std::vector<char> kinds(n * static_cast<size_t>(world), kUnknown);
@@ -360,11 +416,13 @@ void DistributedDataParallel::Impl::send_all(bool active) {
 }
 
 void DistributedDataParallel::Impl::write_header(bool active) {
-  float *const steps = header_, *const waits = steps + world, *const used = waits + world;
+  float *const steps = header_, *const waits = steps + world, *const weights = waits + world,
+               *const used = weights + world;
   std::fill(steps, used + parameters.size() + 1, 0.0f);
   if (active) {
     steps[rank] = static_cast<float>(step_ % kSteps + 1);
     waits[rank] = header_wait_;
+    if (options.check_weights) weights[rank] = sample_weights();
     for (size_t i = 0; i < parameters.size(); ++i) {
       const bool touched = reached_[i] || is_touched(parameters[i].second);
       used[i] = static_cast<float>(touched + (seen_sparse_[i] ? kSeenSparse : 0));
@@ -437,7 +495,8 @@ Verdict DistributedDataParallel::Impl::finish(bool active) {
 Verdict DistributedDataParallel::Impl::read_header() {
   const int64_t ended = channel->wait(own_header_.empty() ? buckets_[0].ticket : header_ticket_);
   if (own_header_.empty()) buckets_[0].ended_at = ended;
-  const float *const steps = header_, *const waits = steps + world, *const used = waits + world;
+  const float *const steps = header_, *const waits = steps + world, *const weights = waits + world,
+                     *const used = weights + world;
   Verdict verdict;
   float first = 0;
   bool differ = false;
@@ -454,6 +513,8 @@ Verdict DistributedDataParallel::Impl::read_header() {
                         " at ", static_cast<int64_t>(steps[r]) - 1);
     throw Error(Error::kMismatch, message + "; an exception in backward() that was caught makes a rank skip one");
   }
+  for (const int r : verdict.active)
+    if (weights[r] != weights[verdict.active.front()]) explain_weights(verdict.active);
   if (!verdict.active.empty()) last_active_ = verdict.active;
   verdict.divisor = options.divide_by_active ? static_cast<double>(std::max<size_t>(verdict.active.size(), 1)) : world;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -517,12 +578,15 @@ DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSy
 DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : ddp_(ddp) { ++ddp_.impl_->unsynced; }
 DistributedDataParallel::NoSync::~NoSync() { --ddp_.impl_->unsynced; }
 
-DistributedDataParallel::Join DistributedDataParallel::join() { return Join(*this); }
-DistributedDataParallel::Join::Join(DistributedDataParallel& ddp)
-    : ddp_(ddp), exceptions_(std::uncaught_exceptions()) {}
+DistributedDataParallel::Join DistributedDataParallel::join() { return Join(*this, nullptr); }
+DistributedDataParallel::Join DistributedDataParallel::join(optim::Optimizer& optimizer) {
+  return Join(*this, &optimizer);
+}
+DistributedDataParallel::Join::Join(DistributedDataParallel& ddp, optim::Optimizer* optimizer)
+    : ddp_(ddp), optimizer_(optimizer), exceptions_(std::uncaught_exceptions()) {}
 DistributedDataParallel::Join::~Join() noexcept(false) {
   if (std::uncaught_exceptions() == exceptions_)
-    ddp_.impl_->join();
+    ddp_.impl_->join(optimizer_);
   else
     ddp_.impl_->leave_join();
 }

@@ -13,7 +13,8 @@ std::string listing(const nn::Module& module, const DdpOptions& options) {
   std::string text =
       concat("bucket_bytes ", options.bucket_bytes, ", first_bucket_bytes ", options.first_bucket_bytes,
              options.broadcast_buffers ? ", broadcast_buffers" : "", options.static_graph ? ", static_graph" : "",
-             options.divide_by_active ? ", divide_by_active" : "", options.hook ? ", a hook" : "", '\n');
+             options.divide_by_active ? ", divide_by_active" : "", options.check_weights ? ", check_weights" : "",
+             options.hook ? ", a hook" : "", '\n');
   for (const auto& [path, tensor] : module.named_parameters())
     text += concat("parameter ", path, ", ", tensor.dtype(), " ", tensor.shape(), tensor.is_cuda() ? " on cuda" : "",
                    tensor.requires_grad() ? "" : ", frozen", '\n');

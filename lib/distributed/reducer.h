@@ -31,7 +31,8 @@ namespace reel::distributed {
 inline constexpr int kSeenSparse = 4096;
 inline constexpr int kMaxWorld = kSeenSparse - 1;
 inline constexpr int64_t kAllRows = -1;
-inline constexpr int64_t kSteps = int64_t{1} << 23;  // the header counts them modulo this
+inline constexpr int64_t kSteps = int64_t{1} << 23;                // the header counts them modulo this
+inline constexpr uint64_t kSampleRange = (uint64_t{1} << 24) - 1;  // of sample_weights(), which float32 holds exactly
 
 /// What the header says when it has come back.
 struct Verdict {
@@ -53,7 +54,7 @@ struct DistributedDataParallel::Impl final : WalkObserver {
   void failed() noexcept override;
 
   void reduce();
-  void join();
+  void join(optim::Optimizer* optimizer);
   void leave_join() noexcept;
   void fail(const std::exception_ptr& error) noexcept;
 
@@ -64,21 +65,27 @@ struct DistributedDataParallel::Impl final : WalkObserver {
   std::optional<Channel> channel;
   std::vector<std::pair<std::string, Tensor>> parameters;  // those that require gradients, by slot
   std::vector<Description> described;                      // how they were
-  std::vector<Tensor> frozen, buffers;
+  std::vector<std::pair<std::string, Tensor>> frozen;
+  std::vector<Tensor> buffers;
   std::vector<uint32_t> buffer_versions;  // when they were last sent
   std::atomic<int> unsynced{0};           // how many NoSync there are
 
  private:
+  void start();
+  void stop() noexcept;
   template <class F>
   auto say_step(F f);
   void enter();
   void leave();
-  void check_unchanged() const;
+  void check_frozen() const;
+  void check_unchanged();
   void check_static(std::span<const uint32_t> reached);
   void discover(bool active);
   void make_layout();
   void send_all(bool active);
   void write_header(bool active);
+  float sample_weights() const;
+  [[noreturn]] void explain_weights(const std::vector<int>& active);
   void fill(uint32_t slot);
   void launch_full();
   Verdict finish(bool active);

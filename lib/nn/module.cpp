@@ -21,10 +21,6 @@ std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-bool contains(const std::vector<Tensor>& tensors, const Tensor& tensor) {
-  return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& other) { return other.is_same(tensor); });
-}
-
 // The second halves of pairs.
 template <class Second>
 std::vector<Second> seconds(const std::vector<std::pair<std::string, Second>>& pairs) {
@@ -204,10 +200,9 @@ void for_each_tensor(const Module& module, const std::string& prefix, bool recur
 
 std::vector<std::pair<std::string, Tensor>> named(const Module& module, bool buffers, bool recurse) {
   std::vector<std::pair<std::string, Tensor>> result;
-  std::vector<Tensor> seen;
+  std::unordered_set<const TensorImpl*> seen;
   for_each_tensor(module, "", recurse, [&](TensorKind kind, const std::string& path, const Tensor& tensor) {
-    if (internal::is_buffer(kind) != buffers || contains(seen, tensor)) return;
-    seen.push_back(tensor);
+    if (internal::is_buffer(kind) != buffers || !seen.insert(TensorImpl::of(tensor)).second) return;
     result.emplace_back(path, tensor);
   });
   return result;

@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 
 #include "test/distributed/models.h"
 #include "test/distributed/ranks.h"
@@ -92,6 +94,40 @@ TEST_CASE("a rank that trains", "[.rank]") {
 }
 TEST_CASE("processes train as one does", "[ddp][gloo]") {
   for (const int world : {2, 3}) ranks::Processes(world, "a rank that trains").succeed();
+}
+
+TEST_CASE("a rank with other instructions", "[.rank]") {
+  const std::string kinds = std::getenv("TEST_KINDS");  // of the ranks' processors
+  setenv("REEL_CPU", std::getenv("TEST_RANK")[0] == '0' ? "avx2" : kinds.c_str(), 1);
+  ranks::run_rank([](int) {
+    manual_seed(1);
+    Mlp net;
+    DistributedDataParallel ddp(net, {.bucket_bytes = 64});
+    optim::Adam adam(net.parameters(), {.lr = 0.01});
+    for (int step = 0; step < 50; ++step) {
+      adam.zero_grad();
+      net.loss(2 * step + rank()).backward();
+      adam.step();
+    }
+  });
+}
+TEST_CASE("processors that round alike train together, others are told", "[ddp][gloo]") {
+  const auto has = [](const char* flag) {
+    std::ifstream info("/proc/cpuinfo");
+    const std::string text((std::istreambuf_iterator<char>(info)), {});
+    return text.find(flag) != std::string::npos;
+  };
+  if (!has(" avx2") || !has(" fma")) {
+    WARN("skipped: this machine does not have AVX2");
+    return;
+  }
+  if (has(" avx512vl"))
+    ranks::Processes(2, "a rank with other instructions", {.variables = {"TEST_KINDS=avx512"}}).succeed();
+  ranks::Processes job(2, "a rank with other instructions", {.variables = {"TEST_KINDS=baseline"}});
+  for (int rank = 0; rank < 2; ++rank) {
+    CHECK(job.wait(rank) == 3);
+    CHECK_THAT(job.output(rank), Catch::Contains("of rank 1 is not that of rank 0") && Catch::Contains("REEL_CPU"));
+  }
 }
 
 TEST_CASE("a rank that is killed while it trains", "[.rank]") {
