@@ -208,6 +208,7 @@ void Core::close() noexcept {
     stopping_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
+  gone_ = true;
   if (callback_) membership_->member->forget_abort(*callback_);
   std::list<std::shared_ptr<Op>> forgotten;
   {
@@ -234,7 +235,11 @@ void Core::close() noexcept {
 // ---- running ops ----------------------------------------------------------------------------------------------------
 
 void Core::check() const {
-  if (!dead_) return;
+  if (!dead_) {
+    // What outlives its group would go on alone.
+    if (gone_) throw Error(Error::kAborted, name_ + " has been destroyed: what uses it must be destroyed before");
+    return;
+  }
   const std::lock_guard lock(mutex_);
   throw_error();
 }
@@ -280,8 +285,11 @@ void Core::prune() {
   std::list<std::shared_ptr<Op>> done;
   {
     const std::lock_guard lock(mutex_);
-    while (!under_way_.empty() && under_way_.front()->status_ == Op::kDone)
-      done.splice(done.end(), under_way_, under_way_.begin());
+    // Also behind one that lasts: a message may be expected for as long as the job goes on.
+    for (auto next = under_way_.begin(); next != under_way_.end();) {
+      const auto here = next++;
+      if ((*here)->status_ == Op::kDone) done.splice(done.end(), under_way_, here);
+    }
   }
   for (const auto& op : done)
     if (!op->failed_) op->finish();

@@ -138,7 +138,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Engine* engine() const { return engine_.get(); }  // nullptr in a group of one
   Store& store() const { return *store_; }
 
-  /// Throws the Error that has ended the group, if one has.
+  /// Throws the Error that has ended the group, if one has, or that it has been destroyed.
   void check() const;
   uint64_t next_sequence() { return ++sequence_; }
   uint32_t next_channel() { return ++channels_; }
@@ -214,7 +214,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Op* closing_ = nullptr;                     // what close() waits for
   int running_ = 0;
   bool stop_ = false, closed_ = false;
-  std::atomic<bool> dead_ = false;
+  std::atomic<bool> dead_ = false, gone_ = false;  // by an Error; at the end of close()
   std::optional<Error> error_;
   uint64_t meetings_ = 0;
 

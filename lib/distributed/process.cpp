@@ -95,11 +95,12 @@ class Process {
     }
     if (membership_->world_size > 1) {
       if (!threads) profile::set_rank(membership_->rank);
-      const Backend backend = membership_->options.backend;
-      if (!threads || backend == Backend::kGloo) membership_->address = local_address(*member);
-      // Not one rank of many: Core::choose_backend() asks whether all do.
-      if (backend == Backend::kAuto && gpu_count() >= neighbours && has_nccl()) member->add("backend/nccl", 1);
       membership_->member = std::move(member);
+      const Backend backend = membership_->options.backend;
+      if (!threads || backend == Backend::kGloo) find_address();
+      // Not one rank of many: Core::choose_backend() asks whether all do.
+      if (backend == Backend::kAuto && gpu_count() >= neighbours && has_nccl())
+        membership_->member->add("backend/nccl", 1);
     }
     membership_->groups = 1;
     group_ = make_group(membership_, all_ranks(membership_->world_size), 0);
@@ -145,6 +146,15 @@ class Process {
   }
 
  private:
+  void find_address() {
+    try {
+      membership_->address = local_address(*membership_->member, membership_->options.rendezvous);
+    } catch (const Error& error) {
+      membership_->member->abort(error);  // the cause for all, not that an exception has ended this rank
+      throw;
+    }
+  }
+
   void wait_for_others(Member& member) {
     const auto deadline = Clock::now() + membership_->options.timeout;
     const auto patience = membership_->options.heartbeat * 3 / 4;
@@ -154,16 +164,19 @@ class Process {
     while (Clock::now() < deadline) {
       const std::vector<int> missing = meet(member, "destroy", rank(), all_ranks(world_size()), slice);
       if (missing.empty()) return;
+      bool all_wait = true;
       for (const Activity& activity : member.activities()) {
         if (std::find(missing.begin(), missing.end(), activity.rank) == missing.end()) continue;
         auto& [what, since] = seen[activity.rank];
         if (what != activity.what) {
           what = activity.what;
           since = Clock::now();
-        } else if (what.starts_with("left") || (what != "user code" && Clock::now() - since > patience)) {
-          return;  // it waits for what this rank will not do
         }
+        if (what.starts_with("left")) return;
+        if (what == "user code" || Clock::now() - since <= patience) all_wait = false;
       }
+      // For what this rank will not do; a single one may wait for another, which computes.
+      if (all_wait) return;
     }
   }
 
@@ -171,15 +184,9 @@ class Process {
   std::unique_ptr<ProcessGroup> group_;
 };
 
-/// Where the store of a job may be. Somebody else may listen at the master's port, as torchrun does: rank 0 takes the
-/// first that is free, and who is there says which job it belongs to.
-std::vector<uint16_t> candidate_ports(const Launch& launch) {
-  std::vector<uint16_t> ports = {launch.master_port};
-  if (!launch.store_is_hosted)
-    for (int i = 1; i < 8 && launch.master_port + i <= 65535; ++i)
-      ports.push_back(static_cast<uint16_t>(launch.master_port + i));
-  return ports;
-}
+/// Somebody else may listen at the master's port, as torchrun does: rank 0 takes the first that is free, and who is
+/// there says which job it belongs to.
+constexpr int kPorts = 8;
 
 /// The rank's connection to the store, which rank 0 hosts if nobody else does.
 struct Connection {
@@ -187,9 +194,9 @@ struct Connection {
   std::shared_ptr<Member> member;
 
   Connection(const Launch& launch, const Options& options) {
-    const std::vector<uint16_t> ports = candidate_ports(launch);
     StoreOptions store{.host = launch.master_host,
-                       .port = 0,
+                       .port = launch.master_port,
+                       .ports = launch.store_is_hosted ? 1 : kPorts,
                        .run_id = launch.run_id,
                        .generation = launch.generation,
                        .world_size = launch.world_size,
@@ -197,35 +204,11 @@ struct Connection {
                        .timeout = options.rendezvous,
                        .heartbeat = options.heartbeat};
     if (launch.rank == 0 && !launch.store_is_hosted) {
-      for (const uint16_t port : ports) {
-        store.port = port;
-        try {
-          server = std::make_unique<StoreServer>(store);
-          break;
-        } catch (const reel::Error&) {
-          if (port == ports.back()) throw;
-        }
-      }
+      server = std::make_unique<StoreServer>(store);
       store.port = server->port();
-      member = connect_store(0, store);
-      return;
+      store.ports = 1;
     }
-    const auto deadline = Clock::now() + options.rendezvous;
-    const auto until_then = [&] { return std::chrono::duration_cast<Milliseconds>(deadline - Clock::now()); };
-    for (int round = 0;; ++round) {
-      for (size_t i = 0; i < ports.size(); ++i) {
-        store.port = ports[i];
-        // Most often it is the first, and whoever else listens there may say nothing.
-        store.timeout = ports.size() == 1 ? until_then() : std::min(until_then(), Milliseconds(i ? 200 : 1000));
-        try {
-          member = connect_store(launch.rank, store);
-          return;
-        } catch (const Error& error) {
-          // Another job's store is a mismatch, too; this job's does not stop being one.
-          if (ports.size() == 1 || until_then() < Milliseconds(200) || (error.kind == Error::kMismatch && round)) throw;
-        }
-      }
-    }
+    member = connect_store(launch.rank, store);
   }
 };
 

@@ -40,7 +40,6 @@ class TcpMember final : public Member {
   TcpMember(int rank, const StoreOptions& options, Descriptor socket, wire::FrameBuffer in, Milliseconds patience)
       : rank_(rank),
         world_size_(options.world_size),
-        timeout_(options.timeout),
         patience_(patience),
         beat_(wire::beat_of(patience)),
         where_(remote_end(socket).host() + ":" + std::to_string(remote_end(socket).port())),
@@ -198,11 +197,12 @@ class TcpMember final : public Member {
   }
 
   /// Of this end, or how ranks on other machines see this one.
-  std::string address() const {
+  std::string address(Milliseconds timeout) const {
+    timeout = limited(timeout);
     const Address own = local_end(socket_);
     if (own.size == 0) call(Writer(Op::kActivities).finish());  // throws why there is no connection
     if (!own.is_loopback()) return own.host();
-    const std::string answer = call(Writer(Op::kAddress).i64(timeout_.count()).finish(), timeout_);
+    const std::string answer = call(Writer(Op::kAddress).i64(timeout.count()).finish(), timeout);
     const std::string reached(fields(answer, [](Reader& r) { return r.string(wire::kMaxHello); }));
     return reached.empty() ? own.host() : reached;
   }
@@ -445,7 +445,7 @@ class TcpMember final : public Member {
   }
 
   const int rank_, world_size_;
-  const Milliseconds timeout_, patience_, beat_;
+  const Milliseconds patience_, beat_;
   const std::string where_;
   const int exceptions_;
   const Descriptor socket_;
@@ -486,9 +486,10 @@ struct Refused {
 /// One try at one address. Throws Refused; otherwise nothing, and why.
 std::shared_ptr<Member> try_connect(int rank, const StoreOptions& options, const std::string& hello,
                                     const Address& address, Time deadline, std::string& why) {
-  constexpr Milliseconds kConnecting(3000), kAnswering(5000);
+  // A server takes a rank that has said hello and goes away for dead: patience with answers is what is cheap.
+  const Milliseconds connecting(options.ports > 1 ? 1000 : 3000), answering(5000);
   std::string failure;
-  const Time connected = std::min(deadline, Clock::now() + kConnecting);
+  const Time connected = std::min(deadline, Clock::now() + connecting);
   Descriptor socket = connect_to(address, connected, failure);
   if (!socket) {
     // What was wrong before says more than that there is no time left.
@@ -496,7 +497,7 @@ std::shared_ptr<Member> try_connect(int rank, const StoreOptions& options, const
     return nullptr;
   }
   const ssize_t sent = ::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL);  // always fits
-  const Time limit = std::min(deadline, Clock::now() + kAnswering);
+  const Time limit = std::min(deadline, Clock::now() + answering);
   wire::FrameBuffer in;
   std::array<char, 4096> buffer;
   while (sent == static_cast<ssize_t>(hello.size())) {
@@ -577,9 +578,9 @@ std::shared_ptr<Member> connect_store(int rank, const StoreOptions& options) {
                                    in_seconds(options.timeout) + ": " + why);
 }
 
-std::string local_address(const Member& member) {
+std::string local_address(const Member& member, Milliseconds timeout) {
   const auto* const tcp = dynamic_cast<const TcpMember*>(&member);
-  return tcp ? tcp->address() : "127.0.0.1";
+  return tcp ? tcp->address(timeout) : "127.0.0.1";
 }
 
 }  // namespace reel::distributed

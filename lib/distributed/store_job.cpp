@@ -519,10 +519,10 @@ void StoreJob::erase(std::string_view key) {
 void StoreJob::wait(Peer& peer, Waiter waiter) {
   const uint64_t number = next_waiter_++;
   if (waiter.op == Op::kActivities && waiter.missing == 0) return answer_activities(waiter, waiter.deadline - kProbe);
-  if ((waiter.op == Op::kGet || waiter.op == Op::kWait) && advance(number, waiter)) return;
-  if (waiter.timeout == Milliseconds(0)) return give_up(waiter, waiter.deadline);
   Rank& rank = ranks_[static_cast<size_t>(peer.rank)];
   if (rank.waits >= kMaxWaiters) return wrong_call(peer, waiter.id, "store: a rank waits for too many keys at once");
+  if ((waiter.op == Op::kGet || waiter.op == Op::kWait) && advance(number, waiter)) return;
+  if (waiter.timeout == Milliseconds(0)) return give_up(waiter, waiter.deadline);
   if (rank.waits++ == 0) ++waiting_ranks_;
   deadlines_.emplace(waiter.deadline, number);
   waiters_.emplace(number, std::move(waiter));

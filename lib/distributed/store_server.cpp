@@ -184,6 +184,7 @@ struct StoreServer::Impl {
 
   void drop(uint64_t id, const std::string& why, Time now) noexcept {
     sockets.erase(id);  // which epoll notices
+    blocked_.erase(id);
     try {
       job.closed(id, why, now);
     } catch (const std::exception&) {

@@ -90,11 +90,6 @@ class Job {
   std::vector<Activity> activities() const {
     std::vector<Activity> all;
     for (int rank = 0; rank < size(); ++rank) all.push_back({rank, activity(rank), Milliseconds(0)});
-    const std::lock_guard lock(mutex_);
-    for (const int rank : gone()) {
-      std::string& what = all[static_cast<size_t>(rank)].what;
-      what = "left after: " + what;
-    }
     return all;
   }
 

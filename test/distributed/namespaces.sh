@@ -1,6 +1,6 @@
 #!/bin/bash
-# Hosts of one machine, as network namespaces: a rank that is cut off, the store's host that is cut off, and an outage
-# that is shorter than a heartbeat. Needs no root, only user namespaces. namespaces.sh PATH/distributed_tests
+# Ranks that train on four hosts, which are network namespaces of one machine: each host in turn is cut off, and there
+# are outages that are shorter than a heartbeat. Needs no root, only user namespaces. namespaces.sh PATH/distributed_tests
 set -euo pipefail
 program=$(realpath "${1:?the path of distributed_tests}")
 skip() {
@@ -16,7 +16,7 @@ fi
 mount -t tmpfs none /run 2>/dev/null || skip "a file system cannot be mounted in a user namespace"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-ranks=3
+ranks=4
 ip link add bridge type bridge 2>/dev/null || skip "there are no bridges in network namespaces"
 ip link set bridge up
 for ((i = 0; i < ranks; ++i)); do
@@ -28,11 +28,13 @@ for ((i = 0; i < ranks; ++i)); do
   ip -n host$i link set lo up
 done
 
-export REEL_TEST_PARENT=$$ REEL_TEST_WORLD=$ranks REEL_TEST_HOST=10.77.0.1
-export REEL_TEST_HEARTBEAT=2000 REEL_TEST_TOKEN=00112233445566778899aabbccddeeff
+export WORLD_SIZE=$ranks LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500
+export TEST_PAUSE=10 REEL_DIST_HEARTBEAT=2 REEL_TOKEN=00112233445566778899aabbccddeeff
 fail() {
-  echo "FAILED: $*"
-  head -50 "$folder"/*
+  {
+    echo "FAILED: $*"
+    head -50 "$folder"/*
+  } >&2
   exit 1
 }
 
@@ -46,39 +48,38 @@ await() {
   fail "rank $rank did not print '$text' in time"
 }
 
-# Starts all ranks; rank 0 hosts the store.
+# Starts all ranks, for some steps; rank 0 hosts the store.
 start() {
   rm -f "$folder"/*
   pids=()
   for ((i = 0; i < ranks; ++i)); do
-    local child="child: a rank that waits for the job's end"
-    ((i)) || child="child: rank 0 with the server"
-    REEL_TEST_RANK=$i REEL_TEST_PORT=${port:-0} \
-      ip netns exec host$i "$program" "$child" >"$folder/$i" 2>&1 &
+    RANK=$i TEST_STEPS=$1 ip netns exec host$i "$program" "a rank that trains in a network" >"$folder/$i" 2>&1 &
     pids+=($!)
-    if ((i == 0)); then
-      await 0 '^port ' 50
-      port=$(sed -n 's/^port //p' "$folder/0")
-    fi
   done
-  for ((i = 1; i < ranks; ++i)); do await $i '^ready' 50; done
-  port=
+  for ((i = 0; i < ranks; ++i)); do await $i '^say ready' 100; done
 }
 stop() {
   kill -KILL "${pids[@]}" 2>/dev/null || true
   wait "${pids[@]}" 2>/dev/null || true
+  # Hosts remember for a while whom they could not reach.
+  for ((i = 0; i < ranks; ++i)); do ip -n host$i neigh flush dev eth0; done
 }
 
 # The heartbeat is 2 s: all are to know within 3.
-for cut in 2 0; do
-  start
+for ((cut = 0; cut < ranks; ++cut)); do
+  start 100000
+  sleep 0.3
   ip link set port$cut down
-  for ((i = 0; i < ranks; ++i)); do await $i '^end ' 30; done
+  for ((i = 0; i < ranks; ++i)); do await $i '^say end ' 30; done
   for ((i = 0; i < ranks; ++i)); do
     case $cut,$i in
-      2,[01]) grep -q '^end 1 rank 2 .* has not been heard of' "$folder/$i" ;;
-      2,2 | 0,[12]) grep -q '^end 2 rank 0, which hosts the store' "$folder/$i" ;;
-      0,0) grep -q '^end 1 rank 1 .*ranks 1 and 2, which is all: perhaps' "$folder/$i" ;;
+      0,0) grep -q '^say end 1 rank 1 .*ranks 1, 2 and 3, which is all: perhaps' "$folder/$i" ;;
+      0,*) grep -q '^say end 2 rank 0, which hosts the store' "$folder/$i" ;;
+      *) if ((cut == i)); then
+        grep -q '^say end 2 rank 0, which hosts the store' "$folder/$i"
+      else
+        grep -q "^say end 1 rank $cut .* has not been heard of" "$folder/$i"
+      fi ;;
     esac || fail "rank $i does not say that host $cut was cut off"
   done
   ip link set port$cut up
@@ -86,13 +87,27 @@ for cut in 2 0; do
   echo "host $cut cut off: all ranks have noticed"
 done
 
-start
+# What all ranks say that the weights are, in the end.
+weights() {
+  for ((i = 0; i < ranks; ++i)); do await $i '^say weights' 150; done
+  (($(cat "$folder"/* | grep '^say weights' | sort -u | wc -l) == 1)) || fail "the ranks have other weights"
+  grep -h '^say weights' "$folder/0"
+}
+export TEST_PAUSE=0
+start 150
+undisturbed=$(weights)
+stop
+TEST_PAUSE=30
+start 150
 for cut in 2 0; do
+  sleep 0.2
   ip link set port$cut down
   sleep 1
   ip link set port$cut up
-  sleep 3
+  ((cut == 0)) || sleep 2.5
 done
-! grep -l '^end ' "$folder"/* || fail "a short outage ended the job"
+grep -q '^say weights' "$folder"/* && fail "the training was over before the outages were"
+disturbed=$(weights)
 stop
-echo "a short outage: nobody has noticed"
+[[ $undisturbed == "$disturbed" ]] || fail "outages have changed the weights: $undisturbed, $disturbed"
+echo "outages of half a heartbeat: the same weights"

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "reel/distributed/collectives.h"
 #include "reel/ops.h"
@@ -29,6 +30,9 @@ int threads() { return static_cast<int>(std::distance(std::filesystem::directory
 
 TEST_CASE("a rank of the environment", "[.rank]") {
   const int world = std::atoi(std::getenv("TEST_WORLD")), before = sockets();
+  // Others look for the store where there is none yet, or another job's, for longer than one round.
+  if (std::getenv("TEST_LATE") && std::getenv("TEST_RANK") == std::string("0"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
   CHECK_FALSE(is_initialized());
   CHECK(distributed::rank() == std::atoi(std::getenv("TEST_RANK")));
   CHECK(local_rank() == distributed::rank());
@@ -53,6 +57,7 @@ TEST_CASE("a rank of the environment", "[.rank]") {
 TEST_CASE("a job that the environment describes") {
   std::vector<std::string> variables = {"REEL_DIST_TIMEOUT=77.5", "REEL_DIST_HEARTBEAT=3"};
   SECTION("whose store rank 0 hosts, where another listens at its port") {}
+  SECTION("whose store comes late") { variables.push_back("TEST_LATE=1"); }
   SECTION("that is destroyed") { variables.push_back("TEST_DESTROY=1"); }
   bool hosted = false;
   SECTION("whose store is hosted") { hosted = true; }

@@ -34,10 +34,6 @@ std::map<std::string, std::string> variables(int rank, const StoreOptions& optio
 StoreOptions given_options() {
   StoreOptions options = store_options(std::stoi(given("REEL_TEST_WORLD")), kHeartbeat);
   options.port = static_cast<uint16_t>(std::stoi(given("REEL_TEST_PORT")));
-  if (const char* const host = std::getenv("REEL_TEST_HOST")) options.host = host;  // by namespaces.sh, as the next two
-  if (const char* const heartbeat = std::getenv("REEL_TEST_HEARTBEAT"))
-    options.heartbeat = Milliseconds(std::stoi(heartbeat));
-  if (const char* const token = std::getenv("REEL_TEST_TOKEN")) options.token = token;
   return options;
 }
 

@@ -108,8 +108,8 @@ class StoreServer {
 /// An Error if it is another job's, or if the server knows of another world size, generation or version of reel.
 std::shared_ptr<Member> connect_store(int rank, const StoreOptions& options);
 /// The address of this machine on the way to the server: the one that other ranks reach it at. Where the server is on
-/// this machine, it waits until a rank of another one has come, or all ranks, for as long as connecting may take.
-std::string local_address(const Member& member);
+/// this machine, it waits until a rank of another one has come, or all ranks; an Error of kTimeout names the missing.
+std::string local_address(const Member& member, Milliseconds timeout = Milliseconds(30'000));
 
 }  // namespace reel::distributed
 #pragma GCC visibility pop
