@@ -9,6 +9,7 @@
 
 #include "test/distributed/models.h"
 #include "test/distributed/ranks.h"
+#include "test/distributed/sanitized.h"
 
 using namespace reel;
 using namespace reel::distributed;
@@ -123,6 +124,7 @@ TEST_CASE("processors that round alike train together, others are told", "[ddp][
   }
   if (has(" avx512vl"))
     ranks::Processes(2, "a rank with other instructions", {.variables = {"TEST_KINDS=avx512"}}).succeed();
+  if (kSanitized) return;  // baseline kernels that are hardly optimized may round as the others do
   ranks::Processes job(2, "a rank with other instructions", {.variables = {"TEST_KINDS=baseline"}});
   for (int rank = 0; rank < 2; ++rank) {
     CHECK(job.wait(rank) == 3);

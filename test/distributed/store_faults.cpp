@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "test/distributed/processes.h"
+#include "test/distributed/sanitized.h"
 #include "test/distributed/store_support.h"
 
 // Ranks and servers that die or are stopped, as processes of their own.
@@ -17,11 +18,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 constexpr int64_t kHeartbeat = 1000;
 constexpr int64_t kBound = kHeartbeat + 1000;  // of everything that is to be noticed
 
