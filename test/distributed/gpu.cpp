@@ -41,7 +41,7 @@ struct OnGpu {
   ~OnGpu() { set_default_device(kCPU); }
 };
 
-constexpr Options kQuick{.backend = Backend::kNccl, .timeout = 400ms, .rendezvous = 10s, .heartbeat = 2s};
+const Options kQuick{.backend = Backend::kNccl, .timeout = 400ms, .rendezvous = 10s, .heartbeat = 2s};
 Options with(Backend backend) { return {.backend = backend, .timeout = 20s, .rendezvous = 10s, .heartbeat = 2s}; }
 
 /// f(rank) on all ranks, with default tensors on their GPUs.

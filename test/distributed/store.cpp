@@ -296,7 +296,6 @@ TEST_CASE("a server takes the first free port of some, and clients find it") {
 TEST_CASE("the address that others reach a rank at") {
   StoreFixture job(2);
   CHECK(local_address(job[0]) == "127.0.0.1");
-  Address address;
   CHECK(names_loopback("localhost"));
   CHECK(names_loopback("::1"));
   CHECK_FALSE(names_loopback("10.0.0.1"));
