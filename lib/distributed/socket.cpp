@@ -81,10 +81,6 @@ Descriptor try_listen(const Address& address) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::string Address::host() const {
   char text[NI_MAXHOST] = "";
   if (size == 0 || ::getnameinfo(reinterpret_cast<const sockaddr*>(&storage), size, text, sizeof text, nullptr, 0,

@@ -9,28 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "lib/distributed/descriptor.h"
+
 namespace reel::distributed {
 
 using Clock = std::chrono::steady_clock;
 using Time = Clock::time_point;
-
-/// Owns a descriptor.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 /// Of one end of a connection.
 struct Address {

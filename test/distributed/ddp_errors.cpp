@@ -13,10 +13,6 @@ using Catch::Contains;
 
 namespace {
 
-struct Two : nn::Module {
-  nn::Parameter a{*this, "a", ones({2})}, b{*this, "b", ones({3})};
-};
-
 /// The message of what f throws, "" if it throws nothing.
 template <class F>
 std::string message_of(F f) {

@@ -12,10 +12,6 @@ using Catch::Contains;
 
 namespace {
 
-struct Two : nn::Module {
-  nn::Parameter a{*this, "a", ones({2})}, b{*this, "b", ones({3})};
-};
-
 /// Whether all ranks have ended with an Error whose message has all of these in it.
 template <class Outcomes>
 void check_all(const Outcomes& outcomes, const std::vector<std::string>& parts) {

@@ -27,6 +27,11 @@ inline bool same(const Tensors& a, const Tensors& b) {
   return true;
 }
 
+/// Two parameters, for losses that reach either.
+struct Two : nn::Module {
+  nn::Parameter a{*this, "a", ones({2})}, b{*this, "b", ones({3})};
+};
+
 /// Models whose loss of example number `i` is a scalar.
 struct Mlp : nn::Module {
   nn::Linear a{*this, "a", 6, 8}, b{*this, "b", 8, 3};

@@ -21,10 +21,6 @@ constexpr size_t kKeptLength = 2000;  // of a line that is kept
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::pair<Descriptor, Descriptor> make_pipe() {
   int ends[2];
   REEL_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "cannot make a pipe: ", std::strerror(errno));

@@ -5,25 +5,9 @@
 #include <string_view>
 #include <utility>
 
+#include "lib/distributed/descriptor.h"
+
 namespace reel::distributed::run {
-
-/// A file descriptor that is closed in the end.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 /// A pipe whose ends are not inherited; throws reel::Error.
 std::pair<Descriptor, Descriptor> make_pipe();
