@@ -3,16 +3,9 @@
 #include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
-#include <gloo/context.h>
-#include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
-
-#include <pthread.h>
-#include <signal.h>
 
 #include <atomic>
-#include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -25,111 +18,19 @@
 #include <utility>
 
 #include "lib/distributed/engine.h"
+#include "lib/distributed/gloo_context.h"
 #include "lib/distributed/mailbox.h"
 #include "lib/distributed/text.h"
 
 namespace reel::distributed {
 namespace {
 
-// Gloo's timeouts are of single waits, and close all connections: deadlines are the group's.
-constexpr auto kForever = Milliseconds(std::chrono::hours(24 * 365));
-
 // Slots are Gloo's addresses of messages; its collectives use prefixes up to 0x08.
 constexpr uint64_t kHeaders = uint64_t{0x41} << 56, kPayloads = uint64_t{0x42} << 56;
 
-/// Within its life a broken connection is an error, not a signal that ends the process: Gloo does not see to that.
-class NoSigpipe {
- public:
-  NoSigpipe() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoSigpipe() {
-    const timespec now{};
-    if (!was_pending_)
-      while (sigtimedwait(&pipe_, nullptr, &now) == -1 && errno == EINTR) {
-      }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoSigpipe(const NoSigpipe&) = delete;
-  NoSigpipe& operator=(const NoSigpipe&) = delete;
-
- private:
-  sigset_t pipe_, before_;
-  bool was_pending_;
-};
-
-using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
-
-/// A context whose rendezvous is one value a rank, and which can be interrupted at any time.
-class Context : public gloo::Context {
- public:
-  Context(int rank_, int size_, std::shared_ptr<gloo::transport::Device> device) : gloo::Context(rank_, size_) {
-    device_ = std::move(device);
-  }
-
-  void connect(Store& store, Milliseconds timeout) {
-    transportContext_ = device_->createContext(rank, size);
-    transportContext_->setTimeout(std::max(timeout / 5, Milliseconds(1)));  // Gloo waits five times as long
-    std::string addresses;
-    for (int other = 0; other < size; ++other) {
-      std::vector<char> address;
-      if (other != rank) address = transportContext_->createPair(other)->address().bytes();
-      addresses += concat(address.size(), ' ') + std::string(address.begin(), address.end());
-    }
-    connecting_ = true;
-    const auto key = [](int r) { return concat("gloo/", r); };
-    store.set(key(rank), addresses);
-    for (int other = 0; other < size; ++other) {
-      if (other == rank) continue;
-      const std::vector<char> address = part(store.get(key(other), timeout), rank);
-      check();
-      transportContext_->getPair(other)->connect(address);
-    }
-    check();
-    setTimeout(kForever);
-  }
-
-  /// A wait that runs into its timeout closes all connections, and wakes all that wait for them.
-  void interrupt() noexcept {
-    interrupted_ = true;
-    if (!connecting_) return;
-    try {
-      char byte = 0;
-      const Buffer buffer = createUnboundBuffer(&byte, 1);
-      buffer->waitRecv(Milliseconds(1));
-    } catch (const std::exception&) {
-      // That is how it ends.
-    }
-  }
-  void check() const {
-    if (interrupted_) throw std::runtime_error("the group has ended");
-  }
-
- private:
-  /// Number `index` of what connect() has joined.
-  static std::vector<char> part(const std::string& addresses, int index) {
-    size_t at = 0;
-    for (int i = 0;; ++i) {
-      size_t digits = 0;
-      const size_t length = std::stoul(addresses.substr(at), &digits);
-      at += digits + 1;
-      REEL_CHECK(at <= addresses.size() && length <= addresses.size() - at, "malformed addresses of a rank");
-      if (i == index) return {addresses.data() + at, addresses.data() + at + length};
-      at += length;
-    }
-  }
-
-  std::atomic<bool> connecting_ = false, interrupted_ = false;
-};
-
 /// Of Gloo, by any thread.
 struct Call {
-  explicit Call(const Context& context) { context.check(); }
+  explicit Call(const GlooContext& context) { context.check(); }
   NoSigpipe guard;
 };
 
@@ -151,7 +52,7 @@ struct Arrived {
 /// else.
 class Inbox {
  public:
-  explicit Inbox(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  explicit Inbox(std::shared_ptr<GlooContext> context) : context_(std::move(context)) {}
   ~Inbox() {
     stop();
     if (thread_.joinable()) thread_.join();
@@ -256,7 +157,7 @@ class Inbox {
     return true;
   }
 
-  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<GlooContext> context_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Mailbox<Receiving, Arrived> mail_;
@@ -271,7 +172,7 @@ class Inbox {
 
 class SentMessage : public Message {
  public:
-  SentMessage(std::shared_ptr<Context> context, int to, const Header& header, void* data)
+  SentMessage(std::shared_ptr<GlooContext> context, int to, const Header& header, void* data)
       : context_(std::move(context)), to_(to), header_(header) {
     head_ = context_->createUnboundBuffer(&header_, sizeof header_);
     if (header.bytes) body_ = context_->createUnboundBuffer(data, header.bytes);
@@ -310,7 +211,7 @@ class SentMessage : public Message {
     over_ = true;
   }
 
-  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<GlooContext> context_;
   const int to_;
   Header header_;
   Buffer head_, body_;
@@ -339,7 +240,7 @@ class ReceivedMessage : public Message {
 /// Gloo's collectives. Lengths of 0 are the callers' to leave out, but for single ranks' parts.
 class GlooEngine : public Engine {
  public:
-  explicit GlooEngine(std::shared_ptr<Context> context)
+  explicit GlooEngine(std::shared_ptr<GlooContext> context)
       : context_(std::move(context)), inbox_(std::make_shared<Inbox>(context_)) {}
   ~GlooEngine() override { GlooEngine::abort(); }  // wakes the inbox
   GlooEngine(const GlooEngine&) = delete;
@@ -426,7 +327,7 @@ class GlooEngine : public Engine {
   }
 
  private:
-  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<GlooContext> context_;
   const std::shared_ptr<Inbox> inbox_;
   std::atomic<uint64_t> last_ = 0;
 };
@@ -442,7 +343,7 @@ std::unique_ptr<Engine> make_gloo_engine(std::shared_ptr<Store> store, int rank,
     attributes.hostname = address;
   else
     attributes.iface = options.interface;
-  const auto context = std::make_shared<Context>(rank, size, gloo::transport::tcp::CreateDevice(attributes));
+  const auto context = std::make_shared<GlooContext>(rank, size, gloo::transport::tcp::CreateDevice(attributes));
   struct Interruptible {
     const std::function<void(std::function<void()>)>& abort;
     ~Interruptible() { abort(nullptr); }
