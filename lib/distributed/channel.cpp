@@ -81,7 +81,7 @@ Channel::~Channel() {
   }
 }
 
-Channel::Ticket Channel::all_reduce(void* data, int64_t count, DType dtype, Reduce op, const char* name) {
+Channel::Ticket Channel::all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, const char* name) {
   return impl_->launch(name, [=](Core& core, Tag tag) {
     if (count && core.engine()) core.all_reduce(tag, data, count, dtype, op);
   });
@@ -104,7 +104,7 @@ Channel::Ticket Channel::all_gather(const void* in, void* out, std::span<const s
   });
 }
 
-Channel::Ticket Channel::all_reduce(const Tensor& tensor, Reduce op, const char* name) {
+Channel::Ticket Channel::all_reduce(const Tensor& tensor, ReduceOp op, const char* name) {
   const int64_t count = tensor.numel();
   const DType dtype = tensor.dtype();
   if (!tensor.is_cuda()) return all_reduce(address(tensor), count, dtype, op, name);

@@ -26,9 +26,9 @@ class Channel {
   /// The calling thread runs what no worker has begun yet. Returns when it has ended, on the profiler's clock; 0 if it
   /// has been waited for before. Of a tensor on a GPU only the current stream waits, if NCCL moves it.
   using Ticket = uint64_t;
-  Ticket all_reduce(void* data, int64_t count, DType dtype, Reduce op, const char* name);
+  Ticket all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, const char* name);
   Ticket broadcast(void* data, size_t bytes, int root, const char* name);
-  Ticket all_reduce(const Tensor& tensor, Reduce op, const char* name);
+  Ticket all_reduce(const Tensor& tensor, ReduceOp op, const char* name);
   Ticket broadcast(const Tensor& tensor, int root, const char* name);
   Ticket all_gather(const void* in, void* out, std::span<const size_t> bytes, const char* name);
   int64_t wait(Ticket ticket);

@@ -12,7 +12,7 @@ Tensor like(const Tensor& in, const Shape& shape) { return empty(shape, {.dtype 
 
 }  // namespace
 
-void all_reduce(const Tensor& tensor, Reduce op) { group().all_reduce(tensor, op, Run::kNow).wait(); }
+void all_reduce(const Tensor& tensor, ReduceOp op) { group().all_reduce(tensor, op, Run::kNow).wait(); }
 void broadcast(const Tensor& tensor, int root) { group().broadcast(tensor, root, Run::kNow).wait(); }
 
 Tensor all_gather(const Tensor& in) {
@@ -40,7 +40,7 @@ std::vector<Tensor> all_gather_v(const Tensor& in) {
   return outs;
 }
 
-Tensor reduce_scatter(const Tensor& in, Reduce op) {
+Tensor reduce_scatter(const Tensor& in, ReduceOp op) {
   REEL_CHECK(in.defined() && in.dim() > 0, "reduce_scatter: expected a tensor of at least one dimension");
   ProcessGroup::Impl& g = group();
   Shape shape = in.shape();
@@ -83,7 +83,7 @@ Tensor mean(const Tensor& tensor) {
   const NoGrad guard;
   if (group().core->size() == 1) return tensor.detach();
   Tensor result = tensor.detach().clone();
-  all_reduce(result, Reduce::kAvg);
+  all_reduce(result, ReduceOp::kAvg);
   return result;
 }
 

@@ -21,14 +21,14 @@ void loop(T* into, const T* from, int64_t count, const Op& op) {
 
 // Operands that are NaN, and stay so: into if it is, since comparisons with it are false.
 template <class T>
-void combine_as(T* into, const T* from, int64_t count, Reduce op) {
+void combine_as(T* into, const T* from, int64_t count, ReduceOp op) {
   using W = Wrapping<T>;
   switch (op) {
-    case Reduce::kSum:
-    case Reduce::kAvg: return loop(into, from, count, [](T a, T b) { return static_cast<T>(W(a) + W(b)); });
-    case Reduce::kProd: return loop(into, from, count, [](T a, T b) { return static_cast<T>(W(a) * W(b)); });
-    case Reduce::kMin: return loop(into, from, count, [](T a, T b) { return b < a || b != b ? b : a; });
-    case Reduce::kMax: return loop(into, from, count, [](T a, T b) { return b > a || b != b ? b : a; });
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg: return loop(into, from, count, [](T a, T b) { return static_cast<T>(W(a) + W(b)); });
+    case ReduceOp::kProd: return loop(into, from, count, [](T a, T b) { return static_cast<T>(W(a) * W(b)); });
+    case ReduceOp::kMin: return loop(into, from, count, [](T a, T b) { return b < a || b != b ? b : a; });
+    case ReduceOp::kMax: return loop(into, from, count, [](T a, T b) { return b > a || b != b ? b : a; });
   }
 }
 
@@ -47,7 +47,7 @@ void narrow(const float* from, uint16_t* to, int64_t count, DType dtype) {
 }
 
 /// Of at most kBlock halves each.
-void reduce_halves(std::span<const void* const> parts, int64_t from, int64_t count, DType dtype, Reduce op,
+void reduce_halves(std::span<const void* const> parts, int64_t from, int64_t count, DType dtype, ReduceOp op,
                    uint16_t* out) {
   float sum[kBlock], part[kBlock];
   widen(static_cast<const uint16_t*>(parts[0]) + from, sum, count, dtype);
@@ -55,13 +55,13 @@ void reduce_halves(std::span<const void* const> parts, int64_t from, int64_t cou
     widen(static_cast<const uint16_t*>(other) + from, part, count, dtype);
     combine_as(sum, part, count, op);
   }
-  if (op == Reduce::kAvg) divide(sum, count, kFloat32, static_cast<int>(parts.size()));
+  if (op == ReduceOp::kAvg) divide(sum, count, kFloat32, static_cast<int>(parts.size()));
   narrow(sum, out + from, count, dtype);
 }
 
 }  // namespace
 
-void combine(void* into, const void* from, int64_t count, DType dtype, Reduce op) {
+void combine(void* into, const void* from, int64_t count, DType dtype, ReduceOp op) {
   const auto as = [&]<class T>(T*) { combine_as(static_cast<T*>(into), static_cast<const T*>(from), count, op); };
   switch (dtype) {
     case kFloat32: return as(static_cast<float*>(nullptr));
@@ -80,7 +80,7 @@ void combine(void* into, const void* from, int64_t count, DType dtype, Reduce op
   }
 }
 
-void reduce_parts(std::span<const void* const> parts, int64_t count, DType dtype, Reduce op, void* out) {
+void reduce_parts(std::span<const void* const> parts, int64_t count, DType dtype, ReduceOp op, void* out) {
   const bool halves = dtype == kFloat16 || dtype == kBFloat16;
   const int64_t size = size_of(dtype);
   // A block at a time: what is summed stays in the cache, and out may be one of the parts.
@@ -94,7 +94,7 @@ void reduce_parts(std::span<const void* const> parts, int64_t count, DType dtype
     std::memcpy(sum, static_cast<const char*>(parts[0]) + i * size, static_cast<size_t>(n * size));
     for (const void* const part : parts.subspan(1))
       combine(sum, static_cast<const char*>(part) + i * size, n, dtype, op);
-    if (op == Reduce::kAvg) divide(sum, n, dtype, static_cast<int>(parts.size()));
+    if (op == ReduceOp::kAvg) divide(sum, n, dtype, static_cast<int>(parts.size()));
     std::memcpy(static_cast<char*>(out) + i * size, sum, static_cast<size_t>(n * size));
   }
 }

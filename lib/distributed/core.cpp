@@ -12,6 +12,7 @@ namespace reel::distributed {
 namespace {
 
 constexpr auto kPoll = Milliseconds(10);  // of what has no notification
+constexpr auto kPolling = std::chrono::microseconds(300);
 
 /// 2.5 s, 300 s
 std::string seconds(Milliseconds time) { return concat(static_cast<double>(time.count()) / 1000, " s"); }
@@ -324,6 +325,10 @@ void Core::idle() noexcept try { membership_->member->set_activity("user code");
 }
 
 void Core::wait(Op& op) {
+  // To put a core to sleep and to wake it costs more than what small ops move. So a worker runs the op, and this thread
+  // keeps its core awake for a while.
+  const auto polled = Clock::now() + kPolling;
+  while (op.status_ != Op::kDone && Clock::now() < polled) std::this_thread::yield();
   std::unique_lock lock(mutex_);
   if (op.status_ == Op::kQueued) {
     queue_.erase(std::find(queue_.begin(), queue_.end(), &op));
@@ -420,11 +425,11 @@ void Core::watch() {
   }
 }
 
-void Core::all_reduce(Tag tag, void* data, int64_t count, DType dtype, Reduce op) {
+void Core::all_reduce(Tag tag, void* data, int64_t count, DType dtype, ReduceOp op) {
   const auto ranks = static_cast<size_t>(size());
   if (dtype != kFloat16 && dtype != kBFloat16) {
-    engine_->all_reduce(tag, data, count, dtype, op == Reduce::kAvg ? Reduce::kSum : op);
-    if (op == Reduce::kAvg) divide(data, count, dtype, size());
+    engine_->all_reduce(tag, data, count, dtype, op == ReduceOp::kAvg ? ReduceOp::kSum : op);
+    if (op == ReduceOp::kAvg) divide(data, count, dtype, size());
     return;
   }
   // Each rank gets all ranks' halves of its part, so that they are rounded once; the bytes on the wire are the same.

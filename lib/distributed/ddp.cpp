@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lib/core/profile.h"
+#include "lib/device.h"
 #include "lib/distributed/reducer.h"
 #include "lib/distributed/states.h"
 #include "lib/distributed/text.h"
@@ -216,6 +217,8 @@ void DistributedDataParallel::Impl::check_static(std::span<const uint32_t> reach
 }
 
 bool DistributedDataParallel::Impl::begin(std::span<const uint32_t> reached) {
+  // Not within no_sync() either: reduce() would not know which gradients a replay has changed.
+  REEL_CHECK(!capturing(), "DistributedDataParallel: a graph cannot capture the backward() of a wrapped module");
   for (const uint32_t slot : reached)
     if (slot >= parameters.size())
       check_frozen(), detail::fail("DistributedDataParallel: a frozen parameter is trained");
@@ -434,7 +437,7 @@ void DistributedDataParallel::Impl::write_header(bool active) {
   }
   if (own_header_.empty()) return;
   header_launched_ = profile::now();
-  header_ticket_ = channel->all_reduce(header_, static_cast<int64_t>(own_header_.size()), kFloat32, Reduce::kSum,
+  header_ticket_ = channel->all_reduce(header_, static_cast<int64_t>(own_header_.size()), kFloat32, ReduceOp::kSum,
                                        "DistributedDataParallel: header");
 }
 
@@ -460,7 +463,7 @@ void DistributedDataParallel::Impl::launch_full() {
     if (options.hook)
       bucket.finish = options.hook(group, {static_cast<int>(launched_), bucket.flat});
     else
-      bucket.ticket = channel->all_reduce(bucket.flat, Reduce::kSum, bucket.name.c_str());
+      bucket.ticket = channel->all_reduce(bucket.flat, ReduceOp::kSum, bucket.name.c_str());
   }
 }
 

@@ -29,7 +29,7 @@ class Message {
 class Engine {
  public:
   virtual ~Engine() = default;
-  virtual void all_reduce(Tag tag, void* data, int64_t count, DType dtype, Reduce op) = 0;  // not kAvg
+  virtual void all_reduce(Tag tag, void* data, int64_t count, DType dtype, ReduceOp op) = 0;  // not kAvg
   virtual void broadcast(Tag tag, void* data, size_t bytes, int root) = 0;
   /// out = the ranks' `in`, one after the other; bytes[r] are rank r's. in may be at its place in out.
   virtual void all_gather(Tag tag, const void* in, void* out, std::span<const size_t> bytes) = 0;
@@ -57,10 +57,10 @@ std::unique_ptr<Engine> make_gloo_engine(std::shared_ptr<Store> store, int rank,
 std::unique_ptr<Engine> make_thread_engine(std::shared_ptr<Store> store, int rank, int size, Milliseconds timeout);
 
 /// into[i] = into[i] op from[i]; op is not kAvg.
-void combine(void* into, const void* from, int64_t count, DType dtype, Reduce op);
+void combine(void* into, const void* from, int64_t count, DType dtype, ReduceOp op);
 /// out[i] = parts[0][i] op parts[1][i] op …, in this order; halves are added in float32 and rounded once. kAvg divides
 /// by the number of parts. out may be one of the parts.
-void reduce_parts(std::span<const void* const> parts, int64_t count, DType dtype, Reduce op, void* out);
+void reduce_parts(std::span<const void* const> parts, int64_t count, DType dtype, ReduceOp op, void* out);
 /// data[i] /= divisor, of a floating-point type.
 void divide(void* data, int64_t count, DType dtype, int divisor);
 

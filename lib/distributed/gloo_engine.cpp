@@ -246,7 +246,7 @@ class GlooEngine : public Engine {
   GlooEngine(const GlooEngine&) = delete;
   GlooEngine& operator=(const GlooEngine&) = delete;
 
-  void all_reduce(Tag tag, void* data, int64_t count, DType dtype, Reduce op) override {
+  void all_reduce(Tag tag, void* data, int64_t count, DType dtype, ReduceOp op) override {
     const Call call(*context_);
     gloo::AllreduceOptions options(context_);
     const auto elements = static_cast<size_t>(count);

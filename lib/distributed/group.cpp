@@ -19,13 +19,13 @@ namespace {
 constexpr uint32_t kCalls = 0, kChecks = 1;  // channels
 constexpr uint64_t kMaxObject = uint64_t{1} << 40;
 
-const char* name_of(Reduce op) {
+const char* name_of(ReduceOp op) {
   switch (op) {
-    case Reduce::kSum: return "sum";
-    case Reduce::kAvg: return "avg";
-    case Reduce::kMin: return "min";
-    case Reduce::kMax: return "max";
-    case Reduce::kProd: return "prod";
+    case ReduceOp::kSum: return "sum";
+    case ReduceOp::kAvg: return "avg";
+    case ReduceOp::kMin: return "min";
+    case ReduceOp::kMax: return "max";
+    case ReduceOp::kProd: return "prod";
   }
   return "?";
 }
@@ -207,10 +207,10 @@ void check_rank(const char* op, const Core& core, int rank) {
   REEL_CHECK(rank >= 0 && rank < core.size(), op, ": rank ", rank, " of a group of ", core.size());
 }
 
-void check_reduce(const char* name, DType dtype, Reduce op) {
-  REEL_CHECK(op != Reduce::kAvg || is_floating_point(dtype), name, ": an average of ", dtype,
+void check_reduce(const char* name, DType dtype, ReduceOp op) {
+  REEL_CHECK(op != ReduceOp::kAvg || is_floating_point(dtype), name, ": an average of ", dtype,
              ", expected a floating-point type");
-  REEL_CHECK(dtype != kBool || op == Reduce::kMin || op == Reduce::kMax, name, ": ", name_of(op),
+  REEL_CHECK(dtype != kBool || op == ReduceOp::kMin || op == ReduceOp::kMax, name, ": ", name_of(op),
              " of bool, which has kMin (and) and kMax (or) only");
 }
 
@@ -253,7 +253,7 @@ Backend ProcessGroup::backend() const { return impl_->core->backend(); }
 Milliseconds ProcessGroup::timeout() const { return impl_->core->timeout(); }
 void ProcessGroup::abort(std::string_view why) noexcept { impl_->core->abort(why); }
 
-Work ProcessGroup::Impl::all_reduce(const Tensor& tensor, Reduce op, Run run) {
+Work ProcessGroup::Impl::all_reduce(const Tensor& tensor, ReduceOp op, Run run) {
   check_written("all_reduce", tensor);
   check_reduce("all_reduce", tensor.dtype(), op);
   if (core->size() == 1) return core->check(), Work();
@@ -390,7 +390,7 @@ Work ProcessGroup::Impl::all_gather_v(std::span<const Tensor> outs, const Tensor
       [finish = std::move(finish), dense] { finish(); }, run, stage.wait_for());
 }
 
-Work ProcessGroup::Impl::reduce_scatter(const Tensor& out, const Tensor& in, Reduce op, Run run) {
+Work ProcessGroup::Impl::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Run run) {
   check_written("reduce_scatter", out);
   check_tensor("reduce_scatter", in);
   check_stacked("reduce_scatter", in, out, *core);
@@ -524,13 +524,13 @@ Work ProcessGroup::Impl::scatter(const Tensor& out, std::span<const Tensor> ins,
       [written, from] { written.finish(); }, run, stage.wait_for());
 }
 
-Work ProcessGroup::all_reduce(const Tensor& tensor, Reduce op) { return impl_->all_reduce(tensor, op, Run::kAsync); }
+Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op) { return impl_->all_reduce(tensor, op, Run::kAsync); }
 Work ProcessGroup::broadcast(const Tensor& tensor, int root) { return impl_->broadcast(tensor, root, Run::kAsync); }
 Work ProcessGroup::all_gather(const Tensor& out, const Tensor& in) { return impl_->all_gather(out, in, Run::kAsync); }
 Work ProcessGroup::all_gather_v(std::span<const Tensor> outs, const Tensor& in) {
   return impl_->all_gather_v(outs, in, Run::kAsync);
 }
-Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& in, Reduce op) {
+Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) {
   return impl_->reduce_scatter(out, in, op, Run::kAsync);
 }
 Work ProcessGroup::all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins) {

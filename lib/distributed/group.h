@@ -85,8 +85,8 @@ class Op : public Work::State {
   const bool sends_ = false;
   std::function<void()> after_;  // in a thread of the caller's, once; holds the memory of what is under way
   const std::unique_ptr<Message> message_;
-  Status status_ = kQueued;  // mutex_ of the core
-  bool failed_ = false;      // mutex_ of the core
+  std::atomic<Status> status_ = kQueued;  // written under mutex_ of the core
+  bool failed_ = false;                   // mutex_ of the core
   int other_ = -1;
   int64_t ended_ = 0;
   std::mutex finishing_;
@@ -141,7 +141,8 @@ class Core : public std::enable_shared_from_this<Core> {
   /// Throws the Error that has ended the group, if one has, or that it has been destroyed.
   void check() const;
   uint64_t next_sequence() { return ++sequence_; }
-  uint32_t next_channel() { return ++channels_; }
+  /// Numbers are used again after 4,094 channels; 0 and 1 are the group's own.
+  uint32_t next_channel() { return 2 + channels_++ % 4094; }
   /// Of an op's phase, of which it has 4.
   static Tag tag(uint32_t channel, uint64_t sequence, uint32_t phase = 0) {
     return (channel & 0xfff) << 20 | static_cast<Tag>((sequence * 4 + phase) & 0xfffff);
@@ -163,7 +164,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::shared_ptr<DeviceStream> stream_of(Device device);
 
   /// Sums halves in float32, and averages.
-  void all_reduce(Tag tag, void* data, int64_t count, DType dtype, Reduce op);
+  void all_reduce(Tag tag, void* data, int64_t count, DType dtype, ReduceOp op);
 
   void abort(std::string_view why) noexcept;
   /// Ends the job with this reason, unless it has ended for another one, and the group with the first.
@@ -204,7 +205,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::shared_ptr<Store> store_;
   std::unique_ptr<Engine> engine_;
   std::atomic<uint64_t> sequence_ = 0;
-  std::atomic<uint32_t> channels_ = 2;
+  std::atomic<uint32_t> channels_ = 0;
   std::optional<int64_t> callback_;
 
   mutable std::mutex mutex_;
@@ -241,11 +242,11 @@ enum class Run { kAsync, kNow };
 struct ProcessGroup::Impl {
   std::shared_ptr<Core> core;
 
-  Work all_reduce(const Tensor& tensor, Reduce op, Run run);
+  Work all_reduce(const Tensor& tensor, ReduceOp op, Run run);
   Work broadcast(const Tensor& tensor, int root, Run run);
   Work all_gather(const Tensor& out, const Tensor& in, Run run);
   Work all_gather_v(std::span<const Tensor> outs, const Tensor& in, Run run);
-  Work reduce_scatter(const Tensor& out, const Tensor& in, Reduce op, Run run);
+  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Run run);
   Work all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins, Run run);
   Work gather(std::span<const Tensor> outs, const Tensor& in, int root, Run run);
   Work scatter(const Tensor& out, std::span<const Tensor> ins, int root, Run run);

@@ -45,12 +45,12 @@ int type_of(DType dtype) {
     default: return kFloat;
   }
 }
-int op_of(Reduce op) {
+int op_of(ReduceOp op) {
   switch (op) {
-    case Reduce::kAvg: return kAvgOp;
-    case Reduce::kMin: return kMinOp;
-    case Reduce::kMax: return kMaxOp;
-    case Reduce::kProd: return kProdOp;
+    case ReduceOp::kAvg: return kAvgOp;
+    case ReduceOp::kMin: return kMinOp;
+    case ReduceOp::kMax: return kMaxOp;
+    case ReduceOp::kProd: return kProdOp;
     default: return kSumOp;
   }
 }
@@ -220,7 +220,7 @@ void Nccl::issue(const char* call, const std::function<int()>& f, Deadline deadl
   finish(end, call, deadline);
 }
 
-void Nccl::all_reduce(void* data, int64_t count, DType dtype, Reduce op, DeviceStream& stream, Deadline deadline) {
+void Nccl::all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, DeviceStream& stream, Deadline deadline) {
   issue(
       "ncclAllReduce",
       [&] {
@@ -259,7 +259,7 @@ void Nccl::all_gather_v(const void* in, std::span<void* const> outs, std::span<c
       deadline);
 }
 
-void Nccl::reduce_scatter(const void* in, void* out, int64_t count, DType dtype, Reduce op, DeviceStream& stream,
+void Nccl::reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, DeviceStream& stream,
                           Deadline deadline) {
   issue(
       "ncclReduceScatter",

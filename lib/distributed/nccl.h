@@ -49,13 +49,13 @@ class Nccl {
   void connect(Store& store, Deadline deadline);
   Device device() const { return device_; }
 
-  void all_reduce(void* data, int64_t count, DType dtype, Reduce op, DeviceStream& stream, Deadline deadline);
+  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, DeviceStream& stream, Deadline deadline);
   void broadcast(void* data, size_t bytes, int root, DeviceStream& stream, Deadline deadline);
   void all_gather(const void* in, void* out, size_t bytes, DeviceStream& stream, Deadline deadline);
   /// outs[r] = rank r's `in`, of bytes[r].
   void all_gather_v(const void* in, std::span<void* const> outs, std::span<const size_t> bytes, DeviceStream& stream,
                     Deadline deadline);
-  void reduce_scatter(const void* in, void* out, int64_t count, DType dtype, Reduce op, DeviceStream& stream,
+  void reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, DeviceStream& stream,
                       Deadline deadline);
   /// outs[r] = ins[this rank] of rank r; where there are no bytes, nothing is sent.
   void all_to_all(std::span<const void* const> ins, std::span<const size_t> in_bytes, std::span<void* const> outs,

@@ -84,7 +84,7 @@ void DistributedDataParallel::Impl::receive_rows(const Verdict& verdict, bool ac
     if (dense[i]) {
       const Tensor flat = empty({parameter.numel()}, {.dtype = parameter.dtype(), .device = parameter.device()});
       put_gradient(active ? parameter.grad() : Tensor(), flat, 0, parameter.numel());
-      channel->wait(channel->all_reduce(flat, Reduce::kSum, "DistributedDataParallel: dense rows"));
+      channel->wait(channel->all_reduce(flat, ReduceOp::kSum, "DistributedDataParallel: dense rows"));
       if (active) set_gradient(parameter, flat, 0, verdict.divisor);
       continue;
     }

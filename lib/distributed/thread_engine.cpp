@@ -233,7 +233,7 @@ class ThreadEngine : public Engine {
   ThreadEngine(const ThreadEngine&) = delete;
   ThreadEngine& operator=(const ThreadEngine&) = delete;
 
-  void all_reduce(Tag tag, void* data, int64_t count, DType dtype, Reduce op) override {
+  void all_reduce(Tag tag, void* data, int64_t count, DType dtype, ReduceOp op) override {
     const auto meeting = hub_->enter(tag, kAllReduce);
     const int64_t size = size_of(dtype);
     hub_->sync(*meeting, 1, [&] {

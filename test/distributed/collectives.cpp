@@ -15,8 +15,6 @@ using ranks::concat, ranks::expect;
 
 namespace {
 
-using Reduce = distributed::Reduce;  // there is a reel::Reduce
-
 enum class Layout { kDense, kTransposed, kSliced };
 
 Tensor filled(const std::vector<double>& values, DType dtype, Layout layout) {
@@ -56,35 +54,35 @@ void expect_equal(const Tensor& got, const std::vector<double>& want, const std:
 }
 
 const DType kTypes[] = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool};
-const Reduce kOps[] = {Reduce::kSum, Reduce::kAvg, Reduce::kMin, Reduce::kMax, Reduce::kProd};
+const ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProd};
 
-double reduced(Reduce op, int world, int64_t i, bool is_bool) {
+double reduced(ReduceOp op, int world, int64_t i, bool is_bool) {
   double result = value(0, i);
   if (is_bool) result = result != 0;
   for (int r = 1; r < world; ++r) {
     double v = value(r, i);
     if (is_bool) v = v != 0;
     switch (op) {
-      case Reduce::kSum:
-      case Reduce::kAvg: result += v; break;
-      case Reduce::kMin: result = std::min(result, v); break;
-      case Reduce::kMax: result = std::max(result, v); break;
-      case Reduce::kProd: result *= v; break;
+      case ReduceOp::kSum:
+      case ReduceOp::kAvg: result += v; break;
+      case ReduceOp::kMin: result = std::min(result, v); break;
+      case ReduceOp::kMax: result = std::max(result, v); break;
+      case ReduceOp::kProd: result *= v; break;
     }
   }
-  return op == Reduce::kAvg ? result / world : result;
+  return op == ReduceOp::kAvg ? result / world : result;
 }
 
 void check_all_reduce(int rank, int64_t n, DType dtype, Layout layout) {
   const int world = distributed::world_size();
-  for (const Reduce op : kOps) {
-    if (op == Reduce::kAvg && !is_floating_point(dtype)) continue;
-    if (dtype == kBool && op != Reduce::kMin && op != Reduce::kMax) continue;
+  for (const ReduceOp op : kOps) {
+    if (op == ReduceOp::kAvg && !is_floating_point(dtype)) continue;
+    if (dtype == kBool && op != ReduceOp::kMin && op != ReduceOp::kMax) continue;
     const Tensor t = filled(values(rank, n), dtype, layout);
     all_reduce(t, op);
     std::vector<double> want;
     for (int64_t i = 0; i < n; ++i) want.push_back(reduced(op, world, i, dtype == kBool));
-    if (op == Reduce::kAvg) want = tensor(want).to(dtype).to_vector<double>();
+    if (op == ReduceOp::kAvg) want = tensor(want).to(dtype).to_vector<double>();
     expect_equal(t, want, concat("all_reduce ", static_cast<int>(op), " of ", dtype, ' ', n));
   }
 }
@@ -134,9 +132,9 @@ void check_others(int rank, int64_t n, DType dtype, Layout layout) {
   for (int r = 0; r < world; ++r)
     expect_equal(outs[static_cast<size_t>(r)], expected(10 * r + rank, n + r + 2 * rank), "all_to_all " + what);
 
-  for (const Reduce op : kOps) {
-    if (op == Reduce::kAvg && !is_floating_point(dtype)) continue;
-    if (dtype == kBool && op != Reduce::kMin && op != Reduce::kMax) continue;
+  for (const ReduceOp op : kOps) {
+    if (op == ReduceOp::kAvg && !is_floating_point(dtype)) continue;
+    if (dtype == kBool && op != ReduceOp::kMin && op != ReduceOp::kMax) continue;
     std::vector<double> stacked, want;
     for (int r = 0; r < world; ++r)
       for (int64_t i = 0; i < n; ++i) stacked.push_back(value(rank, i + r));
@@ -182,7 +180,7 @@ void check_values(int rank) {
   const int world = distributed::world_size();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
-    for (const Reduce op : {Reduce::kMin, Reduce::kMax}) {
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
       // NaN on each of the ranks in turn, in the first and last places.
       for (int r = 0; r < world; ++r) {
         const Tensor t = tensor(std::vector<double>{r == rank ? nan : 1, 2, r == rank ? nan : 1}).to(dtype);
@@ -197,7 +195,7 @@ void check_values(int rank) {
   expect_equal(half, tensor(std::vector<double>(5, 2048 + world - 1)).to(kFloat16).to_vector<double>(), "float16");
   // And an average does not overflow.
   const Tensor high = tensor(std::vector<double>(3, 60000)).to(kFloat16);
-  all_reduce(high, Reduce::kAvg);
+  all_reduce(high, ReduceOp::kAvg);
   expect_equal(high, std::vector<double>(3, 60000 - 60000 % 32), "average of float16");
 
   // All ranks have the same bits, also again.
@@ -346,7 +344,7 @@ TEST_CASE("a world of one") {
     check_collectives(rank);
     expect(distributed::world_size() == 1 && default_group().size() == 1, "size");
     const Tensor t = floats({2}, 3.0);
-    all_reduce(t, distributed::Reduce::kAvg);
+    all_reduce(t, ReduceOp::kAvg);
     expect(t[0].item<int>() == 3, "all_reduce");
     bool thrown = false;
     try {
@@ -375,7 +373,7 @@ TEST_CASE("tensors that collectives refuse") {
     refused([&] { all_reduce(leaf); }, "requires grad");
     refused([&] { all_reduce(Tensor()); }, "undefined");
     refused([&] { all_reduce(zeros({1}).expand({3})); }, "are the same");
-    refused([&] { all_reduce(zeros({3}, {.dtype = kInt64}), distributed::Reduce::kAvg); }, "average of int64");
+    refused([&] { all_reduce(zeros({3}, {.dtype = kInt64}), ReduceOp::kAvg); }, "average of int64");
     refused([&] { all_reduce(zeros({3}, {.dtype = kBool})); }, "of bool");
     refused([&] { broadcast(zeros({3}), 2); }, "rank 2 of a group of 2");
     refused([&] { default_group().all_gather(zeros({3, 2}), zeros({2})); }, "expected float32 [2, 2]");

@@ -20,8 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-using Reduce = distributed::Reduce;
-
 Tensor floats(const Shape& shape) { return zeros(shape, {.dtype = kFloat32}); }
 
 /// What f throws.
@@ -55,7 +53,7 @@ const std::vector<Mismatch>& mismatches() {
        {"all_reduce(float32 [3], sum)", "all_reduce(float32 [4], sum)"}},
       {{[] { all_reduce(floats({1 << 20})); }, [] { all_reduce(floats({1 << 19})); }}, {"[1048576]", "[524288]"}},
       {{[] { all_reduce(floats({3})); }, [] { all_reduce(zeros({3}, {.dtype = kInt64})); }}, {"float32", "int64"}},
-      {{[] { all_reduce(floats({3})); }, [] { all_reduce(floats({3}), Reduce::kMax); }}, {"sum", "max"}},
+      {{[] { all_reduce(floats({3})); }, [] { all_reduce(floats({3}), ReduceOp::kMax); }}, {"sum", "max"}},
       {{[] { all_reduce(floats({3})); }, [] { broadcast(floats({3}), 0); }}, {"all_reduce", "broadcast"}},
       {{[] { broadcast(floats({3}), 0); }, [] { broadcast(floats({3}), 1); }}, {"root 0", "root 1"}},
       {{[] { barrier(); }, [] { all_gather(floats({2})); }}, {"barrier()", "all_gather(float32 [2])"}},

@@ -66,14 +66,14 @@ void check_reductions(int rank, int world) {
     all_reduce(x);
     expect(floats(x) == filled(35, sum), "sum of ", dtype);
     const Tensor y = full({3}, own, {.dtype = dtype});
-    all_reduce(y, Reduce::kMax);
+    all_reduce(y, ReduceOp::kMax);
     expect(floats(y) == filled(3, static_cast<float>(world)), "maximum of ", dtype);
   }
   const Tensor average = full({4}, own);
-  all_reduce(average, Reduce::kAvg);
+  all_reduce(average, ReduceOp::kAvg);
   expect(floats(average) == filled(4, sum / static_cast<float>(world)), "average");
   const Tensor any = full({4}, rank == world - 1, {.dtype = kBool});
-  all_reduce(any, Reduce::kMax);
+  all_reduce(any, ReduceOp::kMax);
   expect(floats(any) == filled(4, 1), "or");
   // Every second column of a matrix, whose others stay.
   const Tensor matrix = full({6, 4}, own);
@@ -284,13 +284,13 @@ TEST_CASE("a rank that does not come to NCCL is named at the timeout", "[gpu]") 
           const Tensor x = ones({100});
           // As DistributedDataParallel does, which does not compare calls.
           Channel channel(default_group());
-          if (connected) channel.wait(channel.all_reduce(x, Reduce::kSum, "first"));
+          if (connected) channel.wait(channel.all_reduce(x, ReduceOp::kSum, "first"));
           if (rank == 1) {
             end.wait_for(5s);
             return 0;
           }
           try {
-            channel.wait(channel.all_reduce(x, Reduce::kSum, "second"));
+            channel.wait(channel.all_reduce(x, ReduceOp::kSum, "second"));
             floats(x);  // returns, with whatever there is
             barrier();
           } catch (...) {
@@ -314,12 +314,12 @@ TEST_CASE("a rank that gives up ends what others wait for on their GPUs", "[gpu]
         const OnGpu device(rank);
         const Tensor x = ones({100});
         Channel channel(default_group());
-        channel.wait(channel.all_reduce(x, Reduce::kSum, "first"));
+        channel.wait(channel.all_reduce(x, ReduceOp::kSum, "first"));
         if (rank == 1) {
           std::this_thread::sleep_for(100ms);
           throw std::runtime_error("out of examples");
         }
-        channel.wait(channel.all_reduce(x, Reduce::kSum, "second"));
+        channel.wait(channel.all_reduce(x, ReduceOp::kSum, "second"));
         floats(x);
         all_reduce(x);
         return 0;
@@ -391,6 +391,29 @@ TEST_CASE("a step of DistributedDataParallel by NCCL waits for no GPU", "[gpu]")
       with(Backend::kNccl));
   REQUIRE(results[0].size() > 4);
   for (size_t i = 0; i < results[0].size(); ++i) CHECK(floats(results[0][i]) == floats(results[1][i]));
+}
+
+TEST_CASE("a graph cannot capture a reduction", "[gpu]") {
+  if (!can_run(Backend::kNccl, 2)) return;
+  const auto messages = on_gpus(
+      2,
+      [](int) -> std::string {
+        manual_seed(5);
+        Normed model;
+        DistributedDataParallel ddp(model);
+        const Tensor x = ones({16, 6});
+        const auto step = [&] { reel::mean(square(model.forward(x))).backward(); };
+        step();
+        const auto guard = ddp.no_sync();
+        try {
+          cuda::Graph().capture(step);
+        } catch (const reel::Error& error) {
+          return error.what();
+        }
+        return "none";
+      },
+      with(Backend::kNccl));
+  for (const std::string& message : messages) CHECK_THAT(message, Contains("a graph cannot capture the backward()"));
 }
 
 TEST_CASE("halves, hooks, no_sync and join on GPUs", "[gpu]") {
@@ -473,7 +496,7 @@ TEST_CASE("a communicator of one rank", "[gpu]") {
   nccl.connect(*member, deadline);
   const auto stream = runtime(gpu(0)).current_stream(0);
   const Tensor x = full({1000}, 3.0f, {.device = gpu(0)}), y = empty({1000}, {.device = gpu(0)});
-  nccl.all_reduce(x.data<float>(), 1000, kFloat32, Reduce::kAvg, *stream, deadline);
+  nccl.all_reduce(x.data<float>(), 1000, kFloat32, ReduceOp::kAvg, *stream, deadline);
   nccl.all_gather(x.data<float>(), y.data<float>(), 4000, *stream, deadline);
   CHECK(floats(y) == filled(1000, 3));
   CHECK(nccl.failure().empty());

@@ -11,11 +11,11 @@
 /// Collectives of the default group that wait. See ProcessGroup for each.
 namespace reel::distributed {
 
-void all_reduce(const Tensor& tensor, Reduce op = Reduce::kSum);             ///< In place.
+void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::kSum);         ///< In place.
 void broadcast(const Tensor& tensor, int root);                              ///< Root's to the others.
 Tensor all_gather(const Tensor& in);                                         ///< [world, …].
 std::vector<Tensor> all_gather_v(const Tensor& in);                          ///< First sizes may differ.
-Tensor reduce_scatter(const Tensor& in, Reduce op = Reduce::kSum);           ///< in [world, …].
+Tensor reduce_scatter(const Tensor& in, ReduceOp op = ReduceOp::kSum);       ///< in [world, …].
 void all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins);  ///< outs[r] = ins[rank] of r.
 std::vector<Tensor> gather(const Tensor& in, int root);                      ///< Empty but at the root.
 void scatter(const Tensor& out, std::span<const Tensor> ins, int root);      ///< ins are the root's only.

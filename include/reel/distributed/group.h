@@ -19,7 +19,7 @@ namespace reel::distributed {
 /// How the tensors of all ranks become one. Sums and averages of float16 and bfloat16 are added in float32, once
 /// rounded; kAvg is of floating-point types; kMin and kMax keep NaN; bool has kMin (and) and kMax (or) only. NCCL
 /// rounds halves after each addition, and promises nothing of NaN.
-enum class Reduce { kSum, kAvg, kMin, kMax, kProd };
+enum class ReduceOp { kSum, kAvg, kMin, kMax, kProd };
 
 /// Who moves the data.
 enum class Backend {
@@ -82,12 +82,12 @@ class ProcessGroup {
   Backend backend() const;                ///< Never kAuto.
   Milliseconds timeout() const;           ///< Of one op, from its call to its end.
 
-  Work all_reduce(const Tensor& tensor, Reduce op = Reduce::kSum);  ///< In place.
-  Work broadcast(const Tensor& tensor, int root);                   ///< Root's is copied to the others.
-  Work all_gather(const Tensor& out, const Tensor& in);             ///< out [size, …] = in [...] of every rank.
+  Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::kSum);  ///< In place.
+  Work broadcast(const Tensor& tensor, int root);                       ///< Root's is copied to the others.
+  Work all_gather(const Tensor& out, const Tensor& in);                 ///< out [size, …] = in [...] of every rank.
   /// Tensors whose first sizes differ by rank: outs[r] is in of rank r, and has its size.
   Work all_gather_v(std::span<const Tensor> outs, const Tensor& in);
-  Work reduce_scatter(const Tensor& out, const Tensor& in, Reduce op = Reduce::kSum);  ///< in [size, …], out […].
+  Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op = ReduceOp::kSum);  ///< in [size, …], out […].
   Work all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins);  ///< outs[r] = ins[rank()] of rank r.
   Work gather(std::span<const Tensor> outs, const Tensor& in, int root);       ///< outs are the root's only.
   Work scatter(const Tensor& out, std::span<const Tensor> ins, int root);      ///< ins are the root's only.
