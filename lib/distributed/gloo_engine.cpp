@@ -34,15 +34,6 @@ struct Call {
   NoSigpipe guard;
 };
 
-struct Receiving {
-  std::vector<int> from;
-  int tag;
-  void* data;
-  size_t bytes;
-  DType dtype;
-  int sender = -1;  // once it is complete
-  std::optional<Error> error = {};
-};
 struct Arrived {
   Header header;
 };
@@ -160,7 +151,7 @@ class Inbox {
   const std::shared_ptr<GlooContext> context_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Mailbox<Receiving, Arrived> mail_;
+  Mailbox<Arrived> mail_;
   std::deque<Match> matched_;
   Receiving* busy_ = nullptr;  // what the thread receives
   Header header_{};

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <list>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,17 +18,28 @@ struct Header {
   uint64_t id;  // of its sender's messages
 };
 
+/// A message that is waited for, and the memory that it goes to.
+struct Receiving {
+  std::vector<int> from;  // any of these ranks
+  int tag = 0;
+  void* data = nullptr;
+  size_t bytes = 0;
+  DType dtype = kFloat32;
+  int sender = -1;  // once it is complete
+  std::optional<Error> error = {};
+};
+
 /// Brings the messages that have come together with those that are waited for. Not locked.
-template <class Waiting, class Arrived>
+template <class Arrived>
 class Mailbox {
  public:
   /// What waits for this one, nullptr if nothing does: it is kept then.
-  Waiting* arrive(int from, const Arrived& arrived) {
+  Receiving* arrive(int from, const Arrived& arrived) {
     for (auto waiting = waiting_.begin(); waiting != waiting_.end(); ++waiting) {
       if ((*waiting)->tag != arrived.header.tag) continue;
       const std::vector<int>& wanted = (*waiting)->from;
       if (std::find(wanted.begin(), wanted.end(), from) == wanted.end()) continue;
-      Waiting* const found = *waiting;
+      Receiving* const found = *waiting;
       waiting_.erase(waiting);
       return found;
     }
@@ -37,7 +49,7 @@ class Mailbox {
 
   /// Calls take(from, arrived) with the first that has come, or keeps `waiting` until it comes.
   template <class Take>
-  void wait_for(Waiting* waiting, const Take& take) {
+  void wait_for(Receiving* waiting, const Take& take) {
     for (auto entry = arrived_.begin(); entry != arrived_.end(); ++entry) {
       if (entry->arrived.header.tag != waiting->tag) continue;
       if (std::find(waiting->from.begin(), waiting->from.end(), entry->from) == waiting->from.end()) continue;
@@ -49,7 +61,7 @@ class Mailbox {
     waiting_.push_back(waiting);
   }
 
-  void forget(Waiting* waiting) { waiting_.remove(waiting); }
+  void forget(Receiving* waiting) { waiting_.remove(waiting); }
   template <class Which>
   void forget_if(const Which& which) {
     arrived_.remove_if([&](const Entry& entry) { return which(entry.arrived); });
@@ -60,7 +72,7 @@ class Mailbox {
     int from;
     Arrived arrived;
   };
-  std::list<Waiting*> waiting_;
+  std::list<Receiving*> waiting_;
   std::list<Entry> arrived_;
 };
 

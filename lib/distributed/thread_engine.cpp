@@ -30,23 +30,13 @@ struct Meeting {
   std::unique_ptr<char[]> result;
 };
 
-struct Receiving;
 struct Sending;
 struct Envelope {
   Header header;
   Sending* sending;
 };
 
-/// A message between threads; mutex_ of the hub.
-struct Receiving {
-  std::vector<int> from;
-  int tag;
-  void* data;
-  size_t bytes;
-  DType dtype;
-  int result = -1;
-  std::optional<Error> error;
-};
+/// A message between threads; mutex_ of the hub, as Receiving is.
 struct Sending {
   const void* data;
   bool over = false;
@@ -147,7 +137,7 @@ class Hub {
       receiving.error = wrong_message(from, envelope.header, receiving.bytes, receiving.dtype);
     else if (receiving.bytes)
       std::memcpy(receiving.data, envelope.sending->data, receiving.bytes);
-    receiving.result = from;
+    receiving.sender = from;
     envelope.sending->over = true;
     changed_.notify_all();
   }
@@ -155,7 +145,7 @@ class Hub {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::pair<Tag, Collective>, std::shared_ptr<Meeting>> meetings_;
-  std::vector<Mailbox<Receiving, Envelope>> mail_;  // of each rank
+  std::vector<Mailbox<Envelope>> mail_;  // of each rank
   bool aborted_ = false;
 };
 
@@ -210,14 +200,14 @@ class ThreadMessage : public Message {
     hub_->wait([&] { return over(); });
     if (sends_) return rank_;
     if (receiving_.error) throw Error(*receiving_.error);
-    return receiving_.result;
+    return receiving_.sender;
   }
   bool done() override {
     return hub_->done([&] { return over(); });
   }
 
  private:
-  bool over() const { return sends_ ? sending_.over : receiving_.result >= 0; }
+  bool over() const { return sends_ ? sending_.over : receiving_.sender >= 0; }
 
   const std::shared_ptr<Hub> hub_;
   const int rank_;
@@ -288,8 +278,7 @@ class ThreadEngine : public Engine {
     return std::make_unique<ThreadMessage>(hub_, rank_, to, Header{tag, dtype, bytes, 0}, data);
   }
   std::unique_ptr<Message> recv(std::span<const int> from, int tag, void* data, size_t bytes, DType dtype) override {
-    Receiving receiving{{from.begin(), from.end()}, tag, data, bytes, dtype, -1, {}};
-    return std::make_unique<ThreadMessage>(hub_, rank_, std::move(receiving));
+    return std::make_unique<ThreadMessage>(hub_, rank_, Receiving{{from.begin(), from.end()}, tag, data, bytes, dtype});
   }
 
   void abort() noexcept override { hub_->abort(); }
