@@ -62,6 +62,8 @@ Tensor widened(const Tensor& a, F f) {
 }
 
 Tensor solve_batch(const char* op, const Tensor& a, const Tensor& b) {
+  // Also where there is nothing to solve a singular matrix is an error.
+  if (b.size(-1) == 0 && a.numel()) solve_batch(op, a, a.narrow(-1, 0, 1));
   const Tensor ab = batch_of(a), bb = batch_of(b);
   const Result x(a, {a.size(-1), b.size(-1)});
   if (x.batch.numel) check_solved(op, kernels_of(a).linalg.solve(view_of(ab), view_of(bb), x.batch), "is singular");

@@ -822,6 +822,14 @@ def _(d):
     return d.kind == "value" and d.op in (*NORMS, "grad", "backward") and some_operand(d, NORMS, extreme) and only_where(d, undetermined(d))
 
 
+@documented("`binary_cross_entropy_with_logits` of infinite or huge numbers and of targets outside [0, 1] adds two terms that may be "
+            "infinite, with NaN as the result where PyTorch's form has infinity, or the other way round.")  # fmt: skip
+def _(d):
+    ops = {"binary_cross_entropy_with_logits", "multilabel_soft_margin_loss"}
+    outside = lambda x: extreme(x) or bool(((x < 0) | (x > 1)).any())
+    return d.kind == "value" and d.op in (*ops, "grad", "backward") and some_operand(d, ops, outside) and only_where(d, undetermined(d))
+
+
 if __name__ == "__main__":
     for sentence, _ in DOCUMENTED:
         print(f"- {sentence}")

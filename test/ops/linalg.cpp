@@ -345,6 +345,10 @@ TEST_CASE("linear algebra says what is wrong", "[errors]") {
          linalg::solve(eye(3), ones({2, 1}));
        },
        "linalg.solve: sizes differ, a [3, 3] and b [2, 1]"},
+      {[](World&) {
+         linalg::solve(ones({2, 2}), ones({2, 0}));
+       },
+       "linalg.solve: matrix 0 of the batch is singular"},
       {[](World& w) { linalg::solve(w.doubles.narrow(0, 0, 3), w.vector); },
        "linalg.solve: operands of different types, float64 and float32"},
       {[](World& w) { linalg::matrix_norm(w.matrix, 3.); },
