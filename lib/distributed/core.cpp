@@ -12,7 +12,7 @@ namespace reel::distributed {
 namespace {
 
 constexpr auto kPoll = Milliseconds(10);  // of what has no notification
-constexpr auto kPolling = std::chrono::microseconds(300);
+constexpr auto kPolling = Milliseconds(1);
 
 /// 2.5 s, 300 s
 std::string seconds(Milliseconds time) { return concat(static_cast<double>(time.count()) / 1000, " s"); }

@@ -4,6 +4,7 @@
 #include <gloo/transport/pair.h>
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,6 +36,21 @@ NoSigpipe::~NoSigpipe() {
     while (sigtimedwait(&pipe_, nullptr, &now) == -1 && errno == EINTR) {
     }
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+namespace {
+void set_policy(int policy) {
+  const sched_param none{};
+  sched_setscheduler(0, policy, &none);  // without it everything works, too
+}
+}  // namespace
+
+NoPreemption::NoPreemption() : policy_(sched_getscheduler(0)) {
+  if (policy_ == SCHED_OTHER) set_policy(SCHED_BATCH);
+}
+
+NoPreemption::~NoPreemption() {
+  if (policy_ == SCHED_OTHER) set_policy(SCHED_OTHER);
 }
 
 // ---- buffers that can be interrupted --------------------------------------------------------------------------------

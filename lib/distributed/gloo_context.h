@@ -29,6 +29,20 @@ class NoSigpipe {
   bool was_pending_;
 };
 
+/// Within its life the thread, and for good the threads that it starts, wait for a core where others run, instead of
+/// taking it from them. Gloo's thread would take it from one that is writing to a connection and holds its lock, and
+/// then poll for that lock until its time slice is over, 4 ms later.
+class NoPreemption {
+ public:
+  NoPreemption();
+  ~NoPreemption();
+  NoPreemption(const NoPreemption&) = delete;
+  NoPreemption& operator=(const NoPreemption&) = delete;
+
+ private:
+  const int policy_;
+};
+
 using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
 
 /// A context whose rendezvous is one value a rank, and which can be interrupted at any time.

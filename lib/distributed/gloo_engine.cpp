@@ -334,7 +334,11 @@ std::unique_ptr<Engine> make_gloo_engine(std::shared_ptr<Store> store, int rank,
     attributes.hostname = address;
   else
     attributes.iface = options.interface;
-  const auto context = std::make_shared<GlooContext>(rank, size, gloo::transport::tcp::CreateDevice(attributes));
+  const auto device = [&] {
+    const NoPreemption of_its_thread;
+    return gloo::transport::tcp::CreateDevice(attributes);
+  }();
+  const auto context = std::make_shared<GlooContext>(rank, size, device);
   struct Interruptible {
     const std::function<void(std::function<void()>)>& abort;
     ~Interruptible() { abort(nullptr); }
