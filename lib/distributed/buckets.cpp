@@ -143,22 +143,6 @@ bool adopt_gradient(const Tensor& parameter, const Tensor& flat, int64_t offset)
   return true;
 }
 
-SparseGrad add_rows(const Tensor& ids, const Tensor& values, double divisor) {
-  const std::vector<int64_t> all = ids.to_vector<int64_t>();
-  std::vector<int64_t> distinct = all;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  std::vector<int64_t> places;
-  for (const int64_t id : all)
-    places.push_back(std::lower_bound(distinct.begin(), distinct.end(), id) - distinct.begin());
-  const auto on_cpu = [](const std::vector<int64_t>& numbers) { return tensor(numbers, {.device = kCPU}).to(kInt64); };
-  Shape shape = values.shape();
-  shape[0] = static_cast<int64_t>(distinct.size());
-  Tensor sum = zeros(shape, {.dtype = values.dtype(), .device = kCPU});
-  sum.index_add_(0, on_cpu(places), values);
-  return {on_cpu(distinct), sum.div_(divisor)};
-}
-
 void broadcast_tensors(Channel& channel, std::span<const Tensor> tensors, int root, int rank, const char* name) {
   const NoGrad guard;
   const auto is_like = [](const Tensor& a, const Tensor& b) {

@@ -49,10 +49,6 @@ bool adopt_gradient(const Tensor& parameter, const Tensor& flat, int64_t offset)
 bool can_adopt(const Bucket& bucket, int divisor);
 /// Writes a gradient / divisor to its place.
 void put_divided(const Tensor& grad, const Tensor& flat, int64_t offset, int64_t numel, double divisor);
-/// Rows of all ranks, one rank after the other, as one gradient: distinct sorted ids, whose values are added in that
-/// order and divided. On the CPU.
-SparseGrad add_rows(const Tensor& ids, const Tensor& values, double divisor);
-
 /// Memory of a CPU tensor.
 void* memory_of(const Tensor& tensor);
 /// Makes the tensors on all ranks those of the root's, in pieces.
