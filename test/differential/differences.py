@@ -104,7 +104,11 @@ def _(d):
 
 @documented("The mean of `std_mean` and `var_mean` is a sum that is divided; PyTorch's is updated element by element. What ties with it shows that.")
 def _(d):
-    return in_gradient(d) and not {"std_mean", "var_mean"}.isdisjoint(d.ops) and generic(d, {"minimum", "maximum", "clamp"})
+    if {"std_mean", "var_mean"}.isdisjoint(d.ops):
+        return False
+    if in_gradient(d):
+        return generic(d, {"minimum", "maximum", "clamp"})
+    return d.kind == "value" and some_operand(d, {d.op}, lambda x: (x.abs() < 1e-15).any())
 
 
 def of_few(d):
@@ -828,6 +832,22 @@ def _(d):
     ops = {"binary_cross_entropy_with_logits", "multilabel_soft_margin_loss"}
     outside = lambda x: extreme(x) or bool(((x < 0) | (x > 1)).any())
     return d.kind == "value" and d.op in (*ops, "grad", "backward") and some_operand(d, ops, outside) and only_where(d, undetermined(d))
+
+
+@documented("What has been overwritten by `copy_`, a power 0 of 0 and elements that are not there get 0 of a gradient that is NaN or infinite, not NaN.")
+def _(d):
+    if not in_gradient(d):
+        return False
+    zeros = some_operand(d, {"pow", "pow_", "float_power"}, lambda x: (x == 0).any())
+    none = any(x.numel() == 0 for given in operands(d, d.ops) for x in given)
+    return ("copy_" in d.ops and only_where(d, torch_nan(d))) or ((zeros or none) and only_where(d, torch_nan(d) & (d.reel.data == 0)))
+
+
+@documented("The mean in a normalisation is a sum that is divided: of equal elements it may be a last digit beside them, which second "
+            "derivatives enlarge.")  # fmt: skip
+def _(d):
+    equal = some_operand(d, NORMS, lambda x: x.unique().numel() == 1)
+    return in_second(d) and equal and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=2e7 * torch.finfo(d.torch.dtype).eps)
 
 
 if __name__ == "__main__":
