@@ -261,7 +261,8 @@ def _(d):
 def _(d):
     if in_second(d) and any((x * s.args[1] == s.args[2]).any() for s in d.program if s.op.base == "softplus" and s.results for x in [values_of(d, s.args[0])]):
         return generic(d)
-    return in_second(d) and some_operand(d, {"elu", "elu_", "selu", "celu", "prelu"}, lambda x: (x == 0).any()) and generic(d)
+    ops = {"elu", "elu_", "selu", "celu", "prelu"}
+    return in_second(d) and some_operand(d, ops, lambda x: (x == 0).any()) and generic(d, ops)
 
 
 @documented("What does not count gets 0 of an infinite slope or gradient, not NaN: elements that are overwritten in place, the second "
@@ -333,7 +334,8 @@ def _(d):
 def _(d):
     if d.kind == "accepted":
         # `normalize` of half types has other values besides, where eps is 0 in them.
-        same = "normalize" in d.ops or d.is_torch_of(d.program, copied=True)
+        # A determinant is rounded otherwise, which what follows enlarges.
+        same = bool(d.ops & {"normalize", "linalg.det"}) or d.is_torch_of(d.program, copied=True)
         return in_message("modified by an inplace operation", "has been modified inplace")(d) and same
     # What divides or clamps is often changed in place, and must not need its result.
     common = ("div:", "clamp:", "hardtanh:", "relu6:", "normalize:", "scatter_reduce")
@@ -357,6 +359,8 @@ def _(d):
 def _(d):
     reshaped = [Statement(by_name("reshape"), [s.args[0], [-1]], s.results, s.record) if s.op.base == "ravel" else s for s in d.program]
     if d.kind == "refused":
+        if "ravel" in d.ops and "the tensor is expanded" in d.message:
+            return True
         return "a leaf that requires grad (through a view of it)" in d.message and d.at in run_torch(reshaped)[1]
     return d.kind == "value" and "ravel" in d.ops and d.is_torch_of(reshaped)
 
@@ -441,6 +445,8 @@ def _(d):
 def _(d):
     if d.kind == "value" and d.op in NORMS and some_operand(d, {d.op}, extreme):
         return of_few(d) and generic(d)
+    if d.kind == "value" and d.op not in (*NORMS, "grad", "backward"):
+        return of_few(d) and generic(d, {d.op})  # of a function that is steep there
     if not in_gradient(d) or not of_few(d):
         return False
     values, _ = run_torch(d.program)
@@ -848,6 +854,12 @@ def _(d):
 def _(d):
     equal = some_operand(d, NORMS, lambda x: x.unique().numel() == 1)
     return in_second(d) and equal and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=2e7 * torch.finfo(d.torch.dtype).eps)
+
+
+@documented("The second derivatives of an `embedding` with `scale_grad_by_freq` are scaled, too.")
+def _(d):
+    scaled = any(True in s.args for s in d.program if s.op.base == "embedding" and s.results)
+    return in_second(d) and scaled
 
 
 if __name__ == "__main__":
