@@ -50,6 +50,29 @@ void streams(ReelReport& report, double secs, const bench::Size& size) {
   stream("transposed", 2, [](T x, T, T, T) { return x.t().contiguous(); });
 }
 
+/// Attention over 64 sequences of 5 to 64 rows with 4 heads of 32 columns, forward and with gradients: by lengths, and
+/// padded with a mask.
+void attention(const bench::Report& report, double secs) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 64; ++i) lengths.push_back(5 + i * 37 % 60);
+  const std::shared_ptr<const Lengths> known = Lengths::of(lengths);
+  const auto sequences = [&] { return Ragged{rand({known->total(), 4, 32}).requires_grad_(), known}; };
+  const Ragged q = sequences(), k = sequences(), v = sequences();
+  const auto padded = [](const Ragged& x) { return x.pad().transpose(1, 2).contiguous().detach().requires_grad_(); };
+  const Tensor pq = padded(q), pk = padded(k), pv = padded(v), mask = k.mask().unsqueeze(1).unsqueeze(1);
+  const auto both = [&](const std::string& name, const std::vector<Tensor>& in, const auto& attend) {
+    bench::time_calls(report, secs, name + ".fwd", 1, attend);
+    bench::time_calls(report, secs, name + ".grad", 1, [&] {
+      EnableGrad recorded;
+      return grad({sum(attend())}, {in[0], in[1], in[2]});
+    });
+  };
+  both("k.attention.64x5-64.ragged", {q.values, k.values, v.values},
+       [&] { return scaled_dot_product_attention(q, k, v).values; });
+  both("k.attention.64x5-64.padded", {pq, pk, pv},
+       [&] { return scaled_dot_product_attention(pq, pk, pv, {.mask = mask}); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -92,6 +115,7 @@ int main(int argc, char** argv) {
       return grad({embedding(table, ids)}, {table}, {g});
     });
   });
+  report.run("k.attention.64x5-64", [&] { attention(report, secs); });
   for (const bench::Size& size : bench::kSizes) streams(report, secs, size);
   return report.good() ? 0 : 1;
 }

@@ -4,6 +4,7 @@
 // The CUDA half of the table of kernels: each family of kernels fills in its entries.
 namespace reel::cuda {
 
+void install_attention(KernelTable& table);
 void install_blocks(KernelTable& table);  // copy_blocks
 void install_cell(KernelTable& table);
 void install_conv(KernelTable& table);  // convolve, unfold, fold

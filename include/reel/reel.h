@@ -12,6 +12,7 @@
 #include "reel/optim.h"
 #include "reel/precision.h"
 #include "reel/profile.h"
+#include "reel/ragged.h"
 #include "reel/random.h"
 #include "reel/tensor.h"
 #include "reel/threads.h"

@@ -18,17 +18,18 @@
 // lib/functors/update.h.
 namespace reel {
 
-struct BlockCopy;     // lib/kernels/copy.h
-struct Cell;          // lib/kernels/cell.h
-struct Convolution;   // lib/kernels/convolution.h
-struct Crf;           // lib/kernels/crf.h
-struct Ctc;           // lib/kernels/ctc.h
-struct EmbeddingBag;  // lib/kernels/embedding_bag.h
-struct Gemm;          // lib/kernels/gemm.h
-struct Norm;          // lib/kernels/norm.h
-struct Pooling;       // lib/kernels/pool.h
-struct Recurrence;    // lib/kernels/recurrence.h
-struct Updated;       // lib/kernels/update.h
+struct BlockCopy;        // lib/kernels/copy.h
+struct Cell;             // lib/kernels/cell.h
+struct Convolution;      // lib/kernels/convolution.h
+struct Crf;              // lib/kernels/crf.h
+struct Ctc;              // lib/kernels/ctc.h
+struct EmbeddingBag;     // lib/kernels/embedding_bag.h
+struct Gemm;             // lib/kernels/gemm.h
+struct Norm;             // lib/kernels/norm.h
+struct Pooling;          // lib/kernels/pool.h
+struct RaggedAttention;  // lib/kernels/attention.h
+struct Recurrence;       // lib/kernels/recurrence.h
+struct Updated;          // lib/kernels/update.h
 enum ConvPart : int;
 enum class RandomKind;  // lib/kernels/random.h
 enum class ReduceOp;    // lib/kernels/reduce.h
@@ -36,9 +37,9 @@ enum class ScanOp;      // lib/kernels/scan.h
 enum class ScatterOp;   // lib/kernels/scatter.h
 enum class SegmentOp;   // lib/kernels/segment.h
 
-/// Where float32 and float64 are named, kernels take half types, too, but in segments, logcumsumexp_grad, linalg, crf,
-/// ctc and poisson: they compute in float32 and round each element of a result once. A number of the host that comes
-/// beside halves is a float32.
+/// Where float32 and float64 are named, kernels take half types, too, but in segments, ragged attention,
+/// logcumsumexp_grad, linalg, crf, ctc and poisson: they compute in float32 and round each element of a result once. A
+/// number of the host that comes beside halves is a float32.
 struct KernelTable {
   // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
@@ -122,6 +123,8 @@ struct KernelTable {
   void (*cell_grad)(const Cell& cell);
   void (*recurrence)(const Recurrence& recurrence);
   void (*recurrence_grad)(const Recurrence& recurrence);
+  void (*ragged_attention)(const RaggedAttention& attention);
+  void (*ragged_attention_grad)(const RaggedAttention& attention);
 
   // Computes one part from the other two: y, or the gradient of x from weight and y's gradient, or that of weight from
   // x and y's gradient.
@@ -233,6 +236,7 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad),
       KERNEL(max_pool), KERNEL(avg_pool), KERNEL(avg_pool_grad), KERNEL(interpolate), KERNEL(interpolate_grad),
       KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
+      KERNEL(ragged_attention), KERNEL(ragged_attention_grad),
       KERNEL(convolve), KERNEL(unfold), KERNEL(fold),
       KERNEL(crf), KERNEL(crf_grad), KERNEL(crf_decode), KERNEL(ctc), KERNEL(ctc_grad),
       KERNEL(check_bounds), KERNEL(index_select), KERNEL(index_copy), KERNEL(index_add), KERNEL(gather),

@@ -44,6 +44,11 @@ Tensor CRF::forward(std::span<const Tensor> emissions, std::span<const Tensor> t
                  options.reduction);
 }
 
+Tensor CRF::forward(const Ragged& emissions, const Ragged& tags) const {
+  return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),
+                 options.reduction);
+}
+
 CrfPaths CRF::decode(const Tensor& emissions, const Tensor& lengths) const {
   const CrfPaths paths = crf_decode(by_steps(emissions, options, 3), transitions, start_transitions, end_transitions,
                                     lengths, options.allowed);
@@ -54,6 +59,13 @@ Tensor CRF::marginals(const Tensor& emissions, const Tensor& lengths) const {
   return by_steps(
       crf_marginals(by_steps(emissions, options, 3), transitions, start_transitions, end_transitions, lengths), options,
       3);
+}
+
+RaggedCrfPaths CRF::decode(const Ragged& emissions) const {
+  return crf_decode(emissions, transitions, start_transitions, end_transitions, options.allowed);
+}
+Ragged CRF::marginals(const Ragged& emissions) const {
+  return crf_marginals(emissions, transitions, start_transitions, end_transitions);
 }
 
 std::string CRF::extra_repr() const { return "num_tags=" + std::to_string(num_tags); }

@@ -125,6 +125,9 @@ LSTMResult<PackedSequence> LSTM::forward(const PackedSequence& x, const CellStat
 LSTMResult<std::vector<Tensor>> LSTM::forward(std::span<const Tensor> sequences, const CellState& state) const {
   return lstm(sequences, state, flat_weights(), now());
 }
+LSTMResult<Ragged> LSTM::forward(const Ragged& x, const CellState& state) const {
+  return lstm(x, state, flat_weights(), now());
+}
 
 GRU::GRU(int64_t input, int64_t hidden, GRUOptions o)
     : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
@@ -135,6 +138,7 @@ RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h)
 RNNResult<std::vector<Tensor>> GRU::forward(std::span<const Tensor> sequences, const Tensor& h) const {
   return gru(sequences, h, flat_weights(), now());
 }
+RNNResult<Ragged> GRU::forward(const Ragged& x, const Tensor& h) const { return gru(x, h, flat_weights(), now()); }
 
 RNN::RNN(int64_t input, int64_t hidden, RNNOptions o)
     : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}),
@@ -150,6 +154,10 @@ RNNResult<PackedSequence> RNN::forward(const PackedSequence& x, const Tensor& h)
 RNNResult<std::vector<Tensor>> RNN::forward(std::span<const Tensor> sequences, const Tensor& h) const {
   return nonlinearity == RNNOptions::kRelu ? rnn_relu(sequences, h, flat_weights(), now())
                                            : rnn_tanh(sequences, h, flat_weights(), now());
+}
+RNNResult<Ragged> RNN::forward(const Ragged& x, const Tensor& h) const {
+  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
+                                           : rnn_tanh(x, h, flat_weights(), now());
 }
 
 // ---- single steps ---------------------------------------------------------------------------------------------------

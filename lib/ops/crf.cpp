@@ -5,7 +5,7 @@
 
 #include "lib/kernels/crf.h"
 #include "lib/ops/forward_backward.h"
-#include "lib/ops/internal.h"
+#include "lib/ops/ragged.h"
 
 namespace reel {
 namespace {
@@ -18,6 +18,7 @@ struct Chains {
   Tensor transitions, start, end;
   Tensor offsets, lengths;  // as Crf has them
   int64_t count = 1, steps = 0, tags = 0, stride = 1;
+  std::shared_ptr<const Lengths> ragged = {};  // those of the offsets and lengths, if they are a Ragged's
 
   Crf describe() const {
     Crf crf;
@@ -36,9 +37,20 @@ struct Chains {
 
   /// Chain s alone, recorded: [length, …] of rows that lie like the emissions.
   Tensor part(const Tensor& rows, int64_t s) const {
+    if (ragged) {  // without a look at what is on a device
+      const int64_t i = number_of(s);
+      return rows.narrow(0, ragged->offsets()[i], (*ragged)[i]);
+    }
     const int64_t begin = offsets.defined() ? offsets[s].item<int64_t>() : 0;
     const int64_t length = lengths.defined() ? lengths.flatten()[s].item<int64_t>() : steps;
     return (emissions.dim() == 3 ? rows.select(1, s) : rows).narrow(0, begin, length);
+  }
+  /// The number of chain s where empty ones, which are no chains here, count.
+  int64_t number_of(int64_t s) const {
+    if (!ragged) return s;
+    int64_t i = 0;
+    while ((*ragged)[i] == 0 || s-- > 0) ++i;
+    return i;
   }
   /// The parts as rows again, with zeros beyond the chains' ends.
   Tensor join(std::vector<Tensor> parts) const {
@@ -166,8 +178,8 @@ struct Targets {
     if (t == 0 && !allows(start, tag)) why = "first";
     if (t > 0 && !allows(transitions, tag_at(t - 1) * chains.tags + tag))
       why = "after tag " + name_of_tag(tag_at(t - 1));
-    detail::fail(op, ": the tags of sentence ", chain, " are not allowed: at position ", t, ", tag ", name_of_tag(tag),
-                 " cannot come ", why);
+    detail::fail(op, ": the tags of sentence ", chains.number_of(chain), " are not allowed: at position ", t, ", tag ",
+                 name_of_tag(tag), " cannot come ", why);
   }
 };
 
@@ -267,7 +279,7 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, 
                         .alpha = save(alpha),
                         .norm = save(norm)};
     rule.shape.count = chains.count, rule.shape.steps = chains.steps;
-    rule.shape.tags = chains.tags, rule.shape.stride = chains.stride;
+    rule.shape.tags = chains.tags, rule.shape.stride = chains.stride, rule.shape.ragged = chains.ragged;
     record(op, y, inputs(chains.emissions, chains.transitions, chains.start, chains.end), std::move(rule));
   }
   return y;
@@ -313,18 +325,37 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
   detail::fail_bad_alloc("crf_log_likelihood");
 }
 
-Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
-                     const Tensor& lengths) try {
-  if (const CastToFloat32 raise{})
-    return crf_marginals(raise(emissions), raise(transitions), raise(start), raise(end), lengths);
-  const char* op = "crf_marginals";
-  const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
+namespace {
+
+/// The chains of a Ragged that are not empty, of which there is one at least.
+Chains read_ragged(const char* op, const Ragged& emissions, const Tensor& transitions, const Tensor& start,
+                   const Tensor& end) {
+  Chains chains = read_chains(op, emissions.values, transitions, start, end, {});
+  const LengthsOnDevice where = on_device(emissions);
+  chains.offsets = where.starts(), chains.lengths = where.lengths_of();
+  chains.count = count_not_empty(*emissions.lengths);
+  chains.ragged = emissions.lengths;
+  return chains;
+}
+/// A number for each chain that is not empty; 0 for the others.
+Tensor with_empty(const Ragged& emissions, const Tensor& y) {
+  const int64_t n = emissions.lengths->size();
+  if (y.size(0) == n) return y;
+  const Tensor all = zeros({n}, {.dtype = y.dtype(), .device = y.device()});
+  return index_copy(all, 0, on_device(emissions).not_empty(), y);
+}
+void check_ragged(const char* op, const Ragged& emissions) {
+  REEL_CHECK(detail::rows_of(op, emissions).dim() == 2, op, ": emissions with values of shape ",
+             emissions.values.shape(), ", not [total, tags]");
+}
+
+Tensor marginals(const char* op, const Chains& chains) try {
   if (recording(chains.emissions, chains.transitions, chains.start, chains.end)) {
     std::vector<Tensor> parts;
     for (int64_t s = 0; s < chains.count; ++s)
       parts.push_back(
           expected_counts(chains.part(chains.emissions, s), chains.transitions, chains.start, chains.end).tags);
-    return chains.join(std::move(parts)).to(emissions.dtype());
+    return chains.join(std::move(parts));
   }
   // The derivative of log Z, which is that of -log Z for an incoming -1.
   const Tensor y = chains.like(chains.emissions), alpha = chains.like(y), norm = chains.like(y);
@@ -337,12 +368,79 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
   crf.scratch = view_of(scratch).data;
   kernels_of(y).crf(crf);
   kernels_of(y).crf_grad(crf);
-  return y.to(emissions.dtype());
+  return y;
 } catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("crf_marginals");
+  detail::fail_bad_alloc(op);
+}
+
+}  // namespace
+
+Tensor crf_log_likelihood(const Ragged& emissions, const Ragged& tags, const Tensor& transitions, const Tensor& start,
+                          const Tensor& end, const CrfConstraints& allowed) {
+  if (const CastToFloat32 raise{})
+    return crf_log_likelihood(Ragged{raise(emissions.values), emissions.lengths}, tags, raise(transitions),
+                              raise(start), raise(end), allowed);
+  const char* op = "crf_log_likelihood";
+  check_ragged(op, emissions);
+  detail::check_same_lengths(op, emissions, tags);
+  const Tensor& values = emissions.values;
+  if (emissions.lengths->total() == 0) {
+    const Tensor y = zeros({emissions.size()}, {.dtype = values.dtype(), .device = values.device()});
+    record_constant(op, y, values);
+    return y;
+  }
+  const Chains chains = read_ragged(op, emissions, transitions, start, end);
+  const Tensor y = log_likelihood(op, chains, read_tags(op, tags.values, chains), allowed);
+  return with_empty(emissions, y).to(values.dtype());
+}
+
+Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
+                     const Tensor& lengths) {
+  if (const CastToFloat32 raise{})
+    return crf_marginals(raise(emissions), raise(transitions), raise(start), raise(end), lengths);
+  const char* op = "crf_marginals";
+  return marginals(op, read_chains(op, emissions, transitions, start, end, lengths)).to(emissions.dtype());
+}
+
+Ragged crf_marginals(const Ragged& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end) {
+  if (const CastToFloat32 raise{})
+    return crf_marginals(Ragged{raise(emissions.values), emissions.lengths}, raise(transitions), raise(start),
+                         raise(end));
+  const char* op = "crf_marginals";
+  check_ragged(op, emissions);
+  if (emissions.lengths->total() == 0) return {emissions.values * 0, emissions.lengths};
+  const Tensor y = marginals(op, read_ragged(op, emissions, transitions, start, end));
+  return {y.to(emissions.values.dtype()), emissions.lengths};
 }
 
 // ---- decoding -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+CrfPaths decode(const char* op, Chains chains, const CrfConstraints& allowed) {
+  const auto forbid = [&](Tensor& potential, const Tensor& given, const Shape& shape) {
+    const Tensor mask = read_mask(op, given, shape, chains);
+    if (!mask.defined()) return;
+    const Tensor all = potential.defined() ? potential : zeros(shape, {.dtype = chains.emissions.dtype()});
+    potential = masked_fill(all.to(chains.emissions.device()), logical_not(mask), kForbidden);
+  };
+  forbid(chains.transitions, allowed.transitions, {chains.tags, chains.tags});
+  forbid(chains.start, allowed.start, {chains.tags});
+  forbid(chains.end, allowed.end, {chains.tags});
+  Shape rows = chains.emissions.shape();
+  rows.resize(rows.size() - 1);
+  const Device device = chains.emissions.device();
+  const CrfPaths paths{make_tensor(rows, kInt64, device), chains.make(chains.result_shape())};
+  const Tensor scratch = chains.make({2, chains.tags});
+  const Tensor ways = make_tensor(chains.emissions.shape(), kInt32, device);
+  Crf crf = chains.describe();
+  crf.result = view_of(paths.scores).data, crf.scratch = view_of(scratch).data;
+  crf.from = view_of(ways).as<int32_t>(), crf.path = view_of(paths.tags).as<int64_t>();
+  kernels_of(ways).crf_decode(crf);
+  return paths;
+}
+
+}  // namespace
 
 CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
                     const Tensor& lengths, const CrfConstraints& allowed) {
@@ -350,26 +448,24 @@ CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Te
     return crf_decode(raise(emissions), raise(transitions), raise(start), raise(end), lengths, allowed);
   NoGrad guard;
   const char* op = "crf_decode";
-  Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
-  const auto forbid = [&](Tensor& potential, const Tensor& given, const Shape& shape) {
-    const Tensor mask = read_mask(op, given, shape, chains);
-    if (!mask.defined()) return;
-    const Tensor all = potential.defined() ? potential : zeros(shape, {.dtype = chains.emissions.dtype()});
-    potential = masked_fill(all.to(emissions.device()), logical_not(mask), kForbidden);
-  };
-  forbid(chains.transitions, allowed.transitions, {chains.tags, chains.tags});
-  forbid(chains.start, allowed.start, {chains.tags});
-  forbid(chains.end, allowed.end, {chains.tags});
-  Shape rows = chains.emissions.shape();
-  rows.resize(rows.size() - 1);
-  const CrfPaths paths{make_tensor(rows, kInt64, emissions.device()), chains.make(chains.result_shape())};
-  const Tensor scratch = chains.make({2, chains.tags});
-  const Tensor ways = make_tensor(chains.emissions.shape(), kInt32, emissions.device());
-  Crf crf = chains.describe();
-  crf.result = view_of(paths.scores).data, crf.scratch = view_of(scratch).data;
-  crf.from = view_of(ways).as<int32_t>(), crf.path = view_of(paths.tags).as<int64_t>();
-  kernels_of(ways).crf_decode(crf);
+  const CrfPaths paths = decode(op, read_chains(op, emissions, transitions, start, end, lengths), allowed);
   return {paths.tags, paths.scores.to(emissions.dtype())};
+}
+
+RaggedCrfPaths crf_decode(const Ragged& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
+                          const CrfConstraints& allowed) {
+  if (const CastToFloat32 raise{})
+    return crf_decode(Ragged{raise(emissions.values), emissions.lengths}, raise(transitions), raise(start), raise(end),
+                      allowed);
+  NoGrad guard;
+  const char* op = "crf_decode";
+  check_ragged(op, emissions);
+  const Tensor& values = emissions.values;
+  if (emissions.lengths->total() == 0)
+    return {{zeros({0}, {.dtype = kInt64, .device = values.device()}), emissions.lengths},
+            zeros({emissions.size()}, {.dtype = values.dtype(), .device = values.device()})};
+  const CrfPaths paths = decode(op, read_ragged(op, emissions, transitions, start, end), allowed);
+  return {{paths.tags, emissions.lengths}, with_empty(emissions, paths.scores).to(values.dtype())};
 }
 
 CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) try {

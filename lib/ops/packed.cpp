@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lib/ops/internal.h"
+#include "lib/ops/ragged.h"
 
 namespace reel {
-namespace {
 
-using Ids = std::vector<int64_t>;
-
-/// x's rows in another order: row i is row order[i], and back[order[i]] is i.
 Tensor permute_rows(const Tensor& x, const Tensor& order, const Tensor& back) {
   const View& view = view_of(x);
   const Tensor y = make_tensor(view.shape, view.dtype, x.device());
@@ -21,6 +17,10 @@ Tensor permute_rows(const Tensor& x, const Tensor& order, const Tensor& back) {
     });
   return y;
 }
+
+namespace {
+
+using Ids = std::vector<int64_t>;
 
 Ids inverse(const Ids& order) {
   Ids back(order.size());

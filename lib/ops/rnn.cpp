@@ -5,7 +5,7 @@
 #include "lib/autograd/subgraph.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/recurrence.h"
-#include "lib/ops/internal.h"
+#include "lib/ops/ragged.h"
 
 namespace reel {
 namespace {
@@ -175,7 +175,8 @@ std::vector<Tensor> composed(const Layer& layer, const Given& in) {
       if (lstm) state.c = replace_rows(state.c, next.c);
       if (!d) at += n;
     }
-    h.push_back(state.h), c.push_back(state.c), y.push_back(cat(rows));
+    h.push_back(state.h), c.push_back(state.c);
+    y.push_back(rows.empty() ? from_x.narrow(1, 0, layer.width) : cat(rows));
   }
   if (layer.one_step) return lstm ? std::vector{h[0], c[0]} : std::vector{h[0]};
   std::vector<Tensor> outputs{stack(h)};
@@ -493,6 +494,43 @@ LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Ten
   return {unpack_sequence(result.output), result.state};
 }
 
+/// In the order of a PackedSequence, but for the empty sequences, which take no part.
+LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState& state,
+                        std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  if (const CastToHalf low{})
+    return over(formula, Ragged{low(x.values), x.lengths}, map(state, low), low(parameters), options);
+  const char* op = formula.op;
+  const Tensor& rows = detail::rows_of(op, x);
+  REEL_CHECK(rows.dim() == 2, op, ": values of shape ", rows.shape(), ", not [total, in]");
+  const Lengths& lengths = *x.lengths;
+  const int64_t n = lengths.size(), taking_part = count_not_empty(lengths);
+  for (const Tensor* s : {&state.h, &state.c})
+    REEL_CHECK(!s->defined() || (s->dim() == 3 && s->size(1) == n), op, ": a state of shape ", s->shape(), " for ", n,
+               " sequences");
+  const LengthsOnDevice where = on_device(x);
+  const bool one = taking_part <= 1;  // its rows need not change places
+  const auto ordered = [&](const Tensor& s) { return n > 1 ? index_select(s, 1, where.sorted()) : s; };
+  const CellState sorted = map(state, ordered);
+  const CellState first = map(sorted, [&](const Tensor& s) { return s.narrow(1, 0, taking_part); });
+  const Tensor packed = one ? rows : permute_rows(rows, where.packed_rows(), where.packed_places());
+  const LayerResult result =
+      run_layers(formula, packed, {lengths.longest(), taking_part, lengths.total(), where.step_sizes()}, first,
+                 parameters, options);
+  const auto in_order = [&](const Tensor& s, const Tensor& before) {
+    if (!s.defined() || (n == 1 && taking_part == 1)) return s;
+    Tensor all = s;
+    if (taking_part < n) {
+      const int64_t rest = n - taking_part;
+      all = cat({s, before.defined() ? before.narrow(1, taking_part, rest)
+                                     : zeros({s.size(0), rest, s.size(2)}, {.dtype = s.dtype(), .device = s.device()})},
+                1);
+    }
+    return index_select(all, 1, where.unsorted());
+  };
+  const Tensor y = one ? result.y : permute_rows(result.y, where.packed_places(), where.packed_rows());
+  return {{y, x.lengths}, {in_order(result.h, sorted.h), in_order(result.c, sorted.c)}};
+}
+
 // ---- single steps ---------------------------------------------------------------------------------------------------
 
 CellState step(const Formula& formula, const Tensor& x, const CellState& state, const Tensor& weight_ih,
@@ -547,6 +585,9 @@ LSTMResult<std::vector<Tensor>> lstm(Sequences sequences, const CellState& state
                                      const Options& options) {
   return over(kLstm, sequences, state, parameters, options);
 }
+LSTMResult<Ragged> lstm(const Ragged& x, const CellState& state, Parameters parameters, const Options& options) {
+  return over(kLstm, x, state, parameters, options);
+}
 CellState lstm_cell(const Tensor& x, const CellState& state, const Tensor& weight_ih, const Tensor& weight_hh,
                     const Tensor& bias_ih, const Tensor& bias_hh) {
   return step(kLstm, x, state, weight_ih, weight_hh, bias_ih, bias_hh);
@@ -561,6 +602,9 @@ CellState lstm_cell(const Tensor& x, const CellState& state, const Tensor& weigh
     return without_c(formula, x, h, parameters, options);                                                            \
   }                                                                                                                  \
   RNNResult<std::vector<Tensor>> name(Sequences x, const Tensor& h, Parameters parameters, const Options& options) { \
+    return without_c(formula, x, h, parameters, options);                                                            \
+  }                                                                                                                  \
+  RNNResult<Ragged> name(const Ragged& x, const Tensor& h, Parameters parameters, const Options& options) {          \
     return without_c(formula, x, h, parameters, options);                                                            \
   }                                                                                                                  \
   Tensor name##_cell(const Tensor& x, const Tensor& h, const Tensor& weight_ih, const Tensor& weight_hh,             \

@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "lib/kernels/segment.h"
-#include "lib/ops/internal.h"
+#include "lib/ops/ragged.h"
 
 namespace reel {
 namespace {
@@ -9,12 +9,12 @@ namespace {
 Tensor checked_offsets(const char* op, const Tensor& x, const Tensor& offsets, int64_t rows) {
   const Tensor at = to_ids(op, x, offsets).contiguous();
   REEL_CHECK(at.dim() == 1 && at.numel() > 0, op, ": expected a vector of offsets, got shape ", at.shape());
-  const int64_t first = at[0].item<int64_t>(), last = at[-1].item<int64_t>(), segments = at.numel() - 1;
-  REEL_CHECK(first == 0, op, ": the first offset is ", first, ", not 0");
-  REEL_CHECK(rows < 0 || last == rows, op, ": the last offset is ", last, ", the number of rows ", rows);
-  const Tensor begins = at.narrow(0, 0, segments), falls = at.narrow(0, 1, segments) < begins;
-  REEL_CHECK(!any(falls).item<bool>(), op, ": the offsets fall after ",
-             masked_select(begins, falls)[0].item<int64_t>());
+  const Tensor readable = is_readable(at) ? at : at.to(kCPU);
+  const std::span<const int64_t> list(readable.data<int64_t>(), static_cast<size_t>(at.numel()));
+  REEL_CHECK(list.front() == 0, op, ": the first offset is ", list.front(), ", not 0");
+  REEL_CHECK(rows < 0 || list.back() == rows, op, ": the last offset is ", list.back(), ", the number of rows ", rows);
+  for (size_t i = 1; i < list.size(); ++i)
+    REEL_CHECK(list[i] >= list[i - 1], op, ": the offsets fall after ", list[i - 1]);
   return at;
 }
 
@@ -106,30 +106,25 @@ Tensor spread(const Tensor& in, const Tensor& offsets, int64_t rows, bool mean) 
 
 }  // namespace
 
-Tensor segment_reduce(const Tensor& x, const Tensor& offsets, Reduce reduce) {
-  const SegmentOp op = op_of(reduce);
-  const Tensor at = checked_offsets("segment_reduce", checked("segment_reduce", x), offsets, x.size(0));
-  const Upcast up{x.dtype()};
-  return up.round(reduced(op, up(x), at));
+Tensor reduce_segments(SegmentOp op, const char* name, const Tensor& x, const Tensor& offsets) {
+  const Upcast up{checked(name, x).dtype()};
+  check_device(name, x, {&offsets});
+  return up.round(reduced(op, up(x), offsets));
 }
 
-Tensor segment_expand(const Tensor& x, const Tensor& offsets) {
-  const Tensor at = checked_offsets("segment_expand", checked("segment_expand", x), offsets, -1);
-  REEL_CHECK(at.numel() - 1 == x.size(0), "segment_expand: ", at.numel() - 1, " segments for ", x.size(0), " rows");
-  const int64_t rows = at[-1].item<int64_t>();
-  const Upcast up{x.dtype()};
-  return up.round(spread(up(x), at, rows, false));
+Tensor expand_segments(const char* name, const Tensor& x, const Tensor& offsets, int64_t rows) {
+  const Upcast up{checked(name, x).dtype()};
+  return up.round(spread(up(x), offsets, rows, false));
 }
 
-Tensor segment_softmax(const Tensor& in, const Tensor& offsets) {
-  if (const CastToFloat32 raise{}) return segment_softmax(raise(in), offsets);
-  const Tensor at = checked_offsets("segment_softmax", checked("segment_softmax", in), offsets, in.size(0));
-  if (const Upcast up{in.dtype()}) return up.round(segment_softmax(up(in), at));
+Tensor softmax_segments(const char* name, const Tensor& in, const Tensor& offsets) {
+  if (const CastToFloat32 raise{}) return softmax_segments(name, raise(in), offsets);
+  if (const Upcast up{checked(name, in).dtype()}) return up.round(softmax_segments(name, up(in), offsets));
   const Tensor x = in.contiguous(), y = make_tensor(x.shape(), x.dtype(), x.device());
   const Tensor flat = no_grad([&] { return as_matrix(x); });
-  kernels_of(x).segment_softmax(view_of(flat), view_of(at), view_of(y));
+  kernels_of(x).segment_softmax(view_of(flat), view_of(offsets), view_of(y));
   if (recording(x))
-    record("segment_softmax", y, inputs(x), [y = SavedTensor::output(y), at = SavedTensor(at)](Backward& back) {
+    record("segment_softmax", y, inputs(x), [y = SavedTensor::output(y), at = SavedTensor(offsets)](Backward& back) {
       const Tensor out = back.get(y), offsets = back.get(at);
       if (back.create_graph()) {
         const Tensor gy = back.grad() * out, total = reduced(SegmentOp::kSum, gy, offsets);
@@ -140,6 +135,24 @@ Tensor segment_softmax(const Tensor& in, const Tensor& offsets) {
       back.set(0, gx);
     });
   return y;
+}
+
+Tensor segment_reduce(const Tensor& x, const Tensor& offsets, Reduce reduce) {
+  const char* name = "segment_reduce";
+  const SegmentOp op = op_of(reduce);
+  return reduce_segments(op, name, x, checked_offsets(name, checked(name, x), offsets, x.size(0)));
+}
+
+Tensor segment_expand(const Tensor& x, const Tensor& offsets) {
+  const char* name = "segment_expand";
+  const Tensor at = checked_offsets(name, checked(name, x), offsets, -1);
+  REEL_CHECK(at.numel() - 1 == x.size(0), name, ": ", at.numel() - 1, " segments for ", x.size(0), " rows");
+  return expand_segments(name, x, at, at[-1].item<int64_t>());
+}
+
+Tensor segment_softmax(const Tensor& x, const Tensor& offsets) {
+  const char* name = "segment_softmax";
+  return softmax_segments(name, x, checked_offsets(name, checked(name, x), offsets, x.size(0)));
 }
 
 Tensor segment_offsets(const Tensor& lengths) {

@@ -20,6 +20,7 @@ floor_of() {  # sets floor; it is empty for a path that has none yet
     include/reel/@(amp|nn|optim|data|io|state_dict).h | include/reel/@(amp|nn|optim|data|io)/* | lib/@(nn|optim|data|io)/*) floor=4 ;;
     include/reel/distributed.h | include/reel/distributed/* | lib/distributed/*) floor=5 ;;
     include/reel/@(reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
+    include/reel/@(ragged|detail/ragged).h) floor=3 ;;
     *) floor= ;;
   esac
 }
@@ -99,7 +100,7 @@ done
 tables=$(grep -lE '^const std::vector<Row>& \w+_rows\(\) \{' test/ops/*.cpp)
 # shellcheck disable=SC2086  # a list of files
 rows=$(grep -ohE '\{"[a-z]\w*["(]' $tables | tr -d '{"(' | sort -u || true)
-declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' include/reel/ops/*.h |
+declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' include/reel/ops/*.h include/reel/ragged.h |
   grep -v '^operator' | sort -u)
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
 [[ ! $untested ]] || complain "test/ops/*.cpp has no row for: ${untested//$'\n'/ }"

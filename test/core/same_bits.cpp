@@ -84,6 +84,13 @@ TEST_CASE("large operands give the same bits for 1, 2, 3 and 8 threads", "[threa
       {"dropout", [](const Tensors& in) { return dropout(in[0], 0.3); }, {x}},
       {"max_pool2d", [](const Tensors& in) { return max_pool2d(in[0], 3); }, {cube}},
       {"avg_pool2d", [](const Tensors& in) { return avg_pool2d(in[0], 2); }, {cube}},
+      {"attention within sequences",
+       [](const Tensors& in) {
+         const Ragged x{in[0].narrow(0, 0, 192000).view({1000, 4, 48}),
+                        Lengths::of(std::vector<int64_t>{300, 0, 500, 200})};
+         return scaled_dot_product_attention(x, x, x).values;
+       },
+       {line}},
       {"interpolate",
        [](const Tensors& in) { return interpolate(in[0], {.scale_factor = {2}, .mode = kBilinear}); },
        {cube}},

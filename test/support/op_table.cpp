@@ -26,6 +26,7 @@ const std::vector<Row>& pad_rows();
 const std::vector<Row>& pointwise_rows();
 const std::vector<Row>& pool_rows();
 const std::vector<Row>& product_rows();
+const std::vector<Row>& ragged_rows();
 const std::vector<Row>& random_rows();
 const std::vector<Row>& rearrange_rows();
 const std::vector<Row>& reduce_rows();
@@ -41,10 +42,10 @@ const std::vector<Row>& op_table() {
   static const std::vector<Row> table = [] {
     std::vector<Row> all;
     for (const auto& family :
-         {activation_rows, attention_rows, conv_rows,    crf_rows,       ctc_rows,    distance_rows, embedding_rows,
-          index_rows,      join_rows,      linalg_rows,  loss_rows,      norm_rows,   pad_rows,      pointwise_rows,
-          pool_rows,       product_rows,   random_rows,  rearrange_rows, reduce_rows, resize_rows,   rnn_rows,
-          sampled_rows,    scan_rows,      segment_rows, sort_rows,      tensor_rows})
+         {activation_rows, attention_rows, conv_rows,   crf_rows,     ctc_rows,       distance_rows, embedding_rows,
+          index_rows,      join_rows,      linalg_rows, loss_rows,    norm_rows,      pad_rows,      pointwise_rows,
+          pool_rows,       product_rows,   ragged_rows, random_rows,  rearrange_rows, reduce_rows,   resize_rows,
+          rnn_rows,        sampled_rows,   scan_rows,   segment_rows, sort_rows,      tensor_rows})
       all.insert(all.end(), family().begin(), family().end());
     return all;
   }();

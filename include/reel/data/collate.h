@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reel/ops/join.h"
+#include "reel/ragged.h"
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -17,25 +18,22 @@ template <class T>
 inline constexpr bool is_tuple = requires {
   std::tuple_size<T>::value;
 };
-}  // namespace detail
 
-/// Makes a batch of samples, as PyTorch's default_collate does:
-///   tensors of one shape  are stacked along a new first dimension; an Error for several shapes: write a collate
-///                         function that pads or packs them (pad_sequence, pack_sequence)
-///   numbers               become a tensor: int64 of integers (labels, indices), bool, float32 or float64
-///   pairs and tuples      become a pair or tuple of batches, element by element
-///   anything else         stays a std::vector: strings, trees, user-defined structs, sentences of different lengths
-struct DefaultCollate {
+/// What DefaultCollate and, with `ragged`, RaggedCollate do.
+template <bool ragged>
+struct Collate {
   /// The batch of these samples.
   template <class Sample>
   auto operator()(std::vector<Sample> samples) const {
-    if constexpr (std::is_same_v<Sample, Tensor>)
+    if constexpr (std::is_same_v<Sample, Tensor> && ragged)
+      return Ragged::of(samples);
+    else if constexpr (std::is_same_v<Sample, Tensor>)
       return stack(samples);
     else if constexpr (std::is_integral_v<Sample> && !std::is_same_v<Sample, bool>)
       return tensor(std::vector<int64_t>(samples.begin(), samples.end()), {.device = kCPU});
     else if constexpr (std::is_arithmetic_v<Sample>)
       return tensor(samples, {.device = kCPU});
-    else if constexpr (detail::is_tuple<Sample>)
+    else if constexpr (is_tuple<Sample>)
       return by_element(samples, std::make_index_sequence<std::tuple_size_v<Sample>>());
     else
       return samples;
@@ -56,6 +54,22 @@ struct DefaultCollate {
       return std::tuple(column(std::integral_constant<size_t, I>())...);
   }
 };
+
+}  // namespace detail
+
+/// Makes a batch of samples, as PyTorch's default_collate does:
+///   tensors of one shape  are stacked along a new first dimension; an Error for several shapes: use RaggedCollate, or
+///                         write a collate function that pads or packs them (pad_sequence, pack_sequence)
+///   numbers               become a tensor: int64 of integers (labels, indices), bool, float32 or float64
+///   pairs and tuples      become a pair or tuple of batches, element by element
+///   anything else         stays a std::vector: strings, trees, user-defined structs, sentences of different lengths
+struct DefaultCollate : detail::Collate<false> {};
+
+/// The same, but tensors [len, …] are sequences of their own lengths, which become a Ragged:
+///
+///   data::DataLoader loader(sentences, {.batch_size = 32}, data::RaggedCollate());  // pairs of words and tags
+///   for (auto [words, tags] : loader) cross_entropy(tagger(words), tags, kSum) …
+struct RaggedCollate : detail::Collate<true> {};
 
 }  // namespace reel::data
 #pragma GCC visibility pop

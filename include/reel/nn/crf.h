@@ -1,6 +1,7 @@
 #pragma once
 #include "reel/nn/module.h"
 #include "reel/ops/crf.h"
+#include "reel/ragged.h"
 
 #pragma GCC visibility push(default)
 namespace reel::nn {
@@ -28,8 +29,15 @@ struct CRF : Layer<CRF> {
   Tensor forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths = {}) const;
   /// The same for a list of chains [len_i, tags].
   Tensor forward(std::span<const Tensor> emissions, std::span<const Tensor> tags) const;
+  /// Of each sequence of a Ragged, reduced.
+  Tensor forward(const Ragged& emissions, const Ragged& tags) const;
   CrfPaths decode(const Tensor& emissions, const Tensor& lengths = {}) const;   ///< crf_decode with its parameters.
   Tensor marginals(const Tensor& emissions, const Tensor& lengths = {}) const;  ///< crf_marginals with them.
+  ///@{
+  /// The same of a Ragged.
+  RaggedCrfPaths decode(const Ragged& emissions) const;
+  Ragged marginals(const Ragged& emissions) const;
+  ///@}
   void reset_parameters();
   std::string extra_repr() const override;
 

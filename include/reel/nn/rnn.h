@@ -7,19 +7,29 @@
 
 #include "reel/nn/module.h"
 #include "reel/ops.h"
+#include "reel/ragged.h"
 
 #pragma GCC visibility push(default)
 // Recurrent nets over whole sequences, and their cells, which take one step. Parameters have PyTorch's names, layouts
 // and initial values (uniform in ±1/√hidden_size); the formulas are in ops/rnn.h.
 namespace reel::nn {
 
-// Hooks see the tensors in what a list of sequences gives, too.
+// Hooks see the tensors in what a list of sequences or a Ragged gives, too.
 template <>
 struct internal::Look<LSTMResult<std::vector<Tensor>>> {
   static constexpr Kind kind = Kind::kStruct;
 };
 template <>
 struct internal::Look<RNNResult<std::vector<Tensor>>> {
+  static constexpr Kind kind = Kind::kStruct;
+};
+
+template <>
+struct internal::Look<LSTMResult<Ragged>> {
+  static constexpr Kind kind = Kind::kStruct;
+};
+template <>
+struct internal::Look<RNNResult<Ragged>> {
   static constexpr Kind kind = Kind::kStruct;
 };
 
@@ -58,6 +68,7 @@ struct LSTMOptions {
 ///   auto [y, state] = lstm(x);                // [len, 128] gives y [len, 100], state.h and state.c [2, 50]
 ///   auto [z, next] = lstm(batch, {h0, c0});   // [len, n, 128] gives z [len, n, 100]; all states [2, n, 50]
 ///   auto [list, ends] = lstm(sentences);      // tensors [len_i, 128] of any lengths: z_i [len_i, 100]
+///   auto [ragged, last] = lstm(Ragged::of(sentences));        // the same without a tensor for each sentence
 ///   auto [packed, last] = lstm(pack_sequence(sentences));
 struct LSTM : Recurrent<LSTM> {
   LSTM(int64_t input_size, int64_t hidden_size, LSTMOptions options = {});
@@ -68,6 +79,7 @@ struct LSTM : Recurrent<LSTM> {
   LSTMResult<Tensor> forward(const Tensor& x, const CellState& state = {}) const;
   LSTMResult<PackedSequence> forward(const PackedSequence& x, const CellState& state = {}) const;
   LSTMResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const CellState& state = {}) const;
+  LSTMResult<Ragged> forward(const Ragged& x, const CellState& state = {}) const;
   LSTMResult<Tensor> operator()(const Tensor& x, const CellState& state = {}) const {
     return Layer::operator()(x, state);
   }
@@ -76,6 +88,9 @@ struct LSTM : Recurrent<LSTM> {
   }
   LSTMResult<std::vector<Tensor>> operator()(std::span<const Tensor> sequences, const CellState& state = {}) const {
     return Layer::operator()(sequences, state);
+  }
+  LSTMResult<Ragged> operator()(const Ragged& x, const CellState& state = {}) const {
+    return Layer::operator()(x, state);
   }
   LSTMResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const CellState& state = {}) const {
     return (*this)(std::span(list.begin(), list.size()), state);
@@ -92,6 +107,7 @@ struct OneStateRecurrent : Recurrent<Derived> {
   RNNResult<std::vector<Tensor>> operator()(std::span<const Tensor> sequences, const Tensor& h = {}) const {
     return Layer<Derived>::operator()(sequences, h);
   }
+  RNNResult<Ragged> operator()(const Ragged& x, const Tensor& h = {}) const { return Layer<Derived>::operator()(x, h); }
   RNNResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const Tensor& h = {}) const {
     return (*this)(std::span(list.begin(), list.size()), h);
   }
@@ -117,6 +133,7 @@ struct GRU : OneStateRecurrent<GRU> {
     parent.register_module(std::move(name), *this);
   }
   RNNResult<Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
+  RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
   RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
   RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
 };
@@ -143,6 +160,7 @@ struct RNN : OneStateRecurrent<RNN> {
   RNNResult<Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
   RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
   RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
+  RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
 
   const RNNOptions::Nonlinearity nonlinearity;
 };

@@ -3,6 +3,7 @@
 // The entries of the table that are compiled for this instruction set.
 namespace reel::cpu::REEL_ISA {
 
+void install_attention(KernelTable& table);
 void install_unary(KernelTable& table);
 void install_unary_grad(KernelTable& table);
 void install_binary(KernelTable& table);
@@ -22,6 +23,7 @@ void install_resize(KernelTable& table);
 void install_update(KernelTable& table);
 
 void install(KernelTable& table) {
+  install_attention(table);
   install_unary(table);
   install_unary_grad(table);
   install_binary(table);

@@ -28,11 +28,13 @@ inline constexpr bool is_vector = false;
 template <class T>
 inline constexpr bool is_vector<std::vector<T>> = true;
 
-/// f(tensor) for the tensors of a batch, also those in its pairs, tuples and vectors.
+/// f(tensor) for the tensors of a batch, also those in its pairs, tuples and vectors, and the values of a Ragged.
 template <class T, class F>
 void for_each_tensor(T& batch, const F& f) {
   if constexpr (std::is_same_v<T, Tensor>)
     f(batch);
+  else if constexpr (std::is_same_v<T, Ragged>)
+    f(batch.values);
   else if constexpr (is_tuple<T>)
     std::apply([&](auto&... elements) { (for_each_tensor(elements, f), ...); }, batch);
   else if constexpr (is_vector<T>)

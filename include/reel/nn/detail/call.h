@@ -13,8 +13,11 @@
 
 #pragma GCC visibility push(default)
 // Runs the hooks of a Layer around its forward, and finds the Tensors in arguments and results for them: Tensors
-// themselves, and those in lists, optionals, pairs, tuples and structs of Tensors. Structs are searched if all of their
-// members are Tensors or structs of Tensors, twelve at most.
+// themselves, and those in lists, optionals, pairs, tuples, Ragged and structs of Tensors. Structs are searched if all
+// of their members are Tensors or structs of Tensors, twelve at most.
+namespace reel {
+struct Ragged;
+}
 namespace reel::nn {
 class Module;
 }
@@ -116,6 +119,10 @@ struct LookInto {
 template <class T, class Allocator>
 struct Look<std::vector<T, Allocator>> {
   static constexpr Kind kind = LookInto<Kind::kList, T>::value;
+};
+template <>
+struct Look<Ragged> {  // its values
+  static constexpr Kind kind = Kind::kStruct;
 };
 template <class T, size_t n>
 struct Look<std::array<T, n>> {
