@@ -236,7 +236,7 @@ inline void attach_output(Node* node, uint32_t index, const Tensor& y) {
   out.metadata.device = impl->device();
   impl->node = node;
   impl->output = static_cast<uint16_t>(index);
-  if (impl->in_place != InPlace::kAliasesInput) impl->in_place = InPlace::kRecorded;  // it has a history of its own
+  if (impl->in_place < InPlace::kAliasesInput) impl->in_place = InPlace::kRecorded;  // it has a history of its own
   ++node->refs;
   if (impl->retains_grad) retain_output_grad(node, impl);
 }
@@ -244,12 +244,14 @@ inline void attach_output(Node* node, uint32_t index, const Tensor& y) {
 /// Frees a node whose edges could not all be made.
 void abandon_node(Node* node, size_t edges_made);
 
-/// Records an op whose edges, `edge(i)` for each of `count` inputs, come with references of their own.
+/// A node whose edges, `edge(i)` for each of `count` inputs, come with references of their own. The outputs are to be
+/// attached.
 template <class Rule, class EdgeOf>
-void record_edges(const char* name, std::span<const Tensor* const> outputs, size_t count, EdgeOf edge, Rule rule) {
+Node* make_node(const char* name, size_t num_outputs, size_t count, EdgeOf edge, Rule&& rule) {
+  static_assert(!std::is_reference_v<Rule>);
   static_assert(alignof(Rule) <= alignof(void*));
   constexpr size_t rule_bytes = (sizeof(Rule) + 7) / 8 * 8;
-  Node* node = new_node(name, rule_bytes, count, outputs.size());
+  Node* node = new_node(name, rule_bytes, count, num_outputs);
   new (node->rule()) Rule(std::move(rule));
   static constexpr RuleType type{[](Node& n, Backward& back) { (*static_cast<Rule*>(n.rule()))(back); },
                                  [](Node& n) { static_cast<Rule*>(n.rule())->~Rule(); }, SavesNothing<Rule>};
@@ -261,6 +263,12 @@ void record_edges(const char* name, std::span<const Tensor* const> outputs, size
     abandon_node(node, made);
     throw;
   }
+  return node;
+}
+/// Records an op with such edges.
+template <class Rule, class EdgeOf>
+void record_edges(const char* name, std::span<const Tensor* const> outputs, size_t count, EdgeOf edge, Rule rule) {
+  Node* node = make_node(name, outputs.size(), count, edge, std::move(rule));
   for (size_t i = 0; i < outputs.size(); ++i) attach_output(node, static_cast<uint32_t>(i), *outputs[i]);
 }
 /// Records an op that the caller has found to be recorded: recording(inputs…) was true.

@@ -113,11 +113,10 @@ Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& str
   impl->view = make_view(data, shape, strides, source->view.dtype);
   impl->view.host = source->view.host;
   if (grad_mode) {
-    if (source->in_place == InPlace::kAliasesInput) impl->in_place = InPlace::kAliasesInput;
+    if (source->in_place >= InPlace::kAliasesInput) impl->in_place = source->in_place;
     set_base(impl, source);
   } else {
-    const bool hides = source->node || source->requires_grad || source->in_place == InPlace::kHidesHistory;
-    impl->in_place = hides ? InPlace::kHidesHistory : InPlace::kUnrecordedView;
+    impl->in_place = unrecorded_view(source);
   }
   return TensorImpl::wrap(impl);
 }

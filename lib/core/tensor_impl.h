@@ -20,9 +20,11 @@ enum class InPlace : uint8_t {
   kRecorded,
   kUnrecordedView,  // a view made under no_grad: it has no base, which would have to learn of the change
   kHidesHistory,    // an unrecorded view of a tensor with history: changing it while recording is an Error
-  kAliasesInput,    // shares memory with an input of the custom op or checkpoint that made it
   kSaved,           // a saved view, which has no base: see SavedTensor
   kLeafView,        // a view that was made a leaf, and so left its base; its storage counts it
+  // From here on all views of it are so, too:
+  kAliasesInput,  // shares memory with an input of the custom op or checkpoint that made it
+  kBatchedRow,    // shares memory with tensors that nothing connects it with: see scatter_rows
 };
 
 /// What a Tensor points to. `base` links a view to the tensor that owns its storage. An in-place change of the base
@@ -88,6 +90,11 @@ Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
 void check_fits(const char* op, Scalar value, DType dtype);
 /// A view of x's storage, without history. The caller makes sure that it stays inside the storage, and records it.
 Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides);
+/// What a view of source that is made without recording is.
+inline InPlace unrecorded_view(const TensorImpl* source) {
+  const bool hides = source->node || source->requires_grad || source->in_place == InPlace::kHidesHistory;
+  return hides ? InPlace::kHidesHistory : InPlace::kUnrecordedView;
+}
 /// Makes `view`, which has no base, a view of source or of source's base.
 void set_base(TensorImpl* view, TensorImpl* source);
 /// Makes a view without history the tensor of its own that a leaf is. While it lives, its base cannot be given a

@@ -19,8 +19,10 @@ void check_in_place(const char* op, const Tensor& self) {
   for (int d = 0; d < view.shape.size(); ++d)
     REEL_CHECK(view.strides[d] != 0 || view.shape[d] <= 1 || view.numel == 0, op,
                ": the tensor is expanded, several of its elements are one; clone() it first");
-  if (!grad_mode) return;
   const TensorImpl* impl = TensorImpl::of(self);
+  REEL_CHECK(impl->in_place != InPlace::kBatchedRow, op,
+             ": a row of a batched result, whose memory belongs to other examples, too; change a clone() of it");
+  if (!grad_mode) return;
   const TensorImpl* owner = impl->base ? impl->base : impl;
   const auto leaf = [](const TensorImpl* t) { return t->requires_grad && !t->node; };
   REEL_CHECK(!leaf(impl) && !leaf(owner), op, ": a leaf that requires grad",

@@ -2,8 +2,8 @@
 #include <array>
 #include <numeric>
 
-#include "lib/kernels/copy.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/rows.h"
 
 namespace reel {
 namespace {
@@ -13,24 +13,9 @@ namespace {
 /// Writes the tensors into each of `rows` rows of y, one after the other; `strides` are those of a tensor's place
 /// there.
 void join(std::span<const Tensor> tensors, const Tensor& y, int64_t rows, const Strides& strides) {
-  const View& whole = view_of(y);
-  if (whole.numel == 0) return;
-  const KernelTable& kernels = kernels_of(y);
-  const int64_t size = size_of(whole.dtype), step = whole.numel / rows * size;
-  std::array<BlockCopy, 64> blocks;
-  size_t count = 0;
-  char* to = whole.as<char>();
-  for (const Tensor& x : tensors) {
-    const View& from = view_of(x);
-    const int64_t bytes = from.numel / rows * size;
-    if (from.contiguous && from.dtype == whole.dtype)
-      blocks[count++] = {from.data, to, rows, bytes, bytes, step};
-    else
-      kernels.copy(from, make_view(to, from.shape, strides, whole.dtype));
-    to += bytes;
-    if (count == blocks.size()) kernels.copy_blocks({blocks.data(), std::exchange(count, 0)});
-  }
-  if (count) kernels.copy_blocks({blocks.data(), count});
+  detail::Joiner joiner(y, rows, strides);
+  for (const Tensor& x : tensors) joiner.add(view_of(x));
+  joiner.finish();
 }
 
 /// How many indices there are to the dimensions before dim.
@@ -106,7 +91,9 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) try {
   const Tensor y = make_tensor(shape, dtype, tensors[0].device());
   join(tensors, y, rows_before(shape, d), view_of(y).strides);
   if (recording(tensors) && is_floating_point(dtype)) {
-    if (tensors.size() <= kFew)
+    if (d == 0)
+      detail::record_whole("cat", y, tensors);
+    else if (tensors.size() <= kFew)
       record_cat(y, tensors, d, std::array<int64_t, kFew>());
     else
       record_cat(y, tensors, d, std::vector<int64_t>(tensors.size()));
@@ -128,7 +115,10 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
   Strides strides = view_of(y).strides;
   strides.erase(d);
   join(tensors, y, rows_before(shape, d), strides);
-  if (recording(tensors) && is_floating_point(dtype))
+  if (!recording(tensors) || !is_floating_point(dtype)) return y;
+  if (d == 0)
+    detail::record_whole("stack", y, tensors, true);
+  else
     record_join("stack", y, tensors, [d, count = static_cast<int>(tensors.size())](Backward& back) {
       for (int i = 0; i < count; ++i)
         if (back.needs(i)) back.set(i, back.grad().select(d, i));
@@ -145,6 +135,16 @@ std::string listed(const std::vector<int64_t>& sizes) {
   return first.substr(0, first.size() - 1) + ", … " + std::to_string(sizes.size()) + " in all]";
 }
 
+/// The parts of x of these sizes, which add up.
+std::vector<Tensor> split_as(const char* op, const Tensor& x, const std::vector<int64_t>& sizes, int d) {
+  if (d == 0) return detail::parts_of(op, x, sizes.size(), {.list = sizes.data()});
+  std::vector<Tensor> parts;
+  parts.reserve(sizes.size());
+  int64_t start = 0;
+  for (const int64_t size : sizes) parts.push_back(x.narrow(d, start, size)), start += size;
+  return parts;
+}
+
 }  // namespace
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) try {
@@ -159,11 +159,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   }
   REEL_CHECK(left == 0, "split: the sizes add up to ", view.shape[d] - left, ", but dimension ", d, " has size ",
              view.shape[d]);
-  std::vector<Tensor> parts;
-  parts.reserve(sizes.size());
-  int64_t start = 0;
-  for (const int64_t size : sizes) parts.push_back(x.narrow(d, start, size)), start += size;
-  return parts;
+  return split_as("split", x, sizes, d);
 } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc("split");
 }
@@ -173,6 +169,10 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) try {
   const int d = wrap_dim(dim, view.shape.size(), "split");
   REEL_CHECK(!view.shape.empty(), "split: a 0-d tensor cannot be split");
   REEL_CHECK(size > 0 || (size == 0 && view.shape[d] == 0), "split: the size must be positive, got ", size);
+  if (d == 0) {
+    const int64_t count = size ? std::max<int64_t>((view.shape[0] - 1) / size + 1, 1) : 1;
+    return detail::parts_of("split", x, static_cast<size_t>(count), {.each = size});
+  }
   std::vector<Tensor> parts;
   int64_t start = 0;
   do {
@@ -199,14 +199,10 @@ std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim)
   const int d = wrap_dim(dim, shape.size(), "tensor_split");
   REEL_CHECK(!shape.empty(), "tensor_split: a 0-d tensor cannot be split");
   REEL_CHECK(sections > 0, "tensor_split: the number of sections must be positive, got ", sections);
-  std::vector<Tensor> parts;
   const int64_t size = shape[d] / sections, larger = shape[d] % sections;
-  for (int64_t i = 0, start = 0; i < sections; ++i) {
-    const int64_t length = size + (i < larger);
-    parts.push_back(x.narrow(d, start, length));
-    start += length;
-  }
-  return parts;
+  std::vector<int64_t> sizes(static_cast<size_t>(sections), size);
+  std::fill_n(sizes.begin(), larger, size + 1);
+  return split_as("tensor_split", x, sizes, d);
 } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc("tensor_split");
 }
@@ -228,6 +224,7 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) try {
   const Shape& shape = view_of(x, "unbind").shape;
   const int d = wrap_dim(dim, shape.size(), "unbind");
   REEL_CHECK(!shape.empty(), "unbind: a 0-d tensor has no parts");
+  if (d == 0) return detail::parts_of("unbind", x, static_cast<size_t>(shape[0]), {.each = 1}, true);
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < shape[d]; ++i) parts.push_back(x.select(d, i));
   return parts;

@@ -28,6 +28,11 @@ const std::vector<Row>& join_rows() {
  [](In x) { const Tensors parts = split(x[0], {1, 0, 3, 1}); return cat({parts[3], parts[1], parts[0]}); },
  [](Ref x) { return build({2, 2}, [&](const Index& at) { return x[0](with(at, 0, at[0] ? 0 : 4)); }); }, {{{5, 2}}},
  kMoves},
+{"split(rows)", [](In x) { const Tensors parts = split(x[0], 2); return cat({parts[2], parts[0] * 2}); },
+ [](Ref x) { return build({3, 2}, [&](const Index& at) { return (at[0] ? 2 : 1) * x[0](with(at, 0, (at[0] + 4) % 5)); }); },
+ {{{5, 2}}}},
+{"chunk(rows)", [](In x) { return chunk(x[0], 3)[1]; },
+ [](Ref x) { return build({2, 2}, [&](const Index& at) { return x[0](with(at, 0, at[0] + 2)); }); }, {{{5, 2}}}, kMoves},
 {"chunk", [](In x) { return chunk(x[0], 3, -1)[1]; },
  [](Ref x) { return build({2, 2}, [&](const Index& at) { return x[0](with(at, 1, at[1] + 2)); }); }, {{{2, 5}}},
  kMoves},
@@ -63,6 +68,8 @@ const std::vector<Row>& join_rows() {
  [](Ref x) { return build({2, 5}, [&](const Index& at) { return x[0]({at[0], (at[1] + 1) % 5}); }); }, {{{2, 5}}}, kMoves},
 {"unbind", [](In x) { return unbind(x[0], 1)[2]; },
  [](Ref x) { return build({2, 4}, [&](const Index& at) { return x[0]({at[0], 2, at[1]}); }); }, {{kCube}}, kMoves},
+{"unbind(rows)", [](In x) { const Tensors rows = unbind(x[0]); return stack({rows[1], rows[0]}); },
+ [](Ref x) { return build({2, 3, 4}, [&](const Index& at) { return x[0](with(at, 0, 1 - at[0])); }); }, {{kCube}}, kMoves},
 
 };
   return rows;

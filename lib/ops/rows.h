@@ -1,0 +1,74 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lib/core/tensor_impl.h"
+#include "lib/kernels/copy.h"
+#include "reel/tensor.h"
+
+// Many tensors as the rows of one, and back. The gradients take the same way in one step each: views of one gradient
+// go out, gradients come together in one, and between a gather_rows and a scatter_rows nothing is copied.
+namespace reel::detail {
+
+/// The rows of all parts, [n_i, …] of one dtype, device and trailing shape, in one tensor [sum of n_i, …]. Of a single
+/// part it is that part; of parts that are adjacent rows of one storage, in this order, a view. An Error if there is no
+/// part, or the parts differ in anything but the number of their rows.
+Tensor gather_rows(std::span<const Tensor> parts);
+
+/// The inverse: views of `whole` with counts[i] rows each, which must add up to whole.size(0). A part that is all of
+/// whole is whole itself. The others cannot be changed in place while recording is on, nor later if it was on when they
+/// were made: what one part's owner does must not reach the others'.
+std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> counts);
+
+// ---- what other ops are made of -------------------------------------------------------------------------------------
+
+/// The sizes of consecutive parts: those listed or, without a list, `each` as often as it fits, and what is left.
+struct PartSizes {
+  const int64_t* list = nullptr;
+  int64_t each = 1;
+  int64_t operator()(size_t i, int64_t left) const { return list ? list[i] : each < left ? each : left; }
+};
+/// `count` consecutive parts of x along its first dimension, which it must have: views like those of narrow, or with
+/// `drop_dim`, for parts of size 1, like those of select. Recorded under the name `op`, for up to 65,535 parts as one
+/// node. The sizes must add up to x.size(0).
+std::vector<Tensor> parts_of(const char* op, const Tensor& x, size_t count, PartSizes sizes, bool drop_dim = false);
+
+/// Records a y that has these parts, of which some need a gradient, along its first dimension one after the other or,
+/// with `drop_dim`, each at an index.
+void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts, bool drop_dim = false);
+
+/// Writes tensors into each of `rows` rows of y, one after the other, in few copies: those that lie one after the other
+/// already go together.
+class Joiner {
+ public:
+  /// `strides` are those of a tensor's place in y.
+  Joiner(const Tensor& y, int64_t rows, const Strides& strides)
+      : kernels_(kernels_of(y)),
+        strides_(strides),
+        dtype_(view_of(y).dtype),
+        rows_(rows),
+        step_(rows ? view_of(y).numel / rows * size_of(dtype_) : 0),
+        to_(view_of(y).as<char>()) {}
+  /// Writes the next tensor; `from` must live until finish().
+  void add(const View& from);
+  /// Leaves so many elements of each row as they are.
+  void skip(int64_t numel) { to_ += numel * size_of(dtype_); }
+  /// To be called after the last.
+  void finish() {
+    if (count_) kernels_.copy_blocks({blocks_.data(), std::exchange(count_, 0)});
+  }
+
+ private:
+  const KernelTable& kernels_;
+  const Strides strides_;
+  const DType dtype_;
+  const int64_t rows_, step_;
+  char* to_;
+  std::array<BlockCopy, 64> blocks_;
+  size_t count_ = 0;
+};
+
+}  // namespace reel::detail
