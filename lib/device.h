@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "lib/core/fibers.h"
 #include "reel/memory.h"
 #include "reel/types.h"
 
@@ -108,11 +109,15 @@ class DeviceStreamGuard {
   DeviceStreamGuard& operator=(const DeviceStreamGuard&) = delete;
 
  private:
+  const batching::internal::Apart apart_;  // the stream is the thread's
   DeviceRuntime& runtime_;
   const std::shared_ptr<DeviceStream> before_, now_;
   int device_before_;
 };
 #pragma GCC visibility pop
+
+/// default_device() of the calling thread.
+extern constinit thread_local Device where_by_default;
 
 // ---- captures -------------------------------------------------------------------------------------------------------
 

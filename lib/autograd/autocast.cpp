@@ -27,9 +27,9 @@ struct ParameterCasts {
   const bool captured = capturing();
 };
 
-namespace {
+constinit thread_local ParameterCasts* parameter_casts = nullptr;
 
-thread_local ParameterCasts* my_casts = nullptr;
+namespace {
 
 /// One cast may be part of several graphs, so a backward pass through one of them must not release it.
 struct CastRule {
@@ -51,8 +51,8 @@ Tensor detail::cast_to_half(const Tensor& x, DType type) {
   const DType own = impl->view.dtype;
   if (own == type || own == kFloat64 || !is_floating_point(own)) return x;
   const bool is_parameter = x.is_leaf() && impl->requires_grad;
-  if (!is_parameter || !my_casts || my_casts->captured != capturing()) return x.to(type);
-  ParameterCasts::Entry& entry = my_casts->of[impl];
+  if (!is_parameter || !parameter_casts || parameter_casts->captured != capturing()) return x.to(type);
+  ParameterCasts::Entry& entry = parameter_casts->of[impl];
   const bool fresh = entry.cast.defined() && TensorImpl::of(entry.seen)->storage == impl->storage &&
                      entry.version == x.version() && entry.cast_version == entry.cast.version() &&
                      entry.cast.dtype() == type && (entry.recorded || !grad_mode);
@@ -64,12 +64,12 @@ Tensor detail::cast_to_half(const Tensor& x, DType type) {
 }
 
 AutocastScope::AutocastScope(DType type)
-    : before_(std::exchange(autocast_type, type)), casts_before_(std::exchange(my_casts, nullptr)) {
-  if (type != kFloat32) my_casts = new ParameterCasts;
+    : before_(std::exchange(autocast_type, type)), casts_before_(std::exchange(parameter_casts, nullptr)) {
+  if (type != kFloat32) parameter_casts = new ParameterCasts;
 }
 AutocastScope::~AutocastScope() {
   autocast_type = before_;
-  delete std::exchange(my_casts, casts_before_);
+  delete std::exchange(parameter_casts, casts_before_);
 }
 
 // ---- the user's guard -----------------------------------------------------------------------------------------------
@@ -79,14 +79,14 @@ namespace amp {
 bool autocast_enabled() { return autocast_type != kFloat32; }
 DType autocast_dtype() { return autocast_type; }
 
-Autocast::Autocast(DType dtype, bool enabled) : before_(autocast_type), outermost_(enabled && !my_casts) {
+Autocast::Autocast(DType dtype, bool enabled) : before_(autocast_type), outermost_(enabled && !parameter_casts) {
   REEL_CHECK(is_half(dtype), "Autocast: ", dtype, ", neither bfloat16 nor float16");
-  if (outermost_) my_casts = new ParameterCasts;
+  if (outermost_) parameter_casts = new ParameterCasts;
   autocast_type = enabled ? dtype : kFloat32;
 }
 Autocast::~Autocast() {
   autocast_type = before_;
-  if (outermost_) delete std::exchange(my_casts, nullptr);
+  if (outermost_) delete std::exchange(parameter_casts, nullptr);
 }
 
 }  // namespace amp

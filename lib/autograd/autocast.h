@@ -17,6 +17,8 @@ namespace reel {
 
 /// The half type of the calling thread's products; kFloat32 without autocast.
 extern constinit thread_local DType autocast_type;
+/// The casts of its outermost guard.
+extern constinit thread_local struct ParameterCasts* parameter_casts;
 
 namespace detail {
 /// x in the half type `type`, if it is of float32 or the other half type. A parameter is cast once: the cast is kept.

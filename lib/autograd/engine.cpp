@@ -7,6 +7,7 @@
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
 #include "lib/autograd/linear.h"
+#include "lib/core/fibers.h"
 #include "lib/core/profile.h"
 
 // A backward pass has two steps. The first traverses the graph from the roots, and gives every node and every leaf the
@@ -159,24 +160,24 @@ void GraphTask::run_node(Node* node) {
 }
 
 // All gradients of the outputs have arrived: compute what is pending, run the hooks, keep what retain_grad and the
-// targets want.
+// targets want. There may be as many of these as there are outputs: no loop within a loop.
 void GraphTask::finish_outputs(Node& node) {
-  for (uint32_t i = 0; i < node.num_outputs; ++i) {
-    NodeOutput& out = node.outputs()[i];
-    if (!out.grad.materialize(out.metadata).defined()) continue;
-    if (node.extras) {
-      for_each_hook(node.extras->hooks, [&](const NodeExtras::Hook& hook) {
-        if (hook.output != i) return;
-        if (const Tensor changed = hook.hook(out.grad.dense()); changed.defined())
-          out.grad.replace(given_gradient(changed, out.metadata, node.name, "a hook's gradient"));
-      });
-      for (TensorImpl* tensor : node.extras->retaining)
-        if (tensor->output == i && all_leaves) leaf_grad(tensor).retain(out.grad.dense());
-    }
-    if (!all_leaves)
-      for (size_t t = 0; t < targets.size(); ++t)
-        if (targets[t].node == &node && targets[t].output == i) found[t] = out.grad.dense();
+  NodeOutput* outputs = node.outputs();
+  for (uint32_t i = 0; i < node.num_outputs; ++i) outputs[i].grad.materialize(outputs[i].metadata);
+  if (node.extras) {
+    for_each_hook(node.extras->hooks, [&](const NodeExtras::Hook& hook) {
+      NodeOutput& out = outputs[hook.output];
+      if (!out.grad.dense().defined()) return;
+      if (const Tensor changed = hook.hook(out.grad.dense()); changed.defined())
+        out.grad.replace(given_gradient(changed, out.metadata, node.name, "a hook's gradient"));
+    });
+    for (TensorImpl* tensor : node.extras->retaining)
+      if (const Tensor& g = outputs[tensor->output].grad.dense(); all_leaves && g.defined())
+        leaf_grad(tensor).retain(g);
   }
+  for (size_t t = 0; t < targets.size(); ++t)
+    if (targets[t].node == &node && outputs[targets[t].output].grad.dense().defined())
+      found[t] = outputs[targets[t].output].grad.dense();
 }
 
 void GraphTask::finish_leaf(TensorImpl* leaf, LeafState& state) {
@@ -263,6 +264,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   } nesting(mine.depth);
   const GradMode mode(create_graph);
   const AutocastScope no_autocast(kFloat32);
+  const batching::internal::Apart apart;
   task.id = new_pass();
   task.retain_graph = retain_graph || create_graph;
   task.all_leaves = targets.empty();

@@ -17,10 +17,7 @@ namespace reel {
 
 // ---- anomaly mode ---------------------------------------------------------------------------------------------------
 
-namespace {
-thread_local bool anomaly = false;
-}
-bool anomaly_mode() { return anomaly; }
+constinit thread_local bool anomaly = false;
 DetectAnomaly::DetectAnomaly(bool enabled) : before_(std::exchange(anomaly, enabled)) {}
 DetectAnomaly::~DetectAnomaly() { anomaly = before_; }
 

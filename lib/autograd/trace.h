@@ -5,7 +5,8 @@
 namespace reel {
 
 /// Whether a DetectAnomaly of the calling thread is on.
-bool anomaly_mode();
+extern constinit thread_local bool anomaly;
+inline bool anomaly_mode() { return anomaly; }
 /// The calling thread's stack without the two innermost frames.
 std::vector<void*> stack_frames();
 /// Their names, one a line.

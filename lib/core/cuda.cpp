@@ -73,6 +73,7 @@ Graph::~Graph() = default;
 void Graph::capture(const std::function<void()>& work, int device) {
   REEL_CHECK(!capturing(), "cuda::Graph::capture: a graph is being captured already");
   impl_.reset();
+  const batching::internal::Apart apart;
   impl_ = gpus().capture(work, device);
 }
 void Graph::replay() {

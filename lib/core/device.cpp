@@ -89,9 +89,7 @@ DeviceRuntime& runtime(Device device) {
 
 const KernelTable& device_kernels(Device device) { return runtime(device).kernels(device.index); }
 
-namespace {
-thread_local Device where_by_default = kCPU;
-}
+constinit thread_local Device where_by_default = kCPU;
 Device default_device() { return where_by_default; }
 void set_default_device(Device device) {
   kernels_on(device);  // an Error if there is none

@@ -30,7 +30,7 @@ struct Raw {
   const char* name;
   int64_t begin, end = 0, bytes, in_use = 0;
   Kind kind;
-  bool backward;
+  bool backward, continued = false;
 };
 struct Buffer {
   std::vector<Raw> events;
@@ -74,7 +74,8 @@ int64_t now() {
 
 namespace internal {
 constinit std::atomic<bool> recording = false;
-}
+constinit std::atomic<int> call_observers = 0;
+}  // namespace internal
 
 void Span::begin(const char* name, Kind kind, int64_t bytes) {
   Buffer& mine = my_buffer();
@@ -91,6 +92,28 @@ void Span::end() {
   event.end = now();
   event.in_use = thread_memory_in_use() - mine.in_use_before;
   mine.open.pop_back();
+}
+
+void pause_events(OpenEvents& open) {
+  open.events.clear();
+  if (!running()) return;
+  Buffer& mine = my_buffer();
+  open.run = recorder().run;
+  try {
+    for (const size_t at : mine.open) open.events.push_back({mine.events[at].name, mine.events[at].kind});
+  } catch (const std::bad_alloc&) {  // then they have ended
+    open.events.clear();
+  }
+  while (!mine.open.empty()) Span::end();
+}
+
+void resume_events(OpenEvents& open) {
+  if (running() && open.run == recorder().run)
+    for (const OpenEvents::Event& event : open.events) {
+      Span::begin(event.name, event.kind, 0);
+      my_buffer().events.back().continued = true;
+    }
+  open.events.clear();
 }
 
 void add_message(const char* name, int64_t begin, int64_t end, int64_t bytes) {
@@ -230,6 +253,7 @@ void start() {
   ++all.run;
   all.start = now();
   internal::recording = true;
+  ++internal::call_observers;
   profiling_table = table;
 }
 
@@ -239,6 +263,7 @@ Report stop() {
   REEL_CHECK(running(), "profile::stop: nothing is recorded");
   profiling_table = nullptr;
   internal::recording = false;
+  --internal::call_observers;
   const auto seconds = [&](int64_t time) { return static_cast<double>(time - all.start) * 1e-9; };
   Report report;
   report.seconds = seconds(now());
@@ -247,8 +272,8 @@ Report stop() {
     std::vector<size_t> around;  // places of the events that the present one is in
     for (const Raw& raw : buffer->events) {
       if (!raw.end) continue;  // still going on
-      Event event{raw.name,         raw.kind, raw.backward, thread,    seconds(raw.begin),
-                  seconds(raw.end), 0,        raw.bytes,    raw.in_use};
+      Event event{raw.name,         raw.kind, raw.backward, thread,     seconds(raw.begin),
+                  seconds(raw.end), 0,        raw.bytes,    raw.in_use, raw.continued};
       event.self = event.end - event.begin;
       while (!around.empty() && report.events[around.back()].end <= event.begin) around.pop_back();
       if (!around.empty()) report.events[around.back()].self -= event.self;
@@ -287,7 +312,7 @@ std::vector<Row> Report::rows() const {
     const bool inside =
         std::any_of(around.begin(), around.end(), [&](const Event* o) { return key_of(*o) == key_of(e); });
     Row& row = rows.try_emplace(key_of(e), Row{e.name, e.kind, e.backward, 0, 0, 0, 0}).first->second;
-    ++row.calls;
+    row.calls += !e.continued;
     row.self += e.self;
     row.bytes += e.bytes;
     if (!inside) row.total += e.end - e.begin;

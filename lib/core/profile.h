@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "reel/profile.h"
 
 namespace reel::profile {
@@ -23,6 +26,20 @@ class Span {
  private:
   const bool open_;
 };
+
+/// Events that a fiber is in while another one runs.
+struct OpenEvents {
+  struct Event {
+    const char* name;
+    Kind kind;
+  };
+  std::vector<Event> events;
+  uint64_t run = 0;
+};
+/// Ends the calling thread's open events, and keeps what resume_events() begins again, as events that are `continued`.
+void pause_events(OpenEvents& open);
+/// Begins them again; leaves `open` empty.
+void resume_events(OpenEvents& open);
 
 #pragma GCC visibility push(default)
 /// The time now on the clock of events, in nanoseconds.

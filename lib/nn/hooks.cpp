@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "lib/core/fibers.h"
 #include "reel/autograd.h"
 
 namespace reel::nn {
@@ -133,6 +134,7 @@ HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
     if (!at.empty())
       watch("module_inputs", inputs_, at, [state = backward_](std::vector<Tensor>& grads) { state->run(grads); });
   }
+  if (!hooks_->computed.empty()) apart_ = std::make_shared<batching::internal::Apart>();
   for (const Computed& computed : hooks_->computed) shown_.push_back(computed.value());
   for (size_t i = 0; i < shown_.size(); ++i) std::swap(hooks_->computed[i].handle(), shown_[i]);
   ++hooks_->depth;

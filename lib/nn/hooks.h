@@ -38,6 +38,7 @@ struct ModuleParts {
   static const std::vector<Entry>& entries(const Module& module) { return module.entries_; }
   static bool is_layer(const Module& module) { return module.is_layer(); }
   static std::string label(const Module& module) { return module.label(); }
+  static int64_t rank_with_rows(const Module& module) { return module.rank_with_rows(); }
   /// The entry of that name in the module itself, nullptr if there is none.
   static Entry* find(Module& module, std::string_view name);
 

@@ -334,6 +334,14 @@ std::string Module::label() const {
   return place.empty() ? name() : place + " (" + name() + ")";
 }
 
+void internal::UnjoinedCall::report() noexcept {
+  try {
+    meeting_->note(ModuleParts::label(module_), reason_);
+  } catch (const std::bad_alloc&) {  // then the report lacks it
+  }
+}
+std::string internal::label_of(const Module& module) { return ModuleParts::label(module); }
+
 // ---- changing everything at once ------------------------------------------------------------------------------------
 
 void Module::train(bool on) {

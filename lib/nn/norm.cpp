@@ -1,5 +1,6 @@
 #include "reel/nn/norm.h"
 
+#include <algorithm>
 #include "lib/nn/text.h"
 #include "reel/autograd.h"
 #include "reel/nn/init.h"
@@ -113,6 +114,8 @@ LayerNorm::LayerNorm(const Shape& shape, LayerNormOptions given)
       bias(*this, "bias", given.elementwise_affine && given.bias ? empty(shape) : Tensor()) {
   reset_parameters();
 }
+int64_t LayerNorm::row_rank() const { return std::max<int64_t>(normalized_shape.size() + 1, 2); }
+
 void LayerNorm::reset_parameters() { set_ones_and_zeros(weight, bias); }
 Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, normalized_shape, weight, bias, options.eps); }
 std::string LayerNorm::extra_repr() const {
@@ -126,6 +129,8 @@ RMSNorm::RMSNorm(const Shape& shape, RMSNormOptions given)
       weight(*this, "weight", given.elementwise_affine ? empty(shape) : Tensor()) {
   reset_parameters();
 }
+int64_t RMSNorm::row_rank() const { return std::max<int64_t>(normalized_shape.size() + 1, 2); }
+
 void RMSNorm::reset_parameters() { set_ones_and_zeros(weight, {}); }
 Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, normalized_shape, weight, options.eps); }
 std::string RMSNorm::extra_repr() const {

@@ -1,8 +1,10 @@
 #include "reel/nn/rnn.h"
 
 #include <cmath>
+#include <iterator>
 #include <sstream>
 
+#include "lib/ops/rows.h"
 #include "reel/nn/init.h"
 
 namespace reel::nn {
@@ -114,8 +116,101 @@ template struct Recurrent<LSTM>;
 template struct Recurrent<GRU>;
 template struct Recurrent<RNN>;
 
+// ---- calls that are made together -----------------------------------------------------------------------------------
+
+namespace {
+
+CellState& state_of(auto& result) requires requires { result.state; }
+{ return result.state; }
+Tensor& state_of(auto& result) requires requires { result.h; }
+{ return result.h; }
+void visit_states(CellState& state, const auto& visit) { visit(state.h), visit(state.c); }
+void visit_states(Tensor& h, const auto& visit) { visit(h); }
+
+/// The call net(sequences) or, with one sequence, net(x), without a state, which may be one call with others. Result is
+/// that of the list.
+template <class Net, class Result>
+class JoinedSequences final : public batching::internal::Call {
+ public:
+  JoinedSequences(const Net& net, bool has_hooks, std::span<const Tensor> sequences, bool is_list)
+      : Call(batching::kSequences, &net, typeid(JoinedSequences), net.is_training(), has_hooks ? 0 : 2),
+        net_(net),
+        sequences_(sequences),
+        is_list_(is_list) {
+    if (sequences.empty()) return;
+    add(&sequences[0]);
+    rows = static_cast<int64_t>(sequences.size());
+  }
+  bool same_arguments(const Call&) const override { return true; }
+  std::string label() const override { return internal::label_of(net_); }
+
+  void run_all() override {
+    std::vector<Tensor> all;
+    std::vector<int64_t> counts;
+    for (Call* call = this; call; call = call->next) {
+      const auto& own = static_cast<JoinedSequences*>(call)->sequences_;
+      all.insert(all.end(), own.begin(), own.end());
+      counts.push_back(static_cast<int64_t>(own.size()));
+    }
+    Result whole = net_.forward(std::span<const Tensor>(all), {});
+    auto next = std::make_move_iterator(whole.output.begin());
+    for (Call* call = this; call; call = call->next) {
+      auto& own = *static_cast<JoinedSequences*>(call);
+      own.result.output.assign(next, next + static_cast<int64_t>(own.sequences_.size()));
+      next += static_cast<int64_t>(own.sequences_.size());
+    }
+    // Of states [slots, n, hidden] each call gets its n.
+    std::vector<std::vector<Tensor>> parts;
+    visit_states(state_of(whole),
+                 [&](Tensor& state) { parts.push_back(detail::scatter_rows(state.transpose(0, 1), counts)); });
+    size_t at = 0;
+    for (Call* call = this; call; call = call->next, ++at) {
+      auto& own = *static_cast<JoinedSequences*>(call);
+      auto part = parts.begin();
+      visit_states(state_of(own.result), [&](Tensor& state) {
+        const Tensor& rows = (*part++)[at];
+        state = own.is_list_ ? rows.transpose(0, 1) : rows.select(0, 0);
+      });
+    }
+  }
+
+  Result result;
+
+ private:
+  const Net& net_;
+  const std::span<const Tensor> sequences_;
+  const bool is_list_;
+};
+
+template <class Result, class Net, class State>
+std::optional<Result> join_list(const Net& net, bool has_hooks, batching::internal::Meeting& meeting,
+                                std::span<const Tensor> sequences, const State& given, bool is_list) {
+  State state = given;
+  bool defined = false;
+  visit_states(state, [&](const Tensor& tensor) { defined |= tensor.defined(); });
+  for (const Tensor& x : sequences) defined |= !x.defined() || x.dim() != 2;
+  if (defined) return {};  // not a call of sequences that begin with zeros
+  JoinedSequences<Net, Result> call(net, has_hooks, sequences, is_list);
+  if (!meeting.wait(call)) return {};
+  return std::move(call.result);
+}
+
+}  // namespace
+
 LSTM::LSTM(int64_t input, int64_t hidden, LSTMOptions o)
     : Recurrent(input, hidden, o.proj_size, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
+std::optional<LSTMResult<Tensor>> LSTM::join_sequences(const LSTM& net, batching::internal::Meeting& meeting,
+                                                       const Tensor& x, const CellState& state) {
+  auto list = join_list<LSTMResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, {&x, 1}, state, false);
+  if (!list) return {};
+  return LSTMResult<Tensor>{std::move(list->output[0]), std::move(list->state)};
+}
+std::optional<LSTMResult<std::vector<Tensor>>> LSTM::join_sequences(const LSTM& net,
+                                                                    batching::internal::Meeting& meeting,
+                                                                    std::span<const Tensor> sequences,
+                                                                    const CellState& state) {
+  return join_list<LSTMResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, sequences, state, true);
+}
 LSTMResult<Tensor> LSTM::forward(const Tensor& x, const CellState& state) const {
   return lstm(x, state, flat_weights(), now());
 }
@@ -131,6 +226,17 @@ LSTMResult<Ragged> LSTM::forward(const Ragged& x, const CellState& state) const 
 
 GRU::GRU(int64_t input, int64_t hidden, GRUOptions o)
     : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
+std::optional<RNNResult<Tensor>> GRU::join_sequences(const GRU& net, batching::internal::Meeting& meeting,
+                                                     const Tensor& x, const Tensor& state) {
+  auto list = join_list<RNNResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, {&x, 1}, state, false);
+  if (!list) return {};
+  return RNNResult<Tensor>{std::move(list->output[0]), std::move(list->h)};
+}
+std::optional<RNNResult<std::vector<Tensor>>> GRU::join_sequences(const GRU& net, batching::internal::Meeting& meeting,
+                                                                  std::span<const Tensor> sequences,
+                                                                  const Tensor& state) {
+  return join_list<RNNResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, sequences, state, true);
+}
 RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return gru(x, h, flat_weights(), now()); }
 RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h) const {
   return gru(x, h, flat_weights(), now());
@@ -143,6 +249,17 @@ RNNResult<Ragged> GRU::forward(const Ragged& x, const Tensor& h) const { return 
 RNN::RNN(int64_t input, int64_t hidden, RNNOptions o)
     : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}),
       nonlinearity(o.nonlinearity) {}
+std::optional<RNNResult<Tensor>> RNN::join_sequences(const RNN& net, batching::internal::Meeting& meeting,
+                                                     const Tensor& x, const Tensor& state) {
+  auto list = join_list<RNNResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, {&x, 1}, state, false);
+  if (!list) return {};
+  return RNNResult<Tensor>{std::move(list->output[0]), std::move(list->h)};
+}
+std::optional<RNNResult<std::vector<Tensor>>> RNN::join_sequences(const RNN& net, batching::internal::Meeting& meeting,
+                                                                  std::span<const Tensor> sequences,
+                                                                  const Tensor& state) {
+  return join_list<RNNResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, sequences, state, true);
+}
 RNNResult<Tensor> RNN::forward(const Tensor& x, const Tensor& h) const {
   return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
                                            : rnn_tanh(x, h, flat_weights(), now());

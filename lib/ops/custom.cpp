@@ -4,6 +4,7 @@
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
 #include "lib/autograd/subgraph.h"
+#include "lib/core/fibers.h"
 #include "reel/autograd.h"
 #include "reel/random.h"
 
@@ -95,7 +96,10 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
   const bool recorded = recording(inputs);
   FunctionRule rule{.name = name, .count = inputs.size(), .backward = form.backward, .context = {}, .kept = {}};
   for (const Tensor& input : inputs) rule.context.needs_.push_back(recorded && needs_grad(input));
-  std::vector<Tensor> outputs = no_grad([&] { return form.forward(rule.context, inputs); });
+  std::vector<Tensor> outputs = no_grad([&] {
+    const batching::internal::Apart apart;
+    return form.forward(rule.context, inputs);
+  });
   std::vector<Tensor> to_save = std::move(rule.context.to_save_);
   std::vector<Tensor> results;
   for (const Tensor& output : outputs) {
@@ -139,6 +143,7 @@ namespace {
 std::vector<Tensor> run_recorded(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
                                  const std::vector<Tensor>& inputs, uint64_t since, DType autocast) {
   const AutocastScope scope(autocast);  // parameters are cast within, so that the graph ends at themselves
+  const batching::internal::Apart apart;
   std::vector<Tensor> outputs = f(inputs);
   for (Tensor& y : outputs) {
     view_of(y, "checkpoint");

@@ -22,36 +22,7 @@
 #include <vector>
 
 #include "device.h"
-
-#if SIMT_ASAN
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-
-// Saves the callee-saved registers on the stack and switches to another stack.
-extern "C" void simt_switch(void** save, void* stack);
-asm(R"(
-.text
-.globl simt_switch
-.type simt_switch,@function
-simt_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size simt_switch,.-simt_switch
-)");
+#include "lib/core/fibers.h"
 
 namespace simt {
 
@@ -72,54 +43,18 @@ constexpr size_t kMaxShuffleBytes = 64;  // that a shuffle takes
 
 // ---- fibers ---------------------------------------------------------------------------------------------------------
 
-struct Fiber {
-  void* top = nullptr;  // of the stack, while another fiber runs
-  const void* bottom = nullptr;
-  size_t size = 0;
-  void* fake_stack = nullptr;  // AddressSanitizer's
-};
-Fiber host;  // the caller of run()
-Fiber* running = &host;
-Fiber* before = nullptr;                               // the one that ran before
+using reel::Fiber;
+Fiber* host;                                           // the caller of run()
 std::vector<Fiber*>& idle = *new std::vector<Fiber*>;  // not destroyed: tensors in static storage outlive it
 
-/// Called first after each switch, by the fiber that continues.
-void arrive() {
-#if SIMT_ASAN
-  __sanitizer_finish_switch_fiber(running->fake_stack, &before->bottom, &before->size);
-#endif
-}
-
-void switch_to(Fiber* next) {
-  before = running;
-  running = next;
-#if SIMT_ASAN
-  __sanitizer_start_switch_fiber(&before->fake_stack, next->bottom, next->size);
-#endif
-  simt_switch(&before->top, next->top);
-  arrive();
-}
-
-void run_threads();
-
-Fiber* make_fiber() {
-  const size_t page = 4096;
-  void* const memory = mmap(nullptr, page + kStack, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) die("no memory for the stack of a thread");
-  auto* const fiber = new Fiber;
-  fiber->bottom = static_cast<char*>(memory) + page;
-  fiber->size = kStack;
-  void** top = reinterpret_cast<void**>(static_cast<char*>(memory) + page + kStack);
-  *--top = nullptr;  // run_threads() does not return
-  *--top = reinterpret_cast<void*>(&run_threads);
-  for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
-  fiber->top = top;
-  return fiber;
-}
+void run_threads(void*);
 
 Fiber* idle_fiber() {
-  if (idle.empty()) return make_fiber();
+  if (idle.empty()) try {
+      return new Fiber(run_threads, nullptr, kStack);
+    } catch (const std::bad_alloc&) {
+      die("no memory for the stack of a thread");
+    }
   Fiber* const fiber = idle.back();
   idle.pop_back();
   return fiber;
@@ -187,11 +122,10 @@ std::string lanes(unsigned set) {
 }
 
 /// The main function of a fiber.
-void run_threads() {
-  arrive();
+void run_threads(void*) {
   for (;;) {
     current = next;
-    next->fiber = running;
+    next->fiber = &Fiber::running();
     (*body)();
     auto* const self = static_cast<Worker*>(current);
     self->state = State::done;
@@ -199,8 +133,8 @@ void run_threads() {
     next = take_ready();
     if (!next && done < threads) deadlock();
     if (next && !next->fiber) continue;
-    idle.push_back(running);
-    switch_to(next ? next->fiber : &host);
+    idle.push_back(&Fiber::running());
+    (next ? next->fiber : host)->switch_to();
   }
 }
 
@@ -209,7 +143,7 @@ void wait() {
   Thread* const self = current;
   next = take_ready();
   if (!next) deadlock();
-  if (next != self) switch_to(next->fiber ? next->fiber : idle_fiber());
+  if (next != self) (next->fiber ? next->fiber : idle_fiber())->switch_to();
   current = self;
 }
 
@@ -247,7 +181,8 @@ void run_block() {
     make_ready(&worker);
   }
   next = take_ready();
-  switch_to(idle_fiber());
+  host = &Fiber::running();
+  idle_fiber()->switch_to();
 }
 
 /// The kernel's name, by addr2line if it is installed.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reel/nn/detail/call.h"
+#include "reel/nn/detail/point.h"
 #include "reel/nn/parameter.h"
 #include "reel/profile.h"
 #include "reel/state_dict.h"
@@ -168,6 +169,8 @@ class Module {
     internal::TensorKind kind = {};  // of the tensor
   };
   virtual bool is_layer() const { return false; }
+  // The fewest dimensions of a floating-point tensor whose rows a call treats one by one; 0 if calls do not.
+  virtual int64_t rank_with_rows() const { return 0; }
 
   std::vector<Entry> entries_;
   Module* parent_ = nullptr;
@@ -200,18 +203,57 @@ struct Layer : Module {
 
  private:
   bool is_layer() const final { return true; }
+  int64_t rank_with_rows() const final {
+    if constexpr (internal::batching_of<Derived>() == batching::kRows)
+      return rank_of(static_cast<const Derived&>(*this));
+    else
+      return 0;
+  }
+  static int64_t rank_of(const Derived& self) {
+    if (self.has_hooks()) return 0;
+    if constexpr (requires { self.row_rank(); })
+      return self.row_rank();
+    else
+      return 2;
+  }
   template <class Self, class... Args>
   static decltype(auto) call(Self& self, Args&&... args) {
-    if (__builtin_expect(profile::running(), 0)) return call_recorded(self, std::forward<Args>(args)...);
-    return call_unrecorded(self, std::forward<Args>(args)...);
+    if (__builtin_expect(profile::internal::calls_observed(), 0)) return observe(self, std::forward<Args>(args)...);
+    return call_alone(self, std::forward<Args>(args)...);
+  }
+  /// While something is recorded, or examples are batched in some thread.
+  template <class Self, class... Args>
+  [[gnu::noinline]] static decltype(auto) observe(Self& self, Args&&... args) {
+    if constexpr (internal::batching_of<Derived>() == batching::kRows &&
+                  internal::Joinable<const Derived, std::remove_cvref_t<Args>...>) {
+      if (batching::internal::Meeting* const meeting = batching::internal::meeting()) {
+        internal::JoinedCall<const Derived, std::remove_cvref_t<Args>...> call(self, &self, self.is_training(),
+                                                                               rank_of(self), args...);
+        if (meeting->wait(call)) return call.result();
+      }
+      return observe_alone(self, std::forward<Args>(args)...);
+    } else if constexpr (requires(batching::internal::Meeting & meeting) {
+                           Derived::join_sequences(self, meeting, args...);
+                         }) {
+      if (batching::internal::Meeting* const meeting = batching::internal::meeting())
+        if (auto result = Derived::join_sequences(self, *meeting, args...))
+          return typename decltype(result)::value_type(*std::move(result));
+      return observe_alone(self, std::forward<Args>(args)...);
+    } else {
+      constexpr bool none = internal::batching_of<Derived>() == batching::kNone;
+      const internal::UnjoinedCall call(self,
+                                        none ? "it has no kBatching" : "its arguments or results do not allow it");
+      return observe_alone(self, std::forward<Args>(args)...);
+    }
   }
   template <class Self, class... Args>
-  [[gnu::noinline]] static decltype(auto) call_recorded(Self& self, Args&&... args) {
+  static decltype(auto) observe_alone(Self& self, Args&&... args) {
+    if (!profile::running()) return call_alone(self, std::forward<Args>(args)...);
     const profile::Scope scope(self.label(), profile::Kind::kLayer);
-    return call_unrecorded(self, std::forward<Args>(args)...);
+    return call_alone(self, std::forward<Args>(args)...);
   }
   template <class Self, class... Args>
-  static decltype(auto) call_unrecorded(Self& self, Args&&... args) {
+  static decltype(auto) call_alone(Self& self, Args&&... args) {
     if (__builtin_expect(self.has_hooks(), 0)) return internal::call_with_hooks(self, std::forward<Args>(args)...);
     try {
       return self.forward(std::forward<Args>(args)...);

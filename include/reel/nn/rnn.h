@@ -1,5 +1,6 @@
 #pragma once
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,7 @@ struct internal::Look<RNNResult<Ragged>> {
 /// proj_size: weight_hr_l0), then those of layer 0 in reverse, weight_ih_l0_reverse …, then those of layer 1.
 template <class Derived>
 struct Recurrent : Layer<Derived> {
+  static constexpr auto kBatching = batching::kSequences;  ///< See reel/batching.h.
   void reset_parameters();
   std::string extra_repr() const override;
 
@@ -95,6 +97,15 @@ struct LSTM : Recurrent<LSTM> {
   LSTMResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const CellState& state = {}) const {
     return (*this)(std::span(list.begin(), list.size()), state);
   }
+
+ private:
+  friend struct Layer<LSTM>;
+  static std::optional<LSTMResult<Tensor>> join_sequences(const LSTM& net, batching::internal::Meeting& meeting,
+                                                          const Tensor& x, const CellState& state);
+  static std::optional<LSTMResult<std::vector<Tensor>>> join_sequences(const LSTM& net,
+                                                                       batching::internal::Meeting& meeting,
+                                                                       std::span<const Tensor> sequences,
+                                                                       const CellState& state);
 };
 
 /// A module from sequences and a state h to outputs and the last h, called like an LSTM: auto [y, h] = gru(x, h0).
@@ -136,6 +147,15 @@ struct GRU : OneStateRecurrent<GRU> {
   RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
   RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
   RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
+
+ private:
+  friend struct Layer<GRU>;
+  static std::optional<RNNResult<Tensor>> join_sequences(const GRU& net, batching::internal::Meeting& meeting,
+                                                         const Tensor& x, const Tensor& state);
+  static std::optional<RNNResult<std::vector<Tensor>>> join_sequences(const GRU& net,
+                                                                      batching::internal::Meeting& meeting,
+                                                                      std::span<const Tensor> sequences,
+                                                                      const Tensor& state);
 };
 
 /// Options of RNN; see those of LSTM.
@@ -163,6 +183,15 @@ struct RNN : OneStateRecurrent<RNN> {
   RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
 
   const RNNOptions::Nonlinearity nonlinearity;
+
+ private:
+  friend struct Layer<RNN>;
+  static std::optional<RNNResult<Tensor>> join_sequences(const RNN& net, batching::internal::Meeting& meeting,
+                                                         const Tensor& x, const Tensor& state);
+  static std::optional<RNNResult<std::vector<Tensor>>> join_sequences(const RNN& net,
+                                                                      batching::internal::Meeting& meeting,
+                                                                      std::span<const Tensor> sequences,
+                                                                      const Tensor& state);
 };
 
 // ---- single steps ---------------------------------------------------------------------------------------------------
@@ -171,6 +200,7 @@ struct RNN : OneStateRecurrent<RNN> {
 /// bias_hh [G hidden], where G is 4 for an LSTM, 3 for a GRU and 1 for an RNN.
 template <class Derived>
 struct RecurrentCell : Layer<Derived> {
+  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   void reset_parameters();
   std::string extra_repr() const override;
 

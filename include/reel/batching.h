@@ -1,0 +1,209 @@
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "reel/detail/point.h"
+#include "reel/nn/module.h"
+
+#pragma GCC visibility push(default)
+/// Dynamic batching: a model that is written for one example runs for many at once, however much their graphs differ.
+///
+///   auto losses = batching::map(batch, [&](const Tree& tree) { return loss(model(tree), tree.labels); });
+///   sum(stack(losses)).backward();
+///
+/// Each example runs as a fiber: a function with a stack of its own. A call of a layer that can be batched waits there,
+/// and another example goes on. When none can, the largest group of waiting calls that can be one call becomes one: the
+/// rows of their arguments are gathered in one tensor each, forward runs once, and each call returns its rows. Values
+/// are there when a call returns, so control flow, item() and errors are as they always are, and what is recorded is an
+/// ordinary graph.
+///
+/// Calls can be one if they are of the same layer with equal arguments but for the rows of their tensors: dtype,
+/// device, whether a gradient flows, and all sizes but the first must agree; so must the layer's training mode, grad
+/// mode, autocast, anomaly mode and the default device. Layers say by a member what they do with several examples:
+///
+///   struct MyCell : nn::Layer<MyCell> {
+///     static constexpr auto kBatching = batching::kRows;
+///     Tensor forward(const Tensor& x, const Tensor& h) const;   // row i of the result from row i of the arguments
+///
+/// kRows are Linear, Bilinear, Embedding, the Tree-LSTMs, LSTMCell, GRUCell, RNNCell, LayerNorm, RMSNorm, activations
+/// and a Sequential of such layers alone; LSTM, GRU and RNN are kSequences for sequences without a first state. A
+/// layer's `int64_t row_rank() const`, if it has one, gives the fewest dimensions of a floating-point argument that has
+/// rows, 2 without it; 0 means that calls must not be joined now. Integer arguments have rows from one dimension on.
+///
+/// Called for each example by itself are all other layers, layers with hooks, arguments without rows, and whatever is
+/// called inside of a backward pass, a layer that is run for a group, a custom op, a checkpoint, a captured graph, a
+/// parametrized layer, or a cuda::StreamGuard of the example's own.
+///
+/// The results of a group are views of one tensor's rows: changing them in place while recording is an Error. clone()
+/// rows that are to be changed.
+///
+/// While a call waits, other examples run: what several examples read, none of them may change.
+///
+/// Results differ from those of single calls by rounding. The order in which examples run, and with it every random
+/// number and every bit, is the same in each run. Threads may each run a map of their own.
+namespace reel::batching {
+
+/// What a map did: `Report report; map(examples, f, {.report = &report});`. It adds to what it holds. Measuring takes
+/// time of its own, some 0.1 µs a call.
+struct Report {
+  /// A layer or function.
+  struct Row {
+    std::string name;           ///< Its path and type.
+    int64_t calls = 0;          ///< Made by examples.
+    int64_t groups = 0;         ///< Calls of forward for several of them.
+    int64_t alone = 0;          ///< Calls that could have been joined, and found no others.
+    int64_t rows = 0;           ///< Of all groups, or sequences.
+    double seconds = 0;         ///< In groups, all in all.
+    double gather_seconds = 0;  ///< Of these, gathering arguments.
+    int64_t gathered = 0;       ///< Bytes that this has copied; rows that lie together already are not copied.
+  };
+  /// Calls that did not wait for others.
+  struct Unbatched {
+    std::string name;    ///< Path and type of the layer.
+    std::string reason;  ///< Why.
+    int64_t calls = 0;   ///< How many.
+  };
+  std::vector<Row> rows;             ///< In the order of their first calls.
+  std::vector<Unbatched> unbatched;  ///< Layers in which no other layer waited.
+  double seconds = 0;                ///< In map, all in all.
+  double schedule_seconds = 0;       ///< Of these, spent on choosing who goes on, and switching to it.
+  int64_t switches = 0;              ///< From one fiber to another.
+  int64_t most_fibers = 0;           ///< At the same time.
+
+  /// All of that as text, the layers with the most time first.
+  std::string table() const;
+};
+
+/// Options of map.
+struct MapOptions {
+  int64_t window = 64;       ///< The most examples that run at the same time.
+  Report* report = nullptr;  ///< Where to add what has been done.
+};
+
+namespace internal {
+
+/// A function that is called later: not owned.
+struct FunctionRef {
+  void* object;
+  void (*call)(void* object, size_t i);
+};
+/// f(0) … f(n - 1) as fibers; throws what the first that fails has thrown.
+void run(size_t n, FunctionRef f, const MapOptions& options);
+
+/// f(0) as a fiber of its own, or in join() where there cannot be another fiber.
+class Fork {
+ public:
+  explicit Fork(FunctionRef f);
+  Fork(const Fork&) = delete;
+  Fork& operator=(const Fork&) = delete;
+  ~Fork();      // waits for the fiber
+  void join();  // the same, and throws what f has thrown
+
+ private:
+  friend class Loop;
+  void wait();
+  const FunctionRef f_;
+  class Loop* loop_ = nullptr;  // that of the fiber; none: there is no fiber
+  Task* waiter_ = nullptr;      // which is in wait()
+  bool ended_ = false;          // the fiber
+  std::exception_ptr error_;
+};
+
+/// The call of a function, which waits for others with the same.
+template <class F>
+struct Function {
+  Function(std::string name_, F f_) : name(std::move(name_)), f(std::move(f_)) {}
+  std::string name;
+  F f;
+  template <class... Args>
+  auto forward(const Args&... args) const -> decltype(f(args...)) {
+    return f(args...);
+  }
+};
+template <class F>
+std::string label_of(const Function<F>& function) {
+  return function.name;
+}
+
+}  // namespace internal
+
+/// f(example) for each of examples, a vector or another range with random access, in a std::vector in that order (f may
+/// return void, too). Up to `window` examples run as fibers of the calling thread, each with a stack of 8 MB (address
+/// space: what it does not use takes no memory).
+///
+/// What f throws ends the map: the other examples are unwound, by an exception that is no std::exception, and the first
+/// one's is thrown. A group whose forward fails is called one by one, so that only the call that is wrong throws. f
+/// must not hold a lock while it calls layers. Grad mode, autocast, the default device, anomaly mode and the profiler's
+/// scopes are each example's own; all other thread-local state is shared.
+///
+/// A map inside of a map adds its examples to that one; then the options do not count.
+template <std::ranges::random_access_range Examples, class F>
+auto map(Examples&& examples, F&& f, const MapOptions& options = {}) {
+  const auto first = std::ranges::begin(examples);
+  using Difference = std::ranges::range_difference_t<Examples>;
+  using Result = std::invoke_result_t<F&, std::ranges::range_reference_t<Examples>>;
+  static_assert(!std::is_reference_v<Result>, "batching::map: f returns a reference; let it return a value");
+  const auto size = static_cast<size_t>(std::ranges::distance(examples));
+  const auto each = [&](auto& call) {
+    internal::run(size, {&call, [](void* object, size_t i) { (*static_cast<decltype(&call)>(object))(i); }}, options);
+  };
+  if constexpr (std::is_void_v<Result>) {
+    auto call = [&](size_t i) { f(first[static_cast<Difference>(i)]); };
+    each(call);
+  } else {
+    std::vector<std::optional<Result>> found(size);
+    auto call = [&](size_t i) { found[i].emplace(f(first[static_cast<Difference>(i)])); };
+    each(call);
+    std::vector<Result> results;
+    results.reserve(size);
+    for (std::optional<Result>& result : found) results.push_back(std::move(*result));
+    return results;
+  }
+}
+
+/// {f(), g()}: in a map at the same time, as two fibers, so that the calls in both may become one; outside of a map one
+/// after the other. What they throw is thrown when both have ended, f's first. Of a map's fibers, 4,096 run at most:
+/// what is more runs one after the other.
+///
+///   auto [left, right] = batching::both([&] { return visit(node.left); }, [&] { return visit(node.right); });
+template <std::invocable F, std::invocable G>
+auto both(F&& f, G&& g) -> std::pair<std::invoke_result_t<F&>, std::invoke_result_t<G&>> {
+  std::optional<std::invoke_result_t<G&>> second;
+  auto call = [&] { second.emplace(g()); };
+  internal::Fork fork({&call, [](void* object, size_t) { (*static_cast<decltype(&call)>(object))(); }});
+  std::invoke_result_t<F&> first = f();
+  fork.join();
+  return {std::move(first), std::move(*second)};
+}
+
+/// f as a function whose calls are batched like those of a kRows layer: its arguments and results are Tensors, or
+/// structs and lists of them, and row i of the results depends on row i of the arguments and on nothing that differs
+/// between examples. Copies of what this returns are one function.
+///
+///   const auto gate = batching::rows("gate", [&](const Tensor& a, const Tensor& b) { return sigmoid(w(a)) * b; });
+template <class F>
+auto rows(std::string name, F f) {
+  return [function = std::make_shared<const internal::Function<F>>(std::move(name), std::move(f))]<class... Args>(
+             const Args&... args) {
+    using Self = const internal::Function<F>;
+    static_assert(nn::internal::Joinable<Self, Args...>,
+                  "batching::rows: the result is not made of Tensors, or an argument cannot be compared");
+    if (internal::Meeting* const meeting = internal::meeting()) {
+      nn::internal::JoinedCall<Self, Args...> call(*function, function.get(), false, 2, args...);
+      if (meeting->wait(call)) return call.result();
+    }
+    return function->f(args...);
+  };
+}
+
+}  // namespace reel::batching
+#pragma GCC visibility pop

@@ -1,0 +1,407 @@
+#include "lib/batching/loop.h"
+
+#include <algorithm>
+#include <new>
+
+#include "lib/autograd/tape.h"
+#include "lib/ops/rows.h"
+
+namespace reel::batching::internal {
+namespace {
+
+constexpr size_t kStackBytes = 8 << 20;  // as much as a program's own has
+constexpr size_t kMaxFibers = 4096, kMaxKept = 1024;
+
+/// Unwinds a fiber. No std::exception, which programs and Layer::call catch.
+struct Cancelled {};
+/// A layer does not do what its kBatching says.
+struct WrongRows : Error {
+  using Error::Error;
+};
+
+/// A fiber whose main() runs one function after another.
+struct Worker : Task {
+  explicit Worker(void (*main)(void*)) : own(main, this, kStackBytes) { fiber = &own; }
+  Fiber own;
+};
+/// Those of a thread.
+struct Workers {
+  std::vector<std::unique_ptr<Worker>> idle;  // with room for all
+  size_t count = 0;
+};
+thread_local Workers workers;
+
+bool alike(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  const TensorImpl *x = TensorImpl::of(a), *y = TensorImpl::of(b);
+  if (x->view.dtype != y->view.dtype || x->device() != y->device() || x->view.shape.size() != y->view.shape.size())
+    return false;
+  for (int64_t d = 1; d < x->view.shape.size(); ++d)
+    if (x->view.shape[d] != y->view.shape[d]) return false;
+  return !grad_mode || needs_grad(a) == needs_grad(b);
+}
+
+/// Can they be one call?
+bool alike(const Call& a, const Call& b) {
+  if (a.what != b.what || a.type != b.type || a.training != b.training || a.modes != b.modes || a.count != b.count)
+    return false;
+  for (size_t i = 0; i < a.count; ++i) {
+    if (!a.entries[i] || !b.entries[i]) {
+      if (a.entries[i] != b.entries[i]) return false;
+    } else if (!alike(*a.entries[i], *b.entries[i])) {
+      return false;
+    }
+  }
+  return a.same_arguments(b);
+}
+
+double seconds(int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseconds); }
+
+}  // namespace
+
+// ---- fibers ---------------------------------------------------------------------------------------------------------
+
+Loop::Loop(Report* report) : before_(current_meeting), report_(report) {
+  host_.fiber = &Fiber::running();
+  host_.loop = this;
+  reports_ = report != nullptr;
+  if (report) began_ = profile::now();
+  ++profile::internal::call_observers;
+  current_meeting = this;
+}
+
+Loop::~Loop() {
+  current_meeting = before_;
+  --profile::internal::call_observers;
+  if (report_) report_->seconds += seconds(profile::now() - began_);
+  for (; workers.idle.size() > kMaxKept; --workers.count) workers.idle.pop_back();
+}
+
+bool Loop::start(void (*run)(void*), void* argument) {
+  if (others_ + 1 >= kMaxFibers) return false;
+  auto& idle = workers.idle;
+  if (idle.empty()) try {
+      if (idle.capacity() == workers.count) idle.reserve(2 * workers.count + 16);
+      idle.push_back(std::make_unique<Worker>(&Loop::main));
+      ++workers.count;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  Worker* const worker = idle.back().release();
+  idle.pop_back();
+  worker->run = run, worker->argument = argument, worker->loop = this, worker->waits = 0;
+  worker->context.begin();
+  ++others_;
+  if (report_) report_->most_fibers = std::max(report_->most_fibers, static_cast<int64_t>(others_ + 1));
+  make_ready(worker);
+  return true;
+}
+
+void Loop::main(void* task) {
+  auto* const self = static_cast<Worker*>(task);
+  while (true) {
+    self->context.restore();
+    self->loop->chosen();
+    self->run(self->argument);
+    self->loop->end_task();
+  }
+}
+
+void Loop::end_task() {
+  auto* const self = static_cast<Worker*>(running_);
+  if (report_) choosing_ = profile::now();
+  self->context.save();  // ends what is open
+  --others_;
+  workers.idle.emplace_back(self);
+  running_ = choose();
+  running_->fiber->switch_to();
+}
+
+void Loop::make_ready(Task* task) {
+  task->next = nullptr;
+  (first_ready_ ? last_ready_->next : first_ready_) = task;
+  last_ready_ = task;
+}
+
+Task* Loop::choose() {
+  if (Task* const next = first_ready_) {
+    first_ready_ = next->next;
+    if (first_ready_) first_ready_->fiber->prefetch();
+    return next;
+  }
+  const auto largest = std::max_element(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) {
+    return a.size != b.size ? a.size < b.size : a.number > b.number;
+  });
+  Call* const first = largest->first;
+  first->state = largest->size == 1 ? Call::State::kAlone : Call::State::kLeads;
+  *largest = groups_.back();
+  groups_.pop_back();
+  return first->task;
+}
+
+void Loop::suspend() {
+  Task* const self = running_;
+  if (report_) choosing_ = profile::now();
+  self->context.save();
+  if (Task* const next = choose(); next != self) {
+    if (report_) ++report_->switches;
+    running_ = next;
+    next->fiber->switch_to();
+  }
+  self->context.restore();
+  chosen();
+}
+
+void Loop::chosen() {
+  if (report_) report_->schedule_seconds += seconds(profile::now() - choosing_);
+}
+
+void Loop::cancel() {
+  cancelled_ = true;
+  for (const Group& group : groups_)
+    for (Call* call = group.first; call; call = call->next)
+      call->state = Call::State::kCancelled, make_ready(call->task);
+  groups_.clear();
+}
+
+// ---- calls ----------------------------------------------------------------------------------------------------------
+
+bool Loop::find_rows(Call& call) {
+  if (!call.fits || call.least_rank == 0) return false;
+  if (call.mode == kSequences) return call.rows >= 0;
+  for (size_t i = 0; i < call.count; ++i) {
+    if (!call.entries[i] || !call.entries[i]->defined()) continue;
+    const View& view = view_of(*call.entries[i]);
+    if (view.shape.size() < (is_floating_point(view.dtype) ? call.least_rank : 1)) return false;
+    if (call.rows >= 0 && view.shape[0] != call.rows) return false;
+    call.rows = view.shape[0];
+  }
+  return call.rows >= 0;
+}
+
+bool Loop::wait(Call& call) {
+  if (std::uncaught_exceptions() > 0) return false;  // a destructor must not be left by an exception
+  if (cancelled_) throw Cancelled();
+  ++running_->waits;
+  if (!find_rows(call)) {
+    if (report_)
+      note(call.label(), !call.fits             ? "it has too many tensors"
+                         : call.least_rank == 0 ? "it has hooks, or options that do not allow it"
+                                                : "its arguments have no rows, or different numbers of them");
+    return false;
+  }
+  call.modes = current_modes();
+  call.task = running_;
+  if (report_) ++row_of(call).calls;
+  try {
+    add_to_group(call);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  suspend();
+  switch (call.state) {
+    case Call::State::kDone: return true;
+    case Call::State::kLeads: return lead(call);
+    case Call::State::kCancelled: throw Cancelled();
+    default: break;
+  }
+  if (report_) ++row_of(call).alone;
+  return false;
+}
+
+void Loop::add_to_group(Call& call) {
+  for (Group& group : groups_)
+    if (alike(*group.first, call)) {
+      group.last = group.last->next = &call;
+      ++group.size;
+      return;
+    }
+  groups_.push_back({&call, &call, 1, groups_made_++});
+}
+
+bool Loop::lead(Call& first) {
+  size_t size = 0;
+  for (Call* call = &first; call; call = call->next) ++size;
+  Call::State state =
+      Call::State::kAlone;  // if the group fails: by themselves, so that only those throw that are wrong
+  std::exception_ptr wrong;
+  try {
+    const Apart apart;
+    run_group(first, size);
+    state = Call::State::kDone;
+  } catch (const WrongRows&) {
+    wrong = std::current_exception();
+  } catch (...) {
+  }
+  for (Call* call = &first; call; call = call->next) call->state = state;
+  for (Call *call = first.next, *next; call; call = next) {
+    next = call->next;  // the call is gone when its fiber has gone on
+    make_ready(call->task);
+  }
+  if (wrong) std::rethrow_exception(wrong);
+  return state == Call::State::kDone;
+}
+
+void Loop::run_group(Call& first, size_t size) {
+  Report::Row* const row = report_ ? &row_of(first) : nullptr;
+  const int64_t began = row ? profile::now() : 0;
+  std::optional<profile::Scope> scope;
+  if (profile::running()) scope.emplace(first.label(), profile::Kind::kLayer);
+  struct Clear {
+    Loop& loop;
+    ~Clear() { loop.parts_.clear(), loop.inputs_.clear(), loop.counts_.clear(); }
+  } clear{*this};
+  int64_t rows = 0;
+  for (Call* call = &first; call; call = call->next) rows += call->rows;
+  if (first.mode == kSequences) {
+    first.run_all();
+    if (row) row->seconds += seconds(profile::now() - began), ++row->groups, row->rows += rows;
+    return;
+  }
+  for (Call* call = &first; call; call = call->next) counts_.push_back(call->rows);
+  for (size_t i = 0; i < first.count; ++i) {
+    if (!first.entries[i]) continue;
+    if (!first.entries[i]->defined()) {
+      inputs_.emplace_back();
+      continue;
+    }
+    parts_.clear();
+    for (Call* call = &first; call; call = call->next) parts_.push_back(*call->entries[i]);
+    inputs_.push_back(detail::gather_rows(parts_));
+    if (row && view_of(inputs_.back()).data != view_of(parts_[0]).data)
+      row->gathered += view_of(inputs_.back()).numel * size_of(view_of(inputs_.back()).dtype);
+  }
+  parts_.clear();
+  if (row) row->gather_seconds += seconds(profile::now() - began);
+  first.run(inputs_);
+  std::vector<std::vector<Tensor>> outputs;
+  for (const Tensor& whole : first.outputs()) {
+    if (!whole.defined()) {
+      outputs.emplace_back(size);
+      continue;
+    }
+    if (whole.dim() == 0 || whole.size(0) != rows)
+      detail::fail_as<WrongRows>(first.label(), ": its kBatching is kRows, but of ", rows, " rows it has made ",
+                                 whole.shape());
+    outputs.push_back(detail::scatter_rows(whole, counts_));
+  }
+  size_t at = 1;
+  for (Call* call = first.next; call; call = call->next) call->take(first, outputs, at++);
+  first.take(first, outputs, 0);
+  if (row) {
+    row->seconds += seconds(profile::now() - began);
+    ++row->groups;
+    row->rows += rows;
+  }
+}
+
+// ---- the report -----------------------------------------------------------------------------------------------------
+
+Report::Row& Loop::row_of(const Call& call) {
+  const auto [number, added] = row_numbers_.try_emplace(call.what, report_->rows.size());
+  if (added) {
+    const std::string name = call.label();
+    const auto same = std::find_if(report_->rows.begin(), report_->rows.end(),
+                                   [&](const Report::Row& row) { return row.name == name; });
+    number->second = static_cast<size_t>(same - report_->rows.begin());
+    if (same == report_->rows.end()) report_->rows.push_back({.name = name});
+  }
+  return report_->rows[number->second];
+}
+
+void Loop::note(const std::string& label, const char* reason) {
+  for (Report::Unbatched& known : report_->unbatched)
+    if (known.name == label && known.reason == reason) return void(++known.calls);
+  report_->unbatched.push_back({label, reason, 1});
+}
+
+// ---- map and both ---------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The examples of one map, which several fibers take.
+struct Work {
+  Loop& loop;
+  const FunctionRef f;
+  const size_t size;
+  const bool whole;  // the loop's own map, not one inside of it
+  size_t next = 0, fibers = 0;
+  std::exception_ptr error = {};
+  bool stopped = false;
+  Task* waiter = nullptr;
+
+  void take() {
+    while (next < size && !stopped) {
+      try {
+        f.call(f.object, next++);
+      } catch (const Cancelled&) {
+        stopped = true;
+      } catch (...) {
+        if (!error) error = std::current_exception();
+        stopped = true;
+        if (whole) loop.cancel();
+      }
+    }
+  }
+  static void run(void* object) {
+    auto& work = *static_cast<Work*>(object);
+    work.take();
+    if (--work.fibers == 0 && work.waiter) work.loop.make_ready(work.waiter);
+  }
+  void run(size_t window) {
+    while (fibers + 1 < std::min(window, size) && loop.start(run, this)) ++fibers;
+    take();
+    while (fibers > 0) {
+      waiter = loop.running();
+      loop.suspend();
+    }
+    if (error) std::rethrow_exception(error);
+    if (loop.cancelled()) throw Cancelled();
+  }
+};
+
+}  // namespace
+
+void run(size_t n, FunctionRef f, const MapOptions& options) {
+  REEL_CHECK(options.window >= 1, "batching::map: window must be at least 1, got ", options.window);
+  if (auto* const loop = static_cast<Loop*>(current_meeting)) {
+    Work{*loop, f, n, false}.run(n);
+    return;
+  }
+  Loop loop(options.report);
+  Work{loop, f, n, true}.run(static_cast<size_t>(options.window));
+}
+
+Fork::Fork(FunctionRef f) : f_(f) {
+  auto* const loop = static_cast<Loop*>(current_meeting);
+  const auto branch = [](void* object) {
+    auto& fork = *static_cast<Fork*>(object);
+    try {
+      fork.f_.call(fork.f_.object, 0);
+    } catch (...) {
+      fork.error_ = std::current_exception();
+    }
+    fork.ended_ = true;
+    if (fork.waiter_) fork.loop_->make_ready(fork.waiter_);
+  };
+  if (!loop || loop->cancelled()) return;
+  loop_ = loop;
+  if (!loop->start(branch, this)) loop_ = nullptr;
+}
+
+void Fork::wait() {
+  while (loop_ && !ended_) {
+    waiter_ = loop_->running();
+    loop_->suspend();
+  }
+}
+
+Fork::~Fork() { wait(); }
+
+void Fork::join() {
+  if (!loop_) return f_.call(f_.object, 0);
+  wait();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+}  // namespace reel::batching::internal
