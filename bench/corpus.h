@@ -159,6 +159,24 @@ inline Treebank load_trees(const Options& options) {
   return bank;
 }
 
+/// Complete trees of 16 leaves, with the words and labels of the others: all of one shape.
+inline void equalize(Treebank& bank) {
+  constexpr int kLeaves = 16;
+  std::vector<int> words;
+  for (const Tree& tree : bank.trees)
+    for (const int word : tree.word)
+      if (word >= 0) words.push_back(word);
+  size_t next = 0;
+  for (Tree& tree : bank.trees) {
+    const std::vector<int> labels = std::move(tree.label);
+    const auto label = [&] { return labels[static_cast<size_t>(tree.size()) % labels.size()]; };
+    tree = {};
+    for (int i = 0; i < kLeaves; ++i) tree.add(-1, -1, label(), words[next++ % words.size()]);
+    for (int i = 0; i + 1 < tree.size(); i += 2) tree.add(i, i + 1, label(), -1);
+  }
+  bank.real = false;
+}
+
 /// The loss a node as a field of JSON, checked where it is known.
 inline std::string check_loss(const Treebank& bank, double loss) {
   return bank.real && bank.trees.size() == 300 ? check_loss(loss, tree::kFirstPassLoss)

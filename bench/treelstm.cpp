@@ -1,6 +1,8 @@
-// A Tree-LSTM on one thread and on several that share the parameters.
+// A Tree-LSTM on one thread, tree by tree and many trees at once, and on several threads that share the parameters.
+// Only by name, as --workload sweep: over batch sizes, of the treebank's trees and of trees that are all of one shape.
 #include <atomic>
 #include <barrier>
+#include <span>
 #include <thread>
 
 #include "bench/tree_model.h"
@@ -57,6 +59,39 @@ double train_parallel(const Model& model, optim::Optimizer& optimizer, const std
   return total / static_cast<double>(nodes);
 }
 
+/// f for each of the examples, `batch` of them at a time, in one batching::map each.
+template <class F>
+void for_each_batch(const std::vector<Example>& examples, size_t batch, F f) {
+  for (size_t begin = 0; begin < examples.size(); begin += batch)
+    f(std::span(examples).subspan(begin, std::min(batch, examples.size() - begin)));
+}
+
+/// One step for every `batch` trees, which are read at once; returns the loss a node.
+double train_batched(const Model& model, optim::Optimizer& optimizer, const std::vector<Example>& examples,
+                     int64_t nodes, size_t batch) {
+  double total = 0;
+  for_each_batch(examples, batch, [&](std::span<const Example> some) {
+    const auto loss = [&](const Example& example) { return read(model, example, true).loss; };
+    const std::vector<Tensor> losses = batching::map(some, loss, {.window = static_cast<int64_t>(batch)});
+    optimizer.zero_grad();
+    total += backward(losses, batch);
+    optimizer.step();
+  });
+  return total / static_cast<double>(nodes);
+}
+
+int64_t infer_batched(const Model& model, const std::vector<Example>& examples, size_t batch) {
+  NoGrad guard;
+  int64_t classes = 0;
+  for_each_batch(examples, batch, [&](std::span<const Example> some) {
+    const auto answer = [&](const Example& example) {
+      return argmax(model.out(read(model, example, false).root), 1).item<int64_t>();
+    };
+    for (const int64_t c : batching::map(some, answer, {.window = static_cast<int64_t>(batch)})) classes += c;
+  });
+  return classes;
+}
+
 int64_t infer(const Model& model, const std::vector<Example>& examples) {
   NoGrad guard;
   int64_t classes = 0;
@@ -70,20 +105,40 @@ int64_t infer(const Model& model, const std::vector<Example>& examples) {
 int main(int argc, char** argv) {
   const bench::Options options = bench::parse(argc, argv);
   ReelReport report(options);
-  const auto run = [&](const std::string& workload, const auto& f) {
+  const auto run = [&](const std::string& workload, const auto& f, bool equal = false) {
     report.run(workload, [&] {
-      const bench::Treebank bank = bench::load_trees(options);
+      bench::Treebank bank = bench::load_trees(options);
+      if (equal) bench::equalize(bank);
       const Model model(bank.words);
       f(bank, model, std::vector<Example>(bank.trees.begin(), bank.trees.end()));
     });
   };
 
-  run("tree.train.pernode", [&](const auto& bank, const Model& model, const auto& examples) {
-    optim::Adagrad adagrad(model.parameters(), {.lr = bench::tree::kLearningRate});
-    const auto pass = [&] { return train(model, adagrad, examples, bank.nodes()); };
-    const std::string more = bench::check_loss(bank, pass());
-    report.rate("tree.train.pernode", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
-  });
+  // In batches of this size; 0: tree by tree, with a step for every 25.
+  const auto run_train = [&](const std::string& workload, size_t batch, bool equal = false) {
+    const auto f = [&](const bench::Treebank& bank, const Model& model, const std::vector<Example>& examples) {
+      optim::Adagrad adagrad(model.parameters(), {.lr = bench::tree::kLearningRate});
+      const auto pass = [&] {
+        return batch ? train_batched(model, adagrad, examples, bank.nodes(), batch)
+                     : train(model, adagrad, examples, bank.nodes());
+      };
+      const bool known = batch == 0 || batch == bench::tree::kBatch;
+      const double loss = pass();
+      const std::string more = known ? bench::check_loss(bank, loss) : bench::field("first_pass_loss", loss);
+      report.rate(workload, bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
+    };
+    run(workload, f, equal);
+  };
+  const auto run_infer = [&](const std::string& workload, size_t batch, bool equal = false) {
+    const auto f = [&](const bench::Treebank&, const Model& model, const std::vector<Example>& examples) {
+      const auto pass = [&] { batch ? infer_batched(model, examples, batch) : infer(model, examples); };
+      report.rate(workload, bench::measure(pass, options.secs, 1, 3), examples.size(), "trees/s");
+    };
+    run(workload, f, equal);
+  };
+
+  run_train("tree.train.pernode", 0);
+  run_train("tree.train.batched", bench::tree::kBatch);
   if (report.on_gpu())
     report.skip("tree.train.parallel", "its threads would share the one queue of work");
   else
@@ -95,9 +150,17 @@ int main(int argc, char** argv) {
       const std::string more = bench::check_loss(bank, pass());
       report.rate("tree.train.parallel", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
     });
-  run("tree.infer.pernode", [&](const auto&, const Model& model, const auto& examples) {
-    const auto pass = [&] { infer(model, examples); };
-    report.rate("tree.infer.pernode", bench::measure(pass, options.secs, 1, 3), examples.size(), "trees/s");
-  });
+  run_infer("tree.infer.pernode", 0);
+  run_infer("tree.infer.batched", bench::tree::kBatch);
+  if (options.workload.starts_with("sweep"))
+    for (const bool equal : {false, true}) {
+      const std::string trees = equal ? "equal." : "real.";
+      run_train("sweep.train." + trees + "pernode", 0, equal);
+      run_infer("sweep.infer." + trees + "pernode", 0, equal);
+      for (const size_t batch : {1, 4, 16, 64, 256}) {
+        run_train("sweep.train." + trees + std::to_string(batch), batch, equal);
+        run_infer("sweep.infer." + trees + std::to_string(batch), batch, equal);
+      }
+    }
   return report.good() ? 0 : 1;
 }

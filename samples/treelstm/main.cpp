@@ -1,4 +1,5 @@
-// A Tree-LSTM (Tai et al. 2015) reads trees one by one: film reviews, or nested arithmetic that needs no files.
+// A Tree-LSTM (Tai et al. 2015) reads trees, one by one or many at once: film reviews, or nested arithmetic that needs
+// no files.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -10,6 +11,7 @@
 #include "dataset.h"
 #include "listops.h"
 #include "model.h"
+#include "reel/batching.h"
 #include "reel/reel.h"
 #include "samples/checkpoints.h"
 #include "samples/common.h"
@@ -23,6 +25,7 @@ struct Options : CommonOptions {
   int classes = kListOpsClasses;
   int embedding = 32, hidden = 96;
   double dropout = 0;
+  bool batched = false;
   double embedding_range = 0.5;
   double embedding_lr = 0.05, weight_decay = 1e-6;
   int min_count = 1;
@@ -67,6 +70,9 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--embedding-lr", o.embedding_lr, "the same, for word vectors")->group(training);
   app.add_option("--weight-decay", o.weight_decay, "L2 of all but word vectors")->group(training);
 
+  app.add_flag("--batched", o.batched, "run the model for all trees of a step at once (batching::map)")
+      ->group(training);
+
   const std::string listops = "ListOps";
   app.add_option("--train-trees", o.listops.train, "expressions to learn from")->group(listops);
   app.add_option("--dev-trees", o.listops.dev, "expressions to choose the best epoch by")->group(listops);
@@ -87,6 +93,9 @@ struct Dataset {
   std::vector<Tree> train, dev, test;
 };
 
+/// How many trees are read at the same time.
+int64_t at_once(bool batched) { return batched ? batching::MapOptions().window : 1; }
+
 /// How often the model is right, in per cent.
 struct Scores {
   double nodes = 0, root = 0;
@@ -100,41 +109,42 @@ std::string to_string(const Scores& scores, int64_t classes) {
   return text;
 }
 
-Scores evaluate(TreeClassifier& model, const std::vector<Tree>& trees) {
+Scores evaluate(TreeClassifier& model, const std::vector<Tree>& trees, bool batched) {
   NoGrad guard;
   model.eval();
   int64_t nodes = 0, right_nodes = 0, right_roots = 0, polar = 0, right_polar = 0;
-  for (const Tree& tree : trees) {
+  const auto score = [&](const Tree& tree) {
     const Tensor logits = model(tree);
     const Tensor right = argmax(logits, 1) == tree.labels;
     nodes += right.numel();
     right_nodes += sum(right).item<int64_t>();
     right_roots += right[-1].item<bool>();
     const int label = tree.root().label;
-    if (model.out.out_features != 5 || label == 2) continue;
+    if (model.out.out_features != 5 || label == 2) return;
     const auto p = softmax(logits[-1], 0).to_vector<float>();
     ++polar;
     right_polar += (p[3] + p[4] > p[0] + p[1]) == (label > 2);
-  }
+  };
+  batching::map(trees, score, {.window = at_once(batched)});
   const auto percent = [](int64_t part, int64_t all) { return all ? 100.0 * part / all : 0; };
   return {percent(right_nodes, nodes), percent(right_roots, trees.size()), percent(right_polar, polar)};
 }
 
 /// The rest of an epoch; trees a second.
 double train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vector<Tree>& trees, data::Batches& batches,
-             EpochTotals& totals, Checkpoints& checkpoints) {
+             bool batched, EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
   int64_t done = batches.position() * batches.batch_size();
   Progress progress("epoch " + std::to_string(batches.epoch() + 1), batches.size() * batches.batch_size(), "trees",
                     done);
   for (const std::vector<int64_t>& batch : batches) {
-    std::vector<Tensor> losses;
     int64_t nodes = 0;
-    for (const int64_t i : batch) {
+    const auto loss_of = [&](int64_t i) {
       const Tree& tree = trees[i];
-      losses.push_back(cross_entropy(model(tree), tree.labels, kSum));
       nodes += tree.labels.numel();
-    }
+      return cross_entropy(model(tree), tree.labels, kSum);
+    };
+    const std::vector<Tensor> losses = batching::map(batch, loss_of, {.window = at_once(batched)});
     // One backward pass over the graphs of all trees: the weights' gradients become few large products.
     const Tensor loss = sum(stack(losses));
     optimizer.zero_grad();
@@ -209,15 +219,15 @@ void run(Options o) {
     if (distributed::rank() > 0) manual_seed(o.seed + distributed::rank());  // dropout of its own
     EpochTotals totals;
     Best best;
-    if (!o.load.empty()) best.keep(evaluate(model, data.dev).root, model.state_dict());
+    if (!o.load.empty()) best.keep(evaluate(model, data.dev, o.batched).root, model.state_dict());
     Checkpoints checkpoints(o, metadata);
     checkpoints.add("model", model).add("optimizer", adagrad).add("data", batches).add("totals", totals);
     checkpoints.add("best", best).resume();
     while (batches.epoch() < o.epochs) {
       const int64_t epoch = batches.epoch() + 1;
-      const double speed = train(model, adagrad, data.train, batches, totals, checkpoints);
+      const double speed = train(model, adagrad, data.train, batches, o.batched, totals, checkpoints);
       totals.collect();
-      const Scores dev = evaluate(model, data.dev);
+      const Scores dev = evaluate(model, data.dev, o.batched);
       const bool better = best.keep(dev.root, model.state_dict());
       std::printf("epoch %2lld  loss/node %.4f  dev: %s  %5.0f trees/s%s\n", static_cast<long long>(epoch),
                   totals.mean(), to_string(dev, o.classes).c_str(), speed, better ? "  best" : "");
@@ -229,8 +239,8 @@ void run(Options o) {
     if (!o.save.empty()) save_model(best.state(), o.save, metadata);  // also if another run has found it
     model.load_state_dict(best.state());
   }
-  std::printf("dev:  %s\n", to_string(evaluate(model, data.dev), o.classes).c_str());
-  std::printf("test: %s\n", to_string(evaluate(model, data.test), o.classes).c_str());
+  std::printf("dev:  %s\n", to_string(evaluate(model, data.dev, o.batched), o.classes).c_str());
+  std::printf("test: %s\n", to_string(evaluate(model, data.test, o.batched), o.classes).c_str());
 }
 
 }  // namespace
