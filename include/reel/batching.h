@@ -85,7 +85,7 @@ struct Report {
 
 /// Options of map.
 struct MapOptions {
-  int64_t window = 64;       ///< The most examples that run at the same time.
+  int64_t window = 64;       ///< The most examples that run at the same time, 4,096 at most.
   Report* report = nullptr;  ///< Where to add what has been done.
 };
 
@@ -171,8 +171,8 @@ auto map(Examples&& examples, F&& f, const MapOptions& options = {}) {
 }
 
 /// {f(), g()}: in a map at the same time, as two fibers, so that the calls in both may become one; outside of a map one
-/// after the other. What they throw is thrown when both have ended, f's first. Of a map's fibers, 4,096 run at most:
-/// what is more runs one after the other.
+/// after the other. What they throw is thrown when both have ended, f's first. While a map has 128 fibers or more, they
+/// run one after the other, too: more stacks do not fit into the caches.
 ///
 ///   auto [left, right] = batching::both([&] { return visit(node.left); }, [&] { return visit(node.right); });
 template <std::invocable F, std::invocable G>

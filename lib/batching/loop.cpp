@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kStackBytes = 8 << 20;  // as much as a program's own has
 constexpr size_t kMaxFibers = 4096, kMaxKept = 1024;
+// both() adds none to so many: their stacks would leave the caches, which costs more than wider groups gain.
+constexpr size_t kManyFibers = 128;
 
 /// Unwinds a fiber. No std::exception, which programs and Layer::call catch.
 struct Cancelled {};
@@ -77,8 +79,8 @@ Loop::~Loop() {
   for (; workers.idle.size() > kMaxKept; --workers.count) workers.idle.pop_back();
 }
 
-bool Loop::start(void (*run)(void*), void* argument) {
-  if (others_ + 1 >= kMaxFibers) return false;
+bool Loop::start(void (*run)(void*), void* argument, size_t limit) {
+  if (others_ + 1 >= limit) return false;
   auto& idle = workers.idle;
   if (idle.empty()) try {
       if (idle.capacity() == workers.count) idle.reserve(2 * workers.count + 16);
@@ -349,7 +351,7 @@ struct Work {
     if (--work.fibers == 0 && work.waiter) work.loop.make_ready(work.waiter);
   }
   void run(size_t window) {
-    while (fibers + 1 < std::min(window, size) && loop.start(run, this)) ++fibers;
+    while (fibers + 1 < std::min(window, size) && loop.start(run, this, kMaxFibers)) ++fibers;
     take();
     while (fibers > 0) {
       waiter = loop.running();
@@ -386,7 +388,7 @@ Fork::Fork(FunctionRef f) : f_(f) {
   };
   if (!loop || loop->cancelled()) return;
   loop_ = loop;
-  if (!loop->start(branch, this)) loop_ = nullptr;
+  if (!loop->start(branch, this, kManyFibers)) loop_ = nullptr;
 }
 
 void Fork::wait() {

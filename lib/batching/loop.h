@@ -37,8 +37,8 @@ class Loop final : public Meeting {
   int64_t waits() const override { return running_->waits; }
   void note(const std::string& label, const char* reason) override;
 
-  /// Lets `run(argument)` run in another fiber. False if there cannot be one more.
-  bool start(void (*run)(void*), void* argument);
+  /// Lets `run(argument)` run in another fiber. False if there cannot be one more, or there are `limit`.
+  bool start(void (*run)(void*), void* argument, size_t limit);
   /// Suspends the running fiber until make_ready(it).
   void suspend();
   void make_ready(Task* task);
