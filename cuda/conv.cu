@@ -209,8 +209,13 @@ void add_bias(const Convolution& c) {
   });
 }
 
+bool convolve_by_dnn(ConvPart wanted, const Convolution& c) {
+  const RelaxedCaptureGuard guard(capturing());  // a new plan or its first run may load kernels
+  return dnn_convolve(wanted, c);
+}
+
 void convolve(ConvPart wanted, const Convolution& c) {
-  if (!dnn_convolve(wanted, c)) {
+  if (!convolve_by_dnn(wanted, c)) {
     const bool rounds = wanted == kConvWeight && is_half(c.dtype);
     rounds ? half_weight_by_gemm(c) : convolve_by_gemm(wanted, c);
   }

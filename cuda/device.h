@@ -144,19 +144,6 @@ class DeviceGuard {
   }
   int before_;
 };
-/// While it lives, the calling thread may make calls that CUDA refuses during another stream's capture
-/// (cudaThreadExchangeStreamCaptureMode): allocations that do not belong to the captured graph.
-class RelaxedCaptureGuard {
- public:
-  RelaxedCaptureGuard() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCaptureGuard() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCaptureGuard(const RelaxedCaptureGuard&) = delete;
-  RelaxedCaptureGuard& operator=(const RelaxedCaptureGuard&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 /// A device for calls that need some current device: one that is in use already, if there is one.
 int any_device();
 

@@ -1,6 +1,7 @@
 #include "cuda/dnn.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "cuda/dnn_plan.h"
 #include "cuda/plans.h"
@@ -25,23 +26,29 @@ void check(cudnnStatus_t status, const char* call) {
 }
 #define CUDNN_CHECK(call) check(call, #call)
 
+/// Where there is no plan; `failure`: other than a refusal.
+void report(const DnnProblem& problem, cudnnStatus_t failure) {
+  static constexpr const char* kWhat[] = {"the gradient of x of", "the gradient of the weight of", ""};
+  const Convolution& c = problem.conv;
+  std::ostringstream text;
+  text << "cuDNN has no plan for " << kWhat[problem.wanted] << " a convolution of " << name_of(c.dtype) << " of " << c.n
+       << " x " << c.in << " channels of " << c.x_size[0] << " x " << c.x_size[1] << " x " << c.x_size[2] << " with "
+       << c.out << " kernels of " << c.kernel[0] << " x " << c.kernel[1] << " x " << c.kernel[2];
+  if (failure != CUDNN_STATUS_SUCCESS) text << " (" << cudnnGetErrorString(failure) << ")";
+  note_fallback(text.str());
+}
+
 /// The first engine, in the order of cuDNN's heuristics, for which an execution plan can be built within kMaxWorkspace.
-/// Empty if there is none, which is remembered like a plan.
+/// Empty if there is none.
 class Plan {
  public:
   Plan(cudnnHandle_t handle, const DnnProblem& problem) {
-    const DnnTarget target{handle};
-    const std::optional<Descriptor> graph = dnn_graph(target, problem);
-    if (!graph) return;
-    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-      for (Descriptor& engine : dnn_engines(target, problem, *graph, mode)) {
-        plan_ = dnn_plan(target, engine);
-        if (plan_) workspace_ = workspace_of(*plan_);
-        if (plan_ && workspace_ <= kMaxWorkspace) return;
-        plan_.reset();
-      }
+    find(handle, problem);
+    if (!plan_) report(problem, failure_);
   }
   explicit operator bool() const { return plan_.has_value(); }
+  /// An empty plan is remembered unless something has failed, which need not be so the next time.
+  bool lasts() const { return plan_ || failure_ == CUDNN_STATUS_SUCCESS; }
 
   void run(cudnnHandle_t handle, const Convolution& c) const {
     const Scratch<char> workspace(std::max<int64_t>(workspace_, 1));
@@ -54,8 +61,22 @@ class Plan {
   }
 
  private:
+  void find(cudnnHandle_t handle, const DnnProblem& problem) {
+    const DnnTarget target{handle, nullptr, &failure_};
+    const std::optional<Descriptor> graph = dnn_graph(target, problem);
+    if (!graph) return;
+    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+      for (Descriptor& engine : dnn_engines(target, problem, *graph, mode)) {
+        plan_ = dnn_plan(target, engine);
+        if (plan_) workspace_ = workspace_of(*plan_);
+        if (plan_ && workspace_ <= kMaxWorkspace) return;
+        plan_.reset();
+      }
+  }
+
   std::optional<Descriptor> plan_;
   int64_t workspace_ = 0;
+  cudnnStatus_t failure_ = CUDNN_STATUS_SUCCESS;
 };
 
 using Key = PlanKey<26>;
@@ -85,6 +106,7 @@ struct Library {
 
 bool dnn_convolve(ConvPart wanted, const Convolution& c) {
   Library& library = of_this_thread<Library>();
+  if (!dnn_can_state(c)) return false;
   if (library.stream != stream()) {
     CUDNN_CHECK(cudnnSetStream(library.handle, stream()));
     library.stream = stream();

@@ -18,10 +18,17 @@ Descriptor::~Descriptor() {
 
 Descriptor& Descriptor::set_any(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const void* values,
                                 int64_t count) {
-  refused_ = refused_ || cudnnBackendSetAttribute(raw_, name, type, count, values) != CUDNN_STATUS_SUCCESS;
+  if (status_ == CUDNN_STATUS_SUCCESS) status_ = cudnnBackendSetAttribute(raw_, name, type, count, values);
   return *this;
 }
-bool Descriptor::finalize() { return !refused_ && cudnnBackendFinalize(raw_) == CUDNN_STATUS_SUCCESS; }
+bool Descriptor::finalize(cudnnStatus_t* failure) {
+  if (status_ == CUDNN_STATUS_SUCCESS) status_ = cudnnBackendFinalize(raw_);
+  const auto category = CUDNN_STATUS_CATEGORY(status_);
+  if (failure && status_ != CUDNN_STATUS_SUCCESS && category != CUDNN_STATUS_BAD_PARAM &&
+      category != CUDNN_STATUS_NOT_SUPPORTED)
+    *failure = status_;
+  return status_ == CUDNN_STATUS_SUCCESS;
+}
 
 int64_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, void* values,
                         int64_t most) const {
@@ -81,6 +88,16 @@ std::optional<int64_t> padding_after(const Convolution& c, size_t d) {
     if (after >= least && after - least < c.stride[d]) return after;
   return {};
 }
+
+}  // namespace
+
+bool dnn_can_state(const Convolution& c) {
+  for (size_t d = first_dimension(c); d < 3; ++d)
+    if (!padding_after(c, d)) return false;
+  return true;
+}
+
+namespace {
 
 std::optional<Descriptor> windows(const Convolution& c) {
   Dims stride, dilation, before, after;
@@ -145,7 +162,7 @@ std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& p
   operation.set(names.windows, *form).set(names.alpha, CUDNN_TYPE_DOUBLE, 1.0).set(names.beta, CUDNN_TYPE_DOUBLE, 0.0);
   if (!operation.finalize()) return {};
   if (target.handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
-  if (!graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation).finalize()) return {};
+  if (!graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation).finalize(target.failure)) return {};
   return graph;
 }
 
@@ -179,7 +196,7 @@ std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& p
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
   if (target.properties) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
-  if (!heuristics.finalize()) return {};
+  if (!heuristics.finalize(target.failure)) return {};
   const auto results = [&](void* raw, int64_t most) {
     return heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw, most);
   };
@@ -199,7 +216,7 @@ std::optional<Descriptor> dnn_plan(const DnnTarget& target, const Descriptor& en
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   else
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
-  if (!plan.finalize()) return {};
+  if (!plan.finalize(target.failure)) return {};
   return plan;
 }
 

@@ -37,8 +37,9 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, const Descriptor& other) {
     return set_any(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &other.raw_, 1);
   }
-  /// False if cuDNN refuses the descriptor or refused one of its attributes.
-  bool finalize();
+  /// False if cuDNN refuses the descriptor or refused one of its attributes. `failure`: gets the status if that says
+  /// more than that the problem is not supported: memory, say, or a library of cuDNN's that is missing.
+  bool finalize(cudnnStatus_t* failure = nullptr);
 
   /// The number of values of an attribute, the first `most` of which are written to `values`; 0 on an error.
   int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, void* values, int64_t most) const;
@@ -47,13 +48,14 @@ class Descriptor {
   Descriptor& set_any(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const void* values,
                       int64_t count);
   cudnnBackendDescriptor_t raw_ = nullptr;
-  bool refused_ = false;
+  cudnnStatus_t status_ = CUDNN_STATUS_SUCCESS;  // of the first attribute that was refused
 };
 
 /// The GPU to plan for: that of a handle or, without a handle, any GPU with these properties.
 struct DnnTarget {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
+  cudnnStatus_t* failure = nullptr;  // the last status that was no refusal of the problem, as of Descriptor::finalize
 };
 
 /// The unique ids of the tensors in a graph, by ConvPart.
@@ -67,6 +69,8 @@ struct DnnProblem {
   std::array<int64_t, 3> alignment;  // of data, by ConvPart
 };
 
+/// Whether cuDNN has a way to say this: its paddings are the same for a range of outputs, or there is none that fits.
+bool dnn_can_state(const Convolution& conv);
 /// The operation graph; nothing where cuDNN cannot express or refuses the problem.
 std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& problem);
 /// The engine configurations for a graph that are deterministic and exact enough, in the order of cuDNN's heuristics:

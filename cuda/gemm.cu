@@ -2,7 +2,10 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <string>
+#include <vector>
 
 #include "cuda/kernels.h"
 #include "cuda/plans.h"
@@ -91,6 +94,37 @@ void init_result(const Gemm& g) {
   });
 }
 
+// ---- products that cuBLASLt refuses, --------------------------------------------------------------------------------
+
+/// A thread an element.
+template <class T>
+__global__ void product_kernel(int64_t count, Gemm g) {
+  const Wide<T> alpha = static_cast<Wide<T>>(g.alpha), beta = static_cast<Wide<T>>(g.beta);
+  for (int64_t i = first_index(); i < count; i += index_step()) {
+    const int64_t line = i / g.n, column = i % g.n, matrix = line / g.m, row = line % g.m;
+    const T* a = static_cast<const T*>(g.a) + matrix * g.stride_a + (g.trans_a ? row : row * g.lda);
+    const T* b = static_cast<const T*>(g.b) + matrix * g.stride_b + (g.trans_b ? column * g.ldb : column);
+    const int64_t step_a = g.trans_a ? g.lda : 1, step_b = g.trans_b ? 1 : g.ldb;
+    Wide<T> sum = 0;
+    for (int64_t p = 0; p < g.k; ++p) sum += widen(a[p * step_a]) * widen(b[p * step_b]);
+    T& to = static_cast<T*>(g.c)[matrix * g.stride_c + row * g.ldc + column];
+    to = narrow<T>(beta == 0 ? alpha * sum : alpha * sum + beta * widen(to));
+  }
+}
+
+void multiply_slowly(const Gemm& g) {
+  const auto size = [](int64_t rows, int64_t columns) {
+    return std::to_string(rows) + " x " + std::to_string(columns);
+  };
+  note_fallback("cuBLASLt has no algorithm for " + size(g.m, g.k) + " times " + size(g.k, g.n) + " of " +
+                name_of(g.dtype));
+  const int64_t count = g.batch * g.m * g.n;
+  with_floating(g.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(product_kernel<T>, blocks_for(count), kThreads, 0, count, g);
+  });
+}
+
 // ---- epilogues by kernels of their own ------------------------------------------------------------------------------
 
 /// A matrix, or a batch of them.
@@ -167,20 +201,21 @@ class Plan {
   }
   /// Whether cuBLASLt has an algorithm.
   explicit operator bool() const { return found_; }
+  size_t workspace() const { return workspace_; }
 
   void run(cublasLtHandle_t handle, const Gemm& g) {
+    if (!workspace_) return run(handle, g, stream(), nullptr);
+    const Scratch<char> workspace(static_cast<int64_t>(workspace_));
+    run(handle, g, stream(), workspace.data());
+  }
+  void run(cublasLtHandle_t handle, const Gemm& g, cudaStream_t on, void* workspace) {
     set_row(g);
     const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
     const bool wide = g.dtype == kFloat64;
-    const auto multiply = [&](void* workspace) {
-      check(lt().matmul(handle, &product_, wide ? static_cast<const void*>(&g.alpha) : &alpha, g.b, &first_, g.a,
-                        &second_, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, &result_, g.c, &result_,
-                        &algorithm_, workspace, workspace_, stream()),
-            "cublasLtMatmul");
-    };
-    if (!workspace_) return multiply(nullptr);
-    const Scratch<char> workspace(static_cast<int64_t>(workspace_));
-    multiply(workspace.data());
+    check(lt().matmul(handle, &product_, wide ? static_cast<const void*>(&g.alpha) : &alpha, g.b, &first_, g.a,
+                      &second_, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, &result_, g.c, &result_,
+                      &algorithm_, workspace, workspace_, on),
+          "cublasLtMatmul");
   }
 
   /// What cuBLASLt does along with the product.
@@ -228,8 +263,7 @@ class Plan {
     int count = 0;
     const cublasStatus_t status =
         lt().heuristic(handle, &product_, &first_, &second_, &result_, &result_, &preference, 1, &result, &count);
-    const bool plain = epilogue_ == CUBLASLT_EPILOGUE_DEFAULT;
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (!plain && status == CUBLAS_STATUS_INVALID_VALUE)) return;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return;
     check(status, "cublasLtMatmulAlgoGetHeuristic");
     found_ = count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
     algorithm_ = result.algo, workspace_ = result.workspaceSize;
@@ -249,6 +283,58 @@ struct Library {
   Library() { check(lt().create(&handle), "cublasLtCreate"); }
 };
 
+// ---- whether NaN goes through ---------------------------------------------------------------------------------------
+
+/// cuBLASLt does not say what its RELU epilogues make of NaN: a product of NaNs on a stream of its own shows it.
+bool try_relu(Library& library, DType dtype, bool tf32) {
+  constexpr int64_t n = 64;
+  const RelaxedCaptureGuard guard;
+  const cudaMemPool_t memory = state_of(std::max(current.device, 0)).memory;
+  const size_t matrix = static_cast<size_t>(n * n * size_of(dtype));
+  Gemm g{
+      .dtype = dtype, .m = n, .n = n, .k = n, .a = nullptr, .lda = n, .b = nullptr, .ldb = n, .c = nullptr, .ldc = n};
+  g.relu = true;
+  cudaStream_t own = nullptr;
+  CUDA_CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+  void *data = nullptr, *workspace = nullptr;
+  bool keeps = false;
+  try {
+    CUDA_CHECK(cudaMallocFromPoolAsync(&data, 3 * matrix, memory, own));
+    CUDA_CHECK(cudaMemsetAsync(data, 0xff, 2 * matrix, own));  // NaN in each type
+    CUDA_CHECK(cudaMemsetAsync(static_cast<char*>(data) + 2 * matrix, 0, matrix, own));
+    g.a = data, g.b = static_cast<char*>(data) + matrix, g.c = static_cast<char*>(data) + 2 * matrix, g.bias = data;
+    Plan plan(library.handle, g, Alignments(g), tf32);
+    if (plan) {
+      if (plan.workspace()) CUDA_CHECK(cudaMallocFromPoolAsync(&workspace, plan.workspace(), memory, own));
+      plan.run(library.handle, g, own, workspace);
+      std::vector<unsigned char> bytes(matrix);
+      CUDA_CHECK(cudaMemcpyAsync(bytes.data(), g.c, matrix, cudaMemcpyDeviceToHost, own));
+      CUDA_CHECK(cudaStreamSynchronize(own));
+      const unsigned exponent = dtype == kFloat16 ? 0x7c00 : dtype == kFloat64 ? 0x7ff0 : 0x7f80;  // of a highest word
+      const size_t step = static_cast<size_t>(size_of(dtype));
+      keeps = true;
+      for (size_t end = step; end <= matrix; end += step)
+        keeps = keeps && ((bytes[end - 1] << 8u | bytes[end - 2]) & exponent) == exponent;
+    }
+  } catch (const reel::Error&) {  // of a refusal; what else there is will show in the next call
+    cudaGetLastError();
+  }
+  if (data) cudaFreeAsync(data, own);
+  if (workspace) cudaFreeAsync(workspace, own);
+  cudaStreamSynchronize(own);
+  cudaStreamDestroy(own);
+  return keeps;
+}
+
+/// Whether the RELU epilogue for this type returns NaN for NaN on the current device; tried once.
+bool relu_keeps_nan(Library& library, DType dtype, bool tf32) {
+  static std::atomic<signed char> known[kMaxDevices][8][2];  // 0: not yet; 1: it does; -1: it does not
+  std::atomic<signed char>& answer =
+      known[std::max(current.device, 0)][static_cast<size_t>(dtype)][static_cast<size_t>(tf32)];
+  if (answer == 0) answer = try_relu(library, dtype, tf32) ? 1 : -1;
+  return answer == 1;
+}
+
 // ---- the table's entry ----------------------------------------------------------------------------------------------
 
 /// A product of at most kMaxBatch batches.
@@ -258,6 +344,13 @@ void multiply(const Gemm& g) {
   const int64_t kind = static_cast<int64_t>(g.dtype) | g.trans_a << 8 | g.trans_b << 9 | tf32 << 10 |
                        alignments.key() << 16 | static_cast<int64_t>(Plan::epilogue_of(g)) << 32;
   Library& library = of_this_thread<Library>();
+  if (g.relu && !relu_keeps_nan(library, g.dtype, tf32)) {
+    Gemm rest = g;
+    rest.relu = false;
+    multiply(rest);
+    return apply_relu(g);
+  }
+  const RelaxedCaptureGuard guard(capturing());  // a heuristic or a first run may load kernels
   Plan& plan =
       library.plans.get({kind, g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c},
                         library.handle, g, alignments, tf32);
@@ -274,8 +367,7 @@ void multiply(const Gemm& g) {
     multiply(rest);
     return apply_relu(g);
   }
-  REEL_CHECK(g.bias, "gemm: cuBLAS has no algorithm for ", g.m, " x ", g.k, " times ", g.k, " x ", g.n, " of ",
-             g.dtype);
+  if (!g.bias) return multiply_slowly(g);
   init_result(g);
   rest.bias = nullptr, rest.beta = 1;
   multiply(rest);

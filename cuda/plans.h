@@ -34,12 +34,14 @@ class Plans {
  public:
   explicit Plans(size_t capacity) : capacity_(capacity) {}
 
-  /// The plan for `key`, or else a new one: Plan(arguments…).
+  /// The plan for `key`, or else a new one: Plan(arguments…). One that says it does not last() is made anew.
   template <class... A>
   Plan& get(const PlanKey<N>& key, const A&... arguments) {
     if (const auto found = places_.find(key); found != places_.end()) {
       entries_.splice(entries_.begin(), entries_, found->second);
-      return entries_.front().second;
+      if (lasts(entries_.front().second)) return entries_.front().second;
+      places_.erase(found);
+      entries_.pop_front();
     }
     entries_.emplace_front(std::piecewise_construct, std::forward_as_tuple(key), std::forward_as_tuple(arguments...));
     places_.emplace(key, entries_.begin());
@@ -51,6 +53,10 @@ class Plans {
   }
 
  private:
+  static bool lasts(const Plan& plan) {
+    if constexpr (requires { plan.lasts(); }) return plan.lasts();
+    return true;
+  }
   using Entries = std::list<std::pair<PlanKey<N>, Plan>>;
   size_t capacity_;
   Entries entries_;  // most recently used first

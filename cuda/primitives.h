@@ -19,7 +19,10 @@ class Pairs {
   }
   Key* keys() const { return keys_[0]; }
   int64_t* values() const { return values_[0]; }
-  void sort(int bits) { sort_pairs(n_, bits, keys_, values_); }
+  void sort(int bits) {
+    const RelaxedCaptureGuard guard(capturing());  // CUB asks for attributes of its kernels, which loads them
+    sort_pairs(n_, bits, keys_, values_);
+  }
 
  private:
   int64_t n_;

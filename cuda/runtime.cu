@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <new>
 
@@ -39,6 +41,20 @@ void fail(cudaError_t status, const char* call) {
                                        : "");
 }
 
+namespace {
+std::atomic<unsigned long long> fallback_count = 0;
+}  // namespace
+unsigned long long fallbacks() { return fallback_count; }
+void note_fallback(const std::string& what) {
+  constexpr unsigned kMost = 10;
+  const char* const wish = std::getenv("REEL_CUDA_FALLBACK");
+  REEL_CHECK(!wish || std::string_view(wish) != "error", what, ", and REEL_CUDA_FALLBACK=error forbids the slower way");
+  const auto before = fallback_count++;
+  if (before < kMost)
+    std::fprintf(stderr, "reel: %s: computed in a slower way%s\n", what.c_str(),
+                 before + 1 == kMost ? "; no more of this is reported" : "");
+}
+
 // ---- devices --------------------------------------------------------------------------------------------------------
 
 int CudaRuntime::device_count() {
@@ -68,6 +84,11 @@ DeviceState* make_state(int index) {
   CUDA_CHECK(cudaSetDevice(index));  // which may be refused: another process may have the device for itself
   auto state = std::make_unique<DeviceState>();
   state->index = index;
+  int pools = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
+  REEL_CHECK(pools, "cuda:", index,
+             " has no memory pools (cudaDevAttrMemoryPoolsSupported), which reel's tensors come ",
+             "from; some virtual GPUs have them only with unified memory switched on");
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.location = {cudaMemLocationTypeDevice, index};
@@ -107,6 +128,49 @@ int any_device() {
 }
 
 size_t max_shared_memory() { return state_of(std::max(current.device, 0)).max_shared_memory; }
+
+namespace {
+/// The kernels that have opted in to the most shared memory on a device: a hash table, which a thread has for itself
+/// and clears when it is half full.
+class OptedIn {
+ public:
+  bool has(const void* kernel) const {
+    for (size_t i = place_of(kernel); places_[i]; i = (i + 1) % kPlaces)
+      if (places_[i] == kernel) return true;
+    return false;
+  }
+  void add(const void* kernel) {
+    if (++count_ > kPlaces / 2) *this = {}, count_ = 1;
+    size_t i = place_of(kernel);
+    while (places_[i]) i = (i + 1) % kPlaces;
+    places_[i] = kernel;
+  }
+
+ private:
+  static constexpr size_t kPlaces = 512;
+  static size_t place_of(const void* kernel) {
+    return (reinterpret_cast<uintptr_t>(kernel) * 0x9e3779b97f4a7c15u) >> 55;
+  }
+  const void* places_[kPlaces] = {};
+  size_t count_ = 0;
+};
+}  // namespace
+
+void prepare_kernel(const void* kernel, bool large) {
+  thread_local std::unique_ptr<OptedIn> opted_in[kMaxDevices];
+  const int device = std::max(current.device, 0);
+  auto& known = opted_in[device];
+  if (!known) known = std::make_unique<OptedIn>();
+  if (known->has(kernel)) return;
+  const RelaxedCaptureGuard guard(capturing());
+  cudaFuncAttributes now;
+  CUDA_CHECK(cudaFuncGetAttributes(&now, kernel));  // loads it
+  if (!large) return;
+  const int most = static_cast<int>(max_shared_memory() - now.sharedSizeBytes);
+  if (now.maxDynamicSharedSizeBytes < most)
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+  known->add(kernel);
+}
 
 /// Its device is current.
 CudaStream::CudaStream(DeviceState& on, bool captures) : state(on), pool(new MemoryPool(this)), for_captures(captures) {

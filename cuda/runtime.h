@@ -3,10 +3,12 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "lib/device.h"
 #include "lib/dispatch.h"
 #include "lib/functors/number.h"
 #include "lib/view.h"
@@ -28,6 +30,12 @@ inline void check(cudaError_t status, const char* call) {
     fail(status, call);
 }
 #define CUDA_CHECK(call) ::reel::cuda::check(call, #call)
+
+/// Says on stderr (ten times at most) that a library has refused `what`, which is computed in a slower way. With
+/// REEL_CUDA_FALLBACK=error it throws instead.
+void note_fallback(const std::string& what);
+/// How often it was called.
+unsigned long long fallbacks();
 
 // ---- streams and memory ---------------------------------------------------------------------------------------------
 
@@ -52,6 +60,25 @@ void use(Device device);
 void wait_for_gpu(const char* what);
 /// Throws if wait_for_gpu would: for calls of CUDA that synchronize by themselves.
 void check_wait(const char* what);
+
+/// While it lives, the calling thread may make calls that CUDA refuses during a capture
+/// (cudaThreadExchangeStreamCaptureMode): allocations that do not belong to the captured graph, or the first use of a
+/// library's function, which loads code. What is launched on the captured stream is captured all the same.
+class RelaxedCaptureGuard {
+ public:
+  explicit RelaxedCaptureGuard(bool needed = true) : needed_(needed) { exchange(); }
+  ~RelaxedCaptureGuard() { exchange(); }
+  RelaxedCaptureGuard(const RelaxedCaptureGuard&) = delete;
+  RelaxedCaptureGuard& operator=(const RelaxedCaptureGuard&) = delete;
+
+ private:
+  void exchange() {
+    if (needed_) [[unlikely]]
+      cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+  bool needed_;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
 
 /// An argument of a kernel that is new each time a captured graph runs again: the step of an optimizer, say.
 ///
@@ -130,15 +157,13 @@ class Contiguous {
 /// How much shared memory a block may have on the current device.
 size_t max_shared_memory();
 /// More than 48 KiB of shared memory, static arrays included, take an opt-in by a kernel attribute: it is set once for
-/// each device, to the maximum.
-inline void opt_in_shared_memory(const void* kernel, size_t bytes) {
+/// each device, to the maximum. And a kernel's first launch loads it, which a capture refuses.
+void prepare_kernel(const void* kernel, bool large);
+inline void prepare_launch(const void* kernel, size_t shared) {
   constexpr size_t kMaxStatic = 24 << 10;
-  if (bytes <= (48 << 10) - kMaxStatic) return;
-  cudaFuncAttributes now;
-  CUDA_CHECK(cudaFuncGetAttributes(&now, kernel));
-  if (bytes > static_cast<size_t>(now.maxDynamicSharedSizeBytes))
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(max_shared_memory() - now.sharedSizeBytes)));
+  const bool large = shared > (48 << 10) - kMaxStatic;
+  if (large || capturing()) [[unlikely]]
+    prepare_kernel(kernel, large);
 }
 
 #if defined(__CUDACC__)
@@ -146,7 +171,7 @@ inline void opt_in_shared_memory(const void* kernel, size_t bytes) {
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   if (grid.x == 0 || refreshing) return;
-  opt_in_shared_memory(reinterpret_cast<const void*>(kernel), shared);
+  prepare_launch(reinterpret_cast<const void*>(kernel), shared);
   const auto call = [&](P... values) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
     check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared, stream()),
@@ -162,7 +187,7 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... a
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A&&... args) {
   if (grid.x == 0 || refreshing) return;
-  opt_in_shared_memory(reinterpret_cast<const void*>(kernel), shared);
+  prepare_launch(reinterpret_cast<const void*>(kernel), shared);
   check(simt::launch(kernel, grid, block, shared, stream(), std::forward<A>(args)...), "cudaLaunchKernel");
 }
 #define REEL_SHARED(T, name) T* const name = reinterpret_cast<T*>(::simt::dynamic_shared)

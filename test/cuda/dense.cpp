@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <string>
 
 #include "lib/core/tensor_impl.h"
 #include "lib/kernels/convolution.h"
@@ -13,6 +14,10 @@
 #include "reel/ops.h"
 #include "reel/precision.h"
 #include "reel/random.h"
+
+namespace reel::cuda {
+[[gnu::weak]] unsigned long long fallbacks();  // cuda/runtime.h; absent from a build without CUDA
+}
 
 using namespace reel;
 
@@ -150,6 +155,21 @@ TEST_CASE("products of all sizes, layouts and types are the CPU's", "[cuda]") {
     for (const DType dtype : kDTypes)
       for (const bool trans_a : {false, true})
         for (const bool trans_b : {false, true}) check_product(p, dtype, trans_a, trans_b);
+}
+
+TEST_CASE("what a library refuses is computed all the same", "[cuda]") {
+  if (!cuda::is_available() || !cuda::fallbacks) return;
+  const auto before = cuda::fallbacks();
+  for (const DType dtype : kDTypes) {
+    check_product({1, 71, 35, 2, false, 0.5, 0.25}, dtype, true, false);
+    check_product({73, 1, 35}, dtype, false, true);
+  }
+  const auto products = cuda::fallbacks() - before;
+  const Tensor x = randn({2, 3, 7, 9}, {.device = kCPU}), w = randn({4, 3, 2, 2}, {.device = kCPU});
+  CHECK(allclose(conv2d(x.to(kCUDA), w.to(kCUDA)).to(kCPU), conv2d(x, w), 1e-4, 1e-4));
+  const char *const lt = std::getenv("SIMT_LT"), *const dnn = std::getenv("SIMT_DNN");
+  CHECK((products > 0) == (lt && std::string(lt).find("refuse_one_row") != std::string::npos));
+  CHECK((cuda::fallbacks() - before > products) == (dnn && std::string(dnn) == "0"));
 }
 
 TEST_CASE("more products than a grid has blocks", "[cuda]") {

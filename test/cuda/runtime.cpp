@@ -63,6 +63,12 @@ TEST_CASE("a GPU without memory says who has it", "[cuda]") {
   CHECK(sum(kept).item<float>() == 1000);
 }
 
+TEST_CASE("a GPU without memory pools is refused", "[cuda]") {
+  const char* const pools = std::getenv("SIMT_POOLS");
+  if (!cuda::is_available() || !pools || std::string(pools) != "0") return;
+  CHECK_THROWS_WITH(zeros({1}, kOnGpu), Contains("cuda:0 has no memory pools"));
+}
+
 TEST_CASE("memory that other streams have freed is waited for", "[cuda]") {
   const int64_t most = more_than_half();
   if (!most) return;
@@ -362,6 +368,23 @@ TEST_CASE("two threads capture graphs at the same time, each with its first prod
   other.join();
   CHECK(results[0] == filled(42, 5));
   CHECK(results[1] == filled(42, 10));
+}
+
+TEST_CASE("a capture may be the first to use a kernel or a library's plan", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor x = randn({3, 2, 11, 13}), w = randn({5, 2, 3, 3}), m = randn({286, 17}), ids = randn({1, 419});
+  const auto work = [](const Tensor& x, const Tensor& w, const Tensor& m, const Tensor& ids) {
+    const Tensor y = relu(linear(x.view({3, 286}), m.t(), ones({17}, {.device = x.device()})));
+    return std::vector<Tensor>{conv2d(x, w), matmul(x.view({3, 286}), m), y, sort(ids).values, log_softmax(y, 1)};
+  };
+  const Tensor on_gpu[] = {x.to(kCUDA), w.to(kCUDA), m.to(kCUDA), ids.to(kCUDA)};
+  cuda::synchronize();
+  std::vector<Tensor> results;
+  cuda::Graph graph;
+  graph.capture([&] { results = work(on_gpu[0], on_gpu[1], on_gpu[2], on_gpu[3]); });
+  graph.replay();
+  const std::vector<Tensor> expected = work(x.to(kCPU), w.to(kCPU), m.to(kCPU), ids.to(kCPU));
+  for (size_t i = 0; i < expected.size(); ++i) CHECK(allclose(results[i].to(kCPU), expected[i], 1e-4, 1e-4));
 }
 
 TEST_CASE("a graph's replays on two streams come one after the other", "[cuda]") {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "check.h"
+#include "cuda/plans.h"
 
 using namespace checks;
 using simt::kAsan;
@@ -128,6 +129,19 @@ void barriers_order_shared_memory() {
   for (int i = 0; i < 3; ++i) launch(reverse<true>, 1, 256, 0, stream, numbers);
   std::reverse(expected.begin(), expected.end());
   EXPECT(values(numbers, 256, stream) == expected);
+}
+
+struct FleetingPlan {
+  int serial;
+  FleetingPlan(int& made) : serial(++made) {}
+  bool lasts() const { return serial >= 3; }
+};
+void plans_that_failed_are_made_anew() {
+  static int made = 0;
+  reel::cuda::Plans<1, FleetingPlan> plans(2);
+  const auto serial = [&](int64_t key) { return plans.get({key}, std::ref(made)).serial; };
+  EXPECT(serial(7) == 1 && serial(7) == 2 && serial(7) == 3 && serial(7) == 3);
+  EXPECT(serial(8) == 4 && serial(7) == 3 && serial(9) == 5 && serial(7) == 3 && serial(8) == 6);
 }
 
 void launches_have_limits() {

@@ -5,7 +5,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "test/simt/simt.h"
@@ -67,6 +69,17 @@ bool has_relu(const Product& p) {
   return p.epilogue == CUBLASLT_EPILOGUE_RELU || p.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
 }
 bool has_sums(const Product& p) { return p.epilogue == CUBLASLT_EPILOGUE_BGRADB; }
+/// Whether SIMT_LT names a way in which a real library might behave. plain: there are no epilogues; refuse_one_row: nor
+/// products of one row or column; relu_nan: RELU makes 0 of NaN.
+bool behaves(std::string_view way) {
+  const char* const ways = std::getenv("SIMT_LT");
+  return ways && std::string_view(ways).find(way) != std::string_view::npos;
+}
+template <class T>
+T rectified(T value) {
+  static const bool drops_nan = behaves("relu_nan");
+  return value < 0 || (drops_nan && value != value) ? T(0) : value;
+}
 bool aligned(const void* data, uint64_t to) { return reinterpret_cast<uintptr_t>(data) % to == 0; }
 
 cublasStatus_t check(const Product& p, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
@@ -132,7 +145,7 @@ void multiply(const Product& p, const Layout& a, const Layout& b, const Layout& 
     for (int64_t i = 0; i < d.rows; ++i) {
       float value = sum[size_t(j * d.rows + i)];
       if (has_bias(p)) value += float(static_cast<const T*>(p.bias)[i]);
-      if (has_relu(p) && value < 0) value = 0;
+      if (has_relu(p)) value = rectified(value);
       z[j * d.ld + i] = T(value);
     }
 }
@@ -149,7 +162,8 @@ void run(const Product& p, const Layout& a, const Layout& b, const Layout& d, do
       for (int64_t row = 0; row < d.rows; ++row) {
         T& value = to[column * d.ld + row];
         if (has_bias(p)) value += static_cast<const T*>(p.bias)[row];
-        if (has_relu(p) && value < T(0)) value = T(0);
+        if constexpr (sizeof(T) > 2)
+          if (has_relu(p)) value = rectified(value);
       }
   }
   if (!has_sums(p)) return;
@@ -236,10 +250,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
                                               int wanted, cublasLtMatmulHeuristicResult_t* results, int* count) {
   *count = 0;
+  if (simt::refuse_while_capturing() != cudaSuccess) return CUBLAS_STATUS_INTERNAL_ERROR;  // it may load kernels
   const Product& p = in<Product>(product);
   const Layout &la = in<Layout>(a), &lb = in<Layout>(b), &lc = in<Layout>(c), &ld = in<Layout>(d);
   if (const cublasStatus_t status = check(p, la, lb, lc, ld); status != CUBLAS_STATUS_SUCCESS || wanted < 1)
     return wanted < 1 ? CUBLAS_STATUS_INVALID_VALUE : status;
+  if (behaves("plain") && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (behaves("refuse_one_row") && (ld.rows == 1 || ld.columns == 1)) return CUBLAS_STATUS_INVALID_VALUE;
   const Preference& limits = in<Preference>(preference);
   const uint32_t workspace = la.columns >= 32 && limits.workspace >= 4096 ? 4096 : 0;
   *results = {};
@@ -256,6 +273,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
+  if (simt::refuse_while_capturing() != cudaSuccess) return CUBLAS_STATUS_INTERNAL_ERROR;  // a first run loads kernels
   const Product p = in<Product>(product);
   const Layout la = in<Layout>(a_layout), lb = in<Layout>(b_layout), ld = in<Layout>(d_layout);
   if (const cublasStatus_t status = check(p, la, lb, in<Layout>(c_layout), ld); status != CUBLAS_STATUS_SUCCESS)

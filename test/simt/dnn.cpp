@@ -12,6 +12,7 @@
 #include "cuda/runtime.h"
 #include "lib/kernels/convolution.h"
 #include "lib/kernels/table.h"
+#include "test/simt/streams.h"
 
 namespace reel::cuda {
 namespace {
@@ -49,7 +50,11 @@ void run(ConvPart wanted, const Convolution& c) {
 
 bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
   const char* known = std::getenv("SIMT_DNN");
-  if (known && std::string_view(known) == "0") return false;
+  if (known && std::string_view(known) == "0") {
+    note_fallback("SIMT_DNN=0 refuses convolutions");
+    return false;
+  }
+  CUDA_CHECK(simt::refuse_while_capturing());  // a new plan or its first run loads kernels
   Convolution c = conv;
   c.bias = nullptr;
   simt::enqueue(stream(), [=] { run(wanted, c); });

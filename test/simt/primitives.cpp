@@ -4,6 +4,8 @@
 #include <numeric>
 #include <vector>
 
+#include "test/simt/streams.h"
+
 // cuda/primitives.h for the CPU.
 namespace reel::cuda {
 namespace {
@@ -12,6 +14,7 @@ namespace {
 template <class Key>
 void sort_on_host(int64_t n, int bits, Key* (&keys)[2], int64_t* (&values)[2]) {
   if (n < 2 || bits == 0) return;
+  CUDA_CHECK(simt::refuse_while_capturing());  // CUB loads its kernels
   simt::enqueue(stream(), [n, bits, from = keys[0], to = keys[1], value = values[0], moved = values[1]] {
     const Key mask = bits == 8 * sizeof(Key) ? ~Key(0) : static_cast<Key>((Key(1) << bits) - 1);
     std::vector<int64_t> order(n);

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <new>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -239,6 +240,16 @@ std::map<const void*, size_t>& shared_limits() {
   return all[static_cast<size_t>(current_device)];
 }
 
+/// CUDA loads a kernel when it is first used on a device, which a capture refuses.
+cudaError_t load(const void* kernel) {
+  static auto& loaded = *new std::set<std::pair<int, const void*>>;
+  const std::pair key(current_device, kernel);
+  if (loaded.contains(key)) return cudaSuccess;
+  const cudaError_t status = refuse_while_capturing();
+  if (status == cudaSuccess) loaded.insert(key);
+  return status;
+}
+
 struct Name {
   cudaError_t status;
   const char *name, *text;
@@ -315,6 +326,7 @@ cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t share
                       block.z <= 64 && block.x * block.y * block.z <= 1024 && grid.x > 0 && grid.y > 0 && grid.z > 0 &&
                       grid.x <= 2147483647u && grid.y <= 65535 && grid.z <= 65535;
     if (!fits) return cudaErrorInvalidConfiguration;
+    if (const cudaError_t status = load(kernel); status != cudaSuccess) return status;
     const auto allowed = shared_limits().find(kernel);
     return shared > (allowed == shared_limits().end() ? kShared : allowed->second) ? cudaErrorInvalidValue
                                                                                    : cudaSuccess;
@@ -379,6 +391,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     p.memPitch = 2147483647, p.textureAlignment = 512, p.texturePitchAlignment = 32;
     p.asyncEngineCount = 3, p.concurrentKernels = 1, p.streamPrioritiesSupported = 1;
     p.unifiedAddressing = p.canMapHostMemory = p.managedMemory = p.memoryPoolsSupported = 1;
+    const char* const have_pools = std::getenv("SIMT_POOLS");  // 0: as on some virtual GPUs
+    if (have_pools && !std::strcmp(have_pools, "0")) p.memoryPoolsSupported = 0;
     p.hostRegisterSupported = p.cooperativeLaunch = p.clusterLaunch = 1;
     p.globalL1CacheSupported = p.localL1CacheSupported = 1;
     *properties = p;
@@ -467,6 +481,9 @@ cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) { return cudaD
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
   return call([&] {
     const auto [type, device] = properties->location;
+    cudaDeviceProp device_properties;
+    if (cudaGetDeviceProperties(&device_properties, device) != cudaSuccess || !device_properties.memoryPoolsSupported)
+      return cudaErrorNotSupported;
     if (properties->allocType != cudaMemAllocationTypePinned || type != cudaMemLocationTypeDevice || device < 0 ||
         device >= device_count())
       return cudaErrorInvalidValue;
@@ -639,6 +656,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   return call([&] {
     *attributes = {};
+    if (const cudaError_t status = load(kernel); status != cudaSuccess) return status;
     attributes->maxThreadsPerBlock = 1024;
     attributes->numRegs = 64;
     attributes->ptxVersion = attributes->binaryVersion = 90;

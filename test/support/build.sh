@@ -1,13 +1,14 @@
 # shellcheck shell=bash disable=SC2034  # what it sets is used by its readers
 # Sourced by test/run, test/gpu, test/fuzz/run, samples/run, bench/run and .ci/run.
 # REEL_NO_INSTALL=1   only says which Debian packages are missing, and goes on
+# REEL_BUILD          the folder of what is built, build/ unless it is set
 # REEL_NO_BUILD=1     takes what is built already
 # REEL_CUDA=ON|OFF    whether the CUDA sources are built; otherwise they are where there is a CUDA toolkit and, for
 #                     samples and benchmarks, a GPU
 # REEL_CMAKE_ARGS     more arguments for cmake
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-build=$root/build
+build=${REEL_BUILD:-$root/build}
 library_packages=(cmake ninja-build g++ ccache pkg-config libopenblas-dev libdnnl-dev zlib1g-dev libxsimd-dev libxtensor-dev
   libxtensor-blas-dev libfmt-dev nlohmann-json3-dev libgloo-dev)
 
