@@ -1,4 +1,6 @@
 #pragma once
+#include <cstring>
+
 #include "cuda/runtime.h"
 
 // Vectorized memory access: adjacent elements that a thread loads or stores with one instruction, 16 bytes at most,
@@ -25,9 +27,24 @@ template <class T>
 __device__ AlignedVector<T> load_vector(const T* from) {
   return *reinterpret_cast<const AlignedVector<T>*>(from);
 }
-template <class T>
-__device__ void store_vector(T* to, const AlignedVector<T>& vector) {
-  *reinterpret_cast<AlignedVector<T>*>(to) = vector;
+/// By stores of 16 bytes, which an assignment is not where another branch stores the elements one by one: nvcc merges
+/// the two into the narrow ones.
+template <class T, int n>
+__device__ void store_vector(T* to, const AlignedVector<T, n>& vector) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof vector % sizeof(uint4) == 0) {
+    uint4 words[sizeof vector / sizeof(uint4)];
+    memcpy(words, &vector, sizeof vector);
+    for (size_t k = 0; k < sizeof vector / sizeof(uint4); ++k)
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                   :
+                   : "l"(__cvta_generic_to_global(reinterpret_cast<uint4*>(to) + k)), "r"(words[k].x), "r"(words[k].y),
+                     "r"(words[k].z), "r"(words[k].w)
+                   : "memory");
+    return;
+  }
+#endif
+  *reinterpret_cast<AlignedVector<T, n>*>(to) = vector;
 }
 
 /// Elements i, i + 1, … of a row of n, as many as a vector of T has, converted to the type that is computed in;

@@ -391,6 +391,9 @@ void captures_refuse() {
     float* const to = make<float>(1, s);
     return cudaMemcpyAsync(to, &host, 4, cudaMemcpyHostToDevice, s);  // not pinned
   });
+  refuses(cudaErrorStreamCaptureUnsupported, [](cudaStream_t s) {  // a kernel that was not loaded before
+    return simt::launch(read_shared, 1, 32, 4096, s, static_cast<float*>(nullptr));
+  });
   refuses(cudaErrorStreamCaptureImplicit,
           [](cudaStream_t) { return simt::launch(set, 1, 32, 0, nullptr, static_cast<float*>(nullptr), 0, 1.f); });
   refuses(cudaErrorStreamCaptureIsolation, [&](cudaStream_t s) { return cudaStreamWaitEvent(s, before, 0); });

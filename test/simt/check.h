@@ -50,8 +50,14 @@ template <class T>
 void upload(T* to, const std::vector<T>& from, cudaStream_t stream) {
   SUCCEED(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
 }
+/// Loads the kernel first, which a capture would refuse.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, A... args) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaFuncAttributes attributes;
+  SUCCEED(cudaThreadExchangeStreamCaptureMode(&mode));
+  SUCCEED(cudaFuncGetAttributes(&attributes, kernel));
+  SUCCEED(cudaThreadExchangeStreamCaptureMode(&mode));
   SUCCEED(simt::launch(kernel, grid, block, shared, stream, args...));
 }
 
