@@ -84,7 +84,8 @@ struct DeviceState {
   bool opened_to[kMaxDevices] = {};  // devices for which peer access to its memory was set up
   MemoryBlock* spare = nullptr;
   int64_t in_use = 0, peak = 0;
-  std::mutex events_mutex;  // guards events
+  int64_t kept = 0, most_kept = 0;  // bytes of large blocks in free lists
+  std::mutex events_mutex;          // guards events
   std::vector<cudaEvent_t> events;
 };
 DeviceState& state_of(int index);

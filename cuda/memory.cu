@@ -12,8 +12,10 @@
 namespace reel::cuda {
 namespace {
 
-// Blocks of up to 1 MiB are cut from slabs and kept in free lists, by stream and size; four sizes to a doubling. Larger
-// ones come from the driver's pool, which can give one's memory to another of a different size.
+// Free blocks are kept in lists, by stream and size; four lists to a doubling. Those of up to 1 MiB are cut from slabs
+// and as large as their list allows. Larger ones come from the driver's pool, rounded up by a sixteenth at most; of
+// them the lists keep a quarter of the GPU's memory, and none when memory runs out: the driver can give one's memory to
+// another of a different size.
 constexpr size_t kSmall = size_t{1} << 20, kSlab = size_t{8} << 20, kGrain = 256;
 
 int class_of(size_t bytes) {
@@ -36,10 +38,42 @@ bool caching() {
   return on;
 }
 
+size_t rounded(size_t bytes) {
+  const size_t step = std::bit_floor(bytes) / 16;
+  return (bytes + step - 1) / step * step;
+}
+bool is_large(const MemoryBlock& block) { return !block.pool->of_graph && block.bytes > kSmall; }
+
+/// The first block of a list that has so many bytes, or nullptr. A list's blocks differ by a quarter at most.
+MemoryBlock* take_free(DeviceState& state, MemoryBlock** list, size_t bytes) {
+  constexpr int kMostTried = 32;
+  for (int i = 0; i < kMostTried && *list; ++i, list = &(*list)->next) {
+    MemoryBlock* const block = *list;
+    if (block->bytes < bytes) continue;
+    *list = std::exchange(block->next, nullptr);
+    if (is_large(*block)) state.kept -= static_cast<int64_t>(block->bytes);
+    return block;
+  }
+  return nullptr;
+}
+
+/// Gives the large blocks in free lists back to the driver.
+void free_kept(DeviceState& state) {
+  for (const CudaStream* stream : state.streams)
+    for (int c = class_of(kSmall) + 1; c < kClasses; ++c)
+      while (MemoryBlock* block = stream->pool->free[c]) {
+        stream->pool->free[c] = block->next;
+        cudaFreeAsync(block->data, stream->stream);
+        state.kept -= static_cast<int64_t>(block->bytes);
+        block->next = std::exchange(state.spare, block);
+      }
+}
+
 /// Completes pending frees and returns the memory to the driver. Streams are synchronized one by one:
 /// cudaDeviceSynchronize would invalidate captures of other threads.
 void reclaim(DeviceState& state) {
   const RelaxedCaptureGuard guard;
+  free_kept(state);
   for (const CudaStream* stream : state.streams) cudaStreamSynchronize(stream->stream);
   cudaMemPoolTrimTo(state.memory, 0);
 }
@@ -121,13 +155,11 @@ void* allocate(size_t bytes, MemoryBlock** result) {
   const Capture* capture = ongoing_capture();
   MemoryPool& pool = capture ? *capture->pool : *stream.pool;
   std::lock_guard lock(state.mutex);
-  const bool small = bytes <= kSmall, listed = pool.of_graph || (small && caching());
+  const bool small = bytes <= kSmall, listed = pool.of_graph || caching();
   const int c = listed ? class_of(bytes) : -1;
-  MemoryBlock* block;
-  if (listed && pool.free[c]) {
-    block = std::exchange(pool.free[c], pool.free[c]->next);
-  } else {
-    const size_t size = listed ? bytes_of(c) : std::max<size_t>(bytes, 1);
+  MemoryBlock* block = listed ? take_free(state, &pool.free[c], bytes) : nullptr;
+  if (!block) {
+    const size_t size = !listed ? std::max<size_t>(bytes, 1) : small || pool.of_graph ? bytes_of(c) : rounded(bytes);
     void* data = new_memory(pool, size, listed && small);
     block = new_block(state);
     block->data = data, block->bytes = size, block->size_class = c, block->pool = &pool;
@@ -152,8 +184,11 @@ void release(MemoryBlock* block) {
   block->users.clear();
   count(state, -static_cast<int64_t>(block->bytes));
   MemoryBlock** list = &state.spare;
-  if (block->size_class >= 0) {
+  const auto bytes = static_cast<int64_t>(block->bytes);
+  const bool large = is_large(*block);
+  if (block->size_class >= 0 && (!large || state.kept + bytes <= state.most_kept)) {
     list = &pool.free[block->size_class];
+    if (large) state.kept += bytes;
   } else {
     const DeviceGuard guard(state.index);
     cudaFreeAsync(block->data, stream.stream);
@@ -202,7 +237,13 @@ void CudaRuntime::empty_cache(int device) {
   synchronize(device);
   const DeviceGuard guard(device);
   empty_pinned_cache();
-  CUDA_CHECK(cudaMemPoolTrimTo(state_of(device).memory, 0));
+  DeviceState& state = state_of(device);
+  {
+    const std::lock_guard lock(state.mutex);
+    free_kept(state);
+  }
+  synchronize(device);
+  CUDA_CHECK(cudaMemPoolTrimTo(state.memory, 0));
 }
 
 }  // namespace reel::cuda

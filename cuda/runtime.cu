@@ -98,6 +98,9 @@ DeviceState* make_state(int index) {
   int most = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, index));
   state->max_shared_memory = static_cast<size_t>(most);
+  size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  state->most_kept = static_cast<int64_t>(total / 4);
   void* memory = nullptr;
   CUDA_CHECK(cudaHostAlloc(&memory, sizeof(IndexError), cudaHostAllocPortable | cudaHostAllocMapped));
   state->index_error = new (memory) IndexError{};

@@ -1,6 +1,8 @@
 // The number of kernels that an iteration launches, which determines its time for small models. Only test/simt counts
 // them.
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
 
 #include "reel/cuda.h"
 #include "reel/nn.h"
@@ -10,7 +12,8 @@
 
 namespace simt {
 [[gnu::weak]] extern unsigned long long launches();
-}
+[[gnu::weak]] extern unsigned long long driver_calls();
+}  // namespace simt
 
 using namespace reel;
 
@@ -25,7 +28,45 @@ unsigned long long launched(const F& work) {
   return simt::launches() - before;
 }
 
+/// The calls of CUDA's runtime that work() makes when it is called for the third time.
+template <class F>
+unsigned long long called(const F& work) {
+  work(), work();
+  const auto before = simt::driver_calls();
+  work();
+  return simt::driver_calls() - before;
+}
+
 }  // namespace
+
+TEST_CASE("an op calls CUDA for its kernel alone, however large its result", "[cuda]") {
+  const char* const cache = std::getenv("REEL_CUDA_CACHE");
+  if (!cuda::is_available() || !simt::driver_calls || (cache && std::string(cache) == "0")) return;
+  for (const int64_t n : {10, 1 << 18, 3 << 18, 5000000}) {
+    CAPTURE(n);
+    const Tensor x = ones({n}, {.device = kCUDA});
+    CHECK(called([&] { x + 1; }) == 1);
+    CHECK(called([&] { (x + 1) * 2; }) == 2);
+    CHECK(called([&] { sum(x.narrow(0, 0, 10)); }) == 1);
+  }
+  const Tensor a = ones({600, 700}, {.device = kCUDA}), b = ones({700, 800}, {.device = kCUDA});
+  const Tensor rows = ones({300, 3000}, {.device = kCUDA}), wide = ones({7, 9000}, {.device = kCUDA});
+  CHECK(called([&] { matmul(a, b); }) == 1);
+  CHECK(called([&] { softmax(rows, 1); }) == 1);
+  CHECK(called([&] { softmax(wide, 1); }) == 1);
+  CHECK(called([&] { sum(rows, 1); }) == 1);
+}
+
+TEST_CASE("empty_cache gives large blocks back", "[cuda]") {
+  if (!cuda::is_available()) return;
+  cuda::empty_cache();
+  const auto before = cuda::memory_stats();
+  for (int64_t n : {3, 4, 5, 6, 7}) ones({n << 20}, {.device = kCUDA});
+  cuda::synchronize();
+  cuda::empty_cache();
+  CHECK(cuda::memory_stats().in_use == before.in_use);
+  CHECK(cuda::memory_stats().cached <= before.cached);
+}
 
 TEST_CASE("gradients of few parameters are clipped by three kernels", "[cuda]") {
   if (!cuda::is_available() || !simt::launches) return;

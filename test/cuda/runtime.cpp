@@ -87,6 +87,13 @@ TEST_CASE("memory that other streams have freed is waited for", "[cuda]") {
   CHECK(other[most].item<float>() == 2);
 }
 
+TEST_CASE("memory that is kept for one size is given to another", "[cuda]") {
+  const int64_t whole = more_than_half() * 5 / 3;  // as much as there is room for
+  if (!whole) return;
+  { const Tensor kept = zeros({whole / 5}, kOnGpu); }
+  CHECK(zeros({whole * 4 / 5}, kOnGpu)[0].item<float>() == 0);
+}
+
 TEST_CASE("pinned memory is not reused while a GPU reads it", "[cuda]") {
   if (!cuda::is_available()) return;
   std::vector<Tensor> copies;

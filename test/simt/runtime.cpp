@@ -319,9 +319,15 @@ unsigned long long launches() {
   return launch_count();
 }
 
+unsigned long long driver_calls() {
+  const std::lock_guard lock(state().mutex);
+  return state().calls;
+}
+
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared) {
   return call([&] {
     ++launch_count();
+    --state().calls;  // enqueue() counts the launch
     const bool fits = block.x > 0 && block.y > 0 && block.z > 0 && block.x <= 1024 && block.y <= 1024 &&
                       block.z <= 64 && block.x * block.y * block.z <= 1024 && grid.x > 0 && grid.y > 0 && grid.z > 0 &&
                       grid.x <= 2147483647u && grid.y <= 65535 && grid.z <= 65535;

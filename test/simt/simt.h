@@ -59,6 +59,8 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
 void run(const void* kernel, dim3 grid, dim3 block, size_t shared, const std::function<void()>& body);
 /// The number of kernels launched so far; those of a capture count once.
 unsigned long long launches();
+/// The number of calls of CUDA's runtime so far, launches included.
+unsigned long long driver_calls();
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared);
 
 template <class... P, class... A>

@@ -116,6 +116,8 @@ struct State {
   std::recursive_mutex mutex;
   std::condition_variable_any changed;  // of gates
   bool in_host_function = false;
+  int depth = 0;  // of calls that call others
+  unsigned long long calls = 0;
 };
 State& state();
 inline thread_local cudaError_t last_error = cudaSuccess;
@@ -128,7 +130,9 @@ template <class F>
 cudaError_t call(const F& function) {
   check_current();
   const std::lock_guard lock(state().mutex);
+  state().calls += state().depth++ == 0;
   const cudaError_t status = state().in_host_function ? cudaErrorNotPermitted : function();
+  --state().depth;
   if (status != cudaSuccess) last_error = status;
   return status;
 }
