@@ -6,9 +6,10 @@
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
 //
-// Sums are taken in double precision, and those of x and x² as of differences from x's first element: with E[x²] -
-// E[x]² as it stands, a large mean would cost a small variance its digits. The mean is subtracted as a sum of two
-// numbers of the elements' type (high and low part) for the same reason.
+// Sums over threads are taken in double precision. A row in registers is summed twice, first for its mean and then for
+// its distances from that; other sums of x and x² are of differences from x's first element: with E[x²] - E[x]² as it
+// stands, a large mean would cost a small variance its digits. The mean is subtracted as a sum of two numbers of the
+// elements' type (high and low part) for the same reason.
 namespace reel::cuda {
 namespace {
 
@@ -124,19 +125,52 @@ struct RowNorm {
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kMaxThreads) row_norm_register_kernel(const RowNorm<T> job) {
+/// The row's squared distances from its mean, in the elements' type: there are few in a thread. Where they are too
+/// large for it, in double precision.
+template <class T, int kHeld>
+__device__ double sum_of_squares(RowRegisters<T, kHeld>& x, const RowSlice<T>& slice, const RowTeams& rows,
+                                 const Centre<Wide<T>>& centre) {
+  Wide<T> part = 0;
+  x.for_each(slice, rows, [&](Wide<T> item, int64_t) {
+    const Wide<T> d = centre(item);
+    part += d * d;
+  });
+  const double sum = team_reduce(static_cast<double>(part), Plus(), rows.team);
+  if constexpr (sizeof(Wide<T>) == sizeof(float)) {
+    const bool too_large = sum > 1e38 || sum != sum;  // of one row at least that the warp has
+    if (rows.team > kWarp ? too_large : __any_sync(~0u, too_large)) {
+      double wide = 0;
+      x.for_each(slice, rows, [&](Wide<T> item, int64_t) {
+        const double d = static_cast<double>(centre(item));
+        wide += d * d;
+      });
+      return team_reduce(wide, Plus(), rows.team);
+    }
+  }
+  return sum;
+}
+
+template <class T, int kHeld>
+__global__ void __launch_bounds__(kMaxTeam) row_norm_register_kernel(const RowNorm<T> job) {
+  using W = Wide<T>;
   const RowSlice<T> slice(job.rows);
   const T* const from = job.x + slice.row * job.rows.n;
-  const double origin = slice.valid ? job.origin(from) : 0;
-  RowRegisters<T> x;
+  const W origin = slice.valid ? static_cast<W>(job.origin(from)) : W(0);
+  RowRegisters<T, kHeld> x;
   x.load(from, slice, job.rows, slice.valid, 0);
-  Sums sums{};
-  x.for_each(slice, job.rows, [&](Wide<T> item, int64_t) { add_distance(&sums, static_cast<double>(item), origin); });
-  const Moments moments = job.finish(slice, team_reduce(sums, PlusSums(), job.rows.team), origin);
+  Moments moments{};
+  if (job.center) {
+    W part = 0;
+    x.for_each(slice, job.rows, [&](W item, int64_t) { part += item - origin; });
+    const double sum = team_reduce(static_cast<double>(part), Plus(), job.rows.team);
+    moments.mean = static_cast<double>(origin) + sum / static_cast<double>(job.rows.n);
+  }
+  const Centre<W> centre(moments.mean);
+  moments.variance = sum_of_squares(x, slice, job.rows, centre) / static_cast<double>(job.rows.n);
   if (!slice.valid) return;
-  const Centre<Wide<T>> centre(moments.mean);
-  const Wide<T> scale = static_cast<Wide<T>>(rstd_of(moments.variance, job.eps));
+  if (slice.is_leader) job.mean[slice.row] = moments.mean, job.variance[slice.row] = moments.variance;
+  const W scale = static_cast<W>(rstd_of(moments.variance, job.eps));
+#pragma unroll
   for (int p = 0; p < x.kVectors; ++p)
     job.normalize(x.items[p], slice.row, slice.first + p * slice.step, centre, scale);
   x.store(job.y + slice.row * job.rows.n, slice, job.rows);
@@ -166,8 +200,8 @@ __global__ void __launch_bounds__(kMaxThreads) row_norm_multipass_kernel(const R
 }
 
 template <class T>
-RowTeams row_teams_of(const Norm& norm, std::initializer_list<const void*> arrays) {
-  RowTeams rows = make_row_teams<T>(norm.outer * norm.groups, norm.channels * norm.inner, arrays);
+RowTeams row_teams_of(const Norm& norm, std::initializer_list<const void*> arrays, int most = kMany) {
+  RowTeams rows = make_row_teams<T>(norm.outer * norm.groups, norm.channels * norm.inner, arrays, most);
   if (norm.inner == 1) rows.aligned = rows.aligned && is_aligned(norm.weight) && is_aligned(norm.bias);
   return rows;
 }
@@ -185,8 +219,10 @@ void row_norm(const Norm& norm) {
                          norm.center,
                          norm.mean,
                          norm.variance};
-    launch(rows.fits_registers() ? row_norm_register_kernel<T> : row_norm_multipass_kernel<T>, rows.blocks(),
-           rows.block(), 0, job);
+    with_held(rows, [&](auto held) {
+      launch(rows.fits_registers() ? row_norm_register_kernel<T, held> : row_norm_multipass_kernel<T>, rows.blocks(),
+             rows.block(), 0, job);
+    });
   });
 }
 
@@ -228,6 +264,12 @@ struct RowNormGrad {
     const int64_t at = slice.row * rows.n, n = slice.valid ? rows.n : 0;
     load_items(g_items, g + at, i, n, rows.aligned, W(0));
     load_items(z, x + at, i, n, rows.aligned, W(0));
+    standardize(z, slice, standard, i);
+  }
+  /// x̂ from x.
+  __device__ void standardize(W (&z)[kVectorSize], const RowSlice<T>& slice, const Standard<W>& standard,
+                              int64_t i) const {
+    const int64_t n = slice.valid ? rows.n : 0;
     for (int k = 0; k < kVectorSize; ++k) z[k] = i + k < n ? standard(z[k]) : W(0);
   }
   /// h from g.
@@ -250,20 +292,24 @@ struct RowNormGrad {
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kMaxThreads) row_norm_grad_register_kernel(const RowNormGrad<T> job) {
+template <class T, int kHeld>
+__global__ void __launch_bounds__(kMaxTeam) row_norm_grad_register_kernel(const RowNormGrad<T> job) {
   const RowSlice<T> slice(job.rows);
   const Standard<Wide<T>> standard = job.standard(slice);
   if (!job.gx) return;
-  RowRegisters<T> h, z;
+  RowRegisters<T, kHeld> h, z;
+  h.load(job.g + slice.row * job.rows.n, slice, job.rows, slice.valid, 0);
+  z.load(job.x + slice.row * job.rows.n, slice, job.rows, slice.valid, 0);
   Sums sums{};
+#pragma unroll
   for (int p = 0; p < h.kVectors; ++p) {
-    job.load(h.items[p], z.items[p], slice, standard, slice.first + p * slice.step);
+    job.standardize(z.items[p], slice, standard, slice.first + p * slice.step);
     job.weigh(h.items[p], slice, slice.first + p * slice.step);
     job.add(&sums, h.items[p], z.items[p]);
   }
   sums = team_reduce(sums, PlusSums(), job.rows.team);
   if (!slice.valid) return;
+#pragma unroll
   for (int p = 0; p < h.kVectors; ++p)
     job.store(h.items[p], z.items[p], slice, standard.rstd, sums, slice.first + p * slice.step);
 }
@@ -305,16 +351,19 @@ __global__ void __launch_bounds__(kMaxFusedThreads)
   constexpr int kVectorSize = AlignedVector<T>::kSize;
   RowSlice<T> slice(job.rows);
   const int64_t team = slice.row;
-  RowRegisters<T> to_weight{}, to_bias{};
+  RowRegisters<T, kFew> to_weight{}, to_bias{};
   for (int64_t first = 0; first < job.rows.count; first += partial.teams) {  // uniform: team_reduce takes whole warps
     slice.row = first + team;
     slice.valid = slice.row < job.rows.count;
     const Standard<W> standard = job.standard(slice);
-    RowRegisters<T> h, z;
+    RowRegisters<T, kFew> h, z;
+    h.load(job.g + slice.row * job.rows.n, slice, job.rows, slice.valid, 0);
+    z.load(job.x + slice.row * job.rows.n, slice, job.rows, slice.valid, 0);
     Sums sums{};
+#pragma unroll
     for (int p = 0; p < h.kVectors; ++p) {
       const int64_t i = slice.first + p * slice.step;
-      job.load(h.items[p], z.items[p], slice, standard, i);
+      job.standardize(z.items[p], slice, standard, i);
       for (int k = 0; k < kVectorSize; ++k) {
         to_weight.items[p][k] += h.items[p][k] * z.items[p][k];
         to_bias.items[p][k] += h.items[p][k];
@@ -324,6 +373,7 @@ __global__ void __launch_bounds__(kMaxFusedThreads)
     }
     sums = team_reduce(sums, PlusSums(), job.rows.team);
     if (!slice.valid) continue;
+#pragma unroll
     for (int p = 0; p < h.kVectors; ++p)
       job.store(h.items[p], z.items[p], slice, standard.rstd, sums, slice.first + p * slice.step);
   }
@@ -454,13 +504,17 @@ void row_norm_grad(const Norm& norm) {
                        norm.variance,
                        nullptr};
     if constexpr (sizeof(Wide<T>) == sizeof(float))  // doubles would spill registers
-      if (parameters && job.gx && norm.groups == 1 && norm.inner == 1 && rows.fits_registers() &&
-          rows.team <= kMaxFusedThreads)
-        return run_fused(job, ParameterGrads(norm));
+      if (parameters && job.gx && norm.groups == 1 && norm.inner == 1 && rows.n <= kFew * kMaxFusedThreads) {
+        RowNormGrad<T> fused = job;
+        fused.rows = row_teams_of<T>(norm, {norm.x, norm.grad_y, norm.grad_x}, kFew);
+        return run_fused(fused, ParameterGrads(norm));
+      }
     const Scratch<Standard<Wide<T>>> standards(parameters ? rows.count : 0);
     if (parameters) job.standards = standards;
-    launch(rows.fits_registers() ? row_norm_grad_register_kernel<T> : row_norm_grad_multipass_kernel<T>, rows.blocks(),
-           rows.block(), 0, job);
+    with_held(rows, [&](auto held) {
+      launch(rows.fits_registers() ? row_norm_grad_register_kernel<T, held> : row_norm_grad_multipass_kernel<T>,
+             rows.blocks(), rows.block(), 0, job);
+    });
     if (!parameters) return;
     run(ParameterGrad<T>{g, x, standards.data(), rows.n, ParameterGrads(norm)},
         over_channels<T>(norm, norm.groups * norm.channels, {x, g}, rows.n % AlignedVector<T>::kSize == 0));

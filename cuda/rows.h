@@ -7,27 +7,40 @@
 // memory once. Rows of more than kMaxRegisterRow elements are read by a block once for each pass.
 namespace reel::cuda {
 
-inline constexpr int kItemsPerThread = 8;  // of a row, in registers
+// How many elements of a row a thread holds: a short row's, or of a longer one so many that enough of its loads are in
+// flight at a time to keep the memory busy.
+inline constexpr int kFew = 8, kMany = 32;
 inline constexpr int kMaxThreads = 1024;   // of a block, CUDA's own limit
-inline constexpr int64_t kMaxRegisterRow = kItemsPerThread * kMaxThreads;
+inline constexpr unsigned kMaxTeam = 256;  // for a row in registers
+inline constexpr int64_t kMaxRegisterRow = kMany * kMaxTeam;
 
 struct RowTeams {
   int64_t count, n;  // rows, elements of each
   unsigned team;     // threads for a row, a power of two
   bool aligned;      // all arrays begin at aligned addresses and rows are whole vectors
+  int held;          // kFew or kMany elements a thread
 
   bool fits_registers() const { return n <= kMaxRegisterRow; }
   unsigned block() const { return team <= kWarp ? 128 : team; }
   unsigned blocks() const { return static_cast<unsigned>(ceil_div(count, block() / team)); }
 };
 
+/// A thread of a row in registers holds up to `most` elements of it.
 template <class T>
-RowTeams make_row_teams(int64_t count, int64_t n, std::initializer_list<const void*> arrays) {
+RowTeams make_row_teams(int64_t count, int64_t n, std::initializer_list<const void*> arrays, int most = kMany) {
   constexpr int64_t kVectorSize = AlignedVector<T>::kSize;
-  RowTeams rows{count, n, power_of_two_from(ceil_div(n, kVectorSize), kWarp), n % kVectorSize == 0};
-  if (n > kWarp * kItemsPerThread) rows.team = power_of_two_from(ceil_div(n, kItemsPerThread), kMaxThreads);
+  RowTeams rows{count, n, power_of_two_from(ceil_div(n, kVectorSize), kWarp), n % kVectorSize == 0, kFew};
+  if (n > kWarp * kFew) {
+    rows.held = most;
+    if (n > kWarp * most) rows.team = power_of_two_from(ceil_div(n, most), kMaxThreads);
+  }
   for (const void* array : arrays) rows.aligned = rows.aligned && is_aligned(array);
   return rows;
+}
+/// f(how many elements a thread holds), as a constant.
+template <class F>
+void with_held(const RowTeams& rows, const F& f) {
+  rows.held == kFew ? f(std::integral_constant<int, kFew>()) : f(std::integral_constant<int, kMany>());
 }
 
 /// The part of a row that the calling thread has: the vectors that begin at elements `first`, `first + step`, …
@@ -45,25 +58,41 @@ struct RowSlice {
         valid(row < rows.count) {}
 };
 
-/// A thread's slice of a row, in registers. The loops have constant bounds, so that the compiler unrolls them and no
-/// array is indexed at run time, which would put it into local memory.
-template <class T>
+/// A thread's slice of a row, in registers. All loops over it are unrolled, so that no array is indexed at run time,
+/// which would put it into local memory.
+template <class T, int kHeld>
 struct RowRegisters {
-  static constexpr int kVectorSize = AlignedVector<T>::kSize, kVectors = kItemsPerThread / kVectorSize;
+  static constexpr int kVectorSize = AlignedVector<T>::kSize, kVectors = kHeld / kVectorSize;
   Wide<T> items[kVectors][kVectorSize];
 
-  /// `wanted` false: all items are `beyond` and nothing is read.
+  /// `wanted` false: all items are `beyond` and nothing is read. All vectors are loaded before one of them is used.
   __device__ void load(const T* row, const RowSlice<T>& slice, const RowTeams& rows, bool wanted, Wide<T> beyond) {
+    const int64_t n = wanted ? rows.n : 0;
+    if (!rows.aligned) {
+#pragma unroll
+      for (int p = 0; p < kVectors; ++p) load_items(items[p], row, slice.first + p * slice.step, n, false, beyond);
+      return;
+    }
+    AlignedVector<T> vectors[kVectors] = {};
+#pragma unroll
     for (int p = 0; p < kVectors; ++p)
-      load_items(items[p], row, slice.first + p * slice.step, wanted ? rows.n : 0, rows.aligned, beyond);
+      if (slice.first + p * slice.step < n) vectors[p] = load_vector(row + slice.first + p * slice.step);
+#pragma unroll
+    for (int p = 0; p < kVectors; ++p)
+#pragma unroll
+      for (int k = 0; k < kVectorSize; ++k)
+        items[p][k] = slice.first + p * slice.step < n ? widen(vectors[p].items[k]) : beyond;
   }
   __device__ void store(T* row, const RowSlice<T>& slice, const RowTeams& rows) const {
+#pragma unroll
     for (int p = 0; p < kVectors; ++p) store_items(row, slice.first + p * slice.step, rows.n, rows.aligned, items[p]);
   }
   /// f(item, its index in the row) for the items that are inside the row.
   template <class F>
   __device__ void for_each(const RowSlice<T>& slice, const RowTeams& rows, const F& f) {
+#pragma unroll
     for (int p = 0; p < kVectors; ++p)
+#pragma unroll
       for (int k = 0; k < kVectorSize; ++k) {
         const int64_t i = slice.first + p * slice.step + k;
         if (i < rows.n) f(items[p][k], i);

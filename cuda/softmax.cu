@@ -76,17 +76,19 @@ struct Softmax {
   }
 };
 
-template <class T, class Y>
-__global__ void __launch_bounds__(kMaxThreads) softmax_register_kernel(const Softmax<T, Y> job) {
+template <class T, class Y, int kHeld>
+__global__ void __launch_bounds__(kMaxTeam) softmax_register_kernel(const Softmax<T, Y> job) {
   using W = Wide<T>;
   const RowSlice<T> slice(job.rows);
   const bool counts = slice.valid && job.counts(slice.row);
-  RowRegisters<T> x;
+  RowRegisters<T, kHeld> x;
   x.load(job.x + slice.row * job.rows.n, slice, job.rows, counts, -INFINITY);
 
   W max = -INFINITY;
-  for (const auto& pack : x.items)
-    for (const W item : pack) max = Maximum()(max, item);
+#pragma unroll
+  for (int p = 0; p < x.kVectors; ++p)
+#pragma unroll
+    for (const W item : x.items[p]) max = Maximum()(max, item);
   max = team_reduce(max, Maximum(), job.rows.team);
 
   W sum = 0;
@@ -104,7 +106,8 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_register_kernel(const Sof
   const W log_sum = job.log || slice.is_leader ? log(sum) : W(0), scale = W(1) / sum;
   if (job.loss && slice.is_leader) job.set_loss(slice.row, max, log_sum, total);
   x.for_each(slice, job.rows, [&](W& item, int64_t) { item = counts ? job.value(item, max, log_sum, scale) : W(0); });
-  for (int p = 0; p < RowRegisters<T>::kVectors; ++p) job.store(slice.row, slice.first + p * slice.step, x.items[p]);
+#pragma unroll
+  for (int p = 0; p < x.kVectors; ++p) job.store(slice.row, slice.first + p * slice.step, x.items[p]);
 }
 
 template <class T, class Y>
@@ -146,8 +149,10 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_multipass_kernel(const So
 template <class T, class Y>
 void run(Softmax<T, Y> job, int64_t numel, int64_t n) {
   job.rows = make_row_teams<T>(numel / n, n, {job.x, job.y});
-  launch(job.rows.fits_registers() ? softmax_register_kernel<T, Y> : softmax_multipass_kernel<T, Y>, job.rows.blocks(),
-         job.rows.block(), 0, job);
+  with_held(job.rows, [&](auto held) {
+    launch(job.rows.fits_registers() ? softmax_register_kernel<T, Y, held> : softmax_multipass_kernel<T, Y>,
+           job.rows.blocks(), job.rows.block(), 0, job);
+  });
 }
 
 int64_t row_length(const View& x) { return x.shape.empty() ? 1 : x.shape.back(); }
@@ -190,21 +195,25 @@ struct SoftmaxGrad {
   __device__ W value(W g, W y, W sum) const { return log ? g - exp(y) * sum : y * (g - sum); }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kMaxThreads) softmax_grad_register_kernel(const SoftmaxGrad<T> job) {
+template <class T, int kHeld>
+__global__ void __launch_bounds__(kMaxTeam) softmax_grad_register_kernel(const SoftmaxGrad<T> job) {
   using W = Wide<T>;
   const RowSlice<T> slice(job.rows);
   const int64_t begin = slice.row * job.rows.n;
-  RowRegisters<T> g, y;
+  RowRegisters<T, kHeld> g, y;
   g.load(job.g + begin, slice, job.rows, slice.valid, 0);
   y.load(job.y + begin, slice, job.rows, slice.valid, 0);
   W sum = 0;
-  for (int p = 0; p < RowRegisters<T>::kVectors; ++p)
-    for (int k = 0; k < RowRegisters<T>::kVectorSize; ++k) sum += job.term(g.items[p][k], y.items[p][k]);
+#pragma unroll
+  for (int p = 0; p < g.kVectors; ++p)
+#pragma unroll
+    for (int k = 0; k < g.kVectorSize; ++k) sum += job.term(g.items[p][k], y.items[p][k]);
   sum = team_reduce(sum, Plus(), job.rows.team);
   if (!slice.valid) return;
-  for (int p = 0; p < RowRegisters<T>::kVectors; ++p)
-    for (int k = 0; k < RowRegisters<T>::kVectorSize; ++k) g.items[p][k] = job.value(g.items[p][k], y.items[p][k], sum);
+#pragma unroll
+  for (int p = 0; p < g.kVectors; ++p)
+#pragma unroll
+    for (int k = 0; k < g.kVectorSize; ++k) g.items[p][k] = job.value(g.items[p][k], y.items[p][k], sum);
   g.store(job.gx + begin, slice, job.rows);
 }
 
@@ -238,8 +247,10 @@ void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
     using T = typename decltype(type)::type;
     const int64_t n = row_length(g);
     const RowTeams rows = make_row_teams<T>(g.numel / n, n, {g.data, y.data, gx.data});
-    launch(rows.fits_registers() ? softmax_grad_register_kernel<T> : softmax_grad_multipass_kernel<T>, rows.blocks(),
-           rows.block(), 0, SoftmaxGrad<T>{rows, log, g.as<const T>(), y.as<const T>(), gx.as<T>()});
+    with_held(rows, [&](auto held) {
+      launch(rows.fits_registers() ? softmax_grad_register_kernel<T, held> : softmax_grad_multipass_kernel<T>,
+             rows.blocks(), rows.block(), 0, SoftmaxGrad<T>{rows, log, g.as<const T>(), y.as<const T>(), gx.as<T>()});
+    });
   });
 }
 
