@@ -125,9 +125,10 @@ inline Reduction::Reduction(const LoopNest& outputs_of, const LoopNest& reduced,
   lanes = power_of_two_from(ceil_div(n, step), reduced_lanes);
   run_lanes = reduced_lanes / lanes;
 
-  // Several blocks share an output where there are fewer than two blocks for each of an H100's 132 multiprocessors, as
-  // many as make four for each, but each thread keeps at least kShort loads: below that the second launch costs more.
-  constexpr int64_t kFew = 132 * 2, kEnough = 132 * 4, kShort = 8;
+  // Several blocks share an output where there are fewer than four blocks for each of an H100's 132 multiprocessors, as
+  // many as make eight for each, which is all that they run at a time, but each thread keeps at least kShort loads:
+  // below that the second launch costs more.
+  constexpr int64_t kFew = 132 * 4, kEnough = 132 * 8, kShort = 8;
   const int64_t rounds = work / (reduced_lanes * step);
   if (blocks() >= kFew || rounds < 2 * kShort) return;
   const int64_t wanted = std::min(ceil_div(kEnough, blocks()), rounds / kShort);
@@ -155,8 +156,12 @@ __device__ typename Job::Acc fold(const Job& job, const Reduction& r, unsigned l
     int64_t i = first;
     if (r.vectorized) {
       const int64_t vectors = r.n / kVectorSize;
-      for (; i < vectors; i += step)
-        total = job.combine(total, job.vector(context, at + i * kVectorSize, i * kVectorSize));
+      const auto vector = [&](int64_t v) { return job.vector(context, at + v * kVectorSize, v * kVectorSize); };
+      for (; i + 3 * step < vectors; i += 4 * step) {
+        const auto a = vector(i), b = vector(i + step), c = vector(i + 2 * step), d = vector(i + 3 * step);
+        total = job.combine(total, job.combine(job.combine(a, b), job.combine(c, d)));
+      }
+      for (; i < vectors; i += step) total = job.combine(total, vector(i));
       i = vectors * kVectorSize + first;
     }
     for (; i + 3 * step < r.n; i += 4 * step) {
@@ -192,8 +197,9 @@ __device__ typename Job::Acc combine_lanes(const Job& job, typename Job::Acc tot
   return *mine;
 }
 
+// Without a number of blocks nvcc saves registers, and spills some.
 template <class Job>
-__global__ void __launch_bounds__(kReduceThreads)
+__global__ void __launch_bounds__(kReduceThreads, 3)
     reduce_kernel(const Job job, const Reduction r, typename Job::Acc* partial) {
   const unsigned count = r.lanes * r.run_lanes;
   const unsigned neighbour = r.columns ? threadIdx.x % r.kept_lanes : threadIdx.x / count;
