@@ -1,6 +1,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/onednn.h"
@@ -26,10 +27,11 @@ void multiply(const Gemm& g, bool, int64_t m, int64_t n, const double* a, const 
   cblas_dgemm(CblasRowMajor, side(g.trans_a), side(g.trans_b), m, n, g.k, g.alpha, a, g.lda, b, g.ldb, beta, c, g.ldc);
 }
 
-/// Measured with oneDNN 2.6 against OpenBLAS 0.3.21: oneDNN takes some 300 ns to begin, and is slow where C is narrow.
+/// Measured with oneDNN 2.6 against OpenBLAS 0.3.21: oneDNN takes some 300 ns to begin, but not with Bᵀ and few rows,
+/// and is slow where C is narrow.
 bool is_faster_with_onednn(const Gemm& g) {
-  const int64_t work = g.m * g.n * g.k;
-  return g.n >= 32 ? work >= (g.trans_b ? 1 << 17 : 1 << 19) : g.n >= 8 && work >= 1 << 20;
+  const int64_t work = g.m * g.n * g.k, least = !g.trans_b ? 1 << 19 : g.m <= 12 ? 1 << 14 : 1 << 17;
+  return g.n >= 32 ? work >= least : g.n >= 8 && work >= 1 << 20;
 }
 
 /// One tile of C: `rows` and `columns` from (i, j) on.
@@ -111,6 +113,14 @@ void run(const Gemm& g, bool onednn) {
 }
 
 }  // namespace
+
+bool openblas_has_avx512() {
+  static const bool known = [] {
+    const std::string_view core = openblas_get_corename();
+    return core == "SkylakeX" || core == "Cooperlake" || core == "Sapphirerapids";
+  }();
+  return known;
+}
 
 void large_gemm(const Gemm& gemm, bool avx512) {
   // The tiles are divided among reel's own threads.

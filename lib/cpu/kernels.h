@@ -43,6 +43,7 @@ extern const KernelTable::Unary* const integer_unary;
 extern const KernelTable::Binary* const integer_binary;
 void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
 void large_gemm(const Gemm& gemm, bool avx512);
+bool openblas_has_avx512();  // its kernels for this processor, whatever reel's own are
 /// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, … (lib/philox.h has `extra`).
 using FillLanes = void (*)(uint64_t seed, uint32_t extra, uint64_t first, int64_t blocks, uint32_t* lanes);
 void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);

@@ -211,4 +211,22 @@ TEST_CASE("a product of integers takes little room", "[ops]") {
   CHECK(mm(zeros({0, 3}, {.dtype = kInt64}), b.narrow(0, 0, 3)).shape() == Shape{0, 100});
 }
 
+TEST_CASE("products are right at every edge of their blocks", "[ops]") {
+  manual_seed(1);
+  const auto turned = [](const Tensor& x) { return x.t().contiguous().t(); };
+  for (const DType dtype : {kFloat32, kFloat64})
+    for (const int64_t m : {2, 3, 4, 6, 8, 9, 12, 13, 17, 31, 64, 65})
+      for (const int64_t n : {1, 5, 15, 16, 17, 33, 49, 64, 97, 200})
+        for (const int64_t k : {1, 7, 17, 64, 130, 257, 600}) {
+          // Integers are exact; a vector tells columns apart.
+          const auto integers = [&](const Shape& shape) { return randint(-2, 3, shape).to(dtype); };
+          const Tensor a = integers({m, k}), b = integers({k, n}), bias = integers({n});
+          const Tensor x = randint(-9, 10, {n}).to(dtype), expected = mv(a, mv(b, x));
+          INFO(m << " x " << n << " x " << k);
+          for (const Tensor& left : {a, turned(a)})
+            for (const Tensor& right : {b, turned(b)}) REQUIRE(equal(mv(mm(left, right), x), expected));
+          REQUIRE(equal(mv(linear(a, b.t().contiguous(), bias) - bias, x), expected));
+        }
+}
+
 }  // namespace reel

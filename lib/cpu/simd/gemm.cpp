@@ -2,14 +2,16 @@
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/transpose.h"
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "reel/threads.h"
 
-// Matrix products with few rows, at which BLAS is slow (batch size 1, above all); all others go to libraries
-// (lib/cpu/gemm.cpp). Blocks of C of up to four rows are kept in registers; neither A nor B is packed, which few rows
-// would not pay for.
+// Matrix products with few rows, at which libraries are slow (batch size 1, above all); all others go to them
+// (lib/cpu/gemm.cpp). Blocks of C of up to eight rows are kept in registers. A is not packed, which few rows would not
+// pay for; B only where its columns are not contiguous.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -37,36 +39,148 @@ Batch<T> base(const Product<T>& g, int64_t i, int64_t j, const Load& get) {
   return Batch<T>(g.beta) * get(g.c + i * g.ldc + j);
 }
 
-/// Rows i … i + M of C, C batches of columns from j on; of these the last `keep` elements are stored.
+/// Some columns of C, at least a batch of them, and some terms of their sums. The last of the batches may overlap the
+/// one before it, so that none is a part of one.
+template <class T>
+struct Panel {
+  int64_t j, last;  // the first column; the last batch is at column j + last
+  int64_t begin, end;
+  const T* b;  // row `begin` of B, or of a packed copy of these columns; the last batch is at b + last_b
+  int64_t ldb, last_b;
+  const T* start;  // what the sums are added to, `factor` times; for column j of the first row
+  int64_t start_row;
+  T factor;
+};
+
+/// Rows i … i + M of C in a panel of C batches. Not inlined, so that the registers are enough.
 template <int M, int C, class T>
-void block_nn(const Product<T>& g, int64_t i, int64_t j, int64_t keep = C * kWidth<T>) {
+[[gnu::noinline]] void block(const Product<T>& g, const Panel<T>& panel, int64_t i) {
   constexpr int64_t kStep = kWidth<T>;
   Batch<T> sum[M][C];
   for (auto& row : sum)
     for (auto& s : row) s = Batch<T>(T(0));
-  const T *a = g.a + i * g.a_row, *b = g.b + j;
-  for (int64_t p = 0; p < g.k; ++p, a += g.a_column, b += g.ldb) {
+  const T *a = g.a + i * g.a_row + panel.begin * g.a_column, *b = panel.b;
+  for (int64_t p = panel.begin; p < panel.end; ++p, a += g.a_column, b += panel.ldb) {
     Batch<T> column[C];
-    for (int c = 0; c < C; ++c) column[c] = load(b + c * kStep);
+    for (int c = 0; c + 1 < C; ++c) column[c] = load(b + c * kStep);
+    column[C - 1] = load(b + panel.last_b);
     for (int r = 0; r < M; ++r) {
       const Batch<T> x(a[r * g.a_row]);
       for (int c = 0; c < C; ++c) sum[r][c] = fma(x, column[c], sum[r][c]);
     }
   }
-  for (int r = 0; r < M; ++r) {
-    T* to = g.c + (i + r) * g.ldc + j;
-    for (int c = 0; c < C; ++c) {
-      const int64_t at = j + c * kStep;
-      const Batch<T> y = fma(Batch<T>(g.alpha), sum[r][c], base(g, i + r, at, [](const T* p) { return load(p); }));
-      if (keep == C * kStep) {
-        store(to + c * kStep, y);
-      } else {
-        T lanes[kWidth<T>];
-        store(lanes, y);
-        std::copy(lanes + kStep - keep, lanes + kStep, to + kStep - keep);
-      }
+  T* to = g.c + i * g.ldc + panel.j;
+  const auto finish = [&](const auto& result) {
+#pragma GCC unroll 8
+    for (int r = 0; r < M; ++r, to += g.ldc) {
+      const Batch<T> end = result(r, sum[r][C - 1], panel.last);  // before the batch that it overlaps is stored
+      for (int c = 0; c + 1 < C; ++c) store(to + c * kStep, result(r, sum[r][c], c * kStep));
+      store(to + panel.last, end);
+    }
+  };
+  const Batch<T> alpha(g.alpha), factor(panel.factor);
+  if (const T* const start = panel.start ? panel.start + i * panel.start_row : nullptr)
+    finish([&](int r, const Batch<T>& s, int64_t at) {
+      return fma(alpha, s, factor * load(start + r * panel.start_row + at));
+    });
+  else
+    finish([&](int, const Batch<T>& s, int64_t) { return alpha * s; });
+}
+
+constexpr int64_t kBlockRows = kManyRegisters ? 8 : 6;
+/// The batches of a block of so many rows, of which all sums are kept in registers.
+constexpr int64_t batches_of(int64_t rows) {
+  return kManyRegisters ? (rows > 6 ? 3 : 4) : rows > 3 ? 2 : rows > 2 ? 3 : 4;
+}
+
+template <int M, int C, class T>
+void block_if_it_fits(const Product<T>& g, const Panel<T>& panel, int64_t i) {
+  if constexpr (M <= kBlockRows && C <= batches_of(M)) block<M, C>(g, panel, i);
+}
+
+/// The last two blocks are of equal size: one of few rows would wait for its own results.
+constexpr int64_t rows_of_block(int64_t left) {
+  return left <= kBlockRows ? left : left < 2 * kBlockRows ? (left + 1) / 2 : kBlockRows;
+}
+
+template <int C, class T>
+void all_rows(const Product<T>& g, const Panel<T>& panel) {
+  for (int64_t i = 0, rows; i < g.m; i += rows) {
+    rows = rows_of_block(g.m - i);
+    switch (rows) {
+      case 1: block_if_it_fits<1, C>(g, panel, i); break;
+      case 2: block_if_it_fits<2, C>(g, panel, i); break;
+      case 3: block_if_it_fits<3, C>(g, panel, i); break;
+      case 4: block_if_it_fits<4, C>(g, panel, i); break;
+      case 5: block_if_it_fits<5, C>(g, panel, i); break;
+      case 6: block_if_it_fits<6, C>(g, panel, i); break;
+      case 7: block_if_it_fits<7, C>(g, panel, i); break;
+      default: block_if_it_fits<8, C>(g, panel, i); break;
     }
   }
+}
+
+/// The panel's part of B, of which Bᵀ is given, at `to`: batches of rows become columns of vectors.
+template <class T>
+void pack_transposed(const Product<T>& g, Panel<T>& panel, int64_t batches, T* to) {
+  constexpr int64_t kStep = kWidth<T>;
+  panel.b = to, panel.ldb = batches * kStep, panel.last_b = (batches - 1) * kStep;
+  for (int64_t c = 0; c < batches; ++c) {
+    const T* from = g.b + (panel.j + (c + 1 < batches ? c * kStep : panel.last)) * g.ldb;
+    T* at = to + c * kStep;
+    for (int64_t p = panel.begin; p < panel.end; p += kStep) {
+      Batch<T> rows[kStep];
+      for (int64_t r = 0; r < kStep; ++r) rows[r] = load_up_to(from + r * g.ldb + p, panel.end - p);
+      transpose(rows);
+      for (int64_t r = 0; r < kStep && p + r < panel.end; ++r, at += panel.ldb) store(at, rows[r]);
+    }
+  }
+}
+
+/// At least a batch of columns. Of a panel of B no more terms are taken at a time than stay in the caches.
+template <class T>
+void product_in_panels(const Product<T>& g, bool trans_b) {
+  constexpr int64_t kStep = kWidth<T>, kTerms = 256;
+  const int64_t most = batches_of(rows_of_block(g.m)) * kStep, terms = std::min(g.k, kTerms);
+  const Scratch packed(trans_b ? terms * most * sizeof(T) : 0);
+  int64_t begin = 0;
+  do {
+    const int64_t end = std::min(g.k, begin + terms);
+    for (int64_t j = 0, n; j < g.n; j += n) {
+      const int64_t left = g.n - j, half = (left / 2 + kStep - 1) / kStep * kStep;
+      n = left <= most ? left : left < 2 * most ? std::min(half, left - kStep) : most;
+      const int64_t batches = (n + kStep - 1) / kStep;
+      Panel<T> panel{.j = j,
+                     .last = n - kStep,
+                     .begin = begin,
+                     .end = end,
+                     .b = nullptr,
+                     .ldb = g.ldb,
+                     .last_b = n - kStep,
+                     .start = nullptr,
+                     .start_row = g.ldc,
+                     .factor = T(1)};
+      if (begin > 0) {
+        panel.start = g.c + j;
+      } else if (g.bias) {
+        panel.start = g.bias + j, panel.start_row = 0;
+      } else if (g.beta != T(0)) {
+        panel.start = g.c + j, panel.factor = g.beta;
+      }
+      if (trans_b) {
+        pack_transposed(g, panel, batches, packed.data<T>());
+      } else {
+        panel.b = g.b + begin * g.ldb + j;
+      }
+      switch (batches) {
+        case 1: all_rows<1>(g, panel); break;
+        case 2: all_rows<2>(g, panel); break;
+        case 3: all_rows<3>(g, panel); break;
+        default: all_rows<4>(g, panel); break;
+      }
+    }
+    begin = end;
+  } while (begin < g.k);
 }
 
 /// Fewer columns than a batch has lanes.
@@ -83,24 +197,6 @@ void block_nn_part(const Product<T>& g, int64_t i, int64_t j, int64_t n) {
   const Batch<T> sum = (part[0] + part[1]) + (part[2] + part[3]);
   const Batch<T> y = fma(Batch<T>(g.alpha), sum, base(g, i, j, [n](const T* p) { return load_part(p, n); }));
   store_part(g.c + i * g.ldc + j, y, n);
-}
-
-template <int M, int C, class T>
-void rows_nn(const Product<T>& g, int64_t i) {
-  constexpr int64_t kStep = kWidth<T>;
-  int64_t j = 0;
-  for (; j + C * kStep <= g.n; j += C * kStep) block_nn<M, C>(g, i, j);
-  if constexpr (C > 4)
-    for (; j + 4 * kStep <= g.n; j += 4 * kStep) block_nn<M, 4>(g, i, j);
-  if constexpr (C > 2)
-    for (; j + 2 * kStep <= g.n; j += 2 * kStep) block_nn<M, 2>(g, i, j);
-  for (; j + kStep <= g.n; j += kStep) block_nn<M, 1>(g, i, j);
-  if (j == g.n) return;
-  if (g.n >= kStep) {
-    block_nn<M, 1>(g, i, g.n - kStep, g.n - j);  // a last vector that overlaps the one before it
-  } else {
-    for (int r = 0; r < M; ++r) block_nn_part(g, i + r, j, g.n - j);
-  }
 }
 
 /// One row of C, `n` ≥ kWidth columns from j on: C batches, of which the last may overlap the one before it. Few of
@@ -160,16 +256,32 @@ void row_nn(const Product<T>& g, int64_t i) {
   }
 }
 
+/// Fewer columns than a batch has lanes: those of B, and of the product, are padded.
 template <class T>
-void product_nn(const Product<T>& g) {
-  int64_t i = 0;
-  constexpr int kWide = kManyRegisters ? 4 : 2;
-  for (; i + 4 <= g.m; i += 4) rows_nn<4, kWide>(g, i);
-  switch (g.m - i) {
-    case 1: return row_nn(g, i);
-    case 2: return rows_nn<2, 4>(g, i);
-    case 3: return rows_nn<3, kWide>(g, i);
+void product_of_few_columns(const Product<T>& g, bool trans_b) {
+  constexpr int64_t kStep = kWidth<T>;
+  const Scratch scratch((g.k + g.m) * kStep * sizeof(T));
+  T *const b = scratch.data<T>(), *const c = b + g.k * kStep;
+  if (trans_b) {
+    rows_to_lanes(g.b, g.ldb, g.k, g.n, b);
+  } else {
+    for (int64_t p = 0; p < g.k; ++p) store(b + p * kStep, load_part(g.b + p * g.ldb, g.n));
   }
+  Product<T> padded = g;
+  padded.n = padded.ldb = padded.ldc = kStep;
+  padded.b = b, padded.c = c, padded.bias = nullptr, padded.beta = T(0);
+  product_in_panels(padded, false);
+  for (int64_t i = 0; i < g.m; ++i)
+    store_part(g.c + i * g.ldc, load(c + i * kStep) + base(g, i, 0, [&](const T* p) { return load_part(p, g.n); }),
+               g.n);
+}
+
+template <class T>
+void product_nn(const Product<T>& g, bool trans_b) {
+  if (g.m == 1 && !trans_b) return row_nn(g, 0);
+  if (g.n >= kWidth<T>) return product_in_panels(g, trans_b);
+  if (g.m >= 4 || trans_b) return product_of_few_columns(g, trans_b);
+  for (int64_t i = 0; i < g.m; ++i) block_nn_part(g, i, 0, g.n);
 }
 
 /// M × N elements of C from (i, j) on: dot products of rows of A (contiguous) with rows of Bᵀ.
@@ -216,48 +328,40 @@ void product_nt(const Product<T>& g) {
   if (i < g.m) rows_nt<1, kManyRegisters ? 8 : 4>(g, i);
 }
 
-// Limits measured against OpenBLAS 0.3.21, which spends its time on packing when there are few rows, and, with AVX-512,
-// against oneDNN 2.6. With AVX-512 these loops are at par with it for up to 64 rows if B stays in the second-level
-// cache, from where it is read again for every four rows. With trans_b they lose to it (by up to 1.7 times) unless rows
-// of B are long: it is slow to transpose those, above all at steps of a page.
-constexpr int64_t kMaxRows = 8, kMaxRowsInCache = kManyRegisters ? 64 : kMaxRows, kCacheBytes = 1 << 20;
-constexpr int64_t kPartWork = int64_t{1} << 17, kUnit = 64;  // of a product that is divided
+constexpr int64_t kPartWork = int64_t{1} << 17;  // of a product that is divided
 
+/// Whether a product with Bᵀ is computed in panels, not by dot products, which are slow to begin and to end.
+template <class T>
+bool is_in_panels(const Gemm& g) {
+  if (g.trans_a) return true;
+  if (g.m < 4 || (g.n < kWidth<T> && (g.m <= 8 || g.k >= 128))) return false;
+  if (g.m < 8) return kManyRegisters && g.k <= 64;
+  return g.m > 16 || g.k < (g.m == 8 ? 200 : 512) || !kManyRegisters;
+}
+
+/// Limits measured against OpenBLAS 0.3.21, which spends its time on packing when there are few rows, but has kernels
+/// of AVX-512 for small products, and oneDNN 2.6. With AVX-512, oneDNN is the fastest with Bᵀ of few rows, unless they
+/// are 4 or 8, or of many columns of short sums; and where B is too large for the caches, which panels cross in steps.
 template <class T>
 bool is_faster_than_library(const Gemm& g) {
-  if (g.m <= kMaxRows || g.k == 0) return true;
-  if (g.m > kMaxRowsInCache || g.n * g.k * int64_t(sizeof(T)) > kCacheBytes) return false;
-  const bool onednn_is_fast = kManyRegisters && std::is_same_v<T, float> && g.m * g.n * g.k >= 1 << 17;
-  return g.k >= (g.trans_b ? (onednn_is_fast ? 512 : 128) : 8);
-}
-
-template <class T>
-bool run(const Gemm& g);
-
-/// Parts of some columns or some products of a batch: of about 30 µs of work, in which reading an element of B counts
-/// as much as the multiplications with 8 rows.
-template <class T>
-void run_parts(const Gemm& g, int64_t work_of_column) {
-  const int64_t columns = std::max<int64_t>(kPartWork / work_of_column / kUnit, 1) * kUnit;
-  const int64_t across = (g.n + columns - 1) / columns;
-  const int64_t grain = across > 1 ? 1 : std::max<int64_t>(kPartWork / (g.n * work_of_column), 1);
-  parallel_for(g.batch * across, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t i = t / across, j = t % across * columns;
-      Gemm part = g;
-      part.batch = 1, part.n = std::min(columns, g.n - j);
-      part.a = static_cast<const T*>(g.a) + i * g.stride_a;
-      part.b = static_cast<const T*>(g.b) + i * g.stride_b + j * (g.trans_b ? g.ldb : 1);
-      part.c = static_cast<T*>(g.c) + i * g.stride_c + j;
-      if (g.bias) part.bias = static_cast<const T*>(g.bias) + j;
-      run<T>(part);
+  constexpr int64_t kMaxRows = 64, kFewRows = 8;
+  const int64_t size = g.n * g.k, work = g.m * size;
+  if (g.m == 1 || g.k == 0) return true;
+  if (kManyRegisters && std::is_same_v<T, float>) {
+    if (!g.trans_b && size > 1 << 20) return false;
+    if (g.trans_b && !g.trans_a && g.n >= 32 && size >= 1 << 13) {
+      if (g.m < 8 ? g.m != 4 || g.k < 128 : g.m > 8 && g.m <= 12 && g.k < 512) return false;
+      if (g.m > 12 && g.n >= 384 && g.n >= 3 * g.k) return false;
     }
-  });
+  }
+  if (g.m <= kFewRows) return true;
+  if (g.m > kMaxRows || g.k < 8 || work > 1 << 25 || kWidth<float> < 8) return false;
+  if (!openblas_has_avx512()) return true;
+  return kManyRegisters && !(g.trans_b && (g.k < 128 ? work < 1 << 17 : g.n < kWidth<T> && work >= 1 << 17));
 }
 
 template <class T>
-bool run(const Gemm& g) {
-  if (!is_faster_than_library<T>(g)) return false;
+void multiply(const Gemm& g) {
   Product<T> p{.m = g.m,
                .n = g.n,
                .k = g.k,
@@ -271,18 +375,41 @@ bool run(const Gemm& g) {
                .alpha = T(g.alpha),
                .beta = T(g.beta),
                .bias = static_cast<const T*>(g.bias)};
-  if (g.trans_b && p.a_column != 1) return false;
-  const int64_t work_of_column = g.k * (g.m + 7) / 8;
-  if (g.batch * g.n * work_of_column >= 2 * kPartWork && (g.batch > 1 || g.n > kUnit)) {
-    run_parts<T>(g, work_of_column);
-    return true;
-  }
+  const bool dots = g.trans_b && !is_in_panels<T>(g);
   for (int64_t i = 0; i < g.batch; ++i) {
-    g.trans_b ? product_nt(p) : product_nn(p);
+    dots ? product_nt(p) : product_nn(p, g.trans_b);
     p.a += g.stride_a;
     p.b += g.stride_b;
     p.c += g.stride_c;
   }
+}
+
+template <class T>
+bool run(const Gemm& g) {
+  if (!is_faster_than_library<T>(g)) return false;
+  // Parts of some columns or some products of a batch: of about 30 µs of work, in which reading an element of B counts
+  // as much as the multiplications with 8 rows.
+  const int64_t work_of_column = g.k * (g.m + 7) / 8;
+  if (g.batch * g.n * work_of_column < 2 * kPartWork) {
+    multiply<T>(g);
+    return true;
+  }
+  const int64_t panel = batches_of(rows_of_block(g.m)) * kWidth<T>, unit = panel * std::max<int64_t>(64 / panel, 1);
+  const int64_t columns = std::max<int64_t>(kPartWork / work_of_column / unit, 1) * unit;
+  const int64_t across = std::max<int64_t>((g.n + columns / 2) / columns, 1);  // the last part takes what is left over
+  const int64_t grain = across > 1 ? 1 : std::max<int64_t>(kPartWork / (g.n * work_of_column), 1);
+  parallel_for(g.batch * across, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t i = t / across, j = t % across * columns;
+      Gemm part = g;
+      part.batch = 1, part.n = t % across + 1 < across ? columns : g.n - j;
+      part.a = static_cast<const T*>(g.a) + i * g.stride_a;
+      part.b = static_cast<const T*>(g.b) + i * g.stride_b + j * (g.trans_b ? g.ldb : 1);
+      part.c = static_cast<T*>(g.c) + i * g.stride_c + j;
+      if (g.bias) part.bias = static_cast<const T*>(g.bias) + j;
+      multiply<T>(part);
+    }
+  });
   return true;
 }
 
