@@ -3,7 +3,6 @@
 // and bench/distributed.cpp train.
 #include "bench/corpus.h"
 #include "bench/reel.h"
-#include "reel/batching.h"
 
 namespace tree_model {
 

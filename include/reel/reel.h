@@ -2,6 +2,7 @@
 // Everything that a program on one machine needs.
 #include "reel/amp.h"
 #include "reel/autograd.h"
+#include "reel/batching.h"
 #include "reel/cuda.h"
 #include "reel/data.h"
 #include "reel/error.h"

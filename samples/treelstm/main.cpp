@@ -11,7 +11,6 @@
 #include "dataset.h"
 #include "listops.h"
 #include "model.h"
-#include "reel/batching.h"
 #include "reel/reel.h"
 #include "samples/checkpoints.h"
 #include "samples/common.h"
