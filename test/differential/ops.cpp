@@ -47,11 +47,12 @@ const std::vector<Op> pointwise{
     // activations
     OP(relu), OP(relu6), OP(hardtanh), OP(leaky_relu), OP(prelu), OP(rrelu), OP(elu), OP(selu), OP(celu), OP(gelu),
     OP(gelu_tanh), OP(silu), OP(mish), OP(hardswish), OP(hardsigmoid), OP(logsigmoid), OP(softplus), OP(softsign),
-    OP(tanhshrink), OP(hardshrink), OP(softshrink), OP(threshold), OP(glu), OP(softmax), OP(log_softmax), OP(softmin)};
+    OP(tanhshrink), OP(hardshrink), OP(softshrink), OP(threshold), OP(glu),
+    CALL("softmax", (In x, int64_t dim), softmax(x, dim)), OP(log_softmax), OP(softmin)};
 
 const std::vector<Op> reductions{
-    OP(sum),
-    OP(mean),
+    CALL("sum", (In x, const Dims& dims, bool keepdim), sum(x, dims, keepdim)),
+    CALL("mean", (In x, const Dims& dims, bool keepdim), mean(x, dims, keepdim)),
     OP(nansum),
     OP(nanmean),
     OP(count_nonzero),
