@@ -17,7 +17,7 @@ inline constexpr int kMaxDevices = 16;
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-inline constexpr int kClasses = 160;  // sizes of blocks, four to a doubling (memory.cu)
+inline constexpr int kClasses = 4 + (64 - 10) * 4;  // of all sizes of blocks, four to a doubling (memory.cu)
 
 struct CudaStream;
 struct DeviceState;

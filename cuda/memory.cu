@@ -18,11 +18,13 @@ namespace {
 // another of a different size.
 constexpr size_t kSmall = size_t{1} << 20, kSlab = size_t{8} << 20, kGrain = 256;
 
-int class_of(size_t bytes) {
+constexpr int class_of(size_t bytes) {
   if (bytes <= 4 * kGrain) return bytes ? static_cast<int>((bytes - 1) / kGrain) : 0;
   const int log = std::bit_width(bytes - 1) - 1;
   return 4 + (log - 10) * 4 + static_cast<int>(((bytes - 1) >> (log - 2)) & 3);
 }
+static_assert(class_of(SIZE_MAX) == kClasses - 1);
+
 size_t bytes_of(int size_class) {
   if (size_class < 4) return (size_class + 1) * kGrain;
   const int log = 10 + (size_class - 4) / 4, quarter = (size_class - 4) % 4;
