@@ -1,3 +1,6 @@
+#include <array>
+#include <span>
+
 #include "reel/ragged.h"
 #include "test/support/op_rows.h"
 
@@ -39,7 +42,7 @@ Array attention(Ref x, const Ids& queries, const Ids& keys, const AttentionOptio
     all.push_back(by_heads(scaled_dot_product_attention(by_heads(q[i]), by_heads(k[i]), by_heads(v[i]), options)));
   return array_of(cat(all, 0));
 }
-Tensor attend(In x, const Ids& queries, const Ids& keys, const AttentionOptions& options = {}) {
+Tensor attend(std::span<const Tensor> x, const Ids& queries, const Ids& keys, const AttentionOptions& options = {}) {
   return scaled_dot_product_attention(ragged(x[0], queries), ragged(x[1], keys), ragged(x[2], keys), options).values;
 }
 
@@ -167,7 +170,7 @@ const std::vector<Row>& ragged_rows() {
  [](Ref x) { return attention(x, kLengths, kOthers, {.is_causal = true, .enable_gqa = true}); },
  {{{9, 4, 2}}, {{9, 2, 2}}, {{9, 2, 3}}}, kProduct},
 {"scaled_dot_product_attention(ragged, of itself)",
- [](In x) { return attend({x[0], x[0], x[0]}, kLengths, kLengths); },
+ [](In x) { return attend(std::array{x[0], x[0], x[0]}, kLengths, kLengths); },
  [](Ref x) { return attention({x[0], x[0], x[0]}, kLengths, kLengths); }, {{{9, 2, 3}}}, kProduct},
 
 {"conv1d(ragged)", [](In x) { return conv1d(ragged(x[0]), x[1], x[2]).values; },
