@@ -227,7 +227,13 @@ struct StoreServer::Impl {
         changed.push_back(id);
       }
       more = !changed.empty();
-      for (const uint64_t id : std::exchange(changed, {})) flush(id);
+      // What this process's own rank hears may make it end the process: it hears it last.
+      std::vector<uint64_t> all = std::exchange(changed, {});
+      std::stable_partition(all.begin(), all.end(), [&](uint64_t id) {
+        const StoreJob::Peer* const peer = job.find(id);
+        return !peer || peer->rank < 0 || peer->rank != job.host_rank();
+      });
+      for (const uint64_t id : all) flush(id);
     }
   }
 

@@ -62,6 +62,18 @@ TEST_CASE("child: rank 0 with the server", "[.child]") {
   std::_Exit(3);
 }
 
+TEST_CASE("child: rank 0 with the server, whose process ends with the job", "[.child]") {
+  be_a_child();
+  StoreOptions options = given_options();
+  options.port = 0;
+  const StoreServer server(options);
+  options.port = server.port();
+  const auto member = connect_store(0, options);
+  member->on_abort([](const Error&) { std::_Exit(3); });
+  tell("port " + std::to_string(server.port()));
+  std::this_thread::sleep_for(30s);
+}
+
 TEST_CASE("a rank that is killed is named at once") {
   StoreFixture job(store_options(3, kHeartbeat), 2);
   Child child("child: a rank that waits for the job's end", variables(2, job.options));
@@ -163,6 +175,22 @@ TEST_CASE("the end of the server's process is noticed by all") {
   waiter.join();
   REQUIRE(waited);
   CHECK(std::string(waited->what()) == member->aborted()->what());
+}
+
+TEST_CASE("all ranks hear why the job ends before the server's own, which may end the process") {
+  constexpr int kRanks = 100;
+  StoreOptions options = store_options(kRanks, kHeartbeat);
+  Child server("child: rank 0 with the server, whose process ends with the job", variables(0, options));
+  options.port = static_cast<uint16_t>(std::stoi(server.expect("port ")));
+  std::vector<std::shared_ptr<Member>> members;
+  for (int rank = 1; rank < kRanks; ++rank) members.push_back(connect_store(rank, options));
+  members[0]->abort(Error(Error::kAborted, "rank 1 has had enough"));
+  for (const auto& member : members) {
+    const auto reason = await_end(*member);
+    REQUIRE(reason);
+    CHECK(std::string(reason->what()) == "rank 1 has had enough");
+  }
+  CHECK(server.wait() == 3);
 }
 
 namespace {
