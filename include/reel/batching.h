@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "reel/detail/point.h"
@@ -35,13 +36,19 @@
 ///     Tensor forward(const Tensor& x, const Tensor& h) const;   // row i of the result from row i of the arguments
 ///
 /// kRows are Linear, Bilinear, Embedding, the Tree-LSTMs, LSTMCell, GRUCell, RNNCell, LayerNorm, RMSNorm, activations
-/// and a Sequential of such layers alone; LSTM, GRU and RNN are kSequences for sequences without a first state. A
-/// layer's `int64_t row_rank() const`, if it has one, gives the fewest dimensions of a floating-point argument that has
-/// rows, 2 without it; 0 means that calls must not be joined now. Integer arguments have rows from one dimension on.
+/// and a Sequential of such layers alone. kSequences are LSTM, GRU, RNN and CRF, also its decode(), for one sequence, a
+/// list of them or a Ragged. A layer's `int64_t row_rank() const`, if it has one, gives the fewest dimensions of a
+/// floating-point argument that has rows, 2 without it; 0 means that calls must not be joined now. Integer arguments
+/// have rows from one dimension on. A class within a function, which cannot have a static member, says by a function
+/// what it does: `static constexpr auto batching_mode() { return batching::kRows; }`.
+///
+/// Ops wait as layers do where the weights are the same tensors: linear, linear_relu, embedding, lstm_cell, gru_cell,
+/// rnn_tanh_cell, rnn_relu_cell, and mm (matmul of matrices) by a leaf that requires grad, a parameter; so do the
+/// pointwise lstm_cell and tree_lstm_cell.
 ///
 /// Called for each example by itself are all other layers, layers with hooks, arguments without rows, and whatever is
-/// called inside of a backward pass, a layer that is run for a group, a custom op, a checkpoint, a captured graph, a
-/// parametrized layer, or a cuda::StreamGuard of the example's own.
+/// called inside of a backward pass, a layer that is run for a group or has found no others, a custom op, a checkpoint,
+/// a captured graph, a parametrized layer, or a cuda::StreamGuard of the example's own.
 ///
 /// The results of a group are views of one tensor's rows: changing them in place while recording is an Error. clone()
 /// rows that are to be changed.
@@ -65,6 +72,7 @@ struct Report {
     double seconds = 0;         ///< In groups, all in all.
     double gather_seconds = 0;  ///< Of these, gathering arguments.
     int64_t gathered = 0;       ///< Bytes that this has copied; rows that lie together already are not copied.
+    int64_t items = 0;          ///< Calls of item() by examples for which this was the last that waited.
   };
   /// Calls that did not wait for others.
   struct Unbatched {
@@ -78,6 +86,8 @@ struct Report {
   double schedule_seconds = 0;       ///< Of these, spent on choosing who goes on, and switching to it.
   int64_t switches = 0;              ///< From one fiber to another.
   int64_t most_fibers = 0;           ///< At the same time.
+  /// Calls of item() by examples, also by those that no row names. On a GPU each waits until the GPU is done.
+  int64_t items = 0;
 
   /// All of that as text, the layers with the most time first.
   std::string table() const;
@@ -142,8 +152,8 @@ std::string label_of(const Function<F>& function) {
 ///
 /// What f throws ends the map: the other examples are unwound, by an exception that is no std::exception, and the first
 /// one's is thrown. A group whose forward fails is called one by one, so that only the call that is wrong throws. f
-/// must not hold a lock while it calls layers. Grad mode, autocast, the default device, anomaly mode and the profiler's
-/// scopes are each example's own; all other thread-local state is shared.
+/// must not hold a lock while it calls layers or ops. Grad mode, autocast, the default device, anomaly mode and the
+/// profiler's scopes are each example's own; all other thread-local state is shared.
 ///
 /// A map inside of a map adds its examples to that one; then the options do not count.
 template <std::ranges::random_access_range Examples, class F>
@@ -175,14 +185,31 @@ auto map(Examples&& examples, F&& f, const MapOptions& options = {}) {
 /// run one after the other, too: more stacks do not fit into the caches.
 ///
 ///   auto [left, right] = batching::both([&] { return visit(node.left); }, [&] { return visit(node.right); });
+///
+/// Of functions that return void it returns void; where one does, std::monostate stands for its result.
 template <std::invocable F, std::invocable G>
-auto both(F&& f, G&& g) -> std::pair<std::invoke_result_t<F&>, std::invoke_result_t<G&>> {
-  std::optional<std::invoke_result_t<G&>> second;
-  auto call = [&] { second.emplace(g()); };
-  internal::Fork fork({&call, [](void* object, size_t) { (*static_cast<decltype(&call)>(object))(); }});
-  std::invoke_result_t<F&> first = f();
-  fork.join();
-  return {std::move(first), std::move(*second)};
+auto both(F&& f, G&& g) {
+  constexpr bool first_void = std::is_void_v<std::invoke_result_t<F&>>;
+  constexpr bool second_void = std::is_void_v<std::invoke_result_t<G&>>;
+  if constexpr (first_void || second_void) {
+    const auto valued = [](auto& function) {
+      return [&function] {
+        if constexpr (std::is_void_v<decltype(function())>)
+          return function(), std::monostate();
+        else
+          return function();
+      };
+    };
+    auto results = both(valued(f), valued(g));
+    if constexpr (!first_void || !second_void) return results;
+  } else {
+    std::optional<std::invoke_result_t<G&>> second;
+    auto call = [&] { second.emplace(g()); };
+    internal::Fork fork({&call, [](void* object, size_t) { (*static_cast<decltype(&call)>(object))(); }});
+    std::invoke_result_t<F&> first = f();
+    fork.join();
+    return std::pair<std::invoke_result_t<F&>, std::invoke_result_t<G&>>(std::move(first), std::move(*second));
+  }
 }
 
 /// f as a function whose calls are batched like those of a kRows layer: its arguments and results are Tensors, or
@@ -200,6 +227,8 @@ auto rows(std::string name, F f) {
     if (internal::Meeting* const meeting = internal::meeting()) {
       nn::internal::JoinedCall<Self, Args...> call(*function, function.get(), false, 2, args...);
       if (meeting->wait(call)) return call.result();
+      const internal::Alone alone(call.state == internal::Call::State::kAlone);
+      return function->f(args...);
     }
     return function->f(args...);
   };

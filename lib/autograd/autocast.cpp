@@ -8,8 +8,6 @@
 
 namespace reel {
 
-constinit thread_local DType autocast_type = kFloat32;
-
 // ---- casts of parameters --------------------------------------------------------------------------------------------
 
 /// The casts that parameters have got since the outermost guard began. Used at a hundred places, a weight is cast once,
@@ -64,11 +62,11 @@ Tensor detail::cast_to_half(const Tensor& x, DType type) {
 }
 
 AutocastScope::AutocastScope(DType type)
-    : before_(std::exchange(autocast_type, type)), casts_before_(std::exchange(parameter_casts, nullptr)) {
+    : before_(std::exchange(op_modes.autocast, type)), casts_before_(std::exchange(parameter_casts, nullptr)) {
   if (type != kFloat32) parameter_casts = new ParameterCasts;
 }
 AutocastScope::~AutocastScope() {
-  autocast_type = before_;
+  op_modes.autocast = before_;
   delete std::exchange(parameter_casts, casts_before_);
 }
 
@@ -76,16 +74,16 @@ AutocastScope::~AutocastScope() {
 
 namespace amp {
 
-bool autocast_enabled() { return autocast_type != kFloat32; }
-DType autocast_dtype() { return autocast_type; }
+bool autocast_enabled() { return op_modes.autocast != kFloat32; }
+DType autocast_dtype() { return op_modes.autocast; }
 
-Autocast::Autocast(DType dtype, bool enabled) : before_(autocast_type), outermost_(enabled && !parameter_casts) {
+Autocast::Autocast(DType dtype, bool enabled) : before_(op_modes.autocast), outermost_(enabled && !parameter_casts) {
   REEL_CHECK(is_half(dtype), "Autocast: ", dtype, ", neither bfloat16 nor float16");
   if (outermost_) parameter_casts = new ParameterCasts;
-  autocast_type = enabled ? dtype : kFloat32;
+  op_modes.autocast = enabled ? dtype : kFloat32;
 }
 Autocast::~Autocast() {
-  autocast_type = before_;
+  op_modes.autocast = before_;
   if (outermost_) delete std::exchange(parameter_casts, nullptr);
 }
 

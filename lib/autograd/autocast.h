@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/core/op_modes.h"
 #include "reel/tensor.h"
 
 // An op that autocast gives a type (reel/amp/autocast.h lists them) begins with one line:
@@ -15,8 +16,6 @@
 // cast again. Without autocast the line costs one load and a branch.
 namespace reel {
 
-/// The half type of the calling thread's products; kFloat32 without autocast.
-extern constinit thread_local DType autocast_type;
 /// The casts of its outermost guard.
 extern constinit thread_local struct ParameterCasts* parameter_casts;
 
@@ -36,11 +35,11 @@ std::vector<Tensor> each_of(std::span<const Tensor> list, const F& f) {
 /// Turns autocast off for as long as it lives; converts to true if it was on.
 class AutocastOff {
  public:
-  AutocastOff() : was_(autocast_type) {
-    if (*this) autocast_type = kFloat32;
+  AutocastOff() : was_(op_modes.autocast) {
+    if (*this) op_modes.autocast = kFloat32;
   }
   ~AutocastOff() {
-    if (*this) autocast_type = was_;
+    if (*this) op_modes.autocast = was_;
   }
   AutocastOff(const AutocastOff&) = delete;
   AutocastOff& operator=(const AutocastOff&) = delete;

@@ -69,11 +69,11 @@ Loop::Loop(Report* report) : before_(current_meeting), report_(report) {
   reports_ = report != nullptr;
   if (report) began_ = profile::now();
   ++profile::internal::call_observers;
-  current_meeting = this;
+  exchange_meeting(this);
 }
 
 Loop::~Loop() {
-  current_meeting = before_;
+  exchange_meeting(before_);
   --profile::internal::call_observers;
   if (report_) report_->seconds += seconds(profile::now() - began_);
   for (; workers.idle.size() > kMaxKept; --workers.count) workers.idle.pop_back();
@@ -91,7 +91,7 @@ bool Loop::start(void (*run)(void*), void* argument, size_t limit) {
     }
   Worker* const worker = idle.back().release();
   idle.pop_back();
-  worker->run = run, worker->argument = argument, worker->loop = this, worker->waits = 0;
+  worker->run = run, worker->argument = argument, worker->loop = this, worker->waits = 0, worker->row = SIZE_MAX;
   worker->context.begin();
   ++others_;
   if (report_) report_->most_fibers = std::max(report_->most_fibers, static_cast<int64_t>(others_ + 1));
@@ -194,7 +194,11 @@ bool Loop::wait(Call& call) {
   }
   call.modes = current_modes();
   call.task = running_;
-  if (report_) ++row_of(call).calls;
+  if (report_) {
+    Report::Row& row = row_of(call);
+    ++row.calls;
+    running_->row = static_cast<size_t>(&row - report_->rows.data());
+  }
   try {
     add_to_group(call);
   } catch (const std::bad_alloc&) {
@@ -315,6 +319,12 @@ void Loop::note(const std::string& label, const char* reason) {
   for (Report::Unbatched& known : report_->unbatched)
     if (known.name == label && known.reason == reason) return void(++known.calls);
   report_->unbatched.push_back({label, reason, 1});
+}
+
+void Loop::note_item() {
+  if (!report_) return;
+  ++report_->items;
+  if (running_->row < report_->rows.size()) ++report_->rows[running_->row].items;
 }
 
 // ---- map and both ---------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ struct Task {
   Loop* loop = nullptr;
   Task* next = nullptr;  // behind this one in the list of those that can go on
   int64_t waits = 0;
+  size_t row = SIZE_MAX;  // of the report: its last call
 };
 
 /// A map in progress: the fibers of one thread that make calls together. The thread's own stack is one of them.
@@ -36,6 +37,7 @@ class Loop final : public Meeting {
   bool wait(Call& call) override;
   int64_t waits() const override { return running_->waits; }
   void note(const std::string& label, const char* reason) override;
+  void note_item() override;
 
   /// Lets `run(argument)` run in another fiber. False if there cannot be one more, or there are `limit`.
   bool start(void (*run)(void*), void* argument, size_t limit);

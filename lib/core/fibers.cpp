@@ -70,6 +70,7 @@ static void reel_switch_stack(void** save, void* stack) {
 
 namespace reel {
 
+constinit thread_local OpModes op_modes;
 constinit thread_local batching::internal::Meeting* batching::internal::current_meeting = nullptr;
 constinit thread_local Fiber Fiber::own_, *Fiber::running_ = nullptr, *Fiber::before_ = nullptr;
 

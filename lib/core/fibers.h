@@ -2,6 +2,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "lib/core/op_modes.h"
+
 namespace reel {
 
 /// A function on a stack of its own, which continues where it was whenever it is switched to. A page below the stack is
@@ -54,12 +56,17 @@ namespace batching::internal {
 class Meeting;  // reel/detail/point.h
 /// Where the calls of the running fiber wait for others; nullptr where they do not.
 extern constinit thread_local Meeting* current_meeting;
+/// Sets it, and returns what it was.
+inline Meeting* exchange_meeting(Meeting* meeting) {
+  op_modes.meets = meeting != nullptr;
+  return std::exchange(current_meeting, meeting);
+}
 
 /// While it lives, the running fiber does not wait: it is in the middle of something that belongs to the thread.
 class Apart {
  public:
-  Apart() : before_(std::exchange(current_meeting, nullptr)) {}
-  ~Apart() { current_meeting = before_; }
+  Apart() : before_(exchange_meeting(nullptr)) {}
+  ~Apart() { exchange_meeting(before_); }
   Apart(const Apart&) = delete;
   Apart& operator=(const Apart&) = delete;
 

@@ -5,8 +5,10 @@
 
 #include "lib/autograd/leaf.h"
 #include "lib/autograd/tape.h"
+#include "lib/core/fibers.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/device.h"
+#include "reel/detail/point.h"
 
 namespace reel {
 
@@ -182,6 +184,8 @@ Scalar Tensor::item() const {
   const View& view = view_of(*this, "item");
   REEL_CHECK(view.numel == 1, "item: the tensor has ", view.numel, " elements, shape ", view.shape);
   if (device() != kCPU) return to(kCPU).item();
+  if (op_modes.meets) [[unlikely]]
+    batching::internal::current_meeting->note_item();
   switch (view.dtype) {
     case kBool: return *view.as<bool>();
     case kUInt8: return *view.as<uint8_t>();

@@ -1,5 +1,8 @@
 #include "reel/nn/crf.h"
 
+#include <vector>
+
+#include "lib/ops/rows.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
 
@@ -31,7 +34,105 @@ Tensor reduced(const Tensor& likelihoods, Reduction reduction) {
   return reduction == kMean ? mean(likelihoods) : sum(likelihoods);
 }
 
+// ---- calls that are made together -----------------------------------------------------------------------------------
+
+/// The log likelihood of chains or, without tags, their best paths: a call that may be one with others.
+class JoinedChains final : public batching::internal::Call {
+ public:
+  /// The chains of a list, or the values of a Ragged.
+  JoinedChains(const CRF& crf, bool has_hooks, std::span<const Tensor> emissions, std::span<const Tensor> tags,
+               const Lengths* ragged)
+      : Call(batching::kSequences, &crf, typeid(JoinedChains), false, has_hooks ? 0 : 2),
+        crf_(crf),
+        emissions_(emissions),
+        tags_(tags),
+        ragged_(ragged) {
+    add(&emissions[0]);
+    if (!tags.empty()) add(&tags[0]);
+    rows = ragged ? ragged->size() : static_cast<int64_t>(emissions.size());
+  }
+  bool same_arguments(const Call&) const override { return true; }
+  std::string label() const override { return internal::label_of(crf_) + (tags_.empty() ? ".decode" : ""); }
+
+  void run_all() override {
+    std::vector<Tensor> emissions, tags;
+    std::vector<int64_t> lengths, part_rows, chains;
+    for_each_call([&](JoinedChains& own) {
+      for (const Tensor& part : own.emissions_) emissions.push_back(part), part_rows.push_back(part.size(0));
+      tags.insert(tags.end(), own.tags_.begin(), own.tags_.end());
+      if (own.ragged_)
+        for (int64_t i = 0; i < own.rows; ++i) lengths.push_back((*own.ragged_)[i]);
+      else
+        lengths.insert(lengths.end(), part_rows.end() - own.rows, part_rows.end());
+      chains.push_back(own.rows);
+    });
+    const Ragged all{detail::gather_rows(emissions), Lengths::of(lengths)};
+    const auto give = [&](Tensor JoinedChains::*member, const Tensor& whole, const std::vector<int64_t>& counts) {
+      std::vector<Tensor> parts = detail::scatter_rows(whole, counts);
+      size_t at = 0;
+      for_each_call([&](JoinedChains& own) { own.*member = std::move(parts[at++]); });
+    };
+    if (tags_.empty()) {
+      const RaggedCrfPaths best = crf_.decode(all);
+      give(&JoinedChains::paths, best.tags.values, part_rows);
+      give(&JoinedChains::scores, best.scores, chains);
+    } else {
+      give(&JoinedChains::scores,
+           crf_log_likelihood(all, Ragged{detail::gather_rows(tags), all.lengths}, crf_.transitions,
+                              crf_.start_transitions, crf_.end_transitions, crf_.options.allowed),
+           chains);
+    }
+  }
+
+  Tensor scores, paths;  // [chains], and of one part
+
+ private:
+  void for_each_call(const auto& f) {
+    for (Call* call = this; call; call = call->next) f(*static_cast<JoinedChains*>(call));
+  }
+  const CRF& crf_;
+  const std::span<const Tensor> emissions_, tags_;
+  const Lengths* const ragged_;
+};
+
+/// Are they chains, so that a call of all is one of each? What is not, or an Error, is left to the CRF itself.
+bool are_chains(std::span<const Tensor> emissions, std::span<const Tensor> tags, bool may_be_empty) {
+  if (emissions.empty() || emissions.size() != tags.size()) return false;
+  for (size_t i = 0; i < emissions.size(); ++i) {
+    const Tensor &e = emissions[i], &t = tags[i];
+    if (!e.defined() || e.dim() != 2 || (!may_be_empty && e.size(0) == 0)) return false;
+    if (!t.defined() || t.dim() != 1 || t.size(0) != e.size(0)) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Meeting& meeting, const Tensor& emissions,
+                                          const Tensor& tags, const Tensor& lengths) {
+  if (lengths.defined() || !are_chains({&emissions, 1}, {&tags, 1}, false)) return {};
+  JoinedChains call(crf, crf.has_hooks(), {&emissions, 1}, {&tags, 1}, nullptr);
+  if (!meeting.wait(call)) return {};
+  return call.scores.squeeze(0);
+}
+
+std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
+                                          std::span<const Tensor> emissions, std::span<const Tensor> tags) {
+  if (!are_chains(emissions, tags, false)) return {};
+  JoinedChains call(crf, crf.has_hooks(), emissions, tags, nullptr);
+  if (!meeting.wait(call)) return {};
+  return reduced(call.scores, crf.options.reduction);
+}
+
+std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Meeting& meeting, const Ragged& emissions,
+                                          const Ragged& tags) {
+  const bool fits = emissions.lengths && tags.lengths && *emissions.lengths == *tags.lengths;
+  if (!fits || !are_chains({&emissions.values, 1}, {&tags.values, 1}, true)) return {};
+  if (emissions.lengths->total() != emissions.values.size(0)) return {};
+  JoinedChains call(crf, crf.has_hooks(), {&emissions.values, 1}, {&tags.values, 1}, emissions.lengths.get());
+  if (!meeting.wait(call)) return {};
+  return reduced(call.scores, crf.options.reduction);
+}
 
 Tensor CRF::forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths) const {
   return reduced(crf_log_likelihood(by_steps(emissions, options, 3), by_steps(tags, options, 2), transitions,
@@ -50,6 +151,11 @@ Tensor CRF::forward(const Ragged& emissions, const Ragged& tags) const {
 }
 
 CrfPaths CRF::decode(const Tensor& emissions, const Tensor& lengths) const {
+  if (batching::internal::Meeting* const meeting = batching::internal::meeting();
+      meeting && !lengths.defined() && emissions.defined() && emissions.dim() == 2 && emissions.size(0) > 0) {
+    JoinedChains call(*this, false, {&emissions, 1}, {}, nullptr);
+    if (meeting->wait(call)) return {call.paths, call.scores.squeeze(0)};
+  }
   const CrfPaths paths = crf_decode(by_steps(emissions, options, 3), transitions, start_transitions, end_transitions,
                                     lengths, options.allowed);
   return {by_steps(paths.tags, options, 2), paths.scores};

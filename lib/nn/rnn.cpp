@@ -127,90 +127,153 @@ Tensor& state_of(auto& result) requires requires { result.h; }
 void visit_states(CellState& state, const auto& visit) { visit(state.h), visit(state.c); }
 void visit_states(Tensor& h, const auto& visit) { visit(h); }
 
-/// The call net(sequences) or, with one sequence, net(x), without a state, which may be one call with others. Result is
-/// that of the list.
-template <class Net, class Result>
+void visit_states(const CellState& state, const auto& visit) { visit(state.h), visit(state.c); }
+void visit_states(const Tensor& h, const auto& visit) { visit(h); }
+
+/// The call net(x, state), which may be one call with others. x is a sequence, a list of them or a Ragged; Result is
+/// what the net makes of a Ragged, and of whatever x is, the output is the tensors in it.
+template <class Net, class State, class Result>
 class JoinedSequences final : public batching::internal::Call {
  public:
-  JoinedSequences(const Net& net, bool has_hooks, std::span<const Tensor> sequences, bool is_list)
+  /// `parts` are the sequences or, of a Ragged, all of its rows; `states` have a row for each sequence.
+  JoinedSequences(const Net& net, bool has_hooks, std::span<const Tensor> parts, const Lengths* ragged, State states)
       : Call(batching::kSequences, &net, typeid(JoinedSequences), net.is_training(), has_hooks ? 0 : 2),
+        states(std::move(states)),
         net_(net),
-        sequences_(sequences),
-        is_list_(is_list) {
-    if (sequences.empty()) return;
-    add(&sequences[0]);
-    rows = static_cast<int64_t>(sequences.size());
+        parts_(parts),
+        ragged_(ragged) {
+    add(&parts[0]);
+    visit_states(std::as_const(this->states), [this](const Tensor& state) { add(&state); });
+    rows = ragged ? ragged->size() : static_cast<int64_t>(parts.size());
   }
   bool same_arguments(const Call&) const override { return true; }
   std::string label() const override { return internal::label_of(net_); }
 
   void run_all() override {
-    std::vector<Tensor> all;
-    std::vector<int64_t> counts;
-    for (Call* call = this; call; call = call->next) {
-      const auto& own = static_cast<JoinedSequences*>(call)->sequences_;
-      all.insert(all.end(), own.begin(), own.end());
-      counts.push_back(static_cast<int64_t>(own.size()));
-    }
-    Result whole = net_.forward(std::span<const Tensor>(all), {});
-    auto next = std::make_move_iterator(whole.output.begin());
-    for (Call* call = this; call; call = call->next) {
-      auto& own = *static_cast<JoinedSequences*>(call);
-      own.result.output.assign(next, next + static_cast<int64_t>(own.sequences_.size()));
-      next += static_cast<int64_t>(own.sequences_.size());
-    }
-    // Of states [slots, n, hidden] each call gets its n.
-    std::vector<std::vector<Tensor>> parts;
-    visit_states(state_of(whole),
-                 [&](Tensor& state) { parts.push_back(detail::scatter_rows(state.transpose(0, 1), counts)); });
-    size_t at = 0;
-    for (Call* call = this; call; call = call->next, ++at) {
-      auto& own = *static_cast<JoinedSequences*>(call);
-      auto part = parts.begin();
-      visit_states(state_of(own.result), [&](Tensor& state) {
-        const Tensor& rows = (*part++)[at];
-        state = own.is_list_ ? rows.transpose(0, 1) : rows.select(0, 0);
+    std::vector<Tensor> parts;
+    std::vector<int64_t> lengths, part_rows, sequences;
+    for_each_call([&](JoinedSequences& own) {
+      for (const Tensor& part : own.parts_) parts.push_back(part), part_rows.push_back(part.size(0));
+      if (own.ragged_)
+        for (int64_t i = 0; i < own.rows; ++i) lengths.push_back((*own.ragged_)[i]);
+      else
+        lengths.insert(lengths.end(), part_rows.end() - own.rows, part_rows.end());
+      sequences.push_back(own.rows);
+    });
+    // States are [slots, n, hidden] for the net, and [n, slots, hidden] here.
+    State first;
+    visit_parts(first, [&](Tensor& state, size_t k) {
+      std::vector<Tensor> all;
+      for_each_call([&](JoinedSequences& own) {
+        visit_parts(own.states, [&](Tensor& own_state, size_t i) {
+          if (i == k && own_state.defined()) all.push_back(own_state);
+        });
       });
-    }
+      if (!all.empty()) state = detail::gather_rows(all).transpose(0, 1);
+    });
+    Result whole = net_.forward(Ragged{detail::gather_rows(parts), Lengths::of(lengths)}, first);
+    auto next = detail::scatter_rows(whole.output.values, part_rows);
+    auto out = std::make_move_iterator(next.begin());
+    for_each_call([&](JoinedSequences& own) {
+      own.outputs_.assign(out, out + static_cast<int64_t>(own.parts_.size()));
+      out += static_cast<int64_t>(own.parts_.size());
+    });
+    visit_parts(state_of(whole), [&](Tensor& state, size_t k) {
+      std::vector<Tensor> rows = detail::scatter_rows(state.transpose(0, 1), sequences);
+      size_t at = 0;
+      for_each_call([&](JoinedSequences& own) {
+        visit_parts(own.states, [&](Tensor& own_state, size_t i) {
+          if (i == k) own_state = std::move(rows[at++]);
+        });
+      });
+    });
   }
+  std::vector<Tensor> sequences() { return std::move(outputs_); }
 
-  Result result;
+  State states;  // those given, and then those of the result
 
  private:
+  void for_each_call(const auto& f) {
+    for (Call* call = this; call; call = call->next) f(*static_cast<JoinedSequences*>(call));
+  }
+  static void visit_parts(State& state, const auto& f) {
+    size_t i = 0;
+    visit_states(state, [&](Tensor& part) { f(part, i++); });
+  }
+
   const Net& net_;
-  const std::span<const Tensor> sequences_;
-  const bool is_list_;
+  const std::span<const Tensor> parts_;
+  const Lengths* const ragged_;
+  std::vector<Tensor> outputs_;
 };
 
-template <class Result, class Net, class State>
-std::optional<Result> join_list(const Net& net, bool has_hooks, batching::internal::Meeting& meeting,
-                                std::span<const Tensor> sequences, const State& given, bool is_list) {
-  State state = given;
-  bool defined = false;
-  visit_states(state, [&](const Tensor& tensor) { defined |= tensor.defined(); });
-  for (const Tensor& x : sequences) defined |= !x.defined() || x.dim() != 2;
-  if (defined) return {};  // not a call of sequences that begin with zeros
-  JoinedSequences<Net, Result> call(net, has_hooks, sequences, is_list);
-  if (!meeting.wait(call)) return {};
-  return std::move(call.result);
-}
+std::span<const Tensor> parts_of(const Tensor& x) { return {&x, 1}; }
+std::span<const Tensor> parts_of(std::span<const Tensor> list) { return list; }
+std::span<const Tensor> parts_of(const Ragged& x) { return {&x.values, 1}; }
 
 }  // namespace
 
+template <class Derived>
+template <class Net, class Sequences, class State>
+requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join_sequences(
+    const Net& net, batching::internal::Meeting& meeting, const Sequences& x, const State& given)
+    -> std::optional<decltype(net.forward(x, given))> {
+  constexpr bool is_one = std::is_same_v<Sequences, Tensor>, is_ragged = std::is_same_v<Sequences, Ragged>;
+  const std::span<const Tensor> parts = parts_of(x);
+  const Lengths* ragged = nullptr;
+  if constexpr (is_ragged) ragged = x.lengths.get();
+  // What is no such call, or an Error, is left to the net itself.
+  const auto is_sequence = [](const Tensor& part) { return part.defined() && part.dim() == 2; };
+  const auto has_rows = [&](const Tensor& part) { return is_ragged || part.size(0) > 0; };
+  if (parts.empty() || (is_ragged && !ragged)) return {};
+  for (const Tensor& part : parts)
+    if (!is_sequence(part) || !has_rows(part)) return {};
+  if (ragged && ragged->total() != parts[0].size(0)) return {};
+  const int64_t n = ragged ? ragged->size() : static_cast<int64_t>(parts.size());
+  State states = given;
+  int defined = 0, count = 0;
+  bool fits = true;
+  visit_states(states, [&](Tensor& state) {
+    ++count;
+    if (!state.defined()) return;
+    ++defined;
+    fits = fits && state.dim() == (is_one ? 2 : 3) && (is_one || state.size(1) == n);
+    if (fits) state = is_one ? state.unsqueeze(0) : state.transpose(0, 1);
+  });
+  if (!fits || (defined != 0 && defined != count)) return {};
+  using Result = decltype(net.forward(std::declval<const Ragged&>(), given));
+  JoinedSequences<Net, State, Result> call(net, net.has_hooks(), parts, ragged, std::move(states));
+  if (!meeting.wait(call)) return {};
+  std::remove_cvref_t<decltype(net.forward(x, given))> result;
+  std::vector<Tensor> outputs = call.sequences();
+  if constexpr (is_ragged)
+    result.output = {std::move(outputs[0]), x.lengths};
+  else if constexpr (is_one)
+    result.output = std::move(outputs[0]);
+  else
+    result.output = std::move(outputs);
+  visit_states(call.states, [&](Tensor& state) { state = is_one ? state.squeeze(0) : state.transpose(0, 1); });
+  state_of(result) = std::move(call.states);
+  return result;
+}
+
+#define REEL_JOIN(Net, State, Sequences)                                                                   \
+  template auto Recurrent<Net>::join_sequences(const Net&, batching::internal::Meeting&, const Sequences&, \
+                                               const State&)                                               \
+      ->std::optional<decltype(std::declval<const Net&>().forward(std::declval<const Sequences&>(),        \
+                                                                  std::declval<const State&>()))>;
+#define REEL_JOIN_ALL(Net, State)                \
+  REEL_JOIN(Net, State, Tensor)                  \
+  REEL_JOIN(Net, State, std::span<const Tensor>) \
+  REEL_JOIN(Net, State, Ragged)
+REEL_JOIN_ALL(LSTM, CellState)
+REEL_JOIN_ALL(GRU, Tensor)
+REEL_JOIN_ALL(RNN, Tensor)
+#undef REEL_JOIN_ALL
+#undef REEL_JOIN
+
 LSTM::LSTM(int64_t input, int64_t hidden, LSTMOptions o)
     : Recurrent(input, hidden, o.proj_size, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
-std::optional<LSTMResult<Tensor>> LSTM::join_sequences(const LSTM& net, batching::internal::Meeting& meeting,
-                                                       const Tensor& x, const CellState& state) {
-  auto list = join_list<LSTMResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, {&x, 1}, state, false);
-  if (!list) return {};
-  return LSTMResult<Tensor>{std::move(list->output[0]), std::move(list->state)};
-}
-std::optional<LSTMResult<std::vector<Tensor>>> LSTM::join_sequences(const LSTM& net,
-                                                                    batching::internal::Meeting& meeting,
-                                                                    std::span<const Tensor> sequences,
-                                                                    const CellState& state) {
-  return join_list<LSTMResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, sequences, state, true);
-}
 LSTMResult<Tensor> LSTM::forward(const Tensor& x, const CellState& state) const {
   return lstm(x, state, flat_weights(), now());
 }
@@ -226,17 +289,6 @@ LSTMResult<Ragged> LSTM::forward(const Ragged& x, const CellState& state) const 
 
 GRU::GRU(int64_t input, int64_t hidden, GRUOptions o)
     : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
-std::optional<RNNResult<Tensor>> GRU::join_sequences(const GRU& net, batching::internal::Meeting& meeting,
-                                                     const Tensor& x, const Tensor& state) {
-  auto list = join_list<RNNResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, {&x, 1}, state, false);
-  if (!list) return {};
-  return RNNResult<Tensor>{std::move(list->output[0]), std::move(list->h)};
-}
-std::optional<RNNResult<std::vector<Tensor>>> GRU::join_sequences(const GRU& net, batching::internal::Meeting& meeting,
-                                                                  std::span<const Tensor> sequences,
-                                                                  const Tensor& state) {
-  return join_list<RNNResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, sequences, state, true);
-}
 RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return gru(x, h, flat_weights(), now()); }
 RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h) const {
   return gru(x, h, flat_weights(), now());
@@ -249,17 +301,6 @@ RNNResult<Ragged> GRU::forward(const Ragged& x, const Tensor& h) const { return 
 RNN::RNN(int64_t input, int64_t hidden, RNNOptions o)
     : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}),
       nonlinearity(o.nonlinearity) {}
-std::optional<RNNResult<Tensor>> RNN::join_sequences(const RNN& net, batching::internal::Meeting& meeting,
-                                                     const Tensor& x, const Tensor& state) {
-  auto list = join_list<RNNResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, {&x, 1}, state, false);
-  if (!list) return {};
-  return RNNResult<Tensor>{std::move(list->output[0]), std::move(list->h)};
-}
-std::optional<RNNResult<std::vector<Tensor>>> RNN::join_sequences(const RNN& net, batching::internal::Meeting& meeting,
-                                                                  std::span<const Tensor> sequences,
-                                                                  const Tensor& state) {
-  return join_list<RNNResult<std::vector<Tensor>>>(net, net.has_hooks(), meeting, sequences, state, true);
-}
 RNNResult<Tensor> RNN::forward(const Tensor& x, const Tensor& h) const {
   return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
                                            : rnn_tanh(x, h, flat_weights(), now());

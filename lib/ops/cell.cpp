@@ -2,6 +2,7 @@
 
 #include "lib/kernels/cell.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/point.h"
 
 namespace reel {
 namespace {
@@ -173,13 +174,26 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
 }  // namespace
 
 CellState lstm_cell(const Tensor& gates, const Tensor& c) {
-  if (const CastToWidest widen(gates, c); widen) return lstm_cell(widen(gates), widen(c));
+  if (!op_modes.plain()) [[unlikely]] {
+    if (const Point point; point)
+      return point.join("lstm_cell (gates)", {gates, c}, {},
+                        [](std::span<const Tensor> rows) { return lstm_cell(rows[0], rows[1]); });
+    if (const CastToWidest widen(gates, c); widen) return lstm_cell(widen(gates), widen(c));
+  }
   return fused_cell("lstm_cell", gates, {&c, 1}, {.input = 0, .forget = 1, .output = 3, .update = 2});
 }
 
 CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children) {
-  if (const CastToWidest widen(gates, children); widen)
-    return tree_lstm_cell(widen(gates), std::span<const Tensor>(widen(children)));
+  if (!op_modes.plain()) [[unlikely]] {
+    if (const Point point; point) {
+      std::vector<Tensor> all{gates};
+      all.insert(all.end(), children.begin(), children.end());
+      return point.join("tree_lstm_cell", all, {},
+                        [](std::span<const Tensor> rows) { return tree_lstm_cell(rows[0], rows.subspan(1)); });
+    }
+    if (const CastToWidest widen(gates, children); widen)
+      return tree_lstm_cell(widen(gates), std::span<const Tensor>(widen(children)));
+  }
   const int64_t n = static_cast<int64_t>(children.size());
   return fused_cell("tree_lstm_cell", gates, children, {.input = 0, .forget = 1, .output = 1 + n, .update = 2 + n});
 }

@@ -52,7 +52,7 @@ Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inp
   const Tensor y = output.detach();
   if (is_floating_point(y.dtype()) && recording(inputs))
     record(name, {&y, 1}, inputs,
-           [name, count = inputs.size(), rule = std::move(rule), autocast = autocast_type](Backward& back) {
+           [name, count = inputs.size(), rule = std::move(rule), autocast = op_modes.autocast](Backward& back) {
              const AutocastScope as_forward(autocast);
              set_all(back, name, rule(back.grad()), count);
            });
@@ -72,7 +72,7 @@ struct detail::FunctionRule {
     std::optional<View> output;  // where its elements are, if it is an output
   };
   std::vector<Kept> kept;
-  DType autocast = autocast_type;
+  DType autocast = op_modes.autocast;
 
   void operator()(Backward& back) {
     const AutocastScope as_forward(autocast);
@@ -160,7 +160,7 @@ struct CheckpointRule {
   std::vector<Edge> ends;  // the node's edges as they were recorded, for comparison only: a checkpoint around this one
                            // redirects the node's own during its pass
   GeneratorState random;
-  DType autocast = autocast_type;
+  DType autocast = op_modes.autocast;
 
   void operator()(Backward& back) {
     std::vector<Tensor> arguments;
@@ -203,7 +203,7 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
   }
   // Recorded only to see which tensors f depends on: they are where its part of the graph ends.
   const uint64_t since = next_sequence();
-  std::vector<Tensor> outputs = run_recorded(f, inputs, since, autocast_type), results, differentiable, bases;
+  std::vector<Tensor> outputs = run_recorded(f, inputs, since, op_modes.autocast), results, differentiable, bases;
   EdgeList ends = subgraph_edges(outputs, since);
   for (const Tensor& y : outputs) {
     results.push_back(y.detach());

@@ -1,5 +1,6 @@
 #include "lib/kernels/embedding_bag.h"
 #include "lib/ops/index.h"
+#include "lib/ops/point.h"
 
 namespace reel {
 namespace {
@@ -52,6 +53,11 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse) {
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options) {
+  if (op_modes.meets) [[unlikely]]
+    if (const Point point; point && !options.scale_grad_by_freq) {
+      const auto f = [&](std::span<const Tensor> rows) { return embedding(weight, rows[0], options); };
+      return point.join("embedding", {ids}, {&weight}, f, std::pair(options.padding_idx, options.sparse));
+    }
   const Tensor dense = row_ids("embedding", weight, ids);
   const int64_t padding = padding_row("embedding", options.padding_idx, weight);
   const View &rows = view_of(weight), &at = view_of(dense);

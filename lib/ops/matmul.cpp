@@ -3,6 +3,7 @@
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/point.h"
 
 namespace reel {
 namespace {
@@ -86,7 +87,11 @@ Tensor product_of_integers(const Tensor& a, const Tensor& b) try {
 // ---- two matrices ---------------------------------------------------------------------------------------------------
 
 Tensor mm(const Tensor& a, const Tensor& b) {
-  if (const CastToHalf low{}) return mm(low(a), low(b));
+  if (!op_modes.plain()) [[unlikely]] {
+    if (const Point point; point && is_weight(b) && a.defined() && is_floating_point(a.dtype()))
+      return point.join("mm", {a}, {&b}, [&](std::span<const Tensor> rows) { return mm(rows[0], b); });
+    if (const CastToHalf low{}) return mm(low(a), low(b));
+  }
   check_types("mm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape, " and ",
@@ -174,12 +179,32 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
 
 }  // namespace
 
+namespace {
+constexpr auto kLinear = [](auto&... args) { return linear(args...); };
+constexpr auto kLinearRelu = [](auto&... args) { return linear_relu(args...); };
+/// `op` in a map, in which calls that have the same weight become one.
+template <class Op>
+Tensor join_linear(const Point& point, const char* name, const Op& op, const Tensor& x, const Tensor& weight,
+                   const Tensor& bias) {
+  const auto f = [&](std::span<const Tensor> rows) { return op(rows[0], weight, bias); };
+  const bool vector = x.defined() && x.dim() == 1 && weight.defined() && weight.dim() == 2;
+  if (!vector) return point.join(name, {x}, {&weight, &bias}, f);
+  return point.join(name, {x.unsqueeze(0)}, {&weight, &bias}, f).squeeze(0);
+}
+}  // namespace
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (const CastToHalf low{}) return linear(low(x), low(weight), low(bias));
+  if (!op_modes.plain()) [[unlikely]] {
+    if (const Point point; point) return join_linear(point, "linear", kLinear, x, weight, bias);
+    if (const CastToHalf low{}) return linear(low(x), low(weight), low(bias));
+  }
   return linear("linear", x, weight, bias, false);
 }
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (const CastToHalf low{}) return linear_relu(low(x), low(weight), low(bias));
+  if (!op_modes.plain()) [[unlikely]] {
+    if (const Point point; point) return join_linear(point, "linear_relu", kLinearRelu, x, weight, bias);
+    if (const CastToHalf low{}) return linear_relu(low(x), low(weight), low(bias));
+  }
   return linear("linear_relu", x, weight, bias, true);
 }
 
@@ -203,7 +228,10 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  if (const CastToHalf low{}) return matmul(low(a), low(b));
+  if (!op_modes.plain()) [[unlikely]] {
+    if (op_modes.meets && is_weight(b) && a.defined() && a.dim() == 2 && b.dim() == 2) return mm(a, b);
+    if (const CastToHalf low{}) return matmul(low(a), low(b));
+  }
   check_types("matmul", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   const int ra = av.shape.size(), rb = bv.shape.size();

@@ -5,6 +5,7 @@
 #include "lib/autograd/subgraph.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/recurrence.h"
+#include "lib/ops/point.h"
 #include "lib/ops/ragged.h"
 
 namespace reel {
@@ -535,8 +536,16 @@ LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState
 
 CellState step(const Formula& formula, const Tensor& x, const CellState& state, const Tensor& weight_ih,
                const Tensor& weight_hh, const Tensor& bias_ih, const Tensor& bias_hh) {
-  if (const CastToHalf low{})
-    return step(formula, low(x), map(state, low), low(weight_ih), low(weight_hh), low(bias_ih), low(bias_hh));
+  if (!op_modes.plain()) [[unlikely]] {
+    if (const Point point; point) {
+      const auto f = [&](std::span<const Tensor> rows) {
+        return step(formula, rows[0], {rows[1], rows[2]}, weight_ih, weight_hh, bias_ih, bias_hh);
+      };
+      return point.join(formula.cell, {x, state.h, state.c}, {&weight_ih, &weight_hh, &bias_ih, &bias_hh}, f);
+    }
+    if (const CastToHalf low{})
+      return step(formula, low(x), map(state, low), low(weight_ih), low(weight_hh), low(bias_ih), low(bias_hh));
+  }
   const char* op = formula.cell;
   const Shape& shape = view_of(x, op).shape;
   const DType dtype = view_of(x).dtype;

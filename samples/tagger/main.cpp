@@ -25,13 +25,15 @@ struct Options : CommonOptions {
   int crf = -1;  // -1: where tags name entities
   int word_size = 100, letter_size = 30, letter_hidden = 50, hidden = 100;
   double dropout = 0.4, word_dropout = 0.5;
+  bool batched = false;
   Options() { epochs = 8, batch = 4, lr = 2e-3; }
 };
 
 /// Fills the options; a number is the program's exit status.
 std::optional<int> parse(int argc, char** argv, Options& o) {
   CLI::App app(
-      "Tags the words of sentences, read one at a time and never padded: with --data DIR parts of speech (CoNLL-U) or "
+      "Tags the words of sentences, read one by one or many at once and never padded: with --data DIR parts of speech "
+      "(CoNLL-U) or "
       "names (columns, tags O, B-X, I-X), without it the sentences of a made-up language.");
   add_common_options(app, o, "sentences");
   app.add_option("--data", o.data, "folder of three files whose names hold train, dev and test, plain or gzip");
@@ -48,8 +50,12 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--word-dropout", o.word_dropout, "how often a word seen once is shown as unknown")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--lr", o.lr, "Adam's first learning rate, which falls to a tenth");
+  app.add_flag("--batched", o.batched, "run the model for all sentences of a step at once (batching::map)");
   return parse_arguments(app, argc, argv);
 }
+
+/// How many sentences are read at the same time.
+int64_t at_once(bool batched) { return batched ? batching::MapOptions().window : 1; }
 
 std::string lower(std::string word) {
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -105,33 +111,36 @@ struct Alphabet {
   }
 };
 
-Score evaluate(Tagger& model, const Alphabet& alphabet, const std::vector<Sentence>& sentences, bool entities) {
+Score evaluate(Tagger& model, const Alphabet& alphabet, const std::vector<Sentence>& sentences, bool entities,
+               bool batched) {
   NoGrad guard;
   model.eval();
   Score score(entities);
-  for (const Sentence& sentence : sentences)
+  const auto add = [&](const Sentence& sentence) {
     score.add(alphabet.tags.decode(model.decode(alphabet.encode(sentence))), sentence.tags);
+  };
+  batching::map(sentences, add, {.window = at_once(batched)});
   return score;
 }
 
 /// The rest of an epoch; sentences a second.
 double train(Tagger& model, optim::Optimizer& adam, const std::vector<Encoded>& sentences, const Tensor& rare,
-             double word_dropout, data::Batches& batches, EpochTotals& totals, Checkpoints& checkpoints) {
+             double word_dropout, data::Batches& batches, bool batched, EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
   int64_t done = batches.position() * batches.batch_size();
   Progress progress("epoch " + std::to_string(batches.epoch() + 1), batches.size() * batches.batch_size(), "sentences",
                     done);
   for (const std::vector<int64_t>& batch : batches) {
-    std::vector<Tensor> losses;
     int64_t words = 0;
-    for (const int64_t i : batch) {
+    const auto loss_of = [&](int64_t i) {
       Encoded sentence = sentences[static_cast<size_t>(i)];
       // Words seen once are unknown now and then, so that the model learns what to do with unknown ones.
       const Tensor hidden = index_select(rare, 0, sentence.words) & (rand(sentence.words.shape()) < word_dropout);
       sentence.words = masked_fill(sentence.words, hidden, 0);
-      losses.push_back(model.loss(sentence));
       words += sentence.words.numel();
-    }
+      return model.loss(sentence);
+    };
+    const std::vector<Tensor> losses = batching::map(batch, loss_of, {.window = at_once(batched)});
     const Tensor loss = sum(stack(losses));
     adam.zero_grad();
     (loss / static_cast<double>(words)).backward();
@@ -216,16 +225,17 @@ void run(Options o) {
     if (distributed::rank() > 0) manual_seed(o.seed + distributed::rank());  // dropout of its own
     EpochTotals totals;
     Best best;
-    if (!o.load.empty()) best.keep(evaluate(model, alphabet, corpus.dev, entities).value(), model.state_dict());
+    if (!o.load.empty())
+      best.keep(evaluate(model, alphabet, corpus.dev, entities, o.batched).value(), model.state_dict());
     Checkpoints checkpoints(o, alphabet.metadata());
     checkpoints.add("model", model).add("optimizer", adam).add("schedule", schedule).add("data", batches);
     checkpoints.add("totals", totals).add("best", best).resume();
     while (batches.epoch() < o.epochs) {
       const int64_t epoch = batches.epoch() + 1;
-      const double speed = train(model, adam, sentences, rare, o.word_dropout, batches, totals, checkpoints);
+      const double speed = train(model, adam, sentences, rare, o.word_dropout, batches, o.batched, totals, checkpoints);
       schedule.step();
       totals.collect();
-      const Score dev = evaluate(model, alphabet, corpus.dev, entities);
+      const Score dev = evaluate(model, alphabet, corpus.dev, entities, o.batched);
       const bool better = best.keep(dev.value(), model.state_dict());
       std::printf("epoch %2lld  loss/word %.4f  dev: %s  %5.0f sentences/s%s\n", static_cast<long long>(epoch),
                   totals.mean(), dev.to_string().c_str(), speed, better ? "  best" : "");
@@ -237,8 +247,8 @@ void run(Options o) {
     if (!o.save.empty()) save_model(best.state(), o.save, alphabet.metadata());  // also if another run has found it
     model.load_state_dict(best.state());
   }
-  std::printf("dev:  %s\n", evaluate(model, alphabet, corpus.dev, entities).to_string().c_str());
-  std::printf("test: %s\n", evaluate(model, alphabet, corpus.test, entities).to_string().c_str());
+  std::printf("dev:  %s\n", evaluate(model, alphabet, corpus.dev, entities, o.batched).to_string().c_str());
+  std::printf("test: %s\n", evaluate(model, alphabet, corpus.test, entities, o.batched).to_string().c_str());
 }
 
 }  // namespace

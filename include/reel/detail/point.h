@@ -84,6 +84,8 @@ class Meeting {
   virtual int64_t waits() const = 0;
   /// For the report: the running fiber has called a layer that does not wait.
   virtual void note(const std::string& label, const char* reason) = 0;
+  /// For the report: the running fiber has called item().
+  virtual void note_item() = 0;
   /// Is there another fiber, or a report?
   bool has_others() const { return others_ > 0 || reports_; }
   bool reports() const { return reports_; }
@@ -95,6 +97,18 @@ class Meeting {
 };
 /// That of the calling thread, if another fiber could join a call now; nullptr otherwise.
 Meeting* meeting();
+
+/// While it lives, calls of the running fiber do not wait: they are parts of a call that has found no others.
+class Alone {
+ public:
+  explicit Alone(bool alone = true);
+  ~Alone();
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+
+ private:
+  Meeting* const before_;
+};
 
 }  // namespace internal
 }  // namespace reel::batching

@@ -1,4 +1,9 @@
 #pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
 #include "reel/nn/module.h"
 #include "reel/ops/crf.h"
 #include "reel/ragged.h"
@@ -20,6 +25,7 @@ struct CRFOptions {
 ///   (-crf(emissions, tags)).backward();
 ///   Tensor best = crf.decode(emissions).tags;
 struct CRF : Layer<CRF> {
+  static constexpr auto kBatching = batching::kSequences;  ///< See reel/batching.h.
   explicit CRF(int64_t num_tags, CRFOptions options = {});
   CRF(Module& parent, std::string name, int64_t num_tags, CRFOptions options = {}) : CRF(num_tags, std::move(options)) {
     parent.register_module(std::move(name), *this);
@@ -44,6 +50,16 @@ struct CRF : Layer<CRF> {
   const int64_t num_tags;
   const CRFOptions options;
   Parameter start_transitions, end_transitions, transitions;
+
+ private:
+  friend struct Layer<CRF>;
+  // The call as part of one for several examples' chains, if there are others.
+  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
+                                              const Tensor& emissions, const Tensor& tags, const Tensor& lengths = {});
+  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
+                                              std::span<const Tensor> emissions, std::span<const Tensor> tags);
+  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
+                                              const Ragged& emissions, const Ragged& tags);
 };
 
 }  // namespace reel::nn

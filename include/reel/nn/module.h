@@ -230,14 +230,20 @@ struct Layer : Module {
         internal::JoinedCall<const Derived, std::remove_cvref_t<Args>...> call(self, &self, self.is_training(),
                                                                                rank_of(self), args...);
         if (meeting->wait(call)) return call.result();
+        const batching::internal::Alone alone(call.state == batching::internal::Call::State::kAlone);
+        return observe_alone(self, std::forward<Args>(args)...);
       }
       return observe_alone(self, std::forward<Args>(args)...);
     } else if constexpr (requires(batching::internal::Meeting & meeting) {
                            Derived::join_sequences(self, meeting, args...);
                          }) {
-      if (batching::internal::Meeting* const meeting = batching::internal::meeting())
+      if (batching::internal::Meeting* const meeting = batching::internal::meeting()) {
+        const internal::UnjoinedCall unjoined(self, "its arguments do not allow it");
         if (auto result = Derived::join_sequences(self, *meeting, args...))
           return typename decltype(result)::value_type(*std::move(result));
+        const batching::internal::Alone alone;
+        return observe_alone(self, std::forward<Args>(args)...);
+      }
       return observe_alone(self, std::forward<Args>(args)...);
     } else {
       constexpr bool none = internal::batching_of<Derived>() == batching::kNone;

@@ -1,4 +1,5 @@
 #pragma once
+#include <concepts>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -52,6 +53,16 @@ struct Recurrent : Layer<Derived> {
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t proj_size, const RecurrentOptions& options);
   RecurrentOptions now() const;              ///< `options` with `training`.
   std::vector<Tensor> flat_weights() const;  ///< As the ops take them.
+
+ private:
+  friend struct Layer<Derived>;
+  // The call as part of one for several examples' sequences, if there are others.
+  template <class Net, class Sequences, class State>
+  requires(!std::same_as<Sequences, PackedSequence>) static auto join_sequences(const Net& net,
+                                                                                batching::internal::Meeting& meeting,
+                                                                                const Sequences& sequences,
+                                                                                const State& state)
+      -> std::optional<decltype(net.forward(sequences, state))>;
 };
 
 /// Options of LSTM.
@@ -97,15 +108,6 @@ struct LSTM : Recurrent<LSTM> {
   LSTMResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const CellState& state = {}) const {
     return (*this)(std::span(list.begin(), list.size()), state);
   }
-
- private:
-  friend struct Layer<LSTM>;
-  static std::optional<LSTMResult<Tensor>> join_sequences(const LSTM& net, batching::internal::Meeting& meeting,
-                                                          const Tensor& x, const CellState& state);
-  static std::optional<LSTMResult<std::vector<Tensor>>> join_sequences(const LSTM& net,
-                                                                       batching::internal::Meeting& meeting,
-                                                                       std::span<const Tensor> sequences,
-                                                                       const CellState& state);
 };
 
 /// A module from sequences and a state h to outputs and the last h, called like an LSTM: auto [y, h] = gru(x, h0).
@@ -147,15 +149,6 @@ struct GRU : OneStateRecurrent<GRU> {
   RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
   RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
   RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
-
- private:
-  friend struct Layer<GRU>;
-  static std::optional<RNNResult<Tensor>> join_sequences(const GRU& net, batching::internal::Meeting& meeting,
-                                                         const Tensor& x, const Tensor& state);
-  static std::optional<RNNResult<std::vector<Tensor>>> join_sequences(const GRU& net,
-                                                                      batching::internal::Meeting& meeting,
-                                                                      std::span<const Tensor> sequences,
-                                                                      const Tensor& state);
 };
 
 /// Options of RNN; see those of LSTM.
@@ -183,15 +176,6 @@ struct RNN : OneStateRecurrent<RNN> {
   RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
 
   const RNNOptions::Nonlinearity nonlinearity;
-
- private:
-  friend struct Layer<RNN>;
-  static std::optional<RNNResult<Tensor>> join_sequences(const RNN& net, batching::internal::Meeting& meeting,
-                                                         const Tensor& x, const Tensor& state);
-  static std::optional<RNNResult<std::vector<Tensor>>> join_sequences(const RNN& net,
-                                                                      batching::internal::Meeting& meeting,
-                                                                      std::span<const Tensor> sequences,
-                                                                      const Tensor& state);
 };
 
 // ---- single steps ---------------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@
 // Calls of layers that others may join: see reel/batching.h.
 namespace reel::nn::internal {
 
-/// Derived's kBatching, if it has one.
+/// Derived's kBatching or, of a class within a function, which cannot have one, batching_mode().
 template <class Derived>
 constexpr batching::Mode batching_of() {
   if constexpr (requires { Derived::kBatching; })
     return Derived::kBatching;
+  else if constexpr (requires { Derived::batching_mode(); })
+    return Derived::batching_mode();
   else
     return batching::kNone;
 }
@@ -48,13 +50,15 @@ void visit_structure(const T& value, const Visit& visit) {
 }
 
 /// Is self.forward(args…) a call that others may join? It returns Tensors by value, leaves its arguments as they are,
-/// and those of them that have no Tensors can be compared.
+/// and those of them that have no Tensors can be compared. A Ragged has lengths, which rows of its values do not keep.
 template <class Self, class... Args>
 concept Joinable = ((kind_of<Args> != Kind::kNone || std::equality_comparable<std::remove_cvref_t<Args>>)&&...) &&
+                   (!std::same_as<std::remove_cvref_t<Args>, Ragged> && ...) &&
                    requires(Self& self, const std::remove_reference_t<Args>&... args) {
   requires !std::is_reference_v<decltype(self.forward(args...))>;
   requires kind_of<decltype(self.forward(args...))>
   != Kind::kNone;
+  requires !std::same_as<std::remove_cv_t<decltype(self.forward(args...))>, Ragged>;
 };
 
 /// Reports the call of a layer in which no call waits.
