@@ -42,7 +42,7 @@ class JoinedChains final : public batching::internal::Call {
   /// The chains of a list, or the values of a Ragged.
   JoinedChains(const CRF& crf, bool has_hooks, std::span<const Tensor> emissions, std::span<const Tensor> tags,
                const Lengths* ragged)
-      : Call(batching::kSequences, &crf, typeid(JoinedChains), false, has_hooks ? 0 : 2),
+      : Call(batching::kSequences, what(crf, tags.empty()), typeid(JoinedChains), false, has_hooks ? 0 : 2),
         crf_(crf),
         emissions_(emissions),
         tags_(tags),
@@ -87,6 +87,10 @@ class JoinedChains final : public batching::internal::Call {
   Tensor scores, paths;  // [chains], and of one part
 
  private:
+  /// Calls of forward and of decode cannot be one.
+  static const void* what(const CRF& crf, bool decode) {
+    return decode ? static_cast<const void*>(&crf.transitions) : &crf;
+  }
   void for_each_call(const auto& f) {
     for (Call* call = this; call; call = call->next) f(*static_cast<JoinedChains*>(call));
   }

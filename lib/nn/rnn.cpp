@@ -126,24 +126,23 @@ Tensor& state_of(auto& result) requires requires { result.h; }
 { return result.h; }
 void visit_states(CellState& state, const auto& visit) { visit(state.h), visit(state.c); }
 void visit_states(Tensor& h, const auto& visit) { visit(h); }
-
 void visit_states(const CellState& state, const auto& visit) { visit(state.h), visit(state.c); }
 void visit_states(const Tensor& h, const auto& visit) { visit(h); }
 
 /// The call net(x, state), which may be one call with others. x is a sequence, a list of them or a Ragged; Result is
 /// what the net makes of a Ragged, and of whatever x is, the output is the tensors in it.
-template <class Net, class State, class Result>
+template <class Net, class States, class Result>
 class JoinedSequences final : public batching::internal::Call {
  public:
   /// `parts` are the sequences or, of a Ragged, all of its rows; `states` have a row for each sequence.
-  JoinedSequences(const Net& net, bool has_hooks, std::span<const Tensor> parts, const Lengths* ragged, State states)
+  JoinedSequences(const Net& net, bool has_hooks, std::span<const Tensor> parts, const Lengths* ragged, States given)
       : Call(batching::kSequences, &net, typeid(JoinedSequences), net.is_training(), has_hooks ? 0 : 2),
-        states(std::move(states)),
+        states(std::move(given)),
         net_(net),
         parts_(parts),
         ragged_(ragged) {
     add(&parts[0]);
-    visit_states(std::as_const(this->states), [this](const Tensor& state) { add(&state); });
+    visit_states(std::as_const(states), [this](const Tensor& state) { add(&state); });
     rows = ragged ? ragged->size() : static_cast<int64_t>(parts.size());
   }
   bool same_arguments(const Call&) const override { return true; }
@@ -161,7 +160,7 @@ class JoinedSequences final : public batching::internal::Call {
       sequences.push_back(own.rows);
     });
     // States are [slots, n, hidden] for the net, and [n, slots, hidden] here.
-    State first;
+    States first;
     visit_parts(first, [&](Tensor& state, size_t k) {
       std::vector<Tensor> all;
       for_each_call([&](JoinedSequences& own) {
@@ -190,13 +189,13 @@ class JoinedSequences final : public batching::internal::Call {
   }
   std::vector<Tensor> sequences() { return std::move(outputs_); }
 
-  State states;  // those given, and then those of the result
+  States states;  // those given, and then those of the result
 
  private:
   void for_each_call(const auto& f) {
     for (Call* call = this; call; call = call->next) f(*static_cast<JoinedSequences*>(call));
   }
-  static void visit_parts(State& state, const auto& f) {
+  static void visit_parts(States& state, const auto& f) {
     size_t i = 0;
     visit_states(state, [&](Tensor& part) { f(part, i++); });
   }

@@ -31,7 +31,7 @@ struct Graph {
   explicit Graph(std::mt19937& random) {
     const size_t size = 1 + random() % 12;
     for (size_t i = 0; i < size; ++i) {
-      Node node{i == 0 || random() % 3 == 0 ? kWord : static_cast<Kind>(1 + random() % kOp),
+      Node node{i == 0 || random() % 3 == 0 ? kWord : static_cast<Kind>(std::min<size_t>(1 + random() % 12, kOp)),
                 static_cast<int64_t>(random() % kWords),
                 {}};
       for (size_t k = 0; k < 3 && i > 0; ++k) node.from.push_back(random() % i);
@@ -173,7 +173,8 @@ TEST_CASE("batched random graphs have the values and gradients of single ones") 
     int batched = 0;
     for (const batching::Report::Row& r : report.rows) {
       INFO(r.name);
-      CHECK(r.calls - r.alone > 2 * r.groups);
+      CHECK(r.groups > 0);
+      CHECK(r.calls - r.alone >= 2 * r.groups);
       ++batched;
     }
     CHECK(batched == 8 + 10);

@@ -149,7 +149,7 @@ TEST_CASE("the parts of a layer with hooks are called for several examples") {
   check_like_alone(
       5, mlp,
       [&](int i) {
-        return std::vector{mlp(full({1, 3}, i))};
+        return std::vector{mlp(full({1, 3}, 0.5 * i))};
       },
       &report);
   CHECK(calls == 4 * 5);
@@ -235,9 +235,9 @@ TEST_CASE("recurrent nets read the sequences of several examples, with and witho
   };
   check_like_alone(8, nets, one, &report);
   CHECK(groups(report, "lstm (LSTM)") == 6);
-  CHECK(groups(report, "projected (LSTM)") == 1);
+  CHECK(groups(report, "projected (LSTM)") == 2);  // the examples are in two groups since the first call
   CHECK(groups(report, "gru (GRU)") == 4);
-  CHECK(groups(report, "rnn (RNN)") == 2);
+  CHECK(groups(report, "rnn (RNN)") == 4);
   CHECK(report.unbatched.empty());
 }
 
@@ -276,7 +276,8 @@ TEST_CASE("a CRF scores and decodes the chains of several examples") {
   batching::Report report;
   const One one = [&](int i) {
     const int64_t len = 1 + i * 5 % 7;
-    const Tensor x = sin(arange(len * 3).to(kFloat32) + i).view({len, 3}), tags = arange(len) % 5, scores = net.out(x);
+    const Tensor x = sin(arange(len * 3).to(kFloat32) + i).view({len, 3}), tags = (arange(len) < 2).to(kInt64) + 1,
+                 scores = net.out(x);
     const std::vector<Tensor> chains{scores, scores.narrow(0, 0, 1)}, both_tags{tags, tags.narrow(0, 0, 1)};
     const CrfPaths best = net.crf.decode(scores);
     return std::vector{net.crf(scores, tags), net.crf(chains, both_tags),
