@@ -91,7 +91,7 @@ double train_batched(const Model& model, optim::Optimizer& optimizer, const std:
     const auto loss_of = [&](const Example& example) { return model.loss(example.words, example.tags); };
     const Tensor loss = sum(stack(batching::map(some, loss_of)));
     optimizer.zero_grad();
-    loss.backward();
+    (loss / static_cast<double>(some.size())).backward();
     optimizer.step();
     total += loss.item<double>();
   });

@@ -22,7 +22,7 @@ Tensors train(int rank, bool batched, std::map<std::string, int>& fired) {
   DistributedDataParallel ddp(model);
   for (auto& [name, parameter] : model.named_parameters())
     if (name != "words.weight")  // sparse
-      parameter.register_hook([&fired, name = name](const Tensor&) { ++fired[name]; });
+      parameter.register_hook([&fired, name = name](const Tensor& g) { return ++fired[name], g; });
   optim::SGD optimizer(model.parameters(), {.lr = 0.0625});
   int next = 100 * rank;
   for (int step = 0; step < kFewSteps; ++step) {
