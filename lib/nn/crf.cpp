@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "lib/ops/rows.h"
+#include "lib/nn/joined.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
 
@@ -55,18 +55,13 @@ class JoinedChains final : public batching::internal::Call {
   std::string label() const override { return internal::label_of(crf_) + (tags_.empty() ? ".decode" : ""); }
 
   void run_all() override {
-    std::vector<Tensor> emissions, tags;
-    std::vector<int64_t> lengths, part_rows, chains;
+    JoinedParts joined;
+    std::vector<Tensor> tags;
     for_each_call([&](JoinedChains& own) {
-      for (const Tensor& part : own.emissions_) emissions.push_back(part), part_rows.push_back(part.size(0));
+      joined.add(own.emissions_, own.ragged_);
       tags.insert(tags.end(), own.tags_.begin(), own.tags_.end());
-      if (own.ragged_)
-        for (int64_t i = 0; i < own.rows; ++i) lengths.push_back((*own.ragged_)[i]);
-      else
-        lengths.insert(lengths.end(), part_rows.end() - own.rows, part_rows.end());
-      chains.push_back(own.rows);
     });
-    const Ragged all{detail::gather_rows(emissions), Lengths::of(lengths)};
+    const Ragged all = joined.all();
     const auto give = [&](Tensor JoinedChains::*member, const Tensor& whole, const std::vector<int64_t>& counts) {
       std::vector<Tensor> parts = detail::scatter_rows(whole, counts);
       size_t at = 0;
@@ -74,13 +69,13 @@ class JoinedChains final : public batching::internal::Call {
     };
     if (tags_.empty()) {
       const RaggedCrfPaths best = crf_.decode(all);
-      give(&JoinedChains::paths, best.tags.values, part_rows);
-      give(&JoinedChains::scores, best.scores, chains);
+      give(&JoinedChains::paths, best.tags.values, joined.rows);
+      give(&JoinedChains::scores, best.scores, joined.sequences);
     } else {
       give(&JoinedChains::scores,
            crf_log_likelihood(all, Ragged{detail::gather_rows(tags), all.lengths}, crf_.transitions,
                               crf_.start_transitions, crf_.end_transitions, crf_.options.allowed),
-           chains);
+           joined.sequences);
     }
   }
 

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "lib/ops/rows.h"
+#include "lib/nn/joined.h"
 #include "reel/nn/init.h"
 
 namespace reel::nn {
@@ -149,16 +149,8 @@ class JoinedSequences final : public batching::internal::Call {
   std::string label() const override { return internal::label_of(net_); }
 
   void run_all() override {
-    std::vector<Tensor> parts;
-    std::vector<int64_t> lengths, part_rows, sequences;
-    for_each_call([&](JoinedSequences& own) {
-      for (const Tensor& part : own.parts_) parts.push_back(part), part_rows.push_back(part.size(0));
-      if (own.ragged_)
-        for (int64_t i = 0; i < own.rows; ++i) lengths.push_back((*own.ragged_)[i]);
-      else
-        lengths.insert(lengths.end(), part_rows.end() - own.rows, part_rows.end());
-      sequences.push_back(own.rows);
-    });
+    JoinedParts joined;
+    for_each_call([&](JoinedSequences& own) { joined.add(own.parts_, own.ragged_); });
     // States are [slots, n, hidden] for the net, and [n, slots, hidden] here.
     States first;
     visit_parts(first, [&](Tensor& state, size_t k) {
@@ -170,15 +162,15 @@ class JoinedSequences final : public batching::internal::Call {
       });
       if (!all.empty()) state = detail::gather_rows(all).transpose(0, 1);
     });
-    Result whole = net_.forward(Ragged{detail::gather_rows(parts), Lengths::of(lengths)}, first);
-    auto next = detail::scatter_rows(whole.output.values, part_rows);
+    Result whole = net_.forward(joined.all(), first);
+    auto next = detail::scatter_rows(whole.output.values, joined.rows);
     auto out = std::make_move_iterator(next.begin());
     for_each_call([&](JoinedSequences& own) {
       own.outputs_.assign(out, out + static_cast<int64_t>(own.parts_.size()));
       out += static_cast<int64_t>(own.parts_.size());
     });
     visit_parts(state_of(whole), [&](Tensor& state, size_t k) {
-      std::vector<Tensor> rows = detail::scatter_rows(state.transpose(0, 1), sequences);
+      std::vector<Tensor> rows = detail::scatter_rows(state.transpose(0, 1), joined.sequences);
       size_t at = 0;
       for_each_call([&](JoinedSequences& own) {
         visit_parts(own.states, [&](Tensor& own_state, size_t i) {
