@@ -308,14 +308,111 @@ bool losses_agree(const Results& results) {
   return agree;
 }
 
+// ---- over batch sizes
+// ------------------------------------------------------------------------------------------------
+
+/// What `treelstm --workload sweep` has measured: one kind of pass over one kind of trees, tree by tree and in batches.
+struct Sweep {
+  std::string title, colour;
+  bool dashed;
+  const Workload* one;                                        // tree by tree
+  std::vector<std::pair<int, const Workload*>> batches = {};  // by their size
+
+  Speedup speedup(const Workload& w) const { return {w, *w.rounds("reel"), *one->rounds("reel")}; }
+  double last() const { return speedup(*batches.back().second).middle; }
+};
+
+std::vector<Sweep> sweeps_of(const Results& results) {
+  std::vector<Sweep> all;
+  for (const std::string trees : {"real", "equal"})
+    for (const std::string pass : {"infer", "train"}) {
+      const std::string prefix = "sweep." + pass + "." + trees + ".";
+      const Workload* const one = results.find(prefix + "eager", 1);
+      if (!one) throw std::runtime_error("no results of " + prefix + "eager");
+      const std::string title = (pass == "infer" ? "inference, " : "training, ") + trees + " trees";
+      all.push_back({title, pass == "infer" ? "#0d9488" : "#d97706", trees == "equal", one});
+      for (const Workload& w : results.workloads)
+        if (w.name.rfind(prefix, 0) == 0 && &w != one)
+          all.back().batches.emplace_back(std::stoi(w.name.substr(prefix.size())), &w);
+    }
+  return all;
+}
+
+/// Rows are batch sizes; trees a second, and how many times as fast as tree by tree that is.
+void print_sweep(const Results& results) {
+  const std::vector<Sweep> sweeps = sweeps_of(results);
+  Table table(1, {"batch", "unit"});
+  for (const Sweep& sweep : sweeps) table[0].insert(table[0].end(), {sweep.title, "speed", "spread"});
+  table.push_back({"eager", sweeps[0].one->unit});
+  for (const Sweep& sweep : sweeps)
+    table[1].insert(table[1].end(), {number(sweep.one->rounds("reel")->value()), "1", ""});
+  for (size_t i = 0; i < sweeps[0].batches.size(); ++i) {
+    std::vector<std::string> row = {std::to_string(sweeps[0].batches[i].first), sweeps[0].one->unit};
+    for (const Sweep& sweep : sweeps) {
+      const Workload& w = *sweep.batches.at(i).second;
+      const Speedup speedup = sweep.speedup(w);
+      row.insert(row.end(), {number(w.rounds("reel")->value()), times(speedup.middle),
+                             times(speedup.low) + " – " + times(speedup.high)});
+    }
+    table.push_back(std::move(row));
+  }
+  print(table);
+  if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);
+}
+
 // ---- the picture ----------------------------------------------------------------------------------------------------
+
+/// A file of SVG on white.
+class Drawing {
+ public:
+  explicit Drawing(const std::string& path) : file_(path) {
+    if (!file_) throw std::runtime_error("cannot write " + path);
+  }
+
+ protected:
+  void begin(double width, double height, const std::string& title, const std::string& subtitle) {
+    write(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" )"
+          R"(font-family="system-ui, 'Segoe UI', Helvetica, Arial, sans-serif" font-size="12">)",
+          width, height);
+    write(R"(<rect width="100%" height="100%" rx="6" fill="#ffffff"/>)"
+          "\n");
+    text(24, 34, "start", "#0f172a", title, "font-size=\"17\" font-weight=\"600\"");
+    text(24, 54, "start", "#64748b", subtitle);
+  }
+  /// With where and when below, and no more.
+  void end(double y, const Results& results) {
+    const std::string about = fmt::format("{} · {} · {}", results.machine, results.date, results.commit);
+    if (!results.machine.empty()) text(24, y, "start", "#94a3b8", about, "font-size=\"11\"");
+    write("</svg>");
+    file_.close();
+    if (!file_) throw std::runtime_error("the picture could not be written");
+  }
+  void line(double x1, double y1, double x2, double y2, const char* colour, double width) {
+    write(R"(<line x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" stroke="{}" stroke-width="{}"/>)", x1, x2, y1, y2,
+          colour, width);
+  }
+  void text(double x, double y, const char* anchor, const std::string& colour, const std::string& words,
+            const std::string& more = {}) {
+    std::string safe;
+    for (char c : words) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
+    write(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" fill="{}"{}>{}</text>)", x, y, anchor, colour,
+          more.empty() ? "" : " " + more, safe);
+  }
+  template <class... Args>
+  void write(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::print(file_, format, std::forward<Args>(args)...);
+    file_ << '\n';
+  }
+
+ private:
+  std::ofstream file_;
+};
 
 /// One bar a workload and peer: how many times as fast reel is, on a scale of powers, from the line where both are
 /// level. A thin line across its end spans the rounds; where that crosses the line, the bar has no colour.
-class Picture {
+class Picture : Drawing {
  public:
-  Picture(const Results& results, const std::string& path) : results_(results), file_(path) {
-    if (!file_) throw std::runtime_error("cannot write " + path);
+  Picture(const Results& results, const std::string& path) : Drawing(path), results_(results) {
     for (const Workload& w : results.workloads)
       for (const std::string& library : results.libraries)
         if (library != "reel" && w.rounds(library) && w.rounds("reel"))
@@ -333,17 +430,11 @@ class Picture {
     double y = kTop;
     for (size_t i = 0; i < bars_.size(); ++i) y += (starts_group(i) ? kHeading : 0) + kRow;
     const double bottom = y + 4;
-    write(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" )"
-          R"(font-family="system-ui, 'Segoe UI', Helvetica, Arial, sans-serif" font-size="12">)",
-          kWidth, bottom + kFoot);
-    write(R"(<rect width="100%" height="100%" rx="6" fill="#ffffff"/>)"
-          "\n");
-    text(24, 34, "start", "#0f172a", title(), "font-size=\"17\" font-weight=\"600\"");
-    text(24, 54, "start", "#64748b", "how many times as fast, on a logarithmic scale; thin lines span the rounds");
+    begin(kWidth, bottom + kFoot, title(),
+          "how many times as fast, on a logarithmic scale; thin lines span the rounds");
     for (double tick : ticks()) {
       const bool level = tick == 1;
-      write(R"(<line x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}" stroke="{3}" stroke-width="{4}"/>)", x(tick), kTop - 8,
-            bottom, level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
+      line(x(tick), kTop - 8, x(tick), bottom, level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
       text(x(tick), kTop - 14, "middle", level ? "#475569" : "#94a3b8", fmt::format("{:g}×", tick));
     }
     text(kWidth - 24, kTop - 14, "end", "#94a3b8", "reel : the other");
@@ -356,11 +447,7 @@ class Picture {
       draw(bars_[i], y);
       y += kRow;
     }
-    const std::string about = fmt::format("{} · {} · {}", results_.machine, results_.date, results_.commit);
-    if (!results_.machine.empty()) text(24, bottom + 26, "start", "#94a3b8", about, "font-size=\"11\"");
-    write("</svg>");
-    file_.close();
-    if (!file_) throw std::runtime_error("the picture could not be written");
+    end(bottom + 26, results_);
   }
 
  private:
@@ -410,11 +497,11 @@ class Picture {
     text(kLeft - 10, middle + 4, "end", "#334155", w.label());
     write(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="13" rx="2" fill="{}"/>)", std::min(from, to),
           middle - 6.5, std::max(std::abs(to - from), 1.0), colour);
-    write(R"(<line x1="{0:.1f}" x2="{1:.1f}" y1="{2:.1f}" y2="{2:.1f}" stroke="{3}" stroke-width="1.5"/>)",
-          x(bar.speedup.low), x(bar.speedup.high), middle,
-          level  ? "#334155"
-          : wins ? "#134e4a"
-                 : "#7c2d12");
+    line(x(bar.speedup.low), middle, x(bar.speedup.high), middle,
+         level  ? "#334155"
+         : wins ? "#134e4a"
+                : "#7c2d12",
+         1.5);
     text(std::max(x(bar.speedup.high), from) + 7, middle + 4, "start", "#0f172a", times(bar.speedup.middle) + "×",
          "font-weight=\"600\"");
     const std::string figures =
@@ -422,23 +509,68 @@ class Picture {
     text(kWidth - 24, middle + 4, "end", "#64748b", figures);
   }
 
-  void text(double x, double y, const char* anchor, const char* colour, const std::string& words,
-            const std::string& more = {}) {
-    std::string safe;
-    for (char c : words) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-    write(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" fill="{}"{}>{}</text>)", x, y, anchor, colour,
-          more.empty() ? "" : " " + more, safe);
+  const Results& results_;
+  std::vector<Bar> bars_;
+  double low_ = 0.7, high_ = 2;
+};
+
+/// A curve a sweep: how many times as fast as tree by tree over the batch size, both on a scale of powers of two. Thin
+/// lines span the rounds.
+class Curves : Drawing {
+ public:
+  Curves(const Results& results, const std::string& path)
+      : Drawing(path), results_(results), sweeps_(sweeps_of(results)) {
+    for (const Sweep& sweep : sweeps_)
+      for (const auto& [size, workload] : sweep.batches) {
+        last_ = std::max<double>(last_, size);
+        high_ = std::max(high_, std::exp2(std::ceil(std::log2(sweep.speedup(*workload).high))));
+      }
+    // So that labels are in the order of the curves' ends.
+    std::sort(sweeps_.begin(), sweeps_.end(), [](const Sweep& a, const Sweep& b) { return a.last() > b.last(); });
   }
-  template <class... Args>
-  void write(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::print(file_, format, std::forward<Args>(args)...);
-    file_ << '\n';
+
+  void draw() {
+    begin(kWidth, kBottom + 66, "Is dynamic batching worth it?",
+          "a Tree-LSTM under batching::map: how many times as fast as tree by tree, over the trees at once");
+    for (double tick = kLow; tick <= high_; tick *= 2) {
+      const bool level = tick == 1;
+      line(kLeft, y(tick), kRight, y(tick), level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
+      text(kLeft - 10, y(tick) + 4, "end", level ? "#475569" : "#94a3b8", fmt::format("{:g}×", tick));
+    }
+    for (double size = 1; size <= last_; size *= 2)
+      text(x(size), kBottom + 20, "middle", "#94a3b8", fmt::format("{:g}", size));
+    text(kRight + 14, kBottom + 20, "start", "#94a3b8", "trees at once");
+    for (const Sweep& sweep : sweeps_) draw(sweep);
+    end(kBottom + 48, results_);
+  }
+
+ private:
+  static constexpr double kWidth = 860, kLeft = 72, kRight = 640, kTop = 84, kBottom = 400, kLow = 0.5;
+
+  double x(double size) const { return kLeft + (kRight - kLeft) * std::log2(size) / std::log2(last_); }
+  double y(double speed) const {
+    return kBottom - (kBottom - kTop) * std::log2(speed / kLow) / std::log2(high_ / kLow);
+  }
+  void draw(const Sweep& sweep) {
+    std::string points;
+    double end = 0;
+    for (const auto& [size, workload] : sweep.batches) {
+      const Speedup speedup = sweep.speedup(*workload);
+      end = y(speedup.middle);
+      points += fmt::format("{:.1f},{:.1f} ", x(size), end);
+      line(x(size), y(speedup.low), x(size), y(speedup.high), sweep.colour.c_str(), 1);
+      write(R"(<circle cx="{:.1f}" cy="{:.1f}" r="3.5" fill="{}"/>)", x(size), end, sweep.colour);
+    }
+    write(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"{}/>)", points, sweep.colour,
+          sweep.dashed ? " stroke-dasharray=\"5 4\"" : "");
+    label_ = std::max(label_ + 17, end + 4);  // below the one before it
+    text(kRight + 14, label_, "start", sweep.colour, fmt::format("{}: {}×", sweep.title, times(sweep.last())),
+         "font-weight=\"600\"");
   }
 
   const Results& results_;
-  std::ofstream file_;
-  std::vector<Bar> bars_;
-  double low_ = 0.7, high_ = 2;
+  std::vector<Sweep> sweeps_;
+  double last_ = 2, high_ = 2, label_ = 0;
 };
 
 // ---- two commits ----------------------------------------------------------------------------------------------------
@@ -468,6 +600,7 @@ int usage() {
   fmt::print(stderr,
              "usage: report RESULTS [--plot FILE.svg]    the table, and the picture of reel against its peers\n"
              "       report --threads RESULTS                one thread beside several\n"
+             "       report --sweep RESULTS [--plot FILE.svg]    batch sizes beside tree by tree\n"
              "       report --base RESULTS RESULTS [--losses FILE]    whether the second is slower than the first\n");
   return 2;
 }
@@ -481,7 +614,7 @@ int main(int argc, char** argv) try {
     const std::string word = argv[i];
     if (word.rfind("--", 0) != 0)
       files.push_back(word);
-    else if (word == "--threads")
+    else if (word == "--threads" || word == "--sweep")
       flags[word] = "";
     else if ((word == "--plot" || word == "--base" || word == "--losses") && i + 1 < argc)
       flags[word] = argv[++i];
@@ -497,6 +630,11 @@ int main(int argc, char** argv) try {
       for (const std::string& name : lost) file << name << '\n';
     }
     return lost.empty() ? 0 : 1;
+  }
+  if (flags.count("--sweep")) {
+    print_sweep(results);
+    if (flags.count("--plot")) Curves(results, flags["--plot"]).draw();
+    return 0;
   }
   if (flags.count("--threads")) {
     print_threads(results);

@@ -2,6 +2,7 @@
 // Only by name, as --workload sweep: over batch sizes, of the treebank's trees and of trees that are all of one shape.
 #include <atomic>
 #include <barrier>
+#include <optional>
 #include <span>
 #include <thread>
 
@@ -59,37 +60,47 @@ double train_parallel(const Model& model, optim::Optimizer& optimizer, const std
   return total / static_cast<double>(nodes);
 }
 
-/// f for each of the examples, `batch` of them at a time, in one batching::map each.
-template <class F>
-void for_each_batch(const std::vector<Example>& examples, size_t batch, F f) {
-  for (size_t begin = 0; begin < examples.size(); begin += batch)
-    f(std::span(examples).subspan(begin, std::min(batch, examples.size() - begin)));
+/// How many trees are read at once, in a batching::map; none: the same function is called for each by itself.
+using Batch = std::optional<size_t>;
+
+/// f(results of g) for every `batch` examples, or 25.
+template <class G, class F>
+void for_each_batch(const std::vector<Example>& examples, Batch batch, G g, F f) {
+  const size_t size = batch.value_or(bench::tree::kBatch);
+  for (size_t begin = 0; begin < examples.size(); begin += size) {
+    const std::span<const Example> some = std::span(examples).subspan(begin, std::min(size, examples.size() - begin));
+    std::vector<decltype(g(some[0]))> results;
+    if (batch)
+      results = batching::map(some, g, {.window = static_cast<int64_t>(size)});
+    else
+      for (const Example& example : some) results.push_back(g(example));
+    f(results);
+  }
 }
 
-/// One step for every `batch` trees, which are read at once; returns the loss a node.
+/// One step for every batch; returns the loss a node.
 double train_batched(const Model& model, optim::Optimizer& optimizer, const std::vector<Example>& examples,
-                     int64_t nodes, size_t batch) {
+                     int64_t nodes, Batch batch) {
   double total = 0;
-  for_each_batch(examples, batch, [&](std::span<const Example> some) {
-    const auto loss = [&](const Example& example) { return read(model, example, true).loss; };
-    const std::vector<Tensor> losses = batching::map(some, loss, {.window = static_cast<int64_t>(batch)});
+  const auto loss = [&](const Example& example) { return read(model, example, true).loss; };
+  for_each_batch(examples, batch, loss, [&](const std::vector<Tensor>& losses) {
     optimizer.zero_grad();
-    total += backward(losses, batch);
+    total += backward(losses, batch.value_or(bench::tree::kBatch));
     optimizer.step();
   });
   return total / static_cast<double>(nodes);
 }
 
-int64_t infer_batched(const Model& model, const std::vector<Example>& examples, size_t batch) {
+int64_t infer_batched(const Model& model, const std::vector<Example>& examples, Batch batch) {
   NoGrad guard;
-  int64_t classes = 0;
-  for_each_batch(examples, batch, [&](std::span<const Example> some) {
-    const auto answer = [&](const Example& example) {
-      return argmax(model.out(read(model, example, false).root), 1).item<int64_t>();
-    };
-    for (const int64_t c : batching::map(some, answer, {.window = static_cast<int64_t>(batch)})) classes += c;
+  int64_t sum = 0;
+  const auto answer = [&](const Example& example) {
+    return argmax(model.out(read(model, example, false).root), 1).item<int64_t>();
+  };
+  for_each_batch(examples, batch, answer, [&](const std::vector<int64_t>& classes) {
+    for (const int64_t c : classes) sum += c;
   });
-  return classes;
+  return sum;
 }
 
 int64_t infer(const Model& model, const std::vector<Example>& examples) {
@@ -114,30 +125,30 @@ int main(int argc, char** argv) {
     });
   };
 
-  // In batches of this size; 0: tree by tree, with a step for every 25.
-  const auto run_train = [&](const std::string& workload, size_t batch, bool equal = false) {
+  // With each_node, as one first writes it: tree by tree, every node's loss by itself, a step for every 25 trees.
+  const auto run_train = [&](const std::string& workload, Batch batch, bool equal = false, bool each_node = false) {
     const auto f = [&](const bench::Treebank& bank, const Model& model, const std::vector<Example>& examples) {
       optim::Adagrad adagrad(model.parameters(), {.lr = bench::tree::kLearningRate});
       const auto pass = [&] {
-        return batch ? train_batched(model, adagrad, examples, bank.nodes(), batch)
-                     : train(model, adagrad, examples, bank.nodes());
+        return each_node ? train(model, adagrad, examples, bank.nodes())
+                         : train_batched(model, adagrad, examples, bank.nodes(), batch);
       };
-      const bool known = batch == 0 || batch == bench::tree::kBatch;
+      const bool known = batch.value_or(bench::tree::kBatch) == bench::tree::kBatch;
       const double loss = pass();
       const std::string more = known ? bench::check_loss(bank, loss) : bench::field("first_pass_loss", loss);
       report.rate(workload, bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
     };
     run(workload, f, equal);
   };
-  const auto run_infer = [&](const std::string& workload, size_t batch, bool equal = false) {
+  const auto run_infer = [&](const std::string& workload, Batch batch, bool equal = false, bool each_node = false) {
     const auto f = [&](const bench::Treebank&, const Model& model, const std::vector<Example>& examples) {
-      const auto pass = [&] { batch ? infer_batched(model, examples, batch) : infer(model, examples); };
+      const auto pass = [&] { each_node ? infer(model, examples) : infer_batched(model, examples, batch); };
       report.rate(workload, bench::measure(pass, options.secs, 1, 3), examples.size(), "trees/s");
     };
     run(workload, f, equal);
   };
 
-  run_train("tree.train.pernode", 0);
+  run_train("tree.train.pernode", {}, false, true);
   run_train("tree.train.batched", bench::tree::kBatch);
   if (report.on_gpu())
     report.skip("tree.train.parallel", "its threads would share the one queue of work");
@@ -150,13 +161,13 @@ int main(int argc, char** argv) {
       const std::string more = bench::check_loss(bank, pass());
       report.rate("tree.train.parallel", bench::measure(pass, options.secs, 0, 3), examples.size(), "trees/s", more);
     });
-  run_infer("tree.infer.pernode", 0);
+  run_infer("tree.infer.pernode", {}, false, true);
   run_infer("tree.infer.batched", bench::tree::kBatch);
   if (options.workload.starts_with("sweep"))
     for (const bool equal : {false, true}) {
       const std::string trees = equal ? "equal." : "real.";
-      run_train("sweep.train." + trees + "pernode", 0, equal);
-      run_infer("sweep.infer." + trees + "pernode", 0, equal);
+      run_train("sweep.train." + trees + "eager", {}, equal);
+      run_infer("sweep.infer." + trees + "eager", {}, equal);
       for (const size_t batch : {1, 4, 16, 64, 256}) {
         run_train("sweep.train." + trees + std::to_string(batch), batch, equal);
         run_infer("sweep.infer." + trees + std::to_string(batch), batch, equal);

@@ -40,6 +40,11 @@ __device__ void set(void* data, int64_t i, Wide<T> value) {
   static_cast<T*>(data)[i] = narrow<T>(value);
 }
 
+template <class T>
+__device__ void set_if_wanted(void* data, int64_t i, Wide<T> value) {
+  if (data) set<T>(data, i, value);
+}
+
 /// visit(state, gate) for the calling thread's elements: their offsets in a state and in the rows of gates.
 template <class Visit>
 __device__ void for_each_element(const Cell& cell, const Visit& visit) {
@@ -60,8 +65,8 @@ struct Forward {
       const W input = functors::sigmoid(get<T>(cell.gates, gate + cell.input));
       const W update = functors::tanh(get<T>(cell.gates, gate + cell.update));
       c = input * update;
-      set<T>(cell.activated, gate + cell.input, input);
-      set<T>(cell.activated, gate + cell.update, update);
+      set_if_wanted<T>(cell.activated, gate + cell.input, input);
+      set_if_wanted<T>(cell.activated, gate + cell.update, update);
     } else {
       c = get<T>(cell.c, state);
     }
@@ -69,13 +74,13 @@ struct Forward {
       const int64_t at = gate + cell.forget + (children.first + k) * cell.hidden;
       const W forget = functors::sigmoid(get<T>(cell.gates, at));
       c += forget * get<T>(children.at[k], state);
-      set<T>(cell.activated, at, forget);
+      set_if_wanted<T>(cell.activated, at, forget);
     }
     set<T>(cell.c, state, c);
     if (children.first + children.count < cell.children) return;
     const W tanh_c = functors::tanh(c), output = functors::sigmoid(get<T>(cell.gates, gate + cell.output));
-    set<T>(cell.activated, gate + cell.output, output);
-    set<T>(cell.tanh_c, state, tanh_c);
+    set_if_wanted<T>(cell.activated, gate + cell.output, output);
+    set_if_wanted<T>(cell.tanh_c, state, tanh_c);
     set<T>(cell.h, state, output * tanh_c);
   }
 };

@@ -53,7 +53,8 @@
 /// The results of a group are views of one tensor's rows: changing them in place while recording is an Error. clone()
 /// rows that are to be changed.
 ///
-/// While a call waits, other examples run: what several examples read, none of them may change.
+/// While a call waits, other examples run: what several examples read, none of them may change. Groups may compute with
+/// copies of parameters, which see the changes that ops make, but not those of memory by other means.
 ///
 /// Results differ from those of single calls by rounding. The order in which examples run, and with it every random
 /// number and every bit, is the same in each run. Threads may each run a map of their own.

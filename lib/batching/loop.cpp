@@ -233,6 +233,7 @@ bool Loop::lead(Call& first) {
   std::exception_ptr wrong;
   try {
     const Apart apart;
+    const detail::TransposedWeights::Use use(weights_);
     run_group(first, size);
     state = Call::State::kDone;
   } catch (const WrongRows&) {

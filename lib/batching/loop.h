@@ -6,6 +6,7 @@
 
 #include "lib/batching/context.h"
 #include "lib/core/fibers.h"
+#include "lib/ops/transposed.h"
 #include "reel/batching.h"
 
 namespace reel::batching::internal {
@@ -72,6 +73,7 @@ class Loop final : public Meeting {
   uint64_t groups_made_ = 0;
   bool cancelled_ = false;
   Meeting* const before_;
+  detail::TransposedWeights weights_;  // which no example changes
   // Of run_group, kept for their capacity.
   std::vector<Tensor> parts_, inputs_;
   std::vector<int64_t> counts_;

@@ -17,8 +17,8 @@ struct Cell {
   const void* const* child_c;  // children × [rows, hidden]
   void* h;                     // [rows, hidden]
   void* c;                     // [rows, hidden]
-  void* activated;             // σ or tanh of each gate, laid out like gates
-  void* tanh_c;                // [rows, hidden]
+  void* activated;             // σ or tanh of each gate, laid out like gates; forward: nullptr is not wanted
+  void* tanh_c;                // [rows, hidden]; the same
   // Backward: gradients in (nullptr is zero) and out (nullptr is not wanted).
   const void* grad_h;
   const void* grad_c;

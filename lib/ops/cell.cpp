@@ -144,16 +144,17 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
   const std::span<const Tensor> cs(children.data(), children_in.size());
   const Device device = gates.device();
   const CellState state{make_tensor(shape, gv.dtype, device), make_tensor(shape, gv.dtype, device)};
-  const Tensor activated = make_tensor(gv.shape, gv.dtype, device), tanh_c = make_tensor(shape, gv.dtype, device);
+  const bool records = recording(gates) || recording(cs);
+  const Tensor activated = records ? make_tensor(gv.shape, gv.dtype, device) : Tensor();
+  const Tensor tanh_c = records ? make_tensor(shape, gv.dtype, device) : Tensor();
   Cell cell = describe(view_of(state.h), n, layout);
   cell.gates = view_of(gates).data;
   cell.child_c = at.data();
   cell.h = view_of(state.h).data;
   cell.c = view_of(state.c).data;
-  cell.activated = view_of(activated).data;
-  cell.tanh_c = view_of(tanh_c).data;
+  if (records) cell.activated = view_of(activated).data, cell.tanh_c = view_of(tanh_c).data;
   kernels_on(device).cell(cell);
-  if (!recording(gates) && !recording(cs)) return state;
+  if (!records) return state;
 
   CellRule rule{layout, n, SavedTensor::output(activated, kActivated), SavedTensor::output(tanh_c, kTanhC), {}, {}};
   for (size_t k = 0; k < cs.size(); ++k)

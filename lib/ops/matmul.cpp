@@ -4,6 +4,7 @@
 #include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/point.h"
+#include "lib/ops/transposed.h"
 
 namespace reel {
 namespace {
@@ -154,7 +155,8 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
   }
   const int rank = xv.shape.size();
   const Tensor rows = rank == 2 ? x : rank == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
-  const Tensor y = product(op, operand(rows), operand(weight).t(), bias, rectified);
+  const Tensor* const turned = detail::TransposedWeights::find(weight, view_of(rows).shape[0]);
+  const Tensor y = product(op, operand(rows), turned ? operand(*turned) : operand(weight).t(), bias, rectified);
   if (recording(rows, weight, bias))
     record(op, y, inputs(rows, weight, bias),
            [rows = saved_if(needs_grad(weight), rows), weight = saved_if(needs_grad(rows), weight),

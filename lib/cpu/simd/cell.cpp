@@ -24,13 +24,13 @@ void cell_rows(const Cell& cell) {
           const int64_t at = gate + cell.forget + k * hidden;
           const auto forget = logistic(lanes.get(cell.gates, at));
           c = fma(forget, lanes.get(cell.child_c[k], state), c);
-          lanes.set(cell.activated, at, forget);
+          lanes.set_if_wanted(cell.activated, at, forget);
         }
         const auto tanh_c = tanh(c);
-        lanes.set(cell.activated, gate + cell.input, input);
-        lanes.set(cell.activated, gate + cell.output, output);
-        lanes.set(cell.activated, gate + cell.update, update);
-        lanes.set(cell.tanh_c, state, tanh_c);
+        lanes.set_if_wanted(cell.activated, gate + cell.input, input);
+        lanes.set_if_wanted(cell.activated, gate + cell.output, output);
+        lanes.set_if_wanted(cell.activated, gate + cell.update, update);
+        lanes.set_if_wanted(cell.tanh_c, state, tanh_c);
         lanes.set(cell.c, state, c);
         lanes.set(cell.h, state, output * tanh_c);
       }

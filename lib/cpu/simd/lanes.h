@@ -19,6 +19,9 @@ struct Lanes {
     T* p = static_cast<T*>(data) + at;
     whole ? store(p, value) : store_part(p, value, n);
   }
+  void set_if_wanted(void* data, int64_t at, const Batch<T>& value) const {
+    if (data) set(data, at, value);
+  }
 };
 
 template <class T>
