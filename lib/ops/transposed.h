@@ -8,7 +8,7 @@
 namespace reel::detail {
 
 /// Weights [out, in] that many products in a row share, as [in, out]: a product of some rows need not turn the weight
-/// each time, which for 8 rows takes as long as the product itself. For as long as nobody changes a weight but by ops:
+/// each time, which takes as long as the product of 10 rows. For as long as nobody changes a weight but by ops:
 /// those it sees by the version of the storage.
 class TransposedWeights {
  public:
@@ -35,8 +35,8 @@ class TransposedWeights {
   }
 
  private:
-  // Fewer rows are faster with the weight as it is. Smaller weights are turned in no time; larger ones are for
-  // libraries, which do not gain by it.
+  // Fewer rows are faster with the weight as it is. Smaller weights are turned in no time; of larger ones products with
+  // the copy would go to a library (lib/cpu/simd/gemm.cpp).
   static constexpr int64_t kMinRows = 4, kMinSize = 1 << 13, kMaxSize = 1 << 20;
   static constexpr int64_t kMaxBytes = 64 << 20;  // of all copies
   static constinit thread_local TransposedWeights* in_use;
