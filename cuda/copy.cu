@@ -37,13 +37,14 @@ struct ToBool {
 
 constexpr int kTile = 32, kTileRows = 8;
 
-/// y[b, i, j] = x[b, j, i] by tiles of 32 × 32 in shared memory, so that a warp reads and writes adjacent addresses on
-/// both sides.
+/// y[a, b, i, j] = x[a, b, j, i] by tiles of 32 × 32 in shared memory, so that a warp reads and writes adjacent
+/// addresses on both sides. There are `inner` of b; x_outer and x_inner are the strides of a and b.
 template <class T>
-__global__ void transpose_kernel(const T* x, int64_t x_batch, int64_t x_step, T* y, int64_t rows, int64_t columns) {
+__global__ void transpose_kernel(const T* x, unsigned inner, int64_t x_outer, int64_t x_inner, int64_t x_step, T* y,
+                                 int64_t rows, int64_t columns) {
   __shared__ T tile[kTile][kTile + 1];  // the odd width puts a column's elements into different banks
   const int64_t row = int64_t(blockIdx.y) * kTile, column = int64_t(blockIdx.x) * kTile;
-  const T* const from = x + blockIdx.z * x_batch;
+  const T* const from = x + blockIdx.z / inner * x_outer + blockIdx.z % inner * x_inner;
   T* const to = y + blockIdx.z * rows * columns;
   for (int i = threadIdx.y; i < kTile; i += kTileRows)
     if (column + i < columns && row + threadIdx.x < rows)
@@ -59,30 +60,66 @@ __global__ void transpose_kernel(const T* x, int64_t x_batch, int64_t x_step, T*
 bool transpose(const View& x, const View& y) {
   if (!y.contiguous || x.dtype != y.dtype) return false;
   const View* const views[] = {&y, &x};
-  int64_t size[kMaxDims];
   if (y.numel >= int64_t{1} << 31) return false;
   const Layout<2> layout = detail::merged(views);
-  if (layout.rank < 2 || layout.rank > 3 || layout.strides[1][1] != 1) return false;
-  for (int d = 0; d < layout.rank; ++d) size[d] = layout.sizes[d].divisor;
-  const int64_t columns = size[0], rows = size[1], batch = layout.rank == 3 ? size[2] : 1;
+  if (layout.rank < 2 || layout.rank > 4 || layout.strides[1][1] != 1) return false;
+  const auto size = [&](int d) { return d < layout.rank ? int64_t{layout.sizes[d].divisor} : 1; };
+  const auto stride = [&](int d) { return d < layout.rank ? layout.strides[d][1] : 0; };
+  const int64_t columns = size(0), rows = size(1), batch = size(2) * size(3);
   const int64_t across = ceil_div(columns, kTile), down = ceil_div(rows, kTile);
   if (rows < 8 || columns < 8 || down > 65535 || batch > 65535) return false;
   with_word(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     launch(transpose_kernel<T>, dim3(across, down, batch), dim3(kTile, kTileRows), 0, x.as<const T>(),
-           layout.rank == 3 ? layout.strides[2][1] : 0, layout.strides[0][1], y.as<T>(), rows, columns);
+           static_cast<unsigned>(size(2)), stride(3), stride(2), stride(0), y.as<T>(), rows, columns);
   });
   return true;
 }
 
 // ---- on the device --------------------------------------------------------------------------------------------------
 
+/// Makes two views of one dtype and shape views of words twice as large where both have pairs of adjacent elements that
+/// begin at aligned addresses, as often as they do: there are half as many to locate. Dimensions are merged.
+void take_larger_words(View& x, View& y) {
+  if (y.numel > detail::kMaxStridedCount) return;  // Layout's sizes
+  const View* const views[] = {&y, &x};
+  const Layout<2> layout = detail::merged(views);
+  const int rank = layout.rank;
+  if (rank == 0 || rank == kMaxDims || layout.strides[0][0] != 1 || layout.strides[0][1] != 1) return;
+  int64_t bytes = size_of(y.dtype), factor = 1;
+  const auto fit = [&](int64_t words) {
+    bool all = layout.sizes[0].divisor % words == 0;
+    for (int v = 0; v < 2; ++v) {
+      all = all && reinterpret_cast<uintptr_t>(views[v]->data) % static_cast<size_t>(words * bytes) == 0;
+      for (int d = 1; d < rank; ++d) all = all && layout.strides[d][v] % words == 0;
+    }
+    return all;
+  };
+  while (2 * factor * bytes <= 8 && fit(2 * factor)) factor *= 2;
+  if (factor == 1) return;
+  Shape shape;
+  Strides strides[2];
+  for (int d = rank - 1; d >= 0; --d) {
+    const int64_t words = d ? 1 : factor;
+    shape.push_back(layout.sizes[d].divisor / words);
+    for (int v = 0; v < 2; ++v) strides[v].push_back(d ? layout.strides[d][v] / factor : 1);
+  }
+  bytes *= factor;
+  for (View* const view : {&y, &x}) {
+    view->shape = shape, view->strides = strides[view == &x];
+    view->numel /= factor;
+    view->dtype = bytes == 2 ? kFloat16 : bytes == 4 ? kInt32 : kInt64;
+  }
+}
+
 void copy_on_device(const View& from, const View& to) {
   if (from.dtype == to.dtype) {
-    if (transpose(from, to)) return;
-    return with_word(to.dtype, [&](auto type) {
+    View x = from, y = to;
+    if (!x.contiguous || !y.contiguous) take_larger_words(x, y);
+    if (transpose(x, y)) return;
+    return with_word(y.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
-      map<T, T>(Identity(), to, &from);
+      map<T, T>(Identity(), y, &x);
     });
   }
   with_type(from.dtype, [&](auto source) {

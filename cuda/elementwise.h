@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 
 #include "cuda/aligned_vector.h"
 
@@ -9,7 +10,9 @@
 // flat: every operand is contiguous, or one element for all; read and written 16 bytes at a time, as these kernels
 //   are limited by memory.
 // strided: any strides, dimensions merged where all operands allow it. Coordinates are computed from an
-//   element's index by multiplications with precomputed factors: GPUs have no integer division in hardware.
+//   element's index by multiplications with precomputed factors: GPUs have no integer division in hardware. Where y's
+//   innermost dimension is adjacent and divides into packs of 16 bytes, they are computed once for a pack, which is
+//   written by one store and read by one load from each operand that allows it.
 //
 // Inputs are views or null pointers, which read as zeros: a gradient rule that does not need an operand has none. A
 // view of the host (a number that the user wrote) travels as a kernel argument, without a copy.
@@ -44,12 +47,14 @@ struct Layout {
 };
 
 /// An input of a kernel: elements in memory (step 1), one element in memory for all (step 0), or without memory a
-/// number for all, `value`.
+/// number for all, `value`. In a strided kernel, `step` is that from element to element of a pack, and `packed` says
+/// that each pack is adjacent and aligned.
 template <class T>
 struct Operand {
   const T* data = nullptr;
   int64_t step = 0;
   Wide<T> value = {};
+  bool packed = false;
 
   __device__ Wide<T> at(int64_t i) const { return data ? widen(data[i]) : value; }
   template <int n>
@@ -60,6 +65,21 @@ struct Operand {
       for (int j = 0; j < n; ++j) result.items[j] = widen(stored.items[j]);
     } else {
       for (int j = 0; j < n; ++j) result.items[j] = at((vector * n + j) * step);
+    }
+    return result;
+  }
+  /// The pack that begins at offset i.
+  template <int n>
+  __device__ AlignedVector<Wide<T>, n> load_pack(int64_t i) const {
+    AlignedVector<Wide<T>, n> result;
+    if (packed) {
+      const auto stored = *reinterpret_cast<const AlignedVector<T, n>*>(data + i);
+      for (int j = 0; j < n; ++j) result.items[j] = widen(stored.items[j]);
+    } else if (step == 0) {
+      const Wide<T> all = at(i);
+      for (int j = 0; j < n; ++j) result.items[j] = all;
+    } else {
+      for (int j = 0; j < n; ++j) result.items[j] = at(i + j * step);
     }
     return result;
   }
@@ -88,8 +108,23 @@ __device__ void evaluate_at(std::integer_sequence<int, v...>, const F& f, Out* y
                             const Operand<In>&... x) {
   y[at[0]] = narrow<Out>(f(x.at(at[v + 1])...));
 }
-template <class F, class Out, class... In>
-__global__ void strided_kernel(F f, Layout<1 + sizeof...(In)> layout, uint32_t count, Out* y, Operand<In>... x) {
+template <int n, class F, class Out, int... v, class... In>
+__device__ AlignedVector<Out, n> evaluate_pack(std::integer_sequence<int, v...>, const F& f, const int64_t* at,
+                                               const Operand<In>&... x) {
+  return evaluate<n, Out>(f, x.template load_pack<n>(at[v + 1])...);
+}
+/// `count` elements, or packs of n of them if `packed`.
+template <int n, class F, class Out, class... In>
+__global__ void strided_kernel(F f, Layout<1 + sizeof...(In)> layout, bool packed, uint32_t count, Out* y,
+                               Operand<In>... x) {
+  if (packed) {
+    for (int64_t i = first_index(); i < count; i += index_step()) {
+      int64_t at[1 + sizeof...(In)];
+      layout.locate(static_cast<uint32_t>(i), at);
+      store_vector(y + at[0], evaluate_pack<n, F, Out>(std::make_integer_sequence<int, sizeof...(In)>(), f, at, x...));
+    }
+    return;
+  }
   for (int64_t i = first_index(); i < count; i += index_step()) {
     int64_t at[1 + sizeof...(In)];
     layout.locate(static_cast<uint32_t>(i), at);
@@ -146,6 +181,16 @@ Layout<N> merged(const View* const (&views)[N]) {
   return layout;
 }
 
+/// Whether packs of n elements of a view are adjacent and aligned, for a layout's operand number v.
+template <int n, int N>
+bool has_packs(const Layout<N>& layout, const View* const (&views)[N], int v) {
+  const View* const view = views[v];
+  if (!view || view->host || layout.strides[0][v] != 1) return false;
+  for (int d = 1; d < layout.rank; ++d)
+    if (layout.strides[d][v] % n) return false;
+  return reinterpret_cast<uintptr_t>(view->data) % static_cast<size_t>(n * size_of(view->dtype)) == 0;
+}
+
 /// The largest number of elements of a strided launch, whose kernel counts in 32 bits. In test/simt it is small, so
 /// that the CPU runs the splitting below, too.
 #if defined(__CUDACC__)
@@ -164,12 +209,31 @@ inline View narrow_view(const View& view, int d, int64_t start, int64_t size) {
   return half;
 }
 
+/// How many elements of the largest type make 16 bytes.
+template <class... T>
+inline constexpr int kPack = 16 / static_cast<int>(std::max({sizeof(T)...}));
+
 template <class Out, class... In, class F, size_t... v>
 void map_strided(const F& f, const View* const (&views)[1 + sizeof...(In)], std::index_sequence<v...> inputs) {
   const View& y = *views[0];
   if (y.numel <= kMaxStridedCount) {
-    launch(strided_kernel<F, Out, In...>, blocks_for(y.numel), kThreads, 0, f, merged(views),
-           static_cast<uint32_t>(y.numel), y.as<Out>(), operand_of<In>(views[1 + v])...);
+    constexpr int n = kPack<Out, In...>;
+    auto layout = merged(views);
+    const bool packed = layout.rank && layout.sizes[0].divisor % n == 0 && has_packs<n>(layout, views, 0);
+    const auto operand = [&](auto type, int number) {
+      auto x = operand_of<typename decltype(type)::type>(views[number]);
+      x.packed = packed && has_packs<n>(layout, views, number);
+      x.step = layout.rank ? layout.strides[0][number] : 0;
+      return x;
+    };
+    const std::tuple operands{operand(Type<In>(), static_cast<int>(v) + 1)...};
+    if (packed) {
+      layout.sizes[0] = Divider(layout.sizes[0].divisor / n);
+      for (int64_t& stride : layout.strides[0]) stride *= n;
+    }
+    const int64_t count = packed ? y.numel / n : y.numel;
+    launch(strided_kernel<n, F, Out, In...>, blocks_for(count), kThreads, 0, f, layout, packed,
+           static_cast<uint32_t>(count), y.as<Out>(), std::get<v>(operands)...);
     return;
   }
   // Too many for 32 bits: halves along the largest dimension, which takes the fewest launches.
@@ -193,7 +257,7 @@ void map_strided(const F& f, const View* const (&views)[1 + sizeof...(In)], std:
 template <class Out, class... In, class F, class... V>
 void map_flat(const F& f, const View& y, const V*... x) {
   if (y.numel == 0) return;
-  constexpr int n = 16 / static_cast<int>(std::max({sizeof(Out), sizeof(In)...}));
+  constexpr int n = detail::kPack<Out, In...>;
   const bool aligned = (is_aligned(y.data) && ... && (!x || x->host || detail::is_single(*x) || is_aligned(x->data)));
   const int64_t threads = aligned ? ceil_div(y.numel, n) : y.numel;
   launch(detail::flat_kernel<n, F, Out, In...>, blocks_for(threads), kThreads, 0, f, aligned, y.numel, y.as<Out>(),

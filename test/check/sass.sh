@@ -22,9 +22,10 @@ judge() {  # FILE ARCH CUBIN LOG
     /Function properties for/ { name = $NF }
     /bytes spill stores/ && $5 > 0 && !allowed { print file ", sm_" arch ": " $5 " bytes spilled by " name }' "$4"
   [[ $cuobjdump ]] || return 0
-  # A reduction loads packs and stores single results.
+  # A reduction loads packs and stores single results; conversions and comparisons (whose results are bool, `b`) may
+  # store elements that are smaller than those they load.
   "$cuobjdump" -sass "$3" | awk -v file="$1" -v arch="$2" '
-    function judge() { if (loads && stores && !wide && name !~ /reduce_kernel|combine_kernel/)
+    function judge() { if (loads && stores && !wide && name !~ /reduce_kernel|combine_kernel|(flat|strided)_kernel.*(7Convert|6ToBool|EbJ)/)
       print file ", sm_" arch ": loads 16 bytes at a time, but stores fewer: " name }
     /Function :/ { judge(); name = $3; loads = stores = wide = 0 }
     / LDG[.A-Z]*\.128/ { loads = 1 }
