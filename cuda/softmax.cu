@@ -6,48 +6,31 @@
 #include "lib/functors/number.h"
 
 // Softmax, log-softmax and cross entropy over the last dimension, with gradients (cuda/rows.h has the division of
-// work). Cross entropy keeps the probabilities, so that its gradient needs no second softmax.
+// work). Cross entropy keeps two numbers of each row, with which its gradient makes the probabilities again: to compute
+// them takes less time than to write and read them, and no memory.
 namespace reel::cuda {
 namespace {
 
 using functors::exp;
 using functors::log;
 
-/// load_items and store_items for rows of type Wide<T>, of which as many elements as a vector of T has take several
-/// vectors.
-template <class T>
-__device__ void load_wide(Wide<T> (&items)[AlignedVector<T>::kSize], const Wide<T>* row, int64_t i, int64_t n,
-                          bool aligned) {
-  constexpr int kPart = AlignedVector<Wide<T>>::kSize;
-  for (int first = 0; first < AlignedVector<T>::kSize; first += kPart) {
-    Wide<T> part[kPart];
-    load_items(part, row, i + first, n, aligned, Wide<T>(0));
-    for (int k = 0; k < kPart; ++k) items[first + k] = part[k];
-  }
-}
-template <class T>
-__device__ void store_wide(Wide<T>* row, int64_t i, int64_t n, bool aligned,
-                           const Wide<T> (&items)[AlignedVector<T>::kSize]) {
-  constexpr int kPart = AlignedVector<Wide<T>>::kSize;
-  for (int first = 0; first < AlignedVector<T>::kSize; first += kPart) {
-    Wide<T> part[kPart];
-    for (int k = 0; k < kPart; ++k) part[k] = items[first + k];
-    store_items(row, i + first, n, aligned, part);
-  }
-}
+/// What makes the softmax of a row again: exp(x - max) scale.
+template <class W>
+struct RowNorm {
+  W max, scale;
+};
 
-/// Y: T, or W for cross entropy, whose gradient subtracts 1 from a probability: rounded to a half type, that difference
-/// would have few digits.
-template <class T, class Y>
+template <class T>
 struct Softmax {
   using W = Wide<T>;
   RowTeams rows;
   const T* x;
-  Y* y;
+  T* y = nullptr;
   bool log = false;
-  // Of cross entropy, whose y is the probabilities:
+  // Of cross entropy, which has no y:
   const int64_t* target = nullptr;
   W* loss = nullptr;
+  RowNorm<W>* norms = nullptr;  // or nullptr: not wanted
   W smoothing = 0;
   const W* divisor = nullptr;
 
@@ -57,7 +40,8 @@ struct Softmax {
   __device__ W value(W x_or_exp, W max, W log_sum, W scale) const {
     return log ? x_or_exp - max - log_sum : x_or_exp * scale;
   }
-  __device__ void set_loss(int64_t row, W max, W log_sum, double total) const {
+  __device__ void set_loss(int64_t row, W max, W sum, double total) const {
+    const W log_sum = functors::log(sum);
     W value = 0;
     if (counts(row)) {
       const W picked = widen(x[row * rows.n + target[row]]) - max;
@@ -67,17 +51,12 @@ struct Softmax {
     }
     if (divisor) value /= *divisor;  // 0 of 0 rows is NaN
     loss[row] = value;
-  }
-  __device__ void store(int64_t row, int64_t i, const W (&items)[AlignedVector<T>::kSize]) const {
-    if constexpr (std::is_same_v<Y, T>)
-      store_items(y + row * rows.n, i, rows.n, rows.aligned, items);
-    else
-      store_wide<T>(y + row * rows.n, i, rows.n, rows.aligned, items);
+    if (norms) norms[row] = counts(row) ? RowNorm<W>{max, W(1) / sum} : RowNorm<W>{0, 0};
   }
 };
 
-template <class T, class Y, int kHeld>
-__global__ void __launch_bounds__(kMaxTeam) softmax_register_kernel(const Softmax<T, Y> job) {
+template <class T, int kHeld>
+__global__ void __launch_bounds__(kMaxTeam) softmax_register_kernel(const Softmax<T> job) {
   using W = Wide<T>;
   const RowSlice<T> slice(job.rows);
   const bool counts = slice.valid && job.counts(slice.row);
@@ -103,15 +82,17 @@ __global__ void __launch_bounds__(kMaxTeam) softmax_register_kernel(const Softma
   if (job.smoothing != W(0)) total = team_reduce(total, Plus(), job.rows.team);
   if (!slice.valid) return;
 
-  const W log_sum = job.log || slice.is_leader ? log(sum) : W(0), scale = W(1) / sum;
-  if (job.loss && slice.is_leader) job.set_loss(slice.row, max, log_sum, total);
-  x.for_each(slice, job.rows, [&](W& item, int64_t) { item = counts ? job.value(item, max, log_sum, scale) : W(0); });
-#pragma unroll
-  for (int p = 0; p < x.kVectors; ++p) job.store(slice.row, slice.first + p * slice.step, x.items[p]);
+  if (job.loss) {
+    if (slice.is_leader) job.set_loss(slice.row, max, sum, total);
+    return;
+  }
+  const W log_sum = job.log ? log(sum) : W(0), scale = W(1) / sum;
+  x.for_each(slice, job.rows, [&](W& item, int64_t) { item = job.value(item, max, log_sum, scale); });
+  x.store(job.y + slice.row * job.rows.n, slice, job.rows);
 }
 
-template <class T, class Y>
-__global__ void __launch_bounds__(kMaxThreads) softmax_multipass_kernel(const Softmax<T, Y> job) {
+template <class T>
+__global__ void __launch_bounds__(kMaxThreads) softmax_multipass_kernel(const Softmax<T> job) {
   using W = Wide<T>;
   const RowSlice<T> slice(job.rows);
   const int64_t n = job.rows.n;
@@ -136,21 +117,23 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_multipass_kernel(const So
   if (job.smoothing != W(0)) total = block_reduce(total, Plus());
   all.sum = all.total();
 
+  if (job.loss) {
+    if (slice.is_leader) job.set_loss(slice.row, all.max, all.sum, total);
+    return;
+  }
   const W log_sum = log(all.sum), scale = W(1) / all.sum;
-  if (job.loss && slice.is_leader) job.set_loss(slice.row, all.max, log_sum, total);
   for (int64_t i = slice.first; i < n; i += slice.step) {
     load_items(items, from, i, n, job.rows.aligned, W(0));
-    for (W& item : items)
-      item = counts ? job.value(job.log ? item : exp(item - all.max), all.max, log_sum, scale) : W(0);
-    job.store(slice.row, i, items);
+    for (W& item : items) item = job.value(job.log ? item : exp(item - all.max), all.max, log_sum, scale);
+    store_items(job.y + slice.row * n, i, n, job.rows.aligned, items);
   }
 }
 
-template <class T, class Y>
-void run(Softmax<T, Y> job, int64_t numel, int64_t n) {
+template <class T>
+void run(Softmax<T> job, int64_t numel, int64_t n) {
   job.rows = make_row_teams<T>(numel / n, n, {job.x, job.y});
   with_held(job.rows, [&](auto held) {
-    launch(job.rows.fits_registers() ? softmax_register_kernel<T, Y, held> : softmax_multipass_kernel<T, Y>,
+    launch(job.rows.fits_registers() ? softmax_register_kernel<T, held> : softmax_multipass_kernel<T>,
            job.rows.blocks(), job.rows.block(), 0, job);
   });
 }
@@ -161,23 +144,23 @@ void softmax(bool log, const View& x, const View& y) {
   if (x.numel == 0) return;
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    run(Softmax<T, T>{.rows = {}, .x = x.as<const T>(), .y = y.as<T>(), .log = log}, x.numel, row_length(x));
+    run(Softmax<T>{.rows = {}, .x = x.as<const T>(), .y = y.as<T>(), .log = log}, x.numel, row_length(x));
   });
 }
 
 void cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
-                   const View& probs) {
+                   const View* norms) {
   if (logits.numel == 0) return;
   with_floating(logits.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using W = Wide<T>;
-    run(Softmax<T, W>{.rows = {},
-                      .x = logits.as<const T>(),
-                      .y = probs.as<W>(),
-                      .target = target.as<const int64_t>(),
-                      .loss = loss.as<W>(),
-                      .smoothing = static_cast<W>(smoothing),
-                      .divisor = divisor ? divisor->as<const W>() : nullptr},
+    run(Softmax<T>{.rows = {},
+                   .x = logits.as<const T>(),
+                   .target = target.as<const int64_t>(),
+                   .loss = loss.as<W>(),
+                   .norms = norms ? norms->as<RowNorm<W>>() : nullptr,
+                   .smoothing = static_cast<W>(smoothing),
+                   .divisor = divisor ? divisor->as<const W>() : nullptr},
         logits.numel, row_length(logits));
   });
 }
@@ -255,38 +238,54 @@ void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMaxThreads)
-    cross_entropy_grad_kernel(const RowTeams rows, Wide<T> smoothing, const Wide<T>* g, int64_t g_step,
-                              const Wide<T>* probs, const int64_t* target, const Wide<T>* divisor, T* gx) {
+struct CrossEntropyGrad {
   using W = Wide<T>;
-  const RowSlice<T> slice(rows);
+  static constexpr int kHeld = 64 / sizeof(W);  // elements that a thread loads before it computes
+  RowTeams rows;
+  const W* g;
+  int64_t g_step;
+  const T* x;
+  const RowNorm<W>* norms;
+  const int64_t* target;
+  W smoothing;
+  const W* divisor;
+  T* gx;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kMaxThreads) cross_entropy_grad_kernel(const CrossEntropyGrad<T> job) {
+  using W = Wide<T>;
+  RowSlice<T> slice(job.rows);
   if (!slice.valid) return;
-  const int64_t n = rows.n, begin = slice.row * n, id = target[slice.row];
-  W scale = id >= 0 ? g[slice.row * g_step] : W(0);
-  if (id >= 0 && divisor) scale /= *divisor;
-  const W spread = smoothing / static_cast<W>(n), picked = W(1) - smoothing;
-  W items[RowSlice<T>::kVectorSize];
-  for (int64_t i = slice.first; i < n; i += slice.step) {
-    load_wide<T>(items, probs + begin, i, n, rows.aligned);
-    for (int k = 0; k < RowSlice<T>::kVectorSize; ++k) {
-      items[k] = (items[k] - spread) * scale;
-      if (i + k == id) items[k] -= scale * picked;
-    }
-    store_items(gx + begin, i, n, rows.aligned, items);
+  const int64_t n = job.rows.n, begin = slice.row * n, id = job.target[slice.row];
+  const bool counts = id >= 0 && id < n;
+  W scale = counts ? job.g[slice.row * job.g_step] : W(0);
+  if (counts && job.divisor) scale /= *job.divisor;
+  const RowNorm<W> norm = job.norms[slice.row];
+  const W spread = job.smoothing / static_cast<W>(n), picked = scale * (W(1) - job.smoothing);
+  RowRegisters<T, job.kHeld> x;
+  for (; slice.first < n; slice.first += x.kVectors * slice.step) {
+    x.load(job.x + begin, slice, job.rows, counts, 0);
+    x.for_each(slice, job.rows, [&](W& item, int64_t i) {
+      item = counts ? (exp(item - norm.max) * norm.scale - spread) * scale : W(0);
+      if (i == id) item -= picked;
+    });
+    x.store(job.gx + begin, slice, job.rows);
   }
 }
 
-void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View* divisor,
-                        const View& gx) {
-  if (probs.numel == 0) return;
+void cross_entropy_grad(double smoothing, const View& g, const View& logits, const View& norms, const View& target,
+                        const View* divisor, const View& gx) {
+  if (logits.numel == 0) return;
   with_floating(gx.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using W = Wide<T>;
-    const int64_t n = row_length(probs);
-    const RowTeams rows = make_row_teams<T>(probs.numel / n, n, {probs.data, gx.data});
-    launch(cross_entropy_grad_kernel<T>, rows.blocks(), rows.block(), 0, rows, static_cast<W>(smoothing),
-           g.as<const W>(), g.strides[0], probs.as<const W>(), target.as<const int64_t>(),
-           divisor ? divisor->as<const W>() : nullptr, gx.as<T>());
+    const int64_t n = row_length(logits);
+    const RowTeams rows = make_row_teams<T>(logits.numel / n, n, {logits.data, gx.data}, CrossEntropyGrad<T>::kHeld);
+    launch(cross_entropy_grad_kernel<T>, rows.blocks(), rows.block(), 0,
+           CrossEntropyGrad<T>{rows, g.as<const W>(), g.strides[0], logits.as<const T>(), norms.as<const RowNorm<W>>(),
+                               target.as<const int64_t>(), static_cast<W>(smoothing),
+                               divisor ? divisor->as<const W>() : nullptr, gx.as<T>()});
   });
 }
 

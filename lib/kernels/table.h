@@ -92,13 +92,14 @@ struct KernelTable {
   // Rows: contiguous [rows, n], float32 or float64.
   void (*softmax)(bool log, const View& x, const View& y);
   void (*softmax_grad)(bool log, const View& g, const View& y, const View& gx);
-  // loss[i] = -Σ t log softmax(logits[i]) for t = (1 - smoothing) one_hot(target[i]) + smoothing / n, and probs is the
-  // softmax; both are 0 where the target is negative. Losses are divided by the divisor, if any: one number of the
-  // losses' type. Half logits have float32 losses and probabilities.
+  // loss[i] = -Σ t log softmax(logits[i]) for t = (1 - smoothing) one_hot(target[i]) + smoothing / n; 0 where the
+  // target is negative. Losses are divided by the divisor, if any: one number of the losses' type. Half logits have
+  // float32 losses. norms [rows, 2] of the losses' type, if wanted, are what makes the softmax again: the logits'
+  // maximum m, and 1 / Σ exp(logits - m).
   void (*cross_entropy)(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
-                        const View& probs);
-  // gx[i] = g[i] (probs[i] - t), 0 where the target is negative, divided likewise; g may have any stride.
-  void (*cross_entropy_grad)(double smoothing, const View& g, const View& probs, const View& target,
+                        const View* norms);
+  // gx[i] = g[i] (softmax(logits[i]) - t), 0 where the target is negative, divided likewise; g may have any stride.
+  void (*cross_entropy_grad)(double smoothing, const View& g, const View& logits, const View& norms, const View& target,
                              const View* divisor, const View& gx);
 
   // Normalisation.
@@ -234,7 +235,8 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(segment_softmax_grad),
       KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy), KERNEL(cross_entropy_grad),
       KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad),
-      KERNEL(max_pool), KERNEL(avg_pool), KERNEL(avg_pool_grad), KERNEL(interpolate), KERNEL(interpolate_grad),
+      KERNEL(max_pool), KERNEL(avg_pool), KERNEL(avg_pool_grad),
+      KERNEL(interpolate), KERNEL(interpolate_grad),
       KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
       KERNEL(ragged_attention), KERNEL(ragged_attention_grad),
       KERNEL(convolve), KERNEL(unfold), KERNEL(fold),

@@ -134,15 +134,15 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
   const int64_t n = view.shape[0];
   const Tensor& ids = targets.ids;
   const DType wide = compute_dtype(view.dtype);
-  Tensor losses = make_tensor({n}, wide, x.device());
-  Tensor probs = make_tensor(view.shape, wide, x.device());
+  Tensor losses = make_tensor({n}, wide, x.device()), norms;
+  if (recording(x)) norms = make_tensor({n, 2}, wide, x.device());
   double scale = 1;
   Tensor divisor;  // where rows may be ignored on a GPU, with which this does not synchronize
   if (reduction == kMean && targets.kept.defined())
     divisor = targets.kept;
   else if (reduction == kMean)
     scale /= static_cast<double>(targets.ignoring ? targets.count().item<int64_t>() : n);
-  kernels_of(x).cross_entropy(smoothing, view, view_of(ids), view_if(divisor), view_of(losses), view_of(probs));
+  kernels_of(x).cross_entropy(smoothing, view, view_of(ids), view_if(divisor), view_of(losses), view_if(norms));
   Tensor y = losses;
   if (reduction != kNoReduction) {
     NoGrad guard;
@@ -152,21 +152,22 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
   }
   if (recording(x))
     record("cross_entropy", y, inputs(x),
-           [x = SavedTensor(x), probs = SavedTensor(probs), ids = SavedTensor(ids), scale, divisor,
+           [x = SavedTensor(x), norms = SavedTensor(norms), ids = SavedTensor(ids), scale, divisor,
             smoothing](Backward& back) {
-             const Tensor p = back.get(probs), t = back.get(ids);
-             Tensor g = back.grad().expand({p.size(0)});
+             const Tensor logits = back.get(x), t = back.get(ids);
+             Tensor g = back.grad().expand({logits.size(0)});
              if (scale != 1) g = g * scale;
              if (back.create_graph()) {
                if (divisor.defined()) g = g / divisor;
-               const Tensor hot = one_hot(where(t < 0, 0, t), p.size(1)).to(p.dtype()) * (1 - smoothing);
-               const Tensor gap =
-                   softmax(to_compute(back.get(x)), 1) - hot - smoothing / static_cast<double>(p.size(1));
+               const int64_t classes = logits.size(1);
+               const Tensor p = softmax(to_compute(logits), 1);
+               const Tensor hot = one_hot(where(t < 0, 0, t), classes).to(p.dtype()) * (1 - smoothing);
+               const Tensor gap = p - hot - smoothing / static_cast<double>(classes);
                return back.set(0, where(t < 0, 0, g).unsqueeze(1) * gap);
              }
-             Tensor gx = make_tensor(p.shape(), back.get(x).dtype(), p.device());
-             kernels_of(p).cross_entropy_grad(smoothing, view_of(g), view_of(p), view_of(t), view_if(divisor),
-                                              view_of(gx));
+             Tensor gx = make_tensor(logits.shape(), logits.dtype(), logits.device());
+             kernels_of(logits).cross_entropy_grad(smoothing, view_of(g), view_of(logits), view_of(back.get(norms)),
+                                                   view_of(t), view_if(divisor), view_of(gx));
              back.set(0, std::move(gx));
            });
   return y;

@@ -112,6 +112,18 @@ TEST_CASE("batch_norm moves its running statistics with few kernels", "[cuda]") 
   CHECK(launched([&] { layer(x); }) == 8);  // moments, result, five for running ones, the count
 }
 
+TEST_CASE("cross_entropy keeps two numbers of a row", "[cuda]") {
+  if (!cuda::is_available()) return;
+  constexpr int64_t kRows = 64, kClasses = 5000;
+  const Tensor y = zeros({kRows}, {.device = kCUDA}).to(kInt64);
+  for (const DType dtype : {kFloat32, kBFloat16}) {
+    const Tensor x = ones({kRows, kClasses}, {.dtype = dtype, .device = kCUDA}).requires_grad_();
+    const auto before = cuda::memory_stats().in_use;
+    const Tensor loss = cross_entropy(x, y);
+    CHECK(cuda::memory_stats().in_use - before < kRows * kClasses);  // less than a byte an element
+  }
+}
+
 TEST_CASE("targets that are ignored cost cross_entropy no kernel but that which looks for them", "[cuda]") {
   if (!cuda::is_available() || !simt::launches) return;
   for (const int64_t ignored : {-100, 2})

@@ -122,21 +122,20 @@ void softmax_grad_rows(bool log, const View& g, const View& y, const View& gx) {
 
 template <class T>
 void cross_entropy_rows(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
-                        const View& probs) {
+                        const View* norms) {
   for_each_row(logits, [&](int64_t row, int64_t n) {
     const T* from = logits.as<const T>() + row * n;
-    T* to = probs.as<T>() + row * n;
     const int64_t id = target.as<const int64_t>()[row];
+    T* norm = norms ? norms->as<T>() + 2 * row : nullptr;
     if (id < 0) {
-      std::fill(to, to + n, T(0));
+      if (norm) norm[0] = norm[1] = 0;
       loss.as<T>()[row] = 0;
       return;
     }
     const T shift = largest(from, n);
     const T picked = from[id];
-    const T sum = exp_row(from, to, n, shift);
-    const Batch<T> scale(T(1) / sum);
-    map_row([&](auto v, auto) { return v * scale; }, n, to, to, to);
+    const T sum = exp_row(from, static_cast<T*>(nullptr), n, shift);
+    if (norm) norm[0] = shift, norm[1] = T(1) / sum;
     loss.as<T>()[row] = log_of(sum) - (picked - shift);
     if (smoothing != 0) {  // label smoothing: part of the picked logit is replaced by the mean of all
       Batch<T> total(T(0));
@@ -150,17 +149,21 @@ void cross_entropy_rows(double smoothing, const View& logits, const View& target
 }
 
 template <class T>
-void cross_entropy_grad_rows(double smoothing, const View& g, const View& probs, const View& target,
+void cross_entropy_grad_rows(double smoothing, const View& g, const View& logits, const View& norms, const View& target,
                              const View* divisor, const View& gx) {
   const T share = divisor ? 1 / *divisor->as<const T>() : T(1);
-  for_each_row(probs, [&](int64_t row, int64_t n) {
-    const T* p = probs.as<const T>() + row * n;
+  for_each_row(logits, [&](int64_t row, int64_t n) {
+    const T *from = logits.as<const T>() + row * n, *norm = norms.as<const T>() + 2 * row;
     T* to = gx.as<T>() + row * n;
     const int64_t id = target.as<const int64_t>()[row];
-    const T scale = id < 0 ? T(0) : g.as<const T>()[row * g.strides[0]] * share;
-    const Batch<T> spread(smoothing == 0 ? T(0) : T(smoothing) / T(n));
-    map_row([&](auto v, auto) { return (v - spread) * Batch<T>(scale); }, n, to, p, p);
-    if (id >= 0) to[id] -= scale * T(1 - smoothing);
+    if (id < 0) {
+      std::fill(to, to + n, T(0));
+      return;
+    }
+    const T scale = g.as<const T>()[row * g.strides[0]] * share;
+    const Batch<T> shift(norm[0]), unit(norm[1]), spread(smoothing == 0 ? T(0) : T(smoothing) / T(n));
+    map_row([&](auto v, auto) { return (exp(v - shift) * unit - spread) * Batch<T>(scale); }, n, to, from, from);
+    to[id] -= scale * T(1 - smoothing);
   });
 }
 
@@ -173,16 +176,17 @@ void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
   g.dtype == kFloat32 ? softmax_grad_rows<float>(log, g, y, gx) : softmax_grad_rows<double>(log, g, y, gx);
 }
 void cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
-                   const View& probs) {
-  if (is_half(logits.dtype)) return cross_entropy(smoothing, Widened().in(logits), target, divisor, loss, probs);
-  logits.dtype == kFloat32 ? cross_entropy_rows<float>(smoothing, logits, target, divisor, loss, probs)
-                           : cross_entropy_rows<double>(smoothing, logits, target, divisor, loss, probs);
+                   const View* norms) {
+  if (is_half(logits.dtype)) return cross_entropy(smoothing, Widened().in(logits), target, divisor, loss, norms);
+  logits.dtype == kFloat32 ? cross_entropy_rows<float>(smoothing, logits, target, divisor, loss, norms)
+                           : cross_entropy_rows<double>(smoothing, logits, target, divisor, loss, norms);
 }
-void cross_entropy_grad(double smoothing, const View& g, const View& probs, const View& target, const View* divisor,
-                        const View& gx) {
-  if (is_half(gx.dtype)) return cross_entropy_grad(smoothing, g, probs, target, divisor, Widened().out(gx));
-  g.dtype == kFloat32 ? cross_entropy_grad_rows<float>(smoothing, g, probs, target, divisor, gx)
-                      : cross_entropy_grad_rows<double>(smoothing, g, probs, target, divisor, gx);
+void cross_entropy_grad(double smoothing, const View& g, const View& logits, const View& norms, const View& target,
+                        const View* divisor, const View& gx) {
+  if (is_half(gx.dtype))
+    return cross_entropy_grad(smoothing, g, Widened().in(logits), norms, target, divisor, Widened().out(gx));
+  g.dtype == kFloat32 ? cross_entropy_grad_rows<float>(smoothing, g, logits, norms, target, divisor, gx)
+                      : cross_entropy_grad_rows<double>(smoothing, g, logits, norms, target, divisor, gx);
 }
 
 }  // namespace
