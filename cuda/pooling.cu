@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "cuda/block.h"
+#include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 #include "lib/kernels/pool.h"
@@ -11,58 +14,143 @@ namespace {
 
 // ---- windows --------------------------------------------------------------------------------------------------------
 
-/// The sizes of a Pooling in C arrays: std::array's operator[] is host code.
+// Kernels count in type I: int32_t where all sizes allow it, which GPUs compute in, and divide by, in a fraction of the
+// time that int64_t takes.
+
+/// Divides non-negative numbers by one divisor: by a multiplication if they have 32 bits.
+template <class I>
+struct Division {
+  I divisor = 1;
+  Divider fast;
+  Division() = default;
+  explicit Division(int64_t by) : divisor(static_cast<I>(by)) {
+    if constexpr (sizeof(I) == 4) fast = Divider(static_cast<uint32_t>(by > 0 ? by : 1));
+  }
+  __device__ I divide(I n) const {
+    if constexpr (sizeof(I) == 4)
+      return static_cast<I>(fast.divide(static_cast<uint32_t>(n)));
+    else
+      return n / divisor;
+  }
+  /// n becomes the quotient; returns the rest.
+  __device__ I take_rest(I* n) const {
+    const I all = *n;
+    *n = divide(all);
+    return all - *n * divisor;
+  }
+};
+
+int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
+
+/// A Pooling for kernels: std::array's operator[] is host code.
+template <class I>
 struct PoolShape {
-  int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+  I in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+  I in_size, out_size;  // of a plane
+  Division<I> by_in[3], by_out[3], by_stride[3];
   bool adaptive, count_include_pad;
   int64_t divisor;
   explicit PoolShape(const Pooling& p)
-      : adaptive(p.adaptive), count_include_pad(p.count_include_pad), divisor(p.divisor) {
+      : in_size(static_cast<I>(volume(p.in))),
+        out_size(static_cast<I>(volume(p.out))),
+        adaptive(p.adaptive),
+        count_include_pad(p.count_include_pad),
+        divisor(p.divisor) {
     for (size_t d = 0; d < 3; ++d) {
-      in[d] = p.in[d], out[d] = p.out[d], kernel[d] = p.kernel[d];
-      stride[d] = p.stride[d], padding[d] = p.padding[d], dilation[d] = p.dilation[d];
+      const auto set = [&](I(&to)[3], const std::array<int64_t, 3>& from) { to[d] = static_cast<I>(from[d]); };
+      set(in, p.in), set(out, p.out), set(kernel, p.kernel);
+      set(stride, p.stride), set(padding, p.padding), set(dilation, p.dilation);
+      by_in[d] = Division<I>(p.in[d]), by_out[d] = Division<I>(p.out[d]), by_stride[d] = Division<I>(p.stride[d]);
     }
   }
 };
 
-/// A window in all three dimensions, and its plane (image and channel).
-struct Window3d {
-  int64_t plane;
-  Window d, h, w;
+/// The largest number of elements that is counted in 32 bits. In test/simt it is small, so that the CPU runs both kinds
+/// of kernels.
+#if defined(__CUDACC__)
+constexpr int64_t kMostSmall = INT32_MAX;
+#else
+constexpr int64_t kMostSmall = 1000;
+#endif
 
-  __device__ Window3d(const PoolShape& p, int64_t o) {
-    w = window_of(p, 2, o % p.out[2]), o /= p.out[2];
-    h = window_of(p, 1, o % p.out[1]), o /= p.out[1];
-    d = window_of(p, 0, o % p.out[0]), plane = o / p.out[0];
+/// f(PoolShape<I>(p)).
+template <class F>
+void with_shape(const Pooling& p, const F& f) {
+  bool small = p.planes * std::max(volume(p.in), volume(p.out)) <= kMostSmall;
+  for (size_t d = 0; d < 3 && small; ++d) {
+    const int64_t reach = p.adaptive ? p.in[d] : p.kernel[d] * p.dilation[d];  // no product has more than 62 bits
+    const int64_t windows = p.adaptive ? p.in[d] * (p.out[d] + 1) + p.out[d] : p.out[d] * p.stride[d];
+    small = p.in[d] + 2 * p.padding[d] + reach + windows <= INT32_MAX;
+  }
+  small ? f(PoolShape<int32_t>(p)) : f(PoolShape<int64_t>(p));
+}
+
+/// A window in all three dimensions, and its plane (image and channel).
+template <class I>
+struct Window3d {
+  I plane;
+  WindowOf<I> d, h, w;
+
+  __device__ Window3d(const PoolShape<I>& p, I o) {
+    w = window_of(p, 2, p.by_out[2].take_rest(&o));
+    h = window_of(p, 1, p.by_out[1].take_rest(&o));
+    d = window_of(p, 0, p.by_out[0].take_rest(&o));
+    plane = o;
   }
   /// f(offset in the plane of x) for every `lanes`-th tap from number `first` on.
   template <int lanes, class F>
-  __device__ void for_each(const PoolShape& p, int64_t first, const F& f) const {
-    const auto place = [&](int64_t i, int64_t j, int64_t k) {
-      const int64_t slice = d.start + i * p.dilation[0], row = h.start + j * p.dilation[1];
+  __device__ void for_each(const PoolShape<I>& p, I first, const F& f) const {
+    const auto place = [&](I i, I j, I k) {
+      const I slice = d.start + i * p.dilation[0], row = h.start + j * p.dilation[1];
       return (slice * p.in[1] + row) * p.in[2] + w.start + k * p.dilation[2];
     };
     if constexpr (lanes == 1) {
-      for (int64_t i = 0; i < d.taps; ++i)
-        for (int64_t j = 0; j < h.taps; ++j)
-          for (int64_t k = 0; k < w.taps; ++k) f(place(i, j, k));
+      for (I i = 0; i < d.taps; ++i)
+        for (I j = 0; j < h.taps; ++j)
+          for (I k = 0; k < w.taps; ++k) f(place(i, j, k));
     } else {
-      const int64_t taps = d.taps * h.taps * w.taps;
-      for (int64_t tap = first; tap < taps; tap += lanes) {
-        const int64_t line = tap / w.taps;
+      const I taps = d.taps * h.taps * w.taps;
+      for (I tap = first; tap < taps; tap += lanes) {
+        const I line = tap / w.taps;
         f(place(line / h.taps, line % h.taps, tap - line * w.taps));
       }
     }
   }
 };
 
-__device__ double divisor_of(const PoolShape& p, const Window& d, const Window& h, const Window& w) {
+template <class I>
+__device__ double divisor_of(const PoolShape<I>& p, const WindowOf<I>& d, const WindowOf<I>& h, const WindowOf<I>& w) {
   if (p.divisor) return double(p.divisor);
   return p.count_include_pad ? double(d.covered * h.covered) * double(w.covered)
                              : double(d.taps * h.taps) * double(w.taps);
 }
 
-int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
+/// The windows [first, last] along one dimension that have element i between their ends.
+template <class I>
+struct Span {
+  I first, last;
+};
+template <class I>
+__device__ Span<I> windows_covering(const PoolShape<I>& p, int d, I i) {
+  const I in = p.in[d], out = p.out[d];
+  if (p.adaptive) return {i * out / in, ((i + 1) * out + in - 1) / in - 1};
+  const I reach = i + p.padding[d], before = reach - (p.kernel[d] - 1) * p.dilation[d] - 1;
+  const I last = p.by_stride[d].divide(reach);
+  return {before < 0 ? 0 : p.by_stride[d].divide(before) + 1, last < out ? last : out - 1};
+}
+/// The same in all three dimensions, and the plane, for element i of all of x.
+template <class I>
+struct Covering {
+  I plane;
+  Span<I> d, h, w;
+
+  __device__ Covering(const PoolShape<I>& p, I i) {
+    w = windows_covering(p, 2, p.by_in[2].take_rest(&i));
+    h = windows_covering(p, 1, p.by_in[1].take_rest(&i));
+    d = windows_covering(p, 0, p.by_in[0].take_rest(&i));
+    plane = i;
+  }
+};
 
 // A window is taken by `lanes` adjacent threads: 1, or a warp for large ones.
 template <int lanes>
@@ -74,8 +162,8 @@ __device__ int64_t window_step() {
   return index_step() / lanes;
 }
 template <int lanes>
-__device__ int64_t lane() {
-  return lanes == 1 ? 0 : threadIdx.x % lanes;
+__device__ int lane() {
+  return lanes == 1 ? 0 : static_cast<int>(threadIdx.x % lanes);
 }
 
 /// f(lanes): a warp for windows of at least 32 taps, else one thread.
@@ -88,29 +176,29 @@ void with_lanes(const Pooling& p, const F& f) {
 
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
-template <class T>
+template <class T, class I>
 struct BestTap {
   T value;
-  int64_t at = -1;
+  I at = -1;
   /// NaN is the largest, and the last of several, as on the CPU; of equal numbers the first is taken. Lanes combine in
   /// any order, hence the comparisons of places.
-  __device__ void update(T v, int64_t place) {
+  __device__ void update(T v, I place) {
     const bool better = v != v ? value == value || place > at : v > value || (v == value && place < at);
     if (at < 0 || better) value = v, at = place;
   }
 };
 
-template <int lanes, class T>
-__global__ void max_pool_kernel(PoolShape p, int64_t count, int64_t size, const T* x, T* y, int64_t* indices) {
+template <int lanes, class I, class T>
+__global__ void max_pool_kernel(PoolShape<I> p, int64_t count, const T* x, T* y, int64_t* indices) {
   for (int64_t o = first_window<lanes>(); o < count; o += window_step<lanes>()) {
-    const Window3d box(p, o);
-    const T* from = x + box.plane * size;
-    BestTap<Wide<T>> best{-Wide<T>(INFINITY)};
-    box.for_each<lanes>(p, lane<lanes>(), [&](int64_t place) { best.update(widen(from[place]), place); });
+    const Window3d<I> box(p, static_cast<I>(o));
+    const T* from = x + int64_t{box.plane} * p.in_size;
+    BestTap<Wide<T>, I> best{-Wide<T>(INFINITY)};
+    box.template for_each<lanes>(p, lane<lanes>(), [&](I place) { best.update(widen(from[place]), place); });
     if constexpr (lanes > 1)
       for (int step = lanes / 2; step > 0; step /= 2) {
         const Wide<T> value = __shfl_xor_sync(~0u, best.value, step);
-        const int64_t at = __shfl_xor_sync(~0u, best.at, step);
+        const I at = __shfl_xor_sync(~0u, best.at, step);
         if (at >= 0) best.update(value, at);
       }
     if (lane<lanes>()) continue;
@@ -123,21 +211,49 @@ void max_pool(const Pooling& p, const View& x, const View& y, const View* indice
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(p, [&](auto lanes) {
-      launch(max_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, PoolShape(p), y.numel, volume(p.in),
-             x.as<const T>(), y.as<T>(), indices ? indices->as<int64_t>() : nullptr);
+      with_shape(p, [&](const auto& shape) {
+        launch(max_pool_kernel<lanes(), std::decay_t<decltype(shape.in_size)>, T>, blocks_for(y.numel * lanes),
+               kThreads, 0, shape, y.numel, x.as<const T>(), y.as<T>(), indices ? indices->as<int64_t>() : nullptr);
+      });
+    });
+  });
+}
+
+template <class I, class T>
+__global__ void max_pool_grad_kernel(PoolShape<I> p, int64_t count, const T* g, const int64_t* indices, T* gx) {
+  for (int64_t at = first_index(); at < count; at += index_step()) {
+    const Covering<I> box(p, static_cast<I>(at));
+    const I place = static_cast<I>(at) - box.plane * p.in_size, plane = box.plane * p.out_size;
+    Wide<T> sum = 0;
+    for (I i = box.d.first; i <= box.d.last; ++i)
+      for (I j = box.h.first; j <= box.h.last; ++j) {
+        const I line = plane + (i * p.out[1] + j) * p.out[2];
+        for (I k = box.w.first; k <= box.w.last; ++k)
+          if (indices[line + k] == place) sum += widen(g[line + k]);
+      }
+    gx[at] = narrow<T>(sum);
+  }
+}
+
+void max_pool_grad(const Pooling& p, const View& g, const View& indices, const View& gx) {
+  with_floating(g.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    with_shape(p, [&](const auto& shape) {
+      launch(max_pool_grad_kernel<std::decay_t<decltype(shape.in_size)>, T>, blocks_for(gx.numel), kThreads, 0, shape,
+             gx.numel, g.as<const T>(), indices.as<const int64_t>(), gx.as<T>());
     });
   });
 }
 
 // ---- averages -------------------------------------------------------------------------------------------------------
 
-template <int lanes, class T>
-__global__ void avg_pool_kernel(PoolShape p, int64_t count, int64_t size, const T* x, T* y) {
+template <int lanes, class I, class T>
+__global__ void avg_pool_kernel(PoolShape<I> p, int64_t count, const T* x, T* y) {
   for (int64_t o = first_window<lanes>(); o < count; o += window_step<lanes>()) {
-    const Window3d box(p, o);
-    const T* from = x + box.plane * size;
+    const Window3d<I> box(p, static_cast<I>(o));
+    const T* from = x + int64_t{box.plane} * p.in_size;
     Wide<T> sum = 0;
-    box.for_each<lanes>(p, lane<lanes>(), [&](int64_t place) { sum += widen(from[place]); });
+    box.template for_each<lanes>(p, lane<lanes>(), [&](I place) { sum += widen(from[place]); });
     if constexpr (lanes > 1) sum = warp_reduce(sum, Plus());
     if (!lane<lanes>()) y[o] = narrow<T>(sum / static_cast<Wide<T>>(divisor_of(p, box.d, box.h, box.w)));
   }
@@ -147,53 +263,40 @@ void avg_pool(const Pooling& p, const View& x, const View& y) {
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     with_lanes(p, [&](auto lanes) {
-      launch(avg_pool_kernel<lanes(), T>, blocks_for(y.numel * lanes), kThreads, 0, PoolShape(p), y.numel, volume(p.in),
-             x.as<const T>(), y.as<T>());
+      with_shape(p, [&](const auto& shape) {
+        launch(avg_pool_kernel<lanes(), std::decay_t<decltype(shape.in_size)>, T>, blocks_for(y.numel * lanes),
+               kThreads, 0, shape, y.numel, x.as<const T>(), y.as<T>());
+      });
     });
   });
 }
 
-/// The windows [first, last] along one dimension that cover element i.
-struct Span {
-  int64_t first, last;
-};
-__device__ Span windows_covering(const PoolShape& p, int d, int64_t i) {
-  const int64_t in = p.in[d], out = p.out[d];
-  if (p.adaptive) return {i * out / in, ((i + 1) * out + in - 1) / in - 1};
-  const int64_t reach = i + p.padding[d], before = reach - p.kernel[d];
-  const int64_t last = reach / p.stride[d];
-  return {before < 0 ? 0 : before / p.stride[d] + 1, last < out ? last : out - 1};
-}
-
-template <class T>
-__global__ void avg_pool_grad_kernel(PoolShape p, int64_t count, int64_t size, const T* g, T* gx) {
-  for (int64_t i = first_index(); i < count; i += index_step()) {
-    int64_t rest = i;
-    const Span ws = windows_covering(p, 2, rest % p.in[2]);
-    rest /= p.in[2];
-    const Span hs = windows_covering(p, 1, rest % p.in[1]);
-    rest /= p.in[1];
-    const Span ds = windows_covering(p, 0, rest % p.in[0]);
-    const T* from = g + rest / p.in[0] * size;
+template <class I, class T>
+__global__ void avg_pool_grad_kernel(PoolShape<I> p, int64_t count, const T* g, T* gx) {
+  for (int64_t at = first_index(); at < count; at += index_step()) {
+    const Covering<I> box(p, static_cast<I>(at));
+    const T* from = g + int64_t{box.plane} * p.out_size;
     Wide<T> sum = 0;
-    for (int64_t d = ds.first; d <= ds.last; ++d) {
-      const Window slice = window_of(p, 0, d);
-      for (int64_t h = hs.first; h <= hs.last; ++h) {
-        const Window row = window_of(p, 1, h);
+    for (I d = box.d.first; d <= box.d.last; ++d) {
+      const WindowOf<I> slice = window_of(p, 0, d);
+      for (I h = box.h.first; h <= box.h.last; ++h) {
+        const WindowOf<I> row = window_of(p, 1, h);
         const T* line = from + (d * p.out[1] + h) * p.out[2];
-        for (int64_t w = ws.first; w <= ws.last; ++w)
+        for (I w = box.w.first; w <= box.w.last; ++w)
           sum += widen(line[w]) / static_cast<Wide<T>>(divisor_of(p, slice, row, window_of(p, 2, w)));
       }
     }
-    gx[i] = narrow<T>(widen(gx[i]) + sum);
+    gx[at] = narrow<T>(widen(gx[at]) + sum);
   }
 }
 
 void avg_pool_grad(const Pooling& p, const View& g, const View& gx) {
   with_floating(g.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(avg_pool_grad_kernel<T>, blocks_for(gx.numel), kThreads, 0, PoolShape(p), gx.numel, volume(p.out),
-           g.as<const T>(), gx.as<T>());
+    with_shape(p, [&](const auto& shape) {
+      launch(avg_pool_grad_kernel<std::decay_t<decltype(shape.in_size)>, T>, blocks_for(gx.numel), kThreads, 0, shape,
+             gx.numel, g.as<const T>(), gx.as<T>());
+    });
   });
 }
 
@@ -209,23 +312,47 @@ Lines lines_of(const View& x, int dim, const View& ids, const View& y) {
   for (int d = dim + 1; d < x.shape.size(); ++d) lines.inner *= x.shape[d];
   return lines;
 }
+/// The coordinates of elements of x or y, whose numbers have type I.
+template <class I>
+struct Places {
+  Division<I> by_inner, by_size;
+  Places(const Lines& l, int64_t size) : by_inner(l.inner), by_size(size) {}
+  struct Place {
+    int64_t outer, i, inner;
+  };
+  __device__ Place of(int64_t number) const {
+    I rest = static_cast<I>(number);
+    const I inner = by_inner.take_rest(&rest), i = by_size.take_rest(&rest);
+    return {rest, i, inner};
+  }
+};
+/// f(Places<I>) for an array of `numel` elements, with `size` of them along the dimension.
+template <class F>
+void with_places(const Lines& l, int64_t numel, int64_t size, const F& f) {
+  numel <= kMostSmall ? f(Places<int32_t>(l, size)) : f(Places<int64_t>(l, size));
+}
 
-template <class T>
-__global__ void resample_kernel(Lines l, int64_t count, const T* x, const int64_t* ids, const T* weights, T* y) {
+template <class I, class T>
+__global__ void resample_kernel(Lines l, Places<I> places, int64_t count, const T* x, const int64_t* ids,
+                                const T* weights, T* y) {
   for (int64_t i = first_index(); i < count; i += index_step()) {
-    const int64_t inner = i % l.inner, line = i / l.inner, j = line % l.y_size;
-    const T* from = x + line / l.y_size * l.x_size * l.inner + inner;
+    const auto at = places.of(i);
+    const T* from = x + at.outer * l.x_size * l.inner + at.inner;
     Wide<T> sum = 0;
-    for (int64_t k = j * l.taps; k < (j + 1) * l.taps; ++k) sum += widen(weights[k]) * widen(from[ids[k] * l.inner]);
+    for (int64_t k = at.i * l.taps; k < (at.i + 1) * l.taps; ++k)
+      sum += widen(weights[k]) * widen(from[ids[k] * l.inner]);
     y[i] = narrow<T>(sum);
   }
 }
 
 void resample(const View& x, int dim, const View& ids, const View& weights, const View& y) {
+  const Lines lines = lines_of(x, dim, ids, y);
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(resample_kernel<T>, blocks_for(y.numel), kThreads, 0, lines_of(x, dim, ids, y), y.numel, x.as<const T>(),
-           ids.as<const int64_t>(), weights.as<const T>(), y.as<T>());
+    with_places(lines, y.numel, lines.y_size, [&]<class I>(const Places<I>& places) {
+      launch(resample_kernel<I, T>, blocks_for(y.numel), kThreads, 0, lines, places, y.numel, x.as<const T>(),
+             ids.as<const int64_t>(), weights.as<const T>(), y.as<T>());
+    });
   });
 }
 
@@ -239,16 +366,16 @@ __global__ void find_users_kernel(Lines l, const int64_t* ids, long long* ends) 
   }
 }
 
-template <class T>
-__global__ void resample_grad_kernel(Lines l, int64_t count, T* x, const int64_t* ids, const T* weights, const T* y,
-                                     const long long* ends) {
+template <class I, class T>
+__global__ void resample_grad_kernel(Lines l, Places<I> places, int64_t count, T* x, const int64_t* ids,
+                                     const T* weights, const T* y, const long long* ends) {
   for (int64_t i = first_index(); i < count; i += index_step()) {
-    const int64_t inner = i % l.inner, line = i / l.inner, place = line % l.x_size;
-    const T* from = y + line / l.x_size * l.y_size * l.inner + inner;
+    const auto at = places.of(i);
+    const T* from = y + at.outer * l.y_size * l.inner + at.inner;
     Wide<T> sum = widen(x[i]);
-    for (int64_t j = l.y_size - ends[2 * place]; j < ends[2 * place + 1]; ++j)
+    for (int64_t j = l.y_size - ends[2 * at.i]; j < ends[2 * at.i + 1]; ++j)
       for (int64_t k = j * l.taps; k < (j + 1) * l.taps; ++k)
-        if (ids[k] == place) sum += widen(weights[k]) * widen(from[j * l.inner]);
+        if (ids[k] == at.i) sum += widen(weights[k]) * widen(from[j * l.inner]);
     x[i] = narrow<T>(sum);
   }
 }
@@ -261,8 +388,10 @@ void resample_grad(const View& x, int dim, const View& ids, const View& weights,
   launch(find_users_kernel, blocks_for(ids.numel), kThreads, 0, lines, ids.as<const int64_t>(), ends.data());
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(resample_grad_kernel<T>, blocks_for(x.numel), kThreads, 0, lines, x.numel, x.as<T>(),
-           ids.as<const int64_t>(), weights.as<const T>(), y.as<const T>(), ends.data());
+    with_places(lines, x.numel, lines.x_size, [&]<class I>(const Places<I>& places) {
+      launch(resample_grad_kernel<I, T>, blocks_for(x.numel), kThreads, 0, lines, places, x.numel, x.as<T>(),
+             ids.as<const int64_t>(), weights.as<const T>(), y.as<const T>(), ends.data());
+    });
   });
 }
 
@@ -270,6 +399,7 @@ void resample_grad(const View& x, int dim, const View& ids, const View& weights,
 
 void install_pool(KernelTable& table) {
   table.max_pool = max_pool;
+  table.max_pool_grad = max_pool_grad;
   table.avg_pool = avg_pool;
   table.avg_pool_grad = avg_pool_grad;
   table.interpolate = resample;

@@ -111,6 +111,7 @@ struct KernelTable {
   // Pooling; contiguous, float32 or float64.
   // indices, if wanted: int64, where in its plane of x the (first) maximum is. NaN wins.
   void (*max_pool)(const Pooling& pool, const View& x, const View& y, const View* indices);
+  void (*max_pool_grad)(const Pooling& pool, const View& g, const View& indices, const View& gx);
   void (*avg_pool)(const Pooling& pool, const View& x, const View& y);
   void (*avg_pool_grad)(const Pooling& pool, const View& g, const View& gx);  // adds to gx
 
@@ -235,7 +236,7 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(segment_softmax_grad),
       KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy), KERNEL(cross_entropy_grad),
       KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad),
-      KERNEL(max_pool), KERNEL(avg_pool), KERNEL(avg_pool_grad),
+      KERNEL(max_pool), KERNEL(max_pool_grad), KERNEL(avg_pool), KERNEL(avg_pool_grad),
       KERNEL(interpolate), KERNEL(interpolate_grad),
       KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
       KERNEL(ragged_attention), KERNEL(ragged_attention_grad),

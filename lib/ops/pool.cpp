@@ -117,10 +117,13 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wa
   if (wanted == Wanted::kBoth || recording(x)) indices = make_tensor(shape, kInt64, x.device());
   if (view_of(y).numel) kernels_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
   if (recording(x))
-    record(op, y, inputs(x),
-           [planes = pool.planes, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
-             back.set(0, put_back(back.grad(), back.get(indices), planes, whole, back.create_graph()));
-           });
+    record(op, y, inputs(x), [pool, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
+      const Tensor at = back.get(indices);
+      if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool.planes, whole, true));
+      const Tensor g = back.grad().contiguous(), gx = make_tensor(whole, g.dtype(), g.device());
+      if (gx.numel()) kernels_of(g).max_pool_grad(pool, view_of(g), view_of(at), view_of(gx));
+      back.set(0, gx);
+    });
   return {y, indices};
 }
 

@@ -112,6 +112,15 @@ TEST_CASE("batch_norm moves its running statistics with few kernels", "[cuda]") 
   CHECK(launched([&] { layer(x); }) == 8);  // moments, result, five for running ones, the count
 }
 
+TEST_CASE("the gradient of max_pool is one kernel", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  const Tensor x = rand({2, 3, 9, 9}, {.device = kCUDA}).requires_grad_(), g = ones({2, 3, 4, 4}, {.device = kCUDA});
+  CHECK(launched([&] {
+          Tensor(x).set_grad({});
+          max_pool2d(x, 3, {.stride = 2}).backward(g);
+        }) == 2);
+}
+
 TEST_CASE("cross_entropy keeps two numbers of a row", "[cuda]") {
   if (!cuda::is_available()) return;
   constexpr int64_t kRows = 64, kClasses = 5000;

@@ -445,6 +445,22 @@ void max_pool(const Pooling& p, const View& x, const View& y, const View* indice
                         : max_pool_of(part, x.as<const double>() + first * in, y.as<double>() + first * out, at);
   });
 }
+template <class T>
+void max_pool_grad_of(int64_t in, int64_t out, int64_t planes, const T* g, const int64_t* indices, T* gx) {
+  std::fill(gx, gx + planes * in, T(0));
+  for (int64_t plane = 0; plane < planes; ++plane)
+    for (int64_t o = plane * out; o < (plane + 1) * out; ++o) gx[plane * in + indices[o]] += g[o];
+}
+void max_pool_grad(const Pooling& p, const View& g, const View& indices, const View& gx) {
+  if (is_half(g.dtype)) return max_pool_grad(p, Widened().in(g), indices, Widened().out(gx));
+  const int64_t in = plane_size(p.in), out = plane_size(p.out);
+  for_each_range(p.planes, in + out, [&](int64_t begin, int64_t end) {
+    const int64_t* const at = indices.as<const int64_t>() + begin * out;
+    g.dtype == kFloat32
+        ? max_pool_grad_of(in, out, end - begin, g.as<const float>() + begin * out, at, gx.as<float>() + begin * in)
+        : max_pool_grad_of(in, out, end - begin, g.as<const double>() + begin * out, at, gx.as<double>() + begin * in);
+  });
+}
 void avg_pool(const Pooling& p, const View& x, const View& y) {
   if (is_half(x.dtype)) return avg_pool(p, Widened().in(x), Widened().out(y));
   const int64_t in = plane_size(p.in), out = plane_size(p.out);
@@ -466,6 +482,7 @@ void avg_pool_grad(const Pooling& p, const View& g, const View& gx) {
 
 void install_pool(KernelTable& table) {
   table.max_pool = max_pool;
+  table.max_pool_grad = max_pool_grad;
   table.avg_pool = avg_pool;
   table.avg_pool_grad = avg_pool_grad;
 }
