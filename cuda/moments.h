@@ -1,8 +1,9 @@
 #pragma once
 #include "cuda/runtime.h"
 #include "lib/functors/number.h"
+#include "lib/kernels/norm.h"
 
-// Means and variances, for cuda/norm.cu.
+// Means, variances and where gradients of parameters go, for cuda/norm.cu.
 namespace reel::cuda {
 
 struct Sums {
@@ -22,6 +23,14 @@ struct Centre {
   __device__ W operator()(W x) const { return (x - high) - low; }
 };
 
+/// x ↦ (x - mean) rstd.
+template <class W>
+struct Standard {
+  Centre<W> centre;
+  W rstd;
+  __device__ W operator()(W x) const { return centre(x) * rstd; }
+};
+
 struct Moments {
   double mean, variance;
 };
@@ -38,10 +47,51 @@ __device__ inline void add_distance(Sums* sums, double x, double from) {
   sums->second += d * d;
 }
 
+/// The means of a gradient's terms over a row of n: once a thread, not once a vector, as they take divisions in double
+/// precision.
+template <class W>
+struct Means {
+  W shift, slope;
+  __device__ Means(const Sums& sums, int64_t n, bool center)
+      : shift(center ? static_cast<W>(sums.first / static_cast<double>(n)) : W(0)),
+        slope(static_cast<W>(sums.second / static_cast<double>(n))) {}
+};
+
 /// n / d; 32-bit division, which mostly suffices, is several times as fast.
 __device__ inline int64_t quotient(int64_t n, int64_t d) {
   if ((n | d) >> 32 == 0) return static_cast<uint32_t>(n) / static_cast<uint32_t>(d);
   return n / d;
 }
+
+/// f(Type<T>()) on the GPU.
+template <class F>
+__device__ void with_stored(DType dtype, const F& f) {
+  switch (dtype) {
+    case kFloat16: return f(Type<__half>());
+    case kBFloat16: return f(Type<__nv_bfloat16>());
+    case kFloat32: return f(Type<float>());
+    default: return f(Type<double>());
+  }
+}
+
+/// The gradients of weight and bias, of any floating dtype.
+struct ParameterGrads {
+  void *bias, *weight;  // nullptr: not wanted
+  DType dtype;
+  explicit ParameterGrads(const Norm& norm) : bias(norm.grad_bias), weight(norm.grad_weight), dtype(norm.grads_dtype) {}
+
+  __device__ void store(int64_t i, double of_bias, double of_weight) const {
+    if (bias) store(bias, i, of_bias);
+    if (weight) store(weight, i, of_weight);
+  }
+
+ private:
+  __device__ void store(void* to, int64_t i, double value) const {
+    with_stored(dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      static_cast<T*>(to)[i] = narrow<T>(value);
+    });
+  }
+};
 
 }  // namespace reel::cuda

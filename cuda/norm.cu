@@ -193,14 +193,6 @@ void row_norm(const Norm& norm) {
 // gx = rstd (h - ⟨h⟩ - x̂ ⟨h x̂⟩) with h = g weight, x̂ = (x - mean) rstd and ⟨⟩ the mean over a row; without centring,
 // there is no ⟨h⟩.
 
-/// x ↦ x̂ for the elements of a row.
-template <class W>
-struct Standard {
-  Centre<W> centre;
-  W rstd;
-  __device__ W operator()(W x) const { return centre(x) * rstd; }
-};
-
 template <class T>
 struct RowNormGrad {
   using W = Wide<T>;
@@ -240,40 +232,42 @@ struct RowNormGrad {
     weight.load(w, slice.valid ? slice.row : 0, i, rows, 1);
     for (int k = 0; k < kVectorSize; ++k) h[k] = i + k < rows.n ? h[k] * w[k] : W(0);
   }
-  __device__ static void add(Sums* sums, const W (&h)[kVectorSize], const W (&z)[kVectorSize]) {
-    W first = 0, second = 0;
-    for (int k = 0; k < kVectorSize; ++k) first += h[k], second += h[k] * z[k];
-    sums->first += static_cast<double>(first), sums->second += static_cast<double>(second);
+  __device__ static void add(W* first, W* second, const W (&h)[kVectorSize], const W (&z)[kVectorSize]) {
+    for (int k = 0; k < kVectorSize; ++k) *first += h[k], *second += h[k] * z[k];
   }
   __device__ void store(W (&h)[kVectorSize], const W (&z)[kVectorSize], const RowSlice<T>& slice, W rstd,
-                        const Sums& sums, int64_t i) const {
-    const W shift = center ? static_cast<W>(sums.first / static_cast<double>(rows.n)) : W(0);
-    const W slope = static_cast<W>(sums.second / static_cast<double>(rows.n));
-    for (int k = 0; k < kVectorSize; ++k) h[k] = rstd * (h[k] - shift - z[k] * slope);
+                        const Means<W>& means, int64_t i) const {
+    for (int k = 0; k < kVectorSize; ++k) h[k] = rstd * (h[k] - means.shift - z[k] * means.slope);
     store_items(gx + slice.row * rows.n, i, rows.n, rows.aligned, h);
   }
 };
 
+template <class W>
+__device__ Sums team_sums(W first, W second, unsigned team) {
+  return team_reduce(Sums{static_cast<double>(first), static_cast<double>(second)}, PlusSums(), team);
+}
+
 template <class T, int kHeld>
 __global__ void __launch_bounds__(kMaxTeam) row_norm_grad_register_kernel(const RowNormGrad<T> job) {
+  using W = Wide<T>;
   const RowSlice<T> slice(job.rows);
-  const Standard<Wide<T>> standard = job.standard(slice);
+  const Standard<W> standard = job.standard(slice);
   if (!job.gx) return;
   RowRegisters<T, kHeld> h, z;
   h.load(job.g + slice.row * job.rows.n, slice, job.rows, slice.valid, 0);
   z.load(job.x + slice.row * job.rows.n, slice, job.rows, slice.valid, 0);
-  Sums sums{};
+  W first = 0, second = 0;  // of few elements, in their own type
 #pragma unroll
   for (int p = 0; p < h.kVectors; ++p) {
     job.standardize(z.items[p], slice, standard, slice.first + p * slice.step);
     job.weigh(h.items[p], slice, slice.first + p * slice.step);
-    job.add(&sums, h.items[p], z.items[p]);
+    job.add(&first, &second, h.items[p], z.items[p]);
   }
-  sums = team_reduce(sums, PlusSums(), job.rows.team);
+  const Means<W> means(team_sums(first, second, job.rows.team), job.rows.n, job.center);
   if (!slice.valid) return;
 #pragma unroll
   for (int p = 0; p < h.kVectors; ++p)
-    job.store(h.items[p], z.items[p], slice, standard.rstd, sums, slice.first + p * slice.step);
+    job.store(h.items[p], z.items[p], slice, standard.rstd, means, slice.first + p * slice.step);
 }
 
 template <class T>
@@ -286,13 +280,15 @@ __global__ void __launch_bounds__(kMaxThreads) row_norm_grad_multipass_kernel(co
   for (int64_t i = slice.first; i < job.rows.n; i += slice.step) {
     job.load(h, z, slice, standard, i);
     job.weigh(h, slice, i);
-    job.add(&sums, h, z);
+    Wide<T> first = 0, second = 0;
+    job.add(&first, &second, h, z);
+    sums.first += static_cast<double>(first), sums.second += static_cast<double>(second);
   }
-  sums = block_reduce(sums, PlusSums());
+  const Means<Wide<T>> means(block_reduce(sums, PlusSums()), job.rows.n, job.center);
   for (int64_t i = slice.first; i < job.rows.n; i += slice.step) {
     job.load(h, z, slice, standard, i);
     job.weigh(h, slice, i);
-    job.store(h, z, slice, standard.rstd, sums, i);
+    job.store(h, z, slice, standard.rstd, means, i);
   }
 }
 
@@ -321,7 +317,7 @@ __global__ void __launch_bounds__(kMaxFusedThreads)
     RowRegisters<T, kFew> h, z;
     h.load(job.g + slice.row * job.rows.n, slice, job.rows, slice.valid, 0);
     z.load(job.x + slice.row * job.rows.n, slice, job.rows, slice.valid, 0);
-    Sums sums{};
+    W of_h = 0, of_product = 0;
 #pragma unroll
     for (int p = 0; p < h.kVectors; ++p) {
       const int64_t i = slice.first + p * slice.step;
@@ -331,39 +327,17 @@ __global__ void __launch_bounds__(kMaxFusedThreads)
         to_bias.items[p][k] += h.items[p][k];
       }
       job.weigh(h.items[p], slice, i);
-      job.add(&sums, h.items[p], z.items[p]);
+      job.add(&of_h, &of_product, h.items[p], z.items[p]);
     }
-    sums = team_reduce(sums, PlusSums(), job.rows.team);
+    const Means<W> means(team_sums(of_h, of_product, job.rows.team), job.rows.n, job.center);
     if (!slice.valid) continue;
 #pragma unroll
     for (int p = 0; p < h.kVectors; ++p)
-      job.store(h.items[p], z.items[p], slice, standard.rstd, sums, slice.first + p * slice.step);
+      job.store(h.items[p], z.items[p], slice, standard.rstd, means, slice.first + p * slice.step);
   }
   to_weight.for_each(slice, job.rows, [&](W sum, int64_t i) { partial.weight[team * partial.n + i] = sum; });
   to_bias.for_each(slice, job.rows, [&](W sum, int64_t i) { partial.bias[team * partial.n + i] = sum; });
 }
-
-/// The gradients of weight and bias, of any floating dtype.
-struct ParameterGrads {
-  void *bias, *weight;  // nullptr: not wanted
-  DType dtype;
-  explicit ParameterGrads(const Norm& norm) : bias(norm.grad_bias), weight(norm.grad_weight), dtype(norm.grads_dtype) {}
-
-  __device__ void store(int64_t i, double of_bias, double of_weight) const {
-    if (bias) store(bias, i, of_bias);
-    if (weight) store(weight, i, of_weight);
-  }
-
- private:
-  __device__ void store(void* to, int64_t i, double value) const {
-    switch (dtype) {
-      case kFloat16: static_cast<__half*>(to)[i] = narrow<__half>(value); break;
-      case kBFloat16: static_cast<__nv_bfloat16*>(to)[i] = narrow<__nv_bfloat16>(value); break;
-      case kFloat32: static_cast<float*>(to)[i] = static_cast<float>(value); break;
-      default: static_cast<double*>(to)[i] = value;
-    }
-  }
-};
 
 template <class W>
 struct PartialSums {
@@ -679,6 +653,36 @@ void channel_norm_grad(const Norm& norm) {
   });
 }
 
+// ---- running statistics ---------------------------------------------------------------------------------------------
+
+struct Running {
+  void* data;
+  int64_t stride;
+  DType dtype;
+  const double* now;
+  double scale;
+
+  __device__ void move(int64_t i, double momentum) const {
+    with_stored(dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      using W = Wide<T>;
+      T& item = static_cast<T*>(data)[i * stride];
+      item = narrow<T>(moved(W(widen(item)), W(widen(narrow<T>(now[i] * scale))), static_cast<W>(momentum)));
+    });
+  }
+};
+__global__ void move_running_kernel(Running mean, Running variance, int64_t n, double momentum) {
+  for (int64_t i = first_index(); i < n; i += index_step()) mean.move(i, momentum), variance.move(i, momentum);
+}
+Running running_of(const View& running, const View& now, double scale) {
+  return {running.data, running.strides[0], running.dtype, now.as<const double>(), scale};
+}
+void move_running(const View& mean, const View& variance, double unbiased, double momentum, const View& running_mean,
+                  const View& running_var) {
+  launch(move_running_kernel, blocks_for(mean.numel), kThreads, 0, running_of(running_mean, mean, 1),
+         running_of(running_var, variance, unbiased), mean.numel, momentum);
+}
+
 }  // namespace
 
 void install_norm(KernelTable& table) {
@@ -686,6 +690,7 @@ void install_norm(KernelTable& table) {
   table.row_norm_grad = row_norm_grad;
   table.channel_norm = channel_norm;
   table.channel_norm_grad = channel_norm_grad;
+  table.move_running = move_running;
 }
 
 }  // namespace reel::cuda

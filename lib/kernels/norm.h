@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "lib/functors/number.h"
 #include "reel/types.h"
 
 namespace reel {
@@ -29,5 +30,12 @@ struct Norm {
   DType grads_dtype = kFloat64;
   bool wide_parameters = false;  // weight and bias are float32 where dtype is a half type
 };
+
+/// A running statistic that has moved towards `now`, by lerp's formula. Static: the instruction sets must not share it.
+template <class T>
+REEL_HD static T moved(T running, T now, T momentum) {
+  const T way = now - running;
+  return functors::abs(momentum) < T(0.5) ? running + momentum * way : now - way * (T(1) - momentum);
+}
 
 }  // namespace reel

@@ -107,6 +107,10 @@ struct KernelTable {
   void (*row_norm_grad)(const Norm& norm);
   void (*channel_norm)(const Norm& norm);
   void (*channel_norm_grad)(const Norm& norm);
+  // Each running statistic becomes running + momentum (now - running), where now is the mean, or the variance times
+  // `unbiased`: float64 [n]; the others are of any floating dtype and stride.
+  void (*move_running)(const View& mean, const View& variance, double unbiased, double momentum,
+                       const View& running_mean, const View& running_var);
 
   // Pooling; contiguous, float32 or float64.
   // indices, if wanted: int64, where in its plane of x the (first) maximum is. NaN wins.
@@ -236,7 +240,7 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(segment_softmax_grad),
       KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy), KERNEL(cross_entropy_grad),
       KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad),
-      KERNEL(max_pool), KERNEL(max_pool_grad), KERNEL(avg_pool), KERNEL(avg_pool_grad),
+      KERNEL(move_running), KERNEL(max_pool), KERNEL(max_pool_grad), KERNEL(avg_pool), KERNEL(avg_pool_grad),
       KERNEL(interpolate), KERNEL(interpolate_grad),
       KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
       KERNEL(ragged_attention), KERNEL(ragged_attention_grad),

@@ -185,13 +185,11 @@ int64_t product_from(const Shape& shape, int first) {
 void move_running(const Tensor& running_mean, const Tensor& running_var, const Statistics& moments, int64_t count,
                   double momentum) {
   if (count == 0) return;
-  NoGrad guard;
   const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
-  const auto move = [&](Tensor running, const Tensor& to, double scale) {
-    running.lerp_((scale == 1 ? to : to * scale).to(running.dtype()), momentum);
-  };
-  move(running_mean, moments.mean, 1);
-  move(running_var, moments.variance, unbiased);
+  kernels_of(running_mean)
+      .move_running(view_of(moments.mean), view_of(moments.variance), unbiased, momentum, view_of(running_mean),
+                    view_of(running_var));
+  for (const Tensor* running : {&running_mean, &running_var}) TensorImpl::of(*running)->storage->changed();
 }
 
 /// Running statistics as they are now: later batches will move them.

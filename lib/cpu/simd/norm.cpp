@@ -4,6 +4,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/dispatch.h"
 #include "lib/functors/number.h"
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
@@ -442,6 +443,21 @@ void either(const Norm& norm) {
   norm.dtype == kFloat32 ? single(norm) : twice(norm);
 }
 
+void move_running(const View& mean, const View& variance, double unbiased, double momentum, const View& running_mean,
+                  const View& running_var) {
+  const auto move = [&](const View& now, double scale, const View& running) {
+    dispatch::with_floating(running.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      using W = std::conditional_t<std::is_same_v<T, double>, double, float>;
+      for (int64_t i = 0; i < running.numel; ++i) {
+        T& item = running.as<T>()[i * running.strides[0]];
+        item = T(moved(W(item), W(T(now.as<const double>()[i] * scale)), W(momentum)));
+      }
+    });
+  };
+  move(mean, 1, running_mean), move(variance, unbiased, running_var);
+}
+
 }  // namespace
 
 void install_norm(KernelTable& table) {
@@ -451,6 +467,7 @@ void install_norm(KernelTable& table) {
   table.channel_norm_grad = [](const Norm& norm) {
     norm_grad(either<channel_norm_grad<float>, channel_norm_grad<double>>, norm);
   };
+  table.move_running = move_running;
 }
 
 }  // namespace reel::cpu::REEL_ISA
