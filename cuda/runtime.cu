@@ -133,9 +133,9 @@ int any_device() {
 size_t max_shared_memory() { return state_of(std::max(current.device, 0)).max_shared_memory; }
 
 namespace {
-/// The kernels that have opted in to the most shared memory on a device: a hash table, which a thread has for itself
-/// and clears when it is half full.
-class OptedIn {
+/// The kernels that have been loaded on a device, or have opted in to its most shared memory: a hash table, which a
+/// thread has for itself and clears when it is half full.
+class KernelSet {
  public:
   bool has(const void* kernel) const {
     for (size_t i = place_of(kernel); places_[i]; i = (i + 1) % kPlaces)
@@ -160,17 +160,15 @@ class OptedIn {
 }  // namespace
 
 void prepare_kernel(const void* kernel, bool large) {
-  thread_local std::unique_ptr<OptedIn> opted_in[kMaxDevices];
-  const int device = std::max(current.device, 0);
-  auto& known = opted_in[device];
-  if (!known) known = std::make_unique<OptedIn>();
+  thread_local std::unique_ptr<KernelSet> sets[kMaxDevices][2];
+  auto& known = sets[std::max(current.device, 0)][large];
+  if (!known) known = std::make_unique<KernelSet>();
   if (known->has(kernel)) return;
   const RelaxedCaptureGuard guard(capturing());
   cudaFuncAttributes now;
   CUDA_CHECK(cudaFuncGetAttributes(&now, kernel));  // loads it
-  if (!large) return;
   const int most = static_cast<int>(max_shared_memory() - now.sharedSizeBytes);
-  if (now.maxDynamicSharedSizeBytes < most)
+  if (large && now.maxDynamicSharedSizeBytes < most)
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
   known->add(kernel);
 }

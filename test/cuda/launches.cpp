@@ -57,6 +57,22 @@ TEST_CASE("an op calls CUDA for its kernel alone, however large its result", "[c
   CHECK(called([&] { sum(rows, 1); }) == 1);
 }
 
+TEST_CASE("a capture asks once for what a kernel needs", "[cuda]") {
+  if (!cuda::is_available() || !simt::driver_calls) return;
+  const Tensor x = ones({100}, {.device = kCUDA});
+  const auto capture = [&](int ops) {
+    return called([&] {
+      cuda::Graph graph;
+      graph.capture([&] {
+        Tensor y = x;
+        for (int i = 0; i < ops; ++i) y = y + 1;
+      });
+    });
+  };
+  const auto few = capture(10);
+  CHECK(capture(20) == few + 10);
+}
+
 TEST_CASE("empty_cache gives large blocks back", "[cuda]") {
   if (!cuda::is_available()) return;
   cuda::empty_cache();
