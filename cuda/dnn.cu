@@ -1,7 +1,9 @@
 #include "cuda/dnn.h"
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
+#include <vector>
 
 #include "cuda/dnn_plan.h"
 #include "cuda/plans.h"
@@ -9,13 +11,14 @@
 #include "lib/kernels/convolution.h"
 #include "reel/precision.h"
 
-// Convolutions by cuDNN: plans are chosen by its heuristics, without timing engines, so the same program runs the same
-// engines (and gets the same bits) each time.
+// Convolutions by cuDNN: plans are chosen by its heuristics, without timing engines unless cudnn_benchmark() is set, so
+// the same program runs the same engines (and gets the same bits) each time.
 namespace reel::cuda {
 namespace {
 
 constexpr size_t kMaxPlans = 512;                    // per thread and device
 constexpr int64_t kMaxWorkspace = int64_t{1} << 30;  // bytes; engines that need more are passed over
+constexpr size_t kMostTimed = 6;                     // engines that are timed for a problem
 
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
@@ -38,44 +41,92 @@ void report(const DnnProblem& problem, cudnnStatus_t failure) {
   note_fallback(text.str());
 }
 
-/// The first engine, in the order of cuDNN's heuristics, for which an execution plan can be built within kMaxWorkspace.
-/// Empty if there is none.
+/// The milliseconds between two points of the current stream.
+class Stopwatch {
+ public:
+  Stopwatch() {
+    for (cudaEvent_t& event : events_) CUDA_CHECK(cudaEventCreate(&event));
+    CUDA_CHECK(cudaEventRecord(events_[0], stream()));
+  }
+  ~Stopwatch() {
+    for (const cudaEvent_t event : events_)
+      if (event) cudaEventDestroy(event);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  float stop() {
+    float milliseconds = 0;
+    CUDA_CHECK(cudaEventRecord(events_[1], stream()));
+    CUDA_CHECK(cudaEventSynchronize(events_[1]));
+    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]));
+    return milliseconds;
+  }
+
+ private:
+  cudaEvent_t events_[2] = {};
+};
+
+/// The first engine, in the order of cuDNN's heuristics, for which an execution plan can be built within kMaxWorkspace,
+/// or the fastest of the first kMostTimed, once it has been found. Empty if there is none.
 class Plan {
  public:
-  Plan(cudnnHandle_t handle, const DnnProblem& problem) {
-    find(handle, problem);
-    if (!plan_) report(problem, failure_);
+  Plan(cudnnHandle_t handle, const DnnProblem& problem, bool timed) {
+    find(handle, problem, timed ? kMostTimed : 1);
+    if (plans_.empty()) report(problem, failure_);
   }
-  explicit operator bool() const { return plan_.has_value(); }
+  explicit operator bool() const { return !plans_.empty(); }
   /// An empty plan is remembered unless something has failed, which need not be so the next time.
-  bool lasts() const { return plan_ || failure_ == CUDNN_STATUS_SUCCESS; }
+  bool lasts() const { return !plans_.empty() || failure_ == CUDNN_STATUS_SUCCESS; }
 
-  void run(cudnnHandle_t handle, const Convolution& c) const {
-    const Scratch<char> workspace(std::max<int64_t>(workspace_, 1));
+  void run(cudnnHandle_t handle, const Convolution& c) {
+    if (plans_.size() > 1 && !capturing()) choose(handle, c);
+    CUDNN_CHECK(execute(plans_.front(), handle, c));
+  }
+
+ private:
+  struct Candidate {
+    Descriptor plan;
+    int64_t workspace;  // bytes
+  };
+  /// With this data, into whose result each of them writes the same.
+  void choose(cudnnHandle_t handle, const Convolution& c) {
+    constexpr int kRuns = 3;
+    size_t best = 0;
+    float least = INFINITY;
+    for (size_t i = 0; i < plans_.size(); ++i) {
+      if (execute(plans_[i], handle, c) != CUDNN_STATUS_SUCCESS) continue;  // the first run loads its kernels
+      Stopwatch watch;
+      for (int run = 0; run < kRuns; ++run) CUDNN_CHECK(execute(plans_[i], handle, c));
+      if (const float time = watch.stop(); time < least) least = time, best = i;
+    }
+    std::swap(plans_.front(), plans_[best]);
+    plans_.erase(plans_.begin() + 1, plans_.end());
+  }
+
+  static cudnnStatus_t execute(const Candidate& chosen, cudnnHandle_t handle, const Convolution& c) {
+    const Scratch<char> workspace(std::max<int64_t>(chosen.workspace, 1));
     Descriptor data(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     data.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, kDnnIds, 3)
         .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, c.data.data(), 3)
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, static_cast<void*>(workspace.data()));
     REEL_CHECK(data.finalize(), "cuDNN refuses the data of a convolution");
-    CUDNN_CHECK(cudnnBackendExecute(handle, plan_->raw(), data.raw()));
+    return cudnnBackendExecute(handle, chosen.plan.raw(), data.raw());
   }
 
- private:
-  void find(cudnnHandle_t handle, const DnnProblem& problem) {
+  void find(cudnnHandle_t handle, const DnnProblem& problem, size_t most) {
     const DnnTarget target{handle, nullptr, &failure_};
     const std::optional<Descriptor> graph = dnn_graph(target, problem);
     if (!graph) return;
     for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-      for (Descriptor& engine : dnn_engines(target, problem, *graph, mode)) {
-        plan_ = dnn_plan(target, engine);
-        if (plan_) workspace_ = workspace_of(*plan_);
-        if (plan_ && workspace_ <= kMaxWorkspace) return;
-        plan_.reset();
+      for (const Descriptor& engine : dnn_engines(target, problem, *graph, mode)) {
+        if (plans_.size() == most) return;
+        std::optional<Descriptor> plan = dnn_plan(target, engine);
+        const int64_t workspace = plan ? workspace_of(*plan) : 0;
+        if (plan && workspace <= kMaxWorkspace) plans_.push_back({std::move(*plan), workspace});
       }
   }
 
-  std::optional<Descriptor> plan_;
-  int64_t workspace_ = 0;
+  std::vector<Candidate> plans_;
   cudnnStatus_t failure_ = CUDNN_STATUS_SUCCESS;
 };
 
@@ -83,7 +134,8 @@ using Key = PlanKey<26>;
 Key key_of(const DnnProblem& problem) {
   const Convolution& c = problem.conv;
   const auto& at = problem.alignment;
-  Key key{problem.wanted | static_cast<int64_t>(c.dtype) << 8 | problem.tf32 << 16,
+  Key key{problem.wanted | static_cast<int64_t>(c.dtype) << 8 | problem.tf32 << 16 | problem.deterministic << 17 |
+              cudnn_benchmark() << 18,
           at[0] | at[1] << 16 | at[2] << 32,
           c.n,
           c.in,
@@ -113,7 +165,8 @@ bool dnn_convolve(ConvPart wanted, const Convolution& c) {
   }
   DnnProblem problem{wanted, c, c.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh, {}};
   for (size_t part = 0; part < 3; ++part) problem.alignment[part] = std::min<int64_t>(alignment_of(c.data[part]), 16);
-  const Plan& plan = library.plans.get(key_of(problem), library.handle, problem);
+  problem.deterministic = cudnn_deterministic();
+  Plan& plan = library.plans.get(key_of(problem), library.handle, problem, cudnn_benchmark());
   if (!plan) return false;
   plan.run(library.handle, c);
   return true;

@@ -168,21 +168,23 @@ std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& p
 
 // ---- engines --------------------------------------------------------------------------------------------------------
 
-namespace {
-
-/// Deterministic, and no less exact than the types promise: float32 without tensor cores unless TF32 is allowed, half
-/// types summed in float32.
-bool is_acceptable(const Descriptor& config, const DnnProblem& problem) {
+bool dnn_has(const Descriptor& config, cudnnBackendNumericalNote_t note) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.raw();
   config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1);
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   const int64_t count =
       engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, notes, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
-  const auto has = [&](cudnnBackendNumericalNote_t note) {
-    return std::find(notes, notes + count, note) != notes + count;
-  };
-  if (has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
+  return std::find(notes, notes + count, note) != notes + count;
+}
+
+namespace {
+
+/// No less exact than the types promise: float32 without tensor cores unless TF32 is allowed, half types summed in
+/// float32. And deterministic, if wanted.
+bool is_acceptable(const Descriptor& config, const DnnProblem& problem) {
+  const auto has = [&](cudnnBackendNumericalNote_t note) { return dnn_has(config, note); };
+  if (problem.deterministic && has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
   if (is_half(problem.conv.dtype)) return !has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
   if (problem.conv.dtype == kFloat64 || problem.tf32) return true;
   return !has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) && !has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
@@ -191,7 +193,7 @@ bool is_acceptable(const Descriptor& config, const DnnProblem& problem) {
 }  // namespace
 
 std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& problem, const Descriptor& graph,
-                                    cudnnBackendHeurMode_t mode) {
+                                    cudnnBackendHeurMode_t mode, std::vector<int>* ranks) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
@@ -205,8 +207,13 @@ std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& p
   for (int64_t left = results(nullptr, 0); left > 0; --left)
     raw.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
   configs.erase(configs.begin() + results(raw.data(), static_cast<int64_t>(raw.size())), configs.end());
-  std::erase_if(configs, [&](const Descriptor& config) { return !is_acceptable(config, problem); });
-  return configs;
+  std::vector<Descriptor> acceptable;
+  for (size_t i = 0; i < configs.size(); ++i) {
+    if (!is_acceptable(configs[i], problem)) continue;
+    acceptable.push_back(std::move(configs[i]));
+    if (ranks) ranks->push_back(static_cast<int>(i));
+  }
+  return acceptable;
 }
 
 std::optional<Descriptor> dnn_plan(const DnnTarget& target, const Descriptor& engine) {

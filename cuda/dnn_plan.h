@@ -67,18 +67,21 @@ struct DnnProblem {
   const Convolution& conv;
   bool tf32;
   std::array<int64_t, 3> alignment;  // of data, by ConvPart
+  bool deterministic = true;         // no engine that may give other bits in each run
 };
 
 /// Whether cuDNN has a way to say this: its paddings are the same for a range of outputs, or there is none that fits.
 bool dnn_can_state(const Convolution& conv);
 /// The operation graph; nothing where cuDNN cannot express or refuses the problem.
 std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& problem);
-/// The engine configurations for a graph that are deterministic and exact enough, in the order of cuDNN's heuristics:
-/// the fastest estimate first.
+/// The engine configurations for a graph that are exact, and if wanted deterministic, enough, in the order of cuDNN's
+/// heuristics: the fastest estimate first. `ranks` gets the place of each in the list of all.
 std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& problem, const Descriptor& graph,
-                                    cudnnBackendHeurMode_t mode);
+                                    cudnnBackendHeurMode_t mode, std::vector<int>* ranks = nullptr);
 /// Nothing where cuDNN cannot build the plan after all.
 std::optional<Descriptor> dnn_plan(const DnnTarget& target, const Descriptor& engine);
 int64_t workspace_of(const Descriptor& plan);
+/// Whether an engine is said to have this property.
+bool dnn_has(const Descriptor& engine, cudnnBackendNumericalNote_t note);
 
 }  // namespace reel::cuda

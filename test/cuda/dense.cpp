@@ -189,6 +189,26 @@ TEST_CASE("a program chooses how exact products are", "[cuda]") {
   set_matmul_precision(MatmulPrecision::kHighest);
 }
 
+TEST_CASE("a program chooses how cuDNN's engines are found", "[cuda]") {
+  CHECK_FALSE(cuda::cudnn_benchmark());
+  CHECK(cuda::cudnn_deterministic());
+  cuda::set_cudnn_benchmark(true), cuda::set_cudnn_deterministic(false);
+  CHECK(cuda::cudnn_benchmark());
+  CHECK_FALSE(cuda::cudnn_deterministic());
+  if (cuda::is_available())
+    for (int run = 0; run < 2; ++run) {  // the engines are timed in the first
+      const Tensor x = randn({2, 4, 9, 9}, {.device = kCPU}), w = randn({8, 4, 3, 3}, {.device = kCPU});
+      Tensor grads[2];
+      for (const Device device : {kCPU, kCUDA}) {
+        const Tensor weight = w.to(device).clone().requires_grad_();
+        sum(square(conv2d(x.to(device), weight))).backward();
+        grads[device == kCUDA] = weight.grad().to(kCPU);
+      }
+      CHECK(allclose(grads[0], grads[1], 1e-4, 1e-3));
+    }
+  cuda::set_cudnn_benchmark(false), cuda::set_cudnn_deterministic(true);
+}
+
 // ---- convolutions ---------------------------------------------------------------------------------------------------
 
 namespace {

@@ -1,6 +1,6 @@
 // Makes cuDNN plans for every kind of convolution on an H100, given by its properties only, and fails where cuDNN has
-// no engine: no GPU is needed. `plans -v` lists what it found, `plans --properties` prints those of the GPU that is
-// here, as test/cuda/h100.json has an H100's.
+// no engine, or more of TF32 and half types than known come without tensor cores: no GPU is needed. `plans -v` lists
+// what it found, `plans --properties` prints those of the GPU that is here, as test/cuda/h100.json has an H100's.
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -13,6 +13,9 @@ using namespace reel;
 using namespace reel::cuda;
 
 namespace {
+
+/// Of the cases below, with cuDNN 9.19: mostly few or odd channels, and data that is not aligned.
+constexpr int kWithoutTensorCores = 63;
 
 struct Case {
   const char* name;
@@ -102,6 +105,8 @@ int print_properties() {
 struct Found {
   size_t engines = 0, fallbacks = 0;
   int64_t workspace = -1;  // of the first plan; -1: there is none
+  int rank = -1;           // of its engine among all that the heuristics name
+  bool tensor_cores = false;
 };
 Found find(const Descriptor& device, const DnnProblem& problem) {
   const DnnTarget target{nullptr, &device};
@@ -109,10 +114,15 @@ Found find(const Descriptor& device, const DnnProblem& problem) {
   const std::optional<Descriptor> graph = dnn_graph(target, problem);
   if (!graph) return found;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    const std::vector<Descriptor> engines = dnn_engines(target, problem, *graph, mode);
+    std::vector<int> ranks;
+    const std::vector<Descriptor> engines = dnn_engines(target, problem, *graph, mode, &ranks);
     (mode == CUDNN_HEUR_MODE_A ? found.engines : found.fallbacks) = engines.size();
     for (size_t i = 0; i < engines.size() && found.workspace < 0; ++i)
-      if (const std::optional<Descriptor> plan = dnn_plan(target, engines[i])) found.workspace = workspace_of(*plan);
+      if (const std::optional<Descriptor> plan = dnn_plan(target, engines[i])) {
+        found.workspace = workspace_of(*plan);
+        found.rank = ranks[i];
+        found.tensor_cores = dnn_has(engines[i], CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+      }
   }
   return found;
 }
@@ -124,7 +134,7 @@ int main(int argc, char** argv) {
   const bool verbose = argc > 1 && !std::strcmp(argv[1], "-v");
   const Descriptor device = properties("test/cuda/h100.json");
   static constexpr const char* kWanted[] = {"x", "weight", "y"};
-  int missing = 0;
+  int missing = 0, slow = 0;
   for (const Case& c : cases())
     for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
       for (const ConvPart wanted : {kConvY, kConvX, kConvWeight})
@@ -135,12 +145,16 @@ int main(int argc, char** argv) {
             conv.dtype = dtype;
             const Found found = find(device, {wanted, conv, tf32, {alignment, alignment, alignment}});
             if (verbose || found.workspace < 0)
-              std::printf("%-18s %-8s %-6s aligned to %2d%s: %zu engines, %zu to fall back on, %s\n", c.name,
-                          name_of(dtype), kWanted[wanted], static_cast<int>(alignment), tf32 ? ", TF32" : "",
-                          found.engines, found.fallbacks,
-                          found.workspace < 0 ? "no plan" : ("workspace " + std::to_string(found.workspace)).c_str());
+              std::printf(
+                  "%-18s %-8s %-6s aligned to %2d%s: %zu engines, %zu to fall back on, %s\n", c.name, name_of(dtype),
+                  kWanted[wanted], static_cast<int>(alignment), tf32 ? ", TF32" : "", found.engines, found.fallbacks,
+                  found.workspace < 0 ? "no plan"
+                                      : ("rank " + std::to_string(found.rank) + ", workspace " +
+                                         std::to_string(found.workspace) + (found.tensor_cores ? ", tensor cores" : ""))
+                                            .c_str());
             missing += found.workspace < 0;
+            slow += found.workspace >= 0 && !found.tensor_cores && (tf32 || is_half(dtype));
           }
-  std::printf("%d convolutions without a plan\n", missing);
-  return missing != 0;
+  std::printf("%d convolutions without a plan, %d of TF32 or half types without tensor cores\n", missing, slow);
+  return missing != 0 || slow > kWithoutTensorCores;
 }
