@@ -56,7 +56,17 @@ void copies_between_devices() {
   launch(set, 1, 32, 0, second.stream, second.data, 100, 4.f);
   EXPECT(cudaMemcpyPeerAsync(first.data, 1, second.data, 0, 400, second.stream) == cudaErrorInvalidValue);
   SUCCEED(cudaMemcpyPeerAsync(first.data, 0, second.data, 1, 200, second.stream));
-  SUCCEED(cudaMemcpyAsync(first.data + 50, second.data, 200, cudaMemcpyDefault, second.stream));
+  const auto copy = [&] {
+    return cudaMemcpyAsync(first.data + 50, second.data, 200, cudaMemcpyDefault, second.stream);
+  };
+  EXPECT(copy() == cudaErrorInvalidValue);
+  cudaMemPool_t pool;
+  SUCCEED(cudaDeviceGetDefaultMemPool(&pool, 0));
+  cudaMemAccessDesc access{};
+  access.location = {cudaMemLocationTypeDevice, 1};
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  SUCCEED(cudaMemPoolSetAccess(pool, &access, 1));
+  SUCCEED(copy());
   SUCCEED(cudaEventRecord(second.event, second.stream));
   SUCCEED(cudaStreamWaitEvent(first.stream, second.event, 0));
   EXPECT(values(first.data, 100, first.stream) == std::vector<float>(100, 4));

@@ -18,6 +18,7 @@
 struct CUmemPoolHandle_st {
   int device = 0;
   uint64_t threshold = 0, reserved = 0, used = 0, most_reserved = 0, most_used = 0;
+  simt::Devices opened_to = 0;                    // other devices that may access its memory
   std::map<cudaStream_t, uint64_t> pending = {};  // part of `used`: freed in stream order, by work that has not run yet
 };
 
@@ -505,6 +506,10 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* ac
       if (type != cudaMemLocationTypeDevice || device < 0 || device >= device_count() || takes_own)
         return cudaErrorInvalidValue;
     }
+    for (size_t i = 0; i < count; ++i) {
+      const simt::Devices bit = only(access[i].location.id);
+      access[i].flags == cudaMemAccessFlagsProtNone ? pool->opened_to &= ~bit : pool->opened_to |= bit;
+    }
     return cudaSuccess;
   });
 }
@@ -614,6 +619,12 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   return call_on(stream, [&](Stream& found) {
+    for (const void* const address : {static_cast<const void*>(to), from}) {
+      // A pool's memory is other devices' only if it is opened to them; cudaMemcpyPeerAsync does not need that.
+      const MemoryBlock* const block = find_block(address);
+      if (block && block->pool && block->device != found.device && !(block->pool->opened_to & only(found.device)))
+        return cudaErrorInvalidValue;
+    }
     return copy({bytes_at(to), bytes}, {bytes_at(from), bytes}, bytes, 1, kind, found);
   });
 }
