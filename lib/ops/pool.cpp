@@ -96,13 +96,10 @@ Pooling adaptive_windows(const char* op, const View& x, PerDim<N> output_size) {
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
 /// g, one gradient an element of `indices`, put back into planes of x's shape.
-Tensor put_back(const Tensor& g, const Tensor& indices, int64_t planes, const Shape& shape, bool create_graph) {
+Tensor put_back(const Tensor& g, const Tensor& indices, int64_t planes, const Shape& shape) {
   const Shape flat{planes, planes ? shape.numel() / planes : 0}, list{planes, planes ? g.numel() / planes : 0};
-  Tensor all = zeros(flat, {.dtype = g.dtype(), .device = g.device()});
-  const Tensor at = indices.reshape(list), values = g.reshape(list);
-  if (create_graph) return scatter_add(all, 1, at, values).reshape(shape);
-  kernels_of(g).scatter(ScatterOp::kAdd, view_of(all), 1, view_of(at), view_of(values));
-  return all.view(shape);
+  const Tensor all = zeros(flat, {.dtype = g.dtype(), .device = g.device()});
+  return scatter_add(all, 1, indices.reshape(list), g.reshape(list)).reshape(shape);
 }
 
 enum class Wanted { kValues, kBoth };
@@ -119,7 +116,7 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wa
   if (recording(x))
     record(op, y, inputs(x), [pool, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
       const Tensor at = back.get(indices);
-      if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool.planes, whole, true));
+      if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool.planes, whole));
       const Tensor g = back.grad().contiguous(), gx = make_tensor(whole, g.dtype(), g.device());
       if (gx.numel()) kernels_of(g).max_pool_grad(pool, view_of(g), view_of(at), view_of(gx));
       back.set(0, gx);
