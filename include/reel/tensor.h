@@ -287,7 +287,8 @@ Tensor eye(int64_t n, std::optional<int64_t> m = {}, TensorOptions options = {})
 
 ///@{
 /// A contiguous CPU tensor of `shape` over host memory that the caller owns; nothing is copied. `release` is called
-/// when the last view of it is destroyed; without it the memory must outlive them all.
+/// when the last view of it is destroyed, or, while another one's `release` is running, behind that; without it the
+/// memory must outlive them all.
 Tensor from_blob(void* data, DType dtype, const Shape& shape, std::function<void()> release = {});
 template <class T>
 requires(!std::is_const_v<T>) Tensor from_blob(T* data, const Shape& shape, std::function<void()> release = {}) {

@@ -119,6 +119,10 @@ NodeExtras& extras_of(Node* node) {
   return *node->extras;
 }
 std::atomic<int64_t> hook_ids{0};
+template <class Hook, class... Parts>
+std::shared_ptr<const Hook> shared_hook(Parts&&... parts) {
+  return std::make_shared<const Hook>(Hook{std::forward<Parts>(parts)...});
+}
 }  // namespace
 
 Tensor& Tensor::retain_grad() try {
@@ -139,9 +143,9 @@ int64_t Tensor::register_hook(GradHook hook) try {
   TensorImpl* impl = TensorImpl::of(*this);
   const int64_t id = ++hook_ids;
   if (impl->node)
-    extras_of(impl->node).hooks.push_back({id, impl->output, std::move(hook)});
+    extras_of(impl->node).hooks.push_back(shared_hook<NodeExtras::Hook>(id, impl->output, std::move(hook)));
   else
-    leaf_grad(impl).hooks.push_back({id, std::move(hook), {}});
+    leaf_grad(impl).hooks.push_back(shared_hook<LeafGrad::Hook>(id, std::move(hook), nullptr));
   return id;
 } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc("register_hook");
@@ -150,7 +154,7 @@ int64_t Tensor::register_hook(GradHook hook) try {
 int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) try {
   REEL_CHECK(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook: not a leaf that requires grad");
   const int64_t id = ++hook_ids;
-  leaf_grad(TensorImpl::of(*this)).hooks.push_back({id, {}, std::move(hook)});
+  leaf_grad(TensorImpl::of(*this)).hooks.push_back(shared_hook<LeafGrad::Hook>(id, nullptr, std::move(hook)));
   return id;
 } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc("register_post_accumulate_grad_hook");
@@ -159,7 +163,7 @@ int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tens
 void Tensor::remove_hook(int64_t id) {
   view_of(*this, "remove_hook");
   TensorImpl* impl = TensorImpl::of(*this);
-  const auto matches = [id](const auto& hook) { return hook.id == id; };
+  const auto matches = [id](const auto& hook) { return hook->id == id; };
   size_t removed = 0;
   if (impl->leaf) removed += std::erase_if(impl->leaf->hooks, matches);
   if (impl->node && impl->node->extras) removed += std::erase_if(impl->node->extras->hooks, matches);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -49,7 +50,7 @@ class LeafGrad {
   /// Puts the gradient through the hooks that may replace it.
   void run_hooks(TensorImpl* leaf, FinalGrad& grad) const;
 
-  std::vector<Hook> hooks;
+  std::vector<std::shared_ptr<const Hook>> hooks;
   LeafGrad* next = nullptr;  // in the list of free_leaf_grad
   WalkObserver* observer = nullptr;
   uint32_t slot = 0;                 // the observer's number of this leaf
@@ -67,17 +68,18 @@ class LeafGrad {
   FinalGrad taken_;           // was deferred_; memory ran out before it could be added to them
 };
 
-/// Calls f with a copy of each hook, in the order of registration. f may remove hooks, and add some for the next pass.
+/// Calls f with each hook, in the order of registration. f may remove hooks, and add some for the next pass. What is
+/// called is the hook itself, not a copy, since a hook may keep a state of its own.
 template <class Hook, class F>
-void for_each_hook(const std::vector<Hook>& hooks, F f) {
-  const int64_t end = hooks.empty() ? 0 : hooks.back().id;
+void for_each_hook(const std::vector<std::shared_ptr<const Hook>>& hooks, F f) {
+  const int64_t end = hooks.empty() ? 0 : hooks.back()->id;
   for (int64_t last = 0; last < end;) {
     const auto next =
-        std::upper_bound(hooks.begin(), hooks.end(), last, [](int64_t id, const Hook& h) { return id < h.id; });
-    if (next == hooks.end() || next->id > end) return;
-    const Hook hook = *next;
-    last = hook.id;
-    f(hook);
+        std::upper_bound(hooks.begin(), hooks.end(), last, [](int64_t id, const auto& hook) { return id < hook->id; });
+    if (next == hooks.end() || (*next)->id > end) return;
+    const std::shared_ptr<const Hook> hook = *next;  // f may remove it
+    last = hook->id;
+    f(*hook);
   }
 }
 

@@ -55,7 +55,7 @@ struct NodeExtras {
     uint32_t output;
     GradHook hook;
   };
-  std::vector<Hook> hooks;
+  std::vector<std::shared_ptr<const Hook>> hooks;
   std::vector<TensorImpl*> retaining;  // outputs with retain_grad; they unlink themselves
   std::string trace;                   // anomaly mode: where the op was recorded
 };

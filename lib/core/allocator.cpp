@@ -429,16 +429,40 @@ Storage* Storage::adopt(void* data, size_t bytes, std::function<void()> release)
   return storage;
 }
 
+namespace {
+
+// Storages of foreign memory that are being freed, linked by `block`, which these do not use. What `release` holds may
+// be the last handle to the next one, and so on: a recursion would overflow the stack.
+struct DyingStorages {
+  Storage* first = nullptr;
+  bool draining = false;
+};
+constinit thread_local DyingStorages dying_storages;
+
+void end_foreign(Storage* storage) {
+  DyingStorages& dying = dying_storages;
+  storage->block = std::exchange(dying.first, storage);
+  if (std::exchange(dying.draining, true)) return;
+  while (Storage* next = dying.first) {
+    dying.first = static_cast<Storage*>(next->block);
+    (*next->release)();
+    delete next->release;
+    next->~Storage();
+    release_cpu(next, sizeof(Storage));
+  }
+  dying.draining = false;
+}
+
+}  // namespace
+
 void Storage::destroy() {
+  if (release) return end_foreign(this);
   if (large) {
     std::lock_guard lock(holders().mutex);
     holders().all.erase(this);
   }
   const bool behind_header = data == this + 1;
-  if (release) {
-    (*release)();
-    delete release;
-  } else if (!behind_header) {
+  if (!behind_header) {
     try {
       runtime(device).release(block, bytes);
     } catch (const Error&) {  // at the end of the process, or after a fault of the GPU: it is gone with the driver

@@ -134,9 +134,11 @@ template <class T>
 REEL_HD T zeros_like(T) {
   return T(0);
 }
+/// e^-x would overflow where the result is a subnormal number.
 template <class T>
 REEL_HD T sigmoid(T x) {
-  return T(1) / (T(1) + exp(-x));
+  const T e = exp(-abs(x));
+  return select(x < T(0), e, T(1)) / (T(1) + e);
 }
 /// log(1 + e^x) for x <= 0.
 template <class T>

@@ -329,8 +329,11 @@ struct Hardswish {
   template <class T> REEL_HD T operator()(T x) const {
     return select(x <= T(-3), T(0), select(x >= T(3), x, x * (x + T(3)) * T(1. / 6)));
   }
+  // Beyond the ends an infinite gradient must not meet a factor 0, also not in the derivatives of this.
   template <class T> REEL_HD T grad(T g, T x, T) const {
-    return select(x <= T(-3), T(0), select(x < T(3), g * (x * T(1. / 3) + T(0.5)), g));
+    const auto inside = (x > T(-3)) & (x < T(3));
+    const T inner = select(inside, g, T(0)) * (x * T(1. / 3) + T(0.5));
+    return select(inside, inner, select(x <= T(-3), T(0), g));
   }
 };
 struct Softplus {

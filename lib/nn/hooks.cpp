@@ -36,12 +36,11 @@ namespace {
 std::atomic<int64_t> last_id{0};  // shared by all kinds of hooks: remove_hook has the number alone
 
 template <class Hook>
-int64_t add_hook(const char* op, Module& module, std::vector<std::pair<int64_t, Hook>> internal::Hooks::*list,
-                 Hook hook) {
+int64_t add_hook(const char* op, Module& module, internal::Hooks::List<Hook> internal::Hooks::*list, Hook hook) {
   REEL_CHECK(hook, op, ": the hook is empty");
   ModuleParts::check_layer(op, module);
   auto& hooks = ModuleParts::make_hooks(module).*list;
-  hooks.emplace_back(++last_id, std::move(hook));
+  hooks.emplace_back(++last_id, std::make_shared<const Hook>(std::move(hook)));
   return hooks.back().first;
 }
 }  // namespace
@@ -80,7 +79,7 @@ struct HookedCall::Backward {
     if (arrived.empty()) return;  // gradients that did not come through the outputs, such as those of a second backward
     for (const auto& [id, hook] : std::vector(hooks->backward)) {
       if (!hooks->module) return;
-      hook(*hooks->module, grad_inputs, arrived);
+      (*hook)(*hooks->module, grad_inputs, arrived);
       REEL_CHECK(grad_inputs.size() == num_inputs, "backward hook: of ", num_inputs, " gradients it left ",
                  grad_inputs.size());
     }
@@ -122,7 +121,7 @@ HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
     : module_(module), hooks_(module.hooks_), inputs_(std::move(inputs)) {
   const size_t count = inputs_.size();
   for (const auto& [id, hook] : std::vector(hooks_->before)) {
-    hook(*hooks_->module, inputs_);
+    (*hook)(*hooks_->module, inputs_);
     REEL_CHECK(inputs_.size() == count, "forward pre-hook: of ", count, " inputs it left ", inputs_.size());
   }
   if (!hooks_->backward.empty() && grad_enabled()) {
@@ -155,7 +154,7 @@ void HookedCall::rethrow() const { module_.rethrow_with_path(); }
 std::vector<Tensor> HookedCall::finish(std::vector<Tensor> outputs) {
   const size_t count = outputs.size();
   for (const auto& [id, hook] : std::vector(hooks_->after)) {
-    hook(*hooks_->module, inputs_, outputs);
+    (*hook)(*hooks_->module, inputs_, outputs);
     REEL_CHECK(outputs.size() == count, "forward hook: of ", count, " outputs it left ", outputs.size());
   }
   if (!backward_) return outputs;

@@ -23,9 +23,12 @@ struct Computed {
 
 struct Hooks {
   Module* module = nullptr;  // when it is gone, too
-  std::vector<std::pair<int64_t, ForwardPreHook>> before;
-  std::vector<std::pair<int64_t, ForwardHook>> after;
-  std::vector<std::pair<int64_t, FullBackwardHook>> backward;
+  // Shared, so that a call can walk a copy of the list: hooks may change it, and keep states of their own.
+  template <class Hook>
+  using List = std::vector<std::pair<int64_t, std::shared_ptr<const Hook>>>;
+  List<ForwardPreHook> before;
+  List<ForwardHook> after;
+  List<FullBackwardHook> backward;
   std::vector<Computed> computed;
   std::unique_ptr<Module> parametrizations;  // what `computed` computes from
   int depth = 0;                             // of the calls that are running

@@ -48,6 +48,9 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
     REEL_CHECK(impl->in_place != InPlace::kAliasesInput, op, ": the tensor shares memory with an input of the custom ",
                "op, checkpoint or backward hook that made it, whose gradient would be wrong; change a clone() of it");
     REEL_CHECK(owner->in_place != InPlace::kSaved, op, ": a view that is saved for a backward pass; change a clone()");
+    REEL_CHECK(!impl->base || !needs_grad(self) || needs_grad(TensorImpl::share(impl->base)), op,
+               ": the view was made when its base required grad, which requires_grad_(false) has ended; change a view ",
+               "that is made now");
     result = value.to(to.dtype).to(impl->device()).expand(to.shape);
     end_leaf_view(owner);  // one that gets here is alone with its memory, and a leaf no longer
     if (impl->base) {

@@ -258,13 +258,23 @@ SVD svd(const Tensor& a, bool full_matrices) {
            if (back.grad(0).defined()) {
              const Tensor gu = back.grad(0).narrow(-1, 0, k), utgu = matmul(mt(ut), gu);
              add(skew(utgu) / gaps * st.unsqueeze(-2));
-             if (ut.size(-2) > k) outer = matmul((gu - matmul(ut, utgu)) / st.unsqueeze(-2), vt);
+             if (ut.size(-2) > k) {
+               outer = gu - matmul(ut, utgu);
+               if (const int64_t more = back.grad(0).size(-1) - k)
+                 outer =
+                     outer - matmul(back.get(u).narrow(-1, k, more), matmul(mt(back.grad(0).narrow(-1, k, more)), ut));
+               outer = matmul(outer / st.unsqueeze(-2), vt);
+             }
            }
            if (back.grad(2).defined()) {
              const Tensor gvh = back.grad(2).narrow(-2, 0, k), vtgv = matmul(vt, mt(gvh));
              add(st.unsqueeze(-1) * (skew(vtgv) / gaps));
              if (vt.size(-1) > k) {
-               const Tensor beyond = matmul(ut, (gvh - matmul(mt(vtgv), vt)) / st.unsqueeze(-1));
+               Tensor beyond = gvh - matmul(mt(vtgv), vt);
+               if (const int64_t more = back.grad(2).size(-2) - k)
+                 beyond = beyond -
+                          matmul(matmul(vt, mt(back.grad(2).narrow(-2, k, more))), back.get(vh).narrow(-2, k, more));
+               beyond = matmul(ut, beyond / st.unsqueeze(-1));
                outer = outer.defined() ? outer + beyond : beyond;
              }
            }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -264,7 +265,9 @@ Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims,
     const Tensor d = centered(x, dims), variance = sum(square(d), dims, keepdim) / freedom;
     if (root == Root::kNo) return variance;
     // A deviation that float32 holds may have a square that it does not. On a GPU the question would synchronize.
-    if (x.dtype() == kFloat32 && is_readable(variance) && any((variance < 1e-30) | isinf(variance)).item<bool>())
+    const auto leaves_range = [](float v) { return v < 1e-30F || std::isinf(v); };
+    if (x.dtype() == kFloat32 && is_readable(variance) &&
+        std::any_of(variance.data<float>(), variance.data<float>() + variance.numel(), leaves_range))
       return sqrt(sum(square(d.to(kFloat64)), dims, keepdim) / freedom).to(kFloat32);
     return sqrt(variance);
   });

@@ -367,3 +367,16 @@ TEST_CASE("computed tensors are row-major, so that view() takes them", "[inplace
   CHECK(pixel_unshuffle(pixel_shuffle(x, 2), 2).view({-1}).numel() == x.numel());
   CHECK(channel_shuffle(x, 4).view({-1}).numel() == x.numel());
 }
+
+TEST_CASE("a view that was made of a leaf is not changed in place when the leaf no longer requires grad", "[inplace]") {
+  Tensor leaf = ones({3}).requires_grad_(), view = leaf.narrow(0, 0, 2);
+  leaf.requires_grad_(false);
+  const Tensor w = full({2}, 3.0).requires_grad_();
+  CHECK_THROWS_WITH(view.mul_(w), Catch::Contains("when its base required grad"));
+  CHECK_THROWS_WITH(view.mul_(2), Catch::Contains("when its base required grad"));
+  CHECK((equal(leaf, ones({3})) && !leaf.requires_grad()));
+  Tensor now = leaf.narrow(0, 0, 2);
+  now.mul_(w);
+  sum(square(now)).backward();
+  CHECK(equal(w.grad(), full({2}, 6.0)));
+}

@@ -200,3 +200,14 @@ TEST_CASE("leaves that only hooks link are freed without recursion", "[tape]") {
     last = next;
   }
 }
+
+TEST_CASE("foreign memory that other foreign memory holds is freed without recursion", "[tape][cpu]") {
+  float data[1] = {1};
+  int released = 0;
+  Tensor head = from_blob(data, {1});
+  for (int i = 0; i < 200'000; ++i) head = from_blob(data, {1}, [head, &released] { ++released; });
+  const int64_t before = memory_stats().in_use;
+  head.reset();
+  CHECK(released == 200'000);
+  CHECK(memory_stats().in_use < before);
+}

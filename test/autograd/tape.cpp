@@ -618,3 +618,13 @@ TEST_CASE("a backward pass within another is refused the nodes that that one is 
   }
   CHECK(live_nodes() == nodes);
 }
+
+TEST_CASE("a hook keeps its own state from call to call", "[tape][hooks]") {
+  const Tensor leaf = ones({2}).requires_grad_(), middle = leaf * 2;
+  std::vector<int> seen;
+  for (const Tensor& x : {leaf, middle})
+    Tensor(x).register_hook([&seen, calls = 0](const Tensor&) mutable { return seen.push_back(++calls), Tensor(); });
+  Tensor(leaf).register_post_accumulate_grad_hook([&seen, calls = 10](const Tensor&) mutable { seen.push_back(++calls); });
+  for (int i = 0; i < 2; ++i) sum(middle).backward({}, {.retain_graph = true});
+  CHECK(seen == std::vector<int>{1, 1, 11, 2, 2, 12});
+}

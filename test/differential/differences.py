@@ -230,7 +230,7 @@ def _(d):
             "is NaN the others get 0; in PyTorch all get NaN.")  # fmt: skip
 def _(d):
     largest = d.ops & {"amin", "amax", "aminmax"} or any(
-        s.args[1] in (math.inf, -math.inf) for s in d.program if s.op.base in ("norm", "linalg.vector_norm", "normalize"))
+        s.args[1] in (math.inf, -math.inf) for s in d.program if s.op.base in ("norm", "linalg.vector_norm", "linalg.matrix_norm", "normalize"))
     if not in_gradient(d) or not largest or not only_where(d, torch_nan(d)):
         return False
     return only_where(d, d.reel.data == 0) or some_operand(d, d.ops & {"amin", "amax", "aminmax"}, lambda x: x.isnan().any()) or generic(d)
@@ -333,10 +333,12 @@ def _(d):
             "PyTorch refuses it, and the other way round.")  # fmt: skip
 def _(d):
     if d.kind == "accepted":
-        # `normalize` of half types has other values besides, where eps is 0 in them.
-        # A determinant is rounded otherwise, which what follows enlarges.
-        same = bool(d.ops & {"normalize", "linalg.det"}) or d.is_torch_of(d.program, copied=True)
-        return in_message("modified by an inplace operation", "has been modified inplace")(d) and same
+        if not in_message("modified by an inplace operation", "has been modified inplace")(d):
+            return False
+        # In half types `normalize`, `logit` and others have other values besides, where eps is rounded to them. A
+        # determinant is rounded otherwise, which what follows enlarges.
+        wide = dataclasses.replace(d, program=with_dtypes(d.program, WIDE_FLOATS))
+        return "linalg.det" in d.ops or d.is_torch_of(d.program, copied=True) or wide.is_torch_of(wide.program, copied=True)
     # What divides or clamps is often changed in place, and must not need its result.
     common = ("div:", "clamp:", "hardtanh:", "relu6:", "normalize:", "scatter_reduce")
     return d.kind == "refused" and "a tensor that its gradient needs was changed in place" in d.message and not d.message.startswith(common)
@@ -581,11 +583,6 @@ def _(d):
         d.op in ("grad", "backward") and "Index to scalar can have only 1 value, got 0" in d.message)  # fmt: skip
 
 
-@documented("`pad` converts its value as `fill_` does, -1 to 255 of uint8.")
-def _(d):
-    return d.kind == "accepted" and d.op == "pad" and d.args[0].dtype == torch.uint8 and "cannot be converted to type" in d.message
-
-
 @documented("A view may be changed in place also where another view of its memory has been changed while gradients were recorded.")
 def _(d):
     made = {result for s in d.program if s.op.name != "tensor" for result in s.results}
@@ -749,6 +746,20 @@ def _(d):
         return False
     limits, x = torch.iinfo(d.torch.dtype), d.args[1 if d.op == "copy_" else 0].double()
     return only_where(d, (~((x >= limits.min) & (x <= limits.max))).expand(d.torch.shape))
+
+
+@documented("`gelu` of infinite float32 numbers is infinity or 0; PyTorch's is NaN but of single elements.")
+def _(d):
+    return d.kind == "value" and d.op == "gelu" and only_where(d, torch_nan(d) & d.args[0].isinf())
+
+
+@documented("`linalg::solve` and `linalg::inv` of a singular matrix that rounding hides give one of many results.")
+def _(d):
+    def singular(x):
+        s = torch.linalg.svdvals(x.detach().double().nan_to_num())
+        return x.numel() > 0 and (s[..., -1] <= 100 * torch.finfo(x.dtype).eps * s[..., 0]).any()
+
+    return d.kind == "value" and any(singular(x) for x, *_ in operands(d, {"linalg.solve", "linalg.inv"}))
 
 
 @documented("`soft_margin_loss` does not overflow; `hardswish` of -inf is 0.")

@@ -381,3 +381,14 @@ TEST_CASE("a hook that no call would run is refused") {
   outer(ones({1, 1})), net.forward(ones({1, 1}));
   CHECK(calls == 3);
 }
+
+TEST_CASE("hooks of a layer keep their own states from call to call") {
+  nn::Linear layer(2, 2);
+  std::vector<int> seen;
+  const auto count = [&seen, calls = 0](auto&&...) mutable { seen.push_back(++calls); };
+  layer.register_forward_pre_hook(count);
+  layer.register_forward_hook(count);
+  layer.register_full_backward_hook(count);
+  for (int i = 0; i < 2; ++i) sum(layer(row(1, 2, true))).backward();
+  CHECK(seen == std::vector<int>{1, 1, 1, 2, 2, 2});
+}

@@ -294,4 +294,19 @@ TEST_CASE("what does not change with x has a gradient of zeros", "[ops]") {
     }
 }
 
+TEST_CASE("sigmoid and silu below -88.7 are subnormal, not 0", "[ops]") {
+  const Tensor x = tensor(std::vector<float>{-89, -95, -100});
+  for (const Tensor& y : {sigmoid(x), silu(x) / x})
+    testing::assert_close(y.to(kFloat64) * 1e40, exp(x.to(kFloat64)) * 1e40, {.rtol = 0.02});
+}
+
+TEST_CASE("an infinite gradient beside hardswish's range has derivatives of 0", "[ops]") {
+  const Tensor x = doubles({-4, 4}).requires_grad_(), g = doubles({-INFINITY, INFINITY}).requires_grad_();
+  const Tensor slope = grad({hardswish(x)}, {x}, {g}, {.create_graph = true})[0];
+  CHECK(numbers(slope) == Numbers{0, INFINITY});
+  const Tensors second = grad({sum(slope)}, {x, g});
+  CHECK(numbers(second[0]) == Numbers{0, 0});
+  CHECK(numbers(second[1]) == Numbers{0, 1});
+}
+
 }  // namespace reel

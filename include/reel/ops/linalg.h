@@ -48,7 +48,8 @@ struct SVD {
   Tensor vh;  ///< [k, n], orthonormal rows.
 };
 /// a = U diag(S) Vh with S [k] descending, k = min(m, n), and U [m, k], Vh [k, n], or [m, m] and [n, n] with
-/// full_matrices (whose additional columns and rows are not differentiable: a gradient for them is ignored).
+/// full_matrices. The additional columns and rows are one basis of many: their gradient is that of what does not depend
+/// on the choice, such as a projection on them.
 SVD svd(const Tensor& a, bool full_matrices = false);
 Tensor svdvals(const Tensor& a);  ///< svd(a).s
 
