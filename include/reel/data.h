@@ -8,6 +8,7 @@
 #include "reel/data/idx.h"
 #include "reel/data/loader.h"
 #include "reel/data/sampler.h"
+#include "reel/data/tags.h"
 #include "reel/data/text.h"
 #include "reel/data/tree.h"
 #include "reel/data/vocabulary.h"

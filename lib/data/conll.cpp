@@ -13,21 +13,71 @@ namespace reel::data {
 
 // ---- columns --------------------------------------------------------------------------------------------------------
 
+namespace {
+
+/// Where the first character begins that is not UTF-8 (RFC 3629, section 4); the size if there is none.
+size_t first_not_utf8(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  for (size_t at = 0; at < text.size();) {
+    const unsigned first = byte(at), second = byte(at + 1);
+    const size_t more = first < 0x80   ? 0
+                        : first < 0xc2 ? 9
+                        : first < 0xe0 ? 1
+                        : first < 0xf0 ? 2
+                        : first < 0xf5 ? 3
+                                       : 9;
+    const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+    const bool beyond = (first == 0xed && second > 0x9f) || (first == 0xf4 && second > 0x8f);
+    if (more == 9 || overlong || beyond) return at;
+    for (size_t i = 1; i <= more; ++i)
+      if ((byte(at + i) & 0xc0) != 0x80) return at;
+    at += more + 1;
+  }
+  return text.size();
+}
+
+std::string utf8_of_latin1(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code < 0x80)
+      result += c;
+    else
+      (result += static_cast<char>(0xc0 | code >> 6)) += static_cast<char>(0x80 | (code & 0x3f));
+  }
+  return result;
+}
+
+std::string hex(char c) {
+  const auto code = static_cast<unsigned char>(c);
+  return std::string("0x") + "0123456789abcdef"[code >> 4] + "0123456789abcdef"[code & 15];
+}
+
+}  // namespace
+
 std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options) try {
   REEL_CHECK(options.columns >= 0, "read_conll: ", options.columns, " columns");
   io::Source source(path);
   std::vector<ConllSentence> sentences;
   auto columns = static_cast<size_t>(options.columns);
-  bool inside = false;
+  bool inside = false, hashes = false;
   std::string line;
   while (source.read_line(line)) {
+    if (!options.comment.empty() && line.starts_with(options.comment)) continue;
+    if (options.latin1)
+      line = utf8_of_latin1(line);
+    else if (const size_t bad = first_not_utf8(line); bad < line.size())
+      source.fail_line("byte ", bad + 1, " of the line, ", hex(line[bad]), ", is not UTF-8; is the file Latin-1?");
+    hashes |= line.starts_with('#');
     std::vector<std::string> fields = split_words(line, options.separators);
     if (fields.empty() || fields[0] == "-DOCSTART-") {
       inside = false;
       continue;
     }
     if (columns == 0) columns = fields.size();
-    if (fields.size() != columns) source.fail_line(fields.size(), " columns, expected ", columns);
+    if (fields.size() != columns)
+      source.fail_line(fields.size(), " columns, expected ", columns,
+                       hashes ? "; are there comments, which options.comment would skip?" : "");
     if (!inside) sentences.emplace_back().columns.resize(columns);
     inside = true;
     for (size_t i = 0; i < columns; ++i) sentences.back().columns[i].push_back(std::move(fields[i]));

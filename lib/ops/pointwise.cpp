@@ -116,7 +116,7 @@ Tensor logit(const Tensor& x, std::optional<double> eps) {
     record("logit", y, inputs(p), [p = SavedTensor(p), eps](Backward& back) {
       const Tensor at = back.get(p);
       const Tensor inside = no_grad([&] { return (at >= eps.value_or(0)) & (at <= 1 - eps.value_or(0)); });
-      const Tensor safe = where(inside, at, 0.5), slope = back.grad() / (safe * (1 - safe));
+      const Tensor safe = where(inside, at, 0.5), slope = back.grad() / (safe * (1 - safe) + 0);  // not -0
       back.set(0, where(inside, slope, eps ? 0. : std::numeric_limits<double>::quiet_NaN()));
     });
   return y;

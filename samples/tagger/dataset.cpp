@@ -12,34 +12,73 @@ using namespace reel;
 
 // ---- files ----------------------------------------------------------------------------------------------------------
 
-std::vector<Sentence> read_sentences(const std::string& path, const std::string& word_prefix) {
+namespace {
+
+/// CoNLL-X or CoNLL-U: lines of ten columns, of which the first is the word's number.
+bool has_ids(const std::string& path) {
+  for (const std::string& line : data::read_lines(path))
+    if (!line.empty() && line[0] != '#')
+      return std::count(line.begin(), line.end(), '\t') == 9 &&
+             (line.starts_with("1\t") || line.starts_with("1-") || line.starts_with("0.1\t"));
+  return false;
+}
+
+std::vector<std::string>& column(const std::string& path, data::ConllSentence& of, int number) {
+  const auto count = static_cast<int>(of.columns.size());
+  REEL_CHECK(number && std::abs(number) <= count, path, ": column ", number, " of ", count);
+  return of.columns[static_cast<size_t>(number > 0 ? number - 1 : count + number)];
+}
+
+data::TagScheme scheme_of(const std::string& name, const std::vector<Sentence>& sentences) {
+  if (name == "none") return data::TagScheme::kNone;
+  if (name == "iob1") return data::TagScheme::kIOB1;
+  if (name == "iob2") return data::TagScheme::kIOB2;
+  if (name == "iobes") return data::TagScheme::kIOBES;
+  std::vector<std::vector<std::string>> tags;
+  for (const Sentence& sentence : sentences) tags.push_back(sentence.tags);
+  return data::find_tag_scheme(tags);
+}
+
+}  // namespace
+
+std::vector<Sentence> read_sentences(const std::string& path, const ReadOptions& options) {
+  const bool ids = has_ids(path);
+  const int word_column = options.word_column ? options.word_column : ids ? 2 : 1;
+  const int tag_column = options.tag_column ? options.tag_column : ids ? 4 : -1;
   std::vector<Sentence> sentences;
-  if (path.find(".conllu") != std::string::npos) {
-    for (const auto& parsed : data::read_conllu(path)) {
-      Sentence& sentence = sentences.emplace_back();
-      for (const auto& word : parsed.words) {
-        sentence.words.push_back(word.form);
-        sentence.tags.push_back(word.upos);
-      }
+  for (auto& parsed : data::read_conll(path, {.separators = ids ? "\t" : " \t\r",
+                                             .comment = ids && options.comment.empty() ? "#" : options.comment,
+                                             .latin1 = options.latin1})) {
+    const auto &words = column(path, parsed, word_column), &tags = column(path, parsed, tag_column);
+    Sentence& sentence = sentences.emplace_back();
+    for (size_t i = 0; i < words.size(); ++i) {
+      // "3-4" is a token of two words that follow, "8.1" is no word of the text.
+      if (ids && parsed.columns[0][i].find_first_of("-.") != std::string::npos) continue;
+      const bool prefixed = words[i].size() > options.word_prefix.size() && words[i].starts_with(options.word_prefix);
+      sentence.words.push_back(prefixed ? words[i].substr(options.word_prefix.size()) : words[i]);
+      sentence.tags.push_back(tags[i]);
     }
-  } else {
-    for (auto& parsed : data::read_conll(path, {.separators = " \t\r"}))
-      sentences.push_back({std::move(parsed.columns.front()), std::move(parsed.columns.back())});
   }
-  for (Sentence& sentence : sentences)
-    for (std::string& word : sentence.words)
-      if (word.size() > word_prefix.size() && word.starts_with(word_prefix)) word.erase(0, word_prefix.size());
+  std::set<std::string> different;
+  const data::TagScheme scheme = scheme_of(options.scheme, sentences);
+  for (size_t i = 0; i < sentences.size(); ++i) try {
+      sentences[i].tags = data::to_iob2(sentences[i].tags, scheme);
+      different.insert(sentences[i].tags.begin(), sentences[i].tags.end());
+    } catch (const Error& error) {
+      reel::detail::fail(path, ": sentence ", i + 1, ": ", error.what());
+    }
+  REEL_CHECK(different.size() != 1, path, ": all tags are '", *different.begin(), "'; choose a column by --tag-column");
   return sentences;
 }
 
-Corpus read_corpus(const std::string& folder, const std::string& word_prefix) {
+Corpus read_corpus(const std::string& folder, const ReadOptions& options) {
   const auto part = [&](const std::string& name) {
     std::vector<std::string> found;
     for (const auto& entry : fs::directory_iterator(folder))
       if (entry.is_regular_file() && entry.path().filename().string().find(name) != std::string::npos)
         found.push_back(entry.path());
     REEL_CHECK(found.size() == 1, folder, ": ", found.size(), " files with '", name, "' in their names, expected one");
-    return read_sentences(found[0], word_prefix);
+    return read_sentences(found[0], options);
   };
   return {part("train"), part("dev"), part("test")};
 }

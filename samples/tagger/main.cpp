@@ -21,7 +21,8 @@ using namespace reel;
 namespace {
 
 struct Options : CommonOptions {
-  std::string word_prefix, score, truth;
+  ReadOptions read;
+  std::string score, truth;
   int crf = -1;  // -1: where tags name entities
   int word_size = 100, letter_size = 30, letter_hidden = 50, hidden = 100;
   double dropout = 0.4, word_dropout = 0.5;
@@ -33,11 +34,16 @@ struct Options : CommonOptions {
 std::optional<int> parse(int argc, char** argv, Options& o) {
   CLI::App app(
       "Tags the words of sentences, read one by one or many at once and never padded: with --data DIR parts of speech "
-      "(CoNLL-U) or "
-      "names (columns, tags O, B-X, I-X), without it the sentences of a made-up language.");
+      "(CoNLL-U) or names (columns, tags in IOB1, IOB2 or IOBES), without it the sentences of a made-up language.");
   add_common_options(app, o, "sentences");
   app.add_option("--data", o.data, "folder of three files whose names hold train, dev and test, plain or gzip");
-  app.add_option("--word-prefix", o.word_prefix, "take this off every word (WikiANN: en:)");
+  app.add_option("--word-prefix", o.read.word_prefix, "take this off every word (WikiANN: en:)");
+  app.add_option("--word-column", o.read.word_column, "where words are: from 1, or from -1 for the last; 0 looks");
+  app.add_option("--tag-column", o.read.tag_column, "where tags are");
+  app.add_option("--tag-scheme", o.read.scheme, "how tags mark entities; they become IOB2")
+      ->check(CLI::IsMember({"auto", "none", "iob1", "iob2", "iobes"}));
+  app.add_option("--comment", o.read.comment, "skip lines that begin with this");
+  app.add_flag("--latin1", o.read.latin1, "files are in ISO 8859-1, not UTF-8");
   auto* truth = app.add_option("--truth", o.truth, "with --score: the file with the true tags");
   app.add_option("--score", o.score, "only score the entities that the last column of this file names")->needs(truth);
   app.add_option("--crf", o.crf, "1: a CRF over the tags, 0: each tag by itself, -1: a CRF where tags name entities")
@@ -176,7 +182,7 @@ void print_baseline(const Corpus& corpus, bool entities) {
 
 void run(Options o) {
   if (!o.score.empty()) {
-    const auto predicted = read_sentences(o.score), truth = read_sentences(o.truth);
+    const auto predicted = read_sentences(o.score, o.read), truth = read_sentences(o.truth, o.read);
     REEL_CHECK(predicted.size() == truth.size(), o.score, ": ", predicted.size(), " sentences, not ", truth.size());
     Score score(true);
     for (size_t i = 0; i < truth.size(); ++i) score.add(predicted[i].tags, truth[i].tags);
@@ -185,7 +191,7 @@ void run(Options o) {
   }
   manual_seed(o.seed);
   set_default_device(device_of(o));
-  const Corpus corpus = o.data.empty() ? generate_language({}) : read_corpus(o.data, o.word_prefix);
+  const Corpus corpus = o.data.empty() ? generate_language({}) : read_corpus(o.data, o.read);
   const bool entities = names_entities(corpus.train);
 
   // The file of a saved model holds its sizes and its vocabulary.

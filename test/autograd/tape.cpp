@@ -624,7 +624,8 @@ TEST_CASE("a hook keeps its own state from call to call", "[tape][hooks]") {
   std::vector<int> seen;
   for (const Tensor& x : {leaf, middle})
     Tensor(x).register_hook([&seen, calls = 0](const Tensor&) mutable { return seen.push_back(++calls), Tensor(); });
-  Tensor(leaf).register_post_accumulate_grad_hook([&seen, calls = 10](const Tensor&) mutable { seen.push_back(++calls); });
-  for (int i = 0; i < 2; ++i) sum(middle).backward({}, {.retain_graph = true});
+  Tensor(leaf).register_post_accumulate_grad_hook(
+      [&seen, calls = 10](const Tensor&) mutable { seen.push_back(++calls); });
+  for (int i = 0; i < 2; ++i) sum(middle).backward({}, true);
   CHECK(seen == std::vector<int>{1, 1, 11, 2, 2, 12});
 }

@@ -147,3 +147,37 @@ TEST_CASE("real treebanks and tagged texts are read without loss", "[real]") {
   CHECK(count("wikigold/wikigold.conll.txt") == std::pair<size_t, int64_t>(1696, 39007));
   CHECK(count("wikiann-en/dev.gz") == std::pair<size_t, int64_t>(10000, 80536));
 }
+
+TEST_CASE("the tags of IOB1 and IOBES become IOB2") {
+  using data::TagScheme;
+  const Column iob1{"I-A", "I-A", "B-A", "I-B", "O", "I-B"}, iob2{"B-A", "I-A", "B-A", "B-B", "O", "B-B"},
+      iobes{"B-A", "E-A", "S-A", "S-B", "O", "S-B"}, bilou{"B-A", "L-A", "U-A", "U-B", "O", "U-B"};
+  CHECK(data::find_tag_scheme({iob1}) == TagScheme::kIOB1);
+  CHECK(data::find_tag_scheme({iob2, {"O", "O"}, {}}) == TagScheme::kIOB2);
+  CHECK(data::find_tag_scheme({iob2, iobes}) == TagScheme::kIOBES);
+  CHECK(data::find_tag_scheme({iob2, {"NOUN"}}) == TagScheme::kNone);
+  CHECK(data::find_tag_scheme({iob2, {"B-"}}) == TagScheme::kNone);
+  CHECK(data::to_iob2(iob1, TagScheme::kIOB1) == iob2);
+  CHECK(data::to_iob2(iob2, TagScheme::kIOB2) == iob2);
+  CHECK(data::to_iob2(iobes, TagScheme::kIOBES) == iob2);
+  CHECK(data::to_iob2(bilou, TagScheme::kIOBES) == iob2);
+  CHECK(data::to_iob2({"NOUN"}, TagScheme::kNone) == Column{"NOUN"});
+  CHECK_THROWS_WITH(data::to_iob2({"O", "I-A"}, TagScheme::kIOB2), Contains("tag 1 is I-A behind O"));
+  CHECK_THROWS_WITH(data::to_iob2({"S-A"}, TagScheme::kIOB2), Contains("tag 0 is 'S-A'"));
+}
+
+TEST_CASE("comments of column files are skipped, and bytes that are not UTF-8 are named or taken as Latin-1") {
+  const Folder folder;
+  const auto path = write(folder / "x.conll", "# id 7\na O\n#b O\n# c d e\n\n# id 8\nc O\n");
+  CHECK_THROWS_WITH(data::read_conll(path), Contains(":2: 2 columns, expected 3") && Contains("comment"));
+  const auto sentences = data::read_conll(path, {.comment = "# "});
+  REQUIRE(sentences.size() == 2);
+  CHECK(sentences[0].columns[0] == Column{"a", "#b"});
+
+  const auto latin = write(folder / "latin", "a O\nM\xfcnchen B-LOC\n");
+  CHECK_THROWS_WITH(data::read_conll(latin), Contains("latin:2: byte 2 of the line, 0xfc, is not UTF-8"));
+  CHECK(data::read_conll(latin, {.latin1 = true})[0].columns[0] == Column{"a", "München"});
+  for (const char* bad : {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80", "\xe2\x82", "\xf8\x88\x80\x80\x80"})
+    CHECK_THROWS_WITH(data::read_conll(write(folder / "bad", std::string("x") + bad)), Contains("is not UTF-8"));
+  CHECK(data::read_conll(write(folder / "good", "\xf0\x9f\x98\x80 \xe2\x82\xac O"))[0].size() == 1);
+}

@@ -309,4 +309,9 @@ TEST_CASE("an infinite gradient beside hardswish's range has derivatives of 0", 
   CHECK(numbers(second[1]) == Numbers{0, 1});
 }
 
+TEST_CASE("logit rises at both zeros", "[ops]") {
+  const Tensor x = doubles({0.0, -0.0, 1}).requires_grad_();
+  CHECK(numbers(grad({sum(logit(x))}, {x})[0]) == Numbers{INFINITY, INFINITY, INFINITY});
+}
+
 }  // namespace reel

@@ -16,6 +16,8 @@ namespace reel::data {
 struct ConllOptions {
   std::string separators = " \t";  ///< Each run of these ends a column.
   int columns = 0;                 ///< How many each line has; 0: as many as the first.
+  std::string comment = {};        ///< Lines that begin with this are skipped, as with "# "; empty: none.
+  bool latin1 = false;             ///< The file's bytes are ISO 8859-1's characters. What is read is UTF-8.
 };
 
 /// A sentence as columns: columns[0] its tokens, columns.back() usually its tags.
@@ -27,7 +29,7 @@ struct ConllSentence {
 
 /// Reads a token a line, its columns side by side, sentences separated by blank lines, as in CoNLL-2000, -2003 and most
 /// files for tagging. Lines that begin with -DOCSTART- are skipped. Only the given separators count: a no-break space
-/// is part of a token. An Error reads "file:line: what is wrong".
+/// is part of a token. An Error reads "file:line: what is wrong", which may be bytes that are not UTF-8.
 std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options = {});
 
 // ---- CoNLL-U --------------------------------------------------------------------------------------------------------
