@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "reel/data/tags.h"
 #include "reel/data/text.h"
 #include "reel/error.h"
 #include "test/support/folder.h"

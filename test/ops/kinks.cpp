@@ -304,7 +304,7 @@ TEST_CASE("an infinite gradient beside hardswish's range has derivatives of 0", 
   const Tensor x = doubles({-4, 4}).requires_grad_(), g = doubles({-INFINITY, INFINITY}).requires_grad_();
   const Tensor slope = grad({hardswish(x)}, {x}, {g}, {.create_graph = true})[0];
   CHECK(numbers(slope) == Numbers{0, INFINITY});
-  const Tensors second = grad({sum(slope)}, {x, g});
+  const std::vector<Tensor> second = grad({sum(slope)}, {x, g});
   CHECK(numbers(second[0]) == Numbers{0, 0});
   CHECK(numbers(second[1]) == Numbers{0, 1});
 }

@@ -371,15 +371,13 @@ TEST_CASE("linear algebra says what is wrong", "[errors]") {
   check_wrong_calls(calls);
 }
 
-}  // namespace reel
-
 TEST_CASE("the additional columns and rows of full matrices have gradients", "[ops]") {
   const auto projection = [](const Tensor& basis) { return matmul(basis, basis.transpose(-1, -2)); };
-  const auto tall = [&](const Tensors& x) {
+  const auto tall = [&](const std::vector<Tensor>& x) {
     const auto [u, s, vh] = linalg::svd(x[0], true);
     return projection(u.narrow(-1, 3, 2)) + projection(u.narrow(-1, 0, 1));
   };
-  const auto flat = [&](const Tensors& x) {
+  const auto flat = [&](const std::vector<Tensor>& x) {
     const auto [u, s, vh] = linalg::svd(x[0], true);
     const Tensor v = vh.transpose(-1, -2);
     return projection(v.narrow(-1, 3, 2)) + projection(v.narrow(-1, 0, 1));
@@ -390,3 +388,5 @@ TEST_CASE("the additional columns and rows of full matrices have gradients", "[o
   testing::gradgradcheck(tall, {randn({5, 3}, options)});
   testing::gradgradcheck(flat, {randn({3, 5}, options)});
 }
+
+}  // namespace reel
