@@ -108,7 +108,7 @@ def _(d):
         return False
     if in_gradient(d):
         return generic(d, {"minimum", "maximum", "clamp"})
-    return d.kind == "value" and some_operand(d, {d.op}, lambda x: (x.abs() < 1e-15).any())
+    return d.kind == "value" and some_operand(d, {d.op}, lambda x: (x.abs() < 1e-15).any()) and generic(d, {d.op})
 
 
 def of_few(d):
@@ -128,6 +128,11 @@ def some_operand(d, ops, has):
 def extreme(x):
     """Whether x has infinite, NaN or huge numbers."""
     return x.is_floating_point() and not (x.abs() < 1e15).all()
+
+
+def infinite_somewhere(d):
+    """Whether some value of the program is infinite or NaN."""
+    return any(not x.isfinite().all() for x in run_torch(d.program)[0].values() if x is not None)
 
 
 def in_gradient(d):
@@ -233,7 +238,7 @@ def _(d):
         s.args[1] in (math.inf, -math.inf) for s in d.program if s.op.base in ("norm", "linalg.vector_norm", "linalg.matrix_norm", "normalize"))
     if not in_gradient(d) or not largest or not only_where(d, torch_nan(d)):
         return False
-    return only_where(d, d.reel.data == 0) or some_operand(d, d.ops & {"amin", "amax", "aminmax"}, lambda x: x.isnan().any()) or generic(d)
+    return only_where(d, d.reel.data == 0) or generic(d, d.ops & {"amin", "amax", "aminmax"})
 
 
 @documented("At NaN the slope of `softshrink` and `hardshrink` is 1, that of `hardtanh` and `relu6` 0; PyTorch's is 0 or, of single elements, 1.")
@@ -274,7 +279,7 @@ def _(d):
 @documented("An infinite gradient times a factor 0 is NaN in `cumprod`; PyTorch leaves such products out.")
 def _(d):
     zeros = some_operand(d, {"cumprod"}, lambda x: (x == 0).any())
-    return in_gradient(d) and zeros and only_where(d, d.reel.data.isnan())
+    return in_gradient(d) and zeros and infinite_somewhere(d) and only_where(d, d.reel.data.isnan())
 
 
 @documented("Classes within the margin of `multi_margin_loss` get gradient 0, also of a loss whose own gradient is NaN.")
@@ -349,7 +354,7 @@ def _(d):
     ties = lambda x, y: ((x == y) | x.isnan() | y.isnan()).any()
     if not in_gradient(d) or not any(ties(x, y) for given in operands(d, {"clamp", "clamp_"}) for x, y in itertools.combinations(given, 2)):
         return False
-    return some_operand(d, {"clamp", "clamp_"}, lambda x: x.isnan().any()) or generic(d, {"clamp"})
+    return generic(d, {"clamp", "clamp_"})
 
 
 @documented("Of a segment's largest elements all share the gradient; in PyTorch each gets all of it.")
@@ -361,7 +366,7 @@ def _(d):
 def _(d):
     reshaped = [Statement(by_name("reshape"), [s.args[0], [-1]], s.results, s.record) if s.op.base == "ravel" else s for s in d.program]
     if d.kind == "refused":
-        if "ravel" in d.ops and "the tensor is expanded" in d.message:
+        if "ravel" in d.ops and d.op.endswith("_") and "the tensor is expanded" in d.message:
             return True
         return "a leaf that requires grad (through a view of it)" in d.message and d.at in run_torch(reshaped)[1]
     return d.kind == "value" and "ravel" in d.ops and d.is_torch_of(reshaped)
@@ -424,8 +429,8 @@ def _(d):
     if not in_gradient(d) or not only_where(d, undetermined(d)):
         return False
     ops = {"logcumsumexp", "cdist", "pdist", "renorm", "prod", "cumprod", "logaddexp", "fmod", "remainder", "fmod_", "remainder_", "multi_margin_loss"}
-    overflows = any(not values_of(d, ref).isfinite().all() for s in d.program if s.op.base in ("prod", "cumprod") for ref in s.results)
-    return overflows or "logcumsumexp" in d.ops or some_operand(d, ops, lambda x: not x.isfinite().all())
+    overflows = any(not values_of(d, ref).isfinite().all() for s in d.program if s.op.base in ("prod", "cumprod", "logcumsumexp") for ref in s.results)
+    return overflows or some_operand(d, ops, lambda x: not x.isfinite().all())
 
 
 @documented("`poisson_nll_loss` with `full` takes logarithms of integer targets in the dtype of x, not in float32.")
@@ -581,6 +586,12 @@ def _(d):
         d.op in ("unique", "unique_consecutive") and "0 sized dimensions" in d.message) or (
         d.op in ("grad", "backward") and "PixelShuffleBackward0 returned an invalid gradient" in d.message) or (
         d.op in ("grad", "backward") and "Index to scalar can have only 1 value, got 0" in d.message)  # fmt: skip
+
+
+@documented("Numbers between -1 and 0 are 0 in uint8, as they are when tensors are converted.")
+def _(d):
+    fractions = [x for x in d.args if isinstance(x, (float, torch.Tensor)) and (torch.as_tensor(x).dim() == 0 and -1 < x < 0)]
+    return d.kind == "accepted" and "cannot be converted to type uint8_t" in d.message and d.args[0].dtype == torch.uint8 and len(fractions) > 0
 
 
 @documented("A view may be changed in place also where another view of its memory has been changed while gradients were recorded.")
@@ -759,7 +770,8 @@ def _(d):
         s = torch.linalg.svdvals(x.detach().double().nan_to_num())
         return x.numel() > 0 and (s[..., -1] <= 100 * torch.finfo(x.dtype).eps * s[..., 0]).any()
 
-    return d.kind == "value" and any(singular(x) for x, *_ in operands(d, {"linalg.solve", "linalg.inv"}))
+    ops = {"linalg.solve", "linalg.inv"}
+    return d.kind == "value" and any(singular(x) for x, *_ in operands(d, ops)) and generic(d, ops)
 
 
 @documented("`soft_margin_loss` does not overflow; `hardswish` of -inf is 0.")
@@ -857,7 +869,8 @@ def _(d):
         return False
     zeros = some_operand(d, {"pow", "pow_", "float_power"}, lambda x: (x == 0).any())
     none = any(x.numel() == 0 for given in operands(d, d.ops) for x in given)
-    return ("copy_" in d.ops and only_where(d, torch_nan(d))) or ((zeros or none) and only_where(d, torch_nan(d) & (d.reel.data == 0)))
+    overwritten = "copy_" in d.ops and only_where(d, torch_nan(d) & ((d.reel.data == 0) | in_the_limit(d)))
+    return overwritten or ((zeros or none) and only_where(d, torch_nan(d) & (d.reel.data == 0)))
 
 
 @documented("The mean in a normalisation is a sum that is divided: of equal elements it may be a last digit beside them, which second "
