@@ -708,10 +708,13 @@ def _(d):
     return d.kind in ("shape", "value") and d.is_torch_of([*d.program[: d.at], dataclasses.replace(statement, args=args)])
 
 
-@documented("`polygamma` and `digamma` are exact to the last digits and infinite at their poles; PyTorch's are not.")
+@documented("`polygamma` and `digamma` are exact to the last digits and infinite at their poles, where a gradient of 0 times the slope is "
+            "NaN; PyTorch's are not.")  # fmt: skip
 def _(d):
     if d.kind == "value" and d.op in ("grad", "backward"):
         poles = ~d.reel.data.isfinite() & ~(d.torch.abs() <= 1e5) | torch_nan(d)
+        if some_operand(d, {"digamma", "polygamma", "lgamma"}, lambda x: ((x <= 0) & (x == x.round())).any()):
+            poles |= d.reel.data.isnan() & (d.torch == 0)
         return bool(d.ops & {"digamma", "polygamma", "lgamma"}) and only_where(d, poles | torch.isclose(d.reel.data, d.torch, rtol=1e-6, atol=1e-8))
     if d.kind != "value" or not d.ops & {"digamma", "polygamma"} or not d.torch.is_floating_point():
         return False
@@ -810,11 +813,13 @@ def _(d):
     return only_where(d, s[..., -1] <= 100 * torch.finfo(d.torch.dtype).eps * s[..., 0])
 
 
-@documented("Infinite and NaN elements of weight 0 count in `interpolate`, `grid_sample`, attention and the padding of convolutions where "
+@documented("Infinite and NaN elements, and gradients, of weight 0 count in `interpolate`, `grid_sample`, attention and the padding of convolutions where "
             "they do not in PyTorch, and the other way round.")  # fmt: skip
 def _(d):
     of = {op for op in d.ops if op.startswith("conv") or op in ("interpolate", "grid_sample", "scaled_dot_product_attention")}
-    return d.kind == "value" and d.op in (*of, "grad", "backward") and some_operand(d, of, extreme) and only_where(d, undetermined(d))
+    if not of or d.kind != "value" or d.op not in (*of, "grad", "backward") or not only_where(d, undetermined(d)):
+        return False
+    return some_operand(d, of, extreme) or in_gradient(d) and infinite_somewhere(d)
 
 
 @documented("In `baddbmm`, too, what counts for nothing (alpha = 0, beta = 0) may hold NaN, and gets 0 of a gradient that is NaN.")
