@@ -590,8 +590,8 @@ def _(d):
 
 @documented("Numbers between -1 and 0 are 0 in uint8, as they are when tensors are converted.")
 def _(d):
-    fractions = [x for x in d.args if isinstance(x, (float, torch.Tensor)) and (torch.as_tensor(x).dim() == 0 and -1 < x < 0)]
-    return d.kind == "accepted" and "cannot be converted to type uint8_t" in d.message and d.args[0].dtype == torch.uint8 and len(fractions) > 0
+    fraction = lambda x: isinstance(x, float) and -1 < x < 0 or isinstance(x, torch.Tensor) and x.numel() == 1 and -1 < x.item() < 0
+    return d.kind == "accepted" and "cannot be converted to type uint8_t" in d.message and any(map(fraction, d.args))
 
 
 @documented("A view may be changed in place also where another view of its memory has been changed while gradients were recorded.")
