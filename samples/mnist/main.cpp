@@ -117,7 +117,8 @@ template <data::Dataset Images>
 void run(const std::shared_ptr<const Images>& all, const Images& test, const Options& o) {
   manual_seed(o.seed);
   const Device device = device_of(o);
-  const auto model = make_model(o.model);
+  const Tensor first = all->get(0).first;  // [1, height, width]
+  const auto model = make_model(o.model, first.size(1), first.size(2));
   model->to(device);
   if (!o.load.empty()) io::load(*model, o.load);
   const int64_t kept = all->size() - all->size() / 12;
