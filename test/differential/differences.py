@@ -487,7 +487,11 @@ def _(d):
 def _(d):
     expanded = lambda x: 0 in x.stride() and x.numel() > 1
     if in_gradient(d):
-        return some_operand(d, {"batch_norm"}, lambda x: x.dim() == 1 and not x.is_contiguous()) and d.is_torch_of(with_copies(d.program, {"batch_norm"}, first=3))
+        if not some_operand(d, {"batch_norm"}, lambda x: x.dim() == 1 and not x.is_contiguous()):
+            return False
+        theirs = run_torch(with_copies(d.program, {"batch_norm"}, first=3))[0].get(d.number)
+        rough = 1e-6 if d.ops & {"digamma", "polygamma"} else 1e-10 if d.torch.dtype == torch.float64 else 1e-4
+        return theirs is not None and torch.allclose(d.reel.data, theirs, rtol=rough, atol=rough, equal_nan=True)
     if d.kind != "value" or not some_operand(d, {"median", "kthvalue"}, expanded):
         return False
     made = next(s for s in d.program if d.number in s.results)
@@ -883,6 +887,15 @@ def _(d):
 def _(d):
     equal = some_operand(d, NORMS, lambda x: x.unique().numel() == 1)
     return in_second(d) and equal and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=2e7 * torch.finfo(d.torch.dtype).eps)
+
+
+@documented("The second derivative of a norm is a difference of equals where one element is all of it: beside 0 rounding, divided by the "
+            "element, is left.")  # fmt: skip
+def _(d):
+    tiny = [float(x.abs()[x != 0].min()) for given in operands(d, {"norm", "linalg.vector_norm"}) for x in given if (x != 0).any()]
+    if not in_second(d) or not tiny or min(tiny) > 1e-6:
+        return False
+    return bool(((d.reel.data - d.torch).abs().double() <= 1e4 * torch.finfo(d.torch.dtype).eps / min(tiny)).all()) and generic(d)
 
 
 @documented("The second derivatives of an `embedding` with `scale_grad_by_freq` are scaled, too.")
