@@ -228,7 +228,10 @@ def _(d):
 
 @documented("The gradient by what an output does not depend on, or no longer does, is undefined or zeros, not always as in PyTorch.")
 def _(d):
-    return d.kind == "undefined" and d.op in ("grad", "backward") and not (d.torch if d.reel is None else d.reel.data).any()
+    if d.kind != "undefined" or d.op not in ("grad", "backward"):
+        return False
+    there = d.torch if d.reel is None else d.reel.data
+    return not (there.nan_to_num() if infinite_somewhere(d) else there).any()  # 0 times infinity is NaN
 
 
 @documented("Where `amin` or `amax` is NaN the elements that are NaN share the gradient, as in `max`, and where their gradient "
@@ -592,6 +595,15 @@ def _(d):
         d.op in ("grad", "backward") and "Index to scalar can have only 1 value, got 0" in d.message)  # fmt: skip
 
 
+@documented("The correlations of numbers that are all equal are NaN, 0 / 0; PyTorch's are what rounding of their mean leaves.")
+def _(d):
+    if d.kind != "value" or d.op != "corrcoef":
+        return False
+    rows = d.args[0].reshape(-1, d.args[0].shape[-1])
+    equal = (rows == rows[:, :1]).all(dim=1)
+    return only_where(d, d.reel.data.isnan() & (equal[:, None] | equal[None]).reshape(d.torch.shape))
+
+
 @documented("Numbers between -1 and 0 are 0 in uint8, as they are when tensors are converted.")
 def _(d):
     fraction = lambda x: isinstance(x, float) and -1 < x < 0 or isinstance(x, torch.Tensor) and x.numel() == 1 and -1 < x.item() < 0
@@ -672,8 +684,11 @@ def _(d):
 
 
 @documented("A float factor of integers is not cut off to an integer: `addcmul(x, a, b, 0.5)` of int64 gives float32, and in place "
-            "it is an Error; so in `addmm` and `baddbmm`.")  # fmt: skip
+            "it is an Error; so in `addmm` and `baddbmm`. In gradients of `addcmul` and `addcdiv` it may be fractional beside integers.")  # fmt: skip
 def _(d):
+    if d.op in ("grad", "backward"):
+        factors = [arg for s in d.program if s.op.base in ("addcmul", "addcmul_", "addcdiv", "addcdiv_") for arg in s.args if type(arg) is float]
+        return d.kind == "accepted" and "cannot be converted to type" in d.message and any(not factor.is_integer() for factor in factors)
     return d.op in ("addcmul", "addcmul_", "addmm", "baddbmm") and (
         d.kind == "refused" and "does not fit into" in d.message or d.kind == "dtype"
         or d.kind == "accepted" and "cannot be converted to type" in d.message)  # fmt: skip
