@@ -904,6 +904,11 @@ def _(d):
     return in_second(d) and equal and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=2e7 * torch.finfo(d.torch.dtype).eps)
 
 
+@documented("The second derivatives of `glu` by the gates of infinite elements are NaN, a difference of infinities.")
+def _(d):
+    return in_second(d) and some_operand(d, {"glu"}, lambda x: x.isinf().any()) and only_where(d, d.reel.data.isnan() & ~d.torch.isfinite())
+
+
 @documented("The second derivative of a norm is a difference of equals where one element is all of it: beside 0 rounding, divided by the "
             "element, is left.")  # fmt: skip
 def _(d):
