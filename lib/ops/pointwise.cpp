@@ -309,7 +309,8 @@ Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
   check_defined("addcmul", x, a, b);
-  if (!is_floating_point(result_type({&x, &a, &b}))) return x + Tensor(value) * a * b;
+  if (const DType common = result_type({&x, &a, &b}); !is_floating_point(common))  // the product must not wrap before
+    return x + Tensor(value) * a.to(common) * b;
   const double v = value.to<double>();
   return ternary("addcmul", functors::Addcmul{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
     return [v, a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {

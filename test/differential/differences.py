@@ -793,7 +793,17 @@ def _(d):
         return x.numel() > 0 and (s[..., -1] <= 100 * torch.finfo(x.dtype).eps * s[..., 0]).any()
 
     ops = {"linalg.solve", "linalg.inv"}
+    if d.kind in ("accepted", "refused"):  # what follows the rounding
+        return d.op in ops and "singular" in d.message and singular(d.args[0])
     return d.kind == "value" and any(singular(x) for x, *_ in operands(d, ops)) and generic(d, ops)
+
+
+@documented("Second derivatives of `leaky_relu` beside infinite slopes are infinite, and gradients that are zeros may be changed in place; "
+            "PyTorch's are NaN, and an error (\"ZeroTensors are immutable\").")  # fmt: skip
+def _(d):
+    if d.kind == "accepted":
+        return "ZeroTensors are immutable" in d.message
+    return in_second(d) and "leaky_relu" in d.ops and only_where(d, torch_nan(d) & d.reel.data.isinf())
 
 
 @documented("`soft_margin_loss` does not overflow; `hardswish` of -inf is 0.")

@@ -16,6 +16,13 @@ using Catch::Contains;
 
 // ---- integers -------------------------------------------------------------------------------------------------------
 
+TEST_CASE("addcmul of narrow integers and a wide one does not overflow", "[ops]") {
+  const Tensor x = tensor(std::vector<int64_t>{1, 2}), a = tensor(std::vector<int32_t>{2147483646, -3});
+  CHECK(addcmul(x, a, a).to_vector<int64_t>() == std::vector<int64_t>{4611686009837453317, 11});
+  CHECK(x.clone().addcmul_(a, a, 2).to_vector<int64_t>() == std::vector<int64_t>{9223372019674906633, 20});
+  CHECK(addcmul(a, a, x, 2).to_vector<int64_t>() == std::vector<int64_t>{6442450938, -15});
+}
+
 TEST_CASE("integer division is right for every special divisor of every type", "[ops]") {
   const auto specials = [](DType dtype) {
     Integers all;
