@@ -296,9 +296,9 @@ def _(d):
     return in_gradient(d) and single and only_where(d, d.reel.data.isnan())
 
 
-@documented("A bias of `batch_norm` without weight has second derivatives; PyTorch's are None.")
+@documented("A bias of `batch_norm` or `instance_norm` without weight has second derivatives; PyTorch's are None.")
 def _(d):
-    bare = lambda s: s.op.base == "batch_norm" and s.args[3] is None and s.args[4] is not None
+    bare = lambda s: s.op.base in ("batch_norm", "instance_norm") and s.args[3] is None and s.args[4] is not None
     second = d.op in ("grad", "backward") and any(s.op.base == "grad" for s in d.program[: d.at])
     return d.kind == "undefined" and d.torch is None and second and any(bare(s) for s in d.program)
 
@@ -311,7 +311,13 @@ def _(d):
 
 @documented("Where the extreme of `scatter_reduce` is NaN no element gets a gradient; in PyTorch all get NaN.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"scatter_reduce", "scatter_reduce_"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d)) and generic(d)
+    return in_gradient(d) and some_operand(d, {"scatter_reduce", "scatter_reduce_"}, lambda x: x.isnan().any()) and (
+        only_where(d, torch_nan(d) & (d.reel.data == 0)) or only_where(d, torch_nan(d)) and generic(d))  # fmt: skip
+
+
+@documented("At NaN the slope of `hardswish` is 1, PyTorch's NaN.")
+def _(d):
+    return in_gradient(d) and some_operand(d, {"hardswish"}, lambda x: x.isnan().any()) and only_where(d, torch_nan(d))
 
 
 @documented("`linalg::qr` of a matrix without full rank gives one of many.")
@@ -433,7 +439,7 @@ def _(d):
         return False
     ops = {"logcumsumexp", "cdist", "pdist", "renorm", "prod", "cumprod", "logaddexp", "fmod", "remainder", "fmod_", "remainder_", "multi_margin_loss"}
     overflows = any(not values_of(d, ref).isfinite().all() for s in d.program if s.op.base in ("prod", "cumprod", "logcumsumexp") for ref in s.results)
-    return overflows or some_operand(d, ops, lambda x: not x.isfinite().all())
+    return overflows or "logcumsumexp" in d.ops and infinite_somewhere(d) or some_operand(d, ops, lambda x: not x.isfinite().all())
 
 
 @documented("`poisson_nll_loss` with `full` takes logarithms of integer targets in the dtype of x, not in float32.")
