@@ -131,13 +131,13 @@ Tensor Backward::set_product(int input, const Tensor& g, const Tensor& x, bool c
   return accumulator(edge).add_product(target, view_of(gd), view_of(xd), column_sums);
 }
 
-void Backward::set_rows(int input, const Tensor& ids, const Tensor& values, bool sparse) {
+void Backward::set_rows(int input, const Tensor& ids, Tensor values, bool sparse) {
   const Edge& edge = node_.edges()[input];
   if (!needs(edge)) return;
   if (anomaly_mode()) check_nan(input, values);
   const GradMetadata target = metadata_of(edge);
-  const Tensor rows = values.to(target.dtype);
-  accumulator(edge).add_rows(target, ids, view_of(rows), sparse);
+  if (values.dtype() != target.dtype) values = values.to(target.dtype);
+  accumulator(edge).add_rows(target, ids, std::move(values), sparse);
 }
 
 void Backward::set_region(int input, int64_t offset, const Strides& strides, const Tensor& g) {

@@ -49,8 +49,8 @@ class Backward {
   /// With `column_sums` the result may be the sums of g's columns, if they cost next to nothing.
   Tensor set_product(int input, const Tensor& g, const Tensor& x, bool column_sums = false);
   /// The gradient `values` [n, …] of the rows ids [n] of a matrix; collected like products. A leaf whose uses are all
-  /// `sparse` gets a sparse gradient. Only without create_graph.
-  void set_rows(int input, const Tensor& ids, const Tensor& values, bool sparse);
+  /// `sparse` gets a sparse gradient. Values that are moved in are not copied. Only without create_graph.
+  void set_rows(int input, const Tensor& ids, Tensor values, bool sparse);
   /// The gradient g of the part of a contiguous input that a view with this offset (in elements) and g's shape and
   /// these strides shows. Only without create_graph.
   void set_region(int input, int64_t offset, const Strides& strides, const Tensor& g);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "lib/autograd/linear.h"
 #include "lib/autograd/tape.h"
@@ -87,14 +88,25 @@ const std::vector<int64_t>& read_ids(PendingRows& pending) {
   return pending.ids;
 }
 
-// Distinct sorted ids with the values of equal ids added.
-SparseGrad coalesce(const std::vector<int64_t>& ids, const View& values, Device device) {
-  std::vector<int64_t> distinct = ids;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  std::vector<int64_t> place(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i)
-    place[i] = std::lower_bound(distinct.begin(), distinct.end(), ids[i]) - distinct.begin();
+bool may_overwrite(const Tensor& tensor) { return is_exclusive(tensor) && view_of(tensor).contiguous; }
+
+// Distinct sorted ids with the values of equal ids added: the rows themselves where there is nothing to add.
+SparseGrad coalesce(PendingRows& pending, Device device) {
+  const std::vector<int64_t>& ids = read_ids(pending);
+  const int64_t n = pending.count;
+  if (pending.values.size(0) == n && may_overwrite(pending.values) &&
+      std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end())
+    return {tensor(ids, {.device = device}), std::move(pending.values)};
+  const View values = rows_of(view_of(pending.values), n);
+  const Tensor sorted = make_tensor({n}, kInt64, kCPU), order = make_tensor({n}, kInt64, kCPU);
+  const View unsorted = make_view(const_cast<int64_t*>(ids.data()), {n}, {1}, kInt64);
+  kernels_on(kCPU).sort(false, unsorted, view_of(sorted), view_of(order));
+  std::vector<int64_t> distinct, place(ids.size());
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t id = sorted.data<int64_t>()[i];
+    if (distinct.empty() || distinct.back() != id) distinct.push_back(id);
+    place[static_cast<size_t>(order.data<int64_t>()[i])] = static_cast<int64_t>(distinct.size()) - 1;
+  }
   Shape shape = values.shape;
   shape[0] = static_cast<int64_t>(distinct.size());
   SparseGrad rows{tensor(distinct).to(device), make_tensor(shape, values.dtype, device)};
@@ -102,8 +114,6 @@ SparseGrad coalesce(const std::vector<int64_t>& ids, const View& values, Device 
   kernels_on(device).index_add(filled(rows.values, 0), 0, view_of(places), values);
   return rows;
 }
-
-bool may_overwrite(const Tensor& tensor) { return is_exclusive(tensor) && view_of(tensor).contiguous; }
 
 }  // namespace
 
@@ -213,17 +223,23 @@ Tensor GradAccumulator::add_product(const GradMetadata& target, const View& g, c
   return {};
 }
 
-void GradAccumulator::add_rows(const GradMetadata& target, const Tensor& ids, const View& values, bool sparse) {
+void GradAccumulator::add_rows(const GradMetadata& target, const Tensor& ids, Tensor values, bool sparse) {
   if (!sparse && target.device != kCPU) {  // at once, so that the host need not read the ids
-    kernels_on(target.device).index_add(view_of(own_dense(target)), 0, view_of(ids), values);
+    kernels_on(target.device).index_add(view_of(own_dense(target)), 0, view_of(ids), view_of(values));
     return;
   }
   const Tensor list = ids.contiguous();
   const int64_t n = list.numel();
+  if (list.device() == kCPU && n > 0 && (!pending_ || !pending_->count) && may_overwrite(values)) {
+    PendingRows& rows = pending();
+    rows.ids.assign(list.data<int64_t>(), list.data<int64_t>() + n);
+    rows.values = std::move(values), rows.count = n, rows.sparse = sparse;
+    return;
+  }
   if (list.device() == kCPU || n == 0)
-    return append_rows(target, {view_of(list).as<const int64_t>(), static_cast<size_t>(n)}, values, sparse);
+    return append_rows(target, {view_of(list).as<const int64_t>(), static_cast<size_t>(n)}, view_of(values), sparse);
   PendingRows& rows = pending();
-  append(rows.values, rows.count, values, n, target);
+  append(rows.values, rows.count, view_of(values), n, target);
   append(rows.unread_ids, rows.unread, view_of(list), n, target);
   rows.count += n, rows.unread += n, rows.sparse = rows.sparse && sparse;
 }
@@ -282,14 +298,15 @@ FinalGrad GradAccumulator::take(const GradMetadata& target, bool sparse_wanted) 
   if (pending_) {
     multiply_pending(target);
     if (pending_->count) {
-      const View values = rows_of(view_of(pending_->values), pending_->count);
       if (sparse_wanted && pending_->sparse && !dense_.defined()) {
-        sum.sparse = coalesce(read_ids(*pending_), values, target.device);
+        sum.sparse = coalesce(*pending_, target.device);
       } else {
         own_dense(target);
         Tensor ids = pending_->unread_ids;  // as they are, if the host has none of them
         if (pending_->unread != pending_->count) ids = tensor(read_ids(*pending_)).to(target.device);
-        kernels_on(target.device).index_add(view_of(dense_), 0, rows_of(view_of(ids), pending_->count), values);
+        kernels_on(target.device)
+            .index_add(view_of(dense_), 0, rows_of(view_of(ids), pending_->count),
+                       rows_of(view_of(pending_->values), pending_->count));
       }
     }
     recycle_pending();
@@ -304,8 +321,8 @@ void add_sparse(Tensor& dense, SparseGrad& sparse, const SparseGrad& more, const
   } else if (!dense.defined()) {
     GradAccumulator both;
     const GradMetadata target{more.values.dtype(), more.values.device(), shape};
-    both.add_rows(target, sparse.ids, view_of(sparse.values), true);
-    both.add_rows(target, more.ids, view_of(more.values), true);
+    both.add_rows(target, sparse.ids, sparse.values, true);
+    both.add_rows(target, more.ids, more.values, true);
     sparse = both.take(target, true).sparse;
   } else {
     if (!may_overwrite(dense)) dense = no_grad([&] { return dense.clone(); });

@@ -60,8 +60,9 @@ class GradAccumulator {
   /// += gᵀ x for contiguous float g [n, out] and x [n, in]. With `column_sums` the result may be the sums [out] of g's
   /// columns, if the product gives them along with itself; otherwise it is undefined.
   Tensor add_product(const GradMetadata& target, const View& g, const View& x, bool column_sums = false);
-  /// The rows ids [n] of the sum += values [n, …]. The sum is sparse as long as all additions say `sparse`.
-  void add_rows(const GradMetadata& target, const Tensor& ids, const View& values, bool sparse);
+  /// The rows ids [n] of the sum += values [n, …]. The sum is sparse as long as all additions say `sparse`. The first
+  /// values are kept, not copied, where this is their only handle.
+  void add_rows(const GradMetadata& target, const Tensor& ids, Tensor values, bool sparse);
   /// The part of the sum that a view with this offset (in elements), g's shape and these strides shows += g.
   void add_region(const GradMetadata& target, int64_t offset, const Strides& strides, const Tensor& g);
 

@@ -29,7 +29,9 @@ struct Norm;             // lib/kernels/norm.h
 struct Pooling;          // lib/kernels/pool.h
 struct RaggedAttention;  // lib/kernels/attention.h
 struct Recurrence;       // lib/kernels/recurrence.h
-struct Updated;          // lib/kernels/update.h
+struct SampledLogits;    // lib/kernels/sampled.h
+struct SampledLogitsGrad;
+struct Updated;  // lib/kernels/update.h
 enum ConvPart : int;
 enum class RandomKind;  // lib/kernels/random.h
 enum class ReduceOp;    // lib/kernels/reduce.h
@@ -38,8 +40,8 @@ enum class ScatterOp;   // lib/kernels/scatter.h
 enum class SegmentOp;   // lib/kernels/segment.h
 
 /// Where float32 and float64 are named, kernels take half types, too, but in segments, ragged attention,
-/// logcumsumexp_grad, linalg, crf, ctc and poisson: they compute in float32 and round each element of a result once. A
-/// number of the host that comes beside halves is a float32.
+/// logcumsumexp_grad, linalg, crf, ctc, sampled_logits and poisson: they compute in float32 and round each element of a
+/// result once. A number of the host that comes beside halves is a float32.
 struct KernelTable {
   // Any dtype to any dtype, any strides (also negative ones) to any strides; between a device and the host, too.
   void (*copy)(const View& from, const View& to);
@@ -148,6 +150,9 @@ struct KernelTable {
   // unchanged.
   void (*ctc_grad)(const Ctc& ctc);
 
+  void (*sampled_logits)(const SampledLogits& job);
+  void (*sampled_logits_grad)(const SampledLogitsGrad& job);
+
   // Indexing; ids and index are int64.
   // The first element outside [low, high), through *bad; false when there is none. A GPU says false at once: it reports
   // an Error in op's name at the next synchronization. So indices may be wrong, and a kernel then touches no memory.
@@ -246,6 +251,7 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(ragged_attention), KERNEL(ragged_attention_grad),
       KERNEL(convolve), KERNEL(unfold), KERNEL(fold),
       KERNEL(crf), KERNEL(crf_grad), KERNEL(crf_decode), KERNEL(ctc), KERNEL(ctc_grad),
+      KERNEL(sampled_logits), KERNEL(sampled_logits_grad),
       KERNEL(check_bounds), KERNEL(index_select), KERNEL(index_copy), KERNEL(index_add), KERNEL(gather),
       KERNEL(scatter), KERNEL(embedding_bag), KERNEL(count_nonzero), KERNEL(nonzero),
       KERNEL(sort), KERNEL(kthvalue), KERNEL(lexsort), KERNEL(searchsorted),

@@ -6,7 +6,8 @@
 #include <queue>
 #include <unordered_set>
 
-#include "lib/ops/internal.h"
+#include "lib/ops/index.h"
+#include "lib/ops/sampled.h"
 #include "reel/random.h"
 
 namespace reel {
@@ -69,13 +70,27 @@ AliasTable AliasTable::log_uniform(int64_t classes) try {
 int64_t AliasTable::size() const { return probabilities_.numel(); }
 
 Tensor AliasTable::sample(const Shape& shape) const {
-  // One uniform number is both: its whole part the column, the rest the height.
-  const Tensor u = rand({shape.numel()}, on_host(kFloat64)) * static_cast<double>(size()), column = floor(u);
-  const Tensor ids = column.to(kInt64);
-  return where(u - column < index_select(threshold_, 0, ids), ids, index_select(alias_, 0, ids)).reshape(shape);
+  const Tensor uniform = rand({shape.numel()}, on_host(kFloat64)), ids = make_tensor(shape, kInt64, kCPU);
+  const double *u = uniform.data<double>(), *threshold = threshold_.data<double>();
+  const int64_t *alias = alias_.data<int64_t>(), last = size() - 1;
+  int64_t* const to = ids.data<int64_t>();
+  for (int64_t i = 0, n = ids.numel(); i < n; ++i) {
+    // One number is both: its whole part the column, the rest the height.
+    const double scaled = u[i] * static_cast<double>(last + 1);
+    const int64_t column = std::min(static_cast<int64_t>(scaled), last);
+    to[i] = scaled - static_cast<double>(column) < threshold[column] ? column : alias[column];
+  }
+  return ids;
 }
 
 namespace {
+
+/// Of the targets, where they are.
+Tensor expected_of(const Tensor& targets, const Tensor& log_counts) {
+  const Tensor found = index_select(log_counts, 0, targets.to(kCPU).flatten()).reshape(targets.shape());
+  REEL_CHECK(all(isfinite(found)).item<bool>(), "AliasTable: a target has weight 0, so it is never drawn");
+  return found.to(targets.device());
+}
 
 /// `count` different ones of what the table draws, and how many draws that took.
 std::pair<std::vector<int64_t>, int64_t> distinct_draws(int64_t count, const AliasTable& table) {
@@ -95,6 +110,16 @@ std::pair<std::vector<int64_t>, int64_t> distinct_draws(int64_t count, const Ali
 
 }  // namespace
 
+SampledClasses AliasTable::sample_for_each(const Tensor& targets, int64_t count) const {
+  view_of(targets, "AliasTable");
+  REEL_CHECK(count > 0 && targets.dim() == 1, "AliasTable: ", count, " samples for each of targets of shape ",
+             targets.shape());
+  const Tensor log_counts = log(probabilities_ * static_cast<double>(count)), ids = sample({targets.size(0), count});
+  const Device device = targets.device();
+  return {ids.to(device), index_select(log_counts, 0, ids.flatten()).reshape(ids.shape()).to(device),
+          expected_of(targets, log_counts)};
+}
+
 SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool distinct) const try {
   const int64_t possible = sum(probabilities_ > 0).item<int64_t>();
   REEL_CHECK(count > 0 && (!distinct || count <= possible), "AliasTable: ", count, distinct ? " distinct" : "",
@@ -106,10 +131,8 @@ SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool
   } else {
     ids = sample({count}), log_counts = log(probabilities_ * static_cast<double>(count));
   }
-  const Tensor of_targets = index_select(log_counts, 0, targets.to(kCPU).flatten()).reshape(targets.shape());
-  REEL_CHECK(all(isfinite(of_targets)).item<bool>(), "AliasTable: a target has weight 0, so it is never drawn");
   const Device device = targets.device();
-  return {ids.to(device), index_select(log_counts, 0, ids).to(device), of_targets.to(device)};
+  return {ids.to(device), index_select(log_counts, 0, ids).to(device), expected_of(targets, log_counts)};
 } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc("AliasTable");
 }
@@ -132,6 +155,15 @@ void check_rows(const char* op, const Tensor& hidden, const Tensor& weight, cons
              " with a weight of shape ", w);
   REEL_CHECK(!targets.defined() || targets.shape() == Shape{h[0]}, op, ": ", h[0], " vectors but targets of shape ",
              targets.shape());
+}
+
+/// The target and the samples [n, k] of each row, one after the other.
+Tensor entry_ids(const char* op, const Tensor& weight, const Tensor& targets, const Tensor& samples) {
+  view_of(targets, op);
+  REEL_CHECK(view_of(samples).shape[0] == targets.numel(), op, ": samples of shape ", samples.shape(), " for ",
+             targets.numel(), " vectors");
+  const Tensor ids = cat({to_ids(op, weight, targets).unsqueeze(1), to_ids(op, weight, samples)}, 1);
+  return ids.reshape({ids.numel()});
 }
 
 Tensor rows_of(const Tensor& matrix, const Tensor& ids) { return to_compute(embedding(matrix, ids, true)); }
@@ -165,13 +197,17 @@ Tensor logistic_loss(const char* op, const Scores& scores, Reduction reduction, 
   return reduced(op, cost(-scores.target) + sum(cost(scores.samples), 1), reduction).to(dtype);
 }
 
+void check_counts(const char* op, const SampledClasses& samples, const Shape& targets) {
+  const Tensor &of_samples = samples.log_expected, &of_targets = samples.target_log_expected;
+  REEL_CHECK(view_of(of_samples, op).shape == samples.ids.shape() && view_of(of_targets, op).shape == targets, op,
+             ": log expected counts of shape ", of_samples.shape(), " for samples of shape ", samples.ids.shape(),
+             ", and of shape ", of_targets.shape(), " for targets of shape ", targets);
+}
+
 /// Less the logarithms of expected counts.
 Scores corrected(const char* op, Scores scores, const SampledClasses& samples) {
   const Tensor &of_samples = samples.log_expected, &of_targets = samples.target_log_expected;
-  REEL_CHECK(
-      view_of(of_samples, op).shape == samples.ids.shape() && view_of(of_targets, op).shape == scores.target.shape(),
-      op, ": log expected counts of shape ", of_samples.shape(), " for samples of shape ", samples.ids.shape(),
-      ", and of shape ", of_targets.shape(), " for targets of shape ", scores.target.shape());
+  check_counts(op, samples, scores.target.shape());
   const DType dtype = scores.target.dtype();
   return {scores.target - of_targets.to(dtype), scores.samples - of_samples.to(dtype)};
 }
@@ -183,6 +219,11 @@ Tensor negative_sampling_loss(const Tensor& hidden, const Tensor& weight, const 
   if (const CastToFloat32 raise{})
     return negative_sampling_loss(raise(hidden), raise(weight), targets, negatives, reduction);
   const char* op = "negative_sampling_loss";
+  if (view_of(negatives, op).shape.size() == 2) {
+    check_rows(op, hidden, weight, {}, targets);
+    const LogitEntries entries{.ids = entry_ids(op, weight, targets, negatives)};
+    return reduced(op, logistic_losses(op, hidden, weight, {}, entries), reduction).to(hidden.dtype());
+  }
   return logistic_loss(op, scores_of(op, hidden, weight, {}, targets, negatives), reduction, hidden.dtype());
 }
 
@@ -191,6 +232,15 @@ Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, 
   if (const CastToFloat32 raise{})
     return nce_loss(raise(hidden), raise(weight), raise(bias), targets, samples, reduction);
   const char* op = "nce_loss";
+  if (view_of(samples.ids, op).shape.size() == 2) {
+    check_rows(op, hidden, weight, bias, targets);
+    const Tensor ids = entry_ids(op, weight, targets, samples.ids);
+    check_counts(op, samples, targets.shape());
+    const Tensor shift =
+        cat({samples.target_log_expected.unsqueeze(1), samples.log_expected}, 1).to(compute_dtype(hidden.dtype()));
+    const LogitEntries entries{.ids = ids, .shift = shift.reshape({ids.numel()})};
+    return reduced(op, logistic_losses(op, hidden, weight, bias, entries), reduction).to(hidden.dtype());
+  }
   const Scores scores = scores_of(op, hidden, weight, bias, targets, samples.ids);
   return logistic_loss(op, corrected(op, scores, samples), reduction, hidden.dtype());
 }
@@ -265,26 +315,33 @@ Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, con
   view_of(targets, op);
   check_rows(op, hidden, weight, bias, targets);
   check_tree(op, weight, tree);
-  const Tensor ids = targets.to(kCPU);
+  const Tensor ids = targets.to(kCPU).contiguous();
   int64_t bad = 0;
   REEL_CHECK(view_of(ids).dtype == kInt64, op, ": the targets are ", ids.dtype(), ", not int64");
   REEL_CHECK(!kernels_of(ids).check_bounds(op, view_of(ids), 0, tree.classes, &bad), op, ": target ", bad,
              " is out of range for ", tree.classes, " classes");
-  // All steps of all paths, one after another: which row they belong to and where in the tree's lists they are.
+  // All steps of all paths, one after another.
   const int64_t n = ids.numel();
-  const Tensor begin = index_select(tree.offsets, 0, ids), length = index_select(tree.offsets, 0, ids + 1) - begin;
-  const Tensor step = arange(0, n ? max(length).item<int64_t>() : 0, 1, on_host());
-  const Tensor taken = step < length.unsqueeze(1);
-  const Tensor at = masked_select(begin.unsqueeze(1) + step, taken);
-  const Tensor row =
-      masked_select(arange(0, n, 1, on_host()).unsqueeze(1).expand(taken.shape()), taken).to(hidden.device());
-  const Tensor nodes = index_select(tree.nodes, 0, at).to(hidden.device());
-  const Tensor bits = index_select(tree.bits, 0, at).to(hidden.device());
-
-  Tensor scores = sum(rows_of(weight, nodes) * index_select(to_compute(hidden), 0, row), 1);
-  if (bias.defined()) scores = scores + rows_of(bias, nodes);
-  const Tensor zero = zeros({n}, {.dtype = scores.dtype(), .device = scores.device()});
-  const Tensor losses = scatter_add(zero, 0, row, cost(where(bits, -scores, scores)));
+  const int64_t *target = ids.data<int64_t>(), *offset = tree.offsets.data<int64_t>();
+  const Tensor bounds = make_tensor({n + 1}, kInt64, kCPU);
+  int64_t* const begins = bounds.data<int64_t>();
+  begins[0] = 0;
+  for (int64_t i = 0; i < n; ++i) begins[i + 1] = begins[i] + offset[target[i] + 1] - offset[target[i]];
+  const Tensor nodes = make_tensor({begins[n]}, kInt64, kCPU), owners = make_tensor({begins[n]}, kInt64, kCPU);
+  const Tensor bits = make_tensor({begins[n]}, kBool, kCPU);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t from = offset[target[i]], length = begins[i + 1] - begins[i];
+    std::copy_n(tree.nodes.data<int64_t>() + from, length, nodes.data<int64_t>() + begins[i]);
+    std::copy_n(tree.bits.data<bool>() + from, length, bits.data<bool>() + begins[i]);
+    std::fill_n(owners.data<int64_t>() + begins[i], length, i);
+  }
+  const Device device = hidden.device();
+  const Tensor losses = logistic_losses(op, hidden, weight, bias,
+                                        {.ids = nodes.to(device),
+                                         .bounds = bounds.to(device),
+                                         .owners = owners.to(device),
+                                         .truth = bits.to(device),
+                                         .shift = {}});
   return reduced(op, losses, reduction).to(hidden.dtype());
 }
 

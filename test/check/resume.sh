@@ -9,8 +9,10 @@ cd "$folder"
 declare -A commands=(
   [treelstm]='--train-trees 60 --dev-trees 20 --test-trees 20 --batch 5 --embedding 8 --hidden 12 --dropout 0.2'
   [tagger]='--batch 16 --word-size 8 --letter-size 6 --letter-hidden 6 --hidden 8'
-  [mnist]='--model softmax')
-declare -A epochs=([treelstm]=3 [tagger]=1 [mnist]=12)
+  [mnist]='--model softmax'
+  [word2vec]='--size 8 --threads 1'
+  [textcnn]='--size 8 --filters 4 --folds 4 --threads 1')
+declare -A epochs=([treelstm]=3 [tagger]=1 [mnist]=12 [word2vec]=3 [textcnn]=1)
 RANDOM=1
 
 fail() { echo "$1" >&2 && exit 1; }

@@ -79,6 +79,46 @@ TEST_CASE("word vectors go into the rows of the words that a model knows") {
   CHECK_THROWS_WITH(vectors.copy_into(zeros({3, 3}), known), Contains("expected a tensor of shape [3, 2], got [3, 3]"));
 }
 
+TEST_CASE("word vectors have neighbours") {
+  const data::WordVectors vectors{data::Vocabulary({"king", "queen", "man", "woman", "far"}),
+                                  tensor({{2., 1.}, {2., -1.}, {1., 2.}, {1., -2.}, {-1., 0.}})};
+  const auto words = [](const std::vector<data::Neighbour>& found) {
+    std::string list;
+    for (const auto& [word, cosine] : found) list += word + " ";
+    return list;
+  };
+  CHECK(words(vectors.nearest("king", 3)) == "man queen woman ");
+  CHECK(vectors.nearest("king", 1)[0].cosine == Approx(4. / 5));
+  CHECK(words(vectors.nearest(tensor({-3., 0.}), 1)) == "far ");
+  CHECK(words(vectors.nearest("king", 100)) == "man queen woman far ");
+  CHECK(vectors.nearest("king", 0).empty());
+  CHECK(words(vectors.analogy("man", "woman", "king", 1)) == "queen ");
+  CHECK_THROWS_WITH(vectors.nearest("prince", 1), "WordVectors: there is no vector for 'prince'");
+  CHECK_THROWS_WITH(vectors.nearest(zeros({3}), 1), "WordVectors: a direction of shape [3] among vectors of 2");
+}
+
+TEST_CASE("word vectors are scored by analogies and similarities") {
+  const data::WordVectors vectors{data::Vocabulary({"king", "queen", "man", "woman", "far"}),
+                                  tensor({{2., 1.}, {2., -1.}, {1., 2.}, {1., -2.}, {-1., 0.}})};
+  const std::vector<std::string> questions{": family", "man woman king queen", "Man Woman King far", "",
+                                           "man woman king prince"};
+  const data::AnalogyScore analogies = data::score_analogies(vectors, questions);
+  CHECK(analogies.asked == 2);
+  CHECK(analogies.right == 1);
+  CHECK(analogies.skipped == 1);
+  CHECK(analogies.accuracy() == 0.5);
+  CHECK_THROWS_WITH(data::score_analogies(vectors, std::vector<std::string>{"a b c"}),
+                    "score_analogies: 'a b c' is not four words");
+  // Cosines 0.8, 0.6, 0, -0.89, given as 9, 9, 1, 3: ranks 3, 2, 1, 0 and 2.5, 2.5, 0, 1.
+  const std::vector<std::string> pairs{"king\tman\t9", "king queen 9", "king woman 1", "king far 3", "king prince 5"};
+  const data::SimilarityScore similarities = data::score_similarities(vectors, pairs);
+  CHECK(similarities.pairs == 4);
+  CHECK(similarities.skipped == 1);
+  CHECK(similarities.correlation == Approx(3.5 / std::sqrt(5 * 4.5)));
+  CHECK_THROWS_WITH(data::score_similarities(vectors, std::vector<std::string>{"king man nine"}),
+                    "score_similarities: 'king man nine' is not two words and a number");
+}
+
 TEST_CASE("malformed word vectors are refused with the place and the reason") {
   const Folder folder;
   const auto check = [&](const std::string& bytes, const std::string& message, data::WordVectorOptions options = {}) {

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "reel/autograd.h"
+#include "reel/memory.h"
 #include "reel/optim.h"
 #include "test/support/op_rows.h"
 #include "test/support/wrong_calls.h"
@@ -80,6 +81,30 @@ const std::vector<Row>& sampled_rows() {
    return Array{{}, {loss}};
  },
  {{kMatrix}, {{6, 4}}, {{6}}, ids({3}, 6), ids({5}, 6), {{5}, -3, 0}, {{3}, -3, 0}}, kProduct},
+{"nce_loss(each)",
+ [](In x) {
+   const TensorOptions like{.dtype = x[0].dtype(), .device = x[0].device()};
+   return nce_loss(x[0], x[1], x[2], x[3], {x[4], full({3, 2}, -1.5, like), full({3}, -2, like)}, kNoReduction);
+ },
+ [](Ref x) {
+   return build({3}, [&](const Index& at) {
+     const auto logit = [&](double id, double log_expected) {
+       return score(x[0], x[1], at[0], id) + x[2]({int64_t(id)}) - log_expected;
+     };
+     return cost(-logit(x[3](at), -2)) + cost(logit(x[4]({at[0], 0}), -1.5)) + cost(logit(x[4]({at[0], 1}), -1.5));
+   });
+ },
+ {{kMatrix}, {{6, 4}}, {{6}}, ids({3}, 6), ids({3, 2}, 6)}, kProduct},
+{"nce_loss(counts)", [](In x) { return nce_loss(x[0], x[1], {}, x[2], {x[3], x[4], x[5]}); },
+ [](Ref x) {
+   return fold(build({3}, [&](const Index& at) {
+     double loss = cost(-(score(x[0], x[1], at[0], x[2](at)) - x[5](at)));
+     for (int64_t k = 0; k < 2; ++k)
+       loss += cost(score(x[0], x[1], at[0], x[3]({at[0], k})) - x[4]({at[0], k}));
+     return loss;
+   }), {}, ref::average);
+ },
+ {{kMatrix}, {{6, 4}}, ids({3}, 6), ids({3, 2}, 6), {{3, 2}, -3, 0}, {{3}, -3, 0}}, kProduct},
 {"sampled_softmax_loss", [](In x) { return sampled_softmax_loss(x[0], x[1], x[2], x[3], {x[4], x[5], x[6]}); },
  [](Ref x) {
    double loss = 0;
@@ -163,6 +188,57 @@ TEST_CASE("sampled losses give row-sparse gradients", "[ops]") {
   CHECK(rows(weight) == rows(bias));
 }
 
+TEST_CASE("sampled losses add up gradients of rows over uses, passes and types of gradient", "[ops]") {
+  manual_seed(3);
+  const Tensor hidden = randn({40, 19}), first = randn({30, 19}), targets = randint(30, {40}),
+               drawn = randint(30, {40, 4});
+  const auto loss = [&](const Tensor& h, const Tensor& weight) {
+    return sum(negative_sampling_loss(h, weight, targets, drawn, kNoReduction) * arange(40).to(kFloat32));
+  };
+  const Tensor ids = cat({targets.unsqueeze(1), drawn}, 1);
+  const auto composed = [&](const Tensor& h, const Tensor& weight) {
+    const Tensor scores = sum(embedding(weight, ids) * h.unsqueeze(1), 2), signs = where(arange(5) == 0, -1.0, 1.0);
+    return sum(sum(softplus(scores * signs), 1) * arange(40).to(kFloat32));
+  };
+  Tensor h = hidden.clone().requires_grad_(), weight = first.clone().requires_grad_();
+  Tensor expected_h = hidden.clone().requires_grad_(), expected = first.clone().requires_grad_();
+  for (int pass = 0; pass < 2; ++pass) {
+    (loss(h, weight) + 2 * loss(h, weight)).backward();
+    (composed(expected_h, expected) * 3).backward();
+  }
+  REQUIRE(weight.sparse_grad());
+  CHECK(allclose(weight.grad(), expected.grad(), 1e-4, 1e-3));
+  CHECK(allclose(h.grad(), expected_h.grad(), 1e-4, 1e-3));
+  // Of a weight that is computed, and of rows that are strided.
+  Tensor scale = ones({19}, {.requires_grad = true}), same = ones({19}, {.requires_grad = true});
+  loss(hidden, first * scale).backward(), composed(hidden, first * same).backward();
+  CHECK(allclose(scale.grad(), same.grad(), 1e-4, 1e-3));
+  CHECK(allclose(loss(hidden.t().contiguous().t(), first.t().contiguous().t()), composed(hidden, first), 1e-5, 1e-4));
+}
+
+TEST_CASE("sampled losses make no rows", "[ops][cpu]") {
+  constexpr int64_t kRows = 1000, kEach = 20, kWidth = 64, kGathered = kRows * (kEach + 1) * kWidth * 4;
+  Tensor hidden = randn({kRows, kWidth}, {.requires_grad = true}),
+         weight = randn({50, kWidth}, {.requires_grad = true});
+  const Tensor targets = randint(50, {kRows}), drawn = randint(50, {kRows, kEach});
+  reset_peak_memory_stats();
+  const int64_t before = memory_stats().peak_in_use;
+  negative_sampling_loss(hidden, weight, targets, drawn).backward();
+  CHECK(weight.sparse_grad());
+  CHECK(memory_stats().peak_in_use - before < kGathered / 2);
+}
+
+TEST_CASE("an alias table draws classes for each row", "[ops]") {
+  const AliasTable noise({2, 0, 6});
+  const SampledClasses drawn = noise.sample_for_each(tensor({2, 0, 2}), 4);
+  CHECK(drawn.ids.shape() == Shape{3, 4});
+  CHECK(allclose(exp(drawn.log_expected), where(drawn.ids == 0, 1.0, 3.0).to(drawn.log_expected.dtype())));
+  CHECK(drawn.target_log_expected[1].item<double>() == Approx(0).margin(1e-12));
+  CHECK_THROWS_WITH(noise.sample_for_each(tensor({1}), 4), "AliasTable: a target has weight 0, so it is never drawn");
+  CHECK_THROWS_WITH(noise.sample_for_each(tensor({{1}}), 4),
+                    "AliasTable: 4 samples for each of targets of shape [1, 1]");
+}
+
 TEST_CASE("sampled softmax learns what the full softmax learns", "[ops][cpu]") {
   // A softmax without input: biases become the logarithms of frequencies.
   manual_seed(11);
@@ -227,6 +303,10 @@ TEST_CASE("sampled losses say what is wrong", "[ops]") {
          negative_sampling_loss(w.matrix, w.matrix, w.ids, zeros({2, 2}, {.dtype = kInt64}));
        },
        "negative_sampling_loss: samples of shape [2, 2] for 3 vectors"},
+      {[](World& w) {
+         negative_sampling_loss(w.matrix, w.matrix, w.ids, full({3, 2}, 3, {.dtype = kInt64}));
+       },
+       "negative_sampling_loss: index 3 is out of range for dimension 0 of size 3"},
       {[](World& w) {
          nce_loss(w.matrix, w.matrix, w.number, w.ids, {w.ids, w.vector, w.vector});
        },

@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <limits>
 #include <map>
+#include <numeric>
 
 #include "test/support/op_rows.h"
 
@@ -185,5 +189,25 @@ const std::vector<Row>& sort_rows() {
   return rows;
 }
 // clang-format on
+
+TEST_CASE("integers are sorted by digits as they are by comparisons", "[ops]") {
+  manual_seed(5);
+  const int64_t least = -(int64_t{1} << 52);
+  for (const auto& [low, high] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, 3}, {-5000, 70000}, {0, 1}, {least, least + 900}, {least, -least}}) {
+    INFO(low << " to " << high);
+    const std::vector<int64_t> list = randint(low, high, {3000}).to_vector<int64_t>();
+    for (const bool descending : {false, true}) {
+      std::vector<int64_t> order(list.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int64_t a, int64_t b) { return descending ? list[b] < list[a] : list[a] < list[b]; });
+      const auto [values, indices] = sort(tensor(list), 0, descending);
+      CHECK(indices.to_vector<int64_t>() == order);
+      CHECK(equal(values, index_select(tensor(list), 0, indices)));
+    }
+  }
+  CHECK(equal(sort(tensor(std::vector<int64_t>(500, 7))).indices, arange(500)));
+}
 
 }  // namespace reel

@@ -8,7 +8,22 @@
 ///
 /// All of them score a vector `hidden` [n, d] against rows of `weight` [classes, d], plus `bias` [classes] (or
 /// undefined), of only some classes. Gradients of weight and bias are sparse where these are leaves: an optimizer
-/// updates only the rows used.
+/// updates only the rows used. Where each vector has classes of its own, for negative_sampling_loss, nce_loss and
+/// hierarchical_softmax_loss in float32 or float64, one kernel reads the rows where they are: no [n, classes, d] is
+/// made, forward or backward.
+///
+/// Hogwild (Recht et al. 2011): threads may train one model without locks, each on its own examples, if a step touches
+/// few rows. Each thread makes leaves of its own, which share the matrices' memory, and an optimizer for them:
+///
+///   Tensor in = shared_in.detach().requires_grad_(), out = shared_out.detach().requires_grad_();
+///   optim::SGD sgd({in, out}, {.lr = 0.025});
+///   for (…) sgd.zero_grad(), loss(in, out, …).backward(), sgd.step();
+///
+/// Gradients, tapes and states are the threads' own; elements of the matrices, and nothing else, are read and written
+/// at the same time. An update may be lost, and results differ from run to run. In the terms of C++ that is a data
+/// race; it is harmless where a float is read and written whole, as on all processors that reel is built for. A thread
+/// sanitizer reports it unless TSAN_OPTIONS names a file of suppressions with the line "race:update_rows". Use SGD, or
+/// another optimizer that updates rows only and has no state.
 namespace reel {
 
 // ---- drawing classes ------------------------------------------------------------------------------------------------
@@ -37,6 +52,8 @@ class AliasTable {
   /// enough different ones, and the expected count of a class is the probability that it is among as many draws
   /// (TensorFlow's `unique`).
   SampledClasses sample_for(const Tensor& targets, int64_t count, bool distinct = false) const;
+  /// `count` classes for each row of its own; one may be drawn more than once.
+  SampledClasses sample_for_each(const Tensor& targets, int64_t count) const;
 
  private:
   Tensor probabilities_, threshold_, alias_;

@@ -20,6 +20,7 @@ void install_pool(KernelTable& table);
 void install_random(KernelTable& table);
 void install_recurrence(KernelTable& table);
 void install_resize(KernelTable& table);
+void install_sampled(KernelTable& table);
 void install_update(KernelTable& table);
 
 void install(KernelTable& table) {
@@ -40,6 +41,7 @@ void install(KernelTable& table) {
   install_random(table);
   install_recurrence(table);
   install_resize(table);
+  install_sampled(table);
   install_update(table);
 }
 

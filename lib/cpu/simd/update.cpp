@@ -54,9 +54,13 @@ void update_rows(const F& f, const View& p, const View& g, const View* const* st
     });
   if (ids->numel == 0) return;
   const int64_t n = g.numel / ids->numel;
+  constexpr int64_t kLine = 64 / sizeof(T), kAhead = 4;
   for_each_range(ids->numel, n, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = ids->as<const int64_t>()[i] * n;
+      if (i + kAhead < end)  // rows lie anywhere: they are asked for before their turn
+        for (int64_t j = 0; j < n; j += kLine)
+          __builtin_prefetch(p.as<T>() + ids->as<const int64_t>()[i + kAhead] * n + j, 1);
       update_flat(f, n, p.as<T>() + at, g.as<const T>() + i * n, states_from(all, at));
     }
   });
