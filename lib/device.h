@@ -104,7 +104,7 @@ DeviceRuntime* cuda_runtime();
 class DeviceStreamGuard {
  public:
   DeviceStreamGuard(DeviceRuntime& runtime, std::shared_ptr<DeviceStream> stream);
-  ~DeviceStreamGuard() { runtime_.set_current_stream(*before_, device_before_); }
+  ~DeviceStreamGuard();
   DeviceStreamGuard(const DeviceStreamGuard&) = delete;
   DeviceStreamGuard& operator=(const DeviceStreamGuard&) = delete;
 

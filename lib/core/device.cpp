@@ -15,6 +15,8 @@ DeviceStreamGuard::DeviceStreamGuard(DeviceRuntime& runtime, std::shared_ptr<Dev
   REEL_CHECK(!capturing(), "cuda::StreamGuard: what a cuda::Graph captures is work of one stream");
   device_before_ = runtime.set_current_stream(*now_, now_->device());
 }
+// Not in the header: reel::distributed, which uses it, cannot see the state of the thread that `apart_` restores.
+DeviceStreamGuard::~DeviceStreamGuard() { runtime_.set_current_stream(*before_, device_before_); }
 
 // ---- the CPU --------------------------------------------------------------------------------------------------------
 
