@@ -38,6 +38,20 @@ void print_end(const Member& member) {
   tell("end " + std::to_string(reason ? reason->kind : -1) + " " + (reason ? reason->what() : "none"));
 }
 
+/// A child that is rank 0 and has the job's server; f(its member) once the others may come.
+template <class F>
+void host_job(const F& f) {
+  be_a_child();
+  StoreOptions options = given_options();
+  options.port = 0;
+  const StoreServer server(options);
+  options.port = server.port();
+  const auto member = connect_store(0, options);
+  tell("port " + std::to_string(server.port()));
+  f(*member);
+  std::_Exit(3);
+}
+
 }  // namespace
 
 TEST_CASE("child: a rank that waits for the job's end", "[.child]") {
@@ -51,27 +65,14 @@ TEST_CASE("child: a rank that waits for the job's end", "[.child]") {
 }
 
 TEST_CASE("child: rank 0 with the server", "[.child]") {
-  be_a_child();
-  StoreOptions options = given_options();
-  options.port = 0;
-  const StoreServer server(options);
-  options.port = server.port();
-  const auto member = connect_store(0, options);
-  tell("port " + std::to_string(server.port()));
-  print_end(*member);
-  std::_Exit(3);
+  host_job([](const Member& member) { print_end(member); });
 }
 
 TEST_CASE("child: rank 0 with the server, whose process ends with the job", "[.child]") {
-  be_a_child();
-  StoreOptions options = given_options();
-  options.port = 0;
-  const StoreServer server(options);
-  options.port = server.port();
-  const auto member = connect_store(0, options);
-  member->on_abort([](const Error&) { std::_Exit(3); });
-  tell("port " + std::to_string(server.port()));
-  std::this_thread::sleep_for(30s);
+  host_job([](Member& member) {
+    member.on_abort([](const Error&) { std::_Exit(3); });
+    std::this_thread::sleep_for(30s);
+  });
 }
 
 TEST_CASE("a rank that is killed is named at once") {
