@@ -9,13 +9,15 @@ namespace reel {
 namespace cpu {
 namespace {
 
-#ifdef __x86_64__
+#ifdef REEL_WIDE_KERNELS
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
+constexpr const char* kWithout = "";
 #else
+constexpr const char* kWithout = ", or reel was built with REEL_WIDE_KERNELS=OFF";
 bool has_avx2() { return false; }
 bool has_avx512() { return false; }
 #endif
@@ -26,8 +28,9 @@ Isa chosen_isa() {
   const std::string_view name = wish;
   REEL_CHECK(name == "baseline" || name == "avx2" || name == "avx512", "REEL_CPU=", name,
              ": expected baseline, avx2 or avx512");
-  REEL_CHECK(name != "avx2" || has_avx2(), "REEL_CPU=avx2: this machine does not have AVX2 and FMA");
-  REEL_CHECK(name != "avx512" || has_avx512(), "REEL_CPU=avx512: this machine does not have AVX-512 F, CD, DQ, BW, VL");
+  REEL_CHECK(name != "avx2" || has_avx2(), "REEL_CPU=avx2: this machine does not have AVX2 and FMA", kWithout);
+  REEL_CHECK(name != "avx512" || has_avx512(), "REEL_CPU=avx512: this machine does not have AVX-512 F, CD, DQ, BW, VL",
+             kWithout);
   const Isa isa = name == "baseline" ? Isa::kBaseline : name == "avx2" ? Isa::kAvx2 : Isa::kAvx512;
   limit_onednn(isa);
   return isa;
@@ -40,7 +43,7 @@ KernelTable make_table() {
   install_linalg(table), install_random(table), install_scan(table), install_sort(table);
   switch (chosen_isa()) {
     case Isa::kBaseline: baseline::install(table); break;
-#ifdef __x86_64__
+#ifdef REEL_WIDE_KERNELS
     case Isa::kAvx2: avx2::install(table); break;
     case Isa::kAvx512: avx512::install(table); break;
 #else
