@@ -22,8 +22,8 @@
 /// Gradients, tapes and states are the threads' own; elements of the matrices, and nothing else, are read and written
 /// at the same time. An update may be lost, and results differ from run to run. In the terms of C++ that is a data
 /// race; it is harmless where a float is read and written whole, as on all processors that reel is built for. A thread
-/// sanitizer reports it unless TSAN_OPTIONS names a file of suppressions with the line "race:update_rows". Use SGD, or
-/// another optimizer that updates rows only and has no state.
+/// sanitizer reports it unless TSAN_OPTIONS names a file of suppressions with a line "race:NAME" for the function that
+/// the threads run. Use SGD, or another optimizer that updates rows only and has no state.
 namespace reel {
 
 // ---- drawing classes ------------------------------------------------------------------------------------------------
