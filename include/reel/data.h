@@ -12,4 +12,5 @@
 #include "reel/data/text.h"
 #include "reel/data/tree.h"
 #include "reel/data/vocabulary.h"
+#include "reel/data/word_piece.h"
 #include "reel/data/word_vectors.h"

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lib/data/parse.h"
+#include "lib/data/utf8.h"
 #include "lib/io/source.h"
 #include "reel/data/text.h"
 
@@ -15,27 +16,6 @@ namespace reel::data {
 
 namespace {
 
-/// Where the first character begins that is not UTF-8 (RFC 3629, section 4); the size if there is none.
-size_t first_not_utf8(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  for (size_t at = 0; at < text.size();) {
-    const unsigned first = byte(at), second = byte(at + 1);
-    const size_t more = first < 0x80   ? 0
-                        : first < 0xc2 ? 9
-                        : first < 0xe0 ? 1
-                        : first < 0xf0 ? 2
-                        : first < 0xf5 ? 3
-                                       : 9;
-    const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-    const bool beyond = (first == 0xed && second > 0x9f) || (first == 0xf4 && second > 0x8f);
-    if (more == 9 || overlong || beyond) return at;
-    for (size_t i = 1; i <= more; ++i)
-      if ((byte(at + i) & 0xc0) != 0x80) return at;
-    at += more + 1;
-  }
-  return text.size();
-}
-
 std::string utf8_of_latin1(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -46,11 +26,6 @@ std::string utf8_of_latin1(std::string_view text) {
       (result += static_cast<char>(0xc0 | code >> 6)) += static_cast<char>(0x80 | (code & 0x3f));
   }
   return result;
-}
-
-std::string hex(char c) {
-  const auto code = static_cast<unsigned char>(c);
-  return std::string("0x") + "0123456789abcdef"[code >> 4] + "0123456789abcdef"[code & 15];
 }
 
 }  // namespace

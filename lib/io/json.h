@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lib/io/file.h"
+#include "reel/error.h"
+
+// Settings in small JSON files.
+namespace reel::io {
+
+/// A file that holds an object, whose values are looked up and checked one by one.
+class JsonObject {
+ public:
+  explicit JsonObject(const std::filesystem::path& path) : path_(path.string()) {
+    const InputFile file(path);
+    constexpr int64_t kMost = 1 << 20;
+    REEL_CHECK(file.size() <= kMost, path_, ": ", file.size(), " bytes are no settings, which have at most ", kMost);
+    std::string text(static_cast<size_t>(file.size()), ' ');
+    file.read(text.data(), file.size(), 0);
+    try {
+      object_ = nlohmann::json::parse(text);
+    } catch (const nlohmann::json::exception& error) {
+      reel::detail::fail(path_, ": ", error.what());
+    }
+    REEL_CHECK(object_.is_object(), path_, ": not a JSON object");
+  }
+
+  /// Whether there is a value, which is not null.
+  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
+  /// The value, which is of T's kind, an Error otherwise; `otherwise` if there is none.
+  template <class T>
+  T value(const char* key, const T& otherwise) const {
+    if (!has(key)) return otherwise;
+    const nlohmann::json& found = object_[key];
+    bool right = false;
+    if constexpr (std::is_same_v<T, bool>)
+      right = found.is_boolean();
+    else if constexpr (std::is_same_v<T, int64_t>)
+      right = found.is_number_integer() &&
+              !(found.is_number_unsigned() && found.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
+    else if constexpr (std::is_same_v<T, double>)
+      right = found.is_number();
+    else
+      right = found.is_string();
+    REEL_CHECK(right, path_, ": '", key, "' is of another kind: ", found.dump().substr(0, 100));
+    return found.get<T>();
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  nlohmann::json object_;
+};
+
+}  // namespace reel::io
