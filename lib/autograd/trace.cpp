@@ -48,21 +48,14 @@ std::string describe_stack(const std::vector<void*>& frames) {
 
 // ---- printing the graph ---------------------------------------------------------------------------------------------
 
-namespace {
-
-std::string label(const NodeOutput& output) {
-  return std::string(name_of(output.metadata.dtype)) + " " + output.metadata.shape.to_string();
-}
-
-// Every node behind root, newest first.
-std::vector<Node*> nodes_behind(const Tensor& root) {
-  REEL_CHECK(needs_grad(root), "tape: the tensor has no history");
+std::vector<Node*> nodes_behind(std::span<const Tensor> roots) {
   std::map<uint64_t, Node*, std::greater<>> found;
   std::vector<Node*> stack;
   auto visit = [&](Node* node) {
     if (node && found.emplace(node->sequence, node).second) stack.push_back(node);
   };
-  visit(TensorImpl::of(root)->node);
+  for (const Tensor& root : roots)
+    if (needs_grad(root)) visit(TensorImpl::of(root)->node);
   while (!stack.empty()) {
     Node* node = stack.back();
     stack.pop_back();
@@ -74,12 +67,23 @@ std::vector<Node*> nodes_behind(const Tensor& root) {
   return nodes;
 }
 
+namespace {
+
+std::string label(const NodeOutput& output) {
+  return std::string(name_of(output.metadata.dtype)) + " " + output.metadata.shape.to_string();
+}
+
+std::vector<Node*> nodes_of(const Tensor& root) {
+  REEL_CHECK(needs_grad(root), "tape: the tensor has no history");
+  return nodes_behind({&root, 1});
+}
+
 }  // namespace
 
 std::string tape_to_string(const Tensor& root) {
   std::ostringstream out;
   out.imbue(std::locale::classic());
-  for (Node* node : nodes_behind(root)) {
+  for (Node* node : nodes_of(root)) {
     out << '#' << node->sequence << ' ' << node->name;
     for (uint32_t i = 0; i < node->num_outputs; ++i) out << (i ? ", " : " ") << label(node->outputs()[i]);
     const char* separator = " <- ";
@@ -101,7 +105,7 @@ std::string tape_to_dot(const Tensor& root) {
   std::ostringstream out;
   out.imbue(std::locale::classic());  // another's grouping of digits would make "n1.000" of a node's name
   out << "digraph tape {\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n";
-  for (Node* node : nodes_behind(root)) {
+  for (Node* node : nodes_of(root)) {
     out << "  n" << node->sequence << " [label=\"" << node->name << "\\n" << label(node->outputs()[0]) << "\"];\n";
     for (uint32_t i = 0; i < node->num_inputs && !node->released; ++i) {
       const Edge& edge = node->edges()[i];

@@ -6,41 +6,12 @@
 #include <ostream>
 #include <sstream>
 
-#include "lib/nn/hooks.h"
-#include "reel/autograd.h"
+#include "lib/nn/dry_run.h"
 
 namespace reel::nn {
 namespace {
 
 int64_t bytes_of(const Tensor& tensor) { return tensor.numel() * size_of(tensor.dtype()); }
-
-using internal::ModuleParts;
-
-// Puts a model's modes and buffers back, and takes hooks off.
-class Restore {
- public:
-  explicit Restore(Module& model) : buffers_(model.buffers()) {
-    for (Module* module : model.modules()) modes_.emplace_back(module, module->is_training());
-    for (const Tensor& buffer : buffers_) values_.push_back(buffer.clone());
-  }
-  ~Restore() {
-    for (const auto& [module, hook] : hooks_) module->remove_hook(hook);
-    for (const auto& [module, mode] : modes_) module->train(mode);  // each after those around it
-    NoGrad guard;
-    for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(values_[i]);
-  }
-  Restore(const Restore&) = delete;
-  Restore& operator=(const Restore&) = delete;
-  void hook(Module& module, ForwardHook hook) {
-    if (!ModuleParts::is_layer(module)) return;
-    hooks_.emplace_back(&module, module.register_forward_hook(std::move(hook)));
-  }
-
- private:
-  std::vector<std::pair<Module*, bool>> modes_;
-  std::vector<std::pair<Module*, int64_t>> hooks_;
-  std::vector<Tensor> buffers_, values_;
-};
 
 void note_call(SummaryRow& row, const std::vector<Tensor>& outputs) {
   ++row.calls;
@@ -101,14 +72,13 @@ Summary summarize(Module& model, const std::function<std::vector<Tensor>()>& run
   }
   for (const Tensor& buffer : model.buffers()) summary.buffer_bytes += bytes_of(buffer);
   {
-    Restore restore(model);
+    DryRun dry_run(model);
     NoGrad guard;
-    model.eval();
     for (size_t i = 1; i < named.size(); ++i)
-      restore.hook(*named[i].second,
-                   [row = &summary.rows[i]](Module&, const std::vector<Tensor>&, std::vector<Tensor>& outputs) {
-                     note_call(*row, outputs);
-                   });
+      dry_run.after(*named[i].second,
+                    [row = &summary.rows[i]](Module&, const std::vector<Tensor>&, std::vector<Tensor>& outputs) {
+                      note_call(*row, outputs);
+                    });
     note_call(summary.rows[0], run());
   }
   // Not those of modules with parts that were called, which are counted there.
