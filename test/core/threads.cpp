@@ -17,9 +17,12 @@ void on_threads(int count, const std::function<void(int)>& f) {
 }
 }  // namespace
 
-// Hogwild, as reel/ops/sampled.h describes it: a race on purpose, of this function alone.
+// Hogwild, as reel/ops/sampled.h describes it: a race on purpose, of this function alone. The sanitizer is a library of
+// its own, which must see the symbol.
 #if defined(__SANITIZE_THREAD__)
-extern "C" const char* __tsan_default_suppressions() { return "race:train_without_locks\n"; }
+extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppressions() {
+  return "race:train_without_locks\n";
+}
 #endif
 static void train_without_locks(const Tensor& in, const Tensor& out, int thread) {
   manual_seed(static_cast<uint64_t>(thread));
