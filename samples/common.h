@@ -12,7 +12,7 @@
 
 /// Options that all of them have; a sample derives its own from these.
 struct CommonOptions {
-  std::string data, save, load, checkpoint, device = "cpu";
+  std::string data, save, load, checkpoint, log, device = "cpu";
   double checkpoint_minutes = 10;
   bool evaluate = false;
   int epochs = 10, batch = 1;
@@ -29,6 +29,7 @@ inline void add_common_options(CLI::App& app, CommonOptions& o, const std::strin
                  "keep what the run needs to continue in this .safetensors file, and continue from it if it is there");
   app.add_option("--checkpoint-minutes", o.checkpoint_minutes, "how often within an epoch")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--log", o.log, "write curves to this folder, for tensorboard --logdir");
   app.add_flag("--evaluate", o.evaluate, "do not train")->needs("--load");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--epochs", o.epochs, "passes over the training " + things)->check(CLI::Range(1, 1000000));

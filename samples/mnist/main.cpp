@@ -11,6 +11,7 @@
 #include "reel/reel.h"
 #include "samples/checkpoints.h"
 #include "samples/common.h"
+#include "samples/log.h"
 #include "samples/progress.h"
 
 using namespace reel;
@@ -74,6 +75,7 @@ void train(Classifier& model, const Images& images, const Images& dev, Device de
   Checkpoints checkpoints(o, {{"model", o.model}});
   checkpoints.add("model", model).add("optimizer", adam).add("schedule", schedule).add("data", loader);
   checkpoints.add("totals", totals).add("best", best).resume();
+  Log log(o, loader.epoch());
   while (loader.epoch() < o.epochs) {
     const int64_t epoch = loader.epoch() + 1;
     model.train();
@@ -104,6 +106,7 @@ void train(Classifier& model, const Images& images, const Images& dev, Device de
     std::printf("epoch %2lld  loss %.4f  dev accuracy %.2f %%  %.0f images/s%s\n", static_cast<long long>(epoch),
                 totals.mean(), right, speed, better ? "  best" : "");
     std::fflush(stdout);
+    log.add({{"train/loss", totals.mean()}, {"dev/accuracy", right}, {"train/images per second", speed}}, epoch);
     if (better && !o.save.empty()) save_model(best.state(), o.save);
     totals.reset();
     checkpoints.save();

@@ -13,6 +13,7 @@
 #include "reel/reel.h"
 #include "samples/checkpoints.h"
 #include "samples/common.h"
+#include "samples/log.h"
 #include "samples/progress.h"
 #include "score.h"
 
@@ -236,6 +237,7 @@ void run(Options o) {
     Checkpoints checkpoints(o, alphabet.metadata());
     checkpoints.add("model", model).add("optimizer", adam).add("schedule", schedule).add("data", batches);
     checkpoints.add("totals", totals).add("best", best).resume();
+    Log log(o, batches.epoch());
     while (batches.epoch() < o.epochs) {
       const int64_t epoch = batches.epoch() + 1;
       const double speed = train(model, adam, sentences, rare, o.word_dropout, batches, o.batched, totals, checkpoints);
@@ -246,6 +248,8 @@ void run(Options o) {
       std::printf("epoch %2lld  loss/word %.4f  dev: %s  %5.0f sentences/s%s\n", static_cast<long long>(epoch),
                   totals.mean(), dev.to_string().c_str(), speed, better ? "  best" : "");
       std::fflush(stdout);
+      log.add({{"train/loss", totals.mean()}, {"dev/score", dev.value()}, {"train/sentences per second", speed}},
+              epoch);
       if (better && !o.save.empty()) save_model(best.state(), o.save, alphabet.metadata());
       totals.reset();
       checkpoints.save();

@@ -14,6 +14,7 @@
 #include "reel/reel.h"
 #include "samples/checkpoints.h"
 #include "samples/common.h"
+#include "samples/log.h"
 #include "samples/progress.h"
 
 using namespace reel;
@@ -222,6 +223,7 @@ void run(Options o) {
     Checkpoints checkpoints(o, metadata);
     checkpoints.add("model", model).add("optimizer", adagrad).add("data", batches).add("totals", totals);
     checkpoints.add("best", best).resume();
+    Log log(o, batches.epoch());
     while (batches.epoch() < o.epochs) {
       const int64_t epoch = batches.epoch() + 1;
       const double speed = train(model, adagrad, data.train, batches, o.batched, totals, checkpoints);
@@ -231,6 +233,11 @@ void run(Options o) {
       std::printf("epoch %2lld  loss/node %.4f  dev: %s  %5.0f trees/s%s\n", static_cast<long long>(epoch),
                   totals.mean(), to_string(dev, o.classes).c_str(), speed, better ? "  best" : "");
       std::fflush(stdout);
+      log.add({{"train/loss", totals.mean()},
+               {"dev/root accuracy", dev.root},
+               {"dev/node accuracy", dev.nodes},
+               {"train/trees per second", speed}},
+              epoch);
       if (better && !o.save.empty()) save_model(best.state(), o.save, metadata);
       totals.reset();
       checkpoints.save();

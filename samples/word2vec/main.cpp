@@ -13,6 +13,7 @@
 #include "reel/reel.h"
 #include "samples/checkpoints.h"
 #include "samples/common.h"
+#include "samples/log.h"
 #include "samples/progress.h"
 
 using namespace reel;
@@ -105,6 +106,7 @@ void train(WordModel& model, const Corpus& corpus, const Options& o) {
   Position at;
   Checkpoints checkpoints(o, {{"words", std::to_string(corpus.words.size())}});
   checkpoints.add("model", model).add("position", at).resume();
+  Log log(o, at.round / per_epoch);
   while (at.round < o.epochs * per_epoch) {
     const int64_t epoch = at.round / per_epoch, before = at.words - epoch * corpus.size();
     Progress progress("epoch " + std::to_string(epoch + 1), corpus.size(), "words", before);
@@ -133,6 +135,7 @@ void train(WordModel& model, const Corpus& corpus, const Options& o) {
     std::printf("epoch %2lld  loss %.4f  %.0f words/s\n", static_cast<long long>(epoch + 1), loss,
                 progress.rate(corpus.size()));
     std::fflush(stdout);
+    log.add({{"train/loss", loss}, {"train/words per second", progress.rate(corpus.size())}}, epoch + 1);
     checkpoints.save();
   }
 }

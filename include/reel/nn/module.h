@@ -269,5 +269,31 @@ struct Layer : Module {
   }
 };
 
+namespace internal {
+template <class Derived>
+void as_layer(const Layer<Derived>* layer);
+/// The Tensors of model(inputs[0], inputs[1], …), or of its forward if it is no Layer. An Error if it does not take
+/// that many.
+template <std::derived_from<Module> M>
+std::vector<Tensor> call_with_list(M& model, const std::vector<Tensor>& inputs) {
+  constexpr size_t kMost = 6;
+  std::optional<std::vector<Tensor>> outputs;
+  const auto call = [&]<size_t... i>(std::index_sequence<i...>) {
+    if constexpr (requires { model.forward(inputs[i]...); }) {
+      if constexpr (requires { as_layer(&model); })
+        outputs = collect_tensors(model(inputs[i]...));
+      else
+        outputs = collect_tensors(model.forward(inputs[i]...));
+    }
+  };
+  [&]<size_t... n>(std::index_sequence<n...>) {
+    ((inputs.size() == n ? call(std::make_index_sequence<n>()) : void()), ...);
+  }
+  (std::make_index_sequence<kMost + 1>());
+  if (!outputs) detail::fail(model.name(), ": it cannot be called with ", inputs.size(), " tensors");
+  return *std::move(outputs);
+}
+}  // namespace internal
+
 }  // namespace reel::nn
 #pragma GCC visibility pop
