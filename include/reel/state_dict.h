@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,25 @@ inline const Tensor& StateDict::operator[](std::string_view name) const {
   REEL_CHECK(found, "StateDict: there is no '", name, "'");
   return *found;
 }
+
+/// Which tensors of a StateDict or a file are loaded, under which names, and what may not fit. A pretrained body under
+/// another head: io::load(net, "body.safetensors", {.ignore_mismatched_sizes = true}).
+struct LoadOptions {
+  /// Into a module: names that are missing or not expected are an Error.
+  bool strict = true;
+  /// Into a module: tensors that are given with another shape are left as they are and listed in
+  /// LoadResult::mismatched. Otherwise they are an Error.
+  bool ignore_mismatched_sizes = false;
+  /// Selects the names to load, all if not given. Of a file, the others' data are not read, and may be of types that no
+  /// tensor has: {.keep = [](std::string_view name) { return !name.starts_with("head."); }}
+  std::function<bool(std::string_view name)> keep = {};
+  /// Loads the names that begin with it, and takes it off: {.prefix = "model."} loads "model.fc.weight" as "fc.weight".
+  std::string prefix = {};
+  /// Gives the name to load a tensor as, from its name without the prefix. Two of one name are an Error.
+  std::function<std::string(std::string_view name)> rename = {};
+  /// Compares what is read of a file with its checksums, if it has any, and throws if it is damaged.
+  bool verify = true;
+};
 
 }  // namespace reel
 #pragma GCC visibility pop

@@ -151,11 +151,7 @@ Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions o
   REEL_CHECK(missing.empty() && (unexpected.empty() || !options.strict), file,
              ": the checkpoint does not fit; missing: ", joined(missing), "; unexpected: ", joined(unexpected));
 
-  const auto read = [&](const std::string& part) {
-    StateDict dict = tensors.load([start = part + "."](std::string_view name) { return name.starts_with(start); });
-    for (auto& [name, tensor] : dict) name.erase(0, part.size() + 1);
-    return dict;
-  };
+  const auto read = [&](const std::string& part) { return tensors.load({.prefix = part + "."}); };
   const GeneratorState own_generator = generator_state();
   std::vector<std::pair<const Part*, StateDict>> before;
   before.reserve(parts_.size());

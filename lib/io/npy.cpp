@@ -11,6 +11,7 @@
 
 #include "lib/io/elements.h"
 #include "lib/io/file.h"
+#include "lib/io/load_options.h"
 #include "lib/io/source.h"
 #include "lib/io/zip.h"
 
@@ -262,15 +263,16 @@ StateDict load_npz(const std::filesystem::path& path, const LoadOptions& options
     constexpr std::string_view kEnding = ".npy";
     const std::string what = file.path().string() + ": '" + entry.name.substr(0, 200) + "'";
     const bool is_array = entry.name.ends_with(kEnding);
-    const std::string name = entry.name.substr(0, entry.name.size() - (is_array ? kEnding.size() : 0));
-    if (options.keep && !options.keep(name)) continue;
+    const std::optional<std::string> name = loaded_name(
+        std::string_view(entry.name).substr(0, entry.name.size() - (is_array ? kEnding.size() : 0)), options);
+    if (!name) continue;
     REEL_CHECK(is_array, what, " is not a .npy");
-    REEL_CHECK(names.insert(name).second, what, " appears twice");
+    REEL_CHECK(names.insert(*name).second, what, " appears twice");
     Source source(file, what, entry.begin, entry.end, entry.deflated);
     const Tensor tensor = read(source);
     REEL_CHECK(source.position() == entry.size && source.crc() == entry.crc, what,
                ": its size or checksum is not the one in the directory");
-    tensors.emplace_back(name, tensor);
+    tensors.emplace_back(*name, tensor);
   }
   return tensors;
 } catch (const std::bad_alloc&) {

@@ -13,7 +13,9 @@
 #include <unordered_set>
 
 #include "lib/io/elements.h"
+#include "lib/io/load_options.h"
 #include "lib/io/tensor_file.h"
+#include "lib/io/torch_file.h"
 
 // The safetensors format (https://github.com/huggingface/safetensors#format).
 //
@@ -381,10 +383,13 @@ void check_writable(const std::filesystem::path& path) { const AtomicFile unused
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
-StateDict TensorFile::load(const std::function<bool(std::string_view name)>& keep) const {
+StateDict TensorFile::load(const LoadOptions& options) const {
   StateDict tensors;
+  std::unordered_set<std::string> names;
   for (const TensorEntry& entry : entries_) {
-    if (keep && !keep(entry.name)) continue;
+    const std::optional<std::string> name = loaded_name(entry.name, options);
+    if (!name) continue;
+    if (!names.insert(*name).second) fail_at(entry, "a second tensor becomes ", HeaderReader::quote(*name));
     if (!entry.type) fail_at(entry, "reel has no dtype ", HeaderReader::quote(*entry.dtype));
     const Element element = entry.type->element;
     const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype(), .device = kCPU});
@@ -398,7 +403,7 @@ StateDict TensorFile::load(const std::function<bool(std::string_view name)>& kee
                  HeaderReader::quote(entry.name), ": a bool is ", int{uint8_t(*bad)});
     }
     convert_elements(tensor, element);
-    tensors.emplace_back(entry.name, tensor);
+    tensors.emplace_back(*name, tensor);
   }
   return tensors;
 }
@@ -421,18 +426,23 @@ void TensorFile::verify() const {
 StateDict load(const std::filesystem::path& path, Metadata* metadata) { return load(path, LoadOptions(), metadata); }
 
 StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) try {
+  if (const InputFile input(path); is_torch_file(input)) {
+    if (metadata) metadata->clear();
+    return load_torch(input, options);
+  }
   const TensorFile file(path, options.verify);
-  StateDict tensors = file.load(options.keep);
+  StateDict tensors = file.load(options);
   if (metadata) *metadata = file.metadata();
   return tensors;
 } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc("io::load");
 }
 
-nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options) try {
-  const StateDict tensors = load(path);
-  try {
-    return module.load_state_dict(tensors, options);
+nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, const LoadOptions& options) try {
+  const StateDict tensors = load(path, options);
+  try {  // the names are already those of the module
+    return module.load_state_dict(
+        tensors, {.strict = options.strict, .ignore_mismatched_sizes = options.ignore_mismatched_sizes});
   } catch (const Error& error) {
     reel::detail::fail(path, ": ", error.what());
   }

@@ -1,10 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "lib/io/file.h"
@@ -33,8 +31,8 @@ class TensorFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }
   const Metadata& metadata() const { return metadata_; }  ///< Without the checksums.
   bool has_checksums() const { return has_checksums_; }
-  /// The tensors whose names `keep` selects, all if it is empty.
-  StateDict load(const std::function<bool(std::string_view name)>& keep = {}) const;
+  /// The tensors that the options select, under the names that they give.
+  StateDict load(const LoadOptions& options = {}) const;
   /// Reads all data, and throws if they are not those of the checksums, or if there are none.
   void verify() const;
 

@@ -88,7 +88,7 @@ Directory find_directory(const InputFile& file) {
   directory.bytes = fields.take<uint32_t>();
   directory.begin = fields.take<uint32_t>();
   int64_t limit = end;
-  if (end >= kLocatorSize && (directory.entries == 0xFFFF || directory.bytes == kIn64 || directory.begin == kIn64)) {
+  if (end >= kLocatorSize) {  // some programs write 64-bit fields where they need none
     const std::string locator = read_part(file, end - kLocatorSize, kLocatorSize);
     Fields at64(file, locator, end - kLocatorSize);
     if (at64.take<uint32_t>() == kLocator64) {

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/io/load_options.h"
 #include "lib/nn/hooks.h"
 #include "reel/autograd.h"
 
@@ -412,11 +414,15 @@ StateDict Module::state_dict() const try {
   detail::fail_bad_alloc("state_dict");
 }
 
-LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) try {
+LoadResult Module::load_state_dict(const StateDict& dict, const LoadOptions& options) try {
   std::unordered_map<std::string, Tensor> given;
+  std::vector<std::string> names;  // in the dict's order
   for (const auto& [name, tensor] : dict) {
     REEL_CHECK(tensor.defined(), "load_state_dict: '", name, "' is undefined");
-    REEL_CHECK(given.emplace(name, tensor).second, "load_state_dict: '", name, "' is given twice");
+    const std::optional<std::string> loaded = loaded_name(name, options);
+    if (!loaded) continue;
+    REEL_CHECK(given.emplace(*loaded, tensor).second, "load_state_dict: '", *loaded, "' is given twice");
+    names.push_back(*loaded);
   }
   LoadResult result;
   std::unordered_set<std::string> expected;
@@ -429,18 +435,20 @@ LoadResult Module::load_state_dict(const StateDict& dict, LoadOptions options) t
     const auto found = given.find(path);
     if (found == given.end()) {
       missing.emplace_back(path, tensor);
-    } else if (!(found->second.shape() == tensor.shape())) {
+    } else if (found->second.shape() == tensor.shape()) {
+      copies.emplace_back(tensor, found->second);
+    } else if (options.ignore_mismatched_sizes) {
+      result.mismatched.push_back(path);
+    } else {
       problems += "\n  shape of " + path + ": the module has " + tensor.shape().to_string() + ", given is " +
                   found->second.shape().to_string();
-    } else {
-      copies.emplace_back(tensor, found->second);
     }
   });
   // A shared tensor need be given only once, as safetensors.torch.save_model writes it.
   for (const auto& entry : missing)
     if (std::none_of(copies.begin(), copies.end(), [&](const auto& copy) { return copy.first.is_same(entry.second); }))
       result.missing.push_back(entry.first);
-  for (const auto& [name, tensor] : dict)
+  for (const std::string& name : names)
     if (!expected.contains(name)) result.unexpected.push_back(name);
   if (options.strict && !result.unexpected.empty()) problems = "\n  unexpected: " + list(result.unexpected) + problems;
   if (options.strict && !result.missing.empty()) problems = "\n  missing: " + list(result.missing) + problems;

@@ -74,6 +74,7 @@ constexpr FuzzTarget kTargets[] = {
     {"npy", [](const Path& file) { io::load_npy(file); }},
     {"npz", [](const Path& file) { io::load_npz(file); }},
     {"safetensors", [](const Path& file) { io::load(file); }},
+    {"torch_file", [](const Path& file) { io::load(file, {.verify = false}); }},
     {"tree", read_trees},
     {"vocabulary", read_vocabulary},
     {"word2vec", read_vectors<data::WordVectorFormat::kWord2VecBinary>},

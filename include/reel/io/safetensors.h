@@ -1,16 +1,14 @@
 #pragma once
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
-#include <string_view>
 
 #include "reel/nn/module.h"
 #include "reel/state_dict.h"
 
 #pragma GCC visibility push(default)
 /// Tensors in files of the safetensors format (https://github.com/huggingface/safetensors), which Python's package of
-/// that name reads and writes as well.
+/// that name reads and writes as well. PyTorch's own files are read, too.
 namespace reel::io {
 
 /// Free text that a file carries beside its tensors.
@@ -32,25 +30,23 @@ void save(const nn::Module& module, const std::filesystem::path& path, const Met
 /// work are done.
 void check_writable(const std::filesystem::path& path);
 
-/// Of load and load_npz.
-struct LoadOptions {
-  /// Selects the names to load, all if not given. The others' data are not read, and may be of types that no tensor
-  /// has: io::load(path, {.keep = [](std::string_view name) { return name.starts_with("encoder."); }})
-  std::function<bool(std::string_view name)> keep = {};
-  /// Compares what is read of a file that reel has written with the checksums in its metadata, and throws if it is
-  /// damaged. Files without checksums, and .npz files, which have their own, do not heed it.
-  bool verify = true;
-};
 ///@{
 /// Reads the tensors, in the order of the file's header, onto the CPU. I8, I16 and U16 become int32, U32 becomes int64;
 /// U64 and other types that no tensor has are an Error. The input is validated completely: an Error names the file, the
 /// byte and the tensor where it is malformed, and no more is allocated than the file's size justifies.
+///
+/// A file of PyTorch's torch.save (since 1.6), torch.jit.save or libtorch's torch::save is read as well, whatever it is
+/// called. Its tensors are those in its dicts, lists and modules, by path: "model.fc.weight", "optimizer.state.0.step";
+/// a single one is "0". Numbers and texts beside them are left out. Tensors that share memory in the file do so here.
+/// No code is run: what a pickle would call is compared with a list of names, and anything else, such as a whole module
+/// of Python's, is an Error that names it. The old format, files of big-endian machines and pickles of more than 16 MiB
+/// are refused.
 StateDict load(const std::filesystem::path& path, Metadata* metadata = nullptr);
 StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata = nullptr);
 ///@}
 /// The same, into a module, as Module::load_state_dict: values are cast and moved to the module's device; after an
 /// Error the module is unchanged.
-nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, nn::LoadOptions options = {});
+nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace reel::io
 #pragma GCC visibility pop

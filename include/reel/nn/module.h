@@ -21,14 +21,11 @@ namespace reel::nn {
 
 class Module;
 
-/// What load_state_dict accepts.
-struct LoadOptions {
-  bool strict = true;  ///< Refuse names that are missing or not expected. Wrong shapes are refused always.
-};
-/// What load_state_dict skipped when not strict.
+/// What load_state_dict skipped, where it was allowed to.
 struct LoadResult {
   std::vector<std::string> missing;     ///< Paths of the module that the dict has no tensor for.
-  std::vector<std::string> unexpected;  ///< Names of the dict that the module has no tensor for.
+  std::vector<std::string> unexpected;  ///< Names to be loaded that the module has no tensor for.
+  std::vector<std::string> mismatched;  ///< Paths whose tensor in the dict has another shape.
 };
 
 /// Runs before a module's forward and may replace the Tensors that it is called with.
@@ -123,7 +120,7 @@ class Module {
   /// Copies values (cast, moved to the module's device) into the parameters and buffers. The Error lists every name
   /// that is missing or unexpected and every shape that differs, and leaves the module as it was. For a tensor with
   /// several paths one of them is enough.
-  LoadResult load_state_dict(const StateDict& dict, LoadOptions options = {});
+  LoadResult load_state_dict(const StateDict& dict, const LoadOptions& options = {});
 
   // Hooks run when a Layer is called as a function, layer(x); layer.forward(x) does not run them. Registering one on a
   // module that is no Layer, which has no such call, is an Error. Hooks see the Tensors among the arguments and
@@ -272,19 +269,21 @@ struct Layer : Module {
 namespace internal {
 template <class Derived>
 void as_layer(const Layer<Derived>* layer);
-/// The Tensors of model(inputs[0], inputs[1], …), or of its forward if it is no Layer. An Error if it does not take
-/// that many.
+/// The Tensors of model(inputs…), or of its forward if it is no Layer.
+template <std::derived_from<Module> M, class... Inputs>
+std::vector<Tensor> tensors_of_call(M& model, const Inputs&... inputs) {
+  if constexpr (requires { as_layer(&model); })
+    return collect_tensors(model(inputs...));
+  else
+    return collect_tensors(model.forward(inputs...));
+}
+/// The same with model(inputs[0], inputs[1], …). An Error if it does not take that many.
 template <std::derived_from<Module> M>
 std::vector<Tensor> call_with_list(M& model, const std::vector<Tensor>& inputs) {
   constexpr size_t kMost = 6;
   std::optional<std::vector<Tensor>> outputs;
   const auto call = [&]<size_t... i>(std::index_sequence<i...>) {
-    if constexpr (requires { model.forward(inputs[i]...); }) {
-      if constexpr (requires { as_layer(&model); })
-        outputs = collect_tensors(model(inputs[i]...));
-      else
-        outputs = collect_tensors(model.forward(inputs[i]...));
-    }
+    if constexpr (requires { model.forward(inputs[i]...); }) outputs = tensors_of_call(model, inputs[i]...);
   };
   [&]<size_t... n>(std::index_sequence<n...>) {
     ((inputs.size() == n ? call(std::make_index_sequence<n>()) : void()), ...);

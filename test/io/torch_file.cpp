@@ -1,0 +1,285 @@
+#include <cstring>
+
+#include "lib/io/zip.h"
+#include "reel/io/safetensors.h"
+#include "reel/nn.h"
+#include "reel/ops.h"
+#include "reel/random.h"
+#include "test/support/folder.h"
+#include "test/support/pch.h"
+
+using namespace reel;
+using namespace std::string_literals;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kTorch = "test/reference/torch";  // written by PyTorch, see test/reference/torch_files.py
+
+struct Net : nn::Module {
+  nn::Linear fc{*this, "fc", 3, 2};
+  nn::BatchNorm1d norm{*this, "norm", 2};
+};
+
+// The parameters and statistics of `net` are 0, 1, 2, … in this order.
+void check_numbered(const std::vector<Tensor>& tensors) {
+  int64_t first = 0;
+  for (const Tensor& x : tensors) {
+    CHECK(equal(x.detach().flatten(), arange(first, first + x.numel()).to(x.dtype())));
+    first += x.numel();
+  }
+}
+
+// A zip file as torch.save writes it, with this pickle and storages "0", "1", ….
+fs::path archive(const Folder& folder, const std::string& pickle, const std::vector<std::string>& storages = {},
+                 const std::string& order = "little", bool deflate = false) {
+  const fs::path path = folder / "x.pt";
+  io::AtomicFile file(path);
+  io::ZipWriter zip(file, deflate);
+  const auto add = [&](const std::string& name, const std::string& bytes) {
+    zip.add("x/" + name, {std::span<const char>(bytes)});
+  };
+  add("data.pkl", pickle), add("byteorder", order);
+  for (size_t i = 0; i < storages.size(); ++i) add("data/" + std::to_string(i), storages[i]);
+  zip.finish(), file.commit();
+  return path;
+}
+
+// Pickles, as text.
+std::string text(const std::string& s) {
+  const auto length = static_cast<uint32_t>(s.size());
+  return "X" + std::string(reinterpret_cast<const char*>(&length), 4) + s;
+}
+std::string number(int32_t n) { return "J" + std::string(reinterpret_cast<const char*>(&n), 4); }
+std::string numbers(const std::vector<int32_t>& list) {
+  std::string all = "(";
+  for (const int32_t n : list) all += number(n);
+  return all + "t";
+}
+std::string storage(int32_t elements, const std::string& type = "FloatStorage", const std::string& key = "0") {
+  return "(" + text("storage") + "ctorch\n" + type + "\n" + text(key) + text("cpu") + number(elements) + "tQ";
+}
+std::string tensor_of(const std::string& storage, int32_t offset, const std::vector<int32_t>& sizes,
+                      const std::vector<int32_t>& strides) {
+  return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(offset) + numbers(sizes) + numbers(strides) +
+         "\x89)tR";
+}
+std::string pickle(const std::string& value) { return "\x80\x02" + value + "."; }
+std::string dict(const std::string& items) { return "}(" + items + "u"; }
+
+}  // namespace
+
+TEST_CASE("a state_dict that torch.save has written is loaded into a module", "[cpu]") {
+  for (const char* name : {"state_dict.pt", "protocol4.pt", "script.pt"}) {
+    INFO(name);
+    nn::Sequential net(nn::Linear(3, 2), nn::BatchNorm1d(2));
+    io::load(net, kTorch / name);
+    std::vector<Tensor> all;
+    for (const auto& [path, tensor] : net.state_dict()) all.push_back(tensor);
+    REQUIRE(all.size() == 7);
+    check_numbered(all);
+  }
+}
+
+TEST_CASE("a module that libtorch has saved is loaded", "[cpu]") {
+  Net net;
+  io::load(net, kTorch / "libtorch.pt");
+  check_numbered(net.parameters());
+  CHECK(equal(net.norm.running_var, ones({2})));
+}
+
+TEST_CASE("tensors of nested dicts and lists have paths", "[cpu]") {
+  const StateDict all = io::load(kTorch / "checkpoint.pt");
+  CHECK(all["model.0.weight"].shape() == Shape{2, 3});
+  CHECK(all["optimizer.state.0.exp_avg"].shape() == Shape{2, 3});
+  CHECK(all["list.0"].item<float>() == 1);
+  CHECK(all["list.1.0"].item<float>() == 0);
+  CHECK_FALSE(all.contains("epoch"));
+  nn::Sequential net(nn::Linear(3, 2), nn::BatchNorm1d(2));
+  CHECK_THROWS_WITH(io::load(net, kTorch / "checkpoint.pt"), Contains("unexpected: model.0.weight"));
+  io::load(net, kTorch / "checkpoint.pt", {.prefix = "model."});
+  check_numbered({net.get_parameter("0.weight"), net.get_parameter("0.bias")});
+
+  const StateDict one = io::load(kTorch / "tensor.pt");
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].first == "0");
+  CHECK(equal(one[0].second, arange(6).to(kFloat32).view({2, 3})));
+}
+
+TEST_CASE("tensors of every type and layout that torch.save writes are read", "[cpu]") {
+  const StateDict all = io::load(kTorch / "kinds.pt");
+  const Tensor grid = arange(12).to(kFloat32).view({3, 4});
+  CHECK(equal(all["grid"], grid));
+  CHECK(equal(all["transposed"], grid.t()));
+  CHECK(equal(all["row"], grid[1]));
+  CHECK(equal(all["columns"], grid.index({Slice(), Slice(1, {}, 2)})));
+  CHECK(all["empty"].shape() == Shape{0, 3});
+  CHECK(all["scalar"].shape() == Shape{});
+  CHECK(all["scalar"].item<float>() == 2.5f);
+  CHECK(equal(all["expanded"], ones({4})));
+  CHECK(equal(all["bool"], tensor({true, false})));
+  for (const char* name : {"int8", "int16", "int32"}) {
+    INFO(name);
+    CHECK(all[name].dtype() == kInt32);
+    CHECK(all[name].item<int32_t>() == -3);
+  }
+  CHECK(all["int64"].item<int64_t>() == -(int64_t{1} << 40));
+  CHECK(all["uint8"].item<uint8_t>() == 250);
+  CHECK(all["bfloat16"].dtype() == kBFloat16);
+  CHECK(all["float16"].dtype() == kFloat16);
+  CHECK(equal(all["float16"].to(kFloat32), full({2}, 1.5)));
+  CHECK(all["float64"].to_vector<double>() == std::vector{0.1, 0.1});
+  CHECK(equal(all["parameter"], ones({2})));
+  Tensor(all["row"]).fill_(7);  // memory is shared as it was
+  CHECK(equal(all["grid"][1], full({4}, 7.0)));
+
+  const auto good = [](std::string_view name) { return name == "good"; };
+  CHECK(io::load(kTorch / "odd.pt", {.keep = good}).size() == 1);
+  CHECK_THROWS_WITH(io::load(kTorch / "odd.pt"), Contains("'odd' is a tensor of a kind that reel does not have"));
+  CHECK_THROWS_WITH(io::load(kTorch / "odd.pt", {.prefix = "complex"}),
+                    Contains("'complex': reel has no dtype for a torch.ComplexFloatStorage"));
+}
+
+TEST_CASE("pickles that would run code, and files of other kinds, are refused by name", "[cpu]") {
+  const Folder folder;
+  CHECK_THROWS_WITH(io::load(kTorch / "module.pt"),
+                    Contains("the file wants to run torch.nn.modules.container.Sequential, which is refused"));
+  CHECK_THROWS_WITH(io::load(kTorch / "legacy.pt"), Contains("the old format of torch.save"));
+  CHECK_THROWS_WITH(io::load(archive(folder, pickle("cos\nsystem\n(" + text("true") + "tR"))),
+                    Contains("x/data.pkl': byte 2: the file wants to run os.system, which is refused"));
+  CHECK_THROWS_WITH(io::load(archive(folder, "\x80\x04" + text("os") + text("system") + "\x93.")),
+                    Contains("os.system"));
+  CHECK_THROWS_WITH(io::load("test/reference/numpy/stored.npz"), Contains("load_npz reads those of NumPy"));
+  CHECK_THROWS_WITH(io::load(archive(folder, pickle("N"), {}, "big")), Contains("files of big-endian machines"));
+  CHECK_THROWS_WITH(io::load(archive(folder, pickle("N"), {}, "little", true)), Contains("is compressed"));
+  CHECK_THROWS_WITH(io::load(archive(folder, "\x80\x01N.")), Contains("protocol 1 of pickle is not read"));
+  CHECK(io::load(archive(folder, pickle("N"))).empty());
+}
+
+TEST_CASE("tensors that lie outside of their storage are refused", "[cpu]") {
+  const Folder folder;
+  const std::string six(24, '\0');
+  const auto load = [&](const std::string& value, const std::vector<std::string>& storages) {
+    return io::load(archive(folder, pickle(dict(text("w") + value)), storages));
+  };
+  CHECK(load(tensor_of(storage(6), 0, {2, 3}, {3, 1}), {six})["w"].shape() == Shape{2, 3});
+  for (const auto& [offset, sizes, strides] :
+       std::vector<std::tuple<int32_t, std::vector<int32_t>, std::vector<int32_t>>>{{1, {2, 3}, {3, 1}},
+                                                                                    {0, {2, 4}, {3, 1}},
+                                                                                    {0, {2, 3}, {4, 1}},
+                                                                                    {6, {1}, {1}},
+                                                                                    {0, {2}, {INT32_MAX}},
+                                                                                    {0, {4, 4}, {1, 1}}}) {
+    INFO(Shape(std::vector<int64_t>(sizes.begin(), sizes.end())));
+    CHECK_THROWS_WITH(load(tensor_of(storage(6), offset, sizes, strides), {six}),
+                      Contains("lies outside of its storage of 6 elements"));
+  }
+  CHECK_THROWS_WITH(load(tensor_of(storage(6), -1, {1}, {1}), {six}), Contains("no whole number from 0 on"));
+  CHECK_THROWS_WITH(load(tensor_of(storage(6), 0, {2}, {1, 1}), {six}), Contains("1 sizes and 2 strides"));
+  CHECK_THROWS_WITH(load(tensor_of(storage(6), 0, std::vector<int32_t>(9, 1), std::vector<int32_t>(9, 1)), {six}),
+                    Contains("at most 8"));
+  CHECK_THROWS_WITH(load(tensor_of(storage(7), 0, {1}, {1}), {six}),
+                    Contains("has 24 bytes in the file, not 7 elements"));
+  CHECK_THROWS_WITH(load(tensor_of(storage(6, "FloatStorage", "../1"), 0, {1}, {1}), {six}),
+                    Contains("data/../1, is not in the file"));
+  CHECK_THROWS_WITH(load(tensor_of(storage(6, "QInt8Storage"), 0, {1}, {1}), {six}), Contains("torch.QInt8Storage"));
+  CHECK_THROWS_WITH(load(tensor_of(storage(2, "BoolStorage"), 0, {2}, {1}), {"\1\2"}), Contains("a bool is 2"));
+  CHECK_THROWS_WITH(load(storage(6), {six}), Contains("'w' is a bare storage"));
+  // A small file with a large tensor takes no memory; as many copies as it likes to have do not pass.
+  CHECK(load(tensor_of(storage(6), 0, {1 << 30, 6}, {0, 1}), {six})["w"].numel() == int64_t{6} << 30);
+  std::string many;
+  const std::string large(1 << 20, '\0');
+  for (int i = 0; i < 100; ++i)
+    many += text("w" + std::to_string(i)) + tensor_of(storage(1 << 18), 0, {1 << 9, 1 << 9}, {1, 1 << 9});
+  CHECK_THROWS_WITH(io::load(archive(folder, pickle(dict(many)), {large})), Contains("far more memory than the file"));
+}
+
+TEST_CASE("malformed pickles end with an error", "[cpu]") {
+  const Folder folder;
+  const auto error = [&](const std::string& bytes, const std::string& message) {
+    INFO(message);
+    CHECK_THROWS_WITH(io::load(archive(folder, bytes)), Contains(message));
+  };
+  error("", "ends inside an opcode");
+  error("\x80\x02N", "ends inside an opcode");
+  error(pickle("X\xff\xff\xff\xff"), "ends inside an opcode");
+  error(pickle(""), "ends with 0 values");
+  error(pickle("NN"), "ends with 2 values");
+  error(pickle("N") + "N", "bytes after the end");
+  error(pickle("t"), "no mark on the stack");
+  error(pickle("\x86"), "fewer values on the stack");
+  error(pickle("(N\x86"), "fewer values on the stack");  // what stands below a mark is out of reach
+  error(pickle("N(a"), "fewer values on the stack");
+  error(pickle("h\7"), "memo 7 has not been written");
+  error(pickle("NNa"), "items for what is no list");
+  error(pickle(")Na"), "items for what is no list");
+  error(pickle("N(NNu"), "items for what is no dict");
+  error(pickle("}(Nu"), "a key without a value");
+  error(pickle("N)R"), "a call of what is no function");
+  error(pickle("ctorch\nSize\nNR"), "without a tuple of arguments");
+  error(pickle("NNb"), "a state for what is no object");
+  error(pickle("ctorch"), "ends inside a name");
+  error(pickle("I1\n"), "opcode 73 is not one of a state_dict's pickle");
+  error(pickle(dict("NN")), "a key that is neither text nor a whole number");
+  error(pickle("ctorch._utils\n_rebuild_tensor_v2\n)R"), "with 0 arguments");
+  error(pickle("]q\0h\0a"s), "levels of dicts and lists");  // a list in itself
+  std::string deep = ")";
+  for (int i = 0; i < 1000; ++i) deep += "\x85";
+  error(pickle(deep), "levels of dicts and lists");
+  std::string doubling = "N";  // 2^60 paths to one value
+  for (int i = 0; i < 60; ++i) doubling += "q"s + static_cast<char>(i) + "h" + static_cast<char>(i) + "\x86";
+  error(pickle(doubling), "refers to its own parts over and over");
+  error(pickle(dict(text("a") + tensor_of(storage(0), 0, {0}, {1}) + text("a") + tensor_of(storage(0), 0, {0}, {1}))),
+        "is not in the file");
+}
+
+TEST_CASE("damaged weights in a .pt file are noticed", "[cpu]") {
+  const Folder folder;
+  std::string bytes = contents(kTorch / "tensor.pt");
+  const float five = 5;
+  const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&five), 4));
+  REQUIRE(at != std::string::npos);
+  bytes[at] ^= 1;
+  write(folder / "x.pt", bytes);
+  CHECK_THROWS_WITH(io::load(folder / "x.pt"), Contains("its data are damaged"));
+  CHECK(io::load(folder / "x.pt", {.verify = false}).size() == 1);
+}
+
+TEST_CASE("a model takes what fits of a file, under other names", "[cpu]") {
+  const Folder folder;
+  manual_seed(1);
+  Net pretrained, net;
+  io::save(pretrained, folder / "x");
+  StateDict renamed;
+  for (const auto& [name, tensor] : pretrained.state_dict()) renamed.emplace_back("body." + name, tensor);
+  io::save(renamed, folder / "body");
+
+  CHECK_THROWS_WITH(io::load(net, folder / "body"), Contains("unexpected: body.fc.weight"));
+  io::load(net, folder / "body", {.prefix = "body."});
+  CHECK(equal(net.fc.weight, pretrained.fc.weight));
+
+  struct Other : nn::Module {
+    nn::Linear dense{*this, "dense", 3, 2};
+    nn::BatchNorm1d norm{*this, "norm", 4};
+  } other;
+  const auto as_dense = [](std::string_view name) {
+    return name.starts_with("fc.") ? "dense." + std::string(name.substr(3)) : std::string(name);
+  };
+  CHECK_THROWS_WITH(io::load(other, folder / "x", {.rename = as_dense}),
+                    Contains("shape of norm.weight: the module has [4], given is [2]"));
+  const nn::LoadResult result = io::load(other, folder / "x", {.ignore_mismatched_sizes = true, .rename = as_dense});
+  CHECK(equal(other.dense.weight, pretrained.fc.weight));
+  CHECK(result.mismatched ==
+        std::vector<std::string>{"norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"});
+  CHECK(result.missing.empty());
+  CHECK(other.load_state_dict(pretrained.state_dict(), {.strict = false, .prefix = "nothing."}).missing.size() == 7);
+  CHECK(other
+            .load_state_dict(pretrained.state_dict(),
+                             {.strict = false, .keep = [](std::string_view name) { return name == "fc.bias"; }})
+            .unexpected == std::vector<std::string>{"fc.bias"});
+  const auto same = [](std::string_view) { return std::string("same"); };
+  CHECK_THROWS_WITH(io::load(folder / "x", {.rename = same}), Contains("a second tensor becomes 'same'"));
+  CHECK_THROWS_WITH(other.load_state_dict(pretrained.state_dict(), {.rename = same}),
+                    Contains("'same' is given twice"));
+}
