@@ -2,6 +2,7 @@
 #include "reel/nn/activation.h"
 #include "reel/nn/attention.h"
 #include "reel/nn/bert.h"
+#include "reel/nn/check.h"
 #include "reel/nn/container.h"
 #include "reel/nn/conv.h"
 #include "reel/nn/crf.h"

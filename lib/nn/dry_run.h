@@ -1,7 +1,9 @@
 #pragma once
+#include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "lib/autograd/tape.h"
 #include "lib/nn/hooks.h"
 #include "reel/autograd.h"
 
@@ -39,6 +41,42 @@ class DryRun {
   std::vector<std::pair<Module*, bool>> modes_;
   std::vector<std::pair<Module*, int64_t>> hooks_;
   std::vector<Tensor> buffers_, values_;
+};
+
+/// Which module's call has recorded an op, for as long as the run lasts.
+class CallRecorder {
+ public:
+  CallRecorder(DryRun& run, Module& model) {
+    for (Module* module : model.modules()) {
+      if (module == &model) continue;
+      run.before(*module, [this](Module& called, std::vector<Tensor>&) {
+        open_.push_back(calls_.size());
+        calls_.push_back({next_sequence(), 0, &called});
+      });
+      run.after(*module, [this](Module&, const std::vector<Tensor>&, std::vector<Tensor>&) {
+        calls_[open_.back()].end = next_sequence();
+        open_.pop_back();
+      });
+    }
+  }
+  CallRecorder(const CallRecorder&) = delete;
+  CallRecorder& operator=(const CallRecorder&) = delete;
+
+  /// The innermost module whose call recorded the op of that number; nullptr for the model itself.
+  const Module* caller_of(uint64_t sequence) const {
+    const Module* caller = nullptr;
+    for (const Call& call : calls_)  // the last one that has it is the innermost
+      if (call.begin <= sequence && sequence < call.end) caller = call.module;
+    return caller;
+  }
+
+ private:
+  struct Call {
+    uint64_t begin, end;  // numbers of ops: later ones are greater
+    const Module* module;
+  };
+  std::vector<Call> calls_;
+  std::vector<size_t> open_;  // of calls_
 };
 
 }  // namespace reel::nn::internal

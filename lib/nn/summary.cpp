@@ -6,7 +6,7 @@
 #include <ostream>
 #include <sstream>
 
-#include "lib/nn/dry_run.h"
+#include "lib/nn/check.h"
 
 namespace reel::nn {
 namespace {
@@ -50,7 +50,7 @@ std::string shapes(const SummaryRow& row) {
 
 namespace internal {
 
-Summary summarize(Module& model, const std::function<std::vector<Tensor>()>& run) {
+Summary summarize(Module& model, const std::vector<Tensor>& inputs, const std::function<std::vector<Tensor>()>& run) {
   Summary summary;
   std::vector<Tensor> seen;
   const auto named = model.named_modules();
@@ -73,13 +73,16 @@ Summary summarize(Module& model, const std::function<std::vector<Tensor>()>& run
   for (const Tensor& buffer : model.buffers()) summary.buffer_bytes += bytes_of(buffer);
   {
     DryRun dry_run(model);
-    NoGrad guard;
+    EnableGrad guard;
+    const CallRecorder calls(dry_run, model);
     for (size_t i = 1; i < named.size(); ++i)
       dry_run.after(*named[i].second,
                     [row = &summary.rows[i]](Module&, const std::vector<Tensor>&, std::vector<Tensor>& outputs) {
                       note_call(*row, outputs);
                     });
-    note_call(summary.rows[0], run());
+    const std::vector<Tensor> outputs = run();
+    note_call(summary.rows[0], outputs);
+    summary.unregistered = check_graph(model, inputs, outputs, calls).unregistered;
   }
   // Not those of modules with parts that were called, which are counted there.
   const std::vector<SummaryRow>& rows = summary.rows;
@@ -115,6 +118,7 @@ std::string Summary::to_string() const {
   out << "parameters: " << with_commas(parameters) << " (" << with_commas(trainable) << " trainable), "
       << readable_bytes(parameter_bytes) << "\n"
       << "buffers: " << readable_bytes(buffer_bytes) << ", outputs: " << readable_bytes(output_bytes) << "\n";
+  if (!unregistered.empty()) out << Check{.unregistered = unregistered, .unused = {}};
   return std::move(out).str();
 }
 

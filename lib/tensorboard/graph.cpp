@@ -13,19 +13,13 @@
 namespace reel::tensorboard {
 namespace {
 
-using nn::internal::DryRun;
+using nn::internal::CallRecorder, nn::internal::DryRun;
 
 // TensorBoard groups what "/" separates, as modules are by "." in paths.
 std::string scope_of(std::string path) {
   std::replace(path.begin(), path.end(), '.', '/');
   return path;
 }
-
-// The ops that a call of a module has recorded: by their numbers, of which later ones are greater.
-struct Call {
-  uint64_t begin, end;
-  std::string scope;
-};
 
 class Graph {
  public:
@@ -34,15 +28,13 @@ class Graph {
     for (size_t i = 0; i < inputs.size(); ++i) name_leaf(inputs[i], "input_" + std::to_string(i), "Input");
   }
 
-  void add_ops(const std::vector<Tensor>& outputs, const std::vector<Call>& calls) {
+  void add_ops(const std::vector<Tensor>& outputs, const CallRecorder& calls) {
     auto nodes = nodes_behind(outputs);
     std::reverse(nodes.begin(), nodes.end());
     int number = 0;
     for (const Node* node : nodes) {
-      std::string scope;
-      for (const Call& call : calls)  // the last one that has it is the innermost
-        if (call.begin <= node->sequence && node->sequence < call.end) scope = call.scope + "/";
-      ops_[node] = scope + node->name + "_" + std::to_string(number++);
+      const nn::Module* const caller = calls.caller_of(node->sequence);
+      ops_[node] = (caller ? scope_of(caller->path()) + "/" : "") + node->name + "_" + std::to_string(number++);
     }
     for (Node* node : nodes) {
       std::vector<std::string> sources;
@@ -110,25 +102,10 @@ std::string graph_of(nn::Module& model, const std::vector<Tensor>& inputs,
     REEL_CHECK(input.defined(), "add_graph: input ", leaves.size(), " is undefined");
     leaves.push_back(input.is_floating_point() ? input.detach().requires_grad_() : input);
   }
-  std::vector<Call> calls;
-  std::vector<Tensor> outputs;
-  {
-    DryRun dry_run(model);
-    EnableGrad guard;
-    std::vector<size_t> open;
-    for (const auto& [path, module] : model.named_modules()) {
-      if (path.empty()) continue;
-      dry_run.before(*module, [&, path = path](nn::Module&, std::vector<Tensor>&) {
-        open.push_back(calls.size());
-        calls.push_back({next_sequence(), 0, scope_of(path)});
-      });
-      dry_run.after(*module, [&](nn::Module&, const std::vector<Tensor>&, std::vector<Tensor>&) {
-        calls[open.back()].end = next_sequence();
-        open.pop_back();
-      });
-    }
-    outputs = run(leaves);
-  }
+  DryRun dry_run(model);
+  EnableGrad guard;
+  const CallRecorder calls(dry_run, model);
+  const std::vector<Tensor> outputs = run(leaves);
   Graph graph(model, leaves);
   graph.add_ops(outputs, calls);
   return std::move(graph).finish();

@@ -27,36 +27,31 @@ struct SummaryRow {
 
 /// What summary() finds.
 struct Summary {
-  std::vector<SummaryRow> rows;   ///< The model first, each module before those in it.
-  int64_t parameters = 0;         ///< Elements of all parameters.
-  int64_t trainable = 0;          ///< Those that require grad.
-  int64_t parameter_bytes = 0;    ///< Of all parameters.
-  int64_t buffer_bytes = 0;       ///< Of all buffers.
-  int64_t output_bytes = 0;       ///< Of the modules in which no others were called.
+  std::vector<SummaryRow> rows;  ///< The model first, each module before those in it.
+  int64_t parameters = 0;        ///< Elements of all parameters.
+  int64_t trainable = 0;         ///< Those that require grad.
+  int64_t parameter_bytes = 0;   ///< Of all parameters.
+  int64_t buffer_bytes = 0;      ///< Of all buffers.
+  int64_t output_bytes = 0;      ///< Of the modules in which no others were called.
+  /// Tensors that the results depend on and that training would not change: see Check::unregistered.
+  std::vector<std::string> unregistered;
   std::string to_string() const;  ///< A table.
 };
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, const Summary& summary);
 
 namespace internal {
-Summary summarize(Module& model, const std::function<std::vector<Tensor>()>& run);
+Summary summarize(Module& model, const std::vector<Tensor>& inputs, const std::function<std::vector<Tensor>()>& run);
 }  // namespace internal
 
-/// Runs model(inputs…) once, in evaluation mode and without recording, and lists its modules with their parameters and
-/// outputs. The model's modes and buffers are restored.
+/// Runs model(inputs…) once, in evaluation mode, and lists its modules with their parameters and outputs, and layers
+/// that were not registered. The model's modes and buffers are restored.
 ///
 ///   std::cout << nn::summary(net, zeros({1, 784}));
 template <std::derived_from<Module> M, class... Inputs>
 Summary summary(M& model, const Inputs&... inputs) {
-  return internal::summarize(model, [&]() -> std::vector<Tensor> {
-    if constexpr (requires { model(inputs...); }) {
-      const auto outputs = model(inputs...);
-      return internal::collect_tensors(outputs);
-    } else {
-      const auto outputs = model.forward(inputs...);
-      return internal::collect_tensors(outputs);
-    }
-  });
+  return internal::summarize(model, internal::collect_tensors(inputs...),
+                             [&] { return internal::tensors_of_call(model, inputs...); });
 }
 
 }  // namespace reel::nn
