@@ -26,20 +26,29 @@ struct TensorOptions;
 
 // ---- indexing -------------------------------------------------------------------------------------------------------
 
+struct NoneIndex {};                       ///< The type of kNone.
+struct EllipsisIndex {};                   ///< The type of kEllipsis.
+inline constexpr NoneIndex kNone;          ///< A new dimension of size 1, Python's None; no bound, in a Slice.
+inline constexpr EllipsisIndex kEllipsis;  ///< As many full slices as are needed, Python's `...`.
+
+/// A bound of a Slice: a number, or {} or kNone for none.
+struct SliceBound {
+  SliceBound() = default;   ///< None.
+  SliceBound(NoneIndex) {}  ///< None.
+  template <std::convertible_to<std::optional<int64_t>> Number>
+  SliceBound(Number number_) : number(number_) {}  ///< An integer, or a std::optional of one.
+  std::optional<int64_t> number;                   ///< What was given.
+};
 /// Python's start:stop:step. Negative bounds count from the end; bounds are clipped to the size; step is positive.
 struct Slice {
   std::optional<int64_t> start;  ///< The first position; 0 if absent.
   std::optional<int64_t> stop;   ///< Past the last position; the size if absent.
   int64_t step = 1;              ///< From one position to the next.
   Slice() = default;             ///< Everything.
-  /// Slice(1, -1), Slice({}, 3), Slice(0, {}, 2)
-  Slice(std::optional<int64_t> start_, std::optional<int64_t> stop_, int64_t step_ = 1)
-      : start(start_), stop(stop_), step(step_) {}
+  /// Slice(1, -1), Slice({}, 3), Slice(kNone, 3), Slice(0, {}, 2)
+  Slice(SliceBound start_, SliceBound stop_, int64_t step_ = 1)
+      : start(start_.number), stop(stop_.number), step(step_) {}
 };
-struct NoneIndex {};                       ///< The type of kNone.
-struct EllipsisIndex {};                   ///< The type of kEllipsis.
-inline constexpr NoneIndex kNone;          ///< A new dimension of size 1, Python's None.
-inline constexpr EllipsisIndex kEllipsis;  ///< As many full slices as are needed, Python's `...`.
 
 struct TensorIndex;
 

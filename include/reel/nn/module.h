@@ -60,6 +60,13 @@ class Module {
   Module& operator=(Module&&) = delete;
   virtual ~Module();
 
+  /// Does not compile, and says why: a Layer has the call, which runs hooks.
+  template <class... Args>
+  void operator()(Args&&...) const {
+    static_assert(sizeof...(Args) > 1000,
+                  "a plain nn::Module is not called: derive from nn::Layer<Net> for net(x), or write net.forward(x)");
+  }
+
   /// Makes `child`, which has no parent yet, a part of this module. The name must be non-empty, unique in this module
   /// and without '.', or the call throws. The child must live as long as it is used through here; a child that is
   /// destroyed is unregistered.
@@ -98,6 +105,17 @@ class Module {
     REEL_CHECK(module, "Module::as: ", path(), path().empty() ? "" : " ", "is a ", name());
     return *module;
   }
+  ///@{
+  /// The same, nullptr if it has another: if (auto* fc = module.try_as<nn::Linear>()) init::zeros_(fc->weight);
+  template <class M>
+  M* try_as() {
+    return dynamic_cast<M*>(this);
+  }
+  template <class M>
+  const M* try_as() const {
+    return dynamic_cast<const M*>(this);
+  }
+  ///@}
   /// Where this module is in the largest one that it is part of: "encoder.cell", "" for one that is no part.
   std::string path() const;
 

@@ -106,6 +106,17 @@ struct Sequential : Layer<Sequential> {
     append(std::move(name), std::move(f), nullptr);
     return *this;
   }
+  ///@{
+  /// The same as add(), under its name in libtorch.
+  template <SequentialItem Item>
+  Sequential& push_back(Item&& item) {
+    return add(std::forward<Item>(item));
+  }
+  template <class Item>
+  Sequential& push_back(std::string name, Item&& item) {
+    return add(std::move(name), std::forward<Item>(item));
+  }
+  ///@}
   /// Takes over the steps of another, which are named by their new positions.
   Sequential& extend(Sequential&& other);
 

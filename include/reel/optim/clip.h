@@ -1,4 +1,5 @@
 #pragma once
+#include <initializer_list>
 #include <span>
 
 #include "reel/tensor.h"
@@ -12,6 +13,10 @@ namespace reel::optim {
 /// unless the parameters are on several devices. norm_type is positive or infinity. A norm of NaN makes all gradients
 /// NaN. Sparse gradients stay sparse. A parameter that is given twice counts once.
 Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, double norm_type = 2);
+/// The same for parameters that are named one by one: clip_grad_norm({w, b}, 1).
+inline Tensor clip_grad_norm(std::initializer_list<Tensor> parameters, double max_norm, double norm_type = 2) {
+  return clip_grad_norm(std::span(parameters.begin(), parameters.size()), max_norm, norm_type);
+}
 
 /// Clamps every element of the gradients to [-clip_value, clip_value], in place.
 void clip_grad_value(std::span<const Tensor> parameters, double clip_value);

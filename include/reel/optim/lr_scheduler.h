@@ -75,6 +75,9 @@ class StepLR : public LRScheduler {
  public:
   /// Sets the rates of epoch 0. Options out of range are an Error.
   StepLR(Optimizer& optimizer, StepLROptions options);
+  /// The same: StepLR(sgd, 30, 0.1).
+  StepLR(Optimizer& optimizer, int64_t step_size, double gamma = 0.1)
+      : StepLR(optimizer, StepLROptions{.step_size = step_size, .gamma = gamma}) {}
 
  private:
   double rate(int group) override;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -151,9 +152,23 @@ class Optimizer {
 template <class Options>
 class OptimizerWith : public Optimizer {
  public:
+  /// A group of parameters with options of its own.
+  struct ParamGroup {
+    std::vector<Tensor> parameters;  ///< Floating-point leaves.
+    Options options = {};            ///< Theirs.
+  };
+
   /// One group of parameters. What cannot be trained, and an option out of range, is an Error.
   explicit OptimizerWith(std::vector<Tensor> parameters, Options options = {}) {
     add_param_group(std::move(parameters), options);
+  }
+  /// The same with the defaults but for the learning rate: SGD(net.parameters(), 0.1).
+  template <class Number>
+  requires std::is_arithmetic_v<Number> OptimizerWith(std::vector<Tensor> parameters, Number lr)
+      : OptimizerWith(std::move(parameters), with_lr(static_cast<double>(lr))) {}
+  /// Several groups: Adam adam({{body.parameters(), {.lr = 1e-5}}, {head.parameters(), {.lr = 1e-3}}}).
+  explicit OptimizerWith(std::vector<ParamGroup> groups) {
+    for (ParamGroup& group : groups) add_param_group(std::move(group.parameters), group.options);
   }
   /// Adds parameters with options of their own.
   void add_param_group(std::vector<Tensor> parameters, Options options) try {
@@ -179,6 +194,11 @@ class OptimizerWith : public Optimizer {
   }
 
  private:
+  static Options with_lr(double lr) {
+    Options options;
+    options.lr = lr;
+    return options;
+  }
   static void check(Options options) {
     for (const OptionField& field : options.fields()) field.check();
     if constexpr (requires { options.check(); }) options.check();
