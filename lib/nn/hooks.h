@@ -39,6 +39,8 @@ struct ModuleParts {
   using Entry = Module::Entry;
   static std::vector<Entry>& entries(Module& module) { return module.entries_; }
   static const std::vector<Entry>& entries(const Module& module) { return module.entries_; }
+  static Module*& parent(Module& module) { return module.parent_; }
+  static const Module* parent(const Module& module) { return module.parent_; }
   static bool is_layer(const Module& module) { return module.is_layer(); }
   static std::string label(const Module& module) { return module.label(); }
   static int64_t rank_with_rows(const Module& module) { return module.rank_with_rows(); }

@@ -185,6 +185,22 @@ void Module::unregister_module(Module& child) {
   child.parent_ = nullptr;
 }
 
+namespace internal {
+
+Module* leave_parent(Module& part, const Module& with, const std::type_info& type) {
+  REEL_CHECK(&part != &with, "nn::replace: ", ModuleParts::label(part), " by itself");
+  REEL_CHECK(!ModuleParts::parent(with), "nn::replace: what is to replace ", ModuleParts::label(part),
+             " is part of another module already");
+  REEL_CHECK(typeid(part) == type && typeid(with) == type, "nn::replace: ", ModuleParts::label(part), " and ",
+             ModuleParts::label(with), " are not both of the type that is named");
+  return std::exchange(ModuleParts::parent(part), nullptr);
+}
+
+// The parent's entry has kept the address.
+void enter_parent(Module& part, Module* parent) { ModuleParts::parent(part) = parent; }
+
+}  // namespace internal
+
 // ---- listing --------------------------------------------------------------------------------------------------------
 
 namespace {

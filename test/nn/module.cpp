@@ -54,6 +54,38 @@ void check_close(const Tensor& actual, const std::vector<double>& expected, doub
 
 // ---- Module ---------------------------------------------------------------------------------------------------------
 
+TEST_CASE("a part is replaced by another module of its type") {
+  struct Net : nn::Layer<Net> {
+    nn::Linear first{*this, "first", 2, 4};
+    nn::Linear fc{*this, "fc", 4, 10};
+    nn::Linear last{*this, "last", 3, 1};
+    Tensor forward(const Tensor& x) const { return last(fc(first(x))); }
+  } net;
+  const Tensor old = net.fc.weight;
+  CHECK_THROWS_AS(net(ones({1, 2})), Error);
+  int calls = 0;
+  net.fc.register_forward_pre_hook([&](nn::Module&, std::vector<Tensor>&) { ++calls; });
+  nn::Linear& fc = nn::replace(net.fc, nn::Linear(4, 3, {.bias = false}));
+  CHECK(&fc == &net.fc);
+  CHECK(net(ones({1, 2})).shape() == Shape{1, 1});
+  CHECK(calls == 0);
+  CHECK(fc.in_features == 4);
+  CHECK(fc.out_features == 3);
+  CHECK(fc.path() == "fc");
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : net.named_parameters()) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"first.weight", "first.bias", "fc.weight", "last.weight", "last.bias"});
+  CHECK(old.shape() == Shape{10, 4});
+  fc.weight = ones({3, 4});
+  CHECK(net.state_dict()["fc.weight"].sum().item<float>() == 12);
+
+  nn::Linear alone(4, 3);  // without a parent
+  nn::replace(alone, nn::Linear(1, 1));
+  CHECK(alone.path().empty());
+  CHECK_THROWS_WITH(nn::replace(net.fc, std::move(net.last)), Contains("is part of another module already"));
+  CHECK_THROWS_WITH(nn::replace(alone, std::move(alone)), Contains("by itself"));
+}
+
 TEST_CASE("a module lists what is in it in the order of declaration") {
   Net net;
   CHECK(names(net.named_parameters()) == Names{"hidden.weight", "hidden.bias", "scale", "out.weight"});

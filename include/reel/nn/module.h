@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -195,6 +196,28 @@ class Module {
 
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, const Module& module);
+
+namespace internal {
+Module* leave_parent(Module& part, const Module& with, const std::type_info& type);
+void enter_parent(Module& part, Module* parent);
+}  // namespace internal
+
+/// Puts a module in the place of one that is a part, as net.fc = nn.Linear(16, 3) does in Python:
+///
+///   io::load(net, "pretrained.safetensors");
+///   nn::replace(net.fc, nn::Linear(16, 3));
+///
+/// Pointers and references to the old module are to the new one, whose parameters and mode are its own; hooks of the
+/// old one are gone. `with` must not be a part of a module, and neither of a type derived from M, or the call throws
+/// and changes nothing. An optimizer that was made before trains the old parameters: make it afterwards.
+template <std::derived_from<Module> M>
+M& replace(M& part, std::type_identity_t<M>&& with) {
+  Module* const parent = internal::leave_parent(part, with, typeid(M));
+  // Members are const, so it is made anew at its address; nothing but moves, which do not throw.
+  [&]() noexcept { std::destroy_at(&part), std::construct_at(&part, std::move(with)); }();
+  internal::enter_parent(part, parent);
+  return part;
+}
 
 /// A module that is called like a function: layer(x) is layer.forward(x) with the hooks run. `struct Block :
 /// nn::Layer<Block>` makes one; with `using Layer::Layer;` it can be declared as a part: `Block block{*this, "block"}`.
