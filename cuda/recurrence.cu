@@ -249,9 +249,9 @@ __global__ void __launch_bounds__(kMaxThreads)
     h[thread] = widen(job.h[row * hidden + thread]);
     if (job.c) c = widen(job.c[row * hidden + thread]);
   }
-  const int64_t length = lengths.of[row];
-  TimeStep time(lengths, reverse ? length : 0);
-  for (int64_t i = 0; i < length; ++i) {
+  int64_t left = lengths.of[row];  // counted down, which takes fewer registers than a number and its limit
+  TimeStep time(lengths, reverse ? left : 0);
+  for (; left > 0; --left) {
     if (reverse) time.previous();
     const int64_t at = time.first + row;
     Gates<W> from_x{}, from_h{};
@@ -298,9 +298,9 @@ __global__ void __launch_bounds__(kMaxThreads)
     grad_h[thread] = widen(job.grad_h[row * hidden + thread]);
     if (job.grad_c) grad_c = widen(job.grad_c[row * hidden + thread]);
   }
-  const int64_t length = lengths.of[row];
-  TimeStep time(lengths, reverse ? 0 : length);
-  for (int64_t i = 0; i < length; ++i) {
+  int64_t left = lengths.of[row];
+  TimeStep time(lengths, reverse ? 0 : left);
+  for (; left > 0; --left) {
     if (!reverse) time.previous();
     const int64_t at = time.first + row;
     __syncthreads();
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       grad_h[thread] = direct;
     }
     __syncthreads();
-    if (i + 1 < length || first_wanted) {
+    if (left > 1 || first_wanted) {
       W own[kMaxGatesPerLane];  // of the gates' gradients, the same for each k
       for (int e = 0; e < kMaxGatesPerLane; ++e) own[e] = lane + e * kWarp < columns ? grads[lane + e * kWarp] : W(0);
       for (int k = warp; k < hidden; k += warps) {
