@@ -67,6 +67,13 @@ __global__ void read_static_shared(T* to, bool write) {
   if (write) tile[threadIdx.x] = 0;
   to[threadIdx.x] = tile[threadIdx.x];
 }
+template <int kBytes>
+__global__ void fill_static_shared(int* to) {
+  __shared__ int tile[kBytes / sizeof(int)];
+  for (unsigned i = threadIdx.x; i < kBytes / sizeof(int); i += blockDim.x) tile[i] = int(i);
+  __syncthreads();
+  if (threadIdx.x == 0) *to = tile[5];
+}
 __global__ void read_shared(float* to) {
   to[threadIdx.x] = reinterpret_cast<float*>(simt::dynamic_shared)[threadIdx.x];
 }
@@ -165,6 +172,24 @@ void launches_have_limits() {
   EXPECT(status(1, 32, 227 << 10) == cudaSuccess);
   EXPECT(status(1, 32, 228 << 10) == cudaErrorInvalidValue);
   EXPECT(cudaFuncSetAttribute(set, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 << 10) == cudaErrorInvalidValue);
+}
+
+void static_shared_memory_counts() {
+  if (kAsan) return;
+  const cudaStream_t stream = make_stream();
+  int* const to = make<int>(1, stream);
+  constexpr auto* kernel = fill_static_shared<40 << 10>;
+  launch(kernel, 1, 64, 0, stream, to);
+  EXPECT(values(to, 1, stream)[0] == 5);
+  cudaFuncAttributes attributes;
+  SUCCEED(cudaFuncGetAttributes(&attributes, kernel));
+  EXPECT(attributes.sharedSizeBytes == 40 << 10 && attributes.maxDynamicSharedSizeBytes == 8 << 10);
+  EXPECT(simt::launch(kernel, 1, 64, 8 << 10, stream, to) == cudaSuccess);
+  EXPECT(simt::launch(kernel, 1, 64, 9 << 10, stream, to) == cudaErrorInvalidValue);
+  EXPECT(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 188 << 10) == cudaErrorInvalidValue);
+  SUCCEED(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 187 << 10));
+  EXPECT(simt::launch(kernel, 1, 64, 187 << 10, stream, to) == cudaSuccess);
+  SUCCEED(cudaStreamSynchronize(stream));
 }
 
 void new_memory_is_nan() {
@@ -354,6 +379,44 @@ void graphs_replay() {
   SUCCEED(cudaGraphLaunch(executable, stream));
   SUCCEED(cudaGraphExecDestroy(executable));  // while it runs
   SUCCEED(cudaStreamSynchronize(stream));
+}
+
+/// data = 1, then data += data.
+cudaGraphExec_t capture_doubling(float* data, cudaStream_t stream) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  SUCCEED(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  launch(set, 1, 32, 0, stream, data, 10, 1.f);
+  launch(add, 1, 32, 0, stream, data, static_cast<const float*>(data), 10);
+  SUCCEED(cudaStreamEndCapture(stream, &graph));
+  SUCCEED(cudaGraphInstantiate(&executable, graph, 0));
+  SUCCEED(cudaGraphDestroy(graph));
+  return executable;
+}
+
+void launches_of_a_graph_are_in_order() {
+  const cudaStream_t first = make_stream(), second = make_stream();
+  float* const data = make<float>(10, first);
+  const cudaGraphExec_t graph = capture_doubling(data, first);
+  SUCCEED(cudaStreamSynchronize(first));
+  for (int i = 0; i < 10; ++i) {
+    SUCCEED(cudaGraphLaunch(graph, first));
+    SUCCEED(cudaGraphLaunch(graph, second));  // no event: CUDA orders them
+    EXPECT(values(data, 10, second)[0] == 2);
+  }
+}
+
+void other_work_goes_on_within_a_graph() {
+  const cudaStream_t first = make_stream(), second = make_stream();
+  float* const data = make<float>(10, first);
+  const cudaGraphExec_t graph = capture_doubling(data, first);
+  SUCCEED(cudaStreamSynchronize(first));
+  for (int i = 0; i < 20; ++i) {
+    SUCCEED(cudaGraphLaunch(graph, first));
+    const float seen = values(data, 10, second)[0];
+    EXPECT(i == 0 || seen == 2);  // 1 where it looks between the graph's nodes
+    SUCCEED(cudaStreamSynchronize(first));
+  }
 }
 
 /// Calls that a capture does not allow invalidate it.
@@ -571,6 +634,8 @@ const Test tests[] = {
     {"threads meet", threads_meet},
     {"barriers order shared memory", barriers_order_shared_memory},
     {"launches have limits", launches_have_limits},
+    {"static shared memory counts", static_shared_memory_counts},
+    {"plans that failed are made anew", plans_that_failed_are_made_anew},
     {"new memory is NaN", new_memory_is_nan},
     {"addresses wait for their stream", addresses_wait_for_their_stream},
     {"copies check what they touch", copies_check_what_they_touch},
@@ -579,6 +644,7 @@ const Test tests[] = {
     {"host functions are alone", host_functions_are_alone},
     {"host threads share", host_threads_share},
     {"graphs replay", graphs_replay},
+    {"launches of a graph are in order", launches_of_a_graph_are_in_order},
     {"captures refuse", captures_refuse},
     {"wrong leading dimensions are refused", wrong_leading_dimensions_are_refused},
     {"a thread leaves before a barrier", run_alone<leave_early>, Test::kDies, "48 of 64 threads wait"},
@@ -598,6 +664,7 @@ const Test tests[] = {
     {"a result read before the wait", read_before_the_wait, Test::kIsCaught},
     {"a source changed before the wait", change_what_is_being_copied, Test::kIsCaught},
     {"a missing event", forget_an_event, Test::kIsCaught},
+    {"a missing event while a graph runs", other_work_goes_on_within_a_graph, Test::kIsCaught},
     {"memory freed while another stream uses it", free_too_early_for_another_stream, Test::kIsCaught},
 };
 

@@ -10,6 +10,11 @@ namespace simt {
 /// Prints "simt: …" with the running kernel and its block, and aborts.
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char* format, ...);
 
+inline constexpr size_t kMaxShared = 227 << 10;  // bytes of shared memory that a block may have
+/// The static shared memory of a kernel, as far as it has been written to when it ran: 0 before its first run, and
+/// under AddressSanitizer.
+size_t static_shared(const void* kernel);
+
 /// SIMT_SEED. 0: everything in order and as late as allowed. 1: backwards, and as early as allowed. Others: shuffled.
 unsigned seed();
 /// A random number below `limit`, from a sequence that the seed determines.

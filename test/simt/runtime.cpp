@@ -27,7 +27,7 @@ namespace {
 
 constexpr uint64_t kPoolStep = uint64_t(2) << 20;
 constexpr uint64_t kMaxPending = uint64_t(256) << 20;  // bytes pending to be freed; beyond, the stream runs
-constexpr size_t kShared = 48 << 10, kMaxShared = 227 << 10;
+constexpr size_t kShared = 48 << 10;
 
 /// The first are the devices' default pools.
 std::vector<cudaMemPool_t>& pools() {
@@ -235,7 +235,7 @@ char* bytes_at(const void* address) { return static_cast<char*>(const_cast<void*
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-/// The most dynamic shared memory that kernels may have on the current device, if it was set.
+/// The most shared memory, static arrays included, that kernels may have on the current device, if it was set.
 std::map<const void*, size_t>& shared_limits() {
   static auto& all = *new std::vector<std::map<const void*, size_t>>(static_cast<size_t>(device_count()));
   return all[static_cast<size_t>(current_device)];
@@ -335,8 +335,9 @@ cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t share
     if (!fits) return cudaErrorInvalidConfiguration;
     if (const cudaError_t status = load(kernel); status != cudaSuccess) return status;
     const auto allowed = shared_limits().find(kernel);
-    return shared > (allowed == shared_limits().end() ? kShared : allowed->second) ? cudaErrorInvalidValue
-                                                                                   : cudaSuccess;
+    return shared + static_shared(kernel) > (allowed == shared_limits().end() ? kShared : allowed->second)
+               ? cudaErrorInvalidValue
+               : cudaSuccess;
   });
 }
 
@@ -646,7 +647,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   return call([&] {
     const cudaError_t status = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
-    if (status == cudaSuccess) finish(*find_stream(nullptr));
+    const bool waits = !is_device(to) || !is_device(from);  // the host does not, of a copy within the GPU's memory
+    if (status == cudaSuccess && waits) finish(*find_stream(nullptr));
     return status;
   });
 }
@@ -665,8 +667,9 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   return call([&] {
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorNotSupported;
-    if (value < 0 || static_cast<size_t>(value) > kMaxShared) return cudaErrorInvalidValue;
-    shared_limits()[kernel] = static_cast<size_t>(value);
+    const size_t of_arrays = static_shared(kernel);
+    if (value < 0 || static_cast<size_t>(value) + of_arrays > kMaxShared) return cudaErrorInvalidValue;
+    shared_limits()[kernel] = static_cast<size_t>(value) + of_arrays;
     return cudaSuccess;
   });
 }
@@ -678,8 +681,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
     attributes->numRegs = 64;
     attributes->ptxVersion = attributes->binaryVersion = 90;
     const auto allowed = shared_limits().find(kernel);
+    attributes->sharedSizeBytes = static_shared(kernel);
     attributes->maxDynamicSharedSizeBytes =
-        static_cast<int>(allowed == shared_limits().end() ? kShared : allowed->second);
+        static_cast<int>((allowed == shared_limits().end() ? kShared : allowed->second) - attributes->sharedSizeBytes);
     return cudaSuccess;
   });
 }

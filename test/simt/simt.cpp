@@ -12,9 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -208,37 +210,76 @@ struct Range {
   size_t size;
 };
 
-/// The linker sections of the __shared__ variables of all kernels of this program.
-std::vector<Range> find_static_shared() {
-  std::vector<Range> found;
+/// The __shared__ variables of all kernels of this program, and the linker sections that they are in.
+struct StaticShared {
+  std::vector<Range> sections, variables;
+  StaticShared();
+};
+StaticShared::StaticShared() {
   const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
   struct stat status;
-  if (file < 0 || fstat(file, &status) != 0) return found;
+  if (file < 0 || fstat(file, &status) != 0) return;
   const auto size = static_cast<size_t>(status.st_size);
   void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
   close(file);
-  if (mapped == MAP_FAILED) return found;
+  if (mapped == MAP_FAILED) return;
   const char* const image = static_cast<const char*>(mapped);
   const auto& header = *reinterpret_cast<const Elf64_Ehdr*>(image);
-  const auto* const sections = reinterpret_cast<const Elf64_Shdr*>(image + header.e_shoff);
-  const char* const names = image + sections[header.e_shstrndx].sh_offset;
+  const auto* const all = reinterpret_cast<const Elf64_Shdr*>(image + header.e_shoff);
+  const char* const names = image + all[header.e_shstrndx].sh_offset;
   uintptr_t base = 0;  // the program itself comes first
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* to) { return *static_cast<uintptr_t*>(to) = info->dlpi_addr, 1; }, &base);
-  for (unsigned i = 0; i < header.e_shnum; ++i)
-    if (std::string_view(names + sections[i].sh_name).starts_with(".noinit"))
-      found.push_back({reinterpret_cast<char*>(base + sections[i].sh_addr), sections[i].sh_size});
+  const auto is_shared = [&](unsigned section) {
+    return section < header.e_shnum && std::string_view(names + all[section].sh_name).starts_with(".noinit");
+  };
+  const auto at = [&](uint64_t address) { return reinterpret_cast<char*>(base + address); };
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    if (is_shared(i)) sections.push_back({at(all[i].sh_addr), all[i].sh_size});
+    if (all[i].sh_type != SHT_SYMTAB) continue;
+    const auto* const symbols = reinterpret_cast<const Elf64_Sym*>(image + all[i].sh_offset);
+    for (size_t s = 0; s < all[i].sh_size / sizeof *symbols; ++s)
+      if (ELF64_ST_TYPE(symbols[s].st_info) == STT_OBJECT && is_shared(symbols[s].st_shndx))
+        variables.push_back({at(symbols[s].st_value), symbols[s].st_size});
+  }
   munmap(mapped, size);
-  return found;
 }
 
-/// Not for each block: there may be hundreds of kilobytes to fill.
-void fill_static_shared() {
-  static const std::vector<Range> ranges = find_static_shared();
-  static unsigned launches = 0;
-  if (launches++ % 64 == 0)
-    for (const auto [data, size] : ranges) std::memset(data, 0xff, size);
+std::map<const void*, size_t>& measured() {
+  static auto& all = *new std::map<const void*, size_t>;
+  return all;
 }
+
+/// Fills static shared memory, and measures how much of it the kernel has written: not for each launch, as there may be
+/// hundreds of kilobytes to fill.
+class StaticSharedGuard {
+ public:
+  explicit StaticSharedGuard(const void* function) : function_(function) {
+    static unsigned launches = 0;
+    fills_ = launches++ % 64 == 0 || !measured().contains(function);
+    if (!fills_) return;
+    for (const auto [data, size] : all().sections) std::memset(data, 0xff, size);
+  }
+  /// `dynamic`: bytes.
+  void measure(size_t dynamic) const {
+    if (!fills_) return;
+    size_t bytes = 0;
+    for (const auto [data, size] : all().variables)
+      if (std::any_of(data, data + size, [](char byte) { return byte != '\xff'; })) bytes += size;
+    size_t& most = measured()[function_];
+    most = std::max(most, bytes);
+    if (most + dynamic > kMaxShared)
+      die("%zu bytes of static and %zu of dynamic shared memory are more than a block has", most, dynamic);
+  }
+
+ private:
+  static const StaticShared& all() {
+    static const StaticShared found;
+    return found;
+  }
+  const void* function_;
+  bool fills_;
+};
 
 struct Shared {
   explicit Shared(size_t bytes) : data(static_cast<unsigned char*>(operator new(bytes, kAlignment))) {}
@@ -248,6 +289,11 @@ struct Shared {
 };
 
 }  // namespace
+
+size_t static_shared(const void* function) {
+  const auto found = measured().find(function);
+  return found == measured().end() ? 0 : found->second;
+}
 
 unsigned seed() {
   static const unsigned value = [] {
@@ -317,7 +363,7 @@ void run(const void* function, dim3 grid, dim3 block, size_t shared, const std::
   grid_size = grid;
   block_size = block;
   threads = block.x * block.y * block.z;
-  fill_static_shared();
+  const StaticSharedGuard static_shared_memory(function);
   const Shared memory(shared);
   dynamic_shared = memory.data;
   for (unsigned i = 0; i < threads; ++i) {
@@ -338,6 +384,7 @@ void run(const void* function, dim3 grid, dim3 block, size_t shared, const std::
     std::memset(dynamic_shared, 0xff, shared);
     run_block();
   }
+  static_shared_memory.measure(shared);
   kernel = nullptr;
 }
 

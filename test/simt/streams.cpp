@@ -5,6 +5,7 @@
 #include "streams.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -164,12 +165,12 @@ cudaError_t end(Stream& origin, cudaGraph_t* graph) {
   return status;
 }
 
-/// Runs a graph's nodes in an order that it allows.
-void replay(const CUgraph_st& graph) {
-  if (seed() == 0) {
-    for (const auto& node : graph.nodes) node.work();
-    return;
-  }
+/// The numbers of a graph's nodes in an order that it allows.
+std::vector<size_t> order_of(const CUgraph_st& graph) {
+  std::vector<size_t> order(graph.nodes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (seed() == 0) return order;
+  order.clear();
   std::vector<size_t> missing(graph.nodes.size()), ready;
   std::vector<std::vector<size_t>> followers(graph.nodes.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -179,12 +180,29 @@ void replay(const CUgraph_st& graph) {
   }
   while (!ready.empty()) {
     if (seed() > 1) std::swap(ready.back(), ready[draw(static_cast<unsigned>(ready.size()))]);
-    const size_t node = ready.back();
+    order.push_back(ready.back());
     ready.pop_back();
-    graph.nodes[node].work();
-    for (const size_t follower : followers[node])
+    for (const size_t follower : followers[order.back()])
       if (--missing[follower] == 0) ready.push_back(follower);
   }
+  return order;
+}
+
+/// Each node is a task of its own, so that work of other streams may come in between. A launch of an executable graph
+/// comes after its last one, on whatever stream that was.
+cudaError_t replay(CUgraphExec_st& executable, Stream& stream) {
+  const std::shared_ptr<const CUgraph_st> graph = executable.graph;
+  const std::vector<size_t> order = order_of(*graph);
+  if (stream.capture)  // a child graph
+    return issue(stream, [graph, order] {
+      for (const size_t node : order) graph->nodes[node].work();
+    });
+  if (executable.stream) add_wait(stream, *executable.stream, executable.ticket);
+  for (const size_t node : order)
+    if (const cudaError_t status = issue(stream, [graph, node] { graph->nodes[node].work(); }); status != cudaSuccess)
+      return status;
+  executable.stream = &stream, executable.ticket = stream.issued;
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -511,13 +529,15 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   return call([&] {
-    *executable = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
+    *executable = new CUgraphExec_st{.graph = std::make_shared<const CUgraph_st>(*graph)};
     return cudaSuccess;
   });
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  return enqueue(stream, [graph = executable->graph] { replay(*graph); });
+  return call_on(stream, [&](Stream& found) {
+    return found.device == current_device ? replay(*executable, found) : cudaErrorInvalidResourceHandle;
+  });
 }
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* result) {
   return call([&] {

@@ -26,6 +26,8 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   std::shared_ptr<const CUgraph_st> graph;
+  cudaStream_t stream = nullptr;  // of its last launch, which ends after `ticket` tasks
+  uint64_t ticket = 0;
 };
 
 namespace simt {
