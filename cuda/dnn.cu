@@ -8,6 +8,7 @@
 #include "cuda/dnn_plan.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
+#include "cuda/stopwatch.h"
 #include "lib/kernels/convolution.h"
 #include "reel/precision.h"
 
@@ -41,31 +42,6 @@ void report(const DnnProblem& problem, cudnnStatus_t failure) {
   note_fallback(text.str());
 }
 
-/// The milliseconds between two points of the current stream.
-class Stopwatch {
- public:
-  Stopwatch() {
-    for (cudaEvent_t& event : events_) CUDA_CHECK(cudaEventCreate(&event));
-    CUDA_CHECK(cudaEventRecord(events_[0], stream()));
-  }
-  ~Stopwatch() {
-    for (const cudaEvent_t event : events_)
-      if (event) cudaEventDestroy(event);
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  float stop() {
-    float milliseconds = 0;
-    CUDA_CHECK(cudaEventRecord(events_[1], stream()));
-    CUDA_CHECK(cudaEventSynchronize(events_[1]));
-    CUDA_CHECK(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]));
-    return milliseconds;
-  }
-
- private:
-  cudaEvent_t events_[2] = {};
-};
-
 /// The first engine, in the order of cuDNN's heuristics, for which an execution plan can be built within kMaxWorkspace,
 /// or the fastest of the first kMostTimed, once it has been found. Empty if there is none.
 class Plan {
@@ -90,14 +66,12 @@ class Plan {
   };
   /// With this data, into whose result each of them writes the same.
   void choose(cudnnHandle_t handle, const Convolution& c) {
-    constexpr int kRuns = 3;
     size_t best = 0;
     float least = INFINITY;
     for (size_t i = 0; i < plans_.size(); ++i) {
-      if (execute(plans_[i], handle, c) != CUDNN_STATUS_SUCCESS) continue;  // the first run loads its kernels
-      Stopwatch watch;
-      for (int run = 0; run < kRuns; ++run) CUDNN_CHECK(execute(plans_[i], handle, c));
-      if (const float time = watch.stop(); time < least) least = time, best = i;
+      if (execute(plans_[i], handle, c) != CUDNN_STATUS_SUCCESS) continue;
+      const float time = time_of([&] { CUDNN_CHECK(execute(plans_[i], handle, c)); });
+      if (time < least) least = time, best = i;
     }
     std::swap(plans_.front(), plans_[best]);
     plans_.erase(plans_.begin() + 1, plans_.end());

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cuda/kernels.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
+#include "cuda/stopwatch.h"
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/reduce.h"
@@ -202,6 +204,8 @@ class Plan {
   /// Whether cuBLASLt has an algorithm.
   explicit operator bool() const { return found_; }
   size_t workspace() const { return workspace_; }
+  /// Whether the sums come faster from a kernel of their own; empty until it has been timed.
+  std::optional<bool> sums_apart;
 
   void run(cublasLtHandle_t handle, const Gemm& g) {
     if (!workspace_) return run(handle, g, stream(), nullptr);
@@ -337,11 +341,22 @@ bool relu_keeps_nan(Library& library, DType dtype, bool tf32) {
 
 // ---- the table's entry ----------------------------------------------------------------------------------------------
 
+void multiply(const Gemm& g);
+
+void multiply_and_sum(const Gemm& g) {
+  Gemm rest = g;
+  rest.a_sums = nullptr;
+  multiply(rest);
+  sum_rows(g);
+}
+
 /// A product of at most kMaxBatch batches.
 void multiply(const Gemm& g) {
   const Alignments alignments(g);
+  // The epilogue that sums may leave only slower algorithms. Both ways write the same, so that they can be tried.
+  const bool timed = g.a_sums && g.beta == 0 && cudnn_benchmark();
   const bool tf32 = g.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh;
-  const int64_t kind = static_cast<int64_t>(g.dtype) | g.trans_a << 8 | g.trans_b << 9 | tf32 << 10 |
+  const int64_t kind = static_cast<int64_t>(g.dtype) | g.trans_a << 8 | g.trans_b << 9 | tf32 << 10 | timed << 11 |
                        alignments.key() << 16 | static_cast<int64_t>(Plan::epilogue_of(g)) << 32;
   Library& library = of_this_thread<Library>();
   if (g.relu && !relu_keeps_nan(library, g.dtype, tf32)) {
@@ -354,14 +369,14 @@ void multiply(const Gemm& g) {
   Plan& plan =
       library.plans.get({kind, g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c},
                         library.handle, g, alignments, tf32);
-  if (plan) return plan.run(library.handle, g);
-  // Epilogues that cuBLASLt does not support for this problem are done before or after the product.
-  Gemm rest = g;
-  if (g.a_sums) {
-    rest.a_sums = nullptr;
-    multiply(rest);
-    return sum_rows(g);
+  if (plan && timed && !plan.sums_apart && !capturing()) {
+    const float along = time_of([&] { plan.run(library.handle, g); });
+    plan.sums_apart = time_of([&] { multiply_and_sum(g); }) < along;
   }
+  if (plan && !plan.sums_apart.value_or(false)) return plan.run(library.handle, g);
+  // Epilogues that cuBLASLt does not support for this problem, or not well, are done before or after the product.
+  if (g.a_sums) return multiply_and_sum(g);
+  Gemm rest = g;
   if (g.relu) {
     rest.relu = false;
     multiply(rest);

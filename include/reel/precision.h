@@ -11,13 +11,14 @@ enum class MatmulPrecision { kHighest, kHigh };
 void set_matmul_precision(MatmulPrecision precision);  ///< Sets it.
 MatmulPrecision matmul_precision();                    ///< What is set.
 
-/// How one of cuDNN's engines is chosen for a convolution: PyTorch's torch.backends.cudnn. For all threads of the
-/// program, from their next convolution on; no effect on the CPU.
+/// How one of cuDNN's engines is chosen: PyTorch's torch.backends.cudnn. For all threads of the program, from their next
+/// op on; no effect on the CPU.
 namespace cuda {
 
 /// Whether the first run of each problem (sizes, types, precision) outside of captures times the first six engines that
-/// cuDNN's heuristics name, which waits for the GPU, and the fastest one stays. By default the first is taken: then
-/// each run of a program has the same bits.
+/// cuDNN's heuristics name, which waits for the GPU, and the fastest one stays. Likewise, whether cuBLASLt sums a bias'
+/// gradient along with the product that is the weight's. By default the first is taken: then each run of a program has
+/// the same bits.
 void set_cudnn_benchmark(bool benchmark);
 bool cudnn_benchmark();  ///< What is set.
 

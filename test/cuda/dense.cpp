@@ -19,6 +19,10 @@ namespace reel::cuda {
 [[gnu::weak]] unsigned long long fallbacks();  // cuda/runtime.h; absent from a build without CUDA
 }
 
+namespace simt {
+[[gnu::weak]] extern unsigned long long launches();
+}  // namespace simt
+
 using namespace reel;
 
 namespace {
@@ -207,6 +211,25 @@ TEST_CASE("a program chooses how cuDNN's engines are found", "[cuda]") {
       CHECK(allclose(grads[0], grads[1], 1e-4, 1e-3));
     }
   cuda::set_cudnn_benchmark(false), cuda::set_cudnn_deterministic(true);
+}
+
+TEST_CASE("a bias' gradient comes along with its weight's where that is faster", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const auto launched = [](bool sums) {
+    const auto before = simt::launches ? simt::launches() : 0;
+    check_product({.m = 9, .n = 8, .k = 70, .sums = sums}, kFloat32, true, false);
+    return simt::launches ? simt::launches() - before : 0;
+  };
+  const char* const lt = std::getenv("SIMT_LT");
+  const std::string library = lt ? lt : "";
+  cuda::set_cudnn_benchmark(true);
+  launched(true);  // both ways are timed
+  const auto with = launched(true), without = launched(false);
+  if (library.find("slow_sums") != std::string::npos) CHECK(with == without + 1);
+  if (library.find("fast_sums") != std::string::npos) CHECK(with == without);
+  cuda::set_cudnn_benchmark(false);
+  const auto untimed = launched(true);
+  if (simt::launches && library.find("plain") == std::string::npos) CHECK(untimed == without);
 }
 
 // ---- convolutions ---------------------------------------------------------------------------------------------------
