@@ -30,6 +30,9 @@ struct Accumulate {
     for (int k = 1; k < AlignedVector<T>::kSize; ++k) part = combine_two(part, static_cast<Part>(widen(all.items[k])));
     return static_cast<Acc>(part);
   }
+  __device__ Acc item(const AlignedVector<T>& pack, int k, int64_t) const {
+    return static_cast<Acc>(widen(pack.items[k]));
+  }
   __device__ Acc combine(Acc a, Acc b) const { return combine_two(a, b); }
   __device__ void finish(int64_t, int64_t at, Acc total) const {
     if constexpr (product || std::is_integral_v<T>)
@@ -68,6 +71,7 @@ struct Extreme {
     for (int k = 1; k < AlignedVector<T>::kSize; ++k) best = combine(best, widen(all.items[k]));
     return best;
   }
+  __device__ Acc item(const AlignedVector<T>& pack, int k, int64_t) const { return widen(pack.items[k]); }
   __device__ Acc combine(Acc a, Acc b) const { return beats(largest, b, a) ? b : a; }
   __device__ void finish(int64_t, int64_t at, Acc best) const { y[at] = narrow<T>(best); }
 };
@@ -124,20 +128,21 @@ struct ArgExtreme {
   __device__ void finish(int64_t, int64_t at, const Acc& best) const { y[at] = best.at; }
 };
 
-template <class T>
-Reduction reduction_of(const View& x, const View& y) {
+template <class Job>
+void reduce_by(const Job& job, const View& x, const View& y) {
+  using T = typename Job::Element;
   LoopNest kept, reduced;
   for (int d = x.shape.size() - 1; d >= 0; --d)
     if (x.shape[d] == y.shape[d])
       kept.add(x.shape[d], x.strides[d], y.strides[d]);
     else
       reduced.add(x.shape[d], x.strides[d], 0);
-  return Reduction(kept, reduced, sizeof(T), is_aligned(x.data) ? AlignedVector<T>::kSize : 0);
+  run(job, Reduction(kept, reduced, sizeof(T), is_aligned(x.data) ? AlignedVector<T>::kSize : 0, Packing<Job>));
 }
 
 template <class T, bool product>
 void accumulate(const View& x, const View& y, double divisor) {
-  run(Accumulate<T, product>{x.as<const T>(), y.as<T>(), divisor}, reduction_of<T>(x, y));
+  reduce_by(Accumulate<T, product>{x.as<const T>(), y.as<T>(), divisor}, x, y);
 }
 template <bool product>
 void accumulate_any(const View& x, const View& y, double divisor = 1) {
@@ -151,7 +156,7 @@ void find_extreme(bool largest, const View& x, const View& y) {
     using Limits = std::numeric_limits<Wide<T>>;
     const Wide<T> low = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
     const Wide<T> high = Limits::has_infinity ? Limits::infinity() : Limits::max();
-    run(Extreme<T>{largest, largest ? low : high, x.as<const T>(), y.as<T>()}, reduction_of<T>(x, y));
+    reduce_by(Extreme<T>{largest, largest ? low : high, x.as<const T>(), y.as<T>()}, x, y);
   });
 }
 
@@ -165,8 +170,7 @@ void reduce(ReduceOp op, const View& x, const View& y) {
     case ReduceOp::kMax: return find_extreme(true, x, y);
     case ReduceOp::kMin: return find_extreme(false, x, y);
     case ReduceOp::kAny:
-    case ReduceOp::kAll:
-      return run(Truth{op == ReduceOp::kAny, x.as<const uint8_t>(), y.as<uint8_t>()}, reduction_of<uint8_t>(x, y));
+    case ReduceOp::kAll: return reduce_by(Truth{op == ReduceOp::kAny, x.as<const uint8_t>(), y.as<uint8_t>()}, x, y);
   }
 }
 
@@ -174,7 +178,7 @@ void arg_reduce(bool largest, const View& x, int, const View& y) {
   if (x.numel == 0) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    run(ArgExtreme<T>{largest, x.as<const T>(), y.as<int64_t>()}, reduction_of<T>(x, y));
+    reduce_by(ArgExtreme<T>{largest, x.as<const T>(), y.as<int64_t>()}, x, y);
   });
 }
 

@@ -14,6 +14,9 @@
 //   Acc vector(context, at, i)      the same of AlignedVector<Element>::kSize adjacent ones
 //   Acc combine(a, b)               commutative, as the order in which threads' results are combined is the kernel's
 //   void finish(output, y_at, acc)  stores the result
+// and, if it can have 16 bytes of adjacent outputs a thread (Packing):
+//   Acc item(pack, k, i)            what element() gives of element k of an AlignedVector<Element> of number i
+//   const Element* x
 // Deterministic: that order depends on shapes and strides alone. Hence blocks that share an output write partial
 // results for a second launch to combine, where atomic additions would combine them in the order in which blocks end.
 namespace reel::cuda {
@@ -85,19 +88,22 @@ struct Reduction {
   int64_t outputs, run_count;
   unsigned kept_lanes, run_lanes, lanes;
   bool columns;             // neighbouring threads have neighbouring outputs; else, neighbouring elements of one output
-  bool vectorized = false;  // elements are read 16 bytes at a time
+  bool vectorized = false;  // elements of an output are read 16 bytes at a time
+  unsigned width = 1;       // outputs of a thread, whose elements are adjacent and read at once
   unsigned splits = 1, run_splits = 1;
 
-  /// `vector_size`: how many elements make 16 aligned bytes; 0 where x is not aligned.
-  Reduction(const LoopNest& outputs_of, const LoopNest& reduced, size_t element_size, int64_t vector_size);
-  int64_t blocks() const { return ceil_div(outputs, kept_lanes); }
+  /// `vector_size`: how many elements make 16 aligned bytes; 0 where x is not aligned. `packs`: whether the Job can
+  /// have several outputs a thread.
+  Reduction(const LoopNest& outputs_of, const LoopNest& reduced, size_t element_size, int64_t vector_size,
+            bool packs = false);
+  int64_t blocks() const { return ceil_div(outputs, int64_t(kept_lanes) * width); }
   unsigned parts() const { return splits * run_splits; }
 };
 
 inline constexpr unsigned kReduceThreads = 256;
 
 inline Reduction::Reduction(const LoopNest& outputs_of, const LoopNest& reduced, size_t element_size,
-                            int64_t vector_size)
+                            int64_t vector_size, bool packs)
     : kept(outputs_of.sorted()), runs(reduced.sorted()) {
   if (runs.rank) n = runs.sizes[0], stride = runs.x[0];
   runs.pop();
@@ -105,18 +111,21 @@ inline Reduction::Reduction(const LoopNest& outputs_of, const LoopNest& reduced,
   const int64_t work = n * run_count;
   columns = kept.rank && kept.x[0] != 0 && (work <= 1 || stride == 0 || std::abs(kept.x[0]) < std::abs(stride));
 
-  const auto whole_vectors = [&](const LoopNest& nest) {
-    for (int d = 0; d < nest.rank; ++d)
+  const auto whole_vectors = [&](const LoopNest& nest, int first = 0) {
+    for (int d = first; d < nest.rank; ++d)
       if (nest.x[d] % vector_size) return false;
     return true;
   };
+  const bool packed = packs && vector_size > 1 && columns && kept.x[0] == 1 && kept.sizes[0] % vector_size == 0 &&
+                      stride % vector_size == 0 && whole_vectors(kept, 1) && whole_vectors(runs);
+  if (packed) width = static_cast<unsigned>(vector_size);
   vectorized = vector_size && !columns && stride == 1 && n >= vector_size && whole_vectors(kept) && whole_vectors(runs);
   const int64_t step = vectorized ? vector_size : 1;
 
   unsigned reduced_lanes;
   if (columns) {
-    const unsigned line = static_cast<unsigned>(128 / element_size);  // elements of a cache line: a full transaction
-    reduced_lanes = std::min(kReduceThreads / power_of_two_from(kept.sizes[0], line),
+    const unsigned line = static_cast<unsigned>(128 / element_size) / width;  // of a cache line: a full transaction
+    reduced_lanes = std::min(kReduceThreads / power_of_two_from(kept.sizes[0] / width, line),
                              power_of_two_from(ceil_div(work, 4), kReduceThreads));
   } else {
     reduced_lanes = work <= 1024 ? power_of_two_from(ceil_div(work, step), kWarp) : kReduceThreads;
@@ -233,15 +242,72 @@ __global__ void __launch_bounds__(kReduceThreads)
   job.finish(blockIdx.x, y_at, total);
 }
 
+/// 16 outputs a thread would take too many registers.
+template <class Job>
+concept Packing = sizeof(typename Job::Element) > 1 &&
+                  requires(const Job& job, const AlignedVector<typename Job::Element>& pack) {
+  job.item(pack, 0, int64_t{0});
+};
+
+/// reduce_kernel where r.width > 1: a thread has a pack of adjacent outputs.
+template <class Job>
+__global__ void __launch_bounds__(kReduceThreads, 3)
+    reduce_packs_kernel(const Job job, const Reduction r, typename Job::Acc* partial) {
+  using Pack = AlignedVector<typename Job::Element>;
+  constexpr int kSize = Pack::kSize;
+  const unsigned count = r.lanes * r.run_lanes, lane_number = threadIdx.x / r.kept_lanes;
+  const int64_t output = (int64_t(blockIdx.x) * r.kept_lanes + threadIdx.x % r.kept_lanes) * kSize;
+  typename Job::Acc totals[kSize];
+  for (auto& total : totals) total = job.identity();
+  int64_t x_at = 0, y_at = 0;
+  if (output < r.outputs) {
+    r.kept.locate(output, &x_at, &y_at);
+    const int64_t first = int64_t(blockIdx.y % r.splits) * r.lanes + lane_number % r.lanes;
+    const int64_t step = int64_t(r.splits) * r.lanes;
+    const int64_t first_run = int64_t(blockIdx.y / r.splits) * r.run_lanes + lane_number / r.lanes;
+    for (int64_t run = first_run; run < r.run_count; run += int64_t(r.run_splits) * r.run_lanes) {
+      int64_t at, none, i = first;
+      r.runs.locate(run, &at, &none);
+      const auto* const from = job.x + at + x_at;
+      for (; i + 3 * step < r.n; i += 4 * step) {  // four loads in flight
+        Pack packs[4];
+        for (int p = 0; p < 4; ++p) packs[p] = load_vector(from + (i + p * step) * r.stride);
+        for (int k = 0; k < kSize; ++k) {
+          const auto item = [&](int p) { return job.item(packs[p], k, i + p * step); };
+          totals[k] = job.combine(totals[k], job.combine(job.combine(item(0), item(1)), job.combine(item(2), item(3))));
+        }
+      }
+      for (; i < r.n; i += step) {
+        const Pack pack = load_vector(from + i * r.stride);
+        for (int k = 0; k < kSize; ++k) totals[k] = job.combine(totals[k], job.item(pack, k, i));
+      }
+    }
+  }
+  for (int k = 0; k < kSize; ++k) {
+    if (k) __syncthreads();  // the shared memory of the one before has been read
+    const auto total = combine_lanes(job, totals[k], lane_number, count, r.kept_lanes);
+    if (lane_number != 0 || output >= r.outputs) continue;
+    if (partial)
+      partial[(output + k) * gridDim.y + blockIdx.y] = total;
+    else
+      job.finish(output + k, y_at + k * r.kept.y[0], total);
+  }
+}
+
+template <class Job>
+void launch_reduction(const Job& job, const Reduction& r, dim3 grid, typename Job::Acc* partial) {
+  if constexpr (Packing<Job>) {
+    if (r.width > 1) return launch(reduce_packs_kernel<Job>, grid, kReduceThreads, 0, job, r, partial);
+  }
+  launch(reduce_kernel<Job>, grid, kReduceThreads, 0, job, r, partial);
+}
+
 template <class Job>
 void run(const Job& job, const Reduction& r) {
   const unsigned blocks = static_cast<unsigned>(r.blocks()), parts = r.parts();
-  if (parts == 1) {
-    launch(reduce_kernel<Job>, blocks, kReduceThreads, 0, job, r, nullptr);
-    return;
-  }
+  if (parts == 1) return launch_reduction(job, r, blocks, nullptr);
   const Scratch<typename Job::Acc> partial(r.outputs * parts);
-  launch(reduce_kernel<Job>, dim3(blocks, parts), kReduceThreads, 0, job, r, partial.data());
+  launch_reduction(job, r, dim3(blocks, parts), partial.data());
   launch(combine_kernel<Job>, static_cast<unsigned>(r.outputs),
          std::max<unsigned>(kWarp, power_of_two_from(parts, kReduceThreads)), 0, job, r.kept, partial.data(), parts);
 }

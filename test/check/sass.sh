@@ -25,7 +25,7 @@ judge() {  # FILE ARCH CUBIN LOG
   # A reduction loads packs and stores single results; conversions and comparisons (whose results are bool, `b`) may
   # store elements that are smaller than those they load.
   "$cuobjdump" -sass "$3" | awk -v file="$1" -v arch="$2" '
-    function judge() { if (loads && stores && !wide && name !~ /reduce_kernel|combine_kernel|(flat|strided)_kernel.*(7Convert|6ToBool|EbJ)/)
+    function judge() { if (loads && stores && !wide && name !~ /reduce_kernel|reduce_packs_kernel|combine_kernel|(flat|strided)_kernel.*(7Convert|6ToBool|EbJ)/)
       print file ", sm_" arch ": loads 16 bytes at a time, but stores fewer: " name }
     /Function :/ { judge(); name = $3; loads = stores = wide = 0 }
     / LDG[.A-Z]*\.128/ { loads = 1 }

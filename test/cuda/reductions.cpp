@@ -137,7 +137,11 @@ TEST_CASE("GPU: reductions of any dimensions", "[cuda]") {
                {{2, 3, 4}, {0, 1, 2}},
                {{4, 1, 6}, {1}},
                {{33, 64}, {1}},
-               {{5, 4096}, {0}}};
+               {{5, 4096}, {0}},
+               {{1030, 40}, {0}},
+               {{9, 50, 24}, {0, 1}},
+               {{9, 50, 24}, {1}},
+               {{20000, 8}, {0}}};
   for (const auto& [shape, gone] : cases)
     for (const DType dtype : kAllDTypes)
       for (int layout = 0; layout < 5; ++layout)
@@ -273,8 +277,16 @@ TEST_CASE("GPU: sums and means of all floats", "[cuda]") {
   Generator random(7);
   const struct {
     Shape shape, kept;
-  } cases[] = {{{}, {}},         {{40000}, {1}},       {{5, 1030}, {5, 1}},          {{1030, 5}, {1, 5}},
-               {{0, 3}, {1, 3}}, {{6, 20000}, {6, 1}}, {{4, 3, 5, 7}, {1, 3, 1, 1}}, {{9, 8, 33}, {9, 1, 33}}};
+  } cases[] = {{{}, {}},
+               {{40000}, {1}},
+               {{5, 1030}, {5, 1}},
+               {{1030, 5}, {1, 5}},
+               {{0, 3}, {1, 3}},
+               {{6, 20000}, {6, 1}},
+               {{4, 3, 5, 7}, {1, 3, 1, 1}},
+               {{9, 8, 33}, {9, 1, 33}},
+               {{1030, 72}, {1, 72}},
+               {{20000, 16}, {1, 16}}};
   for (const auto& [shape_, kept_] : cases)
     for (const DType dtype : kFloats)
       for (int layout = 0; layout < 5; ++layout) {
