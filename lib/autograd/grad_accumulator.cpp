@@ -215,7 +215,7 @@ Tensor GradAccumulator::add_product(const GradMetadata& target, const View& g, c
   if (rows.products + n > capacity) multiply_pending(target);
   const auto block = [&](const View& from, const Tensor& pack) {
     const View to = rows_of(view_of(pack), n, rows.products);
-    return BlockCopy{from.data, to.data, 1, to.numel * size_of(to.dtype), 0, 0};
+    return whole_copy(from.data, to.dtype, to.data, to.dtype, to.numel);
   };
   const std::array blocks{block(g, rows.g_rows), block(x, rows.x_rows)};
   kernels_on(target.device).copy_blocks(blocks);

@@ -150,7 +150,8 @@ int64_t touched(std::span<const Updated> gradients) {
 }
 int64_t touched(std::span<const BlockCopy> blocks) {
   int64_t bytes = 0;
-  for (const BlockCopy& block : blocks) bytes += 2 * block.rows * block.bytes;
+  for (const BlockCopy& block : blocks)
+    bytes += block.rows * (block.bytes + block.bytes / size_of(block.from_type) * size_of(block.to_type));
   return bytes;
 }
 template <class T>

@@ -131,10 +131,25 @@ void copy_part(const View& from, const View& to) {
   });
 }
 
+void convert(const BlockCopy& block) {
+  View from, to;
+  from.data = const_cast<void*>(block.from), from.dtype = block.from_type;
+  to.data = block.to, to.dtype = block.to_type;
+  for (View* view : {&from, &to}) {
+    view->numel = block.bytes / size_of(block.from_type), view->contiguous = true;
+    view->shape = {view->numel}, view->strides = {1};
+  }
+  copy(from, to);
+}
+
 void copy_blocks(std::span<const BlockCopy> blocks) {
   for (const BlockCopy& block : blocks) {
     char* const to = static_cast<char*>(block.to);
     const char* const from = static_cast<const char*>(block.from);
+    if (block.from_type != block.to_type) {
+      convert(block);
+      continue;
+    }
     if (block.rows == 1) {
       for_each_range((block.bytes + 3) / 4, 1, [=](int64_t begin, int64_t end) {
         std::memcpy(to + 4 * begin, from + 4 * begin, std::min(4 * end, block.bytes) - 4 * begin);

@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "lib/autograd/cast_together.h"
 #include "lib/kernels/convolution.h"
 #include "lib/ops/internal.h"
 
@@ -137,7 +138,10 @@ Tensor batched(const Tensor& x, int rank, const Op& op) {
 
 template <int N>
 Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
-  if (const CastToHalf low{}) return conv<N>(op, low(x), low(weight), low(bias), options);
+  if (const CastTogether low{}) {
+    const auto [input, kernels, offsets] = low.all(x, weight, bias);
+    return conv<N>(op, input, kernels, offsets, options);
+  }
   check_operands<N>(op, x, weight, bias, options.groups);
   return batched(x, N + 2, [&](const Tensor& images) {
     const Shape &xs = view_of(images).shape, &ws = view_of(weight).shape;
@@ -168,7 +172,10 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
 template <int N>
 Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const ConvTransposeOptions<N>& options) {
-  if (const CastToHalf low{}) return conv_transpose<N>(op, low(x), low(weight), low(bias), options);
+  if (const CastTogether low{}) {
+    const auto [input, kernels, offsets] = low.all(x, weight, bias);
+    return conv_transpose<N>(op, input, kernels, offsets, options);
+  }
   check_operands<N>(op, x, weight, bias, options.groups);
   return batched(x, N + 2, [&](const Tensor& images) {
     // The convolution whose y is the x here.

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <tuple>
 
+#include "lib/autograd/cast_together.h"
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
@@ -91,7 +93,10 @@ Tensor mm(const Tensor& a, const Tensor& b) {
   if (!op_modes.plain()) [[unlikely]] {
     if (const Point point; point && is_weight(b) && a.defined() && is_floating_point(a.dtype()))
       return point.join("mm", {a}, {&b}, [&](std::span<const Tensor> rows) { return mm(rows[0], b); });
-    if (const CastToHalf low{}) return mm(low(a), low(b));
+    if (const CastTogether low{}) {
+      const auto [left, right] = low.all(a, b);
+      return mm(left, right);
+    }
   }
   check_types("mm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
@@ -182,8 +187,8 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
 }  // namespace
 
 namespace {
-constexpr auto kLinear = [](auto&... args) { return linear(args...); };
-constexpr auto kLinearRelu = [](auto&... args) { return linear_relu(args...); };
+constexpr auto kLinear = [](const auto&... args) { return linear(args...); };
+constexpr auto kLinearRelu = [](const auto&... args) { return linear_relu(args...); };
 /// `op` in a map, in which calls that have the same weight become one.
 template <class Op>
 Tensor join_linear(const Point& point, const char* name, const Op& op, const Tensor& x, const Tensor& weight,
@@ -198,14 +203,14 @@ Tensor join_linear(const Point& point, const char* name, const Op& op, const Ten
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (!op_modes.plain()) [[unlikely]] {
     if (const Point point; point) return join_linear(point, "linear", kLinear, x, weight, bias);
-    if (const CastToHalf low{}) return linear(low(x), low(weight), low(bias));
+    if (const CastTogether low{}) return std::apply(kLinear, low.all(x, weight, bias));
   }
   return linear("linear", x, weight, bias, false);
 }
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (!op_modes.plain()) [[unlikely]] {
     if (const Point point; point) return join_linear(point, "linear_relu", kLinearRelu, x, weight, bias);
-    if (const CastToHalf low{}) return linear_relu(low(x), low(weight), low(bias));
+    if (const CastTogether low{}) return std::apply(kLinearRelu, low.all(x, weight, bias));
   }
   return linear("linear_relu", x, weight, bias, true);
 }
@@ -213,7 +218,10 @@ Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 // ---- batches --------------------------------------------------------------------------------------------------------
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  if (const CastToHalf low{}) return bmm(low(a), low(b));
+  if (const CastTogether low{}) {
+    const auto [left, right] = low.all(a, b);
+    return bmm(left, right);
+  }
   check_types("bmm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   REEL_CHECK(av.shape.size() == 3 && bv.shape.size() == 3 && av.shape[0] == bv.shape[0],
@@ -232,7 +240,10 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 Tensor matmul(const Tensor& a, const Tensor& b) {
   if (!op_modes.plain()) [[unlikely]] {
     if (op_modes.meets && is_weight(b) && a.defined() && a.dim() == 2 && b.dim() == 2) return mm(a, b);
-    if (const CastToHalf low{}) return matmul(low(a), low(b));
+    if (const CastTogether low{}) {
+      const auto [left, right] = low.all(a, b);
+      return matmul(left, right);
+    }
   }
   check_types("matmul", a, b);
   const View &av = view_of(a), &bv = view_of(b);

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "lib/autograd/cast_together.h"
 #include "lib/autograd/subgraph.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/recurrence.h"
@@ -432,7 +433,7 @@ CellState map(const CellState& state, const auto& f) {
 
 LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState& state,
                         std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  if (const CastToHalf low{}) return over(formula, low(x), map(state, low), low(parameters), options);
+  if (const CastTogether low{}) return over(formula, low(x), map(state, low), low.all(parameters), options);
   const char* op = formula.op;
   const Shape shape = view_of(x, op).shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, op, ": expected an input [len, in] or [len, n, in], got shape ",
@@ -454,9 +455,9 @@ LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState
 
 LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x, const CellState& state,
                                 std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  if (const CastToHalf low{}) {
+  if (const CastTogether low{}) {
     const PackedSequence lowered{low(x.data), x.batch_sizes, x.sorted_indices, x.unsorted_indices};
-    return over(formula, lowered, map(state, low), low(parameters), options);
+    return over(formula, lowered, map(state, low), low.all(parameters), options);
   }
   const char* op = formula.op;
   const Shape& shape = view_of(x.data, op).shape;
@@ -498,8 +499,8 @@ LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Ten
 /// In the order of a PackedSequence, but for the empty sequences, which take no part.
 LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState& state,
                         std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  if (const CastToHalf low{})
-    return over(formula, Ragged{low(x.values), x.lengths}, map(state, low), low(parameters), options);
+  if (const CastTogether low{})
+    return over(formula, Ragged{low(x.values), x.lengths}, map(state, low), low.all(parameters), options);
   const char* op = formula.op;
   const Tensor& rows = detail::rows_of(op, x);
   REEL_CHECK(rows.dim() == 2, op, ": values of shape ", rows.shape(), ", not [total, in]");
@@ -543,8 +544,11 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
       };
       return point.join(formula.cell, {x, state.h, state.c}, {&weight_ih, &weight_hh, &bias_ih, &bias_hh}, f);
     }
-    if (const CastToHalf low{})
-      return step(formula, low(x), map(state, low), low(weight_ih), low(weight_hh), low(bias_ih), low(bias_hh));
+    if (const CastTogether low{}) {
+      const auto [in, h, c, w_ih, w_hh, b_ih, b_hh] =
+          low.all(x, state.h, state.c, weight_ih, weight_hh, bias_ih, bias_hh);
+      return step(formula, in, {h, c}, w_ih, w_hh, b_ih, b_hh);
+    }
   }
   const char* op = formula.cell;
   const Shape& shape = view_of(x, op).shape;

@@ -284,7 +284,7 @@ void Joiner::add(const View& from) {
     }
   }
   if (count_ == blocks_.size()) finish();
-  blocks_[count_++] = {from.data, to, rows_, bytes, bytes, step_};
+  blocks_[count_++] = {from.data, to, rows_, bytes, bytes, step_, dtype_, dtype_};
 }
 
 void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts, bool drop_dim) {

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/kernels/copy.h"
 #include "lib/kernels/embedding_bag.h"
 #include "lib/kernels/random.h"
 #include "lib/kernels/scatter.h"
@@ -179,6 +180,37 @@ TEST_CASE("cuda: many tensors are joined as on the CPU, whatever their alignment
       CAPTURE(dtype, dim);
       REQUIRE(same(Both(cat(parts, dim), cat(moved, dim))));
     }
+}
+
+TEST_CASE("cuda: many tensors are converted as on the CPU, whatever their alignment", "[cuda]") {
+  NEEDS_GPU();
+  for (const auto& [from, to] :
+       {std::pair{kFloat32, kBFloat16}, {kBFloat16, kFloat32}, {kFloat32, kFloat16}, {kFloat16, kFloat32}}) {
+    std::vector<BlockCopy> blocks[2];
+    std::vector<Both> sources, targets;
+    for (int64_t i = 0; i < 70; ++i) {  // more than a launch takes
+      const int64_t skip = i % 3 * 4, n = i % 5 ? i * 8 + i % 2 : i * 500;
+      sources.emplace_back(numbers({n + skip}, from));
+      targets.emplace_back(full({n + skip}, 7, {.dtype = to, .device = kCPU}));
+      for (const bool on_gpu : {false, true}) {
+        const auto at = [&](const Both& x) {
+          const View& view = on_gpu ? x.on_gpu() : x.on_cpu();
+          return view.as<char>() + skip * size_of(view.dtype);
+        };
+        blocks[on_gpu].push_back(whole_copy(at(sources.back()), from, at(targets.back()), to, n));
+      }
+    }
+    cpu_kernels().copy_blocks(blocks[0]);
+    gpu.copy_blocks(blocks[1]);
+    CAPTURE(from, to);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      REQUIRE(same(targets[i]));
+      const int64_t skip = static_cast<int64_t>(i) % 3 * 4;
+      if (from == kFloat32)
+        REQUIRE(same(Both(targets[i].cpu.narrow(0, skip, targets[i].cpu.size(0) - skip),
+                          sources[i].cpu.narrow(0, skip, targets[i].cpu.size(0) - skip).to(to).to(kCUDA))));
+    }
+  }
 }
 
 TEST_CASE("cuda: elements are gathered and scattered as on the CPU", "[cuda]") {

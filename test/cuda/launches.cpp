@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "reel/amp.h"
+#include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
@@ -164,4 +166,30 @@ TEST_CASE("targets that are ignored cost cross_entropy no kernel but that which 
       });
       CHECK(whole == forward + 2);  // a gradient of 1, and that of the logits
     }
+}
+
+TEST_CASE("autocast casts what an op needs by one kernel, and so the gradients of its parameters", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  nn::Linear layer(16, 24);
+  nn::TransformerEncoderLayer transformer(16, 2, {.dim_feedforward = 32, .dropout = 0, .batch_first = true});
+  nn::LSTM lstm(16, 8, {.num_layers = 2});
+  for (nn::Module* module :
+       {static_cast<nn::Module*>(&layer), static_cast<nn::Module*>(&transformer), static_cast<nn::Module*>(&lstm)})
+    module->to(kCUDA);
+  const Tensor x = randn({3, 5, 16}, {.device = kCUDA});
+  const auto forward = [&](const auto& module) {
+    return launched([&] { no_grad([&] { amp::autocast([&] { module(x); }); }); });
+  };
+  const auto whole = [&](nn::Module& module, const auto& output) {
+    return launched([&] {
+      module.zero_grad();
+      const Tensor y = amp::autocast(output);
+      y.backward(ones_like(y));
+    });
+  };
+  CHECK(forward(layer) == 1);
+  CHECK(whole(layer, [&] { return layer(x); }) <= 5);
+  CHECK(forward(transformer) <= 16);
+  CHECK(whole(transformer, [&] { return transformer(x); }) <= 46);
+  CHECK(whole(lstm, [&] { return lstm(x).output; }) <= 24);
 }
