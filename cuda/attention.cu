@@ -1,9 +1,14 @@
 #include <cmath>
+#include <vector>
 
+#include "cuda/attention_key.h"
+#include "cuda/device.h"
+#include "cuda/dnn.h"
 #include "cuda/kernels.h"
 #include "cuda/online_softmax.h"
 #include "lib/functors/number.h"
 #include "lib/kernels/attention.h"
+#include "reel/precision.h"
 
 // Attention within sequences. A warp has a query (backward, for the gradients of keys and values: a key) of one head.
 // It takes the others 32 at a time, a lane each for the scores, then the lanes turn to columns. Weights are computed
@@ -176,7 +181,169 @@ unsigned blocks_of(int64_t rows, int64_t heads) {
   return static_cast<unsigned>(ceil_div(rows * heads * kWarp, kThreads));
 }
 
+// ---- batches of sequences of one length -----------------------------------------------------------------------------
+
+/// Whether cuDNN's attention, whose graphs say what is computed in many operations, has turned out to compute that.
+enum class Trust { kUnknown, kRight, kWrong };
+
+/// One head of the last sequence, in the host's memory, as float32.
+class Head {
+ public:
+  Head(const RaggedAttention& a) : a_(a), queries_(a.queries / a.sequences), keys_(a.keys / a.sequences) {
+    const auto& b = *a.batch;
+    q_ = rows(a.query, b.query, queries_), k_ = rows(a.key, b.key, keys_), v_ = rows(a.value, b.value, keys_);
+    y_ = rows(a.y, b.y, queries_);
+    if (a.log_sums)
+      log_sums_ = download(kFloat32, static_cast<const float*>(a.log_sums) + (a.sequences * a.heads - 1) * queries_,
+                           {queries_}, {1});
+  }
+
+  /// Compares some rows of the results with what the formulas at RaggedAttention say.
+  Trust judge_forward() {
+    for (const int64_t i : {int64_t{0}, queries_ / 2 + 1, queries_ - 1}) {
+      double log_sum = 0;
+      const std::vector<double> p = weights(i, &log_sum);
+      Row y(a_.width);
+      for (int64_t j = 0; j < keys_; ++j) y.add(p[static_cast<size_t>(j)], v_, j);
+      compare(y, y_, i);
+      if (a_.log_sums) compare(log_sum, log_sums_[static_cast<size_t>(i)], 0.01 * (1 + std::abs(log_sum)));
+    }
+    return verdict_;
+  }
+  Trust judge_backward() {
+    const auto& b = *a_.batch;
+    g_ = rows(a_.grad, b.grad, queries_);
+    const std::vector<float> gq = rows(a_.grad_query, b.grad_query, queries_),
+                             gk = rows(a_.grad_key, b.grad_key, keys_), gv = rows(a_.grad_value, b.grad_value, keys_);
+    for (const int64_t i : {int64_t{0}, queries_ / 2 + 1, queries_ - 1}) {
+      Row sum(a_.width);
+      for (int64_t j = 0; j < keys_; ++j) sum.add(of_score(i, j), k_, j);
+      compare(sum, gq, i);
+    }
+    for (const int64_t j : {int64_t{0}, keys_ / 2 + 1, keys_ - 1}) {
+      Row of_key(a_.width), of_value(a_.width);
+      for (int64_t i = 0; i < queries_; ++i) of_key.add(of_score(i, j), q_, i), of_value.add(weight(i, j), g_, i);
+      compare(of_key, gk, j), compare(of_value, gv, j);
+    }
+    return verdict_;
+  }
+
+ private:
+  static std::vector<float> download(DType dtype, const void* from, const Shape& shape, const Shape& strides) {
+    std::vector<float> to(static_cast<size_t>(shape.numel()));
+    View there, here;
+    there.data = const_cast<void*>(from), there.dtype = dtype, there.strides = strides, there.contiguous = false;
+    here.data = to.data(), here.dtype = kFloat32, here.contiguous = here.host = true;
+    here.strides = shape.size() == 1 ? Shape{1} : Shape{shape[1], 1};
+    for (View* view : {&there, &here}) view->shape = shape, view->numel = shape.numel();
+    table().copy(there, here);
+    return to;
+  }
+  std::vector<float> rows(const void* from, const RaggedAttention::Steps& steps, int64_t length) const {
+    const int64_t offset = (a_.sequences - 1) * steps[0] + (a_.heads - 1) * steps[1];
+    return download(a_.dtype, static_cast<const char*>(from) + offset * size_of(a_.dtype), {length, a_.width},
+                    {steps[2], 1});
+  }
+  double dot(const std::vector<float>& x, int64_t i, const std::vector<float>& y, int64_t j) const {
+    double sum = 0;
+    for (int64_t c = 0; c < a_.width; ++c)
+      sum += double(x[static_cast<size_t>(i * a_.width + c)]) * y[static_cast<size_t>(j * a_.width + c)];
+    return sum;
+  }
+  /// A sum of rows, and of the squares of what was added.
+  struct Row {
+    std::vector<double> of, squares;
+    explicit Row(int64_t width) : of(static_cast<size_t>(width)), squares(of) {}
+    void add(double factor, const std::vector<float>& x, int64_t row) {
+      for (size_t c = 0; c < of.size(); ++c) {
+        const double term = factor * x[static_cast<size_t>(row) * of.size() + c];
+        of[c] += term, squares[c] += term * term;
+      }
+    }
+  };
+  bool sees(int64_t i, int64_t j) const { return !a_.causal || j <= i; }
+  std::vector<double> weights(int64_t i, double* log_sum) const {
+    std::vector<double> p(static_cast<size_t>(keys_));
+    double most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < keys_; ++j) {
+      p[static_cast<size_t>(j)] = sees(i, j) ? a_.scale * dot(q_, i, k_, j) : -INFINITY;
+      most = std::fmax(most, p[static_cast<size_t>(j)]);
+    }
+    for (double& x : p) sum += x = std::exp(x - most);
+    for (double& x : p) x /= sum;
+    *log_sum = most + std::log(sum);
+    return p;
+  }
+  double weight(int64_t i, int64_t j) const {
+    return sees(i, j) ? std::exp(a_.scale * dot(q_, i, k_, j) - log_sums_[static_cast<size_t>(i)]) : 0;
+  }
+  double of_score(int64_t i, int64_t j) const {
+    return sees(i, j) ? weight(i, j) * a_.scale * (dot(g_, i, v_, j) - dot(g_, i, y_, i)) : 0;
+  }
+
+  void compare(double wanted, double found, double tolerance) {
+    if (!std::isfinite(wanted) || !(tolerance > 0)) return;  // says nothing
+    const bool right = std::abs(wanted - found) <= tolerance;
+    verdict_ = right && verdict_ != Trust::kWrong ? Trust::kRight : Trust::kWrong;
+  }
+  /// The terms of a sum are rounded to the half type, one by one: where they cancel, that is what is left.
+  void compare(const Row& wanted, const std::vector<float>& found, int64_t row) {
+    double most = 0;
+    for (const double x : wanted.of) most = std::fmax(most, std::abs(x));
+    for (size_t c = 0; c < wanted.of.size(); ++c)
+      compare(wanted.of[c], found[static_cast<size_t>(row) * wanted.of.size() + c],
+              0.05 * most + 0.03 * std::sqrt(wanted.squares[c]));
+  }
+
+  const RaggedAttention& a_;
+  const int64_t queries_, keys_;
+  std::vector<float> q_, k_, v_, y_, log_sums_, g_;
+  Trust verdict_ = Trust::kUnknown;
+};
+
+/// What cuDNN's attention was found to be, problem by problem.
+struct Trusted {
+  struct Entry {
+    Trust trust = Trust::kUnknown;
+  };
+  Plans<std::tuple_size_v<AttentionKey>, Entry> entries{256};
+};
+
+bool suits(const RaggedAttention& a, bool backward) {
+  const RaggedAttention::Batch& b = *a.batch;
+  if (a.width % 8 || a.width > 128 || a.value_width != a.width || a.heads != a.kv_heads) return false;
+  // The gradients of queries are sums in an accidental order. Without them the forward pass is of no use either.
+  if (a.log_sums && cudnn_deterministic()) return false;
+  const auto aligned = [](const void* data, const RaggedAttention::Steps& steps) {
+    return alignment_of(data) >= 16 && (steps[0] | steps[1] | steps[2]) % 8 == 0;
+  };
+  return aligned(a.query, b.query) && aligned(a.key, b.key) && aligned(a.value, b.value) && aligned(a.y, b.y) &&
+         (!backward || (aligned(a.grad, b.grad) && aligned(a.grad_query, b.grad_query) &&
+                        aligned(a.grad_key, b.grad_key) && aligned(a.grad_value, b.grad_value)));
+}
+
+/// By cuDNN, whose first results for a problem are checked, which waits for the GPU.
+bool attend_batch(const RaggedAttention& a, bool backward) {
+  if (!suits(a, backward)) return false;
+  Trust& trust = of_this_thread<Trusted>().entries.get(key_of(a, backward)).trust;
+  if (trust == Trust::kWrong) return false;
+  if (trust == Trust::kUnknown && (capturing() || current.synchronization_forbidden)) return false;
+  {
+    const RelaxedCaptureGuard guard(capturing());  // a first run may load kernels
+    if (!dnn_attend(a, backward)) return false;
+  }
+  if (trust == Trust::kUnknown) {
+    Head head(a);
+    trust = backward ? head.judge_backward() : head.judge_forward();
+    if (trust == Trust::kWrong) note_fallback("cuDNN's attention is not what the formula says");
+  }
+  return trust == Trust::kRight;
+}
+
+// ---- entries of the table -------------------------------------------------------------------------------------------
+
 void ragged_attention(const RaggedAttention& a) {
+  if (a.batch) return *a.batch->computed = attend_batch(a, false), void();
   with_float(a.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     launch(forward_kernel<T>, blocks_of(a.queries, a.heads), kThreads, 0, Job<T>{{a}, nullptr});
@@ -184,6 +351,7 @@ void ragged_attention(const RaggedAttention& a) {
 }
 
 void ragged_attention_grad(const RaggedAttention& a) {
+  if (a.batch) return *a.batch->computed = attend_batch(a, true), void();
   with_float(a.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const Scratch<T> differences(a.queries * a.heads);

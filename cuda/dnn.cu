@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "cuda/dnn_handle.h"
 #include "cuda/dnn_plan.h"
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
@@ -20,15 +21,6 @@ namespace {
 constexpr size_t kMaxPlans = 512;                    // per thread and device
 constexpr int64_t kMaxWorkspace = int64_t{1} << 30;  // bytes; engines that need more are passed over
 constexpr size_t kMostTimed = 6;                     // engines that are timed for a problem
-
-void check(cudnnStatus_t status, const char* call) {
-  if (status == CUDNN_STATUS_SUCCESS) [[likely]]
-    return;
-  char why[512] = "";
-  cudnnGetLastErrorString(why, sizeof why);
-  reel::detail::fail("cuDNN: ", cudnnGetErrorString(status), " from ", call, ". ", why);
-}
-#define CUDNN_CHECK(call) check(call, #call)
 
 /// Where there is no plan; `failure`: other than a refusal.
 void report(const DnnProblem& problem, cudnnStatus_t failure) {
@@ -121,28 +113,21 @@ Key key_of(const DnnProblem& problem) {
   return key;
 }
 
-struct Library {
-  cudnnHandle_t handle;
-  Library() { CUDNN_CHECK(cudnnCreate(&handle)); }
-  cudaStream_t stream = nullptr;
-  Plans<std::tuple_size_v<Key>, Plan> plans{kMaxPlans};
+struct ConvolutionPlans : Plans<std::tuple_size_v<Key>, Plan> {
+  ConvolutionPlans() : Plans(kMaxPlans) {}
 };
 
 }  // namespace
 
 bool dnn_convolve(ConvPart wanted, const Convolution& c) {
-  Library& library = of_this_thread<Library>();
   if (!dnn_can_state(c)) return false;
-  if (library.stream != stream()) {
-    CUDNN_CHECK(cudnnSetStream(library.handle, stream()));
-    library.stream = stream();
-  }
+  const cudnnHandle_t handle = DnnHandle::get();
   DnnProblem problem{wanted, c, c.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh, {}};
   for (size_t part = 0; part < 3; ++part) problem.alignment[part] = std::min<int64_t>(alignment_of(c.data[part]), 16);
   problem.deterministic = cudnn_deterministic();
-  Plan& plan = library.plans.get(key_of(problem), library.handle, problem, cudnn_benchmark());
+  Plan& plan = of_this_thread<ConvolutionPlans>().get(key_of(problem), handle, problem, cudnn_benchmark());
   if (!plan) return false;
-  plan.run(library.handle, c);
+  plan.run(handle, c);
   return true;
 }
 

@@ -1,11 +1,16 @@
 #pragma once
+#include "lib/kernels/attention.h"
 #include "lib/kernels/convolution.h"
 
-// The one entry to cuDNN, so that builds without it replace a single function (no_dnn.cu).
+// The entries to cuDNN, so that builds without it replace these functions alone (no_dnn.cu).
 namespace reel::cuda {
 
 /// KernelTable::convolve by cuDNN, without the bias, which the caller adds. Returns false, having done nothing, where
 /// cuDNN has no engine for the problem. Also for float16 and bfloat16.
 bool dnn_convolve(ConvPart wanted, const Convolution& conv);
+
+/// KernelTable::ragged_attention, or with `backward` ragged_attention_grad, of a batch, by cuDNN. Returns false, having
+/// done nothing, where cuDNN has no engine for the problem.
+bool dnn_attend(const RaggedAttention& attention, bool backward);
 
 }  // namespace reel::cuda

@@ -192,8 +192,7 @@ bool is_acceptable(const Descriptor& config, const DnnProblem& problem) {
 
 }  // namespace
 
-std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& problem, const Descriptor& graph,
-                                    cudnnBackendHeurMode_t mode, std::vector<int>* ranks) {
+std::vector<Descriptor> dnn_configs(const DnnTarget& target, const Descriptor& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
@@ -207,7 +206,12 @@ std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& p
   for (int64_t left = results(nullptr, 0); left > 0; --left)
     raw.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
   configs.erase(configs.begin() + results(raw.data(), static_cast<int64_t>(raw.size())), configs.end());
-  std::vector<Descriptor> acceptable;
+  return configs;
+}
+
+std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& problem, const Descriptor& graph,
+                                    cudnnBackendHeurMode_t mode, std::vector<int>* ranks) {
+  std::vector<Descriptor> configs = dnn_configs(target, graph, mode), acceptable;
   for (size_t i = 0; i < configs.size(); ++i) {
     if (!is_acceptable(configs[i], problem)) continue;
     acceptable.push_back(std::move(configs[i]));

@@ -74,8 +74,10 @@ struct DnnProblem {
 bool dnn_can_state(const Convolution& conv);
 /// The operation graph; nothing where cuDNN cannot express or refuses the problem.
 std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& problem);
-/// The engine configurations for a graph that are exact, and if wanted deterministic, enough, in the order of cuDNN's
-/// heuristics: the fastest estimate first. `ranks` gets the place of each in the list of all.
+/// The engine configurations for a graph in the order of cuDNN's heuristics: the fastest estimate first.
+std::vector<Descriptor> dnn_configs(const DnnTarget& target, const Descriptor& graph, cudnnBackendHeurMode_t mode);
+/// The engine configurations for a graph that are exact, and if wanted deterministic, enough, in that order. `ranks`
+/// gets the place of each in the list of all.
 std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& problem, const Descriptor& graph,
                                     cudnnBackendHeurMode_t mode, std::vector<int>* ranks = nullptr);
 /// Nothing where cuDNN cannot build the plan after all.

@@ -11,8 +11,8 @@ enum class MatmulPrecision { kHighest, kHigh };
 void set_matmul_precision(MatmulPrecision precision);  ///< Sets it.
 MatmulPrecision matmul_precision();                    ///< What is set.
 
-/// How one of cuDNN's engines is chosen: PyTorch's torch.backends.cudnn. For all threads of the program, from their next
-/// op on; no effect on the CPU.
+/// How one of cuDNN's engines is chosen: PyTorch's torch.backends.cudnn. For all threads of the program, from their
+/// next op on; no effect on the CPU.
 namespace cuda {
 
 /// Whether the first run of each problem (sizes, types, precision) outside of captures times the first six engines that
@@ -23,7 +23,9 @@ void set_cudnn_benchmark(bool benchmark);
 bool cudnn_benchmark();  ///< What is set.
 
 /// Whether engines are left out that may give other bits in each run, as sums in an accidental order do. By default
-/// they are; PyTorch's default is false.
+/// they are; PyTorch's default is false. With false, attention of half types over 512 and more queries and keys,
+/// without a mask other than is_causal and without dropout, is trained in flash form, which keeps no scores in memory
+/// (Dao et al. 2022); where no gradients are wanted it is computed so in either case.
 void set_cudnn_deterministic(bool deterministic);
 bool cudnn_deterministic();  ///< What is set.
 

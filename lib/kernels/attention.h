@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "reel/types.h"
@@ -11,7 +12,17 @@ namespace reel {
 ///   y = Σ_j p_ij value_j, p_ij = exp(scale query_i · key_j - log_sum_i)
 /// over all keys of the sequence or, if `causal`, those whose place in it is not beyond the query's. A query without
 /// keys has y = 0 and log_sum = -infinity.
+///
+/// Or, with `batch`, of sequences of one length, in a half type, where the device has a kernel for it that never writes
+/// down all p_ij (flash attention): there are as many heads of keys as of queries, value_width is width, offsets are
+/// not read, and log_sums are float32.
 struct RaggedAttention {
+  /// Distances in elements from one sequence, head and row to the next; a row is contiguous.
+  using Steps = std::array<int64_t, 3>;
+  struct Batch {
+    Steps query, key, value, y, grad, grad_query, grad_key, grad_value;
+    bool* computed;  // becomes whether there is such a kernel; nothing else is changed where there is none
+  };
   DType dtype = kFloat32;  // or kFloat64
   int64_t sequences = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, width = 0, value_width = 0;
   double scale = 1;
@@ -28,6 +39,7 @@ struct RaggedAttention {
   void* grad_query = nullptr;
   void* grad_key = nullptr;
   void* grad_value = nullptr;
+  const Batch* batch = nullptr;
 };
 
 }  // namespace reel

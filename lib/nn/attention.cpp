@@ -148,8 +148,12 @@ MultiheadAttentionOutput MultiheadAttention::forward(const Tensor& query, const 
     const Tensor zero = zeros({embed_dim}, {.dtype = q.dtype(), .device = q.device()});
     append(k, zero), append(v, zero);
   }
-  const Tensor mask = merged_mask(given, q, n, num_heads, l, s, k.size(2) - s);
-  const Attended attended = attend(kName, q, k, v, {.mask = mask, .dropout = is_training() ? options.dropout : 0});
+  const bool is_causal = given.is_causal && !given.attn_mask.defined() && !given.key_padding_mask.defined() &&
+                         k.size(2) == s;  // and that is all: no mask has to be made for it
+  const Tensor mask = is_causal ? Tensor() : merged_mask(given, q, n, num_heads, l, s, k.size(2) - s);
+  const Attended attended =
+      attend(kName, q, k, v, {.mask = mask, .dropout = is_training() ? options.dropout : 0, .is_causal = is_causal},
+             given.need_weights);
   const Tensor joined = options.batch_first ? attended.output.permute({0, 2, 1, 3}).reshape({n, l, embed_dim})
                                             : attended.output.permute({2, 0, 1, 3}).reshape({l, n, embed_dim});
   Tensor weights;

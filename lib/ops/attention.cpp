@@ -3,7 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/autograd/cast_together.h"
+#include "lib/autograd/subgraph.h"
+#include "lib/kernels/attention.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/matmul.h"
 
 namespace reel {
 namespace {
@@ -60,7 +64,7 @@ Attended attend_grouped(const char* op, const Tensor& query, const Tensor& key, 
              op, ": the query's heads are no multiple of the key's and value's, shapes ", query.shape(), ", ",
              key.shape(), " and ", value.shape());
   const int64_t groups = key.size(-3);
-  if (query.size(-3) == groups) return attend(op, query, key, value, options);
+  if (query.size(-3) == groups) return attend(op, query, key, value, options, true);
   Shape scores = query.shape();
   scores[scores.size() - 1] = key.size(-2);
   // A group's queries are as many rows of one product; the mask has to be laid out like them.
@@ -68,21 +72,152 @@ Attended attend_grouped(const char* op, const Tensor& query, const Tensor& key, 
     options.mask = grouped(additive_mask(op, options, scores, query).expand(scores), groups);
     options.is_causal = false;
   }
-  const Attended attended = attend(op, grouped(query, groups), key, value, options);
+  const Attended attended = attend(op, grouped(query, groups), key, value, options, true);
   Shape output = query.shape();
   output[output.size() - 1] = value.size(-1);
   return {attended.output.reshape(output), attended.weights.reshape(scores)};
 }
 
+// ---- flash attention ------------------------------------------------------------------------------------------------
+
+double scale_of(int64_t width, const AttentionOptions& options) {
+  return options.scale.value_or(width ? 1 / std::sqrt(width) : 1);
+}
+/// From products, a softmax and what else is wanted.
+Attended composed(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
+                  const AttentionOptions& options);
+
+/// A batch of sequences of one length, as RaggedAttention::Batch has it: for shapes [n, heads, L, E] and those with
+/// fewer dimensions.
+class Batch {
+ public:
+  Batch(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionOptions& options)
+      : query_(view_of(query)), key_(view_of(key)), value_(view_of(value)), options_(options) {}
+
+  /// Whether a kernel may be asked that does not write down the scores: they are what takes the time of long sequences,
+  /// and are half of the memory of a Transformer's training.
+  bool suits() const {
+    constexpr int64_t kLong = 512;
+    const int rank = query_.shape.size();
+    if (!is_half(query_.dtype) || options_.mask.defined() || options_.dropout > 0 || rank > 4) return false;
+    if (key_.shape.size() != rank || value_.shape != key_.shape || query_.shape[rank - 2] < kLong ||
+        key_.shape[rank - 2] < kLong)
+      return false;
+    for (int d = 0; d < rank - 2; ++d)
+      if (query_.shape[d] != key_.shape[d]) return false;
+    for (const View* view : {&query_, &key_, &value_})
+      if (view->strides[rank - 1] != 1) return false;
+    return query_.numel > 0 && key_.numel > 0;
+  }
+  RaggedAttention describe() const {
+    const int rank = query_.shape.size();
+    const auto size = [&](int from_behind) { return rank >= from_behind ? query_.shape[rank - from_behind] : 1; };
+    const int64_t n = size(4), heads = size(3), width = size(1);
+    RaggedAttention call{.dtype = query_.dtype,
+                         .sequences = n,
+                         .queries = n * size(2),
+                         .keys = n * key_.shape[rank - 2],
+                         .heads = heads,
+                         .kv_heads = heads,
+                         .width = width,
+                         .value_width = width,
+                         .scale = scale_of(width, options_),
+                         .causal = options_.is_causal};
+    call.query = query_.data, call.key = key_.data, call.value = value_.data;
+    return call;
+  }
+  /// Where a view's elements are. Dimensions of one element have any step.
+  static RaggedAttention::Steps steps_of(const View& view) {
+    const int rank = view.shape.size();
+    const int64_t row = view.strides[rank - 2], head = rank >= 3 ? view.strides[rank - 3] : row * view.shape[rank - 2];
+    return {rank >= 4 ? view.strides[rank - 4] : head * (rank >= 3 ? view.shape[rank - 3] : 1), head, row};
+  }
+  const AttentionOptions& options() const { return options_; }
+
+ private:
+  const View &query_, &key_, &value_;
+  const AttentionOptions& options_;
+};
+
+/// Gradients by the device's kernel or, where it has none or derivatives of higher order are wanted, by those of the
+/// composed form.
+struct FlashRule {
+  AttentionOptions options;
+  SavedTensor query, key, value, y, log_sums;
+
+  void operator()(Backward& back) const {
+    const Tensor q = back.get(query), k = back.get(key), v = back.get(value);
+    if (!back.create_graph()) {
+      const Tensor out = back.get(y), sums = back.get(log_sums), g = back.grad().contiguous();
+      const auto like = [](const Tensor& x) { return make_tensor(x.shape(), x.dtype(), x.device()); };
+      Tensor grads[] = {like(q), like(k), like(v)};
+      const auto steps = [](const Tensor& x) { return Batch::steps_of(view_of(x)); };
+      bool computed = false;
+      const RaggedAttention::Batch batch{steps(q),        steps(k),        steps(v),        steps(out), steps(g),
+                                         steps(grads[0]), steps(grads[1]), steps(grads[2]), &computed};
+      RaggedAttention call = Batch(q, k, v, options).describe();
+      call.batch = &batch, call.y = view_of(out).data, call.log_sums = view_of(sums).data;
+      call.grad = view_of(g).data, call.grad_query = view_of(grads[0]).data;
+      call.grad_key = view_of(grads[1]).data, call.grad_value = view_of(grads[2]).data;
+      kernels_of(q).ragged_attention_grad(call);
+      for (int i = 0; computed && i < 3; ++i) back.set(i, std::move(grads[i]));
+      if (computed) return;
+    }
+    // Of views of their own, since one tensor may be query, key and value.
+    const GradMode mode(true);
+    const Tensor ins[] = {q.view(q.shape()), k.view(k.shape()), v.view(v.shape())};
+    EdgeList edges;
+    for (const Tensor& x : ins) edges.add(x);
+    const uint64_t since = next_sequence();
+    const Tensor again[] = {composed("scaled_dot_product_attention", ins[0], ins[1], ins[2], options).output};
+    std::vector<Tensor> found = subgraph_grad(again, {back.grad()}, since, edges.edges, back.create_graph());
+    for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
+  }
+};
+
+/// Undefined where the device has no kernel for it.
+Tensor flash(const Batch& batch, const Tensor& query, const Tensor& key, const Tensor& value) {
+  const bool recorded = recording(query, key, value);
+  const Shape& shape = view_of(query).shape;
+  Shape rows = shape;
+  rows[rows.size() - 1] = 1;
+  const Tensor y = make_tensor(shape, query.dtype(), query.device());
+  const Tensor sums = recorded ? make_tensor(rows, kFloat32, query.device()) : Tensor();
+  const auto steps = [](const Tensor& x) { return Batch::steps_of(view_of(x)); };
+  bool computed = false;
+  const RaggedAttention::Batch call_batch{steps(query), steps(key), steps(value), steps(y), {}, {}, {}, {}, &computed};
+  RaggedAttention call = batch.describe();
+  call.batch = &call_batch, call.y = view_of(y).data, call.log_sums = recorded ? view_of(sums).data : nullptr;
+  kernels_of(query).ragged_attention(call);
+  if (!computed) return {};
+  if (recorded)
+    record("scaled_dot_product_attention", y, inputs(query, key, value),
+           FlashRule{batch.options(), SavedTensor(query), SavedTensor(key), SavedTensor(value), SavedTensor::output(y),
+                     SavedTensor(sums)});
+  return y;
+}
+
 }  // namespace
 
 Attended attend(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
-                const AttentionOptions& options) {
-  if (const CastToHalf low{}) return attend(op, low(query), low(key), low(value), options);
+                const AttentionOptions& options, bool with_weights) {
+  if (const CastTogether low{}) {
+    const auto [q, k, v] = low.all(query, key, value);
+    return attend(op, q, k, v, options, with_weights);
+  }
   check(op, query, key, value, options);
   if (options.enable_gqa) return attend_grouped(op, query, key, value, options);
-  const double scale = options.scale.value_or(query.size(-1) ? 1 / std::sqrt(query.size(-1)) : 1);
-  Tensor scores = matmul(query * scale, key.transpose(-2, -1)), blind;
+  if (const Batch batch(query, key, value, options); !with_weights && batch.suits())
+    if (const Tensor y = flash(batch, query, key, value); y.defined()) return {y, {}};
+  return composed(op, query, key, value, options);
+}
+
+namespace {
+
+Attended composed(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
+                  const AttentionOptions& options) {
+  const double scale = scale_of(query.size(-1), options);
+  Tensor scores = detail::scaled_matmul(query, key.transpose(-2, -1), scale), blind;
   if (Tensor mask = additive_mask(op, options, scores.shape(), scores); mask.defined()) {
     // Softmax has no answer where everything is masked: such a query looks at everything and its result is dropped.
     if (options.mask.defined() && mask.numel()) {
@@ -100,9 +235,11 @@ Attended attend(const char* op, const Tensor& query, const Tensor& key, const Te
   return {matmul(weights, value), weights};
 }
 
+}  // namespace
+
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options) {
-  return attend("scaled_dot_product_attention", query, key, value, options).output;
+  return attend("scaled_dot_product_attention", query, key, value, options, false).output;
 }
 
 }  // namespace reel

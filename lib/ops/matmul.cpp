@@ -5,6 +5,7 @@
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/matmul.h"
 #include "lib/ops/point.h"
 #include "lib/ops/transposed.h"
 
@@ -35,8 +36,9 @@ Operand operand(const Tensor& x) {
   return {dense, view_of(dense).data, rows, cols, std::max<int64_t>(cols, 1), false};
 }
 
-// a · b, and bias, if there is one, added to each row; then the positive part, if it is to be `rectified`.
-Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor& bias = {}, bool rectified = false) {
+// alpha a · b, and bias, if there is one, added to each row; then the positive part, if it is to be `rectified`.
+Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor& bias = {}, bool rectified = false,
+               double alpha = 1) {
   const View& view = view_of(a.held);
   const int64_t m = a.rows, k = a.cols, n = b.cols;
   for (const int64_t size : {m, k, n, a.ld, b.ld})
@@ -56,6 +58,7 @@ Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor&
                       .ldb = b.ld,
                       .c = view_of(y).data,
                       .ldc = n,
+                      .alpha = alpha,
                       .bias = row.defined() ? view_of(row).data : nullptr,
                       .batch = a.batch(),
                       .stride_a = a.stride(),
@@ -217,24 +220,56 @@ Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 
 // ---- batches --------------------------------------------------------------------------------------------------------
 
-Tensor bmm(const Tensor& a, const Tensor& b) {
-  if (const CastTogether low{}) {
-    const auto [left, right] = low.all(a, b);
-    return bmm(left, right);
-  }
+namespace {
+/// alpha a · b for each pair of a batch.
+Tensor scaled_bmm(const Tensor& a, const Tensor& b, double alpha) {
   check_types("bmm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
   REEL_CHECK(av.shape.size() == 3 && bv.shape.size() == 3 && av.shape[0] == bv.shape[0],
              "bmm: expected two equally long batches of matrices, got shapes ", av.shape, " and ", bv.shape);
   REEL_CHECK(av.shape[2] == bv.shape[1], "bmm: inner sizes differ, ", av.shape, " x ", bv.shape);
   if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
-  const Tensor y = product("bmm", operand(a), operand(b));
+  const Tensor y = product("bmm", operand(a), operand(b), {}, false, alpha);
   if (recording(a, b))
-    record("bmm", y, inputs(a, b), [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
-      if (back.needs(0)) back.set(0, bmm(back.grad(), back.get(b).transpose(1, 2)));
-      if (back.needs(1)) back.set(1, bmm(back.get(a).transpose(1, 2), back.grad()));
-    });
+    record("bmm", y, inputs(a, b),
+           [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b), alpha](Backward& back) {
+             if (back.needs(0)) back.set(0, scaled_bmm(back.grad(), back.get(b).transpose(1, 2), alpha));
+             if (back.needs(1)) back.set(1, scaled_bmm(back.get(a).transpose(1, 2), back.grad(), alpha));
+           });
   return y;
+}
+
+/// The batches' shape, of which a and b are matrices.
+Shape batch_of(const Tensor& a, const Tensor& b) {
+  const auto leading = [](const Shape& s) { return Shape(std::span(s.begin(), static_cast<size_t>(s.size() - 2))); };
+  return broadcast_shapes(leading(view_of(a).shape), leading(view_of(b).shape), "matmul");
+}
+
+/// alpha a · b for tensors of any batches of matrices.
+Tensor batched_product(const Tensor& a, const Tensor& b, double alpha) {
+  const Shape batch = batch_of(a, b);
+  const auto with = [&](int64_t rows, int64_t cols) {
+    Shape shape = batch;
+    shape.push_back(rows), shape.push_back(cols);
+    return shape;
+  };
+  const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1), count = batch.numel();
+  return scaled_bmm(a.expand(with(m, k)).reshape({count, m, k}), b.expand(with(k, n)).reshape({count, k, n}), alpha)
+      .view(with(m, n));
+}
+}  // namespace
+
+Tensor detail::scaled_matmul(const Tensor& a, const Tensor& b, double alpha) {
+  check_types("matmul", a, b);
+  return batched_product(a, b, alpha);
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  if (const CastTogether low{}) {
+    const auto [left, right] = low.all(a, b);
+    return scaled_bmm(left, right, 1);
+  }
+  return scaled_bmm(a, b, 1);
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
@@ -255,20 +290,12 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   // Vectors are matrices of one row (left) or one column (right), whose dimension goes again.
   if (rb == 1) return matmul(a, b.unsqueeze(1)).squeeze(-1);
   if (ra == 1) return matmul(a.unsqueeze(0), b).squeeze(-2);
-  const int64_t m = av.shape[ra - 2], k = av.shape.back(), n = bv.shape.back();
-  const auto leading = [](const Shape& s) { return Shape(std::span(s.begin(), static_cast<size_t>(s.size() - 2))); };
-  Shape batch = broadcast_shapes(leading(av.shape), leading(bv.shape), "matmul");
-  const auto with = [&](int64_t rows, int64_t cols) {
-    Shape shape = batch;
-    shape.push_back(rows), shape.push_back(cols);
-    return shape;
-  };
   if (rb == 2) {  // one matrix for all: a single large product
-    const Shape result = with(m, n);
-    return mm(a.reshape({leading(av.shape).numel() * m, k}), b).view(result);
+    Shape result = av.shape;
+    result[ra - 1] = bv.shape.back();
+    return mm(a.flatten(0, -2), b).view(result);
   }
-  const int64_t count = batch.numel();
-  return bmm(a.expand(with(m, k)).reshape({count, m, k}), b.expand(with(k, n)).reshape({count, k, n})).view(with(m, n));
+  return batched_product(a, b, 1);
 }
 
 // ---- compositions ---------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ Tensor composed(const Form& form, const Tensor& query, const Tensor& key, const 
   }
   const Tensor y =
       attend(kOp, padded(query, form.query_lengths), padded(key, form.key_lengths), padded(value, form.key_lengths),
-             {.mask = mask, .dropout = dropout, .scale = form.scale, .enable_gqa = true})
+             {.mask = mask, .dropout = dropout, .scale = form.scale, .enable_gqa = true}, false)
           .output;
   return Ragged::unpad(by_heads ? y.permute({0, 2, 1, 3}) : y.squeeze(1), form.query_lengths).values;
 }

@@ -1,11 +1,15 @@
-// Makes cuDNN plans for every kind of convolution on an H100, given by its properties only, and fails where cuDNN has
-// no engine, or more of TF32 and half types than known come without tensor cores: no GPU is needed. `plans -v` lists
-// what it found, `plans --properties` prints those of the GPU that is here, as test/cuda/h100.json has an H100's.
+// Makes cuDNN plans for every kind of convolution, and of attention, on an H100, given by its properties only, and
+// fails where cuDNN has no engine, or more of TF32 and half types than known come without tensor cores: no GPU is
+// needed. `plans -v` lists what it found, `plans --properties` prints those of the GPU that is here, as
+// test/cuda/h100.json has an H100's.
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
+#include "cuda/dnn_attention.h"
 #include "cuda/dnn_plan.h"
 #include "lib/kernels/convolution.h"
 
@@ -127,6 +131,61 @@ Found find(const Descriptor& device, const DnnProblem& problem) {
   return found;
 }
 
+/// Attention's engines are compiled when they are planned. Without a driver, or with the toolkit's stub of one, that
+/// ends where the driver would load them: what was refused before is a failure.
+bool has_attention(const Descriptor& device, const RaggedAttention& attention, bool backward, bool verbose) {
+  const void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  cudnnStatus_t failure = CUDNN_STATUS_SUCCESS;
+  const DnnTarget target{nullptr, &device, &failure};
+  size_t engines = 0, compiled = 0;
+  if (const std::optional<Descriptor> graph = attention_graph(target, attention, backward))
+    for (const Descriptor& config : dnn_configs(target, *graph, CUDNN_HEUR_MODE_A)) {
+      ++engines;
+      if (compiled) continue;
+      failure = CUDNN_STATUS_SUCCESS;
+      compiled += dnn_plan(target, config) || CUDNN_STATUS_CATEGORY(failure) == CUDNN_STATUS_EXECUTION_FAILED;
+    }
+  const bool good = driver ? compiled > 0 : true;
+  if (verbose || !good)
+    std::printf("attention%s%s %-8s of %d queries, %d keys: %zu engines%s\n", backward ? ", gradients" : "",
+                attention.causal ? ", causal" : "", name_of(attention.dtype),
+                static_cast<int>(attention.queries / attention.sequences),
+                static_cast<int>(attention.keys / attention.sequences), engines,
+                !driver    ? ", not compiled: there is no libcuda.so.1"
+                : compiled ? ", the first compiles"
+                           : ", none compiles");
+  return good;
+}
+int missing_attention(const Descriptor& device, bool verbose) {
+  int missing = 0;
+  for (const DType dtype : {kBFloat16, kFloat16})
+    for (const bool causal : {false, true})
+      for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{512, 512}, {1000, 777}}) {
+        constexpr int64_t n = 4, heads = 8, width = 64;
+        RaggedAttention a{.dtype = dtype,
+                          .sequences = n,
+                          .queries = n * queries,
+                          .keys = n * keys,
+                          .heads = heads,
+                          .kv_heads = heads,
+                          .width = width,
+                          .value_width = width,
+                          .causal = causal};
+        // As MultiheadAttention has them: query, key and value are parts of one projection.
+        const auto part = [&](int64_t length) {
+          return RaggedAttention::Steps{length * 3 * heads * width, width, 3 * heads * width};
+        };
+        const auto whole = [&](int64_t length) {
+          return RaggedAttention::Steps{heads * length * width, length * width, width};
+        };
+        const RaggedAttention::Batch batch{part(queries),  part(keys),  part(keys),  whole(queries), whole(queries),
+                                           whole(queries), whole(keys), whole(keys), nullptr};
+        a.batch = &batch;
+        missing += !has_attention(device, a, false, verbose) + !has_attention(device, a, true, verbose);
+      }
+  return missing;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -156,5 +215,7 @@ int main(int argc, char** argv) {
             slow += found.workspace >= 0 && !found.tensor_cores && (tf32 || is_half(dtype));
           }
   std::printf("%d convolutions without a plan, %d of TF32 or half types without tensor cores\n", missing, slow);
-  return missing != 0 || slow > kWithoutTensorCores;
+  const int attention = missing_attention(device, verbose);
+  std::printf("%d kinds of attention without a plan\n", attention);
+  return missing != 0 || attention != 0 || slow > kWithoutTensorCores;
 }

@@ -1,10 +1,11 @@
-// cuda/dnn.h by the CPU's convolution. With SIMT_DNN=0 every problem is refused, as by a cuDNN without an engine for
-// it.
+// cuda/dnn.h by the CPU's convolution, and attention by the formula.
 #include "cuda/dnn.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
@@ -46,11 +47,79 @@ void run(ConvPart wanted, const Convolution& c) {
   }
 }
 
+/// Whether SIMT_DNN names a way in which cuDNN might behave. 0: it refuses every problem; wrong_attention: its
+/// attention forgets the scale.
+bool behaves(std::string_view way) {
+  const char* const ways = std::getenv("SIMT_DNN");
+  return ways && ways == way;
+}
+
+/// Rows of a head.
+template <class T>
+struct Rows {
+  T* data;
+  RaggedAttention::Steps steps;
+  T* at(int64_t s, int64_t h, int64_t row) const { return data + s * steps[0] + h * steps[1] + row * steps[2]; }
+};
+
+template <class T>
+void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool backward) {
+  const int64_t queries = a.queries / a.sequences, keys = a.keys / a.sequences, width = a.width;
+  const auto rows = [](const void* data, const RaggedAttention::Steps& steps) {
+    return Rows<T>{static_cast<T*>(const_cast<void*>(data)), steps};
+  };
+  const auto q = rows(a.query, b.query), k = rows(a.key, b.key), v = rows(a.value, b.value), y = rows(a.y, b.y);
+  const auto g = rows(a.grad, b.grad), gq = rows(a.grad_query, b.grad_query), gk = rows(a.grad_key, b.grad_key),
+             gv = rows(a.grad_value, b.grad_value);
+  const float scale = behaves("wrong_attention") ? 1 : static_cast<float>(a.scale);
+  const auto dot = [&](const T* x, const T* z) {
+    float sum = 0;
+    for (int64_t c = 0; c < width; ++c) sum += float(x[c]) * float(z[c]);
+    return sum;
+  };
+  const auto store = [&](T* to, const float* from) {
+    for (int64_t c = 0; c < width; ++c) to[c] = T(from[c]);
+  };
+  std::vector<float> p(static_cast<size_t>(queries * keys));
+  for (int64_t s = 0; s < a.sequences; ++s)
+    for (int64_t h = 0; h < a.heads; ++h) {
+      float* const log_sums = a.log_sums ? static_cast<float*>(a.log_sums) + (s * a.heads + h) * queries : nullptr;
+      std::vector<float> of_keys(static_cast<size_t>(keys * width)), of_values = of_keys;
+      for (int64_t i = 0; i < queries; ++i) {
+        float* const row = p.data() + i * keys;
+        float most = -INFINITY, total = 0;
+        for (int64_t j = 0; j < keys; ++j) {
+          row[j] = a.causal && j > i ? -INFINITY : scale * dot(q.at(s, h, i), k.at(s, h, j));
+          most = std::max(most, row[j]);
+        }
+        for (int64_t j = 0; j < keys; ++j) total += std::exp(row[j] - most);
+        const float log_sum = backward ? log_sums[i] : most + std::log(total);
+        if (!backward && log_sums) log_sums[i] = log_sum;
+        std::vector<float> sum(static_cast<size_t>(width));
+        const float difference = backward ? dot(g.at(s, h, i), y.at(s, h, i)) : 0;
+        for (int64_t j = 0; j < keys; ++j) {
+          const float weight = std::exp(row[j] - log_sum);
+          const float of_score = backward ? weight * scale * (dot(g.at(s, h, i), v.at(s, h, j)) - difference) : weight;
+          for (int64_t c = 0; c < width; ++c) {
+            sum[size_t(c)] += of_score * float((backward ? k : v).at(s, h, j)[c]);
+            if (!backward) continue;
+            of_keys[size_t(j * width + c)] += of_score * float(q.at(s, h, i)[c]);
+            of_values[size_t(j * width + c)] += weight * float(g.at(s, h, i)[c]);
+          }
+        }
+        store((backward ? gq : y).at(s, h, i), sum.data());
+      }
+      for (int64_t j = 0; backward && j < keys; ++j) {
+        store(gk.at(s, h, j), of_keys.data() + j * width);
+        store(gv.at(s, h, j), of_values.data() + j * width);
+      }
+    }
+}
+
 }  // namespace
 
 bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
-  const char* known = std::getenv("SIMT_DNN");
-  if (known && std::string_view(known) == "0") {
+  if (behaves("0")) {
     note_fallback("SIMT_DNN=0 refuses convolutions");
     return false;
   }
@@ -58,6 +127,18 @@ bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
   Convolution c = conv;
   c.bias = nullptr;
   simt::enqueue(stream(), [=] { run(wanted, c); });
+  return true;
+}
+
+bool dnn_attend(const RaggedAttention& a, bool backward) {
+  if (behaves("0")) {
+    note_fallback("SIMT_DNN=0 refuses attention");
+    return false;
+  }
+  CUDA_CHECK(simt::refuse_while_capturing());
+  simt::enqueue(stream(), [=, batch = *a.batch] {
+    a.dtype == kFloat16 ? attend<__half>(a, batch, backward) : attend<__nv_bfloat16>(a, batch, backward);
+  });
   return true;
 }
 

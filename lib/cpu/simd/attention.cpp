@@ -276,9 +276,11 @@ void backward(const RaggedAttention& a) {
 
 void install_attention(KernelTable& table) {
   table.ragged_attention = [](const RaggedAttention& a) {
+    if (a.batch) return *a.batch->computed = false, void();
     a.dtype == kFloat32 ? forward<float>(a) : forward<double>(a);
   };
   table.ragged_attention_grad = [](const RaggedAttention& a) {
+    if (a.batch) return *a.batch->computed = false, void();
     a.dtype == kFloat32 ? backward<float>(a) : backward<double>(a);
   };
 }

@@ -1,0 +1,171 @@
+// Attention of long sequences in half types, which a GPU computes without writing down the scores.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "reel/autograd.h"
+#include "reel/cuda.h"
+#include "reel/nn.h"
+#include "reel/ops.h"
+#include "reel/precision.h"
+#include "reel/random.h"
+
+namespace reel::cuda {
+[[gnu::weak]] unsigned long long fallbacks();  // cuda/runtime.h; absent from a build without CUDA
+}
+namespace simt {
+[[gnu::weak]] extern unsigned long long launches();
+}  // namespace simt
+
+using namespace reel;
+
+namespace {
+
+bool library_is(const char* way) {
+  const char* const ways = std::getenv("SIMT_DNN");
+  return ways && std::string(ways) == way;
+}
+/// Whether test/simt's cuDNN computes attention.
+bool counted() { return simt::launches && !library_is("0") && !library_is("wrong_attention"); }
+
+template <class F>
+unsigned long long launched(const F& work) {
+  const auto before = simt::launches ? simt::launches() : 0;
+  work();
+  return simt::launches ? simt::launches() - before : 0;
+}
+
+/// Deterministic gradients are the default, and then they are not in flash form.
+struct AnyOrder {
+  AnyOrder() { cuda::set_cudnn_deterministic(false); }
+  ~AnyOrder() { cuda::set_cudnn_deterministic(true); }
+};
+
+struct Case {
+  DType dtype;
+  bool causal, permuted;
+  int dims;
+};
+struct Inputs {
+  Tensor all[3];
+  /// [2, 2, 520, 16] or fewer dimensions; keys and values are 8 rows fewer.
+  Inputs(const Case& c, Device device, DType dtype) {
+    manual_seed(7);
+    for (int i = 0; i < 3; ++i) {
+      const int64_t rows = i ? 520 : 528;
+      Tensor x = randn({2, rows, 2, 16}, {.dtype = kFloat64, .device = kCPU}).to(c.dtype).to(dtype).to(device);
+      x = c.permuted ? x.permute({0, 2, 1, 3}) : x.permute({0, 2, 1, 3}).contiguous();
+      for (int d = 4; d > c.dims; --d) x = x.select(0, 1);
+      all[i] = x.detach().requires_grad_();
+    }
+  }
+};
+
+double error(const Tensor& found, const Tensor& wanted) {
+  return (max(abs(found.to(kCPU).to(kFloat64) - wanted)) / max(abs(wanted))).item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("attention of long sequences is in flash form what it is composed", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const AnyOrder any_order;
+  for (const Case& c : {Case{kBFloat16, false, true, 4},
+                        {kFloat16, true, true, 4},
+                        {kBFloat16, true, false, 3},
+                        {kFloat16, false, false, 2}}) {
+    const AttentionOptions options{.is_causal = c.causal, .scale = 0.4};
+    const double tolerance = c.dtype == kBFloat16 ? 0.03 : 0.004;
+    CAPTURE(c.dtype, c.causal, c.permuted, c.dims);
+    const Inputs exact(c, kCPU, kFloat64);
+    const Tensor wanted = scaled_dot_product_attention(exact.all[0], exact.all[1], exact.all[2], options);
+    const Tensor g = randn(wanted.shape(), {.dtype = kFloat64, .device = kCPU}).to(c.dtype).to(kFloat64);
+    wanted.backward(g);
+    for (int run = 0; run < 2; ++run) {
+      const Inputs x(c, kCUDA, c.dtype);
+      const auto attend = [&] { return scaled_dot_product_attention(x.all[0], x.all[1], x.all[2], options); };
+      Tensor y;
+      const auto forward = launched([&] { y = attend(); });
+      CHECK(error(y.detach(), wanted.detach()) < tolerance);
+      const Tensor there = g.to(c.dtype).to(kCUDA);
+      const auto backward = launched([&] { y.backward(there); });
+      for (int i = 0; i < 3; ++i) CHECK(error(x.all[i].grad(), exact.all[i].grad()) < 2 * tolerance);
+      if (counted() && run) CHECK(forward + backward == 0);  // the first is compared with the formula
+      const Tensor alone = no_grad(attend);
+      CHECK(error(alone, wanted.detach()) < tolerance);
+    }
+  }
+}
+
+TEST_CASE("flash attention has derivatives of any order, and keeps to what is asked for", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Case c{kBFloat16, true, true, 4};
+  const AttentionOptions causal{.is_causal = true};
+  const Inputs x(c, kCUDA, c.dtype);
+  const auto attend = [&] { return scaled_dot_product_attention(x.all[0], x.all[1], x.all[2], causal); };
+  no_grad(attend), attend();
+  if (counted()) {
+    CHECK(launched([&] { no_grad(attend); }) == 0);
+    CHECK(launched(attend) > 0);  // its gradients are to be the same bits in each run
+  }
+  const AnyOrder any_order;
+  attend();
+  if (counted()) CHECK(launched(attend) == 0);
+  if (counted())  // dropout, masks and short sequences
+    CHECK(launched([&] { scaled_dot_product_attention(x.all[0].narrow(2, 0, 100), x.all[1], x.all[2], causal); }) > 0);
+  const Tensor once = grad({attend()}, {x.all[0]}, {ones_like(x.all[0])})[0];
+  const Tensor twice = grad({attend()}, {x.all[0]}, {ones_like(x.all[0])}, {.create_graph = true})[0];
+  CHECK(error(twice.detach(), once.to(kCPU).to(kFloat64)) < 0.05);
+  const Tensor second = grad({twice}, {x.all[1]}, {ones_like(twice)})[0];
+  CHECK(isfinite(second).all().item<bool>());
+}
+
+TEST_CASE("a module's causal attention makes no mask", "[cuda]") {
+  if (!cuda::is_available()) return;
+  nn::MultiheadAttention layer(32, 2, {.batch_first = true});
+  layer.to(kCUDA), layer.to(kBFloat16), layer.eval();
+  const Tensor x = randn({1, 512, 32}, {.device = kCUDA}).to(kBFloat16);
+  const auto attend = [&] {
+    return no_grad([&] { return layer(x, x, x, {.need_weights = false, .is_causal = true}).output; });
+  };
+  const Tensor y = attend();
+  if (counted()) CHECK(launched(attend) == 1);  // which brings the heads together
+  const Tensor place = arange(512, {.dtype = kInt64, .device = kCPU}), later = place.unsqueeze(1) < place;
+  layer.to(kCPU), layer.to(kFloat64);
+  const Tensor there = x.to(kCPU).to(kFloat64);
+  const Tensor wanted =
+      no_grad([&] { return layer(there, there, there, {.need_weights = false, .attn_mask = later}).output; });
+  CHECK(error(y, wanted) < 0.03);
+}
+
+TEST_CASE("attention is captured before and after it was compared with the formula", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Inputs x({kBFloat16, false, true, 4}, kCUDA, kBFloat16);
+  const Inputs exact({kBFloat16, false, true, 4}, kCPU, kFloat64);
+  const AttentionOptions options{.scale = 0.3};
+  const auto attend = [&](const Inputs& in) {
+    return no_grad([&] { return scaled_dot_product_attention(in.all[0], in.all[1], in.all[2], options); });
+  };
+  cuda::Graph first, second;
+  Tensor early, late;
+  first.capture([&] { early = attend(x); });
+  attend(x);
+  const auto later = launched([&] { second.capture([&] { late = attend(x); }); });
+  if (counted()) CHECK(later == 0);
+  first.replay(), second.replay();
+  for (const Tensor& found : {early, late}) CHECK(error(found, attend(exact)) < 0.03);
+}
+
+TEST_CASE("attention that a library gets wrong is composed", "[cuda]") {
+  if (!cuda::is_available() || !library_is("wrong_attention")) return;
+  const Inputs x({kFloat16, false, true, 4}, kCUDA, kFloat16);
+  const auto attend = [&] {
+    return no_grad([&] { return scaled_dot_product_attention(x.all[0], x.all[1], x.all[2]); });
+  };
+  const auto before = cuda::fallbacks();
+  attend();
+  CHECK(cuda::fallbacks() == before + 1);
+  CHECK(launched(attend) > 0);
+  CHECK(cuda::fallbacks() == before + 1);
+}
