@@ -98,6 +98,31 @@ bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 
 
 }  // namespace
 
+// ---- settings -------------------------------------------------------------------------------------------------------
+
+WordPieceOptions WordPieceOptions::with_settings_of(const std::filesystem::path& path) const {
+  const io::JsonObject json(path);
+  // Others that have a vocab.txt, too, split words in other ways.
+  constexpr std::string_view kSameTokenizers[] = {"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"};
+  const std::string name = json.value("tokenizer_class", std::string("BertTokenizer"));
+  const bool known = std::any_of(std::begin(kSameTokenizers), std::end(kSameTokenizers), [&](std::string_view same) {
+    return name == same || name == std::string(same) + "Fast";
+  });
+  REEL_CHECK(known, path.string(), ": 'tokenizer_class' is ", name, ", not BertTokenizer");
+  REEL_CHECK(json.value("do_basic_tokenize", true), path.string(), ": words that are not split at punctuation");
+  WordPieceOptions o = *this;
+  o.lower_case = json.value("do_lower_case", o.lower_case);
+  o.split_chinese = json.value("tokenize_chinese_chars", o.split_chinese);
+  if (json.has("strip_accents")) o.strip_accents = json.value("strip_accents", false);
+  for (const auto& [key, token] : {std::pair{"unk_token", &o.unknown},
+                                   {"cls_token", &o.cls},
+                                   {"sep_token", &o.sep},
+                                   {"pad_token", &o.pad},
+                                   {"mask_token", &o.mask}})
+    *token = json.text(key, "content", *token);
+  return o;
+}
+
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
 
 WordPiece::WordPiece(Vocabulary vocabulary, WordPieceOptions options) try
@@ -119,12 +144,8 @@ WordPiece::WordPiece(Vocabulary vocabulary, WordPieceOptions options) try
 
 WordPiece WordPiece::load(const std::filesystem::path& path, WordPieceOptions options) {
   const bool folder = std::filesystem::is_directory(path);
-  if (const auto settings = path / "tokenizer_config.json"; folder && std::filesystem::exists(settings)) {
-    const io::JsonObject json(settings);
-    options.lower_case = json.value("do_lower_case", options.lower_case);
-    options.split_chinese = json.value("tokenize_chinese_chars", options.split_chinese);
-    if (json.has("strip_accents")) options.strip_accents = json.value("strip_accents", false);
-  }
+  if (const auto settings = path / "tokenizer_config.json"; folder && std::filesystem::exists(settings))
+    options = options.with_settings_of(settings);
   const auto file = folder ? path / "vocab.txt" : path;
   Vocabulary pieces;
   int64_t line_number = 0;
@@ -168,20 +189,30 @@ std::vector<int64_t> WordPiece::pieces(std::string_view text) const try {
   const size_t bad = first_not_utf8(text);
   REEL_CHECK(bad == text.size(), "WordPiece: byte ", bad + 1, " of the text, ", hex(text[bad]), ", is not UTF-8");
   std::vector<int64_t> ids;
-  const std::string* const specials[] = {&options_.unknown, &options_.cls, &options_.sep, &options_.pad,
-                                         &options_.mask};
-  for (;;) {
-    size_t at = text.size();
-    const std::string* found = nullptr;
-    for (const std::string* token : specials) {
-      if (!options_.read_specials || !vocabulary_.contains(*token) || token->empty()) continue;
-      const size_t here = text.find(*token);
-      if (here < at || (found && here == at && token->size() > found->size())) at = here, found = token;
+  // Where each special token comes next is looked up again only when that is passed: each is searched for once in all.
+  struct Special {
+    std::string_view token;
+    int64_t id;
+    size_t next;
+  };
+  std::vector<Special> specials;
+  if (options_.read_specials)
+    for (const std::string* token : {&options_.unknown, &options_.cls, &options_.sep, &options_.pad, &options_.mask})
+      if (const auto id = vocabulary_.find(*token); id && !token->empty())
+        specials.push_back({*token, *id, text.find(*token)});
+  for (size_t at = 0;;) {
+    const Special* found = nullptr;
+    for (Special& special : specials) {
+      if (special.next < at) special.next = text.find(special.token, at);
+      if (special.next == std::string_view::npos) continue;
+      if (!found || special.next < found->next ||
+          (special.next == found->next && special.token.size() > found->token.size()))
+        found = &special;
     }
-    add_plain(text.substr(0, at), ids);
+    add_plain(text.substr(at, found ? found->next - at : std::string_view::npos), ids);
     if (!found) return ids;
-    ids.push_back(*vocabulary_.find(*found));
-    text.remove_prefix(at + found->size());
+    ids.push_back(found->id);
+    at = found->next + found->token.size();
   }
 } catch (const std::bad_alloc&) {
   reel::detail::fail_bad_alloc("WordPiece");

@@ -44,12 +44,25 @@ class JsonObject {
       right = found.is_number();
     else
       right = found.is_string();
-    REEL_CHECK(right, path_, ": '", key, "' is of another kind: ", found.dump().substr(0, 100));
+    REEL_CHECK(right, path_, ": '", key, "' is of another kind: ", text_of(found));
     return found.get<T>();
+  }
+  /// A text, or the one that an object has under `inner`.
+  std::string text(const char* key, const char* inner, const std::string& otherwise) const {
+    if (!has(key) || !object_[key].is_object()) return value(key, otherwise);
+    const nlohmann::json& object = object_[key];
+    REEL_CHECK(object.contains(inner) && object[inner].is_string(), path_, ": '", key, "' has no text '", inner, "'");
+    return object[inner].get<std::string>();
   }
   const std::string& path() const { return path_; }
 
  private:
+  /// What an error shows of a value: a number or the like as it is, nothing that may be long or deep.
+  static std::string text_of(const nlohmann::json& value) {
+    if (value.is_string() || value.is_structured()) return std::string("a JSON ") + value.type_name();
+    return value.dump();
+  }
+
   std::string path_;
   nlohmann::json object_;
 };

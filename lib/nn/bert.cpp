@@ -1,6 +1,7 @@
 #include "reel/nn/bert.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -12,24 +13,31 @@
 namespace reel::nn {
 namespace {
 
+/// An empty function if there is none of that name.
 std::function<Tensor(const Tensor&)> activation_of(const std::string& name) {
   if (name == "gelu") return [](const Tensor& x) { return gelu(x); };
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return [](const Tensor& x) { return gelu_tanh(x); };
   if (name == "relu") return [](const Tensor& x) { return relu(x); };
   if (name == "silu") return [](const Tensor& x) { return silu(x); };
-  detail::fail("Bert: no activation is called '", name, "'; gelu, gelu_new, gelu_pytorch_tanh, relu, silu are");
+  return {};
 }
 
-const BertConfig& checked(const BertConfig& c) {
+/// The config, if there is such a Bert. `name` is where it comes from.
+const BertConfig& checked(const BertConfig& c, const std::string& name = "Bert") {
   REEL_CHECK(std::min({c.vocab_size, c.hidden_size, c.num_attention_heads, c.intermediate_size,
                        c.max_position_embeddings, c.type_vocab_size}) > 0 &&
                  c.num_hidden_layers >= 0,
-             "Bert: sizes are positive, got vocab_size ", c.vocab_size, ", hidden_size ", c.hidden_size,
+             name, ": sizes are positive, got vocab_size ", c.vocab_size, ", hidden_size ", c.hidden_size,
              ", num_hidden_layers ", c.num_hidden_layers, ", num_attention_heads ", c.num_attention_heads,
              ", intermediate_size ", c.intermediate_size, ", max_position_embeddings ", c.max_position_embeddings,
              ", type_vocab_size ", c.type_vocab_size);
-  REEL_CHECK(c.hidden_size % c.num_attention_heads == 0, "Bert: hidden_size ", c.hidden_size, " is no multiple of ",
+  REEL_CHECK(c.hidden_size % c.num_attention_heads == 0, name, ": hidden_size ", c.hidden_size, " is no multiple of ",
              c.num_attention_heads, " heads");
+  for (const double p : {c.hidden_dropout_prob, c.attention_probs_dropout_prob})
+    REEL_CHECK(p >= 0 && p <= 1, name, ": dropout with probability ", p);
+  REEL_CHECK(c.layer_norm_eps >= 0 && std::isfinite(c.layer_norm_eps), name, ": layer_norm_eps ", c.layer_norm_eps);
+  REEL_CHECK(activation_of(c.hidden_act), name, ": no hidden_act is called '", c.hidden_act,
+             "'; gelu, gelu_new, gelu_pytorch_tanh, relu, silu are");
   return c;
 }
 
@@ -59,13 +67,13 @@ BertConfig BertConfig::load(const std::filesystem::path& path) {
   read("type_vocab_size", c.type_vocab_size), read("hidden_act", c.hidden_act);
   read("hidden_dropout_prob", c.hidden_dropout_prob), read("layer_norm_eps", c.layer_norm_eps);
   read("attention_probs_dropout_prob", c.attention_probs_dropout_prob);
-  return checked(c);
+  return checked(c, path.string());
 }
 
 // ---- a block --------------------------------------------------------------------------------------------------------
 
 BertLayer::BertLayer(const BertConfig& c)
-    : heads_(c.num_attention_heads),
+    : heads_(checked(c).num_attention_heads),
       attention_dropout_(c.attention_probs_dropout_prob),
       activation_(activation_of(c.hidden_act)),
       query_(self_, "query", c.hidden_size, c.hidden_size),
@@ -140,23 +148,30 @@ Bert Bert::load(const std::filesystem::path& folder) {
   REEL_CHECK(found >= count_parameters(config), file.string(), ": ", static_cast<int64_t>(found),
              " numbers, but config.json describes a Bert of more");
   Bert bert(config);
-  bert.load_state_dict(dict);
+  try {
+    bert.load_state_dict(dict);
+  } catch (const OutOfMemoryError&) {
+    throw;
+  } catch (const Error& error) {
+    detail::fail(file.string(), ": ", error.what());
+  }
   bert.eval();
   return bert;
 }
 
 Ragged Bert::forward(const Ragged& ids, const Tensor& token_types) const {
+  const Tensor& numbers = detail::rows_of("Bert", ids);
   const auto& lengths = ids.lengths;
-  const Device device = ids.values.device();
-  REEL_CHECK(lengths && lengths->longest() <= config.max_position_embeddings, "Bert: a sequence of ",
-             lengths ? lengths->longest() : 0, " word pieces; it takes ", config.max_position_embeddings);
+  REEL_CHECK(numbers.dim() == 1, "Bert: ids of shape ", numbers.shape(), ", not [", lengths->total(), "]");
+  REEL_CHECK(lengths->longest() <= config.max_position_embeddings, "Bert: a sequence of ", lengths->longest(),
+             " word pieces; it takes ", config.max_position_embeddings);
   std::vector<int64_t> places;
   for (int64_t i = 0; i < lengths->size(); ++i)
     for (int64_t at = 0; at < (*lengths)[i]; ++at) places.push_back(at);
-  const Tensor types = token_types.defined() ? token_types : zeros_like(ids.values);
-  REEL_CHECK(types.shape() == ids.values.shape(), "Bert: token types of shape ", types.shape(), " for ids of shape ",
-             ids.values.shape());
-  const Tensor all = words_(ids.values) + types_(types) + positions_(tensor(places, {.device = device}));
+  const Tensor types = token_types.defined() ? token_types : zeros_like(numbers);
+  REEL_CHECK(types.shape() == numbers.shape(), "Bert: token types of shape ", types.shape(), " for ids of shape ",
+             numbers.shape());
+  const Tensor all = words_(numbers) + types_(types) + positions_(tensor(places, {.device = numbers.device()}));
   Ragged x{dropout_(norm_(all)), lengths};
   for (const BertLayer& layer : layers_) x = layer(x);
   return x;

@@ -64,7 +64,19 @@ void load_checkpoint(const Path& file) {
   }
 }
 
+void read_word_piece(const Path& file) {
+  const data::WordPiece words = data::WordPiece::load(file);
+  const std::vector<std::string>& pieces = words.vocabulary().tokens();
+  std::string text;
+  for (const std::string& piece : pieces) text += piece + " ";
+  const std::vector<int64_t> ids = words.pieces(text);
+  for (const int64_t id : ids) must(id >= 0 && id < words.vocabulary().size(), "a piece that is not there");
+  must(words.encode(text, 16).size() == std::min<size_t>(ids.size() + 2, 16), "a text is cut elsewhere");
+  must(words.encode(text, text, 16).size() == std::min<size_t>(2 * ids.size() + 3, 16), "a pair is cut elsewhere");
+}
+
 constexpr FuzzTarget kTargets[] = {
+    {"bert_config", [](const Path& file) { nn::BertConfig::load(file); }},
     {"checkpoint", load_checkpoint},
     {"conll", [](const Path& file) { data::read_conll(file); }},
     {"conllu", read_conllu},
@@ -75,9 +87,11 @@ constexpr FuzzTarget kTargets[] = {
     {"npz", [](const Path& file) { io::load_npz(file); }},
     {"safetensors", [](const Path& file) { io::load(file); }},
     {"torch_file", [](const Path& file) { io::load(file, {.verify = false}); }},
+    {"tokenizer_config", [](const Path& file) { data::WordPieceOptions().with_settings_of(file); }},
     {"tree", read_trees},
     {"vocabulary", read_vocabulary},
     {"word2vec", read_vectors<data::WordVectorFormat::kWord2VecBinary>},
+    {"word_piece", read_word_piece},
     {"word_vectors", read_vectors<data::WordVectorFormat::kText>},
 };
 

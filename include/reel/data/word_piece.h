@@ -26,6 +26,10 @@ struct WordPieceOptions {
   /// The special tokens; each of them must be in the vocabulary, but for the mask.
   std::string unknown = "[UNK]", cls = "[CLS]", sep = "[SEP]", pad = "[PAD]", mask = "[MASK]";
   ///@}
+
+  /// These options, where a tokenizer_config.json says otherwise (do_lower_case, strip_accents, tokenize_chinese_chars,
+  /// unk_token and the other special tokens) as that says. A file of another tokenizer than BERT's is an Error.
+  WordPieceOptions with_settings_of(const std::filesystem::path& path) const;
 };
 
 /// Texts as numbers for models of the BERT family (Devlin et al. 2019): words are split at white space and
@@ -37,8 +41,7 @@ class WordPiece {
   /// Pieces by number, those inside of a word beginning with "##".
   explicit WordPiece(Vocabulary vocabulary, WordPieceOptions options = {});
   /// With the pieces of a vocab.txt, one a line; one that appears twice is an Error. `path` is that file, or a model's
-  /// folder with it, where settings in a tokenizer_config.json (do_lower_case, strip_accents, tokenize_chinese_chars)
-  /// come before the options.
+  /// folder with it, where the settings in a tokenizer_config.json come before the options.
   static WordPiece load(const std::filesystem::path& path, WordPieceOptions options = {});
 
   /// The numbers of a text's pieces. Text that is not UTF-8 is an Error that names the byte.
