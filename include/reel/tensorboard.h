@@ -96,7 +96,8 @@ class SummaryWriter {
   void add_hparams(const std::map<std::string, HParam>& hparams, const std::map<std::string, double>& metrics,
                    int64_t step = 0);
   /// Points [n, d] for the projector, with a label each, or none for all. Labels have no tabs or line breaks. The
-  /// vectors are kept as float32 in files beside the events'. A second call for the same tag and step replaces them.
+  /// vectors are kept as float32 in files beside the events'. A second call for the same tag and step replaces them;
+  /// what earlier writers have put into the folder stays.
   void add_embedding(const Tensor& vectors, const std::vector<std::string>& labels, std::string_view tag,
                      int64_t step = 0);
   /// The graph of ops that leads from the inputs and the parameters to the outputs, grouped by the modules in which

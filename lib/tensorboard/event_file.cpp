@@ -64,6 +64,7 @@ EventFile::~EventFile() { ::close(fd_); }
 
 void EventFile::append(std::string& record) {
   const uint64_t length = record.size() - kHeader;
+  REEL_CHECK(length < 1u << 31, "cannot write to ", path_, ": a record of ", length, " bytes; a reader takes 2 GiB");
   put(record, 0, length);
   put(record, sizeof length, masked_crc32c({record.data(), sizeof length}));
   const uint32_t crc = masked_crc32c(std::string_view(record).substr(kHeader));

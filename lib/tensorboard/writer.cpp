@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <protozero/pbf_writer.hpp>
 #include <span>
@@ -31,6 +32,7 @@ void check_text(const char* op, const char* what, std::string_view text) {
 void check_tag(const char* op, std::string_view tag) {
   REEL_CHECK(!tag.empty(), op, ": the tag is empty");
   check_text(op, "the tag", tag);
+  REEL_CHECK(tag.find('\0') == std::string_view::npos, op, ": the tag has a zero byte");
 }
 
 std::string with_underscores(std::string_view tag) {
@@ -38,6 +40,35 @@ std::string with_underscores(std::string_view tag) {
   for (char& c : name)
     if (c == '/' || c == '\\') c = '_';
   return name;
+}
+
+// Escaped by `%` as PyTorch does, so that different tags are different files. What a quoted string of a protocol
+// buffer's text cannot hold is escaped, too.
+std::string as_file_name(std::string_view tag) {
+  std::string name;
+  for (const char c : tag) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code >= 0x20 && code != 0x7f && !std::strchr("%/\\\"", c))
+      name += c;
+    else
+      (name += '%') += data::hex(c).substr(2);
+  }
+  return name;
+}
+
+// The entries of projector_config.pbtxt, which an earlier writer may have left, by the names of their tensors.
+std::map<std::string, std::string> read_entries(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::map<std::string, std::string> entries;
+  constexpr std::string_view kEnd = "\n}\n", kName = "tensor_name: \"";
+  for (size_t begin = 0, end; (end = text.find(kEnd, begin)) != std::string::npos; begin = end + kEnd.size()) {
+    const std::string entry = text.substr(begin, end + kEnd.size() - begin);
+    const size_t name = entry.find(kName) + kName.size();
+    REEL_CHECK(entry.find(kName) != std::string::npos, path.string(), ": byte ", begin, ": an entry without a name");
+    entries[entry.substr(name, entry.find('"', name) - name)] = entry;
+  }
+  return entries;
 }
 
 // Which of TensorBoard's plugins shows a value, and what that one has to know.
@@ -56,7 +87,7 @@ struct SummaryWriter::Impl {
   std::optional<EventFile> file;  // none for a rank that does not write
   std::mutex mutex;               // of what follows
   std::map<std::string, SummaryWriter> curves;
-  std::map<std::string, std::string> embeddings;  // their entries in the projector's file
+  std::optional<std::map<std::string, std::string>> embeddings;  // their entries in the projector's file, when read
   bool has_hparams = false;
 
   // Appends the event that fill(event) writes. The buffer is the thread's: a scalar allocates nothing.
@@ -216,32 +247,35 @@ void SummaryWriter::add_embedding(const Tensor& vectors, const std::vector<std::
   }
   if (!impl_->file) return;
   const NoGrad guard;
-  const std::string name = with_underscores(tag) + ":" + std::to_string(step);
-  const std::filesystem::path part = std::to_string(step) + "_" + with_underscores(tag);
-  std::filesystem::create_directories(impl_->folder / part);
   const Tensor x = vectors.detach().to(Device()).to(kFloat32).contiguous();
-  io::AtomicFile data(impl_->folder / part / "tensors.bytes");
-  data.write(x.data<float>(), x.numel() * static_cast<int64_t>(sizeof(float)));
-  data.commit();
+  const std::string name = as_file_name(tag) + ":" + std::to_string(step);
+  const std::filesystem::path part = std::to_string(step) + "_" + as_file_name(tag);
+  const std::lock_guard lock(impl_->mutex);
+  std::error_code error;
+  std::filesystem::create_directories(impl_->folder / part, error);
+  REEL_CHECK(!error, "add_embedding: cannot make the folder ", impl_->folder / part, ": ", error.message());
+  const auto write = [&](const std::filesystem::path& file, const void* bytes, int64_t count) {
+    io::AtomicFile atomic(impl_->folder / file);
+    atomic.write(bytes, count);
+    atomic.commit();
+  };
+  write(part / "tensors.bytes", x.data<float>(), x.numel() * static_cast<int64_t>(sizeof(float)));
   if (!labels.empty()) {
     std::string lines;
     for (const std::string& label : labels) lines += label + "\n";
-    io::AtomicFile file(impl_->folder / part / "metadata.tsv");
-    file.write(lines.data(), static_cast<int64_t>(lines.size()));
-    file.commit();
+    write(part / "metadata.tsv", lines.data(), static_cast<int64_t>(lines.size()));
   }
   // In the text format of tensorboard's projector_config.proto.
   std::string entry = "embeddings {\n  tensor_name: \"" + name + "\"\n  tensor_path: \"" + part.string() +
                       "/tensors.bytes\"\n  tensor_shape: " + std::to_string(x.size(0)) +
                       "\n  tensor_shape: " + std::to_string(x.size(1)) + "\n";
   if (!labels.empty()) entry += "  metadata_path: \"" + part.string() + "/metadata.tsv\"\n";
-  const std::lock_guard lock(impl_->mutex);
-  impl_->embeddings[name] = entry + "}\n";
+  constexpr const char* kConfig = "projector_config.pbtxt";
+  if (!impl_->embeddings) impl_->embeddings = read_entries(impl_->folder / kConfig);
+  impl_->embeddings->insert_or_assign(name, entry + "}\n");
   std::string all;
-  for (const auto& [key, text] : impl_->embeddings) all += text;
-  io::AtomicFile config(impl_->folder / "projector_config.pbtxt");
-  config.write(all.data(), static_cast<int64_t>(all.size()));
-  config.commit();
+  for (const auto& [key, text] : *impl_->embeddings) all += text;
+  write(kConfig, all.data(), static_cast<int64_t>(all.size()));
 }
 
 // ---- text, hyperparameters, graphs ----------------------------------------------------------------------------------

@@ -33,4 +33,5 @@ assert all(source.split(":")[0] in names for node in graph.node for source in no
 config = projector_config_pb2.ProjectorConfig()
 text_format.Parse(open(folder + "/projector_config.pbtxt").read(), config)
 assert list(config.embeddings[0].tensor_shape) == [2, 3], config
+assert open(folder + "/" + config.embeddings[0].metadata_path).read() == "a\nb\n"
 print("read", {kind: found for kind, found in tags.items() if found})

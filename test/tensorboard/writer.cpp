@@ -326,9 +326,38 @@ TEST_CASE("text, hyperparameters and points", "[tensorboard]") {
   CHECK(values[3].tag() == "accuracy");
   const Message start(values[2].part(tb::value::kMetadata).part(tb::metadata::kPluginData).part(2).bytes(3));
   CHECK(start.fields.count(tb::hparams::kValues) == 4);
-  CHECK(read_bytes(folder / "0_words_a/metadata.tsv") == "one\ntwo\n");
-  CHECK(read_bytes(folder / "0_words_a/tensors.bytes").size() == 16);
-  CHECK_THAT(read_bytes(folder / "projector_config.pbtxt"), Contains("words_a:0") && Contains("plain:5"));
+  CHECK(read_bytes(folder / "0_words%2fa/metadata.tsv") == "one\ntwo\n");
+  CHECK(read_bytes(folder / "0_words%2fa/tensors.bytes").size() == 16);
+  CHECK_THAT(read_bytes(folder / "projector_config.pbtxt"), Contains("words%2fa:0") && Contains("plain:5"));
+}
+
+TEST_CASE("points of other tags and of earlier writers stay", "[tensorboard]") {
+  const Folder folder;
+  const auto entries = [&] {
+    const std::string text = read_bytes(folder / "projector_config.pbtxt");
+    int count = 0;
+    for (size_t at = 0; (at = text.find("embeddings {", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  {
+    SummaryWriter log(folder.path);
+    log.add_embedding(ones({2, 1}), {}, "a/b");
+    log.add_embedding(ones({3, 1}), {}, "a_b");  // not the same file
+    log.add_embedding(ones({4, 1}), {}, "a\\b \"c\"\n%2f");
+  }
+  CHECK(read_bytes(folder / "0_a%2fb/tensors.bytes").size() == 8);
+  CHECK(read_bytes(folder / "0_a_b/tensors.bytes").size() == 12);
+  CHECK(read_bytes(folder / "0_a%5cb %22c%22%0a%252f/tensors.bytes").size() == 16);
+  CHECK(entries() == 3);
+  SummaryWriter log(folder.path, {.purge_step = 1});
+  log.add_embedding(ones({1, 1}), {}, "a/b", 1);
+  CHECK(entries() == 4);
+  log.add_embedding(ones({5, 1}), {}, "a_b");
+  CHECK(entries() == 4);
+  CHECK_THAT(read_bytes(folder / "projector_config.pbtxt"),
+             Contains("tensor_shape: 5") && !Contains("tensor_shape: 3"));
+  CHECK_THROWS_WITH(log.add_embedding(ones({1, 1}), {}, std::string(300, 'a')), Contains("cannot make the folder"));
+  CHECK_THROWS_WITH(log.add_embedding(ones({1, 1}), {}, "a\0b"s), Contains("a zero byte"));
 }
 
 TEST_CASE("the graph of a model has its modules as scopes", "[tensorboard]") {
@@ -468,7 +497,7 @@ TEST_CASE("TensorBoard reads what is logged", "[tensorboard]") {
   log.add_image("picture", rand({3, 5, 4}), 3);
   log.add_text("notes", "naïve", 3);
   log.add_hparams({{"lr", 0.1}, {"optimizer", "adam"}}, {{"accuracy", 92.}}, 3);
-  log.add_embedding(ones({2, 3}), {"a", "b"}, "words", 3);
+  log.add_embedding(ones({2, 3}), {"a", "b"}, "some/\"words\"\n", 3);
   struct Net : nn::Layer<Net> {
     nn::Linear fc{*this, "fc", 4, 8};
     Tensor forward(const Tensor& x) const { return relu(fc(x)); }
