@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,12 +10,13 @@
 /// The curves of --log, over epochs; without it nothing is written.
 class Log {
  public:
-  /// After checkpoints have been resumed: so many epochs are `done`, and what the log has of later ones is hidden.
-  Log(const CommonOptions& options, int64_t done) {
+  /// After checkpoints have been resumed: so many epochs are `done`, and what the log has of later ones is hidden. A
+  /// `part` of a run, such as a fold, has curves of its own.
+  Log(const CommonOptions& options, int64_t done, const std::string& part = "") {
     if (options.log.empty()) return;
     reel::tensorboard::SummaryWriterOptions how{.rank = reel::distributed::rank()};
     if (done > 0) how.purge_step = done + 1;
-    writer_.emplace(options.log, how);
+    writer_.emplace(std::filesystem::path(options.log) / part, how);
   }
   void add(const std::map<std::string, double>& values, int64_t epoch) {
     if (!writer_) return;

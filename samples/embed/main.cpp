@@ -1,5 +1,6 @@
 // A pretrained encoder of the BERT family turns sentences into vectors; finds the sentences nearest to others.
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "reel/reel.h"
+#include "reel/tensorboard.h"
 #include "samples/common.h"
 
 using namespace reel;
@@ -21,7 +23,7 @@ const std::map<std::string, nn::BertPooling> kPoolings{
     {"mean", nn::BertPooling::kMean}, {"cls", nn::BertPooling::kCls}, {"pooler", nn::BertPooling::kPooler}};
 
 struct Options {
-  std::string model, data, out, device = "cpu";
+  std::string model, data, out, log, device = "cpu";
   nn::BertPooling pooling = nn::BertPooling::kMean;
   bool ids = false, normalize = false, cased = false;
   int batch = 32, max_length = 0, nearest = 1, threads = 0;
@@ -39,6 +41,7 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--data", o.data, "text file, a sentence a line; - for standard input");
   app.add_flag("--ids", o.ids, "the lines are numbers of word pieces, between spaces, with those of [CLS] and [SEP]");
   app.add_option("--out", o.out, "write the vectors to this .npy file");
+  app.add_option("--log", o.log, "write the vectors to this folder, for the projector of tensorboard --logdir");
   app.add_option("--pooling", o.pooling, "mean of all vectors, that of cls, or what the pooler makes of that")
       ->transform(CLI::CheckedTransformer(kPoolings));
   app.add_flag("--normalize", o.normalize, "make all vectors of length 1");
@@ -108,6 +111,13 @@ std::vector<std::string> read_sentences(const Options& o) {
   return lines;
 }
 
+int64_t number_of(const std::string& word) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  REEL_CHECK(error == std::errc() && end == word.data() + word.size(), "'", word, "' is no number of a word piece");
+  return number;
+}
+
 /// The word pieces of each sentence.
 std::vector<std::vector<int64_t>> encode(const Encoder& encoder, const std::vector<std::string>& sentences,
                                          const Options& o) {
@@ -117,7 +127,7 @@ std::vector<std::vector<int64_t>> encode(const Encoder& encoder, const std::vect
   for (const std::string& sentence : sentences) try {
       if (o.ids) {
         std::vector<int64_t> ids;
-        for (const std::string& word : data::split_words(sentence)) ids.push_back(std::stoll(word));
+        for (const std::string& word : data::split_words(sentence)) ids.push_back(number_of(word));
         REEL_CHECK(!ids.empty(), "no word pieces");
         all.push_back(std::move(ids));
       } else {
@@ -164,6 +174,13 @@ void run(const Options& o) {
               static_cast<long long>(vectors.size(1)));
   std::fprintf(stderr, "%.2f s, %.0f word pieces/s\n", took.count(), static_cast<double>(total) / took.count());
   if (!o.out.empty()) io::save_npy(vectors, o.out);
+  if (!o.log.empty()) {
+    std::vector<std::string> labels = sentences;
+    for (std::string& label : labels)
+      std::replace_if(
+          label.begin(), label.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
+    tensorboard::SummaryWriter(o.log).add_embedding(vectors, labels, "sentences");
+  }
 
   const Tensor units = normalize(vectors);
   const auto nearest = [&](int64_t i) {

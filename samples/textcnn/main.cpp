@@ -15,7 +15,7 @@
 #include "reel/reel.h"
 #include "samples/checkpoints.h"
 #include "samples/common.h"
-#include "samples/progress.h"
+#include "samples/log.h"
 
 using namespace reel;
 
@@ -95,23 +95,26 @@ double accuracy(TextCnn& model, const Part& part) {
   return 100.0 * static_cast<double>(right) / static_cast<double>(n);
 }
 
-/// An epoch; false if it was interrupted.
-bool train_epoch(TextCnn& model, optim::Optimizer& adam, Part& part, int64_t batch_size,
-                 const std::atomic<bool>& stop) {
+/// An epoch: the mean of the losses, nothing if it was interrupted.
+std::optional<double> train_epoch(TextCnn& model, optim::Optimizer& adam, const Part& part, int64_t batch_size,
+                                  const std::atomic<bool>& stop) {
   model.train();
   const std::vector<int64_t> order = randperm(static_cast<int64_t>(part.size()), {.device = kCPU}).to_vector<int64_t>();
   Part shuffled;
   for (const int64_t i : order) shuffled.push_back(part[static_cast<size_t>(i)]);
   const auto n = static_cast<int64_t>(part.size());
+  double total = 0;
   for (int64_t first = 0; first < n; first += batch_size) {
-    if (stop) return false;
+    if (stop) return {};
     const Batch batch = make_batch(shuffled, first, std::min(first + batch_size, n));
     adam.zero_grad();
-    cross_entropy(model.forward(batch.words), batch.labels).backward();
+    const Tensor loss = cross_entropy(model.forward(batch.words), batch.labels);
+    loss.backward();
     adam.step();
     model.limit_norm();
+    total += loss.item<double>() * static_cast<double>(batch.labels.numel());
   }
-  return true;
+  return total / static_cast<double>(n);
 }
 
 /// Trains and tests one fold: the per cent of test sentences that it is right about, nothing if it was interrupted. It
@@ -126,10 +129,13 @@ std::optional<double> run_fold(const Reviews& reviews, const std::optional<data:
   if (!o.load.empty() && number == 0) io::load(model, o.load);
   if (o.evaluate) return accuracy(model, fold.test);
   optim::Adam adam(model.parameters(), {.lr = o.lr});
+  Log log(o, 0, "fold" + std::to_string(number + 1));
   Best best;
   for (int epoch = 1; epoch <= o.epochs; ++epoch) {
-    if (!train_epoch(model, adam, fold.train, o.batch, stop)) return {};
+    const auto loss = train_epoch(model, adam, fold.train, o.batch, stop);
+    if (!loss) return {};
     const double dev = accuracy(model, fold.dev);
+    log.add({{"train/loss", *loss}, {"dev/accuracy", dev}}, epoch);
     if (best.keep(dev, model.state_dict()))
       std::fprintf(stderr, "fold %d, epoch %d: dev accuracy %.2f %%\n", number + 1, epoch, dev);
   }
