@@ -21,33 +21,29 @@ const std::vector<double>& bounds() {
 }
 
 // Finds bounds by the leading bits of a number: a step of the first 6 bits of its mantissa is less than 2 %, so that
-// at most one bound lies within.
+// at most one bound lies within. The first and the last step are all that is below and above the bounds.
 class Finder {
  public:
   Finder() {
-    for (size_t key = 0; key < kKeys; ++key) {
-      const double least = std::bit_cast<double>(static_cast<uint64_t>(key + kFirst) << kShift);
-      below_[key] = static_cast<uint16_t>(std::lower_bound(begin(), end(), least) - begin());
+    for (size_t key = 1; key < kKeys; ++key) {
+      const double least = std::bit_cast<double>((key + kFirst) << kShift);
+      below_[key] = static_cast<uint16_t>(std::lower_bound(bounds_, bounds_ + bounds().size(), least) - bounds_);
     }
   }
-  // How many bounds are less than x, or, with `equal`, at most x; x >= 0, not NaN.
+  // How many bounds are less than x, or, with `equal`, at most x; x >= 0, finite.
   size_t operator()(double x, bool equal) const {
-    const uint64_t key = std::bit_cast<uint64_t>(x) >> kShift;
-    if (key < kFirst) return 0;
-    size_t count = below_[std::min<uint64_t>(key - kFirst, kKeys - 1)];
-    if (key - kFirst >= kKeys) count = bounds().size() - 1;  // beyond 1e20
-    count += bounds_[count] < x;
-    return count + static_cast<size_t>(static_cast<int>(equal) & static_cast<int>(bounds_[count] == x));
+    const uint64_t key = std::clamp(std::bit_cast<uint64_t>(x) >> kShift, kFirst, kFirst + kKeys - 1) - kFirst;
+    const double bound = bounds_[below_[key]];
+    const int is_less = bound < x, is_equal = bound == x;  // without a branch
+    return below_[key] + static_cast<size_t>(is_less | (is_equal & static_cast<int>(equal)));
   }
 
  private:
-  static const double* begin() { return bounds().data(); }
-  static const double* end() { return begin() + bounds().size(); }
   static constexpr int kShift = 52 - 6;
-  static constexpr uint64_t kFirst = std::bit_cast<uint64_t>(0x1p-40) >> kShift;         // 0.9e-12
-  static constexpr size_t kKeys = (std::bit_cast<uint64_t>(0x1p67) >> kShift) - kFirst;  // to 1.5e20
-  std::array<uint16_t, kKeys> below_;
-  const double* const bounds_ = begin();
+  static constexpr uint64_t kFirst = (std::bit_cast<uint64_t>(0x1p-40) >> kShift) - 1;         // 0.9e-12
+  static constexpr uint64_t kKeys = (std::bit_cast<uint64_t>(0x1p67) >> kShift) - kFirst + 1;  // 1.5e20
+  std::array<uint16_t, kKeys> below_{};
+  const double* const bounds_ = bounds().data();
 };
 
 }  // namespace
@@ -60,7 +56,8 @@ Histogram Histogram::of(std::span<const T> values) {
   const size_t n = positive.size(), buckets = 2 * n + 1;
   std::vector<int64_t> counts(buckets + 1);
   Histogram found;
-  found.min = std::numeric_limits<double>::infinity(), found.max = -found.min;
+  // In variables of its own, which stay in registers.
+  double least = std::numeric_limits<double>::infinity(), most = -least, sum = 0, sum_squares = 0;
   for (const T value : values) {
     const double x = value;
     if (!std::isfinite(x)) {
@@ -70,13 +67,15 @@ Histogram Histogram::of(std::span<const T> values) {
     // The first limit that is greater than x. Signs are hard to predict, so both are treated alike.
     const bool negative = x < 0;
     const size_t beyond = find(std::abs(x), !negative);
-    ++counts[negative ? n - beyond : n + 1 + beyond];
-    found.min = std::min(found.min, x), found.max = std::max(found.max, x);
-    found.sum += x, found.sum_squares += x * x;
-    ++found.counted;
+    const auto step = static_cast<size_t>(1 - 2 * static_cast<int>(negative));  // 1 or -1
+    ++counts[n + !negative + step * beyond];
+    least = std::min(least, x), most = std::max(most, x);
+    sum += x, sum_squares += x * x;
   }
+  found.counted = static_cast<int64_t>(values.size()) - found.nan - found.infinite;
+  if (found.counted) found.min = least, found.max = most;
+  found.sum = sum, found.sum_squares = sum_squares;
   counts[buckets - 1] += counts[buckets];
-  if (!found.counted) found.min = found.max = 0;
   size_t first = 0, last = buckets;
   while (first < last - 1 && !counts[first]) ++first;
   while (last > first + 1 && !counts[last - 1]) --last;
