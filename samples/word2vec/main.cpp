@@ -1,8 +1,12 @@
 // Skip-gram or CBOW learns vectors of words from text, on all cores; finds neighbours and analogies.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <deque>
+#include <exception>
 #include <filesystem>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -25,7 +29,7 @@ struct Options : CommonOptions, WordModelOptions {
   std::vector<std::string> nearest, analogy;
   int min_count = 5, threads = num_threads();
   double sample = 1e-4;
-  Options() { epochs = 5, batch = 1000, lr = 0; }
+  Options() { epochs = 5, batch = 500, lr = 0; }
 };
 
 /// Fills the options; a number is the program's exit status.
@@ -66,9 +70,24 @@ struct Position {
   static TensorOptions on_cpu() { return {.dtype = kInt64, .device = kCPU}; }
 };
 
-/// Trains on lines [first, last); `words` were seen before. Returns the mean loss.
+/// Lines [first, last) of the text.
+struct Lines {
+  int64_t first, last;
+};
+
+/// The text in parts of about so many words.
+std::vector<Lines> parts_of(const Corpus& corpus, int64_t words) {
+  std::vector<Lines> parts;
+  int64_t first = 0;
+  for (int64_t line = 1; line <= corpus.lines(); ++line)
+    if (line == corpus.lines() || corpus.begins[line] - corpus.begins[first] >= words)
+      parts.push_back({first, line}), first = line;
+  return parts;
+}
+
+/// Trains on some lines, before which the earlier epochs had so many words. Returns the mean loss.
 double train_lines(Trainer& trainer, const Corpus& corpus, const Subsampling& subsampling, const Options& o,
-                   int64_t first, int64_t last, int64_t words, uint64_t seed) {
+                   const Lines& lines, int64_t words_before, uint64_t seed) {
   manual_seed(seed);
   std::minstd_rand random(static_cast<std::minstd_rand::result_type>(seed % 1000003 + 1));
   const double total = static_cast<double>(o.epochs) * static_cast<double>(corpus.size());
@@ -76,33 +95,49 @@ double train_lines(Trainer& trainer, const Corpus& corpus, const Subsampling& su
   std::vector<int64_t> kept;
   double loss = 0;
   int64_t count = 0;
-  for (int64_t line = first; line < last; ++line) {
-    const auto begin = static_cast<size_t>(corpus.begins[static_cast<size_t>(line)]);
-    const auto length = static_cast<size_t>(corpus.begins[static_cast<size_t>(line) + 1]) - begin;
-    subsampling.sample(std::span(corpus.ids).subspan(begin, length), random, kept);
+  for (int64_t line = lines.first; line < lines.last; ++line) {
+    const auto begin = static_cast<size_t>(corpus.begins[line]), end = static_cast<size_t>(corpus.begins[line + 1]);
+    subsampling.sample(std::span(corpus.ids).subspan(begin, end - begin), random, kept);
     examples.add(kept, o, random);
-    words += static_cast<int64_t>(length) * o.threads;  // about what all threads have seen meanwhile
-    if (examples.size() < o.batch && line + 1 < last) continue;
-    if (examples.size() == 0) continue;
-    loss += trainer.step(examples, o.lr * std::max(1 - static_cast<double>(words) / total, 1e-4));
+    if (examples.size() == 0 || (examples.size() < o.batch && line + 1 < lines.last)) continue;
+    const double done = static_cast<double>(words_before + corpus.begins[line + 1]) / total;
+    loss += trainer.step(examples, o.lr * std::max(1 - done, 1e-4));
     count += examples.size();
     examples.clear();
   }
   return count ? loss / static_cast<double>(count) : 0;
 }
 
+/// Calls f(trainer, i) for i from 0 to n - 1, on as many threads as there are trainers. A thread that is done with one
+/// takes the next one that is left, so that none waits long for another. Throws what f throws.
+template <class F>
+void share_among(std::deque<Trainer>& trainers, int64_t n, const F& f) {
+  std::atomic<int64_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto work = [&](Trainer& trainer) {
+    try {
+      for (int64_t i; (i = next++) < n;) f(trainer, i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception(), next = n;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t t = 1; t < trainers.size(); ++t) threads.emplace_back(work, std::ref(trainers[t]));
+  work(trainers[0]);
+  for (std::thread& thread : threads) thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
 void train(WordModel& model, const Corpus& corpus, const Options& o) {
   const Subsampling subsampling(corpus, o.sample);
   std::deque<Trainer> trainers;
   for (int t = 0; t < o.threads; ++t) trainers.emplace_back(model);
-  // All threads meet after every round, a part of the text; there a run can be stopped and continued.
-  const int64_t round_words = std::clamp<int64_t>(corpus.size() / 8, 1, 100000 * o.threads);
-  std::vector<int64_t> rounds{0};
-  for (int64_t line = 0; line < corpus.lines(); ++line)
-    if (corpus.begins[static_cast<size_t>(line) + 1] >= round_words * static_cast<int64_t>(rounds.size()) ||
-        line + 1 == corpus.lines())
-      rounds.push_back(line + 1);
-  const auto per_epoch = static_cast<int64_t>(rounds.size()) - 1;
+  // All threads meet after every round of so many parts; there a run can be stopped and continued.
+  constexpr int64_t kRound = 64;
+  const std::vector<Lines> parts = parts_of(corpus, std::clamp<int64_t>(corpus.size() / 8, kRound, 1000000) / kRound);
+  const auto count = static_cast<int64_t>(parts.size()), per_epoch = (count + kRound - 1) / kRound;
   Position at;
   Checkpoints checkpoints(o, {{"words", std::to_string(corpus.words.size())}});
   checkpoints.add("model", model).add("position", at).resume();
@@ -110,24 +145,17 @@ void train(WordModel& model, const Corpus& corpus, const Options& o) {
   while (at.round < o.epochs * per_epoch) {
     const int64_t epoch = at.round / per_epoch, before = at.words - epoch * corpus.size();
     Progress progress("epoch " + std::to_string(epoch + 1), corpus.size(), "words", before);
-    double loss = 0;  // of this epoch's rounds, the mean
+    double loss = 0;  // of this epoch's parts, the mean
     int64_t seen = 0;
     do {
-      const int64_t first = rounds[static_cast<size_t>(at.round % per_epoch)];
-      const int64_t lines = rounds[static_cast<size_t>(at.round % per_epoch) + 1] - first;
-      std::vector<double> losses(trainers.size());
-      std::vector<std::thread> threads;
-      const auto part = [&](int t) {
-        losses[static_cast<size_t>(t)] =
-            train_lines(trainers[static_cast<size_t>(t)], corpus, subsampling, o, first + lines * t / o.threads,
-                        first + lines * (t + 1) / o.threads, at.words,
-                        o.seed + static_cast<uint64_t>(at.round * o.threads + t + 1) * 7919);
-      };
-      for (int t = 1; t < o.threads; ++t) threads.emplace_back(part, t);
-      part(0);
-      for (std::thread& thread : threads) thread.join();
+      const int64_t first = at.round % per_epoch * kRound, n = std::min(kRound, count - first);
+      std::vector<double> losses(static_cast<size_t>(n));
+      share_among(trainers, n, [&](Trainer& trainer, int64_t i) {
+        losses[i] = train_lines(trainer, corpus, subsampling, o, parts[first + i], epoch * corpus.size(),
+                                o.seed + static_cast<uint64_t>(epoch * count + first + i + 1) * 7919);
+      });
       for (const double part_loss : losses) loss += (part_loss - loss) / static_cast<double>(++seen);
-      at.words += corpus.begins[static_cast<size_t>(first + lines)] - corpus.begins[static_cast<size_t>(first)];
+      at.words = epoch * corpus.size() + corpus.begins[parts[first + n - 1].last];
       ++at.round;
       progress.update(at.words - epoch * corpus.size(), [&] { return loss; });
       checkpoints.step();
