@@ -186,21 +186,24 @@ unsigned blocks_of(int64_t rows, int64_t heads) {
 /// Whether cuDNN's attention, whose graphs say what is computed in many operations, has turned out to compute that.
 enum class Trust { kUnknown, kRight, kWrong };
 
-/// One head of the last sequence, in the host's memory, as float32.
+/// One head of the last sequence, as far as it counts, in the host's memory, as float32.
 class Head {
  public:
   Head(const RaggedAttention& a) : a_(a), queries_(a.queries / a.sequences), keys_(a.keys / a.sequences) {
     const auto& b = *a.batch;
+    const int64_t last = (a.sequences * a.heads - 1) * queries_;  // in the log sums
+    const auto limit = [&](int64_t& rows, const int32_t* lengths) {
+      if (lengths) rows = static_cast<int64_t>(download(kInt32, lengths + a.sequences - 1, {1}, {1})[0]);
+    };
+    limit(queries_, b.query_lengths), limit(keys_, b.key_lengths);
     q_ = rows(a.query, b.query, queries_), k_ = rows(a.key, b.key, keys_), v_ = rows(a.value, b.value, keys_);
     y_ = rows(a.y, b.y, queries_);
-    if (a.log_sums)
-      log_sums_ = download(kFloat32, static_cast<const float*>(a.log_sums) + (a.sequences * a.heads - 1) * queries_,
-                           {queries_}, {1});
+    if (a.log_sums) log_sums_ = download(kFloat32, static_cast<const float*>(a.log_sums) + last, {queries_}, {1});
   }
 
   /// Compares some rows of the results with what the formulas at RaggedAttention say.
   Trust judge_forward() {
-    for (const int64_t i : {int64_t{0}, queries_ / 2 + 1, queries_ - 1}) {
+    for (const int64_t i : {int64_t{0}, queries_ / 2, queries_ - 1}) {
       double log_sum = 0;
       const std::vector<double> p = weights(i, &log_sum);
       Row y(a_.width);
@@ -215,12 +218,12 @@ class Head {
     g_ = rows(a_.grad, b.grad, queries_);
     const std::vector<float> gq = rows(a_.grad_query, b.grad_query, queries_),
                              gk = rows(a_.grad_key, b.grad_key, keys_), gv = rows(a_.grad_value, b.grad_value, keys_);
-    for (const int64_t i : {int64_t{0}, queries_ / 2 + 1, queries_ - 1}) {
+    for (const int64_t i : {int64_t{0}, queries_ / 2, queries_ - 1}) {
       Row sum(a_.width);
       for (int64_t j = 0; j < keys_; ++j) sum.add(of_score(i, j), k_, j);
       compare(sum, gq, i);
     }
-    for (const int64_t j : {int64_t{0}, keys_ / 2 + 1, keys_ - 1}) {
+    for (const int64_t j : {int64_t{0}, keys_ / 2, keys_ - 1}) {
       Row of_key(a_.width), of_value(a_.width);
       for (int64_t i = 0; i < queries_; ++i) of_key.add(of_score(i, j), q_, i), of_value.add(weight(i, j), g_, i);
       compare(of_key, gk, j), compare(of_value, gv, j);
@@ -296,7 +299,7 @@ class Head {
   }
 
   const RaggedAttention& a_;
-  const int64_t queries_, keys_;
+  int64_t queries_, keys_;
   std::vector<float> q_, k_, v_, y_, log_sums_, g_;
   Trust verdict_ = Trust::kUnknown;
 };

@@ -9,7 +9,8 @@ namespace reel::cuda {
 /// What identifies the attention of a batch, but for its data and the scale.
 using AttentionKey = PlanKey<30>;
 inline AttentionKey key_of(const RaggedAttention& a, bool backward) {
-  AttentionKey key{static_cast<int64_t>(a.dtype) | backward << 8 | a.causal << 9 | (a.log_sums != nullptr) << 10,
+  AttentionKey key{static_cast<int64_t>(a.dtype) | backward << 8 | a.causal << 9 | (a.log_sums != nullptr) << 10 |
+                       (a.batch->key_lengths != nullptr) << 11,
                    a.sequences,
                    a.queries,
                    a.keys,

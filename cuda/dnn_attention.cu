@@ -118,17 +118,31 @@ class GraphMaker {
 
   /// The scaled scores; what is hidden is kMinus.
   const Descriptor& masked_scores(const Descriptor& query, const Descriptor& key_turned, const Descriptor& scale) {
-    const Descriptor& all = combine(CUDNN_POINTWISE_MUL, product(query, key_turned), scale);
-    if (!a_.causal) return all;
+    const Descriptor* now = &combine(CUDNN_POINTWISE_MUL, product(query, key_turned), scale);
     const auto index = [&](int64_t axis) -> const Descriptor& {
-      return pointwise(CUDNN_POINTWISE_GEN_INDEX, all, scores(CUDNN_DATA_INT32),
+      return pointwise(CUDNN_POINTWISE_GEN_INDEX, *now, scores(CUDNN_DATA_INT32),
                        {.type = CUDNN_DATA_INT32, .axis = axis});
     };
+    const auto hide_but = [&](const Descriptor& seen) {
+      const Descriptor& hidden = number(kHidden);
+      now = &pointwise(CUDNN_POINTWISE_BINARY_SELECT, *now, scores(CUDNN_DATA_FLOAT), {.b = &hidden, .t = &seen});
+    };
+    if (a_.batch->key_lengths) {
+      const auto within = [&](int64_t axis, AttentionPart part) -> const Descriptor& {
+        const Descriptor& at = index(axis);
+        const Descriptor& lengths = tensor(CUDNN_DATA_INT32, {a_.sequences, 1, 1, 1}, {1, 1, 1, 1}, part);
+        return pointwise(CUDNN_POINTWISE_CMP_LT, at, scores(CUDNN_DATA_BOOLEAN),
+                         {.b = &lengths, .type = CUDNN_DATA_INT32});
+      };
+      const Descriptor &row = within(2, kQueryLengths), &column = within(3, kKeyLengths);
+      hide_but(pointwise(CUDNN_POINTWISE_LOGICAL_AND, row, scores(CUDNN_DATA_BOOLEAN),
+                         {.b = &column, .type = CUDNN_DATA_BOOLEAN}));
+    }
+    if (!a_.causal) return *now;
     const Descriptor &row = index(2), &column = index(3);
-    const Descriptor& seen =
-        pointwise(CUDNN_POINTWISE_CMP_GE, row, scores(CUDNN_DATA_BOOLEAN), {.b = &column, .type = CUDNN_DATA_INT32});
-    const Descriptor& hidden = number(kHidden);
-    return pointwise(CUDNN_POINTWISE_BINARY_SELECT, all, scores(CUDNN_DATA_FLOAT), {.b = &hidden, .t = &seen});
+    hide_but(
+        pointwise(CUDNN_POINTWISE_CMP_GE, row, scores(CUDNN_DATA_BOOLEAN), {.b = &column, .type = CUDNN_DATA_INT32}));
+    return *now;
   }
 
   std::optional<Descriptor> finish(const DnnTarget& target) {
@@ -272,13 +286,14 @@ class Plan {
     const int64_t rows = a.queries * a.heads, elements = backward ? rows * a.width : 0;
     const Scratch<float> sums(backward || !a.log_sums ? rows : 0), query_grads(elements);
     if (backward) CUDA_CHECK(cudaMemsetAsync(query_grads, 0, static_cast<size_t>(elements) * sizeof(float), stream()));
-    std::array<int64_t, 16> ids;
-    std::array<const void*, 16> data;
+    std::array<int64_t, 20> ids;
+    std::array<const void*, 20> data;
     size_t count = 0;
     const auto add = [&](AttentionPart part, const void* at) { ids[count] = part, data[count++] = at; };
     add(kQuery, a.query), add(kKeyTurned, a.key), add(backward ? kValueTurned : kValue, a.value), add(kOutput, a.y);
     add(kLogSums, a.log_sums ? a.log_sums : sums.data()), add(kScale, &scale);
-    if (a.causal) add(kHidden, &hidden);
+    if (a.causal || a.batch->key_lengths) add(kHidden, &hidden);
+    if (a.batch->key_lengths) add(kQueryLengths, a.batch->query_lengths), add(kKeyLengths, a.batch->key_lengths);
     if (backward) {
       add(kKey, a.key), add(kGrad, a.grad), add(kSum, sums.data()), add(kSumGradQuery, query_grads.data());
       add(kGradQuery, a.grad_query), add(kGradKey, a.grad_key), add(kGradValue, a.grad_value), add(kOne, &one);

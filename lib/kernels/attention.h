@@ -22,6 +22,9 @@ struct RaggedAttention {
   struct Batch {
     Steps query, key, value, y, grad, grad_query, grad_key, grad_value;
     bool* computed;  // becomes whether there is such a kernel; nothing else is changed where there is none
+    // [sequences], where the tensors are: how many rows count, at least one. What the others get is not said.
+    const int32_t* query_lengths = nullptr;  // nullptr, as key_lengths: all
+    const int32_t* key_lengths = nullptr;
   };
   DType dtype = kFloat32;  // or kFloat64
   int64_t sequences = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, width = 0, value_width = 0;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "lib/autograd/cast_together.h"
 #include "lib/autograd/subgraph.h"
@@ -139,10 +140,31 @@ class Batch {
   const AttentionOptions& options_;
 };
 
+/// int32 [n], or both undefined.
+struct PaddedLengths {
+  Tensor queries, keys;
+
+  void describe(RaggedAttention::Batch& batch) const {
+    if (!keys.defined()) return;
+    batch.query_lengths = view_of(queries).as<const int32_t>();
+    batch.key_lengths = view_of(keys).as<const int32_t>();
+  }
+  /// `options` with a mask that says the same.
+  AttentionOptions masked(AttentionOptions options, int64_t l, int64_t s) const {
+    if (!keys.defined()) return options;
+    const TensorOptions placed{.dtype = kInt64, .device = keys.device()};
+    options.mask = arange(s, placed) < keys.view({-1, 1, 1, 1});
+    if (std::exchange(options.is_causal, false))
+      options.mask = logical_and(options.mask, arange(l, placed).unsqueeze(1) >= arange(s, placed));
+    return options;
+  }
+};
+
 /// Gradients by the device's kernel or, where it has none or derivatives of higher order are wanted, by those of the
 /// composed form.
 struct FlashRule {
   AttentionOptions options;
+  PaddedLengths lengths;
   SavedTensor query, key, value, y, log_sums;
 
   void operator()(Backward& back) const {
@@ -153,8 +175,9 @@ struct FlashRule {
       Tensor grads[] = {like(q), like(k), like(v)};
       const auto steps = [](const Tensor& x) { return Batch::steps_of(view_of(x)); };
       bool computed = false;
-      const RaggedAttention::Batch batch{steps(q),        steps(k),        steps(v),        steps(out), steps(g),
-                                         steps(grads[0]), steps(grads[1]), steps(grads[2]), &computed};
+      RaggedAttention::Batch batch{steps(q),        steps(k),        steps(v),        steps(out), steps(g),
+                                   steps(grads[0]), steps(grads[1]), steps(grads[2]), &computed};
+      lengths.describe(batch);
       RaggedAttention call = Batch(q, k, v, options).describe();
       call.batch = &batch, call.y = view_of(out).data, call.log_sums = view_of(sums).data;
       call.grad = view_of(g).data, call.grad_query = view_of(grads[0]).data;
@@ -169,31 +192,40 @@ struct FlashRule {
     EdgeList edges;
     for (const Tensor& x : ins) edges.add(x);
     const uint64_t since = next_sequence();
-    const Tensor again[] = {composed("scaled_dot_product_attention", ins[0], ins[1], ins[2], options).output};
+    const Tensor again[] = {composed("scaled_dot_product_attention", ins[0], ins[1], ins[2],
+                                     lengths.masked(options, q.size(-2), k.size(-2)))
+                                .output};
     std::vector<Tensor> found = subgraph_grad(again, {back.grad()}, since, edges.edges, back.create_graph());
     for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
   }
 };
 
 /// Undefined where the device has no kernel for it.
-Tensor flash(const Batch& batch, const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensor flash(const Batch& batch, const Tensor& query, const Tensor& key, const Tensor& value,
+             const PaddedLengths& lengths = {}) {
   const bool recorded = recording(query, key, value);
   const Shape& shape = view_of(query).shape;
   Shape rows = shape;
   rows[rows.size() - 1] = 1;
-  const Tensor y = make_tensor(shape, query.dtype(), query.device());
-  const Tensor sums = recorded ? make_tensor(rows, kFloat32, query.device()) : Tensor();
+  // What is not computed must not be NaN: the gradients of such rows are 0, and so is their product with them.
+  const auto made = [&](const Shape& of, DType dtype) {
+    return lengths.keys.defined() ? zeros(of, {.dtype = dtype, .device = query.device()})
+                                  : make_tensor(of, dtype, query.device());
+  };
+  const Tensor y = no_grad([&] { return made(shape, query.dtype()); });
+  const Tensor sums = recorded ? made(rows, kFloat32) : Tensor();
   const auto steps = [](const Tensor& x) { return Batch::steps_of(view_of(x)); };
   bool computed = false;
-  const RaggedAttention::Batch call_batch{steps(query), steps(key), steps(value), steps(y), {}, {}, {}, {}, &computed};
+  RaggedAttention::Batch call_batch{steps(query), steps(key), steps(value), steps(y), {}, {}, {}, {}, &computed};
+  lengths.describe(call_batch);
   RaggedAttention call = batch.describe();
   call.batch = &call_batch, call.y = view_of(y).data, call.log_sums = recorded ? view_of(sums).data : nullptr;
   kernels_of(query).ragged_attention(call);
   if (!computed) return {};
   if (recorded)
     record("scaled_dot_product_attention", y, inputs(query, key, value),
-           FlashRule{batch.options(), SavedTensor(query), SavedTensor(key), SavedTensor(value), SavedTensor::output(y),
-                     SavedTensor(sums)});
+           FlashRule{batch.options(), lengths, SavedTensor(query), SavedTensor(key), SavedTensor(value),
+                     SavedTensor::output(y), SavedTensor(sums)});
   return y;
 }
 
@@ -236,6 +268,12 @@ Attended composed(const char* op, const Tensor& query, const Tensor& key, const 
 }
 
 }  // namespace
+
+Tensor attend_padded(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionOptions& options,
+                     const Tensor& query_lengths, const Tensor& key_lengths) {
+  const Batch batch(query, key, value, options);
+  return batch.suits() ? flash(batch, query, key, value, {query_lengths, key_lengths}) : Tensor();
+}
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options) {

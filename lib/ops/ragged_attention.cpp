@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "lib/autograd/subgraph.h"
@@ -106,6 +107,33 @@ Tensor attend_ragged(const Form& form, const Tensor& query, const Tensor& key, c
   return y;
 }
 
+/// In flash form, padded; undefined where the device has no kernel for it.
+Tensor attend_flash(const Form& form, const Tensor& query, const Tensor& key, const Tensor& value) {
+  const auto all_have_rows = [](const Lengths& lengths) {
+    for (int64_t i = 0; i < lengths.size(); ++i)
+      if (lengths[i] == 0) return false;
+    return true;
+  };
+  constexpr int64_t kLong = 512, kMostPadding = 4;
+  const Lengths &queries = *form.query_lengths, &keys = *form.key_lengths;
+  const int64_t longest = std::min(queries.longest(), keys.longest());
+  const bool suits = is_half(query.dtype()) && form.heads == form.kv_heads && form.width == form.value_width &&
+                     longest >= kLong && queries.longest() * queries.size() <= kMostPadding * queries.total() &&
+                     keys.longest() * keys.size() <= kMostPadding * keys.total();
+  if (!suits || !all_have_rows(queries) || !all_have_rows(keys)) return {};
+  const bool by_heads = query.dim() == 3;
+  const auto padded = [&](const Tensor& x, const std::shared_ptr<const Lengths>& lengths) {
+    const Tensor all = Ragged{x, lengths}.pad();
+    return by_heads ? all.permute({0, 2, 1, 3}) : all.unsqueeze(1);
+  };
+  const auto lengths = [&](const Lengths& of) { return LengthsOnDevice{of, query.device()}.counts().to(kInt32); };
+  const Tensor y =
+      attend_padded(padded(query, form.query_lengths), padded(key, form.key_lengths), padded(value, form.key_lengths),
+                    {.is_causal = form.causal, .scale = form.scale}, lengths(queries), lengths(keys));
+  if (!y.defined()) return {};
+  return Ragged::unpad(by_heads ? y.permute({0, 2, 1, 3}) : y.squeeze(1), form.query_lengths).values;
+}
+
 }  // namespace
 
 Ragged scaled_dot_product_attention(const Ragged& query, const Ragged& key, const Ragged& value,
@@ -144,6 +172,8 @@ Ragged scaled_dot_product_attention(const Ragged& query, const Ragged& key, cons
                   width,
                   v.size(-1)};
   if (heads == 0) return {q.narrow(-1, 0, 0).reshape({q.size(0), 0, v.size(-1)}), query.lengths};
+  if (options.dropout == 0)
+    if (const Tensor y = attend_flash(form, q, k, v); y.defined()) return {y, query.lengths};
   const Upcast up{dtype};
   const Tensor y = options.dropout > 0 ? composed(form, up(q), up(k), up(v), options.dropout)
                                        : attend_ragged(form, up(q), up(k), up(v));

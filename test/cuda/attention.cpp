@@ -9,6 +9,7 @@
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/precision.h"
+#include "reel/ragged.h"
 #include "reel/random.h"
 
 namespace reel::cuda {
@@ -96,6 +97,39 @@ TEST_CASE("attention of long sequences is in flash form what it is composed", "[
       CHECK(error(alone, wanted.detach()) < tolerance);
     }
   }
+}
+
+TEST_CASE("attention within long sequences of their own lengths is in flash form, too", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const AnyOrder any_order;
+  const auto queries = Lengths::of(std::vector<int64_t>{530, 512, 577});
+  const auto keys = Lengths::of(std::vector<int64_t>{512, 600, 3});
+  for (const bool causal : {false, true})
+    for (const bool by_heads : {true, false}) {
+      CAPTURE(causal, by_heads);
+      const AttentionOptions options{.is_causal = causal, .scale = 0.3};
+      Tensor exact[3], there[3];
+      manual_seed(5);
+      for (int i = 0; i < 3; ++i) {
+        const int64_t rows = (i ? keys : queries)->total();
+        const Shape shape = by_heads ? Shape{rows, 2, 16} : Shape{rows, 16};
+        const Tensor x = randn(shape, {.dtype = kFloat64, .device = kCPU}).to(kBFloat16);
+        exact[i] = x.to(kFloat64).requires_grad_(), there[i] = x.to(kCUDA).requires_grad_();
+      }
+      const auto attend = [&](const Tensor(&x)[3]) {
+        return scaled_dot_product_attention(Ragged{x[0], queries}, Ragged{x[1], keys}, Ragged{x[2], keys}, options)
+            .values;
+      };
+      const Tensor wanted = attend(exact), g = randn(wanted.shape(), {.dtype = kFloat64, .device = kCPU});
+      wanted.backward(g);
+      const Tensor y = attend(there);
+      CHECK(error(y.detach(), wanted.detach()) < 0.03);
+      y.backward(g.to(kBFloat16).to(kCUDA));
+      for (int i = 0; i < 3; ++i) CHECK(error(there[i].grad(), exact[i].grad()) < 0.06);
+      const Tensor twice = grad({attend(there)}, {there[0]}, {ones_like(y)}, {.create_graph = true})[0];
+      const Tensor wanted_twice = grad({attend(exact)}, {exact[0]}, {ones_like(wanted)})[0];
+      CHECK(error(twice.detach(), wanted_twice) < 0.06);
+    }
 }
 
 TEST_CASE("flash attention has derivatives of any order, and keeps to what is asked for", "[cuda]") {

@@ -147,9 +147,9 @@ bool has_attention(const Descriptor& device, const RaggedAttention& attention, b
     }
   const bool good = driver ? compiled > 0 : true;
   if (verbose || !good)
-    std::printf("attention%s%s %-8s of %d queries, %d keys: %zu engines%s\n", backward ? ", gradients" : "",
-                attention.causal ? ", causal" : "", name_of(attention.dtype),
-                static_cast<int>(attention.queries / attention.sequences),
+    std::printf("attention%s%s%s %-8s of %d queries, %d keys: %zu engines%s\n", backward ? ", gradients" : "",
+                attention.causal ? ", causal" : "", attention.batch->key_lengths ? ", padded" : "",
+                name_of(attention.dtype), static_cast<int>(attention.queries / attention.sequences),
                 static_cast<int>(attention.keys / attention.sequences), engines,
                 !driver    ? ", not compiled: there is no libcuda.so.1"
                 : compiled ? ", the first compiles"
@@ -159,7 +159,7 @@ bool has_attention(const Descriptor& device, const RaggedAttention& attention, b
 int missing_attention(const Descriptor& device, bool verbose) {
   int missing = 0;
   for (const DType dtype : {kBFloat16, kFloat16})
-    for (const bool causal : {false, true})
+    for (const auto& [causal, padded] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}})
       for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{512, 512}, {1000, 777}}) {
         constexpr int64_t n = 4, heads = 8, width = 64;
         RaggedAttention a{.dtype = dtype,
@@ -178,9 +178,11 @@ int missing_attention(const Descriptor& device, bool verbose) {
         const auto whole = [&](int64_t length) {
           return RaggedAttention::Steps{heads * length * width, length * width, width};
         };
-        const RaggedAttention::Batch batch{part(queries),  part(keys),  part(keys),  whole(queries), whole(queries),
-                                           whole(queries), whole(keys), whole(keys), nullptr};
+        RaggedAttention::Batch batch{part(queries),  part(keys),  part(keys),  whole(queries), whole(queries),
+                                     whole(queries), whole(keys), whole(keys), nullptr};
         a.batch = &batch;
+        const int32_t lengths = 0;  // not read
+        if (padded) batch.query_lengths = batch.key_lengths = &lengths;
         missing += !has_attention(device, a, false, verbose) + !has_attention(device, a, true, verbose);
       }
   return missing;

@@ -64,7 +64,7 @@ struct Rows {
 
 template <class T>
 void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool backward) {
-  const int64_t queries = a.queries / a.sequences, keys = a.keys / a.sequences, width = a.width;
+  const int64_t most_queries = a.queries / a.sequences, most_keys = a.keys / a.sequences, width = a.width;
   const auto rows = [](const void* data, const RaggedAttention::Steps& steps) {
     return Rows<T>{static_cast<T*>(const_cast<void*>(data)), steps};
   };
@@ -80,10 +80,12 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
   const auto store = [&](T* to, const float* from) {
     for (int64_t c = 0; c < width; ++c) to[c] = T(from[c]);
   };
-  std::vector<float> p(static_cast<size_t>(queries * keys));
+  std::vector<float> p(static_cast<size_t>(most_queries * most_keys));
   for (int64_t s = 0; s < a.sequences; ++s)
     for (int64_t h = 0; h < a.heads; ++h) {
-      float* const log_sums = a.log_sums ? static_cast<float*>(a.log_sums) + (s * a.heads + h) * queries : nullptr;
+      const int64_t queries = b.query_lengths ? b.query_lengths[s] : most_queries;
+      const int64_t keys = b.key_lengths ? b.key_lengths[s] : most_keys;
+      float* const log_sums = a.log_sums ? static_cast<float*>(a.log_sums) + (s * a.heads + h) * most_queries : nullptr;
       std::vector<float> of_keys(static_cast<size_t>(keys * width)), of_values = of_keys;
       for (int64_t i = 0; i < queries; ++i) {
         float* const row = p.data() + i * keys;
