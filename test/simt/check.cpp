@@ -74,6 +74,7 @@ __global__ void fill_static_shared(int* to) {
   __syncthreads();
   if (threadIdx.x == 0) *to = tile[5];
 }
+__global__ void exponentials(float* to) { to[threadIdx.x] = expf(float(threadIdx.x) / 16); }
 __global__ void read_shared(float* to) {
   to[threadIdx.x] = reinterpret_cast<float*>(simt::dynamic_shared)[threadIdx.x];
 }
@@ -190,6 +191,22 @@ void static_shared_memory_counts() {
   SUCCEED(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 187 << 10));
   EXPECT(simt::launch(kernel, 1, 64, 187 << 10, stream, to) == cudaSuccess);
   SUCCEED(cudaStreamSynchronize(stream));
+}
+
+template <bool off>
+void functions_may_be_off_by_a_unit() {
+  setenv("SIMT_ULP", off ? "1" : "0", 1);
+  const cudaStream_t stream = make_stream();
+  float* const to = make<float>(256, stream);
+  launch(exponentials, 1, 256, 0, stream, to);
+  const auto all = values(to, 256, stream);
+  int others = 0;
+  for (int i = 0; i < 256; ++i) {
+    const float right = expf(float(i) / 16), got = all[size_t(i)];
+    others += got != right;
+    EXPECT(got == right || got == std::nextafter(right, 0.f) || got == std::nextafter(right, INFINITY));
+  }
+  EXPECT(all[0] == 1 && (off ? others > 100 : others == 0));
 }
 
 void new_memory_is_nan() {
@@ -634,6 +651,8 @@ const Test tests[] = {
     {"threads meet", threads_meet},
     {"barriers order shared memory", barriers_order_shared_memory},
     {"launches have limits", launches_have_limits},
+    {"functions may be off by a unit", functions_may_be_off_by_a_unit<true>},
+    {"functions are the C library's", functions_may_be_off_by_a_unit<false>},
     {"static shared memory counts", static_shared_memory_counts},
     {"plans that failed are made anew", plans_that_failed_are_made_anew},
     {"new memory is NaN", new_memory_is_nan},

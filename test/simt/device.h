@@ -10,6 +10,9 @@ namespace simt {
 /// Prints "simt: …" with the running kernel and its block, and aborts.
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char* format, ...);
 
+/// Whether a kernel is running.
+bool in_kernel();
+
 inline constexpr size_t kMaxShared = 227 << 10;  // bytes of shared memory that a block may have
 /// The static shared memory of a kernel, as far as it has been written to when it ran: 0 before its first run, and
 /// under AddressSanitizer.

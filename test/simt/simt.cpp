@@ -295,6 +295,8 @@ size_t static_shared(const void* function) {
   return found == measured().end() ? 0 : found->second;
 }
 
+bool in_kernel() { return kernel != nullptr; }
+
 unsigned seed() {
   static const unsigned value = [] {
     const char* const text = std::getenv("SIMT_SEED");
