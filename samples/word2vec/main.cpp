@@ -29,7 +29,7 @@ struct Options : CommonOptions, WordModelOptions {
   std::vector<std::string> nearest, analogy;
   int min_count = 5, threads = num_threads();
   double sample = 1e-4;
-  Options() { epochs = 5, batch = 500, lr = 0; }
+  Options() { epochs = 5, batch = 1000, lr = 0; }
 };
 
 /// Fills the options; a number is the program's exit status.
