@@ -19,7 +19,8 @@ struct Centre {
   W high, low;
   Centre() = default;
   __device__ explicit Centre(double mean)
-      : high(static_cast<W>(mean)), low(static_cast<W>(mean - static_cast<double>(high))) {}
+      : high(static_cast<W>(mean)),
+        low(high - high == W(0) ? static_cast<W>(mean - static_cast<double>(high)) : W(0)) {}
   __device__ W operator()(W x) const { return (x - high) - low; }
 };
 

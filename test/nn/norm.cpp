@@ -1,6 +1,7 @@
 #include "reel/nn/norm.h"
 
 #include <catch2/catch.hpp>
+#include <limits>
 
 #include "reel/autograd.h"
 #include "reel/nn/sequential.h"
@@ -83,6 +84,18 @@ TEST_CASE("BatchNorm moves its running statistics in training and uses them in e
   CHECK(net.norm.num_batches_tracked.item<int64_t>() == 1);
   CHECK_THROWS_WITH(nn::BatchNorm2d(3)(ones({2, 3})),
                     Catch::Contains("BatchNorm2d: expected x with 4 to 4 dimensions, got [2, 3]"));
+}
+
+TEST_CASE("batch_norm with an infinite running mean is infinite, not NaN") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Tensor mean = tensor({-infinity, 1.f}), variance = tensor({4.f, 4.f}), weight = tensor({-1.f, 1.f});
+  for (const Shape& shape : {Shape{3, 2}, Shape{3, 2, 40}})
+    for (const DType dtype : {kFloat32, kFloat64}) {
+      const Tensor x = ones(shape, {.dtype = dtype});
+      const Tensor y = batch_norm(x, mean.to(dtype), variance.to(dtype), weight.to(dtype));
+      CHECK(all(y.select(1, 0) == -infinity).item<bool>());
+      CHECK(all(y.select(1, 1) == 0).item<bool>());
+    }
 }
 
 TEST_CASE("BatchNorm without momentum averages over all batches") {

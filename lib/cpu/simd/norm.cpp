@@ -1,4 +1,5 @@
-#include "lib/kernels/norm.h"
+#include <cmath>
+
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
@@ -6,6 +7,7 @@
 #include "lib/cpu/simd/batch.h"
 #include "lib/dispatch.h"
 #include "lib/functors/number.h"
+#include "lib/kernels/norm.h"
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
 //
@@ -88,9 +90,11 @@ class Sums {
 template <class T>
 struct Centre {
   Batch<T> high, low;
-  explicit Centre(double mean) : high(T(mean)), low(T(mean - double(T(mean)))) {}
+  explicit Centre(double mean) : high(T(mean)), low(T(rest_of(mean))) {}
   Centre(const Batch<T>& h, const Batch<T>& l) : high(h), low(l) {}
   Batch<T> operator()(const Batch<T>& x) const { return (x - high) - low; }
+  /// What rounding to T takes from a mean; nothing from one that is infinite there.
+  static double rest_of(double mean) { return std::isfinite(T(mean)) ? mean - double(T(mean)) : 0; }
 };
 
 /// Mean and variance from the sums of d and d², d = x - mean, over n elements: the mean is off by that of d.
@@ -361,7 +365,7 @@ void for_each_channel(const Norm& norm, const F& f) {
 template <class T, bool columns>
 Centre<T> centre_of(const double* mean, int64_t lanes) {
   return {spread<T, columns>(lanes, [&](int64_t k) { return mean[k]; }),
-          spread<T, columns>(lanes, [&](int64_t k) { return mean[k] - double(T(mean[k])); })};
+          spread<T, columns>(lanes, [&](int64_t k) { return Centre<T>::rest_of(mean[k]); })};
 }
 
 template <class T, bool columns>
