@@ -342,18 +342,20 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
             options.mode == kBicubic ? brought_inside(neighbour.position, size, options) : neighbour.position;
         const double last = static_cast<double>(size - 1);
         const Tensor in = (own >= 0) & (own <= last);
-        return std::pair(where(in, own, 0.).to(kInt64), in.to(view.dtype));
+        return std::pair(where(in, own, 0.).to(kInt64), in);
       });
       for (const Term& term : terms)
-        more.push_back({term.index.defined() ? term.index * size + index : index, times(term.inside, inside),
-                        times(term.weight, neighbour.weight)});
+        more.push_back({term.index.defined() ? term.index * size + index : index,
+                        term.inside.defined() ? term.inside & inside : inside, times(term.weight, neighbour.weight)});
     }
     terms = std::move(more);
   }
   Tensor y;
   for (const Term& term : terms) {
     const Tensor values = gather(flat, 2, term.index.unsqueeze(1).expand({n, channels, count}));
-    const Tensor part = values * times(term.weight, term.inside).unsqueeze(1);
+    // What lies outside is 0, whatever the element is that stands for it.
+    const Tensor seen = masked_fill(values, ~term.inside.unsqueeze(1), 0);
+    const Tensor part = term.weight.defined() ? seen * term.weight.unsqueeze(1) : seen;
     y = y.defined() ? y + part : part;
   }
   return y.reshape(result);

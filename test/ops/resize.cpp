@@ -299,6 +299,17 @@ TEST_CASE("the nearest element gives the grid a gradient of zeros", "[ops]") {
   CHECK(equal(grid.grad(), zeros({1, 3, 3, 2})));
 }
 
+TEST_CASE("an infinite or NaN element counts for nothing where a sample lies outside", "[ops]") {
+  Tensor x = tensor({std::nan(""), ref::kInfinity, 3., 4.}).view({1, 1, 2, 2});
+  x.requires_grad_();
+  // All of it outside, and on the last element, whose neighbours to the right and below are outside.
+  const Tensor grid = tensor({8., 8., 1., 1.}).view({1, 1, 2, 2});
+  const Tensor y = grid_sample(x, grid, {.align_corners = true});
+  testing::assert_close(y, tensor({0., 4.}).view({1, 1, 1, 2}));
+  sum(y).backward();
+  testing::assert_close(x.grad(), tensor({0., 0., 0., 1.}).view({1, 1, 2, 2}));
+}
+
 TEST_CASE("sampling far outside and at NaN stays inside the memory", "[ops]") {
   const Tensor x = ones({1, 1, 2, 2});
   const Tensor grid = tensor({1e30, -1e30, std::nan(""), 0., ref::kInfinity, 5.}).view({1, 1, 3, 2});
