@@ -20,7 +20,7 @@ from differences import explanation
 from generator import generate
 from ops import OPS
 from program import (
-    LEAF, INTEGERS_AS_FLOATS, WIDE_FLOATS, WIDE_INTEGERS, Ref, Statement, coarse, largest_of, other_rounding, replace, run_reel, run_torch, source, with_dtypes,
+    LEAF, INTEGERS_AS_FLOATS, WIDE_FLOATS, WIDE_INTEGERS, Ref, Statement, coarse, largest_of, other_rounding, replace, run_reel, run_torch, set_data, source, with_dtypes,
 )  # fmt: skip
 
 # Relative to the value, and absolute.
@@ -45,7 +45,7 @@ class Difference:
 
     def is_gone(self, changed):
         """Whether there is no such difference in the program as changed."""
-        found = judge(self.interpreter, [changed])[0]
+        (found,) = judge(self.interpreter, [changed])
         return found is None or found.kind != self.kind and found.kind in ("undefined", "requires_grad")
 
     def is_constant(self):
@@ -188,6 +188,18 @@ def rounded_to(program, values):
     return max((values[y].dtype for y in outputs if values.get(y) is not None), key=lambda dtype: TOLERANCES[dtype], default=None)
 
 
+def rounding_of(values):
+    """A rounding that gives results reel's values where these are equal but for roundings, with all that follows, such as ties."""
+
+    def rounding(statement, x, _, number):
+        ours = values.get(number)
+        if not statement.op.exact and ours is not None and ours.dtype == x.dtype and ours.data.shape == x.shape:
+            if close(ours.data.double(), x.detach().double(), x.dtype).all():
+                set_data(x, ours.data)
+
+    return rounding
+
+
 def compare(program, theirs, ours, runs=Runs()):
     """The first Difference of the two runs, or None."""
     if isinstance(ours, str):
@@ -220,21 +232,22 @@ def compare(program, theirs, ours, runs=Runs()):
 
 
 def judge(interpreter, programs):
-    """The first Difference of each program, or None."""
-    found = []
+    """Yields the first Difference of each program, or None."""
     for program, ours in zip(programs, run_reel(interpreter, programs)):
         theirs = run_torch(program)
         difference = compare(program, theirs, ours)
-        if difference and difference.kind in ("value", "refused", "accepted", "shape"):
+        for disturbed in (3, 12):  # few suffice for most
+            if not difference or difference.kind not in ("value", "refused", "accepted", "shape"):
+                break
             runs = Runs(
-                disturbed=[run_torch(program, other_rounding(seed)) for seed in range(12)],
-                alternatives=[run_torch(program, coarse), run_torch(with_dtypes(program, WIDE_FLOATS))],
+                disturbed=[run_torch(program, other_rounding(seed)) for seed in range(disturbed)],
+                alternatives=[run_torch(program, coarse), run_torch(with_dtypes(program, WIDE_FLOATS)),
+                              run_torch(program, rounding_of({} if isinstance(ours, str) else ours[0]))],
                 # Integers have no gradients, so none may depend on their dtypes; some of PyTorch's overflow in these.
                 of_gradients=[run_torch(with_dtypes(program, WIDE_FLOATS | wide)) for wide in (WIDE_INTEGERS, INTEGERS_AS_FLOATS)],
             )
             difference = compare(program, theirs, ours, runs)
-        found.append(difference and dataclasses.replace(difference, interpreter=interpreter))
-    return found
+        yield difference and dataclasses.replace(difference, interpreter=interpreter)
 
 
 # ---- shrinking -------------------------------------------------------------------------------------------------------
@@ -370,8 +383,7 @@ def shrink(interpreter, difference, rounds=60):
         candidates = list(smaller(difference.program))
         found = False
         for start in range(0, len(candidates), 16):
-            results = judge(interpreter, candidates[start : start + 16])
-            for result in results:
+            for result in judge(interpreter, candidates[start : start + 16]):
                 if result and result.kind == difference.kind:
                     result = locate(interpreter, result)
                     if result.signature == difference.signature:
@@ -399,14 +411,30 @@ def differences_of(interpreter, program):
     return found
 
 
+def origins(difference):
+    """The ops in which infinities or NaNs of a gradient first differ: of their results the gradients agree, of an operand not."""
+    program, last = difference.program[: difference.at], difference.program[difference.at]
+    values, _ = run_torch(program)
+    inputs = [ref for ref, x in values.items() if x is not None and x.requires_grad]
+    args = [last.args[0], inputs, last.args[2]] if last.op.base == "grad" else [[last.args[0]], inputs, [last.args[1]]]
+    program.append(Statement(next(op for op in OPS if op.name == "grad"), [*args, False], [Ref(10**6 + ref) for ref in inputs]))
+    (ours, _, _), (theirs, _) = run_reel(difference.interpreter, [program])[0], run_torch(program)
+
+    def differs(ref):
+        x, y = ours.get(10**6 + ref), theirs.get(10**6 + ref)
+        return x is not None and y is not None and not torch.equal(*(torch.where(z.isfinite(), 0, z).nan_to_num(7, 1, -1) for z in (x.data, y)))
+
+    return {s.op.base for s in program[:-1] if s.results and any(map(differs, s.refs())) and not any(map(differs, s.results))}
+
+
 def text_of(seed, difference):
     return (f"==== program {seed}: {difference.kind}, {difference.op}: {difference.message}\n{source(difference.program, 'cpp')}\n"
             f"---- the same in Python\n{source(difference.program, 'torch')}\n")  # fmt: skip
 
 
 def examine(interpreter, seeds, each, shown):
-    """(the number of statements, the sentences of documented differences, (group, text or None) of others). `shown` counts
-    what has been shrunk of each signature, up to `each`."""
+    """(the number of statements, (the sentence, the ops, if known) of documented differences, (group, text or None) of others).
+    `shown` counts what has been shrunk of each signature, up to `each`."""
     programs = [generate(seed, OPS) for seed in seeds]
     documented, others = [], []
     for seed, program, first in zip(seeds, programs, judge(interpreter, programs)):
@@ -416,7 +444,8 @@ def examine(interpreter, seeds, each, shown):
             if not explanation(difference) and shrinks:
                 difference = shrink(interpreter, difference)
             if sentence := explanation(difference):
-                documented.append(sentence)
+                singular = gradient and difference.kind == "value" and not (difference.torch.isfinite() & difference.reel.data.isfinite()).all()
+                documented.append((sentence, origins(difference) if singular else set()))
                 continue
             shown[difference.signature] += 1
             of = sorted(difference.ops - {"grad", "backward", "requires_grad_"}) if gradient else []
@@ -456,19 +485,22 @@ def main():
     arguments.add_argument("--each", type=int, default=3, help="how many differences of a kind in an op are shrunk and shown")
     arguments = arguments.parse_args()
     shown, documented, others = collections.Counter(), collections.Counter(), collections.Counter()
+    origins_of = collections.defaultdict(collections.Counter)
     statements = 0
     end = arguments.seed + arguments.programs
     for start in range(arguments.seed, end, 200):
         for count, sentences, found in guarded(arguments.interpreter, range(start, min(start + 200, end)), arguments.each, shown):
             statements += count
-            documented.update(sentences)
+            for sentence, ops in sentences:
+                documented[sentence] += 1
+                origins_of[sentence].update(ops)
             for group, text in found:
                 others[group] += 1
                 shown[group[:3]] += 1
                 if text:
                     print(text, flush=True)
     for sentence, count in documented.most_common():
-        print(f"{count:5} documented: {sentence}")
+        print(f"{count:5} documented: {sentence}", *(f"{op} {times}," for op, times in origins_of[sentence].most_common()))
     for group, count in others.most_common():
         print(f"{count:5} unexplained: {', '.join(filter(None, group))}")
     print(f"{arguments.programs} programs, {statements} statements, {sum(documented.values())} documented differences, "

@@ -9,6 +9,7 @@ import subprocess
 import warnings
 
 import torch
+import torch._dynamo  # which some ops would import in each of the processes that run programs
 import torch.nn.functional as F
 
 warnings.filterwarnings("ignore")
@@ -162,32 +163,32 @@ class Edge(torch.autograd.Function):
         return g * (1 + units_in_the_last_place(g, ctx.generator)).to(g.dtype), None
 
 
-def through_edges(arg, generator):
+def through_edges(op, arg, edge):
     if isinstance(arg, list):
-        return [through_edges(one, generator) for one in arg]
-    return Edge.apply(arg, generator) if isinstance(arg, torch.Tensor) and arg.requires_grad else arg
+        return [through_edges(op, one, edge) for one in arg]
+    return edge(op, arg) if isinstance(arg, torch.Tensor) and arg.is_floating_point() else arg
 
 
-def execute(statement, values, generator=None):
-    """Runs a statement in PyTorch; its results as a list."""
+def execute(statement, values, edge=None):
+    """Runs a statement in PyTorch; its results as a list. `edge` gives what an op reads instead of an operand."""
     if statement.op is LEAF:
         return [statement.args[0].clone()]
     args = [resolve(arg, values) for arg in statement.args]
-    if generator and statement.record and not statement.op.exact and statement.op.base not in ("grad", "backward"):
-        args = [arg if i == 0 and statement.op.base.endswith("_") else through_edges(arg, generator) for i, arg in enumerate(args)]
+    if edge and statement.record and statement.op.base not in ("grad", "backward"):
+        args = [arg if i == 0 and statement.op.base.endswith("_") else through_edges(statement.op, arg, edge) for i, arg in enumerate(args)]
     with torch.set_grad_enabled(statement.record):
         return flatten(statement.op(args))
 
 
-def run_torch(program, rounding=None):
-    """(values by number, the error of each statement that failed). `rounding`, a function of a statement, its result and
-    its operands as they were, may change what a statement has computed."""
+def run_torch(program, rounding=None, edge=None):
+    """(values by number, the error of each statement that failed). `rounding`, a function of a statement, its result,
+    its operands as they were and the result's number, may change what a statement has computed; for `edge` see execute()."""
     values, errors = {}, {}
     for i, statement in enumerate(program):
         in_place = statement.op.base.endswith("_")
         before = {ref: values[ref].detach().clone() for ref in statement.refs() if values.get(ref) is not None} if rounding or in_place else {}
         try:
-            results = execute(statement, values, getattr(rounding, "generator", None))
+            results = execute(statement, values, getattr(rounding, "edge", edge))
         except Missing:
             continue
         except Exception as error:
@@ -204,7 +205,8 @@ def run_torch(program, rounding=None):
             new = [x for x in results if x is not None and memory_of(x) not in memory]
             for result in changed + new:
                 if result.is_floating_point():
-                    rounding(statement, result, before.values())
+                    number = next((ref for ref in statement.results if values[ref] is result), None)
+                    rounding(statement, result, before.values(), number)
     return values, errors
 
 
@@ -229,7 +231,8 @@ def largest_of(x):
     return x.detach().nan_to_num(0, 0, 0).abs().max() if x.numel() else 0
 
 
-SELECTING = {"median", "nanmedian", "mode", "kthvalue", "topk", "sort", "max", "min", "amax", "amin", "aminmax", "maximum", "minimum", "fmax", "fmin"}
+SELECTING = {"median", "nanmedian", "mode", "kthvalue", "topk", "sort", "max", "min", "amax", "amin", "aminmax", "maximum", "minimum", "fmax", "fmin",
+             "quantile", "clamp", "clamp_", "cummax", "cummin", "segment_reduce", "scatter_reduce", "scatter_reduce_"}  # fmt: skip
 
 
 def other_rounding(seed):
@@ -237,7 +240,7 @@ def other_rounding(seed):
     of the largest (or of products of operands), of which all may be a rounding error."""
     generator = torch.Generator().manual_seed(seed)
 
-    def rounding(statement, x, operands):
+    def rounding(statement, x, operands, _):
         chance = lambda: units_in_the_last_place(x, generator)
         if statement.op.exact:
             if statement.op.base in SELECTING:  # one of 0 and -0, which are equal
@@ -253,11 +256,11 @@ def other_rounding(seed):
             moved = (moved + chance() * largest).masked_fill(tiny & (chance() <= 0), 0)
         set_data(x, torch.where(moved == 0, torch.copysign(moved, chance()), moved))  # nor is a sign of 0 compared
 
-    rounding.generator = generator
+    rounding.edge = lambda op, x: Edge.apply(x, generator) if x.requires_grad and not op.exact else x
     return rounding
 
 
-def coarse(statement, x, _):
+def coarse(statement, x, *_):
     """A rounding to five bits less, with which numbers that are equal but for roundings mostly are equal."""
     if not statement.op.exact and x.dtype in (torch.float32, torch.float64):
         mantissa, exponent = torch.frexp(x.data)
@@ -375,7 +378,10 @@ def parse_answer(lines):
 
 
 def run_reel(interpreter, programs, timeout=60):
-    """parse_answer of each program, or a text if the process died or hung in it."""
+    """parse_answer of each program, or a text if the process died or hung in it. Instead of the program that runs them
+    `interpreter` may be a function of a program."""
+    if callable(interpreter):
+        return [interpreter(program) for program in programs]
     answers = []
     while len(answers) < len(programs):
         text = "".join(text_of(program) for program in programs[len(answers) :])

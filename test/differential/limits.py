@@ -1,0 +1,145 @@
+"""Whether PyTorch's gradient at a pole, at infinity or at NaN is determined: what it says of numbers beside these.
+
+The program is run in float64 with random numbers that approach those of the program in four steps: zeros become small, infinities
+large, each by a power of the step that is chosen at random, so that 0 * inf and inf - inf come to nothing in particular; other
+numbers change by small factors. What operands are on the way is changed in the same way.
+"""
+import dataclasses
+import math
+
+import torch
+
+from program import LEAF, SELECTING, WIDE_FLOATS, largest_of, run_torch, with_dtypes, with_leaves_of
+
+STEPS = (1e2, 1e4, 1e8, 1e12)
+SEEDS = 6
+
+
+@dataclasses.dataclass
+class Limits:
+    """What PyTorch says of a value beside the program's numbers: float64 tensors [SEEDS] + its shape, one a step. What is NaN
+    beside them says nothing; a function need not be defined on all sides."""
+
+    samples: list
+    largest: float  # finite number of the value's dtype: what is beyond is infinite
+
+    def agrees(self, x, y):
+        """Where x is y but for what distance the last step leaves."""
+        x, y = (torch.where(z.abs() > self.largest, z.sign() * math.inf, z) for z in (x.double(), y))
+        return (x == y) | (x.isnan() & y.isnan()) | ((x - y).abs() <= 1e-4 + 1e-2 * y.abs().nan_to_num(0, 0, 0))
+
+    @property
+    def settled(self):
+        """(where the samples have one limit, this limit, where they grow without end, on one side or on both). The limit is
+        NaN where all of them are."""
+        low = high = torch.full(self.samples[0].shape[1:], math.nan, dtype=torch.float64)
+        for x in self.samples:  # the last step that says something
+            known = (~x.isnan()).sum(0) > 1
+            low = torch.where(known, torch.where(x.isnan(), math.inf, x).amin(0), low)
+            high = torch.where(known, torch.where(x.isnan(), -math.inf, x).amax(0), high)
+        converges = self.agrees(low, high) & ~low.isnan()
+        # Each step takes even the least of the samples on, with no slower pace.
+        least = torch.stack([torch.where(x.isnan(), math.inf, x.abs()).amin(0) for x in self.samples])
+        pace = least.diff(dim=0)
+        grows = ~converges & (pace > 0).all(0) & (pace[-1] >= 0.5 * pace[0]) & (least[-1] > 3)
+        never = torch.stack(self.samples).isnan().flatten(0, 1).all(0)
+        limit = torch.where(converges, (low + high) / 2, torch.where(grows, low.sign() * math.inf, math.nan))
+        return converges | never | grows & (low.sign() == high.sign()), limit, grows
+
+    @property
+    def ends(self):
+        """(the least, the largest sample)."""
+        every = torch.cat(self.samples)
+        return torch.where(every.isnan(), math.inf, every).amin(0), torch.where(every.isnan(), -math.inf, every).amax(0)
+
+    @property
+    def endless(self):
+        low, high = self.ends
+        return torch.maximum(-low, high) > 1e3
+
+    def spans(self, x):
+        """Where x is one of the values between which the samples are, without bounds where these grow without end."""
+        low, high = self.ends
+        slack = lambda end: 1e-3 * (1 + end.abs().nan_to_num(0, 0, 0))
+        return ((x >= low - slack(low)) | (low < -1e3)) & ((x <= high + slack(high)) | (high > 1e3)) & (x.isfinite() | self.endless)
+
+    def open_to(self, ours, theirs):
+        """Where it is for no determined answer of PyTorch that reel says something else. PyTorch's is not the limit, and
+        reel's is; or there is none, and reel's is one of the values between which it is open. NaN is right but where PyTorch
+        has one of these."""
+        settled, limit, grows = self.settled
+        wrong = ~(settled & self.agrees(theirs, limit))
+        right = torch.where(settled, self.agrees(ours, limit), self.spans(ours.double()) & (ours.isinf() | ~grows))
+        return wrong & torch.where(ours.isnan(), settled | self.endless | ~theirs.isfinite(), right)
+
+    def same_for_some(self, ours, theirs):
+        """Where PyTorch does not say the same for all samples, and what reel says for several, or NaN."""
+        every = torch.cat(self.samples)
+        return ~self.agrees(theirs, every).all(0) & (ours.isnan() | (self.agrees(ours, every).sum(0) > 1))
+
+
+def samples_of(program, number, changes):
+    """What PyTorch says of value `number` of the program with each of these changes of its numbers, or None."""
+    found = [run_torch(with_leaves_of(program, change), edge=edge_of(change))[0].get(number) for change in changes]
+    if any(x is None or x.shape != found[0].shape for x in found):
+        return None
+    return torch.stack([x.detach().double() for x in found])
+
+
+def beside(program, number, largest, nan=False, seeds=SEEDS):
+    """The Limits of a value of the program at its zeros and infinities (and NaNs, which are any numbers), or None."""
+    program = with_dtypes(program, WIDE_FLOATS)
+    beyond = max(float(largest_of(s.args[0].double())) for s in program if s.op is LEAF)
+    samples = [samples_of(program, number, [moved(step, seed, beyond, nan) for seed in range(seeds)]) for step in STEPS]
+    return None if any(x is None for x in samples) else Limits(samples, largest)
+
+
+def at_nan(program, number, largest):
+    """The Limits of a value of the program whose NaNs are any numbers, or None."""
+    samples = samples_of(with_dtypes(program, WIDE_FLOATS), number, [numbers_for_nan(seed) for seed in range(2 * SEEDS)])
+    return None if samples is None else Limits([samples], largest)
+
+
+def moved(step, seed, beyond, nan=False):
+    """A function that gives a tensor of numbers beside those of a float64 one, for infinity some beyond this number and its
+    products, and, if `nan`, any for NaN."""
+    generator, number = torch.Generator().manual_seed(seed), numbers_for_nan(seed) if nan else lambda x: x
+
+    def change(x):
+        random = lambda: torch.rand(x.shape, generator=generator, dtype=torch.float64)
+        far = step ** (0.8 + 0.4 * random())
+        part = torch.where(random() < 0.5, -1, 1) * (0.25 + random())
+        far = torch.where(x.isinf() & (far <= beyond), far * (beyond if beyond < 1e15 else beyond**2), far)
+        return torch.where(x == 0, part / far, torch.where(x.isinf(), x.sign() * far, number(x) * (1 + part / far.clamp(max=1e6))))
+
+    return change
+
+
+def numbers_for_nan(seed):
+    """A function that gives a float64 tensor with numbers of either sign for NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    return lambda x: torch.where(x.isnan(), 8 * torch.randn(x.shape, generator=generator, dtype=torch.float64), x)
+
+
+def edge_of(change):
+    """What an op reads instead of an operand: one without zeros, infinities and NaNs, or, where equals matter, without these."""
+
+    def edge(op, x):
+        ties = op.base in SELECTING
+        return Edge.apply(x, change, ties) if ties or not op.exact else x
+
+    return edge
+
+
+class Edge(torch.autograd.Function):
+    """An operand that is changed on the way, with its gradient, in which NaN is changed as in operands."""
+
+    @staticmethod
+    def forward(ctx, x, change, everywhere):
+        ctx.change = change
+        changed = change(x.double()).to(x.dtype)
+        return changed if everywhere else torch.where((x == 0) | ~x.isfinite(), changed, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.where(g.isnan(), ctx.change(g.double()).to(g.dtype), g), None, None
