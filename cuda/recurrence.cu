@@ -32,9 +32,9 @@ struct Job {
   using W = Wide<T>;
   Recurrence::Kind kind;
   int64_t hidden, width, gate_width, y_stride;  // gate_width: all blocks of `hidden`
-  const T *w_hh, *b_hh;
+  const T *w_hh, *b_hh, *mask;
   bool w_hh_transposed;
-  T *gates, *h, *c, *y, *h_before, *c_before, *inner;
+  T *gates, *h, *c, *y, *h_before, *c_before, *inner, *masked;
   const T* grad_y;
   T *grad_h, *grad_c, *grad_gates, *grad_hidden, *grad_projected;
 
@@ -46,6 +46,7 @@ struct Job {
         y_stride(r.y_stride),
         w_hh(static_cast<const T*>(r.w_hh)),
         b_hh(static_cast<const T*>(r.b_hh)),
+        mask(static_cast<const T*>(r.mask)),
         w_hh_transposed(r.w_hh_transposed),
         gates(static_cast<T*>(r.gates)),
         h(static_cast<T*>(r.h)),
@@ -54,6 +55,7 @@ struct Job {
         h_before(static_cast<T*>(r.h_before)),
         c_before(static_cast<T*>(r.c_before)),
         inner(static_cast<T*>(r.inner)),
+        masked(static_cast<T*>(r.masked)),
         grad_y(static_cast<const T*>(r.grad_y)),
         grad_h(static_cast<T*>(r.grad_h)),
         grad_c(static_cast<T*>(r.grad_c)),
@@ -62,6 +64,8 @@ struct Job {
         grad_projected(static_cast<T*>(r.grad_projected)) {}
 
   __device__ int64_t num_gates() const { return gate_count(kind); }
+  /// What w_hh is multiplied with where h is this, or its gradient: the mask of recurrent dropout applies.
+  __device__ W drop(W h, int64_t state) const { return mask ? h * widen(mask[state]) : h; }
   __device__ W bias(int64_t block, int64_t i) const { return b_hh ? widen(b_hh[block * hidden + i]) : W(0); }
 };
 
@@ -244,10 +248,12 @@ __global__ void __launch_bounds__(kMaxThreads)
   const auto border = [&](int p) { return p < parts ? hidden * p / parts / 4 * 4 : hidden; };
   const bool has_unit = thread < hidden;
   load_weights(job, w, stride);
-  W c = 0;
+  const int64_t state = int64_t(row) * hidden + thread;
+  W c = 0, before = 0;
   if (has_unit) {
-    h[thread] = widen(job.h[row * hidden + thread]);
-    if (job.c) c = widen(job.c[row * hidden + thread]);
+    before = widen(job.h[state]);
+    h[thread] = job.drop(before, state);
+    if (job.c) c = widen(job.c[state]);
   }
   int64_t left = lengths.of[row];  // counted down, which takes fewer registers than a number and its limit
   TimeStep time(lengths, reverse ? left : 0);
@@ -268,17 +274,16 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll 1  // unrolled, it would take too many registers
         for (int p = 0; p < parts; ++p) from_h.of[b] += sums[p * columns + b * hidden + thread];
       }
-      const W before = h[thread];
       if (job.h_before) job.h_before[at * hidden + thread] = narrow<T>(before);
-      const W next = cell_forward(job, at, thread, from_x, from_h, before, c);
-      if (job.y) job.y[at * job.y_stride + thread] = narrow<T>(next);
-      h[thread] = next;
+      before = cell_forward(job, at, thread, from_x, from_h, before, c);
+      if (job.y) job.y[at * job.y_stride + thread] = narrow<T>(before);
+      h[thread] = job.drop(before, state);
     }
     if (!reverse) time.next();
   }
   if (!has_unit) return;
-  job.h[row * hidden + thread] = narrow<T>(h[thread]);
-  if (job.c) job.c[row * hidden + thread] = narrow<T>(c);
+  job.h[state] = narrow<T>(before);
+  if (job.c) job.c[state] = narrow<T>(c);
 }
 
 template <class T>
@@ -320,7 +325,7 @@ __global__ void __launch_bounds__(kMaxThreads)
         for (int e = 0; e < kMaxGatesPerLane; ++e)
           if (lane + e * kWarp < columns) sum += w[k * stride + lane + e * kWarp] * own[e];
         sum = warp_reduce(sum, Plus());
-        if (lane == 0) grad_h[k] += sum;
+        if (lane == 0) grad_h[k] += job.drop(sum, int64_t(row) * hidden + k);
       }
     }
     if (reverse) time.next();
@@ -389,7 +394,7 @@ __global__ void forward_units(Job<T> job, const T* w_hh, const T* from, T* to, i
   for (int64_t k = lane; k < width; k += kWarp) {
     W h[rows_each] = {};
     for (int r = 0; r < rows_each; ++r)
-      if (r < count) h[r] = widen(from[(row + r) * width + k]);
+      if (r < count) h[r] = job.drop(widen(from[(row + r) * width + k]), (row + r) * width + k);
     for (int b = 0; b < kMaxGates; ++b) {
       const W w = b < job.num_gates() ? widen(w_hh[(b * job.hidden + unit) * width + k]) : W(0);
       for (int r = 0; r < rows_each; ++r) sums[b * rows_each + r] += w * h[r];
@@ -447,7 +452,7 @@ __global__ void backward_units(Job<T> job, const T* w, GradRows done, GradRows n
   for (int r = 0; r < rows_each; ++r) {
     if (lane != r || r >= count) continue;
     const int64_t at = now.first + row + r, state = (row + r) * job.width + unit;
-    W g = widen(job.grad_h[state]) + sums[r];
+    W g = widen(job.grad_h[state]) + job.drop(sums[r], state);
     if (row + r < now.n) {
       W grad_c = job.grad_c ? widen(job.grad_c[state]) : W(0), direct;
       cell_backward(job, at, unit, g + grad_of_y(job, at, unit), grad_c, direct);
@@ -584,6 +589,15 @@ __global__ void projected_grad(Job<T> job, int64_t first, int64_t n) {
   });
 }
 
+/// to = mask ∘ from (+ to), for recurrent dropout: h as w_hh is multiplied with it, and the gradient back.
+template <class T>
+__global__ void drop_rows(Job<T> job, const T* from, T* to, bool add, int64_t n) {
+  for_each_element(n, job.width, [&](int64_t row, int64_t i) {
+    const int64_t state = row * job.width + i;
+    to[state] = narrow<T>(job.drop(widen(from[state]), state) + (add ? widen(to[state]) : Wide<T>(0)));
+  });
+}
+
 /// `projected`: the gradient of what is projected to h, or nullptr. The part of the previous h's gradient that does not
 /// go through w_hh is left in grad_h.
 template <class T>
@@ -626,11 +640,13 @@ void forward_by_gemm(const Recurrence& r) {
       if (all) launch_rows(keep_rows<T>, n, r.width, job.h, r.width, all + first * stride, stride, n);
     };
     if (r.w_hr) keep(job.h_before, r.width);
+    if (r.mask) launch_rows(drop_rows<T>, n, r.width, job, job.h, job.masked, false, n);
+    const T* const h = r.mask ? job.masked : job.h;
     if (from_h)
-      multiply(r.dtype, n, job.gate_width, r.width, job.h, r.w_hh, !r.w_hh_transposed, from_h, 0, r.b_hh);
+      multiply(r.dtype, n, job.gate_width, r.width, h, r.w_hh, !r.w_hh_transposed, from_h, 0, r.b_hh);
     else if (i > 0 || !r.zero_h)
-      multiply(r.dtype, n, job.gate_width, r.width, job.h, r.w_hh, !r.w_hh_transposed,
-               job.gates + first * job.gate_width, 1);
+      multiply(r.dtype, n, job.gate_width, r.width, h, r.w_hh, !r.w_hh_transposed, job.gates + first * job.gate_width,
+               1);
     T* const out = r.w_hr ? job.inner + first * r.hidden : job.h;
     launch_rows(forward_rows<T>, n, r.hidden, job, from_h, out, first, n);
     if (!r.w_hr) return;
@@ -651,9 +667,10 @@ void backward_by_gemm(const Recurrence& r) {
       multiply(r.dtype, n, r.hidden, r.width, job.grad_projected + first * r.width, r.w_hr, false, projected, 0);
     }
     launch_rows(backward_rows<T>, n, r.hidden, job, projected, first, n);
-    if (i + 1 < r.steps || r.first_wanted)
-      multiply(r.dtype, n, r.width, job.gate_width, grads + first * job.gate_width, r.w_hh, r.w_hh_transposed,
-               job.grad_h, gru);
+    if (i + 1 == r.steps && !r.first_wanted) return;
+    multiply(r.dtype, n, r.width, job.gate_width, grads + first * job.gate_width, r.w_hh, r.w_hh_transposed,
+             r.mask ? job.masked : job.grad_h, gru && !r.mask);
+    if (r.mask) launch_rows(drop_rows<T>, n, r.width, job, job.masked, job.grad_h, gru, n);
   });
 }
 

@@ -176,6 +176,8 @@ Recurrence Widened::of(Recurrence r) {
   replace(r.w_hh, half, gates * r.width, kIn);
   replace(r.b_hh, half, gates, kIn);
   replace(r.w_hr, half, r.width * r.hidden, kIn);
+  replace(r.mask, half, r.rows * r.width, kIn);
+  replace(r.masked, half, r.rows * r.width, kScratch);
   replace(r.gates, half, r.total * gates, kInOut);
   replace(r.h, half, r.rows * r.width, kInOut);
   replace(r.c, half, r.rows * r.hidden, kInOut);
@@ -193,6 +195,8 @@ Recurrence Widened::of_grad(Recurrence r) {
   const int64_t gates = blocks_of(r.kind) * r.hidden;
   replace(r.w_hh, half, gates * r.width, kIn);
   replace(r.w_hr, half, r.width * r.hidden, kIn);
+  replace(r.mask, half, r.rows * r.width, kIn);
+  replace(r.masked, half, r.rows * r.width, kScratch);
   replace(r.gates, half, r.total * gates, kIn);
   replace(r.h_before, half, r.total * r.width, kIn);
   replace(r.c_before, half, r.total * r.hidden, kIn);

@@ -9,8 +9,8 @@ namespace reel {
 /// that lie one step after the other, `total` in all: sizes[t] at step t (`rows` at each where there are no sizes),
 /// never more than at step t - 1; a row's state stays as it is while the row takes no part. `reverse` takes the last
 /// step first. G = 4 blocks of `hidden` columns for an LSTM (i f g o), 3 for a GRU (r z n), 1 for the others; h has
-/// `width` columns, as many as `hidden` unless w_hr projects it. Everything is contiguous, but for rows of y and
-/// grad_y.
+/// `width` columns, as many as `hidden` unless w_hr projects it. w_hh is multiplied with h or, for recurrent dropout,
+/// with h ∘ mask; nothing else uses the mask. Everything is contiguous, but for rows of y and grad_y.
 struct Recurrence {
   enum Kind : uint8_t { kLstm, kGru, kTanh, kRelu } kind;
   DType dtype;  // kFloat32 or kFloat64
@@ -21,6 +21,8 @@ struct Recurrence {
   bool w_hh_transposed = false;
   const void* b_hh = nullptr;  // [G hidden] or nullptr
   const void* w_hr = nullptr;  // [width, hidden]
+  const void* mask = nullptr;  // [rows, width] or nullptr
+  void* masked = nullptr;      // [rows, width] for intermediate results, where there is a mask
   void* gates = nullptr;       // [total, G hidden]: in what the input gives, out the activated gates
   void* h = nullptr;           // [rows, width]: in the first state, out the last
   void* c = nullptr;           // [rows, hidden], the same, LSTM only

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "lib/nn/joined.h"
+#include "lib/ops/rnn.h"
 #include "reel/nn/init.h"
 
 namespace reel::nn {
@@ -23,6 +24,16 @@ struct Form {
 Form form_of(const LSTM*) { return {"LSTM", 4}; }
 Form form_of(const GRU*) { return {"GRU", 3}; }
 Form form_of(const RNN*) { return {"RNN", 1}; }
+
+RecurrentOptions recurrent_options(const auto& o) {
+  return {.num_layers = o.num_layers,
+          .bias = o.bias,
+          .batch_first = o.batch_first,
+          .dropout = o.dropout,
+          .bidirectional = o.bidirectional,
+          .input_dropout = o.input_dropout,
+          .recurrent_dropout = o.recurrent_dropout};
+}
 
 /// visit(name, shape) for every parameter, in order.
 template <class Visit>
@@ -69,8 +80,7 @@ Recurrent<Derived>::Recurrent(int64_t input, int64_t hidden, int64_t proj, const
         const auto [who, blocks] = form_of(static_cast<Derived*>(nullptr));
         REEL_CHECK(input >= 0 && hidden > 0, who, ": input_size ", input, ", hidden_size ", hidden);
         REEL_CHECK(options.num_layers > 0, who, ": num_layers must be positive, got ", options.num_layers);
-        REEL_CHECK(options.dropout >= 0 && options.dropout <= 1, who, ": dropout must be between 0 and 1, got ",
-                   options.dropout);
+        check_dropout(who, options);
         REEL_CHECK(proj >= 0 && proj < hidden, who, ": proj_size must be from 0 to less than hidden_size ", hidden,
                    ", got ", proj);
         std::vector<Parameter> all;
@@ -109,6 +119,8 @@ std::string Recurrent<Derived>::extra_repr() const {
   if (options.batch_first) out << ", batch_first=true";
   if (options.dropout != 0) out << ", dropout=" << options.dropout;
   if (options.bidirectional) out << ", bidirectional=true";
+  if (options.input_dropout != 0) out << ", input_dropout=" << options.input_dropout;
+  if (options.recurrent_dropout != 0) out << ", recurrent_dropout=" << options.recurrent_dropout;
   return std::move(out).str();
 }
 
@@ -264,7 +276,7 @@ REEL_JOIN_ALL(RNN, Tensor)
 #undef REEL_JOIN
 
 LSTM::LSTM(int64_t input, int64_t hidden, LSTMOptions o)
-    : Recurrent(input, hidden, o.proj_size, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
+    : Recurrent(input, hidden, o.proj_size, recurrent_options(o)) {}
 LSTMResult<Tensor> LSTM::forward(const Tensor& x, const CellState& state) const {
   return lstm(x, state, flat_weights(), now());
 }
@@ -278,8 +290,7 @@ LSTMResult<Ragged> LSTM::forward(const Ragged& x, const CellState& state) const 
   return lstm(x, state, flat_weights(), now());
 }
 
-GRU::GRU(int64_t input, int64_t hidden, GRUOptions o)
-    : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}) {}
+GRU::GRU(int64_t input, int64_t hidden, GRUOptions o) : OneStateRecurrent(input, hidden, 0, recurrent_options(o)) {}
 RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return gru(x, h, flat_weights(), now()); }
 RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h) const {
   return gru(x, h, flat_weights(), now());
@@ -290,8 +301,7 @@ RNNResult<std::vector<Tensor>> GRU::forward(std::span<const Tensor> sequences, c
 RNNResult<Ragged> GRU::forward(const Ragged& x, const Tensor& h) const { return gru(x, h, flat_weights(), now()); }
 
 RNN::RNN(int64_t input, int64_t hidden, RNNOptions o)
-    : OneStateRecurrent(input, hidden, 0, {o.num_layers, o.bias, o.batch_first, o.dropout, o.bidirectional}),
-      nonlinearity(o.nonlinearity) {}
+    : OneStateRecurrent(input, hidden, 0, recurrent_options(o)), nonlinearity(o.nonlinearity) {}
 RNNResult<Tensor> RNN::forward(const Tensor& x, const Tensor& h) const {
   return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
                                            : rnn_tanh(x, h, flat_weights(), now());

@@ -1,6 +1,7 @@
-#include "reel/ops/rnn.h"
+#include "lib/ops/rnn.h"
 
 #include <array>
+#include <numeric>
 
 #include "lib/autograd/cast_together.h"
 #include "lib/autograd/subgraph.h"
@@ -36,7 +37,8 @@ struct Steps {
 // Inputs of a layer, and of the node that records it, in this order; those of a direction follow one after the other.
 
 enum Input { kX, kH, kC, kFirstOfDirection };
-enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kWeightHr, kParameters };
+// kStateMask, of recurrent dropout: [rows, width], what h is multiplied with before W_hh is.
+enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kWeightHr, kStateMask, kParameters };
 constexpr size_t kMaxInputs = kFirstOfDirection + 2 * kParameters;
 
 struct Given {
@@ -97,11 +99,24 @@ Recurrence describe(const Layer& layer, const Given& in, int d, const Trace& tra
           .w_hh = data_of(in.of(d, kWeightHh)),
           .b_hh = data_of(in.of(d, kBiasHh)),
           .w_hr = data_of(in.of(d, kWeightHr)),
+          .mask = data_of(in.of(d, kStateMask)),
           .gates = data_of(trace.gates),
           .y_stride = layer.directions * layer.width,
           .h_before = data_of(trace.h_before),
           .c_before = data_of(trace.c_before),
           .inner = data_of(trace.inner)};
+}
+
+/// The rows of all steps, each times its sequence's row of the mask [rows, columns]; as they are without a mask.
+Tensor masked_rows(const Steps& steps, const Tensor& x, const Tensor& mask) {
+  if (!mask.defined()) return x;
+  const int64_t columns = mask.size(1);
+  if (!steps.sizes.defined())
+    return (x.reshape({steps.count, steps.rows, columns}) * mask).view({steps.total, columns});
+  const Tensor sequences = make_tensor({steps.total}, kInt64);
+  int64_t* to = sequences.data<int64_t>();
+  for (int64_t t = 0; t < steps.count; ++t) std::iota(to, to + steps.at(t), 0), to += steps.at(t);
+  return x * index_select(mask, 0, sequences.to(mask.device()));
 }
 
 /// c = a · op(w) (+ bias) (+ c), for matrices whose rows are contiguous.
@@ -130,7 +145,9 @@ struct State {
 };
 
 State composed_step(const Layer& layer, const Given& in, int d, const Tensor& from_x, const State& before) {
-  const Tensor from_h = linear(before.h, in.of(d, kWeightHh), in.of(d, kBiasHh));
+  const Tensor& mask = in.of(d, kStateMask);
+  const Tensor h = mask.defined() ? before.h * mask.narrow(0, 0, before.h.size(0)) : before.h;
+  const Tensor from_h = linear(h, in.of(d, kWeightHh), in.of(d, kBiasHh));
   switch (layer.formula->kind) {
     case Recurrence::kTanh: return {tanh(from_x + from_h), {}};
     case Recurrence::kRelu: return {relu(from_x + from_h), {}};
@@ -228,6 +245,7 @@ struct LayerRule {
     const Tensor grad_c = lstm ? start(x, layer.state_shape(layer.hidden), back.grad(layer.output_c())) : Tensor();
     const Tensor grad_y = layer.one_step ? Tensor() : contiguous(back.grad(layer.output_y()));
     const Tensor scratch = projected ? like(x, {rows, layer.hidden}) : Tensor();
+    const Tensor masked = in.of(0, kStateMask).defined() ? like(x, {rows, layer.width}) : Tensor();
     const Tensor grad_x = back.needs(kX) ? like(x, view_of(x).shape) : Tensor();
     for (int d = 0; d < layer.directions; ++d) {
       const auto input = [&](Parameter p) { return static_cast<int>(Given::place(d, p)); };
@@ -239,6 +257,7 @@ struct LayerRule {
       const Tensor grad_projected = projected ? like(x, {total, layer.width}) : Tensor();
       Recurrence r = describe(layer, in, d, trace);
       r.scratch = data_of(scratch);
+      r.masked = data_of(masked);
       r.grad_y = part(grad_y, d, layer.width);
       r.grad_h = part(grad_h, d, rows * layer.width);
       r.grad_c = part(grad_c, d, rows * layer.hidden);
@@ -250,7 +269,8 @@ struct LayerRule {
 
       if (grad_x.defined()) multiply(grad_gates, in.of(d, kWeightIh), false, grad_x, {}, d > 0);
       if (back.needs(input(kWeightIh))) back.set_product(input(kWeightIh), grad_gates, x);
-      if (back.needs(input(kWeightHh))) back.set_product(input(kWeightHh), grad_hidden, trace.h_before);
+      if (back.needs(input(kWeightHh)))
+        back.set_product(input(kWeightHh), grad_hidden, masked_rows(layer.steps, trace.h_before, in.of(d, kStateMask)));
       if (projected) back.set_product(input(kWeightHr), grad_projected, trace.inner);
       set_biases(back, input(kBiasIh), grad_gates, input(kBiasHh), grad_hidden);
     }
@@ -291,6 +311,7 @@ LayerResult run(const Layer& layer, const Given& in) {
                            start(x, layer.state_shape(layer.width), in.all[kH]),
                            lstm ? start(x, layer.state_shape(layer.hidden), in.all[kC]) : Tensor()};
   const Tensor scratch = kind == Recurrence::kGru ? like(x, {rows, layer.gates()}) : Tensor();
+  const Tensor masked = in.of(0, kStateMask).defined() ? like(x, {rows, layer.width}) : Tensor();
   std::array<Trace, 2> traces;
   for (int d = 0; d < layer.directions; ++d) {
     Trace& trace = traces[d];
@@ -314,6 +335,7 @@ LayerResult run(const Layer& layer, const Given& in) {
     r.zero_h = !in.all[kH].defined();
     r.y = part(result.y, d, layer.width);
     r.scratch = data_of(scratch);
+    r.masked = data_of(masked);
     kernels_of(x).recurrence(r);
   }
   if (!recorded) return result;
@@ -393,8 +415,7 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
   const int directions = options.bidirectional ? 2 : 1;
   REEL_CHECK(is_floating_point(view_of(x).dtype), op, ": an input of ", x.dtype());
   REEL_CHECK(layers > 0, op, ": ", layers, " layers");
-  REEL_CHECK(options.dropout >= 0 && options.dropout <= 1, op, ": dropout must be between 0 and 1, got ",
-             options.dropout);
+  check_dropout(op, options);
   const int64_t given = static_cast<int64_t>(parameters.size()), slots = layers * directions;
   const int64_t each = given / slots, least = options.bias ? 4 : 2;
   REEL_CHECK(given == each * slots && (each == least || (lstm && each == least + 1)), op, ": ", given,
@@ -402,10 +423,15 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
              lstm ? ", one more if there is a projection" : "");
   REEL_CHECK(!lstm || state.h.defined() == state.c.defined(), op,
              ": of the state h and c one is undefined, one is not");
+  // One for all steps of a sequence (Gal & Ghahramani 2016), or none.
+  const auto mask_of = [&](double p, int64_t columns) {
+    if (!options.training || p == 0) return Tensor();
+    return dropout(ones({steps.rows, columns}, {.dtype = x.dtype(), .device = x.device()}), p);
+  };
   std::vector<Tensor> h, c;
   for (int64_t l = 0; l < layers; ++l) {
     Given in;
-    in.all[kX] = x.contiguous();
+    in.all[kX] = masked_rows(steps, x, mask_of(options.input_dropout, x.size(1))).contiguous();
     const Layer layer = take_parameters(op, formula, steps, false, directions, options.bias,
                                         parameters.subspan(l * directions * each, directions * each), in);
     const auto first = [&](const char* name, const Tensor& all, int64_t columns) {
@@ -415,6 +441,8 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
     };
     in.all[kH] = first("h", state.h, layer.width);
     in.all[kC] = first("c", state.c, layer.hidden);
+    for (int d = 0; d < directions; ++d)
+      in.all[Given::place(d, kStateMask)] = mask_of(options.recurrent_dropout, layer.width);
     const LayerResult result = run(layer, in);
     h.push_back(result.h), c.push_back(result.c);
     x = l + 1 < layers ? dropout(result.y, options.dropout, options.training) : result.y;
@@ -580,6 +608,15 @@ auto without_c(const Formula& formula, const Sequence& x, const Tensor& h, std::
 }
 
 }  // namespace
+
+void check_dropout(const char* op, const RecurrentOptions& options) {
+  const auto check = [&](const char* name, double p) {
+    REEL_CHECK(p >= 0 && p <= 1, op, ": ", name, " must be between 0 and 1, got ", p);
+  };
+  check("dropout", options.dropout);
+  check("input_dropout", options.input_dropout);
+  check("recurrent_dropout", options.recurrent_dropout);
+}
 
 // ---- the ops --------------------------------------------------------------------------------------------------------
 

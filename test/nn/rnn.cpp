@@ -6,6 +6,7 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/random.h"
+#include "reel/testing.h"
 #include "test/support/load.h"
 #include "test/support/names.h"
 
@@ -166,6 +167,8 @@ TEST_CASE("shapes and names of recurrent nets are PyTorch's") {
 
   CHECK(nn::GRU(2, 3, {.bias = false, .dropout = 0.5}).to_string() == "GRU(2, 3, bias=false, dropout=0.5)");
   CHECK(nn::RNN(2, 3, {.nonlinearity = nn::RNNOptions::kRelu}).to_string() == "RNN(2, 3)");
+  CHECK(nn::GRU(2, 3, {.input_dropout = 0.25, .recurrent_dropout = 0.5}).to_string() ==
+        "GRU(2, 3, input_dropout=0.25, recurrent_dropout=0.5)");
   CHECK(nn::RNNCell(2, 3, {.nonlinearity = nn::RNNOptions::kRelu}).to_string() == "RNNCell(2, 3, nonlinearity=relu)");
   CHECK(nn::GRUCell(2, 3, {.bias = false}).to_string() == "GRUCell(2, 3, bias=false)");
   CHECK(amax(abs(nn::GRU(2, 100).weights[0])).item<double>() <= 0.1);
@@ -218,6 +221,162 @@ TEST_CASE("dropout lies between the layers of a recurrent net in training") {
   CHECK(equal(gru(x).output, gru(x).output));
 }
 
+namespace {
+
+/// What a net with variational dropout gives for x [len, n, in]: outputs and the last h, by the formulas of ops/rnn.h
+/// with masks. One layer, one direction, float64.
+template <class Net>
+Tensors by_formula(const Net& net, const Tensor& x, const Tensor& input_mask, const Tensor& state_mask) {
+  const auto& w = net.weights;
+  const int64_t hidden = net.hidden_size;
+  Tensor h = zeros_like(state_mask), c = zeros({x.size(1), hidden}, {.dtype = kFloat64});
+  Tensors outputs;
+  for (int64_t t = 0; t < x.size(0); ++t) {
+    const Tensor from_x = linear(x[t] * input_mask, w[0], w[2]), from_h = linear(h * state_mask, w[1], w[3]);
+    const auto block = [&](const Tensor& gates, int64_t i) { return gates.narrow(1, i * hidden, hidden); };
+    if constexpr (std::is_same_v<Net, nn::LSTM>) {
+      const Tensor gates = from_x + from_h;
+      c = sigmoid(block(gates, 1)) * c + sigmoid(block(gates, 0)) * tanh(block(gates, 2));
+      h = sigmoid(block(gates, 3)) * tanh(c);
+      if (net.proj_size) h = linear(h, w[4]);
+    } else if constexpr (std::is_same_v<Net, nn::GRU>) {
+      const Tensor r = sigmoid(block(from_x, 0) + block(from_h, 0)), z = sigmoid(block(from_x, 1) + block(from_h, 1));
+      h = (1 - z) * tanh(block(from_x, 2) + r * block(from_h, 2)) + z * h;
+    } else {
+      h = tanh(from_x + from_h);
+    }
+    outputs.push_back(h);
+  }
+  return {stack(outputs), h};
+}
+
+}  // namespace
+
+TEST_CASE("variational dropout has one mask for all steps of a sequence, layer and direction") {
+  constexpr int64_t n = 40, steps = 3;
+  const auto ones_on = [](nn::RNN& net) {  // each unit adds its input and its own state
+    NoGrad guard;
+    for (const nn::Parameter& w : net.weights)
+      if (w.dim() == 2)
+        Tensor(w).copy_(eye(2));
+      else
+        Tensor(w).zero_();
+  };
+  manual_seed(11);
+  nn::RNN inputs(2, 2, {.nonlinearity = nn::RNNOptions::kRelu, .input_dropout = 0.5});
+  ones_on(inputs);
+  // h is t + 1 times the masked input, 0 or 2.
+  const Tensor of_inputs = inputs(ones({steps, n, 2})).output;
+  for (int64_t t = 0; t < steps; ++t) CHECK(equal(of_inputs[t], of_inputs[0] * static_cast<double>(t + 1)));
+  CHECK(all((of_inputs[0] == 0) | (of_inputs[0] == 2)).item<bool>());
+  CHECK(std::abs(mean(of_inputs[0]).item<double>() - 1) < 0.5);
+  CHECK(any(of_inputs[0] != of_inputs[0][0]).item<bool>());  // each sequence has its own
+
+  nn::RNN state(2, 2, {.nonlinearity = nn::RNNOptions::kRelu, .bidirectional = true, .recurrent_dropout = 0.5});
+  ones_on(state);
+  // h is 1, 1, 1 where the state is dropped, and 1, 1 + 2, 1 + 2 (1 + 2) where it is kept.
+  const Tensor forwards = state(ones({steps, n, 2})).output;
+  const Tensor kept = forwards[1].narrow(1, 0, 2) == 3;
+  CHECK(equal(forwards[0].narrow(1, 0, 2), ones({n, 2})));
+  CHECK(equal(forwards[1].narrow(1, 0, 2), where(kept, 3., 1.)));
+  CHECK(equal(forwards[2].narrow(1, 0, 2), where(kept, 7., 1.)));
+  CHECK_FALSE(equal(forwards[2].narrow(1, 0, 2), forwards[0].narrow(1, 2, 2)));  // the other direction's mask
+
+  // Sequences of different lengths, whose rows lie in another order.
+  Tensors list;
+  for (int64_t i = 0; i < n; ++i) list.push_back(ones({1 + i % 3, 2}));
+  const auto check_list = [&](const Tensors& outputs) {
+    for (int64_t i = 0; i < n; ++i) {
+      const Tensor& y = outputs[static_cast<size_t>(i)];
+      const Tensor first = y.select(0, 0).narrow(0, 0, 2);
+      CHECK(equal(first, ones({2})));
+      if (y.size(0) == 3) {
+        const Tensor own = y[1].narrow(0, 0, 2) == 3;
+        CHECK(equal(y[2].narrow(0, 0, 2), where(own, 7., 1.)));
+      }
+    }
+  };
+  check_list(state(list).output);
+  const Ragged ragged = state(Ragged::of(list)).output;
+  check_list(split(ragged.values, ragged.lengths->to_vector()));
+  for (const Tensor& y : inputs(list).output)
+    for (int64_t t = 0; t < y.size(0); ++t) CHECK(equal(y[t], y[0] * static_cast<double>(t + 1)));
+
+  for (nn::RNN* net : {&inputs, &state}) {
+    CHECK_FALSE(equal((*net)(ones({steps, n, 2})).output, (*net)(ones({steps, n, 2})).output));
+    net->eval();
+    CHECK(equal((*net)(ones({steps, 2})).output.narrow(1, 0, 2), tensor({{1.F, 1.F}, {2.F, 2.F}, {3.F, 3.F}})));
+  }
+}
+
+TEST_CASE("variational dropout multiplies inputs and W_hh's operand, and nothing else") {
+  const auto check = [](auto&& net) {
+    net.to(kFloat64);
+    manual_seed(12);
+    const Tensor x = randn({4, 5, 3}, {.dtype = kFloat64});
+    const int64_t width = net.proj_size ? net.proj_size : net.hidden_size;
+    manual_seed(13);
+    const auto result = net(x);
+    manual_seed(13);  // masks are drawn in this order
+    const Tensor input_mask = dropout(ones({5, 3}, {.dtype = kFloat64}), 0.4);
+    const Tensor state_mask = dropout(ones({5, width}, {.dtype = kFloat64}), 0.5);
+    const Tensors expected = by_formula(net, x, input_mask, state_mask);
+    CHECK(distance(result.output, expected[0]) < 1e-12);
+    CHECK(distance(state_h(result)[0], expected[1]) < 1e-12);
+  };
+  check(nn::LSTM(3, 7, {.input_dropout = 0.4, .recurrent_dropout = 0.5}));
+  check(nn::LSTM(3, 7, {.proj_size = 4, .input_dropout = 0.4, .recurrent_dropout = 0.5}));
+  check(nn::GRU(3, 7, {.input_dropout = 0.4, .recurrent_dropout = 0.5}));
+  check(nn::RNN(3, 7, {.input_dropout = 0.4, .recurrent_dropout = 0.5}));
+}
+
+TEST_CASE("gradients with variational dropout are right, twice") {
+  const auto check = [](auto&& net) {
+    net.to(kFloat64);
+    manual_seed(14);
+    const std::vector<int64_t> lengths{2, 3, 1};
+    Tensors inputs{randn({6, 2}, {.dtype = kFloat64})};
+    for (const Tensor& w : net.parameters()) inputs.push_back(w.detach().clone());
+    const auto f = [&](const Tensors& x) {
+      RecurrentOptions options = net.options;
+      options.training = true;
+      const auto weights = std::span(x).subspan(1);
+      const auto result = [&](const auto& sequences) {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(net)>, nn::LSTM>)
+          return lstm(sequences, {}, weights, options);
+        else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(net)>, nn::GRU>)
+          return gru(sequences, {}, weights, options);
+        else
+          return rnn_tanh(sequences, {}, weights, options);
+      };
+      return cat({cat(result(split(x[0], lengths)).output), result(x[0].view({3, 2, 2})).output.flatten(0, 1)});
+    };
+    testing::gradcheck(f, inputs);
+    testing::gradgradcheck(f, inputs);
+  };
+  check(nn::LSTM(2, 3, {.num_layers = 2, .bidirectional = true, .input_dropout = 0.3, .recurrent_dropout = 0.4}));
+  check(nn::LSTM(2, 3, {.proj_size = 2, .recurrent_dropout = 0.4}));
+  check(nn::GRU(2, 3, {.num_layers = 2, .bidirectional = true, .input_dropout = 0.3, .recurrent_dropout = 0.4}));
+  check(nn::RNN(2, 3, {.bidirectional = true, .recurrent_dropout = 0.4}));
+}
+
+TEST_CASE("variational dropout of half types is that of float32, rounded", "[cpu]") {
+  manual_seed(15);
+  nn::GRU gru(4, 8, {.input_dropout = 0.3, .recurrent_dropout = 0.5});
+  const Tensor x = randn({6, 5, 4});
+  const auto run = [&](DType dtype) {
+    gru.to(dtype);
+    gru.zero_grad();
+    manual_seed(16);
+    const Tensor y = gru(x.to(dtype)).output;
+    sum(y.to(kFloat32) * y.to(kFloat32)).backward();
+    return Tensors{y.to(kFloat32), gru.weights[1].grad().to(kFloat32)};
+  };
+  const Tensors wide = run(kFloat32), half = run(kBFloat16);
+  CHECK(distance(half[0], wide[0]) < 0.02);
+  CHECK(distance(half[1], wide[1]) < 0.02 * amax(abs(wide[1])).item<double>());
+}
+
 TEST_CASE("hooks see the tensors of a recurrent net") {
   nn::LSTM lstm(2, 3);
   int inputs = 0, outputs = 0;
@@ -245,6 +404,10 @@ TEST_CASE("what does not fit a recurrent net is named", "[cpu]") {
                     Contains("lstm: h of shape [1, 2, 3], not [1, 1, 3]"));
   CHECK_THROWS_WITH(gru(ones({4, 2}), ones({1, 3})), Contains("gru: h of shape [1, 1, 3], not [2, 1, 3]"));
   CHECK_THROWS_WITH(gru(ones({4, 2}, {.dtype = kFloat64})), Contains("float64 and a parameter of float32"));
+  CHECK_THROWS_WITH(nn::LSTM(2, 3, {.recurrent_dropout = 1.5}),
+                    Contains("LSTM: recurrent_dropout must be between 0 and 1, got 1.5"));
+  CHECK_THROWS_WITH(reel::gru(ones({4, 2}), {}, gru.parameters(), {.num_layers = 2, .input_dropout = -1}),
+                    Contains("gru: input_dropout must be between 0 and 1, got -1"));
   CHECK_THROWS_WITH(gru(PackedSequence{ones({4, 2}), tensor({2, 3})}), Contains("batch_sizes[1] is 3 after 2"));
   CHECK_THROWS_WITH(gru(PackedSequence{ones({4, 2}), tensor({2, 1})}), Contains("batch_sizes that add up to 3"));
   CHECK_THROWS_WITH(nn::LSTM(2, 3, {.proj_size = 3}), Contains("LSTM: proj_size must be from 0 to less"));

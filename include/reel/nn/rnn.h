@@ -67,12 +67,14 @@ struct Recurrent : Layer<Derived> {
 
 /// Options of LSTM.
 struct LSTMOptions {
-  int64_t num_layers = 1;      ///< How many are stacked.
-  bool bias = true;            ///< Whether there is one.
-  bool batch_first = false;    ///< Dense inputs and outputs are [n, len, …] instead of [len, n, …].
-  double dropout = 0;          ///< Of the outputs of all layers but the last, in training.
-  bool bidirectional = false;  ///< With a second net that reads backwards.
-  int64_t proj_size = 0;       ///< Not 0: h is projected to as many columns.
+  int64_t num_layers = 1;        ///< How many are stacked.
+  bool bias = true;              ///< Whether there is one.
+  bool batch_first = false;      ///< Dense inputs and outputs are [n, len, …] instead of [len, n, …].
+  double dropout = 0;            ///< Of the outputs of all layers but the last, in training.
+  bool bidirectional = false;    ///< With a second net that reads backwards.
+  int64_t proj_size = 0;         ///< Not 0: h is projected to as many columns.
+  double input_dropout = 0;      ///< Variational (ops/rnn.h), of each layer's inputs, in training.
+  double recurrent_dropout = 0;  ///< The same of h where W_hh is multiplied with it.
 };
 
 /// A long short-term memory. Called with x and, unless it is zero, the state before the first step:
@@ -131,11 +133,13 @@ struct OneStateRecurrent : Recurrent<Derived> {
 
 /// Options of GRU; see those of LSTM.
 struct GRUOptions {
-  int64_t num_layers = 1;      ///< How many are stacked.
-  bool bias = true;            ///< Whether there is one.
-  bool batch_first = false;    ///< [n, len, …] instead of [len, n, …].
-  double dropout = 0;          ///< Its probability, in training.
-  bool bidirectional = false;  ///< With a second net that reads backwards.
+  int64_t num_layers = 1;        ///< How many are stacked.
+  bool bias = true;              ///< Whether there is one.
+  bool batch_first = false;      ///< [n, len, …] instead of [len, n, …].
+  double dropout = 0;            ///< Its probability, in training.
+  bool bidirectional = false;    ///< With a second net that reads backwards.
+  double input_dropout = 0;      ///< Variational, of inputs, in training.
+  double recurrent_dropout = 0;  ///< Variational, of the state, in training.
 };
 
 /// Gated recurrent units.
@@ -161,6 +165,8 @@ struct RNNOptions {
   bool batch_first = false;           ///< [n, len, …] instead of [len, n, …].
   double dropout = 0;                 ///< Its probability, in training.
   bool bidirectional = false;         ///< With a second net that reads backwards.
+  double input_dropout = 0;           ///< Variational, of inputs, in training.
+  double recurrent_dropout = 0;       ///< Variational, of the state, in training.
 };
 
 /// An Elman net.

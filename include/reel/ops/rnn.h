@@ -31,12 +31,14 @@ struct RNNResult {
 
 /// Of lstm, gru, rnn_tanh and rnn_relu.
 struct RecurrentOptions {
-  int64_t num_layers = 1;      ///< Each layer takes the outputs of the one before it.
-  bool bias = true;            ///< Whether the parameters have biases.
-  bool batch_first = false;    ///< A tensor of sequences is [n, len, in] instead of [len, n, in].
-  double dropout = 0;          ///< Between layers, when training.
-  bool bidirectional = false;  ///< A second cell per layer runs from the end to the beginning; outputs are joined.
-  bool training = false;       ///< Whether dropout is applied.
+  int64_t num_layers = 1;        ///< Each layer takes the outputs of the one before it.
+  bool bias = true;              ///< Whether the parameters have biases.
+  bool batch_first = false;      ///< A tensor of sequences is [n, len, in] instead of [len, n, in].
+  double dropout = 0;            ///< Between layers, when training.
+  bool bidirectional = false;    ///< A second cell per layer runs from the end to the beginning; outputs are joined.
+  bool training = false;         ///< Whether dropout is applied.
+  double input_dropout = 0;      ///< Of each layer's inputs, by one mask for all steps of a sequence, when training.
+  double recurrent_dropout = 0;  ///< Of h where a step multiplies it with W_hh, by one mask for all steps likewise.
 };
 
 /// Recurrent layers over whole sequences, which are one of
@@ -49,6 +51,11 @@ struct RecurrentOptions {
 /// weight_hh [G hidden, hidden], and unless bias is false bias_ih and bias_hh [G hidden]. Layers but the first have
 /// directions · hidden inputs. Per layer and direction there is one product for all inputs and, in backward, one for
 /// each weight; individual steps are not recorded.
+///
+/// Variational dropout (Gal & Ghahramani 2016) is input_dropout and recurrent_dropout: every sequence, layer and, for
+/// the state, direction draws a mask m of 0 (with the given probability p) or 1 / (1 - p), and x ∘ m and W_hh (h ∘ m)
+/// stand below for x and W_hh h in all steps of the call, with each gate the same m. Outputs, states, a GRU's z h and c
+/// are not dropped. A sequence that is read in pieces gets new masks for each piece.
 
 ///@{
 /// Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000. G = 4:

@@ -76,6 +76,17 @@ void for_each_batch(int64_t hidden, const Body& body) {
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
+/// What the product with w_hh takes of h.
+template <class T>
+const T* masked(const Step<T>& s, const T* h) {
+  const Recurrence& r = s.r;
+  if (!r.mask) return h;
+  for_each_batch<T>(s.n * r.width, [&](const Lanes<T>& lanes, int64_t i) {
+    lanes.set(r.masked, i, lanes.get(h, i) * lanes.get(r.mask, i));
+  });
+  return static_cast<T*>(r.masked);
+}
+
 template <class T>
 void lstm_rows(const Step<T>& s, T* out) {
   const Recurrence& r = s.r;
@@ -145,10 +156,10 @@ void forward(const Recurrence& r) {
     if (r.c_before) std::copy_n(at<T>(r.c, 0), s.n * r.hidden, at<T>(r.c_before, s.first * r.hidden));
     if (r.kind == Recurrence::kGru) {
       T* const from_h = static_cast<T*>(r.scratch);
-      multiply(s.n, s.width, r.width, h, r.w_hh, !r.w_hh_transposed, from_h, 0, r.b_hh);
+      multiply(s.n, s.width, r.width, masked(s, h), r.w_hh, !r.w_hh_transposed, from_h, 0, r.b_hh);
       gru_rows(s, from_h);
     } else {
-      if (i > 0 || !r.zero_h) multiply(s.n, s.width, r.width, h, r.w_hh, !r.w_hh_transposed, s.gates, 1);
+      if (i > 0 || !r.zero_h) multiply(s.n, s.width, r.width, masked(s, h), r.w_hh, !r.w_hh_transposed, s.gates, 1);
       switch (r.kind) {
         case Recurrence::kTanh: simple_rows<T, false>(s); break;
         case Recurrence::kRelu: simple_rows<T, true>(s); break;
@@ -247,19 +258,30 @@ const T* grad_before_projection(const Step<T>& s) {
   return static_cast<T*>(r.scratch);
 }
 
+/// Replaces grad_h by the gradient of the previous state: the product with w_hh, added to what a GRU has left there.
+template <class T>
+void multiply_grad(const Step<T>& s) {
+  const Recurrence& r = s.r;
+  const bool gru = r.kind == Recurrence::kGru;
+  T* const product = static_cast<T*>(r.mask ? r.masked : r.grad_h);
+  multiply(s.n, r.width, s.width, gru ? s.grad_hidden : s.grad_gates, r.w_hh, r.w_hh_transposed, product,
+           gru && !r.mask);
+  if (!r.mask) return;
+  for_each_batch<T>(s.n * r.width, [&](const Lanes<T>& lanes, int64_t i) {
+    lanes.set(r.grad_h, i,
+              fma(lanes.get(product, i), lanes.get(r.mask, i), lanes.get_or_zero(gru ? r.grad_h : nullptr, i)));
+  });
+}
+
 template <class T>
 void backward(const Recurrence& r) {
-  T* const grad_h = static_cast<T*>(r.grad_h);
   for_each_step<T>(r, !r.reverse, [&](const Step<T>& s, int64_t i) {
-    const bool gru = r.kind == Recurrence::kGru;
-    if (gru)
-      gru_grad_rows(s);
-    else if (r.kind == Recurrence::kLstm)
-      lstm_grad_rows(s, r.w_hr ? grad_before_projection(s) : grad_h);
-    else
-      simple_grad_rows(s);
-    if (i + 1 < r.steps || r.first_wanted)
-      multiply(s.n, r.width, s.width, gru ? s.grad_hidden : s.grad_gates, r.w_hh, r.w_hh_transposed, grad_h, gru);
+    switch (r.kind) {
+      case Recurrence::kGru: gru_grad_rows(s); break;
+      case Recurrence::kLstm: lstm_grad_rows(s, r.w_hr ? grad_before_projection(s) : at<T>(r.grad_h, 0)); break;
+      default: simple_grad_rows(s);
+    }
+    if (i + 1 < r.steps || r.first_wanted) multiply_grad(s);
   });
 }
 
