@@ -1,6 +1,7 @@
 #pragma once
 // Data sets, loaders and readers. Every reader takes gzip files as well, trusts nothing in its input, and reports what
 // is malformed as an Error that begins with the file and the line (or byte).
+#include "reel/data/bptt.h"
 #include "reel/data/collate.h"
 #include "reel/data/conll.h"
 #include "reel/data/csv.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/data/utf8.h"
 #include "lib/io/source.h"
 
 // Lines and words of text files.
@@ -29,6 +30,13 @@ std::vector<std::string> split_words(std::string_view text, std::string_view sep
     begin = text.find_first_not_of(separators, end);
   }
   return words;
+}
+
+std::vector<std::string_view> split_characters(std::string_view text) {
+  std::vector<std::string_view> characters;
+  for (size_t at = 0; at < text.size(); at += characters.back().size())
+    characters.push_back(text.substr(at, std::max<size_t>(first_character(text.substr(at)).bytes, 1)));
+  return characters;
 }
 
 std::string lower_ascii(std::string_view text) {

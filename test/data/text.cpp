@@ -90,6 +90,16 @@ TEST_CASE("text is split at ASCII separators only") {
   CHECK(data::lower_ascii("ÄbC") == "Äbc");
 }
 
+TEST_CASE("characters are those of UTF-8, and other bytes by themselves") {
+  using Views = std::vector<std::string_view>;
+  CHECK(data::split_characters("").empty());
+  CHECK(data::split_characters("a\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80") ==
+        Views{"a", "\n", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"});
+  // Latin-1, a character that is cut off, and one that takes more bytes than it needs.
+  CHECK(data::split_characters("\xe9t\xe9\xe2\x82") == Views{"\xe9", "t", "\xe9", "\xe2", "\x82"});
+  CHECK(data::split_characters("\xc0\x80") == Views{"\xc0", "\x80"});
+}
+
 TEST_CASE("a vocabulary numbers tokens by how often they were seen") {
   data::TokenCounts counts;
   counts.add_all(data::split_words("b a c a b d a <pad>"));

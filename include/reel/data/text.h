@@ -16,6 +16,9 @@ void for_each_line(const std::filesystem::path& path, const std::function<void(s
 /// The words between the separators; several in a row count as one. Unlike with Unicode-aware splitting, a no-break
 /// space is part of a word.
 std::vector<std::string> split_words(std::string_view text, std::string_view separators = " \t\r\n");
+/// The characters of a text in UTF-8, a byte that is not UTF-8 as one by itself: together they are the text. The views
+/// are of its memory.
+std::vector<std::string_view> split_characters(std::string_view text);
 /// A-Z to a-z; other bytes stay.
 std::string lower_ascii(std::string_view text);
 
