@@ -35,12 +35,13 @@
 ///     static constexpr auto kBatching = batching::kRows;
 ///     Tensor forward(const Tensor& x, const Tensor& h) const;   // row i of the result from row i of the arguments
 ///
-/// kRows are Linear, Bilinear, Embedding, the Tree-LSTMs, LSTMCell, GRUCell, RNNCell, LayerNorm, RMSNorm, activations
-/// and a Sequential of such layers alone. kSequences are LSTM, GRU, RNN and CRF, also its decode(), for one sequence, a
-/// list of them or a Ragged. A layer's `int64_t row_rank() const`, if it has one, gives the fewest dimensions of a
-/// floating-point argument that has rows, 2 without it; 0 means that calls must not be joined now. Integer arguments
-/// have rows from one dimension on. A class within a function, which cannot have a static member, says by a function
-/// what it does: `static constexpr auto batching_mode() { return batching::kRows; }`.
+/// kRows are Linear, Bilinear, Embedding, the Tree-LSTMs, LSTMCell, GRUCell, RNNCell, LayerNorm, RMSNorm, Conv1d to
+/// Conv3d of [n, channels, …], activations, and a Sequential of such layers alone. kSequences are LSTM, GRU, RNN and
+/// CRF, also its decode(), for one sequence, a list of them or a Ragged. A layer's `int64_t row_rank() const`, if it
+/// has one, gives the fewest dimensions of a floating-point argument that has rows, 2 without it; 0 means that calls
+/// must not be joined now. Integer arguments have rows from one dimension on. A class within a function, which cannot
+/// have a static member, says by a function what it does: `static constexpr auto batching_mode() { return
+/// batching::kRows; }`.
 ///
 /// Ops wait as layers do where the weights are the same tensors: linear, linear_relu, embedding, lstm_cell, gru_cell,
 /// rnn_tanh_cell, rnn_relu_cell, and mm (matmul of matrices) by a leaf that requires grad, a parameter; so do the

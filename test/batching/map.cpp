@@ -497,6 +497,39 @@ TEST_CASE("a report says what was batched and what was not") {
   CHECK_THAT(report.table(), Contains("fc (Linear)") && Contains("dropout (Dropout)") && Contains("10.0"));
 }
 
+TEST_CASE("convolutions of images of several examples become one, of images without a batch none") {
+  manual_seed(4);
+  nn::Sequential net{nn::Conv2d(3, 4, 3, {.stride = 2, .padding = 1}), nn::ReLU(), nn::Conv2d(4, 2, 1)};
+  const std::vector<Tensor> images = {randn({1, 3, 6, 8}), randn({2, 3, 6, 8}), randn({1, 3, 6, 8}),
+                                      randn({1, 3, 4, 4})};
+  const auto run = [&](const std::vector<Tensor>& of, batching::Report* report) {
+    const auto score = [&](const Tensor& x) { return sum(sin(net(x))); };
+    std::vector<Tensor> result;
+    if (report)
+      result = batching::map(of, score, {.report = report});
+    else
+      for (const Tensor& x : of) result.push_back(score(x));
+    net.zero_grad();
+    sum(stack(result)).backward();
+    for (const Tensor& p : net.parameters()) result.push_back(p.grad().clone());
+    return result;
+  };
+  batching::Report report;
+  const std::vector<Tensor> batched = run(images, &report), single = run(images, nullptr);
+  for (size_t i = 0; i < single.size(); ++i) CHECK(difference(batched[i].detach(), single[i].detach()) < 1e-5);
+  REQUIRE(report.rows.size() == 1);
+  CHECK(report.rows[0].calls == 4);
+  CHECK(report.rows[0].groups == 1);  // the image of another size is called alone
+  CHECK(report.rows[0].rows == 4);
+
+  // The first dimension of these is their channels.
+  batching::Report apart;
+  const std::vector<Tensor> whole = {images[0][0], images[2][0]};
+  const std::vector<Tensor> a = run(whole, &apart), b = run(whole, nullptr);
+  for (size_t i = 0; i < a.size(); ++i) CHECK(difference(a[i].detach(), b[i].detach()) < 1e-5);
+  for (const batching::Report::Row& row : apart.rows) CHECK(row.groups == 0);
+}
+
 TEST_CASE("functions are batched by rows()") {
   int calls = 0;
   const auto twice = batching::rows("twice", [&](const Tensor& a, const Tensor& b) {
