@@ -12,8 +12,9 @@ declare -A commands=(
   [mnist]='--model softmax'
   [word2vec]='--size 8 --threads 1'
   [textcnn]='--size 8 --filters 4 --folds 4 --threads 1'
-  [lm]='--updates 60 --every 20 --hidden 16 --dropout 0.2 --recurrent-dropout 0.2')
-declare -A epochs=([treelstm]=3 [tagger]=1 [mnist]=12 [word2vec]=3 [textcnn]=1 [lm]=1)
+  [lm]='--updates 60 --every 20 --hidden 16 --dropout 0.2 --recurrent-dropout 0.2'
+  [modules]='--train-questions 300 --dev-questions 60 --test-questions 60 --batch 10 --features 8')
+declare -A epochs=([treelstm]=3 [tagger]=1 [mnist]=12 [word2vec]=3 [textcnn]=1 [lm]=1 [modules]=3)
 RANDOM=1
 
 fail() { echo "$1" >&2 && exit 1; }
