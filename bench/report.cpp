@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 /// is one.
 struct Result {
   double value, wall, slow, peak;  // slow: nine of ten were faster, or for a rate, one of ten
-  std::optional<double> limit, loss;
+  std::optional<double> limit, loss, wasted;
   std::string beside;  // what the program has measured turn about with it, if anything
   double beside_value = 0, ratio = 0, ratio_low = 0, ratio_high = 0;
 
@@ -41,6 +41,7 @@ struct Result {
       ratio = line.at("ratio"), ratio_low = line.at("ratio_low"), ratio_high = line.at("ratio_high");
     }
     if (line.contains("first_pass_loss")) loss = line.at("first_pass_loss").get<double>();
+    if (line.contains("wasted_cells")) wasted = line.at("wasted_cells").get<double>();
   }
 };
 
@@ -360,6 +361,45 @@ void print_sweep(const Results& results) {
   if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);
 }
 
+// ---- padding --------------------------------------------------------------------------------------------------------
+
+/// Ways to read sentences: of each library the words a second, and how many times as fast as one by one that is.
+void print_padding(const Results& results) {
+  for (const std::string pass : {"train", "infer"}) {
+    const std::string prefix = "padding." + pass + ".";
+    Table table(1, {pass == "train" ? "training" : "inference", "unit", "padding"});
+    for (const std::string& library : results.libraries) {
+      table[0].insert(table[0].end(), {display_name(library), "speed", "spread"});
+      if (library != "reel") table[0].insert(table[0].end(), {"reel is", "spread"});
+    }
+    const Workload* const one = results.find(prefix + "one", 1);
+    if (!one) throw std::runtime_error("no results of " + prefix + "one");
+    for (const Workload& w : results.workloads) {
+      if (w.name.rfind(prefix, 0) != 0) continue;
+      const Rounds* own = w.rounds("reel");
+      std::vector<std::string> row = {w.name.substr(prefix.size()), w.unit,
+                                      fmt::format("{:.1f} %", 100 * own->front().wasted.value_or(0))};
+      const auto add = [&](const Speedup& s) {
+        row.insert(row.end(), {times(s.middle), times(s.low) + " – " + times(s.high)});
+      };
+      for (const std::string& library : results.libraries) {
+        const Rounds *rounds = w.rounds(library), *base = one->rounds(library);
+        if (!rounds || !base) {
+          row.insert(row.end(), library == "reel" ? 3 : 5, "");
+          continue;
+        }
+        row.push_back(number(rounds->value()));
+        add({w, *rounds, *base});
+        if (library != "reel") add({w, *own, *rounds});
+      }
+      table.push_back(std::move(row));
+    }
+    print(table);
+    fmt::print("\n");
+  }
+  if (!results.machine.empty()) fmt::print("{}, {}, {}\n", results.machine, results.date, results.commit);
+}
+
 // ---- the picture ----------------------------------------------------------------------------------------------------
 
 /// A file of SVG on white.
@@ -479,6 +519,7 @@ class Picture : Drawing {
     if (group == "k") return "Kernels";
     if (group == "gpu") return "What only GPUs are for";
     if (group == "tree" || group == "tag" || group == "ner") return "Dynamic models";
+    if (group == "padding") return "With and without padding";
     if (group == "ddp" || group == "allreduce" || group == "wire") return "Two processes";
     return "Dense models";
   }
@@ -600,6 +641,7 @@ int usage() {
   fmt::print(stderr,
              "usage: report RESULTS [--plot FILE.svg]    the table, and the picture of reel against its peers\n"
              "       report --threads RESULTS                one thread beside several\n"
+             "       report --padding RESULTS [--plot FILE.svg]  with and without padding\n"
              "       report --sweep RESULTS [--plot FILE.svg]    batch sizes beside tree by tree\n"
              "       report --base RESULTS RESULTS [--losses FILE]    whether the second is slower than the first\n");
   return 2;
@@ -614,7 +656,7 @@ int main(int argc, char** argv) try {
     const std::string word = argv[i];
     if (word.rfind("--", 0) != 0)
       files.push_back(word);
-    else if (word == "--threads" || word == "--sweep")
+    else if (word == "--threads" || word == "--sweep" || word == "--padding")
       flags[word] = "";
     else if ((word == "--plot" || word == "--base" || word == "--losses") && i + 1 < argc)
       flags[word] = argv[++i];
@@ -638,6 +680,8 @@ int main(int argc, char** argv) try {
   }
   if (flags.count("--threads")) {
     print_threads(results);
+  } else if (flags.count("--padding")) {
+    print_padding(results);
   } else {
     print_table(results), print_beside(results);
     if (!results.machine.empty()) fmt::print("\n{}, {}, {}\n", results.machine, results.date, results.commit);

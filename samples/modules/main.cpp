@@ -26,7 +26,7 @@ struct Options : CommonOptions {
   bool baseline = false;
   int features = 32, window = 64;
   ScenesOptions scenes;
-  Options() { epochs = 12, batch = 64, lr = 3e-3; }
+  Options() { epochs = 20, batch = 64, lr = 3e-3; }
 };
 
 /// Fills the options; a number is the program's exit status.

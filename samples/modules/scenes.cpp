@@ -220,6 +220,8 @@ Corpus generate_scenes(const ScenesOptions& options) {
   REEL_CHECK(
       options.train_depth >= 1 && options.train_depth <= 20 && options.test_depth >= 1 && options.test_depth <= 20,
       "scenes: programs are between 1 and 20 deep, got ", options.train_depth, " and ", options.test_depth);
+  REEL_CHECK(options.train_depth > 1 || options.test_depth == 1,
+             "scenes: programs of depth 1 teach nothing of left, right, above and below, which deeper ones need");
   Generator generator(options);
   // The training set comes last, so that its size does not change what is held out.
   Corpus corpus;
