@@ -8,6 +8,7 @@
 #include "reel/error.h"
 #include "reel/io.h"
 #include "reel/memory.h"
+#include "reel/models.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/optim.h"
