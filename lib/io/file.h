@@ -2,7 +2,9 @@
 #include <cstdint>
 #include <filesystem>
 
-// Files of the operating system (POSIX): reading at an offset, and replacing a file atomically.
+// Files of the operating system (POSIX): reading at an offset, and replacing a file atomically. Exported for
+// reel::image, which is a library of its own.
+#pragma GCC visibility push(default)
 namespace reel::io {
 
 /// A regular file open for reading, whose size is known and bounds what readers allocate. Errors name it.
@@ -60,3 +62,4 @@ class AtomicFile {
 std::filesystem::path kept_file(const std::filesystem::path& path, int number);
 
 }  // namespace reel::io
+#pragma GCC visibility pop

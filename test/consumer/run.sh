@@ -1,6 +1,6 @@
 #!/bin/bash
 # Programs of strangers: run.sh BUILD installs that build into an empty folder, moves it and builds main.cpp,
-# boundary.cpp and, where it is part of the package, distributed.cpp against it, by find_package and by pkg-config, with
+# boundary.cpp and, where they are part of the package, distributed.cpp and image.cpp against it, by find_package and by pkg-config, with
 # the compiler $CXX. $CUDA_LIBRARIES is where a linker that does not search the CUDA toolkit by itself finds it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -33,4 +33,5 @@ try() {
 }
 try main reel
 try boundary reel
+[[ ! -e $package/reel-image.pc ]] || try image reel-image
 [[ ! -e $package/reel-distributed.pc ]] || try distributed reel-distributed "$work/moved/bin/reel-run" -n 2 --timeout 60

@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "reel/data.h"
 #include "reel/io.h"
 #include "reel/nn.h"
+#ifdef REEL_FUZZ_IMAGE
+#include "reel/image.h"
+#endif
 
 using namespace reel;
 using Path = std::filesystem::path;
@@ -75,14 +79,32 @@ void read_word_piece(const Path& file) {
   must(words.encode(text, text, 16).size() == std::min<size_t>(2 * ids.size() + 3, 16), "a pair is cut elsewhere");
 }
 
+void read_cifar(const Path& file) {
+  const data::CifarFile all = data::read_cifar(file, std::array<int64_t, 1>{10});
+  must(all.images.size(0) == all.labels.size(0), "an image without its label");
+}
+
+#ifdef REEL_FUZZ_IMAGE
+void read_image(const Path& file) {
+  const Tensor image = image::read_image(file, {.max_pixels = 1 << 22});
+  must(image.dim() == 3 && image.numel() > 0, "an image without pixels");
+  image::read_image(file, {.mode = image::kGrayAlpha, .max_pixels = 1 << 22});
+}
+#endif
+
 constexpr FuzzTarget kTargets[] = {
     {"bert_config", [](const Path& file) { nn::BertConfig::load(file); }},
     {"checkpoint", load_checkpoint},
+    {"cifar", read_cifar},
     {"conll", [](const Path& file) { data::read_conll(file); }},
     {"conllu", read_conllu},
     {"csv", read_csv},
     {"gzip", [](const Path& file) { data::read_lines(file); }},
     {"idx", [](const Path& file) { data::read_idx(file); }},
+#ifdef REEL_FUZZ_IMAGE
+    {"jpeg", read_image},
+    {"png", read_image},
+#endif
     {"npy", [](const Path& file) { io::load_npy(file); }},
     {"npz", [](const Path& file) { io::load_npz(file); }},
     {"safetensors", [](const Path& file) { io::load(file); }},
