@@ -10,11 +10,12 @@ declare -A commands=(
   [treelstm]='--train-trees 60 --dev-trees 20 --test-trees 20 --batch 5 --embedding 8 --hidden 12 --dropout 0.2'
   [tagger]='--batch 16 --word-size 8 --letter-size 6 --letter-hidden 6 --hidden 8'
   [mnist]='--model softmax'
+  [images]='--model resnet8 --stride 2 --width 4 --drawn 400 --batch 16'
   [word2vec]='--size 8 --threads 1'
   [textcnn]='--size 8 --filters 4 --folds 4 --threads 1'
   [lm]='--updates 60 --every 20 --hidden 16 --dropout 0.2 --recurrent-dropout 0.2'
   [modules]='--train-questions 300 --dev-questions 60 --test-questions 60 --batch 10 --features 8')
-declare -A epochs=([treelstm]=3 [tagger]=1 [mnist]=12 [word2vec]=3 [textcnn]=1 [lm]=1 [modules]=3)
+declare -A epochs=([treelstm]=3 [tagger]=1 [mnist]=12 [images]=4 [word2vec]=3 [textcnn]=1 [lm]=1 [modules]=3)
 RANDOM=1
 
 fail() { echo "$1" >&2 && exit 1; }
