@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -354,88 +355,6 @@ void host_threads_share() {
   for (auto& thread : threads) thread.join();
 }
 
-void graphs_replay() {
-  const cudaStream_t stream = make_stream(), side = make_stream();
-  float *const in = make<float>(100, stream), *const out = make<float>(100, stream);
-  cudaEvent_t fork, join;
-  SUCCEED(cudaEventCreate(&fork));
-  SUCCEED(cudaEventCreate(&join));
-  float* const pinned = make_pinned<float>(1);
-  pinned[0] = 10;
-  SUCCEED(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  cudaStreamCaptureStatus status;
-  SUCCEED(cudaStreamIsCapturing(stream, &status));
-  EXPECT(status == cudaStreamCaptureStatusActive);
-  launch(set, 1, 128, 0, stream, out, 100, 1.f);
-  float* const temporary = make<float>(100, stream);
-  SUCCEED(cudaEventRecord(fork, stream));
-  SUCCEED(cudaStreamWaitEvent(side, fork, 0));
-  launch(set, 1, 128, 0, side, temporary, 100, 5.f);
-  SUCCEED(cudaMemcpyAsync(temporary, pinned, 4, cudaMemcpyHostToDevice, side));
-  SUCCEED(cudaEventRecord(join, side));
-  EXPECT(cudaEventQuery(nullptr) == cudaErrorInvalidResourceHandle);
-  launch(add, 1, 128, 0, stream, out, static_cast<const float*>(in), 100);
-  SUCCEED(cudaStreamWaitEvent(stream, join, 0));
-  launch(add, 1, 128, 0, stream, out, static_cast<const float*>(temporary), 100);
-  SUCCEED(cudaFreeAsync(temporary, stream));
-  cudaGraph_t graph;
-  SUCCEED(cudaStreamEndCapture(stream, &graph));
-  size_t nodes;
-  SUCCEED(cudaGraphGetNodes(graph, nullptr, &nodes));
-  EXPECT(nodes == 7);
-  cudaGraphExec_t executable;
-  SUCCEED(cudaGraphInstantiate(&executable, graph, 0));
-  SUCCEED(cudaGraphDestroy(graph));
-  for (int i = 0; i < 3; ++i) {
-    upload(in, std::vector<float>(100, float(i)), stream);
-    pinned[0] = float(20 + i);
-    SUCCEED(cudaGraphLaunch(executable, stream));
-    const auto result = values(out, 100, stream);
-    EXPECT(result[0] == float(21 + 2 * i) && result[1] == float(6 + i) && result[99] == float(6 + i));
-  }
-  SUCCEED(cudaGraphLaunch(executable, stream));
-  SUCCEED(cudaGraphExecDestroy(executable));  // while it runs
-  SUCCEED(cudaStreamSynchronize(stream));
-}
-
-/// data = 1, then data += data.
-cudaGraphExec_t capture_doubling(float* data, cudaStream_t stream) {
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  SUCCEED(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  launch(set, 1, 32, 0, stream, data, 10, 1.f);
-  launch(add, 1, 32, 0, stream, data, static_cast<const float*>(data), 10);
-  SUCCEED(cudaStreamEndCapture(stream, &graph));
-  SUCCEED(cudaGraphInstantiate(&executable, graph, 0));
-  SUCCEED(cudaGraphDestroy(graph));
-  return executable;
-}
-
-void launches_of_a_graph_are_in_order() {
-  const cudaStream_t first = make_stream(), second = make_stream();
-  float* const data = make<float>(10, first);
-  const cudaGraphExec_t graph = capture_doubling(data, first);
-  SUCCEED(cudaStreamSynchronize(first));
-  for (int i = 0; i < 10; ++i) {
-    SUCCEED(cudaGraphLaunch(graph, first));
-    SUCCEED(cudaGraphLaunch(graph, second));  // no event: CUDA orders them
-    EXPECT(values(data, 10, second)[0] == 2);
-  }
-}
-
-void other_work_goes_on_within_a_graph() {
-  const cudaStream_t first = make_stream(), second = make_stream();
-  float* const data = make<float>(10, first);
-  const cudaGraphExec_t graph = capture_doubling(data, first);
-  SUCCEED(cudaStreamSynchronize(first));
-  for (int i = 0; i < 20; ++i) {
-    SUCCEED(cudaGraphLaunch(graph, first));
-    const float seen = values(data, 10, second)[0];
-    EXPECT(i == 0 || seen == 2);  // 1 where it looks between the graph's nodes
-    SUCCEED(cudaStreamSynchronize(first));
-  }
-}
-
 /// Calls that a capture does not allow invalidate it.
 template <class F>
 void refuses(cudaError_t expected, const F& forbidden) {
@@ -646,7 +565,7 @@ void free_too_early_for_another_stream() {
 
 // ---- how they are run -----------------------------------------------------------------------------------------------
 
-const Test tests[] = {
+const std::vector<Test> tests = {
     {"every thread runs once", every_thread_runs_once},
     {"threads meet", threads_meet},
     {"barriers order shared memory", barriers_order_shared_memory},
@@ -662,8 +581,6 @@ const Test tests[] = {
     {"memory runs out", memory_runs_out},
     {"host functions are alone", host_functions_are_alone},
     {"host threads share", host_threads_share},
-    {"graphs replay", graphs_replay},
-    {"launches of a graph are in order", launches_of_a_graph_are_in_order},
     {"captures refuse", captures_refuse},
     {"wrong leading dimensions are refused", wrong_leading_dimensions_are_refused},
     {"a thread leaves before a barrier", run_alone<leave_early>, Test::kDies, "48 of 64 threads wait"},
@@ -683,7 +600,6 @@ const Test tests[] = {
     {"a result read before the wait", read_before_the_wait, Test::kIsCaught},
     {"a source changed before the wait", change_what_is_being_copied, Test::kIsCaught},
     {"a missing event", forget_an_event, Test::kIsCaught},
-    {"a missing event while a graph runs", other_work_goes_on_within_a_graph, Test::kIsCaught},
     {"memory freed while another stream uses it", free_too_early_for_another_stream, Test::kIsCaught},
 };
 
@@ -738,8 +654,8 @@ bool check(const Test& test) {
 
 int main() {
   int failures = 0, count = 0;
-  for (const Test& test : tests) ++count, failures += !check(test);
-  for (const Test& test : device_tests) ++count, failures += !check(test);
+  for (const std::span<const Test> list : {std::span(tests), std::span(graph_tests), std::span(device_tests)})
+    for (const Test& test : list) ++count, failures += !check(test);
   std::printf("%d tests, %d failed\n", count, failures);
   return failures != 0;
 }

@@ -81,7 +81,7 @@ struct Test {
   enum { kHolds, kIsCaught, kDies } expected = kHolds;  // always; not with every seed; never
   const char* says = "";
 };
-/// The tests with several GPUs.
-extern const std::vector<Test> device_tests;
+/// The tests of graphs, and those with several GPUs.
+extern const std::vector<Test> graph_tests, device_tests;
 
 }  // namespace checks

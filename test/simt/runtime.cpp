@@ -309,15 +309,9 @@ void give_back_unused() {
   for (const cudaMemPool_t pool : pools()) trim(*pool, pool->threshold);
 }
 
-namespace {
-unsigned long long& launch_count() {
-  static unsigned long long count = 0;
-  return count;
-}
-}  // namespace
 unsigned long long launches() {
   const std::lock_guard lock(state().mutex);
-  return launch_count();
+  return state().launches;
 }
 
 unsigned long long driver_calls() {
@@ -327,7 +321,7 @@ unsigned long long driver_calls() {
 
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared) {
   return call([&] {
-    ++launch_count();
+    ++state().launches;
     --state().calls;  // enqueue() counts the launch
     const bool fits = block.x > 0 && block.y > 0 && block.z > 0 && block.x <= 1024 && block.y <= 1024 &&
                       block.z <= 64 && block.x * block.y * block.z <= 1024 && grid.x > 0 && grid.y > 0 && grid.z > 0 &&

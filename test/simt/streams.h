@@ -119,7 +119,7 @@ struct State {
   std::condition_variable_any changed;  // of gates
   bool in_host_function = false;
   int depth = 0;  // of calls that call others
-  unsigned long long calls = 0;
+  unsigned long long calls = 0, launches = 0;
 };
 State& state();
 inline thread_local cudaError_t last_error = cudaSuccess;
