@@ -6,10 +6,6 @@
 #include "reel/optim/lr_scheduler.h"
 #include "reel/optim/optimizer.h"
 
-namespace reel::optim {
-namespace lr_scheduler = ::reel::optim;  // PyTorch's name
-}
-
 /// Optimizers change parameters in place from the gradients that backward() has left in grad():
 ///
 ///   optim::SGD sgd(net.parameters(), {.lr = 0.1, .momentum = 0.9});
