@@ -25,7 +25,7 @@ struct TextCnn : reel::nn::Module {
           const TextCnnOptions& o)
       : options(o),
         tuned(*this, "tuned", first_vectors(words, vectors, o)),
-        fixed(*this, "fixed", o.mode == "multichannel" ? tuned.clone() : reel::Tensor()),
+        fixed(*this, "fixed", o.mode == "multichannel" ? tuned.detach().clone() : reel::Tensor()),
         convolutions(*this, "convolutions"),
         dropout(*this, "dropout", o.dropout),
         out(*this, "out", o.filters * static_cast<int64_t>(o.widths.size()), 2) {
