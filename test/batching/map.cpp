@@ -527,7 +527,8 @@ TEST_CASE("convolutions of images of several examples become one, of images with
   const std::vector<Tensor> whole = {images[0][0], images[2][0]};
   const std::vector<Tensor> a = run(whole, &apart), b = run(whole, nullptr);
   for (size_t i = 0; i < a.size(); ++i) CHECK(difference(a[i].detach(), b[i].detach()) < 1e-5);
-  for (const batching::Report::Row& row : apart.rows) CHECK(row.groups == 0);
+  for (const batching::Report::Row& row : apart.rows)
+    if (row.groups > 0) CHECK_THAT(row.name, !Contains("Conv"));  // a ReLU of them is one
 }
 
 TEST_CASE("functions are batched by rows()") {
