@@ -64,6 +64,7 @@ struct Scores {
     double percent() const { return 100.0 * static_cast<double>(right) / static_cast<double>(all); }
   };
   std::map<int, Count> by_depth;
+  double loss = 0;  ///< Of all questions.
 
   void add(int depth, bool right) { ++by_depth[depth].all, by_depth[depth].right += right; }
   double percent() const {
@@ -86,8 +87,9 @@ Scores evaluate(Model& model, const Part& part, int64_t window) {
   model.eval();
   Scores scores;
   const auto ask = [&](const Question& question) {
-    const Tensor best = argmax(model(part.scenes.narrow(0, question.scene, 1), question), 1);
-    scores.add(question.program.depth(), (best == question.target).item<bool>());
+    const Tensor answers = model(part.scenes.narrow(0, question.scene, 1), question);
+    scores.add(question.program.depth(), (argmax(answers, 1) == question.target).template item<bool>());
+    scores.loss += cross_entropy(answers, question.target, kSum).template item<double>();
   };
   batching::map(part.questions, ask, {.window = window});
   return scores;
@@ -168,7 +170,7 @@ void run(const Options& o) {
     data::BatchSampler batches(distributed::DistributedSampler(size, {.seed = o.seed}), o.batch);
     EpochTotals totals;
     Best best;
-    if (!o.load.empty()) best.keep(evaluate(model, corpus.dev, o.window).percent(), model.state_dict());
+    if (!o.load.empty()) best.keep(-evaluate(model, corpus.dev, o.window).loss, model.state_dict());
     Checkpoints checkpoints(o, words.metadata());
     checkpoints.add("model", model).add("optimizer", adam).add("schedule", schedule).add("data", batches);
     checkpoints.add("totals", totals).add("best", best).resume();
@@ -178,12 +180,14 @@ void run(const Options& o) {
       const double speed = train(model, adam, corpus.train, batches, o.window, totals, checkpoints);
       schedule.step();
       totals.collect();
-      const double dev = evaluate(model, corpus.dev, o.window).percent();
-      const bool better = best.keep(dev, model.state_dict());
+      // By the loss, which still falls when all answers are right.
+      const Scores dev = evaluate(model, corpus.dev, o.window);
+      const bool better = best.keep(-dev.loss, model.state_dict());
       std::printf("epoch %2lld  loss/question %.4f  dev: %.2f %%  %5.0f questions/s%s\n", static_cast<long long>(epoch),
-                  totals.mean(), dev, speed, better ? "  best" : "");
+                  totals.mean(), dev.percent(), speed, better ? "  best" : "");
       std::fflush(stdout);
-      log.add({{"train/loss", totals.mean()}, {"dev/accuracy", dev}, {"train/questions per second", speed}}, epoch);
+      log.add({{"train/loss", totals.mean()}, {"dev/accuracy", dev.percent()}, {"train/questions per second", speed}},
+              epoch);
       if (better && !o.save.empty()) save_model(best.state(), o.save, words.metadata());
       totals.reset();
       checkpoints.save();
