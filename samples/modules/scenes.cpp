@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kCell = 8;  // pixels
 constexpr int kMaxCount = 4;
+constexpr int kFewestScenes = 64;  // among fewer, some questions find none that they fit
 constexpr std::array kColors{"red", "green", "blue", "yellow"}, kShapes{"circle", "square", "triangle", "cross"};
 constexpr int kPaint[4][3] = {{200, 50, 50}, {50, 190, 60}, {60, 80, 210}, {200, 190, 50}};
 constexpr std::array kRelations{"left", "right", "above", "below"};
@@ -64,7 +65,7 @@ class Generator {
   }
 
   Part part(int questions, int max_depth) {
-    std::vector<Scene> scenes(static_cast<size_t>((questions + 3) / 4));
+    std::vector<Scene> scenes(static_cast<size_t>(std::max(kFewestScenes, (questions + 3) / 4)));
     std::vector<uint8_t> pixels;
     for (Scene& scene : scenes) scene = draw(pixels);
     Part part{tensor(pixels, {static_cast<int64_t>(scenes.size()), 3, size_ * kCell, size_ * kCell}), {}};
@@ -108,39 +109,39 @@ class Generator {
     return "";
   }
 
-  /// A random program of that depth, of which no part is idle; or nothing, as most attempts fail.
+  /// A random program of that depth, of which no part is idle; or nothing, where the scene has none that is found.
   std::optional<Found> find(const Scene& scene, int depth) {
     if (depth == 1) {
       const size_t i = static_cast<size_t>(chance_.below(4));
       if (chance_.coin()) return Found{{Program::kFind, kColors[i], {}}, scene.of_color[i]};
       return Found{{Program::kFind, kShapes[i], {}}, scene.of_shape[i]};
     }
+    const auto part = find(scene, depth - 1);
+    if (!part || !part->cells) return {};
     constexpr int kTries = 8;
     for (int i = 0; i < kTries; ++i) {
-      auto found = chance_.coin() ? relocate(scene, depth) : join(scene, depth);
-      if (found) return found;
+      if (chance_.coin()) return relocate(scene, *part);
+      if (auto found = join(*part, find(scene, 1 + chance_.below(std::min(depth - 1, 2))))) return found;
     }
     return {};
   }
 
-  std::optional<Found> relocate(const Scene& scene, int depth) {
-    auto of = find(scene, depth - 1);
-    if (!of || !of->cells) return {};
+  Found relocate(const Scene& scene, const Found& part) {
     const int relation = chance_.below(4);
-    return Found{{Program::kRelocate, kRelations[static_cast<size_t>(relation)], {std::move(of->program)}},
-                 neighbours(of->cells, relation) & scene.things()};
+    return {{Program::kRelocate, kRelations[static_cast<size_t>(relation)], {part.program}},
+            neighbours(part.cells, relation) & scene.things()};
   }
 
-  std::optional<Found> join(const Scene& scene, int depth) {
-    auto a = find(scene, depth - 1), b = find(scene, 1 + chance_.below(std::min(depth - 1, 2)));
-    if (!a || !b || !a->cells || !b->cells) return {};
+  std::optional<Found> join(const Found& a, const std::optional<Found>& b) {
+    if (!b || !b->cells) return {};
     const bool both = chance_.coin();
-    const Cells cells = both ? a->cells & b->cells : a->cells | b->cells;
-    if (cells == a->cells || cells == b->cells) return {};
+    const Cells cells = both ? a.cells & b->cells : a.cells | b->cells;
+    if (cells == a.cells || cells == b->cells) return {};
     for (const char* what : {"color", "shape"})
-      if (both && tells(a->program, what) && tells(b->program, what)) return {};  // nothing is both red and green
-    if (chance_.coin()) std::swap(a, b);
-    return Found{{both ? Program::kAnd : Program::kOr, "", {std::move(a->program), std::move(b->program)}}, cells};
+      if (both && tells(a.program, what) && tells(b->program, what)) return {};  // nothing is both red and green
+    std::vector<Program> parts = {a.program, b->program};
+    if (chance_.coin()) std::swap(parts[0], parts[1]);
+    return Found{{both ? Program::kAnd : Program::kOr, "", std::move(parts)}, cells};
   }
 
   /// Does the program itself say the color, or the shape, of what it finds?
@@ -215,7 +216,7 @@ class Generator {
 
 Corpus generate_scenes(const ScenesOptions& options) {
   REEL_CHECK(options.train > 0 && options.dev > 0 && options.test > 0, "scenes: every part needs a question");
-  REEL_CHECK(options.grid >= 2 && options.grid <= 8, "scenes: the grid must have between 2 and 8 rows, got ",
+  REEL_CHECK(options.grid >= 3 && options.grid <= 6, "scenes: the grid must have between 3 and 6 rows, got ",
              options.grid);
   REEL_CHECK(
       options.train_depth >= 1 && options.train_depth <= 20 && options.test_depth >= 1 && options.test_depth <= 20,

@@ -11,7 +11,7 @@
 /// than either. No question names the color or the shape that it asks for. All answers are equally frequent at each
 /// depth.
 struct ScenesOptions {
-  int train = 45000, dev = 900, test = 4500;  ///< Questions; scenes are a quarter as many.
+  int train = 45000, dev = 900, test = 4500;  ///< Questions; scenes are a quarter as many, 64 at least.
   int train_depth = 3, test_depth = 6;        ///< The deepest programs of train and dev, and of test.
   int grid = 4;                               ///< Rows and columns of a scene, of 8 x 8 pixels a cell.
   uint64_t seed = 1;
