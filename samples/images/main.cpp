@@ -24,7 +24,7 @@ namespace {
 struct Options : CommonOptions {
   std::string model = "resnet8", body, features, grid;
   int64_t width = 0, stride = 1, crop = 2, side = 224, drawn = 6000;
-  bool flip = true;
+  bool flip = true, mirror = false;
   int workers = 1;
   double weight_decay = 5e-4, smoothing = 0, average = 0.5;
   Options() { batch = 64, lr = 0.1; }
@@ -50,6 +50,7 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   app.add_option("--crop", o.crop, "pixels by which training images are shifted at random, at most")
       ->check(CLI::Range(0, 1024));
   app.add_flag("--flip,!--no-flip", o.flip, "show training images mirrored half of the time (not for digits)");
+  app.add_flag("--mirror", o.mirror, "judge by the sum of what the net says to an image and to its mirror image");
   app.add_option("--side", o.side, "height and width to which the images of folders are cut")
       ->check(CLI::Range(8, 4096));
   app.add_option("--drawn", o.drawn, "shapes to draw for training")->check(CLI::Range(100, 1000000));
@@ -84,14 +85,19 @@ void load_body(models::ResNet& model, const std::string& file) {
   model.load_state_dict(body);
 }
 
-/// The part of the images, in per cent, that the model takes for what they are.
+/// The part of the images, in per cent, that the model takes for what they are. With `mirror` it sees each one also
+/// mirrored, and the sum of its probabilities counts.
 template <data::Dataset D>
-double accuracy(models::ResNet& model, const D& images, Device device) {
+double accuracy(models::ResNet& model, const D& images, Device device, bool mirror) {
   NoGrad guard;
   model.eval();
   data::DataLoader loader(&images, {.batch_size = 500, .device = device});
   Tensor right = zeros({}, {.dtype = kInt64, .device = device});
-  for (auto [x, y] : loader) right += sum(argmax(model(x), 1) == y);
+  for (auto [x, y] : loader) {
+    Tensor said = softmax(model(x), 1);
+    if (mirror) said = said + softmax(model(flip(x, {3})), 1);
+    right += sum(argmax(said, 1) == y);
+  }
   return 100.0 * right.item<double>() / static_cast<double>(images.size());
 }
 
@@ -148,7 +154,7 @@ void train(models::ResNet& model, const Train& images, const Dev& dev, Device de
     bool better = false;
     {
       const auto averaged = average.apply();
-      right = accuracy(model, dev, device);
+      right = accuracy(model, dev, device, o.mirror);
       better = best.keep(right, model.state_dict());
     }
     std::printf("epoch %2lld  loss %.4f  dev accuracy %.2f %%  %.0f images/s%s\n", static_cast<long long>(epoch),
@@ -210,8 +216,8 @@ void run(const Options& o) {
   }
 #endif
   if (!o.evaluate) train(model, images, dev, device, o);
-  std::printf("dev accuracy %.2f %%\n", accuracy(model, dev, device));
-  std::printf("test accuracy %.2f %%\n", accuracy(model, test, device));
+  std::printf("dev accuracy %.2f %%\n", accuracy(model, dev, device, o.mirror));
+  std::printf("test accuracy %.2f %%\n", accuracy(model, test, device, o.mirror));
   if (!o.features.empty() && distributed::rank() == 0) io::save_npy(features(model, test, device), o.features);
 }
 
