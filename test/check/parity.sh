@@ -22,7 +22,7 @@ header_of() {
   case $1 in
     [A-Z]*) grep -rlE "^ *(struct|class|using|enum class|template <.*> *(struct|class|using)) $1\b" include/reel | LC_ALL=C sort | sed -n 1p ;;
     *)  # a function of a namespace, or else a member
-      { grep -rlE "^[A-Za-z[].*\b$1\(" include/reel || grep -rlE "\b$1\(" include/reel; } | LC_ALL=C sort | sed -n 1p ;;
+      { grep -rlP "^(?!namespace)[A-Za-z[].*\b$1\(" include/reel || grep -rlE "\b$1\(" include/reel; } | LC_ALL=C sort | sed -n 1p ;;
   esac
 }
 
