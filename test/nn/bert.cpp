@@ -107,7 +107,8 @@ TEST_CASE("each sequence of a BERT is computed as if it were alone", "[nn]") {
   }
 }
 
-TEST_CASE("a BERT refuses what is not a sequence of word pieces", "[nn]") {
+// A GPU reports an index that is out of range later.
+TEST_CASE("a BERT refuses what is not a sequence of word pieces", "[nn][cpu]") {
   const nn::Bert bert(kTiny);
   CHECK_NOTHROW(bert(sequences({0, 1, 2, 3}, {4})));
   CHECK_THROWS_WITH(bert(sequences({0, 1, 2, 3, 4}, {5})), Contains("Bert: a sequence of 5 word pieces; it takes 4"));
@@ -214,7 +215,7 @@ TEST_CASE("what reel saves of a BERT it loads again", "[nn]") {
   nn::Bert bert = nn::Bert::load(kModel);
   io::save(bert, folder / "model.safetensors");
   CHECK(bert.state_dict().size() == io::load(kModel / "model.safetensors").size());
-  const Ragged ids{tensor({3, 1, 4}, {.device = kCPU}), Lengths::of(std::vector<int64_t>{2, 1})};
+  const Ragged ids{tensor({3, 1, 4}), Lengths::of(std::vector<int64_t>{2, 1})};
   CHECK(equal(nn::Bert::load(folder.path)(ids).values, bert(ids).values));
 }
 
