@@ -1,7 +1,6 @@
 #include "lib/io/pickle.h"
 
 #include <cstring>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -53,9 +52,9 @@ class PickleReader {
       case '\x85': return tuple(1);
       case '\x86': return tuple(2);
       case '\x87': return tuple(3);
-      case 't': return tuple(after_mark());
+      case 't':
       case 'l': return tuple(after_mark());
-      case 'd': return push(add(PickleValue::kDict)), set_items(pop_below_top());
+      case 'd': return dict(pop(after_mark()));
       case ']': return push(add(PickleValue::kSequence));
       case '}': return push(add(PickleValue::kDict));
       case 'a': return append(pop(1));
@@ -103,6 +102,10 @@ class PickleReader {
   void tuple(size_t count) {
     std::vector<int> items = pop(count);
     push(add(PickleValue::kSequence, std::move(items)));
+  }
+  void dict(const std::vector<int>& items) {
+    push(add(PickleValue::kDict));
+    set_items(items);
   }
   void append(const std::vector<int>& items) {
     if (top().kind != PickleValue::kSequence || stack_.back() == empty_tuple_) fail("items for what is no list");
@@ -181,13 +184,6 @@ class PickleReader {
     if (stack_.size() - floor() < count) fail("fewer values on the stack than the opcode takes");
     std::vector<int> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
-    return items;
-  }
-  // DICT makes the dict of what stands above the mark after it has been pushed.
-  std::vector<int> pop_below_top() {
-    const int made = pop(1)[0];
-    std::vector<int> items = pop(after_mark());
-    push(made);
     return items;
   }
   // What an opcode may take lies above the last mark.

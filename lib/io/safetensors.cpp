@@ -389,7 +389,7 @@ StateDict TensorFile::load(const LoadOptions& options) const {
   for (const TensorEntry& entry : entries_) {
     const std::optional<std::string> name = loaded_name(entry.name, options);
     if (!name) continue;
-    if (!names.insert(*name).second) fail_at(entry, "a second tensor becomes ", HeaderReader::quote(*name));
+    if (!names.insert(*name).second) fail_at(entry, HeaderReader::quote(*name), " is given twice");
     if (!entry.type) fail_at(entry, "reel has no dtype ", HeaderReader::quote(*entry.dtype));
     const Element element = entry.type->element;
     const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype(), .device = kCPU});

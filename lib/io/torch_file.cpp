@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -49,8 +50,8 @@ constexpr StorageType kStorageTypes[] = {{"torch.DoubleStorage", Element{Element
 constexpr std::string_view kRebuild[] = {"torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor"};
 constexpr std::string_view kParameter[] = {"torch._utils._rebuild_parameter",
                                            "torch._utils._rebuild_parameter_with_state"};
-constexpr std::string_view kRebuildAny =
-    "torch._utils._rebuild_";  // these, and those of tensors that reel does not have
+// These, and those of tensors that reel does not have.
+constexpr std::string_view kRebuildAny = "torch._utils._rebuild_";
 constexpr std::string_view kScriptedList = "torch.jit._pickle.";
 constexpr std::string_view kDict[] = {"collections.OrderedDict"};
 // What has no tensors in it.
@@ -78,7 +79,7 @@ bool allowed(std::string_view global) {
 class TorchFile {
  public:
   TorchFile(const InputFile& file, const LoadOptions& options)
-      : file_(file), options_(options), members_(read_zip(file)), pickle_(read_pickle()) {}
+      : file_(file), options_(options), members_(read_zip(file)), by_name_(index()), pickle_(read_pickle()) {}
 
   StateDict load() {
     const PickleValue& root = pickle_[pickle_.root()];
@@ -90,10 +91,15 @@ class TorchFile {
  private:
   // ---- members ----
 
+  std::unordered_map<std::string_view, const ZipEntry*> index() const {
+    std::unordered_map<std::string_view, const ZipEntry*> found;
+    for (const ZipEntry& entry : members_)
+      REEL_CHECK(found.emplace(entry.name, &entry).second, what(entry), " appears twice");
+    return found;
+  }
   const ZipEntry* find_member(const std::string& name) const {
-    const auto found = std::find_if(members_.begin(), members_.end(),
-                                    [&](const ZipEntry& entry) { return entry.name == folder_ + name; });
-    return found == members_.end() ? nullptr : &*found;
+    const auto found = by_name_.find(folder_ + name);
+    return found == by_name_.end() ? nullptr : found->second;
   }
   std::string what(const ZipEntry& member) const {
     return file_.path().string() + ": '" + member.name.substr(0, 200) + "'";
@@ -276,6 +282,7 @@ class TorchFile {
   const InputFile& file_;
   const LoadOptions& options_;
   const std::vector<ZipEntry> members_;
+  const std::unordered_map<std::string_view, const ZipEntry*> by_name_;
   std::string folder_;  // "net/"
   const Pickle pickle_;
   std::map<std::pair<std::string, std::string_view>, Tensor> storages_;  // by member and type

@@ -128,19 +128,23 @@ Bert Bert::load(const std::filesystem::path& folder) {
     if (name.starts_with("bert.")) name.remove_prefix(5);
     return name;
   };
-  StateDict dict = io::load(file, {.keep = [&](std::string_view name) {
-                              name = path_of(name);
-                              return (name.starts_with("embeddings.") && name != "embeddings.position_ids") ||
-                                     name.starts_with("encoder.") || name.starts_with("pooler.");
-                            }});
-  double found = 0;
-  config.pooler = false;
-  for (auto& [name, tensor] : dict) {
+  const auto keep = [&](std::string_view name) {
     name = path_of(name);
+    return (name.starts_with("embeddings.") && name != "embeddings.position_ids") || name.starts_with("encoder.") ||
+           name.starts_with("pooler.");
+  };
+  const auto rename = [&](std::string_view given) {
+    std::string name(path_of(given));
     // The first BERT's files have these names, which TensorFlow had given.
     for (const auto& [old, now] :
          {std::pair{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}})
       if (name.ends_with(old)) name.replace(name.size() - std::string_view(old).size(), std::string::npos, now);
+    return name;
+  };
+  const StateDict dict = io::load(file, {.keep = keep, .rename = rename});
+  double found = 0;
+  config.pooler = false;
+  for (const auto& [name, tensor] : dict) {
     found += static_cast<double>(tensor.numel());
     config.pooler = config.pooler || name.starts_with("pooler.");
   }

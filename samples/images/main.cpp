@@ -78,8 +78,7 @@ models::ResNet make_model(const Options& o, int64_t num_classes, int64_t in_chan
 
 /// Loads all but the last layer, which is of the classes that another net has learnt.
 void load_body(models::ResNet& model, const std::string& file) {
-  StateDict body = io::load(file);
-  std::erase_if(body, [](const auto& entry) { return entry.first.starts_with("fc."); });
+  StateDict body = io::load(file, {.keep = [](std::string_view name) { return !name.starts_with("fc."); }});
   for (const auto& [name, x] : model.state_dict())
     if (name.starts_with("fc.")) body.emplace_back(name, x);
   model.load_state_dict(body);

@@ -155,6 +155,15 @@ TEST_CASE("pickles that would run code, and files of other kinds, are refused by
   CHECK_THROWS_WITH(io::load(archive(folder, pickle("N"), {}, "little", true)), Contains("is compressed"));
   CHECK_THROWS_WITH(io::load(archive(folder, "\x80\x01N.")), Contains("protocol 1 of pickle is not read"));
   CHECK(io::load(archive(folder, pickle("N"))).empty());
+  const fs::path twice = folder / "twice.pt";
+  {
+    io::AtomicFile file(twice);
+    io::ZipWriter zip(file, false);
+    const std::string none = pickle("N");
+    zip.add("x/data.pkl", {std::span<const char>(none)}), zip.add("x/data.pkl", {std::span<const char>(none)});
+    zip.finish(), file.commit();
+  }
+  CHECK_THROWS_WITH(io::load(twice), Contains("'x/data.pkl' appears twice"));
 }
 
 TEST_CASE("tensors that lie outside of their storage are refused", "[cpu]") {
@@ -164,6 +173,8 @@ TEST_CASE("tensors that lie outside of their storage are refused", "[cpu]") {
     return io::load(archive(folder, pickle(dict(text("w") + value)), storages));
   };
   CHECK(load(tensor_of(storage(6), 0, {2, 3}, {3, 1}), {six})["w"].shape() == Shape{2, 3});
+  const std::string made_at_once = "(" + text("w") + tensor_of(storage(6), 0, {6}, {1}) + "d";
+  CHECK(io::load(archive(folder, pickle(made_at_once), {six}))["w"].numel() == 6);
   for (const auto& [offset, sizes, strides] :
        std::vector<std::tuple<int32_t, std::vector<int32_t>, std::vector<int32_t>>>{{1, {2, 3}, {3, 1}},
                                                                                     {0, {2, 4}, {3, 1}},
@@ -279,7 +290,7 @@ TEST_CASE("a model takes what fits of a file, under other names", "[cpu]") {
                              {.strict = false, .keep = [](std::string_view name) { return name == "fc.bias"; }})
             .unexpected == std::vector<std::string>{"fc.bias"});
   const auto same = [](std::string_view) { return std::string("same"); };
-  CHECK_THROWS_WITH(io::load(folder / "x", {.rename = same}), Contains("a second tensor becomes 'same'"));
+  CHECK_THROWS_WITH(io::load(folder / "x", {.rename = same}), Contains("'same' is given twice"));
   CHECK_THROWS_WITH(other.load_state_dict(pretrained.state_dict(), {.rename = same}),
                     Contains("'same' is given twice"));
 }
