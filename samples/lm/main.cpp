@@ -46,9 +46,8 @@ std::optional<int> parse(int argc, char** argv, Options& o) {
   set_defaults(argc, argv, o);
   CLI::App app(
       "Trains a language model on a text: --data FILE, plain or gzip; without it on sentences of a made-up language. "
-      "The "
-      "last tenth of the text is held out, half of it to choose the best model by and half for the score. The defaults "
-      "shown depend on --data, --words and --transformer.");
+      "The last tenth of the text is held out, half of it to choose the best model by and half for the score. The "
+      "defaults shown depend on --data, --words and --transformer.");
   add_common_options(app, o, "text");
   app.get_option("--batch")->description("parts of the text that are read side by side");
   app.add_option("--data", o.data, "text file");
