@@ -95,8 +95,13 @@ def beside(program, number, largest, nan=False, seeds=SEEDS):
 
 
 def at_nan(program, number, largest):
-    """The Limits of a value of the program whose NaNs are any numbers, or None."""
-    samples = samples_of(with_dtypes(program, WIDE_FLOATS), number, [numbers_for_nan(seed) for seed in range(2 * SEEDS)])
+    """The Limits of a value of the program whose NaNs are any numbers, or None. What selects an extreme may select them, also
+    beside infinities."""
+    program = with_dtypes(program, WIDE_FLOATS)
+    changes = [numbers_for_nan(seed) for seed in range(2 * SEEDS)]
+    if any(s.op.base in SELECTING for s in program):
+        changes += [extremes_for_nan(seed) for seed in range(SEEDS)]
+    samples = samples_of(program, number, changes)
     return None if samples is None else Limits([samples], largest)
 
 
@@ -119,6 +124,17 @@ def numbers_for_nan(seed):
     """A function that gives a float64 tensor with numbers of either sign for NaN."""
     generator = torch.Generator().manual_seed(seed)
     return lambda x: torch.where(x.isnan(), 8 * torch.randn(x.shape, generator=generator, dtype=torch.float64), x)
+
+
+def extremes_for_nan(seed):
+    """The same with numbers beyond all others, and large ones for infinities."""
+    number = numbers_for_nan(seed)
+
+    def change(x):
+        far = 8 * (1 + float(largest_of(x)))
+        return torch.where(x.isnan(), 8 * far * number(x).sign() * (1 + number(x).abs()), x.nan_to_num(0, far, -far))
+
+    return change
 
 
 def edge_of(change):
