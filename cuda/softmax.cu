@@ -44,10 +44,11 @@ struct Softmax {
     const W log_sum = functors::log(sum);
     W value = 0;
     if (counts(row)) {
-      const W picked = widen(x[row * rows.n + target[row]]) - max;
-      value = log_sum - picked;
+      W expected = widen(x[row * rows.n + target[row]]) - max;
       if (smoothing != W(0))  // label smoothing: part of the picked logit is replaced by the mean of all
-        value += smoothing * (picked - static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(max)));
+        expected = (W(1) - smoothing) * expected +
+                   smoothing * static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(max));
+      value = log_sum - expected;
     }
     if (divisor) value /= *divisor;  // 0 of 0 rows is NaN
     loss[row] = value;

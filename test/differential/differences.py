@@ -133,7 +133,7 @@ def extreme(x):
 
 def infinite_somewhere(d):
     """Whether some value of the program is infinite or NaN."""
-    return any(not x.isfinite().all() for x in run_torch(d.program)[0].values() if x is not None)
+    return any(not x.isfinite().all() for x in run_torch(d.program[: d.at])[0].values() if x is not None)
 
 
 def in_gradient(d):
@@ -211,10 +211,13 @@ def open_at_nan(d):
     if not any(x.isnan().any() for x in (*values.values(), d.torch, d.reel.data) if x is not None):
         return torch.zeros_like(d.where)
     if in_gradient(d):
-        limits = at_nan(d.program, d.number, largest_number(d))
-        return limits.same_for_some(d.reel.data, d.torch) if limits else torch.zeros_like(d.where)
+        numbers = at_nan(d.program, d.number, largest_number(d))
+        some = numbers.same_for_some(d.reel.data, d.torch) if numbers else torch.zeros_like(d.where)
+    else:
+        some = torch.zeros_like(d.where)
+    # PyTorch's is NaN or of another number, and beside all that is no number it is what reel has.
     limits = beside(d.program, d.number, largest_number(d), nan=True)
-    return limits.settled[0] & limits.agrees(d.reel.data, limits.settled[1]) if limits else torch.zeros_like(d.where)
+    return some | limits.settled[0] & limits.agrees(d.reel.data, limits.settled[1]) if limits else some
 
 
 def torch_nan(d):
@@ -277,6 +280,13 @@ def _(d):
             "`relu6`, that right of 0 in `elu`. Where an extreme is NaN the elements that are NaN share its gradient, or none gets it.")  # fmt: skip
 def _(d):
     return in_gradient(d) and (only_where(d, open_at_nan(d)) or only_where(d, open_at_nan(d) | open_at_poles(d)))
+
+
+@documented("The slopes of `pdist` and `cdist` of order 1 at NaN are 0, as those of `norm`; PyTorch's are NaN.")
+def _(d):
+    of_nan = some_operand(d, {"pdist", "cdist"}, lambda x: x.is_floating_point() and x.isnan().any())
+    first = any(s.op.base in ("pdist", "cdist") and s.args[-1] == 1 for s in d.program)
+    return in_gradient(d) and of_nan and first and only_where(d, torch_nan(d))
 
 
 @documented("Where `amin`, `amax` or `aminmax` is NaN the elements that are NaN share its gradient; in PyTorch all have NaN.")
@@ -359,7 +369,11 @@ def _(d):
         s = torch.linalg.svdvals(x.double().nan_to_num()) if x.dim() >= 2 else torch.ones(1, dtype=torch.float64)
         return (s[..., -1:] < 1e-6).any() or (s.diff(dim=-1).abs() < 1e-6).any()
 
-    return in_gradient(d) and some_operand(d, ops, singular) and (only_where(d, open_at_poles(d)) or at_corner(d, ops))
+    if not in_gradient(d) or not some_operand(d, ops, singular):
+        return False
+    # Rows that are one tensor, expanded, stay singular where the leaves are changed.
+    repeated = any(0 in x.stride() for x, *_ in operands(d, ops)) and d.reel.data.isfinite().all() and generic(d, ops)
+    return repeated or only_where(d, open_at_poles(d)) or at_corner(d, ops)
 
 
 @documented("While gradients are recorded a tensor is not changed in place by what requires grad if another view of its memory is a leaf; nor is a view "
@@ -857,6 +871,9 @@ def _(d):
             "they do not in PyTorch, and the other way round.")  # fmt: skip
 def _(d):
     of = d.op.startswith("conv") or d.op in ("interpolate", "grid_sample", "scaled_dot_product_attention")
+    if in_gradient(d) and any(s.op.base == "grid_sample" and "cubic" in str(s.args[2]).lower() for s in d.program):
+        # The slope of a cubic's weight is a sum of parts of either sign, each of which an infinite element makes infinite.
+        return only_where(d, open_at_poles(d) | d.reel.data.isnan() & d.torch.isinf())
     return d.kind == "value" and of and only_where(d, open_at_poles(d) | open_at_nan(d))
 
 
@@ -902,9 +919,12 @@ def _(d):
     return d.kind == "value" and d.op in (*ops, "grad", "backward") and some_operand(d, ops, outside) and only_where(d, open_at_poles(d))
 
 
-@documented("The mean in a normalisation is a sum that is divided: of equal elements it may be a last digit beside them, which second "
-            "derivatives enlarge.")  # fmt: skip
+@documented("The mean in a normalisation is a sum that is divided: of equal elements it may be a last digit beside them, which the "
+            "division by a small deviation and second derivatives enlarge.")  # fmt: skip
 def _(d):
+    if d.kind == "value" and d.op in NORMS:
+        rounding = 1e3 * torch.finfo(d.torch.dtype).eps * float(largest_of(d.args[0].double()))
+        return generic(d) and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=rounding)
     equal = some_operand(d, NORMS, lambda x: x.unique().numel() == 1)
     return in_second(d) and equal and torch.allclose(d.reel.data, d.torch, rtol=1e-3, atol=2e7 * torch.finfo(d.torch.dtype).eps)
 

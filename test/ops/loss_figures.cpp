@@ -334,6 +334,12 @@ TEST_CASE("losses at the edges of their targets", "[ops]") {
   CHECK(wild.grad()[1].to_vector<double>() == std::vector<double>{0, 0});
   // A weight of 0 for every target that occurs leaves nothing to divide by.
   CHECK(std::isnan(cross_entropy(x, tensor({1, 1}), {.weight = tensor({1., 0.})}).item<double>()));
+  // A class that cannot be has an infinite loss, also where labels are smoothed.
+  const Tensor impossible = tensor({2., -HUGE_VAL, -1.});
+  for (const double smoothing : {0., 0.1})
+    for (const int64_t target : {1, 0})
+      CHECK((cross_entropy(impossible, tensor(target), {.label_smoothing = smoothing}).item<double>() == HUGE_VAL) ==
+            (target == 1 || smoothing > 0));
   // Large logits of either sign neither overflow nor lose the loss.
   const Tensor large = tensor({1000., -1000.});
   CHECK(binary_cross_entropy_with_logits(large, tensor({0., 1.}),

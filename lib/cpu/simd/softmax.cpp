@@ -136,13 +136,14 @@ void cross_entropy_rows(double smoothing, const View& logits, const View& target
     const T picked = from[id];
     const T sum = exp_row(from, static_cast<T*>(nullptr), n, shift);
     if (norm) norm[0] = shift, norm[1] = T(1) / sum;
-    loss.as<T>()[row] = log_of(sum) - (picked - shift);
+    T expected = picked - shift;
     if (smoothing != 0) {  // label smoothing: part of the picked logit is replaced by the mean of all
       Batch<T> total(T(0));
       for (int64_t i = 0; i < n; i += kWidth<T>)
         total += Row<T>::load_at(from + i, n - i, Batch<T>(shift)) - Batch<T>(shift);
-      loss.as<T>()[row] += T(smoothing) * (picked - shift - hadd(total) / T(n));
+      expected = T(1 - smoothing) * expected + T(smoothing) * (hadd(total) / T(n));
     }
+    loss.as<T>()[row] = log_of(sum) - expected;
   });
   if (divisor)
     for (int64_t row = 0; row < loss.numel; ++row) loss.as<T>()[row] /= *divisor->as<const T>();
