@@ -141,6 +141,8 @@ def edge_of(change):
     """What an op reads instead of an operand: one without zeros, infinities and NaNs, or, where equals matter, without these."""
 
     def edge(op, x):
+        if op.base == "polygamma":  # PyTorch counts up to 9 from where a number is
+            x = x.clamp(min=-1e5)
         ties = op.base in SELECTING
         return Edge.apply(x, change, ties) if ties or not op.exact else x
 
