@@ -142,9 +142,15 @@ class FunctionContext {
 /// while recording, nor used after such a change of the input: return a clone() if that is needed.
 template <class Derived>
 struct Function {
-  /// Runs forward and, where an input requires grad, records the op.
-  static std::vector<Tensor> apply(std::vector<Tensor> inputs) {
-    return detail::apply_function(Derived::name, std::move(inputs), {Derived::forward, Derived::backward});
+  /// Runs forward and, where an input requires grad, records the op. Arguments behind the inputs, such as numbers, are
+  /// passed on: Scale::apply({x}, 0.5) calls forward(ctx, {x}, 0.5). What backward needs of them forward keeps in
+  /// ctx.state().
+  template <class... Args>
+  static std::vector<Tensor> apply(std::vector<Tensor> inputs, const Args&... args) {
+    const auto forward = [&](FunctionContext& ctx, const std::vector<Tensor>& given) {
+      return Derived::forward(ctx, given, args...);
+    };
+    return detail::apply_function(Derived::name, std::move(inputs), {forward, Derived::backward});
   }
 };
 

@@ -20,8 +20,8 @@ struct Check {
   /// Paths of parameters that require grad and that no result depends on. Training leaves them as they are.
   std::vector<std::string> unused;
   bool good() const { return unregistered.empty() && unused.empty(); }  ///< Whether nothing was found.
-  std::string to_string()
-      const;  ///< A line for each, or "all parameters are used, and all that is used is registered".
+  /// A line for each, or "all parameters are used, and all that is used is registered".
+  std::string to_string() const;
 };
 /// Writes to_string().
 std::ostream& operator<<(std::ostream& out, const Check& check);

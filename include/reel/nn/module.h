@@ -208,8 +208,8 @@ void enter_parent(Module& part, Module* parent);
 ///   nn::replace(net.fc, nn::Linear(16, 3));
 ///
 /// Pointers and references to the old module are to the new one, whose parameters and mode are its own; hooks of the
-/// old one are gone. `with` must not be a part of a module, and neither of a type derived from M, or the call throws
-/// and changes nothing. An optimizer that was made before trains the old parameters: make it afterwards.
+/// old one are gone. `with` must not be a part of a module, and both must be of type M itself, or the call throws and
+/// changes nothing. An optimizer that was made before trains the old parameters: make it afterwards.
 template <std::derived_from<Module> M>
 M& replace(M& part, std::type_identity_t<M>&& with) {
   Module* const parent = internal::leave_parent(part, with, typeid(M));
