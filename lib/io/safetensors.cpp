@@ -443,6 +443,8 @@ nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, const
   try {  // the names are already those of the module
     return module.load_state_dict(
         tensors, {.strict = options.strict, .ignore_mismatched_sizes = options.ignore_mismatched_sizes});
+  } catch (const OutOfMemoryError&) {
+    throw;
   } catch (const Error& error) {
     reel::detail::fail(path, ": ", error.what());
   }

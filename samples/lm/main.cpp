@@ -1,5 +1,6 @@
 // A language model of letters or words: an LSTM or a transformer that learns to continue a text, and writes its own.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -100,12 +101,19 @@ io::Metadata metadata_of(Options o, const data::Vocabulary& tokens) {
   return metadata;
 }
 
+int64_t number_in(const Options& o, const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  REEL_CHECK(error == std::errc() && end == text.data() + text.size(), o.load, ": \"", text, "\" is not a size");
+  return number;
+}
+
 data::Vocabulary read_metadata(Options& o, io::Metadata metadata) {
   REEL_CHECK(metadata.contains("vocabulary") && metadata.contains("context"), o.load,
              ": this is no model of this program");
-  visit_sizes(o, [&]<class T>(const char* name, T& number) { number = static_cast<T>(std::stoll(metadata[name])); });
+  visit_sizes(o, [&]<class T>(const char* name, T& number) { number = static_cast<T>(number_in(o, metadata[name])); });
   o.cutoffs.clear();
-  for (const std::string& cutoff : data::split_words(metadata["cutoffs"])) o.cutoffs.push_back(std::stoll(cutoff));
+  for (const std::string& cutoff : data::split_words(metadata["cutoffs"])) o.cutoffs.push_back(number_in(o, cutoff));
   return data::Vocabulary::from_string(metadata["vocabulary"]);
 }
 
