@@ -113,10 +113,12 @@ TapLists antialiased(const Axis& axis, Interpolation mode) {
     };
     double total = 0;
     for (int64_t i = begin; i < end; ++i) total += weight(i);
+    // What is left of the list shares the last element: with a weight of 0 another one's infinity would count as NaN.
+    const int64_t sharing = taps.count - (end - 1 - begin);
     for (int64_t k = 0; k < taps.count; ++k) {
-      const int64_t i = begin + k;
-      taps.ids.push_back(std::min(i, axis.in - 1));
-      taps.weights.push_back(i < end ? weight(i) / total : 0);
+      const int64_t i = std::min(begin + k, end - 1);
+      taps.ids.push_back(i);
+      taps.weights.push_back(weight(i) / total / static_cast<double>(i < end - 1 ? 1 : sharing));
     }
   }
   return taps;

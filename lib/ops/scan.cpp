@@ -97,8 +97,9 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim) {
         const Tensor real = (ys != -std::numeric_limits<double>::infinity()).expand((xs - ys).shape());
         return logical_and(triu(ones_like(real)), real);
       });
-      const Tensor share = where(counts, exp(where(counts, xs - ys, 0)), 0);
-      back.set(0, back_from_last(sum(share * last(g, d).unsqueeze(-2), -1), d, in.shape()));
+      // An infinite gradient of what does not count is none.
+      const Tensor share = where(counts, exp(where(counts, xs - ys, 0)) * last(g, d).unsqueeze(-2), 0);
+      back.set(0, back_from_last(sum(share, -1), d, in.shape()));
     });
   return y;
 }

@@ -133,7 +133,7 @@ def extreme(x):
 
 def infinite_somewhere(d):
     """Whether some value of the program is infinite or NaN."""
-    return any(not x.isfinite().all() for x in run_torch(d.program[: d.at])[0].values() if x is not None)
+    return any(not x.data.isfinite().all() for x in run_torch(d.program[: d.at])[0].values() if x is not None)
 
 
 def in_gradient(d):
@@ -267,7 +267,7 @@ def _(d):
     if in_second(d) and any((x * s.args[1] == s.args[2]).any() for s in d.program if s.op.base == "softplus" and s.results for x in [values_of(d, s.args[0])]):
         return at_corner(d, ())
     ops = {"elu", "elu_", "selu", "celu", "prelu"}
-    return in_second(d) and some_operand(d, ops, lambda x: (x == 0).any()) and at_corner(d, ops)
+    return in_second(d) and some_operand(d, ops, lambda x: (x == 0).any()) and (at_corner(d, ops) or generic(d, ops) and only_where(d, d.torch == 0))
 
 
 @documented("Where a gradient is 0 times infinity or a difference of infinities, one may have its limit, or a value in the range of slopes beside "
@@ -287,6 +287,15 @@ def _(d):
     of_nan = some_operand(d, {"pdist", "cdist"}, lambda x: x.is_floating_point() and x.isnan().any())
     first = any(s.op.base in ("pdist", "cdist") and s.args[-1] == 1 for s in d.program)
     return in_gradient(d) and of_nan and first and only_where(d, torch_nan(d))
+
+
+@documented("A bound of `clamp` that is NaN, as the result is, gets its gradient; PyTorch's gets none.")
+def _(d):
+    if not in_gradient(d) or d.op != "grad" or not {"clamp", "clamp_"} & d.ops:
+        return False
+    statement = d.program[d.at]
+    leaf = values_of(d, statement.args[1][statement.results.index(d.number)])
+    return only_where(d, leaf.isnan() & (d.torch == 0))
 
 
 @documented("Where `amin`, `amax` or `aminmax` is NaN the elements that are NaN share its gradient; in PyTorch all have NaN.")
@@ -827,8 +836,16 @@ def _(d):
     return d.kind == "value" and any(singular(x) for x, *_ in operands(d, ops)) and generic(d, ops)
 
 
+@documented("The gradient of `pdist` at infinite elements is NaN; PyTorch's is 0 of a single vector.")
+def _(d):
+    infinite = some_operand(d, {"pdist"}, lambda x: x.is_floating_point() and x.isinf().any() and x.shape[0] == 1)
+    return in_gradient(d) and infinite and only_where(d, d.reel.data.isnan() & (d.torch == 0))
+
+
 @documented("`soft_margin_loss` does not overflow; `hardswish` of -inf is 0; what counts for nothing in `baddbmm` (alpha = 0, beta = 0) may hold NaN.")
 def _(d):
+    if in_gradient(d) and some_operand(d, {"soft_margin_loss"}, lambda x: (x.abs() > 80).any()):
+        return only_where(d, torch_nan(d))
     return d.kind == "value" and (d.op == "soft_margin_loss" and only_where(d, d.torch.isinf() & d.reel.data.isfinite())
                                   or d.op == "hardswish" and only_where(d, d.args[0] == -torch.inf)
                                   or d.op == "baddbmm" and 0 in d.args[3:] and only_where(d, torch_nan(d)))  # fmt: skip

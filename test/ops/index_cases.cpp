@@ -208,6 +208,18 @@ TEST_CASE("cumprod and logcumsumexp have the right gradients at zeros and infini
                where(expected != expected, 0., expected)));
 }
 
+TEST_CASE("an infinite gradient of logcumsumexp leaves later elements alone", "[index]") {
+  const Tensor x = leaf(tensor({0., 0., -1.}, {.dtype = kFloat64})), y = log2(logcumsumexp(x, 0));
+  for (const bool create_graph : {false, true}) {
+    const std::vector<double> g =
+        grad({y}, {x}, {ones({3}, {.dtype = kFloat64})}, {.retain_graph = true, .create_graph = create_graph})[0]
+            .to_vector<double>();
+    CHECK(g[0] == kInf);  // of log2(0)
+    CHECK(std::isfinite(g[1]));
+    CHECK(std::isfinite(g[2]));
+  }
+}
+
 TEST_CASE("an infinity makes no NaN of the gradient of logcumsumexp before it", "[index]") {
   const Tensor x = leaf(tensor({0., 1., kInf, 1.}, {.dtype = kFloat64})), y = logcumsumexp(x, 0);
   const double share = 1 / (1 + std::exp(1));

@@ -321,3 +321,19 @@ TEST_CASE("sampling far outside and at NaN stays inside the memory", "[ops]") {
 }
 
 }  // namespace reel
+
+TEST_CASE("an antialiased resizing keeps infinity where it has weight", "[ops]") {
+  const auto row = [](double at_2) {
+    const Tensor x = tensor({1., 2., at_2, 4., 5., 6.}).view({1, 1, 1, 6});
+    return interpolate(x, {.size = {1, 4}, .mode = kBicubic, .antialias = true}).flatten();
+  };
+  const Tensor finite = row(3), large = row(1e6), infinite = row(INFINITY);
+  for (int64_t i = 0; i < 4; ++i) {
+    const double change = (large[i] - finite[i]).item<double>();
+    INFO("element " << i);
+    if (std::abs(change) < 1)
+      CHECK(infinite[i].item<double>() == Approx(finite[i].item<double>()));
+    else
+      CHECK(infinite[i].item<double>() == std::copysign(INFINITY, change));
+  }
+}
