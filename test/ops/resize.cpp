@@ -320,8 +320,6 @@ TEST_CASE("sampling far outside and at NaN stays inside the memory", "[ops]") {
   CHECK(grid_sample(x, grid, {.padding = GridPadding::kBorder})[0][0][0][0].item<double>() == 1);
 }
 
-}  // namespace reel
-
 TEST_CASE("an antialiased resizing keeps infinity where it has weight", "[ops]") {
   const auto row = [](double at_2) {
     const Tensor x = tensor({1., 2., at_2, 4., 5., 6.}).view({1, 1, 1, 6});
@@ -337,3 +335,5 @@ TEST_CASE("an antialiased resizing keeps infinity where it has weight", "[ops]")
       CHECK(infinite[i].item<double>() == std::copysign(INFINITY, change));
   }
 }
+
+}  // namespace reel
