@@ -10,6 +10,7 @@
 #include "reel/data.h"
 #include "reel/io.h"
 #include "reel/nn.h"
+#include "reel/onnx.h"
 #ifdef REEL_FUZZ_IMAGE
 #include "reel/image.h"
 #endif
@@ -84,6 +85,13 @@ void read_cifar(const Path& file) {
   must(all.images.size(0) == all.labels.size(0), "an image without its label");
 }
 
+// It is not run: a model may ask for any amount of memory.
+void load_onnx(const Path& file) {
+  const onnx::Model model = onnx::load(file);
+  must(!model.output_names().empty(), "a model that gives nothing");
+  must(!model.to_string().empty(), "a model that is not printed");
+}
+
 #ifdef REEL_FUZZ_IMAGE
 void read_image(const Path& file) {
   const Tensor image = image::read_image(file, {.max_pixels = 1 << 22});
@@ -107,6 +115,7 @@ constexpr FuzzTarget kTargets[] = {
 #endif
     {"npy", [](const Path& file) { io::load_npy(file); }},
     {"npz", [](const Path& file) { io::load_npz(file); }},
+    {"onnx", load_onnx},
     {"safetensors", [](const Path& file) { io::load(file); }},
     {"torch_file", [](const Path& file) { io::load(file, {.verify = false}); }},
     {"tokenizer_config", [](const Path& file) { data::WordPieceOptions().with_settings_of(file); }},
