@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/io/svg.h"
+
 namespace {
 
 using Json = nlohmann::json;
@@ -402,7 +404,7 @@ void print_padding(const Results& results) {
 
 // ---- the picture ----------------------------------------------------------------------------------------------------
 
-/// A file of SVG on white.
+/// A file of SVG with a heading.
 class Drawing {
  public:
   explicit Drawing(const std::string& path) : file_(path) {
@@ -411,38 +413,20 @@ class Drawing {
 
  protected:
   void begin(double width, double height, const std::string& title, const std::string& subtitle) {
-    write(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" )"
-          R"(font-family="system-ui, 'Segoe UI', Helvetica, Arial, sans-serif" font-size="12">)",
-          width, height);
-    write(R"(<rect width="100%" height="100%" rx="6" fill="#ffffff"/>)"
-          "\n");
-    text(24, 34, "start", "#0f172a", title, "font-size=\"17\" font-weight=\"600\"");
-    text(24, 54, "start", "#64748b", subtitle);
+    svg_.emplace(width, height);
+    svg_->text(24, 34, "start", "#0f172a", title, "font-size=\"17\" font-weight=\"600\"");
+    svg_->text(24, 54, "start", "#64748b", subtitle);
   }
   /// With where and when below, and no more.
   void end(double y, const Results& results) {
     const std::string about = fmt::format("{} · {} · {}", results.machine, results.date, results.commit);
-    if (!results.machine.empty()) text(24, y, "start", "#94a3b8", about, "font-size=\"11\"");
-    write("</svg>");
+    if (!results.machine.empty()) svg_->text(24, y, "start", "#94a3b8", about, "font-size=\"11\"");
+    file_ << std::move(*svg_).finished();
     file_.close();
     if (!file_) throw std::runtime_error("the picture could not be written");
   }
-  void line(double x1, double y1, double x2, double y2, const char* colour, double width) {
-    write(R"(<line x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" stroke="{}" stroke-width="{}"/>)", x1, x2, y1, y2,
-          colour, width);
-  }
-  void text(double x, double y, const char* anchor, const std::string& colour, const std::string& words,
-            const std::string& more = {}) {
-    std::string safe;
-    for (char c : words) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-    write(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" fill="{}"{}>{}</text>)", x, y, anchor, colour,
-          more.empty() ? "" : " " + more, safe);
-  }
-  template <class... Args>
-  void write(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::print(file_, format, std::forward<Args>(args)...);
-    file_ << '\n';
-  }
+
+  std::optional<reel::io::Svg> svg_;
 
  private:
   std::ofstream file_;
@@ -474,15 +458,15 @@ class Picture : Drawing {
           "how many times as fast, on a logarithmic scale; thin lines span the rounds");
     for (double tick : ticks()) {
       const bool level = tick == 1;
-      line(x(tick), kTop - 8, x(tick), bottom, level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
-      text(x(tick), kTop - 14, "middle", level ? "#475569" : "#94a3b8", fmt::format("{:g}×", tick));
+      svg_->line(x(tick), kTop - 8, x(tick), bottom, level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
+      svg_->text(x(tick), kTop - 14, "middle", level ? "#475569" : "#94a3b8", fmt::format("{:g}×", tick));
     }
-    text(kWidth - 24, kTop - 14, "end", "#94a3b8", "reel : the other");
+    svg_->text(kWidth - 24, kTop - 14, "end", "#94a3b8", "reel : the other");
     y = kTop;
     for (size_t i = 0; i < bars_.size(); ++i) {
       if (starts_group(i)) {
         y += kHeading;
-        text(24, y - 8, "start", "#0f172a", group_title(group(i)), "font-weight=\"600\"");
+        svg_->text(24, y - 8, "start", "#0f172a", group_title(group(i)), "font-weight=\"600\"");
       }
       draw(bars_[i], y);
       y += kRow;
@@ -535,19 +519,19 @@ class Picture : Drawing {
     const double from = x(1), to = x(bar.speedup.middle), middle = y + kRow / 2.0;
     const bool level = bar.speedup.low <= 1 && bar.speedup.high >= 1, wins = bar.speedup.middle > 1;
     const char* colour = level ? "#94a3b8" : wins ? "#0d9488" : "#d97706";
-    text(kLeft - 10, middle + 4, "end", "#334155", w.label());
-    write(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="13" rx="2" fill="{}"/>)", std::min(from, to),
-          middle - 6.5, std::max(std::abs(to - from), 1.0), colour);
-    line(x(bar.speedup.low), middle, x(bar.speedup.high), middle,
-         level  ? "#334155"
-         : wins ? "#134e4a"
-                : "#7c2d12",
-         1.5);
-    text(std::max(x(bar.speedup.high), from) + 7, middle + 4, "start", "#0f172a", times(bar.speedup.middle) + "×",
-         "font-weight=\"600\"");
+    svg_->text(kLeft - 10, middle + 4, "end", "#334155", w.label());
+    svg_->write(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="13" rx="2" fill="{}"/>)", std::min(from, to),
+                middle - 6.5, std::max(std::abs(to - from), 1.0), colour);
+    svg_->line(x(bar.speedup.low), middle, x(bar.speedup.high), middle,
+               level  ? "#334155"
+               : wins ? "#134e4a"
+                      : "#7c2d12",
+               1.5);
+    svg_->text(std::max(x(bar.speedup.high), from) + 7, middle + 4, "start", "#0f172a", times(bar.speedup.middle) + "×",
+               "font-weight=\"600\"");
     const std::string figures =
         fmt::format("{} : {} {}", number(w.rounds("reel")->value()), number(w.rounds(bar.library)->value()), w.unit);
-    text(kWidth - 24, middle + 4, "end", "#64748b", figures);
+    svg_->text(kWidth - 24, middle + 4, "end", "#64748b", figures);
   }
 
   const Results& results_;
@@ -575,12 +559,12 @@ class Curves : Drawing {
           "a Tree-LSTM under batching::map: how many times as fast as tree by tree, over the trees at once");
     for (double tick = kLow; tick <= high_; tick *= 2) {
       const bool level = tick == 1;
-      line(kLeft, y(tick), kRight, y(tick), level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
-      text(kLeft - 10, y(tick) + 4, "end", level ? "#475569" : "#94a3b8", fmt::format("{:g}×", tick));
+      svg_->line(kLeft, y(tick), kRight, y(tick), level ? "#475569" : "#e2e8f0", level ? 1.2 : 1);
+      svg_->text(kLeft - 10, y(tick) + 4, "end", level ? "#475569" : "#94a3b8", fmt::format("{:g}×", tick));
     }
     for (double size = 1; size <= last_; size *= 2)
-      text(x(size), kBottom + 20, "middle", "#94a3b8", fmt::format("{:g}", size));
-    text(kRight + 14, kBottom + 20, "start", "#94a3b8", "trees at once");
+      svg_->text(x(size), kBottom + 20, "middle", "#94a3b8", fmt::format("{:g}", size));
+    svg_->text(kRight + 14, kBottom + 20, "start", "#94a3b8", "trees at once");
     for (const Sweep& sweep : sweeps_) draw(sweep);
     end(kBottom + 48, results_);
   }
@@ -599,14 +583,14 @@ class Curves : Drawing {
       const Speedup speedup = sweep.speedup(*workload);
       end = y(speedup.middle);
       points += fmt::format("{:.1f},{:.1f} ", x(size), end);
-      line(x(size), y(speedup.low), x(size), y(speedup.high), sweep.colour.c_str(), 1);
-      write(R"(<circle cx="{:.1f}" cy="{:.1f}" r="3.5" fill="{}"/>)", x(size), end, sweep.colour);
+      svg_->line(x(size), y(speedup.low), x(size), y(speedup.high), sweep.colour.c_str(), 1);
+      svg_->write(R"(<circle cx="{:.1f}" cy="{:.1f}" r="3.5" fill="{}"/>)", x(size), end, sweep.colour);
     }
-    write(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"{}/>)", points, sweep.colour,
-          sweep.dashed ? " stroke-dasharray=\"5 4\"" : "");
+    svg_->write(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="2"{}/>)", points, sweep.colour,
+                sweep.dashed ? " stroke-dasharray=\"5 4\"" : "");
     label_ = std::max(label_ + 17, end + 4);  // below the one before it
-    text(kRight + 14, label_, "start", sweep.colour, fmt::format("{}: {}×", sweep.title, times(sweep.last())),
-         "font-weight=\"600\"");
+    svg_->text(kRight + 14, label_, "start", sweep.colour, fmt::format("{}: {}×", sweep.title, times(sweep.last())),
+               "font-weight=\"600\"");
   }
 
   const Results& results_;

@@ -133,7 +133,7 @@ void train(models::ResNet& model, const Train& images, const Dev& dev, Device de
     double speed = 0;
     {
       int64_t done = loader.position() * o.batch;
-      Progress progress("epoch " + std::to_string(epoch), loader.size() * o.batch, "images", done);
+      ProgressBar progress = progress_bar("epoch " + std::to_string(epoch), loader.size() * o.batch, "images", done);
       for (auto [x, y] : loader) {
         const Tensor loss = nn::cross_entropy(model(x), y, {.label_smoothing = o.smoothing});
         sgd.zero_grad();
@@ -143,10 +143,10 @@ void train(models::ResNet& model, const Train& images, const Dev& dev, Device de
         average.update();
         totals.add(loss.detach() * y.numel(), y.numel());
         done += y.numel();
-        progress.update(done, [&] { return totals.mean(); });
+        progress.update(done, "loss", [&] { return totals.mean(); });
         checkpoints.step();
       }
-      speed = progress.rate(done);
+      speed = progress.rate();
     }
     totals.collect();
     double right = 0;

@@ -186,7 +186,8 @@ StateDict train(LanguageModel& model, const Tensor& text, const Tensor& dev, con
   while (at.updates < last) {
     const int64_t stop = std::min(at.updates - at.updates % o.every + o.every, last);
     const int64_t tokens = o.batch * o.steps;
-    Progress progress("update " + std::to_string(at.updates), stop * tokens, "tokens", at.updates * tokens);
+    ProgressBar progress =
+        progress_bar("update " + std::to_string(at.updates), stop * tokens, "tokens", at.updates * tokens);
     model.train();
     do {
       const int64_t piece = at.updates % pieces.size();
@@ -201,10 +202,10 @@ StateDict train(LanguageModel& model, const Tensor& text, const Tensor& dev, con
       schedule.step();
       ++at.updates;
       totals.add(loss.detach() * static_cast<double>(y.numel()), y.numel());
-      progress.update(at.updates * tokens, [&] { return totals.mean(); });
+      progress.update(at.updates * tokens, "loss", [&] { return totals.mean(); });
       if (at.updates < stop) checkpoints.step();
     } while (at.updates < stop);
-    const double speed = progress.rate(stop * tokens), score = evaluate(model, dev, o);
+    const double speed = progress.rate(), score = evaluate(model, dev, o);
     const bool better = best.keep(-score, model.state_dict());
     std::printf("update %6lld  train: %s  dev: %s  %.0f tokens/s%s\n", static_cast<long long>(at.updates),
                 to_string(totals.mean(), o).c_str(), to_string(score, o).c_str(), speed, better ? "  best" : "");

@@ -82,7 +82,7 @@ void train(Classifier& model, const Images& images, const Images& dev, Device de
     double speed = 0;
     {
       int64_t done = loader.position() * o.batch;
-      Progress progress("epoch " + std::to_string(epoch), loader.size() * o.batch, "images", done);
+      ProgressBar progress = progress_bar("epoch " + std::to_string(epoch), loader.size() * o.batch, "images", done);
       for (auto [x, y] : loader) {
         if (o.flip) {
           const Tensor mirrored = rand({x.size(0), 1, 1, 1}, {.device = device}) < 0.5;
@@ -95,10 +95,10 @@ void train(Classifier& model, const Images& images, const Images& dev, Device de
         schedule.step();
         totals.add(loss.detach() * y.numel(), y.numel());
         done += y.numel();
-        progress.update(done, [&] { return totals.mean(); });
+        progress.update(done, "loss", [&] { return totals.mean(); });
         checkpoints.step();
       }
-      speed = progress.rate(done);
+      speed = progress.rate();
     }
     totals.collect();
     const double right = accuracy(model, dev, device);

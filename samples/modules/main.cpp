@@ -101,8 +101,8 @@ double train(Model& model, optim::Optimizer& adam, const Part& part, data::Batch
              EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
   int64_t done = batches.position() * batches.batch_size();
-  Progress progress("epoch " + std::to_string(batches.epoch() + 1), batches.size() * batches.batch_size(), "questions",
-                    done);
+  ProgressBar progress = progress_bar("epoch " + std::to_string(batches.epoch() + 1),
+                                      batches.size() * batches.batch_size(), "questions", done);
   for (const std::vector<int64_t>& batch : batches) {
     const auto loss_of = [&](int64_t i) {
       const Question& question = part.questions[static_cast<size_t>(i)];
@@ -115,10 +115,10 @@ double train(Model& model, optim::Optimizer& adam, const Part& part, data::Batch
     adam.step();
     totals.add(loss, static_cast<int64_t>(batch.size()));
     done += static_cast<int64_t>(batch.size());
-    progress.update(done, [&] { return totals.mean(); });
+    progress.update(done, "loss", [&] { return totals.mean(); });
     checkpoints.step();
   }
-  return progress.rate(done);
+  return progress.rate();
 }
 
 /// The most frequent answer to each kind of question.

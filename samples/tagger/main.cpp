@@ -135,8 +135,8 @@ double train(Tagger& model, optim::Optimizer& adam, const std::vector<Encoded>& 
              double word_dropout, data::Batches& batches, bool batched, EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
   int64_t done = batches.position() * batches.batch_size();
-  Progress progress("epoch " + std::to_string(batches.epoch() + 1), batches.size() * batches.batch_size(), "sentences",
-                    done);
+  ProgressBar progress = progress_bar("epoch " + std::to_string(batches.epoch() + 1),
+                                      batches.size() * batches.batch_size(), "sentences", done);
   for (const std::vector<int64_t>& batch : batches) {
     int64_t words = 0;
     const auto loss_of = [&](int64_t i) {
@@ -155,10 +155,10 @@ double train(Tagger& model, optim::Optimizer& adam, const std::vector<Encoded>& 
     adam.step();
     totals.add(loss, words);
     done += static_cast<int64_t>(batch.size());
-    progress.update(done, [&] { return totals.mean(); });
+    progress.update(done, "loss", [&] { return totals.mean(); });
     checkpoints.step();
   }
-  return progress.rate(done);
+  return progress.rate();
 }
 
 /// The most frequent tag of each word in training, over all words for unknown ones.

@@ -135,8 +135,8 @@ double train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vect
              bool batched, EpochTotals& totals, Checkpoints& checkpoints) {
   model.train();
   int64_t done = batches.position() * batches.batch_size();
-  Progress progress("epoch " + std::to_string(batches.epoch() + 1), batches.size() * batches.batch_size(), "trees",
-                    done);
+  ProgressBar progress = progress_bar("epoch " + std::to_string(batches.epoch() + 1),
+                                      batches.size() * batches.batch_size(), "trees", done);
   for (const std::vector<int64_t>& batch : batches) {
     int64_t nodes = 0;
     const auto loss_of = [&](int64_t i) {
@@ -152,10 +152,10 @@ double train(TreeClassifier& model, optim::Optimizer& optimizer, const std::vect
     optimizer.step();
     totals.add(loss, nodes);
     done += static_cast<int64_t>(batch.size());
-    progress.update(done, [&] { return totals.mean(); });
+    progress.update(done, "loss", [&] { return totals.mean(); });
     checkpoints.step();
   }
-  return progress.rate(done);
+  return progress.rate();
 }
 
 void print_baseline(const Dataset& data) {

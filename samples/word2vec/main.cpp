@@ -144,7 +144,7 @@ void train(WordModel& model, const Corpus& corpus, const Options& o) {
   Log log(o, at.round / per_epoch);
   while (at.round < o.epochs * per_epoch) {
     const int64_t epoch = at.round / per_epoch, before = at.words - epoch * corpus.size();
-    Progress progress("epoch " + std::to_string(epoch + 1), corpus.size(), "words", before);
+    ProgressBar progress = progress_bar("epoch " + std::to_string(epoch + 1), corpus.size(), "words", before);
     double loss = 0;  // of this epoch's parts, the mean
     int64_t seen = 0;
     do {
@@ -157,13 +157,12 @@ void train(WordModel& model, const Corpus& corpus, const Options& o) {
       for (const double part_loss : losses) loss += (part_loss - loss) / static_cast<double>(++seen);
       at.words = epoch * corpus.size() + corpus.begins[parts[first + n - 1].last];
       ++at.round;
-      progress.update(at.words - epoch * corpus.size(), [&] { return loss; });
+      progress.update(at.words - epoch * corpus.size(), "loss", [&] { return loss; });
       checkpoints.step();
     } while (at.round % per_epoch);
-    std::printf("epoch %2lld  loss %.4f  %.0f words/s\n", static_cast<long long>(epoch + 1), loss,
-                progress.rate(corpus.size()));
+    std::printf("epoch %2lld  loss %.4f  %.0f words/s\n", static_cast<long long>(epoch + 1), loss, progress.rate());
     std::fflush(stdout);
-    log.add({{"train/loss", loss}, {"train/words per second", progress.rate(corpus.size())}}, epoch + 1);
+    log.add({{"train/loss", loss}, {"train/words per second", progress.rate()}}, epoch + 1);
     checkpoints.save();
   }
 }

@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reel/error.h"
+
+#pragma GCC visibility push(default)
+namespace reel {
+
+/// One line of a plot: a name for the legend and its points, converted to double. NaN and infinity are gaps.
+struct PlotSeries {
+  /// Values at 0, 1, 2, …, from any range of numbers.
+  template <class Y>
+  PlotSeries(std::string name, const Y& y) : name(std::move(name)), y(std::begin(y), std::end(y)) {
+    for (size_t i = 0; i < this->y.size(); ++i) x.push_back(static_cast<double>(i));
+  }
+  /// Points (x, y). The line connects them in this order.
+  template <class X, class Y>
+  PlotSeries(std::string name, const X& x, const Y& y)
+      : name(std::move(name)), x(std::begin(x), std::end(x)), y(std::begin(y), std::end(y)) {}
+
+  std::string name;          ///< In the legend. Series without a name are not listed there.
+  std::vector<double> x, y;  ///< The points; as many of one as of the other.
+};
+
+/// Of plot().
+struct PlotOptions {
+  std::string title = {};                  ///< Above the picture.
+  std::string x_label = {}, y_label = {};  ///< At the axes.
+  bool log_x = false, log_y = false;       ///< Logarithmic axes, on which values that are not above 0 are gaps.
+  bool markers = false;                    ///< A dot at each point, too.
+  int width = 720, height = 420;           ///< Of the picture, in pixels; 160 to 10000.
+};
+
+/// Draws the series as lines with axes, ticks and a legend into a file of SVG, which browsers show:
+///
+///   plot({{"train", train_losses}, {"dev", dev_epochs, dev_losses}}, "loss.svg", {.x_label = "epoch", .log_y = true});
+///
+/// A line under the picture says how many points are gaps. Of points that are too many to be told apart, the first, the
+/// last and the extremes of each pixel's column are kept. The file is replaced in one step. Errors: no series, a series
+/// without points or with other numbers of x and y, text that is not UTF-8, a size out of range, a file that cannot be
+/// written.
+void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& file, const PlotOptions& options = {});
+
+}  // namespace reel
+#pragma GCC visibility pop

@@ -1,0 +1,165 @@
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <cstdio>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "reel/error.h"
+
+#pragma GCC visibility push(default)
+namespace reel {
+
+/// Of ProgressBar and Progress.
+struct ProgressOptions {
+  std::string title = {};               ///< What stands in front: "epoch 3".
+  std::optional<int64_t> total = {};    ///< How many there are in all. Without it there is no bar and no time left.
+  std::string unit = "steps";           ///< What is counted, in the plural.
+  int64_t initial = 0;                  ///< How many were done before, by a run that this one continues.
+  std::optional<double> interval = {};  ///< Seconds between two lines: 0.1 on a terminal, 30 elsewhere.
+  bool leave = false;                   ///< The last state stays on the terminal, or becomes the log's last line.
+  int rank = 0;                         ///< Of the process, if several train one model: only rank 0 writes.
+  int processes = 1;                    ///< How many processes there are: the rate is that of all of them.
+  std::FILE* file = stderr;             ///< Where it is written.
+  std::optional<bool> terminal = {};    ///< Whether `file` is a terminal; asked of the system if not given.
+};
+
+/// Says how far a long loop is, how fast it runs and how long it still takes: on a terminal a bar that is drawn in
+/// place, elsewhere (in a log) a line now and then.
+///
+///   ProgressBar bar({.title = "training", .total = 10000, .unit = "trees"});
+///   for (int64_t i = 0; i < 10000; ++i) { …; bar.update(i + 1, "loss", [&] { return loss.item<double>(); }); }
+///
+/// A call that draws nothing takes the time of one look at the clock. For use by one thread. A negative total, initial
+/// or interval, fewer than one process and no file are Errors.
+class ProgressBar {
+ public:
+  explicit ProgressBar(ProgressOptions options);
+  /// Wipes the bar off the terminal, or leaves its last state there.
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  /// So many are done, of those before `initial` and since; draws if it is time to.
+  void update(int64_t done) {
+    done_ = done;
+    if (due()) draw();
+  }
+  /// The same with a value to show. `value` is a number, or a function that returns one: this is called only when the
+  /// bar is drawn, since on a GPU a value has to be waited for.
+  template <class F>
+  void update(int64_t done, std::string_view name, const F& value) {
+    done_ = done;
+    postfix(name, value);
+  }
+  /// Shows a value, as update() does, without a new count.
+  template <class F>
+  void postfix(std::string_view name, const F& value) {
+    if (!due()) return;
+    if constexpr (std::is_arithmetic_v<F>)
+      set_postfix(name, static_cast<double>(value));
+    else
+      set_postfix(name, static_cast<double>(value()));
+    draw();
+  }
+  /// Shows a text of your own: what `text`, a function, returns. It is called only when the bar is drawn.
+  template <std::invocable F>
+  void message(const F& text) {
+    if (!due()) return;
+    postfix_ = text();
+    draw();
+  }
+
+  int64_t done() const { return done_; }  ///< How many are done.
+  /// How many a second since the start, by all processes.
+  double rate() const;
+  /// Seconds that the rest takes at this rate; none without a total, or before anything is done.
+  std::optional<double> seconds_left() const;
+
+ private:
+  bool due();
+  void draw();
+  void set_postfix(std::string_view name, double value);
+  std::string line(int columns) const;
+
+  const ProgressOptions options_;
+  const bool terminal_;
+  const double interval_, start_;
+  double next_;  // the time to draw again
+  int64_t done_;
+  std::string postfix_;
+  bool drawn_ = false;
+};
+
+/// A range that says how far the loop over it is:
+///
+///   Progress batches(loader, {.title = "epoch 1", .unit = "batches"});
+///   for (auto [x, y] : batches) { …; batches.postfix("loss", [&] { return loss.item<double>(); }); }
+///
+/// or for (auto& tree : Progress(trees)) …. The total is the range's size(), if it has one; with `initial` the range is
+/// what is left, and the total has to be given. A named range is used where it is, and must outlive this; a temporary
+/// is moved in. A second loop counts from the start.
+template <class Range>
+class Progress : public ProgressBar {
+ public:
+  explicit Progress(Range&& range, ProgressOptions options = {})
+      : ProgressBar(with_total(range, std::move(options))), range_(std::forward<Range>(range)), first_(done()) {}
+
+  /// What begin() returns: the range's own iterator, which counts.
+  template <class I>
+  class Iterator {
+   public:
+    ///@{
+    /// Those of an input iterator, as far as a loop needs them.
+    decltype(auto) operator*() const { return *it_; }
+    Iterator& operator++() {
+      ++it_;
+      bar_->update(bar_->done() + 1);
+      return *this;
+    }
+    template <class End>
+    bool operator==(const End& end) const {
+      return it_ == end;
+    }
+    ///@}
+
+   private:
+    friend Progress;
+    Iterator(I it, ProgressBar& bar) : it_(std::move(it)), bar_(&bar) {}
+    I it_;
+    ProgressBar* bar_;
+  };
+
+  /// Begins a loop, and the count.
+  auto begin() {
+    update(first_);
+    using std::begin;
+    return Iterator<decltype(begin(range_))>(begin(range_), *this);
+  }
+  /// The range's own end.
+  auto end() {
+    using std::end;
+    return end(range_);
+  }
+
+ private:
+  static ProgressOptions with_total(const std::remove_reference_t<Range>& range, ProgressOptions options) {
+    if constexpr (requires { std::size(range); })
+      if (!options.total && options.initial == 0) options.total = static_cast<int64_t>(std::size(range));
+    return options;
+  }
+
+  Range range_;  // a reference to what has a name
+  int64_t first_;
+};
+template <class Range>
+Progress(Range&&) -> Progress<Range>;
+template <class Range>
+Progress(Range&&, ProgressOptions) -> Progress<Range>;
+
+}  // namespace reel
+#pragma GCC visibility pop
