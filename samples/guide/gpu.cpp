@@ -1,0 +1,50 @@
+#include <cmath>
+
+#include "samples/guide/guide.h"
+
+namespace guide_gpu {
+using namespace reel;
+
+void run() {
+  const data::TensorDataset examples(randn({64, 8}), randint(0, 3, {64}));
+
+  // [device]
+  Device device = cuda::is_available() ? kCUDA : kCPU;
+  nn::Sequential net(nn::Linear(8, 32), nn::ReLU(), nn::Linear(32, 3));
+  net.to(device);  // before an optimizer is made
+  optim::Adam adam(net.parameters(), {.lr = 1e-3});
+  data::DataLoader loader(examples, {.batch_size = 16, .workers = 1, .device = device});  // copies one batch ahead
+  Tensor total = zeros({}, {.device = device});
+  for (auto [x, y] : loader) {
+    Tensor loss = amp::autocast(kBFloat16, [&, x = x, y = y] {  // clang does not capture x and y by [&] in C++20
+      return cross_entropy(net(x), y);
+    });
+    adam.zero_grad();
+    loss.backward();
+    adam.step();
+    total += loss.detach();  // stays on the device: item() would wait for it
+  }
+  std::cout << "loss " << total.item<float>() / static_cast<float>(loader.size()) << '\n';
+  // [/device]
+  REEL_CHECK(std::isfinite(total.item<float>()), "loss");
+
+  if (!cuda::is_available()) return;
+  Tensor x = randn({16, 8}, {.device = kCUDA}), y = randint(0, 3, {16}, {.device = kCUDA}), loss;
+  // [graph]
+  cuda::Graph graph;
+  graph.capture([&] {  // one iteration, whose tensors keep their places
+    adam.zero_grad();
+    loss = cross_entropy(net(x), y);
+    loss.backward();
+    adam.step();
+  });
+  for (int i = 0; i < 100; ++i) {
+    x.copy_(randn({16, 8}));  // the next batch goes into the same tensor
+    graph.replay();
+  }
+  // [/graph]
+}
+
+}  // namespace guide_gpu
+
+void gpu() { guide_gpu::run(); }
