@@ -23,17 +23,21 @@ struct PlotSeries {
   PlotSeries(std::string name, const X& x, const Y& y)
       : name(std::move(name)), x(std::begin(x), std::end(x)), y(std::begin(y), std::end(y)) {}
 
-  std::string name;          ///< In the legend. Series without a name are not listed there.
-  std::vector<double> x, y;  ///< The points; as many of one as of the other.
+  std::string name;       ///< In the legend. Series without a name are not listed there.
+  std::vector<double> x;  ///< Of the points.
+  std::vector<double> y;  ///< As many as x.
 };
 
 /// Of plot().
 struct PlotOptions {
-  std::string title = {};                  ///< Above the picture.
-  std::string x_label = {}, y_label = {};  ///< At the axes.
-  bool log_x = false, log_y = false;       ///< Logarithmic axes, on which values that are not above 0 are gaps.
-  bool markers = false;                    ///< A dot at each point, too.
-  int width = 720, height = 420;           ///< Of the picture, in pixels; 160 to 10000.
+  std::string title = {};    ///< Above the picture.
+  std::string x_label = {};  ///< Below the x axis.
+  std::string y_label = {};  ///< Left of the y axis.
+  bool log_x = false;        ///< A logarithmic x axis: points whose x is not above 0 are gaps.
+  bool log_y = false;        ///< The same for y.
+  bool markers = false;      ///< A dot at each point, too.
+  int width = 720;           ///< Of the picture, in pixels; 160 to 10000.
+  int height = 420;          ///< As width.
 };
 
 /// Draws the series as lines with axes, ticks and a legend into a file of SVG, which browsers show:

@@ -38,6 +38,7 @@ struct ProgressOptions {
 /// or interval, fewer than one process and no file are Errors.
 class ProgressBar {
  public:
+  /// The time starts to count.
   explicit ProgressBar(ProgressOptions options);
   /// Wipes the bar off the terminal, or leaves its last state there.
   ~ProgressBar();
@@ -106,6 +107,7 @@ class ProgressBar {
 template <class Range>
 class Progress : public ProgressBar {
  public:
+  /// The range is not touched before begin().
   explicit Progress(Range&& range, ProgressOptions options = {})
       : ProgressBar(with_total(range, std::move(options))), range_(std::forward<Range>(range)), first_(done()) {}
 
@@ -156,10 +158,13 @@ class Progress : public ProgressBar {
   Range range_;  // a reference to what has a name
   int64_t first_;
 };
+///@{
+/// A named range is a reference.
 template <class Range>
 Progress(Range&&) -> Progress<Range>;
 template <class Range>
 Progress(Range&&, ProgressOptions) -> Progress<Range>;
+///@}
 
 }  // namespace reel
 #pragma GCC visibility pop
