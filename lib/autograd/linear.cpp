@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "lib/autograd/backward.h"
+#include "lib/core/op_trace.h"
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/reduce.h"
 
@@ -60,6 +61,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 }
 
 Tensor expand_to(const Tensor& x, const Shape& shape) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("expand", {x}, {}, [&] { return expand_to(x, shape); });
   const View wide = expand_view(view_of(x), shape);
   const Tensor y = alias(x, wide.data, wide.shape, wide.strides);
   // Backward::set sums the gradient to x's shape.

@@ -1,4 +1,5 @@
 #include "lib/autograd/backward.h"
+#include "lib/core/op_trace.h"
 
 // Copies of a tensor in another dtype, on another device or in row-major order.
 namespace reel {
@@ -11,6 +12,9 @@ void copy_between(Device source, const View& from, Device target, const View& to
 namespace {
 // The gradient goes back through the same conversion: Backward::set casts it to x's dtype.
 Tensor converted(const char* name, const Tensor& x, DType dtype, Device device) {
+  if (op_modes.traces) [[unlikely]]
+    return traced(dtype == view_of(x).dtype ? "clone" : "to", {x}, {},
+                  [&] { return converted(name, x, dtype, device); });
   const View& xv = view_of(x);
   Tensor y = make_tensor(xv.shape, dtype, device);
   const Device from = TensorImpl::of(x)->device();

@@ -11,8 +11,10 @@ namespace reel {
 struct OpModes {
   DType autocast = kFloat32;  ///< The half type of products; kFloat32 without autocast.
   bool meets = false;         ///< Whether calls may wait for those of other examples, in batching::map.
+  bool traces = false;        ///< Whether ops are written down: see op_trace.h.
+  bool unused = false;
 
-  bool plain() const { return std::bit_cast<uint16_t>(*this) == std::bit_cast<uint16_t>(OpModes()); }
+  bool plain() const { return std::bit_cast<uint32_t>(*this) == std::bit_cast<uint32_t>(OpModes()); }
 };
 extern constinit thread_local OpModes op_modes;
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "lib/core/allocator.h"
+#include "lib/core/op_trace.h"
 #include "lib/functors/pointwise.h"
 #include "lib/functors/update.h"
 #include "lib/kernels/copy.h"
@@ -134,7 +135,7 @@ Scope::~Scope() {
 }
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
-// While something is recorded, a table of functions that call the real ones takes the place of the CPU's.
+// While something is recorded or traced, a table of functions that call the real ones takes the place of the CPU's.
 
 namespace {
 
@@ -178,12 +179,40 @@ Touches touches_of_slot(std::string_view kernel) {
   return kernel == "multi_tensor_scale" || kernel == "multi_tensor_update" ? Touches::kTwice : Touches::kAll;
 }
 
+// ---- where the memory is that a kernel is given ----
+
+/// Of all arguments. What is no View is a number or, as a struct of addresses, opaque.
+class Memory {
+ public:
+  template <class... Args>
+  explicit Memory(const Args&... args) {
+    (add(args), ...);
+  }
+  void report(const char* kernel) const { kernel_outside_of_trace(kernel, std::span(at_.data(), count_), opaque_); }
+
+ private:
+  void add(const View& view) { at_[count_++] = view.data; }
+  void add(const View* view) {
+    if (view) at_[count_++] = view->data;
+  }
+  template <class T>
+  void add(const T&) {
+    if constexpr (std::is_class_v<T> && !std::is_same_v<T, Scalar>) opaque_ = true;
+  }
+
+  std::array<const void*, 8> at_{};
+  size_t count_ = 0;
+  bool opaque_ = false;
+};
+
 /// Puts a function that records in place of the kernel that `call` finds in the real table.
 template <class Get, size_t row, auto call, class R, class... Args>
 void stand_in(R (*&kernel)(Args...), const char* name, Touches touches) {
   name_of<Get, row> = name;
   touches_of<Get, row> = touches;
   kernel = [](Args... args) -> R {
+    if (op_modes.traces) [[unlikely]]
+      Memory(args...).report(name_of<Get, row>);
     int64_t bytes = 0, first = 0, last = 0;
     const auto add = [&](int64_t more) { bytes += more, last = more ? more : last, first = first ? first : more; };
     (add(touched(args)), ...);
@@ -239,30 +268,43 @@ KernelTable make_recording_table() {
   return table;
 }
 
+std::mutex stand_ins;
+int users_of_stand_ins = 0;
+
 }  // namespace
+
+void use_stand_ins() {
+  const std::lock_guard lock(stand_ins);
+  static const KernelTable* const table = [] {
+    real = &cpu_kernels();
+    return new KernelTable(make_recording_table());
+  }();
+  ++users_of_stand_ins;
+  profiling_table = table;
+}
+void release_stand_ins() {
+  const std::lock_guard lock(stand_ins);
+  if (!--users_of_stand_ins) profiling_table = nullptr;
+}
 
 void start() {
   Recorder& all = recorder();
   std::lock_guard lock(all.mutex);
   REEL_CHECK(!running(), "profile::start: something is recorded already");
-  static const KernelTable* const table = [] {
-    real = &cpu_kernels();
-    return new KernelTable(make_recording_table());
-  }();
+  use_stand_ins();
   all.buffers.clear();
   all.messages = {};
   ++all.run;
   all.start = now();
   internal::recording = true;
   ++internal::call_observers;
-  profiling_table = table;
 }
 
 Report stop() {
   Recorder& all = recorder();
   std::lock_guard lock(all.mutex);
   REEL_CHECK(running(), "profile::stop: nothing is recorded");
-  profiling_table = nullptr;
+  release_stand_ins();
   internal::recording = false;
   --internal::call_observers;
   const auto seconds = [&](int64_t time) { return static_cast<double>(time - all.start) * 1e-9; };

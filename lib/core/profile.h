@@ -41,6 +41,13 @@ void pause_events(OpenEvents& open);
 /// Begins them again; leaves `open` empty.
 void resume_events(OpenEvents& open);
 
+///@{
+/// From the first use to the last release, functions that tell of each kernel take the place of the CPU's: Span, and
+/// kernel_outside_of_trace of op_trace.h.
+void use_stand_ins();
+void release_stand_ins();
+///@}
+
 #pragma GCC visibility push(default)
 /// The time now on the clock of events, in nanoseconds.
 int64_t now();

@@ -6,6 +6,7 @@
 #include "lib/autograd/leaf.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/fibers.h"
+#include "lib/core/op_trace.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/device.h"
 #include "reel/detail/point.h"
@@ -177,6 +178,8 @@ uint32_t Tensor::version() const {
 void* Tensor::data(DType wanted) const {
   const View& view = view_of(*this, "data");
   REEL_CHECK(view.dtype == wanted, "data: asked for ", wanted, " elements of a tensor of ", view.dtype, "");
+  if (op_modes.traces) [[unlikely]]
+    host_reads("data", *this);
   return view.data;
 }
 
@@ -184,8 +187,10 @@ Scalar Tensor::item() const {
   const View& view = view_of(*this, "item");
   REEL_CHECK(view.numel == 1, "item: the tensor has ", view.numel, " elements, shape ", view.shape);
   if (device() != kCPU) return to(kCPU).item();
-  if (op_modes.meets) [[unlikely]]
-    batching::internal::current_meeting->note_item();
+  if (!op_modes.plain()) [[unlikely]] {
+    if (op_modes.meets) batching::internal::current_meeting->note_item();
+    if (op_modes.traces) host_reads("item", *this);
+  }
   switch (view.dtype) {
     case kBool: return *view.as<bool>();
     case kUInt8: return *view.as<uint8_t>();
@@ -237,6 +242,8 @@ void check_fits(const char* op, Scalar value, DType dtype) {
 
 namespace {
 Tensor filled(const Shape& shape, Scalar value, DType dtype, const TensorOptions& options) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("full", {}, {{"value", value.to<double>()}}, [&] { return filled(shape, value, dtype, options); });
   Tensor result = make_tensor(shape, dtype, options.device);
   kernels_on(options.device).fill(view_of(result), value);
   return result.requires_grad_(options.requires_grad), result;
@@ -302,6 +309,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
     REEL_CHECK(count <= INT64_MAX, "arange: from ", from, " to ", end.to<int64_t>(), " by ", by,
                " are more elements than 63 bits count");
     const int64_t n = std::max<int64_t>(0, static_cast<int64_t>(count));
+    if (op_modes.traces) [[unlikely]]
+      return traced("arange", {}, {{"start", from}, {"step", by}}, [&] { return arange(start, end, step, options); });
     return sequence(n, dtype, options, [=](int64_t i) { return from + i * by; });
   }
   const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);

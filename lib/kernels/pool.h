@@ -11,6 +11,7 @@ struct Pooling {
   int64_t planes;
   std::array<int64_t, 3> in, out, kernel, stride, padding, dilation;
   bool adaptive = false;
+  bool ceil_mode = false;  // whether `out` counts windows that end outside; kernels need not know
   // Of averages, whose dilation is 1: what to divide by.
   bool count_include_pad = true;
   int64_t divisor = 0;  // 0: by the number of elements

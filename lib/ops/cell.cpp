@@ -180,6 +180,13 @@ CellState lstm_cell(const Tensor& gates, const Tensor& c) {
       return point.join("lstm_cell (gates)", {gates, c}, {},
                         [](std::span<const Tensor> rows) { return lstm_cell(rows[0], rows[1]); });
     if (const CastToWidest widen(gates, c); widen) return lstm_cell(widen(gates), widen(c));
+    if (op_modes.traces) {
+      const std::vector<Tensor> next = traced("lstm_cell(gates)", {gates, c}, {}, [&] {
+        const CellState state = lstm_cell(gates, c);
+        return std::vector<Tensor>{state.h, state.c};
+      });
+      return {next[0], next[1]};
+    }
   }
   return fused_cell("lstm_cell", gates, {&c, 1}, {.input = 0, .forget = 1, .output = 3, .update = 2});
 }
@@ -195,6 +202,7 @@ CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children) 
     if (const CastToWidest widen(gates, children); widen)
       return tree_lstm_cell(widen(gates), std::span<const Tensor>(widen(children)));
   }
+  refuse_trace("tree_lstm_cell", "a tree has another graph for each input");
   const int64_t n = static_cast<int64_t>(children.size());
   return fused_cell("tree_lstm_cell", gates, children, {.input = 0, .forget = 1, .output = 1 + n, .update = 2 + n});
 }

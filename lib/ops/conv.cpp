@@ -130,6 +130,13 @@ void check_bias(const char* op, const Tensor& bias, int64_t channels) {
              channels, " output channels");
 }
 
+/// The windows of a traced convolution; `after` are the zeros at the end.
+std::vector<TraceAttribute> attributes_of(const Convolution& form, const std::array<int64_t, 3>& after) {
+  const auto of = [&](const auto& numbers) { return std::span(numbers).last(static_cast<size_t>(form.dims)); };
+  return {{"kernel", of(form.kernel)}, {"stride", of(form.stride)}, {"dilation", of(form.dilation)},
+          {"before", of(form.before)}, {"after", of(after)},        {"groups", form.groups}};
+}
+
 /// op(x) for a batch; x without a batch dimension gets one for the time.
 template <class Op>
 Tensor batched(const Tensor& x, int rank, const Op& op) {
@@ -164,6 +171,13 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
                  " does not fit into x of shape ", x.shape(), " with padding ", options.padding.amount);
       if (same) form.before[d] = (reach(form, d) - 1) / 2;
       form.y_size[d] = room / form.stride[d] + 1;
+    }
+    if (op_modes.traces) [[unlikely]] {
+      std::array<int64_t, 3> after = form.before;
+      for (int d = 3 - N; same && d < 3; ++d) after[d] = reach(form, d) - 1 - form.before[d];
+      return traced(op, {images, weight, bias}, attributes_of(form, after), [&] {
+        return convolve(op, kConvY, form, {images, weight, {}}, bias);
+      });
     }
     return convolve(op, kConvY, form, {images, weight, {}}, bias);
   });
@@ -200,6 +214,13 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
       REEL_CHECK(form.y_size[d] > 0 && form.x_size[d] > 0, op, ": x of shape ", x.shape(), " and a weight of shape ",
                  ws, " with padding ", options.padding, " leave no output");
     }
+    if (op_modes.traces) [[unlikely]] {
+      std::vector<TraceAttribute> attributes = attributes_of(form, form.before);
+      attributes.emplace_back("output_padding", std::span(extra).last(N));
+      return traced(op, {images, weight, bias}, std::move(attributes), [&] {
+        return convolve(op, kConvX, form, {Tensor(), weight, images}, bias);
+      });
+    }
     return convolve(op, kConvX, form, {Tensor(), weight, images}, bias);
   });
 }
@@ -208,6 +229,9 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
 
 /// unfold or, as its adjoint, fold.
 Tensor slide(bool to_columns, const Convolution& form, const Tensor& x) {
+  if (op_modes.traces) [[unlikely]]
+    return traced(to_columns ? "unfold" : "fold", {x}, attributes_of(form, form.before),
+                  [&] { return slide(to_columns, form, x); });
   const Tensor from = x.contiguous();
   const auto& k = form.kernel;
   const Shape columns{form.n, Shape{form.in, k[1], k[2]}.numel(), Shape{form.y_size[1], form.y_size[2]}.numel()};

@@ -58,6 +58,8 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup&
       const auto f = [&](std::span<const Tensor> rows) { return embedding(weight, rows[0], options); };
       return point.join("embedding", {ids}, {&weight}, f, std::pair(options.padding_idx, options.sparse));
     }
+  if (op_modes.traces) [[unlikely]]
+    return traced("embedding", {weight, ids}, {}, [&] { return embedding(weight, ids, options); });
   const Tensor dense = row_ids("embedding", weight, ids);
   const int64_t padding = padding_row("embedding", options.padding_idx, weight);
   const View &rows = view_of(weight), &at = view_of(dense);
@@ -145,6 +147,10 @@ void check_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLooku
 }  // namespace
 
 Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
+  if (op_modes.traces) [[unlikely]]
+    return traced(kBag, {weight, ids, options.offsets, options.per_sample_weights},
+                  {{"mode", static_cast<int>(options.mode)}, {"padding", options.padding_idx.has_value()}},
+                  [&] { return embedding_bag(weight, ids, options); });
   check_bags(weight, ids, options);
   const Tensor at = row_ids(kBag, weight, ids), flat = at.view({at.numel()});
   const int64_t padding = padding_row(kBag, options.padding_idx, weight);

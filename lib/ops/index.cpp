@@ -91,6 +91,8 @@ void give_slices(Backward& back, const Tensor& g, const Shape& shape, int dim, c
 }  // namespace
 
 Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("index_select", {x, ids}, {{"dim", dim}}, [&] { return select_slices(op, x, dim, ids); });
   const View& view = view_of(x);
   Shape shape = view.shape;
   shape[dim] = view_of(ids).numel;
@@ -104,6 +106,8 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
 }
 
 Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("index_copy", {x, ids, source}, {{"dim", dim}}, [&] { return put_slices(x, dim, ids, source); });
   const Tensor y = no_grad([&] { return x.clone(); });
   kernels_of(y).index_copy(view_of(y), dim, view_of(ids), view_of(source));
   if (is_floating_point(x.dtype()) && recording(x, source))
@@ -117,6 +121,8 @@ Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& sou
 }
 
 Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("index_add", {x, ids, source}, {{"dim", dim}}, [&] { return add_slices(x, dim, ids, source); });
   const Tensor y = no_grad([&] { return x.clone(); });
   kernels_of(y).index_add(view_of(y), dim, view_of(ids), view_of(source));
   if (is_floating_point(x.dtype()) && recording(x, source))
@@ -230,6 +236,8 @@ Tensor& TensorMethods::index_fill_(int64_t dim, const Tensor& ids, const Tensor&
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   const auto [d, at] = element_positions("gather", x, dim, index);
+  if (op_modes.traces) [[unlikely]]
+    return traced("gather", {x, at}, {{"dim", d}}, [&, d = d, &at = at] { return gather(x, d, at); });
   const View& view = view_of(x);
   const Tensor y = make_tensor(view_of(at).shape, view.dtype, x.device());
   kernels_of(x).gather(view, d, view_of(at), view_of(y));
@@ -259,6 +267,11 @@ Tensor source_for(const char* op, const Tensor& x, const Tensor& index, const Te
 
 /// x with `from` joined to it at the positions. Not recorded.
 Tensor scattered(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from) {
+  if (op_modes.traces) [[unlikely]] {
+    constexpr const char* kNames[] = {"scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min"};
+    return traced(kNames[static_cast<int>(op)], {x, to.ids, from}, {{"dim", to.dim}},
+                  [&] { return scattered(op, x, to, from); });
+  }
   const Tensor y = no_grad([&] { return x.clone(); });
   kernels_of(y).scatter(op, view_of(y), to.dim, view_of(to.ids), view_of(from));
   return y;
@@ -463,6 +476,8 @@ Tensor take(const Tensor& x, const Tensor& index) {
 // ---- masks and positions --------------------------------------------------------------------------------------------
 
 Tensor nonzero(const Tensor& x) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("nonzero", {x}, {}, [&] { return nonzero(x); });
   const View& view = view_of(x, "nonzero");
   const Tensor positions = make_tensor({kernels_of(x).count_nonzero(view), view.shape.size()}, kInt64, x.device());
   kernels_of(x).nonzero(view, view_of(positions));
@@ -521,6 +536,8 @@ Tensor one_hot(const Tensor& index, int64_t classes) {
                " leaves no number of classes");
     classes = largest + 1;
   }
+  if (op_modes.traces) [[unlikely]]
+    return traced("one_hot", {ids}, {{"classes", classes}}, [&] { return one_hot(ids, classes); });
   int64_t bad;
   if (kernels_of(ids).check_bounds("one_hot", view_of(ids), 0, classes, &bad))
     detail::fail("one_hot: index ", bad, " is out of range for ", classes, " classes");
@@ -538,17 +555,29 @@ Tensor one_hot(const Tensor& index, int64_t classes) {
 // ---- parts replaced -------------------------------------------------------------------------------------------------
 
 Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("select_scatter", {x, source}, {{"dim", dim}, {"index", index}},
+                  [&] { return select_scatter(x, source, dim, index); });
   Tensor y = x.clone();
   y.select(dim, index).copy_(source);
   return y;
 }
 Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::optional<int64_t> start,
                      std::optional<int64_t> stop, int64_t step) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("slice_scatter", {x, source},
+                  {{"dim", dim},
+                   {"start", start.value_or(0)},
+                   {"stop", stop.value_or(std::numeric_limits<int64_t>::max())},
+                   {"step", step}},
+                  [&] { return slice_scatter(x, source, dim, start, stop, step); });
   Tensor y = x.clone();
   y.slice(dim, start, stop, step).copy_(source);
   return y;
 }
 Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, int64_t dim0, int64_t dim1) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("diagonal_scatter", {x, source}, {}, [&] { return diagonal_scatter(x, source, offset, dim0, dim1); });
   Tensor y = x.clone();
   diagonal(y, offset, dim0, dim1).copy_(source);
   return y;

@@ -23,7 +23,8 @@ Tensor value_for(const char* op, const Tensor& x, const Tensor& value);
 template <class Changed, class Write>
 Tensor& rewrite(const char* op, Tensor& self, const Tensor& ids, const Tensor& source, Changed changed, Write write) {
   check_in_place(op, self);
-  if ((self.is_floating_point() && recording(self, source)) || shares_memory(ids, self) || shares_memory(source, self))
+  if ((self.is_floating_point() && recording(self, source)) || shares_memory(ids, self) ||
+      shares_memory(source, self) || op_modes.traces)
     return assign_in_place(op, self, changed());
   write();
   TensorImpl::of(self)->storage->changed();

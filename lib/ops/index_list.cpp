@@ -209,14 +209,18 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
       value_for(op, x, value).to(x.device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
 
   const bool is_part = TensorImpl::of(lookup.tensor)->storage == TensorImpl::of(x)->storage;
-  if (!recording(x, source) && is_part && !shares_memory(source, x) && !shares_memory(lookup.ids, x)) {
+  if (!recording(x, source) && !op_modes.traces && is_part && !shares_memory(source, x) &&
+      !shares_memory(lookup.ids, x)) {
     const auto write = accumulate ? kernels_of(x).index_add : kernels_of(x).index_copy;
     write(view_of(lookup.tensor), lookup.dim, view_of(lookup.ids), view_of(source));
     TensorImpl::of(x)->storage->changed();
     return x;
   }
   const Tensor changed = (accumulate ? add_slices : put_slices)(lookup.tensor, lookup.dim, lookup.ids, source);
-  assign_in_place(op, view, changed.reshape(lookup.sizes).permute(inverse(lookup.order)));
+  const View &part = view_of(view), &all = view_of(x);
+  const bool whole = part.data == all.data && part.shape == all.shape && part.strides == all.strides;
+  // A write to all of x is traced, one into a view of it is not.
+  assign_in_place(op, whole ? x : view, changed.reshape(lookup.sizes).permute(inverse(lookup.order)));
   return x;
 } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc("index_put_");

@@ -5,6 +5,7 @@
 #include "lib/autograd/backward.h"
 #include "lib/autograd/linear.h"
 #include "lib/autograd/tape.h"
+#include "lib/core/op_trace.h"
 #include "lib/core/tensor_impl.h"
 #include "reel/ops.h"
 
@@ -56,8 +57,8 @@ class Upcast {
 };
 
 /// Can the host read x's elements without synchronizing with a GPU? An op that looks at values, to check them or to
-/// choose a faster way, does so only then.
-inline bool is_readable(const Tensor& x) { return view_of(x).host; }
+/// choose a faster way, does so only then, and not while ops are traced: other values would have to take the same way.
+inline bool is_readable(const Tensor& x) { return view_of(x).host && !op_modes.traces; }
 /// Throws if an element of wrong(), a bool tensor, is true and x is readable.
 template <class Wrong, class... Message>
 void check_values(const Tensor& x, const Wrong& wrong, const Message&... message) {

@@ -78,6 +78,8 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) try {
       return cat(parts, dim);
     }
   }
+  if (op_modes.traces) [[unlikely]]
+    return traced("cat", tensors, {{"dim", dim}}, [&] { return cat(tensors, dim); });
   Shape shape = view_of(tensors[0]).shape;
   REEL_CHECK(!shape.empty(), "cat: 0-d tensors cannot be joined; stack them");
   const int d = wrap_dim(dim, shape.size(), "cat");
@@ -110,6 +112,8 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
     REEL_CHECK(view_of(x).shape == each, "stack: shapes ", each, " and ", x.shape(), " differ");
   Shape shape = each;
   const int d = wrap_dim(dim, each.size() + 1, "stack");
+  if (op_modes.traces) [[unlikely]]
+    return traced("stack", tensors, {{"dim", d}}, [&] { return stack(tensors, d); });
   shape.insert(d, static_cast<int64_t>(tensors.size()));
   const Tensor y = make_tensor(shape, dtype, tensors[0].device());
   Strides strides = view_of(y).strides;

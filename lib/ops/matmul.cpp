@@ -100,6 +100,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
       const auto [left, right] = low.all(a, b);
       return mm(left, right);
     }
+    if (op_modes.traces) return traced("mm", {a, b}, {}, [&] { return mm(a, b); });
   }
   check_types("mm", a, b);
   const View &av = view_of(a), &bv = view_of(b);
@@ -143,6 +144,8 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
              ", not [out, in] or [in]");
   REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape.back(), op, ": x of shape ", xv.shape,
              " does not fit the weight's shape ", wv.shape);
+  if (op_modes.traces) [[unlikely]]
+    return traced(op, {x, weight, bias}, {}, [&] { return linear(op, x, weight, bias, rectified); });
   if (wv.shape.size() == 1) {  // one output, without a dimension of its own
     REEL_CHECK(!bias.defined() || view_of(bias).shape.empty(), op, ": the bias has shape ", bias.shape(),
                ", the weight ", wv.shape);
@@ -229,6 +232,8 @@ Tensor scaled_bmm(const Tensor& a, const Tensor& b, double alpha) {
              "bmm: expected two equally long batches of matrices, got shapes ", av.shape, " and ", bv.shape);
   REEL_CHECK(av.shape[2] == bv.shape[1], "bmm: inner sizes differ, ", av.shape, " x ", bv.shape);
   if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
+  if (op_modes.traces) [[unlikely]]
+    return traced("bmm", {a, b}, {{"alpha", alpha}}, [&] { return scaled_bmm(a, b, alpha); });
   const Tensor y = product("bmm", operand(a), operand(b), {}, false, alpha);
   if (recording(a, b))
     record("bmm", y, inputs(a, b),
@@ -261,6 +266,8 @@ Tensor batched_product(const Tensor& a, const Tensor& b, double alpha) {
 
 Tensor detail::scaled_matmul(const Tensor& a, const Tensor& b, double alpha) {
   check_types("matmul", a, b);
+  if (op_modes.traces) [[unlikely]]
+    return traced("matmul", {a, b}, {{"alpha", alpha}}, [&] { return batched_product(a, b, alpha); });
   return batched_product(a, b, alpha);
 }
 
@@ -279,6 +286,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
       const auto [left, right] = low.all(a, b);
       return matmul(left, right);
     }
+    if (op_modes.traces) return traced("matmul", {a, b}, {{"alpha", 1.}}, [&] { return matmul(a, b); });
   }
   check_types("matmul", a, b);
   const View &av = view_of(a), &bv = view_of(b);

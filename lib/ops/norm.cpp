@@ -209,6 +209,11 @@ Statistics current(const Tensor& running_mean, const Tensor& running_var) {
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, bool training, double momentum, double eps) {
   constexpr const char* op = "batch_norm";
+  if (op_modes.traces) [[unlikely]] {
+    if (training) refuse_trace(op, "it is in training mode");
+    return traced(op, {x, running_mean, running_var, weight, bias}, {{"eps", eps}},
+                  [&] { return batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps); });
+  }
   const View& view = view_of(x, op);
   check_channels(op, view);
   const int64_t channels = view.shape[1];
@@ -236,6 +241,12 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   const View& view = view_of(x, op);
   check_channels(op, view);
   if (!use_input_stats) return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps);
+  if (op_modes.traces) [[unlikely]] {
+    if (running_mean.defined()) refuse_trace(op, "it is in training mode, in which it changes its running statistics");
+    return traced(op, {x, weight, bias}, {{"eps", eps}}, [&] {
+      return instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps);
+    });
+  }
   const int64_t n = view.shape[0], channels = view.shape[1];
   check_running(op, x, running_mean, running_var, channels);
   check_parameter(op, "weight", weight, {channels}, view.dtype);
@@ -258,6 +269,9 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {
   if (const CastToFloat32 raise{}) return group_norm(raise(x), num_groups, raise(weight), raise(bias), eps);
   constexpr const char* op = "group_norm";
+  if (op_modes.traces) [[unlikely]]
+    return traced(op, {x, weight, bias}, {{"groups", num_groups}, {"eps", eps}},
+                  [&] { return group_norm(x, num_groups, weight, bias, eps); });
   const View& view = view_of(x, op);
   check_channels(op, view);
   const int64_t channels = view.shape[1];
@@ -295,6 +309,9 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
                   double eps) {
   if (const CastToFloat32 raise{}) return layer_norm(raise(x), normalized_shape, raise(weight), raise(bias), eps);
   constexpr const char* op = "layer_norm";
+  if (op_modes.traces) [[unlikely]]
+    return traced(op, {x, weight, bias}, {{"rank", normalized_shape.size()}, {"eps", eps}},
+                  [&] { return layer_norm(x, normalized_shape, weight, bias, eps); });
   const View& view = view_of(x, op);
   const Frame frame = last_dimensions(op, view, normalized_shape);
   check_parameter(op, "weight", weight, normalized_shape, view.dtype);
@@ -311,6 +328,9 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
   check_parameter(op, "weight", weight, normalized_shape, view.dtype);
   const double smallest =
       view.dtype == kFloat64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  if (op_modes.traces) [[unlikely]]
+    return traced(op, {x, weight}, {{"rank", normalized_shape.size()}, {"eps", eps.value_or(smallest)}},
+                  [&] { return rms_norm(x, normalized_shape, weight, eps); });
   Statistics moments;
   return normalized({op, eps.value_or(smallest), false}, frame, x, weight, {}, moments);
 }

@@ -151,7 +151,12 @@ PackedSequence PackedSequence::to(Device device) const {
   return {data.to(device), batch_sizes, moved(sorted_indices), moved(unsorted_indices)};
 }
 
+namespace {
+constexpr const char* kPadInstead = "packed lists have other sizes for other lengths; pad the sequences instead";
+}  // namespace
+
 PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted) try {
+  refuse_trace("pack_sequence", kPadInstead);
   const Ids lengths = lengths_of("pack_sequence", sequences), starts = starts_of(lengths);
   const Packing packing("pack_sequence", lengths, enforce_sorted);
   const Tensor all = cat(sequences);
@@ -174,6 +179,7 @@ std::vector<Tensor> unpack_sequence(const PackedSequence& packed) try {
 
 PackedSequence pack_padded_sequence(const Tensor& padded, const Ids& lengths, bool batch_first,
                                     bool enforce_sorted) try {
+  refuse_trace("pack_padded_sequence", kPadInstead);
   const Shape& shape = view_of(padded, "pack_padded_sequence").shape;
   REEL_CHECK(shape.size() >= 2, "pack_padded_sequence: expected at least two dimensions, got shape ", shape);
   const int64_t n = shape[batch_first ? 0 : 1], longest = shape[batch_first ? 1 : 0];

@@ -7,6 +7,9 @@ namespace {
 
 /// x inside a larger tensor that is `value` elsewhere; `before` elements lie in front of it in each dimension.
 Tensor surround(const Tensor& x, const Shape& shape, const Shape& before, Scalar value) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("pad", {x}, {{"before", before}, {"value", value.to<double>()}},
+                  [&] { return surround(x, shape, before, value); });
   const View& xv = view_of(x);
   check_fits("pad", value, xv.dtype);
   const Tensor y = full(shape, value, {.dtype = xv.dtype, .device = x.device()});

@@ -279,6 +279,8 @@ Tensor ternary(const char* name, const F& f, const Tensor& a, const Tensor& b, c
   const Device device = common_device(name, {&a, &b, &c});
   const auto operand = [&](const Tensor& x) { return without_number(x.to(meet)).to(device); };
   const Tensor at = operand(a), bt = operand(b), ct = operand(c);
+  if (op_modes.traces) [[unlikely]]
+    return traced(name, {at, bt, ct}, attributes_of(f), [&] { return ternary(name, f, at, bt, ct, rule); }).to(dtype);
   const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), name), name);
   const Tensor y = make_tensor(shape, meet, device);
   kernels_of(y).ternary[functors::index_of<functors::TernaryList, F>](&f, expand_view(view_of(at), shape),
@@ -338,6 +340,14 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
 // ---- comparison and logic -------------------------------------------------------------------------------------------
 
 namespace {
+/// Another name than the op's where that changes the operands' order.
+template <class F>
+const char* traced_name(const char* op) {
+  if constexpr (std::is_same_v<F, functors::Lt>) return "lt";
+  if constexpr (std::is_same_v<F, functors::Le>) return "le";
+  if constexpr (std::is_same_v<F, functors::Eq>) return "eq";
+  return op;
+}
 template <class F>
 Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical = false) {
   const View &av = view_of(a, name), &bv = view_of(b, name);
@@ -353,6 +363,8 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
     return operand_on(device, x.to(bools ? kUInt8 : is_number(x) ? compute_dtype(meet) : meet));
   };
   const Tensor ac = operand(a), bc = operand(b);
+  if (op_modes.traces) [[unlikely]]
+    return traced(traced_name<F>(name), {ac, bc}, {}, [&] { return compare<F>(name, a, b, logical); });
   Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), kBool, device);
   const Shape& shape = view_of(y).shape;
   const F f;
@@ -387,6 +399,8 @@ Tensor bits(const char* name, const Tensor& a, const Tensor& b, Tensor (*of_bool
   if (dtype == kBool) return of_bools(a, b);
   const Device device = common_device(name, {&a, &b});
   const Tensor at = a.to(dtype).to(device), bt = b.to(dtype).to(device);
+  if (op_modes.traces) [[unlikely]]
+    return traced(name, {at, bt}, {}, [&] { return bits<F>(name, at, bt, of_bools); });
   const Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, device);
   const Shape& shape = view_of(y).shape;
   const F f;
@@ -445,6 +459,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const DType dtype = result_type(a, b);
   const Device device = common_device("where", {&condition, &a, &b});
   const Tensor at = operand_on(device, a.to(dtype)), bt = operand_on(device, b.to(dtype));
+  if (op_modes.traces) [[unlikely]]
+    return traced("where", {condition, at, bt}, {}, [&] { return where(condition, a, b); });
   const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
   Tensor y = make_tensor(shape, dtype, device);
   kernels_of(y).where(expand_view(view_of(condition), shape), expand_view(view_of(at), shape),

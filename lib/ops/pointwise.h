@@ -44,11 +44,43 @@ struct UnaryRule {
   }
 };
 
+/// What a functor was made with.
 template <class F>
-Tensor unary(const char* name, const Tensor& x, F f = {}) {
+std::vector<TraceAttribute> attributes_of(const F&) {
+  return {};
+}
+inline std::vector<TraceAttribute> attributes_of(const functors::Clamp& f) {
+  return {{"low", f.low}, {"high", f.high}};
+}
+inline std::vector<TraceAttribute> attributes_of(const functors::LeakyRelu& f) { return {{"slope", f.slope}}; }
+inline std::vector<TraceAttribute> attributes_of(const functors::Elu& f) {
+  return {{"alpha", f.alpha}, {"scale", f.scale}, {"input_scale", f.input_scale}};
+}
+inline std::vector<TraceAttribute> attributes_of(const functors::Softplus& f) {
+  return {{"beta", f.beta}, {"threshold", f.threshold}};
+}
+inline std::vector<TraceAttribute> attributes_of(const functors::NanToNum& f) {
+  return {{"nan", f.nan}, {"most", f.most}, {"least", f.least}};
+}
+inline std::vector<TraceAttribute> attributes_of(const functors::Addcmul& f) { return {{"value", f.value}}; }
+inline std::vector<TraceAttribute> attributes_of(const functors::Addcdiv& f) { return {{"value", f.value}}; }
+
+template <class F>
+Tensor unary(const char* name, const Tensor& x, F f = {});
+
+/// Apart, so that what it needs of the stack costs nothing where ops are not traced.
+template <class F>
+[[gnu::noinline, gnu::cold]] Tensor traced_unary(const char* name, const Tensor& x, F f) {
+  return traced(name, {x}, attributes_of(f), [&] { return unary(name, x, f); });
+}
+
+template <class F>
+Tensor unary(const char* name, const Tensor& x, F f) {
   const View& xv = view_of(x, name);
   if (!is_floating_point(xv.dtype) && (!F::kIntegers || xv.dtype == kBool))
     return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
+  if (op_modes.traces) [[unlikely]]
+    return traced_unary(name, x, f);
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
   kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
   if (is_floating_point(xv.dtype) && recording(x))
@@ -112,7 +144,17 @@ struct BinaryRule {
 // Operands that the kernels take: of one dtype, but that a number beside halves is a float32. `leading` is one of them
 // that has the result's dtype and device.
 template <class F>
+Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Tensor& leading);
+template <class F>
+[[gnu::noinline, gnu::cold]] Tensor traced_binary(const char* name, const Tensor& a, const Tensor& b,
+                                                  const Tensor& leading) {
+  return traced(name, {a, b}, {}, [&] { return binary_same<F>(name, a, b, leading); });
+}
+
+template <class F>
 Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Tensor& leading) {
+  if (op_modes.traces) [[unlikely]]
+    return traced_binary<F>(name, a, b, leading);
   const View &av = view_of(a), &bv = view_of(b);
   const F f;
   const DType dtype = view_of(leading).dtype;
@@ -144,7 +186,7 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
            is_floating_point(impl->view.dtype);
   };
   // One of two operands of one dtype may be a number of the host's.
-  const auto leading = [](const Tensor& a, const Tensor& b) -> const Tensor& { return is_readable(a) ? b : a; };
+  const auto leading = [](const Tensor& a, const Tensor& b) -> const Tensor& { return view_of(a).host ? b : a; };
   if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b), a);
   if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b, b);
   if (av.dtype == bv.dtype && is_floating_point(av.dtype) &&

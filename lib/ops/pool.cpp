@@ -61,6 +61,7 @@ template <int N>
 Pooling windows(const char* op, const View& x, PerDim<N> kernel, PerDim<N> stride, PerDim<N> padding,
                 PerDim<N> dilation, bool ceil_mode) {
   Pooling pool = planes_of<N>(op, x);
+  pool.ceil_mode = ceil_mode;
   REEL_CHECK(in_range(kernel, 1) && in_range(stride, 0) && in_range(dilation, 1), op, ": kernel_size ", kernel,
              ", stride ", stride, " and dilation ", dilation, " must be positive and at most ", INT32_MAX);
   for (int i = 0; i < N; ++i) {
@@ -93,6 +94,13 @@ Pooling adaptive_windows(const char* op, const View& x, PerDim<N> output_size) {
   return pool;
 }
 
+std::vector<TraceAttribute> attributes_of(const Pooling& pool, size_t spatial) {
+  const auto of = [&](const std::array<int64_t, 3>& numbers) { return std::span(numbers).last(spatial); };
+  return {{"kernel", of(pool.kernel)},     {"stride", of(pool.stride)},   {"padding", of(pool.padding)},
+          {"dilation", of(pool.dilation)}, {"adaptive", pool.adaptive},   {"count_pad", pool.count_include_pad},
+          {"divisor", pool.divisor},       {"ceil_mode", pool.ceil_mode}, {"spatial", int64_t(spatial)}};
+}
+
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
 /// g, one gradient an element of `indices`, put back into planes of x's shape.
@@ -106,6 +114,13 @@ enum class Wanted { kValues, kBoth };
 
 template <int N>
 ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wanted wanted) {
+  if (op_modes.traces) [[unlikely]] {
+    const std::vector<Tensor> both = traced("max_pool", {x_in}, attributes_of(pool, N), [&] {
+      const auto [values, indices] = maxima<N>(op, x_in, pool, wanted);
+      return std::vector<Tensor>{values, indices};
+    });
+    return {both[0], both[1]};
+  }
   const Tensor x = x_in.contiguous();
   const View& view = view_of(x);
   const Shape shape = output_shape<N>(pool, view.shape);
@@ -241,7 +256,10 @@ ValuesIndices fractional_max_pool(const char* op, const Tensor& x, PerDim<N> ker
 Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const Shape& shape);
 
 /// The averages, of `shape`, of the windows of x. Linear, so its rule is its adjoint, and the other way round.
-Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape& shape) {
+Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape& shape, int spatial) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("avg_pool", {x}, attributes_of(pool, static_cast<size_t>(spatial)),
+                  [&] { return average(op, x, pool, shape, spatial); });
   const Tensor from = x.contiguous();
   const Tensor y = make_tensor(shape, x.dtype(), x.device());
   if (view_of(y).numel) kernels_of(x).avg_pool(pool, view_of(from), view_of(y));
@@ -256,7 +274,7 @@ Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const 
   if (view_of(from).numel) kernels_of(g).avg_pool_grad(pool, view_of(from), view_of(gx));
   if (recording(g))
     record(op, gx, inputs(g),
-           [op, pool, part = g.shape()](Backward& back) { back.set(0, average(op, back.grad(), pool, part)); });
+           [op, pool, part = g.shape()](Backward& back) { back.set(0, average(op, back.grad(), pool, part, 3)); });
   return gx;
 }
 
@@ -267,7 +285,7 @@ Tensor avg_pool(const char* op, const Tensor& x, PerDim<N> kernel, const AvgPool
   pool.count_include_pad = options.count_include_pad;
   pool.divisor = options.divisor_override;
   REEL_CHECK(pool.divisor >= 0, op, ": divisor_override ", pool.divisor, " is negative");
-  return average(op, x, pool, output_shape<N>(pool, view.shape));
+  return average(op, x, pool, output_shape<N>(pool, view.shape), N);
 }
 
 template <int N>
@@ -279,7 +297,7 @@ Tensor adaptive_avg_pool(const char* op, const Tensor& x, PerDim<N> output_size)
     for (int d = -N; d < 0; ++d) last.dims.push_back(d);
     return mean(x, last, true);
   }
-  return average(op, x, pool, output_shape<N>(pool, view.shape));
+  return average(op, x, pool, output_shape<N>(pool, view.shape), N);
 }
 
 template <int N>

@@ -9,6 +9,8 @@ namespace reel {
 // ---- other orders and parts of the elements -------------------------------------------------------------------------
 
 Tensor flip(const Tensor& x, const Dims& dims) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("flip", {x}, {{"dims", dims.dims}}, [&] { return flip(x, dims); });
   const View& view = view_of(x, "flip");
   View mirrored = view;
   unsigned seen = 0;
@@ -138,6 +140,9 @@ Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim0, int64_t dim1) {
   const Shape& shape = view_of(x, "diagonal").shape;
   const int row = wrap_dim(dim0, shape.size(), "diagonal"), column = wrap_dim(dim1, shape.size(), "diagonal");
   REEL_CHECK(row != column, "diagonal: dimensions ", dim0, " and ", dim1, " of shape ", shape, " are the same");
+  if (op_modes.traces) [[unlikely]]
+    return traced("diagonal", {x}, {{"offset", offset}, {"row", row}, {"column", column}},
+                  [&] { return diagonal(x, offset, row, column); });
   const int64_t down = std::min(shape[row], offset < 0 ? -std::max(offset, -std::numeric_limits<int64_t>::max()) : 0);
   const int64_t right = std::min(shape[column], std::max<int64_t>(offset, 0));
   const int64_t count = std::min(shape[row] - down, shape[column] - right);

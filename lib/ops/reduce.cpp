@@ -16,6 +16,7 @@ namespace {
 struct Plan {
   Shape kept;           // the shape that kernels see: size 1 where x is reduced
   Shape result;         // without these dimensions, unless keepdim
+  Shape reduced;        // these dimensions
   unsigned absent = 0;  // bit d: dimension d of x is not in the result
   int64_t count = 1;    // elements of x that make one of the result
 };
@@ -32,7 +33,7 @@ Plan plan_of(const char* op, const Shape& shape, const Dims& dims, bool keepdim)
   plan.kept = shape;
   plan.absent = keepdim ? 0 : gone & ((1u << rank) - 1);  // a 0-d tensor may be said to have a dimension 0
   for (int d = 0; d < rank; ++d) {
-    if (gone >> d & 1) plan.count *= shape[d], plan.kept[d] = 1;
+    if (gone >> d & 1) plan.count *= shape[d], plan.kept[d] = 1, plan.reduced.push_back(d);
     if (!(plan.absent >> d & 1)) plan.result.push_back(plan.kept[d]);
   }
   return plan;
@@ -44,7 +45,22 @@ View kept_view(const Tensor& y, const Plan& plan) {
   return make_view(view.data, plan.kept, contiguous_strides(plan.kept), view.dtype);
 }
 
+const char* name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return "sum";
+    case ReduceOp::kProd: return "prod";
+    case ReduceOp::kMean: return "mean";
+    case ReduceOp::kMax: return "amax";
+    case ReduceOp::kMin: return "amin";
+    case ReduceOp::kAny: return "any";
+    default: return "all";
+  }
+}
+
 Tensor run(ReduceOp op, const Tensor& x, const Plan& plan) {
+  if (op_modes.traces) [[unlikely]]
+    return traced(name_of(op), {x}, {{"dims", plan.reduced}, {"keepdim", !plan.absent}},
+                  [&] { return run(op, x, plan); });
   const Tensor y = make_tensor(plan.result, x.dtype(), x.device());
   kernels_of(x).reduce(op, view_of(x), kept_view(y, plan));
   return y;
@@ -179,6 +195,9 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
 
 /// Where along `dim` the extreme is; the caller has checked that there is one.
 Tensor position(bool largest, const Tensor& x, int dim, const Plan& plan) {
+  if (op_modes.traces) [[unlikely]]
+    return traced(largest ? "argmax" : "argmin", {x}, {{"dim", dim}, {"keepdim", !plan.absent}},
+                  [&] { return position(largest, x, dim, plan); });
   const Tensor indices = make_tensor(plan.result, kInt64, x.device());
   kernels_of(x).arg_reduce(largest, view_of(x), dim, kept_view(indices, plan));
   return indices;
@@ -189,6 +208,8 @@ ValuesIndices extreme_along(const char* name, bool largest, const Tensor& x, int
   const int d = wrap_dim(dim, view.shape.size(), name);
   const Plan plan = plan_of(name, view.shape, dim, keepdim);
   check_some(name, view.shape, plan);
+  if (op_modes.traces) [[unlikely]]
+    return {run(largest ? ReduceOp::kMax : ReduceOp::kMin, x, plan), position(largest, x, d, plan)};
   const Tensor indices = position(largest, x, d, plan), y = make_tensor(plan.result, view.dtype, x.device());
   kernels_of(x).gather(view, d, kept_view(indices, plan), kept_view(y, plan));
   if (recording(x))

@@ -22,6 +22,8 @@ Tensor spread_back(const Tensor& g, int dim, int64_t size, const Taps& taps);
 
 // Linear, so its rule is its adjoint, and the other way round.
 Tensor resample(const Tensor& x, int dim, const Taps& taps) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("interpolate", {x, taps.ids, taps.weights}, {{"dim", dim}}, [&] { return resample(x, dim, taps); });
   const Tensor from = x.contiguous();
   Shape shape = x.shape();
   shape[dim] = taps.ids.size(0);

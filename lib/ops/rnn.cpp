@@ -463,6 +463,22 @@ LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState
                         std::span<const Tensor> parameters, const RecurrentOptions& options) {
   if (const CastTogether low{}) return over(formula, low(x), map(state, low), low.all(parameters), options);
   const char* op = formula.op;
+  if (op_modes.traces) [[unlikely]] {
+    if (options.training && options.dropout + options.input_dropout + options.recurrent_dropout > 0)
+      refuse_trace(op, "it is in training mode, with dropout");
+    std::vector<Tensor> all{x, state.h, state.c};
+    all.insert(all.end(), parameters.begin(), parameters.end());
+    const std::vector<Tensor> results = traced(op, all,
+                                               {{"layers", options.num_layers},
+                                                {"bias", options.bias},
+                                                {"batch_first", options.batch_first},
+                                                {"bidirectional", options.bidirectional}},
+                                               [&] {
+                                                 const auto result = over(formula, x, state, parameters, options);
+                                                 return std::vector{result.output, result.state.h, result.state.c};
+                                               });
+    return {results[0], {results[1], results[2]}};
+  }
   const Shape shape = view_of(x, op).shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, op, ": expected an input [len, in] or [len, n, in], got shape ",
              shape);
@@ -488,6 +504,7 @@ LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x,
     return over(formula, lowered, map(state, low), low.all(parameters), options);
   }
   const char* op = formula.op;
+  refuse_trace(op, "a packed list of sequences; export the model with a batch of padded sequences");
   const Shape& shape = view_of(x.data, op).shape;
   REEL_CHECK(shape.size() == 2, op, ": packed data of shape ", shape, ", not [total, in]");
   const View& sizes = view_of(x.batch_sizes, op);
@@ -520,6 +537,7 @@ LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x,
 
 LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Tensor> sequences, const CellState& state,
                                      std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  refuse_trace(formula.op, "a list of sequences; export the model with a batch of padded sequences");
   const LSTMResult<PackedSequence> result = over(formula, pack_sequence(sequences), state, parameters, options);
   return {unpack_sequence(result.output), result.state};
 }
@@ -530,6 +548,7 @@ LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState
   if (const CastTogether low{})
     return over(formula, Ragged{low(x.values), x.lengths}, map(state, low), low.all(parameters), options);
   const char* op = formula.op;
+  refuse_trace(op, "a Ragged; export the model with a batch of padded sequences");
   const Tensor& rows = detail::rows_of(op, x);
   REEL_CHECK(rows.dim() == 2, op, ": values of shape ", rows.shape(), ", not [total, in]");
   const Lengths& lengths = *x.lengths;
@@ -576,6 +595,14 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
       const auto [in, h, c, w_ih, w_hh, b_ih, b_hh] =
           low.all(x, state.h, state.c, weight_ih, weight_hh, bias_ih, bias_hh);
       return step(formula, in, {h, c}, w_ih, w_hh, b_ih, b_hh);
+    }
+    if (op_modes.traces) {
+      const std::vector<Tensor> results =
+          traced(formula.cell, {x, state.h, state.c, weight_ih, weight_hh, bias_ih, bias_hh}, {}, [&] {
+            const CellState next = step(formula, x, state, weight_ih, weight_hh, bias_ih, bias_hh);
+            return std::vector<Tensor>{next.h, next.c};
+          });
+      return {results[0], results[1]};
     }
   }
   const char* op = formula.cell;

@@ -330,6 +330,8 @@ std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> c
 }
 
 std::vector<Tensor> parts_of(const char* op, const Tensor& x, size_t count, PartSizes sizes, bool drop_dim) {
+  if (op_modes.traces) [[unlikely]]
+    return traced(drop_dim ? "unbind" : "split", {x}, {}, [&] { return parts_of(op, x, count, sizes, drop_dim); });
   return recorded_parts(op, x, count, sizes, drop_dim, InPlace::kRecorded);
 }
 

@@ -10,6 +10,10 @@ namespace reel {
 namespace {
 
 Tensor scanned(ScanOp op, const Tensor& x, int d) {
+  if (op_modes.traces) [[unlikely]] {
+    constexpr const char* kNames[] = {"cumsum", "cumprod", "logcumsumexp"};
+    return traced(kNames[static_cast<int>(op)], {x}, {{"dim", d}}, [&] { return scanned(op, x, d); });
+  }
   const Tensor y = make_tensor(view_of(x).shape, view_of(x).dtype, x.device());
   kernels_of(x).scan(op, view_of(x), d, view_of(y));
   return y;

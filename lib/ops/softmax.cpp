@@ -45,6 +45,8 @@ Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
   const int d = wrap_dim(dim, xv.shape.size(), op);
   REEL_CHECK(is_floating_point(xv.dtype), op, ": a tensor of ", xv.dtype,
              "; convert it to a floating point type first");
+  if (op_modes.traces) [[unlikely]]
+    return traced(op, {x}, {{"dim", d}}, [&] { return softmax_along(op, log, x, d); });
   if (xv.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
   if (d == xv.shape.size() - 1 || xv.numel == 0) return softmax_rows(log, x.contiguous());
   return softmax_across(log, x, d);

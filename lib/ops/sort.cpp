@@ -22,6 +22,13 @@ View rows_of(const View& x, int d) { return x.shape.empty() ? x : swap_dims(x, d
 
 /// The first k elements in order along d, contiguous.
 ValuesIndices ranked(const char* op, const Tensor& x, int d, int64_t k, bool descending) {
+  if (op_modes.traces) [[unlikely]] {
+    const std::vector<Tensor> both = traced(op, {x}, {{"dim", d}, {"k", k}, {"descending", descending}}, [&] {
+      const auto [values, indices] = ranked(op, x, d, k, descending);
+      return std::vector<Tensor>{values, indices};
+    });
+    return {both[0], both[1]};
+  }
   const View& view = view_of(x);
   const int last = std::max(0, view.shape.size() - 1);
   const View rows = rows_of(view, d);
@@ -52,6 +59,10 @@ ValuesIndices picked(const Tensor& x, int d, const Tensor& indices, bool keepdim
 }
 
 ValuesIndices nth(const Tensor& x, int d, int64_t k, bool nan_wins, bool keepdim) {
+  if (op_modes.traces && !x.dim()) [[unlikely]]
+    return {x.clone(), zeros({}, {.dtype = kInt64, .device = x.device()})};
+  if (op_modes.traces) [[unlikely]]  // the last of the first ones
+    return picked(x, d, ranked("topk", x, d, k + 1, false).indices.narrow(d, k, 1), keepdim);
   const View rows = rows_of(view_of(x), d);
   Shape shape = rows.shape;
   if (!shape.empty()) shape[shape.size() - 1] = 1;

@@ -11,6 +11,8 @@ namespace {
 
 // The same elements under another shape, whose gradient is reshaped back.
 Tensor reshaped(const char* name, const Tensor& x, const Shape& shape, const Strides& strides) {
+  if (op_modes.traces) [[unlikely]]
+    return traced("reshape", {x}, {}, [&] { return reshaped(name, x, shape, strides); });
   const Tensor y = alias(x, view_of(x).data, shape, strides);
   if (recording(x))
     record(name, y, inputs(x), [shape = view_of(x).shape](Backward& back) { back.set(0, back.grad().reshape(shape)); });
@@ -117,6 +119,8 @@ Tensor Tensor::permute(const Shape& dims) const {
     seen |= 1u << from;
     shape[d] = x.shape[from], strides[d] = x.strides[from], inverse[from] = d;
   }
+  if (op_modes.traces) [[unlikely]]
+    return traced("permute", {*this}, {{"dims", dims}}, [&] { return permute(dims); });
   const Tensor y = alias(*this, x.data, shape, strides);
   if (recording(*this))
     record("permute", y, inputs(*this), [inverse](Backward& back) { back.set(0, back.grad().permute(inverse)); });
@@ -191,6 +195,9 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
   if (start < 0) start += sizes[d];
   REEL_CHECK(start <= sizes[d] - length, "narrow: start ", start, " + length ", length, " exceeds size ", sizes[d],
              " of dimension ", d);
+  if (op_modes.traces) [[unlikely]]
+    return traced("slice", {*this}, {{"dim", d}, {"start", start}, {"stop", start + length}, {"step", 1}},
+                  [&] { return narrow(d, start, length); });
   return region_view("narrow", *this, [=](const Geometry& whole) {
     Geometry part = whole;
     part.offset += start * whole.strides[d];
@@ -207,6 +214,9 @@ Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<in
   const int64_t size = sizes[d];
   const auto bound = [size](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
   const int64_t from = bound(start.value_or(0)), to = std::max(from, bound(stop.value_or(size)));
+  if (op_modes.traces) [[unlikely]]
+    return traced("slice", {*this}, {{"dim", d}, {"start", from}, {"stop", to}, {"step", step}},
+                  [&] { return slice(d, from, to, step); });
   return region_view("slice", *this, [=](const Geometry& whole) {
     Geometry part = whole;
     part.offset += from * whole.strides[d];
@@ -223,6 +233,8 @@ Tensor Tensor::select(int64_t dim, int64_t index) const {
   REEL_CHECK(index >= -sizes[d] && index < sizes[d], "select: index ", index, " is out of range for dimension ", d,
              " of size ", sizes[d]);
   const int64_t at = index < 0 ? index + sizes[d] : index;
+  if (op_modes.traces) [[unlikely]]
+    return traced("select", {*this}, {{"dim", d}, {"index", at}}, [&] { return select(d, at); });
   return region_view("select", *this, [=](const Geometry& whole) {
     Geometry part = whole;
     part.offset += at * whole.strides[d];
