@@ -1,0 +1,281 @@
+#include <cmath>
+#include <limits>
+
+#include "lib/onnx/writer/emitter.h"
+
+// Ops of single elements.
+namespace reel::onnx::writer {
+namespace {
+
+template <size_t N>
+struct Type {
+  char text[N];
+  constexpr Type(const char (&from)[N]) { std::copy_n(from, N, text); }
+};
+
+/// One node of this type, of the op's inputs.
+template <Type type>
+void same(Emitter& e) {
+  Names inputs;
+  for (size_t i = 0; i < e.count(); ++i) inputs.push_back(e.in(i));
+  e.is(type.text, inputs);
+}
+
+/// Formulas of x, in its type.
+class X {
+ public:
+  explicit X(Emitter& e) : e_(e), x_(e.in(0)), dtype_(e.dtype(0)) {}
+  operator Name() const { return x_; }
+  Name number(double value) const { return e_.scalar(value, dtype_); }
+  Name add(const Name& a, const Name& b) const { return e_.node("Add", {a, b}); }
+  Name sub(const Name& a, const Name& b) const { return e_.node("Sub", {a, b}); }
+  Name mul(const Name& a, const Name& b) const { return e_.node("Mul", {a, b}); }
+  Name div(const Name& a, const Name& b) const { return e_.node("Div", {a, b}); }
+  Name of(const char* type, const Name& a) const { return e_.node(type, {a}); }
+  Name where(const Name& c, const Name& a, const Name& b) const { return e_.node("Where", {c, a, b}); }
+  Name less(const Name& a, const Name& b) const { return e_.node("Less", {a, b}); }
+
+ private:
+  Emitter& e_;
+  const Name x_;
+  const DType dtype_;
+};
+
+/// The op's result is the formula's.
+template <auto formula>
+void by(Emitter& e) {
+  e.set(formula(X(e), e));
+}
+
+Name clip(const Name& x, Emitter& e, double low, double high) {
+  const auto bound = [&](double value) { return value == value ? e.scalar(value, e.dtype(0)) : Name(); };
+  return e.node("Clip", {x, bound(low), bound(high)});
+}
+void clamp(Emitter& e) {
+  const double low = e.real("low"), high = e.real("high");
+  if (low != low && high != high) return e.is("Identity", {e.in(0)});
+  e.set(clip(e.in(0), e, low, high));
+}
+
+Name softplus(const X& x, const Name& z) { return x.of("Softplus", z); }
+Name cdf(const X& x) {
+  return x.mul(x.number(0.5), x.add(x.number(1), x.of("Erf", x.mul(x, x.number(0.70710678118654752)))));
+}
+
+constexpr auto kTrunc = [](const X& x, Emitter&) {
+  return x.where(x.less(x, x.number(0)), x.of("Ceil", x), x.of("Floor", x));
+};
+constexpr auto kSquare = [](const X& x, Emitter&) { return x.mul(x, x); };
+constexpr auto kRsqrt = [](const X& x, Emitter&) { return x.of("Reciprocal", x.of("Sqrt", x)); };
+constexpr auto kExpm1 = [](const X& x, Emitter&) { return x.sub(x.of("Exp", x), x.number(1)); };
+constexpr auto kLog1p = [](const X& x, Emitter&) { return x.of("Log", x.add(x, x.number(1))); };
+constexpr auto kLog2 = [](const X& x, Emitter&) { return x.div(x.of("Log", x), x.number(M_LN2)); };
+constexpr auto kLog10 = [](const X& x, Emitter&) { return x.div(x.of("Log", x), x.number(M_LN10)); };
+constexpr auto kExp2 = [](const X& x, Emitter&) { return x.of("Exp", x.mul(x, x.number(M_LN2))); };
+constexpr auto kErfc = [](const X& x, Emitter&) { return x.sub(x.number(1), x.of("Erf", x)); };
+constexpr auto kGelu = [](const X& x, Emitter&) { return x.mul(x, cdf(x)); };
+constexpr auto kGeluTanh = [](const X& x, Emitter&) {
+  const Name cubic = x.mul(x.mul(x.number(0.044715), x), x.mul(x, x));
+  const Name tanh = x.of("Tanh", x.mul(x.number(0.7978845608028654), x.add(x, cubic)));
+  return x.mul(x.mul(x.number(0.5), x), x.add(x.number(1), tanh));
+};
+constexpr auto kSilu = [](const X& x, Emitter&) { return x.mul(x, x.of("Sigmoid", x)); };
+constexpr auto kMish = [](const X& x, Emitter&) { return x.mul(x, x.of("Tanh", softplus(x, x))); };
+constexpr auto kLogSigmoid = [](const X& x, Emitter&) { return x.of("Neg", softplus(x, x.of("Neg", x))); };
+constexpr auto kHardswish = [](const X& x, Emitter& e) {
+  return x.mul(x, x.mul(clip(x.add(x, x.number(3)), e, 0, 6), x.number(1. / 6)));
+};
+constexpr auto kElu = [](const X& x, Emitter& e) {
+  const double alpha = e.real("alpha"), scale = e.real("scale"), input = e.real("input_scale");
+  if (scale == 1 && input == 1) return e.node("Elu", {x}, {{"alpha", alpha}});
+  const Name left = x.mul(x.sub(x.of("Exp", x.mul(x, x.number(input))), x.number(1)), x.number(scale * alpha));
+  return x.where(e.node("Greater", {x, x.number(0)}), x.mul(x, x.number(scale)), left);
+};
+constexpr auto kSoftplus = [](const X& x, Emitter& e) {
+  const double beta = e.real("beta");
+  const Name z = beta == 1 ? Name(x) : x.mul(x, x.number(beta)), y = softplus(x, z);
+  const Name scaled = beta == 1 ? y : x.div(y, x.number(beta));
+  return x.where(e.node("Greater", {z, x.number(e.real("threshold"))}), x, scaled);
+};
+constexpr auto kNanToNum = [](const X& x, Emitter& e) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const auto is = [&](double value) { return e.node("Equal", {x, x.number(value)}); };
+  const Name above = x.where(is(infinity), x.number(e.real("most")), x);
+  const Name finite = x.where(is(-infinity), x.number(e.real("least")), above);
+  return x.where(x.of("IsNaN", x), x.number(e.real("nan")), finite);
+};
+
+// ---- two and three arguments ----------------------------------------------------------------------------------------
+
+Name second(Emitter& e) { return e.cast(e.in(1), e.dtype(1), e.dtype(0)); }
+
+/// One node of two operands, of the result's type: a number beside halves may be a float32.
+template <Type type>
+void pair(Emitter& e) {
+  const DType dtype = e.result().dtype();
+  e.is(type.text, {e.cast(e.in(0), e.dtype(0), dtype), e.cast(e.in(1), e.dtype(1), dtype)});
+}
+/// … of types that the runtimes have in int32 and int64 alone, as uint8.
+template <Type type>
+void wide_pair(Emitter& e) {
+  const DType dtype = e.result().dtype(), wide = dtype == kUInt8 ? kInt32 : dtype;
+  const Name y = e.node(type.text, {e.cast(e.in(0), e.dtype(0), wide), e.cast(e.in(1), e.dtype(1), wide)});
+  e.set(e.cast(y, wide, dtype));
+}
+bool of_floats(const Emitter& e) { return is_floating_point(e.dtype(0)); }
+constexpr auto kFmod = [](const X& x, Emitter& e) { return e.node("Mod", {x, second(e)}, {{"fmod", 1}}); };
+constexpr auto kRemainder = [](const X& x, Emitter& e) {
+  if (!of_floats(e)) return e.node("Mod", {x, second(e)});
+  const Name b = second(e), r = e.node("Mod", {x, b}, {{"fmod", 1}}), zero = x.number(0);
+  const Name apart = x.less(x.mul(r, b), zero);  // r and b have different signs
+  return x.where(apart, x.add(r, b), r);
+};
+constexpr auto kFloorDivide = [](const X& x, Emitter& e) {
+  const Name b = second(e);
+  if (!of_floats(e)) return x.div(x.sub(x, e.node("Mod", {x, b})), b);
+  return x.of("Floor", x.div(x, b));
+};
+constexpr auto kHypot = [](const X& x, Emitter& e) {
+  const Name b = second(e);
+  return x.of("Sqrt", x.add(x.mul(x, x), x.mul(b, b)));
+};
+constexpr auto kAtan2 = [](const X& y, Emitter& e) {
+  const Name x = second(e), zero = y.number(0), at = y.of("Atan", y.div(y, x));
+  const Name turn = y.where(y.less(y, zero), y.number(-M_PI), y.number(M_PI));
+  const Name left = y.add(at, turn);
+  const Name half = y.mul(y.of("Sign", y), y.number(M_PI / 2));
+  const Name right = y.where(y.less(zero, x), at, half);
+  return y.where(y.less(x, zero), left, right);
+};
+constexpr auto kLogaddexp = [](const X& a, Emitter& e) {
+  const Name b = second(e), apart = a.of("Neg", a.of("Abs", a.sub(a, b)));
+  return a.add(e.node("Max", {a, b}), a.of("Log", a.add(a.number(1), a.of("Exp", apart))));
+};
+constexpr auto kXlogy = [](const X& x, Emitter& e) {
+  const Name zero = x.number(0), y = second(e);
+  return x.where(e.node("Equal", {x, zero}), x.where(x.of("IsNaN", y), y, zero), x.mul(x, x.of("Log", y)));
+};
+constexpr auto kPrelu = [](const X& x, Emitter& e) {
+  return x.where(e.node("Greater", {x, x.number(0)}), x, x.mul(x, second(e)));
+};
+constexpr auto kLerp = [](const X& a, Emitter& e) { return a.add(a, a.mul(e.in(2), a.sub(e.in(1), a))); };
+constexpr auto kAddcmul = [](const X& x, Emitter& e) {
+  return x.add(x, x.mul(x.number(e.real("value")), x.mul(e.in(1), e.in(2))));
+};
+constexpr auto kAddcdiv = [](const X& x, Emitter& e) {
+  return x.add(x, x.mul(x.number(e.real("value")), x.div(e.in(1), e.in(2))));
+};
+
+// ---- comparisons ----------------------------------------------------------------------------------------------------
+
+/// Of types that runtimes compare.
+Name compared(const char* type, Emitter& e) {
+  const auto operand = [&](size_t i) {
+    const DType dtype = e.dtype(i);
+    return e.cast(e.in(i), dtype, dtype == kUInt8 || dtype == kBool ? kInt32 : dtype);
+  };
+  return e.node(type, {operand(0), operand(1)});
+}
+template <Type type>
+void compare(Emitter& e) {
+  e.set(compared(type.text, e));
+}
+template <Type type>
+void logic(Emitter& e) {
+  e.is(type.text, {e.cast(e.in(0), e.dtype(0), kBool), e.cast(e.in(1), e.dtype(1), kBool)});
+}
+void ne(Emitter& e) { e.is("Not", {compared("Equal", e)}); }
+
+void where(Emitter& e) {
+  const DType dtype = e.result().dtype(), as = dtype == kBool ? kUInt8 : dtype;
+  const auto operand = [&](size_t i) { return e.cast(e.cast(e.in(i), e.dtype(i), dtype), dtype, as); };
+  e.set(e.cast(e.node("Where", {e.in(0), operand(1), operand(2)}), as, dtype));
+}
+
+}  // namespace
+
+const EmitTable& pointwise_ops() {
+  static const EmitTable table{
+      {"neg", same<"Neg">},
+      {"abs", same<"Abs">},
+      {"sign", same<"Sign">},
+      {"exp", same<"Exp">},
+      {"expm1", by<kExpm1>},
+      {"log", same<"Log">},
+      {"log1p", by<kLog1p>},
+      {"sqrt", same<"Sqrt">},
+      {"rsqrt", by<kRsqrt>},
+      {"square", by<kSquare>},
+      {"reciprocal", same<"Reciprocal">},
+      {"sin", same<"Sin">},
+      {"cos", same<"Cos">},
+      {"tan", same<"Tan">},
+      {"asin", same<"Asin">},
+      {"acos", same<"Acos">},
+      {"atan", same<"Atan">},
+      {"sinh", same<"Sinh">},
+      {"cosh", same<"Cosh">},
+      {"asinh", same<"Asinh">},
+      {"acosh", same<"Acosh">},
+      {"atanh", same<"Atanh">},
+      {"tanh", same<"Tanh">},
+      {"sigmoid", same<"Sigmoid">},
+      {"erf", same<"Erf">},
+      {"erfc", by<kErfc>},
+      {"log2", by<kLog2>},
+      {"log10", by<kLog10>},
+      {"exp2", by<kExp2>},
+      {"floor", same<"Floor">},
+      {"ceil", same<"Ceil">},
+      {"round", same<"Round">},
+      {"trunc", by<kTrunc>},
+      {"nan_to_num", by<kNanToNum>},
+      {"relu", same<"Relu">},
+      {"relu6", clamp},
+      {"hardtanh", clamp},
+      {"clamp", clamp},
+      {"leaky_relu",
+       [](Emitter& e) {
+         e.is("LeakyRelu", {e.in(0)}, {{"alpha", e.real("slope")}});
+       }},
+      {"elu", by<kElu>},
+      {"selu", by<kElu>},
+      {"celu", by<kElu>},
+      {"gelu", by<kGelu>},
+      {"gelu_tanh", by<kGeluTanh>},
+      {"silu", by<kSilu>},
+      {"mish", by<kMish>},
+      {"logsigmoid", by<kLogSigmoid>},
+      {"hardswish", by<kHardswish>},
+      {"softplus", by<kSoftplus>},
+      {"add", wide_pair<"Add">},
+      {"sub", wide_pair<"Sub">},
+      {"mul", wide_pair<"Mul">},
+      {"div", pair<"Div">},
+      {"pow", pair<"Pow">},
+      {"maximum", wide_pair<"Max">},
+      {"minimum", wide_pair<"Min">},
+      {"fmod", by<kFmod>},
+      {"remainder", by<kRemainder>},
+      {"floor_divide", by<kFloorDivide>},
+      {"hypot", by<kHypot>},
+      {"atan2", by<kAtan2>},
+      {"logaddexp", by<kLogaddexp>},
+      {"xlogy", by<kXlogy>},
+      {"prelu", by<kPrelu>},
+      {"lerp", by<kLerp>},
+      {"addcmul", by<kAddcmul>},
+      {"addcdiv", by<kAddcdiv>},
+      {"eq", compare<"Equal">},
+      {"ne", ne},
+      {"lt", compare<"Less">},
+      {"le", compare<"LessOrEqual">},
+      {"logical_and", logic<"And">},
+      {"logical_or", logic<"Or">},
+      {"logical_xor", logic<"Xor">},
+      {"where", where},
+  };
+  return table;
+}
+
+}  // namespace reel::onnx::writer
