@@ -66,8 +66,10 @@ class Graph {
   std::string source_of(const Edge& edge) {
     if (edge.node) return ops_[edge.node] + (edge.output ? ":" + std::to_string(edge.output) : "");
     if (!edge.leaf) return {};
-    const auto [leaf, is_new] = leaves_.try_emplace(edge.leaf, "tensor_" + std::to_string(leaves_.size()));
-    if (is_new) add_node(leaf->second, "Tensor", {}, {edge.leaf->view.shape});
+    // A leaf that requires grad and is neither parameter nor input: what nn::check reports.
+    const auto [leaf, is_new] =
+        leaves_.try_emplace(edge.leaf, "used_but_not_registered/tensor_" + std::to_string(leaves_.size()));
+    if (is_new) add_node(leaf->second, "UsedButNotRegistered", {}, {edge.leaf->view.shape});
     return leaf->second;
   }
   void add_node(const std::string& name, const char* op, const std::vector<std::string>& sources,

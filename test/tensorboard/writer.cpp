@@ -360,6 +360,19 @@ TEST_CASE("points of other tags and of earlier writers stay", "[tensorboard]") {
   CHECK_THROWS_WITH(log.add_embedding(ones({1, 1}), {}, "a\0b"s), Contains("a zero byte"));
 }
 
+TEST_CASE("the graph of a model shows what is used but not registered", "[tensorboard]") {
+  struct Net : nn::Layer<Net> {
+    nn::Linear known{*this, "known", 4, 8};
+    nn::Linear forgotten{8, 2};
+    Tensor forward(const Tensor& x) { return forgotten(known(x)); }
+  } net;
+  const Folder folder;
+  SummaryWriter log(folder.path);
+  log.add_graph(net, {randn({3, 4})});
+  const std::string bytes = contents(only_file(folder.path));
+  CHECK_THAT(bytes, Contains("used_but_not_registered/tensor_") && Contains("known/weight"));
+}
+
 TEST_CASE("the graph of a model has its modules as scopes", "[tensorboard]") {
   struct Net : nn::Layer<Net> {
     nn::Linear hidden{*this, "hidden", 4, 8};
