@@ -143,14 +143,14 @@ void resnet(const bench::Report& report, const bench::Options& options, const st
 
 /// Forward and backward of one layer in bfloat16, with the norm first: with the norm last the output is normalised,
 /// which checks little.
-void encoder(const bench::Report& report, const bench::Options& options) {
-  const bench::gpu::Encoder& size = options.small ? bench::gpu::kSmallEncoder : bench::gpu::kEncoder;
+void encoder(const bench::Report& report, const bench::Options& options, const std::string& name,
+             const bench::gpu::Encoder& size, double loss) {
   nn::TransformerEncoderLayer layer(
       size.dim, size.heads, {.dim_feedforward = size.hidden, .dropout = 0, .batch_first = true, .norm_first = true});
   uint64_t seed = 1;
-  for (const char* name :
+  for (const char* part :
        {"self_attn.in_proj_weight", "self_attn.out_proj.weight", "linear1.weight", "linear2.weight"}) {
-    const Tensor weight = layer.get_parameter(name);
+    const Tensor weight = layer.get_parameter(part);
     fill(weight, seed++, std::sqrt(3.0f / static_cast<float>(weight.shape()[1])));
   }
   zero({layer.get_parameter("self_attn.in_proj_bias"), layer.get_parameter("self_attn.out_proj.bias"),
@@ -160,13 +160,13 @@ void encoder(const bench::Report& report, const bench::Options& options) {
   Tensor x = filled(shape, seed, 1).to(kBFloat16).requires_grad_();
   const Tensor grad = filled(shape, seed + 1, 1).to(kBFloat16);
   const double first = no_grad([&] { return mean(square(layer(x).to(kFloat32))).item<double>(); });
-  const std::string more = check(options, first, bench::gpu::kEncoderLoss);
+  const std::string more = check(options, first, loss);
   const auto step = [&] {
     layer.zero_grad();
     x.set_grad({});
     layer(x).backward(grad);
   };
-  report.time("gpu.encoder.bf16", bench::measure(step, options.secs), 1e3, "ms", more);
+  report.time(name, bench::measure(step, options.secs), 1e3, "ms", more);
 }
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
@@ -239,7 +239,16 @@ int main(int argc, char** argv) {
     set_matmul_precision(MatmulPrecision::kHigh);
     resnet(report, options, "gpu.resnet18.tf32");
   });
-  report.run("gpu.encoder.bf16", [&] { encoder(report, options); });
+  {
+    using namespace bench::gpu;
+    const auto layer = [&](const std::string& name, const Encoder& size, double loss) {
+      report.run(name, [&] { encoder(report, options, name, size, loss); });
+    };
+    layer("gpu.encoder.bf16", options.small ? kSmallEncoder : kEncoder, kEncoderLoss);
+    cuda::set_cudnn_deterministic(false);  // without which training has no flash attention; PyTorch's is the same
+    layer("gpu.encoder.long.bf16", options.small ? kSmallLongEncoder : kLongEncoder, kLongEncoderLoss);
+    cuda::set_cudnn_deterministic(true);
+  }
   {
     NoGrad guard;
     report.run("gpu.gemm8192.bf16", [&] { gemm(report, options); });

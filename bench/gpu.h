@@ -4,7 +4,7 @@
 
 namespace bench::gpu {
 
-constexpr double kResnetLoss = 7.090747, kEncoderLoss = 0.870225;
+constexpr double kResnetLoss = 7.090747, kEncoderLoss = 0.870225, kLongEncoderLoss = 0.852537;
 
 /// A batch of square images for ResNet-18.
 struct Images {
@@ -17,6 +17,8 @@ struct Encoder {
   int dim, heads, hidden, batch, length;
 };
 constexpr Encoder kEncoder = {512, 8, 2048, 32, 128}, kSmallEncoder = {64, 4, 128, 2, 8};
+/// As many vectors in sequences that are long enough for flash attention.
+constexpr Encoder kLongEncoder = {512, 8, 2048, 4, 1024}, kSmallLongEncoder = {64, 4, 128, 1, 512};
 
 /// Of the matrices of a product.
 constexpr int kGemm = 8192, kSmallGemm = 256;

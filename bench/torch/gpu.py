@@ -177,12 +177,12 @@ def resnet_tf32(report, options):
     resnet(report, options, "gpu.resnet18.tf32")
 
 
-def encoder(report, options):
-    dim, heads, hidden, batch, length = GPU["kSmallEncoder" if options.small else "kEncoder"]
+def encoder(report, options, name, size):
+    dim, heads, hidden, batch, length = GPU["kSmall" + size if options.small else "k" + size]
     layer = nn.TransformerEncoderLayer(dim, heads, hidden, dropout=0, batch_first=True, norm_first=True)
     weights = ["self_attn.in_proj_weight", "self_attn.out_proj.weight", "linear1.weight", "linear2.weight"]
-    for seed, name in enumerate(weights, 1):
-        weight = layer.get_parameter(name)
+    for seed, part in enumerate(weights, 1):
+        weight = layer.get_parameter(part)
         fill(weight, seed, math.sqrt(3 / weight.shape[1]))
     for bias in (layer.self_attn.in_proj_bias, layer.self_attn.out_proj.bias, layer.linear1.bias, layer.linear2.bias):
         nn.init.zeros_(bias)
@@ -190,14 +190,14 @@ def encoder(report, options):
     x = filled((batch, length, dim), 5, 1).bfloat16().requires_grad_()
     grad = filled((batch, length, dim), 6, 1).bfloat16()
     with torch.no_grad():
-        more = check(options, layer(x).float().square().mean().item(), GPU["kEncoderLoss"])
+        more = check(options, layer(x).float().square().mean().item(), GPU[f"k{size}Loss"])
 
     def step():
         layer.zero_grad()
         x.grad = None
         layer(x).backward(grad)
 
-    report.time("gpu.encoder.bf16", measure(step, options.secs), 1e3, "ms", more)
+    report.time(name, measure(step, options.secs), 1e3, "ms", more)
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------
@@ -266,7 +266,8 @@ def main():
     run("gpu.mlp.mnist.graph", mnist_graph)
     run("gpu.resnet18.f32", resnet, "gpu.resnet18.f32")
     run("gpu.resnet18.tf32", resnet_tf32)
-    run("gpu.encoder.bf16", encoder)
+    run("gpu.encoder.bf16", encoder, "gpu.encoder.bf16", "Encoder")
+    run("gpu.encoder.long.bf16", encoder, "gpu.encoder.long.bf16", "LongEncoder")
     with torch.inference_mode():
         run("gpu.gemm8192.bf16", gemm)
         for name, *size in GPU["kSizes"]:
