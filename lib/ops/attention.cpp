@@ -1,5 +1,6 @@
 #include "lib/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -35,8 +36,9 @@ Tensor additive_mask(const char* op, const AttentionOptions& options, const Shap
   const TensorOptions placed{.dtype = like.dtype(), .device = like.device()};
   Tensor mask = options.mask;
   if (options.is_causal) {
-    const TensorOptions positions{.dtype = kInt64, .device = like.device()};
-    mask = arange(shape[shape.size() - 2], positions).unsqueeze(1) >= arange(shape.back(), positions);
+    const int64_t queries = shape[shape.size() - 2], keys = shape.back();
+    const Tensor places = arange(std::max(queries, keys), {.dtype = kInt64, .device = like.device()});
+    mask = places.narrow(0, 0, queries).unsqueeze(1) >= places.narrow(0, 0, keys);
   }
   if (!mask.defined()) return mask;
   REEL_CHECK(mask.dtype() == kBool || mask.is_floating_point(), op, ": a mask is bool or floating-point, got ",

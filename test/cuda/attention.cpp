@@ -191,6 +191,32 @@ TEST_CASE("attention is captured before and after it was compared with the formu
   for (const Tensor& found : {early, late}) CHECK(error(found, attend(exact)) < 0.03);
 }
 
+TEST_CASE("causal attention that is composed is captured, with its gradients", "[cuda]") {
+  if (!cuda::is_available()) return;
+  // More heads of queries, more queries and more keys.
+  for (const Shape& shape : {Shape{2, 4, 5, 8}, Shape{2, 2, 9, 8}, Shape{2, 2, 3, 8}}) {
+    manual_seed(3);
+    Tensor q = randn(shape, {.device = kCUDA}).requires_grad_(), y, gradient;
+    const Tensor k = randn({2, 2, 5, 8}, {.device = kCUDA}), v = randn({2, 2, 5, 8}, {.device = kCUDA});
+    const Tensor g = randn(shape, {.device = kCUDA});
+    const AttentionOptions options{.is_causal = true, .enable_gqa = true};
+    const auto attend = [&] {
+      y = scaled_dot_product_attention(q, k, v, options);
+      gradient = grad({y}, {q}, {g})[0];
+    };
+    attend();
+    cuda::Graph graph;
+    graph.capture(attend);
+    no_grad([&] { q.copy_(randn(shape, {.device = kCUDA})); });
+    graph.replay();
+    const auto exact = [](const Tensor& x) { return x.detach().to(kCPU).to(kFloat64); };
+    const Tensor there = exact(q).requires_grad_();
+    const Tensor wanted = scaled_dot_product_attention(there, exact(k), exact(v), options);
+    CHECK(error(y.detach(), wanted.detach()) < 1e-5);
+    CHECK(error(gradient, grad({wanted}, {there}, {exact(g)})[0]) < 1e-5);
+  }
+}
+
 TEST_CASE("attention that a library gets wrong is composed", "[cuda]") {
   if (!cuda::is_available() || !library_is("wrong_attention")) return;
   const Inputs x({kFloat16, false, true, 4}, kCUDA, kFloat16);

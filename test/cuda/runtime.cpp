@@ -432,3 +432,33 @@ TEST_CASE("the numbers of a replay are not those of the next one on another stre
   };
   CHECK(run(true) == run(false));
 }
+
+TEST_CASE("arange and linspace have on a GPU the CPU's bits, and are captured", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const auto all = [](Device device) {
+    std::vector<Tensor> made;
+    const auto add = [&](const Tensor& x) { made.push_back(x); };
+    const TensorOptions plain{.device = device};
+    for (const DType dtype : {kInt64, kInt32, kUInt8, kBool, kFloat32, kFloat64, kBFloat16, kFloat16}) {
+      const TensorOptions options{.dtype = dtype, .device = device};
+      add(arange(7, options)), add(arange(3, 90, 11, options)), add(arange(0, options)), add(arange(1, 2, 5, options));
+      add(linspace(0.1, 0.7, 6, options));
+      if (dtype != kUInt8) add(arange(5, -9, -2, options)), add(arange(-2.5, 2.5, 0.7, options));
+    }
+    for (const int64_t n : {0, 1, 2, 3, 1000, 100000}) add(linspace(-1.3, 2.7, n, plain));
+    add(arange(INT64_MIN, INT64_MAX, INT64_MAX / 3, plain)), add(arange(0.1, 1000, 0.01, plain));
+    return made;
+  };
+  const std::vector<Tensor> wanted = all(kCPU), found = all(kCUDA);
+  std::vector<Tensor> captured;
+  cuda::Graph graph;
+  graph.capture([&] { captured = all(kCUDA); });
+  graph.replay();
+  for (const std::vector<Tensor>& made : {found, captured})
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      CAPTURE(i, wanted[i].dtype(), wanted[i].shape());
+      CHECK(made[i].dtype() == wanted[i].dtype());
+      CHECK(made[i].shape() == wanted[i].shape());
+      if (wanted[i].numel()) CHECK((made[i].to(kCPU) == wanted[i]).all().item<bool>());
+    }
+}
