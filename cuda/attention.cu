@@ -1,4 +1,5 @@
 #include <cmath>
+#include <deque>
 #include <vector>
 
 #include "cuda/attention_key.h"
@@ -186,19 +187,21 @@ unsigned blocks_of(int64_t rows, int64_t heads) {
 /// Whether cuDNN's attention, whose graphs say what is computed in many operations, has turned out to compute that.
 enum class Trust { kUnknown, kRight, kWrong };
 
-/// One head of the last sequence, as far as it counts, in the host's memory, as float32.
+/// One head of the last sequence's queries, as far as it counts, in the host's memory, as float32.
 class Head {
  public:
-  Head(const RaggedAttention& a) : a_(a), queries_(a.queries / a.sequences), keys_(a.keys / a.sequences) {
+  Head(const RaggedAttention& a, int64_t head)
+      : a_(a), head_(head), queries_(a.queries / a.sequences), keys_(a.keys / a.sequences) {
     const auto& b = *a.batch;
-    const int64_t last = (a.sequences * a.heads - 1) * queries_;  // in the log sums
+    const int64_t first = ((a.sequences - 1) * a.heads + head) * queries_;  // in the log sums
     const auto limit = [&](int64_t& rows, const int32_t* lengths) {
       if (lengths) rows = static_cast<int64_t>(download(kInt32, lengths + a.sequences - 1, {1}, {1})[0]);
     };
     limit(queries_, b.query_lengths), limit(keys_, b.key_lengths);
-    q_ = rows(a.query, b.query, queries_), k_ = rows(a.key, b.key, keys_), v_ = rows(a.value, b.value, keys_);
-    y_ = rows(a.y, b.y, queries_);
-    if (a.log_sums) log_sums_ = download(kFloat32, static_cast<const float*>(a.log_sums) + last, {queries_}, {1});
+    q_ = of_queries(a.query, b.query), y_ = of_queries(a.y, b.y);
+    k_ = of_keys(a.key, b.key), v_ = of_keys(a.value, b.value);
+    if (a.log_sums) log_sums_ = download(kFloat32, static_cast<const float*>(a.log_sums) + first, {queries_}, {1});
+    if (a.grad) g_ = of_queries(a.grad, b.grad);
   }
 
   /// Compares some rows of the results with what the formulas at RaggedAttention say.
@@ -213,11 +216,11 @@ class Head {
     }
     return verdict_;
   }
-  Trust judge_backward() {
+  /// Of all heads that share keys, which are complete in `sharers`, with this one.
+  Trust judge_backward(const std::deque<Head>& sharers) {
     const auto& b = *a_.batch;
-    g_ = rows(a_.grad, b.grad, queries_);
-    const std::vector<float> gq = rows(a_.grad_query, b.grad_query, queries_),
-                             gk = rows(a_.grad_key, b.grad_key, keys_), gv = rows(a_.grad_value, b.grad_value, keys_);
+    const std::vector<float> gq = of_queries(a_.grad_query, b.grad_query), gk = of_keys(a_.grad_key, b.grad_key),
+                             gv = of_keys(a_.grad_value, b.grad_value);
     for (const int64_t i : {int64_t{0}, queries_ / 2, queries_ - 1}) {
       Row sum(a_.width);
       for (int64_t j = 0; j < keys_; ++j) sum.add(of_score(i, j), k_, j);
@@ -225,7 +228,9 @@ class Head {
     }
     for (const int64_t j : {int64_t{0}, keys_ / 2, keys_ - 1}) {
       Row of_key(a_.width), of_value(a_.width);
-      for (int64_t i = 0; i < queries_; ++i) of_key.add(of_score(i, j), q_, i), of_value.add(weight(i, j), g_, i);
+      for (const Head& h : sharers)
+        for (int64_t i = 0; i < queries_; ++i)
+          of_key.add(h.of_score(i, j), h.q_, i), of_value.add(h.weight(i, j), h.g_, i);
       compare(of_key, gk, j), compare(of_value, gv, j);
     }
     return verdict_;
@@ -242,10 +247,16 @@ class Head {
     table().copy(there, here);
     return to;
   }
-  std::vector<float> rows(const void* from, const RaggedAttention::Steps& steps, int64_t length) const {
-    const int64_t offset = (a_.sequences - 1) * steps[0] + (a_.heads - 1) * steps[1];
+  std::vector<float> rows(const void* from, const RaggedAttention::Steps& steps, int64_t head, int64_t length) const {
+    const int64_t offset = (a_.sequences - 1) * steps[0] + head * steps[1];
     return download(a_.dtype, static_cast<const char*>(from) + offset * size_of(a_.dtype), {length, a_.width},
                     {steps[2], 1});
+  }
+  std::vector<float> of_queries(const void* from, const RaggedAttention::Steps& steps) const {
+    return rows(from, steps, head_, queries_);
+  }
+  std::vector<float> of_keys(const void* from, const RaggedAttention::Steps& steps) const {
+    return rows(from, steps, head_ / (a_.heads / a_.kv_heads), keys_);
   }
   double dot(const std::vector<float>& x, int64_t i, const std::vector<float>& y, int64_t j) const {
     double sum = 0;
@@ -299,7 +310,7 @@ class Head {
   }
 
   const RaggedAttention& a_;
-  int64_t queries_, keys_;
+  int64_t head_, queries_, keys_;
   std::vector<float> q_, k_, v_, y_, log_sums_, g_;
   Trust verdict_ = Trust::kUnknown;
 };
@@ -314,7 +325,8 @@ struct Trusted {
 
 bool suits(const RaggedAttention& a, bool backward) {
   const RaggedAttention::Batch& b = *a.batch;
-  if (a.width % 8 || a.width > 128 || a.value_width != a.width || a.heads != a.kv_heads) return false;
+  constexpr int64_t kWidest = 256;  // for gradients; cuda_plans asks cuDNN
+  if (a.width % 8 || a.width > kWidest || a.value_width != a.width) return false;
   // The gradients of queries are sums in an accidental order. Without them the forward pass is of no use either.
   if (a.log_sums && cudnn_deterministic()) return false;
   const auto aligned = [](const void* data, const RaggedAttention::Steps& steps) {
@@ -336,8 +348,10 @@ bool attend_batch(const RaggedAttention& a, bool backward) {
     if (!dnn_attend(a, backward)) return false;
   }
   if (trust == Trust::kUnknown) {
-    Head head(a);
-    trust = backward ? head.judge_backward() : head.judge_forward();
+    std::deque<Head> heads;
+    for (int64_t head = backward ? a.heads - a.heads / a.kv_heads : a.heads - 1; head < a.heads; ++head)
+      heads.emplace_back(a, head);
+    trust = backward ? heads.back().judge_backward(heads) : heads.back().judge_forward();
     if (trust == Trust::kWrong) note_fallback("cuDNN's attention is not what the formula says");
   }
   return trust == Trust::kRight;

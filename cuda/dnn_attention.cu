@@ -28,13 +28,26 @@ class GraphMaker {
         queries_(a.queries / a.sequences),
         keys_(a.keys / a.sequences) {}
 
+  /// The rows that a sequence has on one side.
+  struct Side {
+    int64_t heads, length;
+  };
+  Side queries() const { return {a_.heads, queries_}; }
+  Side keys() const { return {a_.kv_heads, keys_}; }  // and values
   /// A tensor of the attention's; its elements lie in memory with these steps.
-  const Descriptor& rows(AttentionPart part, int64_t length, const RaggedAttention::Steps& steps) {
-    return tensor(type_, {a_.sequences, a_.heads, length, a_.width}, {steps[0], steps[1], steps[2], 1}, part);
+  const Descriptor& rows(AttentionPart part, const Side& side, const RaggedAttention::Steps& steps) {
+    return tensor(type_, {a_.sequences, side.heads, side.length, a_.width}, {steps[0], steps[1], steps[2], 1}, part);
   }
   /// … with rows and columns exchanged.
-  const Descriptor& columns(AttentionPart part, int64_t length, const RaggedAttention::Steps& steps) {
-    return tensor(type_, {a_.sequences, a_.heads, a_.width, length}, {steps[0], steps[1], 1, steps[2]}, part);
+  const Descriptor& columns(AttentionPart part, const Side& side, const RaggedAttention::Steps& steps) {
+    return tensor(type_, {a_.sequences, side.heads, a_.width, side.length}, {steps[0], steps[1], 1, steps[2]}, part);
+  }
+  /// The gradient of keys or values: a product for each head of the queries, summed over those that share a key's.
+  void grad_of_keys(const Descriptor& a, const Descriptor& b, AttentionPart part, const RaggedAttention::Steps& steps) {
+    const Descriptor& grad = rows(part, keys(), steps);
+    if (a_.heads == a_.kv_heads) return product(a, b, grad), void();
+    const Dims sizes{a_.sequences, a_.heads, keys_, a_.width};
+    sum(product(a, b, tensor(type_, sizes, dense(sizes), part == kGradKey ? kAllGradKey : kAllGradValue)), grad);
   }
   /// A float32 for each query.
   const Descriptor& per_query(AttentionPart part) {
@@ -158,8 +171,6 @@ class GraphMaker {
   }
 
   cudnnDataType_t type() const { return type_; }
-  int64_t queries() const { return queries_; }
-  int64_t keys() const { return keys_; }
 
  private:
   static Dims dense(const Dims& sizes) {
@@ -236,12 +247,12 @@ std::optional<Descriptor> backward_graph(const DnnTarget& target, const RaggedAt
   const Descriptor& scores = g.masked_scores(query, key_turned, scale);
   const Descriptor& p = g.pointwise(CUDNN_POINTWISE_EXP, g.combine(CUDNN_POINTWISE_SUB, scores, log_sums),
                                     g.scores(CUDNN_DATA_FLOAT), {});
-  g.product(g.turned(p), grad, g.rows(kGradValue, g.keys(), steps.grad_value));
+  g.grad_of_keys(g.turned(p), grad, kGradValue, steps.grad_value);
 
   const Descriptor& difference = g.combine(CUDNN_POINTWISE_SUB, g.product(grad, value_turned), d);
   const Descriptor& of_scores = g.pointwise(CUDNN_POINTWISE_MUL, g.combine(CUDNN_POINTWISE_MUL, difference, p),
                                             g.scores(g.type()), {.b = &scale});
-  g.product(g.turned(of_scores), query, g.rows(kGradKey, g.keys(), steps.grad_key));
+  g.grad_of_keys(g.turned(of_scores), query, kGradKey, steps.grad_key);
   const Descriptor& sum = g.product(of_scores, key, g.sum_of_query_grads());
   g.pointwise(CUDNN_POINTWISE_IDENTITY, sum, g.rows(kGradQuery, g.queries(), steps.grad_query), {});
   return g.finish(target);
@@ -273,8 +284,8 @@ class Plan {
     }
     std::ostringstream text;
     text << "cuDNN has no plan for " << (backward ? "the gradients of " : "") << "attention in " << name_of(a.dtype)
-         << " of " << a.sequences << " x " << a.heads << " heads, " << a.queries / a.sequences << " queries and "
-         << a.keys / a.sequences << " keys of " << a.width;
+         << " of " << a.sequences << " x " << a.heads << " heads (" << a.kv_heads << " of keys), "
+         << a.queries / a.sequences << " queries and " << a.keys / a.sequences << " keys of " << a.width;
     if (failure_ != CUDNN_STATUS_SUCCESS) text << " (" << cudnnGetErrorString(failure_) << ")";
     note_fallback(text.str());
   }
@@ -285,6 +296,8 @@ class Plan {
     float scale = static_cast<float>(a.scale), one = 1, hidden = kMinus;
     const int64_t rows = a.queries * a.heads, elements = backward ? rows * a.width : 0;
     const Scratch<float> sums(backward || !a.log_sums ? rows : 0), query_grads(elements);
+    const int64_t unsummed = backward && a.heads != a.kv_heads ? a.keys * a.heads * a.width : 0;
+    const Scratch<uint16_t> key_grads(unsummed), value_grads(unsummed);
     if (backward) CUDA_CHECK(cudaMemsetAsync(query_grads, 0, static_cast<size_t>(elements) * sizeof(float), stream()));
     std::array<int64_t, 20> ids;
     std::array<const void*, 20> data;
@@ -296,6 +309,7 @@ class Plan {
     if (a.batch->key_lengths) add(kQueryLengths, a.batch->query_lengths), add(kKeyLengths, a.batch->key_lengths);
     if (backward) {
       add(kKey, a.key), add(kGrad, a.grad), add(kSum, sums.data()), add(kSumGradQuery, query_grads.data());
+      if (unsummed) add(kAllGradKey, key_grads.data()), add(kAllGradValue, value_grads.data());
       add(kGradQuery, a.grad_query), add(kGradKey, a.grad_key), add(kGradValue, a.grad_value), add(kOne, &one);
     }
     const Scratch<char> workspace(std::max<int64_t>(workspace_, 1));

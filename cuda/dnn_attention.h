@@ -22,6 +22,8 @@ enum AttentionPart : int64_t {
   kGradValue,
   kSum,           // backward, scratch: float32 like the log sums
   kSumGradQuery,  // the same: float32 like the query, zero before
+  kAllGradKey,    // the same, where heads share keys: of the type of the keys, for each head of the queries
+  kAllGradValue,
   kQueryLengths,
   kKeyLengths,
   // Numbers of the host's.

@@ -14,8 +14,7 @@ namespace reel {
 /// keys has y = 0 and log_sum = -infinity.
 ///
 /// Or, with `batch`, of sequences of one length, in a half type, where the device has a kernel for it that never writes
-/// down all p_ij (flash attention): there are as many heads of keys as of queries, value_width is width, offsets are
-/// not read, and log_sums are float32.
+/// down all p_ij (flash attention): value_width is width, offsets are not read, and log_sums are float32.
 struct RaggedAttention {
   /// Distances in elements from one sequence, head and row to the next; a row is contiguous.
   using Steps = std::array<int64_t, 3>;

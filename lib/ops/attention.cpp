@@ -49,6 +49,10 @@ Tensor additive_mask(const char* op, const AttentionOptions& options, const Shap
   return mask.to(like.dtype());
 }
 
+/// From products, a softmax and what else is wanted. As many heads of keys as of queries, unless there is enable_gqa.
+Attended composed(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
+                  const AttentionOptions& options);
+
 /// [..., heads, L, E] as [..., groups, heads / groups L, E].
 Tensor grouped(const Tensor& x, int64_t groups) {
   Shape shape = x.shape();
@@ -67,7 +71,7 @@ Attended attend_grouped(const char* op, const Tensor& query, const Tensor& key, 
              op, ": the query's heads are no multiple of the key's and value's, shapes ", query.shape(), ", ",
              key.shape(), " and ", value.shape());
   const int64_t groups = key.size(-3);
-  if (query.size(-3) == groups) return attend(op, query, key, value, options, true);
+  if (query.size(-3) == groups) return composed(op, query, key, value, options);
   Shape scores = query.shape();
   scores[scores.size() - 1] = key.size(-2);
   // A group's queries are as many rows of one product; the mask has to be laid out like them.
@@ -75,7 +79,7 @@ Attended attend_grouped(const char* op, const Tensor& query, const Tensor& key, 
     options.mask = grouped(additive_mask(op, options, scores, query).expand(scores), groups);
     options.is_causal = false;
   }
-  const Attended attended = attend(op, grouped(query, groups), key, value, options, true);
+  const Attended attended = composed(op, grouped(query, groups), key, value, options);
   Shape output = query.shape();
   output[output.size() - 1] = value.size(-1);
   return {attended.output.reshape(output), attended.weights.reshape(scores)};
@@ -86,9 +90,6 @@ Attended attend_grouped(const char* op, const Tensor& query, const Tensor& key, 
 double scale_of(int64_t width, const AttentionOptions& options) {
   return options.scale.value_or(width ? 1 / std::sqrt(width) : 1);
 }
-/// From products, a softmax and what else is wanted.
-Attended composed(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
-                  const AttentionOptions& options);
 
 /// A batch of sequences of one length, as RaggedAttention::Batch has it: for shapes [n, heads, L, E] and those with
 /// fewer dimensions.
@@ -103,25 +104,28 @@ class Batch {
     constexpr int64_t kLong = 512;
     const int rank = query_.shape.size();
     if (!is_half(query_.dtype) || options_.mask.defined() || options_.dropout > 0 || rank > 4) return false;
+    if (options_.enable_gqa && rank < 3) return false;
     if (key_.shape.size() != rank || value_.shape != key_.shape || query_.shape[rank - 2] < kLong ||
-        key_.shape[rank - 2] < kLong)
+        key_.shape[rank - 2] < kLong || query_.numel == 0 || key_.numel == 0)
       return false;
-    for (int d = 0; d < rank - 2; ++d)
-      if (query_.shape[d] != key_.shape[d]) return false;
+    for (int d = 0; d < rank - 2; ++d) {
+      const bool shared = options_.enable_gqa && d == rank - 3 && query_.shape[d] % key_.shape[d] == 0;
+      if (query_.shape[d] != key_.shape[d] && !shared) return false;
+    }
     for (const View* view : {&query_, &key_, &value_})
       if (view->strides[rank - 1] != 1) return false;
-    return query_.numel > 0 && key_.numel > 0;
+    return true;
   }
   RaggedAttention describe() const {
     const int rank = query_.shape.size();
     const auto size = [&](int from_behind) { return rank >= from_behind ? query_.shape[rank - from_behind] : 1; };
-    const int64_t n = size(4), heads = size(3), width = size(1);
+    const int64_t n = size(4), heads = size(3), width = size(1), kv_heads = rank >= 3 ? key_.shape[rank - 3] : 1;
     RaggedAttention call{.dtype = query_.dtype,
                          .sequences = n,
                          .queries = n * size(2),
                          .keys = n * key_.shape[rank - 2],
                          .heads = heads,
-                         .kv_heads = heads,
+                         .kv_heads = kv_heads,
                          .width = width,
                          .value_width = width,
                          .scale = scale_of(width, options_),
@@ -240,7 +244,6 @@ Attended attend(const char* op, const Tensor& query, const Tensor& key, const Te
     return attend(op, q, k, v, options, with_weights);
   }
   check(op, query, key, value, options);
-  if (options.enable_gqa) return attend_grouped(op, query, key, value, options);
   if (const Batch batch(query, key, value, options); !with_weights && batch.suits())
     if (const Tensor y = flash(batch, query, key, value); y.defined()) return {y, {}};
   return composed(op, query, key, value, options);
@@ -250,6 +253,7 @@ namespace {
 
 Attended composed(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
                   const AttentionOptions& options) {
+  if (options.enable_gqa) return attend_grouped(op, query, key, value, options);
   const double scale = scale_of(query.size(-1), options);
   Tensor scores = detail::scaled_matmul(query, key.transpose(-2, -1), scale), blind;
   if (Tensor mask = additive_mask(op, options, scores.shape(), scores); mask.defined()) {

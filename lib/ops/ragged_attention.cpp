@@ -117,8 +117,8 @@ Tensor attend_flash(const Form& form, const Tensor& query, const Tensor& key, co
   constexpr int64_t kLong = 512, kMostPadding = 4;
   const Lengths &queries = *form.query_lengths, &keys = *form.key_lengths;
   const int64_t longest = std::min(queries.longest(), keys.longest());
-  const bool suits = is_half(query.dtype()) && form.heads == form.kv_heads && form.width == form.value_width &&
-                     longest >= kLong && queries.longest() * queries.size() <= kMostPadding * queries.total() &&
+  const bool suits = is_half(query.dtype()) && form.width == form.value_width && longest >= kLong &&
+                     queries.longest() * queries.size() <= kMostPadding * queries.total() &&
                      keys.longest() * keys.size() <= kMostPadding * keys.total();
   if (!suits || !all_have_rows(queries) || !all_have_rows(keys)) return {};
   const bool by_heads = query.dim() == 3;
@@ -129,7 +129,8 @@ Tensor attend_flash(const Form& form, const Tensor& query, const Tensor& key, co
   const auto lengths = [&](const Lengths& of) { return LengthsOnDevice{of, query.device()}.counts().to(kInt32); };
   const Tensor y =
       attend_padded(padded(query, form.query_lengths), padded(key, form.key_lengths), padded(value, form.key_lengths),
-                    {.is_causal = form.causal, .scale = form.scale}, lengths(queries), lengths(keys));
+                    {.is_causal = form.causal, .scale = form.scale, .enable_gqa = form.heads != form.kv_heads},
+                    lengths(queries), lengths(keys));
   if (!y.defined()) return {};
   return Ragged::unpad(by_heads ? y.permute({0, 2, 1, 3}) : y.squeeze(1), form.query_lengths).values;
 }

@@ -47,15 +47,19 @@ struct Case {
   DType dtype;
   bool causal, permuted;
   int dims;
+  int64_t heads = 2, width = 16;
 };
 struct Inputs {
   Tensor all[3];
-  /// [2, 2, 520, 16] or fewer dimensions; keys and values are 8 rows fewer.
+  /// Queries [2, heads, 528, width] or fewer dimensions, keys and values [2, 2, 520, width].
   Inputs(const Case& c, Device device, DType dtype) {
     manual_seed(7);
     for (int i = 0; i < 3; ++i) {
       const int64_t rows = i ? 520 : 528;
-      Tensor x = randn({2, rows, 2, 16}, {.dtype = kFloat64, .device = kCPU}).to(c.dtype).to(dtype).to(device);
+      Tensor x = randn({2, rows, i ? 2 : c.heads, c.width}, {.dtype = kFloat64, .device = kCPU})
+                     .to(c.dtype)
+                     .to(dtype)
+                     .to(device);
       x = c.permuted ? x.permute({0, 2, 1, 3}) : x.permute({0, 2, 1, 3}).contiguous();
       for (int d = 4; d > c.dims; --d) x = x.select(0, 1);
       all[i] = x.detach().requires_grad_();
@@ -75,10 +79,14 @@ TEST_CASE("attention of long sequences is in flash form what it is composed", "[
   for (const Case& c : {Case{kBFloat16, false, true, 4},
                         {kFloat16, true, true, 4},
                         {kBFloat16, true, false, 3},
-                        {kFloat16, false, false, 2}}) {
-    const AttentionOptions options{.is_causal = c.causal, .scale = 0.4};
+                        {kFloat16, false, false, 2},
+                        {kBFloat16, true, true, 4, 4},
+                        {kFloat16, false, false, 3, 6, 8},
+                        {kBFloat16, false, true, 3, 2, 160}}) {
+    const AttentionOptions options{
+        .is_causal = c.causal, .scale = 1.6 / std::sqrt(c.width), .enable_gqa = c.heads != 2};
     const double tolerance = c.dtype == kBFloat16 ? 0.03 : 0.004;
-    CAPTURE(c.dtype, c.causal, c.permuted, c.dims);
+    CAPTURE(c.dtype, c.causal, c.permuted, c.dims, c.heads, c.width);
     const Inputs exact(c, kCPU, kFloat64);
     const Tensor wanted = scaled_dot_product_attention(exact.all[0], exact.all[1], exact.all[2], options);
     const Tensor g = randn(wanted.shape(), {.dtype = kFloat64, .device = kCPU}).to(c.dtype).to(kFloat64);
@@ -107,12 +115,12 @@ TEST_CASE("attention within long sequences of their own lengths is in flash form
   for (const bool causal : {false, true})
     for (const bool by_heads : {true, false}) {
       CAPTURE(causal, by_heads);
-      const AttentionOptions options{.is_causal = causal, .scale = 0.3};
+      const AttentionOptions options{.is_causal = causal, .scale = 0.3, .enable_gqa = true};
       Tensor exact[3], there[3];
       manual_seed(5);
       for (int i = 0; i < 3; ++i) {
         const int64_t rows = (i ? keys : queries)->total();
-        const Shape shape = by_heads ? Shape{rows, 2, 16} : Shape{rows, 16};
+        const Shape shape = by_heads ? Shape{rows, !i && causal ? 4 : 2, 16} : Shape{rows, 16};
         const Tensor x = randn(shape, {.dtype = kFloat64, .device = kCPU}).to(kBFloat16);
         exact[i] = x.to(kFloat64).requires_grad_(), there[i] = x.to(kCUDA).requires_grad_();
       }

@@ -147,39 +147,46 @@ bool has_attention(const Descriptor& device, const RaggedAttention& attention, b
     }
   const bool good = driver ? compiled > 0 : true;
   if (verbose || !good)
-    std::printf("attention%s%s%s %-8s of %d queries, %d keys: %zu engines%s\n", backward ? ", gradients" : "",
-                attention.causal ? ", causal" : "", attention.batch->key_lengths ? ", padded" : "",
-                name_of(attention.dtype), static_cast<int>(attention.queries / attention.sequences),
-                static_cast<int>(attention.keys / attention.sequences), engines,
+    std::printf("attention%s%s%s %-8s of %d queries, %d keys, %d and %d heads of %d: %zu engines%s\n",
+                backward ? ", gradients" : "", attention.causal ? ", causal" : "",
+                attention.batch->key_lengths ? ", padded" : "", name_of(attention.dtype),
+                static_cast<int>(attention.queries / attention.sequences),
+                static_cast<int>(attention.keys / attention.sequences), static_cast<int>(attention.heads),
+                static_cast<int>(attention.kv_heads), static_cast<int>(attention.width), engines,
                 !driver    ? ", not compiled: there is no libcuda.so.1"
                 : compiled ? ", the first compiles"
                            : ", none compiles");
   return good;
 }
 int missing_attention(const Descriptor& device, bool verbose) {
+  struct Size {
+    int64_t queries, keys, kv_heads, width;
+  };
   int missing = 0;
   for (const DType dtype : {kBFloat16, kFloat16})
     for (const auto& [causal, padded] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}})
-      for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{512, 512}, {1000, 777}}) {
-        constexpr int64_t n = 4, heads = 8, width = 64;
+      for (const auto [queries, keys, kv_heads, width] :
+           {Size{512, 512, 8, 64}, {1000, 777, 8, 64}, {1000, 777, 2, 64}, {512, 777, 8, 256}, {1000, 777, 1, 160}}) {
+        if ((width > 64 || kv_heads < 8) && (dtype == kFloat16 || causal == padded)) continue;  // they take long
+        constexpr int64_t n = 4, heads = 8;
         RaggedAttention a{.dtype = dtype,
                           .sequences = n,
                           .queries = n * queries,
                           .keys = n * keys,
                           .heads = heads,
-                          .kv_heads = heads,
+                          .kv_heads = kv_heads,
                           .width = width,
                           .value_width = width,
                           .causal = causal};
         // As MultiheadAttention has them: query, key and value are parts of one projection.
-        const auto part = [&](int64_t length) {
-          return RaggedAttention::Steps{length * 3 * heads * width, width, 3 * heads * width};
+        const int64_t step = (heads + 2 * kv_heads) * width;
+        const auto part = [&](int64_t length) { return RaggedAttention::Steps{length * step, width, step}; };
+        const auto whole = [&](int64_t length, int64_t of) {
+          return RaggedAttention::Steps{of * length * width, length * width, width};
         };
-        const auto whole = [&](int64_t length) {
-          return RaggedAttention::Steps{heads * length * width, length * width, width};
-        };
-        RaggedAttention::Batch batch{part(queries),  part(keys),  part(keys),  whole(queries), whole(queries),
-                                     whole(queries), whole(keys), whole(keys), nullptr};
+        const auto of_query = whole(queries, heads), of_key = whole(keys, kv_heads);
+        RaggedAttention::Batch batch{part(queries), part(keys), part(keys), of_query, of_query,
+                                     of_query,      of_key,     of_key,     nullptr};
         a.batch = &batch;
         const int32_t lengths = 0;  // not read
         if (padded) batch.query_lengths = batch.key_lengths = &lengths;

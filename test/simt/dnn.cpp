@@ -80,18 +80,20 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
   const auto store = [&](T* to, const float* from) {
     for (int64_t c = 0; c < width; ++c) to[c] = T(from[c]);
   };
-  std::vector<float> p(static_cast<size_t>(most_queries * most_keys));
+  const int64_t share = a.heads / a.kv_heads;
+  std::vector<float> p(static_cast<size_t>(most_queries * most_keys)), of_keys, of_values;
   for (int64_t s = 0; s < a.sequences; ++s)
     for (int64_t h = 0; h < a.heads; ++h) {
       const int64_t queries = b.query_lengths ? b.query_lengths[s] : most_queries;
       const int64_t keys = b.key_lengths ? b.key_lengths[s] : most_keys;
       float* const log_sums = a.log_sums ? static_cast<float*>(a.log_sums) + (s * a.heads + h) * most_queries : nullptr;
-      std::vector<float> of_keys(static_cast<size_t>(keys * width)), of_values = of_keys;
+      const int64_t kv = h / share;
+      if (h % share == 0) of_keys.assign(static_cast<size_t>(keys * width), 0), of_values = of_keys;
       for (int64_t i = 0; i < queries; ++i) {
         float* const row = p.data() + i * keys;
         float most = -INFINITY, total = 0;
         for (int64_t j = 0; j < keys; ++j) {
-          row[j] = a.causal && j > i ? -INFINITY : scale * dot(q.at(s, h, i), k.at(s, h, j));
+          row[j] = a.causal && j > i ? -INFINITY : scale * dot(q.at(s, h, i), k.at(s, kv, j));
           most = std::max(most, row[j]);
         }
         for (int64_t j = 0; j < keys; ++j) total += std::exp(row[j] - most);
@@ -101,9 +103,9 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
         const float difference = backward ? dot(g.at(s, h, i), y.at(s, h, i)) : 0;
         for (int64_t j = 0; j < keys; ++j) {
           const float weight = std::exp(row[j] - log_sum);
-          const float of_score = backward ? weight * scale * (dot(g.at(s, h, i), v.at(s, h, j)) - difference) : weight;
+          const float of_score = backward ? weight * scale * (dot(g.at(s, h, i), v.at(s, kv, j)) - difference) : weight;
           for (int64_t c = 0; c < width; ++c) {
-            sum[size_t(c)] += of_score * float((backward ? k : v).at(s, h, j)[c]);
+            sum[size_t(c)] += of_score * float((backward ? k : v).at(s, kv, j)[c]);
             if (!backward) continue;
             of_keys[size_t(j * width + c)] += of_score * float(q.at(s, h, i)[c]);
             of_values[size_t(j * width + c)] += weight * float(g.at(s, h, i)[c]);
@@ -111,9 +113,9 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
         }
         store((backward ? gq : y).at(s, h, i), sum.data());
       }
-      for (int64_t j = 0; backward && j < keys; ++j) {
-        store(gk.at(s, h, j), of_keys.data() + j * width);
-        store(gv.at(s, h, j), of_values.data() + j * width);
+      for (int64_t j = 0; backward && h % share == share - 1 && j < keys; ++j) {
+        store(gk.at(s, kv, j), of_keys.data() + j * width);
+        store(gv.at(s, kv, j), of_values.data() + j * width);
       }
     }
 }
