@@ -158,6 +158,11 @@ class GraphMaker {
     return *now;
   }
 
+  /// exp(scores - less), with a `less` for each query.
+  const Descriptor& exponentials(const Descriptor& scores_in, const Descriptor& less) {
+    return pointwise(CUDNN_POINTWISE_EXP, combine(CUDNN_POINTWISE_SUB, scores_in, less), scores(CUDNN_DATA_FLOAT), {});
+  }
+
   std::optional<Descriptor> finish(const DnnTarget& target) {
     if (!good_) return {};
     Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -217,8 +222,7 @@ std::optional<Descriptor> forward_graph(const DnnTarget& target, const RaggedAtt
   const Descriptor& value = g.rows(kValue, g.keys(), steps.value);
   const Descriptor& scores = g.masked_scores(query, key, g.number(kScale));
   const Descriptor& most = g.sum(scores, g.of_queries(), CUDNN_REDUCE_TENSOR_MAX);
-  const Descriptor& e =
-      g.pointwise(CUDNN_POINTWISE_EXP, g.combine(CUDNN_POINTWISE_SUB, scores, most), g.scores(CUDNN_DATA_FLOAT), {});
+  const Descriptor& e = g.exponentials(scores, most);
   const Descriptor& total = g.sum(e, g.of_queries());
   // Without these there is no engine.
   const Descriptor& log = g.pointwise(CUDNN_POINTWISE_LOG, total, g.of_queries(), {});
@@ -244,9 +248,7 @@ std::optional<Descriptor> backward_graph(const DnnTarget& target, const RaggedAt
   const Descriptor& sums = g.sum(products, g.of_queries());
   const Descriptor& d = g.pointwise(CUDNN_POINTWISE_MUL, sums, g.per_query(kSum), {.b = &one});
 
-  const Descriptor& scores = g.masked_scores(query, key_turned, scale);
-  const Descriptor& p = g.pointwise(CUDNN_POINTWISE_EXP, g.combine(CUDNN_POINTWISE_SUB, scores, log_sums),
-                                    g.scores(CUDNN_DATA_FLOAT), {});
+  const Descriptor& p = g.exponentials(g.masked_scores(query, key_turned, scale), log_sums);
   g.grad_of_keys(g.turned(p), grad, kGradValue, steps.grad_value);
 
   const Descriptor& difference = g.combine(CUDNN_POINTWISE_SUB, g.product(grad, value_turned), d);
