@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 
 #include "lib/autograd/linear.h"
 #include "lib/autograd/tape.h"
 #include "lib/kernels/copy.h"
 #include "lib/kernels/gemm.h"
+#include "lib/kernels/reduce.h"
 
 namespace reel {
 
@@ -20,7 +22,7 @@ Tensor given_gradient(const Tensor& given, const GradMetadata& target, const cha
   return grad;
 }
 
-/// Packs of rows. Each pack is a tensor of which the first rows are filled.
+/// Packs of rows, each a tensor of which the first rows are filled, and gradients of a GPU that wait for each other.
 struct PendingRows {
   Tensor g_rows, x_rows;  // [capacity, out], [capacity, in]: factors of a product, `products` rows are filled
   int64_t products = 0;
@@ -28,14 +30,22 @@ struct PendingRows {
   std::vector<int64_t> ids;  // those of them that the host has
   Tensor unread_ids;  // [capacity]: those of the last `unread` rows, on a GPU; one read synchronizes once for all
   int64_t count = 0, unread = 0;
-  bool sparse = true;           // all rows are for a sparse gradient
-  PendingRows* next = nullptr;  // in the free list
+  bool sparse = true;                       // all rows are for a sparse gradient
+  std::vector<Tensor> addends;              // small gradients that are added together, by two kernels
+  std::vector<Tensor> row_ids, row_values;  // rows that are added to a dense gradient together
+  PendingRows* next = nullptr;              // in the free list
 };
 
 namespace {
 
 constexpr int64_t kMaxRows = 512, kMaxBytes = 8 << 20;  // of one pack
 constexpr int64_t kEnoughRows = 16;                     // on a GPU, which multiplies them in about the time of one
+
+// Of the small gradients and rows of one tensor, on a GPU: a kernel for each of them would take the time of its start.
+constexpr size_t kMostWaiting = 32;
+constexpr int64_t kSmallNumel = 4096;
+// As many cost no more when they are added one by one.
+constexpr size_t kFewAddends = 2, kFewRows = 3;
 
 // The thread's unused objects, with the capacity of their vectors: a backward pass in the steady state allocates none.
 struct FreeList {
@@ -75,6 +85,25 @@ void append(Tensor& pack, int64_t have, const View& rows, int64_t n, const GradM
   kernels.copy(rows, rows_of(view_of(pack), n, have));
 }
 
+bool may_wait(const Tensor& g) {
+  const View& view = view_of(g);
+  return !view.host && view.contiguous && view.numel > 0 && view.numel <= kSmallNumel;
+}
+
+// Contiguous tensors as one, of this shape.
+Tensor packed(std::span<const Tensor> parts, const Shape& shape) {
+  const Tensor whole = make_tensor(shape, parts[0].dtype(), parts[0].device());
+  std::array<BlockCopy, kMostWaiting + 1> blocks;
+  auto* to = static_cast<char*>(view_of(whole).data);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const View& part = view_of(parts[i]);
+    blocks[i] = whole_copy(part.data, part.dtype, to, part.dtype, part.numel);
+    to += part.numel * size_of(part.dtype);
+  }
+  kernels_of(whole).copy_blocks(std::span(blocks).first(parts.size()));
+  return whole;
+}
+
 // The ids of all rows.
 const std::vector<int64_t>& read_ids(PendingRows& pending) {
   if (pending.unread) {
@@ -89,6 +118,59 @@ const std::vector<int64_t>& read_ids(PendingRows& pending) {
 }
 
 bool may_overwrite(const Tensor& tensor) { return is_exclusive(tensor) && view_of(tensor).contiguous; }
+
+// dense, zero if nothing was added, copied if another handle shares it: fit to be written to.
+Tensor& owned(Tensor& dense, const GradMetadata& target) {
+  if (!dense.defined()) {
+    dense = make_tensor(target.shape, target.dtype, target.device);
+    filled(dense, 0);
+  } else if (!may_overwrite(dense)) {
+    dense = dense.clone();
+  }
+  return dense;
+}
+
+void add_one(Tensor& dense, const Tensor& g) {
+  if (may_overwrite(dense))
+    add_views(TensorImpl::of(dense)->device(), view_of(dense), view_of(g), view_of(dense));
+  else
+    dense = accumulate(dense, g);
+}
+
+// dense += all addends, which are none afterwards.
+void add_waiting(Tensor& dense, std::vector<Tensor>& addends) {
+  if (addends.empty()) return;
+  if (dense.defined() && addends.size() <= kFewAddends) {
+    for (const Tensor& g : addends) add_one(dense, g);
+  } else {
+    if (dense.defined()) addends.push_back(dense.contiguous());
+    const int64_t numel = view_of(addends[0]).numel;
+    const Tensor rows = packed(addends, {static_cast<int64_t>(addends.size()), numel});
+    Tensor total = make_tensor(addends[0].shape(), rows.dtype(), rows.device());
+    kernels_of(rows).reduce(ReduceOp::kSum, view_of(rows),
+                            make_view(view_of(total).data, {1, numel}, {numel, 1}, rows.dtype()));
+    dense = std::move(total);
+  }
+  addends.clear();
+}
+
+// dense += the rows that wait, which are none afterwards.
+void add_waiting_rows(Tensor& dense, PendingRows& pending, const GradMetadata& target) {
+  auto &ids = pending.row_ids, &values = pending.row_values;
+  if (ids.empty()) return;
+  const KernelTable& kernels = kernels_on(target.device);
+  const View& whole = view_of(owned(dense, target));
+  if (ids.size() <= kFewRows) {
+    for (size_t i = 0; i < ids.size(); ++i) kernels.index_add(whole, 0, view_of(ids[i]), view_of(values[i]));
+  } else {
+    Shape shape = values[0].shape();
+    shape[0] = 0;
+    for (const Tensor& list : ids) shape[0] += view_of(list).numel;
+    const Tensor all = packed(ids, {shape[0]}), rows = packed(values, shape);
+    kernels.index_add(whole, 0, view_of(all), view_of(rows));
+  }
+  ids.clear(), values.clear();
+}
 
 // Distinct sorted ids with the values of equal ids added: the rows themselves where there is nothing to add.
 SparseGrad coalesce(PendingRows& pending, Device device) {
@@ -127,7 +209,7 @@ PendingRows& GradAccumulator::pending() {
 void GradAccumulator::recycle_pending() {
   PendingRows* pending = std::exchange(pending_, nullptr);
   pending->g_rows.reset(), pending->x_rows.reset(), pending->unread_ids.reset(), pending->values.reset();
-  pending->ids.clear();
+  pending->ids.clear(), pending->addends.clear(), pending->row_ids.clear(), pending->row_values.clear();
   pending->products = pending->unread = pending->count = 0;
   pending->sparse = true;
   pending->next = std::exchange(free_list.head, pending);
@@ -137,24 +219,20 @@ void GradAccumulator::free_pending() { delete std::exchange(pending_, nullptr); 
 
 // ---- adding ---------------------------------------------------------------------------------------------------------
 
-// dense_, zero if nothing was added, copied if another handle shares it: fit to be written to.
-Tensor& GradAccumulator::own_dense(const GradMetadata& target) {
-  if (!dense_.defined()) {
-    dense_ = make_tensor(target.shape, target.dtype, target.device);
-    filled(dense_, 0);
-  } else if (!may_overwrite(dense_)) {
-    dense_ = dense_.clone();
-  }
-  return dense_;
-}
+Tensor& GradAccumulator::own_dense(const GradMetadata& target) { return owned(dense_, target); }
 
 void GradAccumulator::add(Tensor g) {
-  if (!dense_.defined())
+  if (!dense_.defined()) {
     dense_ = std::move(g);
-  else if (!grad_mode && may_overwrite(dense_))
-    add_views(TensorImpl::of(dense_)->device(), view_of(dense_), view_of(g), view_of(dense_));
-  else
+  } else if (grad_mode) {
     dense_ = accumulate(dense_, g);
+  } else if (may_wait(g)) {
+    std::vector<Tensor>& addends = pending().addends;
+    if (addends.size() == kMostWaiting) add_waiting(dense_, addends);
+    addends.push_back(std::move(g));
+  } else {
+    add_one(dense_, g);
+  }
 }
 
 void GradAccumulator::multiply(const GradMetadata& target, const View& g, const View& x, const Tensor& column_sums) {
@@ -225,7 +303,11 @@ Tensor GradAccumulator::add_product(const GradMetadata& target, const View& g, c
 
 void GradAccumulator::add_rows(const GradMetadata& target, const Tensor& ids, Tensor values, bool sparse) {
   if (!sparse && target.device != kCPU) {  // at once, so that the host need not read the ids
-    kernels_on(target.device).index_add(view_of(own_dense(target)), 0, view_of(ids), view_of(values));
+    if (!may_wait(values) || !view_of(ids).contiguous)
+      return kernels_on(target.device).index_add(view_of(own_dense(target)), 0, view_of(ids), view_of(values));
+    PendingRows& rows = pending();
+    if (rows.row_ids.size() == kMostWaiting) add_waiting_rows(dense_, rows, target);
+    rows.row_ids.push_back(ids), rows.row_values.push_back(std::move(values));
     return;
   }
   const Tensor list = ids.contiguous();
@@ -269,6 +351,13 @@ void GradAccumulator::add_region(const GradMetadata& target, int64_t offset, con
 }
 
 bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& target) {
+  // Gradients that wait may be tensors of the program's, which it may change after this backward pass.
+  add_waiting_rows(other.dense_, *other.pending_, target);
+  add_waiting(other.dense_, other.pending_->addends);
+  if (!other.pending_->products && !other.pending_->count) {
+    other.recycle_pending();
+    return true;
+  }
   if (!pending_) {
     std::swap(pending_, other.pending_);
     return true;
@@ -297,6 +386,8 @@ FinalGrad GradAccumulator::take(const GradMetadata& target, bool sparse_wanted) 
   FinalGrad sum;
   if (pending_) {
     multiply_pending(target);
+    add_waiting_rows(dense_, *pending_, target);
+    add_waiting(dense_, pending_->addends);
     if (pending_->count) {
       if (sparse_wanted && pending_->sparse && !dense_.defined()) {
         sum.sparse = coalesce(*pending_, target.device);

@@ -168,6 +168,64 @@ TEST_CASE("targets that are ignored cost cross_entropy no kernel but that which 
     }
 }
 
+TEST_CASE("many small gradients of one tensor are added together", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor bias = arange(6.).to(kFloat32).to(kCUDA).requires_grad_();
+  const Tensor table = randn({9, 6}, {.device = kCUDA}).requires_grad_();
+  std::vector<Tensor> ids;
+  for (int64_t i = 0; i < 100; ++i) ids.push_back(tensor({i % 9, (i * i) % 9}).to(kCUDA));
+  const auto clear = [&] { Tensor(bias).set_grad({}), Tensor(table).set_grad({}); };
+  const auto loss = [&](int uses) {
+    std::vector<Tensor> parts;
+    for (int i = 0; i < uses; ++i)
+      parts.push_back((embedding(table, ids[static_cast<size_t>(i)], EmbeddingLookup{.sparse = false}) + bias) *
+                      (i + 1));
+    return sum(square(stack(parts)));
+  };
+  const auto backward = [&](int uses) {
+    const Tensor y = loss(uses);
+    clear();
+    const auto before = simt::launches ? simt::launches() : 0;
+    y.backward();
+    bias.grad(), table.grad();
+    return simt::launches ? simt::launches() - before : 0;
+  };
+  for (const int uses : {1, 2, 3, 4, 7, 33, 34, 66, 100}) {
+    CAPTURE(uses);
+    backward(uses);
+    const Tensor of_bias = bias.grad(), of_table = table.grad();
+    Tensor exact = zeros({9, 6}, {.dtype = kFloat64, .device = kCPU});
+    for (int i = 0; i < uses; ++i) {
+      const Tensor at = ids[static_cast<size_t>(i)].to(kCPU);
+      const Tensor rows = index_select((table.detach() + bias.detach()).to(kCPU).to(kFloat64), 0, at);
+      exact = index_add(exact, 0, at, rows * 2 * (i + 1.) * (i + 1.));
+    }
+    CHECK((abs(of_table.to(kCPU) - exact) <= 1e-5 * (1 + abs(exact))).all().item<bool>());
+    const Tensor sums = sum(exact, 0);
+    CHECK((abs(of_bias.to(kCPU) - sums) <= 1e-4 * (1 + abs(sums))).all().item<bool>());
+    // Those of several passes, too, and of one that a graph holds.
+    const Tensor more = loss(uses), again = loss(uses);
+    clear();
+    more.backward(), again.backward();
+    CHECK((abs(table.grad().to(kCPU) - 2 * exact) <= 1e-5 * (1 + 2 * abs(exact))).all().item<bool>());
+    CHECK((abs(bias.grad().to(kCPU) - 2 * sums) <= 1e-4 * (1 + 2 * abs(sums))).all().item<bool>());
+    const Tensor recorded = grad({loss(uses)}, {bias}, {}, {.create_graph = true})[0];
+    CHECK((abs(recorded.detach().to(kCPU) - sums) <= 1e-4 * (1 + abs(sums))).all().item<bool>());
+  }
+  Tensor seed = ones({6}, {.device = kCUDA});  // is the gradient of each use
+  clear();
+  (bias + bias + bias + bias + bias).backward(seed);
+  seed.zero_();
+  CHECK((bias.grad() == 5).all().item<bool>());
+  if (!simt::launches) return;
+  // A use costs the gradients of mul, add, square's share and embedding; not an addition to each of the two leaves.
+  backward(30);
+  const auto few = backward(10);
+  const auto many = backward(30);
+  UNSCOPED_INFO("10 uses: " << few << ", 30 uses: " << many);
+  CHECK(many - few <= 20 * 2);
+}
+
 TEST_CASE("autocast casts what an op needs by one kernel, and so the gradients of its parameters", "[cuda]") {
   if (!cuda::is_available() || !simt::launches) return;
   nn::Linear layer(16, 24);
