@@ -101,8 +101,8 @@ class SummaryWriter {
   void add_embedding(const Tensor& vectors, const std::vector<std::string>& labels, std::string_view tag,
                      int64_t step = 0);
   /// The graph of ops that leads from the inputs and the parameters to the outputs, grouped by the modules in which
-  /// they ran: of one run of model(inputs…), in evaluation mode. Tensors that require grad, but are no parameters of the
-  /// model, are under "used_but_not_registered": see nn::check. What the tape does not record is missing: integer
+  /// they ran: of one run of model(inputs…), in evaluation mode. Tensors that require grad, but are no parameters of
+  /// the model, are under "used_but_not_registered": see nn::check. What the tape does not record is missing: integer
   /// inputs, and ops on them. The model's modes, buffers and gradients are left as they were.
   template <std::derived_from<nn::Module> M>
   void add_graph(M& model, const std::vector<Tensor>& inputs) {
