@@ -106,7 +106,7 @@ const onnx::SaveOptions kBatch{.dynamic = {{.input = 0, .dim = 0, .name = "batch
 
 }  // namespace
 
-TEST_CASE("an exported file has the model's nodes, and its weights under their paths", "[onnx]") {
+TEST_CASE("an exported file has the model's nodes, and its weights under their paths", "[onnx][cpu]") {
   const Folder folder;
   Net net;
   const Tensor mean = net.state_dict()["norm.running_mean"].clone();
@@ -131,7 +131,7 @@ TEST_CASE("an exported file has the model's nodes, and its weights under their p
   CHECK(folder.count() == 1);
 }
 
-TEST_CASE("weights beyond the limit go to a file beside the model", "[onnx]") {
+TEST_CASE("weights beyond the limit go to a file beside the model", "[onnx][cpu]") {
   const Folder folder;
   nn::Linear net(40, 30);
   onnx::save(net, {randn({1, 40})}, folder / "net.onnx", {.external_above = 4000});
@@ -142,7 +142,7 @@ TEST_CASE("weights beyond the limit go to a file beside the model", "[onnx]") {
   CHECK(std::memcmp(data.data(), weight.data<float>(), data.size()) == 0);
 }
 
-TEST_CASE("what an exported graph would do otherwise than the program is refused", "[onnx]") {
+TEST_CASE("what an exported graph would do otherwise than the program is refused", "[onnx][cpu]") {
   const Tensor x = randn({3, 4});
   SECTION("values that the host reads") {
     CHECK(has(refusal([](const Tensors& in) { return in[0] * sum(in[0]).item<double>(); }, {x}), "onnx::save: item: "));
@@ -225,7 +225,7 @@ TEST_CASE("what an exported graph would do otherwise than the program is refused
   CHECK(refusal([](const Tensors& in) { return relu(in[0]); }, {x}).empty());
 }
 
-TEST_CASE("wrong options of an export are refused", "[onnx]") {
+TEST_CASE("wrong options of an export are refused", "[onnx][cpu]") {
   const Tensor x = randn({3, 4});
   const auto f = [](const Tensors& in) { return relu(in[0]); };
   CHECK(has(refusal(f, {Tensor()}), "input 0 is undefined"));
@@ -239,7 +239,7 @@ TEST_CASE("wrong options of an export are refused", "[onnx]") {
             "n is 3 and 4"));
 }
 
-TEST_CASE("an export reports layers that are used but not registered", "[onnx]") {
+TEST_CASE("an export reports layers that are used but not registered", "[onnx][cpu]") {
   struct Forgetful : nn::Layer<Forgetful> {
     nn::Linear known{*this, "known", 4, 4};
     nn::Linear forgotten{4, 2};
@@ -252,7 +252,7 @@ TEST_CASE("an export reports layers that are used but not registered", "[onnx]")
   CHECK(Written(folder / "net.onnx").initializers.contains("known.weight"));
 }
 
-TEST_CASE("a model is exported while the profiler records", "[onnx]") {
+TEST_CASE("a model is exported while the profiler records", "[onnx][cpu]") {
   const Folder folder;
   Net net;
   profile::start();

@@ -121,7 +121,7 @@ void check_model(const std::filesystem::path& folder, const std::string& name, M
 
 }  // namespace
 
-TEST_CASE("exported models are right at sizes that were not traced", "[onnx]") {
+TEST_CASE("exported models are right at sizes that were not traced", "[onnx][cpu]") {
   manual_seed(1);
   const Folder folder;
   const std::vector<onnx::DynamicDim> batch{{.input = 0, .dim = 0, .name = "batch"}},

@@ -42,7 +42,7 @@ std::map<std::string, std::string> listed_ops() {
 
 }  // namespace
 
-TEST_CASE("every op is exported to ONNX, or listed with a reason", "[onnx]") {
+TEST_CASE("every op is exported to ONNX, or listed with a reason", "[onnx][cpu]") {
   const auto listed = listed_ops();
   const Folder folder;
   const char* const python = std::getenv("PYTHON");

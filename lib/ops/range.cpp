@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <cmath>
+
+#include "lib/core/op_trace.h"
+#include "lib/kernels/scan.h"
+#include "lib/ops/internal.h"
+
+namespace reel {
+namespace {
+
+/// int64 or float64: element i is first + (at + i) step. Where the host cannot write to the device, kernels compute it,
+/// with the same bits: there is no copy of pageable memory, which would wait for the device and cannot be captured.
+template <class T>
+Tensor progression(T first, T step, int64_t at, int64_t n, Device device) {
+  const Tensor result = make_tensor({n}, dtype_of<T>(), device);
+  if (view_of(result).host) {
+    for (int64_t i = 0; i < n; ++i) result.data<T>()[i] = first + static_cast<T>(at + i) * step;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return progression<int64_t>(at, 1, 0, n, device).to(kFloat64).mul_(step).add_(first);
+  } else if (n) {
+    const Tensor steps = make_tensor({n}, kInt64, device);
+    const KernelTable& kernels = kernels_on(device);
+    kernels.fill(view_of(steps), step);
+    kernels.fill(view_of(steps.narrow(0, 0, 1)), first + at * step);
+    kernels.scan(ScanOp::kSum, view_of(steps), 0, view_of(result));
+  }
+  return result;
+}
+Tensor finished(const Tensor& exact, DType dtype, const TensorOptions& options) {
+  Tensor result = exact.to(dtype);
+  return result.requires_grad_(options.requires_grad), result;
+}
+}  // namespace
+
+Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
+  const bool integral = !start.is_floating_point() && !end.is_floating_point() && !step.is_floating_point();
+  REEL_CHECK(step.to<double>() != 0, "arange: step 0");
+  const DType dtype = options.dtype.value_or(integral ? kInt64 : kFloat32);
+  if (integral) {
+    const int64_t from = start.to<int64_t>(), by = step.to<int64_t>();
+    __extension__ using Wide = __int128;
+    const Wide distance = Wide{end.to<int64_t>()} - from, count = (distance + by - (by > 0 ? 1 : -1)) / by;
+    REEL_CHECK(count <= INT64_MAX, "arange: from ", from, " to ", end.to<int64_t>(), " by ", by,
+               " are more elements than 63 bits count");
+    const int64_t n = std::max<int64_t>(0, static_cast<int64_t>(count));
+    if (op_modes.traces) [[unlikely]]
+      return traced("arange", {}, {{"start", from}, {"step", by}}, [&] { return arange(start, end, step, options); });
+    return finished(progression(from, by, 0, n, options.device), dtype, options);
+  }
+  const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);
+  REEL_CHECK(n < 9e15, "arange: ", n, " elements");
+  const int64_t count = std::max<int64_t>(0, static_cast<int64_t>(n));
+  if (!is_floating_point(dtype)) {  // as in NumPy: start and step are rounded, not their sums
+    check_fits("arange", start, kInt64), check_fits("arange", step, kInt64);
+    const int64_t first = start.to<int64_t>(), distance = step.to<int64_t>();
+    return finished(progression(first, distance, 0, count, options.device), dtype, options);
+  }
+  return finished(progression(from, by, 0, count, options.device), dtype, options);
+}
+Tensor arange(Scalar end, TensorOptions options) {
+  return arange(end.is_floating_point() ? Scalar(0.0) : Scalar(0), end, 1, options);
+}
+
+Tensor linspace(double start, double end, int64_t steps, TensorOptions options) {
+  REEL_CHECK(steps >= 0, "linspace: ", steps, " steps");
+  const double by = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  // From both ends, so that each is exact.
+  const int64_t half = steps == 1 ? 1 : steps / 2;
+  const Tensor exact = make_tensor({steps}, kFloat64, options.device);
+  const auto write = [&](int64_t from, int64_t n, double end_of_it, int64_t at) {
+    if (n)
+      kernels_of(exact).copy(view_of(progression(end_of_it, by, at, n, options.device)),
+                             view_of(exact.narrow(0, from, n)));
+  };
+  write(0, half, start, 0), write(half, steps - half, end, half - steps + 1);
+  return finished(exact, options.dtype.value_or(kFloat32), options);
+}
+
+}  // namespace reel
