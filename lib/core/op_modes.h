@@ -12,7 +12,7 @@ struct OpModes {
   DType autocast = kFloat32;  ///< The half type of products; kFloat32 without autocast.
   bool meets = false;         ///< Whether calls may wait for those of other examples, in batching::map.
   bool traces = false;        ///< Whether ops are written down: see op_trace.h.
-  bool unused = false;
+  bool unused = false;        ///< Fills the word that plain() compares.
 
   bool plain() const { return std::bit_cast<uint32_t>(*this) == std::bit_cast<uint32_t>(OpModes()); }
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "lib/nn/by_dims.h"
 #include "lib/nn/tuple.h"
 #include "reel/nn/init.h"
 
@@ -41,24 +42,7 @@ void reset(const Tensor& weight, const Tensor& bias) {
 constexpr const char *kConvNames[] = {"Conv1d", "Conv2d", "Conv3d"},
                      *kTransposeNames[] = {"ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"};
 
-template <int N>
-Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
-  if constexpr (N == 1)
-    return conv1d(x, weight, bias, options);
-  else if constexpr (N == 2)
-    return conv2d(x, weight, bias, options);
-  else
-    return conv3d(x, weight, bias, options);
-}
-template <int N>
-Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvTransposeOptions<N>& options) {
-  if constexpr (N == 1)
-    return conv_transpose1d(x, weight, bias, options);
-  else if constexpr (N == 2)
-    return conv_transpose2d(x, weight, bias, options);
-  else
-    return conv_transpose3d(x, weight, bias, options);
-}
+using internal::convolve;
 
 }  // namespace
 

@@ -1,20 +1,12 @@
 #include "reel/nn/pooling.h"
 
+#include "lib/nn/by_dims.h"
 #include "lib/nn/text.h"
 
 namespace reel::nn {
 namespace {
 
-/// Of three functions the one for N dimensions.
-template <int N, class One, class Two, class Three>
-constexpr auto pick(One one, Two two, Three three) {
-  if constexpr (N == 1)
-    return one;
-  else if constexpr (N == 2)
-    return two;
-  else
-    return three;
-}
+using internal::pick;
 
 template <int N>
 PerDim<N> stride_of(PerDim<N> stride, PerDim<N> kernel_size) {

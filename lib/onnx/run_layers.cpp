@@ -2,10 +2,13 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/nn/by_dims.h"
 #include "lib/onnx/run_ops.h"
 
 namespace reel::onnx {
 namespace {
+
+using nn::internal::convolve, nn::internal::pick;
 
 // ---- sliding windows ------------------------------------------------------------------------------------------------
 
@@ -135,12 +138,7 @@ Run make_conv(const Context& n) {
                                    .padding = even ? padding_of<N>(axes) : PerDim<N>(0),
                                    .dilation = dilation_of<N>(axes),
                                    .groups = groups};
-      if constexpr (N == 1)
-        return conv1d(x, weight, bias, options);
-      else if constexpr (N == 2)
-        return conv2d(x, weight, bias, options);
-      else
-        return conv3d(x, weight, bias, options);
+      return convolve(x, weight, bias, options);
     });
   });
 }
@@ -173,13 +171,7 @@ Run make_conv_transpose(const Context& n) {
                                             .output_padding = each<N>(axes, [](const Axis& a) { return a.beyond; }),
                                             .groups = groups,
                                             .dilation = dilation_of<N>(axes)};
-      const Tensor b = even ? bias : Tensor();
-      if constexpr (N == 1)
-        return conv_transpose1d(x, weight, b, options);
-      else if constexpr (N == 2)
-        return conv_transpose2d(x, weight, b, options);
-      else
-        return conv_transpose3d(x, weight, b, options);
+      return convolve(x, weight, even ? bias : Tensor(), options);
     });
     if (even) return y;
     const Tensor part = pad(y, cut);
@@ -202,15 +194,8 @@ Run make_max_pool(const Context& n) {
                                       .padding = plain ? padding_of<N>(axes) : PerDim<N>(0),
                                       .dilation = dilation_of<N>(axes)};
       const PerDim<N> kernel = kernel_of<N>(axes);
-      if constexpr (N == 1)
-        return with_indices ? max_pool1d_with_indices(x, kernel, options)
-                            : ValuesIndices{max_pool1d(x, kernel, options), {}};
-      else if constexpr (N == 2)
-        return with_indices ? max_pool2d_with_indices(x, kernel, options)
-                            : ValuesIndices{max_pool2d(x, kernel, options), {}};
-      else
-        return with_indices ? max_pool3d_with_indices(x, kernel, options)
-                            : ValuesIndices{max_pool3d(x, kernel, options), {}};
+      if (!with_indices) return {pick<N>(max_pool1d, max_pool2d, max_pool3d)(x, kernel, options), {}};
+      return pick<N>(max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices)(x, kernel, options);
     });
     c.set(0, y.values);
     if (!with_indices) return;
@@ -222,18 +207,14 @@ Run make_max_pool(const Context& n) {
   };
 }
 
+template <int N>
+Tensor avg_pool(const Tensor& x, const Axes& axes, const AvgPoolOptions<N>& options) {
+  return pick<N>(avg_pool1d, avg_pool2d, avg_pool3d)(x, kernel_of<N>(axes), options);
+}
 // The sums of windows that divisor_override = 1 makes of averages.
 Tensor sum_pool(const Tensor& x, const Axes& axes) {
-  return by_dims(x, [&](auto dims) {
-    constexpr int N = dims;
-    const AvgPoolOptions<N> options{.stride = stride_of<N>(axes), .divisor_override = 1};
-    if constexpr (N == 1)
-      return avg_pool1d(x, kernel_of<N>(axes), options);
-    else if constexpr (N == 2)
-      return avg_pool2d(x, kernel_of<N>(axes), options);
-    else
-      return avg_pool3d(x, kernel_of<N>(axes), options);
-  });
+  return by_dims(
+      x, [&](auto dims) { return avg_pool<dims>(x, axes, {.stride = stride_of<dims>(axes), .divisor_override = 1}); });
 }
 
 Run make_average_pool(const Context& n) {
@@ -257,15 +238,9 @@ Run make_average_pool(const Context& n) {
       return sum_pool(pad_axes(x, axes, 0, true), axes) / sum_pool(counted, axes);
     }
     return by_dims(x, [&](auto dims) {
-      constexpr int N = dims;
-      const AvgPoolOptions<N> options{
-          .stride = stride_of<N>(axes), .padding = padding_of<N>(axes), .count_include_pad = count_padding};
-      if constexpr (N == 1)
-        return avg_pool1d(x, kernel_of<N>(axes), options);
-      else if constexpr (N == 2)
-        return avg_pool2d(x, kernel_of<N>(axes), options);
-      else
-        return avg_pool3d(x, kernel_of<N>(axes), options);
+      return avg_pool<dims>(
+          x, axes,
+          {.stride = stride_of<dims>(axes), .padding = padding_of<dims>(axes), .count_include_pad = count_padding});
     });
   });
 }

@@ -82,6 +82,7 @@ Tensor dense(const Tensor& x) { return x.defined() ? to_compute(x).contiguous() 
 
 Chains read_chains(const char* op, const Tensor& emissions, const Tensor& transitions, const Tensor& start,
                    const Tensor& end, const Tensor& lengths) {
+  refuse_trace(op, "ONNX has no CRF; export the scores, which are its emissions, and decode them outside");
   const Shape& shape = view_of(emissions, op).shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, op, ": emissions of shape ", shape,
              ", not [len, tags] or [len, n, tags]");
@@ -289,17 +290,11 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, 
 
 }  // namespace
 
-namespace {
-constexpr const char* kExportScores =
-    "ONNX has no CRF; export the scores, which are its emissions, and decode them outside";
-}  // namespace
-
 Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Tensor& transitions, const Tensor& start,
                           const Tensor& end, const Tensor& lengths, const CrfConstraints& allowed) {
   if (const CastToFloat32 raise{})
     return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), lengths, allowed);
   const char* op = "crf_log_likelihood";
-  refuse_trace(op, kExportScores);
   const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
   return log_likelihood(op, chains, read_tags(op, tags, chains), allowed).to(emissions.dtype());
 }
@@ -309,7 +304,6 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
   if (const CastToFloat32 raise{})
     return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), allowed);
   const char* op = "crf_log_likelihood";
-  refuse_trace(op, kExportScores);
   REEL_CHECK(!emissions.empty() && emissions.size() == tags.size(), op, ": ", emissions.size(), " chains with ",
              tags.size(), " lists of tags");
   std::vector<int64_t> offsets, lengths;
@@ -388,7 +382,6 @@ Tensor crf_log_likelihood(const Ragged& emissions, const Ragged& tags, const Ten
     return crf_log_likelihood(Ragged{raise(emissions.values), emissions.lengths}, tags, raise(transitions),
                               raise(start), raise(end), allowed);
   const char* op = "crf_log_likelihood";
-  refuse_trace(op, kExportScores);
   check_ragged(op, emissions);
   detail::check_same_lengths(op, emissions, tags);
   const Tensor& values = emissions.values;
@@ -407,7 +400,6 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
   if (const CastToFloat32 raise{})
     return crf_marginals(raise(emissions), raise(transitions), raise(start), raise(end), lengths);
   const char* op = "crf_marginals";
-  refuse_trace(op, kExportScores);
   return marginals(op, read_chains(op, emissions, transitions, start, end, lengths)).to(emissions.dtype());
 }
 
@@ -416,7 +408,6 @@ Ragged crf_marginals(const Ragged& emissions, const Tensor& transitions, const T
     return crf_marginals(Ragged{raise(emissions.values), emissions.lengths}, raise(transitions), raise(start),
                          raise(end));
   const char* op = "crf_marginals";
-  refuse_trace(op, kExportScores);
   check_ragged(op, emissions);
   if (emissions.lengths->total() == 0) return {emissions.values * 0, emissions.lengths};
   const Tensor y = marginals(op, read_ragged(op, emissions, transitions, start, end));
@@ -458,7 +449,6 @@ CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Te
     return crf_decode(raise(emissions), raise(transitions), raise(start), raise(end), lengths, allowed);
   NoGrad guard;
   const char* op = "crf_decode";
-  refuse_trace(op, kExportScores);
   const CrfPaths paths = decode(op, read_chains(op, emissions, transitions, start, end, lengths), allowed);
   return {paths.tags, paths.scores.to(emissions.dtype())};
 }
@@ -470,7 +460,6 @@ RaggedCrfPaths crf_decode(const Ragged& emissions, const Tensor& transitions, co
                       allowed);
   NoGrad guard;
   const char* op = "crf_decode";
-  refuse_trace(op, kExportScores);
   check_ragged(op, emissions);
   const Tensor& values = emissions.values;
   if (emissions.lengths->total() == 0)

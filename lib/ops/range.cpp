@@ -66,13 +66,8 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options) 
   const double by = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   // From both ends, so that each is exact.
   const int64_t half = steps == 1 ? 1 : steps / 2;
-  const Tensor exact = make_tensor({steps}, kFloat64, options.device);
-  const auto write = [&](int64_t from, int64_t n, double end_of_it, int64_t at) {
-    if (n)
-      kernels_of(exact).copy(view_of(progression(end_of_it, by, at, n, options.device)),
-                             view_of(exact.narrow(0, from, n)));
-  };
-  write(0, half, start, 0), write(half, steps - half, end, half - steps + 1);
+  const Tensor exact = cat({progression(start, by, 0, half, options.device),
+                            progression(end, by, half - steps + 1, steps - half, options.device)});
   return finished(exact, options.dtype.value_or(kFloat32), options);
 }
 

@@ -14,11 +14,11 @@ namespace {
 // ---- what is reduced ------------------------------------------------------------------------------------------------
 
 struct Plan {
-  Shape kept;           // the shape that kernels see: size 1 where x is reduced
-  Shape result;         // without these dimensions, unless keepdim
-  Shape reduced;        // these dimensions
-  unsigned absent = 0;  // bit d: dimension d of x is not in the result
-  int64_t count = 1;    // elements of x that make one of the result
+  Shape kept;            // the shape that kernels see: size 1 where x is reduced
+  Shape result;          // without these dimensions, unless keepdim
+  unsigned reduced = 0;  // bit d: x is reduced along dimension d
+  unsigned absent = 0;   // … which is not in the result
+  int64_t count = 1;     // elements of x that make one of the result
 };
 
 Plan plan_of(const char* op, const Shape& shape, const Dims& dims, bool keepdim) {
@@ -31,9 +31,10 @@ Plan plan_of(const char* op, const Shape& shape, const Dims& dims, bool keepdim)
   }
   Plan plan;
   plan.kept = shape;
-  plan.absent = keepdim ? 0 : gone & ((1u << rank) - 1);  // a 0-d tensor may be said to have a dimension 0
+  plan.reduced = gone & ((1u << rank) - 1);  // a 0-d tensor may be said to have a dimension 0
+  plan.absent = keepdim ? 0 : plan.reduced;
   for (int d = 0; d < rank; ++d) {
-    if (gone >> d & 1) plan.count *= shape[d], plan.kept[d] = 1, plan.reduced.push_back(d);
+    if (gone >> d & 1) plan.count *= shape[d], plan.kept[d] = 1;
     if (!(plan.absent >> d & 1)) plan.result.push_back(plan.kept[d]);
   }
   return plan;
@@ -58,9 +59,12 @@ const char* name_of(ReduceOp op) {
 }
 
 Tensor run(ReduceOp op, const Tensor& x, const Plan& plan) {
-  if (op_modes.traces) [[unlikely]]
-    return traced(name_of(op), {x}, {{"dims", plan.reduced}, {"keepdim", !plan.absent}},
-                  [&] { return run(op, x, plan); });
+  if (op_modes.traces) [[unlikely]] {
+    Shape dims;
+    for (int d = 0; d < x.dim(); ++d)
+      if (plan.reduced >> d & 1) dims.push_back(d);
+    return traced(name_of(op), {x}, {{"dims", dims}, {"keepdim", !plan.absent}}, [&] { return run(op, x, plan); });
+  }
   const Tensor y = make_tensor(plan.result, x.dtype(), x.device());
   kernels_of(x).reduce(op, view_of(x), kept_view(y, plan));
   return y;

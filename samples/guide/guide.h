@@ -16,3 +16,12 @@ void gpu();
 void many_machines();
 void from_pytorch();
 void deploy();
+
+namespace guide {
+/// A classifier that two pages use.
+struct Net : reel::nn::Layer<Net> {
+  reel::nn::Linear hidden{*this, "hidden", 4, 16};
+  reel::nn::Linear out{*this, "out", 16, 3};
+  reel::Tensor forward(const reel::Tensor& x) const { return out(relu(hidden(x))); }
+};
+}  // namespace guide

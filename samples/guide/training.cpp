@@ -4,12 +4,7 @@
 
 namespace guide_training {
 using namespace reel;
-
-struct Net : nn::Layer<Net> {
-  nn::Linear hidden{*this, "hidden", 4, 16};
-  nn::Linear out{*this, "out", 16, 3};
-  Tensor forward(const Tensor& x) const { return out(relu(hidden(x))); }
-};
+using guide::Net;
 
 void run() {
   const Tensor x = randn({300, 4}), y = argmax(matmul(x, randn({4, 3})), 1);
