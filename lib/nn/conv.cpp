@@ -34,7 +34,8 @@ Shape weight_shape(const char* op, int64_t in, int64_t out, int64_t groups, cons
 }
 
 void reset(const Tensor& weight, const Tensor& bias) {
-  const double bound = 1 / std::sqrt(static_cast<double>(weight.numel() / weight.size(0)));
+  const int64_t fan_in = weight.numel() / weight.size(0);
+  const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
   init::uniform_(weight, -bound, bound);
   if (bias.defined()) init::uniform_(bias, -bound, bound);
 }
