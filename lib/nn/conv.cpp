@@ -57,7 +57,7 @@ Conv<N>::Conv(int64_t in, int64_t out, PerDim<N> kernel, ConvLayerOptions<N> giv
       options(given),
       weight(*this, "weight", empty(weight_shape(kConvNames[N - 1], in, out, given.groups, kernel, false))),
       bias(*this, "bias", given.bias ? empty({out}) : Tensor()) {
-  REEL_CHECK(given.padding.rule != kSame || given.stride == PerDim<N>(1), name(),
+  REEL_CHECK(given.padding.rule != kSame || given.stride == PerDim<N>(1), kConvNames[N - 1],
              ": padding kSame needs stride 1, got ", given.stride);
   reset_parameters();
 }

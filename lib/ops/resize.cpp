@@ -107,8 +107,8 @@ TapLists antialiased(const Axis& axis, Interpolation mode) {
   TapLists taps{.count = std::min(static_cast<int64_t>(std::ceil(support)) * 2 + 1, axis.in)};
   for (int64_t j = 0; j < axis.out; ++j) {
     const double centre = (static_cast<double>(j) + 0.5) * axis.scale;
-    const int64_t begin = std::max(static_cast<int64_t>(centre - support + 0.5), int64_t{0});
-    const int64_t end = std::min(static_cast<int64_t>(centre + support + 0.5), axis.in);
+    const int64_t begin = std::max(static_cast<int64_t>(std::floor(centre - support + 0.5)), int64_t{0});
+    const int64_t end = std::min(static_cast<int64_t>(std::floor(centre + support + 0.5)), axis.in);
     const auto weight = [&](int64_t i) {
       const double distance = (static_cast<double>(i) - centre + 0.5) / stretch;
       return mode == kBicubic ? cubic(distance, -0.5) : std::max(1 - std::abs(distance), 0.);

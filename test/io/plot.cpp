@@ -4,6 +4,7 @@
 #include <limits>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "test/support/folder.h"
 #include "test/support/pch.h"
@@ -23,15 +24,16 @@ std::string drawn(const std::vector<PlotSeries>& series, const PlotOptions& opti
 
 using Line = std::vector<std::pair<double, double>>;
 
-// The points of all lines, those of the legend included.
+// The points of all lines, those of the legend included. Not by std::regex, whose stack grows with the text.
 std::vector<Line> lines_of(const std::string& svg) {
+  const std::string head = "<polyline points=\"";
   std::vector<Line> lines;
-  static const std::regex polyline("<polyline points=\"([^\"]*)\""), point("([-0-9.]+),([-0-9.]+)");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), polyline), end; it != end; ++it) {
-    const std::string list = (*it)[1];
+  for (size_t at = svg.find(head); at != svg.npos; at = svg.find(head, at)) {
+    at += head.size();
+    std::istringstream list(svg.substr(at, svg.find('"', at) - at));
     lines.emplace_back();
-    for (std::sregex_iterator p(list.begin(), list.end(), point); p != end; ++p)
-      lines.back().emplace_back(std::stod((*p)[1]), std::stod((*p)[2]));
+    char comma;
+    for (double x, y; list >> x >> comma >> y;) lines.back().emplace_back(x, y);
   }
   return lines;
 }
