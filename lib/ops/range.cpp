@@ -8,20 +8,27 @@
 namespace reel {
 namespace {
 
+/// first + at step, where the sum fits though the product need not.
+double term(double first, double step, int64_t at) { return first + static_cast<double>(at) * step; }
+int64_t term(int64_t first, int64_t step, int64_t at) {
+  const auto wide = [](int64_t value) { return static_cast<uint64_t>(value); };
+  return static_cast<int64_t>(wide(first) + wide(at) * wide(step));
+}
+
 /// int64 or float64: element i is first + (at + i) step. Where the host cannot write to the device, kernels compute it,
 /// with the same bits: there is no copy of pageable memory, which would wait for the device and cannot be captured.
 template <class T>
 Tensor progression(T first, T step, int64_t at, int64_t n, Device device) {
   const Tensor result = make_tensor({n}, dtype_of<T>(), device);
   if (view_of(result).host) {
-    for (int64_t i = 0; i < n; ++i) result.data<T>()[i] = first + static_cast<T>(at + i) * step;
+    for (int64_t i = 0; i < n; ++i) result.data<T>()[i] = term(first, step, at + i);
   } else if constexpr (std::is_floating_point_v<T>) {
     return progression<int64_t>(at, 1, 0, n, device).to(kFloat64).mul_(step).add_(first);
   } else if (n) {
     const Tensor steps = make_tensor({n}, kInt64, device);
     const KernelTable& kernels = kernels_on(device);
     kernels.fill(view_of(steps), step);
-    kernels.fill(view_of(steps.narrow(0, 0, 1)), first + at * step);
+    kernels.fill(view_of(steps.narrow(0, 0, 1)), term(first, step, at));
     kernels.scan(ScanOp::kSum, view_of(steps), 0, view_of(result));
   }
   return result;
