@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "reel/error.h"
 
@@ -40,40 +41,44 @@ class ProgressBar {
  public:
   /// The time starts to count.
   explicit ProgressBar(ProgressOptions options);
-  /// Wipes the bar off the terminal, or leaves its last state there.
+  /// close().
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   /// So many are done, of those before `initial` and since; draws if it is time to.
-  void update(int64_t done) {
-    done_ = done;
-    if (due()) draw();
+  ProgressBar& update(int64_t done) {
+    count(done);
+    return *this;
   }
-  /// The same with a value to show. `value` is a number, or a function that returns one: this is called only when the
-  /// bar is drawn, since on a GPU a value has to be waited for.
+  /// One more is done.
+  ProgressBar& update() { return update(done_ + 1); }
+  /// So many are done, with a value to show. `value` is a number, or a function that returns one: this is called only
+  /// when the bar is drawn, since on a GPU a value has to be waited for.
   template <class F>
-  void update(int64_t done, std::string_view name, const F& value) {
+  ProgressBar& update(int64_t done, std::string_view name, const F& value) {
     done_ = done;
-    postfix(name, value);
+    if (open_ || due()) show(name, value), close_turn(), draw();
+    return *this;
   }
-  /// Shows a value, as update() does, without a new count.
+  /// Shows a value, as update() does, without a new count; before or after update(), and once for each name:
+  ///
+  ///   bar.postfix("loss", [&] { return loss.item<double>(); }).postfix("lr", adam.lr()).update();
   template <class F>
-  void postfix(std::string_view name, const F& value) {
-    if (!due()) return;
-    if constexpr (std::is_arithmetic_v<F>)
-      set_postfix(name, static_cast<double>(value));
-    else
-      set_postfix(name, static_cast<double>(value()));
-    draw();
+  ProgressBar& postfix(std::string_view name, const F& value) {
+    if (wants(name)) show(name, value), draw_in_turn();
+    return *this;
   }
   /// Shows a text of your own: what `text`, a function, returns. It is called only when the bar is drawn.
   template <std::invocable F>
-  void message(const F& text) {
-    if (!due()) return;
-    postfix_ = text();
-    draw();
+  ProgressBar& message(const F& text) {
+    if (wants("")) set("", text()), draw_in_turn();
+    return *this;
   }
+  /// Writes a line to `file` while the bar stands: the bar is wiped off its terminal, and drawn again below.
+  void write(std::string_view line, std::FILE* file = stdout);
+  /// What the destructor does: wipes the bar off the terminal, or leaves its last state there. Nothing is drawn after.
+  void close();
 
   int64_t done() const { return done_; }  ///< How many are done.
   /// How many a second since the start, by all processes.
@@ -82,9 +87,28 @@ class ProgressBar {
   std::optional<double> seconds_left() const;
 
  private:
+  // A turn begins when it is time to draw, and ends when update() or a name comes a second time: all values that are
+  // given in it are asked for, wherever update() stands among them.
+  struct Value {
+    std::string name, text;
+    bool fresh;  // of this turn
+  };
   bool due();
+  void count(int64_t done);
+  void close_turn();
+  void end_turn();
+  void draw_in_turn();
+  bool wants(std::string_view name);
+  template <class F>
+  void show(std::string_view name, const F& value) {
+    if constexpr (std::is_arithmetic_v<F>)
+      show_number(name, static_cast<double>(value));
+    else
+      show_number(name, static_cast<double>(value()));
+  }
+  void show_number(std::string_view name, double value);
+  void set(std::string_view name, std::string text);
   void draw();
-  void set_postfix(std::string_view name, double value);
   std::string line(int columns) const;
 
   const ProgressOptions options_;
@@ -92,8 +116,9 @@ class ProgressBar {
   const double interval_, start_;
   double next_;  // the time to draw again
   int64_t done_;
-  std::string postfix_;
-  bool drawn_ = false;
+  std::vector<Value> values_;
+  bool drawn_ = false, has_values_ = false, closed_ = false;
+  bool open_ = false, counted_ = false;  // of the turn
 };
 
 /// A range that says how far the loop over it is:
@@ -106,6 +131,9 @@ class ProgressBar {
 /// is moved in. A second loop counts from the start.
 template <class Range>
 class Progress : public ProgressBar {
+  static_assert(!std::is_arithmetic_v<std::remove_cvref_t<Range>>,
+                "Progress takes a range; for a count: ProgressBar bar({.total = n}), and bar.update() after each");
+
  public:
   /// The range is not touched before begin().
   explicit Progress(Range&& range, ProgressOptions options = {})

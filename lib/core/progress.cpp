@@ -63,12 +63,16 @@ ProgressBar::ProgressBar(ProgressOptions options)
       done_(options_.initial) {}
 
 ProgressBar::~ProgressBar() {
-  if (options_.rank > 0) return;
-  if (options_.leave) {
-    try {
-      draw();
-    } catch (const std::bad_alloc&) {  // then the last line is missing
-    }
+  try {
+    close();
+  } catch (const std::bad_alloc&) {  // then the last line is missing
+  }
+}
+
+void ProgressBar::close() {
+  if (options_.rank > 0 || std::exchange(closed_, true)) return;
+  if (options_.leave || (open_ && !terminal_)) {
+    draw();
     if (terminal_) std::fputs("\n", options_.file);
   } else if (terminal_ && drawn_) {
     std::fputs("\r\033[K", options_.file);
@@ -76,12 +80,52 @@ ProgressBar::~ProgressBar() {
   std::fflush(options_.file);
 }
 
+void ProgressBar::write(std::string_view line, std::FILE* file) {
+  if (options_.rank > 0) return;
+  const bool stands = terminal_ && drawn_ && !closed_;
+  if (stands) std::fputs("\r\033[K", options_.file), std::fflush(options_.file);
+  std::fprintf(file, "%.*s\n", static_cast<int>(line.size()), line.data());
+  std::fflush(file);
+  if (stands) draw();
+}
+
 bool ProgressBar::due() {
-  if (options_.rank > 0) return false;
+  if (options_.rank > 0 || closed_) return false;
   const double time = now();
   if (time < next_) return false;
   next_ = time + interval_;
   return true;
+}
+
+void ProgressBar::count(int64_t done) {
+  if (open_ && counted_) end_turn();
+  done_ = done;
+  if (open_ || due()) {
+    open_ = counted_ = has_values_;
+    has_values_ ? draw_in_turn() : draw();
+  }
+}
+void ProgressBar::close_turn() {
+  open_ = counted_ = false;
+  for (Value& value : values_) value.fresh = false;
+}
+// A log's line is written at the end of the turn, when all values are known.
+void ProgressBar::end_turn() {
+  close_turn();
+  if (!terminal_) draw();
+}
+void ProgressBar::draw_in_turn() {
+  if (terminal_) draw();
+}
+
+bool ProgressBar::wants(std::string_view name) {
+  has_values_ = true;
+  if (open_) {
+    const auto same = [&](const Value& value) { return value.name == name && value.fresh; };
+    if (std::none_of(values_.begin(), values_.end(), same)) return true;
+    end_turn();
+  }
+  return open_ = due();
 }
 
 double ProgressBar::rate() const {
@@ -95,8 +139,15 @@ std::optional<double> ProgressBar::seconds_left() const {
   return each * static_cast<double>(std::max<int64_t>(*options_.total - done_, 0));
 }
 
-void ProgressBar::set_postfix(std::string_view name, double value) {
-  postfix_ = std::string(name) + as_text(" %.4g", value);
+void ProgressBar::show_number(std::string_view name, double value) {
+  set(name, std::string(name) + as_text(" %.4g", value));
+}
+void ProgressBar::set(std::string_view name, std::string text) {
+  const auto at = std::find_if(values_.begin(), values_.end(), [&](const Value& value) { return value.name == name; });
+  if (at == values_.end())
+    values_.push_back({std::string(name), std::move(text), true});
+  else
+    at->text = std::move(text), at->fresh = true;
 }
 
 // The bar is as long as there is room for: a line that wraps cannot be drawn over.
@@ -110,7 +161,7 @@ std::string ProgressBar::line(int columns) const {
                 *options_.total ? 100 * static_cast<double>(done_) / static_cast<double>(*options_.total) : 100));
   else
     add(std::to_string(done_) + " " + options_.unit);
-  if (!postfix_.empty()) add(postfix_);
+  for (const Value& value : values_) add(value.text);
   const double per_second = rate();
   add(as_text(per_second < 9.95 ? "%.2g " : "%.0f ", per_second) + options_.unit + "/s");
   if (const auto left = seconds_left()) add(as_time(*left) + " left");

@@ -93,6 +93,59 @@ TEST_CASE("a log gets a line now and then", "[progress]") {
   CHECK_THAT(last.text(), Contains("100 %"));
 }
 
+TEST_CASE("all values are shown, whether update() stands before or after them", "[progress]") {
+  const auto a = [] { return 1.5; };
+  const auto b = [] { return 2.5; };
+  const auto with_both = [](const Output& out) { return count(out.text(), "a 1.5  b 2.5"); };
+  for (const bool terminal : {false, true})
+    for (const double interval : {0., 2e-3}) {
+      CAPTURE(terminal, interval);
+      Output before, after, around;
+      {
+        const auto options = [&](Output& out) {
+          return ProgressOptions{.total = 8, .interval = interval, .file = out, .terminal = terminal};
+        };
+        ProgressBar first(options(before)), second(options(after)), third(options(around));
+        for (int i = 1; i <= 8; ++i) {
+          if (interval > 0) usleep(1500);
+          first.postfix("a", a).postfix("b", b).update();
+          second.update(i).postfix("a", a).postfix("b", b);
+          third.postfix("a", a).update(i).postfix("b", b);
+        }
+      }
+      CHECK(with_both(before) >= 2);
+      CHECK(with_both(after) >= 2);
+      CHECK(with_both(around) >= 2);
+      if (!terminal) CHECK(count(after.text(), "\n") <= 9);  // not a line for each value
+    }
+
+  // Values without a count are drawn, too.
+  Output log;
+  {
+    ProgressBar bar({.interval = 0, .file = log});
+    for (const double x : {1.5, 2.5, 3.5}) bar.postfix("x", x);
+  }
+  CHECK_THAT(log.text(), Contains("x 1.5") && Contains("x 2.5") && Contains("x 3.5"));
+}
+
+TEST_CASE("a line can be written while a bar stands, which can be closed", "[progress]") {
+  Output out;
+  ProgressBar bar({.total = 4, .interval = 0, .file = out, .terminal = true});
+  bar.update();
+  const size_t before = out.text().size();
+  bar.write("epoch 1: done", out);
+  CHECK_THAT(out.text().substr(before), Catch::Matchers::StartsWith("\r\033[Kepoch 1: done\n\r"));
+  CHECK(count(out.text(), " 25 %") == 2);
+  bar.close();
+  const std::string closed = out.text();
+  CHECK_THAT(closed, Catch::Matchers::EndsWith("\r\033[K"));
+  bar.update(3).postfix("a", 1);
+  bar.close();
+  CHECK(out.text() == closed);
+  bar.write("after", out);
+  CHECK(out.text() == closed + "after\n");
+}
+
 TEST_CASE("a bar counts from what was done before, and knows the rate of all processes", "[progress]") {
   Output out;
   ProgressBar bar({.total = 1000, .initial = 900, .interval = 0, .processes = 4, .file = out, .terminal = false});
