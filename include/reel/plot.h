@@ -11,21 +11,29 @@
 #pragma GCC visibility push(default)
 namespace reel {
 
+class Tensor;
+
 /// One line of a plot: a name for the legend and its points, converted to double. NaN and infinity are gaps.
 struct PlotSeries {
-  /// Values at 0, 1, 2, …, from any range of numbers.
+  /// Values at 0, 1, 2, …, from any range of numbers or a Tensor's elements.
   template <class Y>
-  PlotSeries(std::string name, const Y& y) : name(std::move(name)), y(std::begin(y), std::end(y)) {
+  PlotSeries(std::string name, const Y& y) : name(std::move(name)), y(numbers(y)) {
     for (size_t i = 0; i < this->y.size(); ++i) x.push_back(static_cast<double>(i));
   }
   /// Points (x, y). The line connects them in this order.
   template <class X, class Y>
-  PlotSeries(std::string name, const X& x, const Y& y)
-      : name(std::move(name)), x(std::begin(x), std::end(x)), y(std::begin(y), std::end(y)) {}
+  PlotSeries(std::string name, const X& x, const Y& y) : name(std::move(name)), x(numbers(x)), y(numbers(y)) {}
 
   std::string name;       ///< In the legend. Series without a name are not listed there.
   std::vector<double> x;  ///< Of the points.
   std::vector<double> y;  ///< As many as x.
+
+ private:
+  template <class Range>
+  static std::vector<double> numbers(const Range& range) {
+    return {std::begin(range), std::end(range)};
+  }
+  static std::vector<double> numbers(const Tensor& tensor);
 };
 
 /// Of plot().
@@ -35,6 +43,7 @@ struct PlotOptions {
   std::string y_label = {};  ///< Left of the y axis.
   bool log_x = false;        ///< A logarithmic x axis: points whose x is not above 0 are gaps.
   bool log_y = false;        ///< The same for y.
+  bool lines = true;         ///< Lines between the points; false: a dot at each point, a scatter plot.
   bool markers = false;      ///< A dot at each point, too.
   int width = 720;           ///< Of the picture, in pixels; 160 to 10000.
   int height = 420;          ///< As width.
@@ -43,6 +52,8 @@ struct PlotOptions {
 /// Draws the series as lines with axes, ticks and a legend into a file of SVG, which browsers show:
 ///
 ///   plot({{"train", train_losses}, {"dev", dev_epochs, dev_losses}}, "loss.svg", {.x_label = "epoch", .log_y = true});
+///
+/// Predictions beside the truth: plot({{"houses", truth, predictions}}, "fit.svg", {.lines = false}).
 ///
 /// A line under the picture says how many points are gaps. Of points that are too many to be told apart, the first, the
 /// last and the extremes of each pixel's column are kept. The file is replaced in one step. Errors: no series, a series

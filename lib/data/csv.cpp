@@ -166,11 +166,16 @@ void CsvTable::parse(const std::vector<int64_t>& columns, const ColumnOptions& o
   for (int64_t row = 0; row < num_rows(); ++row)
     for (const int64_t column : columns) {
       const std::string_view text = trim_spaces(at(row, column));
-      if (text.empty() && options.missing)
+      const auto& gaps = options.missing_text;
+      const bool is_missing = std::find(gaps.begin(), gaps.end(), text) != gaps.end();
+      if (is_missing && options.missing)
         *to++ = T(*options.missing);
+      else if (is_missing)
+        reel::detail::fail(file_, ":", lines_[row], ": column '", names_[column], "': '", text,
+                           "' is missing, and ColumnOptions::missing is not given");
       else if (!parse_field(text, *to++))
-        reel::detail::fail(file_, ":", lines_[row], ": column '", names_[column], "': '", text.substr(0, 100), "' is ",
-                           text.empty() ? "missing" : "not a ", text.empty() ? "" : name_of(options.dtype));
+        reel::detail::fail(file_, ":", lines_[row], ": column '", names_[column], "': '", text.substr(0, 100),
+                           "' is not a ", name_of(options.dtype));
     }
 }
 

@@ -82,7 +82,7 @@ Vocabulary::Vocabulary(const TokenCounts& counts, const VocabularyOptions& optio
 
 Vocabulary::Vocabulary(const std::vector<std::string>& tokens, std::optional<std::string> unknown) {
   for (const std::string& token : tokens) {
-    REEL_CHECK(!contains(token), "Vocabulary: '", token, "' is given twice");
+    REEL_CHECK(!contains(token), "Vocabulary: '", token, "' is given twice; TokenCounts counts what repeats itself");
     add(token);
   }
   set_unknown(unknown);

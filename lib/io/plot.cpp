@@ -8,6 +8,7 @@
 #include "lib/data/utf8.h"
 #include "lib/io/file.h"
 #include "lib/io/svg.h"
+#include "reel/tensor.h"
 
 namespace reel {
 namespace {
@@ -121,17 +122,27 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
   return kept;
 }
 
-void draw_run(io::Svg& svg, const std::vector<Point>& run, const char* colour, const char* dash, bool markers) {
+// One of those that are drawn at the same pixel.
+std::vector<Point> scattered(std::vector<Point> points) {
+  const auto pixel = [](const Point& p) { return std::pair(std::round(p.x), std::round(p.y)); };
+  std::sort(points.begin(), points.end(), [&](const Point& a, const Point& b) { return pixel(a) < pixel(b); });
+  const auto same = [&](const Point& a, const Point& b) { return pixel(a) == pixel(b); };
+  points.erase(std::unique(points.begin(), points.end(), same), points.end());
+  return points;
+}
+
+void draw_run(io::Svg& svg, const std::vector<Point>& run, const char* colour, const char* dash, bool lines,
+              bool markers) {
   if (run.empty()) return;
-  const std::vector<Point> points = thinned(run);
-  if (points.size() > 1) {
+  const std::vector<Point> points = lines ? thinned(run) : scattered(run);
+  if (lines && points.size() > 1) {
     std::string list;
     for (const Point& p : points) fmt::format_to(std::back_inserter(list), "{:.1f},{:.1f} ", p.x, p.y);
     list.pop_back();
     svg.write(R"(<polyline points="{}" fill="none" stroke="{}" stroke-width="1.8" stroke-linejoin="round"{}/>)", list,
               colour, *dash ? fmt::format(R"( stroke-dasharray="{}")", dash) : "");
   }
-  if (markers || points.size() == 1)  // a point between two gaps has no line
+  if (!lines || markers || points.size() == 1)  // a point between two gaps has no line
     for (const Point& p : points) svg.write(R"(<circle cx="{:.1f}" cy="{:.1f}" r="2.6" fill="{}"/>)", p.x, p.y, colour);
 }
 
@@ -154,6 +165,8 @@ void check(const std::vector<PlotSeries>& series, const PlotOptions& o) {
 }
 
 }  // namespace
+
+std::vector<double> PlotSeries::numbers(const Tensor& tensor) { return tensor.to(kFloat64).to_vector<double>(); }
 
 void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& path, const PlotOptions& o) {
   check(series, o);
@@ -216,13 +229,13 @@ void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& pa
       if (shown(s.x[j], s.y[j])) {
         run.push_back({x_axis.pixel(s.x[j]), y_axis.pixel(s.y[j])});
       } else {
-        draw_run(svg, run, colour, dash, o.markers);
+        draw_run(svg, run, colour, dash, o.lines, o.markers);
         run.clear();
       }
     }
-    draw_run(svg, run, colour, dash, o.markers);
+    draw_run(svg, run, colour, dash, o.lines, o.markers);
     if (s.name.empty()) continue;
-    draw_run(svg, {{right + 12, label_y - 4}, {right + 28, label_y - 4}}, colour, dash, false);
+    draw_run(svg, {{right + 12, label_y - 4}, {right + 28, label_y - 4}}, colour, dash, o.lines, false);
     svg.text(right + 34, label_y, "start", kText, s.name);
     label_y += 18;
   }

@@ -49,7 +49,9 @@ TEST_CASE("columns become tensors of the type asked for") {
   CHECK(table.column("gap", {.dtype = kInt32, .missing = -1}).to_vector<int32_t>() == std::vector<int32_t>{-1, 4});
 
   const std::string name = path.string();
-  CHECK_THROWS_WITH(table.column("gap"), Equals(name + ":2: column 'gap': '' is missing"));
+  CHECK_THROWS_WITH(table.column("gap"),
+                    Equals(name + ":2: column 'gap': '' is missing, and ColumnOptions::missing is not given"));
+  CHECK_THROWS_WITH(table.column("gap", {.missing = 0, .missing_text = {"NA"}}), Contains("'' is not a float32"));
   CHECK_THROWS_WITH(table.tensor(), Contains("'true' is not a float32"));
   CHECK_THROWS_WITH(table.column("f", {.dtype = kInt64}), Equals(name + ":2: column 'f': '1.5' is not a int64"));
   CHECK_THROWS_WITH(table.column("i", {.dtype = kUInt8}), Equals(name + ":3: column 'i': '-2' is not a uint8"));

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "reel/ops.h"
 #include "test/support/folder.h"
 #include "test/support/pch.h"
 
@@ -69,6 +70,17 @@ TEST_CASE("a plot draws points where its ticks say", "[plot]") {
     CHECK(lines[0][i].second == Approx(at(up, y[i])).margin(0.3));
   }
   CHECK(lines[0][0].second > lines[0][4].second);  // upwards is smaller
+}
+
+TEST_CASE("a scatter plot has dots and no lines, from tensors as from vectors", "[plot]") {
+  const std::vector<double> x = {1, 3, 2}, y = {4, 6, 5};
+  const std::string svg = drawn({{"a", x, y}}, {.lines = false});
+  CHECK_THAT(svg, !Contains("<polyline") && Contains("<circle"));
+  CHECK(svg == drawn({{"a", tensor(x), tensor(y).to(kFloat32)}}, {.lines = false}));
+  CHECK(drawn({{"a", y}}) == drawn({{"a", tensor(y).reshape({3, 1})}}));
+  std::vector<double> many(100000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<double>(i * i % 97);
+  CHECK(drawn({{"", many}}, {.lines = false}).size() < 4500000);
 }
 
 TEST_CASE("a logarithmic axis has equal steps for equal ratios", "[plot]") {

@@ -22,8 +22,10 @@ struct CsvOptions {
 /// How text becomes numbers.
 struct ColumnOptions {
   DType dtype = kFloat32;  ///< Of the tensor.
-  /// The value of an empty field; an Error if not given. Only floating-point tensors hold NAN.
+  /// The value of a field that is missing; an Error if not given. Only floating-point tensors hold NAN.
   std::optional<double> missing = {};
+  /// What a missing field holds, spaces apart: {"", "NA", "?"}.
+  std::vector<std::string> missing_text = {""};
 };
 
 /// A table of text, by columns. Fields are kept as they were written, but for their quotes.
