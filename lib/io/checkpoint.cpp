@@ -57,6 +57,23 @@ std::string joined(const auto& names, const char* by = ",") {
   return text;
 }
 
+using Variables = std::initializer_list<std::pair<const char*, Tensor*>>;
+StateDict tensors_of(const Variables& variables) {
+  StateDict dict;
+  for (const auto& [name, tensor] : variables)
+    if (tensor->defined()) dict.emplace_back(name, *tensor);
+  return dict;
+}
+void replace(const Variables& variables, const StateDict& dict) {
+  for (const auto& [name, tensor] : dict)
+    if (std::none_of(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; }))
+      reel::detail::fail("unexpected: ", name);
+  for (const auto& [name, tensor] : variables) {
+    const Tensor* given = find(dict, name);
+    *tensor = !given ? Tensor() : tensor->defined() ? given->to(tensor->device()) : given->to(default_device());
+  }
+}
+
 }  // namespace
 
 void Checkpoint::add_part(Part part) try {
@@ -67,6 +84,27 @@ void Checkpoint::add_part(Part part) try {
   parts_.push_back(std::move(part));
 } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc("Checkpoint::add");
+}
+
+Checkpoint& Checkpoint::add(std::string name, Tensor& tensor) {
+  add_part({std::move(name),
+            [&tensor] {
+              return tensors_of({{"value", &tensor}});
+            },
+            [&tensor](const StateDict& dict) {
+              replace({{"value", &tensor}}, dict);
+            }});
+  return *this;
+}
+Checkpoint& Checkpoint::add(std::string name, CellState& state) {
+  add_part({std::move(name),
+            [&state] {
+              return tensors_of({{"h", &state.h}, {"c", &state.c}});
+            },
+            [&state](const StateDict& dict) {
+              replace({{"h", &state.h}, {"c", &state.c}}, dict);
+            }});
+  return *this;
 }
 
 void Checkpoint::save(const std::filesystem::path& path, const Metadata& metadata, CheckpointSaveOptions options) const

@@ -133,6 +133,40 @@ TEST_CASE("a checkpoint carries metadata and takes anything with a state") {
   CHECK_THROWS_WITH(checkpoint.save(folder / "x", {{"reel.parts", "x"}}), Contains("cannot be named 'reel.parts'"));
 }
 
+TEST_CASE("a checkpoint takes a run's variables") {
+  const Folder folder;
+  CellState state;
+  Tensor mean = ones({2}, {.dtype = kFloat64}), none;
+  double best = 1.0 / 3;
+  int steps = 5;
+  bool warm = true;
+  io::Checkpoint checkpoint;
+  checkpoint.add("state", state).add("mean", mean).add("none", none);
+  checkpoint.add("best", best).add("steps", steps).add("warm", warm);
+  checkpoint.save(folder / "undefined");
+  state = {full({1, 2, 3}, 1.5), full({1, 2, 3}, 2.5)};
+  checkpoint.save(folder / "defined");
+  const CellState then = state;
+  state = {}, mean = zeros({7}), none = ones({}), best = 0, steps = 0, warm = false;
+
+  checkpoint.load(folder / "defined");
+  CHECK(equal(state.h, then.h));
+  CHECK(equal(state.c, then.c));
+  CHECK(equal(mean, ones({2}, {.dtype = kFloat64})));
+  CHECK_FALSE(none.defined());
+  CHECK(best == 1.0 / 3);
+  CHECK(steps == 5);
+  CHECK(warm);
+  checkpoint.load(folder / "undefined");
+  CHECK_FALSE(state.h.defined());
+
+  io::Checkpoint other;  // of which one variable has become another thing
+  nn::Linear net(2, 2);
+  other.add("state", mean).add("mean", net);
+  CHECK_THROWS_WITH(other.load(folder / "defined", {.strict = false}), Contains("state"));
+  CHECK(equal(mean, ones({2}, {.dtype = kFloat64})));
+}
+
 TEST_CASE("a checkpoint that does not fit changes nothing") {
   const Folder folder;
   nn::Linear small(2, 2), large(3, 2);

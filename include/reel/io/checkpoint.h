@@ -4,10 +4,12 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "reel/io/safetensors.h"
+#include "reel/ops/rnn.h"
 #include "reel/state_dict.h"
 
 #pragma GCC visibility push(default)
@@ -68,6 +70,23 @@ class Checkpoint {
               [&object](const StateDict& dict) { object.load_state_dict(dict); }});
     return *this;
   }
+
+  ///@{
+  /// Adds a variable of the run, with which it is loaded: the state that a recurrent net carries over, a best loss, a
+  /// number of steps. A tensor may be undefined, and is replaced by what the file has, on the device that it is on.
+  Checkpoint& add(std::string name, Tensor& tensor);
+  Checkpoint& add(std::string name, CellState& state);
+  template <class Number>
+  requires std::is_arithmetic_v<Number> Checkpoint& add(std::string name, Number& number) {
+    constexpr DType kDType = std::is_same_v<Number, bool> ? kBool : std::is_integral_v<Number> ? kInt64 : kFloat64;
+    add_part({std::move(name),
+              [&number]() -> StateDict {
+                return {{"value", full({}, number, {.dtype = kDType, .device = kCPU})}};
+              },
+              [&number](const StateDict& dict) { number = dict["value"].template item<Number>(); }});
+    return *this;
+  }
+  ///@}
 
   /// Writes all parts as io::save does: atomically, so that a crash leaves either the old file or the new one. Keys of
   /// the metadata that begin with "reel." are an Error. `path` is there at any time, also where older files are kept.

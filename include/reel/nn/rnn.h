@@ -35,6 +35,8 @@ struct internal::Look<RNNResult<Ragged>> {
   static constexpr Kind kind = Kind::kStruct;
 };
 
+using LSTMState = CellState;  ///< What an LSTM and its cell carry from step to step.
+
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
 /// What LSTM, GRU and RNN have in common. Parameters are weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 (LSTM with

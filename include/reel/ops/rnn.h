@@ -15,6 +15,8 @@ namespace reel {
 struct CellState {
   Tensor h;  ///< The hidden state, which is also the output of a step.
   Tensor c;  ///< The memory cell.
+  /// Both without their history: what truncated back-propagation carries over.
+  CellState detach() const { return {h.detach(), c.detach()}; }
 };
 /// What lstm returns.
 template <class Sequence>
