@@ -119,7 +119,7 @@ LinearLR::LinearLR(Optimizer& optimizer, LinearLROptions options) : LRScheduler(
              " is not in (0, 1]");
   REEL_CHECK(options.end_factor >= 0 && options.end_factor <= 1, "LinearLR: end_factor = ", options.end_factor,
              " is not in [0, 1]");
-  REEL_CHECK(options.total_iters > 0, "LinearLR: total_iters = ", options.total_iters);
+  REEL_CHECK(options.total_iters > 0, "LinearLR: total_iters = ", options.total_iters, ", expected at least 1");
   set_rates();
 }
 double LinearLR::rate(int group) {
@@ -133,7 +133,7 @@ double LinearLR::rate(int group) {
 
 PolynomialLR::PolynomialLR(Optimizer& optimizer, PolynomialLROptions options)
     : LRScheduler(optimizer), options_(options) {
-  REEL_CHECK(options.total_iters > 0, "PolynomialLR: total_iters = ", options.total_iters);
+  REEL_CHECK(options.total_iters > 0, "PolynomialLR: total_iters = ", options.total_iters, ", expected at least 1");
 }
 double PolynomialLR::rate(int group) {
   const double n = static_cast<double>(options_.total_iters), e = static_cast<double>(last_epoch_);
@@ -269,6 +269,12 @@ double LambdaLR::rate(int group) { return base(group) * factor_(last_epoch_); }
 
 // ---- schedules of schedules -----------------------------------------------------------------------------------------
 
+std::vector<LRScheduler*> ChainedScheduler::pointers(
+    std::initializer_list<std::reference_wrapper<LRScheduler>> schedulers) {
+  std::vector<LRScheduler*> all;
+  for (LRScheduler& schedule : schedulers) all.push_back(&schedule);
+  return all;
+}
 ChainedScheduler::ChainedScheduler(Optimizer& optimizer, std::vector<LRScheduler*> schedulers)
     : LRScheduler(optimizer), schedulers_(std::move(schedulers)) {
   REEL_CHECK(!schedulers_.empty(), "ChainedScheduler: no schedulers");

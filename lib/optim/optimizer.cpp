@@ -193,6 +193,8 @@ StateDict Optimizer::state_dict() const {
   for (int g = 0; g < num_groups(); ++g) {
     for (const OptionField& field : fields(g))
       dict.emplace_back("param_groups." + std::to_string(g) + "." + field.name, number(field.get()));
+    dict.emplace_back("param_groups." + std::to_string(g) + ".params",
+                      full({}, static_cast<int64_t>(groups_[g].states.size()), {.dtype = kInt64, .device = kCPU}));
     for (const State& state : groups_[g].states) {
       const std::string prefix = "state." + std::to_string(index++) + ".";
       if (state.steps == 0) continue;
@@ -250,6 +252,11 @@ void Optimizer::load_state_dict(const StateDict& dict) {
       const Tensor number = take(group + "." + field.name, {}, field.required);
       values.push_back(number.defined() ? number.item<double>() : field.get());
     }
+    const auto has = static_cast<int64_t>(groups_[g].parameters.size());
+    // Files that were written before the number was saved have none.
+    if (const Tensor params = take(group + ".params", {}, false); params.defined() && params.item<int64_t>() != has)
+      problems += "\n  " + group + ": it has " + std::to_string(has) + " parameters, given is the state of " +
+                  std::to_string(params.item<int64_t>());
     if (const std::string problem = problem_with(g, values); !problem.empty())
       problems += "\n  " + group + ": " + problem;
     auto& states = new_states.emplace_back();

@@ -132,6 +132,14 @@ TEST_CASE("MultiplicativeLR and SWALR go on from the rate that another schedule 
   warming.part<MultiplicativeLR>([](int64_t e) { return 1 / static_cast<double>(2 + e); });
   warming.make<SequentialLR>(std::vector{warming.parts[0].get(), warming.parts[1].get()}, std::vector<int64_t>{2});
   check(warming, {0.01, 0.019, 0.019 / 2, 0.019 / 6, 0.019 / 24});
+  SGD sgd({zeros({1}).requires_grad_()}, {.lr = 0.1});  // schedules as references
+  LinearLR up(sgd, {.start_factor = 0.5, .total_iters = 1});
+  ExponentialLR down(sgd, 0.5);
+  SequentialLR both(sgd, {up, down}, {2});
+  std::vector<double> seen;
+  for (int i = 0; i < 4; ++i) seen.push_back(sgd.lr()), both.step();
+  CHECK(seen == std::vector{0.05, 0.1, 0.1, 0.05});
+  CHECK_THROWS_WITH((LinearLR{sgd, {.total_iters = 0}}), Contains("total_iters = 0, expected at least 1"));
   Setup averaged;
   averaged.part<ExponentialLR>(0.5);
   averaged.part<SWALR>(SWALROptions{.swa_lr = 0.005, .anneal_epochs = 2, .anneal_strategy = Anneal::kLinear});

@@ -362,6 +362,20 @@ TEST_CASE("an optimizer goes on from its state dict") {
                     Contains("missing: param_groups.0.momentum") && Contains("unexpected: state.0.exp_avg"));
 }
 
+TEST_CASE("the state of an optimizer of fewer parameters, or more, is refused") {
+  Tensor a = parameter(ramp(3, 1)), b = parameter(ramp(2, 1));
+  optim::SGD one({a}, {.lr = 0.1}), two({a, b}, {.lr = 7});
+  CHECK_THROWS_WITH(two.load_state_dict(one.state_dict()),
+                    Contains("param_groups.0: it has 2 parameters, given is the state of 1"));
+  CHECK(two.lr() == 7);
+  CHECK_THROWS_WITH(one.load_state_dict(two.state_dict()), Contains("it has 1 parameters, given is the state of 2"));
+  StateDict old = one.state_dict();  // as it was saved before their number was
+  CHECK(old.erase("param_groups.0.params") == 1);
+  one.set_lr(5);
+  one.load_state_dict(old);
+  CHECK(one.lr() == 0.1);
+}
+
 TEST_CASE("a damaged state of an optimizer is refused and changes nothing") {
   Tensor p = parameter(ramp(3, 1));
   p.set_grad(tensor(ramp(3, 2), {.dtype = kFloat64}));

@@ -301,14 +301,20 @@ class SWALR : public LRScheduler {
 /// All of the schedules at once: step() calls theirs, in order. They must outlive it.
 class ChainedScheduler : public LRScheduler {
  public:
+  ///@{
   /// Sets the rates of epoch 0. Options out of range are an Error.
   ChainedScheduler(Optimizer& optimizer, std::vector<LRScheduler*> schedulers);
+  ChainedScheduler(Optimizer& optimizer, std::initializer_list<std::reference_wrapper<LRScheduler>> schedulers)
+      : ChainedScheduler(optimizer, pointers(schedulers)) {}
+  ///@}
   void step() override;
   void restart() override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& dict) override;
 
  protected:
+  /// Those that references are given to.
+  static std::vector<LRScheduler*> pointers(std::initializer_list<std::reference_wrapper<LRScheduler>> schedulers);
   std::vector<LRScheduler*> schedulers_;  ///< Not owned.
 
  private:
@@ -319,11 +325,16 @@ class ChainedScheduler : public LRScheduler {
 ///
 ///   optim::LinearLR warmup(adam, {.total_iters = 5});
 ///   optim::CosineAnnealingLR decay(adam, {.T_max = 95});
-///   optim::SequentialLR schedule(adam, {&warmup, &decay}, {5});
+///   optim::SequentialLR schedule(adam, {warmup, decay}, {5});
 class SequentialLR : public ChainedScheduler {
  public:
+  ///@{
   /// Sets the rates of epoch 0. Options out of range are an Error.
   SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> schedulers, std::vector<int64_t> milestones);
+  SequentialLR(Optimizer& optimizer, std::initializer_list<std::reference_wrapper<LRScheduler>> schedulers,
+               std::vector<int64_t> milestones)
+      : SequentialLR(optimizer, pointers(schedulers), std::move(milestones)) {}
+  ///@}
   void step() override;
   void restart() override;
 
