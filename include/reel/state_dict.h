@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,10 +15,23 @@ namespace reel {
 struct StateDict : std::vector<std::pair<std::string, Tensor>> {
   using vector::vector;
   using vector::operator[];
-  /// The first tensor of that name; an Error if there is none.
+  using vector::at;
+  using vector::erase;
+  ///@{
+  /// The first tensor of that name; an Error if there is none. Assigning to it changes the dict, not the tensor.
   const Tensor& operator[](std::string_view name) const;
+  Tensor& operator[](std::string_view name);
+  const Tensor& at(std::string_view name) const { return (*this)[name]; }
+  Tensor& at(std::string_view name) { return (*this)[name]; }
+  ///@}
   bool contains(std::string_view name) const;  ///< Whether there is a tensor of that name.
+  /// Removes the tensors of that name, and returns how many there were.
+  size_t erase(std::string_view name) {
+    return std::erase_if(*this, [&](const auto& entry) { return entry.first == name; });
+  }
 };
+/// A line for each tensor: its name, dtype and shape.
+std::ostream& operator<<(std::ostream& out, const StateDict& dict);
 
 /// The first tensor of that name, nullptr if there is none.
 inline const Tensor* find(const StateDict& dict, std::string_view name) {
@@ -32,11 +46,12 @@ inline const Tensor& StateDict::operator[](std::string_view name) const {
   REEL_CHECK(found, "StateDict: there is no '", name, "'");
   return *found;
 }
+inline Tensor& StateDict::operator[](std::string_view name) { return const_cast<Tensor&>(std::as_const(*this)[name]); }
 
 /// Which tensors of a StateDict or a file are loaded, under which names, and what may not fit. A pretrained body under
 /// another head: io::load(net, "body.safetensors", {.ignore_mismatched_sizes = true}).
 struct LoadOptions {
-  /// Into a module: names that are missing or not expected are an Error.
+  /// Into a module: names that are missing or not expected are an Error. If none of the names fits, so it is without.
   bool strict = true;
   /// Into a module: tensors that are given with another shape are left as they are and listed in
   /// LoadResult::mismatched. Otherwise they are an Error.

@@ -260,7 +260,8 @@ TensorFile::TensorFile(const std::filesystem::path& path, bool verify) : file_(p
   uint64_t length = 0;
   file_.read(&length, sizeof length, 0);
   REEL_CHECK(length <= kMaxHeader && static_cast<int64_t>(length) <= file_.size() - 8, path,
-             ": byte 0: the header's length is ", length, ", in a file of ", file_.size(), " bytes");
+             ": byte 0: this is no safetensors or .pt file: its header would be ", length, " bytes long, of ",
+             file_.size(), path.extension() == ".onnx" ? "; onnx::load reads .onnx" : "");
   std::string text(length, '\0');
   file_.read(text.data(), static_cast<int64_t>(length), 8);
   REEL_CHECK(text.starts_with('{'), path, ": byte 8: the header does not begin with '{'");

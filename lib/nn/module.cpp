@@ -31,10 +31,32 @@ std::vector<Second> seconds(const std::vector<std::pair<std::string, Second>>& p
   return result;
 }
 
-std::string list(const std::vector<std::string>& names) {
+std::string list(const std::vector<std::string>& names, size_t most = SIZE_MAX) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i == most) return text + ", … and " + std::to_string(names.size() - i) + " more";
+    text += (i ? ", " : "") + names[i];
+  }
   return text;
+}
+
+// What may be the reason when a dict does not fit.
+std::string advice(const LoadResult& result, bool other_shapes) {
+  const auto &missing = result.missing, &unexpected = result.unexpected;
+  if (!missing.empty())  // is all that is missing there behind a prefix?
+    for (const std::string& name : unexpected) {
+      if (!name.ends_with(missing[0])) continue;
+      const std::string prefix = name.substr(0, name.size() - missing[0].size());
+      const std::unordered_set<std::string_view> names(unexpected.begin(), unexpected.end());
+      if (!prefix.empty() && std::all_of(missing.begin(), missing.end(),
+                                         [&](const std::string& path) { return names.contains(prefix + path); }))
+        return "\n  what is missing is given behind '" + prefix + "': load with {.prefix = \"" + prefix + "\"}";
+    }
+  if (missing.empty() && !unexpected.empty())
+    return "\n  is a layer declared without *this, which makes it no part of the module? nn::check finds such";
+  if (other_shapes && missing.empty() && unexpected.empty())
+    return "\n  {.ignore_mismatched_sizes = true} leaves them as they are";
+  return {};
 }
 
 // "ns::Outer<ns::Inner>" and "f()::Outer<ns::Inner>" become "Outer<ns::Inner>".
@@ -466,8 +488,14 @@ LoadResult Module::load_state_dict(const StateDict& dict, const LoadOptions& opt
       result.missing.push_back(entry.first);
   for (const std::string& name : names)
     if (!expected.contains(name)) result.unexpected.push_back(name);
-  if (options.strict && !result.unexpected.empty()) problems = "\n  unexpected: " + list(result.unexpected) + problems;
-  if (options.strict && !result.missing.empty()) problems = "\n  missing: " + list(result.missing) + problems;
+  constexpr size_t kShown = 8;
+  const bool other_shapes = !problems.empty();
+  const bool nothing_fits = copies.empty() && result.mismatched.empty() && !names.empty() && !missing.empty();
+  if (options.strict || nothing_fits) {
+    if (!result.unexpected.empty()) problems = "\n  unexpected: " + list(result.unexpected, kShown) + problems;
+    if (!result.missing.empty()) problems = "\n  missing: " + list(result.missing, kShown) + problems;
+    if (!problems.empty()) problems += advice(result, other_shapes);
+  }
   REEL_CHECK(problems.empty(), "load_state_dict: the dict does not fit ", name(), problems);
 
   NoGrad guard;
@@ -500,5 +528,13 @@ std::string Module::to_string() const {
 }
 
 std::ostream& operator<<(std::ostream& out, const Module& module) { return out << module.to_string(); }
+
+std::ostream& operator<<(std::ostream& out, const LoadResult& result) {
+  const char* gap = "";
+  for (const auto& [what, names] : {std::pair("missing", &result.missing), std::pair("unexpected", &result.unexpected),
+                                    std::pair("mismatched", &result.mismatched)})
+    if (!names->empty()) out << std::exchange(gap, "; ") << what << ": " << list(*names);
+  return *gap ? out : out << "all loaded";
+}
 
 }  // namespace reel::nn

@@ -80,7 +80,8 @@ class Reader {
       while (reader.next()) visit(reader);
     } catch (const protozero::exception& error) {
       const std::string_view rest(reader.data().data(), reader.length());
-      fail_at(rest, "not a protocol buffer: ", error.what());
+      const bool zip = message.starts_with("PK\x03\x04");
+      fail_at(rest, "not a protocol buffer: ", error.what(), zip ? "; io::load reads .pt files" : "");
     }
   }
   static std::string_view view(pbf_reader& field) {
@@ -367,6 +368,18 @@ void check_order(const Graph& graph, const std::string& file) {
     REEL_CHECK(state[output.value] == kThere, file, ": output ", in_quotes(output.name), " is computed by nothing");
 }
 
+// For whoever looks for a value's name.
+std::string last_values(const Graph& graph) {
+  constexpr size_t kShown = 12;
+  std::string text;
+  for (size_t i = graph.nodes.size(), n = 0; i-- > 0 && n < kShown; ++n) {
+    const Node& node = graph.nodes[i];
+    for (const int output : node.outputs)
+      if (output >= 0) text += (text.empty() ? "" : ", ") + in_quotes(graph.values[output]) + " (" + node.op + ")";
+  }
+  return text.empty() ? text : "; the last ones are " + text;
+}
+
 // Keeps what the outputs need, and notes who reads a value last.
 void prune(Graph& graph) {
   std::vector<bool> needed(graph.values.size());
@@ -407,7 +420,8 @@ Graph read_graph(const std::filesystem::path& path, const std::vector<std::strin
   if (!outputs.empty()) graph.outputs.clear();
   for (const std::string& name : outputs) {
     const auto found = std::find(graph.values.begin(), graph.values.end(), name);
-    REEL_CHECK(found != graph.values.end(), path.string(), ": there is no value ", in_quotes(name), " to be an output");
+    REEL_CHECK(found != graph.values.end(), path.string(), ": there is no value ", in_quotes(name), " to be an output",
+               last_values(graph));
     Port& port = graph.outputs.emplace_back();
     port.name = name, port.value = static_cast<int>(found - graph.values.begin());
   }

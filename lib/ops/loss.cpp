@@ -56,7 +56,8 @@ Targets read_targets(const char* op, const Tensor& target, const Tensor& scores,
   const Shape& given = view_of(ids).shape;
   bool fits = flat ? given.size() <= 1 && view_of(ids).numel == n : given.size() == shape.size() - 1 && given[0] == n;
   for (int d = 1; d < given.size() && fits; ++d) fits = given[d] == shape[d + 1];
-  REEL_CHECK(fits, op, ": scores of shape ", shape, " but a target of shape ", given);
+  REEL_CHECK(fits, op, ": scores of shape ", shape, " but a target of shape ", given,
+             flat ? "" : "; the classes are dimension 1 of the scores");
   if (given.empty()) ids = ids.reshape({1});
   if (!ignore) {
     check_range(op, ids, classes);

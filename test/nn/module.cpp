@@ -11,6 +11,7 @@
 
 using namespace reel;
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 
 namespace {
 
@@ -246,6 +247,45 @@ TEST_CASE("a state dict goes from one module to another") {
   CHECK(equal(a.forward(x), b.forward(x)));
   CHECK(b.steps.item<int>() == 7);
   CHECK_FALSE(b.hidden.weight.is_same(a.hidden.weight));
+}
+
+TEST_CASE("a state dict's tensors are found, replaced and removed by name") {
+  StateDict dict = {{"a", ones({2})}, {"b", zeros({3}, {.dtype = kInt64})}};
+  CHECK(dict.at("b").numel() == 3);
+  dict["a"] = zeros({4});
+  CHECK(std::as_const(dict)["a"].numel() == 4);
+  CHECK_THROWS_WITH(dict.at("c"), "StateDict: there is no 'c'");
+  std::ostringstream text;
+  text << dict;
+  CHECK(text.str() == "a: float32 [4]\nb: int64 [3]\n");
+  CHECK(dict.erase("a") == 1);
+  CHECK(dict.erase("a") == 0);
+  CHECK_FALSE(dict.contains("a"));
+  dict.erase(dict.begin());
+  CHECK(dict.empty());
+}
+
+TEST_CASE("the error about a dict that does not fit says what may be the reason") {
+  nn::Sequential net(nn::Linear(2, 2), nn::Linear(2, 2), nn::Linear(2, 2), nn::Linear(2, 2), nn::Linear(2, 2));
+  const StateDict good = net.state_dict();
+  StateDict wrapped = {{"epoch", zeros({})}}, more = good, wide = good, strange = {{"x", ones({1})}};
+  for (const auto& [name, tensor] : good) wrapped.emplace_back("module." + name, tensor);
+  CHECK_THROWS_WITH(net.load_state_dict(wrapped),
+                    Contains("missing: 0.weight, 0.bias, 1.weight, 1.bias, 2.weight, 2.bias, 3.weight, 3.bias, … and 2 "
+                             "more\n  unexpected: epoch, module.0.weight") &&
+                        EndsWith("load with {.prefix = \"module.\"}"));
+  more.emplace_back("body.weight", ones({1}));
+  CHECK_THROWS_WITH(net.load_state_dict(more), Contains("unexpected: body.weight\n") && Contains("without *this"));
+  wide["4.weight"] = ones({3, 2});
+  CHECK_THROWS_WITH(net.load_state_dict(wide), EndsWith("{.ignore_mismatched_sizes = true} leaves them as they are"));
+
+  // Without strictness something has to fit.
+  CHECK_THROWS_WITH(net.load_state_dict(strange, {.strict = false}), Contains("unexpected: x"));
+  CHECK_THROWS_WITH(net.load_state_dict(wrapped, {.strict = false}), EndsWith("{.prefix = \"module.\"}"));
+  CHECK(net.load_state_dict({}, {.strict = false}).missing.size() == 10);
+  std::ostringstream text;
+  text << net.load_state_dict(more, {.strict = false}) << " | " << net.load_state_dict(good);
+  CHECK(text.str() == "unexpected: body.weight | all loaded");
 }
 
 TEST_CASE("a state dict that does not fit is refused with all of the reasons, and changes nothing") {

@@ -28,6 +28,8 @@ struct LoadResult {
   std::vector<std::string> unexpected;  ///< Names to be loaded that the module has no tensor for.
   std::vector<std::string> mismatched;  ///< Paths whose tensor in the dict has another shape.
 };
+/// Writes what there is of them: "missing: fc.weight, fc.bias".
+std::ostream& operator<<(std::ostream& out, const LoadResult& result);
 
 /// Runs before a module's forward and may replace the Tensors that it is called with.
 using ForwardPreHook = std::function<void(Module& module, std::vector<Tensor>& inputs)>;

@@ -50,6 +50,7 @@ Summary summarize(Module& model, const std::vector<Tensor>& inputs, const std::f
 ///   std::cout << nn::summary(net, zeros({1, 784}));
 template <std::derived_from<Module> M, class... Inputs>
 Summary summary(M& model, const Inputs&... inputs) {
+  static_assert(sizeof...(Inputs) > 0, "nn::summary runs the model: give it an input, nn::summary(net, x)");
   return internal::summarize(model, internal::collect_tensors(inputs...),
                              [&] { return internal::tensors_of_call(model, inputs...); });
 }
