@@ -46,10 +46,10 @@ uint64_t new_pass() { return passes.fetch_add(1, std::memory_order_relaxed) + 1;
 
 // First visit of a node: what is behind it has not been counted yet.
 void GraphTask::enter(Node* node) {
-  REEL_CHECK(!node->released, "backward: the graph of '", node->name,
-             "' has been freed by an earlier backward; give that one retain_graph = true, or detach() what is carried "
-             "over from "
-             "the step before");
+  REEL_CHECK(
+      !node->released, "backward: the graph of '", node->name,
+      "' has been freed by an earlier backward; give that one retain_graph = true, or detach() what is carried over "
+      "from the step before");
   REEL_CHECK(!is_outer_pass(node->pass), "backward: '", node->name,
              "' is part of the backward pass that runs this one");
   node->pass = id;

@@ -77,7 +77,8 @@ void for_each_hook(const std::vector<std::shared_ptr<const Hook>>& hooks, F f) {
     const auto next =
         std::upper_bound(hooks.begin(), hooks.end(), last, [](int64_t id, const auto& hook) { return id < hook->id; });
     if (next == hooks.end() || (*next)->id > end) return;
-    const std::shared_ptr<const Hook> hook = *next;  // f may remove it
+    // f may remove it.
+    const std::shared_ptr<const Hook> hook = *next;  // NOLINT(performance-unnecessary-copy-initialization)
     last = hook->id;
     f(*hook);
   }

@@ -6,7 +6,6 @@
 
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
-#include "reel/state_dict.h"
 
 // Tensors as PyTorch prints them: one number format for all elements, columns aligned, long dimensions abbreviated.
 namespace reel {
@@ -157,14 +156,5 @@ std::string Tensor::to_string() const {
 }
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) { return out << tensor.to_string(); }
-
-std::ostream& operator<<(std::ostream& out, const StateDict& dict) {
-  for (const auto& [name, tensor] : dict)
-    if (tensor.defined())
-      out << name << ": " << tensor.dtype() << ' ' << tensor.shape() << '\n';
-    else
-      out << name << ": undefined\n";
-  return out;
-}
 
 }  // namespace reel

@@ -65,9 +65,10 @@ StateDict tensors_of(const Variables& variables) {
   return dict;
 }
 void replace(const Variables& variables, const StateDict& dict) {
-  for (const auto& [name, tensor] : dict)
-    if (std::none_of(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; }))
-      reel::detail::fail("unexpected: ", name);
+  for (const auto& entry : dict) {
+    const auto same = [&](const auto& variable) { return variable.first == entry.first; };
+    if (std::none_of(variables.begin(), variables.end(), same)) reel::detail::fail("unexpected: ", entry.first);
+  }
   for (const auto& [name, tensor] : variables) {
     const Tensor* given = find(dict, name);
     *tensor = !given ? Tensor() : tensor->defined() ? given->to(tensor->device()) : given->to(default_device());

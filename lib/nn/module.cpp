@@ -538,3 +538,16 @@ std::ostream& operator<<(std::ostream& out, const LoadResult& result) {
 }
 
 }  // namespace reel::nn
+
+namespace reel {
+
+std::ostream& operator<<(std::ostream& out, const StateDict& dict) {
+  for (const auto& [name, tensor] : dict)
+    if (tensor.defined())
+      out << name << ": " << tensor.dtype() << ' ' << tensor.shape() << '\n';
+    else
+      out << name << ": undefined\n";
+  return out;
+}
+
+}  // namespace reel

@@ -78,7 +78,9 @@ class Checkpoint {
   Checkpoint& add(std::string name, CellState& state);
   template <class Number>
   requires std::is_arithmetic_v<Number> Checkpoint& add(std::string name, Number& number) {
-    constexpr DType kDType = std::is_same_v<Number, bool> ? kBool : std::is_integral_v<Number> ? kInt64 : kFloat64;
+    static constexpr DType kDType = std::is_same_v<Number, bool> ? kBool
+                                    : std::is_integral_v<Number> ? kInt64
+                                                                 : kFloat64;
     add_part({std::move(name),
               [&number]() -> StateDict {
                 return {{"value", full({}, number, {.dtype = kDType, .device = kCPU})}};
