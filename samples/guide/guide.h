@@ -10,6 +10,7 @@ void tensors();
 void model();
 void data_sets();
 void training();
+void finetune();
 void trees();
 void custom_ops();
 void gpu();

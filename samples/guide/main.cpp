@@ -9,7 +9,7 @@ int main() try {
   std::filesystem::create_directory(folder);
   std::filesystem::current_path(folder);
   for (const auto page :
-       {tensors, model, data_sets, training, trees, custom_ops, gpu, many_machines, from_pytorch, deploy}) {
+       {tensors, model, data_sets, training, finetune, trees, custom_ops, gpu, many_machines, from_pytorch, deploy}) {
     reel::manual_seed(1);
     page();
   }

@@ -21,7 +21,7 @@ struct Graph;
 /// Of load().
 struct LoadModelOptions {
   /// Names of values to compute instead of the graph's outputs: {.outputs = {"features"}} takes the head off. What they
-  /// do not need is not loaded.
+  /// do not need is not loaded. A name that is not there is an Error that lists the graph's last values.
   std::vector<std::string> outputs = {};
 };
 
