@@ -25,6 +25,19 @@ struct Scaled : nn::Layer<Scaled> {
 };
 // [/parts]
 
+// [states]
+struct Reader : nn::Layer<Reader> {
+  nn::Embedding words{*this, "words", 100, 8};
+  nn::LSTM lstm{*this, "lstm", 8, 16};
+  nn::Linear out{*this, "out", 16, 100};
+
+  std::pair<Tensor, CellState> forward(const Tensor& ids, const CellState& state = {}) const {  // ids [len, n]
+    auto [y, next] = lstm(words(ids), state);  // y [len, n, 16]; next.h and next.c [1, n, 16]: [layers, n, hidden]
+    return {out(y), next};
+  }
+};
+// [/states]
+
 struct Holder : nn::Layer<Holder> {
   Scaled s{*this, "s", 4};
   Tensor forward(const Tensor& x) const { return s(x); }
@@ -53,10 +66,18 @@ void run() {
   REEL_CHECK(!nn::check(lost, randn({1, 8})).good(), "a layer without *this was not found");
 
   // [sequential]
-  nn::Sequential layers(nn::Linear(8, 16), nn::ReLU(), nn::Linear(16, 3));
+  nn::Sequential layers(nn::Linear(8, 16), relu, Scaled(16), nn::Linear(16, 3));
   Tensor z = layers(randn({5, 8}));
   // [/sequential]
-  REEL_CHECK(z.shape() == (Shape{5, 3}), "sequential");
+  REEL_CHECK(z.shape() == (Shape{5, 3}) && layers.named_parameters()[2].first == "2.scale", "sequential");
+
+  Reader reader;
+  const Tensor ids = randint(0, 100, {5, 2}), more = randint(0, 100, {5, 2});
+  // [read]
+  auto [scores, state] = reader(ids);                // from a state of zeros
+  auto [scores_of_more, end] = reader(more, state);  // goes on from there
+  // [/read]
+  REEL_CHECK(scores_of_more.shape() == (Shape{5, 2, 100}) && end.c.shape() == (Shape{1, 2, 16}), "states");
 
   // [init]
   {
@@ -64,8 +85,10 @@ void run() {
     nn::init::xavier_uniform_(net.hidden.weight);
     net.hidden.bias.zero_();
   }
-  net.hidden.requires_grad_(false);          // frozen
-  nn::replace(net.out, nn::Linear(16, 10));  // another head; make optimizers after that
+  nn::replace(net.out, nn::Linear(16, 10));  // as net.out = nn.Linear(16, 10) in Python
+  net.hidden.requires_grad_(false);          // frozen; or by name:
+  for (auto& [name, p] : net.named_parameters())
+    if (name.ends_with(".bias")) p.requires_grad_(false);
   // [/init]
   REEL_CHECK(net(randn({5, 8})).shape() == (Shape{5, 10}), "replace");
 }

@@ -22,7 +22,7 @@ struct BpttOptions {
 ///   for (int64_t i = 0; i < text.size(); ++i) {
 ///     const auto [x, y] = text.get(i);       // int64 [steps, batch_size]: the tokens, and those that follow them
 ///     auto result = lstm(embedding(x), state);
-///     state = {result.state.h.detach(), result.state.c.detach()};
+///     state = result.state.detach();
 ///     …
 ///
 /// Every token but the first is predicted once, but for up to batch_size - 1 at the end.
