@@ -170,7 +170,7 @@ class OptimizerWith : public Optimizer {
   explicit OptimizerWith(std::vector<ParamGroup> groups) {
     for (ParamGroup& group : groups) add_param_group(std::move(group.parameters), group.options);
   }
-  /// Adds parameters with options of their own.
+  /// Adds parameters with options of their own; one that is not given has its default, not what another group has.
   void add_param_group(std::vector<Tensor> parameters, Options options) try {
     check(options);
     options_.reserve(options_.size() + 1);
