@@ -490,7 +490,7 @@ LoadResult Module::load_state_dict(const StateDict& dict, const LoadOptions& opt
     if (!expected.contains(name)) result.unexpected.push_back(name);
   constexpr size_t kShown = 8;
   const bool other_shapes = !problems.empty();
-  const bool nothing_fits = copies.empty() && result.mismatched.empty() && !names.empty() && !missing.empty();
+  const bool nothing_fits = copies.empty() && result.mismatched.empty() && !missing.empty();
   if (options.strict || nothing_fits) {
     if (!result.unexpected.empty()) problems = "\n  unexpected: " + list(result.unexpected, kShown) + problems;
     if (!result.missing.empty()) problems = "\n  missing: " + list(result.missing, kShown) + problems;

@@ -56,7 +56,7 @@ const WrongCall kWrongCalls[] = {
 {[](World& w) { binary_cross_entropy_with_logits(w.vector, w.number); },
  "binary_cross_entropy_with_logits: input of shape [3] and target of shape []"},
 {[](World& w) { cross_entropy(w.matrix, tensor({1, 2})); }, "cross_entropy: scores of shape [3, 4] but a target of shape [2]"},
-{[](World& w) { cross_entropy(w.cube, w.ids); }, "cross_entropy: scores of shape [2, 3, 4] but a target of shape [3]"},
+{[](World& w) { cross_entropy(w.cube, w.ids); }, "cross_entropy: scores of shape [2, 3, 4] but a target of shape [3]; the classes are dimension 1 of the scores"},
 {[](World& w) { nll_loss(w.number, w.ids); }, "nll_loss: scores of shape [], not [n, classes]"},
 {[](World& w) { gather(w.matrix, 0, w.ids); }, "gather: an index of shape [3] for a tensor of shape [3, 4]"},
 {[](World& w) { scatter(w.matrix, 0, zeros({1, 9}, {.dtype = kInt64}), ones({1, 9})); },
@@ -222,7 +222,8 @@ const WrongCall kWrongCalls[] = {
  "backward: a gradient must be given for a tensor of more than one element, shape [2, 3]"},
 {[](World& w) { w.made.backward(ones({3, 2})); }, "backward: a gradient of shape [3, 2] for a tensor of shape [2, 3]"},
 {[](World& w) { const Tensor y = sum(w.leaf * w.leaf); grad({y}, {w.leaf}); y.backward(); },
- "backward: the graph of 'sum' has been freed by an earlier backward; give that one retain_graph = true"},
+ "backward: the graph of 'sum' has been freed by an earlier backward; give that one retain_graph = true, or "
+ "detach() what is carried over from the step before"},
 {[](World& w) { const Tensor y = w.leaf * 3; const Tensor z = sum(y * y); y.detach().add_(1); z.backward(); },
  "mul: a tensor that its gradient needs was changed in place after it was used: float32 [2, 3] had version "
  "0 then and has version 1 now; change a clone() instead"},

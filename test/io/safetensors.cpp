@@ -309,9 +309,9 @@ TEST_CASE("malformed files are refused with the file, the byte and the reason") 
 
   check("", "too few");
   check("\x02\0\0"s, "too few");
-  check("\xff\xff\xff\xff\xff\xff\xff\xff{}"s, "length is 18446744073709551615");
-  check("\xff\xff\xff\xff\xff\xff\xff\x7f{}"s, "length is 9223372036854775807");
-  check("\x03\0\0\0\0\0\0\0{}"s, "length is 3");
+  check("\xff\xff\xff\xff\xff\xff\xff\xff{}"s, "header would be 18446744073709551615 bytes");
+  check("\xff\xff\xff\xff\xff\xff\xff\x7f{}"s, "header would be 9223372036854775807 bytes");
+  check("\x03\0\0\0\0\0\0\0{}"s, "header would be 3 bytes");
   check("\0\0\0\0\0\0\0\0"s, "does not begin with '{'");
   check(container("[]"), "does not begin with '{'");
   check(container(" {}"), "does not begin with '{'");
