@@ -379,6 +379,9 @@ Tensor product_at(const Tensor& x, const Positions& to, const Tensor& from, bool
   return y;
 }
 
+/// Where a is b, NaN as NaN: elements that are an extreme share its gradient.
+Tensor is_same(const Tensor& a, const Tensor& b) { return logical_or(a == b, logical_and(isnan(a), isnan(b))); }
+
 Tensor extreme_at(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
   // Any of the sources will do as a start.
   const Tensor start = no_grad([&] { return without_self(x, to, include_self, from); });
@@ -390,8 +393,8 @@ Tensor extreme_at(ScatterOp op, const Tensor& x, const Positions& to, const Tens
              const Positions to{d, back.get(at)};
              const auto [self_wins, source_wins, ties] = no_grad([&] {
                const Tensor best = back.get(y), own = back.get(x), others = back.get(from);
-               const Tensor self = without_self((own == best).to(best.dtype()), to, include_self, 0);
-               const Tensor source = (others == gather(best, d, to.ids)).to(best.dtype());
+               const Tensor self = without_self(is_same(own, best).to(best.dtype()), to, include_self, 0);
+               const Tensor source = is_same(others, gather(best, d, to.ids)).to(best.dtype());
                return std::tuple(self, source, scatter_add(self, d, to.ids, source));
              });
              // What has not won gets 0 of a gradient that is NaN, too.

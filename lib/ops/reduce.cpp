@@ -368,7 +368,8 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
     return y;
   }
   if (const Upcast up{x.dtype()}) return up.round(norm(up(x), p, dims, keepdim));
-  if (p == 1) return sum(abs(x), dims, keepdim);
+  const bool single = plan_of("norm", x.shape(), dims, keepdim).count == 1;  // whose power may be infinite
+  if (p == 1 || single) return sum(abs(x), dims, keepdim);
   if (std::isinf(p)) return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
   return power_norm(x, p, dims, keepdim);
 }
@@ -383,8 +384,10 @@ Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
   const int d = wrap_dim(dim, static_cast<int>(x.dim()), "renorm");
   for (int e = 0; e < x.dim(); ++e)
     if (e != d) others.dims.push_back(e);
-  const Tensor norms = norm(x, p, others, true);
-  return x * where(norms > max_norm, max_norm / (norms + 1e-7), 1);
+  const Tensor large = no_grad([&] { return norm(x, p, others, true) > max_norm; });
+  // No slope of what is left as it is counts, not even as 0 times NaN.
+  const Tensor rows = where(large, x, 1);
+  return where(large, rows * (max_norm / (norm(rows, p, others, true) + 1e-7)), x);
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {

@@ -266,6 +266,39 @@ TEST_CASE("what a scattered extreme leaves out gets no NaN", "[ops][index]") {
   CHECK(std::isnan(source.grad().item<double>()));
 }
 
+TEST_CASE("NaNs share the gradient of a scattered extreme, and one that nothing is scattered to keeps its own",
+          "[ops][index]") {
+  const Tensor ids = tensor({1, 1, 2});
+  const auto slopes = [&](Reduce reduce, bool include_self) {
+    const Tensor x = doubles({kNan, 1, kNan, 2}).requires_grad_(), source = doubles({kNan, 0, kNan}).requires_grad_();
+    sum(scatter_reduce(x, 0, ids, source, reduce, include_self)).backward();
+    return std::pair(numbers(x.grad()), numbers(source.grad()));
+  };
+  for (const Reduce reduce : {Reduce::kMax, Reduce::kMin}) {
+    CHECK(slopes(reduce, true) == std::pair(Numbers{1, 0, 0.5, 1}, Numbers{1, 0, 0.5}));
+    CHECK(slopes(reduce, false) == std::pair(Numbers{1, 0, 0, 1}, Numbers{1, 0, 1}));
+  }
+}
+
+TEST_CASE("the norm of single elements does not overflow", "[ops]") {
+  const Tensor x = tensor(std::vector<float>{1e30F, -2e-30F, 0}, {3, 1});
+  for (const double p : {-2., 0.5, 2., 3.}) {
+    INFO(p);
+    CHECK(equal(norm(x, p, 1), abs(x).squeeze(1)));
+    CHECK(equal(gradient([&](const Tensor& z) { return norm(z, p, 1, true); }, x),
+                sign(x) * tensor({1, 2, 3}).view({3, 1})));
+  }
+  CHECK(cosine_similarity(x.slice(0, 0, 1), ones({1, 1})).item<float>() == 1);
+}
+
+TEST_CASE("what renorm leaves as it is passes its gradient, beside NaN, too", "[ops]") {
+  const Tensor x = doubles({1, kNan, 3, 1, 2, 0.5}).view({2, 3});
+  const Numbers g = numbers(gradient([](const Tensor& z) { return round(renorm(z, 2, 1, 2.5)); }, x));
+  CHECK(g == Numbers{0, 0, 0, 0, 0, 0});
+  const auto first = [](const Tensor& z) { return renorm(z, 2, 1, 2.5).slice(1, 0, 2); };
+  CHECK(numbers(gradient(first, x)) == Numbers{1, 2, 0, 3, 4, 0});
+}
+
 TEST_CASE("what is not the extreme or the median gets 0 of a gradient that is NaN", "[ops]") {
   const Tensor at = doubles({1, -2, 3, 3});
   const std::pair<std::function<Tensor(const Tensor&)>, std::vector<bool>> cases[] = {
