@@ -9,8 +9,9 @@ import itertools
 import math
 
 import torch
+import torch.nn.functional as F
 
-from program import LEAF, WIDE_FLOATS, Enum, Ref, Statement, largest_of, memory_of, ordinary, replace, run_torch, with_dtypes, with_leaves_of
+from program import LEAF, WIDE_FLOATS, Enum, Op, Ref, Statement, largest_of, memory_of, ordinary, replace, run_torch, with_dtypes, with_leaves_of
 from generator import is_leaf
 from limits import at_nan, beside
 from ops import by_name
@@ -30,8 +31,71 @@ def documented(sentence):
 
 
 def explanation(difference):
-    """The sentence that documents this difference, or None."""
-    return next((sentence for sentence, applies in DOCUMENTED if applies(difference)), None)
+    """The sentence that documents this difference, or None. What no rule explains may be two things at once: first that
+    an op is defined otherwise, and then something else."""
+    found = next((sentence for sentence, applies in DOCUMENTED if applies(difference)), None)
+    if found or difference.kind not in ("value", "undefined", "requires_grad"):
+        return found
+    sentences, left = defined_otherwise(difference)
+    if not sentences or left is None:
+        return sentences
+    rest = explanation(left) if (left.kind, left.at, left.number) == (difference.kind, difference.at, difference.number) else None
+    return rest and f"{sentences} {rest}"
+
+
+# ---- ops of which reel's definition differs ----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Defined(Op):
+    """An op which PyTorch computes by reel's definition."""
+
+    form: object = None  # a function of its arguments
+
+    def __call__(self, args):
+        return self.form(*args)
+
+
+def clamp_as_defined(x, low, high):
+    x = x if low is None else torch.maximum(x, torch.as_tensor(low))
+    return x if high is None else torch.minimum(x, torch.as_tensor(high))
+
+
+def glu_as_defined(x, dim):
+    a, b = x.chunk(2, dim)
+    return a * torch.sigmoid(b)
+
+
+def batch_norm_as_defined(x, mean, var, weight, bias, *options):
+    dense = lambda y: y if y is None else y.contiguous()
+    return F.batch_norm(x, mean, var, dense(weight), dense(bias), *options)
+
+
+DEFINITIONS = {
+    "clamp": ("`clamp` by tensors is `minimum(maximum(x, low), high)`, in gradients, too: what ties shares them, and what is NaN gets them.", clamp_as_defined),
+    "glu": ("`glu` is `a * sigmoid(b)`.", glu_as_defined),
+    "addcdiv": ("`addcdiv` is `x + value * a / b`.", lambda x, a, b, value: x + value * a / b),
+    "batch_norm": ("`batch_norm` takes a strided weight; PyTorch's goes beyond its memory.", batch_norm_as_defined),
+}
+
+
+def by_definition(statement):
+    """The statement by reel's definition, if there is another one."""
+    op = statement.op
+    tensors = op.base != "clamp" or any(isinstance(bound, Ref) for bound in statement.args[1:])
+    if op.base not in DEFINITIONS or not tensors:
+        return statement
+    fields = {field.name: getattr(op, field.name) for field in dataclasses.fields(Op)}
+    return dataclasses.replace(statement, op=Defined(**fields, form=DEFINITIONS[op.base][1]))
+
+
+def defined_otherwise(d):
+    """(the sentences about the ops of the program whose definition differs, what then is left of the difference or None)."""
+    if any(isinstance(s.op, Defined) for s in d.program):
+        return "", None
+    program = [by_definition(s) for s in d.program]
+    names = dict.fromkeys(s.op.base for s in program if isinstance(s.op, Defined))
+    return " ".join(DEFINITIONS[name][0] for name in names), d.compared_with(program) if names else None
 
 
 def in_message(*parts):
@@ -332,6 +396,16 @@ def _(d):
     return only_where(d, instead) or only_where(d, instead | open_at_poles(d))
 
 
+@documented("The scores of float16 in `scaled_dot_product_attention` are float16: those beyond 65504 are infinite, and give NaN.")
+def _(d):
+    op = "scaled_dot_product_attention"
+    if d.kind != "value" or d.op != op or d.torch.dtype != torch.float16:
+        return False
+    query, key = (x.double() for x in d.args[:2])
+    beyond = ((query @ key.transpose(-2, -1)).abs() / query.shape[-1] ** 0.5 > 65504).any(-1, keepdim=True)
+    return only_where(d, beyond & d.reel.data.isnan()) and d.is_gone(with_dtypes(d.program, {torch.float16: torch.float32}))
+
+
 @documented("A query of NaN or infinity attends to nothing that is known: NaN in `scaled_dot_product_attention`, in PyTorch also 0.")
 def _(d):
     no_number = lambda x: not x.isfinite().all()
@@ -628,7 +702,7 @@ def _(d):
     if d.op.startswith("linalg.") and "please report a bug to PyTorch" in d.message:
         return any(x.numel() == 0 for x in tensors_in(d.args))
     return d.op == "batch_norm" and "index 0 out of range for tensor of size [0]" in d.message or d.op == "instance_norm" and d.args[0].numel() == 0 or in_message("cannot reshape tensor of 0 elements", "must be >= 1 in every dimension")(d) or (
-        d.op in ("unique", "unique_consecutive") and "0 sized dimensions" in d.message) or (
+        d.op in ("unique", "unique_consecutive") and in_message("0 sized dimensions", "zero sized dimensions")(d)) or (
         d.op in ("grad", "backward") and "PixelShuffleBackward0 returned an invalid gradient" in d.message) or (
         d.op in ("grad", "backward") and "Index to scalar can have only 1 value, got 0" in d.message)  # fmt: skip
 

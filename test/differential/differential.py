@@ -48,6 +48,12 @@ class Difference:
         (found,) = judge(self.interpreter, [changed])
         return found is None or found.kind != self.kind and found.kind in ("undefined", "requires_grad")
 
+    def compared_with(self, changed):
+        """The difference of what reel says of the program from what PyTorch says of it as changed, statement by statement."""
+        (ours,) = run_reel(self.interpreter, [self.program])
+        (found,) = judge(lambda _: ours, [changed])
+        return found and dataclasses.replace(found, interpreter=self.interpreter)
+
     def is_constant(self):
         """Whether reel says of a gradient that all its derivatives are 0, but for roundings, or NaN."""
         fresh = 1 + max(ref for s in self.program for ref in (*s.results, *s.refs()))

@@ -2,7 +2,8 @@
 
 The program is run in float64 with random numbers that approach those of the program in four steps: zeros become small, infinities
 large, each by a power of the step that is chosen at random, so that 0 * inf and inf - inf come to nothing in particular; other
-numbers change by small factors. What operands are on the way is changed in the same way.
+numbers change by small factors. What operands, also those that are changed in place, are on the way is changed in the same way, as are
+gradients that are infinite or NaN there.
 """
 import dataclasses
 import math
@@ -150,7 +151,7 @@ def edge_of(change):
 
 
 class Edge(torch.autograd.Function):
-    """An operand that is changed on the way, with its gradient, in which NaN is changed as in operands."""
+    """An operand that is changed on the way, with its gradient, in which infinities and NaNs are changed as in operands."""
 
     @staticmethod
     def forward(ctx, x, change, everywhere):
@@ -160,4 +161,4 @@ class Edge(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        return torch.where(g.isnan(), ctx.change(g.double()).to(g.dtype), g), None, None
+        return torch.where(g.isfinite(), g, ctx.change(g.double()).to(g.dtype)), None, None

@@ -169,13 +169,22 @@ def through_edges(op, arg, edge):
     return edge(op, arg) if isinstance(arg, torch.Tensor) and arg.is_floating_point() else arg
 
 
+def read_through_edges(op, args, edge):
+    """The arguments as the op reads them. What it changes in place is changed before it is read."""
+    read = [through_edges(op, arg, edge) for arg in args]
+    if not op.base.endswith("_") or read[0] is args[0]:
+        return read
+    args[0].copy_(read[0])
+    return [args[0], *read[1:]]
+
+
 def execute(statement, values, edge=None):
     """Runs a statement in PyTorch; its results as a list. `edge` gives what an op reads instead of an operand."""
     if statement.op is LEAF:
         return [statement.args[0].clone()]
     args = [resolve(arg, values) for arg in statement.args]
     if edge and statement.record and statement.op.base not in ("grad", "backward"):
-        args = [arg if i == 0 and statement.op.base.endswith("_") else through_edges(statement.op, arg, edge) for i, arg in enumerate(args)]
+        args = read_through_edges(statement.op, args, edge)
     with torch.set_grad_enabled(statement.record):
         return flatten(statement.op(args))
 
