@@ -5,13 +5,12 @@ python3 differences.py prints the sentences as Markdown.
 """
 
 import dataclasses
-import itertools
 import math
 
 import torch
 import torch.nn.functional as F
 
-from program import LEAF, WIDE_FLOATS, Enum, Op, Ref, Statement, largest_of, memory_of, ordinary, replace, run_torch, with_dtypes, with_leaves_of
+from program import LEAF, WIDE_FLOATS, Enum, Op, Ref, Statement, largest_of, memory_of, ordinary, replace, run_reel, run_torch, with_dtypes, with_leaves_of
 from generator import is_leaf
 from limits import at_nan, beside
 from ops import by_name
@@ -71,31 +70,57 @@ def batch_norm_as_defined(x, mean, var, weight, bias, *options):
     return F.batch_norm(x, mean, var, dense(weight), dense(bias), *options)
 
 
+def choosing_as(interpreter, op):
+    """The op, which chooses one of equal elements, with those that reel chooses: they have its slopes."""
+
+    def form(x, *rest):
+        y = op([x, *rest])
+        at = rest[1 if op.base in ("kthvalue", "quantile") else 0] if rest else None
+        dims = tuple(range(x.dim())) if at is None else (at,)
+        if not x.is_floating_point() or x.dim() == 0 or isinstance(rest[0] if rest else 0, torch.Tensor):
+            return y
+        leaf, result, ones, slopes = map(Ref, range(4))
+        program = [Statement(LEAF, [x.detach().clone()], [leaf]), Statement(by_name("requires_grad_"), [leaf, True], []),
+                   Statement(op, [leaf, *rest], [result]), Statement(LEAF, [torch.ones_like(y)], [ones]),
+                   Statement(by_name("grad"), [[result], [leaf], [ones], False], [slopes])]  # fmt: skip
+        ((values, _, _),) = run_reel(interpreter, [program])
+        if values.get(slopes) is None:
+            return y
+        weights = values[slopes].data
+        chosen = torch.where(weights == 0, 0, x * weights).sum(dims).reshape(y.shape)
+        valid = (weights >= 0).all() and torch.allclose(weights.sum(dims), torch.ones(()).to(x.dtype), rtol=1e-2)
+        return chosen if valid and torch.allclose(chosen, y, rtol=1e-2, equal_nan=True) else y
+
+    return form
+
+
+CHOICE = "Of equal elements `median`, `mode`, `kthvalue` and `quantile` may choose others, which get the gradient."
 DEFINITIONS = {
     "clamp": ("`clamp` by tensors is `minimum(maximum(x, low), high)`, in gradients, too: what ties shares them, and what is NaN gets them.", clamp_as_defined),
     "glu": ("`glu` is `a * sigmoid(b)`.", glu_as_defined),
     "addcdiv": ("`addcdiv` is `x + value * a / b`.", lambda x, a, b, value: x + value * a / b),
+    **{op: (CHOICE, None) for op in ("median", "mode", "kthvalue", "quantile")},
     "batch_norm": ("`batch_norm` takes a strided weight; PyTorch's goes beyond its memory.", batch_norm_as_defined),
 }
 
 
-def by_definition(statement):
+def by_definition(statement, interpreter):
     """The statement by reel's definition, if there is another one."""
     op = statement.op
     tensors = op.base != "clamp" or any(isinstance(bound, Ref) for bound in statement.args[1:])
     if op.base not in DEFINITIONS or not tensors:
         return statement
     fields = {field.name: getattr(op, field.name) for field in dataclasses.fields(Op)}
-    return dataclasses.replace(statement, op=Defined(**fields, form=DEFINITIONS[op.base][1]))
+    return dataclasses.replace(statement, op=Defined(**fields, form=DEFINITIONS[op.base][1] or choosing_as(interpreter, op)))
 
 
 def defined_otherwise(d):
     """(the sentences about the ops of the program whose definition differs, what then is left of the difference or None)."""
     if any(isinstance(s.op, Defined) for s in d.program):
         return "", None
-    program = [by_definition(s) for s in d.program]
-    names = dict.fromkeys(s.op.base for s in program if isinstance(s.op, Defined))
-    return " ".join(DEFINITIONS[name][0] for name in names), d.compared_with(program) if names else None
+    program = [by_definition(s, d.interpreter) for s in d.program]
+    sentences = dict.fromkeys(DEFINITIONS[s.op.base][0] for s in program if isinstance(s.op, Defined))
+    return " ".join(sentences), d.compared_with(program) if sentences else None
 
 
 def in_message(*parts):
@@ -353,15 +378,6 @@ def _(d):
     return in_gradient(d) and of_nan and first and only_where(d, torch_nan(d))
 
 
-@documented("A bound of `clamp` that is NaN, as the result is, gets its gradient; PyTorch's gets none.")
-def _(d):
-    if not in_gradient(d) or d.op != "grad" or not {"clamp", "clamp_"} & d.ops:
-        return False
-    statement = d.program[d.at]
-    leaf = values_of(d, statement.args[1][statement.results.index(d.number)])
-    return only_where(d, leaf.isnan() & (d.torch == 0))
-
-
 @documented("Where `amin`, `amax` or `aminmax` is NaN the elements that are NaN share its gradient; in PyTorch all have NaN.")
 def _(d):
     of_nan = some_operand(d, {"amin", "amax", "aminmax"}, lambda x: x.is_floating_point() and x.isnan().any())
@@ -480,14 +496,6 @@ def _(d):
     return d.kind == "refused" and "a tensor that its gradient needs was changed in place" in d.message and not d.message.startswith(common)
 
 
-@documented("Where x equals a tensor that is a bound of `clamp`, or the bounds each other, they share the gradient.")
-def _(d):
-    ties = lambda x, y: ((x == y) | x.isnan() | y.isnan()).any()
-    if not in_gradient(d) or not any(ties(x, y) for given in operands(d, {"clamp", "clamp_"}) for x, y in itertools.combinations(given, 2)):
-        return False
-    return at_corner(d, {"clamp", "clamp_"})
-
-
 @documented("Of a segment's largest elements all share the gradient; in PyTorch each gets all of it.")
 def _(d):
     return in_gradient(d) and some_operand(d, {"segment_reduce"}, lambda x: x.is_floating_point() and x.unique().numel() < x.numel()) and at_corner(d, {"segment_reduce"})
@@ -598,15 +606,9 @@ def _(d):
     return theirs is not None and torch.allclose(d.reel.data, theirs, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
-@documented("`median` along a dimension takes expanded tensors, and `batch_norm` a strided weight; PyTorch's go beyond their memory.")
+@documented("`median` along a dimension takes expanded tensors; PyTorch's goes beyond their memory.")
 def _(d):
     expanded = lambda x: 0 in x.stride() and x.numel() > 1
-    if in_gradient(d):
-        if not some_operand(d, {"batch_norm"}, lambda x: x.dim() == 1 and not x.is_contiguous()):
-            return False
-        theirs = run_torch(with_copies(d.program, {"batch_norm"}, first=3))[0].get(d.number)
-        rough = 1e-6 if d.ops & {"digamma", "polygamma"} else 1e-10 if d.torch.dtype == torch.float64 else 1e-4
-        return theirs is not None and torch.allclose(d.reel.data, theirs, rtol=rough, atol=rough, equal_nan=True)
     if d.kind != "value" or not some_operand(d, {"median", "kthvalue"}, expanded):
         return False
     made = next(s for s in d.program if d.number in s.results)
@@ -1036,5 +1038,5 @@ def _(d):
 
 
 if __name__ == "__main__":
-    for sentence, _ in DOCUMENTED:
+    for sentence in dict.fromkeys([sentence for sentence, _ in DOCUMENTED] + [sentence for sentence, _ in DEFINITIONS.values()]):
         print(f"- {sentence}")
