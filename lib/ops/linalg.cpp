@@ -226,6 +226,11 @@ namespace {
 Tensor skew(const Tensor& x) { return x - mt(x); }
 /// v_j - v_i at (i, j), and 1 on the diagonal.
 Tensor differences(const Tensor& v) { return v.unsqueeze(-2) - v.unsqueeze(-1) + eye_like(v, v.size(-1)); }
+/// basis · (diag(values) + inner), of which one may be undefined. Zeros beside a diagonal would make infinities NaN.
+Tensor weighted(const Tensor& basis, const Tensor& values, const Tensor& inner) {
+  if (!inner.defined()) return basis * values.unsqueeze(-2);
+  return matmul(basis, values.defined() ? inner + diag_embed(values) : inner);
+}
 }  // namespace
 
 SVD svd(const Tensor& a, bool full_matrices) {
@@ -251,7 +256,6 @@ SVD svd(const Tensor& a, bool full_matrices) {
           k](Backward& back) {
            const Tensor ut = back.get(u).narrow(-1, 0, k), st = back.get(s), vt = back.get(vh).narrow(-2, 0, k);
            Tensor inner;
-           if (back.grad(1).defined()) inner = diag_embed(back.grad(1));
            const auto add = [&](const Tensor& part) { inner = inner.defined() ? inner + part : part; };
            const Tensor gaps = differences(square(st));
            Tensor outer;
@@ -278,7 +282,7 @@ SVD svd(const Tensor& a, bool full_matrices) {
                outer = outer.defined() ? outer + beyond : beyond;
              }
            }
-           const Tensor g = matmul(matmul(ut, inner), vt);
+           const Tensor g = matmul(weighted(ut, back.grad(1), inner), vt);
            back.set(0, outer.defined() ? g + outer : g);
          });
   return y;
@@ -307,14 +311,9 @@ Eigh eigh(const Tensor& a) {
   record("linalg.eigh", outputs, {&a, 1},
          [w = SavedTensor::output(y.eigenvalues, 0), v = SavedTensor::output(y.eigenvectors, 1)](Backward& back) {
            const Tensor vt = back.get(v);
-           Tensor inner;
-           if (back.grad(0).defined()) inner = diag_embed(back.grad(0));
-           if (back.grad(1).defined()) {
-             // Only turns of the vectors count, which are antisymmetric.
-             const Tensor part = skew(matmul(mt(vt), back.grad(1))) * 0.5 / differences(back.get(w));
-             inner = inner.defined() ? inner + part : part;
-           }
-           back.set(0, matmul(matmul(vt, inner), mt(vt)));
+           Tensor inner;  // Only turns of the vectors count, which are antisymmetric.
+           if (back.grad(1).defined()) inner = skew(matmul(mt(vt), back.grad(1))) * 0.5 / differences(back.get(w));
+           back.set(0, matmul(weighted(vt, back.grad(0), inner), mt(vt)));
          });
   return y;
 }

@@ -309,6 +309,17 @@ TEST_CASE("factors are orthonormal and complete where asked for", "[ops]") {
   testing::assert_close(p, outer(a[1], a[0]) / (dot(a[0], a[0]) * dot(a[1], a[1])));
 }
 
+TEST_CASE("an infinite gradient of a singular value or an eigenvalue is infinite along its vectors", "[ops]") {
+  const Tensor a = tensor({{3., 0.}, {0., 2.}});
+  for (Tensor (*const values)(const Tensor&) : {linalg::svdvals, linalg::eigvalsh}) {
+    const Tensor x = a.clone().requires_grad_();
+    const Tensor y = values(x), towards = where(y == 3, INFINITY, 1.);
+    const Tensor g = grad({y}, {x}, {towards.to(y.dtype())})[0];
+    CHECK(g[0][0].item<double>() == INFINITY);
+    CHECK(g[1][1].item<double>() != g[1][1].item<double>());  // 0 times infinity beside it
+  }
+}
+
 TEST_CASE("matrices without elements have inverses and determinants", "[ops]") {
   CHECK(linalg::inv(zeros({2, 0, 0})).shape() == Shape({2, 0, 0}));
   CHECK(linalg::det(zeros({0, 0})).item<double>() == 1);
