@@ -70,6 +70,14 @@ def batch_norm_as_defined(x, mean, var, weight, bias, *options):
     return F.batch_norm(x, mean, var, dense(weight), dense(bias), *options)
 
 
+def triplet_margin_loss_as_defined(anchor, positive, negative, margin, norm, swap, reduction):
+    near, far = F.pairwise_distance(anchor, positive, norm), F.pairwise_distance(anchor, negative, norm)
+    if swap:
+        far = torch.minimum(far, F.pairwise_distance(positive, negative, norm))
+    loss = torch.clamp(near - far + margin, min=0)
+    return {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}[reduction](loss)
+
+
 def choosing_as(interpreter, op):
     """The op, which chooses one of equal elements, with those that reel chooses: they have its slopes."""
 
@@ -100,6 +108,7 @@ DEFINITIONS = {
     "glu": ("`glu` is `a * sigmoid(b)`.", glu_as_defined),
     "addcdiv": ("`addcdiv` is `x + value * a / b`.", lambda x, a, b, value: x + value * a / b),
     **{op: (CHOICE, None) for op in ("median", "mode", "kthvalue", "quantile")},
+    "triplet_margin_loss": ("`triplet_margin_loss` adds the margin to the difference of the distances.", triplet_margin_loss_as_defined),
     "batch_norm": ("`batch_norm` takes a strided weight; PyTorch's goes beyond its memory.", batch_norm_as_defined),
 }
 
@@ -395,11 +404,11 @@ def _(d):
     return in_gradient(d) and some_operand(d, {"fmod", "fmod_", "remainder", "remainder_"}, lambda x: x.isinf().any()) and only_where(d, d.reel.data.isnan() & d.torch.isinf())
 
 
-@documented("`logcumsumexp` has slope 0 where it is -inf, NaN in PyTorch, and NaN where it is NaN, also of a 0-d tensor.")
+@documented("`logsumexp` and `logcumsumexp` have slope 0 where they are -inf, NaN in PyTorch, and the latter NaN where it is NaN, also of a 0-d tensor.")
 def _(d):
     if in_gradient(d) and any(x.dim() == 0 and x.isnan() for x, *_ in operands(d, {"logcumsumexp"})):
         return only_where(d, d.reel.data.isnan())
-    nothing = any((values_of(d, ref) == -math.inf).any() for s in d.program if s.op.base == "logcumsumexp" for ref in s.results)
+    nothing = any((values_of(d, ref) == -math.inf).any() for s in d.program if s.op.base in ("logsumexp", "logcumsumexp") for ref in s.results)
     return in_gradient(d) and nothing and only_where(d, torch_nan(d) & d.reel.data.isfinite())
 
 
@@ -722,6 +731,11 @@ def _(d):
 def _(d):
     fraction = lambda x: isinstance(x, float) and -1 < x < 0 or isinstance(x, torch.Tensor) and x.numel() == 1 and -1 < x.item() < 0
     return d.kind == "accepted" and "cannot be converted to type uint8_t" in d.message and any(map(fraction, d.args))
+
+
+@documented("A whole number goes into uint8 in `pad` as in `full`: -1 is 255.")
+def _(d):
+    return d.kind == "accepted" and d.op == "pad" and "cannot be converted to type uint8_t" in d.message and type(d.args[3]) is int
 
 
 @documented("A view may be changed in place also where another view of its memory has been changed while gradients were recorded.")

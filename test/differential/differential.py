@@ -212,11 +212,15 @@ def compare(program, theirs, ours, runs=Runs()):
         return Difference("crash", program, len(program) - 1, ours)
     values, errors = theirs
     reel_values, reel_errors, leaked = ours
+    # Of what rounding refuses or accepts, the runs that agree with reel tell what follows.
+    rounded_away = {i for i in errors.keys() ^ reel_errors.keys() if any((i in other) == (i in reel_errors) for _, other in runs.disturbed)}
+    if rounded_away:
+        values, errors = next((run for run in runs.disturbed if run[1].keys() == reel_errors.keys()), theirs)
     for i in range(len(program)):
         if reel_errors.get(i, "").startswith("not a reel::Error"):
             return Difference("foreign", program, i, reel_errors[i])
         if (i in errors) != (i in reel_errors):
-            if any((i in other) == (i in reel_errors) for _, other in runs.disturbed):
+            if i in rounded_away:
                 continue
             kind = "refused" if i in reel_errors else "accepted"
             return Difference(kind, program, i, reel_errors.get(i) or errors[i])

@@ -81,7 +81,8 @@ class Limits:
 
 def samples_of(program, number, changes):
     """What PyTorch says of value `number` of the program with each of these changes of its numbers, or None."""
-    found = [run_torch(with_leaves_of(program, change), edge=edge_of(change))[0].get(number) for change in changes]
+    once = sum(s.op.base in ("grad", "backward") for s in program) == 1
+    found = [run_torch(with_leaves_of(program, change), edge=Edges(change, once))[0].get(number) for change in changes]
     if any(x is None or x.shape != found[0].shape for x in found):
         return None
     return torch.stack([x.detach().double() for x in found])
@@ -115,7 +116,7 @@ def moved(step, seed, beyond, nan=False):
         random = lambda: torch.rand(x.shape, generator=generator, dtype=torch.float64)
         far = step ** (0.8 + 0.4 * random())
         part = torch.where(random() < 0.5, -1, 1) * (0.25 + random())
-        far = torch.where(x.isinf() & (far <= beyond), far * (beyond if beyond < 1e15 else beyond**2), far)
+        far = torch.where(x.isinf(), far + beyond if beyond < 1e15 else far * beyond**2, far)
         return torch.where(x == 0, part / far, torch.where(x.isinf(), x.sign() * far, number(x) * (1 + part / far.clamp(max=1e6))))
 
     return change
@@ -138,27 +139,55 @@ def extremes_for_nan(seed):
     return change
 
 
-def edge_of(change):
-    """What an op reads instead of an operand: one without zeros, infinities and NaNs, or, where equals matter, without these."""
+class Edges:
+    """Gives what an op reads instead of an operand: one without zeros, infinities and NaNs, or, where equals matter, without
+    these. If `once`, for one gradient, what does not count in it adds nothing to it: 0 times NaN is 0."""
 
-    def edge(op, x):
+    def __init__(self, change, once):
+        self.change, self.once, self.results = change, once, Cotangents()
+
+    def __call__(self, op, x):
         if op.base == "polygamma":  # PyTorch counts up to 9 from where a number is
             x = x.clamp(min=-1e5)
         ties = op.base in SELECTING
-        return Edge.apply(x, change, ties) if ties or not op.exact else x
+        return Edge.apply(x, self.change, ties, self.results) if ties or not op.exact else x
 
-    return edge
+    def made(self, op, results):
+        """The op, of which operands have been read, has these results."""
+        if self.once:
+            self.results.watch(op, results)
+        self.results = Cotangents()
+
+
+class Cotangents:
+    """The gradients of an op's results, as soon as they are known."""
+
+    def __init__(self):
+        self.local, self.known = False, []
+
+    def watch(self, op, results):
+        self.local = op.local and len(results) == 1
+        for result in results:
+            if result is not None and result.grad_fn is not None:
+                result.register_hook(lambda g: self.known.append(g.detach()))
+
+    def are_zero(self, x):
+        """Where elements of an operand make only such results as do not count."""
+        if self.local and self.known and self.known[0].shape == x.shape:
+            return self.known[0] == 0
+        return torch.full(x.shape, bool(self.known) and not any(g.any() for g in self.known))
 
 
 class Edge(torch.autograd.Function):
     """An operand that is changed on the way, with its gradient, in which infinities and NaNs are changed as in operands."""
 
     @staticmethod
-    def forward(ctx, x, change, everywhere):
-        ctx.change = change
+    def forward(ctx, x, change, everywhere, results):
+        ctx.change, ctx.results = change, results
         changed = change(x.double()).to(x.dtype)
         return changed if everywhere else torch.where((x == 0) | ~x.isfinite(), changed, x)
 
     @staticmethod
     def backward(ctx, g):
-        return torch.where(g.isfinite(), g, ctx.change(g.double()).to(g.dtype)), None, None
+        changed = torch.where(ctx.results.are_zero(g), 0, ctx.change(g.double()).to(g.dtype))
+        return torch.where(g.isfinite(), g, changed), None, None, None

@@ -149,18 +149,22 @@ def units_in_the_last_place(x, generator):
     return torch.finfo(x.dtype).eps * torch.randint(-4, 5, x.shape, generator=generator).double()
 
 
+# What is computed of a matrix in several steps is that of another one, near to it. These have results of all matrices.
+OF_NEAR_MATRICES = {"linalg.svdvals", "linalg.svd", "linalg.eigvalsh", "linalg.eigh", "linalg.qr", "linalg.matrix_norm"}
+
+
 class Edge(torch.autograd.Function):
-    """A copy of x whose gradient is changed by up to four units in the last place: what comes from one of several uses of x
-    may be larger than their sum."""
+    """A copy of x, itself changed by up to four units in the last place of its largest element if `near`. Its gradient is
+    changed so: what comes from one of several uses of x may be larger than their sum."""
 
     @staticmethod
-    def forward(ctx, x, generator):
+    def forward(ctx, x, generator, near):
         ctx.generator = generator
-        return x.clone()
+        return (x + units_in_the_last_place(x, generator) * largest_of(x)).to(x.dtype) if near else x.clone()
 
     @staticmethod
     def backward(ctx, g):
-        return g * (1 + units_in_the_last_place(g, ctx.generator)).to(g.dtype), None
+        return g * (1 + units_in_the_last_place(g, ctx.generator)).to(g.dtype), None, None
 
 
 def through_edges(op, arg, edge):
@@ -179,14 +183,18 @@ def read_through_edges(op, args, edge):
 
 
 def execute(statement, values, edge=None):
-    """Runs a statement in PyTorch; its results as a list. `edge` gives what an op reads instead of an operand."""
+    """Runs a statement in PyTorch; its results as a list. `edge` gives what an op reads instead of an operand; if it has made(),
+    it is told the results."""
     if statement.op is LEAF:
         return [statement.args[0].clone()]
     args = [resolve(arg, values) for arg in statement.args]
     if edge and statement.record and statement.op.base not in ("grad", "backward"):
         args = read_through_edges(statement.op, args, edge)
     with torch.set_grad_enabled(statement.record):
-        return flatten(statement.op(args))
+        results = flatten(statement.op(args))
+    if hasattr(edge, "made"):
+        edge.made(statement.op, results)
+    return results
 
 
 def run_torch(program, rounding=None, edge=None):
@@ -265,7 +273,7 @@ def other_rounding(seed):
             moved = (moved + chance() * largest).masked_fill(tiny & (chance() <= 0), 0)
         set_data(x, torch.where(moved == 0, torch.copysign(moved, chance()), moved))  # nor is a sign of 0 compared
 
-    rounding.edge = lambda op, x: Edge.apply(x, generator) if x.requires_grad and not op.exact else x
+    rounding.edge = lambda op, x: Edge.apply(x, generator, op.base in OF_NEAR_MATRICES) if x.requires_grad and not op.exact else x
     return rounding
 
 
