@@ -1045,6 +1045,15 @@ def _(d):
     return bool(((d.reel.data - d.torch).abs().double() <= 1e4 * torch.finfo(d.torch.dtype).eps / min(tiny)).all()) and generic(d)
 
 
+@documented("The second derivative of `glu` is a difference of products with its first half, of which rounding is left where that is large.")
+def _(d):
+    if not in_second(d) or "glu" not in d.ops or not generic(d):
+        return False
+    values, _ = run_torch(d.program)
+    largest = max(float(largest_of(x.double())) for x in values.values() if x is not None and x.is_floating_point())
+    return bool(((d.reel.data - d.torch).abs().double() <= 8 * torch.finfo(d.torch.dtype).eps * largest).all())
+
+
 @documented("The second derivatives of an `embedding` with `scale_grad_by_freq` are scaled, too.")
 def _(d):
     scaled = any(True in s.args for s in d.program if s.op.base == "embedding" and s.results)

@@ -19,8 +19,8 @@ struct AttentionOptions {
   bool enable_gqa = false;
 };
 /// softmax(scale · query · keyᵀ + mask) · value (Vaswani et al. 2017) for query [..., L, E], key [..., S, E] and value
-/// [..., S, Ev] of one floating-point type, whose leading dimensions broadcast; half types are computed in float32. A
-/// query whose keys are all masked gets zeros.
+/// [..., S, Ev] of one floating-point type, whose leading dimensions broadcast. Half types are computed in float32, but
+/// scores may be kept in them: beyond float16's 65504 they give NaN. A query whose keys are all masked gets zeros.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const AttentionOptions& options = {});
 
