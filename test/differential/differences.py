@@ -12,10 +12,11 @@ import torch.nn.functional as F
 
 from program import LEAF, WIDE_FLOATS, Enum, Op, Ref, Statement, largest_of, memory_of, ordinary, replace, run_reel, run_torch, with_dtypes, with_leaves_of
 from generator import is_leaf
-from limits import at_nan, beside
+from limits import at_nan, beside, slopes_of_values
 from ops import by_name
 
 DOCUMENTED = []
+HALVES = (torch.float16, torch.bfloat16)
 NORMS = {"batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm", "local_response_norm", "normalize", "var", "std", "var_mean", "std_mean"}
 
 
@@ -65,9 +66,20 @@ def glu_as_defined(x, dim):
     return a * torch.sigmoid(b)
 
 
+def bce_with_logits_as_defined(x, t, weight, pos_weight, reduction):
+    wide = lambda y: y if y is None else y.to(torch.float32) if y.dtype in HALVES else y
+    times = lambda y, factor: y if factor is None else y * wide(factor)
+    z, u = wide(x), wide(t)
+    loss = times(-(times(u, pos_weight) * F.logsigmoid(z) + (1 - u) * F.logsigmoid(-z)), weight)
+    return REDUCTIONS[reduction](loss).to(torch.promote_types(x.dtype, t.dtype))
+
+
 def batch_norm_as_defined(x, mean, var, weight, bias, *options):
     dense = lambda y: y if y is None else y.contiguous()
     return F.batch_norm(x, mean, var, dense(weight), dense(bias), *options)
+
+
+REDUCTIONS = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
 
 
 def triplet_margin_loss_as_defined(anchor, positive, negative, margin, norm, swap, reduction):
@@ -75,7 +87,7 @@ def triplet_margin_loss_as_defined(anchor, positive, negative, margin, norm, swa
     if swap:
         far = torch.minimum(far, F.pairwise_distance(positive, negative, norm))
     loss = torch.clamp(near - far + margin, min=0)
-    return {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}[reduction](loss)
+    return REDUCTIONS[reduction](loss)
 
 
 def choosing_as(interpreter, op):
@@ -108,6 +120,8 @@ DEFINITIONS = {
     "glu": ("`glu` is `a * sigmoid(b)`.", glu_as_defined),
     "addcdiv": ("`addcdiv` is `x + value * a / b`.", lambda x, a, b, value: x + value * a / b),
     **{op: (CHOICE, None) for op in ("median", "mode", "kthvalue", "quantile")},
+    "binary_cross_entropy_with_logits": (
+        "`binary_cross_entropy_with_logits` is the sum of two terms, of which infinite gradients may make NaN.", bce_with_logits_as_defined),
     "triplet_margin_loss": ("`triplet_margin_loss` adds the margin to the difference of the distances.", triplet_margin_loss_as_defined),
     "batch_norm": ("`batch_norm` takes a strided weight; PyTorch's goes beyond its memory.", batch_norm_as_defined),
 }
@@ -238,6 +252,17 @@ def in_gradient(d):
     return d.kind == "value" and d.op in ("grad", "backward")
 
 
+def cotangents_of(statement):
+    """The outputs of a gradient, and their cotangents."""
+    args = statement.args
+    return (args[0], args[2]) if statement.op.base == "grad" else ([args[0]], [args[1]])
+
+
+def inputs_of(statement):
+    """What a gradient is taken by."""
+    return statement.args[1 if statement.op.base == "grad" else 2]
+
+
 def in_second(d):
     """Whether a gradient of a gradient differs."""
     return in_gradient(d) and any(statement.op.base == "grad" for statement in d.program[: d.at])
@@ -318,6 +343,13 @@ def open_at_nan(d):
     return some | limits.settled[0] & limits.agrees(d.reel.data, limits.settled[1]) if limits else some
 
 
+def has_slope_of_values(d):
+    """Where PyTorch's gradient is no number, and reel's is what PyTorch's values beside make it."""
+    at = d.program[d.at]
+    slopes = slopes_of_values(d.program[: d.at], *cotangents_of(at), inputs_of(at)[at.results.index(d.number)], d.where & ~d.torch.isfinite())
+    return d.where & ((d.reel.data - slopes).abs() <= 2e-3 + (1e-2 if d.torch.dtype in HALVES else 1e-3) * slopes.abs())
+
+
 def torch_nan(d):
     """Where PyTorch alone has NaN."""
     return d.torch.isnan() & ~d.reel.data.isnan()
@@ -338,7 +370,7 @@ def _(d):
         by = torch.autograd.grad(values[d.number].sum(), leaves, allow_unused=True)
     except RuntimeError:  # there is none in PyTorch
         return True
-    return not any(g.nan_to_num().any() for g in by if g is not None)
+    return not any((g.nan_to_num().abs() > 1e-5).any() for g in by if g is not None)
 
 
 @documented("`unique` has no gradient; PyTorch's fails in the backward pass.")
@@ -380,11 +412,18 @@ def _(d):
     return in_gradient(d) and (only_where(d, open_at_nan(d)) or only_where(d, open_at_nan(d) | open_at_poles(d)))
 
 
-@documented("The slopes of `pdist` and `cdist` of order 1 at NaN are 0, as those of `norm`; PyTorch's are NaN.")
+@documented("The slopes of norms and distances of order 1, and of a single element, at NaN are 0; PyTorch's are NaN.")
 def _(d):
-    of_nan = some_operand(d, {"pdist", "cdist"}, lambda x: x.is_floating_point() and x.isnan().any())
-    first = any(s.op.base in ("pdist", "cdist") and s.args[-1] == 1 for s in d.program)
-    return in_gradient(d) and of_nan and first and only_where(d, torch_nan(d))
+    of_nan = some_operand(d, {"pdist", "cdist", "norm", "linalg.vector_norm"}, lambda x: x.is_floating_point() and x.isnan().any())
+    if not in_gradient(d) or not of_nan:
+        return False
+    instead = torch_nan(d) & (d.reel.data == 0)
+    return only_where(d, instead) or only_where(d, instead | open_at_poles(d))
+
+
+@documented("Where a gradient of PyTorch's is infinite or NaN, as it overflows on the way, it may be the slope of the values.")
+def _(d):
+    return in_gradient(d) and only_where(d, has_slope_of_values(d))
 
 
 @documented("Where `amin`, `amax` or `aminmax` is NaN the elements that are NaN share its gradient; in PyTorch all have NaN.")
@@ -593,7 +632,7 @@ def _(d):
 
 @documented("What is computed in several steps is rounded to half types once, and does not leave their range, or the domain of a function, in between.")
 def _(d):
-    return d.kind == "value" and d.torch.dtype in (torch.float16, torch.bfloat16) and only_where(d, open_at_poles(d))
+    return d.kind == "value" and d.torch.dtype in HALVES and only_where(d, open_at_poles(d))
 
 
 @documented("What is made of a leaf that is a view stays connected to it when the memory that they share is written.")
@@ -731,6 +770,11 @@ def _(d):
 def _(d):
     fraction = lambda x: isinstance(x, float) and -1 < x < 0 or isinstance(x, torch.Tensor) and x.numel() == 1 and -1 < x.item() < 0
     return d.kind == "accepted" and "cannot be converted to type uint8_t" in d.message and any(map(fraction, d.args))
+
+
+@documented("A tensor without elements shares no memory: changed in place, it changes none of which it was a view.")
+def _(d):
+    return d.kind == "accepted" and d.op.endswith("_") and "A view was created in no_grad mode" in d.message and d.args[0].numel() == 0
 
 
 @documented("A whole number goes into uint8 in `pad` as in `full`: -1 is 255.")

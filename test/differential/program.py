@@ -151,6 +151,15 @@ def units_in_the_last_place(x, generator):
 
 # What is computed of a matrix in several steps is that of another one, near to it. These have results of all matrices.
 OF_NEAR_MATRICES = {"linalg.svdvals", "linalg.svd", "linalg.eigvalsh", "linalg.eigh", "linalg.qr", "linalg.matrix_norm"}
+OF_NEAR_REGULAR_MATRICES = {"linalg.solve", "linalg.inv"}  # only these have results
+
+
+def is_near_matrix(op, x):
+    """Whether x is, for this op, as good as others beside it."""
+    if op.base in OF_NEAR_REGULAR_MATRICES and x.dim() >= 2 and x.numel() and x.isfinite().all():
+        s = torch.linalg.svdvals(x.detach().double())
+        return bool((s[..., -1] > 100 * torch.finfo(x.dtype).eps * s[..., 0]).all())
+    return op.base in OF_NEAR_MATRICES
 
 
 class Edge(torch.autograd.Function):
@@ -273,7 +282,11 @@ def other_rounding(seed):
             moved = (moved + chance() * largest).masked_fill(tiny & (chance() <= 0), 0)
         set_data(x, torch.where(moved == 0, torch.copysign(moved, chance()), moved))  # nor is a sign of 0 compared
 
-    rounding.edge = lambda op, x: Edge.apply(x, generator, op.base in OF_NEAR_MATRICES) if x.requires_grad and not op.exact else x
+    def edge(op, x):
+        near = is_near_matrix(op, x)
+        return Edge.apply(x, generator, near) if near or x.requires_grad and not op.exact else x
+
+    rounding.edge = edge
     return rounding
 
 
