@@ -557,11 +557,11 @@ def _(d):
     return d.kind == "value" and "ravel" in d.ops and d.is_torch_of(reshaped)
 
 
-@documented("Results are row-major, whatever the strides of operands, so that `reshape` and `flatten` of them are views, which changes in place reach.")
+@documented("Results are row-major, whatever the strides of operands, so that `reshape`, `flatten` and `contiguous` of them share their memory, which changes in place reach.")
 def _(d):
     if d.kind == "accepted" and d.op == "view" and "view size is not compatible" in d.message:
         return not any("view size" in error for error in run_torch(row_major(d.program))[1].values())
-    return d.kind in ("value", "undefined", "requires_grad") and bool(d.ops & {"reshape", "flatten", "ravel", "view"}) and d.is_torch_of(row_major(d.program))
+    return d.kind in ("value", "undefined", "requires_grad") and bool(d.ops & {"reshape", "flatten", "ravel", "view", "contiguous"}) and d.is_torch_of(row_major(d.program))
 
 
 @documented("Of elements that tie, `median`, `quantile`, `kthvalue`, `mode` and `topk` may choose others, which get the gradient, as beside infinity.")

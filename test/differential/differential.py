@@ -20,7 +20,7 @@ from differences import explanation
 from generator import generate
 from ops import OPS
 from program import (
-    LEAF, INTEGERS_AS_FLOATS, WIDE_FLOATS, WIDE_INTEGERS, Ref, Statement, coarse, largest_of, other_rounding, replace, run_reel, run_torch, set_data, source, with_dtypes,
+    LEAF, INTEGERS_AS_FLOATS, OF_NEAR_MATRICES, OF_NEAR_REGULAR_MATRICES, WIDE_FLOATS, WIDE_INTEGERS, Ref, Statement, coarse, largest_of, other_rounding, replace, run_reel, run_torch, set_data, source, with_dtypes,
 )  # fmt: skip
 
 # Relative to the value, and absolute.
@@ -122,9 +122,10 @@ def close(ours, theirs, dtype, absolute=0):
     return (ours == theirs) | (ours.isnan() & theirs.isnan()) | ((ours - theirs).abs() <= allowed)
 
 
-def differing(ours, theirs, disturbed, alternatives, summed, rounded, coarsest):
+def differing(ours, theirs, disturbed, alternatives, summed, rounded, coarsest, of_matrices):
     """Where two float tensors differ by more than roundings. `summed` is the size of what may have cancelled in them,
-    `rounded` a dtype that they have had on the way, `coarsest` that of the program's floats which has the fewest digits."""
+    `rounded` a dtype that they have had on the way, `coarsest` that of the program's floats which has the fewest digits. If they come `of_matrices` that are decomposed, what
+    moves one element may move all."""
     coarser = max(theirs.dtype, rounded or theirs.dtype, key=lambda dtype: TOLERANCES[dtype])
     absolute = 4 * torch.finfo(coarser).eps * summed
     ours, theirs, dtype = ours.double(), theirs.detach().double(), theirs.dtype
@@ -132,6 +133,8 @@ def differing(ours, theirs, disturbed, alternatives, summed, rounded, coarsest):
     for other in disturbed:
         other = other.detach().double()
         moved = (other - theirs).abs()
+        if of_matrices and moved.numel():
+            moved = moved.clamp(min=moved.nan_to_num(0, 0, 0).amax())
         equal |= close(ours, theirs, coarser, absolute + 25 * moved) | (ours.isnan() & other.isnan()) | (ours == other)
         equal |= ~moved.isfinite() & (other.isfinite() != theirs.isfinite())
     for other in alternatives:
@@ -151,7 +154,7 @@ def first_differences(ours, theirs, where):
     return "; ".join(f"at {[int(i) for i in index]} reel {ours[index].item()}, PyTorch {theirs[index].item()}" for index in at)
 
 
-def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None, coarsest=torch.float64):
+def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None, coarsest=torch.float64, of_matrices=False):
     """The kind of difference, a message and where values differ, or None."""
     if (ours is None) != (theirs is None):
         return "undefined", f"reel {'undefined' if ours is None else 'defined'}, PyTorch {'None' if theirs is None else 'a tensor'}", None
@@ -167,7 +170,7 @@ def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None,
         return "shape", f"reel {list(ours.data.shape)}, PyTorch {list(theirs.shape)}", None
     if theirs.is_floating_point():
         usable = [x for x in alternatives if x is not None and x.shape == theirs.shape and x.is_floating_point()]
-        where = differing(ours.data, theirs, disturbed, usable, min(summed, 1e4), rounded, coarsest)
+        where = differing(ours.data, theirs, disturbed, usable, min(summed, 1e4), rounded, coarsest, of_matrices)
     else:
         where = ours.data != theirs
         for other in disturbed:
@@ -225,6 +228,7 @@ def compare(program, theirs, ours, runs=Runs()):
             kind = "refused" if i in reel_errors else "accepted"
             return Difference(kind, program, i, reel_errors.get(i) or errors[i])
     coarsest = max((x.dtype for x in values.values() if x is not None and x.is_floating_point()), key=lambda dtype: TOLERANCES[dtype], default=torch.float64)
+    of_matrices = any(s.op.base in OF_NEAR_MATRICES | OF_NEAR_REGULAR_MATRICES for s in program)
     for i, statement in enumerate(program):
         gradient = statement.op.base in ("grad", "backward")
         for number in statement.results:
@@ -234,7 +238,7 @@ def compare(program, theirs, ours, runs=Runs()):
             alternatives = [other.get(number) for other, _ in (*runs.alternatives, *(runs.of_gradients if gradient else ()))]
             # A gradient is summed in an order that no other value shows.
             largest = max(map(size_of, values.values())) if disturbed and gradient else 0
-            found = compare_value(reel_values[number], values[number], disturbed, alternatives, largest, rounded_to(program[: i + 1], values), coarsest)
+            found = compare_value(reel_values[number], values[number], disturbed, alternatives, largest, rounded_to(program[: i + 1], values), coarsest, of_matrices)
             if found:
                 kind, message, where = found
                 return Difference(kind, program, i, message, values[number], reel_values[number], number, where)
