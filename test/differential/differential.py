@@ -124,17 +124,17 @@ def close(ours, theirs, dtype, absolute=0):
 
 def differing(ours, theirs, disturbed, alternatives, summed, rounded, coarsest, of_matrices):
     """Where two float tensors differ by more than roundings. `summed` is the size of what may have cancelled in them,
-    `rounded` a dtype that they have had on the way, `coarsest` that of the program's floats which has the fewest digits. If they come `of_matrices` that are decomposed, what
-    moves one element may move all."""
+    `rounded` a dtype that they have had on the way, `coarsest` that of the program's floats which has the fewest digits. If they come `of_matrices` that are decomposed, all
+    may differ by roundings of the largest."""
     coarser = max(theirs.dtype, rounded or theirs.dtype, key=lambda dtype: TOLERANCES[dtype])
     absolute = 4 * torch.finfo(coarser).eps * summed
     ours, theirs, dtype = ours.double(), theirs.detach().double(), theirs.dtype
+    if of_matrices:
+        absolute += TOLERANCES[coarser][0] * float(largest_of(theirs))
     equal = close(ours, theirs, coarser, absolute)
     for other in disturbed:
         other = other.detach().double()
         moved = (other - theirs).abs()
-        if of_matrices and moved.numel():
-            moved = moved.clamp(min=moved.nan_to_num(0, 0, 0).amax())
         equal |= close(ours, theirs, coarser, absolute + 25 * moved) | (ours.isnan() & other.isnan()) | (ours == other)
         equal |= ~moved.isfinite() & (other.isfinite() != theirs.isfinite())
     for other in alternatives:
