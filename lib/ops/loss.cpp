@@ -262,12 +262,13 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMargi
   const Targets targets = read_targets(op, target, x, {});
   return for_one_row(x, [&](const Tensor& rows) {
     const int64_t classes = rows.size(1);
-    Tensor gaps = relu(rows - gather(rows, 1, targets.ids.unsqueeze(1)) + options.margin);
+    // The gap of a target to itself does not count, and must not be NaN where it is infinite.
+    const Tensor gap = rows - gather(rows, 1, targets.ids.unsqueeze(1)) + options.margin;
+    Tensor gaps = relu(masked_fill(gap, one_hot(targets.ids, classes).to(kBool), 0));
     if (options.p == 2) gaps = square(gaps);
     if (options.weight.defined())
       gaps = gaps * row_weights(op, options.weight, targets, classes, rows.dtype()).unsqueeze(1);
-    const Tensor others = masked_fill(gaps, one_hot(targets.ids, classes).to(kBool), 0);
-    return reduced(op, sum(others, 1) / static_cast<double>(classes), options.reduction);
+    return reduced(op, sum(gaps, 1) / static_cast<double>(classes), options.reduction);
   });
 }
 

@@ -299,6 +299,16 @@ TEST_CASE("what renorm leaves as it is passes its gradient, beside NaN, too", "[
   CHECK(numbers(gradient(first, x)) == Numbers{1, 2, 0, 3, 4, 0});
 }
 
+TEST_CASE("a margin loss counts no gap of a target to itself, nor its infinity", "[ops]") {
+  for (const int p : {1, 2}) {
+    const Tensor x = doubles({-kInf, 2, 1, 3}).view({2, 2}).requires_grad_();
+    const Tensor y = multi_margin_loss(x, tensor({0, 1}), {.p = p, .margin = 0.5, .reduction = kNoReduction});
+    CHECK(numbers(y) == Numbers{kInf, 0});
+    const Numbers g = numbers(grad({multi_margin_loss(x.slice(1, 0, 1), tensor({0, 0}), {.p = p})}, {x})[0]);
+    CHECK(g == Numbers{0, 0, 0, 0});
+  }
+}
+
 TEST_CASE("what is not the extreme or the median gets 0 of a gradient that is NaN", "[ops]") {
   const Tensor at = doubles({1, -2, 3, 3});
   const std::pair<std::function<Tensor(const Tensor&)>, std::vector<bool>> cases[] = {
