@@ -167,18 +167,19 @@ def operands(d, ops):
     return found
 
 
+def statements(d, *ops):
+    """The statements of these ops that PyTorch did not refuse."""
+    values, _ = run_torch(d.program)
+    return [s for s in d.program if s.op.base in ops and s.results and all(ref in values for ref in (*s.refs(), *s.results))]
+
+
 def values_of(d, ref):
     return run_torch(d.program)[0][ref]
 
 
 def arguments_of(d, op):
     """The first two arguments of the statements of this op, the first a tensor."""
-    found = []
-    for at, statement in enumerate(d.program):
-        if statement.op.base == op and statement.results:
-            values, _ = run_torch(d.program[:at])
-            found.append((values[statement.args[0]], statement.args[1] if len(statement.args) > 1 else None))
-    return found
+    return [(values_of(d, s.args[0]), s.args[1] if len(s.args) > 1 else None) for s in statements(d, op)]
 
 
 def with_copies(program, ops, first=0):
@@ -230,7 +231,7 @@ def of_few(d):
     return few("layer_norm", lambda x, shape: math.prod(shape)) or few("rms_norm", lambda x, shape: math.prod(shape)) or few(
         "instance_norm", lambda x, _: math.prod(x.shape[2:])) or few("group_norm", lambda x, groups: x[:1].numel() // groups) or any(
         x.numel() <= 2 * x.shape[1] for x, *_ in operands(d, {"batch_norm"})) or any(
-        values_of(d, s.args[0]).shape[s.args[2][0]] <= 2 for s in d.program if s.op.base == "normalize" and s.results)  # fmt: skip
+        values_of(d, s.args[0]).shape[s.args[2][0]] <= 2 for s in statements(d, "normalize"))  # fmt: skip
 
 
 def some_operand(d, ops, has):
@@ -394,7 +395,7 @@ def _(d):
 
 @documented("The second derivatives of `elu`, `selu`, `celu` and `prelu` at 0, and of `softplus` at its threshold, are those from the left; PyTorch's are 0.")
 def _(d):
-    if in_second(d) and any((x * s.args[1] == s.args[2]).any() for s in d.program if s.op.base == "softplus" and s.results for x in [values_of(d, s.args[0])]):
+    if in_second(d) and any((x * s.args[1] == s.args[2]).any() for s in statements(d, "softplus") for x in [values_of(d, s.args[0])]):
         return at_corner(d, ())
     ops = {"elu", "elu_", "selu", "celu", "prelu"}
     return in_second(d) and some_operand(d, ops, lambda x: (x == 0).any()) and (at_corner(d, ops) or generic(d, ops) and only_where(d, d.torch == 0))
@@ -447,7 +448,7 @@ def _(d):
 def _(d):
     if in_gradient(d) and any(x.dim() == 0 and x.isnan() for x, *_ in operands(d, {"logcumsumexp"})):
         return only_where(d, d.reel.data.isnan())
-    nothing = any((values_of(d, ref) == -math.inf).any() for s in d.program if s.op.base in ("logsumexp", "logcumsumexp") for ref in s.results)
+    nothing = any((values_of(d, ref) == -math.inf).any() for s in statements(d, "logsumexp", "logcumsumexp") for ref in s.results)
     return in_gradient(d) and nothing and only_where(d, torch_nan(d) & d.reel.data.isfinite())
 
 
