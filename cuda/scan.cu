@@ -308,7 +308,11 @@ struct LogCumSumExpGrad {
     const int64_t i = y_of.n - 1 - k;
     const double now = y_at(line, i);
     const bool last = k == 0 || now == -INFINITY;
-    return {last ? 0 : functors::exp(now - y_at(line, i + 1)), static_cast<double>(g[line.a.x + i * gx_of.x_step])};
+    const double next = last ? 0 : y_at(line, i + 1);  // infinities differ by nothing
+    return {last          ? 0
+            : next == now ? 1
+                          : functors::exp(now - next),
+            static_cast<double>(g[line.a.x + i * gx_of.x_step])};
   }
   __device__ void store(const Line& line, int64_t k, const Acc& total) const {
     const int64_t i = y_of.n - 1 - k;

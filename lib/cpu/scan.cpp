@@ -227,8 +227,11 @@ void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, con
           double total = 0;
           for (int64_t i = n - 1; i >= 0; --i) {
             const double now = at(2, i);
-            const bool nothing = now == -std::numeric_limits<double>::infinity();
-            const double decay = nothing || i == n - 1 ? 0 : std::exp(now - at(2, i + 1));
+            const bool nothing = now == -std::numeric_limits<double>::infinity(), last = i == n - 1;
+            // Infinities differ by nothing.
+            const double next = last ? 0 : at(2, i + 1), decay = nothing || last ? 0
+                                                                 : next == now   ? 1
+                                                                                 : std::exp(now - next);
             total = at(0, i) + (decay == 0 ? 0 : total * decay);
             at(3, i) = nothing ? T(0) : static_cast<T>(total * std::exp(at(1, i) - now));
           }

@@ -28,10 +28,11 @@ struct UnaryRule {
 
   void operator()(Backward& back) {
     const Tensor& g = back.grad();
-    if (back.create_graph()) {
-      const Tensor kept = back.get(saved);
-      back.set(
-          0, f.grad(g, F::save == functors::kInput ? kept : Tensor(), F::save == functors::kOutput ? kept : Tensor()));
+    if (back.create_graph()) {  // in float32 for half types, whose range a slope's factors may leave, as kernels do
+      const Tensor kept = to_compute(back.get(saved));
+      const Tensor slope = f.grad(to_compute(g), F::save == functors::kInput ? kept : Tensor(),
+                                  F::save == functors::kOutput ? kept : Tensor());
+      back.set(0, slope.to(g.dtype()));
       return;
     }
     View room;
@@ -105,9 +106,10 @@ struct BinaryRule {
     const bool wants_a = back.needs(0), wants_b = back.needs(1);
     const Tensor& g = back.grad();
     if (back.create_graph()) {
-      const Tensor at = back.get(a), bt = back.get(b), yt = back.get(y);
-      if (wants_a) back.set(0, F::save_a == functors::kSame ? g : f.grad_a(g, at, bt, yt));
-      if (wants_b) back.set(1, F::save_b == functors::kSame ? g : f.grad_b(g, at, bt, yt));
+      const Tensor at = to_compute(back.get(a)), bt = to_compute(back.get(b)), yt = to_compute(back.get(y)),
+                   gt = to_compute(g);
+      if (wants_a) back.set(0, F::save_a == functors::kSame ? g : f.grad_a(gt, at, bt, yt).to(g.dtype()));
+      if (wants_b) back.set(1, F::save_b == functors::kSame ? g : f.grad_b(gt, at, bt, yt).to(g.dtype()));
       return;
     }
     constexpr size_t row = functors::index_of<functors::BinaryList, F>;

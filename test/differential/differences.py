@@ -95,13 +95,16 @@ def choosing_as(interpreter, op):
 
     def form(x, *rest):
         y = op([x, *rest])
+        asked = op
+        if rest and isinstance(rest[0], torch.Tensor) and rest[0].numel() == 1:
+            asked, rest = by_name("quantile"), (float(rest[0]), *rest[1:])
         at = rest[1 if op.base in ("kthvalue", "quantile") else 0] if rest else None
         dims = tuple(range(x.dim())) if at is None else (at,)
         if not x.is_floating_point() or x.dim() == 0 or isinstance(rest[0] if rest else 0, torch.Tensor):
             return y
         leaf, result, ones, slopes = map(Ref, range(4))
         program = [Statement(LEAF, [x.detach().clone()], [leaf]), Statement(by_name("requires_grad_"), [leaf, True], []),
-                   Statement(op, [leaf, *rest], [result]), Statement(LEAF, [torch.ones_like(y)], [ones]),
+                   Statement(asked, [leaf, *rest], [result]), Statement(LEAF, [torch.ones_like(asked([x, *rest]))], [ones]),
                    Statement(by_name("grad"), [[result], [leaf], [ones], False], [slopes])]  # fmt: skip
         ((values, _, _),) = run_reel(interpreter, [program])
         if values.get(slopes) is None:
@@ -390,7 +393,10 @@ def _(d):
     if d.kind != "undefined" or d.op not in ("grad", "backward"):
         return False
     there = d.torch if d.reel is None else d.reel.data
-    return not (there.nan_to_num() if infinite_somewhere(d) else there).any()  # 0 times infinity is NaN
+    if not (there.nan_to_num() if infinite_somewhere(d) else there).any():  # 0 times infinity is NaN
+        return True
+    limits = beside(d.program, d.number, largest_number(d)) if there.isnan().any() else None
+    return limits is not None and bool((limits.settled[0] & (limits.settled[1] == 0)).all())
 
 
 @documented("The second derivatives of `elu`, `selu`, `celu` and `prelu` at 0, and of `softplus` at its threshold, are those from the left; PyTorch's are 0.")
@@ -415,10 +421,13 @@ def _(d):
 
 @documented("The slopes of norms and distances of order 1, and of a single element, at NaN are 0; PyTorch's are NaN.")
 def _(d):
-    of_nan = some_operand(d, {"pdist", "cdist", "norm", "linalg.vector_norm"}, lambda x: x.is_floating_point() and x.isnan().any())
-    if not in_gradient(d) or not of_nan:
+    single = lambda x: x.numel() == 1 or x.dim() and 1 in x.shape
+    ops = {"pdist", "cdist", "norm", "linalg.vector_norm"}
+    at_nan = some_operand(d, ops, lambda x: x.is_floating_point() and x.isnan().any())
+    first = any(s.op.base in ops and 1 in s.args[1:] for s in d.program) or some_operand(d, ops, single)
+    if not in_gradient(d) or not at_nan or not first:
         return False
-    instead = torch_nan(d) & (d.reel.data == 0)
+    instead = torch_nan(d) & d.reel.data.isfinite()
     return only_where(d, instead) or only_where(d, instead | open_at_poles(d))
 
 
@@ -444,11 +453,13 @@ def _(d):
     return in_gradient(d) and some_operand(d, {"fmod", "fmod_", "remainder", "remainder_"}, lambda x: x.isinf().any()) and only_where(d, d.reel.data.isnan() & d.torch.isinf())
 
 
-@documented("`logsumexp` and `logcumsumexp` have slope 0 where they are -inf, NaN in PyTorch, and the latter NaN where it is NaN, also of a 0-d tensor.")
+@documented("`logsumexp` and `logcumsumexp` have slope 0 where they are -inf, NaN in PyTorch, and the latter NaN where it is NaN, also of a 0-d tensor; its second derivatives may be NaN where it is infinite.")
 def _(d):
     if in_gradient(d) and any(x.dim() == 0 and x.isnan() for x, *_ in operands(d, {"logcumsumexp"})):
         return only_where(d, d.reel.data.isnan())
     nothing = any((values_of(d, ref) == -math.inf).any() for s in statements(d, "logsumexp", "logcumsumexp") for ref in s.results)
+    if in_second(d) and any(values_of(d, ref).isinf().any() for s in statements(d, "logcumsumexp") for ref in s.results):
+        return only_where(d, d.reel.data.isnan())
     return in_gradient(d) and nothing and only_where(d, torch_nan(d) & d.reel.data.isfinite())
 
 

@@ -199,7 +199,11 @@ class Cotangents:
         self.local = op.local and len(results) == 1
         for result in results:
             if result is not None and result.grad_fn is not None:
-                result.register_hook(lambda g: self.known.append(g.detach()))
+                result.register_hook(self.keep)
+
+    def keep(self, g):
+        if g is not None:
+            self.known.append(g.detach())
 
     def are_zero(self, x):
         """Where elements of an operand make only such results as do not count."""

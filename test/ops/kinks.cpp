@@ -299,6 +299,29 @@ TEST_CASE("what renorm leaves as it is passes its gradient, beside NaN, too", "[
   CHECK(numbers(gradient(first, x)) == Numbers{1, 2, 0, 3, 4, 0});
 }
 
+TEST_CASE("what follows an infinity in logcumsumexp has slope 0, also before others", "[ops]") {
+  for (const bool create_graph : {false, true}) {
+    const Tensor x = doubles({-3, kInf, 2.5, 1}).requires_grad_();
+    const Numbers g = numbers(grad({logcumsumexp(x, 0)}, {x}, {ones({4}, wide())}, {.create_graph = create_graph})[0]);
+    CHECK((g[0] == 1 && std::isnan(g[1]) && g[2] == 0 && g[3] == 0));
+  }
+}
+
+TEST_CASE("slopes in half types that can be differentiated do not leave their range on the way", "[ops]") {
+  const Tensor at = tensor(std::vector<float>{5, 8, -8, 300});
+  const std::function<Tensor(const Tensor&)> functions[] = {mish, [](const Tensor& x) { return cosh(x * 1e-2) / x; },
+                                                            [](const Tensor& x) { return 1 / (x * 1e-2); },
+                                                            [](const Tensor& x) { return x / square(x * 0.5); }};
+  for (const auto& f : functions)
+    for (const bool create_graph : {false, true}) {
+      const Tensor x = at.to(kFloat16).requires_grad_();
+      const Tensor g = grad({f(x)}, {x}, {ones({4}, {.dtype = kFloat16})}, {.create_graph = create_graph})[0];
+      testing::assert_close(g.to(kFloat32),
+                            gradient([&](const Tensor& z) { return f(z); }, at) / tensor({1., 2., 3., 4.}).to(kFloat32),
+                            {.rtol = 5e-3, .atol = 1e-3});
+    }
+}
+
 TEST_CASE("a margin loss counts no gap of a target to itself, nor its infinity", "[ops]") {
   for (const int p : {1, 2}) {
     const Tensor x = doubles({-kInf, 2, 1, 3}).view({2, 2}).requires_grad_();
