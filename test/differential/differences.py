@@ -413,6 +413,19 @@ def _(d):
     return in_gradient(d) and only_where(d, open_at_poles(d))
 
 
+@documented("Behind infinite values, where neither has a number for a gradient, one may have infinity and the other NaN.")
+def _(d):
+    if not in_gradient(d) or not infinite_somewhere(d):
+        return False
+    neither = d.reel.data.isnan() & d.torch.isinf() | d.reel.data.isinf() & d.torch.isnan()
+    return only_where(d, neither) or only_where(d, neither | open_at_poles(d))
+
+
+@documented("The slope of `kl_div` by a negative target is NaN, also times 0.")
+def _(d):
+    return in_gradient(d) and some_operand(d, {"kl_div"}, lambda x: (x < 0).any()) and only_where(d, d.reel.data.isnan() & (d.torch == 0))
+
+
 @documented("At NaN a slope may be that of some number, or NaN: 1 in `softshrink`, `hardshrink`, `hardswish` and `lp_pool` of order 1, 0 in `hardtanh` and "
             "`relu6`, that right of 0 in `elu`. Where an extreme is NaN the elements that are NaN share its gradient, or none gets it.")  # fmt: skip
 def _(d):
