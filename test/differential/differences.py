@@ -432,12 +432,12 @@ def _(d):
     return in_gradient(d) and (only_where(d, open_at_nan(d)) or only_where(d, open_at_nan(d) | open_at_poles(d)))
 
 
-@documented("The slopes of norms and distances of order 1, and of a single element, at NaN are 0; PyTorch's are NaN.")
+@documented("The slopes of norms and distances of order 1 or infinity, and of a single element, at NaN are 0; PyTorch's are NaN.")
 def _(d):
     single = lambda x: x.numel() == 1 or x.dim() and 1 in x.shape
     ops = {"pdist", "cdist", "norm", "linalg.vector_norm"}
     at_nan = some_operand(d, ops, lambda x: x.is_floating_point() and x.isnan().any())
-    first = any(s.op.base in ops and 1 in s.args[1:] for s in d.program) or some_operand(d, ops, single)
+    first = any(type(arg) in (int, float) and arg in (1, math.inf) for s in d.program if s.op.base in ops for arg in s.args[1:]) or some_operand(d, ops, single)
     if not in_gradient(d) or not at_nan or not first:
         return False
     instead = torch_nan(d) & d.reel.data.isfinite()
