@@ -597,7 +597,7 @@ def _(d):
 
 @documented("`poisson_nll_loss` with `full` and `kl_div` have a gradient by targets that are 0 or less, that of their other terms; PyTorch's is NaN.")
 def _(d):
-    return in_gradient(d) and some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x <= 0).any()) and only_where(d, torch_nan(d) & d.reel.data.isfinite())
+    return in_gradient(d) and some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x <= 0).any()) and only_where(d, torch_nan(d))
 
 
 @documented("Only floating-point tensors ever require grad.")
@@ -1084,7 +1084,8 @@ def _(d):
     if d.kind != "value" or d.op not in (*NORMS, "grad", "backward") or not some_operand(d, NORMS, extreme):
         return False
     infinite = some_operand(d, NORMS, lambda x: x.isinf().any())
-    return only_where(d, open_at_poles(d) | d.reel.data.isnan() & d.torch.isinf() & infinite)
+    overflows = some_operand(d, NORMS, lambda x: x.is_floating_point() and (x.isfinite() & (x.double() ** 2 > largest_number(d))).any())
+    return only_where(d, open_at_poles(d) | d.reel.data.isnan() & d.torch.isinf() & infinite | torch_nan(d) & overflows)
 
 
 @documented("`binary_cross_entropy_with_logits` of infinite or huge numbers and of targets outside [0, 1] adds two terms that may be "
