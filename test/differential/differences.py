@@ -485,14 +485,14 @@ def _(d):
     return only_where(d, instead) or only_where(d, instead | open_at_poles(d))
 
 
-@documented("The scores of float16 in `scaled_dot_product_attention` are float16: those beyond 65504 are infinite, and give NaN.")
+@documented("The scores in `scaled_dot_product_attention` have the dtype of the query: those beyond its range (65504 in float16) are infinite, and give NaN.")
 def _(d):
     op = "scaled_dot_product_attention"
-    if d.kind != "value" or d.op != op or d.torch.dtype != torch.float16:
+    if d.kind != "value" or d.op != op:
         return False
     query, key = (x.double() for x in d.args[:2])
-    beyond = ((query @ key.transpose(-2, -1)).abs() / query.shape[-1] ** 0.5 > 65504).any(-1, keepdim=True)
-    return only_where(d, beyond & d.reel.data.isnan()) and d.is_gone(with_dtypes(d.program, {torch.float16: torch.float32}))
+    beyond = ((query @ key.transpose(-2, -1)).abs() / query.shape[-1] ** 0.5 > torch.finfo(d.torch.dtype).max).any(-1, keepdim=True)
+    return only_where(d, beyond & d.reel.data.isnan()) and d.is_gone(with_dtypes(d.program, WIDE_FLOATS))
 
 
 @documented("A query of NaN or infinity attends to nothing that is known: NaN in `scaled_dot_product_attention`, in PyTorch also 0.")
