@@ -199,6 +199,8 @@ __global__ void bias_kernel(int64_t rows, int64_t channels, int64_t width, const
       y[row * width + i] = narrow<T>(widen(y[row * width + i]) + add);
   }
 }
+}  // namespace
+
 void add_bias(const Convolution& c) {
   const int64_t width = volume(c.y_size);
   const RowGrid rows(c.n * c.out, width);
@@ -209,16 +211,17 @@ void add_bias(const Convolution& c) {
   });
 }
 
+namespace {
+
 bool convolve_by_dnn(ConvPart wanted, const Convolution& c) {
   const RelaxedCaptureGuard guard(capturing());  // a new plan or its first run may load kernels
   return dnn_convolve(wanted, c);
 }
 
 void convolve(ConvPart wanted, const Convolution& c) {
-  if (!convolve_by_dnn(wanted, c)) {
-    const bool rounds = wanted == kConvWeight && is_half(c.dtype);
-    rounds ? half_weight_by_gemm(c) : convolve_by_gemm(wanted, c);
-  }
+  if (convolve_by_dnn(wanted, c)) return;
+  const bool rounds = wanted == kConvWeight && is_half(c.dtype);
+  rounds ? half_weight_by_gemm(c) : convolve_by_gemm(wanted, c);
   if (c.bias && wanted == kConvY) add_bias(c);
 }
 

@@ -18,9 +18,8 @@
 namespace reel::cuda {
 namespace {
 
-constexpr size_t kMaxPlans = 512;                    // per thread and device
-constexpr int64_t kMaxWorkspace = int64_t{1} << 30;  // bytes; engines that need more are passed over
-constexpr size_t kMostTimed = 6;                     // engines that are timed for a problem
+constexpr size_t kMaxPlans = 512;  // per thread and device
+constexpr size_t kMostTimed = 6;   // engines that are timed for a problem
 
 /// Where there is no plan; `failure`: other than a refusal.
 void report(const DnnProblem& problem, cudnnStatus_t failure) {
@@ -34,13 +33,13 @@ void report(const DnnProblem& problem, cudnnStatus_t failure) {
   note_fallback(text.str());
 }
 
-/// The first engine, in the order of cuDNN's heuristics, for which an execution plan can be built within kMaxWorkspace,
-/// or the fastest of the first kMostTimed, once it has been found. Empty if there is none.
+/// The first of the plans there are, or the fastest of kMostTimed, once it has been found. Empty if there is none.
 class Plan {
  public:
-  Plan(cudnnHandle_t handle, const DnnProblem& problem, bool timed) {
-    find(handle, problem, timed ? kMostTimed : 1);
+  Plan(cudnnHandle_t handle, const DnnProblem& problem, bool timed)
+      : plans_(dnn_plans({handle, nullptr, &failure_}, problem, timed ? kMostTimed : 1)) {
     if (plans_.empty()) report(problem, failure_);
+    if (!timed && plans_.size() > 1) plans_.erase(plans_.begin() + 1, plans_.end());
   }
   explicit operator bool() const { return !plans_.empty(); }
   /// An empty plan is remembered unless something has failed, which need not be so the next time.
@@ -52,10 +51,6 @@ class Plan {
   }
 
  private:
-  struct Candidate {
-    Descriptor plan;
-    int64_t workspace;  // bytes
-  };
   /// With this data, into whose result each of them writes the same.
   void choose(cudnnHandle_t handle, const Convolution& c) {
     size_t best = 0;
@@ -69,31 +64,22 @@ class Plan {
     plans_.erase(plans_.begin() + 1, plans_.end());
   }
 
-  static cudnnStatus_t execute(const Candidate& chosen, cudnnHandle_t handle, const Convolution& c) {
+  static cudnnStatus_t execute(const DnnPlan& chosen, cudnnHandle_t handle, const Convolution& c) {
     const Scratch<char> workspace(std::max<int64_t>(chosen.workspace, 1));
     Descriptor data(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    data.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, kDnnIds, 3)
-        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, c.data.data(), 3)
+    const void* const pointers[] = {c.data[0], c.data[1], c.data[2], c.bias};
+    const int64_t count = chosen.adds_bias ? 4 : 3;
+    data.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, kDnnIds, count)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, pointers, count)
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, static_cast<void*>(workspace.data()));
     REEL_CHECK(data.finalize(), "cuDNN refuses the data of a convolution");
-    return cudnnBackendExecute(handle, chosen.plan.raw(), data.raw());
+    const cudnnStatus_t status = cudnnBackendExecute(handle, chosen.plan.raw(), data.raw());
+    if (status == CUDNN_STATUS_SUCCESS && c.bias && !chosen.adds_bias) add_bias(c);
+    return status;
   }
 
-  void find(cudnnHandle_t handle, const DnnProblem& problem, size_t most) {
-    const DnnTarget target{handle, nullptr, &failure_};
-    const std::optional<Descriptor> graph = dnn_graph(target, problem);
-    if (!graph) return;
-    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-      for (const Descriptor& engine : dnn_engines(target, problem, *graph, mode)) {
-        if (plans_.size() == most) return;
-        std::optional<Descriptor> plan = dnn_plan(target, engine);
-        const int64_t workspace = plan ? workspace_of(*plan) : 0;
-        if (plan && workspace <= kMaxWorkspace) plans_.push_back({std::move(*plan), workspace});
-      }
-  }
-
-  std::vector<Candidate> plans_;
   cudnnStatus_t failure_ = CUDNN_STATUS_SUCCESS;
+  std::vector<DnnPlan> plans_;
 };
 
 using Key = PlanKey<26>;
@@ -101,8 +87,8 @@ Key key_of(const DnnProblem& problem) {
   const Convolution& c = problem.conv;
   const auto& at = problem.alignment;
   Key key{problem.wanted | static_cast<int64_t>(c.dtype) << 8 | problem.tf32 << 16 | problem.deterministic << 17 |
-              cudnn_benchmark() << 18,
-          at[0] | at[1] << 16 | at[2] << 32,
+              cudnn_benchmark() << 18 | int64_t{c.bias != nullptr} << 19,
+          at[0] | at[1] << 16 | at[2] << 32 | at[3] << 48,
           c.n,
           c.in,
           c.out,
@@ -124,6 +110,7 @@ bool dnn_convolve(ConvPart wanted, const Convolution& c) {
   const cudnnHandle_t handle = DnnHandle::get();
   DnnProblem problem{wanted, c, c.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh, {}};
   for (size_t part = 0; part < 3; ++part) problem.alignment[part] = std::min<int64_t>(alignment_of(c.data[part]), 16);
+  problem.alignment[3] = std::min<int64_t>(alignment_of(c.bias), 16);
   problem.deterministic = cudnn_deterministic();
   Plan& plan = of_this_thread<ConvolutionPlans>().get(key_of(problem), handle, problem, cudnn_benchmark());
   if (!plan) return false;

@@ -5,9 +5,11 @@
 // The entries to cuDNN, so that builds without it replace these functions alone (no_dnn.cu).
 namespace reel::cuda {
 
-/// KernelTable::convolve by cuDNN, without the bias, which the caller adds. Returns false, having done nothing, where
-/// cuDNN has no engine for the problem. Also for float16 and bfloat16.
+/// KernelTable::convolve by cuDNN. Returns false, having done nothing, where cuDNN has no engine for the problem. Also
+/// for float16 and bfloat16.
 bool dnn_convolve(ConvPart wanted, const Convolution& conv);
+/// Adds the bias to y: for convolutions whose engine does not.
+void add_bias(const Convolution& conv);
 
 /// KernelTable::ragged_attention, or with `backward` ragged_attention_grad, of a batch, by cuDNN. Returns false, having
 /// done nothing, where cuDNN has no engine for the problem.

@@ -165,14 +165,9 @@ class GraphMaker {
 
   std::optional<Descriptor> finish(const DnnTarget& target) {
     if (!good_) return {};
-    Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    if (target.handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
     std::vector<cudnnBackendDescriptor_t> raw;
     for (const Descriptor& operation : operations_) raw.push_back(operation.raw());
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw.data(),
-              static_cast<int64_t>(raw.size()));
-    if (!graph.finalize(target.failure)) return {};
-    return graph;
+    return dnn_graph(target, raw);
   }
 
   cudnnDataType_t type() const { return type_; }

@@ -58,23 +58,37 @@ size_t first_dimension(const Convolution& c) {
   return c.x_size[0] == 1 && c.kernel[0] == 1 && c.y_size[0] == 1 && c.before[0] == 0 ? 1 : 0;
 }
 
-Dims sizes_of(const Convolution& c, ConvPart part) {
+/// That an engine computes in.
+cudnnDataType_t wide_type_of(DType dtype) { return dtype == kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT; }
+
+/// Beside the parts of a Convolution. The sum is the convolution without the bias, which never lies in memory.
+constexpr int kBias = 3, kSum = 4;
+
+Dims sizes_of(const Convolution& c, int part) {
+  if (part == kBias) {
+    Dims sizes(5 - first_dimension(c), 1);
+    sizes[1] = c.out;
+    return sizes;
+  }
   Dims sizes = part == kConvX ? Dims{c.n, c.in} : part == kConvWeight ? Dims{c.out, c.in / c.groups} : Dims{c.n, c.out};
   const auto& spatial = part == kConvX ? c.x_size : part == kConvWeight ? c.kernel : c.y_size;
   for (size_t d = first_dimension(c); d < 3; ++d) sizes.push_back(spatial[d]);
   return sizes;
 }
 
-std::optional<Descriptor> tensor(const DnnProblem& problem, ConvPart part) {
+std::optional<Descriptor> tensor(const DnnProblem& problem, int part) {
+  const DType dtype = problem.conv.dtype;
   const Dims sizes = sizes_of(problem.conv, part);
   Dims strides(sizes.size(), 1);
   for (size_t d = sizes.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * sizes[d + 1];
   Descriptor result(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  result.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type_of(problem.conv.dtype))
+  result.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, part == kSum ? wide_type_of(dtype) : type_of(dtype))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)
       .set(CUDNN_ATTR_TENSOR_STRIDES, strides)
-      .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, kDnnIds[part])
-      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, std::min<int64_t>(problem.alignment[part], 16));
+      .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, part == kSum ? int64_t{100} : kDnnIds[part])
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64,
+           part == kSum ? int64_t{16} : std::min<int64_t>(problem.alignment[static_cast<size_t>(part)], 16));
+  if (part == kSum) result.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, true);
   if (!result.finalize()) return {};
   return result;
 }
@@ -108,9 +122,7 @@ std::optional<Descriptor> windows(const Convolution& c) {
     before.push_back(c.before[d]), after.push_back(*padding);
   }
   Descriptor result(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  result
-      .set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE,
-           c.dtype == kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT)
+  result.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, wide_type_of(c.dtype))
       .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION)
       .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, static_cast<int64_t>(stride.size()))
       .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)
@@ -147,50 +159,135 @@ constexpr Names kNames[] = {
       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y}}};
 static_assert(kConvX == 0 && kConvWeight == 1 && kConvY == 2);
 
-}  // namespace
+/// y = sum + bias.
+std::optional<Descriptor> add_bias(const DnnProblem& problem) {
+  const std::optional<Descriptor> sum = tensor(problem, kSum), bias = tensor(problem, kBias),
+                                  y = tensor(problem, kConvY);
+  if (!sum || !bias || !y) return {};
+  Descriptor form(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  form.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_POINTWISE_ADD)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, wide_type_of(problem.conv.dtype));
+  if (!form.finalize()) return {};
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, form)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, *sum)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *bias)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, *y);
+  if (!operation.finalize()) return {};
+  return operation;
+}
 
-std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& problem) {
+/// The operation graph, with the bias or without it; nothing where cuDNN cannot express or refuses the problem.
+std::optional<Descriptor> graph_of(const DnnTarget& target, const DnnProblem& problem, bool with_bias) {
   const std::optional<Descriptor> form = windows(problem.conv);
   if (!form) return {};
   const Names& names = kNames[problem.wanted];
-  Descriptor operation(names.operation), graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  Descriptor convolution(names.operation);
   for (const ConvPart part : {kConvX, kConvWeight, kConvY}) {
-    const std::optional<Descriptor> operand = tensor(problem, part);
+    const std::optional<Descriptor> operand = tensor(problem, with_bias && part == kConvY ? kSum : part);
     if (!operand) return {};
-    operation.set(names.part[part], *operand);
+    convolution.set(names.part[part], *operand);
   }
-  operation.set(names.windows, *form).set(names.alpha, CUDNN_TYPE_DOUBLE, 1.0).set(names.beta, CUDNN_TYPE_DOUBLE, 0.0);
-  if (!operation.finalize()) return {};
+  convolution.set(names.windows, *form)
+      .set(names.alpha, CUDNN_TYPE_DOUBLE, 1.0)
+      .set(names.beta, CUDNN_TYPE_DOUBLE, 0.0);
+  if (!convolution.finalize()) return {};
+  if (!with_bias) return dnn_graph(target, {convolution.raw()});
+  const std::optional<Descriptor> sum = add_bias(problem);
+  return sum ? dnn_graph(target, {convolution.raw(), sum->raw()}) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Descriptor> dnn_graph(const DnnTarget& target, const std::vector<cudnnBackendDescriptor_t>& operations) {
+  Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   if (target.handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
-  if (!graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation).finalize(target.failure)) return {};
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations.data(),
+            static_cast<int64_t>(operations.size()));
+  if (!graph.finalize(target.failure)) return {};
   return graph;
 }
 
 // ---- engines --------------------------------------------------------------------------------------------------------
 
-bool dnn_has(const Descriptor& config, cudnnBackendNumericalNote_t note) {
-  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  cudnnBackendDescriptor_t raw = engine.raw();
-  config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1);
-  cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-  const int64_t count =
-      engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, notes, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
-  return std::find(notes, notes + count, note) != notes + count;
-}
-
 namespace {
 
+/// What an engine is said to be like.
+struct Notes {
+  cudnnBackendNumericalNote_t numerical[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+  cudnnBackendBehaviorNote_t behavior[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+  int64_t numericals, behaviors;
+
+  explicit Notes(const Descriptor& config) {
+    Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    cudnnBackendDescriptor_t raw = engine.raw();
+    config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1);
+    numericals = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, numerical,
+                            CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+    behaviors =
+        engine.get(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, behavior, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT);
+  }
+  bool has(cudnnBackendNumericalNote_t note) const {
+    return std::find(numerical, numerical + numericals, note) != numerical + numericals;
+  }
+  bool has(cudnnBackendBehaviorNote_t note) const {
+    return std::find(behavior, behavior + behaviors, note) != behavior + behaviors;
+  }
+};
+
 /// No less exact than the types promise: float32 without tensor cores unless TF32 is allowed, half types summed in
-/// float32. And deterministic, if wanted.
-bool is_acceptable(const Descriptor& config, const DnnProblem& problem) {
-  const auto has = [&](cudnnBackendNumericalNote_t note) { return dnn_has(config, note); };
-  if (problem.deterministic && has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
-  if (is_half(problem.conv.dtype)) return !has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
+/// float32. And deterministic, if wanted. A bias is not worth an engine that is compiled for each problem anew, in
+/// seconds.
+bool is_acceptable(const Notes& engine, const DnnProblem& problem, bool with_bias) {
+  if (problem.deterministic && engine.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
+  if (with_bias && engine.has(CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)) return false;
+  if (is_half(problem.conv.dtype)) return !engine.has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
   if (problem.conv.dtype == kFloat64 || problem.tf32) return true;
-  return !has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) && !has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+  return !engine.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) && !engine.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+}
+
+constexpr int64_t kMaxWorkspace = int64_t{1} << 30;  // bytes; engines that need more are passed over
+
+/// The first `most` plans of a graph, in the order of the heuristics.
+std::vector<DnnPlan> plans_of(const DnnTarget& target, const DnnProblem& problem,
+                              const std::optional<Descriptor>& graph, bool with_bias, cudnnBackendHeurMode_t mode,
+                              size_t most) {
+  std::vector<DnnPlan> plans;
+  if (!graph) return plans;
+  const std::vector<Descriptor> configs = dnn_configs(target, *graph, mode);
+  for (size_t i = 0; i < configs.size() && plans.size() < most; ++i) {
+    const Notes engine(configs[i]);
+    if (!is_acceptable(engine, problem, with_bias)) continue;
+    std::optional<Descriptor> plan = dnn_plan(target, configs[i]);
+    const int64_t workspace = plan ? workspace_of(*plan) : 0;
+    if (plan && workspace <= kMaxWorkspace)
+      plans.push_back({std::move(*plan), workspace, with_bias, engine.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE),
+                       engine.has(CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION), mode, static_cast<int>(i)});
+  }
+  return plans;
+}
+
+/// Whether the bias keeps a convolution off tensor cores, or off an engine made for it, which saves more than the bias'
+/// own kernel costs.
+bool is_faster_alone(const DnnPlan& plain, const DnnPlan& whole) {
+  return plain.tensor_cores > whole.tensor_cores || plain.compiled > whole.compiled;
 }
 
 }  // namespace
+
+std::vector<DnnPlan> dnn_plans(const DnnTarget& target, const DnnProblem& problem, size_t most) {
+  const std::optional<Descriptor> whole = problem.conv.bias ? graph_of(target, problem, true) : std::nullopt;
+  const std::optional<Descriptor> plain = graph_of(target, problem, false);
+  std::vector<DnnPlan> all;
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    if (all.size() >= most) break;
+    std::vector<DnnPlan> first = plans_of(target, problem, whole, true, mode, most);
+    std::vector<DnnPlan> second = plans_of(target, problem, plain, false, mode, most);
+    if (!first.empty() && !second.empty() && is_faster_alone(second[0], first[0])) std::swap(first, second);
+    for (std::vector<DnnPlan>* plans : {&first, &second})
+      for (DnnPlan& plan : *plans) all.push_back(std::move(plan));
+  }
+  return all;
+}
 
 std::vector<Descriptor> dnn_configs(const DnnTarget& target, const Descriptor& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -207,17 +304,6 @@ std::vector<Descriptor> dnn_configs(const DnnTarget& target, const Descriptor& g
     raw.push_back(configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).raw());
   configs.erase(configs.begin() + results(raw.data(), static_cast<int64_t>(raw.size())), configs.end());
   return configs;
-}
-
-std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& problem, const Descriptor& graph,
-                                    cudnnBackendHeurMode_t mode, std::vector<int>* ranks) {
-  std::vector<Descriptor> configs = dnn_configs(target, graph, mode), acceptable;
-  for (size_t i = 0; i < configs.size(); ++i) {
-    if (!is_acceptable(configs[i], problem)) continue;
-    acceptable.push_back(std::move(configs[i]));
-    if (ranks) ranks->push_back(static_cast<int>(i));
-  }
-  return acceptable;
 }
 
 std::optional<Descriptor> dnn_plan(const DnnTarget& target, const Descriptor& engine) {

@@ -58,32 +58,40 @@ struct DnnTarget {
   cudnnStatus_t* failure = nullptr;  // the last status that was no refusal of the problem, as of Descriptor::finalize
 };
 
-/// The unique ids of the tensors in a graph, by ConvPart.
-inline constexpr int64_t kDnnIds[] = {1, 2, 3};
+/// The unique ids of the tensors in a graph: by ConvPart, and the bias.
+inline constexpr int64_t kDnnIds[] = {1, 2, 3, 4};
 
 /// A convolution and the precision it is computed in.
 struct DnnProblem {
   ConvPart wanted;
   const Convolution& conv;
   bool tf32;
-  std::array<int64_t, 3> alignment;  // of data, by ConvPart
+  std::array<int64_t, 4> alignment;  // of data by ConvPart, and of the bias
   bool deterministic = true;         // no engine that may give other bits in each run
 };
 
 /// Whether cuDNN has a way to say this: its paddings are the same for a range of outputs, or there is none that fits.
 bool dnn_can_state(const Convolution& conv);
-/// The operation graph; nothing where cuDNN cannot express or refuses the problem.
-std::optional<Descriptor> dnn_graph(const DnnTarget& target, const DnnProblem& problem);
+/// The graph of these operations; nothing where cuDNN refuses it.
+std::optional<Descriptor> dnn_graph(const DnnTarget& target, const std::vector<cudnnBackendDescriptor_t>& operations);
 /// The engine configurations for a graph in the order of cuDNN's heuristics: the fastest estimate first.
 std::vector<Descriptor> dnn_configs(const DnnTarget& target, const Descriptor& graph, cudnnBackendHeurMode_t mode);
-/// The engine configurations for a graph that are exact, and if wanted deterministic, enough, in that order. `ranks`
-/// gets the place of each in the list of all.
-std::vector<Descriptor> dnn_engines(const DnnTarget& target, const DnnProblem& problem, const Descriptor& graph,
-                                    cudnnBackendHeurMode_t mode, std::vector<int>* ranks = nullptr);
 /// Nothing where cuDNN cannot build the plan after all.
 std::optional<Descriptor> dnn_plan(const DnnTarget& target, const Descriptor& engine);
 int64_t workspace_of(const Descriptor& plan);
-/// Whether an engine is said to have this property.
-bool dnn_has(const Descriptor& engine, cudnnBackendNumericalNote_t note);
+
+/// A way to compute a convolution.
+struct DnnPlan {
+  Descriptor plan;
+  int64_t workspace;            // bytes
+  bool adds_bias;               // otherwise the bias, if any, is left to add to y
+  bool tensor_cores;            // whether its engine uses them
+  bool compiled;                // whether its engine is compiled at run time
+  cudnnBackendHeurMode_t mode;  // in which the heuristics name the engine
+  int rank;                     // its place there
+};
+/// The plans to try, the preferred one first: at least `most` of them if there are so many. They are exact, and if
+/// wanted deterministic, enough. None where cuDNN cannot express or refuses the problem.
+std::vector<DnnPlan> dnn_plans(const DnnTarget& target, const DnnProblem& problem, size_t most);
 
 }  // namespace reel::cuda

@@ -303,8 +303,8 @@ void check_convolution(const ConvCase& c, DType dtype, ConvPart wanted, bool wit
 
 TEST_CASE("convolutions of all kinds and types are the CPU's", "[cuda]") {
   if (!cuda::is_available()) return;
-  // With test/simt once more as if cuDNN refused every convolution.
-  for (const char* known : {"1", "0"}) {
+  // With test/simt once more as if cuDNN refused every convolution, or those with a bias.
+  for (const char* known : {"1", "0", "no_bias"}) {
     setenv("SIMT_DNN", known, 1);
     for (const ConvCase& c : kConvCases)
       for (const DType dtype : kDTypes) {

@@ -38,12 +38,16 @@ unsigned long long called(const F& work) {
   work();
   return simt::driver_calls() - before;
 }
+/// Whether called() counts an op's own calls alone: an allocation makes none.
+bool counts_calls() {
+  const char* const cache = std::getenv("REEL_CUDA_CACHE");
+  return cuda::is_available() && simt::driver_calls && !(cache && std::string(cache) == "0");
+}
 
 }  // namespace
 
 TEST_CASE("an op calls CUDA for its kernel alone, however large its result", "[cuda]") {
-  const char* const cache = std::getenv("REEL_CUDA_CACHE");
-  if (!cuda::is_available() || !simt::driver_calls || (cache && std::string(cache) == "0")) return;
+  if (!counts_calls()) return;
   for (const int64_t n : {10, 1 << 18, 3 << 18, 5000000}) {
     CAPTURE(n);
     const Tensor x = ones({n}, {.device = kCUDA});
@@ -111,6 +115,25 @@ TEST_CASE("numbers of the host's go to a GPU with the kernel", "[cuda]") {
   const Tensor zero = Tensor(2.0).to(kFloat32).requires_grad_();  // one that is differentiated is not only a number
   sum(where(mask, x, zero)).backward();
   CHECK(zero.grad().item<double>() == 3);
+}
+
+TEST_CASE("a convolution adds its bias itself where cuDNN can", "[cuda]") {
+  if (!counts_calls()) return;
+  for (const DType dtype : {kFloat32, kBFloat16, kFloat16}) {
+    const Tensor x = ones({2, 3, 8, 8}, {.dtype = dtype, .device = kCUDA});
+    const Tensor w = ones({4, 3, 3, 3}, {.dtype = dtype, .device = kCUDA});
+    const Tensor b = tensor({1., 2., 3., 4.}).to(dtype).to(kCUDA);
+    Tensor y;
+    const auto convolve = [&] { y = conv2d(x, w, b); };
+    CHECK(called(convolve) == 1);
+    CHECK(launched(convolve) == 0);  // of our own
+    CHECK(y[1][2][3][4].to(kFloat64).item<double>() == 30);
+    setenv("SIMT_DNN", "no_bias", 1);
+    CHECK(called(convolve) == 2);
+    CHECK(launched(convolve) == 1);
+    CHECK(y[1][2][3][4].to(kFloat64).item<double>() == 30);
+    unsetenv("SIMT_DNN");
+  }
 }
 
 TEST_CASE("dropout is one kernel there and one back", "[cuda]") {

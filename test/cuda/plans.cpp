@@ -1,7 +1,7 @@
 // Makes cuDNN plans for every kind of convolution, and of attention, on an H100, given by its properties only, and
-// fails where cuDNN has no engine, or more of TF32 and half types than known come without tensor cores: no GPU is
-// needed. `plans -v` lists what it found, `plans --properties` prints those of the GPU that is here, as
-// test/cuda/h100.json has an H100's.
+// fails where cuDNN has no engine, or more than known come without tensor cores (of TF32 and half types) or do not add
+// the bias: no GPU is needed. `plans -v` lists what it found, `plans --properties` prints those of the GPU that is
+// here, as test/cuda/h100.json has an H100's.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -19,7 +19,9 @@ using namespace reel::cuda;
 namespace {
 
 /// Of the cases below, with cuDNN 9.19: mostly few or odd channels, and data that is not aligned.
-constexpr int kWithoutTensorCores = 63;
+constexpr int kWithoutTensorCores = 87;
+/// Two of one pixel; with a driver also those of each channel, where an engine is compiled that adds no bias.
+constexpr int kBiasApart = 2 + 10;
 
 struct Case {
   const char* name;
@@ -106,29 +108,26 @@ int print_properties() {
   return text[0] != '{';
 }
 
-struct Found {
-  size_t engines = 0, fallbacks = 0;
-  int64_t workspace = -1;  // of the first plan; -1: there is none
-  int rank = -1;           // of its engine among all that the heuristics name
-  bool tensor_cores = false;
+/// How many problems there are of each kind.
+struct Counts {
+  int missing = 0, slow = 0, apart = 0;
 };
-Found find(const Descriptor& device, const DnnProblem& problem) {
-  const DnnTarget target{nullptr, &device};
-  Found found;
-  const std::optional<Descriptor> graph = dnn_graph(target, problem);
-  if (!graph) return found;
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    std::vector<int> ranks;
-    const std::vector<Descriptor> engines = dnn_engines(target, problem, *graph, mode, &ranks);
-    (mode == CUDNN_HEUR_MODE_A ? found.engines : found.fallbacks) = engines.size();
-    for (size_t i = 0; i < engines.size() && found.workspace < 0; ++i)
-      if (const std::optional<Descriptor> plan = dnn_plan(target, engines[i])) {
-        found.workspace = workspace_of(*plan);
-        found.rank = ranks[i];
-        found.tensor_cores = dnn_has(engines[i], CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-      }
-  }
-  return found;
+void find(const Descriptor& device, const char* name, const DnnProblem& problem, bool verbose, Counts& counts) {
+  static constexpr const char* kWanted[] = {"x", "weight", "y"};
+  const Convolution& c = problem.conv;
+  const std::vector<DnnPlan> plans = dnn_plans({nullptr, &device}, problem, 1);
+  const bool low = problem.tf32 || is_half(c.dtype);
+  counts.missing += plans.empty();
+  counts.slow += !plans.empty() && !plans[0].tensor_cores && low;
+  counts.apart += !plans.empty() && c.bias && !plans[0].adds_bias;
+  if (!verbose && !plans.empty()) return;
+  std::printf("%-18s %-8s %-6s aligned to %2d%s%s: ", name, name_of(c.dtype), kWanted[problem.wanted],
+              static_cast<int>(problem.alignment[0]), problem.tf32 ? ", TF32" : "", c.bias ? ", with a bias" : "");
+  if (plans.empty()) return void(std::puts("no plan"));
+  const DnnPlan& plan = plans[0];
+  std::printf("rank %d%s, workspace %lld%s%s\n", plan.rank, plan.mode == CUDNN_HEUR_MODE_A ? "" : " to fall back on",
+              static_cast<long long>(plan.workspace), plan.tensor_cores ? ", tensor cores" : "",
+              c.bias && !plan.adds_bias ? ", the bias apart" : "");
 }
 
 /// Attention's engines are compiled when they are planned. Without a driver, or with the toolkit's stub of one, that
@@ -201,8 +200,8 @@ int main(int argc, char** argv) {
   if (argc > 1 && !std::strcmp(argv[1], "--properties")) return print_properties();
   const bool verbose = argc > 1 && !std::strcmp(argv[1], "-v");
   const Descriptor device = properties("test/cuda/h100.json");
-  static constexpr const char* kWanted[] = {"x", "weight", "y"};
-  int missing = 0, slow = 0;
+  static constexpr double kSomeBias = 0;  // not read
+  Counts counts;
   for (const Case& c : cases())
     for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
       for (const ConvPart wanted : {kConvY, kConvX, kConvWeight})
@@ -211,20 +210,16 @@ int main(int argc, char** argv) {
             if (tf32 && dtype != kFloat32) continue;
             Convolution conv = c.conv;
             conv.dtype = dtype;
-            const Found found = find(device, {wanted, conv, tf32, {alignment, alignment, alignment}});
-            if (verbose || found.workspace < 0)
-              std::printf(
-                  "%-18s %-8s %-6s aligned to %2d%s: %zu engines, %zu to fall back on, %s\n", c.name, name_of(dtype),
-                  kWanted[wanted], static_cast<int>(alignment), tf32 ? ", TF32" : "", found.engines, found.fallbacks,
-                  found.workspace < 0 ? "no plan"
-                                      : ("rank " + std::to_string(found.rank) + ", workspace " +
-                                         std::to_string(found.workspace) + (found.tensor_cores ? ", tensor cores" : ""))
-                                            .c_str());
-            missing += found.workspace < 0;
-            slow += found.workspace >= 0 && !found.tensor_cores && (tf32 || is_half(dtype));
+            for (const bool with_bias : {false, true}) {
+              if (with_bias && wanted != kConvY) continue;
+              conv.bias = with_bias ? &kSomeBias : nullptr;
+              find(device, c.name, {wanted, conv, tf32, {alignment, alignment, alignment, alignment}}, verbose, counts);
+            }
           }
-  std::printf("%d convolutions without a plan, %d of TF32 or half types without tensor cores\n", missing, slow);
+  std::printf(
+      "%d convolutions without a plan, %d of TF32 or half types without tensor cores, %d whose bias is added apart\n",
+      counts.missing, counts.slow, counts.apart);
   const int attention = missing_attention(device, verbose);
   std::printf("%d kinds of attention without a plan\n", attention);
-  return missing != 0 || attention != 0 || slow > kWithoutTensorCores;
+  return counts.missing || attention || counts.slow > kWithoutTensorCores || counts.apart > kBiasApart;
 }

@@ -18,7 +18,7 @@
 namespace reel::cuda {
 namespace {
 
-/// In float32, as cuDNN computes with halves.
+/// In float32, as cuDNN computes with halves: with a bias, too, so that the result is rounded once.
 template <class T>
 void convolve_halves(ConvPart wanted, const Convolution& c) {
   int64_t taps = 1, pixels = 1, places = 1;
@@ -26,7 +26,12 @@ void convolve_halves(ConvPart wanted, const Convolution& c) {
   const int64_t sizes[] = {c.n * c.in * pixels, c.out * (c.in / c.groups) * taps, c.n * c.out * places};
   Convolution wide = c;
   wide.dtype = kFloat32;
-  std::vector<float> parts[3];
+  std::vector<float> parts[3], bias;
+  if (c.bias) {
+    const T* const from = static_cast<const T*>(c.bias);
+    for (int64_t o = 0; o < c.out; ++o) bias.push_back(static_cast<float>(from[o]));
+    wide.bias = bias.data();
+  }
   for (int part = 0; part < 3; ++part) {
     parts[part].resize(static_cast<size_t>(sizes[part]));
     wide.data[part] = parts[part].data();
@@ -47,8 +52,8 @@ void run(ConvPart wanted, const Convolution& c) {
   }
 }
 
-/// Whether SIMT_DNN names a way in which cuDNN might behave. 0: it refuses every problem; wrong_attention: its
-/// attention forgets the scale.
+/// Whether SIMT_DNN names a way in which cuDNN might behave. 0: it refuses every problem; no_bias: it refuses graphs of
+/// a convolution and its bias; wrong_attention: its attention forgets the scale.
 bool behaves(std::string_view way) {
   const char* const ways = std::getenv("SIMT_DNN");
   return ways && ways == way;
@@ -128,9 +133,11 @@ bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
     return false;
   }
   CUDA_CHECK(simt::refuse_while_capturing());  // a new plan or its first run loads kernels
+  const bool apart = conv.bias && behaves("no_bias");
   Convolution c = conv;
-  c.bias = nullptr;
+  if (apart) c.bias = nullptr;
   simt::enqueue(stream(), [=] { run(wanted, c); });
+  if (apart) add_bias(conv);
   return true;
 }
 
