@@ -125,10 +125,10 @@ Tensor Backward::set_product(int input, const Tensor& g, const Tensor& x, bool c
   const Tensor gd = g.contiguous(), xd = x.contiguous();
   if (anomaly_mode()) {  // the product is multiplied alone for the check
     GradAccumulator alone;
-    alone.add_product(target, view_of(gd), view_of(xd));
+    alone.add_product(target, gd, xd);
     check_nan(input, alone.materialize(target));
   }
-  return accumulator(edge).add_product(target, view_of(gd), view_of(xd), column_sums);
+  return accumulator(edge).add_product(target, gd, xd, column_sums);
 }
 
 void Backward::set_rows(int input, const Tensor& ids, Tensor values, bool sparse) {

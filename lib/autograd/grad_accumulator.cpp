@@ -22,10 +22,18 @@ Tensor given_gradient(const Tensor& given, const GradMetadata& target, const cha
   return grad;
 }
 
+/// Factors of a product that wait to be packed: tensors of the graph's, whose storage has not changed since.
+struct WaitingProduct {
+  Tensor g, x;
+  uint32_t g_version, x_version;
+};
+
 /// Packs of rows, each a tensor of which the first rows are filled, and gradients of a GPU that wait for each other.
 struct PendingRows {
   Tensor g_rows, x_rows;  // [capacity, out], [capacity, in]: factors of a product, `products` rows are filled
   int64_t products = 0;
+  std::vector<WaitingProduct> waiting;  // small products of a GPU's, that are packed together, by one kernel
+  int64_t waiting_rows = 0;
   Tensor values;             // [capacity, …]: rows to be added at ids, `count` are filled
   std::vector<int64_t> ids;  // those of them that the host has
   Tensor unread_ids;  // [capacity]: those of the last `unread` rows, on a GPU; one read synchronizes once for all
@@ -88,6 +96,54 @@ void append(Tensor& pack, int64_t have, const View& rows, int64_t n, const GradM
 bool may_wait(const Tensor& g) {
   const View& view = view_of(g);
   return !view.host && view.contiguous && view.numel > 0 && view.numel <= kSmallNumel;
+}
+
+// Whether it may be a parameter's memory, which a hook may change as soon as that has its gradient.
+bool may_change(const Tensor& x) {
+  const TensorImpl* impl = TensorImpl::of(x);
+  if (impl->in_place == InPlace::kSaved) return false;  // only of a parameter is the view itself saved
+  return impl->in_place != InPlace::kRecorded || (impl->base ? impl->base : impl)->requires_grad;
+}
+
+uint32_t version_of(const Tensor& x) { return TensorImpl::of(x)->storage->version.load(std::memory_order_relaxed); }
+const View& unchanged(const Tensor& x, uint32_t version) {
+  REEL_CHECK(version_of(x) == version, "backward: a tensor of shape ", x.shape(),
+             " was changed in place before the gradient of a weight that it was multiplied by was complete");
+  return view_of(x);
+}
+
+// The most rows of a pack of products.
+int64_t capacity_of(const GradMetadata& target) {
+  const int64_t row_bytes = std::max<int64_t>((target.shape[0] + target.shape[1]) * size_of(target.dtype), 1);
+  return std::clamp<int64_t>(kMaxBytes / row_bytes, 8, kMaxRows);
+}
+
+// The copies of g and x to the ends of their packs, which have room for them.
+void pack_product(const GradMetadata& target, PendingRows& rows, const View& g, const View& x, BlockCopy* blocks) {
+  if (!rows.g_rows.defined()) {
+    rows.g_rows = make_tensor({capacity_of(target), target.shape[0]}, target.dtype, target.device);
+    rows.x_rows = make_tensor({capacity_of(target), target.shape[1]}, target.dtype, target.device);
+  }
+  const int64_t n = g.shape[0];
+  const auto block = [&](const View& from, const Tensor& pack) {
+    const View to = rows_of(view_of(pack), n, rows.products);
+    return whole_copy(from.data, to.dtype, to.data, to.dtype, to.numel);
+  };
+  blocks[0] = block(g, rows.g_rows), blocks[1] = block(x, rows.x_rows);
+  rows.products += n;
+}
+
+// Packs the products that wait, which are none afterwards.
+void pack_waiting(const GradMetadata& target, PendingRows& rows) {
+  if (rows.waiting.empty()) return;
+  std::array<BlockCopy, 2 * kMostWaiting> blocks;
+  size_t count = 0;
+  for (const WaitingProduct& p : rows.waiting) {
+    pack_product(target, rows, unchanged(p.g, p.g_version), unchanged(p.x, p.x_version), &blocks[count]);
+    count += 2;
+  }
+  kernels_on(target.device).copy_blocks(std::span(blocks).first(count));
+  rows.waiting.clear(), rows.waiting_rows = 0;
 }
 
 // Contiguous tensors as one, of this shape.
@@ -210,7 +266,8 @@ void GradAccumulator::recycle_pending() {
   PendingRows* pending = std::exchange(pending_, nullptr);
   pending->g_rows.reset(), pending->x_rows.reset(), pending->unread_ids.reset(), pending->values.reset();
   pending->ids.clear(), pending->addends.clear(), pending->row_ids.clear(), pending->row_values.clear();
-  pending->products = pending->unread = pending->count = 0;
+  pending->waiting.clear();
+  pending->products = pending->waiting_rows = pending->unread = pending->count = 0;
   pending->sparse = true;
   pending->next = std::exchange(free_list.head, pending);
 }
@@ -261,13 +318,21 @@ void GradAccumulator::multiply(const GradMetadata& target, const View& g, const 
 }
 
 void GradAccumulator::multiply_pending(const GradMetadata& target) {
-  if (!pending_->products) return;
-  multiply(target, rows_of(view_of(pending_->g_rows), pending_->products),
-           rows_of(view_of(pending_->x_rows), pending_->products));
-  pending_->products = 0;
+  PendingRows& rows = *pending_;
+  if (!rows.products && rows.waiting.size() == 1) {  // there is nothing to pack it with
+    const WaitingProduct p = std::move(rows.waiting[0]);
+    rows.waiting.clear(), rows.waiting_rows = 0;
+    return multiply(target, unchanged(p.g, p.g_version), unchanged(p.x, p.x_version));
+  }
+  pack_waiting(target, rows);
+  if (!rows.products) return;
+  multiply(target, rows_of(view_of(rows.g_rows), rows.products), rows_of(view_of(rows.x_rows), rows.products));
+  rows.products = 0;
 }
 
-Tensor GradAccumulator::add_product(const GradMetadata& target, const View& g, const View& x, bool column_sums) {
+Tensor GradAccumulator::add_product(const GradMetadata& target, const Tensor& g_rows, const Tensor& x_rows,
+                                    bool column_sums) {
+  const View &g = view_of(g_rows), &x = view_of(x_rows);
   const int64_t n = g.shape[0], out = g.shape[1], in = x.shape[1];
   REEL_CHECK(target.shape == Shape({out, in}) && target.dtype == g.dtype && target.dtype == x.dtype,
              "backward: a gradient of ", g.dtype, " ", Shape{out, in}, " for a weight of ", target.dtype, " ",
@@ -276,8 +341,7 @@ Tensor GradAccumulator::add_product(const GradMetadata& target, const View& g, c
     own_dense(target);
     return {};
   }
-  const int64_t row_bytes = std::max<int64_t>((out + in) * size_of(target.dtype), 1);
-  const int64_t capacity = std::clamp<int64_t>(kMaxBytes / row_bytes, 8, kMaxRows);
+  const int64_t capacity = capacity_of(target);
   const bool on_cpu = target.device == kCPU;
   if (n >= (on_cpu ? capacity / 4 : std::min(kEnoughRows, capacity))) {  // large enough by itself
     Tensor sums;
@@ -286,19 +350,20 @@ Tensor GradAccumulator::add_product(const GradMetadata& target, const View& g, c
     return sums;
   }
   PendingRows& rows = pending();
-  if (!rows.g_rows.defined()) {
-    rows.g_rows = make_tensor({capacity, out}, target.dtype, target.device);
-    rows.x_rows = make_tensor({capacity, in}, target.dtype, target.device);
+  if (rows.products + rows.waiting_rows + n > capacity) multiply_pending(target);
+  if (!on_cpu && may_wait(g_rows) && may_wait(x_rows) && !may_change(g_rows) && !may_change(x_rows)) {
+    if (rows.waiting.size() == kMostWaiting) pack_waiting(target, rows);
+    rows.waiting.push_back({g_rows, x_rows, version_of(g_rows), version_of(x_rows)}), rows.waiting_rows += n;
+    return {};
   }
-  if (rows.products + n > capacity) multiply_pending(target);
-  const auto block = [&](const View& from, const Tensor& pack) {
-    const View to = rows_of(view_of(pack), n, rows.products);
-    return whole_copy(from.data, to.dtype, to.data, to.dtype, to.numel);
-  };
-  const std::array blocks{block(g, rows.g_rows), block(x, rows.x_rows)};
-  kernels_on(target.device).copy_blocks(blocks);
-  rows.products += n;
+  copy_product(target, g, x);
   return {};
+}
+
+void GradAccumulator::copy_product(const GradMetadata& target, const View& g, const View& x) {
+  std::array<BlockCopy, 2> blocks;
+  pack_product(target, *pending_, g, x, blocks.data());
+  kernels_on(target.device).copy_blocks(blocks);
 }
 
 void GradAccumulator::add_rows(const GradMetadata& target, const Tensor& ids, Tensor values, bool sparse) {
@@ -354,6 +419,7 @@ bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& t
   // Gradients that wait may be tensors of the program's, which it may change after this backward pass.
   add_waiting_rows(other.dense_, *other.pending_, target);
   add_waiting(other.dense_, other.pending_->addends);
+  pack_waiting(target, *other.pending_);
   if (!other.pending_->products && !other.pending_->count) {
     other.recycle_pending();
     return true;
@@ -367,7 +433,8 @@ bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& t
   if (from.products && !to.g_rows.defined()) {
     std::swap(from.g_rows, to.g_rows), std::swap(from.x_rows, to.x_rows), std::swap(from.products, to.products);
   } else if (from.products) {
-    add_product(target, rows_of(view_of(from.g_rows), from.products), rows_of(view_of(from.x_rows), from.products));
+    if (to.products + to.waiting_rows + from.products > capacity_of(target)) multiply_pending(target);
+    copy_product(target, rows_of(view_of(from.g_rows), from.products), rows_of(view_of(from.x_rows), from.products));
   }
   if (from.count) append_rows(target, read_ids(from), rows_of(view_of(from.values), from.count), from.sparse);
   other.recycle_pending();

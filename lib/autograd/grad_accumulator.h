@@ -58,8 +58,9 @@ class GradAccumulator {
   /// += g, of the target's shape and dtype.
   void add(Tensor g);
   /// += gᵀ x for contiguous float g [n, out] and x [n, in]. With `column_sums` the result may be the sums [out] of g's
-  /// columns, if the product gives them along with itself; otherwise it is undefined.
-  Tensor add_product(const GradMetadata& target, const View& g, const View& x, bool column_sums = false);
+  /// columns, if the product gives them along with itself; otherwise it is undefined. Small factors on a GPU are kept,
+  /// not copied: an Error follows if they are changed in place before the sum is needed.
+  Tensor add_product(const GradMetadata& target, const Tensor& g, const Tensor& x, bool column_sums = false);
   /// The rows ids [n] of the sum += values [n, …]. The sum is sparse as long as all additions say `sparse`. The first
   /// values are kept, not copied, where this is their only handle.
   void add_rows(const GradMetadata& target, const Tensor& ids, Tensor values, bool sparse);
@@ -94,6 +95,7 @@ class GradAccumulator {
   Tensor& own_dense(const GradMetadata& target);
   void multiply(const GradMetadata& target, const View& g, const View& x, const Tensor& column_sums = {});
   void multiply_pending(const GradMetadata& target);
+  void copy_product(const GradMetadata& target, const View& g, const View& x);
   void append_rows(const GradMetadata& target, std::span<const int64_t> ids, const View& values, bool sparse);
 
   Tensor dense_;

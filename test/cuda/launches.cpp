@@ -274,3 +274,84 @@ TEST_CASE("autocast casts what an op needs by one kernel, and so the gradients o
   CHECK(whole(transformer, [&] { return transformer(x); }) <= 46);
   CHECK(whole(lstm, [&] { return lstm(x).output; }) <= 24);
 }
+
+namespace {
+
+/// A binary Tree-LSTM with a class at its root, every node by itself.
+struct TreeModel : nn::Module {
+  nn::Embedding embedding{*this, "embedding", 20, 8};
+  nn::NaryTreeLSTM cell{*this, "cell", 8, 12};
+  nn::Linear out{*this, "out", 12, 5};
+
+  CellState read(std::span<const Tensor> words) const {
+    if (words.size() == 1) return cell(embedding(words[0]));
+    const size_t half = words.size() / 2;
+    return cell({}, {read(words.first(half)), read(words.subspan(half))});
+  }
+  Tensor loss(std::span<const Tensor> words, const Tensor& label) const {
+    return cross_entropy(out(read(words).h), label, kSum);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a tree costs few kernels a node", "[cuda]") {
+  if (!cuda::is_available()) return;
+  TreeModel model;
+  TreeModel on_cpu;
+  on_cpu.to(kCPU);
+  on_cpu.load_state_dict(model.state_dict());
+  model.to(kCUDA);
+  std::vector<Tensor> words, words_on_cpu;
+  for (int64_t i = 0; i < 100; ++i) {
+    words_on_cpu.push_back(tensor({i * i % 20}).to(kCPU));
+    words.push_back(words_on_cpu.back().to(kCUDA));
+  }
+  const Tensor label = tensor({3}).to(kCPU), label_there = label.to(kCUDA);
+  const auto launches_of = [&](size_t leaves) {
+    const auto iteration = [&] {
+      model.zero_grad();
+      model.loss(std::span(words).first(leaves), label_there).backward();
+    };
+    if (simt::launches) return launched(iteration);
+    return iteration(), 0ULL;
+  };
+  for (const size_t leaves : {1, 2, 4, 20, 100}) {
+    CAPTURE(leaves);
+    launches_of(leaves);
+    on_cpu.zero_grad();
+    on_cpu.loss(std::span(words_on_cpu).first(leaves), label).backward();
+    const auto expected = on_cpu.parameters(), found = model.parameters();
+    for (size_t i = 0; i < found.size(); ++i)
+      if (expected[i].grad().defined()) CHECK(allclose(found[i].grad().to(kCPU), expected[i].grad(), 1e-4, 1e-6));
+  }
+  if (!simt::launches) return;
+  // A leaf: a check of its word, its embedding and its state, and the gradient of the state. An inner node: its
+  // children's h, its state and the gradients of both. Not a copy of what the weights' gradients are products of.
+  const auto few = launches_of(4), many = launches_of(20);
+  UNSCOPED_INFO("4 leaves: " << few << ", 20 leaves: " << many);
+  CHECK(few <= 40);
+  CHECK(many - few <= 16 * 7);
+}
+
+TEST_CASE("gradients of weights see what was multiplied, whatever hooks change", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const TensorOptions there{.device = kCUDA};
+  const Tensor w = randn({3, 4}, there).requires_grad_();
+  Tensor start = randn({2, 4}, there).requires_grad_();
+  const Tensor exact = matmul(ones({3, 2}, there), start.detach()) * 2;
+  start.register_post_accumulate_grad_hook([](const Tensor& p) { no_grad([&] { Tensor(p).zero_(); }); });
+  sum(linear(start, w) + linear(start, w)).backward();  // w, of two uses, is done after start
+  CHECK(allclose(w.grad(), exact));
+  CHECK((start == 0).all().item<bool>());
+
+  // Other tensors are not copied: a change that comes before the product is an Error.
+  Tensor data = randn({2, 4}, there), scale = ones({2, 3}, there).requires_grad_();
+  const Tensor first = linear(randn({2, 4}, there), w), twice = scale * 2, last = linear(data, w);
+  scale.register_hook([&](const Tensor& g) {
+    data.zero_();
+    return g;
+  });
+  CHECK_THROWS_WITH(sum(first + twice + last).backward(),
+                    Catch::Contains("a tensor of shape [2, 4] was changed in place before"));
+}
