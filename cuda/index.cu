@@ -9,8 +9,8 @@
 // Index kernels: bounds checks, gather-like reads, scatter-like writes and embedding bags.
 //
 // Ids are in GPU memory, so an op cannot check them without synchronizing. A kernel checks them instead,
-// asynchronously, and reports the first id out of range in memory that the host reads at the next synchronization; the
-// kernels that use the ids read zeros or write nothing for such an id.
+// asynchronously, and reports an id out of range in memory that the host reads at the next synchronization; the kernels
+// that use the ids read zeros or write nothing for such an id. Those that read can check them, too.
 namespace reel::cuda {
 
 Lookup look_up_slices(const View& indexed, int dim, const View& ids, const View& direct) {
@@ -50,15 +50,6 @@ namespace {
 // ---- checks ---------------------------------------------------------------------------------------------------------
 
 constexpr int kCheckThreads = 512, kCheckEach = 32;
-
-/// Reports an index out of range, unless one was reported before. The flag goes 0 → 1 → 2, with a system-wide fence
-/// before the 2: the host reads the rest only when it finds a 2.
-__device__ void report(const IndexError& bounds, int64_t value, IndexError* error) {
-  if (atomicCAS(&error->flag, 0u, 1u) != 0) return;
-  error->op = bounds.op, error->value = value, error->low = bounds.low, error->high = bounds.high;
-  __threadfence_system();
-  *static_cast<volatile unsigned*>(&error->flag) = 2;
-}
 
 /// Each block reports its first id out of range.
 __global__ void check_kernel(Strided<1> s, const int64_t* ids, IndexError bounds, IndexError* error) {
@@ -172,15 +163,18 @@ void with_bytes(int64_t bytes, const F& f) {
 }
 
 template <class T>
-__global__ void take_kernel(Strided<3> s, Line line, const int64_t* ids, const T* x, T* y) {
+__global__ void take_kernel(Strided<3> s, Line line, const int64_t* ids, IdBounds bounds, const T* x, T* y) {
   for_each_element(s, [&](const int64_t(&at)[3]) {
-    const int64_t id = wrap(ids[at[kIndex]], line.size);
+    const int64_t given = ids[at[kIndex]], id = wrap(given, line.size);
     y[at[kDirect]] = within(id, line.size) ? x[at[kIndexed] + id * line.stride] : T{};
+    bounds.test(given);
   });
 }
 
 /// y[p] = x[…, id, …]; zero for ids out of range.
-void take(const Lookup& job, const View& x, const View& y) {
+void take(const Lookup& job, const View& x, const View& ids, const View& y, const IdCheck* check) {
+  int64_t bad;
+  if (y.numel == 0 && check) check_bounds(check->op, ids, check->low, job.size, &bad);
   if (y.numel == 0) return;
   const Strides strides[] = {job.index, job.indexed, job.direct};
   Strided<3> s = merge_dims(job.shape, strides);
@@ -190,7 +184,8 @@ void take(const Lookup& job, const View& x, const View& y) {
   const Grid grid = grid_for(s);
   with_bytes(n * bytes, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(take_kernel<T>, grid.blocks, grid.threads, 0, s, line, job.ids, x.as<const T>(), y.as<T>());
+    launch(take_kernel<T>, grid.blocks, grid.threads, 0, s, line, job.ids, IdBounds(check, job.size), x.as<const T>(),
+           y.as<T>());
   });
 }
 
@@ -274,11 +269,13 @@ void in_pieces(const Lookup& job, const View& from, const F& f) {
   }
 }
 
-void index_select(const View& x, int dim, const View& ids, const View& y) {
-  take(look_up_slices(x, dim, ids, y), x, y);
+bool index_select(const View& x, int dim, const View& ids, const View& y, IdCheck* check) {
+  take(look_up_slices(x, dim, ids, y), x, ids, y, check);
+  return false;
 }
-void gather(const View& x, int dim, const View& index, const View& y) {
-  take(look_up_elements(x, dim, index, y), x, y);
+bool gather(const View& x, int dim, const View& index, const View& y, IdCheck* check) {
+  take(look_up_elements(x, dim, index, y), x, index, y, check);
+  return false;
 }
 
 void index_copy(const View& y, int dim, const View& ids, const View& from) {

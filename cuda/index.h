@@ -1,5 +1,6 @@
 #pragma once
 #include "cuda/strided.h"
+#include "lib/kernels/id_check.h"
 #include "lib/kernels/scatter.h"
 
 // Indexing along one dimension: index_select, gather and take (reads), index_copy, index_add and scatter (writes). All
@@ -10,6 +11,29 @@ namespace reel::cuda {
 /// asynchronously, so kernels that use one must test within() and skip it.
 __device__ inline int64_t wrap(int64_t id, int64_t size) { return id < 0 ? id + size : id; }
 __device__ inline bool within(int64_t id, int64_t size) { return uint64_t(id) < uint64_t(size); }
+
+/// Reports an id out of range, unless one was reported before. The flag goes 0 → 1 → 2, with a system-wide fence before
+/// the 2: the host reads the rest only when it finds a 2.
+__device__ inline void report(const IndexError& bounds, int64_t id, IndexError* error) {
+  if (atomicCAS(&error->flag, 0u, 1u) != 0) return;
+  error->op = bounds.op, error->value = id, error->low = bounds.low, error->high = bounds.high;
+  __threadfence_system();
+  *static_cast<volatile unsigned*>(&error->flag) = 2;
+}
+
+/// An IdCheck in a kernel. Of several ids out of range it reports any.
+struct IdBounds {
+  IndexError bounds;
+  int64_t ignored = -1;
+  IndexError* error = nullptr;  // nullptr: they have been checked
+  IdBounds() = default;
+  IdBounds(const IdCheck* check, int64_t size) {
+    if (check) bounds = {0, check->op, 0, check->low, size}, ignored = check->ignored, error = index_error();
+  }
+  __device__ void test(int64_t id) const {
+    if (error && (id < bounds.low || id >= bounds.high)) report(bounds, id, error);
+  }
+};
 
 /// A correspondence of elements: for each point p of `shape`, element p of the tensor `direct` belongs to the element
 /// of the tensor `indexed` whose coordinate along `dim` is the id at p and whose other coordinates are p's. Slices

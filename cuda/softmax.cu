@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "cuda/index.h"
 #include "cuda/kernels.h"
 #include "cuda/online_softmax.h"
 #include "cuda/rows.h"
@@ -33,6 +34,7 @@ struct Softmax {
   RowNorm<W>* norms = nullptr;  // or nullptr: not wanted
   W smoothing = 0;
   const W* divisor = nullptr;
+  IdBounds bounds = {};
 
   __device__ bool counts(int64_t row) const { return !target || (target[row] >= 0 && target[row] < rows.n); }
 
@@ -52,6 +54,7 @@ struct Softmax {
     }
     if (divisor) value /= *divisor;  // 0 of 0 rows is NaN
     loss[row] = value;
+    if (target[row] != bounds.ignored) bounds.test(target[row]);
     if (norms) norms[row] = counts(row) ? RowNorm<W>{max, W(1) / sum} : RowNorm<W>{0, 0};
   }
 };
@@ -149,9 +152,9 @@ void softmax(bool log, const View& x, const View& y) {
   });
 }
 
-void cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
-                   const View* norms) {
-  if (logits.numel == 0) return;
+bool cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
+                   const View* norms, IdCheck* check) {
+  if (logits.numel == 0) return false;
   with_floating(logits.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using W = Wide<T>;
@@ -161,9 +164,11 @@ void cross_entropy(double smoothing, const View& logits, const View& target, con
                    .loss = loss.as<W>(),
                    .norms = norms ? norms->as<RowNorm<W>>() : nullptr,
                    .smoothing = static_cast<W>(smoothing),
-                   .divisor = divisor ? divisor->as<const W>() : nullptr},
+                   .divisor = divisor ? divisor->as<const W>() : nullptr,
+                   .bounds = {check, row_length(logits)}},
         logits.numel, row_length(logits));
   });
+  return false;
 }
 
 // ---- gradients ------------------------------------------------------------------------------------------------------

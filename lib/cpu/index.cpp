@@ -8,6 +8,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/dispatch.h"
+#include "lib/kernels/id_check.h"
 #include "lib/kernels/scatter.h"
 
 // Indexing along one dimension: bounds checks, gather-like reads, scatter-like writes and nonzero. Slices that are
@@ -202,9 +203,18 @@ bool read_targets(const char*, const View& ids, int64_t classes, int64_t ignored
   return false;
 }
 
-void index_select(const View& x, int dim, const View& ids, const View& y) {
-  if (x.shape.empty()) return copy(x, y);
-  move_slices<Lookup::kSource>(x, dim, ids, y);
+/// Whether ids that index `size` elements are to be checked, and one is out of range.
+bool fails(IdCheck* check, const View& ids, int64_t size) {
+  return check && check_bounds(check->op, ids, check->low, size, &check->bad);
+}
+
+bool index_select(const View& x, int dim, const View& ids, const View& y, IdCheck* check) {
+  if (fails(check, ids, x.shape.empty() ? 1 : x.shape[dim])) return true;
+  if (x.shape.empty())
+    copy(x, y);
+  else
+    move_slices<Lookup::kSource>(x, dim, ids, y);
+  return false;
 }
 
 void index_copy(const View& y, int dim, const View& ids, const View& from) {
@@ -261,11 +271,13 @@ void index_add(const View& y, int dim, const View& ids, const View& from) {
   });
 }
 
-void gather(const View& x, int dim, const View& index, const View& y) {
+bool gather(const View& x, int dim, const View& index, const View& y, IdCheck* check) {
+  if (fails(check, index, x.shape.empty() ? 1 : x.shape[dim])) return true;
   with_word(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     for_each_indexed<T>(x, dim, index, y, false, [](const T& from, T& to) { to = from; });
   });
+  return false;
 }
 
 void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from) {

@@ -25,6 +25,7 @@ struct Crf;              // lib/kernels/crf.h
 struct Ctc;              // lib/kernels/ctc.h
 struct EmbeddingBag;     // lib/kernels/embedding_bag.h
 struct Gemm;             // lib/kernels/gemm.h
+struct IdCheck;          // lib/kernels/id_check.h
 struct Norm;             // lib/kernels/norm.h
 struct Pooling;          // lib/kernels/pool.h
 struct RaggedAttention;  // lib/kernels/attention.h
@@ -97,9 +98,9 @@ struct KernelTable {
   // loss[i] = -Σ t log softmax(logits[i]) for t = (1 - smoothing) one_hot(target[i]) + smoothing / n; 0 where the
   // target is negative. Losses are divided by the divisor, if any: one number of the losses' type. Half logits have
   // float32 losses. norms [rows, 2] of the losses' type, if wanted, are what makes the softmax again: the logits'
-  // maximum m, and 1 / Σ exp(logits - m).
-  void (*cross_entropy)(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
-                        const View* norms);
+  // maximum m, and 1 / Σ exp(logits - m). With `check`: true, where the device can say so, if a target is out of range.
+  bool (*cross_entropy)(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
+                        const View* norms, IdCheck* check);
   // gx[i] = g[i] (softmax(logits[i]) - t), 0 where the target is negative, divided likewise; g may have any stride.
   void (*cross_entropy_grad)(double smoothing, const View& g, const View& logits, const View& norms, const View& target,
                              const View* divisor, const View& gx);
@@ -157,10 +158,11 @@ struct KernelTable {
   // The first element outside [low, high), through *bad; false when there is none. A GPU says false at once: it reports
   // an Error in op's name at the next synchronization. So indices may be wrong, and a kernel then touches no memory.
   bool (*check_bounds)(const char* op, const View& ids, int64_t low, int64_t high, int64_t* bad);
-  void (*index_select)(const View& x, int dim, const View& ids, const View& y);  // ids 1-d; negative ids count back
+  // ids 1-d; negative ids count back. With `check` (otherwise nullptr) true if one is out of range: a GPU says false.
+  bool (*index_select)(const View& x, int dim, const View& ids, const View& y, IdCheck* check);
   void (*index_copy)(const View& y, int dim, const View& ids, const View& from);  // y[…, ids[i], …] = from[…, i, …]
   void (*index_add)(const View& y, int dim, const View& ids, const View& from);  // the sum of bools is their or
-  void (*gather)(const View& x, int dim, const View& index, const View& y);
+  bool (*gather)(const View& x, int dim, const View& index, const View& y, IdCheck* check);  // the same
   // from has index's shape; for kMax and kMin NaN wins; the sum of bools is their or
   void (*scatter)(ScatterOp op, const View& y, int dim, const View& index, const View& from);
   void (*embedding_bag)(const EmbeddingBag& job);

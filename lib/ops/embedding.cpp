@@ -5,12 +5,12 @@
 namespace reel {
 namespace {
 
-/// Checked ids of rows, as contiguous int64.
-Tensor row_ids(const char* op, const Tensor& weight, const Tensor& ids) {
+/// Ids of rows, as contiguous int64. Without `check` the kernel checks them.
+Tensor row_ids(const char* op, const Tensor& weight, const Tensor& ids, bool check = true) {
   const Shape& rows = view_of(weight, op).shape;
   const Tensor dense = to_ids(op, weight, ids).contiguous();
   REEL_CHECK(!rows.empty(), op, ": the weight needs a dimension of rows, got a 0-d tensor");
-  check_range(op, dense, 0, rows[0], 0);
+  if (check) check_range(op, dense, 0, rows[0], 0);
   return dense;
 }
 
@@ -60,15 +60,17 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup&
     }
   if (op_modes.traces) [[unlikely]]
     return traced("embedding", {weight, ids}, {}, [&] { return embedding(weight, ids, options); });
-  const Tensor dense = row_ids("embedding", weight, ids);
+  const Tensor dense = row_ids("embedding", weight, ids, false);
   const int64_t padding = padding_row("embedding", options.padding_idx, weight);
   const View &rows = view_of(weight), &at = view_of(dense);
   Shape shape = at.shape, flat = rows.shape;
   flat[0] = at.numel;
   for (int d = 1; d < rows.shape.size(); ++d) shape.push_back(rows.shape[d]);
   const Tensor y = make_tensor(shape, rows.dtype, weight.device());
-  kernels_of(y).index_select(rows, 0, make_view(at.data, {at.numel}, {1}, kInt64),
-                             make_view(view_of(y).data, flat, contiguous_strides(flat), rows.dtype));
+  IdCheck range{.op = "embedding"};
+  if (kernels_of(y).index_select(rows, 0, make_view(at.data, {at.numel}, {1}, kInt64),
+                                 make_view(view_of(y).data, flat, contiguous_strides(flat), rows.dtype), &range))
+    fail_range(range, rows.shape[0], 0);
   if (recording(weight))
     record("embedding", y, inputs(weight),
            [whole = rows.shape, ids = SavedTensor(dense), padding, by_freq = options.scale_grad_by_freq,

@@ -19,8 +19,10 @@ Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids) {
 
 void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, int dim) {
   int64_t bad;
-  if (kernels_of(ids).check_bounds(op, view_of(ids), low, size, &bad))
-    detail::fail(op, ": index ", bad, " is out of range for dimension ", dim, " of size ", size);
+  if (kernels_of(ids).check_bounds(op, view_of(ids), low, size, &bad)) fail_range({.op = op, .bad = bad}, size, dim);
+}
+void fail_range(const IdCheck& check, int64_t size, int dim) {
+  detail::fail(check.op, ": index ", check.bad, " is out of range for dimension ", dim, " of size ", size);
 }
 
 Tensor value_for(const char* op, const Tensor& x, const Tensor& value) {
@@ -38,8 +40,9 @@ struct Positions {
   Tensor ids;
 };
 
-/// For gather and scatter: index has x's rank and, but for `dim`, no larger sizes.
-Positions element_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
+/// For gather and scatter: index has x's rank and, but for `dim`, no larger sizes. Without `check` the kernel checks
+/// the ids.
+Positions element_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& index, bool check = true) {
   const Shape& shape = view_of(x, op).shape;
   const Tensor ids = to_ids(op, x, index);
   const Shape& of_index = view_of(ids).shape;
@@ -48,17 +51,17 @@ Positions element_positions(const char* op, const Tensor& x, int64_t dim, const 
   for (int e = 0; e < shape.size(); ++e)
     REEL_CHECK(e == d || of_index[e] <= shape[e], op, ": the index's shape ", of_index, " exceeds ", shape,
                " in dimension ", e);
-  check_range(op, ids, 0, shape.empty() ? 1 : shape[d], d);
+  if (check) check_range(op, ids, 0, shape.empty() ? 1 : shape[d], d);
   return {d, ids};
 }
 
 /// For whole slices: the ids are a vector.
-Positions slice_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
+Positions slice_positions(const char* op, const Tensor& x, int64_t dim, const Tensor& index, bool check = true) {
   const Shape& shape = view_of(x, op).shape;
   const Tensor ids = to_ids(op, x, index);
   REEL_CHECK(view_of(ids).shape.size() <= 1, op, ": indices must be 1-d, got shape ", ids.shape());
   const int d = wrap_dim(dim, shape.size(), op);
-  check_range(op, ids, 0, shape[d], d);
+  if (check) check_range(op, ids, 0, shape[d], d);
   return {d, ids};
 }
 
@@ -90,14 +93,16 @@ void give_slices(Backward& back, const Tensor& g, const Shape& shape, int dim, c
 
 }  // namespace
 
-Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids) {
+Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids, bool check) {
   if (op_modes.traces) [[unlikely]]
-    return traced("index_select", {x, ids}, {{"dim", dim}}, [&] { return select_slices(op, x, dim, ids); });
+    return traced("index_select", {x, ids}, {{"dim", dim}}, [&] { return select_slices(op, x, dim, ids, check); });
   const View& view = view_of(x);
   Shape shape = view.shape;
   shape[dim] = view_of(ids).numel;
   const Tensor y = make_tensor(shape, view.dtype, x.device());
-  kernels_of(x).index_select(view, dim, view_of(ids), view_of(y));
+  IdCheck range{.op = op};
+  if (kernels_of(x).index_select(view, dim, view_of(ids), view_of(y), check ? &range : nullptr))
+    fail_range(range, view.shape[dim], dim);
   if (recording(x))
     record(op, y, inputs(x), [shape = view.shape, dim, ids = SavedTensor(ids)](Backward& back) {
       give_slices(back, back.grad(), shape, dim, back.get(ids));
@@ -140,8 +145,8 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& ids) {
     REEL_CHECK(view_of(ids, "index_select").numel == 1, "index_select: ", ids.numel(), " slices of a 0-d tensor");
     return index_select(x.reshape({1}), dim, ids).reshape({});
   }
-  const auto [d, at] = slice_positions("index_select", x, dim, ids);
-  return select_slices("index_select", x, d, at);
+  const auto [d, at] = slice_positions("index_select", x, dim, ids, false);
+  return select_slices("index_select", x, d, at, true);
 }
 
 namespace {
@@ -235,12 +240,14 @@ Tensor& TensorMethods::index_fill_(int64_t dim, const Tensor& ids, const Tensor&
 // ---- single elements along one dimension ----------------------------------------------------------------------------
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
-  const auto [d, at] = element_positions("gather", x, dim, index);
+  const auto [d, at] = element_positions("gather", x, dim, index, false);
   if (op_modes.traces) [[unlikely]]
     return traced("gather", {x, at}, {{"dim", d}}, [&, d = d, &at = at] { return gather(x, d, at); });
   const View& view = view_of(x);
   const Tensor y = make_tensor(view_of(at).shape, view.dtype, x.device());
-  kernels_of(x).gather(view, d, view_of(at), view_of(y));
+  IdCheck range{.op = "gather"};
+  if (kernels_of(x).gather(view, d, view_of(at), view_of(y), &range))
+    fail_range(range, view.shape.empty() ? 1 : view.shape[d], d);
   if (recording(x))
     record("gather", y, inputs(x), [shape = view.shape, d = d, at = SavedTensor(at)](Backward& back) {
       back.set(0, scatter_add(zeros_of(shape, back.grad()), d, back.get(at), back.grad()));

@@ -1,4 +1,5 @@
 #pragma once
+#include "lib/kernels/id_check.h"
 #include "lib/ops/internal.h"
 
 // What ops that look elements up by position share.
@@ -6,9 +7,12 @@ namespace reel {
 
 /// An Error in op's name if an id is not in [low, size).
 void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, int dim);
+/// The same, found by a kernel.
+[[noreturn]] void fail_range(const IdCheck& check, int64_t size, int dim);
 
-/// The slices of x at the 1-d ids along dim; the ids have been checked, negative ones count back. Recorded.
-Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids);
+/// The slices of x at the 1-d ids along dim, in op's name: negative ids count back. With `check` the ids have not been
+/// checked, and must be in [0, size). Recorded.
+Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids, bool check = false);
 /// x with the slices at ids along dim replaced by those of `source`, or with source added to them. Source has x's dtype
 /// and fits. Recorded.
 Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source);

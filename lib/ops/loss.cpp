@@ -2,6 +2,7 @@
 #include <numbers>
 #include <optional>
 
+#include "lib/kernels/id_check.h"
 #include "lib/ops/internal.h"
 
 namespace reel {
@@ -26,6 +27,8 @@ struct Targets {
   Tensor ids;             // int64, contiguous; -1 for a row that is ignored
   bool ignoring = false;  // there may be such rows
   Tensor kept;            // on a GPU then: how many others there are, in the losses' dtype
+  // What is left to check, by the kernel that reads them: which negative number is ignored.
+  std::optional<int64_t> unchecked = {};
 
   /// In range everywhere.
   Tensor places() const { return ignoring ? where(ids < 0, 0, ids) : ids; }
@@ -45,8 +48,10 @@ void check_range(const char* op, const Tensor& ids, int64_t classes) {
              " is out of range for ", classes, " classes");
 }
 
-/// Targets for scores [n, classes, d…] or [classes]; a single row's come as [1].
-Targets read_targets(const char* op, const Tensor& target, const Tensor& scores, std::optional<int64_t> ignore) {
+/// Targets for scores [n, classes, d…] or [classes]; a single row's come as [1]. On a GPU they are neither checked nor
+/// counted if a kernel can do the one, and nobody needs the other.
+Targets read_targets(const char* op, const Tensor& target, const Tensor& scores, std::optional<int64_t> ignore,
+                     bool uncounted = false) {
   const Shape& shape = view_of(scores).shape;
   const bool one_row = shape.size() == 1, flat = shape.size() <= 2;
   const int64_t classes = shape[one_row ? 0 : 1], n = one_row ? 1 : shape[0];
@@ -67,6 +72,7 @@ Targets read_targets(const char* op, const Tensor& target, const Tensor& scores,
   const bool readable = is_readable(ids), is_class = *ignore >= 0 && *ignore < classes;
   if (readable && !is_class && !kernels_of(ids).check_bounds(op, view_of(ids), 0, classes, &bad))
     return {ids, false, {}};  // none is ignored
+  if (!readable && uncounted && *ignore < 0) return {ids, true, {}, ignore};
   const Tensor kept = make_tensor({}, compute_dtype(scores.dtype()), ids.device());
   Tensor marked;
   if (*ignore >= 0) marked = make_tensor(view_of(ids).shape, kInt64, ids.device());  // negative ids count nowhere
@@ -143,7 +149,10 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
     divisor = targets.kept;
   else if (reduction == kMean)
     scale /= static_cast<double>(targets.ignoring ? targets.count().item<int64_t>() : n);
-  kernels_of(x).cross_entropy(smoothing, view, view_of(ids), view_if(divisor), view_of(losses), view_if(norms));
+  IdCheck check{.op = "cross_entropy", .ignored = targets.unchecked.value_or(-1)};
+  REEL_CHECK(!kernels_of(x).cross_entropy(smoothing, view, view_of(ids), view_if(divisor), view_of(losses),
+                                          view_if(norms), targets.unchecked ? &check : nullptr),
+             "cross_entropy: target ", check.bad, " is out of range for ", view.shape[1], " classes");
   Tensor y = losses;
   if (reduction != kNoReduction) {
     NoGrad guard;
@@ -222,7 +231,7 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
         logits, [&](const Tensor& x) { return soft_cross_entropy(x, one ? target.unsqueeze(0) : target, options); });
   }
   REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
-  const Targets targets = read_targets(op, target, logits, options.ignore_index);
+  const Targets targets = read_targets(op, target, logits, options.ignore_index, usual && options.reduction != kMean);
   if (usual)  // before anything is copied
     return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);
   return for_one_row(logits, [&](const Tensor& x) {

@@ -10,7 +10,7 @@ namespace reel {
 Tensor permute_rows(const Tensor& x, const Tensor& order, const Tensor& back) {
   const View& view = view_of(x);
   const Tensor y = make_tensor(view.shape, view.dtype, x.device());
-  kernels_of(x).index_select(view, 0, view_of(order), view_of(y));
+  kernels_of(x).index_select(view, 0, view_of(order), view_of(y), nullptr);
   if (recording(x))
     record("permute_rows", y, inputs(x), [order = SavedTensor(order), inverse = SavedTensor(back)](Backward& back) {
       back.set(0, permute_rows(back.grad(), back.get(inverse), back.get(order)));

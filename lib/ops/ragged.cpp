@@ -241,7 +241,7 @@ Tensor take_rows(const Tensor& x, const Tensor& places) {
   const Tensor y = make_tensor(shape, dense.dtype(), dense.device());
   if (view_of(y).numel) {
     const Tensor all = no_grad([&] { return flat(dense); });
-    kernels_of(y).index_select(view_of(all), 0, view_of(places), view_of(y));
+    kernels_of(y).index_select(view_of(all), 0, view_of(places), view_of(y), nullptr);
   }
   if (recording(dense))
     record("unpad", y, inputs(dense), [places = SavedTensor(places), shape = dense.shape()](Backward& back) {

@@ -215,7 +215,7 @@ ValuesIndices extreme_along(const char* name, bool largest, const Tensor& x, int
   if (op_modes.traces) [[unlikely]]
     return {run(largest ? ReduceOp::kMax : ReduceOp::kMin, x, plan), position(largest, x, d, plan)};
   const Tensor indices = position(largest, x, d, plan), y = make_tensor(plan.result, view.dtype, x.device());
-  kernels_of(x).gather(view, d, kept_view(indices, plan), kept_view(y, plan));
+  kernels_of(x).gather(view, d, kept_view(indices, plan), kept_view(y, plan), nullptr);
   if (recording(x))
     record(name, y, inputs(x),
            [shape = view.shape, indices = SavedTensor(indices), d, absent = plan.absent](Backward& back) {

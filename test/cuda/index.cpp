@@ -148,8 +148,8 @@ TEST_CASE("cuda: slices are selected, copied and added as on the CPU", "[cuda]")
         const Both ids = ids_below({n}, shape[dim], true);
         const Both x = lay_out(shape, dtype, layout), from = lay_out(plain, dtype, layout, false);
         const Both selected(make_tensor(plain, dtype), make_tensor(plain, dtype, kCUDA));
-        cpu.index_select(x.on_cpu(), dim, ids.on_cpu(), selected.on_cpu());
-        gpu.index_select(x.on_gpu(), dim, ids.on_gpu(), selected.on_gpu());
+        cpu.index_select(x.on_cpu(), dim, ids.on_cpu(), selected.on_cpu(), nullptr);
+        gpu.index_select(x.on_gpu(), dim, ids.on_gpu(), selected.on_gpu(), nullptr);
         REQUIRE(same(selected));
         const Both y = copy_of(x), sum = copy_of(lay_out(shape, dtype, layout, false));
         cpu.index_copy(y.on_cpu(), dim, ids.on_cpu(), from.on_cpu());
@@ -236,8 +236,8 @@ TEST_CASE("cuda: elements are gathered and scattered as on the CPU", "[cuda]") {
           index = index.map([&](const Tensor& t) { return t.transpose(0, 1).contiguous().transpose(0, 1); });
         const Both x = lay_out(shape, dtype, layout), from = lay_out(places, dtype, layout, false);
         const Both y(make_tensor(places, dtype), make_tensor(places, dtype, kCUDA));
-        cpu.gather(x.on_cpu(), dim, index.on_cpu(), y.on_cpu());
-        gpu.gather(x.on_gpu(), dim, index.on_gpu(), y.on_gpu());
+        cpu.gather(x.on_cpu(), dim, index.on_cpu(), y.on_cpu(), nullptr);
+        gpu.gather(x.on_gpu(), dim, index.on_gpu(), y.on_gpu(), nullptr);
         REQUIRE(same(y));
         for (const ScatterOp op : kScatters) {
           CAPTURE(name(op));
@@ -287,7 +287,7 @@ TEST_CASE("cuda: ids that are out of range read zeros, write nothing, and are re
     const auto total = [](const Tensor& t) { return sum(t.to(kCPU)).item<float>(); };
     const auto zeros_there = [] { return zeros({5, 4}, {.device = kCPU}).to(kCUDA); };
     Tensor y = make_tensor({n, 4}, kFloat32, kCUDA);
-    gpu.index_select(view_of(x), 0, view_of(ids), view_of(y));
+    gpu.index_select(view_of(x), 0, view_of(ids), view_of(y), nullptr);
     const Tensor read = y.to(kCPU);
     for (int64_t i = 0; i < n; ++i) REQUIRE(read.data<float>()[4 * i] == (i % 3 == 0 ? 0 : 1));
 
@@ -300,7 +300,7 @@ TEST_CASE("cuda: ids that are out of range read zeros, write nothing, and are re
     REQUIRE(max(to.to(kCPU)).item<float>() == 1);
 
     const Tensor wide = ids.unsqueeze(1).expand({n, 4});
-    gpu.gather(view_of(x), 0, view_of(wide), view_of(y));
+    gpu.gather(view_of(x), 0, view_of(wide), view_of(y), nullptr);
     REQUIRE(total(y) == 4 * expected);
     for (const ScatterOp op : kScatters) {
       to = zeros_there();

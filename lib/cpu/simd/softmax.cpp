@@ -4,6 +4,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/kernels/id_check.h"
 
 // Softmax, log-softmax and cross entropy over the last dimension, and their gradients, row by row: the maximum, the sum
 // of exponentials and the result are passes over a row that stays in the cache.
@@ -176,11 +177,17 @@ void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
   if (is_half(g.dtype)) return softmax_grad(log, Widened().in(g), Widened().in(y), Widened().out(gx));
   g.dtype == kFloat32 ? softmax_grad_rows<float>(log, g, y, gx) : softmax_grad_rows<double>(log, g, y, gx);
 }
-void cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
-                   const View* norms) {
-  if (is_half(logits.dtype)) return cross_entropy(smoothing, Widened().in(logits), target, divisor, loss, norms);
+bool cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
+                   const View* norms, IdCheck* check) {
+  for (int64_t row = 0; check && row < target.numel; ++row)
+    if (const int64_t id = target.as<const int64_t>()[row];
+        id != check->ignored && (id < 0 || id >= logits.shape.back()))
+      return check->bad = id, true;
+  if (is_half(logits.dtype))
+    return cross_entropy(smoothing, Widened().in(logits), target, divisor, loss, norms, nullptr);
   logits.dtype == kFloat32 ? cross_entropy_rows<float>(smoothing, logits, target, divisor, loss, norms)
                            : cross_entropy_rows<double>(smoothing, logits, target, divisor, loss, norms);
+  return false;
 }
 void cross_entropy_grad(double smoothing, const View& g, const View& logits, const View& norms, const View& target,
                         const View* divisor, const View& gx) {
