@@ -53,8 +53,8 @@ class ProgressBar {
   }
   /// One more is done.
   ProgressBar& update() { return update(done_ + 1); }
-  /// So many are done, with a value to show. `value` is a number, or a function that returns one: this is called only
-  /// when the bar is drawn, since on a GPU a value has to be waited for.
+  /// So many are done, with a value to show. `value` is a number, a Tensor of one element, or a function that returns a
+  /// number: the latter two are asked only when the bar is drawn, since on a GPU a value has to be waited for.
   template <class F>
   ProgressBar& update(int64_t done, std::string_view name, const F& value) {
     done_ = done;
@@ -93,6 +93,10 @@ class ProgressBar {
     std::string name, text;
     bool fresh;  // of this turn
   };
+  template <class Range>
+  friend class Progress;
+  void reopen() { closed_ = false; }
+  void close_quietly() noexcept;
   bool due();
   void count(int64_t done);
   void close_turn();
@@ -103,6 +107,8 @@ class ProgressBar {
   void show(std::string_view name, const F& value) {
     if constexpr (std::is_arithmetic_v<F>)
       show_number(name, static_cast<double>(value));
+    else if constexpr (requires { value.template item<double>(); })
+      show_number(name, value.template item<double>());
     else
       show_number(name, static_cast<double>(value()));
   }
@@ -126,9 +132,9 @@ class ProgressBar {
 ///   Progress batches(loader, {.title = "epoch 1", .unit = "batches"});
 ///   for (auto [x, y] : batches) { …; batches.postfix("loss", [&] { return loss.item<double>(); }); }
 ///
-/// or for (auto& tree : Progress(trees)) …. The total is the range's size(), if it has one; with `initial` the range is
-/// what is left, and the total has to be given. A named range is used where it is, and must outlive this; a temporary
-/// is moved in. A second loop counts from the start.
+/// or for (auto& tree : Progress(trees)) …. The bar is closed at the end of the loop, also by break. The total is the
+/// range's size(), if it has one; with `initial` the range is what is left, and the total has to be given. A named
+/// range is used where it is, and must outlive this; a temporary is moved in. A second loop counts from the start.
 template <class Range>
 class Progress : public ProgressBar {
   static_assert(!std::is_arithmetic_v<std::remove_cvref_t<Range>>,
@@ -144,7 +150,12 @@ class Progress : public ProgressBar {
   class Iterator {
    public:
     ///@{
-    /// Those of an input iterator, as far as a loop needs them.
+    /// Those of an input iterator, as far as a loop needs them. The last one closes the bar.
+    Iterator(Iterator&& other) noexcept : it_(std::move(other.it_)), bar_(std::exchange(other.bar_, nullptr)) {}
+    Iterator& operator=(Iterator&&) = delete;
+    ~Iterator() {
+      if (bar_) bar_->close_quietly();
+    }
     decltype(auto) operator*() const { return *it_; }
     Iterator& operator++() {
       ++it_;
@@ -166,7 +177,8 @@ class Progress : public ProgressBar {
 
   /// Begins a loop, and the count.
   auto begin() {
-    update(first_);
+    this->reopen();
+    this->update(first_);
     using std::begin;
     return Iterator<decltype(begin(range_))>(begin(range_), *this);
   }

@@ -62,7 +62,8 @@ ProgressBar::ProgressBar(ProgressOptions options)
       next_(start_ + interval_),
       done_(options_.initial) {}
 
-ProgressBar::~ProgressBar() {
+ProgressBar::~ProgressBar() { close_quietly(); }
+void ProgressBar::close_quietly() noexcept {
   try {
     close();
   } catch (const std::bad_alloc&) {  // then the last line is missing
@@ -70,7 +71,7 @@ ProgressBar::~ProgressBar() {
 }
 
 void ProgressBar::close() {
-  if (options_.rank > 0 || std::exchange(closed_, true)) return;
+  if (options_.rank > 0 || closed_) return;
   if (options_.leave || (open_ && !terminal_)) {
     draw();
     if (terminal_) std::fputs("\n", options_.file);
@@ -78,6 +79,8 @@ void ProgressBar::close() {
     std::fputs("\r\033[K", options_.file);
   }
   std::fflush(options_.file);
+  closed_ = true, drawn_ = false;
+  close_turn();
 }
 
 void ProgressBar::write(std::string_view line, std::FILE* file) {

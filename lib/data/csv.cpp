@@ -114,8 +114,8 @@ int64_t CsvTable::index_of(std::string_view name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) {
     std::string all;
-    for (const std::string& known : names_) all += (all.empty() ? "" : ", ") + known;
-    reel::detail::fail(file_, ": there is no column '", name, "', but ", all);
+    for (const std::string& known : names_) all += (all.empty() ? ", but '" : ", '") + known + "'";
+    reel::detail::fail(file_, ": there is no column '", name, "'", names_.empty() ? ": it is empty" : all);
   }
   const auto again = std::find(found + 1, names_.end(), name);
   REEL_CHECK(again == names_.end(), file_, ": columns ", found - names_.begin(), " and ", again - names_.begin(),
@@ -175,7 +175,8 @@ void CsvTable::parse(const std::vector<int64_t>& columns, const ColumnOptions& o
                            "' is missing, and ColumnOptions::missing is not given");
       else if (!parse_field(text, *to++))
         reel::detail::fail(file_, ":", lines_[row], ": column '", names_[column], "': '", text.substr(0, 100),
-                           "' is not a ", name_of(options.dtype));
+                           "' is not a ", name_of(options.dtype),
+                           "; what stands for a missing number belongs into ColumnOptions::missing_text");
     }
 }
 

@@ -168,7 +168,7 @@ void AtomicFile::open_temporary(unsigned mode) {
   for (int slot = 0; slot < kSlots; ++slot) {
     temporary_ = temporary_name(path_, slot);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (fd_ < 0 && errno != EEXIST) fail_errno("cannot write", temporary_);
+    if (fd_ < 0 && errno != EEXIST) fail_errno("cannot write", path_);
     if (fd_ < 0) continue;
     // Until it is locked another writer may take it for a dead process's. A file system without locks has none of
     // these.

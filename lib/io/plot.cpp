@@ -170,6 +170,7 @@ std::vector<double> PlotSeries::numbers(const Tensor& tensor) { return tensor.to
 
 void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& path, const PlotOptions& o) {
   check(series, o);
+  REEL_CHECK(path.extension() == ".svg", "plot: ", path, " does not end with .svg, which is what is written");
   Axis x_axis(o.log_x), y_axis(o.log_y);
   int64_t not_finite = 0, not_positive = 0;
   size_t longest_name = 0;
@@ -193,7 +194,7 @@ void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& pa
   size_t longest_tick = 1;
   for (const Axis::Tick& tick : y_ticks) longest_tick = std::max(longest_tick, tick.label.size());
   const double left = 20 + kCharacter * static_cast<double>(longest_tick) + (o.y_label.empty() ? 0 : 22);
-  x_axis.place(0, left, right);
+  x_axis.place(o.lines ? 0 : 0.02, left, right);
 
   io::Svg svg(o.width, o.height);
   if (!o.title.empty()) svg.text(left, 28, "start", kText, o.title, R"(font-size="16" font-weight="600")");
@@ -214,10 +215,10 @@ void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& pa
     svg.text(0, 0, "middle", kText, o.y_label,
              fmt::format(R"~(transform="translate(18 {:.1f}) rotate(-90)")~", (top + bottom) / 2));
   if (gaps)
-    svg.text(
-        left, o.height - 8, "start", kSoft,
-        fmt::format("not drawn: {} NaN or infinite, {} not above 0 on a logarithmic axis", not_finite, not_positive),
-        R"(font-size="11")");
+    svg.text(left, o.height - 8, "start", kSoft,
+             fmt::format("not drawn: {} NaN or infinite", not_finite) +
+                 (not_positive ? fmt::format(", {} not above 0 on a logarithmic axis", not_positive) : ""),
+             R"(font-size="11")");
 
   double label_y = top + 12;
   for (size_t i = 0; i < series.size(); ++i) {

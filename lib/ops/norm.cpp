@@ -226,7 +226,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   if (training)
     check_moves("batch_norm: running_mean", running_mean), check_moves("batch_norm: running_var", running_var);
   REEL_CHECK(!training || frame.count() != 1, op,
-             ": more than one value for each channel is needed in training, got x ", view.shape);
+             ": more than one value for each channel is needed in training, got x ", view.shape,
+             "; to predict, call eval()");
   Statistics moments = training ? Statistics() : current(running_mean, running_var);
   const Tensor y = normalized({op, eps, true, !training}, frame, x, weight, bias, moments);
   if (training && running_mean.defined()) move_running(running_mean, running_var, moments, frame.count(), momentum);

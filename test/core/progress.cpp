@@ -187,6 +187,23 @@ TEST_CASE("a bar without a total shows the count, and one on a narrow terminal f
   CHECK(narrow.text().find('\033') <= 1 + 79);
 }
 
+TEST_CASE("Progress closes its bar at the end of a loop", "[progress]") {
+  Output out;
+  const std::vector<int> numbers = {1, 2, 3};
+  Progress range(numbers, {.interval = 0, .file = out, .terminal = true});
+  for (const bool breaks : {false, true}) {
+    for (const int n : range)
+      if (breaks && n == 2) break;
+    CHECK_THAT(out.text(), Catch::Matchers::EndsWith("\r\033[K"));
+  }
+  const size_t before = out.text().size();
+  range.update(2);  // nothing is drawn between loops
+  CHECK(out.text().size() == before);
+  range.postfix("loss", tensor(0.5));
+  for ([[maybe_unused]] const int n : range) range.postfix("loss", tensor(0.25));
+  CHECK_THAT(out.text(), Contains("loss 0.25"));
+}
+
 TEST_CASE("Progress loops over any range", "[progress]") {
   Output out;
   const ProgressOptions options{.unit = "batches", .interval = 0, .file = out, .terminal = false};

@@ -22,7 +22,7 @@ TEST_CASE("a table is read with quotes as RFC 4180 has them") {
   CHECK(table.strings("the \"note\"") == Strings{"one, two", "line\nend \"", ""});
   CHECK(table.at(0, 1) == "36");
   CHECK_THROWS_WITH(table.at(3, 0), Contains("field 3, 0 of a table of 3 rows and 3 columns"));
-  CHECK_THROWS_WITH(table.index_of("size"), Contains("there is no column 'size', but name, age, the \"note\""));
+  CHECK_THROWS_WITH(table.index_of("size"), Contains("there is no column 'size', but 'name', 'age', 'the \"note\"'"));
 
   const auto bare =
       data::read_csv(write(folder / "y", "1;'a;b'\n2;c"), {.separator = ';', .quote = '\'', .header = false});
@@ -53,8 +53,8 @@ TEST_CASE("columns become tensors of the type asked for") {
                     Equals(name + ":2: column 'gap': '' is missing, and ColumnOptions::missing is not given"));
   CHECK_THROWS_WITH(table.column("gap", {.missing = 0, .missing_text = {"NA"}}), Contains("'' is not a float32"));
   CHECK_THROWS_WITH(table.tensor(), Contains("'true' is not a float32"));
-  CHECK_THROWS_WITH(table.column("f", {.dtype = kInt64}), Equals(name + ":2: column 'f': '1.5' is not a int64"));
-  CHECK_THROWS_WITH(table.column("i", {.dtype = kUInt8}), Equals(name + ":3: column 'i': '-2' is not a uint8"));
+  CHECK_THROWS_WITH(table.column("f", {.dtype = kInt64}), Contains(name + ":2: column 'f': '1.5' is not a int64"));
+  CHECK_THROWS_WITH(table.column("i", {.dtype = kUInt8}), Contains(name + ":3: column 'i': '-2' is not a uint8"));
   CHECK_THROWS_WITH(table.column("gap", {.dtype = kInt64, .missing = NAN}), Contains("a int64 tensor cannot hold nan"));
   CHECK_THROWS_WITH(table.column("gap", {.dtype = kUInt8, .missing = 256}), Contains("a uint8 tensor cannot hold 256"));
 }

@@ -106,7 +106,7 @@ TEST_CASE("NaN and infinity are gaps, and so are values not above 0 on a logarit
   CHECK(lines[0].size() == 2);
   CHECK(lines[1].size() == 3);
   CHECK_THAT(svg, Contains("<circle"));  // the lonely 3
-  CHECK_THAT(svg, Contains("not drawn: 2 NaN or infinite, 0 not above 0"));
+  CHECK_THAT(svg, Contains("not drawn: 2 NaN or infinite<"));
   CHECK_THAT(drawn({{"", std::vector{1.0, 0.0, -1.0, 2.0}}}, {.log_y = true}),
              Contains("not drawn: 0 NaN or infinite, 2 not above 0"));
   CHECK_THAT(drawn({{"", std::vector{1.0, 2.0}}}), !Contains("not drawn"));
@@ -165,6 +165,7 @@ TEST_CASE("a plot refuses what it cannot draw", "[plot]") {
   Folder folder;
   const std::vector y = {1, 2};
   CHECK_THROWS_WITH(plot({}, folder / "a.svg"), "plot: no series");
+  CHECK_THROWS_WITH(plot({{"a", y}}, folder / "a.png"), Contains("a.png") && Contains("does not end with .svg"));
   CHECK_THROWS_WITH(plot({{"a", y}, {"b", std::vector<int>{}}}, folder / "a.svg"), "plot: series 1 'b' has no points");
   CHECK_THROWS_WITH(plot({{"a", std::vector{1}, y}}, folder / "a.svg"), "plot: series 0 'a' has 1 x and 2 y");
   CHECK_THROWS_WITH(plot({{"\xff", y}}, folder / "a.svg"), Contains("a series' name: byte 0, 0xff, is not UTF-8"));

@@ -150,7 +150,7 @@ const WrongCall kWrongCalls[] = {
  "batch_norm: a tensor of int64; convert it to a floating point type first"},
 {[](World& w) { batch_norm(w.matrix, {}, {}); }, "batch_norm: running statistics are needed when not training"},
 {[](World& w) { batch_norm(w.matrix[0].unsqueeze(0), {}, {}, {}, {}, true); },
- "batch_norm: more than one value for each channel is needed in training, got x [1, 4]"},
+ "batch_norm: more than one value for each channel is needed in training, got x [1, 4]; to predict, call eval()"},
 {[](World& w) { batch_norm(w.matrix, w.vector, {}); },
  "batch_norm: of running_mean and running_var one is undefined"},
 {[](World& w) { batch_norm(w.matrix, w.vector, w.vector); },
