@@ -174,7 +174,7 @@ __global__ void take_kernel(Strided<3> s, Line line, const int64_t* ids, IdBound
 /// y[p] = x[…, id, …]; zero for ids out of range.
 void take(const Lookup& job, const View& x, const View& ids, const View& y, const IdCheck* check) {
   int64_t bad;
-  if (y.numel == 0 && check) check_bounds(check->op, ids, check->low, job.size, &bad);
+  if (y.numel == 0 && check) check_bounds(check->op, ids, 0, job.size, &bad);
   if (y.numel == 0) return;
   const Strides strides[] = {job.index, job.indexed, job.direct};
   Strided<3> s = merge_dims(job.shape, strides);

@@ -28,7 +28,7 @@ struct IdBounds {
   IndexError* error = nullptr;  // nullptr: they have been checked
   IdBounds() = default;
   IdBounds(const IdCheck* check, int64_t size) {
-    if (check) bounds = {0, check->op, 0, check->low, size}, ignored = check->ignored, error = index_error();
+    if (check) bounds = {0, check->op, 0, 0, size}, ignored = check->ignored, error = index_error();
   }
   __device__ void test(int64_t id) const {
     if (error && (id < bounds.low || id >= bounds.high)) report(bounds, id, error);

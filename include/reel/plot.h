@@ -56,7 +56,8 @@ struct PlotOptions {
 /// Predictions beside the truth: plot({{"houses", truth, predictions}}, "fit.svg", {.lines = false}).
 ///
 /// A line under the picture says how many points are gaps. Of points that are too many to be told apart, the first, the
-/// last and the extremes of each pixel's column are kept. The file is replaced in one step. Errors: no series, a series
+/// last and the extremes of each pixel's column are kept, or one at each pixel where there are no lines. The file is
+/// replaced in one step. Errors: a file whose name does not end with .svg, no series, a series
 /// without points or with other numbers of x and y, text that is not UTF-8, a size out of range, a file that cannot be
 /// written.
 void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& file, const PlotOptions& options = {});

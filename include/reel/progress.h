@@ -47,10 +47,7 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   /// So many are done, of those before `initial` and since; draws if it is time to.
-  ProgressBar& update(int64_t done) {
-    count(done);
-    return *this;
-  }
+  ProgressBar& update(int64_t done);
   /// One more is done.
   ProgressBar& update() { return update(done_ + 1); }
   /// So many are done, with a value to show. `value` is a number, a Tensor of one element, or a function that returns a
@@ -98,7 +95,6 @@ class ProgressBar {
   void reopen() { closed_ = false; }
   void close_quietly() noexcept;
   bool due();
-  void count(int64_t done);
   void close_turn();
   void end_turn();
   void draw_in_turn();

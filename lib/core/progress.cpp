@@ -85,7 +85,7 @@ void ProgressBar::close() {
 
 void ProgressBar::write(std::string_view line, std::FILE* file) {
   if (options_.rank > 0) return;
-  const bool stands = terminal_ && drawn_ && !closed_;
+  const bool stands = terminal_ && drawn_;
   if (stands) std::fputs("\r\033[K", options_.file), std::fflush(options_.file);
   std::fprintf(file, "%.*s\n", static_cast<int>(line.size()), line.data());
   std::fflush(file);
@@ -100,13 +100,13 @@ bool ProgressBar::due() {
   return true;
 }
 
-void ProgressBar::count(int64_t done) {
+ProgressBar& ProgressBar::update(int64_t done) {
   if (open_ && counted_) end_turn();
   done_ = done;
-  if (open_ || due()) {
-    open_ = counted_ = has_values_;
-    has_values_ ? draw_in_turn() : draw();
-  }
+  if (!open_ && !due()) return *this;
+  open_ = counted_ = has_values_;
+  has_values_ ? draw_in_turn() : draw();
+  return *this;
 }
 void ProgressBar::close_turn() {
   open_ = counted_ = false;

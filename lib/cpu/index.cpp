@@ -205,7 +205,7 @@ bool read_targets(const char*, const View& ids, int64_t classes, int64_t ignored
 
 /// Whether ids that index `size` elements are to be checked, and one is out of range.
 bool fails(IdCheck* check, const View& ids, int64_t size) {
-  return check && check_bounds(check->op, ids, check->low, size, &check->bad);
+  return check && check_bounds(check->op, ids, 0, size, &check->bad);
 }
 
 bool index_select(const View& x, int dim, const View& ids, const View& y, IdCheck* check) {

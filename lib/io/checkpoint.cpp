@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lib/io/tensor_file.h"
+#include "reel/ops/rnn.h"
 #include "reel/random.h"
 
 // Checkpoints: one safetensors file with the state_dict of every part (model, optimizer, …), named "part.key", and the

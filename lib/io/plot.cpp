@@ -236,7 +236,8 @@ void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& pa
     }
     draw_run(svg, run, colour, dash, o.lines, o.markers);
     if (s.name.empty()) continue;
-    draw_run(svg, {{right + 12, label_y - 4}, {right + 28, label_y - 4}}, colour, dash, o.lines, false);
+    const std::vector<Point> sample = {{right + 12, label_y - 4}, {right + 28, label_y - 4}};
+    draw_run(svg, o.lines ? sample : std::vector{sample[1]}, colour, dash, o.lines, false);
     svg.text(right + 34, label_y, "start", kText, s.name);
     label_y += 18;
   }

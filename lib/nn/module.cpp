@@ -40,18 +40,23 @@ std::string list(const std::vector<std::string>& names, size_t most = SIZE_MAX) 
   return text;
 }
 
-// What may be the reason when a dict does not fit.
-std::string advice(const LoadResult& result, bool other_shapes) {
+// Behind which all of the paths are among the names; empty if there is none.
+std::string common_prefix(const std::vector<std::string>& paths, const std::vector<std::string>& names) {
+  const std::unordered_set<std::string_view> all(names.begin(), names.end());
+  for (const std::string& name : names) {
+    if (paths.empty() || !name.ends_with(paths[0])) continue;
+    const std::string prefix = name.substr(0, name.size() - paths[0].size());
+    if (std::all_of(paths.begin(), paths.end(), [&](const std::string& path) { return all.contains(prefix + path); }))
+      return prefix;
+  }
+  return {};
+}
+
+// What may be the reason when a dict that was loaded with `given` as the prefix does not fit.
+std::string advice(const LoadResult& result, bool other_shapes, const std::string& given) {
   const auto &missing = result.missing, &unexpected = result.unexpected;
-  if (!missing.empty())  // is all that is missing there behind a prefix?
-    for (const std::string& name : unexpected) {
-      if (!name.ends_with(missing[0])) continue;
-      const std::string prefix = name.substr(0, name.size() - missing[0].size());
-      const std::unordered_set<std::string_view> names(unexpected.begin(), unexpected.end());
-      if (!prefix.empty() && std::all_of(missing.begin(), missing.end(),
-                                         [&](const std::string& path) { return names.contains(prefix + path); }))
-        return "\n  what is missing is given behind '" + prefix + "': load with {.prefix = \"" + prefix + "\"}";
-    }
+  if (const std::string prefix = common_prefix(missing, unexpected); !prefix.empty())
+    return "\n  what is missing is given behind '" + prefix + "': load with {.prefix = \"" + given + prefix + "\"}";
   if (missing.empty() && !unexpected.empty())
     return "\n  is a layer declared without *this, which makes it no part of the module? nn::check finds such";
   if (other_shapes && missing.empty() && unexpected.empty())
@@ -494,7 +499,7 @@ LoadResult Module::load_state_dict(const StateDict& dict, const LoadOptions& opt
   if (options.strict || nothing_fits) {
     if (!result.unexpected.empty()) problems = "\n  unexpected: " + list(result.unexpected, kShown) + problems;
     if (!result.missing.empty()) problems = "\n  missing: " + list(result.missing, kShown) + problems;
-    if (!problems.empty()) problems += advice(result, other_shapes);
+    if (!problems.empty()) problems += advice(result, other_shapes, options.prefix);
   }
   REEL_CHECK(problems.empty(), "load_state_dict: the dict does not fit ", name(), problems);
 

@@ -368,8 +368,8 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
     return y;
   }
   if (const Upcast up{x.dtype()}) return up.round(norm(up(x), p, dims, keepdim));
-  const bool single = plan_of("norm", x.shape(), dims, keepdim).count == 1;  // whose power may be infinite
-  if (p == 1 || single) return sum(abs(x), dims, keepdim);
+  // The power of a single element may be infinite.
+  if (p == 1 || plan_of("norm", x.shape(), dims, keepdim).count == 1) return sum(abs(x), dims, keepdim);
   if (std::isinf(p)) return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
   return power_norm(x, p, dims, keepdim);
 }

@@ -78,6 +78,9 @@ TEST_CASE("a scatter plot has dots and no lines, from tensors as from vectors", 
   CHECK_THAT(svg, !Contains("<polyline") && Contains("<circle"));
   CHECK(svg == drawn({{"a", tensor(x), tensor(y).to(kFloat32)}}, {.lines = false}));
   CHECK(drawn({{"a", y}}) == drawn({{"a", tensor(y).reshape({3, 1})}}));
+  size_t dots = 0;
+  for (size_t at = svg.find("<circle"); at != svg.npos; at = svg.find("<circle", at + 1)) ++dots;
+  CHECK(dots == 4);  // and the legend's
   std::vector<double> many(100000);
   for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<double>(i * i % 97);
   CHECK(drawn({{"", many}}, {.lines = false}).size() < 4500000);

@@ -274,6 +274,9 @@ TEST_CASE("the error about a dict that does not fit says what may be the reason"
                     Contains("missing: 0.weight, 0.bias, 1.weight, 1.bias, 2.weight, 2.bias, 3.weight, 3.bias, … and 2 "
                              "more\n  unexpected: epoch, module.0.weight") &&
                         EndsWith("load with {.prefix = \"module.\"}"));
+  StateDict deeper;
+  for (const auto& [name, tensor] : wrapped) deeper.emplace_back("run." + name, tensor);
+  CHECK_THROWS_WITH(net.load_state_dict(deeper, {.prefix = "run."}), EndsWith("{.prefix = \"run.module.\"}"));
   more.emplace_back("body.weight", ones({1}));
   CHECK_THROWS_WITH(net.load_state_dict(more), Contains("unexpected: body.weight\n") && Contains("without *this"));
   wide["4.weight"] = ones({3, 2});

@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "reel/io/safetensors.h"
-#include "reel/ops/rnn.h"
 #include "reel/state_dict.h"
 
 #pragma GCC visibility push(default)
+namespace reel {
+struct CellState;
+}  // namespace reel
 namespace reel::io {
 
 /// Anything with state_dict() and load_state_dict(): modules, optimizers, schedulers, samplers, data loaders.
