@@ -187,9 +187,12 @@ std::optional<Descriptor> graph_of(const DnnTarget& target, const DnnProblem& pr
     if (!operand) return {};
     convolution.set(names.part[part], *operand);
   }
-  convolution.set(names.windows, *form)
-      .set(names.alpha, CUDNN_TYPE_DOUBLE, 1.0)
-      .set(names.beta, CUDNN_TYPE_DOUBLE, 0.0);
+  convolution.set(names.windows, *form);
+  // Of the type that is computed in: cuDNN accepts a double for float32 as well, but reads its first half, which is 0.
+  if (problem.conv.dtype == kFloat64)
+    convolution.set(names.alpha, CUDNN_TYPE_DOUBLE, 1.0).set(names.beta, CUDNN_TYPE_DOUBLE, 0.0);
+  else
+    convolution.set(names.alpha, CUDNN_TYPE_FLOAT, 1.f).set(names.beta, CUDNN_TYPE_FLOAT, 0.f);
   if (!convolution.finalize()) return {};
   if (!with_bias) return dnn_graph(target, {convolution.raw()});
   const std::optional<Descriptor> sum = add_bias(problem);
