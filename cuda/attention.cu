@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <vector>
@@ -187,17 +188,41 @@ unsigned blocks_of(int64_t rows, int64_t heads) {
 /// Whether cuDNN's attention, whose graphs say what is computed in many operations, has turned out to compute that.
 enum class Trust { kUnknown, kRight, kWrong };
 
-/// One head of the last sequence's queries, as far as it counts, in the host's memory, as float32.
+std::vector<float> download(DType dtype, const void* from, const Shape& shape, const Shape& strides) {
+  std::vector<float> to(static_cast<size_t>(shape.numel()));
+  View there, here;
+  there.data = const_cast<void*>(from), there.dtype = dtype, there.strides = strides, there.contiguous = false;
+  here.data = to.data(), here.dtype = kFloat32, here.contiguous = here.host = true;
+  here.strides = shape.size() == 1 ? Shape{1} : Shape{shape[1], 1};
+  for (View* view : {&there, &here}) view->shape = shape, view->numel = shape.numel();
+  table().copy(there, here);
+  return to;
+}
+
+/// One sequence of a batch, and how many of its queries and keys count.
+struct Sequence {
+  int64_t place, queries, keys;
+};
+/// The one with the fewest keys: there it shows whether lengths are heeded.
+Sequence shortest(const RaggedAttention& a) {
+  Sequence result{a.sequences - 1, a.queries / a.sequences, a.keys / a.sequences};
+  if (!a.batch->key_lengths) return result;
+  const std::vector<float> queries = download(kInt32, a.batch->query_lengths, {a.sequences}, {1}),
+                           keys = download(kInt32, a.batch->key_lengths, {a.sequences}, {1});
+  const auto least = std::min_element(keys.begin(), keys.end());
+  result.place = least - keys.begin();
+  result.keys = static_cast<int64_t>(*least);
+  result.queries = static_cast<int64_t>(queries[static_cast<size_t>(result.place)]);
+  return result;
+}
+
+/// One head of a sequence's queries, as far as it counts, in the host's memory, as float32.
 class Head {
  public:
-  Head(const RaggedAttention& a, int64_t head)
-      : a_(a), head_(head), queries_(a.queries / a.sequences), keys_(a.keys / a.sequences) {
+  Head(const RaggedAttention& a, const Sequence& sequence, int64_t head)
+      : a_(a), sequence_(sequence.place), head_(head), queries_(sequence.queries), keys_(sequence.keys) {
     const auto& b = *a.batch;
-    const int64_t first = ((a.sequences - 1) * a.heads + head) * queries_;  // in the log sums
-    const auto limit = [&](int64_t& rows, const int32_t* lengths) {
-      if (lengths) rows = static_cast<int64_t>(download(kInt32, lengths + a.sequences - 1, {1}, {1})[0]);
-    };
-    limit(queries_, b.query_lengths), limit(keys_, b.key_lengths);
+    const int64_t first = (sequence_ * a.heads + head) * (a.queries / a.sequences);  // in the log sums
     q_ = of_queries(a.query, b.query), y_ = of_queries(a.y, b.y);
     k_ = of_keys(a.key, b.key), v_ = of_keys(a.value, b.value);
     if (a.log_sums) log_sums_ = download(kFloat32, static_cast<const float*>(a.log_sums) + first, {queries_}, {1});
@@ -237,18 +262,8 @@ class Head {
   }
 
  private:
-  static std::vector<float> download(DType dtype, const void* from, const Shape& shape, const Shape& strides) {
-    std::vector<float> to(static_cast<size_t>(shape.numel()));
-    View there, here;
-    there.data = const_cast<void*>(from), there.dtype = dtype, there.strides = strides, there.contiguous = false;
-    here.data = to.data(), here.dtype = kFloat32, here.contiguous = here.host = true;
-    here.strides = shape.size() == 1 ? Shape{1} : Shape{shape[1], 1};
-    for (View* view : {&there, &here}) view->shape = shape, view->numel = shape.numel();
-    table().copy(there, here);
-    return to;
-  }
   std::vector<float> rows(const void* from, const RaggedAttention::Steps& steps, int64_t head, int64_t length) const {
-    const int64_t offset = (a_.sequences - 1) * steps[0] + head * steps[1];
+    const int64_t offset = sequence_ * steps[0] + head * steps[1];
     return download(a_.dtype, static_cast<const char*>(from) + offset * size_of(a_.dtype), {length, a_.width},
                     {steps[2], 1});
   }
@@ -310,7 +325,7 @@ class Head {
   }
 
   const RaggedAttention& a_;
-  int64_t head_, queries_, keys_;
+  int64_t sequence_, head_, queries_, keys_;
   std::vector<float> q_, k_, v_, y_, log_sums_, g_;
   Trust verdict_ = Trust::kUnknown;
 };
@@ -348,11 +363,16 @@ bool attend_batch(const RaggedAttention& a, bool backward) {
     if (!dnn_attend(a, backward)) return false;
   }
   if (trust == Trust::kUnknown) {
+    const Sequence sequence = shortest(a);
     std::deque<Head> heads;
     for (int64_t head = backward ? a.heads - a.heads / a.kv_heads : a.heads - 1; head < a.heads; ++head)
-      heads.emplace_back(a, head);
-    trust = backward ? heads.back().judge_backward(heads) : heads.back().judge_forward();
-    if (trust == Trust::kWrong) note_fallback("cuDNN's attention is not what the formula says");
+      heads.emplace_back(a, sequence, head);
+    const Trust found = backward ? heads.back().judge_backward(heads) : heads.back().judge_forward();
+    // Where all sequences are whole, nothing is known yet of the next ones.
+    const bool for_good = found == Trust::kWrong || !a.batch->key_lengths || sequence.keys < a.keys / a.sequences;
+    if (for_good) trust = found;
+    if (found == Trust::kWrong) note_fallback("cuDNN's attention is not what the formula says");
+    return found == Trust::kRight;
   }
   return trust == Trust::kRight;
 }

@@ -45,9 +45,10 @@ class GraphMaker {
   /// The gradient of keys or values: a product for each head of the queries, summed over those that share a key's.
   void grad_of_keys(const Descriptor& a, const Descriptor& b, AttentionPart part, const RaggedAttention::Steps& steps) {
     const Descriptor& grad = rows(part, keys(), steps);
-    if (a_.heads == a_.kv_heads) return product(a, b, grad), void();
+    if (a_.heads == a_.kv_heads) return product(kOverQueries, a, b, grad), void();
     const Dims sizes{a_.sequences, a_.heads, keys_, a_.width};
-    sum(product(a, b, tensor(type_, sizes, dense(sizes), part == kGradKey ? kAllGradKey : kAllGradValue)), grad);
+    const Descriptor& all = tensor(type_, sizes, dense(sizes), part == kGradKey ? kAllGradKey : kAllGradValue);
+    sum(product(kOverQueries, a, b, all), grad);
   }
   /// A float32 for each query.
   const Descriptor& per_query(AttentionPart part) {
@@ -56,17 +57,25 @@ class GraphMaker {
   const Descriptor& number(AttentionPart part) {
     return tensor(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, part, true);
   }
+  /// Of the sequences' queries or keys.
+  const Descriptor& lengths(AttentionPart part) {
+    return tensor(CUDNN_DATA_INT32, {a_.sequences, 1, 1, 1}, {1, 1, 1, 1}, part);
+  }
   const Descriptor& sum_of_query_grads() {
     const Dims sizes{a_.sequences, a_.heads, queries_, a_.width};
     return tensor(CUDNN_DATA_FLOAT, sizes, dense(sizes), kSumGradQuery, false, true);
   }
 
   // Values that stay on the chip. All of `like`'s shape unless said otherwise.
+  /// What a product of a and b is, or sums over.
+  enum Product { kScores, kOverKeys, kOverQueries };
   const Descriptor& product(const Descriptor& a, const Descriptor& b) {
     const Descriptor& c = scores(CUDNN_DATA_FLOAT);
-    return product(a, b, c);
+    return product(kScores, a, b, c);
   }
-  const Descriptor& product(const Descriptor& a, const Descriptor& b, const Descriptor& c) {
+  /// cuDNN learns from its products, not from the masks, how long sequences are: without the lengths here, it takes all
+  /// as the longest ones.
+  const Descriptor& product(Product kind, const Descriptor& a, const Descriptor& b, const Descriptor& c) {
     Descriptor form(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     form.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
     Descriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
@@ -75,6 +84,14 @@ class GraphMaker {
         .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b)
         .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, c)
         .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, form);
+    if (a_.batch->key_lengths) {
+      const Descriptor &queries = lengths(kQueryLengths), &keys = lengths(kKeyLengths);
+      operation.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, kind == kOverQueries ? keys : queries);
+      if (kind == kScores)
+        operation.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, keys);
+      else
+        operation.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, kind == kOverKeys ? keys : queries);
+    }
     return add(std::move(operation)), c;
   }
   const Descriptor& scores(cudnnDataType_t type) {
@@ -142,10 +159,8 @@ class GraphMaker {
     };
     if (a_.batch->key_lengths) {
       const auto within = [&](int64_t axis, AttentionPart part) -> const Descriptor& {
-        const Descriptor& at = index(axis);
-        const Descriptor& lengths = tensor(CUDNN_DATA_INT32, {a_.sequences, 1, 1, 1}, {1, 1, 1, 1}, part);
-        return pointwise(CUDNN_POINTWISE_CMP_LT, at, scores(CUDNN_DATA_BOOLEAN),
-                         {.b = &lengths, .type = CUDNN_DATA_INT32});
+        return pointwise(CUDNN_POINTWISE_CMP_LT, index(axis), scores(CUDNN_DATA_BOOLEAN),
+                         {.b = &lengths(part), .type = CUDNN_DATA_INT32});
       };
       const Descriptor &row = within(2, kQueryLengths), &column = within(3, kKeyLengths);
       hide_but(pointwise(CUDNN_POINTWISE_LOGICAL_AND, row, scores(CUDNN_DATA_BOOLEAN),
@@ -223,7 +238,7 @@ std::optional<Descriptor> forward_graph(const DnnTarget& target, const RaggedAtt
   const Descriptor& log = g.pointwise(CUDNN_POINTWISE_LOG, total, g.of_queries(), {});
   g.pointwise(CUDNN_POINTWISE_ADD, most, g.per_query(kLogSums), {.b = &log});
   const Descriptor& weights = g.pointwise(CUDNN_POINTWISE_DIV, e, g.scores(g.type()), {.b = &total});
-  g.product(weights, value, g.rows(kOutput, g.queries(), steps.y));
+  g.product(g.kOverKeys, weights, value, g.rows(kOutput, g.queries(), steps.y));
   return g.finish(target);
 }
 
@@ -250,7 +265,7 @@ std::optional<Descriptor> backward_graph(const DnnTarget& target, const RaggedAt
   const Descriptor& of_scores = g.pointwise(CUDNN_POINTWISE_MUL, g.combine(CUDNN_POINTWISE_MUL, difference, p),
                                             g.scores(g.type()), {.b = &scale});
   g.grad_of_keys(g.turned(of_scores), query, kGradKey, steps.grad_key);
-  const Descriptor& sum = g.product(of_scores, key, g.sum_of_query_grads());
+  const Descriptor& sum = g.product(g.kOverKeys, of_scores, key, g.sum_of_query_grads());
   g.pointwise(CUDNN_POINTWISE_IDENTITY, sum, g.rows(kGradQuery, g.queries(), steps.grad_query), {});
   return g.finish(target);
 }

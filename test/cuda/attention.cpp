@@ -28,7 +28,9 @@ bool library_is(const char* way) {
   return ways && std::string(ways) == way;
 }
 /// Whether test/simt's cuDNN computes attention.
-bool counted() { return simt::launches && !library_is("0") && !library_is("wrong_attention"); }
+bool counted() {
+  return simt::launches && !library_is("0") && !library_is("wrong_attention") && !library_is("ignored_lengths");
+}
 
 template <class F>
 unsigned long long launched(const F& work) {
@@ -223,6 +225,30 @@ TEST_CASE("causal attention that is composed is captured, with its gradients", "
     CHECK(error(y.detach(), wanted.detach()) < 1e-5);
     CHECK(error(gradient, grad({wanted}, {there}, {exact(g)})[0]) < 1e-5);
   }
+}
+
+TEST_CASE("attention heeds lengths, also after sequences that were all whole", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const AnyOrder any_order;
+  const auto before = cuda::fallbacks ? cuda::fallbacks() : 0;
+  for (const int64_t least : {520, 40}) {
+    const auto lengths = Lengths::of(std::vector<int64_t>{520, least, 520});
+    Tensor exact[3], there[3];
+    manual_seed(5);
+    for (int i = 0; i < 3; ++i) {
+      const Tensor x = randn({lengths->total(), 2, 16}, {.dtype = kFloat64, .device = kCPU}).to(kBFloat16);
+      exact[i] = x.to(kFloat64).requires_grad_(), there[i] = x.to(kCUDA).requires_grad_();
+    }
+    const auto attend = [&](const Tensor(&x)[3]) {
+      return scaled_dot_product_attention(Ragged{x[0], lengths}, Ragged{x[1], lengths}, Ragged{x[2], lengths}).values;
+    };
+    const Tensor wanted = attend(exact), y = attend(there);
+    CHECK(error(y.detach(), wanted.detach()) < 0.03);
+    const Tensor g = randn(wanted.shape(), {.dtype = kFloat64, .device = kCPU}).to(kBFloat16);
+    wanted.backward(g.to(kFloat64)), y.backward(g.to(kCUDA));
+    for (int i = 0; i < 3; ++i) CHECK(error(there[i].grad(), exact[i].grad()) < 0.06);
+  }
+  if (library_is("ignored_lengths")) CHECK(cuda::fallbacks() == before + 1);
 }
 
 TEST_CASE("attention that a library gets wrong is composed", "[cuda]") {

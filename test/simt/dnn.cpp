@@ -53,7 +53,8 @@ void run(ConvPart wanted, const Convolution& c) {
 }
 
 /// Whether SIMT_DNN names a way in which cuDNN might behave. 0: it refuses every problem; no_bias: it refuses graphs of
-/// a convolution and its bias; wrong_attention: its attention forgets the scale.
+/// a convolution and its bias; wrong_attention: its attention forgets the scale; ignored_lengths: its attention takes
+/// all sequences as whole.
 bool behaves(std::string_view way) {
   const char* const ways = std::getenv("SIMT_DNN");
   return ways && ways == way;
@@ -90,7 +91,7 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
   for (int64_t s = 0; s < a.sequences; ++s)
     for (int64_t h = 0; h < a.heads; ++h) {
       const int64_t queries = b.query_lengths ? b.query_lengths[s] : most_queries;
-      const int64_t keys = b.key_lengths ? b.key_lengths[s] : most_keys;
+      const int64_t keys = b.key_lengths && !behaves("ignored_lengths") ? b.key_lengths[s] : most_keys;
       float* const log_sums = a.log_sums ? static_cast<float*>(a.log_sums) + (s * a.heads + h) * most_queries : nullptr;
       const int64_t kv = h / share;
       if (h % share == 0) of_keys.assign(static_cast<size_t>(keys * width), 0), of_values = of_keys;
