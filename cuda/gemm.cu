@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <optional>
 #include <string>
@@ -203,33 +202,31 @@ class Plan {
   }
   /// Whether cuBLASLt has an algorithm.
   explicit operator bool() const { return found_; }
-  size_t workspace() const { return workspace_; }
   /// Whether the sums come faster from a kernel of their own; empty until it has been timed.
   std::optional<bool> sums_apart;
 
   void run(cublasLtHandle_t handle, const Gemm& g) {
-    if (!workspace_) return run(handle, g, stream(), nullptr);
+    if (!workspace_) return run(handle, g, nullptr);
     const Scratch<char> workspace(static_cast<int64_t>(workspace_));
-    run(handle, g, stream(), workspace.data());
-  }
-  void run(cublasLtHandle_t handle, const Gemm& g, cudaStream_t on, void* workspace) {
-    set_row(g);
-    const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
-    const bool wide = g.dtype == kFloat64;
-    check(lt().matmul(handle, &product_, wide ? static_cast<const void*>(&g.alpha) : &alpha, g.b, &first_, g.a,
-                      &second_, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, &result_, g.c, &result_,
-                      &algorithm_, workspace, workspace_, on),
-          "cublasLtMatmul");
+    run(handle, g, workspace.data());
   }
 
   /// What cuBLASLt does along with the product.
   static cublasLtEpilogue_t epilogue_of(const Gemm& g) {
     if (g.a_sums) return CUBLASLT_EPILOGUE_BGRADB;  // our a is its second matrix
-    if (g.relu) return g.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     return g.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
 
  private:
+  void run(cublasLtHandle_t handle, const Gemm& g, void* workspace) {
+    set_row(g);
+    const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
+    const bool wide = g.dtype == kFloat64;
+    check(lt().matmul(handle, &product_, wide ? static_cast<const void*>(&g.alpha) : &alpha, g.b, &first_, g.a,
+                      &second_, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, &result_, g.c, &result_,
+                      &algorithm_, workspace, workspace_, stream()),
+          "cublasLtMatmul");
+  }
   void set_row(const Gemm& g) {
     if (row_) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.a_sums ? g.a_sums : g.bias);
   }
@@ -287,58 +284,6 @@ struct Library {
   Library() { check(lt().create(&handle), "cublasLtCreate"); }
 };
 
-// ---- whether NaN goes through ---------------------------------------------------------------------------------------
-
-/// cuBLASLt does not say what its RELU epilogues make of NaN: a product of NaNs on a stream of its own shows it.
-bool try_relu(Library& library, DType dtype, bool tf32) {
-  constexpr int64_t n = 64;
-  const RelaxedCaptureGuard guard;
-  const cudaMemPool_t memory = state_of(std::max(current.device, 0)).memory;
-  const size_t matrix = static_cast<size_t>(n * n * size_of(dtype));
-  Gemm g{
-      .dtype = dtype, .m = n, .n = n, .k = n, .a = nullptr, .lda = n, .b = nullptr, .ldb = n, .c = nullptr, .ldc = n};
-  g.relu = true;
-  cudaStream_t own = nullptr;
-  CUDA_CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
-  void *data = nullptr, *workspace = nullptr;
-  bool keeps = false;
-  try {
-    CUDA_CHECK(cudaMallocFromPoolAsync(&data, 3 * matrix, memory, own));
-    CUDA_CHECK(cudaMemsetAsync(data, 0xff, 2 * matrix, own));  // NaN in each type
-    CUDA_CHECK(cudaMemsetAsync(static_cast<char*>(data) + 2 * matrix, 0, matrix, own));
-    g.a = data, g.b = static_cast<char*>(data) + matrix, g.c = static_cast<char*>(data) + 2 * matrix, g.bias = data;
-    Plan plan(library.handle, g, Alignments(g), tf32);
-    if (plan) {
-      if (plan.workspace()) CUDA_CHECK(cudaMallocFromPoolAsync(&workspace, plan.workspace(), memory, own));
-      plan.run(library.handle, g, own, workspace);
-      std::vector<unsigned char> bytes(matrix);
-      CUDA_CHECK(cudaMemcpyAsync(bytes.data(), g.c, matrix, cudaMemcpyDeviceToHost, own));
-      CUDA_CHECK(cudaStreamSynchronize(own));
-      const unsigned exponent = dtype == kFloat16 ? 0x7c00 : dtype == kFloat64 ? 0x7ff0 : 0x7f80;  // of a highest word
-      const size_t step = static_cast<size_t>(size_of(dtype));
-      keeps = true;
-      for (size_t end = step; end <= matrix; end += step)
-        keeps = keeps && ((bytes[end - 1] << 8u | bytes[end - 2]) & exponent) == exponent;
-    }
-  } catch (const reel::Error&) {  // of a refusal; what else there is will show in the next call
-    cudaGetLastError();
-  }
-  if (data) cudaFreeAsync(data, own);
-  if (workspace) cudaFreeAsync(workspace, own);
-  cudaStreamSynchronize(own);
-  cudaStreamDestroy(own);
-  return keeps;
-}
-
-/// Whether the RELU epilogue for this type returns NaN for NaN on the current device; tried once.
-bool relu_keeps_nan(Library& library, DType dtype, bool tf32) {
-  static std::atomic<signed char> known[kMaxDevices][8][2];  // 0: not yet; 1: it does; -1: it does not
-  std::atomic<signed char>& answer =
-      known[std::max(current.device, 0)][static_cast<size_t>(dtype)][static_cast<size_t>(tf32)];
-  if (answer == 0) answer = try_relu(library, dtype, tf32) ? 1 : -1;
-  return answer == 1;
-}
-
 // ---- the table's entry ----------------------------------------------------------------------------------------------
 
 void multiply(const Gemm& g);
@@ -352,6 +297,12 @@ void multiply_and_sum(const Gemm& g) {
 
 /// A product of at most kMaxBatch batches.
 void multiply(const Gemm& g) {
+  if (g.relu) {  // cuBLASLt's RELU epilogues make 0 of NaN, or not, as the algorithm goes
+    Gemm rest = g;
+    rest.relu = false;
+    multiply(rest);
+    return apply_relu(g);
+  }
   const Alignments alignments(g);
   // The epilogue that sums may leave only slower algorithms. Both ways write the same, so that they can be tried.
   const bool timed = g.a_sums && g.beta == 0 && cudnn_benchmark();
@@ -359,12 +310,6 @@ void multiply(const Gemm& g) {
   const int64_t kind = static_cast<int64_t>(g.dtype) | g.trans_a << 8 | g.trans_b << 9 | tf32 << 10 | timed << 11 |
                        alignments.key() << 16 | static_cast<int64_t>(Plan::epilogue_of(g)) << 32;
   Library& library = of_this_thread<Library>();
-  if (g.relu && !relu_keeps_nan(library, g.dtype, tf32)) {
-    Gemm rest = g;
-    rest.relu = false;
-    multiply(rest);
-    return apply_relu(g);
-  }
   const RelaxedCaptureGuard guard(capturing());  // a heuristic or a first run may load kernels
   Plan& plan =
       library.plans.get({kind, g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c},
@@ -376,14 +321,9 @@ void multiply(const Gemm& g) {
   if (plan && !plan.sums_apart.value_or(false)) return plan.run(library.handle, g);
   // Epilogues that cuBLASLt does not support for this problem, or not well, are done before or after the product.
   if (g.a_sums) return multiply_and_sum(g);
-  Gemm rest = g;
-  if (g.relu) {
-    rest.relu = false;
-    multiply(rest);
-    return apply_relu(g);
-  }
   if (!g.bias) return multiply_slowly(g);
   init_result(g);
+  Gemm rest = g;
   rest.bias = nullptr, rest.beta = 1;
   multiply(rest);
 }

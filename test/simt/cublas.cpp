@@ -64,24 +64,14 @@ cublasStatus_t set(T& to, const void* from, size_t bytes) {
 }
 
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
-bool has_bias(const Product& p) {
-  return p.epilogue == CUBLASLT_EPILOGUE_BIAS || p.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
-}
-bool has_relu(const Product& p) {
-  return p.epilogue == CUBLASLT_EPILOGUE_RELU || p.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
-}
+bool has_bias(const Product& p) { return p.epilogue == CUBLASLT_EPILOGUE_BIAS; }
 bool has_sums(const Product& p) { return p.epilogue == CUBLASLT_EPILOGUE_BGRADB; }
 /// Whether SIMT_LT names a way in which a real library might behave. plain: there are no epilogues; refuse_one_row: nor
-/// products of one row or column; relu_nan: RELU makes 0 of NaN; slow_sums, fast_sums: products with the epilogue that
-/// sums take 20 ms longer than others, and these 20 ms longer than with it.
+/// products of one row or column; slow_sums, fast_sums: products with the epilogue that sums take 20 ms longer than
+/// others, and these 20 ms longer than with it.
 bool behaves(std::string_view way) {
   const char* const ways = std::getenv("SIMT_LT");
   return ways && std::string_view(ways).find(way) != std::string_view::npos;
-}
-template <class T>
-T rectified(T value) {
-  static const bool drops_nan = behaves("relu_nan");
-  return value < 0 || (drops_nan && value != value) ? T(0) : value;
 }
 bool aligned(const void* data, uint64_t to) { return reinterpret_cast<uintptr_t>(data) % to == 0; }
 
@@ -101,7 +91,7 @@ cublasStatus_t check(const Product& p, const Layout& a, const Layout& b, const L
   if (k != other_k || d.rows != m || d.columns != n || std::memcmp(&c, &d, sizeof(Layout)) != 0)
     return CUBLAS_STATUS_INVALID_VALUE;
   if (p.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
-  if (!has_bias(p) && !has_relu(p) && !has_sums(p)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!has_bias(p) && !has_sums(p)) return CUBLAS_STATUS_INVALID_VALUE;
   if ((has_bias(p) || has_sums(p)) && !p.bias) return CUBLAS_STATUS_INVALID_VALUE;
   if (has_sums(p) && a.batch > 1) return CUBLAS_STATUS_INVALID_VALUE;
   // So that what is done then is tested.
@@ -148,7 +138,6 @@ void multiply(const Product& p, const Layout& a, const Layout& b, const Layout& 
     for (int64_t i = 0; i < d.rows; ++i) {
       float value = sum[size_t(j * d.rows + i)];
       if (has_bias(p)) value += float(static_cast<const T*>(p.bias)[i]);
-      if (has_relu(p)) value = rectified(value);
       z[j * d.ld + i] = T(value);
     }
 }
@@ -160,14 +149,9 @@ void run(const Product& p, const Layout& a, const Layout& b, const Layout& d, do
     T* const to = static_cast<T*>(z) + i * d.stride;
     multiply(p, a, b, d, alpha, static_cast<const T*>(x) + i * a.stride, static_cast<const T*>(y) + i * b.stride, beta,
              to);
-    if ((!has_bias(p) && !has_relu(p)) || sizeof(T) == 2) continue;
+    if (!has_bias(p) || sizeof(T) == 2) continue;
     for (int64_t column = 0; column < d.columns; ++column)
-      for (int64_t row = 0; row < d.rows; ++row) {
-        T& value = to[column * d.ld + row];
-        if (has_bias(p)) value += static_cast<const T*>(p.bias)[row];
-        if constexpr (sizeof(T) > 2)
-          if (has_relu(p)) value = rectified(value);
-      }
+      for (int64_t row = 0; row < d.rows; ++row) to[column * d.ld + row] += static_cast<const T*>(p.bias)[row];
   }
   if (!has_sums(p)) return;
   const int64_t k = p.second ? b.columns : b.rows;

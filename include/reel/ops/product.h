@@ -20,7 +20,7 @@ Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta 
 /// x · weightᵀ + bias for x […, in], weight [out, in], bias [out] or undefined; a weight [in], with a bias [], gives
 /// […]. The weight gradients of many uses are merged into few large matrix products (see Tensor::grad).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
-/// relu(linear(x, weight, bias)), fused: saves one intermediate result and, on a GPU, one pass over memory.
+/// relu(linear(x, weight, bias)), which saves one intermediate result.
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 /// x1ᵀ W_k x2 + b_k for x1 […, in1], x2 […, in2], weight [out, in1, in2], bias [out] or undefined: […, out].
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias = {});
