@@ -50,8 +50,8 @@ __device__ void store_vector(T* to, const AlignedVector<T, n>& vector) {
 /// Elements i, i + 1, … of a row of n, as many as a vector of T has, converted to the type that is computed in;
 /// `beyond` in place of those past the end of the row. `aligned`: the row begins at an aligned address and n is a
 /// multiple of the vector's size, so no vector crosses the end.
-template <class T>
-__device__ void load_items(Wide<T> (&items)[AlignedVector<T>::kSize], const T* row, int64_t i, int64_t n, bool aligned,
+template <class T, class Index>
+__device__ void load_items(Wide<T> (&items)[AlignedVector<T>::kSize], const T* row, Index i, Index n, bool aligned,
                            Wide<T> beyond) {
   if (aligned && i < n) {
     const AlignedVector<T> vector = load_vector(row + i);
@@ -60,9 +60,8 @@ __device__ void load_items(Wide<T> (&items)[AlignedVector<T>::kSize], const T* r
     for (int k = 0; k < AlignedVector<T>::kSize; ++k) items[k] = i + k < n ? widen(row[i + k]) : beyond;
   }
 }
-template <class T>
-__device__ void store_items(T* row, int64_t i, int64_t n, bool aligned,
-                            const Wide<T> (&items)[AlignedVector<T>::kSize]) {
+template <class T, class Index>
+__device__ void store_items(T* row, Index i, Index n, bool aligned, const Wide<T> (&items)[AlignedVector<T>::kSize]) {
   if (aligned) {
     if (i >= n) return;
     AlignedVector<T> vector;

@@ -100,6 +100,13 @@ struct Plus {
 struct Maximum {
   template <class T>
   __device__ T operator()(T a, T b) const {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<T, float>) {  // one instruction instead of three
+      float most;
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+      return most;
+    }
+#endif
     return a != a || a > b ? a : b;
   }
 };

@@ -1,4 +1,6 @@
 #pragma once
+#include <cfloat>
+
 #include "cuda/runtime.h"
 #include "lib/functors/number.h"
 #include "lib/kernels/norm.h"
@@ -41,6 +43,15 @@ __device__ inline Moments moments_of(const Sums& sums, double n, double from) {
   return {from + off, variance < 0 ? 0 : variance};
 }
 __device__ inline double rstd_of(double variance, double eps) { return 1 / functors::sqrt(variance + eps); }
+/// The same in the elements' type, whose own root and division take a fraction of the time of those in double
+/// precision, where they are normal numbers.
+template <class W>
+__device__ W rstd_as(double variance, double eps) {
+  const W sum = static_cast<W>(variance + eps);
+  if constexpr (sizeof(W) == sizeof(float))
+    if (sum >= FLT_MIN && sum <= FLT_MAX) return W(1) / functors::sqrt(sum);
+  return static_cast<W>(rstd_of(variance, eps));
+}
 
 __device__ inline void add_distance(Sums* sums, double x, double from) {
   const double d = x - from;

@@ -22,6 +22,7 @@ struct Parameters {
   static constexpr int kVectorSize = AlignedVector<T>::kSize;
   const void* data;  // or nullptr: `otherwise` for all
   bool wide;         // elements are of type Wide<T> instead of T
+  bool as_row;       // one for each element, and read in vectors, too
   int64_t groups, channels, inner;
 
   __device__ void load(Wide<T> (&items)[kVectorSize], int64_t row, int64_t i, const RowTeams& rows,
@@ -31,14 +32,13 @@ struct Parameters {
       return;
     }
     if constexpr (!std::is_same_v<T, Wide<T>>)
-      if (wide) return load_as<Wide<T>>(items, row, i, rows, otherwise);
-    load_as<T>(items, row, i, rows, otherwise);
+      if (wide) return load_as<Wide<T>>(items, row, i, otherwise);
+    load_as<T>(items, row, i, otherwise);
   }
   template <class P>
-  __device__ void load_as(Wide<T> (&items)[kVectorSize], int64_t row, int64_t i, const RowTeams& rows,
-                          Wide<T> otherwise) const {
+  __device__ void load_as(Wide<T> (&items)[kVectorSize], int64_t row, int64_t i, Wide<T> otherwise) const {
     const P* const mine = static_cast<const P*>(data) + (groups == 1 ? 0 : row % groups * channels);
-    if (inner == 1 && rows.aligned) {
+    if (as_row) {
       constexpr int kPart = AlignedVector<P>::kSize;
       for (int first = 0; first < kVectorSize; first += kPart) {
         const AlignedVector<P> part = load_vector(mine + i + first);
@@ -54,8 +54,9 @@ struct Parameters {
   }
 };
 template <class T>
-Parameters<T> parameters_of(const Norm& norm, const void* data) {
-  return {data, norm.wide_parameters, norm.groups, norm.channels, norm.inner};
+Parameters<T> parameters_of(const Norm& norm, const void* data, const RowTeams& rows) {
+  const bool as_row = norm.inner == 1 && rows.aligned;
+  return {data, norm.wide_parameters, as_row, norm.groups, norm.channels, norm.inner};
 }
 
 template <class T>
@@ -65,7 +66,7 @@ struct RowNorm {
   const T* x;
   T* y;
   Parameters<T> weight, bias;
-  double eps;
+  double eps, share;  // share: 1 / rows.n
   bool center;
   double *mean, *variance;
 
@@ -112,30 +113,43 @@ __device__ double sum_of_squares(RowRegisters<T, kHeld>& x, const RowSlice<T>& s
   return sum;
 }
 
-template <class T, int kHeld>
-__global__ void __launch_bounds__(kMaxTeam) row_norm_register_kernel(const RowNorm<T> job) {
+/// The blocks of kMaxTeam threads for which a multiprocessor is to have the registers, so that enough is in flight: as
+/// many as need no local memory.
+template <class T, bool simple>
+inline constexpr int kRowNormBlocks = sizeof(Wide<T>) > 4        ? 1
+                                      : sizeof(T) == 4 && simple ? 4
+                                                                 : 3;
+
+/// `simple`: rows and parameters are read in vectors.
+template <class T, int kHeld, bool simple>
+__global__ void __launch_bounds__(kMaxTeam, (kRowNormBlocks<T, simple>)) row_norm_register_kernel(RowNorm<T> job) {
   using W = Wide<T>;
+  job.rows.aligned = job.rows.aligned || simple;
+  job.weight.as_row = job.bias.as_row = simple;
   const RowSlice<T> slice(job.rows);
   const T* const from = job.x + slice.row * job.rows.n;
   const W origin = slice.valid ? static_cast<W>(job.origin(from)) : W(0);
   RowRegisters<T, kHeld> x;
-  x.load(from, slice, job.rows, slice.valid, 0);
+  x.load(from, slice, job.rows, slice.valid, origin);
   Moments moments{};
   if (job.center) {
     W part = 0;
-    x.for_each(slice, job.rows, [&](W item, int64_t) { part += item - origin; });
+    x.for_all([&](W item) { part += item - origin; });  // 0 beyond the row
     const double sum = team_reduce(static_cast<double>(part), Plus(), job.rows.team);
-    moments.mean = static_cast<double>(origin) + sum / static_cast<double>(job.rows.n);
+    moments.mean = static_cast<double>(origin) + sum * job.share;
   }
   const Centre<W> centre(moments.mean);
-  moments.variance = sum_of_squares(x, slice, job.rows, centre) / static_cast<double>(job.rows.n);
+  moments.variance = sum_of_squares(x, slice, job.rows, centre) * job.share;
   if (!slice.valid) return;
   if (slice.is_leader) job.mean[slice.row] = moments.mean, job.variance[slice.row] = moments.variance;
-  const W scale = static_cast<W>(rstd_of(moments.variance, job.eps));
+  const W scale = rstd_as<W>(moments.variance, job.eps);
 #pragma unroll
-  for (int p = 0; p < x.kVectors; ++p)
-    job.normalize(x.items[p], slice.row, slice.first + p * slice.step, centre, scale);
-  x.store(job.y + slice.row * job.rows.n, slice, job.rows);
+  for (int p = 0; p < x.kVectors; ++p) {  // each is stored before the next one's parameters are loaded: fewer registers
+    const int64_t i = slice.first + p * slice.step;
+    if (i >= job.rows.n) continue;
+    job.normalize(x.items[p], slice.row, i, centre, scale);
+    store_items(job.y + slice.row * job.rows.n, i, job.rows.n, job.rows.aligned, x.items[p]);
+  }
 }
 
 template <class T>
@@ -153,7 +167,7 @@ __global__ void __launch_bounds__(kMaxThreads) row_norm_multipass_kernel(const R
   }
   const Moments moments = job.finish(slice, block_reduce(sums, PlusSums()), origin);
   const Centre<Wide<T>> centre(moments.mean);
-  const Wide<T> scale = static_cast<Wide<T>>(rstd_of(moments.variance, job.eps));
+  const Wide<T> scale = rstd_as<Wide<T>>(moments.variance, job.eps);
   for (int64_t i = slice.first; i < n; i += slice.step) {
     load_items(items, from, i, n, job.rows.aligned, Wide<T>(0));
     job.normalize(items, slice.row, i, centre, scale);
@@ -175,15 +189,16 @@ void row_norm(const Norm& norm) {
     const RowNorm<T> job{rows,
                          static_cast<const T*>(norm.x),
                          static_cast<T*>(norm.y),
-                         parameters_of<T>(norm, norm.weight),
-                         parameters_of<T>(norm, norm.bias),
+                         parameters_of<T>(norm, norm.weight, rows),
+                         parameters_of<T>(norm, norm.bias, rows),
                          norm.eps,
+                         1 / static_cast<double>(rows.n),
                          norm.center,
                          norm.mean,
                          norm.variance};
-    with_held(rows, [&](auto held) {
-      launch(rows.fits_registers() ? row_norm_register_kernel<T, held> : row_norm_multipass_kernel<T>, rows.blocks(),
-             rows.block(), 0, job);
+    with_held(rows, job.weight.as_row, [&](auto held, auto simple) {
+      launch(rows.fits_registers() ? row_norm_register_kernel<T, held, simple> : row_norm_multipass_kernel<T>,
+             rows.blocks(), rows.block(), 0, job);
     });
   });
 }
@@ -208,7 +223,7 @@ struct RowNormGrad {
 
   __device__ Standard<W> standard(const RowSlice<T>& slice) const {
     if (!slice.valid) return {};
-    const Standard<W> result{Centre<W>(mean[slice.row]), static_cast<W>(rstd_of(variance[slice.row], eps))};
+    const Standard<W> result{Centre<W>(mean[slice.row]), rstd_as<W>(variance[slice.row], eps)};
     if (standards && slice.is_leader) standards[slice.row] = result;
     return result;
   }
@@ -218,19 +233,17 @@ struct RowNormGrad {
     const int64_t at = slice.row * rows.n, n = slice.valid ? rows.n : 0;
     load_items(g_items, g + at, i, n, rows.aligned, W(0));
     load_items(z, x + at, i, n, rows.aligned, W(0));
-    standardize(z, slice, standard, i);
+    standardize(z, standard);
   }
-  /// x̂ from x.
-  __device__ void standardize(W (&z)[kVectorSize], const RowSlice<T>& slice, const Standard<W>& standard,
-                              int64_t i) const {
-    const int64_t n = slice.valid ? rows.n : 0;
-    for (int k = 0; k < kVectorSize; ++k) z[k] = i + k < n ? standard(z[k]) : W(0);
+  /// x̂ from x. Beyond the row it is some number, which meets a g of 0.
+  __device__ static void standardize(W (&z)[kVectorSize], const Standard<W>& standard) {
+    for (W& item : z) item = standard(item);
   }
   /// h from g.
   __device__ void weigh(W (&h)[kVectorSize], const RowSlice<T>& slice, int64_t i) const {
     W w[kVectorSize];
     weight.load(w, slice.valid ? slice.row : 0, i, rows, 1);
-    for (int k = 0; k < kVectorSize; ++k) h[k] = i + k < rows.n ? h[k] * w[k] : W(0);
+    for (int k = 0; k < kVectorSize; ++k) h[k] *= w[k];
   }
   __device__ static void add(W* first, W* second, const W (&h)[kVectorSize], const W (&z)[kVectorSize]) {
     for (int k = 0; k < kVectorSize; ++k) *first += h[k], *second += h[k] * z[k];
@@ -247,9 +260,11 @@ __device__ Sums team_sums(W first, W second, unsigned team) {
   return team_reduce(Sums{static_cast<double>(first), static_cast<double>(second)}, PlusSums(), team);
 }
 
-template <class T, int kHeld>
-__global__ void __launch_bounds__(kMaxTeam) row_norm_grad_register_kernel(const RowNormGrad<T> job) {
+template <class T, int kHeld, bool simple>
+__global__ void __launch_bounds__(kMaxTeam) row_norm_grad_register_kernel(RowNormGrad<T> job) {
   using W = Wide<T>;
+  job.rows.aligned = job.rows.aligned || simple;
+  job.weight.as_row = simple;
   const RowSlice<T> slice(job.rows);
   const Standard<W> standard = job.standard(slice);
   if (!job.gx) return;
@@ -259,7 +274,7 @@ __global__ void __launch_bounds__(kMaxTeam) row_norm_grad_register_kernel(const 
   W first = 0, second = 0;  // of few elements, in their own type
 #pragma unroll
   for (int p = 0; p < h.kVectors; ++p) {
-    job.standardize(z.items[p], slice, standard, slice.first + p * slice.step);
+    job.standardize(z.items[p], standard);
     job.weigh(h.items[p], slice, slice.first + p * slice.step);
     job.add(&first, &second, h.items[p], z.items[p]);
   }
@@ -321,7 +336,7 @@ __global__ void __launch_bounds__(kMaxFusedThreads)
 #pragma unroll
     for (int p = 0; p < h.kVectors; ++p) {
       const int64_t i = slice.first + p * slice.step;
-      job.standardize(z.items[p], slice, standard, i);
+      job.standardize(z.items[p], standard);
       for (int k = 0; k < kVectorSize; ++k) {
         to_weight.items[p][k] += h.items[p][k] * z.items[p][k];
         to_bias.items[p][k] += h.items[p][k];
@@ -433,7 +448,7 @@ void row_norm_grad(const Norm& norm) {
                        x,
                        g,
                        static_cast<T*>(norm.grad_x),
-                       parameters_of<T>(norm, norm.weight),
+                       parameters_of<T>(norm, norm.weight, rows),
                        norm.eps,
                        norm.center,
                        norm.mean,
@@ -447,8 +462,8 @@ void row_norm_grad(const Norm& norm) {
       }
     const Scratch<Standard<Wide<T>>> standards(parameters ? rows.count : 0);
     if (parameters) job.standards = standards;
-    with_held(rows, [&](auto held) {
-      launch(rows.fits_registers() ? row_norm_grad_register_kernel<T, held> : row_norm_grad_multipass_kernel<T>,
+    with_held(rows, job.weight.as_row, [&](auto held, auto simple) {
+      launch(rows.fits_registers() ? row_norm_grad_register_kernel<T, held, simple> : row_norm_grad_multipass_kernel<T>,
              rows.blocks(), rows.block(), 0, job);
     });
     if (!parameters) return;

@@ -37,10 +37,12 @@ RowTeams make_row_teams(int64_t count, int64_t n, std::initializer_list<const vo
   for (const void* array : arrays) rows.aligned = rows.aligned && is_aligned(array);
   return rows;
 }
-/// f(how many elements a thread holds), as a constant.
+/// f(how many elements a thread holds, `simple`), as constants: where a row is simple, most likely that it is aligned,
+/// a kernel of its own has no code for the other case, which would cost it registers.
 template <class F>
-void with_held(const RowTeams& rows, const F& f) {
-  rows.held == kFew ? f(std::integral_constant<int, kFew>()) : f(std::integral_constant<int, kMany>());
+void with_held(const RowTeams& rows, bool simple, const F& f) {
+  const auto with = [&](auto held) { simple ? f(held, std::true_type()) : f(held, std::false_type()); };
+  rows.held == kFew ? with(std::integral_constant<int, kFew>()) : with(std::integral_constant<int, kMany>());
 }
 
 /// The part of a row that the calling thread has: the vectors that begin at elements `first`, `first + step`, …
@@ -59,44 +61,62 @@ struct RowSlice {
 };
 
 /// A thread's slice of a row, in registers. All loops over it are unrolled, so that no array is indexed at run time,
-/// which would put it into local memory.
+/// which would put it into local memory. Places within the slice are counted in 32 bits from its first element: each
+/// comparison in 64 bits would take as long as the arithmetic of an element.
 template <class T, int kHeld>
 struct RowRegisters {
   static constexpr int kVectorSize = AlignedVector<T>::kSize, kVectors = kHeld / kVectorSize;
   Wide<T> items[kVectors][kVectorSize];
 
+  /// How many elements a row of n has from the slice's first one on, none or at most 2³¹ - 1.
+  __device__ static int left(const RowSlice<T>& slice, int64_t n) {
+    const int64_t count = n - slice.first;
+    return static_cast<int>(count < 0 ? 0 : count < INT32_MAX ? count : INT32_MAX);
+  }
+
   /// `wanted` false: all items are `beyond` and nothing is read. All vectors are loaded before one of them is used.
   __device__ void load(const T* row, const RowSlice<T>& slice, const RowTeams& rows, bool wanted, Wide<T> beyond) {
-    const int64_t n = wanted ? rows.n : 0;
+    const int n = left(slice, wanted ? rows.n : 0), step = static_cast<int>(slice.step);
+    row += slice.first;
     if (!rows.aligned) {
 #pragma unroll
-      for (int p = 0; p < kVectors; ++p) load_items(items[p], row, slice.first + p * slice.step, n, false, beyond);
+      for (int p = 0; p < kVectors; ++p)
+#pragma unroll
+        for (int k = 0; k < kVectorSize; ++k) items[p][k] = p * step + k < n ? widen(row[p * step + k]) : beyond;
       return;
     }
     AlignedVector<T> vectors[kVectors] = {};
 #pragma unroll
     for (int p = 0; p < kVectors; ++p)
-      if (slice.first + p * slice.step < n) vectors[p] = load_vector(row + slice.first + p * slice.step);
+      if (p * step < n) vectors[p] = load_vector(row + p * step);
 #pragma unroll
     for (int p = 0; p < kVectors; ++p)
 #pragma unroll
-      for (int k = 0; k < kVectorSize; ++k)
-        items[p][k] = slice.first + p * slice.step < n ? widen(vectors[p].items[k]) : beyond;
+      for (int k = 0; k < kVectorSize; ++k) items[p][k] = p * step < n ? widen(vectors[p].items[k]) : beyond;
   }
   __device__ void store(T* row, const RowSlice<T>& slice, const RowTeams& rows) const {
+    const int n = left(slice, rows.n), step = static_cast<int>(slice.step);
+    row += slice.first;
 #pragma unroll
-    for (int p = 0; p < kVectors; ++p) store_items(row, slice.first + p * slice.step, rows.n, rows.aligned, items[p]);
+    for (int p = 0; p < kVectors; ++p) store_items(row, p * step, n, rows.aligned, items[p]);
   }
   /// f(item, its index in the row) for the items that are inside the row.
   template <class F>
   __device__ void for_each(const RowSlice<T>& slice, const RowTeams& rows, const F& f) {
+    const int n = left(slice, rows.n), step = static_cast<int>(slice.step);
 #pragma unroll
     for (int p = 0; p < kVectors; ++p)
 #pragma unroll
-      for (int k = 0; k < kVectorSize; ++k) {
-        const int64_t i = slice.first + p * slice.step + k;
-        if (i < rows.n) f(items[p][k], i);
-      }
+      for (int k = 0; k < kVectorSize; ++k)
+        if (p * step + k < n) f(items[p][k], slice.first + p * step + k);
+  }
+  /// f(item) for all items, also those beyond the row.
+  template <class F>
+  __device__ void for_all(const F& f) {
+#pragma unroll
+    for (int p = 0; p < kVectors; ++p)
+#pragma unroll
+      for (int k = 0; k < kVectorSize; ++k) f(items[p][k]);
   }
 };
 

@@ -59,39 +59,45 @@ struct Softmax {
   }
 };
 
-template <class T, int kHeld>
-__global__ void __launch_bounds__(kMaxTeam) softmax_register_kernel(const Softmax<T> job) {
+template <class T, int kHeld, bool kAligned>
+__global__ void __launch_bounds__(kMaxTeam) softmax_register_kernel(Softmax<T> job) {
   using W = Wide<T>;
+  job.rows.aligned = kAligned;
   const RowSlice<T> slice(job.rows);
   const bool counts = slice.valid && job.counts(slice.row);
   RowRegisters<T, kHeld> x;
   x.load(job.x + slice.row * job.rows.n, slice, job.rows, counts, -INFINITY);
 
+  // Beyond the row, -inf changes neither the maximum nor the sum of exponentials.
   W max = -INFINITY;
-#pragma unroll
-  for (int p = 0; p < x.kVectors; ++p)
-#pragma unroll
-    for (const W item : x.items[p]) max = Maximum()(max, item);
+  x.for_all([&](W item) { max = Maximum()(max, item); });
   max = team_reduce(max, Maximum(), job.rows.team);
 
-  W sum = 0;
   double total = 0;
-  x.for_each(slice, job.rows, [&](W& item, int64_t) {
-    const W e = exp(item - max);
-    sum += e;
-    if (job.smoothing != W(0)) total += static_cast<double>(item);
-    if (!job.log) item = e;
-  });
+  if (job.smoothing != W(0)) {
+    x.for_each(slice, job.rows, [&](W item, int64_t) { total += static_cast<double>(item); });
+    total = team_reduce(total, Plus(), job.rows.team);
+  }
+  W sum = 0;
+  if (job.log || job.loss) {
+    x.for_all([&](W item) { sum += exp(item - max); });
+  } else {
+    x.for_all([&](W& item) { sum += item = exp(item - max); });
+  }
   sum = team_reduce(sum, Plus(), job.rows.team);
-  if (job.smoothing != W(0)) total = team_reduce(total, Plus(), job.rows.team);
   if (!slice.valid) return;
 
   if (job.loss) {
     if (slice.is_leader) job.set_loss(slice.row, max, sum, total);
     return;
   }
-  const W log_sum = job.log ? log(sum) : W(0), scale = W(1) / sum;
-  x.for_each(slice, job.rows, [&](W& item, int64_t) { item = job.value(item, max, log_sum, scale); });
+  if (job.log) {
+    const W log_sum = log(sum);
+    x.for_all([&](W& item) { item = item - max - log_sum; });
+  } else {
+    const W scale = W(1) / sum;
+    x.for_all([&](W& item) { item *= scale; });
+  }
   x.store(job.y + slice.row * job.rows.n, slice, job.rows);
 }
 
@@ -136,8 +142,8 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_multipass_kernel(const So
 template <class T>
 void run(Softmax<T> job, int64_t numel, int64_t n) {
   job.rows = make_row_teams<T>(numel / n, n, {job.x, job.y});
-  with_held(job.rows, [&](auto held) {
-    launch(job.rows.fits_registers() ? softmax_register_kernel<T, held> : softmax_multipass_kernel<T>,
+  with_held(job.rows, job.rows.aligned, [&](auto held, auto aligned) {
+    launch(job.rows.fits_registers() ? softmax_register_kernel<T, held, aligned> : softmax_multipass_kernel<T>,
            job.rows.blocks(), job.rows.block(), 0, job);
   });
 }
@@ -184,9 +190,10 @@ struct SoftmaxGrad {
   __device__ W value(W g, W y, W sum) const { return log ? g - exp(y) * sum : y * (g - sum); }
 };
 
-template <class T, int kHeld>
-__global__ void __launch_bounds__(kMaxTeam) softmax_grad_register_kernel(const SoftmaxGrad<T> job) {
+template <class T, int kHeld, bool kAligned>
+__global__ void __launch_bounds__(kMaxTeam) softmax_grad_register_kernel(SoftmaxGrad<T> job) {
   using W = Wide<T>;
+  job.rows.aligned = kAligned;
   const RowSlice<T> slice(job.rows);
   const int64_t begin = slice.row * job.rows.n;
   RowRegisters<T, kHeld> g, y;
@@ -236,8 +243,8 @@ void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
     using T = typename decltype(type)::type;
     const int64_t n = row_length(g);
     const RowTeams rows = make_row_teams<T>(g.numel / n, n, {g.data, y.data, gx.data});
-    with_held(rows, [&](auto held) {
-      launch(rows.fits_registers() ? softmax_grad_register_kernel<T, held> : softmax_grad_multipass_kernel<T>,
+    with_held(rows, rows.aligned, [&](auto held, auto aligned) {
+      launch(rows.fits_registers() ? softmax_grad_register_kernel<T, held, aligned> : softmax_grad_multipass_kernel<T>,
              rows.blocks(), rows.block(), 0, SoftmaxGrad<T>{rows, log, g.as<const T>(), y.as<const T>(), gx.as<T>()});
     });
   });
