@@ -107,27 +107,27 @@ namespace {
 
 constexpr const char* kBag = "embedding_bag";
 
-/// Where each bag begins and where the last one ends: int64 [bags + 1].
+/// Where each bag begins and where the last one ends: int64 [bags + 1], where the ids are. The offsets may be
+/// elsewhere: on the CPU, to check them waits for no GPU.
 Tensor bag_bounds(const Tensor& ids, const EmbeddingBagLookup& options) {
-  const TensorOptions like{.dtype = kInt64, .device = ids.device()};
   const Tensor& offsets = options.offsets;
   if (ids.dim() == 2) {
     REEL_CHECK(!offsets.defined(), kBag, ": ids of shape ", ids.shape(), " are bags already, and offsets are given");
-    return arange(ids.size(0) + 1, like) * ids.size(1);
+    return arange(ids.size(0) + 1, {.dtype = kInt64, .device = ids.device()}) * ids.size(1);
   }
   REEL_CHECK(ids.dim() == 1, kBag, ": expected ids of 1 or 2 dimensions, got shape ", ids.shape());
   REEL_CHECK(offsets.defined() && offsets.dim() == 1 && (offsets.dtype() == kInt64 || offsets.dtype() == kInt32), kBag,
              ": 1-d ids need 1-d int64 offsets");
   const int64_t n = ids.numel();
   Tensor bounds = offsets.to(kInt64).contiguous();
-  if (!options.include_last_offset) bounds = cat({bounds, full({1}, n, like)});
+  if (!options.include_last_offset) bounds = cat({bounds, full({1}, n, {.dtype = kInt64, .device = bounds.device()})});
   const int64_t count = bounds.numel();
   REEL_CHECK(count > 0, kBag, ": include_last_offset and no offset");
   const bool ascending = all(bounds.narrow(0, 0, count - 1) <= bounds.narrow(0, 1, count - 1)).item<bool>();
   REEL_CHECK(bounds[0].item<int64_t>() == (count > 1 ? 0 : n) && bounds[count - 1].item<int64_t>() == n && ascending,
              kBag, ": the offsets must ascend from 0 to at most ", n, ", the number of ids",
              options.include_last_offset ? ", and end with it" : "");
-  return bounds;
+  return bounds.to(ids.device());
 }
 
 void check_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {

@@ -72,6 +72,17 @@ void check_borders();
 /// Aborts if recently freed memory was written.
 void check_freed();
 
+/// While it lives, the host's tensors are not accessible, if SIMT_HOST=closed says so (host.cpp).
+class HostClosed {
+ public:
+  HostClosed();
+  ~HostClosed();
+  HostClosed(const HostClosed&) = delete;
+  HostClosed& operator=(const HostClosed&) = delete;
+};
+/// Whether the address is among those.
+bool is_closed_host(const void* address);
+
 /// Sets the memory of each GPU. The default is SIMT_MEMORY, in bytes, or 8 GiB.
 void limit_memory(size_t bytes);
 

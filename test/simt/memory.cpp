@@ -77,7 +77,9 @@ void explain(int, siginfo_t* fault, void*) {
   if (fault->si_code <= 0) return;  // sent by kill(), not a fault
   char text[200];
   int length = 0;
-  if (!is_device(address)) {
+  if (is_closed_host(address)) {
+    length = std::snprintf(text, sizeof text, "simt: a kernel touches memory of a tensor on the host\n");
+  } else if (!is_device(address)) {
     if (memory().open) length = std::snprintf(text, sizeof text, "simt: a kernel touches %p\n", fault->si_addr);
   } else if (const MemoryBlock* const block = find_block(address)) {
     length = std::snprintf(text, sizeof text, "simt: %s touches byte %td of a block of %zu bytes of device %d\n",

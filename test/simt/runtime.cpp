@@ -547,7 +547,7 @@ cudaError_t cudaHostAlloc(void** address, size_t size, unsigned) {
     *address = nullptr;
     const cudaError_t status = refuse_while_capturing();
     if (status != cudaSuccess || size == 0) return status;
-    *address = operator new (size, std::align_val_t{4096});
+    if (posix_memalign(address, 4096, size) != 0) return cudaErrorMemoryAllocation;
     std::memset(*address, 0xff, size);
     pinned()[bytes_at(*address)] = {size, false};
     return cudaSuccess;
@@ -562,7 +562,7 @@ cudaError_t cudaFreeHost(void* address) {
     if (found == pinned().end() || found->second.registered) return cudaErrorInvalidValue;
     finish_all();
     pinned().erase(found);
-    operator delete (address, std::align_val_t{4096});
+    std::free(address);
     return cudaSuccess;
   });
 }

@@ -282,10 +282,11 @@ class StaticSharedGuard {
 };
 
 struct Shared {
-  explicit Shared(size_t bytes) : data(static_cast<unsigned char*>(operator new(bytes, kAlignment))) {}
-  ~Shared() { operator delete(data, kAlignment); }
-  static constexpr std::align_val_t kAlignment{128};
-  unsigned char* data;
+  explicit Shared(size_t bytes) {
+    if (posix_memalign(&data, 128, bytes) != 0) die("no memory for a block's shared memory");
+  }
+  ~Shared() { std::free(data); }
+  void* data;
 };
 
 }  // namespace
@@ -367,7 +368,7 @@ void run(const void* function, dim3 grid, dim3 block, size_t shared, const std::
   threads = block.x * block.y * block.z;
   const StaticSharedGuard static_shared_memory(function);
   const Shared memory(shared);
-  dynamic_shared = memory.data;
+  dynamic_shared = static_cast<unsigned char*>(memory.data);
   for (unsigned i = 0; i < threads; ++i) {
     static_cast<Thread&>(workers[i]) = {{i % block.x, i / block.x % block.y, i / block.x / block.y}, i};
     order[i] = seed() == 1 ? threads - 1 - i : i;
@@ -381,6 +382,7 @@ void run(const void* function, dim3 grid, dim3 block, size_t shared, const std::
     do stride = 1 + draw(unsigned(std::min<uint64_t>(blocks, 1u << 30)));
     while (std::gcd(stride, blocks) != 1);
   }
+  const HostClosed closed;
   for (uint64_t i = 0; i < blocks; ++i, number = (number + stride) % blocks) {
     block_index = {unsigned(number % grid.x), unsigned(number / grid.x % grid.y), unsigned(number / grid.x / grid.y)};
     std::memset(dynamic_shared, 0xff, shared);
