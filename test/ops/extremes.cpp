@@ -32,7 +32,9 @@ bool close(double got, double exact, DType dtype, double slack = 0) {
   if (dtype == kFloat32) exact = static_cast<float>(exact);
   const double eps = dtype == kFloat32 ? FLT_EPSILON : DBL_EPSILON, tiny = dtype == kFloat32 ? FLT_MIN : DBL_MIN;
   if (std::isnan(exact)) return std::isnan(got);
-  if (std::isinf(exact)) return got == exact || std::abs(got) >= (dtype == kFloat32 ? FLT_MAX : DBL_MAX);
+  const double largest = dtype == kFloat32 ? FLT_MAX : DBL_MAX;
+  if (std::isinf(exact)) return got == exact || std::abs(got) >= largest;
+  if (std::isinf(got) && (got > 0) == (exact > 0)) return std::abs(exact) >= largest * (1 - 16 * eps);
   return std::abs(got - exact) <= 16 * eps * std::abs(exact) + tiny + slack;
 }
 
