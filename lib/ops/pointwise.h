@@ -78,13 +78,13 @@ template <class F>
 template <class F>
 Tensor unary(const char* name, const Tensor& x, F f) {
   const View& xv = view_of(x, name);
-  if (!is_floating_point(xv.dtype) && (!F::kIntegers || xv.dtype == kBool))
-    return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
+  const bool floating = is_floating_point(xv.dtype);
+  if (!floating && (!F::kIntegers || xv.dtype == kBool)) return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
   if (op_modes.traces) [[unlikely]]
     return traced_unary(name, x, f);
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
   kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
-  if (is_floating_point(xv.dtype) && recording(x))
+  if (floating && recording(x))
     record(name, y, inputs(x),
            UnaryRule<F>{f, F::save == functors::kInput    ? SavedTensor(x)
                            : F::save == functors::kOutput ? SavedTensor::output(y)
@@ -182,17 +182,16 @@ Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Ten
 template <class F>
 Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
   const View &av = view_of(a, name), &bv = view_of(b, name);
-  const auto meets_number = [](const Tensor& x, const Tensor& number) {
-    const TensorImpl* impl = TensorImpl::of(x);
-    return TensorImpl::of(number)->is_wrapped_number && !needs_grad(number) && !impl->is_wrapped_number &&
-           is_floating_point(impl->view.dtype);
-  };
+  const bool a_is_number = TensorImpl::of(a)->is_wrapped_number, b_is_number = TensorImpl::of(b)->is_wrapped_number;
+  if (a_is_number != b_is_number) {
+    if (b_is_number && !needs_grad(b) && is_floating_point(av.dtype))
+      return binary_same<F>(name, a, number_as(av.dtype, b), a);
+    if (a_is_number && !needs_grad(a) && is_floating_point(bv.dtype))
+      return binary_same<F>(name, number_as(bv.dtype, a), b, b);
+  }
   // One of two operands of one dtype may be a number of the host's.
   const auto leading = [](const Tensor& a, const Tensor& b) -> const Tensor& { return view_of(a).host ? b : a; };
-  if (meets_number(a, b)) return binary_same<F>(name, a, number_as(av.dtype, b), a);
-  if (meets_number(b, a)) return binary_same<F>(name, number_as(bv.dtype, a), b, b);
-  if (av.dtype == bv.dtype && is_floating_point(av.dtype) &&
-      !(TensorImpl::of(a)->is_wrapped_number && TensorImpl::of(b)->is_wrapped_number)) {
+  if (av.dtype == bv.dtype && is_floating_point(av.dtype) && !(a_is_number && b_is_number)) {
     if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(name, {&a, &b});
     return binary_same<F>(name, a, b, leading(a, b));
   }
