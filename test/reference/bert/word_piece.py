@@ -12,6 +12,7 @@ import random
 import sys
 import unicodedata
 
+import tokenizers
 from transformers import BertTokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -84,12 +85,16 @@ def random_text(r):
                              any_character(r)]) for _ in range(r.randrange(40)))
 
 
+# Before 0.23.3 tokenizers took other tokens off pairs that are too long.
+TRUNCATES_PAIRS = tuple(int(part) for part in tokenizers.__version__.split(".")[:3]) >= (0, 23, 3)
+
+
 def random_cases(seed, count, path):
     r = random.Random(seed)
     cases = []
     for _ in range(count):
         case = {"text": random_text(r)} | r.choice(OPTIONS) | {"read_specials": r.random() < 0.7}
-        if r.random() < 0.3:
+        if r.random() < 0.3 and TRUNCATES_PAIRS:
             case |= {"second": random_text(r)}
         if "second" in case or r.random() < 0.1:
             case |= {"max_length": r.randrange(3, 60)}
