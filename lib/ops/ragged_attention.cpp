@@ -126,7 +126,11 @@ Tensor attend_flash(const Form& form, const Tensor& query, const Tensor& key, co
     const Tensor all = Ragged{x, lengths}.pad();
     return by_heads ? all.permute({0, 2, 1, 3}) : all.unsqueeze(1);
   };
-  const auto lengths = [&](const Lengths& of) { return LengthsOnDevice{of, query.device()}.counts().to(kInt32); };
+  const auto are_whole = [](const Lengths& of) { return of.longest() * of.size() == of.total(); };
+  const bool whole = are_whole(queries) && are_whole(keys);
+  const auto lengths = [&](const Lengths& of) {
+    return whole ? Tensor() : LengthsOnDevice{of, query.device()}.counts().to(kInt32);
+  };
   const Tensor y =
       attend_padded(padded(query, form.query_lengths), padded(key, form.key_lengths), padded(value, form.key_lengths),
                     {.is_causal = form.causal, .scale = form.scale, .enable_gqa = form.heads != form.kv_heads},

@@ -227,20 +227,22 @@ TEST_CASE("causal attention that is composed is captured, with its gradients", "
   }
 }
 
-TEST_CASE("attention heeds lengths, also after sequences that were all whole", "[cuda]") {
+TEST_CASE("attention heeds lengths of keys, also after keys that were all whole", "[cuda]") {
   if (!cuda::is_available()) return;
   const AnyOrder any_order;
   const auto before = cuda::fallbacks ? cuda::fallbacks() : 0;
   for (const int64_t least : {520, 40}) {
-    const auto lengths = Lengths::of(std::vector<int64_t>{520, least, 520});
+    const auto queries = Lengths::of(std::vector<int64_t>{520, 512, 520});
+    const auto keys = Lengths::of(std::vector<int64_t>{520, least, 520});
     Tensor exact[3], there[3];
     manual_seed(5);
     for (int i = 0; i < 3; ++i) {
-      const Tensor x = randn({lengths->total(), 2, 16}, {.dtype = kFloat64, .device = kCPU}).to(kBFloat16);
+      const int64_t rows = (i ? keys : queries)->total();
+      const Tensor x = randn({rows, 2, 16}, {.dtype = kFloat64, .device = kCPU}).to(kBFloat16);
       exact[i] = x.to(kFloat64).requires_grad_(), there[i] = x.to(kCUDA).requires_grad_();
     }
     const auto attend = [&](const Tensor(&x)[3]) {
-      return scaled_dot_product_attention(Ragged{x[0], lengths}, Ragged{x[1], lengths}, Ragged{x[2], lengths}).values;
+      return scaled_dot_product_attention(Ragged{x[0], queries}, Ragged{x[1], keys}, Ragged{x[2], keys}).values;
     };
     const Tensor wanted = attend(exact), y = attend(there);
     CHECK(error(y.detach(), wanted.detach()) < 0.03);
