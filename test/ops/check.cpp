@@ -587,7 +587,7 @@ TEST_CASE("gradcheck says which element of which input is wrong", "[ops]") {
   using Catch::Contains;
   const auto cube = [](std::function<Tensor(const Tensor& x, const Tensor& g)> rule) {
     return [rule](const Tensors& in) {
-      const Tensor x = in[1];
+      const Tensor& x = in[1];
       return custom_op("cube", no_grad([&] { return x * x * x; }), {x},
                        [x, rule](const Tensor& g) { return Tensors{rule(x, g)}; });
     };
