@@ -16,49 +16,6 @@ namespace {
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
-/// Weights or biases of rows: one for each `inner` adjacent elements.
-template <class T>
-struct Parameters {
-  static constexpr int kVectorSize = AlignedVector<T>::kSize;
-  const void* data;  // or nullptr: `otherwise` for all
-  bool wide;         // elements are of type Wide<T> instead of T
-  bool as_row;       // one for each element, and read in vectors, too
-  int64_t groups, channels, inner;
-
-  __device__ void load(Wide<T> (&items)[kVectorSize], int64_t row, int64_t i, const RowTeams& rows,
-                       Wide<T> otherwise) const {
-    if (!data || i >= rows.n) {
-      for (Wide<T>& item : items) item = otherwise;
-      return;
-    }
-    if constexpr (!std::is_same_v<T, Wide<T>>)
-      if (wide) return load_as<Wide<T>>(items, row, i, otherwise);
-    load_as<T>(items, row, i, otherwise);
-  }
-  template <class P>
-  __device__ void load_as(Wide<T> (&items)[kVectorSize], int64_t row, int64_t i, Wide<T> otherwise) const {
-    const P* const mine = static_cast<const P*>(data) + (groups == 1 ? 0 : row % groups * channels);
-    if (as_row) {
-      constexpr int kPart = AlignedVector<P>::kSize;
-      for (int first = 0; first < kVectorSize; first += kPart) {
-        const AlignedVector<P> part = load_vector(mine + i + first);
-        for (int k = 0; k < kPart; ++k) items[first + k] = widen(part.items[k]);
-      }
-      return;
-    }
-    int64_t channel = inner == 1 ? i : quotient(i, inner), rest = i - channel * inner;
-    for (Wide<T>& item : items) {
-      item = channel < channels ? widen(mine[channel]) : otherwise;
-      if (++rest == inner) rest = 0, ++channel;
-    }
-  }
-};
-template <class T>
-Parameters<T> parameters_of(const Norm& norm, const void* data, const RowTeams& rows) {
-  const bool as_row = norm.inner == 1 && rows.aligned;
-  return {data, norm.wide_parameters, as_row, norm.groups, norm.channels, norm.inner};
-}
-
 template <class T>
 struct RowNorm {
   using W = Wide<T>;
