@@ -80,9 +80,7 @@ struct RowRegisters {
     row += slice.first;
     if (!rows.aligned) {
 #pragma unroll
-      for (int p = 0; p < kVectors; ++p)
-#pragma unroll
-        for (int k = 0; k < kVectorSize; ++k) items[p][k] = p * step + k < n ? widen(row[p * step + k]) : beyond;
+      for (int p = 0; p < kVectors; ++p) load_items(items[p], row, p * step, n, false, beyond);
       return;
     }
     AlignedVector<T> vectors[kVectors] = {};

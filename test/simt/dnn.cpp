@@ -77,6 +77,7 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
   const auto q = rows(a.query, b.query), k = rows(a.key, b.key), v = rows(a.value, b.value), y = rows(a.y, b.y);
   const auto g = rows(a.grad, b.grad), gq = rows(a.grad_query, b.grad_query), gk = rows(a.grad_key, b.grad_key),
              gv = rows(a.grad_value, b.grad_value);
+  const bool heeds_lengths = !behaves("ignored_lengths");
   const float scale = behaves("wrong_attention") ? 1 : static_cast<float>(a.scale);
   const auto dot = [&](const T* x, const T* z) {
     float sum = 0;
@@ -91,7 +92,7 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
   for (int64_t s = 0; s < a.sequences; ++s)
     for (int64_t h = 0; h < a.heads; ++h) {
       const int64_t queries = b.query_lengths ? b.query_lengths[s] : most_queries;
-      const int64_t keys = b.key_lengths && !behaves("ignored_lengths") ? b.key_lengths[s] : most_keys;
+      const int64_t keys = b.key_lengths && heeds_lengths ? b.key_lengths[s] : most_keys;
       float* const log_sums = a.log_sums ? static_cast<float*>(a.log_sums) + (s * a.heads + h) * most_queries : nullptr;
       const int64_t kv = h / share;
       if (h % share == 0) of_keys.assign(static_cast<size_t>(keys * width), 0), of_values = of_keys;

@@ -75,7 +75,7 @@ void* aligned_alloc(size_t alignment, size_t size) {
   const std::lock_guard lock(h.mutex);
   size = (size + simt::kPage - 1) / simt::kPage * simt::kPage;
   char* address;
-  if (const auto found = h.free.lower_bound(size); found != h.free.end() && found->first == size) {
+  if (const auto found = h.free.find(size); found != h.free.end()) {
     address = found->second;
     h.free.erase(found);
   } else {
