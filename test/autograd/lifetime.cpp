@@ -183,7 +183,7 @@ TEST_CASE("gradients with a history are freed with the tensors that they belong 
   CHECK(memory_stats().in_use == bytes);
 }
 
-TEST_CASE("leaves that only hooks link are freed without recursion", "[tape]") {
+TEST_CASE("leaves that only hooks link are freed without recursion", "[tape][cpu]") {
   Tensor head = ones({1}).requires_grad_();
   for (int i = 0; i < 200'000; ++i) {
     Tensor next = ones({1}).requires_grad_();

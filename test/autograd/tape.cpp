@@ -69,7 +69,7 @@ TEST_CASE("recording and backward allocate nothing from the heap in the steady s
   CHECK(memory_stats().in_use + memory_stats().cached == system);
 }
 
-TEST_CASE("a chain of a million ops is built, traversed and freed without recursion", "[tape]") {
+TEST_CASE("a chain of a million ops is built, traversed and freed without recursion", "[tape][cpu]") {
   const Tensor x = ones({1}).requires_grad_();
   Tensor y = x;
   for (int i = 0; i < 1'000'000; ++i) y = y + 1e-6;
@@ -83,7 +83,7 @@ TEST_CASE("a chain of a million ops is built, traversed and freed without recurs
   CHECK(live_nodes() == 0);
 }
 
-TEST_CASE("each of 100,000 uses delivers its gradient once", "[tape]") {
+TEST_CASE("each of 100,000 uses delivers its gradient once", "[tape][cpu]") {
   const Tensor x = tensor({2.0, 3.0}).requires_grad_();
   std::vector<Tensor> uses;
   for (int i = 0; i < 100'000; ++i) uses.push_back(x * static_cast<float>(i % 3));

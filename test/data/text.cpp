@@ -27,7 +27,7 @@ TEST_CASE("lines are read with either line end and with or without byte order ma
   CHECK_THROWS_WITH(data::read_lines(folder / "nothing"), Contains("No such file"));
 }
 
-TEST_CASE("a small gzip file does not become a huge text", "[gzip]") {
+TEST_CASE("a small gzip file does not become a huge text", "[gzip][cpu]") {
   const Folder folder;
   const auto path = write_gzip(folder / "x.gz", std::string(40 << 20, '\n'));
   CHECK(std::filesystem::file_size(path) < (64 << 10));

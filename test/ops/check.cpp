@@ -225,11 +225,11 @@ void check_close(const Tensors& got, const Tensors& expected, double tolerance) 
 }
 
 template <class Check>
-void for_differentiable_rows(Check check) {
-  for (const Row& row : op_table())
-    if (row.traits.differentiable) DYNAMIC_SECTION(row.name) {
-        for (const std::vector<Shape>& shapes : shapes_of(row)) check(row, make_inputs(row, kFloat64, shapes));
-      }
+void for_differentiable_rows(const Check& check) {
+  for_each_row([&](const Row& row) {
+    if (row.traits.differentiable)
+      for (const std::vector<Shape>& shapes : shapes_of(row)) check(row, make_inputs(row, kFloat64, shapes));
+  });
 }
 
 }  // namespace
@@ -255,28 +255,28 @@ TEST_CASE("no op reads the memory of another device than its own", "[cuda]") {
 }
 
 TEST_CASE("every op agrees with its double-precision reference", "[ops][isa]") {
-  for (const Row& row : op_table()) DYNAMIC_SECTION(row.name) {
-      for (DType dtype : dtypes_of(row))
-        for (const std::vector<Shape>& shapes : shapes_of(row)) {
-          const Tensors inputs = make_inputs(row, dtype, shapes);
-          INFO(describe(inputs));
-          std::optional<Known> known;
-          CHECK(problem([&] { check_forward(row, dtype, inputs, known); }) == "");
-        }
-    }
+  for_each_row([](const Row& row) {
+    for (DType dtype : dtypes_of(row))
+      for (const std::vector<Shape>& shapes : shapes_of(row)) {
+        const Tensors inputs = make_inputs(row, dtype, shapes);
+        INFO(describe(inputs));
+        std::optional<Known> known;
+        CHECK(problem([&] { check_forward(row, dtype, inputs, known); }) == "");
+      }
+  });
 }
 
 TEST_CASE("every op takes its inputs in any layout", "[ops][isa]") {
-  for (const Row& row : op_table()) DYNAMIC_SECTION(row.name) {
-      for (DType dtype : dtypes_of(row))
-        for (const std::vector<Shape>& shapes : shapes_of(row)) {
-          std::optional<Known> known;
-          for (const auto& [layout, inputs] : in_all_layouts(row, make_inputs(row, dtype, shapes))) {
-            INFO(kLayoutNames[layout] << ": " << describe(inputs));
-            CHECK(problem([&, &inputs = inputs] { check_forward(row, dtype, inputs, known); }) == "");
-          }
+  for_each_row([](const Row& row) {
+    for (DType dtype : dtypes_of(row))
+      for (const std::vector<Shape>& shapes : shapes_of(row)) {
+        std::optional<Known> known;
+        for (const auto& [layout, inputs] : in_all_layouts(row, make_inputs(row, dtype, shapes))) {
+          INFO(kLayoutNames[layout] << ": " << describe(inputs));
+          CHECK(problem([&, &inputs = inputs] { check_forward(row, dtype, inputs, known); }) == "");
         }
-    }
+      }
+  });
 }
 
 TEST_CASE("every gradient agrees with central differences", "[ops][isa]") {

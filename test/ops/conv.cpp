@@ -30,12 +30,13 @@ Array with_batch(Array x, int rank) {
 /// visit(x's index, weight's index, y's index) for all products of which a convolution is the sum.
 template <class Visit>
 void for_each_product(const Shape& xs, const Shape& ws, const Shape& ys, const Window& window, const Visit& visit) {
+  const int64_t per_group = ws[0] / window.groups;
+  Shape kernel = ws;
+  kernel[0] = 1;
   build(ys, [&](const Index& y) {
-    build(ws, [&](const Index& w) {
-      const int64_t per_group = ws[0] / window.groups;
-      if (w[0] != y[1]) return 0.;
+    build(kernel, [&](Index w) {
       Index x = xs;
-      x[0] = y[0], x[1] = y[1] / per_group * ws[1] + w[1];
+      w[0] = y[1], x[0] = y[0], x[1] = y[1] / per_group * ws[1] + w[1];
       for (int d = 2; d < xs.size(); ++d) {
         const size_t i = static_cast<size_t>(d - 2);
         x[d] = y[d] * window.stride[i] + w[d] * window.dilation[i] - window.before[i];

@@ -65,41 +65,38 @@ bool all_finite(const std::vector<double>& values) {
 }  // namespace
 
 TEST_CASE("pointwise ops at infinities, NaN, zeros and denormals", "[ops][isa][extremes]") {
-  for (const Row& row : op_table()) {
-    if (!row.reference.one && !row.reference.two) continue;
-    if (std::string(row.name).find("dropout") != std::string::npos) continue;  // its row adds and takes off a shift
-    DYNAMIC_SECTION(row.name) {
-      for (DType dtype : {kFloat32, kFloat64}) {
-        const std::vector<double> a = special_values(dtype);
-        const Tensor x = tensor(a).to(dtype);
-        const int64_t n = x.numel();
-        if (row.reference.one) {
-          const std::vector<double> y = row.call({x}).to_vector<double>();
-          const double eps = dtype == kFloat32 ? FLT_EPSILON : DBL_EPSILON;
-          const std::string name = row.name;
-          const auto slack = [&](double at) {
-            // Left of 0, gelu is a small difference of large numbers, and silu has a tiny factor.
-            const bool gated = name == "gelu" || name == "gelu_tanh" || name == "silu" || name == "silu_";
-            if (gated && at > -100 && at < 0) return -at * eps;
-            // A difference, and a sum around a root.
-            return name == "tanhshrink" || name.starts_with("digamma") ? 8 * eps : 0;
-          };
-          for (int64_t i = 0; i < n; ++i) {
-            INFO(dtype << " at " << scientific(a[i]) << ": " << scientific(y[i]));
-            CHECK(close(y[i], row.reference.one(a[i]), dtype, slack(a[i])));
-          }
-        } else {
-          const Tensor left = x.unsqueeze(1).expand({n, n}), right = x.expand({n, n});
-          const std::vector<double> y = row.call({left, right}).to_vector<double>();
-          for (int64_t i = 0; i < n * n; ++i) {
-            INFO(dtype << " at " << scientific(a[i / n]) << " and " << scientific(a[i % n]) << ": "
-                       << scientific(y[i]));
-            CHECK(close(y[i], row.reference.two(a[i / n], a[i % n]), dtype));
-          }
+  for_each_row([](const Row& row) {
+    if (!row.reference.one && !row.reference.two) return;
+    if (std::string(row.name).find("dropout") != std::string::npos) return;  // its row adds and takes off a shift
+    for (DType dtype : {kFloat32, kFloat64}) {
+      const std::vector<double> a = special_values(dtype);
+      const Tensor x = tensor(a).to(dtype);
+      const int64_t n = x.numel();
+      if (row.reference.one) {
+        const std::vector<double> y = row.call({x}).to_vector<double>();
+        const double eps = dtype == kFloat32 ? FLT_EPSILON : DBL_EPSILON;
+        const std::string name = row.name;
+        const auto slack = [&](double at) {
+          // Left of 0, gelu is a small difference of large numbers, and silu has a tiny factor.
+          const bool gated = name == "gelu" || name == "gelu_tanh" || name == "silu" || name == "silu_";
+          if (gated && at > -100 && at < 0) return -at * eps;
+          // A difference, and a sum around a root.
+          return name == "tanhshrink" || name.starts_with("digamma") ? 8 * eps : 0;
+        };
+        for (int64_t i = 0; i < n; ++i) {
+          INFO(dtype << " at " << scientific(a[i]) << ": " << scientific(y[i]));
+          CHECK(close(y[i], row.reference.one(a[i]), dtype, slack(a[i])));
+        }
+      } else {
+        const Tensor left = x.unsqueeze(1).expand({n, n}), right = x.expand({n, n});
+        const std::vector<double> y = row.call({left, right}).to_vector<double>();
+        for (int64_t i = 0; i < n * n; ++i) {
+          INFO(dtype << " at " << scientific(a[i / n]) << " and " << scientific(a[i % n]) << ": " << scientific(y[i]));
+          CHECK(close(y[i], row.reference.two(a[i / n], a[i % n]), dtype));
         }
       }
     }
-  }
+  });
 }
 
 TEST_CASE("zeros keep their sign", "[ops][isa][extremes]") {

@@ -1,4 +1,6 @@
 #pragma once
+#include <catch2/catch.hpp>
+#include <cstdlib>
 #include <type_traits>
 #include <vector>
 
@@ -70,6 +72,22 @@ struct Row {
   Traits traits = {};
 };
 const std::vector<Row>& op_table();
+
+/// check(row) for every row. What one throws is a failure of its own and does not end the others (Catch's sections
+/// would do that, too, but their time grows with the square of the rows). REEL_TEST_ROW=NAME checks that row alone.
+template <class Check>
+void for_each_row(const Check& check) {
+  const char* const only = std::getenv("REEL_TEST_ROW");
+  for (const Row& row : op_table()) {
+    if (only && std::string(only) != row.name) continue;
+    INFO(row.name);
+    try {
+      check(row);
+    } catch (const std::exception& e) {
+      FAIL_CHECK(e.what());
+    }
+  }
+}
 
 /// Where the inputs of the rows are made: REEL_TEST_DEVICE=cuda-inputs makes them on the GPU, while everything else is
 /// made on the CPU by default, so that an op which forgets where its inputs are is found out.
