@@ -3,6 +3,8 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <numeric>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -86,42 +88,64 @@ void check(const char* name, const DifferentiableFunction& f, const std::vector<
     int64_t element = 0;
     double analytic = 0, numeric = 0;
   } worst;
-  int64_t wrong = 0, elements = 0;
+  int64_t wrong = 0, compared = 0;
   size_t target = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!checked(inputs[i])) continue;
     const Tensor moved = inputs[i].detach().to(kCPU).clone();
-    const auto values_at = [&](double& element, double value) {
-      const double before = std::exchange(element, value);
+    const std::span<double> values{moved.data<double>(), static_cast<size_t>(moved.numel())};
+    const auto result = [&] {
       std::vector<Tensor> arguments = leaves;
       arguments[i] = leaf_of(moved.to(inputs[i].device()));
       numbers.again();
       const Tensor there = f(arguments);
       REEL_CHECK(there.shape() == shape, name, ": the result's shape changes with the values of input ", i, ", from ",
                  shape, " to ", there.shape());
-      std::vector<double> values = there.to_vector<double>();
-      element = before;
-      return values;
+      return there.to_vector<double>();
     };
-    const std::vector<double> slopes = analytic[target++].to_vector<double>();
-    for (int64_t j = 0; j < moved.numel(); ++j) {
-      double& element = moved.data<double>()[j];
-      const double low = element - options.eps, high = element + options.eps;
-      const std::vector<double> below = values_at(element, low), above = values_at(element, high);
+    const auto compare = [&](int64_t element, double slope, const std::vector<double>& below,
+                             const std::vector<double>& above, double distance) {
       double numeric = 0;
       for (size_t k = 0; k < weights.size(); ++k) numeric += weights[k] * (above[k] - below[k]);
-      numeric /= high - low;
-      const double error = std::abs(slopes[j] - numeric), allowed = options.atol + options.rtol * std::abs(numeric);
-      ++elements;
-      if (error <= allowed) continue;
+      numeric /= distance;
+      const double error = std::abs(slope - numeric), allowed = options.atol + options.rtol * std::abs(numeric);
+      ++compared;
+      if (error <= allowed) return;
       ++wrong;
-      if (worst.ratio < error / allowed || std::isnan(error)) worst = {error / allowed, i, j, slopes[j], numeric};
+      if (worst.ratio < error / allowed || std::isnan(error)) worst = {error / allowed, i, element, slope, numeric};
+    };
+    const std::vector<double> slopes = analytic[target++].to_vector<double>();
+    if (options.fast && moved.numel()) {
+      const std::vector<double> start(values.begin(), values.end());
+      const Tensor random = randn({moved.numel()}, {.dtype = kFloat64, .device = kCPU});
+      const std::vector<double> direction = (random / norm(random)).to_vector<double>();
+      const auto result_at = [&](double step) {
+        for (size_t j = 0; j < start.size(); ++j) values[j] = start[j] + step * direction[j];
+        return result();
+      };
+      const std::vector<double> below = result_at(-options.eps), above = result_at(options.eps);
+      compare(0, std::inner_product(slopes.begin(), slopes.end(), direction.begin(), 0.), below, above,
+              2 * options.eps);
+      continue;
+    }
+    for (int64_t j = 0; j < moved.numel(); ++j) {
+      double& element = values[j];
+      const double start = element, low = start - options.eps, high = start + options.eps;
+      element = low;
+      const std::vector<double> below = result();
+      element = high;
+      const std::vector<double> above = result();
+      element = start;
+      compare(j, slopes[j], below, above, high - low);
     }
   }
-  if (wrong)
-    detail::fail(name, ": ", wrong, " of ", elements, " elements wrong, the worst: input ", worst.input, " ",
-                 inputs[worst.input].shape(), ", element ", position(worst.element, inputs[worst.input].shape()),
-                 ": analytic ", worst.analytic, ", numeric ", worst.numeric);
+  if (!wrong) return;
+  const Shape& at = inputs[worst.input].shape();
+  std::ostringstream place;
+  if (!options.fast) place << ", element " << position(worst.element, at);
+  detail::fail(name, ": ", wrong, " of ", compared, options.fast ? " directions" : " elements",
+               " wrong, the worst: input ", worst.input, " ", at, place.str(), ": analytic ", worst.analytic,
+               ", numeric ", worst.numeric);
 }
 
 }  // namespace

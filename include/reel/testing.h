@@ -19,13 +19,18 @@ struct GradcheckOptions {
   double eps = 1e-5;   ///< Half the width of the central difference: keep the inputs further than this from kinks.
   double atol = 1e-6;  ///< Passes if |analytic - numeric| <= atol + rtol |numeric|.
   double rtol = 1e-5;  ///< See atol.
+  /// Whether to move all elements of an input at once, along a random direction of length 1, and to compare the
+  /// derivative along it: two calls of f for an input instead of two for each of its elements. A wrong gradient is
+  /// found as surely, but not the element that it is wrong at, and an error is seen smaller by the square root of their
+  /// number.
+  bool fast = false;
 };
 
 /// Compares the gradients of Σ c f(inputs), for random weights c, with central differences, one input element at a
-/// time. The weights are normally distributed, because a plain sum does not detect errors that cancel. The analytic
-/// gradients are taken at the inputs as they lie in memory, so strided inputs test strided code. f is called twice for
-/// every element; it may draw random numbers, which are the same in every call, and the generator is left as it was
-/// found.
+/// time (see GradcheckOptions::fast for another way). The weights are normally distributed, because a plain sum does
+/// not detect errors that cancel. The analytic gradients are taken at the inputs as they lie in memory, so strided
+/// inputs test strided code. f is called twice for every element; it may draw random numbers, which are the same in
+/// every call, and the generator is left as it was found.
 ///
 /// Throws an Error that counts the wrong elements and names the input, the element and both values where they differ
 /// most, or the reason why it cannot be checked: an input or the result of another float dtype, or a result whose shape

@@ -46,6 +46,31 @@ TEST_CASE("gradcheck reports the worst of the wrong elements", "[testing]") {
   };
   CHECK_THROWS_WITH(testing::gradcheck(slightly_and_badly_wrong, {x}),
                     Contains("gradcheck: 2 of 3 elements wrong, the worst: input 0 [3], element [2]: analytic "));
+  CHECK_THROWS_WITH(testing::gradcheck(slightly_and_badly_wrong, {x}, {.fast = true}),
+                    Contains("gradcheck: 1 of 1 directions wrong, the worst: input 0 [3]: analytic "));
+}
+
+TEST_CASE("a fast gradcheck calls the function twice for an input", "[testing]") {
+  const Tensor x = randn({50}, {.dtype = kFloat64}), ids = zeros({1}, {.dtype = kInt64}), w = randn_like(x);
+  int calls = 0;
+  const auto right = [&](const std::vector<Tensor>& in) { return ++calls, tanh(in[0]) * in[2]; };
+  testing::gradcheck(right, {x, ids, w}, {.fast = true});
+  CHECK(calls == 1 + 2 * 2);
+  testing::gradgradcheck(right, {x, ids, w}, {.fast = true});
+  testing::gradcheck(right, {x.narrow(0, 0, 0), ids, w.narrow(0, 0, 0)}, {.fast = true});
+
+  // One element of fifty in error, and a second derivative that is missing.
+  const auto wrong = [](const std::vector<Tensor>& in) {
+    const Tensor slope = no_grad([&] { return in[0] * 2 + one_hot(tensor({7}), 50)[0].to(kFloat64) * 0.01; });
+    return custom_op("square", no_grad([&] { return in[0] * in[0]; }), {in[0]},
+                     [slope](const Tensor& g) { return std::vector{g * slope}; });
+  };
+  CHECK_THROWS_WITH(testing::gradcheck(wrong, {x}, {.fast = true}), Contains("1 of 1 directions wrong"));
+  const auto once = [](const std::vector<Tensor>& in) {
+    return custom_op("square", no_grad([&] { return in[0] * in[0]; }), {in[0]},
+                     [slope = in[0].detach() * 2](const Tensor& g) { return std::vector{g * slope}; });
+  };
+  CHECK_THROWS_WITH(testing::gradgradcheck(once, {x}, {.fast = true}), Contains("1 of 2 directions wrong"));
 }
 
 TEST_CASE("a leak scope is silent about what is freed", "[testing]") {
