@@ -1,6 +1,7 @@
 #include "lib/core/allocator.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstdlib>
@@ -50,7 +51,8 @@ struct Batch {
 // Classes 0 … 15 are multiples of 64 bytes up to 1 KiB; after that each doubling has four. Blocks of a BlockPool are
 // these sizes with what the pool needs.
 constexpr int class_of(size_t bytes) {
-  if (bytes <= 16 * kGrain) return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / kGrain);
+  if (bytes <= 16 * kGrain) [[likely]]
+    return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / kGrain);
   if (bytes > kSmall) bytes += BlockPool::kOverhead;
   const int log = std::bit_width(bytes - 1) - 1;  // 2^log < bytes <= 2^(log + 1)
   return 16 + (log - 10) * 4 + static_cast<int>(((bytes - 1) >> (log - 2)) & 3);
@@ -63,6 +65,11 @@ constexpr size_t bytes_of(int size_class) {
 }
 // Of small and medium blocks.
 constexpr int kClasses = class_of(kMedium) + 1;
+constexpr auto kBytesOf = [] {
+  std::array<uint32_t, kClasses> table{};
+  for (int c = 0; c < kClasses; ++c) table[static_cast<size_t>(c)] = static_cast<uint32_t>(bytes_of(c));
+  return table;
+}();
 /// What a block for so many bytes counts.
 size_t block_bytes(size_t bytes) {
   constexpr size_t kPage = BlockPool::kPage, kOverhead = BlockPool::kOverhead;
@@ -131,15 +138,8 @@ struct Cache {
     in_use.store(now, std::memory_order_relaxed);
     if (now > peak.load(std::memory_order_relaxed)) peak.store(now, std::memory_order_relaxed);
   }
-  void* take(int c) {
-    List& list = lists[c];
-    if (!list.active.count) refill(c);
-    return list.active.pop();
-  }
-  void give(int c, void* block) {
-    List& list = lists[c];
-    if (list.active.count >= limits[c]) overflow(c);
-    list.active.push(static_cast<Block*>(block));
+  void discount(int64_t bytes) {
+    in_use.store(in_use.load(std::memory_order_relaxed) - bytes, std::memory_order_relaxed);
   }
   void refill(int c);
   void take_rest(size_t bytes);
@@ -304,7 +304,7 @@ std::string largest_holders(Device device) {
 namespace {
 
 // For large blocks, and for threads whose cache has ended.
-[[gnu::noinline]] void* allocate_shared(Cache* mine, size_t bytes) {
+void* allocate_shared(Cache* mine, size_t bytes) {
   if (bytes > kMost) throw std::bad_alloc();
   const size_t all = block_bytes(bytes);
   void* const block = bytes > kMedium  ? from_pool(depot().large, all)
@@ -316,7 +316,7 @@ namespace {
   return block;
 }
 
-[[gnu::noinline]] void release_shared(Cache* mine, void* block, size_t bytes) {
+void release_shared(Cache* mine, void* block, size_t bytes) {
   const size_t all = block_bytes(bytes);
   if (bytes > kMedium) {
     depot().large.release(block);
@@ -338,31 +338,55 @@ namespace {
   detail::fail_bad_alloc();
 }
 
-}  // namespace
+void* take(Cache& mine, int c, size_t bytes) {
+  void* const block = mine.lists[c].active.pop();
+  const auto all = kBytesOf[static_cast<size_t>(c)];
+  unpoison(block, bytes, all);
+  mine.count(all);
+  return block;
+}
+void give(Cache& mine, int c, void* block) {
+  const auto all = kBytesOf[static_cast<size_t>(c)];
+  unpoison(block, sizeof(Block), all);
+  mine.lists[c].active.push(static_cast<Block*>(block));
+  mine.discount(all);
+}
 
-void* allocate_cpu(size_t bytes) {
+// What is not in a list of this thread's, or does not fit into one. Apart from what is, so that this saves no
+// registers.
+[[gnu::noinline]] void* allocate_slowly(size_t bytes) {
   try {
     Cache* const mine = cache();
-    if (bytes > kMedium || !mine) [[unlikely]]
-      return allocate_shared(mine, bytes);
+    if (bytes > kMedium || !mine) return allocate_shared(mine, bytes);
     const int c = class_of(bytes);
-    void* block = mine->take(c);
-    unpoison(block, bytes, bytes_of(c));
-    mine->count(static_cast<int64_t>(bytes_of(c)));
-    return block;
+    if (!mine->lists[c].active.count) mine->refill(c);
+    return take(*mine, c, bytes);
   } catch (const std::bad_alloc&) {
     fail_allocation(bytes);
   }
 }
+[[gnu::noinline]] void release_slowly(void* block, size_t bytes) {
+  Cache* const mine = cache();
+  if (bytes > kMedium || !mine) return release_shared(mine, block, bytes);
+  const int c = class_of(bytes);
+  if (mine->lists[c].active.count >= mine->limits[c]) mine->overflow(c);
+  give(*mine, c, block);
+}
+
+}  // namespace
+
+void* allocate_cpu(size_t bytes) {
+  if (Cache* const mine = current; mine && bytes <= kMedium) [[likely]]
+    if (const int c = class_of(bytes); mine->lists[c].active.count) [[likely]]
+      return take(*mine, c, bytes);
+  return allocate_slowly(bytes);
+}
 
 void release_cpu(void* block, size_t bytes) {
-  Cache* const mine = cache();
-  if (bytes > kMedium || !mine) [[unlikely]]
-    return release_shared(mine, block, bytes);
-  const int c = class_of(bytes);
-  unpoison(block, sizeof(Block), bytes_of(c));
-  mine->give(c, block);
-  mine->count(-static_cast<int64_t>(bytes_of(c)));
+  if (Cache* const mine = current; mine && bytes <= kMedium) [[likely]]
+    if (const int c = class_of(bytes); mine->lists[c].active.count < mine->limits[c]) [[likely]]
+      return give(*mine, c, block);
+  release_slowly(block, bytes);
 }
 
 int64_t thread_memory_in_use() {
