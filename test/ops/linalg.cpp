@@ -295,6 +295,20 @@ TEST_CASE("the determinant of a singular matrix has a gradient", "[ops]") {
                         {.atol = 1e-12});
 }
 
+TEST_CASE("the determinant of a matrix that is singular, but for rounding, has derivatives of any order", "[ops]") {
+  const auto d = [](const Tensors& in) { return linalg::det(in[0]); };
+  const Tensor ones_below = tensor({{-1.39, -1.39}, {-0.89, -0.89}}, {.dtype = kFloat64});
+  const Tensor rank_2 = tensor({{1., 2., 3.}, {4., 5., 6.}, {7., 8., 9.}}, {.dtype = kFloat64});
+  const Tensor rank_1 = outer(rank_2[0], rank_2[1]), nothing = zeros({2, 2}, kFloat64);
+  for (const Tensor& a : {ones_below, rank_2, rank_1, nothing, eye(4, {}, {.dtype = kFloat64}),
+                          stack({rank_2, rank_1, eye(3, {}, {.dtype = kFloat64})}), zeros({1, 1}, kFloat64)})
+    testing::gradgradcheck(d, {a});
+
+  const Tensor x = ones_below.to(kFloat32).requires_grad_(), weight = tensor({{1., 2.}, {3., 4.}});
+  const Tensor slope = grad({linalg::det(x)}, {x}, {}, {.create_graph = true})[0];
+  testing::assert_close(grad({slope}, {x}, {weight})[0], tensor({{4., -3.}, {-2., 1.}}));
+}
+
 TEST_CASE("factors are orthonormal and complete where asked for", "[ops]") {
   const Tensor a = randn({5, 3}, {.dtype = kFloat64}), i = eye(5, {}, {.dtype = kFloat64});
   const auto [q, r] = linalg::qr(a, linalg::kComplete);
