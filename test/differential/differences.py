@@ -76,7 +76,18 @@ def bce_with_logits_as_defined(x, t, weight, pos_weight, reduction):
 
 def batch_norm_as_defined(x, mean, var, weight, bias, *options):
     dense = lambda y: y if y is None else y.contiguous()
+    if weight is None and bias is not None:
+        weight = torch.ones_like(bias)
     return F.batch_norm(x, mean, var, dense(weight), dense(bias), *options)
+
+
+def attention_as_defined(query, key, value, mask, is_causal):
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, -math.inf)
+    return (scores if mask is None else scores + mask).softmax(-1) @ value
 
 
 REDUCTIONS = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
@@ -126,7 +137,9 @@ DEFINITIONS = {
     "binary_cross_entropy_with_logits": (
         "`binary_cross_entropy_with_logits` is the sum of two terms, of which infinite gradients may make NaN.", bce_with_logits_as_defined),
     "triplet_margin_loss": ("`triplet_margin_loss` adds the margin to the difference of the distances.", triplet_margin_loss_as_defined),
-    "batch_norm": ("`batch_norm` takes a strided weight; PyTorch's goes beyond its memory.", batch_norm_as_defined),
+    "scaled_dot_product_attention": (
+        "`scaled_dot_product_attention` is `softmax(q k^T / sqrt(E) + mask) v`, in which a masked key of NaN or infinity makes NaN, too; some kernels of PyTorch's pass over it.", attention_as_defined),
+    "batch_norm": ("`batch_norm` takes a strided weight, beyond whose memory PyTorch's goes, and a bias without a weight has second derivatives, which PyTorch's leaves out.", batch_norm_as_defined),
 }
 
 
@@ -147,6 +160,14 @@ def defined_otherwise(d):
     program = [by_definition(s, d.interpreter) for s in d.program]
     sentences = dict.fromkeys(DEFINITIONS[s.op.base][0] for s in program if isinstance(s.op, Defined))
     return " ".join(sentences), d.compared_with(program) if sentences else None
+
+
+def is_explained_with_copies(d):
+    """Whether reel's values are PyTorch's, but for what is documented, if what is saved for gradients is copied before it is
+    changed in place."""
+    with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        left = d.compared_with(d.program)
+        return left is None or left.kind not in ("accepted", "refused") and explanation(left) is not None
 
 
 def in_message(*parts):
@@ -455,10 +476,10 @@ def _(d):
     return in_gradient(d) and of_nan and only_where(d, torch_nan(d))
 
 
-@documented("The second derivatives of `local_response_norm` at numbers whose squares are infinite are NaN.")
+@documented("The second derivatives of `local_response_norm` and `cosine_similarity` at numbers whose squares are infinite are NaN.")
 def _(d):
     huge = lambda x: x.isfinite() & (x.double() ** 2 > largest_number(d))
-    return in_second(d) and some_operand(d, {"local_response_norm"}, lambda x: huge(x).any()) and only_where(d, d.reel.data.isnan())
+    return in_second(d) and some_operand(d, {"local_response_norm", "cosine_similarity"}, lambda x: huge(x).any()) and only_where(d, d.reel.data.isnan())
 
 
 @documented("Where `fmod` and `remainder` are NaN so are their slopes; PyTorch's may be infinite.")
@@ -563,7 +584,7 @@ def _(d):
         # In half types `normalize`, `logit` and others have other values besides, where eps is rounded to them. A
         # determinant is rounded otherwise, which what follows enlarges.
         wide = dataclasses.replace(d, program=with_dtypes(d.program, WIDE_FLOATS))
-        return "linalg.det" in d.ops or d.is_torch_of(d.program, copied=True) or wide.is_torch_of(wide.program, copied=True)
+        return "linalg.det" in d.ops or d.is_torch_of(d.program, copied=True) or wide.is_torch_of(wide.program, copied=True) or is_explained_with_copies(d)
     # What divides or clamps is often changed in place, and must not need its result.
     common = ("div:", "clamp:", "hardtanh:", "relu6:", "normalize:", "scatter_reduce")
     return d.kind == "refused" and "a tensor that its gradient needs was changed in place" in d.message and not d.message.startswith(common)
