@@ -61,6 +61,10 @@ struct PlotOptions {
 /// without points or with other numbers of x and y, text that is not UTF-8, a size out of range, a file that cannot be
 /// written.
 void plot(const std::vector<PlotSeries>& series, const std::filesystem::path& file, const PlotOptions& options = {});
+/// A plot of one series: plot({"loss", losses}, "loss.svg").
+inline void plot(const PlotSeries& series, const std::filesystem::path& file, const PlotOptions& options = {}) {
+  plot(std::vector<PlotSeries>{series}, file, options);
+}
 
 }  // namespace reel
 #pragma GCC visibility pop

@@ -27,6 +27,17 @@ void set_rng_state(const Tensor& state);
 Tensor rand(const Shape& shape, TensorOptions options = {});   ///< Uniform in [0, 1).
 Tensor randn(const Shape& shape, TensorOptions options = {});  ///< Standard normal.
 ///@{
+/// The same with a dtype alone for options: randn({2, 3}, kFloat64).
+template <std::same_as<DType> T>
+Tensor rand(const Shape& shape, T dtype) {
+  return rand(shape, TensorOptions{.dtype = dtype});
+}
+template <std::same_as<DType> T>
+Tensor randn(const Shape& shape, T dtype) {
+  return randn(shape, TensorOptions{.dtype = dtype});
+}
+///@}
+///@{
 /// Integers, low ≤ x < high, uniformly distributed: int64 unless options say otherwise. low is 0 where not given.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {});
 inline Tensor randint(int64_t high, const Shape& shape, TensorOptions options = {}) {

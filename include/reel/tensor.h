@@ -293,6 +293,25 @@ Tensor arange(Scalar end, TensorOptions options = {});
 Tensor linspace(double start, double end, int64_t steps, TensorOptions options = {});  ///< Both ends included.
 /// [n, m] (m is n by default) with ones on the diagonal and zeros elsewhere.
 Tensor eye(int64_t n, std::optional<int64_t> m = {}, TensorOptions options = {});
+///@{
+/// The same with a dtype alone for options: zeros({2, 3}, kInt64).
+template <std::same_as<DType> T>
+Tensor empty(const Shape& shape, T dtype) {
+  return empty(shape, TensorOptions{.dtype = dtype});
+}
+template <std::same_as<DType> T>
+Tensor zeros(const Shape& shape, T dtype) {
+  return zeros(shape, TensorOptions{.dtype = dtype});
+}
+template <std::same_as<DType> T>
+Tensor ones(const Shape& shape, T dtype) {
+  return ones(shape, TensorOptions{.dtype = dtype});
+}
+template <std::same_as<DType> T>
+Tensor full(const Shape& shape, Scalar value, T dtype) {
+  return full(shape, value, TensorOptions{.dtype = dtype});
+}
+///@}
 
 ///@{
 /// A contiguous CPU tensor of `shape` over host memory that the caller owns; nothing is copied. `release` is called

@@ -79,6 +79,8 @@ class SummaryWriter {
 
   /// One point of a curve, kept as float32. NaN and infinity are written, and TensorBoard marks them.
   void add_scalar(std::string_view tag, double value, int64_t step);
+  /// The same of a tensor of one element, such as a loss.
+  void add_scalar(std::string_view tag, const Tensor& value, int64_t step);
   /// Several curves in one chart: each is a run of its own, in the folder `<this one>/<tag>_<name>`, with a "/" of the
   /// tag made "_", and the tag is the same for all.
   void add_scalars(std::string_view tag, const std::map<std::string, double>& values, int64_t step);

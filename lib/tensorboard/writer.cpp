@@ -149,6 +149,12 @@ void SummaryWriter::add_scalar(std::string_view tag, double value, int64_t step)
                    [&](pbf_writer& point) { point.add_float(value::kSimpleValue, static_cast<float>(value)); });
 }
 
+void SummaryWriter::add_scalar(std::string_view tag, const Tensor& value, int64_t step) {
+  REEL_CHECK(value.defined() && value.numel() == 1, "add_scalar: ", tag, " is ",
+             value.defined() ? "a tensor " + value.shape().to_string() : "undefined", ", not one number");
+  add_scalar(tag, value.item<double>(), step);
+}
+
 void SummaryWriter::add_scalars(std::string_view tag, const std::map<std::string, double>& values, int64_t step) {
   check_tag("add_scalars", tag);
   for (const auto& [name, value] : values) {

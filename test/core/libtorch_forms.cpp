@@ -5,6 +5,16 @@
 using namespace reel;
 namespace F = reel::nn::functional;
 
+TEST_CASE("factories take a dtype alone for options") {
+  CHECK(equal(zeros({2}, kInt64), tensor({0, 0})));
+  CHECK(ones({}, kBool).dtype() == kBool);
+  CHECK(empty({2, 3}, kUInt8).dtype() == kUInt8);
+  CHECK(equal(full({1}, 2.5, kFloat64), tensor(std::vector<double>{2.5})));
+  CHECK(rand({3}, kFloat64).dtype() == kFloat64);
+  CHECK(randn({3}, kBFloat16).dtype() == kBFloat16);
+  CHECK(zeros({2}, {}).dtype() == kFloat32);
+}
+
 TEST_CASE("a Slice may end at kNone") {
   const Tensor x = arange(6);
   CHECK(equal(x.index({Slice(kNone, 2)}), x.index({Slice({}, 2)})));

@@ -168,7 +168,7 @@ TEST_CASE("a plot refuses what it cannot draw", "[plot]") {
   Folder folder;
   const std::vector y = {1, 2};
   CHECK_THROWS_WITH(plot({}, folder / "a.svg"), "plot: no series");
-  CHECK_THROWS_WITH(plot({{"a", y}}, folder / "a.png"), Contains("a.png") && Contains("does not end with .svg"));
+  CHECK_THROWS_WITH(plot({"a", y}, folder / "a.png"), Contains("a.png") && Contains("does not end with .svg"));
   CHECK_THROWS_WITH(plot({{"a", y}, {"b", std::vector<int>{}}}, folder / "a.svg"), "plot: series 1 'b' has no points");
   CHECK_THROWS_WITH(plot({{"a", std::vector{1}, y}}, folder / "a.svg"), "plot: series 0 'a' has 1 x and 2 y");
   CHECK_THROWS_WITH(plot({{"\xff", y}}, folder / "a.svg"), Contains("a series' name: byte 0, 0xff, is not UTF-8"));

@@ -153,7 +153,9 @@ TEST_CASE("records have TensorFlow's checksums", "[tensorboard]") {
 TEST_CASE("a log begins with its version, and a scalar is these bytes", "[tensorboard]") {
   const Folder folder;
   SummaryWriter log(folder.path);
-  log.add_scalar("loss", 0.5, 300);
+  log.add_scalar("loss", full({1, 1}, 0.5), 300);
+  CHECK_THROWS_WITH(log.add_scalar("loss", ones({2}), 300), "add_scalar: loss is a tensor [2], not one number");
+  CHECK_THROWS_WITH(log.add_scalar("loss", Tensor(), 300), "add_scalar: loss is undefined, not one number");
   const auto records = records_of(only_file(folder.path));
   REQUIRE(records.size() == 2);
   // wall_time, then file_version; step 300; summary { value { tag, simple_value } }

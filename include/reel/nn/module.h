@@ -60,7 +60,7 @@ class Module {
   Module(Module& parent, std::string name) { parent.register_module(std::move(name), *this); }
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
-  Module& operator=(Module&&) = delete;
+  Module& operator=(Module&&) = delete;  // use nn::replace(net.fc, nn::Linear(16, 3)) instead of net.fc = …
   virtual ~Module();
 
   /// Does not compile, and says why: a Layer has the call, which runs hooks.
