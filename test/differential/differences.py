@@ -39,7 +39,7 @@ def explanation(difference):
     sentences, left = defined_otherwise(difference)
     if not sentences or left is None:
         return sentences
-    rest = explanation(left) if (left.kind, left.at, left.number) == (difference.kind, difference.at, difference.number) else None
+    rest = explanation(left)  # of the same values, or of what comes behind them
     return rest and f"{sentences} {rest}"
 
 
