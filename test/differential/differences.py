@@ -105,6 +105,8 @@ def choosing_as(interpreter, op):
     """The op, which chooses one of equal elements, with those that reel chooses: they have its slopes."""
 
     def form(x, *rest):
+        if rest and isinstance(rest[0], torch.Tensor) and rest[0].numel() > 1:
+            return torch.stack([form(x, q, *rest[1:]) for q in rest[0]])
         y = op([x, *rest])
         asked = op
         if rest and isinstance(rest[0], torch.Tensor) and rest[0].numel() == 1:
@@ -457,7 +459,7 @@ def _(d):
 def _(d):
     single = lambda x: x.numel() == 1 or x.dim() and 1 in x.shape
     ops = {"pdist", "cdist", "norm", "linalg.vector_norm"}
-    at_nan = some_operand(d, ops, lambda x: x.is_floating_point() and x.isnan().any())
+    at_nan = some_operand(d, ops, lambda x: x.is_floating_point() and (x.isnan().any() or x.isinf().sum() > 1))  # also a difference
     first = any(type(arg) in (int, float) and arg in (1, math.inf) for s in d.program if s.op.base in ops for arg in s.args[1:]) or some_operand(d, ops, single)
     if not in_gradient(d) or not at_nan or not first:
         return False

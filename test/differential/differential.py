@@ -197,16 +197,18 @@ def rounded_to(program, values):
     return max((values[y].dtype for y in outputs if values.get(y) is not None), key=lambda dtype: TOLERANCES[dtype], default=None)
 
 
-def rounding_of(values, wide):
-    """A rounding that gives results reel's values where these are equal but for roundings, to PyTorch's or to those that it
-    has in `wide` floats, with all that follows, such as ties."""
+def rounding_of(values, runs):
+    """A rounding that gives results reel's values where these are equal but for what `runs` show of roundings, with all that
+    follows, such as ties."""
 
     def rounding(statement, x, _, number):
-        ours, exact = values.get(number), wide.get(number)
-        if ours is None or ours.dtype != x.dtype or ours.data.shape != x.shape:
+        ours, exact = values.get(number), statement.op.exact
+        if ours is None or ours.dtype != x.dtype or ours.data.shape != x.shape or exact and x.dtype not in HALVES:
             return
-        rounded = lambda y: close(ours.data.double(), y.detach().double(), x.dtype).all()
-        if not statement.op.exact and rounded(x) or x.dtype in HALVES and exact is not None and exact.shape == x.shape and rounded(exact):
+        others = lambda them: [run[number] for run, _ in them if run.get(number) is not None]
+        disturbed = [] if exact else others(runs.disturbed)
+        found = compare_value(ours, x, disturbed, others(runs.alternatives))
+        if found is None or found[0] == "requires_grad":
             set_data(x, ours.data)
 
     return rounding
@@ -256,14 +258,14 @@ def judge(interpreter, programs):
         for disturbed in (3, 12):  # few suffice for most
             if not difference or difference.kind not in ("value", "refused", "accepted", "shape"):
                 break
-            wide_run = run_torch(with_dtypes(program, WIDE_FLOATS))
             runs = Runs(
                 disturbed=[run_torch(program, other_rounding(seed)) for seed in range(disturbed)],
-                alternatives=[run_torch(program, coarse), wide_run,
-                              run_torch(program, rounding_of({} if isinstance(ours, str) else ours[0], wide_run[0]))],
+                alternatives=[run_torch(program, coarse), run_torch(with_dtypes(program, WIDE_FLOATS))],
                 # Integers have no gradients, so none may depend on their dtypes; some of PyTorch's overflow in these.
                 of_gradients=[run_torch(with_dtypes(program, WIDE_FLOATS | wide)) for wide in (WIDE_INTEGERS, INTEGERS_AS_FLOATS)],
             )
+            if not isinstance(ours, str):
+                runs.alternatives.append(run_torch(program, rounding_of(ours[0], runs)))
             difference = compare(program, theirs, ours, runs)
         yield difference and dataclasses.replace(difference, interpreter=interpreter)
 

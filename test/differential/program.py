@@ -151,7 +151,7 @@ def units_in_the_last_place(x, generator):
 
 # What is computed of a matrix in several steps is that of another one, near to it. These have results of all matrices.
 OF_NEAR_MATRICES = {"linalg.svdvals", "linalg.svd", "linalg.eigvalsh", "linalg.eigh", "linalg.qr", "linalg.matrix_norm"}
-OF_NEAR_REGULAR_MATRICES = {"linalg.solve", "linalg.inv"}  # only these have results
+OF_NEAR_REGULAR_MATRICES = {"linalg.solve", "linalg.inv", "linalg.lstsq", "linalg.pinv"}  # only these have (such) results
 
 
 def is_near_matrix(op, x):
