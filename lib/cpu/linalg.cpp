@@ -1,3 +1,4 @@
+#include <cmath>
 #include <new>
 #include <type_traits>
 #include <xtensor-blas/xblas.hpp>  // declares CBLAS, too
@@ -39,6 +40,15 @@ struct Matrix {
       for (size_t c = 0; c < cols; ++c) data[r * cols + c] = columns(r, c);
   }
 };
+
+// LAPACK may make numbers of NaN.
+template <class T>
+bool all_finite(const Columns<T>& columns, bool lower_alone = false) {
+  for (size_t c = 0; c < columns.shape(1); ++c)
+    for (size_t r = lower_alone ? c : 0; r < columns.shape(0); ++r)
+      if (!std::isfinite(columns(r, c))) return false;
+  return true;
+}
 
 // The first i for which `solved(i, type)` is false, -1 if there is none.
 template <class Solved>
@@ -117,6 +127,7 @@ int64_t svd(const View& a, const View& u, const View& s, const View& vh) {
   return first_failure(a, [&](int64_t i, auto type) {
     using T = decltype(type);
     Columns<T> work = Matrix<T>(a, i).load();
+    if (!all_finite(work)) return false;
     auto [info, left, values, right] = xt::lapack::gesdd(work, job);
     if (info != 0) return false;
     Matrix<T>(u, i).store(left);
@@ -131,7 +142,7 @@ int64_t eigh(const View& a, const View& values, const View& vectors) {
     using T = decltype(type);
     Columns<T> columns = Matrix<T>(a, i).load();
     Values<T> w(columns.shape(0));
-    if (xt::lapack::syevd(columns, 'V', 'L', w) != 0) return false;
+    if (!all_finite(columns, true) || xt::lapack::syevd(columns, 'V', 'L', w) != 0) return false;
     std::copy(w.begin(), w.end(), values.as<T>() + i * values.shape[1]);
     Matrix<T>(vectors, i).store(columns);
     return true;

@@ -1,7 +1,9 @@
 #include "reel/ops/linalg.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <vector>
 
 #include "lib/ops/internal.h"
 
@@ -125,36 +127,95 @@ SignLogDet slogdet(const Tensor& a) {
   return {sign.tensor, log.tensor};
 }
 
+// The derivative of a determinant is the matrix of cofactors. det(A) A⁻ᵀ is that of a regular matrix; of one that is
+// singular, or nearly so, it is nothing or a difference of large numbers, and its derivatives are rounding errors.
+// cofactors() is for these: it divides by nothing small, and so has all derivatives.
 namespace {
-/// The matrix of cofactors, d det / d a, also of singular matrices: det(U) det(V) U diag(∏_{j≠i} s_j) Vᵀ.
-Tensor cofactors(const Tensor& a) {
-  const auto [u, s, vh] = svd(a);
-  const int64_t n = a.size(-1);
-  const Tensor others = masked_fill(s.unsqueeze(-2).expand(shape_with(a, {n, n})),
-                                    eye_like(a, n).to(kBool).expand(shape_with(a, {n, n})), 1);
-  const Tensor sign = no_grad([&, left = u, right = vh] { return slogdet(left).sign * slogdet(right).sign; });
-  return matmul(u * (prod(others, -1) * sign.unsqueeze(-1)).unsqueeze(-2), vh);
-}
 
-/// The same as a polynomial of a, by the recurrence of Leverrier and Faddeev (Householder, The Theory of Matrices in
-/// Numerical Analysis, 1964, section 6.7): it has all derivatives everywhere. A digit is lost for about every three
-/// rows.
-Tensor cofactors_of_few(const Tensor& a) {
+struct Adjugate {
+  Tensor matrix, det;
+};
+/// Of one matrix, as polynomials of it, by the recurrence of Leverrier and Faddeev (Householder, The Theory of Matrices
+/// in Numerical Analysis, 1964, section 6.7). The errors are those of the largest cofactors.
+Adjugate adjugate_of_small(const Tensor& a) {
   const int64_t n = a.size(-1);
   const Tensor identity = eye_like(a, n);
-  Tensor m = identity.expand(a.shape());
-  for (int64_t k = 1; k < n; ++k) {
-    const Tensor next = matmul(a, m), trace = sum(diagonal(next, 0, -2, -1), -1) / static_cast<double>(k);
-    m = next - trace.unsqueeze(-1).unsqueeze(-1) * identity;
+  Tensor m = identity, det = ones({}, {.dtype = a.dtype(), .device = a.device()});
+  for (int64_t k = 1; k <= n; ++k) {
+    const Tensor next = matmul(a, m), trace = sum(diagonal(next)) / static_cast<double>(k);
+    if (k < n)
+      m = next - trace * identity;
+    else
+      det = trace;
   }
-  return n % 2 ? mt(m) : -mt(m);
+  return n % 2 || n == 0 ? Adjugate{m, det} : Adjugate{-m, -det};
 }
 
-/// Whether some matrix is close enough to a singular one for derivatives of det(a) a⁻¹ to be rounding errors.
+/// Of one matrix. With its singular vectors U and V as constants, B = UᵀAV = [P Q; R W], where P has the singular
+/// values that are not small, S = W - R P⁻¹ Q is small and adj(A) = det(U) det(V) V adj(B) Uᵀ, adj(B) = det(P) [P⁻¹
+/// det(S) + P⁻¹Q adj(S) R P⁻¹, -P⁻¹Q adj(S); -adj(S) R P⁻¹, adj(S)].
+Tensor adjugate(const Tensor& a) {
+  const int64_t n = a.size(-1);
+  const auto [u, s, vh] = no_grad([&] { return svd(a); });
+  const std::vector<double> values = s.to_vector<double>();
+  const auto is_small = [&](double value) { return value <= 2 * std::sqrt(DBL_EPSILON) * values[0]; };
+  const int64_t large = std::find_if(values.begin(), values.end(), is_small) - values.begin(), small = n - large;
+  const Tensor b = matmul(matmul(mt(u), a), mt(vh));
+  const auto part = [&](bool below, bool right) {
+    return b.narrow(0, below ? large : 0, below ? small : large).narrow(1, right ? large : 0, right ? small : large);
+  };
+  const Tensor p = part(false, false), inverse = inv(p);
+  const Tensor down = matmul(inverse, part(false, true)), across = matmul(part(true, false), inverse);
+  const auto [adj, rest] = adjugate_of_small(part(true, true) - matmul(part(true, false), down));
+  const Tensor below = matmul(adj, across), above = inverse * rest + matmul(down, below);
+  const Tensor all = cat({cat({above, -matmul(down, adj)}, 1), cat({-below, adj}, 1)}, 0) * det(p);
+  const Tensor sign = no_grad([&, u = u, vh = vh] { return slogdet(u).sign * slogdet(vh).sign; });
+  return matmul(matmul(mt(vh), all), mt(u)) * sign;
+}
+
+/// Powers of two by which rows and columns of a are as large as one another, about.
+struct Exponents {
+  Tensor rows, columns;  // […, n, 1], […, 1, n]
+  explicit Exponents(const Tensor& a) {
+    const NoGrad guard;
+    Tensor left = abs(a);
+    const auto take = [&](int64_t dim) {
+      const Tensor largest = amax(left, dim, true);
+      const Tensor exponents = where((largest > 0) & isfinite(largest), round(log2(largest)), 0.);
+      left = left * exp2(-exponents);
+      return exponents;
+    };
+    rows = take(-1), columns = take(-2);
+    rows = rows + take(-1), columns = columns + take(-2);
+  }
+};
+
+/// Of each of the matrices.
+Tensor cofactors(const Tensor& matrices) {
+  const Tensor a = matrices.to(kFloat64);
+  const int64_t n = a.size(-1);
+  const auto [rows, columns] = Exponents(a);
+  const Tensor even = a * exp2(-rows) * exp2(-columns);
+  std::vector<Tensor> result;
+  for (const Tensor& one : unbind(even.reshape({-1, n, n}), 0))
+    result.push_back(all(isfinite(one.detach())).item<bool>() ? mt(adjugate(one)) : one * std::nan(""));
+  const Tensor exponents = sum(rows, -2, true) + sum(columns, -1, true) - rows - columns;
+  return (stack(result).reshape(a.shape()) * exp2(exponents)).to(matrices.dtype());
+}
+
 bool is_nearly_singular(const Tensor& a) {
   const NoGrad guard;
-  const Tensor s = svdvals(a), eps = full({}, std::sqrt(a.dtype() == kFloat64 ? DBL_EPSILON : FLT_EPSILON));
-  return any(s.select(-1, -1) <= s.select(-1, 0) * eps).item<bool>();
+  if (!a.numel() || !all(isfinite(a)).item<bool>()) return false;
+  const Tensor s = svdvals(a);
+  const double least = std::sqrt(a.dtype() == kFloat64 ? DBL_EPSILON : FLT_EPSILON);
+  return any(s.select(-1, -1) <= s.select(-1, 0) * least).item<bool>();
+}
+/// Whether a determinant has lost digits to the range of its dtype, or all of them.
+bool is_out_of_range(const Tensor& det) {
+  const NoGrad guard;
+  const Tensor size = abs(det);
+  const double least = det.dtype() == kFloat64 ? DBL_MIN : static_cast<double>(FLT_MIN);
+  return any((size < least) | isinf(size)).item<bool>();
 }
 }  // namespace
 
@@ -167,14 +228,9 @@ Tensor det(const Tensor& a) {
     if (recording(x))
       record("linalg.det", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y)](Backward& back) {
         const Tensor xt = back.get(x), d = back.get(y);
-        const auto slope = [&] {
-          constexpr int64_t kFew = 24;
-          if (back.create_graph() && xt.size(-1) <= kFew && xt.numel() && is_nearly_singular(xt))
-            return cofactors_of_few(xt.to(kFloat64)).to(xt.dtype());
-          const bool singular = no_grad([&] { return any(d == 0).item<bool>(); });
-          return singular ? cofactors(xt) : d.unsqueeze(-1).unsqueeze(-1) * mt(inv(xt));
-        };
-        back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * slope());
+        const bool singular = is_out_of_range(d) || (back.create_graph() && is_nearly_singular(xt));
+        const Tensor slope = singular ? cofactors(xt) : d.unsqueeze(-1).unsqueeze(-1) * mt(inv(xt));
+        back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * slope);
       });
     return y;
   });
@@ -351,24 +407,31 @@ Tensor eigvalsh(const Tensor& a) {
 
 // ---- systems of equations -------------------------------------------------------------------------------------------
 
+namespace {
+/// For b of one or more columns.
+Tensor solve_columns(const char* op, const Tensor& a, const Tensor& b) {
+  REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
+  if (const Upcast up{a.dtype()}) return up.round(solve_columns(op, up(a), up(b)));
+  const auto [as, bs] = broadcast_batches(op, a, b);
+  const Tensor x = solve_batch(op, as, bs);
+  if (recording(as, bs))
+    record(op, x, inputs(as, bs), [a = SavedTensor(as), x = SavedTensor::output(x)](Backward& back) {
+      const Tensor gb = solve_columns("linalg.solve", mt(back.get(a)), back.grad());
+      if (back.needs(0)) back.set(0, -matmul(gb, mt(back.get(x))));
+      if (back.needs(1)) back.set(1, gb);
+    });
+  return x;
+}
+}  // namespace
+
 Tensor solve(const Tensor& a, const Tensor& b) {
   if (const CastToFloat32 raise{}) return solve(raise(a), raise(b));
   const char* op = "linalg.solve";
   check_square(op, a);
   check_same_type(op, a, b);
   const Shape rows(std::span(a.shape().begin(), static_cast<size_t>(a.dim() - 1)));
-  if (b.dim() == 1 || b.shape() == rows) return solve(a, b.unsqueeze(-1)).squeeze(-1);
-  REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
-  if (const Upcast up{a.dtype()}) return up.round(solve(up(a), up(b)));
-  const auto [as, bs] = broadcast_batches(op, a, b);
-  const Tensor x = solve_batch(op, as, bs);
-  if (recording(as, bs))
-    record(op, x, inputs(as, bs), [a = SavedTensor(as), x = SavedTensor::output(x)](Backward& back) {
-      const Tensor gb = solve(mt(back.get(a)), back.grad());
-      if (back.needs(0)) back.set(0, -matmul(gb, mt(back.get(x))));
-      if (back.needs(1)) back.set(1, gb);
-    });
-  return x;
+  const bool one_column = b.dim() == 1 || b.shape() == rows;
+  return one_column ? solve_columns(op, a, b.unsqueeze(-1)).squeeze(-1) : solve_columns(op, a, b);
 }
 
 Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions options) {

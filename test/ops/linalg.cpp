@@ -304,9 +304,57 @@ TEST_CASE("the determinant of a matrix that is singular, but for rounding, has d
                           stack({rank_2, rank_1, eye(3, {}, {.dtype = kFloat64})}), zeros({1, 1}, kFloat64)})
     testing::gradgradcheck(d, {a});
 
+  // Beyond the size of the recurrence, repeated values, and a regular matrix beside them.
+  const Tensor i = eye(26, {}, {.dtype = kFloat64}), but_one = i.clone();
+  but_one[25][25].fill_(0);
+  for (const Tensor& a : {but_one, zeros({26, 26}, kFloat64), stack({i, but_one})})
+    testing::gradgradcheck(d, {a}, {.fast = true});
+
+  // Rows of all sizes, and values that decay: the gradient is the one without a graph.
+  const Tensor units = exp2(arange(6).to(kFloat64) * 3), n = arange(8).to(kFloat64);
+  const Tensor hilbert = 1 / (n.unsqueeze(1) + n + 1);
+  const Tensor vandermonde = pow(n.unsqueeze(1) + 1, n);
+  const Tensor scaled = (eye(6, {}, {.dtype = kFloat64}) + 0.5) * units.unsqueeze(1) * square(units);
+  for (const Tensor& a : {diag(tensor({1e6, 1.3e-3, 1.7}, {.dtype = kFloat64})), hilbert, vandermonde, scaled}) {
+    const Tensor at = a.clone().requires_grad_(), y = linalg::det(at);
+    const Tensor plain = grad({y}, {at}, {}, {.retain_graph = true})[0];
+    const Tensor recorded = grad({y}, {at}, {}, {.create_graph = true})[0];
+    testing::assert_close(recorded.detach() / plain, ones_like(a).masked_fill(plain == 0, std::nan("")),
+                          {.rtol = 1e-5, .equal_nan = true});
+  }
+
+  // One that is no number leaves those beside it alone.
+  Tensor odd = stack({rank_2, rank_2}).clone();
+  odd[1][0][0].fill_(std::nan(""));
+  odd.requires_grad_();
+  const Tensor of_odd = grad({linalg::det(odd)}, {odd}, {ones({2}, kFloat64)}, {.create_graph = true})[0];
+  CHECK(all(isfinite(of_odd[0])).item<bool>());
+  CHECK(!any(isfinite(of_odd[1])).item<bool>());
+
+  // Where the value leaves the range of its dtype.
+  for (const double size : {1e-20, 1e25}) {
+    const Tensor at = (eye(2) * size).requires_grad_();
+    testing::assert_close(grad({linalg::det(at)}, {at})[0] / size, eye(2));
+  }
+
   const Tensor x = ones_below.to(kFloat32).requires_grad_(), weight = tensor({{1., 2.}, {3., 4.}});
   const Tensor slope = grad({linalg::det(x)}, {x}, {}, {.create_graph = true})[0];
   testing::assert_close(grad({slope}, {x}, {weight})[0], tensor({{4., -3.}, {-2., 1.}}));
+}
+
+TEST_CASE("one equation of a batch of them keeps its dimensions", "[ops]") {
+  CHECK(linalg::solve(full({1, 1, 1}, 2.), full({1}, 6.)).shape() == Shape{1, 1});
+  CHECK(linalg::solve(full({2, 1, 1}, 2.), full({2, 1}, 6.)).shape() == Shape{2, 1});
+  CHECK(linalg::solve(full({2, 2, 2}, 1.) + eye(2), full({2, 2}, 6.)).shape() == Shape{2, 2});
+}
+
+TEST_CASE("matrices of NaN or infinity have no factors", "[ops]") {
+  const double nan = std::nan(""), inf = INFINITY;
+  for (const Tensor& a : {tensor({{nan, 1.}, {2., 3.}}), tensor({{inf, 0.}, {0., 1.}})}) {
+    CHECK_THROWS_WITH(linalg::eigvalsh(a), Catch::Contains("holds NaN or infinity"));
+    CHECK_THROWS_WITH(linalg::svdvals(a), Catch::Contains("holds NaN or infinity"));
+  }
+  CHECK_NOTHROW(linalg::eigvalsh(tensor({{1., nan}, {2., 3.}})));  // of the upper triangle nothing is read
 }
 
 TEST_CASE("factors are orthonormal and complete where asked for", "[ops]") {

@@ -78,7 +78,8 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions
 /// largest count as zero; by default that is the dtype's epsilon times max(m, n).
 Tensor lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond = {});
 /// The Moore-Penrose inverse […, n, m], with rcond as for lstsq. Differentiable where the rank is locally constant
-/// (Golub & Pereyra 1973).
+/// (Golub & Pereyra 1973). The gradient takes the values that rcond cuts off for zeros, and is that much in error if
+/// they are more than rounding errors; so is that of lstsq.
 Tensor pinv(const Tensor& a, std::optional<double> rcond = {});
 /// int64: the number of singular values that count, with rcond as for lstsq.
 Tensor matrix_rank(const Tensor& a, std::optional<double> rcond = {});
@@ -95,7 +96,8 @@ inline constexpr MatrixNorm kFrobenius = MatrixNorm::kFrobenius, kNuclear = Matr
 ///@}
 /// The norm of each matrix: [...], or [..., 1, 1] with keepdim.
 Tensor matrix_norm(const Tensor& a, MatrixNorm ord = MatrixNorm::kFrobenius, bool keepdim = false);
-/// ord 1, -1: largest, least column sum; ±infinity: row sum; 2, -2: singular value.
+/// ord 1, -1: largest, least column sum; ±infinity: row sum; 2, -2: singular value. Second derivatives of norms by
+/// singular values need distinct ones.
 Tensor matrix_norm(const Tensor& a, double ord, bool keepdim = false);
 
 /// a multiplied with itself n times; n < 0: its inverse; n = 0: the identity.
