@@ -152,8 +152,10 @@ Adjugate adjugate_of_small(const Tensor& a) {
 }
 
 /// Of one matrix. With its singular vectors U and V as constants, B = UᵀAV = [P Q; R W], where P has the singular
-/// values that are not small, S = W - R P⁻¹ Q is small and adj(A) = det(U) det(V) V adj(B) Uᵀ, adj(B) = det(P) [P⁻¹
-/// det(S) + P⁻¹Q adj(S) R P⁻¹, -P⁻¹Q adj(S); -adj(S) R P⁻¹, adj(S)].
+/// values that are not small. S = W - R P⁻¹ Q is small, adj(A) = det(U) det(V) V adj(B) Uᵀ, and (by the Schur
+/// complement: Horn & Johnson, Matrix Analysis, section 0.8.5)
+///
+///   adj(B) = det(P) [P⁻¹ det(S) + P⁻¹Q adj(S) R P⁻¹, -P⁻¹Q adj(S); -adj(S) R P⁻¹, adj(S)].
 Tensor adjugate(const Tensor& a) {
   const int64_t n = a.size(-1);
   const auto [u, s, vh] = no_grad([&] { return svd(a); });
