@@ -125,12 +125,12 @@ def close(ours, theirs, dtype, absolute=0):
 def differing(ours, theirs, disturbed, alternatives, summed, rounded, coarsest, of_matrices):
     """Where two float tensors differ by more than roundings. `summed` is the size of what may have cancelled in them,
     `rounded` a dtype that they have had on the way, `coarsest` that of the program's floats which has the fewest digits. If they come `of_matrices` that are decomposed, all
-    may differ by roundings of the largest."""
+    may differ by so many roundings of the largest."""
     coarser = max(theirs.dtype, rounded or theirs.dtype, key=lambda dtype: TOLERANCES[dtype])
     absolute = 4 * torch.finfo(coarser).eps * summed
     ours, theirs, dtype = ours.double(), theirs.detach().double(), theirs.dtype
-    if of_matrices:
-        absolute += TOLERANCES[coarser][0] * float(largest_of(theirs))
+    if of_matrices and theirs.numel():
+        absolute += of_matrices * TOLERANCES[coarser][0] * float(largest_of(theirs))
     equal = close(ours, theirs, coarser, absolute)
     for other in disturbed:
         other = other.detach().double()
@@ -154,7 +154,7 @@ def first_differences(ours, theirs, where):
     return "; ".join(f"at {[int(i) for i in index]} reel {ours[index].item()}, PyTorch {theirs[index].item()}" for index in at)
 
 
-def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None, coarsest=torch.float64, of_matrices=False):
+def compare_value(ours, theirs, disturbed, alternatives, summed=0, rounded=None, coarsest=torch.float64, of_matrices=0):
     """The kind of difference, a message and where values differ, or None."""
     if (ours is None) != (theirs is None):
         return "undefined", f"reel {'undefined' if ours is None else 'defined'}, PyTorch {'None' if theirs is None else 'a tensor'}", None
@@ -233,7 +233,9 @@ def compare(program, theirs, ours, runs=Runs()):
             kind = "refused" if i in reel_errors else "accepted"
             return Difference(kind, program, i, reel_errors.get(i) or errors[i])
     coarsest = max((x.dtype for x in values.values() if x is not None and x.is_floating_point()), key=lambda dtype: TOLERANCES[dtype], default=torch.float64)
-    of_matrices = any(s.op.base in OF_NEAR_MATRICES | OF_NEAR_REGULAR_MATRICES for s in program)
+    # Each derivative multiplies by an inverse, or divides by differences, once more.
+    derivatives = sum(s.op.base in ("grad", "backward") for s in program)
+    of_matrices = 4 ** max(derivatives - 1, 0) if any(s.op.base in OF_NEAR_MATRICES | OF_NEAR_REGULAR_MATRICES for s in program) else 0
     for i, statement in enumerate(program):
         gradient = statement.op.base in ("grad", "backward")
         for number in statement.results:
