@@ -1014,7 +1014,7 @@ def _(d):
 
     ops = {"linalg.solve", "linalg.inv"}
     if d.kind in ("accepted", "refused"):  # what follows the rounding
-        return d.op in ops and "singular" in d.message and singular(d.args[0])
+        return d.op in (*ops, "grad", "backward") and "singular" in d.message and any(singular(x) for x, *_ in operands(d, ops))
     return d.kind == "value" and any(singular(x) for x, *_ in operands(d, ops)) and generic(d, ops)
 
 
