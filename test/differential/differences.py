@@ -1102,13 +1102,14 @@ def _(d):
 
 
 @documented("Normalisation of infinite or huge numbers (from 1e15 on) may give NaN where PyTorch gives infinity, or numbers where "
-            "it gives NaN.")  # fmt: skip
+            "it gives NaN; a variance whose sum of squares overflows is infinite, where PyTorch adds in float64.")  # fmt: skip
 def _(d):
     if d.kind != "value" or d.op not in (*NORMS, "grad", "backward") or not some_operand(d, NORMS, extreme):
         return False
     infinite = some_operand(d, NORMS, lambda x: x.isinf().any())
-    overflows = some_operand(d, NORMS, lambda x: x.is_floating_point() and (x.isfinite() & (x.double() ** 2 > largest_number(d))).any())
-    return only_where(d, open_at_poles(d) | d.reel.data.isnan() & d.torch.isinf() & infinite | torch_nan(d) & overflows)
+    overflows = some_operand(d, NORMS, lambda x: x.is_floating_point() and torch.where(x.isfinite(), x.double() ** 2, 0).sum() > largest_number(d))
+    summed = d.reel.data.isinf() & (d.op in ("var", "std", "var_mean", "std_mean"))
+    return only_where(d, open_at_poles(d) | d.reel.data.isnan() & d.torch.isinf() & infinite | (torch_nan(d) | summed) & overflows)
 
 
 @documented("`binary_cross_entropy_with_logits` of infinite or huge numbers and of targets outside [0, 1] adds two terms that may be "
