@@ -634,6 +634,21 @@ def _(d):
     return in_gradient(d) and "hardsigmoid" in d.ops and torch.allclose(d.reel.data, d.torch, rtol=1e-7)
 
 
+@documented("The slope of `binary_cross_entropy` by the target is the difference of the logarithms that the loss is made of, which are not below -100; PyTorch's is infinite.")
+def _(d):
+    certain = some_operand(d, {"binary_cross_entropy"}, lambda x: ((x == 0) | (x == 1)).any())
+    return in_gradient(d) and certain and only_where(d, d.torch.isinf() & d.reel.data.isfinite())
+
+
+@documented("NaN in a gradient that `logcumsumexp` passes on stays NaN; PyTorch's second derivatives drop it.")
+def _(d):
+    if not in_second(d) or "logcumsumexp" not in d.ops:
+        return False
+    values, _ = run_torch(d.program[: d.at])
+    gradients = [values[ref] for s in d.program[: d.at] if s.op.base == "grad" for ref in s.results if values.get(ref) is not None]
+    return any(x.isnan().any() for x in gradients) and only_where(d, d.reel.data.isnan() & d.torch.isfinite())
+
+
 @documented("The 1e-12 in the slopes of `binary_cross_entropy` and `cosine_embedding_loss` is not rounded to the dtype of x.")
 def _(d):
     return in_gradient(d) and bool(d.ops & {"binary_cross_entropy", "cosine_embedding_loss"}) and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
@@ -1014,7 +1029,8 @@ def _(d):
 
     ops = {"linalg.solve", "linalg.inv"}
     if d.kind in ("accepted", "refused"):  # what follows the rounding
-        return d.op in (*ops, "grad", "backward") and "singular" in d.message and any(singular(x) for x, *_ in operands(d, ops))
+        among = [d.args[:1]] if d.op in ops else operands(d, ops) if d.op in ("grad", "backward") else []
+        return "singular" in d.message and any(singular(x) for x, *_ in among)
     return d.kind == "value" and any(singular(x) for x, *_ in operands(d, ops)) and generic(d, ops)
 
 
