@@ -80,7 +80,7 @@ void check(const char* name, const DifferentiableFunction& f, const std::vector<
   const Tensor cotangent = randn_like(y.detach());
   const std::vector<Tensor> analytic = gradients(y, leaves, cotangent, false);
   const std::vector<double> weights = cotangent.to_vector<double>();
-  const Shape shape = y.shape();
+  const Shape& shape = y.shape();
 
   struct {
     double ratio = 0;
