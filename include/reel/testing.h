@@ -20,9 +20,8 @@ struct GradcheckOptions {
   double atol = 1e-6;  ///< Passes if |analytic - numeric| <= atol + rtol |numeric|.
   double rtol = 1e-5;  ///< See atol.
   /// Whether to move all elements of an input at once, along a random direction of length 1, and to compare the
-  /// derivative along it: two calls of f for an input instead of two for each of its elements. A wrong gradient is
-  /// found as surely, but not the element that it is wrong at, and an error is seen smaller by the square root of their
-  /// number.
+  /// derivative along it: two calls of f for an input instead of two for each of its n elements. The message does not
+  /// say which elements are wrong, and an error of one element counts about 1/√n of itself.
   bool fast = false;
 };
 

@@ -65,6 +65,7 @@ constexpr size_t bytes_of(int size_class) {
 }
 // Of small and medium blocks.
 constexpr int kClasses = class_of(kMedium) + 1;
+// bytes_of() as a table, since every allocation needs it.
 constexpr auto kBytesOf = [] {
   std::array<uint32_t, kClasses> table{};
   for (int c = 0; c < kClasses; ++c) table[static_cast<size_t>(c)] = static_cast<uint32_t>(bytes_of(c));

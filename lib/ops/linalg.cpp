@@ -160,6 +160,7 @@ Tensor adjugate(const Tensor& a) {
   const int64_t n = a.size(-1);
   const auto [u, s, vh] = no_grad([&] { return svd(a); });
   const std::vector<double> values = s.to_vector<double>();
+  // P is so regular that is_nearly_singular(), below, is false of it, and det(P) does not come here again.
   const auto is_small = [&](double value) { return value <= 2 * std::sqrt(DBL_EPSILON) * values[0]; };
   const int64_t large = std::find_if(values.begin(), values.end(), is_small) - values.begin(), small = n - large;
   const Tensor b = matmul(matmul(mt(u), a), mt(vh));
@@ -170,9 +171,9 @@ Tensor adjugate(const Tensor& a) {
   const Tensor down = matmul(inverse, part(false, true)), across = matmul(part(true, false), inverse);
   const auto [adj, rest] = adjugate_of_small(part(true, true) - matmul(part(true, false), down));
   const Tensor below = matmul(adj, across), above = inverse * rest + matmul(down, below);
-  const Tensor all = cat({cat({above, -matmul(down, adj)}, 1), cat({-below, adj}, 1)}, 0) * det(p);
+  const Tensor of_b = cat({cat({above, -matmul(down, adj)}, 1), cat({-below, adj}, 1)}, 0) * det(p);
   const Tensor sign = no_grad([&, u = u, vh = vh] { return slogdet(u).sign * slogdet(vh).sign; });
-  return matmul(matmul(mt(vh), all), mt(u)) * sign;
+  return matmul(matmul(mt(vh), of_b), mt(u)) * sign;
 }
 
 /// Powers of two by which rows and columns of a are as large as one another, about.
@@ -192,7 +193,7 @@ struct Exponents {
   }
 };
 
-/// Of each of the matrices.
+/// The cofactors of matrices […, n, n], of NaN where one is not finite. One matrix after the other: each has its own P.
 Tensor cofactors(const Tensor& matrices) {
   const Tensor a = matrices.to(kFloat64);
   const int64_t n = a.size(-1);
@@ -205,6 +206,7 @@ Tensor cofactors(const Tensor& matrices) {
   return (stack(result).reshape(a.shape()) * exp2(exponents)).to(matrices.dtype());
 }
 
+/// Whether one of the matrices is so close to a singular one that derivatives of det(a) a⁻¹ lose half of their digits.
 bool is_nearly_singular(const Tensor& a) {
   const NoGrad guard;
   if (!a.numel() || !all(isfinite(a)).item<bool>()) return false;

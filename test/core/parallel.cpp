@@ -99,12 +99,12 @@ TEST_CASE("all parts round as the caller does", "[threads][cpu]") {
   /// How many of three parts that run at once round upwards.
   const auto upwards = [] {
     for (int tries = 0;; ++tries) {  // after tests that keep all cores busy, helpers rest for half a second
-      std::atomic<int> arrived{0}, upwards{0};
+      std::atomic<int> arrived{0}, count{0};
       std::atomic<bool> at_once{true};
       const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
       parallel_for(3, 1, [&](int64_t, int64_t) {
         volatile float one = 1, tiny = 1e-10f;
-        upwards += one + tiny > 1;
+        count += one + tiny > 1;
         ++arrived;
         while (arrived < 3 && at_once) {
           if (std::chrono::steady_clock::now() > end) at_once = false;
@@ -113,7 +113,7 @@ TEST_CASE("all parts round as the caller does", "[threads][cpu]") {
       });
       if (!at_once && tries < 100) continue;
       CHECK(at_once);
-      return upwards.load();
+      return count.load();
     }
   };
   CHECK(upwards() == 0);
