@@ -90,6 +90,15 @@ def attention_as_defined(query, key, value, mask, is_causal):
     return (scores if mask is None else scores + mask).softmax(-1) @ value
 
 
+def renorm_as_defined(x, p, dim, max_norm):
+    known = ~x.isnan().any(tuple(d for d in range(x.dim()) if d != dim % x.dim()), keepdim=True) if x.dim() > 1 else ~x.isnan()
+    return torch.where(known, torch.renorm(torch.where(known, x, 0), p, dim, max_norm), x)
+
+
+def logaddexp_as_defined(a, b):
+    return torch.stack(torch.broadcast_tensors(a, b)).logsumexp(0)
+
+
 REDUCTIONS = {"mean": torch.mean, "sum": torch.sum, "none": torch.clone}
 
 
@@ -141,6 +150,8 @@ DEFINITIONS = {
     "triplet_margin_loss": ("`triplet_margin_loss` adds the margin to the difference of the distances.", triplet_margin_loss_as_defined),
     "scaled_dot_product_attention": (
         "`scaled_dot_product_attention` is `softmax(q k^T / sqrt(E) + mask) v`, in which a masked key of NaN or infinity makes NaN, too; some kernels of PyTorch's pass over it.", attention_as_defined),
+    "renorm": ("`renorm` leaves slices with NaN as they are, and so their gradient; PyTorch's second derivatives are NaN there.", renorm_as_defined),
+    "logaddexp": ("`logaddexp` is `logsumexp` of two, whose second derivatives are 0 where one is -inf, not NaN.", logaddexp_as_defined),
     "batch_norm": ("`batch_norm` takes a strided weight, beyond whose memory PyTorch's goes, and a bias without a weight has second derivatives, which PyTorch's leaves out.", batch_norm_as_defined),
 }
 
