@@ -203,7 +203,7 @@ const std::vector<Row>& loss_rows() {
    });
  },
  {{kMatrix, -4, 4}, {kMatrix, 0, 1}, {kMatrix, 0.5, 2}, {{4}, 0.5, 2}}},
-{"kl_div", [](In x) { return kl_div(x[0], x[1], {.reduction = kBatchMean}); },
+{"kl_div", [](In x) { return kl_div(x[0], x[1], kBatchMean); },
  [](Ref x) {
    const auto term = [](double input, double t) { return t * (std::log(t) - input); };
    return Array{{}, {sum_of(pairs(x[0], x[1], term)).data[0] / 3}};

@@ -79,16 +79,26 @@ struct SmoothL1LossOptions {
   double beta = 1;              ///< Where the parabola ends; 0 is l1_loss.
   Reduction reduction = kMean;  ///< Over the values.
 };
+///@{
 /// d² / (2 beta) below beta and d - beta / 2 above, d = |input - target| (Girshick 2015).
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& options = {});
+inline Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return smooth_l1_loss(input, target, {.reduction = reduction});
+}
+///@}
 
 /// Of huber_loss.
 struct HuberLossOptions {
   double delta = 1;             ///< Where the parabola ends.
   Reduction reduction = kMean;  ///< Over the values.
 };
+///@{
 /// d² / 2 below delta and delta (d - delta / 2) above (Huber 1964).
 Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& options = {});
+inline Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return huber_loss(input, target, {.reduction = reduction});
+}
+///@}
 
 // ---- probabilities --------------------------------------------------------------------------------------------------
 
@@ -126,8 +136,13 @@ struct KLDivLossOptions {
   bool log_target = false;      ///< The target is given as logarithms, too.
   Reduction reduction = kMean;  ///< kBatchMean, the sum over size(0), is the divergence itself.
 };
+///@{
 /// target (log target - input), for a distribution `target` and the logarithms `input` of another; 0 log 0 is 0.
 Tensor kl_div(const Tensor& input, const Tensor& target, const KLDivLossOptions& options = {});
+inline Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return kl_div(input, target, {.reduction = reduction});
+}
+///@}
 
 /// Of poisson_nll_loss.
 struct PoissonNLLLossOptions {
