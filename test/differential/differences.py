@@ -455,11 +455,6 @@ def _(d):
     return only_where(d, neither) or only_where(d, neither | open_at_poles(d))
 
 
-@documented("The slope of `kl_div` by a negative target is NaN, also times 0.")
-def _(d):
-    return in_gradient(d) and some_operand(d, {"kl_div"}, lambda x: (x < 0).any()) and only_where(d, d.reel.data.isnan() & (d.torch == 0))
-
-
 @documented("At NaN a slope may be that of some number, or NaN: 1 in `softshrink`, `hardshrink`, `hardswish` and `lp_pool` of order 1, 0 in `hardtanh` and "
             "`relu6`, that right of 0 in `elu`. Where an extreme is NaN the elements that are NaN share its gradient, or none gets it.")  # fmt: skip
 def _(d):
@@ -629,9 +624,13 @@ def _(d):
     return in_gradient(d) and some_operand(d, {"median", "quantile", "kthvalue", "mode", "topk"}, ties) and at_corner(d, {"median", "quantile", "kthvalue", "topk"})
 
 
-@documented("`poisson_nll_loss` with `full` and `kl_div` have a gradient by targets that are 0 or less, that of their other terms; PyTorch's is NaN.")
+@documented("`poisson_nll_loss` with `full` and `kl_div` have a gradient by targets that are 0 or less, that of their other terms; PyTorch's is NaN. "
+            "The slope of `kl_div` by a negative target is NaN, also times 0.")  # fmt: skip
 def _(d):
-    return in_gradient(d) and some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x <= 0).any()) and only_where(d, torch_nan(d))
+    if not in_gradient(d) or not some_operand(d, {"poisson_nll_loss", "kl_div"}, lambda x: (x <= 0).any()):
+        return False
+    negative = some_operand(d, {"kl_div"}, lambda x: (x < 0).any())
+    return only_where(d, torch_nan(d) | d.reel.data.isnan() & (d.torch == 0) if negative else torch_nan(d))
 
 
 @documented("Only floating-point tensors ever require grad.")
@@ -660,9 +659,10 @@ def _(d):
     return any(x.isnan().any() for x in gradients) and only_where(d, d.reel.data.isnan() & d.torch.isfinite())
 
 
-@documented("The 1e-12 in the slopes of `binary_cross_entropy` and `cosine_embedding_loss` is not rounded to the dtype of x.")
+@documented("The 1e-12 in `cosine_embedding_loss` and in the slopes of `binary_cross_entropy` is not rounded to float32 or the dtype of x.")
 def _(d):
-    return in_gradient(d) and bool(d.ops & {"binary_cross_entropy", "cosine_embedding_loss"}) and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
+    near = d.kind == "value" and torch.allclose(d.reel.data, d.torch, rtol=2e-8, atol=0)
+    return near and (d.op == "cosine_embedding_loss" or in_gradient(d) and bool(d.ops & {"binary_cross_entropy", "cosine_embedding_loss"}))
 
 
 @documented("The second derivatives by the exponent of `pow` where the base is 0, and of `renorm`, `cosine_similarity`, norms and deviations that are 0 and of `atan2` at the origin, are not NaN; "
