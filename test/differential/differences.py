@@ -1024,7 +1024,10 @@ def _(d):
     if d.kind != "value" or d.op not in ("to", "copy_") or d.torch.is_floating_point() or d.torch.dtype == torch.bool:
         return False
     limits, x = torch.iinfo(d.torch.dtype), d.args[1 if d.op == "copy_" else 0].double()
-    return only_where(d, (~((x >= limits.min) & (x <= limits.max))).expand(d.torch.shape))
+    outside = ~((x >= limits.min) & (x <= limits.max))
+    if d.op == "copy_" and d.torch.shape != d.args[0].shape:  # it is another view of the memory
+        outside = outside.any()
+    return only_where(d, outside.expand(d.torch.shape))
 
 
 @documented("`gelu` of infinite float32 numbers is infinity or 0; PyTorch's is NaN but of single elements.")
