@@ -110,6 +110,15 @@ def triplet_margin_loss_as_defined(anchor, positive, negative, margin, norm, swa
     return REDUCTIONS[reduction](loss)
 
 
+def multi_margin_loss_as_defined(x, target, p, margin, weight, reduction):
+    rows, at = x.reshape(-1, x.shape[-1]), target.reshape(-1, 1)
+    gap = margin - (rows.gather(1, at) - rows)
+    terms = torch.where(gap > 0, gap, 0) ** p
+    terms = terms if weight is None else terms * weight[at]
+    loss = terms.masked_fill(F.one_hot(at[:, 0], x.shape[-1]).bool(), 0).sum(1) / x.shape[-1]
+    return REDUCTIONS[reduction](loss.reshape(x.shape[:-1]))
+
+
 def choosing_as(interpreter, op):
     """The op, which chooses one of equal elements, with those that reel chooses: they have its slopes."""
 
@@ -148,6 +157,7 @@ DEFINITIONS = {
     "binary_cross_entropy_with_logits": (
         "`binary_cross_entropy_with_logits` is the sum of two terms, of which infinite gradients may make NaN.", bce_with_logits_as_defined),
     "triplet_margin_loss": ("`triplet_margin_loss` adds the margin to the difference of the distances.", triplet_margin_loss_as_defined),
+    "multi_margin_loss": ("`multi_margin_loss` adds the margin to the difference of the scores.", multi_margin_loss_as_defined),
     "scaled_dot_product_attention": (
         "`scaled_dot_product_attention` is `softmax(q k^T / sqrt(E) + mask) v`, in which a masked key of NaN or infinity makes NaN, too; some kernels of PyTorch's pass over it.", attention_as_defined),
     "renorm": ("`renorm` leaves slices with NaN as they are, and so their gradient; PyTorch's second derivatives are NaN there.", renorm_as_defined),
