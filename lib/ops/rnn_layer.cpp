@@ -1,0 +1,306 @@
+#include "lib/ops/rnn_layer.h"
+
+#include <numeric>
+
+#include "lib/autograd/subgraph.h"
+#include "lib/kernels/gemm.h"
+#include "lib/ops/internal.h"
+
+namespace reel::recurrent {
+namespace {
+
+using Kind = Recurrence::Kind;
+
+/// What forward leaves for backward, in one direction.
+struct Trace {
+  Tensor gates, h_before, c_before, inner;
+};
+
+Tensor like(const Tensor& x, const Shape& shape) { return make_tensor(shape, view_of(x).dtype, x.device()); }
+/// A state's start: a copy of the given one, or zeros.
+Tensor start(const Tensor& like_this, const Shape& shape, const Tensor& given) {
+  const Tensor state = like(like_this, shape);
+  if (given.defined())
+    kernels_of(state).copy(view_of(given), view_of(state));
+  else
+    kernels_of(state).fill(view_of(state), 0);
+  return state;
+}
+void* data_of(const Tensor& x) { return x.defined() ? view_of(x).data : nullptr; }
+/// The part of a state, or of an output, that belongs to a direction.
+void* part(const Tensor& x, int direction, int64_t elements) {
+  return x.defined() ? view_of(x).as<char>() + direction * elements * size_of(view_of(x).dtype) : nullptr;
+}
+
+Recurrence describe(const Layer& layer, const Given& in, int d, const Trace& trace) {
+  const Steps& steps = layer.steps;
+  return {.kind = layer.formula->kind,
+          .dtype = view_of(in.x()).dtype,
+          .reverse = d == 1,
+          .steps = steps.count,
+          .rows = steps.rows,
+          .total = steps.total,
+          .hidden = layer.hidden,
+          .width = layer.width,
+          .sizes = steps.sizes.defined() ? view_of(steps.sizes).as<const int64_t>() : nullptr,
+          .w_hh = data_of(in.of(d, kWeightHh)),
+          .b_hh = data_of(in.of(d, kBiasHh)),
+          .w_hr = data_of(in.of(d, kWeightHr)),
+          .mask = data_of(in.of(d, kStateMask)),
+          .gates = data_of(trace.gates),
+          .y_stride = layer.directions * layer.width,
+          .h_before = data_of(trace.h_before),
+          .c_before = data_of(trace.c_before),
+          .inner = data_of(trace.inner)};
+}
+
+/// c = a · op(w) (+ bias) (+ c), for matrices whose rows are contiguous.
+void multiply(const Tensor& a, const Tensor& w, bool transposed, const Tensor& c, const Tensor& bias = {},
+              bool add = false) {
+  const View &av = view_of(a), &wv = view_of(w), &cv = view_of(c);
+  kernels_of(c).gemm({.dtype = cv.dtype,
+                      .trans_b = transposed,
+                      .m = av.shape[0],
+                      .n = cv.shape[1],
+                      .k = av.shape[1],
+                      .a = av.data,
+                      .lda = std::max<int64_t>(av.shape[1], 1),
+                      .b = wv.data,
+                      .ldb = std::max<int64_t>(wv.shape[1], 1),
+                      .c = cv.data,
+                      .ldc = std::max<int64_t>(cv.shape[1], 1),
+                      .beta = add ? 1. : 0.,
+                      .bias = data_of(bias)});
+}
+
+// ---- the same from recorded ops, for gradients of gradients ---------------------------------------------------------
+
+struct State {
+  Tensor h, c;
+};
+
+State composed_step(const Layer& layer, const Given& in, int d, const Tensor& from_x, const State& before) {
+  const Tensor& mask = in.of(d, kStateMask);
+  const Tensor h = mask.defined() ? before.h * mask.narrow(0, 0, before.h.size(0)) : before.h;
+  const Tensor from_h = linear(h, in.of(d, kWeightHh), in.of(d, kBiasHh));
+  switch (layer.formula->kind) {
+    case Recurrence::kTanh: return {tanh(from_x + from_h), {}};
+    case Recurrence::kRelu: return {relu(from_x + from_h), {}};
+    case Recurrence::kGru: {
+      const auto block = [&](const Tensor& gates, int64_t i) {
+        return gates.narrow(1, i * layer.hidden, layer.hidden);
+      };
+      const Tensor reset = sigmoid(block(from_x, 0) + block(from_h, 0));
+      const Tensor keep = sigmoid(block(from_x, 1) + block(from_h, 1));
+      const Tensor update = tanh(block(from_x, 2) + reset * block(from_h, 2));
+      return {update + keep * (before.h - update), {}};
+    }
+    case Recurrence::kLstm: break;
+  }
+  const CellState next = lstm_cell(from_x + from_h, before.c);
+  const Tensor& w_hr = in.of(d, kWeightHr);
+  return {w_hr.defined() ? linear(next.h, w_hr) : next.h, next.c};
+}
+
+/// The node's outputs.
+std::vector<Tensor> composed(const Layer& layer, const Given& in) {
+  const Steps& steps = layer.steps;
+  const bool lstm = layer.formula->kind == Recurrence::kLstm;
+  const auto first = [&](const Tensor& given, int d, int64_t columns) {
+    if (given.defined()) return layer.one_step ? given : given.select(0, d);
+    return zeros({steps.rows, columns}, {.dtype = in.x().dtype(), .device = in.x().device()});
+  };
+  const auto replace_rows = [](const Tensor& all, const Tensor& rows) {
+    const int64_t n = rows.size(0), rest = all.size(0) - n;
+    return rest ? cat({rows, all.narrow(0, n, rest)}) : rows;
+  };
+  std::vector<Tensor> h, c, y;
+  for (int d = 0; d < layer.directions; ++d) {
+    const Tensor from_x = linear(in.x(), in.of(d, kWeightIh), in.of(d, kBiasIh));
+    State state{first(in.all[kH], d, layer.width), lstm ? first(in.all[kC], d, layer.hidden) : Tensor()};
+    std::vector<Tensor> rows(steps.count);
+    for (int64_t i = 0, at = d ? steps.total : 0; i < steps.count; ++i) {
+      const int64_t t = d ? steps.count - 1 - i : i, n = steps.at(t);
+      if (d) at -= n;
+      const State next = composed_step(layer, in, d, from_x.narrow(0, at, n),
+                                       {state.h.narrow(0, 0, n), lstm ? state.c.narrow(0, 0, n) : Tensor()});
+      rows[t] = next.h;
+      state.h = replace_rows(state.h, next.h);
+      if (lstm) state.c = replace_rows(state.c, next.c);
+      if (!d) at += n;
+    }
+    h.push_back(state.h), c.push_back(state.c);
+    y.push_back(rows.empty() ? from_x.narrow(1, 0, layer.width) : cat(rows));
+  }
+  if (layer.one_step) return lstm ? std::vector{h[0], c[0]} : std::vector{h[0]};
+  std::vector<Tensor> outputs{stack(h)};
+  if (lstm) outputs.push_back(stack(c));
+  outputs.push_back(cat(y, 1));
+  return outputs;
+}
+
+// ---- backward -------------------------------------------------------------------------------------------------------
+
+struct LayerRule {
+  struct Kept {
+    SavedTensor gates, h_before, c_before, inner;
+  };
+  Layer layer;
+  std::array<SavedTensor, kMaxInputs> inputs;
+  std::array<Kept, 2> kept;
+
+  void operator()(Backward& back) {
+    Given in;
+    for (size_t i = 0; i < kMaxInputs; ++i)
+      if (inputs[i].defined()) in.all[i] = back.get(inputs[i]);
+    if (back.create_graph())
+      recorded(back, in);
+    else
+      fused(back, in);
+  }
+
+  void recorded(Backward& back, const Given& in) {
+    EdgeList inputs_of_layer;
+    for (const Tensor& input : in.all) inputs_of_layer.add(input);
+    const uint64_t since = next_sequence();
+    const std::vector<Tensor> outputs = composed(layer, in);
+    std::vector<Tensor> grads;
+    for (uint32_t i = 0; i < back.num_outputs(); ++i) grads.push_back(back.grad(static_cast<int>(i)));
+    std::vector<Tensor> found = subgraph_grad(outputs, std::move(grads), since, inputs_of_layer.edges, true);
+    for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
+  }
+
+  void fused(Backward& back, const Given& in) {
+    const Tensor& x = in.x();
+    const bool lstm = layer.formula->kind == Recurrence::kLstm, gru = layer.formula->kind == Recurrence::kGru;
+    const bool projected = in.of(0, kWeightHr).defined();
+    const int64_t rows = layer.steps.rows, total = layer.steps.total;
+    const auto contiguous = [](const Tensor& g) { return g.defined() ? g.contiguous() : g; };
+    const Tensor grad_h = start(x, layer.state_shape(layer.width), back.grad(0));
+    const Tensor grad_c = lstm ? start(x, layer.state_shape(layer.hidden), back.grad(layer.output_c())) : Tensor();
+    const Tensor grad_y = layer.one_step ? Tensor() : contiguous(back.grad(layer.output_y()));
+    const Tensor scratch = projected ? like(x, {rows, layer.hidden}) : Tensor();
+    const Tensor masked = in.of(0, kStateMask).defined() ? like(x, {rows, layer.width}) : Tensor();
+    const Tensor grad_x = back.needs(kX) ? like(x, view_of(x).shape) : Tensor();
+    for (int d = 0; d < layer.directions; ++d) {
+      const auto input = [&](Parameter p) { return static_cast<int>(Given::place(d, p)); };
+      const Trace trace{back.get(kept[d].gates), back.get(kept[d].h_before),
+                        lstm ? back.get(kept[d].c_before) : Tensor(),
+                        kept[d].inner.defined() ? back.get(kept[d].inner) : Tensor()};
+      const Tensor grad_gates = like(x, {total, layer.gates()});
+      const Tensor grad_hidden = gru ? like(x, {total, layer.gates()}) : grad_gates;
+      const Tensor grad_projected = projected ? like(x, {total, layer.width}) : Tensor();
+      Recurrence r = describe(layer, in, d, trace);
+      r.scratch = data_of(scratch);
+      r.masked = data_of(masked);
+      r.grad_y = part(grad_y, d, layer.width);
+      r.grad_h = part(grad_h, d, rows * layer.width);
+      r.grad_c = part(grad_c, d, rows * layer.hidden);
+      r.first_wanted = back.needs(kH);
+      r.grad_gates = data_of(grad_gates);
+      r.grad_hidden = gru ? data_of(grad_hidden) : nullptr;
+      r.grad_projected = data_of(grad_projected);
+      kernels_of(x).recurrence_grad(r);
+
+      if (grad_x.defined()) multiply(grad_gates, in.of(d, kWeightIh), false, grad_x, {}, d > 0);
+      if (back.needs(input(kWeightIh))) back.set_product(input(kWeightIh), grad_gates, x);
+      if (back.needs(input(kWeightHh)))
+        back.set_product(input(kWeightHh), grad_hidden, masked_rows(layer.steps, trace.h_before, in.of(d, kStateMask)));
+      if (projected) back.set_product(input(kWeightHr), grad_projected, trace.inner);
+      set_biases(back, input(kBiasIh), grad_gates, input(kBiasHh), grad_hidden);
+    }
+    back.set(kX, grad_x);
+    back.set(kH, grad_h);
+    if (lstm) back.set(kC, grad_c);
+  }
+
+  static void set_biases(Backward& back, int ih, const Tensor& grad_ih, int hh, const Tensor& grad_hh) {
+    const Tensor of_ih = back.needs(ih) || (back.needs(hh) && grad_hh.is_same(grad_ih)) ? sum(grad_ih, 0) : Tensor();
+    back.set(ih, of_ih);
+    if (back.needs(hh)) back.set(hh, grad_hh.is_same(grad_ih) ? of_ih : sum(grad_hh, 0));
+  }
+};
+
+// ---- forward --------------------------------------------------------------------------------------------------------
+
+/// Is w_hh turned around first? The products then are up to twice as fast, but for one row and a w_hh that comes from
+/// beyond the first-level cache; turning costs as much as about 16 steps gain. To a GPU it is all the same.
+bool worth_turning(const Layer& layer, Device device, DType dtype) {
+  constexpr int64_t kManyRows = 24, kCacheBytes = 48 << 10;
+  return device == kCPU && layer.steps.total >= kManyRows &&
+         (layer.steps.rows > 1 || layer.gates() * layer.width * size_of(dtype) <= kCacheBytes);
+}
+
+}  // namespace
+
+LayerResult run(const Layer& layer, const Given& in) {
+  const Tensor& x = in.x();
+  const Kind kind = layer.formula->kind;
+  const bool lstm = kind == Recurrence::kLstm, projected = in.of(0, kWeightHr).defined();
+  const bool recorded = recording(std::span<const Tensor>(in.all));
+  const int64_t rows = layer.steps.rows, total = layer.steps.total;
+  const LayerResult result{layer.one_step ? Tensor() : like(x, {total, layer.directions * layer.width}),
+                           start(x, layer.state_shape(layer.width), in.all[kH]),
+                           lstm ? start(x, layer.state_shape(layer.hidden), in.all[kC]) : Tensor()};
+  const Tensor scratch = kind == Recurrence::kGru ? like(x, {rows, layer.gates()}) : Tensor();
+  const Tensor masked = in.of(0, kStateMask).defined() ? like(x, {rows, layer.width}) : Tensor();
+  std::array<Trace, 2> traces;
+  for (int d = 0; d < layer.directions; ++d) {
+    Trace& trace = traces[d];
+    trace.gates = like(x, {total, layer.gates()});
+    multiply(x, in.of(d, kWeightIh), true, trace.gates, in.of(d, kBiasIh));
+    if (recorded) trace.h_before = like(x, {total, layer.width});
+    if (recorded && lstm) trace.c_before = like(x, {total, layer.hidden});
+    if (projected || (recorded && kind == Recurrence::kGru)) trace.inner = like(x, {total, layer.hidden});
+    Recurrence r = describe(layer, in, d, trace);
+    Tensor turned;
+    if (worth_turning(layer, x.device(), r.dtype)) {
+      const Tensor& w = in.of(d, kWeightHh);
+      turned = like(x, {layer.width, layer.gates()});
+      kernels_of(x).copy(make_view(data_of(w), {layer.width, layer.gates()}, {1, layer.width}, r.dtype),
+                         view_of(turned));
+      r.w_hh = data_of(turned);
+      r.w_hh_transposed = true;
+    }
+    r.h = part(result.h, d, rows * layer.width);
+    r.c = part(result.c, d, rows * layer.hidden);
+    r.zero_h = !in.all[kH].defined();
+    r.y = part(result.y, d, layer.width);
+    r.scratch = data_of(scratch);
+    r.masked = data_of(masked);
+    kernels_of(x).recurrence(r);
+  }
+  if (!recorded) return result;
+
+  LayerRule rule{layer, {}, {}};
+  std::array<const Tensor*, kMaxInputs> ins;
+  for (size_t i = 0; i < kMaxInputs; ++i) {
+    ins[i] = &in.all[i];
+    if (in.all[i].defined()) rule.inputs[i] = SavedTensor(in.all[i]);
+  }
+  for (int d = 0; d < layer.directions; ++d) {
+    const auto saved = [](const Tensor& tensor) { return saved_if(tensor.defined(), tensor); };
+    rule.kept[d] = {saved(traces[d].gates), saved(traces[d].h_before), saved(traces[d].c_before),
+                    saved(traces[d].inner)};
+  }
+  std::array<const Tensor*, 3> outs{&result.h};
+  size_t count = 1;
+  if (lstm) outs[count++] = &result.c;
+  if (!layer.one_step) outs[count++] = &result.y;
+  record_always(layer.one_step ? layer.formula->cell : layer.formula->op, std::span(outs).first(count), ins,
+                std::move(rule));
+  return result;
+}
+
+Tensor masked_rows(const Steps& steps, const Tensor& x, const Tensor& mask) {
+  if (!mask.defined()) return x;
+  const int64_t columns = mask.size(1);
+  if (!steps.sizes.defined())
+    return (x.reshape({steps.count, steps.rows, columns}) * mask).view({steps.total, columns});
+  const Tensor sequences = make_tensor({steps.total}, kInt64);
+  int64_t* to = sequences.data<int64_t>();
+  for (int64_t t = 0; t < steps.count; ++t) std::iota(to, to + steps.at(t), 0), to += steps.at(t);
+  return x * index_select(mask, 0, sequences.to(mask.device()));
+}
+
+}  // namespace reel::recurrent
