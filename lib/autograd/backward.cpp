@@ -50,6 +50,8 @@ Tensor Backward::get_output(const SavedTensor& saved, const View& elements) cons
   return TensorImpl::wrap(impl);
 }
 
+bool Backward::retains_graph() const { return task_.retain_graph; }
+
 // ---- gradients of outputs -------------------------------------------------------------------------------------------
 
 Tensor Backward::grad_or_zeros(int i) const {

@@ -19,6 +19,8 @@ class Backward {
   /// Is the gradient of this input needed?
   bool needs(int input) const { return needs(node_.edges()[input]); }
   bool create_graph() const { return grad_mode; }
+  /// May this node be visited again? If not, a rule may overwrite what it has saved for itself.
+  bool retains_graph() const;
 
   /// A saved tensor; an Error if it was changed in place since it was saved.
   Tensor get(const SavedTensor& saved) const;
