@@ -1,4 +1,5 @@
 #include "cuda/dnn_plan.h"
+#include "cuda/dnn_types.h"
 #include "lib/kernels/convolution.h"
 
 #include <algorithm>
@@ -23,10 +24,7 @@ Descriptor& Descriptor::set_any(cudnnBackendAttributeName_t name, cudnnBackendAt
 }
 bool Descriptor::finalize(cudnnStatus_t* failure) {
   if (status_ == CUDNN_STATUS_SUCCESS) status_ = cudnnBackendFinalize(raw_);
-  const auto category = CUDNN_STATUS_CATEGORY(status_);
-  if (failure && status_ != CUDNN_STATUS_SUCCESS && category != CUDNN_STATUS_BAD_PARAM &&
-      category != CUDNN_STATUS_NOT_SUPPORTED)
-    *failure = status_;
+  if (failure && status_ != CUDNN_STATUS_SUCCESS && !is_refusal(status_)) *failure = status_;
   return status_ == CUDNN_STATUS_SUCCESS;
 }
 
@@ -43,23 +41,11 @@ namespace {
 
 using Dims = std::vector<int64_t>;
 
-cudnnDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case kFloat16: return CUDNN_DATA_HALF;
-    case kBFloat16: return CUDNN_DATA_BFLOAT16;
-    case kFloat32: return CUDNN_DATA_FLOAT;
-    default: return CUDNN_DATA_DOUBLE;
-  }
-}
-
 /// Index of the first spatial dimension that cuDNN gets: a convolution whose depth is 1 is stated as
 /// two-dimensional.
 size_t first_dimension(const Convolution& c) {
   return c.x_size[0] == 1 && c.kernel[0] == 1 && c.y_size[0] == 1 && c.before[0] == 0 ? 1 : 0;
 }
-
-/// That an engine computes in.
-cudnnDataType_t wide_type_of(DType dtype) { return dtype == kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT; }
 
 /// Beside the parts of a Convolution. The sum is the convolution without the bias, which never lies in memory.
 constexpr int kBias = 3, kSum = 4;
@@ -82,7 +68,7 @@ std::optional<Descriptor> tensor(const DnnProblem& problem, int part) {
   Dims strides(sizes.size(), 1);
   for (size_t d = sizes.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * sizes[d + 1];
   Descriptor result(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  result.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, part == kSum ? wide_type_of(dtype) : type_of(dtype))
+  result.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, part == kSum ? dnn_wide_type(dtype) : dnn_type(dtype))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)
       .set(CUDNN_ATTR_TENSOR_STRIDES, strides)
       .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, part == kSum ? int64_t{100} : kDnnIds[part])
@@ -122,7 +108,7 @@ std::optional<Descriptor> windows(const Convolution& c) {
     before.push_back(c.before[d]), after.push_back(*padding);
   }
   Descriptor result(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  result.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, wide_type_of(c.dtype))
+  result.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, dnn_wide_type(c.dtype))
       .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION)
       .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, static_cast<int64_t>(stride.size()))
       .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)
@@ -166,7 +152,7 @@ std::optional<Descriptor> add_bias(const DnnProblem& problem) {
   if (!sum || !bias || !y) return {};
   Descriptor form(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   form.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_POINTWISE_ADD)
-      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, wide_type_of(problem.conv.dtype));
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, dnn_wide_type(problem.conv.dtype));
   if (!form.finalize()) return {};
   operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, form)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, *sum)
