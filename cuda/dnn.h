@@ -1,6 +1,7 @@
 #pragma once
 #include "lib/kernels/attention.h"
 #include "lib/kernels/convolution.h"
+#include "lib/kernels/recurrence.h"
 
 // The entries to cuDNN, so that builds without it replace these functions alone (no_dnn.cu).
 namespace reel::cuda {
@@ -14,5 +15,9 @@ void add_bias(const Convolution& conv);
 /// KernelTable::ragged_attention, or with `backward` ragged_attention_grad, of a batch, by cuDNN. Returns false, having
 /// done nothing, where cuDNN has no engine for the problem.
 bool dnn_attend(const RaggedAttention& attention, bool backward);
+
+/// Recurrence::layer by cuDNN, or with `backward` its gradient. Returns false, having done nothing, where cuDNN does
+/// not support the problem.
+bool dnn_recur(const RecurrentLayer& layer, bool backward);
 
 }  // namespace reel::cuda

@@ -1,11 +1,14 @@
 #include "cuda/dnn.h"
 #include "lib/kernels/attention.h"
 #include "lib/kernels/convolution.h"
+#include "lib/kernels/recurrence.h"
 
-// A build without cuDNN: every convolution is a matrix product (cuda/conv.cu), and attention is composed.
+// A build without cuDNN: every convolution is a matrix product (cuda/conv.cu), attention is composed, and recurrent
+// layers are reel's own (cuda/recurrence.cu).
 namespace reel::cuda {
 
 bool dnn_convolve(ConvPart, const Convolution&) { return false; }
 bool dnn_attend(const RaggedAttention&, bool) { return false; }
+bool dnn_recur(const RecurrentLayer&, bool) { return false; }
 
 }  // namespace reel::cuda

@@ -2,10 +2,10 @@
 
 #include "cuda/block.h"
 #include "cuda/kernels.h"
+#include "cuda/recurrence.h"
 #include "cuda/runtime.h"
 #include "lib/functors/pointwise.h"
 #include "lib/kernels/gemm.h"
-#include "lib/kernels/recurrence.h"
 
 // Recurrent layers (LSTM, GRU, tanh and ReLU RNNs) over a batch of sequences, and their gradients. The pointwise part
 // of a step is written once (cell_forward, cell_backward); around it there are three implementations:
@@ -14,6 +14,7 @@
 //   run_per_unit: a launch for each step, a warp for each hidden unit, which multiplies its rows of w_hh with the
 //     states of all rows and goes on with the pointwise part. For few rows, where a GEMM is all latency.
 //   forward_by_gemm, backward_by_gemm: for each step a GEMM and a pointwise kernel. For everything else.
+// and, of a layer as a whole, cuDNN's (cuda/recurrent_layer.cu).
 // Sequences of different lengths are packed: step t has the first sizes[t] rows, as in PyTorch's PackedSequence.
 namespace reel::cuda {
 namespace {
@@ -351,9 +352,7 @@ bool fits_persistent(const Recurrence& r) {
 
 Lengths lengths_of(const Recurrence& r) {
   Lengths lengths{{}, static_cast<int>(r.rows)};
-  if (!r.sizes) std::fill_n(lengths.of, r.rows, r.steps);
-  for (int64_t t = r.sizes ? r.steps - 1 : -1, row = 0; t >= 0; --t)
-    for (; row < r.sizes[t]; ++row) lengths.of[row] = t + 1;
+  write_lengths(r, lengths.of);
   return lengths;
 }
 
@@ -371,8 +370,7 @@ void run_persistent(const Recurrence& r, bool backward) {
 
 // ---- one launch a step ----------------------------------------------------------------------------------------------
 
-constexpr int kUnits = 4;        // of a block
-constexpr int kMaxUnitRows = 8;  // beyond, a GEMM is faster
+constexpr int kUnits = 4;  // of a block
 
 /// Sums over a warp's lanes, which all get them.
 template <class W, int n>
@@ -686,6 +684,7 @@ void dispatch(const Recurrence& r, bool backward) {
 }
 
 void run(const Recurrence& r, bool backward) {
+  if (r.layer) return run_layer(*r.layer, backward);
   with_floating(r.dtype, [&](auto type) { dispatch<typename decltype(type)::type>(r, backward); });
 }
 

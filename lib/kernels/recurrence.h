@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "reel/types.h"
@@ -11,6 +12,8 @@ namespace reel {
 /// step first. G = 4 blocks of `hidden` columns for an LSTM (i f g o), 3 for a GRU (r z n), 1 for the others; h has
 /// `width` columns, as many as `hidden` unless w_hr projects it. w_hh is multiplied with h or, for recurrent dropout,
 /// with h ∘ mask; nothing else uses the mask. Everything is contiguous, but for rows of y and grad_y.
+///
+/// Or, with `layer`, that, where the device has a library which computes it faster; nothing else is read then.
 struct Recurrence {
   enum Kind : uint8_t { kLstm, kGru, kTanh, kRelu } kind;
   DType dtype;  // kFloat32 or kFloat64
@@ -42,6 +45,41 @@ struct Recurrence {
   void* grad_gates = nullptr;      // [total, G hidden]: of gates as they came in
   void* grad_hidden = nullptr;     // [total, G hidden]: of w_hh h + b_hh; only for a GRU, where it is another
   void* grad_projected = nullptr;  // [total, width]: of each h, where it is projected
+
+  const struct RecurrentLayer* layer = nullptr;
+};
+
+/// A layer as a whole: in one or both directions, the second of which takes the last step first, and with the product
+/// with its input. Steps, rows and gates are those of a Recurrence without a projection or a mask. Everything is
+/// contiguous.
+struct RecurrentLayer {
+  Recurrence::Kind kind;
+  DType dtype;
+  int directions;
+  int64_t steps, rows, total, in, hidden;
+  int64_t gates;  // G hidden
+  const int64_t* sizes = nullptr;
+  // Of each direction: weights [G hidden, in] and [G hidden, hidden], and biases [G hidden], which both may be nullptr.
+  enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kParameters };
+  std::array<const void*, kParameters> parameters[2] = {};
+  const void* x = nullptr;        // [total, in]
+  const void* first_h = nullptr;  // [directions, rows, hidden], or nullptr for zeros
+  const void* first_c = nullptr;  // the same, LSTM only
+  void* y = nullptr;              // [total, directions hidden]
+  void* h = nullptr;              // [directions, rows, hidden], after the last step
+  void* c = nullptr;              // the same, LSTM only
+  void* kept = nullptr;           // what backward needs; nullptr if nothing is recorded
+  // Backward, which reads the above but for h and c, and uses up what is kept. Outputs are nullptr if nobody asks.
+  const void* grad_y = nullptr;  // like y
+  const void* grad_h = nullptr;  // like h, or nullptr for zeros
+  const void* grad_c = nullptr;
+  void* grad_x = nullptr;  // like x; always wanted
+  void* grad_first_h = nullptr;
+  void* grad_first_c = nullptr;
+  std::array<void*, kParameters> grad_parameters[2] = {};
+
+  bool* computed;           // becomes whether this is computed; nothing else is changed if not
+  int64_t* room = nullptr;  // forward, if given: nothing is computed yet, but this becomes the number of bytes to keep
 };
 
 }  // namespace reel

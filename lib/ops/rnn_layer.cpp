@@ -54,6 +54,35 @@ Recurrence describe(const Layer& layer, const Given& in, int d, const Trace& tra
           .inner = data_of(trace.inner)};
 }
 
+/// The layer as a whole, for forward.
+RecurrentLayer describe_whole(const Layer& layer, const Given& in, bool& computed) {
+  const Steps& steps = layer.steps;
+  RecurrentLayer whole{.kind = layer.formula->kind,
+                       .dtype = view_of(in.x()).dtype,
+                       .directions = layer.directions,
+                       .steps = steps.count,
+                       .rows = steps.rows,
+                       .total = steps.total,
+                       .in = view_of(in.x()).shape[1],
+                       .hidden = layer.hidden,
+                       .gates = layer.gates(),
+                       .sizes = steps.sizes.defined() ? view_of(steps.sizes).as<const int64_t>() : nullptr,
+                       .x = data_of(in.x()),
+                       .first_h = data_of(in.all[kH]),
+                       .first_c = data_of(in.all[kC]),
+                       .computed = &computed};
+  for (int d = 0; d < layer.directions; ++d)
+    for (int p = 0; p < RecurrentLayer::kParameters; ++p)
+      whole.parameters[d][p] = data_of(in.of(d, static_cast<Parameter>(p)));
+  return whole;
+}
+/// By recurrence or recurrence_grad.
+void compute(void (*kernel)(const Recurrence&), const RecurrentLayer& whole) {
+  Recurrence call{};
+  call.layer = &whole;
+  kernel(call);
+}
+
 /// c = a · op(w) (+ bias) (+ c), for matrices whose rows are contiguous.
 void multiply(const Tensor& a, const Tensor& w, bool transposed, const Tensor& c, const Tensor& bias = {},
               bool add = false) {
@@ -148,6 +177,7 @@ struct LayerRule {
   Layer layer;
   std::array<SavedTensor, kMaxInputs> inputs;
   std::array<Kept, 2> kept;
+  SavedTensor kept_whole, y;  // where the layer was computed as a whole, instead of the above
 
   void operator()(Backward& back) {
     Given in;
@@ -155,18 +185,24 @@ struct LayerRule {
       if (inputs[i].defined()) in.all[i] = back.get(inputs[i]);
     if (back.create_graph())
       recorded(back, in);
-    else
+    else if (!kept_whole.defined())
       fused(back, in);
+    else if (!whole(back, in))
+      recorded(back, in);
   }
 
   void recorded(Backward& back, const Given& in) {
     EdgeList inputs_of_layer;
     for (const Tensor& input : in.all) inputs_of_layer.add(input);
     const uint64_t since = next_sequence();
-    const std::vector<Tensor> outputs = composed(layer, in);
+    const std::vector<Tensor> outputs = [&] {
+      const EnableGrad guard;
+      return composed(layer, in);
+    }();
     std::vector<Tensor> grads;
     for (uint32_t i = 0; i < back.num_outputs(); ++i) grads.push_back(back.grad(static_cast<int>(i)));
-    std::vector<Tensor> found = subgraph_grad(outputs, std::move(grads), since, inputs_of_layer.edges, true);
+    std::vector<Tensor> found =
+        subgraph_grad(outputs, std::move(grads), since, inputs_of_layer.edges, back.create_graph());
     for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
   }
 
@@ -214,6 +250,35 @@ struct LayerRule {
     if (lstm) back.set(kC, grad_c);
   }
 
+  /// Returns false if the device does not compute it as a whole after all.
+  bool whole(Backward& back, const Given& in) {
+    const Tensor& x = in.x();
+    bool computed = false;
+    RecurrentLayer call = describe_whole(layer, in, computed);
+    const Tensor output = back.get(y), saved = back.get(kept_whole),
+                 left = back.retains_graph() ? saved.clone() : saved;
+    const auto contiguous = [](const Tensor& g) { return g.defined() ? g.contiguous() : g; };
+    const bool lstm = layer.formula->kind == Recurrence::kLstm;
+    const Tensor grad_y = back.grad_or_zeros(layer.output_y()).contiguous(), grad_h = contiguous(back.grad(0)),
+                 grad_c = lstm ? contiguous(back.grad(layer.output_c())) : Tensor();
+    std::array<Tensor, kMaxInputs> grads;
+    const auto wanted = [&](size_t input) {
+      if (in.all[input].defined() && back.needs(static_cast<int>(input)))
+        grads[input] = like(x, view_of(in.all[input]).shape);
+      return data_of(grads[input]);
+    };
+    grads[kX] = like(x, view_of(x).shape);
+    for (int d = 0; d < layer.directions; ++d)
+      for (int p = 0; p < RecurrentLayer::kParameters; ++p)
+        call.grad_parameters[d][p] = wanted(Given::place(d, static_cast<Parameter>(p)));
+    call.y = data_of(output), call.kept = data_of(left);
+    call.grad_y = data_of(grad_y), call.grad_h = data_of(grad_h), call.grad_c = data_of(grad_c);
+    call.grad_x = data_of(grads[kX]), call.grad_first_h = wanted(kH), call.grad_first_c = wanted(kC);
+    compute(kernels_of(x).recurrence_grad, call);
+    for (size_t i = 0; computed && i < kMaxInputs; ++i) back.set(static_cast<int>(i), std::move(grads[i]));
+    return computed;
+  }
+
   static void set_biases(Backward& back, int ih, const Tensor& grad_ih, int hh, const Tensor& grad_hh) {
     const Tensor of_ih = back.needs(ih) || (back.needs(hh) && grad_hh.is_same(grad_ih)) ? sum(grad_ih, 0) : Tensor();
     back.set(ih, of_ih);
@@ -231,9 +296,52 @@ bool worth_turning(const Layer& layer, Device device, DType dtype) {
          (layer.steps.rows > 1 || layer.gates() * layer.width * size_of(dtype) <= kCacheBytes);
 }
 
+/// Records the node, with a rule that has everything but the inputs.
+void record_layer(const Layer& layer, const Given& in, const LayerResult& result, LayerRule rule) {
+  std::array<const Tensor*, kMaxInputs> ins;
+  for (size_t i = 0; i < kMaxInputs; ++i) {
+    ins[i] = &in.all[i];
+    if (in.all[i].defined()) rule.inputs[i] = SavedTensor(in.all[i]);
+  }
+  std::array<const Tensor*, 3> outs{&result.h};
+  size_t count = 1;
+  if (layer.formula->kind == Recurrence::kLstm) outs[count++] = &result.c;
+  if (!layer.one_step) outs[count++] = &result.y;
+  record_always(layer.one_step ? layer.formula->cell : layer.formula->op, std::span(outs).first(count), ins,
+                std::move(rule));
+}
+
+/// As a whole, where the device has a faster way to do so; otherwise the result is empty.
+LayerResult run_whole(const Layer& layer, const Given& in) {
+  if (layer.one_step || in.of(0, kWeightHr).defined() || in.of(0, kStateMask).defined()) return {};
+  const Tensor& x = in.x();
+  const auto kernel = kernels_of(x).recurrence;
+  bool computed = false;
+  int64_t room = 0;
+  RecurrentLayer call = describe_whole(layer, in, computed);
+  call.room = &room;
+  compute(kernel, call);
+  if (!computed) return {};
+  const auto state = [&] { return like(x, layer.state_shape(layer.hidden)); };
+  LayerResult result{like(x, {layer.steps.total, layer.directions * layer.hidden}), state(),
+                     layer.formula->kind == Recurrence::kLstm ? state() : Tensor()};
+  Tensor kept;
+  if (recording(std::span<const Tensor>(in.all))) kept = make_tensor({room}, kUInt8, x.device());
+  call.room = nullptr;
+  call.y = data_of(result.y), call.h = data_of(result.h), call.c = data_of(result.c), call.kept = data_of(kept);
+  compute(kernel, call);
+  if (!computed) return {};
+  if (kept.defined()) {
+    LayerRule rule{layer, {}, {}, SavedTensor(kept), SavedTensor::output(result.y, layer.output_y())};
+    record_layer(layer, in, result, std::move(rule));
+  }
+  return result;
+}
+
 }  // namespace
 
 LayerResult run(const Layer& layer, const Given& in) {
+  if (LayerResult whole = run_whole(layer, in); whole.h.defined()) return whole;
   const Tensor& x = in.x();
   const Kind kind = layer.formula->kind;
   const bool lstm = kind == Recurrence::kLstm, projected = in.of(0, kWeightHr).defined();
@@ -272,23 +380,13 @@ LayerResult run(const Layer& layer, const Given& in) {
   }
   if (!recorded) return result;
 
-  LayerRule rule{layer, {}, {}};
-  std::array<const Tensor*, kMaxInputs> ins;
-  for (size_t i = 0; i < kMaxInputs; ++i) {
-    ins[i] = &in.all[i];
-    if (in.all[i].defined()) rule.inputs[i] = SavedTensor(in.all[i]);
-  }
+  LayerRule rule{layer, {}, {}, {}, {}};
   for (int d = 0; d < layer.directions; ++d) {
     const auto saved = [](const Tensor& tensor) { return saved_if(tensor.defined(), tensor); };
     rule.kept[d] = {saved(traces[d].gates), saved(traces[d].h_before), saved(traces[d].c_before),
                     saved(traces[d].inner)};
   }
-  std::array<const Tensor*, 3> outs{&result.h};
-  size_t count = 1;
-  if (lstm) outs[count++] = &result.c;
-  if (!layer.one_step) outs[count++] = &result.y;
-  record_always(layer.one_step ? layer.formula->cell : layer.formula->op, std::span(outs).first(count), ins,
-                std::move(rule));
+  record_layer(layer, in, result, std::move(rule));
   return result;
 }
 

@@ -26,6 +26,7 @@ struct Steps {
 
 enum Input { kX, kH, kC, kFirstOfDirection };
 // kStateMask, of recurrent dropout: [rows, width], what h is multiplied with before W_hh is.
+// The first are a RecurrentLayer's.
 enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kWeightHr, kStateMask, kParameters };
 constexpr size_t kMaxInputs = kFirstOfDirection + 2 * kParameters;
 

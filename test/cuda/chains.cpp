@@ -2,15 +2,29 @@
 // triangular systems, optimizers. Sizes that the op table does not have.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/optim.h"
+#include "reel/precision.h"
 #include "reel/random.h"
+
+namespace reel::cuda {
+// Absent from a build without CUDA.
+[[gnu::weak]] unsigned long long fallbacks();  // cuda/runtime.h
+[[gnu::weak]] extern int64_t least_dnn_state;  // cuda/recurrent_layer.cu
+}  // namespace reel::cuda
+namespace simt {
+[[gnu::weak]] extern unsigned long long launches();
+[[gnu::weak]] extern bool dnn_layers();  // test/simt/dnn.h
+}  // namespace simt
 
 using namespace reel;
 
@@ -149,6 +163,333 @@ TEST_CASE("recurrent layers of all sizes walk on a GPU as on the CPU", "[cuda]")
             },
             inputs);
       }
+}
+
+// ---- recurrent layers by cuDNN --------------------------------------------------------------------------------------
+
+namespace {
+
+/// While it lives, states from this size on are large.
+class Large {
+ public:
+  explicit Large(int64_t from = 1) : before_(cuda::least_dnn_state) { cuda::least_dnn_state = from; }
+  ~Large() { cuda::least_dnn_state = before_; }
+
+ private:
+  int64_t before_;
+};
+/// While it lives, test/simt's cuDNN behaves in this way.
+class Library {
+ public:
+  explicit Library(const char* way) { setenv("SIMT_DNN", way, 1); }
+  ~Library() { unsetenv("SIMT_DNN"); }
+};
+/// Whether that computes recurrent layers, and counts launches.
+bool has_library() { return cuda::is_available() && simt::dnn_layers && simt::dnn_layers(); }
+
+/// A layer of 12 or more sequences, as a function of its inputs: h and c or nothing, parameters, sequences.
+struct LargeLayer {
+  Kind kind = kLstm;
+  int64_t hidden = 10;
+  bool given = true;   // biases and first states
+  bool packed = true;  // sequences of 1 to 5 steps, else all of 5
+  int directions = 2, layers = 2;
+  int64_t rows = 12, in = 7;
+  double dropout = 0;
+
+  RecurrentOptions options() const {
+    return {.num_layers = layers,
+            .bias = given,
+            .dropout = dropout,
+            .bidirectional = directions == 2,
+            .training = dropout > 0};
+  }
+  size_t count() const { return static_cast<size_t>(layers) * static_cast<size_t>(directions) * (given ? 4 : 2); }
+  Tensors inputs() const {
+    const auto state = [&] { return numbers({layers * directions, rows, hidden}); };
+    Tensors all{given ? state() : Tensor(), given && kind == kLstm ? state() : Tensor()};
+    for (int l = 0; l < layers; ++l)
+      for (const Tensor& p : parameters(kind, l ? directions * hidden : in, hidden, hidden, directions, given))
+        all.push_back(p);
+    if (!packed) all.push_back(numbers({5, rows, in}));
+    for (int64_t row = 0; packed && row < rows; ++row) all.push_back(numbers({1 + row * 7 % 5, in}));
+    return all;
+  }
+  Tensors operator()(const Tensors& x) const {
+    const std::span<const Tensor> all(x), weights = all.subspan(2, count()), sequences = all.subspan(2 + count());
+    if (packed) return layer(kind, sequences, x[0], x[1], weights, options());
+    return layer(kind, sequences[0], x[0], x[1], weights, options());
+  }
+};
+
+Tensors on_gpu(const Tensors& all, DType dtype = kFloat64) {
+  Tensors copies;
+  for (const Tensor& x : all)
+    copies.push_back(x.defined() ? x.detach().to(dtype).to(kCUDA).clone().requires_grad_() : Tensor());
+  return copies;
+}
+/// The gradients of the sum of squares of f's results.
+Tensors gradients(const Function& f, const Tensors& inputs) {
+  Tensor total;
+  for (const Tensor& y : f(inputs)) total = total.defined() ? total + sum(square(y)) : sum(square(y));
+  total.backward();
+  Tensors grads;
+  for (const Tensor& x : inputs)
+    if (x.defined()) grads.push_back(x.grad());
+  return grads;
+}
+
+}  // namespace
+
+TEST_CASE("recurrent layers of large states walk by cuDNN as on the CPU", "[cuda][cudnn]") {
+  if (!cuda::is_available()) return;
+  const Large large;
+  const auto before = cuda::fallbacks();
+  for (const Kind kind : {kLstm, kGru, kTanh, kRelu})
+    for (const bool given : {false, true})
+      for (const bool packed : {false, true})
+        for (const int number : {1, 2}) {
+          CAPTURE(kind, given, packed, number);
+          const LargeLayer f{
+              .kind = kind, .given = given, .packed = packed, .directions = 3 - number, .layers = number};
+          check(f, f.inputs());
+        }
+  const LargeLayer dropped{.dropout = 0.4}, wide{.hidden = 40, .directions = 1, .layers = 1, .rows = 130, .in = 1};
+  check(dropped, dropped.inputs());
+  check(wide, wide.inputs());
+  if (has_library()) CHECK(cuda::fallbacks() == before);
+}
+
+TEST_CASE("large recurrent layers of all types are what products make of them", "[cuda][cudnn]") {
+  if (!cuda::is_available()) return;
+  const auto compare_norms = [](const Tensor& expected, const Tensor& found, double tolerance) {
+    const Tensor wanted = expected.to(kFloat64), difference = abs(found.to(kFloat64) - wanted);
+    CHECK(max(difference).item<double>() <= tolerance * (max(abs(wanted)).item<double>() + tolerance));
+  };
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
+    for (const Kind kind : {kLstm, kGru, kTanh, kRelu})
+      for (const bool tf32 : {false, true}) {
+        if ((tf32 || is_half(dtype)) && (kind == kTanh || kind == kRelu)) continue;
+        if (tf32 && dtype != kFloat32) continue;
+        if (tf32) set_matmul_precision(MatmulPrecision::kHigh);
+        CAPTURE(dtype, kind, tf32);
+        const LargeLayer f{.kind = kind, .hidden = 130, .layers = 1};  // an LSTM too large for one launch
+        const Tensors inputs = f.inputs();
+        Tensors results[2], grads[2];
+        for (const bool library : {false, true}) {
+          const Large large(library ? 1 : 1 << 30);
+          const Tensors own = on_gpu(inputs, dtype);
+          results[library] = f(own), grads[library] = gradients(f, own);
+        }
+        const double tolerance = dtype == kFloat64   ? 1e-12
+                                 : dtype == kFloat32 ? (tf32 ? 1e-2 : 1e-5)
+                                 : dtype == kFloat16 ? 1e-2
+                                                     : 5e-2;
+        for (size_t i = 0; i < results[0].size(); ++i) compare_norms(results[0][i], results[1][i], tolerance);
+        for (size_t i = 0; i < grads[0].size(); ++i) compare_norms(grads[0][i], grads[1][i], tolerance);
+        set_matmul_precision(MatmulPrecision::kHighest);
+      }
+}
+
+TEST_CASE("a large recurrent layer is a few calls of cuDNN", "[cuda][cudnn]") {
+  if (!has_library()) return;
+  const LargeLayer f{.hidden = 150, .packed = false, .layers = 1};
+  const Tensors inputs = on_gpu(f.inputs());
+  const auto launched = [&](const auto& work) {
+    work();
+    const auto before = simt::launches();
+    work();
+    return simt::launches() - before;
+  };
+  const auto forward = [&] { no_grad([&] { f(inputs); }); };
+  const auto both = [&] {
+    for (const Tensor& x : inputs) Tensor(x).set_grad({});
+    f(inputs).back().backward(ones({5, 12, 300}, {.dtype = kFloat64, .device = kCUDA}));
+  };
+  const auto forward_by_steps = launched(forward), both_by_steps = launched(both);
+  const Large large;
+  const auto forward_at_once = launched(forward), both_at_once = launched(both);
+  CAPTURE(forward_by_steps, both_by_steps, both_at_once);
+  CHECK(forward_at_once == 1);  // which puts the parameters together
+  CHECK(forward_by_steps >= 10);
+  CHECK(both_at_once <= 4);
+  CHECK(both_by_steps >= 30);
+}
+
+TEST_CASE("what nobody asks of a large recurrent layer is left out", "[cuda][cudnn]") {
+  if (!cuda::is_available()) return;
+  const Large large;
+  for (const Kind kind : {kLstm, kGru}) {
+    const LargeLayer f{.kind = kind};
+    for (const Tensors& inputs = f.inputs();
+         const size_t wanted : {size_t{0}, size_t{1}, size_t{2}, size_t{5}, inputs.size() - 1}) {
+      if (!inputs[wanted].defined()) continue;
+      for (const size_t result : {size_t{0}, size_t{1}, size_t{4}}) {
+        CAPTURE(kind, wanted, result);
+        Tensor grads[2];
+        for (const Device device : {kCPU, kCUDA}) {
+          Tensors own;
+          for (const Tensor& x : inputs) own.push_back(x.defined() ? x.to(device) : x);
+          own[wanted] = own[wanted].clone().requires_grad_();
+          sum(square(f(own)[result])).backward();
+          grads[device == kCUDA] = own[wanted].grad();
+        }
+        compare(grads[0], grads[1]);
+      }
+    }
+  }
+}
+
+TEST_CASE("a large recurrent layer is differentiated again, and walked again", "[cuda][cudnn]") {
+  if (!cuda::is_available()) return;
+  const Large large;
+  for (const Kind kind : {kLstm, kGru, kTanh}) {
+    const LargeLayer f{.kind = kind, .layers = 1};
+    const Tensors inputs = f.inputs();
+    const auto second = [&](const Tensors& x) {
+      Tensors of_grad;
+      for (const Tensor& input : x)
+        if (input.defined()) of_grad.push_back(input);
+      const Tensors loss{sum(square(f(x).back()))};
+      return grad(std::span(loss), of_grad, {}, {.create_graph = true});
+    };
+    check(second, inputs);
+    const Tensors once = on_gpu(inputs), twice = on_gpu(inputs);
+    const Tensors expected = gradients(f, once);
+    Tensor total;
+    for (const Tensor& y : f(twice)) total = total.defined() ? total + sum(square(y)) : sum(square(y));
+    total.backward({}, true);
+    total.backward();
+    size_t i = 0;
+    for (const Tensor& x : twice)
+      if (x.defined()) compare((expected[i++] * 2).to(kCPU), x.grad());
+  }
+}
+
+TEST_CASE("a large recurrent layer takes data at any address", "[cuda][cudnn]") {
+  if (!cuda::is_available()) return;
+  const Large large;
+  const int64_t rows = 9, hidden = 11, steps = 3, in = 5;
+  const TensorOptions halves{.dtype = kFloat16, .device = kCUDA};
+  const auto odd = [&](const Shape& shape) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return randn({count + 1}, halves).narrow(0, 1, count).view(shape);
+  };
+  Tensors weights, inputs{odd({1, rows, hidden}), odd({1, rows, hidden}), odd({steps, rows, in})};
+  for (const Shape& shape : {Shape{4 * hidden, in}, {4 * hidden, hidden}, {4 * hidden}, {4 * hidden}})
+    weights.push_back(odd(shape));
+  const Tensors cotangents{odd({1, rows, hidden}), odd({1, rows, hidden}), odd({steps, rows, hidden})};
+  Tensors grads[2];
+  for (const bool shifted : {false, true}) {
+    const auto place = [&](const Tensor& x) { return shifted ? x : x.clone(); };
+    Tensors x;
+    for (const Tensors* all : {&inputs, &weights})
+      for (const Tensor& given : *all) x.push_back(place(given.detach()).requires_grad_());
+    const Tensors results = layer(kLstm, x[2], x[0], x[1], std::span(x).subspan(3), {});
+    const Tensors with{place(cotangents[0]), place(cotangents[1]), place(cotangents[2])};
+    grads[shifted] = grad(std::span(results), std::span(x), std::span(with));
+  }
+  for (size_t i = 0; i < grads[0].size(); ++i) CHECK((grads[0][i] == grads[1][i]).all().item<bool>());
+}
+
+TEST_CASE("batches of other lengths come between a large layer's walks", "[cuda][cudnn]") {
+  if (!cuda::is_available()) return;
+  const Large large;
+  const LargeLayer packed, dense{.packed = false}, more{.rows = 20};
+  Tensors inputs[3], grads[2];
+  for (const bool mixed : {false, true}) {
+    manual_seed(3);
+    std::vector<Tensor> losses;
+    grads[mixed].clear();
+    size_t which = 0;
+    for (const LargeLayer* f : {&packed, &dense, &more}) {
+      Tensors& own = inputs[which++];
+      own = on_gpu(f->inputs());
+      losses.push_back(sum(square((*f)(own).back())));
+      if (!mixed) losses.back().backward();
+    }
+    for (const Tensor& loss : losses)
+      if (mixed) loss.backward();
+    for (const Tensors& own : inputs)
+      for (const Tensor& x : own) grads[mixed].push_back(x.grad().to(kCPU));
+  }
+  for (size_t i = 0; i < grads[0].size(); ++i) CHECK((grads[0][i] == grads[1][i]).all().item<bool>());
+}
+
+TEST_CASE("a large recurrent layer that cuDNN refuses is computed all the same", "[cuda][cudnn]") {
+  if (!has_library()) return;
+  const Large large;
+  int64_t hidden = 11;  // another one each time: refusals are remembered
+  for (const char* way : {"0", "no_forward", "no_backward", "apart", "no_memory"}) {
+    CAPTURE(way);
+    const LargeLayer f{.hidden = hidden++, .layers = 1};
+    const Tensors inputs = f.inputs();
+    const auto before = cuda::fallbacks();
+    {
+      const Library library(way);
+      check(f, inputs);
+      CHECK(cuda::fallbacks() > before);
+    }
+    const auto after = cuda::fallbacks();
+    check(f, inputs);
+    CHECK(cuda::fallbacks() == after);  // remembered, or no failure any more
+    const auto launched = simt::launches();
+    no_grad([&] { f(on_gpu(inputs)); });
+    // A failure is forgotten.
+    if (std::string(way) == "no_memory") CHECK(simt::launches() - launched < 60);
+  }
+}
+
+TEST_CASE("a captured large recurrent layer goes on as it would have by itself", "[cuda][cudnn]") {
+  if (!cuda::is_available()) return;
+  const Large large;
+  for (const bool warm : {false, true}) {
+    if (!warm && !has_library()) continue;  // a GPU may not have what cuDNN does at first in a graph
+    const LargeLayer f{.hidden = 21 + warm, .packed = false};
+    std::vector<double> sums[2];
+    for (const bool captured : {false, true}) {
+      manual_seed(9);
+      const Tensors inputs = on_gpu(f.inputs());
+      Tensor result;
+      const auto step = [&] {
+        for (const Tensor& x : inputs) Tensor(x).set_grad({});
+        result = sum(square(f(inputs).back()));
+        result.backward();
+        for (const Tensor& x : inputs) result = result + sum(abs(x.grad()));
+      };
+      if (warm) step();
+      cuda::Graph graph;
+      if (captured) graph.capture(step);
+      for (int i = 0; i < 3; ++i) {
+        no_grad([&] { Tensor(inputs.back()).mul_(0.75); });
+        captured ? graph.replay() : step();
+        sums[captured].push_back(result.item<double>());
+      }
+    }
+    CHECK(sums[0] == sums[1]);
+  }
+}
+
+TEST_CASE("what a large recurrent layer keeps for its gradient is freed", "[cuda][cudnn]") {
+  if (!cuda::is_available()) return;
+  const Large large;
+  const LargeLayer f{.hidden = 64, .packed = false, .layers = 1, .rows = 64};
+  const Tensors inputs = on_gpu(f.inputs());
+  const auto in_use = [] { return cuda::memory_stats().in_use; };
+  const auto before = in_use();
+  {
+    const Tensors results = no_grad([&] { return f(inputs); });
+    const auto without = in_use() - before;
+    const Tensors recorded = f(inputs);
+    if (has_library()) CHECK(in_use() - before >= 2 * without + 5 * 64 * 2 * 5 * 64 * 8);
+  }
+  CHECK(in_use() == before);
+  {
+    const Tensors results = f(inputs);
+    const Tensors grads = grad({sum(results.back())}, {inputs.back()});
+  }
+  CHECK(in_use() == before);
 }
 
 TEST_CASE("Tree-LSTM cells have any number of children on a GPU", "[cuda]") {

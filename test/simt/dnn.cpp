@@ -1,4 +1,5 @@
-// cuda/dnn.h by the CPU's convolution, and attention by the formula.
+// cuda/dnn.h by the CPU's convolution, and attention by the formula. Recurrent layers are cuda/dnn_recurrence.cu's,
+// with cudnn.cpp as the library.
 #include "cuda/dnn.h"
 
 #include <cuda_bf16.h>
@@ -13,7 +14,13 @@
 #include "cuda/runtime.h"
 #include "lib/kernels/convolution.h"
 #include "lib/kernels/table.h"
+#include "test/simt/dnn.h"
 #include "test/simt/streams.h"
+
+bool simt::dnn_behaves(std::string_view way) {
+  const char* const ways = std::getenv("SIMT_DNN");
+  return ways && ways == way;
+}
 
 namespace reel::cuda {
 namespace {
@@ -52,13 +59,7 @@ void run(ConvPart wanted, const Convolution& c) {
   }
 }
 
-/// Whether SIMT_DNN names a way in which cuDNN might behave. 0: it refuses every problem; no_bias: it refuses graphs of
-/// a convolution and its bias; wrong_attention: its attention forgets the scale; ignored_lengths: its attention takes
-/// all sequences as whole.
-bool behaves(std::string_view way) {
-  const char* const ways = std::getenv("SIMT_DNN");
-  return ways && ways == way;
-}
+using simt::dnn_behaves;
 
 /// Rows of a head.
 template <class T>
@@ -77,8 +78,8 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
   const auto q = rows(a.query, b.query), k = rows(a.key, b.key), v = rows(a.value, b.value), y = rows(a.y, b.y);
   const auto g = rows(a.grad, b.grad), gq = rows(a.grad_query, b.grad_query), gk = rows(a.grad_key, b.grad_key),
              gv = rows(a.grad_value, b.grad_value);
-  const bool heeds_lengths = !behaves("ignored_lengths");
-  const float scale = behaves("wrong_attention") ? 1 : static_cast<float>(a.scale);
+  const bool heeds_lengths = !dnn_behaves("ignored_lengths");
+  const float scale = dnn_behaves("wrong_attention") ? 1 : static_cast<float>(a.scale);
   const auto dot = [&](const T* x, const T* z) {
     float sum = 0;
     for (int64_t c = 0; c < width; ++c) sum += float(x[c]) * float(z[c]);
@@ -130,12 +131,12 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
 }  // namespace
 
 bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
-  if (behaves("0")) {
+  if (dnn_behaves("0")) {
     note_fallback("SIMT_DNN=0 refuses convolutions");
     return false;
   }
   CUDA_CHECK(simt::refuse_while_capturing());  // a new plan or its first run loads kernels
-  const bool apart = conv.bias && behaves("no_bias");
+  const bool apart = conv.bias && dnn_behaves("no_bias");
   Convolution c = conv;
   if (apart) c.bias = nullptr;
   simt::enqueue(stream(), [=] { run(wanted, c); });
@@ -144,7 +145,7 @@ bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
 }
 
 bool dnn_attend(const RaggedAttention& a, bool backward) {
-  if (behaves("0")) {
+  if (dnn_behaves("0")) {
     note_fallback("SIMT_DNN=0 refuses attention");
     return false;
   }
@@ -154,5 +155,9 @@ bool dnn_attend(const RaggedAttention& a, bool backward) {
   });
   return true;
 }
+
+#if !__has_include(<cudnn.h>)  // otherwise cuda/dnn_recurrence.cu
+bool dnn_recur(const RecurrentLayer&, bool) { return false; }
+#endif
 
 }  // namespace reel::cuda

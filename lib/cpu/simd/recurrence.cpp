@@ -286,6 +286,7 @@ void backward(const Recurrence& r) {
 }
 
 void recurrence(const Recurrence& r) {
+  if (r.layer) return *r.layer->computed = false, void();
   if (is_half(r.dtype)) return recurrence(Widened().of(r));
   r.dtype == kFloat32 ? forward<float>(r) : forward<double>(r);
 }

@@ -1,0 +1,50 @@
+#pragma once
+#include <cudnn.h>
+
+#include <vector>
+
+#include "lib/kernels/recurrence.h"
+#include "reel/error.h"
+
+// A recurrent layer as cuDNN's descriptors. They need no GPU: test/cuda/plans.cpp makes them on any machine.
+namespace reel::cuda {
+
+/// A descriptor of those functions of cuDNN's that are no graphs.
+template <class D, cudnnStatus_t (*create)(D*), cudnnStatus_t (*destroy)(D)>
+class OwnedDescriptor {
+ public:
+  OwnedDescriptor() {
+    const cudnnStatus_t status = create(&raw_);
+    REEL_CHECK(status == CUDNN_STATUS_SUCCESS, "cuDNN: ", cudnnGetErrorString(status), " for a new descriptor");
+  }
+  ~OwnedDescriptor() { destroy(raw_); }
+  OwnedDescriptor(const OwnedDescriptor&) = delete;
+  OwnedDescriptor& operator=(const OwnedDescriptor&) = delete;
+  operator D() const { return raw_; }
+
+ private:
+  D raw_ = nullptr;
+};
+using TensorDescriptor =
+    OwnedDescriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>;
+
+/// Setters return cuDNN's answer.
+class DnnLayer {
+ public:
+  using Sequences =
+      OwnedDescriptor<cudnnRNNDataDescriptor_t, cudnnCreateRNNDataDescriptor, cudnnDestroyRNNDataDescriptor>;
+
+  OwnedDescriptor<cudnnRNNDescriptor_t, cudnnCreateRNNDescriptor, cudnnDestroyRNNDescriptor> cell;
+  Sequences x, y;
+  TensorDescriptor state;  // both h and c
+
+  cudnnStatus_t set_cell(const RecurrentLayer& layer, bool tf32);
+  /// The sequences' lengths, and whether they are others than the last time.
+  bool take_lengths(const RecurrentLayer& layer);
+  cudnnStatus_t set_sequences(const RecurrentLayer& layer);
+
+ private:
+  std::vector<int> lengths_, next_;  // of each sequence, descending
+};
+
+}  // namespace reel::cuda
