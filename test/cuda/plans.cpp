@@ -1,7 +1,8 @@
 // Makes cuDNN plans for every kind of convolution, and of attention, on an H100, given by its properties only, and
 // fails where cuDNN has no engine, or more than known come without tensor cores (of TF32 and half types) or do not add
 // the bias: no GPU is needed. `plans -v` lists what it found, `plans --properties` prints those of the GPU that is
-// here, as test/cuda/h100.json has an H100's.
+// here, as test/cuda/h100.json has an H100's. Of recurrent layers it makes the descriptors; what cuDNN needs beyond
+// them, it says to a GPU only.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -11,7 +12,9 @@
 
 #include "cuda/dnn_attention.h"
 #include "cuda/dnn_plan.h"
+#include "cuda/dnn_recurrence.h"
 #include "lib/kernels/convolution.h"
+#include "lib/kernels/recurrence.h"
 
 using namespace reel;
 using namespace reel::cuda;
@@ -194,6 +197,36 @@ int missing_attention(const Descriptor& device, bool verbose) {
   return missing;
 }
 
+/// How many kinds of recurrent layers cuDNN does not take.
+int missing_layers(bool verbose) {
+  static constexpr double kSomeBias = 0;                  // not read
+  static constexpr int64_t kSizes[] = {32, 32, 9, 9, 1};  // of steps
+  int missing = 0;
+  for (const Recurrence::Kind kind : {Recurrence::kLstm, Recurrence::kGru, Recurrence::kTanh, Recurrence::kRelu})
+    for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
+      for (const bool tf32 : {false, true})
+        for (const bool with_bias : {false, true})
+          for (const int directions : {1, 2}) {
+            RecurrentLayer layer{};
+            layer.kind = kind, layer.dtype = dtype, layer.directions = directions;
+            layer.steps = 5, layer.rows = 32, layer.in = 300, layer.hidden = 1000;
+            if (with_bias) layer.parameters[0][RecurrentLayer::kBiasIh] = &kSomeBias;
+            DnnLayer described;
+            cudnnStatus_t status = described.set_cell(layer, tf32 && dtype == kFloat32);
+            for (const int64_t* const sizes : {static_cast<const int64_t*>(nullptr), kSizes}) {
+              layer.sizes = sizes;
+              if (status == CUDNN_STATUS_SUCCESS && described.take_lengths(layer))
+                status = described.set_sequences(layer);
+            }
+            missing += status != CUDNN_STATUS_SUCCESS;
+            if (verbose || status != CUDNN_STATUS_SUCCESS)
+              std::printf("recurrent layer %d of %s%s%s, %d directions: %s\n", static_cast<int>(kind), name_of(dtype),
+                          tf32 ? ", TF32" : "", with_bias ? ", with biases" : "", directions,
+                          cudnnGetErrorString(status));
+          }
+  return missing;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -221,5 +254,7 @@ int main(int argc, char** argv) {
       counts.missing, counts.slow, counts.apart);
   const int attention = missing_attention(device, verbose);
   std::printf("%d kinds of attention without a plan\n", attention);
-  return counts.missing || attention || counts.slow > kWithoutTensorCores || counts.apart > kBiasApart;
+  const int layers = missing_layers(verbose);
+  std::printf("%d kinds of recurrent layers that cuDNN does not take\n", layers);
+  return counts.missing || attention || layers || counts.slow > kWithoutTensorCores || counts.apart > kBiasApart;
 }
