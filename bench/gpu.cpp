@@ -1,9 +1,15 @@
-// Benchmarks for GPUs: iterations captured as graphs, a large net and a layer of a Transformer, a product beside the
-// tensor cores' best, what moves memory beside a copy, and what it costs the host to queue an op.
+// Benchmarks for GPUs: iterations captured as graphs, a large net, layers of a Transformer and an LSTM, a product
+// beside the tensor cores' best, what moves memory beside a copy, and what it costs the host to queue an op.
 #include "bench/gpu.h"
+
+#include <limits>
 
 #include "bench/nets.h"
 #include "bench/perceptron.h"
+
+namespace reel::cuda {
+[[gnu::weak]] extern int64_t least_dnn_state;  // cuda/recurrent_layer.cu
+}
 
 using namespace reel;
 
@@ -169,6 +175,30 @@ void encoder(const bench::Report& report, const bench::Options& options, const s
   report.time(name, bench::measure(step, options.secs), 1e3, "ms", more);
 }
 
+/// Forward and backward of an LSTM's layer, by cuDNN or, with `own`, by a product and a pointwise kernel for each step.
+void lstm(const bench::Report& report, const bench::Options& options, const std::string& name, DType dtype, bool own) {
+  if (!&cuda::least_dnn_state) return report.skip(name, "only the static library says who computes it");
+  cuda::least_dnn_state = own ? std::numeric_limits<int64_t>::max() : 1;
+  const bench::gpu::Lstm& size = options.small ? bench::gpu::kSmallLstm : bench::gpu::kLstm;
+  nn::LSTM lstm(size.in, size.hidden);
+  uint64_t seed = 1;
+  for (const char* part : {"weight_ih_l0", "weight_hh_l0"})
+    fill(lstm.get_parameter(part), seed++, std::sqrt(3.0f / static_cast<float>(size.hidden)));
+  zero({lstm.get_parameter("bias_ih_l0"), lstm.get_parameter("bias_hh_l0")});
+  lstm.to(dtype);
+  const Shape shape = {size.length, size.batch, size.in};
+  Tensor x = filled(shape, seed, 1).to(dtype).requires_grad_();
+  const Tensor grad = filled({size.length, size.batch, size.hidden}, seed + 1, 1).to(dtype);
+  const double first = no_grad([&] { return mean(square(lstm(x).output.to(kFloat32))).item<double>(); });
+  const std::string more = check(options, first, bench::gpu::kLstmLoss);
+  const auto step = [&] {
+    lstm.zero_grad();
+    x.set_grad({});
+    lstm(x).output.backward(grad);
+  };
+  report.time(name, bench::measure(step, options.secs), 1e3, "ms", more);
+}
+
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
 void gemm(const bench::Report& report, const bench::Options& options) {
@@ -249,6 +279,12 @@ int main(int argc, char** argv) {
     layer("gpu.encoder.long.bf16", options.small ? kSmallLongEncoder : kLongEncoder, kLongEncoderLoss);
     cuda::set_cudnn_deterministic(true);
   }
+  for (const DType dtype : {kFloat32, kBFloat16})
+    for (const bool own : {false, true}) {
+      const std::string name =
+          std::string("gpu.lstm1024.") + (dtype == kFloat32 ? "f32" : "bf16") + (own ? ".own" : "");
+      report.run(name, [&] { lstm(report, options, name, dtype, own); });
+    }
   {
     NoGrad guard;
     report.run("gpu.gemm8192.bf16", [&] { gemm(report, options); });

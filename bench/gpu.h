@@ -4,7 +4,7 @@
 
 namespace bench::gpu {
 
-constexpr double kResnetLoss = 7.090747, kEncoderLoss = 0.870225, kLongEncoderLoss = 0.852537;
+constexpr double kResnetLoss = 7.090747, kEncoderLoss = 0.870225, kLongEncoderLoss = 0.852537, kLstmLoss = 0.019474;
 
 /// A batch of square images for ResNet-18.
 struct Images {
@@ -19,6 +19,12 @@ struct Encoder {
 constexpr Encoder kEncoder = {512, 8, 2048, 32, 128}, kSmallEncoder = {64, 4, 128, 2, 8};
 /// As many vectors in sequences that are long enough for flash attention.
 constexpr Encoder kLongEncoder = {512, 8, 2048, 4, 1024}, kSmallLongEncoder = {64, 4, 128, 1, 512};
+
+/// An LSTM whose state is large, and the sequences that it sees.
+struct Lstm {
+  int in, hidden, batch, length;
+};
+constexpr Lstm kLstm = {1024, 1024, 64, 100}, kSmallLstm = {16, 16, 12, 3};
 
 /// Of the matrices of a product.
 constexpr int kGemm = 8192, kSmallGemm = 256;

@@ -200,6 +200,27 @@ def encoder(report, options, name, size):
     report.time(name, measure(step, options.secs), 1e3, "ms", more)
 
 
+def lstm(report, options, name, dtype):
+    inputs, hidden, batch, length = GPU["kSmallLstm" if options.small else "kLstm"]
+    layer = nn.LSTM(inputs, hidden)
+    for seed, weight in enumerate((layer.weight_ih_l0, layer.weight_hh_l0), 1):
+        fill(weight, seed, math.sqrt(3 / hidden))
+    for bias in (layer.bias_ih_l0, layer.bias_hh_l0):
+        nn.init.zeros_(bias)
+    layer = place(layer).to(dtype)
+    x = filled((length, batch, inputs), 3, 1).to(dtype).requires_grad_()
+    grad = filled((length, batch, hidden), 4, 1).to(dtype)
+    with torch.no_grad():
+        more = check(options, layer(x)[0].float().square().mean().item(), GPU["kLstmLoss"])
+
+    def step():
+        layer.zero_grad()
+        x.grad = None
+        layer(x)[0].backward(grad)
+
+    report.time(name, measure(step, options.secs), 1e3, "ms", more)
+
+
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +289,8 @@ def main():
     run("gpu.resnet18.tf32", resnet_tf32)
     run("gpu.encoder.bf16", encoder, "gpu.encoder.bf16", "Encoder")
     run("gpu.encoder.long.bf16", encoder, "gpu.encoder.long.bf16", "LongEncoder")
+    for name, dtype in ("f32", torch.float32), ("bf16", torch.bfloat16):
+        run(f"gpu.lstm1024.{name}", lstm, f"gpu.lstm1024.{name}", dtype)
     with torch.inference_mode():
         run("gpu.gemm8192.bf16", gemm)
         for name, *size in GPU["kSizes"]:
