@@ -190,39 +190,64 @@ void half_weight_by_gemm(const Convolution& c) {
                row_of(c.dtype, c.data[kConvWeight], counts[kConvWeight]));
 }
 
-/// Adds the bias to each channel, a row of y.
+/// Adds the bias to each channel: a row of y or, where channels lie last, a column.
 template <class T>
-__global__ void bias_kernel(int64_t rows, int64_t channels, int64_t width, const T* bias, T* y) {
+__global__ void bias_kernel(int64_t rows, int64_t channels, int64_t width, bool columns, const T* bias, T* y) {
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
-    const Wide<T> add = widen(bias[row % channels]);
+    const T* const add = bias + (columns ? 0 : row % channels);
     for (int64_t i = first_index(); i < width; i += index_step())
-      y[row * width + i] = narrow<T>(widen(y[row * width + i]) + add);
+      y[row * width + i] = narrow<T>(widen(y[row * width + i]) + widen(add[columns ? i : 0]));
   }
 }
 }  // namespace
 
 void add_bias(const Convolution& c) {
-  const int64_t width = volume(c.y_size);
-  const RowGrid rows(c.n * c.out, width);
+  const bool columns = c.channels_last[kConvY];
+  const int64_t places = volume(c.y_size), width = columns ? c.out : places, count = c.n * (columns ? places : c.out);
+  const RowGrid rows(count, width);
   with_floating(c.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    launch(bias_kernel<T>, rows.grid, rows.block, 0, c.n * c.out, c.out, width, static_cast<const T*>(c.bias),
+    launch(bias_kernel<T>, rows.grid, rows.block, 0, count, c.out, width, columns, static_cast<const T*>(c.bias),
            static_cast<T*>(c.data[kConvY]));
   });
 }
 
 namespace {
 
-bool convolve_by_dnn(ConvPart wanted, const Convolution& c) {
-  const RelaxedCaptureGuard guard(capturing());  // a new plan or its first run may load kernels
-  return dnn_convolve(wanted, c);
+/// The weight, laid out as [out, in / groups, kernel…], where its channels lie last or second.
+View weight_of(const Convolution& c, void* data, bool channels_last) {
+  const int64_t in = c.in / c.groups, taps = volume(c.kernel);
+  View weight;
+  weight.data = data, weight.numel = c.out * in * taps, weight.dtype = c.dtype;
+  weight.shape = {c.out, in, taps};
+  weight.strides = {in * taps, channels_last ? 1 : taps, channels_last ? in : 1};
+  weight.contiguous = !channels_last;
+  return weight;
 }
 
-void convolve(ConvPart wanted, const Convolution& c) {
-  if (convolve_by_dnn(wanted, c)) return;
+bool convolve_by_dnn(ConvPart wanted, const Convolution& c) {
+  const RelaxedCaptureGuard guard(capturing());  // a new plan or its first run may load kernels
+  if (!c.channels_last[kConvX]) return dnn_convolve(wanted, c);
+  // A plan for a weight whose channels lie second converts it in each run; some, of groups, use no tensor cores.
+  Convolution last = c;
+  last.channels_last[kConvWeight] = true;
+  if (c.in == c.groups || volume(c.kernel) == 1) return dnn_convolve(wanted, last);
+  const Scratch<char> data(c.out * (c.in / c.groups) * volume(c.kernel) * size_of(c.dtype));
+  const View weight = weight_of(c, c.data[kConvWeight], false), turned = weight_of(c, data.data(), true);
+  last.data[kConvWeight] = turned.data;
+  if (wanted != kConvWeight) table().copy(weight, turned);
+  if (!dnn_convolve(wanted, last)) return false;
+  if (wanted == kConvWeight) table().copy(turned, weight);
+  return true;
+}
+
+bool convolve(ConvPart wanted, const Convolution& c) {
+  if (convolve_by_dnn(wanted, c)) return true;
+  if (c.channels_last[kConvX]) return false;
   const bool rounds = wanted == kConvWeight && is_half(c.dtype);
   rounds ? half_weight_by_gemm(c) : convolve_by_gemm(wanted, c);
   if (c.bias && wanted == kConvY) add_bias(c);
+  return true;
 }
 
 }  // namespace

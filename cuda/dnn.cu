@@ -29,6 +29,7 @@ void report(const DnnProblem& problem, cudnnStatus_t failure) {
   text << "cuDNN has no plan for " << kWhat[problem.wanted] << " a convolution of " << name_of(c.dtype) << " of " << c.n
        << " x " << c.in << " channels of " << c.x_size[0] << " x " << c.x_size[1] << " x " << c.x_size[2] << " with "
        << c.out << " kernels of " << c.kernel[0] << " x " << c.kernel[1] << " x " << c.kernel[2];
+  if (c.channels_last[kConvX]) text << ", channels last";
   if (failure != CUDNN_STATUS_SUCCESS) text << " (" << cudnnGetErrorString(failure) << ")";
   note_fallback(text.str());
 }
@@ -87,7 +88,8 @@ Key key_of(const DnnProblem& problem) {
   const Convolution& c = problem.conv;
   const auto& at = problem.alignment;
   Key key{problem.wanted | static_cast<int64_t>(c.dtype) << 8 | problem.tf32 << 16 | problem.deterministic << 17 |
-              cudnn_benchmark() << 18 | int64_t{c.bias != nullptr} << 19,
+              cudnn_benchmark() << 18 | int64_t{c.bias != nullptr} << 19 | int64_t{c.channels_last[kConvX]} << 20 |
+              int64_t{c.channels_last[kConvWeight]} << 21 | int64_t{c.channels_last[kConvY]} << 22,
           at[0] | at[1] << 16 | at[2] << 32 | at[3] << 48,
           c.n,
           c.in,
@@ -106,7 +108,7 @@ struct ConvolutionPlans : Plans<std::tuple_size_v<Key>, Plan> {
 }  // namespace
 
 bool dnn_convolve(ConvPart wanted, const Convolution& c) {
-  if (!dnn_can_state(c)) return false;
+  if (!has_one_layout(c) || !dnn_can_state(c)) return false;
   const cudnnHandle_t handle = DnnHandle::get();
   DnnProblem problem{wanted, c, c.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh, {}};
   for (size_t part = 0; part < 3; ++part) problem.alignment[part] = std::min<int64_t>(alignment_of(c.data[part]), 16);

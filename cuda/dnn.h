@@ -6,9 +6,13 @@
 // The entries to cuDNN, so that builds without it replace these functions alone (no_dnn.cu).
 namespace reel::cuda {
 
-/// KernelTable::convolve by cuDNN. Returns false, having done nothing, where cuDNN has no engine for the problem. Also
-/// for float16 and bfloat16.
+/// KernelTable::convolve by cuDNN. Returns false, having done nothing, where cuDNN has no engine for the problem, and
+/// where not all parts are channels_last, or none. Also for float16 and bfloat16.
 bool dnn_convolve(ConvPart wanted, const Convolution& conv);
+/// Whether all parts are laid out alike. Plans for others convert some of them in each run.
+inline bool has_one_layout(const Convolution& c) {
+  return c.channels_last[kConvX] == c.channels_last[kConvWeight] && c.channels_last[kConvX] == c.channels_last[kConvY];
+}
 /// Adds the bias to y: for convolutions whose engine does not.
 void add_bias(const Convolution& conv);
 

@@ -65,8 +65,8 @@ Dims sizes_of(const Convolution& c, int part) {
 std::optional<Descriptor> tensor(const DnnProblem& problem, int part) {
   const DType dtype = problem.conv.dtype;
   const Dims sizes = sizes_of(problem.conv, part);
-  Dims strides(sizes.size(), 1);
-  for (size_t d = sizes.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * sizes[d + 1];
+  const size_t laid_out_as = part < kBias ? static_cast<size_t>(part) : kConvY;
+  const Dims strides = dense_strides(sizes, problem.conv.channels_last[laid_out_as]);
   Descriptor result(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   result.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, part == kSum ? dnn_wide_type(dtype) : dnn_type(dtype))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)

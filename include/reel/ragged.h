@@ -159,7 +159,8 @@ Ragged scaled_dot_product_attention(const Ragged& query, const Ragged& key, cons
 
 /// conv1d of each sequence: x has values [total, in], the result [total', out], for weight [out, in / groups, kernel].
 /// No window crosses a boundary: padding extends every sequence by zeros at either end. A sequence that is shorter than
-/// the kernel, padding included, has no window and gives an empty one.
+/// the kernel, padding included, has no window and gives an empty one. The channels of a Ragged lie last:
+/// options.channels_last changes nothing.
 Ragged conv1d(const Ragged& x, const Tensor& weight, const Tensor& bias = {}, const ConvOptions<1>& options = {});
 
 // ---- recurrent nets -------------------------------------------------------------------------------------------------

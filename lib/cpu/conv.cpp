@@ -131,12 +131,12 @@ void for_each_image(const Convolution& c, const Image& image) {
   });
 }
 
-void convolve(ConvPart wanted, const Convolution& c) {
+bool convolve(ConvPart wanted, const Convolution& c) {
   if (is_half(c.dtype)) return convolve(wanted, Widened().of(wanted, c));
-  if (c.dtype == kFloat64)
-    convolve_by_columns<double>(wanted, c);
-  else if (!onednn_convolve(wanted, c))
-    convolve_by_columns<float>(wanted, c);
+  if (c.dtype == kFloat32 && onednn_convolve(wanted, c)) return true;
+  if (c.channels_last[kConvX]) return false;
+  c.dtype == kFloat64 ? convolve_by_columns<double>(wanted, c) : convolve_by_columns<float>(wanted, c);
+  return true;
 }
 
 void unfold(const Convolution& c) {

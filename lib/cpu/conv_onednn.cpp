@@ -11,8 +11,8 @@
 #include "lib/kernels/convolution.h"
 #include "reel/threads.h"
 
-// Convolution by oneDNN. Data are in plain (row-major) layouts; oneDNN computes in the layouts that are fastest for a
-// shape, with reorders before and after, and the primitives it has prepared for a shape are cached.
+// Convolution by oneDNN. Data are in plain layouts, with channels second or last; oneDNN computes in the layouts that
+// are fastest for a shape, with reorders before and after, and the primitives it has prepared for a shape are cached.
 namespace reel::cpu {
 namespace {
 
@@ -27,15 +27,9 @@ struct Problem {
   Dims strides[3];  // of the user's data
   Dims stride, dilation, before, after;
   int64_t in, out, groups, kernel_volume;
-  bool with_bias;
+  bool with_bias, channels_last;
   int spatial() const { return static_cast<int>(stride.size()); }
 };
-
-Dims dense_strides(const Dims& sizes) {
-  Dims strides(sizes.size(), 1);
-  for (size_t d = sizes.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * sizes[d + 1];
-  return strides;
-}
 
 /// A convolution of one channel whose windows are as wide as x (words along the height, their vectors along the width)
 /// is one dimension less of a convolution whose channels lie last.
@@ -51,6 +45,7 @@ Problem state(const Convolution& c, int64_t y_channels) {
   Problem p;
   p.in = wide ? c.x_size[2] : c.in / c.groups, p.out = c.out / c.groups;
   p.groups = c.groups, p.kernel_volume = 1, p.with_bias = c.bias != nullptr;
+  p.channels_last = c.channels_last[kConvX];
   Dims &x = p.sizes[kConvX], &weight = p.sizes[kConvWeight], &y = p.sizes[kConvY];
   x = {c.n, p.in * c.groups};
   weight = {p.out, p.in};
@@ -65,16 +60,9 @@ Problem state(const Convolution& c, int64_t y_channels) {
   }
   for (const ConvPart part : {kConvX, kConvWeight, kConvY}) {
     Dims sizes = p.sizes[part];
-    if (wide && part != kConvY) {
-      std::rotate(sizes.begin() + 1, sizes.begin() + 2, sizes.end());
-      p.strides[part] = dense_strides(sizes);
-      std::rotate(p.strides[part].begin() + 1, p.strides[part].end() - 1, p.strides[part].end());
-    } else {
-      p.strides[part] = dense_strides(sizes);
-    }
+    if (part == kConvY) sizes[1] = y_channels;
+    p.strides[part] = dense_strides(sizes, c.channels_last[part] || (wide && part != kConvY));
   }
-  p.strides[kConvY][0] *= y_channels;
-  p.strides[kConvY][0] /= c.out;
   return p;
 }
 
@@ -84,10 +72,12 @@ enum class Layout { kPlain, kChannelsLast, kAny };
 
 /// The layout that measured fastest on AVX-512 and AVX2 machines, reorders from and to plain layouts included. oneDNN's
 /// own choice (kAny), blocks of 16 channels, computes with padding where channels do not fill the blocks. Kernels of
-/// one pixel, and the gradient of x with few input channels, are fastest as plain matrix products.
+/// one pixel, and the gradient of x with few input channels, are fastest as plain matrix products. Data whose channels
+/// lie last stay so, but for few channels.
 Layout layout_of(ConvPart wanted, const Problem& p) {
-  if (p.kernel_volume == 1) return Layout::kPlain;
+  if (p.kernel_volume == 1) return p.channels_last ? Layout::kChannelsLast : Layout::kPlain;
   if (p.groups == 1 && p.in <= 4) return wanted == kConvX ? Layout::kPlain : Layout::kAny;
+  if (p.channels_last) return Layout::kChannelsLast;
   const bool each_channel = p.in == 1 && p.out == 1;
   const int64_t in = each_channel ? p.groups : p.in, out = each_channel ? p.groups : p.out;
   return in % 16 == 0 && out % 16 == 0 ? Layout::kAny : Layout::kChannelsLast;
@@ -262,7 +252,7 @@ struct KeyHash {
 };
 
 Key key_of(ConvPart wanted, const Convolution& c, int64_t y_channels) {
-  Key key{wanted, c.bias != nullptr, c.dims, c.n, c.in, c.out, c.groups, y_channels};
+  Key key{wanted, (c.bias != nullptr) | c.channels_last[kConvX] << 1, c.dims, c.n, c.in, c.out, c.groups, y_channels};
   auto at = key.begin() + 8;
   for (const auto* list : {&c.x_size, &c.kernel, &c.y_size, &c.stride, &c.dilation, &c.before})
     at = std::copy(list->begin(), list->end(), at);
@@ -343,7 +333,9 @@ Convolution part_of(const Convolution& c, ConvPart wanted, const Division& d, in
   Convolution some = c;
   some.n = c.n * (i + 1) / d.images - first, some.out = channels;
   some.data[kConvX] = at(c.data[kConvX], first * c.in * volume(c.x_size));
-  some.data[kConvY] = at(c.data[kConvY], (first * c.out + j * channels) * volume(c.y_size));
+  const int64_t places = volume(c.y_size);
+  some.data[kConvY] =
+      at(c.data[kConvY], first * c.out * places + j * channels * (c.channels_last[kConvY] ? 1 : places));
   void* const weight = wanted == kConvWeight && i > 0 ? sums + (i - 1) * c.out * window : c.data[kConvWeight];
   some.data[kConvWeight] = at(weight, j * channels * window);
   if (c.bias) some.bias = at(c.bias, j * channels);

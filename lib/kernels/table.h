@@ -116,7 +116,7 @@ struct KernelTable {
                        const View& running_mean, const View& running_var);
 
   // Pooling; contiguous, float32 or float64.
-  // indices, if wanted: int64, where in its plane of x the (first) maximum is. NaN wins.
+  // indices, if wanted: int64, where in its plane of x (of in… alone) the (first) maximum is. NaN wins.
   void (*max_pool)(const Pooling& pool, const View& x, const View& y, const View* indices);
   void (*max_pool_grad)(const Pooling& pool, const View& g, const View& indices, const View& gx);
   void (*avg_pool)(const Pooling& pool, const View& x, const View& y);
@@ -136,8 +136,9 @@ struct KernelTable {
   void (*ragged_attention_grad)(const RaggedAttention& attention);
 
   // Computes one part from the other two: y, or the gradient of x from weight and y's gradient, or that of weight from
-  // x and y's gradient.
-  void (*convolve)(ConvPart wanted, const Convolution& conv);
+  // x and y's gradient. False, with the part undefined, where the device has no kernel for a part that is
+  // channels_last.
+  bool (*convolve)(ConvPart wanted, const Convolution& conv);
   // y [n, in * kernel, y_size] is each window of x as a column, and back: x is the sum of what the columns say of it.
   // out, groups and weight are not used.
   void (*unfold)(const Convolution& conv);

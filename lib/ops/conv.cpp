@@ -12,11 +12,11 @@ namespace {
 // ---- one convolution, three ops -------------------------------------------------------------------------------------
 
 Shape shape_of(const Convolution& form, ConvPart part) {
-  Shape shape = part == kConvX        ? Shape{form.n, form.in}
-                : part == kConvWeight ? Shape{form.out, form.in / form.groups}
-                                      : Shape{form.n, form.out};
+  Shape shape{part == kConvWeight ? form.out : form.n};
   const auto& sizes = part == kConvX ? form.x_size : part == kConvWeight ? form.kernel : form.y_size;
   for (int d = 3 - form.dims; d < 3; ++d) shape.push_back(sizes[d]);
+  const int64_t channels = part == kConvX ? form.in : part == kConvWeight ? form.in / form.groups : form.out;
+  shape.insert(form.channels_last[part] ? shape.size() : 1, channels);
   return shape;
 }
 
@@ -27,29 +27,43 @@ std::pair<ConvPart, ConvPart> operands_of(ConvPart wanted) {
 
 using Parts = std::array<Tensor, 3>;  // by ConvPart
 
+Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const Parts& parts, const Tensor& bias = {});
+
+/// convolve where the device has no kernel for channels that lie last: with copies in which they lie second.
+Tensor convolve_copies(const char* op, ConvPart wanted, const Convolution& form, Parts parts, const Tensor& bias) {
+  NoGrad guard;
+  Convolution first = form;
+  first.channels_last = {};
+  for (size_t part = 0; part < 3; ++part)
+    if (form.channels_last[part] && parts[part].defined()) parts[part] = channels_to_front(parts[part], form.dims);
+  const Tensor result = convolve(op, wanted, first, parts, bias);
+  return form.channels_last[wanted] ? channels_to_back(result, form.dims) : result;
+}
+
 /// The wanted one of x, weight and y from the two others. With t(x, weight, y) = Σ y · conv(x, weight), which is linear
 /// in each of the three, it is the derivative of t by the wanted part; so the derivatives of this op by its operands
 /// are the same op again, with the incoming gradient in the wanted part's place. `bias` is added for each channel.
-Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const Parts& parts, const Tensor& bias = {}) {
+Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const Parts& parts, const Tensor& bias) {
   const auto [pa, pb] = operands_of(wanted);
   const Tensor a = parts[pa].contiguous(), b = parts[pb].contiguous();
   const Tensor offset = bias.defined() ? bias.contiguous() : bias;
-  const Tensor result = make_tensor(shape_of(form, wanted), form.dtype, a.device());
+  Tensor result = make_tensor(shape_of(form, wanted), form.dtype, a.device());
   const bool nothing = !view_of(a).numel || !view_of(b).numel, fused = wanted == kConvY && !nothing;
   if (nothing)
-    no_grad([&] { Tensor(result).zero_(); });
+    no_grad([&] { result.zero_(); });
   else if (view_of(result).numel) {
     Convolution call = form;
     call.data[wanted] = view_of(result).data, call.data[pa] = view_of(a).data, call.data[pb] = view_of(b).data;
     if (fused && offset.defined()) call.bias = view_of(offset).data;
-    kernels_of(result).convolve(wanted, call);
+    if (!kernels_of(result).convolve(wanted, call))
+      result = convolve_copies(op, wanted, form, parts, fused ? offset : Tensor());
   }
   if (offset.defined() && !fused)
     no_grad([&] {
-      Shape column;
-      column.resize(form.dims, 1);
-      column.insert(0, view_of(offset).numel);
-      Tensor(result).add_(offset.view(column));
+      Shape of_channels;
+      of_channels.resize(form.dims, 1);
+      of_channels.insert(form.channels_last[wanted] ? form.dims : 0, view_of(offset).numel);
+      result.add_(offset.view(of_channels));
     });
   if (recording(a, b, offset))
     record(op, result, inputs(a, b, offset),
@@ -68,7 +82,8 @@ Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const 
              }
              if (back.needs(2)) {
                Dims all_but_channels{0};
-               for (int d = 0; d < form.dims; ++d) all_but_channels.dims.push_back(d + 2);
+               for (int d = 0; d < form.dims; ++d)
+                 all_but_channels.dims.push_back(d + (form.channels_last[wanted] ? 1 : 2));
                back.set(2, sum(parts[wanted], all_but_channels));
              }
            });
@@ -77,7 +92,8 @@ Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const 
 
 // ---- the public functions -------------------------------------------------------------------------------------------
 
-constexpr const char* kSizeNames[] = {"l", "h, w", "d, h, w"};
+// By whether channels lie last.
+constexpr const char* kShapeNames[2][3] = {{"in, l", "in, h, w", "in, d, h, w"}, {"l, in", "h, w, in", "d, h, w, in"}};
 
 /// Numbers a dimension, at the end of an array of three.
 template <int N>
@@ -110,7 +126,8 @@ int64_t reach(const Convolution& form, int d) { return form.dilation[d] * (form.
 /// What all convolutions have in common: dtypes, devices, ranks, groups and kernel. `channels` is what weight's first
 /// (transposed: x's) dimension counts.
 template <int N>
-void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups) {
+void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
+                    bool channels_last) {
   const View &xv = view_of(x, op), &wv = view_of(weight, op);
   REEL_CHECK(is_floating_point(xv.dtype), op, ": needs floating-point tensors, got ", xv.dtype);
   for (const Tensor* other : {&weight, &bias})
@@ -118,11 +135,18 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, const
                other == &bias ? "bias " : "weight ", other->dtype());
   bias.defined() ? common_device(op, {&x, &weight, &bias}) : common_device(op, {&x, &weight});
   const int rank = xv.shape.size();
-  REEL_CHECK(rank == N + 1 || rank == N + 2, op, ": expected x of shape [n, in, ", kSizeNames[N - 1], "] or [in, ",
-             kSizeNames[N - 1], "], got ", xv.shape);
+  const char* const sizes = kShapeNames[channels_last][N - 1];
+  REEL_CHECK(rank == N + 1 || rank == N + 2, op, ": expected x of shape [n, ", sizes, "] or [", sizes, "], got ",
+             xv.shape);
   REEL_CHECK(wv.shape.size() == N + 2, op, ": expected a weight with ", N + 2, " dimensions, got shape ", wv.shape);
   REEL_CHECK(wv.numel, op, ": the weight's shape ", wv.shape, " has no elements");
   REEL_CHECK(groups >= 1, op, ": ", groups, " groups");
+}
+
+/// For messages: x's shape, and what its dimensions are.
+template <int N>
+std::string layout_of(const Tensor& x, bool channels_last) {
+  return x.shape().to_string() + (x.dim() == N + 2 ? ", [n, " : ", [") + kShapeNames[channels_last][N - 1] + "],";
 }
 
 void check_bias(const char* op, const Tensor& bias, int64_t channels) {
@@ -149,12 +173,14 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
     const auto [input, kernels, offsets] = low.all(x, weight, bias);
     return conv<N>(op, input, kernels, offsets, options);
   }
-  check_operands<N>(op, x, weight, bias, options.groups);
+  const bool last = options.channels_last;
+  check_operands<N>(op, x, weight, bias, options.groups, last);
   return batched(x, N + 2, [&](const Tensor& images) {
     const Shape &xs = view_of(images).shape, &ws = view_of(weight).shape;
     Convolution form = blank(view_of(x).dtype, N);
-    form.n = xs[0], form.in = xs[1], form.out = ws[0], form.groups = options.groups;
-    REEL_CHECK(form.in == ws[1] * form.groups, op, ": x of shape ", x.shape(), " has ", form.in,
+    form.channels_last = {last, false, last};
+    form.n = xs[0], form.in = xs[last ? N + 1 : 1], form.out = ws[0], form.groups = options.groups;
+    REEL_CHECK(form.in == ws[1] * form.groups, op, ": x of shape ", layout_of<N>(x, last), " has ", form.in,
                " channels, a weight of shape ", ws, " in ", form.groups, " groups takes ", ws[1] * form.groups);
     REEL_CHECK(form.out % form.groups == 0, op, ": ", form.out, " output channels do not divide into ", form.groups,
                " groups");
@@ -165,7 +191,7 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
     const bool same = options.padding.rule == kSame;
     REEL_CHECK(!same || options.stride == PerDim<N>(1), op, ": padding kSame needs stride 1, got ", options.stride);
     for (int d = 3 - N; d < 3; ++d) {
-      form.x_size[d] = xs[d + N - 1], form.kernel[d] = ws[d + N - 1];
+      form.x_size[d] = xs[d + N - 1 - last], form.kernel[d] = ws[d + N - 1];
       const int64_t room = same ? form.x_size[d] - 1 : form.x_size[d] + 2 * form.before[d] - reach(form, d);
       REEL_CHECK(room >= 0, op, ": a kernel of size ", form.kernel[d], " and dilation ", form.dilation[d],
                  " does not fit into x of shape ", x.shape(), " with padding ", options.padding.amount);
@@ -173,6 +199,12 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
       form.y_size[d] = room / form.stride[d] + 1;
     }
     if (op_modes.traces) [[unlikely]] {
+      if (last)
+        return with_channels_in_front(images, N, [&](const Tensor& front) {
+          ConvOptions<N> of_front = options;
+          of_front.channels_last = false;
+          return conv<N>(op, front, weight, bias, of_front);
+        });
       std::array<int64_t, 3> after = form.before;
       for (int d = 3 - N; same && d < 3; ++d) after[d] = reach(form, d) - 1 - form.before[d];
       return traced(op, {images, weight, bias}, attributes_of(form, after), [&] {
@@ -190,14 +222,16 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
     const auto [input, kernels, offsets] = low.all(x, weight, bias);
     return conv_transpose<N>(op, input, kernels, offsets, options);
   }
-  check_operands<N>(op, x, weight, bias, options.groups);
+  const bool last = options.channels_last;
+  check_operands<N>(op, x, weight, bias, options.groups, last);
   return batched(x, N + 2, [&](const Tensor& images) {
     // The convolution whose y is the x here.
     const Shape &xs = view_of(images).shape, &ws = view_of(weight).shape;
     Convolution form = blank(view_of(x).dtype, N);
-    form.n = xs[0], form.out = xs[1], form.in = ws[1] * options.groups, form.groups = options.groups;
-    REEL_CHECK(form.out == ws[0], op, ": x of shape ", x.shape(), " has ", form.out, " channels, a weight of shape ",
-               ws, " takes ", ws[0]);
+    form.channels_last = {last, false, last};
+    form.n = xs[0], form.out = xs[last ? N + 1 : 1], form.in = ws[1] * options.groups, form.groups = options.groups;
+    REEL_CHECK(form.out == ws[0], op, ": x of shape ", layout_of<N>(x, last), " has ", form.out,
+               " channels, a weight of shape ", ws, " takes ", ws[0]);
     REEL_CHECK(form.out % form.groups == 0, op, ": ", form.out, " input channels do not divide into ", form.groups,
                " groups");
     check_bias(op, bias, form.in);
@@ -209,12 +243,18 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
     for (int d = 3 - N; d < 3; ++d) {
       REEL_CHECK(extra[d] < std::max(form.stride[d], form.dilation[d]), op, ": output_padding ", options.output_padding,
                  " is neither less than stride ", options.stride, " nor than dilation ", options.dilation);
-      form.y_size[d] = xs[d + N - 1], form.kernel[d] = ws[d + N - 1];
+      form.y_size[d] = xs[d + N - 1 - last], form.kernel[d] = ws[d + N - 1];
       form.x_size[d] = (form.y_size[d] - 1) * form.stride[d] - 2 * form.before[d] + reach(form, d) + extra[d];
       REEL_CHECK(form.y_size[d] > 0 && form.x_size[d] > 0, op, ": x of shape ", x.shape(), " and a weight of shape ",
                  ws, " with padding ", options.padding, " leave no output");
     }
     if (op_modes.traces) [[unlikely]] {
+      if (last)
+        return with_channels_in_front(images, N, [&](const Tensor& front) {
+          ConvTransposeOptions<N> of_front = options;
+          of_front.channels_last = false;
+          return conv_transpose<N>(op, front, weight, bias, of_front);
+        });
       std::vector<TraceAttribute> attributes = attributes_of(form, form.before);
       attributes.emplace_back("output_padding", std::span(extra).last(N));
       return traced(op, {images, weight, bias}, std::move(attributes), [&] {

@@ -82,6 +82,21 @@ Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids);
 /// op's name where that type is an integer and alpha is not.
 Tensor times_alpha(const char* op, const Tensor& a, const Tensor& b, Scalar alpha);
 
+// ---- channels -------------------------------------------------------------------------------------------------------
+
+///@{
+/// x [n, sizes…, channels] or [sizes…, channels] as [n, channels, sizes…] or [channels, sizes…], a view, and back,
+/// dense; with so many sizes.
+inline Tensor channels_to_front(const Tensor& x, int sizes) { return movedim(x, -1, -1 - sizes); }
+inline Tensor channels_to_back(const Tensor& x, int sizes) { return movedim(x, -1 - sizes, -1).contiguous(); }
+///@}
+/// op(x) for an x whose channels lie last and an op for which they are in front of the sizes. Traces have such ops
+/// alone, since that is what exports know.
+template <class Op>
+Tensor with_channels_in_front(const Tensor& x, int sizes, const Op& op) {
+  return channels_to_back(op(channels_to_front(x, sizes)), sizes);
+}
+
 // ---- parts of tensors -----------------------------------------------------------------------------------------------
 
 /// A recorded view of part of x. `part` maps a Geometry that shows all of x to that of the part; it is called

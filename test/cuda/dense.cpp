@@ -276,27 +276,35 @@ Convolution statement(const ConvCase& c) {
   return form;
 }
 
-void check_convolution(const ConvCase& c, DType dtype, ConvPart wanted, bool with_bias) {
+/// With `last`, x and y lie on the GPU with their channels last.
+void check_convolution(const ConvCase& c, DType dtype, ConvPart wanted, bool with_bias, bool last) {
   Convolution form = statement(c);
   const auto make = [&](ConvPart part, const Shape& shape) {
     return Twin(part == wanted ? full(shape, NAN, kHost) : numbers(shape), dtype);
   };
   const auto sized = [](int64_t a, int64_t b, const Three& s) { return Shape{a, b, s[0], s[1], s[2]}; };
-  const Twin parts[] = {make(kConvX, sized(c.n, c.in, form.x_size)),
-                        make(kConvWeight, sized(c.out, c.in / c.groups, form.kernel)),
-                        make(kConvY, sized(c.n, c.out, form.y_size))};
+  Twin parts[] = {make(kConvX, sized(c.n, c.in, form.x_size)),
+                  make(kConvWeight, sized(c.out, c.in / c.groups, form.kernel)),
+                  make(kConvY, sized(c.n, c.out, form.y_size))};
   const Twin bias(numbers({c.out}), dtype);
   const auto use = [&](auto pick) {
     for (size_t part = 0; part < 3; ++part) form.data[part] = pick(parts[part]);
     form.bias = with_bias ? pick(bias) : nullptr;
   };
   use([](const Twin& twin) { return view_of(twin.cpu).data; });
-  cpu().convolve(wanted, form);
-  form.dtype = dtype;
+  CHECK(cpu().convolve(wanted, form));
+  form.dtype = dtype, form.channels_last = {last, false, last};
+  for (const ConvPart part : {kConvX, kConvY}) {
+    if (!last) continue;
+    parts[part] = Twin(movedim(parts[part].cpu, 1, -1), dtype);
+    if (part == wanted) parts[part].buffer.fill_(NAN);
+  }
   use([](const Twin& twin) { return twin.at(); });
-  gpu().convolve(wanted, form);
-  CAPTURE(&c - kConvCases, int(wanted), with_bias);
-  parts[wanted].check(10);
+  CAPTURE(&c - kConvCases, int(wanted), with_bias, last);
+  if (gpu().convolve(wanted, form))
+    parts[wanted].check(10);
+  else
+    CHECK(last);
 }
 
 }  // namespace
@@ -307,10 +315,11 @@ TEST_CASE("convolutions of all kinds and types are the CPU's", "[cuda]") {
   for (const char* known : {"1", "0", "no_bias"}) {
     setenv("SIMT_DNN", known, 1);
     for (const ConvCase& c : kConvCases)
-      for (const DType dtype : kDTypes) {
-        for (const ConvPart wanted : {kConvX, kConvWeight, kConvY}) check_convolution(c, dtype, wanted, false);
-        check_convolution(c, dtype, kConvY, true);
-      }
+      for (const DType dtype : kDTypes)
+        for (const bool last : {false, true}) {
+          for (const ConvPart wanted : {kConvX, kConvWeight, kConvY}) check_convolution(c, dtype, wanted, false, last);
+          check_convolution(c, dtype, kConvY, true, last);
+        }
   }
   unsetenv("SIMT_DNN");
 }

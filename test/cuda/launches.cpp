@@ -137,6 +137,19 @@ TEST_CASE("a convolution adds its bias itself where cuDNN can", "[cuda]") {
   }
 }
 
+TEST_CASE("a convolution of channels that lie last turns the weight alone", "[cuda]") {
+  if (!counts_calls()) return;
+  const Tensor x = ones({2, 8, 8, 4}, {.dtype = kBFloat16, .device = kCUDA});
+  const Tensor bias = ones({6}, {.dtype = kBFloat16, .device = kCUDA});
+  const auto calls = [&](const Shape& kernel, int64_t groups) {
+    const Tensor w = ones(kernel, {.dtype = kBFloat16, .device = kCUDA});
+    return called([&] { conv2d(x, w, bias, {.groups = groups, .channels_last = true}); });
+  };
+  CHECK(calls({6, 4, 3, 3}, 1) == 2);
+  CHECK(calls({6, 2, 3, 3}, 2) == 2);
+  CHECK(calls({6, 4, 1, 1}, 1) == 1);  // both layouts are one
+}
+
 TEST_CASE("dropout is one kernel there and one back", "[cuda]") {
   if (!cuda::is_available() || !simt::launches) return;
   const Tensor x = ones({3, 5}, {.device = kCUDA}).requires_grad_(), g = ones({3, 5}, {.device = kCUDA});

@@ -172,6 +172,42 @@ const std::vector<Row>& conv_rows() {
  [](Ref x) { return transposed(x, {{1, 2, 1}, {0, 0, 0}, {0, 0, 0}, {1, 1, 1}}, {3, 3, 4}); },
  {{{1, 2, 2, 2, 3}}, {{2, 1, 2, 1, 2}}, {{1}}}, kProduct},
 
+// ---- channels last
+
+{"conv1d(channels last)", [](In x) { return conv1d(x[0], x[1], x[2], {.stride = 2, .padding = 1, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 1, [](Ref y) { return convolution(y, {{2}, {1}, {1}, {1}}); }); },
+ {{{2, 6, 3}}, {{4, 3, 3}}, {{4}}}, kProduct},
+{"conv2d(channels last)",
+ [](In x) {
+   return conv2d(x[0], x[1], x[2],
+                 {.stride = {2, 1}, .padding = {2, 1}, .dilation = {1, 2}, .groups = 2, .channels_last = true});
+ },
+ [](Ref x) {
+   return ref::channels_last(x, 2, [](Ref y) { return convolution(y, {{2, 1}, {2, 1}, {2, 1}, {1, 2}, 2}); });
+ }, {{{2, 4, 5, 4}}, {{6, 2, 3, 2}}, {{6}}}, kProduct},
+{"conv2d(channels last, one)", [](In x) { return conv2d(x[0], x[1], {}, {.padding = kSame, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 2, [](Ref y) { return convolution(y, {{1, 1}, {1, 0}, {1, 1}, {1, 1}}); }); },
+ {{{4, 5, 3}}, {{2, 3, 3, 2}}}, kProduct},
+{"conv2d(channels last, no batch)", [](In x) { return conv2d(x[0], x[1], x[2], {.channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 2, [](Ref y) { return convolution(y, kFlat); }); },
+ {{{0, 4, 4, 2}}, {{3, 2, 3, 3}}, {{3}}}, kProduct},
+{"conv2d(channels last, blocks)", [](In x) { return conv2d(x[0], x[1], x[2], {.padding = 1, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 2, [](Ref y) { return convolution(y, {{1, 1}, {1, 1}, {1, 1}, {1, 1}}); }); },
+ {{{2, 5, 5, 16}}, {{32, 16, 3, 3}}, {{32}}}, kLarge},
+{"conv3d(channels last)", [](In x) { return conv3d(x[0], x[1], x[2], {.stride = {1, 2, 1}, .channels_last = true}); },
+ [](Ref x) {
+   return ref::channels_last(x, 3, [](Ref y) { return convolution(y, {{1, 2, 1}, {0, 0, 0}, {0, 0, 0}, {1, 1, 1}}); });
+ }, {{{1, 2, 4, 3, 2}}, {{2, 2, 2, 3, 2}}, {{2}}}, kProduct},
+{"conv_transpose1d(channels last)",
+ [](In x) { return conv_transpose1d(x[0], x[1], x[2], {.stride = 3, .padding = 1, .output_padding = 2, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 1, [](Ref y) { return transposed(y, {{3}, {1}, {1}, {1}}, {15}); }); },
+ {{{2, 5, 3}}, {{3, 2, 3}}, {{2}}}, kProduct},
+{"conv_transpose2d(channels last)",
+ [](In x) { return conv_transpose2d(x[0], x[1], x[2], {.stride = 2, .groups = 2, .dilation = {3, 1}, .channels_last = true}); },
+ [](Ref x) {
+   return ref::channels_last(x, 2, [](Ref y) { return transposed(y, {{2, 2}, {0, 0}, {0, 0}, {3, 1}, 2}, {6, 6}); });
+ }, {{{1, 2, 3, 4}}, {{4, 1, 2, 2}}, {{2}}}, kProduct},
+
 // ---- sliding windows
 
 {"unfold",
@@ -524,7 +560,13 @@ TEST_CASE("wrong convolutions say what is wrong", "[conv][errors]") {
       {[](World& w) {
          conv1d(w.cube, zeros({2, 2, 1}));
        },
-       "conv1d: x of shape [2, 3, 4] has 3 channels, a weight of shape [2, 2, 1] in 1 groups takes 2"},
+       "conv1d: x of shape [2, 3, 4], [n, in, l], has 3 channels, a weight of shape [2, 2, 1] in 1 groups takes 2"},
+      {[](World& w) {
+         conv1d(w.cube, zeros({2, 3, 1}), {}, {.channels_last = true});
+       },
+       "conv1d: x of shape [2, 3, 4], [n, l, in], has 4 channels, a weight of shape [2, 3, 1] in 1 groups takes 3"},
+      {[](World& w) { conv2d(w.matrix, w.cube, {}, {.channels_last = true}); },
+       "conv2d: expected x of shape [n, h, w, in] or [h, w, in], got [3, 4]"},
       {[](World& w) {
          conv1d(w.cube, zeros({2, 0, 1}));
        },
@@ -544,7 +586,7 @@ TEST_CASE("wrong convolutions say what is wrong", "[conv][errors]") {
       {[](World& w) { conv1d(w.cube, w.cube, {}, {.stride = 2, .padding = kSame}); },
        "conv1d: padding kSame needs stride 1, got [2]"},
       {[](World& w) { conv_transpose1d(w.cube, w.cube); },
-       "conv_transpose1d: x of shape [2, 3, 4] has 3 channels, a weight of shape [2, 3, 4] takes 2"},
+       "conv_transpose1d: x of shape [2, 3, 4], [n, in, l], has 3 channels, a weight of shape [2, 3, 4] takes 2"},
       {[](World& w) {
          conv_transpose1d(w.cube, zeros({3, 2, 2}), {}, {.groups = 2});
        },

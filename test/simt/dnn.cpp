@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -51,12 +52,48 @@ void convolve_halves(ConvPart wanted, const Convolution& c) {
   for (const float value : parts[wanted]) *to++ = static_cast<T>(value);
 }
 
-void run(ConvPart wanted, const Convolution& c) {
+void run_plain(ConvPart wanted, const Convolution& c) {
   switch (c.dtype) {
     case kFloat16: return convolve_halves<__half>(wanted, c);
     case kBFloat16: return convolve_halves<__nv_bfloat16>(wanted, c);
-    default: return cpu_kernels().convolve(wanted, c);
+    default: cpu_kernels().convolve(wanted, c);
   }
+}
+
+std::vector<int64_t> sizes_of(const Convolution& c, ConvPart part) {
+  const int64_t rows = part == kConvWeight ? c.out : c.n;
+  const int64_t channels = part == kConvX ? c.in : part == kConvWeight ? c.in / c.groups : c.out;
+  const auto& spatial = part == kConvX ? c.x_size : part == kConvWeight ? c.kernel : c.y_size;
+  return {rows, channels, spatial[0], spatial[1], spatial[2]};
+}
+
+/// Copies a part from its own strides to row-major order, or back.
+void copy_part(const Convolution& c, ConvPart part, char* plain, bool back) {
+  const std::vector<int64_t> sizes = sizes_of(c, part), strides = dense_strides(sizes, c.channels_last[part]);
+  const auto bytes = static_cast<size_t>(size_of(c.dtype));
+  std::vector<int64_t> at(sizes.size());
+  for (int64_t left = Shape(sizes).numel(); left > 0; --left, plain += bytes) {
+    int64_t offset = 0;
+    for (size_t d = 0; d < at.size(); ++d) offset += at[d] * strides[d];
+    char* const own = static_cast<char*>(c.data[part]) + offset * size_of(c.dtype);
+    back ? std::memcpy(own, plain, bytes) : std::memcpy(plain, own, bytes);
+    for (size_t d = at.size(); d-- > 0 && ++at[d] == sizes[d];) at[d] = 0;
+  }
+}
+
+/// Of any strides, by copies as the CPU takes them.
+void run(ConvPart wanted, const Convolution& c) {
+  if (c.channels_last == std::array<bool, 3>{}) return run_plain(wanted, c);
+  Convolution plain = c;
+  plain.channels_last = {};
+  std::vector<char> copies[3];
+  for (const ConvPart part : {kConvX, kConvWeight, kConvY}) {
+    copies[part].resize(static_cast<size_t>(Shape(sizes_of(c, part)).numel() * size_of(c.dtype)));
+    plain.data[part] = copies[part].data();
+    if (part != wanted) copy_part(c, part, copies[part].data(), false);
+  }
+  run_plain(wanted, plain);
+  copy_part(c, wanted, copies[wanted].data(), true);
 }
 
 using simt::dnn_behaves;
@@ -133,6 +170,10 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
 bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
   if (dnn_behaves("0")) {
     note_fallback("SIMT_DNN=0 refuses convolutions");
+    return false;
+  }
+  if (!has_one_layout(conv)) {
+    note_fallback("cuDNN has no plan for a convolution of several layouts");
     return false;
   }
   CUDA_CHECK(simt::refuse_while_capturing());  // a new plan or its first run loads kernels

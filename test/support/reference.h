@@ -48,6 +48,23 @@ inline double broadcast(const Array& x, const Index& at) {
   return x(own);
 }
 
+/// x with dimension `from` in place `to`, the others in their order.
+inline Array movedim(const Array& x, int from, int to) {
+  const int rank = x.shape.size();
+  from += from < 0 ? rank : 0, to += to < 0 ? rank : 0;
+  const auto moved = [](Index at, int out, int in) {
+    const int64_t i = at[out];
+    at.erase(out), at.insert(in, i);
+    return at;
+  };
+  return build(moved(x.shape, from, to), [&](const Index& at) { return x(moved(at, to, from)); });
+}
+/// What f, whose first input has its channels in front of so many sizes, makes of one that has them last.
+inline Array channels_last(Arrays x, int sizes, const std::function<Array(const Arrays&)>& f) {
+  x[0] = movedim(x[0], -1, -1 - sizes);
+  return movedim(f(x), -1 - sizes, -1);
+}
+
 /// Every line of x along dim replaced by f(line), which may be of another length.
 inline Array along(const Array& x, int dim, const std::function<Line(const Line&)>& f) {
   const auto line_at = [&](const Index& at) {

@@ -9,6 +9,10 @@
 ///
 /// All tensors have one floating-point dtype; half types compute in float32. Sizes: x [n, in, l], [n, in, h, w] or
 /// [n, in, d, h, w], or the same without n; a batch may be empty. Everything is differentiable to any order.
+///
+/// With channels_last x is [n, l, in], [n, h, w, in] or [n, d, h, w, in], or the same without n, and the result has its
+/// channels last, too: what a GPU's tensor cores read, for which other layouts are converted in each call. Weights keep
+/// their shape. unfold and fold take channels first only.
 namespace reel {
 
 /// kSame pads so that the output is as large as the input, with an odd zero at the end, and needs stride 1; kValid does
@@ -41,6 +45,7 @@ struct ConvOptions {
   ConvPadding<N> padding = 0;  ///< Zeros at either end of the input.
   PerDim<N> dilation = 1;      ///< Elements from one tap of the kernel to the next.
   int64_t groups = 1;          ///< Input and output channels form this many independent groups.
+  bool channels_last = false;  ///< x and the result are [n, …, channels], not [n, channels, …].
 };
 
 ///@{
@@ -59,6 +64,7 @@ struct ConvTransposeOptions {
   PerDim<N> output_padding = 0;  ///< Added to the output's size at the end; less than stride or dilation.
   int64_t groups = 1;            ///< Input and output channels form this many independent groups.
   PerDim<N> dilation = 1;        ///< Elements from one tap of the kernel to the next.
+  bool channels_last = false;    ///< x and the result are [n, …, channels], not [n, channels, …].
 };
 
 ///@{
