@@ -47,12 +47,15 @@ template <class I>
 struct PoolShape {
   I in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
   I in_size, out_size;  // of a plane
-  Division<I> by_in[3], by_out[3], by_stride[3];
+  I channels;
+  Division<I> by_in[3], by_out[3], by_stride[3], by_channels;
   bool adaptive, count_include_pad;
   int64_t divisor;
   explicit PoolShape(const Pooling& p)
       : in_size(static_cast<I>(volume(p.in))),
         out_size(static_cast<I>(volume(p.out))),
+        channels(static_cast<I>(p.channels)),
+        by_channels(p.channels),
         adaptive(p.adaptive),
         count_include_pad(p.count_include_pad),
         divisor(p.divisor) {
@@ -76,7 +79,7 @@ constexpr int64_t kMostSmall = 1000;
 /// f(PoolShape<I>(p)).
 template <class F>
 void with_shape(const Pooling& p, const F& f) {
-  bool small = p.planes * std::max(volume(p.in), volume(p.out)) <= kMostSmall;
+  bool small = p.planes * p.channels * std::max(volume(p.in), volume(p.out)) <= kMostSmall;
   for (size_t d = 0; d < 3 && small; ++d) {
     const int64_t reach = p.adaptive ? p.in[d] : p.kernel[d] * p.dilation[d];  // no product has more than 62 bits
     const int64_t windows = p.adaptive ? p.in[d] * (p.out[d] + 1) + p.out[d] : p.out[d] * p.stride[d];
@@ -85,13 +88,14 @@ void with_shape(const Pooling& p, const F& f) {
   small ? f(PoolShape<int32_t>(p)) : f(PoolShape<int64_t>(p));
 }
 
-/// A window in all three dimensions, and its plane (image and channel).
+/// A window in all three dimensions, its plane and, where channels lie last, its channel, which is 0 otherwise.
 template <class I>
 struct Window3d {
-  I plane;
+  I plane, channel;
   WindowOf<I> d, h, w;
 
   __device__ Window3d(const PoolShape<I>& p, I o) {
+    channel = p.by_channels.take_rest(&o);
     w = window_of(p, 2, p.by_out[2].take_rest(&o));
     h = window_of(p, 1, p.by_out[1].take_rest(&o));
     d = window_of(p, 0, p.by_out[0].take_rest(&o));
@@ -138,17 +142,20 @@ __device__ Span<I> windows_covering(const PoolShape<I>& p, int d, I i) {
   const I last = p.by_stride[d].divide(reach);
   return {before < 0 ? 0 : p.by_stride[d].divide(before) + 1, last < out ? last : out - 1};
 }
-/// The same in all three dimensions, and the plane, for element i of all of x.
+/// The same in all three dimensions for element i of all of x, its place in its plane, and plane and channel.
 template <class I>
 struct Covering {
-  I plane;
+  I plane, channel, place;
   Span<I> d, h, w;
 
   __device__ Covering(const PoolShape<I>& p, I i) {
+    channel = p.by_channels.take_rest(&i);
+    place = i;
     w = windows_covering(p, 2, p.by_in[2].take_rest(&i));
     h = windows_covering(p, 1, p.by_in[1].take_rest(&i));
     d = windows_covering(p, 0, p.by_in[0].take_rest(&i));
     plane = i;
+    place -= plane * p.in_size;
   }
 };
 
@@ -166,12 +173,14 @@ __device__ int lane() {
   return lanes == 1 ? 0 : static_cast<int>(threadIdx.x % lanes);
 }
 
-/// f(lanes): a warp for windows of at least 32 taps, else one thread.
+/// f(lanes): a warp for windows of at least 32 taps, else one thread; also where the threads of a warp have
+/// neighbouring channels, which are read together.
 template <class F>
 void with_lanes(const Pooling& p, const F& f) {
   int64_t taps = 1;
   for (int d = 0; d < 3; ++d) taps *= p.adaptive ? ceil_div(p.in[d], p.out[d]) : p.kernel[d];
-  taps >= kWarp ? f(std::integral_constant<int, kWarp>()) : f(std::integral_constant<int, 1>());
+  const bool by_warps = taps >= kWarp && p.channels < kWarp;
+  by_warps ? f(std::integral_constant<int, kWarp>()) : f(std::integral_constant<int, 1>());
 }
 
 // ---- maxima ---------------------------------------------------------------------------------------------------------
@@ -192,9 +201,10 @@ template <int lanes, class I, class T>
 __global__ void max_pool_kernel(PoolShape<I> p, int64_t count, const T* x, T* y, int64_t* indices) {
   for (int64_t o = first_window<lanes>(); o < count; o += window_step<lanes>()) {
     const Window3d<I> box(p, static_cast<I>(o));
-    const T* from = x + int64_t{box.plane} * p.in_size;
+    const T* from = x + int64_t{box.plane} * p.in_size * p.channels + box.channel;
     BestTap<Wide<T>, I> best{-Wide<T>(INFINITY)};
-    box.template for_each<lanes>(p, lane<lanes>(), [&](I place) { best.update(widen(from[place]), place); });
+    box.template for_each<lanes>(p, lane<lanes>(),
+                                 [&](I place) { best.update(widen(from[place * p.channels]), place); });
     if constexpr (lanes > 1)
       for (int step = lanes / 2; step > 0; step /= 2) {
         const Wide<T> value = __shfl_xor_sync(~0u, best.value, step);
@@ -223,13 +233,15 @@ template <class I, class T>
 __global__ void max_pool_grad_kernel(PoolShape<I> p, int64_t count, const T* g, const int64_t* indices, T* gx) {
   for (int64_t at = first_index(); at < count; at += index_step()) {
     const Covering<I> box(p, static_cast<I>(at));
-    const I place = static_cast<I>(at) - box.plane * p.in_size, plane = box.plane * p.out_size;
+    const I plane = box.plane * p.out_size;
     Wide<T> sum = 0;
     for (I i = box.d.first; i <= box.d.last; ++i)
       for (I j = box.h.first; j <= box.h.last; ++j) {
         const I line = plane + (i * p.out[1] + j) * p.out[2];
-        for (I k = box.w.first; k <= box.w.last; ++k)
-          if (indices[line + k] == place) sum += widen(g[line + k]);
+        for (I k = box.w.first; k <= box.w.last; ++k) {
+          const I window = (line + k) * p.channels + box.channel;
+          if (indices[window] == box.place) sum += widen(g[window]);
+        }
       }
     gx[at] = narrow<T>(sum);
   }
@@ -251,9 +263,9 @@ template <int lanes, class I, class T>
 __global__ void avg_pool_kernel(PoolShape<I> p, int64_t count, const T* x, T* y) {
   for (int64_t o = first_window<lanes>(); o < count; o += window_step<lanes>()) {
     const Window3d<I> box(p, static_cast<I>(o));
-    const T* from = x + int64_t{box.plane} * p.in_size;
+    const T* from = x + int64_t{box.plane} * p.in_size * p.channels + box.channel;
     Wide<T> sum = 0;
-    box.template for_each<lanes>(p, lane<lanes>(), [&](I place) { sum += widen(from[place]); });
+    box.template for_each<lanes>(p, lane<lanes>(), [&](I place) { sum += widen(from[place * p.channels]); });
     if constexpr (lanes > 1) sum = warp_reduce(sum, Plus());
     if (!lane<lanes>()) y[o] = narrow<T>(sum / static_cast<Wide<T>>(divisor_of(p, box.d, box.h, box.w)));
   }
@@ -275,15 +287,15 @@ template <class I, class T>
 __global__ void avg_pool_grad_kernel(PoolShape<I> p, int64_t count, const T* g, T* gx) {
   for (int64_t at = first_index(); at < count; at += index_step()) {
     const Covering<I> box(p, static_cast<I>(at));
-    const T* from = g + int64_t{box.plane} * p.out_size;
+    const T* from = g + int64_t{box.plane} * p.out_size * p.channels + box.channel;
     Wide<T> sum = 0;
     for (I d = box.d.first; d <= box.d.last; ++d) {
       const WindowOf<I> slice = window_of(p, 0, d);
       for (I h = box.h.first; h <= box.h.last; ++h) {
         const WindowOf<I> row = window_of(p, 1, h);
-        const T* line = from + (d * p.out[1] + h) * p.out[2];
+        const T* line = from + (d * p.out[1] + h) * p.out[2] * p.channels;
         for (I w = box.w.first; w <= box.w.last; ++w)
-          sum += widen(line[w]) / static_cast<Wide<T>>(divisor_of(p, slice, row, window_of(p, 2, w)));
+          sum += widen(line[w * p.channels]) / static_cast<Wide<T>>(divisor_of(p, slice, row, window_of(p, 2, w)));
       }
     }
     gx[at] = narrow<T>(widen(gx[at]) + sum);

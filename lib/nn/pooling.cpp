@@ -19,17 +19,17 @@ PerDim<N> stride_of(PerDim<N> stride, PerDim<N> kernel_size) {
 template <int N, class Options>
 std::string windows(PerDim<N> kernel_size, const Options& options) {
   return text("kernel_size=", text(kernel_size), ", stride=", text(stride_of(options.stride, kernel_size)),
-              ", padding=", text(options.padding));
+              ", padding=", text(options.padding), layout(options.channels_last));
 }
 
 /// Output sizes; -1 is None.
 template <int N>
-std::string output(PerDim<N> size) {
+std::string output(PerDim<N> size, const AdaptivePoolOptions& options) {
   const auto one = [](int64_t s) { return s == -1 ? "None" : text(s); };
-  if (size == PerDim<N>(size[0])) return "output_size=" + one(size[0]);
+  if (size == PerDim<N>(size[0])) return "output_size=" + one(size[0]) + layout(options.channels_last);
   std::string all = "output_size=(" + one(size[0]);
   for (int i = 1; i < N; ++i) all += ", " + one(size[i]);
-  return all + ")";
+  return all + ")" + layout(options.channels_last);
 }
 
 }  // namespace
@@ -64,7 +64,8 @@ Tensor MaxUnpool<N>::forward(const Tensor& x, const Tensor& indices) const {
 template <int N>
 Tensor MaxUnpool<N>::forward(const Tensor& x, const Tensor& indices, PerDim<N> output_size) const {
   return pick<N>(max_unpool1d, max_unpool2d, max_unpool3d)(
-      x, indices, kernel_size, MaxUnpoolOptions<N>{options.stride, options.padding, output_size});
+      x, indices, kernel_size,
+      MaxUnpoolOptions<N>{options.stride, options.padding, output_size, options.channels_last});
 }
 template <int N>
 std::string MaxUnpool<N>::name() const {
@@ -81,12 +82,12 @@ template struct MaxUnpool<3>;
 
 template <int N>
 Tensor AdaptiveMaxPool<N>::forward(const Tensor& x) const {
-  return pick<N>(adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d)(x, output_size);
+  return pick<N>(adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d)(x, output_size, options);
 }
 template <int N>
 ValuesIndices AdaptiveMaxPool<N>::forward_with_indices(const Tensor& x) const {
   return pick<N>(adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices)(
-      x, output_size);
+      x, output_size, options);
 }
 template <int N>
 std::string AdaptiveMaxPool<N>::name() const {
@@ -94,7 +95,7 @@ std::string AdaptiveMaxPool<N>::name() const {
 }
 template <int N>
 std::string AdaptiveMaxPool<N>::extra_repr() const {
-  return output(output_size);
+  return output(output_size, options);
 }
 
 template struct AdaptiveMaxPool<1>;
@@ -143,7 +144,7 @@ template struct AvgPool<3>;
 
 template <int N>
 Tensor AdaptiveAvgPool<N>::forward(const Tensor& x) const {
-  return pick<N>(adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)(x, output_size);
+  return pick<N>(adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)(x, output_size, options);
 }
 template <int N>
 std::string AdaptiveAvgPool<N>::name() const {
@@ -151,7 +152,7 @@ std::string AdaptiveAvgPool<N>::name() const {
 }
 template <int N>
 std::string AdaptiveAvgPool<N>::extra_repr() const {
-  return output(output_size);
+  return output(output_size, options);
 }
 
 template struct AdaptiveAvgPool<1>;
@@ -170,7 +171,7 @@ template <int N>
 std::string LPPool<N>::extra_repr() const {
   return text("norm_type=", norm_type, ", kernel_size=", text(kernel_size),
               ", stride=", options.stride == PerDim<N>(0) ? "None" : text(options.stride),
-              ", ceil_mode=", options.ceil_mode);
+              ", ceil_mode=", options.ceil_mode, layout(options.channels_last));
 }
 
 template struct LPPool<1>;

@@ -22,6 +22,9 @@ inline std::string tuple(const Shape& shape) {
   return all + (shape.size() == 1 ? ",)" : ")");
 }
 
+/// The end of the text of a layer that takes its channels first or last.
+inline const char* layout(bool channels_last) { return channels_last ? ", channels_last=true" : ""; }
+
 /// A number that is the same for all dimensions, or a tuple.
 template <int N>
 std::string text(const PerDim<N>& sizes) {

@@ -13,22 +13,26 @@ namespace {
 
 // ---- windows --------------------------------------------------------------------------------------------------------
 
-void check_input(const char* op, const View& x, int spatial) {
+void check_input(const char* op, const View& x, int spatial, bool channels_last) {
   REEL_CHECK(is_floating_point(x.dtype), op, ": a tensor of ", x.dtype, "; convert it to a floating point type first");
-  REEL_CHECK(x.shape.size() == spatial + 1 || x.shape.size() == spatial + 2, op, ": x of shape ", x.shape, ", not [n, ",
-             "channels, …] or [channels, …] with ", spatial, " more");
-  for (int d = x.shape.size() - spatial; d < x.shape.size(); ++d)
-    REEL_CHECK(x.shape[d] > 0, op, ": nothing to pool in x of shape ", x.shape);
+  const int rank = x.shape.size();
+  REEL_CHECK(rank == spatial + 1 || rank == spatial + 2, op, ": x of shape ", x.shape, ", not ",
+             channels_last ? "[n, …, channels] or […, channels]" : "[n, channels, …] or [channels, …]", " with ",
+             spatial, " more");
+  for (int d = rank - spatial; d < rank; ++d)
+    REEL_CHECK(x.shape[d - channels_last] > 0, op, ": nothing to pool in x of shape ", x.shape);
 }
 
 /// x as planes of three dimensions, the first of which may be of size 1; windows of size 1.
 template <int N>
-Pooling planes_of(const char* op, const View& x) {
-  check_input(op, x, N);
+Pooling planes_of(const char* op, const View& x, bool channels_last) {
+  check_input(op, x, N, channels_last);
   Pooling pool{};
   pool.planes = 1;
-  const int lead = x.shape.size() - N;
+  const int lead = x.shape.size() - N - channels_last;
   for (int d = 0; d < lead; ++d) pool.planes *= x.shape[d];
+  pool.channels_last = channels_last;
+  if (channels_last) pool.channels = x.shape.back();
   for (auto* sizes : {&pool.in, &pool.out, &pool.kernel, &pool.stride, &pool.dilation}) sizes->fill(1);
   pool.padding.fill(0);
   for (int d = 0; d < N; ++d) pool.in[3 - N + d] = x.shape[lead + d];
@@ -37,9 +41,9 @@ Pooling planes_of(const char* op, const View& x) {
 
 template <int N>
 Shape output_shape(const Pooling& pool, const Shape& in) {
-  Shape shape;
-  for (int d = 0; d < in.size() - N; ++d) shape.push_back(in[d]);
-  for (int d = 3 - N; d < 3; ++d) shape.push_back(pool.out[static_cast<size_t>(d)]);
+  Shape shape = in;
+  const int first = in.size() - N - pool.channels_last;
+  for (int d = 0; d < N; ++d) shape[first + d] = pool.out[static_cast<size_t>(3 - N + d)];
   return shape;
 }
 
@@ -59,8 +63,8 @@ bool in_range(const PerDim<N>& numbers, int64_t least) {
 
 template <int N>
 Pooling windows(const char* op, const View& x, PerDim<N> kernel, PerDim<N> stride, PerDim<N> padding,
-                PerDim<N> dilation, bool ceil_mode) {
-  Pooling pool = planes_of<N>(op, x);
+                PerDim<N> dilation, bool ceil_mode, bool channels_last) {
+  Pooling pool = planes_of<N>(op, x, channels_last);
   pool.ceil_mode = ceil_mode;
   REEL_CHECK(in_range(kernel, 1) && in_range(stride, 0) && in_range(dilation, 1), op, ": kernel_size ", kernel,
              ", stride ", stride, " and dilation ", dilation, " must be positive and at most ", INT32_MAX);
@@ -80,8 +84,8 @@ Pooling windows(const char* op, const View& x, PerDim<N> kernel, PerDim<N> strid
 }
 
 template <int N>
-Pooling adaptive_windows(const char* op, const View& x, PerDim<N> output_size) {
-  Pooling pool = planes_of<N>(op, x);
+Pooling adaptive_windows(const char* op, const View& x, PerDim<N> output_size, bool channels_last) {
+  Pooling pool = planes_of<N>(op, x, channels_last);
   pool.count_include_pad = false;
   for (int i = 0; i < N; ++i) {
     const int d = 3 - N + i;
@@ -101,12 +105,26 @@ std::vector<TraceAttribute> attributes_of(const Pooling& pool, size_t spatial) {
           {"divisor", pool.divisor},       {"ceil_mode", pool.ceil_mode}, {"spatial", int64_t(spatial)}};
 }
 
+/// The same pooling of x with its channels in front.
+Pooling in_front(Pooling pool) {
+  pool.planes *= pool.channels;
+  pool.channels = 1, pool.channels_last = false;
+  return pool;
+}
+
+/// A tensor of so many elements as its planes: [planes, elements] or, where channels lie last, [planes, elements,
+/// channels].
+Shape as_planes(const Pooling& pool, int64_t numel) {
+  const int64_t planes = pool.planes * pool.channels, elements = planes ? numel / planes : 0;
+  return pool.channels_last ? Shape{pool.planes, elements, pool.channels} : Shape{pool.planes, elements};
+}
+
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
 /// g, one gradient an element of `indices`, put back into planes of x's shape.
-Tensor put_back(const Tensor& g, const Tensor& indices, int64_t planes, const Shape& shape) {
-  const Shape flat{planes, planes ? shape.numel() / planes : 0}, list{planes, planes ? g.numel() / planes : 0};
-  const Tensor all = zeros(flat, {.dtype = g.dtype(), .device = g.device()});
+Tensor put_back(const Tensor& g, const Tensor& indices, const Pooling& pool, const Shape& shape) {
+  const Shape list = as_planes(pool, g.numel());
+  const Tensor all = zeros(as_planes(pool, shape.numel()), {.dtype = g.dtype(), .device = g.device()});
   return scatter_add(all, 1, indices.reshape(list), g.reshape(list)).reshape(shape);
 }
 
@@ -115,6 +133,10 @@ enum class Wanted { kValues, kBoth };
 template <int N>
 ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wanted wanted) {
   if (op_modes.traces) [[unlikely]] {
+    if (pool.channels_last) {
+      const auto [y, at] = maxima<N>(op, channels_to_front(x_in, N), in_front(pool), wanted);
+      return {channels_to_back(y, N), at.defined() ? channels_to_back(at, N) : at};
+    }
     const std::vector<Tensor> both = traced("max_pool", {x_in}, attributes_of(pool, N), [&] {
       const auto [values, indices] = maxima<N>(op, x_in, pool, wanted);
       return std::vector<Tensor>{values, indices};
@@ -131,7 +153,7 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wa
   if (recording(x))
     record(op, y, inputs(x), [pool, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
       const Tensor at = back.get(indices);
-      if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool.planes, whole));
+      if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool, whole));
       const Tensor g = back.grad().contiguous(), gx = make_tensor(whole, g.dtype(), g.device());
       if (gx.numel()) kernels_of(g).max_pool_grad(pool, view_of(g), view_of(at), view_of(gx));
       back.set(0, gx);
@@ -143,8 +165,8 @@ template <int N>
 ValuesIndices max_pool(const char* op, const Tensor& x, PerDim<N> kernel, const MaxPoolOptions<N>& options,
                        Wanted wanted) {
   const View& view = view_of(x, op);
-  const Pooling pool =
-      windows<N>(op, view, kernel, options.stride, options.padding, options.dilation, options.ceil_mode);
+  const Pooling pool = windows<N>(op, view, kernel, options.stride, options.padding, options.dilation,
+                                  options.ceil_mode, options.channels_last);
   for (int d = 0; d < 3; ++d)  // from the padding, taps could jump over all of x
     REEL_CHECK(pool.padding[d] == 0 || pool.dilation[d] <= pool.in[d], op, ": dilation ", options.dilation,
                " exceeds x of shape ", view.shape);
@@ -152,15 +174,16 @@ ValuesIndices max_pool(const char* op, const Tensor& x, PerDim<N> kernel, const 
 }
 
 template <int N>
-ValuesIndices adaptive_max_pool(const char* op, const Tensor& x, PerDim<N> output_size, Wanted wanted) {
-  return maxima<N>(op, x, adaptive_windows<N>(op, view_of(x, op), output_size), wanted);
+ValuesIndices adaptive_max_pool(const char* op, const Tensor& x, PerDim<N> output_size,
+                                const AdaptivePoolOptions& options, Wanted wanted) {
+  return maxima<N>(op, x, adaptive_windows<N>(op, view_of(x, op), output_size, options.channels_last), wanted);
 }
 
 template <int N>
 Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, PerDim<N> kernel,
                   const MaxUnpoolOptions<N>& options) {
   const View& view = view_of(x, op);
-  Pooling pool = planes_of<N>(op, view);
+  Pooling pool = planes_of<N>(op, view, options.channels_last);
   REEL_CHECK(view_of(indices, op).shape == view.shape && indices.dtype() == kInt64, op, ": indices are ",
              indices.dtype(), " ", indices.shape(), ", not int64 of x's shape ", view.shape);
   REEL_CHECK(in_range(kernel, 1) && in_range(options.stride, 0) && in_range(options.padding, 0), op, ": kernel_size ",
@@ -173,13 +196,14 @@ Tensor max_unpool(const char* op, const Tensor& x, const Tensor& indices, PerDim
     REEL_CHECK(pool.out[3 - N + i] > 0, op, ": nothing is left of size ", size, " with kernel_size ", kernel,
                ", stride ", options.stride, ", padding ", options.padding, " and output_size ", options.output_size);
   }
-  const int64_t planes = pool.planes, plane = Shape{pool.out[0], pool.out[1], pool.out[2]}.numel();
+  const int64_t plane = Shape{pool.out[0], pool.out[1], pool.out[2]}.numel();
   int64_t bad = 0;
   REEL_CHECK(!kernels_of(indices).check_bounds(op, view_of(indices), 0, plane, &bad), op, ": index ", bad,
              " is out of range for ", plane, " elements");
-  const Shape flat{planes, planes ? view.numel / planes : 0};
-  return scatter(zeros({planes, plane}, {.dtype = view.dtype, .device = x.device()}), 1, indices.reshape(flat),
-                 x.reshape(flat))
+  const Shape list = as_planes(pool, view.numel);
+  Shape all = list;
+  all[1] = plane;
+  return scatter(zeros(all, {.dtype = view.dtype, .device = x.device()}), 1, indices.reshape(list), x.reshape(list))
       .reshape(output_shape<N>(pool, view.shape));
 }
 
@@ -199,7 +223,7 @@ template <int N>
 ValuesIndices fractional_max_pool(const char* op, const Tensor& x, PerDim<N> kernel,
                                   const FractionalPoolOptions<N>& options) {
   const View& view = view_of(x, op);
-  Pooling pool = planes_of<N>(op, view);
+  Pooling pool = planes_of<N>(op, view, false);
   const std::vector<double>& ratio = options.output_ratio;
   REEL_CHECK(ratio.empty() || ratio.size() == 1 || ratio.size() == N, op, ": ", ratio.size(), " ratios for ", N,
              " dimensions");
@@ -257,6 +281,14 @@ Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const 
 
 /// The averages, of `shape`, of the windows of x. Linear, so its rule is its adjoint, and the other way round.
 Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape& shape, int spatial) {
+  if (op_modes.traces && pool.channels_last) [[unlikely]]
+    return with_channels_in_front(x, spatial, [&](const Tensor& front) {
+      Shape sizes = shape;
+      const int64_t channels = sizes.back();
+      sizes.erase(sizes.size() - 1);
+      sizes.insert(sizes.size() - spatial, channels);
+      return average(op, front, in_front(pool), sizes, spatial);
+    });
   if (op_modes.traces) [[unlikely]]
     return traced("avg_pool", {x}, attributes_of(pool, static_cast<size_t>(spatial)),
                   [&] { return average(op, x, pool, shape, spatial); });
@@ -281,7 +313,8 @@ Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const 
 template <int N>
 Tensor avg_pool(const char* op, const Tensor& x, PerDim<N> kernel, const AvgPoolOptions<N>& options) {
   const View& view = view_of(x, op);
-  Pooling pool = windows<N>(op, view, kernel, options.stride, options.padding, 1, options.ceil_mode);
+  Pooling pool =
+      windows<N>(op, view, kernel, options.stride, options.padding, 1, options.ceil_mode, options.channels_last);
   pool.count_include_pad = options.count_include_pad;
   pool.divisor = options.divisor_override;
   REEL_CHECK(pool.divisor >= 0, op, ": divisor_override ", pool.divisor, " is negative");
@@ -289,13 +322,13 @@ Tensor avg_pool(const char* op, const Tensor& x, PerDim<N> kernel, const AvgPool
 }
 
 template <int N>
-Tensor adaptive_avg_pool(const char* op, const Tensor& x, PerDim<N> output_size) {
+Tensor adaptive_avg_pool(const char* op, const Tensor& x, PerDim<N> output_size, const AdaptivePoolOptions& options) {
   const View& view = view_of(x, op);
-  const Pooling pool = adaptive_windows<N>(op, view, output_size);
+  const Pooling pool = adaptive_windows<N>(op, view, output_size, options.channels_last);
   if (output_size == PerDim<N>(1)) {
-    Dims last;
-    for (int d = -N; d < 0; ++d) last.dims.push_back(d);
-    return mean(x, last, true);
+    Dims sizes;
+    for (int d = -N; d < 0; ++d) sizes.dims.push_back(d - options.channels_last);
+    return mean(x, sizes, true);
   }
   return average(op, x, pool, output_shape<N>(pool, view.shape), N);
 }
@@ -304,12 +337,14 @@ template <int N>
 Tensor lp_pool(const char* op, const Tensor& x, double p, PerDim<N> kernel, const LPPoolOptions<N>& options) {
   const View& view = view_of(x, op);
   REEL_CHECK(p != 0, op, ": norm_type is 0");
-  check_input(op, view, N);
+  check_input(op, view, N, options.channels_last);
   if (const Upcast up{view.dtype}) return up.round(lp_pool(op, up(x), p, kernel, options));
   double taps = 1;
   for (int64_t size : kernel.values) taps *= static_cast<double>(size);
   const Tensor sums =
-      avg_pool<N>(op, pow(x, p), kernel, {.stride = options.stride, .ceil_mode = options.ceil_mode}) * taps;
+      avg_pool<N>(op, pow(x, p), kernel,
+                  {.stride = options.stride, .ceil_mode = options.ceil_mode, .channels_last = options.channels_last}) *
+      taps;
   const Tensor zero = no_grad([&] { return sums == 0; });
   return where(zero, 0, pow(where(zero, 1, sums), 1 / p));
 }
@@ -345,23 +380,26 @@ Tensor max_unpool2d(const Tensor& x, const Tensor& indices, PerDim<2> kernel_siz
 Tensor max_unpool3d(const Tensor& x, const Tensor& indices, PerDim<3> kernel_size, const MaxUnpoolOptions<3>& options) {
   return max_unpool("max_unpool3d", x, indices, kernel_size, options);
 }
-Tensor adaptive_max_pool1d(const Tensor& x, PerDim<1> output_size) {
-  return adaptive_max_pool("adaptive_max_pool1d", x, output_size, Wanted::kValues).values;
+Tensor adaptive_max_pool1d(const Tensor& x, PerDim<1> output_size, const AdaptivePoolOptions& options) {
+  return adaptive_max_pool("adaptive_max_pool1d", x, output_size, options, Wanted::kValues).values;
 }
-Tensor adaptive_max_pool2d(const Tensor& x, PerDim<2> output_size) {
-  return adaptive_max_pool("adaptive_max_pool2d", x, output_size, Wanted::kValues).values;
+Tensor adaptive_max_pool2d(const Tensor& x, PerDim<2> output_size, const AdaptivePoolOptions& options) {
+  return adaptive_max_pool("adaptive_max_pool2d", x, output_size, options, Wanted::kValues).values;
 }
-Tensor adaptive_max_pool3d(const Tensor& x, PerDim<3> output_size) {
-  return adaptive_max_pool("adaptive_max_pool3d", x, output_size, Wanted::kValues).values;
+Tensor adaptive_max_pool3d(const Tensor& x, PerDim<3> output_size, const AdaptivePoolOptions& options) {
+  return adaptive_max_pool("adaptive_max_pool3d", x, output_size, options, Wanted::kValues).values;
 }
-ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& x, PerDim<1> output_size) {
-  return adaptive_max_pool("adaptive_max_pool1d", x, output_size, Wanted::kBoth);
+ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& x, PerDim<1> output_size,
+                                               const AdaptivePoolOptions& options) {
+  return adaptive_max_pool("adaptive_max_pool1d", x, output_size, options, Wanted::kBoth);
 }
-ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& x, PerDim<2> output_size) {
-  return adaptive_max_pool("adaptive_max_pool2d", x, output_size, Wanted::kBoth);
+ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& x, PerDim<2> output_size,
+                                               const AdaptivePoolOptions& options) {
+  return adaptive_max_pool("adaptive_max_pool2d", x, output_size, options, Wanted::kBoth);
 }
-ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, PerDim<3> output_size) {
-  return adaptive_max_pool("adaptive_max_pool3d", x, output_size, Wanted::kBoth);
+ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, PerDim<3> output_size,
+                                               const AdaptivePoolOptions& options) {
+  return adaptive_max_pool("adaptive_max_pool3d", x, output_size, options, Wanted::kBoth);
 }
 Tensor avg_pool1d(const Tensor& x, PerDim<1> kernel_size, const AvgPoolOptions<1>& options) {
   return avg_pool("avg_pool1d", x, kernel_size, options);
@@ -372,14 +410,14 @@ Tensor avg_pool2d(const Tensor& x, PerDim<2> kernel_size, const AvgPoolOptions<2
 Tensor avg_pool3d(const Tensor& x, PerDim<3> kernel_size, const AvgPoolOptions<3>& options) {
   return avg_pool("avg_pool3d", x, kernel_size, options);
 }
-Tensor adaptive_avg_pool1d(const Tensor& x, PerDim<1> output_size) {
-  return adaptive_avg_pool("adaptive_avg_pool1d", x, output_size);
+Tensor adaptive_avg_pool1d(const Tensor& x, PerDim<1> output_size, const AdaptivePoolOptions& options) {
+  return adaptive_avg_pool("adaptive_avg_pool1d", x, output_size, options);
 }
-Tensor adaptive_avg_pool2d(const Tensor& x, PerDim<2> output_size) {
-  return adaptive_avg_pool("adaptive_avg_pool2d", x, output_size);
+Tensor adaptive_avg_pool2d(const Tensor& x, PerDim<2> output_size, const AdaptivePoolOptions& options) {
+  return adaptive_avg_pool("adaptive_avg_pool2d", x, output_size, options);
 }
-Tensor adaptive_avg_pool3d(const Tensor& x, PerDim<3> output_size) {
-  return adaptive_avg_pool("adaptive_avg_pool3d", x, output_size);
+Tensor adaptive_avg_pool3d(const Tensor& x, PerDim<3> output_size, const AdaptivePoolOptions& options) {
+  return adaptive_avg_pool("adaptive_avg_pool3d", x, output_size, options);
 }
 
 Tensor fractional_max_pool2d(const Tensor& x, PerDim<2> kernel_size, const FractionalPoolOptions<2>& options) {

@@ -128,7 +128,17 @@ TEST_CASE("pools and their gradients are the CPU's for planes of any number", "[
       compare(x, [](const Tensor& t) { return adaptive_max_pool2d(t, {5, 4}); });
       compare(x, [](const Tensor& t) { return adaptive_max_pool2d(t, 1); });
       compare(x, [](const Tensor& t) { return max_pool3d(t, 2, {.stride = 1, .padding = 1}); });
+      // As [n, h, w, channels].
+      compare(x, [](const Tensor& t) { return max_pool2d(t, {1, 2}, {.channels_last = true}); });
+      compare(x, [](const Tensor& t) { return avg_pool2d(t, {1, 2}, {.stride = {1, 3}, .channels_last = true}); });
     }
+  for (const int64_t channels : {1, 3, 40}) {  // with channels for a warp's threads, its windows are not shared by them
+    const Tensor x = numbers({2, 13, 11, channels}, kFloat32);
+    compare(x, [](const Tensor& t) { return max_pool2d(t, 7, {.stride = 5, .channels_last = true}); });
+    compare(x, [](const Tensor& t) { return max_pool2d(t, 3, {.stride = 2, .padding = 1, .channels_last = true}); });
+    compare(x, [](const Tensor& t) { return avg_pool2d(t, 7, {.stride = 3, .padding = 2, .channels_last = true}); });
+    compare(x, [](const Tensor& t) { return adaptive_max_pool2d(t, {5, 4}, {.channels_last = true}); });
+  }
   Tensor x = numbers({2, 3, 8, 8}, kFloat32);
   x.narrow(2, 2, 1).fill_(std::numeric_limits<double>::quiet_NaN());
   compare(x, [](const Tensor& t) { return max_pool2d(t, 3, {.stride = 1}); });

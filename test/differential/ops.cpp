@@ -285,13 +285,15 @@ const std::vector<Op> losses{
            (In x, In w, In b, PerDim<n> stride, PerDim<n> padding, PerDim<n> extra, int64_t groups,                    \
             PerDim<n> dilation),                                                                                       \
            conv_transpose##n##d(x, w, b, {stride, padding, extra, groups, dilation})),                                 \
-      {"adaptive_max_pool" #n "d", call(adaptive_max_pool##n##d_with_indices)}, OP(adaptive_avg_pool##n##d)
+      CALL("adaptive_max_pool" #n "d", (In x, PerDim<n> size), adaptive_max_pool##n##d_with_indices(x, size)),         \
+      CALL("adaptive_avg_pool" #n "d", (In x, PerDim<n> size), adaptive_avg_pool##n##d(x, size))
 
 const std::vector<Op> layers{
     POOLS(1),
     POOLS(2),
     POOLS(3),
-    OP(batch_norm),
+    CALL("batch_norm", (In x, In mean, In variance, In weight, In bias, bool training, double momentum, double eps),
+         batch_norm(x, mean, variance, weight, bias, training, momentum, eps)),
     OP(instance_norm),
     OP(group_norm),
     OP(layer_norm),

@@ -203,6 +203,45 @@ const std::vector<Row>& pool_rows() {
  [](Ref x) { return pooled(x[0], 2, fixed<2, 1, 0>, third_of_sum); }, {{{2, 3, 4}}}},
 {"avg_pool3d", [](In x) { return avg_pool3d(x[0], 2, {.stride = 1, .padding = 1}); },
  [](Ref x) { return pooled(x[0], 3, fixed<2, 1, 1>, mean_with_padding); }, {{{1, 2, 3, 4}}}},
+{"max_pool2d(channels last)", [](In x) {
+   return max_pool2d(x[0], 3, {.stride = 2, .padding = 1, .ceil_mode = true, .channels_last = true});
+ }, [](Ref x) {
+   return ref::channels_last(x, 2, [](Ref y) { return pooled(y[0], 2, fixed<3, 2, 1, 1, true>, maximum_of); });
+ }, {{{2, 6, 7, 3}}}},
+{"max_pool1d(channels last, many)", [](In x) { return max_pool1d(x[0], 3, {.stride = 1, .dilation = 2, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 1, [](Ref y) { return pooled(y[0], 1, fixed<3, 1, 0, 2>, maximum_of); }); },
+ {{{6, 37}}}},
+{"max_pool3d(channels last)", [](In x) { return max_pool3d(x[0], 2, {.stride = 1, .padding = 1, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 3, [](Ref y) { return pooled(y[0], 3, fixed<2, 1, 1>, maximum_of); }); },
+ {{{2, 3, 4, 2}}}},
+{"max_pool2d_with_indices(channels last)",
+ [](In x) { return max_pool2d_with_indices(x[0], 3, {.stride = 2, .padding = 1, .channels_last = true}).indices; },
+ [](Ref x) { return ref::channels_last(x, 2, [](Ref y) { return places(y[0], 2, fixed<3, 2, 1>); }); },
+ {{{4, 7, 3}, -42, 42}}, kFixed},
+{"max_unpool1d(channels last)", [](In x) { return max_unpool1d(x[0], x[1].transpose(0, 1), 2, {.channels_last = true}); },
+ [](Ref x) {
+   return ref::scatter(build({6, 2}, [](const Index&) { return 0.; }), 0, ref::movedim(x[1], 1, 0), x[0], false);
+ }, {{{3, 2}}, {{2, 3}, 0, 6, Input::kDistinctIds}}},
+{"avg_pool2d(channels last)", [](In x) { return avg_pool2d(x[0], 3, {.stride = 2, .padding = 1, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 2, [](Ref y) { return pooled(y[0], 2, fixed<3, 2, 1>, mean_with_padding); }); },
+ {{{2, 6, 7, 3}}}},
+{"avg_pool1d(channels last, many)",
+ [](In x) { return avg_pool1d(x[0], 3, {.stride = 3, .padding = 1, .count_include_pad = false, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 1, [](Ref y) { return pooled(y[0], 1, fixed<3, 3, 1>, mean_without_padding); }); },
+ {{{2, 7, 18}}}},
+{"adaptive_max_pool2d(channels last)", [](In x) { return adaptive_max_pool2d(x[0], {-1, 3}, {.channels_last = true}); },
+ [](Ref x) {
+   return ref::channels_last(x, 2, [](Ref y) { return pooled(y[0], 1, adaptive<3>, maximum_of); });
+ }, {{{3, 6, 2}}}},
+{"adaptive_avg_pool2d(channels last)", [](In x) { return adaptive_avg_pool2d(x[0], 3, {.channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 2, [](Ref y) { return pooled(y[0], 2, adaptive<3>, mean_with_padding); }); },
+ {{{2, 4, 5, 3}}}},
+{"adaptive_avg_pool2d(channels last, one)", [](In x) { return adaptive_avg_pool2d(x[0], 1, {.channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 2, [](Ref y) { return pooled(y[0], 2, adaptive<1>, mean_with_padding); }); },
+ {{{3, 4, 2}}}},
+{"lp_pool2d(channels last)", [](In x) { return lp_pool2d(x[0], 2, 3, {.stride = 2, .channels_last = true}); },
+ [](Ref x) { return ref::channels_last(x, 2, [](Ref y) { return pooled(y[0], 2, fixed<3, 2, 0>, euclidean); }); },
+ {{{5, 6, 2}}}, {.tolerance = 8}},
 {"adaptive_avg_pool1d", [](In x) { return adaptive_avg_pool1d(x[0], 3); },
  [](Ref x) { return pooled(x[0], 1, adaptive<3>, mean_with_padding); }, {{{2, 7}}}},
 {"adaptive_avg_pool2d", [](In x) { return adaptive_avg_pool2d(x[0], 3); },

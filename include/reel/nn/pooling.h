@@ -3,7 +3,8 @@
 #include "reel/ops/pool.h"
 
 #pragma GCC visibility push(default)
-/// Layers of the ops in ops/pool.h, for the last N dimensions of x [n, channels, …] or [channels, …].
+/// Layers of the ops in ops/pool.h, for the last N dimensions of x [n, channels, …] or [channels, …]; with
+/// channels_last for those before the last of x [n, …, channels] or […, channels].
 namespace reel::nn {
 
 /// max_pool over windows of kernel_size.
@@ -113,8 +114,10 @@ using LPPool3d = LPPool<3>;  ///< For x [n, channels, d, h, w].
 /// adaptive_max_pool to output_size (-1: that of x).
 template <int N>
 struct AdaptiveMaxPool : Layer<AdaptiveMaxPool<N>> {
-  explicit AdaptiveMaxPool(PerDim<N> output_size_) : output_size(output_size_) {}
-  AdaptiveMaxPool(Module& parent, std::string name, PerDim<N> output_size) : AdaptiveMaxPool(output_size) {
+  explicit AdaptiveMaxPool(PerDim<N> output_size_, AdaptivePoolOptions options_ = {})
+      : output_size(output_size_), options(options_) {}
+  AdaptiveMaxPool(Module& parent, std::string name, PerDim<N> output_size, AdaptivePoolOptions options = {})
+      : AdaptiveMaxPool(output_size, options) {
     parent.register_module(std::move(name), *this);
   }
   Tensor forward(const Tensor& x) const;
@@ -123,6 +126,7 @@ struct AdaptiveMaxPool : Layer<AdaptiveMaxPool<N>> {
   std::string extra_repr() const override;
 
   const PerDim<N> output_size;
+  const AdaptivePoolOptions options;
 };
 using AdaptiveMaxPool1d = AdaptiveMaxPool<1>;  ///< For x [n, channels, w].
 using AdaptiveMaxPool2d = AdaptiveMaxPool<2>;  ///< For x [n, channels, h, w].
@@ -131,8 +135,10 @@ using AdaptiveMaxPool3d = AdaptiveMaxPool<3>;  ///< For x [n, channels, d, h, w]
 /// adaptive_avg_pool to output_size (-1: that of x).
 template <int N>
 struct AdaptiveAvgPool : Layer<AdaptiveAvgPool<N>> {
-  explicit AdaptiveAvgPool(PerDim<N> output_size_) : output_size(output_size_) {}
-  AdaptiveAvgPool(Module& parent, std::string name, PerDim<N> output_size) : AdaptiveAvgPool(output_size) {
+  explicit AdaptiveAvgPool(PerDim<N> output_size_, AdaptivePoolOptions options_ = {})
+      : output_size(output_size_), options(options_) {}
+  AdaptiveAvgPool(Module& parent, std::string name, PerDim<N> output_size, AdaptivePoolOptions options = {})
+      : AdaptiveAvgPool(output_size, options) {
     parent.register_module(std::move(name), *this);
   }
   Tensor forward(const Tensor& x) const;
@@ -140,6 +146,7 @@ struct AdaptiveAvgPool : Layer<AdaptiveAvgPool<N>> {
   std::string extra_repr() const override;
 
   const PerDim<N> output_size;
+  const AdaptivePoolOptions options;
 };
 using AdaptiveAvgPool1d = AdaptiveAvgPool<1>;  ///< For x [n, channels, w].
 using AdaptiveAvgPool2d = AdaptiveAvgPool<2>;  ///< For x [n, channels, h, w].

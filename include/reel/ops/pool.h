@@ -5,14 +5,16 @@
 
 #pragma GCC visibility push(default)
 /// Pooling over windows of the last one, two or three dimensions of x, which is [n, channels, …] or [channels, …] and
-/// of floating point. Sizes are one number for all of these dimensions or one for each.
+/// of floating point. Sizes are one number for all of these dimensions or one for each. With channels_last x and the
+/// result are [n, …, channels] or […, channels].
 ///
 /// A window is kernel_size elements, `dilation` apart. Windows are `stride` apart (0 means kernel_size). The first
 /// begins `padding` elements before x; padding is at most half of kernel_size. There are ⌊(size + 2 padding - dilation
 /// (kernel_size - 1) - 1) / stride⌋ + 1 of them; with ceil_mode ⌈…⌉ + 1, without a last one that would begin past the
 /// end of x and its left padding.
 ///
-/// Global pooling is adaptive_…_pool to size 1, or amax(x, {-2, -1}) and mean(x, {-2, -1}).
+/// Global pooling is adaptive_…_pool to size 1, or amax(x, {-2, -1}) and mean(x, {-2, -1}); {-3, -2} where channels lie
+/// last.
 namespace reel {
 
 // ---- maxima ---------------------------------------------------------------------------------------------------------
@@ -20,10 +22,11 @@ namespace reel {
 /// Of max_pool1d, max_pool2d and max_pool3d.
 template <int N>
 struct MaxPoolOptions {
-  PerDim<N> stride = 0;    ///< Elements from one window to the next; 0: kernel_size.
-  PerDim<N> padding = 0;   ///< Elements in front of x and behind it.
-  PerDim<N> dilation = 1;  ///< Elements from one element of a window to the next.
-  bool ceil_mode = false;  ///< Also a last window that reaches beyond the padding.
+  PerDim<N> stride = 0;        ///< Elements from one window to the next; 0: kernel_size.
+  PerDim<N> padding = 0;       ///< Elements in front of x and behind it.
+  PerDim<N> dilation = 1;      ///< Elements from one element of a window to the next.
+  bool ceil_mode = false;      ///< Also a last window that reaches beyond the padding.
+  bool channels_last = false;  ///< x is [n, …, channels], not [n, channels, …].
 };
 ///@{
 /// The largest element of each window, the first of equals; NaN is larger than any. Padding counts as -∞.
@@ -33,7 +36,7 @@ Tensor max_pool3d(const Tensor& x, PerDim<3> kernel_size, const MaxPoolOptions<3
 ///@}
 
 ///@{
-/// The same with the positions (int64) of the maxima in the flattened last N dimensions of x.
+/// The same with the positions (int64) of the maxima in the N pooled dimensions of x, flattened.
 ValuesIndices max_pool1d_with_indices(const Tensor& x, PerDim<1> kernel_size, const MaxPoolOptions<1>& options = {});
 ValuesIndices max_pool2d_with_indices(const Tensor& x, PerDim<2> kernel_size, const MaxPoolOptions<2>& options = {});
 ValuesIndices max_pool3d_with_indices(const Tensor& x, PerDim<3> kernel_size, const MaxPoolOptions<3>& options = {});
@@ -42,9 +45,10 @@ ValuesIndices max_pool3d_with_indices(const Tensor& x, PerDim<3> kernel_size, co
 /// Of max_unpool1d, max_unpool2d and max_unpool3d: those of the pooling, and the size that it had.
 template <int N>
 struct MaxUnpoolOptions {
-  PerDim<N> stride = 0;       ///< Elements from one window to the next; 0: kernel_size.
-  PerDim<N> padding = 0;      ///< Elements in front of the result and behind it.
-  PerDim<N> output_size = 0;  ///< 0: (size - 1) stride - 2 padding + kernel_size
+  PerDim<N> stride = 0;        ///< Elements from one window to the next; 0: kernel_size.
+  PerDim<N> padding = 0;       ///< Elements in front of the result and behind it.
+  PerDim<N> output_size = 0;   ///< 0: (size - 1) stride - 2 padding + kernel_size
+  bool channels_last = false;  ///< x is [n, …, channels], not [n, channels, …].
 };
 ///@{
 /// Zeros with the elements of x at `indices` of max_pool…_with_indices.
@@ -56,15 +60,22 @@ Tensor max_unpool3d(const Tensor& x, const Tensor& indices, PerDim<3> kernel_siz
                     const MaxUnpoolOptions<3>& options = {});
 ///@}
 
+/// Of the adaptive pools.
+struct AdaptivePoolOptions {
+  bool channels_last = false;  ///< x is [n, …, channels], not [n, channels, …].
+};
 ///@{
 /// The largest element of each of output_size windows: window i of size / output_size is [⌊i size / output_size⌋,
 /// ⌈(i + 1) size / output_size⌉). An output size of -1 is that of x; of 0 it leaves nothing.
-Tensor adaptive_max_pool1d(const Tensor& x, PerDim<1> output_size);
-Tensor adaptive_max_pool2d(const Tensor& x, PerDim<2> output_size);
-Tensor adaptive_max_pool3d(const Tensor& x, PerDim<3> output_size);
-ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& x, PerDim<1> output_size);
-ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& x, PerDim<2> output_size);
-ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, PerDim<3> output_size);
+Tensor adaptive_max_pool1d(const Tensor& x, PerDim<1> output_size, const AdaptivePoolOptions& options = {});
+Tensor adaptive_max_pool2d(const Tensor& x, PerDim<2> output_size, const AdaptivePoolOptions& options = {});
+Tensor adaptive_max_pool3d(const Tensor& x, PerDim<3> output_size, const AdaptivePoolOptions& options = {});
+ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& x, PerDim<1> output_size,
+                                               const AdaptivePoolOptions& options = {});
+ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& x, PerDim<2> output_size,
+                                               const AdaptivePoolOptions& options = {});
+ValuesIndices adaptive_max_pool3d_with_indices(const Tensor& x, PerDim<3> output_size,
+                                               const AdaptivePoolOptions& options = {});
 ///@}
 
 /// Of fractional_max_pool2d and fractional_max_pool3d. Exactly one of output_size and output_ratio must be given.
@@ -76,7 +87,8 @@ struct FractionalPoolOptions {
   Tensor random_samples = {};
 };
 ///@{
-/// The largest element of each of pseudo-random windows that cover x, drawn for each channel (Graham 2014).
+/// The largest element of each of pseudo-random windows that cover x, drawn for each channel (Graham 2014). Channels
+/// first only.
 Tensor fractional_max_pool2d(const Tensor& x, PerDim<2> kernel_size, const FractionalPoolOptions<2>& options);
 Tensor fractional_max_pool3d(const Tensor& x, PerDim<3> kernel_size, const FractionalPoolOptions<3>& options);
 ValuesIndices fractional_max_pool2d_with_indices(const Tensor& x, PerDim<2> kernel_size,
@@ -95,6 +107,7 @@ struct AvgPoolOptions {
   bool ceil_mode = false;         ///< Also a last window that reaches beyond the padding.
   bool count_include_pad = true;  ///< Zeros of the padding count as elements of a window.
   int64_t divisor_override = 0;   ///< Divide the sums by this instead of the number of elements.
+  bool channels_last = false;     ///< x is [n, …, channels], not [n, channels, …].
 };
 ///@{
 /// The mean of each window.
@@ -105,16 +118,17 @@ Tensor avg_pool3d(const Tensor& x, PerDim<3> kernel_size, const AvgPoolOptions<3
 
 ///@{
 /// The mean of each of output_size windows, those of adaptive_max_pool.
-Tensor adaptive_avg_pool1d(const Tensor& x, PerDim<1> output_size);
-Tensor adaptive_avg_pool2d(const Tensor& x, PerDim<2> output_size);
-Tensor adaptive_avg_pool3d(const Tensor& x, PerDim<3> output_size);
+Tensor adaptive_avg_pool1d(const Tensor& x, PerDim<1> output_size, const AdaptivePoolOptions& options = {});
+Tensor adaptive_avg_pool2d(const Tensor& x, PerDim<2> output_size, const AdaptivePoolOptions& options = {});
+Tensor adaptive_avg_pool3d(const Tensor& x, PerDim<3> output_size, const AdaptivePoolOptions& options = {});
 ///@}
 
 /// Of lp_pool1d, lp_pool2d and lp_pool3d.
 template <int N>
 struct LPPoolOptions {
-  PerDim<N> stride = 0;    ///< Elements from one window to the next; 0: kernel_size.
-  bool ceil_mode = false;  ///< Also a last window that reaches beyond x.
+  PerDim<N> stride = 0;        ///< Elements from one window to the next; 0: kernel_size.
+  bool ceil_mode = false;      ///< Also a last window that reaches beyond x.
+  bool channels_last = false;  ///< x is [n, …, channels], not [n, channels, …].
 };
 ///@{
 /// (Σ x^norm_type)^(1 / norm_type) of each window; the gradient where that is 0 is 0.

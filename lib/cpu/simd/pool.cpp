@@ -112,7 +112,7 @@ void for_each_block(const Chunk& chunk, const F& f) {
 
 // ---- maxima ---------------------------------------------------------------------------------------------------------
 
-/// The maximum of one window of x's plane, and where it is.
+/// The maximum of one window of x's plane, from the channel that x points to, and where it is.
 template <class T>
 T max_of(const Pooling& p, const Row& row, int64_t o, const T* x, int64_t* at) {
   const Window w = window_of(p, 2, o);
@@ -121,7 +121,8 @@ T max_of(const Pooling& p, const Row& row, int64_t o, const T* x, int64_t* at) {
   for_each_line(p, row, [&](int64_t line) {
     for (int64_t k = 0; k < w.taps; ++k) {
       const int64_t i = line + w.start + k * p.dilation[2];
-      if (x[i] > best || x[i] != x[i] || *at < 0) best = x[i], *at = i;
+      const T v = x[i * p.channels];
+      if (v > best || v != v || *at < 0) best = v, *at = i;
     }
   });
   return best;
@@ -130,10 +131,11 @@ T max_of(const Pooling& p, const Row& row, int64_t o, const T* x, int64_t* at) {
 template <class T>
 void max_pool_one_by_one(const Pooling& p, const T* x, T* y, int64_t* indices) {
   for_each_row(p, [&](const Row& row) {
-    for (int64_t o = 0; o < p.out[2]; ++o) {
+    for (int64_t i = 0; i < p.out[2] * p.channels; ++i) {
+      const int64_t o = i / p.channels, channel = i % p.channels, to = row_offset(p, row) * p.channels + i;
       int64_t at;
-      y[row_offset(p, row) + o] = max_of(p, row, o, x + row.plane * plane_size(p.in), &at);
-      if (indices) indices[row_offset(p, row) + o] = at;
+      y[to] = max_of(p, row, o, x + row.plane * plane_size(p.in) * p.channels + channel, &at);
+      if (indices) indices[to] = at;
     }
   });
 }
@@ -301,7 +303,8 @@ void avg_pool_grad_by_lines(const Pooling& p, const T* g, T* gx) {
 
 constexpr int64_t kSmallPlane = 1024;
 bool by_planes(const Pooling& p) {
-  return p.out[2] < 2 * kWidth<float> && plane_size(p.in) <= kSmallPlane && plane_size(p.out) <= kSmallPlane;
+  return p.channels == 1 && p.out[2] < 2 * kWidth<float> && plane_size(p.in) <= kSmallPlane &&
+         plane_size(p.out) <= kSmallPlane;
 }
 
 template <class T>
@@ -390,6 +393,71 @@ void avg_pool_grad_by_planes(const Pooling& p, const T* g, T* gx) {
   });
 }
 
+// ---- channels last --------------------------------------------------------------------------------------------------
+// Lanes are neighbouring channels.
+
+/// n channels of a window: where x's plane and y's window have the first of them.
+struct Channels {
+  int64_t x, y, n;
+};
+/// f(row, window, channels) for all channels of all windows, at most a vector's lanes of them at a time.
+template <class T, class F>
+void for_each_channels(const Pooling& p, const F& f) {
+  for (int64_t plane = 0; plane < p.planes; ++plane)
+    for_each_window(p, [&](int64_t o, const Row& row, const Window& w) {
+      const int64_t x = plane * plane_size(p.in) * p.channels, y = (plane * plane_size(p.out) + o) * p.channels;
+      for (int64_t c = 0; c < p.channels; c += kWidth<T>)
+        f(row, w, Channels{x + c, y + c, c + kWidth<T> <= p.channels ? kWidth<T> : p.channels - c});
+    });
+}
+/// f(place) for the taps of a window, which are places in a plane.
+template <class F>
+void for_each_tap(const Pooling& p, const Row& row, const Window& w, const F& f) {
+  for_each_line(p, row, [&](int64_t line) {
+    for (int64_t k = 0; k < w.taps; ++k) f(line + w.start + k * p.dilation[2]);
+  });
+}
+
+template <bool with_places, class T>
+void max_pool_by_channels(const Pooling& p, const T* x, T* y, int64_t* indices) {
+  for_each_channels<T>(p, [&](const Row& row, const Window& w, const Channels& at) {
+    const int64_t first = (row.d.start * p.in[1] + row.h.start) * p.in[2] + w.start;
+    Batch<T> most = load_up_to(x + at.x + first * p.channels, at.n), place = Batch<T>(T(first));
+    for_each_tap(p, row, w, [&](int64_t tap) {
+      const Batch<T> v = load_up_to(x + at.x + tap * p.channels, at.n);
+      const auto better = (v > most) | (v != v);
+      most = select(better, v, most);
+      if constexpr (with_places) place = select(better, Batch<T>(T(tap)), place);
+    });
+    store_up_to(y + at.y, most, at.n);
+    if constexpr (with_places) {
+      T lanes[kWidth<T>];
+      store(lanes, place);
+      for (int64_t i = 0; i < at.n; ++i) indices[at.y + i] = static_cast<int64_t>(lanes[i]);
+    }
+  });
+}
+
+template <class T>
+void avg_pool_by_channels(const Pooling& p, const T* x, T* y) {
+  for_each_channels<T>(p, [&](const Row& row, const Window& w, const Channels& at) {
+    Batch<T> sum(T(0));
+    for_each_tap(p, row, w, [&](int64_t tap) { sum += load_up_to(x + at.x + tap * p.channels, at.n); });
+    store_up_to<T>(y + at.y, sum / Batch<T>(T(divisor_of(p, row) * divisor_of(p, w))), at.n);
+  });
+}
+
+template <class T>
+void avg_pool_grad_by_channels(const Pooling& p, const T* g, T* gx) {
+  for_each_channels<T>(p, [&](const Row& row, const Window& w, const Channels& at) {
+    const Batch<T> share = load_up_to(g + at.y, at.n) / Batch<T>(T(divisor_of(p, row) * divisor_of(p, w)));
+    for_each_tap(p, row, w, [&](int64_t tap) {
+      T* const to = gx + at.x + tap * p.channels;
+      store_up_to<T>(to, load_up_to(to, at.n) + share, at.n);
+    });
+  });
+}
+
 // ---- the table's rows -----------------------------------------------------------------------------------------------
 
 /// f(step) for the stride's way of loading.
@@ -406,20 +474,24 @@ template <class T>
 void max_pool_of(const Pooling& p, const T* x, T* y, int64_t* indices) {
   if (by_planes(p))
     return indices ? max_pool_by_planes<true>(p, x, y, indices) : max_pool_by_planes<false>(p, x, y, indices);
-  const bool exact = plane_size(p.in) < int64_t{1} << std::numeric_limits<T>::digits;
-  if (!by_lines(p) || (indices && !exact)) return max_pool_one_by_one(p, x, y, indices);
+  const bool exact = !indices || plane_size(p.in) < int64_t{1} << std::numeric_limits<T>::digits;
+  if (p.channels > 1 && exact)
+    return indices ? max_pool_by_channels<true>(p, x, y, indices) : max_pool_by_channels<false>(p, x, y, indices);
+  if (p.channels > 1 || !by_lines(p) || !exact) return max_pool_one_by_one(p, x, y, indices);
   with_step(p.stride[2], [&](auto step) {
     indices ? max_pool_by_lines<step, true>(p, x, y, indices) : max_pool_by_lines<step, false>(p, x, y, indices);
   });
 }
 template <class T>
 void avg_pool_of(const Pooling& p, const T* x, T* y) {
+  if (p.channels > 1) return avg_pool_by_channels(p, x, y);
   if (by_planes(p)) return avg_pool_by_planes(p, x, y);
   if (!by_lines(p)) return avg_pool_one_by_one(p, x, y);
   with_step(p.stride[2], [&](auto step) { avg_pool_by_lines<step>(p, x, y); });
 }
 template <class T>
 void avg_pool_grad_of(const Pooling& p, const T* g, T* gx) {
+  if (p.channels > 1) return avg_pool_grad_by_channels(p, g, gx);
   if (by_planes(p)) return avg_pool_grad_by_planes(p, g, gx);
   by_lines(p) ? avg_pool_grad_by_lines(p, g, gx) : avg_pool_grad_one_by_one(p, g, gx);
 }
@@ -427,7 +499,7 @@ void avg_pool_grad_of(const Pooling& p, const T* g, T* gx) {
 /// f(part, first) for ranges of planes: the first of them, and the pooling of that many.
 template <class F>
 void for_each_part_of(const Pooling& p, const F& f) {
-  const int64_t size = plane_size(p.in), width = by_planes(p) ? kWidth<float> : 1;
+  const int64_t size = plane_size(p.in) * p.channels, width = by_planes(p) ? kWidth<float> : 1;
   if (p.planes * size <= part_size) return f(p, int64_t{0});
   for_each_range((p.planes + width - 1) / width, size * width, [&](int64_t begin, int64_t end) {
     Pooling part = p;
@@ -438,7 +510,7 @@ void for_each_part_of(const Pooling& p, const F& f) {
 
 void max_pool(const Pooling& p, const View& x, const View& y, const View* indices) {
   if (is_half(x.dtype)) return max_pool(p, Widened().in(x), Widened().out(y), indices);
-  const int64_t in = plane_size(p.in), out = plane_size(p.out);
+  const int64_t in = plane_size(p.in) * p.channels, out = plane_size(p.out) * p.channels;
   for_each_part_of(p, [&](const Pooling& part, int64_t first) {
     int64_t* at = indices ? indices->as<int64_t>() + first * out : nullptr;
     x.dtype == kFloat32 ? max_pool_of(part, x.as<const float>() + first * in, y.as<float>() + first * out, at)
@@ -446,24 +518,27 @@ void max_pool(const Pooling& p, const View& x, const View& y, const View* indice
   });
 }
 template <class T>
-void max_pool_grad_of(int64_t in, int64_t out, int64_t planes, const T* g, const int64_t* indices, T* gx) {
+void max_pool_grad_of(int64_t in, int64_t out, int64_t planes, int64_t channels, const T* g, const int64_t* indices,
+                      T* gx) {
   std::fill(gx, gx + planes * in, T(0));
   for (int64_t plane = 0; plane < planes; ++plane)
-    for (int64_t o = plane * out; o < (plane + 1) * out; ++o) gx[plane * in + indices[o]] += g[o];
+    for (int64_t o = plane * out; o < (plane + 1) * out; o += channels)
+      for (int64_t c = 0; c < channels; ++c) gx[plane * in + indices[o + c] * channels + c] += g[o + c];
 }
 void max_pool_grad(const Pooling& p, const View& g, const View& indices, const View& gx) {
   if (is_half(g.dtype)) return max_pool_grad(p, Widened().in(g), indices, Widened().out(gx));
-  const int64_t in = plane_size(p.in), out = plane_size(p.out);
+  const int64_t in = plane_size(p.in) * p.channels, out = plane_size(p.out) * p.channels;
   for_each_range(p.planes, in + out, [&](int64_t begin, int64_t end) {
     const int64_t* const at = indices.as<const int64_t>() + begin * out;
-    g.dtype == kFloat32
-        ? max_pool_grad_of(in, out, end - begin, g.as<const float>() + begin * out, at, gx.as<float>() + begin * in)
-        : max_pool_grad_of(in, out, end - begin, g.as<const double>() + begin * out, at, gx.as<double>() + begin * in);
+    const auto run = [&](const auto* from, auto* to) {
+      max_pool_grad_of(in, out, end - begin, p.channels, from + begin * out, at, to + begin * in);
+    };
+    g.dtype == kFloat32 ? run(g.as<const float>(), gx.as<float>()) : run(g.as<const double>(), gx.as<double>());
   });
 }
 void avg_pool(const Pooling& p, const View& x, const View& y) {
   if (is_half(x.dtype)) return avg_pool(p, Widened().in(x), Widened().out(y));
-  const int64_t in = plane_size(p.in), out = plane_size(p.out);
+  const int64_t in = plane_size(p.in) * p.channels, out = plane_size(p.out) * p.channels;
   for_each_part_of(p, [&](const Pooling& part, int64_t first) {
     x.dtype == kFloat32 ? avg_pool_of(part, x.as<const float>() + first * in, y.as<float>() + first * out)
                         : avg_pool_of(part, x.as<const double>() + first * in, y.as<double>() + first * out);
@@ -471,7 +546,7 @@ void avg_pool(const Pooling& p, const View& x, const View& y) {
 }
 void avg_pool_grad(const Pooling& p, const View& g, const View& gx) {
   if (is_half(g.dtype)) return avg_pool_grad(p, Widened().in(g), Widened().in_out(gx));
-  const int64_t in = plane_size(p.in), out = plane_size(p.out);
+  const int64_t in = plane_size(p.in) * p.channels, out = plane_size(p.out) * p.channels;
   for_each_part_of(p, [&](const Pooling& part, int64_t first) {
     g.dtype == kFloat32 ? avg_pool_grad_of(part, g.as<const float>() + first * out, gx.as<float>() + first * in)
                         : avg_pool_grad_of(part, g.as<const double>() + first * out, gx.as<double>() + first * in);
