@@ -155,18 +155,22 @@ void check_parameter(const char* op, const char* what, const Tensor& t, const Sh
              view.dtype);
 }
 
-void check_channels(const char* op, const View& x) {
+const char* layout_of(bool channels_last) { return channels_last ? "[n, …, channels]" : "[n, channels, …]"; }
+
+void check_channels(const char* op, const View& x, bool channels_last = false) {
   check_float(op, x);
-  REEL_CHECK(x.shape.size() >= 2, op, ": x of shape ", x.shape, ", not [n, channels, …]");
+  REEL_CHECK(x.shape.size() >= 2, op, ": x of shape ", x.shape, ", not ", layout_of(channels_last));
 }
 
 /// Running statistics are both there, of one number a channel, or both not.
-void check_running(const char* op, const Tensor& x, const Tensor& mean, const Tensor& variance, int64_t channels) {
+void check_running(const char* op, const Tensor& x, const Tensor& mean, const Tensor& variance, int64_t channels,
+                   bool channels_last = false) {
   check_device(op, x, {&mean, &variance});
   REEL_CHECK(mean.defined() == variance.defined(), op, ": of running_mean and running_var one is undefined");
   for (const auto& [name, t] : {std::pair("running_mean", &mean), std::pair("running_var", &variance)})
     REEL_CHECK(!t->defined() || (t->shape() == Shape{channels} && t->is_floating_point()), op, ": ", name, " is ",
-               t->dtype(), " ", t->shape(), ", not one floating-point number for each of ", channels, " channels");
+               t->dtype(), " ", t->shape(), ", not one floating-point number for each of ", channels, " channels of x ",
+               x.shape(), ", ", layout_of(channels_last));
 }
 
 /// A running statistic that training moves must be one that can be, before anything is computed.
@@ -207,21 +211,28 @@ Statistics current(const Tensor& running_mean, const Tensor& running_var) {
 // ---- by channel -----------------------------------------------------------------------------------------------------
 
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
-                  const Tensor& bias, bool training, double momentum, double eps) {
+                  const Tensor& bias, bool training, double momentum, double eps, bool channels_last) {
   constexpr const char* op = "batch_norm";
   if (op_modes.traces) [[unlikely]] {
     if (training) refuse_trace(op, "it is in training mode");
+    if (channels_last && x.dim() > 2)
+      return with_channels_in_front(x, static_cast<int>(x.dim()) - 2, [&](const Tensor& front) {
+        return batch_norm(front, running_mean, running_var, weight, bias, training, momentum, eps);
+      });
     return traced(op, {x, running_mean, running_var, weight, bias}, {{"eps", eps}},
                   [&] { return batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps); });
   }
   const View& view = view_of(x, op);
-  check_channels(op, view);
-  const int64_t channels = view.shape[1];
-  check_running(op, x, running_mean, running_var, channels);
+  check_channels(op, view, channels_last);
+  const int64_t channels = channels_last ? view.shape.back() : view.shape[1];
+  check_running(op, x, running_mean, running_var, channels, channels_last);
   check_parameter(op, "weight", weight, {channels}, view.dtype);
   check_parameter(op, "bias", bias, {channels}, view.dtype);
-  const Frame frame{
-      .by_channel = true, .outer = view.shape[0], .groups = channels, .inner = product_from(view.shape, 2)};
+  Frame frame{.by_channel = true, .outer = view.shape[0], .groups = channels};
+  if (channels_last)
+    for (int d = 1; d < view.shape.size() - 1; ++d) frame.outer *= view.shape[d];
+  else
+    frame.inner = product_from(view.shape, 2);
   REEL_CHECK(training || running_mean.defined(), op, ": running statistics are needed when not training");
   if (training)
     check_moves("batch_norm: running_mean", running_mean), check_moves("batch_norm: running_var", running_var);

@@ -163,11 +163,11 @@ auto each(const List& list, int i) {
   return list.size() == 1 ? *list.begin() : *(list.begin() + i);
 }
 
-Tensor area(const Tensor& x, const Shape& size) {
+Tensor area(const Tensor& x, const Shape& size, const AdaptivePoolOptions& options) {
   switch (size.size()) {
-    case 1: return adaptive_avg_pool1d(x, size[0]);
-    case 2: return adaptive_avg_pool2d(x, {size[0], size[1]});
-    default: return adaptive_avg_pool3d(x, {size[0], size[1], size[2]});
+    case 1: return adaptive_avg_pool1d(x, size[0], options);
+    case 2: return adaptive_avg_pool2d(x, {size[0], size[1]}, options);
+    default: return adaptive_avg_pool3d(x, {size[0], size[1], size[2]}, options);
   }
 }
 
@@ -178,9 +178,10 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   constexpr const char* op = "interpolate";
   const View& view = view_of(x, op);
   check_float(op, view);
-  const int dims = view.shape.size() - 2, given = static_cast<int>(options.size.size()),
-            scales = static_cast<int>(options.scale_factor.size());
-  REEL_CHECK(dims >= 1 && dims <= 3, op, ": x of shape ", view.shape, ", not [n, channels, …] with one to three more");
+  const int dims = view.shape.size() - 2, first = options.channels_last ? 1 : 2,
+            given = static_cast<int>(options.size.size()), scales = static_cast<int>(options.scale_factor.size());
+  REEL_CHECK(dims >= 1 && dims <= 3, op, ": x of shape ", view.shape, ", not ",
+             options.channels_last ? "[n, …, channels]" : "[n, channels, …]", " with one to three more");
   REEL_CHECK((given == 0) != (scales == 0), op, ": one of size and scale_factor is to be given");
   REEL_CHECK(given + scales == 1 || given + scales == dims, op, ": ", given + scales, " sizes or scales for ", dims,
              " dimensions");
@@ -189,26 +190,26 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
 
   Shape size, result = view.shape;
   for (int i = 0; i < dims; ++i) {
-    const int64_t in = view.shape[2 + i];
+    const int64_t in = view.shape[first + i];
     const double scaled = scales ? static_cast<double>(in) * each(options.scale_factor, i) : 0;
-    REEL_CHECK(std::abs(scaled) < 0x1p63, op, ": from size ", in, " to size ", scaled, " in dimension ", 2 + i);
+    REEL_CHECK(std::abs(scaled) < 0x1p63, op, ": from size ", in, " to size ", scaled, " in dimension ", first + i);
     size.push_back(given ? each(options.size, i) : static_cast<int64_t>(scaled));
     REEL_CHECK(in > 0 && (size[i] > 0 || (size[i] == 0 && options.mode == kArea)), op, ": from size ", in, " to size ",
-               size[i], " in dimension ", 2 + i);
-    result[2 + i] = size[i];
+               size[i], " in dimension ", first + i);
+    result[first + i] = size[i];
   }
-  if (options.mode == kArea) return area(x, size);
+  if (options.mode == kArea) return area(x, size, {options.channels_last});
   if (view.numel == 0) return x.reshape(result).clone();
   make_tensor(result, view.dtype, x.device());  // a result that is too large is refused before its taps are made
   Tensor y = x;
   for (int i = dims - 1; i >= 0; --i) {
-    Axis axis{view.shape[2 + i], size[i], 0, options.align_corners};
+    Axis axis{view.shape[first + i], size[i], 0, options.align_corners};
     if (axis.align_corners)
       axis.scale = axis.out > 1 ? static_cast<double>(axis.in - 1) / static_cast<double>(axis.out - 1) : 0;
     else
       axis.scale =
           scales ? 1 / each(options.scale_factor, i) : static_cast<double>(axis.in) / static_cast<double>(axis.out);
-    if (axis.in != axis.out || axis.scale != 1) y = resample(y, 2 + i, taps_of(axis, options, x));
+    if (axis.in != axis.out || axis.scale != 1) y = resample(y, first + i, taps_of(axis, options, x));
   }
   return y.is_same(x) ? x.clone() : y;
 }

@@ -96,6 +96,18 @@ const std::vector<Row>& norm_rows() {
      return (x[0](at) - mean[c]) / std::sqrt(variance[c] + 1e-5) * x[1]({c}) + x[2]({c});
    });
  }, {{{4, 2}}, {{2}, 0.5, 2}, {{2}}}, kNorm},
+{"batch_norm(channels last)", [](In x) { return batch_norm(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-5, true); },
+ [](Ref x) { return normalised(x, last, last); }, {{{2, 3, 2, 5}}, {{5}, 0.5, 2}, {{5}}}, kNorm},
+{"batch_norm(running, channels last)", [](In x) {
+   return batch_norm(x[0], beside(x, {1., 2.}), beside(x, {2., 3.}), x[1], x[2], false, 0.1, 1e-5, true);
+ },
+ [](Ref x) {
+   return build(x[0].shape, [&](const Index& at) {
+     const double mean[] = {1, 2}, variance[] = {2, 3};
+     const int64_t c = at.back();
+     return (x[0](at) - mean[c]) / std::sqrt(variance[c] + 1e-5) * x[1]({c}) + x[2]({c});
+   });
+ }, {{{4, 3, 2}}, {{2}, 0.5, 2}, {{2}}}, kNorm},
 {"instance_norm", [](In x) { return instance_norm(x[0], {}, {}, x[1], x[2]); },
  [](Ref x) { return normalised(x, group<1>, second); }, {{{2, 3, 9}}, {{3}, 0.5, 2}, {{3}}}, kNorm},
 {"instance_norm(running)", [](In x) { return instance_norm(x[0], beside(x, {0., 0., 0.}), beside(x, {1., 1., 1.}), {}, {}, false); },
@@ -154,7 +166,14 @@ const WrongCall kWrongCalls[] = {
 {[](World& w) { batch_norm(w.matrix, w.vector, {}); },
  "batch_norm: of running_mean and running_var one is undefined"},
 {[](World& w) { batch_norm(w.matrix, w.vector, w.vector); },
- "batch_norm: running_mean is float32 [3], not one floating-point number for each of 4 channels"},
+ "batch_norm: running_mean is float32 [3], not one floating-point number for each of 4 channels of x [3, 4], [n, "
+ "channels, …]"},
+{[](World& w) { batch_norm(w.cube, w.matrix[0], w.matrix[0], {}, {}, false, 0.1, 1e-5); },
+ "batch_norm: running_mean is float32 [4], not one floating-point number for each of 3 channels of x [2, 3, 4], [n, "
+ "channels, …]"},
+{[](World& w) { batch_norm(w.cube, w.vector, w.vector, {}, {}, false, 0.1, 1e-5, true); },
+ "batch_norm: running_mean is float32 [3], not one floating-point number for each of 4 channels of x [2, 3, 4], [n, …, "
+ "channels]"},
 {[](World& w) { batch_norm(w.matrix, {}, {}, w.vector, {}, true); },
  "batch_norm: a weight of shape [3]; it should be [4]"},
 {[](World& w) { batch_norm(w.doubles, {}, {}, w.vector, {}, true); },

@@ -126,6 +126,18 @@ const std::vector<Row>& resize_rows() {
  [](Ref x) { return along(along(x[0], 2, repeated_exactly<2>), 3, repeated_exactly<7>); }, {{{1, 2, 3, 4}}}},
 {"interpolate(linear)", [](In x) { return interpolate(x[0], {.size = {7}, .mode = Interpolation::kLinear}); },
  [](Ref x) { return along(x[0], 2, stretched<7, false>); }, {{{2, 2, 5}}}, {.tolerance = 4}},
+{"interpolate(channels last)",
+ [](In x) { return interpolate(x[0], {.size = {2, 6}, .mode = kBilinear, .channels_last = true}); },
+ [](Ref x) {
+   return ref::channels_last(x, 2, [](Ref y) {
+     return along(along(y[0], 2, stretched<2, false>), 3, stretched<6, false>);
+   });
+ }, {{{2, 3, 4, 2}}}},
+{"interpolate(area, channels last)",
+ [](In x) { return interpolate(x[0], {.size = {2}, .mode = kArea, .channels_last = true}); },
+ [](Ref x) {
+   return along(x[0], 1, [](const Line& line) { return Line{(line[0] + line[1]) / 2, (line[2] + line[3]) / 2}; });
+ }, {{{2, 4, 3}}}},
 {"interpolate(bilinear)", [](In x) { return interpolate(x[0], {.size = {2, 6}, .mode = kBilinear}); },
  [](Ref x) { return along(along(x[0], 2, stretched<2, false>), 3, stretched<6, false>); }, {{{1, 2, 3, 4}}},
  {.tolerance = 4}},

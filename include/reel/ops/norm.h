@@ -11,9 +11,11 @@ namespace reel {
 /// (x - mean) / √(variance + eps) · weight + bias for each channel of x [n, channels, …], the statistics over all other
 /// dimensions (Ioffe & Szegedy 2015). In training they are those of x, and, where defined, running_mean and running_var
 /// [channels] move towards them by `momentum` (in place, without history; the variance over count - 1); an Error if
-/// there is only one value per channel. Otherwise they are running_mean and running_var.
+/// there is only one value per channel. Otherwise they are running_mean and running_var. With channels_last x is
+/// [n, …, channels].
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {},
-                  const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5);
+                  const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5,
+                  bool channels_last = false);
 
 /// batch_norm's formula with the statistics of each channel of each example of x [n, channels, …] (Ulyanov et al.
 /// 2016). The running statistics are averaged over the examples; they are used instead of x's own where use_input_stats

@@ -26,6 +26,7 @@ struct InterpolateOptions {
   bool align_corners = false;
   /// When downsampling, filter over all of x (kBilinear and kBicubic).
   bool antialias = false;
+  bool channels_last = false;  ///< x is [n, …, channels], not [n, channels, …].
 };
 /// x [n, channels, …] of floating point resampled in its one to three last dimensions: Interpolation::kLinear is for
 /// one, kBilinear and kBicubic (a = -0.75, Keys 1981) for two, kTrilinear for three; kArea is adaptive_avg_pool.
