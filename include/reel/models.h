@@ -29,12 +29,13 @@ struct ResNetOptions {
   /// it has no parameters: x at every second position, with channels of zeros around x's own (option A).
   bool projection = true;
   bool zero_init_residual = false;  ///< The last norm of each block starts as 0, so that blocks start as identities.
+  bool channels_last = false;       ///< Images are [n, h, w, in_channels]: see reel/ops/conv.h.
 };
 
-/// A residual net of two-convolution blocks (He et al. 2016). forward takes images [n, in_channels, h, w] of any size
-/// to scores [n, num_classes]. Parameters have torchvision's names: "conv1.weight", "bn1.bias",
-/// "layer1.0.conv1.weight", "layer2.0.downsample.0.weight", "fc.bias". Convolutions start normal with variance 2 /
-/// fan_out.
+/// A residual net of two-convolution blocks (He et al. 2016). forward takes images [n, in_channels, h, w], or
+/// [n, h, w, in_channels] with channels_last, of any size to scores [n, num_classes]. Parameters have torchvision's
+/// names: "conv1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer2.0.downsample.0.weight", "fc.bias". Convolutions
+/// start normal with variance 2 / fan_out.
 struct ResNet : nn::Layer<ResNet> {
   ///@{
   /// A net of its own, or a part of another module. Options that make no net are an Error.
@@ -64,10 +65,11 @@ ResNet resnet34(ResNetOptions options = {});
 
 /// Of cifar_resnet.
 struct CifarResNetOptions {
-  int64_t num_classes = 10;  ///< Outputs.
-  int64_t in_channels = 3;   ///< Of the images.
-  int64_t width = 16;        ///< Channels of the first of the three stages.
-  int64_t stride = 1;        ///< Of the first convolution. 2 takes a quarter of the time.
+  int64_t num_classes = 10;    ///< Outputs.
+  int64_t in_channels = 3;     ///< Of the images.
+  int64_t width = 16;          ///< Channels of the first of the three stages.
+  int64_t stride = 1;          ///< Of the first convolution. 2 takes a quarter of the time.
+  bool channels_last = false;  ///< As of ResNetOptions.
 };
 /// The nets for images of about 32 x 32 of He et al. 2016, section 4.2, with `depth` = 6 n + 2 layers: 8, 20, 32, 44,
 /// 56, 110; others are an Error. A first convolution of 3 x 3, three stages of n blocks, and shortcuts without

@@ -11,15 +11,16 @@ namespace {
 
 /// The residual block of two convolutions (He et al. 2016, figure 2).
 struct BasicBlock : nn::Layer<BasicBlock> {
-  BasicBlock(int64_t in, int64_t out, int64_t stride_, bool projection)
+  BasicBlock(int64_t in, int64_t out, int64_t stride_, bool projection, bool last)
       : stride(stride_),
-        conv1(*this, "conv1", in, out, 3, {.stride = stride, .padding = 1, .bias = false}),
-        bn1(*this, "bn1", out),
-        conv2(*this, "conv2", out, out, 3, {.padding = 1, .bias = false}),
-        bn2(*this, "bn2", out) {
+        conv1(*this, "conv1", in, out, 3, {.stride = stride, .padding = 1, .bias = false, .channels_last = last}),
+        bn1(*this, "bn1", out, {.channels_last = last}),
+        conv2(*this, "conv2", out, out, 3, {.padding = 1, .bias = false, .channels_last = last}),
+        bn2(*this, "bn2", out, {.channels_last = last}) {
     if (projection && (stride != 1 || in != out))
-      downsample.emplace(*this, "downsample", nn::Conv2d(in, out, 1, {.stride = stride, .bias = false}),
-                         nn::BatchNorm2d(out));
+      downsample.emplace(*this, "downsample",
+                         nn::Conv2d(in, out, 1, {.stride = stride, .bias = false, .channels_last = last}),
+                         nn::BatchNorm2d(out, {.channels_last = last}));
   }
   Tensor forward(const Tensor& x) const { return relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)); }
 
@@ -35,8 +36,10 @@ struct BasicBlock : nn::Layer<BasicBlock> {
     if (downsample) return (*downsample)(x);
     const int64_t more = conv1.out_channels - conv1.in_channels;
     if (stride == 1 && more == 0) return x;
-    const Tensor some = stride == 1 ? x : x.index({Slice(), Slice(), Slice({}, {}, stride), Slice({}, {}, stride)});
-    return pad(some, {0, 0, 0, 0, more / 2, more - more / 2});
+    const Slice all, some({}, {}, stride);
+    const int64_t before = more / 2, after = more - before;
+    if (conv1.options.channels_last) return pad(stride == 1 ? x : x.index({all, some, some, all}), {before, after});
+    return pad(stride == 1 ? x : x.index({all, all, some, some}), {0, 0, 0, 0, before, after});
   }
 };
 
@@ -54,8 +57,11 @@ ResNetOptions checked(ResNetOptions o) {
 ResNet::ResNet(ResNetOptions given)
     : options(checked(std::move(given))),
       conv1(options.in_channels, options.width, options.kernel_size,
-            {.stride = options.stride, .padding = options.kernel_size / 2, .bias = false}),
-      bn1(options.width),
+            {.stride = options.stride,
+             .padding = options.kernel_size / 2,
+             .bias = false,
+             .channels_last = options.channels_last}),
+      bn1(options.width, {.channels_last = options.channels_last}),
       fc(options.width << (options.layers.size() - 1), options.num_classes) {
   register_module("conv1", conv1);
   register_module("bn1", bn1);
@@ -65,7 +71,7 @@ ResNet::ResNet(ResNetOptions given)
     const int64_t out = options.width << i;
     nn::Sequential& stage = layers.emplace_back(*this, "layer" + std::to_string(i + 1));
     for (int64_t block = 0; block < options.layers[i]; ++block, in = out)
-      stage.add(BasicBlock(in, out, i > 0 && block == 0 ? 2 : 1, options.projection));
+      stage.add(BasicBlock(in, out, i > 0 && block == 0 ? 2 : 1, options.projection, options.channels_last));
   }
   register_module("fc", fc);
   reset_parameters();
@@ -85,9 +91,10 @@ void ResNet::reset_parameters() {
 
 Tensor ResNet::features(const Tensor& x) const {
   Tensor y = relu(bn1(conv1(x)));
-  if (options.max_pool) y = max_pool2d(y, 3, {.stride = 2, .padding = 1});
+  const bool last = options.channels_last;
+  if (options.max_pool) y = max_pool2d(y, 3, {.stride = 2, .padding = 1, .channels_last = last});
   for (const nn::Sequential& stage : layers) y = stage(y);
-  return mean(y, {2, 3});
+  return mean(y, last ? Dims{1, 2} : Dims{2, 3});
 }
 
 Tensor ResNet::forward(const Tensor& x) const { return fc(features(x)); }
@@ -112,7 +119,8 @@ ResNet cifar_resnet(int64_t depth, CifarResNetOptions o) {
                  .kernel_size = 3,
                  .stride = o.stride,
                  .max_pool = false,
-                 .projection = false});
+                 .projection = false,
+                 .channels_last = o.channels_last});
 }
 
 }  // namespace reel::models

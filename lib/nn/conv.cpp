@@ -4,8 +4,10 @@
 #include <sstream>
 
 #include "lib/nn/by_dims.h"
+#include "lib/nn/text.h"
 #include "lib/nn/tuple.h"
 #include "reel/nn/init.h"
+#include "reel/ops/rearrange.h"
 
 namespace reel::nn {
 namespace {
@@ -69,9 +71,8 @@ void Conv<N>::reset_parameters() {
 
 template <int N>
 Tensor Conv<N>::forward(const Tensor& x) const {
-  if (options.padding_mode == kZeros)
-    return convolve<N>(x, weight, bias,
-                       ConvOptions<N>{options.stride, options.padding, options.dilation, options.groups});
+  ConvOptions<N> call{options.stride, options.padding, options.dilation, options.groups, options.channels_last};
+  if (options.padding_mode == kZeros) return convolve<N>(x, weight, bias, call);
   std::vector<int64_t> amounts;  // from the last dimension on
   for (int d = N - 1; d >= 0; --d) {
     const int64_t reach = options.dilation[d] * (kernel_size[d] - 1), amount = options.padding.amount[d];
@@ -79,8 +80,12 @@ Tensor Conv<N>::forward(const Tensor& x) const {
     amounts.push_back(same ? reach / 2 : amount);
     amounts.push_back(same ? reach - reach / 2 : amount);
   }
-  return convolve<N>(pad(x, amounts, options.padding_mode), weight, bias,
-                     ConvOptions<N>{options.stride, 0, options.dilation, options.groups});
+  call.padding = 0;
+  if (!options.channels_last) return convolve<N>(pad(x, amounts, options.padding_mode), weight, bias, call);
+  // pad takes the sizes last.
+  REEL_CHECK(x.defined() && x.dim() > N, name(), ": expected x with ", N + 1, " or ", N + 2, " dimensions");
+  const Tensor padded = pad(movedim(x, -1, -1 - N), amounts, options.padding_mode);
+  return convolve<N>(movedim(padded, -1 - N, -1), weight, bias, call);
 }
 
 template <int N>
@@ -101,6 +106,7 @@ std::string Conv<N>::extra_repr() const {
   if (options.groups != 1) text << ", groups=" << options.groups;
   if (!options.bias) text << ", bias=false";
   if (options.padding_mode != kZeros) text << ", padding_mode=" << name_of(options.padding_mode);
+  text << layout(options.channels_last);
   return std::move(text).str();
 }
 
@@ -128,13 +134,13 @@ void ConvTranspose<N>::reset_parameters() {
 
 template <int N>
 Tensor ConvTranspose<N>::forward(const Tensor& x, std::optional<PerDim<N>> output_size) const {
-  ConvTransposeOptions<N> call{options.stride, options.padding, options.output_padding, options.groups,
-                               options.dilation};
+  ConvTransposeOptions<N> call{options.stride, options.padding,  options.output_padding,
+                               options.groups, options.dilation, options.channels_last};
   if (output_size) {
     REEL_CHECK(x.defined() && (x.dim() == N + 1 || x.dim() == N + 2), name(), ": expected x with ", N + 1, " or ",
                N + 2, " dimensions");
     for (int d = 0; d < N; ++d) {
-      const int64_t least = (x.size(d - N) - 1) * options.stride[d] - 2 * options.padding[d] +
+      const int64_t least = (x.size(d - N - options.channels_last) - 1) * options.stride[d] - 2 * options.padding[d] +
                             options.dilation[d] * (kernel_size[d] - 1) + 1;
       call.output_padding.values[d] = (*output_size)[d] - least;
       REEL_CHECK((*output_size)[d] >= least && (*output_size)[d] < least + options.stride[d], name(), ": output_size ",
@@ -160,6 +166,7 @@ std::string ConvTranspose<N>::extra_repr() const {
   if (options.output_padding != PerDim<N>(0)) text << ", output_padding=" << tuple(options.output_padding);
   if (options.groups != 1) text << ", groups=" << options.groups;
   if (!options.bias) text << ", bias=false";
+  text << layout(options.channels_last);
   return std::move(text).str();
 }
 

@@ -57,7 +57,7 @@ template <class Derived>
 std::string RunningNorm<Derived>::extra_repr() const {
   const std::string momentum = options.momentum ? text(*options.momentum) : "None";
   return text(num_features, ", eps=", options.eps, ", momentum=", momentum, ", affine=", options.affine,
-              ", track_running_stats=", options.track_running_stats);
+              ", track_running_stats=", options.track_running_stats, layout(options.channels_last));
 }
 
 template <int N>
@@ -70,7 +70,7 @@ Tensor BatchNorm<N>::forward(const Tensor& x) const {
   double momentum = options.momentum.value_or(0);
   if (tracks && !options.momentum) momentum = 1 / (count.item<double>() + 1);
   Tensor y = batch_norm(x, mean, variance, this->weight, this->bias, this->is_training() || !mean.defined(), momentum,
-                        options.eps);
+                        options.eps, options.channels_last);
   if (tracks) count.add_(1);  // a call that failed does not count
   return y;
 }

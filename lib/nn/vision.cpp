@@ -16,7 +16,7 @@ std::string Upsample::extra_repr() const {
   std::string repr;
   if (!options.scale_factor.empty()) repr = "scale_factor=" + list(options.scale_factor);
   if (!options.size.empty()) repr = "size=" + list(options.size);
-  return text(repr, ", mode='", modes[static_cast<int>(options.mode)], "'");
+  return text(repr, ", mode='", modes[static_cast<int>(options.mode)], "'", layout(options.channels_last));
 }
 
 Tensor PixelShuffle::forward(const Tensor& x) const { return pixel_shuffle(x, upscale_factor); }

@@ -8,8 +8,9 @@
 
 #pragma GCC visibility push(default)
 /// Convolutions and sliding windows as layers; see reel/ops/conv.h for what they compute. Inputs are batched
-/// [n, channels, …] or not [channels, …]. Weights and biases start uniform in ±1/√fan_in, where fan_in is what one
-/// element of the output of a (not transposed) convolution is summed over.
+/// [n, channels, …] or not [channels, …]; with channels_last [n, …, channels] or […, channels]. Weights and biases
+/// start uniform in ±1/√fan_in, where fan_in is what one element of the output of a (not transposed) convolution is
+/// summed over.
 namespace reel::nn {
 
 /// Options of Conv.
@@ -21,6 +22,7 @@ struct ConvLayerOptions {
   int64_t groups = 1;             ///< Groups of channels that are convolved apart.
   bool bias = true;               ///< Whether there is one.
   PadMode padding_mode = kZeros;  ///< The values of the padding.
+  bool channels_last = false;     ///< x and the result are [n, …, channels], not [n, channels, …].
 };
 
 /// Conv1d, Conv2d and Conv3d. weight is [out_channels, in_channels / groups, kernel_size…] and bias [out_channels].
@@ -60,6 +62,7 @@ struct ConvTransposeLayerOptions {
   int64_t groups = 1;            ///< Groups of channels that are convolved apart.
   bool bias = true;              ///< Whether there is one.
   PerDim<N> dilation = 1;        ///< The distance of neighbouring taps.
+  bool channels_last = false;    ///< x and the result are [n, …, channels], not [n, channels, …].
 };
 
 /// ConvTranspose1d, ConvTranspose2d and ConvTranspose3d. weight is [in_channels, out_channels / groups, kernel_size…]

@@ -13,6 +13,7 @@ struct BatchNormOptions {
   std::optional<double> momentum = 0.1;  ///< None: running statistics are plain averages over all batches.
   bool affine = true;                    ///< With weight and bias, initially 1 and 0.
   bool track_running_stats = true;       ///< Without them, batches are normalised by their own in evaluation, too.
+  bool channels_last = false;            ///< x is [n, …, num_features], not [n, num_features, …].
 };
 
 /// What BatchNorm1d … 3d and InstanceNorm1d … 3d have in common: parameters weight and bias [num_features], buffers
