@@ -23,6 +23,20 @@ struct Perceptron : nn::Layer<Perceptron> {
   Tensor forward(const Tensor& x) const { return log_softmax(out(relu(hidden(x))), -1); }
 };
 
+/// Of images [n, h, w, 1].
+struct LeNetLast : nn::Layer<LeNetLast> {
+  nn::Conv2d conv1{*this, "conv1", 1, 6, 5, {.padding = 2, .channels_last = true}};
+  nn::BatchNorm2d norm{*this, "norm", 6, {.channels_last = true}};
+  nn::Conv2d conv2{*this, "conv2", 6, 16, 5, {.padding = 1, .channels_last = true}};
+  nn::ConvTranspose2d up{*this, "up", 16, 4, 3, {.stride = 2, .channels_last = true}};
+  nn::Linear out{*this, "out", 4, 10};
+  Tensor forward(const Tensor& x) const {
+    const Tensor a = max_pool2d(relu(norm(conv1(x))), 2, {.channels_last = true});
+    const Tensor b = avg_pool2d(relu(conv2(a)), 3, {.stride = 2, .padding = 1, .channels_last = true});
+    return out(adaptive_avg_pool2d(up(b), 1, {.channels_last = true}).flatten(1));
+  }
+};
+
 struct LeNet : nn::Layer<LeNet> {
   nn::Conv2d conv1{*this, "conv1", 1, 6, 5, {.padding = 2}};
   nn::Conv2d conv2{*this, "conv2", 6, 16, 5};
@@ -129,7 +143,10 @@ TEST_CASE("exported models are right at sizes that were not traced", "[onnx][cpu
       steps_first{{.input = 0, .dim = 0, .name = "len"}, {.input = 0, .dim = 1, .name = "batch"}},
       images{{.input = 0, .dim = 0, .name = "batch"},
              {.input = 0, .dim = 2, .name = "height"},
-             {.input = 0, .dim = -1, .name = "width"}};
+             {.input = 0, .dim = -1, .name = "width"}},
+      images_last{{.input = 0, .dim = 0, .name = "batch"},
+                  {.input = 0, .dim = 1, .name = "height"},
+                  {.input = 0, .dim = 2, .name = "width"}};
   const auto options = [](const std::vector<onnx::DynamicDim>& dynamic) {
     return onnx::SaveOptions{.inputs = {"x"}, .outputs = {"y"}, .dynamic = dynamic};
   };
@@ -141,6 +158,12 @@ TEST_CASE("exported models are right at sizes that were not traced", "[onnx][cpu
   models::ResNet resnet = models::resnet18({.num_classes = 10});
   check_model(folder.path, "resnet", resnet, randn({1, 3, 64, 64}), {randn({2, 3, 64, 64}), randn({1, 3, 96, 75})},
               options(images));
+  LeNetLast lenet_last;
+  check_model(folder.path, "lenet_last", lenet_last, randn({2, 28, 28, 1}),
+              {randn({1, 28, 28, 1}), randn({3, 36, 25, 1})}, options(images_last));
+  models::ResNet resnet_last = models::resnet18({.num_classes = 10, .channels_last = true});
+  check_model(folder.path, "resnet_last", resnet_last, randn({1, 64, 64, 3}), {randn({2, 96, 75, 3})},
+              options(images_last));
   Tagger tagger;
   check_model(folder.path, "tagger", tagger, ids({2, 5}), {ids({1, 1}), ids({4, 11})}, options(sentences));
   Gru gru;
