@@ -86,14 +86,15 @@ struct Block : nn::Module {
   std::optional<nn::Conv2d> shorter;
   std::optional<nn::BatchNorm2d> shorter_bn;
 
-  Block(int in, int out, int stride)
-      : conv1(*this, "conv1", in, out, 3, {.stride = stride, .padding = 1, .bias = false}),
-        bn1(*this, "bn1", out),
-        conv2(*this, "conv2", out, out, 3, {.padding = 1, .bias = false}),
-        bn2(*this, "bn2", out) {
+  Block(int in, int out, int stride, bool last)
+      : conv1(*this, "conv1", in, out, 3, {.stride = stride, .padding = 1, .bias = false, .channels_last = last}),
+        bn1(*this, "bn1", out, {.channels_last = last}),
+        conv2(*this, "conv2", out, out, 3, {.padding = 1, .bias = false, .channels_last = last}),
+        bn2(*this, "bn2", out, {.channels_last = last}) {
     if (stride == 1) return;
-    shorter.emplace(*this, "shorter", in, out, 1, nn::ConvLayerOptions<2>{.stride = stride, .bias = false});
-    shorter_bn.emplace(*this, "shorter_bn", out);
+    shorter.emplace(*this, "shorter", in, out, 1,
+                    nn::ConvLayerOptions<2>{.stride = stride, .bias = false, .channels_last = last});
+    shorter_bn.emplace(*this, "shorter_bn", out, nn::BatchNormOptions{.channels_last = last});
   }
   Tensor forward(const Tensor& x) const {
     const Tensor y = bn2(conv2(relu(bn1(conv1(x)))));
@@ -101,16 +102,19 @@ struct Block : nn::Module {
   }
 };
 
+/// Of images [n, 3, h, w] or, channels_last, [n, h, w, 3].
 struct Resnet18 : nn::Module {
-  nn::Conv2d conv1{*this, "conv1", 3, 64, 7, {.stride = 2, .padding = 3, .bias = false}};
-  nn::BatchNorm2d bn1{*this, "bn1", 64};
+  bool channels_last;
+  nn::Conv2d conv1{*this, "conv1", 3,
+                   64,    7,       {.stride = 2, .padding = 3, .bias = false, .channels_last = channels_last}};
+  nn::BatchNorm2d bn1{*this, "bn1", 64, {.channels_last = channels_last}};
   nn::ModuleList<Block> blocks{*this, "blocks"};
   nn::Linear fc;
 
-  explicit Resnet18(int classes) : fc(*this, "fc", 512, classes) {
+  Resnet18(int classes, bool last) : channels_last(last), fc(*this, "fc", 512, classes) {
     for (int width : {64, 128, 256, 512}) {
-      blocks.emplace(width == 64 ? 64 : width / 2, width, width == 64 ? 1 : 2);
-      blocks.emplace(width, width, 1);
+      blocks.emplace(width == 64 ? 64 : width / 2, width, width == 64 ? 1 : 2, last);
+      blocks.emplace(width, width, 1, last);
     }
     uint64_t seed = 1;
     for (const auto& [name, parameter] : named_parameters())
@@ -118,9 +122,9 @@ struct Resnet18 : nn::Module {
     fill(fc.weight, seed, 0.05f), zero({fc.bias});
   }
   Tensor forward(const Tensor& images) const {
-    Tensor x = max_pool2d(relu(bn1(conv1(images))), 3, {.stride = 2, .padding = 1});
+    Tensor x = max_pool2d(relu(bn1(conv1(images))), 3, {.stride = 2, .padding = 1, .channels_last = channels_last});
     for (const Block& block : blocks) x = block.forward(x);
-    return fc(mean(x, {2, 3}));
+    return fc(mean(x, channels_last ? Dims{1, 2} : Dims{2, 3}));
   }
 };
 
@@ -129,21 +133,29 @@ std::string check(const bench::Options& options, double loss, double expected) {
   return options.small ? bench::field("first_pass_loss", loss) : bench::check_loss(loss, expected);
 }
 
+/// The name says how: "…bf16" under autocast, whose loss is not checked, "….nhwc" with channels last.
 void resnet(const bench::Report& report, const bench::Options& options, const std::string& name) {
+  const bool last = name.ends_with(".nhwc"), half = name.find(".bf16") != std::string::npos;
   const bench::gpu::Images& images = options.small ? bench::gpu::kSmallImages : bench::gpu::kImages;
-  const Tensor x = filled({images.batch, 3, images.size, images.size}, 100, 1);
+  const Tensor front = filled({images.batch, 3, images.size, images.size}, 100, 1);
+  const Tensor x = last ? front.permute({0, 2, 3, 1}).contiguous() : front;
   const Tensor y = classes(images.batch, images.classes);
-  const Resnet18 net(images.classes);
+  const Resnet18 net(images.classes, last);
   optim::SGD sgd(net.parameters(), {.lr = 0.01, .momentum = 0.9});
   Tensor loss;
   const auto step = [&] {
     sgd.zero_grad();
-    loss = cross_entropy(net.forward(x), y);
+    {
+      const amp::Autocast cast(kBFloat16, half);
+      loss = cross_entropy(net.forward(x), y);
+    }
     loss.backward();
     sgd.step();
   };
   step();
-  const std::string more = check(options, loss.item<double>(), bench::gpu::kResnetLoss);
+  const double first = loss.item<double>();
+  const std::string more =
+      half ? bench::field("first_pass_loss", first) : check(options, first, bench::gpu::kResnetLoss);
   report.time(name, bench::measure(step, options.secs), 1e3, "ms", more);
 }
 
@@ -264,11 +276,11 @@ int main(int argc, char** argv) {
   }
   report.run("gpu.mlp.seed.graph", [&] { seed_graph(report, options.secs); });
   report.run("gpu.mlp.mnist.graph", [&] { mnist_graph(report, options.secs); });
-  report.run("gpu.resnet18.f32", [&] { resnet(report, options, "gpu.resnet18.f32"); });
-  report.run("gpu.resnet18.tf32", [&] {
-    set_matmul_precision(MatmulPrecision::kHigh);
-    resnet(report, options, "gpu.resnet18.tf32");
-  });
+  for (const std::string how : {"f32", "tf32", "tf32.nhwc", "bf16", "bf16.nhwc"})
+    report.run("gpu.resnet18." + how, [&] {
+      if (how != "f32") set_matmul_precision(MatmulPrecision::kHigh);
+      resnet(report, options, "gpu.resnet18." + how);
+    });
   {
     using namespace bench::gpu;
     const auto layer = [&](const std::string& name, const Encoder& size, double loss) {
