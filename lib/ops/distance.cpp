@@ -67,6 +67,7 @@ Tensor pdist(const Tensor& x, double p) {
   REEL_CHECK(shape.size() == 2, "pdist: vectors of shape ", shape, ", not [n, d]");
   REEL_CHECK(is_floating_point(x.dtype()), "pdist: a tensor of ", x.dtype(),
              "; convert it to a floating point type first");
+  if (shape[0] < 2) return sum(x.narrow(0, 0, 0), 1);  // not by way of its distance to itself, which may be NaN
   const Tensor pairs = triu_indices(shape[0], shape[0], 1).to(x.device());
   return index_select(cdist(x, x, p).flatten(), 0, pairs[0] * shape[0] + pairs[1]);
 }

@@ -123,6 +123,11 @@ TEST_CASE("distances of vectors without elements, of counts and of huge vectors"
   CHECK(cosine_similarity(full({1, 2}, 1e15), full({1, 2}, 1e15)).item<double>() == Approx(1));
 }
 
+TEST_CASE("pdist of one row has no slope, also where the row is not finite", "[ops]") {
+  const Tensor row = tensor({{0., double{NAN}}}).requires_grad_();
+  CHECK(equal(grad({pdist(row)}, {row}, {zeros({0}, row.dtype())})[0], zeros_like(row)));
+}
+
 TEST_CASE("distances say what is wrong", "[ops]") {
   static constexpr WrongCall calls[] = {
       {[](World& w) { cdist(w.matrix, w.vector); },
