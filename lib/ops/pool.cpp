@@ -43,7 +43,7 @@ template <int N>
 Shape output_shape(const Pooling& pool, const Shape& in) {
   Shape shape = in;
   const int first = in.size() - N - pool.channels_last;
-  for (int d = 0; d < N; ++d) shape[first + d] = pool.out[static_cast<size_t>(3 - N + d)];
+  for (int d = 3 - N; d < 3; ++d) shape[first + d - (3 - N)] = pool.out[static_cast<size_t>(d)];
   return shape;
 }
 
