@@ -517,8 +517,9 @@ void max_pool(const Pooling& p, const View& x, const View& y, const View* indice
                         : max_pool_of(part, x.as<const double>() + first * in, y.as<double>() + first * out, at);
   });
 }
-template <class T>
-void max_pool_grad_of(int64_t in, int64_t out, int64_t planes, int64_t channels, const T* g, const int64_t* indices,
+/// `channels` is an integral constant where it is 1, which needs no inner loop and takes two thirds of the time.
+template <class T, class Channels>
+void max_pool_grad_of(int64_t in, int64_t out, int64_t planes, Channels channels, const T* g, const int64_t* indices,
                       T* gx) {
   std::fill(gx, gx + planes * in, T(0));
   for (int64_t plane = 0; plane < planes; ++plane)
@@ -531,7 +532,10 @@ void max_pool_grad(const Pooling& p, const View& g, const View& indices, const V
   for_each_range(p.planes, in + out, [&](int64_t begin, int64_t end) {
     const int64_t* const at = indices.as<const int64_t>() + begin * out;
     const auto run = [&](const auto* from, auto* to) {
-      max_pool_grad_of(in, out, end - begin, p.channels, from + begin * out, at, to + begin * in);
+      const auto of = [&](auto channels) {
+        max_pool_grad_of(in, out, end - begin, channels, from + begin * out, at, to + begin * in);
+      };
+      p.channels == 1 ? of(std::integral_constant<int64_t, 1>()) : of(p.channels);
     };
     g.dtype == kFloat32 ? run(g.as<const float>(), gx.as<float>()) : run(g.as<const double>(), gx.as<double>());
   });
