@@ -194,9 +194,9 @@ void half_weight_by_gemm(const Convolution& c) {
 template <class T>
 __global__ void bias_kernel(int64_t rows, int64_t channels, int64_t width, bool columns, const T* bias, T* y) {
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
-    const T* const add = bias + (columns ? 0 : row % channels);
+    const Wide<T> of_row = columns ? Wide<T>(0) : widen(bias[row % channels]);
     for (int64_t i = first_index(); i < width; i += index_step())
-      y[row * width + i] = narrow<T>(widen(y[row * width + i]) + widen(add[columns ? i : 0]));
+      y[row * width + i] = narrow<T>(widen(y[row * width + i]) + (columns ? widen(bias[i]) : of_row));
   }
 }
 }  // namespace

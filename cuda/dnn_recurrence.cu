@@ -13,7 +13,6 @@
 #include "cuda/recurrence.h"
 #include "cuda/runtime.h"
 #include "lib/kernels/copy.h"
-#include "reel/precision.h"
 
 // Recurrent layers by cuDNN (https://docs.nvidia.com/deeplearning/cudnn/backend/latest/api/cudnn-adv-library.html). Its
 // gates, a GRU's bias within the product with r, and packed sequences are as PyTorch's, so as ours. The algorithm is
@@ -135,16 +134,15 @@ class Plan {
   /// A refusal is remembered; what has failed need not fail the next time.
   bool lasts() const { return status_ == CUDNN_STATUS_SUCCESS || is_refusal(status_); }
 
-  /// Prepares for the layer's sequences. False if cuDNN does not compute the layer.
+  /// Prepares for the layer's sequences. False if cuDNN does not compute the layer, or not of these lengths.
   bool prepare(cudnnHandle_t handle, const RecurrentLayer& layer) {
     if (status_ != CUDNN_STATUS_SUCCESS) return false;
-    if (!layer_.take_lengths(layer)) return true;
-    status_ = layer_.set_sequences(layer);
+    if (!layer_.take_lengths(layer)) return of_lengths_ == CUDNN_STATUS_SUCCESS;
+    cudnnStatus_t status = layer_.set_sequences(layer);
     for (const cudnnForwardMode_t mode : {CUDNN_FWD_MODE_INFERENCE, CUDNN_FWD_MODE_TRAINING})
-      if (status_ == CUDNN_STATUS_SUCCESS)
-        status_ = cudnnGetRNNTempSpaceSizes(handle, layer_.cell, mode, layer_.x, &work_bytes_[mode], &kept_bytes_);
-    if (status_ != CUDNN_STATUS_SUCCESS) report(layer, status_);
-    return status_ == CUDNN_STATUS_SUCCESS;
+      if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnGetRNNTempSpaceSizes(handle, layer_.cell, mode, layer_.x, &work_bytes_[mode], &kept_bytes_);
+    return settle(layer, status);
   }
   int64_t room() const { return static_cast<int64_t>(kept_bytes_); }
 
@@ -156,7 +154,7 @@ class Plan {
     const cudnnStatus_t status =
         cudnnRNNForward(handle, layer_.cell, mode, nullptr, layer_.x, in.x, layer_.y, layer.y, layer_.state, in.h,
                         layer.h, layer_.state, in.c, layer.c, parameter_bytes_, parameters, work_bytes_[mode], work,
-                        layer.kept ? kept_bytes_ : 0, layer.kept);
+                        static_cast<size_t>(layer.kept_bytes), layer.kept);
     return accept(layer, status, "cudnnRNNForward");
   }
 
@@ -168,10 +166,16 @@ class Plan {
         grad_h(layer.grad_h, states, layer.dtype), grad_c(layer.grad_c, states, layer.dtype);
     const Scratch<char> parameters(bytes_of(parameter_bytes_)), work(bytes_of(work_bytes));
     gather(layer, parameters);
-    const cudnnStatus_t status = cudnnRNNBackwardData_v8(
-        handle, layer_.cell, nullptr, layer_.y, layer.y, grad_y, layer_.x, layer.grad_x, layer_.state, in.h, grad_h,
-        layer.grad_first_h, layer_.state, in.c, grad_c, layer.grad_first_c, parameter_bytes_, parameters, work_bytes,
-        work, kept_bytes_, layer.kept);
+    // A graph that is replayed reads what is kept once more.
+    const bool copies = layer.keeps || capturing();
+    const Scratch<char> copy(copies ? layer.kept_bytes : 0);
+    const auto kept_bytes = static_cast<size_t>(layer.kept_bytes);
+    if (copies) CUDA_CHECK(cudaMemcpyAsync(copy, layer.kept, kept_bytes, cudaMemcpyDeviceToDevice, stream()));
+    void* const kept = copies ? static_cast<void*>(copy) : layer.kept;
+    const cudnnStatus_t status =
+        cudnnRNNBackwardData_v8(handle, layer_.cell, nullptr, layer_.y, layer.y, grad_y, layer_.x, layer.grad_x,
+                                layer_.state, in.h, grad_h, layer.grad_first_h, layer_.state, in.c, grad_c,
+                                layer.grad_first_c, parameter_bytes_, parameters, work_bytes, work, kept_bytes, kept);
     if (!accept(layer, status, "cudnnRNNBackwardData_v8")) return false;
     Copies results;
     for (int d = 0; d < layer.directions; ++d)
@@ -183,7 +187,7 @@ class Plan {
     CUDA_CHECK(cudaMemsetAsync(parameters, 0, parameter_bytes_, stream()));
     CUDNN_CHECK(cudnnRNNBackwardWeights_v8(handle, layer_.cell, CUDNN_WGRAD_MODE_ADD, nullptr, layer_.x, in.x,
                                            layer_.state, in.h, layer_.y, layer.y, parameter_bytes_, parameters,
-                                           work_bytes, work, kept_bytes_, layer.kept));
+                                           work_bytes, work, kept_bytes, kept));
     results.run();
     return true;
   }
@@ -233,17 +237,27 @@ class Plan {
     copies.run();
   }
 
-  /// False if cuDNN says that it does not support this.
-  bool accept(const RecurrentLayer& layer, cudnnStatus_t status, const char* call) {
-    if (CUDNN_STATUS_CATEGORY(status) != CUDNN_STATUS_NOT_SUPPORTED) return dnn_check(status, call), true;
-    report(layer, status_ = status);
+  /// What cuDNN says of the lengths that are set: false if it does not compute the layer of them. A refusal is
+  /// remembered, if reporting it is no Error; what has failed is asked for again.
+  bool settle(const RecurrentLayer& layer, cudnnStatus_t status) {
+    of_lengths_ = status;
+    if (status == CUDNN_STATUS_SUCCESS) return true;
+    layer_.forget_lengths();
+    report(layer, status);
+    if (is_refusal(status)) layer_.take_lengths(layer);
     return false;
+  }
+  /// False if cuDNN has refused the call, before it has written anything.
+  bool accept(const RecurrentLayer& layer, cudnnStatus_t status, const char* call) {
+    if (is_refusal(status)) return settle(layer, status);
+    dnn_check(status, call);
+    return true;
   }
 
   static int64_t bytes_of(size_t bytes) { return std::max<int64_t>(static_cast<int64_t>(bytes), 1); }
 
   DnnLayer layer_;
-  cudnnStatus_t status_;
+  cudnnStatus_t status_, of_lengths_ = CUDNN_STATUS_SUCCESS;
   size_t parameter_bytes_ = 0, kept_bytes_ = 0;
   size_t work_bytes_[2] = {};  // by cudnnForwardMode_t
   std::array<Place, RecurrentLayer::kParameters> places_[2];
@@ -265,7 +279,7 @@ bool can_state(const RecurrentLayer& layer) {
 bool dnn_recur(const RecurrentLayer& layer, bool backward) {
   if (!can_state(layer)) return false;
   const cudnnHandle_t handle = DnnHandle::get();
-  const bool tf32 = layer.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh;
+  const bool tf32 = layer.dtype == kFloat32 && layer.precision == MatmulPrecision::kHigh;
   const Key key{
       layer.kind | static_cast<int64_t>(layer.dtype) << 8 | tf32 << 16 | has_bias(layer) << 17 | layer.directions << 18,
       layer.in, layer.hidden};

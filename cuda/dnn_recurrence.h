@@ -41,6 +41,7 @@ class DnnLayer {
   cudnnStatus_t set_cell(const RecurrentLayer& layer, bool tf32);
   /// The sequences' lengths, and whether they are others than the last time.
   bool take_lengths(const RecurrentLayer& layer);
+  void forget_lengths() { lengths_.clear(); }
   cudnnStatus_t set_sequences(const RecurrentLayer& layer);
 
  private:

@@ -23,6 +23,8 @@ bool suits_dnn(const RecurrentLayer& layer) {
 void run_layer(const RecurrentLayer& layer, bool backward) {
   *layer.computed = false;
   if (!backward && !suits_dnn(layer)) return;
+  // A graph that is replayed might read lengths from the host's memory, which later calls change.
+  if (capturing() && layer.sizes) return;
   const RelaxedCaptureGuard guard(capturing());  // a new plan or its first run may load kernels
   *layer.computed = dnn_recur(layer, backward);
 }

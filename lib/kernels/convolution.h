@@ -21,7 +21,7 @@ struct Convolution {
   std::array<int64_t, 3> x_size, kernel, y_size, stride, dilation, before;
   std::array<void*, 3> data = {};          // by ConvPart
   const void* bias = nullptr;              // [out]; only where y is computed
-  std::array<bool, 3> channels_last = {};  // by ConvPart; an op has x and y alike, and never the weight
+  std::array<bool, 3> channels_last = {};  // by ConvPart; an op has x and y alike, and the weight never: a device may
 };
 
 /// The strides of a dense tensor whose second dimension lies last, or where it stands.

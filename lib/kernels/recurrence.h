@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 
+#include "reel/precision.h"
 #include "reel/types.h"
 
 namespace reel {
@@ -16,7 +17,7 @@ namespace reel {
 /// Or, with `layer`, that, where the device has a library which computes it faster; nothing else is read then.
 struct Recurrence {
   enum Kind : uint8_t { kLstm, kGru, kTanh, kRelu } kind;
-  DType dtype;  // kFloat32 or kFloat64
+  DType dtype;  // a floating-point one
   bool reverse;
   int64_t steps, rows, total, hidden, width;
   const int64_t* sizes = nullptr;
@@ -55,6 +56,7 @@ struct Recurrence {
 struct RecurrentLayer {
   Recurrence::Kind kind;
   DType dtype;
+  MatmulPrecision precision;  // of float32; backward's is forward's, whatever is set by then
   int directions;
   int64_t steps, rows, total, in, hidden;
   int64_t gates;  // G hidden
@@ -69,7 +71,9 @@ struct RecurrentLayer {
   void* h = nullptr;              // [directions, rows, hidden], after the last step
   void* c = nullptr;              // the same, LSTM only
   void* kept = nullptr;           // what backward needs; nullptr if nothing is recorded
-  // Backward, which reads the above but for h and c, and uses up what is kept. Outputs are nullptr if nobody asks.
+  int64_t kept_bytes = 0;         // of that
+  // Backward, which reads the above but for h and c. Outputs are nullptr if nobody asks.
+  bool keeps = false;            // otherwise what is kept is used up, and serves no second time
   const void* grad_y = nullptr;  // like y
   const void* grad_h = nullptr;  // like h, or nullptr for zeros
   const void* grad_c = nullptr;

@@ -55,10 +55,11 @@ Recurrence describe(const Layer& layer, const Given& in, int d, const Trace& tra
 }
 
 /// The layer as a whole, for forward.
-RecurrentLayer describe_whole(const Layer& layer, const Given& in, bool& computed) {
+RecurrentLayer describe_whole(const Layer& layer, const Given& in, MatmulPrecision precision, bool& computed) {
   const Steps& steps = layer.steps;
   RecurrentLayer whole{.kind = layer.formula->kind,
                        .dtype = view_of(in.x()).dtype,
+                       .precision = precision,
                        .directions = layer.directions,
                        .steps = steps.count,
                        .rows = steps.rows,
@@ -177,7 +178,10 @@ struct LayerRule {
   Layer layer;
   std::array<SavedTensor, kMaxInputs> inputs;
   std::array<Kept, 2> kept;
-  SavedTensor kept_whole, y;  // where the layer was computed as a whole, instead of the above
+  // Where the layer was computed as a whole, instead of the above.
+  SavedTensor kept_whole, y;
+  MatmulPrecision precision = MatmulPrecision::kHighest;
+  bool used_up = false;  // what was kept: by a backward pass that has failed since
 
   void operator()(Backward& back) {
     Given in;
@@ -187,7 +191,7 @@ struct LayerRule {
       recorded(back, in);
     else if (!kept_whole.defined())
       fused(back, in);
-    else if (!whole(back, in))
+    else if (used_up || !whole(back, in))
       recorded(back, in);
   }
 
@@ -250,13 +254,12 @@ struct LayerRule {
     if (lstm) back.set(kC, grad_c);
   }
 
-  /// Returns false if the device does not compute it as a whole after all.
+  /// False if the device does not compute it as a whole after all.
   bool whole(Backward& back, const Given& in) {
     const Tensor& x = in.x();
     bool computed = false;
-    RecurrentLayer call = describe_whole(layer, in, computed);
-    const Tensor output = back.get(y), saved = back.get(kept_whole),
-                 left = back.retains_graph() ? saved.clone() : saved;
+    RecurrentLayer call = describe_whole(layer, in, precision, computed);
+    const Tensor output = back.get(y), saved = back.get(kept_whole);
     const auto contiguous = [](const Tensor& g) { return g.defined() ? g.contiguous() : g; };
     const bool lstm = layer.formula->kind == Recurrence::kLstm;
     const Tensor grad_y = back.grad_or_zeros(layer.output_y()).contiguous(), grad_h = contiguous(back.grad(0)),
@@ -271,7 +274,9 @@ struct LayerRule {
     for (int d = 0; d < layer.directions; ++d)
       for (int p = 0; p < RecurrentLayer::kParameters; ++p)
         call.grad_parameters[d][p] = wanted(Given::place(d, static_cast<Parameter>(p)));
-    call.y = data_of(output), call.kept = data_of(left);
+    call.y = data_of(output), call.kept = data_of(saved), call.kept_bytes = view_of(saved).numel;
+    call.keeps = back.retains_graph();
+    used_up = !call.keeps;
     call.grad_y = data_of(grad_y), call.grad_h = data_of(grad_h), call.grad_c = data_of(grad_c);
     call.grad_x = data_of(grads[kX]), call.grad_first_h = wanted(kH), call.grad_first_c = wanted(kC);
     compute(kernels_of(x).recurrence_grad, call);
@@ -318,7 +323,8 @@ LayerResult run_whole(const Layer& layer, const Given& in) {
   const auto kernel = kernels_of(x).recurrence;
   bool computed = false;
   int64_t room = 0;
-  RecurrentLayer call = describe_whole(layer, in, computed);
+  const MatmulPrecision precision = matmul_precision();
+  RecurrentLayer call = describe_whole(layer, in, precision, computed);
   call.room = &room;
   compute(kernel, call);
   if (!computed) return {};
@@ -328,11 +334,12 @@ LayerResult run_whole(const Layer& layer, const Given& in) {
   Tensor kept;
   if (recording(std::span<const Tensor>(in.all))) kept = make_tensor({room}, kUInt8, x.device());
   call.room = nullptr;
-  call.y = data_of(result.y), call.h = data_of(result.h), call.c = data_of(result.c), call.kept = data_of(kept);
+  call.y = data_of(result.y), call.h = data_of(result.h), call.c = data_of(result.c), call.kept = data_of(kept),
+  call.kept_bytes = room;
   compute(kernel, call);
   if (!computed) return {};
   if (kept.defined()) {
-    LayerRule rule{layer, {}, {}, SavedTensor(kept), SavedTensor::output(result.y, layer.output_y())};
+    LayerRule rule{layer, {}, {}, SavedTensor(kept), SavedTensor::output(result.y, layer.output_y()), precision};
     record_layer(layer, in, result, std::move(rule));
   }
   return result;

@@ -29,6 +29,7 @@ struct cudnnRNNStruct {
   bool has_bias;
   int directions;
   int64_t in, hidden;
+  cudnnMathType_t math;
 
   int gates() const { return mode == CUDNN_LSTM ? 4 : mode == CUDNN_GRU ? 3 : 1; }
   int64_t columns(int id) const { return id < gates() ? in : hidden; }
@@ -250,16 +251,23 @@ struct Direction {
   }
 };
 
-/// Takes the reserve from one use to the next.
-void use_reserve(void* reserve, int64_t from, int64_t to) {
-  int64_t uses;
-  std::memcpy(&uses, reserve, sizeof uses);
-  if (uses != from) simt::die("cuDNN's reserve is used in the wrong order: %lld", static_cast<long long>(uses));
-  std::memcpy(reserve, &to, sizeof to);
+/// Writes the number of a use of the reserve to its begin, beside the precision.
+void mark_reserve(const Call& call, int64_t use) {
+  const int64_t mark = 16 * use + call.layer.math;
+  std::memcpy(call.reserve, &mark, sizeof mark);
+}
+/// Takes the reserve from the use before to this one.
+void use_reserve(const Call& call, int64_t use) {
+  int64_t mark;
+  std::memcpy(&mark, call.reserve, sizeof mark);
+  if (mark != 16 * (use - 1) + call.layer.math)
+    simt::die("cuDNN's reserve is used in the wrong order, or in another precision: %lld",
+              static_cast<long long>(mark));
+  mark_reserve(call, use);
 }
 
 void run_forward(const Call& call) {
-  if (call.reserve) std::memset(call.reserve, 0, sizeof(int64_t)), use_reserve(call.reserve, 0, 1);
+  if (call.reserve) mark_reserve(call, 1);
   with_type(call.layer.type, [&](auto type, auto wide) {
     for (int d = 0; d < call.layer.directions; ++d)
       for (size_t row = 0; row < call.x.lengths.size(); ++row)
@@ -267,7 +275,7 @@ void run_forward(const Call& call) {
   });
 }
 void run_backward_data(const Call& call) {
-  use_reserve(call.reserve, 1, 2);
+  use_reserve(call, 2);
   with_type(call.layer.type, [&](auto type, auto wide) {
     std::vector<decltype(wide)> dx(static_cast<size_t>(call.x.total * call.layer.in));
     for (int d = 0; d < call.layer.directions; ++d)
@@ -278,7 +286,7 @@ void run_backward_data(const Call& call) {
   });
 }
 void run_backward_parameters(const Call& call) {
-  use_reserve(call.reserve, 2, 3);
+  use_reserve(call, 3);
   with_type(call.layer.type, [&](auto type, auto wide) {
     for (int d = 0; d < call.layer.directions; ++d)
       for (int id = 0; id < 2 * call.layer.gates(); ++id)
@@ -385,7 +393,7 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t layer, cudnnRNNAlgo_
   REFUSE_IF(half ? math != CUDNN_TENSOR_OP_MATH : math != CUDNN_FMA_MATH && math != CUDNN_DEFAULT_MATH);
   if (precision != (type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT))
     return refuse("the precision", CUDNN_STATUS_NOT_SUPPORTED);
-  *layer = {mode, type, bias == CUDNN_RNN_DOUBLE_BIAS, directions == CUDNN_BIDIRECTIONAL ? 2 : 1, in, hidden};
+  *layer = {mode, type, bias == CUDNN_RNN_DOUBLE_BIAS, directions == CUDNN_BIDIRECTIONAL ? 2 : 1, in, hidden, math};
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -440,7 +448,7 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t layer, 
                               cudnnRNNDataDescriptor_t y, void* y_data, cudnnTensorDescriptor_t h, const void* hx,
                               void* hy, cudnnTensorDescriptor_t c, const void* cx, void* cy, size_t parameter_bytes,
                               const void* parameters, size_t bytes, void* work, size_t reserve_size, void* reserve) {
-  if (simt::dnn_behaves("no_forward")) return refuse("SIMT_DNN=no_forward", CUDNN_STATUS_NOT_SUPPORTED);
+  if (simt::dnn_behaves("no_forward")) return refuse("SIMT_DNN=no_forward", CUDNN_STATUS_BAD_PARAM);
   const cudnnStatus_t status = check(handle, layer, device_lengths, x, x_data, y, y_data, h, c, parameters,
                                      parameter_bytes, work, bytes, reserve, reserve_size, mode);
   if (status != CUDNN_STATUS_SUCCESS) return status;

@@ -33,7 +33,7 @@ struct RunningNorm : Layer<Derived> {
   RunningNorm(int64_t num_features, BatchNormOptions options);
 };
 
-/// batch_norm of x [n, num_features, …] with N further dimensions; for N = 1 there may be none.
+/// batch_norm of x [n, num_features, …] or, channels_last, [n, …, num_features], of N sizes; of one or none for N = 1.
 template <int N>
 struct BatchNorm : RunningNorm<BatchNorm<N>> {
   explicit BatchNorm(int64_t num_features, BatchNormOptions options = {})

@@ -28,10 +28,10 @@ struct InterpolateOptions {
   bool antialias = false;
   bool channels_last = false;  ///< x is [n, …, channels], not [n, channels, …].
 };
-/// x [n, channels, …] of floating point resampled in its one to three last dimensions: Interpolation::kLinear is for
-/// one, kBilinear and kBicubic (a = -0.75, Keys 1981) for two, kTrilinear for three; kArea is adaptive_avg_pool.
-/// Coordinates are computed in double precision, so where rounding decides the nearest neighbour it may differ from
-/// PyTorch's.
+/// x [n, channels, …] of floating point resampled in its one to three last dimensions; x [n, …, channels] in those
+/// between, with channels_last. Interpolation::kLinear is for one, kBilinear and kBicubic (a = -0.75, Keys 1981) for
+/// two, kTrilinear for three; kArea is adaptive_avg_pool. Coordinates are computed in double precision, so where
+/// rounding decides the nearest neighbour it may differ from PyTorch's.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 ///@{
