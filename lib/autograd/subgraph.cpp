@@ -86,7 +86,7 @@ std::vector<Tensor> subgraph_grad(std::span<const Tensor> outputs, std::vector<T
     seeds.push_back(std::move(grads[i]));
   }
   for (const Tensor& end : ends) targets.add(end);
-  return run_backward(roots.edges, std::move(seeds), targets.edges, create_graph, create_graph);
+  return run_backward(roots.edges, std::move(seeds), targets.edges, true, create_graph);
 }
 
 }  // namespace reel

@@ -14,8 +14,7 @@ namespace reel {
 /// `since`. Each once, with a reference of its own.
 EdgeList subgraph_edges(std::span<const Tensor> outputs, uint64_t since);
 
-/// The gradients that arrive at these edges for the gradients `grads` of the outputs; undefined where none arrives. The
-/// part is freed unless create_graph.
+/// The gradients that arrive at these edges for the gradients `grads` of the outputs; undefined where none arrives.
 std::vector<Tensor> subgraph_grad(std::span<const Tensor> outputs, std::vector<Tensor> grads, uint64_t since,
                                   std::span<const Edge> edges, bool create_graph);
 
