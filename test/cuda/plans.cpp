@@ -2,8 +2,8 @@
 // fails where cuDNN has no engine, or more than known come without tensor cores (of TF32 and half types) or do not add
 // the bias: no GPU is needed. `plans -v` lists what it found, `plans --properties` prints those of the GPU that is
 // here, as test/cuda/h100.json has an H100's. Convolutions are asked for with channels second and last; the latter must
-// not be converted by cuDNN where there are tensor cores. Of recurrent layers it makes the descriptors; what cuDNN needs
-// beyond them, it says to a GPU only.
+// not be converted by cuDNN where there are tensor cores. Of recurrent layers it makes the descriptors; what cuDNN
+// needs beyond them, it says to a GPU only.
 #include <dlfcn.h>
 
 #include <cstdio>
