@@ -86,6 +86,7 @@ std::vector<Tensor> subgraph_grad(std::span<const Tensor> outputs, std::vector<T
     seeds.push_back(std::move(grads[i]));
   }
   for (const Tensor& end : ends) targets.add(end);
+  // Retained: the edges that are put back at the end lie in its nodes.
   return run_backward(roots.edges, std::move(seeds), targets.edges, true, create_graph);
 }
 
