@@ -152,7 +152,7 @@ CHOICE = "Of equal elements `median`, `mode`, `kthvalue` and `quantile` may choo
 DEFINITIONS = {
     "clamp": ("`clamp` by tensors is `minimum(maximum(x, low), high)`, in gradients, too: what ties shares them, and what is NaN gets them.", clamp_as_defined),
     "glu": ("`glu` is `a * sigmoid(b)`.", glu_as_defined),
-    "addcdiv": ("`addcdiv` is `x + value * a / b`.", lambda x, a, b, value: x + value * a / b),
+    "addcdiv": ("`addcdiv` is `x + value * (a / b)`, whose gradients do not wrap around beside integers.", lambda x, a, b, value: x + value * (a / b)),
     **{op: (CHOICE, None) for op in ("median", "mode", "kthvalue", "quantile")},
     "binary_cross_entropy_with_logits": (
         "`binary_cross_entropy_with_logits` is the sum of two terms, of which infinite gradients may make NaN.", bce_with_logits_as_defined),
