@@ -515,13 +515,13 @@ def _(d):
     return in_gradient(d) and nothing and only_where(d, torch_nan(d) & d.reel.data.isfinite())
 
 
-@documented("The slopes of `prod` and `cumprod` of zeros and infinities, whose product is NaN, are NaN where it is; PyTorch's are 0, their own slopes infinite.")
+@documented("The slopes of `prod` and `cumprod` of zeros and infinities, whose product is NaN, are NaN where it is; PyTorch's are 0 or infinite.")
 def _(d):
     both = lambda x: (x == 0).any() and x.isinf().any()
     if not in_gradient(d) or not some_operand(d, {"prod", "cumprod"}, both):
         return False
-    instead = d.reel.data.isnan() & ((d.torch == 0) | (d.torch.isinf() & in_second(d)))
-    return only_where(d, instead) or only_where(d, instead | open_at_poles(d))
+    instead = d.reel.data.isnan() & ((d.torch == 0) | d.torch.isinf())
+    return only_where(d, instead) or only_where(d, instead | open_at_poles(d)) or only_where(d, instead | open_at_poles(d) | open_at_nan(d))
 
 
 @documented("The scores in `scaled_dot_product_attention` have the dtype of the query: those beyond its range (65504 in float16) are infinite, and give NaN.")
