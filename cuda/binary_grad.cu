@@ -1,5 +1,5 @@
 #include "cuda/pointwise.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/binary.h"
 
 // Gradients of binary pointwise functions for either operand. Operands that a rule does not use are null pointers.
 namespace reel::cuda {

@@ -323,6 +323,16 @@ Contiguous::~Contiguous() {
   if (block_) release(block_);
 }
 
+ContiguousOutput::ContiguousOutput(const View& y) : y_(y), view_(y) {
+  if (!y.contiguous) view_ = contiguous_like(y, allocate(size_of_elements(y), &block_), false);
+}
+ContiguousOutput::~ContiguousOutput() {
+  if (block_) release(block_);
+}
+void ContiguousOutput::store() const {
+  if (block_) copy(view_, y_);
+}
+
 void install_copy(KernelTable& table) {
   table.copy = copy;
   table.copy_from = copy_from;

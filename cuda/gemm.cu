@@ -11,7 +11,7 @@
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
 #include "cuda/stopwatch.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/unary.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/reduce.h"
 #include "reel/precision.h"

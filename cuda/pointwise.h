@@ -4,14 +4,15 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 
-// The pointwise entries of the table. Each group has a source file of its own, as they take long to compile: a kernel
-// for each functor of lib/functors/pointwise.h and each dtype.
+// The pointwise entries of the table. Each list of lib/functors/pointwise.h has source files of its own, as they take
+// long to compile: a kernel for each functor and each dtype.
 namespace reel::cuda {
 
-void install_unary(KernelTable& table);
-void install_unary_grad(KernelTable& table);
 void install_binary(KernelTable& table);
 void install_binary_grad(KernelTable& table);
+void install_ternary(KernelTable& table);
+void install_bits(KernelTable& table);
+void install_compare(KernelTable& table);
 
 /// A view for map_flat: the given one or, where that is strided, a contiguous copy.
 class Flat {

@@ -4,7 +4,7 @@
 #include "cuda/kernels.h"
 #include "cuda/recurrence.h"
 #include "cuda/runtime.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/unary.h"
 #include "lib/kernels/gemm.h"
 
 // Recurrent layers (LSTM, GRU, tanh and ReLU RNNs) over a batch of sequences, and their gradients. The pointwise part

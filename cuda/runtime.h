@@ -152,6 +152,23 @@ class Contiguous {
   MemoryBlock* block_ = nullptr;
 };
 
+/// Where a kernel that writes contiguous memory writes the result y: to y itself or, if y is strided, to a temporary,
+/// which store() copies to y.
+class ContiguousOutput {
+ public:
+  explicit ContiguousOutput(const View& y);
+  ~ContiguousOutput();
+  ContiguousOutput(const ContiguousOutput&) = delete;
+  ContiguousOutput& operator=(const ContiguousOutput&) = delete;
+  const View& view() const { return view_; }
+  void store() const;
+
+ private:
+  const View& y_;
+  View view_;
+  MemoryBlock* block_ = nullptr;
+};
+
 // ---- launches -------------------------------------------------------------------------------------------------------
 
 /// How much shared memory a block may have on the current device.

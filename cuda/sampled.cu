@@ -1,6 +1,6 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/activation.h"
 #include "lib/kernels/sampled.h"
 
 // Logistic losses of vectors against sampled rows of a matrix, a warp for each vector; gradients of the rows, a warp

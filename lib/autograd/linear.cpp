@@ -4,7 +4,7 @@
 
 #include "lib/autograd/backward.h"
 #include "lib/core/op_trace.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/binary.h"
 #include "lib/kernels/reduce.h"
 
 namespace reel {

@@ -15,8 +15,7 @@
 
 #include "lib/core/allocator.h"
 #include "lib/core/op_trace.h"
-#include "lib/functors/pointwise.h"
-#include "lib/functors/update.h"
+#include "lib/functors/lists.h"
 #include "lib/kernels/copy.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/table.h"

@@ -3,7 +3,9 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/binary.h"
+#include "lib/functors/bits.h"
+#include "lib/functors/unary.h"
 
 // The pointwise ops on integers. The compiler vectorises them for the baseline, and memory is the limit anyway.
 namespace reel::cpu {

@@ -1,5 +1,6 @@
 #pragma once
-#include "lib/functors/pointwise.h"
+#include "lib/functors/list.h"
+#include "lib/functors/number.h"
 
 // The optimizers' steps, in the manner of pointwise.h: operator()(p, g, s, t, u) changes the parameter p and its up to
 // three states in place; the averages of parameters are stepped alike. Two steps that are equal may be done as one,
@@ -150,15 +151,5 @@ using UpdateList = std::tuple<SgdUpdate, AdagradUpdate, AdamUpdate, AdamaxUpdate
                               AdadeltaUpdate, AverageUpdate>;
 
 // clang-format on
-
-/// All lists of functors, by the names that for_each_kernel (lib/kernels/table.h) has for them.
-struct Lists {
-  using Unary = UnaryList;
-  using Binary = BinaryList;
-  using Ternary = TernaryList;
-  using Bit = BitList;
-  using Compare = CompareList;
-  using Update = UpdateList;
-};
 
 }  // namespace reel::functors

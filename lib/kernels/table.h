@@ -14,8 +14,7 @@
 //
 // The table declares the argument structs and enums only. Each is defined in its family's header, lib/kernels/*.h,
 // which the op and the kernels of that family include: a change to one of them rebuilds that family alone. For the same
-// reason the pointwise rows are pointers: their number is that of the functors in lib/functors/pointwise.h and
-// lib/functors/update.h.
+// reason the pointwise rows are pointers: their number is that of the functors in lib/functors' lists.
 namespace reel {
 
 struct BlockCopy;        // lib/kernels/copy.h
@@ -226,7 +225,7 @@ struct KernelTable {
 
 /// Calls visit(name, get) for each kernel, where get(table) is a reference to its slot and the type of get is that
 /// slot's alone, or visit(name, get, static_cast<std::tuple<Functor...>*>(nullptr)) where the slot points to a row of
-/// kernels, one a functor. Lists is functors::Lists of lib/functors/update.h: this header does not include the
+/// kernels, one a functor. Lists is functors::Lists of lib/functors/lists.h: this header does not include the
 /// functors.
 template <class Lists, class Visit>
 void for_each_kernel(const Visit& visit) {

@@ -1,6 +1,7 @@
 #include "reel/ops/activation.h"
 
-#include "lib/functors/pointwise.h"
+#include "lib/functors/activation.h"
+#include "lib/functors/binary.h"
 #include "lib/ops/pointwise.h"
 
 namespace reel {

@@ -1,4 +1,5 @@
-#include "lib/functors/pointwise.h"
+#include "lib/functors/binary.h"
+#include "lib/functors/ternary.h"
 #include "lib/ops/internal.h"
 
 // In-place ops. Without recording they write where they stand. With it, changing a tensor means giving it a new

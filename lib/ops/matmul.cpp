@@ -2,7 +2,7 @@
 #include <tuple>
 
 #include "lib/autograd/cast_together.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/unary.h"
 #include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/matmul.h"

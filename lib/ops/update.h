@@ -6,7 +6,6 @@
 #include <variant>
 
 #include "lib/core/tensor_impl.h"
-#include "lib/functors/pointwise.h"
 #include "lib/functors/update.h"
 #include "lib/kernels/update.h"
 

@@ -3,8 +3,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "lib/functors/pointwise.h"
-#include "lib/functors/update.h"
+#include "lib/functors/lists.h"
 #include "reel/tensor.h"
 
 using namespace reel;

@@ -1,10 +1,10 @@
+#include "lib/functors/binary.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/map.h"
-#include "lib/functors/pointwise.h"
 
-// Binary and ternary pointwise functions and the gradients of binary ones on float32 and float64, by vectors.
+// Binary pointwise functions and their gradients on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -61,19 +61,6 @@ void binary_grad(const void* functor, const View& g, const View* a, const View* 
   binary_grad<I, side>(functor, Widened().in(g), Widened().in(a), Widened().in(b), Widened().in(y), Widened().out(out));
 }
 
-template <size_t I>
-void ternary(const void* functor, const View& a, const View& b, const View& c, const View& y) {
-  const auto& f = *static_cast<const std::tuple_element_t<I, functors::TernaryList>*>(functor);
-  if (is_half(y.dtype)) return ternary<I>(functor, Widened().in(a), Widened().in(b), Widened().in(c), Widened().out(y));
-  a.dtype == kFloat32 ? map<float>(f, y, a, b, c) : map<double>(f, y, a, b, c);
-}
-
-template <size_t... I>
-void install_ternary(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Ternary rows[] = {Divided<ternary<I>>::run...};
-  table.ternary = rows;
-}
-
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
   static constexpr KernelTable::Binary rows[] = {Divided<binary<I>>::run...};
@@ -88,7 +75,6 @@ void install(KernelTable& table, std::index_sequence<I...>) {
 
 void install_binary(KernelTable& table) {
   install(table, std::make_index_sequence<std::tuple_size_v<functors::BinaryList>>());
-  install_ternary(table, std::make_index_sequence<std::tuple_size_v<functors::TernaryList>>());
 }
 
 }  // namespace reel::cpu::REEL_ISA

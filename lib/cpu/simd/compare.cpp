@@ -1,8 +1,8 @@
+#include "lib/functors/compare.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
-#include "lib/functors/pointwise.h"
 
 // One element at a time in the source: the compiler vectorises these, and better than batches of mixed widths would be.
 namespace reel::cpu::REEL_ISA {

@@ -1,6 +1,6 @@
 #pragma once
 #include "lib/cpu/simd/batch.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/math.h"
 
 // Loads and stores of a vector of hidden units, whole or in part, for the kernels of recurrent cells.
 namespace reel::cpu::REEL_ISA {

@@ -3,7 +3,7 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/lanes.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/unary.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/recurrence.h"
 

@@ -3,7 +3,8 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/binary.h"
+#include "lib/functors/math.h"
 #include "lib/kernels/reduce.h"
 #include "lib/kernels/update.h"
 

@@ -21,6 +21,7 @@ void install_random(KernelTable& table);
 void install_recurrence(KernelTable& table);
 void install_resize(KernelTable& table);
 void install_sampled(KernelTable& table);
+void install_ternary(KernelTable& table);
 void install_update(KernelTable& table);
 
 void install(KernelTable& table) {
@@ -42,6 +43,7 @@ void install(KernelTable& table) {
   install_recurrence(table);
   install_resize(table);
   install_sampled(table);
+  install_ternary(table);
   install_update(table);
 }
 

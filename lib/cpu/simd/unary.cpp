@@ -1,8 +1,8 @@
+#include "lib/functors/unary.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/map.h"
-#include "lib/functors/pointwise.h"
 
 // Unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {

@@ -2,7 +2,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/map.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/unary.h"
 
 // Gradients of unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
