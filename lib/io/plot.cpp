@@ -86,7 +86,8 @@ class Axis {
     const double power = std::pow(10, std::floor(std::log10(rough)));
     const double step = power * (rough / power < 1.5 ? 1 : rough / power < 3.5 ? 2 : rough / power < 7.5 ? 5 : 10);
     const double largest = std::max(std::abs(low), std::abs(high));
-    const int digits = std::clamp(static_cast<int>(std::ceil(std::log10(largest / step))) + 1, 6, 15);
+    // fmax also takes 6 where the quotient is NaN.
+    const int digits = static_cast<int>(std::fmin(std::fmax(std::ceil(std::log10(largest / step)) + 1, 6), 15));
     std::vector<Tick> all;
     const double first = std::ceil(low / step - 1e-9);
     for (int i = 0; i < kMostTicks && first + i <= high / step + 1e-9; ++i) {

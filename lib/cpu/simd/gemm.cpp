@@ -5,7 +5,7 @@
 #include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/map.h"
 #include "lib/cpu/simd/transpose.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/activation.h"
 #include "lib/kernels/gemm.h"
 #include "reel/threads.h"
 
@@ -346,7 +346,7 @@ template <class T>
 bool is_faster_than_library(const Gemm& g) {
   constexpr int64_t kMaxRows = 64, kFewRows = 8;
   const int64_t size = g.n * g.k, work = g.m * size;
-  if (g.m == 1 || g.k == 0) return true;
+  if (g.m == 1) return true;
   if (kManyRegisters && std::is_same_v<T, float>) {
     if (!g.trans_b && size > 1 << 20) return false;
     if (g.trans_b && !g.trans_a && g.n >= 32 && size >= 1 << 13) {
@@ -413,6 +413,17 @@ bool run(const Gemm& g) {
   return true;
 }
 
+/// A product whose sums have no terms: A and B have no elements, and their pointers may be null.
+template <class T>
+void start_only(const Gemm& g) {
+  const T* const bias = static_cast<const T*>(g.bias);
+  const T beta = T(g.beta);
+  for (int64_t i = 0; i < g.batch * g.m; ++i) {
+    T* const c = static_cast<T*>(g.c) + i / g.m * g.stride_c + i % g.m * g.ldc;
+    for (int64_t j = 0; j < g.n; ++j) c[j] = bias ? bias[j] : beta == T(0) ? T(0) : beta * c[j];
+  }
+}
+
 /// A product with one column as one with one row: Cᵀ = op(B)ᵀ op(A)ᵀ.
 Gemm as_row(const Gemm& g) {
   Gemm t = g;
@@ -439,7 +450,10 @@ void gemm(const Gemm& g) {
   if (is_half(g.dtype)) return gemm(Widened().of(g));
   const bool column = g.n == 1 && g.ldc == 1 && g.m > 1 && !g.bias;
   const Gemm& product = column ? as_row(g) : g;
-  if (!(g.dtype == kFloat32 ? run<float>(product) : run<double>(product))) large_gemm(g, kManyRegisters);
+  if (g.k == 0)
+    g.dtype == kFloat32 ? start_only<float>(g) : start_only<double>(g);
+  else if (!(g.dtype == kFloat32 ? run<float>(product) : run<double>(product)))
+    large_gemm(g, kManyRegisters);
   if (g.relu) g.dtype == kFloat32 ? rectify<float>(g) : rectify<double>(g);
 }
 

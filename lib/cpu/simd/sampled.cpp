@@ -3,7 +3,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
-#include "lib/functors/pointwise.h"
+#include "lib/functors/activation.h"
 
 // Logistic losses of vectors against sampled rows of a matrix: negative sampling, NCE, hierarchical softmax. Rows lie
 // anywhere in a matrix that may exceed every cache, so those of the next vector are asked for in advance, and a row is
@@ -104,7 +104,7 @@ void rows_of(const SampledLogitsGrad& job, int64_t first, int64_t last) {
     return static_cast<const T*>(job.slope)[entry] * static_cast<const T*>(job.grad)[owner];
   };
   for (int64_t r = first; r < last; ++r) {
-    T* const to = static_cast<T*>(job.of_rows) + r * job.width;
+    T* const to = job.of_rows ? static_cast<T*>(job.of_rows) + r * job.width : nullptr;
     T bias = 0;
     for (int64_t at = job.begins[r]; at < job.begins[r + 1]; ++at) {
       const int64_t entry = job.order[at], owner = job.owners ? job.owners[entry] : entry / job.each;
