@@ -101,12 +101,11 @@ class Batch {
   /// Whether a kernel may be asked that does not write down the scores: they are what takes the time of long sequences,
   /// and are half of the memory of a Transformer's training.
   bool suits() const {
-    constexpr int64_t kLong = 512;
     const int rank = query_.shape.size();
     if (!is_half(query_.dtype) || options_.mask.defined() || options_.dropout > 0 || rank > 4) return false;
     if (options_.enable_gqa && rank < 3) return false;
-    if (key_.shape.size() != rank || value_.shape != key_.shape || query_.shape[rank - 2] < kLong ||
-        key_.shape[rank - 2] < kLong || query_.numel == 0 || key_.numel == 0)
+    if (key_.shape.size() != rank || value_.shape != key_.shape || query_.shape[rank - 2] < min_flash_length ||
+        key_.shape[rank - 2] < min_flash_length || query_.numel == 0 || key_.numel == 0)
       return false;
     for (int d = 0; d < rank - 2; ++d) {
       const bool shared = options_.enable_gqa && d == rank - 3 && query_.shape[d] % key_.shape[d] == 0;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "lib/kernels/attention.h"
 #include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/nn.h"
@@ -22,6 +23,12 @@ namespace simt {
 using namespace reel;
 
 namespace {
+
+/// How long sequences are at least that are computed in flash form: on a simulated GPU few steps are slow enough.
+const int64_t kFlashLength = [] {
+  if (simt::launches) min_flash_length = 64;
+  return min_flash_length;
+}();
 
 bool library_is(const char* way) {
   const char* const ways = std::getenv("SIMT_DNN");
@@ -53,11 +60,11 @@ struct Case {
 };
 struct Inputs {
   Tensor all[3];
-  /// Queries [2, heads, 528, width] or fewer dimensions, keys and values [2, 2, 520, width].
+  /// Queries [2, heads, kFlashLength + 16, width] or fewer dimensions, keys and values [2, 2, kFlashLength + 8, width].
   Inputs(const Case& c, Device device, DType dtype) {
     manual_seed(7);
     for (int i = 0; i < 3; ++i) {
-      const int64_t rows = i ? 520 : 528;
+      const int64_t rows = kFlashLength + (i ? 8 : 16);
       Tensor x = randn({2, rows, i ? 2 : c.heads, c.width}, {.dtype = kFloat64, .device = kCPU})
                      .to(c.dtype)
                      .to(dtype)
@@ -112,8 +119,8 @@ TEST_CASE("attention of long sequences is in flash form what it is composed", "[
 TEST_CASE("attention within long sequences of their own lengths is in flash form, too", "[cuda]") {
   if (!cuda::is_available()) return;
   const AnyOrder any_order;
-  const auto queries = Lengths::of(std::vector<int64_t>{530, 512, 577});
-  const auto keys = Lengths::of(std::vector<int64_t>{512, 600, 3});
+  const auto queries = Lengths::of(std::vector<int64_t>{kFlashLength + 18, kFlashLength, kFlashLength + 65});
+  const auto keys = Lengths::of(std::vector<int64_t>{kFlashLength, kFlashLength + 88, 3});
   for (const bool causal : {false, true})
     for (const bool by_heads : {true, false}) {
       CAPTURE(causal, by_heads);
@@ -157,7 +164,9 @@ TEST_CASE("flash attention has derivatives of any order, and keeps to what is as
   attend();
   if (counted()) CHECK(launched(attend) == 0);
   if (counted())  // dropout, masks and short sequences
-    CHECK(launched([&] { scaled_dot_product_attention(x.all[0].narrow(2, 0, 100), x.all[1], x.all[2], causal); }) > 0);
+    CHECK(launched([&] {
+            scaled_dot_product_attention(x.all[0].narrow(2, 0, kFlashLength / 5), x.all[1], x.all[2], causal);
+          }) > 0);
   const Tensor once = grad({attend()}, {x.all[0]}, {ones_like(x.all[0])})[0];
   const Tensor twice = grad({attend()}, {x.all[0]}, {ones_like(x.all[0])}, {.create_graph = true})[0];
   CHECK(error(twice.detach(), once.to(kCPU).to(kFloat64)) < 0.05);
@@ -169,13 +178,13 @@ TEST_CASE("a module's causal attention makes no mask", "[cuda]") {
   if (!cuda::is_available()) return;
   nn::MultiheadAttention layer(32, 2, {.batch_first = true});
   layer.to(kCUDA), layer.to(kBFloat16), layer.eval();
-  const Tensor x = randn({1, 512, 32}, {.device = kCUDA}).to(kBFloat16);
+  const Tensor x = randn({1, kFlashLength, 32}, {.device = kCUDA}).to(kBFloat16);
   const auto attend = [&] {
     return no_grad([&] { return layer(x, x, x, {.need_weights = false, .is_causal = true}).output; });
   };
   const Tensor y = attend();
   if (counted()) CHECK(launched(attend) == 1);  // which brings the heads together
-  const Tensor place = arange(512, {.dtype = kInt64, .device = kCPU}), later = place.unsqueeze(1) < place;
+  const Tensor place = arange(kFlashLength, {.dtype = kInt64, .device = kCPU}), later = place.unsqueeze(1) < place;
   layer.to(kCPU), layer.to(kFloat64);
   const Tensor there = x.to(kCPU).to(kFloat64);
   const Tensor wanted =
@@ -231,9 +240,9 @@ TEST_CASE("attention heeds lengths of keys, also after keys that were all whole"
   if (!cuda::is_available()) return;
   const AnyOrder any_order;
   const auto before = cuda::fallbacks ? cuda::fallbacks() : 0;
-  for (const int64_t least : {520, 40}) {
-    const auto queries = Lengths::of(std::vector<int64_t>{520, 512, 520});
-    const auto keys = Lengths::of(std::vector<int64_t>{520, least, 520});
+  for (const int64_t shortest : {kFlashLength + 8, kFlashLength / 12}) {
+    const auto queries = Lengths::of(std::vector<int64_t>{kFlashLength + 8, kFlashLength, kFlashLength + 8});
+    const auto keys = Lengths::of(std::vector<int64_t>{kFlashLength + 8, shortest, kFlashLength + 8});
     Tensor exact[3], there[3];
     manual_seed(5);
     for (int i = 0; i < 3; ++i) {
