@@ -10,21 +10,12 @@
 #include <ucontext.h>
 #endif
 
-#if defined(__SANITIZE_ADDRESS__)
-#define REEL_ASAN
-#elif defined(__SANITIZE_THREAD__)
-#define REEL_TSAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define REEL_ASAN
-#elif __has_feature(thread_sanitizer)
-#define REEL_TSAN
-#endif
-#endif
-#ifdef REEL_ASAN
+#include "lib/core/sanitizers.h"
+
+#if defined(REEL_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#elif defined(REEL_TSAN)
+#elif defined(REEL_THREAD_SANITIZER)
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -105,16 +96,16 @@ Fiber::Fiber(void (*main)(void*), void* argument, size_t stack_bytes) : main_(ma
   makecontext(context, begin, 0);
   top_ = context;
 #endif
-#ifdef REEL_TSAN
+#ifdef REEL_THREAD_SANITIZER
   tsan_ = __tsan_create_fiber(0);
 #endif
 }
 
 Fiber::~Fiber() {
   if (!memory_) return;
-#ifdef REEL_ASAN
+#ifdef REEL_ADDRESS_SANITIZER
   __asan_unpoison_memory_region(bottom_, size_);  // by the redzones of functions that have not returned
-#elif defined(REEL_TSAN)
+#elif defined(REEL_THREAD_SANITIZER)
   __tsan_destroy_fiber(tsan_);
 #endif
   munmap(memory_, bytes_);
@@ -133,7 +124,7 @@ void Fiber::begin() {
 
 // In a function of its own: what switch_to() knows of thread-local variables is wrong if another thread continues it.
 [[gnu::noinline]] void Fiber::arrive() {
-#ifdef REEL_ASAN
+#ifdef REEL_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(running_->fake_stack_, &before_->bottom_, &before_->size_);
 #endif
 }
@@ -145,9 +136,9 @@ void Fiber::switch_to() {
   void* const exceptions = __cxxabiv1::__cxa_get_globals();
   std::memcpy(&from.exceptions_, exceptions, sizeof exceptions_);
   std::memcpy(exceptions, &exceptions_, sizeof exceptions_);
-#ifdef REEL_ASAN
+#ifdef REEL_ADDRESS_SANITIZER
   __sanitizer_start_switch_fiber(&from.fake_stack_, bottom_, size_);
-#elif defined(REEL_TSAN)
+#elif defined(REEL_THREAD_SANITIZER)
   if (!from.memory_) from.tsan_ = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(tsan_, 0);
 #endif

@@ -1,13 +1,9 @@
 #pragma once
+#include "lib/core/sanitizers.h"
 
 // The address sanitizer sees only allocations of the system. To have it report accesses beyond a tensor, or to a freed
 // one, the unused rest of a block and free blocks (but for their links) are poisoned.
-#if !defined(__SANITIZE_ADDRESS__) && defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(REEL_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(begin, bytes) static_cast<void>(0)

@@ -8,6 +8,7 @@
 #include <new>
 #include <thread>
 
+#include "lib/core/sanitizers.h"
 #include "reel/reel.h"
 #include "reel/testing.h"
 #include "test/support/pch.h"
@@ -18,7 +19,7 @@ namespace {
 std::atomic<int64_t> heap_allocations{0};
 }
 // Counts what the C++ heap is asked for in this program. Sanitizers have these functions themselves.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(REEL_ADDRESS_SANITIZER) && !defined(REEL_THREAD_SANITIZER)
 [[gnu::noinline]] void* operator new(size_t bytes) {
   heap_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* block = std::malloc(bytes ? bytes : 1)) return block;

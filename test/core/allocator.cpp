@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lib/core/block_pool.h"
+#include "lib/core/sanitizers.h"
 #include "reel/reel.h"
 
 namespace reel {
@@ -46,7 +47,7 @@ void check_overhead(const Work& work) {
 
 // ---- what is cached -------------------------------------------------------------------------------------------------
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which have memory of their own
+#if !defined(REEL_ADDRESS_SANITIZER) && !defined(REEL_THREAD_SANITIZER)  // which have memory of their own
 TEST_CASE("one tensor after the other, each a little larger, takes no more memory than the largest", "[cpu]") {
   check_overhead([](const auto& measure) {
     for (double bytes = kMiB; bytes < 300e6; bytes *= 1.03) {

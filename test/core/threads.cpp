@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "lib/core/sanitizers.h"
 #include "lib/cpu/onednn.h"
 #include "reel/reel.h"
 #include "test/support/pch.h"
@@ -19,7 +20,7 @@ void on_threads(int count, const std::function<void(int)>& f) {
 
 // Hogwild, as reel/ops/sampled.h describes it: a race on purpose, of this function alone. The sanitizer is a library of
 // its own, which must see the symbol.
-#if defined(__SANITIZE_THREAD__)
+#if defined(REEL_THREAD_SANITIZER)
 extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppressions() {
   return "race:train_without_locks\n";
 }

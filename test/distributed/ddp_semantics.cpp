@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 
+#include "lib/core/sanitizers.h"
 #include "test/distributed/models.h"
 
 using namespace reel;
@@ -426,7 +427,7 @@ TEST_CASE("a NaN of one rank is everybody's", "[ddp]") {
 }
 
 TEST_CASE("ten thousand small parameters", "[ddp]") {
-#ifdef __SANITIZE_THREAD__
+#ifdef REEL_THREAD_SANITIZER
   constexpr int kParameters = 1000;  // registering them compares all their names
 #else
   constexpr int kParameters = 10000;

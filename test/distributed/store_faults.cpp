@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "lib/core/sanitizers.h"
 #include "test/distributed/processes.h"
-#include "test/distributed/sanitized.h"
 #include "test/distributed/store_support.h"
 
 // Ranks and servers that die or are stopped, as processes of their own.
@@ -235,13 +235,13 @@ TEST_CASE("2,000 ranks meet in time, and their heartbeats cost little") {
   // The machine may have other work: the best of some tries counts.
   int64_t met = 1'000'000;
   std::optional<StoreFixture> fixture;
-  for (int i = 0; i < (kSanitized ? 1 : 3) && met >= 5000; ++i) {
+  for (int i = 0; i < (reel::kSanitized ? 1 : 3) && met >= 5000; ++i) {
     fixture.reset();
     Stopwatch watch;
     meet(fixture.emplace(store_options(kRanks, 10'000), 0));
     met = watch.ms();
   }
-  if (!kSanitized) CHECK(met < 5000);
+  if (!reel::kSanitized) CHECK(met < 5000);
   StoreFixture& job = *fixture;
 
   const auto cpu = [] {
@@ -253,12 +253,12 @@ TEST_CASE("2,000 ranks meet in time, and their heartbeats cost little") {
   std::this_thread::sleep_for(500ms);
   constexpr double kSeconds = 3.6;  // a sign of life of each, and of the server to each
   double share = 1;
-  for (int i = 0; i < (kSanitized ? 1 : 3) && share >= 0.05; ++i) {
+  for (int i = 0; i < (reel::kSanitized ? 1 : 3) && share >= 0.05; ++i) {
     const double before = cpu();
     std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
     share = (cpu() - before) / kSeconds;
   }
-  if (!kSanitized) CHECK(share < 0.05);
+  if (!reel::kSanitized) CHECK(share < 0.05);
   CHECK_FALSE(job[0].aborted());
   Stopwatch watch;
   CHECK(job[0].activities().size() == kRanks);

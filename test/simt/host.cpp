@@ -16,7 +16,7 @@
 #include "device.h"
 #include "simt.h"
 
-#if SIMT_ASAN
+#ifdef REEL_ADDRESS_SANITIZER
 namespace simt {
 HostClosed::HostClosed() = default;
 HostClosed::~HostClosed() = default;

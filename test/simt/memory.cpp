@@ -18,7 +18,7 @@
 #include "device.h"
 #include "simt.h"
 
-#if SIMT_ASAN
+#ifdef REEL_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))

@@ -36,7 +36,7 @@ unsigned char* dynamic_shared;
 namespace {
 
 constexpr unsigned kWarp = 32, kMaxThreads = 1024;
-#if SIMT_ASAN
+#ifdef REEL_ADDRESS_SANITIZER
 constexpr size_t kStack = 512 << 10;
 #else
 constexpr size_t kStack = 128 << 10;

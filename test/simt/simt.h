@@ -18,20 +18,15 @@
 #include <tuple>
 #include <type_traits>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SIMT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SIMT_ASAN 1
-#endif
-#endif
-#ifndef SIMT_ASAN
-#define SIMT_ASAN 0
-#endif
+#include "lib/core/sanitizers.h"
 
 namespace simt {
 
-inline constexpr bool kAsan = SIMT_ASAN;
+#ifdef REEL_ADDRESS_SANITIZER
+inline constexpr bool kAsan = true;
+#else
+inline constexpr bool kAsan = false;
+#endif
 
 struct Thread {
   uint3 index;
@@ -110,7 +105,7 @@ T change(T* place, const Op& op) {
 // A block's shared memory is static, in linker sections of its own so that run() can fill it with NaN. Not under
 // AddressSanitizer, which puts redzones around variables. g++ honours only noinit for the statics of templates.
 #undef __shared__
-#if SIMT_ASAN
+#ifdef REEL_ADDRESS_SANITIZER
 #define __shared__ static
 #elif defined(__clang__)
 #define __shared__ __attribute__((section(".noinit"))) static
