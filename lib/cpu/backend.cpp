@@ -9,17 +9,25 @@ namespace reel {
 namespace cpu {
 namespace {
 
-#ifdef REEL_WIDE_KERNELS
+// Kernels that the build left out (REEL_WIDE_KERNELS) are treated like those that the processor cannot run.
+#ifdef REEL_WITH_AVX2
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#else
+bool has_avx2() { return false; }
+#endif
+#ifdef REEL_WITH_AVX512
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
+#else
+bool has_avx512() { return false; }
+#endif
+#if defined(REEL_WITH_AVX2) && defined(REEL_WITH_AVX512)
 constexpr const char* kWithout = "";
 #else
-constexpr const char* kWithout = ", or reel was built with REEL_WIDE_KERNELS=OFF";
-bool has_avx2() { return false; }
-bool has_avx512() { return false; }
+constexpr const char* kWithout = ", or reel was built without kernels for it (REEL_WIDE_KERNELS)";
 #endif
 
 Isa chosen_isa() {
@@ -42,13 +50,13 @@ KernelTable make_table() {
   install_conv(table), install_copy(table), install_embedding(table), install_index(table), install_integer(table);
   install_linalg(table), install_random(table), install_scan(table), install_sort(table);
   switch (chosen_isa()) {
-    case Isa::kBaseline: baseline::install(table); break;
-#ifdef REEL_WIDE_KERNELS
+#ifdef REEL_WITH_AVX2
     case Isa::kAvx2: avx2::install(table); break;
-    case Isa::kAvx512: avx512::install(table); break;
-#else
-    default: break;
 #endif
+#ifdef REEL_WITH_AVX512
+    case Isa::kAvx512: avx512::install(table); break;
+#endif
+    default: baseline::install(table); break;
   }
   return table;
 }

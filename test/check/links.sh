@@ -12,6 +12,7 @@ source <(sed -n '/^floor_of() {/,/^}/p' "$(dirname "${BASH_SOURCE[0]}")/floors.s
 symbols() {
   local object source
   for object in "$@"; do
+    [[ $object == *.o ]] || continue  # a precompiled header
     source=${object%/CMakeFiles/*}
     source=${source##*/}/${object##*.dir/}
     source=${source%.o}
