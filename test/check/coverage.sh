@@ -1,16 +1,13 @@
 #!/bin/bash
 # Which part of the library's lines the tests on a CPU run, folder by folder: coverage.sh BUILD. BUILD was configured
-# with -DREEL_COVERAGE=ON for clang. The vectorised kernels (lib/cpu/simd) are not measured.
+# with -DREEL_COVERAGE=ON for clang, and its tests have run with LLVM_PROFILE_FILE=BUILD/coverage/%4m.profraw. The
+# vectorised kernels (lib/cpu/simd) are not measured.
 set -euo pipefail
 build=$(realpath "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 profiles=$build/coverage
-rm -rf "$profiles"
+compgen -G "$profiles/*.profraw" >/dev/null || { echo "coverage.sh: $profiles has no profiles of tests" >&2 && exit 1; }
 
-# What the sweeps over the op table add to these two are layouts and derivatives of the same code.
-parts=('~[ops]~[cuda]' 'every op agrees with its double-precision reference,every gradient agrees with central differences')
-printf '%s\0' "${parts[@]}" | LLVM_PROFILE_FILE=$profiles/%p.profraw xargs -0 -P "$(nproc)" -I{} "$build/reel_tests" {} |
-  tail -n 4
 # Child processes that a test kills leave incomplete profiles, which are passed over.
 llvm-profdata merge --failure-mode=all -o "$profiles/all" "$profiles"/*.profraw
 llvm-cov report "$build/reel_tests" -instr-profile="$profiles/all" lib include |

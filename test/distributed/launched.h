@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <string>
@@ -48,11 +49,16 @@ inline const char* const kOther[] = {"RANK",       "WORLD_SIZE",         "LOCAL_
                                      "REEL_TOKEN", "REEL_TOKEN_FILE",    "REEL_NUM_THREADS", "OMP_NUM_THREADS",
                                      "REEL_STORE", "REEL_DIST_HEARTBEAT"};
 
+/// The path of reel-run, which lies beside this program.
+inline std::string reel_run() {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "reel-run").string();
+}
+
 /// A reel-run, killed at the end if it is still there. Its output goes to files.
 class Run {
  public:
   explicit Run(std::vector<std::string> arguments, const Variables& variables = {}, int in = -1, int out = -1,
-               const char* program = REEL_RUN) {
+               const std::string& program = reel_run()) {
     arguments.insert(arguments.begin(), program);
     std::vector<std::string> environment;
     for (char** variable = environ; *variable; ++variable) {
@@ -73,7 +79,7 @@ class Run {
       posix_spawn_file_actions_addopen(&actions, 1, (folder_ / "out").c_str(), O_WRONLY | O_CREAT, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, (folder_ / "err").c_str(), O_WRONLY | O_CREAT, 0600);
     const int error =
-        posix_spawn(&id_, program, &actions, nullptr, pointers(arguments).data(), pointers(environment).data());
+        posix_spawn(&id_, program.c_str(), &actions, nullptr, pointers(arguments).data(), pointers(environment).data());
     posix_spawn_file_actions_destroy(&actions);
     REQUIRE(error == 0);
   }

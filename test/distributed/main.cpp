@@ -1,2 +1,3 @@
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
+#include "test/support/catch.h"
+
+int main(int argc, char** argv) { return reel::run_tests(argc, argv); }

@@ -2,12 +2,10 @@
 // data, files and each op of the table with its gradients: each must leave as a reel::Error, lose nothing, and the same
 // call must then give the same bits as if nothing had happened. Convolutions are left out: oneDNN ends the
 // process when a small allocation of its own fails.
-#define CATCH_CONFIG_RUNNER  // the files of the op table hold test cases, too
 #include <execinfo.h>
 #include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -6,6 +6,7 @@
 # REEL_CUDA=ON|OFF    whether the CUDA sources are built; otherwise they are where there is a CUDA toolkit and, for
 #                     samples and benchmarks, a GPU
 # REEL_CMAKE_ARGS     more arguments for cmake
+# REEL_COMPILED       a file to which each build appends how many files it compiled
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=${REEL_BUILD:-$root/build}
@@ -51,20 +52,40 @@ install_missing() {
 # build_in FOLDER [CMAKE ARGS] [-- TARGETS]: configures and builds. Says on stderr, and only there, what it is about to
 # do and how far it is; the rest is in FOLDER/build.log.
 build_in() {
-  local folder=$1 arguments=() targets=() log=$1/build.log status=0
+  local folder=$1 arguments=()
   shift
-  if [[ ${REEL_NO_BUILD:-} ]]; then return 0; fi
   while (($#)) && [[ $1 != -- ]]; do arguments+=("$1") && shift; done
-  if (($#)); then targets=("${@:2}"); fi
-  mkdir -p "$folder" && : >"$log"
-  [[ -f $folder/CMakeCache.txt ]] || echo "Configuring ${folder#"$PWD/"}" >&2
+  configure_in "$folder" "${arguments[@]}" && compile_in "$folder" "${@:2}"
+}
+configure_in() {  # FOLDER [CMAKE ARGS]
+  [[ ! ${REEL_NO_BUILD:-} ]] || return 0
+  mkdir -p "$1" && : >"$1/build.log"
+  [[ -f $1/CMakeCache.txt ]] || echo "Configuring ${1#"$PWD/"}" >&2
   # shellcheck disable=SC2086  # REEL_CMAKE_ARGS is a list of words
-  quietly "$log" cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_CUDA_ARCHITECTURES=90 "-DREEL_CUDA=${REEL_CUDA:-AUTO}" \
-    ${REEL_CMAKE_ARGS:-} "${arguments[@]}" || return
+  quietly "$1/build.log" cmake -S "$root" -B "$1" -G Ninja -DCMAKE_CUDA_ARCHITECTURES=90 "-DREEL_CUDA=${REEL_CUDA:-AUTO}" \
+    ${REEL_CMAKE_ARGS:-} "${@:2}"
+}
+compile_in() {  # FOLDER [TARGETS]
+  local folder=$1 targets=("${@:2}") log=$1/build.log status=0
+  [[ ! ${REEL_NO_BUILD:-} ]] || return 0
   announce "$folder" "${targets[@]}"
   cmake --build "$folder" -j "$(nproc)" ${targets[0]:+--target "${targets[@]}"} 2>&1 | tee -a "$log" | progress ||
     status=${PIPESTATUS[0]}
+  [[ ! ${REEL_COMPILED:-} ]] || grep -cE '^\[[0-9]+/[0-9]+\] Building (CXX|CUDA) object' "$log" >>"$REEL_COMPILED" || true
   ((status == 0)) || failed "$log" "$status"
+}
+
+# build_sanitized [CMAKE ARGS] [-- TARGETS]: builds in build-sanitize/ by clang with the address and undefined-behaviour
+# sanitizers, readers so that libFuzzer follows them. Of the kernels of several instruction sets those of the widest that
+# this machine has are instrumented; REEL_ALL_KERNELS=1: all. No header is precompiled, so that missing includes are
+# errors.
+build_sanitized() {
+  local isa=avx2
+  if grep -qw avx512vl /proc/cpuinfo; then isa=avx512; fi
+  if [[ ${REEL_ALL_KERNELS:-} ]]; then isa=ON; fi
+  build_in "$root/build-sanitize" -DCMAKE_CXX_COMPILER=clang++ -DREEL_SANITIZE=address,undefined -DREEL_FUZZ=ON \
+    -DREEL_CUDA=OFF "-DREEL_WIDE_KERNELS=$isa" -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+    '-DCMAKE_CXX_FLAGS_RELEASE=-O1 -D_GLIBCXX_ASSERTIONS' "$@"
 }
 
 # announce FOLDER [TARGETS]: how much there is to build, and how long that takes where ccache has none of it.
