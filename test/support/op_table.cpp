@@ -2,41 +2,51 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <random>
+#include <stdexcept>
+#include <string>
 
 #include "reel/ops.h"
 
 // THE table of ops, put together from the families' (test/ops). The tests that run over it are in test/ops/check.cpp.
 namespace reel {
 
-const std::vector<Row>& activation_rows();
-const std::vector<Row>& attention_rows();
-const std::vector<Row>& conv_rows();
-const std::vector<Row>& crf_rows();
-const std::vector<Row>& ctc_rows();
-const std::vector<Row>& distance_rows();
-const std::vector<Row>& embedding_rows();
-const std::vector<Row>& index_rows();
-const std::vector<Row>& join_rows();
-const std::vector<Row>& linalg_rows();
-const std::vector<Row>& loss_rows();
-const std::vector<Row>& norm_rows();
-const std::vector<Row>& pad_rows();
-const std::vector<Row>& pointwise_rows();
-const std::vector<Row>& pool_rows();
-const std::vector<Row>& product_rows();
-const std::vector<Row>& ragged_rows();
-const std::vector<Row>& random_rows();
-const std::vector<Row>& rearrange_rows();
-const std::vector<Row>& reduce_rows();
-const std::vector<Row>& resize_rows();
-const std::vector<Row>& rnn_rows();
-const std::vector<Row>& sampled_rows();
-const std::vector<Row>& scan_rows();
-const std::vector<Row>& segment_rows();
-const std::vector<Row>& sort_rows();
-const std::vector<Row>& tensor_rows();
+// Absent from a program that is built of some tests only.
+[[gnu::weak]] const std::vector<Row>& activation_rows();
+[[gnu::weak]] const std::vector<Row>& attention_rows();
+[[gnu::weak]] const std::vector<Row>& conv_rows();
+[[gnu::weak]] const std::vector<Row>& crf_rows();
+[[gnu::weak]] const std::vector<Row>& ctc_rows();
+[[gnu::weak]] const std::vector<Row>& distance_rows();
+[[gnu::weak]] const std::vector<Row>& embedding_rows();
+[[gnu::weak]] const std::vector<Row>& index_rows();
+[[gnu::weak]] const std::vector<Row>& join_rows();
+[[gnu::weak]] const std::vector<Row>& linalg_rows();
+[[gnu::weak]] const std::vector<Row>& loss_rows();
+[[gnu::weak]] const std::vector<Row>& norm_rows();
+[[gnu::weak]] const std::vector<Row>& pad_rows();
+[[gnu::weak]] const std::vector<Row>& pointwise_rows();
+[[gnu::weak]] const std::vector<Row>& pool_rows();
+[[gnu::weak]] const std::vector<Row>& product_rows();
+[[gnu::weak]] const std::vector<Row>& ragged_rows();
+[[gnu::weak]] const std::vector<Row>& random_rows();
+[[gnu::weak]] const std::vector<Row>& rearrange_rows();
+[[gnu::weak]] const std::vector<Row>& reduce_rows();
+[[gnu::weak]] const std::vector<Row>& resize_rows();
+[[gnu::weak]] const std::vector<Row>& rnn_rows();
+[[gnu::weak]] const std::vector<Row>& sampled_rows();
+[[gnu::weak]] const std::vector<Row>& scan_rows();
+[[gnu::weak]] const std::vector<Row>& segment_rows();
+[[gnu::weak]] const std::vector<Row>& sort_rows();
+[[gnu::weak]] const std::vector<Row>& tensor_rows();
+
+/// Whether the row is one of REEL_TEST_ROW=NAME: NAME itself, or an overload NAME(…).
+static bool is_named(const Row& row, const std::string& name) {
+  const std::string own = row.name;
+  return own == name || own.starts_with(name + "(");
+}
 
 const std::vector<Row>& op_table() {
   static const std::vector<Row> table = [] {
@@ -46,7 +56,12 @@ const std::vector<Row>& op_table() {
           index_rows,      join_rows,      linalg_rows, loss_rows,    norm_rows,      pad_rows,      pointwise_rows,
           pool_rows,       product_rows,   ragged_rows, random_rows,  rearrange_rows, reduce_rows,   resize_rows,
           rnn_rows,        sampled_rows,   scan_rows,   segment_rows, sort_rows,      tensor_rows})
-      all.insert(all.end(), family().begin(), family().end());
+      if (family) all.insert(all.end(), family().begin(), family().end());
+    if (const char* const name = std::getenv("REEL_TEST_ROW")) {
+      std::erase_if(all, [&](const Row& row) { return !is_named(row, name); });
+      if (all.empty())
+        throw std::invalid_argument("REEL_TEST_ROW=" + std::string(name) + ": the op table has no such row");
+    }
     return all;
   }();
   return table;

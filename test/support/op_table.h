@@ -71,15 +71,14 @@ struct Row {
   std::vector<Input> inputs;
   Traits traits = {};
 };
+/// All rows. With REEL_TEST_ROW=NAME in the environment those of NAME and its overloads only; there must be one.
 const std::vector<Row>& op_table();
 
 /// check(row) for every row. What one throws is a failure of its own and does not end the others (Catch's sections
-/// would do that, too, but their time grows with the square of the rows). REEL_TEST_ROW=NAME checks that row alone.
+/// would do that, too, but their time grows with the square of the rows).
 template <class Check>
 void for_each_row(const Check& check) {
-  const char* const only = std::getenv("REEL_TEST_ROW");
   for (const Row& row : op_table()) {
-    if (only && std::string(only) != row.name) continue;
     INFO(row.name);
     try {
       check(row);
