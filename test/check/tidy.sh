@@ -1,19 +1,12 @@
 #!/bin/bash
 # clang-tidy over the C++ sources that have changed since a commit: tidy.sh BUILD [COMMIT]. BUILD is a build folder of
-# clang's. Without a COMMIT it is the merge base with main or, on main, the commit before; where there is none, all
-# sources have changed. After REEL_TIDY_SECONDS (180) no further file is begun.
+# clang's. Without a COMMIT test/check/base.sh names it; where there is none, all sources have changed. After
+# REEL_TIDY_SECONDS (80) no further file is begun.
 set -euo pipefail
 build=$(realpath "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-base=$(git rev-parse -q --verify "${2:-none}^{commit}" || true)
-if [[ ! $base ]]; then
-  for main in origin/main main HEAD^1; do
-    base=$(git merge-base HEAD "$main" 2>/dev/null) || continue
-    if [[ $base != "$(git rev-parse HEAD)" ]]; then break; fi
-    base=
-  done
-fi
+base=$(test/check/base.sh "${2:-}")
 mapfile -t files < <(
   if [[ $base ]]; then git diff --name-only --diff-filter=d "$base"; else git ls-files; fi |
     grep -E '^(lib|bench|samples|test)/.*\.cpp$' | grep -Fxf <(sed -n "s|.*\"file\": \"$PWD/\(.*\)\".*|\1|p" "$build/compile_commands.json") |
@@ -29,7 +22,7 @@ export -f tidy
 export build begun deadline
 begun=$(mktemp)
 trap 'rm -f "$begun"' EXIT
-deadline=$(($(date +%s) + ${REEL_TIDY_SECONDS:-180}))
+deadline=$(($(date +%s) + ${REEL_TIDY_SECONDS:-80}))
 status=0
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -I{} bash -c 'tidy {}' || status=1
 echo "$(wc -l <"$begun") of ${#files[@]} sources checked that have changed since ${base:-the beginning}"
