@@ -1,3 +1,4 @@
+// Compiles the kernels of the gradients of the activation functions of one argument.
 #include "cuda/unary.h"
 #include "lib/functors/activation.h"
 

@@ -1,7 +1,7 @@
+// Compiles the kernels of the functions of the bits of integers, over views of any layout.
 #include "cuda/pointwise.h"
 #include "lib/functors/bits.h"
 
-// Pointwise functions of the bits of integers over views of any layout.
 namespace reel::cuda {
 namespace {
 

@@ -1,7 +1,7 @@
+// Compiles the kernels of comparisons, over views of any layout.
 #include "cuda/pointwise.h"
 #include "lib/functors/compare.h"
 
-// Comparisons of views of any layout.
 namespace reel::cuda {
 namespace {
 

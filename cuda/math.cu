@@ -1,3 +1,4 @@
+// Compiles the kernels of the mathematical functions of one argument.
 #include "cuda/unary.h"
 #include "lib/functors/math.h"
 

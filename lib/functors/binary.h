@@ -91,8 +91,8 @@ struct Logaddexp {
   static constexpr int save_a = kA | kB, save_b = kA | kB;
   static constexpr bool kIntegers = false;
   template <class T> REEL_HD T operator()(T a, T b) const {
-    const T most = select((a > b) | (a != a), a, b);
-    return select(a == b, a + T(kLn2), most + log1p_exp(-abs(a - b)));
+    const T larger = select((a > b) | (a != a), a, b);
+    return select(a == b, a + T(kLn2), larger + log1p_exp(-abs(a - b)));
   }
   // Two equal infinities share the gradient: their difference is NaN.
   template <class T> REEL_HD T share(T a, T b) const {

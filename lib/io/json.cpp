@@ -37,8 +37,9 @@ struct JsonObject::Parsed {
 
 JsonObject::JsonObject(const std::filesystem::path& path) : path_(path.string()), parsed_(std::make_unique<Parsed>()) {
   const InputFile file(path);
-  constexpr int64_t kMost = 1 << 20;
-  REEL_CHECK(file.size() <= kMost, path_, ": ", file.size(), " bytes are no settings, which have at most ", kMost);
+  constexpr int64_t kMaxBytes = 1 << 20;
+  REEL_CHECK(file.size() <= kMaxBytes, path_, ": ", file.size(), " bytes are no settings, which have at most ",
+             kMaxBytes);
   std::string text(static_cast<size_t>(file.size()), ' ');
   file.read(text.data(), file.size(), 0);
   try {

@@ -44,7 +44,7 @@ struct RaggedAttention {
   const Batch* batch = nullptr;
 };
 
-/// How long sequences of half types are at least where flash attention is asked for. Tests on a simulated GPU lower it.
+/// The minimum length of sequences of half types that use flash attention. Tests on a simulated GPU lower it.
 inline constinit int64_t min_flash_length = 512;
 
 }  // namespace reel

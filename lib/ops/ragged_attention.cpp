@@ -114,12 +114,12 @@ Tensor attend_flash(const Form& form, const Tensor& query, const Tensor& key, co
       if (lengths[i] == 0) return false;
     return true;
   };
-  constexpr int64_t kMostPadding = 4;
+  constexpr int64_t kMaxPadding = 4;
   const Lengths &queries = *form.query_lengths, &keys = *form.key_lengths;
   const int64_t longest = std::min(queries.longest(), keys.longest());
   const bool suits = is_half(query.dtype()) && form.width == form.value_width && longest >= min_flash_length &&
-                     queries.longest() * queries.size() <= kMostPadding * queries.total() &&
-                     keys.longest() * keys.size() <= kMostPadding * keys.total();
+                     queries.longest() * queries.size() <= kMaxPadding * queries.total() &&
+                     keys.longest() * keys.size() <= kMaxPadding * keys.total();
   if (!suits || !all_have_rows(queries) || !all_have_rows(keys)) return {};
   const bool by_heads = query.dim() == 3;
   const auto padded = [&](const Tensor& x, const std::shared_ptr<const Lengths>& lengths) {

@@ -24,7 +24,7 @@ using namespace reel;
 
 namespace {
 
-/// How long sequences are at least that are computed in flash form: on a simulated GPU few steps are slow enough.
+/// The minimum length of sequences that use flash attention. The simulated GPU is slow, so it is lowered there.
 const int64_t kFlashLength = [] {
   if (simt::launches) min_flash_length = 64;
   return min_flash_length;
