@@ -351,7 +351,6 @@ LSTMCell::LSTMCell(int64_t input, int64_t hidden, LSTMCellOptions options)
 
 CellState LSTMCell::forward(const Tensor& x, const CellState& state) const {
   check_input("LSTMCell", x, input_size);
-  REEL_CHECK(state.h.defined() == state.c.defined(), "LSTMCell: of the state h and c one is undefined, one is not");
   check_state("LSTMCell", state.h, x, hidden_size);
   check_state("LSTMCell", state.c, x, hidden_size);
   if (x.dim() == 2) return lstm_cell(x, state, weight_ih, weight_hh, bias_ih, bias_hh);

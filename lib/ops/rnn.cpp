@@ -75,8 +75,7 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
   REEL_CHECK(given == each * slots && (each == least || (lstm && each == least + 1)), op, ": ", given,
              " parameters for ", layers, " layers in ", directions, " directions, with ", least, " each",
              lstm ? ", one more if there is a projection" : "");
-  REEL_CHECK(!lstm || state.h.defined() == state.c.defined(), op,
-             ": of the state h and c one is undefined, one is not");
+  const bool has_state = state.h.defined() || state.c.defined();
   // One for all steps of a sequence (Gal & Ghahramani 2016), or none.
   const auto mask_of = [&](double p, int64_t columns) {
     if (!options.training || p == 0) return Tensor();
@@ -90,6 +89,8 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
                                         parameters.subspan(l * directions * each, directions * each), in);
     const auto first = [&](const char* name, const Tensor& all, int64_t columns) {
       check_state(op, name, all, {slots, steps.rows, columns}, x);
+      if (!all.defined() && lstm && has_state)  // the other one is given
+        return zeros({directions, steps.rows, columns}, {.dtype = x.dtype(), .device = x.device()});
       if (!all.defined()) return all;
       return (layers == 1 ? all : all.narrow(0, l * directions, directions)).contiguous();
     };
@@ -265,8 +266,6 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
   REEL_CHECK(is_floating_point(dtype), op, ": an input of ", dtype);
   REEL_CHECK(shape.size() == 2, op, ": expected an input [n, in], got shape ", shape);
   REEL_CHECK(bias_ih.defined() == bias_hh.defined(), op, ": of the two biases one is undefined, one is not");
-  REEL_CHECK(formula.kind != Recurrence::kLstm || state.h.defined() == state.c.defined(), op,
-             ": of the state h and c one is undefined, one is not");
   Given in;
   in.all[kX] = x.contiguous();
   const std::array<Tensor, 4> parameters{weight_ih, weight_hh, bias_ih, bias_hh};
@@ -275,8 +274,12 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
                                       std::span(parameters).first(bias ? 4 : 2), in);
   check_state(op, "h", state.h, {shape[0], layer.width}, x);
   check_state(op, "c", state.c, {shape[0], layer.hidden}, x);
-  if (state.h.defined()) in.all[kH] = state.h.contiguous();
-  if (state.c.defined()) in.all[kC] = state.c.contiguous();
+  const auto first = [&](const Tensor& given, const Tensor& other, int64_t columns) {
+    if (given.defined()) return given.contiguous();
+    return other.defined() ? zeros({shape[0], columns}, {.dtype = dtype, .device = x.device()}) : Tensor();
+  };
+  in.all[kH] = first(state.h, state.c, layer.width);
+  if (formula.kind == Recurrence::kLstm) in.all[kC] = first(state.c, state.h, layer.hidden);
   const LayerResult result = run(layer, in);
   return {result.h, result.c};
 }

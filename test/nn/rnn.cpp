@@ -211,6 +211,45 @@ TEST_CASE("cells take the steps of their nets") {
         nn::RNNCell(4, 5, {.nonlinearity = nn::RNNOptions::kRelu}));
 }
 
+TEST_CASE("of the state of an LSTM h or c alone may be given, in every form of input") {
+  manual_seed(6);
+  nn::LSTM net(4, 3, {.num_layers = 2, .bidirectional = true});
+  nn::LSTMCell cell(4, 3);
+  const Tensor x = randn({5, 2, 4}), none = zeros({4, 2, 3});
+  const std::vector<int64_t> lengths{3, 5};
+  const auto as_is = [](const Tensor& t) { return t; };
+  for (const bool is_h : {false, true}) {
+    INFO("h " << is_h);
+    const auto leaf = [](const Tensor& t) { return t.detach().clone().requires_grad_(); };
+    const Tensor given = leaf(randn({4, 2, 3}));
+    const auto check = [&](const auto& f, const auto& rows_of, const Tensor& state, const Tensor& zero) {
+      const CellState half{is_h ? state : Tensor(), is_h ? Tensor() : state};
+      const CellState whole{is_h ? state : zero, is_h ? zero : state};
+      const auto [y, last] = f(half);
+      const auto [z, expected] = f(whole);
+      CHECK(distance(rows_of(y), rows_of(z)) == 0);
+      CHECK(distance(last.h, expected.h) == 0);
+      CHECK(distance(last.c, expected.c) == 0);
+      CHECK(distance(grad({last.c.sum()}, {state})[0], grad({expected.c.sum()}, {state})[0]) == 0);
+    };
+    check([&](const CellState& s) { return net(x, s); }, as_is, given, none);
+    check([&](const CellState& s) { return net(pack_padded_sequence(x, lengths), s); },
+          [](const PackedSequence& y) { return y.data; }, given, none);
+    check([&](const CellState& s) { return net(Ragged::unpad(x, Lengths::of(lengths), false), s); },
+          [](const Ragged& y) { return y.values; }, given, none);
+    check([&](const CellState& s) { return net(x.select(1, 0), s); }, as_is, leaf(given.select(1, 0)),
+          none.select(1, 0));
+    const auto step = [&](const Tensor& row) {
+      return [&](const CellState& s) {
+        const CellState next = cell(row, s);
+        return std::pair{next.h, next};
+      };
+    };
+    check(step(x[0]), as_is, leaf(given[0]), none[0]);
+    check(step(x[0][1]), as_is, leaf(given[0][1]), none[0][1]);
+  }
+}
+
 TEST_CASE("dropout lies between the layers of a recurrent net in training") {
   manual_seed(6);
   nn::GRU gru(2, 3, {.num_layers = 2, .dropout = 0.5}), single(2, 3, {.dropout = 0.5});
@@ -400,7 +439,6 @@ TEST_CASE("what does not fit a recurrent net is named", "[cpu]") {
   CHECK_THROWS_WITH(lstm(ones({4, 5})), Contains("lstm: weight_ih of shape [12, 2] is not [4 hidden, 5]"));
   CHECK_THROWS_WITH(lstm(ones({0, 2})), Contains("lstm: a sequence of length 0"));
   CHECK_THROWS_WITH(lstm(ones({4})), Contains("lstm: expected an input [len, in] or [len, n, in], got shape [4]"));
-  CHECK_THROWS_WITH(lstm(ones({4, 2}), {ones({1, 3}), {}}), Contains("one is undefined"));
   CHECK_THROWS_WITH(lstm(ones({4, 1, 2}), {ones({1, 2, 3}), ones({1, 1, 3})}),
                     Contains("lstm: h of shape [1, 2, 3], not [1, 1, 3]"));
   CHECK_THROWS_WITH(gru(ones({4, 2}), ones({1, 3})), Contains("gru: h of shape [1, 1, 3], not [2, 1, 3]"));

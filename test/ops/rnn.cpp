@@ -379,10 +379,6 @@ TEST_CASE("wrong calls of recurrent ops say what is wrong", "[cpu]") {
        "rnn_tanh: dropout must be between 0 and 1, got 2"},
       {[](World& w) { gru_cell(w.vector, {}, w.matrix, w.matrix); },
        "gru_cell: expected an input [n, in], got shape [3]"},
-      {[](World& w) {
-         lstm_cell(w.matrix, {w.matrix, {}}, w.matrix, w.matrix);
-       },
-       "lstm_cell: of the state h and c one is undefined, one is not"},
       {[](World& w) { rnn_tanh_cell(w.matrix, {}, w.matrix, w.matrix, w.vector); },
        "rnn_tanh_cell: of the two biases one is undefined, one is not"},
       {[](World&) { pack_sequence(Tensors{}); }, "pack_sequence: no sequences"},

@@ -47,7 +47,7 @@ struct RecurrentOptions {
 ///   a tensor [len, in]: one sequence; outputs [len, directions · hidden], states [layers · directions, hidden],
 ///   a tensor [len, n, in] (batch_first: [n, len, in]): sequences of one length,
 ///   a PackedSequence, or a list of tensors [len_i, in], of any lengths; there is no padding.
-/// The state before the first step is zero where it is undefined.
+/// The state before the first step is zero where it is undefined; of an LSTM's h and c also one alone.
 ///
 /// `parameters`, PyTorch's: for each layer, forwards and then, if bidirectional, backwards, weight_ih [G hidden, in],
 /// weight_hh [G hidden, hidden], and unless bias is false bias_ih and bias_hh [G hidden]. Layers but the first have
@@ -106,7 +106,7 @@ RNNResult<std::vector<Tensor>> rnn_relu(std::span<const Tensor> sequences, const
 // ---- single steps ---------------------------------------------------------------------------------------------------
 
 ///@{
-/// One step of the above: x [n, in], states [n, hidden], zero where undefined; the new state. The biases may be
+/// One step of the above: x [n, in], states [n, hidden], each zero where undefined; the new state. The biases may be
 /// undefined, both of them.
 CellState lstm_cell(const Tensor& x, const CellState& state, const Tensor& weight_ih, const Tensor& weight_hh,
                     const Tensor& bias_ih = {}, const Tensor& bias_hh = {});
