@@ -61,10 +61,12 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& amounts, PadMode mode, S
   std::fill(before.begin(), before.end(), 0);
   for (int i = 0; i < dims; ++i) {
     const int d = rank - 1 - i;
-    int64_t left = amounts[2 * i], right = amounts[2 * i + 1], size;
-    REEL_CHECK(
-        !__builtin_add_overflow(left, right, &size) && !__builtin_add_overflow(size, shape[d], &size) && size >= 0,
-        "pad: ", left, " and ", right, " leave nothing of size ", shape[d], " in dimension ", d, " of shape ", shape);
+    int64_t left = amounts[2 * i], right = amounts[2 * i + 1], size = 0;
+    constexpr int64_t kLargest = INT64_MAX / 4;  // no sum of two with a size overflows
+    const auto is_sane = [](int64_t n) { return n >= -kLargest && n <= kLargest; };
+    if (is_sane(left) && is_sane(right)) size = left + right + shape[d];
+    REEL_CHECK(is_sane(left) && is_sane(right) && size >= 0, "pad: ", left, " and ", right, " leave nothing of size ",
+               shape[d], " in dimension ", d, " of shape ", shape);
     // What is cut off is cut off first; mirror images and edges remember it.
     if (mode == kConstant || mode == kCircular) {
       const int64_t cut = std::max<int64_t>(-left, 0), cut_end = std::max<int64_t>(-right, 0);

@@ -104,4 +104,23 @@ TEST_CASE("wrong padding says what is wrong", "[pad][errors]") {
   check_wrong_calls(calls);
 }
 
+TEST_CASE("padding by any numbers is done or refused", "[pad][errors]") {
+  const Tensor x = ones({2, 5});
+  const int64_t amounts[] = {INT64_MIN, INT64_MIN + 1,    -(int64_t{1} << 62), -6,       -5, -1, 0,
+                             4,         int64_t{1} << 62, INT64_MAX - 5,       INT64_MAX};
+  for (const PadMode mode : {kConstant, kReflect, kReplicate, kCircular})
+    for (const int64_t before : amounts)
+      for (const int64_t after : amounts) {
+        INFO("mode " << static_cast<int>(mode) << ": " << before << ", " << after);
+        const bool is_small = std::max(before, after) < 5 && std::min(before, after) > -7;
+        try {
+          const int64_t size = pad(x, {before, after}, mode).size(1);
+          REQUIRE(is_small);
+          CHECK(size == 5 + before + after);
+        } catch (const Error&) {
+          CHECK((!is_small || std::min(before, after) < -4 || before + after < -4));
+        }
+      }
+}
+
 }  // namespace reel
