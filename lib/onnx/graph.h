@@ -19,6 +19,7 @@ struct Attribute {
   int64_t integer = 0;
   std::string text;
   Tensor tensor;
+  std::string refusal = {};  // why `tensor` is undefined: reel has none of its type
   std::vector<double> numbers;
   std::vector<int64_t> integers;
   mutable bool used = false;
@@ -52,7 +53,8 @@ struct Initializer {
   std::string name;
   int value = -1;
   Tensor tensor;
-  bool is_node = false;  // a Constant
+  bool is_node = false;      // a Constant
+  std::string refusal = {};  // why `tensor` is undefined: reel has none of its type
 };
 
 struct Graph {
@@ -96,6 +98,10 @@ struct Call {
 
 /// Finds how each node is run, and makes initializers of Constants. The Error lists all ops that are not known.
 void link(Graph& graph);
+/// Keeps what the outputs need, and notes who reads a value last.
+void prune(Graph& graph);
+/// Computes what the nodes give from `values`, which has the inputs and initializers. Errors are in the name of `file`.
+void run_nodes(const Graph& graph, std::vector<Tensor>& values, bool training, Device home, const std::string& file);
 /// Whether an initializer that a node reads as its input i is a constant or a statistic, not a parameter.
 bool is_fixed(const Node& node, size_t i);
 

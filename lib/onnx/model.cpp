@@ -105,6 +105,24 @@ std::vector<std::string> names_of(const std::vector<Port>& ports) {
 
 }  // namespace
 
+void run_nodes(const Graph& graph, std::vector<Tensor>& values, bool training, Device home, const std::string& file) {
+  for (const Node& node : graph.nodes) {
+    Call call{.node = node, .values = values, .training = training, .home = home, .device = kCPU};
+    for (const int input : node.inputs)
+      if (input >= 0 && values[input].device() != kCPU) call.device = values[input].device();
+    try {
+      node.run(call);
+      for (const int output : node.outputs)
+        REEL_CHECK(output < 0 || values[output].defined(), "the output '", graph.values[output], "' is not computed");
+    } catch (const OutOfMemoryError&) {
+      throw;
+    } catch (const Error& error) {
+      detail::fail(file, ": ", node.label(), ": ", error.what());
+    }
+    for (const int value : node.last_used) values[value].reset();
+  }
+}
+
 std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const try {
   const Graph& graph = *graph_;
   REEL_CHECK(inputs.size() == graph.inputs.size(), "onnx::Model: it has ", graph.inputs.size(), " inputs, got ",
@@ -119,21 +137,7 @@ std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const try 
   const Device home = !weights_->registered.empty() ? weights_->registered[0].second->device()
                       : inputs.empty()              ? kCPU
                                                     : inputs[0].device();
-  for (const Node& node : graph.nodes) {
-    Call call{.node = node, .values = values, .training = is_training(), .home = home, .device = kCPU};
-    for (const int input : node.inputs)
-      if (input >= 0 && values[input].device() != kCPU) call.device = values[input].device();
-    try {
-      node.run(call);
-      for (const int output : node.outputs)
-        REEL_CHECK(output < 0 || values[output].defined(), "the output '", graph.values[output], "' is not computed");
-    } catch (const OutOfMemoryError&) {
-      throw;
-    } catch (const Error& error) {
-      detail::fail(weights_->file, ": ", node.label(), ": ", error.what());
-    }
-    for (const int value : node.last_used) values[value].reset();
-  }
+  run_nodes(graph, values, is_training(), home, weights_->file);
   std::vector<Tensor> outputs;
   for (const Port& port : graph.outputs) outputs.push_back(values[port.value]);
   return outputs;

@@ -30,10 +30,13 @@ constexpr ElementType kElementTypes[] = {
     {data_type::kInt64, {io::Element::kSigned, 8}},   {data_type::kInt32, {io::Element::kSigned, 4}},
     {data_type::kUint8, {io::Element::kUnsigned, 1}}, {data_type::kBool, {io::Element::kBool, 1}}};
 
-const io::Element& element_of(int64_t type, const std::string& what) {
+const io::Element* find_element(int64_t type) {
   for (const ElementType& known : kElementTypes)
-    if (known.type == type) return known.element;
-  detail::fail(what, " is of type ", type_name(type), ", which reel has no tensors of");
+    if (known.type == type) return &known.element;
+  return nullptr;
+}
+std::string refusal_of(int64_t type, const std::string& what) {
+  return what + " is of type " + type_name(type) + ", which reel has no tensors of";
 }
 
 std::string in_quotes(std::string_view name) { return "'" + std::string(name.substr(0, 200)) + "'"; }
@@ -109,7 +112,8 @@ class Reader {
 
   // ---- tensors ----
 
-  Tensor read_tensor(std::string_view message, std::string& tensor_name) const {
+  // Of a type that reel has no tensors of it is undefined, and `refusal` says so: it matters only where it is needed.
+  Tensor read_tensor(std::string_view message, std::string& tensor_name, std::string& refusal) const {
     std::vector<int64_t> dims, integers;
     std::vector<double> numbers;
     std::map<std::string, std::string, std::less<>> external;
@@ -139,7 +143,12 @@ class Reader {
       }
     });
     const std::string what = "tensor " + in_quotes(tensor_name);
-    const io::Element element = element_of(type, name() + ": byte " + std::to_string(offset(message)) + ": " + what);
+    const io::Element* const known = find_element(type);
+    if (!known) {
+      refusal = refusal_of(type, name() + ": byte " + std::to_string(offset(message)) + ": " + what);
+      return {};
+    }
+    const io::Element& element = *known;
     const DType dtype = *element.dtype();
     if (dims.size() > kMaxDims) fail_at(message, what, " has ", dims.size(), " dimensions, more than ", kMaxDims);
     for (const int64_t size : dims)
@@ -237,7 +246,7 @@ class Reader {
         case bytes(graph::kNode): read_node(view(field)); break;
         case bytes(graph::kInitializer): {
           Initializer initializer;
-          initializer.tensor = read_tensor(view(field), initializer.name);
+          initializer.tensor = read_tensor(view(field), initializer.name, initializer.refusal);
           initializer.value = value_of(initializer.name);
           graph_.initializers.push_back(std::move(initializer));
           break;
@@ -278,7 +287,7 @@ class Reader {
         case fixed32(attribute::kF): a.number = field.get_float(); break;
         case integer(attribute::kI): a.integer = field.get_int64(); break;
         case bytes(attribute::kS): a.text = text(field); break;
-        case bytes(attribute::kT): a.tensor = read_tensor(view(field), ignored); break;
+        case bytes(attribute::kT): a.tensor = read_tensor(view(field), ignored, a.refusal); break;
         case fixed32(attribute::kFloats): a.numbers.push_back(field.get_float()); break;
         case bytes(attribute::kFloats): append(a.numbers, field.get_packed_float()); break;
         case integer(attribute::kInts): a.integers.push_back(field.get_int64()); break;
@@ -380,7 +389,8 @@ std::string last_values(const Graph& graph) {
   return text.empty() ? text : "; the last ones are " + text;
 }
 
-// Keeps what the outputs need, and notes who reads a value last.
+}  // namespace
+
 void prune(Graph& graph) {
   std::vector<bool> needed(graph.values.size());
   for (const Port& output : graph.outputs) needed[output.value] = true;
@@ -402,16 +412,20 @@ void prune(Graph& graph) {
   std::reverse(kept.begin(), kept.end());
   graph.nodes = std::move(kept);
   std::erase_if(graph.initializers, [&](const Initializer& initializer) { return !needed[initializer.value]; });
+  for (const Initializer& initializer : graph.initializers)
+    if (!initializer.tensor.defined()) detail::fail(initializer.refusal);
 }
-
-}  // namespace
 
 std::string type_name(int64_t type) {
   return type >= 0 && type < static_cast<int64_t>(std::size(data_type::kNames)) ? data_type::kNames[type]
                                                                                 : "number " + std::to_string(type);
 }
 
-DType dtype_of(int64_t type, const std::string& what) { return *element_of(type, what).dtype(); }
+DType dtype_of(int64_t type, const std::string& what) {
+  const io::Element* const element = find_element(type);
+  if (!element) detail::fail(refusal_of(type, what));
+  return *element->dtype();
+}
 
 Graph read_graph(const std::filesystem::path& path, const std::vector<std::string>& outputs) {
   Graph graph = Reader(path).read();

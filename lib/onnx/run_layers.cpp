@@ -4,6 +4,7 @@
 
 #include "lib/nn/by_dims.h"
 #include "lib/onnx/run_ops.h"
+#include "reel/ragged.h"
 
 namespace reel::onnx {
 namespace {
@@ -59,15 +60,13 @@ struct Windows {
   std::vector<int64_t> kernel, strides, dilations, pads;
   bool ceil = false;
 
-  explicit Windows(const Context& n)
-      : auto_pad(n.text("auto_pad", "NOTSET")),
+  explicit Windows(const Context& n, bool is_pool)
+      : auto_pad(n.choice("auto_pad", "NOTSET", {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"})),
         kernel(n.integers("kernel_shape")),
         strides(n.integers("strides")),
         dilations(n.integers("dilations")),
         pads(n.integers("pads")),
-        ceil(n.integer("ceil_mode", 0)) {
-    n.require(auto_pad == "NOTSET" || auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER" || auto_pad == "VALID",
-              auto_pad.c_str());
+        ceil(is_pool && n.flag("ceil_mode", false)) {
     const auto check = [&](const std::vector<int64_t>& list, int64_t least) {
       for (const int64_t number : list)
         REEL_CHECK(number >= least && number < (1 << 30), n.node.label(),
@@ -127,7 +126,7 @@ std::vector<int64_t> window_of(const Tensor& weight) {
 }
 
 Run make_conv(const Context& n) {
-  return gives([w = Windows(n), groups = n.integer("group", 1)](Call& c) {
+  return gives([w = Windows(n, false), groups = n.integer("group", 1)](Call& c) {
     const Tensor weight = c[1], bias = c.get(2);
     Axes axes = w.axes(c[0], window_of(weight));
     const bool even = is_even(axes);
@@ -144,7 +143,7 @@ Run make_conv(const Context& n) {
 }
 
 Run make_conv_transpose(const Context& n) {
-  return gives([w = Windows(n), groups = n.integer("group", 1), extra = n.integers("output_padding"),
+  return gives([w = Windows(n, false), groups = n.integer("group", 1), extra = n.integers("output_padding"),
                 shape = n.integers("output_shape")](Call& c) {
     const Tensor x = c[0], weight = c[1], bias = c.get(2);
     Axes axes = w.axes(x, window_of(weight));
@@ -183,7 +182,7 @@ Run make_conv_transpose(const Context& n) {
 
 Run make_max_pool(const Context& n) {
   n.require(n.integer("storage_order", 0) == 0, "storage_order 1");
-  return [w = Windows(n)](Call& c) {
+  return [w = Windows(n, true)](Call& c) {
     const Axes axes = w.axes(c[0], w.kernel);
     const bool plain = is_plain(axes), with_indices = c.wants(1);
     REEL_CHECK(plain || !with_indices, "indices of uneven padding are not supported");
@@ -218,9 +217,9 @@ Tensor sum_pool(const Tensor& x, const Axes& axes) {
 }
 
 Run make_average_pool(const Context& n) {
-  const Windows w(n);
+  const Windows w(n, true);
   n.require(std::all_of(w.dilations.begin(), w.dilations.end(), [](int64_t d) { return d == 1; }), "a dilated average");
-  return gives([w, count_padding = n.integer("count_include_pad", 0) != 0](Call& c) {
+  return gives([w, count_padding = n.flag("count_include_pad", false)](Call& c) {
     const Tensor x = c[0];
     Axes axes = w.axes(x, w.kernel);
     if (!is_plain(axes)) {
@@ -246,7 +245,7 @@ Run make_average_pool(const Context& n) {
 }
 
 Run make_lp_pool(const Context& n) {
-  const Windows w(n);
+  const Windows w(n, true);
   n.require(std::all_of(w.dilations.begin(), w.dilations.end(), [](int64_t d) { return d == 1; }), "a dilated LpPool");
   return gives([w, p = static_cast<double>(n.integer("p", 2))](Call& c) {
     const Axes axes = w.axes(c[0], w.kernel);
@@ -337,19 +336,21 @@ Tensor gru_reset_before(const Tensor& x, Tensor h, const Tensor& w, const Tensor
 // Gates are i o f c of an LSTM and z r h of a GRU; reel's are i f c o and r z h.
 Run make_recurrent(const Context& n) {
   enum Kind { kLstm, kGru, kTanh, kRelu };
-  const std::string op = n.node.op, direction = n.text("direction", "forward");
+  const std::string op = n.node.op,
+                    direction = n.choice("direction", "forward", {"forward", "reverse", "bidirectional"});
   const bool both = direction == "bidirectional", reverse = direction == "reverse",
-             batch_first = n.integer("layout", 0);
-  n.require(both || reverse || direction == "forward", direction.c_str());
+             batch_first = n.flag("layout", false);
   const std::string one = op == "LSTM" ? "Sigmoid Tanh Tanh" : op == "GRU" ? "Sigmoid Tanh" : "Tanh";
-  const std::string activations = n.text("activations", (both ? one + " " + one : one).c_str());
+  const std::string own = both ? one + " " + one : one;
+  const std::string activations = n.has("activations") ? n.joined_texts("activations") : own;
   const bool is_relu = op == "RNN" && activations == (both ? "Relu Relu" : "Relu");
-  n.require(is_relu || activations == (both ? one + " " + one : one), ("activations " + activations).c_str());
+  n.require(is_relu || activations == own, ("activations " + activations).c_str());
   n.require(!n.has("clip"), "clip");
-  n.require(n.integer("input_forget", 0) == 0, "input_forget");
-  n.ignore("hidden_size"), n.ignore("activation_alpha"), n.ignore("activation_beta");
+  n.require(op != "LSTM" || !n.flag("input_forget", false), "input_forget");
+  n.ignore("activation_alpha"), n.ignore("activation_beta");
+  const int64_t declared = n.integer("hidden_size", 0);
   const Kind kind = op == "LSTM" ? kLstm : op == "GRU" ? kGru : is_relu ? kRelu : kTanh;
-  const bool after = n.integer("linear_before_reset", 0);
+  const bool after = op == "GRU" && n.flag("linear_before_reset", false);
   const bool stepwise = kind == kGru && !after;
   n.require(n.node.inputs.size() < 8 || n.node.inputs[7] < 0, "peephole weights");
   return [=](Call& c) {
@@ -359,6 +360,7 @@ Run make_recurrent(const Context& n) {
     REEL_CHECK(x.dim() == 3 && w.dim() == 3 && r.dim() == 3 && w.size(0) == directions && r.size(0) == directions &&
                    (!b.defined() || b.size(0) == directions),
                "shapes ", x.shape(), ", ", w.shape(), " and ", r.shape(), " for ", directions, " directions");
+    REEL_CHECK(!declared || declared == hidden, "hidden_size ", declared, " with weights of shape ", r.shape());
     std::vector<int64_t> lengths = c.has(4) ? c.integers(4) : std::vector<int64_t>();
     if (std::all_of(lengths.begin(), lengths.end(), [&](int64_t l) { return l == len; })) lengths.clear();
     REEL_CHECK(lengths.empty() || (!reverse && !stepwise),
@@ -406,7 +408,16 @@ Run make_recurrent(const Context& n) {
         h = result.h;
         return result.output;
       };
-      y = lengths.empty() ? run(x) : pad_packed_sequence(run(pack_padded_sequence(x, lengths)), false, 0, len).data;
+      if (lengths.empty()) {
+        y = run(x);
+      } else {
+        const Ragged sequences = Ragged::unpad(x, Lengths::of(lengths), false);
+        y = pad(run(sequences).pad(0, false), {0, 0, 0, 0, 0, len - sequences.lengths->longest()});
+        // The state after no step is 0 in ONNX Runtime, whatever the first one is.
+        const Tensor any_step = (reel::tensor(lengths, {.device = x.device()}) > 0).unsqueeze(1);
+        for (Tensor* state : {&h, &cell})
+          if (state->defined()) *state = where(any_step, *state, 0);
+      }
     }
     if (reverse) y = flip(y, 0);
     const Tensor apart = y.reshape({len, batch, directions, hidden});
@@ -423,20 +434,24 @@ struct Sampling {
   double cubic = -0.75;
   bool exclude_outside = false, antialias = false;
 
-  double from(int64_t i, int64_t size, int64_t out, double scale) const {
-    const auto at = static_cast<double>(i), last = static_cast<double>(size - 1), count = static_cast<double>(out);
+  // In float32, as the scales are and as ONNX Runtime and the frameworks that write them compute: 3 · 2.3333333 is 7
+  // there, and element 7 comes from element 3.
+  float from(int64_t i, int64_t size, int64_t out, float scale) const {
+    const auto at = static_cast<float>(i), length = static_cast<float>(size), count = static_cast<float>(out);
     if (coordinates == "asymmetric") return at / scale;
-    if (coordinates == "align_corners") return out > 1 ? at * last / (count - 1) : 0;
+    if (coordinates == "align_corners") return out > 1 ? at * (length - 1) / (count - 1) : 0;
     if (coordinates == "pytorch_half_pixel" && out == 1) return 0;
+    if (coordinates == "tf_half_pixel_for_nn") return (at + 0.5F) / scale;
     if (coordinates == "half_pixel_symmetric")
-      return (last + 1) / 2 * (1 - count / (scale * (last + 1))) + (at + 0.5) / scale - 0.5;
-    return (at + 0.5) / scale - 0.5;
+      return length / 2 * (1 - count / (scale * length)) + (at + 0.5F) / scale - 0.5F;
+    return (at + 0.5F) / scale - 0.5F;
   }
-  int64_t neighbour(double x) const {
-    const double at = nearest == "floor"               ? std::floor(x)
-                      : nearest == "ceil"              ? std::ceil(x)
-                      : nearest == "round_prefer_ceil" ? std::floor(x + 0.5)
-                                                       : std::ceil(x - 0.5);
+  int64_t neighbour(float x, float scale) const {
+    const float at = nearest.empty()                  ? (scale < 1 ? std::ceil(x) : std::floor(x))  // opsets 9 and 10
+                     : nearest == "floor"             ? std::floor(x)
+                     : nearest == "ceil"              ? std::ceil(x)
+                     : nearest == "round_prefer_ceil" ? std::floor(x + 0.5F)
+                                                      : std::ceil(x - 0.5F);
     return static_cast<int64_t>(at);
   }
   // The weight of an element at a distance (Keys 1981 for cubic).
@@ -447,9 +462,9 @@ struct Sampling {
     return t < 2 ? ((cubic * t - 5 * cubic) * t + 8 * cubic) * t - 4 * cubic : 0;
   }
   // Row i has what each element contributes to element i of the result.
-  Tensor matrix(int64_t size, int64_t out, double scale) const {
+  Tensor matrix(int64_t size, int64_t out, float scale) const {
     std::vector<double> rows(static_cast<size_t>(size * out));
-    const double stretch = antialias ? std::min(scale, 1.) : 1, reach = (mode == "linear" ? 1 : 2) / stretch;
+    const double stretch = antialias ? std::min<double>(scale, 1) : 1, reach = (mode == "linear" ? 1 : 2) / stretch;
     for (int64_t i = 0; i < out; ++i) {
       double* row = rows.data() + i * size;
       const double x = from(i, size, out, scale);
@@ -469,39 +484,46 @@ struct Sampling {
 Run make_resize(const Context& n) {
   const bool is_first = n.opset < 11;  // Upsample, and Resize of opset 10, have other rules
   Sampling s;
-  s.mode = n.text("mode", "nearest");
-  if (s.mode == "bilinear" || s.mode == "trilinear") s.mode = "linear";
-  s.coordinates = n.text("coordinate_transformation_mode", is_first ? "asymmetric" : "half_pixel");
-  s.nearest = n.text("nearest_mode", is_first ? "floor" : "round_prefer_floor");
-  s.cubic = n.number("cubic_coeff_a", -0.75);
-  s.exclude_outside = n.integer("exclude_outside", 0), s.antialias = n.integer("antialias", 0);
-  n.ignore("extrapolation_value");
-  n.require(s.mode == "nearest" || s.mode == "linear" || s.mode == "cubic", ("mode " + s.mode).c_str());
-  n.require(s.coordinates != "tf_crop_and_resize", "tf_crop_and_resize");
-  n.require(n.text("keep_aspect_ratio_policy", "stretch") == "stretch", "keep_aspect_ratio_policy");
-  const std::vector<int64_t> listed = n.integers("axes");
+  if (is_first) {
+    s.mode = n.choice("mode", "nearest", {"nearest", "linear", "bilinear", "trilinear"});
+    if (s.mode != "nearest") s.mode = "linear";
+    s.coordinates = "asymmetric";
+  } else {
+    s.mode = n.choice("mode", "nearest", {"nearest", "linear", "cubic"});
+    s.coordinates = n.choice("coordinate_transformation_mode", "half_pixel",
+                             {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+                              "tf_half_pixel_for_nn"});
+    s.nearest =
+        n.choice("nearest_mode", "round_prefer_floor", {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
+    n.choice("keep_aspect_ratio_policy", "stretch", {"stretch"});
+    s.cubic = n.number("cubic_coeff_a", -0.75);
+    s.exclude_outside = n.flag("exclude_outside", false), s.antialias = n.flag("antialias", false);
+    n.ignore("extrapolation_value");
+  }
+  const std::vector<int64_t> listed = is_first ? std::vector<int64_t>() : n.integers("axes");
   return gives([=](Call& c) {
     Tensor x = c[0];
     const size_t at = is_first ? 1 : 2;
-    std::vector<double> scales = c.has(at) ? c.as_is(at).to_vector<double>() : std::vector<double>();
-    std::vector<int64_t> axes = listed, sizes = c.has(3) ? c.integers(3) : std::vector<int64_t>();
+    std::vector<float> scales = c.has(at) ? c.as_is(at).to(kFloat32).to_vector<float>() : std::vector<float>();
+    std::vector<int64_t> axes = wrap_axes(listed, x.dim()), sizes = c.has(3) ? c.integers(3) : std::vector<int64_t>();
     if (axes.empty())
       for (int64_t d = 0; d < x.dim(); ++d) axes.push_back(d);
     REEL_CHECK((sizes.empty() ? scales.size() : sizes.size()) == axes.size(), scales.size(), " scales and ",
                sizes.size(), " sizes for ", axes.size(), " axes");
     for (size_t i = 0; i < axes.size(); ++i) {
-      const int64_t axis = wrap_axis(axes[i], x.dim()), size = x.size(axis);
+      const int64_t axis = axes[i], size = x.size(axis);
       REEL_CHECK(!sizes.empty() || (scales[i] > 0 && scales[i] < 1 << 20), "a scale of ",
                  sizes.empty() ? scales[i] : 0);
-      const int64_t out =
-          sizes.empty() ? static_cast<int64_t>(std::floor(static_cast<double>(size) * scales[i])) : sizes[i];
-      const double scale = sizes.empty() ? scales[i] : static_cast<double>(out) / static_cast<double>(size);
+      const int64_t out = sizes.empty() ? static_cast<int64_t>(static_cast<float>(size) * scales[i]) : sizes[i];
+      const float scale = sizes.empty() ? scales[i] : static_cast<float>(out) / static_cast<float>(size);
       if (scale == 1) continue;
-      REEL_CHECK(size > 0 && out > 0 && out < int64_t{1} << 31, "a size of ", size, " to ", out);
+      REEL_CHECK(size > 0 && out > 0, "a size of ", size, " to ", out);
+      check_extent(out);
+      if (s.mode != "nearest") check_extent(size < (int64_t{1} << 31) ? size * out : size);
       if (s.mode == "nearest") {
         std::vector<int64_t> from;
         for (int64_t j = 0; j < out; ++j)
-          from.push_back(std::clamp<int64_t>(s.neighbour(s.from(j, size, out, scale)), 0, size - 1));
+          from.push_back(std::clamp<int64_t>(s.neighbour(s.from(j, size, out, scale), scale), 0, size - 1));
         x = index_select(x, axis, reel::tensor(from, {.device = x.device()}));
       } else {
         x = linear(x.transpose(axis, -1), s.matrix(size, out, scale).to(x.dtype()).to(x.device())).transpose(axis, -1);
@@ -512,14 +534,13 @@ Run make_resize(const Context& n) {
 }
 
 Run make_grid_sample(const Context& n) {
-  const std::string mode = n.text("mode", "linear"), padding = n.text("padding_mode", "zeros");
-  GridSampleOptions options{.align_corners = n.integer("align_corners", 0) != 0};
+  const std::string mode = n.choice("mode", "linear", {"nearest", "linear", "bilinear", "cubic", "bicubic"}),
+                    padding = n.choice("padding_mode", "zeros", {"zeros", "border", "reflection"});
+  GridSampleOptions options{.align_corners = n.flag("align_corners", false)};
   options.mode = mode == "nearest" ? kNearest : mode == "cubic" || mode == "bicubic" ? kBicubic : kBilinear;
   options.padding = padding == "border"       ? GridPadding::kBorder
                     : padding == "reflection" ? GridPadding::kReflection
                                               : GridPadding::kZeros;
-  n.require(options.mode != kBilinear || mode == "linear" || mode == "bilinear", ("mode " + mode).c_str());
-  n.require(options.padding != GridPadding::kZeros || padding == "zeros", ("padding_mode " + padding).c_str());
   return gives([=](Call& c) { return grid_sample(c[0], c[1], options); });
 }
 
@@ -536,7 +557,7 @@ void add_layers(OpTable& table) {
        {1, 1,
         [](const Context& n) -> Run {
           const int64_t b = n.integer("blocksize", 0);
-          const bool crd = n.text("mode", "DCR") == "CRD";
+          const bool crd = n.choice("mode", "DCR", {"DCR", "CRD"}) == "CRD";
           n.require(b > 0 && b < (1 << 16), "blocksize");
           return gives([=](Call& c) {
             const Tensor x = c[0];

@@ -137,7 +137,7 @@ Tensor prod_over(const Tensor& x, const Dims& dims, bool keepdim) {
   std::vector<int64_t> axes(dims.dims.begin(), dims.dims.end());
   if (axes.empty())
     for (int64_t d = 0; d < x.dim(); ++d) axes.push_back(d);
-  for (int64_t& axis : axes) axis = wrap_axis(axis, x.dim());
+  axes = wrap_axes(std::move(axes), x.dim());
   std::sort(axes.rbegin(), axes.rend());
   Tensor y = x;
   for (const int64_t axis : axes) y = prod(y, axis, keepdim);
@@ -170,7 +170,7 @@ constexpr Reduction kReductions[] = {
 // Axes are an attribute, or from opset 18 on (ReduceSum: 13) an input.
 Run make_reduction(const Context& n) {
   const Reduction& r = entry(kReductions, n);
-  const bool keep = n.integer("keepdims", 1), noop = n.integer("noop_with_empty_axes", 0);
+  const bool keep = n.flag("keepdims", true), noop = n.flag("noop_with_empty_axes", false);
   const std::vector<int64_t> axes = n.integers("axes");
   n.require(!noop || r.keeps_elements, "noop_with_empty_axes");
   return gives([=, f = r.f](Call& c) {
@@ -182,7 +182,7 @@ Run make_reduction(const Context& n) {
 }
 
 Run make_arg(const Context& n) {
-  const bool is_max = n.node.op == "ArgMax", keep = n.integer("keepdims", 1), last = n.integer("select_last_index", 0);
+  const bool is_max = n.node.op == "ArgMax", keep = n.flag("keepdims", true), last = n.flag("select_last_index", false);
   const int64_t axis = n.integer("axis", 0);
   return gives([=](Call& c) {
     const Tensor x = last ? flip(c[0], axis) : c[0];
@@ -213,7 +213,7 @@ Run make_softmax(const Context& n) {
 
 Run make_gemm(const Context& n) {
   const double alpha = n.number("alpha", 1), beta = n.number("beta", 1);
-  const bool a_t = n.integer("transA", 0), b_t = n.integer("transB", 0);
+  const bool a_t = n.flag("transA", false), b_t = n.flag("transB", false);
   return gives([=](Call& c) {
     const Tensor a = a_t ? c[0].t() : c[0], b = c[1], bias = c.get(2);
     if (alpha == 1 && beta == 1 && a.is_floating_point() && (!bias.defined() || bias.dim() == 1) &&
@@ -226,7 +226,7 @@ Run make_gemm(const Context& n) {
 }
 
 Run make_cum_sum(const Context& n) {
-  const bool exclusive = n.integer("exclusive", 0), reverse = n.integer("reverse", 0);
+  const bool exclusive = n.flag("exclusive", false), reverse = n.flag("reverse", false);
   return gives([=](Call& c) {
     const int64_t axis = wrap_axis(c.as_is(1).item<int64_t>(), c.as_is(0).dim());
     const Tensor x = reverse ? flip(c[0], axis) : c[0];
@@ -240,8 +240,7 @@ Run make_cum_sum(const Context& n) {
 Run make_loss(const Context& n) {
   NLLLossOptions options;
   const bool has_softmax = n.node.op != "NegativeLogLikelihoodLoss";
-  const std::string reduction = n.text("reduction", "mean");
-  n.require(reduction == "mean" || reduction == "sum" || reduction == "none", reduction.c_str());
+  const std::string reduction = n.choice("reduction", "mean", {"mean", "sum", "none"});
   options.reduction = reduction == "mean" ? kMean : reduction == "sum" ? kSum : kNoReduction;
   options.ignore_index = n.integer("ignore_index", INT64_MIN);
   return [=](Call& c) {
@@ -267,7 +266,7 @@ Run make_dropout(const Context& n) {
 }
 
 Run make_bit_shift(const Context& n) {
-  const bool left = n.text("direction", "") == "LEFT";
+  const bool left = n.choice("direction", "", {"LEFT", "RIGHT"}) == "LEFT";
   return gives([=](Call& c) { return (left ? bitwise_left_shift : bitwise_right_shift)(c[0], c[1]); });
 }
 Run make_cast(const Context& n) {
@@ -276,19 +275,19 @@ Run make_cast(const Context& n) {
   return gives([=](Call& c) { return c.as_is(0).to(to); });
 }
 Run make_einsum(const Context& n) {
-  return gives([equation = n.text("equation", "")](Call& c) { return einsum(equation, c.inputs()); });
+  return gives([equation = n.text("equation")](Call& c) { return einsum(equation, c.inputs()); });
 }
 Run make_gelu(const Context& n) {
-  const std::string how = n.text("approximate", "none");
-  n.require(how == "none" || how == "tanh", how.c_str());
-  return gives([exact = how == "none"](Call& c) { return exact ? gelu(c[0]) : gelu_tanh(c[0]); });
+  return gives([exact = n.choice("approximate", "none", {"none", "tanh"}) == "none"](Call& c) {
+    return exact ? gelu(c[0]) : gelu_tanh(c[0]);
+  });
 }
 Run make_hard_sigmoid(const Context& n) {
   const double alpha = n.number("alpha", 0.2), beta = n.number("beta", 0.5);
   return gives([=](Call& c) { return clamp(c[0] * alpha + beta, 0., 1.); });
 }
 Run make_is_inf(const Context& n) {
-  const bool low = n.integer("detect_negative", 1), high = n.integer("detect_positive", 1);
+  const bool low = n.flag("detect_negative", true), high = n.flag("detect_positive", true);
   return gives([=](Call& c) {
     const Tensor x = c[0], both = isinf(x);
     return low && high ? both : low ? both & (x < 0) : high ? both & (x > 0) : both & ~both;
@@ -307,7 +306,7 @@ Run make_shrink(const Context& n) {
 }
 Run make_top_k(const Context& n) {
   const int64_t axis = n.integer("axis", -1), k = n.integer("k", 0);
-  const bool largest = n.integer("largest", 1);
+  const bool largest = n.flag("largest", true);
   n.ignore("sorted");
   return [=](Call& c) {
     const auto [values, at] = topk(c[0], c.has(1) ? c.as_is(1).item<int64_t>() : k, axis, largest);
@@ -375,9 +374,28 @@ double Context::number(const char* name, double otherwise) const {
   const Attribute* a = find(name, attribute::kFloatType);
   return a ? a->number : otherwise;
 }
-std::string Context::text(const char* name, const char* otherwise) const {
-  const Attribute* a = find(name, attribute::kStringType, attribute::kStringsType);
-  return a ? a->text : otherwise;
+std::string Context::choice(const char* name, const char* otherwise,
+                            std::initializer_list<std::string_view> known) const {
+  const Attribute* a = find(name, attribute::kStringType);
+  const std::string value = a ? a->text : otherwise;
+  if (std::find(known.begin(), known.end(), value) != known.end()) return value;
+  std::string list;
+  for (const std::string_view each : known) (list += list.empty() ? "'" : ", '").append(each) += "'";
+  detail::fail(node.label(), ": its attribute '", name, "' is '", value.substr(0, 200),
+               "', which is not supported: it is none of ", list);
+}
+std::string Context::text(const char* name) const {
+  const Attribute* a = find(name, attribute::kStringType);
+  return a ? a->text : "";
+}
+std::string Context::joined_texts(const char* name) const {
+  const Attribute* a = find(name, attribute::kStringsType, attribute::kStringType);
+  return a ? a->text : "";
+}
+bool Context::flag(const char* name, bool otherwise) const {
+  const int64_t value = integer(name, otherwise);
+  REEL_CHECK(value == 0 || value == 1, node.label(), ": its attribute '", name, "' is ", value, ", not 0 or 1");
+  return value;
 }
 std::vector<int64_t> Context::integers(const char* name, std::vector<int64_t> otherwise) const {
   const Attribute* a = find(name, attribute::kIntsType);
@@ -389,8 +407,18 @@ std::vector<double> Context::numbers(const char* name) const {
 }
 Tensor Context::tensor(const char* name) const {
   const Attribute* a = find(name, attribute::kTensorType);
+  if (a && !a->refusal.empty()) detail::fail(a->refusal);
   REEL_CHECK(a && a->tensor.defined(), node.label(), ": its attribute '", name, "' has no tensor");
   return a->tensor;
+}
+
+std::vector<int64_t> wrap_axes(std::vector<int64_t> axes, int64_t rank) {
+  for (int64_t& axis : axes) axis = wrap_axis(axis, rank);
+  std::vector<int64_t> sorted = axes;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  REEL_CHECK(twice == sorted.end(), "axis ", *twice, " is named twice");
+  return axes;
 }
 
 const Tensor& Call::as_is(size_t i) const {
@@ -427,8 +455,9 @@ void link(Graph& graph) {
   for (Node& node : graph.nodes) {
     const Context context{node, graph.opset, is_weight};
     if (node.op == "Constant") {
-      if (node.outputs[0] >= 0)
-        graph.initializers.push_back({graph.values[node.outputs[0]], node.outputs[0], constant_of(context), true});
+      if (const int value = node.outputs[0]; value >= 0)
+        graph.initializers.push_back(
+            {.name = graph.values[value], .value = value, .tensor = constant_of(context), .is_node = true});
     } else {
       const Op& op = table.at(node.op);
       const auto given = static_cast<int>(node.inputs.size());

@@ -19,7 +19,11 @@ struct Context {
   bool reads_weight(size_t i) const { return is_weight[node.inputs[i]]; }
   int64_t integer(const char* name, int64_t otherwise) const;
   double number(const char* name, double otherwise) const;
-  std::string text(const char* name, const char* otherwise) const;  // a list of strings is joined by spaces
+  /// Text that is one of `known`; an Error that lists these otherwise.
+  std::string choice(const char* name, const char* otherwise, std::initializer_list<std::string_view> known) const;
+  std::string text(const char* name) const;           // any text: the caller checks it; empty if there is none
+  std::string joined_texts(const char* name) const;   // a list of strings, joined by spaces
+  bool flag(const char* name, bool otherwise) const;  // 0 or 1
   std::vector<int64_t> integers(const char* name, std::vector<int64_t> otherwise = {}) const;
   std::vector<double> numbers(const char* name) const;
   Tensor tensor(const char* name) const;
@@ -56,6 +60,12 @@ const auto& entry(const List& list, const Context& n) {
 inline int64_t wrap_axis(int64_t axis, int64_t rank) {
   REEL_CHECK(axis >= -rank && axis < rank, "axis ", axis, " of a tensor with ", rank, " dimensions");
   return axis < 0 ? axis + rank : axis;
+}
+/// The same for a list, which names no axis twice.
+std::vector<int64_t> wrap_axes(std::vector<int64_t> axes, int64_t rank);
+/// An Error if a file asks for a dimension, or a table of indices or weights, of more than 2^28 elements.
+inline void check_extent(int64_t size) {
+  REEL_CHECK(size >= 0 && size <= int64_t{1} << 28, "a size of ", size, ", which is not between 0 and 2^28");
 }
 inline Dims dims_of(const std::vector<int64_t>& list) {
   Dims dims;

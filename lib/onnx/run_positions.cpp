@@ -62,11 +62,9 @@ Positions positions(const Tensor& x, const Tensor& index, int64_t batch) {
 
 enum class Scatter { kSet, kAdd, kMul, kMax, kMin };
 Scatter scatter_of(const Context& n) {
-  const std::string name = n.text("reduction", "none");
-  const char* const names[] = {"none", "add", "mul", "max", "min"};
-  const auto found = std::find(std::begin(names), std::end(names), name);
-  n.require(found != std::end(names), ("reduction " + name).c_str());
-  return static_cast<Scatter>(found - std::begin(names));
+  static constexpr std::initializer_list<std::string_view> kNames = {"none", "add", "mul", "max", "min"};
+  const std::string name = n.choice("reduction", "none", kNames);
+  return static_cast<Scatter>(std::find(kNames.begin(), kNames.end(), name) - kNames.begin());
 }
 Tensor scatter_by(Scatter how, const Tensor& x, int64_t axis, const Tensor& at, const Tensor& source) {
   switch (how) {
@@ -81,12 +79,15 @@ Tensor scatter_by(Scatter how, const Tensor& x, int64_t axis, const Tensor& at, 
 
 // ---- shapes ---------------------------------------------------------------------------------------------------------
 
-Tensor slice_axis(const Tensor& x, int64_t at, int64_t start, int64_t stop, int64_t step) {
-  const int64_t axis = wrap_axis(at, x.dim()), size = x.size(axis);
+// Positions are brought into the axis as ONNX does it: unlike NumPy, a start before its first element is that element,
+// also where steps are negative.
+Tensor slice_axis(const Tensor& x, int64_t axis, int64_t start, int64_t stop, int64_t step) {
+  const int64_t size = x.size(axis);
   REEL_CHECK(step != 0 && step != INT64_MIN, "a step of ", step);
   const auto from_end = [&](int64_t i) { return i < 0 ? std::max(i, -size - 1) + size : std::min(i, size); };
   if (step > 0) return x.slice(axis, std::max<int64_t>(from_end(start), 0), std::max<int64_t>(from_end(stop), 0), step);
-  const int64_t first = std::min(from_end(start), size - 1), last = std::max<int64_t>(from_end(stop), -1);
+  if (size == 0) return x;
+  const int64_t first = std::clamp<int64_t>(from_end(start), 0, size - 1), last = std::max<int64_t>(from_end(stop), -1);
   return flip(x, axis).slice(axis, size - 1 - first, std::max(size - 1 - last, int64_t{0}), -step);
 }
 
@@ -96,14 +97,17 @@ Run make_slice(const Context& n) {
     const auto input = [&](size_t i, const std::vector<int64_t>& otherwise) {
       return c.has(i) ? c.integers(i) : otherwise;
     };
-    const auto from = input(1, starts), to = input(2, ends), over = input(3, axes), steps = input(4, {});
+    const auto from = input(1, starts), to = input(2, ends), steps = input(4, {});
+    auto over = input(3, axes);
     REEL_CHECK(from.size() == to.size() && (over.empty() || over.size() == from.size()) &&
                    (steps.empty() || steps.size() == from.size()),
                "starts, ends, axes and steps are ", from.size(), ", ", to.size(), ", ", over.size(), " and ",
                steps.size(), " numbers");
     Tensor y = c[0];
-    for (size_t i = 0; i < from.size(); ++i)
-      y = slice_axis(y, over.empty() ? static_cast<int64_t>(i) : over[i], from[i], to[i], steps.empty() ? 1 : steps[i]);
+    if (over.empty())
+      for (size_t i = 0; i < from.size(); ++i) over.push_back(static_cast<int64_t>(i));
+    over = wrap_axes(over, y.dim());
+    for (size_t i = 0; i < from.size(); ++i) y = slice_axis(y, over[i], from[i], to[i], steps.empty() ? 1 : steps[i]);
     return y;
   });
 }
@@ -117,8 +121,7 @@ int64_t source_of(int64_t i, int64_t size, const std::string& mode) {
 }
 
 Run make_pad(const Context& n) {
-  const std::string mode = n.text("mode", "constant");
-  n.require(mode == "constant" || mode == "edge" || mode == "reflect" || mode == "wrap", mode.c_str());
+  const std::string mode = n.choice("mode", "constant", {"constant", "edge", "reflect", "wrap"});
   const auto pads = n.integers("pads");
   const double value = n.number("value", 0);
   return gives([=](Call& c) {
@@ -128,15 +131,18 @@ Run make_pad(const Context& n) {
     if (!c.has(3))
       for (int64_t d = 0; d < x.dim(); ++d) axes.push_back(d);
     REEL_CHECK(given.size() == 2 * axes.size(), given.size(), " pads for ", axes.size(), " axes");
+    axes = wrap_axes(axes, x.dim());
     std::vector<int64_t> amounts(2 * x.dim());
     for (size_t i = 0; i < axes.size(); ++i) {
-      const int64_t axis = wrap_axis(axes[i], x.dim()), before = given[i], after = given[i + axes.size()];
+      const int64_t axis = axes[i], before = given[i], after = given[i + axes.size()];
+      int64_t size = x.size(axis);
+      const bool keeps_some = size > 0 && before > -size && after > -size;
+      REEL_CHECK((keeps_some || mode == "constant") && !__builtin_add_overflow(size, before, &size) &&
+                     !__builtin_add_overflow(size, after, &size),
+                 "pads ", before, " and ", after, " of a size of ", x.size(axis));
+      check_extent(size);
       amounts[2 * (x.dim() - 1 - axis)] = before, amounts[2 * (x.dim() - 1 - axis) + 1] = after;
       if (mode == "constant") continue;
-      int64_t size;
-      REEL_CHECK(x.size(axis) > 0 && !__builtin_add_overflow(x.size(axis) + before, after, &size) &&
-                     before > -x.size(axis) && after > -x.size(axis) && size >= 0 && size < (int64_t{1} << 40),
-                 "pads ", before, " and ", after, " of a size of ", x.size(axis));
       if (before == 0 && after == 0) continue;
       std::vector<int64_t> from(size);
       for (int64_t j = 0; j < size; ++j) from[j] = source_of(j - before, x.size(axis), mode);
@@ -155,10 +161,8 @@ Tensor reshape_to(const Tensor& x, const std::vector<int64_t>& to, bool allow_ze
 }
 
 Tensor squeeze_axes(const Tensor& x, std::vector<int64_t> axes) {
-  for (int64_t& axis : axes) {
-    axis = wrap_axis(axis, x.dim());
-    REEL_CHECK(x.size(axis) == 1, "axis ", axis, " of ", x.shape(), " is not 1");
-  }
+  axes = wrap_axes(std::move(axes), x.dim());
+  for (const int64_t axis : axes) REEL_CHECK(x.size(axis) == 1, "axis ", axis, " of ", x.shape(), " is not 1");
   std::sort(axes.rbegin(), axes.rend());
   Tensor y = x;
   for (const int64_t axis : axes) y = y.squeeze(axis);
@@ -166,8 +170,8 @@ Tensor squeeze_axes(const Tensor& x, std::vector<int64_t> axes) {
 }
 
 Tensor unsqueeze_axes(const Tensor& x, std::vector<int64_t> axes) {
-  const auto rank = x.dim() + static_cast<int64_t>(axes.size());
-  for (int64_t& axis : axes) axis = wrap_axis(axis, rank);
+  const int64_t rank = x.dim() + static_cast<int64_t>(axes.size());
+  axes = wrap_axes(std::move(axes), rank);
   std::sort(axes.begin(), axes.end());
   Tensor y = x;
   for (const int64_t axis : axes) y = y.unsqueeze(axis);
@@ -175,16 +179,23 @@ Tensor unsqueeze_axes(const Tensor& x, std::vector<int64_t> axes) {
 }
 
 Run make_split(const Context& n) {
-  const int64_t axis = n.integer("axis", 0);
-  n.ignore("num_outputs");
+  const int64_t axis = n.integer("axis", 0), count = static_cast<int64_t>(n.node.outputs.size());
+  if (n.has("num_outputs")) {
+    const int64_t declared = n.integer("num_outputs", 0);
+    REEL_CHECK(declared == count, n.node.label(), ": num_outputs is ", declared, " with ", count, " outputs");
+    n.require(n.node.inputs.size() < 2 || n.node.inputs[1] < 0, "num_outputs beside the sizes of the parts");
+  }
+  const bool may_be_uneven = n.opset >= 18;  // the last part is the smaller one
   const auto attribute = n.integers("split");
   return [=](Call& c) {
     const Tensor x = c[0];
     std::vector<int64_t> sizes = c.has(1) ? c.integers(1) : attribute;
-    const auto count = static_cast<int64_t>(c.node.outputs.size()), size = x.size(axis),
-               each = (size + count - 1) / count;
-    if (sizes.empty())
-      for (int64_t i = 0; i < count; ++i) sizes.push_back(std::clamp<int64_t>(size - i * each, 0, each));
+    if (sizes.empty()) {
+      const int64_t size = x.size(axis), each = (size + count - 1) / count, last = size - each * (count - 1);
+      REEL_CHECK(last >= 0 && (may_be_uneven || last == each), "a size of ", size, " in ", count, " parts");
+      sizes.assign(static_cast<size_t>(count), each);
+      sizes.back() = last;
+    }
     REEL_CHECK(static_cast<int64_t>(sizes.size()) == count, sizes.size(), " parts for ", count, " outputs");
     const std::vector<Tensor> parts = split(x, sizes, axis);
     for (size_t i = 0; i < parts.size(); ++i) c.set(i, parts[i]);
