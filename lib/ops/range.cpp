@@ -51,7 +51,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
                " are more elements than 63 bits count");
     const int64_t n = std::max<int64_t>(0, static_cast<int64_t>(count));
     if (op_modes.traces) [[unlikely]]
-      return traced("arange", {}, {{"start", from}, {"step", by}}, [&] { return arange(start, end, step, options); });
+      return traced("arange", {}, {{"start", from}, {"end", end.to<int64_t>()}, {"step", by}},
+                    [&] { return arange(start, end, step, options); });
     return finished(progression(from, by, 0, n, options.device), dtype, options);
   }
   const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);

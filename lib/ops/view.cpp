@@ -187,17 +187,24 @@ Tensor Tensor::expand(const Shape& requested) const {
 
 // ---- views of parts -------------------------------------------------------------------------------------------------
 
+// Traces have positions as the caller wrote them: -1 is not the same as size - 1, nor 32 the same as a size that is
+// less.
+constexpr int64_t kEnd = INT64_MAX;
+
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
   const Shape& sizes = view_of(*this, "narrow").shape;
   const int d = wrap_dim(dim, sizes.size(), "narrow");
   REEL_CHECK(!sizes.empty() && start >= -sizes[d] && length >= 0, "narrow: start ", start, ", length ", length,
              " for shape ", sizes);
+  const int64_t given = start;
   if (start < 0) start += sizes[d];
   REEL_CHECK(start <= sizes[d] - length, "narrow: start ", start, " + length ", length, " exceeds size ", sizes[d],
              " of dimension ", d);
-  if (op_modes.traces) [[unlikely]]
-    return traced("slice", {*this}, {{"dim", d}, {"start", start}, {"stop", start + length}, {"step", 1}},
+  if (op_modes.traces) [[unlikely]] {
+    const int64_t stop = given < 0 && given + length == 0 ? kEnd : given + length;
+    return traced("slice", {*this}, {{"dim", d}, {"start", given}, {"stop", stop}, {"step", 1}},
                   [&] { return narrow(d, start, length); });
+  }
   return region_view("narrow", *this, [=](const Geometry& whole) {
     Geometry part = whole;
     part.offset += start * whole.strides[d];
@@ -215,7 +222,8 @@ Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<in
   const auto bound = [size](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
   const int64_t from = bound(start.value_or(0)), to = std::max(from, bound(stop.value_or(size)));
   if (op_modes.traces) [[unlikely]]
-    return traced("slice", {*this}, {{"dim", d}, {"start", from}, {"stop", to}, {"step", step}},
+    return traced("slice", {*this},
+                  {{"dim", d}, {"start", start.value_or(0)}, {"stop", stop.value_or(kEnd)}, {"step", step}},
                   [&] { return slice(d, from, to, step); });
   return region_view("slice", *this, [=](const Geometry& whole) {
     Geometry part = whole;
@@ -234,7 +242,7 @@ Tensor Tensor::select(int64_t dim, int64_t index) const {
              " of size ", sizes[d]);
   const int64_t at = index < 0 ? index + sizes[d] : index;
   if (op_modes.traces) [[unlikely]]
-    return traced("select", {*this}, {{"dim", d}, {"index", at}}, [&] { return select(d, at); });
+    return traced("select", {*this}, {{"dim", d}, {"index", index}}, [&] { return select(d, at); });
   return region_view("select", *this, [=](const Geometry& whole) {
     Geometry part = whole;
     part.offset += at * whole.strides[d];

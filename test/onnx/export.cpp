@@ -23,7 +23,7 @@ struct Written {
   std::vector<std::string> nodes;  // their types
   std::set<std::string> initializers, inputs, outputs, dims;
   int64_t ir_version = 0, opset = 0;
-  std::string producer, doc;
+  std::string producer, doc, graph_doc;
 
   explicit Written(const std::filesystem::path& file) : bytes(contents(file)) {
     for (pbf_reader model(bytes); model.next();) switch (model.tag()) {
@@ -65,6 +65,7 @@ struct Written {
         case onnx::graph::kInitializer: initializers.insert(text(graph.get_message(), onnx::tensor::kName)); break;
         case onnx::graph::kInput: inputs.insert(port(graph.get_message())); break;
         case onnx::graph::kOutput: outputs.insert(port(graph.get_message())); break;
+        case onnx::graph::kDocString: graph_doc = graph.get_string(); break;
         default: graph.skip();
       }
   }
@@ -120,6 +121,9 @@ TEST_CASE("an exported file has the model's nodes, and its weights under their p
   CHECK(file.opset == 17);
   CHECK(file.producer == "reel");
   CHECK(file.doc == "two layers");
+  CHECK(file.graph_doc ==
+        "Traced at batch = 3; batch = 4; batch = 5; batch = 10. Compared with the program at batch = 1; "
+        "batch = 1031.");
   CHECK(file.nodes == std::vector<std::string>{"Gemm", "BatchNormalization", "Relu", "Gemm", "Identity"});
   for (const char* name : {"first.weight", "first.bias", "norm.weight", "norm.running_var", "second.weight"})
     CHECK(file.initializers.contains(name));

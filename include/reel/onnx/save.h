@@ -16,6 +16,11 @@ struct DynamicDim {
   int input;         ///< Which input.
   int64_t dim;       ///< Which of its dimensions; negative ones count from the end.
   std::string name;  ///< "batch". Dimensions of one name have one size.
+  /// Sizes at which the model is traced beside the example's, three or more, in place of those that save() chooses:
+  /// multiples of 32 for a U-Net, say. No others are tried then, so that there should be one on either side of each
+  /// size at which the program does something else. Two dimensions need lists that are no multiples of each other plus
+  /// a constant. Given once for a name.
+  std::vector<int64_t> sizes = {};
 };
 
 /// Of onnx::save.
@@ -39,15 +44,23 @@ void save(nn::Module* model, const Function& run, const std::vector<Tensor>& inp
 /// now, and is a constant there. Weights of more than `external_above` bytes go to a second file, "net.onnx.data"
 /// beside "net.onnx". Files are replaced in one step each.
 ///
-/// The model is run a few times, on the CPU: with the example inputs, and with their elements repeated to larger sizes
-/// of the dynamic dimensions. What the sizes have to do with each other is found by comparing these runs: a size that
-/// is the same in all of them is a constant, others are computed from the inputs' sizes. Runs see inputs of their own,
-/// and the model's modes and buffers are left as they were.
+/// The model is run a few times, on the CPU: with the example inputs, and with their elements repeated to three larger
+/// sizes of the dynamic dimensions. What the sizes have to do with each other is found by comparing these runs: a size
+/// that is the same in all of them is a constant, others are computed from the inputs' sizes. Then the graph is
+/// compared with the model where one dynamic dimension is 1, and where it is large: up to 1031, as long as the model
+/// takes it and needs no more than about 100 MB. Runs see inputs of their own, and the model's modes and buffers are
+/// left as they were. The graph's description lists the sizes that were tried.
+///
+/// What the program itself decides or computes by sizes is not in the graph: of min(n, 512), n % 7 or if (n > 100) it
+/// has what they were in the runs. It is an Error if that shows in one of these, and goes unnoticed if it does not: at
+/// a limit of 5,000, or where only both of two sizes decide. Let ops do it (slice(0, 0, 512) is exported as it is
+/// written, a truncation), or give DynamicDim::sizes on both sides of the limit.
 ///
 /// An Error that names the op: of ops that have no counterpart in ONNX, or none here (trees, packed lists and Ragged,
 /// CRFs, of which the scores can be exported); of item() and other reads of values by the program; of writes through
 /// views; of ops that are others in another run; and of sizes that are no multiple of, nor linear in, the sizes of
-/// inputs. Tensors that are used but not registered are an Error, too: see nn::check.
+/// inputs or products of these, or of which two such formulas hold. Tensors that are used but not registered are an
+/// Error, too: see nn::check.
 ///
 ///   onnx::save(net, {x}, "net.onnx", {.inputs = {"image"}, .outputs = {"logits"},
 ///                                     .dynamic = {{.input = 0, .dim = 0, .name = "batch"}}});

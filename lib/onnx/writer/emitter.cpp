@@ -258,21 +258,35 @@ bool Emitter::is_constant(const Number& number) const {
   return std::all_of(number.begin(), number.end(), [&](int64_t n) { return n == number[0]; });
 }
 
-/// Where sizes that differ between runs can be read: first those of the op's own inputs, then those of the graph's.
-std::vector<Emitter::Source> Emitter::sources() const {
+Emitter::Source Emitter::source(int value, int dim) const {
+  Number sizes;
+  for (size_t r = 0; r < graph_.runs.size(); ++r) sizes.push_back(graph_.value(value, r).tensor.size(dim));
+  return {value, dim, std::move(sizes)};
+}
+
+/// The dynamic dimensions, each of which is read from the first input that has it.
+std::vector<Emitter::Source> Emitter::named_sources() const {
   std::vector<Source> all;
-  const auto add = [&](int value) {
-    if (value < 0 || graph_.fixed[static_cast<size_t>(value)]) return;
-    if (!graph_.value(value).derived) return;
-    for (int d = 0; d < graph_.value(value).tensor.dim(); ++d) {
-      Number sizes;
-      for (size_t r = 0; r < graph_.runs.size(); ++r) sizes.push_back(graph_.value(value, r).tensor.size(d));
-      if (!is_constant(sizes)) all.push_back({value, d, std::move(sizes)});
+  for (size_t i = 0; i < dynamic_.size(); ++i)
+    for (size_t d = 0; d < dynamic_[i].size(); ++d) {
+      const std::string& name = dynamic_[i][d];
+      const auto has_name = [&](const Source& other) { return other.name == name; };
+      if (name.empty() || std::any_of(all.begin(), all.end(), has_name)) continue;
+      all.push_back(source(graph_.inputs()[i], static_cast<int>(d)));
+      all.back().name = name;
     }
-  };
-  if (op_)
-    for (const int value : op_->inputs) add(value);
-  for (const int value : graph_.inputs()) add(value);
+  return all;
+}
+
+/// Dimensions of the op's own inputs whose sizes differ between runs.
+std::vector<Emitter::Source> Emitter::own_sources() const {
+  std::vector<Source> all;
+  if (!op_) return all;
+  for (const int value : op_->inputs) {
+    if (value < 0 || graph_.fixed[static_cast<size_t>(value)] || !graph_.value(value).derived) continue;
+    for (int d = 0; d < graph_.value(value).tensor.dim(); ++d)
+      if (Source one = source(value, d); !is_constant(one.sizes)) all.push_back(std::move(one));
+  }
   return all;
 }
 
@@ -284,52 +298,78 @@ Name Emitter::size_of(const Source& source) {
   return name;
 }
 
+Name Emitter::written(const Formula& formula) {
+  Name result = size_of(*formula.sizes[0]);
+  for (size_t i = 1; i < formula.sizes.size(); ++i) result = node("Mul", {result, size_of(*formula.sizes[i])});
+  if (formula.factor != 1) result = node("Mul", {result, ints({formula.factor})});
+  if (formula.divisor != 1) result = node("Div", {result, ints({formula.divisor})});
+  return formula.term ? node("Add", {result, ints({formula.term})}) : result;
+}
+
+std::string Emitter::show(const Formula& formula) {
+  std::string text = std::to_string(formula.factor);
+  for (const Source* size : formula.sizes) text += " " + size->name;
+  if (formula.divisor != 1) text += " / " + std::to_string(formula.divisor);
+  return formula.term ? text + " + " + std::to_string(formula.term) : text;
+}
+
 Name Emitter::resolve(const Number& n) {
   if (is_constant(n)) return ints({n[0]});
-  const std::vector<Source> all = sources();
-  const auto holds = [&](const auto& formula) {
+  constexpr int64_t kLarge = int64_t{1} << 40;  // no size
+  if (std::any_of(n.begin(), n.end(), [](int64_t i) { return i < -kLarge || i > kLarge; })) return {};
+  std::vector<Formula> found;
+  // Whether n is a multiple of a product of sizes plus a constant, or a fraction of it, in all runs.
+  const auto try_product = [&](const Number& product, const std::vector<const Source*>& sizes) {
+    size_t k = 1;
+    while (k < n.size() && product[k] == product[0]) ++k;
+    if (k == n.size()) return;
+    const int64_t by = n[k] - n[0], step = product[k] - product[0];
+    Formula f{sizes, by / step, 1, 0};
+    if (by % step == 0) {
+      f.term = n[0] - f.factor * product[0];
+    } else {
+      const int64_t common = std::gcd(by, step);
+      f.factor = by / common, f.divisor = step / common;
+      if (f.divisor < 0) f.factor = -f.factor, f.divisor = -f.divisor;
+    }
     for (size_t r = 0; r < n.size(); ++r)
-      if (!formula(r)) return false;
-    return true;
+      if ((n[r] - f.term) * f.divisor != product[r] * f.factor) return;
+    found.push_back(std::move(f));
   };
-  // product p / q, where that is n in all runs
-  const auto ratio = [&](const Number& product, const auto& name) -> Name {
-    if (n[0] <= 0 || product[0] <= 0) return {};
-    const int64_t common = std::gcd(n[0], product[0]), p = n[0] / common, q = product[0] / common;
-    if (!holds([&](size_t r) { return n[r] * q == product[r] * p; })) return {};
-    Name result = name();
-    if (p != 1) result = node("Mul", {result, ints({p})});
-    if (q != 1) result = node("Div", {result, ints({q})});
-    return result;
+  const auto try_products = [&](const std::vector<Source>& all, size_t factors) {
+    std::vector<std::pair<Number, std::vector<const Source*>>> products{{Number(n.size(), 1), {}}};
+    for (size_t count = 0; count < factors; ++count) {
+      decltype(products) longer;
+      for (const auto& [product, sizes] : products)
+        for (const Source& s : all) {
+          if (!sizes.empty() && sizes.back() > &s) continue;  // in another order
+          Number next = product;
+          for (size_t r = 0; r < n.size(); ++r) next[r] *= s.sizes[r];
+          std::vector<const Source*> with = sizes;
+          with.push_back(&s);
+          try_product(next, with);
+          longer.emplace_back(std::move(next), std::move(with));
+        }
+      products = std::move(longer);
+    }
   };
-  for (const Source& s : all)
+  const std::vector<Source> named = named_sources(), own = own_sources();
+  try_products(named, 3);
+  if (found.size() > 1)
+    detail::fail("onnx::save: ", op_ ? op() : "a size", ": ", graph_.show(n), " may be ", show(found[0]), " or ",
+                 show(found[1]), ": give the dynamic dimensions other sizes");
+  if (found.size() == 1 && found[0].sizes.size() == 1) return written(found[0]);
+  // Rather of one size that is rounded than a product of several.
+  for (const Source& s : own)
     if (s.sizes == n) return size_of(s);
-  for (const Source& s : all)
-    if (const Name found = ratio(s.sizes, [&] { return size_of(s); }); !found.empty()) return found;
-  // a size + b
-  for (const Source& s : all)
-    for (size_t k = 1; k < n.size(); ++k) {
-      const int64_t step = s.sizes[k] - s.sizes[0];
-      if (!step || (n[k] - n[0]) % step) continue;
-      const int64_t a = (n[k] - n[0]) / step, b = n[0] - a * s.sizes[0];
-      if (!holds([&](size_t r) { return n[r] == a * s.sizes[r] + b; })) continue;
-      const Name scaled = a == 1 ? size_of(s) : node("Mul", {size_of(s), ints({a})});
-      return b ? node("Add", {scaled, ints({b})}) : scaled;
-    }
-  for (size_t i = 0; i < all.size(); ++i)
-    for (size_t j = i; j < all.size(); ++j) {
-      Number two = all[i].sizes;
-      for (size_t r = 0; r < n.size(); ++r) two[r] *= all[j].sizes[r];
-      const auto product = [&] { return node("Mul", {size_of(all[i]), size_of(all[j])}); };
-      if (const Name found = ratio(two, product); !found.empty()) return found;
-      for (size_t k = j; k < all.size(); ++k) {
-        Number three = two;
-        for (size_t r = 0; r < n.size(); ++r) three[r] *= all[k].sizes[r];
-        const auto of_three = [&] { return node("Mul", {product(), size_of(all[k])}); };
-        if (const Name found = ratio(three, of_three); !found.empty()) return found;
-      }
-    }
-  return {};
+  const std::vector<Formula> of_named = std::exchange(found, {});
+  try_products(own, 1);
+  if (!found.empty()) return written(found[0]);
+  if (!of_named.empty()) return written(of_named[0]);
+  std::vector<Source> all = own;
+  all.insert(all.end(), named.begin(), named.end());
+  try_products(all, 3);
+  return found.empty() ? Name() : written(found[0]);
 }
 
 Name Emitter::sizes(const std::vector<Number>& numbers, const char* what) {

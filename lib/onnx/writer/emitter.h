@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/onnx/writer/dynamic.h"
 #include "lib/onnx/writer/graph.h"
 #include "lib/onnx/writer/model_file.h"
 #include "reel/ops.h"
@@ -13,8 +14,6 @@ namespace reel::onnx::writer {
 using Name = std::string;  // of a value in the file; empty for one that is left out
 using Names = std::vector<Name>;
 using Attributes = std::vector<NodeAttribute>;
-/// A number that has a value in each run: a size, say.
-using Number = std::vector<int64_t>;
 
 /// Writes the nodes of a graph, one traced op after the other.
 class Emitter {
@@ -86,14 +85,24 @@ class Emitter {
     int value;
     int dim;
     Number sizes;
+    std::string name = {};  // of the dynamic dimension
+  };
+  /// factor · product of sizes / divisor + term
+  struct Formula {
+    std::vector<const Source*> sizes;
+    int64_t factor, divisor, term;
   };
   bool is_constant(const Number& number) const;
   Name name_of(int value, const std::string& reader);
   Name fold_constant(int value, const std::string& reader);
   Name size_of(const Source& source);
+  Name written(const Formula& formula);
+  static std::string show(const Formula& formula);
   /// int64 [1]; empty if nothing is found.
   Name resolve(const Number& number);
-  std::vector<Source> sources() const;
+  Source source(int value, int dim) const;
+  std::vector<Source> named_sources() const;
+  std::vector<Source> own_sources() const;
   const TraceAttribute& attribute(const char* name, size_t run) const;
 
   const Graph& graph_;

@@ -142,6 +142,7 @@ void ModelFile::write(const std::filesystem::path& file, int64_t external_above)
   {
     pbf_writer graph(model, model::kGraph);
     graph.add_string(graph::kName, name);
+    if (!graph_doc.empty()) graph.add_string(graph::kDocString, graph_doc);
     for (size_t i = 0; i < nodes.size(); ++i) add_node(graph, nodes[i], i);
     for (const auto& [key, tensor] : initializers) add_initializer(graph, key, tensor, external ? &*external : nullptr);
     for (const Port& port : inputs) add_port(graph, graph::kInput, port);

@@ -38,7 +38,7 @@ struct Port {
 
 /// A model as it is written.
 struct ModelFile {
-  std::string name, doc;
+  std::string name, doc, graph_doc;
   std::vector<Node> nodes;  // each after those whose outputs it reads
   std::vector<std::pair<std::string, Tensor>> initializers;
   std::vector<Port> inputs, outputs;

@@ -46,6 +46,8 @@ void permute(Emitter& e) {
   e.set(e.transposed(e.in(0), wrapped(e.list("dims"), e.rank(0))));
 }
 
+/// Positions are as the caller wrote them, which ONNX understands as reel does: negative ones count from the end, and
+/// what lies beyond an end is brought there.
 void slice(Emitter& e) {
   const int64_t dim = e.integer("dim");
   const Number stop = e.number("stop");
@@ -54,19 +56,14 @@ void slice(Emitter& e) {
   e.is("Slice", {e.in(0), e.sizes({e.number("start")}, "start"), end, e.ints({dim}), e.ints({e.integer("step")})});
 }
 
-void select(Emitter& e) {
-  const int64_t dim = e.integer("dim");
-  Number index = e.number("index");
-  const Number size = e.size(0, dim);
-  if (!all_equal(index)) {  // from the end, perhaps
-    Number behind = index;
-    for (size_t r = 0; r < index.size(); ++r) behind[r] -= size[r];
-    if (all_equal(behind)) index = behind;
-  }
-  const Name at = all_equal(index) ? e.constant(reel::full({}, index[0], {.dtype = kInt64, .device = kCPU}))
-                                   : e.squeezed(e.sizes({index}, "index"), {0});
-  e.is("Gather", {e.in(0), at}, {{"axis", dim}});
+/// A number as a 0-d tensor.
+Name number(Emitter& e, const char* name) {
+  const Number n = e.number(name);
+  return all_equal(n) ? e.constant(reel::full({}, n[0], {.dtype = kInt64, .device = kCPU}))
+                      : e.squeezed(e.sizes({n}, name), {0});
 }
+
+void select(Emitter& e) { e.is("Gather", {e.in(0), number(e, "index")}, {{"axis", e.integer("dim")}}); }
 
 void flip(Emitter& e) {
   if (!e.rank(0)) return identity(e);
@@ -139,11 +136,7 @@ void diagonal(Emitter& e) {
 void full(Emitter& e) { e.set(e.expanded(e.scalar(e.real("value"), e.result().dtype()), e.result_sizes())); }
 
 void arange(Emitter& e) {
-  const int64_t start = e.integer("start"), step = e.integer("step");
-  Number limit = e.result_size(0);
-  for (int64_t& n : limit) n = start + n * step;
-  const auto number = [&](int64_t n) { return e.constant(reel::full({}, n, {.dtype = kInt64, .device = kCPU})); };
-  const Name range = e.node("Range", {number(start), e.squeezed(e.sizes({limit}, "end"), {0}), number(step)});
+  const Name range = e.node("Range", {number(e, "start"), number(e, "end"), number(e, "step")});
   e.set(e.cast(range, kInt64, e.result().dtype()));
 }
 

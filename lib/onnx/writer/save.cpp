@@ -1,82 +1,15 @@
 #include "reel/onnx/save.h"
 
-#include <algorithm>
 #include <optional>
 #include <set>
 
 #include "lib/nn/check.h"
 #include "lib/nn/dry_run.h"
 #include "lib/onnx/writer/emitter.h"
-#include "reel/random.h"
+#include "lib/onnx/writer/verify.h"
 
 namespace reel::onnx::writer {
 namespace {
-
-/// The dimensions that are dynamic, by name.
-class Dynamic {
- public:
-  Dynamic(const std::vector<Tensor>& inputs, const std::vector<DynamicDim>& dims) {
-    for (const Tensor& input : inputs) names_.emplace_back(static_cast<size_t>(input.dim()));
-    for (const DynamicDim& d : dims) {
-      REEL_CHECK(d.input >= 0 && static_cast<size_t>(d.input) < inputs.size(), "onnx::save: dynamic: input ", d.input,
-                 ", of ", inputs.size());
-      const Tensor& input = inputs[static_cast<size_t>(d.input)];
-      const int64_t dim = d.dim < 0 ? d.dim + input.dim() : d.dim;
-      REEL_CHECK(dim >= 0 && dim < input.dim(), "onnx::save: dynamic: dimension ", d.dim, " of input ", d.input,
-                 ", whose shape is ", input.shape());
-      REEL_CHECK(!d.name.empty(), "onnx::save: dynamic: dimension ", d.dim, " of input ", d.input, " has no name");
-      const int64_t size = input.size(dim);
-      REEL_CHECK(size > 0, "onnx::save: dynamic: ", d.name, " is 0 in the example");
-      names_[static_cast<size_t>(d.input)][static_cast<size_t>(dim)] = d.name;
-      const auto known = std::find_if(sizes_.begin(), sizes_.end(), [&](const auto& s) { return s.first == d.name; });
-      if (known == sizes_.end())
-        sizes_.emplace_back(d.name, size);
-      else
-        REEL_CHECK(known->second == size, "onnx::save: dynamic: ", d.name, " is ", known->second, " and ", size);
-    }
-  }
-
-  bool any() const { return !sizes_.empty(); }
-  const std::vector<std::vector<std::string>>& names() const { return names_; }
-
-  /// Sizes that no formula but the right one has in all runs. Of dimensions that are equal in the example each gets
-  /// sizes of its own.
-  int64_t size(const std::string& name, size_t run) const {
-    int64_t place = 0, first = 0;
-    for (const auto& [other, size] : sizes_) {
-      if (other == name) {
-        first = size;
-        break;
-      }
-      ++place;
-    }
-    return run == 0 ? first : run == 1 ? first + 1 + place : 2 * first + 3 + 2 * place;
-  }
-  std::string show(size_t run) const {
-    std::string text;
-    for (const auto& [name, first] : sizes_)
-      text += (text.empty() ? "" : ", ") + name + " = " + std::to_string(size(name, run));
-    return text;
-  }
-
-  /// The examples in the sizes of a run: their elements repeated. Of their own in any case.
-  std::vector<Tensor> inputs(const std::vector<Tensor>& examples, size_t run) const {
-    NoGrad guard;
-    std::vector<Tensor> all;
-    for (size_t i = 0; i < examples.size(); ++i) {
-      Tensor x = examples[i].detach().clone();
-      for (int d = 0; d < x.dim(); ++d)
-        if (const std::string& name = names_[i][static_cast<size_t>(d)]; !name.empty())
-          x = index_select(x, d, remainder(arange(size(name, run), {.device = kCPU}), x.size(d)));
-      all.push_back(x.contiguous());
-    }
-    return all;
-  }
-
- private:
-  std::vector<std::vector<std::string>> names_;         // of each dimension of each input
-  std::vector<std::pair<std::string, int64_t>> sizes_;  // of each name
-};
 
 Run run_once(const internal::Function& run, const std::vector<Tensor>& inputs, const std::string& sizes) {
   NoGrad guard;
@@ -134,21 +67,25 @@ void internal::save(nn::Module* model, const Function& run, const std::vector<Te
                  "; models are exported on the CPU");
       named.emplace_back(path, tensor);
     }
-    if (!options.allow_unregistered) check_registered(*model, run, dynamic.inputs(inputs, 0));
+    if (!options.allow_unregistered) check_registered(*model, run, dynamic.inputs(inputs, dynamic.sizes(0)));
   }
   std::optional<nn::internal::DryRun> dry_run;
   if (model) dry_run.emplace(*model);
+  const Trace trace = [&](const std::vector<Tensor>& examples, const std::string& sizes) {
+    return run_once(run, examples, sizes);
+  };
   std::vector<Run> runs;
-  const size_t count = dynamic.any() ? 3 : 2;
-  for (size_t r = 0; r < count; ++r) {
-    const std::string sizes = dynamic.any() ? dynamic.show(r) : "";
-    const std::vector<Tensor> examples = dynamic.inputs(inputs, dynamic.any() ? r : 0);
+  std::string traced;
+  for (size_t r = 0; r < dynamic.runs(); ++r) {
+    const std::vector<int64_t> sizes = dynamic.sizes(dynamic.count() ? r : 0);
+    const std::string text = dynamic.show(sizes);
     try {
-      runs.push_back(run_once(run, examples, sizes));
+      runs.push_back(trace(dynamic.inputs(inputs, sizes), text));
     } catch (const Error& error) {
-      if (r == 0 || !dynamic.any()) throw;
-      throw Error("onnx::save: at " + sizes + ": " + error.what());
+      if (r == 0 || text.empty()) throw;
+      throw Error("onnx::save: at " + text + ": " + error.what());
     }
+    traced += (r ? "; " : "") + text;
   }
   const Graph graph(std::move(runs));
   const std::vector<std::string> input_names = names_of("input", options.inputs, inputs.size()),
@@ -159,6 +96,11 @@ void internal::save(nn::Module* model, const Function& run, const std::vector<Te
   ModelFile out = std::move(emitter).finish(output_names);
   out.name = model ? model->name() : "function";
   out.doc = options.doc;
+  if (dynamic.count()) {
+    out.graph_doc = "Traced at " + traced;
+    const std::string verified = verify(out, graph, dynamic, inputs, trace);
+    out.graph_doc += verified.empty() ? "." : ". Compared with the program at " + verified + ".";
+  }
   out.write(file, options.external_above);
 }
 

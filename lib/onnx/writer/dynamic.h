@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reel/onnx/save.h"
+#include "reel/tensor.h"
+
+namespace reel::onnx::writer {
+
+/// A number that has a value in each run: a size, say.
+using Number = std::vector<int64_t>;
+
+/// The dimensions that are dynamic, by name, and the sizes that they have in the runs of the model.
+class Dynamic {
+ public:
+  Dynamic(const std::vector<Tensor>& inputs, const std::vector<DynamicDim>& dims);
+
+  const std::vector<std::vector<std::string>>& names() const { return names_; }  ///< Of each dimension of each input.
+  size_t count() const { return dims_.size(); }                                  ///< How many names there are.
+  /// Whether save() chooses the sizes of a name, not the caller.
+  bool is_free(size_t name) const { return dims_[name].is_free; }
+
+  size_t runs() const { return dims_.empty() ? 2 : dims_[0].sizes.size(); }  ///< The first is of the example.
+  std::vector<int64_t> sizes(size_t run) const;                              ///< Of each name.
+  std::string show(const std::vector<int64_t>& sizes) const;                 ///< "batch = 3, len = 5"
+  /// The examples in these sizes: their elements repeated. They are copies in any case.
+  std::vector<Tensor> inputs(const std::vector<Tensor>& examples, const std::vector<int64_t>& sizes) const;
+
+ private:
+  struct Dim {
+    std::string name;
+    Number sizes;  // in each run
+    bool is_free;
+  };
+  void choose_sizes();
+  void check_sizes() const;
+
+  std::vector<std::vector<std::string>> names_;
+  std::vector<Dim> dims_;
+};
+
+}  // namespace reel::onnx::writer
