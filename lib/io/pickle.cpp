@@ -13,8 +13,9 @@ class PickleReader {
       : pickle_(pickle), bytes_(pickle.bytes_), allowed_(allowed) {}
 
   void run() {
-    other_ = add(PickleValue::kOther), empty_tuple_ = add(PickleValue::kSequence);
+    none_ = add(PickleValue::kOther), other_ = add(PickleValue::kOther), empty_tuple_ = add(PickleValue::kSequence);
     false_ = add_int(0), true_ = add_int(1);
+    pickle_.values_[static_cast<size_t>(none_)].is_none = true;
     while (!done_) {
       begin_ = at_;
       step(take(1)[0]);
@@ -23,6 +24,8 @@ class PickleReader {
   }
 
  private:
+  static constexpr size_t kMaxName = 1000;  // of a global
+
   // By the names of pickletools.
   void step(char opcode) {
     switch (opcode) {
@@ -30,7 +33,7 @@ class PickleReader {
       case '\x95': return static_cast<void>(take(8));  // FRAME
       case '.': return stop();
       // Values.
-      case 'N': return push(other_);
+      case 'N': return push(none_);
       case '\x88': return push(true_);
       case '\x89': return push(false_);
       case 'J': return push(add_int(number<int32_t>()));
@@ -41,6 +44,8 @@ class PickleReader {
       case 'G': return take(8), push(other_);
       case 'B': return take(number<uint32_t>()), push(other_);
       case 'C': return take(number<uint8_t>()), push(other_);
+      case '\x8e':
+      case '\x96': return take(number<uint64_t>()), push(other_);
       case 'X':
       case 'T': return push_string(take(number<uint32_t>()));
       case '\x8c':
@@ -53,11 +58,14 @@ class PickleReader {
       case '\x86': return tuple(2);
       case '\x87': return tuple(3);
       case 't':
-      case 'l': return tuple(after_mark());
+      case 'l':
+      case '\x91': return tuple(after_mark());
       case 'd': return dict(pop(after_mark()));
+      case '\x8f':
       case ']': return push(add(PickleValue::kSequence));
       case '}': return push(add(PickleValue::kDict));
       case 'a': return append(pop(1));
+      case '\x90':
       case 'e': return append(pop(after_mark()));
       case 's': return set_items(pop(2));
       case 'u': return set_items(pop(after_mark()));
@@ -127,7 +135,10 @@ class PickleReader {
     target.items.insert(target.items.end(), items.begin(), items.end());
   }
 
-  void memoize(uint32_t number) { memos_[number] = at_top(); }
+  void memoize(uint32_t number) {
+    memos_[number] = at_top();
+    check_count(memos_.size());
+  }
   void recall(uint32_t number) {
     const auto found = memos_.find(number);
     if (found == memos_.end()) fail("memo ", number, " has not been written");
@@ -145,10 +156,11 @@ class PickleReader {
     push_global(module.text, name.text);
   }
   void push_global(std::string_view module, std::string_view name) {
-    std::string full = std::string(module) + "." + std::string(name);
-    if (!allowed_(full)) fail("the file wants to run ", full, ", which is refused: save a state_dict() of tensors");
+    if (module.size() + name.size() > kMaxName) fail("a global whose name has ", module.size() + name.size(), " bytes");
+    if (module == "__builtin__") module = "builtins";  // protocol 2 has Python 2's names
     push(add(PickleValue::kGlobal));
-    top().text = pickle_.globals_.emplace_back(std::move(full));
+    top().text = pickle_.globals_.emplace_back(std::string(module) + "." + std::string(name));
+    if (!allowed_(top().text)) pickle_.refuse(at_top());
   }
   void call() {
     std::vector<int> items = pop(2);
@@ -164,7 +176,12 @@ class PickleReader {
 
   // ---- the stack ----
 
+  void check_count(size_t count) const {
+    if (count > Pickle::kMaxValues)
+      fail("a pickle of more than ", Pickle::kMaxValues, " values: save tensors, not lists of numbers");
+  }
   int add(PickleValue::Kind kind, std::vector<int> items = {}) {
+    check_count(pickle_.size());
     PickleValue& value = pickle_.values_.emplace_back();
     value.kind = kind, value.items = std::move(items), value.position = static_cast<int64_t>(begin_);
     return static_cast<int>(pickle_.values_.size() - 1);
@@ -229,13 +246,19 @@ class PickleReader {
   std::vector<int> stack_;
   std::vector<size_t> marks_;  // sizes of the stack
   std::unordered_map<uint32_t, int> memos_;
-  int other_ = -1, empty_tuple_ = -1, false_ = -1, true_ = -1;  // which need not be made anew
+  int none_ = -1, other_ = -1, empty_tuple_ = -1, false_ = -1, true_ = -1;  // which need not be made anew
   bool done_ = false;
 };
 
 Pickle::Pickle(std::string name, std::string bytes, const std::function<bool(std::string_view)>& allowed)
     : name_(std::move(name)), bytes_(std::move(bytes)) {
   PickleReader(*this, allowed).run();
+}
+
+void Pickle::refuse(int global) const {
+  const PickleValue& value = (*this)[global];
+  fail(value, "the file wants to run ", value.text,
+       ", which is refused: save a state_dict() of tensors, or choose those beside it by {.keep} or {.prefix}");
 }
 
 }  // namespace reel::io

@@ -18,12 +18,13 @@ struct PickleValue {
     kOther,       ///< None, a float, bytes: nothing that is asked for.
     kInt,         ///< Or a bool; too long ones are kOther.
     kString,      ///< UTF-8, or what an old program has written.
-    kSequence,    ///< A list or tuple of `items`.
+    kSequence,    ///< A list, tuple or set of `items`.
     kDict,        ///< `items` are keys and values in turn.
-    kGlobal,      ///< A function or class by name, "collections.OrderedDict".
+    kGlobal,      ///< A function or class by name, "collections.OrderedDict"; Python 2's __builtin__ is "builtins".
     kCall,        ///< Of the function items[0] with the arguments items[1], a kSequence, or a new object of that class.
     kPersistent,  ///< What items[0] names, outside of the pickle.
   } kind = kOther;
+  bool is_none = false;           ///< Of kOther.
   int64_t number = 0;             ///< Of kInt.
   std::string_view text;          ///< Of kString and kGlobal.
   std::vector<int> items;         ///< See the kinds.
@@ -33,8 +34,10 @@ struct PickleValue {
 
 class Pickle {
  public:
+  static constexpr size_t kMaxValues = 4'000'000;  ///< Which take 350 MB; a tensor is about 20.
   /// Reads a pickle of protocols 2 to 5, without code, that `bytes` consists of. Globals that `allowed` does not know,
-  /// and all else that is not listed above, are an Error that begins with `name` and the byte.
+  /// all else that is not listed above, and more than kMaxValues values are an Error that begins with `name` and the
+  /// byte.
   Pickle(std::string name, std::string bytes, const std::function<bool(std::string_view)>& allowed);
   Pickle(const Pickle&) = delete;
   Pickle& operator=(const Pickle&) = delete;
@@ -43,6 +46,8 @@ class Pickle {
   const PickleValue& operator[](int number) const { return values_[static_cast<size_t>(number)]; }
   /// The number of values.
   size_t size() const { return values_.size(); }
+  /// Throws what a global that is not allowed is refused with.
+  [[noreturn]] void refuse(int global) const;
   template <class... Parts>
   [[noreturn]] void fail(const PickleValue& value, const Parts&... parts) const {
     reel::detail::fail(name_, ": byte ", value.position, ": ", parts...);

@@ -1,4 +1,6 @@
+#include <cmath>
 #include <cstring>
+#include <random>
 
 #include "lib/io/zip.h"
 #include "reel/io/safetensors.h"
@@ -64,6 +66,11 @@ std::string tensor_of(const std::string& storage, int32_t offset, const std::vec
                       const std::vector<int32_t>& strides) {
   return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(offset) + numbers(sizes) + numbers(strides) +
          "\x89)tR";
+}
+std::string call(const std::string& module, const std::string& name, const std::vector<std::string>& arguments) {
+  std::string all = "c" + module + "\n" + name + "\n(";
+  for (const std::string& argument : arguments) all += argument;
+  return all + "tR";
 }
 std::string pickle(const std::string& value) { return "\x80\x02" + value + "."; }
 std::string dict(const std::string& items) { return "}(" + items + "u"; }
@@ -136,7 +143,10 @@ TEST_CASE("tensors of every type and layout that torch.save writes are read", "[
 
   const auto good = [](std::string_view name) { return name == "good"; };
   CHECK(io::load(kTorch / "odd.pt", {.keep = good}).size() == 1);
-  CHECK_THROWS_WITH(io::load(kTorch / "odd.pt"), Contains("'odd' is a tensor of a kind that reel does not have"));
+  const Tensor odd = io::load(kTorch / "odd.pt", {.prefix = "odd"})[0].second;
+  CHECK(odd.dtype() == kInt32);  // of uint16
+  CHECK(equal(odd, ones({2}).to(kInt32)));
+  CHECK_THROWS_WITH(io::load(kTorch / "odd.pt"), Contains("'complex': reel has no dtype"));
   CHECK_THROWS_WITH(io::load(kTorch / "odd.pt", {.prefix = "complex"}),
                     Contains("'complex': reel has no dtype for a torch.ComplexFloatStorage"));
 }
@@ -206,6 +216,175 @@ TEST_CASE("tensors that lie outside of their storage are refused", "[cpu]") {
   CHECK_THROWS_WITH(io::load(archive(folder, pickle(dict(many)), {large})), Contains("far more memory than the file"));
 }
 
+TEST_CASE("a strided view in a .pt file has the elements that its strides say", "[cpu]") {
+  const Folder folder;
+  std::mt19937 random(7);
+  const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
+  const int64_t size = 40;
+  std::string bytes;
+  for (int64_t i = 0; i < size; ++i) {
+    const auto value = static_cast<float>(i);
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  std::string all;
+  std::vector<std::vector<float>> expected;
+  std::vector<Shape> shapes;
+  for (int trial = 0; trial < 300; ++trial) {  // windows that overlap, repeated rows, transposed ones, gaps, empty ones
+    std::vector<int32_t> sizes, strides;
+    int64_t room = size - 1;
+    for (int64_t rank = below(4); rank > 0; --rank) {
+      strides.push_back(static_cast<int32_t>(below(7)));
+      sizes.push_back(
+          static_cast<int32_t>(below(std::min<int64_t>(5, strides.back() ? room / strides.back() + 2 : 5))));
+      room -= std::max(sizes.back() - 1, 0) * strides.back();
+    }
+    if (room < 0) continue;
+    const auto offset = static_cast<int32_t>(below(room + 1));
+    const bool negative = below(2) == 1;
+    std::vector<float> values{static_cast<float>(offset)};
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      std::vector<float> more;
+      for (const float before : values)
+        for (int32_t i = 0; i < sizes[d]; ++i) more.push_back(before + static_cast<float>(i * strides[d]));
+      values = more;
+    }
+    if (negative)
+      for (float& value : values) value = -value;
+    const std::string metadata = negative ? dict(text("neg") + "\x88") : dict(text("neg") + "\x89");
+    all += text(std::to_string(expected.size())) +
+           call("torch._utils", "_rebuild_tensor_v2",
+                {storage(size), number(offset), numbers(sizes), numbers(strides), "\x89", "N", metadata});
+    expected.push_back(values);
+    shapes.emplace_back(sizes);
+  }
+  const StateDict loaded = io::load(archive(folder, pickle(dict(all)), {bytes}));
+  REQUIRE(loaded.size() == expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CHECK(loaded[i].second.shape() == shapes[i]);
+    CHECK(loaded[i].second.to_vector<float>() == expected[i]);
+  }
+}
+
+TEST_CASE("a tensor with PyTorch's negative bit is read with the right sign", "[cpu]") {
+  const StateDict all = io::load(kTorch / "layouts.pt");
+  CHECK(all["conj_imag"].to_vector<float>() == std::vector<float>{-2, 4});
+  CHECK(all["conj_real"].to_vector<float>() == std::vector<float>{1, 3});
+  CHECK(all["imag"].to_vector<float>() == std::vector<float>{2, -4});
+  const std::vector<float> fft = all["fft"].to_vector<float>();
+  CHECK(fft == std::vector<float>{-0.f, -6, -0.f});
+  CHECK(std::signbit(fft[0]));
+}
+
+TEST_CASE("every argument of what rebuilds a tensor is looked at", "[cpu]") {
+  const Folder folder;
+  const std::string six(24, '\0');
+  const auto load = [&](const std::string& name, const std::vector<std::string>& arguments) {
+    const std::string module = name.starts_with("_rebuild_from") ? "torch._tensor" : "torch._utils";
+    return io::load(archive(folder, pickle(dict(text("w") + call(module, name, arguments))), {six}));
+  };
+  const std::string tensor = tensor_of(storage(6), 0, {6}, {1}), none = "ccollections\nOrderedDict\n)R";
+  const std::vector<std::string> v1{storage(6), number(0), numbers({6}), numbers({1})};
+  const auto with = [](std::vector<std::string> list, const std::vector<std::string>& more) {
+    list.insert(list.end(), more.begin(), more.end());
+    return list;
+  };
+  const std::string bytes =
+      "(" + text("storage") + "ctorch.storage\nUntypedStorage\n" + text("0") + text("cpu") + number(24) + "tQ";
+  const std::vector<std::string> v3{bytes, number(0), numbers({6}), numbers({1})};
+  struct Form {
+    std::string name;
+    std::vector<std::string> arguments;
+    size_t optional = 0, free = 0;  // how many of the last arguments may be missing, and may be anything
+  };
+  const std::vector<Form> forms{
+      {"_rebuild_tensor", v1},
+      {"_rebuild_tensor_v2", with(v1, {"\x88", none, dict(text("neg") + "\x89")}), 1},
+      {"_rebuild_tensor_v3", with(v3, {"\x89", none, "ctorch\nuint32\n", "}"}), 1},
+      {"_rebuild_parameter", {tensor, "\x88", none}, 0, 2},
+      {"_rebuild_parameter_with_state", {tensor, "\x88", none, "}"}, 0, 3},
+      {"_rebuild_from_type_v2",
+       {"ctorch._utils\n_rebuild_tensor_v2\n", "ctorch\nTensor\n",
+        "(" + v1[0] + v1[1] + v1[2] + v1[3] + "\x89" + none + "t", dict(text("note") + text("x"))},
+       0,
+       1}};
+  for (const Form& form : forms) {
+    INFO(form.name);
+    const size_t count = form.arguments.size();
+    CHECK(load(form.name, form.arguments)["w"].numel() == 6);
+    for (size_t n = 0; n < count - form.optional; ++n) {
+      INFO(n << " arguments");
+      CHECK_THROWS_AS(load(form.name, {form.arguments.begin(), form.arguments.begin() + static_cast<int64_t>(n)}),
+                      Error);
+    }
+    CHECK_THROWS_WITH(load(form.name, with(form.arguments, {"N"})), Contains("arguments"));
+    for (size_t i = 0; i < count - form.free; ++i)
+      for (const std::string& nonsense :
+           {text("x"), dict(text("banana") + "\x88"), dict(text("conj") + "\x88"), numbers({-1}), "cos\nsystem\n"s}) {
+        INFO("argument " << i << ": " << nonsense);
+        std::vector<std::string> changed = form.arguments;
+        changed[i] = nonsense;
+        if (form.name == "_rebuild_parameter" && i == 0) continue;  // a tensor, or what has none
+        if (form.name == "_rebuild_parameter_with_state" && i == 0) continue;
+        CHECK_THROWS_AS(load(form.name, changed), Error);
+      }
+  }
+  CHECK_THROWS_WITH(load("_rebuild_tensor_v2", with(v1, {"\x88", none, dict(text("conj") + "\x88")})),
+                    Contains("'w' has metadata that reel does not know: 'conj'"));
+  CHECK_THROWS_WITH(load("_rebuild_tensor_v2", with(v1, {"\x88", dict(text("hook") + "N")})),
+                    Contains("backward hooks"));
+  CHECK_THROWS_WITH(load("_rebuild_tensor_v3", with(v3, {"\x89", none, "ctorch\nuint64\n"})),
+                    Contains("reel has no dtype for a torch.uint64"));
+  CHECK_THROWS_WITH(
+      load("_rebuild_tensor_v3", with(v3, {"\x89", none, "ctorch\nuint32\n", dict(text("neg") + "\x88")})),
+      Contains("negative bit, which reel reads for floating-point tensors only"));
+  // A tensor that is given a state, or items, afterwards.
+  CHECK_THROWS_WITH(io::load(archive(folder, pickle(dict(text("w") + tensor + "}b")), {six})),
+                    Contains("changed afterwards"));
+}
+
+TEST_CASE("what torch.save writes beside tensors does not keep them from being loaded", "[cpu]") {
+  const StateDict all = io::load(kTorch / "layouts.pt");
+  CHECK(equal(all["attributes"], ones({3})));
+  CHECK(equal(all["parameter_attributes"], ones({3})));
+  CHECK(all["uint16"].to_vector<int32_t>() == std::vector<int32_t>{1, 65535});
+  CHECK(all["uint32"].to_vector<int64_t>() == std::vector<int64_t>{4294967295});
+  CHECK(equal(all["by_tuple.(0, a)"], full({2}, 5.0)));
+  CHECK_FALSE(all["parameter_attributes"].requires_grad());
+
+  const Folder folder;
+  const std::string six(24, '\0'), tensor = tensor_of(storage(6), 0, {6}, {1});
+  const std::string items = text("args") + "cargparse\nNamespace\n)\x81" + dict(text("lr") + number(1)) + "b" +
+                            text("model") + dict(text("w") + tensor) + number(7) + "ctorch\nSize\n" + "N" + number(3);
+  const fs::path path = archive(folder, pickle(dict(items)), {six});
+  CHECK_THROWS_WITH(io::load(path), Contains("wants to run argparse.Namespace, which is refused"));
+  CHECK(io::load(path, {.prefix = "model."})["w"].numel() == 6);
+  CHECK(io::load(path, {.keep = [](std::string_view name) { return name != "args"; }})["model.w"].numel() == 6);
+  CHECK_THROWS_WITH(io::load(path, {.prefix = "args"}), Contains("wants to run argparse.Namespace, which is refused"));
+}
+
+TEST_CASE("paths of tensors in a .pt file cannot take up far more memory than the file", "[cpu]") {
+  const Folder folder;
+  const std::string six(24, '\0'), tensor = tensor_of(storage(6), 0, {6}, {1});
+  const auto nested = [&](size_t key, int depth, const std::string& inside) {
+    std::string open, close;
+    for (int i = 0; i < depth; ++i) open += "}h\0"s, close += "s";
+    return text(std::string(key, 'k')) + "q\0"s + "0" + open + inside + close;
+  };
+  CHECK(io::load(archive(folder, pickle(nested(100, 90, tensor)), {six}))[0].first.size() == 90 * 101 - 1);
+  for (const auto& [key, depth] : std::vector<std::pair<size_t, int>>{{1 << 20, 99}, {10'000, 20}, {70'000, 1}}) {
+    INFO(key << " bytes, " << depth << " levels");
+    CHECK_THROWS_WITH(io::load(archive(folder, pickle(nested(key, depth, tensor)), {six})), Contains("bytes"));
+    CHECK(io::load(archive(folder, pickle(nested(key, depth, "N")))).empty());
+  }
+  std::string many;  // of one long path each
+  for (int i = 0; i < 2000; ++i) many += text(std::to_string(i)) + tensor;
+  CHECK_THROWS_WITH(io::load(archive(folder, pickle(nested(60'000, 1, dict(many))), {six})),
+                    Contains("paths of its tensors take more than"));
+  CHECK_THROWS_WITH(io::load(archive(folder, pickle("(" + std::string(5'000'000, ']') + "t"))), Contains("values"));
+  CHECK_THROWS_WITH(io::load(archive(folder, pickle("c" + std::string(2000, 'm') + "\nn\n"))),
+                    Contains("a global whose name"));
+}
+
 TEST_CASE("malformed pickles end with an error", "[cpu]") {
   const Folder folder;
   const auto error = [&](const std::string& bytes, const std::string& message) {
@@ -232,7 +411,9 @@ TEST_CASE("malformed pickles end with an error", "[cpu]") {
   error(pickle("NNb"), "a state for what is no object");
   error(pickle("ctorch"), "ends inside a name");
   error(pickle("I1\n"), "opcode 73 is not one of a state_dict's pickle");
-  error(pickle(dict("NN")), "a key that is neither text nor a whole number");
+  const std::string none = tensor_of(storage(0), 0, {0}, {1});
+  error(pickle(dict("N" + none)), "a key that is neither text nor a whole number");
+  error(pickle(dict("(N" + number(1) + "t" + none)), "a key that is neither text nor a whole number");
   error(pickle("ctorch._utils\n_rebuild_tensor_v2\n)R"), "with 0 arguments");
   error(pickle("]q\0h\0a"s), "levels of dicts and lists");  // a list in itself
   std::string deep = ")";

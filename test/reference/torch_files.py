@@ -49,6 +49,18 @@ torch.save({
     "size": torch.Size([1, 2]), "device": torch.device("cpu"), "dtype": torch.float32}, at("kinds"))  # fmt: skip
 torch.save({"good": torch.ones(1), "odd": torch.ones(2, dtype=torch.uint16), "complex": torch.ones(1, dtype=torch.complex64)}, at("odd"))
 
+# Tensors with metadata, of odd layouts, and what may stand beside them.
+z = torch.tensor([1 + 2j, 3 - 4j])
+attributes, parameter = torch.ones(3), torch.nn.Parameter(torch.ones(3))
+attributes.note, parameter.note = "x", "y"
+torch.save({
+    "conj_imag": z.conj().imag, "conj_real": z.conj().real, "imag": z.imag,
+    "fft": torch.fft.rfft(torch.tensor([1.0, 2, 4, 8])).conj().imag,
+    "windows": torch.arange(10.0).unfold(0, 3, 1), "attributes": attributes, "parameter_attributes": parameter,
+    "uint16": torch.tensor([1, 65535], dtype=torch.uint16), "uint32": torch.tensor([2**32 - 1], dtype=torch.uint32),
+    "by_tuple": {(0, "a"): torch.full([2], 5.0)}, "set": {1, 2}, "bytes": b"abc", "complex": 1j, "none": None,
+    0.5: 1, "layout": torch.strided, "buffer": torch.nn.Buffer(torch.ones(2))}, at("layouts"))  # fmt: skip
+
 program = """
 #include <torch/torch.h>
 struct Net : torch::nn::Module {

@@ -35,12 +35,18 @@ void check_writable(const std::filesystem::path& path);
 /// U64 and other types that no tensor has are an Error. The input is validated completely: an Error names the file, the
 /// byte and the tensor where it is malformed, and no more is allocated than the file's size justifies.
 ///
+/// The index of a model in several files, "model.safetensors.index.json", loads the tensors that it names from the
+/// files beside it; a tensor that is not where it says is an Error. A pointer of Git LFS in a file's place is named as
+/// one.
+///
 /// A file of PyTorch's torch.save (since 1.6), torch.jit.save or libtorch's torch::save is read as well, whatever it is
-/// called. Its tensors are those in its dicts, lists and modules, by path: "model.fc.weight", "optimizer.state.0.step";
-/// a single one is "0". Numbers and texts beside them are left out. Tensors that share memory in the file do so here.
-/// No code is run: what a pickle would call is compared with a list of names, and anything else, such as a whole module
-/// of Python's, is an Error that names it. The old format, files of big-endian machines and pickles of more than 16 MiB
-/// are refused.
+/// called. Its tensors are those in its dicts, lists, sets and modules, by path: "model.fc.weight",
+/// "optimizer.state.0.step", "(0, 1)" for a key that is a tuple; a single one is "0". Numbers and texts beside them,
+/// and attributes of tensors, are left out; none requires a gradient. int8, int16 and uint16 become int32, uint32
+/// becomes int64. Tensors that share memory in the file do so here, but for those in another order than row-major and
+/// negated ones. No code is run: what a pickle would call is compared with a list of names, and anything else, such as
+/// a whole module of Python's, is an Error that names it, unless `keep` or `prefix` chooses tensors beside it alone.
+/// The old format, files of big-endian machines and pickles of more than 16 MiB are refused.
 StateDict load(const std::filesystem::path& path, Metadata* metadata = nullptr);
 StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata = nullptr);
 ///@}
