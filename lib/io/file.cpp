@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "reel/error.h"
@@ -123,6 +124,15 @@ InputFile::InputFile(const std::filesystem::path& path)
     reel::detail::fail("cannot read ", path, ": it is not a regular file");
   }
   size_ = status.st_size;
+  constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
+  char begin[kPointer.size()];
+  if (size_ >= static_cast<int64_t>(kPointer.size()) && size_ < 1024 &&  // no pointer is larger
+      ::pread(fd_, begin, sizeof begin, 0) == static_cast<ssize_t>(sizeof begin) &&
+      std::string_view(begin, sizeof begin) == kPointer) {
+    ::close(fd_);
+    reel::detail::fail("cannot read ", path,
+                       ": it is a pointer of Git LFS, not the file itself; 'git lfs pull' gets that");
+  }
 }
 
 InputFile::~InputFile() { ::close(fd_); }

@@ -10,6 +10,7 @@ namespace reel::io {
 /// A regular file open for reading, whose size is known and bounds what readers allocate. Errors name it.
 class InputFile {
  public:
+  /// Opens it. A folder, pipe or device, and a pointer of Git LFS in the file's place, are an Error.
   explicit InputFile(const std::filesystem::path& path);
   ~InputFile();
   InputFile(const InputFile&) = delete;

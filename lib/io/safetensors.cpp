@@ -14,6 +14,7 @@
 
 #include "lib/io/elements.h"
 #include "lib/io/load_options.h"
+#include "lib/io/shards.h"
 #include "lib/io/tensor_file.h"
 #include "lib/io/torch_file.h"
 
@@ -118,8 +119,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
   }
 
   bool start_object(size_t) override {
+    if (skips()) return ++skipped_, true;
     if (depth_ == 1 && key_ == kMetadataKey) {
-      if (std::exchange(seen_metadata_, true)) fail(kMetadataKey, " appears twice");
+      start_metadata();
       in_metadata_ = true;
     } else if (depth_ == 1) {
       TensorEntry& entry = entries.emplace_back();
@@ -132,34 +134,37 @@ class HeaderReader : public nlohmann::json_sax<json> {
     return true;
   }
   bool end_object() override {
+    if (skipped_) return --skipped_, true;
     if (--depth_ == 1) in_metadata_ = false;
     return true;
   }
   bool key(std::string& key) override {
-    key_ = std::move(key);
+    if (!skipped_) key_ = std::move(key);
     return true;
   }
   bool start_array(size_t) override {
+    if (skips()) return ++skipped_, true;
     if (depth_ != 2 || in_metadata_ || numbers_) fail("an array is not expected here");
     if (key_ == "shape")
       start_numbers(entries.back().shape);
     else if (key_ == "data_offsets")
       start_numbers(entries.back().offsets);
     else
-      fail("unknown field ", quote(key_));
+      fail("an array is not expected here");
     return true;
   }
   bool end_array() override {
+    if (skipped_) return --skipped_, true;
     numbers_ = nullptr;
     return true;
   }
   bool string(std::string& value) override {
+    if (skips()) return true;
     if (in_metadata_) {
       if (!metadata.emplace(key_, std::move(value)).second) fail("metadata ", quote(key_), " appears twice");
       return true;
     }
-    if (depth_ != 2 || numbers_) fail("a string is not expected here");
-    if (key_ != "dtype") fail("unknown field ", quote(key_));
+    if (depth_ != 2 || numbers_ || key_ != "dtype") fail("a string is not expected here");
     TensorEntry& entry = entries.back();
     if (entry.dtype) fail("dtype appears twice");
     for (const ElementName& type : kTypeNames)
@@ -168,16 +173,24 @@ class HeaderReader : public nlohmann::json_sax<json> {
     return true;
   }
   bool number_unsigned(uint64_t value) override {
+    if (skips()) return true;
     if (!numbers_) fail("a number is not expected here");
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) fail("the number ", value, " is too large");
     if (numbers_->size() == kMaxDims) fail("a list of more than ", kMaxDims, " numbers");
     numbers_->push_back(static_cast<int64_t>(value));
     return true;
   }
-  bool number_integer(int64_t value) override { fail("a negative number, ", value); }
-  bool number_float(double, const std::string& text) override { fail("not a whole number, ", text); }
-  bool null() override { fail("null is not expected here"); }
-  bool boolean(bool) override { fail("true and false are not expected here"); }
+  bool number_integer(int64_t value) override { return skips() || (fail("a negative number, ", value), false); }
+  bool number_float(double, const std::string& text) override {
+    return skips() || (fail("not a whole number, ", text), false);
+  }
+  bool null() override {
+    if (skips()) return true;
+    if (depth_ != 1 || key_ != kMetadataKey) fail("null is not expected here");
+    start_metadata();
+    return true;
+  }
+  bool boolean(bool) override { return skips() || (fail("true and false are not expected here"), false); }
   bool binary(json::binary_t&) override { fail("binary data"); }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
     fail("the header is not JSON: ", shortened(error.what()));
@@ -191,6 +204,13 @@ class HeaderReader : public nlohmann::json_sax<json> {
   }
   const char* begin() const { return text_.data(); }
   int64_t position() const { return 8 + (mark_ ? mark_ - begin() : 0); }
+  // Is this in the value of a field of a tensor that the format does not have? The reference skips these as well.
+  bool skips() const {
+    return depth_ == 2 && !in_metadata_ && key_ != "dtype" && key_ != "shape" && key_ != "data_offsets";
+  }
+  void start_metadata() {
+    if (std::exchange(seen_metadata_, true)) fail(kMetadataKey, " appears twice");
+  }
   void start_numbers(std::optional<std::vector<int64_t>>& numbers) {
     if (numbers) fail(key_, " appears twice");
     numbers_ = &numbers.emplace();
@@ -200,10 +220,18 @@ class HeaderReader : public nlohmann::json_sax<json> {
   const std::string& text_;
   const char* mark_ = nullptr;
   int depth_ = 0;
+  int64_t skipped_ = 0;  // objects and arrays that are open in the value of a field that is skipped
   bool in_metadata_ = false, seen_metadata_ = false;
   std::string key_;
   std::vector<int64_t>* numbers_ = nullptr;
 };
+
+// Whether the first 8 bytes of a file are letters, as of a page that a server has sent in a file's place.
+bool is_text(uint64_t bytes) {
+  for (; bytes; bytes >>= 8)
+    if ((bytes & 0xff) < ' ' || (bytes & 0xff) > '~') return false;
+  return true;
+}
 
 }  // namespace
 
@@ -259,12 +287,15 @@ TensorFile::TensorFile(const std::filesystem::path& path, bool verify) : file_(p
   REEL_CHECK(file_.size() >= 8, path, ": byte 0: ", file_.size(), " bytes are too few for a safetensors file");
   uint64_t length = 0;
   file_.read(&length, sizeof length, 0);
-  REEL_CHECK(length <= kMaxHeader && static_cast<int64_t>(length) <= file_.size() - 8, path,
-             ": byte 0: this is no safetensors or .pt file: its header would be ", length, " bytes long, of ",
-             file_.size(), path.extension() == ".onnx" ? "; onnx::load reads .onnx" : "");
+  const bool fits = length <= kMaxHeader && static_cast<int64_t>(length) <= file_.size() - 8;
+  REEL_CHECK(fits, path, ": byte 0: this is no safetensors or .pt file: its header would be ", length,
+             " bytes long, of ", file_.size(), path.extension() == ".onnx" ? "; onnx::load reads .onnx" : "",
+             is_text(length) ? "; it begins like a text" : "");
   std::string text(length, '\0');
   file_.read(text.data(), static_cast<int64_t>(length), 8);
-  REEL_CHECK(text.starts_with('{'), path, ": byte 8: the header does not begin with '{'");
+  const size_t brace = text.find_first_not_of(" \t\r\n"), nul = text.find('\0');
+  REEL_CHECK(brace != std::string::npos && text[brace] == '{', path, ": byte 8: the header does not begin with '{'");
+  REEL_CHECK(nul == std::string::npos, path, ": byte ", 8 + nul, ": the header is not JSON: it has a NUL");
 
   HeaderReader header(path, text);
   header.parse();
@@ -427,10 +458,12 @@ void TensorFile::verify() const {
 StateDict load(const std::filesystem::path& path, Metadata* metadata) { return load(path, LoadOptions(), metadata); }
 
 StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) try {
-  if (const InputFile input(path); is_torch_file(input)) {
+  const InputFile input(path);
+  if (is_torch_file(input)) {
     if (metadata) metadata->clear();
     return load_torch(input, options);
   }
+  if (is_shard_index(input)) return load_shards(input, options, metadata);
   const TensorFile file(path, options.verify);
   StateDict tensors = file.load(options);
   if (metadata) *metadata = file.metadata();

@@ -123,7 +123,10 @@ void Bert::reset_parameters() {
 
 Bert Bert::load(const std::filesystem::path& folder) {
   BertConfig config = BertConfig::load(folder / "config.json");
-  const auto file = folder / "model.safetensors";
+  auto file = folder / "model.safetensors";
+  if (const auto index = folder / "model.safetensors.index.json";
+      !std::filesystem::exists(file) && std::filesystem::exists(index))
+    file = index;  // a model in several files
   const auto path_of = [](std::string_view name) {
     if (name.starts_with("bert.")) name.remove_prefix(5);
     return name;

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "reel/autograd.h"
+#include "reel/data/csv.h"
+#include "reel/io/npy.h"
 #include "reel/nn.h"
 #include "reel/random.h"
 #include "test/support/folder.h"
@@ -314,7 +316,10 @@ TEST_CASE("malformed files are refused with the file, the byte and the reason") 
   check("\x03\0\0\0\0\0\0\0{}"s, "header would be 3 bytes");
   check("\0\0\0\0\0\0\0\0"s, "does not begin with '{'");
   check(container("[]"), "does not begin with '{'");
-  check(container(" {}"), "does not begin with '{'");
+  check(container(" []"), "does not begin with '{'");
+  check(container("\xef\xbb\xbf{}"), "does not begin with '{'");
+  check(container("{}\0"s), "the header is not JSON: it has a NUL");
+  check(container("{}\0{\"x\":1}"s), "the header is not JSON: it has a NUL");
   check(container("{"), "not JSON");
   check(container("{} x"), "not JSON");
   check(container("{\"x\":\xff}"), "not JSON");
@@ -333,7 +338,8 @@ TEST_CASE("malformed files are refused with the file, the byte and the reason") 
   check(container(R"({"__metadata__":{},"__metadata__":{}})"), "appears twice");
   std::string nested = "{\"x\":";
   for (int i = 0; i < 1000000; ++i) nested += "{\"x\":";
-  check(container(nested), "an object is not expected");
+  check(container(nested), "not JSON");
+  check(container("{\"x\":{\"shape\":" + nested), "an object is not expected");
   std::string brackets = "\"shape\":";
   brackets.append(1000000, '[');
   check(tensor(brackets), "an array is not expected");
@@ -347,8 +353,12 @@ TEST_CASE("malformed files are refused with the file, the byte and the reason") 
   check(tensor(R"("dtype":32)"), "a number is not expected");
   check(tensor(f32 + f32), "dtype appears twice");
   check(tensor(R"("shape":[1],"shape":[1])"), "shape appears twice");
-  check(tensor(R"("color":[1])"), "unknown field 'color'");
-  check(tensor(R"("color":"red")"), "unknown field 'color'");
+  check(tensor(R"("color":[1])"), "'x': has no dtype");
+  check(tensor(R"("dtype":[1])"), "an array is not expected");
+  check(tensor(R"("dtype":{})"), "an object is not expected");
+  check(tensor(R"("shape":"1")"), "a string is not expected");
+  check(tensor(R"("shape":null)"), "null");
+  check(container(R"({"__metadata__":null,"__metadata__":{}})"), "appears twice");
   check(tensor(R"("shape":["1"])"), "a string is not expected");
   check(tensor(R"("shape":[-1])"), "a negative number, -1");
   check(tensor(R"("shape":[1.0])"), "not a whole number");
@@ -394,4 +404,78 @@ TEST_CASE("a file with any one byte changed is read or refused, never more") {
       }
     }
   SUCCEED();
+}
+
+TEST_CASE("headers are taken as the reference takes them") {
+  const Folder folder;
+  const std::string four(4, '\0'), x = R"("x":{"dtype":"F32","shape":[1],"data_offsets":[0,4])";
+  const auto load = [&](const std::string& header) { return io::load(write(folder / "x", container(header, four))); };
+  for (const std::string& header :
+       {"{" + x + "}}", "{\"__metadata__\":null," + x + "}}", "{" + x + "},\"__metadata__\":null}", " {" + x + "}}",
+        "\t\r\n {" + x + "}}  ", "{" + x + ",\"note\":\"x\"}}",
+        "{" + x +
+            R"(,"a":1,"b":-1,"c":1.5,"d":null,"e":true,"f":[1,[2],{"dtype":"I8","g":{}}],"dtypes":{"shape":[7]}}})"}) {
+    INFO(header);
+    const StateDict dict = load(header);
+    REQUIRE(dict.size() == 1);
+    CHECK(dict[0].second.dtype() == kFloat32);
+    CHECK(dict[0].second.shape() == Shape{1});
+  }
+}
+
+TEST_CASE("a pointer of Git LFS and a text are named as what they are") {
+  const Folder folder;
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, '0') + "\nsize 1234567\n";
+  const fs::path path = write(folder / "model.safetensors", pointer);
+  const std::string message = "model.safetensors\": it is a pointer of Git LFS, not the file itself";
+  CHECK_THROWS_WITH(io::load(path), Contains(message));
+  CHECK_THROWS_WITH(io::load_npy(path), Contains(message));
+  CHECK_THROWS_WITH(data::read_csv(path), Contains(message));
+  CHECK_THROWS_WITH(io::load(write(folder / "x.pt", "<!DOCTYPE html><html></html>")),
+                    Contains("it begins like a text"));
+}
+
+TEST_CASE("a model in several files is read by its index") {
+  const Folder folder;
+  manual_seed(1);
+  nn::Linear saved(3, 2), loaded(3, 2);
+  io::save({{"weight", saved.weight}}, folder / "model-1.safetensors", {{"format", "pt"}});
+  io::save({{"bias", saved.bias}, {"other", ones({2})}}, folder / "model-2.safetensors");
+  const fs::path path = folder / "model.safetensors.index.json";
+  const auto index = [&](const std::string& map) {
+    return write(path,
+                 R"({"metadata":{"total_size":32,"list":[1,{"weight_map":{"a":1}}]},"weight_map":{)" + map + "}}");
+  };
+  index(R"("weight":"model-1.safetensors","bias":"model-2.safetensors")");
+  io::load(loaded, path);
+  CHECK(equal(loaded.weight, saved.weight));
+  CHECK(equal(loaded.bias, saved.bias));
+  io::Metadata metadata;
+  CHECK(io::load(path, &metadata).size() == 2);
+  CHECK(metadata == io::Metadata{{"format", "pt"}});
+  CHECK(io::load(path, {.keep = [](std::string_view name) { return name == "bias"; }})[0].first == "bias");
+  const StateDict part = io::load(path, {.prefix = "wei"});
+  REQUIRE(part.size() == 1);
+  CHECK(part[0].first == "ght");
+
+  const auto error = [&](const std::string& map, const std::string& reason) {
+    INFO(map);
+    index(map);
+    CHECK_THROWS_WITH(io::load(path), Contains(reason));
+  };
+  error(R"("weight":"model-2.safetensors")", "'weight' is not in model-2.safetensors");
+  error(R"("weight":"model-3.safetensors")", "No such file");
+  error(R"("weight":"../model-1.safetensors")", "not a file beside it");
+  error(R"("weight":"/etc/passwd")", "not a file beside it");
+  error(R"("weight":"..")", "not a file beside it");
+  error(R"("weight":"model.safetensors.index.json")", "a shard that is an index itself");
+  error(R"("weight":1)", "the shard of 'weight' is no text");
+  error(R"("weight":["model-1.safetensors"])", "the shard of 'weight' is no text");
+  error(R"("weight":{"a":"model-1.safetensors"})", "the shard of 'weight' is no text");
+  error(R"("weight":"model-1.safetensors","weight":"model-2.safetensors")", "'weight' appears twice");
+  error("", "without a \"weight_map\"");
+  error("\"", "not JSON");
+  write(path, R"({"hidden_size": 7})");
+  CHECK_THROWS_WITH(io::load(path), Contains("a JSON file without a \"weight_map\" is no index"));
 }
