@@ -113,14 +113,14 @@ class Tensor : public TensorMethods {
   T* data() const {
     return static_cast<T*>(data(dtype_of<T>()));
   }
-  /// The value of a one-element tensor, converted to T. Throws for any other number of elements; synchronizes with a
-  /// GPU, as all reading of values does.
+  /// The value of a one-element tensor, converted to T as by Scalar::to: an Error where an integer T cannot hold it.
+  /// Throws for any other number of elements; synchronizes with a GPU, as all reading of values does.
   template <class T>
   T item() const {
-    return item().to<T>();
+    return item().to<T>("item");
   }
   Scalar item() const;  ///< The same, not converted.
-  /// All elements in row-major order, converted to T and copied to the host.
+  /// All elements in row-major order, converted to T by the same rule and copied to the host.
   template <class T>
   std::vector<T> to_vector() const;
   std::string to_string() const;  ///< As PyTorch prints it; above 1,000 elements only 3 at either end of dimensions.
@@ -273,7 +273,8 @@ requires std::integral<T> Tensor empty(const std::vector<T>& shape) { return emp
 ///@}
 Tensor zeros(const Shape& shape, TensorOptions options = {});  ///< Filled with 0.
 Tensor ones(const Shape& shape, TensorOptions options = {});   ///< Filled with 1.
-/// Filled with the value: bool, int64 or float32 as it is a bool, an integer or a float.
+/// Filled with the value: bool, int64 or float32 as it is a bool, an integer or a float. An Error if options.dtype is
+/// an integer type that cannot hold it (see Scalar::to); a negative integer wraps in uint8, as in PyTorch.
 Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 ///@{
 /// Of other's shape and on its device, and of its dtype unless options.dtype is given. options.device is not used.
@@ -328,7 +329,7 @@ requires(!std::is_const_v<T>) Tensor from_blob(T* data, const Shape& shape, std:
 
 ///@{
 /// A copy of the `shape` elements of type `dtype` at `data` (row-major), of the same dtype unless options say
-/// otherwise.
+/// otherwise; an Error where that is an integer type which cannot hold a value (see Scalar::to).
 Tensor tensor(const void* data, DType dtype, const Shape& shape, TensorOptions options = {});
 template <class T>
 Tensor tensor(const T* data, const Shape& shape, TensorOptions options = {}) {
@@ -397,9 +398,14 @@ T* TensorMethods::data_ptr() const {
   return static_cast<const Tensor*>(this)->data<T>();
 }
 
+namespace detail {
+/// Contiguous, of that dtype, on the host; an Error where that is an integer type which cannot hold a value.
+Tensor to_host(const char* op, const Tensor& x, DType dtype);
+}  // namespace detail
+
 template <class T>
 std::vector<T> Tensor::to_vector() const try {
-  const Tensor dense = to(kCPU).to(dtype_of<T>()).contiguous();
+  const Tensor dense = detail::to_host("to_vector", *this, dtype_of<T>());
   const T* begin = dense.data<T>();
   return std::vector<T>(begin, begin + numel());
 } catch (const std::bad_alloc&) {

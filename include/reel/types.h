@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
+#include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -225,26 +226,51 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op = "broadca
 /// floats as double.
 class Scalar {
  public:
-  /// Of any C++ number.
+  /// Of any C++ number; an Error for an unsigned one above the range of int64.
   template <class T>
   requires std::is_arithmetic_v<T> Scalar(T value) {
     if constexpr (std::is_floating_point_v<T>) {
-      float_ = value, kind_ = Kind::kFloat;
+      float_ = static_cast<double>(value), kind_ = Kind::kFloat;
     } else {
       int_ = static_cast<int64_t>(value), kind_ = std::is_same_v<T, bool> ? Kind::kBool : Kind::kInt;
+      if constexpr (std::is_unsigned_v<T> && sizeof(T) == sizeof int_)
+        if (int_ < 0) [[unlikely]]
+          fail_above(value);
     }
   }
   bool is_bool() const { return kind_ == Kind::kBool; }             ///< Was made of a bool.
   bool is_integral() const { return kind_ == Kind::kInt; }          ///< Was made of an integer.
   bool is_floating_point() const { return kind_ == Kind::kFloat; }  ///< Was made of a float or double.
-  /// The number as a T, as static_cast converts it: the range is not checked.
+  /// Whether to<T>() has a value. Only integers have a range: a fraction is cut off before it is compared with that,
+  /// NaN is in none, and a float too large for T is infinite there, as in a conversion of C++.
   template <class T>
-  T to() const {
+  bool fits() const {
+    if constexpr (!std::is_integral_v<T> || std::is_same_v<T, bool>) {
+      return true;
+    } else if (is_floating_point()) {
+      constexpr double kEnd = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+      constexpr double kMin = std::is_signed_v<T> ? -kEnd : 0;
+      return float_ < kEnd && (float_ >= kMin || float_ > kMin - 1);
+    } else if constexpr (std::is_unsigned_v<T>) {
+      return int_ >= 0 && static_cast<uint64_t>(int_) <= std::numeric_limits<T>::max();
+    } else {
+      return int_ >= std::numeric_limits<T>::min() && int_ <= std::numeric_limits<T>::max();
+    }
+  }
+  /// The number as a T, an Error that begins with `op` unless it fits. As in PyTorch 2.7 becomes 2, integers become the
+  /// nearest float, and all but 0 is true.
+  template <class T>
+  T to(const char* op = "Scalar::to") const {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+      if (!fits<T>()) [[unlikely]]
+        fail_to_fit(op, sizeof(T), std::is_signed_v<T>);
     return is_floating_point() ? static_cast<T>(float_) : static_cast<T>(int_);
   }
 
  private:
   enum class Kind : uint8_t { kBool, kInt, kFloat };
+  [[noreturn, gnu::cold]] void fail_to_fit(const char* op, size_t bytes, bool is_signed) const;
+  [[noreturn, gnu::cold]] static void fail_above(uint64_t value);
   union {
     double float_;
     int64_t int_;

@@ -183,6 +183,44 @@ void* Tensor::data(DType wanted) const {
   return view.data;
 }
 
+namespace {
+// Element i of a contiguous view that the host can read.
+Scalar element(const View& view, int64_t i) {
+  switch (view.dtype) {
+    case kBool: return view.as<bool>()[i];
+    case kUInt8: return view.as<uint8_t>()[i];
+    case kInt32: return view.as<int32_t>()[i];
+    case kInt64: return view.as<int64_t>()[i];
+    case kFloat16: return static_cast<float>(view.as<Float16>()[i]);
+    case kBFloat16: return static_cast<float>(view.as<BFloat16>()[i]);
+    case kFloat32: return view.as<float>()[i];
+    default: return view.as<double>()[i];
+  }
+}
+
+bool fits(Scalar value, DType dtype) {
+  switch (dtype) {
+    case kUInt8: return value.fits<uint8_t>();
+    case kInt32: return value.fits<int32_t>();
+    case kInt64: return value.fits<int64_t>();
+    default: return true;
+  }
+}
+
+[[noreturn]] void fail_to_fit(const char* op, Scalar value, DType dtype) {
+  if (value.is_floating_point()) detail::fail(op, ": ", value.to<double>(), " does not fit into ", dtype);
+  detail::fail(op, ": ", value.to<int64_t>(), " does not fit into ", dtype);
+}
+
+// Throws unless `to` can hold each element of a contiguous view that the host can read.
+void check_fit(const char* op, const View& from, DType to) {
+  const bool narrows = is_floating_point(from.dtype) || from.dtype > to;  // among integers the order is that of ranges
+  if (!narrows || is_floating_point(to) || to == kBool) return;
+  for (int64_t i = 0; i < from.numel; ++i)
+    if (const Scalar value = element(from, i); !fits(value, to)) fail_to_fit(op, value, to);
+}
+}  // namespace
+
 Scalar Tensor::item() const {
   const View& view = view_of(*this, "item");
   REEL_CHECK(view.numel == 1, "item: the tensor has ", view.numel, " elements, shape ", view.shape);
@@ -191,16 +229,13 @@ Scalar Tensor::item() const {
     if (op_modes.meets) batching::internal::current_meeting->note_item();
     if (op_modes.traces) host_reads("item", *this);
   }
-  switch (view.dtype) {
-    case kBool: return *view.as<bool>();
-    case kUInt8: return *view.as<uint8_t>();
-    case kInt32: return *view.as<int32_t>();
-    case kInt64: return *view.as<int64_t>();
-    case kFloat16: return static_cast<float>(*view.as<Float16>());
-    case kBFloat16: return static_cast<float>(*view.as<BFloat16>());
-    case kFloat32: return *view.as<float>();
-    default: return *view.as<double>();
-  }
+  return element(view, 0);
+}
+
+Tensor detail::to_host(const char* op, const Tensor& x, DType dtype) {
+  const Tensor dense = x.to(kCPU).contiguous();
+  check_fit(op, view_of(dense, op), dtype);
+  return dense.to(dtype);
 }
 
 void record_current_stream(const Tensor& tensor) {
@@ -232,12 +267,8 @@ void set_data(const Tensor& target, const Tensor& source) {
 // ---- factories ------------------------------------------------------------------------------------------------------
 
 void check_fits(const char* op, Scalar value, DType dtype) {
-  const double number = value.to<double>();
-  bool fits = true;
-  if (dtype == kUInt8) fits = number > (value.is_floating_point() ? -1 : -256) && number < 256;
-  if (dtype == kInt32) fits = number > -0x1p31 - 1 && number < 0x1p31;
-  if (dtype == kInt64 && value.is_floating_point()) fits = number >= -0x1p63 && number < 0x1p63;
-  REEL_CHECK(fits, op, ": ", number, " does not fit into ", dtype);
+  const bool wraps = dtype == kUInt8 && !value.is_floating_point() && value.to<int64_t>() < 0;
+  if (!(wraps ? value.to<int64_t>() > -256 : fits(value, dtype))) fail_to_fit(op, value, dtype);
 }
 
 namespace {
@@ -262,8 +293,9 @@ Tensor ones(const Shape& shape, TensorOptions options) {
 }
 Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
   const DType natural = value.is_bool() ? kBool : value.is_integral() ? kInt64 : kFloat32;
-  check_fits("full", value, options.dtype.value_or(natural));
-  return filled(shape, value, options.dtype.value_or(natural), options);
+  const DType dtype = options.dtype.value_or(natural);
+  check_fits("full", value, dtype);
+  return filled(shape, value, dtype, options);
 }
 namespace {
 TensorOptions like(const char* op, const Tensor& other, TensorOptions options) {
@@ -311,7 +343,11 @@ Tensor from_blob(void* data, DType dtype, const Shape& shape, std::function<void
 Tensor tensor(const void* data, DType dtype, const Shape& shape, TensorOptions options) {
   Tensor result = make_tensor(shape, options.dtype.value_or(dtype));
   const View& to = view_of(result);
-  if (to.numel) cpu_kernels().copy(make_view(const_cast<void*>(data), shape, contiguous_strides(shape), dtype), to);
+  if (to.numel) {
+    const View from = make_view(const_cast<void*>(data), shape, contiguous_strides(shape), dtype);
+    check_fit("tensor", from, to.dtype);
+    cpu_kernels().copy(from, to);
+  }
   result = result.to(options.device);
   return result.requires_grad_(options.requires_grad), result;
 }

@@ -86,7 +86,7 @@ View expand_view(const View& view, const Shape& shape);
 
 /// An uninitialised contiguous tensor: what every op starts its result with.
 Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
-/// Throws if an integer type cannot hold the number. As in PyTorch a negative one may wrap in uint8.
+/// Throws if an integer type cannot hold the number. As in PyTorch's ops a negative one may wrap in uint8.
 void check_fits(const char* op, Scalar value, DType dtype);
 /// A view of x's storage, without history. The caller makes sure that it stays inside the storage, and records it.
 Tensor alias(const Tensor& x, void* data, const Shape& shape, const Strides& strides);

@@ -104,4 +104,13 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
   return result;
 }
 
+void Scalar::fail_to_fit(const char* op, size_t bytes, bool is_signed) const {
+  const char* const type = is_signed ? " does not fit into int" : " does not fit into uint";
+  if (is_floating_point()) reel::detail::fail(op, ": ", float_, type, 8 * bytes);
+  reel::detail::fail(op, ": ", int_, type, 8 * bytes);
+}
+void Scalar::fail_above(uint64_t value) {
+  reel::detail::fail("Scalar: ", value, " does not fit into int64, in which integers are held");
+}
+
 }  // namespace reel

@@ -1,6 +1,9 @@
 // Tensors: making, looking at, viewing, converting, and their memory.
 #include "reel/xtensor.h"
 
+#include <cmath>
+#include <limits>
+#include <random>
 #include <xtensor/xmath.hpp>
 #include <xtensor/xview.hpp>
 
@@ -75,6 +78,67 @@ TEST_CASE("metadata", "[tensor][cpu]") {
   CHECK(Tensor(3.5).item<double>() == 3.5);
   CHECK(tensor({2.75}).item<int>() == 2);
   CHECK_FALSE(Tensor().defined());
+}
+
+TEST_CASE("a number becomes an integer exactly, without its fraction, or is an Error", "[tensor][cpu]") {
+  const auto check = [](auto number, auto type) {
+    using T = decltype(type);
+    const Scalar scalar(number);
+    const Tensor as_is = tensor(&number, {1});
+    const auto whole = std::trunc(static_cast<long double>(number));
+    const bool fits = whole >= static_cast<long double>(std::numeric_limits<T>::min()) &&
+                      whole <= static_cast<long double>(std::numeric_limits<T>::max());
+    INFO(number << " as " << (std::is_signed_v<T> ? "int" : "uint") << 8 * sizeof(T));
+    CHECK(scalar.fits<T>() == fits);
+    if (fits) {
+      CHECK(scalar.to<T>() == static_cast<T>(number));
+      CHECK(as_is.item<T>() == static_cast<T>(number));
+    } else {
+      CHECK_THROWS_WITH(scalar.to<T>(), Catch::Contains("Scalar::to: ") && Catch::Contains(" does not fit into "));
+      CHECK_THROWS_WITH(as_is.item<T>(), Catch::Contains("item: ") && Catch::Contains(" does not fit into "));
+    }
+    if constexpr (std::is_same_v<T, uint8_t> || std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t>) {
+      const DType dtype = dtype_of<T>();
+      if (fits) {
+        CHECK(as_is.to_vector<T>() == std::vector<T>{static_cast<T>(number)});
+        CHECK(full({}, number, {.dtype = dtype}).template item<T>() == static_cast<T>(number));
+        CHECK(tensor({number}, {.dtype = dtype}).template item<T>() == static_cast<T>(number));
+      } else {
+        CHECK_THROWS_WITH(as_is.to_vector<T>(),
+                          Catch::Contains("to_vector: ") && Catch::Contains(" does not fit into "));
+        if (std::is_integral_v<decltype(number)> && dtype == kUInt8 && whole < 0 && whole > -256)
+          CHECK(full({}, number, {.dtype = dtype}).template item<T>() == static_cast<T>(number));  // as in PyTorch
+        else
+          CHECK_THROWS_WITH(full({}, number, {.dtype = dtype}), Catch::Contains(" does not fit into "));
+        CHECK_THROWS_WITH(tensor({number}, {.dtype = dtype}), Catch::Contains(" does not fit into "));
+      }
+    }
+  };
+  const auto check_all = [&](auto number) {
+    check(number, int8_t()), check(number, uint8_t()), check(number, int16_t()), check(number, uint16_t());
+    check(number, int32_t()), check(number, uint32_t()), check(number, int64_t()), check(number, uint64_t());
+  };
+  std::mt19937_64 random(5);
+  for (int bits = 0; bits < 64; ++bits)
+    for (int64_t near = -2; near <= 2; ++near) {  // around every power of 2
+      const auto power = static_cast<int64_t>(uint64_t{1} << bits);
+      const int64_t whole = std::clamp<int64_t>(power, INT64_MIN + 2, INT64_MAX - 2) + near;
+      check_all(whole), check_all(-whole);
+      check_all(static_cast<int32_t>(whole)), check_all(static_cast<uint8_t>(whole));
+      const double real = std::ldexp(1.0, bits) + 0.25 * static_cast<double>(near);
+      check_all(real), check_all(-real), check_all(static_cast<float>(real)), check_all(-static_cast<float>(real));
+      check_all(std::ldexp(static_cast<double>(random() % 4096), bits - 6));
+    }
+  for (const double odd :
+       {std::nan(""), double{INFINITY}, -double{INFINITY}, 1e300, -1e300, 0x1p63, -0x1p63, 0x1p64, -0.9, -1.0})
+    check_all(odd);
+  CHECK(tensor({2.7}).item<int>() == 2);
+  CHECK(tensor({-2.7}).item<int>() == -2);
+  CHECK(tensor({0.5}).item<bool>());
+  CHECK(std::isinf(tensor({1e300}, {.dtype = kFloat64}).item<float>()));
+  CHECK_THROWS_WITH(Scalar(uint64_t{1} << 63), Catch::Contains("9223372036854775808 does not fit into int64"));
+  CHECK_THROWS_WITH(tensor({int64_t{1} << 40}).item<int>(), "item: 1099511627776 does not fit into int32");
+  CHECK_THROWS_WITH(tensor({3e9}).to_vector<int>(), "to_vector: 3e+09 does not fit into int32");
 }
 
 TEST_CASE("conversions between all types", "[tensor]") {
