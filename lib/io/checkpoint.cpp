@@ -1,6 +1,7 @@
 #include "reel/io/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -107,6 +108,23 @@ Checkpoint& Checkpoint::add(std::string name, CellState& state) {
               replace({{"h", &state.h}, {"c", &state.c}}, dict);
             }});
   return *this;
+}
+
+StateDict Checkpoint::parts_of(long double number) {
+  const auto high = static_cast<double>(number), low = static_cast<double>(number - high);
+  REEL_CHECK(static_cast<long double>(high) + low == number, "Checkpoint::save: the long double ", number,
+             " is not the sum of two doubles");
+  return {{"value", tensor({high, low}, {.dtype = kFloat64, .device = kCPU})}};
+}
+StateDict Checkpoint::parts_of(uint64_t number) {
+  const auto high = static_cast<int64_t>(number >> 32), low = static_cast<int64_t>(number & 0xffffffff);
+  return {{"value", tensor({high, low}, {.dtype = kInt64, .device = kCPU})}};
+}
+void Checkpoint::check_exact(Scalar given, Scalar held) {
+  const bool exact = !given.is_floating_point() ? held.fits<int64_t>() && held.to<int64_t>() == given.to<int64_t>()
+                     : held.is_floating_point() ? std::isfinite(held.to<double>()) || !std::isfinite(given.to<double>())
+                                                : held.to<double>() == given.to<double>();
+  REEL_CHECK(exact, "the number ", Tensor(given).to_string(), " is not one that the variable can hold");
 }
 
 void Checkpoint::save(const std::filesystem::path& path, const Metadata& metadata, CheckpointSaveOptions options) const

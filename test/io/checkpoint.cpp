@@ -167,6 +167,42 @@ TEST_CASE("a checkpoint takes a run's variables") {
   CHECK(equal(mean, ones({2}, {.dtype = kFloat64})));
 }
 
+TEST_CASE("a number of a checkpoint comes back exactly, or is an Error") {
+  const Folder folder;
+  const auto round_trip = [&](auto number, auto& into) {
+    io::Checkpoint saved, loaded;
+    saved.add("x", number).save(folder / "x");
+    loaded.add("x", into).load(folder / "x");
+    return into;
+  };
+  const auto check = [&](auto number) {
+    auto into = decltype(number)(1);
+    CHECK(round_trip(number, into) == number);
+  };
+  check(int64_t{INT64_MIN}), check(int64_t{INT64_MAX}), check((int64_t{1} << 53) + 1), check(int16_t{-7});
+  check(uint64_t{UINT64_MAX}), check((uint64_t{1} << 63) + 5), check(size_t{12}), check(uint8_t{255}), check('x');
+  check(5e-324), check(0.1), check(0.1f), check(INFINITY), check(true), check(1.0L / 3), check(1e300L / 7);
+  check(static_cast<long double>(UINT64_MAX));
+  long double real = 0;
+  CHECK(std::isnan(round_trip(std::nan(""), real)));
+  CHECK_THROWS_WITH(round_trip(std::numeric_limits<long double>::max(), real),
+                    Contains("is not the sum of two doubles"));
+
+  const auto refuse = [&](auto number, auto before) {
+    auto into = before;
+    CHECK_THROWS_AS(round_trip(number, into), Error);
+    CHECK(into == before);
+  };
+  refuse(int64_t{1} << 40, 3), refuse(2.7, 3), refuse(3e9, 3), refuse(std::nan(""), 3), refuse(300, uint8_t{3});
+  refuse(-1, uint8_t{3}), refuse(-1, uint64_t{3}), refuse(uint64_t{UINT64_MAX}, int64_t{3}), refuse(2, true);
+  refuse(0.5, true), refuse((int64_t{1} << 53) + 1, 3.0), refuse((1 << 24) + 1, 3.0f), refuse(1e300, 3.0f);
+  refuse(INT64_MAX, 3.0), refuse(1.0L / 3, 3);
+  float nearest = 0;
+  CHECK(round_trip(0.1, nearest) == 0.1f);
+  int whole = 0;
+  CHECK(round_trip(2.0, whole) == 2);
+}
+
 TEST_CASE("a checkpoint that does not fit changes nothing") {
   const Folder folder;
   nn::Linear small(2, 2), large(3, 2);

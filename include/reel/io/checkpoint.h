@@ -2,6 +2,7 @@
 #include <concepts>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -75,19 +76,15 @@ class Checkpoint {
 
   ///@{
   /// Adds a variable of the run, with which it is loaded: the state that a recurrent net carries over, a best loss, a
-  /// number of steps. A tensor may be undefined, and is replaced by what the file has, on the device that it is on.
+  /// number of steps. A tensor may be undefined, and is replaced by what the file has, on the device that it is on. A
+  /// number that the variable cannot hold, such as 2.7 or 2^40 for an int, is an Error; a float takes the nearest
+  /// value.
   Checkpoint& add(std::string name, Tensor& tensor);
   Checkpoint& add(std::string name, CellState& state);
   template <class Number>
   requires std::is_arithmetic_v<Number> Checkpoint& add(std::string name, Number& number) {
-    static constexpr DType kDType = std::is_same_v<Number, bool> ? kBool
-                                    : std::is_integral_v<Number> ? kInt64
-                                                                 : kFloat64;
-    add_part({std::move(name),
-              [&number]() -> StateDict {
-                return {{"value", full({}, number, {.dtype = kDType, .device = kCPU})}};
-              },
-              [&number](const StateDict& dict) { number = dict["value"].template item<Number>(); }});
+    add_part({std::move(name), [&number] { return state_of(number); },
+              [&number](const StateDict& dict) { number = number_of<Number>(dict); }});
     return *this;
   }
   ///@}
@@ -107,6 +104,35 @@ class Checkpoint {
   std::optional<LoadedCheckpoint> load_newest(const std::filesystem::path& path, CheckpointOptions options = {});
 
  private:
+  // A number is one element, bool, int64 or float64, or two where none of these has its value: the upper and the lower
+  // half of 64 bits, or a double and what it lacks of a long double.
+  template <class Number>
+  static StateDict state_of(Number number) {
+    constexpr bool kFloats = std::is_floating_point_v<Number>;
+    if constexpr (std::is_same_v<Number, long double>)
+      if (static_cast<double>(number) != number && number == number) return parts_of(number);
+    if constexpr (std::is_unsigned_v<Number> && sizeof(Number) == sizeof(uint64_t))
+      if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return parts_of(uint64_t{number});
+    constexpr DType kDType = kFloats ? kFloat64 : std::is_same_v<Number, bool> ? kBool : kInt64;
+    return {{"value", full({}, number, {.dtype = kDType, .device = kCPU})}};
+  }
+  static StateDict parts_of(long double number);
+  static StateDict parts_of(uint64_t number);
+  static void check_exact(Scalar given, Scalar held);
+  template <class Number>
+  static Number number_of(const StateDict& dict) {
+    const Tensor value = dict["value"];
+    if (value.numel() == 2) {
+      if constexpr (std::is_floating_point_v<Number>)
+        return static_cast<Number>(static_cast<long double>(value[0].item<double>()) + value[1].item<double>());
+      else if constexpr (std::is_unsigned_v<Number> && sizeof(Number) == sizeof(uint64_t))
+        return value[0].item<Number>() << 32 | value[1].item<uint32_t>();
+    }
+    const Scalar given = value.item();
+    const auto number = given.to<Number>("the number");
+    check_exact(given, number);
+    return number;
+  }
   struct Part {
     std::string name;
     std::function<StateDict()> state;
