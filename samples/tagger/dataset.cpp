@@ -29,14 +29,18 @@ std::vector<std::string>& column(const std::string& path, data::ConllSentence& o
   return of.columns[static_cast<size_t>(number > 0 ? number - 1 : count + number)];
 }
 
-data::TagScheme scheme_of(const std::string& name, const std::vector<Sentence>& sentences) {
+data::TagScheme scheme_of(const std::string& path, const std::string& name, const std::vector<Sentence>& sentences) {
   if (name == "none") return data::TagScheme::kNone;
   if (name == "iob1") return data::TagScheme::kIOB1;
   if (name == "iob2") return data::TagScheme::kIOB2;
   if (name == "iobes") return data::TagScheme::kIOBES;
   std::vector<std::vector<std::string>> tags;
   for (const Sentence& sentence : sentences) tags.push_back(sentence.tags);
-  return data::find_tag_scheme(tags);
+  try {
+    return data::find_tag_scheme(tags);
+  } catch (const Error& error) {
+    reel::detail::fail(path, ": ", error.what(), " (--tag-scheme)");
+  }
 }
 
 }  // namespace
@@ -60,7 +64,7 @@ std::vector<Sentence> read_sentences(const std::string& path, const ReadOptions&
     }
   }
   std::set<std::string> different;
-  const data::TagScheme scheme = scheme_of(options.scheme, sentences);
+  const data::TagScheme scheme = scheme_of(path, options.scheme, sentences);
   for (size_t i = 0; i < sentences.size(); ++i) try {
       sentences[i].tags = data::to_iob2(sentences[i].tags, scheme);
       different.insert(sentences[i].tags.begin(), sentences[i].tags.end());

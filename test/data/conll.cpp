@@ -155,9 +155,9 @@ TEST_CASE("the tags of IOB1 and IOBES become IOB2") {
       iobes{"B-A", "E-A", "S-A", "S-B", "O", "S-B"}, bilou{"B-A", "L-A", "U-A", "U-B", "O", "U-B"};
   CHECK(data::find_tag_scheme({iob1}) == TagScheme::kIOB1);
   CHECK(data::find_tag_scheme({iob2, {"O", "O"}, {}}) == TagScheme::kIOB2);
-  CHECK(data::find_tag_scheme({iob2, iobes}) == TagScheme::kIOBES);
-  CHECK(data::find_tag_scheme({iob2, {"NOUN"}}) == TagScheme::kNone);
-  CHECK(data::find_tag_scheme({iob2, {"B-"}}) == TagScheme::kNone);
+  CHECK(data::find_tag_scheme({iobes, bilou}) == TagScheme::kIOBES);
+  CHECK(data::find_tag_scheme({{"NOUN", "VERB"}, {"B-NOUN", "NOUN"}}) == TagScheme::kNone);
+  CHECK(data::find_tag_scheme({{"N", "O", "V"}, {"L", "S", "^"}}) == TagScheme::kNone);
   CHECK(data::to_iob2(iob1, TagScheme::kIOB1) == iob2);
   CHECK(data::to_iob2(iob2, TagScheme::kIOB2) == iob2);
   CHECK(data::to_iob2(iobes, TagScheme::kIOBES) == iob2);
@@ -165,6 +165,34 @@ TEST_CASE("the tags of IOB1 and IOBES become IOB2") {
   CHECK(data::to_iob2({"NOUN"}, TagScheme::kNone) == Column{"NOUN"});
   CHECK_THROWS_WITH(data::to_iob2({"O", "I-A"}, TagScheme::kIOB2), Contains("tag 1 is I-A behind O"));
   CHECK_THROWS_WITH(data::to_iob2({"S-A"}, TagScheme::kIOB2), Contains("tag 0 is 'S-A'"));
+}
+
+TEST_CASE("one tag among many does not decide a file's scheme without being named") {
+  using data::TagScheme;
+  const std::vector<Column> good(200, {"O", "B-PER", "I-PER", "O", "B-LOC"});
+  REQUIRE(data::find_tag_scheme(good) == TagScheme::kIOB2);
+  const auto error = [&](const std::vector<Column>& sentences, const std::string& message) {
+    INFO(message);
+    CHECK_THROWS_WITH(data::find_tag_scheme(sentences), Contains(message) && Contains("choose a scheme"));
+  };
+  for (const char* typo : {"0", "o", "NOUN", "B_PER", "b-per", "PER-B", "B", "", "B-", "-PER", "BPER", "OO", "_"}) {
+    std::vector<Column> sentences = good;
+    sentences[150][3] = typo;
+    error(sentences, "sentences[150][3] is '" + std::string(typo) + "', which is neither O nor a mark with a type");
+  }
+  for (const Column& other : std::vector<Column>{{"O", "B_PER", "I_PER"},
+                                                 {"O", "b-per", "i-per"},
+                                                 {"O", "PER-B", "PER-I"},
+                                                 {"O", "B", "I"},
+                                                 {"0", "B-PER", "0"},
+                                                 {"o", "B-PER", "o"}})
+    error(std::vector<Column>(200, other), "find_tag_scheme: sentences[0][" + std::string(other[0] == "O" ? "1" : "0"));
+  std::vector<Column> sentences = good;
+  sentences[7] = {"O", "I-PER", "O"};  // of IOB1, where others are of IOB2
+  error(sentences, "sentences[7][1] is 'I-PER' and begins an entity, which is of IOB1, but sentences[0][1] is 'B-PER'");
+  sentences = good;
+  sentences[9][4] = "S-LOC";
+  error(sentences, "sentences[9][4] is 'S-LOC', which is of IOBES, but sentences[0][2] is 'I-PER'");
 }
 
 TEST_CASE("comments of column files are skipped, and bytes that are not UTF-8 are named or taken as Latin-1") {

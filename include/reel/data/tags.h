@@ -13,8 +13,10 @@ enum class TagScheme {
   kIOBES,  ///< As kIOB2, but E for a last word and S for a single one, or L and U for these (BILOU).
 };
 
-/// The scheme of these sentences' tags: kNone if any is neither "O" nor one of the marks B, I, E, S, L, U with a type,
-/// kIOBES if there are other marks than B and I, kIOB2 if each I-X follows B-X or I-X, and else kIOB1.
+/// The scheme of these sentences' tags: kNone if they are not all "O" or one of the marks B, I, E, S, L, U with a type,
+/// kIOBES if there are other marks than B and I, kIOB2 if each I-X follows B-X or I-X, and else kIOB1. Tags that
+/// contradict each other are an Error that names one of each: a few others among such marks, a B of kIOB2 beside an I
+/// of kIOB1, an E beside a B that is not followed; and so are B_PER, b-per, PER-B or B where all other tags are "O".
 TagScheme find_tag_scheme(const std::vector<std::vector<std::string>>& sentences);
 
 /// The tags of a sentence in kIOB2; those of kNone as they are. As in CoNLL's evaluation, a word whose mark continues
