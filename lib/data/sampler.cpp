@@ -73,7 +73,7 @@ SamplerOf<Item>& SamplerOf<Item>::operator=(const SamplerOf& other) {
 template <class Item>
 void SamplerOf<Item>::set_place(int64_t epoch, int64_t position) {
   REEL_CHECK(epoch >= 0 && position >= 0, "sampler: there is no position ", position, " in an epoch ", epoch);
-  place_ = std::make_shared<Place>(Place{epoch, position});  // a loop that runs keeps the old one
+  place_ = std::make_shared<Place>(Place{.epoch = epoch, .position = position});  // a loop that runs keeps the old one
 }
 
 template <class Item>
@@ -82,14 +82,14 @@ auto SamplerOf<Item>::start() -> Pass {
   std::vector<Item> order = this->order(epoch());
   REEL_CHECK(position() <= static_cast<int64_t>(order.size()), "sampler: position ", position(), " in an epoch of ",
              order.size());
+  place_->size = static_cast<int64_t>(order.size());
   return Pass(std::move(order), place_);
 }
 
 template <class Item>
 SamplerOf<Item>::Pass::Pass(std::vector<Item> order, std::shared_ptr<Place> place)
-    : order_(std::make_shared<const std::vector<Item>>(std::move(order))), place_(place.get(), [place](Place* at) {
-        *at = {at->epoch + 1, 0};
-      }) {}
+    : order_(std::make_shared<const std::vector<Item>>(std::move(order))),
+      place_(place.get(), [place](Place* at) { *at = {.epoch = at->epoch + 1}; }) {}
 
 template <class Item>
 bool SamplerOf<Item>::Pass::advance() {
@@ -104,7 +104,7 @@ StateDict SamplerOf<Item>::state_dict() const {
   return {{"seed", number(static_cast<int64_t>(seed()))},
           {"epoch", number(epoch())},
           {"position", number(position())},
-          {"size", number(size())},
+          {"size", number(place_->size < 0 ? size() : place_->size)},
           {"batch_size", number(batch_size())}};
 }
 

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -302,4 +304,82 @@ TEST_CASE("loaders take samplers and samplers of batches") {
   CHECK_THROWS_WITH((data::DataLoader(Numbers{3}, {.batch_size = 0})), Equals("DataLoader: batches of 0"));
   CHECK_THROWS_WITH((data::DataLoader(Numbers{3}, {.workers = -1})), Equals("DataLoader: -1 workers"));
   CHECK_THROWS_WITH((data::DataLoader(Numbers{3}, {.prefetch = 0})), Contains("prefetch is 0"));
+}
+
+TEST_CASE("a loader sees samples that are added between its loops", "[threads]") {
+  for (const bool shuffle : {false, true})
+    for (const int workers : {0, 2}) {
+      std::vector<int64_t> buffer{0, 1, 2};
+      data::DataLoader loader(std::cref(buffer), {.batch_size = 2, .shuffle = shuffle, .workers = workers, .seed = 1});
+      data::DataLoader both(data::concat(std::cref(buffer), std::cref(buffer)), {.workers = workers});
+      for (const int64_t size : {3, 7, 4, 0, 2}) {
+        buffer.resize(static_cast<size_t>(size));
+        std::iota(buffer.begin(), buffer.end(), 0);
+        CHECK(loader.size() == (size + 1) / 2);
+        std::vector<int64_t> seen;
+        for (const std::vector<int64_t>& batch : epoch(loader)) seen.insert(seen.end(), batch.begin(), batch.end());
+        if (shuffle) std::sort(seen.begin(), seen.end());
+        CHECK(seen == buffer);
+        CHECK(static_cast<int64_t>(epoch(both).size()) == 2 * size);
+      }
+    }
+}
+
+TEST_CASE("an epoch goes on only over as many samples as it began with", "[threads]") {
+  std::vector<int64_t> buffer{0, 1, 2};
+  data::DataLoader loader(std::cref(buffer), {.batch_size = 2, .shuffle = true, .seed = 1});
+  auto it = loader.begin();
+  const StateDict before = loader.state_dict();
+  buffer.push_back(3);  // as many batches, in another order
+  const StateDict after = loader.state_dict();
+  for (const StateDict& state : {before, after}) {
+    data::DataLoader other(std::cref(buffer), {.batch_size = 2, .shuffle = true, .seed = 1});
+    other.load_state_dict(state);
+    CHECK_THROWS_WITH(other.begin(), Contains("the middle of an epoch of 3 samples; here they are 4"));
+    other.set_epoch(1);
+    CHECK(epoch(other).size() == 2);
+  }
+  ++it;
+  CHECK((*it).numel() == 1);  // the loop that runs has those that were there
+}
+
+TEST_CASE("the position of a loader counts batches that an exception came in place of", "[threads]") {
+  struct Broken {
+    int64_t size() const { return 8; }
+    int64_t get(int64_t i) const {
+      if (i == 2 || i == 5) throw std::runtime_error("cannot be read");
+      return i;
+    }
+  };
+  for (const int workers : {0, 2})
+    for (const std::optional<Device> device : {std::optional<Device>(), std::optional(kCPU)})
+      for (int64_t stop = 1; stop <= 6; ++stop) {
+        const data::LoaderOptions options{.workers = workers, .device = device};
+        data::DataLoader loader(Broken(), options), other(Broken(), options);
+        std::vector<int64_t> all;
+        const auto run = [&](auto& from, int64_t max) {
+          auto it = from.begin();
+          while (it != from.end() && static_cast<int64_t>(all.size()) < max) {
+            all.push_back((*it).template item<int64_t>());
+            if (static_cast<int64_t>(all.size()) == max) return from.state_dict();
+            for (bool next = false; !next;) try {
+                ++it;
+                next = true;
+              } catch (const std::runtime_error&) {
+              }
+          }
+          return from.state_dict();
+        };
+        other.load_state_dict(run(loader, stop));
+        bool at_once = true;  // the batch that the loop would go on with throws
+        try {
+          run(other, 8);
+        } catch (const std::runtime_error&) {
+          at_once = false;
+        }
+        INFO(workers << " workers, " << stop << " batches");
+        const std::vector<int64_t> expected{0, 1, 3, 4, 6, 7};
+        CHECK(at_once == (stop != 2 && stop != 4));
+        if (at_once) CHECK(all == expected);
+      }
 }

@@ -2,7 +2,6 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -111,36 +110,38 @@ auto transform(D dataset, F f) {
   });
 }
 
-/// What concat() returns: data sets of one type of samples, one after the other.
+/// What concat() returns: data sets of one type of samples, one after the other. They may grow.
 template <class Sample>
 class ConcatDataset {
  public:
   template <Dataset D>
   void add(D dataset) {  ///< After those that were added before.
-    size_ += num_samples(dataset);
-    parts_.push_back({size_, [dataset = std::move(dataset)](int64_t i) -> Sample { return sample(dataset, i); }});
+    const auto part = std::make_shared<const D>(std::move(dataset));
+    parts_.push_back({[part] { return num_samples(*part); }, [part](int64_t i) -> Sample { return sample(*part, i); }});
   }
   ///@{
   /// As of every data set.
-  int64_t size() const { return size_; }
+  int64_t size() const {
+    int64_t size = 0;
+    for (const Part& part : parts_) size += part.size();
+    return size;
+  }
   Sample get(int64_t i) const {
-    detail::check_index(i, size_);
-    int64_t begin = 0;
-    for (const Part& part : parts_) {
-      if (i < part.end) return part.get(i - begin);
-      begin = part.end;
+    detail::check_index(i, size());
+    for (auto part = parts_.begin();; ++part) {
+      const int64_t size = part->size();
+      if (i < size || part + 1 == parts_.end()) return part->get(i);
+      i -= size;
     }
-    std::terminate();  // i < size_, the last part's end
   }
   ///@}
 
  private:
   struct Part {
-    int64_t end;
+    std::function<int64_t()> size;
     std::function<Sample(int64_t)> get;
   };
   std::vector<Part> parts_;
-  int64_t size_ = 0;
 };
 
 /// The data sets one after the other.

@@ -46,8 +46,9 @@ struct LoaderOptions {
 /// once when there are workers; an exception that they throw reaches the loop in place of the batch it belongs to.
 /// Leaving a loop early stops the workers; the next loop is the next epoch.
 ///
-/// The data set is held by value; pass std::cref(dataset) or a shared_ptr where it should not be copied. One loop at a
-/// time, a second one is an Error; the loader must outlive it.
+/// The data set is held by value; pass std::cref(dataset) or a shared_ptr where it should not be copied. One that grows
+/// or shrinks between two loops is read as it is when a loop begins, unless a sampler decides. One loop at a time, a
+/// second one is an Error; the loader must outlive it.
 template <Dataset D, class Collate = DefaultCollate>
 class DataLoader {
  public:
@@ -58,11 +59,7 @@ class DataLoader {
   explicit DataLoader(D dataset, LoaderOptions options = {}, Collate collate = {})
       : DataLoader(std::move(dataset), nullptr, options, std::move(collate)) {
     detail::check(options);
-    const int64_t size = num_samples(dataset_);
-    if (options.shuffle)
-      set_batches([&] { return RandomSampler(size, {.seed = seed_}); });
-    else
-      set_batches([&] { return SequentialSampler(size); });
+    set_batches([&] { return AllSamples(dataset_, options.shuffle ? seed_ : 0, options.shuffle); });
   }
   /// In a sampler's order; `options.shuffle` does not go with it.
   template <std::derived_from<Sampler> S>
@@ -80,33 +77,43 @@ class DataLoader {
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
-  int64_t size() const { return batches_->size(); }  ///< Batches in an epoch.
+  int64_t size() const { return batches_->size(); }  ///< Batches in an epoch that would begin now.
   const D& dataset() const { return dataset_; }      ///< As it was given.
 
   /// The epoch of the running loop, or of the next one if none runs.
   int64_t epoch() const { return batches_->epoch(); }
-  /// Batches of that epoch that the loop has received so far.
+  /// Batches of that epoch that the loop has received so far, or that an exception came in place of.
   int64_t position() const { return batches_->position(); }
   void set_epoch(int64_t epoch) { batches_->set_epoch(epoch); }  ///< The next loop is that one.
 
   ///@{
   /// Seeds and position, for checkpoints, in the middle of an epoch, too: after load_state_dict() the next loop yields
   /// the batches that the saved one had not received yet, the same bit for bit. In the middle of an epoch the batch
-  /// size and the number of batches must be the saved ones. A running loop is not affected.
+  /// size and the number of batches must be the saved ones, and so must, when the loop begins, the number of samples. A
+  /// running loop is not affected.
   StateDict state_dict() const {
     StateDict dict = batches_->state_dict();
-    dict.emplace_back("sample_seed", full({}, static_cast<int64_t>(seed_), {.dtype = kInt64, .device = kCPU}));
+    const auto add = [&](const char* name, int64_t value) {
+      dict.emplace_back(name, full({}, value, {.dtype = kInt64, .device = kCPU}));
+    };
+    add("sample_seed", static_cast<int64_t>(seed_));
+    if (position() > 0 && samples_ >= 0) add("samples", samples_);  // of the epoch
     return dict;
   }
   void load_state_dict(const StateDict& dict) {
     StateDict rest = dict;
-    const auto is_seed = [](const auto& entry) { return entry.first == "sample_seed"; };
-    const Tensor* seed = find(dict, "sample_seed");
-    REEL_CHECK(seed && seed->defined() && seed->numel() == 1, "DataLoader::load_state_dict: no number sample_seed");
-    std::erase_if(rest, is_seed);
-    const auto new_seed = static_cast<uint64_t>(seed->item<int64_t>());
+    const auto take = [&](const char* name, int64_t otherwise) {
+      const Tensor* number = find(dict, name);
+      if (!number) return otherwise;
+      REEL_CHECK(number->defined() && number->dtype() == kInt64 && number->numel() == 1,
+                 "DataLoader::load_state_dict: '", name, "' is not one int64");
+      std::erase_if(rest, [&](const auto& entry) { return entry.first == name; });
+      return number->template item<int64_t>();
+    };
+    REEL_CHECK(dict.contains("sample_seed"), "DataLoader::load_state_dict: no number sample_seed");
+    const int64_t new_seed = take("sample_seed", 0), samples = take("samples", -1);
     batches_->load_state_dict(rest);
-    seed_ = new_seed;
+    seed_ = static_cast<uint64_t>(new_seed), samples_ = samples;
   }
   ///@}
 
@@ -121,8 +128,8 @@ class DataLoader {
     Batch* operator->() const { return batch_.get(); }
     Iterator& operator++() try {
       batch_.reset();
+      pass_.advance();  // past a batch that throws as well: the next one to be made is the one behind it
       batch_ = mover_ ? moved() : made();
-      pass_.advance();
       return *this;
     } catch (const std::bad_alloc&) {
       reel::detail::fail_bad_alloc("DataLoader");
@@ -154,7 +161,11 @@ class DataLoader {
       }
     }
     std::shared_ptr<Batch> moved() {
-      if (problem_) std::rethrow_exception(std::exchange(problem_, nullptr));
+      if (problem_) {
+        const std::exception_ptr problem = std::exchange(problem_, nullptr);
+        look_ahead();
+        std::rethrow_exception(problem);
+      }
       const auto here = std::move(next_);
       if (here) {
         detail::for_each_tensor(*here, [&](const Tensor& x) { mover_->arrive(x); });
@@ -175,6 +186,20 @@ class DataLoader {
   std::default_sentinel_t end() const { return {}; }  ///< Past the last batch.
 
  private:
+  // All samples that the data set has when an epoch begins, in order or shuffled.
+  class AllSamples : public Sampler {
+   public:
+    AllSamples(const D& dataset, uint64_t seed, bool shuffle) : Sampler(seed), dataset_(dataset), shuffle_(shuffle) {}
+    int64_t size() const override { return num_samples(dataset_); }
+    std::vector<int64_t> order(int64_t epoch) const override {
+      return shuffle_ ? RandomSampler(size(), {.seed = seed()}).order(epoch) : SequentialSampler(size()).order(epoch);
+    }
+
+   private:
+    const D& dataset_;  // the loader's, which is neither copied nor moved
+    bool shuffle_;
+  };
+
   DataLoader(D dataset, std::unique_ptr<Batches> batches, const LoaderOptions& options, Collate collate) try
       : dataset_(std::move(dataset)),
         collate_(std::move(collate)),
@@ -193,10 +218,15 @@ class DataLoader {
 
   std::unique_ptr<detail::Pipeline> start(const Batches::Pass& pass) {
     std::vector<int64_t> begins;  // each batch's first sample's place in the epoch
-    for (int64_t begin = 0; const auto& batch : *pass.order()) {
-      begins.push_back(begin);
-      begin += static_cast<int64_t>(batch.size());
+    int64_t samples = 0;
+    for (const auto& batch : *pass.order()) {
+      begins.push_back(samples);
+      samples += static_cast<int64_t>(batch.size());
     }
+    REEL_CHECK(pass.position() == 0 || samples_ < 0 || samples_ == samples,
+               "DataLoader: the state is from the middle of an epoch of ", samples_, " samples; here they are ",
+               samples);
+    samples_ = samples;
     return std::make_unique<detail::Pipeline>(
         options_.workers, int64_t{options_.workers} * options_.prefetch, pass.position(),
         static_cast<int64_t>(pass.order()->size()),
@@ -216,6 +246,7 @@ class DataLoader {
   LoaderOptions options_;
   uint64_t seed_;
   std::unique_ptr<Batches> batches_;
+  int64_t samples_ = -1;  // in the epoch of the last loop, or of the state that was loaded, if it says so
 };
 
 }  // namespace reel::data

@@ -26,6 +26,7 @@ template <class Item>
 class SamplerOf {
   struct Place {
     int64_t epoch = 0, position = 0;
+    int64_t size = -1;  // of the epoch of the loop that runs; size() may have changed since
   };
 
  public:
