@@ -27,6 +27,8 @@ namespace detail {
 /// What a handler of std::bad_alloc throws: an OutOfMemoryError that names the op, if there is memory for that.
 [[noreturn, gnu::cold]] void fail_bad_alloc(const char* where);
 [[noreturn, gnu::cold]] void fail_bad_alloc();  ///< Allocates nothing.
+/// The text with a backslash and a 0 for each NUL, at which what() would end.
+[[gnu::cold]] std::string without_nul(std::string text);
 
 /// Streams all parts into one string and throws it as an E.
 template <class E, class... Parts>
@@ -35,7 +37,7 @@ template <class E, class... Parts>
     std::ostringstream message;
     message.exceptions(std::ios::badbit);
     (message << ... << parts);
-    throw E(std::move(message).str());
+    throw E(without_nul(std::move(message).str()));
   } catch (const std::bad_alloc&) {
     fail_bad_alloc();
   }

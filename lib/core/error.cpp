@@ -13,4 +13,9 @@ const OutOfMemoryError& out_of_memory() {
 void fail_bad_alloc() { throw OutOfMemoryError(out_of_memory()); }
 void fail_bad_alloc(const char* where) { fail_as<OutOfMemoryError>(where, ": out of memory"); }
 
+std::string without_nul(std::string text) {
+  for (size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) text.replace(at, 1, "\\0");
+  return text;
+}
+
 }  // namespace reel::detail
