@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,13 +57,14 @@ std::optional<Header> parse_header(std::string_view line) {
   return header;
 }
 
-// Parses the last number of the line and removes it; false if there is none. Numbers are taken from the end, since
-// words may contain spaces (GloVe's 840B file has some).
+// Parses the last number of the line and removes it; false if there is none, or one out of float32's range. Numbers are
+// taken from the end, since words may contain spaces (GloVe's 840B file has some).
 bool take_number(std::string_view& line, float& value) {
   const size_t space = line.find_last_of(' ');
   double wide;
   if (space == std::string_view::npos || !parse_number(line.substr(space + 1), wide)) return false;
   value = static_cast<float>(wide);
+  if (std::isinf(value) && !std::isinf(wide)) return false;
   line.remove_suffix(line.size() - space);
   return true;
 }
@@ -95,7 +97,8 @@ WordVectors read_text(io::Source& source, const WordVectorOptions& options) {
     vector.resize(size);
     for (int64_t i = size; i-- > 0;)
       if (!take_number(rest, vector[i]))
-        source.fail_line("expected a word and ", size, " numbers; number ", i + 1, " is none");
+        source.fail_line("expected a word and ", size, " numbers; number ", i + 1,
+                         " is none, or too large for float32");
     if (rest.empty()) source.fail_line("a vector without a word");
     ++words;
     if (builder.wants(rest)) builder.add(rest, vector);
@@ -122,6 +125,13 @@ WordVectors read_binary(io::Source& source, const WordVectorOptions& options) {
     if (word.empty()) source.fail("a vector without a word");
     source.read_exactly(vector.data(), header->size * 4);
     if (builder.wants(word)) builder.add(word, vector);
+  }
+  if (!builder.full()) {
+    char c;
+    while (source.read(&c, 1))
+      if (c != '\n' && c != '\r' && c != ' ')
+        source.fail_at(source.position() - 1, "more follows the last of ", header->words, " vectors of ", header->size,
+                       " float32 numbers, of which the first line speaks");
   }
   return builder.finish(header->size);
 }

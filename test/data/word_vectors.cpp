@@ -1,5 +1,7 @@
 #include "reel/data/word_vectors.h"
 
+#include <cmath>
+
 #include "reel/ops.h"
 #include "reel/random.h"
 #include "test/support/folder.h"
@@ -59,6 +61,28 @@ TEST_CASE("word vectors are written and read again without loss", "[cpu]") {
   CHECK_THROWS_WITH(data::write_word_vectors(folder / "v", words, ones({2, 2})),
                     Contains("each of 3 words, got shape [2, 2]"));
   CHECK(folder.count() == 1);
+}
+
+TEST_CASE("bytes behind the last binary word vector are an Error") {
+  const Folder folder;
+  const std::string one = "a " + std::string(8, '\1'), head = "1 2\n";
+  const auto read = [&](const std::string& bytes, data::WordVectorOptions options = {}) {
+    options.format = kBinary;
+    return data::read_word_vectors(write(folder / "v.bin", bytes), options).words.size();
+  };
+  for (const char* space : {"", "\n", "\r\n", " ", "\n\n"}) CHECK(read(head + one + space) == 1);
+  for (const std::string& more : {one, "\n" + one, std::string(8, '\1'), std::string("\0", 1), std::string("x")}) {
+    CHECK_THROWS_WITH(read(head + one + more), Contains("more follows the last of 1 vectors of 2 float32 numbers"));
+    CHECK(read(head + one + more, {.max_words = 1}) == 1);
+  }
+  CHECK_THROWS_WITH(read("0 2\n" + one), Contains("more follows"));
+}
+
+TEST_CASE("a number of a text file that float32 does not hold is an Error") {
+  const Folder folder;
+  CHECK_THROWS_WITH(data::read_word_vectors(write(folder / "v", "a 1 1e39\nb 1 2\n"), {.header = false}),
+                    Contains("number 2 is none"));
+  CHECK(std::isinf(data::read_word_vectors(write(folder / "v", "a 1 inf\n")).vectors[0][1].item<float>()));
 }
 
 TEST_CASE("word vectors take a number nearer to 0 than any double as 0") {
