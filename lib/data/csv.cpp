@@ -22,7 +22,7 @@ class CsvReader {
 
   void read() {
     while (source_.read_line(line_)) {
-      if (line_.empty()) continue;
+      if (line_.empty() && width_ != 1) continue;  // a column alone may be empty in a row
       const int64_t begun_on = source_.line_number();
       row();
       const size_t fields = table_.ends_.size() - 1 - table_.lines_.size() * width_;
@@ -150,7 +150,7 @@ bool parse_field(std::string_view text, T& value) {
     double wide;
     if (!parse_number(text, wide)) return false;
     value = T(wide);
-    return true;
+    return std::isfinite(static_cast<double>(value)) || !std::isfinite(wide);
   }
 }
 

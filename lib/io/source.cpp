@@ -159,7 +159,11 @@ bool Source::read_line(std::string& line) {
   line.clear();
   if (!read_until('\n', line) && line.empty()) return false;
   if (!line.empty() && line.back() == '\r') line.pop_back();
-  if (lines_++ == 0 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
+  if (lines_++ == 0) {
+    if (line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
+    if (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff"))
+      fail_line("the text is UTF-16, by its byte order mark; convert it to UTF-8");
+  }
   return true;
 }
 

@@ -30,7 +30,7 @@ class Source {
   /// Fills `data`, or throws.
   void read_exactly(void* data, int64_t bytes);
   /// Replaces `line` by the next one, without its line end (LF or CR LF) and without the byte order mark that a first
-  /// line may have; false at the end.
+  /// line may have; false at the end. The mark of UTF-16 is an Error.
   bool read_line(std::string& line);
   /// Appends all bytes up to `stop`, which is read and dropped; false if the end came first. As in read_line,
   /// compressed text that inflates more than 200 times throws.

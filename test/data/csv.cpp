@@ -130,3 +130,29 @@ TEST_CASE("malformed tables are refused with the line and the reason") {
   CHECK_THROWS_WITH(data::read_csv(folder / "x", {.separator = '"'}), Contains("must differ"));
   CHECK_THROWS_WITH(data::read_csv(folder / "x", {.separator = '\n'}), Contains("no line ends"));
 }
+
+TEST_CASE("an empty line is a row of a table of one column") {
+  const Folder folder;
+  const auto table = data::read_csv(write(folder / "x.csv", "\nx\n1\n\n3\n\n"));
+  CHECK(table.strings("x") == Strings{"1", "", "3", ""});
+  CHECK_THROWS_WITH(table.column("x"), Contains("x.csv:4: column 'x': '' is missing"));
+  CHECK(table.column("x", {.missing = -1}).to_vector<float>() == std::vector<float>{1, -1, 3, -1});
+  CHECK(data::read_csv(write(folder / "x.csv", "x,y\n1,2\n\n3,4\n\n")).num_rows() == 2);
+}
+
+TEST_CASE("text in UTF-16 is named, and so is a field with a NUL, to its end") {
+  const Folder folder;
+  for (const std::string& mark : {"\xff\xfe"s, "\xfe\xff"s})
+    CHECK_THROWS_WITH(data::read_csv(write(folder / "x.csv", mark + "a\0,\0b\0\n\0"s)),
+                      Contains("x.csv:1: the text is UTF-16, by its byte order mark; convert it to UTF-8"));
+  const auto table = data::read_csv(write(folder / "x.csv", "x\n1\0002\n"s));
+  CHECK_THROWS_WITH(table.column("x"), Contains("'1\\02' is not a float32"));
+}
+
+TEST_CASE("a number out of a column's range is an Error") {
+  const Folder folder;
+  const auto table = data::read_csv(write(folder / "x.csv", "x\n1e39\n"));
+  CHECK_THROWS_WITH(table.column("x"), Contains("'1e39' is not a float32"));
+  CHECK_THROWS_WITH(table.column("x", {.dtype = kFloat16}), Contains("'1e39' is not a float16"));
+  CHECK(table.column("x", {.dtype = kFloat64}).item<double>() == 1e39);
+}

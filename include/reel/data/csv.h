@@ -41,8 +41,8 @@ class CsvTable {
   std::string_view at(int64_t row, int64_t column) const;         ///< One field, as long as the table lives.
   std::vector<std::string> strings(std::string_view name) const;  ///< A column as text.
 
-  /// The numbers of a column, [rows]; spaces around them are skipped. Text that is not a number of the dtype is an
-  /// Error that names the line and the column. bool takes 0, 1, true and false.
+  /// The numbers of a column, [rows]; spaces around them are skipped. Text that is not a number of the dtype, or is
+  /// out of its range, is an Error that names the line and the column. bool takes 0, 1, true and false.
   Tensor column(std::string_view name, const ColumnOptions& options = {}) const;
   ///@{
   /// Of several columns, [rows, columns], or of all.
@@ -67,7 +67,7 @@ class CsvTable {
 /// Reads comma-separated values as RFC 4180 has them: quoted fields may hold separators, line ends (CR LF is read as
 /// LF) and doubled quotes. For tab-separated text, which seldom has quoting, set `separator`
 /// to a tab and `quote` to std::nullopt. Rows end with LF or CR LF and have as many fields as the first; empty lines
-/// are skipped. An Error reads "file:line: what is wrong".
+/// are skipped, but where there is one column, of which they are a row. An Error reads "file:line: what is wrong".
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
 }  // namespace reel::data
