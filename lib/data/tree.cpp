@@ -12,52 +12,62 @@
 namespace reel::data {
 namespace {
 
+constexpr std::string_view kSpaces = " \t\r\n";
+
+/// Parses trees that may go on over several lines.
 class TreeParser {
  public:
-  TreeParser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
+  /// Continues with a line, whose columns `where` is in front of in Errors. It must outlive the calls until the next
+  /// one.
+  void begin_line(std::string_view line, std::string where) { text_ = line, where_ = std::move(where), at_ = 0; }
 
-  Tree parse() {
-    skip_spaces();
-    check(at_ < text_.size() && text_[at_] == '(', "expected '('");
-    do {
+  /// Reads on to the end of a tree or of the line; whether a tree has ended.
+  bool read() {
+    for (skip_spaces(); at_ < text_.size(); skip_spaces()) {
+      check(!open_.empty() || text_[at_] == '(', "expected '('");
       if (text_[at_] == '(')
         open();
       else if (text_[at_] == ')')
         close();
       else
         word();
-      skip_spaces();
-      check(open_.empty() || at_ < text_.size(), "the line ends inside a bracket");
-    } while (!open_.empty());
-    check(at_ == text_.size(), "text after the tree");
-    return std::move(tree_);
+      if (open_.empty()) return true;
+    }
+    return false;
   }
+  Tree take() {
+    finished_.clear();
+    return std::exchange(tree_, {});
+  }
+
+  bool is_inside() const { return !open_.empty(); }
+  bool at_end() {
+    skip_spaces();
+    return at_ == text_.size();
+  }
+  void check(bool good, const char* what) const { REEL_CHECK(good, where_, at_ + 1, ": ", what); }
 
  private:
   struct Open {
-    std::string_view label, word;
-    size_t column;
+    std::string label, word;
     size_t first_finished;  // its children are finished_[first_finished …]
   };
 
-  void check(bool good, const char* what) const { REEL_CHECK(good, where_, at_ + 1, ": ", what); }
-
-  void skip_spaces() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-  }
+  void skip_spaces() { at_ = std::min(text_.find_first_not_of(kSpaces, at_), text_.size()); }
   std::string_view token() {
-    const size_t end = std::min(text_.find_first_of(" ()", at_), text_.size());
+    const size_t end = std::min(text_.find_first_of(" \t\r\n()", at_), text_.size());
     const size_t begin = std::exchange(at_, end);
     return text_.substr(begin, end - begin);
   }
 
   void open() {
     check(open_.empty() || open_.back().word.empty(), "a node has both a word and children");
-    const size_t column = at_++;
+    ++at_;
     skip_spaces();
     const std::string_view label = token();
-    check(!label.empty(), "expected a label");
-    open_.push_back({label, {}, column, finished_.size()});
+    // The Penn Treebank's files have a bracket without a label around each tree.
+    check(!label.empty() || (open_.empty() && at_ < text_.size() && text_[at_] == '('), "expected a label");
+    open_.push_back({std::string(label), {}, finished_.size()});
   }
 
   void word() {
@@ -68,12 +78,17 @@ class TreeParser {
   }
 
   void close() {
-    const Open node = open_.back();
+    Open node = std::move(open_.back());
     const size_t children = finished_.size() - node.first_finished;
     check(!node.word.empty() || children > 0, "a node has neither a word nor children");
+    if (node.label.empty()) {
+      check(children == 1, "a bracket without a label holds one tree");
+      open_.pop_back(), ++at_;
+      return;
+    }
     check(tree_.nodes.size() < std::numeric_limits<int32_t>::max(), "too many nodes");
-    tree_.nodes.push_back({std::string(node.label), std::string(node.word),
-                           static_cast<int32_t>(tree_.child_ids.size()), static_cast<int32_t>(children)});
+    tree_.nodes.push_back({std::move(node.label), std::move(node.word), static_cast<int32_t>(tree_.child_ids.size()),
+                           static_cast<int32_t>(children)});
     tree_.child_ids.insert(tree_.child_ids.end(), finished_.begin() + node.first_finished, finished_.end());
     finished_.resize(node.first_finished);
     finished_.push_back(static_cast<int32_t>(tree_.nodes.size() - 1));
@@ -82,7 +97,7 @@ class TreeParser {
   }
 
   std::string_view text_;
-  const std::string& where_;
+  std::string where_;
   size_t at_ = 0;
   std::vector<Open> open_;
   std::vector<int32_t> finished_;  // nodes whose parents are still open
@@ -91,15 +106,35 @@ class TreeParser {
 
 }  // namespace
 
-Tree parse_tree(std::string_view text, const std::string& where) { return TreeParser(text, where).parse(); }
+Tree parse_tree(std::string_view text, const std::string& where) {
+  TreeParser parser;
+  parser.begin_line(text, where);
+  const bool ended = parser.read();
+  parser.check(parser.is_inside() || ended, "expected '('");
+  parser.check(ended, "the line ends inside a bracket");
+  parser.check(parser.at_end(), "text after the tree");
+  return parser.take();
+}
 
 std::vector<Tree> read_trees(const std::filesystem::path& path) try {
   io::Source source(path);
   std::vector<Tree> trees;
+  TreeParser parser;
   std::string line;
-  while (source.read_line(line))
-    if (line.find_first_not_of(' ') != std::string::npos)
-      trees.push_back(parse_tree(line, source.name() + ":" + std::to_string(source.line_number()) + ":"));
+  int64_t begun_on = 0;
+  while (source.read_line(line)) {
+    const int64_t number = source.line_number();
+    // Else one tree would become a part of another, up to a bracket too many.
+    if (parser.is_inside() && line.starts_with('('))
+      source.fail_line("a tree begins inside that of line ", begun_on, "; lines that continue one are indented");
+    parser.begin_line(line, source.name() + ":" + std::to_string(number) + ":");
+    if (!parser.is_inside()) begun_on = number;
+    while (parser.read()) {
+      trees.push_back(parser.take());
+      begun_on = number;
+    }
+  }
+  if (parser.is_inside()) source.fail_line("the file ends inside the tree of line ", begun_on);
   return trees;
 } catch (const std::bad_alloc&) {
   reel::detail::fail_bad_alloc("read_trees");

@@ -58,7 +58,9 @@ TEST_CASE("malformed trees are refused with the column and the reason") {
   check(")", "1: expected '('");
   check("(", "2: expected a label");
   check("()", "2: expected a label");
-  check("((2 a))", "2: expected a label");
+  check("(((2 a)))", "3: expected a label");
+  check("((2 a) (2 b))", "13: a bracket without a label holds one tree");
+  check("(2 ((3 a)))", "5: expected a label");
   check("(2", "3: the line ends inside a bracket");
   check("(2)", "3: a node has neither a word nor children");
   check("(2 a", "5: the line ends inside a bracket");
@@ -81,6 +83,28 @@ TEST_CASE("a tree a million deep is read and printed without recursion") {
   CHECK(tree.to_string() == text);
   CHECK_THROWS_WITH(data::parse_tree(std::string(depth, '(')), Contains("expected a label"));
   CHECK_THROWS_AS(data::parse_tree(text.substr(0, text.size() - 1)), Error);
+}
+
+TEST_CASE("trees over several lines, with tabs and without a label at the root are read as in the Penn Treebank") {
+  const Folder folder;
+  const fs::path path = write(folder / "x.mrg",
+                              "\n( (S \n    (NP-SBJ-1 (NNP Pierre) (NNP Vinken) )\n\t(VP (MD will)\t(-NONE- *-1) )\r\n"
+                              "    (. .) ))\n( (S (NP (DT The)) (VP (VBZ is))) )\n\n(3\t(2\tIt)\t(4\tworks))\n"
+                              "(3\n  (2 It)\n\n  (4\n    works))\n(1 a) (2 b)\n");
+  std::string all;
+  for (const data::Tree& tree : data::read_trees(path)) {
+    all += tree.to_string() + "\n";
+    CHECK(data::parse_tree("\t(" + tree.to_string() + ")\n").to_string() == tree.to_string());
+  }
+  CHECK(all ==
+        "(S (NP-SBJ-1 (NNP Pierre) (NNP Vinken)) (VP (MD will) (-NONE- *-1)) (. .))\n(S (NP (DT The)) (VP (VBZ is)))\n"
+        "(3 (2 It) (4 works))\n(3 (2 It) (4 works))\n(1 a)\n(2 b)\n");
+
+  // A bracket that is not closed does not swallow the next tree, even where one too many follows.
+  write(path, "(2 a)\n(3 (2 b) (4 c)\n(3 (2 d) (4 e)))\n");
+  CHECK_THROWS_WITH(data::read_trees(path), Contains(":3: a tree begins inside that of line 2"));
+  write(path, "(2 a)\n(3 (2 b)\n");
+  CHECK_THROWS_WITH(data::read_trees(path), Contains("the file ends inside the tree of line 2"));
 }
 
 TEST_CASE("a file of trees is read line by line and errors say where") {

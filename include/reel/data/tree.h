@@ -31,13 +31,15 @@ struct Tree {
   std::string to_string() const;  ///< In bracket notation, as parse_tree reads it.
 };
 
-/// Reads one tree: (label word) is a leaf, (label tree tree …) an inner node, of any arity and depth. Only ASCII spaces
-/// separate; everything else, no-break spaces and escapes such as -LRB- and \/ included, is part of a token and kept as
-/// it is. The Error of malformed text begins with `where`, followed by the column (in bytes, from 1): "4: …".
+/// Reads one tree: (label word) is a leaf, (label tree tree …) an inner node, of any arity and depth. A bracket without
+/// a label around a whole tree, as in the Penn Treebank's files, "( (S …))", is left out. ASCII spaces, tabs and line
+/// ends separate; everything else, no-break spaces and escapes such as -LRB- and \/ included, is part of a token and
+/// kept as it is. The Error of malformed text begins with `where`, followed by the column (in bytes, from 1): "4: …".
 Tree parse_tree(std::string_view text, const std::string& where = "column ");
 
-/// Reads a file with a tree on each line, the Stanford Sentiment Treebank's format; empty lines are skipped. An Error
-/// reads "file:line:column: what is wrong". The file may be gzip, as for all readers here.
+/// Reads a file of trees: one on each line, the Stanford Sentiment Treebank's format, or over several of which all but
+/// the first are indented, as in the Penn Treebank; empty lines are skipped. An Error reads "file:line:column: what is
+/// wrong". The file may be gzip, as for all readers here.
 std::vector<Tree> read_trees(const std::filesystem::path& path);
 
 }  // namespace reel::data
