@@ -76,7 +76,7 @@ struct ImageFolderOptions {
 /// size: transforms::Resize and a crop make them of one.
 class ImageFolder {
  public:
-  /// Lists the folders. A root without classes, or a class without images, is an Error.
+  /// Lists the folders. A root without classes, a class without images, or a link that leads nowhere is an Error.
   explicit ImageFolder(const std::filesystem::path& root, const ImageFolderOptions& options = {});
 
   int64_t size() const { return static_cast<int64_t>(samples_.size()); }  ///< The number of images.

@@ -158,13 +158,21 @@ namespace reel::data {
 ImageFolder::ImageFolder(const std::filesystem::path& root, const ImageFolderOptions& options) try : options_(options) {
   namespace fs = std::filesystem;
   std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(root))
+  // A link to an unmounted disk, say: without it the data set would be smaller unnoticed.
+  const auto check_target = [](const fs::directory_entry& entry) {
+    REEL_CHECK(!entry.is_symlink() || entry.exists(), "ImageFolder: ", entry.path().string(),
+               " is a link to what is not there");
+  };
+  for (const auto& entry : fs::directory_iterator(root)) {
+    check_target(entry);
     if (entry.is_directory()) folders.push_back(entry.path());
+  }
   std::sort(folders.begin(), folders.end());
   for (const fs::path& folder : folders) {
     std::vector<fs::path> files;
     constexpr auto follow = fs::directory_options::follow_directory_symlink;
     for (const auto& entry : fs::recursive_directory_iterator(folder, follow)) {
+      check_target(entry);
       const std::string extension = image::lower_extension(entry.path());
       if (entry.is_regular_file() && (extension == ".png" || image::is_jpeg_name(extension)))
         files.push_back(entry.path());

@@ -227,6 +227,12 @@ TEST_CASE("an image folder has a class for each folder", "[image][cpu]") {
     CHECK(y.to_vector<int64_t>() == std::vector<int64_t>{0, 0, 1, 1});
   }
   CHECK_THROWS_WITH(images.get(4), Contains("ImageFolder: image 4 of 4"));
+  for (const char* link : {"cat/3.png", "cat/more", "bird"}) {  // of a disk that is not mounted, say
+    fs::create_symlink("nowhere", folder / link);
+    CHECK_THROWS_WITH(data::ImageFolder(folder.path),
+                      Contains((folder / link).string() + " is a link to what is not there"));
+    fs::remove(folder / link);
+  }
   fs::create_directory(folder / "empty");
   CHECK_THROWS_WITH(data::ImageFolder(folder.path), Contains((folder / "empty").string() + " holds no .png, .jpg"));
   CHECK_THROWS_WITH(data::ImageFolder(folder / "empty"), Contains("has no folders, of which each would be a class"));
