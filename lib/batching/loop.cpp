@@ -1,5 +1,7 @@
 #include "lib/batching/loop.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <new>
 
@@ -11,6 +13,8 @@ namespace {
 
 constexpr size_t kStackBytes = 8 << 20;  // as much as a program's own has
 constexpr size_t kMaxFibers = 4096, kMaxKept = 1024;
+// The idle stacks of a thread keep so much memory, shared equally, but each no less than the second number.
+constexpr size_t kKeptBytes = 64 << 20, kMinKeptBytes = 64 << 10;
 // both() adds none to so many: their stacks would leave the caches, which costs more than wider groups gain.
 constexpr size_t kManyFibers = 128;
 
@@ -32,6 +36,21 @@ struct Workers {
   size_t count = 0;
 };
 thread_local Workers workers;
+
+/// How many pages the calling thread has touched first.
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
+}
+/// Gives back what idle stacks have more memory than they keep, if as many pages as that have been touched: to find
+/// out of each stack takes time.
+void trim_idle(int64_t faults) {
+  constexpr int64_t kPage = 4096;
+  const size_t kept = std::max(kKeptBytes / std::max<size_t>(workers.idle.size(), 1), kMinKeptBytes);
+  if (faults * kPage <= static_cast<int64_t>(kept)) return;
+  for (const auto& worker : workers.idle) worker->own.trim(kept);
+}
 
 bool alike(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
@@ -63,7 +82,7 @@ double seconds(int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseco
 
 // ---- fibers ---------------------------------------------------------------------------------------------------------
 
-Loop::Loop(Report* report) : before_(current_meeting), report_(report) {
+Loop::Loop(Report* report) : before_(current_meeting), report_(report), faults_(page_faults()) {
   host_.fiber = &Fiber::running();
   host_.loop = this;
   reports_ = report != nullptr;
@@ -77,6 +96,7 @@ Loop::~Loop() {
   --profile::internal::call_observers;
   if (report_) report_->seconds += seconds(profile::now() - began_);
   for (; workers.idle.size() > kMaxKept; --workers.count) workers.idle.pop_back();
+  trim_idle(page_faults() - faults_);
 }
 
 bool Loop::start(void (*run)(void*), void* argument, size_t limit) {

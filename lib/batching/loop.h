@@ -78,6 +78,7 @@ class Loop final : public Meeting {
   std::vector<Tensor> parts_, inputs_;
   std::vector<int64_t> counts_;
   Report* const report_;
+  const int64_t faults_;              // page_faults() when the map began
   int64_t began_ = 0, choosing_ = 0;  // when the map began, and when choose() did
   std::unordered_map<const void*, size_t> row_numbers_;
 };

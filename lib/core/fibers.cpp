@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -60,25 +61,30 @@ static void reel_switch_stack(void** save, void* stack) {
 #endif
 
 namespace reel {
+namespace {
+constexpr size_t kPage = 4096;
+constexpr size_t kRedZone = 128;  // below the top of a stack, which code may use
+constexpr size_t round_down(size_t bytes) { return bytes / kPage * kPage; }
+}  // namespace
 
 constinit thread_local OpModes op_modes;
 constinit thread_local batching::internal::Meeting* batching::internal::current_meeting = nullptr;
+constinit thread_local bool batching::internal::in_group = false;
 constinit thread_local Fiber Fiber::own_, *Fiber::running_ = nullptr, *Fiber::before_ = nullptr;
 
 Fiber::Fiber(void (*main)(void*), void* argument, size_t stack_bytes) : main_(main), argument_(argument) {
-  constexpr size_t kPage = 4096;
-  bytes_ = kPage + (stack_bytes + kPage - 1) / kPage * kPage;
+  bytes_ = kGuardBytes + round_down(stack_bytes + kPage - 1);
   void* const memory =
       mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   memory_ = static_cast<char*>(memory);
-  if (mprotect(memory_, kPage, PROT_NONE) != 0) {
+  if (mprotect(memory_, kGuardBytes, PROT_NONE) != 0) {
     munmap(memory_, bytes_);
     throw std::bad_alloc();
   }
   madvise(memory_, bytes_, MADV_NOHUGEPAGE);  // most stacks use a page or two
-  bottom_ = memory_ + kPage;
-  size_ = bytes_ - kPage;
+  bottom_ = memory_ + kGuardBytes;
+  size_ = bytes_ - kGuardBytes;
   // Stacks are aligned to pages, and what is used of each lies at its end: shifted, not all in the same cache sets.
   static constinit thread_local unsigned made = 0;
   char* const end = memory_ + bytes_ - ++made % 32 * 192;
@@ -89,10 +95,10 @@ Fiber::Fiber(void (*main)(void*), void* argument, size_t stack_bytes) : main_(ma
   for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
   top_ = top;
 #else
-  auto* const context = new (memory_ + kPage) ucontext_t;
+  auto* const context = new (end - sizeof(ucontext_t) / 64 * 64 - 64) ucontext_t;
   getcontext(context);
-  context->uc_stack.ss_sp = context + 1;
-  context->uc_stack.ss_size = static_cast<size_t>(end - reinterpret_cast<char*>(context + 1));
+  context->uc_stack.ss_sp = memory_ + kGuardBytes;
+  context->uc_stack.ss_size = static_cast<size_t>(reinterpret_cast<char*>(context) - memory_) - kGuardBytes;
   makecontext(context, begin, 0);
   top_ = context;
 #endif
@@ -109,6 +115,13 @@ Fiber::~Fiber() {
   __tsan_destroy_fiber(tsan_);
 #endif
   munmap(memory_, bytes_);
+}
+
+void Fiber::trim(size_t kept) {
+  const auto used = static_cast<size_t>(memory_ + bytes_ - static_cast<char*>(top_));
+  kept = round_down(std::max(kept, used + kRedZone) + kPage - 1);
+  if (kept >= bytes_ - kGuardBytes) return;
+  madvise(memory_ + kGuardBytes, bytes_ - kGuardBytes - kept, MADV_DONTNEED);
 }
 
 Fiber& Fiber::running() {

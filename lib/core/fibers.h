@@ -6,13 +6,16 @@
 
 namespace reel {
 
-/// A function on a stack of its own, which continues where it was whenever it is switched to. A page below the stack is
-/// protected: an overflow ends the process instead of changing other memory.
+/// A function on a stack of its own, which continues where it was whenever it is switched to. kGuardBytes below the
+/// stack are protected: an overflow by frames of up to 1 MiB ends the process instead of changing other memory.
 ///
 /// Each fiber has its own exceptions, those in flight and those being handled. All other state of a thread, such as
 /// thread_local variables and the rounding mode, is shared by the thread's fibers.
 class Fiber {
  public:
+  /// A frame of 1 MiB, and those of what it calls.
+  static constexpr size_t kGuardBytes = (1 << 20) + (64 << 10);
+
   /// One that begins with main(argument) when it is first switched to. main neither returns nor throws. Throws
   /// std::bad_alloc if there is no memory for the stack.
   Fiber(void (*main)(void*), void* argument, size_t stack_bytes);
@@ -25,6 +28,8 @@ class Fiber {
   static Fiber& running();
   /// Continues this one. Returns when the one that was running is switched to.
   void switch_to();
+  /// Gives back the memory of its stack but for the outermost `kept` bytes and what is in use. It must not be running.
+  void trim(size_t kept);
   /// It is switched to soon: begins to load the innermost part of its stack.
   void prefetch() const {
     for (int line = 0; line < 12; ++line) __builtin_prefetch(static_cast<const char*>(top_) + 64 * line);
@@ -40,7 +45,7 @@ class Fiber {
   void* top_ = nullptr;  // of the stack while another one runs
   void (*main_)(void*) = nullptr;
   void* argument_ = nullptr;
-  char* memory_ = nullptr;  // the protected page and the stack; of a thread's own one, nullptr
+  char* memory_ = nullptr;  // the guard and the stack; of a thread's own one, nullptr
   size_t bytes_ = 0;
   struct {  // __cxa_eh_globals of the C++ ABI
     void* caught = nullptr;
@@ -61,6 +66,12 @@ inline Meeting* exchange_meeting(Meeting* meeting) {
   op_modes.meets = meeting != nullptr;
   return std::exchange(current_meeting, meeting);
 }
+
+/// Whether this thread makes one call of those of several examples.
+extern constinit thread_local bool in_group;
+/// Thrown while it does, by what has to see each example's call: these are then made by themselves. No std::exception,
+/// which programs catch.
+struct NotJoinable {};
 
 /// While it lives, the running fiber does not wait: it is in the middle of something that belongs to the thread.
 class Apart {

@@ -1,5 +1,6 @@
 #include "reel/batching.h"
 
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <random>
@@ -7,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "lib/core/sanitizers.h"
 #include "reel/reel.h"
 #include "reel/testing.h"
 #include "test/support/pch.h"
@@ -646,4 +648,32 @@ TEST_CASE("a map of nothing, of one example, and one that returns nothing") {
   batching::map(numbers(10), [&](int i) { linear(row(i)), total += i; }, {.window = 1});
   CHECK(total == 45);
   CHECK(batching::map(numbers(3), [](int i) { return std::make_unique<int>(i); })[2] != nullptr);
+}
+
+namespace {
+/// Recurses with frames of 1 KB, and calls the layer at the end, if any.
+[[gnu::noinline]] int recurse(int kilobytes, const nn::Linear* layer) {
+  volatile char frame[1000];
+  frame[kilobytes % 1000] = 1;
+  if (kilobytes == 0) return layer ? static_cast<int>((*layer)(row(1)).dim()) : 0;
+  return recurse(kilobytes - 1, layer) + frame[kilobytes % 1000];
+}
+int64_t resident_megabytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * 4096 >> 20;
+}
+}  // namespace
+
+TEST_CASE("stacks that a deep recursion has touched are given back behind the map", "[cpu]") {
+  if (kSanitized) return;  // which changes frames and what is resident
+  nn::Linear linear(3, 3);
+  NoGrad guard;
+  const nn::Linear* const layers[] = {&linear, nullptr};  // examples wait deep in the stack, or do not
+  for (const nn::Linear* layer : layers) {
+    const int64_t before = resident_megabytes();
+    batching::map(numbers(256), [&](int) { return recurse(1000, layer), linear(row(1)); }, {.window = 256});
+    CHECK(resident_megabytes() - before < 120);  // of 256 MB
+  }
 }

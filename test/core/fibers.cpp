@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -36,6 +37,32 @@ struct Stepper {
   volatile char frame[256];
   frame[0] = 1;
   return depth == 0 ? 0 : descend(depth - 1) + frame[0];
+}
+
+/// Recurses with frames of so many bytes, of which the innermost alone are written.
+template <size_t bytes>
+[[gnu::noinline]] int leap(int depth) {
+  volatile char frame[bytes];
+  frame[0] = 1;
+  return depth == 0 ? 0 : leap<bytes>(depth - 1) + frame[0];
+}
+
+/// Does a process end by a signal, or an error that a sanitizer reports, where f runs in a fiber?
+bool dies(size_t stack_bytes, const std::function<void()>& f) {
+  const pid_t child = fork();
+  if (child == 0) {
+    rlimit none{0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    close(2);
+    std::signal(SIGSEGV, SIG_DFL);
+    std::vector<std::unique_ptr<Stepper>> fibers;  // stacks that lie above and below each other
+    for (int i = 0; i < 8; ++i) fibers.push_back(std::make_unique<Stepper>(f, stack_bytes));
+    fibers[0]->run();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
 }  // namespace
@@ -102,20 +129,40 @@ TEST_CASE("each fiber has exceptions of its own", "[cpu]") {
 }
 
 TEST_CASE("a fiber that overflows its stack ends the process", "[cpu]") {
-  const pid_t child = fork();
-  if (child == 0) {
-    rlimit none{0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    close(2);
-    std::signal(SIGSEGV, SIG_DFL);
-    int depth = 0;
-    Stepper fiber([&] { depth = descend(1 << 20); });
-    fiber.run();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  CHECK_FALSE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(dies(256 << 10, [] { descend(1 << 20); }));
+}
+
+TEST_CASE("a fiber that overflows its stack by large frames ends the process", "[cpu]") {
+  constexpr size_t kStack = 2 << 20;
+  const auto overflow = []<size_t bytes>(std::integral_constant<size_t, bytes>) {
+    return dies(kStack, [] { leap<bytes>(kStack / bytes + 1); });  // just so deep
+  };
+  CHECK(overflow(std::integral_constant<size_t, 4 << 10>()));
+  CHECK(overflow(std::integral_constant<size_t, 20'000>()));
+  CHECK(overflow(std::integral_constant<size_t, 64 << 10>()));
+  CHECK(overflow(std::integral_constant<size_t, 256 << 10>()));
+  CHECK(overflow(std::integral_constant<size_t, 1 << 20>()));
+}
+
+TEST_CASE("a trimmed fiber keeps what is in use, and runs on", "[cpu]") {
+  Fiber& own = Fiber::running();
+  int sum = 0;
+  Stepper fiber(
+      [&] {
+        volatile int local[1000];
+        for (int i = 0; i < 1000; ++i) local[i] = i;
+        descend(10000);
+        own.switch_to();
+        for (int i = 0; i < 1000; ++i) sum += local[i];
+      },
+      8 << 20);
+  fiber.run();
+  fiber.fiber.trim(0);
+  fiber.run();
+  CHECK(sum == 999 * 500);
+  fiber.fiber.trim(1 << 30);
+  fiber.run(), fiber.run();
+  CHECK(sum == 2 * 999 * 500);
 }
 
 TEST_CASE("fibers of several threads", "[threads][cpu]") {
