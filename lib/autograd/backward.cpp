@@ -50,7 +50,7 @@ Tensor Backward::get_output(const SavedTensor& saved, const View& elements) cons
   return TensorImpl::wrap(impl);
 }
 
-bool Backward::retains_graph() const { return task_.retain_graph; }
+bool Backward::retains_graph() const { return task_.retains(node_); }
 
 // ---- gradients of outputs -------------------------------------------------------------------------------------------
 

@@ -31,6 +31,13 @@ struct TaskStack {
 };
 thread_local TaskStack my_tasks;
 
+void check_kept(const Node& node) {
+  REEL_CHECK(
+      !node.released, "backward: the graph of '", node.name,
+      "' has been freed by an earlier backward; give that one retain_graph = true, or detach() what is carried over "
+      "from the step before");
+}
+
 // Is this the id of a pass around the innermost one?
 bool is_outer_pass(uint64_t pass) {
   for (size_t d = 0; d + 1 < my_tasks.depth; ++d)
@@ -40,22 +47,23 @@ bool is_outer_pass(uint64_t pass) {
 
 }  // namespace
 
+GraphTask& running_pass() { return *my_tasks.tasks[my_tasks.depth - 1]; }
+
 uint64_t new_pass() { return passes.fetch_add(1, std::memory_order_relaxed) + 1; }
 
 // ---- counting -------------------------------------------------------------------------------------------------------
 
-// First visit of a node: what is behind it has not been counted yet.
+// First visit of a node: what is behind it has not been counted yet. Behind a node that withholds gradients, a freed
+// one may be that of another example of a map, which none will reach.
 void GraphTask::enter(Node* node) {
-  REEL_CHECK(
-      !node->released, "backward: the graph of '", node->name,
-      "' has been freed by an earlier backward; give that one retain_graph = true, or detach() what is carried over "
-      "from the step before");
+  if (withholding == 0) check_kept(*node);
   REEL_CHECK(!is_outer_pass(node->pass), "backward: '", node->name,
              "' is part of the backward pass that runs this one");
   node->pass = id;
   node->dependencies = 0;
   node->needed = all_leaves;
   ++num_nodes;
+  withholding += node->type->withholds;
   stack.push_back({node, 0});
 }
 
@@ -90,6 +98,7 @@ void GraphTask::count_dependencies(std::span<const Edge> roots) {
           ++edge.node->dependencies;
         }
       } else {
+        withholding -= node->type->withholds;
         stack.pop_back();
       }
     }
@@ -143,11 +152,12 @@ void GraphTask::edge_delivered(const Edge& edge) {
 }
 
 void GraphTask::run_node(Node* node) {
+  bool arrived = false;
   try {
     finish_outputs(*node);
-    bool arrived = false;
     for (uint32_t i = 0; i < node->num_outputs; ++i) arrived |= node->outputs()[i].grad.dense().defined();
     if (arrived && node->needed) {
+      check_kept(*node);
       const profile::Span span(node->name, profile::Kind::kRule);
       Backward back(*node, *this);
       node->type->run(*node, back);
@@ -158,7 +168,8 @@ void GraphTask::run_node(Node* node) {
     ready.push_back(node);  // abandon() starts from here
     throw;
   }
-  if (node->needed && !retain_graph && !node->type->saves_nothing) release_node(node);
+  if (node->needed && !node->type->saves_nothing && !retains(*node) && (arrived || kept_groups.empty()))
+    release_node(node);
 }
 
 // All gradients of the outputs have arrived: compute what is pending, run the hooks, keep what retain_grad and the
@@ -196,6 +207,21 @@ void GraphTask::finish_leaf(TensorImpl* leaf, LeafState& state) {
   leaf->leaf->run_hooks(leaf, grad);
   for (size_t t = 0; t < targets.size(); ++t)
     if (targets[t].leaf == leaf) found[t] = grad.dense;
+}
+
+// ---- groups of calls
+// -------------------------------------------------------------------------------------------------
+
+void GraphTask::keep_group(const RowGroup::Ref& group) {
+  const auto before = [&](const RowGroup::Ref& kept) { return kept->first_sequence() <= group->first_sequence(); };
+  const auto at = std::find_if_not(kept_groups.rbegin(), kept_groups.rend(), before).base();
+  if (at == kept_groups.end() || at->get() != group.get()) kept_groups.insert(at, group);
+}
+
+bool GraphTask::in_kept_group(const Node& node) const {
+  const auto behind = [&](const RowGroup::Ref& kept) { return kept->first_sequence() > node.sequence; };
+  const auto at = std::partition_point(kept_groups.begin(), kept_groups.end(), behind);
+  return at != kept_groups.end() && node.sequence < (*at)->end_sequence() && !(*at)->complete(id);
 }
 
 // ---- observers ------------------------------------------------------------------------------------------------------
@@ -272,7 +298,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   task.all_leaves = targets.empty();
   task.targets = targets;
   task.found.assign(targets.size(), {});
-  task.stack.clear(), task.observed.clear(), task.following.clear();
+  task.stack.clear(), task.withholding = 0, task.observed.clear(), task.following.clear(), task.kept_groups.clear();
   task.num_nodes = 0, task.counted = false;
   struct TargetMarks {
     std::vector<Node*> marked;  // not by a pass around this one, which goes on with its own
@@ -289,8 +315,10 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   } catch (...) {
     task.abandon(roots);
     task.fail_following();
+    task.kept_groups.clear();
     throw;
   }
+  task.kept_groups.clear();
   // A graph of a million ops is rare: its stacks are not kept.
   if (task.stack.capacity() > kMaxKeptFrames) task.stack = std::vector<GraphTask::Frame>();
   if (task.ready.capacity() > kMaxKeptFrames) task.ready = std::vector<Node*>();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lib/autograd/leaf.h"
+#include "lib/autograd/row_group.h"
 #include "lib/autograd/tape.h"
 
 namespace reel {
@@ -12,6 +13,10 @@ namespace reel {
 /// are returned (undefined where none does) and no leaf is touched; without, they are added to the leaves.
 std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor> grads, std::span<const Edge> targets,
                                  bool retain_graph, bool create_graph);
+
+struct GraphTask;
+/// The innermost pass of the calling thread, whose rules run.
+GraphTask& running_pass();
 
 /// A number for Node::pass that no traversal of any thread has had.
 uint64_t new_pass();
@@ -44,12 +49,15 @@ struct GraphTask {
     bool begun = false;
   };
   std::vector<Following> following;
+  // Groups of which some calls have no part in this pass: their nodes are retained for those. Latest first.
+  std::vector<RowGroup::Ref> kept_groups;
 
   struct Frame {
     Node* node;
     uint32_t edge;
   };
   std::vector<Frame> stack;
+  size_t withholding = 0;  // of the nodes in it, those that may withhold gradients
 
   LeafState& state_of(const TensorImpl* leaf) {
     const uint32_t at = leaf->leaf->id();
@@ -71,6 +79,9 @@ struct GraphTask {
   void finish_outputs(Node& node);
   void finish_leaf(TensorImpl* leaf, LeafState& state);
   void abandon(std::span<const Edge> roots) noexcept;
+  void keep_group(const RowGroup::Ref& group);
+  bool retains(const Node& node) const { return retain_graph || (!kept_groups.empty() && in_kept_group(node)); }
+  bool in_kept_group(const Node& node) const;
   [[gnu::cold, gnu::noinline]] void meet(LeafGrad* leaf) { observed.push_back(leaf); }
   void begin_following();
   void leaf_arrived(const LeafGrad& leaf, bool has_grad);

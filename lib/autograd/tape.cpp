@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "lib/autograd/saved_log.h"
 #include "lib/autograd/trace.h"
 
 namespace reel {
@@ -207,8 +208,12 @@ namespace {
 
 }  // namespace
 
+constinit thread_local std::vector<Tensor>* SavedTensorLog::current = nullptr;
+
 SavedTensor::SavedTensor(const Tensor& input) : impl_(TensorImpl::of(input)) {
   if (!impl_) return;
+  if (SavedTensorLog::current) [[unlikely]]
+    SavedTensorLog::current->push_back(input);
   const TensorImpl* base = impl_->base;
   if (base && (base->node || !base->requires_grad))  // of a parameter the history is never replaced
     impl_ = retain_view(impl_);
@@ -218,6 +223,8 @@ SavedTensor::SavedTensor(const Tensor& input) : impl_(TensorImpl::of(input)) {
   version_ = storage_->version.load();
 }
 SavedTensor SavedTensor::output(const Tensor& y, uint32_t index) {
+  if (SavedTensorLog::current) [[unlikely]]
+    SavedTensorLog::current->push_back(y);
   SavedTensor saved;
   saved.storage_ = TensorImpl::of(y)->storage;
   saved.storage_->retain();

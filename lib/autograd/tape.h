@@ -88,12 +88,19 @@ struct RuleType {
   void (*run)(Node&, Backward&);
   void (*destroy)(Node&);
   bool saves_nothing;  // it keeps no tensor alive, so a pass need not release the node, and later passes may visit it
+  bool withholds;      // it may give an input no gradient although its outputs have some
 };
 
 /// Rules that declare `static constexpr bool kSavesNothing = true`.
 template <class Rule>
 concept SavesNothing = requires {
   Rule::kSavesNothing;
+};
+
+/// Rules that declare `static constexpr bool kWithholds = true`.
+template <class Rule>
+concept Withholds = requires {
+  Rule::kWithholds;
 };
 
 /// Drops a reference; frees the node, and what hangs on it, without recursion.
@@ -254,7 +261,8 @@ Node* make_node(const char* name, size_t num_outputs, size_t count, EdgeOf edge,
   Node* node = new_node(name, rule_bytes, count, num_outputs);
   new (node->rule()) Rule(std::move(rule));
   static constexpr RuleType type{[](Node& n, Backward& back) { (*static_cast<Rule*>(n.rule()))(back); },
-                                 [](Node& n) { static_cast<Rule*>(n.rule())->~Rule(); }, SavesNothing<Rule>};
+                                 [](Node& n) { static_cast<Rule*>(n.rule())->~Rule(); }, SavesNothing<Rule>,
+                                 Withholds<Rule>};
   node->type = &type;
   size_t made = 0;
   try {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <new>
 
-#include "lib/autograd/tape.h"
+#include "lib/autograd/saved_log.h"
 #include "lib/ops/rows.h"
 
 namespace reel::batching::internal {
@@ -23,6 +23,20 @@ struct Cancelled {};
 /// A layer does not do what its kBatching says.
 struct WrongRows : Error {
   using Error::Error;
+};
+
+/// What a group's gradient needs is infinite or NaN.
+struct NotFinite {};
+/// While it lives, in_group is true.
+class InGroup {
+ public:
+  InGroup() : before_(std::exchange(in_group, true)) {}
+  ~InGroup() { in_group = before_; }
+  InGroup(const InGroup&) = delete;
+  InGroup& operator=(const InGroup&) = delete;
+
+ private:
+  const bool before_;
 };
 
 /// A fiber whose main() runs one function after another.
@@ -76,6 +90,44 @@ bool alike(const Call& a, const Call& b) {
   return a.same_arguments(b);
 }
 
+/// Has one of n numbers, read as integers, all bits of the exponent?
+template <class Bits>
+bool any_not_finite(const void* data, int64_t n, Bits exponent) {
+  const auto* const bits = static_cast<const Bits*>(data);
+  int found = 0;  // without a branch, so that compilers make vectors of it
+  for (int64_t i = 0; i < n; ++i) found |= (bits[i] & exponent) == exponent;
+  return found != 0;
+}
+/// False if x has an element that is infinite or NaN, and can be read without waiting for a GPU.
+bool may_be_finite(const Tensor& x) {
+  if (!view_of(x).host) return true;
+  const Tensor dense = x.detach().contiguous();
+  const View& view = view_of(dense);
+  switch (view.dtype) {
+    case kFloat32: return !any_not_finite<uint32_t>(view.data, view.numel, 0x7f800000);
+    case kFloat64: return !any_not_finite<uint64_t>(view.data, view.numel, 0x7ff0000000000000);
+    case kBFloat16: return !any_not_finite<uint16_t>(view.data, view.numel, 0x7f80);
+    case kFloat16: return !any_not_finite<uint16_t>(view.data, view.numel, 0x7c00);
+    default: return true;
+  }
+}
+/// Is it a parameter, frozen or not? Examples share these whether they are one call or not.
+bool is_parameter(const Tensor& x) { return TensorImpl::of(x)->leaf && !TensorImpl::of(x)->node; }
+/// The same of all that is saved but parameters, each once.
+bool may_be_finite(std::span<const Tensor> saved) {
+  for (size_t i = 0; i < saved.size(); ++i) {
+    const auto same = [&](const Tensor& other) { return other.is_same(saved[i]); };
+    if (std::none_of(saved.begin(), saved.begin() + static_cast<int64_t>(i), same) && !is_parameter(saved[i]) &&
+        !may_be_finite(saved[i]))
+      return false;
+  }
+  return true;
+}
+bool may_be_finite(const Call& call) {
+  const auto finite = [](const Tensor* x) { return !x || !x->defined() || may_be_finite(*x); };
+  return std::all_of(call.entries.begin(), call.entries.begin() + call.count, finite);
+}
+
 double seconds(int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseconds); }
 
 }  // namespace
@@ -102,13 +154,16 @@ Loop::~Loop() {
 bool Loop::start(void (*run)(void*), void* argument, size_t limit) {
   if (others_ + 1 >= limit) return false;
   auto& idle = workers.idle;
-  if (idle.empty()) try {
+  try {
+    if (calls_.capacity() < others_ + 2) calls_.reserve(2 * others_ + 16);  // lead() must not fail
+    if (idle.empty()) {
       if (idle.capacity() == workers.count) idle.reserve(2 * workers.count + 16);
       idle.push_back(std::make_unique<Worker>(&Loop::main));
       ++workers.count;
-    } catch (const std::bad_alloc&) {
-      return false;
     }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   Worker* const worker = idle.back().release();
   idle.pop_back();
   worker->run = run, worker->argument = argument, worker->loop = this, worker->waits = 0, worker->row = SIZE_MAX;
@@ -246,45 +301,80 @@ void Loop::add_to_group(Call& call) {
 }
 
 bool Loop::lead(Call& first) {
-  size_t size = 0;
-  for (Call* call = &first; call; call = call->next) ++size;
-  Call::State state =
-      Call::State::kAlone;  // if the group fails: by themselves, so that only those throw that are wrong
+  calls_.clear();
+  for (Call* call = &first; call; call = call->next) calls_.push_back(call);
+  // If the group fails, each by itself, so that only those throw that are wrong.
+  for (Call* call : calls_) call->state = Call::State::kAlone;
   std::exception_ptr wrong;
   try {
     const Apart apart;
+    const InGroup group;
     const detail::TransposedWeights::Use use(weights_);
-    run_group(first, size);
-    state = Call::State::kDone;
+    try {
+      run_group(first);
+    } catch (const NotFinite&) {
+      run_finite();
+    }
   } catch (const WrongRows&) {
     wrong = std::current_exception();
   } catch (...) {
   }
-  for (Call* call = &first; call; call = call->next) call->state = state;
-  for (Call *call = first.next, *next; call; call = next) {
-    next = call->next;  // the call is gone when its fiber has gone on
-    make_ready(call->task);
-  }
+  for (Call* call : calls_)  // which is gone when its fiber has gone on
+    if (call != &first) make_ready(call->task);
   if (wrong) std::rethrow_exception(wrong);
-  return state == Call::State::kDone;
+  return first.state == Call::State::kDone;
 }
 
-void Loop::run_group(Call& first, size_t size) {
+// Those of calls_ whose arguments are finite, as a group. Where a call's result has no gradient, 0 times what is
+// infinite must not be added to the gradients of what the others have in common.
+void Loop::run_finite() {
+  Call *first = nullptr, *last = nullptr;
+  for (Call* call : calls_) {
+    call->next = nullptr;
+    if (!may_be_finite(*call)) continue;
+    (first ? last->next : first) = call;
+    last = call;
+  }
+  if (first && first != last && calls_.size() > 1) run_group(*first);
+}
+
+void Loop::run_group(Call& first) {
+  size_t size = 0;
+  int64_t rows = 0;
+  for (Call* call = &first; call; call = call->next) ++size, rows += call->rows;
   Report::Row* const row = report_ ? &row_of(first) : nullptr;
   const int64_t began = row ? profile::now() : 0;
   std::optional<profile::Scope> scope;
   if (profile::running()) scope.emplace(first.label(), profile::Kind::kLayer);
   struct Clear {
     Loop& loop;
-    ~Clear() { loop.parts_.clear(), loop.inputs_.clear(), loop.counts_.clear(); }
+    ~Clear() {
+      loop.parts_.clear(), loop.inputs_.clear(), loop.counts_.clear(), loop.gathers_.clear(), loop.saved_.clear();
+    }
   } clear{*this};
-  int64_t rows = 0;
-  for (Call* call = &first; call; call = call->next) rows += call->rows;
-  if (first.mode == kSequences) {
-    first.run_all();
-    if (row) row->seconds += seconds(profile::now() - began), ++row->groups, row->rows += rows;
-    return;
+  {
+    const RowGroup::Ref group = grad_mode ? RowGroup::begin(size) : RowGroup::Ref();
+    const SavedTensorLog log(saved_);
+    if (first.mode == kSequences)
+      first.run_all(group.get());
+    else
+      run_rows(first, size, rows, group.get(), row);
+    if (group) group->end();
   }
+  if (!may_be_finite(saved_)) {
+    if (report_) note(first.label(), "what its gradient needs is infinite or NaN");
+    throw NotFinite();
+  }
+  for (Call* call = &first; call; call = call->next) call->state = Call::State::kDone;
+  if (row) {
+    row->seconds += seconds(profile::now() - began);
+    ++row->groups;
+    row->rows += rows;
+  }
+}
+
+void Loop::run_rows(Call& first, size_t size, int64_t rows, RowGroup* group, Report::Row* row) {
+  const int64_t began = row ? profile::now() : 0;
   for (Call* call = &first; call; call = call->next) counts_.push_back(call->rows);
   for (size_t i = 0; i < first.count; ++i) {
     if (!first.entries[i]) continue;
@@ -294,15 +384,22 @@ void Loop::run_group(Call& first, size_t size) {
     }
     parts_.clear();
     for (Call* call = &first; call; call = call->next) parts_.push_back(*call->entries[i]);
-    inputs_.push_back(detail::gather_rows(parts_));
+    inputs_.push_back(detail::gather_rows(parts_, group));
+    if (group && needs_grad(inputs_.back())) gathers_.push_back(TensorImpl::of(inputs_.back())->node);
     if (row && view_of(inputs_.back()).data != view_of(parts_[0]).data)
       row->gathered += view_of(inputs_.back()).numel * size_of(view_of(inputs_.back()).dtype);
   }
   parts_.clear();
   if (row) row->gather_seconds += seconds(profile::now() - began);
   first.run(inputs_);
+  const std::vector<Tensor> wholes = first.outputs();
+  const auto node_of = [](const Tensor& x) { return x.defined() ? TensorImpl::of(x)->node : nullptr; };
+  const auto other = [&](const Tensor& whole) { return node_of(whole) != node_of(wholes[0]); };
+  if (!gathers_.empty() && std::any_of(wholes.begin(), wholes.end(), other))
+    detail::relate_results(group, gathers_, wholes);
   std::vector<std::vector<Tensor>> outputs;
-  for (const Tensor& whole : first.outputs()) {
+  for (const Tensor& whole : wholes) {
+    const RowGroup::Results result = RowGroup::result(outputs.size());
     if (!whole.defined()) {
       outputs.emplace_back(size);
       continue;
@@ -310,16 +407,11 @@ void Loop::run_group(Call& first, size_t size) {
     if (whole.dim() == 0 || whole.size(0) != rows)
       detail::fail_as<WrongRows>(first.label(), ": its kBatching is kRows, but of ", rows, " rows it has made ",
                                  whole.shape());
-    outputs.push_back(detail::scatter_rows(whole, counts_));
+    outputs.push_back(detail::scatter_rows(whole, counts_, group, result));
   }
   size_t at = 1;
   for (Call* call = first.next; call; call = call->next) call->take(first, outputs, at++);
   first.take(first, outputs, 0);
-  if (row) {
-    row->seconds += seconds(profile::now() - began);
-    ++row->groups;
-    row->rows += rows;
-  }
 }
 
 // ---- the report -----------------------------------------------------------------------------------------------------

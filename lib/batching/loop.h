@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lib/autograd/row_group.h"
 #include "lib/batching/context.h"
 #include "lib/core/fibers.h"
 #include "lib/ops/transposed.h"
@@ -63,7 +64,9 @@ class Loop final : public Meeting {
   bool find_rows(Call& call);
   void add_to_group(Call& call);
   bool lead(Call& first);
-  void run_group(Call& first, size_t size);
+  void run_finite();
+  void run_group(Call& first);
+  void run_rows(Call& first, size_t size, int64_t rows, RowGroup* group, Report::Row* row);
   Report::Row& row_of(const Call& call);
 
   Task host_;
@@ -74,8 +77,10 @@ class Loop final : public Meeting {
   bool cancelled_ = false;
   Meeting* const before_;
   detail::TransposedWeights weights_;  // which no example changes
+  std::vector<Call*> calls_;           // which lead() makes
   // Of run_group, kept for their capacity.
-  std::vector<Tensor> parts_, inputs_;
+  std::vector<Tensor> parts_, inputs_, saved_;
+  std::vector<Node*> gathers_;
   std::vector<int64_t> counts_;
   Report* const report_;
   const int64_t faults_;              // page_faults() when the map began

@@ -1,7 +1,10 @@
 #include "reel/nn/crf.h"
 
+#include <limits>
 #include <vector>
 
+#include "lib/autograd/saved_log.h"
+#include "lib/core/fibers.h"
 #include "lib/nn/joined.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
@@ -54,16 +57,16 @@ class JoinedChains final : public batching::internal::Call {
   bool same_arguments(const Call&) const override { return true; }
   std::string label() const override { return internal::label_of(crf_) + (tags_.empty() ? ".decode" : ""); }
 
-  void run_all() override {
+  void run_all(RowGroup* group) override {
     JoinedParts joined;
     std::vector<Tensor> tags;
     for_each_call([&](JoinedChains& own) {
       joined.add(own.emissions_, own.ragged_);
       tags.insert(tags.end(), own.tags_.begin(), own.tags_.end());
     });
-    const Ragged all = joined.all();
+    const Ragged all = joined.all(group);
     const auto give = [&](Tensor JoinedChains::*member, const Tensor& whole, const std::vector<int64_t>& counts) {
-      std::vector<Tensor> parts = detail::scatter_rows(whole, counts);
+      std::vector<Tensor> parts = detail::scatter_rows(whole, counts, group);
       size_t at = 0;
       for_each_call([&](JoinedChains& own) { own.*member = std::move(parts[at++]); });
     };
@@ -72,10 +75,13 @@ class JoinedChains final : public batching::internal::Call {
       give(&JoinedChains::paths, best.tags.values, joined.rows);
       give(&JoinedChains::scores, best.scores, joined.sequences);
     } else {
-      give(&JoinedChains::scores,
-           crf_log_likelihood(all, Ragged{detail::gather_rows(tags), all.lengths}, crf_.transitions,
-                              crf_.start_transitions, crf_.end_transitions, crf_.options.allowed),
-           joined.sequences);
+      // A potential of -infinity excludes a tag, and does no harm where it is saved.
+      std::vector<Tensor> saved;
+      const SavedTensorLog log(saved);
+      const Tensor whole = crf_log_likelihood(all, Ragged{detail::gather_rows(tags), all.lengths}, crf_.transitions,
+                                              crf_.start_transitions, crf_.end_transitions, crf_.options.allowed);
+      check_gradients(all.values, whole);
+      give(&JoinedChains::scores, whole, joined.sequences);
     }
   }
 
@@ -88,6 +94,12 @@ class JoinedChains final : public batching::internal::Call {
   }
   void for_each_call(const auto& f) {
     for (Call* call = this; call; call = call->next) f(*static_cast<JoinedChains*>(call));
+  }
+  /// Throws where 0 times a gradient is not 0: the calls are made by themselves then.
+  static void check_gradients(const Tensor& emissions, const Tensor& scores) {
+    if (!grad_enabled() || emissions.device() != kCPU) return;
+    const Tensor finite = all(emissions.detach() < std::numeric_limits<double>::infinity()), y = scores.detach();
+    if (!(finite & all(y == y)).item<bool>()) throw batching::internal::NotJoinable();
   }
   const CRF& crf_;
   const std::span<const Tensor> emissions_, tags_;
@@ -110,15 +122,15 @@ bool are_chains(std::span<const Tensor> emissions, std::span<const Tensor> tags,
 std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Meeting& meeting, const Tensor& emissions,
                                           const Tensor& tags, const Tensor& lengths) {
   if (lengths.defined() || !are_chains({&emissions, 1}, {&tags, 1}, false)) return {};
-  JoinedChains call(crf, crf.has_hooks(), {&emissions, 1}, {&tags, 1}, nullptr);
+  JoinedChains call(crf, crf.has_hooks_within(), {&emissions, 1}, {&tags, 1}, nullptr);
   if (!meeting.wait(call)) return {};
   return call.scores.squeeze(0);
 }
 
 std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
                                           std::span<const Tensor> emissions, std::span<const Tensor> tags) {
-  if (!are_chains(emissions, tags, false)) return {};
-  JoinedChains call(crf, crf.has_hooks(), emissions, tags, nullptr);
+  if (!are_chains(emissions, tags, true)) return {};
+  JoinedChains call(crf, crf.has_hooks_within(), emissions, tags, nullptr);
   if (!meeting.wait(call)) return {};
   return reduced(call.scores, crf.options.reduction);
 }
@@ -128,7 +140,7 @@ std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Me
   const bool fits = emissions.lengths && tags.lengths && *emissions.lengths == *tags.lengths;
   if (!fits || !are_chains({&emissions.values, 1}, {&tags.values, 1}, true)) return {};
   if (emissions.lengths->total() != emissions.values.size(0)) return {};
-  JoinedChains call(crf, crf.has_hooks(), {&emissions.values, 1}, {&tags.values, 1}, emissions.lengths.get());
+  JoinedChains call(crf, crf.has_hooks_within(), {&emissions.values, 1}, {&tags.values, 1}, emissions.lengths.get());
   if (!meeting.wait(call)) return {};
   return reduced(call.scores, crf.options.reduction);
 }

@@ -1,5 +1,6 @@
 #include "lib/nn/hooks.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "lib/core/fibers.h"
@@ -31,6 +32,20 @@ void ModuleParts::drop_empty_hooks(Module& module) {
 }  // namespace internal
 
 using internal::ModuleParts;
+
+namespace {
+constinit std::atomic<int64_t> hooked_modules{0};  // of the process
+}  // namespace
+
+internal::Hooks::Hooks() { hooked_modules.fetch_add(1, std::memory_order_relaxed); }
+internal::Hooks::~Hooks() { hooked_modules.fetch_sub(1, std::memory_order_relaxed); }
+
+bool Module::has_hooks_within() const {
+  if (hooks_) return true;
+  if (hooked_modules.load(std::memory_order_relaxed) == 0) return false;  // mostly, and then nothing is searched
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& entry) { return entry.module && entry.module->has_hooks_within(); });
+}
 
 namespace {
 std::atomic<int64_t> last_id{0};  // shared by all kinds of hooks: remove_hook has the number alone
@@ -119,6 +134,7 @@ void watch(const char* name, std::vector<Tensor>& tensors, const std::vector<siz
 
 HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
     : module_(module), hooks_(module.hooks_), inputs_(std::move(inputs)) {
+  if (batching::internal::in_group) throw batching::internal::NotJoinable();
   const size_t count = inputs_.size();
   for (const auto& [id, hook] : std::vector(hooks_->before)) {
     (*hook)(*hooks_->module, inputs_);

@@ -22,6 +22,11 @@ struct Computed {
 };
 
 struct Hooks {
+  Hooks();
+  Hooks(const Hooks&) = delete;
+  Hooks& operator=(const Hooks&) = delete;
+  ~Hooks();
+
   Module* module = nullptr;  // when it is gone, too
   // Shared, so that a call can walk a copy of the list: hooks may change it, and keep states of their own.
   template <class Hook>

@@ -8,24 +8,24 @@
 
 namespace reel::nn {
 
-/// The sequences of calls that are made as one.
+/// The sequences of calls that are made as one, each call with a part of all rows.
 struct JoinedParts {
-  std::vector<Tensor> parts;       // sequences or, of a Ragged, all of its rows
-  std::vector<int64_t> rows;       // of each part
+  std::vector<Tensor> parts;       // of each call
+  std::vector<int64_t> rows;       // of each call
   std::vector<int64_t> lengths;    // of each sequence
   std::vector<int64_t> sequences;  // of each call
 
   /// Those of one more call: a list or, with its lengths, the values of a Ragged.
   void add(std::span<const Tensor> own, const Lengths* ragged) {
-    for (const Tensor& part : own) parts.push_back(part), rows.push_back(part.size(0));
-    const auto count = static_cast<int64_t>(own.size());
+    parts.push_back(detail::gather_rows(own));
+    rows.push_back(parts.back().size(0));
     if (ragged)
       for (int64_t i = 0; i < ragged->size(); ++i) lengths.push_back((*ragged)[i]);
     else
-      lengths.insert(lengths.end(), rows.end() - count, rows.end());
-    sequences.push_back(ragged ? ragged->size() : count);
+      for (const Tensor& part : own) lengths.push_back(part.size(0));
+    sequences.push_back(ragged ? ragged->size() : static_cast<int64_t>(own.size()));
   }
-  Ragged all() const { return {detail::gather_rows(parts), Lengths::of(lengths)}; }
+  Ragged all(RowGroup* group) const { return {detail::gather_rows(parts, group), Lengths::of(lengths)}; }
 };
 
 }  // namespace reel::nn

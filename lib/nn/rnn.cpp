@@ -160,7 +160,7 @@ class JoinedSequences final : public batching::internal::Call {
   bool same_arguments(const Call&) const override { return true; }
   std::string label() const override { return internal::label_of(net_); }
 
-  void run_all() override {
+  void run_all(RowGroup* group) override {
     JoinedParts joined;
     for_each_call([&](JoinedSequences& own) { joined.add(own.parts_, own.ragged_); });
     // States are [slots, n, hidden] for the net, and [n, slots, hidden] here.
@@ -172,18 +172,19 @@ class JoinedSequences final : public batching::internal::Call {
           if (i == k && own_state.defined()) all.push_back(own_state);
         });
       });
-      if (!all.empty()) state = detail::gather_rows(all).transpose(0, 1);
+      if (!all.empty()) state = detail::gather_rows(all, group).transpose(0, 1);
     });
-    Result whole = net_.forward(joined.all(), first);
-    auto next = detail::scatter_rows(whole.output.values, joined.rows);
-    auto out = std::make_move_iterator(next.begin());
+    Result whole = net_.forward(joined.all(group), first);
+    auto next = detail::scatter_rows(whole.output.values, joined.rows, group);
+    size_t at = 0;
     for_each_call([&](JoinedSequences& own) {
-      own.outputs_.assign(out, out + static_cast<int64_t>(own.parts_.size()));
-      out += static_cast<int64_t>(own.parts_.size());
+      std::vector<int64_t> rows;
+      for (const Tensor& part : own.parts_) rows.push_back(part.size(0));
+      own.outputs_ = detail::scatter_rows(next[at++], rows);
     });
     visit_parts(state_of(whole), [&](Tensor& state, size_t k) {
-      std::vector<Tensor> rows = detail::scatter_rows(state.transpose(0, 1), joined.sequences);
-      size_t at = 0;
+      std::vector<Tensor> rows = detail::scatter_rows(state.transpose(0, 1), joined.sequences, group);
+      at = 0;
       for_each_call([&](JoinedSequences& own) {
         visit_parts(own.states, [&](Tensor& own_state, size_t i) {
           if (i == k) own_state = std::move(rows[at++]);
@@ -227,7 +228,7 @@ requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join
   if constexpr (is_ragged) ragged = x.lengths.get();
   // What is no such call, or an Error, is left to the net itself.
   const auto is_sequence = [](const Tensor& part) { return part.defined() && part.dim() == 2; };
-  const auto has_rows = [&](const Tensor& part) { return is_ragged || part.size(0) > 0; };
+  const auto has_rows = [&](const Tensor& part) { return !is_one || part.size(0) > 0; };
   if (parts.empty() || (is_ragged && !ragged)) return {};
   for (const Tensor& part : parts)
     if (!is_sequence(part) || !has_rows(part)) return {};
@@ -245,7 +246,7 @@ requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join
   });
   if (!fits || (defined != 0 && defined != count)) return {};
   using Result = decltype(net.forward(std::declval<const Ragged&>(), given));
-  JoinedSequences<Net, State, Result> call(net, net.has_hooks(), parts, ragged, std::move(states));
+  JoinedSequences<Net, State, Result> call(net, net.has_hooks_within(), parts, ragged, std::move(states));
   if (!meeting.wait(call)) return {};
   std::remove_cvref_t<decltype(net.forward(x, given))> result;
   std::vector<Tensor> outputs = call.sequences();

@@ -54,9 +54,9 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse) {
 
 Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options) {
   if (op_modes.meets) [[unlikely]]
-    if (const Point point; point && !options.scale_grad_by_freq) {
+    if (const Point point; point && !options.scale_grad_by_freq && !options.sparse) {
       const auto f = [&](std::span<const Tensor> rows) { return embedding(weight, rows[0], options); };
-      return point.join("embedding", {ids}, {&weight}, f, std::pair(options.padding_idx, options.sparse));
+      return point.join("embedding", {ids}, {&weight}, f, options.padding_idx);
     }
   if (op_modes.traces) [[unlikely]]
     return traced("embedding", {weight, ids}, {}, [&] { return embedding(weight, ids, options); });

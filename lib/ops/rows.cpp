@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "lib/autograd/engine.h"
 #include "lib/ops/internal.h"
 
 namespace reel {
@@ -74,15 +75,31 @@ bool lies_at(const View& view, const char* at) { return view.contiguous && view.
 
 // ---- from a whole to parts ------------------------------------------------------------------------------------------
 
+/// Which results of a group's calls, from call `first` on, parts are, if they are any.
+struct GroupParts {
+  RowGroup::Ref group;
+  uint32_t first = 0;
+  RowGroup::Results results = RowGroup::kAllResults;
+
+  void arrive(const Backward& back) const {
+    GraphTask& pass = running_pass();
+    for (uint32_t i = 0; i < back.num_outputs(); ++i)
+      if (back.grad(static_cast<int>(i)).defined()) group->arrive(pass.id, first + i, results);
+    if (!group->complete(pass.id)) pass.keep_group(group);
+  }
+};
+
 /// The rule of parts: their gradients together are that of rows `start` on of the whole.
 struct PartsRule {
   static constexpr bool kSavesNothing = true;
   int64_t start, rows;
   bool drop_dim;
   Shape whole;
+  GroupParts calls;
 
   void operator()(Backward& back) const {
     if (!back.needs(0)) return;
+    if (calls.group) calls.arrive(back);
     Strides strides = contiguous_strides(whole);
     const int64_t offset = start * strides[0];
     const bool covers = rows == whole[0];
@@ -148,7 +165,7 @@ struct PartsRule {
 
 /// Views of x, recorded together as long as a node has room for so many outputs.
 std::vector<Tensor> recorded_parts(const char* op, const Tensor& x, size_t count, detail::PartSizes sizes,
-                                   bool drop_dim, InPlace in_place) {
+                                   bool drop_dim, InPlace in_place, GroupParts calls = {}) {
   std::vector<Tensor> parts;
   parts.reserve(count);
   const Shape& whole = view_of(x).shape;
@@ -165,8 +182,9 @@ std::vector<Tensor> recorded_parts(const char* op, const Tensor& x, size_t count
     const size_t end = std::min(from + kMaxOutputs, count);
     int64_t rows = 0;
     for (size_t i = from; i < end; ++i) rows += sizes(i, whole[0] - start - rows);
+    calls.first = static_cast<uint32_t>(from);
     Node* node = make_node(
-        op, end - from, 1, [&](size_t) { return edge_to(x); }, PartsRule{start, rows, drop_dim, whole});
+        op, end - from, 1, [&](size_t) { return edge_to(x); }, PartsRule{start, rows, drop_dim, whole, calls});
     for (uint32_t output = 0; from < end; ++from, ++output) attach_output(node, output, parts[from]);
     start += rows;
   }
@@ -204,26 +222,37 @@ struct WholeRule {
   static constexpr bool kSavesNothing = true;
   KeptSizes kept;
   bool drop_dim;
+  RowGroup::Results results = RowGroup::kAllResults;  // which depend on the parts
+  RowGroup::Ref group;                                // part i is an argument of its call i
 
   void operator()(Backward& back) const {
     const detail::PartSizes sizes = kept.sizes();
+    const auto has_part = [&, pass = running_pass().id](size_t i) {
+      return !group || group->has_part(pass, i, results);
+    };
     if (back.create_graph()) {
       const std::vector<Tensor> grads =
           detail::parts_of(drop_dim ? "unbind" : "split", back.grad(), kept.count(), sizes, drop_dim);
-      for (size_t i = 0; i < grads.size(); ++i) back.set(static_cast<int>(i), grads[i]);
+      for (size_t i = 0; i < grads.size(); ++i)
+        if (has_part(i)) back.set(static_cast<int>(i), grads[i]);
       return;
     }
     PartViews views(back.grad(), kept.count(), drop_dim, InPlace::kRecorded);
     int64_t left = view_of(back.grad()).shape[0];
     for (size_t i = 0; i < kept.count(); ++i) {
       const int64_t rows = sizes(i, left);
-      if (const int input = static_cast<int>(i); back.needs(input))
+      if (const int input = static_cast<int>(i); back.needs(input) && has_part(i))
         back.set(input, views.next(rows));
       else
         views.skip(rows);
       left -= rows;
     }
   }
+};
+
+/// The same of a group's.
+struct GroupWholeRule : WholeRule {
+  static constexpr bool kWithholds = true;
 };
 
 /// Checks that the parts are rows of one tensor, and returns its shape.
@@ -287,14 +316,16 @@ void Joiner::add(const View& from) {
   blocks_[count_++] = {from.data, to, rows_, bytes, bytes, step_, dtype_, dtype_};
 }
 
-void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts, bool drop_dim) {
-  Node* node = make_node(
-      op, 1, parts.size(), [&](size_t i) { return edge_to(parts[i]); },
-      WholeRule{drop_dim ? KeptSizes(parts, 1) : KeptSizes(parts), drop_dim});
+void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts, bool drop_dim, RowGroup* group) {
+  WholeRule rule{drop_dim ? KeptSizes(parts, 1) : KeptSizes(parts), drop_dim, RowGroup::kAllResults,
+                 RowGroup::Ref(group)};
+  const auto edge = [&](size_t i) { return edge_to(parts[i]); };
+  Node* node = group ? make_node(op, 1, parts.size(), edge, GroupWholeRule{std::move(rule)})
+                     : make_node(op, 1, parts.size(), edge, std::move(rule));
   attach_output(node, 0, y);
 }
 
-Tensor gather_rows(std::span<const Tensor> parts) try {
+Tensor gather_rows(std::span<const Tensor> parts, RowGroup* group) try {
   REEL_CHECK(!parts.empty(), "gather_rows: no parts");
   const Shape shape = joined_shape(parts);
   if (parts.size() == 1) return parts[0];
@@ -305,7 +336,7 @@ Tensor gather_rows(std::span<const Tensor> parts) try {
     for (const Tensor& part : parts) joiner.add(view_of(part));
     joiner.finish();
   }
-  if (recording(parts)) record_whole("gather_rows", y, parts);
+  if (recording(parts)) record_whole("gather_rows", y, parts, false, group);
   return y;
 } catch (const std::bad_alloc&) {
   fail_bad_alloc("gather_rows");
@@ -313,7 +344,8 @@ Tensor gather_rows(std::span<const Tensor> parts) try {
 
 // ---- parts ----------------------------------------------------------------------------------------------------------
 
-std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> counts) try {
+std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> counts, RowGroup* group,
+                                 RowGroup::Results results) try {
   const View& view = view_of(whole, "scatter_rows");
   REEL_CHECK(!view.shape.empty(), "scatter_rows: a 0-d tensor has no rows");
   int64_t left = view.shape[0];
@@ -324,9 +356,35 @@ std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> c
   }
   REEL_CHECK(left == 0, "scatter_rows: ", left, " of ", view.shape[0], " rows belong to no part");
   if (counts.size() == 1) return {whole};
-  return recorded_parts("scatter_rows", whole, counts.size(), {.list = counts.data()}, false, InPlace::kBatchedRow);
+  return recorded_parts("scatter_rows", whole, counts.size(), {.list = counts.data()}, false, InPlace::kBatchedRow,
+                        {RowGroup::Ref(group), 0, results});
 } catch (const std::bad_alloc&) {
   fail_bad_alloc("scatter_rows");
+}
+
+// Nodes are marked as visited by a pass number, as in a backward pass.
+void relate_results(RowGroup* group, std::span<Node* const> gathers, std::span<const Tensor> wholes) {
+  std::vector<RowGroup::Results> results(gathers.size());
+  std::vector<Node*> stack;
+  for (size_t k = 0; k < wholes.size(); ++k) {
+    const uint64_t pass = new_pass();
+    const auto visit = [&](Node* node) {
+      if (node && node->pass != pass && recorded_here_since(*node, group->first_sequence()))
+        node->pass = pass, stack.push_back(node);
+    };
+    if (needs_grad(wholes[k])) visit(TensorImpl::of(wholes[k])->node);
+    while (!stack.empty()) {
+      Node* const node = stack.back();
+      stack.pop_back();
+      const auto at = std::find(gathers.begin(), gathers.end(), node);
+      if (at != gathers.end()) {
+        results[static_cast<size_t>(at - gathers.begin())] |= RowGroup::result(k);
+        continue;
+      }
+      for (uint32_t i = 0; i < node->num_inputs; ++i) visit(node->edges()[i].node);
+    }
+  }
+  for (size_t i = 0; i < gathers.size(); ++i) static_cast<WholeRule*>(gathers[i]->rule())->results = results[i];
 }
 
 std::vector<Tensor> parts_of(const char* op, const Tensor& x, size_t count, PartSizes sizes, bool drop_dim) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/autograd/row_group.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/kernels/copy.h"
 #include "reel/tensor.h"
@@ -15,13 +16,20 @@ namespace reel::detail {
 
 /// The rows of all parts, [n_i, …] of one dtype, device and trailing shape, in one tensor [sum of n_i, …]. Of a single
 /// part it is that part; of parts that are adjacent rows of one storage, in this order, a view. An Error if there is no
-/// part, or the parts differ in anything but the number of their rows.
-Tensor gather_rows(std::span<const Tensor> parts);
+/// part, or the parts differ in anything but the number of their rows. With a group, part i is an argument of its call
+/// i, and gets a gradient in those passes in which that call has a part.
+Tensor gather_rows(std::span<const Tensor> parts, RowGroup* group = nullptr);
 
 /// The inverse: views of `whole` with counts[i] rows each, which must add up to whole.size(0). A part that is all of
 /// whole is whole itself. The others cannot be changed in place while recording is on, nor later if it was on when they
-/// were made: what one part's owner does must not reach the others'.
-std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> counts);
+/// were made: what one part's owner does must not reach the others'. With a group, part i is that one of the `results`
+/// of its call i.
+std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> counts, RowGroup* group = nullptr,
+                                 RowGroup::Results results = RowGroup::kAllResults);
+
+/// Lets the arguments of a group's calls have a gradient only where one of a result arrives that depends on them.
+/// `gathers` are the nodes of gather_rows, and wholes[k] is the result number k of all calls, not scattered yet.
+void relate_results(RowGroup* group, std::span<Node* const> gathers, std::span<const Tensor> wholes);
 
 // ---- what other ops are made of -------------------------------------------------------------------------------------
 
@@ -38,7 +46,8 @@ std::vector<Tensor> parts_of(const char* op, const Tensor& x, size_t count, Part
 
 /// Records a y that has these parts, of which some need a gradient, along its first dimension one after the other or,
 /// with `drop_dim`, each at an index.
-void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts, bool drop_dim = false);
+void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts, bool drop_dim = false,
+                  RowGroup* group = nullptr);
 
 /// Writes tensors into each of `rows` rows of y, one after the other, in few copies: those that lie one after the other
 /// already go together.

@@ -11,6 +11,9 @@
 #pragma GCC visibility push(default)
 // How calls of layers and functions meet inside of batching::map (reel/batching.h): each waits as a Call, and the
 // Meeting of the thread makes one call of those that can be one.
+namespace reel {
+class RowGroup;
+}
 namespace reel::batching {
 
 /// What a layer does with several examples at once: its member kBatching.
@@ -39,8 +42,8 @@ class Call {
   /// Makes this call's result from outputs[…][at], given those of `leader`, which may be this and is then the last one.
   virtual void take(const Call&, std::span<std::vector<Tensor>>, size_t) {}
   // Of kSequences.
-  /// Makes all calls of the list that this is the first of, and their results.
-  virtual void run_all() {}
+  /// Makes all calls of the list that this is the first of, and their results, and records them as the group, if any.
+  virtual void run_all(RowGroup*) {}
 
   /// Are the arguments that are no tensors equal to those of another call of the same type?
   virtual bool same_arguments(const Call& other) const = 0;

@@ -173,6 +173,8 @@ class Module {
   std::string label() const;  ///< "encoder.fc (Linear)"
   /// Whether a call has more to do than forward().
   bool has_hooks() const { return hooks_ != nullptr; }
+  /// Whether that is so for this module or one in it.
+  bool has_hooks_within() const;
   /// In a catch block: throws what has been caught, with the path of this module if it is a bare Error.
   [[noreturn]] void rethrow_with_path() const;
 
@@ -250,7 +252,7 @@ struct Layer : Module {
       return 0;
   }
   static int64_t rank_of(const Derived& self) {
-    if (self.has_hooks()) return 0;
+    if (self.has_hooks_within()) return 0;
     if constexpr (requires { self.row_rank(); })
       return self.row_rank();
     else

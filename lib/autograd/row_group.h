@@ -1,0 +1,80 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "lib/autograd/tape.h"
+#include "lib/core/allocator.h"
+
+namespace reel {
+
+/// Calls that were made as one, each with rows of its own, as backward passes see them. A call whose results get no
+/// gradient in a pass has no part in that pass: its arguments get none either (which is not the same as zeros), and
+/// what is recorded of the calls is kept, since a later pass may begin at this one.
+class RowGroup {
+ public:
+  /// A set of the results of the calls, of which there are up to 8: several in the last bit if there are more.
+  using Results = uint8_t;
+  static constexpr Results kAllResults = 0xff;
+  static Results result(size_t i) { return static_cast<Results>(1u << std::min<size_t>(i, 7)); }
+
+  /// A counted reference, or none. It is not thread-safe: a graph belongs to one thread at a time.
+  class Ref {
+   public:
+    Ref() = default;
+    explicit Ref(RowGroup* group) : group_(group) {
+      if (group_) ++group_->refs_;
+    }
+    Ref(const Ref& other) : Ref(other.group_) {}
+    Ref(Ref&& other) noexcept : group_(std::exchange(other.group_, nullptr)) {}
+    Ref& operator=(Ref other) noexcept { return std::swap(group_, other.group_), *this; }
+    ~Ref() {
+      if (group_ && --group_->refs_ == 0) release_cpu(group_, bytes_for(group_->calls_));
+    }
+    explicit operator bool() const { return group_; }
+    RowGroup* operator->() const { return group_; }
+    RowGroup* get() const { return group_; }
+
+   private:
+    RowGroup* group_ = nullptr;
+  };
+
+  /// The group of so many calls, whose nodes are those that this thread records from now on, until end().
+  static Ref begin(size_t calls) { return Ref(new (allocate_cpu(bytes_for(calls))) RowGroup(calls)); }
+  void end() { end_ = next_sequence(); }
+
+  /// The sequence number of its first node, and that behind its last one.
+  uint64_t first_sequence() const { return first_; }
+  uint64_t end_sequence() const { return end_; }
+  /// Notes that in this pass a gradient of these results of the call has arrived.
+  void arrive(uint64_t pass, size_t call, Results results) {
+    if (pass_ != pass) pass_ = pass, std::fill_n(arrived(), calls_, Results{0});
+    arrived()[call] |= results;
+  }
+  /// Has in this pass a gradient of one of these results arrived? If it has not been told of any, the gradient comes
+  /// another way, and is every call's.
+  bool has_part(uint64_t pass, size_t call, Results results) const {
+    return pass_ != pass || (arrived()[call] & results) != 0;
+  }
+  /// Have all calls a part in this pass, so far?
+  bool complete(uint64_t pass) const {
+    return pass_ == pass && std::find(arrived(), arrived() + calls_, Results{0}) == arrived() + calls_;
+  }
+
+ private:
+  explicit RowGroup(size_t calls) : calls_(calls), first_(next_sequence()), end_(first_) {}
+  static size_t bytes_for(size_t calls) { return sizeof(RowGroup) + calls * sizeof(Results); }
+  // Of each call, behind this header.
+  Results* arrived() { return reinterpret_cast<Results*>(this + 1); }
+  const Results* arrived() const { return reinterpret_cast<const Results*>(this + 1); }
+
+  const size_t calls_;
+  const uint64_t first_;
+  uint64_t end_;
+  uint64_t pass_ = 0;  // for which `arrived` is valid
+  uint32_t refs_ = 0;
+};
+
+}  // namespace reel

@@ -1,0 +1,23 @@
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "reel/tensor.h"
+
+namespace reel {
+
+/// While it lives, SavedTensors that this thread makes from tensors and outputs are appended to a list, as tensors.
+class SavedTensorLog {
+ public:
+  explicit SavedTensorLog(std::vector<Tensor>& list) : before_(std::exchange(current, &list)) {}
+  ~SavedTensorLog() { current = before_; }
+  SavedTensorLog(const SavedTensorLog&) = delete;
+  SavedTensorLog& operator=(const SavedTensorLog&) = delete;
+
+  static constinit thread_local std::vector<Tensor>* current;
+
+ private:
+  std::vector<Tensor>* const before_;
+};
+
+}  // namespace reel
