@@ -308,15 +308,17 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
              tags.size(), " lists of tags");
   std::vector<int64_t> offsets, lengths;
   int64_t rows = 0;
+  bool some_empty = false;
   for (size_t i = 0; i < emissions.size(); ++i) {
     const Shape& shape = view_of(emissions[i], op).shape;
-    REEL_CHECK(shape.size() == 2 && shape[0] > 0, op, ": chain ", i, " has emissions of shape ", shape,
-               ", not [len, tags]");
+    REEL_CHECK(shape.size() == 2, op, ": chain ", i, " has emissions of shape ", shape, ", not [len, tags]");
     REEL_CHECK(view_of(tags[i], op).shape == Shape{shape[0]}, op, ": chain ", i, " has emissions of shape ", shape,
                " but tags of shape ", tags[i].shape());
     offsets.push_back(rows), lengths.push_back(shape[0]);
     rows += shape[0];
+    some_empty = some_empty || shape[0] == 0;
   }
+  if (some_empty) return crf_log_likelihood(Ragged::of(emissions), Ragged::of(tags), transitions, start, end, allowed);
   const Tensor all = cat(emissions, 0);
   Chains chains = read_chains(op, all, transitions, start, end, {});
   chains.offsets = tensor(offsets).to(all.device()), chains.lengths = tensor(lengths).to(all.device());

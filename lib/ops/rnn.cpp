@@ -1,5 +1,7 @@
 #include "lib/ops/rnn.h"
 
+#include <algorithm>
+
 #include "lib/autograd/cast_together.h"
 #include "lib/ops/point.h"
 #include "lib/ops/ragged.h"
@@ -190,13 +192,6 @@ LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x,
           map({result.h, result.c}, ordered(x.unsorted_indices))};
 }
 
-LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Tensor> sequences, const CellState& state,
-                                     std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  refuse_trace(formula.op, "a list of sequences; export the model with a batch of padded sequences");
-  const LSTMResult<PackedSequence> result = over(formula, pack_sequence(sequences), state, parameters, options);
-  return {unpack_sequence(result.output), result.state};
-}
-
 /// In the order of a PackedSequence, but for the empty sequences, which take no part.
 LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState& state,
                         std::span<const Tensor> parameters, const RecurrentOptions& options) {
@@ -233,6 +228,21 @@ LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState
   };
   const Tensor y = one ? result.y : permute_rows(result.y, where.packed_places(), where.packed_rows());
   return {{y, x.lengths}, {in_order(result.h, sorted.h), in_order(result.c, sorted.c)}};
+}
+
+LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Tensor> sequences, const CellState& state,
+                                     std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  refuse_trace(formula.op, "a list of sequences; export the model with a batch of padded sequences");
+  const auto is_empty = [&](const Tensor& x) {
+    const Shape& shape = view_of(x, formula.op).shape;
+    return shape.size() == 2 && shape[0] == 0;
+  };
+  if (std::any_of(sequences.begin(), sequences.end(), is_empty)) {  // which a PackedSequence cannot hold
+    const LSTMResult<Ragged> result = over(formula, Ragged::of(sequences), state, parameters, options);
+    return {split(result.output.values, result.output.lengths->to_vector()), result.state};
+  }
+  const LSTMResult<PackedSequence> result = over(formula, pack_sequence(sequences), state, parameters, options);
+  return {unpack_sequence(result.output), result.state};
 }
 
 // ---- single steps ---------------------------------------------------------------------------------------------------

@@ -329,3 +329,37 @@ TEST_CASE("a report counts item() where it was called", "[cpu]") {
   CHECK(report.rows[0].items == 3);
   CHECK_THAT(report.table(), Contains("item()") && Contains("7 calls of item()"));
 }
+
+TEST_CASE("empty sequences in lists have no output and keep their state, in a map and alone", "[cpu]") {
+  manual_seed(5);
+  struct Nets : nn::Module {
+    nn::LSTM lstm{*this, "lstm", 3, 4, {.num_layers = 2, .bidirectional = true}};
+    nn::GRU gru{*this, "gru", 3, 4};
+    nn::RNN rnn{*this, "rnn", 3, 4};
+    nn::CRF crf{*this, "crf", 3, {.reduction = kNoReduction}};
+  } nets;
+  const Tensor h = randn({1, 3, 4});
+  const One one = [&](int i) {
+    const auto rows = [&](int64_t n) { return sin(arange(3 * n).to(kFloat32) + i).view({n, 3}); };
+    const auto tags = [](int64_t n) { return zeros({n}, kInt64); };
+    const int64_t n = i % 3;  // 0, too
+    const std::vector<Tensor> list{rows(n), rows(0), rows(2)}, targets{tags(n), tags(0), tags(2)};
+    std::vector<Tensor> all;
+    const auto take = [&](const auto& result) {
+      for (const Tensor& t : nn::internal::collect_tensors(result)) all.push_back(t);
+    };
+    take(nets.lstm(list)), take(nets.gru(list, h)), take(nets.rnn(list, h));
+    all.push_back(nets.crf(list, targets));
+    const auto [y, last] = nets.gru(Ragged::of(list), h);
+    CHECK(difference(y.values, cat(nets.gru(list, h).output)) < 1e-5);
+    CHECK(difference(last, nets.gru(list, h).h) < 1e-5);
+    CHECK(equal(last.select(1, 1), h.select(1, 1)));
+    CHECK(difference(all.back(), nets.crf(Ragged::of(list), Ragged::of(targets))) < 1e-5);
+    // By themselves, and nothing but empty ones.
+    take(nets.lstm(std::vector<Tensor>{rows(n)})), take(nets.rnn(std::vector<Tensor>{rows(0), rows(0)}));
+    all.push_back(nets.crf(std::vector<Tensor>{rows(0)}, std::vector<Tensor>{tags(0)}));
+    CHECK(all.back().item<float>() == 0);
+    return all;
+  };
+  check_like_alone(7, nets, one);
+}

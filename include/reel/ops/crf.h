@@ -35,7 +35,7 @@ struct CrfConstraints {
 Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Tensor& transitions,
                           const Tensor& start = {}, const Tensor& end = {}, const Tensor& lengths = {},
                           const CrfConstraints& allowed = {});
-/// The same for a list of chains [len_i, tags] with tags [len_i]: [n], without padding.
+/// The same for a list of chains [len_i, tags] with tags [len_i]: [n], without padding; 0 for a chain of length 0.
 Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
                           const Tensor& start = {}, const Tensor& end = {}, const CrfConstraints& allowed = {});
 
