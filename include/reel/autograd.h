@@ -160,7 +160,9 @@ struct Function {
 /// Training Deep Nets with Sublinear Memory Cost, 2016). f may use parameters and other tensors that it captures; they
 /// get their gradients, too. The second run gets the random numbers and the autocast mode of the first. An Error if f
 /// changes an input in place and, in the backward pass, if the second run returns other shapes than the first. Results
-/// that share memory with an input cannot be changed in place while recording.
+/// that share memory with an input cannot be changed in place while recording. What else f changes, it changes twice:
+/// the running statistics of a BatchNorm in training take the same batch in two times, in effect with a larger
+/// momentum.
 std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
                                const std::vector<Tensor>& inputs);
 

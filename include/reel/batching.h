@@ -47,18 +47,38 @@
 /// rnn_tanh_cell, rnn_relu_cell, and mm (matmul of matrices) by a leaf that requires grad, a parameter; so do the
 /// pointwise lstm_cell and tree_lstm_cell.
 ///
-/// Called for each example by itself are all other layers, layers with hooks, arguments without rows, and whatever is
-/// called inside of a backward pass, a layer that is run for a group or has found no others, a custom op, a checkpoint,
-/// a captured graph, a parametrized layer, or a cuda::StreamGuard of the example's own.
+/// Called for each example by itself are all other layers, layers that have hooks or call a layer that has some,
+/// embeddings with sparse gradients, arguments without rows, and whatever is called inside of a backward pass, a layer
+/// that is run for a group or has found no others, a custom op, a checkpoint, a captured graph, a parametrized layer,
+/// or a cuda::StreamGuard of the example's own.
 ///
-/// The results of a group are views of one tensor's rows: changing them in place while recording is an Error. clone()
-/// rows that are to be changed.
+/// Gradients are those of single calls. A call whose results get none in a backward pass has no part in it: neither its
+/// arguments nor parameters that no other example uses get a gradient, not even zeros, and no hook runs for them. So
+/// that 0 times infinity does not spoil the gradients of others, a group for whose gradient an infinite value or NaN is
+/// saved is made again by the calls whose arguments are finite, and the others are called by themselves, or all if that
+/// is not the cause. This holds on the CPU; on a GPU, where looking at values would wait for it, an example that
+/// overflows spoils the gradients of its groups, as it does where a derivative is infinite at finite values (sqrt at 0
+/// within a layer of your own). What a kRows layer keeps of a call other than its results, such as a tensor for an
+/// extra loss, is not an example's, and gets no right gradients.
 ///
-/// While a call waits, other examples run: what several examples read, none of them may change. Groups may compute with
-/// copies of parameters, which see the changes that ops make, but not those of memory by other means.
+/// backward() and grad() may be called inside of an example and for single examples. Such a pass computes with all rows
+/// of the groups that it meets, and leaves what they have saved for the passes of other examples until the last tensor
+/// of the group is gone. One pass from the sum of all losses takes as long as one of a single example then does.
+///
+/// The results of a group are views of one tensor's rows: changing them in place while recording is an Error, and each
+/// keeps the memory of all of them. clone() rows that are to be changed, or kept for long.
+///
+/// While a call waits, other examples run: what several examples read, none of them may change. That includes state of
+/// the thread which a guard of your own sets around a call (a thread_local variable, the rounding mode, a lock): other
+/// examples run under it. Reel's own guards are each example's. Groups may compute with copies of parameters, which see
+/// the changes that ops make, but not those of memory by other means.
+///
+/// Where a group fails, or is made again because of infinite values, forward has run for it and then runs for its calls
+/// once more: what else it does, such as counting or drawing random numbers, is done twice.
 ///
 /// Results differ from those of single calls by rounding. The order in which examples run, and with it every random
-/// number and every bit, is the same in each run. Threads may each run a map of their own.
+/// number and every bit, is the same in each run; but the examples take turns, so an example draws other random numbers
+/// (for its dropout, say) than it would alone or in a loop. Threads may each run a map of their own.
 namespace reel::batching {
 
 /// What a map did: `Report report; map(examples, f, {.report = &report});`. It adds to what it holds. Measuring takes

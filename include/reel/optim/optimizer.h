@@ -67,7 +67,9 @@ class Optimizer {
   void set_momentum(int group, double momentum);  ///< The same option of one group.
 
   /// Options and states, all as tensors, ready for io::save: "param_groups.0.lr", "state.3.step", "state.3.exp_avg".
-  /// Parameters are counted through all groups. The states share storage with the optimizer.
+  /// Parameters are counted through all groups. The states share storage with the optimizer. As in PyTorch, a state is
+  /// its parameter's by this number, not by a name: a model that declares its parameters in another order gets the
+  /// states of others where shapes agree.
   virtual StateDict state_dict() const;
   /// Copies them back into an optimizer of the same kind, groups and shapes. The Error lists what does not fit, is
   /// missing from a parameter's state or out of range; the optimizer is unchanged then.
