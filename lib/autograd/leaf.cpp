@@ -1,6 +1,8 @@
 #include "lib/autograd/leaf.h"
 
 #include "lib/autograd/linear.h"
+#include "lib/core/fork_lock.h"
+#include "lib/core/sanitizers.h"
 #include "lib/device.h"
 #include "reel/autograd.h"
 
@@ -25,10 +27,42 @@ struct DyingLeaves {
 };
 constinit thread_local DyingLeaves dying_leaves;
 
+ForkLock ids_lock(ForkLock::Order::kMemory, leaf_ids().mutex);
+
 std::mutex creation_mutex;
+ForkLock creation_lock(ForkLock::Order::kTensors, creation_mutex);
 // Shared by the leaves, so that a leaf need not carry one: two leaves with one mutex only block each other at times.
 // Recursive, since a gradient that is replaced may be a leaf itself, whose own is dropped with it.
-std::recursive_mutex gradient_mutexes[64];
+#ifdef REEL_THREAD_SANITIZER
+constexpr size_t kGradientMutexes = 16;  // it follows no more than 64 locks that a thread holds, and a fork holds all
+#else
+constexpr size_t kGradientMutexes = 64;
+#endif
+std::recursive_mutex gradient_mutexes[kGradientMutexes];
+
+/// All of them. A thread may hold one and wait for another, so whoever wants all must not wait for one holding others.
+struct GradientLocks {
+  void lock() {
+    for (size_t wait_for = 0;;) {
+      gradient_mutexes[wait_for].lock();
+      size_t i = 0;
+      while (i < kGradientMutexes && (i == wait_for || gradient_mutexes[i].try_lock())) ++i;
+      if (i == kGradientMutexes) return;
+      gradient_mutexes[wait_for].unlock();
+      const size_t failed = i;
+      while (i-- > 0)
+        if (i != wait_for) gradient_mutexes[i].unlock();
+      wait_for = failed;
+    }
+  }
+  void unlock() {
+    for (std::recursive_mutex& mutex : gradient_mutexes) mutex.unlock();
+  }
+  void renew() {
+    for (std::recursive_mutex& mutex : gradient_mutexes) new (&mutex) std::recursive_mutex;
+  }
+} gradient_locks;
+ForkLock gradients_lock(ForkLock::Order::kGradients, gradient_locks);
 
 // A dense gradient of `leaf` with the rows of `sparse`, which is undefined afterwards.
 Tensor to_dense(const TensorImpl* leaf, SparseGrad& sparse) {
@@ -85,7 +119,7 @@ void free_leaf_grad(LeafGrad* grad) {
   dying.draining = false;
 }
 
-std::recursive_mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % std::size(gradient_mutexes)]; }
+std::recursive_mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % kGradientMutexes]; }
 
 // ---- reading and writing --------------------------------------------------------------------------------------------
 

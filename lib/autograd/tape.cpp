@@ -4,6 +4,7 @@
 
 #include "lib/autograd/saved_log.h"
 #include "lib/autograd/trace.h"
+#include "lib/core/fork_lock.h"
 
 namespace reel {
 namespace {
@@ -31,6 +32,7 @@ struct Tapes {
   Tape *all = nullptr, *unused = nullptr;
 };
 constinit Tapes tapes;
+ForkLock tapes_lock(ForkLock::Order::kMemory, tapes.mutex);
 
 Tape* new_tape() try {
   return new Tape{.next_sequence = (tapes.size++ << kThreadShift) + 1};

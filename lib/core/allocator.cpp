@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lib/core/block_pool.h"
+#include "lib/core/fork_lock.h"
 #include "lib/core/poison.h"
 #include "lib/core/storage.h"
 #include "lib/device.h"
@@ -104,6 +105,8 @@ Depot& depot() {
   static Depot* const depot = new Depot;
   return *depot;
 }
+ForkLock depot_lock(ForkLock::Order::kMemory, depot().mutex);
+ForkLock medium_lock(ForkLock::Order::kMemory, depot().medium), large_lock(ForkLock::Order::kMemory, depot().large);
 
 struct Cache {
   struct List {
@@ -278,6 +281,7 @@ Holders& holders() {
   static Holders* const holders = new Holders;
   return *holders;
 }
+ForkLock holders_lock(ForkLock::Order::kTensors, holders().mutex);
 }  // namespace
 
 std::string human_size(double bytes) {

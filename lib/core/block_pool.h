@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace reel {
@@ -32,6 +33,10 @@ class BlockPool {
   void release(void* block);
   /// Gives all free pages back to the system.
   void trim();
+  /// Holds the pool's own lock while the process forks.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  void renew() { new (&mutex_) std::mutex; }
   /// Bytes of pages that the system has given and has not got back, an upper bound.
   size_t resident() const { return resident_.load(std::memory_order_relaxed); }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "lib/core/allocator.h"
+#include "lib/core/fork_lock.h"
 #include "lib/core/op_trace.h"
 #include "lib/functors/lists.h"
 #include "lib/kernels/copy.h"
@@ -51,6 +52,7 @@ Recorder& recorder() {
   static Recorder* const recorder = new Recorder;
   return *recorder;
 }
+ForkLock recorder_lock(ForkLock::Order::kProfile, recorder().mutex);
 
 Buffer& my_buffer() {
   thread_local Buffer* buffer = nullptr;
@@ -268,6 +270,7 @@ KernelTable make_recording_table() {
 }
 
 std::mutex stand_ins;
+ForkLock stand_ins_lock(ForkLock::Order::kTensors, stand_ins);
 int users_of_stand_ins = 0;
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "lib/autograd/tape.h"
 #include "lib/autograd/trace.h"
+#include "lib/core/fork_lock.h"
 
 namespace reel {
 
@@ -30,6 +31,7 @@ Objects& objects() {
   static Objects* const objects = new Objects;
   return *objects;
 }
+ForkLock objects_lock(ForkLock::Order::kMemory, objects().mutex);
 
 void add(const void* address, TensorImpl* tensor, Node* node) {
   std::vector<void*> stack = stack_frames();
