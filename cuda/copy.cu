@@ -5,6 +5,7 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "lib/core/allocator.h"
+#include "lib/core/per_thread.h"
 #include "lib/functors/number.h"
 
 // Copies within a GPU, between host and GPU and between GPUs, with conversions of dtype and layout; fill and where.
@@ -217,8 +218,8 @@ void* pinned_slot() {
     void* const data = allocate_pinned(kSlot);
     ~Slot() { release_pinned(data); }
   };
-  thread_local const Slot slot;
-  return slot.data;
+  static constinit thread_local PerThread<Slot> slot;
+  return slot->data;
 }
 
 void download(const View& from, const View& to) {

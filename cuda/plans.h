@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cuda/device.h"
+#include "lib/core/per_thread.h"
 
 // Caches of execution plans: the heuristics of cuBLASLt and cuDNN take longer than a small problem itself, and a
 // program repeats its problems.
@@ -81,9 +82,9 @@ L& of_this_thread() {
         if (of_device[device]) idle.of_device[device].push_back(of_device[device]);
     }
   };
-  thread_local Own own;
+  static constinit thread_local PerThread<Own> own;
   const auto device = static_cast<size_t>(std::max(current.device, 0));
-  L*& mine = own.of_device[device];
+  L*& mine = own->of_device[device];
   if (mine) [[likely]]
     return *mine;
   {

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "cuda/device.h"
+#include "lib/core/per_thread.h"
 
 namespace reel::cuda {
 
@@ -160,8 +161,11 @@ class KernelSet {
 }  // namespace
 
 void prepare_kernel(const void* kernel, bool large) {
-  thread_local std::unique_ptr<KernelSet> sets[kMaxDevices][2];
-  auto& known = sets[std::max(current.device, 0)][large];
+  struct Sets {
+    std::unique_ptr<KernelSet> of_device[kMaxDevices][2];
+  };
+  static constinit thread_local PerThread<Sets> sets;
+  auto& known = sets->of_device[std::max(current.device, 0)][large];
   if (!known) known = std::make_unique<KernelSet>();
   if (known->has(kernel)) return;
   const RelaxedCaptureGuard guard(capturing());

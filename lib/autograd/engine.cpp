@@ -8,6 +8,7 @@
 #include "lib/autograd/backward.h"
 #include "lib/autograd/linear.h"
 #include "lib/core/fibers.h"
+#include "lib/core/per_thread.h"
 #include "lib/core/profile.h"
 
 // A backward pass has two steps. The first traverses the graph from the roots, and gives every node and every leaf the
@@ -29,7 +30,7 @@ struct TaskStack {
   std::vector<std::unique_ptr<GraphTask>> tasks;
   size_t depth = 0;
 };
-thread_local TaskStack my_tasks;
+constinit thread_local PerThread<TaskStack> my_tasks;
 
 void check_kept(const Node& node) {
   REEL_CHECK(
@@ -40,14 +41,14 @@ void check_kept(const Node& node) {
 
 // Is this the id of a pass around the innermost one?
 bool is_outer_pass(uint64_t pass) {
-  for (size_t d = 0; d + 1 < my_tasks.depth; ++d)
-    if (my_tasks.tasks[d]->id == pass) return true;
+  for (size_t d = 0; d + 1 < my_tasks->depth; ++d)
+    if (my_tasks->tasks[d]->id == pass) return true;
   return false;
 }
 
 }  // namespace
 
-GraphTask& running_pass() { return *my_tasks.tasks[my_tasks.depth - 1]; }
+GraphTask& running_pass() { return *my_tasks->tasks[my_tasks->depth - 1]; }
 
 uint64_t new_pass() { return passes.fetch_add(1, std::memory_order_relaxed) + 1; }
 
@@ -282,7 +283,7 @@ void GraphTask::abandon(std::span<const Edge> roots) noexcept {
 
 std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor> grads, std::span<const Edge> targets,
                                  bool retain_graph, bool create_graph) {
-  TaskStack& mine = my_tasks;
+  TaskStack& mine = *my_tasks;
   if (mine.depth == mine.tasks.size()) mine.tasks.push_back(std::make_unique<GraphTask>());
   GraphTask& task = *mine.tasks[mine.depth];
   struct Nesting {

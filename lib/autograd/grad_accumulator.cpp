@@ -7,6 +7,7 @@
 
 #include "lib/autograd/linear.h"
 #include "lib/autograd/tape.h"
+#include "lib/core/per_thread.h"
 #include "lib/kernels/copy.h"
 #include "lib/kernels/gemm.h"
 #include "lib/kernels/reduce.h"
@@ -62,7 +63,7 @@ struct FreeList {
     while (head) delete std::exchange(head, head->next);
   }
 };
-thread_local FreeList free_list;
+constinit thread_local PerThread<FreeList> free_list;
 
 const View& filled(const Tensor& tensor, Scalar value) {
   kernels_of(tensor).fill(view_of(tensor), value);
@@ -258,7 +259,10 @@ SparseGrad coalesce(PendingRows& pending, Device device) {
 // ---- the life of pending rows ---------------------------------------------------------------------------------------
 
 PendingRows& GradAccumulator::pending() {
-  if (!pending_) pending_ = free_list.head ? std::exchange(free_list.head, free_list.head->next) : new PendingRows;
+  if (!pending_) {
+    PendingRows*& head = free_list->head;
+    pending_ = head ? std::exchange(head, head->next) : new PendingRows;
+  }
   return *pending_;
 }
 
@@ -269,7 +273,7 @@ void GradAccumulator::recycle_pending() {
   pending->waiting.clear();
   pending->products = pending->waiting_rows = pending->unread = pending->count = 0;
   pending->sparse = true;
-  pending->next = std::exchange(free_list.head, pending);
+  pending->next = std::exchange(free_list->head, pending);
 }
 
 void GradAccumulator::free_pending() { delete std::exchange(pending_, nullptr); }

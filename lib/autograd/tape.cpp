@@ -5,21 +5,22 @@
 #include "lib/autograd/saved_log.h"
 #include "lib/autograd/trace.h"
 #include "lib/core/fork_lock.h"
+#include "lib/core/per_thread.h"
 
 namespace reel {
 namespace {
 
 // ---- the thread's tape ----------------------------------------------------------------------------------------------
 
-struct Tape;
 // Tapes outlive their threads, since nodes may be dropped by other threads later and live_nodes() counts them; a new
 // thread takes over an unused one.
-struct Tape {
+struct Tape : ThreadEnd {
+  explicit Tape(uint64_t first_sequence) : next_sequence(first_sequence) {}
   uint64_t next_sequence;
   std::atomic<int64_t> live{0};  // written by its thread alone
   Node* dying = nullptr;         // nodes whose last reference is gone, linked through `pass`
   bool draining = false;         // drop_node is freeing these
-  Tape *next = nullptr, *next_unused = nullptr;
+  Tape *next_tape = nullptr, *next_unused = nullptr;
 
   void count(int64_t n) { live.store(live.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
 };
@@ -34,30 +35,25 @@ struct Tapes {
 constinit Tapes tapes;
 ForkLock tapes_lock(ForkLock::Order::kMemory, tapes.mutex);
 
-Tape* new_tape() try {
-  return new Tape{.next_sequence = (tapes.size++ << kThreadShift) + 1};
-} catch (const std::bad_alloc&) {
+Tape* new_tape() try { return new Tape((tapes.size++ << kThreadShift) + 1); } catch (const std::bad_alloc&) {
   detail::fail_bad_alloc();
 }
 
-thread_local Tape* my_tape = nullptr;
+constinit thread_local Tape* my_tape = nullptr;
 [[gnu::noinline]] Tape& start_tape() {
   std::lock_guard lock(tapes.mutex);
   if (tapes.unused) {
     my_tape = std::exchange(tapes.unused, tapes.unused->next_unused);
   } else {
     my_tape = new_tape();
-    my_tape->next = std::exchange(tapes.all, my_tape);
+    my_tape->next_tape = std::exchange(tapes.all, my_tape);
   }
-  // Nodes may still be dropped after this, by other thread-local objects; then a new tape is started, and kept.
-  thread_local struct Return {
-    ~Return() {
-      std::lock_guard lock(tapes.mutex);
-      my_tape->next_unused = std::exchange(tapes.unused, my_tape);
-      my_tape = nullptr;
-    }
-  } give_back;
-  (void)give_back;
+  my_tape->call = [](ThreadEnd*) {
+    std::lock_guard lock(tapes.mutex);
+    my_tape->next_unused = std::exchange(tapes.unused, my_tape);
+    my_tape = nullptr;
+  };
+  at_thread_end(*my_tape);
   return *my_tape;
 }
 Tape& tape() { return my_tape ? *my_tape : start_tape(); }
@@ -73,7 +69,7 @@ GradMode::~GradMode() { grad_mode = before_; }
 int64_t live_nodes() {
   std::lock_guard lock(tapes.mutex);
   int64_t live = 0;
-  for (const Tape* t = tapes.all; t; t = t->next) live += t->live.load(std::memory_order_relaxed);
+  for (const Tape* t = tapes.all; t; t = t->next_tape) live += t->live.load(std::memory_order_relaxed);
   return live;
 }
 

@@ -6,6 +6,8 @@
 #include <new>
 
 #include "lib/autograd/saved_log.h"
+#include "lib/autograd/tape.h"
+#include "lib/core/per_thread.h"
 #include "lib/ops/rows.h"
 
 namespace reel::batching::internal {
@@ -49,7 +51,7 @@ struct Workers {
   std::vector<std::unique_ptr<Worker>> idle;  // with room for all
   size_t count = 0;
 };
-thread_local Workers workers;
+constinit thread_local PerThread<Workers> workers;
 
 /// How many pages the calling thread has touched first.
 int64_t page_faults() {
@@ -61,9 +63,9 @@ int64_t page_faults() {
 /// out of each stack takes time.
 void trim_idle(int64_t faults) {
   constexpr int64_t kPage = 4096;
-  const size_t kept = std::max(kKeptBytes / std::max<size_t>(workers.idle.size(), 1), kMinKeptBytes);
+  const size_t kept = std::max(kKeptBytes / std::max<size_t>(workers->idle.size(), 1), kMinKeptBytes);
   if (faults * kPage <= static_cast<int64_t>(kept)) return;
-  for (const auto& worker : workers.idle) worker->own.trim(kept);
+  for (const auto& worker : workers->idle) worker->own.trim(kept);
 }
 
 bool alike(const Tensor& a, const Tensor& b) {
@@ -147,19 +149,19 @@ Loop::~Loop() {
   exchange_meeting(before_);
   --profile::internal::call_observers;
   if (report_) report_->seconds += seconds(profile::now() - began_);
-  for (; workers.idle.size() > kMaxKept; --workers.count) workers.idle.pop_back();
+  for (; workers->idle.size() > kMaxKept; --workers->count) workers->idle.pop_back();
   trim_idle(page_faults() - faults_);
 }
 
 bool Loop::start(void (*run)(void*), void* argument, size_t limit) {
   if (others_ + 1 >= limit) return false;
-  auto& idle = workers.idle;
+  auto& [idle, count] = *workers;
   try {
     if (calls_.capacity() < others_ + 2) calls_.reserve(2 * others_ + 16);  // lead() must not fail
     if (idle.empty()) {
-      if (idle.capacity() == workers.count) idle.reserve(2 * workers.count + 16);
+      if (idle.capacity() == count) idle.reserve(2 * count + 16);
       idle.push_back(std::make_unique<Worker>(&Loop::main));
-      ++workers.count;
+      ++count;
     }
   } catch (const std::bad_alloc&) {
     return false;
@@ -189,7 +191,7 @@ void Loop::end_task() {
   if (report_) choosing_ = profile::now();
   self->context.save();  // ends what is open
   --others_;
-  workers.idle.emplace_back(self);
+  workers->idle.emplace_back(self);
   running_ = choose();
   running_->fiber->switch_to();
 }

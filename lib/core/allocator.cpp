@@ -14,6 +14,7 @@
 
 #include "lib/core/block_pool.h"
 #include "lib/core/fork_lock.h"
+#include "lib/core/per_thread.h"
 #include "lib/core/poison.h"
 #include "lib/core/storage.h"
 #include "lib/device.h"
@@ -87,6 +88,7 @@ constexpr uint32_t first_batch_size(size_t bytes) { return static_cast<uint32_t>
 constexpr uint32_t largest_batch_size(size_t bytes) { return static_cast<uint32_t>((1 << 20) / bytes); }
 
 struct Cache;
+constinit thread_local Cache* current = nullptr;  // what my_cache has made; its destructor clears it first
 // What the threads share. Never destroyed, since tensors in static storage may be released after any other static
 // object. Nothing that is given back makes it allocate.
 struct Depot {
@@ -125,6 +127,7 @@ struct Cache {
     depot().caches.push_back(this);
   }
   ~Cache() {
+    current = nullptr;
     flush();
     std::lock_guard lock(depot().mutex);
     if (slab_left) depot().rests = new (slab) SlabRest{depot().rests, slab_left};
@@ -150,19 +153,10 @@ struct Cache {
   void overflow(int c);
 };
 
-// Trivially destructible, so that tensors in other thread-local objects can still be released after Owner has ended:
-// their blocks then go to the depot.
-thread_local Cache* current = nullptr;
-thread_local bool ended = false;
-struct Owner {
-  Cache cache;
-  Owner() { current = &cache; }
-  ~Owner() { current = nullptr, ended = true; }
-};
-[[gnu::noinline]] Cache* start_cache() {
-  if (ended) return nullptr;
-  thread_local Owner owner;
-  return &owner.cache;
+constinit thread_local PerThread<Cache> my_cache;
+// nullptr if there is no memory for one.
+[[gnu::noinline]] Cache* start_cache() try { return current = &*my_cache; } catch (const std::bad_alloc&) {
+  return nullptr;
 }
 Cache* cache() { return current ? current : start_cache(); }
 

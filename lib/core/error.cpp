@@ -2,9 +2,9 @@
 
 namespace reel::detail {
 namespace {
-// Made when the program starts: a copy of it allocates nothing.
+// Made when the program starts, and never destroyed: a copy of it allocates nothing.
 const OutOfMemoryError& out_of_memory() {
-  static const OutOfMemoryError error("out of memory, also for a message that says where");
+  static const auto& error = *new OutOfMemoryError("out of memory, also for a message that says where");
   return error;
 }
 [[maybe_unused]] const OutOfMemoryError& made_early = out_of_memory();

@@ -238,7 +238,7 @@ std::string op_name(std::string_view text) {
 }
 template <class Functor>
 const char* name_of_functor() {
-  static const std::string name = op_name(__PRETTY_FUNCTION__);
+  static const std::string& name = *new std::string(op_name(__PRETTY_FUNCTION__));  // never destroyed
   return name.c_str();
 }
 

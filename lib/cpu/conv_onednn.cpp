@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lib/core/per_thread.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/onednn.h"
 #include "lib/cpu/scratch.h"
@@ -261,18 +262,26 @@ Key key_of(ConvPart wanted, const Convolution& c, int64_t y_channels) {
 
 constexpr size_t kMaxPlans = 256;
 
+struct FoundPlan {
+  Plan& plan;
+  bool is_new;
+};
 /// The plan for a shape, kept for as long as it is among the kMaxPlans that were used last.
-Plan& plan_for(ConvPart wanted, const Convolution& c, int64_t y_channels) {
+FoundPlan plan_for(ConvPart wanted, const Convolution& c, int64_t y_channels) {
   struct Entry {
     Key key;
     Plan plan;
   };
-  thread_local std::list<Entry> entries;  // most recently used first
-  thread_local std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> places;
+  struct Plans {
+    std::list<Entry> entries;  // most recently used first
+    std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> places;
+  };
+  static constinit thread_local PerThread<OnednnState<Plans>> mine;
+  auto& [entries, places] = *mine->state;
   const Key key = key_of(wanted, c, y_channels);
   if (const auto found = places.find(key); found != places.end()) {
     entries.splice(entries.begin(), entries, found->second);
-    return entries.front().plan;
+    return {entries.front().plan, false};
   }
   if (entries.size() == kMaxPlans) {
     places.erase(entries.back().key);
@@ -280,7 +289,7 @@ Plan& plan_for(ConvPart wanted, const Convolution& c, int64_t y_channels) {
   }
   entries.push_front({key, Plan(wanted, c, y_channels)});
   places.emplace(key, entries.begin());
-  return entries.front().plan;
+  return {entries.front().plan, true};
 }
 
 // ---- division among threads -----------------------------------------------------------------------------------------
@@ -311,12 +320,13 @@ Division division_of(ConvPart wanted, const Convolution& c) {
 }
 
 bool run_plan(ConvPart wanted, const Convolution& c, int64_t y_channels, const Plan::Weights* weights = nullptr) {
-  const SingleThreadOnednn single;
+  const OnednnCall call;
+  if (!call) return false;
   try {
-    Plan& plan = plan_for(wanted, c, y_channels);
-    if (!plan) return false;
-    plan.run(c, weights);
-    return true;
+    auto [plan, is_new] = plan_for(wanted, c, y_channels);
+    if (plan) plan.run(c, weights);
+    if (is_new) OnednnCall::outlive_what_it_made();
+    return static_cast<bool>(plan);
   } catch (const dnnl::error&) {  // it is out of memory, say; the caller computes the whole result another way
     return false;
   }
@@ -354,15 +364,17 @@ bool onednn_convolve(ConvPart wanted, const Convolution& c) {
   const bool shares = !adds && d.channels == 1;
   Plan* first = nullptr;
   if (shares) {
-    const SingleThreadOnednn single;
-    first = &plan_for(wanted, part_of(c, wanted, d, 0, nullptr), c.out);
+    const OnednnCall call;
+    if (!call) return false;
+    first = &plan_for(wanted, part_of(c, wanted, d, 0, nullptr), c.out).plan;
     if (!*first) return false;
     bytes = first->weights_bytes();
   }
   const Scratch scratch(bytes);
   Plan::Weights reordered;
   if (shares && bytes) {
-    const SingleThreadOnednn single;
+    const OnednnCall call;
+    if (!call) return false;
     try {
       reordered = first->reorder_weights(c, scratch.data());
     } catch (const dnnl::error&) {

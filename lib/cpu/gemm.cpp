@@ -1,6 +1,8 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <string_view>
 
 #include "lib/cpu/kernels.h"
@@ -17,13 +19,21 @@ CBLAS_TRANSPOSE side(bool transposed) { return transposed ? CblasTrans : CblasNo
 void multiply(const Gemm& g, bool onednn, int64_t m, int64_t n, const float* a, const float* b, double beta, float* c) {
   const auto alpha = static_cast<float>(g.alpha), add = static_cast<float>(beta);
   if (onednn) {
-    const SingleThreadOnednn single;
+    const OnednnCall call;
     const char ta = g.trans_a ? 'T' : 'N', tb = g.trans_b ? 'T' : 'N';
-    if (dnnl_sgemm(ta, tb, m, n, g.k, alpha, a, g.lda, b, g.ldb, add, c, g.ldc) == dnnl_success) return;
+    if (call && dnnl_sgemm(ta, tb, m, n, g.k, alpha, a, g.lda, b, g.ldb, add, c, g.ldc) == dnnl_success) {
+      static constinit std::atomic<uint32_t> kinds = 0;  // of products so far, by a bit each
+      const uint32_t kind = 1u << (g.trans_a + 2 * g.trans_b + 4 * (add == 0) + 8 * (m == 1 || n == 1));
+      if (!(kinds.load(std::memory_order_relaxed) & kind) && !(kinds.fetch_or(kind) & kind)) [[unlikely]]
+        OnednnCall::outlive_what_it_made();
+      return;
+    }
   }
+  const OpenblasCall call;
   cblas_sgemm(CblasRowMajor, side(g.trans_a), side(g.trans_b), m, n, g.k, alpha, a, g.lda, b, g.ldb, add, c, g.ldc);
 }
 void multiply(const Gemm& g, bool, int64_t m, int64_t n, const double* a, const double* b, double beta, double* c) {
+  const OpenblasCall call;
   cblas_dgemm(CblasRowMajor, side(g.trans_a), side(g.trans_b), m, n, g.k, g.alpha, a, g.lda, b, g.ldb, beta, c, g.ldc);
 }
 
@@ -124,7 +134,7 @@ bool openblas_has_avx512() {
 
 void large_gemm(const Gemm& gemm, bool avx512) {
   // The tiles are divided among reel's own threads.
-  static const bool single = (openblas_set_num_threads(1), true);
+  static const bool single = (OpenblasCall(), openblas_set_num_threads(1), true);
   static_cast<void>(single);
   gemm.dtype == kFloat32 ? run<float>(gemm, avx512 && is_faster_with_onednn(gemm)) : run<double>(gemm, false);
 }

@@ -6,6 +6,7 @@
 #include <xtensor/xtensor.hpp>
 
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/library_call.h"
 #include "lib/dispatch.h"
 #include "reel/error.h"
 
@@ -53,8 +54,10 @@ bool all_finite(const Columns<T>& columns, bool lower_alone = false) {
 // The first i for which `solved(i, type)` is false, -1 if there is none.
 template <class Solved>
 int64_t first_failure(const View& a, Solved solved) try {
-  for (int64_t i = 0; i < a.shape[0]; ++i)
+  for (int64_t i = 0; i < a.shape[0]; ++i) {
+    const OpenblasCall call;
     if (!(a.dtype == kFloat32 ? solved(i, float()) : solved(i, double()))) return i;
+  }
   return -1;
 } catch (const std::bad_alloc&) {  // of xtensor's containers
   detail::fail_bad_alloc("linalg");

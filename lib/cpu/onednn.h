@@ -1,5 +1,8 @@
 #pragma once
 #include <dnnl.hpp>
+#include <utility>
+
+#include "lib/cpu/library_call.h"
 
 // The engine and streams of oneDNN, shared by the kernels that use it.
 namespace reel::cpu {
@@ -7,17 +10,16 @@ namespace reel::cpu {
 dnnl::engine& onednn_engine();
 dnnl::stream& onednn_stream();  // of the calling thread
 
-/// While it lives, calls of oneDNN from this thread use no other: its threads wait for one another by spinning, also
-/// for one whose core another process has, and for ever if OpenMP grants fewer than it has been told.
-class SingleThreadOnednn {
- public:
-  SingleThreadOnednn();
-  ~SingleThreadOnednn();
-  SingleThreadOnednn(const SingleThreadOnednn&) = delete;
-  SingleThreadOnednn& operator=(const SingleThreadOnednn&) = delete;
-
- private:
-  int before_;
+/// Objects of oneDNN's that a thread keeps: never destroyed if oneDNN has ended before the thread does.
+template <class T>
+struct OnednnState {
+  T* const state = new T;
+  OnednnState() = default;
+  OnednnState(const OnednnState&) = delete;
+  OnednnState& operator=(const OnednnState&) = delete;
+  ~OnednnState() {
+    if (const OnednnCall call; call) delete state;
+  }
 };
 
 }  // namespace reel::cpu

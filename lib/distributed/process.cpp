@@ -217,19 +217,29 @@ struct Global {
   std::mutex mutex;
   std::optional<Connection> connection;
   std::unique_ptr<Process> process;
-  ~Global() {
+  bool ended = false;  // with the process
+  void reset() {
     process.reset();
     connection.reset();
   }
 };
+/// Never destroyed, since threads and destructors of the program's may ask for it until the very end; but the other
+/// ranks learn that this one has ended.
 Global& global() {
-  static Global instance;
+  static Global& instance = *new Global;
+  static const struct End {
+    ~End() {
+      const std::unique_lock lock(instance.mutex, std::try_to_lock);
+      if (lock) instance.ended = true, instance.reset();
+    }
+  } end;
+  static_cast<void>(end);
   return instance;
 }
 thread_local std::unique_ptr<Process> of_thread;
 
 const Launch& launch() {
-  static const Launch instance = Launch::from_environment();
+  static const Launch& instance = *new Launch(Launch::from_environment());  // never destroyed
   return instance;
 }
 
@@ -256,6 +266,7 @@ void init_process_group(const Options& given) {
   Global& g = global();
   const std::lock_guard lock(g.mutex);
   REEL_CHECK(!g.process, "init_process_group: there is a default group already");
+  REEL_CHECK(!g.ended, "init_process_group: the process is ending, and has left its default group");
   if (launch().world_size == 1) {
     if (options.backend == Backend::kAuto) options.backend = Backend::kGloo;
     g.process = std::make_unique<Process>(nullptr, std::move(options), 1, false);
@@ -285,8 +296,7 @@ void destroy_process_group() {
   }
   Global& g = global();
   const std::lock_guard lock(g.mutex);
-  g.process.reset();
-  g.connection.reset();
+  g.reset();
 }
 
 bool is_initialized() { return current() != nullptr; }

@@ -153,7 +153,7 @@ class Hub {
 class Hubs {
  public:
   static Hubs& of_process() {
-    static Hubs hubs;
+    static auto& hubs = *new Hubs;  // never destroyed: ranks may be threads that outlive static objects
     return hubs;
   }
   std::string add(const std::shared_ptr<Hub>& hub) {

@@ -1,13 +1,12 @@
 #include "reel/nn/init.h"
 
-#include "reel/xtensor.h"
-// xtensor-blas comes after the header that cures xtensor.
 #include <algorithm>
 #include <cmath>
-#include <xtensor-blas/xlinalg.hpp>
 
 #include "reel/autograd.h"
+#include "reel/ops/linalg.h"
 #include "reel/random.h"
+#include "reel/xtensor.h"
 
 namespace reel::nn::init {
 namespace {
@@ -122,11 +121,12 @@ Tensor orthogonal_(Tensor tensor, double gain) {
   const int64_t rows = tensor.size(0), cols = tensor.numel() / rows;
   const int64_t tall = std::max(rows, cols), wide = std::min(rows, cols);
   const Tensor normal = randn({tall, wide}, {.dtype = kFloat64});
+  const auto [q, r] = linalg::qr(normal);
   auto matrix = view<double>(normal);
-  const auto [q, r] = xt::linalg::qr(matrix);
+  const auto qs = view<double>(q), rs = view<double>(r);
   // With the signs of R's diagonal, Q is distributed uniformly over the orthogonal matrices (Mezzadri 2007).
   for (int64_t i = 0; i < tall; ++i)
-    for (int64_t j = 0; j < wide; ++j) matrix(i, j) = gain * (r(j, j) < 0 ? -q(i, j) : q(i, j));
+    for (int64_t j = 0; j < wide; ++j) matrix(i, j) = gain * (rs(j, j) < 0 ? -qs(i, j) : qs(i, j));
   const Tensor result = rows < cols ? normal.t() : normal;
   return tensor.copy_(result.reshape(tensor.shape()).to(tensor.device()));
 }

@@ -433,7 +433,7 @@ std::vector<Tensor> Call::inputs() const {
 }
 
 const OpTable& op_table() {
-  static const OpTable table = make_table();
+  static const auto& table = *new OpTable(make_table());  // never destroyed
   return table;
 }
 

@@ -479,7 +479,7 @@ CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) tr
   std::vector<Tag> tags;
   bool has_ends = false;
   for (const std::string& name : tag_names) {
-    static const std::string written = "BIESLU", meant = "BIESES";
+    constexpr std::string_view written = "BIESLU", meant = "BIESES";
     const size_t part = name.size() > 2 && name[1] == '-' ? written.find(name[0]) : std::string::npos;
     REEL_CHECK(name == "O" || part != std::string::npos, "crf_bio_constraints: the tag '", name,
                "' is neither O nor one of B-, I-, E-, S-, L-, U- and a type");

@@ -35,7 +35,7 @@ void WeightAverage::update() {
     current_capture->before_replay([this] { update(); });
   }
   const double by = updates_ ? weight(updates_) : 1;
-  static const std::vector<Tensor> no_states(functors::kMaxStates);
+  static const auto& no_states = *new std::vector<Tensor>(functors::kMaxStates);  // never destroyed
   UpdateBatch batch;
   batch.next({0, updates_});
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -11,10 +11,10 @@ namespace {
 
 // The positive bounds: 1e-12, 1.1e-12, … to 1e20, as TensorFlow's histogram.cc has them, and the largest number.
 const std::vector<double>& bounds() {
-  static const std::vector<double> all = [] {
-    std::vector<double> bounds;
-    for (double bound = 1e-12; bound < 1e20; bound *= 1.1) bounds.push_back(bound);
-    bounds.push_back(std::numeric_limits<double>::max());
+  static const auto& all = *[] {  // never destroyed
+    auto* const bounds = new std::vector<double>;
+    for (double bound = 1e-12; bound < 1e20; bound *= 1.1) bounds->push_back(bound);
+    bounds->push_back(std::numeric_limits<double>::max());
     return bounds;
   }();
   return all;

@@ -5,6 +5,7 @@
 #include <protozero/pbf_writer.hpp>
 #include <span>
 
+#include "lib/core/per_thread.h"
 #include "lib/data/utf8.h"
 #include "lib/io/file.h"
 #include "lib/tensorboard/event_file.h"
@@ -94,7 +95,8 @@ struct SummaryWriter::Impl {
   template <class Fill>
   void log(std::optional<int64_t> step, const Fill& fill) {
     if (!file) return;
-    thread_local std::string record;
+    static constinit thread_local PerThread<std::string> buffer;
+    std::string& record = *buffer;
     record.assign(EventFile::kHeader, '\0');
     {
       pbf_writer event(record);

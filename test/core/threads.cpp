@@ -120,7 +120,7 @@ TEST_CASE("oneDNN uses the calling thread alone", "[cpu]") {
   const int before = openmp_threads();
   set_openmp_threads(3);
   {
-    const cpu::SingleThreadOnednn single;
+    const cpu::OnednnCall call;
     CHECK(openmp_threads() == 1);
   }
   CHECK(openmp_threads() == 3);  // the program's own

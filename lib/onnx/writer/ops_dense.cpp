@@ -239,7 +239,8 @@ void interpolate(Emitter& e) {
 }  // namespace
 
 const EmitTable& dense_ops() {
-  static const EmitTable table{
+  static const auto& table = *new EmitTable{
+      // never destroyed
       {"mm", mm},
       {"matmul", matmul},
       {"bmm", matmul},

@@ -56,7 +56,8 @@ void one_hot(Emitter& e) {
 }  // namespace
 
 const EmitTable& index_ops() {
-  static const EmitTable table{
+  static const auto& table = *new EmitTable{
+      // never destroyed
       {"index_select", index_select},
       {"embedding", embedding},
       {"embedding_bag", embedding_bag},

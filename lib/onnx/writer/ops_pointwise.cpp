@@ -195,7 +195,8 @@ void where(Emitter& e) {
 }  // namespace
 
 const EmitTable& pointwise_ops() {
-  static const EmitTable table{
+  static const auto& table = *new EmitTable{
+      // never destroyed
       {"neg", same<"Neg">},
       {"abs", same<"Abs">},
       {"sign", same<"Sign">},

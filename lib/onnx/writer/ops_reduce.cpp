@@ -56,7 +56,8 @@ void ranked(Emitter& e) {
 }  // namespace
 
 const EmitTable& reduction_ops() {
-  static const EmitTable table{
+  static const auto& table = *new EmitTable{
+      // never destroyed
       {"sum", sum},
       {"mean", mean},
       {"prod", prod},

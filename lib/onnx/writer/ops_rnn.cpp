@@ -111,7 +111,8 @@ void cell(Emitter& e) {
 }  // namespace
 
 const EmitTable& recurrent_ops() {
-  static const EmitTable table{
+  static const auto& table = *new EmitTable{
+      // never destroyed
       {"lstm", layers},
       {"gru", layers},
       {"rnn_tanh", layers},

@@ -181,7 +181,8 @@ void slice_scatter(Emitter& e) {
 }  // namespace
 
 const EmitTable& shape_ops() {
-  static const EmitTable table{
+  static const auto& table = *new EmitTable{
+      // never destroyed
       {"clone", identity},
       {"to", to},
       {"reshape", reshape},
