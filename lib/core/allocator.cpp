@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
@@ -427,28 +428,32 @@ Storage* Storage::make(size_t bytes, Device device, const Shape& shape, DType dt
     storage = new (allocate_cpu(sizeof(Storage) + bytes)) Storage;
     storage->data = storage + 1;
   } else {
-    void* block = nullptr;
-    void* data = runtime(device).allocate(device.index, bytes, &block);
     storage = new (allocate_cpu(sizeof(Storage))) Storage;
-    storage->data = data;
-    storage->block = block;
+    try {
+      storage->data = runtime(device).allocate(device.index, bytes, &storage->block);
+    } catch (...) {
+      storage->~Storage();
+      release_cpu(storage, sizeof(Storage));
+      throw;
+    }
   }
   storage->device = device;
   storage->bytes = bytes;
-  if (bytes >= kLargeHolder) {
-    std::lock_guard lock(holders().mutex);
-    holders().all.emplace(storage, Holder{shape, dtype});
-    storage->large = true;
-  }
+  if (bytes >= kLargeHolder) try {
+      std::lock_guard lock(holders().mutex);
+      holders().all.emplace(storage, Holder{shape, dtype});
+      storage->large = true;
+    } catch (const std::bad_alloc&) {  // then messages do not list it
+    }
   return storage;
 }
 
 Storage* Storage::adopt(void* data, size_t bytes, std::function<void()> release) {
-  auto* call = new std::function<void()>(release ? std::move(release) : [] {});
+  auto call = std::make_unique<std::function<void()>>(release ? std::move(release) : [] {});
   auto* storage = new (allocate_cpu(sizeof(Storage))) Storage;
   storage->data = data;
   storage->bytes = bytes;
-  storage->release = call;
+  storage->release = call.release();
   return storage;
 }
 
