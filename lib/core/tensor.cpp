@@ -5,6 +5,7 @@
 
 #include "lib/autograd/leaf.h"
 #include "lib/autograd/tape.h"
+#include "lib/core/copies.h"
 #include "lib/core/fibers.h"
 #include "lib/core/op_trace.h"
 #include "lib/core/tensor_impl.h"
@@ -12,6 +13,8 @@
 #include "reel/detail/point.h"
 
 namespace reel {
+
+[[maybe_unused]] static const bool is_only_copy = report_copies();  // when the program or a plug-in is loaded
 
 // ---- life of a tensor -----------------------------------------------------------------------------------------------
 

@@ -68,6 +68,19 @@ try() {
   LD_LIBRARY_PATH=${package%/pkgconfig}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@" "$work/$program"
 }
 try main reel
+# A plug-in and its program share the library if it is shared; otherwise one of them says on stderr, once, that there are
+# two. It must stay when it is closed, since threads call it when they end.
+# shellcheck disable=SC2046  # lists of flags
+{
+  flags=$(PKG_CONFIG_PATH=$package pkg-config --cflags --libs reel)
+  "${CXX:-c++}" -std=c++20 -fPIC -shared "$here/plugin.cpp" -o "$work/plugin.so" $flags ${CUDA_LIBRARIES:+-L"$CUDA_LIBRARIES"}
+  "${CXX:-c++}" -std=c++20 "$here/plugin_host.cpp" -o "$work/plugin_host" $flags ${CUDA_LIBRARIES:+-L"$CUDA_LIBRARIES"} -ldl
+  printed=$(LD_LIBRARY_PATH=${package%/pkgconfig}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+    "$work/plugin_host" "$work/plugin.so" 2>"$work/log" | tr '\n' ' ') || fail "the plug-in's program fails: $(cat "$work/log")"
+  said=$(grep -c "two copies of the library, in .*plugin_host and in $work/plugin.so" "$work/log" || true)
+  if compgen -G "${package%/pkgconfig}/libreel.so*" >/dev/null; then expected='0 0 0'; else expected='1 1 1'; fi
+  [[ "$said $printed" == "$expected " ]] || fail "a plug-in: $said messages, printed $printed; $(cat "$work/log")"
+}
 try boundary reel
 [[ ! -e $package/reel-image.pc ]] || try image reel-image
 [[ ! -e $package/reel-distributed.pc ]] || try distributed reel-distributed "$work/moved/bin/reel-run" -n 2 --timeout 60
