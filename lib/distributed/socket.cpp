@@ -50,8 +50,10 @@ struct Lookup {
     addrinfo hints = {}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
     const int failure = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+    const int error = errno;
     const std::lock_guard lock(mutex);
-    if (failure) why = "cannot resolve " + host + ": " + ::gai_strerror(failure);
+    if (failure)
+      why = "cannot resolve " + host + ": " + (failure == EAI_SYSTEM ? std::strerror(error) : ::gai_strerror(failure));
     for (const addrinfo* a = found; a; a = a->ai_next) {
       Address& address = addresses.emplace_back();
       std::memcpy(&address.storage, a->ai_addr, a->ai_addrlen);
@@ -141,10 +143,11 @@ std::vector<Address> resolve(const std::string& host, Time deadline, std::string
   }).detach();
   std::unique_lock lock(lookup->mutex);
   if (!lookup->changed.wait_until(lock, deadline, [&] { return lookup->done; })) {
-    why = "cannot resolve " + host + ": no name server has answered";
+    // What was wrong before says more than that there is no time left.
+    if (why.empty()) why = "cannot resolve " + host + ": no name server has answered";
     return {};
   }
-  why = lookup->why;
+  if (!lookup->why.empty()) why = lookup->why;
   return lookup->addresses;
 }
 

@@ -183,6 +183,15 @@ TEST_CASE("a server that never comes is an error at the timeout") {
   CHECK(error->kind == Error::kTimeout);
   CHECK_THAT(message(error), Contains("rank 1") && Contains("127.0.0.1:" + std::to_string(options.port)) &&
                                  Contains("0.4 s") && Contains("refused"));
+  // The last try, which has no time left, must not hide what the others have found.
+  for (const char* const name : {"localhost", "127.0.0.2", "::1"}) {
+    options.host = name;
+    for (const auto timeout : {200ms, 333ms}) {
+      options.timeout = timeout;
+      CHECK_THAT(message(error_of([&] { connect_store(1, options); })),
+                 Contains("refused") || Contains("Cannot assign requested address"));  // there is no IPv6
+    }
+  }
   options.host = "no-such-host.invalid";
   options.token = std::string(32, '0');
   CHECK_THAT(message(error_of([&] { connect_store(1, options); })), Contains("cannot resolve no-such-host.invalid"));
