@@ -141,7 +141,7 @@ void check(const char* name, const DifferentiableFunction& f, const std::vector<
   }
   if (!wrong) return;
   const Shape& at = inputs[worst.input].shape();
-  std::ostringstream place;
+  detail::TextStream place;
   if (!options.fast) place << ", element " << position(worst.element, at);
   detail::fail(name, ": ", wrong, " of ", compared, options.fast ? " directions" : " elements",
                " wrong, the worst: input ", worst.input, " ", at, place.str(), ": analytic ", worst.analytic,
@@ -235,7 +235,7 @@ LeakScope::~LeakScope() noexcept(false) {
 void LeakScope::check() {
   checked_ = true;
   int tensors = 0, nodes = 0;
-  std::ostringstream list;
+  detail::TextStream list;
   for_each_watched(since_, [&](TensorImpl* tensor, Node* node, const std::string& stack) {
     if (tensor) {
       ++tensors;

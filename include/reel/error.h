@@ -1,9 +1,12 @@
 #pragma once
 #include <ios>
+#include <locale>
 #include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+
+#include "reel/version.h"
 
 #pragma GCC visibility push(default)
 namespace reel {
@@ -30,11 +33,16 @@ namespace detail {
 /// The text with a backslash and a 0 for each NUL, at which what() would end.
 [[gnu::cold]] std::string without_nul(std::string text);
 
+/// Makes text whose numbers do not depend on the global locale, which may group digits or write a decimal comma.
+struct TextStream : std::ostringstream {
+  TextStream() { imbue(std::locale::classic()); }
+};
+
 /// Streams all parts into one string and throws it as an E.
 template <class E, class... Parts>
 [[noreturn, gnu::cold, gnu::noinline, gnu::visibility("hidden")]] void fail_as(const Parts&... parts) {
   try {
-    std::ostringstream message;
+    TextStream message;
     message.exceptions(std::ios::badbit);
     (message << ... << parts);
     throw E(without_nul(std::move(message).str()));

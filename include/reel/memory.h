@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 
+#include "reel/version.h"
+
 #pragma GCC visibility push(default)
 namespace reel {
 

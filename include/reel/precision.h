@@ -1,4 +1,5 @@
 #pragma once
+#include "reel/version.h"
 
 #pragma GCC visibility push(default)
 namespace reel {

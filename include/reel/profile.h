@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "reel/version.h"
+
 #pragma GCC visibility push(default)
 /// A profiler: every kernel that the ops run, every rule that backward runs, layers, and user-defined scopes, with
 /// their times, the bytes that they touch and the memory in use, on all threads.

@@ -100,7 +100,8 @@ struct Ragged {
 ///@{
 /// f of the rows of all sequences at once: map(x, [](const Tensor& rows) { return relu(rows); }), map(words, linear).
 /// It returns as many rows, an Error otherwise, in the same order, which cannot be checked. The two of the second form
-/// have the same lengths.
+/// have the same lengths. A program that says `using namespace std`, too, writes reel::map and std::map: the name alone
+/// is ambiguous there, as are any, stack and logical_and, of which std has classes.
 template <class F>
 Ragged map(const Ragged& x, F&& f) {
   return detail::same_rows("map", x, std::forward<F>(f)(detail::rows_of("map", x)));

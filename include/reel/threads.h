@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "reel/version.h"
+
 #pragma GCC visibility push(default)
 namespace reel {
 

@@ -1,4 +1,8 @@
 #pragma once
+// First, in whatever header a program includes first: otherwise the first of hundreds of errors would say less.
+#if __cplusplus < 202002L
+#error reel needs C++20: compile with -std=c++20 or later
+#endif
 
 /// The version of these headers, by semver.org. While the major version is 0, a minor version may change the API and
 /// the ABI, a patch changes neither; from 1.0 on only a major version may. The shared library's SONAME follows: it

@@ -27,7 +27,7 @@ std::vector<void*> stack_frames() {
   return std::vector<void*>(frames + std::min(count, 2), frames + count);  // not this function and its caller
 }
 std::string describe_stack(const std::vector<void*>& frames) {
-  std::ostringstream out;
+  detail::TextStream out;
   for (void* frame : frames) {
     Dl_info where{};
     if (!dladdr(frame, &where)) continue;
@@ -81,8 +81,7 @@ std::vector<Node*> nodes_of(const Tensor& root) {
 }  // namespace
 
 std::string tape_to_string(const Tensor& root) {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());
+  detail::TextStream out;
   for (Node* node : nodes_of(root)) {
     out << '#' << node->sequence << ' ' << node->name;
     for (uint32_t i = 0; i < node->num_outputs; ++i) out << (i ? ", " : " ") << label(node->outputs()[i]);
@@ -102,8 +101,7 @@ std::string tape_to_string(const Tensor& root) {
 }
 
 std::string tape_to_dot(const Tensor& root) {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());  // another's grouping of digits would make "n1.000" of a node's name
+  detail::TextStream out;
   out << "digraph tape {\n  rankdir=BT;\n  node [shape=box, fontname=monospace];\n";
   for (Node* node : nodes_of(root)) {
     out << "  n" << node->sequence << " [label=\"" << node->name << "\\n" << label(node->outputs()[0]) << "\"];\n";

@@ -1,5 +1,7 @@
 #include "lib/core/allocator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -283,9 +285,7 @@ std::string human_size(double bytes) {
   const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   int unit = 0;
   for (; bytes >= 1024 && unit < 6; ++unit) bytes /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-  return text;
+  return fmt::format("{:.{}f} {}", bytes, unit ? 1 : 0, units[unit]);
 }
 std::string largest_holders(Device device) {
   std::lock_guard lock(holders().mutex);

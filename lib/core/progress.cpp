@@ -1,5 +1,6 @@
 #include "reel/progress.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -27,11 +28,6 @@ ProgressOptions checked(ProgressOptions o) {
 int columns_of(std::FILE* file) {
   winsize size{};
   return ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-std::string as_text(const char* format, double x) {
-  char text[40];
-  return {text, static_cast<size_t>(std::snprintf(text, sizeof text, format, x))};
 }
 
 // 7:05, 2:07:05
@@ -143,7 +139,7 @@ std::optional<double> ProgressBar::seconds_left() const {
 }
 
 void ProgressBar::show_number(std::string_view name, double value) {
-  set(name, std::string(name) + as_text(" %.4g", value));
+  set(name, std::string(name) + fmt::format(" {:.4g}", value));
 }
 void ProgressBar::set(std::string_view name, std::string text) {
   const auto at = std::find_if(values_.begin(), values_.end(), [&](const Value& value) { return value.name == name; });
@@ -160,13 +156,14 @@ std::string ProgressBar::line(int columns) const {
   if (!head.empty()) head += ' ';
   const auto add = [&](const std::string& part) { rest += rest.empty() ? part : "  " + part; };
   if (options_.total)
-    add(as_text("%3.0f %%",
-                *options_.total ? 100 * static_cast<double>(done_) / static_cast<double>(*options_.total) : 100));
+    add(fmt::format("{:3.0f} %",
+                    *options_.total ? 100 * static_cast<double>(done_) / static_cast<double>(*options_.total) : 100));
   else
     add(std::to_string(done_) + " " + options_.unit);
   for (const Value& value : values_) add(value.text);
   const double per_second = rate();
-  add(as_text(per_second < 9.95 ? "%.2g " : "%.0f ", per_second) + options_.unit + "/s");
+  add((per_second < 9.95 ? fmt::format("{:.2g} ", per_second) : fmt::format("{:.0f} ", per_second)) + options_.unit +
+      "/s");
   if (const auto left = seconds_left()) add(as_time(*left) + " left");
   if (!terminal_) return head + rest;
 

@@ -44,7 +44,7 @@ Device Device::from_string(std::string_view text) {
 
 std::ostream& operator<<(std::ostream& out, Device device) {
   if (device.type == DeviceType::kCPU) return out << "cpu";
-  return out << "cuda:" << int{device.index};
+  return out << "cuda:" + std::to_string(device.index);
 }
 
 void Shape::assign(const int64_t* sizes, size_t count) {

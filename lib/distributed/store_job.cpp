@@ -1,8 +1,9 @@
 #include "lib/distributed/store_job.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 
 #include "reel/version.h"
 
@@ -63,10 +64,8 @@ std::string name_ranks(const std::vector<int>& ranks) {
 }
 
 std::string in_seconds(Clock::duration time) {
-  char text[32];
   const double seconds = std::chrono::duration<double>(time).count();
-  std::snprintf(text, sizeof text, seconds < 1 ? "%.3g s" : "%.1f s", seconds);
-  return text;
+  return seconds < 1 ? fmt::format("{:.3g} s", seconds) : fmt::format("{:.1f} s", seconds);
 }
 
 StoreJob::StoreJob(const StoreOptions& options)

@@ -8,7 +8,7 @@ namespace reel::distributed {
 /// All parts, streamed into one string.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::ostringstream text;
+  reel::detail::TextStream text;
   (text << ... << parts);
   return std::move(text).str();
 }

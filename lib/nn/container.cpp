@@ -11,7 +11,7 @@ namespace {
 
 // "0: float32 [2, 3], 1: float32 [3]"
 std::string listed(const std::vector<std::pair<std::string, Tensor>>& parameters) {
-  std::ostringstream out;
+  detail::TextStream out;
   for (const auto& [name, tensor] : parameters)
     out << (out.tellp() ? ", " : "") << name << ": " << tensor.dtype() << " " << tensor.shape();
   return std::move(out).str();

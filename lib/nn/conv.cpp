@@ -95,7 +95,7 @@ std::string Conv<N>::name() const {
 
 template <int N>
 std::string Conv<N>::extra_repr() const {
-  std::ostringstream text;
+  detail::TextStream text;
   text << in_channels << ", " << out_channels << ", kernel_size=" << tuple(kernel_size)
        << ", stride=" << tuple(options.stride);
   if (options.padding.rule == kSame)
@@ -158,7 +158,7 @@ std::string ConvTranspose<N>::name() const {
 
 template <int N>
 std::string ConvTranspose<N>::extra_repr() const {
-  std::ostringstream text;
+  detail::TextStream text;
   text << in_channels << ", " << out_channels << ", kernel_size=" << tuple(kernel_size)
        << ", stride=" << tuple(options.stride);
   if (options.padding != PerDim<N>(0)) text << ", padding=" << tuple(options.padding);

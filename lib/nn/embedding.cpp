@@ -30,7 +30,7 @@ const Tensor& matrix(const char* layer, const Tensor& weight) {
 
 template <class Options>
 std::string described(int64_t rows, int64_t width, const Options& options) {
-  std::ostringstream out;
+  detail::TextStream out;
   out << std::boolalpha << rows << ", " << width;
   if (options.padding_idx) out << ", padding_idx=" << *options.padding_idx;
   if (options.max_norm) out << ", max_norm=" << *options.max_norm;

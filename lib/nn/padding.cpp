@@ -43,7 +43,7 @@ std::string ConstantPad<N>::name() const {
 
 template <int N>
 std::string ConstantPad<N>::extra_repr() const {
-  std::ostringstream text;
+  detail::TextStream text;
   text << "padding=" << tuple(padding) << ", value=" << value;
   return std::move(text).str();
 }

@@ -111,7 +111,7 @@ RecurrentOptions Recurrent<Derived>::now() const {
 
 template <class Derived>
 std::string Recurrent<Derived>::extra_repr() const {
-  std::ostringstream out;
+  detail::TextStream out;
   out << input_size << ", " << hidden_size;
   if (proj_size) out << ", proj_size=" << proj_size;
   if (options.num_layers != 1) out << ", num_layers=" << options.num_layers;

@@ -34,7 +34,7 @@ std::string readable_bytes(int64_t bytes) {
   double value = static_cast<double>(bytes);
   int unit = 0;
   for (; value >= 1000 && unit < 4; ++unit) value /= 1000;
-  std::ostringstream out;
+  detail::TextStream out;
   out << std::setprecision(3) << value << " " << units[unit];
   return std::move(out).str();
 }
@@ -111,7 +111,7 @@ std::string Summary::to_string() const {
   std::array<size_t, 3> width{};
   for (const auto& line : cells)
     for (size_t i = 0; i < 3; ++i) width[i] = std::max(width[i], line[i].size());
-  std::ostringstream out;
+  detail::TextStream out;
   for (const auto& line : cells)
     out << std::left << std::setw(static_cast<int>(width[0]) + 2) << line[0]
         << std::setw(static_cast<int>(width[1]) + 2) << line[1] << line[2] << "\n";

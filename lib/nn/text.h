@@ -10,7 +10,7 @@ namespace reel::nn {
 
 template <class... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream out;
+  detail::TextStream out;
   ((out << std::boolalpha) << ... << parts);
   return std::move(out).str();
 }

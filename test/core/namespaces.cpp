@@ -5,7 +5,9 @@
 #include <cmath>
 #include <complex>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <stack>
 #include <valarray>
 #include <vector>
 
@@ -92,6 +94,11 @@ TEST_CASE("names that the standard library has, too, can be used with both names
   // The standard library has classes of these names; the members, or reel:: in front, are meant for this case.
   CHECK(equal((x > 0).logical_and(x < 1), reel::logical_and(x > 0, x < 1)));
   CHECK(equal((x > 0).any(), reel::any(x > 0)));
+  CHECK(reel::stack({x, y}).dim() == 3);
+  const std::map<int, std::stack<int>> of_std;
+  CHECK(of_std.empty());
+  const Ragged sequences = Ragged::of(vector{x, y});
+  CHECK(reel::map(sequences, [](const Tensor& rows) { return rows * 2; }).values.size(0) == 4);
 }
 
 // What only the standard library could take is no tensor, but an error of the compiler.

@@ -1,10 +1,84 @@
 #include <catch2/catch.hpp>
+#include <clocale>
 #include <limits>
+#include <locale>
 #include <sstream>
+#include <vector>
 
-#include "reel/ops.h"
+#include "reel/reel.h"
 
 using namespace reel;
+
+namespace {
+
+/// What a program writes that prints tensors, layers and errors of many digits.
+std::vector<std::string> texts() {
+  std::vector<std::string> texts;
+  const auto add = [&](const auto& what) {
+    std::ostringstream out;
+    out.imbue(std::locale::classic());  // the program's own choice
+    out << what;
+    texts.push_back(out.str());
+  };
+  const auto add_error = [&](const auto& f) {
+    try {
+      f();
+    } catch (const Error& error) {
+      texts.push_back(error.what());
+    }
+  };
+  nn::Sequential net(nn::Linear(1234, 5678), nn::Dropout(0.25), nn::LayerNorm(5678, {.eps = 0.00125}), nn::ReLU());
+  add(net);
+  add(nn::summary(net, zeros({64, 1234})));
+  add(nn::Conv2d(1024, 2048, {3, 5}, {.padding = {1000, 2000}}));
+  add(nn::ConvTranspose2d(1024, 2048, 3, {.stride = 1000}));
+  add(nn::Embedding(10000, 300, {.padding_idx = 9999, .max_norm = 1.5}));
+  add(nn::LSTM(1000, 2000, {.num_layers = 2, .dropout = 0.5}));
+  add(nn::ConstantPad2d(1000, 0.5));
+  add(nn::MaxPool2d(1000));
+  add(nn::AdaptiveAvgPool2d(1000));
+  add(nn::LeakyReLU(0.125));
+  add(nn::BatchNorm2d(1024));
+  add(nn::GroupNorm(32, 1024));
+  add(nn::ParameterList(std::vector<Tensor>{ones({1000, 2})}));
+  add(full({3, 2}, 1234.5));
+  add(tensor({1000000, 2}));
+  add(zeros({1, 1000}).shape());
+  add_error([] { mm(ones({1000, 2}), ones({3000, 4})); });
+  add_error([] { ones({2}).narrow(0, 1000, 20000); });
+  add_error([] { empty({int64_t{1} << 40}); });
+  add_error([] { dropout(ones({1}), 12345.5); });
+  add_error([] { optim::SGD({ones({1})}, -1234.5); });
+  char progress[1000] = "";
+  std::FILE* const file = fmemopen(progress, sizeof progress, "w");
+  {
+    ProgressBar bar({.total = 4000, .interval = 0, .file = file});
+    bar.update(3000, "loss", 0.125);
+  }
+  std::fclose(file);
+  texts.push_back(std::string(progress).substr(0, 17));  // without the rate
+  return texts;
+}
+
+/// Digits in groups, and a decimal comma.
+struct Punctuation : std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+}  // namespace
+
+TEST_CASE("what the library writes does not depend on the global locale", "[cpu]") {
+  const std::vector<std::string> expected = texts();
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Punctuation));
+  for (const char* name : {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8"})  // that of C, where it is installed
+    if (std::setlocale(LC_NUMERIC, name)) break;
+  const std::vector<std::string> got = texts();
+  std::setlocale(LC_NUMERIC, "C");
+  std::locale::global(before);
+  CHECK(got == expected);
+}
 
 // What PyTorch prints for the same tensors.
 TEST_CASE("floats are printed in one format", "[cpu]") {

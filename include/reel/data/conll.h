@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "reel/version.h"
+
 #pragma GCC visibility push(default)
 namespace reel::data {
 

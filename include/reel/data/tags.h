@@ -2,6 +2,8 @@
 #include <string>
 #include <vector>
 
+#include "reel/version.h"
+
 #pragma GCC visibility push(default)
 namespace reel::data {
 

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "reel/version.h"
+
 #pragma GCC visibility push(default)
 namespace reel::data {
 

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstddef>
 
+#include "reel/version.h"
+
 #pragma GCC visibility push(default)
 namespace reel::nn::internal {
 
