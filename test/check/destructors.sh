@@ -3,9 +3,10 @@
 # own thread_local objects, since destructors of the program may use all of it: objects of these kinds would register
 # their destructors with the C++ runtime. Such state is never destroyed (static auto& x = *new X) or a PerThread.
 set -euo pipefail
-# What does so by intent: the default group of reel::distributed, which tells the other ranks; the fiber of a thread's own
-# stack, whose destructor does nothing; and std::cout of xtensor's and Gloo's headers.
-allowed='/(process|gloo_engine|fibers|linalg)\.cpp\.o'
+# What does so by intent: the default group of reel::distributed, which tells the other ranks, and the profile of a whole
+# process, which writes its file; the fiber of a thread's own stack, whose destructor does nothing; and std::cout of
+# xtensor's and Gloo's headers.
+allowed='/(distributed.*/process|core/profile|core/fibers|gloo_engine|linalg|nn/init)\.cpp\.o'
 objects=()
 for object in "$@"; do
   if [[ $object == *.o ]]; then objects+=("$object"); fi  # not a precompiled header

@@ -80,11 +80,6 @@ TEST_CASE("a child that is forked while other threads use the library can use al
   keep_doing([](int64_t) { multiply(); });
   keep_doing([](int64_t i) { convolve(16 + i % 300), decompose(); });
   keep_doing([](int64_t) { std::thread(record).join(); });
-  keep_doing([](int64_t) {
-    profile::start();
-    allocate();
-    profile::stop();
-  });
   const char* const given = std::getenv("REEL_TEST_FORKS");
   const int forks = given ? std::atoi(given) : kSanitized ? 40 : 1000;
   const int failures = count_failures(forks, [&](int i) {
@@ -94,7 +89,8 @@ TEST_CASE("a child that is forked while other threads use the library can use al
     if (i % 10 == 2) convolve(16);
     if (i % 10 == 3) decompose();
     if (i % 10 == 4) std::thread(allocate).join();
-    if (i % 10 == 5) data::DataLoader(std::vector{1, 2, 3}, {.workers = 1}).begin();
+    if (i % 10 == 5) profile::start(), allocate(), profile::stop();
+    if (i % 10 == 6) data::DataLoader(std::vector{1, 2, 3}, {.workers = 1}).begin();
   });
   stop = true;
   for (std::thread& thread : threads) thread.join();
