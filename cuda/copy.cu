@@ -195,19 +195,22 @@ void upload(const View& from, const View& to) {
     upload(from, packed);
     return copy_on_device(packed, to);
   }
-  REEL_CHECK(!capturing() || is_pinned(from.data),
-             "a copy to the GPU: the memory is not pinned (Tensor::pin_memory), so ",
+  const bool pinned = is_pinned(from.data);
+  REEL_CHECK(!capturing() || pinned, "a copy to the GPU: the memory is not pinned (Tensor::pin_memory), so ",
              "it cannot be captured in a cuda::Graph");
   // cudaMemcpyAsync from pageable memory may synchronize the stream first, so up to kMaxStagedBytes go through a pinned
-  // buffer. Larger copies take long enough for that not to matter.
+  // buffer; so does what is pinned, since the caller may change it next. Larger copies take long enough for the wait
+  // not to matter.
   const size_t bytes = size_of_elements(from);
-  const bool staged = bytes <= kMaxStagedBytes && !capturing() && !is_pinned(from.data);
+  const bool staged = bytes <= kMaxStagedBytes && !capturing(), waits = pinned && !staged && !capturing();
+  if (waits) check_wait("a copy from pinned memory that is not non_blocking");
   void* const source = staged ? allocate_pinned(bytes) : from.data;
   if (staged) std::memcpy(source, from.data, bytes);
   const cudaError_t status = cudaMemcpyAsync(to.data, source, bytes, cudaMemcpyHostToDevice, stream());
   if (status == cudaSuccess) note_copy(source);
   if (staged) release_pinned(source);  // reused only after the event that note_copy recorded
   check(status, "cudaMemcpyAsync");
+  if (waits) wait_for_gpu("a copy from pinned memory");
 }
 
 constexpr size_t kSlot = 256;

@@ -171,6 +171,7 @@ class CudaRuntime final : public DeviceRuntime {
   void release_pinned(void* data) override { cuda::release_pinned(data); }
   bool is_pinned(const void* data) override { return cuda::is_pinned(data); }
   void download(int device, const void* from, void* to, size_t bytes) override;
+  void upload(int device, const void* from, void* to, size_t bytes) override;
 
   std::shared_ptr<DeviceStream> new_stream(int device) override { return take_stream(state_of(device), false); }
   std::shared_ptr<DeviceStream> current_stream(int device) override;

@@ -117,4 +117,10 @@ void CudaRuntime::download(int device, const void* from, void* to, size_t bytes)
   note_copy(to);
 }
 
+void CudaRuntime::upload(int device, const void* from, void* to, size_t bytes) {
+  use({DeviceType::kCUDA, static_cast<int8_t>(device)});
+  CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()));
+  note_copy(from);
+}
+
 }  // namespace reel::cuda

@@ -76,6 +76,8 @@ class DeviceRuntime {
   /// Queues a copy from the device to pinned memory on the device's current stream. It is there when an event that is
   /// recorded afterwards is done; until then the memory is not used again, even if it is released.
   virtual void download(int device, const void* from, void* to, size_t bytes) = 0;
+  /// Queues a copy from pinned memory to the device likewise: the memory must not change before it is made.
+  virtual void upload(int device, const void* from, void* to, size_t bytes) = 0;
 
   // ---- streams, events and graphs
   virtual std::shared_ptr<DeviceStream> new_stream(int device) = 0;

@@ -129,15 +129,18 @@ class Tensor : public TensorMethods {
   ///@{
   /// Of this dtype or on this device: *this where there is nothing to convert. Differentiable. Floats become integers
   /// by rounding towards 0; what is out of range becomes the nearest int32 or int64, NaN 0, and uint8 is the lowest
-  /// byte of the int64, on every device.
+  /// byte of the int64, on every device. A copy from the host has read its source when it returns, and one to the host
+  /// is done, unless it is `non_blocking`.
   Tensor to(DType dtype) const;
-  Tensor to(Device device) const;
+  Tensor to(Device device, CopyOptions options = {}) const;
   ///@}
   Tensor contiguous() const;  ///< Row-major: a copy unless is_contiguous().
-  Tensor pin_memory() const;  ///< In pinned (page-locked) host memory: a copy unless is_pinned().
-  bool is_pinned() const;     ///< In pinned memory.
-  Tensor clone() const;       ///< A row-major copy, always.
-  Tensor detach() const;      ///< Shares the storage; requires no grad and has no history.
+  /// In pinned (page-locked) host memory: a copy unless is_pinned(). A GPU copies from and to it faster and, with
+  /// CopyOptions::non_blocking, while the program goes on.
+  Tensor pin_memory() const;
+  bool is_pinned() const;  ///< In pinned memory.
+  Tensor clone() const;    ///< A row-major copy, always.
+  Tensor detach() const;   ///< Shares the storage; requires no grad and has no history.
   /// Marks this CUDA tensor as used on `stream`, which is not the one that it was allocated on: its memory is then
   /// reused only after the work that is queued on `stream` when it is released. Throws for a CPU tensor.
   void record_stream(const cuda::Stream& stream) const;

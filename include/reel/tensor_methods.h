@@ -15,6 +15,14 @@ struct TensorIndex;
 struct ValuesIndices;
 enum class Reduce;
 
+/// Options of `to` and `copy_`.
+struct CopyOptions {
+  /// Between pinned memory (Tensor::pin_memory) and a GPU: only queue the copy on the current stream. Until it is done
+  /// (wait with an Event, Stream::synchronize or cuda::synchronize), the source must not be changed on the host, nor
+  /// the result be read there. to(kCPU) gives a pinned tensor then. Other copies take no notice.
+  bool non_blocking = false;
+};
+
 /// The ops that are also members of Tensor: x.sum(1) is sum(x, 1), under PyTorch's name, for the functions of
 /// reel/ops/*.h and reel/random.h that PyTorch has as members, and their in-place twins, x.add_(y).
 ///
@@ -341,19 +349,19 @@ class TensorMethods {
 
   // ---- In place: values that do not depend on the old ones, which get gradient 0
   ///@{
-  Tensor& copy_(const Tensor& source);                   ///< The values of source, broadcast and cast.
-  Tensor& fill_(Scalar value);                           ///< An Error if the dtype cannot hold the value.
-  Tensor& zero_() { return fill_(0); }                   ///< Zeros.
-  Tensor& uniform_(double low = 0, double high = 1);     ///< Uniform in [low, high).
-  Tensor& normal_(double mean = 0, double std = 1);      ///< Normal with this mean and standard deviation.
-  Tensor& log_normal_(double mean = 1, double std = 2);  ///< exp of a normal number with these parameters.
-  Tensor& exponential_(double lambda = 1);               ///< Density lambda exp(-lambda x).
-  Tensor& cauchy_(double median = 0, double sigma = 1);  ///< Density sigma / (π (sigma² + (x - median)²)).
-  Tensor& geometric_(double p);                          ///< Trials up to the first success, 1, 2, …
-  Tensor& bernoulli_();                                  ///< 1 with probability 1/2, otherwise 0.
-  Tensor& bernoulli_(const Tensor& p);                   ///< 1 with probability p (broadcast), otherwise 0.
-  Tensor& random_(int64_t low, int64_t high);            ///< Integers, low ≤ x < high.
-                                                         ///@}
+  Tensor& copy_(const Tensor& source, CopyOptions options = {});  ///< The values of source, broadcast and cast.
+  Tensor& fill_(Scalar value);                                    ///< An Error if the dtype cannot hold the value.
+  Tensor& zero_() { return fill_(0); }                            ///< Zeros.
+  Tensor& uniform_(double low = 0, double high = 1);              ///< Uniform in [low, high).
+  Tensor& normal_(double mean = 0, double std = 1);               ///< Normal with this mean and standard deviation.
+  Tensor& log_normal_(double mean = 1, double std = 2);           ///< exp of a normal number with these parameters.
+  Tensor& exponential_(double lambda = 1);                        ///< Density lambda exp(-lambda x).
+  Tensor& cauchy_(double median = 0, double sigma = 1);           ///< Density sigma / (π (sigma² + (x - median)²)).
+  Tensor& geometric_(double p);                                   ///< Trials up to the first success, 1, 2, …
+  Tensor& bernoulli_();                                           ///< 1 with probability 1/2, otherwise 0.
+  Tensor& bernoulli_(const Tensor& p);                            ///< 1 with probability p (broadcast), otherwise 0.
+  Tensor& random_(int64_t low, int64_t high);                     ///< Integers, low ≤ x < high.
+                                                                  ///@}
 
  protected:
   TensorMethods() = default;  // only as the base of a Tensor, which methods cast to

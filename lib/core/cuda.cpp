@@ -9,6 +9,11 @@ namespace {
 DeviceRuntime& gpus() { return runtime(kCUDA); }
 }  // namespace
 
+Tensor make_pinned_tensor(const Shape& shape, DType dtype) {
+  void* const data = gpus().allocate_pinned(static_cast<size_t>(shape.numel() * size_of(dtype)));
+  return from_blob(data, dtype, shape, [data] { gpus().release_pinned(data); });
+}
+
 bool Tensor::is_pinned() const {
   const View& view = view_of(*this, "is_pinned");
   DeviceRuntime* const cuda = cuda_runtime();
@@ -19,8 +24,7 @@ Tensor Tensor::pin_memory() const {
   const View& view = view_of(*this, "pin_memory");
   REEL_CHECK(view.host, "pin_memory: the tensor is on ", device(), ", not on the CPU");
   if (is_pinned()) return *this;
-  void* data = gpus().allocate_pinned(static_cast<size_t>(view.numel * size_of(view.dtype)));
-  const Tensor pinned = from_blob(data, view.dtype, view.shape, [data] { gpus().release_pinned(data); });
+  const Tensor pinned = make_pinned_tensor(view.shape, view.dtype);
   cpu_kernels().copy(view, view_of(pinned));
   return pinned;
 }

@@ -64,6 +64,7 @@ class CpuRuntime final : public DeviceRuntime {
   void release_pinned(void*) override {}
   bool is_pinned(const void*) override { return false; }
   void download(int, const void* from, void* to, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void upload(int, const void* from, void* to, size_t bytes) override { std::memcpy(to, from, bytes); }
 
   std::shared_ptr<DeviceStream> new_stream(int device) override { return current_stream(device); }
   std::shared_ptr<DeviceStream> current_stream(int) override {

@@ -86,6 +86,8 @@ View expand_view(const View& view, const Shape& shape);
 
 /// An uninitialised contiguous tensor: what every op starts its result with.
 Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
+/// Returns an uninitialised contiguous tensor on the CPU, in pinned memory.
+Tensor make_pinned_tensor(const Shape& shape, DType dtype);
 /// Throws if an integer type cannot hold the number. As in PyTorch's ops a negative one may wrap in uint8.
 void check_fits(const char* op, Scalar value, DType dtype);
 /// A view of x's storage, without history. The caller makes sure that it stays inside the storage, and records it.
@@ -114,7 +116,7 @@ void set_data(const Tensor& target, const Tensor& source);
 int wrap_dim(int64_t dim, int rank, const char* op);
 
 /// to = from, of one shape, whatever devices and dtypes they are of.
-void copy_between(Device source, const View& from, Device target, const View& to);
+void copy_between(Device source, const View& from, Device target, const View& to, CopyOptions options = {});
 
 /// True when this is the only handle to the tensor, and no recorded op refers to it.
 inline bool is_only_reference(const Tensor& tensor) {

@@ -143,7 +143,7 @@ Mover::~Mover() = default;
 Tensor Mover::move(const Tensor& x) {
   if (!x.defined()) return x;
   const DeviceStreamGuard guard(shared_->runtime, shared_->stream);
-  const Tensor there = x.to(shared_->device);
+  const Tensor there = x.to(shared_->device, {.non_blocking = true});  // nobody else has x
   shared_->copied->record(*shared_->stream);
   return there;
 }

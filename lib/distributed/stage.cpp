@@ -147,7 +147,7 @@ void Written::fill(Stage& stage) const {
 
 void Written::finish() const {
   const NoGrad guard;
-  if (is_copied()) Tensor(tensor_).copy_(dense_);
+  if (is_copied()) Tensor(tensor_).copy_(dense_, {.non_blocking = true});  // nobody else has dense_
 }
 
 Parts::Parts(std::span<const Tensor> tensors) {
@@ -179,7 +179,7 @@ std::pair<Tensor, std::function<void()>> split(std::span<const Tensor> tensors, 
             size_t offset = 0;
             for (const Tensor& out : outs) {
               if (out.is_cuda() && out.numel()) {
-                Tensor(out).copy_(from_blob(at(all, offset), out.dtype(), out.shape()));
+                Tensor(out).copy_(from_blob(at(all, offset), out.dtype(), out.shape()), {.non_blocking = true});
               } else if (out.numel()) {  // whose alignment `all` need not have
                 const Tensor dense =
                     out.is_contiguous() ? out : empty(out.shape(), {.dtype = out.dtype(), .device = kCPU});

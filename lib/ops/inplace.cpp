@@ -31,12 +31,12 @@ void check_in_place(const char* op, const Tensor& self) {
   REEL_CHECK(owner->in_place != InPlace::kHidesHistory, op, kMadeUnrecorded);
 }
 
-Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
+Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value, CopyOptions options) {
   check_in_place(op, self);
   if (op_modes.traces) [[unlikely]] {
     TracedCall call("assign", {&value, 1}, {});
     call.writes(op, self);
-    assign_in_place(op, self, value);
+    assign_in_place(op, self, value, options);
     call.finish_in_place(self);
     return self;
   }
@@ -59,7 +59,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
     REEL_CHECK(!impl->base || !needs_grad(self) || needs_grad(TensorImpl::share(impl->base)), op,
                ": the view was made when its base required grad, which requires_grad_(false) has ended; change a view ",
                "that is made now");
-    result = value.to(to.dtype).to(impl->device()).expand(to.shape);
+    result = value.to(to.dtype).to(impl->device(), options).expand(to.shape);
     end_leaf_view(owner);  // one that gets here is alone with its memory, and a leaf no longer
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);
@@ -79,7 +79,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value) {
     }
   }
   const Tensor source = shares_memory(result, self) ? no_grad([&] { return result.clone(); }) : result;
-  copy_between(source.device(), expand_view(view_of(source), to.shape), self.device(), to);
+  copy_between(source.device(), expand_view(view_of(source), to.shape), self.device(), to, options);
   impl->storage->changed();
   return self;
 }
@@ -151,7 +151,9 @@ Tensor& arithmetic(const char* name, Tensor& self, const Tensor& a, const Tensor
 
 }  // namespace
 
-Tensor& TensorMethods::copy_(const Tensor& source) { return assign_in_place("copy_", self(this), source); }
+Tensor& TensorMethods::copy_(const Tensor& source, CopyOptions options) {
+  return assign_in_place("copy_", self(this), source, options);
+}
 
 Tensor& TensorMethods::fill_(Scalar value) {
   Tensor& x = self(this);

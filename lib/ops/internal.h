@@ -132,7 +132,7 @@ inline bool shares_memory(const Tensor& a, const Tensor& b) {
 }
 /// Gives self the values of `value` (broadcast and cast to self), recorded if need be. Refuses, in op's name, what may
 /// not be changed.
-Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value);
+Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value, CopyOptions options = {});
 /// Throws unless self may be changed in place: it is defined, not expanded, and no leaf that records.
 void check_in_place(const char* op, const Tensor& self);
 

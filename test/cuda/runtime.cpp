@@ -101,7 +101,7 @@ TEST_CASE("pinned memory is not reused while a GPU reads it", "[cuda]") {
     const Tensor pinned = full({2000}, float(i), {.device = kCPU}).pin_memory();
     CHECK(pinned.is_pinned());
     CHECK(pinned.pin_memory().data<float>() == pinned.data<float>());
-    copies.push_back(pinned.to(kCUDA));
+    copies.push_back(pinned.to(kCUDA, {.non_blocking = true}));
   }
   for (int i = 0; i < 30; ++i) CHECK(copies[i].to_vector<float>() == filled(2000, float(i)));
   CHECK_FALSE(zeros({3}, {.device = kCPU}).is_pinned());

@@ -1,0 +1,114 @@
+// Copies between host and GPU: when they have read and written what, with pinned memory and without.
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "reel/autograd.h"
+#include "reel/cuda.h"
+#include "reel/ops.h"
+
+using namespace reel;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const TensorOptions kOnGpu{.device = kCUDA};
+
+/// Enough work for what is queued behind it to be late on a real GPU.
+Tensor slowly(Tensor x) {
+  for (int i = 0; i < 40; ++i) x = x + 1;
+  return x - 40;
+}
+
+}  // namespace
+
+TEST_CASE("what was copied to a GPU may change on the host right after it, pinned or not", "[cuda]") {
+  if (!cuda::is_available()) return;
+  for (const bool pinned : {false, true})
+    for (const int64_t rows : {1, 10, 2'200'000})  // the last is more than what is staged
+      for (const bool turned : {false, true})
+        for (const DType dtype : {kFloat32, kFloat64}) {
+          if (rows > 10 && (turned || dtype == kFloat64)) continue;
+          INFO((pinned ? "pinned, " : "") << rows << " rows" << (turned ? ", transposed" : "") << ", to " << dtype);
+          Tensor x = ones({rows, 2}, {.device = kCPU});
+          if (pinned) x = x.pin_memory();
+          const Tensor from = turned ? x.t() : x;
+          Tensor copy = zeros(from.shape(), {.dtype = dtype, .device = kCUDA}), late = slowly(zeros({3000}, kOnGpu));
+          const Tensor strided = zeros(from.t().shape(), {.dtype = dtype, .device = kCUDA}).t();
+          const Tensor moved = from.to(kCUDA);
+          x.fill_(2);
+          copy.copy_(from);
+          x.fill_(3);
+          Tensor(strided).copy_(from);
+          x.fill_(9);
+          CHECK(all(moved == 1).item<bool>());
+          CHECK(all(copy == 2).item<bool>());
+          CHECK(all(strided == 3).item<bool>());
+        }
+}
+
+TEST_CASE("what was copied to the host is there, pinned or not", "[cuda]") {
+  if (!cuda::is_available()) return;
+  for (const bool pinned : {false, true})
+    for (const DType dtype : {kFloat32, kInt64}) {
+      const Tensor x = slowly(full({300, 10}, 3.f, kOnGpu));
+      Tensor target = zeros({300, 10}, {.dtype = dtype, .device = kCPU});
+      if (pinned) target = target.pin_memory();
+      target.copy_(x);
+      CHECK(all(target == 3).item<bool>());
+      CHECK(all(x.to(kCPU) == 3).item<bool>());
+    }
+}
+
+TEST_CASE("copies that do not wait are done when their stream is", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const cuda::Stream side;
+  const Tensor x = arange(600, {.dtype = kFloat32, .device = kCPU}).reshape({30, 20}).pin_memory();
+  const Tensor pageable = x.clone();
+  for (const bool turned : {false, true})
+    for (const DType dtype : {kFloat32, kInt32}) {
+      const Tensor from = turned ? x.t() : x, expected = (turned ? pageable.t() : pageable).to(dtype);
+      Tensor there, back, kept = zeros(expected.shape(), {.dtype = dtype, .device = kCPU}).pin_memory();
+      {
+        const cuda::StreamGuard guard(side);
+        cuda::set_sync_debug_mode(cuda::SyncDebugMode::kError);
+        there = empty(expected.shape(), {.dtype = dtype, .device = kCUDA});
+        there.copy_(from, {.non_blocking = true});
+        there = there * 2 - from.to(kCUDA, {.non_blocking = true}).to(dtype);
+        back = there.t().to(kCPU, {.non_blocking = true});
+        kept.copy_(there, {.non_blocking = true});
+        cuda::set_sync_debug_mode(cuda::SyncDebugMode::kDefault);
+      }
+      side.synchronize();
+      CHECK(back.is_pinned());
+      CHECK(all(back.t() == expected).item<bool>());
+      CHECK(all(kept == expected).item<bool>());
+    }
+  // Where it changes nothing.
+  CHECK(all(pageable.to(kCUDA, {.non_blocking = true}).to(kCPU) == pageable).item<bool>());
+  CHECK(x.to(kCPU, {.non_blocking = true}).is_same(x));
+  Tensor other = zeros({30, 20}, {.device = kCPU});
+  other.copy_(x, {.non_blocking = true});
+  CHECK(all(other == x).item<bool>());
+  CHECK(x.narrow(0, 0, 0).to(kCUDA, {.non_blocking = true}).numel() == 0);
+  Tensor leaf = x.detach().requires_grad_();
+  sum(leaf.to(kCUDA, {.non_blocking = true}) * 2).backward();
+  CHECK(all(leaf.grad() == 2).item<bool>());
+}
+
+TEST_CASE("a captured graph copies from and to pinned memory in each replay", "[cuda]") {
+  if (!cuda::is_available()) return;
+  Tensor in = ones({100}, {.device = kCPU}).pin_memory(), out = zeros({100}, {.device = kCPU}).pin_memory();
+  Tensor x = zeros({100}, kOnGpu);
+  cuda::Graph graph;
+  graph.capture([&] {
+    x.copy_(in);
+    out.copy_(x * 2, {.non_blocking = true});
+  });
+  for (int i = 1; i < 4; ++i) {
+    in.fill_(i);
+    graph.replay();
+    cuda::synchronize();
+    CHECK(out.to_vector<float>() == std::vector<float>(100, float(2 * i)));
+  }
+  CHECK_THROWS_WITH(graph.capture([&] { out.copy_(x); }), Contains("cannot be captured"));
+}
