@@ -47,7 +47,8 @@ class Plan {
   bool lasts() const { return !plans_.empty() || failure_ == CUDNN_STATUS_SUCCESS; }
 
   void run(cudnnHandle_t handle, const Convolution& c) {
-    if (plans_.size() > 1 && !capturing()) choose(handle, c);
+    if (plans_.size() > 1 && capturing()) plans_.erase(plans_.begin() + 1, plans_.end());  // the graph has the first
+    if (plans_.size() > 1) choose(handle, c);
     CUDNN_CHECK(execute(plans_.front(), handle, c));
   }
 

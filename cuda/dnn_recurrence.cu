@@ -263,7 +263,7 @@ class Plan {
   std::array<Place, RecurrentLayer::kParameters> places_[2];
 };
 
-using Key = PlanKey<3>;
+using Key = PlanKey<5>;
 struct LayerPlans : Plans<std::tuple_size_v<Key>, Plan> {
   LayerPlans() : Plans(kMaxPlans) {}
 };
@@ -280,10 +280,17 @@ bool dnn_recur(const RecurrentLayer& layer, bool backward) {
   if (!can_state(layer)) return false;
   const cudnnHandle_t handle = DnnHandle::get();
   const bool tf32 = layer.dtype == kFloat32 && layer.precision == MatmulPrecision::kHigh;
-  const Key key{
+  Key key{
       layer.kind | static_cast<int64_t>(layer.dtype) << 8 | tf32 << 16 | has_bias(layer) << 17 | layer.directions << 18,
       layer.in, layer.hidden};
-  Plan& plan = of_this_thread<LayerPlans>().get(key, handle, layer, tf32);
+  auto& plans = of_this_thread<LayerPlans>();
+  if (capturing()) {  // replays may read the lengths from the plan: it becomes one that no other call sets them in
+    Key of_lengths = key;
+    of_lengths[3] = layer.rows, of_lengths[4] = layer.steps;
+    plans.rename(key, of_lengths);
+    key = of_lengths;
+  }
+  Plan& plan = plans.get(key, handle, layer, tf32);
   if (!plan.prepare(handle, layer)) return false;
   if (layer.room) return *layer.room = plan.room(), true;
   return backward ? plan.backward(handle, layer) : plan.forward(handle, layer);

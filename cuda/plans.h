@@ -28,8 +28,8 @@ struct PlanHash {
   }
 };
 
-/// A least-recently-used cache of at most `capacity` plans. A hit allocates nothing. Not synchronized: each thread has
-/// its own.
+/// A least-recently-used cache of at most `capacity` plans, not counting those that a captured graph may run: they
+/// stay. A hit allocates nothing. Not synchronized: each thread has its own.
 template <size_t N, class Plan>
 class Plans {
  public:
@@ -39,28 +39,53 @@ class Plans {
   template <class... A>
   Plan& get(const PlanKey<N>& key, const A&... arguments) {
     if (const auto found = places_.find(key); found != places_.end()) {
-      entries_.splice(entries_.begin(), entries_, found->second);
-      if (lasts(entries_.front().second)) return entries_.front().second;
+      const auto place = found->second;
+      if (lasts(place->second)) {
+        if (capturing() || place->first.captured) [[unlikely]]
+          return keep(place);
+        entries_.splice(entries_.begin(), entries_, place);
+        return place->second;
+      }
       places_.erase(found);
-      entries_.pop_front();
+      (place->first.captured ? captured_ : entries_).erase(place);
     }
-    entries_.emplace_front(std::piecewise_construct, std::forward_as_tuple(key), std::forward_as_tuple(arguments...));
+    entries_.emplace_front(std::piecewise_construct, std::forward_as_tuple(Id{key}),
+                           std::forward_as_tuple(arguments...));
     places_.emplace(key, entries_.begin());
+    if (capturing()) return keep(entries_.begin());
     if (entries_.size() > capacity_) {
-      places_.erase(entries_.back().first);
+      places_.erase(entries_.back().first.key);
       entries_.pop_back();
     }
     return entries_.front().second;
   }
 
+  /// Makes the plan for `key` that for `other`, unless there is one.
+  void rename(const PlanKey<N>& key, const PlanKey<N>& other) {
+    const auto found = places_.find(key);
+    if (found == places_.end() || !places_.emplace(other, found->second).second) return;
+    found->second->first.key = other;
+    places_.erase(key);
+  }
+
  private:
+  struct Id {
+    PlanKey<N> key;
+    bool captured = false;
+  };
+  using Entries = std::list<std::pair<Id, Plan>>;
+
+  Plan& keep(typename Entries::iterator place) {
+    if (!std::exchange(place->first.captured, true)) captured_.splice(captured_.begin(), entries_, place);
+    return place->second;
+  }
   static bool lasts(const Plan& plan) {
     if constexpr (requires { plan.lasts(); }) return plan.lasts();
     return true;
   }
-  using Entries = std::list<std::pair<PlanKey<N>, Plan>>;
   size_t capacity_;
-  Entries entries_;  // most recently used first
+  Entries entries_;   // most recently used first
+  Entries captured_;  // of graphs
   std::unordered_map<PlanKey<N>, typename Entries::iterator, PlanHash> places_;
 };
 

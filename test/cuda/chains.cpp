@@ -518,6 +518,10 @@ TEST_CASE("a captured large recurrent layer goes on as it would have by itself",
       if (captured) graph.capture(step);
       for (int i = 0; i < 3; ++i) {
         no_grad([&] { Tensor(inputs.back()).mul_(0.75); });
+        // A call of other lengths comes between.
+        LargeLayer other = f;
+        other.rows = f.rows + 3 + i;
+        no_grad([&] { other(on_gpu(other.inputs())); });
         captured ? graph.replay() : step();
         sums[captured].push_back(result.item<double>());
       }
