@@ -112,8 +112,12 @@ struct Capture final : GraphCapture {
   std::vector<std::pair<size_t, size_t>> places;  // offset and size of each argument, in the order of the capture
   std::vector<std::function<void()>> again;       // recompute the arguments, in the same order
   size_t next = 0;                                // the next of `places` to be renewed
+  std::vector<std::unique_ptr<GraphHook>> hooks;
+  CudaStream* around = nullptr;  // which was current before the capture
 
   void before_replay(std::function<void()> call) override { again.push_back(std::move(call)); }
+  void add_hook(std::unique_ptr<GraphHook> hook) override { hooks.push_back(std::move(hook)); }
+  void run_outside(const std::function<void()>& work) override;
 };
 
 struct Current {
@@ -175,6 +179,8 @@ class CudaRuntime final : public DeviceRuntime {
 
   std::shared_ptr<DeviceStream> new_stream(int device) override { return take_stream(state_of(device), false); }
   std::shared_ptr<DeviceStream> current_stream(int device) override;
+  DeviceStream* follow(DeviceStream* last, int device) override;
+  void follow_block(void* block, int device) override;
   int set_current_stream(DeviceStream& stream, int device) override;
   std::unique_ptr<DeviceEvent> new_event(bool timing) override;
   std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work, int device) override;

@@ -50,6 +50,20 @@ const void* replay_param_address(const void* value, size_t bytes) {
   return static_cast<char*>(capture->block->data) + at;
 }
 
+void Capture::run_outside(const std::function<void()>& work) {
+  struct Outside {
+    GraphCapture* const capture = std::exchange(current_capture, nullptr);
+    CudaStream*& stream;
+    CudaStream* const captured;
+    const RelaxedCaptureGuard relaxed;
+    explicit Outside(CudaStream& around)
+        : stream(current.streams[around.state.index]), captured(std::exchange(stream, &around)) {}
+    ~Outside() { current_capture = capture, stream = captured; }
+  };
+  const Outside guard(*around);
+  work();
+}
+
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -59,7 +73,8 @@ struct CudaGraph final : DeviceGraph {
   Capture capture;
   cudaGraphExec_t graph = nullptr;
   size_t nodes = 0;
-  CudaStream* last = nullptr;  // where it was replayed
+  CudaStream* last = nullptr;  // where it was replayed; before that the stream around the capture
+  bool replayed = false;
 
   explicit CudaGraph(DeviceState& on) : state(on) {
     capture.pool = new MemoryPool(state.main);
@@ -82,6 +97,7 @@ struct CudaGraph final : DeviceGraph {
 
   /// Captures on a stream that is used for captures only, so that an invalidated capture leaves other work intact.
   void record(const std::function<void()>& work) {
+    last = capture.around = &current_stream(state.index);
     const DeviceStreamGuard guard(backend, take_stream(state, true));
     const std::shared_lock lock(state.captures);
     const cudaStream_t queue = cuda::stream();
@@ -123,18 +139,21 @@ void CudaGraph::replay() {
   REEL_CHECK(!capturing(), "cuda::Graph::replay: another graph is being captured");
   const DeviceGuard guard(state.index);
   CudaStream& here = current_stream(state.index);
-  const bool first = !last;
-  if (last != &here) {
-    if (!first) check(order(*last, here), "cuda::Graph::replay on another stream");
+  const bool first = !replayed;
+  if (first || last != &here) {
+    if (last != &here) check(order(*last, here), "cuda::Graph::replay on another stream");
     std::lock_guard lock(state.mutex);
     add_user(capture.pool->users, here);
     last = &here;
   }
+  for (const auto& hook : capture.hooks) hook->before_replay();
   if (!capture.again.empty()) {
     if (!first) refresh();  // the first has what the capture has drawn
     write_arguments(capture);
   }
   CUDA_CHECK(cudaGraphLaunch(graph, here.stream));
+  replayed = true;
+  for (const auto& hook : capture.hooks) hook->after_replay();
 }
 
 }  // namespace
@@ -143,7 +162,14 @@ std::unique_ptr<DeviceGraph> CudaRuntime::capture(const std::function<void()>& w
   DeviceState& state = state_of(device);
   const DeviceGuard guard(device);
   auto graph = std::make_unique<CudaGraph>(state);
-  graph->record(work);
+  auto& hooks = graph->capture.hooks;
+  try {
+    graph->record(work);
+  } catch (...) {
+    for (auto hook = hooks.rbegin(); hook != hooks.rend(); ++hook) (*hook)->capture_failed();
+    throw;
+  }
+  for (const auto& hook : hooks) hook->captured();
   return graph;
 }
 

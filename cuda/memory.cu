@@ -182,6 +182,10 @@ void release(MemoryBlock* block) {
     return;
   }
   std::lock_guard lock(state.mutex);
+  // What a thread releases while it works on another stream is likely to have been used there: what a backward pass has
+  // saved, say, which the program cannot record.
+  if (CudaStream& here = current_stream(state.index); &here != &stream && !here.for_captures)
+    add_user(block->users, here);
   for (CudaStream* user : block->users) pool.of_graph ? add_user(pool.users, *user) : void(order(*user, stream));
   block->users.clear();
   count(state, -static_cast<int64_t>(block->bytes));

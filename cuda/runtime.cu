@@ -295,6 +295,15 @@ std::shared_ptr<DeviceStream> CudaRuntime::current_stream(int device) {
   if (auto held = stream.holder.lock()) return held;
   return shared(stream.state.main);
 }
+DeviceStream* CudaRuntime::follow(DeviceStream* last, int device) {
+  CudaStream& now = cuda::current_stream(device);
+  if (last && last != &now) check(order(static_cast<CudaStream&>(*last), now), "an event between two streams");
+  return &now;
+}
+void CudaRuntime::follow_block(void* block, int device) {
+  const MemoryPool& pool = *static_cast<MemoryBlock*>(block)->pool;
+  if (!pool.of_graph) follow(pool.stream, device);
+}
 int CudaRuntime::set_current_stream(DeviceStream& stream, int device) {
   auto& made_current = static_cast<CudaStream&>(stream);
   current.streams[made_current.state.index] = &made_current;

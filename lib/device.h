@@ -82,6 +82,11 @@ class DeviceRuntime {
   // ---- streams, events and graphs
   virtual std::shared_ptr<DeviceStream> new_stream(int device) = 0;
   virtual std::shared_ptr<DeviceStream> current_stream(int device) = 0;
+  /// Orders what the device's current stream is given from now on after what `last` has been given so far (nullptr:
+  /// nothing). Returns the current stream, which lives as long as the process.
+  virtual DeviceStream* follow(DeviceStream* last, int device) = 0;
+  /// The same after the stream that a block of memory was allocated on, unless it is a captured graph's.
+  virtual void follow_block(void* block, int device) = 0;
   /// Makes the stream the calling thread's current one of its device, and `current` its current_device (-1: the default
   /// one). Returns the `current` before.
   virtual int set_current_stream(DeviceStream& stream, int current) = 0;
@@ -123,15 +128,35 @@ extern constinit thread_local Device where_by_default;
 
 // ---- captures -------------------------------------------------------------------------------------------------------
 
+/// What has to be done on the host for a captured graph.
+class GraphHook {
+ public:
+  virtual ~GraphHook() = default;
+  // Both run on the stream that was current before the capture.
+  virtual void captured() {}        ///< The capture has ended without an error.
+  virtual void capture_failed() {}  ///< It has ended with one: nothing of what was captured will be done.
+  virtual void before_replay() {}   ///< Before the graph is launched; may run ops on the current stream.
+  virtual void after_replay() {}    ///< After it has been launched.
+};
+
 /// A capture in progress.
 class GraphCapture {
  public:
+  const uint64_t id = next_id();  ///< Another one for each capture, never 0.
   /// What has to be called again before each replay of the graph: it calls the same kernels with the same tensors in
   /// the same order, with new numbers among their arguments; their launches do nothing.
   virtual void before_replay(std::function<void()> again) = 0;
+  /// Its before_replay() comes before what before_replay() registers here, and in the first replay, too.
+  virtual void add_hook(std::unique_ptr<GraphHook> hook) = 0;
+  /// Runs `work` at once and without capturing it, on the stream that was current before the capture. All replays come
+  /// after it.
+  virtual void run_outside(const std::function<void()>& work) = 0;
 
  protected:
   ~GraphCapture() = default;
+
+ private:
+  static uint64_t next_id();
 };
 /// That of the calling thread; nullptr outside of captures.
 #pragma GCC visibility push(default)
@@ -139,5 +164,26 @@ extern constinit thread_local GraphCapture* current_capture;
 #pragma GCC visibility pop
 /// Is the calling thread capturing a graph?
 inline bool capturing() { return current_capture != nullptr; }
+
+/// Calls `undo` if the calling thread's capture ends with an error: for what the host has counted already.
+void undo_if_capture_fails(std::function<void()> undo);
+
+/// The stream of a GPU that was the last to use something that ops of several streams share without the program's
+/// knowing, a leaf's gradient, say, so that the program cannot order them by events.
+class LastStream {
+ public:
+  /// Orders the current stream of `device` after the last one, and makes it the last one. True if that was another one:
+  /// then the shared memory has to be recorded (record_current_stream). Does nothing on the CPU or in a capture, whose
+  /// work runs later.
+  bool follow(Device device) {
+    if (device.type == DeviceType::kCPU || capturing()) return false;
+    DeviceStream* const before = stream_;
+    stream_ = runtime(device).follow(before, device.index);
+    return before && before != stream_;
+  }
+
+ private:
+  DeviceStream* stream_ = nullptr;
+};
 
 }  // namespace reel

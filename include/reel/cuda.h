@@ -20,7 +20,9 @@ class Tensor;
 ///
 /// An op on a CUDA tensor only queues its work on the calling thread's current stream and returns. What needs a value
 /// on the host synchronizes, that is, it blocks until the work before it is done: item(), printing, to(kCPU), nonzero()
-/// and other results whose shape depends on values. An index that turns out to be out of range on the GPU is reported
+/// and other results whose shape depends on values. A copy from the host to a GPU returns when it has read its source;
+/// from pinned memory, beyond 16 MiB, it synchronizes for that. CopyOptions::non_blocking copies do not wait, in either
+/// direction. An index that turns out to be out of range on the GPU is reported
 /// by the next synchronization, in the name of the op that it was passed to.
 ///
 /// Every op works on the device of its tensors, which may be of several GPUs; to() and copy_() copy them from one to
@@ -78,7 +80,12 @@ class Stream {
 /// device of its tensors: one on another device is queued on that device's current stream.
 ///
 /// What the stream reads must have been written: Event::wait on it first. A tensor made on one stream and used on
-/// another needs Tensor::record_stream, so that its memory is not reused too early.
+/// another needs Tensor::record_stream, so that its memory is not reused too early, unless its last handle is destroyed
+/// while the other stream is current.
+///
+/// Gradients of leaves are ordered by themselves: backward passes on several streams, of several threads even, may end
+/// at one leaf, and grad() is ordered after them on the stream that is current when it is called. A backward pass runs
+/// on the current stream of the thread that calls it, after what the stream of the forward pass has been given by then.
 class StreamGuard {
  public:
   /// Makes it current.
@@ -127,10 +134,15 @@ class Event {
 ///     }
 ///
 /// Shapes are those of the capture. Whatever the work reads from outside must stay where it is: change tensors in
-/// place, and keep optimizers that take a step in it alive. Random numbers, learning rates and step counts are new in
-/// every replay (the first has those of the capture, so that all goes on as it would have without); other numbers that
-/// the host computes are those of the capture. Run the work once or more before you capture it, on the same thread, so
-/// that optimizers have made their states and libraries their plans.
+/// place (a copy from pinned memory reads that anew in each replay, which does not wait for it), and keep optimizers
+/// that take a step in it alive. Random numbers, learning rates and step counts are new in every replay (the first has
+/// those of the capture, so that all goes on as it would have without); other numbers that the host computes are those
+/// of the capture. Run the work once or more before you capture it, on the same thread, so that optimizers have made
+/// their states and libraries their plans.
+///
+/// Gradients of leaves may come from other passes than those of the graph: a replay uses the gradient that a leaf has
+/// by then (zeros, if it has none), and adds to it, and the leaf has afterwards what the work has left. But where the
+/// leaf has had no gradient during the capture, or the work begins with zero_grad(), each replay makes a new one.
 ///
 /// Replays come one after the other, on whatever streams: one on another stream than the last also comes after all that
 /// was queued on that by then, such as what reads the last results. The results stay in the graph's own memory; work

@@ -22,22 +22,27 @@ struct ParameterCasts {
     uint32_t version, cast_version;
     bool recorded;
     Tensor cast;
+    LastStream stream;
   };
   std::unordered_map<const TensorImpl*, Entry> of;
 
   /// The cast of x that is kept; nullptr if there is none, or x has changed since.
-  const Tensor* find(const Tensor& x, DType type) const {
+  const Tensor* find(const Tensor& x, DType type) {
     const TensorImpl* const impl = TensorImpl::of(x);
     const auto found = of.find(impl);
     if (found == of.end()) return nullptr;
-    const Entry& entry = found->second;
+    Entry& entry = found->second;
     const bool fresh = TensorImpl::of(entry.seen)->storage == impl->storage && entry.version == x.version() &&
                        entry.cast_version == entry.cast.version() && entry.cast.dtype() == type &&
                        (entry.recorded || !grad_mode);
-    return fresh ? &entry.cast : nullptr;
+    if (!fresh) return nullptr;
+    if (entry.stream.follow(entry.cast.device())) record_current_stream(entry.cast);
+    return &entry.cast;
   }
   void keep(const Tensor& x, const Tensor& cast) {
-    of[TensorImpl::of(x)] = {x, x.detach(), x.version(), cast.version(), grad_mode, cast};
+    Entry& entry = of[TensorImpl::of(x)];
+    entry = {x, x.detach(), x.version(), cast.version(), grad_mode, cast, {}};
+    entry.stream.follow(cast.device());
   }
   // A cast made during a capture has no value outside of it, and one from outside has a stale value in a replay.
   const bool captured = capturing();
@@ -131,7 +136,7 @@ void detail::cast_together(std::span<const Tensor* const> given, DType type, Ten
   };
   for (size_t i = 0; i < given.size(); ++i) {
     const Tensor& x = *given[i];
-    const ParameterCasts* const casts = to_be_cast(x, type) ? casts_for(x) : nullptr;
+    ParameterCasts* const casts = to_be_cast(x, type) ? casts_for(x) : nullptr;
     const Tensor* const kept = casts ? casts->find(x, type) : nullptr;
     if (kept || !to_be_cast(x, type) || !goes_along(x))
       results[i] = kept ? *kept : cast_to_half(x, type);

@@ -1,6 +1,7 @@
 #include <atomic>
 
 #include "lib/autograd/engine.h"
+#include "lib/device.h"
 #include "reel/autograd.h"
 
 // What users call: backward(), grad(), and Tensor's members for gradients, history and hooks.
@@ -21,6 +22,13 @@ Tensor seed_of(const Tensor& output, const Tensor& given, const char* op) {
   return ones(output.shape(), {.dtype = output.dtype(), .device = output.device()});
 }
 
+// The forward pass may have run on another stream than the current one: that of what it has made last.
+void follow_forward(const Tensor& output) {
+  const Storage& storage = *TensorImpl::of(output)->storage;
+  if (storage.device == kCPU || !storage.block || capturing()) return;
+  runtime(storage.device).follow_block(storage.block, storage.device.index);
+}
+
 std::vector<Tensor> start(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs,
                           std::span<const Edge> targets, GradOptions options, const char* op) try {
   REEL_CHECK(grad_outputs.empty() || grad_outputs.size() == outputs.size(), op, ": ", outputs.size(), " outputs but ",
@@ -28,6 +36,7 @@ std::vector<Tensor> start(std::span<const Tensor> outputs, std::span<const Tenso
   EdgeList roots;
   std::vector<Tensor> seeds;
   for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined()) follow_forward(outputs[i]);
     seeds.push_back(seed_of(outputs[i], grad_outputs.empty() ? Tensor() : grad_outputs[i], op));
     roots.add(outputs[i]);
   }
@@ -110,7 +119,7 @@ void Tensor::set_grad(const Tensor& grad) {
   REEL_CHECK(!grad.defined() || !grad.is_same(*this),
              "set_grad: the tensor itself as its gradient; set a clone() of it");
   TensorImpl* impl = TensorImpl::of(*this);
-  if (grad.defined() || impl->leaf) leaf_grad(impl).replace(grad);
+  if (grad.defined() || impl->leaf) leaf_grad(impl).replace(impl, grad);
 }
 
 namespace {

@@ -432,7 +432,6 @@ bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& t
     std::swap(pending_, other.pending_);
     return true;
   }
-  record_current_stream();
   PendingRows &from = *other.pending_, &to = *pending_;
   if (from.products && !to.g_rows.defined()) {
     std::swap(from.g_rows, to.g_rows), std::swap(from.x_rows, to.x_rows), std::swap(from.products, to.products);

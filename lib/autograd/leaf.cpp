@@ -76,7 +76,7 @@ Tensor to_dense(const TensorImpl* leaf, SparseGrad& sparse) {
 
 }  // namespace
 
-LeafGrad::LeafGrad() {
+LeafGrad::LeafGrad() : made_in_(capturing() ? current_capture->id : 0) {
   LeafIds& ids = leaf_ids();
   std::lock_guard lock(ids.mutex);
   if (ids.unused.empty()) {
@@ -121,13 +121,81 @@ void free_leaf_grad(LeafGrad* grad) {
 
 std::recursive_mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % kGradientMutexes]; }
 
+// ---- captures and streams -------------------------------------------------------------------------------------------
+
+/// What a captured graph does to a leaf's gradient on the host's side.
+struct CapturedGrad final : GraphHook {
+  const Tensor leaf;
+  Tensor given;        // the gradient before the capture
+  const bool is_read;  // by the graph
+  const uint64_t capture = current_capture->id;
+  Tensor left;           // the gradient at the end of the work
+  bool changes = false;  // it is another tensor than before, or none
+
+  CapturedGrad(TensorImpl* leaf_, Tensor given_, bool is_read_)
+      : leaf(TensorImpl::share(leaf_)), given(std::move(given_)), is_read(is_read_) {
+    ++grad().graphs_;
+  }
+  ~CapturedGrad() override {
+    std::lock_guard lock(grad().mutex());
+    --grad().graphs_;
+  }
+  LeafGrad& grad() const { return *TensorImpl::of(leaf)->leaf; }
+  // Nothing of the work is done yet, so the gradient is what it was, unless the work makes a new one of nothing: then
+  // that stays, for the captures that follow.
+  void captured() override {
+    std::lock_guard lock(grad().mutex());
+    changes = grad().replaced_in_ == capture || !grad().dense_.is_same(given);
+    left = grad().dense_;
+    if (!left.defined() || (is_read && given.defined())) grad().dense_ = given;
+    if (!is_read) given.reset();
+  }
+  void capture_failed() override { grad().replace(TensorImpl::of(leaf), given); }
+  // The gradient may be another tensor by now: the graph gets its elements.
+  void before_replay() override {
+    if (!given.defined()) return;
+    std::lock_guard lock(grad().mutex());
+    const Tensor now = grad().dense(TensorImpl::of(leaf));
+    if (now.defined() && now.is_same(given)) return;
+    if (now.defined())
+      copy_between(now.device(), view_of(now), given.device(), view_of(given));
+    else
+      kernels_of(given).fill(view_of(given), 0);
+    TensorImpl::of(given)->storage->changed();
+    grad().dense_ = given;
+  }
+  void after_replay() override {
+    if (!changes) return;
+    std::lock_guard lock(grad().mutex());
+    if (!left.defined() || !left.is_same(grad().dense_)) grad().replace(TensorImpl::of(leaf), left);
+  }
+};
+
+// Before each use of the gradient in a captured graph. Under the mutex.
+void LeafGrad::enter_capture(TensorImpl* leaf, bool is_read) {
+  if (leaf->device() == kCPU || last_capture_ == current_capture->id) return;
+  const bool is_from_outside = made_in_ != current_capture->id;
+  if (is_from_outside) current_capture->run_outside([&] { dense(leaf); });
+  last_capture_ = current_capture->id;
+  if (!is_from_outside) return;
+  current_capture->add_hook(std::make_unique<CapturedGrad>(leaf, dense_, is_read));
+}
+
+// Before each use of the gradient on the current stream. Under the mutex.
+void LeafGrad::follow_stream(Device device) {
+  if (!stream_.follow(device)) return;
+  for (const Tensor* part :
+       {&dense_, &sparse_.ids, &sparse_.values, &taken_.dense, &taken_.sparse.ids, &taken_.sparse.values})
+    if (part->defined() && part->device() == device) record_current_stream(*part);
+  deferred_.record_current_stream();
+}
+
 // ---- reading and writing --------------------------------------------------------------------------------------------
 
 // Brings dense_ or sparse_ up to date with what is deferred. Under the mutex.
 void LeafGrad::materialize(TensorImpl* leaf) try {
   if (deferred_.empty() && !taken_.defined()) return;
   NoGrad guard;
-  deferred_.record_current_stream();
   if (taken_.defined()) add(leaf, taken_);
   if (deferred_.empty()) return;
   taken_ = deferred_.take(metadata_of(leaf), true);
@@ -138,6 +206,9 @@ void LeafGrad::materialize(TensorImpl* leaf) try {
 
 Tensor LeafGrad::dense(TensorImpl* leaf) {
   std::lock_guard lock(mutex());
+  if (capturing()) [[unlikely]]
+    enter_capture(leaf, true);
+  follow_stream(leaf->device());
   materialize(leaf);
   if (sparse_.ids.defined()) dense_ = to_dense(leaf, sparse_);
   return dense_;
@@ -145,21 +216,34 @@ Tensor LeafGrad::dense(TensorImpl* leaf) {
 
 const SparseGrad* LeafGrad::sparse(TensorImpl* leaf) {
   std::lock_guard lock(mutex());
+  if (capturing()) [[unlikely]]
+    enter_capture(leaf, true);
+  follow_stream(leaf->device());
   materialize(leaf);
   return sparse_.ids.defined() ? &sparse_ : nullptr;
 }
 
-void LeafGrad::replace(Tensor grad) {
+void LeafGrad::replace(TensorImpl* leaf, Tensor grad) {
   std::lock_guard lock(mutex());
+  if (capturing()) [[unlikely]] {
+    enter_capture(leaf, false);
+    replaced_in_ = current_capture->id;
+  }
+  follow_stream(leaf->device());
   std::swap(dense_, grad);
   sparse_ = {}, taken_ = {};
   deferred_.clear();
   touched = dense_.defined();
 }
 
-void LeafGrad::replace_by_rows(SparseGrad rows) {
+void LeafGrad::replace_by_rows(TensorImpl* leaf, SparseGrad rows) {
   Tensor dropped;  // freed outside of the mutex
   std::lock_guard lock(mutex());
+  if (capturing()) [[unlikely]] {
+    enter_capture(leaf, false);
+    replaced_in_ = current_capture->id;
+  }
+  follow_stream(leaf->device());
   std::swap(dense_, dropped), std::swap(sparse_, rows);
   taken_ = {};
   deferred_.clear();
@@ -173,6 +257,10 @@ void LeafGrad::drop_recorded_grad() {
 }
 
 void LeafGrad::retain(const Tensor& grad) {
+  {
+    std::lock_guard lock(mutex());
+    follow_stream(grad.device());
+  }
   Tensor sum = dense_.defined() ? reel::accumulate(dense_, grad) : grad.clone();
   std::lock_guard lock(mutex());
   std::swap(dense_, sum);
@@ -206,12 +294,18 @@ void LeafGrad::add(TensorImpl* leaf, FinalGrad& grad) {
 }
 
 void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
-  // Not in a captured graph: a replay would not add to what is pending on the host's side.
-  if (hooks.empty() && arrived.has_pending() && !capturing()) {
+  if (capturing()) [[unlikely]] {
     std::lock_guard lock(mutex());
-    touched = true;
-    if (!deferred_.take_pending(arrived, metadata_of(leaf))) materialize(leaf);
-    if (arrived.empty()) return;
+    enter_capture(leaf, true);
+  }
+  if (hooks.empty() && arrived.has_pending()) {
+    std::lock_guard lock(mutex());
+    if (!capturing() && !graphs_) {  // a captured graph neither adds to what is deferred nor sees it in a replay
+      touched = true;
+      follow_stream(leaf->device());
+      if (!deferred_.take_pending(arrived, metadata_of(leaf))) materialize(leaf);
+      if (arrived.empty()) return;
+    }
   }
   // Hooks may run backward passes of their own, which invalidates `arrived`.
   FinalGrad grad = arrived.take(metadata_of(leaf), true);
@@ -220,6 +314,7 @@ void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
   {
     std::lock_guard lock(mutex());
     touched = true;
+    follow_stream(leaf->device());
     add(leaf, grad);
   }
   for_each_hook(hooks, [leaf](const Hook& hook) {
@@ -261,7 +356,7 @@ bool is_touched(const Tensor& leaf) {
 }
 
 void set_grad_rows(const Tensor& leaf, SparseGrad rows) {
-  leaf_grad(TensorImpl::of(leaf)).replace_by_rows(std::move(rows));
+  leaf_grad(TensorImpl::of(leaf)).replace_by_rows(TensorImpl::of(leaf), std::move(rows));
 }
 
 }  // namespace reel

@@ -9,6 +9,7 @@
 
 #include "lib/autograd/grad_accumulator.h"
 #include "lib/autograd/observer.h"
+#include "lib/device.h"
 
 namespace reel {
 
@@ -16,7 +17,12 @@ namespace reel {
 ///
 /// What a backward pass leaves pending (see GradAccumulator) is deferred: it stays pending here until a read or too
 /// much of it makes materialize() run the GEMMs, so that the products of several passes become one. Passes of several
-/// threads may end at one leaf; a mutex guards the gradient, not the hooks.
+/// threads may end at one leaf; a mutex guards the gradient, not the hooks. On a GPU, uses of the gradient on different
+/// streams are ordered by events.
+///
+/// A captured graph uses the gradient that is there during the capture. What is deferred then is materialized outside
+/// of the graph, and nothing is deferred while the graph exists. Each replay leaves the gradient as the captured work
+/// would have left it without the graph (see CapturedGrad).
 class LeafGrad {
  public:
   struct Hook {
@@ -36,9 +42,9 @@ class LeafGrad {
   /// The gradient if it is sparse, nullptr otherwise. Materializes.
   const SparseGrad* sparse(TensorImpl* leaf);
   /// Sets the gradient, and forgets what is deferred. Undefined clears it.
-  void replace(Tensor grad);
+  void replace(TensorImpl* leaf, Tensor grad);
   /// The same with rows.
-  void replace_by_rows(SparseGrad rows);
+  void replace_by_rows(TensorImpl* leaf, SparseGrad rows);
   /// Clears the gradient if it has a history, which may lead back to the leaf and would keep both alive for ever. For a
   /// leaf without handles: nothing can read it.
   void drop_recorded_grad();
@@ -57,11 +63,20 @@ class LeafGrad {
   std::atomic<bool> touched{false};  // see take_touched
 
  private:
+  friend struct CapturedGrad;
+
   std::recursive_mutex& mutex() const;
+  void follow_stream(Device device);
+  void enter_capture(TensorImpl* leaf, bool is_read);
   void materialize(TensorImpl* leaf);
   void add(TensorImpl* leaf, FinalGrad& grad);
 
   uint32_t id_;
+  LastStream stream_;          // of a GPU, that was the last to use what follows
+  const uint64_t made_in_;     // the capture, 0 for none
+  uint64_t last_capture_ = 0;  // that has used the gradient
+  uint64_t replaced_in_ = 0;   // the last that has replaced it
+  int graphs_ = 0;             // that use it
   Tensor dense_;
   SparseGrad sparse_;         // defined only while dense_ is not
   GradAccumulator deferred_;  // of earlier passes; not yet part of the two above

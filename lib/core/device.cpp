@@ -1,5 +1,6 @@
 #include "lib/device.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -9,6 +10,20 @@
 namespace reel {
 
 constinit thread_local GraphCapture* current_capture = nullptr;
+
+uint64_t GraphCapture::next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+void undo_if_capture_fails(std::function<void()> undo) {
+  struct Undo final : GraphHook {
+    const std::function<void()> call;
+    explicit Undo(std::function<void()> f) : call(std::move(f)) {}
+    void capture_failed() override { call(); }
+  };
+  current_capture->add_hook(std::make_unique<Undo>(std::move(undo)));
+}
 
 DeviceStreamGuard::DeviceStreamGuard(DeviceRuntime& runtime, std::shared_ptr<DeviceStream> stream)
     : runtime_(runtime), before_(runtime.current_stream(stream->device())), now_(std::move(stream)) {
@@ -71,6 +86,8 @@ class CpuRuntime final : public DeviceRuntime {
     static auto& only = *new std::shared_ptr<CpuStream>(new CpuStream);  // never destroyed, like those of GPUs
     return only;
   }
+  DeviceStream* follow(DeviceStream*, int) override { return current_stream(0).get(); }
+  void follow_block(void*, int) override {}
   int set_current_stream(DeviceStream&, int) override { return -1; }
   std::unique_ptr<DeviceEvent> new_event(bool) override { return std::make_unique<CpuEvent>(); }
   std::unique_ptr<DeviceGraph> capture(const std::function<void()>&, int) override {

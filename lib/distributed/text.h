@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "reel/error.h"
+
 namespace reel::distributed {
 
 /// All parts, streamed into one string.

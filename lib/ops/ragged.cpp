@@ -32,7 +32,11 @@ struct Lengths::Copy {
     const Device device = values.device();
     const std::shared_ptr<DeviceStream> now = runtime(device).current_stream(device.index);
     if (now->native() == stream) return values;
-    if (!capturing()) made->wait(*now);  // what is captured runs long after the copy
+    if (capturing()) {
+      current_capture->run_outside([&] { get(); });
+      return values;
+    }
+    made->wait(*now);
     record_current_stream(values);
     return values;
   }

@@ -33,6 +33,7 @@ void WeightAverage::update() {
   if (capturing()) {  // each replay has a weight of its own
     REEL_CHECK(updates_ > 0, "WeightAverage::update: the first one, which copies, cannot be captured, make it before");
     current_capture->before_replay([this] { update(); });
+    undo_if_capture_fails([this, before = updates_] { updates_ = before; });
   }
   const double by = updates_ ? weight(updates_) : 1;
   static const auto& no_states = *new std::vector<Tensor>(functors::kMaxStates);  // never destroyed

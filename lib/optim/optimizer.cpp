@@ -20,6 +20,9 @@ template <class Names>
 size_t num_tensors(const Names& names) {
   return std::max<size_t>(names.size(), functors::kMaxStates);
 }
+size_t num_defined(const std::vector<Tensor>& states) {
+  return static_cast<size_t>(std::count_if(states.begin(), states.end(), [](const Tensor& x) { return x.defined(); }));
+}
 constexpr const char* kMakesStates =
     "Optimizer::step: the step that makes the states cannot be captured, take one before";
 }  // namespace
@@ -103,16 +106,35 @@ void Optimizer::step() try {
   const AutocastOff exact;
   if (capturing()) {  // replays step by the gradients of the capture, whatever becomes of grad() between them
     std::vector<std::pair<Tensor, Tensor>> given;
-    for (const Group& group : groups_)
+    std::vector<std::vector<State>> before;
+    for (const Group& group : groups_) {
       for (const Tensor& p : group.parameters)
         if (const Tensor grad = p.grad(); grad.defined()) given.emplace_back(p, grad);
+      before.push_back(group.states);
+    }
+    undo_if_capture_fails([this, before = std::move(before)] {
+      for (size_t g = 0; g < before.size(); ++g) groups_[g].states = before[g];
+    });
     current_capture->before_replay([this, given] {
       for (const auto& [p, grad] : given)
         if (Tensor parameter = p; !parameter.grad().is_same(grad)) parameter.set_grad(grad);
+      struct Replay {
+        bool& on;
+        explicit Replay(bool& flag) : on(flag) { on = true; }
+        ~Replay() { on = false; }
+      };
+      const Replay again(replays_);
       step();
     });
   }
   prepare_step();
+  make_step();
+} catch (const std::bad_alloc&) {
+  detail::fail_bad_alloc("Optimizer::step");
+}
+
+void Optimizer::make_step() {
+  const bool captured = capturing() || replays_;
   UpdateBatch batch;
   for (int g = 0; g < num_groups(); ++g) {
     Group& group = groups_[g];
@@ -123,7 +145,7 @@ void Optimizer::step() try {
       if (!rows && !grad.defined()) continue;
       State& state = group.states[i];
       if (state.tensors.empty()) make_states(state, parameter);  // update() of another one may have given it a gradient
-      const bool had = state.tensors[0].defined();
+      const State before = captured ? state : State();
       ++state.steps;
       batch.next({g, state.steps});
       Tensor handle = parameter;
@@ -133,12 +155,13 @@ void Optimizer::step() try {
       }
       REEL_CHECK(handle.is_same(parameter), "Optimizer: update() has assigned to the handle of the parameter of shape ",
                  parameter.shape(), "; it changes the elements in place, p.copy_(…)");
-      REEL_CHECK(!capturing() || had || !state.tensors[0].defined(), kMakesStates);
+      if (captured && num_defined(state.tensors) != num_defined(before.tensors)) {
+        state = before;  // what it has now will never be written
+        detail::fail(kMakesStates);
+      }
     }
   }
   batch.flush();
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Optimizer::step");
 }
 
 OptionField Optimizer::field(int group, std::string_view name) const {

@@ -374,7 +374,7 @@ const std::vector<Op> in_place{
     MEMBER(scatter_add_),
     MEMBER(scatter_reduce_),
     MEMBER(masked_scatter_),
-    MEMBER(copy_),
+    CALL("copy_", (Tensor x, In source), x.copy_(source)),
     MEMBER(fill_),
     MEMBER(zero_)};
 

@@ -15,6 +15,9 @@
 #include "check.h"
 #include "cuda/plans.h"
 
+// The library's, of which this program has the headers alone.
+constinit thread_local reel::GraphCapture* reel::current_capture = nullptr;
+
 using namespace checks;
 using simt::kAsan;
 

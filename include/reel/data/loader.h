@@ -26,8 +26,8 @@ struct LoaderOptions {
   /// Make the tensors of batches (also those in pairs, tuples and vectors) in pinned memory, from which copies to a GPU
   /// may be asynchronous: Tensor::pin_memory(), CopyOptions::non_blocking.
   bool pin_memory = false;
-  /// Copies the tensors of each batch to this device, one batch ahead of the loop; through pinned memory for a GPU. What
-  /// the collate function has returned in pinned memory must not be changed later.
+  /// Copies the tensors of each batch to this device, one batch ahead of the loop; through pinned memory for a GPU.
+  /// What the collate function has returned in pinned memory must not be changed later.
   std::optional<Device> device = {};
   /// Decides the order and all random numbers drawn for samples. Drawn from the calling thread's generator, which
   /// manual_seed() seeds, if not given.

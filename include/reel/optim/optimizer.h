@@ -118,6 +118,7 @@ class Optimizer {
   std::string problem_with(int group, const std::vector<double>& values);
   void make_states(State& state, const Tensor& parameter) const;
   void prepare_step();
+  void make_step();
 
   struct Group {
     std::vector<Tensor> parameters;
@@ -125,10 +126,13 @@ class Optimizer {
     std::optional<double> initial_lr = {};
   };
   std::vector<Group> groups_;
+  bool replays_ = false;  // a captured step is being made again
 };
 
 /// The base of an optimizer with its Options. The library's and user-defined ones are written alike: options that list
-/// their fields, the names of the states, and the update. For Lion (Chen et al. 2023, Algorithm 2):
+/// their fields, the names of the states, and the update. But in a captured step (cuda::Graph) numbers that an update
+/// gives to ops, learning rates included, stay those of the capture, unlike those of the library's optimizers. For Lion
+/// (Chen et al. 2023, Algorithm 2):
 ///
 ///   struct LionOptions {
 ///     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
