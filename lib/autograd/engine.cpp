@@ -210,8 +210,7 @@ void GraphTask::finish_leaf(TensorImpl* leaf, LeafState& state) {
     if (targets[t].leaf == leaf) found[t] = grad.dense;
 }
 
-// ---- groups of calls
-// -------------------------------------------------------------------------------------------------
+// ---- groups of calls ------------------------------------------------------------------------------------------------
 
 void GraphTask::keep_group(const RowGroup::Ref& group) {
   const auto before = [&](const RowGroup::Ref& kept) { return kept->first_sequence() <= group->first_sequence(); };

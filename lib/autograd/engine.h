@@ -15,7 +15,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
                                  bool retain_graph, bool create_graph);
 
 struct GraphTask;
-/// The innermost pass of the calling thread, whose rules run.
+/// Returns the innermost pass of the calling thread, whose rules run.
 GraphTask& running_pass();
 
 /// A number for Node::pass that no traversal of any thread has had.
@@ -57,7 +57,7 @@ struct GraphTask {
     uint32_t edge;
   };
   std::vector<Frame> stack;
-  size_t withholding = 0;  // of the nodes in it, those that may withhold gradients
+  size_t withholding = 0;  // how many nodes in `stack` may withhold gradients
 
   LeafState& state_of(const TensorImpl* leaf) {
     const uint32_t at = leaf->leaf->id();

@@ -40,7 +40,8 @@ constexpr size_t kGradientMutexes = 64;
 #endif
 std::recursive_mutex gradient_mutexes[kGradientMutexes];
 
-/// All of them. A thread may hold one and wait for another, so whoever wants all must not wait for one holding others.
+/// All gradient_mutexes as one lock. A thread may hold one and wait for another, so whoever wants all must not wait for
+/// one while it holds others.
 struct GradientLocks {
   void lock() {
     for (size_t wait_for = 0;;) {
@@ -171,7 +172,7 @@ struct CapturedGrad final : GraphHook {
   }
 };
 
-// Before each use of the gradient in a captured graph. Under the mutex.
+// Is called before each use of the gradient in a captured graph, under the mutex.
 void LeafGrad::enter_capture(TensorImpl* leaf, bool is_read) {
   if (leaf->device() == kCPU || last_capture_ == current_capture->id) return;
   const bool is_from_outside = made_in_ != current_capture->id;
@@ -181,7 +182,7 @@ void LeafGrad::enter_capture(TensorImpl* leaf, bool is_read) {
   current_capture->add_hook(std::make_unique<CapturedGrad>(leaf, dense_, is_read));
 }
 
-// Before each use of the gradient on the current stream. Under the mutex.
+// Is called before each use of the gradient on the current stream, under the mutex.
 void LeafGrad::follow_stream(Device device) {
   if (!stream_.follow(device)) return;
   for (const Tensor* part :

@@ -1,3 +1,4 @@
+// RowGroup: which calls of a group, made as one, take part in a backward pass.
 #pragma once
 #include <algorithm>
 #include <cstdint>

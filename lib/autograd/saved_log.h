@@ -1,3 +1,4 @@
+// SavedTensorLog: a list of the tensors that ops save for their derivatives.
 #pragma once
 #include <utility>
 #include <vector>

@@ -27,7 +27,7 @@ struct WrongRows : Error {
   using Error::Error;
 };
 
-/// What a group's gradient needs is infinite or NaN.
+/// Is thrown where a value that a group saves for its gradient is infinite or NaN.
 struct NotFinite {};
 /// While it lives, in_group is true.
 class InGroup {
@@ -53,14 +53,14 @@ struct Workers {
 };
 constinit thread_local PerThread<Workers> workers;
 
-/// How many pages the calling thread has touched first.
+/// Returns how many pages the calling thread was the first to touch (minor page faults).
 int64_t page_faults() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
   return usage.ru_minflt;
 }
-/// Gives back what idle stacks have more memory than they keep, if as many pages as that have been touched: to find
-/// out of each stack takes time.
+/// Gives back the memory that idle stacks have beyond what they keep. Does nothing if there were fewer page `faults`
+/// than that takes, since a system call for each stack takes time.
 void trim_idle(int64_t faults) {
   constexpr int64_t kPage = 4096;
   const size_t kept = std::max(kKeptBytes / std::max<size_t>(workers->idle.size(), 1), kMinKeptBytes);
@@ -92,7 +92,7 @@ bool alike(const Call& a, const Call& b) {
   return a.same_arguments(b);
 }
 
-/// Has one of n numbers, read as integers, all bits of the exponent?
+/// Returns whether one of n numbers, read as integers, has all bits of the exponent: it is infinite or NaN.
 template <class Bits>
 bool any_not_finite(const void* data, int64_t n, Bits exponent) {
   const auto* const bits = static_cast<const Bits*>(data);
@@ -113,9 +113,9 @@ bool may_be_finite(const Tensor& x) {
     default: return true;
   }
 }
-/// Is it a parameter, frozen or not? Examples share these whether they are one call or not.
+/// Returns whether x is a parameter, frozen or not. Examples share these whether they are one call or not.
 bool is_parameter(const Tensor& x) { return TensorImpl::of(x)->leaf && !TensorImpl::of(x)->node; }
-/// The same of all that is saved but parameters, each once.
+/// Checks all saved tensors but parameters, each once.
 bool may_be_finite(std::span<const Tensor> saved) {
   for (size_t i = 0; i < saved.size(); ++i) {
     const auto same = [&](const Tensor& other) { return other.is_same(saved[i]); };

@@ -1,3 +1,4 @@
+// Finds other copies of the library in the process by a note in their ELF files.
 #include "lib/core/copies.h"
 
 #include <elf.h>

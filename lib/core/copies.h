@@ -1,3 +1,4 @@
+// Reports that a process has two copies of the library.
 #pragma once
 
 namespace reel {

@@ -1,8 +1,9 @@
+// ForkLock: a lock that a forked child finds free.
+// A forked child has the forking thread alone. What another thread had locked in that moment would stay locked in the
+// child, and be half changed.
 #pragma once
 #include <new>
 
-// A forked child has the forking thread alone. What another thread had locked in that moment would stay locked in the
-// child, and be half changed.
 namespace reel {
 
 /// A lock that is held while the process forks: the child finds it free, and what it guards complete. Made in static

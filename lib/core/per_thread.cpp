@@ -1,3 +1,4 @@
+// Calls at the end of a thread, by the destructor of a POSIX key.
 #include "lib/core/per_thread.h"
 
 #include <dlfcn.h>

@@ -1,10 +1,11 @@
+// PerThread: state of each thread whose destructor matters. A thread_local object will not do: it is destroyed before
+// those that the program has made earlier in the thread, and before all static objects, whose destructors may call any
+// op.
 #pragma once
 #include <cstddef>
 #include <new>
 #include <utility>
 
-// State of each thread whose destructor matters. A thread_local object will not do: it is destroyed before those that
-// the program has made earlier in the thread, and before all static objects, whose destructors may call any op.
 namespace reel {
 
 /// What is called when a thread ends.

@@ -1,3 +1,4 @@
+// Gates that calls of OpenBLAS and oneDNN pass, and that a fork and the end of the process close.
 #include "lib/cpu/library_call.h"
 
 #include <dlfcn.h>

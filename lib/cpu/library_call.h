@@ -1,7 +1,8 @@
+// Calls of OpenBLAS and oneDNN, of which a fork waits for the end.
+// These libraries have locks, which a fork by another thread would leave locked in the child, and static objects,
+// which they destroy at the end of the process, when threads and destructors of the program may still compute.
 #pragma once
 
-// OpenBLAS and oneDNN have locks, which a fork by another thread would leave locked in the child, and static objects,
-// which they destroy at the end of the process, when threads and destructors of the program may still compute.
 namespace reel::cpu {
 
 /// A call of OpenBLAS, or of LAPACK, which is part of it. A fork waits until none is on its way. At the very end of the

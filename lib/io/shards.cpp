@@ -1,3 +1,5 @@
+// Reads models in several files by their index: {"metadata": {"total_size": 16}, "weight_map": {"fc.weight":
+// "model-00001-of-00002.safetensors", …}}, beside these. Shards may be safetensors or .pt files.
 #include "lib/io/shards.h"
 
 #include <algorithm>
@@ -8,8 +10,6 @@
 
 #include "lib/io/load_options.h"
 
-// The index of a model in several files: {"metadata": {"total_size": 16}, "weight_map": {"fc.weight":
-// "model-00001-of-00002.safetensors", …}}, beside these. Shards may be safetensors or .pt files.
 namespace reel::io {
 namespace {
 

@@ -1,8 +1,8 @@
+// Models in several files, shards, as Hugging Face's libraries write large ones.
 #pragma once
 #include "lib/io/file.h"
 #include "reel/io/safetensors.h"
 
-// Models in several files, shards, as Hugging Face's libraries write large ones.
 namespace reel::io {
 
 /// Whether it is the index of such a model, a JSON object, and not a safetensors file.

@@ -112,7 +112,7 @@ class Reader {
 
   // ---- tensors ----
 
-  // Of a type that reel has no tensors of it is undefined, and `refusal` says so: it matters only where it is needed.
+  // Returns an undefined tensor and sets `refusal` if reel has no such type: that matters only if the tensor is needed.
   Tensor read_tensor(std::string_view message, std::string& tensor_name, std::string& refusal) const {
     std::vector<int64_t> dims, integers;
     std::vector<double> numbers;

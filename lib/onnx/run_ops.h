@@ -61,7 +61,7 @@ inline int64_t wrap_axis(int64_t axis, int64_t rank) {
   REEL_CHECK(axis >= -rank && axis < rank, "axis ", axis, " of a tensor with ", rank, " dimensions");
   return axis < 0 ? axis + rank : axis;
 }
-/// The same for a list, which names no axis twice.
+/// Wraps each axis of a list, which names none twice.
 std::vector<int64_t> wrap_axes(std::vector<int64_t> axes, int64_t rank);
 /// An Error if a file asks for a dimension, or a table of indices or weights, of more than 2^28 elements.
 inline void check_extent(int64_t size) {

@@ -75,7 +75,7 @@ bool lies_at(const View& view, const char* at) { return view.contiguous && view.
 
 // ---- from a whole to parts ------------------------------------------------------------------------------------------
 
-/// Which results of a group's calls, from call `first` on, parts are, if they are any.
+/// Says which results of which calls of a group parts are, if they are a group's: those of call `first` and the next.
 struct GroupParts {
   RowGroup::Ref group;
   uint32_t first = 0;
@@ -250,7 +250,7 @@ struct WholeRule {
   }
 };
 
-/// The same of a group's.
+/// The WholeRule of a group: it withholds gradients from calls that have no part in a pass.
 struct GroupWholeRule : WholeRule {
   static constexpr bool kWithholds = true;
 };

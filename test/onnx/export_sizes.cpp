@@ -1,3 +1,4 @@
+// What an exported graph makes of sizes: it is right at all of them, or refused.
 #include <cmath>
 #include <random>
 
@@ -8,7 +9,6 @@
 #include "test/support/folder.h"
 #include "test/support/pch.h"
 
-// What an exported graph makes of sizes: it is right at all of them, or refused.
 using namespace reel;
 using Catch::Matchers::Contains;
 using Tensors = std::vector<Tensor>;

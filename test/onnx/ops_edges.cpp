@@ -1,3 +1,4 @@
+// Where ops of ONNX differ from those of NumPy and PyTorch, and what no file may ask for.
 #include <climits>
 
 #include "reel/autograd.h"
@@ -9,7 +10,6 @@
 #include "test/support/folder.h"
 #include "test/support/pch.h"
 
-// Where ops of ONNX differ from those of NumPy and PyTorch, and what no file may ask for.
 using namespace reel;
 using Catch::Matchers::Contains;
 using onnx_file::Attributes, onnx_file::File, onnx_file::message, onnx_file::Names, onnx_file::pbf_writer;

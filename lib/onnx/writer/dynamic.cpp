@@ -1,3 +1,4 @@
+// The sizes at which a model is run, so that comparing the runs tells which sizes are computed from which.
 #include "lib/onnx/writer/dynamic.h"
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 #include "reel/autograd.h"
 #include "reel/ops.h"
 
-// The sizes at which a model is run, so that comparing the runs tells which sizes are computed from which.
 namespace reel::onnx::writer {
 namespace {
 

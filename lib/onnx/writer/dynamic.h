@@ -1,3 +1,4 @@
+// The dynamic dimensions of a model that is exported, and the sizes at which it is run.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -318,7 +318,7 @@ Name Emitter::resolve(const Number& n) {
   constexpr int64_t kLarge = int64_t{1} << 40;  // no size
   if (std::any_of(n.begin(), n.end(), [](int64_t i) { return i < -kLarge || i > kLarge; })) return {};
   std::vector<Formula> found;
-  // Whether n is a multiple of a product of sizes plus a constant, or a fraction of it, in all runs.
+  // Appends to `found` if n is a multiple of a product of sizes plus a constant, or a fraction of it, in all runs.
   const auto try_product = [&](const Number& product, const std::vector<const Source*>& sizes) {
     size_t k = 1;
     while (k < n.size() && product[k] == product[0]) ++k;
@@ -359,7 +359,7 @@ Name Emitter::resolve(const Number& n) {
     detail::fail("onnx::save: ", op_ ? op() : "a size", ": ", graph_.show(n), " may be ", show(found[0]), " or ",
                  show(found[1]), ": give the dynamic dimensions other sizes");
   if (found.size() == 1 && found[0].sizes.size() == 1) return written(found[0]);
-  // Rather of one size that is rounded than a product of several.
+  // One size that is rounded is preferred to a product of several.
   for (const Source& s : own)
     if (s.sizes == n) return size_of(s);
   const std::vector<Formula> of_named = std::exchange(found, {});

@@ -1,3 +1,4 @@
+// Compares an exported graph, run as onnx::load would run it, with the program.
 #include "lib/onnx/writer/verify.h"
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include "reel/autograd.h"
 #include "reel/ops.h"
 
-// Whether an exported graph does what the program does. It is run as onnx::load would run it.
 namespace reel::onnx::writer {
 namespace {
 

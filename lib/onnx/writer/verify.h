@@ -1,3 +1,4 @@
+// Compares an exported graph with the program that it was made of.
 #pragma once
 #include <functional>
 #include <string>
