@@ -198,4 +198,10 @@ void host_reads(const char* op, const Tensor& tensor) {
   if (value >= 0 && std::string_view(op) != "item") trace.forget(TensorImpl::of(tensor)->storage);
 }
 
+void note_size_read(const Tensor& tensor, int dim) {
+  OpTrace& trace = *current_trace;
+  const int value = trace.find(tensor);
+  if (value >= 0 && trace.values_[static_cast<size_t>(value)].derived) trace.size_reads_.emplace(value, dim);
+}
+
 }  // namespace reel

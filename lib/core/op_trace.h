@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -64,6 +66,8 @@ class OpTrace {
   const std::vector<TracedOp>& ops() const { return ops_; }
   const std::vector<Value>& values() const { return values_; }
   const std::vector<int>& inputs() const { return inputs_; }
+  /// The values, and dimensions of these, whose sizes have been read with Tensor::size() and come from inputs.
+  const std::set<std::pair<int, int>>& size_reads() const { return size_reads_; }
   /// The value that a tensor is. `op` reads it.
   int value_of(const char* op, const Tensor& tensor);
 
@@ -75,6 +79,7 @@ class OpTrace {
   friend class TracedCall;
   friend void kernel_outside_of_trace(const char* kernel, std::span<const void* const> addresses, bool opaque);
   friend void host_reads(const char* op, const Tensor& tensor);
+  friend void note_size_read(const Tensor& tensor, int dim);
   struct Known {
     int value;
     uint32_t version;
@@ -93,6 +98,7 @@ class OpTrace {
   std::vector<TracedOp> ops_;
   std::vector<Value> values_;
   std::vector<int> inputs_;
+  std::set<std::pair<int, int>> size_reads_;
   std::vector<Tensor> kept_;  // what has another value by now
   std::unordered_map<const TensorImpl*, Known> known_;
   std::unordered_map<const Storage*, std::vector<const TensorImpl*>> sharing_;
@@ -142,5 +148,7 @@ void refuse_trace(const char* op, const char* why);
 void kernel_outside_of_trace(const char* kernel, std::span<const void* const> addresses, bool opaque);
 /// The host reads, or may change, the elements of a tensor. An Error if they are derived.
 void host_reads(const char* op, const Tensor& tensor);
+/// The host reads a size: what it computes of it, and decides by it, is not written down.
+void note_size_read(const Tensor& tensor, int dim);
 
 }  // namespace reel

@@ -167,6 +167,8 @@ int64_t Tensor::size(int64_t dim) const {
   const Shape& sizes = view_of(*this, "size").shape;
   const int d = wrap_dim(dim, sizes.size(), "size");
   REEL_CHECK(!sizes.empty(), "size: a 0-d tensor has no dimension ", dim);
+  if (op_modes.traces) [[unlikely]]
+    note_size_read(*this, d);
   return sizes[d];
 }
 int64_t Tensor::numel() const { return view_of(*this, "numel").numel; }

@@ -62,9 +62,9 @@ Positions positions(const Tensor& x, const Tensor& index, int64_t batch) {
 
 enum class Scatter { kSet, kAdd, kMul, kMax, kMin };
 Scatter scatter_of(const Context& n) {
-  static constexpr std::initializer_list<std::string_view> kNames = {"none", "add", "mul", "max", "min"};
-  const std::string name = n.choice("reduction", "none", kNames);
-  return static_cast<Scatter>(std::find(kNames.begin(), kNames.end(), name) - kNames.begin());
+  const std::initializer_list<std::string_view> names = {"none", "add", "mul", "max", "min"};
+  const std::string name = n.choice("reduction", "none", names);
+  return static_cast<Scatter>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 Tensor scatter_by(Scatter how, const Tensor& x, int64_t axis, const Tensor& at, const Tensor& source) {
   switch (how) {

@@ -135,6 +135,25 @@ TEST_CASE("an exported file has the model's nodes, and its weights under their p
   CHECK(folder.count() == 1);
 }
 
+TEST_CASE("an exported file names the sizes that the program has read", "[onnx][cpu]") {
+  const Folder folder;
+  const std::vector<onnx::DynamicDim> dims{{.input = 0, .dim = 0, .name = "batch"},
+                                           {.input = 0, .dim = 1, .name = "len"}};
+  const auto reads = [&](const std::function<Tensor(const Tensor&)>& f) {
+    onnx::save([&](const std::vector<Tensor>& in) { return f(in[0]); }, {randn({3, 6})}, folder / "f.onnx",
+               {.dynamic = dims});
+    const std::string doc = Written(folder / "f.onnx").graph_doc, intro = "decided something: ";
+    const size_t at = doc.find(intro);
+    return at == std::string::npos ? "" : doc.substr(at + intro.size());
+  };
+  CHECK(reads([](const Tensor& x) { return relu(x); }).empty());
+  CHECK(reads([](const Tensor& x) { return x.size(1) > 5000 ? relu(x) : x + 1; }) == "len.");
+  CHECK(reads([](const Tensor& x) {
+          const Tensor y = x.slice(1, 1, {});
+          return y.size(-1) > 5000 || x.size(0) > 5000 ? relu(y) : y + 1;
+        }) == "batch, dimension 1 of slice.");
+}
+
 TEST_CASE("weights beyond the limit go to a file beside the model", "[onnx][cpu]") {
   const Folder folder;
   nn::Linear net(40, 30);

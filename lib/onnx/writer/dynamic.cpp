@@ -148,6 +148,12 @@ std::string Dynamic::show(const std::vector<int64_t>& sizes) const {
   return text;
 }
 
+std::string Dynamic::find(const Number& sizes) const {
+  for (const Dim& dim : dims_)
+    if (dim.sizes == sizes) return dim.name;
+  return "";
+}
+
 std::vector<Tensor> Dynamic::inputs(const std::vector<Tensor>& examples, const std::vector<int64_t>& sizes) const {
   NoGrad guard;
   std::vector<Tensor> all;

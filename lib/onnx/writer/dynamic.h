@@ -25,6 +25,7 @@ class Dynamic {
   size_t runs() const { return dims_.empty() ? 2 : dims_[0].sizes.size(); }  ///< The first is of the example.
   std::vector<int64_t> sizes(size_t run) const;                              ///< Of each name.
   std::string show(const std::vector<int64_t>& sizes) const;                 ///< "batch = 3, len = 5"
+  std::string find(const Number& sizes) const;  ///< The name of the dimension with these sizes in the runs, or "".
   /// The examples in these sizes: their elements repeated. They are copies in any case.
   std::vector<Tensor> inputs(const std::vector<Tensor>& examples, const std::vector<int64_t>& sizes) const;
 

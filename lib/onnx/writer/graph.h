@@ -12,6 +12,7 @@ struct Run {
   std::vector<TracedOp> ops;
   std::vector<OpTrace::Value> values;
   std::vector<int> inputs, outputs;
+  std::set<std::pair<int, int>> size_reads;  // values and dimensions whose sizes the program has read
 };
 
 /// What several runs have in common. In all of them the same ops read the same values, but sizes may differ.

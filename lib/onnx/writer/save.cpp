@@ -1,5 +1,6 @@
 #include "reel/onnx/save.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -15,13 +16,31 @@ Run run_once(const internal::Function& run, const std::vector<Tensor>& inputs, c
   NoGrad guard;
   OpTrace trace("onnx::save", inputs);
   const std::vector<Tensor> outputs = run(inputs);
-  Run result{sizes, trace.ops(), {}, trace.inputs(), {}};
+  Run result{sizes, trace.ops(), {}, trace.inputs(), {}, trace.size_reads()};
   for (const Tensor& output : outputs) {
     REEL_CHECK(output.defined(), "onnx::save: output ", result.outputs.size(), " is undefined");
     result.outputs.push_back(trace.value_of("an output", output));
   }
   result.values = trace.values();
   return result;
+}
+
+/// The sizes that the program has read and that differ between runs: "batch, dimension 2 of conv1d".
+std::string show_size_reads(const Graph& graph, const Dynamic& dynamic) {
+  std::set<std::string> reads;
+  for (const auto& [value, dim] : graph.runs[0].size_reads) {
+    Number sizes;
+    for (size_t r = 0; r < graph.runs.size(); ++r) sizes.push_back(graph.value(value, r).tensor.size(dim));
+    if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t n) { return n == sizes[0]; })) continue;
+    const int op = graph.value(value).op;
+    std::string name = dynamic.find(sizes);
+    if (name.empty() && op >= 0)
+      name = "dimension " + std::to_string(dim) + " of " + graph.ops()[static_cast<size_t>(op)].name;
+    reads.insert(std::move(name));
+  }
+  std::string text;
+  for (const std::string& read : reads) text += (text.empty() ? "" : ", ") + read;
+  return text;
 }
 
 std::vector<std::string> names_of(const char* what, const std::vector<std::string>& given, size_t count) {
@@ -100,6 +119,8 @@ void internal::save(nn::Module* model, const Function& run, const std::vector<Te
     out.graph_doc = "Traced at " + traced;
     const std::string verified = verify(out, graph, dynamic, inputs, trace);
     out.graph_doc += verified.empty() ? "." : ". Compared with the program at " + verified + ".";
+    if (const std::string reads = show_size_reads(graph, dynamic); !reads.empty())
+      out.graph_doc += " The program has read sizes, by which it may have decided something: " + reads + ".";
   }
   out.write(file, options.external_above);
 }
