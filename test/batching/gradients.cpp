@@ -41,7 +41,7 @@ struct Trace {
   void take(const nn::Module& net) {
     for (const auto& [name, p] : net.named_parameters()) {
       if (const SparseGrad* rows = p.sparse_grad())
-        gradients[name + ".ids"] = rows->ids.to(kFloat32), gradients[name + ".values"] = rows->values;
+        gradients[name + ".ids"] = rows->ids.to(kFloat64), gradients[name + ".values"] = rows->values;
       else if (p.grad().defined())
         gradients[name] = p.grad().clone();
     }
@@ -60,7 +60,8 @@ void check_same(const Trace& expected, const Trace& got) {
   REQUIRE(names == others);
   for (const auto& [name, g] : expected.gradients) {
     INFO(name);
-    CHECK(allclose(got.gradients.at(name), g, 1e-4, 1e-5, true));
+    const double tolerance = g.dtype() == kFloat64 ? 1e-10 : 1e-5;
+    CHECK(allclose(got.gradients.at(name), g, tolerance, tolerance, true));
   }
 }
 
@@ -92,6 +93,7 @@ struct Net : nn::Module {
       linears.push_back(std::make_unique<nn::Linear>(*this, "linear" + std::to_string(i), kWidth, kWidth));
     const auto f = batching::rows("gate", [this](const Tensor& a, const Tensor& b) { return sigmoid(a * scale) * b; });
     gate = f;
+    to(kFloat64);  // small tolerances, whatever the sums
   }
 
   /// A step from x, which changes with `which`. Some of what it computes may not be used.
@@ -121,7 +123,7 @@ Tensor poisoned(unsigned how, const Tensor& x) {
     case 0: return x;
     case 1: return x * kInf;
     case 2: return x + std::nan("");
-    default: return full({1, kWidth}, -kInf);
+    default: return full({1, kWidth}, -kInf, {.dtype = kFloat64});
   }
 }
 
@@ -130,7 +132,7 @@ Tensor example(const Net& net, unsigned seed, int i, Trace& trace) {
   std::mt19937 random(seed * 1000 + static_cast<unsigned>(i));
   const auto name = [&](const char* what, unsigned k) { return what + std::to_string(i) + "." + std::to_string(k); };
   const bool left_out = random() % 3 == 0;
-  Tensor x = full({1, kWidth}, 0.1 * (i + 1)), other = net.start * 0.5;
+  Tensor x = full({1, kWidth}, 0.1 * (i + 1), {.dtype = kFloat64}), other = net.start * 0.5;
   trace.watch(name("start", 0), other);
   const unsigned steps = 1 + random() % 4;
   for (unsigned k = 0; k < steps; ++k) {
@@ -145,7 +147,7 @@ Tensor example(const Net& net, unsigned seed, int i, Trace& trace) {
   }
   if (left_out) x = poisoned(random(), x);
   const Tensor y = sum(net.mlp(x));
-  return left_out ? zeros({}) : y;
+  return left_out ? zeros({}, {.dtype = kFloat64}) : y;
 }
 
 }  // namespace
