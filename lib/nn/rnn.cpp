@@ -186,7 +186,7 @@ class JoinedSequences final : public batching::internal::Call {
       std::vector<Tensor> rows = detail::scatter_rows(state.transpose(0, 1), joined.sequences, group);
       at = 0;
       for_each_call([&](JoinedSequences& own) {
-        visit_parts(own.states, [&](Tensor& own_state, size_t i) {
+        visit_parts(own.results, [&](Tensor& own_state, size_t i) {
           if (i == k) own_state = std::move(rows[at++]);
         });
       });
@@ -194,7 +194,8 @@ class JoinedSequences final : public batching::internal::Call {
   }
   std::vector<Tensor> sequences() { return std::move(outputs_); }
 
-  States states;  // those given, and then those of the result
+  States states;   // those given, also where the group is made again
+  States results;  // those of the result
 
  private:
   void for_each_call(const auto& f) {
@@ -256,8 +257,8 @@ requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join
     result.output = std::move(outputs[0]);
   else
     result.output = std::move(outputs);
-  visit_states(call.states, [&](Tensor& state) { state = is_one ? state.squeeze(0) : state.transpose(0, 1); });
-  state_of(result) = std::move(call.states);
+  visit_states(call.results, [&](Tensor& state) { state = is_one ? state.squeeze(0) : state.transpose(0, 1); });
+  state_of(result) = std::move(call.results);
   return result;
 }
 

@@ -262,6 +262,37 @@ TEST_CASE("a value that overflows inside of a batched layer only does not spoil 
   check_same(traces[0], traces[1]);
 }
 
+TEST_CASE("a sequence that overflows and is left out leaves the gradients of other sequences as they are") {
+  struct Net : nn::Module {
+    nn::LSTM lstm{*this, "lstm", 3, 3};
+    nn::GRU gru{*this, "gru", 3, 3, {.bidirectional = true}};
+    nn::CRF crf{*this, "crf", 3};
+  };
+  for (const bool given : {false, true})
+    for (const double value : {kInf, std::nan(""), 1e38}) {
+      INFO("initial state " << given << ", value " << value);
+      manual_seed(5);
+      Net net;
+      Trace traces[2];
+      for (const bool mapped : {false, true}) {
+        net.zero_grad();
+        const auto results = results_of(mapped, 4, [&](int i) {
+          const Tensor x = full({2 + i % 2, 3}, i == 1 ? value : 0.2 * i), h = full({1, 3}, 0.1 * i);
+          const auto a = net.lstm(x, given ? CellState{h, h} : CellState());
+          const auto b = net.gru(x, given ? cat({h, h}) : Tensor());
+          return std::vector{sum(a.output), sum(square(a.state.c)), sum(b.h),
+                             net.crf(x, zeros({x.size(0)}, {.dtype = kInt64}))};
+        });
+        Tensor loss = zeros({});
+        for (const size_t i : {0, 2, 3})
+          for (const Tensor& part : results[i]) loss = loss + sum(part);
+        loss.backward();
+        traces[mapped].take(net);
+      }
+      check_same(traces[0], traces[1]);
+    }
+}
+
 TEST_CASE("a parameter that only unused results depend on has no gradient in a map, and optimizers leave it") {
   for (const bool mapped : {false, true}) {
     manual_seed(0);
