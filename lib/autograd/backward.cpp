@@ -31,9 +31,27 @@ const View* Backward::view(const SavedTensor& saved, View& room) const {
 Tensor Backward::get(const SavedTensor& saved) const {
   if (!saved.defined()) return {};
   check_version(saved);
-  if (saved.impl_) return TensorImpl::share(saved.impl_);
+  if (saved.impl_) return linked(TensorImpl::share(saved.impl_));
   View whole;
   return get_output(saved, *view(saved, whole));
+}
+
+Tensor Backward::get(const SavedTensor& saved, std::span<const Edge> recorded, std::span<Edge> now) const {
+  Tensor x = get(saved);
+  const TensorImpl* const from = saved.impl_;
+  TensorImpl* const to = TensorImpl::of(x);
+  if (!from || from->node == to->node) return x;
+  for (size_t i = 0; i < recorded.size(); ++i) {
+    if (recorded[i].node != from->node || recorded[i].output != from->output) continue;
+    if (now[i] == recorded[i]) {
+      now[i] = {.node = to->node, .output = to->output};
+    } else {  // another saved tensor has the same history
+      detach_history(to);
+      to->node = now[i].node, to->output = static_cast<uint16_t>(now[i].output);
+      ++to->node->refs;
+    }
+  }
+  return x;
 }
 
 Tensor Backward::get_output(const SavedTensor& saved, const View& elements) const {
@@ -47,7 +65,40 @@ Tensor Backward::get_output(const SavedTensor& saved, const View& elements) cons
     impl->output = static_cast<uint16_t>(saved.index_);
     ++node_.refs;
   }
-  return TensorImpl::wrap(impl);
+  return linked(TensorImpl::wrap(impl));
+}
+
+namespace {
+/// The rule of what a group has saved and a pass with create_graph reads: gradients that come back this way are those
+/// of the calls that had a part in that pass.
+struct LinkRule {
+  static constexpr bool kSavesNothing = true;
+  RowGroup::Ref group;
+  std::vector<RowGroup::Results> parts;
+
+  void operator()(Backward& back) const {
+    GraphTask& pass = running_pass();
+    for (size_t i = 0; i < parts.size(); ++i) group->arrive(pass.id, i, parts[i]);
+    pass.meet_group(group);
+    back.set(0, back.grad());
+  }
+};
+}  // namespace
+
+Tensor Backward::linked(Tensor saved) const {
+  if (task_.kept_groups.empty() || !create_graph()) return saved;
+  const TensorImpl* const from = TensorImpl::of(saved);
+  const RowGroup::Ref* const group = task_.group_of(node_);
+  if (!group || !from->node || !(*group)->holds(*from->node)) return saved;
+  TensorImpl* const impl = TensorImpl::make();
+  impl->storage = from->storage;
+  impl->storage->retain();
+  impl->view = from->view;
+  impl->is_wrapped_number = from->is_wrapped_number;
+  const Tensor y = TensorImpl::wrap(impl);
+  const std::span<const RowGroup::Results> parts = (*group)->arrived_in(task_.id);
+  record("group_saved", y, inputs(saved), LinkRule{*group, {parts.begin(), parts.end()}});
+  return y;
 }
 
 bool Backward::retains_graph() const { return task_.retains(node_); }

@@ -28,6 +28,9 @@ class Backward {
   Tensor get(const NotSaved<tag>&) const {
     return {};
   }
+  /// The same for a tensor that is no output. Where a `recorded` edge leads to it, that of `now`, which begins as a
+  /// copy, leads to what is returned.
+  Tensor get(const SavedTensor& saved, std::span<const Edge> recorded, std::span<Edge> now) const;
   /// An output of this op that lies in its storage as `elements` does; get() is for outputs that fill theirs,
   /// row-major.
   Tensor get_output(const SavedTensor& saved, const View& elements) const;
@@ -59,6 +62,7 @@ class Backward {
 
  private:
   bool needs(const Edge& edge) const;
+  Tensor linked(Tensor saved) const;
   GradAccumulator& accumulator(const Edge& edge) const;
   void check_version(const SavedTensor& saved) const;
   void check_nan(int input, const Tensor& g) const;

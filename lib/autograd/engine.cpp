@@ -218,10 +218,15 @@ void GraphTask::keep_group(const RowGroup::Ref& group) {
   if (at == kept_groups.end() || at->get() != group.get()) kept_groups.insert(at, group);
 }
 
-bool GraphTask::in_kept_group(const Node& node) const {
+const RowGroup::Ref* GraphTask::group_of(const Node& node) const {
   const auto behind = [&](const RowGroup::Ref& kept) { return kept->first_sequence() > node.sequence; };
   const auto at = std::partition_point(kept_groups.begin(), kept_groups.end(), behind);
-  return at != kept_groups.end() && node.sequence < (*at)->end_sequence() && !(*at)->complete(id);
+  return at != kept_groups.end() && (*at)->holds(node) ? &*at : nullptr;
+}
+
+bool GraphTask::in_kept_group(const Node& node) const {
+  const RowGroup::Ref* const group = group_of(node);
+  return group && !(*group)->complete(id);
 }
 
 // ---- observers ------------------------------------------------------------------------------------------------------

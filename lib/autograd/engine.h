@@ -49,7 +49,8 @@ struct GraphTask {
     bool begun = false;
   };
   std::vector<Following> following;
-  // Groups of which some calls have no part in this pass: their nodes are retained for those. Latest first.
+  // Groups of which some calls have no part in this pass, whose nodes are retained for those; with create_graph all
+  // that it meets. Latest first.
   std::vector<RowGroup::Ref> kept_groups;
 
   struct Frame {
@@ -80,6 +81,12 @@ struct GraphTask {
   void finish_leaf(TensorImpl* leaf, LeafState& state);
   void abandon(std::span<const Edge> roots) noexcept;
   void keep_group(const RowGroup::Ref& group);
+  /// After gradients of some of its calls have arrived.
+  void meet_group(const RowGroup::Ref& group) {
+    if (grad_mode || !group->complete(id)) keep_group(group);
+  }
+  /// Returns the group that has recorded the node, if it is one of kept_groups.
+  const RowGroup::Ref* group_of(const Node& node) const;
   bool retains(const Node& node) const { return retain_graph || (!kept_groups.empty() && in_kept_group(node)); }
   bool in_kept_group(const Node& node) const;
   [[gnu::cold, gnu::noinline]] void meet(LeafGrad* leaf) { observed.push_back(leaf); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "lib/autograd/tape.h"
@@ -49,11 +50,15 @@ class RowGroup {
   /// The sequence number of its first node, and that behind its last one.
   uint64_t first_sequence() const { return first_; }
   uint64_t end_sequence() const { return end_; }
+  /// Is this one of its nodes?
+  bool holds(const Node& node) const { return node.sequence >= first_ && node.sequence < end_; }
   /// Notes that in this pass a gradient of these results of the call has arrived.
   void arrive(uint64_t pass, size_t call, Results results) {
     if (pass_ != pass) pass_ = pass, std::fill_n(arrived(), calls_, Results{0});
     arrived()[call] |= results;
   }
+  /// Returns of which results of each call a gradient has arrived; nothing if it has not been told in this pass.
+  std::span<const Results> arrived_in(uint64_t pass) const { return {arrived(), pass_ == pass ? calls_ : 0}; }
   /// Has in this pass a gradient of one of these results arrived? If it has not been told of any, the gradient comes
   /// another way, and is every call's.
   bool has_part(uint64_t pass, size_t call, Results results) const {

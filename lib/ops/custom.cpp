@@ -164,7 +164,8 @@ struct CheckpointRule {
 
   void operator()(Backward& back) {
     std::vector<Tensor> arguments;
-    for (const SavedTensor& input : inputs) arguments.push_back(back.get(input));
+    std::vector<Edge> leaving = ends;
+    for (const SavedTensor& input : inputs) arguments.push_back(back.get(input, ends, leaving));
     const uint64_t since = next_sequence();
     std::vector<Tensor> outputs = enable_grad([&] {
       struct Restore {
@@ -185,7 +186,7 @@ struct CheckpointRule {
                  back.output(static_cast<int>(i)).shape);
       grads.push_back(back.grad(static_cast<int>(i)));
     }
-    std::vector<Tensor> found = subgraph_grad(differentiable, std::move(grads), since, ends, back.create_graph());
+    std::vector<Tensor> found = subgraph_grad(differentiable, std::move(grads), since, leaving, back.create_graph());
     for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
   }
 };

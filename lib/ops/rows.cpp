@@ -85,7 +85,7 @@ struct GroupParts {
     GraphTask& pass = running_pass();
     for (uint32_t i = 0; i < back.num_outputs(); ++i)
       if (back.grad(static_cast<int>(i)).defined()) group->arrive(pass.id, first + i, results);
-    if (!group->complete(pass.id)) pass.keep_group(group);
+    pass.meet_group(group);
   }
 };
 

@@ -364,6 +364,42 @@ TEST_CASE("a gradient penalty inside of an example has the gradients of single c
   check_same(traces[0], traces[1]);
 }
 
+TEST_CASE("a gradient penalty of some examples has the gradients of single calls, beside the losses of others") {
+  for (unsigned penalized = 0; penalized < 8; ++penalized)
+    for (const std::string kind : {"function", "cell", "checkpoint"}) {
+      INFO("penalized " << penalized << ", " << kind);
+      manual_seed(4);
+      struct Net : nn::Module {
+        nn::Linear in{*this, "in", 3, 3}, layer{*this, "layer", 3, 3};
+        nn::GRUCell cell{*this, "cell", 3, 3};
+      } net;
+      const auto squash = batching::rows("squash", [&](const Tensor& x) { return tanh(net.layer(x)); });
+      const auto again = batching::rows("again", [&](const Tensor& x) {
+        return checkpoint([&](const std::vector<Tensor>& in) { return std::vector{in[0] * tanh(net.layer(in[1]))}; },
+                          {x, x})[0];
+      });
+      Trace traces[2];
+      for (const bool mapped : {false, true}) {
+        net.zero_grad();
+        const auto pairs = results_of(mapped, 4, [&](int i) {
+          const Tensor x = net.in(full({1, 3}, 0.3 * (i + 1)));
+          traces[mapped].watch("x" + std::to_string(i), x);
+          const Tensor y = kind == "function" ? squash(x) : kind == "cell" ? net.cell(x, x * 0.5) : again(x);
+          return std::pair(x, sum(square(y)));
+        });
+        std::vector<Tensor> losses;
+        for (unsigned i = 0; i < 3; ++i) {  // of the last one nothing is used
+          const auto& [x, y] = pairs[i];
+          const bool penalty = penalized >> i & 1;
+          losses.push_back(penalty ? sum(square(grad({y}, {x}, {}, {.create_graph = true})[0])) : y);
+        }
+        sum(stack(losses)).backward();
+        traces[mapped].take(net);
+      }
+      check_same(traces[0], traces[1]);
+    }
+}
+
 TEST_CASE("a pass through all examples of a group frees it, and a second one throws") {
   nn::Linear layer(3, 3);
   const auto results = results_of(true, 4, [&](int i) { return sum(tanh(layer(full({1, 3}, 0.1 * i)))); });
