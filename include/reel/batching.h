@@ -55,11 +55,11 @@
 /// Gradients are those of single calls. A call whose results get none in a backward pass has no part in it: neither its
 /// arguments nor parameters that no other example uses get a gradient, not even zeros, and no hook runs for them. So
 /// that 0 times infinity does not spoil the gradients of others, a group for whose gradient an infinite value or NaN is
-/// saved is made again by the calls whose arguments are finite, and the others are called by themselves, or all if that
-/// is not the cause. This holds on the CPU; on a GPU, where looking at values would wait for it, an example that
-/// overflows spoils the gradients of its groups, as it does where a derivative is infinite at finite values (sqrt at 0
-/// within a layer of your own). What a kRows layer keeps of a call other than its results, such as a tensor for an
-/// extra loss, is not an example's, and gets no right gradients.
+/// saved, or that has an infinite derivative (sqrt at 0), is made again by the calls whose arguments are finite, and
+/// the others are called by themselves, or all if that is not the cause. This holds on the CPU; on a GPU, where looking
+/// at values would wait for it, an example that overflows spoils the gradients of its groups, as it does where a
+/// custom op in a layer of your own has finite results, but an infinite derivative. What a kRows layer keeps of a call
+/// other than its results, such as a tensor for an extra loss, is not an example's, and gets no right gradients.
 ///
 /// backward() and grad() may be called inside of an example and for single examples. Such a pass computes with all rows
 /// of the groups that it meets, and leaves what they have saved for the passes of other examples until the last tensor

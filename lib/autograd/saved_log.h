@@ -15,6 +15,11 @@ class SavedTensorLog {
   SavedTensorLog(const SavedTensorLog&) = delete;
   SavedTensorLog& operator=(const SavedTensorLog&) = delete;
 
+  /// Appends a tensor that no rule has saved, but which is infinite where a derivative may be.
+  static void add(const Tensor& y) {
+    if (current) [[unlikely]]
+      current->push_back(y);
+  }
   static constinit thread_local std::vector<Tensor>* current;
 
  private:

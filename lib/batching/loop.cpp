@@ -119,8 +119,8 @@ bool is_parameter(const Tensor& x) { return TensorImpl::of(x)->leaf && !TensorIm
 bool may_be_finite(std::span<const Tensor> saved) {
   for (size_t i = 0; i < saved.size(); ++i) {
     const auto same = [&](const Tensor& other) { return other.is_same(saved[i]); };
-    if (std::none_of(saved.begin(), saved.begin() + static_cast<int64_t>(i), same) && !is_parameter(saved[i]) &&
-        !may_be_finite(saved[i]))
+    if (saved[i].defined() && std::none_of(saved.begin(), saved.begin() + static_cast<int64_t>(i), same) &&
+        !is_parameter(saved[i]) && !may_be_finite(saved[i]))
       return false;
   }
   return true;

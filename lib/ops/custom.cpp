@@ -3,6 +3,7 @@
 
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
+#include "lib/autograd/saved_log.h"
 #include "lib/autograd/subgraph.h"
 #include "lib/core/fibers.h"
 #include "reel/autograd.h"
@@ -50,12 +51,14 @@ Tensor custom_op(const char* name, const Tensor& output, std::vector<Tensor> inp
   view_of(output, name);
   REEL_CHECK(rule, name, ": no rule");
   const Tensor y = output.detach();
-  if (is_floating_point(y.dtype()) && recording(inputs))
+  if (is_floating_point(y.dtype()) && recording(inputs)) {
     record(name, {&y, 1}, inputs,
            [name, count = inputs.size(), rule = std::move(rule), autocast = op_modes.autocast](Backward& back) {
              const AutocastScope as_forward(autocast);
              set_all(back, name, rule(back.grad()), count);
            });
+    SavedTensorLog::add(y);  // what its derivative does there is not known
+  }
   if (const Tensor* input = needs_grad(y) ? sharing(y, inputs) : nullptr) mark_alias(y, input);
   return y;
 }
@@ -126,6 +129,7 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
   }
   record(name, differentiable, inputs, std::move(rule));
   for (const Tensor& y : differentiable) {
+    SavedTensorLog::add(y);
     const Tensor* input = sharing(y, inputs);
     if (input || sharing(y, results)) mark_alias(y, input);
   }

@@ -1,4 +1,7 @@
 #pragma once
+#include <array>
+
+#include "lib/autograd/saved_log.h"
 #include "lib/functors/pointwise.h"
 #include "lib/ops/internal.h"
 
@@ -20,6 +23,22 @@ inline Tensor operand_on(Device device, const Tensor& x) {
 
 template <bool read, int tag>
 using SavedIf = std::conditional_t<read, SavedTensor, NotSaved<tag>>;
+
+template <class F, class... Others>
+inline constexpr bool kIsOneOf = (std::is_same_v<F, Others> || ...);
+/// Functors whose derivative may be infinite or NaN where all that they save is finite.
+template <class F>
+inline constexpr bool kSteep =
+    kIsOneOf<F, functors::Sqrt, functors::Log, functors::Log1p, functors::Log2, functors::Log10, functors::Asin,
+             functors::Acos, functors::Acosh, functors::Atanh, functors::Div, functors::Pow, functors::Hypot,
+             functors::Atan2, functors::Xlogy>;
+/// Adds slopes(1) to the log of what is saved, which looks for infinite values: a rule multiplies by them.
+template <class Slopes>
+[[gnu::noinline, gnu::cold]] void log_slopes(const Tensor& y, Slopes slopes) {
+  std::vector<Tensor>& log = *SavedTensorLog::current;
+  const NoGrad guard;
+  for (Tensor& slope : slopes(to_compute(ones_like(y)))) log.push_back(std::move(slope));
+}
 
 template <class F>
 struct UnaryRule {
@@ -84,11 +103,19 @@ Tensor unary(const char* name, const Tensor& x, F f) {
     return traced_unary(name, x, f);
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
   kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
-  if (floating && recording(x))
+  if (floating && recording(x)) {
+    if constexpr (kSteep<F>) {
+      if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
+        log_slopes(y, [&](const Tensor& one) {
+          return std::array{f.grad(one, F::save == functors::kInput ? to_compute(x) : Tensor(),
+                                   F::save == functors::kOutput ? to_compute(y) : Tensor())};
+        });
+    }
     record(name, y, inputs(x),
            UnaryRule<F>{f, F::save == functors::kInput    ? SavedTensor(x)
                            : F::save == functors::kOutput ? SavedTensor::output(y)
                                                           : SavedTensor()});
+  }
   return y;
 }
 
@@ -172,6 +199,14 @@ Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Ten
   }
   if (is_floating_point(dtype) && recording(a, b)) {
     const int reads = (needs_grad(a) ? F::save_a : 0) | (needs_grad(b) ? F::save_b : 0);
+    if constexpr (kSteep<F>) {
+      if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
+        log_slopes(y, [&](const Tensor& one) {
+          const Tensor at = to_compute(a), bt = to_compute(b), yt = to_compute(y);
+          return std::array{needs_grad(a) ? f.grad_a(one, at, bt, yt) : Tensor(),
+                            needs_grad(b) ? f.grad_b(one, at, bt, yt) : Tensor()};
+        });
+    }
     record(name, y, inputs(a, b),
            BinaryRule<F>{f, saved_if(reads & functors::kA, a), saved_if(reads & functors::kB, b),
                          reads & functors::kOutput ? SavedTensor::output(y) : SavedTensor()});
