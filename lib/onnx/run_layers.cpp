@@ -77,6 +77,8 @@ struct Windows {
 
   Axes axes(const Tensor& x, const std::vector<int64_t>& windows) const {
     const size_t rank = windows.size();
+    REEL_CHECK(kernel.empty() || kernel == windows, "kernel_shape is ", Shape(kernel), " with windows of ",
+               Shape(windows));
     REEL_CHECK(x.dim() == static_cast<int64_t>(rank) + 2 && (strides.empty() || strides.size() == rank) &&
                    (dilations.empty() || dilations.size() == rank) && (pads.empty() || pads.size() == 2 * rank),
                "windows of ", rank, " dimensions with ", strides.size(), " strides, ", dilations.size(), " dilations, ",

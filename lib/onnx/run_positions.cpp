@@ -226,8 +226,10 @@ Run make_eye_like(const Context& n) {
 }
 Run make_scatter(const Context& n) {
   return gives([how = scatter_of(n), axis = n.integer("axis", 0)](Call& c) {
-    const Tensor x = c[0];
-    return scatter_by(how, x, axis, wrap(c[1], x.size(axis)), c[2]);
+    const Tensor x = c[0], index = c[1], source = c[2];
+    REEL_CHECK(index.shape() == source.shape(), "updates of shape ", source.shape(), " for indices of shape ",
+               index.shape());
+    return scatter_by(how, x, axis, wrap(index, x.size(axis)), source);
   });
 }
 Run make_scatter_nd(const Context& n) {
@@ -235,7 +237,9 @@ Run make_scatter_nd(const Context& n) {
     const Tensor x = c[0], source = c[2];
     const Positions p = positions(x, c[1], 0);
     Shape shape{p.at.numel()}, ids{p.at.numel()};
-    for (const int64_t size : p.rest) shape.push_back(size), ids.push_back(1);
+    Shape expected = p.index;
+    for (const int64_t size : p.rest) shape.push_back(size), ids.push_back(1), expected.push_back(size);
+    REEL_CHECK(source.shape() == expected, "updates of shape ", source.shape(), ", not ", expected);
     const Tensor updates = source.reshape(shape), at = p.at.reshape(ids).expand(shape);
     return scatter_by(how, p.rows, 0, at, updates).reshape(x.shape());
   });
@@ -339,7 +343,9 @@ constexpr Placed kPlaced[] = {
     {"Trilu", 1, 2, "upper", 1, triangle}};
 Run make_placed(const Context& n) {
   const Placed& op = entry(kPlaced, n);
-  return gives([f = op.f, number = n.integer(op.attribute, op.otherwise)](Call& c) { return f(c, number); });
+  const int64_t number =
+      n.node.op == "Mod" ? n.flag(op.attribute, op.otherwise) : n.integer(op.attribute, op.otherwise);
+  return gives([f = op.f, number](Call& c) { return f(c, number); });
 }
 
 }  // namespace

@@ -173,6 +173,17 @@ TEST_CASE("an ONNX Split without sizes makes as many parts as it has outputs", "
                     Contains("num_outputs beside the sizes"));
 }
 
+TEST_CASE("shapes and flags of an ONNX file that contradict each other are refused", "[onnx][cpu]") {
+  const Tensor x = ones({4, 2}), rows = reel::tensor(std::vector<int64_t>{0, 2}).reshape({2, 1});
+  CHECK_THROWS_WITH(run("ScatterND", 16, {x, rows, ones({4})}), Contains("updates of shape [4], not [2, 2]"));
+  CHECK_THROWS_WITH(run("ScatterElements", 16, {x, rows, ones({2, 2})}), Contains("updates of shape [2, 2]"));
+  for (const char* op : {"Conv", "ConvTranspose"})
+    CHECK_THROWS_WITH(
+        run(op, 17, {ones({1, 1, 7, 7}), ones({1, 1, 3, 3})}, {{"kernel_shape", std::vector<int64_t>{5, 5}}}),
+        Contains("kernel_shape is [5, 5]"));
+  CHECK_THROWS_WITH(run("Mod", 13, {ints({5}), ints({3})}, {{"fmod", int64_t{2}}}), Contains("'fmod' is 2"));
+}
+
 TEST_CASE("recurrent ONNX nets take a part of the state, and sequences without steps", "[onnx][cpu]") {
   manual_seed(3);
   const Tensor x = randn({5, 2, 3}), w = randn({2, 16, 3}), r = randn({2, 16, 4}), b = randn({2, 32});
