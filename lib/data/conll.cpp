@@ -28,6 +28,11 @@ std::string utf8_of_latin1(std::string_view text) {
   return result;
 }
 
+void check_utf8(const io::Source& source, std::string_view line) {
+  if (const size_t bad = first_not_utf8(line); bad < line.size())
+    source.fail_line("byte ", bad + 1, " of the line, ", hex(line[bad]), ", is not UTF-8; is the file Latin-1?");
+}
+
 }  // namespace
 
 std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options) try {
@@ -35,28 +40,38 @@ std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const C
   io::Source source(path);
   std::vector<ConllSentence> sentences;
   auto columns = static_cast<size_t>(options.columns);
+  int64_t first_line = 0;  // which says how many columns there are
   bool inside = false, hashes = false;
+  size_t with_hash = 0;  // sentences that begin with a line of "#"
   std::string line;
   while (source.read_line(line)) {
+    source.check_row(line);
     if (!options.comment.empty() && line.starts_with(options.comment)) continue;
     if (options.latin1)
       line = utf8_of_latin1(line);
-    else if (const size_t bad = first_not_utf8(line); bad < line.size())
-      source.fail_line("byte ", bad + 1, " of the line, ", hex(line[bad]), ", is not UTF-8; is the file Latin-1?");
+    else
+      check_utf8(source, line);
     hashes |= line.starts_with('#');
     std::vector<std::string> fields = split_words(line, options.separators);
     if (fields.empty() || fields[0] == "-DOCSTART-") {
       inside = false;
       continue;
     }
-    if (columns == 0) columns = fields.size();
+    if (columns == 0) columns = fields.size(), first_line = source.line_number();
     if (fields.size() != columns)
       source.fail_line(fields.size(), " columns, expected ", columns,
+                       first_line ? " as in line " + std::to_string(first_line) : "",
                        hashes ? "; are there comments, which options.comment would skip?" : "");
-    if (!inside) sentences.emplace_back().columns.resize(columns);
+    if (!inside) {
+      sentences.emplace_back().columns.resize(columns);
+      with_hash += fields[0] == "#";
+    }
     inside = true;
     for (size_t i = 0; i < columns; ++i) sentences.back().columns[i].push_back(std::move(fields[i]));
   }
+  // A token "#" is a rare one; comments of as many columns as the tokens would become tokens and tags.
+  REEL_CHECK(with_hash == 0 || with_hash < sentences.size() || !options.comment.empty(), source.name(),
+             ": each sentence begins with a line of '#': are these comments, which options.comment would skip?");
   return sentences;
 } catch (const std::bad_alloc&) {
   reel::detail::fail_bad_alloc("read_conll");
@@ -81,6 +96,8 @@ class ConlluReader {
   std::vector<ConlluSentence> read() {
     std::string line;
     while (source_.read_line(line)) {
+      source_.check_row(line);
+      check_utf8(source_, line);
       if (line.empty())
         finish();
       else if (line[0] == '#')

@@ -69,6 +69,16 @@ bool take_number(std::string_view& line, float& value) {
   return true;
 }
 
+// Whether a word with spaces, which some files have, ends with a number of a vector rather than with a year or the
+// like.
+bool ends_with_fraction(std::string_view word) {
+  const size_t space = word.find_last_of(' ');
+  if (space == std::string_view::npos) return false;
+  const std::string_view last = word.substr(space + 1);
+  double unused;
+  return last.find_first_of(".eE") != std::string_view::npos && parse_number(last, unused);
+}
+
 std::string_view without_trailing_space(std::string_view line) {
   while (line.ends_with(' ')) line.remove_suffix(1);
   return line;
@@ -100,6 +110,10 @@ WordVectors read_text(io::Source& source, const WordVectorOptions& options) {
         source.fail_line("expected a word and ", size, " numbers; number ", i + 1,
                          " is none, or too large for float32");
     if (rest.empty()) source.fail_line("a vector without a word");
+    // A line that is too long would give its word a number, and a first line that is too short all of them.
+    if (ends_with_fraction(rest))
+      source.fail_line("more than ", size, " numbers, as ", header ? "the first line gives" : "the first word has",
+                       ", behind the word");
     ++words;
     if (builder.wants(rest)) builder.add(rest, vector);
   }
@@ -121,8 +135,11 @@ WordVectors read_binary(io::Source& source, const WordVectorOptions& options) {
   for (int64_t i = 0; i < header->words && !builder.full(); ++i) {
     word.clear();
     if (!source.read_until(' ', word)) source.fail("ends after ", i, " of ", header->words, " words");
-    if (word.starts_with('\n')) word.erase(0, 1);  // word2vec ends vectors with a LF, others do not
+    // word2vec ends vectors with a LF, others with nothing, or with CR LF.
+    word.erase(0, word.starts_with('\n') ? 1 : word.starts_with("\r\n") ? 2 : 0);
     if (word.empty()) source.fail("a vector without a word");
+    if (word.find_first_of("\r\n") != std::string::npos)
+      source.fail("word ", i, " has a line end in it: are the vectors ", header->size, " float32 numbers long?");
     source.read_exactly(vector.data(), header->size * 4);
     if (builder.wants(word)) builder.add(word, vector);
   }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 namespace reel::io {
 namespace {
@@ -13,6 +15,15 @@ constexpr int64_t kMaxInflation = 1032;  // RFC 1951: at most 258 bytes for 2 bi
 // Text becomes many objects in memory, whose number nothing in the file foretells: so much of it, and so many times the
 // compressed bytes, is taken for an attack. Text that people write inflates about 3 times, tables and logs up to 50.
 constexpr int64_t kFreeText = 16 << 20, kMaxTextInflation = 200;
+
+// How files begin that are no UTF-8, and what to do with them.
+constexpr std::pair<std::string_view, const char*> kNoText[] = {
+    {"\xff\xfe", "the text is UTF-16, by its byte order mark; convert it to UTF-8"},
+    {"\xfe\xff", "the text is UTF-16, by its byte order mark; convert it to UTF-8"},
+    {"PK\3\4", "this is a zip file, no text; unpack it"},
+    {"BZh91AY&SY", "this is compressed by bzip2, not gzip; decompress it"},
+    {"\x28\xb5\x2f\xfd", "this is compressed by zstd, not gzip; decompress it"},
+    {"\xfd\x37zXZ", "this is compressed by xz, not gzip; decompress it"}};
 
 bool is_gzip(const InputFile& file) {
   unsigned char magic[2] = {};
@@ -155,15 +166,23 @@ bool Source::read_until(char stop, std::string& text) {
   }
 }
 
+void Source::check_first(std::string& line) const {
+  if (line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
+  for (const auto& [begin, what] : kNoText)
+    if (line.starts_with(begin)) fail_line(what);
+  if (line.find('\0') != std::string::npos) fail_line("the text has a NUL; if it is UTF-16, convert it to UTF-8");
+}
+
+void Source::check_row(const std::string& line) const {
+  if (line.find('\r') != std::string::npos) fail_line("a CR without a LF; lines end with LF or CR LF");
+  if (line.find('\0') != std::string::npos) fail_line("the text has a NUL");
+}
+
 bool Source::read_line(std::string& line) {
   line.clear();
   if (!read_until('\n', line) && line.empty()) return false;
   if (!line.empty() && line.back() == '\r') line.pop_back();
-  if (lines_++ == 0) {
-    if (line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
-    if (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff"))
-      fail_line("the text is UTF-16, by its byte order mark; convert it to UTF-8");
-  }
+  if (lines_++ == 0) check_first(line);
   return true;
 }
 

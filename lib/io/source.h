@@ -30,8 +30,10 @@ class Source {
   /// Fills `data`, or throws.
   void read_exactly(void* data, int64_t bytes);
   /// Replaces `line` by the next one, without its line end (LF or CR LF) and without the byte order mark that a first
-  /// line may have; false at the end. The mark of UTF-16 is an Error.
+  /// line may have; false at the end. A first line of UTF-16 or of a compressed file that is not gzip's is an Error.
   bool read_line(std::string& line);
+  /// Throws if the line just read has a CR or NUL in it, which are text in no format of one row to a line.
+  void check_row(const std::string& line) const;
   /// Appends all bytes up to `stop`, which is read and dropped; false if the end came first. As in read_line,
   /// compressed text that inflates more than 200 times throws.
   bool read_until(char stop, std::string& text);
@@ -61,6 +63,7 @@ class Source {
   }
 
  private:
+  void check_first(std::string& line) const;
   struct Inflater;
 
   bool refill();                             // false at the end

@@ -9,6 +9,7 @@
 #include "test/support/pch.h"
 
 using namespace reel;
+using namespace std::string_literals;
 using Catch::Matchers::Contains;
 using Catch::Matchers::Equals;
 using Column = std::vector<std::string>;
@@ -32,7 +33,7 @@ TEST_CASE("columns are read sentence by sentence") {
   CHECK(data::read_conll(write(folder / "one", "a\nb\n\nc"), {.columns = 1}).size() == 2);
 
   CHECK_THROWS_WITH(data::read_conll(write(folder / "bad", "a O\nb\n")),
-                    Equals((folder / "bad").string() + ":2: 1 columns, expected 2"));
+                    Equals((folder / "bad").string() + ":2: 1 columns, expected 2 as in line 1"));
   CHECK_THROWS_WITH(data::read_conll(path, {.columns = 2}), Contains(":3: 3 columns, expected 2"));
 }
 
@@ -209,4 +210,23 @@ TEST_CASE("comments of column files are skipped, and bytes that are not UTF-8 ar
   for (const char* bad : {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80", "\xe2\x82", "\xf8\x88\x80\x80\x80"})
     CHECK_THROWS_WITH(data::read_conll(write(folder / "bad", std::string("x") + bad)), Contains("is not UTF-8"));
   CHECK(data::read_conll(write(folder / "good", "\xf0\x9f\x98\x80 \xe2\x82\xac O"))[0].size() == 1);
+}
+
+TEST_CASE("column files with comments of as many columns, or lines that end with CR alone, are refused") {
+  const Folder folder;
+  // As MultiCoNER writes them.
+  const auto path = write(folder / "x", "# id 52\tdomain=en\nthe _ _ O\n\n# id 53\tdomain=en\na _ _ O\n");
+  CHECK_THROWS_WITH(data::read_conll(path), Contains("each sentence begins with a line of '#': are these comments"));
+  CHECK(data::read_conll(path, {.comment = "# "})[1].columns[0] == Column{"a"});
+  CHECK(data::read_conll(write(folder / "x", "# 3 O\nm _ O\n\na _ O\n")).size() == 2);  // a pound sign
+
+  for (const std::string line_end : {"\r", "\v\r"}) {
+    const auto old = write(folder / "x", "EU B-ORG" + line_end + "x O" + line_end + "y O" + line_end);
+    CHECK_THROWS_WITH(data::read_conll(old), Contains("x:1: a CR without a LF"));
+  }
+  const std::string word = "1\ta\ta\tX\t_\t_\t0\troot\t_\t_";
+  CHECK_THROWS_WITH(data::read_conllu(write(folder / "x", word + "\r\r")), Contains("x:1: a CR without a LF"));
+  CHECK_THROWS_WITH(data::read_conllu(write(folder / "x", word + "\xff\n\n")), Contains("0xff, is not UTF-8"));
+  CHECK_THROWS_WITH(data::read_conll(write(folder / "x", "a O\nb"s + '\0' + " O\n")),
+                    Contains("x:2: the text has a NUL"));
 }

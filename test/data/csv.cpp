@@ -1,4 +1,5 @@
 #include "reel/data/csv.h"
+#include "reel/data/text.h"
 
 #include <cmath>
 
@@ -145,6 +146,7 @@ TEST_CASE("text in UTF-16 is named, and so is a field with a NUL, to its end") {
   for (const std::string& mark : {"\xff\xfe"s, "\xfe\xff"s})
     CHECK_THROWS_WITH(data::read_csv(write(folder / "x.csv", mark + "a\0,\0b\0\n\0"s)),
                       Contains("x.csv:1: the text is UTF-16, by its byte order mark; convert it to UTF-8"));
+  CHECK_THROWS_WITH(data::read_csv(write(folder / "x.csv", "a\0,\0b\0\n\0"s)), Contains("x.csv:1: the text has a NUL"));
   const auto table = data::read_csv(write(folder / "x.csv", "x\n1\0002\n"s));
   CHECK_THROWS_WITH(table.column("x"), Contains("'1\\02' is not a float32"));
 }
@@ -155,4 +157,16 @@ TEST_CASE("a number out of a column's range is an Error") {
   CHECK_THROWS_WITH(table.column("x"), Contains("'1e39' is not a float32"));
   CHECK_THROWS_WITH(table.column("x", {.dtype = kFloat16}), Contains("'1e39' is not a float16"));
   CHECK(table.column("x", {.dtype = kFloat64}).item<double>() == 1e39);
+}
+
+TEST_CASE("a file of another compression than gzip's is no text") {
+  const Folder folder;
+  for (const auto& [begin, what] : {std::pair{"PK\3\4"s, "a zip file"},
+                                    {"BZh91AY&SY"s, "bzip2"},
+                                    {"\x28\xb5\x2f\xfd"s, "zstd"},
+                                    {"\xfd\x37zXZ\0"s, "xz"}}) {
+    const auto path = write(folder / "x", begin + "a,b\n1,2\n");
+    CHECK_THROWS_WITH(data::read_csv(path), Contains("x:1: this is ") && Contains(what));
+    CHECK_THROWS_WITH(data::read_lines(path), Contains(what));
+  }
 }

@@ -164,3 +164,20 @@ TEST_CASE("malformed word vectors are refused with the place and the reason") {
   check("2 1\na xxxx\nb", " byte 12: ends after 1 of 2 words", {.format = kBinary});
   check("1 1\n xxxx", " byte 5: a vector without a word", {.format = kBinary});
 }
+
+TEST_CASE("a line of word vectors with more numbers than the file's size is an Error, not a word with a number") {
+  const Folder folder;
+  const auto read = [&](const std::string& text) { return data::read_word_vectors(write(folder / "x", text)); };
+  CHECK_THROWS_WITH(read("a 0.1\nb 0.3 0.4\n"), Contains("x:2: more than 1 numbers, as the first word has"));
+  CHECK_THROWS_WITH(read("2 1\na 0.1 0.2\nb 0.3 0.4\n"), Contains("x:2: more than 1 numbers, as the first line gives"));
+  CHECK_THROWS_WITH(read("a 0.1 0.2\nb 3e-1 0.4 0.5\n"), Contains("x:2: more than 2 numbers"));
+  CHECK(read("95 0.1 0.2\nwindows 95 0.3 0.4\n. . . 0.5 0.6\n").words.tokens() == Strings{"95", "windows 95", ". . ."});
+
+  // A line end within a word tells of vectors of another length.
+  const auto binary = [&](const std::string& text) {
+    return data::read_word_vectors(write(folder / "x", text), {.format = kBinary});
+  };
+  CHECK(binary("2 1\r\na \0\0\x80\x3f\r\nb \0\0\0\x40\r\n"s).words.tokens() == Strings{"a", "b"});
+  CHECK_THROWS_WITH(binary("2 1\na \0\0\0\0\0\0\xf0\x3f\nb \0\0\0\0\0\0\0\x40\n"s),
+                    Contains("word 1 has a line end in it: are the vectors 1 float32 numbers long?"));
+}
