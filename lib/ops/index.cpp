@@ -172,6 +172,7 @@ Tensor slices_for(const char* op, const Tensor& x, const Positions& to, const Te
 Tensor scaled(const char* op, const Tensor& source, Scalar alpha) {
   REEL_CHECK(source.is_floating_point() || !alpha.is_floating_point(), op, ": a factor alpha of ", alpha.to<double>(),
              " for tensors of ", source.dtype(), "; it must be an integer");
+  check_fits(op, alpha, source.dtype());
   return alpha.to<double>() == 1 ? source : (source * Tensor(alpha)).to(source.dtype());
 }
 

@@ -187,6 +187,24 @@ Tensor number_as(DType dtype, const Tensor& number) {
   return value;
 }
 
+namespace {
+// Of a C++ integer.
+std::optional<int64_t> integer_of(const Tensor& x) {
+  const TensorImpl* impl = TensorImpl::of(x);
+  if (!impl->is_wrapped_number || impl->view.dtype != kInt64) return {};
+  return *impl->view.as<int64_t>();
+}
+bool holds(DType dtype, int64_t number) {
+  const Scalar value = number;
+  return dtype == kUInt8 ? value.fits<uint8_t>() : dtype != kInt32 || value.fits<int32_t>();
+}
+}  // namespace
+
+Tensor operand_as(const char* op, const Tensor& x, DType dtype) {
+  if (const auto number = integer_of(x)) check_fits(op, *number, dtype);
+  return x.to(dtype);
+}
+
 Tensor add(const Tensor& a, const Tensor& b) { return binary<functors::Add>("add", a, b); }
 Tensor sub(const Tensor& a, const Tensor& b) {
   REEL_CHECK(view_of(a, "sub").dtype != kBool || view_of(b, "sub").dtype != kBool,
@@ -205,6 +223,7 @@ Tensor times_alpha(const char* op, const Tensor& a, const Tensor& b, Scalar alph
   REEL_CHECK(is_floating_point(dtype) || !alpha.is_floating_point(), op, ": a factor alpha of ", alpha.to<double>(),
              " for tensors of ", a.dtype(), " and ", b.dtype(), "; it must be an integer");
   if (dtype == kBool) return alpha.to<int64_t>() == 0 ? zeros_like(b) : b;
+  check_fits(op, alpha, dtype);
   return without_number(b.to(compute_dtype(dtype))) * Tensor(alpha);
 }
 Tensor mul(const Tensor& a, const Tensor& b) { return binary<functors::Mul>("mul", a, b); }
@@ -311,8 +330,10 @@ Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) {
   check_defined("addcmul", x, a, b);
-  if (const DType common = result_type({&x, &a, &b}); !is_floating_point(common))  // the product must not wrap before
+  if (const DType common = result_type({&x, &a, &b}); !is_floating_point(common)) {  // the product must not wrap before
+    check_fits("addcmul", value, value.is_floating_point() ? kFloat32 : common);
     return x + Tensor(value) * a.to(common) * b;
+  }
   const double v = value.to<double>();
   return ternary("addcmul", functors::Addcmul{v}, x, a, b, [v](const Tensor&, const Tensor& a, const Tensor& b) {
     return [v, a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
@@ -357,6 +378,11 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
   const auto is_number = [](const Tensor& x) { return TensorImpl::of(x)->is_wrapped_number; };
   const auto fits = [&](const Tensor& x) { return is_number(x) || view_of(x).dtype == meet; };
   if (!fits(a) || !fits(b)) meet = compute_dtype(meet);
+  // Integers meet where both are held: in a narrower type 257 would be equal to 1, and -1 greater than all of uint8.
+  if (!is_floating_point(av.dtype) && !is_floating_point(bv.dtype)) {
+    const auto number = integer_of(a) ? integer_of(a) : integer_of(b);
+    if (is_number(a) == is_number(b) || (number && !holds(meet, *number))) meet = promote_types(av.dtype, bv.dtype);
+  }
   const bool bools = meet == kBool;
   NoGrad guard;
   const auto operand = [&](const Tensor& x) {
@@ -398,7 +424,7 @@ Tensor bits(const char* name, const Tensor& a, const Tensor& b, Tensor (*of_bool
              bv.dtype, of_bools ? "; only integers and bools have bits" : "; only integers can be shifted");
   if (dtype == kBool) return of_bools(a, b);
   const Device device = common_device(name, {&a, &b});
-  const Tensor at = a.to(dtype).to(device), bt = b.to(dtype).to(device);
+  const Tensor at = operand_as(name, a, dtype).to(device), bt = operand_as(name, b, dtype).to(device);
   if (op_modes.traces) [[unlikely]]
     return traced(name, {at, bt}, {}, [&] { return bits<F>(name, at, bt, of_bools); });
   const Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, device);
@@ -458,7 +484,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   view_of(a, "where"), view_of(b, "where");
   const DType dtype = result_type(a, b);
   const Device device = common_device("where", {&condition, &a, &b});
-  const Tensor at = operand_on(device, a.to(dtype)), bt = operand_on(device, b.to(dtype));
+  const Tensor at = operand_on(device, operand_as("where", a, dtype)),
+               bt = operand_on(device, operand_as("where", b, dtype));
   if (op_modes.traces) [[unlikely]]
     return traced("where", {condition, at, bt}, {}, [&] { return where(condition, a, b); });
   const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");

@@ -15,6 +15,8 @@ inline Tensor nearbyint(const Tensor& x) { return round(x); }
 
 /// A C++ number as one that kernels take beside elements of dtype: a float32, or float64.
 Tensor number_as(DType dtype, const Tensor& number);
+/// x in the dtype in which the operands of `op` meet; a C++ integer that it cannot hold is an Error.
+Tensor operand_as(const char* op, const Tensor& x, DType dtype);
 
 /// x where the kernels of a device take it: there, but for a number of the host's, which goes with the launch.
 inline Tensor operand_on(Device device, const Tensor& x) {
@@ -234,7 +236,7 @@ Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
   const DType result = result_type(a, b);
   // Bools meet in uint8, integers of an op that has none in float32.
   const DType meet = !F::kIntegers && !is_floating_point(result) ? kFloat32 : result == kBool ? kUInt8 : result;
-  const Tensor at = operand_on(device, a.to(meet)), bt = operand_on(device, b.to(meet));
+  const Tensor at = operand_on(device, operand_as(name, a, meet)), bt = operand_on(device, operand_as(name, b, meet));
   const Tensor y = binary_same<F>(name, at, bt, leading(at, bt));
   return F::kIntegers && result == kBool ? y.to(result) : y;
 }

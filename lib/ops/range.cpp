@@ -33,7 +33,10 @@ Tensor progression(T first, T step, int64_t at, int64_t n, Device device) {
   }
   return result;
 }
-Tensor finished(const Tensor& exact, DType dtype, const TensorOptions& options) {
+/// A dtype that cannot hold the first or last element is an Error.
+Tensor finished(const char* op, Scalar first, Scalar last, const Tensor& exact, const TensorOptions& options,
+                DType dtype) {
+  if (exact.numel()) check_fits(op, first, dtype), check_fits(op, last, dtype);
   Tensor result = exact.to(dtype);
   return result.requires_grad_(options.requires_grad), result;
 }
@@ -53,7 +56,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
     if (op_modes.traces) [[unlikely]]
       return traced("arange", {}, {{"start", from}, {"end", end.to<int64_t>()}, {"step", by}},
                     [&] { return arange(start, end, step, options); });
-    return finished(progression(from, by, 0, n, options.device), dtype, options);
+    return finished("arange", from, term(from, by, n - 1), progression(from, by, 0, n, options.device), options, dtype);
   }
   const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);
   REEL_CHECK(n < 9e15, "arange: ", n, " elements");
@@ -61,9 +64,11 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
   if (!is_floating_point(dtype)) {  // as in NumPy: start and step are rounded, not their sums
     check_fits("arange", start, kInt64), check_fits("arange", step, kInt64);
     const int64_t first = start.to<int64_t>(), distance = step.to<int64_t>();
-    return finished(progression(first, distance, 0, count, options.device), dtype, options);
+    return finished("arange", first, term(first, distance, count - 1),
+                    progression(first, distance, 0, count, options.device), options, dtype);
   }
-  return finished(progression(from, by, 0, count, options.device), dtype, options);
+  return finished("arange", from, term(from, by, count - 1), progression(from, by, 0, count, options.device), options,
+                  dtype);
 }
 Tensor arange(Scalar end, TensorOptions options) {
   return arange(end.is_floating_point() ? Scalar(0.0) : Scalar(0), end, 1, options);
@@ -76,7 +81,7 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options) 
   const int64_t half = steps == 1 ? 1 : steps / 2;
   const Tensor exact = cat({progression(start, by, 0, half, options.device),
                             progression(end, by, half - steps + 1, steps - half, options.device)});
-  return finished(exact, options.dtype.value_or(kFloat32), options);
+  return finished("linspace", start, steps == 1 ? start : end, exact, options, options.dtype.value_or(kFloat32));
 }
 
 }  // namespace reel

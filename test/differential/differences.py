@@ -904,6 +904,18 @@ def _(d):
     return in_message("out of range", "convert it to a floating point type first", "is neither less than stride", "integer division by zero")(d) and isinstance(d.args[0], torch.Tensor) and d.args[0].numel() == 0
 
 
+@documented("A C++ integer that the integer type of an op cannot hold is an Error and does not wrap; it is compared as it is. "
+            "So are the ends of `arange` and `linspace`.")  # fmt: skip
+def _(d):
+    if d.kind == "refused":
+        return "does not fit into" in d.message and any(type(arg) in (int, float) for arg in d.args)
+    if d.kind != "value" or d.op not in ("eq", "ne", "lt", "le", "gt", "ge"):
+        return False
+    numbers = [int(arg) for arg in d.args[:2] if type(arg) is int or isinstance(arg, torch.Tensor) and arg.dim() == 0 and arg.dtype in (torch.int32, torch.int64)]
+    ranges = [torch.iinfo(arg.dtype) for arg in d.args[:2] if isinstance(arg, torch.Tensor) and arg.dtype in (torch.uint8, torch.int32)]
+    return any(not r.min <= number <= r.max for number in numbers for r in ranges)
+
+
 @documented("A slice to be padded with `kCircular` is cropped first, and must then be as long as the padding.")
 def _(d):
     return d.kind == "refused" and d.op == "pad" and "kCircular pads by at most the size" in d.message and min(d.args[1]) < 0

@@ -320,4 +320,62 @@ TEST_CASE("wrong calls of pointwise ops", "[ops]") {
   check_wrong_calls(calls);
 }
 
+TEST_CASE("a C++ integer beside integers that cannot hold it is an Error, and is compared as it is") {
+  const Tensor bytes = tensor({1, 2, 255}, {.dtype = kUInt8}), ints = tensor({1, 2, INT32_MAX}, {.dtype = kInt32});
+  const auto check = [](const Tensor& x, int64_t number) {
+    INFO(x.dtype() << " and " << number);
+    const Tensor wide = x.to(kInt64);
+    Tensor (*const comparisons[])(const Tensor&, const Tensor&) = {eq, ne, lt, le, gt, ge};
+    for (const auto& compare : comparisons) {
+      CHECK(equal(compare(x, number), compare(wide, number)));
+      CHECK(equal(compare(number, x), compare(number, wide)));
+      CHECK(equal(compare(x, tensor(number)), compare(wide, number)));
+    }
+    Tensor (*const others[])(const Tensor&, const Tensor&) = {add,
+                                                              sub,
+                                                              mul,
+                                                              maximum,
+                                                              minimum,
+                                                              fmod,
+                                                              remainder,
+                                                              floor_divide,
+                                                              bitwise_or,
+                                                              bitwise_xor,
+                                                              bitwise_left_shift,
+                                                              bitwise_right_shift};
+    for (const auto& op : others) {
+      CHECK_THROWS_WITH(op(x, number), Catch::Contains(": " + std::to_string(number) + " does not fit into "));
+      CHECK_THROWS_WITH(op(number, x), Catch::Contains(" does not fit into "));
+    }
+    CHECK_THROWS_WITH(pow(number, x), Catch::Contains("pow: ") && Catch::Contains(" does not fit into "));
+    CHECK_THROWS_WITH(where(x > 1, x, number), Catch::Contains("where: ") && Catch::Contains(" does not fit into "));
+    CHECK_THROWS_WITH(add(x, x, number), Catch::Contains("add: ") && Catch::Contains(" does not fit into "));
+    CHECK_THROWS_WITH(sub(x, x, number), Catch::Contains("sub: ") && Catch::Contains(" does not fit into "));
+    CHECK_THROWS_WITH(addcmul(x, x, x, number), Catch::Contains("addcmul: ") && Catch::Contains(" does not fit into "));
+    CHECK_THROWS_WITH(index_add(x, 0, tensor({0, 1, 2}), x, number), Catch::Contains(" does not fit into "));
+    CHECK_THROWS_WITH(x.clone().add_(number), Catch::Contains(" does not fit into "));
+  };
+  for (const int64_t number : {int64_t{256}, int64_t{257}, int64_t{-256}, int64_t{1} << 32 | 1, INT64_MAX, INT64_MIN})
+    check(bytes, number);
+  for (const int64_t number : {int64_t{1} << 31, int64_t{1} << 32 | 1, -(int64_t{1} << 31) - 1, INT64_MAX, INT64_MIN})
+    check(ints, number);
+  // A negative number wraps in uint8, as in full() and in PyTorch, but is compared as it is.
+  CHECK((bytes + -1).to_vector<int64_t>() == std::vector<int64_t>{0, 1, 254});
+  CHECK((bytes > -1).all().item<bool>());
+  CHECK(!(bytes == -1).any().item<bool>());
+  CHECK((bytes > tensor(-1)).all().item<bool>());
+}
+
+TEST_CASE("ranges of a dtype that does not hold their ends are an Error") {
+  CHECK_THROWS_WITH(arange(250, 257, 1, {.dtype = kUInt8}), "arange: 256 does not fit into uint8");
+  CHECK(arange(250, 256, 1, {.dtype = kUInt8}).size(0) == 6);
+  CHECK_THROWS_WITH(arange(0, 3e9, 1e9 + 2e8, {.dtype = kInt32}), "arange: 2400000000 does not fit into int32");
+  CHECK_THROWS_WITH(arange(int64_t{1} << 31, 0, -1000000000, {.dtype = kInt32}),
+                    "arange: 2147483648 does not fit into int32");
+  CHECK(arange(1000, 0, 1, {.dtype = kUInt8}).numel() == 0);
+  CHECK_THROWS_WITH(linspace(0, 300, 3, {.dtype = kUInt8}), "linspace: 300 does not fit into uint8");
+  CHECK_THROWS_WITH(linspace(3e9, 0, 3, {.dtype = kInt32}), "linspace: 3e+09 does not fit into int32");
+  CHECK(linspace(0, 300, 1, {.dtype = kUInt8}).item<int>() == 0);
+}
+
 }  // namespace reel
