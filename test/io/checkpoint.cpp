@@ -484,3 +484,16 @@ TEST_CASE("a run that is killed a hundred times ends as if it had never been", "
   }
   CHECK(halfway > 30);
 }
+
+TEST_CASE("an integer above the range of int64 is no sum of two doubles") {
+  const Folder folder;
+  uint64_t large = UINT64_MAX;
+  io::Checkpoint saved;
+  saved.add("n", large).save(folder / "x.safetensors");
+  double as_double = 0;
+  int64_t as_int = 0;
+  CHECK_THROWS_WITH(io::Checkpoint().add("n", as_double).load(folder / "x.safetensors"),
+                    Catch::Contains("is not one that the variable can hold"));
+  CHECK_THROWS_WITH(io::Checkpoint().add("n", as_int).load(folder / "x.safetensors"),
+                    Catch::Contains("is not one that the variable can hold"));
+}

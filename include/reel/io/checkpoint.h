@@ -123,10 +123,13 @@ class Checkpoint {
   static Number number_of(const StateDict& dict) {
     const Tensor value = dict["value"];
     if (value.numel() == 2) {
-      if constexpr (std::is_floating_point_v<Number>)
-        return static_cast<Number>(static_cast<long double>(value[0].item<double>()) + value[1].item<double>());
-      else if constexpr (std::is_unsigned_v<Number> && sizeof(Number) == sizeof(uint64_t))
-        return value[0].item<Number>() << 32 | value[1].item<uint32_t>();
+      if constexpr (std::is_floating_point_v<Number>) {
+        if (value.dtype() == kFloat64)
+          return static_cast<Number>(static_cast<long double>(value[0].item<double>()) + value[1].item<double>());
+      } else if constexpr (std::is_unsigned_v<Number> && sizeof(Number) == sizeof(uint64_t)) {
+        if (value.dtype() == kInt64) return value[0].item<Number>() << 32 | value[1].item<uint32_t>();
+      }
+      REEL_CHECK(false, "the number, of two parts of ", value.dtype(), ", is not one that the variable can hold");
     }
     const Scalar given = value.item();
     const auto number = given.to<Number>("the number");
