@@ -191,7 +191,9 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
                  TensorImpl::of(value)->is_wrapped_number,
              op, ": a ", value.dtype(), " value for a tensor of ", x.dtype(), "; to(", x.dtype(), ") converts it");
   if (indexing.lookups.empty()) {
-    assign_in_place(op, view, accumulate ? view + value_for(op, x, value) : value);
+    const bool is_number = TensorImpl::of(value)->is_wrapped_number;
+    const Tensor fitting = accumulate || is_number ? value_for(op, x, value) : value;
+    assign_in_place(op, view, accumulate ? view + fitting : fitting);
     return x;
   }
   const Tensor* mask = indices.size() == 1 ? &std::get<Tensor>(indices[0].value) : nullptr;

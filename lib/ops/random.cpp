@@ -139,6 +139,7 @@ Tensor randint_like(const Tensor& other, int64_t low, int64_t high, TensorOption
 
 Tensor randperm(int64_t n, TensorOptions options) {
   REEL_CHECK(n >= 0, "randperm: ", n, " elements");
+  if (n > 0) check_fits("randperm", n - 1, options.dtype.value_or(kInt64));
   const Tensor chances = rand({n}, on_host(kFloat64)), order = make_tensor({n}, kInt64);
   const double* chance = chances.data<double>();
   int64_t* element = order.data<int64_t>();

@@ -376,6 +376,9 @@ TEST_CASE("ranges of a dtype that does not hold their ends are an Error") {
   CHECK_THROWS_WITH(linspace(0, 300, 3, {.dtype = kUInt8}), "linspace: 300 does not fit into uint8");
   CHECK_THROWS_WITH(linspace(3e9, 0, 3, {.dtype = kInt32}), "linspace: 3e+09 does not fit into int32");
   CHECK(linspace(0, 300, 1, {.dtype = kUInt8}).item<int>() == 0);
+  CHECK_THROWS_WITH(randperm(257, {.dtype = kUInt8}), "randperm: 256 does not fit into uint8");
+  CHECK_THROWS_WITH(zeros({3}, {.dtype = kUInt8}).index_put_({Slice(0, 2)}, 300),
+                    "index_put_: 300 does not fit into uint8");
 }
 
 }  // namespace reel
