@@ -89,7 +89,7 @@ struct Report {
 
 /// Begins to record on all threads. An Error if something is recorded already.
 void start();
-/// Ends it. The behaviour is undefined if another thread is inside an op. An Error if nothing is recorded.
+/// Ends it. What other threads are within has not ended, and is not in the report. An Error if nothing is recorded.
 Report stop();
 
 }  // namespace reel::profile

@@ -110,7 +110,14 @@ Depot& depot() {
   static Depot* const depot = new Depot;
   return *depot;
 }
-ForkLock depot_lock(ForkLock::Order::kMemory, depot().mutex);
+/// The depot's mutex. In a forked child the caches of the other threads are gone, with the memory that those had to
+/// themselves.
+struct DepotLock {
+  void lock() { depot().mutex.lock(); }
+  void unlock() { depot().mutex.unlock(); }
+  void renew();
+} depot_mutex;
+ForkLock depot_lock(ForkLock::Order::kMemory, depot_mutex);
 ForkLock medium_lock(ForkLock::Order::kMemory, depot().medium), large_lock(ForkLock::Order::kMemory, depot().large);
 
 struct Cache {
@@ -155,6 +162,15 @@ struct Cache {
   void take_rest(size_t bytes);
   void overflow(int c);
 };
+
+void DepotLock::renew() {
+  new (&depot().mutex) std::mutex;
+  std::erase_if(depot().caches, [](const Cache* cache) {
+    if (cache == current) return false;
+    depot().in_use_by_none += cache->in_use.load(std::memory_order_relaxed);
+    return true;
+  });
+}
 
 constinit thread_local PerThread<Cache> my_cache;
 // nullptr if there is no memory for one.

@@ -16,6 +16,7 @@
 #include "lib/core/allocator.h"
 #include "lib/core/fork_lock.h"
 #include "lib/core/op_trace.h"
+#include "lib/core/per_thread.h"
 #include "lib/functors/lists.h"
 #include "lib/kernels/copy.h"
 #include "lib/kernels/gemm.h"
@@ -34,6 +35,7 @@ struct Raw {
   bool backward, continued = false;
 };
 struct Buffer {
+  std::mutex mutex;  // of what follows: one thread writes, and stop() reads
   std::vector<Raw> events;
   std::vector<size_t> open;  // events that have not ended, innermost last
   std::unordered_set<std::string> names;
@@ -43,7 +45,7 @@ struct Buffer {
 /// Never destroyed, since threads and static objects may end after any other static object.
 struct Recorder {
   std::mutex mutex;
-  std::vector<std::unique_ptr<Buffer>> buffers;
+  std::vector<std::shared_ptr<Buffer>> buffers;
   Buffer messages;
   std::atomic<uint64_t> run{0};  // counts the recordings: a thread's buffer of an earlier one is not used again
   int64_t start = 0;
@@ -52,20 +54,40 @@ Recorder& recorder() {
   static Recorder* const recorder = new Recorder;
   return *recorder;
 }
-ForkLock recorder_lock(ForkLock::Order::kProfile, recorder().mutex);
+
+/// What this thread writes to. It has a share, since another recording may begin while it writes.
+struct MyBuffer {
+  std::shared_ptr<Buffer> buffer;
+  uint64_t run = 0;
+};
+constinit thread_local PerThread<MyBuffer> my_share;
 
 Buffer& my_buffer() {
-  thread_local Buffer* buffer = nullptr;
-  thread_local uint64_t run = 0;
+  MyBuffer& mine = *my_share;
   Recorder& all = recorder();
-  if (!buffer || run != all.run) {
+  if (!mine.buffer || mine.run != all.run) {
     std::lock_guard lock(all.mutex);
-    buffer = all.buffers.emplace_back(std::make_unique<Buffer>()).get();
-    buffer->in_use_before = thread_memory_in_use();
-    run = all.run;
+    mine.buffer = all.buffers.emplace_back(std::make_shared<Buffer>());
+    mine.buffer->in_use_before = thread_memory_in_use();
+    mine.run = all.run;
   }
-  return *buffer;
+  return *mine.buffer;
 }
+
+/// The recorder's mutex. In a forked child the other threads are gone, and may have left their buffers half changed:
+/// these are neither read nor destroyed.
+struct RecorderLock {
+  void lock() { recorder().mutex.lock(); }
+  void unlock() { recorder().mutex.unlock(); }
+  void renew() {
+    Recorder& all = recorder();
+    new (&all.mutex) std::mutex;
+    new (&all.buffers) std::vector<std::shared_ptr<Buffer>>;
+    if (const MyBuffer* const mine = my_share.get_if_made(); mine && mine->buffer && mine->run == all.run)
+      all.buffers.push_back(mine->buffer);
+  }
+} recorder_mutex;
+ForkLock recorder_lock(ForkLock::Order::kProfile, recorder_mutex);
 
 }  // namespace
 
@@ -81,6 +103,7 @@ constinit std::atomic<int> call_observers = 0;
 
 void Span::begin(const char* name, Kind kind, int64_t bytes) {
   Buffer& mine = my_buffer();
+  const std::lock_guard lock(mine.mutex);
   const bool backward = kind == Kind::kRule || (!mine.open.empty() && mine.events[mine.open.back()].backward);
   if (kind != Kind::kKernel) name = mine.names.emplace(name).first->c_str();  // the kernels' last for ever
   mine.open.push_back(mine.events.size());
@@ -89,6 +112,7 @@ void Span::begin(const char* name, Kind kind, int64_t bytes) {
 
 void Span::end() {
   Buffer& mine = my_buffer();
+  const std::lock_guard lock(mine.mutex);
   if (mine.open.empty()) return;  // begun in an earlier recording
   Raw& event = mine.events[mine.open.back()];
   event.end = now();
@@ -113,7 +137,9 @@ void resume_events(OpenEvents& open) {
   if (running() && open.run == recorder().run)
     for (const OpenEvents::Event& event : open.events) {
       Span::begin(event.name, event.kind, 0);
-      my_buffer().events.back().continued = true;
+      Buffer& mine = my_buffer();
+      const std::lock_guard lock(mine.mutex);
+      mine.events.back().continued = true;
     }
   open.events.clear();
 }
@@ -295,7 +321,8 @@ void start() {
   REEL_CHECK(!running(), "profile::start: something is recorded already");
   use_stand_ins();
   all.buffers.clear();
-  all.messages = {};
+  all.messages.events.clear();
+  all.messages.names.clear();
   ++all.run;
   all.start = now();
   internal::recording = true;
@@ -314,6 +341,7 @@ Report stop() {
   report.seconds = seconds(now());
   int thread = 0;
   for (const auto& buffer : all.buffers) {
+    const std::lock_guard of_buffer(buffer->mutex);
     std::vector<size_t> around;  // places of the events that the present one is in
     for (const Raw& raw : buffer->events) {
       if (!raw.end) continue;  // still going on

@@ -1,5 +1,7 @@
 #include "reel/data/loader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -56,6 +58,7 @@ struct Pipeline::Shared {
   std::vector<Outcome> outcomes;  // a ring of `ahead`: a worker has nobody to tell that an allocation failed
   const std::function<Result(int64_t)> make;
   const Device device = default_device();  // the loop's, which is a worker's as well
+  const pid_t process = ::getpid();        // that of the workers: its forked children have none
   std::vector<std::jthread> threads;       // joined before the rest goes
 
   Shared(int64_t ahead_, int64_t first, int64_t last_, std::function<Result(int64_t)> make_)
@@ -66,6 +69,12 @@ struct Pipeline::Shared {
         outcomes(static_cast<size_t>(ahead_)),
         make(std::move(make_)) {}
   Outcome& outcome_of(int64_t i) { return outcomes[static_cast<size_t>(i % ahead)]; }
+
+  bool is_here() const { return process == ::getpid(); }
+  bool is_worker() const {
+    const auto is_this = [](const std::jthread& thread) { return thread.get_id() == std::this_thread::get_id(); };
+    return std::any_of(threads.begin(), threads.end(), is_this);
+  }
 
   ~Shared() {
     {
@@ -129,7 +138,11 @@ Pipeline::Pipeline(int workers, int64_t ahead, int64_t first, int64_t last, std:
   }
 }
 
-Pipeline::~Pipeline() = default;
+Pipeline::~Pipeline() {
+  // Workers of another process cannot be joined, and may hold the mutex. A worker that has called exit() destroys
+  // static objects, and cannot join itself.
+  if (!shared_->is_here() || shared_->is_worker()) static_cast<void>(shared_.release());
+}
 
 struct Mover::Shared {
   const Device device;
@@ -157,6 +170,8 @@ void Mover::arrive(const Tensor& x) {
 std::optional<Pipeline::Result> Pipeline::take() {
   if (shared_->to_take == shared_->last) return {};
   if (shared_->threads.empty()) return shared_->make(shared_->to_take++);
+  REEL_CHECK(shared_->is_here(), "DataLoader: the process has been forked within the loop, and the child has no ",
+             shared_->threads.size(), " workers to go on; begin another loop in it");
   Shared::Outcome outcome = shared_->wait();
   if (outcome.error) std::rethrow_exception(outcome.error);
   return std::move(outcome.result);

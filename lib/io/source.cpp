@@ -170,7 +170,10 @@ void Source::check_first(std::string& line) const {
   if (line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
   for (const auto& [begin, what] : kNoText)
     if (line.starts_with(begin)) fail_line(what);
-  if (line.find('\0') != std::string::npos) fail_line("the text has a NUL; if it is UTF-16, convert it to UTF-8");
+  // Of characters below 256 in UTF-16 one byte of two is 0.
+  const auto is_nul = [&](size_t at) { return line[at] == '\0'; };
+  if (line.size() > 3 && ((is_nul(0) && is_nul(2)) || (is_nul(1) && is_nul(3))))
+    fail_line("the text is UTF-16 without a byte order mark; convert it to UTF-8");
 }
 
 void Source::check_row(const std::string& line) const {

@@ -266,7 +266,9 @@ void say(const std::string& text) { static_cast<void>(!::write(STDOUT_FILENO, te
 
 /// Calls all, and ends the process if one of them does not give what it gave before.
 void call_all(const char* where) {
+  const EnableGrad recording;  // exit() ends no guard that is around it, as a loader's worker has one
   for (const EntryPoint& entry : entry_points()) {
+    if (std::getenv("REEL_PROFILE") && std::strcmp(entry.name, "profile") == 0) continue;  // the process is recorded
     say(std::string(where) + ": " + entry.name);
     Values values;
     try {
@@ -292,6 +294,17 @@ struct Late {
 Late late_static;
 thread_local Late late_of_thread;
 pthread_key_t key;
+
+std::atomic<bool> may_exit = false;
+/// Whoever reads its sample 1 ends the process, once that may be.
+struct Exits {
+  int64_t size() const { return 2; }
+  int get(int64_t i) const {
+    if (i == 0) return 0;
+    while (!may_exit) std::this_thread::yield();
+    std::exit(0);
+  }
+};
 
 /// Runs the hidden test case below in a process of its own, and returns what it printed, and its status.
 std::pair<std::string, int> run(const char* place) {
@@ -340,6 +353,13 @@ TEST_CASE("a process that ends", "[.][exit_child]") {
       call_all("thread");
       std::exit(0);
     }).join();
+  } else if (where == "exit in a worker") {
+    late_static.where = place;
+    call_all("main");
+    static data::DataLoader loader(Exits(), {.workers = 2});
+    static auto batch = loader.begin();
+    may_exit = true;
+    while (true) ::pause();  // without the loader and its iterator, which the worker destroys
   } else if (where == "thread_local") {
     std::thread([&] {
       late_of_thread.where = place;
@@ -375,7 +395,7 @@ TEST_CASE("a process that ends", "[.][exit_child]") {
 }
 
 TEST_CASE("every entry point works while the process or its thread ends", "[cpu]") {
-  const char* const place = GENERATE("static", "atexit", "exit in a thread", "thread_local", "key");
+  const char* const place = GENERATE("static", "atexit", "exit in a thread", "exit in a worker", "thread_local", "key");
   const auto [text, status] = run(place);
   CAPTURE(place, text);
   CHECK(status == 0);
@@ -385,7 +405,12 @@ TEST_CASE("every entry point works while the process or its thread ends", "[cpu]
 TEST_CASE("a process whose detached threads still compute ends as any other", "[cpu]") {
   for (int milliseconds = 1; milliseconds < 60; milliseconds += kSanitized ? 30 : 6) {
     ::setenv("REEL_TEST_MILLISECONDS", std::to_string(milliseconds).c_str(), 1);
+    if (milliseconds % 4 == 3)
+      ::setenv("REEL_PROFILE", "/dev/null", 1);  // it is written while threads go on
+    else
+      ::unsetenv("REEL_PROFILE");
     const auto [text, status] = run("detached");
+    ::unsetenv("REEL_PROFILE");
     CAPTURE(milliseconds, text);
     CHECK(status == 0);
   }

@@ -2,10 +2,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -81,7 +83,7 @@ TEST_CASE("a child that is forked while other threads use the library can use al
   keep_doing([](int64_t i) { convolve(16 + i % 300), decompose(); });
   keep_doing([](int64_t) { std::thread(record).join(); });
   const char* const given = std::getenv("REEL_TEST_FORKS");
-  const int forks = given ? std::atoi(given) : kSanitized ? 40 : 1000;
+  const int forks = given ? std::atoi(given) : kSanitized ? 40 : 120;  // nightly 1000
   const int failures = count_failures(forks, [&](int i) {
     allocate(), record();
     if (i % 10 == 0) defer(shared);
@@ -106,5 +108,50 @@ TEST_CASE("a child of a child, and a child forked by a helper, can use the libra
         }) == 0);
   std::atomic<int> failures = 0;
   parallel_for(4, 1, [&](int64_t, int64_t) { failures += count_failures(1, [](int) { allocate(), record(); }); });
+  CHECK(failures == 0);
+}
+
+TEST_CASE("a forked child does without the threads of its parent", "[cpu]") {
+  const Threads one(1);
+  // A thread that has memory, has recorded an op and is in the middle of its life.
+  std::atomic<bool> stop = false;
+  std::atomic<int> ready = 0;
+  std::vector<std::thread> threads;
+  profile::start();
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      const Tensor x = ones({300}) * 2;
+      ++ready;
+      while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  while (ready < 4) std::this_thread::yield();
+  const Tensor own = ones({10}) + 1;
+  std::vector<int> numbers(1000, 1);
+  data::DataLoader loader(numbers, {.workers = 2});
+  auto batch = loader.begin();
+  const int failures = count_failures(1, [&](int) {
+    // Threads of the child take the memory of those that are gone.
+    const int64_t in_use = memory_stats().in_use;
+    for (int i = 0; i < 8; ++i) std::thread([] {}).join();
+    if (memory_stats().in_use != in_use) ::_exit(1);
+    std::vector<std::thread> others;
+    for (int i = 0; i < 8; ++i) others.emplace_back([] { std::vector<Tensor>(300, ones({300})), allocate(); });
+    for (std::thread& other : others) other.join();
+    // Of the parent's threads only that which has forked.
+    const profile::Report report = profile::stop();
+    if (std::ranges::count(report.events, 0, &profile::Event::thread) == 0) ::_exit(2);
+    for (const profile::Event& event : report.events)
+      if (event.thread > 8) ::_exit(2);
+    try {
+      while (true) ++batch;
+    } catch (const Error& error) {
+      if (!std::strstr(error.what(), "DataLoader: the process has been forked")) ::_exit(3);
+    }
+    { const auto end_of_loop = std::move(batch); }
+    for ([[maybe_unused]] const auto& x : data::DataLoader(std::vector{1, 2, 3}, {.workers = 1})) allocate();
+  });
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  profile::stop();
   CHECK(failures == 0);
 }
