@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -188,6 +190,18 @@ class Process {
 /// there says which job it belongs to.
 constexpr int kPorts = 8;
 
+/// Deletes what a process has made in that process only. A forked child has none of its threads, and what it has of it
+/// is not a rank: it must not leave in its parent's place.
+struct DeleteInItsProcess {
+  pid_t process = ::getpid();
+  template <class T>
+  void operator()(T* object) const {
+    if (process == ::getpid()) delete object;
+  }
+};
+template <class T>
+using OfProcess = std::unique_ptr<T, DeleteInItsProcess>;
+
 /// The rank's connection to the store, which rank 0 hosts if nobody else does.
 struct Connection {
   std::unique_ptr<StoreServer> server;
@@ -215,8 +229,8 @@ struct Connection {
 /// That of the process. The server outlives the member.
 struct Global {
   std::mutex mutex;
-  std::optional<Connection> connection;
-  std::unique_ptr<Process> process;
+  OfProcess<Connection> connection;
+  OfProcess<Process> process;
   bool ended = false;  // with the process
   void reset() {
     process.reset();
@@ -236,7 +250,7 @@ Global& global() {
   static_cast<void>(end);
   return instance;
 }
-thread_local std::unique_ptr<Process> of_thread;
+thread_local OfProcess<Process> of_thread;
 
 const Launch& launch() {
   static const Launch& instance = *new Launch(Launch::from_environment());  // never destroyed
@@ -269,11 +283,11 @@ void init_process_group(const Options& given) {
   REEL_CHECK(!g.ended, "init_process_group: the process is ending, and has left its default group");
   if (launch().world_size == 1) {
     if (options.backend == Backend::kAuto) options.backend = Backend::kGloo;
-    g.process = std::make_unique<Process>(nullptr, std::move(options), 1, false);
+    g.process = OfProcess<Process>(new Process(nullptr, std::move(options), 1, false));
     return;
   }
-  std::optional<Connection> connection(std::in_place, launch(), options);
-  g.process = std::make_unique<Process>(connection->member, std::move(options), launch().local_world_size, false);
+  OfProcess<Connection> connection(new Connection(launch(), options));
+  g.process = OfProcess<Process>(new Process(connection->member, std::move(options), launch().local_world_size, false));
   connection->member.reset();
   g.connection = std::move(connection);
 }
@@ -286,7 +300,7 @@ void init_process_group(std::shared_ptr<Member> member, const Options& given) {
   REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");
   check_nccl(options);
   const int ranks = member->world_size();
-  of_thread = std::make_unique<Process>(std::move(member), std::move(options), ranks, threads);
+  of_thread = OfProcess<Process>(new Process(std::move(member), std::move(options), ranks, threads));
 }
 
 void destroy_process_group() {
