@@ -33,6 +33,8 @@ Tensor roll(const Tensor& x, int64_t shift, int64_t dim) {
   const View& view = view_of(x, "roll");
   const int d = wrap_dim(dim, view.shape.size(), "roll");
   if (view.numel == 0 || view.shape.empty()) return x.clone();
+  if (op_modes.traces) [[unlikely]]
+    return traced("roll", {x}, {{"shift", shift}, {"dim", d}}, [&] { return roll(x, shift, d); });
   const int64_t size = view.shape[d], last = (shift % size + size) % size;
   return cat({x.narrow(d, size - last, last), x.narrow(d, 0, size - last)}, d);
 }

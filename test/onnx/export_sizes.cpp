@@ -93,7 +93,10 @@ TEST_CASE("parts, ranges, borders and shapes are exported right from all pairs o
                        flip(x, 1).reshape({n * t, 3}),
                        x.view({1, n, 3 * t}),
                        cat({x, zeros({n, t + 1, 3})}, 1),
-                       x.expand({2, n, t, 3}).sum(0) / t};
+                       x.expand({2, n, t, 3}).sum(0) / t,
+                       roll(x, 5, 1),
+                       roll(x, -7, 0),
+                       roll(x, t - 1, 1)};
       };
       REQUIRE(check(parts, kTwo, {batch, time, 3}, {{1, 11, 3}, {26, 2, 3}, {9, 40, 3}}) == "");
     }

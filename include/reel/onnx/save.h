@@ -47,10 +47,10 @@ void save(nn::Module* model, const Function& run, const std::vector<Tensor>& inp
 /// The model is run a few times, on the CPU: with the example inputs, and with their elements repeated to three larger
 /// sizes of the dynamic dimensions. What the sizes have to do with each other is found by comparing these runs: a size
 /// that is the same in all of them is a constant, others are computed from the inputs' sizes. Then the graph is
-/// compared with the model where one dynamic dimension is 1, and where it is large: up to 1031, as long as the model
-/// takes it and needs no more than about 100 MB. Runs see inputs of their own, and the model's modes and buffers are
-/// left as they were. The graph's description lists the sizes that were tried, and
-/// those that the program has read with Tensor::size().
+/// compared with the model where one dynamic dimension is 1, 2, 3 and 4, and where it is large: up to 1031, as long as
+/// the model takes it and needs no more than about 100 MB. Runs see inputs of their own, and the model's modes and
+/// buffers are left as they were. The graph's description lists the sizes that were tried, and those that the program
+/// has read with Tensor::size().
 ///
 /// What the program itself decides or computes by sizes is not in the graph: of min(n, 512), n % 7 or if (n > 100) it
 /// has what they were in the runs. It is an Error if that shows in one of these, and goes unnoticed if it does not: at

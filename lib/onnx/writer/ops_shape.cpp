@@ -72,6 +72,16 @@ void flip(Emitter& e) {
   e.is("Slice", {e.in(0), times(-1), times(std::numeric_limits<int64_t>::min()), e.ints(dims), times(-1)});
 }
 
+/// The elements from size - shift mod size on, and then those before. Mod has the sign of its divisor.
+void roll(Emitter& e) {
+  const int64_t dim = e.integer("dim");
+  const Name size = e.sizes({e.size(0, dim)}, "size"), shift = e.sizes({e.number("shift")}, "shift");
+  const Name begin = e.node("Sub", {size, e.node("Mod", {shift, size})});
+  const Name last = e.node("Slice", {e.in(0), begin, e.ints({std::numeric_limits<int64_t>::max()}), e.ints({dim})}),
+             first = e.node("Slice", {e.in(0), e.ints({0}), begin, e.ints({dim})});
+  e.is("Concat", {last, first}, {{"axis", dim}});
+}
+
 void cat(Emitter& e) {
   int64_t dim = e.integer("dim");
   if (dim < 0) dim += e.rank(0);
@@ -191,6 +201,7 @@ const EmitTable& shape_ops() {
       {"slice", slice},
       {"select", select},
       {"flip", flip},
+      {"roll", roll},
       {"cat", cat},
       {"stack", stack},
       {"split", split},
