@@ -28,6 +28,19 @@ void run() {
   // [/device]
   REEL_CHECK(std::isfinite(total.item<float>()), "loss");
 
+  {
+    // [mixed]
+    amp::GradScaler scaler;  // for kFloat16; kBFloat16 needs none
+    for (auto [x, y] : loader) {
+      Tensor loss = amp::autocast(kFloat16, [&, x = x, y = y] { return cross_entropy(net(x), y); });
+      adam.zero_grad();
+      scaler.scale(loss).backward();
+      scaler.step(adam);  // skipped if a gradient is not finite
+      scaler.update();
+    }
+    // [/mixed]
+  }
+
   if (!cuda::is_available()) return;
   Tensor x = randn({16, 8}, {.device = kCUDA}), y = randint(0, 3, {16}, {.device = kCUDA}), loss;
   // [graph]

@@ -4,14 +4,18 @@
 #include <filesystem>
 #include <iostream>
 
-// Each page of the guide has a file of code, whose parts between `// [name]` and `// [/name]` are what the page shows.
-// Beside them the files check that what the page says is so.
+// The code of the guide's pages: the parts between `// [name]` and `// [/name]` are what pages show. Beside them the
+// files check that what the pages say is so.
+void tour();
 void tensors();
+void gradients();
 void model();
 void data_sets();
 void training();
 void finetune();
+void onnx_files();
 void trees();
+void sequences();
 void custom_ops();
 void gpu();
 void many_machines();

@@ -8,8 +8,8 @@ int main() try {
       std::filesystem::temp_directory_path() / ("reel-guide-" + std::to_string(::getpid()));
   std::filesystem::create_directory(folder);
   std::filesystem::current_path(folder);
-  for (const auto page :
-       {tensors, model, data_sets, training, finetune, trees, custom_ops, gpu, many_machines, from_pytorch, deploy}) {
+  for (const auto page : {tour, tensors, gradients, model, data_sets, training, finetune, onnx_files, trees, sequences,
+                          custom_ops, gpu, many_machines, from_pytorch, deploy}) {
     reel::manual_seed(1);
     page();
   }

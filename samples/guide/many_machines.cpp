@@ -27,6 +27,22 @@ void run() {
     io::save(net, "net.safetensors");
   }
   // [/ddp]
+  {
+    // [gpus]
+    Device device = kCPU;  // or the GPU of this process: the first process of a machine has the first one
+    if (cuda::is_available()) device = Device::from_string("cuda:" + std::to_string(distributed::local_rank()));
+    nn::Linear model(8, 3);
+    model.to(device);  // before DistributedDataParallel and the optimizer are made
+    distributed::DistributedDataParallel parallel(model);
+    optim::Adam model_adam(model.parameters(), {.lr = 1e-3});
+    data::DataLoader batches(examples, distributed::DistributedSampler(examples.size()),
+                             {.batch_size = 16, .workers = 1, .device = device});
+    // [/gpus]
+    for (auto [x, y] : batches) {
+      cross_entropy(model(x), y).backward();
+      model_adam.step();
+    }
+  }
   const Tensor all = distributed::all_gather(net.parameters()[0].detach());
   for (int64_t r = 0; r < all.size(0); ++r) REEL_CHECK(all[r].equal(all[0]), "ranks differ");
 }

@@ -11,7 +11,7 @@ struct Node {
 
 struct TreeModel : nn::Layer<TreeModel> {
   nn::Embedding words{*this, "words", 100, 8, {.sparse = true}};
-  nn::NaryTreeLSTM cell{*this, "cell", 8, 16};
+  nn::NaryTreeLSTM cell{*this, "cell", 8, 16};  // Tai, Socher & Manning 2015
   nn::Linear out{*this, "out", 16, 2};
 
   CellState visit(const Node& node) const {
@@ -60,17 +60,6 @@ void run() {
   int64_t calls = 0, groups = 0;
   for (const auto& row : report.rows) calls += row.calls, groups += row.groups;
   REEL_CHECK(groups > 0 && groups * 3 < calls, "little was batched");
-
-  // [sequences]
-  nn::Embedding words(100, 8);
-  nn::LSTM lstm(8, 16, {.bidirectional = true});
-  nn::Linear tagger(32, 5);
-  Ragged ids = Ragged::of({tensor({4, 8, 1}), tensor({5, 2})});  // two sentences; nothing is padded
-  Ragged states = lstm(map(ids, words)).output;                  // a recurrent layer takes the Ragged
-  Ragged scores = map(states, tagger);                           // what is done to each row takes the rows
-  Tensor of_sentence = mean(states);                             // [2, 32]
-  // [/sequences]
-  REEL_CHECK(scores.values.shape() == (Shape{5, 5}) && of_sentence.shape() == (Shape{2, 32}), "sequences");
 }
 
 }  // namespace guide_trees

@@ -1,5 +1,5 @@
-"""Where reel differs from PyTorch on purpose: a sentence each, of which the README's "Coming from PyTorch" is made, and what
-tells such a difference, a Difference of differential.py, from others.
+"""Where reel differs from PyTorch on purpose: a sentence each, of which samples/guide/from_pytorch_edges.md is made, and
+what tells such a difference, a Difference of differential.py, from others.
 
 python3 differences.py prints the sentences as Markdown.
 """
