@@ -84,6 +84,12 @@ void run() {
   auto [dev_x, dev_y] = drawn(128, 3, 3);
 
   {
+    // [whole]
+    Net net(4);
+    io::load(net, "pretrained.safetensors");  // or "net.pt", which torch.save has written
+    // [/whole]
+  }
+  {
     // [load]
     Net net(3);  // the file has four classes
     nn::LoadResult result = io::load(net, "pretrained.safetensors", {.ignore_mismatched_sizes = true});
