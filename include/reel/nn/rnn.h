@@ -93,10 +93,22 @@ struct LSTM : Recurrent<LSTM> {
       : LSTM(input_size, hidden_size, options) {
     parent.register_module(std::move(name), *this);
   }
+  ///@{
+  /// Returns the outputs of all steps, in the form of the sequences, and the state after the last step. With D = 2 if
+  /// bidirectional, otherwise 1, and P = proj_size or, if that is 0, hidden_size:
+  /// - x [len, input_size] gives outputs [len, D P]; h is [num_layers D, P] and c [num_layers D, hidden_size];
+  /// - x [len, n, input_size], with batch_first [n, len, input_size], gives [len, n, D P] or [n, len, D P]; states have
+  ///   n in the middle: h [num_layers D, n, P];
+  /// - a PackedSequence, a list of tensors [len_i, input_size] or a Ragged has n sequences of any lengths.
+  ///
+  /// An undefined h or c is zero. Another shape, dtype or device, and a tensor of no steps, are an Error.
   LSTMResult<Tensor> forward(const Tensor& x, const CellState& state = {}) const;
   LSTMResult<PackedSequence> forward(const PackedSequence& x, const CellState& state = {}) const;
   LSTMResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const CellState& state = {}) const;
   LSTMResult<Ragged> forward(const Ragged& x, const CellState& state = {}) const;
+  ///@}
+  ///@{
+  /// forward() of these arguments, with the hooks.
   LSTMResult<Tensor> operator()(const Tensor& x, const CellState& state = {}) const {
     return Layer::operator()(x, state);
   }
@@ -112,11 +124,14 @@ struct LSTM : Recurrent<LSTM> {
   LSTMResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const CellState& state = {}) const {
     return (*this)(std::span(list.begin(), list.size()), state);
   }
+  ///@}
 };
 
 /// A module from sequences and a state h to outputs and the last h, called like an LSTM: auto [y, h] = gru(x, h0).
 template <class Derived>
 struct OneStateRecurrent : Recurrent<Derived> {
+  ///@{
+  /// forward() of these arguments, with the hooks.
   RNNResult<Tensor> operator()(const Tensor& x, const Tensor& h = {}) const { return Layer<Derived>::operator()(x, h); }
   RNNResult<PackedSequence> operator()(const PackedSequence& x, const Tensor& h = {}) const {
     return Layer<Derived>::operator()(x, h);
@@ -128,6 +143,7 @@ struct OneStateRecurrent : Recurrent<Derived> {
   RNNResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const Tensor& h = {}) const {
     return (*this)(std::span(list.begin(), list.size()), h);
   }
+  ///@}
 
  protected:
   using Recurrent<Derived>::Recurrent;
@@ -144,17 +160,20 @@ struct GRUOptions {
   double recurrent_dropout = 0;  ///< Variational, of the state, in training.
 };
 
-/// Gated recurrent units.
+/// Gated recurrent units, called like an LSTM with one state: auto [y, h] = gru(x, h0).
 struct GRU : OneStateRecurrent<GRU> {
   GRU(int64_t input_size, int64_t hidden_size, GRUOptions options = {});
   GRU(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, GRUOptions options = {})
       : GRU(input_size, hidden_size, options) {
     parent.register_module(std::move(name), *this);
   }
+  ///@{
+  /// Returns the outputs of all steps and the last h, of the shapes that LSTM::forward has without proj_size.
   RNNResult<Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
   RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
   RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
   RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
+  ///@}
 };
 
 /// Options of RNN; see those of LSTM.
@@ -171,17 +190,20 @@ struct RNNOptions {
   double recurrent_dropout = 0;       ///< Variational, of the state, in training.
 };
 
-/// An Elman net.
+/// An Elman net, called like a GRU: h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or max(0, …) of that with kRelu.
 struct RNN : OneStateRecurrent<RNN> {
   RNN(int64_t input_size, int64_t hidden_size, RNNOptions options = {});
   RNN(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, RNNOptions options = {})
       : RNN(input_size, hidden_size, options) {
     parent.register_module(std::move(name), *this);
   }
+  ///@{
+  /// Returns the outputs of all steps and the last h, of the shapes that LSTM::forward has without proj_size.
   RNNResult<Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
   RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
   RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
   RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
+  ///@}
 
   const RNNOptions::Nonlinearity nonlinearity;
 };
@@ -216,7 +238,9 @@ struct LSTMCell : RecurrentCell<LSTMCell> {
       : LSTMCell(input_size, hidden_size, options) {
     parent.register_module(std::move(name), *this);
   }
+  /// Returns the new state; another shape than those above is an Error.
   CellState forward(const Tensor& x, const CellState& state = {}) const;
+  /// forward() of these arguments, with the hooks.
   CellState operator()(const Tensor& x, const CellState& state = {}) const { return Layer::operator()(x, state); }
 };
 
@@ -233,7 +257,9 @@ struct GRUCell : RecurrentCell<GRUCell> {
       : GRUCell(input_size, hidden_size, options) {
     parent.register_module(std::move(name), *this);
   }
+  /// Returns the new h; another shape than those above is an Error.
   Tensor forward(const Tensor& x, const Tensor& h = {}) const;
+  /// forward() of these arguments, with the hooks.
   Tensor operator()(const Tensor& x, const Tensor& h = {}) const { return Layer::operator()(x, h); }
 };
 
@@ -243,14 +269,17 @@ struct RNNCellOptions {
   RNNOptions::Nonlinearity nonlinearity = RNNOptions::kTanh;  ///< Of the state.
 };
 
-/// One step of an RNN, called like a GRUCell.
+/// One step of an RNN: for x [n, input_size] and h [n, hidden_size] (zero where undefined) the new h. All without n for
+/// a single example.
 struct RNNCell : RecurrentCell<RNNCell> {
   RNNCell(int64_t input_size, int64_t hidden_size, RNNCellOptions options = {});
   RNNCell(Module& parent, std::string name, int64_t input_size, int64_t hidden_size, RNNCellOptions options = {})
       : RNNCell(input_size, hidden_size, options) {
     parent.register_module(std::move(name), *this);
   }
+  /// Returns the new h; another shape than those above is an Error.
   Tensor forward(const Tensor& x, const Tensor& h = {}) const;
+  /// forward() of these arguments, with the hooks.
   Tensor operator()(const Tensor& x, const Tensor& h = {}) const { return Layer::operator()(x, h); }
   std::string extra_repr() const override;
 

@@ -44,10 +44,11 @@ struct RecurrentOptions {
 };
 
 /// Recurrent layers over whole sequences, which are one of
-///   a tensor [len, in]: one sequence; outputs [len, directions · hidden], states [layers · directions, hidden],
-///   a tensor [len, n, in] (batch_first: [n, len, in]): sequences of one length,
-///   a PackedSequence, or a list of tensors [len_i, in], of any lengths; there is no padding. Sequences of a
-///   list or a Ragged may be empty.
+/// - a tensor [len, in]: one sequence; outputs [len, directions · hidden], states [layers · directions, hidden],
+/// - a tensor [len, n, in] (batch_first: [n, len, in]): sequences of one length,
+/// - a PackedSequence, or a list of tensors [len_i, in], of any lengths; there is no padding. Sequences of a list or a
+///   Ragged may be empty.
+///
 /// The state before the first step is zero where it is undefined; of an LSTM's h and c also one alone.
 ///
 /// `parameters`, PyTorch's: for each layer, forwards and then, if bidirectional, backwards, weight_ih [G hidden, in],
