@@ -10,6 +10,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Modes of recording, gradients of any order, custom ops, checkpointing, and the tape as text.
 namespace reel {
 
 // ---- recording on and off -------------------------------------------------------------------------------------------

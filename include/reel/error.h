@@ -9,6 +9,7 @@
 #include "reel/version.h"
 
 #pragma GCC visibility push(default)
+/// Errors, and the macro that checks arguments.
 namespace reel {
 
 /// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op (or

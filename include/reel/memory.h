@@ -4,6 +4,7 @@
 #include "reel/version.h"
 
 #pragma GCC visibility push(default)
+/// Statistics of the caching CPU allocator.
 namespace reel {
 
 /// What the caching CPU allocator holds, in bytes, over all threads. Whole blocks are counted, which are up to a

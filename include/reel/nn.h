@@ -1,4 +1,5 @@
 #pragma once
+// Modules: layers, containers and losses, and what models are made of.
 #include "reel/nn/activation.h"
 #include "reel/nn/attention.h"
 #include "reel/nn/bert.h"

@@ -9,6 +9,7 @@
 #include "reel/error.h"
 
 #pragma GCC visibility push(default)
+/// Line plots as SVG files.
 namespace reel {
 
 class Tensor;

@@ -2,6 +2,7 @@
 #include "reel/version.h"
 
 #pragma GCC visibility push(default)
+/// The precision of float32 products on a GPU, and how cuDNN's engines are chosen.
 namespace reel {
 
 /// The precision of float32 matrix products and convolutions on a GPU: kHighest rounds as float32 does, kHigh lets

@@ -13,6 +13,7 @@
 #include "reel/error.h"
 
 #pragma GCC visibility push(default)
+/// A bar that shows how far a loop is.
 namespace reel {
 
 /// Of ProgressBar and Progress.

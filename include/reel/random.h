@@ -2,6 +2,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Random numbers, each thread's generator, and tensors of random numbers.
 namespace reel {
 
 /// Random numbers come from Philox4x32-10 (Salmon et al. 2011), a counter-based generator: the numbers depend only on

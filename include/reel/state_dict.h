@@ -9,6 +9,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Tensors by name, as modules and optimizers save and load them.
 namespace reel {
 
 /// Tensors by name, in order: what modules and optimizers save and load.

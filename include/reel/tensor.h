@@ -15,6 +15,7 @@
 #include "reel/types.h"
 
 #pragma GCC visibility push(default)
+/// The tensor, what indexes it, and the functions that make one.
 namespace reel {
 
 namespace cuda {

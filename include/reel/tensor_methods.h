@@ -6,6 +6,7 @@
 #include "reel/types.h"
 
 #pragma GCC visibility push(default)
+/// The ops that are also members of Tensor.
 namespace reel {
 
 class Tensor;
@@ -257,18 +258,14 @@ class TensorMethods {
   ///@}
 
   // ---- Shorthands of members of Tensor
-  ///@{
-  /// data<T>(), to(kCPU), to(kCUDA), and the shape or the dtype and device of another tensor as the argument of view(),
-  /// reshape(), expand() or to().
   template <class T>
-  T* data_ptr() const;
-  Tensor cpu() const;
-  Tensor cuda() const;
-  Tensor view_as(const Tensor& other) const;
-  Tensor reshape_as(const Tensor& other) const;
-  Tensor expand_as(const Tensor& other) const;
-  Tensor type_as(const Tensor& other) const;
-  ///@}
+  T* data_ptr() const;                           ///< `data<T>()`
+  Tensor cpu() const;                            ///< to(kCPU)
+  Tensor cuda() const;                           ///< to(kCUDA)
+  Tensor view_as(const Tensor& other) const;     ///< view(other.shape())
+  Tensor reshape_as(const Tensor& other) const;  ///< reshape(other.shape())
+  Tensor expand_as(const Tensor& other) const;   ///< expand(other.shape())
+  Tensor type_as(const Tensor& other) const;     ///< to(other.dtype()) and to(other.device())
 
   // ---- Random outcomes (random.h)
   ///@{

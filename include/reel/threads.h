@@ -5,6 +5,7 @@
 #include "reel/version.h"
 
 #pragma GCC visibility push(default)
+/// The number of threads that one op may use, and loops over them.
 namespace reel {
 
 /// How many threads one large op may use, this one included: a product, a convolution, a pass over a large tensor.

@@ -12,6 +12,7 @@
 #include "reel/error.h"
 
 #pragma GCC visibility push(default)
+/// The types that all of the library shares: dtypes, devices, shapes and scalars.
 namespace reel {
 
 // ---- element types --------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@
 #endif
 
 #pragma GCC visibility push(default)
+/// The version of the headers and of the library.
 namespace reel {
 
 /// The version of the library that the program runs with, as "0.1.0"; of a shared one it may be newer than the headers.

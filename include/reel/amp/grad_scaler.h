@@ -9,6 +9,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// A scale of the loss that keeps float16 gradients from becoming 0.
 namespace reel::amp {
 
 /// Options of GradScaler.

@@ -5,6 +5,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// One long sequence in pieces, for truncated back-propagation through time.
 namespace reel::data {
 
 /// How BpttDataset cuts a sequence.

@@ -8,6 +8,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// The data sets CIFAR-10 and CIFAR-100.
 namespace reel::data {
 
 /// Of Cifar10 and Cifar100. Pixels, scaled to [0, 1], become (pixel - mean) / std, channel by channel.

@@ -11,6 +11,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// How samples become a batch.
 namespace reel::data {
 
 namespace detail {

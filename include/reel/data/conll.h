@@ -10,6 +10,7 @@
 #include "reel/version.h"
 
 #pragma GCC visibility push(default)
+/// Readers of CoNLL files, with one word a line, and of CoNLL-U.
 namespace reel::data {
 
 // ---- columns --------------------------------------------------------------------------------------------------------

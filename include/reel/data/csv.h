@@ -9,6 +9,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// A reader of CSV files.
 namespace reel::data {
 
 /// Of read_csv.

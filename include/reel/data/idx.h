@@ -7,6 +7,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// A reader of the IDX format, and the data set MNIST.
 namespace reel::data {
 
 /// Reads the IDX format (http://yann.lecun.com/exdb/mnist): any number of dimensions of uint8, int8, int16, int32,

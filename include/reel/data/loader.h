@@ -14,6 +14,7 @@
 #include "reel/data/sampler.h"
 
 #pragma GCC visibility push(default)
+/// A loader makes batches of a data set, in threads of its own.
 namespace reel::data {
 
 /// Of DataLoader.

@@ -11,6 +11,7 @@
 #include "reel/state_dict.h"
 
 #pragma GCC visibility push(default)
+/// Samplers give the order in which a data set is read.
 namespace reel::data {
 
 // ---- what samplers share --------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include "reel/version.h"
 
 #pragma GCC visibility push(default)
+/// Schemes of tags that mark entities: BIO, BIOES and others.
 namespace reel::data {
 
 /// How tags mark the entities of a sentence: "O" stands outside of all, other tags are a mark and a type, "B-PER".

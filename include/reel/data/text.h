@@ -8,6 +8,7 @@
 #include "reel/version.h"
 
 #pragma GCC visibility push(default)
+/// Lines of text files, and their words and characters.
 namespace reel::data {
 
 /// The lines of a text file, without their ends (LF or CR LF); bytes are passed through as they are.

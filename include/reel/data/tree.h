@@ -9,6 +9,7 @@
 #include "reel/version.h"
 
 #pragma GCC visibility push(default)
+/// A reader of labelled trees in brackets.
 namespace reel::data {
 
 /// A labelled tree over words, such as "(3 (2 It) (4 works))". The nodes are in postorder: children, left to right,

@@ -13,6 +13,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Tokens, how often they occur, and their numbers.
 namespace reel::data {
 
 namespace detail {

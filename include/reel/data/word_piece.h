@@ -11,6 +11,7 @@
 #include "reel/ragged.h"
 
 #pragma GCC visibility push(default)
+/// The tokenizer of models of the BERT family.
 namespace reel::data {
 
 /// How a WordPiece reads text. The defaults are those of BERT's uncased models.

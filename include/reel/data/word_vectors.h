@@ -11,6 +11,7 @@
 #include "reel/data/vocabulary.h"
 
 #pragma GCC visibility push(default)
+/// Readers and writers of word vectors.
 namespace reel::data {
 
 /// How a file of word vectors is written.

@@ -9,6 +9,7 @@
 #include "reel/optim/optimizer.h"
 
 #pragma GCC visibility push(default)
+/// Data-parallel training of one module on all ranks.
 namespace reel::distributed {
 
 /// Gradients on their way: replaces how a bucket is summed. Called by the thread that runs the walk, strictly in the

@@ -7,6 +7,7 @@
 #include "reel/error.h"
 
 #pragma GCC visibility push(default)
+/// The Error that ends a job of several processes.
 namespace reel::distributed {
 
 /// What ends a job of several processes. Every rank gets one that names the first cause: the rank that died, stopped

@@ -14,6 +14,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Process groups: collectives and messages of several ranks.
 namespace reel::distributed {
 
 /// How the tensors of all ranks become one. Sums and averages of float16 and bfloat16 are added in float32, once

@@ -7,6 +7,7 @@
 #include "reel/distributed/error.h"
 
 #pragma GCC visibility push(default)
+/// What launchers (reel-run, torchrun, Slurm, MPI) say about this process in the environment.
 namespace reel::distributed {
 
 /// Which process of which job this is, as whatever started it says in the environment. A variable that is empty counts

@@ -5,6 +5,7 @@
 #include "reel/distributed/group.h"
 
 #pragma GCC visibility push(default)
+/// A sampler of this rank's share of a data set.
 namespace reel::distributed {
 
 /// Of DistributedSampler.

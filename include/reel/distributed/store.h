@@ -13,6 +13,7 @@
 #include "reel/distributed/error.h"
 
 #pragma GCC visibility push(default)
+/// The store, by which the processes of a job find each other.
 namespace reel::distributed {
 
 using Milliseconds = std::chrono::milliseconds;  ///< Of all timeouts.

@@ -16,6 +16,7 @@
 namespace reel {
 struct CellState;
 }  // namespace reel
+/// Checkpoints: the whole state of a training run in one file.
 namespace reel::io {
 
 /// Anything with state_dict() and load_state_dict(): modules, optimizers, schedulers, samplers, data loaders.

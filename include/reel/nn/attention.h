@@ -5,6 +5,7 @@
 #include "reel/nn/module.h"
 
 #pragma GCC visibility push(default)
+/// Multi-head attention.
 namespace reel::nn {
 
 /// Options of MultiheadAttention.

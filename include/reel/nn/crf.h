@@ -9,6 +9,7 @@
 #include "reel/ragged.h"
 
 #pragma GCC visibility push(default)
+/// A linear-chain conditional random field as a layer.
 namespace reel::nn {
 
 /// Options of CRF.

@@ -7,6 +7,7 @@
 #include "reel/ops/random.h"
 
 #pragma GCC visibility push(default)
+/// Dropout layers.
 namespace reel::nn {
 
 namespace internal {

@@ -5,6 +5,7 @@
 #include "reel/ops/embedding.h"
 
 #pragma GCC visibility push(default)
+/// Embedding matrices as layers.
 namespace reel::nn {
 
 /// Options of Embedding.

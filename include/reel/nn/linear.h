@@ -2,6 +2,7 @@
 #include "reel/nn/module.h"
 
 #pragma GCC visibility push(default)
+/// Linear and bilinear layers.
 namespace reel::nn {
 
 /// Options of Linear.

@@ -18,6 +18,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Modules, layers, which are modules that are called, and hooks.
 namespace reel::nn {
 
 class Module;

@@ -6,6 +6,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Parameters and buffers, which register themselves in the module that has them.
 namespace reel::nn {
 
 class Module;

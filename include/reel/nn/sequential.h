@@ -9,6 +9,7 @@
 #include "reel/nn/module.h"
 
 #pragma GCC visibility push(default)
+/// Layers and functions that are applied in order.
 namespace reel::nn {
 
 /// A layer from one Tensor to one Tensor.

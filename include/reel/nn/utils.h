@@ -4,6 +4,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Parameters as one vector.
 namespace reel::nn {
 
 /// All elements of the parameters, one after the other, as one vector. Recorded.

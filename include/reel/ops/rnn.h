@@ -62,7 +62,7 @@ struct RecurrentOptions {
 /// are not dropped. A sequence that is read in pieces gets new masks for each piece.
 
 ///@{
-/// Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000. G = 4:
+/// A long short-term memory (Hochreiter & Schmidhuber 1997) with the forget gate of Gers et al. 2000. G = 4:
 ///   i, f, g, o = split(W_ih x + b_ih + W_hh h + b_hh)    c' = σ(f) c + σ(i) tanh(g)    h' = σ(o) tanh(c')
 /// With a fifth parameter weight_hr [proj, hidden], h' = W_hr (σ(o) tanh(c')) (Sak et al. 2014): h has proj columns
 /// wherever `hidden` stands above, c keeps hidden.
@@ -75,7 +75,7 @@ LSTMResult<std::vector<Tensor>> lstm(std::span<const Tensor> sequences, const Ce
 ///@}
 
 ///@{
-/// Cho et al. 2014, in PyTorch's form, with b_hn inside the product with r. G = 3:
+/// Gated recurrent units (Cho et al. 2014) in PyTorch's form, with b_hn inside the product with r. G = 3:
 ///   r, z = σ(split(W_i x + b_i + W_h h + b_h))    n = tanh(W_in x + b_in + r (W_hn h + b_hn))    h' = (1 - z) n + z h
 RNNResult<Tensor> gru(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
                       const RecurrentOptions& options = {});
@@ -86,7 +86,7 @@ RNNResult<std::vector<Tensor>> gru(std::span<const Tensor> sequences, const Tens
 ///@}
 
 ///@{
-/// Elman 1990. G = 1: h' = tanh(W_ih x + b_ih + W_hh h + b_hh)
+/// An Elman net (Elman 1990). G = 1: h' = tanh(W_ih x + b_ih + W_hh h + b_hh)
 RNNResult<Tensor> rnn_tanh(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
                            const RecurrentOptions& options = {});
 RNNResult<PackedSequence> rnn_tanh(const PackedSequence& x, const Tensor& h, std::span<const Tensor> parameters,
@@ -96,7 +96,7 @@ RNNResult<std::vector<Tensor>> rnn_tanh(std::span<const Tensor> sequences, const
 ///@}
 
 ///@{
-/// The same with max(0, ·).
+/// An Elman net with max(0, ·) instead of tanh.
 RNNResult<Tensor> rnn_relu(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
                            const RecurrentOptions& options = {});
 RNNResult<PackedSequence> rnn_relu(const PackedSequence& x, const Tensor& h, std::span<const Tensor> parameters,

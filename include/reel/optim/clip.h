@@ -5,6 +5,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// Gradients scaled or clamped before a step.
 namespace reel::optim {
 
 /// Scales the gradients of the parameters, in place, so that their norm, taken over all of them together, is at most

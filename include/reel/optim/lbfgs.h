@@ -6,6 +6,7 @@
 #include "reel/optim/optimizer.h"
 
 #pragma GCC visibility push(default)
+/// L-BFGS, which takes a closure.
 namespace reel::optim {
 
 /// Options of LBFGS.

@@ -13,6 +13,7 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
+/// What optimizers share, and the base of an optimizer of your own.
 namespace reel::optim {
 
 /// One option of an optimizer: its name in state dicts, where it is, and its range, least ≤ value < below.
