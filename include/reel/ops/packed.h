@@ -15,9 +15,9 @@ namespace reel {
 struct PackedSequence {
   Tensor data;         ///< [total, …]
   Tensor batch_sizes;  ///< int64 [longest length], on the CPU
+  ///@{
   /// int64 [n]: the sequences in their order in here, and where in here each of them is; undefined where they were
   /// packed in the order of their lengths. Results per sequence (the states of an LSTM) are in the original order.
-  ///@{
   Tensor sorted_indices = {}, unsorted_indices = {};
   ///@}
 
