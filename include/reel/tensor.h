@@ -15,7 +15,7 @@
 #include "reel/types.h"
 
 #pragma GCC visibility push(default)
-/// The tensor, what indexes it, and the functions that make one.
+/// The class Tensor, what indexes it, and the functions that make one.
 namespace reel {
 
 namespace cuda {
