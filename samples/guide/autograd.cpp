@@ -1,3 +1,4 @@
+// The code of autograd.md.
 #include "samples/guide/guide.h"
 
 namespace guide_autograd {

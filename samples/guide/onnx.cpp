@@ -1,3 +1,4 @@
+// The code of onnx.md.
 #include <reel/onnx.h>
 
 #include "samples/guide/guide.h"

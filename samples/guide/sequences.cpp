@@ -1,3 +1,4 @@
+// The code of sequences.md.
 #include "samples/guide/guide.h"
 
 namespace guide_sequences {

@@ -1,3 +1,4 @@
+// The code of tour.md.
 #include <reel/tensorboard.h>
 
 #include "samples/guide/guide.h"
