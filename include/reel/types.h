@@ -249,7 +249,8 @@ class Scalar {
     if constexpr (!std::is_integral_v<T> || std::is_same_v<T, bool>) {
       return true;
     } else if (is_floating_point()) {
-      constexpr double kEnd = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+      constexpr auto kHalf = std::numeric_limits<T>::max() / 2 + 1;
+      constexpr double kEnd = 2.0 * static_cast<double>(kHalf);
       constexpr double kMin = std::is_signed_v<T> ? -kEnd : 0;
       return float_ < kEnd && (float_ >= kMin || float_ > kMin - 1);
     } else if constexpr (std::is_unsigned_v<T>) {

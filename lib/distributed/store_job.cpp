@@ -486,7 +486,8 @@ void StoreJob::answer_activities(const Waiter& waiter, Time now) {
                              : rank.state == State::kLeft
                                  ? "left" + (rank.activity.empty() ? "" : " after: " + rank.activity)
                                  : rank.activity;
-    const Time since = rank.state == State::kHere ? find(rank.peer)->heard : rank.beat;
+    const Peer* const its = rank.state == State::kHere ? find(rank.peer) : nullptr;
+    const Time since = its ? its->heard : rank.beat;
     const bool known = rank.state != State::kAbsent;
     writer.string(what).i64(known ? std::chrono::duration_cast<Milliseconds>(now - since).count() : 0);
   }

@@ -122,7 +122,7 @@ TEST_CASE("a number becomes an integer exactly, without its fraction, or is an E
   for (int bits = 0; bits < 64; ++bits)
     for (int64_t near = -2; near <= 2; ++near) {  // around every power of 2
       const auto power = static_cast<int64_t>(uint64_t{1} << bits);
-      const int64_t whole = std::clamp<int64_t>(power, INT64_MIN + 2, INT64_MAX - 2) + near;
+      const int64_t whole = std::clamp<int64_t>(power, INT64_MIN + 3, INT64_MAX - 2) + near;
       check_all(whole), check_all(-whole);
       check_all(static_cast<int32_t>(whole)), check_all(static_cast<uint8_t>(whole));
       const double real = std::ldexp(1.0, bits) + 0.25 * static_cast<double>(near);

@@ -122,7 +122,7 @@ class Checkpoint {
   static void check_exact(Scalar given, Scalar held);
   template <class Number>
   static Number number_of(const StateDict& dict) {
-    const Tensor value = dict["value"];
+    const Tensor& value = dict["value"];
     if (value.numel() == 2) {
       if constexpr (std::is_floating_point_v<Number>) {
         if (value.dtype() == kFloat64)
