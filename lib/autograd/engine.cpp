@@ -32,11 +32,10 @@ struct TaskStack {
 };
 constinit thread_local PerThread<TaskStack> my_tasks;
 
-void check_kept(const Node& node) {
-  REEL_CHECK(
-      !node.released, "backward: the graph of '", node.name,
-      "' has been freed by an earlier backward; give that one retain_graph = true, or detach() what is carried over "
-      "from the step before");
+[[noreturn, gnu::cold]] void fail_freed(const Node& node) {
+  detail::fail("backward: the graph of '", node.name,
+               "' has been freed by an earlier backward; give that one retain_graph = true, or detach() what is "
+               "carried over from the step before");
 }
 
 // Is this the id of a pass around the innermost one?
@@ -57,14 +56,14 @@ uint64_t new_pass() { return passes.fetch_add(1, std::memory_order_relaxed) + 1;
 // First visit of a node: what is behind it has not been counted yet. Behind a node that withholds gradients, a freed
 // one may be that of another example of a map, which none will reach.
 void GraphTask::enter(Node* node) {
-  if (withholding == 0) check_kept(*node);
+  const auto withholds = [](const Frame& frame) { return frame.node->type->withholds; };
+  if (node->released && std::none_of(stack.rbegin(), stack.rend(), withholds)) fail_freed(*node);
   REEL_CHECK(!is_outer_pass(node->pass), "backward: '", node->name,
              "' is part of the backward pass that runs this one");
   node->pass = id;
   node->dependencies = 0;
   node->needed = all_leaves;
   ++num_nodes;
-  withholding += node->type->withholds;
   stack.push_back({node, 0});
 }
 
@@ -99,7 +98,6 @@ void GraphTask::count_dependencies(std::span<const Edge> roots) {
           ++edge.node->dependencies;
         }
       } else {
-        withholding -= node->type->withholds;
         stack.pop_back();
       }
     }
@@ -158,7 +156,7 @@ void GraphTask::run_node(Node* node) {
     finish_outputs(*node);
     for (uint32_t i = 0; i < node->num_outputs; ++i) arrived |= node->outputs()[i].grad.dense().defined();
     if (arrived && node->needed) {
-      check_kept(*node);
+      if (node->released) fail_freed(*node);
       const profile::Span span(node->name, profile::Kind::kRule);
       Backward back(*node, *this);
       node->type->run(*node, back);
@@ -169,7 +167,8 @@ void GraphTask::run_node(Node* node) {
     ready.push_back(node);  // abandon() starts from here
     throw;
   }
-  if (node->needed && !node->type->saves_nothing && !retains(*node) && (arrived || kept_groups.empty()))
+  if (node->needed && !retain_graph && !node->type->saves_nothing &&
+      (kept_groups.empty() || (arrived && !in_kept_group(*node))))
     release_node(node);
 }
 
@@ -303,7 +302,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   task.all_leaves = targets.empty();
   task.targets = targets;
   task.found.assign(targets.size(), {});
-  task.stack.clear(), task.withholding = 0, task.observed.clear(), task.following.clear(), task.kept_groups.clear();
+  task.stack.clear(), task.observed.clear(), task.following.clear(), task.kept_groups.clear();
   task.num_nodes = 0, task.counted = false;
   struct TargetMarks {
     std::vector<Node*> marked;  // not by a pass around this one, which goes on with its own

@@ -58,7 +58,6 @@ struct GraphTask {
     uint32_t edge;
   };
   std::vector<Frame> stack;
-  size_t withholding = 0;  // how many nodes in `stack` may withhold gradients
 
   LeafState& state_of(const TensorImpl* leaf) {
     const uint32_t at = leaf->leaf->id();

@@ -7,7 +7,7 @@
 
 namespace reel {
 
-/// While it lives, SavedTensors that this thread makes from tensors and outputs are appended to a list, as tensors.
+/// A list of tensors. While it lives, those that this thread makes SavedTensors of are appended to it.
 class SavedTensorLog {
  public:
   explicit SavedTensorLog(std::vector<Tensor>& list) : before_(std::exchange(current, &list)) {}
@@ -15,14 +15,15 @@ class SavedTensorLog {
   SavedTensorLog(const SavedTensorLog&) = delete;
   SavedTensorLog& operator=(const SavedTensorLog&) = delete;
 
-  /// Appends a tensor that no rule has saved, but which is infinite where a derivative may be.
+  /// Appends a tensor if there is a log: one that is saved, or one that is infinite where a derivative may be.
   static void add(const Tensor& y) {
     if (current) [[unlikely]]
-      current->push_back(y);
+      append(y);
   }
   static constinit thread_local std::vector<Tensor>* current;
 
  private:
+  [[gnu::cold, gnu::noinline]] static void append(const Tensor& y);
   std::vector<Tensor>* const before_;
 };
 

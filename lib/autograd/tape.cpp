@@ -207,11 +207,11 @@ namespace {
 }  // namespace
 
 constinit thread_local std::vector<Tensor>* SavedTensorLog::current = nullptr;
+void SavedTensorLog::append(const Tensor& y) { current->push_back(y); }
 
 SavedTensor::SavedTensor(const Tensor& input) : impl_(TensorImpl::of(input)) {
   if (!impl_) return;
-  if (SavedTensorLog::current) [[unlikely]]
-    SavedTensorLog::current->push_back(input);
+  SavedTensorLog::add(input);
   const TensorImpl* base = impl_->base;
   if (base && (base->node || !base->requires_grad))  // of a parameter the history is never replaced
     impl_ = retain_view(impl_);
@@ -221,8 +221,7 @@ SavedTensor::SavedTensor(const Tensor& input) : impl_(TensorImpl::of(input)) {
   version_ = storage_->version.load();
 }
 SavedTensor SavedTensor::output(const Tensor& y, uint32_t index) {
-  if (SavedTensorLog::current) [[unlikely]]
-    SavedTensorLog::current->push_back(y);
+  SavedTensorLog::add(y);
   SavedTensor saved;
   saved.storage_ = TensorImpl::of(y)->storage;
   saved.storage_->retain();
