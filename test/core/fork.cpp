@@ -63,6 +63,7 @@ int count_failures(int forks, const std::function<void(int)>& child) {
 }  // namespace
 
 TEST_CASE("a child that is forked while other threads use the library can use all of it", "[cpu]") {
+  if (kSanitized) return;  // the sanitizer of clang 14 does not hold its own locks while the process forks
   const Threads two(2);
   std::atomic<bool> stop = false;
   std::vector<std::thread> threads;
@@ -83,7 +84,7 @@ TEST_CASE("a child that is forked while other threads use the library can use al
   keep_doing([](int64_t i) { convolve(16 + i % 300), decompose(); });
   keep_doing([](int64_t) { std::thread(record).join(); });
   const char* const given = std::getenv("REEL_TEST_FORKS");
-  const int forks = given ? std::atoi(given) : kSanitized ? 40 : 120;  // nightly 1000
+  const int forks = given ? std::atoi(given) : 120;  // nightly 1000
   const int failures = count_failures(forks, [&](int i) {
     allocate(), record();
     if (i % 10 == 0) defer(shared);
