@@ -1,6 +1,5 @@
 #pragma once
 #include <ios>
-#include <locale>
 #include <new>
 #include <sstream>
 #include <stdexcept>
@@ -31,12 +30,12 @@ namespace detail {
 /// What a handler of std::bad_alloc throws: an OutOfMemoryError that names the op, if there is memory for that.
 [[noreturn, gnu::cold]] void fail_bad_alloc(const char* where);
 [[noreturn, gnu::cold]] void fail_bad_alloc();  ///< Allocates nothing.
-/// The text with a backslash and a 0 for each NUL, at which what() would end.
+/// Returns the text with a backslash and a 0 for each NUL, at which what() would end.
 [[gnu::cold]] std::string without_nul(std::string text);
 
-/// Makes text whose numbers do not depend on the global locale, which may group digits or write a decimal comma.
+/// A TextStream makes text that does not depend on the global locale, which may group digits or write a decimal comma.
 struct TextStream : std::ostringstream {
-  TextStream() { imbue(std::locale::classic()); }
+  TextStream();
 };
 
 /// Streams all parts into one string and throws it as an E.

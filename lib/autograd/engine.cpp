@@ -53,8 +53,8 @@ uint64_t new_pass() { return passes.fetch_add(1, std::memory_order_relaxed) + 1;
 
 // ---- counting -------------------------------------------------------------------------------------------------------
 
-// First visit of a node: what is behind it has not been counted yet. Behind a node that withholds gradients, a freed
-// one may be that of another example of a map, which none will reach.
+// Visits a node for the first time. A freed node is an Error, except behind a node that withholds gradients: there it
+// may be that of another example of a map, which no gradient reaches.
 void GraphTask::enter(Node* node) {
   const auto withholds = [](const Frame& frame) { return frame.node->type->withholds; };
   if (node->released && std::none_of(stack.rbegin(), stack.rend(), withholds)) fail_freed(*node);
@@ -302,7 +302,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   task.all_leaves = targets.empty();
   task.targets = targets;
   task.found.assign(targets.size(), {});
-  task.stack.clear(), task.observed.clear(), task.following.clear(), task.kept_groups.clear();
+  task.stack.clear(), task.observed.clear(), task.following.clear();
   task.num_nodes = 0, task.counted = false;
   struct TargetMarks {
     std::vector<Node*> marked;  // not by a pass around this one, which goes on with its own

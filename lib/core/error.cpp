@@ -1,5 +1,7 @@
 #include "reel/error.h"
 
+#include <locale>
+
 namespace reel::detail {
 namespace {
 // Made when the program starts, and never destroyed: a copy of it allocates nothing.
@@ -12,6 +14,8 @@ const OutOfMemoryError& out_of_memory() {
 
 void fail_bad_alloc() { throw OutOfMemoryError(out_of_memory()); }
 void fail_bad_alloc(const char* where) { fail_as<OutOfMemoryError>(where, ": out of memory"); }
+
+TextStream::TextStream() { imbue(std::locale::classic()); }
 
 std::string without_nul(std::string text) {
   for (size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) text.replace(at, 1, "\\0");

@@ -189,7 +189,7 @@ void* Tensor::data(DType wanted) const {
 }
 
 namespace {
-// Element i of a contiguous view that the host can read.
+// Returns element i of a contiguous view that the host can read.
 Scalar element(const View& view, int64_t i) {
   switch (view.dtype) {
     case kBool: return view.as<bool>()[i];
@@ -203,6 +203,8 @@ Scalar element(const View& view, int64_t i) {
   }
 }
 
+}  // namespace
+
 bool fits(Scalar value, DType dtype) {
   switch (dtype) {
     case kUInt8: return value.fits<uint8_t>();
@@ -212,6 +214,7 @@ bool fits(Scalar value, DType dtype) {
   }
 }
 
+namespace {
 [[noreturn]] void fail_to_fit(const char* op, Scalar value, DType dtype) {
   if (value.is_floating_point()) detail::fail(op, ": ", value.to<double>(), " does not fit into ", dtype);
   detail::fail(op, ": ", value.to<int64_t>(), " does not fit into ", dtype);

@@ -88,6 +88,8 @@ View expand_view(const View& view, const Shape& shape);
 Tensor make_tensor(const Shape& shape, DType dtype, Device device = kCPU);
 /// Returns an uninitialised contiguous tensor on the CPU, in pinned memory.
 Tensor make_pinned_tensor(const Shape& shape, DType dtype);
+/// Returns whether the dtype can hold the number. Only integer types have a range.
+bool fits(Scalar value, DType dtype);
 /// Throws if an integer type cannot hold the number. As in PyTorch's ops a negative one may wrap in uint8.
 void check_fits(const char* op, Scalar value, DType dtype);
 /// A view of x's storage, without history. The caller makes sure that it stays inside the storage, and records it.

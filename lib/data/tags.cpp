@@ -18,11 +18,8 @@ bool continues(std::string_view before, std::string_view tag) {
   return is_one_of(tag[0], "IEL") && is_one_of(before[0], "BI") && before.substr(1) == tag.substr(1);
 }
 
-}  // namespace
-
-namespace {
-
-/// Is the tag what a mark with a type, or "O", may have been meant by: B_PER, b-per, PER-B, a mark alone, o, 0?
+/// Returns whether the tag may have been meant as a mark with a type or as "O": B_PER, b-per, PER-B, a mark alone, o,
+/// 0.
 bool resembles_mark(std::string_view tag) {
   if (tag == "o" || tag == "0") return true;
   const auto is_mark = [](char c) { return is_one_of(c, "BIESLUbieslu"); };
@@ -31,7 +28,7 @@ bool resembles_mark(std::string_view tag) {
   return (is_mark(tag[0]) && is_sign(tag[1])) || (is_mark(tag.back()) && is_sign(tag[tag.size() - 2]));
 }
 
-/// The first of the tags that say one thing about the scheme, and how many do.
+/// Evidence holds the place of the first tag that says one thing about the scheme, and how many tags say it.
 struct Evidence {
   size_t count = 0, sentence = 0, position = 0;
 

@@ -62,8 +62,8 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& amounts, PadMode mode, S
   for (int i = 0; i < dims; ++i) {
     const int d = rank - 1 - i;
     int64_t left = amounts[2 * i], right = amounts[2 * i + 1], size = 0;
-    constexpr int64_t kLargest = INT64_MAX / 4;  // no sum of two with a size overflows
-    const auto is_sane = [](int64_t n) { return n >= -kLargest && n <= kLargest; };
+    constexpr int64_t kMax = INT64_MAX / 4;  // the sum of two of these and a size does not overflow
+    const auto is_sane = [](int64_t n) { return n >= -kMax && n <= kMax; };
     if (is_sane(left) && is_sane(right)) size = left + right + shape[d];
     REEL_CHECK(is_sane(left) && is_sane(right) && size >= 0, "pad: ", left, " and ", right, " leave nothing of size ",
                shape[d], " in dimension ", d, " of shape ", shape);

@@ -188,15 +188,11 @@ Tensor number_as(DType dtype, const Tensor& number) {
 }
 
 namespace {
-// Of a C++ integer.
+// Returns the value of a C++ integer, nothing for other tensors.
 std::optional<int64_t> integer_of(const Tensor& x) {
   const TensorImpl* impl = TensorImpl::of(x);
   if (!impl->is_wrapped_number || impl->view.dtype != kInt64) return {};
   return *impl->view.as<int64_t>();
-}
-bool holds(DType dtype, int64_t number) {
-  const Scalar value = number;
-  return dtype == kUInt8 ? value.fits<uint8_t>() : dtype != kInt32 || value.fits<int32_t>();
 }
 }  // namespace
 
@@ -381,7 +377,8 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
   // Integers meet where both are held: in a narrower type 257 would be equal to 1, and -1 greater than all of uint8.
   if (!is_floating_point(av.dtype) && !is_floating_point(bv.dtype)) {
     const auto number = integer_of(a) ? integer_of(a) : integer_of(b);
-    if (is_number(a) == is_number(b) || (number && !holds(meet, *number))) meet = promote_types(av.dtype, bv.dtype);
+    if (is_number(a) == is_number(b) || (number && !reel::fits(*number, meet)))
+      meet = promote_types(av.dtype, bv.dtype);
   }
   const bool bools = meet == kBool;
   NoGrad guard;

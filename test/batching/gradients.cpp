@@ -151,17 +151,26 @@ Tensor example(const Net& net, unsigned seed, int i, Trace& trace) {
   return left_out ? zeros({}, {.dtype = kFloat64}) : y;
 }
 
+/// Calls run(net, mapped, trace) for single calls and for a map, which are to have the same gradients and hook calls.
+template <class F>
+void compare(unsigned seed, const F& run) {
+  manual_seed(static_cast<int>(seed));
+  Net net;
+  Trace traces[2];
+  for (const bool mapped : {false, true}) {
+    net.zero_grad();
+    run(net, mapped, traces[mapped]);
+    traces[mapped].take(net);
+  }
+  check_same(traces[0], traces[1]);
+}
+
 }  // namespace
 
 TEST_CASE("a map gives the same gradients as single calls, none where they give none, and hooks run as often") {
   for (unsigned seed = 0; seed < 40; ++seed) {
     INFO("seed " << seed);
-    manual_seed(static_cast<int>(seed));
-    Net net;
-    Trace traces[2];
-    for (const bool mapped : {false, true}) {
-      Trace& trace = traces[mapped];
-      net.zero_grad();
+    compare(seed, [&](const Net& net, bool mapped, Trace& trace) {
       std::vector<int64_t> hooks;
       for (const auto& [name, p] : net.named_parameters()) {
         Tensor leaf = p;
@@ -171,11 +180,9 @@ TEST_CASE("a map gives the same gradients as single calls, none where they give 
       const auto losses = results_of(mapped, 12, [&](int i) { return example(net, seed, i, trace); });
       const Tensor loss = sum(stack(losses));
       if (loss.requires_grad()) loss.backward();
-      trace.take(net);
       size_t k = 0;
       for (Tensor leaf : net.parameters()) leaf.remove_hook(hooks[k++]);
-    }
-    check_same(traces[0], traces[1]);
+    });
   }
 }
 
@@ -183,12 +190,7 @@ TEST_CASE("each example of a map may have a backward pass of its own") {
   for (const bool inside : {true, false})
     for (unsigned seed = 100; seed < 110; ++seed) {
       INFO("seed " << seed << ", inside the map " << inside);
-      manual_seed(static_cast<int>(seed));
-      Net net;
-      Trace traces[2];
-      for (const bool mapped : {false, true}) {
-        Trace& trace = traces[mapped];
-        net.zero_grad();
+      compare(seed, [&](const Net& net, bool mapped, Trace& trace) {
         const auto losses = results_of(mapped, 8, [&](int i) {
           const Tensor loss = example(net, seed, i, trace);
           if (inside && loss.requires_grad()) loss.backward();
@@ -196,9 +198,7 @@ TEST_CASE("each example of a map may have a backward pass of its own") {
         });
         for (const Tensor& loss : losses)
           if (!inside && loss.requires_grad()) loss.backward();
-        trace.take(net);
-      }
-      check_same(traces[0], traces[1]);
+      });
     }
 }
 
