@@ -76,7 +76,7 @@ class DeviceRuntime {
   /// Queues a copy from the device to pinned memory on the device's current stream. It is there when an event that is
   /// recorded afterwards is done; until then the memory is not used again, even if it is released.
   virtual void download(int device, const void* from, void* to, size_t bytes) = 0;
-  /// Queues a copy from pinned memory to the device likewise: the memory must not change before it is made.
+  /// Queues a copy from pinned memory to the device likewise. The memory must not change before the copy is made.
   virtual void upload(int device, const void* from, void* to, size_t bytes) = 0;
 
   // ---- streams, events and graphs
@@ -85,7 +85,8 @@ class DeviceRuntime {
   /// Orders what the device's current stream is given from now on after what `last` has been given so far (nullptr:
   /// nothing). Returns the current stream, which lives as long as the process.
   virtual DeviceStream* follow(DeviceStream* last, int device) = 0;
-  /// The same after the stream that a block of memory was allocated on, unless it is a captured graph's.
+  /// Orders the current stream after the stream that a block of memory was allocated on, unless the block belongs to a
+  /// captured graph.
   virtual void follow_block(void* block, int device) = 0;
   /// Makes the stream the calling thread's current one of its device, and `current` its current_device (-1: the default
   /// one). Returns the `current` before.
@@ -128,25 +129,25 @@ extern constinit thread_local Device where_by_default;
 
 // ---- captures -------------------------------------------------------------------------------------------------------
 
-/// What has to be done on the host for a captured graph.
+/// A GraphHook does on the host what a captured graph cannot do.
 class GraphHook {
  public:
   virtual ~GraphHook() = default;
   // Both run on the stream that was current before the capture.
-  virtual void captured() {}        ///< The capture has ended without an error.
-  virtual void capture_failed() {}  ///< It has ended with one: nothing of what was captured will be done.
-  virtual void before_replay() {}   ///< Before the graph is launched; may run ops on the current stream.
-  virtual void after_replay() {}    ///< After it has been launched.
+  virtual void captured() {}        ///< Is called when the capture has ended without an error.
+  virtual void capture_failed() {}  ///< Is called when it has ended with one: none of the work will be done.
+  virtual void before_replay() {}   ///< Is called before the graph is launched; may run ops on the current stream.
+  virtual void after_replay() {}    ///< Is called after it has been launched.
 };
 
 /// A capture in progress.
 class GraphCapture {
  public:
-  const uint64_t id = next_id();  ///< Another one for each capture, never 0.
+  const uint64_t id = next_id();  ///< Differs between captures, and is never 0.
   /// What has to be called again before each replay of the graph: it calls the same kernels with the same tensors in
   /// the same order, with new numbers among their arguments; their launches do nothing.
   virtual void before_replay(std::function<void()> again) = 0;
-  /// Its before_replay() comes before what before_replay() registers here, and in the first replay, too.
+  /// Adds a hook. Its before_replay() runs before what before_replay() registers here, and in the first replay, too.
   virtual void add_hook(std::unique_ptr<GraphHook> hook) = 0;
   /// Runs `work` at once and without capturing it, on the stream that was current before the capture. All replays come
   /// after it.
@@ -168,7 +169,7 @@ inline bool capturing() { return current_capture != nullptr; }
 /// Calls `undo` if the calling thread's capture ends with an error: for what the host has counted already.
 void undo_if_capture_fails(std::function<void()> undo);
 
-/// The stream of a GPU that was the last to use something that ops of several streams share without the program's
+/// A LastStream is the stream of a GPU that was the last to use what ops of several streams share without the program's
 /// knowing, a leaf's gradient, say, so that the program cannot order them by events.
 class LastStream {
  public:

@@ -89,7 +89,8 @@ struct Report {
 
 /// Begins to record on all threads. An Error if something is recorded already.
 void start();
-/// Ends it. What other threads are within has not ended, and is not in the report. An Error if nothing is recorded.
+/// Ends the recording. Events that other threads are within have not ended, and are not in the report. An Error if
+/// nothing is recorded.
 Report stop();
 
 }  // namespace reel::profile

@@ -136,8 +136,8 @@ class Tensor : public TensorMethods {
   Tensor to(Device device, CopyOptions options = {}) const;
   ///@}
   Tensor contiguous() const;  ///< Row-major: a copy unless is_contiguous().
-  /// In pinned (page-locked) host memory: a copy unless is_pinned(). A GPU copies from and to it faster and, with
-  /// CopyOptions::non_blocking, while the program goes on.
+  /// Returns the tensor in pinned (page-locked) host memory: a copy unless is_pinned(). A GPU copies from and to it
+  /// faster and, with CopyOptions::non_blocking, while the program goes on.
   Tensor pin_memory() const;
   bool is_pinned() const;  ///< In pinned memory.
   Tensor clone() const;    ///< A row-major copy, always.
@@ -403,7 +403,7 @@ T* TensorMethods::data_ptr() const {
 }
 
 namespace detail {
-/// Contiguous, of that dtype, on the host; an Error where that is an integer type which cannot hold a value.
+/// Returns x contiguous, of that dtype and on the host. It is an Error if an integer dtype cannot hold a value.
 Tensor to_host(const char* op, const Tensor& x, DType dtype);
 }  // namespace detail
 

@@ -18,9 +18,9 @@ enum class Reduce;
 
 /// Options of `to` and `copy_`.
 struct CopyOptions {
-  /// Between pinned memory (Tensor::pin_memory) and a GPU: only queue the copy on the current stream. Until it is done
-  /// (wait with an Event, Stream::synchronize or cuda::synchronize), the source must not be changed on the host, nor
-  /// the result be read there. to(kCPU) gives a pinned tensor then. Other copies take no notice.
+  /// Queues a copy between pinned memory (Tensor::pin_memory) and a GPU on the current stream, and does not wait for
+  /// it. Until it is done (see Event, Stream::synchronize and cuda::synchronize) the host must not change the source
+  /// nor read the result. to(kCPU) returns a pinned tensor then. Other copies ignore this option.
   bool non_blocking = false;
 };
 

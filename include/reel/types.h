@@ -227,7 +227,7 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op = "broadca
 /// floats as double.
 class Scalar {
  public:
-  /// Of any C++ number; an Error for an unsigned one above the range of int64.
+  /// Holds any C++ number. An unsigned one above the range of int64 is an Error.
   template <class T>
   requires std::is_arithmetic_v<T> Scalar(T value) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -242,8 +242,8 @@ class Scalar {
   bool is_bool() const { return kind_ == Kind::kBool; }             ///< Was made of a bool.
   bool is_integral() const { return kind_ == Kind::kInt; }          ///< Was made of an integer.
   bool is_floating_point() const { return kind_ == Kind::kFloat; }  ///< Was made of a float or double.
-  /// Whether to<T>() has a value. Only integers have a range: a fraction is cut off before it is compared with that,
-  /// NaN is in none, and a float too large for T is infinite there, as in a conversion of C++.
+  /// Returns whether to<T>() has a value. Only integer types have a range: a fraction is cut off before the comparison,
+  /// and NaN is in no range. A float that is too large for T becomes infinity, as in a conversion of C++.
   template <class T>
   bool fits() const {
     if constexpr (!std::is_integral_v<T> || std::is_same_v<T, bool>) {
@@ -259,8 +259,8 @@ class Scalar {
       return int_ >= std::numeric_limits<T>::min() && int_ <= std::numeric_limits<T>::max();
     }
   }
-  /// The number as a T, an Error that begins with `op` unless it fits. As in PyTorch 2.7 becomes 2, integers become the
-  /// nearest float, and all but 0 is true.
+  /// Returns the number as a T. It is an Error that begins with `op` unless it fits. As in PyTorch 2.7 becomes 2,
+  /// integers become the nearest float, and all but 0 is true.
   template <class T>
   T to(const char* op = "Scalar::to") const {
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)

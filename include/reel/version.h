@@ -1,5 +1,5 @@
 #pragma once
-// First, in whatever header a program includes first: otherwise the first of hundreds of errors would say less.
+// Each public header includes this one first, so that this is the first of the compiler's errors.
 #if __cplusplus < 202002L
 #error reel needs C++20: compile with -std=c++20 or later
 #endif

@@ -22,7 +22,7 @@ Tensor seed_of(const Tensor& output, const Tensor& given, const char* op) {
   return ones(output.shape(), {.dtype = output.dtype(), .device = output.device()});
 }
 
-// The forward pass may have run on another stream than the current one: that of what it has made last.
+// Orders the pass after the stream that made `output`, since the forward pass may have run on another stream.
 void follow_forward(const Tensor& output) {
   const Storage& storage = *TensorImpl::of(output)->storage;
   if (storage.device == kCPU || !storage.block || capturing()) return;

@@ -69,8 +69,8 @@ Tensor Backward::get_output(const SavedTensor& saved, const View& elements) cons
 }
 
 namespace {
-/// The rule of what a group has saved and a pass with create_graph reads: gradients that come back this way are those
-/// of the calls that had a part in that pass.
+/// The rule of a tensor that a group has saved and a pass with create_graph reads: it gives the gradients that arrive
+/// to the calls that took part in that pass.
 struct LinkRule {
   static constexpr bool kSavesNothing = true;
   RowGroup::Ref group;

@@ -28,8 +28,8 @@ class Backward {
   Tensor get(const NotSaved<tag>&) const {
     return {};
   }
-  /// The same for a tensor that is no output. Where a `recorded` edge leads to it, that of `now`, which begins as a
-  /// copy, leads to what is returned.
+  /// Returns a saved tensor that is not an output of this op. Each edge of `now`, a copy of `recorded`, that leads to
+  /// the saved tensor is changed to lead to the returned one.
   Tensor get(const SavedTensor& saved, std::span<const Edge> recorded, std::span<Edge> now) const;
   /// An output of this op that lies in its storage as `elements` does; get() is for outputs that fill theirs,
   /// row-major.

@@ -49,8 +49,8 @@ struct GraphTask {
     bool begun = false;
   };
   std::vector<Following> following;
-  // Groups of which some calls have no part in this pass, whose nodes are retained for those; with create_graph all
-  // that it meets. Latest first.
+  // The groups of which some calls do not take part in this pass: their nodes are retained for later passes. With
+  // create_graph these are all groups that the pass meets. The latest comes first.
   std::vector<RowGroup::Ref> kept_groups;
 
   struct Frame {
@@ -80,7 +80,7 @@ struct GraphTask {
   void finish_leaf(TensorImpl* leaf, LeafState& state);
   void abandon(std::span<const Edge> roots) noexcept;
   void keep_group(const RowGroup::Ref& group);
-  /// After gradients of some of its calls have arrived.
+  /// Keeps the group if need be. It is called after gradients of some of its calls have arrived.
   void meet_group(const RowGroup::Ref& group) {
     if (grad_mode || !group->complete(id)) keep_group(group);
   }

@@ -124,7 +124,7 @@ std::recursive_mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % kG
 
 // ---- captures and streams -------------------------------------------------------------------------------------------
 
-/// What a captured graph does to a leaf's gradient on the host's side.
+/// Does on the host's side what a captured graph does to a leaf's gradient.
 struct CapturedGrad final : GraphHook {
   const Tensor leaf;
   Tensor given;        // the gradient before the capture

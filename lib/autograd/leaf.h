@@ -72,11 +72,11 @@ class LeafGrad {
   void add(TensorImpl* leaf, FinalGrad& grad);
 
   uint32_t id_;
-  LastStream stream_;          // of a GPU, that was the last to use what follows
-  const uint64_t made_in_;     // the capture, 0 for none
-  uint64_t last_capture_ = 0;  // that has used the gradient
-  uint64_t replaced_in_ = 0;   // the last that has replaced it
-  int graphs_ = 0;             // that use it
+  LastStream stream_;          // the last stream of a GPU that has used the gradient
+  const uint64_t made_in_;     // the capture in which the leaf got its state, 0 for none
+  uint64_t last_capture_ = 0;  // the last capture that has used the gradient
+  uint64_t replaced_in_ = 0;   // the last capture that has replaced it
+  int graphs_ = 0;             // how many captured graphs use it
   Tensor dense_;
   SparseGrad sparse_;         // defined only while dense_ is not
   GradAccumulator deferred_;  // of earlier passes; not yet part of the two above

@@ -1,4 +1,4 @@
-// RowGroup: which calls of a group, made as one, take part in a backward pass.
+// RowGroup records which calls of a group, made as one, take part in a backward pass.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace reel {
 
-/// Calls that were made as one, each with rows of its own, as backward passes see them. A call whose results get no
-/// gradient in a pass has no part in that pass: its arguments get none either (which is not the same as zeros), and
-/// what is recorded of the calls is kept, since a later pass may begin at this one.
+/// A RowGroup stands for calls that were made as one, each with rows of its own, in backward passes. A call whose
+/// results get no gradient in a pass has no part in that pass: its arguments get none either (which is not the same as
+/// zeros), and what is recorded of the calls is kept, since a later pass may begin at this one.
 class RowGroup {
  public:
-  /// A set of the results of the calls, of which there are up to 8: several in the last bit if there are more.
+  /// A set of results of a call has a bit for each of the first 7 results, and one for all others.
   using Results = uint8_t;
   static constexpr Results kAllResults = 0xff;
   static Results result(size_t i) { return static_cast<Results>(1u << std::min<size_t>(i, 7)); }
 
-  /// A counted reference, or none. It is not thread-safe: a graph belongs to one thread at a time.
+  /// A Ref is a counted reference, or none. It is not thread-safe: a graph belongs to one thread at a time.
   class Ref {
    public:
     Ref() = default;
@@ -43,28 +43,28 @@ class RowGroup {
     RowGroup* group_ = nullptr;
   };
 
-  /// The group of so many calls, whose nodes are those that this thread records from now on, until end().
+  /// Makes a group of so many calls. Its nodes are those that this thread records from now on, until end().
   static Ref begin(size_t calls) { return Ref(new (allocate_cpu(bytes_for(calls))) RowGroup(calls)); }
   void end() { end_ = next_sequence(); }
 
-  /// The sequence number of its first node, and that behind its last one.
+  /// Returns the sequence number of its first node; end_sequence() returns the one behind its last node.
   uint64_t first_sequence() const { return first_; }
   uint64_t end_sequence() const { return end_; }
-  /// Is this one of its nodes?
+  /// Returns whether this is one of its nodes.
   bool holds(const Node& node) const { return node.sequence >= first_ && node.sequence < end_; }
   /// Notes that in this pass a gradient of these results of the call has arrived.
   void arrive(uint64_t pass, size_t call, Results results) {
     if (pass_ != pass) pass_ = pass, std::fill_n(arrived(), calls_, Results{0});
     arrived()[call] |= results;
   }
-  /// Returns of which results of each call a gradient has arrived; nothing if it has not been told in this pass.
+  /// Returns the results of each call whose gradients have arrived; an empty list if none has been noted in this pass.
   std::span<const Results> arrived_in(uint64_t pass) const { return {arrived(), pass_ == pass ? calls_ : 0}; }
-  /// Has in this pass a gradient of one of these results arrived? If it has not been told of any, the gradient comes
-  /// another way, and is every call's.
+  /// Returns whether a gradient of one of these results has arrived in this pass. If none has been noted, the gradient
+  /// comes another way, and belongs to every call.
   bool has_part(uint64_t pass, size_t call, Results results) const {
     return pass_ != pass || (arrived()[call] & results) != 0;
   }
-  /// Have all calls a part in this pass, so far?
+  /// Returns whether all calls take part in this pass, so far.
   bool complete(uint64_t pass) const {
     return pass_ == pass && std::find(arrived(), arrived() + calls_, Results{0}) == arrived() + calls_;
   }
@@ -72,7 +72,7 @@ class RowGroup {
  private:
   explicit RowGroup(size_t calls) : calls_(calls), first_(next_sequence()), end_(first_) {}
   static size_t bytes_for(size_t calls) { return sizeof(RowGroup) + calls * sizeof(Results); }
-  // Of each call, behind this header.
+  // Returns the results that have arrived, of each call; they lie behind this header.
   Results* arrived() { return reinterpret_cast<Results*>(this + 1); }
   const Results* arrived() const { return reinterpret_cast<const Results*>(this + 1); }
 

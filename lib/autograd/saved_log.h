@@ -1,4 +1,4 @@
-// SavedTensorLog: a list of the tensors that ops save for their derivatives.
+// SavedTensorLog lists the tensors that ops save for their derivatives.
 #pragma once
 #include <utility>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace reel {
 
-/// A list of tensors. While it lives, those that this thread makes SavedTensors of are appended to it.
+/// While a SavedTensorLog lives, the tensors that this thread makes SavedTensors of are appended to its list.
 class SavedTensorLog {
  public:
   explicit SavedTensorLog(std::vector<Tensor>& list) : before_(std::exchange(current, &list)) {}

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kStackBytes = 8 << 20;  // as much as a program's own has
 constexpr size_t kMaxFibers = 4096, kMaxKept = 1024;
-// The idle stacks of a thread keep so much memory, shared equally, but each no less than the second number.
+// The idle stacks of a thread keep kKeptBytes of memory in all, shared equally, but each at least kMinKeptBytes.
 constexpr size_t kKeptBytes = 64 << 20, kMinKeptBytes = 64 << 10;
 // both() adds none to so many: their stacks would leave the caches, which costs more than wider groups gain.
 constexpr size_t kManyFibers = 128;
@@ -27,7 +27,7 @@ struct WrongRows : Error {
   using Error::Error;
 };
 
-/// Is thrown where a value that a group saves for its gradient is infinite or NaN.
+/// A NotFinite is thrown where a value that a group saves for its gradient is infinite or NaN.
 struct NotFinite {};
 /// While it lives, in_group is true.
 class InGroup {
@@ -100,7 +100,7 @@ bool any_not_finite(const void* data, int64_t n, Bits exponent) {
   for (int64_t i = 0; i < n; ++i) found |= (bits[i] & exponent) == exponent;
   return found != 0;
 }
-/// False if x has an element that is infinite or NaN, and can be read without waiting for a GPU.
+/// Returns false if x has an element that is infinite or NaN, and can be read without waiting for a GPU.
 bool may_be_finite(const Tensor& x) {
   if (!view_of(x).host) return true;
   const Tensor dense = x.detach().contiguous();
@@ -305,7 +305,7 @@ void Loop::add_to_group(Call& call) {
 bool Loop::lead(Call& first) {
   calls_.clear();
   for (Call* call = &first; call; call = call->next) calls_.push_back(call);
-  // If the group fails, each by itself, so that only those throw that are wrong.
+  // If the group fails, each call runs by itself, so that only the wrong ones throw.
   for (Call* call : calls_) call->state = Call::State::kAlone;
   std::exception_ptr wrong;
   try {
@@ -327,8 +327,8 @@ bool Loop::lead(Call& first) {
   return first.state == Call::State::kDone;
 }
 
-// Those of calls_ whose arguments are finite, as a group. Where a call's result has no gradient, 0 times what is
-// infinite must not be added to the gradients of what the others have in common.
+// Runs the calls whose arguments are finite as a group. Where a call's result has no gradient, 0 times infinity must
+// not be added to the gradients of parameters, which all calls share.
 void Loop::run_finite() {
   Call *first = nullptr, *last = nullptr;
   for (Call* call : calls_) {

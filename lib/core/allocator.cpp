@@ -110,8 +110,8 @@ Depot& depot() {
   static Depot* const depot = new Depot;
   return *depot;
 }
-/// The depot's mutex. In a forked child the caches of the other threads are gone, with the memory that those had to
-/// themselves.
+/// Locks the depot's mutex. In a forked child it drops the caches of the other threads, which are gone with the memory
+/// that they had.
 struct DepotLock {
   void lock() { depot().mutex.lock(); }
   void unlock() { depot().mutex.unlock(); }
@@ -173,7 +173,7 @@ void DepotLock::renew() {
 }
 
 constinit thread_local PerThread<Cache> my_cache;
-// nullptr if there is no memory for one.
+// Returns nullptr if there is no memory for a cache.
 [[gnu::noinline]] Cache* start_cache() try { return current = &*my_cache; } catch (const std::bad_alloc&) {
   return nullptr;
 }

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
-// A note of the ELF file that contains this copy of the library. The loader knows the notes of all that a process has
-// loaded, also of a program that exports no symbols. It says where the flag below is, relative to itself.
+// This is a note of the ELF file that contains this copy of the library. The loader knows the notes of all that a
+// process has loaded, also of a program that exports no symbols. It says where the flag below is, relative to itself.
 extern "C" {
 [[gnu::used, gnu::visibility("hidden")]] constinit std::atomic<bool> reel_copies_are_reported = false;
 }
@@ -29,7 +29,7 @@ asm(R"(
 namespace reel {
 namespace {
 
-// As above.
+// These are the name and the type of the note above.
 constexpr char kNoteName[] = "reel";
 constexpr uint32_t kNoteType = 0x7265656c;
 
@@ -41,7 +41,7 @@ struct Copies {
 
 const char* name_of(const dl_phdr_info& file) { return *file.dlpi_name ? file.dlpi_name : program_invocation_name; }
 
-// The offset of the description of reel's note in a segment of notes, 0 if there is none.
+// Returns the offset of the description of reel's note in a segment of notes, 0 if there is none.
 size_t find_note(const char* notes, size_t bytes, size_t alignment) {
   const auto padded = [&](size_t size) { return (size + alignment - 1) / alignment * alignment; };
   ElfW(Nhdr) note;

@@ -3,8 +3,8 @@
 
 namespace reel {
 
-/// Whether the process has this copy of the library alone. Says so on stderr, once in the process, if it has others: a
-/// program and its plug-in that are both linked with the static library have one each.
+/// Returns whether this is the only copy of the library in the process. If there are others, it says so on stderr, once
+/// in the process: a program and its plug-in that are both linked with the static library have one each.
 bool report_copies();
 
 }  // namespace reel

@@ -6,7 +6,7 @@
 namespace reel {
 
 namespace {
-// Queues a copy between a GPU and pinned memory. False, having done nothing, if it is another copy.
+// Queues a copy between a GPU and pinned memory. Does nothing and returns false if it is another kind of copy.
 bool copy_without_waiting(Device source, const View& from, Device target, const View& to) {
   if (source.type == target.type || from.numel == 0) return false;
   const bool up = source == kCPU;

@@ -13,7 +13,7 @@ namespace reel {
 /// thread_local variables and the rounding mode, is shared by the thread's fibers.
 class Fiber {
  public:
-  /// A frame of 1 MiB, and those of what it calls.
+  /// The guard is as large as a frame of 1 MiB and the frames of what it calls.
   static constexpr size_t kGuardBytes = (1 << 20) + (64 << 10);
 
   /// One that begins with main(argument) when it is first switched to. main neither returns nor throws. Throws
@@ -67,10 +67,10 @@ inline Meeting* exchange_meeting(Meeting* meeting) {
   return std::exchange(current_meeting, meeting);
 }
 
-/// Whether this thread makes one call of those of several examples.
+/// in_group is true while this thread makes one call of those of several examples.
 extern constinit thread_local bool in_group;
-/// Thrown while it does, by what has to see each example's call: these are then made by themselves. No std::exception,
-/// which programs catch.
+/// NotJoinable is thrown while in_group is true by what has to see each example's call: each is then made by itself. It
+/// is not a std::exception, since programs catch those.
 struct NotJoinable {};
 
 /// While it lives, the running fiber does not wait: it is in the middle of something that belongs to the thread.

@@ -1,4 +1,4 @@
-// The handlers that hold all ForkLocks while the process forks.
+// These handlers hold all ForkLocks while the process forks.
 #include "lib/core/fork_lock.h"
 
 #include <pthread.h>

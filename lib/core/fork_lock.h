@@ -1,4 +1,4 @@
-// ForkLock: a lock that a forked child finds free.
+// A ForkLock is a lock that a forked child finds free.
 // A forked child has the forking thread alone. What another thread had locked in that moment would stay locked in the
 // child, and be half changed.
 #pragma once
@@ -6,8 +6,9 @@
 
 namespace reel {
 
-/// A lock that is held while the process forks: the child finds it free, and what it guards complete. Made in static
-/// storage, never destroyed; `Lock` has lock() and unlock(), and may have renew(), which makes it as new in the child.
+/// A ForkLock holds a lock while the process forks: the child finds it free, and what it guards complete. It is made in
+/// static storage and never destroyed. `Lock` has lock() and unlock(), and may have renew(), which resets it in the
+/// child.
 class ForkLock {
  public:
   /// Locks are taken in this order: whoever holds one may lock those below it, and no other.

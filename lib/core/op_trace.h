@@ -66,7 +66,7 @@ class OpTrace {
   const std::vector<TracedOp>& ops() const { return ops_; }
   const std::vector<Value>& values() const { return values_; }
   const std::vector<int>& inputs() const { return inputs_; }
-  /// The values, and dimensions of these, whose sizes have been read with Tensor::size() and come from inputs.
+  /// Returns the values, with dimensions, whose sizes have been read with Tensor::size() and come from inputs.
   const std::set<std::pair<int, int>>& size_reads() const { return size_reads_; }
   /// The value that a tensor is. `op` reads it.
   int value_of(const char* op, const Tensor& tensor);
@@ -148,7 +148,7 @@ void refuse_trace(const char* op, const char* why);
 void kernel_outside_of_trace(const char* kernel, std::span<const void* const> addresses, bool opaque);
 /// The host reads, or may change, the elements of a tensor. An Error if they are derived.
 void host_reads(const char* op, const Tensor& tensor);
-/// The host reads a size: what it computes of it, and decides by it, is not written down.
+/// Notes that the host reads a size: what it computes from it, and decides by it, is not written down.
 void note_size_read(const Tensor& tensor, int dim);
 
 }  // namespace reel

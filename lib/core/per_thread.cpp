@@ -1,4 +1,4 @@
-// Calls at the end of a thread, by the destructor of a POSIX key.
+// The destructor of a POSIX key makes the calls at the end of a thread.
 #include "lib/core/per_thread.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-// PerThread: state of each thread whose destructor matters. A thread_local object will not do: it is destroyed before
-// those that the program has made earlier in the thread, and before all static objects, whose destructors may call any
-// op.
+// A PerThread is the state of each thread whose destructor matters. A thread_local object will not do: it is destroyed
+// before those that the program has made earlier in the thread, and before all static objects, whose destructors may
+// call any op.
 #pragma once
 #include <cstddef>
 #include <new>
@@ -8,7 +8,7 @@
 
 namespace reel {
 
-/// What is called when a thread ends.
+/// A ThreadEnd is called when its thread ends.
 struct ThreadEnd {
   void (*call)(ThreadEnd*) = nullptr;
   ThreadEnd* next = nullptr;
@@ -18,8 +18,9 @@ struct ThreadEnd {
 /// process nothing is called, nor where the system has no key left.
 void at_thread_end(ThreadEnd& end) noexcept;
 
-/// A T of each thread, made when it is first used and destroyed by at_thread_end: destructors of all static and
-/// thread_local objects of the program may use it. Declared `constinit thread_local`.
+/// A PerThread holds a T of each thread, which is made when it is first used and destroyed by at_thread_end:
+/// destructors of all static and thread_local objects of the program may use it. It is declared `constinit
+/// thread_local`.
 template <class T>
 class PerThread : private ThreadEnd {
  public:
@@ -30,7 +31,7 @@ class PerThread : private ThreadEnd {
     return make();
   }
   T* operator->() { return &**this; }
-  /// nullptr if the thread has none at present.
+  /// Returns nullptr if the thread has none at present.
   T* get_if_made() const { return object_; }
 
  private:

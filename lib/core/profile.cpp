@@ -55,7 +55,8 @@ Recorder& recorder() {
   return *recorder;
 }
 
-/// What this thread writes to. It has a share, since another recording may begin while it writes.
+/// MyBuffer refers to the buffer that this thread writes to. It has a share, since another recording may begin
+/// meanwhile.
 struct MyBuffer {
   std::shared_ptr<Buffer> buffer;
   uint64_t run = 0;
@@ -74,8 +75,8 @@ Buffer& my_buffer() {
   return *mine.buffer;
 }
 
-/// The recorder's mutex. In a forked child the other threads are gone, and may have left their buffers half changed:
-/// these are neither read nor destroyed.
+/// Locks the recorder's mutex. In a forked child it drops the buffers of the other threads, which may be half changed:
+/// they are neither read nor destroyed.
 struct RecorderLock {
   void lock() { recorder().mutex.lock(); }
   void unlock() { recorder().mutex.unlock(); }

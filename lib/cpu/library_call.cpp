@@ -1,4 +1,4 @@
-// Gates that calls of OpenBLAS and oneDNN pass, and that a fork and the end of the process close.
+// Calls of OpenBLAS and oneDNN pass a gate each, which a fork and the end of the process close.
 #include "lib/cpu/library_call.h"
 
 #include <dlfcn.h>
@@ -16,12 +16,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Counts the calls that are on their way, and keeps others out while the process forks or once it ends.
+/// A Gate counts the calls that are on their way, and keeps others out while the process forks or once it ends.
 class Gate {
  public:
   enum class State { kOpen, kHeld, kEnded };
 
-  /// False once it has ended.
+  /// Waits while the gate is held, and returns false once it has ended.
   bool enter() {
     while (true) {
       inside_.fetch_add(1);
@@ -35,7 +35,7 @@ class Gate {
   }
   void leave() { inside_.fetch_sub(1); }
 
-  // By a ForkLock.
+  // A ForkLock calls these three.
   void lock() { close(State::kHeld); }
   void unlock() {
     State held = State::kHeld;

@@ -1,12 +1,12 @@
-// Calls of OpenBLAS and oneDNN, of which a fork waits for the end.
+// A fork waits until no call of OpenBLAS or oneDNN is on its way.
 // These libraries have locks, which a fork by another thread would leave locked in the child, and static objects,
 // which they destroy at the end of the process, when threads and destructors of the program may still compute.
 #pragma once
 
 namespace reel::cpu {
 
-/// A call of OpenBLAS, or of LAPACK, which is part of it. A fork waits until none is on its way. At the very end of the
-/// process those of other threads wait for the end.
+/// An OpenblasCall lives as long as a call of OpenBLAS, or of LAPACK, which is part of it. At the very end of the
+/// process the calls of other threads wait for that end.
 class OpenblasCall {
  public:
   OpenblasCall();
@@ -15,7 +15,7 @@ class OpenblasCall {
   OpenblasCall& operator=(const OpenblasCall&) = delete;
 };
 
-/// A call of oneDNN. A fork waits until none is on its way. While it lives, oneDNN uses no thread but this one: its
+/// An OnednnCall lives as long as a call of oneDNN. While it lives, oneDNN uses no thread but this one: its
 /// threads wait for one another by spinning, also for one whose core another process has, and for ever if OpenMP grants
 /// fewer than it has been told.
 class OnednnCall {
@@ -24,10 +24,10 @@ class OnednnCall {
   ~OnednnCall();
   OnednnCall(const OnednnCall&) = delete;
   OnednnCall& operator=(const OnednnCall&) = delete;
-  /// False where the process is ending: oneDNN must not be used any more.
+  /// It is false where the process is ending: oneDNN must not be used any more.
   explicit operator bool() const { return entered_; }
-  /// To be called after what may have made static objects of oneDNN's, a call of a new kind: they are destroyed only
-  /// after further calls have become false.
+  /// Keeps static objects of oneDNN's, which a call of a new kind may have made, until further calls have become false.
+  /// It is called after such a call.
   static void outlive_what_it_made();
 
  private:

@@ -10,7 +10,8 @@ namespace reel::cpu {
 dnnl::engine& onednn_engine();
 dnnl::stream& onednn_stream();  // of the calling thread
 
-/// Objects of oneDNN's that a thread keeps: never destroyed if oneDNN has ended before the thread does.
+/// An OnednnState holds objects of oneDNN's that a thread keeps. They are not destroyed if oneDNN has ended before the
+/// thread does.
 template <class T>
 struct OnednnState {
   T* const state = new T;

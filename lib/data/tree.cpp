@@ -14,14 +14,13 @@ namespace {
 
 constexpr std::string_view kSpaces = " \t\r\n";
 
-/// Parses trees that may go on over several lines.
+/// A TreeParser parses trees that may go on over several lines.
 class TreeParser {
  public:
-  /// Continues with a line, whose columns `where` is in front of in Errors. It must outlive the calls until the next
-  /// one.
+  /// Continues with a line, which must outlive the calls until the next one. Errors have `where` before the column.
   void begin_line(std::string_view line, std::string where) { text_ = line, where_ = std::move(where), at_ = 0; }
 
-  /// Reads on to the end of a tree or of the line; whether a tree has ended.
+  /// Reads on to the end of a tree or of the line, and returns whether a tree has ended.
   bool read() {
     for (skip_spaces(); at_ < text_.size(); skip_spaces()) {
       check(!open_.empty() || text_[at_] == '(', "expected '('");
@@ -124,7 +123,7 @@ std::vector<Tree> read_trees(const std::filesystem::path& path) try {
   int64_t begun_on = 0;
   while (source.read_line(line)) {
     const int64_t number = source.line_number();
-    // Else one tree would become a part of another, up to a bracket too many.
+    // Without this check one tree would become a part of another, up to a bracket too many.
     if (parser.is_inside() && line.starts_with('('))
       source.fail_line("a tree begins inside that of line ", begun_on, "; lines that continue one are indented");
     parser.begin_line(line, source.name() + ":" + std::to_string(number) + ":");

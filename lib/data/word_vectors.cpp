@@ -69,8 +69,8 @@ bool take_number(std::string_view& line, float& value) {
   return true;
 }
 
-// Whether a word with spaces, which some files have, ends with a number of a vector rather than with a year or the
-// like.
+// Returns whether a word with spaces, which some files have, ends with a number of a vector rather than with a year or
+// the like.
 bool ends_with_fraction(std::string_view word) {
   const size_t space = word.find_last_of(' ');
   if (space == std::string_view::npos) return false;

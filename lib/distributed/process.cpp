@@ -237,8 +237,8 @@ struct Global {
     connection.reset();
   }
 };
-/// Never destroyed, since threads and destructors of the program's may ask for it until the very end; but the other
-/// ranks learn that this one has ended.
+/// Returns the process's group, which is never destroyed, since threads and destructors of the program may ask for it
+/// until the very end; but the other ranks learn that this one has ended.
 Global& global() {
   static Global& instance = *new Global;
   static const struct End {

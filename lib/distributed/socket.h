@@ -33,8 +33,8 @@ Address remote_end(const Descriptor& socket);
 /// Whether a host's name is one of this machine's loopback: "localhost", "127.0.0.1", "::1", …
 bool names_loopback(const std::string& host);
 
-/// The addresses of a host. Empty if it has none, or if they are not known by the deadline; then `why` says so, unless
-/// it says what was wrong in an earlier try that had more time.
+/// Returns the addresses of a host: none if it has none, or if they are not known by the deadline. Then `why` says so,
+/// unless it says what was wrong in an earlier try that had more time.
 std::vector<Address> resolve(const std::string& host, Time deadline, std::string& why);
 
 /// A socket (non-blocking, as all here, and closed by exec) that is connected, or none, and `why` says why.

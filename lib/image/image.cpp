@@ -158,7 +158,7 @@ namespace reel::data {
 ImageFolder::ImageFolder(const std::filesystem::path& root, const ImageFolderOptions& options) try : options_(options) {
   namespace fs = std::filesystem;
   std::vector<fs::path> folders;
-  // A link to an unmounted disk, say: without it the data set would be smaller unnoticed.
+  // A link may lead to a disk that is not mounted: without this check the data set would be smaller unnoticed.
   const auto check_target = [](const fs::directory_entry& entry) {
     REEL_CHECK(!entry.is_symlink() || entry.exists(), "ImageFolder: ", entry.path().string(),
                " is a link to what is not there");

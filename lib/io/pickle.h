@@ -24,7 +24,7 @@ struct PickleValue {
     kCall,        ///< Of the function items[0] with the arguments items[1], a kSequence, or a new object of that class.
     kPersistent,  ///< What items[0] names, outside of the pickle.
   } kind = kOther;
-  bool is_none = false;           ///< Of kOther.
+  bool is_none = false;           ///< Whether a kOther is None.
   int64_t number = 0;             ///< Of kInt.
   std::string_view text;          ///< Of kString and kGlobal.
   std::vector<int> items;         ///< See the kinds.
@@ -34,7 +34,7 @@ struct PickleValue {
 
 class Pickle {
  public:
-  static constexpr size_t kMaxValues = 4'000'000;  ///< Which take 350 MB; a tensor is about 20.
+  static constexpr size_t kMaxValues = 4'000'000;  ///< So many values take 350 MB; a tensor has about 20.
   /// Reads a pickle of protocols 2 to 5, without code, that `bytes` consists of. Globals that `allowed` does not know,
   /// all else that is not listed above, and more than kMaxValues values are an Error that begins with `name` and the
   /// byte.
@@ -46,7 +46,7 @@ class Pickle {
   const PickleValue& operator[](int number) const { return values_[static_cast<size_t>(number)]; }
   /// The number of values.
   size_t size() const { return values_.size(); }
-  /// Throws what a global that is not allowed is refused with.
+  /// Throws the Error that refuses a global that is not allowed.
   [[noreturn]] void refuse(int global) const;
   template <class... Parts>
   [[noreturn]] void fail(const PickleValue& value, const Parts&... parts) const {

@@ -204,7 +204,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   }
   const char* begin() const { return text_.data(); }
   int64_t position() const { return 8 + (mark_ ? mark_ - begin() : 0); }
-  // Is this in the value of a field of a tensor that the format does not have? The reference skips these as well.
+  // Returns whether this is in a field of a tensor that the format does not have. The reference skips these as well.
   bool skips() const {
     return depth_ == 2 && !in_metadata_ && key_ != "dtype" && key_ != "shape" && key_ != "data_offsets";
   }
@@ -226,7 +226,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   std::vector<int64_t>* numbers_ = nullptr;
 };
 
-// Whether the first 8 bytes of a file are letters, as of a page that a server has sent in a file's place.
+// Returns whether the first 8 bytes of a file are letters, as of a page that a server has sent in a file's place.
 bool is_text(uint64_t bytes) {
   for (; bytes; bytes >>= 8)
     if ((bytes & 0xff) < ' ' || (bytes & 0xff) > '~') return false;

@@ -17,7 +17,8 @@ using nlohmann::json;
 
 constexpr int64_t kMaxIndex = 100'000'000;  // as of a safetensors file's header
 
-/// The names of tensors, by the files that they are in. A SAX parser: a malicious index is never a JSON tree in memory.
+/// An IndexReader collects the names of tensors by the files that they are in. It is a SAX parser, so that a malicious
+/// index is never a JSON tree in memory.
 class IndexReader : public nlohmann::json_sax<json> {
  public:
   explicit IndexReader(const std::string& file) : file_(file) {}
@@ -59,7 +60,7 @@ class IndexReader : public nlohmann::json_sax<json> {
     if (--depth_ == 1) in_map_ = false;
     return true;
   }
-  // A value that is not looked at, outside of the map.
+  // Skips a value outside of the map; one inside is an Error.
   bool other() const {
     REEL_CHECK(!in_map_, file_, ": the shard of '", key_.substr(0, 200), "' is no text");
     return true;

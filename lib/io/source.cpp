@@ -16,7 +16,7 @@ constexpr int64_t kMaxInflation = 1032;  // RFC 1951: at most 258 bytes for 2 bi
 // compressed bytes, is taken for an attack. Text that people write inflates about 3 times, tables and logs up to 50.
 constexpr int64_t kFreeText = 16 << 20, kMaxTextInflation = 200;
 
-// How files begin that are no UTF-8, and what to do with them.
+// These are the first bytes of files that are not UTF-8, and what to do with them.
 constexpr std::pair<std::string_view, const char*> kNoText[] = {
     {"\xff\xfe", "the text is UTF-16, by its byte order mark; convert it to UTF-8"},
     {"\xfe\xff", "the text is UTF-16, by its byte order mark; convert it to UTF-8"},
@@ -170,7 +170,7 @@ void Source::check_first(std::string& line) const {
   if (line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
   for (const auto& [begin, what] : kNoText)
     if (line.starts_with(begin)) fail_line(what);
-  // Of characters below 256 in UTF-16 one byte of two is 0.
+  // A character below 256 has one byte of 0 in UTF-16.
   const auto is_nul = [&](size_t at) { return line[at] == '\0'; };
   if (line.size() > 3 && ((is_nul(0) && is_nul(2)) || (is_nul(1) && is_nul(3))))
     fail_line("the text is UTF-16 without a byte order mark; convert it to UTF-8");

@@ -70,7 +70,7 @@ constexpr std::string_view kScriptedLists[] = {"torch.jit._pickle.build_intlist"
                                                "torch.jit._pickle.build_boollist", "torch.jit._pickle.build_tensorlist",
                                                "torch.jit._pickle.restore_type_tag"};
 constexpr std::string_view kDict[] = {"collections.OrderedDict", "collections.defaultdict"};
-// Of one argument, which holds what they are made of.
+// These have one argument, the list of their elements.
 constexpr std::string_view kCollections[] = {"builtins.set", "builtins.frozenset", "collections.Counter"};
 // What has no tensors in it.
 constexpr std::string_view kValues[] = {
@@ -87,7 +87,7 @@ bool among(std::string_view name, const Names& names) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 bool is_scripted(std::string_view global) { return global.starts_with("__torch__."); }
-// The type of that name in a column of kStorageTypes.
+// Finds the type of that name in a column of kStorageTypes.
 const StorageType* find_type(std::string_view StorageType::*column, std::string_view name) {
   const auto found = std::find_if(std::begin(kStorageTypes), std::end(kStorageTypes),
                                   [&](const StorageType& type) { return type.*column == name; });
@@ -100,7 +100,7 @@ bool allowed(std::string_view global) {
          find_type(&StorageType::global, global) || is_scripted(global) || among(global, kScriptedLists);
 }
 
-// Where a value is in the dicts and lists around it, as a list from the inside out: a text is made of it for a tensor
+// A Path says where a value is in the dicts and lists around it, from the inside out. It becomes a text for tensors
 // alone.
 struct Path {
   const Path* parent = nullptr;
@@ -183,7 +183,7 @@ class TorchFile {
     return among(function, kRebuild) || among(function, kFromType) || function == kParameter ||
            function == kParameterWithState;
   }
-  // The arguments of a call, a tuple of `min` to `max` values.
+  // Returns the arguments of a call, a tuple of `min` to `max` values.
   const std::vector<int>& arguments(const PickleValue& call, int number, size_t min, size_t max) const {
     const PickleValue& arguments = pickle_[number];
     if (arguments.kind != PickleValue::kSequence || arguments.items.size() < min || arguments.items.size() > max)
@@ -242,7 +242,7 @@ class TorchFile {
       pickle_.refuse(call.items[0]);
     }
   }
-  // A tensor with Python attributes: (function, type, its arguments, attributes). These are left out.
+  // Adds a tensor with Python attributes, (function, type, its arguments, attributes), without the attributes.
   void visit_attributed(const PickleValue& call, int number, const Path* path) {
     const std::vector<int>& given = arguments(call, 4, 4);
     const std::string_view function = pickle_[given[0]].text, type = pickle_[given[1]].text;
@@ -257,7 +257,7 @@ class TorchFile {
   // ---- paths ----
 
   bool chosen(const Path* path) { return loaded_name(text_of(path), options_).has_value(); }
-  // "model.fc.weight"
+  // Returns the path as a text, "model.fc.weight".
   std::string text_of(const Path* path) {
     std::vector<const Path*> parts;
     for (; path; path = path->parent) parts.push_back(path);
@@ -274,7 +274,7 @@ class TorchFile {
                " bytes");
     return text;
   }
-  // A text, a whole number, or a tuple of these, "(0, 1)".
+  // Appends a key: a text, a whole number, or a tuple of these, "(0, 1)".
   void append_key(std::string& text, int number, bool in_tuple = false) const {
     const PickleValue& value = pickle_[number];
     if (value.kind == PickleValue::kInt) {
@@ -322,7 +322,7 @@ class TorchFile {
     return value.number;
   }
 
-  // None, or an empty tuple or dict.
+  // Returns whether the value is None, or an empty tuple or dict.
   bool is_empty(const PickleValue& value) const {
     switch (value.kind) {
       case PickleValue::kOther: return value.is_none;
@@ -334,7 +334,7 @@ class TorchFile {
       default: return false;
     }
   }
-  // The metadata of a tensor: is it the negative of its storage's elements? {"neg": True} says so.
+  // Returns whether the metadata of a tensor say that its elements are those of the storage negated: {"neg": True}.
   bool is_negative(const PickleValue& call, int number, const std::string& path) const {
     const PickleValue* metadata = &pickle_[number];
     if (metadata->kind == PickleValue::kCall && among(pickle_[metadata->items[0]].text, kScriptedLists))

@@ -95,7 +95,7 @@ class JoinedChains final : public batching::internal::Call {
   void for_each_call(const auto& f) {
     for (Call* call = this; call; call = call->next) f(*static_cast<JoinedChains*>(call));
   }
-  /// Throws where 0 times a gradient is not 0: the calls are made by themselves then.
+  /// Throws where 0 times a gradient is not 0, so that each call is made by itself.
   static void check_gradients(const Tensor& emissions, const Tensor& scores) {
     if (!grad_enabled() || emissions.device() != kCPU) return;
     const Tensor finite = all(emissions.detach() < std::numeric_limits<double>::infinity()), y = scores.detach();

@@ -8,7 +8,7 @@
 
 namespace reel::nn {
 
-/// The sequences of calls that are made as one, each call with a part of all rows.
+/// JoinedParts collects the sequences of calls that are made as one, each call with a part of all rows.
 struct JoinedParts {
   std::vector<Tensor> parts;       // of each call
   std::vector<int64_t> rows;       // of each call

@@ -194,8 +194,8 @@ class JoinedSequences final : public batching::internal::Call {
   }
   std::vector<Tensor> sequences() { return std::move(outputs_); }
 
-  States states;   // those given, also where the group is made again
-  States results;  // those of the result
+  States states;   // the initial states, which stay for a group that is made again
+  States results;  // the final states
 
  private:
   void for_each_call(const auto& f) {

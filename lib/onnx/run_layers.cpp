@@ -436,8 +436,8 @@ struct Sampling {
   double cubic = -0.75;
   bool exclude_outside = false, antialias = false;
 
-  // In float32, as the scales are and as ONNX Runtime and the frameworks that write them compute: 3 · 2.3333333 is 7
-  // there, and element 7 comes from element 3.
+  // Computes in float32, as the scales are and as ONNX Runtime and the frameworks that write them compute: 3
+  // · 2.3333333 is 7 there, and element 7 comes from element 3.
   float from(int64_t i, int64_t size, int64_t out, float scale) const {
     const auto at = static_cast<float>(i), length = static_cast<float>(size), count = static_cast<float>(out);
     if (coordinates == "asymmetric") return at / scale;

@@ -19,7 +19,7 @@ struct Context {
   bool reads_weight(size_t i) const { return is_weight[node.inputs[i]]; }
   int64_t integer(const char* name, int64_t otherwise) const;
   double number(const char* name, double otherwise) const;
-  /// Text that is one of `known`; an Error that lists these otherwise.
+  /// Returns a text that is one of `known`. Another one is an Error that lists these.
   std::string choice(const char* name, const char* otherwise, std::initializer_list<std::string_view> known) const;
   std::string text(const char* name) const;           // any text: the caller checks it; empty if there is none
   std::string joined_texts(const char* name) const;   // a list of strings, joined by spaces
@@ -63,7 +63,7 @@ inline int64_t wrap_axis(int64_t axis, int64_t rank) {
 }
 /// Wraps each axis of a list, which names none twice.
 std::vector<int64_t> wrap_axes(std::vector<int64_t> axes, int64_t rank);
-/// An Error if a file asks for a dimension, or a table of indices or weights, of more than 2^28 elements.
+/// Throws if a file asks for a dimension, or a table of indices or weights, of more than 2^28 elements.
 inline void check_extent(int64_t size) {
   REEL_CHECK(size >= 0 && size <= int64_t{1} << 28, "a size of ", size, ", which is not between 0 and 2^28");
 }

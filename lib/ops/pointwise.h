@@ -15,7 +15,7 @@ inline Tensor nearbyint(const Tensor& x) { return round(x); }
 
 /// A C++ number as one that kernels take beside elements of dtype: a float32, or float64.
 Tensor number_as(DType dtype, const Tensor& number);
-/// x in the dtype in which the operands of `op` meet; a C++ integer that it cannot hold is an Error.
+/// Converts x to the dtype in which the operands of `op` meet. A C++ integer that it cannot hold is an Error.
 Tensor operand_as(const char* op, const Tensor& x, DType dtype);
 
 /// x where the kernels of a device take it: there, but for a number of the host's, which goes with the launch.

@@ -33,7 +33,7 @@ Tensor progression(T first, T step, int64_t at, int64_t n, Device device) {
   }
   return result;
 }
-/// A dtype that cannot hold the first or last element is an Error.
+/// Converts the exact elements to dtype. It is an Error if that cannot hold the first or the last one.
 Tensor finished(const char* op, Scalar first, Scalar last, const Tensor& exact, const TensorOptions& options,
                 DType dtype) {
   if (exact.numel()) check_fits(op, first, dtype), check_fits(op, last, dtype);

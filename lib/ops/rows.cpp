@@ -250,7 +250,7 @@ struct WholeRule {
   }
 };
 
-/// The WholeRule of a group: it withholds gradients from calls that have no part in a pass.
+/// GroupWholeRule is the WholeRule of a group: it withholds gradients from calls that do not take part in a pass.
 struct GroupWholeRule : WholeRule {
   static constexpr bool kWithholds = true;
 };

@@ -51,6 +51,9 @@ struct LoaderOptions {
 /// The data set is held by value; pass std::cref(dataset) or a shared_ptr where it should not be copied. One that grows
 /// or shrinks between two loops is read as it is when a loop begins, unless a sampler decides. One loop at a time, a
 /// second one is an Error; the loader must outlive it.
+///
+/// Where ++ of an iterator throws, the batch is skipped: another ++ goes on with the next one. Before that the iterator
+/// is equal to end(), so a loop that catches such exceptions calls ++ again in place of comparing.
 template <Dataset D, class Collate = DefaultCollate>
 class DataLoader {
  public:

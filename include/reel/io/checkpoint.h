@@ -78,8 +78,8 @@ class Checkpoint {
   ///@{
   /// Adds a variable of the run, with which it is loaded: the state that a recurrent net carries over, a best loss, a
   /// number of steps. A tensor may be undefined, and is replaced by what the file has, on the device that it is on. A
-  /// number that the variable cannot hold, such as 2.7 or 2^40 for an int, is an Error; a float takes the nearest
-  /// value.
+  /// number that the variable cannot hold, such as 2.7 or 2^40 for an int, is an Error; a float variable takes the
+  /// nearest value to a double.
   Checkpoint& add(std::string name, Tensor& tensor);
   Checkpoint& add(std::string name, CellState& state);
   template <class Number>

@@ -174,7 +174,7 @@ class Module {
   std::string label() const;  ///< "encoder.fc (Linear)"
   /// Whether a call has more to do than forward().
   bool has_hooks() const { return hooks_ != nullptr; }
-  /// Whether this module or one in it has hooks.
+  /// Returns whether this module or one in it has hooks.
   bool has_hooks_within() const;
   /// In a catch block: throws what has been caught, with the path of this module if it is a bare Error.
   [[noreturn]] void rethrow_with_path() const;

@@ -35,7 +35,8 @@ struct CrfConstraints {
 Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Tensor& transitions,
                           const Tensor& start = {}, const Tensor& end = {}, const Tensor& lengths = {},
                           const CrfConstraints& allowed = {});
-/// The same for a list of chains [len_i, tags] with tags [len_i]: [n], without padding; 0 for a chain of length 0.
+/// Returns the log-likelihoods [n] of a list of n chains, emissions [len_i, tags] with tags [len_i], without padding. A
+/// chain of length 0 has 0.
 Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
                           const Tensor& start = {}, const Tensor& end = {}, const CrfConstraints& allowed = {});
 

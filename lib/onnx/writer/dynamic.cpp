@@ -1,4 +1,4 @@
-// The sizes at which a model is run, so that comparing the runs tells which sizes are computed from which.
+// Chooses the sizes at which a model is run, so that comparing the runs tells which sizes are computed from which.
 #include "lib/onnx/writer/dynamic.h"
 
 #include <algorithm>
@@ -12,17 +12,17 @@ namespace {
 
 constexpr size_t kRuns = 4;
 
-/// Whether b is a multiple of a plus a constant in the runs i, j and k.
+/// Returns whether b is a multiple of a plus a constant in the runs i, j and k.
 bool is_affine(const Number& a, const Number& b, size_t i, size_t j, size_t k) {
   __extension__ using Wide = __int128;
   return Wide{a[j] - a[i]} * (b[k] - b[i]) == Wide{a[k] - a[i]} * (b[j] - b[i]);
 }
-/// Whether it is in any three of the first runs: the other run would be the only one that tells a formula of a from one
-/// of b.
+/// Returns whether it is one in any three of the first four runs: then the remaining one alone would tell a formula of
+/// a from one of b.
 bool is_nearly_affine(const Number& a, const Number& b) {
   return is_affine(a, b, 0, 1, 2) || is_affine(a, b, 0, 1, 3) || is_affine(a, b, 0, 2, 3) || is_affine(a, b, 1, 2, 3);
 }
-/// Whether it is in all runs.
+/// Returns whether it is one in all runs.
 bool is_affine(const Number& a, const Number& b) {
   for (size_t j = 1; j < a.size(); ++j)
     for (size_t k = j + 1; k < a.size(); ++k)
@@ -40,8 +40,8 @@ Product operator*(const Product& a, const Product& b) {
   return result;
 }
 
-/// Adds the products of up to three sizes that have `size` among them, the others being `products`. False, and nothing
-/// is added, where one of them can be mistaken for another.
+/// Adds the products of up to three sizes that have `size` among them, the others being `products`. Adds nothing and
+/// returns false where one of them can be mistaken for another.
 bool add_products(const Number& size, std::vector<Product>& products) {
   std::vector<Product> all = products;
   Product power{size, 1};
@@ -57,8 +57,8 @@ bool add_products(const Number& size, std::vector<Product>& products) {
   return true;
 }
 
-/// Sizes for a dimension of `size` elements in the example: two that are a little larger, and one of more than twice
-/// that. Divisions by 2, 3 and 4 leave all of their remainders, so that what is rounded is no multiple.
+/// Returns sizes for a dimension of `size` elements in the example: two that are a little larger, and one of more than
+/// twice that. Divisions by 2, 3 and 4 leave all of their remainders, so that what is rounded is no multiple.
 Number candidate(int64_t size, int64_t i) {
   const int64_t a = i % 10, b = i / 10 % 10, c = i / 100;
   const int64_t twice = size + 3 + (4 - size % 4) % 4;  // 3 more than a multiple of 4
@@ -109,7 +109,7 @@ void Dynamic::check_sizes() const {
 void Dynamic::choose_sizes() {
   size_t runs = kRuns;
   for (const Dim& dim : dims_) runs = std::max(runs, dim.sizes.size());
-  // Of a list that is shorter than another one the sizes are used again.
+  // The sizes of a list that is shorter than another one are used again.
   const auto repeat = [&](Number& sizes) {
     for (size_t given = sizes.size(); sizes.size() < runs;) sizes.push_back(sizes[sizes.size() - given + 1]);
   };

@@ -1,4 +1,4 @@
-// The dynamic dimensions of a model that is exported, and the sizes at which it is run.
+// Dynamic holds the dynamic dimensions of a model that is exported, and the sizes at which it is run.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,24 +9,26 @@
 
 namespace reel::onnx::writer {
 
-/// A number that has a value in each run: a size, say.
+/// A Number has a value in each run: a size, say.
 using Number = std::vector<int64_t>;
 
-/// The dimensions that are dynamic, by name, and the sizes that they have in the runs of the model.
+/// Dynamic has the dynamic dimensions by name, and the sizes that they have in the runs of the model.
 class Dynamic {
  public:
   Dynamic(const std::vector<Tensor>& inputs, const std::vector<DynamicDim>& dims);
 
-  const std::vector<std::vector<std::string>>& names() const { return names_; }  ///< Of each dimension of each input.
-  size_t count() const { return dims_.size(); }                                  ///< How many names there are.
-  /// Whether save() chooses the sizes of a name, not the caller.
+  const std::vector<std::vector<std::string>>& names() const {
+    return names_;
+  }                                              ///< The name of each dimension of each input, or "".
+  size_t count() const { return dims_.size(); }  ///< How many names there are.
+  /// Returns whether save() chooses the sizes of a name, not the caller.
   bool is_free(size_t name) const { return dims_[name].is_free; }
 
   size_t runs() const { return dims_.empty() ? 2 : dims_[0].sizes.size(); }  ///< The first is of the example.
-  std::vector<int64_t> sizes(size_t run) const;                              ///< Of each name.
+  std::vector<int64_t> sizes(size_t run) const;                              ///< The sizes of all names in a run.
   std::string show(const std::vector<int64_t>& sizes) const;                 ///< "batch = 3, len = 5"
   std::string find(const Number& sizes) const;  ///< The name of the dimension with these sizes in the runs, or "".
-  /// The examples in these sizes: their elements repeated. They are copies in any case.
+  /// Returns the examples in these sizes, with their elements repeated. They are always copies.
   std::vector<Tensor> inputs(const std::vector<Tensor>& examples, const std::vector<int64_t>& sizes) const;
 
  private:

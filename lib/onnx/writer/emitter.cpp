@@ -264,7 +264,7 @@ Emitter::Source Emitter::source(int value, int dim) const {
   return {value, dim, std::move(sizes)};
 }
 
-/// The dynamic dimensions, each of which is read from the first input that has it.
+/// Returns the dynamic dimensions, each of which is read from the first input that has it.
 std::vector<Emitter::Source> Emitter::named_sources() const {
   std::vector<Source> all;
   for (size_t i = 0; i < dynamic_.size(); ++i)
@@ -278,7 +278,7 @@ std::vector<Emitter::Source> Emitter::named_sources() const {
   return all;
 }
 
-/// Dimensions of the op's own inputs whose sizes differ between runs.
+/// Returns the dimensions of the op's own inputs whose sizes differ between runs.
 std::vector<Emitter::Source> Emitter::own_sources() const {
   std::vector<Source> all;
   if (!op_) return all;

@@ -87,7 +87,7 @@ class Emitter {
     Number sizes;
     std::string name = {};  // of the dynamic dimension
   };
-  /// factor · product of sizes / divisor + term
+  /// A Formula is factor · product of sizes / divisor + term.
   struct Formula {
     std::vector<const Source*> sizes;
     int64_t factor, divisor, term;

@@ -239,8 +239,8 @@ void interpolate(Emitter& e) {
 }  // namespace
 
 const EmitTable& dense_ops() {
+  // The table is never destroyed, since destructors of the program may export models.
   static const auto& table = *new EmitTable{
-      // never destroyed
       {"mm", mm},
       {"matmul", matmul},
       {"bmm", matmul},

@@ -56,8 +56,8 @@ void one_hot(Emitter& e) {
 }  // namespace
 
 const EmitTable& index_ops() {
+  // The table is never destroyed, since destructors of the program may export models.
   static const auto& table = *new EmitTable{
-      // never destroyed
       {"index_select", index_select},
       {"embedding", embedding},
       {"embedding_bag", embedding_bag},

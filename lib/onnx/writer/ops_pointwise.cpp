@@ -195,8 +195,8 @@ void where(Emitter& e) {
 }  // namespace
 
 const EmitTable& pointwise_ops() {
+  // The table is never destroyed, since destructors of the program may export models.
   static const auto& table = *new EmitTable{
-      // never destroyed
       {"neg", same<"Neg">},
       {"abs", same<"Abs">},
       {"sign", same<"Sign">},

@@ -56,8 +56,8 @@ void ranked(Emitter& e) {
 }  // namespace
 
 const EmitTable& reduction_ops() {
+  // The table is never destroyed, since destructors of the program may export models.
   static const auto& table = *new EmitTable{
-      // never destroyed
       {"sum", sum},
       {"mean", mean},
       {"prod", prod},

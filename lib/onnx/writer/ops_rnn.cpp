@@ -111,8 +111,8 @@ void cell(Emitter& e) {
 }  // namespace
 
 const EmitTable& recurrent_ops() {
+  // The table is never destroyed, since destructors of the program may export models.
   static const auto& table = *new EmitTable{
-      // never destroyed
       {"lstm", layers},
       {"gru", layers},
       {"rnn_tanh", layers},

@@ -46,8 +46,8 @@ void permute(Emitter& e) {
   e.set(e.transposed(e.in(0), wrapped(e.list("dims"), e.rank(0))));
 }
 
-/// Positions are as the caller wrote them, which ONNX understands as reel does: negative ones count from the end, and
-/// what lies beyond an end is brought there.
+/// Writes positions as the caller wrote them, which ONNX understands as reel does: negative ones count from the end,
+/// and what lies beyond an end is clamped to it.
 void slice(Emitter& e) {
   const int64_t dim = e.integer("dim");
   const Number stop = e.number("stop");
@@ -56,7 +56,7 @@ void slice(Emitter& e) {
   e.is("Slice", {e.in(0), e.sizes({e.number("start")}, "start"), end, e.ints({dim}), e.ints({e.integer("step")})});
 }
 
-/// A number as a 0-d tensor.
+/// Writes a number as a 0-d tensor.
 Name number(Emitter& e, const char* name) {
   const Number n = e.number(name);
   return all_equal(n) ? e.constant(reel::full({}, n[0], {.dtype = kInt64, .device = kCPU}))
@@ -72,7 +72,7 @@ void flip(Emitter& e) {
   e.is("Slice", {e.in(0), times(-1), times(std::numeric_limits<int64_t>::min()), e.ints(dims), times(-1)});
 }
 
-/// The elements from size - shift mod size on, and then those before. Mod has the sign of its divisor.
+/// Joins the elements from size - shift mod size on and those before. The result of Mod has the sign of the divisor.
 void roll(Emitter& e) {
   const int64_t dim = e.integer("dim");
   const Name size = e.sizes({e.size(0, dim)}, "size"), shift = e.sizes({e.number("shift")}, "shift");
@@ -191,8 +191,8 @@ void slice_scatter(Emitter& e) {
 }  // namespace
 
 const EmitTable& shape_ops() {
+  // The table is never destroyed, since destructors of the program may export models.
   static const auto& table = *new EmitTable{
-      // never destroyed
       {"clone", identity},
       {"to", to},
       {"reshape", reshape},

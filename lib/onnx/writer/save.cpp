@@ -25,7 +25,7 @@ Run run_once(const internal::Function& run, const std::vector<Tensor>& inputs, c
   return result;
 }
 
-/// The sizes that the program has read and that differ between runs: "batch, dimension 2 of conv1d".
+/// Lists the sizes that the program has read and that differ between runs: "batch, dimension 2 of conv1d".
 std::string show_size_reads(const Graph& graph, const Dynamic& dynamic) {
   std::set<std::string> reads;
   for (const auto& [value, dim] : graph.runs[0].size_reads) {

@@ -34,7 +34,7 @@ Attribute attribute_of(const NodeAttribute& from) {
   return a;
 }
 
-/// The graph of a file that is not written yet.
+/// An Interpreter runs the graph of a file that is not written yet.
 class Interpreter {
  public:
   explicit Interpreter(const ModelFile& file) {
@@ -80,7 +80,8 @@ class Interpreter {
   std::map<std::string, int> numbers_;
 };
 
-/// Whether they are equal but for rounding. Of integers, which may be the positions of extremes, a few may differ.
+/// Returns whether two tensors are equal but for rounding. A few integers may differ, which may be positions of
+/// extremes.
 bool agree(const Tensor& expected, const Tensor& got) {
   if (expected.shape() != got.shape() || expected.dtype() != got.dtype()) return false;
   if (!expected.numel()) return true;
@@ -101,8 +102,8 @@ int64_t elements(const Run& run) {
 
 std::string verify(const ModelFile& file, const Graph& graph, const Dynamic& dynamic,
                    const std::vector<Tensor>& examples, const Trace& trace) {
-  // Primes, so that they are multiples of nothing. Larger ones are left out of models that would need more than
-  // kElements elements for all of their values if these grew with the square of the size.
+  // These sizes are primes, so that they are multiples of nothing. Larger ones are left out of models that would need
+  // more than kElements elements for all of their values if these grew with the square of the size.
   constexpr int64_t kSizes[] = {67, 131, 263, 521, 1031}, kElements = int64_t{1} << 25;
   std::optional<Interpreter> exported;
   std::string tried;
@@ -152,7 +153,7 @@ std::string verify(const ModelFile& file, const Graph& graph, const Dynamic& dyn
       const double ratio = static_cast<double>(size) / at;
       return known * ratio * ratio <= static_cast<double>(kElements);
     };
-    // The largest that is affordable as far as is known; and then larger ones, as more is known.
+    // The largest size that is known to be affordable comes first, and then larger ones, as more is known.
     std::optional<Run> last;
     size_t end = std::size(kSizes);
     for (size_t begin = 0, i = end; i-- > begin;) {

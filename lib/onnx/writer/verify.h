@@ -10,12 +10,12 @@
 
 namespace reel::onnx::writer {
 
-/// Runs the model on inputs that are its own, and writes its ops down.
+/// A Trace runs the model on inputs that are its own, and writes its ops down.
 using Trace = std::function<Run(const std::vector<Tensor>& inputs, const std::string& sizes)>;
 
 /// Runs the model and the file that was made of it at sizes that were not traced: 1 to 4, and larger ones, of each
-/// dynamic dimension whose sizes the caller has not given. An Error if they differ. What the model does not take is
-/// left out. Returns the sizes, as text.
+/// dynamic dimension whose sizes the caller has not given. It is an Error if they differ. Sizes that
+/// the model does not take are left out. Returns the sizes, as text.
 std::string verify(const ModelFile& file, const Graph& graph, const Dynamic& dynamic,
                    const std::vector<Tensor>& examples, const Trace& trace);
 
