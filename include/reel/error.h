@@ -1,6 +1,5 @@
 #pragma once
 #include <ios>
-#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -11,25 +10,22 @@
 /// Errors, and the macro that checks arguments.
 namespace reel {
 
-/// Every wrong call, unreadable file and failed allocation is reported by throwing this. The message names the op (or
-/// the file and offset), says what is wrong and shows the values. Everything that the caller holds is left unchanged
-/// (the strong exception guarantee). Functions that only make text or lists for the caller (tables, names,
-/// vocabularies) throw std::bad_alloc when these find no memory.
+/// Every wrong call and unreadable file is reported by throwing this. The message names the op (or the file and
+/// offset), says what is wrong and shows the values. Everything that the caller holds is left unchanged (the strong
+/// exception guarantee), which also holds where memory runs out: a failed allocation of a tensor's memory throws
+/// OutOfMemoryError, any other one std::bad_alloc.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Memory ran out: an Error of its own type, so that a program may go on with less, a smaller batch, say.
+/// Reports that the memory of a tensor could not be allocated. A program may catch it and go on with a smaller batch.
 class OutOfMemoryError : public Error {
  public:
   using Error::Error;
 };
 
 namespace detail {
-/// What a handler of std::bad_alloc throws: an OutOfMemoryError that names the op, if there is memory for that.
-[[noreturn, gnu::cold]] void fail_bad_alloc(const char* where);
-[[noreturn, gnu::cold]] void fail_bad_alloc();  ///< Allocates nothing.
 /// Returns the text with a backslash and a 0 for each NUL, at which what() would end.
 [[gnu::cold]] std::string without_nul(std::string text);
 
@@ -41,14 +37,10 @@ struct TextStream : std::ostringstream {
 /// Streams all parts into one string and throws it as an E.
 template <class E, class... Parts>
 [[noreturn, gnu::cold, gnu::noinline, gnu::visibility("hidden")]] void fail_as(const Parts&... parts) {
-  try {
-    TextStream message;
-    message.exceptions(std::ios::badbit);
-    (message << ... << parts);
-    throw E(without_nul(std::move(message).str()));
-  } catch (const std::bad_alloc&) {
-    fail_bad_alloc();
-  }
+  TextStream message;
+  message.exceptions(std::ios::badbit);
+  (message << ... << parts);
+  throw E(without_nul(std::move(message).str()));
 }
 /// The same as an Error.
 template <class... Parts>

@@ -408,12 +408,10 @@ Tensor to_host(const char* op, const Tensor& x, DType dtype);
 }  // namespace detail
 
 template <class T>
-std::vector<T> Tensor::to_vector() const try {
+std::vector<T> Tensor::to_vector() const {
   const Tensor dense = detail::to_host("to_vector", *this, dtype_of<T>());
   const T* begin = dense.data<T>();
   return std::vector<T>(begin, begin + numel());
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("to_vector");
 }
 
 }  // namespace reel

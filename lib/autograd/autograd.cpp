@@ -30,7 +30,7 @@ void follow_forward(const Tensor& output) {
 }
 
 std::vector<Tensor> start(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs,
-                          std::span<const Edge> targets, GradOptions options, const char* op) try {
+                          std::span<const Edge> targets, GradOptions options, const char* op) {
   REEL_CHECK(grad_outputs.empty() || grad_outputs.size() == outputs.size(), op, ": ", outputs.size(), " outputs but ",
              grad_outputs.size(), " gradients");
   EdgeList roots;
@@ -41,8 +41,6 @@ std::vector<Tensor> start(std::span<const Tensor> outputs, std::span<const Tenso
     roots.add(outputs[i]);
   }
   return run_backward(roots.edges, std::move(seeds), targets, options.retain_graph, options.create_graph);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("backward");
 }
 
 }  // namespace
@@ -57,7 +55,7 @@ void Tensor::backward(const Tensor& grad, bool retain_graph, bool create_graph) 
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grad_outputs, GradOptions options) try {
+                         std::span<const Tensor> grad_outputs, GradOptions options) {
   REEL_CHECK(!inputs.empty(), "grad: no inputs");
   EdgeList targets;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -69,8 +67,6 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
     REEL_CHECK(found[i].defined() || options.allow_unused, "grad: no output depends on input ", i, ", shape ",
                inputs[i].shape(), "; allow_unused = true gives an undefined gradient for it");
   return found;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("grad");
 }
 
 // ---- members of Tensor ----------------------------------------------------------------------------------------------
@@ -134,7 +130,7 @@ std::shared_ptr<const Hook> shared_hook(Parts&&... parts) {
 }
 }  // namespace
 
-Tensor& Tensor::retain_grad() try {
+Tensor& Tensor::retain_grad() {
   REEL_CHECK(requires_grad(), "retain_grad: the tensor does not require grad");
   TensorImpl* impl = TensorImpl::of(*this);
   if (impl->node && !impl->retains_grad) {
@@ -143,11 +139,9 @@ Tensor& Tensor::retain_grad() try {
     impl->retains_grad = true;
   }
   return *this;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("retain_grad");
 }
 
-int64_t Tensor::register_hook(GradHook hook) try {
+int64_t Tensor::register_hook(GradHook hook) {
   REEL_CHECK(requires_grad(), "register_hook: the tensor does not require grad");
   TensorImpl* impl = TensorImpl::of(*this);
   const int64_t id = ++hook_ids;
@@ -156,17 +150,13 @@ int64_t Tensor::register_hook(GradHook hook) try {
   else
     leaf_grad(impl).hooks.push_back(shared_hook<LeafGrad::Hook>(id, std::move(hook), nullptr));
   return id;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("register_hook");
 }
 
-int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) try {
+int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) {
   REEL_CHECK(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook: not a leaf that requires grad");
   const int64_t id = ++hook_ids;
   leaf_grad(TensorImpl::of(*this)).hooks.push_back(shared_hook<LeafGrad::Hook>(id, nullptr, std::move(hook)));
   return id;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("register_post_accumulate_grad_hook");
 }
 
 void Tensor::remove_hook(int64_t id) {

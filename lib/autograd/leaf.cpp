@@ -95,9 +95,7 @@ LeafGrad::~LeafGrad() {
 }
 
 namespace {
-LeafGrad* make_leaf_grad() try { return new LeafGrad; } catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("requires_grad");
-}
+LeafGrad* make_leaf_grad() { return new LeafGrad; }
 }  // namespace
 
 LeafGrad& leaf_grad(TensorImpl* impl) {
@@ -194,15 +192,13 @@ void LeafGrad::follow_stream(Device device) {
 // ---- reading and writing --------------------------------------------------------------------------------------------
 
 // Brings dense_ or sparse_ up to date with what is deferred. Under the mutex.
-void LeafGrad::materialize(TensorImpl* leaf) try {
+void LeafGrad::materialize(TensorImpl* leaf) {
   if (deferred_.empty() && !taken_.defined()) return;
   NoGrad guard;
   if (taken_.defined()) add(leaf, taken_);
   if (deferred_.empty()) return;
   taken_ = deferred_.take(metadata_of(leaf), true);
   add(leaf, taken_);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Tensor::grad");
 }
 
 Tensor LeafGrad::dense(TensorImpl* leaf) {

@@ -35,9 +35,7 @@ struct Tapes {
 constinit Tapes tapes;
 ForkLock tapes_lock(ForkLock::Order::kMemory, tapes.mutex);
 
-Tape* new_tape() try { return new Tape((tapes.size++ << kThreadShift) + 1); } catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc();
-}
+Tape* new_tape() { return new Tape((tapes.size++ << kThreadShift) + 1); }
 
 constinit thread_local Tape* my_tape = nullptr;
 [[gnu::noinline]] Tape& start_tape() {

@@ -307,14 +307,12 @@ void record(const char* name, const Tensor& y, const Inputs<N>& in, Rule rule) {
 }
 /// For a list of inputs, or of outputs.
 template <class Rule>
-void record(const char* name, std::span<const Tensor> outputs, std::span<const Tensor> ins, Rule rule) try {
+void record(const char* name, std::span<const Tensor> outputs, std::span<const Tensor> ins, Rule rule) {
   std::vector<const Tensor*> pointers;
   for (const Tensor& y : outputs) pointers.push_back(&y);
   for (const Tensor& x : ins) pointers.push_back(&x);
   record_always(name, std::span<const Tensor* const>(pointers).first(outputs.size()),
                 std::span<const Tensor* const>(pointers).subspan(outputs.size()), std::move(rule));
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc(name);
 }
 
 }  // namespace reel

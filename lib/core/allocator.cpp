@@ -344,6 +344,13 @@ void release_shared(Cache* mine, void* block, size_t bytes) {
   count(mine, -static_cast<int64_t>(all));
 }
 
+// Is made when the program starts and never destroyed; a copy of it allocates nothing.
+const OutOfMemoryError& bare_out_of_memory() {
+  static const auto& error = *new OutOfMemoryError("out of memory, also for a message that says where");
+  return error;
+}
+[[maybe_unused]] const OutOfMemoryError& made_early = bare_out_of_memory();
+
 [[noreturn, gnu::cold]] void fail_allocation(size_t bytes) try {
   const MemoryStats stats = memory_stats();
   detail::fail_as<OutOfMemoryError>("out of memory: ", bytes, " bytes (", human_size(static_cast<double>(bytes)),
@@ -351,7 +358,7 @@ void release_shared(Cache* mine, void* block, size_t bytes) {
                                     " are in use, ", human_size(static_cast<double>(stats.cached)), " are cached",
                                     largest_holders(kCPU));
 } catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc();
+  throw OutOfMemoryError(bare_out_of_memory());
 }
 
 void* take(Cache& mine, int c, size_t bytes) {

@@ -53,14 +53,12 @@ bool all_finite(const Columns<T>& columns, bool lower_alone = false) {
 
 // The first i for which `solved(i, type)` is false, -1 if there is none.
 template <class Solved>
-int64_t first_failure(const View& a, Solved solved) try {
+int64_t first_failure(const View& a, Solved solved) {
   for (int64_t i = 0; i < a.shape[0]; ++i) {
     const OpenblasCall call;
     if (!(a.dtype == kFloat32 ? solved(i, float()) : solved(i, double()))) return i;
   }
   return -1;
-} catch (const std::bad_alloc&) {  // of xtensor's containers
-  detail::fail_bad_alloc("linalg");
 }
 
 int64_t solve(const View& a, const View& b, const View& x) {

@@ -24,7 +24,7 @@ class Scratch {
   void* data_;
 };
 
-/// The same for containers. Where there is no memory they throw OutOfMemoryError, not std::bad_alloc.
+/// Allocates the elements of containers like a Scratch; it throws OutOfMemoryError where there is no memory.
 template <class T>
 struct ScratchAllocator {
   using value_type = T;

@@ -12,7 +12,7 @@
 // The binary files of CIFAR: for each image a byte for each label, then 1024 bytes of red, green and blue, row by row.
 namespace reel::data {
 
-CifarFile read_cifar(const std::filesystem::path& path, std::span<const int64_t> classes) try {
+CifarFile read_cifar(const std::filesystem::path& path, std::span<const int64_t> classes) {
   REEL_CHECK(!classes.empty(), "read_cifar: an image needs a label");
   constexpr int64_t kPixels = 3 * 32 * 32;
   io::Source source(path);
@@ -32,8 +32,6 @@ CifarFile read_cifar(const std::filesystem::path& path, std::span<const int64_t>
   }
   const auto each = static_cast<int64_t>(classes.size()), n = static_cast<int64_t>(labels.size()) / each;
   return {tensor(pixels, {n, 3, 32, 32}, {.device = kCPU}), tensor(labels, {n, each}, {.device = kCPU})};
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_cifar");
 }
 
 namespace internal {

@@ -35,7 +35,7 @@ void check_utf8(const io::Source& source, std::string_view line) {
 
 }  // namespace
 
-std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options) try {
+std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const ConllOptions& options) {
   REEL_CHECK(options.columns >= 0, "read_conll: ", options.columns, " columns");
   io::Source source(path);
   std::vector<ConllSentence> sentences;
@@ -73,8 +73,6 @@ std::vector<ConllSentence> read_conll(const std::filesystem::path& path, const C
   REEL_CHECK(with_hash == 0 || with_hash < sentences.size() || !options.comment.empty(), source.name(),
              ": each sentence begins with a line of '#': are these comments, which options.comment would skip?");
   return sentences;
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_conll");
 }
 
 // ---- CoNLL-U --------------------------------------------------------------------------------------------------------
@@ -229,11 +227,7 @@ class ConlluReader {
 
 }  // namespace
 
-std::vector<ConlluSentence> read_conllu(const std::filesystem::path& path) try {
-  return ConlluReader(path).read();
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_conllu");
-}
+std::vector<ConlluSentence> read_conllu(const std::filesystem::path& path) { return ConlluReader(path).read(); }
 
 std::optional<std::string> ConlluSentence::metadata(std::string_view key) const {
   for (const std::string& comment : comments)

@@ -85,7 +85,7 @@ class CsvReader {
   size_t at_ = 0, width_ = 0;
 };
 
-CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) try {
+CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
   const char separator = options.separator, quote = options.quote.value_or('"');
   const auto is_line_end = [](char c) { return c == '\n' || c == '\r'; };
   REEL_CHECK(separator != options.quote && !is_line_end(separator) && !is_line_end(quote),
@@ -104,8 +104,6 @@ CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) 
     table.lines_.erase(table.lines_.begin());
   }
   return table;
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_csv");
 }
 
 // ---- columns --------------------------------------------------------------------------------------------------------

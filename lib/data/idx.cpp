@@ -29,7 +29,7 @@ std::optional<io::Element> element_of(uint8_t code) {
 
 }  // namespace
 
-Tensor read_idx(const std::filesystem::path& path) try {
+Tensor read_idx(const std::filesystem::path& path) {
   io::Source source(path);
   uint8_t magic[4];
   source.read_exactly(magic, sizeof magic);
@@ -45,8 +45,6 @@ Tensor read_idx(const std::filesystem::path& path) try {
   Tensor tensor = read_elements(source, *element, shape, "the data");
   source.expect_end();
   return tensor;
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_idx");
 }
 
 Mnist::Mnist(const std::filesystem::path& folder, const MnistOptions& options)

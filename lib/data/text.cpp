@@ -8,12 +8,10 @@
 // Lines and words of text files.
 namespace reel::data {
 
-std::vector<std::string> read_lines(const std::filesystem::path& path) try {
+std::vector<std::string> read_lines(const std::filesystem::path& path) {
   std::vector<std::string> lines;
   for_each_line(path, [&](std::string_view line) { lines.emplace_back(line); });
   return lines;
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_lines");
 }
 
 void for_each_line(const std::filesystem::path& path, const std::function<void(std::string_view line)>& f) {

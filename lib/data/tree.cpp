@@ -115,7 +115,7 @@ Tree parse_tree(std::string_view text, const std::string& where) {
   return parser.take();
 }
 
-std::vector<Tree> read_trees(const std::filesystem::path& path) try {
+std::vector<Tree> read_trees(const std::filesystem::path& path) {
   io::Source source(path);
   std::vector<Tree> trees;
   TreeParser parser;
@@ -135,8 +135,6 @@ std::vector<Tree> read_trees(const std::filesystem::path& path) try {
   }
   if (parser.is_inside()) source.fail_line("the file ends inside the tree of line ", begun_on);
   return trees;
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_trees");
 }
 
 std::string Tree::to_string() const {

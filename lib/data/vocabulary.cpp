@@ -136,13 +136,11 @@ std::string Vocabulary::to_string() const {
   return text;
 }
 
-void Vocabulary::save(const std::filesystem::path& path) const try {
+void Vocabulary::save(const std::filesystem::path& path) const {
   const std::string text = to_string();
   io::AtomicFile file(path);
   file.write(text.data(), static_cast<int64_t>(text.size()));
   file.commit();
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("Vocabulary::save");
 }
 
 Vocabulary Vocabulary::parse(const std::string& name, const std::function<bool(std::string&)>& read_line) {
@@ -174,11 +172,9 @@ Vocabulary Vocabulary::parse(const std::string& name, const std::function<bool(s
   return words;
 }
 
-Vocabulary Vocabulary::load(const std::filesystem::path& path) try {
+Vocabulary Vocabulary::load(const std::filesystem::path& path) {
   io::Source source(path);
   return parse(path.string(), [&](std::string& line) { return source.read_line(line); });
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("Vocabulary::load");
 }
 
 Vocabulary Vocabulary::from_string(const std::string& text) {

@@ -125,7 +125,7 @@ WordPieceOptions WordPieceOptions::with_settings_of(const std::filesystem::path&
 
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
 
-WordPiece::WordPiece(Vocabulary vocabulary, WordPieceOptions options) try
+WordPiece::WordPiece(Vocabulary vocabulary, WordPieceOptions options)
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
   const auto special = [&](const std::string& token) {
     const auto id = vocabulary_.find(token);
@@ -138,8 +138,6 @@ WordPiece::WordPiece(Vocabulary vocabulary, WordPieceOptions options) try
   if (!options_.mask.empty()) mask_ = vocabulary_.find(options_.mask);
   REEL_CHECK(options_.max_word_chars > 0, "WordPiece: words of at most ", options_.max_word_chars, " characters");
   for (const std::string& piece : vocabulary_.tokens()) longest_ = std::max(longest_, piece.size());
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("WordPiece");
 }
 
 WordPiece WordPiece::load(const std::filesystem::path& path, WordPieceOptions options) {
@@ -185,7 +183,7 @@ void WordPiece::add_plain(std::string_view text, std::vector<int64_t>& ids) cons
   Splitter(options_, give).split(text);
 }
 
-std::vector<int64_t> WordPiece::pieces(std::string_view text) const try {
+std::vector<int64_t> WordPiece::pieces(std::string_view text) const {
   const size_t bad = first_not_utf8(text);
   REEL_CHECK(bad == text.size(), "WordPiece: byte ", bad + 1, " of the text, ", hex(text[bad]), ", is not UTF-8");
   std::vector<int64_t> ids;
@@ -214,8 +212,6 @@ std::vector<int64_t> WordPiece::pieces(std::string_view text) const try {
     ids.push_back(found->id);
     at = found->next + found->token.size();
   }
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("WordPiece");
 }
 
 std::vector<std::string> WordPiece::tokenize(std::string_view text) const {
@@ -249,15 +245,13 @@ std::vector<int64_t> WordPiece::encode(std::string_view text, std::string_view s
   return ids;
 }
 
-Ragged WordPiece::encode_all(std::span<const std::string> texts, int64_t max_length) const try {
+Ragged WordPiece::encode_all(std::span<const std::string> texts, int64_t max_length) const {
   std::vector<int64_t> ids, lengths;
   for (const std::string& text : texts) {
     const std::vector<int64_t> one = encode(text, max_length);
     ids.insert(ids.end(), one.begin(), one.end()), lengths.push_back(static_cast<int64_t>(one.size()));
   }
   return {tensor(ids), Lengths::of(lengths)};
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("WordPiece");
 }
 
 }  // namespace reel::data

@@ -58,7 +58,7 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 std::vector<Neighbour> WordVectors::nearest(const Tensor& direction, int64_t count,
-                                            std::span<const int64_t> except) const try {
+                                            std::span<const int64_t> except) const {
   REEL_CHECK(direction.defined() && direction.shape() == Shape{vectors.size(1)}, "WordVectors: a direction of shape ",
              direction.defined() ? direction.shape().to_string() : "of an undefined tensor", " among vectors of ",
              vectors.size(1));
@@ -74,8 +74,6 @@ std::vector<Neighbour> WordVectors::nearest(const Tensor& direction, int64_t cou
     if (std::find(except.begin(), except.end(), rows[i]) == except.end())
       found.push_back({words.token(rows[i]), values[i]});
   return found;
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("WordVectors::nearest");
 }
 
 std::vector<Neighbour> WordVectors::nearest(std::string_view word, int64_t count) const {
@@ -91,7 +89,7 @@ std::vector<Neighbour> WordVectors::analogy(std::string_view a, std::string_view
   return nearest(unit(ids[1]) - unit(ids[0]) + unit(ids[2]), count, ids);
 }
 
-AnalogyScore score_analogies(const WordVectors& vectors, std::span<const std::string> lines) try {
+AnalogyScore score_analogies(const WordVectors& vectors, std::span<const std::string> lines) {
   AnalogyScore score;
   std::array<std::vector<int64_t>, 4> columns;  // of the questions that can be asked
   for (const std::string& line : lines) {
@@ -122,11 +120,9 @@ AnalogyScore score_analogies(const WordVectors& vectors, std::span<const std::st
     score.right += sum(argmax(cosines, 1) == part(3)).item<int64_t>();
   }
   return score;
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("score_analogies");
 }
 
-SimilarityScore score_similarities(const WordVectors& vectors, std::span<const std::string> lines) try {
+SimilarityScore score_similarities(const WordVectors& vectors, std::span<const std::string> lines) {
   SimilarityScore score;
   std::vector<int64_t> firsts, seconds;
   std::vector<double> given;
@@ -153,8 +149,6 @@ SimilarityScore score_similarities(const WordVectors& vectors, std::span<const s
   const std::vector<double> cosines = sum(rows(firsts) * rows(seconds), 1).to(kFloat64).to_vector<double>();
   score.correlation = correlation(ranks(cosines), ranks(given));
   return score;
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("score_similarities");
 }
 
 }  // namespace reel::data

@@ -155,14 +155,12 @@ WordVectors read_binary(io::Source& source, const WordVectorOptions& options) {
 
 }  // namespace
 
-WordVectors read_word_vectors(const std::filesystem::path& path, const WordVectorOptions& options) try {
+WordVectors read_word_vectors(const std::filesystem::path& path, const WordVectorOptions& options) {
   io::Source source(path);
   return options.format == WordVectorFormat::kText ? read_text(source, options) : read_binary(source, options);
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_word_vectors");
 }
 
-int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) const try {
+int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) const {
   REEL_CHECK(weight.defined() && weight.shape() == (Shape{vocabulary.size(), vectors.size(1)}),
              "WordVectors::copy_into: expected a tensor of shape ", Shape{vocabulary.size(), vectors.size(1)}, ", got ",
              weight.defined() ? weight.shape().to_string() : "an undefined one");
@@ -177,12 +175,10 @@ int64_t WordVectors::copy_into(Tensor weight, const Vocabulary& vocabulary) cons
   const Tensor found = index_select(vectors, 0, tensor(from_rows, {.device = vectors.device()}));
   weight.index_put_({tensor(to, {.device = weight.device()})}, found.to(weight.dtype()).to(weight.device()));
   return static_cast<int64_t>(to.size());
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("WordVectors::copy_into");
 }
 
 void write_word_vectors(const std::filesystem::path& path, const Vocabulary& words, const Tensor& vectors,
-                        WordVectorFormat format) try {
+                        WordVectorFormat format) {
   REEL_CHECK(vectors.defined() && vectors.dim() == 2 && vectors.size(0) == words.size(),
              "write_word_vectors: expected a vector for each of ", words.size(), " words, got shape ",
              vectors.defined() ? vectors.shape().to_string() : "of an undefined tensor");
@@ -213,8 +209,6 @@ void write_word_vectors(const std::filesystem::path& path, const Vocabulary& wor
   }
   file.write(text.data(), static_cast<int64_t>(text.size()));  // of no words
   file.commit();
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("write_word_vectors");
 }
 
 }  // namespace reel::data

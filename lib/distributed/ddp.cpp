@@ -51,12 +51,11 @@ DistributedDataParallel::Impl::Impl(nn::Module& module_, DdpOptions options_)
   REEL_CHECK(!parameters.empty(), "DistributedDataParallel: no parameter of the module requires a gradient");
   if (world == 1) return;
   try {
-    for (uint32_t i = 0; i < parameters.size(); ++i) observe(parameters[i].second, this, i);
-  } catch (const reel::Error&) {
-    stop();
-    throw reel::Error("DistributedDataParallel: another one has parameters of this module already");
-  }
-  try {
+    for (uint32_t i = 0; i < parameters.size(); ++i) try {
+        observe(parameters[i].second, this, i);
+      } catch (const reel::Error&) {
+        throw reel::Error("DistributedDataParallel: another one has parameters of this module already");
+      }
     start();
   } catch (...) {
     stop();

@@ -76,7 +76,7 @@ bool is_jpeg_name(const std::string& extension) { return extension == ".jpg" || 
 
 }  // namespace
 
-Tensor read_image(const std::filesystem::path& path, const ReadImageOptions& options) try {
+Tensor read_image(const std::filesystem::path& path, const ReadImageOptions& options) {
   REEL_CHECK(options.max_pixels > 0, "read_image: max_pixels is ", options.max_pixels);
   const io::InputFile file(path);
   std::vector<uint8_t> bytes(static_cast<size_t>(file.size()));
@@ -87,11 +87,9 @@ Tensor read_image(const std::filesystem::path& path, const ReadImageOptions& opt
   if (begins("\x89PNG\r\n\x1a\n")) return to_planes(decode_png(bytes, path.string(), options.max_pixels), options.mode);
   if (begins("\xff\xd8\xff")) return to_planes(decode_jpeg(bytes, path.string(), options.max_pixels), options.mode);
   reel::detail::fail(path.string(), ": byte 0: neither PNG nor JPEG");
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("read_image");
 }
 
-void write_image(const Tensor& image, const std::filesystem::path& path, const WriteImageOptions& options) try {
+void write_image(const Tensor& image, const std::filesystem::path& path, const WriteImageOptions& options) {
   REEL_CHECK(options.compression_level >= 0 && options.compression_level <= 9, "write_image: compression_level ",
              options.compression_level, " is not from 0 to 9");
   REEL_CHECK(options.quality >= 1 && options.quality <= 100, "write_image: quality ", options.quality,
@@ -108,8 +106,6 @@ void write_image(const Tensor& image, const std::filesystem::path& path, const W
   io::AtomicFile file(path);
   file.write(bytes.data(), static_cast<int64_t>(bytes.size()));
   file.commit();
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("write_image");
 }
 
 Tensor make_grid(const Tensor& given, const MakeGridOptions& o) {
@@ -185,8 +181,6 @@ ImageFolder::ImageFolder(const std::filesystem::path& root, const ImageFolderOpt
   REEL_CHECK(!classes_.empty(), "ImageFolder: ", root.string(), " has no folders, of which each would be a class");
 } catch (const std::filesystem::filesystem_error& error) {
   reel::detail::fail("ImageFolder: ", error.what());
-} catch (const std::bad_alloc&) {
-  reel::detail::fail_bad_alloc("ImageFolder");
 }
 
 std::pair<Tensor, int64_t> ImageFolder::get(int64_t i) const {

@@ -79,14 +79,12 @@ void replace(const Variables& variables, const StateDict& dict) {
 
 }  // namespace
 
-void Checkpoint::add_part(Part part) try {
+void Checkpoint::add_part(Part part) {
   REEL_CHECK(!part.name.empty() && part.name.find_first_of(".,") == std::string::npos && part.name != kGenerator,
              "Checkpoint::add: a part cannot be named '", part.name, "'");
   for (const Part& other : parts_)
     REEL_CHECK(other.name != part.name, "Checkpoint::add: there is a part '", part.name, "' already");
   parts_.push_back(std::move(part));
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Checkpoint::add");
 }
 
 Checkpoint& Checkpoint::add(std::string name, Tensor& tensor) {
@@ -127,8 +125,8 @@ void Checkpoint::check_exact(Scalar given, Scalar held) {
   REEL_CHECK(exact, "the number ", Tensor(given).to_string(), " is not one that the variable can hold");
 }
 
-void Checkpoint::save(const std::filesystem::path& path, const Metadata& metadata, CheckpointSaveOptions options) const
-    try {
+void Checkpoint::save(const std::filesystem::path& path, const Metadata& metadata,
+                      CheckpointSaveOptions options) const {
   REEL_CHECK(options.keep > 0, "Checkpoint::save: ", options.keep, " files to keep");
   for (const auto& [key, value] : metadata)
     REEL_CHECK(!key.starts_with("reel."), "Checkpoint::save: metadata of one's own cannot be named '", key, "'");
@@ -144,12 +142,9 @@ void Checkpoint::save(const std::filesystem::path& path, const Metadata& metadat
   complete[kVersionKey] = kVersion;
   complete[kPartsKey] = joined(names);  // parts without tensors are in no tensor's name
   io::save(all, path, complete, options.keep);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Checkpoint::save");
 }
 
-std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::path& path,
-                                                        CheckpointOptions options) try {
+std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::path& path, CheckpointOptions options) {
   constexpr int kMaxMissing = 2;  // a process may have been killed between two renames
   std::vector<std::string> damaged;
   std::error_code error;
@@ -172,11 +167,9 @@ std::optional<LoadedCheckpoint> Checkpoint::load_newest(const std::filesystem::p
   }
   REEL_CHECK(damaged.empty(), "Checkpoint::load_newest: no file can be read: ", joined(damaged, "; "));
   return {};
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Checkpoint::load_newest");
 }
 
-Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions options) try {
+Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions options) {
   const TensorFile tensors(path, options.verify);
   Metadata metadata = tensors.metadata();
   const std::string file = path.string();
@@ -234,8 +227,6 @@ Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions o
     reel::detail::fail(file, ": ", at, ": ", problem);
   }
   return metadata;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Checkpoint::load");
 }
 
 }  // namespace reel::io

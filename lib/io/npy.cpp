@@ -213,7 +213,7 @@ Tensor dense_of(const Tensor& tensor) { return tensor.detach().to(kCPU).contiguo
 
 }  // namespace
 
-void save_npy(const Tensor& tensor, const std::filesystem::path& path) try {
+void save_npy(const Tensor& tensor, const std::filesystem::path& path) {
   REEL_CHECK(tensor.defined(), "save_npy: ", path, ": the tensor is undefined");
   const std::string header = header_of(tensor, "save_npy: " + path.string());
   const Tensor dense = dense_of(tensor);
@@ -221,18 +221,14 @@ void save_npy(const Tensor& tensor, const std::filesystem::path& path) try {
   file.write(header.data(), static_cast<int64_t>(header.size()));
   file.write(bytes_of(dense), byte_count(dense));
   file.commit();
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("io::save_npy");
 }
 
-Tensor load_npy(const std::filesystem::path& path) try {
+Tensor load_npy(const std::filesystem::path& path) {
   Source source(path);
   return read(source);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("io::load_npy");
 }
 
-void save_npz(const StateDict& tensors, const std::filesystem::path& path, NpzOptions options) try {
+void save_npz(const StateDict& tensors, const std::filesystem::path& path, NpzOptions options) {
   std::unordered_set<std::string> names;
   std::vector<std::string> headers;
   for (const auto& [name, tensor] : tensors) {
@@ -251,11 +247,9 @@ void save_npz(const StateDict& tensors, const std::filesystem::path& path, NpzOp
   }
   zip.finish();
   file.commit();
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("io::save_npz");
 }
 
-StateDict load_npz(const std::filesystem::path& path, const LoadOptions& options) try {
+StateDict load_npz(const std::filesystem::path& path, const LoadOptions& options) {
   const InputFile file(path);
   StateDict tensors;
   std::unordered_set<std::string> names;
@@ -275,8 +269,6 @@ StateDict load_npz(const std::filesystem::path& path, const LoadOptions& options
     tensors.emplace_back(*name, tensor);
   }
   return tensors;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("io::load_npz");
 }
 
 }  // namespace reel::io

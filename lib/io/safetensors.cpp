@@ -340,7 +340,7 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   save(tensors, path, metadata, 1);
 }
 
-void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata, int keep) try {
+void save(const StateDict& tensors, const std::filesystem::path& path, const Metadata& metadata, int keep) {
   REEL_CHECK(!metadata.contains(kChecksumKey), "save: ", path, ": metadata cannot be named ", kChecksumKey);
   // Wide elements first, which aligns all data to their size: readers map the file.
   std::vector<size_t> order(tensors.size());
@@ -403,8 +403,6 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
   file.write_at(digits.data(), static_cast<int64_t>(digits.size()),
                 static_cast<int64_t>(sizeof length + digits_in(text)));
   file.commit(keep);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("io::save");
 }
 
 void save(const nn::Module& module, const std::filesystem::path& path, const Metadata& metadata) {
@@ -457,7 +455,7 @@ void TensorFile::verify() const {
 
 StateDict load(const std::filesystem::path& path, Metadata* metadata) { return load(path, LoadOptions(), metadata); }
 
-StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) try {
+StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata) {
   const InputFile input(path);
   if (is_torch_file(input)) {
     if (metadata) metadata->clear();
@@ -468,11 +466,9 @@ StateDict load(const std::filesystem::path& path, const LoadOptions& options, Me
   StateDict tensors = file.load(options);
   if (metadata) *metadata = file.metadata();
   return tensors;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("io::load");
 }
 
-nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, const LoadOptions& options) try {
+nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, const LoadOptions& options) {
   const StateDict tensors = load(path, options);
   try {  // the names are already those of the module
     return module.load_state_dict(
@@ -482,8 +478,6 @@ nn::LoadResult load(nn::Module& module, const std::filesystem::path& path, const
   } catch (const Error& error) {
     reel::detail::fail(path, ": ", error.what());
   }
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("io::load");
 }
 
 }  // namespace reel::io

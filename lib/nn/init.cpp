@@ -88,7 +88,7 @@ Tensor dirac_(Tensor weight, int64_t groups) {
   return weight;
 }
 
-Tensor sparse_(Tensor matrix, double sparsity, double std) try {
+Tensor sparse_(Tensor matrix, double sparsity, double std) {
   REEL_CHECK(matrix.dim() == 2, "sparse_: expected a matrix, got shape ", matrix.shape());
   REEL_CHECK(sparsity >= 0 && sparsity <= 1, "sparse_: sparsity ", sparsity, " is not in [0, 1]");
   NoGrad guard;
@@ -97,8 +97,6 @@ Tensor sparse_(Tensor matrix, double sparsity, double std) try {
   for (int64_t column = 0; column < matrix.size(1); ++column)
     matrix.index_put_({randperm(matrix.size(0)).narrow(0, 0, zeros), column}, 0);
   return matrix;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("sparse_");
 }
 
 Tensor xavier_uniform_(Tensor tensor, double gain) {

@@ -147,14 +147,12 @@ ModuleParts::Entry* ModuleParts::find(Module& module, std::string_view name) {
   return found == module.entries_.end() ? nullptr : &*found;
 }
 
-RegisteredTensor::RegisteredTensor(Module& owner, TensorKind kind, std::string name, const Tensor& tensor) try
+RegisteredTensor::RegisteredTensor(Module& owner, TensorKind kind, std::string name, const Tensor& tensor)
     : Tensor(tensor), owner_(&owner) {
   check_name(owner, name);
   check_tensor(owner, kind, name, tensor);
   if (kind == TensorKind::kParameter && defined()) requires_grad_();
   owner.entries_.push_back({.name = std::move(name), .tensor = this, .kind = kind});
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Module");
 }
 
 RegisteredTensor::RegisteredTensor(RegisteredTensor&& other) noexcept
@@ -196,12 +194,10 @@ void Module::check_part(const std::string& name, const Module& child) const {
   internal::check_name(*this, name);
 }
 
-void Module::register_module(std::string name, Module& child) try {
+void Module::register_module(std::string name, Module& child) {
   check_part(name, child);
   entries_.push_back({.name = std::move(name), .module = &child});
   child.parent_ = this;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Module::register_module");
 }
 
 void Module::unregister_module(Module& child) {
@@ -259,10 +255,8 @@ void list_modules(Module& module, const std::string& path, std::vector<std::pair
 }
 
 template <class F>
-auto listed(const F& list) try {
+auto listed(const F& list) {
   return list();
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Module");
 }
 
 }  // namespace
@@ -361,16 +355,10 @@ std::string Module::path() const {
 
 void Module::rethrow_with_path() const {
   try {
-    try {
-      throw;
-    } catch (const Error& error) {
-      if (!parent_ || typeid(error) != typeid(Error)) throw;
-      throw ErrorInModule(std::string(error.what()) + "\n  in " + label());
-    } catch (const std::bad_alloc&) {
-      detail::fail_bad_alloc(label().c_str());
-    }
-  } catch (const std::bad_alloc&) {
-    detail::fail_bad_alloc();
+    throw;
+  } catch (const Error& error) {
+    if (!parent_ || typeid(error) != typeid(Error)) throw;
+    throw ErrorInModule(std::string(error.what()) + "\n  in " + label());
   }
 }
 
@@ -447,17 +435,15 @@ void Module::zero_grad() {
 
 // ---- saving and loading ---------------------------------------------------------------------------------------------
 
-StateDict Module::state_dict() const try {
+StateDict Module::state_dict() const {
   StateDict dict;
   for_each_tensor(*this, "", true, [&](TensorKind kind, const std::string& path, const Tensor& tensor) {
     if (kind != TensorKind::kTransientBuffer) dict.emplace_back(path, tensor.detach());
   });
   return dict;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("state_dict");
 }
 
-LoadResult Module::load_state_dict(const StateDict& dict, const LoadOptions& options) try {
+LoadResult Module::load_state_dict(const StateDict& dict, const LoadOptions& options) {
   std::unordered_map<std::string, Tensor> given;
   std::vector<std::string> names;  // in the dict's order
   for (const auto& [name, tensor] : dict) {
@@ -507,8 +493,6 @@ LoadResult Module::load_state_dict(const StateDict& dict, const LoadOptions& opt
   for (auto& [target, source] : copies) target.copy_(source.to(target.device()));
   for (const internal::Computed* computed : shown_parameters(*this)) computed->handle() = computed->shown();
   return result;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("load_state_dict");
 }
 
 // ---- printing -------------------------------------------------------------------------------------------------------

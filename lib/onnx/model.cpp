@@ -24,7 +24,7 @@ struct Model::Weights {
   std::vector<std::pair<int, Tensor>> integers;
 };
 
-Model::Model(const std::filesystem::path& path, const LoadModelOptions& options) try
+Model::Model(const std::filesystem::path& path, const LoadModelOptions& options)
     : graph_(std::make_unique<Graph>(read_graph(path, options.outputs))), weights_(std::make_unique<Weights>()) {
   weights_->file = path.filename().string();
   link(*graph_);
@@ -38,8 +38,6 @@ Model::Model(const std::filesystem::path& path, const LoadModelOptions& options)
     add(initializer.name, initializer.value, std::exchange(initializer.tensor, {}), kind);
   }
   eval();
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("onnx::load");
 }
 Model::Model(Model&& other) = default;
 Model::~Model() = default;
@@ -123,7 +121,7 @@ void run_nodes(const Graph& graph, std::vector<Tensor>& values, bool training, D
   }
 }
 
-std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const try {
+std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const {
   const Graph& graph = *graph_;
   REEL_CHECK(inputs.size() == graph.inputs.size(), "onnx::Model: it has ", graph.inputs.size(), " inputs, got ",
              inputs.size());
@@ -141,8 +139,6 @@ std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const try 
   std::vector<Tensor> outputs;
   for (const Port& port : graph.outputs) outputs.push_back(values[port.value]);
   return outputs;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("onnx::Model");
 }
 
 Tensor Model::forward(const Tensor& x) const {

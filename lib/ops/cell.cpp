@@ -121,7 +121,7 @@ struct CellRule {
 };
 
 CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Tensor> children_in,
-                     const Layout& layout) try {
+                     const Layout& layout) {
   const View& gv = view_of(gates_in, op);
   const int n = static_cast<int>(children_in.size());
   REEL_CHECK(gv.shape.size() == 2 && gv.shape[1] % (3 + n) == 0, op, ": gates of shape ", gv.shape, " are not [n, ",
@@ -168,8 +168,6 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
   const Tensor* outs[] = {&state.h, &state.c, &activated, &tanh_c};
   record_always(op, outs, {ins.data(), children_in.size() + 1}, std::move(rule));
   return state;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc(op);
 }
 
 }  // namespace

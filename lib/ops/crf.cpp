@@ -257,7 +257,7 @@ struct LikelihoodRule {
   }
 };
 
-Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, const CrfConstraints& allowed) try {
+Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, const CrfConstraints& allowed) {
   const Targets targets(op, chains, allowed);
   const Tensor y = chains.make(chains.result_shape());
   const Tensor alpha = chains.like(chains.emissions), norm = chains.like(chains.emissions);
@@ -284,8 +284,6 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, 
     record(op, y, inputs(chains.emissions, chains.transitions, chains.start, chains.end), std::move(rule));
   }
   return y;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc(op);
 }
 
 }  // namespace
@@ -300,7 +298,7 @@ Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Ten
 }
 
 Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
-                          const Tensor& start, const Tensor& end, const CrfConstraints& allowed) try {
+                          const Tensor& start, const Tensor& end, const CrfConstraints& allowed) {
   if (const CastToFloat32 raise{})
     return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), allowed);
   const char* op = "crf_log_likelihood";
@@ -324,8 +322,6 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
   chains.offsets = tensor(offsets).to(all.device()), chains.lengths = tensor(lengths).to(all.device());
   chains.count = static_cast<int64_t>(lengths.size());
   return log_likelihood(op, chains, read_tags(op, cat(tags, 0), chains), allowed).to(all.dtype());
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("crf_log_likelihood");
 }
 
 namespace {
@@ -352,7 +348,7 @@ void check_ragged(const char* op, const Ragged& emissions) {
              emissions.values.shape(), ", not [total, tags]");
 }
 
-Tensor marginals(const char* op, const Chains& chains) try {
+Tensor marginals(const char* op, const Chains& chains) {
   if (recording(chains.emissions, chains.transitions, chains.start, chains.end)) {
     std::vector<Tensor> parts;
     for (int64_t s = 0; s < chains.count; ++s)
@@ -372,8 +368,6 @@ Tensor marginals(const char* op, const Chains& chains) try {
   kernels_of(y).crf(crf);
   kernels_of(y).crf_grad(crf);
   return y;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc(op);
 }
 
 }  // namespace
@@ -471,7 +465,7 @@ RaggedCrfPaths crf_decode(const Ragged& emissions, const Tensor& transitions, co
   return {{paths.tags, emissions.lengths}, with_empty(emissions, paths.scores).to(values.dtype())};
 }
 
-CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) try {
+CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) {
   struct Tag {
     char part;  // B, I, E, S or O
     std::string type;
@@ -496,8 +490,6 @@ CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) tr
   }
   const int64_t n = static_cast<int64_t>(tags.size());
   return {tensor(pairs).reshape({n, n}), tensor(first), tensor(last), tag_names};
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("crf_bio_constraints");
 }
 
 }  // namespace reel

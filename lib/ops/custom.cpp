@@ -95,7 +95,7 @@ struct detail::FunctionRule {
   }
 };
 
-std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form) try {
+std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor> inputs, const FunctionForm& form) {
   const bool recorded = recording(inputs);
   FunctionRule rule{.name = name, .count = inputs.size(), .backward = form.backward, .context = {}, .kept = {}};
   for (const Tensor& input : inputs) rule.context.needs_.push_back(recorded && needs_grad(input));
@@ -134,8 +134,6 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
     if (input || sharing(y, results)) mark_alias(y, input);
   }
   return results;
-} catch (const std::bad_alloc&) {
-  fail_bad_alloc("Function");
 }
 
 // ---- checkpointing --------------------------------------------------------------------------------------------------
@@ -198,7 +196,7 @@ struct CheckpointRule {
 }  // namespace
 
 std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
-                               const std::vector<Tensor>& inputs) try {
+                               const std::vector<Tensor>& inputs) {
   if (!grad_enabled()) return f(inputs);
   const GeneratorState random = generator_state();
   std::vector<uint32_t> versions;
@@ -239,8 +237,6 @@ std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vect
       mark_alias(differentiable[i], bases[i].defined() ? &bases[i] : nullptr);
   }
   return results;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("checkpoint");
 }
 
 }  // namespace reel

@@ -18,7 +18,7 @@ Tensor in_float(const char* op, const Tensor& a, const Tensor& b, const F& f) {
 }
 
 /// Row by row of x where all differences at once would take much room; backward takes them anew.
-Tensor distances(const Tensor& x, const Tensor& y, double p) try {
+Tensor distances(const Tensor& x, const Tensor& y, double p) {
   const auto block = [p](const Tensor& a, const Tensor& b) {
     const Tensor gaps = a.unsqueeze(-2) - b.unsqueeze(-3);
     return gaps.size(-1) ? norm(gaps, p, -1) : sum(gaps, -1);
@@ -34,8 +34,6 @@ Tensor distances(const Tensor& x, const Tensor& y, double p) try {
         checkpoint([block](const std::vector<Tensor>& in) { return std::vector{block(in[0], in[1])}; }, {some, y})[0]);
   }
   return cat(parts, -2);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("cdist");
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ std::string result_labels(std::string_view equation, const std::vector<Named>& o
 
 }  // namespace
 
-Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) try {
+Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) {
   if (const CastToHalf low{}) return einsum(equation_in, low(tensors));
   std::string equation(equation_in);
   std::erase(equation, ' ');
@@ -186,8 +186,6 @@ Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) try
     if (result.find(label) == std::string::npos) gone += label;
   const Tensor arranged = sum_out(y, gone).arranged(result);
   return operands.size() > 1 ? arranged.contiguous() : arranged;  // of one operand it may be a view
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("einsum");
 }
 
 // ---- other products -------------------------------------------------------------------------------------------------
@@ -226,24 +224,20 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int64_t>& d
   return mm(a.permute(order_a).reshape({rows, inner}), b.permute(order_b).reshape({inner, columns})).view(shape);
 }
 
-Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) try {
+Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
   const int64_t rank = view_of(a, "tensordot").shape.size();
   REEL_CHECK(dims >= 0 && dims <= rank && dims <= view_of(b, "tensordot").shape.size(), "tensordot: ", dims,
              " dimensions of ", a.shape(), " and ", b.shape());
   std::vector<int64_t> last, first;
   for (int64_t d = 0; d < dims; ++d) last.push_back(rank - dims + d), first.push_back(d);
   return tensordot(a, b, last, first);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("tensordot");
 }
 
-Tensor inner(const Tensor& a, const Tensor& b) try {
+Tensor inner(const Tensor& a, const Tensor& b) {
   const View &av = view_of(a, "inner"), &bv = view_of(b, "inner");
   if (av.shape.empty() || bv.shape.empty()) return a * b;
   REEL_CHECK(av.shape.back() == bv.shape.back(), "inner: last sizes differ, ", av.shape, " and ", bv.shape);
   return tensordot(a, b, {-1}, {-1});
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("inner");
 }
 
 Tensor kron(const Tensor& a, const Tensor& b) {

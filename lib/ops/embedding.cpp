@@ -86,7 +86,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup&
   return y;
 }
 
-Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, double norm_type) try {
+Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, double norm_type) {
   constexpr const char* op = "embedding_renorm_";
   const Tensor at = row_ids(op, weight, ids).reshape({ids.numel()});
   REEL_CHECK(weight.dim() == 2 && weight.is_floating_point(), op, ": expected a matrix of floats, got ", weight.dtype(),
@@ -97,8 +97,6 @@ Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, doub
   const Tensor scale = where(norms > max_norm, max_norm / (norms + 1e-7), ones_like(norms));
   weight.index_put_({at}, (rows * scale).to(weight.dtype()));
   return weight;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("embedding_renorm_");
 }
 
 // ---- bags -----------------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ Lookup merge(const char* op, const Indexing& indexing) {
 
 }  // namespace
 
-Tensor Tensor::index(const std::vector<TensorIndex>& indices) const try {
+Tensor Tensor::index(const std::vector<TensorIndex>& indices) const {
   const Indexing indexing = read("index", *this, indices);
   if (indexing.lookups.empty())  // without recording a view, as all views that are made there
     return grad_enabled() || !indexing.view.is_same(*this) ? indexing.view : expand_to(*this, shape());
@@ -169,18 +169,14 @@ Tensor Tensor::index(const std::vector<TensorIndex>& indices) const try {
   const Tensor y = select_slices("index", lookup.tensor, lookup.dim, lookup.ids);
   const Tensor shaped = lookup.shape.size() == 1 ? y : y.reshape(lookup.result());
   return indexing.place == lookup.dim ? shaped : shaped.permute(lookup.moved_to(indexing.place));
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("index");
 }
 
-Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) try {
+Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) {
   Tensor y = x.clone();
   return y.index_put_(indices, value, accumulate);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("index_put");
 }
 
-Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) try {
+Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate) {
   constexpr const char* op = "index_put_";
   Tensor& x = self(this);
   check_in_place(op, x);
@@ -224,8 +220,6 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
   // A write to all of x is traced, one into a view of it is not.
   assign_in_place(op, whole ? x : view, changed.reshape(lookup.sizes).permute(inverse(lookup.order)));
   return x;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("index_put_");
 }
 
 }  // namespace reel

@@ -65,7 +65,7 @@ bool is_blank(const Tensor& x) { return view_of(x).shape.size() == 1 && view_of(
 
 // ---- cat, stack and their opposites ---------------------------------------------------------------------------------
 
-Tensor cat(std::span<const Tensor> tensors, int64_t dim) try {
+Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   const DType dtype = joined_type("cat", tensors);
   if (std::any_of(tensors.begin(), tensors.end(), is_blank)) {
     const auto other = std::find_if_not(tensors.begin(), tensors.end(), is_blank);
@@ -101,8 +101,6 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) try {
       record_cat(y, tensors, d, std::vector<int64_t>(tensors.size()));
   }
   return y;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("cat");
 }
 
 Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
@@ -151,7 +149,7 @@ std::vector<Tensor> split_as(const char* op, const Tensor& x, const std::vector<
 
 }  // namespace
 
-std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) try {
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) {
   const View& view = view_of(x, "split");
   const int d = wrap_dim(dim, view.shape.size(), "split");
   REEL_CHECK(!view.shape.empty(), "split: a 0-d tensor cannot be split");
@@ -164,11 +162,9 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   REEL_CHECK(left == 0, "split: the sizes add up to ", view.shape[d] - left, ", but dimension ", d, " has size ",
              view.shape[d]);
   return split_as("split", x, sizes, d);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("split");
 }
 
-std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) try {
+std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   const View& view = view_of(x, "split");
   const int d = wrap_dim(dim, view.shape.size(), "split");
   REEL_CHECK(!view.shape.empty(), "split: a 0-d tensor cannot be split");
@@ -185,20 +181,16 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) try {
     start += length;
   } while (start < view.shape[d]);
   return parts;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("split");
 }
 
-std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) try {
+std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
   REEL_CHECK(chunks > 0, "chunk: the number of chunks must be positive, got ", chunks);
   const int64_t size = x.size(dim);
   if (size == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
   return split(x, std::max<int64_t>(1, size / chunks + (size % chunks != 0)), dim);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("chunk");
 }
 
-std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim) try {
+std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim) {
   const Shape& shape = view_of(x, "tensor_split").shape;
   const int d = wrap_dim(dim, shape.size(), "tensor_split");
   REEL_CHECK(!shape.empty(), "tensor_split: a 0-d tensor cannot be split");
@@ -207,11 +199,9 @@ std::vector<Tensor> tensor_split(const Tensor& x, int64_t sections, int64_t dim)
   std::vector<int64_t> sizes(static_cast<size_t>(sections), size);
   std::fill_n(sizes.begin(), larger, size + 1);
   return split_as("tensor_split", x, sizes, d);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("tensor_split");
 }
 
-std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& starts, int64_t dim) try {
+std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& starts, int64_t dim) {
   const Shape& shape = view_of(x, "tensor_split").shape;
   const int d = wrap_dim(dim, shape.size(), "tensor_split");
   REEL_CHECK(!shape.empty(), "tensor_split: a 0-d tensor cannot be split");
@@ -220,11 +210,9 @@ std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<int64_t>& st
   for (const int64_t start : starts) parts.push_back(x.slice(d, from, start)), from = start;
   parts.push_back(x.slice(d, from));
   return parts;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("tensor_split");
 }
 
-std::vector<Tensor> unbind(const Tensor& x, int64_t dim) try {
+std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
   const Shape& shape = view_of(x, "unbind").shape;
   const int d = wrap_dim(dim, shape.size(), "unbind");
   REEL_CHECK(!shape.empty(), "unbind: a 0-d tensor has no parts");
@@ -232,8 +220,6 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) try {
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < shape[d]; ++i) parts.push_back(x.select(d, i));
   return parts;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("unbind");
 }
 
 // ---- stacks, by the number of dimensions ----------------------------------------------------------------------------
@@ -241,12 +227,10 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) try {
 namespace {
 
 template <class F>
-std::vector<Tensor> each(TensorList tensors, F f) try {
+std::vector<Tensor> each(TensorList tensors, F f) {
   std::vector<Tensor> results;
   for (const Tensor& x : tensors) results.push_back(f(x));
   return results;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("stack");
 }
 
 }  // namespace
@@ -269,7 +253,7 @@ Tensor column_stack(TensorList tensors) {
   return cat(each(tensors, [](const Tensor& x) { return x.dim() < 2 ? x.reshape({x.numel(), 1}) : x; }), 1);
 }
 
-Tensor block_diag(TensorList tensors) try {
+Tensor block_diag(TensorList tensors) {
   REEL_CHECK(!tensors.empty(), "block_diag: no tensors");
   const DType dtype = joined_type("block_diag", tensors);
   int64_t columns = 0;
@@ -289,8 +273,6 @@ Tensor block_diag(TensorList tensors) try {
     left += block.size(1);
   }
   return cat(bands, 0);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("block_diag");
 }
 
 }  // namespace reel

@@ -75,7 +75,7 @@ void check_types(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 // Integers, exactly: as sums of products.
-Tensor product_of_integers(const Tensor& a, const Tensor& b) try {
+Tensor product_of_integers(const Tensor& a, const Tensor& b) {
   constexpr int64_t kAtOnce = int64_t{1} << 18;  // products
   const int64_t m = a.size(-2), rows = std::max<int64_t>(kAtOnce / std::max<int64_t>(b.numel(), 1), 1);
   std::vector<Tensor> parts;
@@ -84,8 +84,6 @@ Tensor product_of_integers(const Tensor& a, const Tensor& b) try {
     parts.push_back(sum(some.unsqueeze(-1) * b.unsqueeze(-3), -2).to(a.dtype()));
   }
   return parts.size() == 1 ? parts[0] : cat(parts, -2);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("matmul");
 }
 
 }  // namespace

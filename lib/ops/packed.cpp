@@ -155,30 +155,25 @@ namespace {
 constexpr const char* kPadInstead = "packed lists have other sizes for other lengths; pad the sequences instead";
 }  // namespace
 
-PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted) try {
+PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted) {
   refuse_trace("pack_sequence", kPadInstead);
   const Ids lengths = lengths_of("pack_sequence", sequences), starts = starts_of(lengths);
   const Packing packing("pack_sequence", lengths, enforce_sorted);
   const Tensor all = cat(sequences);
   const Ids rows = packing.rows([&](int64_t i, int64_t t) { return starts[i] + t; });
   return packing.of(permute_rows(all, tensor(rows).to(all.device()), tensor(inverse(rows)).to(all.device())));
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("pack_sequence");
 }
 
-std::vector<Tensor> unpack_sequence(const PackedSequence& packed) try {
+std::vector<Tensor> unpack_sequence(const PackedSequence& packed) {
   const Layout layout("unpack_sequence", packed);
   Ids rows;
   for (size_t i = 0; i < layout.lengths.size(); ++i)
     for (int64_t t = 0; t < layout.lengths[i]; ++t) rows.push_back(layout.row(static_cast<int64_t>(i), t));
   const Device device = packed.data.device();
   return split(permute_rows(packed.data, tensor(rows).to(device), tensor(inverse(rows)).to(device)), layout.lengths);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("unpack_sequence");
 }
 
-PackedSequence pack_padded_sequence(const Tensor& padded, const Ids& lengths, bool batch_first,
-                                    bool enforce_sorted) try {
+PackedSequence pack_padded_sequence(const Tensor& padded, const Ids& lengths, bool batch_first, bool enforce_sorted) {
   refuse_trace("pack_padded_sequence", kPadInstead);
   const Shape& shape = view_of(padded, "pack_padded_sequence").shape;
   REEL_CHECK(shape.size() >= 2, "pack_padded_sequence: expected at least two dimensions, got shape ", shape);
@@ -191,12 +186,10 @@ PackedSequence pack_padded_sequence(const Tensor& padded, const Ids& lengths, bo
   const Packing packing("pack_padded_sequence", lengths, enforce_sorted);
   const Ids rows = packing.rows([&](int64_t i, int64_t t) { return batch_first ? i * longest + t : t * n + i; });
   return packing.of(index_select(padded.flatten(0, 1), 0, tensor(rows).to(padded.device())));
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("pack_padded_sequence");
 }
 
 PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_first, Scalar padding_value,
-                                   std::optional<int64_t> total_length) try {
+                                   std::optional<int64_t> total_length) {
   const Layout layout("pad_packed_sequence", packed);
   const int64_t longest = total_length.value_or(layout.longest());
   REEL_CHECK(longest >= layout.longest(), "pad_packed_sequence: total_length ", longest,
@@ -204,20 +197,16 @@ PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_firs
   return {padded(packed.data, layout.lengths, longest, batch_first, padding_value,
                  [&](int64_t i, int64_t t) { return layout.row(i, t); }),
           layout.lengths};
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("pad_packed_sequence");
 }
 
-Tensor pad_sequence(std::span<const Tensor> sequences, bool batch_first, Scalar padding_value) try {
+Tensor pad_sequence(std::span<const Tensor> sequences, bool batch_first, Scalar padding_value) {
   const Ids lengths = lengths_of("pad_sequence", sequences), starts = starts_of(lengths);
   REEL_CHECK(!lengths.empty(), "pad_sequence: no sequences");
   return padded(cat(sequences), lengths, *std::max_element(lengths.begin(), lengths.end()), batch_first, padding_value,
                 [&](int64_t i, int64_t t) { return starts[i] + t; });
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("pad_sequence");
 }
 
-std::vector<Tensor> unpad_sequence(const Tensor& padded, const Ids& lengths, bool batch_first) try {
+std::vector<Tensor> unpad_sequence(const Tensor& padded, const Ids& lengths, bool batch_first) {
   const Shape& shape = view_of(padded, "unpad_sequence").shape;
   REEL_CHECK(shape.size() >= 2, "unpad_sequence: expected at least two dimensions, got shape ", shape);
   const int batch = batch_first ? 0 : 1;
@@ -230,8 +219,6 @@ std::vector<Tensor> unpad_sequence(const Tensor& padded, const Ids& lengths, boo
     sequences.push_back(padded.select(batch, static_cast<int64_t>(i)).narrow(0, 0, lengths[i]));
   }
   return sequences;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("unpad_sequence");
 }
 
 }  // namespace reel

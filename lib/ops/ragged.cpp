@@ -42,7 +42,7 @@ struct Lengths::Copy {
   }
 };
 
-Lengths::Lengths(std::span<const int64_t> lengths) try {
+Lengths::Lengths(std::span<const int64_t> lengths) {
   offsets_.reserve(lengths.size() + 1);
   offsets_.push_back(0);
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -53,18 +53,14 @@ Lengths::Lengths(std::span<const int64_t> lengths) try {
     offsets_.push_back(end);
     longest_ = std::max(longest_, lengths[i]);
   }
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Lengths");
 }
 
 Lengths::~Lengths() {
   for (Copy* copy = copies_.load(std::memory_order_relaxed); copy;) delete std::exchange(copy, copy->next);
 }
 
-std::shared_ptr<const Lengths> Lengths::of(std::span<const int64_t> lengths) try {
+std::shared_ptr<const Lengths> Lengths::of(std::span<const int64_t> lengths) {
   return std::make_shared<const Lengths>(lengths);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Lengths");
 }
 
 std::shared_ptr<const Lengths> Lengths::of(const Tensor& lengths) {
@@ -75,12 +71,10 @@ std::shared_ptr<const Lengths> Lengths::of(const Tensor& lengths) {
   return of(std::span<const int64_t>(lengths.to_vector<int64_t>()));
 }
 
-std::vector<int64_t> Lengths::to_vector() const try {
+std::vector<int64_t> Lengths::to_vector() const {
   std::vector<int64_t> lengths(static_cast<size_t>(size()));
   for (int64_t i = 0; i < size(); ++i) lengths[i] = (*this)[i];
   return lengths;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Lengths");
 }
 
 int64_t count_not_empty(const Lengths& lengths) {
@@ -151,7 +145,7 @@ void for_each_not_empty(const Lengths& lengths, Ids& to, const F& f) {
 
 }  // namespace
 
-Tensor LengthsOnDevice::get(int kind, Fill fill) const try {
+Tensor LengthsOnDevice::get(int kind, Fill fill) const {
   for (const Lengths::Copy* copy = lengths.copies_.load(std::memory_order_acquire); copy; copy = copy->next)
     if (copy->kind == kind && copy->values.device() == device) return copy->get();
   REEL_CHECK(device == kCPU || !capturing(), "Lengths: they are not on ", device,
@@ -167,8 +161,6 @@ Tensor LengthsOnDevice::get(int kind, Fill fill) const try {
   while (!lengths.copies_.compare_exchange_weak(mine->next, mine, std::memory_order_acq_rel)) {
   }
   return mine->values;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Lengths");
 }
 
 Tensor LengthsOnDevice::offsets() const {
@@ -290,7 +282,7 @@ using detail::rows_of, detail::check_same_lengths;
 
 // ---- the type -------------------------------------------------------------------------------------------------------
 
-Ragged Ragged::of(std::span<const Tensor> sequences) try {
+Ragged Ragged::of(std::span<const Tensor> sequences) {
   const char* op = "Ragged::of";
   REEL_CHECK(!sequences.empty(), op, ": no sequences, so their rows have no shape; make it of values [0, …] instead");
   Ids lengths;
@@ -308,8 +300,6 @@ Ragged Ragged::of(std::span<const Tensor> sequences) try {
     lengths.push_back(view.shape[0]);
   }
   return {cat(sequences, 0), Lengths::of(lengths)};
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Ragged::of");
 }
 
 Ragged Ragged::unpad(const Tensor& padded, std::shared_ptr<const Lengths> lengths, bool batch_first) {
@@ -437,7 +427,7 @@ Ragged expand(const Tensor& x, const Ragged& like) {
 
 // ---- convolution ----------------------------------------------------------------------------------------------------
 
-Ragged conv1d(const Ragged& x, const Tensor& weight, const Tensor& bias, const ConvOptions<1>& options) try {
+Ragged conv1d(const Ragged& x, const Tensor& weight, const Tensor& bias, const ConvOptions<1>& options) {
   const char* op = "conv1d";
   const Tensor& rows = rows_of(op, x);
   REEL_CHECK(rows.dim() == 2, op, ": expected values [total, in], got shape ", rows.shape());
@@ -477,8 +467,6 @@ Ragged conv1d(const Ragged& x, const Tensor& weight, const Tensor& bias, const C
   const Tensor image = conv1d(spread.transpose(1, 2), weight, bias,
                               {.stride = options.stride, .dilation = options.dilation, .groups = options.groups});
   return {take_rows(image.transpose(1, 2), tensor(to, on_host()).to(device)), Lengths::of(counts)};
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("conv1d");
 }
 
 // ---- losses ---------------------------------------------------------------------------------------------------------

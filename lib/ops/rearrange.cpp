@@ -214,15 +214,13 @@ Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination) {
   return x.permute(order);
 }
 
-std::vector<Tensor> broadcast_tensors(TensorList tensors) try {
+std::vector<Tensor> broadcast_tensors(TensorList tensors) {
   Shape shape;
   for (const Tensor& x : tensors)
     shape = broadcast_shapes(shape, view_of(x, "broadcast_tensors").shape, "broadcast_tensors");
   std::vector<Tensor> results;
   for (const Tensor& x : tensors) results.push_back(x.shape() == shape ? x : x.expand(shape));
   return results;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("broadcast_tensors");
 }
 
 Tensor atleast_1d(const Tensor& x) { return view_of(x, "atleast_1d").shape.empty() ? x.unsqueeze(0) : x; }
@@ -235,7 +233,7 @@ Tensor atleast_3d(const Tensor& x) {
 
 // ---- combining elements ---------------------------------------------------------------------------------------------
 
-std::vector<Tensor> meshgrid(TensorList tensors, GridIndexing indexing) try {
+std::vector<Tensor> meshgrid(TensorList tensors, GridIndexing indexing) {
   REEL_CHECK(!tensors.empty(), "meshgrid: no tensors");
   Shape grid;
   for (const Tensor& x : tensors) {
@@ -252,8 +250,6 @@ std::vector<Tensor> meshgrid(TensorList tensors, GridIndexing indexing) try {
     results.push_back(indexing == kXY && rank > 1 ? whole.transpose(0, 1) : whole);
   }
   return results;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("meshgrid");
 }
 
 Tensor cartesian_prod(TensorList tensors) {
@@ -267,7 +263,7 @@ Tensor cartesian_prod(TensorList tensors) {
   return stack(columns, 1);
 }
 
-Tensor combinations(const Tensor& x, int64_t r, bool with_replacement) try {
+Tensor combinations(const Tensor& x, int64_t r, bool with_replacement) {
   REEL_CHECK(view_of(x, "combinations").shape.size() == 1, "combinations: expected a vector, got shape ", x.shape());
   REEL_CHECK(r >= 0 && r <= kMaxDims, "combinations: of ", r, " elements; 0 to ", kMaxDims, " are possible");
   if (r == 0) return empty({0}, {.dtype = x.dtype(), .device = x.device()});
@@ -279,8 +275,6 @@ Tensor combinations(const Tensor& x, int64_t r, bool with_replacement) try {
     ids = ids.index({reel::all(with_replacement ? left <= right : left < right, 1)});
   }
   return x.index({ids});
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("combinations");
 }
 
 }  // namespace reel

@@ -126,7 +126,7 @@ TapLists antialiased(const Axis& axis, Interpolation mode) {
   return taps;
 }
 
-Taps taps_of(const Axis& axis, const InterpolateOptions& options, const Tensor& x) try {
+Taps taps_of(const Axis& axis, const InterpolateOptions& options, const Tensor& x) {
   TapLists lists;
   if (options.antialias)
     lists = antialiased(axis, options.mode);
@@ -136,8 +136,6 @@ Taps taps_of(const Axis& axis, const InterpolateOptions& options, const Tensor& 
     lists = options.mode == kBicubic ? cubic(axis) : linear(axis);
   const Shape shape{axis.out, lists.count};
   return {tensor(lists.ids, shape).to(x.device()), tensor(lists.weights, shape).to(x.dtype()).to(x.device())};
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("interpolate");
 }
 
 // ---- interpolate ----------------------------------------------------------------------------------------------------
@@ -304,7 +302,7 @@ std::vector<Neighbour> neighbours(const Tensor& at, Interpolation mode) {
 
 }  // namespace
 
-Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) try {
+Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
   if (const CastToWidest widen(x, grid); widen) return grid_sample(widen(x), widen(grid), options);
   constexpr const char* op = "grid_sample";
   const View &view = view_of(x, op), &places = view_of(grid, op);
@@ -364,11 +362,9 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
     y = y.defined() ? y + part : part;
   }
   return y.reshape(result);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("grid_sample");
 }
 
-Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) try {
+Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) {
   const AutocastOff exact;  // places, not values
   constexpr const char* op = "affine_grid";
   const View& view = view_of(theta, op);
@@ -395,8 +391,6 @@ Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) t
   for (int64_t s : all) result.push_back(s);
   result.push_back(dims);
   return matmul(points, theta.transpose(1, 2)).reshape(result);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("affine_grid");
 }
 
 }  // namespace reel

@@ -64,7 +64,7 @@ void check_state(const char* op, const char* name, const Tensor& state, const Sh
 
 /// All layers over x [total, in]; states are [layers · directions, n, …], in the order of the rows.
 LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, const CellState& state,
-                       std::span<const Tensor> parameters, const RecurrentOptions& options) try {
+                       std::span<const Tensor> parameters, const RecurrentOptions& options) {
   const char* op = formula.op;
   const bool lstm = formula.kind == Recurrence::kLstm;
   const int64_t layers = options.num_layers;
@@ -106,8 +106,6 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
   }
   if (layers == 1) return {x, h[0], c[0]};
   return {x, cat(h), lstm ? cat(c) : Tensor()};
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc(formula.op);
 }
 
 // ---- the forms of input ---------------------------------------------------------------------------------------------

@@ -325,7 +325,7 @@ void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts
   attach_output(node, 0, y);
 }
 
-Tensor gather_rows(std::span<const Tensor> parts, RowGroup* group) try {
+Tensor gather_rows(std::span<const Tensor> parts, RowGroup* group) {
   REEL_CHECK(!parts.empty(), "gather_rows: no parts");
   const Shape shape = joined_shape(parts);
   if (parts.size() == 1) return parts[0];
@@ -338,14 +338,12 @@ Tensor gather_rows(std::span<const Tensor> parts, RowGroup* group) try {
   }
   if (recording(parts)) record_whole("gather_rows", y, parts, false, group);
   return y;
-} catch (const std::bad_alloc&) {
-  fail_bad_alloc("gather_rows");
 }
 
 // ---- parts ----------------------------------------------------------------------------------------------------------
 
 std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> counts, RowGroup* group,
-                                 RowGroup::Results results) try {
+                                 RowGroup::Results results) {
   const View& view = view_of(whole, "scatter_rows");
   REEL_CHECK(!view.shape.empty(), "scatter_rows: a 0-d tensor has no rows");
   int64_t left = view.shape[0];
@@ -358,8 +356,6 @@ std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> c
   if (counts.size() == 1) return {whole};
   return recorded_parts("scatter_rows", whole, counts.size(), {.list = counts.data()}, false, InPlace::kBatchedRow,
                         {RowGroup::Ref(group), 0, results});
-} catch (const std::bad_alloc&) {
-  fail_bad_alloc("scatter_rows");
 }
 
 // Nodes are marked as visited by a pass number, as in a backward pass.

@@ -14,7 +14,7 @@ namespace reel {
 
 // ---- the alias table ------------------------------------------------------------------------------------------------
 
-AliasTable::AliasTable(const std::vector<double>& weights) try {
+AliasTable::AliasTable(const std::vector<double>& weights) {
   const size_t n = weights.size();
   double total = 0;
   for (size_t i = 0; i < n; ++i) {
@@ -44,27 +44,21 @@ AliasTable::AliasTable(const std::vector<double>& weights) try {
     for (const size_t i : rest) height[i] = 1;
   probabilities_ = tensor(probabilities, on_host()), threshold_ = tensor(height, on_host()),
   alias_ = tensor(alias, on_host());
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("AliasTable");
 }
 
-AliasTable AliasTable::unigram(const std::vector<int64_t>& counts, double power) try {
+AliasTable AliasTable::unigram(const std::vector<int64_t>& counts, double power) {
   std::vector<double> weights;
   for (const int64_t count : counts) {
     REEL_CHECK(count >= 0, "AliasTable: a count is ", count);
     weights.push_back(count == 0 ? 0 : std::pow(static_cast<double>(count), power));
   }
   return AliasTable(weights);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("AliasTable");
 }
 
-AliasTable AliasTable::log_uniform(int64_t classes) try {
+AliasTable AliasTable::log_uniform(int64_t classes) {
   std::vector<double> weights;
   for (int64_t i = 0; i < classes; ++i) weights.push_back(std::log1p(1 / static_cast<double>(i + 1)));
   return AliasTable(weights);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("AliasTable");
 }
 
 int64_t AliasTable::size() const { return probabilities_.numel(); }
@@ -120,7 +114,7 @@ SampledClasses AliasTable::sample_for_each(const Tensor& targets, int64_t count)
           expected_of(targets, log_counts)};
 }
 
-SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool distinct) const try {
+SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool distinct) const {
   const int64_t possible = sum(probabilities_ > 0).item<int64_t>();
   REEL_CHECK(count > 0 && (!distinct || count <= possible), "AliasTable: ", count, distinct ? " distinct" : "",
              " samples of ", possible, " classes");
@@ -133,8 +127,6 @@ SampledClasses AliasTable::sample_for(const Tensor& targets, int64_t count, bool
   }
   const Device device = targets.device();
   return {ids.to(device), index_select(log_counts, 0, ids).to(device), expected_of(targets, log_counts)};
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("AliasTable");
 }
 
 // ---- sampled losses -------------------------------------------------------------------------------------------------
@@ -260,7 +252,7 @@ Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& weight, const Te
 
 // ---- hierarchical softmax -------------------------------------------------------------------------------------------
 
-HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) try : classes(static_cast<int64_t>(counts.size())) {
+HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) : classes(static_cast<int64_t>(counts.size())) {
   REEL_CHECK(classes >= 2, "HuffmanTree: ", classes, " classes, not at least 2");
   using Weighed = std::pair<int64_t, int64_t>;  // count, node: leaves come first, then inner nodes
   std::priority_queue<Weighed, std::vector<Weighed>, std::greater<>> lightest;
@@ -296,8 +288,6 @@ HuffmanTree::HuffmanTree(const std::vector<int64_t>& counts) try : classes(stati
   }
   const TensorOptions host = on_host();
   offsets = tensor(at, host), nodes = tensor(path, host), bits = tensor(turns, host), owners = tensor(owner, host);
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("HuffmanTree");
 }
 
 namespace {

@@ -26,7 +26,7 @@ Tensor norm_of(const std::vector<Gradients::Batch>& batches, double norm_type) {
 
 }  // namespace
 
-Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, double norm_type) try {
+Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, double norm_type) {
   REEL_CHECK(norm_type > 0, "clip_grad_norm: norm_type must be positive, got ", norm_type);
   REEL_CHECK(max_norm >= 0, "clip_grad_norm: max_norm must not be negative, got ", max_norm);
   NoGrad guard;
@@ -41,8 +41,6 @@ Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, doubl
   }
   gradients.changed();
   return total;
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("clip_grad_norm");
 }
 
 void clip_grad_value(std::span<const Tensor> parameters, double clip_value) {

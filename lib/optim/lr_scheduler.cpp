@@ -313,7 +313,7 @@ void ChainedScheduler::load_state_dict(const StateDict& dict) {
   const StateDict before = state_dict();
   try {
     load(dict);
-  } catch (const Error&) {  // of a later part: the earlier ones go back
+  } catch (...) {  // A later part has failed: the earlier ones get their states back.
     load(before);
     throw;
   }

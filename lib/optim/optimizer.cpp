@@ -101,7 +101,7 @@ void Optimizer::prepare_step() {
     }
 }
 
-void Optimizer::step() try {
+void Optimizer::step() {
   NoGrad guard;
   const AutocastOff exact;
   if (capturing()) {  // replays step by the gradients of the capture, whatever becomes of grad() between them
@@ -129,8 +129,6 @@ void Optimizer::step() try {
   }
   prepare_step();
   make_step();
-} catch (const std::bad_alloc&) {
-  detail::fail_bad_alloc("Optimizer::step");
 }
 
 void Optimizer::make_step() {
@@ -352,9 +350,13 @@ std::string Optimizer::problem_with(int group, const std::vector<double>& values
     }
     set_options(group, values);
     check_options(group);
-  } catch (const Error& error) {
+  } catch (...) {
     if (before.size() == values.size()) set_options(group, before);
-    return error.what();
+    try {
+      throw;
+    } catch (const Error& error) {
+      return error.what();
+    }
   }
   set_options(group, before);
   return {};

@@ -1,5 +1,6 @@
 // Every allocation of the heap fails, one at a time and from there on, in training, second derivatives, loading of
-// data, files and each op of the table with its gradients: each must leave as a reel::Error, lose nothing, and the same
+// data, files and each op of the table with its gradients: each must leave as an OutOfMemoryError
+// (memory of tensors) or a std::bad_alloc (any other), lose nothing, and the same
 // call must then give the same bits as if nothing had happened. Convolutions are left out: oneDNN ends the
 // process when a small allocation of its own fails.
 #include <execinfo.h>
@@ -106,8 +107,6 @@ void problem(const char* what, const char* detail) {
   ::backtrace_symbols_fd(frames, num_frames, 2);
 }
 
-bool own_lists = false;  // f may let out a std::bad_alloc, that of a list that it makes itself
-
 /// Calls f, and once more if it has thrown.
 template <class F>
 void attempt(const F& f) {
@@ -116,11 +115,13 @@ void attempt(const F& f) {
     f();
     active = false;
     return;
-  } catch (const Error& error) {
+  } catch (const OutOfMemoryError&) {
+    active = false;
+  } catch (const std::bad_alloc&) {
     active = false;
   } catch (const std::exception& error) {
     active = false;
-    if (!own_lists) problem("no reel::Error, but", error.what());
+    problem("neither OutOfMemoryError nor std::bad_alloc, but", error.what());
   }
   countdown = 0;
   f();
@@ -196,9 +197,7 @@ Values hold() {
   const auto held = std::make_shared<int>();
   Tensor large, other;
   attempt([&] { large = ones({1 << 19}); });
-  own_lists = true;  // the std::function is made here
   attempt([&] { other = from_blob(foreign, {3}, [held] {}); });
-  own_lists = false;
   Values values = {large.sum().item<double>()};
   append(values, other);
   large = Tensor();
@@ -338,16 +337,6 @@ Values take_lists() {
   return values;
 }
 
-/// Does a row make lists for its arguments, or of its results?
-bool makes_lists(std::string_view name) {
-  for (const char* begin : {"pad", "index(", "index_put"})
-    if (name.starts_with(begin)) return true;
-  for (const char* part : {"(sizes)", "(starts)", "tensordot", "pad_sequence", "pack_padded", "(ragged)", "(list)",
-                           "crf_bio", "(scale)", "(bicubic)", "(projected twice)", "(running"})
-    if (name.find(part) != name.npos) return true;
-  return false;
-}
-
 /// An op of the table, with the gradients of its inputs.
 Values run_row(const Row& row, DType dtype) {
   Tensors inputs;
@@ -356,9 +345,7 @@ Values run_row(const Row& row, DType dtype) {
     inputs.push_back(make_input(input, input.shape, dtype, static_cast<int>(inputs.size())));
   for (Tensor& input : inputs)
     if (row.traits.differentiable && is_floating_point(input.dtype())) input.requires_grad_();
-  own_lists = makes_lists(row.name);
   attempt([&] { manual_seed(7), y = row.call(inputs); });
-  own_lists = false;
   Values values;
   append(values, y);
   if (!y.requires_grad()) return values;

@@ -131,13 +131,11 @@ class DataLoader {
     using difference_type = std::ptrdiff_t;
     Batch& operator*() const { return *batch_; }
     Batch* operator->() const { return batch_.get(); }
-    Iterator& operator++() try {
+    Iterator& operator++() {
       batch_.reset();
       pass_.advance();  // past a batch that throws as well: the next one to be made is the one behind it
       batch_ = mover_ ? moved() : made();
       return *this;
-    } catch (const std::bad_alloc&) {
-      reel::detail::fail_bad_alloc("DataLoader");
     }
     void operator++(int) { ++*this; }
     bool operator==(std::default_sentinel_t) const { return !batch_; }
@@ -185,9 +183,7 @@ class DataLoader {
     std::exception_ptr problem_;
   };
   /// Begins a loop. An Error while another loop runs.
-  Iterator begin() try { return Iterator(*this); } catch (const std::bad_alloc&) {
-    reel::detail::fail_bad_alloc("DataLoader");
-  }
+  Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const { return {}; }  ///< Past the last batch.
 
  private:
@@ -205,20 +201,15 @@ class DataLoader {
     bool shuffle_;
   };
 
-  DataLoader(D dataset, std::unique_ptr<Batches> batches, const LoaderOptions& options, Collate collate) try
+  DataLoader(D dataset, std::unique_ptr<Batches> batches, const LoaderOptions& options, Collate collate)
       : dataset_(std::move(dataset)),
         collate_(std::move(collate)),
         options_(options),
         seed_(options.seed ? *options.seed : detail::random_seed()),
-        batches_(std::move(batches)) {
-  } catch (const std::bad_alloc&) {
-    reel::detail::fail_bad_alloc("DataLoader");
-  }
+        batches_(std::move(batches)) {}
   template <class MakeSampler>
-  void set_batches(const MakeSampler& make_sampler) try {
+  void set_batches(const MakeSampler& make_sampler) {
     batches_ = std::make_unique<BatchSampler>(make_sampler(), options_.batch_size, options_.drop_last);
-  } catch (const std::bad_alloc&) {
-    reel::detail::fail_bad_alloc("DataLoader");
   }
 
   std::unique_ptr<detail::Pipeline> start(const Batches::Pass& pass) {

@@ -66,7 +66,7 @@ struct Flat {
 void check_nested(size_t got, int64_t expected);  // an Error where lists are of different lengths
 
 template <class T>
-Flat<T> flatten(std::initializer_list<std::initializer_list<T>> rows) try {
+Flat<T> flatten(std::initializer_list<std::initializer_list<T>> rows) {
   const int64_t m = rows.size(), n = m ? rows.begin()->size() : 0;
   Flat<T> flat{{m, n}, std::make_unique<T[]>(m * n)};
   T* to = flat.values.get();
@@ -75,11 +75,9 @@ Flat<T> flatten(std::initializer_list<std::initializer_list<T>> rows) try {
     to = std::copy(row.begin(), row.end(), to);
   }
   return flat;
-} catch (const std::bad_alloc&) {
-  fail_bad_alloc("tensor");
 }
 template <class T>
-Flat<T> flatten(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) try {
+Flat<T> flatten(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) {
   const int64_t l = blocks.size(), m = l ? blocks.begin()->size() : 0, n = m ? blocks.begin()->begin()->size() : 0;
   Flat<T> flat{{l, m, n}, std::make_unique<T[]>(l * m * n)};
   T* to = flat.values.get();
@@ -90,8 +88,6 @@ Flat<T> flatten(std::initializer_list<std::initializer_list<std::initializer_lis
     to = std::copy_n(block.values.get(), m * n, to);
   }
   return flat;
-} catch (const std::bad_alloc&) {
-  fail_bad_alloc("tensor");
 }
 
 }  // namespace reel::detail

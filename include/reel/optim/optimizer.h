@@ -178,13 +178,11 @@ class OptimizerWith : public Optimizer {
     for (ParamGroup& group : groups) add_param_group(std::move(group.parameters), group.options);
   }
   /// Adds parameters with options of their own; one that is not given has its default, not what another group has.
-  void add_param_group(std::vector<Tensor> parameters, Options options) try {
+  void add_param_group(std::vector<Tensor> parameters, Options options) {
     check(options);
     options_.reserve(options_.size() + 1);
     add_parameters(std::move(parameters));
     options_.push_back(options);
-  } catch (const std::bad_alloc&) {
-    reel::detail::fail_bad_alloc("Optimizer");
   }
   /// A group's options, to read or to change between steps.
   Options& options(int group = 0) { return options_[checked(group)]; }
