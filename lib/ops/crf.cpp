@@ -348,7 +348,7 @@ void check_ragged(const char* op, const Ragged& emissions) {
              emissions.values.shape(), ", not [total, tags]");
 }
 
-Tensor marginals(const char* op, const Chains& chains) {
+Tensor marginals(const Chains& chains) {
   if (recording(chains.emissions, chains.transitions, chains.start, chains.end)) {
     std::vector<Tensor> parts;
     for (int64_t s = 0; s < chains.count; ++s)
@@ -396,7 +396,7 @@ Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const T
   if (const CastToFloat32 raise{})
     return crf_marginals(raise(emissions), raise(transitions), raise(start), raise(end), lengths);
   const char* op = "crf_marginals";
-  return marginals(op, read_chains(op, emissions, transitions, start, end, lengths)).to(emissions.dtype());
+  return marginals(read_chains(op, emissions, transitions, start, end, lengths)).to(emissions.dtype());
 }
 
 Ragged crf_marginals(const Ragged& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end) {
@@ -406,7 +406,7 @@ Ragged crf_marginals(const Ragged& emissions, const Tensor& transitions, const T
   const char* op = "crf_marginals";
   check_ragged(op, emissions);
   if (emissions.lengths->total() == 0) return {emissions.values * 0, emissions.lengths};
-  const Tensor y = marginals(op, read_ragged(op, emissions, transitions, start, end));
+  const Tensor y = marginals(read_ragged(op, emissions, transitions, start, end));
   return {y.to(emissions.values.dtype()), emissions.lengths};
 }
 
