@@ -8,7 +8,7 @@
 #include "bench/perceptron.h"
 
 namespace reel::cuda {
-[[gnu::weak]] extern int64_t least_dnn_state;  // cuda/recurrent_layer.cu
+[[gnu::weak]] extern int64_t cudnn_min_hidden;  // cuda/recurrent_layer.cu
 }
 
 using namespace reel;
@@ -189,8 +189,8 @@ void encoder(const bench::Report& report, const bench::Options& options, const s
 
 /// Forward and backward of an LSTM's layer, by cuDNN or, with `own`, by a product and a pointwise kernel for each step.
 void lstm(const bench::Report& report, const bench::Options& options, const std::string& name, DType dtype, bool own) {
-  if (!&cuda::least_dnn_state) return report.skip(name, "only the static library says who computes it");
-  cuda::least_dnn_state = own ? std::numeric_limits<int64_t>::max() : 1;
+  if (!&cuda::cudnn_min_hidden) return report.skip(name, "only the static library says who computes it");
+  cuda::cudnn_min_hidden = own ? std::numeric_limits<int64_t>::max() : 1;
   const bench::gpu::Lstm& size = options.small ? bench::gpu::kSmallLstm : bench::gpu::kLstm;
   nn::LSTM lstm(size.in, size.hidden);
   uint64_t seed = 1;

@@ -22,6 +22,6 @@ bool dnn_attend(const RaggedAttention& attention, bool backward);
 
 /// Recurrence::layer by cuDNN, or with `backward` its gradient. Returns false, having done nothing, where cuDNN does
 /// not support the problem.
-bool dnn_recur(const RecurrentLayer& layer, bool backward);
+bool cudnn_rnn(const RnnLayer& layer, bool backward);
 
 }  // namespace reel::cuda

@@ -32,11 +32,11 @@ cudnnRNNMode_t mode_of(Recurrence::Kind kind) {
     default: return CUDNN_RNN_RELU;
   }
 }
-bool has_bias(const RecurrentLayer& layer) { return layer.parameters[0][RecurrentLayer::kBiasIh] != nullptr; }
+bool has_bias(const RnnLayer& layer) { return layer.parameters[0][RnnLayer::kBiasIh] != nullptr; }
 
 }  // namespace
 
-cudnnStatus_t DnnLayer::set_cell(const RecurrentLayer& layer, bool tf32) {
+cudnnStatus_t RnnDescriptors::set_cell(const RnnLayer& layer, bool tf32) {
   const cudnnMathType_t math = is_half(layer.dtype) ? CUDNN_TENSOR_OP_MATH : tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
   const auto in = static_cast<int32_t>(layer.in), hidden = static_cast<int32_t>(layer.hidden);
   return cudnnSetRNNDescriptor_v8(
@@ -45,7 +45,7 @@ cudnnStatus_t DnnLayer::set_cell(const RecurrentLayer& layer, bool tf32) {
       dnn_wide_type(layer.dtype), math, in, hidden, hidden, 1, nullptr, CUDNN_RNN_PADDED_IO_DISABLED);
 }
 
-bool DnnLayer::take_lengths(const RecurrentLayer& layer) {
+bool RnnDescriptors::set_lengths(const RnnLayer& layer) {
   next_.resize(static_cast<size_t>(layer.rows));
   write_lengths(layer, next_.data());
   if (next_ == lengths_) return false;
@@ -53,7 +53,7 @@ bool DnnLayer::take_lengths(const RecurrentLayer& layer) {
   return true;
 }
 
-cudnnStatus_t DnnLayer::set_sequences(const RecurrentLayer& layer) {
+cudnnStatus_t RnnDescriptors::set_sequences(const RnnLayer& layer) {
   const auto set = [&](const Sequences& sequences, int64_t columns) {
     return cudnnSetRNNDataDescriptor(sequences, dnn_type(layer.dtype), CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED,
                                      static_cast<int>(layer.steps), static_cast<int>(layer.rows),
@@ -74,7 +74,7 @@ namespace {
 
 constexpr size_t kMaxPlans = 64;  // per thread and device
 
-void report(const RecurrentLayer& layer, cudnnStatus_t status) {
+void report(const RnnLayer& layer, cudnnStatus_t status) {
   static constexpr const char* kKinds[] = {"LSTM", "GRU", "tanh", "ReLU"};
   std::ostringstream text;
   text << "cuDNN does not compute a recurrent layer (" << kKinds[layer.kind] << ", " << layer.in << " to "
@@ -103,11 +103,11 @@ class Aligned {
 /// The input and the first states.
 struct Inputs {
   Aligned x, h, c;
-  explicit Inputs(const RecurrentLayer& layer)
+  explicit Inputs(const RnnLayer& layer)
       : x(layer.x, layer.total * layer.in, layer.dtype),
         h(layer.first_h, states(layer), layer.dtype),
         c(layer.first_c, states(layer), layer.dtype) {}
-  static int64_t states(const RecurrentLayer& layer) { return layer.directions * layer.rows * layer.hidden; }
+  static int64_t states(const RnnLayer& layer) { return layer.directions * layer.rows * layer.hidden; }
 };
 
 /// Copies by one launch.
@@ -120,14 +120,14 @@ class Copies {
   void run() const { table().copy_blocks(std::span(all_).first(count_)); }
 
  private:
-  std::array<BlockCopy, 2 * RecurrentLayer::kParameters> all_;
+  std::array<BlockCopy, 2 * RnnLayer::kParameters> all_;
   size_t count_ = 0;
 };
 
 /// A layer's descriptors, and where its parameters go in cuDNN's buffer of them.
 class Plan {
  public:
-  Plan(cudnnHandle_t handle, const RecurrentLayer& layer, bool tf32) : status_(layer_.set_cell(layer, tf32)) {
+  Plan(cudnnHandle_t handle, const RnnLayer& layer, bool tf32) : status_(rnn_.set_cell(layer, tf32)) {
     if (status_ == CUDNN_STATUS_SUCCESS) status_ = find_places(handle, layer);
     if (status_ != CUDNN_STATUS_SUCCESS) report(layer, status_);
   }
@@ -135,30 +135,30 @@ class Plan {
   bool lasts() const { return status_ == CUDNN_STATUS_SUCCESS || is_refusal(status_); }
 
   /// Prepares for the layer's sequences. False if cuDNN does not compute the layer, or not of these lengths.
-  bool prepare(cudnnHandle_t handle, const RecurrentLayer& layer) {
+  bool prepare(cudnnHandle_t handle, const RnnLayer& layer) {
     if (status_ != CUDNN_STATUS_SUCCESS) return false;
-    if (!layer_.take_lengths(layer)) return of_lengths_ == CUDNN_STATUS_SUCCESS;
-    cudnnStatus_t status = layer_.set_sequences(layer);
+    if (!rnn_.set_lengths(layer)) return of_lengths_ == CUDNN_STATUS_SUCCESS;
+    cudnnStatus_t status = rnn_.set_sequences(layer);
     for (const cudnnForwardMode_t mode : {CUDNN_FWD_MODE_INFERENCE, CUDNN_FWD_MODE_TRAINING})
       if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnGetRNNTempSpaceSizes(handle, layer_.cell, mode, layer_.x, &work_bytes_[mode], &kept_bytes_);
+        status = cudnnGetRNNTempSpaceSizes(handle, rnn_.cell, mode, rnn_.x, &work_bytes_[mode], &reserve_bytes_);
     return settle(layer, status);
   }
-  int64_t room() const { return static_cast<int64_t>(kept_bytes_); }
+  int64_t room() const { return static_cast<int64_t>(reserve_bytes_); }
 
-  bool forward(cudnnHandle_t handle, const RecurrentLayer& layer) {
-    const cudnnForwardMode_t mode = layer.kept ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE;
+  bool forward(cudnnHandle_t handle, const RnnLayer& layer) {
+    const cudnnForwardMode_t mode = layer.reserve_space ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE;
     const Inputs in(layer);
     const Scratch<char> parameters(bytes_of(parameter_bytes_)), work(bytes_of(work_bytes_[mode]));
     gather(layer, parameters);
     const cudnnStatus_t status =
-        cudnnRNNForward(handle, layer_.cell, mode, nullptr, layer_.x, in.x, layer_.y, layer.y, layer_.state, in.h,
-                        layer.h, layer_.state, in.c, layer.c, parameter_bytes_, parameters, work_bytes_[mode], work,
-                        static_cast<size_t>(layer.kept_bytes), layer.kept);
+        cudnnRNNForward(handle, rnn_.cell, mode, nullptr, rnn_.x, in.x, rnn_.y, layer.y, rnn_.state, in.h, layer.h,
+                        rnn_.state, in.c, layer.c, parameter_bytes_, parameters, work_bytes_[mode], work,
+                        static_cast<size_t>(layer.reserve_bytes), layer.reserve_space);
     return accept(layer, status, "cudnnRNNForward");
   }
 
-  bool backward(cudnnHandle_t handle, const RecurrentLayer& layer) {
+  bool backward(cudnnHandle_t handle, const RnnLayer& layer) {
     const size_t work_bytes = work_bytes_[CUDNN_FWD_MODE_TRAINING];
     const Inputs in(layer);
     const int64_t states = Inputs::states(layer);
@@ -167,27 +167,28 @@ class Plan {
     const Scratch<char> parameters(bytes_of(parameter_bytes_)), work(bytes_of(work_bytes));
     gather(layer, parameters);
     // A graph that is replayed reads what is kept once more.
-    const bool copies = layer.keeps || capturing();
-    const Scratch<char> copy(copies ? layer.kept_bytes : 0);
-    const auto kept_bytes = static_cast<size_t>(layer.kept_bytes);
-    if (copies) CUDA_CHECK(cudaMemcpyAsync(copy, layer.kept, kept_bytes, cudaMemcpyDeviceToDevice, stream()));
-    void* const kept = copies ? static_cast<void*>(copy) : layer.kept;
+    const bool copies = layer.retain || capturing();
+    const Scratch<char> copy(copies ? layer.reserve_bytes : 0);
+    const auto reserve_bytes = static_cast<size_t>(layer.reserve_bytes);
+    if (copies)
+      CUDA_CHECK(cudaMemcpyAsync(copy, layer.reserve_space, reserve_bytes, cudaMemcpyDeviceToDevice, stream()));
+    void* const reserve_space = copies ? static_cast<void*>(copy) : layer.reserve_space;
     const cudnnStatus_t status =
-        cudnnRNNBackwardData_v8(handle, layer_.cell, nullptr, layer_.y, layer.y, grad_y, layer_.x, layer.grad_x,
-                                layer_.state, in.h, grad_h, layer.grad_first_h, layer_.state, in.c, grad_c,
-                                layer.grad_first_c, parameter_bytes_, parameters, work_bytes, work, kept_bytes, kept);
+        cudnnRNNBackwardData_v8(handle, rnn_.cell, nullptr, rnn_.y, layer.y, grad_y, rnn_.x, layer.grad_x, rnn_.state,
+                                in.h, grad_h, layer.grad_first_h, rnn_.state, in.c, grad_c, layer.grad_first_c,
+                                parameter_bytes_, parameters, work_bytes, work, reserve_bytes, reserve_space);
     if (!accept(layer, status, "cudnnRNNBackwardData_v8")) return false;
     Copies results;
     for (int d = 0; d < layer.directions; ++d)
-      for (int p = 0; p < RecurrentLayer::kParameters; ++p)
+      for (int p = 0; p < RnnLayer::kParameters; ++p)
         if (void* const to = layer.grad_parameters[d][p])
           results.add(parameters + places_[d][p].first, to, layer.dtype, places_[d][p].numel);
     if (results.empty()) return true;
     // They take the place of the parameters, which have been read. cuDNN adds to what is there.
     CUDA_CHECK(cudaMemsetAsync(parameters, 0, parameter_bytes_, stream()));
-    CUDNN_CHECK(cudnnRNNBackwardWeights_v8(handle, layer_.cell, CUDNN_WGRAD_MODE_ADD, nullptr, layer_.x, in.x,
-                                           layer_.state, in.h, layer_.y, layer.y, parameter_bytes_, parameters,
-                                           work_bytes, work, kept_bytes, kept));
+    CUDNN_CHECK(cudnnRNNBackwardWeights_v8(handle, rnn_.cell, CUDNN_WGRAD_MODE_ADD, nullptr, rnn_.x, in.x, rnn_.state,
+                                           in.h, rnn_.y, layer.y, parameter_bytes_, parameters, work_bytes, work,
+                                           reserve_bytes, reserve_space));
     results.run();
     return true;
   }
@@ -200,8 +201,8 @@ class Plan {
 
   /// cuDNN has a matrix and a bias for each gate, of the input first and then of the state. Those of all gates must be
   /// one after the other, as in our parameters; otherwise the layer is refused.
-  cudnnStatus_t find_places(cudnnHandle_t handle, const RecurrentLayer& layer) {
-    cudnnStatus_t status = cudnnGetRNNWeightSpaceSize(handle, layer_.cell, &parameter_bytes_);
+  cudnnStatus_t find_places(cudnnHandle_t handle, const RnnLayer& layer) {
+    cudnnStatus_t status = cudnnGetRNNWeightSpaceSize(handle, rnn_.cell, &parameter_bytes_);
     const TensorDescriptor matrix, bias;
     const int gates = static_cast<int>(layer.gates / layer.hidden);
     const auto add = [&](Place& place, const void* at, int64_t numel) {
@@ -215,23 +216,23 @@ class Plan {
     for (int d = 0; d < layer.directions; ++d)
       for (int gate = 0; gate < 2 * gates && status == CUDNN_STATUS_SUCCESS; ++gate) {
         void *matrix_at = nullptr, *bias_at = nullptr;
-        status = cudnnGetRNNWeightParams(handle, layer_.cell, d, parameter_bytes_, nullptr, gate, matrix, &matrix_at,
+        status = cudnnGetRNNWeightParams(handle, rnn_.cell, d, parameter_bytes_, nullptr, gate, matrix, &matrix_at,
                                          bias, &bias_at);
         const bool of_state = gate >= gates;
         const int64_t columns = of_state ? layer.hidden : layer.in;
         auto& places = places_[d];
         if (status == CUDNN_STATUS_SUCCESS &&
-            (!add(places[RecurrentLayer::kWeightIh + of_state], matrix_at, layer.hidden * columns) ||
-             (has_bias(layer) && !add(places[RecurrentLayer::kBiasIh + of_state], bias_at, layer.hidden))))
+            (!add(places[RnnLayer::kWeightIh + of_state], matrix_at, layer.hidden * columns) ||
+             (has_bias(layer) && !add(places[RnnLayer::kBiasIh + of_state], bias_at, layer.hidden))))
           status = CUDNN_STATUS_NOT_SUPPORTED;
       }
     return status;
   }
 
-  void gather(const RecurrentLayer& layer, char* parameters) const {
+  void gather(const RnnLayer& layer, char* parameters) const {
     Copies copies;
     for (int d = 0; d < layer.directions; ++d)
-      for (int p = 0; p < RecurrentLayer::kParameters; ++p)
+      for (int p = 0; p < RnnLayer::kParameters; ++p)
         if (const void* const from = layer.parameters[d][p])
           copies.add(from, parameters + places_[d][p].first, layer.dtype, places_[d][p].numel);
     copies.run();
@@ -239,16 +240,16 @@ class Plan {
 
   /// What cuDNN says of the lengths that are set: false if it does not compute the layer of them. A refusal is
   /// remembered, if reporting it is no Error; what has failed is asked for again.
-  bool settle(const RecurrentLayer& layer, cudnnStatus_t status) {
+  bool settle(const RnnLayer& layer, cudnnStatus_t status) {
     of_lengths_ = status;
     if (status == CUDNN_STATUS_SUCCESS) return true;
-    layer_.forget_lengths();
+    rnn_.clear_lengths();
     report(layer, status);
-    if (is_refusal(status)) layer_.take_lengths(layer);
+    if (is_refusal(status)) rnn_.set_lengths(layer);
     return false;
   }
   /// False if cuDNN has refused the call, before it has written anything.
-  bool accept(const RecurrentLayer& layer, cudnnStatus_t status, const char* call) {
+  bool accept(const RnnLayer& layer, cudnnStatus_t status, const char* call) {
     if (is_refusal(status)) return settle(layer, status);
     dnn_check(status, call);
     return true;
@@ -256,11 +257,11 @@ class Plan {
 
   static int64_t bytes_of(size_t bytes) { return std::max<int64_t>(static_cast<int64_t>(bytes), 1); }
 
-  DnnLayer layer_;
+  RnnDescriptors rnn_;
   cudnnStatus_t status_, of_lengths_ = CUDNN_STATUS_SUCCESS;
-  size_t parameter_bytes_ = 0, kept_bytes_ = 0;
+  size_t parameter_bytes_ = 0, reserve_bytes_ = 0;
   size_t work_bytes_[2] = {};  // by cudnnForwardMode_t
-  std::array<Place, RecurrentLayer::kParameters> places_[2];
+  std::array<Place, RnnLayer::kParameters> places_[2];
 };
 
 using Key = PlanKey<5>;
@@ -269,14 +270,14 @@ struct LayerPlans : Plans<std::tuple_size_v<Key>, Plan> {
 };
 
 /// cuDNN takes sizes as int, and so many steps.
-bool can_state(const RecurrentLayer& layer) {
+bool can_state(const RnnLayer& layer) {
   constexpr int64_t kMostSteps = (1 << 16) - 1, kMost = std::numeric_limits<int>::max();
   return layer.steps <= kMostSteps && layer.in <= kMost && layer.rows <= kMost / (layer.directions * layer.hidden);
 }
 
 }  // namespace
 
-bool dnn_recur(const RecurrentLayer& layer, bool backward) {
+bool cudnn_rnn(const RnnLayer& layer, bool backward) {
   if (!can_state(layer)) return false;
   const cudnnHandle_t handle = DnnHandle::get();
   const bool tf32 = layer.dtype == kFloat32 && layer.precision == MatmulPrecision::kHigh;

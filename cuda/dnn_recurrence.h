@@ -29,7 +29,7 @@ using TensorDescriptor =
     OwnedDescriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>;
 
 /// Setters return cuDNN's answer.
-class DnnLayer {
+class RnnDescriptors {
  public:
   using Sequences =
       OwnedDescriptor<cudnnRNNDataDescriptor_t, cudnnCreateRNNDataDescriptor, cudnnDestroyRNNDataDescriptor>;
@@ -38,11 +38,11 @@ class DnnLayer {
   Sequences x, y;
   TensorDescriptor state;  // both h and c
 
-  cudnnStatus_t set_cell(const RecurrentLayer& layer, bool tf32);
+  cudnnStatus_t set_cell(const RnnLayer& layer, bool tf32);
   /// The sequences' lengths, and whether they are others than the last time.
-  bool take_lengths(const RecurrentLayer& layer);
-  void forget_lengths() { lengths_.clear(); }
-  cudnnStatus_t set_sequences(const RecurrentLayer& layer);
+  bool set_lengths(const RnnLayer& layer);
+  void clear_lengths() { lengths_.clear(); }
+  cudnnStatus_t set_sequences(const RnnLayer& layer);
 
  private:
   std::vector<int> lengths_, next_;  // of each sequence, descending

@@ -9,6 +9,6 @@ namespace reel::cuda {
 
 bool dnn_convolve(ConvPart, const Convolution&) { return false; }
 bool dnn_attend(const RaggedAttention&, bool) { return false; }
-bool dnn_recur(const RecurrentLayer&, bool) { return false; }
+bool cudnn_rnn(const RnnLayer&, bool) { return false; }
 
 }  // namespace reel::cuda

@@ -527,7 +527,7 @@ void run_per_unit(const Recurrence& r, bool backward) {
 }
 
 bool suits_per_unit(const Recurrence& r) {
-  return !r.w_hr && r.width == r.hidden && r.rows <= kMaxUnitRows && r.steps > 1;
+  return !r.w_hr && r.width == r.hidden && r.rows <= kMaxWarpPerUnitBatch && r.steps > 1;
 }
 
 // ---- a GEMM, then the pointwise part --------------------------------------------------------------------------------

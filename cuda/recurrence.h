@@ -8,10 +8,10 @@
 namespace reel::cuda {
 
 /// Up to so many rows a state is computed by a warp for each unit; beyond, a GEMM is faster.
-inline constexpr int kMaxUnitRows = 8;
+inline constexpr int kMaxWarpPerUnitBatch = 8;
 
 /// The number of steps of each row, in descending order, to lengths[0], …, lengths[rows - 1]. For a Recurrence or a
-/// RecurrentLayer.
+/// RnnLayer.
 template <class R, class Length>
 void write_lengths(const R& r, Length* lengths) {
   if (!r.sizes) std::fill_n(lengths, r.rows, static_cast<Length>(r.steps));
@@ -20,6 +20,6 @@ void write_lengths(const R& r, Length* lengths) {
 }
 
 /// Recurrence::layer, or its gradient.
-void run_layer(const RecurrentLayer& layer, bool backward);
+void run_layer(const RnnLayer& layer, bool backward);
 
 }  // namespace reel::cuda

@@ -10,23 +10,23 @@ namespace reel::cuda {
 /// cuDNN gains, by steps that overlap with the input's product and with each other's pointwise parts, has to outweigh
 /// the copy of all weights into its own buffer in each call. Not measured: no GPU was at hand when this was chosen, so
 /// it is high. Tests and benchmarks set it.
-int64_t least_dnn_state = 512;
+int64_t cudnn_min_hidden = 512;
 
 namespace {
 
-bool suits_dnn(const RecurrentLayer& layer) {
-  return layer.hidden >= least_dnn_state && layer.rows > kMaxUnitRows && layer.steps > 1 && layer.in > 0;
+bool suits_cudnn(const RnnLayer& layer) {
+  return layer.hidden >= cudnn_min_hidden && layer.rows > kMaxWarpPerUnitBatch && layer.steps > 1 && layer.in > 0;
 }
 
 }  // namespace
 
-void run_layer(const RecurrentLayer& layer, bool backward) {
+void run_layer(const RnnLayer& layer, bool backward) {
   *layer.computed = false;
-  if (!backward && !suits_dnn(layer)) return;
+  if (!backward && !suits_cudnn(layer)) return;
   // A graph that is replayed might read lengths from the host's memory, which later calls change.
   if (capturing() && layer.sizes) return;
   const RelaxedCaptureGuard guard(capturing());  // a new plan or its first run may load kernels
-  *layer.computed = dnn_recur(layer, backward);
+  *layer.computed = cudnn_rnn(layer, backward);
 }
 
 }  // namespace reel::cuda

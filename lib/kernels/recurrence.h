@@ -47,13 +47,13 @@ struct Recurrence {
   void* grad_hidden = nullptr;     // [total, G hidden]: of w_hh h + b_hh; only for a GRU, where it is another
   void* grad_projected = nullptr;  // [total, width]: of each h, where it is projected
 
-  const struct RecurrentLayer* layer = nullptr;
+  const struct RnnLayer* layer = nullptr;
 };
 
 /// A layer as a whole: in one or both directions, the second of which takes the last step first, and with the product
 /// with its input. Steps, rows and gates are those of a Recurrence without a projection or a mask. Everything is
 /// contiguous.
-struct RecurrentLayer {
+struct RnnLayer {
   Recurrence::Kind kind;
   DType dtype;
   MatmulPrecision precision;  // of float32; backward's is forward's, whatever is set by then
@@ -70,10 +70,10 @@ struct RecurrentLayer {
   void* y = nullptr;              // [total, directions hidden]
   void* h = nullptr;              // [directions, rows, hidden], after the last step
   void* c = nullptr;              // the same, LSTM only
-  void* kept = nullptr;           // what backward needs; nullptr if nothing is recorded
-  int64_t kept_bytes = 0;         // of that
+  void* reserve_space = nullptr;  // what backward needs; nullptr if nothing is recorded
+  int64_t reserve_bytes = 0;      // of that
   // Backward, which reads the above but for h and c. Outputs are nullptr if nobody asks.
-  bool keeps = false;            // otherwise what is kept is used up, and serves no second time
+  bool retain = false;           // otherwise what is kept is used up, and serves no second time
   const void* grad_y = nullptr;  // like y
   const void* grad_h = nullptr;  // like h, or nullptr for zeros
   const void* grad_c = nullptr;

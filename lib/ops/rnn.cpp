@@ -17,11 +17,11 @@ constexpr Formula kLstm{"lstm", "lstm_cell", Recurrence::kLstm, 4}, kGru{"gru", 
     kRnnRelu{"rnn_relu", "rnn_relu_cell", Recurrence::kRelu, 1};
 
 /// Checks the parameters of a layer with `in.x()` and puts them into their places. Returns what they are for.
-Layer take_parameters(const char* op, const Formula& formula, Steps steps, bool one_step, int directions, bool bias,
-                      std::span<const Tensor> parameters, Given& in) {
+RnnLayerConfig take_parameters(const char* op, const Formula& formula, StepSizes steps, bool one_step, int directions,
+                               bool bias, std::span<const Tensor> parameters, LayerInputs& in) {
   const Tensor& x = in.x();
   const size_t each = parameters.size() / directions;
-  Layer layer{&formula, std::move(steps), directions, one_step, 0, 0};
+  RnnLayerConfig layer{&formula, std::move(steps), directions, one_step, 0, 0};
   for (int d = 0; d < directions; ++d) {
     const std::span<const Tensor> own = parameters.subspan(d * each, each);
     for (const Tensor& p : own) {
@@ -45,7 +45,7 @@ Layer take_parameters(const char* op, const Formula& formula, Steps steps, bool 
     if (bias) check("bias_ih", own[2].shape(), {layer.gates()});
     if (bias) check("bias_hh", own[3].shape(), {layer.gates()});
     if (projected) check("weight_hr", own.back().shape(), {layer.width, layer.hidden});
-    const auto put = [&](Parameter p, const Tensor& tensor) { in.all[Given::place(d, p)] = tensor.contiguous(); };
+    const auto put = [&](Parameter p, const Tensor& tensor) { in.all[LayerInputs::index(d, p)] = tensor.contiguous(); };
     put(kWeightIh, own[0]), put(kWeightHh, own[1]);
     if (bias) put(kBiasIh, own[2]), put(kBiasHh, own[3]);
     if (projected) put(kWeightHr, own.back());
@@ -63,7 +63,7 @@ void check_state(const char* op, const char* name, const Tensor& state, const Sh
 // ---- layers ---------------------------------------------------------------------------------------------------------
 
 /// All layers over x [total, in]; states are [layers · directions, n, …], in the order of the rows.
-LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, const CellState& state,
+LayerResult run_layers(const Formula& formula, Tensor x, const StepSizes& steps, const CellState& state,
                        std::span<const Tensor> parameters, const RecurrentOptions& options) {
   const char* op = formula.op;
   const bool lstm = formula.kind == Recurrence::kLstm;
@@ -85,10 +85,10 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
   };
   std::vector<Tensor> h, c;
   for (int64_t l = 0; l < layers; ++l) {
-    Given in;
+    LayerInputs in;
     in.all[kX] = masked_rows(steps, x, mask_of(options.input_dropout, x.size(1))).contiguous();
-    const Layer layer = take_parameters(op, formula, steps, false, directions, options.bias,
-                                        parameters.subspan(l * directions * each, directions * each), in);
+    const RnnLayerConfig layer = take_parameters(op, formula, steps, false, directions, options.bias,
+                                                 parameters.subspan(l * directions * each, directions * each), in);
     const auto first = [&](const char* name, const Tensor& all, int64_t columns) {
       check_state(op, name, all, {slots, steps.rows, columns}, x);
       if (!all.defined() && lstm && has_state)  // the other one is given
@@ -99,8 +99,8 @@ LayerResult run_layers(const Formula& formula, Tensor x, const Steps& steps, con
     in.all[kH] = first("h", state.h, layer.width);
     in.all[kC] = first("c", state.c, layer.hidden);
     for (int d = 0; d < directions; ++d)
-      in.all[Given::place(d, kStateMask)] = mask_of(options.recurrent_dropout, layer.width);
-    const LayerResult result = run(layer, in);
+      in.all[LayerInputs::index(d, kStateMask)] = mask_of(options.recurrent_dropout, layer.width);
+    const LayerResult result = run_layer(layer, in);
     h.push_back(result.h), c.push_back(result.c);
     x = l + 1 < layers ? dropout(result.y, options.dropout, options.training) : result.y;
   }
@@ -169,7 +169,7 @@ LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x,
   // A copy, since backward reads it, too: the caller may change or reuse the tensor by then.
   const Tensor list = make_tensor(sizes.shape, kInt64);
   kernels_of(list).copy(sizes, view_of(list));
-  Steps steps{sizes.numel, list.data<int64_t>()[0], 0, list};
+  StepSizes steps{sizes.numel, list.data<int64_t>()[0], 0, list};
   for (int64_t t = 0; t < steps.count; ++t) {
     const int64_t n = steps.at(t);
     REEL_CHECK(n > 0 && (t == 0 || n <= steps.at(t - 1)), op, ": batch_sizes[", t, "] is ", n, " after ",
@@ -274,12 +274,12 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
   REEL_CHECK(is_floating_point(dtype), op, ": an input of ", dtype);
   REEL_CHECK(shape.size() == 2, op, ": expected an input [n, in], got shape ", shape);
   REEL_CHECK(bias_ih.defined() == bias_hh.defined(), op, ": of the two biases one is undefined, one is not");
-  Given in;
+  LayerInputs in;
   in.all[kX] = x.contiguous();
   const std::array<Tensor, 4> parameters{weight_ih, weight_hh, bias_ih, bias_hh};
   const bool bias = bias_ih.defined();
-  const Layer layer = take_parameters(op, formula, {1, shape[0], shape[0], {}}, true, 1, bias,
-                                      std::span(parameters).first(bias ? 4 : 2), in);
+  const RnnLayerConfig layer = take_parameters(op, formula, {1, shape[0], shape[0], {}}, true, 1, bias,
+                                               std::span(parameters).first(bias ? 4 : 2), in);
   check_state(op, "h", state.h, {shape[0], layer.width}, x);
   check_state(op, "c", state.c, {shape[0], layer.hidden}, x);
   const auto first = [&](const Tensor& given, const Tensor& other, int64_t columns) {
@@ -288,7 +288,7 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
   };
   in.all[kH] = first(state.h, state.c, layer.width);
   if (formula.kind == Recurrence::kLstm) in.all[kC] = first(state.c, state.h, layer.hidden);
-  const LayerResult result = run(layer, in);
+  const LayerResult result = run_layer(layer, in);
   return {result.h, result.c};
 }
 

@@ -12,7 +12,7 @@ namespace {
 using Kind = Recurrence::Kind;
 
 /// What forward leaves for backward, in one direction.
-struct Trace {
+struct ForwardCache {
   Tensor gates, h_before, c_before, inner;
 };
 
@@ -32,8 +32,8 @@ void* part(const Tensor& x, int direction, int64_t elements) {
   return x.defined() ? view_of(x).as<char>() + direction * elements * size_of(view_of(x).dtype) : nullptr;
 }
 
-Recurrence describe(const Layer& layer, const Given& in, int d, const Trace& trace) {
-  const Steps& steps = layer.steps;
+Recurrence describe(const RnnLayerConfig& layer, const LayerInputs& in, int d, const ForwardCache& cache) {
+  const StepSizes& steps = layer.steps;
   return {.kind = layer.formula->kind,
           .dtype = view_of(in.x()).dtype,
           .reverse = d == 1,
@@ -47,38 +47,39 @@ Recurrence describe(const Layer& layer, const Given& in, int d, const Trace& tra
           .b_hh = data_of(in.of(d, kBiasHh)),
           .w_hr = data_of(in.of(d, kWeightHr)),
           .mask = data_of(in.of(d, kStateMask)),
-          .gates = data_of(trace.gates),
+          .gates = data_of(cache.gates),
           .y_stride = layer.directions * layer.width,
-          .h_before = data_of(trace.h_before),
-          .c_before = data_of(trace.c_before),
-          .inner = data_of(trace.inner)};
+          .h_before = data_of(cache.h_before),
+          .c_before = data_of(cache.c_before),
+          .inner = data_of(cache.inner)};
 }
 
 /// The layer as a whole, for forward.
-RecurrentLayer describe_whole(const Layer& layer, const Given& in, MatmulPrecision precision, bool& computed) {
-  const Steps& steps = layer.steps;
-  RecurrentLayer whole{.kind = layer.formula->kind,
-                       .dtype = view_of(in.x()).dtype,
-                       .precision = precision,
-                       .directions = layer.directions,
-                       .steps = steps.count,
-                       .rows = steps.rows,
-                       .total = steps.total,
-                       .in = view_of(in.x()).shape[1],
-                       .hidden = layer.hidden,
-                       .gates = layer.gates(),
-                       .sizes = steps.sizes.defined() ? view_of(steps.sizes).as<const int64_t>() : nullptr,
-                       .x = data_of(in.x()),
-                       .first_h = data_of(in.all[kH]),
-                       .first_c = data_of(in.all[kC]),
-                       .computed = &computed};
+RnnLayer fused_layer_args(const RnnLayerConfig& layer, const LayerInputs& in, MatmulPrecision precision,
+                          bool& computed) {
+  const StepSizes& steps = layer.steps;
+  RnnLayer whole{.kind = layer.formula->kind,
+                 .dtype = view_of(in.x()).dtype,
+                 .precision = precision,
+                 .directions = layer.directions,
+                 .steps = steps.count,
+                 .rows = steps.rows,
+                 .total = steps.total,
+                 .in = view_of(in.x()).shape[1],
+                 .hidden = layer.hidden,
+                 .gates = layer.gates(),
+                 .sizes = steps.sizes.defined() ? view_of(steps.sizes).as<const int64_t>() : nullptr,
+                 .x = data_of(in.x()),
+                 .first_h = data_of(in.all[kH]),
+                 .first_c = data_of(in.all[kC]),
+                 .computed = &computed};
   for (int d = 0; d < layer.directions; ++d)
-    for (int p = 0; p < RecurrentLayer::kParameters; ++p)
+    for (int p = 0; p < RnnLayer::kParameters; ++p)
       whole.parameters[d][p] = data_of(in.of(d, static_cast<Parameter>(p)));
   return whole;
 }
 /// By recurrence or recurrence_grad.
-void compute(void (*kernel)(const Recurrence&), const RecurrentLayer& whole) {
+void compute(void (*kernel)(const Recurrence&), const RnnLayer& whole) {
   Recurrence call{};
   call.layer = &whole;
   kernel(call);
@@ -109,7 +110,8 @@ struct State {
   Tensor h, c;
 };
 
-State composed_step(const Layer& layer, const Given& in, int d, const Tensor& from_x, const State& before) {
+State composed_step(const RnnLayerConfig& layer, const LayerInputs& in, int d, const Tensor& from_x,
+                    const State& before) {
   const Tensor& mask = in.of(d, kStateMask);
   const Tensor h = mask.defined() ? before.h * mask.narrow(0, 0, before.h.size(0)) : before.h;
   const Tensor from_h = linear(h, in.of(d, kWeightHh), in.of(d, kBiasHh));
@@ -133,8 +135,8 @@ State composed_step(const Layer& layer, const Given& in, int d, const Tensor& fr
 }
 
 /// The node's outputs.
-std::vector<Tensor> composed(const Layer& layer, const Given& in) {
-  const Steps& steps = layer.steps;
+std::vector<Tensor> composed(const RnnLayerConfig& layer, const LayerInputs& in) {
+  const StepSizes& steps = layer.steps;
   const bool lstm = layer.formula->kind == Recurrence::kLstm;
   const auto first = [&](const Tensor& given, int d, int64_t columns) {
     if (given.defined()) return layer.one_step ? given : given.select(0, d);
@@ -172,30 +174,30 @@ std::vector<Tensor> composed(const Layer& layer, const Given& in) {
 // ---- backward -------------------------------------------------------------------------------------------------------
 
 struct LayerRule {
-  struct Kept {
+  struct SavedCache {
     SavedTensor gates, h_before, c_before, inner;
   };
-  Layer layer;
+  RnnLayerConfig layer;
   std::array<SavedTensor, kMaxInputs> inputs;
-  std::array<Kept, 2> kept;
+  std::array<SavedCache, 2> caches;
   // Where the layer was computed as a whole, instead of the above.
-  SavedTensor kept_whole, y;
+  SavedTensor reserve_space, y;
   MatmulPrecision precision = MatmulPrecision::kHighest;
-  bool used_up = false;  // what was kept: by a backward pass that has failed since
+  bool consumed = false;  // what was kept: by a backward pass that has failed since
 
   void operator()(Backward& back) {
-    Given in;
+    LayerInputs in;
     for (size_t i = 0; i < kMaxInputs; ++i)
       if (inputs[i].defined()) in.all[i] = back.get(inputs[i]);
     if (back.create_graph())
-      recorded(back, in);
-    else if (!kept_whole.defined())
-      fused(back, in);
-    else if (used_up || !whole(back, in))
-      recorded(back, in);
+      composed_grad(back, in);
+    else if (!reserve_space.defined())
+      recurrence_grad(back, in);
+    else if (consumed || !try_fused_layer_grad(back, in))
+      composed_grad(back, in);
   }
 
-  void recorded(Backward& back, const Given& in) {
+  void composed_grad(Backward& back, const LayerInputs& in) {
     EdgeList inputs_of_layer;
     for (const Tensor& input : in.all) inputs_of_layer.add(input);
     const uint64_t since = next_sequence();
@@ -210,7 +212,7 @@ struct LayerRule {
     for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
   }
 
-  void fused(Backward& back, const Given& in) {
+  void recurrence_grad(Backward& back, const LayerInputs& in) {
     const Tensor& x = in.x();
     const bool lstm = layer.formula->kind == Recurrence::kLstm, gru = layer.formula->kind == Recurrence::kGru;
     const bool projected = in.of(0, kWeightHr).defined();
@@ -223,14 +225,14 @@ struct LayerRule {
     const Tensor masked = in.of(0, kStateMask).defined() ? like(x, {rows, layer.width}) : Tensor();
     const Tensor grad_x = back.needs(kX) ? like(x, view_of(x).shape) : Tensor();
     for (int d = 0; d < layer.directions; ++d) {
-      const auto input = [&](Parameter p) { return static_cast<int>(Given::place(d, p)); };
-      const Trace trace{back.get(kept[d].gates), back.get(kept[d].h_before),
-                        lstm ? back.get(kept[d].c_before) : Tensor(),
-                        kept[d].inner.defined() ? back.get(kept[d].inner) : Tensor()};
+      const auto input = [&](Parameter p) { return static_cast<int>(LayerInputs::index(d, p)); };
+      const ForwardCache cache{back.get(caches[d].gates), back.get(caches[d].h_before),
+                               lstm ? back.get(caches[d].c_before) : Tensor(),
+                               caches[d].inner.defined() ? back.get(caches[d].inner) : Tensor()};
       const Tensor grad_gates = like(x, {total, layer.gates()});
       const Tensor grad_hidden = gru ? like(x, {total, layer.gates()}) : grad_gates;
       const Tensor grad_projected = projected ? like(x, {total, layer.width}) : Tensor();
-      Recurrence r = describe(layer, in, d, trace);
+      Recurrence r = describe(layer, in, d, cache);
       r.scratch = data_of(scratch);
       r.masked = data_of(masked);
       r.grad_y = part(grad_y, d, layer.width);
@@ -245,8 +247,8 @@ struct LayerRule {
       if (grad_x.defined()) multiply(grad_gates, in.of(d, kWeightIh), false, grad_x, {}, d > 0);
       if (back.needs(input(kWeightIh))) back.set_product(input(kWeightIh), grad_gates, x);
       if (back.needs(input(kWeightHh)))
-        back.set_product(input(kWeightHh), grad_hidden, masked_rows(layer.steps, trace.h_before, in.of(d, kStateMask)));
-      if (projected) back.set_product(input(kWeightHr), grad_projected, trace.inner);
+        back.set_product(input(kWeightHh), grad_hidden, masked_rows(layer.steps, cache.h_before, in.of(d, kStateMask)));
+      if (projected) back.set_product(input(kWeightHr), grad_projected, cache.inner);
       set_biases(back, input(kBiasIh), grad_gates, input(kBiasHh), grad_hidden);
     }
     back.set(kX, grad_x);
@@ -255,11 +257,11 @@ struct LayerRule {
   }
 
   /// False if the device does not compute it as a whole after all.
-  bool whole(Backward& back, const Given& in) {
+  bool try_fused_layer_grad(Backward& back, const LayerInputs& in) {
     const Tensor& x = in.x();
     bool computed = false;
-    RecurrentLayer call = describe_whole(layer, in, precision, computed);
-    const Tensor output = back.get(y), saved = back.get(kept_whole);
+    RnnLayer call = fused_layer_args(layer, in, precision, computed);
+    const Tensor output = back.get(y), saved = back.get(reserve_space);
     const auto contiguous = [](const Tensor& g) { return g.defined() ? g.contiguous() : g; };
     const bool lstm = layer.formula->kind == Recurrence::kLstm;
     const Tensor grad_y = back.grad_or_zeros(layer.output_y()).contiguous(), grad_h = contiguous(back.grad(0)),
@@ -272,11 +274,11 @@ struct LayerRule {
     };
     grads[kX] = like(x, view_of(x).shape);
     for (int d = 0; d < layer.directions; ++d)
-      for (int p = 0; p < RecurrentLayer::kParameters; ++p)
-        call.grad_parameters[d][p] = wanted(Given::place(d, static_cast<Parameter>(p)));
-    call.y = data_of(output), call.kept = data_of(saved), call.kept_bytes = view_of(saved).numel;
-    call.keeps = back.retains_graph();
-    used_up = !call.keeps;
+      for (int p = 0; p < RnnLayer::kParameters; ++p)
+        call.grad_parameters[d][p] = wanted(LayerInputs::index(d, static_cast<Parameter>(p)));
+    call.y = data_of(output), call.reserve_space = data_of(saved), call.reserve_bytes = view_of(saved).numel;
+    call.retain = back.retains_graph();
+    consumed = !call.retain;
     call.grad_y = data_of(grad_y), call.grad_h = data_of(grad_h), call.grad_c = data_of(grad_c);
     call.grad_x = data_of(grads[kX]), call.grad_first_h = wanted(kH), call.grad_first_c = wanted(kC);
     compute(kernels_of(x).recurrence_grad, call);
@@ -295,14 +297,14 @@ struct LayerRule {
 
 /// Is w_hh turned around first? The products then are up to twice as fast, but for one row and a w_hh that comes from
 /// beyond the first-level cache; turning costs as much as about 16 steps gain. To a GPU it is all the same.
-bool worth_turning(const Layer& layer, Device device, DType dtype) {
-  constexpr int64_t kManyRows = 24, kCacheBytes = 48 << 10;
-  return device == kCPU && layer.steps.total >= kManyRows &&
+bool should_transpose_w_hh(const RnnLayerConfig& layer, Device device, DType dtype) {
+  constexpr int64_t kMinRows = 24, kCacheBytes = 48 << 10;
+  return device == kCPU && layer.steps.total >= kMinRows &&
          (layer.steps.rows > 1 || layer.gates() * layer.width * size_of(dtype) <= kCacheBytes);
 }
 
 /// Records the node, with a rule that has everything but the inputs.
-void record_layer(const Layer& layer, const Given& in, const LayerResult& result, LayerRule rule) {
+void record_layer(const RnnLayerConfig& layer, const LayerInputs& in, const LayerResult& result, LayerRule rule) {
   std::array<const Tensor*, kMaxInputs> ins;
   for (size_t i = 0; i < kMaxInputs; ++i) {
     ins[i] = &in.all[i];
@@ -317,29 +319,30 @@ void record_layer(const Layer& layer, const Given& in, const LayerResult& result
 }
 
 /// As a whole, where the device has a faster way to do so; otherwise the result is empty.
-LayerResult run_whole(const Layer& layer, const Given& in) {
+LayerResult try_fused_layer(const RnnLayerConfig& layer, const LayerInputs& in) {
   if (layer.one_step || in.of(0, kWeightHr).defined() || in.of(0, kStateMask).defined()) return {};
   const Tensor& x = in.x();
   const auto kernel = kernels_of(x).recurrence;
   bool computed = false;
   int64_t room = 0;
   const MatmulPrecision precision = matmul_precision();
-  RecurrentLayer call = describe_whole(layer, in, precision, computed);
+  RnnLayer call = fused_layer_args(layer, in, precision, computed);
   call.room = &room;
   compute(kernel, call);
   if (!computed) return {};
   const auto state = [&] { return like(x, layer.state_shape(layer.hidden)); };
   LayerResult result{like(x, {layer.steps.total, layer.directions * layer.hidden}), state(),
                      layer.formula->kind == Recurrence::kLstm ? state() : Tensor()};
-  Tensor kept;
-  if (recording(std::span<const Tensor>(in.all))) kept = make_tensor({room}, kUInt8, x.device());
+  Tensor reserve_space;
+  if (recording(std::span<const Tensor>(in.all))) reserve_space = make_tensor({room}, kUInt8, x.device());
   call.room = nullptr;
-  call.y = data_of(result.y), call.h = data_of(result.h), call.c = data_of(result.c), call.kept = data_of(kept),
-  call.kept_bytes = room;
+  call.y = data_of(result.y), call.h = data_of(result.h), call.c = data_of(result.c),
+  call.reserve_space = data_of(reserve_space), call.reserve_bytes = room;
   compute(kernel, call);
   if (!computed) return {};
-  if (kept.defined()) {
-    LayerRule rule{layer, {}, {}, SavedTensor(kept), SavedTensor::output(result.y, layer.output_y()), precision};
+  if (reserve_space.defined()) {
+    LayerRule rule{layer,    {}, {}, SavedTensor(reserve_space), SavedTensor::output(result.y, layer.output_y()),
+                   precision};
     record_layer(layer, in, result, std::move(rule));
   }
   return result;
@@ -347,8 +350,8 @@ LayerResult run_whole(const Layer& layer, const Given& in) {
 
 }  // namespace
 
-LayerResult run(const Layer& layer, const Given& in) {
-  if (LayerResult whole = run_whole(layer, in); whole.h.defined()) return whole;
+LayerResult run_layer(const RnnLayerConfig& layer, const LayerInputs& in) {
+  if (LayerResult fused = try_fused_layer(layer, in); fused.h.defined()) return fused;
   const Tensor& x = in.x();
   const Kind kind = layer.formula->kind;
   const bool lstm = kind == Recurrence::kLstm, projected = in.of(0, kWeightHr).defined();
@@ -359,22 +362,22 @@ LayerResult run(const Layer& layer, const Given& in) {
                            lstm ? start(x, layer.state_shape(layer.hidden), in.all[kC]) : Tensor()};
   const Tensor scratch = kind == Recurrence::kGru ? like(x, {rows, layer.gates()}) : Tensor();
   const Tensor masked = in.of(0, kStateMask).defined() ? like(x, {rows, layer.width}) : Tensor();
-  std::array<Trace, 2> traces;
+  std::array<ForwardCache, 2> caches;
   for (int d = 0; d < layer.directions; ++d) {
-    Trace& trace = traces[d];
-    trace.gates = like(x, {total, layer.gates()});
-    multiply(x, in.of(d, kWeightIh), true, trace.gates, in.of(d, kBiasIh));
-    if (recorded) trace.h_before = like(x, {total, layer.width});
-    if (recorded && lstm) trace.c_before = like(x, {total, layer.hidden});
-    if (projected || (recorded && kind == Recurrence::kGru)) trace.inner = like(x, {total, layer.hidden});
-    Recurrence r = describe(layer, in, d, trace);
-    Tensor turned;
-    if (worth_turning(layer, x.device(), r.dtype)) {
+    ForwardCache& cache = caches[d];
+    cache.gates = like(x, {total, layer.gates()});
+    multiply(x, in.of(d, kWeightIh), true, cache.gates, in.of(d, kBiasIh));
+    if (recorded) cache.h_before = like(x, {total, layer.width});
+    if (recorded && lstm) cache.c_before = like(x, {total, layer.hidden});
+    if (projected || (recorded && kind == Recurrence::kGru)) cache.inner = like(x, {total, layer.hidden});
+    Recurrence r = describe(layer, in, d, cache);
+    Tensor transposed;
+    if (should_transpose_w_hh(layer, x.device(), r.dtype)) {
       const Tensor& w = in.of(d, kWeightHh);
-      turned = like(x, {layer.width, layer.gates()});
+      transposed = like(x, {layer.width, layer.gates()});
       kernels_of(x).copy(make_view(data_of(w), {layer.width, layer.gates()}, {1, layer.width}, r.dtype),
-                         view_of(turned));
-      r.w_hh = data_of(turned);
+                         view_of(transposed));
+      r.w_hh = data_of(transposed);
       r.w_hh_transposed = true;
     }
     r.h = part(result.h, d, rows * layer.width);
@@ -390,14 +393,14 @@ LayerResult run(const Layer& layer, const Given& in) {
   LayerRule rule{layer, {}, {}, {}, {}};
   for (int d = 0; d < layer.directions; ++d) {
     const auto saved = [](const Tensor& tensor) { return saved_if(tensor.defined(), tensor); };
-    rule.kept[d] = {saved(traces[d].gates), saved(traces[d].h_before), saved(traces[d].c_before),
-                    saved(traces[d].inner)};
+    rule.caches[d] = {saved(caches[d].gates), saved(caches[d].h_before), saved(caches[d].c_before),
+                      saved(caches[d].inner)};
   }
   record_layer(layer, in, result, std::move(rule));
   return result;
 }
 
-Tensor masked_rows(const Steps& steps, const Tensor& x, const Tensor& mask) {
+Tensor masked_rows(const StepSizes& steps, const Tensor& x, const Tensor& mask) {
   if (!mask.defined()) return x;
   const int64_t columns = mask.size(1);
   if (!steps.sizes.defined())

@@ -15,7 +15,7 @@ struct Formula {
 };
 
 /// How many rows take part in each step.
-struct Steps {
+struct StepSizes {
   int64_t count, rows, total;  // rows: in step 0
   Tensor sizes;                // int64 [count] on the CPU; undefined where it is `rows` in each
 
@@ -26,22 +26,22 @@ struct Steps {
 
 enum Input { kX, kH, kC, kFirstOfDirection };
 // kStateMask, of recurrent dropout: [rows, width], what h is multiplied with before W_hh is.
-// The first are a RecurrentLayer's.
+// The first are a RnnLayer's.
 enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kWeightHr, kStateMask, kParameters };
 constexpr size_t kMaxInputs = kFirstOfDirection + 2 * kParameters;
 
 /// The inputs.
-struct Given {
+struct LayerInputs {
   std::array<Tensor, kMaxInputs> all;  // undefined where there is none
   const Tensor& x() const { return all[kX]; }
-  const Tensor& of(int direction, Parameter p) const { return all[place(direction, p)]; }
-  static size_t place(int direction, Parameter p) { return kFirstOfDirection + direction * kParameters + p; }
+  const Tensor& of(int direction, Parameter p) const { return all[index(direction, p)]; }
+  static size_t index(int direction, Parameter p) { return kFirstOfDirection + direction * kParameters + p; }
 };
 
 /// All that is known of a layer before its inputs.
-struct Layer {
+struct RnnLayerConfig {
   const Formula* formula;
-  Steps steps;
+  StepSizes steps;
   int directions;
   bool one_step;  // a cell: states are [n, …] instead of [directions, n, …], and there is no output besides
   int64_t hidden, width;
@@ -60,9 +60,9 @@ struct LayerResult {
 };
 
 /// All inputs are contiguous, of one dtype, and checked.
-LayerResult run(const Layer& layer, const Given& in);
+LayerResult run_layer(const RnnLayerConfig& layer, const LayerInputs& in);
 
 /// The rows of all steps, each times its sequence's row of the mask [rows, columns]; as they are without a mask.
-Tensor masked_rows(const Steps& steps, const Tensor& x, const Tensor& mask);
+Tensor masked_rows(const StepSizes& steps, const Tensor& x, const Tensor& mask);
 
 }  // namespace reel::recurrent

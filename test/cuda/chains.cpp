@@ -18,8 +18,8 @@
 
 namespace reel::cuda {
 // Absent from a build without CUDA.
-[[gnu::weak]] unsigned long long fallbacks();  // cuda/runtime.h
-[[gnu::weak]] extern int64_t least_dnn_state;  // cuda/recurrent_layer.cu
+[[gnu::weak]] unsigned long long fallbacks();   // cuda/runtime.h
+[[gnu::weak]] extern int64_t cudnn_min_hidden;  // cuda/recurrent_layer.cu
 }  // namespace reel::cuda
 namespace simt {
 [[gnu::weak]] extern unsigned long long launches();
@@ -172,8 +172,8 @@ namespace {
 /// While it lives, states from this size on are large.
 class Large {
  public:
-  explicit Large(int64_t from = 1) : before_(cuda::least_dnn_state) { cuda::least_dnn_state = from; }
-  ~Large() { cuda::least_dnn_state = before_; }
+  explicit Large(int64_t from = 1) : before_(cuda::cudnn_min_hidden) { cuda::cudnn_min_hidden = from; }
+  ~Large() { cuda::cudnn_min_hidden = before_; }
 
  private:
   int64_t before_;

@@ -216,15 +216,15 @@ int missing_layers(bool verbose) {
       for (const bool tf32 : {false, true})
         for (const bool with_bias : {false, true})
           for (const int directions : {1, 2}) {
-            RecurrentLayer layer{};
+            RnnLayer layer{};
             layer.kind = kind, layer.dtype = dtype, layer.directions = directions;
             layer.steps = 5, layer.rows = 32, layer.in = 300, layer.hidden = 1000;
-            if (with_bias) layer.parameters[0][RecurrentLayer::kBiasIh] = &kSomeBias;
-            DnnLayer described;
+            if (with_bias) layer.parameters[0][RnnLayer::kBiasIh] = &kSomeBias;
+            RnnDescriptors described;
             cudnnStatus_t status = described.set_cell(layer, tf32 && dtype == kFloat32);
             for (const int64_t* const sizes : {static_cast<const int64_t*>(nullptr), kSizes}) {
               layer.sizes = sizes;
-              if (status == CUDNN_STATUS_SUCCESS && described.take_lengths(layer))
+              if (status == CUDNN_STATUS_SUCCESS && described.set_lengths(layer))
                 status = described.set_sequences(layer);
             }
             missing += status != CUDNN_STATUS_SUCCESS;

@@ -198,7 +198,7 @@ bool dnn_attend(const RaggedAttention& a, bool backward) {
 }
 
 #if !__has_include(<cudnn.h>)  // otherwise cuda/dnn_recurrence.cu
-bool dnn_recur(const RecurrentLayer&, bool) { return false; }
+bool cudnn_rnn(const RnnLayer&, bool) { return false; }
 #endif
 
 }  // namespace reel::cuda
