@@ -204,7 +204,7 @@ class Plan {
   cudnnStatus_t find_places(cudnnHandle_t handle, const RnnLayer& layer) {
     cudnnStatus_t status = cudnnGetRNNWeightSpaceSize(handle, rnn_.cell, &parameter_bytes_);
     const TensorDescriptor matrix, bias;
-    const int gates = static_cast<int>(layer.gates / layer.hidden);
+    const int gates = static_cast<int>(gate_count(layer.kind));
     const auto add = [&](Place& place, const void* at, int64_t numel) {
       // Of a buffer that begins at nullptr, an address is a distance.
       const auto first = static_cast<int64_t>(reinterpret_cast<uintptr_t>(at));

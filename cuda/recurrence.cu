@@ -19,9 +19,6 @@
 namespace reel::cuda {
 namespace {
 
-__host__ __device__ constexpr int64_t gate_count(Recurrence::Kind kind) {
-  return kind == Recurrence::kLstm ? 4 : kind == Recurrence::kGru ? 3 : 1;
-}
 constexpr int kMaxGates = 4;
 
 // ---- one step of one hidden unit ------------------------------------------------------------------------------------

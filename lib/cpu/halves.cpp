@@ -166,13 +166,9 @@ Norm Widened::of(Norm n) {
   return n;
 }
 
-namespace {
-int64_t blocks_of(Recurrence::Kind kind) { return kind == Recurrence::kLstm ? 4 : kind == Recurrence::kGru ? 3 : 1; }
-}  // namespace
-
 Recurrence Widened::of(Recurrence r) {
   const DType half = std::exchange(r.dtype, kFloat32);
-  const int64_t gates = blocks_of(r.kind) * r.hidden;
+  const int64_t gates = gate_count(r.kind) * r.hidden;
   replace(r.w_hh, half, gates * r.width, kIn);
   replace(r.b_hh, half, gates, kIn);
   replace(r.w_hr, half, r.width * r.hidden, kIn);
@@ -192,7 +188,7 @@ Recurrence Widened::of(Recurrence r) {
 
 Recurrence Widened::of_grad(Recurrence r) {
   const DType half = std::exchange(r.dtype, kFloat32);
-  const int64_t gates = blocks_of(r.kind) * r.hidden;
+  const int64_t gates = gate_count(r.kind) * r.hidden;
   replace(r.w_hh, half, gates * r.width, kIn);
   replace(r.w_hr, half, r.width * r.hidden, kIn);
   replace(r.mask, half, r.rows * r.width, kIn);

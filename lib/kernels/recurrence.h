@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 
+#include "lib/functors/number.h"
 #include "reel/precision.h"
 #include "reel/types.h"
 
@@ -50,8 +51,13 @@ struct Recurrence {
   const struct RnnLayer* layer = nullptr;
 };
 
+/// Returns G, the number of blocks of `hidden` columns in a row of gates.
+REEL_HD constexpr int64_t gate_count(Recurrence::Kind kind) {
+  return kind == Recurrence::kLstm ? 4 : kind == Recurrence::kGru ? 3 : 1;
+}
+
 /// A layer as a whole: in one or both directions, the second of which takes the last step first, and with the product
-/// with its input. Steps, rows and gates are those of a Recurrence without a projection or a mask. Everything is
+/// with its input. Steps, rows and G are those of a Recurrence without a projection or a mask. Everything is
 /// contiguous.
 struct RnnLayer {
   Recurrence::Kind kind;
@@ -59,7 +65,6 @@ struct RnnLayer {
   MatmulPrecision precision;  // of float32; backward's is forward's, whatever is set by then
   int directions;
   int64_t steps, rows, total, in, hidden;
-  int64_t gates;  // G hidden
   const int64_t* sizes = nullptr;
   // Of each direction: weights [G hidden, in] and [G hidden, hidden], and biases [G hidden], which both may be nullptr.
   enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kParameters };

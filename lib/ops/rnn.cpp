@@ -12,15 +12,15 @@ namespace {
 
 using namespace recurrent;
 
-constexpr Formula kLstm{"lstm", "lstm_cell", Recurrence::kLstm, 4}, kGru{"gru", "gru_cell", Recurrence::kGru, 3},
-    kRnnTanh{"rnn_tanh", "rnn_tanh_cell", Recurrence::kTanh, 1},
-    kRnnRelu{"rnn_relu", "rnn_relu_cell", Recurrence::kRelu, 1};
+constexpr Formula kLstm{"lstm", "lstm_cell", Recurrence::kLstm}, kGru{"gru", "gru_cell", Recurrence::kGru},
+    kRnnTanh{"rnn_tanh", "rnn_tanh_cell", Recurrence::kTanh}, kRnnRelu{"rnn_relu", "rnn_relu_cell", Recurrence::kRelu};
 
 /// Checks the parameters of a layer with `in.x()` and puts them into their places. Returns what they are for.
 RnnLayerConfig take_parameters(const char* op, const Formula& formula, StepSizes steps, bool one_step, int directions,
                                bool bias, std::span<const Tensor> parameters, LayerInputs& in) {
   const Tensor& x = in.x();
   const size_t each = parameters.size() / directions;
+  const int64_t gates = gate_count(formula.kind);
   RnnLayerConfig layer{&formula, std::move(steps), directions, one_step, 0, 0};
   for (int d = 0; d < directions; ++d) {
     const std::span<const Tensor> own = parameters.subspan(d * each, each);
@@ -32,9 +32,9 @@ RnnLayerConfig take_parameters(const char* op, const Formula& formula, StepSizes
     const Shape &ih = view_of(own[0]).shape, &hh = view_of(own[1]).shape;
     const bool projected = each == (bias ? 5 : 3);
     if (d == 0) {
-      REEL_CHECK(ih.size() == 2 && ih[0] % formula.blocks == 0 && ih[1] == x.size(1), op, ": weight_ih of shape ", ih,
-                 " is not [", formula.blocks, " hidden, ", x.size(1), "]");
-      layer.hidden = ih[0] / formula.blocks;
+      REEL_CHECK(ih.size() == 2 && ih[0] % gates == 0 && ih[1] == x.size(1), op, ": weight_ih of shape ", ih,
+                 " is not [", gates, " hidden, ", x.size(1), "]");
+      layer.hidden = ih[0] / gates;
       layer.width = projected && own.back().dim() == 2 ? own.back().size(0) : layer.hidden;
     }
     const auto check = [&](const char* name, const Shape& got, const Shape& expected) {

@@ -67,7 +67,6 @@ RnnLayer fused_layer_args(const RnnLayerConfig& layer, const LayerInputs& in, Ma
                  .total = steps.total,
                  .in = view_of(in.x()).shape[1],
                  .hidden = layer.hidden,
-                 .gates = layer.gates(),
                  .sizes = steps.sizes.defined() ? view_of(steps.sizes).as<const int64_t>() : nullptr,
                  .x = data_of(in.x()),
                  .first_h = data_of(in.all[kH]),

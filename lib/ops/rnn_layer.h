@@ -7,11 +7,11 @@
 // One layer of a recurrent net, in all its directions: what lib/ops/rnn.cpp stacks and single steps are made of.
 namespace reel::recurrent {
 
+/// A kind of recurrent net, and the names of its ops.
 struct Formula {
   const char* op;
   const char* cell;
   Recurrence::Kind kind;
-  int64_t blocks;  // of `hidden` rows in a weight
 };
 
 /// How many rows take part in each step.
@@ -46,7 +46,7 @@ struct RnnLayerConfig {
   bool one_step;  // a cell: states are [n, …] instead of [directions, n, …], and there is no output besides
   int64_t hidden, width;
 
-  int64_t gates() const { return formula->blocks * hidden; }
+  int64_t gates() const { return gate_count(formula->kind) * hidden; }
   Shape state_shape(int64_t columns) const {
     return one_step ? Shape{steps.rows, columns} : Shape{directions, steps.rows, columns};
   }

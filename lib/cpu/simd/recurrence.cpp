@@ -11,10 +11,6 @@
 namespace reel::cpu::REEL_ISA {
 namespace {
 
-constexpr int64_t blocks_of(Recurrence::Kind kind) {
-  return kind == Recurrence::kLstm ? 4 : kind == Recurrence::kGru ? 3 : 1;
-}
-
 template <class T>
 const T* at(const void* data, int64_t offset) {
   return data ? static_cast<const T*>(data) + offset : nullptr;
@@ -29,7 +25,7 @@ template <class T>
 struct Step {
   const Recurrence& r;
   int64_t first, n;
-  int64_t width = blocks_of(r.kind) * r.hidden;  // of gates
+  int64_t width = gate_count(r.kind) * r.hidden;  // of gates
   T* gates = at<T>(r.gates, first* width);
   T* inner = at<T>(r.inner, first* r.hidden);
   const T* c_before = at<T>(r.c_before, first* r.hidden);
