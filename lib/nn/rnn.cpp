@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "lib/nn/joined.h"
-#include "lib/ops/rnn.h"
+#include "lib/ops/rnn_layer.h"
 #include "reel/nn/init.h"
 
 namespace reel::nn {

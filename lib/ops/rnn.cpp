@@ -1,4 +1,4 @@
-#include "lib/ops/rnn.h"
+#include "reel/ops/rnn.h"
 
 #include <algorithm>
 

@@ -2,10 +2,16 @@
 #include <array>
 
 #include "lib/kernels/recurrence.h"
+#include "reel/ops/rnn.h"
 #include "reel/tensor.h"
 
 // One layer of a recurrent net, in all its directions: what lib/ops/rnn.cpp stacks and single steps are made of.
-namespace reel::recurrent {
+namespace reel {
+
+/// Throws an Error in the name of `op` unless all three probabilities are between 0 and 1.
+void check_dropout(const char* op, const RecurrentOptions& options);
+
+namespace recurrent {
 
 /// A kind of recurrent net, and the names of its ops.
 struct Formula {
@@ -65,4 +71,5 @@ LayerResult run_layer(const RnnLayerConfig& layer, const LayerInputs& in);
 /// The rows of all steps, each times its sequence's row of the mask [rows, columns]; as they are without a mask.
 Tensor masked_rows(const StepSizes& steps, const Tensor& x, const Tensor& mask);
 
-}  // namespace reel::recurrent
+}  // namespace recurrent
+}  // namespace reel
