@@ -8,7 +8,7 @@
 #include "bench/perceptron.h"
 
 namespace reel::cuda {
-[[gnu::weak]] extern int64_t cudnn_min_hidden;  // cuda/recurrent_layer.cu
+[[gnu::weak]] extern int64_t cudnn_min_hidden;  // cuda/rnn_layer.cu
 }
 
 using namespace reel;

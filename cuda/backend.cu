@@ -10,8 +10,8 @@ KernelTable make_table() {
   install_attention(table), install_blocks(table), install_cell(table), install_conv(table), install_copy(table),
       install_crf(table), install_ctc(table), install_gemm(table);
   install_index(table), install_linalg(table), install_norm(table), install_pointwise(table), install_pool(table);
-  install_random(table), install_recurrence(table), install_reduce(table), install_sampled(table), install_scan(table),
-      install_segment(table), install_softmax(table);
+  install_random(table), install_recurrence(table), install_reduce(table), install_rnn_layer(table),
+      install_sampled(table), install_scan(table), install_segment(table), install_softmax(table);
   install_sort(table), install_update(table);
   return table;
 }

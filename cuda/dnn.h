@@ -20,8 +20,10 @@ void add_bias(const Convolution& conv);
 /// done nothing, where cuDNN has no engine for the problem.
 bool dnn_attend(const RaggedAttention& attention, bool backward);
 
-/// Recurrence::layer by cuDNN, or with `backward` its gradient. Returns false, having done nothing, where cuDNN does
-/// not support the problem.
+/// KernelTable::rnn_layer_workspace by cuDNN: -1 where it does not support the problem.
+int64_t cudnn_rnn_workspace(const RnnLayer& layer);
+/// KernelTable::rnn_layer by cuDNN, or with `backward` rnn_layer_grad. Returns false, having done nothing, where cuDNN
+/// does not support the problem.
 bool cudnn_rnn(const RnnLayer& layer, bool backward);
 
 }  // namespace reel::cuda

@@ -1,3 +1,8 @@
+// Recurrent layers computed by cuDNN
+// (https://docs.nvidia.com/deeplearning/cudnn/backend/latest/api/cudnn-adv-library.html). Its gates, a GRU's bias
+// within the product with r, and packed sequences are PyTorch's, and so reel's. The algorithm is the standard one: the
+// persistent ones support neither all sizes nor sequences of different lengths. It has given other bits in each run
+// where several streams shared a handle of cuBLAS, which cuDNN does not use from its version 9 on.
 #include "cuda/dnn_recurrence.h"
 
 #include <algorithm>
@@ -14,10 +19,6 @@
 #include "cuda/runtime.h"
 #include "lib/kernels/copy.h"
 
-// Recurrent layers by cuDNN (https://docs.nvidia.com/deeplearning/cudnn/backend/latest/api/cudnn-adv-library.html). Its
-// gates, a GRU's bias within the product with r, and packed sequences are as PyTorch's, so as ours. The algorithm is
-// the standard one: the persistent ones take neither all sizes nor sequences of different lengths. It has given other
-// bits in each run where several streams shared a handle of cuBLAS, which cuDNN does not use from its version 9 on.
 namespace reel::cuda {
 
 // ---- descriptors ----------------------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ class Plan {
         status = cudnnGetRNNTempSpaceSizes(handle, rnn_.cell, mode, rnn_.x, &work_bytes_[mode], &reserve_bytes_);
     return settle(layer, status);
   }
-  int64_t room() const { return static_cast<int64_t>(reserve_bytes_); }
+  int64_t reserve_bytes() const { return static_cast<int64_t>(reserve_bytes_); }
 
   bool forward(cudnnHandle_t handle, const RnnLayer& layer) {
     const cudnnForwardMode_t mode = layer.reserve_space ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE;
@@ -166,7 +167,7 @@ class Plan {
         grad_h(layer.grad_h, states, layer.dtype), grad_c(layer.grad_c, states, layer.dtype);
     const Scratch<char> parameters(bytes_of(parameter_bytes_)), work(bytes_of(work_bytes));
     gather(layer, parameters);
-    // A graph that is replayed reads what is kept once more.
+    // cuDNN overwrites the reserve space, which a graph that is replayed reads again.
     const bool copies = layer.retain || capturing();
     const Scratch<char> copy(copies ? layer.reserve_bytes : 0);
     const auto reserve_bytes = static_cast<size_t>(layer.reserve_bytes);
@@ -269,16 +270,19 @@ struct LayerPlans : Plans<std::tuple_size_v<Key>, Plan> {
   LayerPlans() : Plans(kMaxPlans) {}
 };
 
-/// cuDNN takes sizes as int, and so many steps.
-bool can_state(const RnnLayer& layer) {
-  constexpr int64_t kMostSteps = (1 << 16) - 1, kMost = std::numeric_limits<int>::max();
-  return layer.steps <= kMostSteps && layer.in <= kMost && layer.rows <= kMost / (layer.directions * layer.hidden);
+/// Returns true if cuDNN, which takes sizes as int and limits the number of steps, can be asked for the layer at all.
+bool is_describable(const RnnLayer& layer) {
+  constexpr int64_t kMaxSteps = (1 << 16) - 1, kMaxSize = std::numeric_limits<int>::max();
+  // A graph that is replayed might read lengths from the host's memory, which later calls change.
+  if (capturing() && layer.sizes) return false;
+  return layer.steps <= kMaxSteps && layer.in <= kMaxSize && layer.rows <= kMaxSize / (layer.directions * layer.hidden);
 }
 
-}  // namespace
-
-bool cudnn_rnn(const RnnLayer& layer, bool backward) {
-  if (!can_state(layer)) return false;
+/// Returns f(plan, handle) for the plan that is prepared for the layer, or `refused` if cuDNN does not compute it.
+template <class R, class F>
+R with_plan(const RnnLayer& layer, R refused, const F& f) {
+  if (!is_describable(layer)) return refused;
+  const RelaxedCaptureGuard guard(capturing());  // a new plan or its first run may load kernels
   const cudnnHandle_t handle = DnnHandle::get();
   const bool tf32 = layer.dtype == kFloat32 && layer.precision == MatmulPrecision::kHigh;
   Key key{
@@ -292,9 +296,19 @@ bool cudnn_rnn(const RnnLayer& layer, bool backward) {
     key = of_lengths;
   }
   Plan& plan = plans.get(key, handle, layer, tf32);
-  if (!plan.prepare(handle, layer)) return false;
-  if (layer.room) return *layer.room = plan.room(), true;
-  return backward ? plan.backward(handle, layer) : plan.forward(handle, layer);
+  return plan.prepare(handle, layer) ? f(plan, handle) : refused;
+}
+
+}  // namespace
+
+int64_t cudnn_rnn_workspace(const RnnLayer& layer) {
+  return with_plan(layer, int64_t{-1}, [](const Plan& plan, cudnnHandle_t) { return plan.reserve_bytes(); });
+}
+
+bool cudnn_rnn(const RnnLayer& layer, bool backward) {
+  return with_plan(layer, false, [&](Plan& plan, cudnnHandle_t handle) {
+    return backward ? plan.backward(handle, layer) : plan.forward(handle, layer);
+  });
 }
 
 }  // namespace reel::cuda

@@ -1,3 +1,4 @@
+// A recurrent layer as cuDNN's descriptors. They need no GPU: test/cuda/plans.cpp makes them on any machine.
 #pragma once
 #include <cudnn.h>
 
@@ -6,10 +7,9 @@
 #include "lib/kernels/recurrence.h"
 #include "reel/error.h"
 
-// A recurrent layer as cuDNN's descriptors. They need no GPU: test/cuda/plans.cpp makes them on any machine.
 namespace reel::cuda {
 
-/// A descriptor of those functions of cuDNN's that are no graphs.
+/// An owned descriptor of cuDNN's legacy functions, which are not graphs.
 template <class D, cudnnStatus_t (*create)(D*), cudnnStatus_t (*destroy)(D)>
 class OwnedDescriptor {
  public:
@@ -28,7 +28,7 @@ class OwnedDescriptor {
 using TensorDescriptor =
     OwnedDescriptor<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>;
 
-/// Setters return cuDNN's answer.
+/// The descriptors of a layer. Setters return cuDNN's status.
 class RnnDescriptors {
  public:
   using Sequences =
@@ -39,7 +39,7 @@ class RnnDescriptors {
   TensorDescriptor state;  // both h and c
 
   cudnnStatus_t set_cell(const RnnLayer& layer, bool tf32);
-  /// The sequences' lengths, and whether they are others than the last time.
+  /// Stores the sequences' lengths. Returns true if they have changed since the last call.
   bool set_lengths(const RnnLayer& layer);
   void clear_lengths() { lengths_.clear(); }
   cudnnStatus_t set_sequences(const RnnLayer& layer);

@@ -20,6 +20,7 @@ void install_pool(KernelTable& table);       // pooling and resampling
 void install_random(KernelTable& table);
 void install_recurrence(KernelTable& table);
 void install_reduce(KernelTable& table);  // reduce, arg_reduce
+void install_rnn_layer(KernelTable& table);
 void install_sampled(KernelTable& table);
 void install_scan(KernelTable& table);
 void install_segment(KernelTable& table);

@@ -9,6 +9,7 @@ namespace reel::cuda {
 
 bool dnn_convolve(ConvPart, const Convolution&) { return false; }
 bool dnn_attend(const RaggedAttention&, bool) { return false; }
+int64_t cudnn_rnn_workspace(const RnnLayer&) { return -1; }
 bool cudnn_rnn(const RnnLayer&, bool) { return false; }
 
 }  // namespace reel::cuda

@@ -14,7 +14,7 @@
 //   run_per_unit: a launch for each step, a warp for each hidden unit, which multiplies its rows of w_hh with the
 //     states of all rows and goes on with the pointwise part. For few rows, where a GEMM is all latency.
 //   forward_by_gemm, backward_by_gemm: for each step a GEMM and a pointwise kernel. For everything else.
-// and, of a layer as a whole, cuDNN's (cuda/recurrent_layer.cu).
+// A whole layer whose states are large is computed by cuDNN (cuda/rnn_layer.cu).
 // Sequences of different lengths are packed: step t has the first sizes[t] rows, as in PyTorch's PackedSequence.
 namespace reel::cuda {
 namespace {
@@ -681,7 +681,6 @@ void dispatch(const Recurrence& r, bool backward) {
 }
 
 void run(const Recurrence& r, bool backward) {
-  if (r.layer) return run_layer(*r.layer, backward);
   with_floating(r.dtype, [&](auto type) { dispatch<typename decltype(type)::type>(r, backward); });
 }
 

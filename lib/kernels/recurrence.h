@@ -1,3 +1,4 @@
+// Arguments of the recurrent kernels: a layer in one direction (Recurrence), and a whole layer (RnnLayer).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,8 +15,6 @@ namespace reel {
 /// step first. G = 4 blocks of `hidden` columns for an LSTM (i f g o), 3 for a GRU (r z n), 1 for the others; h has
 /// `width` columns, as many as `hidden` unless w_hr projects it. w_hh is multiplied with h or, for recurrent dropout,
 /// with h ∘ mask; nothing else uses the mask. Everything is contiguous, but for rows of y and grad_y.
-///
-/// Or, with `layer`, that, where the device has a library which computes it faster; nothing else is read then.
 struct Recurrence {
   enum Kind : uint8_t { kLstm, kGru, kTanh, kRelu } kind;
   DType dtype;  // a floating-point one
@@ -47,8 +46,6 @@ struct Recurrence {
   void* grad_gates = nullptr;      // [total, G hidden]: of gates as they came in
   void* grad_hidden = nullptr;     // [total, G hidden]: of w_hh h + b_hh; only for a GRU, where it is another
   void* grad_projected = nullptr;  // [total, width]: of each h, where it is projected
-
-  const struct RnnLayer* layer = nullptr;
 };
 
 /// Returns G, the number of blocks of `hidden` columns in a row of gates.
@@ -56,29 +53,29 @@ REEL_HD constexpr int64_t gate_count(Recurrence::Kind kind) {
   return kind == Recurrence::kLstm ? 4 : kind == Recurrence::kGru ? 3 : 1;
 }
 
-/// A layer as a whole: in one or both directions, the second of which takes the last step first, and with the product
-/// with its input. Steps, rows and G are those of a Recurrence without a projection or a mask. Everything is
+/// A whole layer, with the product with its input, in one or both directions, the second of which takes the last step
+/// first. It has neither a projection nor a mask; steps, rows, total, sizes and G are a Recurrence's. Everything is
 /// contiguous.
 struct RnnLayer {
   Recurrence::Kind kind;
   DType dtype;
-  MatmulPrecision precision;  // of float32; backward's is forward's, whatever is set by then
+  MatmulPrecision precision;  // of float32; backward uses forward's, whatever is set by then
   int directions;
   int64_t steps, rows, total, in, hidden;
   const int64_t* sizes = nullptr;
-  // Of each direction: weights [G hidden, in] and [G hidden, hidden], and biases [G hidden], which both may be nullptr.
+  // Each direction has weights [G hidden, in] and [G hidden, hidden], and biases [G hidden], which both may be nullptr.
   enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kParameters };
   std::array<const void*, kParameters> parameters[2] = {};
   const void* x = nullptr;        // [total, in]
   const void* first_h = nullptr;  // [directions, rows, hidden], or nullptr for zeros
-  const void* first_c = nullptr;  // the same, LSTM only
+  const void* first_c = nullptr;  // like first_h, LSTM only
   void* y = nullptr;              // [total, directions hidden]
   void* h = nullptr;              // [directions, rows, hidden], after the last step
-  void* c = nullptr;              // the same, LSTM only
-  void* reserve_space = nullptr;  // what backward needs; nullptr if nothing is recorded
-  int64_t reserve_bytes = 0;      // of that
-  // Backward, which reads the above but for h and c. Outputs are nullptr if nobody asks.
-  bool retain = false;           // otherwise what is kept is used up, and serves no second time
+  void* c = nullptr;              // like h, LSTM only
+  void* reserve_space = nullptr;  // what forward saves for backward; nullptr if nothing is recorded
+  int64_t reserve_bytes = 0;      // rnn_layer_workspace's result
+  // Backward reads the above but for h and c. Outputs are nullptr if they are not wanted.
+  bool retain = false;           // else backward may overwrite reserve_space, and runs no second time
   const void* grad_y = nullptr;  // like y
   const void* grad_h = nullptr;  // like h, or nullptr for zeros
   const void* grad_c = nullptr;
@@ -86,9 +83,6 @@ struct RnnLayer {
   void* grad_first_h = nullptr;
   void* grad_first_c = nullptr;
   std::array<void*, kParameters> grad_parameters[2] = {};
-
-  bool* computed;           // becomes whether this is computed; nothing else is changed if not
-  int64_t* room = nullptr;  // forward, if given: nothing is computed yet, but this becomes the number of bytes to keep
 };
 
 }  // namespace reel

@@ -29,7 +29,8 @@ struct Norm;             // lib/kernels/norm.h
 struct Pooling;          // lib/kernels/pool.h
 struct RaggedAttention;  // lib/kernels/attention.h
 struct Recurrence;       // lib/kernels/recurrence.h
-struct SampledLogits;    // lib/kernels/sampled.h
+struct RnnLayer;
+struct SampledLogits;  // lib/kernels/sampled.h
 struct SampledLogitsGrad;
 struct Updated;  // lib/kernels/update.h
 enum ConvPart : int;
@@ -129,8 +130,17 @@ struct KernelTable {
   void (*gemm)(const Gemm& gemm);
   void (*cell)(const Cell& cell);
   void (*cell_grad)(const Cell& cell);
+  // Computes all steps of a recurrent layer in one direction, but for the product with its input; and their gradients.
   void (*recurrence)(const Recurrence& recurrence);
   void (*recurrence_grad)(const Recurrence& recurrence);
+  // A device may have a library that computes a whole recurrent layer faster than `recurrence` does. Returns the number
+  // of bytes of the layer's reserve_space, or -1 where the library does not support the layer; the arguments need
+  // neither outputs nor gradients. rnn_layer and rnn_layer_grad are called for supported layers only.
+  int64_t (*rnn_layer_workspace)(const RnnLayer& layer);
+  // Writes y, h, c and reserve_space. Returns false, with nothing written, if the library refuses the layer after all.
+  bool (*rnn_layer)(const RnnLayer& layer);
+  // Writes the gradients of a layer that rnn_layer has computed. Returns false likewise.
+  bool (*rnn_layer_grad)(const RnnLayer& layer);
   void (*ragged_attention)(const RaggedAttention& attention);
   void (*ragged_attention_grad)(const RaggedAttention& attention);
 
@@ -250,6 +260,7 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(move_running), KERNEL(max_pool), KERNEL(max_pool_grad), KERNEL(avg_pool), KERNEL(avg_pool_grad),
       KERNEL(interpolate), KERNEL(interpolate_grad),
       KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
+      KERNEL(rnn_layer_workspace), KERNEL(rnn_layer), KERNEL(rnn_layer_grad),
       KERNEL(ragged_attention), KERNEL(ragged_attention_grad),
       KERNEL(convolve), KERNEL(unfold), KERNEL(fold),
       KERNEL(crf), KERNEL(crf_grad), KERNEL(crf_decode), KERNEL(ctc), KERNEL(ctc_grad),

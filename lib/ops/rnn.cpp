@@ -15,7 +15,7 @@ using namespace recurrent;
 constexpr Formula kLstm{"lstm", "lstm_cell", Recurrence::kLstm}, kGru{"gru", "gru_cell", Recurrence::kGru},
     kRnnTanh{"rnn_tanh", "rnn_tanh_cell", Recurrence::kTanh}, kRnnRelu{"rnn_relu", "rnn_relu_cell", Recurrence::kRelu};
 
-/// Checks the parameters of a layer with `in.x()` and puts them into their places. Returns what they are for.
+/// Validates the parameters of a layer against `in.x()`, stores them in `in`, and returns the layer's configuration.
 RnnLayerConfig take_parameters(const char* op, const Formula& formula, StepSizes steps, bool one_step, int directions,
                                bool bias, std::span<const Tensor> parameters, LayerInputs& in) {
   const Tensor& x = in.x();

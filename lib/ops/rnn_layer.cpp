@@ -11,13 +11,13 @@ namespace {
 
 using Kind = Recurrence::Kind;
 
-/// What forward leaves for backward, in one direction.
+/// What forward saves for backward, in one direction.
 struct ForwardCache {
   Tensor gates, h_before, c_before, inner;
 };
 
 Tensor like(const Tensor& x, const Shape& shape) { return make_tensor(shape, view_of(x).dtype, x.device()); }
-/// A state's start: a copy of the given one, or zeros.
+/// Returns a new state: a copy of the given one, or zeros.
 Tensor start(const Tensor& like_this, const Shape& shape, const Tensor& given) {
   const Tensor state = like(like_this, shape);
   if (given.defined())
@@ -27,7 +27,7 @@ Tensor start(const Tensor& like_this, const Shape& shape, const Tensor& given) {
   return state;
 }
 void* data_of(const Tensor& x) { return x.defined() ? view_of(x).data : nullptr; }
-/// The part of a state, or of an output, that belongs to a direction.
+/// Returns the address where a direction's part of a state, or of an output, begins.
 void* part(const Tensor& x, int direction, int64_t elements) {
   return x.defined() ? view_of(x).as<char>() + direction * elements * size_of(view_of(x).dtype) : nullptr;
 }
@@ -54,34 +54,26 @@ Recurrence describe(const RnnLayerConfig& layer, const LayerInputs& in, int d, c
           .inner = data_of(cache.inner)};
 }
 
-/// The layer as a whole, for forward.
-RnnLayer fused_layer_args(const RnnLayerConfig& layer, const LayerInputs& in, MatmulPrecision precision,
-                          bool& computed) {
+/// Returns the arguments of rnn_layer_workspace. Outputs and gradients are not set.
+RnnLayer fused_layer_args(const RnnLayerConfig& layer, const LayerInputs& in, MatmulPrecision precision) {
   const StepSizes& steps = layer.steps;
-  RnnLayer whole{.kind = layer.formula->kind,
-                 .dtype = view_of(in.x()).dtype,
-                 .precision = precision,
-                 .directions = layer.directions,
-                 .steps = steps.count,
-                 .rows = steps.rows,
-                 .total = steps.total,
-                 .in = view_of(in.x()).shape[1],
-                 .hidden = layer.hidden,
-                 .sizes = steps.sizes.defined() ? view_of(steps.sizes).as<const int64_t>() : nullptr,
-                 .x = data_of(in.x()),
-                 .first_h = data_of(in.all[kH]),
-                 .first_c = data_of(in.all[kC]),
-                 .computed = &computed};
+  RnnLayer args{.kind = layer.formula->kind,
+                .dtype = view_of(in.x()).dtype,
+                .precision = precision,
+                .directions = layer.directions,
+                .steps = steps.count,
+                .rows = steps.rows,
+                .total = steps.total,
+                .in = view_of(in.x()).shape[1],
+                .hidden = layer.hidden,
+                .sizes = steps.sizes.defined() ? view_of(steps.sizes).as<const int64_t>() : nullptr,
+                .x = data_of(in.x()),
+                .first_h = data_of(in.all[kH]),
+                .first_c = data_of(in.all[kC])};
   for (int d = 0; d < layer.directions; ++d)
     for (int p = 0; p < RnnLayer::kParameters; ++p)
-      whole.parameters[d][p] = data_of(in.of(d, static_cast<Parameter>(p)));
-  return whole;
-}
-/// By recurrence or recurrence_grad.
-void compute(void (*kernel)(const Recurrence&), const RnnLayer& whole) {
-  Recurrence call{};
-  call.layer = &whole;
-  kernel(call);
+      args.parameters[d][p] = data_of(in.of(d, static_cast<Parameter>(p)));
+  return args;
 }
 
 /// c = a · op(w) (+ bias) (+ c), for matrices whose rows are contiguous.
@@ -103,7 +95,8 @@ void multiply(const Tensor& a, const Tensor& w, bool transposed, const Tensor& c
                       .bias = data_of(bias)});
 }
 
-// ---- the same from recorded ops, for gradients of gradients ---------------------------------------------------------
+// ---- the layer composed of recorded ops, for gradients of gradients
+// ---------------------------------------------------------
 
 struct State {
   Tensor h, c;
@@ -133,7 +126,7 @@ State composed_step(const RnnLayerConfig& layer, const LayerInputs& in, int d, c
   return {w_hr.defined() ? linear(next.h, w_hr) : next.h, next.c};
 }
 
-/// The node's outputs.
+/// Returns the node's outputs.
 std::vector<Tensor> composed(const RnnLayerConfig& layer, const LayerInputs& in) {
   const StepSizes& steps = layer.steps;
   const bool lstm = layer.formula->kind == Recurrence::kLstm;
@@ -172,17 +165,17 @@ std::vector<Tensor> composed(const RnnLayerConfig& layer, const LayerInputs& in)
 
 // ---- backward -------------------------------------------------------------------------------------------------------
 
+/// The backward rule of a layer.
 struct LayerRule {
   struct SavedCache {
     SavedTensor gates, h_before, c_before, inner;
   };
   RnnLayerConfig layer;
-  std::array<SavedTensor, kMaxInputs> inputs;
-  std::array<SavedCache, 2> caches;
-  // Where the layer was computed as a whole, instead of the above.
-  SavedTensor reserve_space, y;
+  std::array<SavedTensor, kMaxInputs> inputs{};
+  std::array<SavedCache, 2> caches{};  // what recurrence_grad needs, or else, of a layer by rnn_layer, what follows
+  SavedTensor reserve_space{}, y{};
   MatmulPrecision precision = MatmulPrecision::kHighest;
-  bool consumed = false;  // what was kept: by a backward pass that has failed since
+  bool consumed = false;  // reserve_space was overwritten by a backward pass that has failed since
 
   void operator()(Backward& back) {
     LayerInputs in;
@@ -225,9 +218,10 @@ struct LayerRule {
     const Tensor grad_x = back.needs(kX) ? like(x, view_of(x).shape) : Tensor();
     for (int d = 0; d < layer.directions; ++d) {
       const auto input = [&](Parameter p) { return static_cast<int>(LayerInputs::index(d, p)); };
-      const ForwardCache cache{back.get(caches[d].gates), back.get(caches[d].h_before),
-                               lstm ? back.get(caches[d].c_before) : Tensor(),
-                               caches[d].inner.defined() ? back.get(caches[d].inner) : Tensor()};
+      const SavedCache& saved = caches[d];
+      const ForwardCache cache{back.get(saved.gates), back.get(saved.h_before),
+                               lstm ? back.get(saved.c_before) : Tensor(),
+                               saved.inner.defined() ? back.get(saved.inner) : Tensor()};
       const Tensor grad_gates = like(x, {total, layer.gates()});
       const Tensor grad_hidden = gru ? like(x, {total, layer.gates()}) : grad_gates;
       const Tensor grad_projected = projected ? like(x, {total, layer.width}) : Tensor();
@@ -255,11 +249,10 @@ struct LayerRule {
     if (lstm) back.set(kC, grad_c);
   }
 
-  /// False if the device does not compute it as a whole after all.
+  /// Computes the gradients by rnn_layer_grad, or returns false.
   bool try_fused_layer_grad(Backward& back, const LayerInputs& in) {
     const Tensor& x = in.x();
-    bool computed = false;
-    RnnLayer call = fused_layer_args(layer, in, precision, computed);
+    RnnLayer args = fused_layer_args(layer, in, precision);
     const Tensor output = back.get(y), saved = back.get(reserve_space);
     const auto contiguous = [](const Tensor& g) { return g.defined() ? g.contiguous() : g; };
     const bool lstm = layer.formula->kind == Recurrence::kLstm;
@@ -274,15 +267,15 @@ struct LayerRule {
     grads[kX] = like(x, view_of(x).shape);
     for (int d = 0; d < layer.directions; ++d)
       for (int p = 0; p < RnnLayer::kParameters; ++p)
-        call.grad_parameters[d][p] = wanted(LayerInputs::index(d, static_cast<Parameter>(p)));
-    call.y = data_of(output), call.reserve_space = data_of(saved), call.reserve_bytes = view_of(saved).numel;
-    call.retain = back.retains_graph();
-    consumed = !call.retain;
-    call.grad_y = data_of(grad_y), call.grad_h = data_of(grad_h), call.grad_c = data_of(grad_c);
-    call.grad_x = data_of(grads[kX]), call.grad_first_h = wanted(kH), call.grad_first_c = wanted(kC);
-    compute(kernels_of(x).recurrence_grad, call);
-    for (size_t i = 0; computed && i < kMaxInputs; ++i) back.set(static_cast<int>(i), std::move(grads[i]));
-    return computed;
+        args.grad_parameters[d][p] = wanted(LayerInputs::index(d, static_cast<Parameter>(p)));
+    args.y = data_of(output), args.reserve_space = data_of(saved), args.reserve_bytes = view_of(saved).numel;
+    args.retain = back.retains_graph();
+    consumed = !args.retain;
+    args.grad_y = data_of(grad_y), args.grad_h = data_of(grad_h), args.grad_c = data_of(grad_c);
+    args.grad_x = data_of(grads[kX]), args.grad_first_h = wanted(kH), args.grad_first_c = wanted(kC);
+    if (!kernels_of(x).rnn_layer_grad(args)) return false;
+    for (size_t i = 0; i < kMaxInputs; ++i) back.set(static_cast<int>(i), std::move(grads[i]));
+    return true;
   }
 
   static void set_biases(Backward& back, int ih, const Tensor& grad_ih, int hh, const Tensor& grad_hh) {
@@ -294,15 +287,15 @@ struct LayerRule {
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
-/// Is w_hh turned around first? The products then are up to twice as fast, but for one row and a w_hh that comes from
-/// beyond the first-level cache; turning costs as much as about 16 steps gain. To a GPU it is all the same.
+/// Returns true if a transposed copy of w_hh pays: on a CPU, products with it are up to twice as fast, except for one
+/// row and a w_hh that exceeds the first-level cache; the copy costs what about 16 steps gain.
 bool should_transpose_w_hh(const RnnLayerConfig& layer, Device device, DType dtype) {
   constexpr int64_t kMinRows = 24, kCacheBytes = 48 << 10;
   return device == kCPU && layer.steps.total >= kMinRows &&
          (layer.steps.rows > 1 || layer.gates() * layer.width * size_of(dtype) <= kCacheBytes);
 }
 
-/// Records the node, with a rule that has everything but the inputs.
+/// Records the node with `rule`, which has everything but the inputs.
 void record_layer(const RnnLayerConfig& layer, const LayerInputs& in, const LayerResult& result, LayerRule rule) {
   std::array<const Tensor*, kMaxInputs> ins;
   for (size_t i = 0; i < kMaxInputs; ++i) {
@@ -317,31 +310,25 @@ void record_layer(const RnnLayerConfig& layer, const LayerInputs& in, const Laye
                 std::move(rule));
 }
 
-/// As a whole, where the device has a faster way to do so; otherwise the result is empty.
+/// Computes the layer by rnn_layer where the device supports it; otherwise the result is empty.
 LayerResult try_fused_layer(const RnnLayerConfig& layer, const LayerInputs& in) {
   if (layer.one_step || in.of(0, kWeightHr).defined() || in.of(0, kStateMask).defined()) return {};
   const Tensor& x = in.x();
-  const auto kernel = kernels_of(x).recurrence;
-  bool computed = false;
-  int64_t room = 0;
-  const MatmulPrecision precision = matmul_precision();
-  RnnLayer call = fused_layer_args(layer, in, precision, computed);
-  call.room = &room;
-  compute(kernel, call);
-  if (!computed) return {};
+  RnnLayer args = fused_layer_args(layer, in, matmul_precision());
+  args.reserve_bytes = kernels_of(x).rnn_layer_workspace(args);
+  if (args.reserve_bytes < 0) return {};
   const auto state = [&] { return like(x, layer.state_shape(layer.hidden)); };
   LayerResult result{like(x, {layer.steps.total, layer.directions * layer.hidden}), state(),
                      layer.formula->kind == Recurrence::kLstm ? state() : Tensor()};
   Tensor reserve_space;
-  if (recording(std::span<const Tensor>(in.all))) reserve_space = make_tensor({room}, kUInt8, x.device());
-  call.room = nullptr;
-  call.y = data_of(result.y), call.h = data_of(result.h), call.c = data_of(result.c),
-  call.reserve_space = data_of(reserve_space), call.reserve_bytes = room;
-  compute(kernel, call);
-  if (!computed) return {};
+  if (recording(std::span<const Tensor>(in.all))) reserve_space = make_tensor({args.reserve_bytes}, kUInt8, x.device());
+  args.y = data_of(result.y), args.h = data_of(result.h), args.c = data_of(result.c);
+  args.reserve_space = data_of(reserve_space);
+  if (!kernels_of(x).rnn_layer(args)) return {};
   if (reserve_space.defined()) {
-    LayerRule rule{layer,    {}, {}, SavedTensor(reserve_space), SavedTensor::output(result.y, layer.output_y()),
-                   precision};
+    LayerRule rule{layer};
+    rule.reserve_space = SavedTensor(reserve_space), rule.y = SavedTensor::output(result.y, layer.output_y());
+    rule.precision = args.precision;
     record_layer(layer, in, result, std::move(rule));
   }
   return result;
@@ -389,7 +376,7 @@ LayerResult run_layer(const RnnLayerConfig& layer, const LayerInputs& in) {
   }
   if (!recorded) return result;
 
-  LayerRule rule{layer, {}, {}, {}, {}};
+  LayerRule rule{layer};
   for (int d = 0; d < layer.directions; ++d) {
     const auto saved = [](const Tensor& tensor) { return saved_if(tensor.defined(), tensor); };
     rule.caches[d] = {saved(caches[d].gates), saved(caches[d].h_before), saved(caches[d].c_before),

@@ -1,3 +1,4 @@
+// One layer of a recurrent net, in all its directions: lib/ops/rnn.cpp stacks layers and computes single steps by it.
 #pragma once
 #include <array>
 
@@ -5,7 +6,6 @@
 #include "reel/ops/rnn.h"
 #include "reel/tensor.h"
 
-// One layer of a recurrent net, in all its directions: what lib/ops/rnn.cpp stacks and single steps are made of.
 namespace reel {
 
 /// Throws an Error in the name of `op` unless all three probabilities are between 0 and 1.
@@ -20,7 +20,7 @@ struct Formula {
   Recurrence::Kind kind;
 };
 
-/// How many rows take part in each step.
+/// The number of rows that take part in each step.
 struct StepSizes {
   int64_t count, rows, total;  // rows: in step 0
   Tensor sizes;                // int64 [count] on the CPU; undefined where it is `rows` in each
@@ -28,15 +28,22 @@ struct StepSizes {
   int64_t at(int64_t t) const { return sizes.defined() ? sizes.data<int64_t>()[t] : rows; }
 };
 
-// Inputs of a layer, and of the node that records it, in this order; those of a direction follow one after the other.
+// The inputs of a layer, and of the node that records it, have this order. Those of a direction follow one another.
 
 enum Input { kX, kH, kC, kFirstOfDirection };
-// kStateMask, of recurrent dropout: [rows, width], what h is multiplied with before W_hh is.
-// The first are a RnnLayer's.
-enum Parameter { kWeightIh, kWeightHh, kBiasIh, kBiasHh, kWeightHr, kStateMask, kParameters };
+// kStateMask is recurrent dropout's: h is multiplied with it, [rows, width], before it is multiplied with W_hh.
+enum Parameter {
+  kWeightIh = RnnLayer::kWeightIh,
+  kWeightHh = RnnLayer::kWeightHh,
+  kBiasIh = RnnLayer::kBiasIh,
+  kBiasHh = RnnLayer::kBiasHh,
+  kWeightHr,
+  kStateMask,
+  kParameters
+};
 constexpr size_t kMaxInputs = kFirstOfDirection + 2 * kParameters;
 
-/// The inputs.
+/// The inputs of a layer.
 struct LayerInputs {
   std::array<Tensor, kMaxInputs> all;  // undefined where there is none
   const Tensor& x() const { return all[kX]; }
@@ -44,7 +51,7 @@ struct LayerInputs {
   static size_t index(int direction, Parameter p) { return kFirstOfDirection + direction * kParameters + p; }
 };
 
-/// All that is known of a layer before its inputs.
+/// The configuration of a layer: all but its inputs.
 struct RnnLayerConfig {
   const Formula* formula;
   StepSizes steps;
@@ -65,10 +72,11 @@ struct LayerResult {
   Tensor y, h, c;
 };
 
-/// All inputs are contiguous, of one dtype, and checked.
+/// Computes the layer and records it. All inputs are contiguous, of one dtype, and checked.
 LayerResult run_layer(const RnnLayerConfig& layer, const LayerInputs& in);
 
-/// The rows of all steps, each times its sequence's row of the mask [rows, columns]; as they are without a mask.
+/// Multiplies the rows of all steps with their sequence's row of the mask [rows, columns]. Returns x if there is no
+/// mask.
 Tensor masked_rows(const StepSizes& steps, const Tensor& x, const Tensor& mask);
 
 }  // namespace recurrent

@@ -19,7 +19,7 @@
 namespace reel::cuda {
 // Absent from a build without CUDA.
 [[gnu::weak]] unsigned long long fallbacks();   // cuda/runtime.h
-[[gnu::weak]] extern int64_t cudnn_min_hidden;  // cuda/recurrent_layer.cu
+[[gnu::weak]] extern int64_t cudnn_min_hidden;  // cuda/rnn_layer.cu
 }  // namespace reel::cuda
 namespace simt {
 [[gnu::weak]] extern unsigned long long launches();

@@ -198,6 +198,7 @@ bool dnn_attend(const RaggedAttention& a, bool backward) {
 }
 
 #if !__has_include(<cudnn.h>)  // otherwise cuda/dnn_recurrence.cu
+int64_t cudnn_rnn_workspace(const RnnLayer&) { return -1; }
 bool cudnn_rnn(const RnnLayer&, bool) { return false; }
 #endif
 

@@ -282,7 +282,6 @@ void backward(const Recurrence& r) {
 }
 
 void recurrence(const Recurrence& r) {
-  if (r.layer) return *r.layer->computed = false, void();
   if (is_half(r.dtype)) return recurrence(Widened().of(r));
   r.dtype == kFloat32 ? forward<float>(r) : forward<double>(r);
 }
@@ -296,6 +295,8 @@ void recurrence_grad(const Recurrence& r) {
 void install_recurrence(KernelTable& table) {
   table.recurrence = recurrence;
   table.recurrence_grad = recurrence_grad;
+  table.rnn_layer_workspace = [](const RnnLayer&) -> int64_t { return -1; };
+  table.rnn_layer = table.rnn_layer_grad = [](const RnnLayer&) { return false; };
 }
 
 }  // namespace reel::cpu::REEL_ISA
