@@ -360,7 +360,7 @@ bool attend_batch(const RaggedAttention& a, bool backward) {
   if (trust == Trust::kUnknown && (capturing() || current.synchronization_forbidden)) return false;
   {
     const RelaxedCaptureGuard guard(capturing());  // a first run may load kernels
-    if (!dnn_attend(a, backward)) return false;
+    if (!cudnn_sdpa(a, backward)) return false;
   }
   if (trust == Trust::kUnknown) {
     const Sequence sequence = shortest(a);

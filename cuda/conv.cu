@@ -227,16 +227,16 @@ View weight_of(const Convolution& c, void* data, bool channels_last) {
 
 bool convolve_by_dnn(ConvPart wanted, const Convolution& c) {
   const RelaxedCaptureGuard guard(capturing());  // a new plan or its first run may load kernels
-  if (!c.channels_last[kConvX]) return dnn_convolve(wanted, c);
+  if (!c.channels_last[kConvX]) return cudnn_convolve(wanted, c);
   // A plan for a weight whose channels lie second converts it in each run; some, of groups, use no tensor cores.
   Convolution last = c;
   last.channels_last[kConvWeight] = true;
-  if (c.in == c.groups || volume(c.kernel) == 1) return dnn_convolve(wanted, last);
+  if (c.in == c.groups || volume(c.kernel) == 1) return cudnn_convolve(wanted, last);
   const Scratch<char> data(c.out * (c.in / c.groups) * volume(c.kernel) * size_of(c.dtype));
   const View weight = weight_of(c, c.data[kConvWeight], false), turned = weight_of(c, data.data(), true);
   last.data[kConvWeight] = turned.data;
   if (wanted != kConvWeight) table().copy(weight, turned);
-  if (!dnn_convolve(wanted, last)) return false;
+  if (!cudnn_convolve(wanted, last)) return false;
   if (wanted == kConvWeight) table().copy(turned, weight);
   return true;
 }

@@ -108,7 +108,7 @@ struct ConvolutionPlans : Plans<std::tuple_size_v<Key>, Plan> {
 
 }  // namespace
 
-bool dnn_convolve(ConvPart wanted, const Convolution& c) {
+bool cudnn_convolve(ConvPart wanted, const Convolution& c) {
   if (!has_one_layout(c) || !dnn_can_state(c)) return false;
   const cudnnHandle_t handle = DnnHandle::get();
   DnnProblem problem{wanted, c, c.dtype == kFloat32 && matmul_precision() == MatmulPrecision::kHigh, {}};

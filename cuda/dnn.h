@@ -8,7 +8,7 @@ namespace reel::cuda {
 
 /// KernelTable::convolve by cuDNN. Returns false, having done nothing, where cuDNN has no engine for the problem, and
 /// where not all parts are channels_last, or none. Also for float16 and bfloat16.
-bool dnn_convolve(ConvPart wanted, const Convolution& conv);
+bool cudnn_convolve(ConvPart wanted, const Convolution& conv);
 /// Whether all parts are laid out alike. Plans for others convert some of them in each run.
 inline bool has_one_layout(const Convolution& c) {
   return c.channels_last[kConvX] == c.channels_last[kConvWeight] && c.channels_last[kConvX] == c.channels_last[kConvY];
@@ -18,7 +18,7 @@ void add_bias(const Convolution& conv);
 
 /// KernelTable::ragged_attention, or with `backward` ragged_attention_grad, of a batch, by cuDNN. Returns false, having
 /// done nothing, where cuDNN has no engine for the problem.
-bool dnn_attend(const RaggedAttention& attention, bool backward);
+bool cudnn_sdpa(const RaggedAttention& attention, bool backward);
 
 /// KernelTable::rnn_layer_workspace by cuDNN: -1 where it does not support the problem.
 int64_t cudnn_rnn_workspace(const RnnLayer& layer);

@@ -345,7 +345,7 @@ struct AttentionPlans : Plans<std::tuple_size_v<AttentionKey>, Plan> {
 
 }  // namespace
 
-bool dnn_attend(const RaggedAttention& a, bool backward) {
+bool cudnn_sdpa(const RaggedAttention& a, bool backward) {
   const cudnnHandle_t handle = DnnHandle::get();
   const Plan& plan = of_this_thread<AttentionPlans>().get(key_of(a, backward), handle, a, backward);
   if (plan) plan.run(handle, a, backward);

@@ -7,8 +7,8 @@
 // layers are reel's own (cuda/recurrence.cu).
 namespace reel::cuda {
 
-bool dnn_convolve(ConvPart, const Convolution&) { return false; }
-bool dnn_attend(const RaggedAttention&, bool) { return false; }
+bool cudnn_convolve(ConvPart, const Convolution&) { return false; }
+bool cudnn_sdpa(const RaggedAttention&, bool) { return false; }
 int64_t cudnn_rnn_workspace(const RnnLayer&) { return -1; }
 bool cudnn_rnn(const RnnLayer&, bool) { return false; }
 

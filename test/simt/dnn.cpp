@@ -167,7 +167,7 @@ void attend(const RaggedAttention& a, const RaggedAttention::Batch& b, bool back
 
 }  // namespace
 
-bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
+bool cudnn_convolve(ConvPart wanted, const Convolution& conv) {
   if (dnn_behaves("0")) {
     note_fallback("SIMT_DNN=0 refuses convolutions");
     return false;
@@ -185,7 +185,7 @@ bool dnn_convolve(ConvPart wanted, const Convolution& conv) {
   return true;
 }
 
-bool dnn_attend(const RaggedAttention& a, bool backward) {
+bool cudnn_sdpa(const RaggedAttention& a, bool backward) {
   if (dnn_behaves("0")) {
     note_fallback("SIMT_DNN=0 refuses attention");
     return false;
