@@ -127,7 +127,7 @@ constexpr LayerCase kLayers[] = {{1, 1}, {3, 20}, {5, 150}, {1, 160}, {12, 150},
 
 }  // namespace
 
-TEST_CASE("recurrent layers of all sizes walk on a GPU as on the CPU", "[cuda]") {
+TEST_CASE("recurrent layers of all sizes match the CPU on a GPU", "[cuda]") {
   if (!cuda::is_available()) return;
   for (const Kind kind : {kLstm, kGru, kTanh, kRelu})
     for (const LayerCase& c : kLayers)
@@ -241,7 +241,7 @@ Tensors gradients(const Function& f, const Tensors& inputs) {
 
 }  // namespace
 
-TEST_CASE("recurrent layers of large states walk by cuDNN as on the CPU", "[cuda][cudnn]") {
+TEST_CASE("recurrent layers that cuDNN computes match the CPU", "[cuda][cudnn]") {
   if (!cuda::is_available()) return;
   const Large large;
   const auto before = cuda::fallbacks();
@@ -340,7 +340,7 @@ TEST_CASE("what nobody asks of a large recurrent layer is left out", "[cuda][cud
   }
 }
 
-TEST_CASE("a large recurrent layer is differentiated again, and walked again", "[cuda][cudnn]") {
+TEST_CASE("a large recurrent layer has second derivatives and a second backward pass", "[cuda][cudnn]") {
   if (!cuda::is_available()) return;
   const Large large;
   for (const Kind kind : {kLstm, kGru, kTanh}) {
@@ -366,7 +366,7 @@ TEST_CASE("a large recurrent layer is differentiated again, and walked again", "
   }
 }
 
-TEST_CASE("a large recurrent layer is walked again after a backward pass that has failed", "[cuda][cudnn]") {
+TEST_CASE("a large recurrent layer runs backward again after a backward pass that has failed", "[cuda][cudnn]") {
   if (!cuda::is_available()) return;
   const Large large;
   const LargeLayer f{.packed = false, .layers = 1};
@@ -441,7 +441,7 @@ TEST_CASE("a large recurrent layer takes data at any address", "[cuda][cudnn]") 
   for (size_t i = 0; i < grads[0].size(); ++i) CHECK((grads[0][i] == grads[1][i]).all().item<bool>());
 }
 
-TEST_CASE("batches of other lengths come between a large layer's walks", "[cuda][cudnn]") {
+TEST_CASE("batches of other lengths may come between a large layer's forward and backward pass", "[cuda][cudnn]") {
   if (!cuda::is_available()) return;
   const Large large;
   const LargeLayer packed, dense{.packed = false}, more{.rows = 20};
