@@ -34,13 +34,18 @@ struct TextStream : std::ostringstream {
   TextStream();
 };
 
-/// Streams all parts into one string and throws it as an E.
+/// Streams all parts into one string. Throws std::bad_alloc where there is no memory for it.
+template <class... Parts>
+[[gnu::visibility("hidden")]] std::string concat(const Parts&... parts) {
+  TextStream text;
+  text.exceptions(std::ios::badbit);
+  (text << ... << parts);
+  return std::move(text).str();
+}
+/// Throws the concatenation of all parts as an E.
 template <class E, class... Parts>
 [[noreturn, gnu::cold, gnu::noinline, gnu::visibility("hidden")]] void fail_as(const Parts&... parts) {
-  TextStream message;
-  message.exceptions(std::ios::badbit);
-  (message << ... << parts);
-  throw E(without_nul(std::move(message).str()));
+  throw E(without_nul(concat(parts...)));
 }
 /// The same as an Error.
 template <class... Parts>

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "lib/core/tensor_impl.h"
-#include "lib/distributed/text.h"
 #include "reel/autograd.h"
 #include "reel/ops.h"
 
@@ -72,7 +71,8 @@ std::vector<Bucket> make_buckets(std::span<const Tensor> parameters, std::span<c
   }
   for (auto& [_, bucket] : open)
     if (!bucket.slots.empty()) close(bucket);
-  for (size_t i = 0; i < buckets.size(); ++i) buckets[i].name = concat("bucket ", i, " (", buckets[i].dtype, ")");
+  for (size_t i = 0; i < buckets.size(); ++i)
+    buckets[i].name = detail::concat("bucket ", i, " (", buckets[i].dtype, ")");
   return buckets;
 }
 

@@ -9,7 +9,6 @@
 #include "lib/core/profile.h"
 #include "lib/distributed/group.h"
 #include "lib/distributed/stage.h"
-#include "lib/distributed/text.h"
 
 namespace reel::distributed {
 
@@ -29,7 +28,9 @@ struct Channel::Impl {
     const std::lock_guard lock(mutex);
     return ++last;
   }
-  std::string what(const char* name, Ticket ticket) const { return concat(name, ' ', ticket, " of ", core->name()); }
+  std::string what(const char* name, Ticket ticket) const {
+    return detail::concat(name, ' ', ticket, " of ", core->name());
+  }
   void add(Ticket ticket, Launched launched) {
     const std::lock_guard lock(mutex);
     ops.emplace(ticket, std::move(launched));

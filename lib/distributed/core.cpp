@@ -6,7 +6,6 @@
 
 #include "lib/core/profile.h"
 #include "lib/distributed/group.h"
-#include "lib/distributed/text.h"
 
 namespace reel::distributed {
 namespace {
@@ -15,7 +14,7 @@ constexpr auto kPoll = Milliseconds(10);  // of what has no notification
 constexpr auto kPolling = Milliseconds(1);
 
 /// 2.5 s, 300 s
-std::string seconds(Milliseconds time) { return concat(static_cast<double>(time.count()) / 1000, " s"); }
+std::string seconds(Milliseconds time) { return detail::concat(static_cast<double>(time.count()) / 1000, " s"); }
 
 bool contains(std::span<const int> ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
@@ -26,8 +25,8 @@ std::string list(const std::vector<Activity>& activities, std::span<const int> r
   std::string text;
   for (const Activity& activity : activities) {
     if (!contains(ranks, activity.rank)) continue;
-    text += concat(text.empty() ? "" : ", ", "rank ", activity.rank, " at ", activity.what);
-    if (activity.silence >= Milliseconds(1000)) text += concat(" (silent for ", seconds(activity.silence), ")");
+    text += detail::concat(text.empty() ? "" : ", ", "rank ", activity.rank, " at ", activity.what);
+    if (activity.silence >= Milliseconds(1000)) text += detail::concat(" (silent for ", seconds(activity.silence), ")");
   }
   return text;
 }
@@ -37,7 +36,7 @@ std::string list(const std::vector<Activity>& activities, std::span<const int> r
 std::vector<int> meet(Store& store, const std::string& place, int rank, std::span<const int> ranks,
                       Milliseconds limit) {
   const auto deadline = Clock::now() + limit;
-  const auto key = [&](int r) { return concat(place, '/', r); };
+  const auto key = [&](int r) { return detail::concat(place, '/', r); };
   store.set(key(rank), "here");
   std::vector<std::string> keys;
   for (const int r : ranks) keys.push_back(key(r));
@@ -112,9 +111,9 @@ void Op::finish() {
 // ---- the life of a group --------------------------------------------------------------------------------------------
 
 Core::Core(std::shared_ptr<Membership> membership, std::vector<int> ranks, int number)
-    : membership_(std::move(membership)), ranks_(std::move(ranks)), name_(concat("group ", number)) {
+    : membership_(std::move(membership)), ranks_(std::move(ranks)), name_(detail::concat("group ", number)) {
   rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), membership_->rank) - ranks_.begin());
-  if (size() > 1) store_ = prefix_store(concat("group", number, '/'), membership_->member);
+  if (size() > 1) store_ = prefix_store(detail::concat("group", number, '/'), membership_->member);
 }
 
 Core::~Core() { close(); }
@@ -160,8 +159,8 @@ void Core::compare_settings() {
     const std::string first = store_->get(key, membership_->options.rendezvous);
     if (first != mine)
       throw Error(Error::kMismatch,
-                  concat(setting, " differs: ", verb, ' ', first, " on rank ", ranks_[0], " and ", mine, " on rank ",
-                         membership_->rank),
+                  detail::concat(setting, " differs: ", verb, ' ', first, " on rank ", ranks_[0], " and ", mine,
+                                 " on rank ", membership_->rank),
                   {membership_->rank});
   };
   const char* const names[] = {"kAuto", "kGloo", "kNccl", "kThreads"};
@@ -484,7 +483,7 @@ void Core::end(const Error& reason) {
 }
 
 void Core::abort(std::string_view why) noexcept try {
-  end(Error(Error::kAborted, concat("rank ", membership_->rank, " ended the job: ", why), {membership_->rank}));
+  end(Error(Error::kAborted, detail::concat("rank ", membership_->rank, " ended the job: ", why), {membership_->rank}));
 } catch (...) {
   // The group has ended.
 }
@@ -498,13 +497,13 @@ void Core::explain(const std::string& what, uint64_t sequence, bool of_message) 
     if (!of_message || dead_) end(error);
     std::vector<int> senders;
     for (const int rank : error.ranks) senders.push_back(ranks_.at(static_cast<size_t>(rank)));
-    end(Error(error.kind, concat(error.what(), " (", what, ")"), senders));
+    end(Error(error.kind, detail::concat(error.what(), " (", what, ")"), senders));
   } catch (const reel::Error& error) {
-    end(Error(Error::kAborted, concat("rank ", membership_->rank, " failed in ", what, ": ", error.what()),
+    end(Error(Error::kAborted, detail::concat("rank ", membership_->rank, " failed in ", what, ": ", error.what()),
               {membership_->rank}, sequence));
   } catch (const std::bad_alloc&) {
-    end(Error(Error::kAborted, concat("rank ", membership_->rank, " ran out of memory in ", what), {membership_->rank},
-              sequence));
+    end(Error(Error::kAborted, detail::concat("rank ", membership_->rank, " ran out of memory in ", what),
+              {membership_->rank}, sequence));
   } catch (const std::exception& error) {
     message = error.what();
   } catch (...) {
@@ -520,7 +519,7 @@ void Core::explain(const std::string& what, uint64_t sequence, bool of_message) 
     asked = Clock::now();
     check_left(what, sequence);
   }
-  end(Error(Error::kPeerLost, concat(what, " failed: ", message), {}, sequence));
+  end(Error(Error::kPeerLost, detail::concat(what, " failed: ", message), {}, sequence));
 }
 
 void Core::check_left(const std::string& what, uint64_t sequence) {
@@ -531,8 +530,9 @@ void Core::check_left(const std::string& what, uint64_t sequence) {
   if (left.empty()) return;
   std::string text;
   for (const Activity& activity : activities)
-    if (contains(left, activity.rank)) text += concat("rank ", activity.rank, ' ', activity.what, ", ");
-  end(Error(Error::kPeerLost, concat(text, "while rank ", membership_->rank, " was at ", what), left, sequence));
+    if (contains(left, activity.rank)) text += detail::concat("rank ", activity.rank, ' ', activity.what, ", ");
+  end(Error(Error::kPeerLost, detail::concat(text, "while rank ", membership_->rank, " was at ", what), left,
+            sequence));
 }
 
 std::vector<Activity> Core::ask() const {
@@ -555,22 +555,22 @@ Error Core::late(const std::string& what, uint64_t sequence, Milliseconds limit,
         missing.push_back(activity.rank);
   }
   std::sort(missing.begin(), missing.end());
-  std::string text = concat(what, " took longer than ", seconds(limit), " on rank ", membership_->rank);
-  for (const int rank : missing) text += concat(rank == missing[0] ? ": no rank " : ", ", rank);
+  std::string text = detail::concat(what, " took longer than ", seconds(limit), " on rank ", membership_->rank);
+  for (const int rank : missing) text += detail::concat(rank == missing[0] ? ": no rank " : ", ", rank);
   if (!activities.empty()) text += "; " + list(activities, ranks_);
   return Error(Error::kTimeout, text, missing, sequence);
 }
 
 void Core::meet(const std::string& place, Milliseconds limit) {
   const uint64_t number = ++meetings_;
-  const auto name = [&](uint64_t n) { return concat(place, n); };
-  const std::string what = concat(place, ' ', number, " of ", name_);
+  const auto name = [&](uint64_t n) { return detail::concat(place, n); };
+  const std::string what = detail::concat(place, ' ', number, " of ", name_);
   membership_->member->set_activity(what);
   std::vector<int> missing;
   try {
     missing = distributed::meet(*store_, name(number), membership_->rank, ranks_, limit);
     // Who is here has seen all of those that came to the last one.
-    if (number > 1) store_->erase(concat(name(number - 1), '/', membership_->rank));
+    if (number > 1) store_->erase(detail::concat(name(number - 1), '/', membership_->rank));
   } catch (const Error& error) {
     end(error);
   }

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "lib/distributed/group.h"
-#include "lib/distributed/text.h"
 
 // What a group's Core has for tensors on GPUs.
 namespace reel::distributed {

@@ -6,7 +6,6 @@
 #include "lib/device.h"
 #include "lib/distributed/reducer.h"
 #include "lib/distributed/states.h"
-#include "lib/distributed/text.h"
 #include "reel/autograd.h"
 
 namespace reel::distributed {
@@ -133,8 +132,8 @@ auto DistributedDataParallel::Impl::say_step(F f) {
     if (error.kind != Error::kPeerLost) throw;
     const bool left = std::string_view(error.what()).find(" left") != std::string_view::npos;
     throw Error(error.kind,
-                concat(error.what(), ", while this rank was in step ", step_, " of DistributedDataParallel",
-                       left ? "; ranks with different numbers of examples need join()" : ""),
+                detail::concat(error.what(), ", while this rank was in step ", step_, " of DistributedDataParallel",
+                               left ? "; ranks with different numbers of examples need join()" : ""),
                 error.ranks, error.sequence);
   }
 }
@@ -283,14 +282,15 @@ void DistributedDataParallel::Impl::fail(const std::exception_ptr& error) noexce
       std::rethrow_exception(error);
     } catch (const Error&) {  // the group's, or one that all ranks throw
     } catch (const std::exception& e) {
-      why = concat("an exception ended step ", step_, " of DistributedDataParallel: ", e.what());
+      why = detail::concat("an exception ended step ", step_, " of DistributedDataParallel: ", e.what());
     } catch (...) {
-      why = concat("an exception ended step ", step_, " of DistributedDataParallel");
+      why = detail::concat("an exception ended step ", step_, " of DistributedDataParallel");
     }
     if (!why.empty()) {
       channel->abort(why);
       const int self = group.ranks()[static_cast<size_t>(rank)];
-      ended = std::make_exception_ptr(Error(Error::kAborted, concat("rank ", self, " ended the job: ", why), {self}));
+      ended = std::make_exception_ptr(
+          Error(Error::kAborted, detail::concat("rank ", self, " ended the job: ", why), {self}));
     }
     const std::lock_guard lock(error_mutex_);
     if (!error_) error_ = ended;
@@ -511,8 +511,8 @@ Verdict DistributedDataParallel::Impl::read_header() {
   if (differ) {
     std::string message = "DistributedDataParallel: ranks are at different steps:";
     for (const int r : verdict.active)
-      message += concat(r == verdict.active.front() ? " " : ", ", "rank ", group.ranks()[static_cast<size_t>(r)],
-                        " at ", static_cast<int64_t>(steps[r]) - 1);
+      message += detail::concat(r == verdict.active.front() ? " " : ", ", "rank ",
+                                group.ranks()[static_cast<size_t>(r)], " at ", static_cast<int64_t>(steps[r]) - 1);
     throw Error(Error::kMismatch, message + "; an exception in backward() that was caught makes a rank skip one");
   }
   for (const int r : verdict.active)
@@ -525,13 +525,13 @@ Verdict DistributedDataParallel::Impl::read_header() {
     verdict.sparse.push_back(sum / kSeenSparse > 0 && !sparse_[i]);
     if (options.static_graph && verdict.used[i] && verdict.used[i] != static_cast<int>(verdict.active.size()))
       throw Error(Error::kMismatch,
-                  concat("DistributedDataParallel: with static_graph, parameter ", parameters[i].first, " was used by ",
-                         verdict.used[i], " of ", verdict.active.size(), " ranks"));
+                  detail::concat("DistributedDataParallel: with static_graph, parameter ", parameters[i].first,
+                                 " was used by ", verdict.used[i], " of ", verdict.active.size(), " ranks"));
   }
   if (profile::running() && header_end_ && !verdict.active.empty()) {
     const auto last = std::min_element(verdict.active.begin(), verdict.active.end(),
                                        [&](int a, int b) { return waits[a] < waits[b]; });
-    profile::add_message(concat("rank ", group.ranks()[static_cast<size_t>(*last)], " came last").c_str(),
+    profile::add_message(detail::concat("rank ", group.ranks()[static_cast<size_t>(*last)], " came last").c_str(),
                          header_begin_, header_end_, 0);
   }
   header_begin_ = header_launched_, header_end_ = ended;

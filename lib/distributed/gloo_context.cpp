@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "lib/distributed/text.h"
 #include "reel/error.h"
 
 namespace reel::distributed {
@@ -157,10 +156,10 @@ void GlooContext::connect(Store& store, Milliseconds timeout) {
   for (int other = 0; other < size; ++other) {
     std::vector<char> address;
     if (other != rank) address = transport_->createPair(other)->address().bytes();
-    addresses += concat(address.size(), ' ') + std::string(address.begin(), address.end());
+    addresses += detail::concat(address.size(), ' ') + std::string(address.begin(), address.end());
   }
   connecting_ = true;
-  const auto key = [](int r) { return concat("gloo/", r); };
+  const auto key = [](int r) { return detail::concat("gloo/", r); };
   store.set(key(rank), addresses);
   for (int other = 0; other < size; ++other) {
     if (other == rank) continue;

@@ -20,7 +20,6 @@
 #include "lib/distributed/engine.h"
 #include "lib/distributed/gloo_context.h"
 #include "lib/distributed/mailbox.h"
-#include "lib/distributed/text.h"
 
 namespace reel::distributed {
 namespace {

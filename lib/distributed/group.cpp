@@ -10,7 +10,6 @@
 
 #include "lib/distributed/group.h"
 #include "lib/distributed/stage.h"
-#include "lib/distributed/text.h"
 #include "reel/autograd.h"
 
 namespace reel::distributed {
@@ -31,7 +30,7 @@ const char* name_of(ReduceOp op) {
 }
 
 std::string text_of(const Tensor& tensor) {
-  return concat(tensor.dtype(), ' ', tensor.shape(), tensor.is_cuda() ? " on cuda" : "");
+  return detail::concat(tensor.dtype(), ' ', tensor.shape(), tensor.is_cuda() ? " on cuda" : "");
 }
 
 std::string text_of(std::span<const Tensor> tensors) {
@@ -69,19 +68,19 @@ void compare(Core& core, uint64_t sequence, const std::string& call) {
     const std::string_view padded(all.data() + r * kText, kText);
     // The hash tells apart what is the same within the first bytes.
     std::string key(padded.substr(0, padded.find('\0')));
-    if (key.size() == kText) key += concat(" (", hashes[r], ')');
+    if (key.size() == kText) key += detail::concat(" (", hashes[r], ')');
     callers[key].push_back(core.ranks()[r]);
   }
   size_t most = 0;
   for (const auto& [_, group] : callers) most = std::max(most, group.size());
   const auto is_common = [&](const auto& entry) { return entry.second.size() == most; };
   const bool tie = std::count_if(callers.begin(), callers.end(), is_common) > 1;
-  std::string message = concat("the ranks of ", core.name(), " disagree in call ", sequence);
+  std::string message = detail::concat("the ranks of ", core.name(), " disagree in call ", sequence);
   std::vector<int> odd;
   std::map<int, std::string> lines;
   for (const auto& [what, group] : callers) {
     std::string line = group.size() == 1 ? "rank " : "ranks ";
-    for (const int rank : group) line += concat(rank == group[0] ? "" : ", ", rank);
+    for (const int rank : group) line += detail::concat(rank == group[0] ? "" : ", ", rank);
     lines[group[0]] = line + ": " + what;
     if (tie || group.size() < most) odd.insert(odd.end(), group.begin(), group.end());
   }
@@ -108,9 +107,9 @@ struct ExchangedParts {
     for (size_t r = 0; r < coming.size(); ++r)
       if (coming[r] != expected[r])
         throw Error(Error::kMismatch,
-                    concat("all_to_all, call ", sequence, " of ", core.name(), ": rank ", core.ranks()[r],
-                           " sends rank ", core.ranks()[static_cast<size_t>(core.rank())],
-                           " something else than it has room for: number ", r, " of ", texts),
+                    detail::concat("all_to_all, call ", sequence, " of ", core.name(), ": rank ", core.ranks()[r],
+                                   " sends rank ", core.ranks()[static_cast<size_t>(core.rank())],
+                                   " something else than it has room for: number ", r, " of ", texts),
                     {core.ranks()[r]}, sequence);
     // Who has found an error has ended the job before the others get here.
     core.engine()->barrier(Core::tag(kChecks, sequence, 3));
@@ -137,7 +136,7 @@ Work start(const std::shared_ptr<Core>& core, const char* name, const Call& call
   std::string text;
   if (core->checks()) text = call();
   const auto op =
-      std::make_shared<Op>(core, concat(name, ' ', sequence, " of ", core->name()), sequence,
+      std::make_shared<Op>(core, detail::concat(name, ' ', sequence, " of ", core->name()), sequence,
                            [core = core.get(), sequence, text, body = std::move(body), ready = std::move(ready)] {
                              if (!text.empty()) compare(*core, sequence, text);
                              if (ready) ready();
@@ -160,7 +159,7 @@ Work queue(const std::shared_ptr<Core>& core, const char* name, Device device, c
   for (const Tensor& tensor : tensors)
     REEL_CHECK(tensor.device() == device, name, ": tensors on ", device, " and ", tensor.device());
   const uint64_t sequence = core->next_sequence();
-  const std::string what = concat(name, ' ', sequence, " of ", core->name());
+  const std::string what = detail::concat(name, ' ', sequence, " of ", core->name());
   if (core->checks())
     core->run_now(std::make_shared<Op>(core, what, sequence, [&, text = call()] {
       compare(*core, sequence, text);
@@ -257,7 +256,7 @@ Work ProcessGroup::Impl::all_reduce(const Tensor& tensor, ReduceOp op, Run run) 
   check_written("all_reduce", tensor);
   check_reduce("all_reduce", tensor.dtype(), op);
   if (core->size() == 1) return core->check(), Work();
-  const auto call = [&] { return concat("all_reduce(", text_of(tensor), ", ", name_of(op), ')'); };
+  const auto call = [&] { return detail::concat("all_reduce(", text_of(tensor), ", ", name_of(op), ')'); };
   Stage stage(*core);
   if (core->uses_nccl(tensor.device())) {
     const Written written(tensor, Written::kDevice);
@@ -286,7 +285,7 @@ Work ProcessGroup::Impl::broadcast(const Tensor& tensor, int root, Run run) {
   core->rank() == root ? check_tensor("broadcast", tensor) : check_written("broadcast", tensor);
   if (core->size() == 1) return core->check(), Work();
   const bool is_root = core->rank() == root;
-  const auto call = [&] { return concat("broadcast(", text_of(tensor), ", root ", root, ')'); };
+  const auto call = [&] { return detail::concat("broadcast(", text_of(tensor), ", root ", root, ')'); };
   Stage stage(*core);
   if (core->uses_nccl(tensor.device())) {
     const Tensor from = is_root ? packed(tensor) : Tensor();
@@ -322,7 +321,7 @@ Work ProcessGroup::Impl::all_gather(const Tensor& out, const Tensor& in, Run run
   check_written("all_gather", out);
   check_tensor("all_gather", in);
   check_stacked("all_gather", out, in, *core);
-  const auto call = [&] { return concat("all_gather(", text_of(in), ')'); };
+  const auto call = [&] { return detail::concat("all_gather(", text_of(in), ')'); };
   const size_t size = bytes_of(in);
   Stage stage(*core);
   if (core->uses_nccl(in.device())) {
@@ -361,7 +360,7 @@ Work ProcessGroup::Impl::all_gather_v(std::span<const Tensor> outs, const Tensor
   for (const Tensor& out : outs) check_written("all_gather_v", out);
   check_tensor("all_gather_v", in);
   check_same("all_gather_v", outs[static_cast<size_t>(core->rank())], in);
-  const auto call = [&] { return concat("all_gather_v(", text_of(outs), ')'); };
+  const auto call = [&] { return detail::concat("all_gather_v(", text_of(outs), ')'); };
   std::vector<size_t> sizes;
   Stage stage(*core);
   if (core->uses_nccl(in.device())) {
@@ -395,7 +394,7 @@ Work ProcessGroup::Impl::reduce_scatter(const Tensor& out, const Tensor& in, Red
   check_tensor("reduce_scatter", in);
   check_stacked("reduce_scatter", in, out, *core);
   check_reduce("reduce_scatter", out.dtype(), op);
-  const auto call = [&] { return concat("reduce_scatter(", text_of(in), ", ", name_of(op), ')'); };
+  const auto call = [&] { return detail::concat("reduce_scatter(", text_of(in), ", ", name_of(op), ')'); };
   Stage stage(*core);
   if (core->uses_nccl(in.device())) {
     const Written written(out, Written::kDevice);
@@ -468,7 +467,7 @@ Work ProcessGroup::Impl::gather(std::span<const Tensor> outs, const Tensor& in, 
   if (is_root) check_count("gather", "results", outs.size(), *core);
   for (const Tensor& out : outs) check_written("gather", out), check_same("gather", out, in);
   const auto ranks = static_cast<size_t>(core->size()), to_root = static_cast<size_t>(root);
-  const auto call = [&] { return concat("gather(", text_of(in), ", root ", root, ')'); };
+  const auto call = [&] { return detail::concat("gather(", text_of(in), ", root ", root, ')'); };
   if (core->uses_nccl(in.device())) {
     std::vector<Tensor> to_each(ranks);
     to_each[to_root] = in;
@@ -499,7 +498,7 @@ Work ProcessGroup::Impl::scatter(const Tensor& out, std::span<const Tensor> ins,
   if (is_root) check_count("scatter", "tensors", ins.size(), *core);
   for (const Tensor& in : ins) check_tensor("scatter", in), check_same("scatter", in, out);
   const auto ranks = static_cast<size_t>(core->size()), from_root = static_cast<size_t>(root);
-  const auto call = [&] { return concat("scatter(", text_of(out), ", root ", root, ')'); };
+  const auto call = [&] { return detail::concat("scatter(", text_of(out), ", root ", root, ')'); };
   if (core->uses_nccl(out.device())) {
     std::vector<Tensor> from_each(ranks);
     from_each[from_root] = out;
@@ -571,11 +570,11 @@ std::shared_ptr<Op> receive(const std::shared_ptr<Core>& core, const Tensor& ten
   std::string what = "recv from ";
   for (const int& rank : from) {
     check_other("recv", *core, rank);
-    what += concat(&rank == from.data() ? "rank " : ", ", core->ranks()[static_cast<size_t>(rank)]);
+    what += detail::concat(&rank == from.data() ? "rank " : ", ", core->ranks()[static_cast<size_t>(rank)]);
   }
   REEL_CHECK(!from.empty(), "recv: from no rank");
   const Written written(tensor);
-  const auto op = post(core, concat(what, " with tag ", tag, " of ", core->name()), false, [&] {
+  const auto op = post(core, detail::concat(what, " with tag ", tag, " of ", core->name()), false, [&] {
     return core->engine()->recv(from, tag, address(written.dense()), bytes_of(tensor), tensor.dtype());
   });
   op->on_finish([written] { written.finish(); });
@@ -593,7 +592,8 @@ Work ProcessGroup::send(const Tensor& tensor, int to, int tag) {
   const Tensor dense = stage.read(tensor);
   if (const auto wait = stage.wait_for()) wait();
   const auto op = post(
-      core, concat("send to rank ", core->ranks()[static_cast<size_t>(to)], " with tag ", tag, " of ", core->name()),
+      core,
+      detail::concat("send to rank ", core->ranks()[static_cast<size_t>(to)], " with tag ", tag, " of ", core->name()),
       true, [&] { return core->engine()->send(to, tag, address(dense), bytes_of(dense), dense.dtype()); });
   op->on_finish([dense] {});
   core->launch_message(op);
@@ -634,7 +634,7 @@ std::string ProcessGroup::broadcast_object(std::string_view object, int root) {
   if (core->size() == 1) return core->check(), std::string(object);
   std::string result(core->rank() == root ? object : std::string_view());
   start(
-      core, "broadcast_object", [&] { return concat("broadcast_object(root ", root, ')'); },
+      core, "broadcast_object", [&] { return detail::concat("broadcast_object(root ", root, ')'); },
       [&](Core& c, uint64_t sequence) {
         uint64_t size = result.size();
         c.engine()->broadcast(Core::tag(kCalls, sequence), &size, sizeof size, root);

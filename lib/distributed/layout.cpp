@@ -4,23 +4,21 @@
 #include <cstring>
 #include <vector>
 
-#include "lib/distributed/text.h"
-
 namespace reel::distributed {
 namespace {
 
 std::string listing(const nn::Module& module, const DdpOptions& options) {
   std::string text =
-      concat("bucket_bytes ", options.bucket_bytes, ", first_bucket_bytes ", options.first_bucket_bytes,
-             options.broadcast_buffers ? ", broadcast_buffers" : "", options.static_graph ? ", static_graph" : "",
-             options.divide_by_active ? ", divide_by_active" : "", options.check_weights ? ", check_weights" : "",
-             options.hook ? ", a hook" : "", '\n');
+      detail::concat("bucket_bytes ", options.bucket_bytes, ", first_bucket_bytes ", options.first_bucket_bytes,
+                     options.broadcast_buffers ? ", broadcast_buffers" : "",
+                     options.static_graph ? ", static_graph" : "", options.divide_by_active ? ", divide_by_active" : "",
+                     options.check_weights ? ", check_weights" : "", options.hook ? ", a hook" : "", '\n');
   for (const auto& [path, tensor] : module.named_parameters())
-    text += concat("parameter ", path, ", ", tensor.dtype(), " ", tensor.shape(), tensor.is_cuda() ? " on cuda" : "",
-                   tensor.requires_grad() ? "" : ", frozen", '\n');
+    text += detail::concat("parameter ", path, ", ", tensor.dtype(), " ", tensor.shape(),
+                           tensor.is_cuda() ? " on cuda" : "", tensor.requires_grad() ? "" : ", frozen", '\n');
   for (const auto& [path, tensor] : module.named_buffers())
-    text +=
-        concat("buffer ", path, ", ", tensor.dtype(), " ", tensor.shape(), tensor.is_cuda() ? " on cuda" : "", '\n');
+    text += detail::concat("buffer ", path, ", ", tensor.dtype(), " ", tensor.shape(),
+                           tensor.is_cuda() ? " on cuda" : "", '\n');
   return text;
 }
 
@@ -57,13 +55,13 @@ void compare_layouts(ProcessGroup& group, const nn::Module& module, const DdpOpt
   const auto line = [&](size_t r, size_t i) { return i < lines[r].size() ? lines[r][i] : std::string("nothing more"); };
   for (size_t i = 0; i < most; ++i) {
     std::vector<int> others;
-    std::string message = concat("DistributedDataParallel: rank ", group.ranks()[0], " has ", line(0, i));
+    std::string message = detail::concat("DistributedDataParallel: rank ", group.ranks()[0], " has ", line(0, i));
     for (size_t r = 1; r < lines.size(); ++r) {
       if (line(r, i) == line(0, i)) continue;
       others.push_back(group.ranks()[r]);
-      if (others.size() <= 4) message += concat(", rank ", group.ranks()[r], " has ", line(r, i));
+      if (others.size() <= 4) message += detail::concat(", rank ", group.ranks()[r], " has ", line(r, i));
     }
-    if (others.size() > 4) message += concat(", and ", others.size() - 4, " more differ");
+    if (others.size() > 4) message += detail::concat(", and ", others.size() - 4, " more differ");
     std::sort(others.begin(), others.end());
     if (!others.empty()) throw Error(Error::kMismatch, message, others);
   }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "lib/distributed/engine.h"
-#include "lib/distributed/text.h"
 
 namespace reel::distributed {
 
@@ -79,11 +78,11 @@ class Mailbox {
 /// Of a message that is not what was waited for.
 inline Error wrong_message(int from, const Header& header, size_t bytes, DType dtype) {
   const auto elements = [](uint64_t size, DType type) { return size / static_cast<uint64_t>(size_of(type)); };
-  return Error(
-      Error::kMismatch,
-      concat("recv of ", elements(bytes, dtype), " elements of ", name_of(dtype), " with tag ", header.tag, ": rank ",
-             from, " of the group has sent ", elements(header.bytes, header.dtype), " of ", name_of(header.dtype)),
-      {from});
+  return Error(Error::kMismatch,
+               detail::concat("recv of ", elements(bytes, dtype), " elements of ", name_of(dtype), " with tag ",
+                              header.tag, ": rank ", from, " of the group has sent ",
+                              elements(header.bytes, header.dtype), " of ", name_of(header.dtype)),
+               {from});
 }
 
 }  // namespace reel::distributed

@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "lib/distributed/text.h"
 #include "reel/distributed/error.h"
 
 namespace reel::distributed {
@@ -150,7 +149,7 @@ void Nccl::make_current() const { runtime(device_).kernels(device_.index); }
 std::string Nccl::reason(int result) const {
   std::string text = library().error_string(result);
   const char* const last = communicator_ ? library().last_error(communicator_) : nullptr;
-  if (last && *last) text += concat(" (", last, ')');
+  if (last && *last) text += detail::concat(" (", last, ')');
   return text;
 }
 
@@ -169,7 +168,7 @@ void Nccl::finish(int result, const char* call, Deadline deadline) {
   }
   if (aborted_) throw Aborted();
   if (result == kSuccess) return;
-  const std::string text = concat("NCCL: ", reason(result), " from ", call);
+  const std::string text = detail::concat("NCCL: ", reason(result), " from ", call);
   if (result == kInvalidArgument || result == kInvalidUsage) throw reel::Error(text);
   throw std::runtime_error(text);
 }
@@ -199,8 +198,8 @@ void Nccl::connect(Store& store, Deadline deadline) {
     std::memcpy(&version, text.data(), sizeof version);
     std::memcpy(&id, text.data() + sizeof version, sizeof id);
     if (version != library().version)
-      throw Error(Error::kMismatch, concat("NCCL: version ", version, " on the first rank of the group, ",
-                                           library().version, " on rank ", rank_, " of it"));
+      throw Error(Error::kMismatch, detail::concat("NCCL: version ", version, " on the first rank of the group, ",
+                                                   library().version, " on rank ", rank_, " of it"));
   }
   const std::lock_guard lock(mutex_);
   if (aborted_) throw Aborted();
@@ -299,7 +298,7 @@ std::string Nccl::failure() {
   int state = kSuccess;
   const int result = library().async_error(communicator_, &state);
   if (result != kSuccess) state = result;
-  return state == kSuccess || state == kInProgress ? std::string() : concat("NCCL: ", reason(state));
+  return state == kSuccess || state == kInProgress ? std::string() : detail::concat("NCCL: ", reason(state));
 }
 
 void Nccl::abort() noexcept {

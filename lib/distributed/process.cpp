@@ -14,7 +14,6 @@
 
 #include "lib/core/profile.h"
 #include "lib/distributed/group.h"
-#include "lib/distributed/text.h"
 #include "reel/distributed/launch.h"
 
 // The default group: that of the process, or of a thread in a job of threads.

@@ -6,7 +6,6 @@
 
 #include "lib/distributed/engine.h"
 #include "lib/distributed/reducer.h"
-#include "lib/distributed/text.h"
 #include "reel/ops.h"
 
 // How gradients of rows travel: over the host's memory, since how many there are differs by rank.
@@ -88,8 +87,8 @@ void DistributedDataParallel::Impl::receive_rows(const Verdict& verdict, bool ac
     for (size_t r = 0; r < ranks; ++r) {
       const int64_t count = count_of(r, i);
       if (count < kAllRows || count > all)
-        throw Error(Error::kMismatch, concat("DistributedDataParallel: rank ", group.ranks()[r], " has ", count, " of ",
-                                             all, " rows of ", parameters[slots[i]].first));
+        throw Error(Error::kMismatch, detail::concat("DistributedDataParallel: rank ", group.ranks()[r], " has ", count,
+                                                     " of ", all, " rows of ", parameters[slots[i]].first));
       dense[i] |= count == kAllRows;
     }
   }
@@ -141,8 +140,8 @@ void DistributedDataParallel::Impl::receive_rows(const Verdict& verdict, bool ac
       const char* const values = from[r] + static_cast<size_t>(count) * sizeof(int64_t);
       for (int64_t k = 0; k < count; ++k)
         if (ids[k] < 0 || ids[k] >= parameter.size(0))
-          throw Error(Error::kMismatch, concat("DistributedDataParallel: rank ", group.ranks()[r], " has row ", ids[k],
-                                               " of ", parameter.size(0), " of ", path));
+          throw Error(Error::kMismatch, detail::concat("DistributedDataParallel: rank ", group.ranks()[r], " has row ",
+                                                       ids[k], " of ", parameter.size(0), " of ", path));
       rows.push_back({ids, values, count});
       from[r] = values + value_bytes(parameter, count);
     }

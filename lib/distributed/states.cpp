@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "lib/distributed/buckets.h"
-#include "lib/distributed/text.h"
 
 namespace reel::distributed {
 namespace {

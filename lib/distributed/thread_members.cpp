@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "lib/distributed/group.h"
-#include "lib/distributed/text.h"
 #include "reel/distributed/store.h"
 
 namespace reel::distributed {
@@ -200,10 +199,11 @@ class Job {
     if (found()) return;
     const std::vector<int> left = gone();
     if (left.empty())
-      throw Error(Error::kTimeout, concat("store: key \"", key, "\" did not come within ", timeout.count(), " ms"));
-    std::string message = concat("store: nobody set key \"", key, "\"");
-    if (!in_time) message += concat(" within ", timeout.count(), " ms");
-    for (const int other : left) message += concat(", rank ", other, ' ', activity(other));
+      throw Error(Error::kTimeout,
+                  detail::concat("store: key \"", key, "\" did not come within ", timeout.count(), " ms"));
+    std::string message = detail::concat("store: nobody set key \"", key, "\"");
+    if (!in_time) message += detail::concat(" within ", timeout.count(), " ms");
+    for (const int other : left) message += detail::concat(", rank ", other, ' ', activity(other));
     throw Error(Error::kPeerLost, message, left);
   }
 
@@ -226,7 +226,7 @@ class ThreadMember : public Member {
       return;
     }
     try {
-      job_->end(Error(Error::kPeerLost, concat("rank ", rank_, " ended by an exception"), {rank_}));
+      job_->end(Error(Error::kPeerLost, detail::concat("rank ", rank_, " ended by an exception"), {rank_}));
     } catch (...) {
       leave();
     }

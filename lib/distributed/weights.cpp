@@ -4,7 +4,6 @@
 
 #include "lib/core/tensor_impl.h"
 #include "lib/distributed/reducer.h"
-#include "lib/distributed/text.h"
 #include "reel/autograd.h"
 
 // Whether the ranks still train the same model. Nothing but this would notice an optimizer with other options on one
@@ -78,17 +77,17 @@ void DistributedDataParallel::Impl::explain_weights(const std::vector<int>& acti
   channel->wait(
       channel->all_gather(&hashes[self * n], hashes.data(), bytes, "DistributedDataParallel: comparison of weights"));
   const auto base = static_cast<size_t>(active.front());
-  std::string message = concat("DistributedDataParallel: weights differ between the ranks in step ", step_);
+  std::string message = detail::concat("DistributedDataParallel: weights differ between the ranks in step ", step_);
   std::vector<int> others;
   for (size_t i = 0; i < n && others.empty(); ++i) {
     std::string names;
     for (const int r : active) {
       if (hashes[static_cast<size_t>(r) * n + i] == hashes[base * n + i]) continue;
       others.push_back(group.ranks()[static_cast<size_t>(r)]);
-      names += concat(names.empty() ? "" : ", ", "rank ", others.back());
+      names += detail::concat(names.empty() ? "" : ", ", "rank ", others.back());
     }
     if (others.empty()) continue;
-    message += concat(": ", parameters[i].first, " of ", names, " is not that of rank ", group.ranks()[base]);
+    message += detail::concat(": ", parameters[i].first, " of ", names, " is not that of rank ", group.ranks()[base]);
   }
   std::sort(others.begin(), others.end());
   message +=

@@ -9,14 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "lib/distributed/text.h"
 #include "reel/distributed/group.h"
+#include "reel/error.h"
 
 // Jobs of threads and of processes, for tests. What runs on the ranks throws where it fails: Catch's macros are for one
 // thread.
 namespace ranks {
 
-using reel::distributed::concat;
+using reel::detail::concat;
 
 /// Throws if the condition is false.
 template <class... Parts>
