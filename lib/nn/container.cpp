@@ -1,7 +1,6 @@
 #include "reel/nn/container.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "lib/nn/hooks.h"
 #include "reel/nn/sequential.h"
@@ -11,10 +10,10 @@ namespace {
 
 // "0: float32 [2, 3], 1: float32 [3]"
 std::string listed(const std::vector<std::pair<std::string, Tensor>>& parameters) {
-  detail::TextStream out;
+  std::string all;
   for (const auto& [name, tensor] : parameters)
-    out << (out.tellp() ? ", " : "") << name << ": " << tensor.dtype() << " " << tensor.shape();
-  return std::move(out).str();
+    all += detail::concat(all.empty() ? "" : ", ", name, ": ", tensor.dtype(), " ", tensor.shape());
+  return all;
 }
 
 }  // namespace

@@ -1,19 +1,14 @@
 #include "reel/nn/conv.h"
 
 #include <cmath>
-#include <sstream>
 
 #include "lib/nn/by_dims.h"
-#include "lib/nn/text.h"
-#include "lib/nn/tuple.h"
+#include "lib/nn/repr.h"
 #include "reel/nn/init.h"
 #include "reel/ops/rearrange.h"
 
 namespace reel::nn {
 namespace {
-
-// As a tuple, but one number where both are equal.
-std::string brief(const PerDim<2>& sizes) { return sizes[0] == sizes[1] ? std::to_string(sizes[0]) : tuple(sizes); }
 
 const char* name_of(PadMode mode) {
   constexpr const char* names[] = {"zeros", "reflect", "replicate", "circular"};
@@ -95,19 +90,16 @@ std::string Conv<N>::name() const {
 
 template <int N>
 std::string Conv<N>::extra_repr() const {
-  detail::TextStream text;
-  text << in_channels << ", " << out_channels << ", kernel_size=" << tuple(kernel_size)
-       << ", stride=" << tuple(options.stride);
+  Repr repr(in_channels, out_channels);
+  repr.add("kernel_size", kernel_size, "stride", options.stride);
   if (options.padding.rule == kSame)
-    text << ", padding=same";
-  else if (options.padding.amount != PerDim<N>(0))
-    text << ", padding=" << tuple(options.padding.amount);
-  if (options.dilation != PerDim<N>(1)) text << ", dilation=" << tuple(options.dilation);
-  if (options.groups != 1) text << ", groups=" << options.groups;
-  if (!options.bias) text << ", bias=false";
-  if (options.padding_mode != kZeros) text << ", padding_mode=" << name_of(options.padding_mode);
-  text << layout(options.channels_last);
-  return std::move(text).str();
+    repr.add("padding", "same");
+  else
+    repr.add_unless(0, "padding", options.padding.amount);
+  repr.add_unless(1, "dilation", options.dilation).add_unless(1, "groups", options.groups);
+  repr.add_unless(true, "bias", options.bias);
+  if (options.padding_mode != kZeros) repr.add("padding_mode", name_of(options.padding_mode));
+  return repr.add_unless(false, "channels_last", options.channels_last).text();
 }
 
 template struct Conv<1>;
@@ -158,16 +150,15 @@ std::string ConvTranspose<N>::name() const {
 
 template <int N>
 std::string ConvTranspose<N>::extra_repr() const {
-  detail::TextStream text;
-  text << in_channels << ", " << out_channels << ", kernel_size=" << tuple(kernel_size)
-       << ", stride=" << tuple(options.stride);
-  if (options.padding != PerDim<N>(0)) text << ", padding=" << tuple(options.padding);
-  if (options.dilation != PerDim<N>(1)) text << ", dilation=" << tuple(options.dilation);
-  if (options.output_padding != PerDim<N>(0)) text << ", output_padding=" << tuple(options.output_padding);
-  if (options.groups != 1) text << ", groups=" << options.groups;
-  if (!options.bias) text << ", bias=false";
-  text << layout(options.channels_last);
-  return std::move(text).str();
+  return Repr(in_channels, out_channels)
+      .add("kernel_size", kernel_size, "stride", options.stride)
+      .add_unless(0, "padding", options.padding)
+      .add_unless(1, "dilation", options.dilation)
+      .add_unless(0, "output_padding", options.output_padding)
+      .add_unless(1, "groups", options.groups)
+      .add_unless(true, "bias", options.bias)
+      .add_unless(false, "channels_last", options.channels_last)
+      .text();
 }
 
 template struct ConvTranspose<1>;
@@ -179,8 +170,8 @@ template struct ConvTranspose<3>;
 namespace {
 
 std::string describe(const PerDim<2>& kernel_size, const UnfoldOptions& options) {
-  return "kernel_size=" + brief(kernel_size) + ", dilation=" + brief(options.dilation) +
-         ", padding=" + brief(options.padding) + ", stride=" + brief(options.stride);
+  return "kernel_size=" + number_or_tuple(kernel_size) + ", dilation=" + number_or_tuple(options.dilation) +
+         ", padding=" + number_or_tuple(options.padding) + ", stride=" + number_or_tuple(options.stride);
 }
 
 }  // namespace
@@ -190,7 +181,7 @@ std::string Unfold::extra_repr() const { return describe(kernel_size, options); 
 
 Tensor Fold::forward(const Tensor& x) const { return fold(x, output_size, kernel_size, options); }
 std::string Fold::extra_repr() const {
-  return "output_size=" + brief(output_size) + ", " + describe(kernel_size, options);
+  return "output_size=" + number_or_tuple(output_size) + ", " + describe(kernel_size, options);
 }
 
 }  // namespace reel::nn

@@ -6,6 +6,7 @@
 #include "lib/autograd/saved_log.h"
 #include "lib/core/fibers.h"
 #include "lib/nn/joined.h"
+#include "lib/nn/repr.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
 
@@ -185,6 +186,6 @@ Ragged CRF::marginals(const Ragged& emissions) const {
   return crf_marginals(emissions, transitions, start_transitions, end_transitions);
 }
 
-std::string CRF::extra_repr() const { return "num_tags=" + std::to_string(num_tags); }
+std::string CRF::extra_repr() const { return Repr().add("num_tags", num_tags).text(); }
 
 }  // namespace reel::nn

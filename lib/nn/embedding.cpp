@@ -1,7 +1,6 @@
 #include "reel/nn/embedding.h"
 
-#include <sstream>
-
+#include "lib/nn/repr.h"
 #include "reel/autograd.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
@@ -30,14 +29,13 @@ const Tensor& matrix(const char* layer, const Tensor& weight) {
 
 template <class Options>
 std::string described(int64_t rows, int64_t width, const Options& options) {
-  detail::TextStream out;
-  out << std::boolalpha << rows << ", " << width;
-  if (options.padding_idx) out << ", padding_idx=" << *options.padding_idx;
-  if (options.max_norm) out << ", max_norm=" << *options.max_norm;
-  if (options.norm_type != 2) out << ", norm_type=" << options.norm_type;
-  if (options.scale_grad_by_freq) out << ", scale_grad_by_freq=true";
-  if (options.sparse) out << ", sparse=true";
-  return std::move(out).str();
+  Repr repr(rows, width);
+  if (options.padding_idx) repr.add("padding_idx", *options.padding_idx);
+  if (options.max_norm) repr.add("max_norm", *options.max_norm);
+  return repr.add_unless(2, "norm_type", options.norm_type)
+      .add_unless(false, "scale_grad_by_freq", options.scale_grad_by_freq)
+      .add_unless(false, "sparse", options.sparse)
+      .text();
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lib/nn/text.h"
+#include "lib/nn/repr.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
 
@@ -27,7 +27,7 @@ void Linear::reset_parameters() {
 Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
 
 std::string Linear::extra_repr() const {
-  return text("in_features=", in_features, ", out_features=", out_features, ", bias=", bias.defined());
+  return Repr().add("in_features", in_features, "out_features", out_features, "bias", bias.defined()).text();
 }
 
 // ---- Bilinear -------------------------------------------------------------------------------------------------------
@@ -50,8 +50,10 @@ void Bilinear::reset_parameters() {
 Tensor Bilinear::forward(const Tensor& x1, const Tensor& x2) const { return bilinear(x1, x2, weight, bias); }
 
 std::string Bilinear::extra_repr() const {
-  return text("in1_features=", in1_features, ", in2_features=", in2_features, ", out_features=", out_features,
-              ", bias=", bias.defined());
+  return Repr()
+      .add("in1_features", in1_features, "in2_features", in2_features)
+      .add("out_features", out_features, "bias", bias.defined())
+      .text();
 }
 
 }  // namespace reel::nn

@@ -1,7 +1,7 @@
 #include "reel/nn/norm.h"
 
 #include <algorithm>
-#include "lib/nn/text.h"
+#include "lib/nn/repr.h"
 #include "reel/autograd.h"
 #include "reel/nn/init.h"
 #include "reel/ops/norm.h"
@@ -55,9 +55,11 @@ void RunningNorm<Derived>::reset_parameters() {
 
 template <class Derived>
 std::string RunningNorm<Derived>::extra_repr() const {
-  const std::string momentum = options.momentum ? text(*options.momentum) : "None";
-  return text(num_features, ", eps=", options.eps, ", momentum=", momentum, ", affine=", options.affine,
-              ", track_running_stats=", options.track_running_stats, layout(options.channels_last));
+  return Repr(num_features)
+      .add("eps", options.eps, "momentum", options.momentum, "affine", options.affine)
+      .add("track_running_stats", options.track_running_stats)
+      .add_unless(false, "channels_last", options.channels_last)
+      .text();
 }
 
 template <int N>
@@ -76,7 +78,7 @@ Tensor BatchNorm<N>::forward(const Tensor& x) const {
 }
 template <int N>
 std::string BatchNorm<N>::name() const {
-  return text("BatchNorm", N, "d");
+  return "BatchNorm" + std::to_string(N) + "d";
 }
 
 template <int N>
@@ -89,7 +91,7 @@ Tensor InstanceNorm<N>::forward(const Tensor& x) const {
 }
 template <int N>
 std::string InstanceNorm<N>::name() const {
-  return text("InstanceNorm", N, "d");
+  return "InstanceNorm" + std::to_string(N) + "d";
 }
 
 template struct RunningNorm<BatchNorm<1>>;
@@ -119,8 +121,9 @@ int64_t LayerNorm::row_rank() const { return std::max<int64_t>(normalized_shape.
 void LayerNorm::reset_parameters() { set_ones_and_zeros(weight, bias); }
 Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, normalized_shape, weight, bias, options.eps); }
 std::string LayerNorm::extra_repr() const {
-  return text(tuple(normalized_shape), ", eps=", options.eps, ", elementwise_affine=", options.elementwise_affine,
-              ", bias=", bias.defined());
+  return Repr(tuple(normalized_shape))
+      .add("eps", options.eps, "elementwise_affine", options.elementwise_affine, "bias", bias.defined())
+      .text();
 }
 
 RMSNorm::RMSNorm(const Shape& shape, RMSNormOptions given)
@@ -134,8 +137,7 @@ int64_t RMSNorm::row_rank() const { return std::max<int64_t>(normalized_shape.si
 void RMSNorm::reset_parameters() { set_ones_and_zeros(weight, {}); }
 Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, normalized_shape, weight, options.eps); }
 std::string RMSNorm::extra_repr() const {
-  return text(tuple(normalized_shape), ", eps=", options.eps ? text(*options.eps) : "None",
-              ", elementwise_affine=", options.elementwise_affine);
+  return Repr(tuple(normalized_shape)).add("eps", options.eps, "elementwise_affine", options.elementwise_affine).text();
 }
 
 GroupNorm::GroupNorm(int64_t groups, int64_t channels, GroupNormOptions given)
@@ -151,7 +153,7 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, GroupNormOptions given)
 void GroupNorm::reset_parameters() { set_ones_and_zeros(weight, bias); }
 Tensor GroupNorm::forward(const Tensor& x) const { return group_norm(x, num_groups, weight, bias, options.eps); }
 std::string GroupNorm::extra_repr() const {
-  return text(num_groups, ", ", num_channels, ", eps=", options.eps, ", affine=", options.affine);
+  return Repr(num_groups, num_channels).add("eps", options.eps, "affine", options.affine).text();
 }
 
 // ---- LocalResponseNorm ----------------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ Tensor LocalResponseNorm::forward(const Tensor& x) const {
   return local_response_norm(x, size, options.alpha, options.beta, options.k);
 }
 std::string LocalResponseNorm::extra_repr() const {
-  return text(size, ", alpha=", options.alpha, ", beta=", options.beta, ", k=", options.k);
+  return Repr(size).add("alpha", options.alpha, "beta", options.beta, "k", options.k).text();
 }
 
 Tensor CrossMapLRN2d::forward(const Tensor& x) const {
@@ -169,7 +171,7 @@ Tensor CrossMapLRN2d::forward(const Tensor& x) const {
   return local_response_norm(x, window, alpha, options.beta, options.k);
 }
 std::string CrossMapLRN2d::extra_repr() const {
-  return text(size, ", alpha=", options.alpha, ", beta=", options.beta, ", k=", options.k);
+  return Repr(size).add("alpha", options.alpha, "beta", options.beta, "k", options.k).text();
 }
 
 }  // namespace reel::nn

@@ -1,9 +1,8 @@
 #include "reel/nn/padding.h"
 
-#include <sstream>
 #include <vector>
 
-#include "lib/nn/tuple.h"
+#include "lib/nn/repr.h"
 
 namespace reel::nn {
 namespace {
@@ -28,7 +27,7 @@ std::string Padding<N, kMode>::name() const {
 
 template <int N, PadMode kMode>
 std::string Padding<N, kMode>::extra_repr() const {
-  return tuple(padding);
+  return tuple(padding.values);
 }
 
 template <int N>
@@ -43,9 +42,7 @@ std::string ConstantPad<N>::name() const {
 
 template <int N>
 std::string ConstantPad<N>::extra_repr() const {
-  detail::TextStream text;
-  text << "padding=" << tuple(padding) << ", value=" << value;
-  return std::move(text).str();
+  return Repr().add("padding", padding, "value", value).text();
 }
 
 template struct Padding<1, kZeros>;

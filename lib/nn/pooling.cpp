@@ -1,7 +1,7 @@
 #include "reel/nn/pooling.h"
 
 #include "lib/nn/by_dims.h"
-#include "lib/nn/text.h"
+#include "lib/nn/repr.h"
 
 namespace reel::nn {
 namespace {
@@ -18,18 +18,24 @@ PerDim<N> stride_of(PerDim<N> stride, PerDim<N> kernel_size) {
 /// "kernel_size=3, stride=2, padding=0"
 template <int N, class Options>
 std::string windows(PerDim<N> kernel_size, const Options& options) {
-  return text("kernel_size=", text(kernel_size), ", stride=", text(stride_of(options.stride, kernel_size)),
-              ", padding=", text(options.padding), layout(options.channels_last));
+  const PerDim<N> stride = stride_of(options.stride, kernel_size);
+  return Repr()
+      .add("kernel_size", number_or_tuple(kernel_size), "stride", number_or_tuple(stride))
+      .add("padding", number_or_tuple(options.padding))
+      .add_unless(false, "channels_last", options.channels_last)
+      .text();
 }
 
 /// Output sizes; -1 is None.
 template <int N>
 std::string output(PerDim<N> size, const AdaptivePoolOptions& options) {
-  const auto one = [](int64_t s) { return s == -1 ? "None" : text(s); };
-  if (size == PerDim<N>(size[0])) return "output_size=" + one(size[0]) + layout(options.channels_last);
-  std::string all = "output_size=(" + one(size[0]);
-  for (int i = 1; i < N; ++i) all += ", " + one(size[i]);
-  return all + ")" + layout(options.channels_last);
+  const auto one = [](int64_t s) { return s == -1 ? "None" : std::to_string(s); };
+  std::string all = one(size[0]);
+  if (size != PerDim<N>(size[0])) {
+    for (int i = 1; i < N; ++i) all += ", " + one(size[i]);
+    all = "(" + all + ")";
+  }
+  return Repr().add("output_size", all).add_unless(false, "channels_last", options.channels_last).text();
 }
 
 }  // namespace
@@ -46,11 +52,14 @@ ValuesIndices MaxPool<N>::forward_with_indices(const Tensor& x) const {
 }
 template <int N>
 std::string MaxPool<N>::name() const {
-  return text("MaxPool", N, "d");
+  return "MaxPool" + std::to_string(N) + "d";
 }
 template <int N>
 std::string MaxPool<N>::extra_repr() const {
-  return text(windows(kernel_size, options), ", dilation=", text(options.dilation), ", ceil_mode=", options.ceil_mode);
+  return Repr(windows(kernel_size, options))
+      .add("dilation", number_or_tuple(options.dilation))
+      .add("ceil_mode", options.ceil_mode)
+      .text();
 }
 
 template struct MaxPool<1>;
@@ -69,7 +78,7 @@ Tensor MaxUnpool<N>::forward(const Tensor& x, const Tensor& indices, PerDim<N> o
 }
 template <int N>
 std::string MaxUnpool<N>::name() const {
-  return text("MaxUnpool", N, "d");
+  return "MaxUnpool" + std::to_string(N) + "d";
 }
 template <int N>
 std::string MaxUnpool<N>::extra_repr() const {
@@ -91,7 +100,7 @@ ValuesIndices AdaptiveMaxPool<N>::forward_with_indices(const Tensor& x) const {
 }
 template <int N>
 std::string AdaptiveMaxPool<N>::name() const {
-  return text("AdaptiveMaxPool", N, "d");
+  return "AdaptiveMaxPool" + std::to_string(N) + "d";
 }
 template <int N>
 std::string AdaptiveMaxPool<N>::extra_repr() const {
@@ -113,7 +122,7 @@ ValuesIndices FractionalMaxPool<N>::forward_with_indices(const Tensor& x) const 
 }
 template <int N>
 std::string FractionalMaxPool<N>::name() const {
-  return text("FractionalMaxPool", N, "d");
+  return "FractionalMaxPool" + std::to_string(N) + "d";
 }
 template <int N>
 std::string FractionalMaxPool<N>::extra_repr() const {
@@ -131,7 +140,7 @@ Tensor AvgPool<N>::forward(const Tensor& x) const {
 }
 template <int N>
 std::string AvgPool<N>::name() const {
-  return text("AvgPool", N, "d");
+  return "AvgPool" + std::to_string(N) + "d";
 }
 template <int N>
 std::string AvgPool<N>::extra_repr() const {
@@ -148,7 +157,7 @@ Tensor AdaptiveAvgPool<N>::forward(const Tensor& x) const {
 }
 template <int N>
 std::string AdaptiveAvgPool<N>::name() const {
-  return text("AdaptiveAvgPool", N, "d");
+  return "AdaptiveAvgPool" + std::to_string(N) + "d";
 }
 template <int N>
 std::string AdaptiveAvgPool<N>::extra_repr() const {
@@ -165,13 +174,16 @@ Tensor LPPool<N>::forward(const Tensor& x) const {
 }
 template <int N>
 std::string LPPool<N>::name() const {
-  return text("LPPool", N, "d");
+  return "LPPool" + std::to_string(N) + "d";
 }
 template <int N>
 std::string LPPool<N>::extra_repr() const {
-  return text("norm_type=", norm_type, ", kernel_size=", text(kernel_size),
-              ", stride=", options.stride == PerDim<N>(0) ? "None" : text(options.stride),
-              ", ceil_mode=", options.ceil_mode, layout(options.channels_last));
+  return Repr()
+      .add("norm_type", norm_type, "kernel_size", number_or_tuple(kernel_size))
+      .add("stride", options.stride == PerDim<N>(0) ? "None" : number_or_tuple(options.stride))
+      .add("ceil_mode", options.ceil_mode)
+      .add_unless(false, "channels_last", options.channels_last)
+      .text();
 }
 
 template struct LPPool<1>;

@@ -2,9 +2,9 @@
 
 #include <cmath>
 #include <iterator>
-#include <sstream>
 
 #include "lib/nn/joined.h"
+#include "lib/nn/repr.h"
 #include "lib/ops/rnn_layer.h"
 #include "reel/nn/init.h"
 
@@ -111,17 +111,16 @@ RecurrentOptions Recurrent<Derived>::now() const {
 
 template <class Derived>
 std::string Recurrent<Derived>::extra_repr() const {
-  detail::TextStream out;
-  out << input_size << ", " << hidden_size;
-  if (proj_size) out << ", proj_size=" << proj_size;
-  if (options.num_layers != 1) out << ", num_layers=" << options.num_layers;
-  if (!options.bias) out << ", bias=false";
-  if (options.batch_first) out << ", batch_first=true";
-  if (options.dropout != 0) out << ", dropout=" << options.dropout;
-  if (options.bidirectional) out << ", bidirectional=true";
-  if (options.input_dropout != 0) out << ", input_dropout=" << options.input_dropout;
-  if (options.recurrent_dropout != 0) out << ", recurrent_dropout=" << options.recurrent_dropout;
-  return std::move(out).str();
+  return Repr(input_size, hidden_size)
+      .add_unless(0, "proj_size", proj_size)
+      .add_unless(1, "num_layers", options.num_layers)
+      .add_unless(true, "bias", options.bias)
+      .add_unless(false, "batch_first", options.batch_first)
+      .add_unless(0, "dropout", options.dropout)
+      .add_unless(false, "bidirectional", options.bidirectional)
+      .add_unless(0, "input_dropout", options.input_dropout)
+      .add_unless(0, "recurrent_dropout", options.recurrent_dropout)
+      .text();
 }
 
 template struct Recurrent<LSTM>;
@@ -341,7 +340,7 @@ void RecurrentCell<Derived>::reset_parameters() {
 
 template <class Derived>
 std::string RecurrentCell<Derived>::extra_repr() const {
-  return std::to_string(input_size) + ", " + std::to_string(hidden_size) + (bias_ih.defined() ? "" : ", bias=false");
+  return Repr(input_size, hidden_size).add_unless(true, "bias", bias_ih.defined()).text();
 }
 
 template struct RecurrentCell<LSTMCell>;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lib/nn/repr.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
 
@@ -110,7 +111,7 @@ Tensor HierarchicalSoftmax::forward(const Tensor& x, const Tensor& target, Reduc
 Tensor HierarchicalSoftmax::log_prob(const Tensor& x) const { return hierarchical_log_softmax(x, weight, bias, tree); }
 
 std::string HierarchicalSoftmax::extra_repr() const {
-  return "in_features=" + std::to_string(in_features) + ", classes=" + std::to_string(tree.classes);
+  return Repr().add("in_features", in_features, "classes", tree.classes).text();
 }
 
 }  // namespace reel::nn

@@ -4,7 +4,6 @@
 #include <array>
 #include <iomanip>
 #include <ostream>
-#include <sstream>
 
 #include "lib/nn/check.h"
 
@@ -34,9 +33,7 @@ std::string readable_bytes(int64_t bytes) {
   double value = static_cast<double>(bytes);
   int unit = 0;
   for (; value >= 1000 && unit < 4; ++unit) value /= 1000;
-  detail::TextStream out;
-  out << std::setprecision(3) << value << " " << units[unit];
-  return std::move(out).str();
+  return detail::concat(std::setprecision(3), value, " ", units[unit]);
 }
 
 std::string shapes(const SummaryRow& row) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "lib/nn/repr.h"
 #include "reel/nn/init.h"
 
 namespace reel::nn {
@@ -59,9 +60,7 @@ CellState ChildSumTreeLSTM::forward(const Tensor& x, std::span<const CellState> 
   return tree_lstm_cell(gates, c);
 }
 
-std::string ChildSumTreeLSTM::extra_repr() const {
-  return std::to_string(input_size) + ", " + std::to_string(hidden_size);
-}
+std::string ChildSumTreeLSTM::extra_repr() const { return Repr(input_size, hidden_size).text(); }
 
 // ---- N-ary ----------------------------------------------------------------------------------------------------------
 
@@ -117,8 +116,10 @@ CellState NaryTreeLSTM::forward(const Tensor& x, std::span<const CellState> chil
 }
 
 std::string NaryTreeLSTM::extra_repr() const {
-  return std::to_string(input_size) + ", " + std::to_string(hidden_size) + ", arity=" + std::to_string(options.arity) +
-         (options.inner_input ? ", inner_input=true" : "");
+  return Repr(input_size, hidden_size)
+      .add("arity", options.arity)
+      .add_unless(false, "inner_input", options.inner_input)
+      .text();
 }
 
 }  // namespace reel::nn
