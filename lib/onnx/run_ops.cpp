@@ -3,93 +3,24 @@
 #include <algorithm>
 #include <set>
 
+#include "lib/onnx/one_to_one.h"
+
 // The ops of ai.onnx, opsets 9 to 20, in those of reel: https://onnx.ai/onnx/operators
 namespace reel::onnx {
 namespace {
 
 // ---- pointwise ------------------------------------------------------------------------------------------------------
 
-struct Unary {
-  const char* name;
-  Tensor (*f)(const Tensor&);
-};
-constexpr Unary kUnary[] = {{"Abs", abs},
-                            {"Acos", acos},
-                            {"Acosh", acosh},
-                            {"Asin", asin},
-                            {"Asinh", asinh},
-                            {"Atan", atan},
-                            {"Atanh", atanh},
-                            {"Ceil", ceil},
-                            {"Cos", cos},
-                            {"Cosh", cosh},
-                            {"Erf", erf},
-                            {"Exp", exp},
-                            {"Floor", floor},
-                            {"HardSwish", hardswish},
-                            {"IsNaN", isnan},
-                            {"Log", log},
-                            {"Mish", mish},
-                            {"Neg", neg},
-                            {"Not", logical_not},
-                            {"Reciprocal", reciprocal},
-                            {"Relu", relu},
-                            {"Round", round},
-                            {"Sigmoid", sigmoid},
-                            {"Sign", sign},
-                            {"Sin", sin},
-                            {"Sinh", sinh},
-                            {"Softplus", [](const Tensor& x) { return softplus(x); }},
-                            {"Softsign", softsign},
-                            {"Sqrt", sqrt},
-                            {"Tan", tan},
-                            {"Tanh", tanh},
-                            {"BitwiseNot", bitwise_not},
-                            {"Det", linalg::det},
-                            {"Identity", [](const Tensor& x) { return x; }}};
-
-// Of integers C's division, which rounds towards 0.
-Tensor divide(const Tensor& a, const Tensor& b) {
-  return a.is_floating_point() ? a / b : floor_divide(a - fmod(a, b), b);
-}
-Tensor power(const Tensor& a, const Tensor& b) { return pow(a, b).to(a.dtype()); }
-Tensor prelu_broadcast(const Tensor& x, const Tensor& slope) { return where(x < 0, slope * x, x); }
-
-struct Binary {
-  const char* name;
-  Tensor (*f)(const Tensor&, const Tensor&);
-};
-constexpr Binary kBinary[] = {{"Add", add},
-                              {"Sub", sub},
-                              {"Mul", mul},
-                              {"Div", divide},
-                              {"Pow", power},
-                              {"MatMul", matmul},
-                              {"PRelu", prelu_broadcast},
-                              {"Equal", eq},
-                              {"Greater", gt},
-                              {"GreaterOrEqual", ge},
-                              {"Less", lt},
-                              {"LessOrEqual", le},
-                              {"And", logical_and},
-                              {"Or", logical_or},
-                              {"Xor", logical_xor},
-                              {"BitwiseAnd", bitwise_and},
-                              {"BitwiseOr", bitwise_or},
-                              {"BitwiseXor", bitwise_xor},
-                              {"CastLike", [](const Tensor& a, const Tensor& b) { return a.to(b.dtype()); }}};
-constexpr Binary kFolds[] = {{"Max", maximum}, {"Min", minimum}, {"Sum", add}, {"Mean", add}};
-
 Run make_unary(const Context& n) {
-  const auto f = entry(kUnary, n).f;
+  const auto f = entry(kUnaryOps, n).f;
   return gives([f](Call& c) { return f(c[0]); });
 }
 Run make_binary(const Context& n) {
-  const auto f = entry(kBinary, n).f;
+  const auto f = entry(kBinaryOps, n).f;
   return gives([f](Call& c) { return f(c[0], c[1]); });
 }
 Run make_fold(const Context& n) {
-  const auto f = entry(kFolds, n).f;
+  const auto f = entry(kBinaryOps, n).f;
   return gives([f, is_mean = n.node.op == "Mean"](Call& c) {
     Tensor y = c[0];
     for (size_t i = 1; i < c.node.inputs.size(); ++i) y = f(y, c[i]);
@@ -99,7 +30,7 @@ Run make_fold(const Context& n) {
 
 // Functions of x and of one number.
 struct Scaled {
-  const char *name, *attribute;
+  const char *type, *attribute;
   double otherwise;
   Tensor (*f)(const Tensor&, double);
 };
@@ -145,7 +76,7 @@ Tensor prod_over(const Tensor& x, const Dims& dims, bool keepdim) {
 }
 
 struct Reduction {
-  const char* name;
+  const char* type;
   Tensor (*f)(const Tensor&, const Dims&, bool);
   bool keeps_elements;  // what it gives of one element is that
 };
@@ -330,11 +261,10 @@ OpTable make_table() {
                 {"Selu", {1, 1, make_selu}},
                 {"Shrink", {1, 1, make_shrink}},
                 {"TopK", {1, 2, make_top_k}}};
-  for (const Unary& op : kUnary) table[op.name] = {1, 1, make_unary};
-  for (const Scaled& op : kScaled) table[op.name] = {1, 1, make_scaled};
-  for (const Binary& op : kBinary) table[op.name] = {2, 2, make_binary};
-  for (const Binary& op : kFolds) table[op.name] = {1, -1, make_fold};
-  for (const Reduction& op : kReductions) table[op.name] = {1, 2, make_reduction};
+  for (const UnaryOp& op : kUnaryOps) table[op.type] = {1, 1, make_unary};
+  for (const Scaled& op : kScaled) table[op.type] = {1, 1, make_scaled};
+  for (const BinaryOp& op : kBinaryOps) table[op.type] = op.folds ? Op{1, -1, make_fold} : Op{2, 2, make_binary};
+  for (const Reduction& op : kReductions) table[op.type] = {1, 2, make_reduction};
   for (const char* op : {"ArgMax", "ArgMin"}) table[op] = {1, 1, make_arg};
   for (const char* op : {"Softmax", "LogSoftmax", "Hardmax"}) table[op] = {1, 1, make_softmax};
   for (const char* op : {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}) table[op] = {2, 3, make_loss};

@@ -53,7 +53,7 @@ Run gives(F f) {
 /// The entry of a list that a node is named by.
 template <class List>
 const auto& entry(const List& list, const Context& n) {
-  return *std::find_if(std::begin(list), std::end(list), [&](const auto& op) { return op.name == n.node.op; });
+  return *std::find_if(std::begin(list), std::end(list), [&](const auto& op) { return op.type == n.node.op; });
 }
 
 /// NumPy's counting from the end.

@@ -309,7 +309,7 @@ Tensor range(Call& c) {
 }
 
 struct Plain {
-  const char* name;
+  const char* type;
   int inputs;
   Tensor (*f)(Call&);
 };
@@ -324,7 +324,7 @@ Run make_plain(const Context& n) { return gives(entry(kPlain, n).f); }
 
 // With one integer attribute.
 struct Placed {
-  const char* name;
+  const char* type;
   int min_inputs, max_inputs;
   const char* attribute;
   int64_t otherwise;
@@ -364,8 +364,8 @@ void add_positions(OpTable& table) {
                 {"Squeeze", {1, 2, make_squeeze}},
                 {"Transpose", {1, 1, make_transpose}},
                 {"Unsqueeze", {1, 2, make_unsqueeze}}});
-  for (const Plain& op : kPlain) table[op.name] = {op.inputs, op.inputs, make_plain};
-  for (const Placed& op : kPlaced) table[op.name] = {op.min_inputs, op.max_inputs, make_placed};
+  for (const Plain& op : kPlain) table[op.type] = {op.inputs, op.inputs, make_plain};
+  for (const Placed& op : kPlaced) table[op.type] = {op.min_inputs, op.max_inputs, make_placed};
 }
 
 }  // namespace reel::onnx

@@ -1,25 +1,22 @@
+// Writes ops of single elements.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "lib/onnx/one_to_one.h"
 #include "lib/onnx/writer/emitter.h"
 
-// Ops of single elements.
 namespace reel::onnx::writer {
 namespace {
 
-template <size_t N>
-struct Type {
-  char text[N];
-  constexpr Type(const char (&from)[N]) { std::copy_n(from, N, text); }
-};
-
-/// One node of this type, of the op's inputs.
-template <Type type>
-void same(Emitter& e) {
-  Names inputs;
-  for (size_t i = 0; i < e.count(); ++i) inputs.push_back(e.in(i));
-  e.is(type.text, inputs);
+/// Returns the entry with this name of reel.
+template <class List>
+const auto& entry(const List& list, std::string_view name) {
+  return *std::find_if(std::begin(list), std::end(list), [&](const auto& op) { return op.name == name; });
 }
+
+/// Writes the one node that the op is.
+void unary(Emitter& e) { e.is(entry(kUnaryOps, e.op()).type, {e.in(0)}); }
 
 /// Formulas of x, in its type.
 class X {
@@ -109,19 +106,25 @@ constexpr auto kNanToNum = [](const X& x, Emitter& e) {
 
 Name second(Emitter& e) { return e.cast(e.in(1), e.dtype(1), e.dtype(0)); }
 
-/// One node of two operands, of the result's type: a number beside halves may be a float32.
-template <Type type>
-void pair(Emitter& e) {
-  const DType dtype = e.result().dtype();
-  e.is(type.text, {e.cast(e.in(0), e.dtype(0), dtype), e.cast(e.in(1), e.dtype(1), dtype)});
+/// Writes the one node that the op is, between casts.
+Name node_of(const BinaryOp& op, Emitter& e) {
+  const DType result = e.result().dtype();
+  const auto operand_type = [&](size_t i) {
+    const DType own = e.dtype(i);
+    switch (op.operands) {
+      case Operands::kResult: return result;
+      case Operands::kWide: return result == kUInt8 ? kInt32 : result;
+      case Operands::kOwn: return own == kUInt8 || own == kBool ? kInt32 : own;
+      case Operands::kBool: return kBool;
+    }
+    return own;
+  };
+  const auto operand = [&](size_t i) { return e.cast(e.in(i), e.dtype(i), operand_type(i)); };
+  const Name y = e.node(op.type, {operand(0), operand(1)});
+  return op.operands == Operands::kWide ? e.cast(y, operand_type(0), result) : y;
 }
-/// … of types that the runtimes have in int32 and int64 alone, as uint8.
-template <Type type>
-void wide_pair(Emitter& e) {
-  const DType dtype = e.result().dtype(), wide = dtype == kUInt8 ? kInt32 : dtype;
-  const Name y = e.node(type.text, {e.cast(e.in(0), e.dtype(0), wide), e.cast(e.in(1), e.dtype(1), wide)});
-  e.set(e.cast(y, wide, dtype));
-}
+void binary(Emitter& e) { e.set(node_of(entry(kBinaryOps, e.op()), e)); }
+void ne(Emitter& e) { e.is("Not", {node_of(entry(kBinaryOps, "eq"), e)}); }
 bool of_floats(const Emitter& e) { return is_floating_point(e.dtype(0)); }
 constexpr auto kFmod = [](const X& x, Emitter& e) { return e.node("Mod", {x, second(e)}, {{"fmod", 1}}); };
 constexpr auto kRemainder = [](const X& x, Emitter& e) {
@@ -166,72 +169,36 @@ constexpr auto kAddcdiv = [](const X& x, Emitter& e) {
   return x.add(x, x.mul(x.number(e.real("value")), x.div(e.in(1), e.in(2))));
 };
 
-// ---- comparisons ----------------------------------------------------------------------------------------------------
-
-/// Of types that runtimes compare.
-Name compared(const char* type, Emitter& e) {
-  const auto operand = [&](size_t i) {
-    const DType dtype = e.dtype(i);
-    return e.cast(e.in(i), dtype, dtype == kUInt8 || dtype == kBool ? kInt32 : dtype);
-  };
-  return e.node(type, {operand(0), operand(1)});
-}
-template <Type type>
-void compare(Emitter& e) {
-  e.set(compared(type.text, e));
-}
-template <Type type>
-void logic(Emitter& e) {
-  e.is(type.text, {e.cast(e.in(0), e.dtype(0), kBool), e.cast(e.in(1), e.dtype(1), kBool)});
-}
-void ne(Emitter& e) { e.is("Not", {compared("Equal", e)}); }
-
 void where(Emitter& e) {
   const DType dtype = e.result().dtype(), as = dtype == kBool ? kUInt8 : dtype;
   const auto operand = [&](size_t i) { return e.cast(e.cast(e.in(i), e.dtype(i), dtype), dtype, as); };
   e.set(e.cast(e.node("Where", {e.in(0), operand(1), operand(2)}), as, dtype));
 }
 
+/// Adds the ops that are one node.
+EmitTable with_one_to_one(EmitTable table) {
+  for (const UnaryOp& op : kUnaryOps)
+    if (!op.name.empty()) table.emplace(op.name, unary);
+  for (const BinaryOp& op : kBinaryOps)
+    if (!op.name.empty()) table.emplace(op.name, binary);
+  return table;
+}
+
 }  // namespace
 
 const EmitTable& pointwise_ops() {
   // The table is never destroyed, since destructors of the program may export models.
-  static const auto& table = *new EmitTable{
-      {"neg", same<"Neg">},
-      {"abs", same<"Abs">},
-      {"sign", same<"Sign">},
-      {"exp", same<"Exp">},
+  static const auto& table = *new EmitTable(with_one_to_one({
       {"expm1", by<kExpm1>},
-      {"log", same<"Log">},
       {"log1p", by<kLog1p>},
-      {"sqrt", same<"Sqrt">},
       {"rsqrt", by<kRsqrt>},
       {"square", by<kSquare>},
-      {"reciprocal", same<"Reciprocal">},
-      {"sin", same<"Sin">},
-      {"cos", same<"Cos">},
-      {"tan", same<"Tan">},
-      {"asin", same<"Asin">},
-      {"acos", same<"Acos">},
-      {"atan", same<"Atan">},
-      {"sinh", same<"Sinh">},
-      {"cosh", same<"Cosh">},
-      {"asinh", same<"Asinh">},
-      {"acosh", same<"Acosh">},
-      {"atanh", same<"Atanh">},
-      {"tanh", same<"Tanh">},
-      {"sigmoid", same<"Sigmoid">},
-      {"erf", same<"Erf">},
       {"erfc", by<kErfc>},
       {"log2", by<kLog2>},
       {"log10", by<kLog10>},
       {"exp2", by<kExp2>},
-      {"floor", same<"Floor">},
-      {"ceil", same<"Ceil">},
-      {"round", same<"Round">},
       {"trunc", by<kTrunc>},
       {"nan_to_num", by<kNanToNum>},
-      {"relu", same<"Relu">},
       {"relu6", clamp},
       {"hardtanh", clamp},
       {"clamp", clamp},
@@ -249,13 +216,6 @@ const EmitTable& pointwise_ops() {
       {"logsigmoid", by<kLogSigmoid>},
       {"hardswish", by<kHardswish>},
       {"softplus", by<kSoftplus>},
-      {"add", wide_pair<"Add">},
-      {"sub", wide_pair<"Sub">},
-      {"mul", wide_pair<"Mul">},
-      {"div", pair<"Div">},
-      {"pow", pair<"Pow">},
-      {"maximum", wide_pair<"Max">},
-      {"minimum", wide_pair<"Min">},
       {"fmod", by<kFmod>},
       {"remainder", by<kRemainder>},
       {"floor_divide", by<kFloorDivide>},
@@ -267,15 +227,9 @@ const EmitTable& pointwise_ops() {
       {"lerp", by<kLerp>},
       {"addcmul", by<kAddcmul>},
       {"addcdiv", by<kAddcdiv>},
-      {"eq", compare<"Equal">},
       {"ne", ne},
-      {"lt", compare<"Less">},
-      {"le", compare<"LessOrEqual">},
-      {"logical_and", logic<"And">},
-      {"logical_or", logic<"Or">},
-      {"logical_xor", logic<"Xor">},
       {"where", where},
-  };
+  }));
   return table;
 }
 
