@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "test/distributed/models.h"
-#include "test/distributed/ranks.h"
+#include "test/distributed/processes.h"
 
 using namespace reel;
 using namespace reel::distributed;
@@ -141,7 +141,7 @@ TEST_CASE("a process that is killed in backward() is named to the others", "[ddp
                          {.variables = {"TEST_LOST=" + std::to_string(lost)}, .heartbeat = std::chrono::seconds(2)});
     job.wait_for(lost, "dying");
     const auto start = Clock::now();
-    CHECK(job.wait(lost) == -SIGKILL);
+    CHECK(job.wait(lost) == 128 + SIGKILL);
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == lost) continue;
       job.wait_for(rank, "lost");

@@ -12,7 +12,7 @@
 
 #include "reel/distributed/collectives.h"
 #include "test/distributed/models.h"
-#include "test/distributed/ranks.h"
+#include "test/distributed/processes.h"
 
 using namespace reel;
 using namespace reel::distributed;
@@ -122,7 +122,7 @@ struct Job {
       if (!is_there(rank)) continue;
       const int code = processes->wait(rank);
       CAPTURE(rank, processes->output(rank));
-      CHECK(code == (rank == victim && signal == SIGKILL ? -SIGKILL : 3));
+      CHECK(code == (rank == victim && signal == SIGKILL ? 128 + SIGKILL : 3));
     }
   }
 };
@@ -241,7 +241,7 @@ TEST_CASE("a program may end with work under way, also that of a job that has en
   ranks::Processes dead(2, "a rank whose program ends with work under way",
                         {.variables = {"REEL_DIST_HEARTBEAT=2", "TEST_DIES=1", concat("TEST_SIGNAL=", SIGKILL)}});
   job.succeed(10s);
-  CHECK(dead.wait(1) == -SIGKILL);
+  CHECK(dead.wait(1) == 128 + SIGKILL);
   CHECK(dead.wait(0, 10s) == 0);
 }
 

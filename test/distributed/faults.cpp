@@ -10,7 +10,7 @@
 #include "lib/distributed/engine.h"
 #include "reel/distributed/collectives.h"
 #include "reel/ops.h"
-#include "test/distributed/ranks.h"
+#include "test/distributed/processes.h"
 
 using namespace reel;
 using namespace reel::distributed;
@@ -151,26 +151,24 @@ const Options kQuick = {.backend = Backend::kGloo, .timeout = 1000ms};
 TEST_CASE("a thread that does not come in time", "[threads]") {
   Options options = kQuick;
   options.backend = Backend::kThreads;
-  const auto thrown = ranks::run_threads(2, check_late, options);
-  CHECK(thrown == std::vector<std::string>(2));
+  ranks::threads(2, check_late, options);
 }
 TEST_CASE("a rank that is late", "[.rank]") { ranks::run_rank(check_late, kQuick); }
 TEST_CASE("a process that does not come in time") { ranks::Processes(2, "a rank that is late").succeed(10s); }
 
 TEST_CASE("a message that nobody sends") {
-  const auto thrown = ranks::run_threads(
-      2,
-      [](int rank) {
-        // Not asked for, it is no matter; neither is a message that nobody receives.
-        const Work unasked = default_group().recv(floats({3}), 1 - rank, 9);
-        std::this_thread::sleep_for(400ms);
-        barrier();
-        expect(!unasked.done(), "done");
-        const auto error = error_of([&] { recv(floats({3}), 1 - rank, 8); });
-        expect(error.kind == distributed::Error::kTimeout && contains(error.what(), "recv from rank"), error.what());
-      },
-      {.timeout = 300ms});
-  CHECK(thrown == std::vector<std::string>(2));
+  ranks::threads(2,
+                 [](int rank) {
+                   // Not asked for, it is no matter; neither is a message that nobody receives.
+                   const Work unasked = default_group().recv(floats({3}), 1 - rank, 9);
+                   std::this_thread::sleep_for(400ms);
+                   barrier();
+                   expect(!unasked.done(), "done");
+                   const auto error = error_of([&] { recv(floats({3}), 1 - rank, 8); });
+                   expect(error.kind == distributed::Error::kTimeout && contains(error.what(), "recv from rank"),
+                          error.what());
+                 },
+                 {.timeout = 300ms});
 }
 
 TEST_CASE("a monitored barrier names who has not come") {
@@ -274,7 +272,7 @@ void check_fault(int world, int victim, const char* where, int signal, Milliseco
     CHECK(job.wait(victim) == 3);
     CHECK_THAT(job.output(victim), Catch::Contains("expelled"));
   } else {
-    CHECK(job.wait(victim) == -signal);
+    CHECK(job.wait(victim) == 128 + signal);
   }
 }
 }  // namespace

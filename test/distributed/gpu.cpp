@@ -9,7 +9,7 @@
 #include "reel/distributed/ddp.h"
 #include "reel/reel.h"
 #include "test/distributed/models.h"
-#include "test/distributed/ranks.h"
+#include "test/distributed/processes.h"
 
 namespace reel::distributed::test {
 

@@ -1,47 +1,32 @@
+// Runs reel-run as a user does. Ranks are scripts of sh, or a hidden test case of this program.
 #pragma once
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "test/support/folder.h"
+#include "test/distributed/processes.h"
 
-extern char** environ;
-
-// reel-run, run as a user does. Ranks are scripts of sh, or a hidden test case of this program.
 namespace launched {
 
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains, Catch::Matchers::StartsWith, Catch::Matchers::Matches;
 using Clock = std::chrono::steady_clock;
-using Variables = std::map<std::string, std::string>;
+using ranks::Variables;
 
 inline constexpr auto kDeadline = 60s;
 
-inline std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (const auto& string : strings) result.push_back(const_cast<char*>(string.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
 template <class Ready>
 bool eventually(const Ready& ready, Clock::duration limit = kDeadline) {
-  for (const auto end = Clock::now() + limit; Clock::now() < end; std::this_thread::sleep_for(2ms))
-    if (ready()) return true;
-  return ready();
+  return ranks::eventually(ready, limit);
 }
 
 /// What a launcher has been started with, and must not be seen by the tests' own.
@@ -54,63 +39,23 @@ inline std::string reel_run() {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "reel-run").string();
 }
 
-/// A reel-run, killed at the end if it is still there. Its output goes to files.
-class Run {
+/// A Run is a reel-run that has none of kOther in its environment.
+class Run : public ranks::Process {
  public:
   explicit Run(std::vector<std::string> arguments, const Variables& variables = {}, int in = -1, int out = -1,
-               const std::string& program = reel_run()) {
-    arguments.insert(arguments.begin(), program);
-    std::vector<std::string> environment;
-    for (char** variable = environ; *variable; ++variable) {
-      const std::string entry = *variable, name = entry.substr(0, entry.find('='));
-      const bool other = std::any_of(std::begin(kOther), std::end(kOther), [&](const char* o) { return name == o; });
-      if (!other && !name.starts_with("PET_") && !variables.count(name)) environment.push_back(entry);
-    }
-    for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    if (in >= 0)
-      posix_spawn_file_actions_adddup2(&actions, in, 0);
-    else
-      posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    if (out >= 0)
-      posix_spawn_file_actions_adddup2(&actions, out, 1);
-    else
-      posix_spawn_file_actions_addopen(&actions, 1, (folder_ / "out").c_str(), O_WRONLY | O_CREAT, 0600);
-    posix_spawn_file_actions_addopen(&actions, 2, (folder_ / "err").c_str(), O_WRONLY | O_CREAT, 0600);
-    const int error =
-        posix_spawn(&id_, program.c_str(), &actions, nullptr, pointers(arguments).data(), pointers(environment).data());
-    posix_spawn_file_actions_destroy(&actions);
-    REQUIRE(error == 0);
-  }
-  ~Run() {
-    if (id_ <= 0) return;
-    ::kill(id_, SIGKILL);
-    ::waitpid(id_, nullptr, 0);
-  }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+               const std::string& program = reel_run())
+      : Process(std::move(arguments), variables,
+                {.program = program, .in = in, .out = out, .merged = false, .inherits = is_inherited}) {}
 
-  pid_t id() const { return id_; }
-  void send(int signal) const { ::kill(id_, signal); }
-  std::string out() const { return contents(folder_ / "out"); }
-  std::string err() const { return contents(folder_ / "err"); }
   bool prints(const std::string& text) const {
     return eventually([&] { return out().find(text) != std::string::npos; });
   }
-  /// The status as a shell has it.
-  int wait() {
-    int status = 0;
-    pid_t ended = 0;
-    if (!eventually([&] { return (ended = ::waitpid(id_, &status, WNOHANG)) != 0; })) FAIL("reel-run hangs: " + err());
-    REQUIRE(ended == id_);
-    id_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
+  int wait() { return Process::wait(kDeadline); }
 
  private:
-  Folder folder_;
-  pid_t id_ = -1;
+  static bool is_inherited(const std::string& name) {
+    return !name.starts_with("PET_") && std::find(std::begin(kOther), std::end(kOther), name) == std::end(kOther);
+  }
 };
 
 inline std::vector<std::string> script(std::vector<std::string> options, const std::string& text) {

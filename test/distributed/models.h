@@ -2,9 +2,11 @@
 // Models for tests of DistributedDataParallel, and how to compare what comes of them.
 #include "reel/distributed/ddp.h"
 #include "reel/reel.h"
-#include "test/distributed/outcomes.h"
+#include "test/distributed/ranks.h"
 
 namespace reel::distributed::test {
+
+using ranks::on_ranks, ranks::Outcome, ranks::try_ranks;
 
 using Tensors = std::vector<Tensor>;
 

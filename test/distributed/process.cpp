@@ -5,7 +5,7 @@
 
 #include "reel/distributed/collectives.h"
 #include "reel/ops.h"
-#include "test/distributed/ranks.h"
+#include "test/distributed/processes.h"
 
 using namespace reel;
 using namespace reel::distributed;

@@ -1,76 +1,122 @@
+// Jobs whose ranks are threads of a test.
 #pragma once
-#include <sys/types.h>
-
+#include <catch2/catch.hpp>
 #include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <functional>
-#include <memory>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "reel/distributed/group.h"
 #include "reel/error.h"
 
-// Jobs of threads and of processes, for tests. What runs on the ranks throws where it fails: Catch's macros are for one
-// thread.
 namespace ranks {
 
 using reel::detail::concat;
 
-/// Throws if the condition is false.
+/// Throws if the condition is false. It is for ranks, since Catch's macros are for one thread.
 template <class... Parts>
 void expect(bool condition, const Parts&... what) {
   if (!condition) throw std::runtime_error(concat(what...));
 }
 
-/// Runs f as each rank of a job of threads, with a default group. Returns what each has thrown, "" if nothing.
-std::vector<std::string> run_threads(int world, const std::function<void(int rank)>& f,
-                                     reel::distributed::Options options = {.rendezvous = std::chrono::seconds(20),
-                                                                           .heartbeat = std::chrono::seconds(2)});
-/// The same, and fails the test if one has thrown.
-void threads(int world, const std::function<void(int rank)>& f);
+/// An Outcome is what a rank has returned or thrown.
+template <class T>
+struct Outcome {
+  std::optional<T> value;
+  std::exception_ptr error;
 
-/// A job of processes: this program as each rank, with a hidden test case and a store in this process, whose run id is
-/// "test". RANK, MASTER_PORT and so on are set as torchrun sets them.
-class Processes {
- public:
-  struct Options {
-    std::vector<std::string> variables = {};  // NAME=value
-    std::chrono::milliseconds heartbeat{2000};
-    bool hosted = false;  // the environment names the store in this process
-  };
-  Processes(int world, std::string_view hidden_case, Options options);
-  Processes(int world, std::string_view hidden_case) : Processes(world, hidden_case, Options()) {}
-  ~Processes();  ///< Kills what is left.
-  Processes(const Processes&) = delete;
-  Processes& operator=(const Processes&) = delete;
-
-  pid_t pid(int rank) const { return pids_.at(static_cast<size_t>(rank)); }
-  /// Waits until the rank has said what begins so by say(), for 20 s at most.
-  void wait_for(int rank, std::string_view word);
-  /// Waits for the end of a rank, and fails the test at the deadline: 0, an exit code, or minus the signal.
-  int wait(int rank, std::chrono::milliseconds limit = std::chrono::seconds(20));
-  /// Waits for all, and fails the test unless all end with 0.
-  void succeed(std::chrono::milliseconds limit = std::chrono::seconds(20));
-  uint16_t port() const { return server_->port(); }
-  /// What a rank has written.
-  std::string output(int rank) const;
-
- private:
-  std::string path(int rank) const;
-  std::unique_ptr<reel::distributed::StoreServer> server_;
-  std::string folder_;
-  std::vector<pid_t> pids_;
+  std::string message() const {
+    if (!error) return {};
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+  }
+  /// The kind of a distributed::Error; -1 for everything else.
+  int kind() const {
+    if (!error) return -1;
+    try {
+      std::rethrow_exception(error);
+    } catch (const reel::distributed::Error& e) {
+      return e.kind;
+    } catch (...) {
+      return -1;
+    }
+  }
 };
 
-/// In a hidden case: runs f as the rank that the environment says, with a default group over Gloo, and ends the process
-/// with 0, or with 3 after it has written what was thrown.
-void run_rank(const std::function<void(int rank)>& f,
-              reel::distributed::Options options = {.backend = reel::distributed::Backend::kGloo});
-/// The member of such a process, without a group.
-std::shared_ptr<reel::distributed::Member> member_of_process();
-/// In a hidden case: a word for wait_for().
-void say(std::string_view word);
+/// Runs f(rank) on all ranks of a job of threads, with a default group. A job that hangs ends the program.
+template <class F>
+auto try_ranks(int world, F f, reel::distributed::Options options = {}) {
+  using T = decltype(f(0));
+  std::vector<Outcome<T>> outcomes(static_cast<size_t>(world));
+  const auto members = reel::distributed::thread_members(world);
+  std::mutex mutex;
+  std::condition_variable changed;
+  int running = world;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank)
+    threads.emplace_back([&, rank, member = members[static_cast<size_t>(rank)]]() mutable {
+      Outcome<T>& mine = outcomes[static_cast<size_t>(rank)];
+      try {
+        reel::distributed::init_process_group(std::move(member), options);
+        mine.value = f(rank);
+        reel::distributed::destroy_process_group();
+      } catch (...) {
+        mine.error = std::current_exception();
+      }
+      const std::lock_guard lock(mutex);
+      --running;
+      changed.notify_all();
+    });
+  {
+    std::unique_lock lock(mutex);
+    if (!changed.wait_for(lock, std::chrono::seconds(100), [&] { return running == 0; })) {
+      std::fputs("a job of threads hangs\n", stderr);
+      std::abort();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+/// Returns what all ranks have returned; throws if one has thrown.
+template <class F>
+auto on_ranks(int world, F f, reel::distributed::Options options = {}) {
+  auto outcomes = try_ranks(world, std::move(f), std::move(options));
+  std::vector<decltype(f(0))> values;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (outcomes[rank].error) throw reel::Error(concat("rank ", rank, ": ", outcomes[rank].message()));
+    values.push_back(std::move(*outcomes[rank].value));
+  }
+  return values;
+}
+
+/// Fails the test if a rank throws, which also aborts its group.
+inline void threads(int world, const std::function<void(int rank)>& f,
+                    reel::distributed::Options options = {.rendezvous = std::chrono::seconds(20),
+                                                          .heartbeat = std::chrono::seconds(2)}) {
+  const auto run = [&](int rank) {
+    try {
+      f(rank);
+    } catch (const std::exception& error) {
+      if (reel::distributed::is_initialized()) reel::distributed::default_group().abort(error.what());
+      throw;
+    }
+    return true;
+  };
+  const auto outcomes = try_ranks(world, run, std::move(options));
+  for (size_t rank = 0; rank < outcomes.size(); ++rank)
+    if (outcomes[rank].error) FAIL_CHECK("rank " << rank << ": " << outcomes[rank].message());
+}
 
 }  // namespace ranks

@@ -224,7 +224,7 @@ TEST_CASE("a reader that does not read keeps reel-run from nothing but printing"
   std::vector<pid_t> ids;
   REQUIRE(eventually([&] { return (ids = ids_in(run.err())).size() == 2; }));
   CHECK(all_end(ids, 10s));  // although nobody has read a byte
-  run.send(SIGTERM);
+  run.signal(SIGTERM);
   CHECK(run.wait() == 5);
   ::close(ends[0]);
 
@@ -242,18 +242,18 @@ TEST_CASE("signals are passed on to the ranks", "[launcher]") {
     const std::string name = std::to_string(signal);
     Run saving(script({"-n", "2", "--max-restarts", "1"}, "trap 'echo saved; exit 0' " + name + "; " + ready));
     REQUIRE((saving.prints("[0] ready") && saving.prints("[1] ready")));
-    saving.send(signal);
+    saving.signal(signal);
     CHECK(saving.wait() == 0);
     CHECK_THAT(saving.out(), Contains("[0] saved") && Contains("[1] saved"));
     Run dying(script({"-n", "2", "--max-restarts", "1"}, ready));
     REQUIRE((dying.prints("[0] ready") && dying.prints("[1] ready")));
-    dying.send(signal);
+    dying.signal(signal);
     CHECK(dying.wait() == 128 + signal);
     CHECK_THAT(dying.err(), !Contains("again"));
   }
   Run user(script({"-n", "2"}, "trap 'echo told; exit 0' USR1; " + ready));
   REQUIRE((user.prints("[0] ready") && user.prints("[1] ready")));
-  user.send(SIGUSR1);
+  user.signal(SIGUSR1);
   CHECK(user.wait() == 0);
   CHECK_THAT(user.out(), Contains("[0] told") && Contains("[1] told"));
 }
@@ -262,12 +262,12 @@ TEST_CASE("a second signal kills ranks that ignore the first", "[launcher]") {
   Run run(script({"-n", "2"}, "trap '' INT; echo pid $$; while true; do sleep 0.01; done"));
   REQUIRE((run.prints("[0] pid") && run.prints("[1] pid")));
   const auto ids = ids_in(run.out());
-  run.send(SIGINT);
-  run.send(SIGINT);  // the same, by a program that sends it twice
+  run.signal(SIGINT);
+  run.signal(SIGINT);  // the same, by a program that sends it twice
   std::this_thread::sleep_for(600ms);
   CHECK(is_alive(ids[0]));
   CHECK(is_alive(ids[1]));
-  run.send(SIGINT);
+  run.signal(SIGINT);
   CHECK(run.wait() == 128 + SIGKILL);
   CHECK(all_end(ids, 0s));
 }
@@ -277,7 +277,7 @@ TEST_CASE("no rank outlives a reel-run that is killed", "[launcher]") {
   for (const char* rank : {"[0] pid", "[1] pid", "[2] pid"}) REQUIRE(run.prints(rank));
   const auto ids = ids_in(run.out());
   REQUIRE(ids.size() == 3);
-  run.send(SIGKILL);
+  run.signal(SIGKILL);
   run.wait();
   CHECK(all_end(ids, 2s));
 }

@@ -211,7 +211,7 @@ TEST_CASE("a machine that is lost ends the others", "[launcher]") {
       for (const pid_t id : ids_in(run.out())) ids.push_back(id);
     Run& first = lost == 0 ? runs.front() : runs.back();
     Run& other = lost == 0 ? runs.back() : runs.front();
-    first.send(SIGKILL);
+    first.signal(SIGKILL);
     CHECK(other.wait() != 0);
     CHECK_THAT(other.err(), Contains("another machine is lost"));
     CHECK(all_end(ids, 2s));
@@ -244,7 +244,7 @@ TEST_CASE("several machines need a secret", "[launcher]") {
 TEST_CASE("a signal ends a reel-run that waits for another machine", "[launcher]") {
   Run run(script(node(0, 2, free_port()), "true"), kToken);
   std::this_thread::sleep_for(200ms);
-  run.send(SIGINT);
+  run.signal(SIGINT);
   CHECK(run.wait() == 128 + SIGINT);
 }
 
@@ -256,6 +256,6 @@ TEST_CASE("a signal to one machine's reel-run ends the job, and does not start i
                              "echo ready; while true; do sleep 0.01; done"),
                       kToken);
   for (auto& run : runs) REQUIRE(run.prints("ready"));
-  runs.back().send(SIGTERM);
+  runs.back().signal(SIGTERM);
   for (auto& run : runs) CHECK(run.wait() == 128 + SIGTERM);
 }

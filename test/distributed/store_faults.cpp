@@ -15,6 +15,7 @@
 using namespace reel::distributed;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
+using ranks::be_a_child, ranks::Child, ranks::given, ranks::tell;
 
 namespace {
 
