@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "lib/autograd/backward.h"
-#include "lib/autograd/cast_together.h"
 #include "lib/device.h"
 #include "lib/kernels/copy.h"
 #include "reel/amp/autocast.h"
@@ -63,7 +62,7 @@ ParameterCasts* casts_for(const Tensor& x) {
   return is_parameter && parameter_casts && parameter_casts->captured == capturing() ? parameter_casts : nullptr;
 }
 
-constexpr size_t kMostTogether = 64;
+constexpr size_t kMaxTogether = 64;
 
 /// Tensors that one kernel converts.
 class Conversions {
@@ -79,7 +78,7 @@ class Conversions {
   void run(const Tensor& on) const { kernels_of(on).copy_blocks({blocks_.data(), count_}); }
 
  private:
-  std::array<BlockCopy, kMostTogether> blocks_;
+  std::array<BlockCopy, kMaxTogether> blocks_;
   size_t count_ = 0;
 };
 
@@ -88,7 +87,7 @@ struct CastRule {
   static constexpr bool kSavesNothing = true;
   void operator()(Backward& back) const {
     const size_t count = back.num_outputs();
-    std::array<Tensor, kMostTogether> grads;
+    std::array<Tensor, kMaxTogether> grads;
     Conversions conversions;
     const Tensor* first = nullptr;  // of those that are converted
     for (size_t i = 0; i < count; ++i) {
@@ -114,9 +113,8 @@ Tensor cast_of(const Tensor& x, DType type) {
   return y;
 }
 
-}  // namespace
-
-Tensor detail::cast_to_half(const Tensor& x, DType type) {
+// x in the half type `type`, if it is of float32 or the other half type.
+Tensor cast_to_half(const Tensor& x, DType type) {
   if (!to_be_cast(x, type)) return x;
   ParameterCasts* const casts = casts_for(x);
   if (!casts) return x.to(type);
@@ -126,12 +124,13 @@ Tensor detail::cast_to_half(const Tensor& x, DType type) {
   return cast;
 }
 
-void detail::cast_together(std::span<const Tensor* const> given, DType type, Tensor* results) {
+// cast_to_half of each, by one kernel.
+void cast_together(std::span<const Tensor* const> given, DType type, Tensor* results) {
   // Of each, what to do: nothing, to convert it with others, or by itself.
-  std::array<size_t, kMostTogether> chosen;
+  std::array<size_t, kMaxTogether> chosen;
   size_t count = 0;
   const auto goes_along = [&](const Tensor& x) {
-    return view_of(x).dtype == kFloat32 && x.is_contiguous() && count < kMostTogether &&
+    return !is_tracing() && view_of(x).dtype == kFloat32 && x.is_contiguous() && count < kMaxTogether &&
            (count == 0 || x.device() == given[chosen[0]]->device());
   };
   for (size_t i = 0; i < given.size(); ++i) {
@@ -146,7 +145,7 @@ void detail::cast_together(std::span<const Tensor* const> given, DType type, Ten
   if (count == 0) return;
   if (count == 1) return results[chosen[0]] = cast_to_half(*given[chosen[0]], type), void();
   Conversions conversions;
-  std::array<const Tensor*, kMostTogether> parameters, their_casts;
+  std::array<const Tensor*, kMaxTogether> parameters, their_casts;
   size_t recorded = 0;
   for (size_t c = 0; c < count; ++c) results[chosen[c]] = conversions.add(*given[chosen[c]], type);
   conversions.run(*given[chosen[0]]);
@@ -163,12 +162,34 @@ void detail::cast_together(std::span<const Tensor* const> given, DType type, Ten
     if (ParameterCasts* const casts = casts_for(*given[chosen[c]])) casts->keep(*given[chosen[c]], results[chosen[c]]);
 }
 
+// Returns the dtype that all half and float32 inputs have, or float32.
+DType widest_of(std::span<const Tensor* const> inputs) {
+  std::optional<DType> widest;
+  for (const Tensor* x : inputs) {
+    if (!x->defined() || !is_floating_point(x->dtype()) || x->dtype() == kFloat64) continue;
+    widest = !widest || *widest == x->dtype() ? x->dtype() : kFloat32;
+  }
+  return widest.value_or(kFloat32);
+}
+
+}  // namespace
+
+void detail::cast_inputs(CastPolicy policy, DType half, std::span<const Tensor* const> inputs, Tensor* results) {
+  if (policy == CastPolicy::kHalf) return cast_together(inputs, half, results);
+  const bool to_float32 = policy == CastPolicy::kFloat32 || widest_of(inputs) == kFloat32;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& x = *inputs[i];
+    results[i] = to_float32 && x.defined() && is_half(x.dtype()) ? x.to(kFloat32) : x;
+  }
+}
+
 AutocastScope::AutocastScope(DType type)
-    : before_(std::exchange(op_modes.autocast, type)), casts_before_(std::exchange(parameter_casts, nullptr)) {
+    : before_(op_modes.autocast), casts_before_(std::exchange(parameter_casts, nullptr)) {
+  op_modes.set_autocast(type);
   if (type != kFloat32) parameter_casts = new ParameterCasts;
 }
 AutocastScope::~AutocastScope() {
-  op_modes.autocast = before_;
+  op_modes.set_autocast(before_);
   delete std::exchange(parameter_casts, casts_before_);
 }
 
@@ -176,16 +197,16 @@ AutocastScope::~AutocastScope() {
 
 namespace amp {
 
-bool autocast_enabled() { return op_modes.autocast != kFloat32; }
+bool autocast_enabled() { return op_modes.has(OpModes::kAutocast); }
 DType autocast_dtype() { return op_modes.autocast; }
 
 Autocast::Autocast(DType dtype, bool enabled) : before_(op_modes.autocast), outermost_(enabled && !parameter_casts) {
   REEL_CHECK(is_half(dtype), "Autocast: ", dtype, ", neither bfloat16 nor float16");
   if (outermost_) parameter_casts = new ParameterCasts;
-  op_modes.autocast = enabled ? dtype : kFloat32;
+  op_modes.set_autocast(enabled ? dtype : kFloat32);
 }
 Autocast::~Autocast() {
-  op_modes.autocast = before_;
+  op_modes.set_autocast(before_);
   if (outermost_) delete std::exchange(parameter_casts, nullptr);
 }
 

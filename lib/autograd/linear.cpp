@@ -61,7 +61,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
 }
 
 Tensor expand_to(const Tensor& x, const Shape& shape) {
-  if (op_modes.traces) [[unlikely]]
+  if (is_tracing()) [[unlikely]]
     return traced("expand", {x}, {}, [&] { return expand_to(x, shape); });
   const View wide = expand_view(view_of(x), shape);
   const Tensor y = alias(x, wide.data, wide.shape, wide.strides);

@@ -16,7 +16,7 @@ void Context::save() {
 
 void Context::restore() {
   grad_mode = grad_mode_, anomaly = anomaly_, watching = watching_;
-  op_modes.autocast = autocast_, parameter_casts = casts_, where_by_default = device_;
+  op_modes.set_autocast(autocast_), parameter_casts = casts_, where_by_default = device_;
   if (!events_.events.empty()) [[unlikely]]
     profile::resume_events(events_);
 }

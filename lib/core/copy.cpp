@@ -38,7 +38,7 @@ void copy_between(Device source, const View& from, Device target, const View& to
 namespace {
 // The gradient goes back through the same conversion: Backward::set casts it to x's dtype.
 Tensor converted(const char* name, const Tensor& x, DType dtype, Device device, CopyOptions options = {}) {
-  if (op_modes.traces) [[unlikely]]
+  if (is_tracing()) [[unlikely]]
     return traced(dtype == view_of(x).dtype ? "clone" : "to", {x}, {},
                   [&] { return converted(name, x, dtype, device, options); });
   const View& xv = view_of(x);

@@ -63,7 +63,7 @@ class Meeting;  // reel/detail/point.h
 extern constinit thread_local Meeting* current_meeting;
 /// Sets it, and returns what it was.
 inline Meeting* exchange_meeting(Meeting* meeting) {
-  op_modes.meets = meeting != nullptr;
+  op_modes.set(OpModes::kBatching, meeting != nullptr);
   return std::exchange(current_meeting, meeting);
 }
 

@@ -1,21 +1,33 @@
+// The modes of a thread that change what its ops do.
 #pragma once
-#include <bit>
 #include <cstdint>
 
 #include "reel/types.h"
 
 namespace reel {
 
-/// What an op has to know of its thread before it begins. It fits into one word, so that ops test for all of it at
-/// once.
+/// The modes that ops of a thread run in. All of them are bits of one byte, so that an op tests those that it has to do
+/// with by one load and one branch.
 struct OpModes {
+  enum Mode : uint8_t {
+    kAutocast = 1,  ///< Ops choose the dtypes that they compute in: see reel/amp/autocast.h.
+    kBatching = 2,  ///< Calls may wait for those of other examples in batching::map.
+    kTracing = 4    ///< Ops are written down: see op_trace.h.
+  };
+  uint8_t active = 0;
   DType autocast = kFloat32;  ///< The half type of products; kFloat32 without autocast.
-  bool meets = false;         ///< Whether calls may wait for those of other examples, in batching::map.
-  bool traces = false;        ///< Whether ops are written down: see op_trace.h.
-  bool unused = false;        ///< Fills the word that plain() compares.
 
-  bool plain() const { return std::bit_cast<uint32_t>(*this) == std::bit_cast<uint32_t>(OpModes()); }
+  bool has(Mode mode) const { return active & mode; }
+  void set(Mode mode, bool on) { active = static_cast<uint8_t>(on ? active | mode : active & ~mode); }
+  void set_autocast(DType type) {
+    autocast = type;
+    set(kAutocast, type != kFloat32);
+  }
 };
 extern constinit thread_local OpModes op_modes;
+
+/// Returns whether ops are written down: then a write to memory has to be an op of its own, and what ops do must not
+/// depend on values.
+inline bool is_tracing() { return op_modes.has(OpModes::kTracing); }
 
 }  // namespace reel

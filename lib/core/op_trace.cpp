@@ -13,8 +13,8 @@ thread_local OpTrace* current_trace = nullptr;
 /// Nothing is written down while it lives.
 class Suspended {
  public:
-  Suspended() : before_(std::exchange(op_modes.traces, false)) {}
-  ~Suspended() { op_modes.traces = before_; }
+  Suspended() : before_(is_tracing()) { op_modes.set(OpModes::kTracing, false); }
+  ~Suspended() { op_modes.set(OpModes::kTracing, before_); }
   Suspended(const Suspended&) = delete;
   Suspended& operator=(const Suspended&) = delete;
 
@@ -36,10 +36,10 @@ OpTrace::OpTrace(const char* caller, std::span<const Tensor> inputs) : caller_(c
   for (const Tensor& input : inputs) inputs_.push_back(add(input, true, -1, false));
   profile::use_stand_ins();
   current_trace = this;
-  op_modes.traces = true;
+  op_modes.set(OpModes::kTracing, true);
 }
 OpTrace::~OpTrace() {
-  op_modes.traces = false;
+  op_modes.set(OpModes::kTracing, false);
   current_trace = nullptr;
   profile::release_stand_ins();
 }
@@ -126,9 +126,9 @@ TracedCall::TracedCall(const char* op, std::span<const Tensor> inputs, std::vect
     op_.inputs.push_back(value);
     if (value >= 0) derived_ = derived_ || trace_.values_[static_cast<size_t>(value)].derived;
   }
-  op_modes.traces = false;
+  op_modes.set(OpModes::kTracing, false);
 }
-TracedCall::~TracedCall() { op_modes.traces = true; }
+TracedCall::~TracedCall() { op_modes.set(OpModes::kTracing, true); }
 
 void TracedCall::finish(std::span<const Tensor> outputs) {
   const int number = static_cast<int>(trace_.ops_.size());
@@ -155,11 +155,6 @@ void TracedCall::writes(const char* op, const Tensor& self) { trace_.check_writt
 void TracedCall::finish_in_place(const Tensor& self) {
   op_.outputs.push_back(trace_.add(self, derived_, static_cast<int>(trace_.ops_.size()), false));
   trace_.ops_.push_back(std::move(op_));
-}
-
-void refuse_trace(const char* op, const char* why) {
-  if (op_modes.traces) [[unlikely]]
-    current_trace->fail(std::string(op) + " cannot be exported: " + why);
 }
 
 // ---- what escapes ---------------------------------------------------------------------------------------------------

@@ -11,14 +11,10 @@
 #include "lib/core/op_modes.h"
 #include "reel/tensor.h"
 
-// Ops written down as they run, for export. An op that calls kernels has a line at its head:
-//
-//   Tensor cumsum(const Tensor& x, int64_t dim) {
-//     if (op_modes.traces) [[unlikely]] return traced("cumsum", {x}, {{"dim", dim}}, [&] { return cumsum(x, dim); });
-//
-// During the inner call nothing is written down, so that fused ops, and what they are made of, are one op of the trace.
-// Ops that are written in others need no line. A kernel that runs outside of a traced op, and a value that the host
-// reads, are Errors where they depend on the inputs: see kernel_outside_of_trace and host_reads.
+// Ops are written down as they run, for export: by `call` (lib/ops/call.h) and, below it, by `traced`. While a traced op
+// runs nothing else is written down, so that fused ops, and what they are made of, are one op of the trace. A kernel
+// that runs outside of a traced op, and a value that the host reads, are Errors where they depend on the inputs: see
+// kernel_outside_of_trace and host_reads.
 namespace reel {
 
 struct TensorImpl;
@@ -137,9 +133,6 @@ template <class F>
 auto traced(const char* op, std::initializer_list<Tensor> inputs, std::vector<TraceAttribute> attributes, const F& f) {
   return traced(op, std::span(inputs.begin(), inputs.size()), std::move(attributes), f);
 }
-
-/// An Error if the calling thread is traced: the op cannot be. `why` is a clause.
-void refuse_trace(const char* op, const char* why);
 
 // ---- what escapes ---------------------------------------------------------------------------------------------------
 

@@ -239,7 +239,7 @@ void stand_in(R (*&kernel)(Args...), const char* name, Touches touches) {
   name_of<Get, row> = name;
   touches_of<Get, row> = touches;
   kernel = [](Args... args) -> R {
-    if (op_modes.traces) [[unlikely]]
+    if (is_tracing()) [[unlikely]]
       Memory(args...).report(name_of<Get, row>);
     int64_t bytes = 0, first = 0, last = 0;
     const auto add = [&](int64_t more) { bytes += more, last = more ? more : last, first = first ? first : more; };

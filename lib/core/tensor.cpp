@@ -167,7 +167,7 @@ int64_t Tensor::size(int64_t dim) const {
   const Shape& sizes = view_of(*this, "size").shape;
   const int d = wrap_dim(dim, sizes.size(), "size");
   REEL_CHECK(!sizes.empty(), "size: a 0-d tensor has no dimension ", dim);
-  if (op_modes.traces) [[unlikely]]
+  if (is_tracing()) [[unlikely]]
     note_size_read(*this, d);
   return sizes[d];
 }
@@ -183,7 +183,7 @@ uint32_t Tensor::version() const {
 void* Tensor::data(DType wanted) const {
   const View& view = view_of(*this, "data");
   REEL_CHECK(view.dtype == wanted, "data: asked for ", wanted, " elements of a tensor of ", view.dtype, "");
-  if (op_modes.traces) [[unlikely]]
+  if (is_tracing()) [[unlikely]]
     host_reads("data", *this);
   return view.data;
 }
@@ -233,9 +233,9 @@ Scalar Tensor::item() const {
   const View& view = view_of(*this, "item");
   REEL_CHECK(view.numel == 1, "item: the tensor has ", view.numel, " elements, shape ", view.shape);
   if (device() != kCPU) return to(kCPU).item();
-  if (!op_modes.plain()) [[unlikely]] {
-    if (op_modes.meets) batching::internal::current_meeting->note_item();
-    if (op_modes.traces) host_reads("item", *this);
+  if (op_modes.active) [[unlikely]] {
+    if (op_modes.has(OpModes::kBatching)) batching::internal::current_meeting->note_item();
+    if (is_tracing()) host_reads("item", *this);
   }
   return element(view, 0);
 }
@@ -281,7 +281,7 @@ void check_fits(const char* op, Scalar value, DType dtype) {
 
 namespace {
 Tensor filled(const Shape& shape, Scalar value, DType dtype, const TensorOptions& options) {
-  if (op_modes.traces) [[unlikely]]
+  if (is_tracing()) [[unlikely]]
     return traced("full", {}, {{"value", value.to<double>()}}, [&] { return filled(shape, value, dtype, options); });
   Tensor result = make_tensor(shape, dtype, options.device);
   kernels_on(options.device).fill(view_of(result), value);

@@ -42,7 +42,19 @@ StateDict copy_of(StateDict dict) {
   return dict;
 }
 
-/// Of the exception that is being handled.
+/// Throws the exception that is being handled again if it reports a lack of memory.
+void rethrow_out_of_memory() {
+  try {
+    throw;
+  } catch (const OutOfMemoryError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (...) {
+  }
+}
+
+/// Returns the message of the exception that is being handled.
 std::string what_is_thrown() {
   try {
     throw;
@@ -217,14 +229,15 @@ Metadata Checkpoint::load(const std::filesystem::path& path, CheckpointOptions o
     }
     set_generator_state(generator);
   } catch (...) {
-    std::string problem = what_is_thrown();
+    std::string lost;
     for (const auto& [part, state] : before) try {
         part->load(state);
       } catch (...) {
-        problem += "; " + part->name + " could not be restored: " + what_is_thrown();
+        lost += "; " + part->name + " could not be restored: " + what_is_thrown();
       }
     set_generator_state(own_generator);
-    reel::detail::fail(file, ": ", at, ": ", problem);
+    if (lost.empty()) rethrow_out_of_memory();
+    reel::detail::fail(file, ": ", at, ": ", what_is_thrown(), lost);
   }
   return metadata;
 }

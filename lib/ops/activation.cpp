@@ -19,16 +19,18 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
   return unary("leaky_relu", x, functors::LeakyRelu{negative_slope});
 }
 Tensor prelu(const Tensor& x, const Tensor& weight) {
-  if (const CastToHalf low{}) return prelu(low(x), low(weight));
   const View &xv = view_of(x, "prelu"), &wv = view_of(weight, "prelu");
-  if (wv.numel == 1) return binary<functors::Prelu>("prelu", x, weight.reshape({}));
-  REEL_CHECK(wv.shape.size() == 1 && xv.shape.size() >= 2 && wv.shape[0] == xv.shape[1], "prelu: a weight of shape ",
-             wv.shape, " for x of shape ", xv.shape,
-             "; there must be one slope, or one for each channel (dimension 1)");
-  Shape channels;
-  channels.resize(xv.shape.size() - 1, 1);
-  channels[0] = wv.numel;
-  return binary<functors::Prelu>("prelu", x, weight.view(channels));
+  Shape slopes;
+  if (wv.numel != 1) {
+    REEL_CHECK(wv.shape.size() == 1 && xv.shape.size() >= 2 && wv.shape[0] == xv.shape[1], "prelu: a weight of shape ",
+               wv.shape, " for x of shape ", xv.shape,
+               "; there must be one slope, or one for each channel (dimension 1)");
+    slopes.resize(xv.shape.size() - 1, 1);
+    slopes[0] = wv.numel;
+  }
+  return call("prelu(weight)", {x, weight}, {}, [&](const Tensor& x, const Tensor& weight) {
+    return binary<functors::Prelu>("prelu", x, weight.reshape(slopes));
+  });
 }
 Tensor rrelu(const Tensor& x, double lower, double upper, bool training) {
   REEL_CHECK(lower <= upper, "rrelu: the range of slopes [", lower, ", ", upper, "] is empty");
@@ -51,14 +53,16 @@ Tensor silu(const Tensor& x) { return unary<functors::Silu>("silu", x); }
 Tensor mish(const Tensor& x) { return unary<functors::Mish>("mish", x); }
 Tensor logsigmoid(const Tensor& x) { return unary<functors::LogSigmoid>("logsigmoid", x); }
 Tensor hardsigmoid(const Tensor& x) {
-  const Upcast up{view_of(x, "hardsigmoid").dtype};  // half types would round the corners away
-  return up.round(hardtanh(up(x) + 3, 0, 6) / 6);
+  view_of(x, "hardsigmoid");
+  // Half types would round the corners away.
+  return call("hardsigmoid", {x}, {}, [](const Tensor& x) { return hardtanh(x + 3, 0, 6) / 6; });
 }
 Tensor hardswish(const Tensor& x) { return unary<functors::Hardswish>("hardswish", x); }
 Tensor softsign(const Tensor& x) { return x / (1 + abs(x)); }
 Tensor tanhshrink(const Tensor& x) {
-  const Upcast up{view_of(x, "tanhshrink").dtype};
-  return up.round(up(x) - tanh(up(x)));  // a difference of near equals
+  view_of(x, "tanhshrink");
+  // A difference of near equals.
+  return call("tanhshrink", {x}, {}, [](const Tensor& x) { return x - tanh(x); });
 }
 Tensor hardshrink(const Tensor& x, double lambda) { return where(abs(x.detach()) <= lambda, 0, x); }
 Tensor softshrink(const Tensor& x, double lambda) {
@@ -71,7 +75,6 @@ Tensor threshold(const Tensor& x, double threshold, Scalar value) {
   return where(x.detach() <= threshold, Tensor(value).to(dtype), x);
 }
 Tensor softplus(const Tensor& x, double beta, double threshold) {
-  if (const CastToFloat32 raise{}) return softplus(raise(x), beta, threshold);
   REEL_CHECK(beta > 0, "softplus: beta ", beta, " is not positive");
   return unary("softplus", x, functors::Softplus{beta, threshold});
 }

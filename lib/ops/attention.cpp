@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "lib/autograd/cast_together.h"
 #include "lib/autograd/subgraph.h"
 #include "lib/kernels/attention.h"
 #include "lib/ops/internal.h"
@@ -238,14 +237,13 @@ Tensor flash(const Batch& batch, const Tensor& query, const Tensor& key, const T
 
 Attended attend(const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
                 const AttentionOptions& options, bool with_weights) {
-  if (const CastTogether low{}) {
-    const auto [q, k, v] = low.all(query, key, value);
-    return attend(op, q, k, v, options, with_weights);
-  }
-  check(op, query, key, value, options);
-  if (const Batch batch(query, key, value, options); !with_weights && batch.suits())
-    if (const Tensor y = flash(batch, query, key, value); y.defined()) return {y, {}};
-  return composed(op, query, key, value, options);
+  return call("scaled_dot_product_attention", {query, key, value}, {},
+              [&](const Tensor& query, const Tensor& key, const Tensor& value) {
+                check(op, query, key, value, options);
+                if (const Batch batch(query, key, value, options); !with_weights && batch.suits())
+                  if (const Tensor y = flash(batch, query, key, value); y.defined()) return Attended{y, {}};
+                return composed(op, query, key, value, options);
+              });
 }
 
 namespace {

@@ -2,7 +2,6 @@
 
 #include "lib/kernels/cell.h"
 #include "lib/ops/internal.h"
-#include "lib/ops/point.h"
 
 namespace reel {
 namespace {
@@ -173,36 +172,16 @@ CellState fused_cell(const char* op, const Tensor& gates_in, std::span<const Ten
 }  // namespace
 
 CellState lstm_cell(const Tensor& gates, const Tensor& c) {
-  if (!op_modes.plain()) [[unlikely]] {
-    if (const Point point; point)
-      return point.join("lstm_cell (gates)", {gates, c}, {},
-                        [](std::span<const Tensor> rows) { return lstm_cell(rows[0], rows[1]); });
-    if (const CastToWidest widen(gates, c); widen) return lstm_cell(widen(gates), widen(c));
-    if (op_modes.traces) {
-      const std::vector<Tensor> next = traced("lstm_cell(gates)", {gates, c}, {}, [&] {
-        const CellState state = lstm_cell(gates, c);
-        return std::vector<Tensor>{state.h, state.c};
-      });
-      return {next[0], next[1]};
-    }
-  }
-  return fused_cell("lstm_cell", gates, {&c, 1}, {.input = 0, .forget = 1, .output = 3, .update = 2});
+  return call("lstm_cell(gates)", {gates, c}, {}, [](const Tensor& gates, const Tensor& c) {
+    return fused_cell("lstm_cell", gates, {&c, 1}, {.input = 0, .forget = 1, .output = 3, .update = 2});
+  });
 }
 
 CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children) {
-  if (!op_modes.plain()) [[unlikely]] {
-    if (const Point point; point) {
-      std::vector<Tensor> all{gates};
-      all.insert(all.end(), children.begin(), children.end());
-      return point.join("tree_lstm_cell", all, {},
-                        [](std::span<const Tensor> rows) { return tree_lstm_cell(rows[0], rows.subspan(1)); });
-    }
-    if (const CastToWidest widen(gates, children); widen)
-      return tree_lstm_cell(widen(gates), std::span<const Tensor>(widen(children)));
-  }
-  refuse_trace("tree_lstm_cell", "a tree has another graph for each input");
-  const int64_t n = static_cast<int64_t>(children.size());
-  return fused_cell("tree_lstm_cell", gates, children, {.input = 0, .forget = 1, .output = 1 + n, .update = 2 + n});
+  return call("tree_lstm_cell", {gates}, children, {}, [](const Tensor& gates, std::span<const Tensor> children) {
+    const int64_t n = static_cast<int64_t>(children.size());
+    return fused_cell("tree_lstm_cell", gates, children, {.input = 0, .forget = 1, .output = 1 + n, .update = 2 + n});
+  });
 }
 
 }  // namespace reel

@@ -2,7 +2,6 @@
 #include <array>
 #include <utility>
 
-#include "lib/autograd/cast_together.h"
 #include "lib/kernels/convolution.h"
 #include "lib/ops/internal.h"
 
@@ -125,14 +124,17 @@ int64_t reach(const Convolution& form, int d) { return form.dilation[d] * (form.
 
 /// What all convolutions have in common: dtypes, devices, ranks, groups and kernel. `channels` is what weight's first
 /// (transposed: x's) dimension counts.
+void check_dtypes(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  for (const Tensor* other : {&weight, &bias})
+    REEL_CHECK(!other->defined() || other->dtype() == x.dtype(), op, ": x is ", x.dtype(), ", the ",
+               other == &bias ? "bias " : "weight ", other->dtype());
+}
+
 template <int N>
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                     bool channels_last) {
   const View &xv = view_of(x, op), &wv = view_of(weight, op);
   REEL_CHECK(is_floating_point(xv.dtype), op, ": needs floating-point tensors, got ", xv.dtype);
-  for (const Tensor* other : {&weight, &bias})
-    REEL_CHECK(!other->defined() || other->dtype() == xv.dtype, op, ": x is ", xv.dtype, ", the ",
-               other == &bias ? "bias " : "weight ", other->dtype());
   bias.defined() ? common_device(op, {&x, &weight, &bias}) : common_device(op, {&x, &weight});
   const int rank = xv.shape.size();
   const char* const sizes = kShapeNames[channels_last][N - 1];
@@ -155,10 +157,18 @@ void check_bias(const char* op, const Tensor& bias, int64_t channels) {
 }
 
 /// The windows of a traced convolution; `after` are the zeros at the end.
-std::vector<TraceAttribute> attributes_of(const Convolution& form, const std::array<int64_t, 3>& after) {
-  const auto of = [&](const auto& numbers) { return std::span(numbers).last(static_cast<size_t>(form.dims)); };
-  return {{"kernel", of(form.kernel)}, {"stride", of(form.stride)}, {"dilation", of(form.dilation)},
-          {"before", of(form.before)}, {"after", of(after)},        {"groups", form.groups}};
+std::array<Attribute, 7> attributes_of(const Convolution& form, const std::array<int64_t, 3>& after,
+                                       const std::array<int64_t, 3>& output_padding = {}) {
+  const auto of = [&](const auto& numbers) {
+    return std::span<const int64_t>(numbers).last(static_cast<size_t>(form.dims));
+  };
+  return {{{"kernel", of(form.kernel)},
+           {"stride", of(form.stride)},
+           {"dilation", of(form.dilation)},
+           {"before", of(form.before)},
+           {"after", of(after)},
+           {"groups", form.groups},
+           {"output_padding", of(output_padding)}}};
 }
 
 /// op(x) for a batch; x without a batch dimension gets one for the time.
@@ -168,11 +178,7 @@ Tensor batched(const Tensor& x, int rank, const Op& op) {
 }
 
 template <int N>
-Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
-  if (const CastTogether low{}) {
-    const auto [input, kernels, offsets] = low.all(x, weight, bias);
-    return conv<N>(op, input, kernels, offsets, options);
-  }
+Tensor conv(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
   const bool last = options.channels_last;
   check_operands<N>(op, x, weight, bias, options.groups, last);
   return batched(x, N + 2, [&](const Tensor& images) {
@@ -198,30 +204,26 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
       if (same) form.before[d] = (reach(form, d) - 1) / 2;
       form.y_size[d] = room / form.stride[d] + 1;
     }
-    if (op_modes.traces) [[unlikely]] {
-      if (last)
-        return with_channels_in_front(images, N, [&](const Tensor& front) {
-          ConvOptions<N> of_front = options;
-          of_front.channels_last = false;
-          return conv<N>(op, front, weight, bias, of_front);
-        });
-      std::array<int64_t, 3> after = form.before;
-      for (int d = 3 - N; same && d < 3; ++d) after[d] = reach(form, d) - 1 - form.before[d];
-      return traced(op, {images, weight, bias}, attributes_of(form, after), [&] {
-        return convolve(op, kConvY, form, {images, weight, {}}, bias);
+    if (last && is_tracing()) [[unlikely]]
+      return with_channels_in_front(images, N, [&](const Tensor& front) {
+        ConvOptions<N> of_front = options;
+        of_front.channels_last = false;
+        return conv<N>(op, front, weight, bias, of_front);
       });
-    }
-    return convolve(op, kConvY, form, {images, weight, {}}, bias);
+    std::array<int64_t, 3> after = form.before;
+    for (int d = 3 - N; same && d < 3; ++d) after[d] = reach(form, d) - 1 - form.before[d];
+    return call(op, {images, weight, bias}, attributes_of(form, after),
+                [&](const Tensor& images, const Tensor& weight, const Tensor& bias) {
+                  check_dtypes(op, images, weight, bias);
+                  form.dtype = view_of(images).dtype;
+                  return convolve(op, kConvY, form, {images, weight, {}}, bias);
+                });
   });
 }
 
 template <int N>
-Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor conv_transpose(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const ConvTransposeOptions<N>& options) {
-  if (const CastTogether low{}) {
-    const auto [input, kernels, offsets] = low.all(x, weight, bias);
-    return conv_transpose<N>(op, input, kernels, offsets, options);
-  }
   const bool last = options.channels_last;
   check_operands<N>(op, x, weight, bias, options.groups, last);
   return batched(x, N + 2, [&](const Tensor& images) {
@@ -248,20 +250,18 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
       REEL_CHECK(form.y_size[d] > 0 && form.x_size[d] > 0, op, ": x of shape ", x.shape(), " and a weight of shape ",
                  ws, " with padding ", options.padding, " leave no output");
     }
-    if (op_modes.traces) [[unlikely]] {
-      if (last)
-        return with_channels_in_front(images, N, [&](const Tensor& front) {
-          ConvTransposeOptions<N> of_front = options;
-          of_front.channels_last = false;
-          return conv_transpose<N>(op, front, weight, bias, of_front);
-        });
-      std::vector<TraceAttribute> attributes = attributes_of(form, form.before);
-      attributes.emplace_back("output_padding", std::span(extra).last(N));
-      return traced(op, {images, weight, bias}, std::move(attributes), [&] {
-        return convolve(op, kConvX, form, {Tensor(), weight, images}, bias);
+    if (last && is_tracing()) [[unlikely]]
+      return with_channels_in_front(images, N, [&](const Tensor& front) {
+        ConvTransposeOptions<N> of_front = options;
+        of_front.channels_last = false;
+        return conv_transpose<N>(op, front, weight, bias, of_front);
       });
-    }
-    return convolve(op, kConvX, form, {Tensor(), weight, images}, bias);
+    return call(op, {images, weight, bias}, attributes_of(form, form.before, extra),
+                [&](const Tensor& images, const Tensor& weight, const Tensor& bias) {
+                  check_dtypes(op, images, weight, bias);
+                  form.dtype = view_of(images).dtype;
+                  return convolve(op, kConvX, form, {Tensor(), weight, images}, bias);
+                });
   });
 }
 
@@ -269,21 +269,20 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
 
 /// unfold or, as its adjoint, fold.
 Tensor slide(bool to_columns, const Convolution& form, const Tensor& x) {
-  if (op_modes.traces) [[unlikely]]
-    return traced(to_columns ? "unfold" : "fold", {x}, attributes_of(form, form.before),
-                  [&] { return slide(to_columns, form, x); });
-  const Tensor from = x.contiguous();
-  const auto& k = form.kernel;
-  const Shape columns{form.n, Shape{form.in, k[1], k[2]}.numel(), Shape{form.y_size[1], form.y_size[2]}.numel()};
-  const Tensor to = make_tensor(to_columns ? columns : shape_of(form, kConvX), form.dtype, x.device());
-  Convolution call = form;
-  call.data = {view_of(to_columns ? from : to).data, nullptr, view_of(to_columns ? to : from).data};
-  const KernelTable& table = kernels_of(x);
-  if (view_of(to).numel) to_columns ? table.unfold(call) : table.fold(call);
-  if (recording(from))
-    record(to_columns ? "unfold" : "fold", to, inputs(from),
-           [to_columns, form](Backward& back) { back.set(0, slide(!to_columns, form, back.grad())); });
-  return to;
+  return call(to_columns ? Op("unfold") : Op("fold"), {x}, attributes_of(form, form.before), [&](const Tensor& x) {
+    const Tensor from = x.contiguous();
+    const auto& k = form.kernel;
+    const Shape columns{form.n, Shape{form.in, k[1], k[2]}.numel(), Shape{form.y_size[1], form.y_size[2]}.numel()};
+    const Tensor to = make_tensor(to_columns ? columns : shape_of(form, kConvX), form.dtype, x.device());
+    Convolution call = form;
+    call.data = {view_of(to_columns ? from : to).data, nullptr, view_of(to_columns ? to : from).data};
+    const KernelTable& table = kernels_of(x);
+    if (view_of(to).numel) to_columns ? table.unfold(call) : table.fold(call);
+    if (recording(from))
+      record(to_columns ? "unfold" : "fold", to, inputs(from),
+             [to_columns, form](Backward& back) { back.set(0, slide(!to_columns, form, back.grad())); });
+    return to;
+  });
 }
 
 Convolution windows(const char* op, DType dtype, PerDim<2> size, PerDim<2> kernel, const UnfoldOptions& options) {

@@ -82,7 +82,6 @@ Tensor dense(const Tensor& x) { return x.defined() ? to_compute(x).contiguous() 
 
 Chains read_chains(const char* op, const Tensor& emissions, const Tensor& transitions, const Tensor& start,
                    const Tensor& end, const Tensor& lengths) {
-  refuse_trace(op, "ONNX has no CRF; export the scores, which are its emissions, and decode them outside");
   const Shape& shape = view_of(emissions, op).shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, op, ": emissions of shape ", shape,
              ", not [len, tags] or [len, n, tags]");
@@ -290,18 +289,18 @@ Tensor log_likelihood(const char* op, const Chains& chains, const Tensor& tags, 
 
 Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Tensor& transitions, const Tensor& start,
                           const Tensor& end, const Tensor& lengths, const CrfConstraints& allowed) {
-  if (const CastToFloat32 raise{})
-    return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), lengths, allowed);
-  const char* op = "crf_log_likelihood";
-  const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
-  return log_likelihood(op, chains, read_tags(op, tags, chains), allowed).to(emissions.dtype());
+  constexpr Op op = "crf_log_likelihood";
+  return call(op, {emissions, tags, transitions, start, end, lengths}, {},
+              [&](const Tensor& emissions, const Tensor& tags, const Tensor& transitions, const Tensor& start,
+                  const Tensor& end, const Tensor& lengths) {
+                const Chains chains = read_chains(op, emissions, transitions, start, end, lengths);
+                return log_likelihood(op, chains, read_tags(op, tags, chains), allowed).to(emissions.dtype());
+              });
 }
 
 Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
                           const Tensor& start, const Tensor& end, const CrfConstraints& allowed) {
-  if (const CastToFloat32 raise{})
-    return crf_log_likelihood(raise(emissions), tags, raise(transitions), raise(start), raise(end), allowed);
-  const char* op = "crf_log_likelihood";
+  constexpr Op op = "crf_log_likelihood";
   REEL_CHECK(!emissions.empty() && emissions.size() == tags.size(), op, ": ", emissions.size(), " chains with ",
              tags.size(), " lists of tags");
   std::vector<int64_t> offsets, lengths;
@@ -316,12 +315,17 @@ Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Ten
     rows += shape[0];
     some_empty = some_empty || shape[0] == 0;
   }
-  if (some_empty) return crf_log_likelihood(Ragged::of(emissions), Ragged::of(tags), transitions, start, end, allowed);
-  const Tensor all = cat(emissions, 0);
-  Chains chains = read_chains(op, all, transitions, start, end, {});
-  chains.offsets = tensor(offsets).to(all.device()), chains.lengths = tensor(lengths).to(all.device());
-  chains.count = static_cast<int64_t>(lengths.size());
-  return log_likelihood(op, chains, read_tags(op, cat(tags, 0), chains), allowed).to(all.dtype());
+  return call(
+      op, {transitions, start, end}, emissions, {},
+      [&](const Tensor& transitions, const Tensor& start, const Tensor& end, std::span<const Tensor> emissions) {
+        if (some_empty)
+          return crf_log_likelihood(Ragged::of(emissions), Ragged::of(tags), transitions, start, end, allowed);
+        const Tensor all = cat(emissions, 0);
+        Chains chains = read_chains(op, all, transitions, start, end, {});
+        chains.offsets = tensor(offsets).to(all.device()), chains.lengths = tensor(lengths).to(all.device());
+        chains.count = static_cast<int64_t>(lengths.size());
+        return log_likelihood(op, chains, read_tags(op, cat(tags, 0), chains), allowed).to(all.dtype());
+      });
 }
 
 namespace {
@@ -374,40 +378,42 @@ Tensor marginals(const Chains& chains) {
 
 Tensor crf_log_likelihood(const Ragged& emissions, const Ragged& tags, const Tensor& transitions, const Tensor& start,
                           const Tensor& end, const CrfConstraints& allowed) {
-  if (const CastToFloat32 raise{})
-    return crf_log_likelihood(Ragged{raise(emissions.values), emissions.lengths}, tags, raise(transitions),
-                              raise(start), raise(end), allowed);
-  const char* op = "crf_log_likelihood";
+  constexpr Op op = "crf_log_likelihood";
   check_ragged(op, emissions);
   detail::check_same_lengths(op, emissions, tags);
-  const Tensor& values = emissions.values;
-  if (emissions.lengths->total() == 0) {
-    const Tensor y = zeros({emissions.size()}, {.dtype = values.dtype(), .device = values.device()});
-    record_constant(op, y, values);
-    return y;
-  }
-  const Chains chains = read_ragged(op, emissions, transitions, start, end);
-  const Tensor y = log_likelihood(op, chains, read_tags(op, tags.values, chains), allowed);
-  return with_empty(emissions, y).to(values.dtype());
+  return call(op, {emissions.values, tags.values, transitions, start, end}, {},
+              [&, lengths = emissions.lengths](const Tensor& values, const Tensor& tags, const Tensor& transitions,
+                                               const Tensor& start, const Tensor& end) {
+                if (lengths->total() == 0) {
+                  const Tensor y = zeros({lengths->size()}, {.dtype = values.dtype(), .device = values.device()});
+                  record_constant(op, y, values);
+                  return y;
+                }
+                const Ragged emissions{values, lengths};
+                const Chains chains = read_ragged(op, emissions, transitions, start, end);
+                const Tensor y = log_likelihood(op, chains, read_tags(op, tags, chains), allowed);
+                return with_empty(emissions, y).to(values.dtype());
+              });
 }
 
 Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
                      const Tensor& lengths) {
-  if (const CastToFloat32 raise{})
-    return crf_marginals(raise(emissions), raise(transitions), raise(start), raise(end), lengths);
-  const char* op = "crf_marginals";
-  return marginals(read_chains(op, emissions, transitions, start, end, lengths)).to(emissions.dtype());
+  constexpr Op op = "crf_marginals";
+  return call(op, {emissions, transitions, start, end, lengths}, {},
+              [&](const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
+                  const Tensor& lengths) {
+                return marginals(read_chains(op, emissions, transitions, start, end, lengths)).to(emissions.dtype());
+              });
 }
 
 Ragged crf_marginals(const Ragged& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end) {
-  if (const CastToFloat32 raise{})
-    return crf_marginals(Ragged{raise(emissions.values), emissions.lengths}, raise(transitions), raise(start),
-                         raise(end));
-  const char* op = "crf_marginals";
+  constexpr Op op = "crf_marginals";
   check_ragged(op, emissions);
-  if (emissions.lengths->total() == 0) return {emissions.values * 0, emissions.lengths};
-  const Tensor y = marginals(read_ragged(op, emissions, transitions, start, end));
-  return {y.to(emissions.values.dtype()), emissions.lengths};
+  const auto run = [&](const Tensor& values, const Tensor& transitions, const Tensor& start, const Tensor& end) {
+    if (emissions.lengths->total() == 0) return values * 0;
+    return marginals(read_ragged(op, {values, emissions.lengths}, transitions, start, end)).to(values.dtype());
+  };
+  return {call(op, {emissions.values, transitions, start, end}, {}, run), emissions.lengths};
 }
 
 // ---- decoding -------------------------------------------------------------------------------------------------------
@@ -441,28 +447,33 @@ CrfPaths decode(const char* op, Chains chains, const CrfConstraints& allowed) {
 
 CrfPaths crf_decode(const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
                     const Tensor& lengths, const CrfConstraints& allowed) {
-  if (const CastToFloat32 raise{})
-    return crf_decode(raise(emissions), raise(transitions), raise(start), raise(end), lengths, allowed);
-  NoGrad guard;
-  const char* op = "crf_decode";
-  const CrfPaths paths = decode(op, read_chains(op, emissions, transitions, start, end, lengths), allowed);
-  return {paths.tags, paths.scores.to(emissions.dtype())};
+  const NoGrad guard;
+  constexpr Op op = "crf_decode";
+  return call(op, {emissions, transitions, start, end, lengths}, {},
+              [&](const Tensor& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
+                  const Tensor& lengths) {
+                const CrfPaths paths =
+                    decode(op, read_chains(op, emissions, transitions, start, end, lengths), allowed);
+                return CrfPaths{paths.tags, paths.scores.to(emissions.dtype())};
+              });
 }
 
 RaggedCrfPaths crf_decode(const Ragged& emissions, const Tensor& transitions, const Tensor& start, const Tensor& end,
                           const CrfConstraints& allowed) {
-  if (const CastToFloat32 raise{})
-    return crf_decode(Ragged{raise(emissions.values), emissions.lengths}, raise(transitions), raise(start), raise(end),
-                      allowed);
-  NoGrad guard;
-  const char* op = "crf_decode";
+  const NoGrad guard;
+  constexpr Op op = "crf_decode";
   check_ragged(op, emissions);
-  const Tensor& values = emissions.values;
-  if (emissions.lengths->total() == 0)
-    return {{zeros({0}, {.dtype = kInt64, .device = values.device()}), emissions.lengths},
-            zeros({emissions.size()}, {.dtype = values.dtype(), .device = values.device()})};
-  const CrfPaths paths = decode(op, read_ragged(op, emissions, transitions, start, end), allowed);
-  return {{paths.tags, emissions.lengths}, with_empty(emissions, paths.scores).to(values.dtype())};
+  const auto run = [&, lengths = emissions.lengths](const Tensor& values, const Tensor& transitions,
+                                                    const Tensor& start, const Tensor& end) {
+    if (lengths->total() == 0)
+      return CrfPaths{zeros({0}, {.dtype = kInt64, .device = values.device()}),
+                      zeros({lengths->size()}, {.dtype = values.dtype(), .device = values.device()})};
+    const Ragged emissions{values, lengths};
+    const CrfPaths paths = decode(op, read_ragged(op, emissions, transitions, start, end), allowed);
+    return CrfPaths{paths.tags, with_empty(emissions, paths.scores).to(values.dtype())};
+  };
+  const CrfPaths paths = call(op, {emissions.values, transitions, start, end}, {}, run);
+  return {{paths.tags, emissions.lengths}, paths.scores};
 }
 
 CrfConstraints crf_bio_constraints(const std::vector<std::string>& tag_names) {

@@ -148,25 +148,10 @@ Tensor ctc_losses(const Tensor& x, const Tensor& labels, const Tensor& ins, cons
   return kept;
 }
 
-}  // namespace
-
-Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
-                const Tensor& target_lengths, const CTCLossOptions& options) {
-  if (const CastToFloat32 raise{}) return ctc_loss(raise(log_probs), targets, input_lengths, target_lengths, options);
-  const Shape& shape = view_of(log_probs, "ctc_loss").shape;
-  REEL_CHECK(shape.size() == 2 || shape.size() == 3, "ctc_loss: log probabilities of shape ", shape,
-             ", not [steps, n, classes] or [steps, classes]");
-  const DType dtype = log_probs.dtype(), of_targets = view_of(targets, "ctc_loss").dtype;
-  REEL_CHECK(is_floating_point(dtype), "ctc_loss: ", dtype, " log probabilities");
-  REEL_CHECK(of_targets == kInt64 || of_targets == kInt32, "ctc_loss: the targets are ", of_targets, ", not int64");
-  REEL_CHECK(options.reduction != kBatchMean, "ctc_loss: kBatchMean is a reduction of kl_div");
-  if (const Upcast up{dtype}) return up.round(ctc_loss(up(log_probs), targets, input_lengths, target_lengths, options));
-  if (shape.size() == 2) {
-    const Tensor y = ctc_loss(log_probs.unsqueeze(1), targets.dim() == 1 ? targets.unsqueeze(0) : targets,
-                              input_lengths, target_lengths, options);
-    return y.dim() ? y.squeeze(0) : y;
-  }
-  const int64_t steps = shape[0], n = shape[1], classes = shape[2];
+/// For log probabilities [steps, n, classes].
+Tensor reduced_losses(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                      const Tensor& target_lengths, const CTCLossOptions& options) {
+  const int64_t steps = log_probs.size(0), n = log_probs.size(1), classes = log_probs.size(2);
   REEL_CHECK(options.blank >= 0 && options.blank < classes, "ctc_loss: the blank, ", options.blank,
              ", is out of range for ", classes, " classes");
   const bool joined = targets.dim() == 1;
@@ -181,10 +166,30 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& in
   const Tensor labels = padded_targets(targets.to(device), outs, largest(outs), classes);
   const Tensor losses = ctc_losses(log_probs.contiguous(), labels, ins, outs, options);
   switch (options.reduction) {
-    case kMean: return mean(losses / maximum(outs, 1).to(dtype));
+    case kMean: return mean(losses / maximum(outs, 1).to(log_probs.dtype()));
     case kSum: return sum(losses);
     default: return losses;
   }
+}
+
+}  // namespace
+
+Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                const Tensor& target_lengths, const CTCLossOptions& options) {
+  const Shape& shape = view_of(log_probs, "ctc_loss").shape;
+  REEL_CHECK(shape.size() == 2 || shape.size() == 3, "ctc_loss: log probabilities of shape ", shape,
+             ", not [steps, n, classes] or [steps, classes]");
+  const DType of_targets = view_of(targets, "ctc_loss").dtype;
+  REEL_CHECK(is_floating_point(log_probs.dtype()), "ctc_loss: ", log_probs.dtype(), " log probabilities");
+  REEL_CHECK(of_targets == kInt64 || of_targets == kInt32, "ctc_loss: the targets are ", of_targets, ", not int64");
+  REEL_CHECK(options.reduction != kBatchMean, "ctc_loss: kBatchMean is a reduction of kl_div");
+  return call("ctc_loss", {log_probs, targets, input_lengths, target_lengths}, {},
+              [&](const Tensor& log_probs, const Tensor& targets, const Tensor& ins, const Tensor& outs) {
+                if (log_probs.dim() == 3) return reduced_losses(log_probs, targets, ins, outs, options);
+                const Tensor y = reduced_losses(
+                    log_probs.unsqueeze(1), targets.dim() == 1 ? targets.unsqueeze(0) : targets, ins, outs, options);
+                return y.dim() ? y.squeeze(0) : y;
+              });
 }
 
 }  // namespace reel

@@ -8,13 +8,14 @@ namespace {
 
 /// f(a, b) in the type that distances are computed in; the result has the type that a and b promote to.
 template <class F>
-Tensor in_float(const char* op, const Tensor& a, const Tensor& b, const F& f) {
-  if (const CastToFloat32 raise{}) return in_float(op, raise(a), raise(b), f);
+Tensor in_float(Op op, const Tensor& a, const Tensor& b, const F& f) {
   view_of(a, op), view_of(b, op);
-  const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
-  REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
-             " tensors, neither of a floating point type");
-  return f(a.to(wide), b.to(wide)).to(dtype);
+  return call(op, {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
+    const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
+    REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
+               " tensors, neither of a floating point type");
+    return f(a.to(wide), b.to(wide)).to(dtype);
+  });
 }
 
 /// Row by row of x where all differences at once would take much room; backward takes them anew.

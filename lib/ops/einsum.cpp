@@ -154,12 +154,8 @@ std::string result_labels(std::string_view equation, const std::vector<Named>& o
   return labels;
 }
 
-}  // namespace
-
-Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) {
-  if (const CastToHalf low{}) return einsum(equation_in, low(tensors));
-  std::string equation(equation_in);
-  std::erase(equation, ' ');
+/// The equation has no blanks.
+Tensor summed(const std::string& equation, std::span<const Tensor> tensors) {
   std::vector<Named> operands;
   std::string_view rest = std::string_view(equation).substr(0, equation.find("->"));
   for (size_t i = 0;; ++i) {
@@ -186,6 +182,14 @@ Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) {
     if (result.find(label) == std::string::npos) gone += label;
   const Tensor arranged = sum_out(y, gone).arranged(result);
   return operands.size() > 1 ? arranged.contiguous() : arranged;  // of one operand it may be a view
+}
+
+}  // namespace
+
+Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) {
+  std::string equation(equation_in);
+  std::erase(equation, ' ');
+  return call("einsum", tensors, {}, [&](std::span<const Tensor> tensors) { return summed(equation, tensors); });
 }
 
 // ---- other products -------------------------------------------------------------------------------------------------
@@ -257,14 +261,16 @@ Tensor kron(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias) {
-  if (const CastToHalf low{}) return bilinear(low(x1), low(x2), low(weight), low(bias));
   const View& wv = view_of(weight, "bilinear");
   REEL_CHECK(wv.shape.size() == 3, "bilinear: the weight's shape is ", wv.shape, ", not [out, in1, in2]");
   const Shape &s1 = view_of(x1, "bilinear").shape, &s2 = view_of(x2, "bilinear").shape;
   REEL_CHECK(!s1.empty() && !s2.empty() && s1.back() == wv.shape[1] && s2.back() == wv.shape[2], "bilinear: x1 ", s1,
              " and x2 ", s2, " do not fit the weight's shape ", wv.shape);
-  const Tensor y = einsum("...i,kij,...j->...k", {x1, weight, x2});
-  return bias.defined() ? y + bias : y;
+  return call("bilinear", {x1, x2, weight, bias}, {},
+              [](const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias) {
+                const Tensor y = einsum("...i,kij,...j->...k", {x1, weight, x2});
+                return bias.defined() ? y + bias : y;
+              });
 }
 
 Tensor mv(const Tensor& a, const Tensor& x) {

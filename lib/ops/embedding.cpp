@@ -1,6 +1,5 @@
 #include "lib/kernels/embedding_bag.h"
 #include "lib/ops/index.h"
-#include "lib/ops/point.h"
 
 namespace reel {
 namespace {
@@ -52,14 +51,8 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, bool sparse) {
   return embedding(weight, ids, EmbeddingLookup{.sparse = sparse});
 }
 
-Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options) {
-  if (op_modes.meets) [[unlikely]]
-    if (const Point point; point && !options.scale_grad_by_freq && !options.sparse) {
-      const auto f = [&](std::span<const Tensor> rows) { return embedding(weight, rows[0], options); };
-      return point.join("embedding", {ids}, {&weight}, f, options.padding_idx);
-    }
-  if (op_modes.traces) [[unlikely]]
-    return traced("embedding", {weight, ids}, {}, [&] { return embedding(weight, ids, options); });
+namespace {
+Tensor look_up(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options) {
   const Tensor dense = row_ids("embedding", weight, ids, false);
   const int64_t padding = padding_row("embedding", options.padding_idx, weight);
   const View &rows = view_of(weight), &at = view_of(dense);
@@ -84,6 +77,15 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup&
              give_rows(back, g, whole, list, padding, sparse);
            });
   return y;
+}
+}  // namespace
+
+Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options) {
+  // The frequencies, and the rows of a sparse gradient, are those of one call.
+  const bool batches = !options.scale_grad_by_freq && !options.sparse;
+  return call(batches ? Op("embedding") : Op("embedding(one call)"), {weight, ids},
+              {{"padding_idx", options.padding_idx.value_or(std::numeric_limits<int64_t>::min())}},
+              [&](const Tensor& weight, const Tensor& ids) { return look_up(weight, ids, options); });
 }
 
 Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, double norm_type) {
@@ -144,13 +146,7 @@ void check_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLooku
              factors.shape());
 }
 
-}  // namespace
-
-Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
-  if (op_modes.traces) [[unlikely]]
-    return traced(kBag, {weight, ids, options.offsets, options.per_sample_weights},
-                  {{"mode", static_cast<int>(options.mode)}, {"padding", options.padding_idx.has_value()}},
-                  [&] { return embedding_bag(weight, ids, options); });
+Tensor reduce_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
   check_bags(weight, ids, options);
   const Tensor at = row_ids(kBag, weight, ids), flat = at.view({at.numel()});
   const int64_t padding = padding_row(kBag, options.padding_idx, weight);
@@ -204,6 +200,16 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBag
              give_rows(back, g, shape, at, padding, sparse);
            });
   return y;
+}
+
+}  // namespace
+
+Tensor embedding_bag(const Tensor& weight, const Tensor& ids, const EmbeddingBagLookup& options) {
+  return call("embedding_bag", {weight, ids, options.offsets, options.per_sample_weights},
+              {{"mode", static_cast<int>(options.mode)}, {"padding", options.padding_idx.has_value()}},
+              [&](const Tensor& weight, const Tensor& ids, const Tensor&, const Tensor&) {
+                return reduce_bags(weight, ids, options);
+              });
 }
 
 }  // namespace reel

@@ -94,48 +94,51 @@ void give_slices(Backward& back, const Tensor& g, const Shape& shape, int dim, c
 }  // namespace
 
 Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids, bool check) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("index_select", {x, ids}, {{"dim", dim}}, [&] { return select_slices(op, x, dim, ids, check); });
-  const View& view = view_of(x);
-  Shape shape = view.shape;
-  shape[dim] = view_of(ids).numel;
-  const Tensor y = make_tensor(shape, view.dtype, x.device());
-  IdCheck range{.op = op};
-  if (kernels_of(x).index_select(view, dim, view_of(ids), view_of(y), check ? &range : nullptr))
-    fail_range(range, view.shape[dim], dim);
-  if (recording(x))
-    record(op, y, inputs(x), [shape = view.shape, dim, ids = SavedTensor(ids)](Backward& back) {
-      give_slices(back, back.grad(), shape, dim, back.get(ids));
-    });
-  return y;
+  return call("index_select", {x, ids}, {{"dim", dim}}, [&](const Tensor& x, const Tensor& ids) {
+    const View& view = view_of(x);
+    Shape shape = view.shape;
+    shape[dim] = view_of(ids).numel;
+    const Tensor y = make_tensor(shape, view.dtype, x.device());
+    IdCheck range{.op = op};
+    if (kernels_of(x).index_select(view, dim, view_of(ids), view_of(y), check ? &range : nullptr))
+      fail_range(range, view.shape[dim], dim);
+    if (recording(x))
+      record(op, y, inputs(x), [shape = view.shape, dim, ids = SavedTensor(ids)](Backward& back) {
+        give_slices(back, back.grad(), shape, dim, back.get(ids));
+      });
+    return y;
+  });
 }
 
 Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("index_copy", {x, ids, source}, {{"dim", dim}}, [&] { return put_slices(x, dim, ids, source); });
-  const Tensor y = no_grad([&] { return x.clone(); });
-  kernels_of(y).index_copy(view_of(y), dim, view_of(ids), view_of(source));
-  if (is_floating_point(x.dtype()) && recording(x, source))
-    record("index_put", y, inputs(x, source),
-           [dim, ids = SavedTensor(ids), shape = view_of(source).shape](Backward& back) {
-             const Tensor at = back.get(ids);
-             if (back.needs(0)) back.set(0, put_slices(back.grad(), dim, at, zeros_of(shape, back.grad())));
-             if (back.needs(1)) back.set(1, select_slices("index_select", back.grad(), dim, at));
-           });
-  return y;
+  return call("index_copy", {x, ids, source}, {{"dim", dim}},
+              [&](const Tensor& x, const Tensor& ids, const Tensor& source) {
+                const Tensor y = no_grad([&] { return x.clone(); });
+                kernels_of(y).index_copy(view_of(y), dim, view_of(ids), view_of(source));
+                if (is_floating_point(x.dtype()) && recording(x, source))
+                  record("index_put", y, inputs(x, source),
+                         [dim, ids = SavedTensor(ids), shape = view_of(source).shape](Backward& back) {
+                           const Tensor at = back.get(ids);
+                           if (back.needs(0))
+                             back.set(0, put_slices(back.grad(), dim, at, zeros_of(shape, back.grad())));
+                           if (back.needs(1)) back.set(1, select_slices("index_select", back.grad(), dim, at));
+                         });
+                return y;
+              });
 }
 
 Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("index_add", {x, ids, source}, {{"dim", dim}}, [&] { return add_slices(x, dim, ids, source); });
-  const Tensor y = no_grad([&] { return x.clone(); });
-  kernels_of(y).index_add(view_of(y), dim, view_of(ids), view_of(source));
-  if (is_floating_point(x.dtype()) && recording(x, source))
-    record("index_add", y, inputs(x, source), [dim, ids = SavedTensor(ids)](Backward& back) {
-      back.set(0, back.grad());
-      if (back.needs(1)) back.set(1, select_slices("index_select", back.grad(), dim, back.get(ids)));
-    });
-  return y;
+  return call("index_add", {x, ids, source}, {{"dim", dim}},
+              [&](const Tensor& x, const Tensor& ids, const Tensor& source) {
+                const Tensor y = no_grad([&] { return x.clone(); });
+                kernels_of(y).index_add(view_of(y), dim, view_of(ids), view_of(source));
+                if (is_floating_point(x.dtype()) && recording(x, source))
+                  record("index_add", y, inputs(x, source), [dim, ids = SavedTensor(ids)](Backward& back) {
+                    back.set(0, back.grad());
+                    if (back.needs(1)) back.set(1, select_slices("index_select", back.grad(), dim, back.get(ids)));
+                  });
+                return y;
+              });
 }
 
 // A 0-d tensor has one slice, itself: below, it is taken as a vector of one element.
@@ -241,19 +244,19 @@ Tensor& TensorMethods::index_fill_(int64_t dim, const Tensor& ids, const Tensor&
 // ---- single elements along one dimension ----------------------------------------------------------------------------
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
-  const auto [d, at] = element_positions("gather", x, dim, index, false);
-  if (op_modes.traces) [[unlikely]]
-    return traced("gather", {x, at}, {{"dim", d}}, [&, d = d, &at = at] { return gather(x, d, at); });
-  const View& view = view_of(x);
-  const Tensor y = make_tensor(view_of(at).shape, view.dtype, x.device());
-  IdCheck range{.op = "gather"};
-  if (kernels_of(x).gather(view, d, view_of(at), view_of(y), &range))
-    fail_range(range, view.shape.empty() ? 1 : view.shape[d], d);
-  if (recording(x))
-    record("gather", y, inputs(x), [shape = view.shape, d = d, at = SavedTensor(at)](Backward& back) {
-      back.set(0, scatter_add(zeros_of(shape, back.grad()), d, back.get(at), back.grad()));
-    });
-  return y;
+  const Positions to = element_positions("gather", x, dim, index, false);
+  return call("gather", {x, to.ids}, {{"dim", to.dim}}, [d = to.dim](const Tensor& x, const Tensor& at) {
+    const View& view = view_of(x);
+    const Tensor y = make_tensor(view_of(at).shape, view.dtype, x.device());
+    IdCheck range{.op = "gather"};
+    if (kernels_of(x).gather(view, d, view_of(at), view_of(y), &range))
+      fail_range(range, view.shape.empty() ? 1 : view.shape[d], d);
+    if (recording(x))
+      record("gather", y, inputs(x), [shape = view.shape, d, at = SavedTensor(at)](Backward& back) {
+        back.set(0, scatter_add(zeros_of(shape, back.grad()), d, back.get(at), back.grad()));
+      });
+    return y;
+  });
 }
 
 namespace {
@@ -275,14 +278,13 @@ Tensor source_for(const char* op, const Tensor& x, const Tensor& index, const Te
 
 /// x with `from` joined to it at the positions. Not recorded.
 Tensor scattered(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from) {
-  if (op_modes.traces) [[unlikely]] {
-    constexpr const char* kNames[] = {"scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min"};
-    return traced(kNames[static_cast<int>(op)], {x, to.ids, from}, {{"dim", to.dim}},
-                  [&] { return scattered(op, x, to, from); });
-  }
-  const Tensor y = no_grad([&] { return x.clone(); });
-  kernels_of(y).scatter(op, view_of(y), to.dim, view_of(to.ids), view_of(from));
-  return y;
+  constexpr Op kOps[] = {"scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min"};
+  return call(kOps[static_cast<int>(op)], {x, to.ids, from}, {{"dim", to.dim}},
+              [&](const Tensor& x, const Tensor& ids, const Tensor& from) {
+                const Tensor y = no_grad([&] { return x.clone(); });
+                kernels_of(y).scatter(op, view_of(y), to.dim, view_of(ids), view_of(from));
+                return y;
+              });
 }
 
 Tensor put_elements(const Tensor& x, const Positions& to, const Tensor& from) {
@@ -324,9 +326,10 @@ Tensor& TensorMethods::scatter_(int64_t dim, const Tensor& index, const Tensor& 
 }
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  if (const CastToWidest widen(x, source); widen) return scatter_add(widen(x), dim, index, widen(source));
-  const Positions to = element_positions("scatter_add", x, dim, index);
-  return add_elements(x, to, source_for("scatter_add", x, to.ids, source));
+  return call("scatter_add(promoted)", {x, source}, {}, [&](const Tensor& x, const Tensor& source) {
+    const Positions to = element_positions("scatter_add", x, dim, index);
+    return add_elements(x, to, source_for("scatter_add", x, to.ids, source));
+  });
 }
 Tensor& TensorMethods::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) {
   const Positions to = element_positions("scatter_add_", self(this), dim, index);
@@ -418,18 +421,19 @@ Tensor extreme_at(ScatterOp op, const Tensor& x, const Positions& to, const Tens
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
                       bool include_self) {
   const Positions to = element_positions("scatter_reduce", x, dim, index);
-  const Tensor from = source_for("scatter_reduce", x, to.ids, source);
-  if (const Upcast up{x.dtype()})
-    return up.round(scatter_reduce(up(x), to.dim, to.ids, up(from), reduce, include_self));
-  REEL_CHECK(reduce != Reduce::kMean || x.dtype() != kBool, "scatter_reduce: bools have no mean; convert them first");
-  switch (reduce) {
-    case Reduce::kSum: return add_elements(without_self(x, to, include_self, 0), to, from);
-    case Reduce::kMean: return mean_at(x, to, from, include_self);
-    case Reduce::kProd: return product_at(x, to, from, include_self);
-    case Reduce::kMax: return extreme_at(ScatterOp::kMax, x, to, from, include_self);
-    case Reduce::kMin: return extreme_at(ScatterOp::kMin, x, to, from, include_self);
-  }
-  detail::fail("scatter_reduce: no such reduction");
+  return call("scatter_reduce", {x, source_for("scatter_reduce", x, to.ids, source)}, {},
+              [&](const Tensor& x, const Tensor& from) {
+                REEL_CHECK(reduce != Reduce::kMean || x.dtype() != kBool,
+                           "scatter_reduce: bools have no mean; convert them first");
+                switch (reduce) {
+                  case Reduce::kSum: return add_elements(without_self(x, to, include_self, 0), to, from);
+                  case Reduce::kMean: return mean_at(x, to, from, include_self);
+                  case Reduce::kProd: return product_at(x, to, from, include_self);
+                  case Reduce::kMax: return extreme_at(ScatterOp::kMax, x, to, from, include_self);
+                  case Reduce::kMin: return extreme_at(ScatterOp::kMin, x, to, from, include_self);
+                }
+                detail::fail("scatter_reduce: no such reduction");
+              });
 }
 Tensor& TensorMethods::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, Reduce reduce,
                                        bool include_self) {
@@ -487,12 +491,13 @@ Tensor take(const Tensor& x, const Tensor& index) {
 // ---- masks and positions --------------------------------------------------------------------------------------------
 
 Tensor nonzero(const Tensor& x) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("nonzero", {x}, {}, [&] { return nonzero(x); });
-  const View& view = view_of(x, "nonzero");
-  const Tensor positions = make_tensor({kernels_of(x).count_nonzero(view), view.shape.size()}, kInt64, x.device());
-  kernels_of(x).nonzero(view, view_of(positions));
-  return positions;
+  view_of(x, "nonzero");
+  return call("nonzero", {x}, {}, [](const Tensor& x) {
+    const View& view = view_of(x);
+    const Tensor positions = make_tensor({kernels_of(x).count_nonzero(view), view.shape.size()}, kInt64, x.device());
+    kernels_of(x).nonzero(view, view_of(positions));
+    return positions;
+  });
 }
 
 Tensor argwhere(const Tensor& x) { return nonzero(x); }
@@ -547,51 +552,52 @@ Tensor one_hot(const Tensor& index, int64_t classes) {
                " leaves no number of classes");
     classes = largest + 1;
   }
-  if (op_modes.traces) [[unlikely]]
-    return traced("one_hot", {ids}, {{"classes", classes}}, [&] { return one_hot(ids, classes); });
-  int64_t bad;
-  if (kernels_of(ids).check_bounds("one_hot", view_of(ids), 0, classes, &bad))
-    detail::fail("one_hot: index ", bad, " is out of range for ", classes, " classes");
-  Shape shape = ids.shape();
-  shape.push_back(classes);
-  const Tensor y = zeros(shape, {.dtype = kInt64, .device = ids.device()});
-  if (ids.numel()) {
-    const Tensor one = ones({}, {.dtype = kInt64, .device = ids.device()}), index = ids.unsqueeze(-1);
-    kernels_of(y).scatter(ScatterOp::kReplace, view_of(y), shape.size() - 1, view_of(index),
-                          expand_view(view_of(one), view_of(index).shape));
-  }
-  return y;
+  return call("one_hot", {ids}, {{"classes", classes}}, [&](const Tensor& ids) {
+    int64_t bad;
+    if (kernels_of(ids).check_bounds("one_hot", view_of(ids), 0, classes, &bad))
+      detail::fail("one_hot: index ", bad, " is out of range for ", classes, " classes");
+    Shape shape = ids.shape();
+    shape.push_back(classes);
+    const Tensor y = zeros(shape, {.dtype = kInt64, .device = ids.device()});
+    if (ids.numel()) {
+      const Tensor one = ones({}, {.dtype = kInt64, .device = ids.device()}), index = ids.unsqueeze(-1);
+      kernels_of(y).scatter(ScatterOp::kReplace, view_of(y), shape.size() - 1, view_of(index),
+                            expand_view(view_of(one), view_of(index).shape));
+    }
+    return y;
+  });
 }
 
 // ---- parts replaced -------------------------------------------------------------------------------------------------
 
 Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("select_scatter", {x, source}, {{"dim", dim}, {"index", index}},
-                  [&] { return select_scatter(x, source, dim, index); });
-  Tensor y = x.clone();
-  y.select(dim, index).copy_(source);
-  return y;
+  return call("select_scatter", {x, source}, {{"dim", dim}, {"index", index}},
+              [&](const Tensor& x, const Tensor& source) {
+                Tensor y = x.clone();
+                y.select(dim, index).copy_(source);
+                return y;
+              });
 }
 Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::optional<int64_t> start,
                      std::optional<int64_t> stop, int64_t step) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("slice_scatter", {x, source},
-                  {{"dim", dim},
-                   {"start", start.value_or(0)},
-                   {"stop", stop.value_or(std::numeric_limits<int64_t>::max())},
-                   {"step", step}},
-                  [&] { return slice_scatter(x, source, dim, start, stop, step); });
-  Tensor y = x.clone();
-  y.slice(dim, start, stop, step).copy_(source);
-  return y;
+  return call("slice_scatter", {x, source},
+              {{"dim", dim},
+               {"start", start.value_or(0)},
+               {"stop", stop.value_or(std::numeric_limits<int64_t>::max())},
+               {"step", step}},
+              [&](const Tensor& x, const Tensor& source) {
+                Tensor y = x.clone();
+                y.slice(dim, start, stop, step).copy_(source);
+                return y;
+              });
 }
 Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, int64_t dim0, int64_t dim1) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("diagonal_scatter", {x, source}, {}, [&] { return diagonal_scatter(x, source, offset, dim0, dim1); });
-  Tensor y = x.clone();
-  diagonal(y, offset, dim0, dim1).copy_(source);
-  return y;
+  return call("diagonal_scatter", {x, source}, {{"offset", offset}, {"row", dim0}, {"column", dim1}},
+              [&](const Tensor& x, const Tensor& source) {
+                Tensor y = x.clone();
+                diagonal(y, offset, dim0, dim1).copy_(source);
+                return y;
+              });
 }
 
 namespace {

@@ -28,7 +28,7 @@ template <class Changed, class Write>
 Tensor& rewrite(const char* op, Tensor& self, const Tensor& ids, const Tensor& source, Changed changed, Write write) {
   check_in_place(op, self);
   if ((self.is_floating_point() && recording(self, source)) || shares_memory(ids, self) ||
-      shares_memory(source, self) || op_modes.traces)
+      shares_memory(source, self) || is_tracing())
     return assign_in_place(op, self, changed());
   write();
   TensorImpl::of(self)->storage->changed();

@@ -207,8 +207,7 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
       value_for(op, x, value).to(x.device()).expand(wanted).permute(inverse(order)).reshape(lookup.flat());
 
   const bool is_part = TensorImpl::of(lookup.tensor)->storage == TensorImpl::of(x)->storage;
-  if (!recording(x, source) && !op_modes.traces && is_part && !shares_memory(source, x) &&
-      !shares_memory(lookup.ids, x)) {
+  if (!recording(x, source) && !is_tracing() && is_part && !shares_memory(source, x) && !shares_memory(lookup.ids, x)) {
     const auto write = accumulate ? kernels_of(x).index_add : kernels_of(x).index_copy;
     write(view_of(lookup.tensor), lookup.dim, view_of(lookup.ids), view_of(source));
     TensorImpl::of(x)->storage->changed();

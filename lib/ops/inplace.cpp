@@ -33,7 +33,7 @@ void check_in_place(const char* op, const Tensor& self) {
 
 Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value, CopyOptions options) {
   check_in_place(op, self);
-  if (op_modes.traces) [[unlikely]] {
+  if (is_tracing()) [[unlikely]] {
     TracedCall call("assign", {&value, 1}, {});
     call.writes(op, self);
     assign_in_place(op, self, value, options);
@@ -105,7 +105,7 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
 bool writes_directly(const Tensor& self, const Tensor& other, bool integers = false) {
   const View &to = view_of(self), &from = view_of(other);
   return to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64 || (integers && to.dtype == kInt64)) &&
-         !(grad_mode && (needs_grad(self) || needs_grad(other))) && !op_modes.traces && !shares_memory(self, other) &&
+         !(grad_mode && (needs_grad(self) || needs_grad(other))) && !is_tracing() && !shares_memory(self, other) &&
          (self.device() == other.device() || (is_host_number(from) && !needs_grad(other)));
 }
 // x or, if that is a C++ number, it as one of dtype, which `room` has then.
@@ -157,7 +157,7 @@ Tensor& TensorMethods::copy_(const Tensor& source, CopyOptions options) {
 
 Tensor& TensorMethods::fill_(Scalar value) {
   Tensor& x = self(this);
-  if ((grad_mode && needs_grad(x)) || op_modes.traces) return assign_in_place("fill_", x, Tensor(value));
+  if ((grad_mode && needs_grad(x)) || is_tracing()) return assign_in_place("fill_", x, Tensor(value));
   check_in_place("fill_", x);
   check_fits("fill_", value, x.dtype());
   kernels_of(x).fill(view_of(x), value);

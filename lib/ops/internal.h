@@ -1,12 +1,11 @@
 #pragma once
 #include <initializer_list>
 
-#include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
 #include "lib/autograd/linear.h"
 #include "lib/autograd/tape.h"
-#include "lib/core/op_trace.h"
 #include "lib/core/tensor_impl.h"
+#include "lib/ops/call.h"
 #include "reel/ops.h"
 
 // What the op families share.
@@ -39,26 +38,9 @@ constexpr DType compute_dtype(DType dtype) { return is_half(dtype) ? kFloat32 : 
 /// x in that type. Recorded; undefined tensors stay so.
 inline Tensor to_compute(const Tensor& x) { return x.defined() ? x.to(compute_dtype(x.dtype())) : x; }
 
-/// Kernels round their results to half types. An op that is made of several, or whose rule is, is computed in float32
-/// from end to end instead, so that it rounds once; at its head stands one line:
-///
-///   Tensor cov(const Tensor& x, double correction) {
-///     if (const Upcast up{x.dtype()}) return up.round(cov(up(x), correction));
-///     …
-class Upcast {
- public:
-  explicit Upcast(DType dtype) : dtype_(dtype) {}
-  explicit operator bool() const { return compute_dtype(dtype_) != dtype_; }
-  Tensor operator()(const Tensor& x) const { return to_compute(x); }
-  Tensor round(const Tensor& y) const { return *this ? y.to(dtype_) : y; }
-
- private:
-  DType dtype_;
-};
-
 /// Can the host read x's elements without synchronizing with a GPU? An op that looks at values, to check them or to
 /// choose a faster way, does so only then, and not while ops are traced: other values would have to take the same way.
-inline bool is_readable(const Tensor& x) { return view_of(x).host && !op_modes.traces; }
+inline bool is_readable(const Tensor& x) { return view_of(x).host && !is_tracing(); }
 /// Throws if an element of wrong(), a bool tensor, is true and x is readable.
 template <class Wrong, class... Message>
 void check_values(const Tensor& x, const Wrong& wrong, const Message&... message) {

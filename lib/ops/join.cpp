@@ -78,29 +78,29 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
       return cat(parts, dim);
     }
   }
-  if (op_modes.traces) [[unlikely]]
-    return traced("cat", tensors, {{"dim", dim}}, [&] { return cat(tensors, dim); });
-  Shape shape = view_of(tensors[0]).shape;
-  REEL_CHECK(!shape.empty(), "cat: 0-d tensors cannot be joined; stack them");
-  const int d = wrap_dim(dim, shape.size(), "cat");
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    const Shape& other = view_of(tensors[i]).shape;
-    bool fits = other.size() == shape.size();
-    for (int e = 0; fits && e < shape.size(); ++e) fits = e == d || other[e] == shape[e];
-    REEL_CHECK(fits, "cat: shapes ", tensors[0].shape(), " and ", other, " differ in more than dimension ", d);
-    REEL_CHECK(!__builtin_add_overflow(shape[d], other[d], &shape[d]), "cat: too many elements");
-  }
-  const Tensor y = make_tensor(shape, dtype, tensors[0].device());
-  join(tensors, y, rows_before(shape, d), view_of(y).strides);
-  if (recording(tensors) && is_floating_point(dtype)) {
-    if (d == 0)
-      detail::record_whole("cat", y, tensors);
-    else if (tensors.size() <= kFew)
-      record_cat(y, tensors, d, std::array<int64_t, kFew>());
-    else
-      record_cat(y, tensors, d, std::vector<int64_t>(tensors.size()));
-  }
-  return y;
+  return call("cat", tensors, {{"dim", dim}}, [&](std::span<const Tensor> tensors) {
+    Shape shape = view_of(tensors[0]).shape;
+    REEL_CHECK(!shape.empty(), "cat: 0-d tensors cannot be joined; stack them");
+    const int d = wrap_dim(dim, shape.size(), "cat");
+    for (size_t i = 1; i < tensors.size(); ++i) {
+      const Shape& other = view_of(tensors[i]).shape;
+      bool fits = other.size() == shape.size();
+      for (int e = 0; fits && e < shape.size(); ++e) fits = e == d || other[e] == shape[e];
+      REEL_CHECK(fits, "cat: shapes ", tensors[0].shape(), " and ", other, " differ in more than dimension ", d);
+      REEL_CHECK(!__builtin_add_overflow(shape[d], other[d], &shape[d]), "cat: too many elements");
+    }
+    const Tensor y = make_tensor(shape, dtype, tensors[0].device());
+    join(tensors, y, rows_before(shape, d), view_of(y).strides);
+    if (recording(tensors) && is_floating_point(dtype)) {
+      if (d == 0)
+        detail::record_whole("cat", y, tensors);
+      else if (tensors.size() <= kFew)
+        record_cat(y, tensors, d, std::array<int64_t, kFew>());
+      else
+        record_cat(y, tensors, d, std::vector<int64_t>(tensors.size()));
+    }
+    return y;
+  });
 }
 
 Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
@@ -110,22 +110,22 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
     REEL_CHECK(view_of(x).shape == each, "stack: shapes ", each, " and ", x.shape(), " differ");
   Shape shape = each;
   const int d = wrap_dim(dim, each.size() + 1, "stack");
-  if (op_modes.traces) [[unlikely]]
-    return traced("stack", tensors, {{"dim", d}}, [&] { return stack(tensors, d); });
-  shape.insert(d, static_cast<int64_t>(tensors.size()));
-  const Tensor y = make_tensor(shape, dtype, tensors[0].device());
-  Strides strides = view_of(y).strides;
-  strides.erase(d);
-  join(tensors, y, rows_before(shape, d), strides);
-  if (!recording(tensors) || !is_floating_point(dtype)) return y;
-  if (d == 0)
-    detail::record_whole("stack", y, tensors, true);
-  else
-    record_join("stack", y, tensors, [d, count = static_cast<int>(tensors.size())](Backward& back) {
-      for (int i = 0; i < count; ++i)
-        if (back.needs(i)) back.set(i, back.grad().select(d, i));
-    });
-  return y;
+  return call("stack", tensors, {{"dim", d}}, [&](std::span<const Tensor> tensors) {
+    shape.insert(d, static_cast<int64_t>(tensors.size()));
+    const Tensor y = make_tensor(shape, dtype, tensors[0].device());
+    Strides strides = view_of(y).strides;
+    strides.erase(d);
+    join(tensors, y, rows_before(shape, d), strides);
+    if (!recording(tensors) || !is_floating_point(dtype)) return y;
+    if (d == 0)
+      detail::record_whole("stack", y, tensors, true);
+    else
+      record_join("stack", y, tensors, [d, count = static_cast<int>(tensors.size())](Backward& back) {
+        for (int i = 0; i < count; ++i)
+          if (back.needs(i)) back.set(i, back.grad().select(d, i));
+      });
+    return y;
+  });
 }
 
 namespace {

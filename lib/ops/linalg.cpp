@@ -57,13 +57,6 @@ void check_solved(const char* op, int64_t failure, const char* why) {
   REEL_CHECK(failure < 0, op, ": matrix ", failure, " of the batch ", why);
 }
 
-/// By way of float32 for half types: f(a in float32) in a's type.
-template <class F>
-Tensor widened(const Tensor& a, F f) {
-  const Upcast up{a.dtype()};
-  return up.round(f(up(a)));
-}
-
 Tensor solve_batch(const char* op, const Tensor& a, const Tensor& b) {
   // Also where there is nothing to solve a singular matrix is an error.
   if (b.size(-1) == 0 && a.numel()) solve_batch(op, a, a.narrow(-1, 0, 1));
@@ -95,9 +88,8 @@ void check_same_type(const char* op, const Tensor& a, const Tensor& b) {
 // ---- inverse and determinant ----------------------------------------------------------------------------------------
 
 Tensor inv(const Tensor& a) {
-  if (const CastToFloat32 raise{}) return inv(raise(a));
   check_square("linalg.inv", a);
-  return widened(a, [](const Tensor& x) {
+  return call("linalg.inv", {a}, {}, [](const Tensor& x) {
     const Tensor identity = eye_like(x, x.size(-1)).expand(x.shape());
     const Tensor y = solve_batch("linalg.inv", x, identity);
     if (recording(x))
@@ -110,21 +102,18 @@ Tensor inv(const Tensor& a) {
 }
 
 SignLogDet slogdet(const Tensor& a) {
-  if (const CastToFloat32 raise{}) return slogdet(raise(a));
   check_square("linalg.slogdet", a);
-  if (const Upcast up{a.dtype()}) {
-    const auto [sign, log] = slogdet(up(a));
-    return {up.round(sign), up.round(log)};
-  }
-  const Tensor batch = batch_of(a);
-  const Result sign(a, {}), log(a, {});
-  kernels_of(a).linalg.slogdet(view_of(batch), sign.batch, log.batch);
-  if (recording(a))
-    record("linalg.slogdet", log.tensor, inputs(a), [a = SavedTensor(a)](Backward& back) {
-      back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * mt(inv(back.get(a))));
-    });
-  record_constant("linalg.slogdet", sign.tensor, a);
-  return {sign.tensor, log.tensor};
+  return call("linalg.slogdet", {a}, {}, [](const Tensor& a) {
+    const Tensor batch = batch_of(a);
+    const Result sign(a, {}), log(a, {});
+    kernels_of(a).linalg.slogdet(view_of(batch), sign.batch, log.batch);
+    if (recording(a))
+      record("linalg.slogdet", log.tensor, inputs(a), [a = SavedTensor(a)](Backward& back) {
+        back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * mt(inv(back.get(a))));
+      });
+    record_constant("linalg.slogdet", sign.tensor, a);
+    return SignLogDet{sign.tensor, log.tensor};
+  });
 }
 
 // The derivative of a determinant is the matrix of cofactors. det(A) A⁻ᵀ is that of a regular matrix; of one that is
@@ -224,9 +213,8 @@ bool is_out_of_range(const Tensor& det) {
 }  // namespace
 
 Tensor det(const Tensor& a) {
-  if (const CastToFloat32 raise{}) return det(raise(a));
   check_square("linalg.det", a);
-  return widened(a, [](const Tensor& x) {
+  return call("linalg.det", {a}, {}, [](const Tensor& x) {
     const auto [sign, log] = no_grad([&] { return slogdet(x); });
     const Tensor y = no_grad([&, sign = sign, log = log] { return sign * exp(log); });
     if (recording(x))
@@ -248,10 +236,9 @@ Tensor half_lower(const Tensor& x) { return tril(x) - x * eye_like(x, x.size(-1)
 }  // namespace
 
 Tensor cholesky(const Tensor& a, bool upper) {
-  if (const CastToFloat32 raise{}) return cholesky(raise(a), upper);
   check_square("linalg.cholesky", a);
   if (upper) return mt(cholesky(a));
-  return widened(a, [](const Tensor& x) {
+  return call("linalg.cholesky", {a}, {}, [](const Tensor& x) {
     const Tensor batch = batch_of(x);
     const Result factor(x, {x.size(-1), x.size(-1)});
     if (factor.batch.numel)
@@ -283,19 +270,12 @@ QR qr_square_or_tall(const Tensor& a, const Tensor& q, const Tensor& r) {
   });
   return {q, r};
 }
-}  // namespace
 
-QR qr(const Tensor& a, QRMode mode) {
-  if (const CastToFloat32 raise{}) return qr(raise(a), mode);
-  check_matrix("linalg.qr", a);
-  if (const Upcast up{a.dtype()}) {
-    const auto [q, r] = qr(up(a), mode);
-    return {up.round(q), up.round(r)};
-  }
+QR qr_of(const Tensor& a, QRMode mode) {
   const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n), wide = mode == QRMode::kComplete ? m : k;
   if (recording(a) && m < n) {
     // a = [x | y] with a square x = Q U gives R = [U | Qᵀ y].
-    const auto [q, u] = qr(a.narrow(-1, 0, m));
+    const auto [q, u] = qr_of(a.narrow(-1, 0, m), QRMode::kReduced);
     return {q, cat({u, matmul(mt(q), a.narrow(-1, m, n - m))}, -1)};
   }
   const Tensor batch = batch_of(a);
@@ -308,6 +288,12 @@ QR qr(const Tensor& a, QRMode mode) {
   REEL_CHECK(wide == k, "linalg.qr: the complete factors of a tall matrix, shape ", a.shape(), ", have no gradient");
   return qr_square_or_tall(a, q.tensor, r.tensor);
 }
+}  // namespace
+
+QR qr(const Tensor& a, QRMode mode) {
+  check_matrix("linalg.qr", a);
+  return call("linalg.qr", {a}, {}, [&](const Tensor& a) { return qr_of(a, mode); });
+}
 
 namespace {
 Tensor skew(const Tensor& x) { return x - mt(x); }
@@ -318,15 +304,8 @@ Tensor weighted(const Tensor& basis, const Tensor& values, const Tensor& inner) 
   if (!inner.defined()) return basis * values.unsqueeze(-2);
   return matmul(basis, values.defined() ? inner + diag_embed(values) : inner);
 }
-}  // namespace
 
-SVD svd(const Tensor& a, bool full_matrices) {
-  if (const CastToFloat32 raise{}) return svd(raise(a), full_matrices);
-  check_matrix("linalg.svd", a);
-  if (const Upcast up{a.dtype()}) {
-    const auto [u, s, vh] = svd(up(a), full_matrices);
-    return {up.round(u), up.round(s), up.round(vh)};
-  }
+SVD svd_of(const Tensor& a, bool full_matrices) {
   const int64_t m = a.size(-2), n = a.size(-1), k = std::min(m, n);
   const Tensor batch = batch_of(a);
   const Result u(a, {m, full_matrices ? m : k}), s(a, {k}), vh(a, {full_matrices ? n : k, n});
@@ -374,35 +353,38 @@ SVD svd(const Tensor& a, bool full_matrices) {
          });
   return y;
 }
+}  // namespace
+
+SVD svd(const Tensor& a, bool full_matrices) {
+  check_matrix("linalg.svd", a);
+  return call("linalg.svd", {a}, {}, [&](const Tensor& a) { return svd_of(a, full_matrices); });
+}
 Tensor svdvals(const Tensor& a) {
   check_matrix("linalg.svdvals", a);
   return svd(a).s;
 }
 
 Eigh eigh(const Tensor& a) {
-  if (const CastToFloat32 raise{}) return eigh(raise(a));
   check_square("linalg.eigh", a);
-  if (const Upcast up{a.dtype()}) {
-    const auto [values, vectors] = eigh(up(a));
-    return {up.round(values), up.round(vectors)};
-  }
-  const int64_t n = a.size(-1);
-  const Tensor batch = batch_of(a);
-  const Result values(a, {n}), vectors(a, {n, n});
-  if (n)
-    check_solved("linalg.eigh", kernels_of(a).linalg.eigh(view_of(batch), values.batch, vectors.batch),
-                 "holds NaN or infinity, or did not converge");
-  const Eigh y{values.tensor, vectors.tensor};
-  if (!recording(a)) return y;
-  const Tensor outputs[] = {y.eigenvalues, y.eigenvectors};
-  record("linalg.eigh", outputs, {&a, 1},
-         [w = SavedTensor::output(y.eigenvalues, 0), v = SavedTensor::output(y.eigenvectors, 1)](Backward& back) {
-           const Tensor vt = back.get(v);
-           Tensor inner;  // Only turns of the vectors count, which are antisymmetric.
-           if (back.grad(1).defined()) inner = skew(matmul(mt(vt), back.grad(1))) * 0.5 / differences(back.get(w));
-           back.set(0, matmul(weighted(vt, back.grad(0), inner), mt(vt)));
-         });
-  return y;
+  return call("linalg.eigh", {a}, {}, [](const Tensor& a) {
+    const int64_t n = a.size(-1);
+    const Tensor batch = batch_of(a);
+    const Result values(a, {n}), vectors(a, {n, n});
+    if (n)
+      check_solved("linalg.eigh", kernels_of(a).linalg.eigh(view_of(batch), values.batch, vectors.batch),
+                   "holds NaN or infinity, or did not converge");
+    const Eigh y{values.tensor, vectors.tensor};
+    if (!recording(a)) return y;
+    const Tensor outputs[] = {y.eigenvalues, y.eigenvectors};
+    record("linalg.eigh", outputs, {&a, 1},
+           [w = SavedTensor::output(y.eigenvalues, 0), v = SavedTensor::output(y.eigenvectors, 1)](Backward& back) {
+             const Tensor vt = back.get(v);
+             Tensor inner;  // Only turns of the vectors count, which are antisymmetric.
+             if (back.grad(1).defined()) inner = skew(matmul(mt(vt), back.grad(1))) * 0.5 / differences(back.get(w));
+             back.set(0, matmul(weighted(vt, back.grad(0), inner), mt(vt)));
+           });
+    return y;
+  });
 }
 Tensor eigvalsh(const Tensor& a) {
   check_square("linalg.eigvalsh", a);
@@ -415,7 +397,6 @@ namespace {
 /// For b of one or more columns.
 Tensor solve_columns(const char* op, const Tensor& a, const Tensor& b) {
   REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
-  if (const Upcast up{a.dtype()}) return up.round(solve_columns(op, up(a), up(b)));
   const auto [as, bs] = broadcast_batches(op, a, b);
   const Tensor x = solve_batch(op, as, bs);
   if (recording(as, bs))
@@ -429,27 +410,24 @@ Tensor solve_columns(const char* op, const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor solve(const Tensor& a, const Tensor& b) {
-  if (const CastToFloat32 raise{}) return solve(raise(a), raise(b));
-  const char* op = "linalg.solve";
+  constexpr Op op = "linalg.solve";
   check_square(op, a);
-  check_same_type(op, a, b);
-  const Shape rows(std::span(a.shape().begin(), static_cast<size_t>(a.dim() - 1)));
-  const bool one_column = b.dim() == 1 || b.shape() == rows;
-  return one_column ? solve_columns(op, a, b.unsqueeze(-1)).squeeze(-1) : solve_columns(op, a, b);
+  return call(op, {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
+    check_same_type(op, a, b);
+    const Shape rows(std::span(a.shape().begin(), static_cast<size_t>(a.dim() - 1)));
+    const bool one_column = b.dim() == 1 || b.shape() == rows;
+    return one_column ? solve_columns(op, a, b.unsqueeze(-1)).squeeze(-1) : solve_columns(op, a, b);
+  });
 }
 
-Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions options) {
-  if (const CastToFloat32 raise{}) return solve_triangular(raise(a), raise(b), options);
-  const char* op = "linalg.solve_triangular";
-  check_square(op, a);
-  check_matrix(op, b);
+namespace {
+Tensor solve_triangles(const char* op, const Tensor& a, const Tensor& b, SolveTriangularOptions options) {
   check_same_type(op, a, b);
   if (!options.left) {  // x a = b is aᵀ xᵀ = bᵀ
     REEL_CHECK(a.size(-1) == b.size(-1), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
-    return mt(solve_triangular(mt(a), mt(b), {.upper = !options.upper, .unitriangular = options.unitriangular}));
+    return mt(solve_triangles(op, mt(a), mt(b), {.upper = !options.upper, .unitriangular = options.unitriangular}));
   }
   REEL_CHECK(a.size(-1) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
-  if (const Upcast up{a.dtype()}) return up.round(solve_triangular(up(a), up(b), options));
   const auto [as, bs] = broadcast_batches(op, a, b);
   const Tensor triangle = batch_of(as);
   const Result solved(bs, {bs.size(-2), bs.size(-1)});
@@ -471,6 +449,14 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions
     });
   return x;
 }
+}  // namespace
+
+Tensor solve_triangular(const Tensor& a, const Tensor& b, SolveTriangularOptions options) {
+  constexpr Op op = "linalg.solve_triangular";
+  check_square(op, a);
+  check_matrix(op, b);
+  return call(op, {a, b}, {}, [&](const Tensor& a, const Tensor& b) { return solve_triangles(op, a, b, options); });
+}
 
 namespace {
 /// Which singular values count, and the inverse of these; the others are 0.
@@ -483,9 +469,8 @@ Tensor inverse_values(const Tensor& s, int64_t m, int64_t n, std::optional<doubl
 }  // namespace
 
 Tensor pinv(const Tensor& a, std::optional<double> rcond) {
-  if (const CastToFloat32 raise{}) return pinv(raise(a), rcond);
   check_matrix("linalg.pinv", a);
-  return widened(a, [&](const Tensor& x) {
+  return call("linalg.pinv", {a}, {}, [&](const Tensor& x) {
     const Tensor y = no_grad([&] {
       const auto [u, s, vh] = svd(x);
       if (!s.numel()) return zeros(shape_with(x, {x.size(-1), x.size(-2)}), {.dtype = x.dtype()});
@@ -502,66 +487,72 @@ Tensor pinv(const Tensor& a, std::optional<double> rcond) {
 }
 
 Tensor lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond) {
-  if (const CastToFloat32 raise{}) return lstsq(raise(a), raise(b), rcond);
-  check_matrix("linalg.lstsq", a);
-  check_matrix("linalg.lstsq", b);
-  check_same_type("linalg.lstsq", a, b);
-  REEL_CHECK(a.size(-2) == b.size(-2), "linalg.lstsq: sizes differ, a ", a.shape(), " and b ", b.shape());
-  return matmul(pinv(a, rcond), b);
+  constexpr Op op = "linalg.lstsq";
+  check_matrix(op, a);
+  check_matrix(op, b);
+  return call(op, {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
+    check_same_type(op, a, b);
+    REEL_CHECK(a.size(-2) == b.size(-2), op, ": sizes differ, a ", a.shape(), " and b ", b.shape());
+    return matmul(pinv(a, rcond), b);
+  });
 }
 
 Tensor matrix_rank(const Tensor& a, std::optional<double> rcond) {
-  if (const CastToFloat32 raise{}) return matrix_rank(raise(a), rcond);
   check_matrix("linalg.matrix_rank", a);
-  NoGrad guard;
-  const Tensor s = svdvals(to_compute(a));
-  if (!s.numel()) return zeros(shape_with(a, {}), {.dtype = kInt64});
-  return sum(inverse_values(s, a.size(-2), a.size(-1), rcond) != 0, -1);
+  const NoGrad guard;
+  return call("linalg.matrix_rank", {a}, {}, [&](const Tensor& a) {
+    const Tensor s = svdvals(a);
+    if (!s.numel()) return zeros(shape_with(a, {}), {.dtype = kInt64});
+    return sum(inverse_values(s, a.size(-2), a.size(-1), rcond) != 0, -1);
+  });
 }
 
 // ---- norms and powers -----------------------------------------------------------------------------------------------
 
 Tensor vector_norm(const Tensor& x, double ord, const Dims& dims, bool keepdim) {
-  if (const CastToFloat32 raise{}) return vector_norm(raise(x), ord, dims, keepdim);
   REEL_CHECK(is_floating_point(view_of(x, "linalg.vector_norm").dtype), "linalg.vector_norm: a tensor of ", x.dtype(),
              "; convert it to a floating type first");
-  return norm(x, ord, dims, keepdim);
+  return call("linalg.vector_norm", {x}, {}, [&](const Tensor& x) { return norm(x, ord, dims, keepdim); });
 }
 
 Tensor matrix_norm(const Tensor& a, MatrixNorm ord, bool keepdim) {
-  if (const CastToFloat32 raise{}) return matrix_norm(raise(a), ord, keepdim);
   check_matrix("linalg.matrix_norm", a);
-  if (ord == MatrixNorm::kFrobenius) return norm(a, 2, {-2, -1}, keepdim);
-  const Tensor y = sum(svdvals(a), -1);
-  return keepdim ? y.unsqueeze(-1).unsqueeze(-1) : y;
+  return call("linalg.matrix_norm", {a}, {}, [&](const Tensor& a) {
+    if (ord == MatrixNorm::kFrobenius) return norm(a, 2, {-2, -1}, keepdim);
+    const Tensor y = sum(svdvals(a), -1);
+    return keepdim ? y.unsqueeze(-1).unsqueeze(-1) : y;
+  });
 }
 
 Tensor matrix_norm(const Tensor& a, double ord, bool keepdim) {
-  if (const CastToFloat32 raise{}) return matrix_norm(raise(a), ord, keepdim);
   check_matrix("linalg.matrix_norm", a);
   const double size = std::abs(ord);
   REEL_CHECK(size == 1 || size == 2 || size == kInfinity, "linalg.matrix_norm: ord ", ord,
              " is none of 1, -1, 2, -2, inf, -inf");
-  Tensor values = size == 2 ? svdvals(a) : sum(abs(a), size == 1 ? -2 : -1);
-  // The largest of none is 0, as sums of none are.
-  values = ord < 0 ? amin(values, -1) : values.size(-1) ? amax(values, -1) : sum(values, -1);
-  return keepdim ? values.unsqueeze(-1).unsqueeze(-1) : values;
+  return call("linalg.matrix_norm", {a}, {}, [&](const Tensor& a) {
+    Tensor values = size == 2 ? svdvals(a) : sum(abs(a), size == 1 ? -2 : -1);
+    // The largest of none is 0, as sums of none are.
+    values = ord < 0 ? amin(values, -1) : values.size(-1) ? amax(values, -1) : sum(values, -1);
+    return keepdim ? values.unsqueeze(-1).unsqueeze(-1) : values;
+  });
 }
 
 Tensor matrix_power(const Tensor& a, int64_t n) {
-  if (const CastToFloat32 raise{}) return matrix_power(raise(a), n);
-  check_square("linalg.matrix_power", a);
-  if (n == 0) {
-    const Tensor y = eye_like(a, a.size(-1)).expand(a.shape()).clone();
-    record_constant("linalg.matrix_power", y, a);
-    return y;
-  }
-  Tensor square = n < 0 ? inv(a) : a, result;
-  for (uint64_t rest = n < 0 ? -static_cast<uint64_t>(n) : static_cast<uint64_t>(n); rest; rest >>= 1) {
-    if (rest & 1) result = result.defined() ? matmul(result, square) : square.clone();
-    if (rest > 1) square = matmul(square, square);
-  }
-  return result;
+  constexpr Op op = "linalg.matrix_power";
+  check_square(op, a);
+  return call(op, {a}, {}, [&](const Tensor& a) {
+    if (n == 0) {
+      const Tensor y = eye_like(a, a.size(-1)).expand(a.shape()).clone();
+      record_constant(op, y, a);
+      return y;
+    }
+    Tensor square = n < 0 ? inv(a) : a, result;
+    for (uint64_t rest = n < 0 ? -static_cast<uint64_t>(n) : static_cast<uint64_t>(n); rest; rest >>= 1) {
+      if (rest & 1) result = result.defined() ? matmul(result, square) : square.clone();
+      if (rest > 1) square = matmul(square, square);
+    }
+    return result;
+  });
 }
 
 }  // namespace reel::linalg

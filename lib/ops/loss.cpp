@@ -4,6 +4,7 @@
 
 #include "lib/kernels/id_check.h"
 #include "lib/ops/internal.h"
+#include "reel/amp/autocast.h"
 
 namespace reel {
 namespace {
@@ -116,19 +117,20 @@ Tensor for_one_row(const Tensor& x, const F& f) {
 // ---- classes --------------------------------------------------------------------------------------------------------
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
-  if (const CastToFloat32 raise{}) return nll_loss(raise(log_probs), target, options);
-  const char* op = "nll_loss";
+  constexpr Op op = "nll_loss";
   check_scores(op, log_probs);
-  const DType dtype = log_probs.dtype();
-  const Targets targets = read_targets(op, target, log_probs, options.ignore_index);
-  return for_one_row(log_probs, [&](const Tensor& x) {
-    const Tensor picked = to_compute(gather(x, 1, targets.places().unsqueeze(1)).squeeze(1));
-    Tensor losses = targets.masked(-picked), weights;
-    if (options.weight.defined()) {
-      weights = row_weights(op, options.weight, targets, x.size(1), picked.dtype());
-      losses = losses * weights;
-    }
-    return reduced_rows(op, losses, targets, weights, options.reduction).to(dtype);
+  return call(op, {log_probs, target}, {}, [&](const Tensor& log_probs, const Tensor& target) {
+    const DType dtype = log_probs.dtype();
+    const Targets targets = read_targets(op, target, log_probs, options.ignore_index);
+    return for_one_row(log_probs, [&](const Tensor& x) {
+      const Tensor picked = to_compute(gather(x, 1, targets.places().unsqueeze(1)).squeeze(1));
+      Tensor losses = targets.masked(-picked), weights;
+      if (options.weight.defined()) {
+        weights = row_weights(op, options.weight, targets, x.size(1), picked.dtype());
+        losses = losses * weights;
+      }
+      return reduced_rows(op, losses, targets, weights, options.reduction).to(dtype);
+    });
   });
 }
 
@@ -208,32 +210,11 @@ Tensor soft_cross_entropy(const Tensor& x, const Tensor& target, const CrossEntr
   return reduced("cross_entropy", losses, options.reduction);
 }
 
-/// In the logits' type, or, of half types, in float32.
-Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target,
-                        const CrossEntropyLossOptions& options) {
+/// Targets that are classes, for logits that the fused kernel takes only as rows, if at all: of several dimensions or
+/// of one, or with class weights.
+Tensor hard_cross_entropy(const Tensor& logits, const Targets& targets, const CrossEntropyLossOptions& options) {
   const char* op = "cross_entropy";
-  check_scores(op, logits);
-  const View& view = view_of(logits);
-  const bool usual =
-      view.shape.size() == 2 && !options.weight.defined() && !is_floating_point(view_of(target, op).dtype);
-  if (const Upcast up{view.dtype}; up && !usual) {
-    const Tensor share = view_of(target, op).dtype == view.dtype ? up(target) : target;
-    return cross_entropy_in(compute_dtype(view.dtype), up(logits), share, options).to(result);
-  }
   const double smoothing = options.label_smoothing;
-  REEL_CHECK(smoothing >= 0 && smoothing <= 1, op, ": label_smoothing must be between 0 and 1, got ", smoothing);
-  REEL_CHECK(view.shape[view.shape.size() == 1 ? 0 : 1] > 0, op, ": no classes, logits of shape ", view.shape);
-  if (is_floating_point(view_of(target, op).dtype)) {
-    REEL_CHECK(view_of(target).shape == view.shape, op, ": logits of shape ", view.shape, " and a ", target.dtype(),
-               " target of shape ", target.shape(), "; classes are int64, probabilities have the logits' shape");
-    const bool one = view.shape.size() == 1;
-    return for_one_row(
-        logits, [&](const Tensor& x) { return soft_cross_entropy(x, one ? target.unsqueeze(0) : target, options); });
-  }
-  REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
-  const Targets targets = read_targets(op, target, logits, options.ignore_index, usual && options.reduction != kMean);
-  if (usual)  // before anything is copied
-    return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);
   return for_one_row(logits, [&](const Tensor& x) {
     const bool spatial = x.dim() > 2;
     const Targets flat = spatial ? Targets{targets.ids.flatten(), targets.ignoring, targets.kept} : targets;
@@ -255,53 +236,77 @@ Tensor cross_entropy_in(DType result, const Tensor& logits, const Tensor& target
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
-  const DType dtype = view_of(logits, "cross_entropy").dtype;
-  if (const CastToFloat32 raise{})  // the logits need no copy
-    return cross_entropy_in(compute_dtype(dtype), logits, raise(target), options);
-  return cross_entropy_in(dtype, logits, target, options);
+  const char* op = "cross_entropy";
+  check_scores(op, logits);
+  const Shape& shape = view_of(logits).shape;
+  const bool soft = is_floating_point(view_of(target, op).dtype), one = shape.size() == 1;
+  const double smoothing = options.label_smoothing;
+  REEL_CHECK(smoothing >= 0 && smoothing <= 1, op, ": label_smoothing must be between 0 and 1, got ", smoothing);
+  REEL_CHECK(shape[one ? 0 : 1] > 0, op, ": no classes, logits of shape ", shape);
+  if (soft) {
+    REEL_CHECK(view_of(target).shape == shape, op, ": logits of shape ", shape, " and a ", target.dtype(),
+               " target of shape ", target.shape(), "; classes are int64, probabilities have the logits' shape");
+    return call("cross_entropy(probabilities)", {logits}, {}, [&](const Tensor& logits) {
+      return for_one_row(
+          logits, [&](const Tensor& x) { return soft_cross_entropy(x, one ? target.unsqueeze(0) : target, options); });
+    });
+  }
+  REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
+  if (shape.size() == 2 && !options.weight.defined()) {
+    // The kernel takes logits of half types as they are, and its losses are float32: autocast need not cast the logits.
+    const DType result = amp::autocast_enabled() ? compute_dtype(logits.dtype()) : logits.dtype();
+    return call("cross_entropy", {logits, target}, {}, [&](const Tensor& logits, const Tensor& target) {
+      // Before anything is copied.
+      const Targets targets = read_targets(op, target, logits, options.ignore_index, options.reduction != kMean);
+      return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);
+    });
+  }
+  return call("cross_entropy(composed)", {logits, target}, {}, [&](const Tensor& logits, const Tensor& target) {
+    return hard_cross_entropy(logits, read_targets(op, target, logits, options.ignore_index), options);
+  });
 }
 
 Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMarginLossOptions& options) {
-  if (const CastToFloat32 raise{}) return multi_margin_loss(raise(x), target, options);
-  const char* op = "multi_margin_loss";
+  constexpr Op op = "multi_margin_loss";
   check_scores(op, x);
   REEL_CHECK(x.dim() <= 2, op, ": scores of shape ", x.shape(), ", not [n, classes]");
   REEL_CHECK(options.p == 1 || options.p == 2, op, ": p must be 1 or 2, got ", options.p);
-  if (const Upcast up{x.dtype()}) return up.round(multi_margin_loss(up(x), target, options));
-  const Targets targets = read_targets(op, target, x, {});
-  return for_one_row(x, [&](const Tensor& rows) {
-    const int64_t classes = rows.size(1);
-    // The gap of a target to itself does not count, and must not be NaN where it is infinite.
-    const Tensor gap = rows - gather(rows, 1, targets.ids.unsqueeze(1)) + options.margin;
-    Tensor gaps = relu(masked_fill(gap, one_hot(targets.ids, classes).to(kBool), 0));
-    if (options.p == 2) gaps = square(gaps);
-    if (options.weight.defined())
-      gaps = gaps * row_weights(op, options.weight, targets, classes, rows.dtype()).unsqueeze(1);
-    return reduced(op, sum(gaps, 1) / static_cast<double>(classes), options.reduction);
+  return call(op, {x, target}, {}, [&](const Tensor& x, const Tensor& target) {
+    const Targets targets = read_targets(op, target, x, {});
+    return for_one_row(x, [&](const Tensor& rows) {
+      const int64_t classes = rows.size(1);
+      // The gap of a target to itself does not count, and must not be NaN where it is infinite.
+      const Tensor gap = rows - gather(rows, 1, targets.ids.unsqueeze(1)) + options.margin;
+      Tensor gaps = relu(masked_fill(gap, one_hot(targets.ids, classes).to(kBool), 0));
+      if (options.p == 2) gaps = square(gaps);
+      if (options.weight.defined())
+        gaps = gaps * row_weights(op, options.weight, targets, classes, rows.dtype()).unsqueeze(1);
+      return reduced(op, sum(gaps, 1) / static_cast<double>(classes), options.reduction);
+    });
   });
 }
 
 Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
-  if (const CastToFloat32 raise{}) return multilabel_margin_loss(raise(x), target, reduction);
-  const char* op = "multilabel_margin_loss";
+  constexpr Op op = "multilabel_margin_loss";
   check_scores(op, x);
   REEL_CHECK(x.dim() <= 2 && view_of(target, op).shape == x.shape(), op, ": scores of shape ", x.shape(),
              " but a target of shape ", target.shape());
-  if (const Upcast up{x.dtype()}) return up.round(multilabel_margin_loss(up(x), target, reduction));
-  if (x.dim() == 1) {
-    const Tensor y = multilabel_margin_loss(x.unsqueeze(0), target.unsqueeze(0), reduction);
-    return y.dim() ? y.squeeze(0) : y;
-  }
-  const int64_t n = x.size(0), classes = x.size(1);
-  const Tensor labels = as_ids(op, target), named = cumsum(labels < 0, 1) == 0;
-  const int64_t most = n && classes ? max(sum(named, 1)).item<int64_t>() : 0;
-  const Tensor some = named.narrow(1, 0, most), ids = where(some, labels.narrow(1, 0, most), 0);
-  check_range(op, ids, classes);
-  const Tensor is_target =
-      scatter_add(zeros({n, classes}, {.dtype = kInt64, .device = x.device()}), 1, ids, some.to(kInt64)) > 0;
-  const Tensor gaps = relu(1 - gather(x, 1, ids).unsqueeze(2) + x.unsqueeze(1));  // [n, target, class]
-  const Tensor counts = some.unsqueeze(2) & !is_target.unsqueeze(1);
-  return reduced(op, sum(where(counts, gaps, 0), {1, 2}) / static_cast<double>(classes), reduction);
+  return call(op, {x, target}, {}, [&](const Tensor& x, const Tensor& target) {
+    if (x.dim() == 1) {
+      const Tensor y = multilabel_margin_loss(x.unsqueeze(0), target.unsqueeze(0), reduction);
+      return y.dim() ? y.squeeze(0) : y;
+    }
+    const int64_t n = x.size(0), classes = x.size(1);
+    const Tensor labels = as_ids(op, target), named = cumsum(labels < 0, 1) == 0;
+    const int64_t most = n && classes ? max(sum(named, 1)).item<int64_t>() : 0;
+    const Tensor some = named.narrow(1, 0, most), ids = where(some, labels.narrow(1, 0, most), 0);
+    check_range(op, ids, classes);
+    const Tensor is_target =
+        scatter_add(zeros({n, classes}, {.dtype = kInt64, .device = x.device()}), 1, ids, some.to(kInt64)) > 0;
+    const Tensor gaps = relu(1 - gather(x, 1, ids).unsqueeze(2) + x.unsqueeze(1));  // [n, target, class]
+    const Tensor counts = some.unsqueeze(2) & !is_target.unsqueeze(1);
+    return reduced(op, sum(where(counts, gaps, 0), {1, 2}) / static_cast<double>(classes), reduction);
+  });
 }
 
 // ---- differences ----------------------------------------------------------------------------------------------------
@@ -317,13 +322,14 @@ void check_target(const char* op, const Tensor& input, const Tensor& target) {
 
 /// f(a, b), reduced, in the type that losses of a and b are computed in; the result has the type that they promote to.
 template <class F>
-Tensor loss_of(const char* op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f) {
-  if (const CastToFloat32 raise{}) return loss_of(op, reduction, raise(a), raise(b), f);
+Tensor loss_of(Op op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f) {
   check_target(op, a, b);
-  const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
-  REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
-             " tensors, neither of a floating point type");
-  return reduced(op, f(without_number(a.to(wide)), without_number(b.to(wide))), reduction).to(dtype);
+  return call(op, {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
+    const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
+    REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
+               " tensors, neither of a floating point type");
+    return reduced(op, f(without_number(a.to(wide)), without_number(b.to(wide))), reduction).to(dtype);
+  });
 }
 
 void check_same_shape(const char* op, const Tensor& input, const Tensor& target) {
@@ -374,34 +380,34 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOpti
 // ---- probabilities --------------------------------------------------------------------------------------------------
 
 Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target, const BCELossOptions& options) {
-  if (const CastToFloat32 raise{}) return binary_cross_entropy(raise(probability), raise(target), options);
-  const char* op = "binary_cross_entropy";
+  constexpr Op op = "binary_cross_entropy";
   check_same_shape(op, probability, target);
-  if (const Upcast up{probability.dtype()}) return up.round(binary_cross_entropy(up(probability), target, options));
-  const Tensor p = to_float(probability), t = target.to(p.dtype());
-  check_values(
-      p, [&] { return !((p >= 0) & (p <= 1)); }, op,
-      ": the input is not a probability, some element is outside [0, 1]");
-  check_values(
-      t, [&] { return !((t >= 0) & (t <= 1)); }, op,
-      ": the target is not a probability, some element is outside [0, 1]");
-  const auto losses = [](const Tensor& pt, const Tensor& tt) {
-    return -(tt * clamp(log(pt), -100) + (1 - tt) * clamp(log1p(-pt), -100));
-  };
-  const Tensor y = no_grad([&] { return losses(p, t); });
-  if (recording(p, t))
-    record("binary_cross_entropy", y, inputs(p, t), [p = SavedTensor(p), t = SavedTensor(t)](Backward& back) {
-      const Tensor &g = back.grad(), pt = back.get(p), tt = back.get(t);
-      // The exact slope but for the poles, as PyTorch has it.
-      if (back.needs(0)) back.set(0, g * (pt - tt) / maximum((1 - pt) * pt, 1e-12));
-      if (back.needs(1)) back.set(1, g * (clamp(log1p(-pt), -100) - clamp(log(pt), -100)));
-    });
-  return reduced(op, weighted(op, y, options.weight), options.reduction);
+  return call(op, {probability}, {}, [&](const Tensor& probability) {
+    const Tensor p = to_float(probability), t = target.to(p.dtype());
+    check_values(
+        p, [&] { return !((p >= 0) & (p <= 1)); }, op,
+        ": the input is not a probability, some element is outside [0, 1]");
+    check_values(
+        t, [&] { return !((t >= 0) & (t <= 1)); }, op,
+        ": the target is not a probability, some element is outside [0, 1]");
+    const auto losses = [](const Tensor& pt, const Tensor& tt) {
+      return -(tt * clamp(log(pt), -100) + (1 - tt) * clamp(log1p(-pt), -100));
+    };
+    const Tensor y = no_grad([&] { return losses(p, t); });
+    if (recording(p, t))
+      record(op, y, inputs(p, t), [p = SavedTensor(p), t = SavedTensor(t)](Backward& back) {
+        const Tensor &g = back.grad(), pt = back.get(p), tt = back.get(t);
+        // The exact slope but for the poles, as PyTorch has it.
+        if (back.needs(0)) back.set(0, g * (pt - tt) / maximum((1 - pt) * pt, 1e-12));
+        if (back.needs(1)) back.set(1, g * (clamp(log1p(-pt), -100) - clamp(log(pt), -100)));
+      });
+    return reduced(op, weighted(op, y, options.weight), options.reduction);
+  });
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                         const BCEWithLogitsLossOptions& options) {
-  const char* op = "binary_cross_entropy_with_logits";
+  constexpr Op op = "binary_cross_entropy_with_logits";
   check_same_shape(op, logits, target);
   return loss_of(op, options.reduction, logits, target, [&](const Tensor& x, const Tensor& t) {
     // log(1 - σ(x)) is log σ(-x): each term is exact by itself, so nothing cancels.
@@ -412,7 +418,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
 
 Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
                                    const MultiLabelSoftMarginLossOptions& options) {
-  const char* op = "multilabel_soft_margin_loss";
+  constexpr Op op = "multilabel_soft_margin_loss";
   check_same_shape(op, x, target);
   return loss_of(op, options.reduction, x, target, [&](const Tensor& z, const Tensor& t) {
     return mean(binary_cross_entropy_with_logits(z, t, {.weight = options.weight, .reduction = kNoReduction}), -1);
@@ -441,7 +447,7 @@ Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const Poisson
 
 Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& var,
                          const GaussianNLLLossOptions& options) {
-  const char* op = "gaussian_nll_loss";
+  constexpr Op op = "gaussian_nll_loss";
   REEL_CHECK(options.eps > 0, op, ": eps ", options.eps, " is not positive");
   view_of(var, op);
   check_values(
@@ -474,7 +480,7 @@ Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, const HingeEm
 }
 
 Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {
-  const char* op = "margin_ranking_loss";
+  constexpr Op op = "margin_ranking_loss";
   check_target(op, a, target);
   return loss_of(op, options.reduction, a, b, [&](const Tensor& x, const Tensor& y) {
     return hinge(-target.to(x.dtype()) * (x - y) + options.margin);
@@ -482,7 +488,7 @@ Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& targe
 }
 
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {
-  const char* op = "cosine_embedding_loss";
+  constexpr Op op = "cosine_embedding_loss";
   const Shape &shape = view_of(a, op).shape, &of_target = view_of(target, op).shape;
   const int rank = of_target.size();
   REEL_CHECK(
@@ -510,19 +516,19 @@ Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& pos
 
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginLossOptions& options) {
-  if (const CastToFloat32 raise{}) return triplet_margin_loss(raise(anchor), raise(positive), raise(negative), options);
-  const char* op = "triplet_margin_loss";
+  constexpr Op op = "triplet_margin_loss";
   const int rank = view_of(anchor, op).shape.size();
   REEL_CHECK(rank == view_of(positive, op).shape.size() && rank == view_of(negative, op).shape.size(), op,
              ": vectors of shape ", anchor.shape(), ", ", positive.shape(), " and ", negative.shape());
-  if (const Upcast up{anchor.dtype()})
-    return up.round(triplet_margin_loss(up(anchor), up(positive), up(negative), options));
   const auto distance = [&](const Tensor& a, const Tensor& b) {
     return pairwise_distance(a, b, {.p = options.p, .eps = options.eps});
   };
-  return triplet_margin_with_distance_loss(
-      anchor, positive, negative,
-      {.distance = distance, .margin = options.margin, .swap = options.swap, .reduction = options.reduction});
+  return call(
+      op, {anchor, positive, negative}, {}, [&](const Tensor& anchor, const Tensor& positive, const Tensor& negative) {
+        return triplet_margin_with_distance_loss(
+            anchor, positive, negative,
+            {.distance = distance, .margin = options.margin, .swap = options.swap, .reduction = options.reduction});
+      });
 }
 
 }  // namespace reel

@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <tuple>
 
-#include "lib/autograd/cast_together.h"
 #include "lib/functors/unary.h"
 #include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/matmul.h"
-#include "lib/ops/point.h"
 #include "lib/ops/transposed.h"
 
 namespace reel {
@@ -36,8 +34,8 @@ Operand operand(const Tensor& x) {
   return {dense, view_of(dense).data, rows, cols, std::max<int64_t>(cols, 1), false};
 }
 
-// alpha a · b, and bias, if there is one, added to each row; then the positive part, if it is to be `rectified`.
-Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor& bias = {}, bool rectified = false,
+// Returns alpha a · b, plus `bias` on each row if it is defined, then ReLU if `with_relu`.
+Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor& bias = {}, bool with_relu = false,
                double alpha = 1) {
   const View& view = view_of(a.held);
   const int64_t m = a.rows, k = a.cols, n = b.cols;
@@ -64,7 +62,7 @@ Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor&
                       .stride_a = a.stride(),
                       .stride_b = b.stride(),
                       .stride_c = m * n,
-                      .relu = rectified});
+                      .relu = with_relu});
   return y;
 }
 
@@ -91,34 +89,27 @@ Tensor product_of_integers(const Tensor& a, const Tensor& b) {
 // ---- two matrices ---------------------------------------------------------------------------------------------------
 
 Tensor mm(const Tensor& a, const Tensor& b) {
-  if (!op_modes.plain()) [[unlikely]] {
-    if (const Point point; point && is_weight(b) && a.defined() && is_floating_point(a.dtype()))
-      return point.join("mm", {a}, {&b}, [&](std::span<const Tensor> rows) { return mm(rows[0], b); });
-    if (const CastTogether low{}) {
-      const auto [left, right] = low.all(a, b);
-      return mm(left, right);
-    }
-    if (op_modes.traces) return traced("mm", {a, b}, {}, [&] { return mm(a, b); });
-  }
-  check_types("mm", a, b);
-  const View &av = view_of(a), &bv = view_of(b);
-  REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape, " and ",
-             bv.shape);
-  REEL_CHECK(av.shape[1] == bv.shape[0], "mm: inner sizes differ, ", av.shape, " x ", bv.shape);
-  if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
-  const Tensor y = product("mm", operand(a), operand(b));
-  if (recording(a, b))
-    record("mm", y, inputs(a, b), [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
-      const Tensor& g = back.grad();
-      if (back.needs(0)) back.set(0, mm(g, back.get(b).t()));
-      if (back.needs(1)) {
-        if (back.create_graph())
-          back.set(1, mm(back.get(a).t(), g));
-        else
-          back.set_product(1, back.get(a), g);
-      }
-    });
-  return y;
+  return call("mm", {a, b}, {}, [](const Tensor& a, const Tensor& b) {
+    check_types("mm", a, b);
+    const View &av = view_of(a), &bv = view_of(b);
+    REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape,
+               " and ", bv.shape);
+    REEL_CHECK(av.shape[1] == bv.shape[0], "mm: inner sizes differ, ", av.shape, " x ", bv.shape);
+    if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
+    const Tensor y = product("mm", operand(a), operand(b));
+    if (recording(a, b))
+      record("mm", y, inputs(a, b), [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
+        const Tensor& g = back.grad();
+        if (back.needs(0)) back.set(0, mm(g, back.get(b).t()));
+        if (back.needs(1)) {
+          if (back.create_graph())
+            back.set(1, mm(back.get(a).t(), g));
+          else
+            back.set_product(1, back.get(a), g);
+        }
+      });
+    return y;
+  });
 }
 
 namespace {
@@ -135,21 +126,20 @@ Tensor rectified_grad(Backward& back, const SavedTensor& y) {
   return result;
 }
 
-Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool rectified) {
+/// Returns x · weightᵀ + bias, then ReLU if `with_relu`, for an x that is no vector.
+Tensor affine(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool with_relu) {
   check_types(op, x, weight);
   const View &xv = view_of(x), &wv = view_of(weight);
   REEL_CHECK(wv.shape.size() == 1 || wv.shape.size() == 2, op, ": the weight's shape is ", wv.shape,
              ", not [out, in] or [in]");
   REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape.back(), op, ": x of shape ", xv.shape,
              " does not fit the weight's shape ", wv.shape);
-  if (op_modes.traces) [[unlikely]]
-    return traced(op, {x, weight, bias}, {}, [&] { return linear(op, x, weight, bias, rectified); });
   if (wv.shape.size() == 1) {  // one output, without a dimension of its own
     REEL_CHECK(!bias.defined() || view_of(bias).shape.empty(), op, ": the bias has shape ", bias.shape(),
                ", the weight ", wv.shape);
     Tensor y = matmul(x, weight);
     if (bias.defined()) y = y + bias;
-    return rectified ? relu(y) : y;
+    return with_relu ? relu(y) : y;
   }
   const int64_t out = wv.shape[0];
   if (bias.defined()) {
@@ -160,16 +150,16 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
   if (!is_floating_point(xv.dtype)) {
     Tensor y = matmul(x, weight.t());
     if (bias.defined()) y = y + bias;
-    return rectified ? relu(y) : y;
+    return with_relu ? relu(y) : y;
   }
   const int rank = xv.shape.size();
-  const Tensor rows = rank == 2 ? x : rank == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
+  const Tensor rows = rank == 2 ? x : x.flatten(0, -2);
   const Tensor* const turned = detail::TransposedWeights::find(weight, view_of(rows).shape[0]);
-  const Tensor y = product(op, operand(rows), turned ? operand(*turned) : operand(weight).t(), bias, rectified);
+  const Tensor y = product(op, operand(rows), turned ? operand(*turned) : operand(weight).t(), bias, with_relu);
   if (recording(rows, weight, bias))
     record(op, y, inputs(rows, weight, bias),
            [rows = saved_if(needs_grad(weight), rows), weight = saved_if(needs_grad(rows), weight),
-            y = rectified ? SavedTensor::output(y) : SavedTensor()](Backward& back) {
+            y = with_relu ? SavedTensor::output(y) : SavedTensor()](Backward& back) {
              const Tensor of_sum = y.defined() ? rectified_grad(back, y) : Tensor();
              const Tensor& g = of_sum.defined() ? of_sum : back.grad();
              if (back.needs(0)) back.set(0, mm(g, back.get(weight)));
@@ -188,34 +178,21 @@ Tensor linear(const char* op, const Tensor& x, const Tensor& weight, const Tenso
   return y.view(shape);
 }
 
-}  // namespace
-
-namespace {
-constexpr auto kLinear = [](const auto&... args) { return linear(args...); };
-constexpr auto kLinearRelu = [](const auto&... args) { return linear_relu(args...); };
-/// `op` in a map, in which calls that have the same weight become one.
-template <class Op>
-Tensor join_linear(const Point& point, const char* name, const Op& op, const Tensor& x, const Tensor& weight,
-                   const Tensor& bias) {
-  const auto f = [&](std::span<const Tensor> rows) { return op(rows[0], weight, bias); };
-  const bool vector = x.defined() && x.dim() == 1 && weight.defined() && weight.dim() == 2;
-  if (!vector) return point.join(name, {x}, {&weight, &bias}, f);
-  return point.join(name, {x.unsqueeze(0)}, {&weight, &bias}, f).squeeze(0);
+Tensor linear(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool with_relu) {
+  // A vector is a matrix of one row, which batched calls join with others.
+  if (view_of(x, op).shape.size() == 1 && view_of(weight, op).shape.size() == 2)
+    return linear(op, x.unsqueeze(0), weight, bias, with_relu).squeeze(0);
+  return call(op, {x, weight, bias}, {}, [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    return affine(op, x, weight, bias, with_relu);
+  });
 }
+
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (!op_modes.plain()) [[unlikely]] {
-    if (const Point point; point) return join_linear(point, "linear", kLinear, x, weight, bias);
-    if (const CastTogether low{}) return std::apply(kLinear, low.all(x, weight, bias));
-  }
   return linear("linear", x, weight, bias, false);
 }
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (!op_modes.plain()) [[unlikely]] {
-    if (const Point point; point) return join_linear(point, "linear_relu", kLinearRelu, x, weight, bias);
-    if (const CastTogether low{}) return std::apply(kLinearRelu, low.all(x, weight, bias));
-  }
   return linear("linear_relu", x, weight, bias, true);
 }
 
@@ -230,8 +207,6 @@ Tensor scaled_bmm(const Tensor& a, const Tensor& b, double alpha) {
              "bmm: expected two equally long batches of matrices, got shapes ", av.shape, " and ", bv.shape);
   REEL_CHECK(av.shape[2] == bv.shape[1], "bmm: inner sizes differ, ", av.shape, " x ", bv.shape);
   if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
-  if (op_modes.traces) [[unlikely]]
-    return traced("bmm", {a, b}, {{"alpha", alpha}}, [&] { return scaled_bmm(a, b, alpha); });
   const Tensor y = product("bmm", operand(a), operand(b), {}, false, alpha);
   if (recording(a, b))
     record("bmm", y, inputs(a, b),
@@ -263,55 +238,49 @@ Tensor batched_product(const Tensor& a, const Tensor& b, double alpha) {
 }  // namespace
 
 Tensor detail::scaled_matmul(const Tensor& a, const Tensor& b, double alpha) {
-  check_types("matmul", a, b);
-  if (op_modes.traces) [[unlikely]]
-    return traced("matmul", {a, b}, {{"alpha", alpha}}, [&] { return batched_product(a, b, alpha); });
-  return batched_product(a, b, alpha);
+  return call("matmul", {a, b}, {{"alpha", alpha}}, [&](const Tensor& a, const Tensor& b) {
+    check_types("matmul", a, b);
+    return batched_product(a, b, alpha);
+  });
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  if (const CastTogether low{}) {
-    const auto [left, right] = low.all(a, b);
-    return scaled_bmm(left, right, 1);
-  }
-  return scaled_bmm(a, b, 1);
+  return call("bmm", {a, b}, {{"alpha", 1.}}, [](const Tensor& a, const Tensor& b) { return scaled_bmm(a, b, 1); });
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  if (!op_modes.plain()) [[unlikely]] {
-    if (op_modes.meets && is_weight(b) && a.defined() && a.dim() == 2 && b.dim() == 2) return mm(a, b);
-    if (const CastTogether low{}) {
-      const auto [left, right] = low.all(a, b);
-      return matmul(left, right);
+  // A vector on the left is a matrix of one row, which batched calls join with others.
+  if (view_of(a, "matmul").shape.size() == 1 && view_of(b, "matmul").shape.size() == 2)
+    return matmul(a.unsqueeze(0), b).squeeze(0);
+  return call("matmul", {a, b}, {{"alpha", 1.}}, [](const Tensor& a, const Tensor& b) {
+    check_types("matmul", a, b);
+    const View &av = view_of(a), &bv = view_of(b);
+    const int ra = av.shape.size(), rb = bv.shape.size();
+    REEL_CHECK(ra && rb, "matmul: 0-d operand, shapes ", av.shape, " and ", bv.shape);
+    REEL_CHECK(av.shape.back() == bv.shape[std::max(rb - 2, 0)], "matmul: inner sizes differ, ", av.shape, " x ",
+               bv.shape);
+    if (ra == 2 && rb == 2) return mm(a, b);
+    // Vectors are matrices of one row (left) or one column (right), whose dimension goes again.
+    if (rb == 1) return matmul(a, b.unsqueeze(1)).squeeze(-1);
+    if (ra == 1) return matmul(a.unsqueeze(0), b).squeeze(-2);
+    if (rb == 2) {  // one matrix for all: a single large product
+      Shape result = av.shape;
+      result[ra - 1] = bv.shape.back();
+      return mm(a.flatten(0, -2), b).view(result);
     }
-    if (op_modes.traces) return traced("matmul", {a, b}, {{"alpha", 1.}}, [&] { return matmul(a, b); });
-  }
-  check_types("matmul", a, b);
-  const View &av = view_of(a), &bv = view_of(b);
-  const int ra = av.shape.size(), rb = bv.shape.size();
-  REEL_CHECK(ra && rb, "matmul: 0-d operand, shapes ", av.shape, " and ", bv.shape);
-  REEL_CHECK(av.shape.back() == bv.shape[std::max(rb - 2, 0)], "matmul: inner sizes differ, ", av.shape, " x ",
-             bv.shape);
-  if (ra == 2 && rb == 2) return mm(a, b);
-  // Vectors are matrices of one row (left) or one column (right), whose dimension goes again.
-  if (rb == 1) return matmul(a, b.unsqueeze(1)).squeeze(-1);
-  if (ra == 1) return matmul(a.unsqueeze(0), b).squeeze(-2);
-  if (rb == 2) {  // one matrix for all: a single large product
-    Shape result = av.shape;
-    result[ra - 1] = bv.shape.back();
-    return mm(a.flatten(0, -2), b).view(result);
-  }
-  return batched_product(a, b, 1);
+    return batched_product(a, b, 1);
+  });
 }
 
 // ---- compositions ---------------------------------------------------------------------------------------------------
 
 Tensor dot(const Tensor& a, const Tensor& b) {
-  if (const CastToHalf low{}) return dot(low(a), low(b));
-  check_types("dot", a, b);
-  REEL_CHECK(a.dim() == 1 && a.shape() == b.shape(), "dot: expected two vectors of one length, got shapes ", a.shape(),
-             " and ", b.shape());
-  return matmul(a, b);
+  return call("dot", {a, b}, {}, [](const Tensor& a, const Tensor& b) {
+    check_types("dot", a, b);
+    REEL_CHECK(a.dim() == 1 && a.shape() == b.shape(), "dot: expected two vectors of one length, got shapes ",
+               a.shape(), " and ", b.shape());
+    return matmul(a, b);
+  });
 }
 
 Tensor outer(const Tensor& a, const Tensor& b) {
@@ -321,7 +290,7 @@ Tensor outer(const Tensor& a, const Tensor& b) {
 }
 
 namespace {
-/// beta * input + alpha * product, in op's name. What counts for nothing may hold NaN; its gradient is 0.
+/// Returns beta * input + alpha * product. A term with factor 0 is skipped even if it holds NaN; its gradient is 0.
 Tensor add_product(const char* op, const Tensor& input, const Tensor& product, Scalar beta, Scalar alpha) {
   const Shape shape = broadcast_shapes(view_of(input, op).shape, product.shape(), op);
   REEL_CHECK(shape == product.shape(), op, ": an input of shape ", input.shape(), " for a product of shape ",
@@ -336,15 +305,17 @@ Tensor add_product(const char* op, const Tensor& input, const Tensor& product, S
 }  // namespace
 
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
-  if (const CastToHalf low{}) return addmm(low(input), low(a), low(b), beta, alpha);
   view_of(input, "addmm");
-  return add_product("addmm", input, mm(a, b), beta, alpha);
+  return call("addmm", {input, a, b}, {}, [&](const Tensor& input, const Tensor& a, const Tensor& b) {
+    return add_product("addmm", input, mm(a, b), beta, alpha);
+  });
 }
 
 Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
-  if (const CastToHalf low{}) return baddbmm(low(input), low(a), low(b), beta, alpha);
   view_of(input, "baddbmm");
-  return add_product("baddbmm", input, bmm(a, b), beta, alpha);
+  return call("baddbmm", {input, a, b}, {}, [&](const Tensor& input, const Tensor& a, const Tensor& b) {
+    return add_product("baddbmm", input, bmm(a, b), beta, alpha);
+  });
 }
 
 }  // namespace reel

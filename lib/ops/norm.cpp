@@ -212,93 +212,95 @@ Statistics current(const Tensor& running_mean, const Tensor& running_var) {
 
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, bool training, double momentum, double eps, bool channels_last) {
-  constexpr const char* op = "batch_norm";
-  if (op_modes.traces) [[unlikely]] {
-    if (training) refuse_trace(op, "it is in training mode");
-    if (channels_last && x.dim() > 2)
-      return with_channels_in_front(x, static_cast<int>(x.dim()) - 2, [&](const Tensor& front) {
-        return batch_norm(front, running_mean, running_var, weight, bias, training, momentum, eps);
-      });
-    return traced(op, {x, running_mean, running_var, weight, bias}, {{"eps", eps}},
-                  [&] { return batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps); });
-  }
-  const View& view = view_of(x, op);
-  check_channels(op, view, channels_last);
-  const int64_t channels = channels_last ? view.shape.back() : view.shape[1];
-  check_running(op, x, running_mean, running_var, channels, channels_last);
-  check_parameter(op, "weight", weight, {channels}, view.dtype);
-  check_parameter(op, "bias", bias, {channels}, view.dtype);
-  Frame frame{.by_channel = true, .outer = view.shape[0], .groups = channels};
-  if (channels_last)
-    for (int d = 1; d < view.shape.size() - 1; ++d) frame.outer *= view.shape[d];
-  else
-    frame.inner = product_from(view.shape, 2);
-  REEL_CHECK(training || running_mean.defined(), op, ": running statistics are needed when not training");
-  if (training)
-    check_moves("batch_norm: running_mean", running_mean), check_moves("batch_norm: running_var", running_var);
-  REEL_CHECK(!training || frame.count() != 1, op,
-             ": more than one value for each channel is needed in training, got x ", view.shape,
-             "; to predict, call eval()");
-  Statistics moments = training ? Statistics() : current(running_mean, running_var);
-  const Tensor y = normalized({op, eps, true, !training}, frame, x, weight, bias, moments);
-  if (training && running_mean.defined()) move_running(running_mean, running_var, moments, frame.count(), momentum);
-  return y;
+  constexpr Op op = "batch_norm";
+  view_of(x, op);
+  if (channels_last && is_tracing() && x.dim() > 2) [[unlikely]]
+    return with_channels_in_front(x, static_cast<int>(x.dim()) - 2, [&](const Tensor& front) {
+      return batch_norm(front, running_mean, running_var, weight, bias, training, momentum, eps);
+    });
+  return call(op, {x, running_mean, running_var, weight, bias}, {{"eps", eps}, {"training", training}},
+              [&](const Tensor& x, const Tensor&, const Tensor&, const Tensor& weight, const Tensor& bias) {
+                const View& view = view_of(x);
+                check_channels(op, view, channels_last);
+                const int64_t channels = channels_last ? view.shape.back() : view.shape[1];
+                check_running(op, x, running_mean, running_var, channels, channels_last);
+                check_parameter(op, "weight", weight, {channels}, view.dtype);
+                check_parameter(op, "bias", bias, {channels}, view.dtype);
+                Frame frame{.by_channel = true, .outer = view.shape[0], .groups = channels};
+                if (channels_last)
+                  for (int d = 1; d < view.shape.size() - 1; ++d) frame.outer *= view.shape[d];
+                else
+                  frame.inner = product_from(view.shape, 2);
+                REEL_CHECK(training || running_mean.defined(), op, ": running statistics are needed when not training");
+                if (training)
+                  check_moves("batch_norm: running_mean", running_mean),
+                      check_moves("batch_norm: running_var", running_var);
+                REEL_CHECK(!training || frame.count() != 1, op,
+                           ": more than one value for each channel is needed in training, got x ", view.shape,
+                           "; to predict, call eval()");
+                Statistics moments = training ? Statistics() : current(running_mean, running_var);
+                const Tensor y = normalized({op, eps, true, !training}, frame, x, weight, bias, moments);
+                if (training && running_mean.defined())
+                  move_running(running_mean, running_var, moments, frame.count(), momentum);
+                return y;
+              });
 }
 
 // ---- by row ---------------------------------------------------------------------------------------------------------
 
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                      const Tensor& bias, bool use_input_stats, double momentum, double eps) {
-  constexpr const char* op = "instance_norm";
+  constexpr Op op = "instance_norm";
   const View& view = view_of(x, op);
   check_channels(op, view);
   if (!use_input_stats) return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps);
-  if (op_modes.traces) [[unlikely]] {
-    if (running_mean.defined()) refuse_trace(op, "it is in training mode, in which it changes its running statistics");
-    return traced(op, {x, weight, bias}, {{"eps", eps}}, [&] {
-      return instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps);
-    });
-  }
-  const int64_t n = view.shape[0], channels = view.shape[1];
-  check_running(op, x, running_mean, running_var, channels);
-  check_parameter(op, "weight", weight, {channels}, view.dtype);
-  check_parameter(op, "bias", bias, {channels}, view.dtype);
-  const Frame frame{.outer = n, .groups = channels, .inner = product_from(view.shape, 2)};
-  REEL_CHECK(frame.inner != 1, op, ": more than one value for each channel of an example is needed, got x ",
-             view.shape);
-  check_moves("instance_norm: running_mean", running_mean), check_moves("instance_norm: running_var", running_var);
-  Statistics moments;
-  const Tensor y = normalized({op, eps}, frame, x, weight, bias, moments);
-  if (running_mean.defined() && n > 0 && frame.inner > 0) {
-    NoGrad guard;
-    const auto over_examples = [&](const Tensor& moment) { return mean(moment.reshape({n, channels}), 0); };
-    const Statistics means{over_examples(moments.mean), over_examples(moments.variance)};
-    move_running(running_mean, running_var, means, frame.count(), momentum);
-  }
-  return y;
+  return call(op, {x, weight, bias}, {{"eps", eps}, {"training", running_mean.defined()}},
+              [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+                const View& view = view_of(x);
+                const int64_t n = view.shape[0], channels = view.shape[1];
+                check_running(op, x, running_mean, running_var, channels);
+                check_parameter(op, "weight", weight, {channels}, view.dtype);
+                check_parameter(op, "bias", bias, {channels}, view.dtype);
+                const Frame frame{.outer = n, .groups = channels, .inner = product_from(view.shape, 2)};
+                REEL_CHECK(frame.inner != 1, op,
+                           ": more than one value for each channel of an example is needed, got x ", view.shape);
+                check_moves("instance_norm: running_mean", running_mean),
+                    check_moves("instance_norm: running_var", running_var);
+                Statistics moments;
+                const Tensor y = normalized({op, eps}, frame, x, weight, bias, moments);
+                if (running_mean.defined() && n > 0 && frame.inner > 0) {
+                  NoGrad guard;
+                  const auto over_examples = [&](const Tensor& moment) {
+                    return mean(moment.reshape({n, channels}), 0);
+                  };
+                  const Statistics means{over_examples(moments.mean), over_examples(moments.variance)};
+                  move_running(running_mean, running_var, means, frame.count(), momentum);
+                }
+                return y;
+              });
 }
 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {
-  if (const CastToFloat32 raise{}) return group_norm(raise(x), num_groups, raise(weight), raise(bias), eps);
-  constexpr const char* op = "group_norm";
-  if (op_modes.traces) [[unlikely]]
-    return traced(op, {x, weight, bias}, {{"groups", num_groups}, {"eps", eps}},
-                  [&] { return group_norm(x, num_groups, weight, bias, eps); });
-  const View& view = view_of(x, op);
-  check_channels(op, view);
-  const int64_t channels = view.shape[1];
-  REEL_CHECK(num_groups > 0 && channels % num_groups == 0, op, ": ", channels, " channels cannot be divided into ",
-             num_groups, " groups");
-  REEL_CHECK(view.numel != num_groups, op, ": more than one value for each group is needed, got x ", view.shape, " in ",
-             num_groups, " groups");
-  check_parameter(op, "weight", weight, {channels}, view.dtype);
-  check_parameter(op, "bias", bias, {channels}, view.dtype);
-  const Frame frame{.outer = view.shape[0],
-                    .groups = num_groups,
-                    .channels = channels / num_groups,
-                    .inner = product_from(view.shape, 2)};
-  Statistics moments;
-  return normalized({op, eps}, frame, x, weight, bias, moments);
+  constexpr Op op = "group_norm";
+  view_of(x, op);
+  return call(op, {x, weight, bias}, {{"groups", num_groups}, {"eps", eps}},
+              [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+                const View& view = view_of(x);
+                check_channels(op, view);
+                const int64_t channels = view.shape[1];
+                REEL_CHECK(num_groups > 0 && channels % num_groups == 0, op, ": ", channels,
+                           " channels cannot be divided into ", num_groups, " groups");
+                REEL_CHECK(view.numel != num_groups, op, ": more than one value for each group is needed, got x ",
+                           view.shape, " in ", num_groups, " groups");
+                check_parameter(op, "weight", weight, {channels}, view.dtype);
+                check_parameter(op, "bias", bias, {channels}, view.dtype);
+                const Frame frame{.outer = view.shape[0],
+                                  .groups = num_groups,
+                                  .channels = channels / num_groups,
+                                  .inner = product_from(view.shape, 2)};
+                Statistics moments;
+                return normalized({op, eps}, frame, x, weight, bias, moments);
+              });
 }
 
 namespace {
@@ -319,56 +321,55 @@ Frame last_dimensions(const char* op, const View& x, const Shape& normalized_sha
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
                   double eps) {
-  if (const CastToFloat32 raise{}) return layer_norm(raise(x), normalized_shape, raise(weight), raise(bias), eps);
-  constexpr const char* op = "layer_norm";
-  if (op_modes.traces) [[unlikely]]
-    return traced(op, {x, weight, bias}, {{"rank", normalized_shape.size()}, {"eps", eps}},
-                  [&] { return layer_norm(x, normalized_shape, weight, bias, eps); });
-  const View& view = view_of(x, op);
-  const Frame frame = last_dimensions(op, view, normalized_shape);
-  check_parameter(op, "weight", weight, normalized_shape, view.dtype);
-  check_parameter(op, "bias", bias, normalized_shape, view.dtype);
-  Statistics moments;
-  return normalized({op, eps}, frame, x, weight, bias, moments);
+  constexpr Op op = "layer_norm";
+  view_of(x, op);
+  return call(op, {x, weight, bias}, {{"rank", normalized_shape.size()}, {"eps", eps}},
+              [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+                const View& view = view_of(x);
+                const Frame frame = last_dimensions(op, view, normalized_shape);
+                check_parameter(op, "weight", weight, normalized_shape, view.dtype);
+                check_parameter(op, "bias", bias, normalized_shape, view.dtype);
+                Statistics moments;
+                return normalized({op, eps}, frame, x, weight, bias, moments);
+              });
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, std::optional<double> eps) {
-  if (const CastToFloat32 raise{}) return rms_norm(raise(x), normalized_shape, raise(weight), eps);
-  constexpr const char* op = "rms_norm";
-  const View& view = view_of(x, op);
-  const Frame frame = last_dimensions(op, view, normalized_shape);
-  check_parameter(op, "weight", weight, normalized_shape, view.dtype);
+  constexpr Op op = "rms_norm";
   const double smallest =
-      view.dtype == kFloat64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
-  if (op_modes.traces) [[unlikely]]
-    return traced(op, {x, weight}, {{"rank", normalized_shape.size()}, {"eps", eps.value_or(smallest)}},
-                  [&] { return rms_norm(x, normalized_shape, weight, eps); });
-  Statistics moments;
-  return normalized({op, eps.value_or(smallest), false}, frame, x, weight, {}, moments);
+      view_of(x, op).dtype == kFloat64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  const double added = eps.value_or(smallest);
+  return call(op, {x, weight}, {{"rank", normalized_shape.size()}, {"eps", added}},
+              [&](const Tensor& x, const Tensor& weight) {
+                const View& view = view_of(x);
+                const Frame frame = last_dimensions(op, view, normalized_shape);
+                check_parameter(op, "weight", weight, normalized_shape, view.dtype);
+                Statistics moments;
+                return normalized({op, added, false}, frame, x, weight, {}, moments);
+              });
 }
 
 // ---- composed -------------------------------------------------------------------------------------------------------
 
 Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double beta, double k) {
-  constexpr const char* op = "local_response_norm";
+  constexpr Op op = "local_response_norm";
   const View& view = view_of(x, op);
   check_channels(op, view);
   REEL_CHECK(size > 0, op, ": the size must be positive, got ", size);
-  if (const Upcast up{view.dtype}) return up.round(local_response_norm(up(x), size, alpha, beta, k));
-  if (view.numel == 0) return x.clone();
-  const int64_t n = view.shape[0], channels = view.shape[1];
-  // A window of channels as one of an image's rows; the padding in front is that of an odd size.
-  const Tensor squares = square(x).reshape({n, 1, channels, product_from(view.shape, 2)});
-  const Tensor means = avg_pool2d(squares, {size, 1}, {.stride = 1, .padding = {size / 2, 0}}).narrow(2, 0, channels);
-  return x * pow(means * alpha + k, -beta).reshape(view.shape);
+  return call(op, {x}, {}, [&](const Tensor& x) {
+    const View& view = view_of(x);
+    if (view.numel == 0) return x.clone();
+    const int64_t n = view.shape[0], channels = view.shape[1];
+    // A window of channels as one of an image's rows; the padding in front is that of an odd size.
+    const Tensor squares = square(x).reshape({n, 1, channels, product_from(view.shape, 2)});
+    const Tensor means = avg_pool2d(squares, {size, 1}, {.stride = 1, .padding = {size / 2, 0}}).narrow(2, 0, channels);
+    return x * pow(means * alpha + k, -beta).reshape(view.shape);
+  });
 }
 
 Tensor normalize(const Tensor& x, double p, const Dims& dims, double eps) {
-  if (const CastToFloat32 raise{}) return normalize(raise(x), p, dims, eps);
-  const View& view = view_of(x, "normalize");
-  check_float("normalize", view);
-  if (const Upcast up{view.dtype}) return up.round(normalize(up(x), p, dims, eps));
-  return x / clamp(norm(x, p, dims, true), eps);
+  check_float("normalize", view_of(x, "normalize"));
+  return call("normalize", {x}, {}, [&](const Tensor& x) { return x / clamp(norm(x, p, dims, true), eps); });
 }
 
 }  // namespace reel

@@ -8,14 +8,16 @@
 namespace reel {
 
 Tensor permute_rows(const Tensor& x, const Tensor& order, const Tensor& back) {
-  const View& view = view_of(x);
-  const Tensor y = make_tensor(view.shape, view.dtype, x.device());
-  kernels_of(x).index_select(view, 0, view_of(order), view_of(y), nullptr);
-  if (recording(x))
-    record("permute_rows", y, inputs(x), [order = SavedTensor(order), inverse = SavedTensor(back)](Backward& back) {
-      back.set(0, permute_rows(back.grad(), back.get(inverse), back.get(order)));
-    });
-  return y;
+  return call("permute_rows", {x, order, back}, {}, [](const Tensor& x, const Tensor& order, const Tensor& back) {
+    const View& view = view_of(x);
+    const Tensor y = make_tensor(view.shape, view.dtype, x.device());
+    kernels_of(x).index_select(view, 0, view_of(order), view_of(y), nullptr);
+    if (recording(x))
+      record("permute_rows", y, inputs(x), [order = SavedTensor(order), inverse = SavedTensor(back)](Backward& back) {
+        back.set(0, permute_rows(back.grad(), back.get(inverse), back.get(order)));
+      });
+    return y;
+  });
 }
 
 namespace {
@@ -151,17 +153,15 @@ PackedSequence PackedSequence::to(Device device) const {
   return {data.to(device), batch_sizes, moved(sorted_indices), moved(unsorted_indices)};
 }
 
-namespace {
-constexpr const char* kPadInstead = "packed lists have other sizes for other lengths; pad the sequences instead";
-}  // namespace
-
 PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted) {
-  refuse_trace("pack_sequence", kPadInstead);
-  const Ids lengths = lengths_of("pack_sequence", sequences), starts = starts_of(lengths);
-  const Packing packing("pack_sequence", lengths, enforce_sorted);
-  const Tensor all = cat(sequences);
+  constexpr Op op = "pack_sequence";
+  const Ids lengths = lengths_of(op, sequences), starts = starts_of(lengths);
+  const Packing packing(op, lengths, enforce_sorted);
   const Ids rows = packing.rows([&](int64_t i, int64_t t) { return starts[i] + t; });
-  return packing.of(permute_rows(all, tensor(rows).to(all.device()), tensor(inverse(rows)).to(all.device())));
+  return packing.of(call(op, sequences, {}, [&](std::span<const Tensor> sequences) {
+    const Tensor all = cat(sequences);
+    return permute_rows(all, tensor(rows).to(all.device()), tensor(inverse(rows)).to(all.device()));
+  }));
 }
 
 std::vector<Tensor> unpack_sequence(const PackedSequence& packed) {
@@ -174,18 +174,18 @@ std::vector<Tensor> unpack_sequence(const PackedSequence& packed) {
 }
 
 PackedSequence pack_padded_sequence(const Tensor& padded, const Ids& lengths, bool batch_first, bool enforce_sorted) {
-  refuse_trace("pack_padded_sequence", kPadInstead);
-  const Shape& shape = view_of(padded, "pack_padded_sequence").shape;
-  REEL_CHECK(shape.size() >= 2, "pack_padded_sequence: expected at least two dimensions, got shape ", shape);
+  constexpr Op op = "pack_padded_sequence";
+  const Shape& shape = view_of(padded, op).shape;
+  REEL_CHECK(shape.size() >= 2, op, ": expected at least two dimensions, got shape ", shape);
   const int64_t n = shape[batch_first ? 0 : 1], longest = shape[batch_first ? 1 : 0];
-  REEL_CHECK(static_cast<int64_t>(lengths.size()) == n, "pack_padded_sequence: ", lengths.size(), " lengths for ", n,
-             " sequences");
+  REEL_CHECK(static_cast<int64_t>(lengths.size()) == n, op, ": ", lengths.size(), " lengths for ", n, " sequences");
   for (const int64_t length : lengths)
-    REEL_CHECK(length <= longest, "pack_padded_sequence: a sequence of length ", length, " in a tensor of shape ",
-               shape);
-  const Packing packing("pack_padded_sequence", lengths, enforce_sorted);
+    REEL_CHECK(length <= longest, op, ": a sequence of length ", length, " in a tensor of shape ", shape);
+  const Packing packing(op, lengths, enforce_sorted);
   const Ids rows = packing.rows([&](int64_t i, int64_t t) { return batch_first ? i * longest + t : t * n + i; });
-  return packing.of(index_select(padded.flatten(0, 1), 0, tensor(rows).to(padded.device())));
+  return packing.of(call(op, {padded}, {}, [&](const Tensor& padded) {
+    return index_select(padded.flatten(0, 1), 0, tensor(rows).to(padded.device()));
+  }));
 }
 
 PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_first, Scalar padding_value,

@@ -7,22 +7,21 @@ namespace {
 
 /// x inside a larger tensor that is `value` elsewhere; `before` elements lie in front of it in each dimension.
 Tensor surround(const Tensor& x, const Shape& shape, const Shape& before, Scalar value) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("pad", {x}, {{"before", before}, {"value", value.to<double>()}},
-                  [&] { return surround(x, shape, before, value); });
-  const View& xv = view_of(x);
-  check_fits("pad", value, xv.dtype);
-  const Tensor y = full(shape, value, {.dtype = xv.dtype, .device = x.device()});
-  const Strides strides = contiguous_strides(shape);
-  int64_t offset = 0;
-  for (int d = 0; d < shape.size(); ++d) offset += before[d] * strides[d];
-  kernels_of(x).copy(
-      xv, make_view(static_cast<char*>(view_of(y).data) + offset * size_of(xv.dtype), xv.shape, strides, xv.dtype));
-  if (recording(x))
-    record("pad", y, inputs(x), [part = xv.shape, offset, strides](Backward& back) {
-      back.set(0, region(back.grad(), offset, part, strides));
-    });
-  return y;
+  return call("pad", {x}, {{"before", before}, {"value", value.to<double>()}}, [&](const Tensor& x) {
+    const View& xv = view_of(x);
+    check_fits("pad", value, xv.dtype);
+    const Tensor y = full(shape, value, {.dtype = xv.dtype, .device = x.device()});
+    const Strides strides = contiguous_strides(shape);
+    int64_t offset = 0;
+    for (int d = 0; d < shape.size(); ++d) offset += before[d] * strides[d];
+    kernels_of(x).copy(
+        xv, make_view(static_cast<char*>(view_of(y).data) + offset * size_of(xv.dtype), xv.shape, strides, xv.dtype));
+    if (recording(x))
+      record("pad", y, inputs(x), [part = xv.shape, offset, strides](Backward& back) {
+        back.set(0, region(back.grad(), offset, part, strides));
+      });
+    return y;
+  });
 }
 
 /// Where the elements of a line come from that goes from `first` up to `end`, outside of [0, size) on either side.

@@ -54,13 +54,6 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
 
 // ---- one argument ---------------------------------------------------------------------------------------------------
 
-/// Computed, and given, in float32 under autocast.
-template <class F>
-static Tensor unary_in_float32(const char* name, const Tensor& x) {
-  if (const CastToFloat32 raise{}) return unary<F>(name, raise(x));
-  return unary<F>(name, x);
-}
-
 Tensor neg(const Tensor& x) {
   REEL_CHECK(view_of(x, "neg").dtype != kBool, "neg: a bool tensor; logical_not inverts it");
   return unary<functors::Neg>("neg", x);
@@ -70,33 +63,33 @@ Tensor abs(const Tensor& x) { return unary<functors::Abs>("abs", x); }
 Tensor sign(const Tensor& x) {
   return view_of(x, "sign").dtype == kBool ? x.clone() : unary<functors::Sign>("sign", x);
 }
-Tensor exp(const Tensor& x) { return unary_in_float32<functors::Exp>("exp", x); }
-Tensor expm1(const Tensor& x) { return unary_in_float32<functors::Expm1>("expm1", x); }
-Tensor log(const Tensor& x) { return unary_in_float32<functors::Log>("log", x); }
-Tensor log1p(const Tensor& x) { return unary_in_float32<functors::Log1p>("log1p", x); }
+Tensor exp(const Tensor& x) { return unary<functors::Exp>("exp", x); }
+Tensor expm1(const Tensor& x) { return unary<functors::Expm1>("expm1", x); }
+Tensor log(const Tensor& x) { return unary<functors::Log>("log", x); }
+Tensor log1p(const Tensor& x) { return unary<functors::Log1p>("log1p", x); }
 Tensor sqrt(const Tensor& x) { return unary<functors::Sqrt>("sqrt", x); }
-Tensor rsqrt(const Tensor& x) { return unary_in_float32<functors::Rsqrt>("rsqrt", x); }
+Tensor rsqrt(const Tensor& x) { return unary<functors::Rsqrt>("rsqrt", x); }
 Tensor square(const Tensor& x) {
   return unary<functors::Square>("square", view_of(x, "square").dtype == kBool ? x.to(kInt64) : x);
 }
-Tensor reciprocal(const Tensor& x) { return unary_in_float32<functors::Reciprocal>("reciprocal", x); }
+Tensor reciprocal(const Tensor& x) { return unary<functors::Reciprocal>("reciprocal", x); }
 Tensor sin(const Tensor& x) { return unary<functors::Sin>("sin", x); }
 Tensor cos(const Tensor& x) { return unary<functors::Cos>("cos", x); }
 Tensor tanh(const Tensor& x) { return unary<functors::Tanh>("tanh", x); }
 Tensor sigmoid(const Tensor& x) { return unary<functors::Sigmoid>("sigmoid", x); }
 Tensor erf(const Tensor& x) { return unary<functors::Erf>("erf", x); }
 Tensor erfc(const Tensor& x) { return unary<functors::Erfc>("erfc", x); }
-Tensor tan(const Tensor& x) { return unary_in_float32<functors::Tan>("tan", x); }
-Tensor asin(const Tensor& x) { return unary_in_float32<functors::Asin>("asin", x); }
-Tensor acos(const Tensor& x) { return unary_in_float32<functors::Acos>("acos", x); }
+Tensor tan(const Tensor& x) { return unary<functors::Tan>("tan", x); }
+Tensor asin(const Tensor& x) { return unary<functors::Asin>("asin", x); }
+Tensor acos(const Tensor& x) { return unary<functors::Acos>("acos", x); }
 Tensor atan(const Tensor& x) { return unary<functors::Atan>("atan", x); }
-Tensor sinh(const Tensor& x) { return unary_in_float32<functors::Sinh>("sinh", x); }
-Tensor cosh(const Tensor& x) { return unary_in_float32<functors::Cosh>("cosh", x); }
+Tensor sinh(const Tensor& x) { return unary<functors::Sinh>("sinh", x); }
+Tensor cosh(const Tensor& x) { return unary<functors::Cosh>("cosh", x); }
 Tensor asinh(const Tensor& x) { return unary<functors::Asinh>("asinh", x); }
 Tensor acosh(const Tensor& x) { return unary<functors::Acosh>("acosh", x); }
 Tensor atanh(const Tensor& x) { return unary<functors::Atanh>("atanh", x); }
-Tensor log2(const Tensor& x) { return unary_in_float32<functors::Log2>("log2", x); }
-Tensor log10(const Tensor& x) { return unary_in_float32<functors::Log10>("log10", x); }
+Tensor log2(const Tensor& x) { return unary<functors::Log2>("log2", x); }
+Tensor log10(const Tensor& x) { return unary<functors::Log10>("log10", x); }
 Tensor exp2(const Tensor& x) { return unary<functors::Exp2>("exp2", x); }
 Tensor lgamma(const Tensor& x) { return unary<functors::Lgamma>("lgamma", x); }
 Tensor digamma(const Tensor& x) { return unary("digamma", x, functors::Polygamma{0}); }
@@ -106,26 +99,27 @@ Tensor polygamma(int64_t n, const Tensor& x) {
 }
 Tensor logit(const Tensor& x, std::optional<double> eps) {
   const DType dtype = view_of(x, "logit").dtype;
-  if (const Upcast up{dtype}) return up.round(logit(up(x), eps));
-  const Tensor p = to_float(x);
-  const Tensor y = no_grad([&] {
-    const Tensor inside = eps ? clamp(p, *eps, 1 - *eps) : p;
-    return log(inside / (1 - inside));
-  });
-  if (recording(p))
-    record("logit", y, inputs(p), [p = SavedTensor(p), eps](Backward& back) {
-      const Tensor at = back.get(p);
-      const Tensor inside = no_grad([&] { return (at >= eps.value_or(0)) & (at <= 1 - eps.value_or(0)); });
-      const Tensor safe = where(inside, at, 0.5), slope = back.grad() / (safe * (1 - safe) + 0);  // not -0
-      back.set(0, where(inside, slope, eps ? 0. : std::numeric_limits<double>::quiet_NaN()));
+  const Tensor real = is_floating_point(dtype) ? x : x.to(kFloat32);
+  return call("logit", {real}, {}, [&](const Tensor& p) {
+    const Tensor y = no_grad([&] {
+      const Tensor inside = eps ? clamp(p, *eps, 1 - *eps) : p;
+      return log(inside / (1 - inside));
     });
-  return y;
+    if (recording(p))
+      record("logit", y, inputs(p), [p = SavedTensor(p), eps](Backward& back) {
+        const Tensor at = back.get(p);
+        const Tensor inside = no_grad([&] { return (at >= eps.value_or(0)) & (at <= 1 - eps.value_or(0)); });
+        const Tensor safe = where(inside, at, 0.5), slope = back.grad() / (safe * (1 - safe) + 0);  // not -0
+        back.set(0, where(inside, slope, eps ? 0. : std::numeric_limits<double>::quiet_NaN()));
+      });
+    return y;
+  });
 }
 
 // Integers are whole already.
 template <class F>
-static Tensor rounded(const char* name, const Tensor& x) {
-  return is_floating_point(view_of(x, name).dtype) ? unary<F>(name, x) : x.clone();
+static Tensor rounded(Op op, const Tensor& x) {
+  return is_floating_point(view_of(x, op).dtype) ? unary<F>(op, x) : x.clone();
 }
 Tensor floor(const Tensor& x) { return rounded<functors::Floor>("floor", x); }
 Tensor ceil(const Tensor& x) { return rounded<functors::Ceil>("ceil", x); }
@@ -256,23 +250,24 @@ Tensor logaddexp(const Tensor& a, const Tensor& b) { return binary<functors::Log
 Tensor xlogy(const Tensor& x, const Tensor& y) { return binary<functors::Xlogy>("xlogy", x, y); }
 
 Tensor pow(const Tensor& base, const Tensor& exponent) {
-  if (const CastToFloat32 raise{}) return pow(raise(base), raise(exponent));
-  view_of(base, "pow");
-  // The everyday exponents, without the cost of a general power.
-  if (view_of(exponent, "pow").numel == 1 && TensorImpl::of(exponent)->is_wrapped_number && !needs_grad(exponent) &&
-      is_floating_point(base.dtype())) {
-    const double p = exponent.item<double>();
-    if (p == 2) return square(base);
-    if (p == 0.5) return sqrt(base);
-    if (p == -1) return reciprocal(base);
-  }
-  if (const DType result = result_type(base, exponent);
-      !is_floating_point(result) && TensorImpl::of(exponent)->is_wrapped_number) {
-    const int64_t number = exponent.item<int64_t>();
-    REEL_CHECK(number >= 0, "pow: integers to the power of ", number, "; make one of them floating");
-    check_fits("pow", number, result);
-  }
-  return binary<functors::Pow>("pow", base, exponent);
+  return call("pow(promoted)", {base, exponent}, {}, [](const Tensor& base, const Tensor& exponent) {
+    view_of(base, "pow");
+    // The everyday exponents, without the cost of a general power.
+    if (view_of(exponent, "pow").numel == 1 && TensorImpl::of(exponent)->is_wrapped_number && !needs_grad(exponent) &&
+        is_floating_point(base.dtype())) {
+      const double p = exponent.item<double>();
+      if (p == 2) return square(base);
+      if (p == 0.5) return sqrt(base);
+      if (p == -1) return reciprocal(base);
+    }
+    if (const DType result = result_type(base, exponent);
+        !is_floating_point(result) && TensorImpl::of(exponent)->is_wrapped_number) {
+      const int64_t number = exponent.item<int64_t>();
+      REEL_CHECK(number >= 0, "pow: integers to the power of ", number, "; make one of them floating");
+      check_fits("pow", number, result);
+    }
+    return binary<functors::Pow>("pow", base, exponent);
+  });
 }
 
 Tensor float_power(const Tensor& base, const Tensor& exponent) {
@@ -286,23 +281,25 @@ namespace {
 
 // `rule` makes the rule from the operands that the kernel saw.
 template <class F, class Rule>
-Tensor ternary(const char* name, const F& f, const Tensor& a, const Tensor& b, const Tensor& c, Rule rule) {
+Tensor ternary(Op op, const F& f, const Tensor& a, const Tensor& b, const Tensor& c, Rule rule) {
   const DType dtype = result_type({&a, &b, &c});
-  REEL_CHECK(is_floating_point(dtype), name, ": tensors of ", a.dtype(), ", ", b.dtype(), " and ", c.dtype(),
+  REEL_CHECK(is_floating_point(dtype), op, ": tensors of ", a.dtype(), ", ", b.dtype(), " and ", c.dtype(),
              "; at least one must be floating point");
   const DType meet = compute_dtype(dtype);
-  const Device device = common_device(name, {&a, &b, &c});
+  const Device device = common_device(op, {&a, &b, &c});
   const auto operand = [&](const Tensor& x) { return without_number(x.to(meet)).to(device); };
   const Tensor at = operand(a), bt = operand(b), ct = operand(c);
-  if (op_modes.traces) [[unlikely]]
-    return traced(name, {at, bt, ct}, attributes_of(f), [&] { return ternary(name, f, at, bt, ct, rule); }).to(dtype);
-  const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), name), name);
-  const Tensor y = make_tensor(shape, meet, device);
-  kernels_of(y).ternary[functors::index_of<functors::TernaryList, F>](&f, expand_view(view_of(at), shape),
-                                                                      expand_view(view_of(bt), shape),
-                                                                      expand_view(view_of(ct), shape), view_of(y));
-  if (recording(at, bt, ct)) record(name, y, inputs(at, bt, ct), rule(at, bt, ct));
-  return y.to(dtype);
+  return call(op, {at, bt, ct}, attributes_of(f),
+              [&](const Tensor& a, const Tensor& b, const Tensor& c) {
+                const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), op), op);
+                const Tensor y = make_tensor(shape, meet, device);
+                kernels_of(y).ternary[functors::index_of<functors::TernaryList, F>](
+                    &f, expand_view(view_of(a), shape), expand_view(view_of(b), shape), expand_view(view_of(c), shape),
+                    view_of(y));
+                if (recording(a, b, c)) record(op, y, inputs(a, b, c), rule(a, b, c));
+                return y;
+              })
+      .to(dtype);
 }
 
 void check_defined(const char* name, const Tensor& a, const Tensor& b, const Tensor& c) {
@@ -357,16 +354,9 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
 // ---- comparison and logic -------------------------------------------------------------------------------------------
 
 namespace {
-/// Another name than the op's where that changes the operands' order.
+/// `op` is what a trace has, `name` what errors have; they differ where the operands change places.
 template <class F>
-const char* traced_name(const char* op) {
-  if constexpr (std::is_same_v<F, functors::Lt>) return "lt";
-  if constexpr (std::is_same_v<F, functors::Le>) return "le";
-  if constexpr (std::is_same_v<F, functors::Eq>) return "eq";
-  return op;
-}
-template <class F>
-Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical = false) {
+Tensor compare(Op op, const char* name, const Tensor& a, const Tensor& b, bool logical = false) {
   const View &av = view_of(a, name), &bv = view_of(b, name);
   const Device device = common_device(name, {&a, &b});
   DType meet = logical ? promote_types(av.dtype, bv.dtype) : result_type(a, b);
@@ -386,50 +376,52 @@ Tensor compare(const char* name, const Tensor& a, const Tensor& b, bool logical 
     return operand_on(device, x.to(bools ? kUInt8 : is_number(x) ? compute_dtype(meet) : meet));
   };
   const Tensor ac = operand(a), bc = operand(b);
-  if (op_modes.traces) [[unlikely]]
-    return traced(traced_name<F>(name), {ac, bc}, {}, [&] { return compare<F>(name, a, b, logical); });
-  Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), kBool, device);
-  const Shape& shape = view_of(y).shape;
-  const F f;
-  kernels_of(y).compare[functors::index_of<functors::CompareList, F>](&f, expand_view(view_of(ac), shape),
-                                                                      expand_view(view_of(bc), shape), view_of(y));
-  return y;
+  return call(op, {ac, bc}, {}, [&](const Tensor& a, const Tensor& b) {
+    Tensor y = make_tensor(broadcast_shapes(view_of(a).shape, view_of(b).shape, name), kBool, device);
+    const Shape& shape = view_of(y).shape;
+    const F f;
+    kernels_of(y).compare[functors::index_of<functors::CompareList, F>](&f, expand_view(view_of(a), shape),
+                                                                        expand_view(view_of(b), shape), view_of(y));
+    return y;
+  });
 }
 }  // namespace
 
-Tensor eq(const Tensor& a, const Tensor& b) { return compare<functors::Eq>("eq", a, b); }
-Tensor ne(const Tensor& a, const Tensor& b) { return compare<functors::Ne>("ne", a, b); }
-Tensor lt(const Tensor& a, const Tensor& b) { return compare<functors::Lt>("lt", a, b); }
-Tensor le(const Tensor& a, const Tensor& b) { return compare<functors::Le>("le", a, b); }
-Tensor gt(const Tensor& a, const Tensor& b) { return compare<functors::Lt>("gt", b, a); }
-Tensor ge(const Tensor& a, const Tensor& b) { return compare<functors::Le>("ge", b, a); }
+Tensor eq(const Tensor& a, const Tensor& b) { return compare<functors::Eq>("eq", "eq", a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return compare<functors::Ne>("ne", "ne", a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return compare<functors::Lt>("lt", "lt", a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return compare<functors::Le>("le", "le", a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return compare<functors::Lt>("lt", "gt", b, a); }
+Tensor ge(const Tensor& a, const Tensor& b) { return compare<functors::Le>("le", "ge", b, a); }
 Tensor logical_and(const Tensor& a, const Tensor& b) {
-  return compare<functors::LogicalAnd>("logical_and", a, b, true);
+  return compare<functors::LogicalAnd>("logical_and", "logical_and", a, b, true);
 }
-Tensor logical_or(const Tensor& a, const Tensor& b) { return compare<functors::LogicalOr>("logical_or", a, b, true); }
+Tensor logical_or(const Tensor& a, const Tensor& b) {
+  return compare<functors::LogicalOr>("logical_or", "logical_or", a, b, true);
+}
 Tensor logical_xor(const Tensor& a, const Tensor& b) {
-  return compare<functors::LogicalXor>("logical_xor", a, b, true);
+  return compare<functors::LogicalXor>("logical_xor", "logical_xor", a, b, true);
 }
-Tensor logical_not(const Tensor& x) { return compare<functors::Eq>("logical_not", x, Tensor(false)); }
+Tensor logical_not(const Tensor& x) { return compare<functors::Eq>("eq", "logical_not", x, Tensor(false)); }
 
 namespace {
 template <class F>
-Tensor bits(const char* name, const Tensor& a, const Tensor& b, Tensor (*of_bools)(const Tensor&, const Tensor&)) {
-  const View &av = view_of(a, name), &bv = view_of(b, name);
+Tensor bits(Op op, const Tensor& a, const Tensor& b, Tensor (*of_bools)(const Tensor&, const Tensor&)) {
+  const View &av = view_of(a, op), &bv = view_of(b, op);
   const DType dtype = result_type(a, b);
-  REEL_CHECK(!is_floating_point(dtype) && (of_bools || dtype != kBool), name, ": tensors of ", av.dtype, " and ",
+  REEL_CHECK(!is_floating_point(dtype) && (of_bools || dtype != kBool), op, ": tensors of ", av.dtype, " and ",
              bv.dtype, of_bools ? "; only integers and bools have bits" : "; only integers can be shifted");
   if (dtype == kBool) return of_bools(a, b);
-  const Device device = common_device(name, {&a, &b});
-  const Tensor at = operand_as(name, a, dtype).to(device), bt = operand_as(name, b, dtype).to(device);
-  if (op_modes.traces) [[unlikely]]
-    return traced(name, {at, bt}, {}, [&] { return bits<F>(name, at, bt, of_bools); });
-  const Tensor y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, device);
-  const Shape& shape = view_of(y).shape;
-  const F f;
-  kernels_of(y).bits[functors::index_of<functors::BitList, F>](&f, expand_view(view_of(at), shape),
-                                                               expand_view(view_of(bt), shape), view_of(y));
-  return y;
+  const Device device = common_device(op, {&a, &b});
+  const Tensor at = operand_as(op, a, dtype).to(device), bt = operand_as(op, b, dtype).to(device);
+  return call(op, {at, bt}, {}, [&](const Tensor& a, const Tensor& b) {
+    const Tensor y = make_tensor(broadcast_shapes(view_of(a).shape, view_of(b).shape, op), dtype, device);
+    const Shape& shape = view_of(y).shape;
+    const F f;
+    kernels_of(y).bits[functors::index_of<functors::BitList, F>](&f, expand_view(view_of(a), shape),
+                                                                 expand_view(view_of(b), shape), view_of(y));
+    return y;
+  });
 }
 }  // namespace
 Tensor bitwise_and(const Tensor& a, const Tensor& b) {
@@ -483,19 +475,19 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Device device = common_device("where", {&condition, &a, &b});
   const Tensor at = operand_on(device, operand_as("where", a, dtype)),
                bt = operand_on(device, operand_as("where", b, dtype));
-  if (op_modes.traces) [[unlikely]]
-    return traced("where", {condition, at, bt}, {}, [&] { return where(condition, a, b); });
-  const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
-  Tensor y = make_tensor(shape, dtype, device);
-  kernels_of(y).where(expand_view(view_of(condition), shape), expand_view(view_of(at), shape),
-                      expand_view(view_of(bt), shape), view_of(y));
-  if (is_floating_point(dtype) && recording(at, bt))
-    record("where", y, inputs(at, bt), [condition = SavedTensor(condition)](Backward& back) {
-      const Tensor c = back.get(condition);
-      if (back.needs(0)) back.set(0, where(c, back.grad(), 0));
-      if (back.needs(1)) back.set(1, where(c, 0, back.grad()));
-    });
-  return y;
+  return call("where", {condition, at, bt}, {}, [&](const Tensor& condition, const Tensor& a, const Tensor& b) {
+    const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
+    Tensor y = make_tensor(shape, dtype, device);
+    kernels_of(y).where(expand_view(view_of(condition), shape), expand_view(view_of(a), shape),
+                        expand_view(view_of(b), shape), view_of(y));
+    if (is_floating_point(dtype) && recording(a, b))
+      record("where", y, inputs(a, b), [condition = SavedTensor(condition)](Backward& back) {
+        const Tensor c = back.get(condition);
+        if (back.needs(0)) back.set(0, where(c, back.grad(), 0));
+        if (back.needs(1)) back.set(1, where(c, 0, back.grad()));
+      });
+    return y;
+  });
 }
 
 }  // namespace reel

@@ -66,59 +66,51 @@ struct UnaryRule {
   }
 };
 
-/// What a functor was made with.
+/// Returns the numbers that a functor was made with, as attributes.
 template <class F>
-std::vector<TraceAttribute> attributes_of(const F&) {
+std::array<Attribute, 0> attributes_of(const F&) {
   return {};
 }
-inline std::vector<TraceAttribute> attributes_of(const functors::Clamp& f) {
-  return {{"low", f.low}, {"high", f.high}};
+inline auto attributes_of(const functors::Clamp& f) {
+  return std::array<Attribute, 2>{{{"low", f.low}, {"high", f.high}}};
 }
-inline std::vector<TraceAttribute> attributes_of(const functors::LeakyRelu& f) { return {{"slope", f.slope}}; }
-inline std::vector<TraceAttribute> attributes_of(const functors::Elu& f) {
-  return {{"alpha", f.alpha}, {"scale", f.scale}, {"input_scale", f.input_scale}};
+inline auto attributes_of(const functors::LeakyRelu& f) { return std::array<Attribute, 1>{{{"slope", f.slope}}}; }
+inline auto attributes_of(const functors::Elu& f) {
+  return std::array<Attribute, 3>{{{"alpha", f.alpha}, {"scale", f.scale}, {"input_scale", f.input_scale}}};
 }
-inline std::vector<TraceAttribute> attributes_of(const functors::Softplus& f) {
-  return {{"beta", f.beta}, {"threshold", f.threshold}};
+inline auto attributes_of(const functors::Softplus& f) {
+  return std::array<Attribute, 2>{{{"beta", f.beta}, {"threshold", f.threshold}}};
 }
-inline std::vector<TraceAttribute> attributes_of(const functors::NanToNum& f) {
-  return {{"nan", f.nan}, {"most", f.most}, {"least", f.least}};
+inline auto attributes_of(const functors::NanToNum& f) {
+  return std::array<Attribute, 3>{{{"nan", f.nan}, {"most", f.most}, {"least", f.least}}};
 }
-inline std::vector<TraceAttribute> attributes_of(const functors::Addcmul& f) { return {{"value", f.value}}; }
-inline std::vector<TraceAttribute> attributes_of(const functors::Addcdiv& f) { return {{"value", f.value}}; }
+inline auto attributes_of(const functors::Addcmul& f) { return std::array<Attribute, 1>{{{"value", f.value}}}; }
+inline auto attributes_of(const functors::Addcdiv& f) { return std::array<Attribute, 1>{{{"value", f.value}}}; }
 
 template <class F>
-Tensor unary(const char* name, const Tensor& x, F f = {});
-
-/// Apart, so that what it needs of the stack costs nothing where ops are not traced.
-template <class F>
-[[gnu::noinline, gnu::cold]] Tensor traced_unary(const char* name, const Tensor& x, F f) {
-  return traced(name, {x}, attributes_of(f), [&] { return unary(name, x, f); });
-}
-
-template <class F>
-Tensor unary(const char* name, const Tensor& x, F f) {
-  const View& xv = view_of(x, name);
-  const bool floating = is_floating_point(xv.dtype);
-  if (!floating && (!F::kIntegers || xv.dtype == kBool)) return unary(name, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
-  if (op_modes.traces) [[unlikely]]
-    return traced_unary(name, x, f);
-  Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
-  kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
-  if (floating && recording(x)) {
-    if constexpr (kSteep<F>) {
-      if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
-        log_slopes(y, [&](const Tensor& one) {
-          return std::array{f.grad(one, F::save == functors::kInput ? to_compute(x) : Tensor(),
-                                   F::save == functors::kOutput ? to_compute(y) : Tensor())};
-        });
+Tensor unary(Op op, const Tensor& x, F f = {}) {
+  const DType dtype = view_of(x, op).dtype;
+  if (!is_floating_point(dtype) && (!F::kIntegers || dtype == kBool))
+    return unary(op, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
+  return call(op, {x}, attributes_of(f), [&](const Tensor& x) {
+    const View& xv = view_of(x);
+    Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
+    kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
+    if (is_floating_point(xv.dtype) && recording(x)) {
+      if constexpr (kSteep<F>) {
+        if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
+          log_slopes(y, [&](const Tensor& one) {
+            return std::array{f.grad(one, F::save == functors::kInput ? to_compute(x) : Tensor(),
+                                     F::save == functors::kOutput ? to_compute(y) : Tensor())};
+          });
+      }
+      record(op, y, inputs(x),
+             UnaryRule<F>{f, F::save == functors::kInput    ? SavedTensor(x)
+                             : F::save == functors::kOutput ? SavedTensor::output(y)
+                                                            : SavedTensor()});
     }
-    record(name, y, inputs(x),
-           UnaryRule<F>{f, F::save == functors::kInput    ? SavedTensor(x)
-                           : F::save == functors::kOutput ? SavedTensor::output(y)
-                                                          : SavedTensor()});
-  }
-  return y;
+    return y;
+  });
 }
 
 // ---- two arguments --------------------------------------------------------------------------------------------------
@@ -172,72 +164,64 @@ struct BinaryRule {
   }
 };
 
-// Operands that the kernels take: of one dtype, but that a number beside halves is a float32. `leading` is one of them
-// that has the result's dtype and device.
+// The operands are what the kernels take: of one dtype, but that a number beside halves is a float32. b_leads tells
+// which of them has the result's dtype and device.
 template <class F>
-Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Tensor& leading);
-template <class F>
-[[gnu::noinline, gnu::cold]] Tensor traced_binary(const char* name, const Tensor& a, const Tensor& b,
-                                                  const Tensor& leading) {
-  return traced(name, {a, b}, {}, [&] { return binary_same<F>(name, a, b, leading); });
-}
-
-template <class F>
-Tensor binary_same(const char* name, const Tensor& a, const Tensor& b, const Tensor& leading) {
-  if (op_modes.traces) [[unlikely]]
-    return traced_binary<F>(name, a, b, leading);
-  const View &av = view_of(a), &bv = view_of(b);
-  const F f;
-  const DType dtype = view_of(leading).dtype;
-  Tensor y;
-  if (av.shape == bv.shape) {
-    y = make_tensor(av.shape, dtype, TensorImpl::of(leading)->device());
-    kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, av, bv, view_of(y));
-  } else {
-    y = make_tensor(broadcast_shapes(av.shape, bv.shape, name), dtype, common_device(name, {&a, &b}));
-    const Shape& shape = view_of(y).shape;
-    kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, expand_view(av, shape),
-                                                                      expand_view(bv, shape), view_of(y));
-  }
-  if (is_floating_point(dtype) && recording(a, b)) {
-    const int reads = (needs_grad(a) ? F::save_a : 0) | (needs_grad(b) ? F::save_b : 0);
-    if constexpr (kSteep<F>) {
-      if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
-        log_slopes(y, [&](const Tensor& one) {
-          const Tensor at = to_compute(a), bt = to_compute(b), yt = to_compute(y);
-          return std::array{needs_grad(a) ? f.grad_a(one, at, bt, yt) : Tensor(),
-                            needs_grad(b) ? f.grad_b(one, at, bt, yt) : Tensor()};
-        });
+Tensor binary_same(Op op, const Tensor& a, const Tensor& b, bool b_leads) {
+  return call(op, {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
+    const View &av = view_of(a), &bv = view_of(b);
+    const F f;
+    const Tensor& leading = b_leads ? b : a;
+    const DType dtype = view_of(leading).dtype;
+    Tensor y;
+    if (av.shape == bv.shape) {
+      y = make_tensor(av.shape, dtype, TensorImpl::of(leading)->device());
+      kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, av, bv, view_of(y));
+    } else {
+      y = make_tensor(broadcast_shapes(av.shape, bv.shape, op), dtype, common_device(op, {&a, &b}));
+      const Shape& shape = view_of(y).shape;
+      kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, expand_view(av, shape),
+                                                                        expand_view(bv, shape), view_of(y));
     }
-    record(name, y, inputs(a, b),
-           BinaryRule<F>{f, saved_if(reads & functors::kA, a), saved_if(reads & functors::kB, b),
-                         reads & functors::kOutput ? SavedTensor::output(y) : SavedTensor()});
-  }
-  return y;
+    if (is_floating_point(dtype) && recording(a, b)) {
+      const int reads = (needs_grad(a) ? F::save_a : 0) | (needs_grad(b) ? F::save_b : 0);
+      if constexpr (kSteep<F>) {
+        if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
+          log_slopes(y, [&](const Tensor& one) {
+            const Tensor at = to_compute(a), bt = to_compute(b), yt = to_compute(y);
+            return std::array{needs_grad(a) ? f.grad_a(one, at, bt, yt) : Tensor(),
+                              needs_grad(b) ? f.grad_b(one, at, bt, yt) : Tensor()};
+          });
+      }
+      record(op, y, inputs(a, b),
+             BinaryRule<F>{f, saved_if(reads & functors::kA, a), saved_if(reads & functors::kB, b),
+                           reads & functors::kOutput ? SavedTensor::output(y) : SavedTensor()});
+    }
+    return y;
+  });
 }
 
 template <class F>
-Tensor binary(const char* name, const Tensor& a, const Tensor& b) {
-  const View &av = view_of(a, name), &bv = view_of(b, name);
+Tensor binary(Op op, const Tensor& a, const Tensor& b) {
+  const View &av = view_of(a, op), &bv = view_of(b, op);
   const bool a_is_number = TensorImpl::of(a)->is_wrapped_number, b_is_number = TensorImpl::of(b)->is_wrapped_number;
   if (a_is_number != b_is_number) {
     if (b_is_number && !needs_grad(b) && is_floating_point(av.dtype))
-      return binary_same<F>(name, a, number_as(av.dtype, b), a);
+      return binary_same<F>(op, a, number_as(av.dtype, b), false);
     if (a_is_number && !needs_grad(a) && is_floating_point(bv.dtype))
-      return binary_same<F>(name, number_as(bv.dtype, a), b, b);
+      return binary_same<F>(op, number_as(bv.dtype, a), b, true);
   }
   // One of two operands of one dtype may be a number of the host's.
-  const auto leading = [](const Tensor& a, const Tensor& b) -> const Tensor& { return view_of(a).host ? b : a; };
   if (av.dtype == bv.dtype && is_floating_point(av.dtype) && !(a_is_number && b_is_number)) {
-    if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(name, {&a, &b});
-    return binary_same<F>(name, a, b, leading(a, b));
+    if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(op, {&a, &b});
+    return binary_same<F>(op, a, b, av.host);
   }
-  const Device device = common_device(name, {&a, &b});
+  const Device device = common_device(op, {&a, &b});
   const DType result = result_type(a, b);
   // Bools meet in uint8, integers of an op that has none in float32.
   const DType meet = !F::kIntegers && !is_floating_point(result) ? kFloat32 : result == kBool ? kUInt8 : result;
-  const Tensor at = operand_on(device, operand_as(name, a, meet)), bt = operand_on(device, operand_as(name, b, meet));
-  const Tensor y = binary_same<F>(name, at, bt, leading(at, bt));
+  const Tensor at = operand_on(device, operand_as(op, a, meet)), bt = operand_on(device, operand_as(op, b, meet));
+  const Tensor y = binary_same<F>(op, at, bt, view_of(at).host);
   return F::kIntegers && result == kBool ? y.to(result) : y;
 }
 

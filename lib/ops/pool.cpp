@@ -98,11 +98,17 @@ Pooling adaptive_windows(const char* op, const View& x, PerDim<N> output_size, b
   return pool;
 }
 
-std::vector<TraceAttribute> attributes_of(const Pooling& pool, size_t spatial) {
+std::array<Attribute, 9> attributes_of(const Pooling& pool, size_t spatial) {
   const auto of = [&](const std::array<int64_t, 3>& numbers) { return std::span(numbers).last(spatial); };
-  return {{"kernel", of(pool.kernel)},     {"stride", of(pool.stride)},   {"padding", of(pool.padding)},
-          {"dilation", of(pool.dilation)}, {"adaptive", pool.adaptive},   {"count_pad", pool.count_include_pad},
-          {"divisor", pool.divisor},       {"ceil_mode", pool.ceil_mode}, {"spatial", int64_t(spatial)}};
+  return {{{"kernel", of(pool.kernel)},
+           {"stride", of(pool.stride)},
+           {"padding", of(pool.padding)},
+           {"dilation", of(pool.dilation)},
+           {"adaptive", pool.adaptive},
+           {"count_pad", pool.count_include_pad},
+           {"divisor", pool.divisor},
+           {"ceil_mode", pool.ceil_mode},
+           {"spatial", spatial}}};
 }
 
 /// The same pooling of x with its channels in front.
@@ -132,33 +138,29 @@ enum class Wanted { kValues, kBoth };
 
 template <int N>
 ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wanted wanted) {
-  if (op_modes.traces) [[unlikely]] {
-    if (pool.channels_last) {
-      const auto [y, at] = maxima<N>(op, channels_to_front(x_in, N), in_front(pool), wanted);
-      return {channels_to_back(y, N), at.defined() ? channels_to_back(at, N) : at};
-    }
-    const std::vector<Tensor> both = traced("max_pool", {x_in}, attributes_of(pool, N), [&] {
-      const auto [values, indices] = maxima<N>(op, x_in, pool, wanted);
-      return std::vector<Tensor>{values, indices};
-    });
-    return {both[0], both[1]};
+  if (pool.channels_last && is_tracing()) [[unlikely]] {
+    const auto [y, at] = maxima<N>(op, channels_to_front(x_in, N), in_front(pool), wanted);
+    return {channels_to_back(y, N), at.defined() ? channels_to_back(at, N) : at};
   }
-  const Tensor x = x_in.contiguous();
-  const View& view = view_of(x);
-  const Shape shape = output_shape<N>(pool, view.shape);
-  const Tensor y = make_tensor(shape, view.dtype, x.device());
-  Tensor indices;
-  if (wanted == Wanted::kBoth || recording(x)) indices = make_tensor(shape, kInt64, x.device());
-  if (view_of(y).numel) kernels_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
-  if (recording(x))
-    record(op, y, inputs(x), [pool, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
-      const Tensor at = back.get(indices);
-      if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool, whole));
-      const Tensor g = back.grad().contiguous(), gx = make_tensor(whole, g.dtype(), g.device());
-      if (gx.numel()) kernels_of(g).max_pool_grad(pool, view_of(g), view_of(at), view_of(gx));
-      back.set(0, gx);
-    });
-  return {y, indices};
+  return call("max_pool", {x_in}, attributes_of(pool, N), [&](const Tensor& x_in) {
+    const Tensor x = x_in.contiguous();
+    const View& view = view_of(x);
+    const Shape shape = output_shape<N>(pool, view.shape);
+    const Tensor y = make_tensor(shape, view.dtype, x.device());
+    Tensor indices;
+    if (wanted == Wanted::kBoth || recording(x)) indices = make_tensor(shape, kInt64, x.device());
+    if (view_of(y).numel)
+      kernels_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
+    if (recording(x))
+      record(op, y, inputs(x), [pool, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
+        const Tensor at = back.get(indices);
+        if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool, whole));
+        const Tensor g = back.grad().contiguous(), gx = make_tensor(whole, g.dtype(), g.device());
+        if (gx.numel()) kernels_of(g).max_pool_grad(pool, view_of(g), view_of(at), view_of(gx));
+        back.set(0, gx);
+      });
+    return ValuesIndices{y, indices};
+  });
 }
 
 template <int N>
@@ -281,7 +283,7 @@ Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const 
 
 /// The averages, of `shape`, of the windows of x. Linear, so its rule is its adjoint, and the other way round.
 Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape& shape, int spatial) {
-  if (op_modes.traces && pool.channels_last) [[unlikely]]
+  if (pool.channels_last && is_tracing()) [[unlikely]]
     return with_channels_in_front(x, spatial, [&](const Tensor& front) {
       Shape sizes = shape;
       const int64_t channels = sizes.back();
@@ -289,16 +291,16 @@ Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape
       sizes.insert(sizes.size() - spatial, channels);
       return average(op, front, in_front(pool), sizes, spatial);
     });
-  if (op_modes.traces) [[unlikely]]
-    return traced("avg_pool", {x}, attributes_of(pool, static_cast<size_t>(spatial)),
-                  [&] { return average(op, x, pool, shape, spatial); });
-  const Tensor from = x.contiguous();
-  const Tensor y = make_tensor(shape, x.dtype(), x.device());
-  if (view_of(y).numel) kernels_of(x).avg_pool(pool, view_of(from), view_of(y));
-  if (recording(x))
-    record(op, y, inputs(x),
-           [op, pool, whole = x.shape()](Backward& back) { back.set(0, average_grad(op, back.grad(), pool, whole)); });
-  return y;
+  return call("avg_pool", {x}, attributes_of(pool, static_cast<size_t>(spatial)), [&](const Tensor& x) {
+    const Tensor from = x.contiguous();
+    const Tensor y = make_tensor(shape, x.dtype(), x.device());
+    if (view_of(y).numel) kernels_of(x).avg_pool(pool, view_of(from), view_of(y));
+    if (recording(x))
+      record(op, y, inputs(x), [op, pool, whole = x.shape()](Backward& back) {
+        back.set(0, average_grad(op, back.grad(), pool, whole));
+      });
+    return y;
+  });
 }
 Tensor average_grad(const char* op, const Tensor& g, const Pooling& pool, const Shape& shape) {
   const Tensor from = g.contiguous();
@@ -338,15 +340,17 @@ Tensor lp_pool(const char* op, const Tensor& x, double p, PerDim<N> kernel, cons
   const View& view = view_of(x, op);
   REEL_CHECK(p != 0, op, ": norm_type is 0");
   check_input(op, view, N, options.channels_last);
-  if (const Upcast up{view.dtype}) return up.round(lp_pool(op, up(x), p, kernel, options));
-  double taps = 1;
-  for (int64_t size : kernel.values) taps *= static_cast<double>(size);
-  const Tensor sums =
-      avg_pool<N>(op, pow(x, p), kernel,
-                  {.stride = options.stride, .ceil_mode = options.ceil_mode, .channels_last = options.channels_last}) *
-      taps;
-  const Tensor zero = no_grad([&] { return sums == 0; });
-  return where(zero, 0, pow(where(zero, 1, sums), 1 / p));
+  return call("lp_pool", {x}, {}, [&](const Tensor& x) {
+    double taps = 1;
+    for (int64_t size : kernel.values) taps *= static_cast<double>(size);
+    const Tensor sums =
+        avg_pool<N>(
+            op, pow(x, p), kernel,
+            {.stride = options.stride, .ceil_mode = options.ceil_mode, .channels_last = options.channels_last}) *
+        taps;
+    const Tensor zero = no_grad([&] { return sums == 0; });
+    return where(zero, 0, pow(where(zero, 1, sums), 1 / p));
+  });
 }
 
 }  // namespace

@@ -217,33 +217,37 @@ Tensor flat(const Tensor& x) { return x.contiguous().flatten(0, 1); }
 }  // namespace
 
 Tensor spread_rows(const Tensor& rows, const Tensor& places, const Shape& shape, Scalar value) {
-  const View& view = view_of(rows);
-  const Tensor y = full(shape, value, {.dtype = view.dtype, .device = rows.device()});
-  if (view.numel) {
-    const Tensor all = no_grad([&] { return flat(y); });
-    kernels_of(y).index_copy(view_of(all), 0, view_of(places), view);
-  }
-  if (recording(rows))
-    record("pad", y, inputs(rows),
-           [places = SavedTensor(places)](Backward& back) { back.set(0, take_rows(back.grad(), back.get(places))); });
-  return y;
+  return call("pad(ragged)", {rows, places}, {}, [&](const Tensor& rows, const Tensor& places) {
+    const View& view = view_of(rows);
+    const Tensor y = full(shape, value, {.dtype = view.dtype, .device = rows.device()});
+    if (view.numel) {
+      const Tensor all = no_grad([&] { return flat(y); });
+      kernels_of(y).index_copy(view_of(all), 0, view_of(places), view);
+    }
+    if (recording(rows))
+      record("pad", y, inputs(rows),
+             [places = SavedTensor(places)](Backward& back) { back.set(0, take_rows(back.grad(), back.get(places))); });
+    return y;
+  });
 }
 
 Tensor take_rows(const Tensor& x, const Tensor& places) {
-  const Tensor dense = x.contiguous();
-  Shape shape = dense.shape();
-  shape.erase(0);
-  shape[0] = places.numel();
-  const Tensor y = make_tensor(shape, dense.dtype(), dense.device());
-  if (view_of(y).numel) {
-    const Tensor all = no_grad([&] { return flat(dense); });
-    kernels_of(y).index_select(view_of(all), 0, view_of(places), view_of(y), nullptr);
-  }
-  if (recording(dense))
-    record("unpad", y, inputs(dense), [places = SavedTensor(places), shape = dense.shape()](Backward& back) {
-      back.set(0, spread_rows(back.grad(), back.get(places), shape, 0));
-    });
-  return y;
+  return call("unpad", {x, places}, {}, [](const Tensor& x, const Tensor& places) {
+    const Tensor dense = x.contiguous();
+    Shape shape = dense.shape();
+    shape.erase(0);
+    shape[0] = places.numel();
+    const Tensor y = make_tensor(shape, dense.dtype(), dense.device());
+    if (view_of(y).numel) {
+      const Tensor all = no_grad([&] { return flat(dense); });
+      kernels_of(y).index_select(view_of(all), 0, view_of(places), view_of(y), nullptr);
+    }
+    if (recording(dense))
+      record("unpad", y, inputs(dense), [places = SavedTensor(places), shape = dense.shape()](Backward& back) {
+        back.set(0, spread_rows(back.grad(), back.get(places), shape, 0));
+      });
+    return y;
+  });
 }
 
 // ---- checks ---------------------------------------------------------------------------------------------------------
@@ -403,8 +407,9 @@ Tensor reduced(SegmentOp op, const char* name, const Ragged& x) {
 }  // namespace
 
 Tensor sum(const Ragged& x) {
-  if (const CastToFloat32 raise{}) return sum(Ragged{raise(x.values), x.lengths});
-  return reduced(SegmentOp::kSum, "sum", x);
+  return call("sum(ragged)", {rows_of("sum", x)}, {}, [&](const Tensor& values) {
+    return reduced(SegmentOp::kSum, "sum", {values, x.lengths});
+  });
 }
 Tensor mean(const Ragged& x) { return reduced(SegmentOp::kMean, "mean", x); }
 Tensor max(const Ragged& x) { return reduced(SegmentOp::kMax, "max", x); }
@@ -471,30 +476,40 @@ Ragged conv1d(const Ragged& x, const Tensor& weight, const Tensor& bias, const C
 
 // ---- losses ---------------------------------------------------------------------------------------------------------
 
-Tensor cross_entropy(const Ragged& logits, const Ragged& target, const CrossEntropyLossOptions& options) {
-  if (const CastToFloat32 raise{}) return cross_entropy(Ragged{raise(logits.values), logits.lengths}, target, options);
+namespace {
+
+/// For each sequence, or for each row.
+Tensor cross_entropy_of(const Ragged& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   const char* op = "cross_entropy";
-  check_same_lengths(op, logits, target);
-  const Tensor &scores = logits.values, &ids = target.values;
-  REEL_CHECK(scores.dim() == 2, op, ": expected logits with values [total, classes], got shape ", scores.shape());
-  REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
-  if (const Upcast up{scores.dtype()})
-    return up.round(cross_entropy(Ragged{up(scores), logits.lengths}, target, options));
   CrossEntropyLossOptions each = options;
   each.reduction = kNoReduction;
-  const Tensor losses = cross_entropy(scores, ids, each);
+  const Tensor losses = cross_entropy(logits.values, target, each);
   if (options.reduction == kNoReduction) return losses;
   const Tensor offsets = on_device(logits).offsets();
-  const bool soft = ids.is_floating_point();
+  const bool soft = target.is_floating_point();
   if (soft || options.reduction == kSum)
     return reduce_segments(soft && options.reduction == kMean ? SegmentOp::kMean : SegmentOp::kSum, op, losses,
                            offsets);
-  const Tensor kept = ids != options.ignore_index;
-  const Tensor weights = options.weight.defined()
-                             ? where(kept, index_select(options.weight.to(losses.dtype()), 0, where(kept, ids, 0)), 0)
-                             : kept.to(losses.dtype());
+  const Tensor kept = target != options.ignore_index;
+  const Tensor weights =
+      options.weight.defined()
+          ? where(kept, index_select(options.weight.to(losses.dtype()), 0, where(kept, target, 0)), 0)
+          : kept.to(losses.dtype());
   const Tensor all = reduce_segments(SegmentOp::kSum, op, weights, offsets);  // what a sequence's sum is divided by
   return reduce_segments(SegmentOp::kSum, op, losses, offsets) / where(all == 0, 1, all);
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Ragged& logits, const Ragged& target, const CrossEntropyLossOptions& options) {
+  const char* op = "cross_entropy";
+  check_same_lengths(op, logits, target);
+  const Tensor& scores = logits.values;
+  REEL_CHECK(scores.dim() == 2, op, ": expected logits with values [total, classes], got shape ", scores.shape());
+  REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
+  return call("cross_entropy(ragged)", {scores}, {}, [&](const Tensor& scores) {
+    return cross_entropy_of({scores, logits.lengths}, target.values, options);
+  });
 }
 
 }  // namespace reel

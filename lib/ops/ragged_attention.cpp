@@ -139,14 +139,8 @@ Tensor attend_flash(const Form& form, const Tensor& query, const Tensor& key, co
   return Ragged::unpad(by_heads ? y.permute({0, 2, 1, 3}) : y.squeeze(1), form.query_lengths).values;
 }
 
-}  // namespace
-
-Ragged scaled_dot_product_attention(const Ragged& query, const Ragged& key, const Ragged& value,
-                                    const AttentionOptions& options) {
-  if (const CastToHalf low{}) {
-    const auto lowered = [&](const Ragged& x) { return Ragged{low(x.values), x.lengths}; };
-    return scaled_dot_product_attention(lowered(query), lowered(key), lowered(value), options);
-  }
+/// The values of the result.
+Tensor attend_in_each(const Ragged& query, const Ragged& key, const Ragged& value, const AttentionOptions& options) {
   const Tensor &q = detail::rows_of(kOp, query), &k = detail::rows_of(kOp, key), &v = detail::rows_of(kOp, value);
   const DType dtype = q.dtype();
   REEL_CHECK(is_floating_point(dtype) && k.dtype() == dtype && v.dtype() == dtype, kOp,
@@ -176,13 +170,24 @@ Ragged scaled_dot_product_attention(const Ragged& query, const Ragged& key, cons
                   kv_heads,
                   width,
                   v.size(-1)};
-  if (heads == 0) return {q.narrow(-1, 0, 0).reshape({q.size(0), 0, v.size(-1)}), query.lengths};
+  if (heads == 0) return q.narrow(-1, 0, 0).reshape({q.size(0), 0, v.size(-1)});
   if (options.dropout == 0)
-    if (const Tensor y = attend_flash(form, q, k, v); y.defined()) return {y, query.lengths};
-  const Upcast up{dtype};
-  const Tensor y = options.dropout > 0 ? composed(form, up(q), up(k), up(v), options.dropout)
-                                       : attend_ragged(form, up(q), up(k), up(v));
-  return {up.round(y), query.lengths};
+    if (const Tensor y = attend_flash(form, q, k, v); y.defined()) return y;
+  const Tensor wide_q = to_compute(q), wide_k = to_compute(k), wide_v = to_compute(v);
+  const Tensor y = options.dropout > 0 ? composed(form, wide_q, wide_k, wide_v, options.dropout)
+                                       : attend_ragged(form, wide_q, wide_k, wide_v);
+  return y.to(dtype);
+}
+
+}  // namespace
+
+Ragged scaled_dot_product_attention(const Ragged& query, const Ragged& key, const Ragged& value,
+                                    const AttentionOptions& options) {
+  const Tensor y = call("scaled_dot_product_attention(ragged)", {query.values, key.values, value.values}, {},
+                        [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+                          return attend_in_each({q, query.lengths}, {k, key.lengths}, {v, value.lengths}, options);
+                        });
+  return {y, query.lengths};
 }
 
 }  // namespace reel

@@ -53,10 +53,11 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
     REEL_CHECK(count <= INT64_MAX, "arange: from ", from, " to ", end.to<int64_t>(), " by ", by,
                " are more elements than 63 bits count");
     const int64_t n = std::max<int64_t>(0, static_cast<int64_t>(count));
-    if (op_modes.traces) [[unlikely]]
-      return traced("arange", {}, {{"start", from}, {"end", end.to<int64_t>()}, {"step", by}},
-                    [&] { return arange(start, end, step, options); });
-    return finished("arange", from, term(from, by, n - 1), progression(from, by, 0, n, options.device), options, dtype);
+    return call("arange", std::span<const Tensor>(), {{"start", from}, {"end", end.to<int64_t>()}, {"step", by}},
+                [&](std::span<const Tensor>) {
+                  return finished("arange", from, term(from, by, n - 1), progression(from, by, 0, n, options.device),
+                                  options, dtype);
+                });
   }
   const double from = start.to<double>(), by = step.to<double>(), n = std::ceil((end.to<double>() - from) / by);
   REEL_CHECK(n < 9e15, "arange: ", n, " elements");

@@ -9,34 +9,35 @@ namespace reel {
 // ---- other orders and parts of the elements -------------------------------------------------------------------------
 
 Tensor flip(const Tensor& x, const Dims& dims) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("flip", {x}, {{"dims", dims.dims}}, [&] { return flip(x, dims); });
-  const View& view = view_of(x, "flip");
-  View mirrored = view;
-  unsigned seen = 0;
-  for (const int64_t dim : dims.dims) {
-    const int d = wrap_dim(dim, view.shape.size(), "flip");
-    REEL_CHECK(!(seen >> d & 1), "flip: dimension ", dim, " is named twice in ", dims.dims);
-    seen |= 1u << d;
-    if (view.numel == 0 || view.shape.empty()) continue;
-    mirrored.data = mirrored.as<char>() + (view.shape[d] - 1) * view.strides[d] * size_of(view.dtype);
-    mirrored.strides[d] = -view.strides[d];
-    mirrored.contiguous = mirrored.contiguous && view.shape[d] == 1;
-  }
-  const Tensor y = make_tensor(view.shape, view.dtype, x.device());
-  kernels_of(x).copy(mirrored, view_of(y));
-  if (recording(x)) record("flip", y, inputs(x), [dims](Backward& back) { back.set(0, flip(back.grad(), dims)); });
-  return y;
+  view_of(x, "flip");
+  return call("flip", {x}, {{"dims", dims.dims}}, [&](const Tensor& x) {
+    const View& view = view_of(x);
+    View mirrored = view;
+    unsigned seen = 0;
+    for (const int64_t dim : dims.dims) {
+      const int d = wrap_dim(dim, view.shape.size(), "flip");
+      REEL_CHECK(!(seen >> d & 1), "flip: dimension ", dim, " is named twice in ", dims.dims);
+      seen |= 1u << d;
+      if (view.numel == 0 || view.shape.empty()) continue;
+      mirrored.data = mirrored.as<char>() + (view.shape[d] - 1) * view.strides[d] * size_of(view.dtype);
+      mirrored.strides[d] = -view.strides[d];
+      mirrored.contiguous = mirrored.contiguous && view.shape[d] == 1;
+    }
+    const Tensor y = make_tensor(view.shape, view.dtype, x.device());
+    kernels_of(x).copy(mirrored, view_of(y));
+    if (recording(x)) record("flip", y, inputs(x), [dims](Backward& back) { back.set(0, flip(back.grad(), dims)); });
+    return y;
+  });
 }
 
 Tensor roll(const Tensor& x, int64_t shift, int64_t dim) {
   const View& view = view_of(x, "roll");
   const int d = wrap_dim(dim, view.shape.size(), "roll");
   if (view.numel == 0 || view.shape.empty()) return x.clone();
-  if (op_modes.traces) [[unlikely]]
-    return traced("roll", {x}, {{"shift", shift}, {"dim", d}}, [&] { return roll(x, shift, d); });
-  const int64_t size = view.shape[d], last = (shift % size + size) % size;
-  return cat({x.narrow(d, size - last, last), x.narrow(d, 0, size - last)}, d);
+  return call("roll", {x}, {{"shift", shift}, {"dim", d}}, [&](const Tensor& x) {
+    const int64_t size = view_of(x).shape[d], last = (shift % size + size) % size;
+    return cat({x.narrow(d, size - last, last), x.narrow(d, 0, size - last)}, d);
+  });
 }
 
 Tensor fliplr(const Tensor& x) {
@@ -142,19 +143,18 @@ Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim0, int64_t dim1) {
   const Shape& shape = view_of(x, "diagonal").shape;
   const int row = wrap_dim(dim0, shape.size(), "diagonal"), column = wrap_dim(dim1, shape.size(), "diagonal");
   REEL_CHECK(row != column, "diagonal: dimensions ", dim0, " and ", dim1, " of shape ", shape, " are the same");
-  if (op_modes.traces) [[unlikely]]
-    return traced("diagonal", {x}, {{"offset", offset}, {"row", row}, {"column", column}},
-                  [&] { return diagonal(x, offset, row, column); });
   const int64_t down = std::min(shape[row], offset < 0 ? -std::max(offset, -std::numeric_limits<int64_t>::max()) : 0);
   const int64_t right = std::min(shape[column], std::max<int64_t>(offset, 0));
   const int64_t count = std::min(shape[row] - down, shape[column] - right);
-  return region_view("diagonal", x, [=](const Geometry& whole) {
-    Geometry part = whole;
-    if (count) part.offset += down * whole.strides[row] + right * whole.strides[column];
-    part.shape.push_back(count);
-    part.strides.push_back(whole.strides[row] + whole.strides[column]);
-    for (const int d : {std::max(row, column), std::min(row, column)}) part.shape.erase(d), part.strides.erase(d);
-    return part;
+  return call("diagonal", {x}, {{"offset", offset}, {"row", row}, {"column", column}}, [&](const Tensor& x) {
+    return region_view("diagonal", x, [=](const Geometry& whole) {
+      Geometry part = whole;
+      if (count) part.offset += down * whole.strides[row] + right * whole.strides[column];
+      part.shape.push_back(count);
+      part.strides.push_back(whole.strides[row] + whole.strides[column]);
+      for (const int d : {std::max(row, column), std::min(row, column)}) part.shape.erase(d), part.strides.erase(d);
+      return part;
+    });
   });
 }
 

@@ -46,7 +46,7 @@ View kept_view(const Tensor& y, const Plan& plan) {
   return make_view(view.data, plan.kept, contiguous_strides(plan.kept), view.dtype);
 }
 
-const char* name_of(ReduceOp op) {
+Op op_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum: return "sum";
     case ReduceOp::kProd: return "prod";
@@ -58,16 +58,16 @@ const char* name_of(ReduceOp op) {
   }
 }
 
-Tensor run(ReduceOp op, const Tensor& x, const Plan& plan) {
-  if (op_modes.traces) [[unlikely]] {
-    Shape dims;
-    for (int d = 0; d < x.dim(); ++d)
-      if (plan.reduced >> d & 1) dims.push_back(d);
-    return traced(name_of(op), {x}, {{"dims", dims}, {"keepdim", !plan.absent}}, [&] { return run(op, x, plan); });
-  }
+/// Computes the reduction, which is not recorded.
+Tensor reduced(ReduceOp op, const Tensor& x, const Plan& plan) {
   const Tensor y = make_tensor(plan.result, x.dtype(), x.device());
   kernels_of(x).reduce(op, view_of(x), kept_view(y, plan));
   return y;
+}
+/// Computes it as an op.
+Tensor run(ReduceOp op, const Tensor& x, const Plan& plan) {
+  return call(op_of(op), {x}, {{"dims", plan.reduced}, {"keepdim", !plan.absent}},
+              [&](const Tensor& x) { return reduced(op, x, plan); });
 }
 
 /// g with the absent dimensions put back as size 1.
@@ -115,16 +115,17 @@ DType sum_type(const View& x) { return is_floating_point(x.dtype) ? x.dtype : kI
 // ---- sums and products ----------------------------------------------------------------------------------------------
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
-  if (const CastToFloat32 raise{}) return sum(raise(x), dims, keepdim);
   const View& view = view_of(x, "sum");
   if (const DType wide = sum_type(view); wide != view.dtype) return sum(x.to(wide), dims, keepdim);
   const Plan plan = plan_of("sum", view.shape, dims, keepdim);
-  const Tensor y = run(ReduceOp::kSum, x, plan);
-  if (recording(x))
-    record("sum", y, inputs(x), [shape = view.shape, absent = plan.absent](Backward& back) {
-      back.set(0, spread(back.grad(), shape, absent));
-    });
-  return y;
+  return call("sum", {x}, {{"dims", plan.reduced}, {"keepdim", !plan.absent}}, [&](const Tensor& x) {
+    const Tensor y = reduced(ReduceOp::kSum, x, plan);
+    if (recording(x))
+      record("sum", y, inputs(x), [shape = view_of(x).shape, absent = plan.absent](Backward& back) {
+        back.set(0, spread(back.grad(), shape, absent));
+      });
+    return y;
+  });
 }
 
 Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
@@ -133,8 +134,9 @@ Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
 }
 Tensor nanmean(const Tensor& x, const Dims& dims, bool keepdim) {
   check_float("nanmean", x);
-  if (const Upcast up{x.dtype()}) return up.round(nanmean(up(x), dims, keepdim));
-  return nansum(x, dims, keepdim) / sum(x == x, dims, keepdim);
+  return call("nanmean", {x}, {}, [&](const Tensor& x) {  //
+    return nansum(x, dims, keepdim) / sum(x == x, dims, keepdim);
+  });
 }
 Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(x.to(kBool), dims); }
 
@@ -154,23 +156,23 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor prod(const Tensor& x) { return prod(x.reshape({x.numel()}), 0); }
 
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
-  if (const CastToFloat32 raise{}) return prod(raise(x), dim, keepdim);
   const View& view = view_of(x, "prod");
-  if (const Upcast up{view.dtype}) return up.round(prod(up(x), dim, keepdim));
   if (const DType wide = sum_type(view); wide != view.dtype) return prod(x.to(wide), dim, keepdim);
   const Plan plan = plan_of("prod", view.shape, dim, keepdim);
-  const Tensor y = run(ReduceOp::kProd, x, plan);
-  // The derivative by x_i is the product of the others: y / x_i where that is exact.
-  if (recording(x))
-    record("prod", y, inputs(x),
-           [x = SavedTensor(x), y = SavedTensor::output(y), dim, absent = plan.absent](Backward& back) {
-             const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
-             const Tensor g = with_kept_dims(back.grad(), absent);
-             if (can_divide_product(out)) return back.set(0, g * out / in);
-             const Tensor behind = flip(exclusive_cumprod(flip(in, dim), dim), dim);
-             back.set(0, g * (exclusive_cumprod(in, dim) * behind));
-           });
-  return y;
+  return call("prod", {x}, {{"dims", plan.reduced}, {"keepdim", !plan.absent}}, [&](const Tensor& x) {
+    const Tensor y = reduced(ReduceOp::kProd, x, plan);
+    // The derivative by x_i is the product of the others: y / x_i where that is exact.
+    if (recording(x))
+      record("prod", y, inputs(x),
+             [x = SavedTensor(x), y = SavedTensor::output(y), dim, absent = plan.absent](Backward& back) {
+               const Tensor in = back.get(x), out = with_kept_dims(back.get(y), absent);
+               const Tensor g = with_kept_dims(back.grad(), absent);
+               if (can_divide_product(out)) return back.set(0, g * out / in);
+               const Tensor behind = flip(exclusive_cumprod(flip(in, dim), dim), dim);
+               back.set(0, g * (exclusive_cumprod(in, dim) * behind));
+             });
+    return y;
+  });
 }
 
 // ---- extremes -------------------------------------------------------------------------------------------------------
@@ -199,12 +201,12 @@ Tensor extreme(const char* name, ReduceOp op, const Tensor& x, const Dims& dims,
 
 /// Where along `dim` the extreme is; the caller has checked that there is one.
 Tensor position(bool largest, const Tensor& x, int dim, const Plan& plan) {
-  if (op_modes.traces) [[unlikely]]
-    return traced(largest ? "argmax" : "argmin", {x}, {{"dim", dim}, {"keepdim", !plan.absent}},
-                  [&] { return position(largest, x, dim, plan); });
-  const Tensor indices = make_tensor(plan.result, kInt64, x.device());
-  kernels_of(x).arg_reduce(largest, view_of(x), dim, kept_view(indices, plan));
-  return indices;
+  return call(largest ? Op("argmax") : Op("argmin"), {x}, {{"dim", dim}, {"keepdim", !plan.absent}},
+              [&](const Tensor& x) {
+                const Tensor indices = make_tensor(plan.result, kInt64, x.device());
+                kernels_of(x).arg_reduce(largest, view_of(x), dim, kept_view(indices, plan));
+                return indices;
+              });
 }
 
 ValuesIndices extreme_along(const char* name, bool largest, const Tensor& x, int64_t dim, bool keepdim) {
@@ -212,7 +214,7 @@ ValuesIndices extreme_along(const char* name, bool largest, const Tensor& x, int
   const int d = wrap_dim(dim, view.shape.size(), name);
   const Plan plan = plan_of(name, view.shape, dim, keepdim);
   check_some(name, view.shape, plan);
-  if (op_modes.traces) [[unlikely]]
+  if (is_tracing()) [[unlikely]]  // exports have the two alone
     return {run(largest ? ReduceOp::kMax : ReduceOp::kMin, x, plan), position(largest, x, d, plan)};
   const Tensor indices = position(largest, x, d, plan), y = make_tensor(plan.result, view.dtype, x.device());
   kernels_of(x).gather(view, d, kept_view(indices, plan), kept_view(y, plan), nullptr);
@@ -283,27 +285,28 @@ enum class Root { kNo, kYes };
 
 Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_float(name, x);
-  if (const Upcast up{x.dtype()}) return up.round(deviation(name, root, up(x), dims, correction, keepdim));
-  const Plan plan = plan_of(name, x.shape(), dims, keepdim);
-  const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
-  const Tensor y = no_grad([&] {
-    const Tensor d = centered(x, dims), variance = sum(square(d), dims, keepdim) / freedom;
-    if (root == Root::kNo) return variance;
-    // A deviation that float32 holds may have a square that it does not. On a GPU the question would synchronize.
-    const auto leaves_range = [](float v) { return v < 1e-30F || std::isinf(v); };
-    if (x.dtype() == kFloat32 && is_readable(variance) &&
-        std::any_of(variance.data<float>(), variance.data<float>() + variance.numel(), leaves_range))
-      return sqrt(sum(square(d.to(kFloat64)), dims, keepdim) / freedom).to(kFloat32);
-    return sqrt(variance);
+  return call("deviation", {x}, {}, [&](const Tensor& x) {
+    const Plan plan = plan_of(name, x.shape(), dims, keepdim);
+    const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
+    const Tensor y = no_grad([&] {
+      const Tensor d = centered(x, dims), variance = sum(square(d), dims, keepdim) / freedom;
+      if (root == Root::kNo) return variance;
+      // A deviation that float32 holds may have a square that it does not. On a GPU the question would synchronize.
+      const auto leaves_range = [](float v) { return v < 1e-30F || std::isinf(v); };
+      if (x.dtype() == kFloat32 && is_readable(variance) &&
+          std::any_of(variance.data<float>(), variance.data<float>() + variance.numel(), leaves_range))
+        return sqrt(sum(square(d.to(kFloat64)), dims, keepdim) / freedom).to(kFloat32);
+      return sqrt(variance);
+    });
+    if (recording(x))
+      record(name, y, inputs(x),
+             [x = SavedTensor(x), y = root == Root::kYes ? SavedTensor::output(y) : SavedTensor(), dims, freedom,
+              absent = plan.absent](Backward& back) {
+               const Tensor g = y.defined() ? over_root(back.grad(), back.get(y)) : back.grad() * 2;
+               back.set(0, with_kept_dims(g / freedom, absent) * centered(back.get(x), dims));
+             });
+    return y;
   });
-  if (recording(x))
-    record(name, y, inputs(x),
-           [x = SavedTensor(x), y = root == Root::kYes ? SavedTensor::output(y) : SavedTensor(), dims, freedom,
-            absent = plan.absent](Backward& back) {
-             const Tensor g = y.defined() ? over_root(back.grad(), back.get(y)) : back.grad() * 2;
-             back.set(0, with_kept_dims(g / freedom, absent) * centered(back.get(x), dims));
-           });
-  return y;
 }
 
 /// (Σ |x|^p)^(1/p). The derivative is sign(x) |x / y|^(p-1); 0 where x is 0, and for p < 0 also where y is.
@@ -340,74 +343,74 @@ Moments std_mean(const Tensor& x, const Dims& dims, double correction, bool keep
 }
 
 Tensor cov(const Tensor& x, double correction) {
-  if (const CastToFloat32 raise{}) return cov(raise(x), correction);
   check_float("cov", x);
   REEL_CHECK(x.dim() <= 2, "cov: expected variables by observations, got shape ", x.shape());
-  if (const Upcast up{x.dtype()}) return up.round(cov(up(x), correction));
-  const Tensor d = centered(atleast_2d(x), 1);
-  const Tensor y = matmul(d, d.t()) / std::max(0.0, static_cast<double>(d.size(1)) - correction);
-  return d.size(0) == 1 ? y.reshape({}) : y;
+  return call("cov", {x}, {}, [&](const Tensor& x) {
+    const Tensor d = centered(atleast_2d(x), 1);
+    const Tensor y = matmul(d, d.t()) / std::max(0.0, static_cast<double>(d.size(1)) - correction);
+    return d.size(0) == 1 ? y.reshape({}) : y;
+  });
 }
 Tensor corrcoef(const Tensor& x) {
-  if (const CastToFloat32 raise{}) return corrcoef(raise(x));
   check_float("corrcoef", x);
-  if (const Upcast up{x.dtype()}) return up.round(corrcoef(up(x)));
-  const Tensor c = cov(x);
-  if (c.dim() == 0) return c / c;
-  const Tensor spread = sqrt(diagonal(c));
-  return clamp(c / spread.unsqueeze(1) / spread, -1, 1);
+  return call("corrcoef", {x}, {}, [](const Tensor& x) {
+    const Tensor c = cov(x);
+    if (c.dim() == 0) return c / c;
+    const Tensor spread = sqrt(diagonal(c));
+    return clamp(c / spread.unsqueeze(1) / spread, -1, 1);
+  });
 }
 
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
-  if (const CastToFloat32 raise{}) return norm(raise(x), p, dims, keepdim);
   check_float("norm", x);
   REEL_CHECK(!std::isnan(p), "norm: p is ", p);
-  if (p == 0) {
-    const Tensor y = sum((x != 0).to(x.dtype()), dims, keepdim);
-    record_constant("norm", y, x);
-    return y;
-  }
-  if (const Upcast up{x.dtype()}) return up.round(norm(up(x), p, dims, keepdim));
-  // The power of a single element may be infinite.
-  if (p == 1 || plan_of("norm", x.shape(), dims, keepdim).count == 1) return sum(abs(x), dims, keepdim);
-  if (std::isinf(p)) return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
-  return power_norm(x, p, dims, keepdim);
+  return call("norm", {x}, {}, [&](const Tensor& x) {
+    if (p == 0) {
+      const Tensor y = sum((x != 0).to(x.dtype()), dims, keepdim);
+      record_constant("norm", y, x);
+      return y;
+    }
+    // The power of a single element may be infinite.
+    if (p == 1 || plan_of("norm", x.shape(), dims, keepdim).count == 1) return sum(abs(x), dims, keepdim);
+    if (std::isinf(p)) return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
+    return power_norm(x, p, dims, keepdim);
+  });
 }
 
 Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
-  if (const CastToFloat32 raise{}) return renorm(raise(x), p, dim, max_norm);
   check_float("renorm", x);
   REEL_CHECK(x.dim() > 1, "renorm: expected at least two dimensions, got shape ", x.shape());
   REEL_CHECK(max_norm >= 0, "renorm: a largest norm of ", max_norm);
-  if (const Upcast up{x.dtype()}) return up.round(renorm(up(x), p, dim, max_norm));
-  Dims others;
-  const int d = wrap_dim(dim, static_cast<int>(x.dim()), "renorm");
-  for (int e = 0; e < x.dim(); ++e)
-    if (e != d) others.dims.push_back(e);
-  const Tensor large = no_grad([&] { return norm(x, p, others, true) > max_norm; });
-  // No slope of what is left as it is counts, not even as 0 times NaN.
-  const Tensor rows = where(large, x, 1);
-  return where(large, rows * (max_norm / (norm(rows, p, others, true) + 1e-7)), x);
+  return call("renorm", {x}, {}, [&](const Tensor& x) {
+    Dims others;
+    const int d = wrap_dim(dim, static_cast<int>(x.dim()), "renorm");
+    for (int e = 0; e < x.dim(); ++e)
+      if (e != d) others.dims.push_back(e);
+    const Tensor large = no_grad([&] { return norm(x, p, others, true) > max_norm; });
+    // No slope of what is left as it is counts, not even as 0 times NaN.
+    const Tensor rows = where(large, x, 1);
+    return where(large, rows * (max_norm / (norm(rows, p, others, true) + 1e-7)), x);
+  });
 }
 
 Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
-  if (const CastToFloat32 raise{}) return logsumexp(raise(x), dims, keepdim);
   if (!is_floating_point(view_of(x, "logsumexp").dtype)) return logsumexp(x.to(kFloat32), dims, keepdim);
-  if (const Upcast up{x.dtype()}) return up.round(logsumexp(up(x), dims, keepdim));
-  const Plan plan = plan_of("logsumexp", x.shape(), dims, keepdim);
-  const double infinity = std::numeric_limits<double>::infinity();
-  if (plan.count == 0) return sum(x, dims, keepdim) - infinity;
-  const Tensor y = no_grad([&] {
-    const Tensor top = amax(x, dims, true), shift = where(abs(top) == infinity, 0, top);
-    return log(sum(exp(x - shift), dims, keepdim)) + shift.reshape(plan.result);
+  return call("logsumexp", {x}, {}, [&](const Tensor& x) {
+    const Plan plan = plan_of("logsumexp", x.shape(), dims, keepdim);
+    const double infinity = std::numeric_limits<double>::infinity();
+    if (plan.count == 0) return sum(x, dims, keepdim) - infinity;
+    const Tensor y = no_grad([&] {
+      const Tensor top = amax(x, dims, true), shift = where(abs(top) == infinity, 0, top);
+      return log(sum(exp(x - shift), dims, keepdim)) + shift.reshape(plan.result);
+    });
+    if (recording(x))
+      record("logsumexp", y, inputs(x),
+             [x = SavedTensor(x), y = SavedTensor::output(y), absent = plan.absent](Backward& back) {
+               const Tensor out = back.get(y), shift = where(out == -std::numeric_limits<double>::infinity(), 0, out);
+               back.set(0, with_kept_dims(back.grad(), absent) * exp(back.get(x) - with_kept_dims(shift, absent)));
+             });
+    return y;
   });
-  if (recording(x))
-    record("logsumexp", y, inputs(x),
-           [x = SavedTensor(x), y = SavedTensor::output(y), absent = plan.absent](Backward& back) {
-             const Tensor out = back.get(y), shift = where(out == -std::numeric_limits<double>::infinity(), 0, out);
-             back.set(0, with_kept_dims(back.grad(), absent) * exp(back.get(x) - with_kept_dims(shift, absent)));
-           });
-  return y;
 }
 
 // ---- truth ----------------------------------------------------------------------------------------------------------
@@ -432,9 +435,10 @@ Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
   const Shape shape = broadcast_shapes(view_of(a, "cross").shape, view_of(b, "cross").shape, "cross");
   const int d = wrap_dim(dim, shape.size(), "cross");
   REEL_CHECK(!shape.empty() && shape[d] == 3, "cross: dimension ", dim, " of shape ", shape, " does not have size 3");
-  if (const Upcast up{result_type(a, b)}) return up.round(cross(up(a), up(b), d));
-  const Tensor u = a.expand(shape), v = b.expand(shape);
-  return roll(u, -1, d) * roll(v, -2, d) - roll(u, -2, d) * roll(v, -1, d);
+  return call("cross", {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
+    const Tensor u = a.expand(shape), v = b.expand(shape);
+    return roll(u, -1, d) * roll(v, -2, d) - roll(u, -2, d) * roll(v, -1, d);
+  });
 }
 
 }  // namespace reel

@@ -22,17 +22,20 @@ Tensor spread_back(const Tensor& g, int dim, int64_t size, const Taps& taps);
 
 // Linear, so its rule is its adjoint, and the other way round.
 Tensor resample(const Tensor& x, int dim, const Taps& taps) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("interpolate", {x, taps.ids, taps.weights}, {{"dim", dim}}, [&] { return resample(x, dim, taps); });
-  const Tensor from = x.contiguous();
-  Shape shape = x.shape();
-  shape[dim] = taps.ids.size(0);
-  const Tensor y = make_tensor(shape, x.dtype(), x.device());
-  kernels_of(x).interpolate(view_of(from), dim, view_of(taps.ids), view_of(taps.weights), view_of(y));
-  if (recording(x))
-    record("interpolate", y, inputs(x),
-           [dim, size = x.size(dim), taps](Backward& back) { back.set(0, spread_back(back.grad(), dim, size, taps)); });
-  return y;
+  return call("interpolate", {x, taps.ids, taps.weights}, {{"dim", dim}},
+              [&](const Tensor& x, const Tensor& ids, const Tensor& weights) {
+                const Tensor from = x.contiguous();
+                Shape shape = x.shape();
+                shape[dim] = ids.size(0);
+                const Tensor y = make_tensor(shape, x.dtype(), x.device());
+                kernels_of(x).interpolate(view_of(from), dim, view_of(ids), view_of(weights), view_of(y));
+                if (recording(x))
+                  record("interpolate", y, inputs(x),
+                         [dim, size = x.size(dim), taps = Taps{ids, weights}](Backward& back) {
+                           back.set(0, spread_back(back.grad(), dim, size, taps));
+                         });
+                return y;
+              });
 }
 Tensor spread_back(const Tensor& g, int dim, int64_t size, const Taps& taps) {
   const Tensor from = g.contiguous();
@@ -172,7 +175,6 @@ Tensor area(const Tensor& x, const Shape& size, const AdaptivePoolOptions& optio
 }  // namespace
 
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
-  if (const CastToFloat32 raise{}) return interpolate(raise(x), options);
   constexpr const char* op = "interpolate";
   const View& view = view_of(x, op);
   check_float(op, view);
@@ -184,7 +186,6 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   REEL_CHECK(given + scales == 1 || given + scales == dims, op, ": ", given + scales, " sizes or scales for ", dims,
              " dimensions");
   check_mode(options, dims);
-  if (const Upcast up{view.dtype}) return up.round(interpolate(up(x), options));
 
   Shape size, result = view.shape;
   for (int i = 0; i < dims; ++i) {
@@ -196,20 +197,23 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
                size[i], " in dimension ", first + i);
     result[first + i] = size[i];
   }
-  if (options.mode == kArea) return area(x, size, {options.channels_last});
-  if (view.numel == 0) return x.reshape(result).clone();
-  make_tensor(result, view.dtype, x.device());  // a result that is too large is refused before its taps are made
-  Tensor y = x;
-  for (int i = dims - 1; i >= 0; --i) {
-    Axis axis{view.shape[first + i], size[i], 0, options.align_corners};
-    if (axis.align_corners)
-      axis.scale = axis.out > 1 ? static_cast<double>(axis.in - 1) / static_cast<double>(axis.out - 1) : 0;
-    else
-      axis.scale =
-          scales ? 1 / each(options.scale_factor, i) : static_cast<double>(axis.in) / static_cast<double>(axis.out);
-    if (axis.in != axis.out || axis.scale != 1) y = resample(y, first + i, taps_of(axis, options, x));
-  }
-  return y.is_same(x) ? x.clone() : y;
+  return call("interpolate(all)", {x}, {}, [&](const Tensor& x) {
+    const View& view = view_of(x);
+    if (options.mode == kArea) return area(x, size, {options.channels_last});
+    if (view.numel == 0) return x.reshape(result).clone();
+    make_tensor(result, view.dtype, x.device());  // a result that is too large is refused before its taps are made
+    Tensor y = x;
+    for (int i = dims - 1; i >= 0; --i) {
+      Axis axis{view.shape[first + i], size[i], 0, options.align_corners};
+      if (axis.align_corners)
+        axis.scale = axis.out > 1 ? static_cast<double>(axis.in - 1) / static_cast<double>(axis.out - 1) : 0;
+      else
+        axis.scale =
+            scales ? 1 / each(options.scale_factor, i) : static_cast<double>(axis.in) / static_cast<double>(axis.out);
+      if (axis.in != axis.out || axis.scale != 1) y = resample(y, first + i, taps_of(axis, options, x));
+    }
+    return y.is_same(x) ? x.clone() : y;
+  });
 }
 
 // ---- shuffles -------------------------------------------------------------------------------------------------------
@@ -300,22 +304,12 @@ std::vector<Neighbour> neighbours(const Tensor& at, Interpolation mode) {
   return {{base - 1, far(t + 1)}, {base, near(t)}, {base + 1, near(1 - t)}, {base + 2, far(2 - t)}};
 }
 
-}  // namespace
-
-Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
-  if (const CastToWidest widen(x, grid); widen) return grid_sample(widen(x), widen(grid), options);
+/// x and the grid have passed grid_sample's checks but for their dtypes.
+Tensor sampled(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
   constexpr const char* op = "grid_sample";
-  const View &view = view_of(x, op), &places = view_of(grid, op);
+  const View &view = view_of(x), &places = view_of(grid);
   const int dims = view.shape.size() - 2;
-  check_float(op, view);
-  REEL_CHECK(dims == 2 || dims == 3, op, ": x of shape ", view.shape,
-             ", not [n, channels, h, w] or [n, channels, d, h, w]");
-  REEL_CHECK(places.shape.size() == dims + 2 && places.shape.back() == dims && places.shape[0] == view.shape[0], op,
-             ": a grid of shape ", places.shape, " for x of shape ", view.shape);
   REEL_CHECK(places.dtype == view.dtype, op, ": x is ", view.dtype, " and the grid ", places.dtype);
-  REEL_CHECK(options.mode == kBilinear || options.mode == kNearest || (options.mode == kBicubic && dims == 2), op,
-             ": the mode is not kBilinear, kNearest or, for images, kBicubic");
-  if (const Upcast up{view.dtype}) return up.round(grid_sample(up(x), up(grid), options));
   const int64_t n = view.shape[0], channels = view.shape[1];
   int64_t count = 1, plane = 1;
   Shape result{n, channels};
@@ -364,33 +358,49 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
   return y.reshape(result);
 }
 
+}  // namespace
+
+Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
+  constexpr Op op = "grid_sample";
+  const View &view = view_of(x, op), &places = view_of(grid, op);
+  const int dims = view.shape.size() - 2;
+  check_float(op, view);
+  REEL_CHECK(dims == 2 || dims == 3, op, ": x of shape ", view.shape,
+             ", not [n, channels, h, w] or [n, channels, d, h, w]");
+  REEL_CHECK(places.shape.size() == dims + 2 && places.shape.back() == dims && places.shape[0] == view.shape[0], op,
+             ": a grid of shape ", places.shape, " for x of shape ", view.shape);
+  REEL_CHECK(options.mode == kBilinear || options.mode == kNearest || (options.mode == kBicubic && dims == 2), op,
+             ": the mode is not kBilinear, kNearest or, for images, kBicubic");
+  return call(op, {x, grid}, {}, [&](const Tensor& x, const Tensor& grid) { return sampled(x, grid, options); });
+}
+
 Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) {
-  const AutocastOff exact;  // places, not values
-  constexpr const char* op = "affine_grid";
+  constexpr Op op = "affine_grid";
   const View& view = view_of(theta, op);
   const int dims = size.size() - 2;
   check_float(op, view);
   REEL_CHECK(dims == 2 || dims == 3, op, ": a size of ", size, ", not [n, channels, h, w] or [n, channels, d, h, w]");
   REEL_CHECK(view.shape == Shape({size[0], dims, dims + 1}), op, ": maps of shape ", view.shape, "; for a size of ",
              size, " they should be ", Shape{size[0], dims, dims + 1});
-  if (const Upcast up{view.dtype}) return up.round(affine_grid(up(theta), size, align_corners));
-  const TensorOptions like{.dtype = view.dtype, .device = theta.device()};
-  Shape all(std::span<const int64_t>(size.begin() + 2, static_cast<size_t>(dims)));
-  const int64_t count = all.numel();
-  std::vector<Tensor> columns;
-  for (int i = dims - 1; i >= 0; --i) {  // x comes first
-    const double edge = all[i] < 2 ? 0 : align_corners ? 1 : 1 - 1 / static_cast<double>(all[i]);
-    Shape shape = all;
-    for (int d = 0; d < dims; ++d)
-      if (d != i) shape[d] = 1;
-    columns.push_back(linspace(-edge, edge, all[i], like).reshape(shape).expand(all).reshape({count}));
-  }
-  columns.push_back(ones({count}, like));
-  const Tensor points = stack(columns, 1);  // [count, dims + 1]
-  Shape result{size[0]};
-  for (int64_t s : all) result.push_back(s);
-  result.push_back(dims);
-  return matmul(points, theta.transpose(1, 2)).reshape(result);
+  return call(op, {theta}, {}, [&](const Tensor& theta) {
+    const TensorOptions like{.dtype = theta.dtype(), .device = theta.device()};
+    Shape all(std::span<const int64_t>(size.begin() + 2, static_cast<size_t>(dims)));
+    const int64_t count = all.numel();
+    std::vector<Tensor> columns;
+    for (int i = dims - 1; i >= 0; --i) {  // x comes first
+      const double edge = all[i] < 2 ? 0 : align_corners ? 1 : 1 - 1 / static_cast<double>(all[i]);
+      Shape shape = all;
+      for (int d = 0; d < dims; ++d)
+        if (d != i) shape[d] = 1;
+      columns.push_back(linspace(-edge, edge, all[i], like).reshape(shape).expand(all).reshape({count}));
+    }
+    columns.push_back(ones({count}, like));
+    const Tensor points = stack(columns, 1);  // [count, dims + 1]
+    Shape result{size[0]};
+    for (int64_t s : all) result.push_back(s);
+    result.push_back(dims);
+    return matmul(points, theta.transpose(1, 2)).reshape(result);
+  });
 }
 
 }  // namespace reel

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "lib/autograd/cast_together.h"
-#include "lib/ops/point.h"
 #include "lib/ops/ragged.h"
 #include "lib/ops/rnn_layer.h"
 
@@ -12,8 +10,10 @@ namespace {
 
 using namespace recurrent;
 
-constexpr Formula kLstm{"lstm", "lstm_cell", Recurrence::kLstm}, kGru{"gru", "gru_cell", Recurrence::kGru},
-    kRnnTanh{"rnn_tanh", "rnn_tanh_cell", Recurrence::kTanh}, kRnnRelu{"rnn_relu", "rnn_relu_cell", Recurrence::kRelu};
+constexpr Formula kLstm{"lstm", "lstm_cell", "lstm(lengths)", Recurrence::kLstm},
+    kGru{"gru", "gru_cell", "gru(lengths)", Recurrence::kGru},
+    kRnnTanh{"rnn_tanh", "rnn_tanh_cell", "rnn_tanh(lengths)", Recurrence::kTanh},
+    kRnnRelu{"rnn_relu", "rnn_relu_cell", "rnn_relu(lengths)", Recurrence::kRelu};
 
 /// Validates the parameters of a layer against `in.x()`, stores them in `in`, and returns the layer's configuration.
 RnnLayerConfig take_parameters(const char* op, const Formula& formula, StepSizes steps, bool one_step, int directions,
@@ -114,26 +114,9 @@ CellState map(const CellState& state, const auto& f) {
   return {state.h.defined() ? f(state.h) : Tensor(), state.c.defined() ? f(state.c) : Tensor()};
 }
 
-LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState& state,
-                        std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  if (const CastTogether low{}) return over(formula, low(x), map(state, low), low.all(parameters), options);
-  const char* op = formula.op;
-  if (op_modes.traces) [[unlikely]] {
-    if (options.training && options.dropout + options.input_dropout + options.recurrent_dropout > 0)
-      refuse_trace(op, "it is in training mode, with dropout");
-    std::vector<Tensor> all{x, state.h, state.c};
-    all.insert(all.end(), parameters.begin(), parameters.end());
-    const std::vector<Tensor> results = traced(op, all,
-                                               {{"layers", options.num_layers},
-                                                {"bias", options.bias},
-                                                {"batch_first", options.batch_first},
-                                                {"bidirectional", options.bidirectional}},
-                                               [&] {
-                                                 const auto result = over(formula, x, state, parameters, options);
-                                                 return std::vector{result.output, result.state.h, result.state.c};
-                                               });
-    return {results[0], {results[1], results[2]}};
-  }
+LSTMResult<Tensor> run_padded(const Formula& formula, const Tensor& x, const CellState& state,
+                              std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  const Op op = formula.op;
   const Shape shape = view_of(x, op).shape;
   REEL_CHECK(shape.size() == 2 || shape.size() == 3, op, ": expected an input [len, in] or [len, n, in], got shape ",
              shape);
@@ -152,14 +135,25 @@ LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState
   return {swapped ? y.transpose(0, 1) : y, {result.h, result.c}};
 }
 
-LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x, const CellState& state,
-                                std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  if (const CastTogether low{}) {
-    const PackedSequence lowered{low(x.data), x.batch_sizes, x.sorted_indices, x.unsorted_indices};
-    return over(formula, lowered, map(state, low), low.all(parameters), options);
-  }
-  const char* op = formula.op;
-  refuse_trace(op, "a packed list of sequences; export the model with a batch of padded sequences");
+LSTMResult<Tensor> over(const Formula& formula, const Tensor& x, const CellState& state,
+                        std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  const Op op = formula.op;
+  view_of(x, op);
+  const bool drops = options.training && options.dropout + options.input_dropout + options.recurrent_dropout > 0;
+  return call(op, {x, state.h, state.c}, parameters,
+              {{"layers", options.num_layers},
+               {"bias", options.bias},
+               {"batch_first", options.batch_first},
+               {"bidirectional", options.bidirectional},
+               {"dropout", drops}},
+              [&](const Tensor& x, const Tensor& h, const Tensor& c, std::span<const Tensor> parameters) {
+                return run_padded(formula, x, {h, c}, parameters, options);
+              });
+}
+
+LSTMResult<Tensor> run_packed(const Formula& formula, const PackedSequence& x, const CellState& state,
+                              std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  const Op op = formula.op;
   const Shape& shape = view_of(x.data, op).shape;
   REEL_CHECK(shape.size() == 2, op, ": packed data of shape ", shape, ", not [total, in]");
   const View& sizes = view_of(x.batch_sizes, op);
@@ -186,17 +180,23 @@ LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x,
                " for ", steps.rows, " sequences");
   const LayerResult result =
       run_layers(formula, x.data, steps, map(state, ordered(x.sorted_indices)), parameters, options);
-  return {{result.y, x.batch_sizes, x.sorted_indices, x.unsorted_indices},
-          map({result.h, result.c}, ordered(x.unsorted_indices))};
+  return {result.y, map({result.h, result.c}, ordered(x.unsorted_indices))};
+}
+
+LSTMResult<PackedSequence> over(const Formula& formula, const PackedSequence& x, const CellState& state,
+                                std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  auto [y, last] = call(formula.with_lengths, {x.data, state.h, state.c}, parameters, {},
+                        [&](const Tensor& data, const Tensor& h, const Tensor& c, std::span<const Tensor> parameters) {
+                          const PackedSequence same_order{data, x.batch_sizes, x.sorted_indices, x.unsorted_indices};
+                          return run_packed(formula, same_order, {h, c}, parameters, options);
+                        });
+  return {{std::move(y), x.batch_sizes, x.sorted_indices, x.unsorted_indices}, std::move(last)};
 }
 
 /// In the order of a PackedSequence, but for the empty sequences, which take no part.
-LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState& state,
-                        std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  if (const CastTogether low{})
-    return over(formula, Ragged{low(x.values), x.lengths}, map(state, low), low.all(parameters), options);
-  const char* op = formula.op;
-  refuse_trace(op, "a Ragged; export the model with a batch of padded sequences");
+LSTMResult<Tensor> run_ragged(const Formula& formula, const Ragged& x, const CellState& state,
+                              std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  const Op op = formula.op;
   const Tensor& rows = detail::rows_of(op, x);
   REEL_CHECK(rows.dim() == 2, op, ": values of shape ", rows.shape(), ", not [total, in]");
   const Lengths& lengths = *x.lengths;
@@ -225,12 +225,21 @@ LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState
     return index_select(all, 1, where.unsorted());
   };
   const Tensor y = one ? result.y : permute_rows(result.y, where.packed_places(), where.packed_rows());
-  return {{y, x.lengths}, {in_order(result.h, sorted.h), in_order(result.c, sorted.c)}};
+  return {y, {in_order(result.h, sorted.h), in_order(result.c, sorted.c)}};
+}
+
+LSTMResult<Ragged> over(const Formula& formula, const Ragged& x, const CellState& state,
+                        std::span<const Tensor> parameters, const RecurrentOptions& options) {
+  auto [y, last] =
+      call(formula.with_lengths, {x.values, state.h, state.c}, parameters, {},
+           [&](const Tensor& values, const Tensor& h, const Tensor& c, std::span<const Tensor> parameters) {
+             return run_ragged(formula, {values, x.lengths}, {h, c}, parameters, options);
+           });
+  return {{std::move(y), x.lengths}, std::move(last)};
 }
 
 LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Tensor> sequences, const CellState& state,
                                      std::span<const Tensor> parameters, const RecurrentOptions& options) {
-  refuse_trace(formula.op, "a list of sequences; export the model with a batch of padded sequences");
   const auto is_empty = [&](const Tensor& x) {
     const Shape& shape = view_of(x, formula.op).shape;
     return shape.size() == 2 && shape[0] == 0;
@@ -245,29 +254,8 @@ LSTMResult<std::vector<Tensor>> over(const Formula& formula, std::span<const Ten
 
 // ---- single steps ---------------------------------------------------------------------------------------------------
 
-CellState step(const Formula& formula, const Tensor& x, const CellState& state, const Tensor& weight_ih,
-               const Tensor& weight_hh, const Tensor& bias_ih, const Tensor& bias_hh) {
-  if (!op_modes.plain()) [[unlikely]] {
-    if (const Point point; point) {
-      const auto f = [&](std::span<const Tensor> rows) {
-        return step(formula, rows[0], {rows[1], rows[2]}, weight_ih, weight_hh, bias_ih, bias_hh);
-      };
-      return point.join(formula.cell, {x, state.h, state.c}, {&weight_ih, &weight_hh, &bias_ih, &bias_hh}, f);
-    }
-    if (const CastTogether low{}) {
-      const auto [in, h, c, w_ih, w_hh, b_ih, b_hh] =
-          low.all(x, state.h, state.c, weight_ih, weight_hh, bias_ih, bias_hh);
-      return step(formula, in, {h, c}, w_ih, w_hh, b_ih, b_hh);
-    }
-    if (op_modes.traces) {
-      const std::vector<Tensor> results =
-          traced(formula.cell, {x, state.h, state.c, weight_ih, weight_hh, bias_ih, bias_hh}, {}, [&] {
-            const CellState next = step(formula, x, state, weight_ih, weight_hh, bias_ih, bias_hh);
-            return std::vector<Tensor>{next.h, next.c};
-          });
-      return {results[0], results[1]};
-    }
-  }
+CellState run_step(const Formula& formula, const Tensor& x, const CellState& state, const Tensor& weight_ih,
+                   const Tensor& weight_hh, const Tensor& bias_ih, const Tensor& bias_hh) {
   const char* op = formula.cell;
   const Shape& shape = view_of(x, op).shape;
   const DType dtype = view_of(x).dtype;
@@ -290,6 +278,15 @@ CellState step(const Formula& formula, const Tensor& x, const CellState& state, 
   if (formula.kind == Recurrence::kLstm) in.all[kC] = first(state.c, state.h, layer.hidden);
   const LayerResult result = run_layer(layer, in);
   return {result.h, result.c};
+}
+
+CellState step(const Formula& formula, const Tensor& x, const CellState& state, const Tensor& weight_ih,
+               const Tensor& weight_hh, const Tensor& bias_ih, const Tensor& bias_hh) {
+  return call(formula.cell, {x, state.h, state.c, weight_ih, weight_hh, bias_ih, bias_hh}, {},
+              [&](const Tensor& x, const Tensor& h, const Tensor& c, const Tensor& weight_ih, const Tensor& weight_hh,
+                  const Tensor& bias_ih, const Tensor& bias_hh) {
+                return run_step(formula, x, {h, c}, weight_ih, weight_hh, bias_ih, bias_hh);
+              });
 }
 
 template <class Sequence>

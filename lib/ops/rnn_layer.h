@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lib/kernels/recurrence.h"
+#include "lib/ops/op_info.h"
 #include "reel/ops/rnn.h"
 #include "reel/tensor.h"
 
@@ -15,8 +16,7 @@ namespace recurrent {
 
 /// A kind of recurrent net, and the names of its ops.
 struct Formula {
-  const char* op;
-  const char* cell;
+  Op op, cell, with_lengths;
   Recurrence::Kind kind;
 };
 

@@ -384,9 +384,8 @@ void relate_results(RowGroup* group, std::span<Node* const> gathers, std::span<c
 }
 
 std::vector<Tensor> parts_of(const char* op, const Tensor& x, size_t count, PartSizes sizes, bool drop_dim) {
-  if (op_modes.traces) [[unlikely]]
-    return traced(drop_dim ? "unbind" : "split", {x}, {}, [&] { return parts_of(op, x, count, sizes, drop_dim); });
-  return recorded_parts(op, x, count, sizes, drop_dim, InPlace::kRecorded);
+  return call(drop_dim ? Op("unbind") : Op("split"), {x}, {},
+              [&](const Tensor& x) { return recorded_parts(op, x, count, sizes, drop_dim, InPlace::kRecorded); });
 }
 
 }  // namespace detail

@@ -208,46 +208,55 @@ Scores corrected(const char* op, Scores scores, const SampledClasses& samples) {
 
 Tensor negative_sampling_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                               const Tensor& negatives, Reduction reduction) {
-  if (const CastToFloat32 raise{})
-    return negative_sampling_loss(raise(hidden), raise(weight), targets, negatives, reduction);
-  const char* op = "negative_sampling_loss";
-  if (view_of(negatives, op).shape.size() == 2) {
-    check_rows(op, hidden, weight, {}, targets);
-    const LogitEntries entries{.ids = entry_ids(op, weight, targets, negatives)};
-    return reduced(op, logistic_losses(op, hidden, weight, {}, entries), reduction).to(hidden.dtype());
-  }
-  return logistic_loss(op, scores_of(op, hidden, weight, {}, targets, negatives), reduction, hidden.dtype());
+  constexpr Op op = "negative_sampling_loss";
+  if (view_of(negatives, op).shape.size() != 2)
+    return call(
+        "negative_sampling_loss(shared)", {hidden, weight}, {}, [&](const Tensor& hidden, const Tensor& weight) {
+          return logistic_loss(op, scores_of(op, hidden, weight, {}, targets, negatives), reduction, hidden.dtype());
+        });
+  return call(op, {hidden, weight, targets, negatives}, {},
+              [&](const Tensor& hidden, const Tensor& weight, const Tensor& targets, const Tensor& negatives) {
+                check_rows(op, hidden, weight, {}, targets);
+                const LogitEntries entries{.ids = entry_ids(op, weight, targets, negatives)};
+                return reduced(op, logistic_losses(op, hidden, weight, {}, entries), reduction).to(hidden.dtype());
+              });
 }
 
 Tensor nce_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
                 const SampledClasses& samples, Reduction reduction) {
-  if (const CastToFloat32 raise{})
-    return nce_loss(raise(hidden), raise(weight), raise(bias), targets, samples, reduction);
-  const char* op = "nce_loss";
-  if (view_of(samples.ids, op).shape.size() == 2) {
-    check_rows(op, hidden, weight, bias, targets);
-    const Tensor ids = entry_ids(op, weight, targets, samples.ids);
-    check_counts(op, samples, targets.shape());
-    const Tensor shift =
-        cat({samples.target_log_expected.unsqueeze(1), samples.log_expected}, 1).to(compute_dtype(hidden.dtype()));
-    const LogitEntries entries{.ids = ids, .shift = shift.reshape({ids.numel()})};
-    return reduced(op, logistic_losses(op, hidden, weight, bias, entries), reduction).to(hidden.dtype());
-  }
-  const Scores scores = scores_of(op, hidden, weight, bias, targets, samples.ids);
-  return logistic_loss(op, corrected(op, scores, samples), reduction, hidden.dtype());
+  constexpr Op op = "nce_loss";
+  if (view_of(samples.ids, op).shape.size() != 2)
+    return call("nce_loss(shared)", {hidden, weight, bias}, {},
+                [&](const Tensor& hidden, const Tensor& weight, const Tensor& bias) {
+                  const Scores scores = scores_of(op, hidden, weight, bias, targets, samples.ids);
+                  return logistic_loss(op, corrected(op, scores, samples), reduction, hidden.dtype());
+                });
+  return call(
+      op, {hidden, weight, bias, targets, samples.ids}, {},
+      [&](const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets, const Tensor& drawn) {
+        check_rows(op, hidden, weight, bias, targets);
+        const Tensor ids = entry_ids(op, weight, targets, drawn);
+        check_counts(op, samples, targets.shape());
+        const Tensor shift =
+            cat({samples.target_log_expected.unsqueeze(1), samples.log_expected}, 1).to(compute_dtype(hidden.dtype()));
+        const LogitEntries entries{.ids = ids, .shift = shift.reshape({ids.numel()})};
+        return reduced(op, logistic_losses(op, hidden, weight, bias, entries), reduction).to(hidden.dtype());
+      });
 }
 
 Tensor sampled_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets,
                             const SampledClasses& samples, const SampledSoftmaxOptions& options) {
-  if (const CastToFloat32 raise{})
-    return sampled_softmax_loss(raise(hidden), raise(weight), raise(bias), targets, samples, options);
-  const char* op = "sampled_softmax_loss";
-  Scores scores = corrected(op, scores_of(op, hidden, weight, bias, targets, samples.ids), samples);
-  if (options.remove_accidental_hits)
-    scores.samples =
-        masked_fill(scores.samples, samples.ids == targets.unsqueeze(1), -std::numeric_limits<double>::infinity());
-  const Tensor logits = cat({scores.target.unsqueeze(1), scores.samples}, 1);
-  return cross_entropy(logits, zeros_like(targets), options.reduction).to(hidden.dtype());
+  constexpr Op op = "sampled_softmax_loss";
+  return call(
+      op, {hidden, weight, bias, targets, samples.ids}, {},
+      [&](const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets, const Tensor& drawn) {
+        Scores scores = corrected(op, scores_of(op, hidden, weight, bias, targets, drawn), samples);
+        if (options.remove_accidental_hits)
+          scores.samples =
+              masked_fill(scores.samples, drawn == targets.unsqueeze(1), -std::numeric_limits<double>::infinity());
+        const Tensor logits = cat({scores.target.unsqueeze(1), scores.samples}, 1);
+        return cross_entropy(logits, zeros_like(targets), options.reduction).to(hidden.dtype());
+      });
 }
 
 // ---- hierarchical softmax -------------------------------------------------------------------------------------------
@@ -295,13 +304,10 @@ void check_tree(const char* op, const Tensor& weight, const HuffmanTree& tree) {
   REEL_CHECK(weight.size(0) == tree.classes - 1, op, ": a weight of shape ", weight.shape(), " for ", tree.classes - 1,
              " inner nodes");
 }
-}  // namespace
 
-Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
-                                 const HuffmanTree& tree, const Tensor& targets, Reduction reduction) {
-  if (const CastToFloat32 raise{})
-    return hierarchical_softmax_loss(raise(hidden), raise(weight), raise(bias), tree, targets, reduction);
-  const char* op = "hierarchical_softmax_loss";
+/// The loss of each vector, in the type that it is computed in.
+Tensor hierarchical_losses(const char* op, const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                           const HuffmanTree& tree, const Tensor& targets) {
   view_of(targets, op);
   check_rows(op, hidden, weight, bias, targets);
   check_tree(op, weight, tree);
@@ -326,28 +332,39 @@ Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, con
     std::fill_n(owners.data<int64_t>() + begins[i], length, i);
   }
   const Device device = hidden.device();
-  const Tensor losses = logistic_losses(op, hidden, weight, bias,
-                                        {.ids = nodes.to(device),
-                                         .bounds = bounds.to(device),
-                                         .owners = owners.to(device),
-                                         .truth = bits.to(device),
-                                         .shift = {}});
-  return reduced(op, losses, reduction).to(hidden.dtype());
+  return logistic_losses(op, hidden, weight, bias,
+                         {.ids = nodes.to(device),
+                          .bounds = bounds.to(device),
+                          .owners = owners.to(device),
+                          .truth = bits.to(device),
+                          .shift = {}});
+}
+}  // namespace
+
+Tensor hierarchical_softmax_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                                 const HuffmanTree& tree, const Tensor& targets, Reduction reduction) {
+  constexpr Op op = "hierarchical_softmax_loss";
+  return call(op, {hidden, weight, bias, targets}, {},
+              [&](const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets) {
+                const Tensor losses = hierarchical_losses(op, hidden, weight, bias, tree, targets);
+                return reduced(op, losses, reduction).to(hidden.dtype());
+              });
 }
 
 Tensor hierarchical_log_softmax(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                                 const HuffmanTree& tree) {
-  if (const CastToFloat32 raise{}) return hierarchical_log_softmax(raise(hidden), raise(weight), raise(bias), tree);
-  const char* op = "hierarchical_log_softmax";
-  check_rows(op, hidden, weight, bias, {});
-  check_tree(op, weight, tree);
-  const Tensor scores = linear(to_compute(hidden), to_compute(weight), bias.defined() ? to_compute(bias) : bias);
-  const Tensor both = -cat({cost(scores), cost(-scores)}, 1);  // of bits that are false, and of those that are true
-  const Tensor entries = (tree.nodes + where(tree.bits, tree.classes - 1, 0)).to(hidden.device());
-  const Tensor steps = index_select(both, 1, entries);
-  const Tensor zero = zeros({hidden.size(0), tree.classes}, {.dtype = steps.dtype(), .device = steps.device()});
-  return scatter_add(zero, 1, tree.owners.to(hidden.device()).unsqueeze(0).expand(steps.shape()), steps)
-      .to(hidden.dtype());
+  constexpr Op op = "hierarchical_log_softmax";
+  return call(op, {hidden, weight, bias}, {}, [&](const Tensor& hidden, const Tensor& weight, const Tensor& bias) {
+    check_rows(op, hidden, weight, bias, {});
+    check_tree(op, weight, tree);
+    const Tensor scores = linear(to_compute(hidden), to_compute(weight), bias.defined() ? to_compute(bias) : bias);
+    const Tensor both = -cat({cost(scores), cost(-scores)}, 1);  // of bits that are false, and of those that are true
+    const Tensor entries = (tree.nodes + where(tree.bits, tree.classes - 1, 0)).to(hidden.device());
+    const Tensor steps = index_select(both, 1, entries);
+    const Tensor zero = zeros({hidden.size(0), tree.classes}, {.dtype = steps.dtype(), .device = steps.device()});
+    return scatter_add(zero, 1, tree.owners.to(hidden.device()).unsqueeze(0).expand(steps.shape()), steps)
+        .to(hidden.dtype());
+  });
 }
 
 }  // namespace reel

@@ -10,10 +10,6 @@ namespace reel {
 namespace {
 
 Tensor scanned(ScanOp op, const Tensor& x, int d) {
-  if (op_modes.traces) [[unlikely]] {
-    constexpr const char* kNames[] = {"cumsum", "cumprod", "logcumsumexp"};
-    return traced(kNames[static_cast<int>(op)], {x}, {{"dim", d}}, [&] { return scanned(op, x, d); });
-  }
   const Tensor y = make_tensor(view_of(x).shape, view_of(x).dtype, x.device());
   kernels_of(x).scan(op, view_of(x), d, view_of(y));
   return y;
@@ -45,30 +41,31 @@ Tensor back_from_last(const Tensor& x, int d, const Shape& shape) {
 }  // namespace
 
 Tensor cumsum(const Tensor& x, int64_t dim) {
-  if (const CastToFloat32 raise{}) return cumsum(raise(x), dim);
   const View& view = view_of(x, "cumsum");
   const int d = wrap_dim(dim, view.shape.size(), "cumsum");
   if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumsum(x.to(kInt64), dim);
-  const Tensor y = scanned(ScanOp::kSum, x, d);
-  if (recording(x)) record("cumsum", y, inputs(x), [d](Backward& back) { back.set(0, sum_from(back.grad(), d)); });
-  return y;
+  return call("cumsum", {x}, {{"dim", d}}, [&](const Tensor& x) {
+    const Tensor y = scanned(ScanOp::kSum, x, d);
+    if (recording(x)) record("cumsum", y, inputs(x), [d](Backward& back) { back.set(0, sum_from(back.grad(), d)); });
+    return y;
+  });
 }
 
 Tensor cumprod(const Tensor& x, int64_t dim) {
-  if (const CastToFloat32 raise{}) return cumprod(raise(x), dim);
   const View& view = view_of(x, "cumprod");
   const int d = wrap_dim(dim, view.shape.size(), "cumprod");
-  if (const Upcast up{view.dtype}) return up.round(cumprod(up(x), dim));
   if (!is_floating_point(view.dtype) && view.dtype != kInt64) return cumprod(x.to(kInt64), dim);
-  const Tensor y = scanned(ScanOp::kProd, x, d);
-  // The derivative of y[k] by x[i], for k >= i, is the product of the others: y[k] / x[i] where that is exact.
-  if (recording(x))
-    record("cumprod", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y), d](Backward& back) {
-      const Tensor in = back.get(x), out = back.get(y), &g = back.grad();
-      back.set(0, can_divide_product(out) ? sum_from(g * out, d) / in
-                                          : exclusive_cumprod(in, d) * weighted_sum_from(g, in, d));
-    });
-  return y;
+  return call("cumprod", {x}, {{"dim", d}}, [&](const Tensor& x) {
+    const Tensor y = scanned(ScanOp::kProd, x, d);
+    // The derivative of y[k] by x[i], for k >= i, is the product of the others: y[k] / x[i] where that is exact.
+    if (recording(x))
+      record("cumprod", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y), d](Backward& back) {
+        const Tensor in = back.get(x), out = back.get(y), &g = back.grad();
+        back.set(0, can_divide_product(out) ? sum_from(g * out, d) / in
+                                            : exclusive_cumprod(in, d) * weighted_sum_from(g, in, d));
+      });
+    return y;
+  });
 }
 
 Tensor exclusive_cumprod(const Tensor& x, int64_t dim) {
@@ -85,44 +82,48 @@ Tensor logcumsumexp(const Tensor& x, int64_t dim) {
   const int d = wrap_dim(dim, view.shape.size(), "logcumsumexp");
   REEL_CHECK(is_floating_point(view.dtype), "logcumsumexp: a tensor of ", view.dtype,
              "; convert it to a floating point type first");
-  if (const Upcast up{view.dtype}) return up.round(logcumsumexp(up(x), dim));
-  const Tensor y = scanned(ScanOp::kLogSumExp, x, d);
-  if (recording(x))
-    record("logcumsumexp", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y), d](Backward& back) {
-      const Tensor in = back.get(x), out = back.get(y), &g = back.grad();
-      if (!back.create_graph()) {
-        const Tensor gx = make_tensor(in.shape(), in.dtype(), in.device());
-        kernels_of(in).logcumsumexp_grad(view_of(g), view_of(in), view_of(out), d, view_of(gx));
-        return back.set(0, gx);
-      }
-      // exp(x[i] - y[k]), where k >= i and y[k] is not -infinity, for all i and k.
-      const Tensor xs = last(in, d).unsqueeze(-1), ys = last(out, d).unsqueeze(-2);
-      const Tensor counts = no_grad([&] {
-        const Tensor real = (ys != -std::numeric_limits<double>::infinity()).expand((xs - ys).shape());
-        return logical_and(triu(ones_like(real)), real);
+  return call("logcumsumexp", {x}, {{"dim", d}}, [&](const Tensor& x) {
+    const Tensor y = scanned(ScanOp::kLogSumExp, x, d);
+    if (recording(x))
+      record("logcumsumexp", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y), d](Backward& back) {
+        const Tensor in = back.get(x), out = back.get(y), &g = back.grad();
+        if (!back.create_graph()) {
+          const Tensor gx = make_tensor(in.shape(), in.dtype(), in.device());
+          kernels_of(in).logcumsumexp_grad(view_of(g), view_of(in), view_of(out), d, view_of(gx));
+          return back.set(0, gx);
+        }
+        // exp(x[i] - y[k]), where k >= i and y[k] is not -infinity, for all i and k.
+        const Tensor xs = last(in, d).unsqueeze(-1), ys = last(out, d).unsqueeze(-2);
+        const Tensor counts = no_grad([&] {
+          const Tensor real = (ys != -std::numeric_limits<double>::infinity()).expand((xs - ys).shape());
+          return logical_and(triu(ones_like(real)), real);
+        });
+        // An infinite gradient of what does not count is none.
+        const Tensor share = where(counts, exp(where(counts, xs - ys, 0)) * last(g, d).unsqueeze(-2), 0);
+        back.set(0, back_from_last(sum(share, -1), d, in.shape()));
       });
-      // An infinite gradient of what does not count is none.
-      const Tensor share = where(counts, exp(where(counts, xs - ys, 0)) * last(g, d).unsqueeze(-2), 0);
-      back.set(0, back_from_last(sum(share, -1), d, in.shape()));
-    });
-  return y;
+    return y;
+  });
 }
 
 // ---- extremes -------------------------------------------------------------------------------------------------------
 
 namespace {
 
-ValuesIndices extreme_so_far(const char* op, bool largest, const Tensor& x, int64_t dim) {
+ValuesIndices extreme_so_far(Op op, bool largest, const Tensor& x, int64_t dim) {
   const View& view = view_of(x, op);
   const int d = wrap_dim(dim, view.shape.size(), op);
-  const Tensor y = make_tensor(view.shape, view.dtype, x.device());
-  const Tensor indices = make_tensor(view.shape, kInt64, x.device());
-  kernels_of(x).cum_extreme(largest, view, d, view_of(y), view_of(indices));
-  if (recording(x))
-    record(op, y, inputs(x), [indices = SavedTensor(indices), d](Backward& back) {
-      back.set(0, scatter_add(zeros_like(back.grad()), d, back.get(indices), back.grad()));
-    });
-  return {y, indices};
+  return call(op, {x}, {{"dim", d}}, [&](const Tensor& x) {
+    const View& view = view_of(x);
+    const Tensor y = make_tensor(view.shape, view.dtype, x.device());
+    const Tensor indices = make_tensor(view.shape, kInt64, x.device());
+    kernels_of(x).cum_extreme(largest, view, d, view_of(y), view_of(indices));
+    if (recording(x))
+      record(op, y, inputs(x), [indices = SavedTensor(indices), d](Backward& back) {
+        back.set(0, scatter_add(zeros_like(back.grad()), d, back.get(indices), back.grad()));
+      });
+    return ValuesIndices{y, indices};
+  });
 }
 
 }  // namespace

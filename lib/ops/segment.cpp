@@ -104,22 +104,8 @@ Tensor spread(const Tensor& in, const Tensor& offsets, int64_t rows, bool mean) 
   return y;
 }
 
-}  // namespace
-
-Tensor reduce_segments(SegmentOp op, const char* name, const Tensor& x, const Tensor& offsets) {
-  const Upcast up{checked(name, x).dtype()};
-  check_device(name, x, {&offsets});
-  return up.round(reduced(op, up(x), offsets));
-}
-
-Tensor expand_segments(const char* name, const Tensor& x, const Tensor& offsets, int64_t rows) {
-  const Upcast up{checked(name, x).dtype()};
-  return up.round(spread(up(x), offsets, rows, false));
-}
-
-Tensor softmax_segments(const char* name, const Tensor& in, const Tensor& offsets) {
-  if (const CastToFloat32 raise{}) return softmax_segments(name, raise(in), offsets);
-  if (const Upcast up{checked(name, in).dtype()}) return up.round(softmax_segments(name, up(in), offsets));
+/// Of float32 or float64; the offsets have been checked.
+Tensor softmax_of(const Tensor& in, const Tensor& offsets) {
   const Tensor x = in.contiguous(), y = make_tensor(x.shape(), x.dtype(), x.device());
   const Tensor flat = no_grad([&] { return as_matrix(x); });
   kernels_of(x).segment_softmax(view_of(flat), view_of(offsets), view_of(y));
@@ -137,22 +123,45 @@ Tensor softmax_segments(const char* name, const Tensor& in, const Tensor& offset
   return y;
 }
 
+}  // namespace
+
+Tensor reduce_segments(SegmentOp op, const char* name, const Tensor& x, const Tensor& offsets) {
+  check_device(name, checked(name, x), {&offsets});
+  return call("segment_reduce", {x, offsets}, {},
+              [&](const Tensor& x, const Tensor& offsets) { return reduced(op, x, offsets); });
+}
+
+Tensor expand_segments(const char* name, const Tensor& x, const Tensor& offsets, int64_t rows) {
+  return call("segment_expand", {checked(name, x), offsets}, {},
+              [&](const Tensor& x, const Tensor& offsets) { return spread(x, offsets, rows, false); });
+}
+
+Tensor softmax_segments(const char* name, const Tensor& x, const Tensor& offsets) {
+  return call("segment_softmax", {checked(name, x), offsets}, {}, softmax_of);
+}
+
 Tensor segment_reduce(const Tensor& x, const Tensor& offsets, Reduce reduce) {
-  const char* name = "segment_reduce";
+  constexpr Op name = "segment_reduce";
   const SegmentOp op = op_of(reduce);
-  return reduce_segments(op, name, x, checked_offsets(name, checked(name, x), offsets, x.size(0)));
+  return call(name, {checked(name, x), offsets}, {}, [&](const Tensor& x, const Tensor& offsets) {
+    return reduced(op, x, checked_offsets(name, x, offsets, x.size(0)));
+  });
 }
 
 Tensor segment_expand(const Tensor& x, const Tensor& offsets) {
-  const char* name = "segment_expand";
-  const Tensor at = checked_offsets(name, checked(name, x), offsets, -1);
-  REEL_CHECK(at.numel() - 1 == x.size(0), name, ": ", at.numel() - 1, " segments for ", x.size(0), " rows");
-  return expand_segments(name, x, at, at[-1].item<int64_t>());
+  constexpr Op name = "segment_expand";
+  return call(name, {checked(name, x), offsets}, {}, [&](const Tensor& x, const Tensor& offsets) {
+    const Tensor at = checked_offsets(name, x, offsets, -1);
+    REEL_CHECK(at.numel() - 1 == x.size(0), name, ": ", at.numel() - 1, " segments for ", x.size(0), " rows");
+    return spread(x, at, at[-1].item<int64_t>(), false);
+  });
 }
 
 Tensor segment_softmax(const Tensor& x, const Tensor& offsets) {
-  const char* name = "segment_softmax";
-  return softmax_segments(name, x, checked_offsets(name, checked(name, x), offsets, x.size(0)));
+  constexpr Op name = "segment_softmax";
+  return call(name, {checked(name, x), offsets}, {}, [&](const Tensor& x, const Tensor& offsets) {
+    return softmax_of(x, checked_offsets(name, x, offsets, x.size(0)));
+  });
 }
 
 Tensor segment_offsets(const Tensor& lengths) {

@@ -26,56 +26,53 @@ Tensor softmax_rows(bool log, const Tensor& x) {
 /// Along any dimension, by reductions: the kernel would need a transposed copy before and another one after it, which
 /// cost several times as much.
 Tensor softmax_across(bool log, const Tensor& x, int dim) {
-  if (const Upcast up{x.dtype()}) return up.round(softmax_across(log, up(x), dim));
-  const Tensor y = no_grad([&] {
-    Tensor z = x - amax(x, dim, true);
-    if (log) return z.sub_(reel::log(sum(exp(z), dim, true)));
-    z = exp(z);
-    return z.div_(sum(z, dim, true));
-  });
-  if (recording(x))
-    record(log ? "log_softmax" : "softmax", y, inputs(x), [log, dim, y = SavedTensor::output(y)](Backward& back) {
-      back.set(0, gradient_of(log, back.grad(), back.get(y), dim));
+  return call("softmax(across)", {x}, {}, [&](const Tensor& x) {
+    const Tensor y = no_grad([&] {
+      Tensor z = x - amax(x, dim, true);
+      if (log) return z.sub_(reel::log(sum(exp(z), dim, true)));
+      z = exp(z);
+      return z.div_(sum(z, dim, true));
     });
-  return y;
+    if (recording(x))
+      record(log ? "log_softmax" : "softmax", y, inputs(x), [log, dim, y = SavedTensor::output(y)](Backward& back) {
+        back.set(0, gradient_of(log, back.grad(), back.get(y), dim));
+      });
+    return y;
+  });
 }
 
-Tensor softmax_along(const char* op, bool log, const Tensor& x, int64_t dim) {
+Tensor softmax_along(Op op, bool log, const Tensor& x, int64_t dim) {
   const View& xv = view_of(x, op);
   const int d = wrap_dim(dim, xv.shape.size(), op);
   REEL_CHECK(is_floating_point(xv.dtype), op, ": a tensor of ", xv.dtype,
              "; convert it to a floating point type first");
-  if (op_modes.traces) [[unlikely]]
-    return traced(op, {x}, {{"dim", d}}, [&] { return softmax_along(op, log, x, d); });
-  if (xv.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
-  if (d == xv.shape.size() - 1 || xv.numel == 0) return softmax_rows(log, x.contiguous());
-  return softmax_across(log, x, d);
+  return call(op, {x}, {{"dim", d}}, [&](const Tensor& x) {
+    const View& view = view_of(x);
+    if (view.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
+    if (d == view.shape.size() - 1 || view.numel == 0) return softmax_rows(log, x.contiguous());
+    return softmax_across(log, x, d);
+  });
 }
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim) {
-  if (const CastToFloat32 raise{}) return softmax(raise(x), dim);
-  return softmax_along("softmax", false, x, dim);
-}
-Tensor log_softmax(const Tensor& x, int64_t dim) {
-  if (const CastToFloat32 raise{}) return log_softmax(raise(x), dim);
-  return softmax_along("log_softmax", true, x, dim);
-}
+Tensor softmax(const Tensor& x, int64_t dim) { return softmax_along("softmax", false, x, dim); }
+Tensor log_softmax(const Tensor& x, int64_t dim) { return softmax_along("log_softmax", true, x, dim); }
 
 Tensor softmin(const Tensor& x, int64_t dim) { return softmax(-x, dim); }
 
 Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, int64_t dim) {
-  if (const CastToFloat32 raise{}) return gumbel_softmax(raise(logits), tau, hard, dim);
-  const DType dtype = view_of(logits, "gumbel_softmax").dtype;
-  REEL_CHECK(reel::is_floating_point(dtype), "gumbel_softmax: logits of ", dtype, ", not floating point");
-  REEL_CHECK(tau > 0, "gumbel_softmax: the temperature tau must be positive, got ", tau);
-  Tensor exponential = make_tensor(logits.shape(), to_compute(logits.detach()).dtype(), logits.device());
-  const Tensor soft = softmax((logits - log(exponential.exponential_())) / tau, dim).to(dtype);
-  if (!hard) return soft;
-  const Tensor top = argmax(soft.detach(), dim, true);
-  const Tensor choice = scatter(zeros_like(soft.detach()), dim, top, ones_like(top).to(dtype));
-  return choice - soft.detach() + soft;
+  return call("gumbel_softmax", {logits}, {}, [&](const Tensor& logits) {
+    const DType dtype = view_of(logits, "gumbel_softmax").dtype;
+    REEL_CHECK(reel::is_floating_point(dtype), "gumbel_softmax: logits of ", dtype, ", not floating point");
+    REEL_CHECK(tau > 0, "gumbel_softmax: the temperature tau must be positive, got ", tau);
+    Tensor exponential = make_tensor(logits.shape(), to_compute(logits.detach()).dtype(), logits.device());
+    const Tensor soft = softmax((logits - log(exponential.exponential_())) / tau, dim).to(dtype);
+    if (!hard) return soft;
+    const Tensor top = argmax(soft.detach(), dim, true);
+    const Tensor choice = scatter(zeros_like(soft.detach()), dim, top, ones_like(top).to(dtype));
+    return choice - soft.detach() + soft;
+  });
 }
 
 }  // namespace reel

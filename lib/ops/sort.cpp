@@ -21,32 +21,27 @@ View swap_dims(View view, int a, int b) {
 View rows_of(const View& x, int d) { return x.shape.empty() ? x : swap_dims(x, d, x.shape.size() - 1); }
 
 /// The first k elements in order along d, contiguous.
-ValuesIndices ranked(const char* op, const Tensor& x, int d, int64_t k, bool descending) {
-  if (op_modes.traces) [[unlikely]] {
-    const std::vector<Tensor> both = traced(op, {x}, {{"dim", d}, {"k", k}, {"descending", descending}}, [&] {
-      const auto [values, indices] = ranked(op, x, d, k, descending);
-      return std::vector<Tensor>{values, indices};
-    });
-    return {both[0], both[1]};
-  }
-  const View& view = view_of(x);
-  const int last = std::max(0, view.shape.size() - 1);
-  const View rows = rows_of(view, d);
-  Shape shape = rows.shape;
-  if (!shape.empty()) shape[last] = k;
-  Tensor values = make_tensor(shape, view.dtype, x.device()), order = make_tensor(shape, kInt64, x.device());
-  kernels_of(x).sort(descending, rows, view_of(values), view_of(order));
-  if (d != last) {
-    const auto back = [&](const Tensor& all) { return no_grad([&] { return all.transpose(d, last).contiguous(); }); };
-    values = back(values);
-    order = back(order);
-  }
-  if (recording(x))
-    record(op, values, inputs(x), [shape = view.shape, order = SavedTensor(order), d](Backward& back) {
-      const Tensor& g = back.grad();
-      back.set(0, scatter_add(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), d, back.get(order), g));
-    });
-  return {values, order};
+ValuesIndices ranked(Op op, const Tensor& x, int d, int64_t k, bool descending) {
+  return call(op, {x}, {{"dim", d}, {"k", k}, {"descending", descending}}, [&](const Tensor& x) {
+    const View& view = view_of(x);
+    const int last = std::max(0, view.shape.size() - 1);
+    const View rows = rows_of(view, d);
+    Shape shape = rows.shape;
+    if (!shape.empty()) shape[last] = k;
+    Tensor values = make_tensor(shape, view.dtype, x.device()), order = make_tensor(shape, kInt64, x.device());
+    kernels_of(x).sort(descending, rows, view_of(values), view_of(order));
+    if (d != last) {
+      const auto back = [&](const Tensor& all) { return no_grad([&] { return all.transpose(d, last).contiguous(); }); };
+      values = back(values);
+      order = back(order);
+    }
+    if (recording(x))
+      record(op, values, inputs(x), [shape = view.shape, order = SavedTensor(order), d](Backward& back) {
+        const Tensor& g = back.grad();
+        back.set(0, scatter_add(zeros(shape, {.dtype = g.dtype(), .device = g.device()}), d, back.get(order), g));
+      });
+    return ValuesIndices{values, order};
+  });
 }
 
 int64_t size_along(const Shape& shape, int d) { return shape.empty() ? 1 : shape[d]; }
@@ -59,9 +54,9 @@ ValuesIndices picked(const Tensor& x, int d, const Tensor& indices, bool keepdim
 }
 
 ValuesIndices nth(const Tensor& x, int d, int64_t k, bool nan_wins, bool keepdim) {
-  if (op_modes.traces && !x.dim()) [[unlikely]]
+  if (is_tracing() && !x.dim()) [[unlikely]]
     return {x.clone(), zeros({}, {.dtype = kInt64, .device = x.device()})};
-  if (op_modes.traces) [[unlikely]]  // the last of the first ones
+  if (is_tracing()) [[unlikely]]  // exports have the first ones, of which this is the last
     return picked(x, d, ranked("topk", x, d, k + 1, false).indices.narrow(d, k, 1), keepdim);
   const View rows = rows_of(view_of(x), d);
   Shape shape = rows.shape;
@@ -143,13 +138,9 @@ ValuesIndices mode(const Tensor& x, int64_t dim, bool keepdim) {
   return picked(x, d, indices, keepdim);
 }
 
-Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bool keepdim) {
-  const Shape& shape = view_of(x, "quantile").shape;
-  REEL_CHECK(is_floating_point(x.dtype()), "quantile: ", x.dtype(),
-             " tensors have no quantile; convert to a floating point type first");
-  REEL_CHECK(view_of(q, "quantile").shape.size() <= 1, "quantile: q must be a number or a vector, got shape ",
-             q.shape());
-  if (const Upcast up{x.dtype()}) return up.round(quantile(up(x), q, dim, keepdim));
+namespace {
+Tensor quantile_of(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bool keepdim) {
+  const Shape& shape = view_of(x).shape;
   if (!dim || shape.empty()) {
     REEL_CHECK(x.numel() > 0, "quantile: nothing to take it of, shape ", shape);
     Shape kept = q.shape();
@@ -178,6 +169,15 @@ Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bo
   if (q.dim() == 0) return keepdim ? y : y.squeeze(d);
   const Tensor moved = movedim(y, d, 0);  // the quantiles come first
   return keepdim ? moved.unsqueeze(d + 1) : moved;
+}
+}  // namespace
+
+Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int64_t> dim, bool keepdim) {
+  REEL_CHECK(is_floating_point(view_of(x, "quantile").dtype), "quantile: ", x.dtype(),
+             " tensors have no quantile; convert to a floating point type first");
+  REEL_CHECK(view_of(q, "quantile").shape.size() <= 1, "quantile: q must be a number or a vector, got shape ",
+             q.shape());
+  return call("quantile", {x}, {}, [&](const Tensor& x) { return quantile_of(x, q, dim, keepdim); });
 }
 Tensor quantile(const Tensor& x, double q, std::optional<int64_t> dim, bool keepdim) {
   return quantile(x, full({}, q, {.dtype = kFloat64}), dim, keepdim);

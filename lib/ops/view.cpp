@@ -11,12 +11,13 @@ namespace {
 
 // The same elements under another shape, whose gradient is reshaped back.
 Tensor reshaped(const char* name, const Tensor& x, const Shape& shape, const Strides& strides) {
-  if (op_modes.traces) [[unlikely]]
-    return traced("reshape", {x}, {}, [&] { return reshaped(name, x, shape, strides); });
-  const Tensor y = alias(x, view_of(x).data, shape, strides);
-  if (recording(x))
-    record(name, y, inputs(x), [shape = view_of(x).shape](Backward& back) { back.set(0, back.grad().reshape(shape)); });
-  return y;
+  return call("reshape", {x}, {}, [&](const Tensor& x) {
+    const Tensor y = alias(x, view_of(x).data, shape, strides);
+    if (recording(x))
+      record(name, y, inputs(x),
+             [shape = view_of(x).shape](Backward& back) { back.set(0, back.grad().reshape(shape)); });
+    return y;
+  });
 }
 
 // x itself; without recording a view, which like all views that are made there has no history.
@@ -119,12 +120,12 @@ Tensor Tensor::permute(const Shape& dims) const {
     seen |= 1u << from;
     shape[d] = x.shape[from], strides[d] = x.strides[from], inverse[from] = d;
   }
-  if (op_modes.traces) [[unlikely]]
-    return traced("permute", {*this}, {{"dims", dims}}, [&] { return permute(dims); });
-  const Tensor y = alias(*this, x.data, shape, strides);
-  if (recording(*this))
-    record("permute", y, inputs(*this), [inverse](Backward& back) { back.set(0, back.grad().permute(inverse)); });
-  return y;
+  return call("permute", {*this}, {{"dims", dims}}, [&](const Tensor& x) {
+    const Tensor y = alias(x, view_of(x).data, shape, strides);
+    if (recording(x))
+      record("permute", y, inputs(x), [inverse](Backward& back) { back.set(0, back.grad().permute(inverse)); });
+    return y;
+  });
 }
 
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const {
@@ -200,16 +201,14 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
   if (start < 0) start += sizes[d];
   REEL_CHECK(start <= sizes[d] - length, "narrow: start ", start, " + length ", length, " exceeds size ", sizes[d],
              " of dimension ", d);
-  if (op_modes.traces) [[unlikely]] {
-    const int64_t stop = given < 0 && given + length == 0 ? kEnd : given + length;
-    return traced("slice", {*this}, {{"dim", d}, {"start", given}, {"stop", stop}, {"step", 1}},
-                  [&] { return narrow(d, start, length); });
-  }
-  return region_view("narrow", *this, [=](const Geometry& whole) {
-    Geometry part = whole;
-    part.offset += start * whole.strides[d];
-    part.shape[d] = length;
-    return part;
+  const int64_t stop = given < 0 && given + length == 0 ? kEnd : given + length;
+  return call("slice", {*this}, {{"dim", d}, {"start", given}, {"stop", stop}, {"step", 1}}, [&](const Tensor& x) {
+    return region_view("narrow", x, [=](const Geometry& whole) {
+      Geometry part = whole;
+      part.offset += start * whole.strides[d];
+      part.shape[d] = length;
+      return part;
+    });
   });
 }
 
@@ -221,17 +220,17 @@ Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<in
   const int64_t size = sizes[d];
   const auto bound = [size](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
   const int64_t from = bound(start.value_or(0)), to = std::max(from, bound(stop.value_or(size)));
-  if (op_modes.traces) [[unlikely]]
-    return traced("slice", {*this},
-                  {{"dim", d}, {"start", start.value_or(0)}, {"stop", stop.value_or(kEnd)}, {"step", step}},
-                  [&] { return slice(d, from, to, step); });
-  return region_view("slice", *this, [=](const Geometry& whole) {
-    Geometry part = whole;
-    part.offset += from * whole.strides[d];
-    part.shape[d] = from < to ? (to - from - 1) / step + 1 : 0;
-    if (part.shape[d] > 1) part.strides[d] *= step;
-    return part;
-  });
+  return call("slice", {*this},
+              {{"dim", d}, {"start", start.value_or(0)}, {"stop", stop.value_or(kEnd)}, {"step", step}},
+              [&](const Tensor& x) {
+                return region_view("slice", x, [=](const Geometry& whole) {
+                  Geometry part = whole;
+                  part.offset += from * whole.strides[d];
+                  part.shape[d] = from < to ? (to - from - 1) / step + 1 : 0;
+                  if (part.shape[d] > 1) part.strides[d] *= step;
+                  return part;
+                });
+              });
 }
 
 Tensor Tensor::select(int64_t dim, int64_t index) const {
@@ -241,13 +240,13 @@ Tensor Tensor::select(int64_t dim, int64_t index) const {
   REEL_CHECK(index >= -sizes[d] && index < sizes[d], "select: index ", index, " is out of range for dimension ", d,
              " of size ", sizes[d]);
   const int64_t at = index < 0 ? index + sizes[d] : index;
-  if (op_modes.traces) [[unlikely]]
-    return traced("select", {*this}, {{"dim", d}, {"index", index}}, [&] { return select(d, at); });
-  return region_view("select", *this, [=](const Geometry& whole) {
-    Geometry part = whole;
-    part.offset += at * whole.strides[d];
-    part.shape.erase(d), part.strides.erase(d);
-    return part;
+  return call("select", {*this}, {{"dim", d}, {"index", index}}, [&](const Tensor& x) {
+    return region_view("select", x, [=](const Geometry& whole) {
+      Geometry part = whole;
+      part.offset += at * whole.strides[d];
+      part.shape.erase(d), part.strides.erase(d);
+      return part;
+    });
   });
 }
 

@@ -1,13 +1,17 @@
 #include "reel/amp/autocast.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <thread>
 
+#include "lib/ops/op_info.h"
 #include "reel/nn.h"
 #include "reel/optim.h"
 #include "reel/reel.h"
@@ -95,6 +99,67 @@ TEST_CASE("every op runs under autocast, and gives the type that its list says",
       INFO(name);
       CHECK(seen.contains(name));
     }
+}
+
+namespace {
+/// Returns the name without the form in parentheses and without its namespace.
+std::string base_name(std::string name) {
+  name = name.substr(0, name.find('('));
+  return name.starts_with("linalg.") ? name.substr(7) : name;
+}
+/// Returns the sentence of the documentation about ops that autocast gives a type, which begins like that.
+std::string documented(const std::string& beginning) {
+  std::ifstream file("include/reel/amp/autocast.h");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const size_t from = text.find("/// - " + beginning);
+  REQUIRE(from != text.npos);
+  return text.substr(from, text.find("/// - ", from + 1) - from);
+}
+}  // namespace
+
+TEST_CASE("the table of ops, PyTorch's lists and the documentation agree on autocast", "[amp]") {
+  std::set<std::string> rows, low, raised;
+  for (const Row& row : op_table()) rows.insert(base_name(row.name));
+  const std::string in_half = documented("In `dtype`"), in_float32 = documented("In float32"),
+                    in_widest = documented("In the widest");
+  const auto names = [](const std::string& text, const std::string& op) {
+    const auto part_of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+    for (size_t at = text.find(op); at != text.npos; at = text.find(op, at + 1))
+      if (!part_of_name(text[at - 1]) && !part_of_name(text[at + op.size()])) return true;
+    return false;
+  };
+  for (const OpInfo& info : kOps) {
+    const std::string op = base_name(info.name);
+    INFO(info.name);
+    const bool is_loss =
+        op.ends_with("_loss") || op.starts_with("binary_cross_entropy") || op == "cross_entropy" || op == "kl_div";
+    switch (info.autocast) {
+      case CastPolicy::kHalf:
+        CHECK(names(in_half, op));
+        low.insert(op);
+        break;
+      case CastPolicy::kFloat32:
+        CHECK((names(in_float32, op) || is_loss || std::string_view(info.name).starts_with("linalg.")));
+        raised.insert(op);
+        break;
+      case CastPolicy::kWidest: CHECK(names(in_widest, op)); break;
+      default: break;
+    }
+    // What has a row is in the list that was taken from PyTorch.
+    const auto in_list = [&](const std::set<std::string>& list) {
+      return list.contains(op) || list.contains(op + "(whole)") || !rows.contains(op);
+    };
+    if (info.autocast == CastPolicy::kHalf) CHECK(in_list(kLow));
+    if (info.autocast == CastPolicy::kFloat32 && !std::string_view(info.name).starts_with("linalg."))
+      CHECK(in_list(kRaised));
+  }
+  // Ops that are made of others have no line of their own.
+  const std::set<std::string> composed{"mv",         "inner",     "tensordot",
+                                       "pdist",      "softmin",   "trace",
+                                       "nansum",     "lstm_cell", "triplet_margin_with_distance_loss",
+                                       "matrix_norm"};
+  for (const std::string& op : kLow) CHECK((low.contains(base_name(op)) || composed.contains(base_name(op))));
+  for (const std::string& op : kRaised) CHECK((raised.contains(op) || composed.contains(op)));
 }
 
 TEST_CASE("lists of autocast hold for half types, mixed arguments, and not for float64", "[amp]") {

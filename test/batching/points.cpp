@@ -77,8 +77,8 @@ TEST_CASE("ops with one weight become one call, ops with two do not") {
                   [&](const Tensor& row, int i) { return linear(row, net.a, i % 2 ? net.b[0] : Tensor()); }) == 1);
   CHECK(groups_of("linear", [&](const Tensor& row, int) { return linear(row, net.a.clone()); }) == 0);
   CHECK(groups_of("mm", [&](const Tensor& row, int) { return mm(row, net.a); }) == 1);
-  CHECK(groups_of("mm", [&](const Tensor& row, int) { return matmul(row, net.a); }) == 1);
-  CHECK(groups_of("mm", [&](const Tensor& row, int) { return matmul(row.squeeze(0), net.a); }) == 1);
+  CHECK(groups_of("matmul", [&](const Tensor& row, int) { return matmul(row, net.a); }) == 1);
+  CHECK(groups_of("matmul", [&](const Tensor& row, int) { return matmul(row.squeeze(0), net.a); }) == 1);
   CHECK(groups_of("mm", [&](const Tensor& row, int) { return mm(row, row.t()); }) == 0);  // no weight
   CHECK(groups_of("embedding", [&](const Tensor&, int i) { return embedding(net.a, tensor({i % 3})); }) == 1);
   CHECK(groups_of("embedding", [&](const Tensor&, int i) {
@@ -145,7 +145,7 @@ TEST_CASE("ops under autocast become one call in the half type", "[cpu]") {
       CHECK((a.dtype() == kBFloat16 && b.dtype() == kBFloat16));
   }
   CHECK(groups(report, "linear") == 1);
-  CHECK(groups(report, "mm") == 1);
+  CHECK(groups(report, "matmul") == 1);
   const auto results = batching::map(numbers(6), [&](int i) {
     const amp::Autocast autocast(kBFloat16, i % 2 == 1);
     return half(i);

@@ -56,6 +56,13 @@ while IFS=: read -r file line text; do
 done < <(grep -rnE '^ *# *include' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
   include lib cuda samples bench test)
 
+# ---- how modes treat an op is data, in lib/ops/op_info.h --------------------------------------------------------------
+
+while IFS= read -r line; do
+  complain "$line: call() deals with the modes of an op, see lib/ops/call.h"
+done < <(grep -rnE 'CastTo|CastTogether|Upcast|op_modes\.(traces|meets|has|active)|refuse_trace|\bPoint\b' lib/ops |
+  grep -v '^lib/ops/call\.' || true)
+
 # ---- above the devices' floor no device is named ---------------------------------------------------------------------
 
 # What is needed of one goes through lib/device.h. lib/core/cuda.cpp implements reel/cuda.h.
@@ -105,13 +112,13 @@ declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' 
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
 [[ ! $untested ]] || complain "test/ops/*.cpp has no row for: ${untested//$'\n'/ }"
 
-# ---- a kernel is named in 7 files at most ---------------------------------------------------------------------------
+# ---- a kernel is named in 8 files at most ---------------------------------------------------------------------------
 
-# The header, the table, the op and a kernel on each device; then the struct of its arguments, if any, and a row of the
+# The header, the tables of ops and of kernels, the op and a kernel on each device; then the struct of its arguments, if any, and a row of the
 # op table. CONTRIBUTING says so. These have one op each, some of them also as a member of Tensor.
 for kernel in kthvalue multinomial poisson segment_softmax; do
-  files=$(grep -rlw "$kernel" include lib cuda | grep -vE '/(tensor_methods\.h|methods\.cpp)$' | sort)
-  (($(wc -l <<<"$files") <= 5)) || complain "$kernel: named in more than 5 files, "${files//$'\n'/ }
+  files=$(grep -rlw "$kernel" include lib cuda | grep -vE '/(tensor_methods\.h|methods\.cpp|autocast\.h)$' | sort)
+  (($(wc -l <<<"$files") <= 6)) || complain "$kernel: named in more than 6 files, "${files//$'\n'/ }
 done
 
 # ---- the README's first program is a sample that is built ------------------------------------------------------------

@@ -26,11 +26,22 @@ header_of() {
   esac
 }
 
+# What lib/ops/op_info.h says of an op: the dtype that autocast gives it, and why it is not exported to ONNX.
+op_info() {
+  local line
+  line=$(sed -n "/{.name = \"$1\"[,}]/{s/.*{//p;q}" lib/ops/op_info.h)
+  autocast=$(sed -nE 's/.*autocast = kTo([A-Za-z0-9]+).*/\L\1/p' <<<"$line")
+  onnx=
+  [[ $line != *not_exported* ]] || onnx=no
+}
+
 table() {
   echo '# libtorch in C++ and its counterpart in reel'
   echo
-  echo 'Written by `test/check/parity.sh --write` from `parity.txt` and the headers.'
-  local kind name counterpart reason header section=
+  echo 'Written by `test/check/parity.sh --write` from `parity.txt`, the headers and `lib/ops/op_info.h`. *autocast* is the dtype'
+  echo 'in which autocast computes; an op without an entry computes in those of its inputs, or its parts choose. *ONNX* says'
+  echo '`no` where `onnx::save` does not export the op.'
+  local kind name counterpart reason header autocast onnx section=
   declare -A title=([module]=Modules [loss]='Loss modules' [functional]=Functionals [optimizer]=Optimizers
     [scheduler]='Learning-rate schedules' [init]='Initial values' [data]=Data [util]=Utilities
     [beyond]='What libtorch does not have in C++')
@@ -48,7 +59,12 @@ table() {
     fi
     if [[ $kind != "$section" ]]; then
       section=$kind
-      printf '\n## %s\n\n| libtorch | reel | header |\n|---|---|---|\n' "${title[$kind]}"
+      printf '\n## %s\n\n' "${title[$kind]}"
+      if [[ $kind == functional ]]; then
+        printf '| libtorch | reel | header | autocast | ONNX |\n|---|---|---|---|---|\n'
+      else
+        printf '| libtorch | reel | header |\n|---|---|---|\n'
+      fi
     fi
     header=
     if [[ $counterpart ]]; then
@@ -59,8 +75,13 @@ table() {
       fi
     fi
     [[ $kind == beyond ]] && name=
-    printf '| %s | %s | %s |\n' "$name" "${counterpart:-no: $reason}${counterpart:+${reason:+ ($reason)}}" \
+    printf '| %s | %s | %s |' "$name" "${counterpart:-no: $reason}${counterpart:+${reason:+ ($reason)}}" \
       "${header#include/}"
+    if [[ $kind == functional ]]; then
+      op_info "$counterpart"
+      printf ' %s | %s |' "$autocast" "$onnx"
+    fi
+    echo
   done < <(grep -v '^#' test/check/parity.txt)
 }
 

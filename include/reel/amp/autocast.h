@@ -19,13 +19,17 @@ DType autocast_dtype();
 
 /// While the guard lives, ops of the calling thread choose their types as PyTorch's on GPUs do:
 ///
-/// - In `dtype`: matmul, mm, mv, bmm, dot, linear, addmm, baddbmm, bilinear, einsum, tensordot, inner; convolutions,
-///   transposed ones, too; lstm, gru, rnn and their cells; scaled_dot_product_attention and MultiheadAttention; prelu.
-///   They take float32 and half tensors, and give `dtype`.
-/// - In float32, which they also give: softmax, log_softmax, logsumexp and all losses; exp, expm1, log, log1p, log2,
-///   log10, pow, rsqrt, reciprocal, softplus, sinh, cosh, tan, asin, acos; sum, prod, cumsum, cumprod; norm, renorm,
-///   normalize, cov, corrcoef, and the distance functions; layer_norm, group_norm, rms_norm; interpolate; linalg::.
-/// - In the widest of their inputs' types: scatter_add, grid_sample, lstm_cell and tree_lstm_cell of gates.
+/// - In `dtype`, which they also give: matmul, mm, mv, bmm, dot, linear, linear_relu, addmm, baddbmm, bilinear, einsum,
+///   tensordot, inner, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d, lstm, gru,
+///   rnn_tanh, rnn_relu, and with weights lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell;
+///   scaled_dot_product_attention and MultiheadAttention; prelu. They take float32 and half tensors.
+/// - In float32, which they also give: softmax, log_softmax, gumbel_softmax, logsumexp, segment_softmax; all losses;
+///   exp, expm1, log, log1p, log2, log10, pow, rsqrt, reciprocal, softplus, sinh, cosh, tan, asin, acos; sum, prod,
+///   cumsum, cumprod; norm, renorm, normalize, cov, corrcoef, cosine_similarity, pairwise_distance, cdist; layer_norm,
+///   group_norm, rms_norm; interpolate; crf_log_likelihood, crf_marginals, crf_decode, hierarchical_log_softmax; all of
+///   linalg::.
+/// - In the widest of their inputs' types: scatter_add, grid_sample, affine_grid, and of gates lstm_cell and
+///   tree_lstm_cell.
 /// - All others as without autocast: where a half tensor meets a float32 one the result is float32.
 ///
 /// float64 is not cast. A parameter (a leaf that requires grad) is cast once, and its gradient comes back through that

@@ -6,6 +6,7 @@
 
 #include "lib/core/tensor_impl.h"
 #include "lib/io/elements.h"
+#include "lib/ops/op_info.h"
 
 namespace reel::onnx::writer {
 
@@ -36,6 +37,14 @@ Emitter::Emitter(const Graph& graph, const std::vector<std::pair<std::string, Te
   }
 }
 
+namespace {
+const char* why_not(std::string_view op) {
+  const auto known = std::find_if(kOps.begin(), kOps.end(), [&](const OpInfo& info) { return info.name == op; });
+  return known != kOps.end() && known->not_exported ? known->not_exported
+                                                   : "it has no counterpart in ONNX that is exported";
+}
+}  // namespace
+
 void Emitter::emit_all() {
   // Backwards: which values are read.
   std::set<int> needed(graph_.outputs().begin(), graph_.outputs().end());
@@ -52,7 +61,7 @@ void Emitter::emit_all() {
     op_ = &graph_.ops()[i];
     op_number_ = i;
     const Emit emit = emit_of(op_->name);
-    if (!emit) fail("it has no counterpart in ONNX that is exported");
+    if (!emit) fail(why_not(op_->name));
     emit(*this);
   }
   op_ = nullptr;

@@ -60,6 +60,7 @@ const EmitTable& index_ops() {
   static const auto& table = *new EmitTable{
       {"index_select", index_select},
       {"embedding", embedding},
+      {"embedding(one call)", embedding},
       {"embedding_bag", embedding_bag},
       {"index_copy", [](Emitter& e) { put_slices(e, "none"); }},
       {"index_add", [](Emitter& e) { put_slices(e, "add"); }},

@@ -6,7 +6,9 @@ namespace {
 
 /// ReduceSum takes its dimensions as an input, the others as an attribute.
 Name reduced(Emitter& e, const std::string& type, const Name& x) {
-  const std::vector<int64_t> dims = e.list("dims");
+  std::vector<int64_t> dims;
+  for (int64_t d = 0, bits = e.integer("dims"); bits >> d; ++d)
+    if (bits >> d & 1) dims.push_back(d);
   const bool keep = e.flag("keepdim");
   if (dims.empty()) return e.node("Identity", {x});
   if (type == "ReduceSum") return e.node(type.c_str(), {x, e.ints(dims)}, {{"keepdims", keep}});

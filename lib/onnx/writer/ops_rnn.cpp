@@ -35,6 +35,7 @@ void layers(Emitter& e) {
   const size_t directions = both ? 2 : 1, count = static_cast<size_t>(e.integer("layers"));
   const size_t given = e.count() - 3, each = given / (count * directions);
   if (each > (bias ? 4U : 2U)) e.fail("a projection, which ONNX has not");
+  if (e.flag("dropout")) e.fail("it is in training mode, with dropout");
   const int64_t blocks = static_cast<int64_t>(kind.order.size()), hidden = e.shape(3)[0] / blocks;
   Name x = e.in(0);
   if (one) x = e.unsqueezed(x, {1});

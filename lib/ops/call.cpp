@@ -1,0 +1,171 @@
+// What the modes of a thread do with the call of an op.
+#include "lib/ops/call.h"
+
+#include <algorithm>
+#include <array>
+
+#include "lib/autograd/autocast.h"
+#include "lib/core/fibers.h"
+#include "reel/detail/point.h"
+
+namespace reel::detail {
+namespace {
+
+/// Tensors that take the place of a call's inputs. Up to kFew of them need no memory of the heap.
+class NewInputs {
+ public:
+  explicit NewInputs(size_t count) : count_(count) {
+    if (count > kFew) many_.resize(count), pointers_.resize(count);
+  }
+  Tensor* tensors() { return count_ > kFew ? many_.data() : few_.data(); }
+  Inputs inputs() {
+    const Tensor** const list = count_ > kFew ? pointers_.data() : few_pointers_.data();
+    for (size_t i = 0; i < count_; ++i) list[i] = tensors() + i;
+    return {list, count_};
+  }
+
+ private:
+  static constexpr size_t kFew = 8;
+  const size_t count_;
+  std::array<Tensor, kFew> few_;
+  std::array<const Tensor*, kFew> few_pointers_;
+  std::vector<Tensor> many_;
+  std::vector<const Tensor*> pointers_;
+};
+
+// ---- tracing --------------------------------------------------------------------------------------------------------
+
+TraceAttribute to_trace(const Attribute& attribute) {
+  switch (attribute.kind) {
+    case Attribute::Kind::kInteger: return {attribute.name, attribute.integer};
+    case Attribute::Kind::kReal: return {attribute.name, attribute.real};
+    default: return {attribute.name, attribute.list()};
+  }
+}
+
+void run_traced(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call) {
+  std::vector<Tensor> list;
+  for (const Tensor* x : inputs) list.push_back(*x);
+  std::vector<TraceAttribute> written;
+  for (const Attribute& attribute : attributes) written.push_back(to_trace(attribute));
+  TracedCall traced(info.name, list, std::move(written));
+  call.run(inputs);
+  traced.finish(call.results());
+}
+
+void run_computed(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call) {
+  if (is_tracing() && info.trace == Trace::kNode)
+    run_traced(info, inputs, attributes, call);
+  else
+    call.run(inputs);
+}
+
+// ---- half types -----------------------------------------------------------------------------------------------------
+
+/// Returns the half type that all floating-point inputs have, none if there are others.
+std::optional<DType> half_type_of(Inputs inputs) {
+  std::optional<DType> half;
+  for (const Tensor* x : inputs) {
+    if (!x->defined() || !is_floating_point(view_of(*x).dtype)) continue;
+    const DType dtype = view_of(*x).dtype;
+    if (!is_half(dtype) || (half && *half != dtype)) return {};
+    half = dtype;
+  }
+  return half;
+}
+
+void run_widened(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call) {
+  const std::optional<DType> half = info.compute == Compute::kFloat32 ? half_type_of(inputs) : std::nullopt;
+  if (!half) return run_computed(info, inputs, attributes, call);
+  NewInputs wide(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& x = *inputs[i];
+    wide.tensors()[i] = x.defined() && view_of(x).dtype == *half ? x.to(kFloat32) : x;
+  }
+  run_computed(info, wide.inputs(), attributes, call);
+  for (Tensor& y : call.results())
+    if (y.defined() && view_of(y).dtype == kFloat32) y = y.to(*half);
+}
+
+// ---- autocast -------------------------------------------------------------------------------------------------------
+
+void run_cast(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call) {
+  if (info.autocast == CastPolicy::kNone) return run_widened(info, inputs, attributes, call);
+  const AutocastOff off;  // the ops that this one is made of are not cast again
+  if (!off) return run_widened(info, inputs, attributes, call);
+  NewInputs cast(inputs.size());
+  cast_inputs(info.autocast, off.type(), inputs, cast.tensors());
+  run_widened(info, cast.inputs(), attributes, call);
+}
+
+// ---- batching -------------------------------------------------------------------------------------------------------
+
+/// A call that others may join which have the same inputs that are no rows, and equal attributes.
+class BatchedOp final : public batching::internal::Call {
+ public:
+  BatchedOp(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call)
+      : Call(batching::kRows, &info, typeid(BatchedOp), false, 2),
+        info_(info),
+        inputs_(inputs),
+        attributes_(attributes),
+        call_(call) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (info.has_rows(i)) add(inputs[i]);
+  }
+
+  void run(std::span<const Tensor> rows) override {
+    std::array<const Tensor*, kMaxEntries + kMaxShared> list;
+    size_t next = 0;
+    for (size_t i = 0; i < inputs_.size(); ++i) list[i] = info_.has_rows(i) ? &rows[next++] : inputs_[i];
+    run_cast(info_, Inputs(list).first(inputs_.size()), attributes_, call_);
+  }
+  std::vector<Tensor> outputs() const override {
+    const std::span<const Tensor> all = call_.results();
+    return {all.begin(), all.end()};
+  }
+  void take(const Call&, std::span<std::vector<Tensor>> outputs, size_t at) override {
+    const std::span<Tensor> own = call_.results();
+    for (size_t i = 0; i < own.size(); ++i) own[i] = std::move(outputs[i][at]);
+  }
+  bool same_arguments(const Call& other) const override {
+    const auto& call = static_cast<const BatchedOp&>(other);
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (!info_.has_rows(i) && !inputs_[i]->is_same(*call.inputs_[i])) return false;
+    return std::equal(attributes_.begin(), attributes_.end(), call.attributes_.begin(), call.attributes_.end());
+  }
+  std::string label() const override { return info_.name; }
+
+  static constexpr size_t kMaxShared = 4;
+
+ private:
+  const OpInfo& info_;
+  const Inputs inputs_;
+  const std::span<const Attribute> attributes_;
+  OpCall& call_;
+};
+
+/// Returns true for a parameter of at most two dimensions: examples have it in common, and it has no rows of theirs.
+bool is_weight(const Tensor& x) {
+  return x.defined() && TensorImpl::of(x)->requires_grad && view_of(x).shape.size() <= 2;
+}
+
+bool may_be_batched(const OpInfo& info, Inputs inputs) {
+  if (info.batch == BatchPolicy::kNo || inputs.size() > batching::internal::Call::kMaxEntries) return false;
+  return info.batch != BatchPolicy::kRowsByWeight || is_weight(*inputs.back());
+}
+
+}  // namespace
+
+void run_in_modes(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call) {
+  if (op_modes.has(OpModes::kBatching) && may_be_batched(info, inputs)) {
+    if (batching::internal::Meeting* const meeting = batching::internal::meeting()) {
+      BatchedOp batched(info, inputs, attributes, call);
+      if (meeting->wait(batched)) return;
+      const batching::internal::Apart apart;
+      return run_cast(info, inputs, attributes, call);
+    }
+  }
+  run_cast(info, inputs, attributes, call);
+}
+
+}  // namespace reel::detail
