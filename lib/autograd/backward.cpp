@@ -1,7 +1,7 @@
 #include "lib/autograd/backward.h"
 
 #include "lib/autograd/engine.h"
-#include "lib/autograd/linear.h"
+#include "lib/autograd/gradient_ops.h"
 #include "lib/autograd/trace.h"
 
 namespace reel {

@@ -6,7 +6,7 @@
 
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
-#include "lib/autograd/linear.h"
+#include "lib/autograd/gradient_ops.h"
 #include "lib/core/fibers.h"
 #include "lib/core/per_thread.h"
 #include "lib/core/profile.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <iterator>
 
-#include "lib/autograd/linear.h"
+#include "lib/autograd/gradient_ops.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/per_thread.h"
 #include "lib/kernels/copy.h"

@@ -1,6 +1,6 @@
 #include "lib/autograd/leaf.h"
 
-#include "lib/autograd/linear.h"
+#include "lib/autograd/gradient_ops.h"
 #include "lib/core/fork_lock.h"
 #include "lib/core/sanitizers.h"
 #include "lib/device.h"

@@ -2,7 +2,7 @@
 #include <initializer_list>
 
 #include "lib/autograd/backward.h"
-#include "lib/autograd/linear.h"
+#include "lib/autograd/gradient_ops.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/ops/call.h"

@@ -1,4 +1,4 @@
-#include "lib/autograd/linear.h"
+#include "lib/autograd/gradient_ops.h"
 
 #include <optional>
 
