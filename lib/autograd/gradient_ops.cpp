@@ -72,7 +72,7 @@ Tensor expand_to(const Tensor& x, const Shape& shape) {
 
 // ---- parts ----------------------------------------------------------------------------------------------------------
 
-void RegionRule::operator()(Backward& back) const {
+void AsStridedBackward::operator()(Backward& back) const {
   if (back.create_graph())
     back.set(0, embed(back.grad(), whole, offset, strides));
   else
@@ -83,7 +83,7 @@ Tensor region(const Tensor& x, int64_t offset, const Shape& shape, const Strides
   const Tensor from = x.contiguous();
   const View& view = view_of(from);
   const Tensor y = alias(from, view.as<char>() + offset * size_of(view.dtype), shape, strides);
-  if (recording(from)) record("region", y, inputs(from), RegionRule{offset, strides, view.shape});
+  if (recording(from)) record("region", y, inputs(from), AsStridedBackward{offset, strides, view.shape});
   return y;
 }
 
@@ -153,7 +153,7 @@ void rebuild_view_history(TensorImpl* impl) {
   detach_history(impl);
   if (!part) return;
   if (part->row_major)
-    record("view", view, inputs(base), RegionRule{part->part.offset, part->part.strides, part->shape});
+    record("view", view, inputs(base), AsStridedBackward{part->part.offset, part->part.strides, part->shape});
   else
     record("view", view, inputs(base), [part = *part](Backward& back) { back.set(0, part.embed(back.grad())); });
 }

@@ -30,7 +30,7 @@ Tensor region(const Tensor& x, int64_t offset, const Shape& shape, const Strides
 /// an element more than once). Recorded.
 Tensor embed(const Tensor& g, const Shape& shape, int64_t offset, const Strides& strides);
 /// The rule of ops that show a region of their input, whose shape is `whole`.
-struct RegionRule {
+struct AsStridedBackward {
   int64_t offset;
   Strides strides;
   Shape whole;

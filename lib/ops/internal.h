@@ -91,7 +91,7 @@ Tensor region_view(const char* name, const Tensor& x, Part part) {
       alias(x, static_cast<char*>(view.data) + here.offset * size_of(view.dtype), here.shape, here.strides);
   if (recording(x)) {
     const Geometry there = view.contiguous ? here : part(Geometry{0, view.shape, contiguous_strides(view.shape)});
-    record(name, y, inputs(x), RegionRule{there.offset, there.strides, view.shape});
+    record(name, y, inputs(x), AsStridedBackward{there.offset, there.strides, view.shape});
   }
   return y;
 }
