@@ -19,7 +19,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 Tensor expand_to(const Tensor& x, const Shape& shape);
 
 /// Where a view's elements lie among those of a tensor with given strides.
-struct Geometry {
+struct StridedLayout {
   int64_t offset = 0;  // in elements
   Shape shape;
   Strides strides;
@@ -38,10 +38,10 @@ struct AsStridedBackward {
 };
 /// The elements of a view among those of its base.
 struct PartOfBase {
-  Geometry part;  // in memory, from the base's first element on
-  Shape shape;    // the base's
+  StridedLayout part;  // in memory, from the base's first element on
+  Shape shape;         // the base's
   Strides strides;
-  bool row_major;  // the base is, so that the part of a gradient of it has the same Geometry
+  bool row_major;  // the base is, so that the part of a gradient of it has the same StridedLayout
 
   /// An Error if elements of the base share memory.
   explicit PartOfBase(const TensorImpl* view);

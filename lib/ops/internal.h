@@ -81,16 +81,17 @@ Tensor with_channels_in_front(const Tensor& x, int sizes, const Op& op) {
 
 // ---- parts of tensors -----------------------------------------------------------------------------------------------
 
-/// A recorded view of part of x. `part` maps a Geometry that shows all of x to that of the part; it is called
+/// A recorded view of part of x. `part` maps a StridedLayout that shows all of x to that of the part; it is called
 /// twice, for the strides that x has and for those that its gradient will have.
 template <class Part>
 Tensor region_view(const char* name, const Tensor& x, Part part) {
   const View& view = view_of(x);
-  const Geometry here = part(Geometry{0, view.shape, view.strides});
+  const StridedLayout here = part(StridedLayout{0, view.shape, view.strides});
   const Tensor y =
       alias(x, static_cast<char*>(view.data) + here.offset * size_of(view.dtype), here.shape, here.strides);
   if (recording(x)) {
-    const Geometry there = view.contiguous ? here : part(Geometry{0, view.shape, contiguous_strides(view.shape)});
+    const StridedLayout there =
+        view.contiguous ? here : part(StridedLayout{0, view.shape, contiguous_strides(view.shape)});
     record(name, y, inputs(x), AsStridedBackward{there.offset, there.strides, view.shape});
   }
   return y;

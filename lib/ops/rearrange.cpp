@@ -147,8 +147,8 @@ Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim0, int64_t dim1) {
   const int64_t right = std::min(shape[column], std::max<int64_t>(offset, 0));
   const int64_t count = std::min(shape[row] - down, shape[column] - right);
   return call("diagonal", {x}, {{"offset", offset}, {"row", row}, {"column", column}}, [&](const Tensor& x) {
-    return region_view("diagonal", x, [=](const Geometry& whole) {
-      Geometry part = whole;
+    return region_view("diagonal", x, [=](const StridedLayout& whole) {
+      StridedLayout part = whole;
       if (count) part.offset += down * whole.strides[row] + right * whole.strides[column];
       part.shape.push_back(count);
       part.strides.push_back(whole.strides[row] + whole.strides[column]);

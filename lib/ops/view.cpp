@@ -203,8 +203,8 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
              " of dimension ", d);
   const int64_t stop = given < 0 && given + length == 0 ? kEnd : given + length;
   return call("slice", {*this}, {{"dim", d}, {"start", given}, {"stop", stop}, {"step", 1}}, [&](const Tensor& x) {
-    return region_view("narrow", x, [=](const Geometry& whole) {
-      Geometry part = whole;
+    return region_view("narrow", x, [=](const StridedLayout& whole) {
+      StridedLayout part = whole;
       part.offset += start * whole.strides[d];
       part.shape[d] = length;
       return part;
@@ -223,8 +223,8 @@ Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<in
   return call("slice", {*this},
               {{"dim", d}, {"start", start.value_or(0)}, {"stop", stop.value_or(kEnd)}, {"step", step}},
               [&](const Tensor& x) {
-                return region_view("slice", x, [=](const Geometry& whole) {
-                  Geometry part = whole;
+                return region_view("slice", x, [=](const StridedLayout& whole) {
+                  StridedLayout part = whole;
                   part.offset += from * whole.strides[d];
                   part.shape[d] = from < to ? (to - from - 1) / step + 1 : 0;
                   if (part.shape[d] > 1) part.strides[d] *= step;
@@ -241,8 +241,8 @@ Tensor Tensor::select(int64_t dim, int64_t index) const {
              " of size ", sizes[d]);
   const int64_t at = index < 0 ? index + sizes[d] : index;
   return call("select", {*this}, {{"dim", d}, {"index", index}}, [&](const Tensor& x) {
-    return region_view("select", x, [=](const Geometry& whole) {
-      Geometry part = whole;
+    return region_view("select", x, [=](const StridedLayout& whole) {
+      StridedLayout part = whole;
       part.offset += at * whole.strides[d];
       part.shape.erase(d), part.strides.erase(d);
       return part;
