@@ -107,7 +107,7 @@ Tensor embed(const Tensor& g, const Shape& shape, int64_t offset, const Strides&
 // Where the base has gaps, or its dimensions are permuted, what a view shows need not be a strided part of a row-major
 // gradient (a flat view of a transposed matrix is not). It is one of a tensor that is laid out as the base's memory is.
 
-PartOfBase::PartOfBase(const TensorImpl* view) {
+ViewOfBase::ViewOfBase(const TensorImpl* view) {
   const View& base = view->base->view;
   for (int d = 0; d < base.shape.size(); ++d)
     REEL_CHECK(base.strides[d] != 0 || base.shape[d] <= 1, "in-place: the base of the view, shape ", base.shape,
@@ -118,20 +118,20 @@ PartOfBase::PartOfBase(const TensorImpl* view) {
   shape = base.shape, strides = base.strides, row_major = base.contiguous;
 }
 
-Shape PartOfBase::memory() const {
+Shape ViewOfBase::memory() const {
   int64_t last = 0;
   for (int d = 0; d < shape.size(); ++d) last += (shape[d] - 1) * strides[d];
   return {last + 1};
 }
-Tensor PartOfBase::as_in_memory(const Tensor& x) const { return row_major ? x : reel::embed(x, memory(), 0, strides); }
-Tensor PartOfBase::from_memory(const Tensor& flat) const { return region(flat, 0, shape, strides).contiguous(); }
+Tensor ViewOfBase::as_in_memory(const Tensor& x) const { return row_major ? x : reel::embed(x, memory(), 0, strides); }
+Tensor ViewOfBase::from_memory(const Tensor& flat) const { return region(flat, 0, shape, strides).contiguous(); }
 
-Tensor PartOfBase::of(const Tensor& x) const { return region(as_in_memory(x), part.offset, part.shape, part.strides); }
-Tensor PartOfBase::embed(const Tensor& g) const {
+Tensor ViewOfBase::of(const Tensor& x) const { return region(as_in_memory(x), part.offset, part.shape, part.strides); }
+Tensor ViewOfBase::embed(const Tensor& g) const {
   if (row_major) return reel::embed(g, shape, part.offset, part.strides);
   return from_memory(reel::embed(g, memory(), part.offset, part.strides));
 }
-Tensor PartOfBase::without(const Tensor& x) const {
+Tensor ViewOfBase::without(const Tensor& x) const {
   const Tensor y = no_grad([&] {
     const Tensor whole = row_major ? x.clone() : as_in_memory(x);
     const View& view = view_of(whole);
@@ -148,7 +148,7 @@ void rebuild_view_history(TensorImpl* impl) {
              "custom op, checkpoint or backward hook that made it is used after an in-place change of that input, ",
              "which its gradient does not take into account; let the op return a clone()");
   const Tensor base = TensorImpl::share(impl->base), view = TensorImpl::share(impl);
-  const std::optional<PartOfBase> part = needs_grad(base) ? std::optional<PartOfBase>(impl) : std::nullopt;
+  const std::optional<ViewOfBase> part = needs_grad(base) ? std::optional<ViewOfBase>(impl) : std::nullopt;
   impl->history_version = impl->base->history_version;
   detach_history(impl);
   if (!part) return;

@@ -37,14 +37,14 @@ struct AsStridedBackward {
   void operator()(Backward& back) const;
 };
 /// The elements of a view among those of its base.
-struct PartOfBase {
+struct ViewOfBase {
   StridedLayout part;  // in memory, from the base's first element on
   Shape shape;         // the base's
   Strides strides;
   bool row_major;  // the base is, so that the part of a gradient of it has the same StridedLayout
 
   /// An Error if elements of the base share memory.
-  explicit PartOfBase(const TensorImpl* view);
+  explicit ViewOfBase(const TensorImpl* view);
 
   // For a tensor of the base's shape. Recorded.
   Tensor of(const Tensor& x) const;       ///< The part of x.

@@ -63,7 +63,7 @@ Tensor& assign_in_place(const char* op, Tensor& self, const Tensor& value, CopyO
     end_leaf_view(owner);  // one that gets here is alone with its memory, and a leaf no longer
     if (impl->base) {
       const Tensor base = TensorImpl::share(impl->base);
-      record("assign", base, inputs(base, result), [part = PartOfBase(impl)](Backward& back) {
+      record("assign", base, inputs(base, result), [part = ViewOfBase(impl)](Backward& back) {
         if (back.needs(1)) back.set(1, part.of(back.grad()).clone());
         if (back.needs(0)) back.set(0, part.without(back.grad()));
       });
