@@ -86,7 +86,7 @@ Tensor& Tensor::requires_grad_(bool value) {
              " has no gradient, only floating point ones do");
   TensorImpl* impl = TensorImpl::of(*this);
   if (value) {
-    leaf_grad(impl);
+    accumulate_grad_of(impl);
     if (impl->base) leave_base(impl);
   }
   impl->requires_grad = value;
@@ -115,7 +115,7 @@ void Tensor::set_grad(const Tensor& grad) {
   REEL_CHECK(!grad.defined() || !grad.is_same(*this),
              "set_grad: the tensor itself as its gradient; set a clone() of it");
   TensorImpl* impl = TensorImpl::of(*this);
-  if (grad.defined() || impl->leaf) leaf_grad(impl).replace(impl, grad);
+  if (grad.defined() || impl->leaf) accumulate_grad_of(impl).replace(impl, grad);
 }
 
 namespace {
@@ -134,7 +134,7 @@ Tensor& Tensor::retain_grad() {
   REEL_CHECK(requires_grad(), "retain_grad: the tensor does not require grad");
   TensorImpl* impl = TensorImpl::of(*this);
   if (impl->node && !impl->retains_grad) {
-    leaf_grad(impl);
+    accumulate_grad_of(impl);
     retain_output_grad(impl->node, impl);
     impl->retains_grad = true;
   }
@@ -148,14 +148,15 @@ int64_t Tensor::register_hook(GradHook hook) {
   if (impl->node)
     extras_of(impl->node).hooks.push_back(shared_hook<NodeExtras::Hook>(id, impl->output, std::move(hook)));
   else
-    leaf_grad(impl).hooks.push_back(shared_hook<LeafGrad::Hook>(id, std::move(hook), nullptr));
+    accumulate_grad_of(impl).hooks.push_back(shared_hook<AccumulateGrad::Hook>(id, std::move(hook), nullptr));
   return id;
 }
 
 int64_t Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) {
   REEL_CHECK(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook: not a leaf that requires grad");
   const int64_t id = ++hook_ids;
-  leaf_grad(TensorImpl::of(*this)).hooks.push_back(shared_hook<LeafGrad::Hook>(id, nullptr, std::move(hook)));
+  accumulate_grad_of(TensorImpl::of(*this))
+      .hooks.push_back(shared_hook<AccumulateGrad::Hook>(id, nullptr, std::move(hook)));
   return id;
 }
 

@@ -186,7 +186,7 @@ void GraphTask::finish_outputs(Node& node) {
     });
     for (TensorImpl* tensor : node.extras->retaining)
       if (const Tensor& g = outputs[tensor->output].grad.dense(); all_leaves && g.defined())
-        leaf_grad(tensor).retain(g);
+        accumulate_grad_of(tensor).retain(g);
   }
   for (size_t t = 0; t < targets.size(); ++t)
     if (targets[t].node == &node && outputs[targets[t].output].grad.dense().defined())
@@ -231,7 +231,7 @@ bool GraphTask::in_kept_group(const Node& node) const {
 // ---- observers ------------------------------------------------------------------------------------------------------
 
 void GraphTask::begin_following() {
-  for (const LeafGrad* leaf : observed) {
+  for (const AccumulateGrad* leaf : observed) {
     auto at = std::find_if(following.begin(), following.end(),
                            [&](const Following& f) { return f.observer == leaf->observer; });
     if (at == following.end()) at = following.insert(at, {leaf->observer, {}});
@@ -241,7 +241,7 @@ void GraphTask::begin_following() {
   std::erase_if(following, [](const Following& f) { return !f.begun; });
 }
 
-void GraphTask::leaf_arrived(const LeafGrad& leaf, bool has_grad) {
+void GraphTask::leaf_arrived(const AccumulateGrad& leaf, bool has_grad) {
   for (const Following& f : following)
     if (f.observer == leaf.observer) return f.observer->arrived(leaf.slot, has_grad);
 }

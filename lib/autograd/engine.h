@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/autograd/leaf.h"
+#include "lib/autograd/accumulate_grad.h"
 #include "lib/autograd/row_group.h"
 #include "lib/autograd/tape.h"
 
@@ -34,15 +34,15 @@ struct GraphTask {
   uint64_t id = 0;  // see Node::pass
   bool retain_graph = false;
   bool all_leaves = true;         // no targets: every leaf's gradient is accumulated
-  std::vector<LeafState> leaves;  // by LeafGrad::id()
+  std::vector<LeafState> leaves;  // by AccumulateGrad::id()
   // All their gradients have arrived; each with a reference. Once the graph has been counted there is room for all that
   // abandon() needs: what handles a failed allocation must not allocate.
   std::vector<Node*> ready;
   size_t num_nodes = 0;  // that have been counted
   bool counted = false;  // and all of them: gradients may have been delivered
   std::span<const Edge> targets;
-  std::vector<Tensor> found;        // what reached the targets
-  std::vector<LeafGrad*> observed;  // leaves with an observer
+  std::vector<Tensor> found;              // what reached the targets
+  std::vector<AccumulateGrad*> observed;  // leaves with an observer
   struct Following {
     WalkObserver* observer;
     std::vector<uint32_t> reached;
@@ -88,9 +88,9 @@ struct GraphTask {
   const RowGroup::Ref* group_of(const Node& node) const;
   bool retains(const Node& node) const { return retain_graph || (!kept_groups.empty() && in_kept_group(node)); }
   bool in_kept_group(const Node& node) const;
-  [[gnu::cold, gnu::noinline]] void meet(LeafGrad* leaf) { observed.push_back(leaf); }
+  [[gnu::cold, gnu::noinline]] void meet(AccumulateGrad* leaf) { observed.push_back(leaf); }
   void begin_following();
-  void leaf_arrived(const LeafGrad& leaf, bool has_grad);
+  void leaf_arrived(const AccumulateGrad& leaf, bool has_grad);
   void end_following();
   void fail_following() noexcept;
 };

@@ -29,7 +29,7 @@
 namespace reel {
 
 class Backward;
-class LeafGrad;
+class AccumulateGrad;
 
 // ---- nodes ----------------------------------------------------------------------------------------------------------
 
@@ -111,9 +111,9 @@ void release_node(Node* node);
 // ---- history of tensors ---------------------------------------------------------------------------------------------
 
 /// The gradient and hooks of a leaf (leaf.h), made at the first call.
-LeafGrad& leaf_grad(TensorImpl* impl);
+AccumulateGrad& accumulate_grad_of(TensorImpl* impl);
 /// Frees them, and what hangs on them, without recursion.
-void free_leaf_grad(LeafGrad* grad);
+void free_accumulate_grad(AccumulateGrad* grad);
 
 // Saved tensors and edges refer to tensors, too, and are counted apart from handles. In `h.copy_(h * w)` the new
 // history of h leads to the product, which has saved h: a cycle of references. Without a handle to h, its history is of
@@ -165,7 +165,7 @@ inline Edge edge_to(const Tensor& tensor) {
     ++impl->node->refs;
     return {.node = impl->node, .output = impl->output};
   }
-  leaf_grad(impl);
+  accumulate_grad_of(impl);
   retain_for_graph(impl);
   return {.leaf = impl};
 }
@@ -231,7 +231,7 @@ struct NotSaved {
 Node* new_node(const char* name, size_t rule_bytes, size_t num_inputs, size_t num_outputs);
 /// Ends t's history. A node that retains the gradient of t forgets t, which may be about to die.
 void detach_history(TensorImpl* t);
-/// The backward pass stores the gradient of t, an output of node, in t's LeafGrad.
+/// The backward pass stores the gradient of t, an output of node, in t's AccumulateGrad.
 void retain_output_grad(Node* node, TensorImpl* t);
 /// Makes y output number `index` of node.
 inline void attach_output(Node* node, uint32_t index, const Tensor& y) {

@@ -10,7 +10,7 @@
 #include <map>
 #include <sstream>
 
-#include "lib/autograd/leaf.h"
+#include "lib/autograd/accumulate_grad.h"
 #include "lib/autograd/tape.h"
 
 namespace reel {
@@ -110,7 +110,7 @@ std::string tape_to_dot(const Tensor& root) {
       if (edge.node) {
         out << "  n" << edge.node->sequence << " -> n" << node->sequence << ";\n";
       } else if (edge.leaf) {
-        const uint32_t id = leaf_grad(edge.leaf).id();
+        const uint32_t id = accumulate_grad_of(edge.leaf).id();
         out << "  leaf" << id << " [label=\"leaf\\n"
             << name_of(edge.leaf->view.dtype) << ' ' << edge.leaf->view.shape
             << "\", style=filled, fillcolor=lightgray];\n  leaf" << id << " -> n" << node->sequence << ";\n";

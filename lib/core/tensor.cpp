@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/autograd/leaf.h"
+#include "lib/autograd/accumulate_grad.h"
 #include "lib/autograd/tape.h"
 #include "lib/core/copies.h"
 #include "lib/core/fibers.h"
@@ -23,7 +23,7 @@ void detail::destroy(Counted* counted) {
   detach_history(impl);
   if (impl->watched) [[unlikely]]
     unwatch(impl);
-  if (impl->leaf) free_leaf_grad(impl->leaf);
+  if (impl->leaf) free_accumulate_grad(impl->leaf);
   end_leaf_view(impl);
   impl->storage->drop();
   if (impl->base) TensorImpl::wrap(impl->base).reset();

@@ -13,7 +13,7 @@
 namespace reel {
 
 struct Node;
-class LeafGrad;
+class AccumulateGrad;
 
 /// Whether in-place changes of a tensor can be recorded.
 enum class InPlace : uint8_t {
@@ -43,8 +43,8 @@ struct TensorImpl : detail::Counted {
   uint32_t history_version = 0;
   std::atomic<uint32_t> outdated{0};  // references of recorded ops from before that change, which no pass can use
   Storage* storage = nullptr;
-  Node* node = nullptr;      // how it was computed, nullptr for leaves
-  LeafGrad* leaf = nullptr;  // gradient and hooks
+  Node* node = nullptr;            // how it was computed, nullptr for leaves
+  AccumulateGrad* leaf = nullptr;  // gradient and hooks
   TensorImpl* base = nullptr;
   alignas(64) View view;
 

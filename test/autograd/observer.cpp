@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "lib/autograd/leaf.h"
+#include "lib/autograd/accumulate_grad.h"
 #include "reel/reel.h"
 #include "test/support/pch.h"
 

@@ -23,7 +23,7 @@ namespace reel {
 /// A captured graph uses the gradient that is there during the capture. What is deferred then is materialized outside
 /// of the graph, and nothing is deferred while the graph exists. Each replay leaves the gradient as the captured work
 /// would have left it without the graph (see CapturedGrad).
-class LeafGrad {
+class AccumulateGrad {
  public:
   struct Hook {
     int64_t id;
@@ -31,8 +31,8 @@ class LeafGrad {
     std::function<void(const Tensor&)> after;  // called when it has been added to the leaf's
   };
 
-  LeafGrad();
-  ~LeafGrad();
+  AccumulateGrad();
+  ~AccumulateGrad();
   /// Small and unique among the living: a pass finds its state of this leaf in a vector at this index.
   uint32_t id() const { return id_; }
 
@@ -57,7 +57,7 @@ class LeafGrad {
   void run_hooks(TensorImpl* leaf, FinalGrad& grad) const;
 
   std::vector<std::shared_ptr<const Hook>> hooks;
-  LeafGrad* next = nullptr;  // in the list of free_leaf_grad
+  AccumulateGrad* next = nullptr;  // in the list of free_accumulate_grad
   WalkObserver* observer = nullptr;
   uint32_t slot = 0;                 // the observer's number of this leaf
   std::atomic<bool> touched{false};  // see take_touched

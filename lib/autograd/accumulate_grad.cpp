@@ -1,4 +1,4 @@
-#include "lib/autograd/leaf.h"
+#include "lib/autograd/accumulate_grad.h"
 
 #include "lib/autograd/gradient_ops.h"
 #include "lib/core/fork_lock.h"
@@ -22,7 +22,7 @@ LeafIds& leaf_ids() {
 // Leaves that are being freed. A hook may hold the last handle to the next one, and so on: a recursion would overflow
 // the stack.
 struct DyingLeaves {
-  LeafGrad* first = nullptr;
+  AccumulateGrad* first = nullptr;
   bool draining = false;
 };
 constinit thread_local DyingLeaves dying_leaves;
@@ -77,48 +77,44 @@ Tensor to_dense(const TensorImpl* leaf, SparseGrad& sparse) {
 
 }  // namespace
 
-LeafGrad::LeafGrad() : made_in_(capturing() ? current_capture->id : 0) {
+AccumulateGrad::AccumulateGrad() : made_in_(capturing() ? current_capture->id : 0) {
   LeafIds& ids = leaf_ids();
   std::lock_guard lock(ids.mutex);
   if (ids.unused.empty()) {
     if (ids.unused.capacity() <= ids.next)
-      ids.unused.reserve(2 * ids.next + 64);  // so that ~LeafGrad need not allocate
+      ids.unused.reserve(2 * ids.next + 64);  // so that ~AccumulateGrad need not allocate
     id_ = ids.next++;
   } else {
     id_ = ids.unused.back();
     ids.unused.pop_back();
   }
 }
-LeafGrad::~LeafGrad() {
+AccumulateGrad::~AccumulateGrad() {
   std::lock_guard lock(leaf_ids().mutex);
   leaf_ids().unused.push_back(id_);
 }
 
-namespace {
-LeafGrad* make_leaf_grad() { return new LeafGrad; }
-}  // namespace
-
-LeafGrad& leaf_grad(TensorImpl* impl) {
+AccumulateGrad& accumulate_grad_of(TensorImpl* impl) {
   if (!impl->leaf) {
     std::lock_guard lock(creation_mutex);
-    if (!impl->leaf) impl->leaf = make_leaf_grad();
+    if (!impl->leaf) impl->leaf = new AccumulateGrad;
   }
   return *impl->leaf;
 }
 
-void free_leaf_grad(LeafGrad* grad) {
+void free_accumulate_grad(AccumulateGrad* grad) {
   DyingLeaves& dying = dying_leaves;
   grad->next = std::exchange(dying.first, grad);
   if (dying.draining) return;
   dying.draining = true;
-  while (LeafGrad* next = dying.first) {
+  while (AccumulateGrad* next = dying.first) {
     dying.first = next->next;
     delete next;
   }
   dying.draining = false;
 }
 
-std::recursive_mutex& LeafGrad::mutex() const { return gradient_mutexes[id_ % kGradientMutexes]; }
+std::recursive_mutex& AccumulateGrad::mutex() const { return gradient_mutexes[id_ % kGradientMutexes]; }
 
 // ---- captures and streams -------------------------------------------------------------------------------------------
 
@@ -139,7 +135,7 @@ struct CapturedGrad final : GraphHook {
     std::lock_guard lock(grad().mutex());
     --grad().graphs_;
   }
-  LeafGrad& grad() const { return *TensorImpl::of(leaf)->leaf; }
+  AccumulateGrad& grad() const { return *TensorImpl::of(leaf)->leaf; }
   // Nothing of the work is done yet, so the gradient is what it was, unless the work makes a new one of nothing: then
   // that stays, for the captures that follow.
   void captured() override {
@@ -171,7 +167,7 @@ struct CapturedGrad final : GraphHook {
 };
 
 // Is called before each use of the gradient in a captured graph, under the mutex.
-void LeafGrad::enter_capture(TensorImpl* leaf, bool is_read) {
+void AccumulateGrad::enter_capture(TensorImpl* leaf, bool is_read) {
   if (leaf->device() == kCPU || last_capture_ == current_capture->id) return;
   const bool is_from_outside = made_in_ != current_capture->id;
   if (is_from_outside) current_capture->run_outside([&] { dense(leaf); });
@@ -181,7 +177,7 @@ void LeafGrad::enter_capture(TensorImpl* leaf, bool is_read) {
 }
 
 // Is called before each use of the gradient on the current stream, under the mutex.
-void LeafGrad::follow_stream(Device device) {
+void AccumulateGrad::follow_stream(Device device) {
   if (!stream_.follow(device)) return;
   for (const Tensor* part :
        {&dense_, &sparse_.ids, &sparse_.values, &taken_.dense, &taken_.sparse.ids, &taken_.sparse.values})
@@ -192,7 +188,7 @@ void LeafGrad::follow_stream(Device device) {
 // ---- reading and writing --------------------------------------------------------------------------------------------
 
 // Brings dense_ or sparse_ up to date with what is deferred. Under the mutex.
-void LeafGrad::materialize(TensorImpl* leaf) {
+void AccumulateGrad::materialize(TensorImpl* leaf) {
   if (deferred_.empty() && !taken_.defined()) return;
   NoGrad guard;
   if (taken_.defined()) add(leaf, taken_);
@@ -201,7 +197,7 @@ void LeafGrad::materialize(TensorImpl* leaf) {
   add(leaf, taken_);
 }
 
-Tensor LeafGrad::dense(TensorImpl* leaf) {
+Tensor AccumulateGrad::dense(TensorImpl* leaf) {
   std::lock_guard lock(mutex());
   if (capturing()) [[unlikely]]
     enter_capture(leaf, true);
@@ -211,7 +207,7 @@ Tensor LeafGrad::dense(TensorImpl* leaf) {
   return dense_;
 }
 
-const SparseGrad* LeafGrad::sparse(TensorImpl* leaf) {
+const SparseGrad* AccumulateGrad::sparse(TensorImpl* leaf) {
   std::lock_guard lock(mutex());
   if (capturing()) [[unlikely]]
     enter_capture(leaf, true);
@@ -220,7 +216,7 @@ const SparseGrad* LeafGrad::sparse(TensorImpl* leaf) {
   return sparse_.ids.defined() ? &sparse_ : nullptr;
 }
 
-void LeafGrad::replace(TensorImpl* leaf, Tensor grad) {
+void AccumulateGrad::replace(TensorImpl* leaf, Tensor grad) {
   std::lock_guard lock(mutex());
   if (capturing()) [[unlikely]] {
     enter_capture(leaf, false);
@@ -233,7 +229,7 @@ void LeafGrad::replace(TensorImpl* leaf, Tensor grad) {
   touched = dense_.defined();
 }
 
-void LeafGrad::replace_by_rows(TensorImpl* leaf, SparseGrad rows) {
+void AccumulateGrad::replace_by_rows(TensorImpl* leaf, SparseGrad rows) {
   Tensor dropped;  // freed outside of the mutex
   std::lock_guard lock(mutex());
   if (capturing()) [[unlikely]] {
@@ -247,13 +243,13 @@ void LeafGrad::replace_by_rows(TensorImpl* leaf, SparseGrad rows) {
   touched = true;
 }
 
-void LeafGrad::drop_recorded_grad() {
+void AccumulateGrad::drop_recorded_grad() {
   Tensor dropped;  // freed outside of the mutex
   std::lock_guard lock(mutex());
   if (dense_.defined() && TensorImpl::of(dense_)->node) std::swap(dense_, dropped);
 }
 
-void LeafGrad::retain(const Tensor& grad) {
+void AccumulateGrad::retain(const Tensor& grad) {
   {
     std::lock_guard lock(mutex());
     follow_stream(grad.device());
@@ -266,7 +262,7 @@ void LeafGrad::retain(const Tensor& grad) {
 // ---- accumulating ---------------------------------------------------------------------------------------------------
 
 // dense_ or sparse_ += grad, which is undefined afterwards; if it throws, all three are as they were. Under the mutex.
-void LeafGrad::add(TensorImpl* leaf, FinalGrad& grad) {
+void AccumulateGrad::add(TensorImpl* leaf, FinalGrad& grad) {
   const Shape& shape = leaf->view.shape;
   if (grad.sparse.ids.defined()) {
     add_sparse(dense_, sparse_, grad.sparse, shape);
@@ -290,7 +286,7 @@ void LeafGrad::add(TensorImpl* leaf, FinalGrad& grad) {
   grad = {};
 }
 
-void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
+void AccumulateGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
   if (capturing()) [[unlikely]] {
     std::lock_guard lock(mutex());
     enter_capture(leaf, true);
@@ -319,7 +315,7 @@ void LeafGrad::accumulate(TensorImpl* leaf, GradAccumulator& arrived) {
   });
 }
 
-void LeafGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
+void AccumulateGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
   for_each_hook(hooks, [&](const Hook& hook) {
     if (!hook.before) return;
     if (grad.sparse.ids.defined()) grad.dense = to_dense(leaf, grad.sparse);  // a hook gets a dense gradient
@@ -331,29 +327,29 @@ void LeafGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
 // ---- observers ------------------------------------------------------------------------------------------------------
 
 void observe(const Tensor& leaf, WalkObserver* observer, uint32_t slot) {
-  LeafGrad& grad = leaf_grad(TensorImpl::of(leaf));
+  AccumulateGrad& grad = accumulate_grad_of(TensorImpl::of(leaf));
   REEL_CHECK(!grad.observer, "observe: the leaf has an observer already");
   grad.observer = observer;
   grad.slot = slot;
 }
 
 void stop_observing(const Tensor& leaf, const WalkObserver* observer) noexcept {
-  LeafGrad* const grad = TensorImpl::of(leaf)->leaf;
+  AccumulateGrad* const grad = TensorImpl::of(leaf)->leaf;
   if (grad && grad->observer == observer) grad->observer = nullptr;
 }
 
 bool take_touched(const Tensor& leaf) {
-  LeafGrad* const grad = TensorImpl::of(leaf)->leaf;
+  AccumulateGrad* const grad = TensorImpl::of(leaf)->leaf;
   return grad && grad->touched.exchange(false);
 }
 
 bool is_touched(const Tensor& leaf) {
-  const LeafGrad* const grad = TensorImpl::of(leaf)->leaf;
+  const AccumulateGrad* const grad = TensorImpl::of(leaf)->leaf;
   return grad && grad->touched;
 }
 
 void set_grad_rows(const Tensor& leaf, SparseGrad rows) {
-  leaf_grad(TensorImpl::of(leaf)).replace_by_rows(TensorImpl::of(leaf), std::move(rows));
+  accumulate_grad_of(TensorImpl::of(leaf)).replace_by_rows(TensorImpl::of(leaf), std::move(rows));
 }
 
 }  // namespace reel
