@@ -326,14 +326,14 @@ void AccumulateGrad::run_hooks(TensorImpl* leaf, FinalGrad& grad) const {
 
 // ---- observers ------------------------------------------------------------------------------------------------------
 
-void observe(const Tensor& leaf, WalkObserver* observer, uint32_t slot) {
+void observe(const Tensor& leaf, BackwardObserver* observer, uint32_t slot) {
   AccumulateGrad& grad = accumulate_grad_of(TensorImpl::of(leaf));
   REEL_CHECK(!grad.observer, "observe: the leaf has an observer already");
   grad.observer = observer;
   grad.slot = slot;
 }
 
-void stop_observing(const Tensor& leaf, const WalkObserver* observer) noexcept {
+void stop_observing(const Tensor& leaf, const BackwardObserver* observer) noexcept {
   AccumulateGrad* const grad = TensorImpl::of(leaf)->leaf;
   if (grad && grad->observer == observer) grad->observer = nullptr;
 }

@@ -58,7 +58,7 @@ class AccumulateGrad {
 
   std::vector<std::shared_ptr<const Hook>> hooks;
   AccumulateGrad* next = nullptr;  // in the list of free_accumulate_grad
-  WalkObserver* observer = nullptr;
+  BackwardObserver* observer = nullptr;
   uint32_t slot = 0;                 // the observer's number of this leaf
   std::atomic<bool> touched{false};  // see take_touched
 

@@ -44,7 +44,7 @@ struct GraphTask {
   std::vector<Tensor> found;              // what reached the targets
   std::vector<AccumulateGrad*> observed;  // leaves with an observer
   struct Following {
-    WalkObserver* observer;
+    BackwardObserver* observer;
     std::vector<uint32_t> reached;
     bool begun = false;
   };

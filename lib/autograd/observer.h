@@ -13,7 +13,7 @@ namespace reel {
 /// Follows the backward passes that accumulate in leaves; those of grad() and of checkpoints accumulate in none. A leaf
 /// is known to its observer by a number, its slot. All calls come from the thread of the pass; passes of several
 /// threads call at the same time.
-class WalkObserver {
+class BackwardObserver {
  public:
   /// The pass has been counted and is about to begin: it reaches these slots, in no particular order, each once.
   /// Returns whether to follow it; otherwise the pass makes no other call, and leaves what it can pending in the
@@ -28,13 +28,13 @@ class WalkObserver {
   virtual void failed() noexcept = 0;
 
  protected:
-  ~WalkObserver() = default;
+  ~BackwardObserver() = default;
 };
 
 /// Makes passes tell the observer of this leaf. An Error if it has one already. No pass may run.
-void observe(const Tensor& leaf, WalkObserver* observer, uint32_t slot);
+void observe(const Tensor& leaf, BackwardObserver* observer, uint32_t slot);
 /// Ends that, if it is the leaf's observer.
-void stop_observing(const Tensor& leaf, const WalkObserver* observer) noexcept;
+void stop_observing(const Tensor& leaf, const BackwardObserver* observer) noexcept;
 /// Whether a gradient was added to or set in this leaf since the last call, and is still there. Clears that.
 bool take_touched(const Tensor& leaf);
 /// The same without clearing.

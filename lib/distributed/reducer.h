@@ -43,11 +43,11 @@ struct Verdict {
   bool buffers_changed = false;
 };
 
-struct DistributedDataParallel::Impl final : WalkObserver {
+struct DistributedDataParallel::Impl final : BackwardObserver {
   Impl(nn::Module& module_, DdpOptions options_);
   ~Impl();
 
-  // Of WalkObserver.
+  // These implement BackwardObserver.
   bool begin(std::span<const uint32_t> reached) override;
   void arrived(uint32_t slot, bool has_grad) override;
   void end() override;

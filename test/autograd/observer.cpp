@@ -16,7 +16,7 @@ using namespace reel;
 
 namespace {
 
-struct Recorder final : WalkObserver {
+struct Recorder final : BackwardObserver {
   std::vector<Tensor> leaves;
   bool follow = true;
   std::vector<std::vector<uint32_t>> reached;  // of each pass, sorted
@@ -230,7 +230,7 @@ TEST_CASE("two observers follow one pass", "[tape]") {
 }
 
 TEST_CASE("an observer follows the passes of several threads", "[tape][threads]") {
-  struct Counter final : WalkObserver {
+  struct Counter final : BackwardObserver {
     std::atomic<int> begun{0}, arrivals{0}, ended{0}, failures{0};
     bool begin(std::span<const uint32_t> slots) override { return ++begun, slots.size() == 1; }
     void arrived(uint32_t slot, bool has_grad) override { arrivals += slot == 7 && has_grad; }
