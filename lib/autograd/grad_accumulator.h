@@ -1,41 +1,28 @@
+// GradAccumulator sums the gradients that arrive at one tensor.
 #pragma once
-#include <cstdint>
-#include <span>
 #include <utility>
-#include <vector>
 
-#include "lib/core/tensor_impl.h"
+#include "lib/autograd/grad_metadata.h"
 #include "reel/tensor.h"
 
-// Where gradients are summed. A weight that is used at a thousand places would get a thousand outer products, each of
-// them a pass over memory of the weight's size. Instead the rows of g and x of all uses are packed, and one GEMM
-// multiplies them when the pack is full or the sum is needed. Rows of an embedding matrix are collected likewise.
 namespace reel {
 
-struct PendingRows;
+struct PendingGrad;
 
-/// dtype, device and shape of a gradient, which are those of the tensor that it belongs to.
-struct GradMetadata {
-  DType dtype;
-  Device device;
-  Shape shape;
-};
-inline GradMetadata metadata_of(const TensorImpl* impl) { return {impl->view.dtype, impl->device(), impl->view.shape}; }
-
-/// What the user gave as the gradient of such a tensor, in its dtype; `what` says how it was given. A 0-d tensor's is
-/// also moved to its device. Throws Error if the shape or the device differs.
+/// Returns what the user gave as the gradient of such a tensor, in its dtype; `what` says how it was given. A 0-d
+/// tensor's is also moved to its device. Throws Error if the shape or the device differs.
 Tensor given_gradient(const Tensor& given, const GradMetadata& target, const char* op, const char* what);
 
-/// The sum of an accumulator: dense or, where all that was added are rows for a sparse gradient, sparse.
+/// A FinalGrad is the sum of an accumulator: dense or, where all that was added are rows for a sparse gradient, sparse.
 struct FinalGrad {
   Tensor dense;
   SparseGrad sparse;
   bool defined() const { return dense.defined() || sparse.ids.defined(); }
 };
 
-/// The sum of the gradients that arrive at one tensor. A part of it may be pending, as packed factors of a product and
-/// packed rows, which only materialize() and take() add to the rest: these two may run a GEMM. `target` describes the
-/// tensor that the gradient belongs to; it is the same in all calls.
+/// A GradAccumulator is the sum of the gradients that arrive at one tensor. A part of it may be pending: a
+/// DeferredGemm, SparseRows and SmallSums, which only materialize() and take() add to the rest; these two may run a
+/// GEMM. `target` describes the tensor that the gradient belongs to; it is the same in all calls.
 class GradAccumulator {
  public:
   GradAccumulator() = default;
@@ -52,19 +39,19 @@ class GradAccumulator {
 
   bool has_pending() const { return pending_ != nullptr; }
   bool empty() const { return !dense_.defined() && !pending_; }
-  /// The sum without what is pending: all of it after materialize().
+  /// Returns the sum without what is pending: all of it after materialize().
   const Tensor& dense() const { return dense_; }
 
-  /// += g, of the target's shape and dtype.
+  /// Adds g, of the target's shape and dtype.
   void add(Tensor g);
-  /// += gᵀ x for contiguous float g [n, out] and x [n, in]. With `column_sums` the result may be the sums [out] of g's
-  /// columns, if the product gives them along with itself; otherwise it is undefined. Small factors on a GPU are kept,
-  /// not copied: an Error follows if they are changed in place before the sum is needed.
+  /// Adds gᵀ x for contiguous float g [n, out] and x [n, in]. With `column_sums` the result may be the sums [out] of
+  /// g's columns, if the product gives them along with itself; otherwise it is undefined. Small factors on a GPU are
+  /// kept, not copied: an Error follows if they are changed in place before the sum is needed.
   Tensor add_product(const GradMetadata& target, const Tensor& g, const Tensor& x, bool column_sums = false);
-  /// The rows ids [n] of the sum += values [n, …]. The sum is sparse as long as all additions say `sparse`. The first
-  /// values are kept, not copied, where this is their only handle.
+  /// Adds values [n, …] to the rows ids [n] of the sum. The sum is sparse as long as all additions say `sparse`. The
+  /// first values are kept, not copied, where this is their only handle.
   void add_rows(const GradMetadata& target, const Tensor& ids, Tensor values, bool sparse);
-  /// The part of the sum that a view with this offset (in elements), g's shape and these strides shows += g.
+  /// Adds g to the part of the sum that a view with this offset (in elements), g's shape and these strides shows.
   void add_region(const GradMetadata& target, int64_t offset, const Strides& strides, const Tensor& g);
 
   /// Adds what is pending to dense(), and returns that: undefined if nothing was added.
@@ -72,13 +59,14 @@ class GradAccumulator {
     if (pending_) dense_ = take(target, false).dense;
     return dense_;
   }
-  /// The whole sum; the accumulator is empty afterwards.
+  /// Returns the whole sum; the accumulator is empty afterwards.
   FinalGrad take(const GradMetadata& target, bool sparse_wanted);
   /// Puts another dense gradient into the place of dense().
   void replace(Tensor g) { dense_ = std::move(g); }
 
-  /// Moves what is pending in `other` here, so that products of several backward passes become one GEMM. False when so
-  /// much has been collected that the sum should be taken.
+  /// Moves what is pending in `other`, which must be something, here, so that products of several backward passes
+  /// become one GEMM. What cannot wait is added to the dense sum of `other`. Returns false when so much has been
+  /// collected that the sum should be taken.
   bool take_pending(GradAccumulator& other, const GradMetadata& target);
   /// Marks what is pending as used on the current stream, since an earlier backward pass may have run on another one.
   void record_current_stream() const;
@@ -89,21 +77,16 @@ class GradAccumulator {
   }
 
  private:
-  PendingRows& pending();
+  PendingGrad& pending();
   void free_pending();     // to the heap, for accumulators that may outlive the thread's free list
   void recycle_pending();  // to the thread's free list
-  Tensor& own_dense(const GradMetadata& target);
-  void multiply(const GradMetadata& target, const View& g, const View& x, const Tensor& column_sums = {});
-  void multiply_pending(const GradMetadata& target);
-  void copy_product(const GradMetadata& target, const View& g, const View& x);
-  void append_rows(const GradMetadata& target, std::span<const int64_t> ids, const View& values, bool sparse);
 
   Tensor dense_;
-  PendingRows* pending_ = nullptr;
+  PendingGrad* pending_ = nullptr;
 };
 
-/// grad += more, where the gradient of a matrix of this shape so far is `dense` or `sparse` or, if both are undefined,
-/// nothing.
+/// Adds `more` to the gradient of a matrix of this shape, which so far is `dense` or `sparse` or, if both are
+/// undefined, nothing.
 void add_sparse(Tensor& dense, SparseGrad& sparse, const SparseGrad& more, const Shape& shape);
 
 }  // namespace reel

@@ -275,59 +275,6 @@ TEST_CASE("a backward pass that an exception ends leaves no node behind", "[tape
   CHECK(live_nodes() == before);
 }
 
-TEST_CASE("weight gradients of many uses are merged without changing them", "[tape]") {
-  manual_seed(3);
-  const Tensor w = parameter({7, 5}), b = parameter({7}), v = parameter({5, 7}, 0.3);
-  std::vector<Tensor> xs;
-  for (int i = 0; i < 700; ++i) xs.push_back(randn({1 + i % 3, 5}));
-  auto loss = [&] {
-    Tensor total = 0;
-    for (const Tensor& x : xs) total = total + sum(square(mm(tanh(linear(x, w, b)), v.t())));
-    return total;
-  };
-  const std::vector<Tensor> exact = grad({loss()}, {w, b, v}, {}, {.create_graph = true});  // one product a use
-  loss().backward();
-  const Tensor ps[] = {w, b, v};
-  for (int i = 0; i < 3; ++i) {
-    const double scale = amax(abs(exact[i])).item<double>();
-    CHECK(amax(abs(ps[i].grad() - exact[i])).item<double>() < 2e-5 * scale);
-  }
-}
-
-TEST_CASE("a matrix that is computed, not a leaf, merges its products, too", "[tape]") {
-  manual_seed(4);
-  const Tensor raw = parameter({4, 4});
-  auto loss = [&] {
-    const Tensor w = tanh(raw);
-    Tensor h = ones({1, 4});
-    for (int i = 0; i < 10; ++i) h = linear(h, w);
-    return sum(h);
-  };
-  const Tensor exact = grad({loss()}, {raw}, {}, {.create_graph = true})[0];
-  loss().backward();
-  CHECK(amax(abs(raw.grad() - exact)).item<double>() < 1e-4);
-}
-
-TEST_CASE("embedding gradients are row-sparse where asked for, and add up", "[tape]") {
-  Tensor e = ones({6, 2}).requires_grad_();
-  sum(embedding(e, tensor({4, 1, 4}), true) * 2).backward();
-  REQUIRE(e.sparse_grad());
-  CHECK(e.sparse_grad()->ids.to_vector<int64_t>() == std::vector<int64_t>{1, 4});
-  CHECK(e.sparse_grad()->values.to_vector<float>() == std::vector<float>{2, 2, 4, 4});
-  sum(embedding(e, tensor({1, 0}), true)).backward();
-  REQUIRE(e.sparse_grad());
-  CHECK(e.sparse_grad()->ids.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 4});
-  CHECK(e.sparse_grad()->values.to_vector<float>() == std::vector<float>{1, 1, 3, 3, 4, 4});
-  // Another, dense use of the matrix makes all of it dense.
-  (sum(e) + sum(embedding(e, tensor({5}), true))).backward();
-  CHECK(!e.sparse_grad());
-  CHECK(e.grad().to_vector<float>() == std::vector<float>{2, 2, 4, 4, 1, 1, 1, 1, 5, 5, 2, 2});
-  e.set_grad({});
-  sum(embedding(e, tensor({2}))).backward();
-  CHECK(!e.sparse_grad());
-  CHECK(e.grad().to_vector<float>() == std::vector<float>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
-}
-
 TEST_CASE("a hook may remove itself and add others", "[tape]") {
   Tensor w = tensor({1.0}).requires_grad_();
   std::string seen;

@@ -1,0 +1,77 @@
+// This file packs small gradients and adds the packs.
+#include "lib/autograd/small_sums.h"
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "lib/autograd/dense_grad.h"
+#include "lib/kernels/copy.h"
+#include "lib/kernels/reduce.h"
+
+namespace reel {
+namespace {
+
+// As many cost no more when they are added one by one.
+constexpr size_t kFewAddends = 2, kFewRows = 3;
+
+// Returns contiguous tensors as one, of this shape.
+Tensor packed(std::span<const Tensor> parts, const Shape& shape) {
+  const Tensor whole = make_tensor(shape, parts[0].dtype(), parts[0].device());
+  std::array<BlockCopy, kMaxSmallTensors + 1> copies;
+  auto* to = static_cast<char*>(view_of(whole).data);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const View& part = view_of(parts[i]);
+    copies[i] = whole_copy(part.data, part.dtype, to, part.dtype, part.numel);
+    to += part.numel * size_of(part.dtype);
+  }
+  kernels_of(whole).copy_blocks(std::span(copies).first(parts.size()));
+  return whole;
+}
+
+}  // namespace
+
+void SmallSums::add(Tensor& dense, Tensor g) {
+  if (addends_.size() == kMaxSmallTensors) flush_addends_into(dense);
+  addends_.push_back(std::move(g));
+}
+
+void SmallSums::add_rows(Tensor& dense, const GradMetadata& target, const Tensor& ids, Tensor values) {
+  if (row_ids_.size() == kMaxSmallTensors) flush_rows_into(dense, target);
+  row_ids_.push_back(ids), row_values_.push_back(std::move(values));
+}
+
+void SmallSums::flush_addends_into(Tensor& dense) {
+  if (addends_.empty()) return;
+  if (dense.defined() && addends_.size() <= kFewAddends) {
+    for (const Tensor& g : addends_) add_dense(dense, g);
+  } else {
+    if (dense.defined()) addends_.push_back(dense.contiguous());
+    const int64_t numel = view_of(addends_[0]).numel;
+    const Tensor rows = packed(addends_, {static_cast<int64_t>(addends_.size()), numel});
+    Tensor total = make_tensor(addends_[0].shape(), rows.dtype(), rows.device());
+    kernels_of(rows).reduce(ReduceOp::kSum, view_of(rows),
+                            make_view(view_of(total).data, {1, numel}, {numel, 1}, rows.dtype()));
+    dense = std::move(total);
+  }
+  addends_.clear();
+}
+
+void SmallSums::flush_rows_into(Tensor& dense, const GradMetadata& target) {
+  if (row_ids_.empty()) return;
+  const KernelTable& kernels = kernels_on(target.device);
+  const View& whole = view_of(make_writable(dense, target));
+  if (row_ids_.size() <= kFewRows) {
+    for (size_t i = 0; i < row_ids_.size(); ++i)
+      kernels.index_add(whole, 0, view_of(row_ids_[i]), view_of(row_values_[i]));
+  } else {
+    Shape shape = row_values_[0].shape();
+    shape[0] = 0;
+    for (const Tensor& ids : row_ids_) shape[0] += view_of(ids).numel;
+    const Tensor ids = packed(row_ids_, {shape[0]}), values = packed(row_values_, shape);
+    kernels.index_add(whole, 0, view_of(ids), view_of(values));
+  }
+  row_ids_.clear(), row_values_.clear();
+}
+
+}  // namespace reel
