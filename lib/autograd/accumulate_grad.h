@@ -1,3 +1,4 @@
+// AccumulateGrad is what a leaf has for backward passes: its gradient and its hooks.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -13,7 +14,7 @@
 
 namespace reel {
 
-/// The gradient and the hooks of a leaf, and the gradient of a non-leaf with retain_grad.
+/// An AccumulateGrad holds the gradient and the hooks of a leaf, or the gradient of a non-leaf with retain_grad.
 ///
 /// What a backward pass leaves pending (see GradAccumulator) is deferred: it stays pending here until a read or too
 /// much of it makes materialize() run the GEMMs, so that the products of several passes become one. Passes of several
@@ -33,25 +34,26 @@ class AccumulateGrad {
 
   AccumulateGrad();
   ~AccumulateGrad();
-  /// Small and unique among the living: a pass finds its state of this leaf in a vector at this index.
+  /// Returns a number that is small and unique among the living: the index at which a pass keeps its state of this
+  /// leaf.
   uint32_t id() const { return id_; }
 
   // `leaf` is the tensor that this belongs to.
-  /// The gradient as a dense tensor, undefined if there is none. Materializes, so it may run a GEMM.
+  /// Returns the gradient as a dense tensor, undefined if there is none. Materializes it, so it may run a GEMM.
   Tensor dense(TensorImpl* leaf);
-  /// The gradient if it is sparse, nullptr otherwise. Materializes.
+  /// Returns the gradient if it is sparse, nullptr otherwise. Materializes it.
   const SparseGrad* sparse(TensorImpl* leaf);
   /// Sets the gradient, and forgets what is deferred. Undefined clears it.
   void replace(TensorImpl* leaf, Tensor grad);
-  /// The same with rows.
+  /// Sets a sparse gradient, and forgets what is deferred.
   void replace_by_rows(TensorImpl* leaf, SparseGrad rows);
   /// Clears the gradient if it has a history, which may lead back to the leaf and would keep both alive for ever. For a
   /// leaf without handles: nothing can read it.
   void drop_recorded_grad();
-  /// The gradient += that of a retain_grad tensor in one pass.
+  /// Adds the gradient of a retain_grad tensor in one pass.
   void retain(const Tensor& grad);
 
-  /// The gradient += what a pass has summed for the leaf. Runs the hooks, or defers what is pending if there are none.
+  /// Adds what a pass has summed for the leaf. Runs the hooks, or defers what is pending if there are none.
   void accumulate(TensorImpl* leaf, GradAccumulator& arrived);
   /// Puts the gradient through the hooks that may replace it.
   void run_hooks(TensorImpl* leaf, FinalGrad& grad) const;
