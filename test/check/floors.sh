@@ -110,7 +110,20 @@ rows=$(grep -ohE '\{"[a-z]\w*["(]' $tables | tr -d '{"(' | sort -u || true)
 declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' include/reel/ops/*.h include/reel/ragged.h |
   grep -v '^operator' | sort -u)
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
-[[ ! $untested ]] || complain "test/ops/*.cpp has no row for: ${untested//$'\n'/ }"
+[[ ! $untested ]] || complain "test/ops/*.cpp has no row for: ${untested//$'\n'/ } (CONTRIBUTING, An op)"
+
+# ---- what .github/CONTRIBUTING.md asks of a reader and of an optimizer --------------------------------------------------
+
+for reader in $(grep -ohE '\bread_\w+\(' include/reel/data/*.h | tr -d '(' | sort -u); do
+  grep -qw "$reader" test/fuzz/targets.cpp || complain "test/fuzz/targets.cpp: no target for $reader (CONTRIBUTING, A reader)"
+done
+for target in $(sed -n '/^foreach(name/,/)$/p' test/fuzz/CMakeLists.txt | tr -d '()' | sed 's/foreachname [^ ]* //'); do
+  grep -qw "$target" .github/SECURITY.md || complain ".github/SECURITY.md: lacks the target $target (CONTRIBUTING, A reader)"
+done
+for optimizer in $(sed -nE 's/^class (\w+) : public OptimizerWith.*/\1/p' include/reel/optim/*.h); do
+  [[ $optimizer == LBFGS ]] || grep -q "maker<$optimizer>" test/optim/every.cpp ||
+    complain "test/optim/every.cpp: makers lacks $optimizer (CONTRIBUTING, An optimizer)"
+done
 
 # ---- a kernel is named in 8 files at most ---------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ $text = text($tensor);
 for my $name (sort keys %family) {
   next unless $family{$name} =~ m{/(pointwise|product|rearrange|reduce|scan|sort|index)\.h$};
   next if $members{$name} || $only{$name} || $text =~ /Tensor \Q$name\E\(/;
-  complain "$family{$name}: $name is no member of Tensor";
+  complain "$family{$name}: $name is no member of Tensor, nor listed here as a function only (CONTRIBUTING, An op)";
 }
 
 $text = text($test);

@@ -551,8 +551,7 @@ TEST_CASE("wrong convolutions say what is wrong", "[conv][errors]") {
       {[](World& w) { conv1d(w.undefined, w.cube); }, "conv1d: undefined tensor"},
       {[](World& w) { conv1d(w.cube, w.undefined); }, "conv1d: undefined tensor"},
       {[](World& w) { conv1d(w.cube, w.cube.to(kFloat64)); }, "conv1d: x is float32, the weight float64"},
-      {[](World& w) { conv1d(w.cube, w.cube, w.doubles); },
-       "conv1d: a bias of shape [4, 3] for 2 output channels"},
+      {[](World& w) { conv1d(w.cube, w.cube, w.doubles); }, "conv1d: a bias of shape [4, 3] for 2 output channels"},
       {[](World& w) {
          conv1d(w.ids.view({1, 3}), w.cube);
        },
