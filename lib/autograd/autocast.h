@@ -18,8 +18,8 @@ enum class CastPolicy : uint8_t {
 
 namespace detail {
 /// results[i] becomes inputs[i], cast as the policy says. A parameter is cast once: the cast is kept until the
-/// outermost guard ends. What has to be cast to the half type for a call is cast by one kernel, and so are the gradients
-/// of the parameters among it; otherwise the casts of a small layer take longer than the layer.
+/// outermost guard ends. What has to be cast to the half type for a call is cast by one kernel, and so are the
+/// gradients of the parameters among it; otherwise the casts of a small layer take longer than the layer.
 void cast_inputs(CastPolicy policy, DType half, std::span<const Tensor* const> inputs, Tensor* results);
 }  // namespace detail
 

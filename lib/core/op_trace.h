@@ -11,8 +11,8 @@
 #include "lib/core/op_modes.h"
 #include "reel/tensor.h"
 
-// Ops are written down as they run, for export: by `call` (lib/ops/call.h) and, below it, by `traced`. While a traced op
-// runs nothing else is written down, so that fused ops, and what they are made of, are one op of the trace. A kernel
+// Ops are written down as they run, for export: by `call` (lib/ops/call.h) and, below it, by `traced`. While a traced
+// op runs nothing else is written down, so that fused ops, and what they are made of, are one op of the trace. A kernel
 // that runs outside of a traced op, and a value that the host reads, are Errors where they depend on the inputs: see
 // kernel_outside_of_trace and host_reads.
 namespace reel {

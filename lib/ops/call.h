@@ -111,11 +111,11 @@ inline bool widens(const OpInfo& info, std::span<const Input> inputs, std::span<
   return false;
 }
 
-// Outlined: the frames of this path are no part of an op's own.
+// Outlined: the frame of this path is no part of an op's own.
 template <size_t N, bool has_list, class F>
-[[gnu::noinline, gnu::cold]] auto call_in_modes(const OpInfo& info, std::span<const Input> inputs,
-                                                std::span<const Tensor> list, std::span<const Attribute> attributes,
-                                                const F& f) {
+[[gnu::noinline, gnu::cold]] auto run_outlined(const OpInfo& info, std::span<const Input> inputs,
+                                               std::span<const Tensor> list, std::span<const Attribute> attributes,
+                                               const F& f) {
   std::vector<const Tensor*> all;
   all.reserve(inputs.size() + list.size());
   for (const Input& input : inputs) all.push_back(input.tensor);
@@ -134,7 +134,7 @@ template <size_t N, class F>
 [[gnu::always_inline]] inline auto call(Op op, const detail::Input (&inputs)[N], std::span<const Attribute> attributes,
                                         const F& f) {
   if (op.concerns(op_modes) || detail::widens(op.info(), inputs, {})) [[unlikely]]
-    return detail::call_in_modes<N, false>(op.info(), inputs, {}, attributes, f);
+    return detail::run_outlined<N, false>(op.info(), inputs, {}, attributes, f);
   return [&]<size_t... i>(std::index_sequence<i...>) { return f(*inputs[i].tensor...); }
   (std::make_index_sequence<N>());
 }
@@ -148,7 +148,7 @@ template <size_t N, class F>
 [[gnu::always_inline]] inline auto call(Op op, const detail::Input (&inputs)[N], std::span<const Tensor> list,
                                         std::initializer_list<Attribute> attributes, const F& f) {
   if (op.concerns(op_modes) || detail::widens(op.info(), inputs, list)) [[unlikely]]
-    return detail::call_in_modes<N, true>(op.info(), inputs, list, std::span(attributes.begin(), attributes.size()), f);
+    return detail::run_outlined<N, true>(op.info(), inputs, list, std::span(attributes.begin(), attributes.size()), f);
   return [&]<size_t... i>(std::index_sequence<i...>) { return f(*inputs[i].tensor..., list); }
   (std::make_index_sequence<N>());
 }
@@ -157,8 +157,24 @@ template <class F>
 [[gnu::always_inline]] inline auto call(Op op, std::span<const Tensor> list,
                                         std::initializer_list<Attribute> attributes, const F& f) {
   if (op.concerns(op_modes) || detail::widens(op.info(), {}, list)) [[unlikely]]
-    return detail::call_in_modes<0, true>(op.info(), {}, list, std::span(attributes.begin(), attributes.size()), f);
+    return detail::run_outlined<0, true>(op.info(), {}, list, std::span(attributes.begin(), attributes.size()), f);
   return f(list);
+}
+///@}
+
+///@{
+/// Returns f(inputs…) of an op that a mode concerns, as `call` does. For the smallest ops, whose time is that of a few
+/// calls: f is the op itself, and the compiler inlines what the op does once instead of twice.
+///
+///   if (op.concerns(op_modes)) [[unlikely]]
+///     return call_in_modes(op, {x}, {}, [&](const Tensor& x) { return unary(op, x); });
+template <size_t N, class F>
+auto call_in_modes(Op op, const detail::Input (&inputs)[N], std::span<const Attribute> attributes, const F& f) {
+  return detail::run_outlined<N, false>(op.info(), inputs, {}, attributes, f);
+}
+template <size_t N, class F>
+auto call_in_modes(Op op, const detail::Input (&inputs)[N], std::initializer_list<Attribute>, const F& f) {
+  return detail::run_outlined<N, false>(op.info(), inputs, {}, {}, f);
 }
 ///@}
 

@@ -89,28 +89,27 @@ inline auto attributes_of(const functors::Addcdiv& f) { return std::array<Attrib
 
 template <class F>
 Tensor unary(Op op, const Tensor& x, F f = {}) {
-  const DType dtype = view_of(x, op).dtype;
-  if (!is_floating_point(dtype) && (!F::kIntegers || dtype == kBool))
-    return unary(op, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
-  return call(op, {x}, attributes_of(f), [&](const Tensor& x) {
-    const View& xv = view_of(x);
-    Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
-    kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
-    if (is_floating_point(xv.dtype) && recording(x)) {
-      if constexpr (kSteep<F>) {
-        if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
-          log_slopes(y, [&](const Tensor& one) {
-            return std::array{f.grad(one, F::save == functors::kInput ? to_compute(x) : Tensor(),
-                                     F::save == functors::kOutput ? to_compute(y) : Tensor())};
-          });
-      }
-      record(op, y, inputs(x),
-             UnaryRule<F>{f, F::save == functors::kInput    ? SavedTensor(x)
-                             : F::save == functors::kOutput ? SavedTensor::output(y)
-                                                            : SavedTensor()});
+  const View& xv = view_of(x, op);
+  const bool floating = is_floating_point(xv.dtype);
+  if (!floating && (!F::kIntegers || xv.dtype == kBool)) return unary(op, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
+  if (op.concerns(op_modes)) [[unlikely]]
+    return call_in_modes(op, {x}, attributes_of(f), [&](const Tensor& x) { return unary(op, x, f); });
+  Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
+  kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
+  if (floating && recording(x)) {
+    if constexpr (kSteep<F>) {
+      if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
+        log_slopes(y, [&](const Tensor& one) {
+          return std::array{f.grad(one, F::save == functors::kInput ? to_compute(x) : Tensor(),
+                                   F::save == functors::kOutput ? to_compute(y) : Tensor())};
+        });
     }
-    return y;
-  });
+    record(op, y, inputs(x),
+           UnaryRule<F>{f, F::save == functors::kInput    ? SavedTensor(x)
+                           : F::save == functors::kOutput ? SavedTensor::output(y)
+                                                          : SavedTensor()});
+  }
+  return y;
 }
 
 // ---- two arguments --------------------------------------------------------------------------------------------------
@@ -164,41 +163,41 @@ struct BinaryRule {
   }
 };
 
-// The operands are what the kernels take: of one dtype, but that a number beside halves is a float32. b_leads tells
-// which of them has the result's dtype and device.
+/// The operands are what the kernels take: of one dtype, but that a number beside halves is a float32. `leading` is one
+/// of them that has the result's dtype and device.
 template <class F>
-Tensor binary_same(Op op, const Tensor& a, const Tensor& b, bool b_leads) {
-  return call(op, {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
-    const View &av = view_of(a), &bv = view_of(b);
-    const F f;
-    const Tensor& leading = b_leads ? b : a;
-    const DType dtype = view_of(leading).dtype;
-    Tensor y;
-    if (av.shape == bv.shape) {
-      y = make_tensor(av.shape, dtype, TensorImpl::of(leading)->device());
-      kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, av, bv, view_of(y));
-    } else {
-      y = make_tensor(broadcast_shapes(av.shape, bv.shape, op), dtype, common_device(op, {&a, &b}));
-      const Shape& shape = view_of(y).shape;
-      kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, expand_view(av, shape),
-                                                                        expand_view(bv, shape), view_of(y));
+Tensor binary_same(Op op, const Tensor& a, const Tensor& b, const Tensor& leading) {
+  if (op.concerns(op_modes)) [[unlikely]]
+    return call_in_modes(op, {a, b}, {},
+                         [&](const Tensor& a, const Tensor& b) { return binary_same<F>(op, a, b, leading); });
+  const View &av = view_of(a), &bv = view_of(b);
+  const F f;
+  const DType dtype = view_of(leading).dtype;
+  Tensor y;
+  if (av.shape == bv.shape) {
+    y = make_tensor(av.shape, dtype, TensorImpl::of(leading)->device());
+    kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, av, bv, view_of(y));
+  } else {
+    y = make_tensor(broadcast_shapes(av.shape, bv.shape, op), dtype, common_device(op, {&a, &b}));
+    const Shape& shape = view_of(y).shape;
+    kernels_of(y).binary[functors::index_of<functors::BinaryList, F>](&f, expand_view(av, shape),
+                                                                      expand_view(bv, shape), view_of(y));
+  }
+  if (is_floating_point(dtype) && recording(a, b)) {
+    const int reads = (needs_grad(a) ? F::save_a : 0) | (needs_grad(b) ? F::save_b : 0);
+    if constexpr (kSteep<F>) {
+      if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
+        log_slopes(y, [&](const Tensor& one) {
+          const Tensor at = to_compute(a), bt = to_compute(b), yt = to_compute(y);
+          return std::array{needs_grad(a) ? f.grad_a(one, at, bt, yt) : Tensor(),
+                            needs_grad(b) ? f.grad_b(one, at, bt, yt) : Tensor()};
+        });
     }
-    if (is_floating_point(dtype) && recording(a, b)) {
-      const int reads = (needs_grad(a) ? F::save_a : 0) | (needs_grad(b) ? F::save_b : 0);
-      if constexpr (kSteep<F>) {
-        if (SavedTensorLog::current && view_of(y).host) [[unlikely]]
-          log_slopes(y, [&](const Tensor& one) {
-            const Tensor at = to_compute(a), bt = to_compute(b), yt = to_compute(y);
-            return std::array{needs_grad(a) ? f.grad_a(one, at, bt, yt) : Tensor(),
-                              needs_grad(b) ? f.grad_b(one, at, bt, yt) : Tensor()};
-          });
-      }
-      record(op, y, inputs(a, b),
-             BinaryRule<F>{f, saved_if(reads & functors::kA, a), saved_if(reads & functors::kB, b),
-                           reads & functors::kOutput ? SavedTensor::output(y) : SavedTensor()});
-    }
-    return y;
-  });
+    record(op, y, inputs(a, b),
+           BinaryRule<F>{f, saved_if(reads & functors::kA, a), saved_if(reads & functors::kB, b),
+                         reads & functors::kOutput ? SavedTensor::output(y) : SavedTensor()});
+  }
+  return y;
 }
 
 template <class F>
@@ -207,21 +206,22 @@ Tensor binary(Op op, const Tensor& a, const Tensor& b) {
   const bool a_is_number = TensorImpl::of(a)->is_wrapped_number, b_is_number = TensorImpl::of(b)->is_wrapped_number;
   if (a_is_number != b_is_number) {
     if (b_is_number && !needs_grad(b) && is_floating_point(av.dtype))
-      return binary_same<F>(op, a, number_as(av.dtype, b), false);
+      return binary_same<F>(op, a, number_as(av.dtype, b), a);
     if (a_is_number && !needs_grad(a) && is_floating_point(bv.dtype))
-      return binary_same<F>(op, number_as(bv.dtype, a), b, true);
+      return binary_same<F>(op, number_as(bv.dtype, a), b, b);
   }
   // One of two operands of one dtype may be a number of the host's.
+  const auto leading = [](const Tensor& a, const Tensor& b) -> const Tensor& { return view_of(a).host ? b : a; };
   if (av.dtype == bv.dtype && is_floating_point(av.dtype) && !(a_is_number && b_is_number)) {
     if (TensorImpl::of(a)->device() != TensorImpl::of(b)->device()) common_device(op, {&a, &b});
-    return binary_same<F>(op, a, b, av.host);
+    return binary_same<F>(op, a, b, leading(a, b));
   }
   const Device device = common_device(op, {&a, &b});
   const DType result = result_type(a, b);
   // Bools meet in uint8, integers of an op that has none in float32.
   const DType meet = !F::kIntegers && !is_floating_point(result) ? kFloat32 : result == kBool ? kUInt8 : result;
   const Tensor at = operand_on(device, operand_as(op, a, meet)), bt = operand_on(device, operand_as(op, b, meet));
-  const Tensor y = binary_same<F>(op, at, bt, view_of(at).host);
+  const Tensor y = binary_same<F>(op, at, bt, leading(at, bt));
   return F::kIntegers && result == kBool ? y.to(result) : y;
 }
 

@@ -173,7 +173,7 @@ TEST_CASE("what an exported graph would do otherwise than the program is refused
     CHECK(refusal([](const Tensors& in) { return in[0] * ones({2}).sum().item<double>(); }, {x}).empty());
   }
   SECTION("ops that have no counterpart") {
-    CHECK(has(refusal([](const Tensors& in) { return linalg::inv(matmul(in[0].t(), in[0])); }, {x}),
+    CHECK(has(refusal([](const Tensors& in) { return linalg::inv(matmul(in[0], in[0].t())); }, {x}),
               "linalg.inv: ONNX has no"));
     CHECK(has(refusal([](const Tensors& in) { return cummax(in[0], 1).values; }, {x}), "cummax: ONNX has no"));
     CHECK(has(refusal([](const Tensors& in) { return digamma(in[0]); }, {x}), "digamma: ONNX has no"));

@@ -41,7 +41,7 @@ namespace {
 const char* why_not(std::string_view op) {
   const auto known = std::find_if(kOps.begin(), kOps.end(), [&](const OpInfo& info) { return info.name == op; });
   return known != kOps.end() && known->not_exported ? known->not_exported
-                                                   : "it has no counterpart in ONNX that is exported";
+                                                    : "it has no counterpart in ONNX that is exported";
 }
 }  // namespace
 
