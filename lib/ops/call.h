@@ -51,7 +51,9 @@ class OpCall {
 /// Returns the tensors of a result: a Tensor, a list of them, or a struct that has nothing but Tensors.
 template <class Result>
 std::span<Tensor> tensors_of(Result& result) {
-  if constexpr (std::is_same_v<Result, std::vector<Tensor>>) {
+  if constexpr (std::is_same_v<Result, Tensor>) {
+    return {&result, 1};
+  } else if constexpr (std::is_same_v<Result, std::vector<Tensor>>) {
     return result;
   } else {
     static_assert(sizeof(Result) % sizeof(Tensor) == 0 && alignof(Result) == alignof(Tensor));

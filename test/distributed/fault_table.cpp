@@ -25,10 +25,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kBound = 3s;  // of what the heartbeat of 2 s is to notice
 
+/// Returns the variable of the environment that the test has set for its ranks.
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  if (!value) throw std::runtime_error(concat(name, " is not set"));
+  return value;
+}
+int number(const char* name) { return std::stoi(variable(name)); }
+
 /// The victim's end.
 void end_here() {
   ranks::say("dying");
-  kill(getpid(), std::atoi(std::getenv("TEST_SIGNAL")));
+  kill(getpid(), number("TEST_SIGNAL"));
   // Stopped, not killed: it goes on when it is continued.
 }
 
@@ -130,8 +138,8 @@ struct Job {
 }  // namespace
 
 TEST_CASE("a rank of the table of faults", "[.rank]") {
-  const std::string_view where = std::getenv("TEST_WHERE");
-  const int victim = std::atoi(std::getenv("TEST_VICTIM"));
+  const std::string where = variable("TEST_WHERE");
+  const int victim = number("TEST_VICTIM");
   try {
     train(where, rank() == victim);
   } catch (const distributed::Error& error) {
@@ -269,8 +277,8 @@ TEST_CASE("a rank that trains in a network", "[.rank]") {
     DistributedDataParallel ddp(net, {.bucket_bytes = 64, .first_bucket_bytes = 64});
     optim::Adam adam(net.parameters(), {.lr = 0.01});
     ranks::say("ready");
-    for (int step = 0, steps = std::atoi(std::getenv("TEST_STEPS")); step < steps; ++step) {
-      std::this_thread::sleep_for(Milliseconds(std::atoi(std::getenv("TEST_PAUSE"))));
+    for (int step = 0, steps = number("TEST_STEPS"); step < steps; ++step) {
+      std::this_thread::sleep_for(Milliseconds(number("TEST_PAUSE")));
       adam.zero_grad();
       net.loss(step * world_size() + rank()).backward();
       adam.step();

@@ -87,7 +87,7 @@ Tensors alone(int ranks, int steps = kSteps) {
         if (!p.sparse_grad()) p.grad();
       }
     }
-    for (Tensor p : model.parameters()) {
+    for (const Tensor& p : model.parameters()) {
       if (const SparseGrad* rows = p.sparse_grad()) {
         rows->values.detach().div_(ranks);
       } else if (p.grad().defined()) {
